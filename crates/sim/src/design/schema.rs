@@ -1,0 +1,336 @@
+//! The shape of a design file, with units in the types. One struct per TOML table.
+
+use crate::memory::DeviceParameters;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use terrace_model::{Bytes, BytesPerSec, Cycles, Frequency, PageSize, Time};
+
+/// A complete design: a machine, its operating system's choices and its translation scheme.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Design {
+    /// Short name, as the command line shows it.
+    pub name: String,
+    /// One line: what the design is and what it shows.
+    pub summary: String,
+    /// Name of the machine preset the design stands on.
+    pub machine: String,
+    /// The cores.
+    pub core: CoreParameters,
+    /// Translation hardware.
+    pub translation: TranslationParameters,
+    /// Caches.
+    pub cache: CacheHierarchyParameters,
+    /// Memory tiers, fastest first.
+    #[serde(rename = "tier")]
+    pub tiers: Vec<TierParameters>,
+    /// Devices that back the tiers, by name.
+    #[serde(rename = "device")]
+    pub devices: BTreeMap<String, DeviceParameters>,
+    /// The operating system.
+    pub os: OsParameters,
+    /// What the machine's constants rest on.
+    #[serde(default)]
+    pub ledger: Ledger,
+}
+
+/// Which constants were fitted to published rows, and which were assumed. Only what is in neither list is a prediction.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Ledger {
+    /// `key: published rows it was fitted to`.
+    #[serde(default)]
+    pub calibrated: Vec<String>,
+    /// `key: why this value, what a sweep of it shows`.
+    #[serde(default)]
+    pub assumed: Vec<String>,
+    /// `key: data sheet, table or page`.
+    #[serde(default)]
+    pub cited: Vec<String>,
+}
+
+/// The kind of core.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CoreKind {
+    /// Interval model of an out-of-order core.
+    #[default]
+    OutOfOrder,
+    /// Every access completes before the next instruction issues.
+    InOrder,
+}
+
+/// One core; all cores of a machine are equal.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CoreParameters {
+    /// Out of order or in order.
+    pub kind: CoreKind,
+    /// Number of hardware threads that run program threads at once.
+    pub count: u32,
+    /// Clock.
+    pub frequency: Frequency,
+    /// Instructions dispatched per cycle at most.
+    pub dispatch_width: u32,
+    /// Instructions in flight.
+    pub reorder_buffer: u32,
+    /// Stores retired but not yet in the cache.
+    pub store_buffer: u32,
+    /// Cycles per instruction when nothing misses; at least `1 / dispatch_width`.
+    pub base_cpi: f64,
+}
+
+/// How many ways a set has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Associativity {
+    /// This many.
+    Ways(u32),
+    /// `"full"`: one set.
+    Full(FullKeyword),
+}
+
+/// The word `full`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FullKeyword {
+    /// Fully associative.
+    #[serde(rename = "full")]
+    Full,
+}
+
+/// One TLB array. True LRU.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlbParameters {
+    /// Number of entries; 0 for none.
+    pub entries: u32,
+    /// Ways; entries / ways sets, any number of them.
+    pub ways: Associativity,
+}
+
+/// The level-2 TLB: which arrays exist and which sizes share them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct L2TlbParameters {
+    /// Arrays; each page size may appear in at most one, a size in none has no level-2 entry.
+    pub array: Vec<L2TlbArrayParameters>,
+    /// Added to an access that misses the level-1 TLB and hits here.
+    pub latency: Cycles,
+}
+
+/// One array of the level-2 TLB.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct L2TlbArrayParameters {
+    /// Page sizes that share the array.
+    pub sizes: Vec<PageSize>,
+    /// Number of entries.
+    pub entries: u32,
+    /// Ways.
+    pub ways: Associativity,
+}
+
+/// Which mechanism translates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TranslationScheme {
+    /// x86-64 radix page tables behind TLBs, before the first-level cache.
+    Radix,
+    /// Radix page tables whose translations cost nothing: no access ever misses the level-1 TLB.
+    PerfectTlb,
+    /// Virtually indexed, virtually tagged caches: translation only for, and in parallel with, the last-level
+    /// cache access (`vbi.md` §3).
+    Vivt,
+}
+
+/// Translation hardware.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TranslationParameters {
+    /// Mechanism.
+    pub scheme: TranslationScheme,
+    /// Levels of the page table, 4 or 5.
+    pub levels: u32,
+    /// Level-1 data TLBs by page size (`4k`, `2m`, `1g`).
+    pub l1d: BTreeMap<PageSize, TlbParameters>,
+    /// Level-2 TLB.
+    pub l2: L2TlbParameters,
+    /// Caches of intermediate page-table entries.
+    pub page_walk_cache: PageWalkCacheParameters,
+    /// Walks in flight at once per core.
+    pub walkers: u32,
+}
+
+/// The page-walk cache: entries of all intermediate levels in one array, LRU.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PageWalkCacheParameters {
+    /// Number of entries; 0 for none.
+    pub entries: u32,
+    /// Ways.
+    pub ways: Associativity,
+    /// Time of a lookup.
+    pub latency: Cycles,
+}
+
+/// Which line a full set gives up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Replacement {
+    /// Least recently used.
+    #[default]
+    Lru,
+    /// Static re-reference interval prediction with 2-bit counters, hit priority.
+    Srrip,
+}
+
+/// One level of cache.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CacheParameters {
+    /// Capacity; for a shared level the whole of it.
+    pub capacity: Bytes,
+    /// Ways; any number of sets.
+    pub ways: u32,
+    /// Load-to-use latency of a hit, from the start of the access (not added to the levels above).
+    pub latency: Cycles,
+    /// Replacement.
+    #[serde(default)]
+    pub replacement: Replacement,
+    /// Lines that may be outstanding below this level, per core for private levels.
+    pub outstanding: u32,
+}
+
+/// A stride prefetcher between L2 and the last level.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PrefetcherParameters {
+    /// Off by default.
+    pub enabled: bool,
+    /// Streams tracked per core.
+    pub streams: u32,
+    /// Lines fetched ahead of a confirmed stream.
+    pub degree: u32,
+}
+
+/// Three levels of write-back, write-allocate caches.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CacheHierarchyParameters {
+    /// Private level 1 (data).
+    pub l1: CacheParameters,
+    /// Private level 2.
+    pub l2: CacheParameters,
+    /// Shared last level, beside the MESI directory.
+    pub llc: CacheParameters,
+    /// Whether the last level holds all lines of the private levels (evicting from it evicts above).
+    pub inclusive: bool,
+    /// Time for a line to come from another core's private cache, instead of the last level's latency.
+    pub cache_to_cache: Cycles,
+    /// Stride prefetcher.
+    pub prefetcher: PrefetcherParameters,
+}
+
+/// A memory tier: a share of a device, as the operating system sees it (a NUMA node).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TierParameters {
+    /// Name used in statistics: `dram`, `cxl`, `pcm`.
+    pub name: String,
+    /// Usable capacity.
+    pub capacity: Bytes,
+    /// The device behind it; several tiers may share one.
+    pub device: String,
+    /// Time from the last-level cache's miss to the device's controller and back (mesh, fabric), without queueing.
+    pub path_latency: Time,
+    /// A link in front of the device.
+    #[serde(default)]
+    pub link: Option<LinkParameters>,
+}
+
+/// A link such as CXL or UPI.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinkParameters {
+    /// Added to every transfer, both directions together.
+    pub latency: Time,
+    /// Towards the processor.
+    pub read_bandwidth: BytesPerSec,
+    /// Away from the processor.
+    pub write_bandwidth: BytesPerSec,
+    /// Bytes of header and protocol per 64-byte line, in the direction of the data.
+    pub packet_overhead: Bytes,
+}
+
+/// Which page size the kernel tries for anonymous memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum PagePolicy {
+    /// 4 KiB only.
+    #[serde(rename = "4k")]
+    Base,
+    /// 2 MiB for every address (as if all memory were 2 MiB hugetlbfs).
+    #[serde(rename = "2m")]
+    Huge,
+    /// 1 GiB for every address.
+    #[serde(rename = "1g")]
+    Giant,
+    /// Transparent huge pages at the fault: 2 MiB where the aligned 2 MiB lie in one mapping, else 4 KiB.
+    #[serde(rename = "thp")]
+    Thp,
+}
+
+/// Where a new page goes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Placement {
+    /// The first tier with room, in the machine's order (Linux's default with node distances).
+    FirstTouch,
+    /// Round robin over all tiers, page by page of 4 KiB (or the page's size where larger).
+    Interleave,
+    /// Round robin with weights, one per tier.
+    WeightedInterleave {
+        /// Pages per round, one number per tier, in the machine's order.
+        weights: Vec<u32>,
+    },
+    /// Only this tier; when it is full the run fails.
+    Bind {
+        /// The tier's name.
+        tier: String,
+    },
+    /// This tier, then the others in the machine's order.
+    Preferred {
+        /// The tier's name.
+        tier: String,
+    },
+    /// This many of each group of consecutive virtual pages in the first tier, the rest in the second, spread evenly
+    /// (the IWB microbenchmark of `ambix.md` §1: N % of each 100 pages).
+    Ratio {
+        /// Pages of each group that go to the first tier.
+        first: u32,
+        /// Pages in a group.
+        group: u32,
+    },
+}
+
+/// The operating system.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OsParameters {
+    /// Page sizes.
+    pub pages: PagePolicy,
+    /// Placement.
+    pub placement: Placement,
+    /// Tier of page-table pages; the first tier when absent.
+    #[serde(default)]
+    pub page_table_tier: Option<String>,
+    /// Time of a minor fault without zeroing the page, on the faulting core.
+    pub fault_cost: Time,
+    /// Rate at which the kernel zeroes a new page.
+    pub zero_bandwidth: BytesPerSec,
+    /// Time of a context switch, when threads share a core.
+    pub context_switch_cost: Time,
+    /// How long a thread runs before another waiting for its core may.
+    pub timeslice: Time,
+    /// Memory that the system keeps for itself in the first tier.
+    pub reserved: Bytes,
+}

@@ -1,0 +1,4 @@
+//! The simulated machine.
+
+pub mod design;
+pub mod memory;

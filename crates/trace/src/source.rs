@@ -1,0 +1,72 @@
+//! Where batches come from.
+
+use crate::{Batch, Header};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// A source that cannot go on. The message names file, place and what was expected.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// Reading failed.
+    #[error("{what}: {error}")]
+    Io {
+        /// What was read.
+        what: String,
+        /// What the system said.
+        #[source]
+        error: std::io::Error,
+    },
+    /// The content is not what it should be.
+    #[error("{0}")]
+    Malformed(String),
+    /// The recorded program or the recorder died.
+    #[error("{0}")]
+    Recorder(String),
+}
+
+/// Yields the batches of one program.
+///
+/// Batches of one stream come in program order. Batches of different streams come in an order close to that of the
+/// recorded run, and the order is part of the input: the same source yields the same order again (a live recording
+/// excepted). Every stream's first batch begins with its `Spawn`.
+///
+/// Batches are shared, not copied: several simulations can consume the same decoded batch.
+pub trait EventSource: Send {
+    /// What is known about the input.
+    fn header(&self) -> &Header;
+
+    /// The next batch, or `None` at the end.
+    ///
+    /// # Errors
+    /// When the input is damaged or the recorded program's recorder died. No batch follows an error.
+    fn next_batch(&mut self) -> Result<Option<Arc<Batch>>, SourceError>;
+
+    /// Share of the input that was consumed, 0 to 1, where it is known.
+    fn progress(&self) -> Option<f64> {
+        None
+    }
+}
+
+/// Batches from memory: for tests, and for small inputs that several runs share.
+#[derive(Debug, Clone, Default)]
+pub struct VecSource {
+    header: Header,
+    batches: VecDeque<Arc<Batch>>,
+}
+
+impl VecSource {
+    /// A source that yields `batches` in order.
+    pub fn new(header: Header, batches: impl IntoIterator<Item = Batch>) -> VecSource {
+        VecSource { header, batches: batches.into_iter().map(Arc::new).collect() }
+    }
+}
+
+impl EventSource for VecSource {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn next_batch(&mut self) -> Result<Option<Arc<Batch>>, SourceError> {
+        Ok(self.batches.pop_front())
+    }
+}
