@@ -1,1 +1,26 @@
-//! placeholder
+//! The results of simulations, for programs and for people: JSON (schema 1), CSV, terminal tables of 80 columns and
+//! one self-contained HTML page.
+//!
+//! A [`RunRecord`] is one design on one input; an [`InputSummary`] says what that input did, computed on the way by
+//! an [`InputObserver`]; a [`Comparison`] joins them and writes every output. All outputs show the same numbers: the
+//! page embeds the JSON document and computes nothing that is not in it.
+
+mod comparison;
+mod conclusion;
+mod csv_output;
+mod format;
+mod html;
+mod input;
+mod json;
+mod run;
+mod table;
+#[cfg(test)]
+mod test_data;
+mod write;
+
+pub use comparison::Comparison;
+pub use conclusion::Conclusion;
+pub use format::Charset;
+pub use input::{HeatMap, HeatRow, InputObserver, InputSummary};
+pub use run::{CycleComponent, RunRecord};
+pub use write::{WriteError, write_atomically};

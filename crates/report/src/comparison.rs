@@ -1,0 +1,58 @@
+//! Several designs over the same inputs, side by side.
+
+use crate::conclusion::{self, Conclusion};
+use crate::{InputSummary, RunRecord};
+
+/// What `terrace compare` found. Every output is made from it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Comparison {
+    /// Heading of the page.
+    pub title: String,
+    /// The command that repeats the comparison.
+    pub command: String,
+    /// Date, `YYYY-MM-DD`.
+    pub date: String,
+    /// Version of Terrace.
+    pub tool_version: String,
+    /// The inputs, in the order of display.
+    pub inputs: Vec<InputSummary>,
+    /// The runs, in the order of display within each input.
+    pub runs: Vec<RunRecord>,
+    /// Name of the design that speed-ups refer to.
+    pub baseline: String,
+}
+
+impl Comparison {
+    /// Names of the inputs that have a run or a summary, in the order of display.
+    pub fn input_names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = Vec::new();
+        for name in self.inputs.iter().map(|i| &i.name).chain(self.runs.iter().map(|r| &r.input)) {
+            if !names.contains(&name.as_str()) {
+                names.push(name);
+            }
+        }
+        names
+    }
+
+    /// The runs of one input, in the order of display.
+    pub fn runs_of<'a>(&'a self, input: &'a str) -> impl Iterator<Item = &'a RunRecord> {
+        self.runs.iter().filter(move |run| run.input == input)
+    }
+
+    /// The run that the others of this input are compared with: that of the baseline design, or the first where the
+    /// baseline has no run (a comparison that was interrupted).
+    pub fn baseline_of(&self, input: &str) -> Option<&RunRecord> {
+        let named = self.runs.iter().find(|run| run.input == input && run.design == self.baseline);
+        named.or_else(|| self.runs.iter().find(|run| run.input == input))
+    }
+
+    /// Who wins and why, per input and over all of them, derived from the runs.
+    pub fn conclusions(&self) -> Vec<Conclusion> {
+        conclusion::conclude(self)
+    }
+
+    /// The summary of one input.
+    pub(crate) fn summary_of(&self, input: &str) -> Option<&InputSummary> {
+        self.inputs.iter().find(|summary| summary.name == input)
+    }
+}

@@ -1,0 +1,211 @@
+//! Who wins and why, in sentences that are derived from the numbers alone.
+
+use crate::format::{percent, speedup as times};
+use crate::run::component_label;
+use crate::{Comparison, RunRecord};
+use serde::Serialize;
+
+/// Two designs closer than this are called equal: a difference that small is no reason to prefer one.
+const TIE: f64 = 0.01;
+
+/// One finding.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Conclusion {
+    /// The input it is about; `None` for the finding over all inputs.
+    pub input: Option<String>,
+    /// The fastest contender; `None` where there is none (a tie with the baseline, one run, no time simulated).
+    pub winner: Option<String>,
+    /// The winner's speed-up over the baseline; 1 where the baseline itself is fastest.
+    pub speedup: Option<f64>,
+    /// The design that the speed-up refers to.
+    pub baseline: String,
+    /// The finding in a sentence or two.
+    pub text: String,
+}
+
+/// One conclusion per input, preceded by one over all inputs where there are several.
+pub(crate) fn conclude(comparison: &Comparison) -> Vec<Conclusion> {
+    let names = comparison.input_names();
+    let mut conclusions: Vec<Conclusion> = overall(comparison, &names).into_iter().collect();
+    conclusions.extend(names.iter().filter_map(|input| on_input(comparison, input)));
+    conclusions
+}
+
+fn on_input(comparison: &Comparison, input: &str) -> Option<Conclusion> {
+    let baseline = comparison.baseline_of(input)?;
+    let base = &baseline.design;
+    let finding = |winner: Option<(&RunRecord, f64)>, text: String| Conclusion {
+        input: Some(input.to_owned()),
+        winner: winner.map(|(run, _)| run.design.clone()),
+        speedup: winner.map(|(_, speedup)| speedup),
+        baseline: base.clone(),
+        text,
+    };
+    let mut timed: Vec<(&RunRecord, f64)> =
+        comparison.runs_of(input).filter_map(|run| Some((run, run.speedup_over(baseline)?))).collect();
+    if timed.is_empty() {
+        let text = format!("No winner on {input}: fidelity {} simulates no time.", baseline.fidelity);
+        return Some(finding(None, text));
+    }
+    if timed.len() == 1 {
+        return Some(finding(None, format!("One design, {base}, on {input}: nothing to compare it with.")));
+    }
+    timed.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let contenders: Vec<(&RunRecord, f64)> =
+        timed.iter().copied().filter(|(run, _)| !run.is_bound()).collect();
+    let bound = timed.iter().find(|(run, _)| run.is_bound());
+    let Some(&(winner, speedup)) = contenders.first() else {
+        return Some(finding(None, format!("Only bounds were run on {input}: no design to recommend.")));
+    };
+
+    let mut text = if winner.design == *base || speedup < 1.0 + TIE {
+        let rival = contenders.iter().find(|(run, _)| run.design != *base);
+        match rival {
+            Some((run, s)) if (s - 1.0).abs() < TIE => {
+                format!(
+                    "No design beats {base} on {input}: the best of the others, {}, is within 1 %.",
+                    run.design
+                )
+            }
+            Some((run, s)) => {
+                format!("{base} wins on {input}: the next best, {}, reaches {}x.", run.design, times(*s))
+            }
+            None => format!("{base} is the only contender on {input}."),
+        }
+    } else {
+        format!("{} wins on {input}: {}x {base}{}.", winner.design, times(speedup), because(baseline, winner))
+    };
+    if let Some((bound, bound_speedup)) = bound {
+        text += &format!(" The bound, {}, is {}x.", bound.design, times(*bound_speedup));
+    }
+    let tie = winner.design != *base && speedup < 1.0 + TIE;
+    Some(if tie { finding(None, text) } else { finding(Some((winner, speedup)), text) })
+}
+
+/// The component of the cycles that shrank most from `baseline` to `winner`, as the end of a sentence.
+fn because(baseline: &RunRecord, winner: &RunRecord) -> String {
+    let after = winner.cycle_components();
+    let saved =
+        |name: &str, before: f64| before - after.iter().find(|c| c.name == name).map_or(0.0, |c| c.cycles);
+    let components = baseline.cycle_components();
+    let total: f64 = components.iter().map(|c| c.cycles).sum();
+    let largest =
+        components.iter().max_by(|a, b| saved(&a.name, a.cycles).total_cmp(&saved(&b.name, b.cycles)));
+    match largest {
+        Some(part) if total > 0.0 && saved(&part.name, part.cycles) > 0.0 => {
+            let fewer = saved(&part.name, part.cycles) / part.cycles;
+            format!(
+                ", because {} of {}'s cycles were {} and {} spends {} fewer there",
+                percent(part.cycles / total),
+                baseline.design,
+                component_label(&part.name),
+                winner.design,
+                percent(fewer),
+            )
+        }
+        _ => String::new(),
+    }
+}
+
+/// The contender with the best geometric mean over the inputs, among the designs that ran on all of them.
+fn overall(comparison: &Comparison, inputs: &[&str]) -> Option<Conclusion> {
+    if inputs.len() < 2 {
+        return None;
+    }
+    let mut means: Vec<(&str, f64)> = Vec::new();
+    for run in comparison.runs.iter().filter(|run| !run.is_bound()) {
+        if means.iter().any(|(design, _)| *design == run.design) {
+            continue;
+        }
+        let logarithms: Option<Vec<f64>> = inputs
+            .iter()
+            .map(|input| {
+                let baseline = comparison.baseline_of(input).filter(|b| b.design == comparison.baseline)?;
+                let here = comparison.runs_of(input).find(|r| r.design == run.design)?;
+                here.speedup_over(baseline).map(f64::ln)
+            })
+            .collect();
+        if let Some(logarithms) = logarithms {
+            means.push((&run.design, (logarithms.iter().sum::<f64>() / inputs.len() as f64).exp()));
+        }
+    }
+    if means.len() < 2 {
+        return None;
+    }
+    means.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let (best, mean) = means[0];
+    let base = &comparison.baseline;
+    let n = inputs.len();
+    let wins = mean >= 1.0 + TIE && best != base;
+    let text = if wins {
+        format!(
+            "Over all {n} inputs {best} is the best choice: {}x {base} in the geometric mean.",
+            times(mean)
+        )
+    } else {
+        format!("Over all {n} inputs no design beats {base} in the geometric mean by 1 % or more.")
+    };
+    Some(Conclusion {
+        input: None,
+        winner: Some(if wins { best.to_owned() } else { base.clone() }),
+        speedup: Some(if wins { mean } else { 1.0 }),
+        baseline: base.clone(),
+        text,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_data;
+
+    #[test]
+    fn the_winner_is_named_with_its_largest_saving_and_the_bound_apart() {
+        let comparison = test_data::comparison();
+        let texts: Vec<String> = comparison.conclusions().into_iter().map(|c| c.text).collect();
+        assert_eq!(
+            texts,
+            ["native-2m wins on gups: 1.60x native-4k, because 50% of native-4k's cycles were address \
+                 translation and native-2m spends 75% fewer there. The bound, perfect-tlb, is 2.00x."]
+        );
+    }
+
+    #[test]
+    fn a_tie_has_no_winner() {
+        let mut comparison = test_data::comparison();
+        comparison.runs.retain(|run| !run.is_bound());
+        for run in &mut comparison.runs {
+            run.seconds_simulated = 0.001;
+        }
+        let conclusion = &comparison.conclusions()[0];
+        assert!(conclusion.text.starts_with("No design beats native-4k on gups"), "{}", conclusion.text);
+    }
+
+    #[test]
+    fn several_inputs_get_a_geometric_mean() {
+        let mut comparison = test_data::comparison();
+        let mut second: Vec<RunRecord> = comparison.runs.clone();
+        for run in &mut second {
+            run.input = "kv".to_owned();
+            if run.design == "native-2m" {
+                run.seconds_simulated = 0.001; // equal to the baseline
+            }
+        }
+        comparison.runs.extend(second);
+        let overall = &comparison.conclusions()[0];
+        assert_eq!(overall.input, None);
+        assert_eq!(overall.winner.as_deref(), Some("native-2m"));
+        assert!((overall.speedup.unwrap() - 1.6f64.sqrt()).abs() < 1e-12);
+    }
+
+    #[test]
+    fn without_time_nobody_wins() {
+        let mut comparison = test_data::comparison();
+        for run in &mut comparison.runs {
+            run.seconds_simulated = 0.0;
+        }
+        let conclusion = &comparison.conclusions()[0];
+        assert_eq!(conclusion.winner, None);
+        assert!(conclusion.text.contains("simulates no time"), "{}", conclusion.text);
+    }
+}

@@ -1,0 +1,310 @@
+//! `results.json`, schema 1: a stable document for programs.
+//!
+//! Keys are only ever added within a schema. Order is fixed: fields as declared here, statistics by name, so that two
+//! equal comparisons are byte-identical apart from `wall_seconds` and `accesses_per_second`. A number that JSON cannot
+//! hold (infinite, not a number) is `null`.
+
+use crate::conclusion::Conclusion;
+use crate::run::RunRecord;
+use crate::{Comparison, HeatMap, InputSummary};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use std::collections::BTreeMap;
+use terrace_model::{Stats, Unit, Value};
+
+/// Version of the document's shape.
+const SCHEMA: u32 = 1;
+
+/// The document of several runs.
+#[derive(serde::Serialize)]
+struct Document<'a> {
+    schema: u32,
+    runs: Vec<Run<'a>>,
+    title: &'a str,
+    command: &'a str,
+    date: &'a str,
+    tool_version: &'a str,
+    baseline: &'a str,
+    conclusions: Vec<Conclusion>,
+    inputs: Vec<Input<'a>>,
+    units: BTreeMap<&'a str, Unit>,
+}
+
+#[derive(serde::Serialize)]
+struct Run<'a> {
+    design: &'a str,
+    machine: &'a str,
+    input: &'a str,
+    accesses: u64,
+    instructions: u64,
+    cycles: u64,
+    seconds_simulated: f64,
+    wall_seconds: f64,
+    accesses_per_second: f64,
+    fidelity: &'a str,
+    scale: u32,
+    seed: Option<u64>,
+    bound: bool,
+    design_summary: &'a str,
+    command: &'a str,
+    left_out: &'a [String],
+    notes: &'a [String],
+    parameters: Pairs<'a>,
+    stats: Node<'a>,
+}
+
+#[derive(serde::Serialize)]
+struct Input<'a> {
+    name: &'a str,
+    program: &'a str,
+    arguments: &'a [String],
+    origin: &'a str,
+    machine: &'a str,
+    date: &'a str,
+    seed: Option<u64>,
+    accesses: u64,
+    reads: u64,
+    writes: u64,
+    instructions: u64,
+    threads: u64,
+    processes: u64,
+    footprint_bytes: u64,
+    footprint_is_estimate: bool,
+    heat: Heat<'a>,
+}
+
+/// A heat map. A row of counts is one string of numbers: as an array, each number would take a line of its own.
+#[derive(serde::Serialize)]
+struct Heat<'a> {
+    accesses_per_bin: u64,
+    sample_every: u64,
+    rows: Vec<Row<'a>>,
+}
+
+#[derive(serde::Serialize)]
+struct Row<'a> {
+    process: u32,
+    start: String,
+    bytes: u64,
+    name: &'a str,
+    reads: String,
+    writes: String,
+}
+
+/// Key-value pairs as an object, in their own order.
+struct Pairs<'a>(&'a [(String, String)]);
+
+/// The statistics as a tree.
+enum Node<'a> {
+    Branch(BTreeMap<&'a str, Node<'a>>),
+    Leaf(&'a Value),
+}
+
+impl Comparison {
+    /// The document, indented, with a newline at the end.
+    pub fn to_json(&self) -> String {
+        pretty(&self.document())
+    }
+
+    /// The document on one line.
+    pub(crate) fn to_compact_json(&self) -> String {
+        serde_json::to_string(&self.document()).expect("plain data with string keys always serializes")
+    }
+
+    fn document(&self) -> Document<'_> {
+        let conclusions = self.conclusions();
+        Document {
+            schema: SCHEMA,
+            runs: self.runs.iter().map(run).collect(),
+            title: &self.title,
+            command: &self.command,
+            date: &self.date,
+            tool_version: &self.tool_version,
+            baseline: &self.baseline,
+            conclusions,
+            inputs: self.inputs.iter().map(input).collect(),
+            units: self
+                .runs
+                .iter()
+                .flat_map(|r| r.stats.iter().map(|(name, stat)| (name, stat.unit)))
+                .collect(),
+        }
+    }
+}
+
+impl RunRecord {
+    /// A document of this run alone, with the same keys as a comparison's.
+    pub fn to_json(&self) -> String {
+        let units: BTreeMap<&str, Unit> = self.stats.iter().map(|(name, stat)| (name, stat.unit)).collect();
+        #[derive(serde::Serialize)]
+        struct Single<'a> {
+            schema: u32,
+            runs: [Run<'a>; 1],
+            units: BTreeMap<&'a str, Unit>,
+        }
+        pretty(&Single { schema: SCHEMA, runs: [run(self)], units })
+    }
+}
+
+fn pretty(document: &impl Serialize) -> String {
+    let mut text =
+        serde_json::to_string_pretty(document).expect("plain data with string keys always serializes");
+    text.push('\n');
+    text
+}
+
+fn run(run: &RunRecord) -> Run<'_> {
+    Run {
+        design: &run.design,
+        machine: &run.machine,
+        input: &run.input,
+        accesses: run.accesses,
+        instructions: run.instructions,
+        cycles: run.cycles,
+        seconds_simulated: run.seconds_simulated,
+        wall_seconds: run.wall_seconds,
+        accesses_per_second: run.accesses_per_second(),
+        fidelity: &run.fidelity,
+        scale: run.scale,
+        seed: run.seed,
+        bound: run.is_bound(),
+        design_summary: &run.design_summary,
+        command: &run.command,
+        left_out: &run.left_out,
+        notes: &run.notes,
+        parameters: Pairs(&run.parameters),
+        stats: tree(&run.stats),
+    }
+}
+
+fn input(input: &InputSummary) -> Input<'_> {
+    Input {
+        name: &input.name,
+        program: &input.program,
+        arguments: &input.arguments,
+        origin: &input.origin,
+        machine: &input.machine,
+        date: &input.date,
+        seed: input.seed,
+        accesses: input.accesses,
+        reads: input.reads,
+        writes: input.writes,
+        instructions: input.instructions,
+        threads: input.threads,
+        processes: input.processes,
+        footprint_bytes: input.footprint_bytes,
+        footprint_is_estimate: input.footprint_is_estimate,
+        heat: heat(&input.heat),
+    }
+}
+
+fn heat(map: &HeatMap) -> Heat<'_> {
+    let line = |counts: Option<&Vec<u32>>| {
+        let texts: Vec<String> = counts.into_iter().flatten().map(u32::to_string).collect();
+        texts.join(" ")
+    };
+    let rows = map.rows.iter().enumerate().map(|(at, row)| Row {
+        process: row.process,
+        start: format!("{:#x}", row.start),
+        bytes: row.bytes,
+        name: &row.name,
+        reads: line(map.reads.get(at)),
+        writes: line(map.writes.get(at)),
+    });
+    Heat { accesses_per_bin: map.accesses_per_bin, sample_every: map.sample_every, rows: rows.collect() }
+}
+
+fn tree(stats: &Stats) -> Node<'_> {
+    let mut root = BTreeMap::new();
+    for (name, stat) in stats.iter() {
+        let mut branch: &mut BTreeMap<&str, Node<'_>> = &mut root;
+        let mut rest = name;
+        while let Some((head, tail)) = rest.split_once('.') {
+            let child = branch.entry(head).or_insert_with(|| Node::Branch(BTreeMap::new()));
+            let Node::Branch(children) = child else { unreachable!("a statistic is a branch or a leaf") };
+            branch = children;
+            rest = tail;
+        }
+        branch.insert(rest, Node::Leaf(&stat.value));
+    }
+    Node::Branch(root)
+}
+
+impl Serialize for Pairs<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (key, value) in self.0 {
+            map.serialize_entry(key, value)?;
+        }
+        map.end()
+    }
+}
+
+impl Serialize for Node<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Node::Branch(children) => children.serialize(serializer),
+            Node::Leaf(value) => value.serialize(serializer),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_data;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_document_of_the_test_comparison() {
+        insta::assert_snapshot!(test_data::comparison().to_json());
+    }
+
+    #[test]
+    fn an_empty_comparison_is_a_document_too() {
+        let document: serde_json::Value = serde_json::from_str(&Comparison::default().to_json()).unwrap();
+        assert_eq!(document["schema"], 1);
+        assert_eq!(document["runs"], serde_json::json!([]));
+    }
+
+    #[test]
+    fn a_single_run_has_the_shape_of_a_comparison() {
+        let comparison = test_data::comparison();
+        let all: serde_json::Value = serde_json::from_str(&comparison.to_json()).unwrap();
+        let one: serde_json::Value = serde_json::from_str(&comparison.runs[0].to_json()).unwrap();
+        assert_eq!(one["schema"], 1);
+        assert_eq!(one["runs"][0], all["runs"][0]);
+        assert_eq!(one["units"]["energy.dram"], "joules");
+    }
+
+    #[test]
+    fn what_json_cannot_hold_becomes_null() {
+        let mut comparison = test_data::comparison();
+        comparison.runs[0].stats.real("core.ratio", f64::NAN, Unit::Ratio);
+        comparison.runs[0].seconds_simulated = f64::INFINITY;
+        let document: serde_json::Value = serde_json::from_str(&comparison.to_json()).unwrap();
+        assert!(document["runs"][0]["stats"]["core"]["ratio"].is_null());
+        assert!(document["runs"][0]["seconds_simulated"].is_null());
+    }
+
+    proptest! {
+        /// Every statistic is found at the path that its name spells, with its value.
+        #[test]
+        fn nesting_keeps_every_leaf(names in prop::collection::btree_map("[a-c]{1,2}(-[a-c])?(\\.[a-c]{1,2}){0,3}", any::<u64>(), 1..20)) {
+            let mut stats = Stats::new();
+            let mut kept = Vec::new();
+            for (name, value) in &names {
+                let clash = names.keys().any(|other| other.starts_with(&format!("{name}.")));
+                if !clash {
+                    stats.count(name.clone(), *value, Unit::Count);
+                    kept.push((name, value));
+                }
+            }
+            let text = serde_json::to_string(&tree(&stats)).unwrap();
+            let nested: serde_json::Value = serde_json::from_str(&text).unwrap();
+            for (name, value) in kept {
+                let pointer = format!("/{}", name.replace('.', "/"));
+                prop_assert_eq!(nested.pointer(&pointer).and_then(|v| v.as_u64()), Some(*value));
+            }
+        }
+    }
+}

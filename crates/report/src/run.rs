@@ -1,0 +1,167 @@
+//! The record of one run: one design on one input, with everything needed to judge and to repeat it.
+
+use terrace_model::Stats;
+
+/// One design on one input.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RunRecord {
+    /// Short name of the design (`native-2m`).
+    pub design: String,
+    /// One line: what the design is.
+    pub design_summary: String,
+    /// Name of the machine preset below the design.
+    pub machine: String,
+    /// Name of the input, as in [`InputSummary::name`](crate::InputSummary::name).
+    pub input: String,
+    /// Fidelity level: `full`, `translation` or `pages`.
+    pub fidelity: String,
+    /// Everything was divided by this (`--scale`); 1 for none.
+    pub scale: u32,
+    /// Seed of the run, where it has one.
+    pub seed: Option<u64>,
+    /// Loads and stores simulated.
+    pub accesses: u64,
+    /// Instructions retired.
+    pub instructions: u64,
+    /// Elapsed core cycles, from the first event to the last; 0 at a fidelity without time.
+    pub cycles: u64,
+    /// Elapsed simulated time in seconds; 0 at a fidelity without time.
+    pub seconds_simulated: f64,
+    /// How long the simulation took, in seconds.
+    pub wall_seconds: f64,
+    /// All statistics.
+    pub stats: Stats,
+    /// Every parameter: dotted key, and its value as text with unit.
+    pub parameters: Vec<(String, String)>,
+    /// What the fidelity level left out, one sentence each.
+    pub left_out: Vec<String>,
+    /// The command that repeats the run.
+    pub command: String,
+    /// What else a reader must know, one sentence each.
+    pub notes: Vec<String>,
+}
+
+/// Cycles blamed on one cause, from the statistics under `core.cycles`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CycleComponent {
+    /// The statistic's last name: `translation`, `memory`.
+    pub name: String,
+    /// Cycles, summed over the cores.
+    pub cycles: f64,
+}
+
+/// The components in the order in which every output shows them; others follow by name.
+const COMPONENT_ORDER: [&str; 5] = ["base", "translation", "cache", "memory", "os"];
+
+impl RunRecord {
+    /// Accesses simulated per second of wall-clock time; 0 where that time is not known.
+    pub fn accesses_per_second(&self) -> f64 {
+        ratio(self.accesses as f64, self.wall_seconds).unwrap_or(0.0)
+    }
+
+    /// Whether the run simulated time at all.
+    pub fn is_timed(&self) -> bool {
+        self.seconds_simulated.is_finite() && self.seconds_simulated > 0.0
+    }
+
+    /// How many times faster than `baseline` this run is; `None` unless both are timed.
+    pub fn speedup_over(&self, baseline: &RunRecord) -> Option<f64> {
+        (self.is_timed() && baseline.is_timed()).then(|| baseline.seconds_simulated / self.seconds_simulated)
+    }
+
+    /// Cycles per instruction of an average core: the blamed cycles where they are known (they are summed over the
+    /// cores), else the elapsed ones.
+    pub fn cycles_per_instruction(&self) -> Option<f64> {
+        let blamed: f64 = self.cycle_components().iter().map(|c| c.cycles).sum();
+        let cycles = if blamed > 0.0 { blamed } else { self.cycles as f64 };
+        ratio(cycles, self.instructions as f64).filter(|_| cycles > 0.0)
+    }
+
+    /// `count` per 1000 instructions, for a statistic that exists.
+    pub fn per_kilo_instruction(&self, statistic: &str) -> Option<f64> {
+        let count = self.stats.get(statistic)?.value.as_f64();
+        ratio(1000.0 * count, self.instructions as f64)
+    }
+
+    /// Where the cycles went: every statistic directly under `core.cycles`, in the order of display.
+    pub fn cycle_components(&self) -> Vec<CycleComponent> {
+        let mut components: Vec<CycleComponent> = self
+            .stats
+            .under("core.cycles")
+            .filter(|(name, _)| !name.contains('.') && *name != "total")
+            .map(|(name, stat)| CycleComponent { name: name.to_owned(), cycles: stat.value.as_f64() })
+            .collect();
+        components
+            .sort_by_key(|c| COMPONENT_ORDER.iter().position(|name| *name == c.name).unwrap_or(usize::MAX));
+        components
+    }
+
+    /// Share of the blamed cycles that went to `component`, 0 to 1; `None` where no cycle was blamed.
+    pub fn cycle_share(&self, component: &str) -> Option<f64> {
+        let components = self.cycle_components();
+        let total: f64 = components.iter().map(|c| c.cycles).sum();
+        let part = components.iter().find(|c| c.name == component)?.cycles;
+        ratio(part, total)
+    }
+
+    /// Whether the design is a bound that no machine can reach rather than a contender: translation costs nothing.
+    pub fn is_bound(&self) -> bool {
+        self.parameters
+            .iter()
+            .any(|(key, value)| key == "translation.scheme" && value.trim_matches('"') == "perfect-tlb")
+    }
+}
+
+/// `numerator / denominator` where that is a finite number.
+pub(crate) fn ratio(numerator: f64, denominator: f64) -> Option<f64> {
+    let value = numerator / denominator;
+    (denominator != 0.0 && value.is_finite()).then_some(value)
+}
+
+/// How a component of the cycles is called in a sentence.
+pub(crate) fn component_label(name: &str) -> &str {
+    match name {
+        "base" => "computing",
+        "translation" => "address translation",
+        "cache" => "cache hits beyond the first level",
+        "memory" => "waiting for memory",
+        "os" => "the operating system",
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace_model::Unit;
+
+    fn run() -> RunRecord {
+        let mut run = RunRecord { instructions: 1000, cycles: 500, accesses: 40, ..RunRecord::default() };
+        for (name, cycles) in [("os", 10), ("base", 250), ("translation", 200), ("wait", 40), ("total", 500)]
+        {
+            run.stats.count(format!("core.cycles.{name}"), cycles, Unit::Cycles);
+        }
+        run.stats.count("tlb.l2.miss", 30, Unit::Count);
+        run
+    }
+
+    #[test]
+    fn measures_by_hand() {
+        let run = run();
+        let names: Vec<_> = run.cycle_components().into_iter().map(|c| c.name).collect();
+        assert_eq!(names, ["base", "translation", "os", "wait"]);
+        assert_eq!(run.cycle_share("translation"), Some(0.4));
+        assert_eq!(run.cycles_per_instruction(), Some(0.5));
+        assert_eq!(run.per_kilo_instruction("tlb.l2.miss"), Some(30.0));
+        assert_eq!(run.per_kilo_instruction("tlb.l3.miss"), None);
+    }
+
+    #[test]
+    fn a_run_without_time_or_instructions_divides_nothing_by_zero() {
+        let run = RunRecord::default();
+        assert_eq!(run.accesses_per_second(), 0.0);
+        assert_eq!(run.cycles_per_instruction(), None);
+        assert_eq!(run.speedup_over(&run), None);
+        assert_eq!(run.cycle_share("base"), None);
+    }
+}

@@ -1,0 +1,296 @@
+//! Tables for the terminal: a comparison and a single run, in a given width.
+
+use crate::format::{bytes, count, fit, percent, seconds, significant, speedup, wrap};
+use crate::run::component_label;
+use crate::{Charset, Comparison, InputSummary, RunRecord};
+use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
+
+/// Columns after the design's name.
+const COLUMNS: [&str; 8] = ["time", "speed", "CPI", "TLB/k", "transl", "cache", "memory", "OS"];
+/// Spaces between columns.
+const GAP: usize = 2;
+/// A design's name keeps at least this many characters.
+const NAME_WIDTH: usize = 9;
+
+impl Comparison {
+    /// Per input a heading, a row per design and the conclusion in words; no line is wider than `width` characters
+    /// (at least 72).
+    pub fn table(&self, width: usize, charset: Charset) -> String {
+        let width = width.max(72);
+        if self.runs.is_empty() {
+            return "No runs: nothing to compare.\n".to_owned();
+        }
+        let mut out = String::new();
+        for input in self.input_names() {
+            out += &fit(&heading(input, self.summary_of(input)), width, charset);
+            out.push('\n');
+            if let Some(baseline) = self.baseline_of(input) {
+                out += &designs(self.runs_of(input), baseline, width, charset);
+            } else {
+                out += "No run of this input is complete.\n";
+            }
+            out.push('\n');
+        }
+        for conclusion in self.conclusions() {
+            let text = match charset {
+                Charset::Ascii => conclusion.text,
+                Charset::Unicode => times_sign(&conclusion.text),
+            };
+            out += &wrap(&text, width, "  ");
+            out.push('\n');
+        }
+        out += &caveats(&self.runs, width);
+        out
+    }
+}
+
+impl RunRecord {
+    /// Key numbers and a bar per component of the cycles; no line is wider than `width` characters (at least 72).
+    pub fn summary(&self, width: usize, charset: Charset) -> String {
+        let width = width.max(72);
+        let mut out = fit(&format!("{} on {}: {}", self.design, self.machine, self.input), width, charset);
+        out.push('\n');
+        let mut lines: Vec<(&str, String)> = Vec::new();
+        if self.is_timed() {
+            lines.push((
+                "simulated time",
+                format!("{} ({} cycles)", seconds(self.seconds_simulated), count(self.cycles)),
+            ));
+        }
+        lines.push(("instructions", count(self.instructions)));
+        lines.push(("accesses", count(self.accesses)));
+        let measures = [
+            ("cycles per instruction", self.cycles_per_instruction()),
+            ("L2 TLB misses per 1000 instructions", self.per_kilo_instruction("tlb.l2.miss")),
+            ("page walks per 1000 instructions", self.per_kilo_instruction("walk.count")),
+            ("last-level misses per 1000 instructions", self.per_kilo_instruction("cache.llc.miss")),
+        ];
+        lines.extend(measures.into_iter().filter_map(|(label, value)| Some((label, significant(value?)))));
+        if self.stats.get("os.faults").is_some() {
+            lines.push(("page faults", count(self.stats.integer("os.faults"))));
+        }
+        lines.push((
+            "simulation",
+            format!(
+                "{} ({} accesses/s)",
+                seconds(self.wall_seconds),
+                count(self.accesses_per_second() as u64)
+            ),
+        ));
+        for (label, value) in lines {
+            out += &fit(&format!("  {label:<40} {value}"), width, charset);
+            out.push('\n');
+        }
+        out += &self.cycle_bars(width, charset);
+        out += &caveats(std::slice::from_ref(self), width);
+        out
+    }
+
+    fn cycle_bars(&self, width: usize, charset: Charset) -> String {
+        let components = self.cycle_components();
+        let total: f64 = components.iter().map(|c| c.cycles).sum();
+        if total <= 0.0 {
+            return String::new();
+        }
+        let mut out = "\nwhere the cycles went\n".to_owned();
+        let room = width - 45;
+        for component in components {
+            let share = component.cycles / total;
+            let label = fit(component_label(&component.name), 34, charset);
+            let line = format!("  {label:<34} {:>4}  {}", percent(share), bar(share, room, charset));
+            out += line.trim_end();
+            out.push('\n');
+        }
+        out
+    }
+}
+
+/// `gups  16.8 M accesses, 8.00 GiB touched`.
+fn heading(input: &str, summary: Option<&InputSummary>) -> String {
+    match summary {
+        Some(s) => {
+            let estimate = if s.footprint_is_estimate { "about " } else { "" };
+            let threads = if s.threads > 1 { format!(", {} threads", s.threads) } else { String::new() };
+            let footprint = bytes(s.footprint_bytes);
+            format!("{input}: {} accesses, {estimate}{footprint} touched{threads}", count(s.accesses))
+        }
+        None => input.to_owned(),
+    }
+}
+
+fn designs<'a>(
+    runs: impl Iterator<Item = &'a RunRecord>,
+    baseline: &RunRecord,
+    width: usize,
+    charset: Charset,
+) -> String {
+    let none = || "-".to_owned();
+    let numbers = |run: &RunRecord| {
+        let share = |component| run.cycle_share(component).map_or_else(none, percent);
+        [
+            if run.is_timed() { seconds(run.seconds_simulated) } else { none() },
+            run.speedup_over(baseline).map_or_else(none, |s| speedup(s) + charset.times()),
+            run.cycles_per_instruction().map_or_else(none, significant),
+            run.per_kilo_instruction("tlb.l2.miss").map_or_else(none, significant),
+            share("translation"),
+            share("cache"),
+            share("memory"),
+            share("os"),
+        ]
+    };
+    let rows: Vec<(&RunRecord, [String; 8])> = runs.map(|run| (run, numbers(run))).collect();
+    let numbers_width: usize = (0..COLUMNS.len())
+        .map(|column| {
+            let cells = rows.iter().map(|(_, row)| row[column].chars().count());
+            GAP + cells.chain([COLUMNS[column].len()]).max().unwrap_or(0)
+        })
+        .sum();
+    let name_width = width.saturating_sub(numbers_width).max(NAME_WIDTH);
+
+    let mut table = Table::new();
+    let rule = if charset == Charset::Unicode { '─' } else { '-' };
+    table.load_style(TableStyle::new().header_separator(LineStyle::new(rule, rule, rule, ' ')));
+    // Tables are lines of text here, whatever the process's standard output is.
+    table.force_no_tty();
+    table.set_header(["design"].into_iter().chain(COLUMNS));
+    for (run, row) in rows {
+        table.add_row([fit(&run.design, name_width, charset)].into_iter().chain(row));
+    }
+    // The border between columns is one of the spaces.
+    for column in table.column_iter_mut() {
+        let is_name = column.index == 0;
+        column.set_padding((if is_name { 0 } else { GAP as u16 - 1 }, 0));
+        if !is_name {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    let mut text = String::new();
+    for line in table.lines() {
+        // The invisible left and right borders take a column each.
+        text += line.get(line.chars().next().map_or(0, char::len_utf8)..).unwrap_or_default().trim_end();
+        text.push('\n');
+    }
+    text + "speed: against "
+        + &fit(&baseline.design, 28, charset)
+        + "; TLB/k: L2 TLB misses per 1000 instr.\n"
+}
+
+/// A bar of `share` of `room` characters; eighths where the terminal can show them.
+fn bar(share: f64, room: usize, charset: Charset) -> String {
+    let share = share.clamp(0.0, 1.0);
+    match charset {
+        Charset::Ascii => "#".repeat((share * room as f64).round() as usize),
+        Charset::Unicode => {
+            let eighths = (share * room as f64 * 8.0).round() as usize;
+            let part = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'][eighths % 8];
+            let mut text = "█".repeat(eighths / 8);
+            if part != ' ' {
+                text.push(part);
+            }
+            text
+        }
+    }
+}
+
+/// Scale, fidelity and notes: what keeps the numbers from being the whole truth. Each is said once.
+fn caveats(runs: &[RunRecord], width: usize) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    let mut say = |line: String| {
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    };
+    for run in runs {
+        if run.scale > 1 {
+            say(format!(
+                "Scaled down by {}: footprints, capacities, TLB reach and periods are divided by it.",
+                run.scale
+            ));
+        }
+        if !run.left_out.is_empty() {
+            say(format!(
+                "Fidelity {} leaves out: {}.",
+                run.fidelity,
+                run.left_out.join("; ").trim_end_matches('.')
+            ));
+        }
+        for note in &run.notes {
+            say(format!("Note: {note}"));
+        }
+    }
+    lines.iter().map(|line| wrap(line, width, "  ") + "\n").collect()
+}
+
+/// `1.84x` with the proper sign, where a digit comes before and no letter follows.
+fn times_sign(text: &str) -> String {
+    let chars: Vec<char> = text.chars().collect();
+    let sign = |at: usize| {
+        chars[at] == 'x'
+            && at > 0
+            && chars[at - 1].is_ascii_digit()
+            && chars.get(at + 1).is_none_or(|next| matches!(next, ' ' | '.' | ','))
+    };
+    (0..chars.len()).map(|at| if sign(at) { '×' } else { chars[at] }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_data;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_table_of_the_test_comparison() {
+        insta::assert_snapshot!(test_data::comparison().table(80, Charset::Ascii));
+    }
+
+    #[test]
+    fn the_summary_of_a_run() {
+        let mut run = test_data::comparison().runs.remove(0);
+        run.scale = 4;
+        run.left_out = vec!["data caches".to_owned(), "memory devices".to_owned()];
+        insta::assert_snapshot!(run.summary(80, Charset::Unicode));
+    }
+
+    #[test]
+    fn ascii_is_ascii() {
+        let comparison = test_data::comparison();
+        assert!(comparison.table(80, Charset::Ascii).is_ascii());
+        assert!(comparison.runs[0].summary(80, Charset::Ascii).is_ascii());
+    }
+
+    #[test]
+    fn an_empty_comparison_says_so() {
+        assert_eq!(Comparison::default().table(80, Charset::Ascii), "No runs: nothing to compare.\n");
+    }
+
+    proptest! {
+        /// Whatever the names and the numbers, nothing is wider than asked.
+        #[test]
+        fn every_line_fits(
+            design in "[a-z0-9/=,-]{0,120}",
+            input in "[a-z -]{0,120}",
+            cycles in any::<u64>(),
+            instructions in any::<u64>(),
+            time in prop_oneof![0.0..1e12f64, Just(1e-15), Just(f64::NAN), Just(0.0)],
+            width in 72usize..140,
+        ) {
+            let mut comparison = test_data::comparison();
+            for run in &mut comparison.runs {
+                run.input = input.clone();
+                run.cycles = cycles;
+                run.instructions = instructions;
+                run.scale = 16;
+                run.left_out = vec![design.clone()];
+            }
+            comparison.runs[1].design = design;
+            comparison.runs[1].seconds_simulated = time;
+            for charset in [Charset::Ascii, Charset::Unicode] {
+                let texts = [comparison.table(width, charset), comparison.runs[1].summary(width, charset)];
+                for line in texts.iter().flat_map(|text| text.lines()) {
+                    prop_assert!(line.chars().count() <= width, "{} > {width}: {line}", line.chars().count());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! A small comparison with round numbers, shared by this crate's tests.
+
+use crate::{Comparison, HeatMap, HeatRow, InputSummary, RunRecord};
+use terrace_model::{Histogram, Stats, Unit};
+
+/// One input (`gups`), three designs; 1000 instructions each; `native-4k` is the baseline.
+pub(crate) fn comparison() -> Comparison {
+    let runs = vec![
+        run("native-4k", "radix", 1000, 500),
+        run("native-2m", "radix", 625, 125),
+        run("perfect-tlb", "perfect-tlb", 500, 0),
+    ];
+    Comparison {
+        title: "Test comparison".to_owned(),
+        command: "terrace compare native-4k native-2m perfect-tlb --workload gups".to_owned(),
+        date: "2026-01-02".to_owned(),
+        tool_version: "0.1.0".to_owned(),
+        inputs: vec![input()],
+        runs,
+        baseline: "native-4k".to_owned(),
+    }
+}
+
+fn run(design: &str, scheme: &str, cycles: u64, translation: u64) -> RunRecord {
+    let mut stats = Stats::new();
+    stats.count("core.cycles.base", 300, Unit::Cycles);
+    stats.count("core.cycles.memory", cycles - translation - 300, Unit::Cycles);
+    stats.count("core.cycles.translation", translation, Unit::Cycles);
+    stats.count("tlb.l2.miss", translation / 10, Unit::Count);
+    stats.count("tier.dram.bytes_read", 6400, Unit::Bytes);
+    stats.real("energy.dram", 0.5, Unit::Joules);
+    let mut latency = Histogram::default();
+    latency.record(3);
+    stats.histogram("walk.latency", latency, Unit::Cycles);
+    RunRecord {
+        design: design.to_owned(),
+        design_summary: format!("The {design} design."),
+        machine: "test-machine".to_owned(),
+        input: "gups".to_owned(),
+        fidelity: "full".to_owned(),
+        scale: 1,
+        seed: Some(7),
+        accesses: 400,
+        instructions: 1000,
+        cycles,
+        seconds_simulated: cycles as f64 * 1e-6,
+        wall_seconds: 0.5,
+        stats,
+        parameters: vec![
+            ("core.frequency".to_owned(), "1 GHz".to_owned()),
+            ("translation.scheme".to_owned(), scheme.to_owned()),
+        ],
+        left_out: Vec::new(),
+        command: format!("terrace sim --design {design} --workload gups"),
+        notes: Vec::new(),
+    }
+}
+
+fn input() -> InputSummary {
+    InputSummary {
+        name: "gups".to_owned(),
+        program: "gups".to_owned(),
+        arguments: vec!["table=1 MiB".to_owned()],
+        origin: "workload".to_owned(),
+        accesses: 400,
+        reads: 200,
+        writes: 200,
+        instructions: 1000,
+        threads: 1,
+        processes: 1,
+        footprint_bytes: 1 << 20,
+        heat: HeatMap {
+            accesses_per_bin: 200,
+            sample_every: 1,
+            rows: vec![HeatRow { process: 0, start: 0x1000, bytes: 4096, name: "table".to_owned() }],
+            reads: vec![vec![100, 100]],
+            writes: vec![vec![100, 100]],
+        },
+        ..InputSummary::default()
+    }
+}

@@ -1,0 +1,159 @@
+//! Output files appear whole or not at all: written beside their place, flushed to disk, then renamed.
+
+use crate::Comparison;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use tempfile::NamedTempFile;
+
+/// An output that could not be written. What stood in its place before is unchanged.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {}: {error}{}", path.display(), advice(error))]
+pub struct WriteError {
+    /// The file or directory.
+    pub path: PathBuf,
+    /// What the system said.
+    #[source]
+    pub error: io::Error,
+}
+
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "; free some space or choose another directory"
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            "; choose a directory you may write to"
+        }
+        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => "; a file is in the way",
+        io::ErrorKind::NotFound => "; its parent directory does not exist",
+        _ => "",
+    }
+}
+
+impl Comparison {
+    /// Writes `report.html`, `results.json` and `results.csv` into `directory`, which is created where it is missing.
+    /// No file is replaced before all three are safely on disk. Returns the path of `report.html`.
+    ///
+    /// # Errors
+    /// When the directory cannot be created or a file cannot be written; earlier files stay as they were.
+    pub fn write_directory(&self, directory: &Path) -> Result<PathBuf, WriteError> {
+        fs::create_dir_all(directory).map_err(|error| WriteError { path: directory.to_owned(), error })?;
+        let contents = [
+            ("results.json", self.to_json()),
+            ("results.csv", self.to_csv()),
+            ("report.html", self.to_html()),
+        ];
+        let prepared = contents
+            .iter()
+            .map(|(name, content)| {
+                let path = directory.join(name);
+                let file = prepare(&path, content.as_bytes())?;
+                Ok((path, file))
+            })
+            .collect::<Result<Vec<_>, WriteError>>()?;
+        for (path, file) in prepared {
+            commit(path, file)?;
+        }
+        Ok(directory.join("report.html"))
+    }
+
+    /// Writes the page to `path`.
+    ///
+    /// # Errors
+    /// When the file cannot be written; an earlier one stays as it was.
+    pub fn write_html(&self, path: &Path) -> Result<(), WriteError> {
+        write_atomically(path, self.to_html().as_bytes())
+    }
+}
+
+/// Writes `content` to `path` whole or not at all. Special files such as `/dev/stdout` are written in place.
+///
+/// # Errors
+/// When the file cannot be written; an earlier one stays as it was.
+pub fn write_atomically(path: &Path, content: &[u8]) -> Result<(), WriteError> {
+    let is_special = fs::metadata(path).is_ok_and(|m| !m.is_file() && !m.is_dir());
+    if is_special {
+        return fs::OpenOptions::new()
+            .write(true)
+            .open(path)
+            .and_then(|mut file| file.write_all(content))
+            .map_err(|error| WriteError { path: path.to_owned(), error });
+    }
+    let file = prepare(path, content)?;
+    commit(path.to_owned(), file)
+}
+
+/// A temporary file beside `path` with the content on disk.
+fn prepare(path: &Path, content: &[u8]) -> Result<NamedTempFile, WriteError> {
+    let failed = |error| WriteError { path: path.to_owned(), error };
+    if path.is_dir() {
+        return Err(failed(io::ErrorKind::IsADirectory.into()));
+    }
+    let directory = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut builder = tempfile::Builder::new();
+    builder.prefix(".terrace-");
+    #[cfg(unix)]
+    {
+        // As any other file the user creates; the user's mask still applies.
+        use std::os::unix::fs::PermissionsExt;
+        builder.permissions(fs::Permissions::from_mode(0o666));
+    }
+    // tempfile's error names its temporary path, which means nothing to the user.
+    let plain = |error: io::Error| error.raw_os_error().map_or(error, io::Error::from_raw_os_error);
+    let mut file = builder.tempfile_in(directory).map_err(|e| failed(io::Error::from(plain(e).kind())))?;
+    file.as_file_mut().write_all(content).and_then(|()| file.as_file().sync_all()).map_err(failed)?;
+    Ok(file)
+}
+
+fn commit(path: PathBuf, file: NamedTempFile) -> Result<(), WriteError> {
+    match file.persist(&path) {
+        Ok(_) => Ok(()),
+        Err(persist) => Err(WriteError { path, error: persist.error }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_data;
+
+    #[test]
+    fn a_directory_gets_its_three_files_and_nothing_else() {
+        let parent = tempfile::tempdir().unwrap();
+        let directory = parent.path().join("deep/er");
+        let page = test_data::comparison().write_directory(&directory).unwrap();
+        assert_eq!(page, directory.join("report.html"));
+        let mut names: Vec<_> = fs::read_dir(&directory)
+            .unwrap()
+            .map(|e| e.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        assert_eq!(names, ["report.html", "results.csv", "results.json"]);
+    }
+
+    #[test]
+    fn when_one_file_cannot_be_replaced_none_is() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("results.json"), "old").unwrap();
+        fs::create_dir(directory.path().join("report.html")).unwrap();
+        let error = test_data::comparison().write_directory(directory.path()).unwrap_err().to_string();
+        assert!(error.contains("report.html"), "{error}");
+        assert_eq!(fs::read_to_string(directory.path().join("results.json")).unwrap(), "old");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2, "temporary files are gone");
+    }
+
+    #[test]
+    fn a_missing_parent_is_named() {
+        let error = write_atomically(Path::new("/nonexistent/x.json"), b"").unwrap_err().to_string();
+        assert!(error.contains("/nonexistent/x.json") && error.contains("parent"), "{error}");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_full_disk_is_said_and_a_special_file_written_in_place() {
+        let error = write_atomically(Path::new("/dev/full"), b"x").unwrap_err().to_string();
+        assert!(error.contains("/dev/full") && error.contains("free some space"), "{error}");
+        write_atomically(Path::new("/dev/null"), b"x").unwrap();
+    }
+}
