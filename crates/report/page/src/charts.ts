@@ -1,0 +1,309 @@
+// Charts: horizontal bars per design, a panel per input, and the heat map.
+
+import { BarChart, HeatmapChart } from "echarts/charts";
+import { GridComponent, MarkLineComponent, TooltipComponent, VisualMapContinuousComponent } from "echarts/components";
+import * as echarts from "echarts/core";
+import { CanvasRenderer, SVGRenderer } from "echarts/renderers";
+import { counts, type Input } from "./data";
+import { h } from "./dom";
+import { basename, bytes, count, significant } from "./format";
+import { onSchemeChange, palette } from "./theme";
+
+echarts.use([
+  BarChart,
+  HeatmapChart,
+  GridComponent,
+  MarkLineComponent,
+  TooltipComponent,
+  VisualMapContinuousComponent,
+  CanvasRenderer,
+  SVGRenderer,
+]);
+
+const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
+const BAR = 30;
+
+export type Series = { name: string; color: (design: number) => string; values: (number | null)[]; dashed?: (design: number) => boolean };
+export type Panel = {
+  title: string;
+  designs: string[];
+  /** Designs whose name is emphasised. */
+  strong: (design: number) => boolean;
+  series: Series[];
+  /** The number at the end of each bar. */
+  ends: (string | null)[];
+  format: (value: number) => string;
+  max?: number;
+  reference?: number;
+  description: string;
+};
+
+type Mounted = { chart: echarts.ECharts; draw: () => void; element: HTMLElement };
+const mounted = new Set<Mounted>();
+
+function mount(element: HTMLElement, renderer: "svg" | "canvas", option: () => echarts.EChartsCoreOption): void {
+  const chart = echarts.init(element, null, { renderer });
+  const draw = () => chart.setOption({ animation: false, ...option() }, true);
+  const entry = { chart, draw, element };
+  mounted.add(entry);
+  draw();
+}
+
+const resized = new ResizeObserver((entries) => {
+  for (const { target } of entries) {
+    for (const entry of mounted) {
+      if (entry.element === target && entry.element.isConnected) {
+        entry.chart.resize();
+        entry.draw();
+      }
+    }
+  }
+});
+
+function release(within: HTMLElement): void {
+  for (const entry of mounted) {
+    if (within.contains(entry.element)) {
+      resized.unobserve(entry.element);
+      entry.chart.dispose();
+      mounted.delete(entry);
+    }
+  }
+}
+
+onSchemeChange(() => {
+  for (const entry of mounted) entry.draw();
+});
+
+function tooltipStyle() {
+  const p = palette();
+  return {
+    backgroundColor: p.surface,
+    borderColor: p.line,
+    textStyle: { color: p.text, fontFamily: FONT, fontSize: 13 },
+    confine: true,
+  };
+}
+
+/** Fills `container` with a panel per input; what was there before is released. */
+export function barPanels(container: HTMLElement, panels: () => Panel[]): void {
+  release(container);
+  const list = panels();
+  container.className = list.length === 1 ? "panels single" : "panels";
+  container.replaceChildren();
+  list.forEach((panel, at) => {
+    const box = h("div", { class: "chart", role: "img", "aria-label": panel.description });
+    box.style.height = `${panel.designs.length * BAR + 34}px`;
+    container.append(h("figure", {}, h("figcaption", {}, panel.title), box));
+    mount(box, "svg", () => barOption(panels()[at], box.clientWidth));
+    resized.observe(box);
+  });
+}
+
+function barOption(panel: Panel, width: number): echarts.EChartsCoreOption {
+  const p = palette();
+  const names = width < 380 ? 104 : 150;
+  const last = panel.series.length - 1;
+  const endWidth = Math.max(...panel.ends.map((text) => (text ?? "").length)) * 7 + 12;
+  const series: unknown[] = panel.series.map((one, at) => ({
+    type: "bar",
+    name: one.name,
+    stack: "all",
+    barWidth: "64%",
+    data: one.values.map((value, design) => ({
+      value: value ?? 0,
+      itemStyle: {
+        color: one.dashed?.(design) ? "transparent" : one.color(design),
+        borderColor: one.dashed?.(design) ? one.color(design) : p.surface,
+        borderWidth: one.dashed?.(design) ? 1.5 : panel.series.length > 1 ? 0.75 : 0,
+        borderType: one.dashed?.(design) ? "dashed" : "solid",
+        borderRadius: at === last ? [0, 3, 3, 0] : 0,
+      },
+    })),
+    markLine:
+      at === 0 && panel.reference !== undefined
+        ? {
+            silent: true,
+            symbol: "none",
+            label: { show: false },
+            lineStyle: { color: p.muted, type: "solid", width: 1 },
+            data: [{ xAxis: panel.reference }],
+          }
+        : undefined,
+  }));
+  // The text after a stacked bar belongs to the whole, so a series of its own without length carries it.
+  series.push({
+    type: "bar",
+    name: "",
+    stack: "all",
+    silent: true,
+    tooltip: { show: false },
+    data: panel.ends.map((text) => ({
+      value: 0,
+      label: { show: true, position: "right", formatter: () => text ?? "–", color: p.text, fontFamily: FONT, fontSize: 12.5 },
+    })),
+  });
+  return {
+    grid: { left: names + 8, right: endWidth, top: 4, bottom: 26 },
+    textStyle: { fontFamily: FONT },
+    tooltip: {
+      ...tooltipStyle(),
+      trigger: "axis",
+      axisPointer: { type: "shadow", shadowStyle: { color: p.line, opacity: 0.35 } },
+      formatter: (items: { dataIndex: number }[]) => barTooltip(panel, items[0].dataIndex),
+    },
+    xAxis: {
+      type: "value",
+      min: 0,
+      max: panel.max,
+      splitNumber: 4,
+      axisLabel: { color: p.muted, fontSize: 11.5, formatter: panel.format, hideOverlap: true },
+      splitLine: { lineStyle: { color: p.line } },
+    },
+    yAxis: {
+      type: "category",
+      inverse: true,
+      data: panel.designs,
+      axisTick: { show: false },
+      axisLine: { show: false },
+      axisLabel: {
+        color: p.text,
+        fontSize: 12.5,
+        width: names,
+        overflow: "truncate",
+        formatter: (name: string, index: number) => (panel.strong(index) ? `{strong|${name}}` : name),
+        rich: { strong: { fontWeight: 700, fontSize: 12.5, color: p.text } },
+      },
+    },
+    series,
+  };
+}
+
+function barTooltip(panel: Panel, design: number): HTMLElement {
+  const rows = panel.series.map((one) => {
+    const value = one.values[design];
+    const swatch = h("span", { class: "swatch" });
+    swatch.style.background = one.color(design);
+    return h("tr", {}, h("td", {}, panel.series.length > 1 ? swatch : null, one.name), h("td", {}, value === null ? "–" : panel.format(value)));
+  });
+  return h("div", {}, h("strong", {}, panel.designs[design]), h("table", { class: "tip" }, ...rows));
+}
+
+export type HeatKind = "all" | "reads" | "writes";
+
+/** The heat map of one input. */
+export function heatMap(container: HTMLElement, input: Input, kind: HeatKind): void {
+  release(container);
+  container.replaceChildren();
+  const { rows, sample_every, accesses_per_bin } = input.heat;
+  // Addresses that nobody touched are left out; a blank line shows where.
+  const lines: (number | null)[] = [];
+  const labels = new Map<number, string>();
+  let previous: (typeof rows)[number] | undefined;
+  rows.forEach((row, at) => {
+    const jump = previous && (previous.process !== row.process || BigInt(previous.start) + BigInt(previous.bytes) !== BigInt(row.start));
+    if (jump) lines.push(null);
+    if (jump || !previous || previous.name !== row.name) {
+      labels.set(lines.length, (input.processes > 1 ? `p${row.process} ` : "") + (basename(row.name) || row.start));
+    }
+    lines.push(at);
+    previous = row;
+  });
+
+  const cells: [number, number, number, number][] = [];
+  let columns = 0;
+  let most = 0;
+  lines.forEach((at, y) => {
+    if (at === null) return;
+    const reads = counts(rows[at].reads);
+    const writes = counts(rows[at].writes);
+    columns = Math.max(columns, reads.length);
+    reads.forEach((read, x) => {
+      const n = (kind === "writes" ? 0 : read) + (kind === "reads" ? 0 : writes[x]);
+      if (n > 0) cells.push([x, y, Math.log10(n * sample_every), n * sample_every]);
+      most = Math.max(most, n * sample_every);
+    });
+  });
+  const box = h("div", {
+    class: "chart",
+    role: "img",
+    "aria-label": `Heat map of ${input.name}: ${rows.length} address ranges over ${columns} intervals of ${count(accesses_per_bin)} accesses; at most ${count(most)} accesses in a cell.`,
+  });
+  box.style.height = `${Math.min(560, Math.max(240, lines.length * 5 + 70))}px`;
+  container.append(box);
+  if (cells.length === 0) {
+    box.replaceWith(h("p", { class: "empty" }, kind === "all" ? "No access was sampled." : `No ${kind} in this input.`));
+    return;
+  }
+
+  const option = (): echarts.EChartsCoreOption => {
+    const p = palette();
+    const narrow = box.clientWidth < 560;
+    return {
+      grid: { left: narrow ? 92 : 168, right: 14, top: 8, bottom: 62 },
+      textStyle: { fontFamily: FONT },
+      tooltip: { ...tooltipStyle(), formatter: (item: { data: [number, number, number, number] }) => tip(item.data) },
+      xAxis: {
+        type: "category",
+        data: Array.from({ length: columns }, (_, x) => x),
+        axisTick: { show: false },
+        axisLine: { lineStyle: { color: p.line } },
+        axisLabel: {
+          color: p.muted,
+          fontSize: 11.5,
+          hideOverlap: true,
+          interval: Math.max(0, Math.ceil(columns / (narrow ? 3 : 8)) - 1),
+          formatter: (x: string) => count(Number(x) * accesses_per_bin),
+        },
+        name: "time in accesses",
+        nameLocation: "middle",
+        nameGap: 24,
+        nameTextStyle: { color: p.muted, fontSize: 11.5 },
+      },
+      yAxis: {
+        type: "category",
+        data: lines.map((_, y) => y),
+        axisTick: { show: false },
+        axisLine: { show: false },
+        axisLabel: {
+          color: p.text,
+          fontSize: 11.5,
+          width: narrow ? 86 : 160,
+          overflow: "truncate",
+          interval: (y: number) => labels.has(y),
+          formatter: (y: string) => labels.get(Number(y)) ?? "",
+          hideOverlap: true,
+          verticalAlign: "bottom",
+        },
+      },
+      visualMap: {
+        type: "continuous",
+        dimension: 2,
+        min: 0,
+        max: Math.max(0.001, Math.log10(most)),
+        orient: "horizontal",
+        right: 12,
+        bottom: 0,
+        itemWidth: 10,
+        itemHeight: narrow ? 90 : 160,
+        text: [`${count(most)} accesses`, "1"],
+        textStyle: { color: p.muted, fontSize: 11.5 },
+        calculable: false,
+        inRange: { color: p.ramp },
+      },
+      series: [{ type: "heatmap", data: cells, progressive: 0, itemStyle: { borderWidth: 0 }, emphasis: { itemStyle: { borderColor: p.text, borderWidth: 1 } } }],
+    };
+  };
+  const tip = ([x, y, , n]: [number, number, number, number]): HTMLElement => {
+    const row = rows[lines[y]!];
+    const end = "0x" + (BigInt(row.start) + BigInt(row.bytes)).toString(16);
+    const facts: [string, string][] = [
+      ["addresses", `${row.start} – ${end} (${bytes(row.bytes)})`],
+      ["time", `access ${count(x * accesses_per_bin)} to ${count((x + 1) * accesses_per_bin)}`],
+      ["accesses", `${sample_every > 1 ? "about " : ""}${count(n)}`],
+      ["per KiB", significant((n * 1024) / row.bytes)],
+    ];
+    return h("div", {}, h("strong", {}, row.name || "unnamed memory"), h("table", { class: "tip" }, ...facts.map(([k, v]) => h("tr", {}, h("td", {}, k), h("td", {}, v)))));
+  };
+  mount(box, "canvas", option);
+  resized.observe(box);
+}

@@ -1,0 +1,181 @@
+// The document that the page shows (results.json, schema 1) and the measures derived from it.
+
+export type Histogram = { buckets: number[]; count: number; sum: number; max: number };
+export type Leaf = number | null | Histogram;
+export type Tree = { [name: string]: Tree | Leaf };
+
+export type Run = {
+  design: string;
+  machine: string;
+  input: string;
+  accesses: number;
+  instructions: number;
+  cycles: number;
+  seconds_simulated: number;
+  wall_seconds: number;
+  accesses_per_second: number;
+  fidelity: string;
+  scale: number;
+  seed: number | null;
+  bound: boolean;
+  design_summary: string;
+  command: string;
+  left_out: string[];
+  notes: string[];
+  parameters: Record<string, string>;
+  stats: Tree;
+};
+
+export type HeatRow = { process: number; start: string; bytes: number; name: string; reads: string; writes: string };
+
+export type Input = {
+  name: string;
+  program: string;
+  arguments: string[];
+  origin: string;
+  machine: string;
+  date: string;
+  seed: number | null;
+  accesses: number;
+  reads: number;
+  writes: number;
+  instructions: number;
+  threads: number;
+  processes: number;
+  footprint_bytes: number;
+  footprint_is_estimate: boolean;
+  heat: { accesses_per_bin: number; sample_every: number; rows: HeatRow[] };
+};
+
+export type Conclusion = {
+  input: string | null;
+  winner: string | null;
+  speedup: number | null;
+  baseline: string;
+  text: string;
+};
+
+export type Report = {
+  schema: number;
+  runs: Run[];
+  title: string;
+  command: string;
+  date: string;
+  tool_version: string;
+  baseline: string;
+  conclusions: Conclusion[];
+  inputs: Input[];
+  units: Record<string, string>;
+};
+
+export function isHistogram(value: unknown): value is Histogram {
+  return typeof value === "object" && value !== null && Array.isArray((value as Histogram).buckets);
+}
+
+/** All statistics of a run by their full dotted names, in the order of the document. */
+export function flatten(tree: Tree, prefix = ""): Map<string, Leaf> {
+  const leaves = new Map<string, Leaf>();
+  for (const [name, value] of Object.entries(tree)) {
+    if (value === null || typeof value === "number" || isHistogram(value)) {
+      leaves.set(prefix + name, value as Leaf);
+    } else {
+      for (const [below, leaf] of flatten(value as Tree, prefix + name + ".")) leaves.set(below, leaf);
+    }
+  }
+  return leaves;
+}
+
+/** A statistic as a number, or null where the run does not have it. */
+export function stat(run: Run, name: string): number | null {
+  let node: Tree | Leaf | undefined = run.stats;
+  for (const part of name.split(".")) {
+    if (typeof node !== "object" || node === null || isHistogram(node)) return null;
+    node = (node as Tree)[part];
+  }
+  if (isHistogram(node)) return node.count;
+  return typeof node === "number" ? node : null;
+}
+
+/** The numbers directly under a branch of the tree. */
+export function children(run: Run, branch: string): Map<string, number> {
+  const found = new Map<string, number>();
+  for (const [name, leaf] of flatten(run.stats)) {
+    const rest = name.startsWith(branch + ".") ? name.slice(branch.length + 1) : "";
+    if (rest !== "" && !rest.includes(".") && typeof leaf === "number") found.set(rest, leaf);
+  }
+  return found;
+}
+
+/** Names of the branches directly under a branch (`tier` gives the tiers' names). */
+export function branches(run: Run, branch: string): string[] {
+  const names = new Set<string>();
+  for (const name of flatten(run.stats).keys()) {
+    if (name.startsWith(branch + ".")) {
+      const parts = name.slice(branch.length + 1).split(".");
+      if (parts.length > 1) names.add(parts[0]);
+    }
+  }
+  return [...names];
+}
+
+export function ratio(a: number | null, b: number | null): number | null {
+  return a === null || b === null || b === 0 || !Number.isFinite(a / b) ? null : a / b;
+}
+
+export function perKilo(run: Run, ...names: string[]): number | null {
+  const values = names.map((name) => stat(run, name)).filter((v): v is number => v !== null);
+  if (values.length === 0) return null;
+  return ratio(1000 * values.reduce((a, b) => a + b, 0), run.instructions);
+}
+
+/** Cycles by cause, summed over the cores, in the order of display. */
+export const COMPONENTS = ["base", "translation", "cache", "memory", "os"];
+export function components(run: Run): Map<string, number> {
+  const all = children(run, "core.cycles");
+  all.delete("total");
+  const order = [...COMPONENTS, ...[...all.keys()].filter((name) => !COMPONENTS.includes(name))];
+  return new Map(order.filter((name) => all.has(name)).map((name) => [name, all.get(name)!]));
+}
+
+export function componentTotal(run: Run): number {
+  let total = 0;
+  for (const cycles of components(run).values()) total += cycles;
+  return total;
+}
+
+export function share(run: Run, component: string): number | null {
+  return ratio(components(run).get(component) ?? null, componentTotal(run));
+}
+
+export function cpi(run: Run): number | null {
+  return ratio(componentTotal(run) || run.cycles || null, run.instructions);
+}
+
+/** Same rule as the program: the baseline design's run, else the input's first. */
+export function baselineOf(report: Report, input: string): Run | undefined {
+  const runs = report.runs.filter((run) => run.input === input);
+  return runs.find((run) => run.design === report.baseline) ?? runs[0];
+}
+
+export function speedup(report: Report, run: Run): number | null {
+  const baseline = baselineOf(report, run.input);
+  if (!baseline || !(run.seconds_simulated > 0) || !(baseline.seconds_simulated > 0)) return null;
+  return baseline.seconds_simulated / run.seconds_simulated;
+}
+
+export function inputNames(report: Report): string[] {
+  return [...new Set([...report.inputs.map((i) => i.name), ...report.runs.map((r) => r.input)])];
+}
+
+export function designNames(report: Report): string[] {
+  return [...new Set(report.runs.map((run) => run.design))];
+}
+
+export function winnerOf(report: Report, input: string): string | null {
+  return report.conclusions.find((c) => c.input === input)?.winner ?? null;
+}
+
+/** Parses a row of counts of the heat map. */
+export function counts(row: string): number[] {
+  return row === "" ? [] : row.split(" ").map(Number);
+}

@@ -1,0 +1,106 @@
+// The page: reads the embedded document, builds the sections, keeps to the reader's colour scheme.
+
+import "./style.css";
+import { designNames, inputNames, type Conclusion, type Report } from "./data";
+import { h } from "./dom";
+import { times, withTimesSign } from "./format";
+import { cycles, drawPending, inputs, pageSizes, speedups, traffic, translation } from "./sections";
+import { numbers, parameters, provenance, statistics } from "./tables";
+import { apply, onSchemeChange, scheme, toggleScheme } from "./theme";
+
+function start(): void {
+  const report = JSON.parse(document.getElementById("data")!.textContent!) as Report;
+  const sections = [
+    speedups(report),
+    cycles(report),
+    translation(report),
+    traffic(report),
+    pageSizes(report),
+    inputs(report),
+    numbers(report),
+    statistics(report),
+    parameters(report),
+    provenance(report),
+  ].filter((s): s is HTMLElement => s !== null);
+  const page = document.getElementById("page")!;
+  page.replaceChildren(bar(sections), h("main", {}, hero(report), ...sections), footer(report));
+  apply();
+  drawPending();
+  document.documentElement.dataset.ready = "true";
+}
+
+function bar(sections: HTMLElement[]): HTMLElement {
+  const nav = h("nav", { "aria-label": "Sections" });
+  for (const one of sections) nav.append(h("a", { href: `#${one.id}` }, one.querySelector("h2")!.textContent!));
+  const toggle = h("button", { type: "button", class: "toggle" });
+  const label = () => {
+    const other = scheme() === "dark" ? "light" : "dark";
+    toggle.textContent = other === "dark" ? "Dark" : "Light";
+    toggle.setAttribute("aria-label", `Switch to the ${other} colour scheme`);
+  };
+  onSchemeChange(label);
+  toggle.addEventListener("click", toggleScheme);
+  return h("header", { class: "bar" }, h("a", { class: "brand", href: "#page" }, logo(), "Terrace"), nav, toggle);
+}
+
+/** Three terraces. */
+function logo(): SVGElement {
+  const space = "http://www.w3.org/2000/svg";
+  const svg = document.createElementNS(space, "svg");
+  svg.setAttribute("viewBox", "0 0 24 24");
+  svg.setAttribute("aria-hidden", "true");
+  for (const [at, width] of [[17, 22], [10.5, 15], [4, 8]]) {
+    const step = document.createElementNS(space, "rect");
+    for (const [name, value] of Object.entries({ x: 1, y: at, width, height: 4.4, rx: 1.4 })) step.setAttribute(name, String(value));
+    svg.append(step);
+  }
+  return svg;
+}
+
+function hero(report: Report): HTMLElement {
+  const overall = report.conclusions.find((c) => c.input === null);
+  const each = report.conclusions.filter((c) => c.input !== null);
+  const machines = [...new Set(report.runs.map((run) => run.machine).filter((m) => m !== ""))];
+  const fidelities = [...new Set(report.runs.map((run) => run.fidelity).filter((f) => f !== ""))];
+  const scales = [...new Set(report.runs.map((run) => run.scale))].filter((s) => s > 1);
+  const facts = [
+    plural(designNames(report).length, "design"),
+    plural(inputNames(report).length, "input"),
+    machines.length > 0 ? `machine ${machines.join(", ")}` : "",
+    fidelities.length > 0 ? `fidelity ${fidelities.join(", ")}` : "",
+    scales.length > 0 ? `scaled down by ${scales.join(", ")}` : "",
+    report.date,
+  ].filter((text) => text !== "");
+  const chips = h("ul", { class: "chips" }, ...facts.map((text) => h("li", {}, text)));
+  const cards = h("div", { class: each.length === 1 ? "cards single" : "cards" }, ...each.map(card));
+  const empty = report.runs.length === 0 ? h("p", { class: "verdict" }, "No run is complete: nothing to compare.") : null;
+  return h(
+    "div",
+    { class: "hero" },
+    h("h1", {}, report.title || "Comparison"),
+    chips,
+    overall ? h("p", { class: "verdict" }, withTimesSign(overall.text)) : empty,
+    each.length > 0 ? cards : null,
+  );
+}
+
+function card(conclusion: Conclusion): HTMLElement {
+  const figure = conclusion.speedup !== null && conclusion.winner !== conclusion.baseline ? times(conclusion.speedup) : conclusion.winner ? "1×" : "–";
+  return h(
+    "article",
+    { class: "card" },
+    h("div", { class: "card-head" }, h("span", { class: "card-input" }, conclusion.input!), h("span", { class: "card-winner" }, conclusion.winner ?? "no winner")),
+    h("div", { class: "card-figure" }, figure, h("small", {}, conclusion.winner ? (conclusion.winner === conclusion.baseline ? "the baseline" : ` vs ${conclusion.baseline}`) : "")),
+    h("p", {}, withTimesSign(conclusion.text)),
+  );
+}
+
+function footer(report: Report): HTMLElement {
+  return h("footer", {}, `Terrace ${report.tool_version}. This page is complete in itself: it loads nothing. Charts by Apache ECharts.`);
+}
+
+function plural(n: number, noun: string): string {
+  return `${n} ${noun}${n === 1 ? "" : "s"}`;
+}
+
+start();

@@ -1,0 +1,191 @@
+// Opens a report in headless Chromium and checks what a reader would see: it renders without an error or a request,
+// the tables' numbers are those of results.json, sorting and filters work, in both colour schemes and on a phone.
+//
+//   node test/browser.mjs [DIRECTORY] [--screenshots DIRECTORY]
+//
+// DIRECTORY holds report.html and results.json; without it, the example `sample_report` makes one.
+
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join, resolve } from "node:path";
+import { fileURLToPath, pathToFileURL } from "node:url";
+import { chromium } from "playwright-core";
+
+const page_directory = resolve(fileURLToPath(import.meta.url), "../..");
+const args = process.argv.slice(2);
+const flag = args.indexOf("--screenshots");
+const screenshots = flag >= 0 ? resolve(args.splice(flag, 2)[1]) : null;
+const scratch = mkdtempSync(join(tmpdir(), "terrace-report-"));
+const directory = args[0] ? resolve(args[0]) : sample();
+
+function sample() {
+  const command = ["run", "--quiet", "-p", "terrace-report", "--example", "sample_report", "--", join(scratch, "sample")];
+  execFileSync("cargo", command, { cwd: page_directory, stdio: ["ignore", "ignore", "inherit"] });
+  return join(scratch, "sample");
+}
+
+function browser_path() {
+  const candidates = [process.env.CHROMIUM, "/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
+  const found = candidates.find((path) => path && existsSync(path));
+  if (!found) throw new Error("no Chromium found; on Debian: apt-get install chromium, or set CHROMIUM to its path");
+  return found;
+}
+
+const report = JSON.parse(readFileSync(join(directory, "results.json"), "utf8"));
+const browser = await chromium.launch({
+  executablePath: browser_path(),
+  headless: true,
+  args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
+});
+
+/** Opens the page, collecting everything that must not happen. */
+async function open(options) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
+  const page = await context.newPage();
+  const errors = [];
+  page.on("console", (message) => ["error", "warning"].includes(message.type()) && errors.push(message.text()));
+  page.on("pageerror", (error) => errors.push(String(error)));
+  page.on("request", (request) => !/^(file|data|blob):/.test(request.url()) && errors.push(`request to ${request.url()}`));
+  await page.goto(pathToFileURL(join(directory, "report.html")).href);
+  await page.waitForSelector("html[data-ready=true]", { timeout: 20000 });
+  return { page, errors, close: () => context.close() };
+}
+
+const number = (text) => Number(text.replace(/,/g, ""));
+
+const tests = {
+  async "every section renders, with a drawing in every chart"() {
+    const { page, errors, close } = await open({ colorScheme: "light" });
+    const sections = await page.$$eval("section h2", (all) => all.map((h2) => h2.textContent));
+    assert.ok(sections.includes("The numbers") && sections.includes("Repeat it"), String(sections));
+    const empty = await page.$$eval(".chart", (all) => all.filter((one) => !one.querySelector("svg path, canvas")).length);
+    assert.equal(empty, 0, "charts without a drawing");
+    const unnamed = await page.$$eval(".chart", (all) => all.filter((one) => !one.getAttribute("aria-label")).length);
+    assert.equal(unnamed, 0, "charts without a description");
+    const words = await page.textContent(".hero");
+    for (const conclusion of report.conclusions) {
+      assert.ok(words.includes(conclusion.text.replace(/(\d)x(?=[ .,]|$)/g, "$1×")), conclusion.text);
+    }
+    assert.deepEqual(errors, []);
+    await close();
+  },
+
+  async "the numbers of the table are those of results.json"() {
+    const { page, errors, close } = await open({});
+    const rows = await page.$$eval("#numbers-table tbody tr", (all) =>
+      all.map((row) => ({
+        design: row.dataset.design,
+        input: row.dataset.input,
+        cells: Object.fromEntries([...row.children].map((cell) => [cell.dataset.key, { text: cell.textContent, value: cell.dataset.value }])),
+      })),
+    );
+    assert.equal(rows.length, report.runs.length);
+    rows.forEach((row, at) => {
+      const run = report.runs[at];
+      assert.deepEqual([row.design, row.input], [run.design, run.input]);
+      for (const key of ["cycles", "instructions", "accesses"]) assert.equal(number(row.cells[key].text), run[key], key);
+      for (const key of ["seconds_simulated", "accesses_per_second"]) assert.equal(Number(row.cells[key].value), run[key], key);
+      assert.equal(number(row.cells.accesses_per_second.text), Math.round(run.accesses_per_second));
+      const misses = run.stats.tlb?.l2?.miss;
+      if (misses !== undefined) assert.equal(Number(row.cells.tlb.value), (1000 * misses) / run.instructions);
+    });
+    assert.deepEqual(errors, []);
+    await close();
+  },
+
+  async "all statistics of an input are shown and can be filtered"() {
+    const { page, errors, close } = await open({});
+    const input = report.runs[0].input;
+    const runs = report.runs.filter((run) => run.input === input);
+    const shown = await page.$$eval("#statistics-table tbody tr", (all) =>
+      all.map((row) => [row.children[0].textContent, [...row.children].slice(2).map((cell) => cell.dataset.value)]),
+    );
+    assert.equal(shown.length, Object.keys(report.units).filter((name) => runs.some((run) => leaf(run.stats, name) !== undefined)).length);
+    for (const [name, values] of shown) {
+      values.forEach((value, at) => {
+        const expected = leaf(runs[at].stats, name);
+        if (expected !== undefined) assert.equal(Number(value), typeof expected === "object" ? expected.count : expected, name);
+      });
+    }
+    await page.fill("#statistics input", "tlb l2");
+    const filtered = await page.$$eval("#statistics-table tbody th", (all) => all.map((cell) => cell.textContent));
+    assert.ok(filtered.length > 0 && filtered.every((name) => name.includes("tlb") && name.includes("l2")), String(filtered));
+    assert.deepEqual(errors, []);
+    await close();
+  },
+
+  async "a heading sorts, and sorts back"() {
+    const { page, close } = await open({});
+    const column = () => page.$$eval("#numbers-table td[data-key=cycles]", (all) => all.map((cell) => Number(cell.dataset.value)));
+    const button = "#numbers-table th[data-key=cycles] button";
+    const sorted = [...(await column())].sort((a, b) => a - b);
+    await page.click(button);
+    assert.deepEqual(await column(), sorted.toReversed());
+    assert.equal(await page.getAttribute("#numbers-table th[data-key=cycles]", "aria-sort"), "descending");
+    await page.click(button);
+    assert.deepEqual(await column(), sorted);
+    await close();
+  },
+
+  async "every button of every chart draws without an error"() {
+    const { page, errors, close } = await open({});
+    for (const button of await page.$$("section .segmented button")) await button.click();
+    for (const chart of await page.$$(".chart")) await chart.hover();
+    assert.deepEqual(errors, []);
+    await close();
+  },
+
+  async "both colour schemes, by preference and by choice"() {
+    const backgrounds = {};
+    for (const colorScheme of ["light", "dark"]) {
+      const { page, errors, close } = await open({ colorScheme });
+      const background = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+      backgrounds[colorScheme] = await background();
+      await page.click(".toggle");
+      assert.notEqual(await background(), backgrounds[colorScheme], "the button changes the scheme");
+      assert.deepEqual(errors, []);
+      await close();
+    }
+    assert.notEqual(backgrounds.light, backgrounds.dark);
+  },
+
+  async "a phone scrolls in one direction only"() {
+    const { page, errors, close } = await open({ viewport: { width: 360, height: 780 } });
+    const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+    assert.ok(overflow <= 0, `${overflow} pixels wider than the screen`);
+    assert.deepEqual(errors, []);
+    await close();
+  },
+};
+
+function leaf(tree, name) {
+  return name.split(".").reduce((node, part) => node?.[part], tree);
+}
+
+let failed = 0;
+for (const [name, test] of Object.entries(tests)) {
+  try {
+    await test();
+    console.log(`ok    ${name}`);
+  } catch (error) {
+    failed += 1;
+    console.log(`FAIL  ${name}\n${error.stack}`);
+  }
+}
+
+if (screenshots) {
+  for (const [name, options] of Object.entries({
+    light: { colorScheme: "light" },
+    dark: { colorScheme: "dark" },
+    narrow: { colorScheme: "light", viewport: { width: 390, height: 844 }, deviceScaleFactor: 2 },
+  })) {
+    const { page, close } = await open(options);
+    await page.screenshot({ path: join(screenshots, `${name}.png`), fullPage: true });
+    await close();
+  }
+}
+await browser.close();
+rmSync(scratch, { recursive: true, force: true });
+process.exit(failed > 0 ? 1 : 0);
