@@ -1,0 +1,394 @@
+//! A channel of banks with row buffers: DRAM, PCM, TL-DRAM.
+//!
+//! The controller is first-ready, first-come first-served with posted writes (Rixner et al., ISCA 2000), reduced to
+//! next free times:
+//! - *Bus*: slots go out in order of arrival. A request that its bank delays leaves its slot to another that is ready;
+//!   its data come as soon as the bank allows. So the bus never carries more than its rate, and reordering is ideal.
+//!   The price: requests that find both bus and banks idle at one instant do not wait for each other's data, an error
+//!   of a few bursts within `t_rcd`.
+//! - *Bank*: knows the row that it opened or will open last, and the rows that its schedule still holds open before
+//!   that. A request that arrives before such a row closes is served from it, as first-ready scheduling does.
+//! - *Rank*: activations at most every `t_rrd` and four per `t_faw`, as a mean rate.
+//! - *Writes* wait in a queue and are drained in batches, each of which turns the bus twice.
+//! - *Refresh* stops the channel for `t_rfc` every `t_refi` and closes all rows.
+
+use super::counters::DeviceCounters;
+use super::mapping::{BankMap, lines};
+use super::parameters::{BankParameters, DeviceParameters};
+use super::server::Server;
+
+const NO_ROW: u64 = u64::MAX;
+
+/// Rows a bank remembers from the schedule before its last row: about as many as the requests of a controller's queue
+/// that wait for one bank.
+const SCHEDULED_ROWS: usize = 8;
+
+/// Timing of a channel in femtoseconds.
+#[derive(Clone, Debug)]
+pub(super) struct BankTiming {
+    burst: u64,
+    cl: u64,
+    cwl: u64,
+    rtp: u64,
+    /// Between activations of a rank.
+    activation: u64,
+    /// Between activations of the channel; 0 for no limit.
+    random_access: u64,
+    random_write: u64,
+    dirty_precharge: u64,
+    dirty_differs: bool,
+    close_after: Option<u64>,
+    refresh_interval: u64,
+    refresh: u64,
+    read_to_write: u64,
+    write_to_read: u64,
+    high: usize,
+    low: usize,
+    banks_per_rank_bits: u32,
+    /// Channel line numbers behind each segment; the timing of a segment is at its index, the rest behind the last.
+    segment_ends: Vec<u64>,
+    segments: Vec<CellTiming>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct CellTiming {
+    rcd: u64,
+    rp: u64,
+    rp_dirty: u64,
+    ras: u64,
+    wr: u64,
+}
+
+impl BankTiming {
+    /// Timing of validated parameters.
+    pub(super) fn new(device: &DeviceParameters, bank: &BankParameters) -> BankTiming {
+        let period = device.clock.period();
+        let fs = |span: super::Span| span.at(period).0;
+        let cells = |rcd, rp, ras, wr| CellTiming {
+            rcd: fs(rcd),
+            rp: fs(rp),
+            rp_dirty: bank.t_rp_dirty.map_or(fs(rp), fs),
+            ras: fs(ras),
+            wr: fs(wr),
+        };
+        let mut segments: Vec<_> =
+            bank.segments.iter().map(|s| cells(s.t_rcd, s.t_rp, s.t_ras, s.t_wr)).collect();
+        segments.push(cells(bank.t_rcd, bank.t_rp, bank.t_ras, bank.t_wr));
+        BankTiming {
+            burst: device.burst().0,
+            cl: fs(bank.t_cl),
+            cwl: fs(bank.t_cwl),
+            rtp: fs(bank.t_rtp),
+            activation: fs(bank.t_rrd).max(fs(bank.t_faw) / 4),
+            random_access: bank.random_access_interval.map_or(0, |t| t.0),
+            random_write: bank.random_write_interval.or(bank.random_access_interval).map_or(0, |t| t.0),
+            dirty_precharge: bank.t_rrd_precharge.map_or(0, fs),
+            dirty_differs: bank.t_rp_dirty.is_some(),
+            close_after: bank.close_after.map(|t| t.0),
+            refresh_interval: bank.t_refi.map_or(u64::MAX, |t| t.0),
+            refresh: bank.t_rfc.map_or(0, |t| t.0),
+            read_to_write: fs(bank.read_to_write),
+            write_to_read: fs(bank.write_to_read),
+            high: bank.drain_high as usize,
+            low: bank.drain_low as usize,
+            banks_per_rank_bits: bank.banks.trailing_zeros(),
+            segment_ends: bank.segments.iter().map(|s| lines(s.end.0)).collect(),
+            segments,
+        }
+    }
+
+    /// Which timing a device line has.
+    #[inline]
+    pub(super) fn segment(&self, device_line: u64) -> u8 {
+        self.segment_ends.iter().take_while(|&&end| device_line >= end).count() as u8
+    }
+
+    /// Device time of a read of a closed bank.
+    pub(super) fn closed_read(&self) -> u64 {
+        self.segments[self.segments.len() - 1].rcd + self.cl + self.burst
+    }
+}
+
+/// One bank.
+#[derive(Clone, Debug)]
+struct Bank {
+    /// Open row, or the one being opened.
+    row: u64,
+    /// When `row` takes its next column command.
+    ready: u64,
+    activated: u64,
+    /// When `row` may be closed.
+    may_close: u64,
+    last_column: u64,
+    /// Rows before `row` in the schedule, a ring.
+    scheduled: [ScheduledRow; SCHEDULED_ROWS],
+    next_scheduled: u8,
+    /// Timing class of `row`.
+    segment: u8,
+    dirty: bool,
+}
+
+/// A row whose closing is scheduled.
+#[derive(Clone, Copy, Debug)]
+struct ScheduledRow {
+    row: u64,
+    ready: u64,
+    closes: u64,
+    dirty: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct QueuedWrite {
+    line: u64,
+    segment: u8,
+}
+
+/// One channel.
+#[derive(Clone, Debug)]
+pub(super) struct BankedChannel {
+    map: BankMap,
+    banks: Vec<Bank>,
+    activations: Vec<Server>,
+    dirty_precharges: Vec<Server>,
+    random_access: Server,
+    bus: Server,
+    writing: bool,
+    /// Reads since the bus last turned: without any there is nothing to turn back from.
+    reads_since_drain: bool,
+    next_refresh: u64,
+    refresh_start: u64,
+    refresh_end: u64,
+    waiting: Vec<QueuedWrite>,
+    /// When each entry of the write queue is free again, in the order of use.
+    releases: Vec<u64>,
+    accepted: usize,
+    released: usize,
+}
+
+impl BankedChannel {
+    /// An idle channel with all banks closed.
+    pub(super) fn new(device: &DeviceParameters, bank: &BankParameters) -> BankedChannel {
+        let closed = Bank {
+            row: NO_ROW,
+            ready: 0,
+            activated: 0,
+            may_close: 0,
+            last_column: 0,
+            scheduled: [ScheduledRow { row: NO_ROW, ready: 0, closes: 0, dirty: false }; SCHEDULED_ROWS],
+            next_scheduled: 0,
+            segment: 0,
+            dirty: false,
+        };
+        let count = bank.ranks * bank.banks;
+        let unit = lines(bank.bank_interleave.0);
+        BankedChannel {
+            map: BankMap::new(count, unit, lines(bank.row.0), bank.bank_permutation),
+            banks: vec![closed; count as usize],
+            activations: vec![Server::default(); bank.ranks as usize],
+            dirty_precharges: vec![Server::default(); bank.ranks as usize],
+            random_access: Server::default(),
+            bus: Server::default(),
+            writing: false,
+            reads_since_drain: false,
+            next_refresh: bank.t_refi.map_or(u64::MAX, |t| t.0),
+            refresh_start: 0,
+            refresh_end: 0,
+            waiting: Vec::with_capacity(bank.drain_high as usize),
+            releases: vec![0; device.write_queue as usize],
+            accepted: 0,
+            released: 0,
+        }
+    }
+
+    /// Reads a line; when its last byte is at the controller's pins.
+    #[inline]
+    pub(super) fn read(
+        &mut self,
+        timing: &BankTiming,
+        counters: &mut DeviceCounters,
+        line: u64,
+        segment: u8,
+        now: u64,
+    ) -> u64 {
+        if self.writing {
+            self.writing = false;
+            self.bus.occupy(now, timing.write_to_read);
+        }
+        self.reads_since_drain = true;
+        let slot = self.slot(timing, now);
+        let column = self.column(timing, counters, line, segment, now, slot, false);
+        column + timing.cl + timing.burst
+    }
+
+    /// Queues a write; when the queue has taken it.
+    #[inline]
+    pub(super) fn write(
+        &mut self,
+        timing: &BankTiming,
+        counters: &mut DeviceCounters,
+        line: u64,
+        segment: u8,
+        now: u64,
+    ) -> u64 {
+        let accepted = now.max(self.releases[self.accepted]);
+        // Until it is drained, the entry's release is not known; a drain comes before the entries run out.
+        self.accepted = self.following(self.accepted);
+        self.waiting.push(QueuedWrite { line, segment });
+        if self.waiting.len() >= timing.high {
+            self.drain(timing, counters, accepted);
+        }
+        accepted
+    }
+
+    /// Writes the oldest waiting lines until the low mark is left.
+    fn drain(&mut self, timing: &BankTiming, counters: &mut DeviceCounters, now: u64) {
+        counters.write_drains += 1;
+        if self.reads_since_drain {
+            self.bus.occupy(now, timing.read_to_write);
+            self.reads_since_drain = false;
+        }
+        self.writing = true;
+        let batch = self.waiting.len() - timing.low;
+        for index in 0..batch {
+            let QueuedWrite { line, segment } = self.waiting[index];
+            let slot = self.slot(timing, now);
+            let column = self.column(timing, counters, line, segment, now, slot, true);
+            self.releases[self.released] = column + timing.cwl + timing.burst;
+            self.released = self.following(self.released);
+        }
+        self.waiting.drain(..batch);
+    }
+
+    #[inline]
+    fn following(&self, entry: usize) -> usize {
+        if entry + 1 == self.releases.len() { 0 } else { entry + 1 }
+    }
+
+    /// Books the bus for one line; when its column command may go out at the earliest.
+    #[inline]
+    fn slot(&mut self, timing: &BankTiming, now: u64) -> u64 {
+        let start = self.bus.start(now);
+        if start >= self.next_refresh {
+            self.enter_refresh(timing, start, start > now);
+        }
+        now + self.bus.reserve(now, timing.burst)
+    }
+
+    /// Moves to the refresh interval that `start` falls into; the channel stands still during its refresh.
+    #[cold]
+    fn enter_refresh(&mut self, timing: &BankTiming, start: u64, backlog: bool) {
+        let skipped = (start - self.next_refresh) / timing.refresh_interval;
+        self.refresh_start = self.next_refresh + skipped * timing.refresh_interval;
+        self.refresh_end = self.refresh_start + timing.refresh;
+        self.next_refresh = self.refresh_start + timing.refresh_interval;
+        if start < self.refresh_end {
+            // The last slot of a backlog runs into the refresh, which therefore ends that much later.
+            let overrun = if backlog { start - self.refresh_start } else { 0 };
+            self.bus.hold_until(self.refresh_end + overrun);
+        }
+    }
+
+    /// Brings the line's row into its bank's buffer and issues the column command; when that is. `slot` is the bus's
+    /// earliest time for it, `now` the request's arrival, when its bank may begin to prepare.
+    #[allow(clippy::too_many_arguments)]
+    #[inline]
+    fn column(
+        &mut self,
+        timing: &BankTiming,
+        counters: &mut DeviceCounters,
+        line: u64,
+        segment: u8,
+        now: u64,
+        slot: u64,
+        write: bool,
+    ) -> u64 {
+        let place = self.map.locate(line);
+        let rank = place.bank >> timing.banks_per_rank_bits;
+        let bank = &mut self.banks[place.bank];
+        let refreshed = slot >= self.refresh_end && bank.activated < self.refresh_start;
+        let now = if slot >= self.refresh_end { now.max(self.refresh_end) } else { now };
+
+        if !refreshed && bank.row == place.row {
+            let closes =
+                timing.close_after.map_or(u64::MAX, |after| bank.may_close.max(bank.last_column + after));
+            if now < closes {
+                counters.row_hits += 1;
+                let column = slot.max(bank.ready);
+                bank.touch(timing, column, write);
+                return column;
+            }
+        }
+        let open = &timing.segments[usize::from(bank.segment)];
+        if !refreshed
+            && let Some(earlier) =
+                bank.scheduled.iter_mut().find(|earlier| earlier.row == place.row && now < earlier.closes)
+        {
+            counters.row_hits += 1;
+            let column = slot.max(earlier.ready);
+            earlier.ready = column + timing.burst;
+            if write && timing.dirty_differs && !earlier.dirty {
+                // Its precharge was booked as a clean one: what follows in the bank moves back by the difference.
+                earlier.dirty = true;
+                counters.dirty_precharges += 1;
+                bank.ready += open.rp_dirty - open.rp;
+                bank.may_close += open.rp_dirty - open.rp;
+            }
+            return column;
+        }
+
+        let precharge = if bank.dirty && timing.dirty_differs { open.rp_dirty } else { open.rp };
+        let idle_close = timing.close_after.map(|after| bank.may_close.max(bank.last_column + after));
+        let prepared = if bank.row == NO_ROW || refreshed {
+            counters.row_misses += 1;
+            now
+        } else if let Some(closed_at) = idle_close.filter(|&at| at <= now) {
+            counters.row_misses += 1;
+            if bank.dirty && timing.dirty_differs {
+                counters.dirty_precharges += 1;
+            }
+            now.max(closed_at + precharge)
+        } else {
+            counters.row_conflicts += 1;
+            let mut close = now.max(bank.may_close);
+            if bank.dirty && timing.dirty_differs {
+                counters.dirty_precharges += 1;
+                close = close.max(now + self.dirty_precharges[rank].reserve(now, timing.dirty_precharge));
+            }
+            bank.scheduled[usize::from(bank.next_scheduled)] =
+                ScheduledRow { row: bank.row, ready: bank.ready, closes: close, dirty: bank.dirty };
+            bank.next_scheduled = (bank.next_scheduled + 1) % SCHEDULED_ROWS as u8;
+            close + precharge
+        };
+        let mut budget = self.activations[rank].reserve(now, timing.activation);
+        if timing.random_access > 0 {
+            let interval = if write { timing.random_write } else { timing.random_access };
+            budget = budget.max(self.random_access.reserve(now, interval));
+        }
+        let activated = prepared.max(now + budget);
+        let cells = &timing.segments[usize::from(segment)];
+        let column = slot.max(activated + cells.rcd);
+        bank.row = place.row;
+        bank.segment = segment;
+        bank.activated = activated;
+        bank.dirty = false;
+        bank.may_close = activated + cells.ras;
+        bank.touch(timing, column, write);
+        column
+    }
+}
+
+impl Bank {
+    /// A column command to the open row.
+    #[inline]
+    fn touch(&mut self, timing: &BankTiming, column: u64, write: bool) {
+        let occupied = if write {
+            self.dirty = true;
+            timing.cwl + timing.burst + timing.segments[usize::from(self.segment)].wr
+        } else {
+            timing.rtp
+        };
+        self.ready = column + timing.burst;
+        self.last_column = column;
+        self.may_close = self.may_close.max(column + occupied);
+    }
+}
