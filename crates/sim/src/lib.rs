@@ -1,4 +1,14 @@
-//! The simulated machine.
+//! The simulated machine: what would happen to a program if its memory were managed differently.
+//!
+//! [`simulate`] runs a [`design::Design`] on an event source and answers with a statistics tree.
 
+mod array;
+mod cache;
+mod core;
 pub mod design;
+mod machine;
 pub mod memory;
+mod os;
+mod translate;
+
+pub use machine::{Fidelity, Options, Outcome, SimError, simulate};

@@ -1,0 +1,342 @@
+//! One cache level: tags, recency, and the dirty and writable bits of its lines.
+
+use crate::array::{
+    Divider, NO_WAY, ORDER_MAX_WAYS, TagSets, order_find_victim, order_initial, order_move_to_back,
+    order_touch,
+};
+use crate::design::{CacheParameters, Replacement};
+use terrace_model::LINE_BYTES;
+
+/// What happened at a level, counted where it happens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LevelCounters {
+    /// Lookups that found the line.
+    pub hits: u64,
+    /// Lookups that did not.
+    pub misses: u64,
+    /// Dirty lines sent down.
+    pub writebacks: u64,
+}
+
+/// A line pushed out of a level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Evicted {
+    /// Its number.
+    pub line: u64,
+    /// Whether it holds data that the level below does not.
+    pub dirty: bool,
+}
+
+/// The place of a line in a level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    set: u32,
+    way: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct SetState {
+    /// LRU: recency order. SRRIP: two bits of re-reference prediction per way.
+    order: u64,
+    dirty: u16,
+    /// MESI: exclusive or modified. A line without this bit is shared.
+    writable: u16,
+}
+
+/// A set-associative cache level of 64-byte lines.
+#[derive(Clone, Debug)]
+pub struct Level {
+    tags: TagSets,
+    sets: Vec<SetState>,
+    divider: Divider,
+    ways: u32,
+    replacement: Replacement,
+}
+
+const SRRIP_DISTANT: u64 = 3;
+const SRRIP_LONG: u64 = 2;
+const SRRIP_LOWS: u64 = 0x5555_5555;
+
+impl Level {
+    /// An empty level. The capacity is rounded down to whole sets.
+    ///
+    /// # Errors
+    /// More than 16 ways, or less capacity than one set.
+    pub fn new(parameters: &CacheParameters) -> Result<Level, String> {
+        let ways = parameters.ways;
+        if !(1..=ORDER_MAX_WAYS).contains(&ways) {
+            return Err(format!("a cache of {ways} ways: 1 to {ORDER_MAX_WAYS} are possible"));
+        }
+        let sets = parameters.capacity.0 / (LINE_BYTES * u64::from(ways));
+        if !(1..=1 << 24).contains(&sets) {
+            return Err(format!("a cache of {} with {ways} ways has {sets} sets", parameters.capacity));
+        }
+        let order = match parameters.replacement {
+            Replacement::Lru => order_initial(ways),
+            Replacement::Srrip => u64::from(u32::MAX),
+        };
+        Ok(Level {
+            tags: TagSets::new(sets as usize, ways),
+            sets: vec![SetState { order, dirty: 0, writable: 0 }; sets as usize],
+            divider: Divider::new(sets),
+            ways,
+            replacement: parameters.replacement,
+        })
+    }
+
+    /// Number of slots for tables that run beside the level; see [`Level::slot_index`].
+    pub fn slots(&self) -> usize {
+        self.sets.len() * self.tags.stride()
+    }
+
+    /// Number of lines the level can hold.
+    pub fn lines(&self) -> usize {
+        self.sets.len() * self.ways as usize
+    }
+
+    /// Index of a slot into tables of [`Level::slots`] entries.
+    #[inline(always)]
+    pub fn slot_index(&self, slot: Slot) -> usize {
+        slot.set as usize * self.tags.stride() + slot.way as usize
+    }
+
+    #[inline(always)]
+    fn locate(&self, line: u64) -> (usize, u32) {
+        let (tag, set) = self.divider.divide(line);
+        debug_assert!(tag < u64::from(u32::MAX), "line {line:#x} beyond what a tag can hold");
+        (set as usize, tag as u32)
+    }
+
+    /// Finds a line and counts it as used.
+    #[inline(always)]
+    pub fn touch(&mut self, line: u64) -> Option<Slot> {
+        let (set, tag) = self.locate(line);
+        let way = self.tags.find(set, tag);
+        if way == NO_WAY {
+            return None;
+        }
+        let state = &mut self.sets[set];
+        match self.replacement {
+            Replacement::Lru => state.order = order_touch(state.order, way),
+            Replacement::Srrip => state.order &= !(3 << (2 * way)),
+        }
+        Some(Slot { set: set as u32, way })
+    }
+
+    /// Finds a line without counting it as used.
+    #[inline]
+    pub fn peek(&self, line: u64) -> Option<Slot> {
+        let (set, tag) = self.locate(line);
+        let way = self.tags.find(set, tag);
+        (way != NO_WAY).then_some(Slot { set: set as u32, way })
+    }
+
+    /// Puts in a line that is not there. Returns its slot and the line that had to go.
+    #[inline(always)]
+    pub fn insert(&mut self, line: u64, dirty: bool, writable: bool) -> (Slot, Option<Evicted>) {
+        let (set, tag) = self.locate(line);
+        debug_assert_eq!(self.tags.find(set, tag), NO_WAY, "line {line:#x} inserted twice");
+        let state = &mut self.sets[set];
+        let way = match self.replacement {
+            Replacement::Lru => order_find_victim(state.order, self.ways),
+            Replacement::Srrip => srrip_victim(&mut state.order, self.ways),
+        };
+        let evicted = self.tags.get(set, way).map(|old| Evicted {
+            line: u64::from(old) * self.divider.divisor() + set as u64,
+            dirty: state.dirty >> way & 1 != 0,
+        });
+        self.tags.set(set, way, tag);
+        match self.replacement {
+            Replacement::Lru => state.order = order_touch(state.order, way),
+            Replacement::Srrip => state.order = state.order & !(3 << (2 * way)) | SRRIP_LONG << (2 * way),
+        }
+        let bit = 1 << way;
+        state.dirty = if dirty { state.dirty | bit } else { state.dirty & !bit };
+        state.writable = if writable { state.writable | bit } else { state.writable & !bit };
+        (Slot { set: set as u32, way }, evicted)
+    }
+
+    /// Whether the line may be written without asking the directory.
+    #[inline(always)]
+    pub fn is_writable(&self, slot: Slot) -> bool {
+        self.sets[slot.set as usize].writable >> slot.way & 1 != 0
+    }
+
+    /// Whether the line holds data that the level below does not.
+    #[inline(always)]
+    pub fn is_dirty(&self, slot: Slot) -> bool {
+        self.sets[slot.set as usize].dirty >> slot.way & 1 != 0
+    }
+
+    /// Marks the line as modified here.
+    #[inline(always)]
+    pub fn set_dirty(&mut self, slot: Slot) {
+        self.sets[slot.set as usize].dirty |= 1 << slot.way;
+    }
+
+    /// Grants or takes the right to write.
+    #[inline]
+    pub fn set_writable(&mut self, slot: Slot, writable: bool) {
+        let state = &mut self.sets[slot.set as usize];
+        let bit = 1 << slot.way;
+        state.writable = if writable { state.writable | bit } else { state.writable & !bit };
+    }
+
+    /// Marks the line as clean: its data went down.
+    pub fn set_clean(&mut self, slot: Slot) {
+        self.sets[slot.set as usize].dirty &= !(1 << slot.way);
+    }
+
+    /// Removes a line; says whether it was there and dirty.
+    pub fn invalidate(&mut self, line: u64) -> Option<bool> {
+        let slot = self.peek(line)?;
+        let (set, way) = (slot.set as usize, slot.way);
+        self.tags.clear(set, way);
+        let state = &mut self.sets[set];
+        match self.replacement {
+            Replacement::Lru => state.order = order_move_to_back(state.order, way, self.ways),
+            Replacement::Srrip => state.order |= SRRIP_DISTANT << (2 * way),
+        }
+        let dirty = state.dirty >> way & 1 != 0;
+        state.dirty &= !(1 << way);
+        state.writable &= !(1 << way);
+        Some(dirty)
+    }
+
+    /// All lines held, in no particular order of use.
+    pub fn resident(&self) -> impl Iterator<Item = u64> + '_ {
+        (0..self.sets.len()).flat_map(move |set| {
+            (0..self.ways).filter_map(move |way| {
+                self.tags.get(set, way).map(|tag| u64::from(tag) * self.divider.divisor() + set as u64)
+            })
+        })
+    }
+
+    /// Asks the host's memory for the set of a line, ahead of its use.
+    #[inline(always)]
+    pub fn prefetch_set(&self, line: u64) {
+        self.tags.prefetch(self.divider.divide(line).1 as usize);
+    }
+}
+
+/// The first way predicted to be re-referenced in the distant future; ages all ways until there is one.
+#[inline]
+fn srrip_victim(predictions: &mut u64, ways: u32) -> u32 {
+    let mask = if ways == 16 { u64::from(u32::MAX) } else { (1 << (2 * ways)) - 1 };
+    loop {
+        let distant = *predictions & (*predictions >> 1) & SRRIP_LOWS & mask;
+        if distant != 0 {
+            return distant.trailing_zeros() / 2;
+        }
+        // No field is 3, so adding one to each cannot carry into the next.
+        *predictions += SRRIP_LOWS & mask;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use terrace_model::{Bytes, Cycles};
+
+    fn parameters(sets: u64, ways: u32, replacement: Replacement) -> CacheParameters {
+        CacheParameters {
+            capacity: Bytes(sets * u64::from(ways) * 64),
+            ways,
+            latency: Cycles(4.0),
+            replacement,
+            outstanding: 10,
+        }
+    }
+
+    /// A set as a list, most recent first, or with predictions per place: slow and obvious.
+    struct Naive {
+        sets: Vec<Vec<Option<(u64, bool, u8)>>>,
+        recency: Vec<Vec<usize>>,
+        replacement: Replacement,
+    }
+
+    impl Naive {
+        fn new(sets: u64, ways: u32, replacement: Replacement) -> Naive {
+            Naive {
+                sets: vec![vec![None; ways as usize]; sets as usize],
+                recency: vec![(0..ways as usize).collect(); sets as usize],
+                replacement,
+            }
+        }
+
+        fn access(&mut self, line: u64, write: bool) -> (bool, Option<Evicted>) {
+            let n = self.sets.len() as u64;
+            let s = (line % n) as usize;
+            if let Some(way) = self.sets[s].iter().position(|w| w.is_some_and(|w| w.0 == line)) {
+                let entry = self.sets[s][way].as_mut().unwrap();
+                entry.1 |= write;
+                entry.2 = 0;
+                self.recency[s].retain(|&w| w != way);
+                self.recency[s].insert(0, way);
+                return (true, None);
+            }
+            let way = match self.replacement {
+                Replacement::Lru => *self.recency[s].last().unwrap(),
+                Replacement::Srrip => loop {
+                    if let Some(way) = self.sets[s].iter().position(|w| w.is_none_or(|w| w.2 == 3)) {
+                        break way;
+                    }
+                    self.sets[s].iter_mut().flatten().for_each(|w| w.2 += 1);
+                },
+            };
+            let evicted = self.sets[s][way].map(|w| Evicted { line: w.0, dirty: w.1 });
+            self.sets[s][way] = Some((line, write, 2));
+            self.recency[s].retain(|&w| w != way);
+            self.recency[s].insert(0, way);
+            (false, evicted)
+        }
+
+        fn invalidate(&mut self, line: u64) -> Option<bool> {
+            let s = (line % self.sets.len() as u64) as usize;
+            let way = self.sets[s].iter().position(|w| w.is_some_and(|w| w.0 == line))?;
+            let dirty = self.sets[s][way].take().unwrap().1;
+            self.recency[s].retain(|&w| w != way);
+            self.recency[s].push(way);
+            Some(dirty)
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_the_naive_cache(
+            sets in 1u64..9, ways in 1u32..=16, srrip: bool,
+            steps in prop::collection::vec((0u64..200, 0u8..10), 0..600),
+        ) {
+            let replacement = if srrip { Replacement::Srrip } else { Replacement::Lru };
+            let mut level = Level::new(&parameters(sets, ways, replacement)).unwrap();
+            let mut naive = Naive::new(sets, ways, replacement);
+            for (line, action) in steps {
+                if action == 0 {
+                    prop_assert_eq!(level.invalidate(line), naive.invalidate(line));
+                    continue;
+                }
+                let write = action > 6;
+                let (hit, evicted) = match level.touch(line) {
+                    Some(slot) => {
+                        if write { level.set_dirty(slot) }
+                        (true, None)
+                    }
+                    None => (false, level.insert(line, write, true).1),
+                };
+                prop_assert_eq!((hit, evicted), naive.access(line, write));
+            }
+            let mut held: Vec<u64> = level.resident().collect();
+            held.sort_unstable();
+            let mut expected: Vec<u64> = naive.sets.iter().flatten().flatten().map(|w| w.0).collect();
+            expected.sort_unstable();
+            prop_assert_eq!(held, expected);
+        }
+    }
+
+    #[test]
+    fn a_level_that_cannot_be_built_says_why() {
+        let error = Level::new(&parameters(4, 17, Replacement::Lru)).unwrap_err();
+        assert!(error.contains("17 ways"), "{error}");
+    }
+}

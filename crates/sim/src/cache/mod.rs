@@ -1,0 +1,10 @@
+//! Caches: one level, and the hierarchy of private levels under a shared last level with its directory.
+
+mod directory;
+mod hierarchy;
+mod level;
+mod outstanding;
+mod prefetcher;
+
+pub use hierarchy::{Below, Hierarchy, Served};
+pub use outstanding::Outstanding;

@@ -1,0 +1,544 @@
+//! One access: translation, caches, memory, and the core's accounting.
+//!
+//! Order: core, then the level-1 TLB, L1, L2, last level with directory, memory. Where translation stands in that order
+//! is the scheme's choice.
+
+use super::build::{Core, Machine, Shared};
+use super::intermediate::{Intermediate, Name};
+use super::tiers::TieredMemory;
+use crate::cache::{Below, Served};
+use crate::core::Timeline;
+use crate::memory::Initiator;
+use crate::os::{Fault, Leaf, Os, OsError};
+use crate::translate::{TlbEntry, TlbHit};
+use terrace_model::{LINE_BYTES, PageSize, Time};
+use terrace_trace::{AccessKind, Batch};
+
+/// Everything.
+pub(super) const FULL: u8 = 0;
+/// TLBs, page-walk cache and walks; no data caches.
+pub(super) const TRANSLATION: u8 = 1;
+/// Residency and unfiltered traffic.
+pub(super) const PAGES: u8 = 2;
+
+/// x86-64 page tables behind TLBs.
+pub(super) const RADIX: u8 = 0;
+/// The same, free of charge.
+pub(super) const PERFECT: u8 = 1;
+/// Translation beside the last level.
+pub(super) const VIVT: u8 = 2;
+
+impl Below for TieredMemory {
+    #[inline(always)]
+    fn translated(&self, now: Time) -> Time {
+        now
+    }
+    #[inline(always)]
+    fn fill(&mut self, line: u64, now: Time, by: Initiator) -> Time {
+        self.read(line, now, by)
+    }
+    #[inline(always)]
+    fn evict(&mut self, line: u64, now: Time) -> Time {
+        self.write(line, now, Initiator::Writeback)
+    }
+}
+
+/// Memory under virtually tagged caches: lines carry virtual names down to here.
+struct NamedMemory<'a> {
+    memory: &'a mut TieredMemory,
+    os: &'a Os,
+    names: &'a Intermediate,
+    /// When the translation that runs beside the last level's lookup is done.
+    translated: Time,
+}
+
+impl NamedMemory<'_> {
+    fn physical(&self, line: u64) -> Option<u64> {
+        match self.names.resolve(line) {
+            Name::Physical(line) => Some(line),
+            Name::Virtual { space, addr } => {
+                let leaf = self.os.table(space).find(addr)?;
+                Some(physical_line(leaf.pte.frame().0, addr, leaf.size))
+            }
+        }
+    }
+}
+
+impl Below for NamedMemory<'_> {
+    fn translated(&self, now: Time) -> Time {
+        now.max(self.translated)
+    }
+    fn fill(&mut self, line: u64, now: Time, by: Initiator) -> Time {
+        // A prefetched line of a page that is not there reads nothing.
+        match self.physical(line) {
+            Some(physical) => self.memory.read(physical, now.max(self.translated), by),
+            None => now,
+        }
+    }
+    fn evict(&mut self, line: u64, now: Time) -> Time {
+        match self.physical(line) {
+            Some(physical) => self.memory.write(physical, now, Initiator::Writeback),
+            None => now,
+        }
+    }
+}
+
+/// The physical line of an address in the page of `size` that begins in base frame `frame`.
+#[inline(always)]
+fn physical_line(frame: u64, addr: u64, size: PageSize) -> u64 {
+    ((frame << 12) + (addr & (size.bytes() - 1))) / LINE_BYTES
+}
+
+impl Shared {
+    /// Reads or writes a physical line through a core's caches.
+    #[inline(always)]
+    fn access_physical(&mut self, core: usize, line: u64, write: bool, now: Time, by: Initiator) -> Served {
+        self.caches.access(core, line, write, now, by, &mut self.memory)
+    }
+
+    /// The same under virtually tagged caches, for a line with only a physical address.
+    fn access_physical_named(&mut self, core: usize, line: u64, write: bool, now: Time) -> Served {
+        let mut below = NamedMemory {
+            memory: &mut self.memory,
+            os: &self.os,
+            names: &self.intermediate,
+            translated: Time::ZERO,
+        };
+        self.caches.access(core, Intermediate::physical(line), write, now, Initiator::Walk, &mut below)
+    }
+
+    /// A page-table entry, fetched by a walker.
+    #[inline]
+    fn fetch_entry<const F: u8, const S: u8>(
+        &mut self,
+        core: usize,
+        addr: u64,
+        write: bool,
+        now: Time,
+    ) -> Time {
+        if F != FULL {
+            // Without data caches every entry is taken to come from the last level.
+            return now + self.timing.llc;
+        }
+        let line = addr / LINE_BYTES;
+        if S == VIVT {
+            self.access_physical_named(core, line, write, now).done
+        } else {
+            self.access_physical(core, line, write, now, Initiator::Walk).done
+        }
+    }
+
+    /// The time and traffic of a page fault, on the core that took it.
+    fn charge_fault<const F: u8>(&mut self, core: &mut Core, fault: &Fault) {
+        core.pipeline.drain();
+        let lines = fault.size.bytes() / LINE_BYTES;
+        let begin = core.pipeline.now;
+        core.pipeline.kernel(self.timing.fault + self.timing.zero_line.times(lines));
+        self.fault_time += core.pipeline.now - begin;
+        if F == FULL {
+            if let Some(source) = fault.copied_from {
+                for line in 0..lines {
+                    let at = begin + self.timing.zero_line.times(line);
+                    self.memory.read(source.addr().line() + line, at, Initiator::Copy);
+                    self.memory.write(fault.frame.addr().line() + line, at, Initiator::Copy);
+                }
+            } else {
+                self.memory.zero(fault.frame, fault.size.bytes(), begin, self.timing.zero_line);
+            }
+        }
+    }
+
+    /// The leaf that maps `addr` for an access of this kind, after whatever faults that takes.
+    #[inline]
+    fn resolve<const F: u8>(
+        &mut self,
+        core: &mut Core,
+        space: u32,
+        addr: u64,
+        write: bool,
+    ) -> Result<(Leaf, bool), OsError> {
+        let mut faulted = false;
+        loop {
+            match self.os.table(space).find(addr) {
+                Some(leaf) if !(write && leaf.pte.is_copy_on_write()) => return Ok((leaf, faulted)),
+                Some(leaf) => {
+                    if let Some(fault) = self.os.break_sharing(space, addr, &leaf)? {
+                        self.software_tlb.flush();
+                        self.charge_fault::<F>(core, &fault);
+                    }
+                    faulted = true;
+                }
+                None => {
+                    let fault = self.os.fault(space, addr)?;
+                    self.charge_fault::<F>(core, &fault);
+                    faulted = true;
+                }
+            }
+        }
+    }
+
+    /// Translation from the simulator's own table, for schemes and fidelities without TLBs. Answers the physical line
+    /// and the size index of the page.
+    #[inline(always)]
+    fn translate_for_free<const F: u8>(
+        &mut self,
+        core: &mut Core,
+        space: u32,
+        addr: u64,
+        write: bool,
+    ) -> Result<(u64, usize), OsError> {
+        let (frame, size) = match self.software_tlb.get(space, addr) {
+            Some(found) => found,
+            None => self.translate_for_free_slowly::<F>(core, space, addr, write)?,
+        };
+        Ok((((frame << 12) + (addr & 4095)) / LINE_BYTES, size))
+    }
+
+    #[inline(never)]
+    fn translate_for_free_slowly<const F: u8>(
+        &mut self,
+        core: &mut Core,
+        space: u32,
+        addr: u64,
+        write: bool,
+    ) -> Result<(u64, usize), OsError> {
+        let (leaf, _) = self.resolve::<F>(core, space, addr, write)?;
+        self.os.mark(space, addr, &leaf, write);
+        let within = (addr & (leaf.size.bytes() - 1)) >> 12;
+        let found = (leaf.pte.frame().0 + within, leaf.size.index());
+        // A page still shared after a fork must be looked at again when it is written.
+        if !leaf.pte.is_copy_on_write() {
+            self.software_tlb.put(space, addr, found.0, found.1);
+        }
+        Ok(found)
+    }
+}
+
+impl Core {
+    /// Translates through TLBs and page walks. Answers the page and when its address is known.
+    #[inline(always)]
+    fn translate<const F: u8, const S: u8>(
+        &mut self,
+        id: usize,
+        shared: &mut Shared,
+        space: u32,
+        addr: u64,
+        write: bool,
+        now: Time,
+    ) -> Result<(TlbHit, Time), OsError> {
+        if let Some(hit) = self.tlbs.lookup_l1(space, addr) {
+            if !write || hit.entry.is_dirty() {
+                return Ok((hit, now));
+            }
+            return self.set_dirty::<F, S>(id, shared, space, addr, now);
+        }
+        self.translate_beyond_l1::<F, S>(id, shared, space, addr, write, now)
+    }
+
+    #[inline(never)]
+    fn translate_beyond_l1<const F: u8, const S: u8>(
+        &mut self,
+        id: usize,
+        shared: &mut Shared,
+        space: u32,
+        addr: u64,
+        write: bool,
+        now: Time,
+    ) -> Result<(TlbHit, Time), OsError> {
+        let looked_up = now + shared.timing.l2_tlb;
+        if let Some(hit) = self.tlbs.lookup_l2(space, addr) {
+            if write && !hit.entry.is_dirty() {
+                return self.set_dirty::<F, S>(id, shared, space, addr, looked_up);
+            }
+            return Ok((hit, looked_up));
+        }
+        let (leaf, faulted) = shared.resolve::<F>(self, space, addr, write)?;
+        // The instruction begins again after a fault, and walks then.
+        let begin = if faulted { self.pipeline.now + shared.timing.l2_tlb } else { looked_up };
+        let begin = self.walkers.start(begin);
+        let pte = shared.os.mark(space, addr, &leaf, write);
+        let leaf_level = leaf.size.index() as u32 + 1;
+        let levels = shared.os.table(space).levels();
+        let start = self.page_walk_cache.start_level(space, addr, leaf_level, levels);
+        let mut at = begin + shared.timing.page_walk_cache;
+        for level in (leaf_level..=start).rev() {
+            let entry = shared.os.table(space).entry_address(&leaf, addr, level);
+            // A walker that sets an accessed or dirty bit writes the leaf's line.
+            let sets_bits = level == leaf_level && pte != leaf.pte;
+            at = shared.fetch_entry::<F, S>(id, entry.0, sets_bits, at);
+            shared.walks.memory_refs += 1;
+        }
+        self.page_walk_cache.fill(space, addr, leaf_level + 1, start);
+        self.walkers.occupy(at);
+        shared.walks.count += 1;
+        shared.walks.time += at - begin;
+        let hit = TlbHit { entry: TlbEntry::new(pte.frame().0, pte.is_dirty()), size: leaf.size };
+        self.tlbs.fill_after_walk(space, addr, hit);
+        Ok((hit, at))
+    }
+
+    /// The first store through a TLB entry whose dirty bit is not set: the hardware sets it in the page table, or
+    /// faults where the page is shared since a fork.
+    #[inline(never)]
+    fn set_dirty<const F: u8, const S: u8>(
+        &mut self,
+        id: usize,
+        shared: &mut Shared,
+        space: u32,
+        addr: u64,
+        now: Time,
+    ) -> Result<(TlbHit, Time), OsError> {
+        let (leaf, faulted) = shared.resolve::<F>(self, space, addr, true)?;
+        let pte = shared.os.mark(space, addr, &leaf, true);
+        let hit = TlbHit { entry: TlbEntry::new(pte.frame().0, true), size: leaf.size };
+        self.tlbs.update(space, addr, hit);
+        let begin = if faulted { self.pipeline.now } else { now };
+        if pte == leaf.pte {
+            return Ok((hit, begin));
+        }
+        shared.walks.dirty_updates += 1;
+        let entry = shared.os.table(space).entry_address(&leaf, addr, leaf.size.index() as u32 + 1);
+        let done = shared.fetch_entry::<F, S>(id, entry.0, true, begin);
+        Ok((hit, done))
+    }
+
+    /// One line of an access, from its issue at `now`.
+    #[inline(always)]
+    fn access_line<const F: u8, const S: u8>(
+        &mut self,
+        id: usize,
+        shared: &mut Shared,
+        space: u32,
+        addr: u64,
+        write: bool,
+        now: Time,
+        by: Initiator,
+    ) -> Result<Timeline, OsError> {
+        if S == VIVT {
+            return self.access_named_line::<F>(id, shared, space, addr, write, now, by);
+        }
+        let (line, translated) = if S == PERFECT {
+            let (line, size) = shared.translate_for_free::<F>(self, space, addr, write)?;
+            self.tlbs.counters.l1_hits[size] += 1;
+            (line, now.max(self.pipeline.now))
+        } else {
+            let (hit, translated) = self.translate::<F, S>(id, shared, space, addr, write, now)?;
+            (physical_line(hit.entry.frame(), addr, hit.size), translated)
+        };
+        if F != FULL {
+            return Ok(Timeline {
+                translated,
+                cache_start: translated,
+                cache_end: translated,
+                done: translated,
+            });
+        }
+        let served = shared.access_physical(id, line, write, translated, by);
+        self.wait_for_register(served.cache_start.saturating_sub(translated));
+        Ok(timeline(translated, served))
+    }
+
+    /// No miss register was free for so long. Dispatch stands still meanwhile: what lies behind a miss that cannot be
+    /// sent is mostly misses too, and requests must not reach shared devices far ahead of the other cores' clocks.
+    #[inline(always)]
+    fn wait_for_register(&mut self, span: Time) {
+        if span > Time::ZERO {
+            self.pipeline.wait_for_memory(span);
+        }
+    }
+
+    /// The same under virtually tagged caches: L1 and L2 need no translation; beyond them it runs beside the last
+    /// level's lookup, whose answer waits for it (permissions are in the TLB).
+    fn access_named_line<const F: u8>(
+        &mut self,
+        id: usize,
+        shared: &mut Shared,
+        space: u32,
+        addr: u64,
+        write: bool,
+        now: Time,
+        by: Initiator,
+    ) -> Result<Timeline, OsError> {
+        let line = shared.intermediate.line(space, addr);
+        let mut translated = now;
+        if !shared.caches.is_private(id, line) {
+            (_, translated) =
+                self.translate::<F, VIVT>(id, shared, space, addr, write, now + shared.timing.l2)?;
+        }
+        // A fault moved the core's clock.
+        let now = now.max(self.pipeline.now);
+        let mut below = NamedMemory {
+            memory: &mut shared.memory,
+            os: &shared.os,
+            names: &shared.intermediate,
+            translated,
+        };
+        let served = shared.caches.access(id, line, write, now, by, &mut below);
+        self.wait_for_register(served.cache_start.saturating_sub(now));
+        // What translation adds beyond the last level's own lookup is its share of the wait.
+        let hidden = now + shared.timing.llc;
+        let late = if translated > hidden { translated } else { now };
+        Ok(Timeline {
+            translated: late,
+            cache_start: late.max(served.cache_start),
+            cache_end: late.max(served.cache_end),
+            done: late.max(served.done),
+        })
+    }
+
+    /// Runs accesses `from..to` of a batch until the clock passes `horizon`; answers how far it came.
+    #[inline(never)]
+    pub fn run<const F: u8, const S: u8>(
+        &mut self,
+        id: usize,
+        shared: &mut Shared,
+        space: u32,
+        batch: &Batch,
+        from: usize,
+        to: usize,
+        horizon: Time,
+    ) -> Result<usize, OsError> {
+        let addrs = &batch.addr[from..to];
+        let sizes = &batch.size[from..to];
+        let kinds = &batch.kind[from..to];
+        let depends = &batch.depends_on[from..to];
+        let instructions = &batch.instructions[from..to];
+        if F == PAGES {
+            for at in 0..addrs.len() {
+                self.pipeline.dispatch(u64::from(instructions[at]));
+                let write = kinds[at] == AccessKind::Write;
+                let (line, _) = shared.translate_for_free::<F>(self, space, addrs[at], write)?;
+                let tier = shared.memory.tier_of_line(line).index();
+                shared.unfiltered[tier][usize::from(write)] += 1;
+                let last = addrs[at].wrapping_add(u64::from(sizes[at]) - 1);
+                if last >> 12 != addrs[at] >> 12 {
+                    shared.translate_for_free::<F>(self, space, last, write)?;
+                }
+            }
+            return Ok(to);
+        }
+        for at in 0..addrs.len() {
+            self.pipeline.dispatch(u64::from(instructions[at]));
+            let addr = addrs[at];
+            let write = kinds[at] == AccessKind::Write;
+            let now = self.pipeline.operands_ready(depends[at]);
+            let crosses = (addr & (LINE_BYTES - 1)) + u64::from(sizes[at]) > LINE_BYTES;
+            let timeline = if crosses {
+                self.access_lines::<F, S>(id, shared, space, addr, sizes[at], write, now)?
+            } else {
+                self.access_line::<F, S>(id, shared, space, addr, write, now, Initiator::Demand)?
+            };
+            if write {
+                self.pipeline.store(timeline);
+            } else {
+                self.pipeline.load(timeline);
+            }
+            if self.pipeline.now > horizon {
+                return Ok(from + at + 1);
+            }
+        }
+        Ok(to)
+    }
+
+    /// An access that may lie on several lines: it is done when the last of them is.
+    #[inline(never)]
+    fn access_lines<const F: u8, const S: u8>(
+        &mut self,
+        id: usize,
+        shared: &mut Shared,
+        space: u32,
+        addr: u64,
+        size: u8,
+        write: bool,
+        now: Time,
+    ) -> Result<Timeline, OsError> {
+        let mut whole = self.access_line::<F, S>(id, shared, space, addr, write, now, Initiator::Demand)?;
+        let last = addr.wrapping_add(u64::from(size.max(1)) - 1) / LINE_BYTES;
+        for line in addr / LINE_BYTES + 1..=last {
+            let part = self.access_line::<F, S>(
+                id,
+                shared,
+                space,
+                line * LINE_BYTES,
+                write,
+                now,
+                Initiator::Demand,
+            )?;
+            if part.done > whole.done {
+                whole = part;
+            }
+        }
+        Ok(whole)
+    }
+
+    /// Bytes that a system call copies: the kernel touches every line of the buffer, on this core.
+    pub fn kernel_access<const F: u8, const S: u8>(
+        &mut self,
+        id: usize,
+        shared: &mut Shared,
+        space: u32,
+        addr: u64,
+        bytes: u64,
+        write: bool,
+    ) -> Result<(), OsError> {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let last = addr.saturating_add(bytes - 1) / LINE_BYTES;
+        for line in addr / LINE_BYTES..=last {
+            shared.kernel_lines += 1;
+            let addr = line * LINE_BYTES;
+            if F == PAGES {
+                shared.translate_for_free::<F>(self, space, addr, write)?;
+                continue;
+            }
+            // A copy loop moves a line in about two instructions.
+            self.pipeline.dispatch(2);
+            let now = self.pipeline.now;
+            let timeline =
+                self.access_line::<F, S>(id, shared, space, addr, write, now, Initiator::Kernel)?;
+            if write {
+                self.pipeline.store(timeline);
+            } else {
+                self.pipeline.load(timeline);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[inline(always)]
+fn timeline(translated: Time, served: Served) -> Timeline {
+    Timeline { translated, cache_start: served.cache_start, cache_end: served.cache_end, done: served.done }
+}
+
+impl Machine {
+    /// Tells every core's translation hardware that pages of a range are gone.
+    pub fn shoot_down(&mut self, space: u32, range: terrace_model::AddressRange) {
+        for core in &mut self.cores {
+            core.tlbs.invalidate(space, range);
+            core.page_walk_cache.flush();
+        }
+        self.shared.software_tlb.flush();
+    }
+
+    /// Tells every core's translation hardware that a process changed as a whole (fork, exec, exit).
+    pub fn shoot_down_space(&mut self, space: u32) {
+        for core in &mut self.cores {
+            core.tlbs.flush_space(space);
+            core.page_walk_cache.flush();
+        }
+        self.shared.software_tlb.flush();
+    }
+
+    /// Drops the virtually named lines of a range from the caches, where names are virtual: the addresses may be
+    /// backed by other memory next. Dirty lines of freed memory need no writeback.
+    pub fn discard_lines(&mut self, space: u32, range: terrace_model::AddressRange) {
+        for (page, size, _) in self.shared.os.table(space).pages_in(range) {
+            for line in 0..size.bytes() / LINE_BYTES {
+                let line = self.shared.intermediate.line(space, page + line * LINE_BYTES);
+                self.shared.caches.discard(line);
+            }
+        }
+    }
+}

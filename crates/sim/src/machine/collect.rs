@@ -1,0 +1,222 @@
+//! From counters to the statistics tree.
+//!
+//! A region of interest counts from its begin to its end: counters are differences, while what is a state (resident
+//! pages) is that of the end.
+
+use super::engine::{Engine, Fidelity, Outcome};
+use crate::core::Blame;
+use crate::memory::Initiator;
+use crate::translate::TlbCounters;
+use terrace_model::{LINE_BYTES, PageSize, Stats, TierId, Time, Unit, Value};
+
+/// Everything counted up to a moment.
+#[derive(Clone, Debug)]
+pub(super) struct Totals {
+    stats: Stats,
+    blame: Blame,
+    accesses: u64,
+    instructions: u64,
+    now: Time,
+}
+
+impl Totals {
+    /// What was counted until now.
+    pub fn of(engine: &Engine) -> Totals {
+        let now = engine.machine.cores.iter().map(|c| c.pipeline.now).max().unwrap_or_default();
+        let mut blame = Blame::default();
+        let mut instructions = 0;
+        for core in &engine.machine.cores {
+            blame.add(&core.pipeline.blame);
+            instructions += core.pipeline.instructions;
+        }
+        Totals { stats: stats(engine, now), blame, accesses: engine.accesses, instructions, now }
+    }
+
+    /// What was counted since `begin`.
+    fn since(&self, begin: &Totals) -> Totals {
+        let mut stats = Stats::new();
+        for (name, stat) in self.stats.iter() {
+            let is_state = stat.unit == Unit::Pages || name.starts_with("os.resident_bytes.");
+            match &stat.value {
+                Value::Integer(end) if !is_state => {
+                    stats.count(name, end.saturating_sub(begin.stats.integer(name)), stat.unit);
+                }
+                Value::Real(end) => stats.real(name, end - begin.stats.number(name), stat.unit),
+                Value::Integer(end) => stats.count(name, *end, stat.unit),
+                Value::Histogram(end) => stats.histogram(name, end.clone(), stat.unit),
+            }
+        }
+        let blame = Blame {
+            base: self.blame.base - begin.blame.base,
+            translation: self.blame.translation - begin.blame.translation,
+            cache: self.blame.cache - begin.blame.cache,
+            memory: self.blame.memory - begin.blame.memory,
+            os: self.blame.os - begin.blame.os,
+        };
+        Totals {
+            stats,
+            blame,
+            accesses: self.accesses - begin.accesses,
+            instructions: self.instructions - begin.instructions,
+            now: self.now - begin.now,
+        }
+    }
+}
+
+/// All counters but the cycles, which are divided up at the end.
+fn stats(engine: &Engine, now: Time) -> Stats {
+    let mut stats = Stats::new();
+    let machine = &engine.machine;
+    let shared = &machine.shared;
+    let fidelity = engine.options.fidelity;
+    if fidelity != Fidelity::Pages {
+        let mut tlb = TlbCounters::default();
+        let (mut pwc_hits, mut pwc_misses) = (0, 0);
+        for core in &machine.cores {
+            let counters = &core.tlbs.counters;
+            for size in 0..3 {
+                tlb.l1_hits[size] += counters.l1_hits[size];
+                tlb.l1_misses[size] += counters.l1_misses[size];
+            }
+            tlb.l2_hits += counters.l2_hits;
+            tlb.l2_misses += counters.l2_misses;
+            pwc_hits += core.page_walk_cache.hits;
+            pwc_misses += core.page_walk_cache.misses;
+        }
+        for size in PageSize::ALL {
+            stats.count(format!("tlb.l1d.{size}.hit"), tlb.l1_hits[size.index()], Unit::Count);
+            stats.count(format!("tlb.l1d.{size}.miss"), tlb.l1_misses[size.index()], Unit::Count);
+        }
+        stats.count("tlb.l2.hit", tlb.l2_hits, Unit::Count);
+        stats.count("tlb.l2.miss", tlb.l2_misses, Unit::Count);
+        stats.count("walk.count", shared.walks.count, Unit::Count);
+        stats.count("walk.memory_refs", shared.walks.memory_refs, Unit::Count);
+        stats.count("walk.cycles", cycles(shared.walks.time, shared.timing.cycle), Unit::Cycles);
+        stats.count("walk.dirty_updates", shared.walks.dirty_updates, Unit::Count);
+        stats.count("walk.page_walk_cache.hit", pwc_hits, Unit::Count);
+        stats.count("walk.page_walk_cache.miss", pwc_misses, Unit::Count);
+    }
+    if fidelity == Fidelity::Full {
+        let caches = &shared.caches.counters;
+        for (name, level) in [("l1", caches.l1), ("l2", caches.l2), ("llc", caches.llc)] {
+            stats.count(format!("cache.{name}.hit"), level.hits, Unit::Count);
+            stats.count(format!("cache.{name}.miss"), level.misses, Unit::Count);
+            stats.count(format!("cache.{name}.writeback"), level.writebacks, Unit::Count);
+        }
+        stats.count("cache.prefetches", caches.prefetches, Unit::Count);
+        stats.count("coherence.cache_to_cache", caches.cache_to_cache, Unit::Count);
+        stats.count("coherence.invalidations", caches.invalidations, Unit::Count);
+        stats.count("coherence.back_invalidations", caches.back_invalidations, Unit::Count);
+        for (name, traffic) in shared.memory.traffic() {
+            let (reads, writes): (u64, u64) = (traffic.reads.iter().sum(), traffic.writes.iter().sum());
+            stats.count(format!("tier.{name}.reads"), reads, Unit::Count);
+            stats.count(format!("tier.{name}.writes"), writes, Unit::Count);
+            stats.count(format!("tier.{name}.bytes_read"), reads * LINE_BYTES, Unit::Bytes);
+            stats.count(format!("tier.{name}.bytes_written"), writes * LINE_BYTES, Unit::Bytes);
+            for by in Initiator::ALL {
+                let bytes = (traffic.reads[by as usize] + traffic.writes[by as usize]) * LINE_BYTES;
+                stats.count(format!("tier.{name}.bytes_by.{}", by.name()), bytes, Unit::Bytes);
+            }
+        }
+        shared.memory.report(now, &mut stats);
+    }
+    for (at, (name, _, _)) in shared.memory.layout().iter().enumerate() {
+        stats.count(format!("tier.{name}.pages"), shared.os.used_frames(TierId(at as u8)), Unit::Pages);
+        if fidelity == Fidelity::Pages {
+            let [reads, writes] = shared.unfiltered[at];
+            stats.count(format!("tier.{name}.unfiltered_reads"), reads, Unit::Count);
+            stats.count(format!("tier.{name}.unfiltered_writes"), writes, Unit::Count);
+        }
+    }
+    let os = &shared.os.counters;
+    stats.count("os.faults", os.faults.iter().sum::<u64>() + os.copy_on_write_faults, Unit::Count);
+    stats.count("os.fault_cycles", cycles(shared.fault_time, shared.timing.cycle), Unit::Cycles);
+    for size in PageSize::ALL {
+        stats.count(format!("os.faults_by_size.{size}"), os.faults[size.index()], Unit::Count);
+        let resident = shared.os.resident()[size.index()] * 4096;
+        stats.count(format!("os.resident_bytes.{size}"), resident, Unit::Bytes);
+    }
+    stats.count("os.copy_on_write_faults", os.copy_on_write_faults, Unit::Count);
+    stats.count("os.huge_fallbacks", os.huge_fallbacks, Unit::Count);
+    stats.count("os.splits", os.splits, Unit::Count);
+    stats.count("os.shootdowns", os.shootdowns, Unit::Count);
+    stats.count("os.pages_freed", os.pages_freed, Unit::Count);
+    stats.count("os.page_table_pages", shared.os.table_pages(), Unit::Pages);
+    stats.count("os.unmapped_accesses", os.unmapped_accesses, Unit::Count);
+    stats.count("os.kernel_lines", shared.kernel_lines, Unit::Count);
+    stats.count("input.waited_nanoseconds", engine.waited_nanos, Unit::Nanoseconds);
+    stats.count("input.order_violations", engine.order_violations, Unit::Count);
+    stats.count("input.accesses_left_out", engine.gaps, Unit::Count);
+    stats
+}
+
+fn cycles(span: Time, cycle: Time) -> u64 {
+    (span.0 + cycle.0 / 2) / cycle.0
+}
+
+/// The outcome of a finished run.
+pub(super) fn outcome(engine: &Engine, cores_used: u64) -> Outcome {
+    let whole = Totals::of(engine);
+    let totals = match (&engine.region.begin, &engine.region.end) {
+        (Some(begin), Some(end)) => end.since(begin),
+        (Some(begin), None) => whole.since(begin),
+        (None, _) => whole,
+    };
+    let cycle = engine.machine.shared.timing.cycle;
+    let mut stats = totals.stats;
+    let blame = &totals.blame;
+    let all = cycles(totals.now, cycle);
+    let busy = cycles(blame.total(), cycle);
+    let parts = [
+        ("translation", cycles(blame.translation, cycle)),
+        ("cache", cycles(blame.cache, cycle)),
+        ("memory", cycles(blame.memory, cycle)),
+        ("os", cycles(blame.os, cycle)),
+    ];
+    // Rounding goes to the largest part of most runs, so that the parts add up exactly.
+    let base = busy.saturating_sub(parts.iter().map(|part| part.1).sum());
+    stats.count("core.cycles.base", base, Unit::Cycles);
+    for (name, count) in parts {
+        stats.count(format!("core.cycles.{name}"), count, Unit::Cycles);
+    }
+    // Cores that began late, ended early or waited for another core's event.
+    stats.count("core.cycles.idle", (all * cores_used).saturating_sub(busy), Unit::Cycles);
+    stats.count("core.cores_used", cores_used, Unit::Count);
+    stats.count("core.instructions", totals.instructions, Unit::Count);
+    Outcome {
+        accesses: totals.accesses,
+        instructions: totals.instructions,
+        cycles: all,
+        seconds_simulated: totals.now.as_secs(),
+        left_out: engine.options.fidelity.left_out().iter().map(|&s| s.to_owned()).collect(),
+        notes: notes(engine, &stats),
+        stats,
+        stopped: false,
+    }
+}
+
+/// What a reader of the numbers should know.
+fn notes(engine: &Engine, stats: &Stats) -> Vec<String> {
+    let mut notes = Vec::new();
+    if engine.region.begin.is_some() {
+        notes.push("statistics cover the region of interest that the input marks".to_owned());
+    }
+    let mut about = |name: &str, text: &str| {
+        let count = stats.integer(name);
+        if count > 0 {
+            notes.push(format!("{count} {text}"));
+        }
+    };
+    about("os.huge_fallbacks", "pages came smaller than the design wants, for want of an aligned free block");
+    about("os.unmapped_accesses", "accesses to addresses that no event had mapped; each mapped its page");
+    about(
+        "input.order_violations",
+        "batches ran before an event they follow, because it is missing in the input",
+    );
+    about("input.accesses_left_out", "accesses were left out when the input was recorded");
+    about(
+        "input.waited_nanoseconds",
+        "ns of idle waiting in the recorded run are left out: the program is as busy as it can be",
+    );
+    notes
+}

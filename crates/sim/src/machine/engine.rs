@@ -1,0 +1,617 @@
+//! The engine: runs streams on cores in the order of simulated time.
+//!
+//! The core whose clock is furthest behind runs until it is [`QUANTUM`] ahead of the next one. A stream runs on core
+//! `stream number mod cores`; streams that share a core take turns by time slice. Everything is decided by the input and
+//! the design, never by the host's timing: equal inputs give equal statistics.
+
+use super::access::{FULL, PAGES, PERFECT, RADIX, TRANSLATION, VIVT};
+use super::build::Machine;
+use super::streams::Streams;
+use crate::design::{Design, TranslationScheme};
+use crate::os::OsError;
+use serde::{Deserialize, Serialize};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use terrace_model::{AddressRange, Stats, Time};
+use terrace_trace::{Batch, Event, EventSource, KernelAccess, MapKind, MarkKind, SourceError};
+
+/// How far a core may run ahead of the slowest. Measured on the bandwidth-bound IWB tables: 1 µs bends them by 16 %.
+const QUANTUM: Time = Time::from_nanos(100);
+
+/// Waits for a globally ordered event, without anything running in between, before it is taken for missing.
+const ORDER_PATIENCE: u32 = 10_000;
+
+/// How much of the machine is simulated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fidelity {
+    /// Everything.
+    #[default]
+    Full,
+    /// TLBs, page-walk cache, walks, paging; no data caches and no memory timing.
+    Translation,
+    /// Page residency and unfiltered tier traffic only.
+    Pages,
+}
+
+impl Fidelity {
+    /// The name used in options and output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Fidelity::Full => "full",
+            Fidelity::Translation => "translation",
+            Fidelity::Pages => "pages",
+        }
+    }
+
+    /// What a run at this level leaves out, for its output.
+    pub fn left_out(self) -> &'static [&'static str] {
+        match self {
+            Fidelity::Full => &[],
+            Fidelity::Translation => &[
+                "data caches and memory: accesses cost nothing, every page-table entry comes from the last level",
+                "tier traffic",
+            ],
+            Fidelity::Pages => &[
+                "TLBs and page walks",
+                "data caches and memory timing: cycles count instructions and page faults only",
+                "tier traffic after the caches: tier.<name>.unfiltered_{reads,writes} count every access",
+            ],
+        }
+    }
+}
+
+/// How to run.
+#[derive(Default)]
+pub struct Options {
+    /// How much is simulated.
+    pub fidelity: Fidelity,
+    /// Set from outside to end the run early; what was simulated until then is reported.
+    pub stop: Option<Arc<AtomicBool>>,
+    /// Called with the number of accesses simulated so far, once per batch.
+    pub progress: Option<Box<dyn FnMut(u64) + Send>>,
+}
+
+/// What a run found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// The statistics tree.
+    pub stats: Stats,
+    /// Loads and stores simulated (inside the region of interest, where the input marks one).
+    pub accesses: u64,
+    /// Instructions retired.
+    pub instructions: u64,
+    /// Cycles from the start to the end of the last core.
+    pub cycles: u64,
+    /// The same in seconds of simulated time.
+    pub seconds_simulated: f64,
+    /// What the fidelity leaves out.
+    pub left_out: Vec<String>,
+    /// What a reader of the numbers should know.
+    pub notes: Vec<String>,
+    /// The run was stopped from outside before the input's end.
+    pub stopped: bool,
+}
+
+/// A run that cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum SimError {
+    /// The design describes a machine that cannot be built.
+    #[error("design {design}: {problem}")]
+    Design {
+        /// The design's name.
+        design: String,
+        /// Key and reason.
+        problem: String,
+    },
+    /// The input failed.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The simulated kernel failed.
+    #[error("{0}")]
+    Os(#[from] OsError),
+}
+
+/// Simulates a design on an input, to the input's end.
+///
+/// # Errors
+/// A design that cannot be built, an input that fails, or simulated memory that is full.
+pub fn simulate(
+    design: &Design,
+    source: &mut dyn EventSource,
+    options: Options,
+) -> Result<Outcome, SimError> {
+    let problem = |problem: String| SimError::Design { design: design.name.clone(), problem };
+    let machine = Machine::new(design).map_err(problem)?;
+    let engine = Engine::new(machine, source, options);
+    match (engine.options.fidelity, engine.machine.scheme) {
+        (Fidelity::Full, TranslationScheme::Radix) => engine.run::<FULL, RADIX>(),
+        (Fidelity::Full, TranslationScheme::PerfectTlb) => engine.run::<FULL, PERFECT>(),
+        (Fidelity::Full, TranslationScheme::Vivt) => engine.run::<FULL, VIVT>(),
+        (Fidelity::Translation, TranslationScheme::Radix) => engine.run::<TRANSLATION, RADIX>(),
+        (Fidelity::Translation, TranslationScheme::PerfectTlb) => engine.run::<TRANSLATION, PERFECT>(),
+        (Fidelity::Translation, TranslationScheme::Vivt) => Err(problem(
+            "translation.scheme: vivt translates what misses the L2, so it needs the caches: use --fidelity full"
+                .to_owned(),
+        )),
+        (Fidelity::Pages, _) => engine.run::<PAGES, PERFECT>(),
+    }
+}
+
+/// The streams of one core and whose turn it is.
+#[derive(Debug, Default)]
+struct Turn {
+    running: Option<usize>,
+    waiting: VecDeque<usize>,
+    slice_ends: Time,
+    used: bool,
+}
+
+/// Where the region of interest stands.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Region {
+    /// Statistics when it began.
+    pub begin: Option<Box<super::collect::Totals>>,
+    /// Statistics when it ended.
+    pub end: Option<Box<super::collect::Totals>>,
+}
+
+pub(super) struct Engine<'a> {
+    pub machine: Machine,
+    streams: Streams<'a>,
+    turns: Vec<Turn>,
+    /// Simulated process of each process of the input.
+    spaces: HashMap<u32, u32>,
+    /// Simulated processes that exited while some of their threads still had to catch up.
+    ending: HashSet<u32>,
+    pub options: Options,
+    pub accesses: u64,
+    pub waited_nanos: u64,
+    pub order_violations: u64,
+    /// Times in a row that a stream had to wait for another's event and nothing ran.
+    order_waits: u32,
+    pub gaps: u64,
+    pub region: Region,
+    stopped: bool,
+}
+
+impl<'a> Engine<'a> {
+    fn new(machine: Machine, source: &'a mut dyn EventSource, options: Options) -> Engine<'a> {
+        let mut turns = Vec::new();
+        turns.resize_with(machine.cores.len(), Turn::default);
+        Engine {
+            machine,
+            streams: Streams::new(source),
+            turns,
+            spaces: HashMap::new(),
+            ending: HashSet::new(),
+            options,
+            accesses: 0,
+            waited_nanos: 0,
+            order_violations: 0,
+            order_waits: 0,
+            gaps: 0,
+            region: Region::default(),
+            stopped: false,
+        }
+    }
+
+    fn run<const F: u8, const S: u8>(mut self) -> Result<Outcome, SimError> {
+        self.pull(Time::ZERO)?;
+        while let Some((core, horizon)) = self.next_core()? {
+            if self.is_stopped() {
+                self.stopped = true;
+                break;
+            }
+            self.run_core::<F, S>(core, horizon)?;
+        }
+        for (core, turn) in self.machine.cores.iter_mut().zip(&self.turns) {
+            if turn.used {
+                core.pipeline.drain();
+            }
+        }
+        let cores_used = self.turns.iter().filter(|turn| turn.used).count() as u64;
+        let mut outcome = super::collect::outcome(&self, cores_used);
+        outcome.stopped = self.stopped;
+        Ok(outcome)
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.options.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed))
+    }
+
+    /// Reads one batch; a new stream gets its core. `now` is the clock of whoever needed input.
+    fn pull(&mut self, now: Time) -> Result<bool, SimError> {
+        let Some((stream, is_new)) = self.streams.pull()? else { return Ok(false) };
+        let entry = &mut self.streams.streams[stream];
+        if is_new && entry.space.is_none() {
+            entry.core = stream % self.turns.len();
+            let core = entry.core;
+            if !self.turns[core].used {
+                self.turns[core].used = true;
+                self.machine.shared.caches.activate(core);
+            }
+            if self.turns[core].running.is_none() && self.turns[core].waiting.is_empty() {
+                self.machine.cores[core].pipeline.idle_until(now);
+            }
+            self.turns[core].waiting.push_back(stream);
+        } else if entry.starved {
+            entry.starved = false;
+            let core = entry.core;
+            let alone = self.turns[core].running.is_none_or(|running| running == stream);
+            if alone
+                && self.turns[core].waiting.iter().all(|&s| s == stream || self.streams.streams[s].starved)
+            {
+                self.machine.cores[core].pipeline.idle_until(now);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The core to run next and how far it may go; `None` when nothing is left.
+    fn next_core(&mut self) -> Result<Option<(usize, Time)>, SimError> {
+        loop {
+            let mut first: Option<(Time, usize)> = None;
+            let mut second = Time::MAX;
+            for core in 0..self.turns.len() {
+                if !self.turns[core].used || !self.has_runnable(core) {
+                    continue;
+                }
+                let now = self.machine.cores[core].pipeline.now;
+                match first {
+                    Some((time, _)) if now >= time => second = second.min(now),
+                    _ => {
+                        if let Some((time, _)) = first {
+                            second = second.min(time);
+                        }
+                        first = Some((now, core));
+                    }
+                }
+            }
+            if let Some((_, core)) = first {
+                let horizon = if second == Time::MAX { Time::MAX } else { second + QUANTUM };
+                return Ok(Some((core, horizon)));
+            }
+            // Every stream is starved or done.
+            let now = self.machine.cores.iter().map(|c| c.pipeline.now).max().unwrap_or_default();
+            if self.streams.exhausted || !self.pull(now)? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Whether a core has a stream that may run now.
+    fn has_runnable(&self, core: usize) -> bool {
+        let turn = &self.turns[core];
+        let runnable = |&stream: &usize| {
+            let stream = &self.streams.streams[stream];
+            !stream.exited && !stream.starved
+        };
+        turn.running.as_ref().is_some_and(runnable) || turn.waiting.iter().any(runnable)
+    }
+
+    /// Makes sure that the core's running stream is one that can run.
+    fn choose_stream(&mut self, core: usize) -> Option<usize> {
+        let now = self.machine.cores[core].pipeline.now;
+        let turn = &mut self.turns[core];
+        if let Some(running) = turn.running {
+            let stream = &self.streams.streams[running];
+            let over = now >= turn.slice_ends && !turn.waiting.is_empty();
+            if !stream.exited && !stream.starved && !over {
+                return Some(running);
+            }
+            if !stream.exited {
+                turn.waiting.push_back(running);
+            }
+            turn.running = None;
+        }
+        turn.waiting.retain(|&stream| !self.streams.streams[stream].exited);
+        let at = turn.waiting.iter().position(|&stream| !self.streams.streams[stream].starved)?;
+        let next = turn.waiting.remove(at)?;
+        turn.running = Some(next);
+        let pipeline = &mut self.machine.cores[core].pipeline;
+        pipeline.drain();
+        if pipeline.instructions > 0 {
+            pipeline.kernel(self.machine.shared.timing.context_switch);
+        }
+        turn.slice_ends = pipeline.now + self.machine.shared.timing.timeslice;
+        Some(next)
+    }
+
+    /// Runs a core's stream until it passes the horizon or has nothing to run.
+    fn run_core<const F: u8, const S: u8>(&mut self, core: usize, horizon: Time) -> Result<(), SimError> {
+        let Some(stream) = self.choose_stream(core) else { return Ok(()) };
+        while !self.streams.advance(stream) {
+            let now = self.machine.cores[core].pipeline.now;
+            if self.streams.exhausted {
+                self.streams.streams[stream].exited = true;
+                return Ok(());
+            }
+            if self.streams.is_full() {
+                self.streams.streams[stream].starved = true;
+                return Ok(());
+            }
+            self.pull(now)?;
+        }
+        let Some(batch) = self.streams.streams[stream].current.clone() else { return Ok(()) };
+        if batch.after > self.streams.order.watermark
+            && self.streams.streams[stream].next_access == 0
+            && self.streams.streams[stream].next_event == 0
+            && self.waits_for_order(core, stream, &batch)?
+        {
+            return Ok(());
+        }
+        self.run_batch::<F, S>(core, stream, &batch, horizon)
+    }
+
+    /// The batch needs global events that others have not applied yet. Answers whether the stream must wait for them.
+    fn waits_for_order(&mut self, core: usize, stream: usize, batch: &Batch) -> Result<bool, SimError> {
+        let slowest_other = |engine: &Engine| {
+            let others = (0..engine.turns.len()).filter(|&o| o != core && engine.turns[o].used);
+            others.filter(|&o| engine.has_runnable(o)).map(|o| engine.machine.cores[o].pipeline.now).min()
+        };
+        loop {
+            let now = self.machine.cores[core].pipeline.now;
+            self.order_waits += 1;
+            if let Some(others) = slowest_other(self)
+                && self.order_waits < ORDER_PATIENCE
+            {
+                // Step aside: this core may not run before the slowest of the others has moved.
+                self.machine.cores[core].pipeline.idle_until(others + Time(1));
+                return Ok(true);
+            }
+            // A stream that shares this core may hold the event: let it run first.
+            let next = self.turns[core].waiting.iter().any(|&s| {
+                let s = &self.streams.streams[s];
+                !s.exited && !s.starved && s.is_ready()
+            });
+            if next && self.order_waits < ORDER_PATIENCE {
+                self.turns[core].waiting.push_back(stream);
+                self.turns[core].running = None;
+                return Ok(true);
+            }
+            if self.order_waits >= ORDER_PATIENCE || self.streams.exhausted || self.streams.is_full() {
+                self.streams.order.give_up_before(batch.after);
+                self.order_violations += 1;
+                self.order_waits = 0;
+                return Ok(false);
+            }
+            self.pull(now)?;
+        }
+    }
+
+    /// Runs the current batch of a stream from where it stands.
+    fn run_batch<const F: u8, const S: u8>(
+        &mut self,
+        core: usize,
+        stream: usize,
+        batch: &Arc<Batch>,
+        horizon: Time,
+    ) -> Result<(), SimError> {
+        loop {
+            self.order_waits = 0;
+            let state = &mut self.streams.streams[stream];
+            let event = batch.events.get(state.next_event);
+            let stop_at = event.map_or(batch.len(), |event| event.before as usize);
+            if state.next_access < stop_at {
+                let space = match state.space {
+                    Some(space) => space,
+                    None => self.adopt(stream)?,
+                };
+                let from = self.streams.streams[stream].next_access;
+                let reached = self.machine.cores[core].run::<F, S>(
+                    core,
+                    &mut self.machine.shared,
+                    space,
+                    batch,
+                    from,
+                    stop_at,
+                    horizon,
+                )?;
+                self.accesses += (reached - from) as u64;
+                self.streams.streams[stream].accesses += (reached - from) as u64;
+                self.streams.streams[stream].next_access = reached;
+                if reached < stop_at || self.machine.cores[core].pipeline.now > horizon {
+                    if reached == batch.len() && event.is_none() {
+                        self.finish_batch(stream);
+                    }
+                    return Ok(());
+                }
+                continue;
+            }
+            let Some(event) = event else {
+                self.finish_batch(stream);
+                return Ok(());
+            };
+            state.next_event += 1;
+            self.apply::<F, S>(core, stream, &event.event)?;
+            if event.sequence != 0 {
+                let now = self.machine.cores[core].pipeline.now;
+                self.streams.order.apply(event.sequence, now);
+            }
+            if matches!(event.event, Event::Wait { .. }) && !self.turns[core].waiting.is_empty() {
+                // The thread slept: its core is free for another.
+                self.turns[core].slice_ends = Time::ZERO;
+                return Ok(());
+            }
+            if self.streams.streams[stream].exited {
+                return Ok(());
+            }
+        }
+    }
+
+    fn finish_batch(&mut self, stream: usize) {
+        self.streams.streams[stream].current = None;
+        if let Some(progress) = &mut self.options.progress {
+            progress(self.accesses);
+        }
+    }
+
+    /// A stream without `Spawn` (a slice of a trace) belongs to the process of its number.
+    fn adopt(&mut self, stream: usize) -> Result<u32, SimError> {
+        let space = self.space_of(0)?;
+        self.streams.streams[stream].space = Some(space);
+        Ok(space)
+    }
+
+    fn space_of(&mut self, process: u32) -> Result<u32, SimError> {
+        if let Some(&space) = self.spaces.get(&process) {
+            return Ok(space);
+        }
+        let space = self.machine.shared.os.new_space()?;
+        self.spaces.insert(process, space);
+        Ok(space)
+    }
+
+    /// Applies one event of a stream.
+    fn apply<const F: u8, const S: u8>(
+        &mut self,
+        core: usize,
+        stream: usize,
+        event: &Event,
+    ) -> Result<(), SimError> {
+        if let Event::Spawn { process, forked_from, .. } = event {
+            return self.spawn(stream, *process, forked_from.map(|s| s.index()));
+        }
+        let space = match self.streams.streams[stream].space {
+            Some(space) => space,
+            None => self.adopt(stream)?,
+        };
+        match event {
+            Event::Map { range, kind, protection, .. } => {
+                let range = *range;
+                if self.machine.shared.os.areas(space).overlaps(range) {
+                    self.forget_lines::<S>(space, range);
+                    self.machine.shared.os.map(space, range, *kind, *protection)?;
+                    self.machine.shoot_down(space, range);
+                } else {
+                    self.machine.shared.os.map(space, range, *kind, *protection)?;
+                }
+            }
+            Event::Unmap { range } => {
+                self.forget_lines::<S>(space, *range);
+                if self.machine.shared.os.unmap(space, *range)? {
+                    self.machine.shoot_down(space, *range);
+                }
+            }
+            Event::Remap { from, to } => {
+                self.forget_lines::<S>(space, *from);
+                self.forget_lines::<S>(space, *to);
+                if self.machine.shared.os.remap(space, *from, *to)? {
+                    self.machine.shoot_down(space, *from);
+                    self.machine.shoot_down(space, *to);
+                }
+            }
+            Event::Protect { range, protection } => {
+                self.machine.shared.os.protect(space, *range, *protection)
+            }
+            Event::Advise { range, advice } => {
+                if *advice == terrace_trace::Advice::DontNeed {
+                    self.forget_lines::<S>(space, *range);
+                }
+                if self.machine.shared.os.advise(space, *range, *advice)? {
+                    self.machine.shoot_down(space, *range);
+                }
+            }
+            Event::Kernel { range, kind } => {
+                let write = *kind == KernelAccess::Write;
+                self.machine.cores[core].kernel_access::<F, S>(
+                    core,
+                    &mut self.machine.shared,
+                    space,
+                    range.start.0,
+                    range.bytes,
+                    write,
+                )?;
+            }
+            Event::Resident { start, bitmap } => self.make_resident(space, *start, bitmap)?,
+            Event::Exit { process_ends } => {
+                self.streams.streams[stream].exited = true;
+                if *process_ends {
+                    self.ending.insert(space);
+                }
+                // Other threads may not have come as far as this one: the last of them turns the light off.
+                let others = self.streams.streams.iter().any(|s| s.space == Some(space) && !s.exited);
+                if !others && self.ending.remove(&space) {
+                    self.end_process::<S>(space, true)?;
+                }
+            }
+            Event::Exec { .. } => self.end_process::<S>(space, false)?,
+            Event::Wait { nanos } => self.waited_nanos += nanos,
+            Event::Compute { instructions } => self.machine.cores[core].pipeline.dispatch(*instructions),
+            Event::Mark { kind, name, value } => self.mark(*kind, name, *value),
+            // Data structures matter to policies and designs that know them; a plain machine does not.
+            Event::Spawn { .. }
+            | Event::Alloc { .. }
+            | Event::Realloc { .. }
+            | Event::Free { .. }
+            | Event::Site { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn spawn(&mut self, stream: usize, process: u32, forked_from: Option<usize>) -> Result<(), SimError> {
+        let parent = forked_from.and_then(|parent| self.streams.streams.get(parent)?.space);
+        let space = match parent {
+            Some(parent) if !self.spaces.contains_key(&process) => {
+                let child = self.machine.shared.os.fork(parent)?;
+                self.spaces.insert(process, child);
+                self.machine.shoot_down_space(parent);
+                child
+            }
+            _ => self.space_of(process)?,
+        };
+        self.streams.streams[stream].space = Some(space);
+        Ok(())
+    }
+
+    fn make_resident(&mut self, space: u32, start: u64, bitmap: &[u64]) -> Result<(), SimError> {
+        let os = &mut self.machine.shared.os;
+        // Residency without an area (the input began in the middle): plain anonymous memory.
+        for (word, &bits) in bitmap.iter().enumerate() {
+            for bit in 0..64u64 {
+                let page = start.wrapping_add(4096 * (64 * word as u64 + bit));
+                if bits >> bit & 1 != 0 && os.areas(space).find(page).is_none() {
+                    let kind = MapKind::Anonymous;
+                    os.map(
+                        space,
+                        AddressRange::new(page, 4096),
+                        kind,
+                        terrace_trace::Protection::READ_WRITE,
+                    )?;
+                }
+            }
+        }
+        os.make_resident(space, start, bitmap)?;
+        Ok(())
+    }
+
+    fn end_process<const S: u8>(&mut self, space: u32, ends: bool) -> Result<(), SimError> {
+        self.forget_lines::<S>(space, AddressRange::new(0, u64::MAX));
+        self.machine.shared.os.clear_space(space, ends)?;
+        self.machine.shoot_down_space(space);
+        Ok(())
+    }
+
+    /// Virtually tagged caches must not keep lines of addresses that get other memory.
+    fn forget_lines<const S: u8>(&mut self, space: u32, range: AddressRange) {
+        if S == VIVT {
+            self.machine.discard_lines(space, range);
+        }
+    }
+
+    fn mark(&mut self, kind: MarkKind, _name: &str, value: u64) {
+        match kind {
+            MarkKind::RegionBegin if self.region.begin.is_none() => {
+                self.region.begin = Some(Box::new(super::collect::Totals::of(self)));
+            }
+            MarkKind::RegionEnd if self.region.begin.is_some() => {
+                // The last end counts: threads end their parts one after the other.
+                self.region.end = Some(Box::new(super::collect::Totals::of(self)));
+            }
+            MarkKind::Gap => self.gaps += value,
+            _ => {}
+        }
+    }
+}

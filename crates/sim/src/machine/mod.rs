@@ -1,0 +1,11 @@
+//! The machine: cores, translation, caches, memory and operating system joined by one time-ordered engine.
+
+mod access;
+mod build;
+mod collect;
+mod engine;
+mod intermediate;
+mod streams;
+mod tiers;
+
+pub use engine::{Fidelity, Options, Outcome, SimError, simulate};

@@ -1,0 +1,153 @@
+//! From batches in the order of the input to one queue per stream.
+//!
+//! Read-ahead is bounded: while one stream waits for its next batch, at most [`READ_AHEAD`] batches of others are kept.
+//! A stream whose next batch lies further away was idle that long in the recorded run too; it stands aside until the
+//! batch comes.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use terrace_model::Time;
+use terrace_trace::{Batch, EventSource, SourceError};
+
+/// Batches kept for streams other than the one that is waited for.
+pub(super) const READ_AHEAD: usize = 512;
+
+/// One stream of the input as the engine sees it.
+#[derive(Debug, Default)]
+pub(super) struct Stream {
+    pub queue: VecDeque<Arc<Batch>>,
+    /// The batch that runs, and how far it has come: accesses, and entries of its `events`.
+    pub current: Option<Arc<Batch>>,
+    pub next_access: usize,
+    pub next_event: usize,
+    /// Process number in the simulated kernel, once the stream's `Spawn` was applied.
+    pub space: Option<u32>,
+    pub core: usize,
+    /// No batch is near: the stream was idle.
+    pub starved: bool,
+    pub exited: bool,
+    pub accesses: u64,
+}
+
+impl Stream {
+    /// Whether a batch is there to run.
+    pub fn is_ready(&self) -> bool {
+        self.current.is_some() || !self.queue.is_empty()
+    }
+}
+
+/// All streams and the input they come from.
+pub(super) struct Streams<'a> {
+    source: &'a mut dyn EventSource,
+    pub streams: Vec<Stream>,
+    /// Batches in all queues.
+    queued: usize,
+    pub exhausted: bool,
+    pub order: GlobalOrder,
+}
+
+impl<'a> Streams<'a> {
+    pub fn new(source: &'a mut dyn EventSource) -> Streams<'a> {
+        Streams { source, streams: Vec::new(), queued: 0, exhausted: false, order: GlobalOrder::default() }
+    }
+
+    /// Reads one batch into its queue. Answers the stream it belongs to and whether the stream is new; `None` at the
+    /// end of the input.
+    pub fn pull(&mut self) -> Result<Option<(usize, bool)>, SourceError> {
+        let Some(batch) = self.source.next_batch()? else {
+            self.exhausted = true;
+            return Ok(None);
+        };
+        let stream = batch.stream.index();
+        if stream > 1 << 20 {
+            return Err(SourceError::Malformed(format!("stream {stream}: more than a million streams")));
+        }
+        if batch.validate().is_err() {
+            let problem = batch.validate().err().unwrap_or_default();
+            return Err(SourceError::Malformed(format!("stream {stream}: {problem}")));
+        }
+        let known = self.streams.len();
+        if stream >= known {
+            self.streams.resize_with(stream + 1, Stream::default);
+        }
+        let is_new = self.streams[stream].space.is_none()
+            && self.streams[stream].queue.is_empty()
+            && self.streams[stream].current.is_none();
+        self.streams[stream].queue.push_back(batch);
+        self.queued += 1;
+        Ok(Some((stream, is_new)))
+    }
+
+    /// Whether reading further for one waiting stream would keep too much of the others.
+    pub fn is_full(&self) -> bool {
+        self.queued >= READ_AHEAD
+    }
+
+    /// Makes the stream's next batch its current one, if there is one.
+    pub fn advance(&mut self, stream: usize) -> bool {
+        let stream = &mut self.streams[stream];
+        if stream.current.is_some() {
+            return true;
+        }
+        let Some(batch) = stream.queue.pop_front() else { return false };
+        self.queued -= 1;
+        stream.current = Some(batch);
+        stream.next_access = 0;
+        stream.next_event = 0;
+        true
+    }
+}
+
+/// Which of the globally ordered events were applied: a watermark and those beyond it.
+#[derive(Debug, Default)]
+pub(super) struct GlobalOrder {
+    /// All events with this sequence number or a lower one were applied.
+    pub watermark: u64,
+    beyond: BTreeSet<u64>,
+    /// Simulated time at which the latest event was applied.
+    pub last_applied: Time,
+}
+
+impl GlobalOrder {
+    /// An event was applied at `now`.
+    pub fn apply(&mut self, sequence: u64, now: Time) {
+        self.last_applied = self.last_applied.max(now);
+        if sequence == self.watermark + 1 {
+            self.watermark = sequence;
+            while self.beyond.remove(&(self.watermark + 1)) {
+                self.watermark += 1;
+            }
+        } else if sequence > self.watermark {
+            self.beyond.insert(sequence);
+        }
+    }
+
+    /// Nobody will ever apply the events up to `sequence` that are missing (the input begins after them, or lost them).
+    pub fn give_up_before(&mut self, sequence: u64) {
+        self.watermark = self.watermark.max(sequence);
+        let later = self.beyond.split_off(&(self.watermark + 1));
+        self.beyond = later;
+        while self.beyond.remove(&(self.watermark + 1)) {
+            self.watermark += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_watermark_waits_for_the_missing_event() {
+        let mut order = GlobalOrder::default();
+        for sequence in [1, 3, 4] {
+            order.apply(sequence, Time::ZERO);
+        }
+        assert_eq!(order.watermark, 1);
+        order.apply(2, Time::ZERO);
+        assert_eq!(order.watermark, 4);
+        order.apply(7, Time::ZERO);
+        order.give_up_before(6);
+        assert_eq!(order.watermark, 7);
+    }
+}

@@ -1,0 +1,343 @@
+//! x86-64 radix page tables in simulated frames.
+
+use terrace_model::{AddressRange, Frame, PageSize, PhysAddr};
+
+/// A leaf page-table entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pte(u64);
+
+impl Pte {
+    const PRESENT: u64 = 1;
+    const LEAF: u64 = 1 << 1;
+    const ACCESSED: u64 = 1 << 2;
+    const DIRTY: u64 = 1 << 3;
+    const COPY_ON_WRITE: u64 = 1 << 4;
+
+    /// A present, clean, unreferenced leaf.
+    pub const fn new(frame: Frame) -> Pte {
+        Pte(frame.0 << 12 | Pte::PRESENT | Pte::LEAF)
+    }
+
+    /// The frame of the page's first byte.
+    #[inline(always)]
+    pub const fn frame(self) -> Frame {
+        Frame(self.0 >> 12)
+    }
+
+    /// Set by a walk.
+    pub const fn is_accessed(self) -> bool {
+        self.0 & Pte::ACCESSED != 0
+    }
+
+    /// Set by the first store after it was cleared.
+    #[inline(always)]
+    pub const fn is_dirty(self) -> bool {
+        self.0 & Pte::DIRTY != 0
+    }
+
+    /// Shared with another process until one of them writes.
+    #[inline(always)]
+    pub const fn is_copy_on_write(self) -> bool {
+        self.0 & Pte::COPY_ON_WRITE != 0
+    }
+
+    /// With the accessed bit.
+    #[must_use]
+    pub const fn accessed(self) -> Pte {
+        Pte(self.0 | Pte::ACCESSED)
+    }
+
+    /// With accessed and dirty bits.
+    #[must_use]
+    pub const fn dirtied(self) -> Pte {
+        Pte(self.0 | Pte::ACCESSED | Pte::DIRTY)
+    }
+
+    /// Shared, or no longer.
+    #[must_use]
+    pub const fn with_copy_on_write(self, shared: bool) -> Pte {
+        if shared { Pte(self.0 | Pte::COPY_ON_WRITE) } else { Pte(self.0 & !Pte::COPY_ON_WRITE) }
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Table {
+    /// The simulated frame that holds the table: walks read their entries at its address.
+    frame: Frame,
+    /// A leaf as in [`Pte`], or the index of the next table shifted by 12 with only the present bit, or 0.
+    entries: Box<[u64; 512]>,
+}
+
+/// Where a walk ended.
+#[derive(Clone, Copy, Debug)]
+pub struct Leaf {
+    /// The entry.
+    pub pte: Pte,
+    /// Page size it maps.
+    pub size: PageSize,
+    /// Tables visited, root at index `levels - 1`, the leaf's table at index `size`'s level - 1.
+    tables: [u32; 5],
+}
+
+/// The page table of one address space.
+#[derive(Clone, Debug)]
+pub struct PageTable {
+    tables: Vec<Table>,
+    levels: u32,
+}
+
+/// Level of the table that holds leaves of a size: 1, 2 or 3.
+#[inline(always)]
+pub(crate) const fn leaf_level(size: PageSize) -> u32 {
+    size.index() as u32 + 1
+}
+
+#[inline(always)]
+const fn index_at(addr: u64, level: u32) -> usize {
+    (addr >> (12 + 9 * (level - 1)) & 511) as usize
+}
+
+impl PageTable {
+    /// An empty table of 4 or 5 levels whose root lies in `root`.
+    pub fn new(levels: u32, root: Frame) -> PageTable {
+        PageTable { tables: vec![Table { frame: root, entries: Box::new([0; 512]) }], levels }
+    }
+
+    /// Number of levels.
+    #[inline(always)]
+    pub fn levels(&self) -> u32 {
+        self.levels
+    }
+
+    /// Number of table pages, root included.
+    pub fn table_pages(&self) -> usize {
+        self.tables.len()
+    }
+
+    /// Frames of all tables.
+    pub fn table_frames(&self) -> impl Iterator<Item = Frame> + '_ {
+        self.tables.iter().map(|table| table.frame)
+    }
+
+    /// The leaf that maps `addr`, if any.
+    #[inline]
+    pub fn find(&self, addr: u64) -> Option<Leaf> {
+        let mut tables = [0; 5];
+        let mut table = 0u32;
+        let mut level = self.levels;
+        loop {
+            tables[level as usize - 1] = table;
+            let entry = self.tables[table as usize].entries[index_at(addr, level)];
+            if entry & Pte::PRESENT == 0 {
+                return None;
+            }
+            if entry & Pte::LEAF != 0 {
+                return Some(Leaf { pte: Pte(entry), size: PageSize::ALL[level as usize - 1], tables });
+            }
+            table = (entry >> 12) as u32;
+            level -= 1;
+        }
+    }
+
+    /// Physical address of the entry that a walk for `addr` reads at `level`, on the way to `leaf`.
+    #[inline(always)]
+    pub fn entry_address(&self, leaf: &Leaf, addr: u64, level: u32) -> PhysAddr {
+        let table = leaf.tables[level as usize - 1];
+        PhysAddr(self.tables[table as usize].frame.addr().0 + 8 * index_at(addr, level) as u64)
+    }
+
+    /// Replaces the entry that `leaf` was found in.
+    #[inline]
+    pub fn store(&mut self, leaf: &Leaf, addr: u64, pte: Pte) {
+        let level = leaf_level(leaf.size);
+        self.tables[leaf.tables[level as usize - 1] as usize].entries[index_at(addr, level)] = pte.0;
+    }
+
+    /// Maps the page of `size` at `addr`. Missing tables are made in frames from `new_frame`.
+    ///
+    /// Gives back `None` without a change when something smaller or equal is mapped there, or `new_frame` fails.
+    pub fn map(
+        &mut self,
+        addr: u64,
+        size: PageSize,
+        pte: Pte,
+        mut new_frame: impl FnMut() -> Option<Frame>,
+    ) -> Option<()> {
+        let mut table = 0u32;
+        let mut level = self.levels;
+        while level > leaf_level(size) {
+            let index = index_at(addr, level);
+            let entry = self.tables[table as usize].entries[index];
+            if entry & Pte::LEAF != 0 {
+                return None;
+            }
+            table = if entry & Pte::PRESENT != 0 {
+                (entry >> 12) as u32
+            } else {
+                let frame = new_frame()?;
+                let next = self.tables.len() as u32;
+                self.tables.push(Table { frame, entries: Box::new([0; 512]) });
+                self.tables[table as usize].entries[index] = u64::from(next) << 12 | Pte::PRESENT;
+                next
+            };
+            level -= 1;
+        }
+        let entry = &mut self.tables[table as usize].entries[index_at(addr, level)];
+        if *entry & Pte::PRESENT != 0 && (*entry & Pte::LEAF != 0 || !self.is_empty_below(table, addr, level))
+        {
+            return None;
+        }
+        // An empty table may hang here; the leaf replaces it (its frame stays with the space until the end).
+        self.tables[table as usize].entries[index_at(addr, level)] = pte.0;
+        Some(())
+    }
+
+    /// Whether no leaf lies under the entry for `addr` at `level` of `table`.
+    fn is_empty_below(&self, table: u32, addr: u64, level: u32) -> bool {
+        let entry = self.tables[table as usize].entries[index_at(addr, level)];
+        if entry & Pte::PRESENT == 0 {
+            return true;
+        }
+        if entry & Pte::LEAF != 0 {
+            return false;
+        }
+        let below = (entry >> 12) as u32;
+        (0..512u64).all(|i| self.is_empty_below(below, i << (12 + 9 * (level - 2)), level - 1))
+    }
+
+    /// Whether nothing is mapped in the page of `size` that holds `addr`.
+    pub fn is_region_empty(&self, addr: u64, size: PageSize) -> bool {
+        let mut table = 0u32;
+        let mut level = self.levels;
+        while level > leaf_level(size) {
+            let entry = self.tables[table as usize].entries[index_at(addr, level)];
+            if entry & Pte::PRESENT == 0 {
+                return true;
+            }
+            if entry & Pte::LEAF != 0 {
+                return false;
+            }
+            table = (entry >> 12) as u32;
+            level -= 1;
+        }
+        self.is_empty_below(table, addr, level)
+    }
+
+    /// Removes the leaf that maps `addr`.
+    pub fn unmap(&mut self, addr: u64) -> Option<Leaf> {
+        let leaf = self.find(addr)?;
+        let level = leaf_level(leaf.size);
+        self.tables[leaf.tables[level as usize - 1] as usize].entries[index_at(addr, level)] = 0;
+        Some(leaf)
+    }
+
+    /// All pages that overlap `range`: first address, size, entry; by address.
+    pub fn pages_in(&self, range: AddressRange) -> Vec<(u64, PageSize, Pte)> {
+        let mut pages = Vec::new();
+        self.collect(0, self.levels, 0, range, &mut pages);
+        pages
+    }
+
+    fn collect(
+        &self,
+        table: u32,
+        level: u32,
+        base: u64,
+        range: AddressRange,
+        pages: &mut Vec<(u64, PageSize, Pte)>,
+    ) {
+        let shift = 12 + 9 * (level - 1);
+        let from = range.start.0.saturating_sub(base) >> shift;
+        let to = (range.end().0.saturating_sub(base)).div_ceil(1 << shift).min(512);
+        for index in from.min(512)..to {
+            let entry = self.tables[table as usize].entries[index as usize];
+            let addr = base + (index << shift);
+            if entry & Pte::PRESENT == 0 {
+                continue;
+            }
+            if entry & Pte::LEAF != 0 {
+                pages.push((addr, PageSize::ALL[level as usize - 1], Pte(entry)));
+            } else {
+                self.collect((entry >> 12) as u32, level - 1, addr, range, pages);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn frames() -> impl FnMut() -> Option<Frame> {
+        let mut next = 1000;
+        move || {
+            next += 1;
+            Some(Frame(next))
+        }
+    }
+
+    #[test]
+    fn entry_addresses_by_hand() {
+        let mut table = PageTable::new(4, Frame(1));
+        let addr = (3 << 39) | (5 << 30) | (7 << 21) | (9 << 12);
+        let mut next = 1;
+        table
+            .map(addr, PageSize::Base, Pte::new(Frame(77)), || {
+                next += 1;
+                Some(Frame(next))
+            })
+            .unwrap();
+        let leaf = table.find(addr + 5).unwrap();
+        assert_eq!((leaf.pte.frame(), leaf.size), (Frame(77), PageSize::Base));
+        let addresses: Vec<u64> =
+            (1..=4).rev().map(|level| table.entry_address(&leaf, addr, level).0).collect();
+        assert_eq!(addresses, [0x1000 + 24, 0x2000 + 40, 0x3000 + 56, 0x4000 + 72]);
+        assert_eq!(table.table_pages(), 4);
+    }
+
+    #[test]
+    fn a_huge_page_needs_an_empty_place() {
+        let mut table = PageTable::new(4, Frame(1));
+        table.map(0x20_1000, PageSize::Base, Pte::new(Frame(5)), frames()).unwrap();
+        assert!(table.map(0x20_0000, PageSize::Huge, Pte::new(Frame(512)), frames()).is_none());
+        assert!(!table.is_region_empty(0x20_0000, PageSize::Huge));
+        table.unmap(0x20_1000).unwrap();
+        assert!(table.map(0x20_0000, PageSize::Huge, Pte::new(Frame(512)), frames()).is_some());
+        assert_eq!(table.find(0x3f_ffff).unwrap().size, PageSize::Huge);
+        assert!(table.map(0x20_1000, PageSize::Base, Pte::new(Frame(5)), frames()).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_map(levels in 4u32..=5, steps in prop::collection::vec((0u64..64, 0usize..3, any::<bool>()), 0..200)) {
+            let mut table = PageTable::new(levels, Frame(1));
+            let mut reference: BTreeMap<u64, (PageSize, u64)> = BTreeMap::new();
+            let mut frame = frames();
+            for (place, size, unmap) in steps {
+                // Addresses that are neighbours at every level.
+                let addr = (place & 3) << 12 | (place >> 2 & 3) << 21 | (place >> 4) << 30;
+                let size = PageSize::ALL[size];
+                let addr = addr & !(size.bytes() - 1);
+                let covering = reference.range(..=addr).next_back()
+                    .filter(|(start, page)| **start + page.0.bytes() > addr).map(|(s, p)| (*s, *p));
+                if unmap {
+                    let removed = table.unmap(addr).map(|leaf| (leaf.size, leaf.pte.frame().0));
+                    prop_assert_eq!(removed, covering.map(|(_, page)| page));
+                    if let Some((start, _)) = covering { reference.remove(&start); }
+                } else {
+                    let free = covering.is_none() && reference.range(addr..addr + size.bytes()).next().is_none();
+                    prop_assert_eq!(table.is_region_empty(addr, size), free);
+                    let number = addr >> 12;
+                    let mapped = table.map(addr, size, Pte::new(Frame(number)), &mut frame).is_some();
+                    prop_assert_eq!(mapped, free);
+                    if free { reference.insert(addr, (size, number)); }
+                }
+            }
+            let all: Vec<_> = table.pages_in(AddressRange::new(0, 1 << 40)).iter()
+                .map(|(a, s, p)| (*a, (*s, p.frame().0))).collect();
+            prop_assert_eq!(all, reference.into_iter().collect::<Vec<_>>());
+        }
+    }
+}

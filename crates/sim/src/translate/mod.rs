@@ -1,0 +1,9 @@
+//! Translation hardware: TLBs, the page-walk cache and the walker.
+
+mod page_walk_cache;
+mod tlb;
+mod tlbs;
+
+pub use page_walk_cache::PageWalkCache;
+pub use tlb::TlbEntry;
+pub use tlbs::{TlbCounters, TlbHit, Tlbs};

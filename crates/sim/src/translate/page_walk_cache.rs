@@ -1,0 +1,102 @@
+//! The page-walk cache: intermediate page-table entries of all levels in one array, true LRU.
+//!
+//! A walk looks for the lowest intermediate entry first (which leaves one reference), then for higher ones. Only the
+//! entry found counts as used; every intermediate entry that a walk fetches is put in.
+
+use super::tlb::{Tlb, TlbEntry};
+use crate::design::PageWalkCacheParameters;
+
+/// Intermediate entries by level and virtual-address prefix.
+#[derive(Clone, Debug)]
+pub struct PageWalkCache {
+    entries: Tlb,
+    /// Lookups that found an entry at some level.
+    pub hits: u64,
+    /// Lookups that found none, so that the walk began at the root.
+    pub misses: u64,
+}
+
+/// The key of the entry at `level` (1 is the leaf level; intermediate levels are 2 and up) that covers `addr`.
+#[inline(always)]
+fn key(space: u32, addr: u64, level: u32) -> u64 {
+    // Prefix and level together are unique; the level goes below the prefix so that sets spread by it as well.
+    ((addr >> (12 + 9 * (level - 1))) << 3 | u64::from(level)) | u64::from(space) << 49
+}
+
+impl PageWalkCache {
+    /// An empty cache.
+    ///
+    /// # Errors
+    /// Ways that do not divide the entries.
+    pub fn new(parameters: &PageWalkCacheParameters) -> Result<PageWalkCache, String> {
+        let entries =
+            Tlb::new(parameters.entries, parameters.ways).map_err(|e| format!("page_walk_cache: {e}"))?;
+        Ok(PageWalkCache { entries, hits: 0, misses: 0 })
+    }
+
+    /// The level of the entry to fetch first for a walk that ends at `leaf` level in a table of `levels` levels:
+    /// `levels` (the root) where nothing is cached, `leaf` where the entry above the leaf is.
+    #[inline]
+    pub fn start_level(&mut self, space: u32, addr: u64, leaf: u32, levels: u32) -> u32 {
+        if matches!(self.entries, Tlb::Absent) {
+            return levels;
+        }
+        for level in leaf + 1..=levels {
+            if self.entries.touch(key(space, addr, level)).is_some() {
+                self.hits += 1;
+                return level - 1;
+            }
+        }
+        self.misses += 1;
+        levels
+    }
+
+    /// Keeps the intermediate entries of levels `above_leaf..=start` that a walk fetched.
+    #[inline]
+    pub fn fill(&mut self, space: u32, addr: u64, above_leaf: u32, start: u32) {
+        for level in (above_leaf..=start).rev() {
+            self.entries.insert(key(space, addr, level), TlbEntry(0));
+        }
+    }
+
+    /// Drops everything.
+    pub fn flush(&mut self) {
+        self.entries.retain(|_| false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::design::{Associativity, FullKeyword};
+    use terrace_model::Cycles;
+
+    fn cache(entries: u32) -> PageWalkCache {
+        PageWalkCache::new(&PageWalkCacheParameters {
+            entries,
+            ways: Associativity::Full(FullKeyword::Full),
+            latency: Cycles(1.0),
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn a_second_walk_starts_below_what_the_first_left() {
+        let mut cache = cache(32);
+        let addr = 0x7f00_1234_5000;
+        assert_eq!(cache.start_level(0, addr, 1, 4), 4);
+        cache.fill(0, addr, 2, 4);
+        assert_eq!(cache.start_level(0, addr + 4096, 1, 4), 1, "same 2 MiB: only the leaf");
+        assert_eq!(cache.start_level(0, addr + (2 << 20), 1, 4), 2, "same 1 GiB: two references");
+        assert_eq!(cache.start_level(0, addr + (2 << 30), 1, 4), 3, "same 512 GiB: three");
+        assert_eq!(cache.start_level(1, addr, 1, 4), 4, "another address space: all four");
+        assert_eq!((cache.hits, cache.misses), (3, 2));
+    }
+
+    #[test]
+    fn without_entries_every_walk_starts_at_the_root() {
+        let mut cache = cache(0);
+        cache.fill(0, 0x1000, 2, 4);
+        assert_eq!(cache.start_level(0, 0x1000, 1, 4), 4);
+    }
+}

@@ -1,0 +1,333 @@
+//! One TLB array with true LRU.
+
+use crate::array::{
+    Divider, FullyAssociative, ORDER_MAX_WAYS, TagSets, order_find_victim, order_initial, order_move_to_back,
+    order_touch,
+};
+use crate::design::Associativity;
+use terrace_model::PageSize;
+
+/// What a TLB entry says, in one word: frame number of the page's first byte, and flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TlbEntry(pub u64);
+
+impl TlbEntry {
+    const DIRTY: u64 = 1 << 63;
+
+    /// An entry for a page whose first byte lies in base frame `frame`. Without `dirty` the first store through the
+    /// entry must visit the page table (to set its dirty bit, or to break copy-on-write sharing).
+    #[inline]
+    pub fn new(frame: u64, dirty: bool) -> TlbEntry {
+        TlbEntry(frame | if dirty { TlbEntry::DIRTY } else { 0 })
+    }
+
+    /// Base frame of the page's first byte.
+    #[inline(always)]
+    pub fn frame(self) -> u64 {
+        self.0 & !TlbEntry::DIRTY
+    }
+
+    /// Whether a store may go ahead without visiting the page table.
+    #[inline(always)]
+    pub fn is_dirty(self) -> bool {
+        self.0 & TlbEntry::DIRTY != 0
+    }
+}
+
+/// The key of a page in a TLB: page number, page size and address space.
+///
+/// Layout: bits 0..47 page number at its size, 47..49 size, 49..64 address space. The set is taken from the page
+/// number alone.
+#[inline(always)]
+pub fn key(space: u32, page_number: u64, size: PageSize) -> u64 {
+    debug_assert!(page_number < 1 << 45 && space < 1 << 15);
+    page_number | (size.index() as u64) << 47 | u64::from(space) << 49
+}
+
+const PAGE_NUMBER: u64 = (1 << 47) - 1;
+
+/// Splits a key back into address space, page number and size.
+pub fn split_key(key: u64) -> (u32, u64, PageSize) {
+    ((key >> 49) as u32, key & PAGE_NUMBER, PageSize::ALL[(key >> 47 & 3) as usize])
+}
+
+/// A TLB array. Set = page number modulo sets.
+#[derive(Clone, Debug)]
+pub enum Tlb {
+    /// No entries: every lookup misses.
+    Absent,
+    /// Up to 16 ways.
+    Sets(SetTlb),
+    /// Fully associative, or one that is too wide for a recency word.
+    Full(FullyAssociative),
+}
+
+/// A set-associative TLB array.
+#[derive(Clone, Debug)]
+pub struct SetTlb {
+    /// Low 32 bits of each key's hash; `keys` decides.
+    tags: TagSets,
+    keys: Vec<u64>,
+    entries: Vec<u64>,
+    order: Vec<u64>,
+    divider: Divider,
+    ways: u32,
+    used: u32,
+}
+
+#[inline(always)]
+fn tag_of(key: u64) -> u32 {
+    // Any function of the key will do, since the whole key is compared afterwards; all ones marks an empty way.
+    let folded = (key ^ (key >> 32)) as u32;
+    if folded == u32::MAX { 0 } else { folded }
+}
+
+impl Tlb {
+    /// An empty array.
+    ///
+    /// # Errors
+    /// Entries that are no multiple of the ways, or more than 16 ways (short of full associativity).
+    pub fn new(entries: u32, ways: Associativity) -> Result<Tlb, String> {
+        if entries == 0 {
+            return Ok(Tlb::Absent);
+        }
+        let ways = match ways {
+            Associativity::Ways(ways) if ways != entries || ways <= ORDER_MAX_WAYS => ways,
+            _ => return Ok(Tlb::Full(FullyAssociative::new(entries))),
+        };
+        if ways == 0 || ways > ORDER_MAX_WAYS || !entries.is_multiple_of(ways) {
+            return Err(format!(
+                "{entries} entries in {ways} ways: the ways must divide the entries and be 1 to {ORDER_MAX_WAYS}, or \"full\""
+            ));
+        }
+        let sets = (entries / ways) as usize;
+        let tags = TagSets::new(sets, ways);
+        let slots = sets * tags.stride();
+        Ok(Tlb::Sets(SetTlb {
+            tags,
+            keys: vec![0; slots],
+            entries: vec![0; slots],
+            order: vec![order_initial(ways); sets],
+            divider: Divider::new(sets as u64),
+            ways,
+            used: 0,
+        }))
+    }
+
+    /// Whether nothing is held, so that no lookup can hit.
+    #[inline(always)]
+    pub fn is_empty(&self) -> bool {
+        match self {
+            Tlb::Absent => true,
+            Tlb::Sets(sets) => sets.used == 0,
+            Tlb::Full(full) => full.is_empty(),
+        }
+    }
+
+    /// Finds a page and makes it the most recently used of its set.
+    #[inline(always)]
+    pub fn touch(&mut self, key: u64) -> Option<TlbEntry> {
+        match self {
+            Tlb::Absent => None,
+            Tlb::Sets(sets) => sets.touch(key),
+            Tlb::Full(full) => full.touch(key).map(|entry| TlbEntry(*entry)),
+        }
+    }
+
+    /// Inserts or replaces a page, which becomes the most recently used.
+    #[inline(always)]
+    pub fn insert(&mut self, key: u64, entry: TlbEntry) {
+        match self {
+            Tlb::Absent => {}
+            Tlb::Sets(sets) => sets.insert(key, entry),
+            Tlb::Full(full) => {
+                full.insert(key, entry.0);
+            }
+        }
+    }
+
+    /// Replaces the entry of a page where it is present, without touching the recency.
+    pub fn update(&mut self, key: u64, entry: TlbEntry) {
+        match self {
+            Tlb::Absent => {}
+            Tlb::Sets(sets) => {
+                if let Some((slot, _)) = sets.find(key) {
+                    sets.entries[slot] = entry.0;
+                }
+            }
+            Tlb::Full(full) => {
+                if full.peek(key).is_some() {
+                    full.insert(key, entry.0);
+                }
+            }
+        }
+    }
+
+    /// Drops all entries for whose key `keep` answers false.
+    pub fn retain(&mut self, mut keep: impl FnMut(u64) -> bool) {
+        match self {
+            Tlb::Absent => {}
+            Tlb::Sets(sets) => {
+                for set in 0..sets.order.len() {
+                    for way in 0..sets.ways {
+                        if sets.tags.get(set, way).is_some()
+                            && !keep(sets.keys[set * sets.tags.stride() + way as usize])
+                        {
+                            sets.tags.clear(set, way);
+                            sets.order[set] = order_move_to_back(sets.order[set], way, sets.ways);
+                            sets.used -= 1;
+                        }
+                    }
+                }
+            }
+            Tlb::Full(full) => full.retain(keep),
+        }
+    }
+
+    /// Drops one page.
+    pub fn remove(&mut self, key: u64) {
+        match self {
+            Tlb::Absent => {}
+            Tlb::Sets(sets) => {
+                if let Some((_, (set, way))) = sets.find(key) {
+                    sets.tags.clear(set, way);
+                    sets.order[set] = order_move_to_back(sets.order[set], way, sets.ways);
+                    sets.used -= 1;
+                }
+            }
+            Tlb::Full(full) => {
+                full.remove(key);
+            }
+        }
+    }
+}
+
+impl SetTlb {
+    #[inline(always)]
+    fn set_of(&self, key: u64) -> usize {
+        // Page numbers of 45 bits exceed what the divider takes for odd set counts: fold the top, which real programs
+        // do not use (57-bit addresses), below the rest.
+        let page = key & PAGE_NUMBER;
+        self.divider.divide(page & ((1 << 40) - 1)).1 as usize
+    }
+
+    #[inline(always)]
+    fn find(&self, key: u64) -> Option<(usize, (usize, u32))> {
+        let set = self.set_of(key);
+        let mut matches = self.tags.matches(set, tag_of(key));
+        while matches != 0 {
+            let way = matches.trailing_zeros();
+            let slot = set * self.tags.stride() + way as usize;
+            if self.keys[slot] == key {
+                return Some((slot, (set, way)));
+            }
+            matches &= matches - 1;
+        }
+        None
+    }
+
+    #[inline(always)]
+    fn touch(&mut self, key: u64) -> Option<TlbEntry> {
+        let (slot, (set, way)) = self.find(key)?;
+        self.order[set] = order_touch(self.order[set], way);
+        Some(TlbEntry(self.entries[slot]))
+    }
+
+    #[inline(always)]
+    fn insert(&mut self, key: u64, entry: TlbEntry) {
+        let (slot, set, way) = match self.find(key) {
+            Some((slot, (set, way))) => (slot, set, way),
+            None => {
+                let set = self.set_of(key);
+                let way = order_find_victim(self.order[set], self.ways);
+                if self.tags.get(set, way).is_none() {
+                    self.used += 1;
+                }
+                self.tags.set(set, way, tag_of(key));
+                (set * self.tags.stride() + way as usize, set, way)
+            }
+        };
+        self.keys[slot] = key;
+        self.entries[slot] = entry.0;
+        self.order[set] = order_touch(self.order[set], way);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::design::FullKeyword;
+    use proptest::prelude::*;
+
+    /// Lists of keys, most recent first.
+    struct Naive {
+        sets: Vec<Vec<(u64, u64)>>,
+        ways: usize,
+    }
+
+    impl Naive {
+        fn set(&mut self, key: u64) -> &mut Vec<(u64, u64)> {
+            let n = self.sets.len() as u64;
+            &mut self.sets[((key & PAGE_NUMBER) % n) as usize]
+        }
+        fn touch(&mut self, key: u64) -> Option<u64> {
+            let set = self.set(key);
+            let at = set.iter().position(|e| e.0 == key)?;
+            let entry = set.remove(at);
+            set.insert(0, entry);
+            Some(entry.1)
+        }
+        fn insert(&mut self, key: u64, entry: u64) {
+            let ways = self.ways;
+            let set = self.set(key);
+            set.retain(|e| e.0 != key);
+            set.insert(0, (key, entry));
+            set.truncate(ways);
+        }
+        fn remove(&mut self, key: u64) {
+            self.set(key).retain(|e| e.0 != key);
+        }
+    }
+
+    fn keys() -> impl Strategy<Value = u64> {
+        // Two address spaces, two sizes, and page numbers that collide in the tag hash's folding.
+        (0u32..2, prop_oneof![0u64..64, (0u64..4).prop_map(|k| k << 32 | k)], 0usize..2)
+            .prop_map(|(space, page, size)| key(space, page, PageSize::ALL[size]))
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_lists(
+            sets in 1u32..7, ways in 1u32..=16, full: bool,
+            steps in prop::collection::vec((keys(), 0u8..12), 0..500),
+        ) {
+            let associativity =
+                if full { Associativity::Full(FullKeyword::Full) } else { Associativity::Ways(ways) };
+            let mut tlb = Tlb::new(sets * ways, associativity).unwrap();
+            let mut naive = if full {
+                Naive { sets: vec![Vec::new()], ways: (sets * ways) as usize }
+            } else {
+                Naive { sets: vec![Vec::new(); sets as usize], ways: ways as usize }
+            };
+            for (n, (key, action)) in steps.into_iter().enumerate() {
+                match action {
+                    0 => { tlb.remove(key); naive.remove(key); }
+                    1..6 => { tlb.insert(key, TlbEntry(n as u64)); naive.insert(key, n as u64); }
+                    _ => prop_assert_eq!(tlb.touch(key).map(|e| e.0), naive.touch(key)),
+                }
+                prop_assert_eq!(tlb.is_empty(), naive.sets.iter().all(Vec::is_empty));
+            }
+        }
+    }
+
+    #[test]
+    fn keys_split_back() {
+        let k = key(3, 0x1_2345_6789, PageSize::Huge);
+        assert_eq!(split_key(k), (3, 0x1_2345_6789, PageSize::Huge));
+    }
+
+    #[test]
+    fn ways_that_do_not_divide_are_refused() {
+        assert!(Tlb::new(64, Associativity::Ways(5)).unwrap_err().contains("divide"));
+    }
+}
