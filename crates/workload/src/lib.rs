@@ -1,1 +1,187 @@
-//! placeholder
+//! Built-in workloads: each can emit its event stream *and* run natively on real memory, with the same accesses.
+//!
+//! [`all`] lists them, [`open`] reads one with its parameters. A workload is one kernel, written once in its file under
+//! `programs/`; emission and native runs hand that kernel a different memory, so they cannot differ in what they access.
+//!
+//! ```
+//! let workload = terrace_workload::open("gups,bytes=64 MiB,updates=1e4,seed=7")?;
+//! let mut source = workload.source();
+//! let mut accesses = 0;
+//! while let Some(batch) = source.next_batch()? {
+//!     accesses += batch.len() as u64;
+//! }
+//! assert_eq!(accesses, workload.accesses());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod emitter;
+mod graph;
+mod layout;
+mod memory;
+mod native;
+mod parameters;
+mod program;
+mod programs;
+mod random;
+mod source;
+
+pub use memory::Digest;
+pub use native::NativeRun;
+pub use parameters::ParameterInfo;
+
+use terrace_model::Bytes;
+use terrace_trace::{EventSource, Header};
+
+/// What a workload says about itself: its help text and its documentation page.
+#[derive(Debug, PartialEq, Eq)]
+pub struct WorkloadInfo {
+    /// The name [`open`] takes.
+    pub name: &'static str,
+    /// One line.
+    pub summary: &'static str,
+    /// What it does, which published benchmark it stands for and how it differs.
+    pub description: &'static str,
+    /// The parameters, in the order in which they are shown.
+    pub parameters: &'static [ParameterInfo],
+    /// Whether [`Workload::accesses`] is exact; otherwise it is an expectation.
+    pub exact: bool,
+}
+
+/// A workload with its parameters.
+pub trait Workload: Send {
+    /// What it says about itself.
+    fn info(&self) -> &'static WorkloadInfo;
+    /// Header of its event stream, with every parameter as it was resolved.
+    fn header(&self) -> Header;
+    /// Threads, and so streams.
+    fn threads(&self) -> u32;
+    /// Accesses of the whole stream, initialisation included: exact or expected ([`WorkloadInfo::exact`]).
+    fn accesses(&self) -> u64;
+    /// Bytes of its data structures; what a native run needs, and at most what a simulation maps.
+    fn footprint(&self) -> u64;
+    /// The event stream. Where the accesses depend on the content of memory, the content is built at the first batch.
+    fn source(&self) -> Box<dyn EventSource>;
+    /// Runs on real memory and times the run phase.
+    ///
+    /// # Errors
+    /// When the machine has too little memory available, or refuses it.
+    fn run_native(&self) -> Result<NativeRun, WorkloadError>;
+    /// Runs on real memory and hashes every stream's accesses on the way (see [`Digest`]): equal to the digests of the
+    /// emitted streams, which is the proof that both are the same program.
+    ///
+    /// # Errors
+    /// As for [`Workload::run_native`].
+    fn native_digests(&self) -> Result<Vec<u64>, WorkloadError>;
+}
+
+/// A workload that cannot be opened or run.
+#[derive(Debug, thiserror::Error)]
+pub enum WorkloadError {
+    /// No workload has that name.
+    #[error("unknown workload \"{name}\"{}; there are {valid}", suggest(.nearest))]
+    UnknownWorkload {
+        /// As given.
+        name: String,
+        /// The most similar name.
+        nearest: Option<String>,
+        /// All names.
+        valid: String,
+    },
+    /// The workload has no such parameter.
+    #[error("workload {workload}: unknown parameter \"{key}\"{}; there are {valid}", suggest(.nearest))]
+    UnknownParameter {
+        /// The workload.
+        workload: &'static str,
+        /// As given.
+        key: String,
+        /// The most similar key.
+        nearest: Option<String>,
+        /// All keys.
+        valid: String,
+    },
+    /// Something between two commas is not `key=value`.
+    #[error("workload {workload}: \"{text}\" is not key=value")]
+    NotAPair {
+        /// The workload.
+        workload: &'static str,
+        /// As given.
+        text: String,
+    },
+    /// A parameter is given twice.
+    #[error("workload {workload}: \"{key}\" is given twice")]
+    Twice {
+        /// The workload.
+        workload: &'static str,
+        /// The parameter.
+        key: &'static str,
+    },
+    /// A parameter's value cannot be used.
+    #[error("workload {workload}: {key}={value}: expected {expected}")]
+    BadValue {
+        /// The workload.
+        workload: &'static str,
+        /// The parameter.
+        key: &'static str,
+        /// As given.
+        value: String,
+        /// What would do.
+        expected: String,
+    },
+    /// The machine has less memory available than a native run touches.
+    #[error(
+        "workload {workload}: a native run needs {}, and {} are available; give it a smaller size",
+        Bytes(*.footprint), Bytes(*.available & !((1 << 28) - 1))
+    )]
+    NotEnoughMemory {
+        /// The workload.
+        workload: &'static str,
+        /// Bytes needed.
+        footprint: u64,
+        /// Bytes available.
+        available: u64,
+    },
+    /// The system refused memory.
+    #[error("reserving {} of memory: {error}", Bytes(*.bytes))]
+    Memory {
+        /// Bytes asked for.
+        bytes: u64,
+        /// What the system said.
+        #[source]
+        error: std::io::Error,
+    },
+}
+
+fn suggest(nearest: &Option<String>) -> String {
+    nearest.as_ref().map(|word| format!(", did you mean \"{word}\"?")).unwrap_or_default()
+}
+
+/// All workloads, in the order of the documentation.
+pub fn all() -> &'static [&'static WorkloadInfo] {
+    const INFOS: [&WorkloadInfo; programs::ALL.len()] = {
+        let mut infos = [programs::ALL[0].0; programs::ALL.len()];
+        let mut i = 0;
+        while i < infos.len() {
+            infos[i] = programs::ALL[i].0;
+            i += 1;
+        }
+        infos
+    };
+    &INFOS
+}
+
+/// Opens `name` or `name,key=value,…`.
+///
+/// # Errors
+/// An unknown name or key, with the nearest valid one; a value that cannot be used, with what would do.
+pub fn open(spec: &str) -> Result<Box<dyn Workload>, WorkloadError> {
+    let (name, parameters) = spec.split_once(',').unwrap_or((spec, ""));
+    let name = name.trim();
+    match programs::ALL.iter().find(|(info, _)| info.name == name) {
+        Some((_, open)) => open(parameters),
+        None => {
+            let valid: Vec<&str> = programs::ALL.iter().map(|(info, _)| info.name).collect();
+            let (name, nearest) = (name.to_owned(), parameters::nearest(name, &valid));
+            Err(WorkloadError::UnknownWorkload { name, nearest, valid: valid.join(", ") })
+        }
+    }
+}

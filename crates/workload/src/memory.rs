@@ -1,0 +1,274 @@
+//! What a workload's kernel runs against: real memory, a recorder of events, or both.
+//!
+//! A kernel is written once, over [`Memory`]. Emission and native runs differ only in the implementation they hand it,
+//! so they cannot differ in the sequence of accesses.
+
+use crate::WorkloadError;
+use crate::layout::WINDOW;
+use memmap2::{MmapOptions, MmapRaw};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use terrace_trace::{AccessKind, Event};
+
+/// A value that one access moves. Loads and stores are relaxed atomics: plain moves on real hardware, and defined
+/// behaviour where a program (GUPS) races by design.
+pub(crate) trait Word: Copy {
+    /// Bytes moved.
+    const BYTES: u8;
+    /// What untouched memory holds.
+    const ZERO: Self;
+    /// # Safety
+    /// `from` is valid for reads of `BYTES` bytes and aligned to the element.
+    unsafe fn read(from: *const u8) -> Self;
+    /// # Safety
+    /// `to` is valid for writes of `BYTES` bytes and aligned to the element.
+    unsafe fn write(self, to: *mut u8);
+    /// Some bits of the value, for a checksum.
+    fn bits(self) -> u64;
+}
+
+impl Word for u64 {
+    const BYTES: u8 = 8;
+    const ZERO: u64 = 0;
+    #[inline(always)]
+    unsafe fn read(from: *const u8) -> u64 {
+        // SAFETY: the caller's promise.
+        unsafe { AtomicU64::from_ptr(from.cast_mut().cast()).load(Relaxed) }
+    }
+    #[inline(always)]
+    unsafe fn write(self, to: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { AtomicU64::from_ptr(to.cast()).store(self, Relaxed) }
+    }
+    #[inline(always)]
+    fn bits(self) -> u64 {
+        self
+    }
+}
+
+impl Word for u32 {
+    const BYTES: u8 = 4;
+    const ZERO: u32 = 0;
+    #[inline(always)]
+    unsafe fn read(from: *const u8) -> u32 {
+        // SAFETY: the caller's promise.
+        unsafe { AtomicU32::from_ptr(from.cast_mut().cast()).load(Relaxed) }
+    }
+    #[inline(always)]
+    unsafe fn write(self, to: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { AtomicU32::from_ptr(to.cast()).store(self, Relaxed) }
+    }
+    #[inline(always)]
+    fn bits(self) -> u64 {
+        self.into()
+    }
+}
+
+/// A vector register's worth: one access in the stream, `N` moves on real memory.
+impl<const N: usize> Word for [u64; N] {
+    const BYTES: u8 = 8 * N as u8;
+    const ZERO: [u64; N] = [0; N];
+    #[inline(always)]
+    unsafe fn read(from: *const u8) -> [u64; N] {
+        // SAFETY: the caller's promise covers all N words.
+        std::array::from_fn(|i| unsafe { u64::read(from.add(8 * i)) })
+    }
+    #[inline(always)]
+    unsafe fn write(self, to: *mut u8) {
+        for (i, word) in self.into_iter().enumerate() {
+            // SAFETY: the caller's promise covers all N words.
+            unsafe { word.write(to.add(8 * i)) }
+        }
+    }
+    #[inline(always)]
+    fn bits(self) -> u64 {
+        self.into_iter().fold(0, u64::wrapping_add)
+    }
+}
+
+/// Loads and stores as a kernel issues them. Addresses are those of the workload's layout.
+///
+/// `depends_on` and `instructions` mean what they mean in an event batch; real memory ignores them.
+pub(crate) trait Memory {
+    /// Whether loads give what was stored. Where they do not, a kernel computes what it would have read.
+    const HOLDS_DATA: bool;
+    /// Whether [`Memory::event`] does anything, so that kernels need not build events in vain.
+    const WANTS_EVENTS: bool;
+    /// A load.
+    fn load<T: Word>(&mut self, addr: u64, depends_on: u8, instructions: u16) -> T;
+    /// A store.
+    fn store<T: Word>(&mut self, addr: u64, value: T, depends_on: u8, instructions: u16);
+    /// A store that leaves the content as it is: first touch.
+    fn touch(&mut self, addr: u64, instructions: u16);
+    /// Anything that is no access.
+    fn event(&mut self, event: Event);
+}
+
+/// Where an [`Emitter`](crate::emitter::Emitter) finds the values of loads.
+pub(crate) trait Contents: Send {
+    const HOLDS_DATA: bool;
+    fn read<T: Word>(&self, addr: u64) -> T;
+    fn write<T: Word>(&self, addr: u64, value: T);
+}
+
+/// No contents: nothing is allocated, whatever the footprint.
+pub(crate) struct Nothing;
+
+impl Contents for Nothing {
+    const HOLDS_DATA: bool = false;
+    #[inline(always)]
+    fn read<T: Word>(&self, _: u64) -> T {
+        T::ZERO
+    }
+    #[inline(always)]
+    fn write<T: Word>(&self, _: u64, _: T) {}
+}
+
+/// Real memory behind a workload's whole window, reserved at once and backed by the system as it is touched.
+pub(crate) struct Backing {
+    map: MmapRaw,
+    bytes: u64,
+}
+
+impl Backing {
+    /// Reserves `bytes`.
+    pub fn new(bytes: u64) -> Result<Backing, WorkloadError> {
+        let length = usize::try_from(bytes).unwrap_or(usize::MAX);
+        let map = MmapOptions::new()
+            .len(length)
+            .no_reserve_swap()
+            .map_anon()
+            .map_err(|error| WorkloadError::Memory { bytes, error })?;
+        Ok(Backing { map: map.into(), bytes })
+    }
+
+    /// The host address of `addr`. Panics outside the window, so that a generator's mistake cannot corrupt memory.
+    #[inline(always)]
+    fn at(&self, addr: u64, bytes: u8) -> *mut u8 {
+        let offset = addr.wrapping_sub(WINDOW);
+        // The reservation ends in whole huge pages, so `bytes` is never below the width of an access.
+        assert!(offset <= self.bytes - u64::from(bytes), "an access lies outside the workload's memory");
+        // SAFETY: inside the mapping, as just checked.
+        unsafe { self.map.as_mut_ptr().add(offset as usize) }
+    }
+
+    /// Bytes of the window that the system has backed with pages.
+    pub fn resident_bytes(&self) -> u64 {
+        const CHUNK_PAGES: usize = 1 << 16;
+        let mut states = vec![0u8; CHUNK_PAGES];
+        let pages = (self.bytes / 4096) as usize;
+        let mut resident = 0;
+        for first in (0..pages).step_by(CHUNK_PAGES) {
+            let count = CHUNK_PAGES.min(pages - first);
+            // SAFETY: the range lies inside the mapping, and `states` has a byte for each page asked for.
+            let result = unsafe {
+                libc::mincore(
+                    self.map.as_mut_ptr().add(first * 4096).cast(),
+                    count * 4096,
+                    states.as_mut_ptr().cast(),
+                )
+            };
+            if result == 0 {
+                resident += states[..count].iter().filter(|state| **state & 1 != 0).count() as u64;
+            }
+        }
+        resident * 4096
+    }
+}
+
+impl Contents for Backing {
+    const HOLDS_DATA: bool = true;
+    #[inline(always)]
+    fn read<T: Word>(&self, addr: u64) -> T {
+        debug_assert_eq!(addr % u64::from(T::BYTES).min(8), 0, "an unaligned access");
+        // SAFETY: `at` checks the bounds; kernels align elements, and the mapping is page-aligned.
+        unsafe { T::read(self.at(addr, T::BYTES)) }
+    }
+    #[inline(always)]
+    fn write<T: Word>(&self, addr: u64, value: T) {
+        debug_assert_eq!(addr % u64::from(T::BYTES).min(8), 0, "an unaligned access");
+        // SAFETY: as for `read`.
+        unsafe { value.write(self.at(addr, T::BYTES)) }
+    }
+}
+
+/// Real memory, nothing else: what a native run is timed on.
+pub(crate) struct Native<'a> {
+    pub backing: &'a Backing,
+    pub accesses: u64,
+    pub checksum: u64,
+}
+
+impl<'a> Native<'a> {
+    pub fn new(backing: &'a Backing) -> Native<'a> {
+        Native { backing, accesses: 0, checksum: 0 }
+    }
+}
+
+impl Memory for Native<'_> {
+    const HOLDS_DATA: bool = true;
+    const WANTS_EVENTS: bool = false;
+    #[inline(always)]
+    fn load<T: Word>(&mut self, addr: u64, _: u8, _: u16) -> T {
+        let value: T = self.backing.read(addr);
+        self.accesses += 1;
+        self.checksum = self.checksum.wrapping_add(value.bits());
+        value
+    }
+    #[inline(always)]
+    fn store<T: Word>(&mut self, addr: u64, value: T, _: u8, _: u16) {
+        self.accesses += 1;
+        self.backing.write(addr, value);
+    }
+    #[inline(always)]
+    fn touch(&mut self, addr: u64, _: u16) {
+        self.accesses += 1;
+        let value: u64 = self.backing.read(addr);
+        self.backing.write(addr, value);
+    }
+    fn event(&mut self, _: Event) {}
+}
+
+/// A hash of a stream's accesses in order: offsets, widths and kinds. Equal digests mean equal sequences.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Digest(u64);
+
+impl Digest {
+    /// Adds one access.
+    #[inline]
+    pub fn add(&mut self, addr: u64, size: u8, kind: AccessKind) {
+        let access = (addr.wrapping_sub(WINDOW) << 9) ^ (u64::from(size) << 1) ^ kind as u64;
+        self.0 = (self.0.rotate_left(5) ^ access).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    /// The hash so far.
+    pub fn value(self) -> u64 {
+        self.0
+    }
+}
+
+/// Another memory, with the sequence of accesses hashed on the way.
+pub(crate) struct Digested<M> {
+    pub inner: M,
+    pub digest: Digest,
+}
+
+impl<M: Memory> Memory for Digested<M> {
+    const HOLDS_DATA: bool = M::HOLDS_DATA;
+    const WANTS_EVENTS: bool = M::WANTS_EVENTS;
+    fn load<T: Word>(&mut self, addr: u64, depends_on: u8, instructions: u16) -> T {
+        self.digest.add(addr, T::BYTES, AccessKind::Read);
+        self.inner.load(addr, depends_on, instructions)
+    }
+    fn store<T: Word>(&mut self, addr: u64, value: T, depends_on: u8, instructions: u16) {
+        self.digest.add(addr, T::BYTES, AccessKind::Write);
+        self.inner.store(addr, value, depends_on, instructions);
+    }
+    fn touch(&mut self, addr: u64, instructions: u16) {
+        self.digest.add(addr, 8, AccessKind::Write);
+        self.inner.touch(addr, instructions);
+    }
+    fn event(&mut self, event: Event) {
+        self.inner.event(event);
+    }
+}

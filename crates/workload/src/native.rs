@@ -1,0 +1,116 @@
+//! Runs a program on real memory and times it.
+
+use crate::WorkloadError;
+use crate::memory::{Backing, Digest, Digested, Memory, Native};
+use crate::program::{Kernel, Program, Progress, Thread};
+use std::sync::Barrier;
+use std::time::Instant;
+
+/// What a native run measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NativeRun {
+    /// Wall-clock seconds of the run phase, from the moment all threads begin it until the last one is done.
+    pub seconds: f64,
+    /// Wall-clock seconds before that: the initialisation phase.
+    pub setup_seconds: f64,
+    /// Accesses of the run phase, all threads.
+    pub accesses: u64,
+    /// Accesses of the initialisation phase, all threads.
+    pub init_accesses: u64,
+    /// Sum of all values loaded, so that no load can be optimized away. Meaningful only against another run of the
+    /// same workload with one thread.
+    pub checksum: u64,
+    /// Bytes of memory that were resident at the end.
+    pub bytes_touched: u64,
+}
+
+/// Memory of one thread of a native run.
+pub(crate) trait OnBacking<'a>: Memory + Send {
+    fn on(backing: &'a Backing) -> Self;
+    fn native(&self) -> &Native<'a>;
+}
+
+impl<'a> OnBacking<'a> for Native<'a> {
+    fn on(backing: &'a Backing) -> Native<'a> {
+        Native::new(backing)
+    }
+    fn native(&self) -> &Native<'a> {
+        self
+    }
+}
+
+impl<'a> OnBacking<'a> for Digested<Native<'a>> {
+    fn on(backing: &'a Backing) -> Self {
+        Digested { inner: Native::new(backing), digest: Digest::default() }
+    }
+    fn native(&self) -> &Native<'a> {
+        &self.inner
+    }
+}
+
+/// Reserves and fills the memory of `program`; refuses where the machine has too little.
+pub(crate) fn prepare<P: Program>(program: &P) -> Result<Backing, WorkloadError> {
+    let footprint = program.layout().footprint();
+    if let Some(available) = available_memory()
+        && footprint > available
+    {
+        return Err(WorkloadError::NotEnoughMemory { workload: P::info().name, footprint, available });
+    }
+    let backing = Backing::new(program.layout().window_bytes())?;
+    program.prepare(&backing);
+    Ok(backing)
+}
+
+/// Runs `program` on prepared memory; gives the measurements and the threads' memories.
+pub(crate) fn run<'a, P: Program, M: OnBacking<'a>>(
+    program: &P,
+    backing: &'a Backing,
+) -> (NativeRun, Vec<M>) {
+    let threads = program.threads();
+    let barrier = Barrier::new(threads as usize);
+    let begin = Instant::now();
+    let outcomes: Vec<(M, u64, Option<Instant>, Instant)> = std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..threads)
+            .map(|index| {
+                let (mut thread, barrier) = (Thread::new(program, index), &barrier);
+                scope.spawn(move || {
+                    let mut memory = M::on(backing);
+                    let (mut before_run, mut started) = (0, None);
+                    loop {
+                        match thread.step(&mut memory) {
+                            Progress::Working => {}
+                            Progress::Barrier => _ = barrier.wait(),
+                            Progress::Run => {
+                                before_run = memory.native().accesses;
+                                barrier.wait();
+                                started = Some(Instant::now());
+                            }
+                            Progress::Done => return (memory, before_run, started, Instant::now()),
+                        }
+                    }
+                })
+            })
+            .collect();
+        handles.into_iter().map(|handle| handle.join().expect("a workload thread panicked")).collect()
+    });
+    let started = outcomes.iter().filter_map(|o| o.2).min().unwrap_or(begin);
+    let ended = outcomes.iter().map(|o| o.3).max().unwrap_or(begin);
+    let init_accesses = outcomes.iter().map(|o| o.1).sum();
+    let total: u64 = outcomes.iter().map(|o| o.0.native().accesses).sum();
+    let run = NativeRun {
+        seconds: (ended - started).as_secs_f64(),
+        setup_seconds: (started - begin).as_secs_f64(),
+        accesses: total - init_accesses,
+        init_accesses,
+        checksum: outcomes.iter().fold(0, |sum, o| sum.wrapping_add(o.0.native().checksum)),
+        bytes_touched: backing.resident_bytes(),
+    };
+    (run, outcomes.into_iter().map(|o| o.0).collect())
+}
+
+/// Memory that can be used without swapping, as the kernel estimates it.
+fn available_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kib| kib << 10)
+}

@@ -1,0 +1,238 @@
+//! What a workload's file provides, and how the rest of the crate turns it into a [`Workload`].
+
+use crate::layout::Layout;
+use crate::memory::{Backing, Digested, Memory, Native, Nothing};
+use crate::native::{self, NativeRun};
+use crate::parameters::Parameters;
+use crate::source::StreamSource;
+use crate::{Workload, WorkloadError, WorkloadInfo};
+use terrace_model::AddressRange;
+use terrace_trace::{EventSource, Header};
+
+/// What a kernel says after a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// There is more to do.
+    Working,
+    /// Goes on when every thread has come here. All threads of a program pass the same barriers.
+    Barrier,
+    /// As a barrier; initialisation ends here and the run begins.
+    Run,
+    /// Nothing is left.
+    Done,
+}
+
+/// One thread of a program.
+pub(crate) trait Kernel: Send {
+    /// Issues the next few accesses, at most [`STEP_ACCESSES`](crate::emitter::STEP_ACCESSES).
+    fn step<M: Memory>(&mut self, memory: &mut M) -> Progress;
+}
+
+/// A workload with its parameters read.
+pub(crate) trait Program: Clone + Send + Sync + 'static {
+    /// Its threads.
+    type Thread: Kernel;
+    /// Whether its threads fill data structures of their own before the run; they then say [`Progress::Run`].
+    const POPULATES: bool = false;
+
+    fn info() -> &'static WorkloadInfo;
+    fn parse(parameters: &Parameters) -> Result<Self, WorkloadError>;
+    fn layout(&self) -> &Layout;
+    fn threads(&self) -> u32;
+    fn thread(&self, index: u32) -> Self::Thread;
+    /// Accesses of the kernels, all threads together; exact unless the workload's information says otherwise.
+    fn kernel_accesses(&self) -> u64;
+    /// Whether the sequence of accesses depends on the content of memory, so that emission needs the content too.
+    fn needs_contents(&self) -> bool {
+        false
+    }
+    /// Writes the input data: before a native run always, before emission where contents are needed.
+    fn prepare(&self, _memory: &Backing) {}
+}
+
+/// Share `index` of `threads` of `total` items: a contiguous range, sizes differ by at most one.
+pub(crate) fn share(total: u64, index: u32, threads: u32) -> std::ops::Range<u64> {
+    let at = |i: u32| (u128::from(total) * u128::from(i) / u128::from(threads)) as u64;
+    at(index)..at(index + 1)
+}
+
+/// How initialisation touches the arrays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Init {
+    Pages,
+    Lines,
+    None,
+}
+
+impl Init {
+    /// Bytes between two touches.
+    fn stride(self) -> Option<u64> {
+        match self {
+            Init::Pages => Some(4096),
+            Init::Lines => Some(64),
+            Init::None => None,
+        }
+    }
+}
+
+/// Reads the `init` parameter.
+pub(crate) fn init_parameter(parameters: &Parameters) -> Result<Init, WorkloadError> {
+    parameters.choice("init", &[("pages", Init::Pages), ("lines", Init::Lines), ("none", Init::None)])
+}
+
+/// The initialisation phase of one thread: its share of every range of the layout, one store per page or line.
+pub(crate) struct Touch {
+    ranges: Vec<AddressRange>,
+    stride: u64,
+    thread: u32,
+    threads: u32,
+    range: usize,
+    next: u64,
+    end: u64,
+}
+
+impl Touch {
+    pub fn new(layout: &Layout, thread: u32, threads: u32) -> Touch {
+        let stride = layout.init.stride();
+        let ranges = if stride.is_some() { layout.touched.clone() } else { Vec::new() };
+        let mut touch =
+            Touch { ranges, stride: stride.unwrap_or(4096), thread, threads, range: 0, next: 0, end: 0 };
+        touch.enter();
+        touch
+    }
+
+    /// Stores of the whole phase, all threads together.
+    pub fn accesses(layout: &Layout) -> u64 {
+        let Some(stride) = layout.init.stride() else { return 0 };
+        layout.touched.iter().map(|range| range.bytes.div_ceil(stride)).sum()
+    }
+
+    fn enter(&mut self) {
+        if let Some(range) = self.ranges.get(self.range) {
+            let own = share(range.bytes.div_ceil(self.stride), self.thread, self.threads);
+            self.next = range.start.0 + own.start * self.stride;
+            self.end = range.start.0 + own.end * self.stride;
+        }
+    }
+}
+
+impl Kernel for Touch {
+    fn step<M: Memory>(&mut self, memory: &mut M) -> Progress {
+        if self.range == self.ranges.len() {
+            return Progress::Run;
+        }
+        let end = self.end.min(self.next + 128 * self.stride);
+        while self.next < end {
+            // Store, advance, compare and branch.
+            memory.touch(self.next, 4);
+            self.next += self.stride;
+        }
+        if self.next < self.end {
+            return Progress::Working;
+        }
+        self.range += 1;
+        self.enter();
+        if self.range < self.ranges.len() { Progress::Barrier } else { Progress::Working }
+    }
+}
+
+/// A thread from initialisation to end.
+pub(crate) struct Thread<P: Program> {
+    touch: Option<Touch>,
+    kernel: P::Thread,
+}
+
+impl<P: Program> Thread<P> {
+    pub fn new(program: &P, index: u32) -> Thread<P> {
+        let touch = Touch::new(program.layout(), index, program.threads());
+        Thread { touch: Some(touch), kernel: program.thread(index) }
+    }
+}
+
+impl<P: Program> Kernel for Thread<P> {
+    #[inline]
+    fn step<M: Memory>(&mut self, memory: &mut M) -> Progress {
+        match &mut self.touch {
+            None => self.kernel.step(memory),
+            Some(touch) => {
+                let progress = touch.step(memory);
+                if progress != Progress::Run {
+                    return progress;
+                }
+                self.touch = None;
+                // Where the program populates structures of its own, that still belongs to initialisation.
+                if P::POPULATES { Progress::Barrier } else { Progress::Run }
+            }
+        }
+    }
+}
+
+/// A program as a [`Workload`].
+pub(crate) struct Runner<P> {
+    program: P,
+    arguments: Vec<String>,
+    seed: Option<u64>,
+}
+
+/// Reads the parameters of program `P`.
+pub(crate) fn open<P: Program>(parameters: &str) -> Result<Box<dyn Workload>, WorkloadError> {
+    let parameters = Parameters::parse(P::info(), parameters)?;
+    let program = P::parse(&parameters)?;
+    let seed =
+        if P::info().parameters.iter().any(|p| p.name == "seed") { Some(parameters.seed()?) } else { None };
+    Ok(Box::new(Runner { program, arguments: parameters.resolved(), seed }))
+}
+
+impl<P: Program> Workload for Runner<P> {
+    fn info(&self) -> &'static WorkloadInfo {
+        P::info()
+    }
+
+    fn header(&self) -> Header {
+        Header {
+            program: P::info().name.to_owned(),
+            arguments: self.arguments.clone(),
+            origin: "workload".to_owned(),
+            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+            seed: self.seed,
+            expected_accesses: Some(self.accesses()),
+            ..Header::default()
+        }
+    }
+
+    fn threads(&self) -> u32 {
+        self.program.threads()
+    }
+
+    fn accesses(&self) -> u64 {
+        self.program.kernel_accesses() + Touch::accesses(self.program.layout())
+    }
+
+    fn footprint(&self) -> u64 {
+        self.program.layout().footprint()
+    }
+
+    fn source(&self) -> Box<dyn EventSource> {
+        if self.program.needs_contents() {
+            let prepare = |program: &P| {
+                let backing = Backing::new(program.layout().window_bytes())?;
+                program.prepare(&backing);
+                Ok(backing)
+            };
+            Box::new(StreamSource::new(self.program.clone(), self.header(), prepare))
+        } else {
+            Box::new(StreamSource::new(self.program.clone(), self.header(), |_| Ok(Nothing)))
+        }
+    }
+
+    fn run_native(&self) -> Result<NativeRun, WorkloadError> {
+        let backing = native::prepare(&self.program)?;
+        Ok(native::run::<P, Native>(&self.program, &backing).0)
+    }
+
+    fn native_digests(&self) -> Result<Vec<u64>, WorkloadError> {
+        let backing = native::prepare(&self.program)?;
+        let (_, threads) = native::run::<P, Digested<Native>>(&self.program, &backing);
+        Ok(threads.iter().map(|thread| thread.digest.value()).collect())
+    }
+}

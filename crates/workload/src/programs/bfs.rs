@@ -1,0 +1,235 @@
+//! Breadth-first search on a Kronecker graph.
+
+use crate::graph::{EDGE_FACTOR, Graph, IMPLICIT, SCALE};
+use crate::layout::Layout;
+use crate::memory::{Backing, Memory};
+use crate::parameters::{INIT, ParameterInfo, Parameters, SEED, THREADS};
+use crate::program::{Kernel, Program, Progress, init_parameter, share};
+use crate::random::Random;
+use crate::{WorkloadError, WorkloadInfo};
+use std::collections::VecDeque;
+
+pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
+    name: "bfs",
+    summary: "top-down breadth-first search on a Kronecker graph (Graph500)",
+    description: "\
+From a random root, each vertex in the queue has its edges read; every end's parent is looked up, and where it has none \
+it gets one and joins the queue. Edges of a vertex are sequential, the parents random. When a search has reached \
+everything it can, the parents are cleared and another root is drawn, until the given number of edges is examined.
+
+Stands for kernel 2 of Graph500 (Murphy et al., 2010), on its Kronecker graph (A = 0.57, B = C = 0.19, scrambled labels, \
+both directions, duplicates kept), compressed rows of 8-byte numbers. It differs: building the graph is not part of the \
+stream; a run is bounded by edges, not by 64 searches; with several threads each has its own search, queue and parents \
+over the shared graph, so that the accesses are the same in every run.",
+    parameters: &[
+        SCALE,
+        EDGE_FACTOR,
+        ParameterInfo { name: "edges", default: "12e6", unit: "edges", help: "Directed edges examined, all threads together." },
+        IMPLICIT,
+        INIT,
+        THREADS,
+        SEED,
+    ],
+    exact: false,
+};
+
+#[derive(Clone)]
+pub(crate) struct Bfs {
+    graph: Graph,
+    edges: u64,
+    threads: u32,
+    seed: u64,
+    parents: Vec<u64>,
+    queues: Vec<u64>,
+    layout: Layout,
+}
+
+impl Program for Bfs {
+    type Thread = Search;
+
+    fn info() -> &'static WorkloadInfo {
+        &INFO
+    }
+
+    fn parse(parameters: &Parameters) -> Result<Bfs, WorkloadError> {
+        let threads = parameters.threads()?;
+        let mut layout = Layout::new(init_parameter(parameters)?);
+        let graph = Graph::parse(parameters, &mut layout)?;
+        let mut vector =
+            |name| -> Vec<u64> { (0..threads).map(|_| layout.array(name, 8 * graph.vertices)).collect() };
+        let (parents, queues) = (vector("parents"), vector("queue"));
+        let edges = parameters.count("edges", threads.into())?;
+        Ok(Bfs { graph, edges, threads, seed: parameters.seed()?, parents, queues, layout })
+    }
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn threads(&self) -> u32 {
+        self.threads
+    }
+
+    fn thread(&self, index: u32) -> Search {
+        let own = share(self.edges, index, self.threads);
+        Search {
+            graph: self.graph.clone(),
+            parents: self.parents[index as usize],
+            queue: self.queues[index as usize],
+            random: Random::new(self.seed, index),
+            left: own.end - own.start,
+            head: 0,
+            tail: 0,
+            edge: 0,
+            end: 0,
+            vertex: 0,
+            depends_on: 0,
+            state: State::Root,
+            shadow: Shadow::default(),
+        }
+    }
+
+    fn kernel_accesses(&self) -> u64 {
+        // Two loads per edge; per vertex three loads and two stores. The number of vertices reached is known only
+        // afterwards: at the default size about one for every ten edges until all are reached.
+        let searches = self.edges as f64 / self.graph.directed_edges as f64;
+        let reached = (self.edges as f64 / 10.0).min(searches.max(1.0) * 0.65 * self.graph.vertices as f64);
+        2 * self.edges + (reached * 4.0) as u64
+    }
+
+    fn needs_contents(&self) -> bool {
+        !self.graph.implicit
+    }
+
+    fn prepare(&self, memory: &Backing) {
+        self.graph.prepare(memory);
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// Draw roots until one has an edge.
+    Root,
+    /// Take vertices from the queue and read their edges.
+    Search,
+    /// Clear the parents from this byte offset on.
+    Clear(u64),
+}
+
+/// What parents and queue hold, where memory holds nothing.
+#[derive(Default)]
+struct Shadow {
+    visited: Vec<u64>,
+    queue: VecDeque<u64>,
+}
+
+/// One thread's search.
+pub(crate) struct Search {
+    graph: Graph,
+    parents: u64,
+    queue: u64,
+    random: Random,
+    left: u64,
+    head: u64,
+    tail: u64,
+    /// The vertex being expanded and its edges not yet read.
+    vertex: u64,
+    edge: u64,
+    end: u64,
+    /// Loads between the vertex's offset and its next edge, as far as it matters.
+    depends_on: u8,
+    state: State,
+    shadow: Shadow,
+}
+
+impl Search {
+    /// Loads whether `vertex` is visited.
+    #[inline(always)]
+    fn visited<M: Memory>(&mut self, memory: &mut M, vertex: u64, depends_on: u8) -> bool {
+        let parent: u64 = memory.load(self.parents + 8 * vertex, depends_on, 2);
+        if M::HOLDS_DATA {
+            return parent != 0;
+        }
+        if self.shadow.visited.is_empty() {
+            self.shadow.visited = vec![0; (self.graph.vertices as usize).div_ceil(64)];
+        }
+        self.shadow.visited[vertex as usize / 64] >> (vertex % 64) & 1 != 0
+    }
+
+    /// Stores the parent of `vertex` and appends it to the queue.
+    #[inline(always)]
+    fn visit<M: Memory>(&mut self, memory: &mut M, vertex: u64, parent: u64, depends_on: u8) {
+        // 0 means none, so parents are stored one up.
+        memory.store(self.parents + 8 * vertex, parent + 1, depends_on, 2);
+        memory.store(self.queue + 8 * self.tail, vertex, 0, 2);
+        self.tail += 1;
+        if !M::HOLDS_DATA {
+            self.shadow.visited[vertex as usize / 64] |= 1 << (vertex % 64);
+            self.shadow.queue.push_back(vertex);
+        }
+    }
+
+    fn draw_root<M: Memory>(&mut self, memory: &mut M) {
+        let root = self.random.below(self.graph.vertices);
+        let begin = self.graph.offset(memory, root, 0, 12);
+        if self.graph.offset(memory, root + 1, 0, 2) > begin {
+            (self.head, self.tail) = (0, 0);
+            self.visited(memory, root, 0);
+            self.visit(memory, root, root, 0);
+            self.state = State::Search;
+        }
+    }
+
+    #[inline(always)]
+    fn next_vertex<M: Memory>(&mut self, memory: &mut M) {
+        let read: u64 = memory.load(self.queue + 8 * self.head, 0, 3);
+        self.head += 1;
+        self.vertex = if M::HOLDS_DATA { read } else { self.shadow.queue.pop_front().unwrap_or(0) };
+        self.edge = self.graph.offset(memory, self.vertex, 1, 1);
+        self.end = self.graph.offset(memory, self.vertex + 1, 2, 2);
+        self.depends_on = 2;
+    }
+}
+
+impl Kernel for Search {
+    #[inline]
+    fn step<M: Memory>(&mut self, memory: &mut M) -> Progress {
+        match self.state {
+            State::Root => {
+                self.draw_root(memory);
+                Progress::Working
+            }
+            State::Clear(from) => {
+                let bytes = 8 * self.graph.vertices;
+                let until = bytes.min(from + 32 * 128);
+                for offset in (from..until).step_by(32) {
+                    memory.store(self.parents + offset, [0u64; 4], 0, 2);
+                }
+                self.state = if until == bytes { State::Root } else { State::Clear(until) };
+                Progress::Working
+            }
+            State::Search => {
+                if self.edge == self.end {
+                    if self.head == self.tail {
+                        self.shadow.visited.clear();
+                        self.state = State::Clear(0);
+                        return Progress::Working;
+                    }
+                    self.next_vertex(memory);
+                }
+                let count = (self.end - self.edge).min(self.left).min(48);
+                for edge in self.edge..self.edge + count {
+                    let to = self.graph.end(memory, self.vertex, edge, self.depends_on, 2);
+                    self.depends_on = 0;
+                    if !self.visited(memory, to, 1) {
+                        // The end's load lies two loads back, behind that of its parent.
+                        self.visit(memory, to, self.vertex, 2);
+                    }
+                }
+                self.edge += count;
+                self.left -= count;
+                if self.left == 0 { Progress::Done } else { Progress::Working }
+            }
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Conjugate gradient on a random sparse matrix.
+
+use crate::layout::Layout;
+use crate::memory::{Backing, Contents, Memory};
+use crate::parameters::{INIT, ParameterInfo, Parameters, SEED, THREADS};
+use crate::program::{Kernel, Program, Progress, init_parameter, share};
+use crate::random::{hash, scale};
+use crate::{WorkloadError, WorkloadInfo};
+
+pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
+    name: "cg",
+    summary: "conjugate gradient iterations on a random sparse matrix (NPB CG)",
+    description: "\
+Each iteration multiplies a sparse matrix in compressed rows by a vector (for every nonzero: its column number, the \
+vector's element there, its value), then takes a dot product and updates three vectors. The vector's elements are \
+gathered by the column numbers; the rest is sequential.
+
+Stands for CG of the NAS Parallel Benchmarks (Bailey et al., 1991). It differs: every row has the same number of \
+nonzeros, one in each of as many equal slices of the columns, at a place that a hash gives, so that a simulation needs \
+no memory for the matrix (a native run writes the column numbers first and gathers by what it reads); the matrix is not \
+symmetric and the scalars are constants, so the numbers do not converge to anything. Threads take contiguous rows.",
+    parameters: &[
+        ParameterInfo { name: "rows", default: "1.5e6", unit: "rows", help: "Rows and columns of the matrix." },
+        ParameterInfo { name: "nonzeros", default: "8", unit: "per row", help: "Nonzeros in each row." },
+        ParameterInfo { name: "iterations", default: "1", unit: "iterations", help: "Conjugate gradient iterations." },
+        INIT,
+        THREADS,
+        SEED,
+    ],
+    exact: true,
+};
+
+/// Vector operations move 32 bytes at a time (AVX2).
+const LANES: usize = 4;
+const VECTOR_BYTES: u64 = 8 * LANES as u64;
+
+#[derive(Clone)]
+pub(crate) struct ConjugateGradient {
+    rows: u64,
+    nonzeros: u64,
+    iterations: u64,
+    threads: u32,
+    seed: u64,
+    row_ends: u64,
+    columns: u64,
+    values: u64,
+    /// p, q, r, z.
+    vectors: [u64; 4],
+    layout: Layout,
+}
+
+impl ConjugateGradient {
+    #[inline(always)]
+    fn column(&self, row: u64, k: u64) -> u32 {
+        let slice = self.rows / self.nonzeros;
+        (k * slice + scale(hash(self.seed, row * self.nonzeros + k), slice)) as u32
+    }
+
+    /// Vector accesses' worth of rows: the vectors are padded to whole ones.
+    fn vector_chunks(&self) -> u64 {
+        self.rows.div_ceil(LANES as u64)
+    }
+}
+
+impl Program for ConjugateGradient {
+    type Thread = Solver;
+
+    fn info() -> &'static WorkloadInfo {
+        &INFO
+    }
+
+    fn parse(parameters: &Parameters) -> Result<ConjugateGradient, WorkloadError> {
+        let rows = parameters.count_within("rows", 16, u32::MAX.into())?;
+        let nonzeros = parameters.count_within("nonzeros", 1, rows.min(64))?;
+        let mut layout = Layout::new(init_parameter(parameters)?);
+        let row_ends = layout.array("row pointers", 8 * rows);
+        let columns = layout.array("column numbers", (4 * rows * nonzeros).next_multiple_of(8));
+        let values = layout.array("values", 8 * rows * nonzeros);
+        let padded = rows.next_multiple_of(LANES as u64) * 8;
+        let vectors = ["p", "q", "r", "z"].map(|name| layout.array(name, padded));
+        Ok(ConjugateGradient {
+            rows,
+            nonzeros,
+            iterations: parameters.count("iterations", 1)?,
+            threads: parameters.threads()?,
+            seed: parameters.seed()?,
+            row_ends,
+            columns,
+            values,
+            vectors,
+            layout,
+        })
+    }
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn threads(&self) -> u32 {
+        self.threads
+    }
+
+    fn thread(&self, index: u32) -> Solver {
+        let rows = share(self.rows, index, self.threads);
+        let chunks = share(self.vector_chunks(), index, self.threads);
+        Solver { phase: Phase::Multiply, at: rows.start, rows, chunks, iteration: 0, program: self.clone() }
+    }
+
+    fn kernel_accesses(&self) -> u64 {
+        self.iterations * (self.rows * (2 + 3 * self.nonzeros) + self.vector_chunks() * 11)
+    }
+
+    fn prepare(&self, memory: &Backing) {
+        for row in 0..self.rows {
+            memory.write(self.row_ends + 8 * row, (row + 1) * self.nonzeros);
+            for k in 0..self.nonzeros {
+                memory.write(self.columns + 4 * (row * self.nonzeros + k), self.column(row, k));
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Phase {
+    /// q = A p
+    Multiply,
+    /// p · q
+    Dot,
+    /// z += alpha p, r -= alpha q, r · r
+    Update,
+    /// p = r + beta p
+    Direction,
+}
+
+/// One thread's rows.
+pub(crate) struct Solver {
+    program: ConjugateGradient,
+    rows: std::ops::Range<u64>,
+    /// The same share of the vectors, in vector accesses.
+    chunks: std::ops::Range<u64>,
+    phase: Phase,
+    at: u64,
+    iteration: u64,
+}
+
+impl Solver {
+    #[inline(always)]
+    fn multiply<M: Memory>(&self, memory: &mut M, row: u64) {
+        let program = &self.program;
+        let [p, q, ..] = program.vectors;
+        let _: u64 = memory.load(program.row_ends + 8 * row, 0, 3);
+        let mut sum = 0.0;
+        for k in 0..program.nonzeros {
+            let entry = row * program.nonzeros + k;
+            let read: u32 = memory.load(program.columns + 4 * entry, 0, 1);
+            let column = if M::HOLDS_DATA { read } else { program.column(row, k) };
+            let x: u64 = memory.load(p + 8 * u64::from(column), 1, 1);
+            // Multiply-add with the value in memory, count, branch.
+            let value: u64 = memory.load(program.values + 8 * entry, 0, 3);
+            sum += f64::from_bits(x) * f64::from_bits(value);
+        }
+        memory.store(q + 8 * row, sum.to_bits(), 0, 3);
+    }
+
+    /// target = target + 0.5 other, on one vector register.
+    #[inline(always)]
+    fn update<M: Memory>(memory: &mut M, target: u64, other: u64) {
+        let x: [u64; LANES] = memory.load(other, 0, 1);
+        let y: [u64; LANES] = memory.load(target, 0, 1);
+        let sum = |i: usize| f64::from_bits(y[i]) + 0.5 * f64::from_bits(x[i]);
+        memory.store(target, std::array::from_fn::<u64, LANES, _>(|i| sum(i).to_bits()), 0, 2);
+    }
+}
+
+impl Kernel for Solver {
+    fn step<M: Memory>(&mut self, memory: &mut M) -> Progress {
+        let [p, q, r, z] = self.program.vectors;
+        let (end, count) = match self.phase {
+            Phase::Multiply => (self.rows.end, (250 / (2 + 3 * self.program.nonzeros)).max(1)),
+            _ => (self.chunks.end, 32),
+        };
+        let until = end.min(self.at + count);
+        for at in self.at..until {
+            let offset = at * VECTOR_BYTES;
+            match self.phase {
+                Phase::Multiply => self.multiply(memory, at),
+                Phase::Dot => {
+                    let _: [u64; LANES] = memory.load(p + offset, 0, 1);
+                    let _: [u64; LANES] = memory.load(q + offset, 0, 2);
+                }
+                Phase::Update => {
+                    Self::update(memory, z + offset, p + offset);
+                    Self::update(memory, r + offset, q + offset);
+                }
+                Phase::Direction => Self::update(memory, p + offset, r + offset),
+            }
+        }
+        self.at = until;
+        if self.at < end {
+            return Progress::Working;
+        }
+        self.at = self.chunks.start;
+        self.phase = match self.phase {
+            Phase::Multiply => Phase::Dot,
+            Phase::Dot => Phase::Update,
+            Phase::Update => Phase::Direction,
+            Phase::Direction => {
+                self.at = self.rows.start;
+                self.iteration += 1;
+                if self.iteration == self.program.iterations {
+                    return Progress::Done;
+                }
+                Phase::Multiply
+            }
+        };
+        Progress::Barrier
+    }
+}

@@ -1,0 +1,342 @@
+//! A key-value store under Zipf requests, as Redis keeps one.
+
+use crate::layout::{Heap, Layout, map};
+use crate::memory::Memory;
+use crate::parameters::{ParameterInfo, Parameters, SEED, THREADS};
+use crate::program::{Init, Kernel, Program, Progress, share};
+use crate::random::{Permutation, Random, Zipf, hash, mix};
+use crate::{WorkloadError, WorkloadInfo};
+use terrace_model::AddressRange;
+use terrace_trace::{Event, MapKind};
+
+pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
+    name: "kv",
+    summary: "Zipf requests to a hash table that grows as it is filled (Redis under YCSB)",
+    description: "\
+A hash table of chained entries; an entry points to its key and to its value. GET finds the entry and reads the value, \
+SET overwrites it; a GET that misses and a SET of a new key insert. Keys are drawn by a Zipf distribution and \
+scattered over the key space. Nothing is allocated beforehand: entries, keys and values come from a heap that grows \
+by `brk`; when there are as many entries as buckets, a table of twice the size is mapped and every request moves one \
+bucket until the old table can be unmapped. Bucket, entry, key and value are loads each dependent on the one before.
+
+Stands for Redis (its dict, with incremental rehashing) under the core workloads of YCSB (Cooper et al., 2010), whose \
+Zipf exponent is 0.99. It differs: no network, no command parsing beyond its instruction count, no expiry; keys are \
+16 bytes; the heap is a bump allocator; the table begins with 512 buckets. Each thread is a store of its own with its \
+share of the keys, as a Redis cluster on one host. Initialisation inserts the share `preload` of the keys in order.",
+    parameters: &[
+        ParameterInfo { name: "keys", default: "400e3", unit: "keys", help: "Different keys." },
+        ParameterInfo { name: "value", default: "512 B", unit: "bytes", help: "Size of a value." },
+        ParameterInfo { name: "requests", default: "1e6", unit: "requests", help: "Requests, all threads together." },
+        ParameterInfo { name: "reads", default: "0.95", unit: "share", help: "Share of GET among the requests." },
+        ParameterInfo { name: "zipf", default: "0.99", unit: "exponent", help: "Zipf exponent of the keys' popularity." },
+        ParameterInfo { name: "preload", default: "0.5", unit: "share", help: "Share of the keys inserted beforehand." },
+        THREADS,
+        SEED,
+    ],
+    exact: false,
+};
+
+const FIRST_BUCKETS: u64 = 512;
+/// Entry: pointer to the key, pointer to the value, next entry.
+const ENTRY_BYTES: u64 = 32;
+const ENTRY_VALUE: u64 = 8;
+const ENTRY_NEXT: u64 = 16;
+const KEY_BYTES: u64 = 32;
+/// Value: a header with its length, then the bytes.
+const VALUE_HEADER: u64 = 16;
+/// Values are copied with vector registers of 32 bytes.
+const VECTOR_BYTES: u64 = 32;
+/// Largest value: a request stays within what one step may issue.
+const LARGEST_VALUE: u64 = 4096;
+
+#[derive(Clone)]
+pub(crate) struct KeyValue {
+    keys: u64,
+    value: u64,
+    requests: u64,
+    reads: f64,
+    zipf: f64,
+    preload: f64,
+    threads: u32,
+    seed: u64,
+    /// Room for the heap and for the tables of each thread.
+    heaps: Vec<AddressRange>,
+    tables: Vec<u64>,
+    sites: [u32; 3],
+    layout: Layout,
+}
+
+impl KeyValue {
+    fn vectors(&self) -> u64 {
+        self.value.div_ceil(VECTOR_BYTES)
+    }
+}
+
+impl Program for KeyValue {
+    type Thread = Store;
+    const POPULATES: bool = true;
+
+    fn info() -> &'static WorkloadInfo {
+        &INFO
+    }
+
+    fn parse(parameters: &Parameters) -> Result<KeyValue, WorkloadError> {
+        let threads = parameters.threads()?;
+        let value = parameters.bytes("value", 1)?;
+        if value > LARGEST_VALUE {
+            return Err(parameters.error("value", format!("at most {LARGEST_VALUE} B")));
+        }
+        let mut program = KeyValue {
+            keys: parameters.count_within("keys", threads.into(), 1 << 36)?,
+            value,
+            requests: parameters.count("requests", 1)?,
+            reads: parameters.number("reads", 0.0, 1.0)?,
+            zipf: parameters.number("zipf", 0.01, 4.0)?,
+            preload: parameters.number("preload", 0.0, 1.0)?,
+            threads,
+            seed: parameters.seed()?,
+            heaps: Vec::new(),
+            tables: Vec::new(),
+            sites: [0; 3],
+            layout: Layout::new(Init::None),
+        };
+        let object = ENTRY_BYTES + KEY_BYTES + VALUE_HEADER + program.vectors() * VECTOR_BYTES;
+        for thread in 0..threads {
+            let own = share(program.keys, thread, threads);
+            let used = (own.end - own.start) * object;
+            let room = used + (1 << 20);
+            program.heaps.push(AddressRange::new(program.layout.reserve(room, used), room));
+            // The table of s bytes lies at offset s, so that sizes up to the last fit side by side.
+            let last = 8 * (own.end - own.start).next_power_of_two().max(FIRST_BUCKETS);
+            program.tables.push(program.layout.reserve(2 * last, last));
+        }
+        program.sites = ["bucket table", "entry and key", "value"].map(|name| program.layout.site(name));
+        Ok(program)
+    }
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn threads(&self) -> u32 {
+        self.threads
+    }
+
+    fn thread(&self, index: u32) -> Store {
+        let keys = share(self.keys, index, self.threads);
+        let keys = keys.end - keys.start;
+        let requests = share(self.requests, index, self.threads);
+        let room = self.heaps[index as usize];
+        Store {
+            heap: Heap::new(room.start.0, room.bytes, index),
+            tables: self.tables[index as usize],
+            table: Table { address: 0, buckets: 0, object: 0 },
+            old: None,
+            rehashed: 0,
+            entries: 0,
+            random: Random::new(self.seed, index),
+            zipf: Zipf::new(keys, self.zipf),
+            order: Permutation::new(keys, hash(self.seed, index.into())),
+            loaded: 0,
+            to_load: (keys as f64 * self.preload) as u64,
+            running: false,
+            left: requests.end - requests.start,
+            program: self.clone(),
+        }
+    }
+
+    fn kernel_accesses(&self) -> u64 {
+        let value = self.vectors() as f64;
+        // Finding an entry: bucket, then about one and a half entries of two loads and a next pointer each.
+        let find = 4.5;
+        let insert = 9.0 + value;
+        let preloaded = self.keys as f64 * self.preload;
+        // What a growing table adds per entry: the old bucket, the move of four accesses.
+        let rehash = 6.0;
+        let run = self.requests as f64 * (find + 2.0 + value);
+        (preloaded * (3.0 + insert + rehash) + run) as u64
+    }
+
+    fn needs_contents(&self) -> bool {
+        true
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Table {
+    address: u64,
+    buckets: u64,
+    object: u64,
+}
+
+impl Table {
+    #[inline(always)]
+    fn bucket(&self, hash: u64) -> u64 {
+        self.address + 8 * (hash & (self.buckets - 1))
+    }
+}
+
+/// One thread's store.
+pub(crate) struct Store {
+    program: KeyValue,
+    heap: Heap,
+    tables: u64,
+    table: Table,
+    /// The table that is being emptied into `table`.
+    old: Option<Table>,
+    rehashed: u64,
+    entries: u64,
+    random: Random,
+    zipf: Zipf,
+    order: Permutation,
+    loaded: u64,
+    to_load: u64,
+    running: bool,
+    left: u64,
+}
+
+impl Store {
+    /// Maps a table of `buckets` buckets.
+    fn new_table<M: Memory>(&mut self, memory: &mut M, buckets: u64) -> Table {
+        let range = AddressRange::new(self.tables + 8 * buckets, 8 * buckets);
+        map(memory, range, MapKind::Anonymous);
+        let object = self.heap.announce(memory, self.program.sites[0], range);
+        Table { address: range.start.0, buckets, object }
+    }
+
+    /// Moves one bucket of the old table into the new one, passing up to ten empty ones.
+    fn rehash<M: Memory>(&mut self, memory: &mut M) {
+        let Some(old) = self.old else { return };
+        for _ in 0..10 {
+            if self.rehashed == old.buckets {
+                if M::WANTS_EVENTS {
+                    memory.event(Event::Free { object: old.object });
+                    memory.event(Event::Unmap { range: AddressRange::new(old.address, 8 * old.buckets) });
+                }
+                self.old = None;
+                return;
+            }
+            let bucket = old.address + 8 * self.rehashed;
+            self.rehashed += 1;
+            let mut entry: u64 = memory.load(bucket, 0, 5);
+            if entry == 0 {
+                continue;
+            }
+            let mut depends_on = 1;
+            while entry != 0 {
+                let next: u64 = memory.load(entry + ENTRY_NEXT, depends_on, 2);
+                let key: u64 = memory.load(entry, depends_on + 1, 1);
+                let key: [u64; 2] = memory.load(key, 1, 2);
+                let target = self.table.bucket(mix(key[0]));
+                // Hashing a 16-byte key costs about forty instructions (SipHash-1-2).
+                let head: u64 = memory.load(target, 1, 40);
+                memory.store(entry + ENTRY_NEXT, head, depends_on + 4, 1);
+                memory.store(target, entry, 2, 1);
+                entry = next;
+                // The next pointer's load lies before those of the key pointer, the key and the head.
+                depends_on = 4;
+            }
+            memory.store(bucket, 0u64, 0, 3);
+            return;
+        }
+    }
+
+    /// The entry of `key`, or 0. The load of its value pointer depends on one three loads back.
+    #[inline(always)]
+    fn find<M: Memory>(&mut self, memory: &mut M, key: u64, hash: u64) -> u64 {
+        for table in [self.old, Some(self.table)].into_iter().flatten() {
+            // Command dispatch and hashing come before the first load.
+            let mut entry: u64 = memory.load(table.bucket(hash), 0, 120);
+            let mut depends_on = 1;
+            while entry != 0 {
+                let pointer: u64 = memory.load(entry, depends_on, 3);
+                let found: [u64; 2] = memory.load(pointer, 1, 8);
+                if found[0] == key {
+                    return entry;
+                }
+                entry = memory.load(entry + ENTRY_NEXT, depends_on + 2, 2);
+                depends_on = 1;
+            }
+        }
+        0
+    }
+
+    fn insert<M: Memory>(&mut self, memory: &mut M, key: u64, hash: u64) {
+        if self.old.is_none() && self.entries >= self.table.buckets {
+            let table = self.new_table(memory, 2 * self.table.buckets);
+            self.old = Some(std::mem::replace(&mut self.table, table));
+            self.rehashed = 0;
+        }
+        let [_, entry_site, value_site] = self.program.sites;
+        let entry = self.heap.allocate(memory, ENTRY_BYTES + KEY_BYTES, Some(entry_site));
+        let bytes = VALUE_HEADER + self.program.vectors() * VECTOR_BYTES;
+        let value = self.heap.allocate(memory, bytes, Some(value_site));
+        let key_at = entry + ENTRY_BYTES;
+        // Two calls of malloc, about fifty instructions each.
+        memory.store(key_at, [key, key], 0, 50);
+        memory.store(value, [self.program.value, 0], 0, 50);
+        self.write_value(memory, value, 0);
+        let bucket = self.table.bucket(hash);
+        let head: u64 = memory.load(bucket, 0, 3);
+        memory.store(entry, key_at, 0, 1);
+        memory.store(entry + ENTRY_VALUE, value, 0, 1);
+        memory.store(entry + ENTRY_NEXT, head, 0, 1);
+        memory.store(bucket, entry, 0, 2);
+        self.entries += 1;
+    }
+
+    #[inline(always)]
+    fn write_value<M: Memory>(&self, memory: &mut M, value: u64, depends_on: u8) {
+        for i in 0..self.program.vectors() {
+            memory.store(value + VALUE_HEADER + i * VECTOR_BYTES, [i + 1; 4], depends_on, 2);
+        }
+    }
+
+    #[inline(always)]
+    fn request<M: Memory>(&mut self, memory: &mut M, key: u64, get: bool) {
+        self.rehash(memory);
+        let hash = mix(key);
+        let entry = self.find(memory, key, hash);
+        if entry == 0 {
+            self.insert(memory, key, hash);
+            return;
+        }
+        let value: u64 = memory.load(entry + ENTRY_VALUE, 3, 4);
+        let _: [u64; 2] = memory.load(value, 1, 3);
+        if get {
+            for i in 0..self.program.vectors() {
+                // The value's pointer lies behind its header and the vectors read so far.
+                let depends_on = (2 + i).min(255) as u8;
+                let _: [u64; 4] = memory.load(value + VALUE_HEADER + i * VECTOR_BYTES, depends_on, 2);
+            }
+        } else {
+            self.write_value(memory, value, 2);
+        }
+    }
+}
+
+impl Kernel for Store {
+    #[inline]
+    fn step<M: Memory>(&mut self, memory: &mut M) -> Progress {
+        if self.table.buckets == 0 {
+            self.table = self.new_table(memory, FIRST_BUCKETS);
+        }
+        if self.loaded < self.to_load {
+            self.request(memory, self.loaded + 1, false);
+            self.loaded += 1;
+            return Progress::Working;
+        }
+        if !std::mem::replace(&mut self.running, true) {
+            return Progress::Run;
+        }
+        if self.left == 0 {
+            return Progress::Done;
+        }
+        self.left -= 1;
+        // Keys count from 1, popular ones are scattered.
+        let key = self.order.apply(self.zipf.sample(&mut self.random)) + 1;
+        let get = self.random.unit() < self.program.reads;
+        self.request(memory, key, get);
+        Progress::Working
+    }
+}

@@ -1,0 +1,41 @@
+//! One file per workload.
+
+mod bfs;
+mod btree;
+mod canneal;
+mod cg;
+mod chase;
+mod gups;
+mod hashjoin;
+mod iwb;
+mod kv;
+mod pagerank;
+mod pb;
+mod slab;
+mod stencil;
+mod stream;
+mod xsbench;
+
+use crate::program::open;
+use crate::{Workload, WorkloadError, WorkloadInfo};
+
+type Open = fn(&str) -> Result<Box<dyn Workload>, WorkloadError>;
+
+/// All workloads, in the order of the documentation.
+pub(crate) const ALL: [(&WorkloadInfo, Open); 15] = [
+    (&gups::INFO, open::<gups::Gups>),
+    (&chase::INFO, open::<chase::Chase>),
+    (&stream::INFO, open::<stream::Triad>),
+    (&kv::INFO, open::<kv::KeyValue>),
+    (&slab::INFO, open::<slab::Slab>),
+    (&btree::INFO, open::<btree::BTree>),
+    (&bfs::INFO, open::<bfs::Bfs>),
+    (&pagerank::INFO, open::<pagerank::PageRank>),
+    (&xsbench::INFO, open::<xsbench::XsBench>),
+    (&cg::INFO, open::<cg::ConjugateGradient>),
+    (&stencil::INFO, open::<stencil::Stencil>),
+    (&hashjoin::INFO, open::<hashjoin::HashJoin>),
+    (&canneal::INFO, open::<canneal::Canneal>),
+    (&iwb::INFO, open::<iwb::Iwb>),
+    (&pb::INFO, open::<pb::Pb>),
+];

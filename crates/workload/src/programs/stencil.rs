@@ -1,0 +1,156 @@
+//! A 7-point stencil in three dimensions.
+
+use crate::layout::Layout;
+use crate::memory::Memory;
+use crate::parameters::{INIT, ParameterInfo, Parameters, THREADS};
+use crate::program::{Kernel, Program, Progress, init_parameter, share};
+use crate::{WorkloadError, WorkloadInfo};
+
+pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
+    name: "stencil",
+    summary: "7-point stencil sweeps over a 3-D grid (Parboil stencil)",
+    description: "\
+Two cubic grids of 8-byte numbers. A sweep replaces every inner cell by a weighted sum of itself and its six \
+neighbours, from one grid into the other, then the grids change roles. Neighbours along x share lines, those along y \
+are a row away, those along z a plane away.
+
+Stands for the stencil benchmark of Parboil (Stratton et al., 2012), a Jacobi sweep of the 3-D heat equation. It \
+differs: numbers have 8 bytes instead of 4; the width of an access is a parameter, because compilers vectorize the \
+inner loop (32 B: AVX2); the first and last vector of a row belong to the boundary. Threads take contiguous planes.",
+    parameters: &[
+        ParameterInfo { name: "side", default: "256", unit: "cells", help: "Cells along each edge: a multiple of width / 8." },
+        ParameterInfo { name: "iterations", default: "1", unit: "sweeps", help: "Sweeps over the grid." },
+        ParameterInfo { name: "width", default: "32", unit: "8|32", help: "Bytes that one access moves." },
+        INIT,
+        THREADS,
+    ],
+    exact: true,
+};
+
+/// Accesses per vector of cells: itself, six neighbours, the result.
+const POINT_ACCESSES: u64 = 8;
+
+#[derive(Clone)]
+pub(crate) struct Stencil {
+    side: u64,
+    width: u64,
+    iterations: u64,
+    threads: u32,
+    grids: [u64; 2],
+    layout: Layout,
+}
+
+impl Stencil {
+    /// Vectors in the inner part of a row.
+    fn row_vectors(&self) -> u64 {
+        self.side * 8 / self.width - 2
+    }
+}
+
+impl Program for Stencil {
+    type Thread = Sweep;
+
+    fn info() -> &'static WorkloadInfo {
+        &INFO
+    }
+
+    fn parse(parameters: &Parameters) -> Result<Stencil, WorkloadError> {
+        let width: u64 = parameters.choice("width", &[("8", 8), ("32", 32)])?;
+        let side = parameters.count_within("side", 12, 16384)?;
+        if !(side * 8).is_multiple_of(width) {
+            return Err(
+                parameters.error("side", format!("a multiple of {}, the cells of one access", width / 8))
+            );
+        }
+        let mut layout = Layout::new(init_parameter(parameters)?);
+        let grids = ["grid", "next grid"].map(|name| layout.array(name, side * side * side * 8));
+        let iterations = parameters.count("iterations", 1)?;
+        Ok(Stencil { side, width, iterations, threads: parameters.threads()?, grids, layout })
+    }
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn threads(&self) -> u32 {
+        self.threads
+    }
+
+    fn thread(&self, index: u32) -> Sweep {
+        let planes = share(self.side - 2, index, self.threads);
+        let planes = planes.start + 1..planes.end + 1;
+        Sweep { z: planes.start, y: 1, vector: 0, sweep: 0, planes, program: self.clone() }
+    }
+
+    fn kernel_accesses(&self) -> u64 {
+        self.iterations * (self.side - 2).pow(2) * self.row_vectors() * POINT_ACCESSES
+    }
+}
+
+/// One thread's planes.
+pub(crate) struct Sweep {
+    program: Stencil,
+    planes: std::ops::Range<u64>,
+    z: u64,
+    y: u64,
+    vector: u64,
+    sweep: u64,
+}
+
+impl Sweep {
+    #[inline(always)]
+    fn row<const LANES: usize, M: Memory>(&mut self, memory: &mut M) {
+        let side = self.program.side;
+        let (row, plane, width) = (8 * side, 8 * side * side, 8 * LANES as u64);
+        let parity = (self.sweep & 1) as usize;
+        let (from, to) = (self.program.grids[parity], self.program.grids[1 - parity]);
+        let end = self.program.row_vectors().min(self.vector + 32);
+        let offset = self.z * plane + self.y * row + (self.vector + 1) * width;
+        let (mut at, mut out) = (from + offset, to + offset);
+        for _ in self.vector..end {
+            let mut sum = [0.0f64; LANES];
+            let mut add = |value: [u64; LANES], weight: f64| {
+                for (sum, value) in sum.iter_mut().zip(value) {
+                    *sum += weight * f64::from_bits(value);
+                }
+            };
+            // One arithmetic instruction with a memory operand per neighbour; at the end the scaling, the store and a
+            // share of the loop.
+            add(memory.load(at, 0, 1), 0.4);
+            for neighbour in [at - 8, at + 8, at - row, at + row, at - plane, at + plane] {
+                add(memory.load(neighbour, 0, 1), 0.1);
+            }
+            memory.store(out, sum.map(f64::to_bits), 0, 4);
+            at += width;
+            out += width;
+        }
+        self.vector = end;
+    }
+}
+
+impl Kernel for Sweep {
+    fn step<M: Memory>(&mut self, memory: &mut M) -> Progress {
+        if !self.planes.is_empty() {
+            match self.program.width {
+                8 => self.row::<1, M>(memory),
+                _ => self.row::<4, M>(memory),
+            }
+            if self.vector < self.program.row_vectors() {
+                return Progress::Working;
+            }
+            self.vector = 0;
+            self.y += 1;
+            if self.y < self.program.side - 1 {
+                return Progress::Working;
+            }
+            self.y = 1;
+            self.z += 1;
+            if self.z < self.planes.end {
+                return Progress::Working;
+            }
+            self.z = self.planes.start;
+        }
+        self.sweep += 1;
+        if self.sweep == self.program.iterations { Progress::Done } else { Progress::Barrier }
+    }
+}

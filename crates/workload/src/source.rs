@@ -1,0 +1,204 @@
+//! A program's threads as one [`EventSource`]: round robin, one batch each.
+
+use crate::WorkloadError;
+use crate::emitter::Emitter;
+use crate::memory::{Contents, Memory};
+use crate::program::{Kernel, Program, Progress, Thread};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use terrace_model::AddressRange;
+use terrace_trace::{
+    Agent, Batch, Event, EventSource, Header, MapKind, MarkKind, Protection, SourceError, StreamId,
+};
+
+/// Batches kept for reuse once every consumer has dropped them.
+const POOL_BATCHES: usize = 64;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Ready,
+    /// At a barrier; true where it is the one at which the run begins.
+    Waiting(bool),
+    /// Its kernel is done, its exit not yet told.
+    Done,
+    Exited,
+}
+
+struct Stream<P: Program> {
+    thread: Thread<P>,
+    state: State,
+    begun: bool,
+}
+
+/// Emits the accesses of program `P`, with values from `C`.
+pub(crate) struct StreamSource<P: Program, C, F> {
+    program: P,
+    header: Header,
+    /// Makes the contents, at the first batch: preparing input data can take seconds and can fail.
+    prepare: F,
+    emitter: Option<Emitter<C>>,
+    streams: Vec<Stream<P>>,
+    next: usize,
+    /// The run begins with the next batch of stream 0.
+    announce_run: bool,
+    emitted: u64,
+    pool: VecDeque<Arc<Batch>>,
+}
+
+impl<P, C, F> StreamSource<P, C, F>
+where
+    P: Program,
+    C: Contents,
+    F: Fn(&P) -> Result<C, WorkloadError> + Send,
+{
+    pub fn new(program: P, header: Header, prepare: F) -> StreamSource<P, C, F> {
+        StreamSource {
+            program,
+            header,
+            prepare,
+            emitter: None,
+            streams: Vec::new(),
+            next: 0,
+            announce_run: false,
+            emitted: 0,
+            pool: VecDeque::new(),
+        }
+    }
+
+    /// The next stream that can go on, all barriers considered; `None` when all have ended.
+    fn choose(&mut self) -> Option<usize> {
+        let count = self.streams.len();
+        loop {
+            let order = (0..count).map(|i| (self.next + i) % count);
+            let mut ready = order.clone().filter(|&i| match self.streams[i].state {
+                State::Ready => true,
+                // The first thread's exit ends the process, so it comes last.
+                State::Done => i != 0 || self.streams[1..].iter().all(|s| s.state == State::Exited),
+                _ => false,
+            });
+            if let Some(index) = ready.next() {
+                return Some(index);
+            }
+            let mut waiting = false;
+            for stream in &mut self.streams {
+                if let State::Waiting(run) = stream.state {
+                    waiting = true;
+                    self.announce_run |= run;
+                    stream.state = State::Ready;
+                }
+            }
+            if !waiting {
+                return None;
+            }
+            self.next = 0;
+        }
+    }
+
+    /// A batch no consumer holds any more, or a new one.
+    fn recycle(&mut self) -> Batch {
+        if let Some(oldest) = self.pool.pop_front() {
+            match Arc::try_unwrap(oldest) {
+                Ok(batch) => return batch,
+                Err(held) if self.pool.len() < POOL_BATCHES => self.pool.push_back(held),
+                Err(_) => {}
+            }
+        }
+        Batch::default()
+    }
+}
+
+impl<P, C, F> EventSource for StreamSource<P, C, F>
+where
+    P: Program,
+    C: Contents,
+    F: Fn(&P) -> Result<C, WorkloadError> + Send,
+{
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn next_batch(&mut self) -> Result<Option<Arc<Batch>>, SourceError> {
+        if self.streams.is_empty() {
+            let contents =
+                (self.prepare)(&self.program).map_err(|error| SourceError::Malformed(error.to_string()))?;
+            self.emitter = Some(Emitter::new(contents));
+            self.streams = (0..self.program.threads())
+                .map(|i| Stream { thread: Thread::new(&self.program, i), state: State::Ready, begun: false })
+                .collect();
+        }
+        loop {
+            let Some(index) = self.choose() else { return Ok(None) };
+            let recycled = self.recycle();
+            let Some(emitter) = &mut self.emitter else { return Ok(None) };
+            let stream = &mut self.streams[index];
+            emitter.begin(StreamId(index as u32), recycled);
+            if !std::mem::replace(&mut stream.begun, true) {
+                emitter.event(spawn(index as u32, P::info().name));
+                if index == 0 {
+                    announce_layout(&self.program, emitter);
+                    let name = "init".to_owned();
+                    emitter.event(Event::Mark { kind: MarkKind::Phase, name, value: 0 });
+                }
+            }
+            if index == 0 && std::mem::take(&mut self.announce_run) {
+                emitter.event(Event::Mark { kind: MarkKind::Phase, name: "run".to_owned(), value: 0 });
+            }
+            while stream.state == State::Ready && !emitter.is_full() {
+                stream.state = match stream.thread.step(emitter) {
+                    Progress::Working => State::Ready,
+                    Progress::Barrier => State::Waiting(false),
+                    Progress::Run => State::Waiting(true),
+                    Progress::Done => State::Done,
+                };
+            }
+            let last = self.streams.iter().enumerate().all(|(i, s)| i == index || s.state == State::Exited);
+            let stream = &mut self.streams[index];
+            if stream.state == State::Done && (index != 0 || last) {
+                emitter.event(Event::Exit { process_ends: index == 0 });
+                stream.state = State::Exited;
+            }
+            self.next = (index + 1) % self.streams.len();
+            let batch = emitter.take();
+            if batch.is_empty() {
+                continue;
+            }
+            self.emitted += batch.len() as u64;
+            let batch = Arc::new(batch);
+            if self.pool.len() < POOL_BATCHES {
+                self.pool.push_back(Arc::clone(&batch));
+            }
+            return Ok(Some(batch));
+        }
+    }
+
+    fn progress(&self) -> Option<f64> {
+        let expected = self.header.expected_accesses.filter(|n| *n > 0)?;
+        Some((self.emitted as f64 / expected as f64).min(1.0))
+    }
+}
+
+fn spawn(thread: u32, name: &str) -> Event {
+    let name = if thread == 0 { name.to_owned() } else { String::new() };
+    Event::Spawn { process: 0, thread, agent: Agent::Cpu, forked_from: None, os_id: thread + 1, name }
+}
+
+/// The mappings and data structures that exist before the first access.
+fn announce_layout<P: Program, C: Contents>(program: &P, emitter: &mut Emitter<C>) {
+    let layout = program.layout();
+    let mut map = |range: AddressRange, kind, name: &str| {
+        emitter.event(Event::Map { range, kind, protection: Protection::READ_WRITE, name: name.to_owned() });
+    };
+    if let Some(heap) = layout.heap() {
+        map(heap, MapKind::Heap, "[heap]");
+    }
+    for (range, kind) in &layout.maps {
+        map(*range, *kind, "");
+    }
+    for (site, name) in layout.sites.iter().enumerate() {
+        emitter.event(Event::Site { site: site as u32, name: (*name).to_owned() });
+    }
+    for (object, structure) in layout.structures.iter().enumerate() {
+        let (site, range) = (structure.site, structure.range);
+        emitter.event(Event::Alloc { object: object as u64 + 1, site, range });
+    }
+}

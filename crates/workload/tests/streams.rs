@@ -1,0 +1,405 @@
+//! Every workload against what its stream promises: valid batches, mapped addresses, the stated number of accesses,
+//! the same stream again, and the same accesses on real memory.
+
+use terrace_model::{AddressRange, VirtAddr};
+use terrace_trace::{Access, AccessKind, Batch, Event, Item, MarkKind, StreamId};
+use terrace_workload::{Digest, all, open};
+
+/// Small versions, with at most a few million accesses. The slab cache is small enough to evict.
+const SMALL: [&str; 15] = [
+    "gups,bytes=8 MiB,updates=1e5",
+    "chase,bytes=1 MiB,accesses=1e5",
+    "stream,bytes=3 MiB",
+    "kv,keys=4000,requests=8e3",
+    "slab,bytes=64 MiB,keys=200e3,requests=8e3",
+    "btree,keys=2e5,lookups=5e3",
+    "bfs,scale=12,edges=2e5",
+    "pagerank,scale=12,edgefactor=8",
+    "xsbench,gridpoints=200,lookups=2000",
+    "cg,rows=10000,nonzeros=7,iterations=2",
+    "stencil,side=32,iterations=2",
+    "hashjoin,build=3e4,probe=5e4",
+    "canneal,elements=5e4,moves=5e3",
+    "iwb,bytes=16 MiB,threads=1,passes=3",
+    "pb,bytes=16 MiB,threads=1",
+];
+
+fn with_threads(spec: &str, threads: u32) -> String {
+    format!("{},threads={threads}", spec.replace(",threads=1", ""))
+}
+
+fn batches(spec: &str) -> Vec<Batch> {
+    let workload = open(spec).unwrap_or_else(|error| panic!("{spec}: {error}"));
+    let mut source = workload.source();
+    let mut batches = Vec::new();
+    while let Some(batch) = source.next_batch().unwrap() {
+        batches.push((*batch).clone());
+    }
+    batches
+}
+
+/// Accesses after the mark that begins the run, of one stream.
+fn run_accesses(spec: &str) -> Vec<Access> {
+    let mut running = false;
+    let mut accesses = Vec::new();
+    for batch in &batches(spec) {
+        for item in batch.items() {
+            match item {
+                Item::Access(access) if running => accesses.push(access),
+                Item::Access(_) => {}
+                Item::Event(e) => match &e.event {
+                    Event::Mark { kind: MarkKind::Phase, name, .. } => running = name == "run",
+                    _ => {}
+                },
+            }
+        }
+    }
+    accesses
+}
+
+/// Plays the address-space events and checks every access against them.
+#[derive(Default)]
+struct Checker {
+    mapped: Vec<AddressRange>,
+    sequence: u64,
+    streams: Vec<u64>,
+    accesses: u64,
+    digests: Vec<Digest>,
+    process_ended: bool,
+    objects: std::collections::HashSet<u64>,
+}
+
+impl Checker {
+    fn batch(&mut self, batch: &Batch, spec: &str) {
+        assert_eq!(batch.validate(), Ok(()), "{spec}");
+        assert!(batch.len() <= terrace_trace::BATCH_ACCESSES, "{spec}: {} accesses", batch.len());
+        assert_eq!(batch.after, self.sequence, "{spec}: batches are made one after the other");
+        assert!(!self.process_ended, "{spec}: nothing follows the end of the process");
+        let StreamId(stream) = batch.stream;
+        if stream as usize == self.streams.len() {
+            let Some(Event::Spawn { process: 0, thread, .. }) = batch.events.first().map(|e| &e.event) else {
+                panic!("{spec}: stream {stream} does not begin with its spawn");
+            };
+            assert_eq!((*thread, batch.events[0].before), (stream, 0), "{spec}");
+            self.streams.push(0);
+            self.digests.push(Digest::default());
+        }
+        let mut loads = self.streams[stream as usize];
+        for item in batch.items() {
+            match item {
+                Item::Access(access) => {
+                    let range = AddressRange::new(access.addr, access.size.into());
+                    let inside = |m: &&AddressRange| m.contains(range.start) && range.end() <= m.end();
+                    assert!(self.mapped.iter().rev().any(|m| inside(&m)), "{spec}: {range:?} is not mapped");
+                    assert!(
+                        u64::from(access.depends_on) <= loads,
+                        "{spec}: depends on a load before the first"
+                    );
+                    loads += u64::from(access.kind == AccessKind::Read);
+                    self.accesses += 1;
+                    self.digests[stream as usize].add(access.addr, access.size, access.kind);
+                }
+                Item::Event(event) => {
+                    if event.event.is_global() {
+                        self.sequence += 1;
+                        assert_eq!(event.sequence, self.sequence, "{spec}");
+                    }
+                    self.event(&event.event, spec);
+                }
+            }
+        }
+        self.streams[stream as usize] = loads;
+    }
+
+    fn event(&mut self, event: &Event, spec: &str) {
+        match event {
+            Event::Map { range, .. } => {
+                assert_eq!((range.start.0 % 4096, range.bytes % 4096), (0, 0), "{spec}: {range:?}");
+                assert!(!self.mapped.iter().any(|m| m.overlaps(range)), "{spec}: {range:?} is mapped twice");
+                // A growing heap is one mapping.
+                match self.mapped.iter_mut().find(|m| m.end() == range.start) {
+                    Some(grown) => grown.bytes += range.bytes,
+                    None => self.mapped.push(*range),
+                }
+            }
+            Event::Unmap { range } => {
+                let whole = self.mapped.iter().position(|m| m.contains(range.start)).expect("was mapped");
+                let old = self.mapped.remove(whole);
+                for part in [
+                    AddressRange::new(old.start.0, range.start.0 - old.start.0),
+                    AddressRange::new(range.end().0, old.end().0 - range.end().0),
+                ] {
+                    if part.bytes > 0 {
+                        self.mapped.push(part);
+                    }
+                }
+            }
+            Event::Alloc { object, range, .. } => {
+                assert!(self.objects.insert(*object), "{spec}: object {object} twice");
+                let last = VirtAddr(range.end().0 - 1);
+                assert!(self.mapped.iter().any(|m| m.contains(range.start) && m.contains(last)), "{spec}");
+            }
+            Event::Free { object } => assert!(self.objects.remove(object), "{spec}: freed twice"),
+            Event::Exit { process_ends } => self.process_ended = *process_ends,
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn streams_keep_their_promises_and_equal_the_native_run() {
+    assert_eq!(
+        SMALL.map(|spec| spec.split(',').next().unwrap()),
+        *all().iter().map(|i| i.name).collect::<Vec<_>>()
+    );
+    for spec in SMALL {
+        for threads in [1, 3] {
+            let spec = with_threads(spec, threads);
+            let workload = open(&spec).unwrap();
+            let mut checker = Checker::default();
+            for batch in batches(&spec) {
+                checker.batch(&batch, &spec);
+            }
+            assert!(checker.process_ended, "{spec}");
+            assert_eq!(checker.streams.len(), threads as usize, "{spec}");
+            assert_eq!(workload.header().expected_accesses, Some(workload.accesses()));
+            if workload.info().exact {
+                assert_eq!(checker.accesses, workload.accesses(), "{spec}");
+            } else {
+                let ratio = workload.accesses() as f64 / checker.accesses as f64;
+                assert!((0.75..1.25).contains(&ratio), "{spec}: expected / real = {ratio}");
+            }
+            let emitted: Vec<u64> = checker.digests.iter().map(|d| d.value()).collect();
+            assert_eq!(
+                emitted,
+                workload.native_digests().unwrap(),
+                "{spec}: native and emitted accesses differ"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_same_parameters_give_the_same_stream_and_another_seed_another() {
+    for spec in SMALL {
+        let first = batches(spec);
+        assert!(first == batches(spec), "{spec}: not repeatable");
+        if open(spec).unwrap().info().parameters.iter().any(|p| p.name == "seed") {
+            assert!(first != batches(&format!("{spec},seed=2")), "{spec}: the seed has no effect");
+        }
+    }
+}
+
+/// Another value for every parameter that is not covered by the tests of seed and threads: each must change the stream.
+#[test]
+fn every_parameter_has_an_effect() {
+    for (spec, info) in SMALL.iter().zip(all()) {
+        let base = batches(spec);
+        for parameter in info.parameters.iter().filter(|p| !["seed", "threads"].contains(&p.name)) {
+            let value = match (info.name, parameter.name) {
+                ("pb", "init") => "read-first",
+                (_, "init") => "lines",
+                ("slab", "bytes") => "20 MiB",
+                (_, "bytes") => "5 MiB",
+                (_, "implicit") => "true",
+                (
+                    _,
+                    "updates" | "accesses" | "requests" | "lookups" | "edges" | "probe" | "moves" | "build",
+                ) => "900",
+                ("slab", "keys") => "150e3",
+                (_, "keys" | "elements" | "rows") => "999",
+                (_, "node") => "128 B",
+                (_, "value" | "smallest") => "100 B",
+                (_, "largest") => "1 KiB",
+                (_, "iterations" | "passes" | "nonzeros" | "edgefactor") => "5",
+                (_, "width") => "8",
+                (_, "scale") => "10",
+                (_, "side") => "24",
+                (_, "reads" | "preload" | "accept") => "0.1",
+                (_, "zipf" | "skew") => "1.2",
+                (_, "nuclides") => "90",
+                (_, "gridpoints") => "300",
+                (_, "line") => "hashed",
+                (_, "mode") => "write",
+                (_, "order") => "sequential",
+                (workload, key) => panic!("{workload}: add a value for {key}"),
+            };
+            let mut pairs: Vec<String> = spec.split(',').map(str::to_owned).collect();
+            pairs.retain(|pair| !pair.starts_with(&format!("{}=", parameter.name)));
+            let changed = format!("{},{}={value}", pairs.join(","), parameter.name);
+            assert!(base != batches(&changed), "{changed}: the parameter has no effect");
+        }
+    }
+}
+
+#[test]
+fn native_runs_count_what_they_do() {
+    for spec in SMALL {
+        let workload = open(spec).unwrap();
+        let run = workload.run_native().unwrap();
+        let emitted: u64 = batches(spec).iter().map(|b| b.len() as u64).sum();
+        assert_eq!(run.accesses + run.init_accesses, emitted, "{spec}");
+        assert_eq!(run.accesses, run_accesses(spec).len() as u64, "{spec}");
+        assert_eq!(run.checksum, workload.run_native().unwrap().checksum, "{spec}");
+        assert!(run.bytes_touched > 0 && run.seconds > 0.0, "{spec}");
+    }
+}
+
+#[test]
+fn triad_reads_b_and_c_and_writes_a_in_order() {
+    let accesses = run_accesses("stream,bytes=384 KiB,width=8,iterations=1,init=none");
+    let (a, b, c) = (accesses[2].addr, accesses[0].addr, accesses[1].addr);
+    assert_eq!(accesses.len(), 3 * 16384);
+    for (i, triple) in accesses.chunks(3).enumerate() {
+        let offset = 8 * i as u64;
+        assert_eq!([triple[0].addr, triple[1].addr, triple[2].addr], [b + offset, c + offset, a + offset]);
+        assert_eq!(triple[2].kind, AccessKind::Write);
+        assert!(triple.iter().all(|access| access.depends_on == 0));
+    }
+}
+
+#[test]
+fn gups_loads_and_stores_each_word_it_updates() {
+    let accesses = run_accesses("gups,bytes=64 KiB,updates=20e3");
+    assert_eq!(accesses.len(), 40_000);
+    let mut counts = vec![0u32; 8192];
+    let base = accesses.iter().map(|a| a.addr).min().unwrap() & !0xffff;
+    for pair in accesses.chunks(2) {
+        assert_eq!((pair[0].kind, pair[1].kind), (AccessKind::Read, AccessKind::Write));
+        assert_eq!(pair[0].addr, pair[1].addr);
+        counts[((pair[0].addr - base) / 8) as usize] += 1;
+    }
+    // Poisson with mean 2.44: an empty share of exp(-2.44), 8.7 %.
+    let empty = counts.iter().filter(|c| **c == 0).count() as f64 / 8192.0;
+    assert!((0.07..0.105).contains(&empty), "{empty}");
+}
+
+#[test]
+fn chase_visits_each_node_once_per_lap_and_depends_on_the_load_before() {
+    let nodes = 1000;
+    let accesses = run_accesses("chase,bytes=64000 B,accesses=3000");
+    let lap = |n: usize| accesses[n * nodes..(n + 1) * nodes].iter().map(|a| a.addr).collect::<Vec<_>>();
+    let mut sorted = lap(0);
+    sorted.sort_unstable();
+    sorted.dedup();
+    assert_eq!(sorted.len(), nodes);
+    assert!(sorted.windows(2).all(|pair| pair[1] - pair[0] == 64));
+    assert_eq!(lap(0), lap(1));
+    assert_eq!(lap(0), lap(2));
+    assert!(accesses[1..].iter().all(|a| a.depends_on == 1));
+}
+
+#[test]
+fn iwb_threads_visit_disjoint_pages_one_line_each() {
+    let mut visits = [0u32; 64];
+    let mut base = u64::MAX;
+    for batch in &batches("iwb,bytes=256 KiB,threads=4,passes=2,mode=write,init=none") {
+        base = batch.addr.iter().copied().fold(base, u64::min);
+        for (pair, kinds) in batch.addr.chunks(2).zip(batch.kind.chunks(2)) {
+            assert_eq!(pair[0], pair[1]);
+            assert_eq!(kinds, [AccessKind::Read, AccessKind::Write]);
+            let page = (pair[0] - base) / 4096;
+            assert_eq!((pair[0] - base) % 4096, 0, "always the page's first line");
+            assert_eq!(page % 4, u64::from(batch.stream.0), "thread n visits n, n + N, n + 2N");
+            visits[page as usize] += 1;
+        }
+    }
+    assert_eq!(visits, [2; 64]);
+}
+
+#[test]
+fn pb_writes_the_first_half_and_initialises_in_the_order_asked_for() {
+    let accesses = run_accesses("pb,bytes=512 KiB,threads=1,passes=1");
+    let base = accesses[0].addr;
+    for access in &accesses {
+        let in_write_half = access.addr - base < 256 << 10;
+        assert!(in_write_half || access.kind == AccessKind::Read);
+    }
+    assert_eq!(accesses.len(), 3 * 64);
+    for (init, first) in [("write-first", 0), ("read-first", 256 << 10)] {
+        let batches = batches(&format!("pb,bytes=512 KiB,threads=2,init={init}"));
+        let order: Vec<u64> = batches.iter().flat_map(|b| b.addr.clone()).take(128).collect();
+        assert!(
+            order[..64].iter().all(|addr| (first..first + (256 << 10)).contains(&(addr - base))),
+            "{init}"
+        );
+    }
+}
+
+#[test]
+fn the_store_grows_its_heap_and_its_table_while_it_runs() {
+    let (mut heap, mut tables, mut freed) = (0u64, 0, 0);
+    for batch in batches("kv,keys=5000,requests=1,preload=1") {
+        for event in &batch.events {
+            match &event.event {
+                Event::Map { range, kind: terrace_trace::MapKind::Heap, .. } => heap += range.bytes,
+                Event::Map { .. } => tables += 1,
+                Event::Unmap { .. } => freed += 1,
+                _ => {}
+            }
+        }
+    }
+    // 5000 entries of 32 + 32 + 16 + 512 bytes; tables of 512, 1024, 2048, 4096 and 8192 buckets. A table is given
+    // back once all its buckets have moved, one per request: the last move is under way.
+    assert!((5000 * 592..5000 * 592 + (256 << 10)).contains(&heap), "{heap}");
+    assert_eq!((tables, freed), (5, 3));
+}
+
+#[test]
+fn hundreds_of_gigabytes_need_no_memory() {
+    for spec in [
+        "gups,bytes=512 GiB,updates=1e4,init=none",
+        "chase,bytes=512 GiB,accesses=1e4,init=none",
+        "iwb,bytes=512 GiB,init=none,passes=1",
+        "pb,bytes=512 GiB,init=none,passes=1",
+        "stream,bytes=300 GiB,init=none",
+        "stencil,side=2048,init=none",
+        "bfs,scale=30,edges=1e4,implicit=true,init=none",
+        "pagerank,scale=30,implicit=true,init=none",
+        "canneal,elements=4e9,moves=1000,init=none",
+        "xsbench,nuclides=2000,gridpoints=11303,lookups=10,init=none",
+    ] {
+        let workload = open(spec).unwrap();
+        assert!(workload.footprint() > 100 << 30, "{spec}: {}", workload.footprint());
+        let mut source = workload.source();
+        let mut accesses = 0;
+        while accesses < 5000
+            && let Some(batch) = source.next_batch().unwrap()
+        {
+            accesses += batch.len();
+        }
+        assert!(accesses > 100, "{spec}");
+        let message = workload.run_native().unwrap_err().to_string();
+        assert!(message.contains("smaller size"), "{message}");
+    }
+}
+
+#[test]
+fn wrong_parameters_are_named_with_the_nearest_right_one() {
+    let message = |spec: &str| open(spec).err().expect(spec).to_string();
+    assert!(message("gupps").contains("did you mean \"gups\"?"));
+    assert!(message("gups,byte=1 GiB").contains("did you mean \"bytes\"?"));
+    assert!(message("gups,bytes=12").contains("a size with its unit"));
+    assert!(message("gups,updates=1.5").contains("a whole number"));
+    assert!(message("gups,updates=-1").contains("a whole number"));
+    assert!(message("gups,updates=nan").contains("a whole number"));
+    assert!(message("gups,bytes").contains("not key=value"));
+    assert!(message("gups,seed=1,seed=2").contains("twice"));
+    assert!(message("gups,threads=0").contains("from 1 to 1024"));
+    assert!(message("stream,width=7").contains("one of 8, 16, 32, 64"));
+    assert!(message("kv,reads=1.5").contains("from 0 to 1"));
+    assert!(message("gups,bytes=900 TiB").contains("32 TiB"));
+    assert!(open("gups, bytes = 4GiB, updates=1_000_000 ,").is_ok());
+    assert!(open("gups,seed=18446744073709551615").is_ok());
+}
+
+#[test]
+fn defaults_parse_and_every_parameter_is_described() {
+    for info in all() {
+        let workload = open(info.name).unwrap();
+        assert_eq!(workload.header().arguments.len(), info.parameters.len());
+        assert!(info.description.contains("differs"), "{}", info.name);
+        assert!(info.description.contains("Stands for"), "{}", info.name);
+        assert!(info.parameters.iter().all(|p| !p.help.is_empty() && !p.unit.is_empty()));
+    }
+}
