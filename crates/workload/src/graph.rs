@@ -87,7 +87,7 @@ impl Graph {
             let r = bits & 0xffff;
             bits >>= 16;
             from = from << 1 | u64::from(r >= A_B);
-            to = to << 1 | u64::from((r >= A && r < A_B) || r >= A_B_C);
+            to = to << 1 | u64::from((A..A_B).contains(&r) || r >= A_B_C);
         }
         (self.labels.apply(from), self.labels.apply(to))
     }

@@ -47,10 +47,11 @@ fn run_accesses(spec: &str) -> Vec<Access> {
             match item {
                 Item::Access(access) if running => accesses.push(access),
                 Item::Access(_) => {}
-                Item::Event(e) => match &e.event {
-                    Event::Mark { kind: MarkKind::Phase, name, .. } => running = name == "run",
-                    _ => {}
-                },
+                Item::Event(e) => {
+                    if let Event::Mark { kind: MarkKind::Phase, name, .. } = &e.event {
+                        running = name == "run";
+                    }
+                }
             }
         }
     }
