@@ -1,5 +1,21 @@
 //! Designs: what is being compared. A machine plus the choices of its operating system and translation hardware.
+//!
+//! Machines and designs are TOML files; [`Library`] joins them into a [`Design`]. `docs/src/reference/designs.md` lists
+//! every key.
 
+pub mod claims;
+mod embedded;
+mod error;
+mod library;
+mod read;
 mod schema;
+mod tree;
+mod validate;
+mod weights;
 
+pub use error::{DesignError, Origin};
+pub use library::{DEFAULT_MACHINE, FileKind, Library, Listed, Parameter, Resolved};
 pub use schema::*;
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,8 @@
 //! The shape of a design file, with units in the types. One struct per TOML table.
 
 use crate::memory::DeviceParameters;
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::BTreeMap;
 use terrace_model::{Bytes, BytesPerSec, Cycles, Frequency, PageSize, Time};
 
@@ -82,7 +83,7 @@ pub struct CoreParameters {
 
 /// How many ways a set has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "expected a number of ways or \"full\"")]
 pub enum Associativity {
     /// This many.
     Ways(u32),
@@ -152,6 +153,7 @@ pub struct TranslationParameters {
     /// Levels of the page table, 4 or 5.
     pub levels: u32,
     /// Level-1 data TLBs by page size (`4k`, `2m`, `1g`).
+    #[serde(deserialize_with = "by_page_size")]
     pub l1d: BTreeMap<PageSize, TlbParameters>,
     /// Level-2 TLB.
     pub l2: L2TlbParameters,
@@ -159,6 +161,19 @@ pub struct TranslationParameters {
     pub page_walk_cache: PageWalkCacheParameters,
     /// Walks in flight at once per core.
     pub walkers: u32,
+}
+
+/// Reads the keys as text first, so that an error below one of them can name it.
+fn by_page_size<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<PageSize, TlbParameters>, D::Error> {
+    const NAMES: &[&str] = &["4k", "2m", "1g"];
+    let by_name = BTreeMap::<String, TlbParameters>::deserialize(deserializer)?;
+    let by_size = by_name.into_iter().map(|(name, tlb)| {
+        let size = PageSize::ALL.into_iter().find(|size| size.name() == name);
+        size.map(|size| (size, tlb)).ok_or_else(|| D::Error::unknown_variant(&name, NAMES))
+    });
+    by_size.collect()
 }
 
 /// The page-walk cache: entries of all intermediate levels in one array, LRU.

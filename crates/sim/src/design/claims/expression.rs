@@ -1,0 +1,497 @@
+//! The small language in which a claim says what it compares: `argmax(read.throughput)`, `1 < speedup_vivt < speedup_perfect`.
+//!
+//! | form | meaning |
+//! |---|---|
+//! | `run.metric` | a metric of a run; a series over the run's points where it has some |
+//! | `+ - * /`, brackets, numbers | arithmetic, point by point on series |
+//! | `max min mean geomean (series)` | one number |
+//! | `argmax argmin (series)` | the point, a number, at which the series is largest or smallest |
+//! | `at(series, point)` | the value at one point |
+//! | `a < b < c`, `a > b` | the claim that the order holds, at every point where series are compared |
+//!
+//! Metrics: `seconds`, `cycles`, `accesses`, `instructions`, `throughput` (accesses per second), or the full name of a
+//! statistic, such as `walk.memory_refs`.
+
+use std::fmt;
+
+/// A parsed expression.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Expression {
+    /// A constant.
+    Number(f64),
+    /// A metric of a run.
+    Metric {
+        /// The run's name in the claim file.
+        run: String,
+        /// What to read of it.
+        metric: String,
+    },
+    /// `-x`.
+    Negated(Box<Expression>),
+    /// Arithmetic.
+    Binary(Box<Expression>, Operator, Box<Expression>),
+    /// A function.
+    Call(Function, Vec<Expression>),
+    /// A chain of at least two terms, each smaller (or each larger) than the next.
+    Order(Vec<Expression>, Direction),
+}
+
+/// Arithmetic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operator {
+    /// `+`
+    Add,
+    /// `-`
+    Subtract,
+    /// `*`
+    Multiply,
+    /// `/`
+    Divide,
+}
+
+/// Direction of an order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// `<`
+    Rising,
+    /// `>`
+    Falling,
+}
+
+/// Functions of series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the module's table says what each does")]
+pub enum Function {
+    Max,
+    Min,
+    Mean,
+    Geomean,
+    Argmax,
+    Argmin,
+    At,
+}
+
+const FUNCTIONS: [(&str, Function); 7] = [
+    ("max", Function::Max),
+    ("min", Function::Min),
+    ("mean", Function::Mean),
+    ("geomean", Function::Geomean),
+    ("argmax", Function::Argmax),
+    ("argmin", Function::Argmin),
+    ("at", Function::At),
+];
+
+/// A number, or one per point.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// One number.
+    Number(f64),
+    /// `(point, value)` in the order of the points.
+    Series(Vec<(String, f64)>),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Number(number) => f.write_str(&short(*number)),
+            Value::Series(series) => {
+                let items: Vec<_> =
+                    series.iter().map(|(point, value)| format!("{point}: {}", short(*value))).collect();
+                f.write_str(&items.join(", "))
+            }
+        }
+    }
+}
+
+/// A number with about four significant digits.
+pub(crate) fn short(number: f64) -> String {
+    let magnitude = number.abs();
+    if magnitude == 0.0 || (1000.0..1e7).contains(&magnitude) {
+        format!("{number:.0}")
+    } else if !(1e-3..1e7).contains(&magnitude) {
+        format!("{number:.3e}")
+    } else {
+        let decimals = (3 - magnitude.log10().floor() as i32).clamp(0, 6) as usize;
+        let text = format!("{number:.decimals$}");
+        match text.contains('.') {
+            true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+            false => text,
+        }
+    }
+}
+
+/// Reads an expression. `names` are definitions that stand for expressions. Errors: what was found and expected.
+pub fn parse(text: &str, names: &dyn Fn(&str) -> Option<Expression>) -> Result<Expression, String> {
+    let tokens = tokens(text)?;
+    let mut parser = Parser { tokens: &tokens, at: 0, depth: 0, names };
+    let first = parser.sum()?;
+    let mut terms = vec![first];
+    let mut direction = None;
+    while let Some(Token::Sign(sign @ ('<' | '>'))) = parser.peek() {
+        let this = if *sign == '<' { Direction::Rising } else { Direction::Falling };
+        if direction.is_some_and(|known| known != this) {
+            return Err("an order goes one way: use only < or only >".into());
+        }
+        direction = Some(this);
+        parser.at += 1;
+        terms.push(parser.sum()?);
+    }
+    if let Some(token) = parser.peek() {
+        return Err(format!("found {token} after the end of the expression"));
+    }
+    Ok(match direction {
+        Some(direction) => Expression::Order(terms, direction),
+        None => terms.remove(0),
+    })
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Token {
+    Number(f64),
+    Name(String),
+    Sign(char),
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Token::Number(number) => write!(f, "{number}"),
+            Token::Name(name) => write!(f, "\"{name}\""),
+            Token::Sign(sign) => write!(f, "\"{sign}\""),
+        }
+    }
+}
+
+fn tokens(text: &str) -> Result<Vec<Token>, String> {
+    let mut tokens = Vec::new();
+    let mut rest = text.trim_start();
+    while let Some(first) = rest.chars().next() {
+        let length = |accept: fn(char) -> bool| rest.find(|c| !accept(c)).unwrap_or(rest.len());
+        let taken = if first.is_ascii_digit() {
+            let taken = length(|c| c.is_ascii_digit() || c == '.');
+            let number = &rest[..taken];
+            tokens.push(Token::Number(number.parse().map_err(|_| format!("\"{number}\" is not a number"))?));
+            taken
+        } else if first.is_ascii_alphabetic() {
+            let taken = length(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.'));
+            tokens.push(Token::Name(rest[..taken].to_owned()));
+            taken
+        } else if "+-*/(),<>".contains(first) {
+            tokens.push(Token::Sign(first));
+            1
+        } else {
+            return Err(format!("\"{first}\" has no meaning here"));
+        };
+        rest = rest[taken..].trim_start();
+    }
+    Ok(tokens)
+}
+
+struct Parser<'a> {
+    tokens: &'a [Token],
+    at: usize,
+    depth: u32,
+    names: &'a dyn Fn(&str) -> Option<Expression>,
+}
+
+impl Parser<'_> {
+    fn peek(&self) -> Option<&Token> {
+        self.tokens.get(self.at)
+    }
+
+    fn take_sign(&mut self, signs: &[(char, Operator)]) -> Option<Operator> {
+        let Some(Token::Sign(found)) = self.peek() else { return None };
+        let operator = signs.iter().find(|(sign, _)| sign == found)?.1;
+        self.at += 1;
+        Some(operator)
+    }
+
+    fn sum(&mut self) -> Result<Expression, String> {
+        let mut left = self.product()?;
+        while let Some(operator) = self.take_sign(&[('+', Operator::Add), ('-', Operator::Subtract)]) {
+            left = Expression::Binary(Box::new(left), operator, Box::new(self.product()?));
+        }
+        Ok(left)
+    }
+
+    fn product(&mut self) -> Result<Expression, String> {
+        let mut left = self.term()?;
+        while let Some(operator) = self.take_sign(&[('*', Operator::Multiply), ('/', Operator::Divide)]) {
+            left = Expression::Binary(Box::new(left), operator, Box::new(self.term()?));
+        }
+        Ok(left)
+    }
+
+    fn term(&mut self) -> Result<Expression, String> {
+        self.depth += 1;
+        if self.depth > 100 {
+            return Err("the expression is nested too deeply".into());
+        }
+        let token =
+            self.peek().cloned().ok_or("the expression ends where a number or a name was expected")?;
+        self.at += 1;
+        let term = match token {
+            Token::Number(number) => Expression::Number(number),
+            Token::Sign('-') => Expression::Negated(Box::new(self.term()?)),
+            Token::Sign('(') => {
+                let inner = self.sum()?;
+                self.close()?;
+                inner
+            }
+            Token::Name(name) if self.peek() == Some(&Token::Sign('(')) => self.call(&name)?,
+            Token::Name(name) => match (self.names)(&name) {
+                Some(expression) => expression,
+                None => {
+                    let (run, metric) =
+                        name.split_once('.').filter(|(_, metric)| !metric.is_empty()).ok_or_else(|| {
+                            format!("\"{name}\" is neither defined nor a run's metric such as read.seconds")
+                        })?;
+                    Expression::Metric { run: run.to_owned(), metric: metric.to_owned() }
+                }
+            },
+            other => return Err(format!("found {other} where a number or a name was expected")),
+        };
+        self.depth -= 1;
+        Ok(term)
+    }
+
+    fn call(&mut self, name: &str) -> Result<Expression, String> {
+        let names: Vec<_> = FUNCTIONS.iter().map(|(name, _)| *name).collect();
+        let function = FUNCTIONS.iter().find(|(known, _)| *known == name).map(|(_, function)| *function);
+        let function = function.ok_or_else(|| {
+            format!("unknown function \"{name}\"{}", super::super::error::suggestion(name, &names))
+        })?;
+        self.at += 1;
+        let mut arguments = vec![self.sum()?];
+        while self.peek() == Some(&Token::Sign(',')) {
+            self.at += 1;
+            arguments.push(self.sum()?);
+        }
+        self.close()?;
+        let wanted = if function == Function::At { 2 } else { 1 };
+        if arguments.len() != wanted {
+            return Err(format!("{name} takes {wanted} arguments, not {}", arguments.len()));
+        }
+        Ok(Expression::Call(function, arguments))
+    }
+
+    fn close(&mut self) -> Result<(), String> {
+        match self.peek() {
+            Some(Token::Sign(')')) => {
+                self.at += 1;
+                Ok(())
+            }
+            Some(other) => Err(format!("found {other} where \")\" was expected")),
+            None => Err("a bracket is not closed".into()),
+        }
+    }
+}
+
+impl Expression {
+    /// Names of the runs it reads, each once.
+    pub fn runs(&self) -> Vec<&str> {
+        fn gather<'a>(expression: &'a Expression, runs: &mut Vec<&'a str>) {
+            match expression {
+                Expression::Number(_) => {}
+                Expression::Metric { run, .. } => {
+                    if !runs.contains(&run.as_str()) {
+                        runs.push(run);
+                    }
+                }
+                Expression::Negated(inner) => gather(inner, runs),
+                Expression::Binary(left, _, right) => {
+                    gather(left, runs);
+                    gather(right, runs);
+                }
+                Expression::Call(_, terms) | Expression::Order(terms, _) => {
+                    terms.iter().for_each(|term| gather(term, runs));
+                }
+            }
+        }
+        let mut runs = Vec::new();
+        gather(self, &mut runs);
+        runs
+    }
+
+    /// The value, with `metric(run, name)` giving those of the runs. Errors: a missing run or statistic, series over
+    /// different points, an order (which has no value).
+    pub fn value(&self, metric: &dyn Fn(&str, &str) -> Result<Value, String>) -> Result<Value, String> {
+        match self {
+            Expression::Number(number) => Ok(Value::Number(*number)),
+            Expression::Metric { run, metric: name } => metric(run, name),
+            Expression::Negated(inner) => pointwise(&Value::Number(0.0), &inner.value(metric)?, |a, b| a - b),
+            Expression::Binary(left, operator, right) => {
+                let apply = match operator {
+                    Operator::Add => |a, b| a + b,
+                    Operator::Subtract => |a, b| a - b,
+                    Operator::Multiply => |a, b| a * b,
+                    Operator::Divide => |a: f64, b| a / b,
+                };
+                pointwise(&left.value(metric)?, &right.value(metric)?, apply)
+            }
+            Expression::Call(function, arguments) => {
+                let series = match arguments[0].value(metric)? {
+                    Value::Series(series) if !series.is_empty() => series,
+                    Value::Series(_) | Value::Number(_) => {
+                        return Err("a function of a series was given one number".into());
+                    }
+                };
+                let point = match arguments.get(1) {
+                    Some(argument) => match argument.value(metric)? {
+                        Value::Number(point) => Some(point),
+                        Value::Series(_) => return Err("at() takes one point, not a series".into()),
+                    },
+                    None => None,
+                };
+                call(*function, &series, point).map(Value::Number)
+            }
+            Expression::Order(..) => Err("an order has no value".into()),
+        }
+    }
+
+    /// For an order: whether it holds at every point, and the values of its terms.
+    pub fn order(
+        &self,
+        metric: &dyn Fn(&str, &str) -> Result<Value, String>,
+    ) -> Result<Option<(bool, Vec<Value>)>, String> {
+        let Expression::Order(terms, direction) = self else { return Ok(None) };
+        let values = terms.iter().map(|term| term.value(metric)).collect::<Result<Vec<_>, _>>()?;
+        let mut holds = true;
+        for pair in values.windows(2) {
+            let difference = pointwise(&pair[1], &pair[0], |next, this| next - this)?;
+            let rises = |difference: f64| match direction {
+                Direction::Rising => difference > 0.0,
+                Direction::Falling => difference < 0.0,
+            };
+            holds &= match difference {
+                Value::Number(difference) => rises(difference),
+                Value::Series(series) => series.iter().all(|(_, difference)| rises(*difference)),
+            };
+        }
+        Ok(Some((holds, values)))
+    }
+}
+
+fn pointwise(left: &Value, right: &Value, apply: impl Fn(f64, f64) -> f64) -> Result<Value, String> {
+    let one = |series: &[(String, f64)], apply: &dyn Fn(f64) -> f64| {
+        Value::Series(series.iter().map(|(point, value)| (point.clone(), apply(*value))).collect())
+    };
+    Ok(match (left, right) {
+        (Value::Number(a), Value::Number(b)) => Value::Number(apply(*a, *b)),
+        (Value::Series(a), Value::Number(b)) => one(a, &|a| apply(a, *b)),
+        (Value::Number(a), Value::Series(b)) => one(b, &|b| apply(*a, b)),
+        (Value::Series(a), Value::Series(b)) => {
+            if !a.iter().map(|(point, _)| point).eq(b.iter().map(|(point, _)| point)) {
+                return Err("the series have different points".into());
+            }
+            let both = a.iter().zip(b).map(|((point, a), (_, b))| (point.clone(), apply(*a, *b)));
+            Value::Series(both.collect())
+        }
+    })
+}
+
+fn call(function: Function, series: &[(String, f64)], point: Option<f64>) -> Result<f64, String> {
+    let values = series.iter().map(|(_, value)| *value);
+    let count = series.len() as f64;
+    let number_of =
+        |point: &str| point.parse::<f64>().map_err(|_| format!("the point \"{point}\" is no number"));
+    let extreme = |sign: f64| {
+        let best = series.iter().max_by(|(_, a), (_, b)| (sign * a).total_cmp(&(sign * b)));
+        best.map_or(Ok(f64::NAN), |(point, _)| number_of(point))
+    };
+    match function {
+        Function::Max => Ok(values.fold(f64::NEG_INFINITY, f64::max)),
+        Function::Min => Ok(values.fold(f64::INFINITY, f64::min)),
+        Function::Mean => Ok(values.sum::<f64>() / count),
+        Function::Geomean => Ok((values.map(f64::ln).sum::<f64>() / count).exp()),
+        Function::Argmax => extreme(1.0),
+        Function::Argmin => extreme(-1.0),
+        Function::At => {
+            let wanted = point.unwrap_or(f64::NAN);
+            let found = series.iter().find(|(point, _)| number_of(point).is_ok_and(|point| point == wanted));
+            found.map(|(_, value)| *value).ok_or_else(|| format!("the series has no point {wanted}"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn metric(run: &str, name: &str) -> Result<Value, String> {
+        match (run, name) {
+            ("a", "seconds") => Ok(Value::Number(2.0)),
+            ("s", "seconds") => Ok(Value::Series(
+                [("0", 1.0), ("50", 4.0), ("100", 2.0)].map(|(p, v)| (p.to_owned(), v)).into(),
+            )),
+            ("w", "seconds") => {
+                Ok(Value::Series([("gups", 1.0), ("bfs", 4.0)].map(|(p, v)| (p.to_owned(), v)).into()))
+            }
+            _ => Err(format!("no {run}.{name}")),
+        }
+    }
+
+    fn number(text: &str) -> f64 {
+        match parse(text, &|_| None).unwrap().value(&metric).unwrap() {
+            Value::Number(number) => number,
+            series => panic!("{series}"),
+        }
+    }
+
+    #[test]
+    fn arithmetic_and_functions_by_hand() {
+        assert_eq!(number("1 + 2 * 3 - 4 / 2"), 5.0);
+        assert_eq!(number("(1 + 2) * -a.seconds"), -6.0);
+        assert_eq!(number("argmax(s.seconds)"), 50.0);
+        assert_eq!(number("argmin(s.seconds)"), 0.0);
+        assert_eq!(number("at(s.seconds, 100) / max(s.seconds)"), 0.5);
+        assert!((number("geomean(2 * s.seconds)") - 4.0).abs() < 1e-12);
+        assert_eq!(number("mean(s.seconds - s.seconds)"), 0.0);
+        assert_eq!(number("min(s.seconds)"), 1.0);
+    }
+
+    #[test]
+    fn orders_hold_at_every_point() {
+        let order = |text: &str| parse(text, &|_| None).unwrap().order(&metric).unwrap().unwrap().0;
+        assert!(order("1 < a.seconds < 3"));
+        assert!(!order("1 < a.seconds < 2"));
+        assert!(order("5 > s.seconds > 0"));
+        assert!(!order("s.seconds > 1"));
+    }
+
+    #[test]
+    fn mistakes_say_what_was_expected() {
+        for (text, expected) in [
+            ("1 +", "the expression ends where a number or a name was expected"),
+            ("(1", "a bracket is not closed"),
+            ("speed", "\"speed\" is neither defined nor a run's metric such as read.seconds"),
+            ("argmx(s.seconds)", "unknown function \"argmx\"; did you mean \"argmax\"?"),
+            ("1 < 2 > 1", "an order goes one way: use only < or only >"),
+            ("1 2", "found 2 after the end of the expression"),
+            ("a.seconds & 2", "\"&\" has no meaning here"),
+            ("at(s.seconds)", "at takes 2 arguments, not 1"),
+            ("1.2.3", "\"1.2.3\" is not a number"),
+        ] {
+            assert_eq!(parse(text, &|_| None).unwrap_err(), expected);
+        }
+        let value = |text: &str| parse(text, &|_| None).unwrap().value(&metric).unwrap_err();
+        assert_eq!(value("s.seconds + w.seconds"), "the series have different points");
+        assert_eq!(value("argmax(w.seconds)"), "the point \"bfs\" is no number");
+        assert_eq!(value("max(a.seconds)"), "a function of a series was given one number");
+        assert!(parse(&"(".repeat(5000), &|_| None).is_err());
+    }
+
+    #[test]
+    fn numbers_read_with_four_digits() {
+        for (number, text) in [
+            (0.0, "0"),
+            (217.64, "217.6"),
+            (0.798, "0.798"),
+            (80.0, "80"),
+            (12345.6, "12346"),
+            (1e9, "1.000e9"),
+        ] {
+            assert_eq!(short(number), text);
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Claims against made-up results: a two-resource bottleneck stands in for the machine.
+
+use super::*;
+use crate::design::Library;
+use terrace_model::Unit;
+
+const SMALL: &str = r#"
+source = "S"
+
+[run.read]
+machine = "xeon-5218-dcpmm"
+design = "native-4k"
+workload = "iwb,mode=read"
+set = { "os.placement" = '{ kind = "ratio", first = {dram}, group = 100 }' }
+points = [0, 50, 80, 100]
+with = { dram = [0, 50, 80, 100] }
+
+[run.one]
+machine = "vbi-table1"
+design = "vivt"
+workload = "gups"
+scale = 4
+
+[define]
+curve = "read.throughput / 1e0"
+
+[[claim]]
+id = "rows"
+section = "1"
+kind = "value"
+statement = "The rows."
+unit = "M/s"
+expression = "read.throughput / 1000000"
+published = [55, 110, 277, 218]
+tolerance = "10 %"
+mean_tolerance = "5 %"
+calibrated = [0, 100]
+
+[[claim]]
+id = "best"
+section = "1"
+kind = "shape"
+statement = "The best share."
+expression = "argmax(read.throughput)"
+published = 80
+tolerance = 5
+
+[[claim]]
+id = "order"
+section = "2"
+kind = "order"
+statement = "Mixed beats pure."
+expression = "at(read.throughput, 0) < at(read.throughput, 100) < at(read.throughput, 80)"
+note = "Told so."
+
+[[claim]]
+id = "statistic"
+section = "2"
+kind = "value"
+statement = "Walks per access."
+expression = "one.walk.count / one.accesses"
+published = 0.5
+tolerance = "1 %"
+"#;
+
+fn small() -> Vec<Claim> {
+    parse(&SMALL.replace("/ 1e0", "/ 1"), "small.toml").unwrap()
+}
+
+/// `min(D / x, N / (1 - x))`: each tier serves its share, the slower one sets the pace.
+fn bottleneck(key: &RunKey, dram: f64, slow: f64) -> Option<RunNumbers> {
+    let placement = &key.sets.first()?.1;
+    let share: f64 = placement.split("first = ").nth(1)?.split(',').next()?.parse().ok()?;
+    let x = share / 100.0;
+    let rate = (dram / x).min(slow / (1.0 - x));
+    Some(RunNumbers { accesses: 1_000_000, seconds: 1.0 / rate, ..RunNumbers::default() })
+}
+
+fn by_id<'a>(claims: &'a [Claim], id: &str) -> &'a Claim {
+    claims.iter().find(|claim| claim.id == id).unwrap()
+}
+
+#[test]
+fn runs_have_their_points_filled_in() {
+    let claims = small();
+    let runs = by_id(&claims, "rows").runs();
+    assert_eq!(runs.len(), 4);
+    assert_eq!(
+        runs[2].sets,
+        [("os.placement".to_owned(), "{ kind = \"ratio\", first = 80, group = 100 }".to_owned())]
+    );
+    let library = Library::embedded();
+    for run in &runs {
+        library.design(&run.design, Some(&run.machine), &run.sets).unwrap();
+    }
+    let one = &by_id(&claims, "statistic").runs()[0];
+    assert_eq!((one.machine.as_str(), one.scale, one.fidelity.as_str()), ("vbi-table1", 4, "full"));
+}
+
+#[test]
+fn a_machine_like_the_published_reproduces_and_another_does_not() {
+    let claims = small();
+    let same = |key: &RunKey| bottleneck(key, 217.64, 55.11);
+    let verdict = evaluate(by_id(&claims, "rows"), &same);
+    assert!(verdict.holds && verdict.evaluated, "{verdict:?}");
+    assert_eq!(verdict.ours, "55.11, 110.2, 272, 217.6 M/s (mean error 1.0 %)");
+    assert_eq!(verdict.rows.iter().map(|row| row.judged).collect::<Vec<_>>(), [false, true, true, false]);
+    assert!(evaluate(by_id(&claims, "best"), &same).holds);
+    assert!(evaluate(by_id(&claims, "order"), &same).holds);
+
+    let slower = |key: &RunKey| bottleneck(key, 150.0, 55.11);
+    let verdict = evaluate(by_id(&claims, "rows"), &slower);
+    assert!(!verdict.holds);
+    assert_eq!(
+        verdict.reason,
+        "1 of 2 rows are outside the tolerance, the worst by -32.3 % at 80; the mean error is 16.3 %, above 5.0 %"
+    );
+    let flat = |_: &RunKey| Some(RunNumbers { accesses: 1, seconds: 1.0, ..RunNumbers::default() });
+    let verdict = evaluate(by_id(&claims, "order"), &flat);
+    assert!(!verdict.holds);
+    assert_eq!(verdict.reason, "the order is another. Told so.");
+    assert_eq!(verdict.ours, "1 | 1 | 1");
+}
+
+#[test]
+fn statistics_can_be_compared_and_missing_results_are_said() {
+    let claims = small();
+    let claim = by_id(&claims, "statistic");
+    let with_walks = |_: &RunKey| {
+        let mut numbers = RunNumbers { accesses: 10, ..RunNumbers::default() };
+        numbers.stats.count("walk.count", 5, Unit::Count);
+        Some(numbers)
+    };
+    assert!(evaluate(claim, &with_walks).holds);
+    let verdict = evaluate(claim, &|_| Some(RunNumbers::default()));
+    assert_eq!((verdict.evaluated, verdict.reason.as_str()), (false, "the run has no statistic walk.count"));
+    let verdict = evaluate(claim, &|_| None);
+    assert_eq!(verdict.reason, "the run of vivt on vbi-table1 with gups gave no result");
+}
+
+#[test]
+fn mistakes_in_claim_files_name_their_line() {
+    let cases = [
+        (
+            "kind = \"shape\"",
+            "kind = \"shap\"",
+            "small.toml:36: claim.1.kind: \"shap\" is not valid; did you mean \"shape\"?",
+        ),
+        (
+            "argmax(read.",
+            "argmax(reed.",
+            "small.toml:38: best: expression: there is no run \"reed\"; did you mean \"read\"?",
+        ),
+        (
+            "tolerance = 5",
+            "tolerence = 5",
+            "small.toml:40: unknown key \"tolerence\"; did you mean \"tolerance\"?",
+        ),
+        (
+            "tolerance = 5",
+            "tolerance = \"5\"",
+            "small.toml:40: best: tolerance: expected a number in the claim's unit, or a share such as \"10 %\"",
+        ),
+        ("id = \"best\"", "id = \"rows\"", "small.toml:34: rows: id: there is another claim of this name"),
+        ("scale = 4", "scale = 64", "small.toml:16: run.one.scale: 64 is not 1 to 16"),
+        (
+            "dram = [0, 50, 80, 100]",
+            "dram = [0, 50]",
+            "small.toml:10: run.read.with: dram has 2 values for 4 points",
+        ),
+        ("published = 80\n", "", "small.toml:33: best: published: is missing; only an order needs none"),
+    ];
+    let text = SMALL.replace("/ 1e0", "/ 1");
+    for (from, to, expected) in cases {
+        assert!(text.contains(from), "{from}");
+        let error = parse(&text.replacen(from, to, 1), "small.toml").unwrap_err().to_string();
+        assert_eq!(error, expected);
+    }
+}
+
+#[test]
+fn the_embedded_claims_read_and_their_designs_resolve() {
+    let claims = embedded().unwrap();
+    let library = Library::embedded();
+    let mut ids = std::collections::HashSet::new();
+    for claim in &claims {
+        assert!(ids.insert(&claim.id), "two claims are called {}", claim.id);
+        let runs = claim.runs();
+        assert!(!runs.is_empty(), "{} runs nothing", claim.id);
+        for run in runs {
+            assert!(!run.workload.contains('{'), "{}: {}", claim.id, run.workload);
+            let resolved = library.design(&run.design, Some(&run.machine), &run.sets);
+            resolved.unwrap_or_else(|error| panic!("{}: {error}", claim.id));
+        }
+        if let Some(Published::List(list)) = &claim.published {
+            let points = claim.keys(claim.expression.runs()[0]).len();
+            assert_eq!(points, list.len(), "{}", claim.id);
+        }
+    }
+    assert!(claims.len() >= 20, "{}", claims.len());
+}
+
+/// The thesis's own numbers satisfy its claims: the tables were copied right and the expressions say what they should.
+#[test]
+fn the_iwb_claims_hold_for_the_published_table() {
+    let claims = embedded().unwrap();
+    let table = |id: &str| match &by_id(&claims, id).published {
+        Some(Published::List(list)) => list.clone(),
+        other => panic!("{other:?}"),
+    };
+    let (read, write) = (table("ambix-iwb-read-32"), table("ambix-iwb-write-32"));
+    let published = |key: &RunKey| {
+        let set = &key.sets.first()?.1;
+        let share: usize = set.split("first = ").nth(1)?.split(',').next()?.parse().ok()?;
+        let column = if key.workload.contains("mode=read") { &read } else { &write };
+        Some(RunNumbers { accesses: 1_000_000, seconds: 1.0 / column[share / 5], ..RunNumbers::default() })
+    };
+    for claim in claims.iter().filter(|claim| claim.id.starts_with("ambix-iwb")) {
+        let verdict = evaluate(claim, &published);
+        assert!(verdict.holds, "{verdict:?}");
+    }
+}

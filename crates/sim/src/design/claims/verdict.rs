@@ -1,0 +1,202 @@
+//! Whether a claim holds, given the results of its runs.
+
+use super::expression::{Value, short};
+use super::{Claim, Published, RunKey, RunNumbers, Tolerance};
+use serde::Serialize;
+
+/// One compared number.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Row {
+    /// The point, empty for a claim of one number.
+    pub point: String,
+    /// Our number.
+    pub ours: f64,
+    /// The source's.
+    pub published: f64,
+    /// `ours / published - 1`; absent where the published number is 0.
+    pub error: Option<f64>,
+    /// False where a constant was fitted to this row.
+    pub judged: bool,
+    /// Whether ours lies within the claim's tolerance.
+    pub within: bool,
+}
+
+/// The outcome of a claim.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Verdict {
+    /// The claim's name.
+    pub id: String,
+    /// Our result, as text with its unit.
+    pub ours: String,
+    /// The published one.
+    pub published: String,
+    /// Whether the claim is reproduced.
+    pub holds: bool,
+    /// Whether there was a result to judge at all.
+    pub evaluated: bool,
+    /// Why it does not hold; with a claim that holds, what is to be known about it. May be empty.
+    pub reason: String,
+    /// The compared numbers; empty for an order.
+    pub rows: Vec<Row>,
+}
+
+/// Judges `claim` by the results that `results` gives. A run without result makes the claim not evaluated.
+pub fn evaluate(claim: &Claim, results: &dyn Fn(&RunKey) -> Option<RunNumbers>) -> Verdict {
+    let metric = |run: &str, name: &str| {
+        let mut series = Vec::new();
+        for (point, key) in claim.keys(run) {
+            let numbers = results(&key).ok_or_else(|| {
+                format!("the run of {} on {} with {} gave no result", key.design, key.machine, key.workload)
+            })?;
+            series.push((point, read_metric(&numbers, name)?));
+        }
+        match series.as_slice() {
+            [(point, value)] if point.is_empty() => Ok(Value::Number(*value)),
+            _ => Ok(Value::Series(series)),
+        }
+    };
+    match judge(claim, &metric) {
+        Ok(verdict) => verdict,
+        Err(reason) => Verdict {
+            id: claim.id.clone(),
+            ours: String::new(),
+            published: published_text(claim),
+            holds: false,
+            evaluated: false,
+            reason,
+            rows: Vec::new(),
+        },
+    }
+}
+
+fn read_metric(numbers: &RunNumbers, name: &str) -> Result<f64, String> {
+    Ok(match name {
+        "seconds" => numbers.seconds,
+        "cycles" => numbers.cycles as f64,
+        "accesses" => numbers.accesses as f64,
+        "instructions" => numbers.instructions as f64,
+        "throughput" => numbers.accesses as f64 / numbers.seconds,
+        statistic => match numbers.stats.get(statistic) {
+            Some(stat) => stat.value.as_f64(),
+            None => return Err(format!("the run has no statistic {statistic}")),
+        },
+    })
+}
+
+fn judge(claim: &Claim, metric: &dyn Fn(&str, &str) -> Result<Value, String>) -> Result<Verdict, String> {
+    if let Some((holds, values)) = claim.expression.order(metric)? {
+        let ours: Vec<_> = values.iter().map(Value::to_string).collect();
+        let reason = if holds { String::new() } else { "the order is another".to_owned() };
+        return Ok(verdict(claim, ours.join(" | "), holds, reason, Vec::new()));
+    }
+    let rows = rows(claim, &claim.expression.value(metric)?)?;
+    let judged: Vec<&Row> = rows.iter().filter(|row| row.judged).collect();
+    if judged.is_empty() {
+        return Err("every row was used for calibration, so nothing is predicted".into());
+    }
+    let mut complaints = Vec::new();
+    let outside: Vec<&&Row> = judged.iter().filter(|row| !row.within).collect();
+    if !outside.is_empty() {
+        let worst = outside.iter().max_by(|a, b| distance(a).total_cmp(&distance(b)));
+        let worst = worst.map(|row| describe(row)).unwrap_or_default();
+        complaints.push(match judged.len() {
+            1 => format!("off by {worst}"),
+            all => format!("{} of {all} rows are outside the tolerance, the worst by {worst}", outside.len()),
+        });
+    }
+    let errors: Vec<f64> = judged.iter().filter_map(|row| row.error).map(f64::abs).collect();
+    let mean = errors.iter().sum::<f64>() / errors.len() as f64;
+    if let Some(limit) = claim.mean_tolerance
+        && (errors.is_empty() || mean.is_nan() || mean > limit)
+    {
+        complaints.push(format!("the mean error is {:.1} %, above {:.1} %", mean * 100.0, limit * 100.0));
+    }
+    let mut ours = match rows.as_slice() {
+        [row] => with_unit(short(row.ours), claim),
+        rows => with_unit(rows.iter().map(|row| short(row.ours)).collect::<Vec<_>>().join(", "), claim),
+    };
+    if rows.len() > 1 && !errors.is_empty() {
+        ours = format!("{ours} (mean error {:.1} %)", mean * 100.0);
+    }
+    Ok(verdict(claim, ours, complaints.is_empty(), complaints.join("; "), rows))
+}
+
+fn verdict(claim: &Claim, ours: String, holds: bool, reason: String, rows: Vec<Row>) -> Verdict {
+    let reason = match (reason.is_empty(), claim.note.is_empty()) {
+        (true, _) => claim.note.clone(),
+        (false, true) => reason,
+        (false, false) => format!("{reason}. {}", claim.note),
+    };
+    Verdict {
+        id: claim.id.clone(),
+        ours,
+        published: published_text(claim),
+        holds,
+        evaluated: true,
+        reason,
+        rows,
+    }
+}
+
+fn rows(claim: &Claim, ours: &Value) -> Result<Vec<Row>, String> {
+    let pairs: Vec<(String, f64, f64)> = match (ours, &claim.published) {
+        (Value::Number(ours), Some(Published::Number(published))) => vec![(String::new(), *ours, *published)],
+        (Value::Series(series), Some(Published::Number(published))) => {
+            series.iter().map(|(point, ours)| (point.clone(), *ours, *published)).collect()
+        }
+        (Value::Series(series), Some(Published::List(published))) if series.len() == published.len() => {
+            series
+                .iter()
+                .zip(published)
+                .map(|((point, ours), published)| (point.clone(), *ours, *published))
+                .collect()
+        }
+        (ours, Some(Published::List(published))) => {
+            let count = if let Value::Series(series) = ours { series.len() } else { 1 };
+            return Err(format!("{} published numbers for {count} results", published.len()));
+        }
+        (_, None) => return Err("there is no published number".into()),
+    };
+    Ok(pairs
+        .into_iter()
+        .map(|(point, ours, published)| Row {
+            error: (published != 0.0).then(|| ours / published - 1.0),
+            judged: !claim.calibrated.contains(&point),
+            within: match claim.tolerance {
+                // Only the mean is judged.
+                None => ours.is_finite(),
+                Some(Tolerance::Absolute(limit)) => (ours - published).abs() <= limit,
+                Some(Tolerance::Relative(share)) => (ours - published).abs() <= share * published.abs(),
+            },
+            point,
+            ours,
+            published,
+        })
+        .collect())
+}
+
+fn distance(row: &Row) -> f64 {
+    row.error.map_or((row.ours - row.published).abs(), f64::abs)
+}
+
+fn describe(row: &Row) -> String {
+    let size = match row.error {
+        Some(error) => format!("{:+.1} %", error * 100.0),
+        None => short(row.ours - row.published),
+    };
+    if row.point.is_empty() { size } else { format!("{size} at {}", row.point) }
+}
+
+fn with_unit(text: String, claim: &Claim) -> String {
+    if claim.unit.is_empty() { text } else { format!("{text} {}", claim.unit) }
+}
+
+fn published_text(claim: &Claim) -> String {
+    match &claim.published {
+        None => claim.expression_text.clone(),
+        Some(Published::Number(number)) => with_unit(short(*number), claim),
+        Some(Published::List(list)) => {
+            with_unit(list.iter().map(|number| short(*number)).collect::<Vec<_>>().join(", "), claim)
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! The machine and design files that come with Terrace, as text inside the binary.
+
+macro_rules! files {
+    ($($path:literal),* $(,)?) => {
+        /// Path from the repository's root, and text, of each file.
+        pub(crate) const FILES: &[(&str, &str)] =
+            &[$(($path, include_str!(concat!("../../../../", $path)))),*];
+    };
+}
+
+files![
+    "designs/all-fast.toml",
+    "designs/all-slow.toml",
+    "designs/first-touch.toml",
+    "designs/interleave.toml",
+    "designs/native-1g.toml",
+    "designs/native-2m.toml",
+    "designs/native-4k.toml",
+    "designs/native-thp.toml",
+    "designs/perfect-tlb.toml",
+    "designs/vivt.toml",
+    "designs/weighted-interleave.toml",
+    "machines/broadwell-2650v4.toml",
+    "machines/e5-2699v3.toml",
+    "machines/haswell-32.toml",
+    "machines/haswell-core.toml",
+    "machines/linux.toml",
+    "machines/skylake-6140.toml",
+    "machines/skylake-core.toml",
+    "machines/vbi-table1.toml",
+    "machines/xeon-5218-dcpmm.toml",
+    "machines/zen4-cxl.toml",
+];

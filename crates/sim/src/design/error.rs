@@ -1,0 +1,97 @@
+//! What can be wrong with a design: one message that names the place, the thing and what to do next.
+
+use std::fmt;
+use std::sync::Arc;
+
+/// Where a value of a design comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A line of a file, counted from 1.
+    File {
+        /// The file as the user knows it: `designs/vivt.toml` for an embedded one, else the path given.
+        file: Arc<str>,
+        /// Line of the key.
+        line: usize,
+    },
+    /// A line of a device preset.
+    Preset {
+        /// The preset's name.
+        name: Arc<str>,
+        /// Line of the key in the preset's text.
+        line: usize,
+    },
+    /// An option of the command line.
+    Set(Arc<str>),
+    /// The schema's default for a key that no file gives.
+    Default,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::File { file, line } => write!(f, "{file}:{line}"),
+            Origin::Preset { name, line } => write!(f, "preset {name}:{line}"),
+            Origin::Set(text) => write!(f, "--set {text}"),
+            Origin::Default => f.write_str("default"),
+        }
+    }
+}
+
+/// A design, machine or claim that cannot be used, and why. Its text is one line: place, key, what was expected.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DesignError {
+    place: Option<String>,
+    message: String,
+}
+
+impl DesignError {
+    /// An error without a place in a file, such as an unknown name on the command line.
+    pub fn new(message: impl Into<String>) -> DesignError {
+        DesignError { place: None, message: message.into() }
+    }
+
+    /// An error at a place: a file, a line of a file, an option.
+    pub fn at(place: impl fmt::Display, message: impl Into<String>) -> DesignError {
+        DesignError { place: Some(place.to_string()), message: message.into() }
+    }
+
+    /// File and line (`designs/my.toml:12`) or option (`--set core.count=x`), where there is one.
+    pub fn place(&self) -> Option<&str> {
+        self.place.as_deref()
+    }
+
+    /// The message without its place.
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+}
+
+impl fmt::Display for DesignError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Some(place) => write!(f, "{place}: {}", self.message),
+            None => f.write_str(&self.message),
+        }
+    }
+}
+
+impl std::error::Error for DesignError {}
+
+/// `; did you mean "x"?` for the candidate nearest to `wrong`, or the list of what is valid where none is near.
+pub(crate) fn suggestion<S: AsRef<str>>(wrong: &str, candidates: &[S]) -> String {
+    let nearest = candidates
+        .iter()
+        .map(|candidate| (strsim::damerau_levenshtein(wrong, candidate.as_ref()), candidate.as_ref()))
+        .min();
+    match nearest {
+        // A third of the letters wrong is a slip; more is another word.
+        Some((distance, candidate)) if distance <= wrong.chars().count().div_ceil(3).max(1) => {
+            format!("; did you mean \"{candidate}\"?")
+        }
+        Some(_) => {
+            let list: Vec<_> = candidates.iter().map(|candidate| candidate.as_ref()).collect();
+            format!("; valid here: {}", list.join(", "))
+        }
+        None => String::new(),
+    }
+}

@@ -1,0 +1,520 @@
+//! Where designs come from: the embedded files and the user's, joined along `extends` into one [`Design`].
+//!
+//! A *machine* file says what the hardware is, a *design* file what to do differently on it. A design's layers are, from
+//! the bottom: its machine (the one that `--machine` names, else the one it extends, else [`DEFAULT_MACHINE`]), the
+//! designs it extends, the file itself, and the `--set` options. Because a machine is only ever the bottom layer, any
+//! design can stand on any machine.
+
+use super::error::{DesignError, Origin, suggestion};
+use super::schema::{Design, Placement};
+use super::tree::{self, Entry, Node, name_of};
+use super::{embedded, read, validate};
+use crate::memory;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
+
+/// The machine of a design that names none.
+pub const DEFAULT_MACHINE: &str = "skylake-6140";
+
+/// Longest chain of `extends`.
+const DEEPEST: usize = 32;
+
+/// What a file describes: its key `kind`, a design when absent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// Hardware.
+    Machine,
+    /// Choices on any machine.
+    Design,
+    /// Settings that machines share; not a machine by itself.
+    Part,
+}
+
+/// An entry of a listing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Name to use on the command line.
+    pub name: String,
+    /// One line.
+    pub summary: String,
+}
+
+/// One setting of a resolved design, as the user would write it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    /// Dotted key, such as `tier.dram.capacity`; `--set` takes it as it is.
+    pub key: String,
+    /// Value with its unit.
+    pub value: String,
+    /// Where it comes from: `machines/zen4-cxl.toml:31`, `preset ddr5-4800:7`, `--set core.count=4`, `default`.
+    pub origin: String,
+}
+
+/// A design ready to simulate, and where each of its settings comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Resolved {
+    /// The design.
+    pub design: Design,
+    /// Every setting, by key.
+    pub parameters: Vec<Parameter>,
+}
+
+/// All machines and designs that have a name.
+#[derive(Clone, Debug)]
+pub struct Library {
+    files: BTreeMap<String, File>,
+}
+
+#[derive(Clone, Debug)]
+struct File {
+    name: String,
+    /// As shown in messages.
+    shown: String,
+    text: Cow<'static, str>,
+    /// Directory that relative `extends` of a user's file start from.
+    directory: Option<PathBuf>,
+}
+
+/// What to do with each file that another extends, given the files on the way to it.
+type Visit<'a> = dyn FnMut(&File, &mut Vec<String>) -> Result<(), DesignError> + 'a;
+
+/// A parsed file without its header keys.
+struct Layer {
+    name: String,
+    summary: Option<String>,
+    kind: FileKind,
+    tree: Entry,
+}
+
+impl Library {
+    /// The files that come with Terrace.
+    pub fn embedded() -> Library {
+        let files = embedded::FILES.iter().map(|(shown, text)| {
+            let name = stem(Path::new(shown));
+            let file =
+                File { name: name.clone(), shown: shown.to_string(), text: (*text).into(), directory: None };
+            (name, file)
+        });
+        Library { files: files.collect() }
+    }
+
+    /// The machines, by name.
+    pub fn machine_names(&self) -> Vec<Listed> {
+        self.listed(FileKind::Machine)
+    }
+
+    /// The designs, by name.
+    pub fn design_names(&self) -> Vec<Listed> {
+        self.listed(FileKind::Design)
+    }
+
+    /// The text of a machine or design file, comments included. Errors: no such name or file.
+    pub fn show(&self, name_or_path: &str) -> Result<String, DesignError> {
+        Ok(self.find(name_or_path, None)?.text.into_owned())
+    }
+
+    /// Joins the layers of a design. `name_or_path` is an embedded name or a path to a TOML file (recognised by a
+    /// slash or the ending `.toml`); a machine's name stands for that machine with its own operating system.
+    /// `machine` (name or path) puts the design on another machine; `sets` are dotted keys and values laid on top.
+    ///
+    /// Errors: unknown names, cycles, TOML syntax, unknown keys, wrong types and units, broken rules; each with the
+    /// file and line at fault.
+    pub fn design(
+        &self,
+        name_or_path: &str,
+        machine: Option<&str>,
+        sets: &[(String, String)],
+    ) -> Result<Resolved, DesignError> {
+        let top = self.find(name_or_path, None)?;
+        let mut designs = Vec::new();
+        let mut machines = Vec::new();
+        self.collect(&top, &mut Vec::new(), &mut designs, &mut machines)?;
+        let top_is_machine = designs.is_empty();
+        let machine_file = match (machine, machines.as_slice()) {
+            (Some(asked), _) if top_is_machine && self.find(asked, None)?.shown != top.shown => {
+                return Err(DesignError::new(format!(
+                    "\"{name_or_path}\" is a machine, not a design, and cannot stand on machine \"{asked}\""
+                )));
+            }
+            (Some(asked), _) => self.find(asked, None)?,
+            (None, [one]) => one.clone(),
+            (None, []) => self.find(DEFAULT_MACHINE, None)?,
+            (None, [first, second, ..]) => {
+                return Err(DesignError::at(
+                    &top.shown,
+                    format!("extends two machines, {} and {}; choose one", first.name, second.name),
+                ));
+            }
+        };
+
+        let mut tree = Entry::empty_table(Origin::File { file: top.shown.as_str().into(), line: 1 });
+        let machine_layer = self.machine_tree(&machine_file, &mut tree)?;
+        let (mut name, mut summary) = (machine_layer.name.clone(), machine_layer.summary);
+        for layer in designs {
+            name = layer.name;
+            summary = layer.summary.or(summary);
+            tree::merge(&mut tree, expand(layer.tree)?);
+        }
+        for (key, value) in sets {
+            let layer = tree::set_layer(&tree, key, value)?;
+            tree::merge(&mut tree, expand(layer)?);
+        }
+        self.finish(tree, name, summary.unwrap_or_default(), machine_layer.name)
+    }
+
+    /// Reads the merged tree and checks it.
+    fn finish(
+        &self,
+        mut tree: Entry,
+        name: String,
+        summary: String,
+        machine: String,
+    ) -> Result<Resolved, DesignError> {
+        if let Some(table) = tree.table() {
+            // These come from the files' headers; as settings they would contradict them.
+            for key in ["name", "summary", "machine", "kind", "extends"] {
+                if let Some(entry) = table.get(key) {
+                    return Err(DesignError::at(
+                        &entry.origin,
+                        format!(
+                            "\"{key}\" cannot be set here; a design names its machine by extends = \"...\" or --machine"
+                        ),
+                    ));
+                }
+            }
+        }
+        name_tiers(&mut tree);
+        check_placement(&tree)?;
+        let by_bandwidth = take_bandwidth_weights(&mut tree)?;
+        if let Some(table) = tree.table_mut() {
+            for (key, text) in [("name", &name), ("summary", &summary), ("machine", &machine)] {
+                table.insert(key.to_owned(), Entry::text(text.clone(), Origin::Default));
+            }
+        }
+        let mut design: Design = read::read(&tree)?;
+        let fault_at = |tree: &Entry, (key, message): validate::Fault| {
+            let origin = &tree.nearest(&key).origin;
+            // Positions read worse than names.
+            DesignError::at(origin, format!("{}: {message}", named_key(tree, &key)))
+        };
+        if by_bandwidth {
+            design.os.placement = Placement::WeightedInterleave { weights: vec![1; design.tiers.len()] };
+        }
+        validate::validate(&design).map_err(|fault| fault_at(&tree, fault))?;
+        for (device, parameters) in &design.devices {
+            memory::Device::new(parameters)
+                .map_err(|message| fault_at(&tree, (format!("device.{device}"), message)))?;
+        }
+        if by_bandwidth {
+            let weights = super::weights::by_bandwidth(&design)
+                .map_err(|message| fault_at(&tree, ("os.placement.weights".to_owned(), message)))?;
+            design.os.placement = Placement::WeightedInterleave { weights };
+        }
+        let parameters = parameters(&design, &tree)?;
+        Ok(Resolved { design, parameters })
+    }
+
+    fn listed(&self, kind: FileKind) -> Vec<Listed> {
+        let mut listed = Vec::new();
+        for file in self.files.values() {
+            // Embedded files parse: a test holds that.
+            if let Ok((layer, _)) = header(file)
+                && layer.kind == kind
+            {
+                listed.push(Listed { name: layer.name, summary: layer.summary.unwrap_or_default() });
+            }
+        }
+        listed
+    }
+
+    /// The file of a name or path, seen from the directory of the file that mentions it.
+    fn find(&self, name_or_path: &str, from: Option<&Path>) -> Result<File, DesignError> {
+        if name_or_path.ends_with(".toml") || name_or_path.contains(['/', '\\']) {
+            let path = from.map_or_else(|| PathBuf::from(name_or_path), |from| from.join(name_or_path));
+            // Without the dots, so that one file has one name.
+            let path: PathBuf = path.components().collect();
+            let shown = path.display().to_string();
+            let text =
+                std::fs::read_to_string(&path).map_err(|error| DesignError::at(&shown, reason(&error)))?;
+            let directory = Some(path.parent().map(Path::to_path_buf).unwrap_or_default());
+            return Ok(File { name: stem(&path), shown, text: text.into(), directory });
+        }
+        self.files.get(name_or_path).cloned().ok_or_else(|| {
+            let names: Vec<_> = self.files.keys().collect();
+            let hint = suggestion(name_or_path, &names);
+            DesignError::new(format!("there is no machine or design \"{name_or_path}\"{hint}"))
+        })
+    }
+
+    /// Gathers the design layers below and including `file`, bottom first, and the machines they stand on.
+    fn collect(
+        &self,
+        file: &File,
+        above: &mut Vec<String>,
+        designs: &mut Vec<Layer>,
+        machines: &mut Vec<File>,
+    ) -> Result<(), DesignError> {
+        let (layer, parents) = header(file)?;
+        if layer.kind == FileKind::Machine {
+            if !machines.iter().any(|known| known.shown == file.shown) {
+                machines.push(file.clone());
+            }
+            return Ok(());
+        }
+        if layer.kind == FileKind::Part && above.is_empty() {
+            return Err(DesignError::at(
+                &file.shown,
+                "is a part of machines, neither a machine nor a design",
+            ));
+        }
+        self.each_parent(file, &parents, above, &mut |parent, above| {
+            self.collect(parent, above, designs, machines)
+        })?;
+        designs.push(layer);
+        Ok(())
+    }
+
+    /// Lays a machine and what it extends into `tree`. Errors: the file is no machine.
+    fn machine_tree(&self, file: &File, tree: &mut Entry) -> Result<Layer, DesignError> {
+        fn lay(
+            library: &Library,
+            file: &File,
+            above: &mut Vec<String>,
+            tree: &mut Entry,
+        ) -> Result<Layer, DesignError> {
+            let (mut layer, parents) = header(file)?;
+            if layer.kind == FileKind::Design {
+                let message = match above.last() {
+                    Some(child) => format!("is a design; the machine {child} cannot extend it"),
+                    None => "is a design, not a machine; a machine file says kind = \"machine\"".to_owned(),
+                };
+                return Err(DesignError::at(&file.shown, message));
+            }
+            library.each_parent(file, &parents, above, &mut |parent, above| {
+                lay(library, parent, above, tree).map(drop)
+            })?;
+            let own = std::mem::replace(&mut layer.tree, Entry::empty_table(Origin::Default));
+            tree::merge(tree, expand(own)?);
+            Ok(layer)
+        }
+        let layer = lay(self, file, &mut Vec::new(), tree)?;
+        if layer.kind == FileKind::Machine {
+            Ok(layer)
+        } else {
+            Err(DesignError::at(&file.shown, "is a part of machines, not a machine"))
+        }
+    }
+
+    fn each_parent(
+        &self,
+        file: &File,
+        parents: &[Entry],
+        above: &mut Vec<String>,
+        visit: &mut Visit,
+    ) -> Result<(), DesignError> {
+        above.push(file.shown.clone());
+        for parent in parents {
+            let Some(name) = parent.as_str() else {
+                let message = "extends: expected a name in quotes, or a list of names";
+                return Err(DesignError::at(&parent.origin, message));
+            };
+            let found = self.find(name, file.directory.as_deref()).map_err(|error| {
+                let place = error.place().map(|place| format!("{place}: ")).unwrap_or_default();
+                DesignError::at(&parent.origin, format!("extends: {place}{}", error.message()))
+            })?;
+            if above.contains(&found.shown) || above.len() >= DEEPEST {
+                let chain = above.join(" -> ");
+                let message = format!("extends: {chain} -> {} goes in a circle", found.shown);
+                return Err(DesignError::at(&parent.origin, message));
+            }
+            visit(&found, above)?;
+        }
+        above.pop();
+        Ok(())
+    }
+}
+
+fn stem(path: &Path) -> String {
+    path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+fn reason(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => "there is no such file".to_owned(),
+        std::io::ErrorKind::InvalidData => "is not UTF-8 text".to_owned(),
+        _ => format!("cannot be read: {error}"),
+    }
+}
+
+/// Parses a file and takes its header keys (`name`, `summary`, `kind`, `extends`) out of the tree.
+fn header(file: &File) -> Result<(Layer, Vec<Entry>), DesignError> {
+    let mut tree = tree::parse_file(&file.text, &file.shown)?;
+    let table = tree.table_mut().expect("a TOML file is a table");
+    let mut text = |key: &str| match table.remove(key) {
+        None => Ok(None),
+        Some(entry) => match entry.as_str() {
+            Some(text) => Ok(Some((text.to_owned(), entry.origin.clone()))),
+            None => Err(DesignError::at(&entry.origin, format!("{key}: expected text in quotes"))),
+        },
+    };
+    let name = text("name")?.map_or_else(|| file.name.clone(), |(name, _)| name);
+    let summary = text("summary")?.map(|(summary, _)| summary);
+    let kind = match text("kind")? {
+        None => FileKind::Design,
+        Some((kind, origin)) => match kind.as_str() {
+            "machine" => FileKind::Machine,
+            "design" => FileKind::Design,
+            "part" => FileKind::Part,
+            other => {
+                let hint = suggestion(other, &["machine", "design", "part"]);
+                return Err(DesignError::at(origin, format!("kind: \"{other}\" is not valid{hint}")));
+            }
+        },
+    };
+    let parents = match table.remove("extends") {
+        None => Vec::new(),
+        Some(Entry { node: Node::Array(parents), .. }) => parents,
+        Some(parent) => vec![parent],
+    };
+    if let Some(Node::Array(tiers)) = tree.child("tier").map(|tiers| &tiers.node) {
+        let mut names = HashSet::new();
+        for tier in tiers {
+            let Some(name) = name_of(tier) else { continue };
+            if !names.insert(name) {
+                let message = format!("there is another tier named \"{name}\"");
+                return Err(DesignError::at(&tier.origin, message));
+            }
+        }
+    }
+    Ok((Layer { name, summary, kind, tree }, parents))
+}
+
+/// Writes out what a layer says in short: a placement by its name alone, a device by its preset.
+fn expand(mut layer: Entry) -> Result<Entry, DesignError> {
+    if let Some(placement) = layer.at_mut("os.placement")
+        && let Some(kind) = placement.as_str()
+    {
+        let kind = Entry::text(kind, placement.origin.clone());
+        placement.node = Node::Table(BTreeMap::from([("kind".to_owned(), kind)]));
+    }
+    if let Some(devices) = layer.at_mut("device").and_then(Entry::table_mut) {
+        for device in devices.values_mut() {
+            let Some(preset) = device.table_mut().and_then(|table| table.remove("preset")) else { continue };
+            let mut start = preset_tree(&preset)?;
+            let own = std::mem::replace(device, Entry::empty_table(Origin::Default));
+            tree::merge(&mut start, own);
+            // Marks the device as complete, so that it replaces the one of the layers below.
+            if let Some(table) = start.table_mut() {
+                table.insert("preset".to_owned(), preset);
+            }
+            *device = start;
+        }
+    }
+    Ok(layer)
+}
+
+fn preset_tree(preset: &Entry) -> Result<Entry, DesignError> {
+    let Some(name) = preset.as_str() else {
+        return Err(DesignError::at(&preset.origin, "preset: expected the name of a device in quotes"));
+    };
+    let Some(text) = memory::preset_table(name) else {
+        let names: Vec<_> = memory::preset_names().collect();
+        let hint = suggestion(name, &names);
+        return Err(DesignError::at(&preset.origin, format!("there is no device preset \"{name}\"{hint}")));
+    };
+    let name: std::sync::Arc<str> = name.into();
+    tree::parse(text, &|line| Origin::Preset { name: name.clone(), line })
+}
+
+/// Replaces `fastest` and `slowest` by the names of the first and the last tier, so that a design can speak of tiers
+/// without knowing the machine; and drops the marks that [`expand`] left.
+fn name_tiers(tree: &mut Entry) {
+    let names: Vec<String> = match tree.child("tier").map(|tiers| &tiers.node) {
+        Some(Node::Array(tiers)) => tiers.iter().filter_map(name_of).map(str::to_owned).collect(),
+        _ => Vec::new(),
+    };
+    for key in ["os.placement.tier", "os.page_table_tier"] {
+        let Some(entry) = tree.at_mut(key) else { continue };
+        let name = match entry.as_str() {
+            Some("fastest") => names.first(),
+            Some("slowest") => names.last(),
+            _ => None,
+        };
+        if let Some(name) = name {
+            entry.node = Node::Scalar(toml::Value::String(name.clone()));
+        }
+    }
+    if let Some(devices) = tree.at_mut("device").and_then(Entry::table_mut) {
+        for table in devices.values_mut().filter_map(Entry::table_mut) {
+            table.remove("preset");
+        }
+    }
+}
+
+/// Placements without parameters take none; serde does not look.
+fn check_placement(tree: &Entry) -> Result<(), DesignError> {
+    let Some(table) = tree.at("os.placement").and_then(Entry::table) else { return Ok(()) };
+    let kind = table.get("kind").and_then(Entry::as_str).unwrap_or_default();
+    let extra = table.iter().find(|(key, _)| key.as_str() != "kind");
+    match extra {
+        Some((key, entry)) if matches!(kind, "first-touch" | "interleave") => Err(DesignError::at(
+            &entry.origin,
+            format!("unknown key \"{key}\"; the placement \"{kind}\" takes none"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the weights say `bandwidth`; if so puts a list in their place until the devices are known.
+fn take_bandwidth_weights(tree: &mut Entry) -> Result<bool, DesignError> {
+    let Some(weights) = tree.at_mut("os.placement.weights") else { return Ok(false) };
+    match weights.as_str() {
+        Some("bandwidth") => {
+            weights.node = Node::Array(Vec::new());
+            Ok(true)
+        }
+        Some(text) => Err(DesignError::at(
+            &weights.origin,
+            format!(
+                "os.placement.weights: found \"{text}\", expected a list with one weight per tier, or \"bandwidth\""
+            ),
+        )),
+        None => Ok(false),
+    }
+}
+
+fn named_key(tree: &Entry, key: &str) -> String {
+    let mut entry = Some(tree);
+    let mut shown = Vec::new();
+    for segment in key.split('.') {
+        entry = entry.and_then(|entry| entry.child(segment));
+        shown.push(entry.and_then(name_of).unwrap_or(segment));
+    }
+    shown.join(".")
+}
+
+/// Every setting of `design` with its origin in `tree`.
+fn parameters(design: &Design, tree: &Entry) -> Result<Vec<Parameter>, DesignError> {
+    let value = toml::Value::try_from(design)
+        .map_err(|error| DesignError::new(format!("the design cannot be written out: {error}")))?;
+    let mut parameters = Vec::new();
+    for (key, normalized) in read::leaves(&value) {
+        // What a number rests on is no setting.
+        let is_note = key.starts_with("ledger.")
+            || key.starts_with("device.") && key.ends_with(".source")
+            || key.starts_with("device.") && key.ends_with(".assumed")
+            || key.starts_with("device.") && key.ends_with(".calibrated");
+        if is_note || matches!(key.as_str(), "name" | "summary") {
+            continue;
+        }
+        let entry = tree.at(&key);
+        let written = entry.and_then(read::leaf_text).filter(|text| text != "[]");
+        parameters.push(Parameter {
+            value: written.unwrap_or(normalized),
+            origin: entry.map_or(&Origin::Default, |entry| &entry.origin).to_string(),
+            key,
+        });
+    }
+    Ok(parameters)
+}

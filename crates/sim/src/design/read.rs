@@ -1,0 +1,156 @@
+//! From a tree to a typed value, with the reader's complaint turned into one line that names file, line and key.
+
+use super::error::{DesignError, Origin, suggestion};
+use super::tree::{Entry, Node};
+use serde::de::DeserializeOwned;
+use serde_path_to_error::Segment;
+
+/// Reads `tree` as a `T`. Errors: unknown or missing key, wrong type, wrong unit, each with the place of the key.
+pub(crate) fn read<T: DeserializeOwned>(tree: &Entry) -> Result<T, DesignError> {
+    serde_path_to_error::deserialize(tree.value()).map_err(|error| {
+        let mut entry = tree;
+        let mut path: Vec<String> = Vec::new();
+        for segment in error.path().iter() {
+            let key = match segment {
+                Segment::Map { key } => key.clone(),
+                Segment::Seq { index } => index.to_string(),
+                Segment::Enum { .. } | Segment::Unknown => continue,
+            };
+            let Some(child) = entry.child(&key) else { break };
+            entry = child;
+            path.push(super::tree::name_of(entry).map_or(key, str::to_owned));
+        }
+        explain(error.inner().message(), entry, path)
+    })
+}
+
+/// Rewrites serde's message about `entry`, which lies at `path`.
+fn explain(message: &str, entry: &Entry, mut path: Vec<String>) -> DesignError {
+    let quoted = backquoted(message);
+    let first_line = message.lines().next().unwrap_or(message).trim();
+    if first_line.starts_with("unknown field") {
+        let (wrong, valid) = quoted.split_first().map_or(("", &[][..]), |(wrong, valid)| (*wrong, valid));
+        return unknown_key(wrong, valid, entry, path);
+    }
+    if first_line.starts_with("missing field") {
+        let key = quoted.first().copied().unwrap_or_default();
+        path.push(key.to_owned());
+        return DesignError::at(&entry.origin, format!("{} is missing", path.join(".")));
+    }
+    if first_line.starts_with("unknown variant") {
+        let (wrong, valid) = quoted.split_first().map_or(("", &[][..]), |(wrong, valid)| (*wrong, valid));
+        // A wrong key of a map whose keys are an enumeration (page sizes) reads as a variant too.
+        if path.last().is_some_and(|last| last == wrong) {
+            path.pop();
+            return DesignError::at(
+                &entry.origin,
+                format!("unknown key \"{wrong}\"{}", suggestion(wrong, valid)),
+            );
+        }
+        if entry.child(wrong).is_some() {
+            return unknown_key(wrong, valid, entry, path);
+        }
+        // Inside a table whose variant is named by its `kind`, the path ends at the table.
+        let entry = match entry.child("kind") {
+            Some(kind) if kind.as_str() == Some(wrong) => {
+                path.push("kind".to_owned());
+                kind
+            }
+            _ => entry,
+        };
+        let message = format!("{}: \"{wrong}\" is not valid{}", path.join("."), suggestion(wrong, valid));
+        return DesignError::at(&entry.origin, message);
+    }
+    DesignError::at(&entry.origin, format!("{}: {}", path.join("."), plain(first_line)))
+}
+
+fn unknown_key(wrong: &str, valid: &[&str], entry: &Entry, mut path: Vec<String>) -> DesignError {
+    // The path may or may not include the offending key.
+    let entry = match entry.child(wrong) {
+        Some(child) => {
+            path.push(wrong.to_owned());
+            child
+        }
+        None => entry,
+    };
+    // On the command line the key stands alone, so it is shown whole.
+    let (shown, valid): (String, Vec<String>) = match &entry.origin {
+        Origin::Set(_) => {
+            let above = path[..path.len().saturating_sub(1)].join(".");
+            let prefix = if above.is_empty() { above } else { above + "." };
+            (path.join("."), valid.iter().map(|key| format!("{prefix}{key}")).collect())
+        }
+        _ => (wrong.to_owned(), valid.iter().map(|key| key.to_string()).collect()),
+    };
+    DesignError::at(&entry.origin, format!("unknown key \"{shown}\"{}", suggestion(&shown, &valid)))
+}
+
+/// The words in backquotes: serde names fields and variants that way, the offending one first.
+fn backquoted(message: &str) -> Vec<&str> {
+    message.split('`').skip(1).step_by(2).collect()
+}
+
+/// serde's "invalid type: X, expected Y" in words that need no knowledge of Rust.
+fn plain(message: &str) -> String {
+    let Some(rest) = message.strip_prefix("invalid type: ").or(message.strip_prefix("invalid value: "))
+    else {
+        return message.to_owned();
+    };
+    let Some((found, expected)) = rest.split_once(", expected ") else { return message.to_owned() };
+    let is_number = found.starts_with("integer") || found.starts_with("float");
+    let expected = match expected {
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, not negative",
+        "f32" | "f64" => "a number",
+        "a boolean" => "true or false",
+        "a string" if is_number => "text in quotes (a quantity carries its unit, such as \"80 ns\")",
+        "a string" | "string or table" => "text in quotes",
+        "a sequence" => "a list in brackets",
+        "a map" => "a table",
+        other if other.starts_with("struct ") => "a table",
+        other => other,
+    };
+    format!("found {}, expected {expected}", found.replace('`', ""))
+}
+
+/// Every leaf of a plain value by its dotted key; elements of a list of tables go by their name, else position.
+pub(crate) fn leaves(value: &toml::Value) -> Vec<(String, String)> {
+    fn walk(value: &toml::Value, path: &str, out: &mut Vec<(String, String)>) {
+        let below = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
+        match value {
+            toml::Value::Table(table) => {
+                for (key, value) in table {
+                    walk(value, &below(key), out);
+                }
+            }
+            toml::Value::Array(array) if array.iter().any(toml::Value::is_table) => {
+                for (at, value) in array.iter().enumerate() {
+                    let name = value.get("name").and_then(toml::Value::as_str);
+                    walk(value, &below(name.unwrap_or(&at.to_string())), out);
+                }
+            }
+            leaf => out.push((path.to_owned(), text_of(leaf))),
+        }
+    }
+    let mut out = Vec::new();
+    walk(value, "", &mut out);
+    out
+}
+
+/// A leaf as the user would read it: text without quotes.
+pub(crate) fn text_of(value: &toml::Value) -> String {
+    match value {
+        toml::Value::String(text) => text.clone(),
+        toml::Value::Array(array) => {
+            format!("[{}]", array.iter().map(toml::Value::to_string).collect::<Vec<_>>().join(", "))
+        }
+        other => other.to_string(),
+    }
+}
+
+/// The text of a leaf of a tree.
+pub(crate) fn leaf_text(entry: &Entry) -> Option<String> {
+    match &entry.node {
+        Node::Table(_) => None,
+        _ => Some(text_of(&entry.value())),
+    }
+}

@@ -1,0 +1,195 @@
+//! Rules that types alone cannot state. Each names the key at fault, so that the message can name its line.
+
+use super::error::suggestion;
+use super::schema::*;
+use std::collections::HashSet;
+
+/// A broken rule: the dotted key, and what is wrong with it.
+pub(crate) type Fault = (String, String);
+
+/// The first broken rule of `design`, if any.
+pub(crate) fn validate(design: &Design) -> Result<(), Fault> {
+    core(&design.core)?;
+    translation(&design.translation)?;
+    caches(&design.cache)?;
+    tiers(design)?;
+    os(design)
+}
+
+fn rule(holds: bool, key: &str, message: impl FnOnce() -> String) -> Result<(), Fault> {
+    if holds { Ok(()) } else { Err((key.to_owned(), message())) }
+}
+
+fn positive(number: u32, key: &str) -> Result<(), Fault> {
+    rule(number > 0, key, || "must be at least 1".into())
+}
+
+fn core(core: &CoreParameters) -> Result<(), Fault> {
+    positive(core.count, "core.count")?;
+    rule(core.count <= 4096, "core.count", || format!("{} is more than 4096", core.count))?;
+    positive(core.dispatch_width, "core.dispatch_width")?;
+    positive(core.reorder_buffer, "core.reorder_buffer")?;
+    positive(core.store_buffer, "core.store_buffer")?;
+    let least = 1.0 / f64::from(core.dispatch_width);
+    rule(core.base_cpi.is_finite() && core.base_cpi >= least, "core.base_cpi", || {
+        format!("{} is below {least}, which is 1 / dispatch_width", core.base_cpi)
+    })?;
+    let period = core.frequency.period().0;
+    rule((1..=1_000_000_000).contains(&period), "core.frequency", || {
+        format!("{} is not between 1 MHz and 1 THz", core.frequency)
+    })
+}
+
+fn ways(entries: u32, ways: Associativity, key: &str) -> Result<(), Fault> {
+    match ways {
+        Associativity::Ways(ways) if entries > 0 => {
+            let key = format!("{key}.ways");
+            rule(ways > 0, &key, || "must be at least 1, or \"full\"".into())?;
+            rule(entries.is_multiple_of(ways), &key, || {
+                format!("{ways} ways do not divide {entries} entries into whole sets")
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn translation(translation: &TranslationParameters) -> Result<(), Fault> {
+    rule(matches!(translation.levels, 4 | 5), "translation.levels", || {
+        format!("{} is not 4 or 5", translation.levels)
+    })?;
+    for (size, tlb) in &translation.l1d {
+        ways(tlb.entries, tlb.ways, &format!("translation.l1d.{size}"))?;
+    }
+    let mut seen = HashSet::new();
+    for (at, array) in translation.l2.array.iter().enumerate() {
+        let key = format!("translation.l2.array.{at}");
+        ways(array.entries, array.ways, &key)?;
+        rule(!array.sizes.is_empty(), &format!("{key}.sizes"), || "names no page size".into())?;
+        for size in &array.sizes {
+            rule(seen.insert(*size), &format!("{key}.sizes"), || {
+                format!("{size} pages are already in another array")
+            })?;
+        }
+    }
+    let cache = &translation.page_walk_cache;
+    ways(cache.entries, cache.ways, "translation.page_walk_cache")?;
+    positive(translation.walkers, "translation.walkers")
+}
+
+fn caches(cache: &CacheHierarchyParameters) -> Result<(), Fault> {
+    for (level, key) in [(&cache.l1, "cache.l1"), (&cache.l2, "cache.l2"), (&cache.llc, "cache.llc")] {
+        let way_bytes = u64::from(level.ways) * terrace_model::LINE_BYTES;
+        positive(level.ways, &format!("{key}.ways"))?;
+        rule(
+            level.capacity.0 > 0 && level.capacity.0.is_multiple_of(way_bytes),
+            &format!("{key}.capacity"),
+            || {
+                format!(
+                    "{} is not a whole number of sets of {} lines of 64 bytes",
+                    level.capacity, level.ways
+                )
+            },
+        )?;
+        positive(level.outstanding, &format!("{key}.outstanding"))?;
+    }
+    rule(cache.l1.latency.0 > 0.0, "cache.l1.latency", || "must be more than 0 cycles".into())?;
+    rule(cache.l2.latency.0 >= cache.l1.latency.0, "cache.l2.latency", || {
+        format!(
+            "{} is below the {} of l1: latencies count from the start of the access",
+            cache.l2.latency, cache.l1.latency
+        )
+    })?;
+    rule(cache.llc.latency.0 >= cache.l2.latency.0, "cache.llc.latency", || {
+        format!(
+            "{} is below the {} of l2: latencies count from the start of the access",
+            cache.llc.latency, cache.l2.latency
+        )
+    })?;
+    if cache.prefetcher.enabled {
+        positive(cache.prefetcher.streams, "cache.prefetcher.streams")?;
+        positive(cache.prefetcher.degree, "cache.prefetcher.degree")?;
+    }
+    Ok(())
+}
+
+/// Names end up in the dotted names of statistics.
+fn usable_name(name: &str) -> bool {
+    !name.is_empty()
+        && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'-'))
+        && !matches!(name, "fastest" | "slowest")
+        && name.parse::<u32>().is_err()
+}
+
+fn tiers(design: &Design) -> Result<(), Fault> {
+    rule(!design.tiers.is_empty(), "tier", || "a machine needs at least one [[tier]]".into())?;
+    rule(design.tiers.len() <= 255, "tier", || "more than 255 tiers".into())?;
+    let mut names = HashSet::new();
+    for (at, tier) in design.tiers.iter().enumerate() {
+        let key = format!("tier.{at}");
+        rule(usable_name(&tier.name), &format!("{key}.name"), || {
+            format!(
+                "\"{}\" is not a name of small letters, digits, - and _ (nor fastest, slowest)",
+                tier.name
+            )
+        })?;
+        rule(names.insert(&tier.name), &format!("{key}.name"), || {
+            format!("there is another tier named \"{}\"", tier.name)
+        })?;
+        rule(tier.capacity.0 >= 4096, &format!("{key}.capacity"), || {
+            format!("{} is less than a page of 4 KiB", tier.capacity)
+        })?;
+        rule(design.devices.contains_key(&tier.device), &format!("{key}.device"), || {
+            let devices: Vec<_> = design.devices.keys().collect();
+            format!("there is no device \"{}\"{}", tier.device, suggestion(&tier.device, &devices))
+        })?;
+        if let Some(link) = &tier.link {
+            for (name, bandwidth) in [("read", link.read_bandwidth), ("write", link.write_bandwidth)] {
+                rule(bandwidth.0 > 0.0, &format!("{key}.link.{name}_bandwidth"), || {
+                    "must be more than 0".into()
+                })?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn os(design: &Design) -> Result<(), Fault> {
+    let os = &design.os;
+    let tier_exists = |name: &str, key: &str| {
+        let names: Vec<_> = design.tiers.iter().map(|tier| tier.name.as_str()).collect();
+        rule(names.contains(&name), key, || {
+            format!("there is no tier \"{name}\" on {}; it has {}", design.machine, names.join(", "))
+        })
+    };
+    match &os.placement {
+        Placement::FirstTouch | Placement::Interleave => {}
+        Placement::WeightedInterleave { weights } => {
+            let key = "os.placement.weights";
+            rule(weights.len() == design.tiers.len(), key, || {
+                format!("{} weights for {} tiers", weights.len(), design.tiers.len())
+            })?;
+            rule(weights.iter().any(|weight| *weight > 0), key, || "all weights are 0".into())?;
+        }
+        Placement::Bind { tier } | Placement::Preferred { tier } => {
+            tier_exists(tier, "os.placement.tier")?;
+        }
+        Placement::Ratio { first, group } => {
+            positive(*group, "os.placement.group")?;
+            rule(first <= group, "os.placement.first", || format!("{first} pages of a group of {group}"))?;
+            rule(design.tiers.len() >= 2, "os.placement.kind", || {
+                format!("a ratio needs two tiers, and {} has one", design.machine)
+            })?;
+        }
+    }
+    if let Some(tier) = &os.page_table_tier {
+        tier_exists(tier, "os.page_table_tier")?;
+    }
+    rule(os.zero_bandwidth.0 > 0.0, "os.zero_bandwidth", || "must be more than 0".into())?;
+    rule(os.timeslice.0 > 0, "os.timeslice", || "must be more than 0".into())?;
+    rule(os.reserved < design.tiers[0].capacity, "os.reserved", || {
+        format!(
+            "{} leaves nothing of the {} of tier {}",
+            os.reserved, design.tiers[0].capacity, design.tiers[0].name
+        )
+    })
+}
