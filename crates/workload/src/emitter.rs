@@ -101,6 +101,16 @@ impl<C: Contents> Memory for Emitter<C> {
     }
 
     #[inline(always)]
+    fn load_payload<T: Word>(&mut self, addr: u64, depends_on: u8, instructions: u16) {
+        self.push(addr, T::BYTES, AccessKind::Read, depends_on, instructions);
+    }
+
+    #[inline(always)]
+    fn store_payload<T: Word>(&mut self, addr: u64, _: T, depends_on: u8, instructions: u16) {
+        self.push(addr, T::BYTES, AccessKind::Write, depends_on, instructions);
+    }
+
+    #[inline(always)]
     fn touch(&mut self, addr: u64, instructions: u16) {
         self.push(addr, 8, AccessKind::Write, 0, instructions);
     }

@@ -98,6 +98,10 @@ pub(crate) trait Memory {
     fn load<T: Word>(&mut self, addr: u64, depends_on: u8, instructions: u16) -> T;
     /// A store.
     fn store<T: Word>(&mut self, addr: u64, value: T, depends_on: u8, instructions: u16);
+    /// A load whose value decides nothing, such as that of a payload. Emission has no need to read it.
+    fn load_payload<T: Word>(&mut self, addr: u64, depends_on: u8, instructions: u16);
+    /// A store that is only ever read by [`Memory::load_payload`]. Emission has no need to keep it.
+    fn store_payload<T: Word>(&mut self, addr: u64, value: T, depends_on: u8, instructions: u16);
     /// A store that leaves the content as it is: first touch.
     fn touch(&mut self, addr: u64, instructions: u16);
     /// Anything that is no access.
@@ -140,6 +144,15 @@ impl Backing {
             .map_anon()
             .map_err(|error| WorkloadError::Memory { bytes, error })?;
         Ok(Backing { map: map.into(), bytes })
+    }
+
+    /// Asks for huge pages: emission walks the content at random, and nothing depends on how long that takes. Native
+    /// runs keep what the system gives a program by default.
+    pub fn with_huge_pages(self) -> Backing {
+        // Only advice: where the system has no huge pages, emission is slower.
+        #[cfg(target_os = "linux")]
+        let _ = self.map.advise(memmap2::Advice::HugePage);
+        self
     }
 
     /// The host address of `addr`. Panics outside the window, so that a generator's mistake cannot corrupt memory.
@@ -221,6 +234,14 @@ impl Memory for Native<'_> {
         self.backing.write(addr, value);
     }
     #[inline(always)]
+    fn load_payload<T: Word>(&mut self, addr: u64, depends_on: u8, instructions: u16) {
+        self.load::<T>(addr, depends_on, instructions);
+    }
+    #[inline(always)]
+    fn store_payload<T: Word>(&mut self, addr: u64, value: T, depends_on: u8, instructions: u16) {
+        self.store(addr, value, depends_on, instructions);
+    }
+    #[inline(always)]
     fn touch(&mut self, addr: u64, _: u16) {
         self.accesses += 1;
         let value: u64 = self.backing.read(addr);
@@ -263,6 +284,14 @@ impl<M: Memory> Memory for Digested<M> {
     fn store<T: Word>(&mut self, addr: u64, value: T, depends_on: u8, instructions: u16) {
         self.digest.add(addr, T::BYTES, AccessKind::Write);
         self.inner.store(addr, value, depends_on, instructions);
+    }
+    fn load_payload<T: Word>(&mut self, addr: u64, depends_on: u8, instructions: u16) {
+        self.digest.add(addr, T::BYTES, AccessKind::Read);
+        self.inner.load_payload::<T>(addr, depends_on, instructions);
+    }
+    fn store_payload<T: Word>(&mut self, addr: u64, value: T, depends_on: u8, instructions: u16) {
+        self.digest.add(addr, T::BYTES, AccessKind::Write);
+        self.inner.store_payload(addr, value, depends_on, instructions);
     }
     fn touch(&mut self, addr: u64, instructions: u16) {
         self.digest.add(addr, 8, AccessKind::Write);

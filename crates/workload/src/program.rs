@@ -215,7 +215,7 @@ impl<P: Program> Workload for Runner<P> {
     fn source(&self) -> Box<dyn EventSource> {
         if self.program.needs_contents() {
             let prepare = |program: &P| {
-                let backing = Backing::new(program.layout().window_bytes())?;
+                let backing = Backing::new(program.layout().window_bytes())?.with_huge_pages();
                 program.prepare(&backing);
                 Ok(backing)
             };

@@ -226,7 +226,7 @@ impl Tree {
             }
             let pointer = node + HEADER_BYTES + low * ENTRY_BYTES + 8;
             if level == 0 {
-                let _: u64 = memory.load(pointer, if probes > 0 { 1 } else { depends }, 4);
+                memory.load_payload::<u64>(pointer, if probes > 0 { 1 } else { depends }, 4);
                 return;
             }
             node = memory.load(pointer, if probes > 0 { 1 } else { depends }, 3);

@@ -176,7 +176,7 @@ impl Join {
         while entry != 0 {
             let key: u64 = memory.load(entry, depends_on, 3);
             if key == tuple[0] {
-                let _: u64 = memory.load(entry + 8, depends_on + 1, 3);
+                memory.load_payload::<u64>(entry + 8, depends_on + 1, 3);
                 return;
             }
             entry = memory.load(entry + NEXT, depends_on + 1, 2);

@@ -274,7 +274,7 @@ impl Store {
         let key_at = entry + ENTRY_BYTES;
         // Two calls of malloc, about fifty instructions each.
         memory.store(key_at, [key, key], 0, 50);
-        memory.store(value, [self.program.value, 0], 0, 50);
+        memory.store_payload(value, [self.program.value, 0], 0, 50);
         self.write_value(memory, value, 0);
         let bucket = self.table.bucket(hash);
         let head: u64 = memory.load(bucket, 0, 3);
@@ -288,7 +288,7 @@ impl Store {
     #[inline(always)]
     fn write_value<M: Memory>(&self, memory: &mut M, value: u64, depends_on: u8) {
         for i in 0..self.program.vectors() {
-            memory.store(value + VALUE_HEADER + i * VECTOR_BYTES, [i + 1; 4], depends_on, 2);
+            memory.store_payload(value + VALUE_HEADER + i * VECTOR_BYTES, [i + 1; 4], depends_on, 2);
         }
     }
 
@@ -302,12 +302,12 @@ impl Store {
             return;
         }
         let value: u64 = memory.load(entry + ENTRY_VALUE, 3, 4);
-        let _: [u64; 2] = memory.load(value, 1, 3);
+        memory.load_payload::<[u64; 2]>(value, 1, 3);
         if get {
             for i in 0..self.program.vectors() {
                 // The value's pointer lies behind its header and the vectors read so far.
                 let depends_on = (2 + i).min(255) as u8;
-                let _: [u64; 4] = memory.load(value + VALUE_HEADER + i * VECTOR_BYTES, depends_on, 2);
+                memory.load_payload::<[u64; 4]>(value + VALUE_HEADER + i * VECTOR_BYTES, depends_on, 2);
             }
         } else {
             self.write_value(memory, value, 2);

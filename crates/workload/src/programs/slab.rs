@@ -328,7 +328,7 @@ impl Cache {
     #[inline(always)]
     fn write_value<M: Memory>(&self, memory: &mut M, item: u64, bytes: u64) {
         for i in 0..bytes.div_ceil(VECTOR_BYTES) {
-            memory.store(item + HEADER_BYTES + i * VECTOR_BYTES, [i + 1; 4], 0, 2);
+            memory.store_payload(item + HEADER_BYTES + i * VECTOR_BYTES, [i + 1; 4], 0, 2);
         }
     }
 
@@ -344,7 +344,7 @@ impl Cache {
             for i in 0..bytes.div_ceil(VECTOR_BYTES) {
                 // The load that gave the item lies behind its key, its length and the vectors so far.
                 let depends_on = (3 + i).min(255) as u8;
-                let _: [u64; 4] = memory.load(item + HEADER_BYTES + i * VECTOR_BYTES, depends_on, 2);
+                memory.load_payload::<[u64; 4]>(item + HEADER_BYTES + i * VECTOR_BYTES, depends_on, 2);
             }
         } else {
             self.write_value(memory, item, bytes);
