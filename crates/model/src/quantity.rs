@@ -120,7 +120,7 @@ impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (unit, shift) in [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)] {
             let size = 1u64 << shift;
-            if self.0 >= size && (self.0 as u128 * 4) % size as u128 == 0 {
+            if self.0 >= size && (self.0 as u128 * 4).is_multiple_of(size as u128) {
                 return write!(f, "{} {unit}", self.0 as f64 / size as f64);
             }
         }

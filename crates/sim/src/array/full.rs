@@ -92,9 +92,11 @@ impl FullyAssociative {
         Some(&mut self.payloads[slot as usize])
     }
 
-    /// Looks `key` up without changing the order.
-    pub fn peek(&self, key: u64) -> Option<u64> {
-        self.find(key).map(|(_, slot)| self.payloads[slot as usize])
+    /// Replaces the payload of `key` where it is present, without changing the order.
+    pub fn update(&mut self, key: u64, payload: u64) {
+        if let Some((_, slot)) = self.find(key) {
+            self.payloads[slot as usize] = payload;
+        }
     }
 
     /// Inserts or replaces; returns the evicted key and payload when the array was full.

@@ -7,5 +7,5 @@ mod sets;
 
 pub use divider::Divider;
 pub use full::FullyAssociative;
-pub use order::{ORDER_MAX_WAYS, order_find_victim, order_initial, order_move_to_back, order_touch};
+pub use order::{NARROW_MAX_WAYS, ORDER_MAX_WAYS, narrow, wide};
 pub use sets::{NO_WAY, TagSets};

@@ -15,9 +15,9 @@ pub struct TagSets {
 const EMPTY: u32 = u32::MAX;
 
 impl TagSets {
-    /// `sets` empty sets of `ways` ways. Panics on zero ways or more than 16.
+    /// `sets` empty sets of `ways` ways. Panics on zero ways or more than 32.
     pub fn new(sets: usize, ways: u32) -> TagSets {
-        assert!((1..=16).contains(&ways), "{ways} ways");
+        assert!((1..=32).contains(&ways), "{ways} ways");
         let stride = ways.next_multiple_of(4) as usize;
         TagSets { tags: vec![EMPTY; sets * stride], ways, stride }
     }

@@ -1,8 +1,6 @@
 //! The MESI directory beside the last level: which private caches hold a line.
 
-use crate::array::{
-    Divider, NO_WAY, TagSets, order_find_victim, order_initial, order_move_to_back, order_touch,
-};
+use crate::array::{Divider, NO_WAY, TagSets, narrow};
 
 /// Cores that one sharer mask can name.
 pub const DIRECTORY_MAX_CORES: u32 = 64;
@@ -35,7 +33,7 @@ impl Directory {
         let sets = (2 * private_lines).div_ceil(WAYS as usize).clamp(1, 1 << 24);
         Directory {
             tags: TagSets::new(sets, WAYS),
-            order: vec![order_initial(WAYS); sets],
+            order: vec![narrow::initial(WAYS); sets],
             sharers: vec![Sharers::default(); sets * WAYS as usize],
             divider: Divider::new(sets as u64),
         }
@@ -57,7 +55,7 @@ impl Directory {
         let (set, tag, mut way) = self.find(line);
         let mut evicted = None;
         if way == NO_WAY {
-            way = order_find_victim(self.order[set], WAYS);
+            way = narrow::victim(self.order[set], WAYS);
             let slot = set * WAYS as usize + way as usize;
             evicted = self
                 .tags
@@ -65,7 +63,7 @@ impl Directory {
                 .map(|old| (u64::from(old) * self.divider.divisor() + set as u64, self.sharers[slot]));
             self.tags.set(set, way, tag);
         }
-        self.order[set] = order_touch(self.order[set], way);
+        self.order[set] = narrow::touch(self.order[set], way);
         self.sharers[set * WAYS as usize + way as usize] = sharers;
         evicted
     }
@@ -80,7 +78,7 @@ impl Directory {
         entry.mask &= !(1 << core);
         if entry.mask == 0 {
             self.tags.clear(set, way);
-            self.order[set] = order_move_to_back(self.order[set], way, WAYS);
+            self.order[set] = narrow::move_to_back(self.order[set], way, WAYS);
         }
     }
 }

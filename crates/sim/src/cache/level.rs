@@ -1,9 +1,6 @@
 //! One cache level: tags, recency, and the dirty and writable bits of its lines.
 
-use crate::array::{
-    Divider, NO_WAY, ORDER_MAX_WAYS, TagSets, order_find_victim, order_initial, order_move_to_back,
-    order_touch,
-};
+use crate::array::{Divider, NARROW_MAX_WAYS, NO_WAY, ORDER_MAX_WAYS, TagSets, narrow, wide};
 use crate::design::{CacheParameters, Replacement};
 use terrace_model::LINE_BYTES;
 
@@ -38,9 +35,49 @@ pub struct Slot {
 struct SetState {
     /// LRU: recency order. SRRIP: two bits of re-reference prediction per way.
     order: u64,
-    dirty: u16,
+    /// Upper half of the recency order of more than 16 ways.
+    order_high: u64,
+    dirty: u32,
     /// MESI: exclusive or modified. A line without this bit is shared.
-    writable: u16,
+    writable: u32,
+}
+
+impl SetState {
+    #[inline(always)]
+    fn wide_order(&self) -> u128 {
+        u128::from(self.order) | u128::from(self.order_high) << 64
+    }
+
+    fn set_wide_order(&mut self, order: u128) {
+        self.order = order as u64;
+        self.order_high = (order >> 64) as u64;
+    }
+
+    #[inline(always)]
+    fn touch(&mut self, way: u32, ways: u32) {
+        if ways <= NARROW_MAX_WAYS {
+            self.order = narrow::touch(self.order, way);
+        } else {
+            self.set_wide_order(wide::touch(self.wide_order(), way));
+        }
+    }
+
+    #[inline(always)]
+    fn victim(&self, ways: u32) -> u32 {
+        if ways <= NARROW_MAX_WAYS {
+            narrow::victim(self.order, ways)
+        } else {
+            wide::victim(self.wide_order(), ways)
+        }
+    }
+
+    fn move_to_back(&mut self, way: u32, ways: u32) {
+        if ways <= NARROW_MAX_WAYS {
+            self.order = narrow::move_to_back(self.order, way, ways);
+        } else {
+            self.set_wide_order(wide::move_to_back(self.wide_order(), way, ways));
+        }
+    }
 }
 
 /// A set-associative cache level of 64-byte lines.
@@ -55,13 +92,13 @@ pub struct Level {
 
 const SRRIP_DISTANT: u64 = 3;
 const SRRIP_LONG: u64 = 2;
-const SRRIP_LOWS: u64 = 0x5555_5555;
+const SRRIP_LOWS: u64 = 0x5555_5555_5555_5555;
 
 impl Level {
     /// An empty level. The capacity is rounded down to whole sets.
     ///
     /// # Errors
-    /// More than 16 ways, or less capacity than one set.
+    /// More than 25 ways, or less capacity than one set.
     pub fn new(parameters: &CacheParameters) -> Result<Level, String> {
         let ways = parameters.ways;
         if !(1..=ORDER_MAX_WAYS).contains(&ways) {
@@ -71,13 +108,17 @@ impl Level {
         if !(1..=1 << 24).contains(&sets) {
             return Err(format!("a cache of {} with {ways} ways has {sets} sets", parameters.capacity));
         }
-        let order = match parameters.replacement {
-            Replacement::Lru => order_initial(ways),
-            Replacement::Srrip => u64::from(u32::MAX),
-        };
+        let mut empty = SetState { order: u64::MAX, order_high: 0, dirty: 0, writable: 0 };
+        if parameters.replacement == Replacement::Lru {
+            if ways <= NARROW_MAX_WAYS {
+                empty.order = narrow::initial(ways);
+            } else {
+                empty.set_wide_order(wide::initial(ways));
+            }
+        }
         Ok(Level {
             tags: TagSets::new(sets as usize, ways),
-            sets: vec![SetState { order, dirty: 0, writable: 0 }; sets as usize],
+            sets: vec![empty; sets as usize],
             divider: Divider::new(sets),
             ways,
             replacement: parameters.replacement,
@@ -117,7 +158,7 @@ impl Level {
         }
         let state = &mut self.sets[set];
         match self.replacement {
-            Replacement::Lru => state.order = order_touch(state.order, way),
+            Replacement::Lru => state.touch(way, self.ways),
             Replacement::Srrip => state.order &= !(3 << (2 * way)),
         }
         Some(Slot { set: set as u32, way })
@@ -138,7 +179,7 @@ impl Level {
         debug_assert_eq!(self.tags.find(set, tag), NO_WAY, "line {line:#x} inserted twice");
         let state = &mut self.sets[set];
         let way = match self.replacement {
-            Replacement::Lru => order_find_victim(state.order, self.ways),
+            Replacement::Lru => state.victim(self.ways),
             Replacement::Srrip => srrip_victim(&mut state.order, self.ways),
         };
         let evicted = self.tags.get(set, way).map(|old| Evicted {
@@ -147,7 +188,7 @@ impl Level {
         });
         self.tags.set(set, way, tag);
         match self.replacement {
-            Replacement::Lru => state.order = order_touch(state.order, way),
+            Replacement::Lru => state.touch(way, self.ways),
             Replacement::Srrip => state.order = state.order & !(3 << (2 * way)) | SRRIP_LONG << (2 * way),
         }
         let bit = 1 << way;
@@ -194,7 +235,7 @@ impl Level {
         self.tags.clear(set, way);
         let state = &mut self.sets[set];
         match self.replacement {
-            Replacement::Lru => state.order = order_move_to_back(state.order, way, self.ways),
+            Replacement::Lru => state.move_to_back(way, self.ways),
             Replacement::Srrip => state.order |= SRRIP_DISTANT << (2 * way),
         }
         let dirty = state.dirty >> way & 1 != 0;
@@ -222,7 +263,7 @@ impl Level {
 /// The first way predicted to be re-referenced in the distant future; ages all ways until there is one.
 #[inline]
 fn srrip_victim(predictions: &mut u64, ways: u32) -> u32 {
-    let mask = if ways == 16 { u64::from(u32::MAX) } else { (1 << (2 * ways)) - 1 };
+    let mask = (1 << (2 * ways)) - 1;
     loop {
         let distant = *predictions & (*predictions >> 1) & SRRIP_LOWS & mask;
         if distant != 0 {
@@ -305,7 +346,7 @@ mod tests {
     proptest! {
         #[test]
         fn agrees_with_the_naive_cache(
-            sets in 1u64..9, ways in 1u32..=16, srrip: bool,
+            sets in 1u64..9, ways in 1u32..=25, srrip: bool,
             steps in prop::collection::vec((0u64..200, 0u8..10), 0..600),
         ) {
             let replacement = if srrip { Replacement::Srrip } else { Replacement::Lru };
@@ -336,7 +377,7 @@ mod tests {
 
     #[test]
     fn a_level_that_cannot_be_built_says_why() {
-        let error = Level::new(&parameters(4, 17, Replacement::Lru)).unwrap_err();
-        assert!(error.contains("17 ways"), "{error}");
+        let error = Level::new(&parameters(4, 26, Replacement::Lru)).unwrap_err();
+        assert!(error.contains("26 ways"), "{error}");
     }
 }

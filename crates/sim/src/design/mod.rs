@@ -8,6 +8,7 @@ mod embedded;
 mod error;
 mod library;
 mod read;
+mod scale;
 mod schema;
 mod tree;
 mod validate;
@@ -15,6 +16,7 @@ mod weights;
 
 pub use error::{DesignError, Origin};
 pub use library::{DEFAULT_MACHINE, FileKind, Library, Listed, Parameter, Resolved};
+pub use scale::LARGEST_SCALE;
 pub use schema::*;
 
 #[cfg(test)]

@@ -1,0 +1,46 @@
+//! Simulation speed: million accesses per second of one core, per workload and fidelity.
+//!
+//! `cargo run --release -p terrace-sim --example speed [MACHINE] [WORKLOAD[,k=v…]…]`. Generating the input is part of
+//! the measured time, as it is for a user; `none` is generation alone.
+
+use std::time::Instant;
+use terrace_sim::design::Library;
+use terrace_sim::{Fidelity, Options, simulate};
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let machine = arguments.next().unwrap_or_else(|| "skylake-6140".to_owned());
+    let mut workloads: Vec<String> = arguments.collect();
+    if workloads.is_empty() {
+        workloads = ["gups", "bfs", "kv", "stencil"].map(str::to_owned).into();
+    }
+    let library = Library::embedded();
+    let design = library.design("native-4k", Some(&machine), &[]).expect("embedded designs load").design;
+    println!("{:24} {:>12} {:>8} {:>8} {:>12} {:>8}", "workload", "accesses", "none", "full", "translation", "pages");
+    let mut products = [1.0f64; 3];
+    for spec in &workloads {
+        let workload = terrace_workload::open(spec).unwrap_or_else(|error| panic!("{error}"));
+        let begin = Instant::now();
+        let mut source = workload.source();
+        let mut accesses = 0;
+        while let Some(batch) = source.next_batch().expect("workloads do not fail") {
+            accesses += batch.len() as u64;
+        }
+        let rate = |begin: Instant| accesses as f64 / begin.elapsed().as_secs_f64() / 1e6;
+        let none = rate(begin);
+        let mut rates = [0.0; 3];
+        for (at, fidelity) in [Fidelity::Full, Fidelity::Translation, Fidelity::Pages].into_iter().enumerate() {
+            let begin = Instant::now();
+            let options = Options { fidelity, ..Options::default() };
+            simulate(&design, workload.source().as_mut(), options).unwrap_or_else(|error| panic!("{error}"));
+            rates[at] = rate(begin);
+            products[at] *= rates[at];
+        }
+        println!(
+            "{spec:24} {accesses:>12} {none:>8.1} {:>8.1} {:>12.1} {:>8.1}",
+            rates[0], rates[1], rates[2]
+        );
+    }
+    let mean = |at: usize| products[at].powf(1.0 / workloads.len() as f64);
+    println!("{:24} {:>12} {:>8} {:>8.1} {:>12.1} {:>8.1}", "geometric mean", "", "", mean(0), mean(1), mean(2));
+}

@@ -1,0 +1,85 @@
+//! Scaled-down machines: a run of a sixteenth of the footprint on a machine of a sixteenth of the reach.
+
+use super::schema::{Associativity, Design};
+use terrace_model::{Bytes, LINE_BYTES};
+
+/// Largest divisor: below a sixteenth, TLBs and caches have too few sets to stand for the real ones.
+pub const LARGEST_SCALE: u32 = 16;
+
+impl Design {
+    /// This design with tier capacities, reserved memory, TLB and page-walk cache entries and the last-level cache divided by
+    /// `scale`. Latencies, bandwidths, private caches and cores stay. What does not divide is rounded up to whole sets.
+    ///
+    /// Errors: a scale outside 1 to [`LARGEST_SCALE`].
+    pub fn scaled(&self, scale: u32) -> Result<Design, String> {
+        if !(1..=LARGEST_SCALE).contains(&scale) {
+            return Err(format!("scale {scale} is not 1 to {LARGEST_SCALE}"));
+        }
+        let mut design = self.clone();
+        if scale == 1 {
+            return Ok(design);
+        }
+        let pages = |bytes: Bytes| Bytes((bytes.0 / u64::from(scale)).next_multiple_of(4096));
+        for tier in &mut design.tiers {
+            tier.capacity = pages(tier.capacity);
+        }
+        design.os.reserved = pages(design.os.reserved);
+        let translation = &mut design.translation;
+        for tlb in translation.l1d.values_mut() {
+            shrink(&mut tlb.entries, tlb.ways, scale);
+        }
+        for array in &mut translation.l2.array {
+            shrink(&mut array.entries, array.ways, scale);
+        }
+        let cache = &mut translation.page_walk_cache;
+        shrink(&mut cache.entries, cache.ways, scale);
+        let llc = &mut design.cache.llc;
+        let set = u64::from(llc.ways) * LINE_BYTES;
+        llc.capacity = Bytes((llc.capacity.0 / u64::from(scale)).next_multiple_of(set));
+        Ok(design)
+    }
+}
+
+fn shrink(entries: &mut u32, ways: Associativity, scale: u32) {
+    let set = match ways {
+        Associativity::Ways(ways) => ways,
+        Associativity::Full(_) => 1,
+    };
+    if *entries > 0 {
+        *entries = entries.div_ceil(scale).next_multiple_of(set.max(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::design::{Library, validate};
+    use terrace_model::{Bytes, PageSize};
+
+    #[test]
+    fn a_sixteenth_by_hand() {
+        let design = Library::embedded().design("skylake-6140", None, &[]).unwrap().design;
+        let small = design.scaled(16).unwrap();
+        assert_eq!(small.tiers[0].capacity, Bytes::gib(12));
+        assert_eq!(small.translation.l2.array[0].entries, 96, "1536 / 16, eight sets of twelve");
+        assert_eq!(small.translation.l1d[&PageSize::Base].entries, 4, "one set");
+        assert_eq!(small.translation.l1d[&PageSize::Giant].entries, 1);
+        assert_eq!(small.cache.llc.capacity, Bytes(1_622_016), "24.75 MiB / 16 in whole sets of 11 lines");
+        assert_eq!(small.cache.l2, design.cache.l2);
+        assert_eq!(small.core, design.core);
+    }
+
+    #[test]
+    fn every_machine_is_valid_at_every_scale() {
+        let library = Library::embedded();
+        for machine in library.machine_names() {
+            let design = library.design(&machine.name, None, &[]).unwrap().design;
+            assert_eq!(design.scaled(1).unwrap(), design);
+            for scale in 2..=16 {
+                let small = design.scaled(scale).unwrap();
+                validate::validate(&small).unwrap_or_else(|fault| panic!("{} / {scale}: {fault:?}", machine.name));
+                assert!(small.tiers[0].capacity < design.tiers[0].capacity);
+            }
+            assert!(design.scaled(0).is_err() && design.scaled(17).is_err());
+        }
+    }
+}
