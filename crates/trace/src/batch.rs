@@ -126,14 +126,15 @@ impl Batch {
         }
     }
 
-    /// Instructions retired over the batch, `Compute` events included.
+    /// Instructions retired over the batch, `Compute` events included; saturates.
     pub fn instruction_count(&self) -> u64 {
-        let computed: u64 = self
-            .events
-            .iter()
-            .map(|e| if let Event::Compute { instructions } = e.event { instructions } else { 0 })
-            .sum();
-        computed + self.instructions.iter().map(|&n| u64::from(n)).sum::<u64>()
+        // A count is a claim of the input: damaged ones saturate.
+        let counts = self.events.iter().map(|e| match e.event {
+            Event::Compute { instructions } => instructions,
+            _ => 0,
+        });
+        let columns = self.instructions.iter().map(|&n| u64::from(n)).sum::<u64>();
+        counts.fold(columns, u64::saturating_add)
     }
 
     /// Accesses and events in program order. For code that is not in a hurry.

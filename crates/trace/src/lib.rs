@@ -5,12 +5,21 @@
 
 mod batch;
 mod event;
+mod file;
 mod header;
+mod import;
 mod source;
+mod tools;
 
 pub use batch::{Access, BATCH_ACCESSES, Batch, BatchBuilder, Item};
 pub use event::{
     AccessKind, Advice, Agent, Event, KernelAccess, MapKind, MarkKind, Protection, SequencedEvent, StreamId,
 };
+pub use file::{ChunkInfo, Summary, Totals, TraceReader, TraceWriter, WriteError};
 pub use header::{Header, StreamInfo};
+pub use import::{Format, open_any};
 pub use source::{EventSource, SourceError, VecSource};
+pub use tools::{
+    Conversion, ConvertError, Slice, SliceOptions, TextFormat, TraceInfo, VerifyReport, convert, head, info,
+    slice, verify, write_text,
+};

@@ -41,9 +41,38 @@ pub trait EventSource: Send {
     /// When the input is damaged or the recorded program's recorder died. No batch follows an error.
     fn next_batch(&mut self) -> Result<Option<Arc<Batch>>, SourceError>;
 
+    /// The next batch with its events alone, and the number of accesses it has: a cheaper way to pass over a part of
+    /// the input, where a source has one. `None` when the source has none, or none that surely ends before access
+    /// number `before`; the caller then goes on with [`EventSource::next_batch`].
+    ///
+    /// # Errors
+    /// As [`EventSource::next_batch`].
+    fn next_outline(&mut self, before: u64) -> Result<Option<(Batch, u64)>, SourceError> {
+        let _ = before;
+        Ok(None)
+    }
+
     /// Share of the input that was consumed, 0 to 1, where it is known.
     fn progress(&self) -> Option<f64> {
         None
+    }
+}
+
+impl<T: EventSource + ?Sized> EventSource for Box<T> {
+    fn header(&self) -> &Header {
+        (**self).header()
+    }
+
+    fn next_batch(&mut self) -> Result<Option<Arc<Batch>>, SourceError> {
+        (**self).next_batch()
+    }
+
+    fn next_outline(&mut self, before: u64) -> Result<Option<(Batch, u64)>, SourceError> {
+        (**self).next_outline(before)
+    }
+
+    fn progress(&self) -> Option<f64> {
+        (**self).progress()
     }
 }
 

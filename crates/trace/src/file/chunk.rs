@@ -1,0 +1,608 @@
+//! A chunk: some 262,144 accesses of any streams, decodable on its own.
+//!
+//! Its bytes are a fixed head and six sections, each compressed by itself because each repeats in its own way:
+//!
+//! | section | content |
+//! |---|---|
+//! | batches | per batch: stream, flags, accesses, events, step of `after` |
+//! | descriptions | the chunk's dictionary ([`super::dictionary`]) |
+//! | events | all events ([`super::events`]) |
+//! | codes | per access the number of its description: 1, 2 or 4 bytes, little-endian |
+//! | control | per access a byte ([`super::predictor`]) |
+//! | residuals | the addresses' residuals |
+
+use super::dictionary::{Dictionary, DictionaryBuilder};
+use super::events;
+use super::predictor::{PathState, Predictor, RESIDUAL_BYTES};
+use super::varint::{self, Cursor};
+use crate::{Batch, SequencedEvent, StreamId};
+use std::collections::HashMap;
+
+/// A chunk is closed when it holds this many accesses. Larger ones compress little better and cost memory.
+pub(super) const TARGET_ACCESSES: usize = 1 << 18;
+/// No chunk holds more; a longer batch is split.
+pub(super) const MAX_ACCESSES: usize = 1 << 20;
+/// A chunk is closed when its events take this many bytes before compression.
+pub(super) const TARGET_EVENT_BYTES: usize = 1 << 20;
+/// No section is longer than this before or after compression.
+pub(super) const MAX_SECTION_BYTES: usize = 1 << 26;
+/// A chunk is closed when it holds this many batches.
+pub(super) const TARGET_BATCHES: usize = 1 << 16;
+
+/// Length of [`Head`] in bytes.
+pub(super) const HEAD_BYTES: usize = 80;
+const MAGIC: [u8; 4] = *b"TCHK";
+/// The batch has instruction addresses.
+const FLAG_PC: u8 = 1;
+/// Allocation beyond a section, so that residuals can be read a word at a time.
+const PADDING: usize = 8;
+
+const SECTIONS: [&str; 6] = ["batches", "descriptions", "events", "codes", "control", "residuals"];
+const BATCHES: usize = 0;
+const DESCRIPTIONS: usize = 1;
+const EVENTS: usize = 2;
+const CODES: usize = 3;
+const CONTROL: usize = 4;
+const RESIDUALS: usize = 5;
+
+/// What stands before a chunk's sections.
+///
+/// Layout, little-endian: magic `TCHK`; CRC-32 of everything after it in the head and the sections; number of the
+/// first access (u64); accesses, batches, events, descriptions (u32 each); per section its length before and after
+/// compression (u32 each).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) checksum: u32,
+    pub(super) first_access: u64,
+    pub(super) accesses: u32,
+    pub(super) batches: u32,
+    pub(super) events: u32,
+    pub(super) descriptions: u32,
+    pub(super) raw: [u32; 6],
+    pub(super) stored: [u32; 6],
+}
+
+impl Head {
+    fn words(&self) -> impl Iterator<Item = u32> {
+        let first = [self.first_access as u32, (self.first_access >> 32) as u32];
+        let counts = [self.accesses, self.batches, self.events, self.descriptions];
+        first.into_iter().chain(counts).chain(self.raw).chain(self.stored)
+    }
+
+    /// The head's bytes.
+    pub(super) fn to_bytes(&self) -> [u8; HEAD_BYTES] {
+        let mut bytes = [0; HEAD_BYTES];
+        bytes[..4].copy_from_slice(&MAGIC);
+        bytes[4..8].copy_from_slice(&self.checksum.to_le_bytes());
+        for (place, word) in bytes[8..].chunks_exact_mut(4).zip(self.words()) {
+            place.copy_from_slice(&word.to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Whether `bytes` begin as a chunk does.
+    pub(super) fn is_chunk(bytes: &[u8]) -> bool {
+        bytes.starts_with(&MAGIC)
+    }
+
+    /// Reads a head and refuses one whose claims exceed what a writer writes.
+    pub(super) fn from_bytes(bytes: &[u8; HEAD_BYTES]) -> Result<Head, String> {
+        if !Head::is_chunk(bytes) {
+            return Err(format!("expected a chunk's mark \"TCHK\", found {}", bytes[..4].escape_ascii()));
+        }
+        let word = |index: usize| {
+            let at = 4 + 4 * index;
+            u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+        };
+        let head = Head {
+            checksum: word(0),
+            first_access: u64::from(word(1)) | u64::from(word(2)) << 32,
+            accesses: word(3),
+            batches: word(4),
+            events: word(5),
+            descriptions: word(6),
+            raw: std::array::from_fn(|section| word(7 + section)),
+            stored: std::array::from_fn(|section| word(13 + section)),
+        };
+        if head.accesses as usize > MAX_ACCESSES || head.descriptions > head.accesses {
+            return Err(format!(
+                "expected at most {MAX_ACCESSES} accesses and no more descriptions than accesses, found {} and {}",
+                head.accesses, head.descriptions
+            ));
+        }
+        for (section, name) in SECTIONS.iter().enumerate() {
+            let longest = head.raw[section].max(head.stored[section]);
+            if longest as usize > MAX_SECTION_BYTES {
+                return Err(format!("section {name} claims {longest} bytes, more than {MAX_SECTION_BYTES}"));
+            }
+        }
+        let accesses = u64::from(head.accesses);
+        let expected =
+            [(CODES, accesses * code_bytes(head.descriptions as usize) as u64), (CONTROL, accesses)];
+        for (section, bytes) in expected {
+            if u64::from(head.raw[section]) != bytes {
+                return Err(format!(
+                    "section {} claims {} bytes where {accesses} accesses take {bytes}",
+                    SECTIONS[section], head.raw[section]
+                ));
+            }
+        }
+        Ok(head)
+    }
+
+    /// Bytes of the sections as stored.
+    pub(super) fn stored_bytes(&self) -> usize {
+        self.stored.iter().map(|&bytes| bytes as usize).sum()
+    }
+
+    /// The checksum of this head and `sections`.
+    pub(super) fn compute_checksum(&self, sections: &[u8]) -> u32 {
+        let mut hasher = crc32fast::Hasher::new();
+        hasher.update(&self.to_bytes()[8..]);
+        hasher.update(sections);
+        hasher.finalize()
+    }
+}
+
+/// Bytes per code where there are this many descriptions.
+fn code_bytes(descriptions: usize) -> usize {
+    match descriptions {
+        0..=0x100 => 1,
+        0x101..=0x1_0000 => 2,
+        _ => 4,
+    }
+}
+
+/// A chunk's content before compression; buffers are kept from chunk to chunk.
+#[derive(Debug, Default)]
+pub(super) struct RawChunk {
+    pub(super) head: Head,
+    sections: [Vec<u8>; 6],
+}
+
+/// Collects batches into a [`RawChunk`].
+#[derive(Debug, Default)]
+pub(super) struct ChunkEncoder {
+    raw: RawChunk,
+    dictionary: DictionaryBuilder,
+    predictor: Predictor,
+    paths: Paths,
+    codes: Vec<u32>,
+    spreads: Vec<u32>,
+    after: u64,
+    sequence: u64,
+}
+
+impl ChunkEncoder {
+    /// Accesses so far.
+    pub(super) fn accesses(&self) -> usize {
+        self.codes.len()
+    }
+
+    /// Whether there is nothing in it.
+    pub(super) fn is_empty(&self) -> bool {
+        self.raw.head.batches == 0
+    }
+
+    /// Whether it should be closed.
+    pub(super) fn is_full(&self) -> bool {
+        self.accesses() >= TARGET_ACCESSES
+            || self.raw.sections[EVENTS].len() >= TARGET_EVENT_BYTES
+            || self.raw.head.batches as usize >= TARGET_BATCHES
+    }
+
+    /// Appends a valid batch of at most [`MAX_ACCESSES`] less [`ChunkEncoder::accesses`] accesses.
+    ///
+    /// # Errors
+    /// When the batch's events make their section longer than it may be. The batch is left out then.
+    pub(super) fn push(&mut self, batch: &Batch) -> Result<(), String> {
+        let bytes = &mut self.raw.sections[EVENTS];
+        let begin = (bytes.len(), self.sequence);
+        let mut before = 0;
+        for event in &batch.events {
+            events::write(bytes, before, &mut self.sequence, event);
+            before = event.before;
+        }
+        if bytes.len() > MAX_SECTION_BYTES {
+            bytes.truncate(begin.0);
+            self.sequence = begin.1;
+            return Err(format!("a batch's events take more than {MAX_SECTION_BYTES} bytes"));
+        }
+        let table = &mut self.raw.sections[BATCHES];
+        varint::put(table, u64::from(batch.stream.0));
+        table.push(if batch.pc.is_empty() { 0 } else { FLAG_PC });
+        varint::put(table, batch.len() as u64);
+        varint::put(table, batch.events.len() as u64);
+        varint::put_delta(table, self.after, batch.after);
+        self.after = batch.after;
+        self.raw.head.batches += 1;
+        self.raw.head.events += batch.events.len() as u32;
+
+        self.spreads.clear();
+        self.dictionary.encode(batch, &mut self.codes, &mut self.spreads);
+        let [.., control, residuals] = &mut self.raw.sections;
+        self.predictor.encode(self.paths.of(batch.stream), &self.spreads, &batch.addr, control, residuals);
+        Ok(())
+    }
+
+    /// Closes the chunk into `out`, whose buffers are used for the next one.
+    pub(super) fn finish(&mut self, first_access: u64, out: &mut RawChunk) {
+        let head = &mut self.raw.head;
+        head.first_access = first_access;
+        head.accesses = self.codes.len() as u32;
+        head.descriptions = self.dictionary.len() as u32;
+        self.dictionary.write(&mut self.raw.sections[DESCRIPTIONS]);
+        let codes = &mut self.raw.sections[CODES];
+        match code_bytes(self.dictionary.len()) {
+            1 => codes.extend(self.codes.iter().map(|&code| code as u8)),
+            2 => codes.extend(self.codes.iter().flat_map(|&code| (code as u16).to_le_bytes())),
+            _ => codes.extend(self.codes.iter().flat_map(|&code| code.to_le_bytes())),
+        }
+        for (length, section) in self.raw.head.raw.iter_mut().zip(&self.raw.sections) {
+            *length = section.len() as u32;
+        }
+        std::mem::swap(&mut self.raw, out);
+        self.raw.head = Head::default();
+        self.raw.sections.iter_mut().for_each(Vec::clear);
+        self.dictionary.clear();
+        self.predictor.reset();
+        self.paths.clear();
+        self.codes.clear();
+        self.after = 0;
+        self.sequence = 0;
+    }
+}
+
+/// Compresses chunks.
+pub(super) struct Compressor {
+    zstd: zstd::bulk::Compressor<'static>,
+    stored: Vec<u8>,
+}
+
+impl Compressor {
+    /// Level 1: the sections are so repetitive that higher levels gain under five percent and cost a third of the
+    /// writing speed.
+    const LEVEL: i32 = 1;
+
+    pub(super) fn new() -> std::io::Result<Compressor> {
+        Ok(Compressor { zstd: zstd::bulk::Compressor::new(Self::LEVEL)?, stored: Vec::new() })
+    }
+
+    /// The chunk's bytes: completes its head and returns it with the stored sections.
+    pub(super) fn compress(&mut self, chunk: &mut RawChunk) -> std::io::Result<([u8; HEAD_BYTES], &[u8])> {
+        self.stored.clear();
+        for (section, length) in chunk.sections.iter().zip(&mut chunk.head.stored) {
+            let begin = self.stored.len();
+            if !section.is_empty() {
+                self.stored.resize(begin + zstd::zstd_safe::compress_bound(section.len()), 0);
+                let written = self.zstd.compress_to_buffer(section, &mut self.stored[begin..])?;
+                self.stored.truncate(begin + written);
+            }
+            *length = (self.stored.len() - begin) as u32;
+        }
+        chunk.head.checksum = chunk.head.compute_checksum(&self.stored);
+        Ok((chunk.head.to_bytes(), &self.stored))
+    }
+}
+
+/// One line of the batch table.
+#[derive(Clone, Copy, Debug)]
+struct BatchEntry {
+    stream: StreamId,
+    accesses: usize,
+    events: usize,
+    after: u64,
+    has_pc: bool,
+}
+
+/// Decodes a chunk, batch by batch.
+pub(super) struct ChunkDecoder {
+    zstd: zstd::bulk::Decompressor<'static>,
+    head: Head,
+    sections: [Vec<u8>; 6],
+    dictionary: Dictionary,
+    predictor: Predictor,
+    paths: Paths,
+    /// Reading positions: in the batch table and the events in bytes, in the codes and control in accesses, in the
+    /// residuals in bytes.
+    batches_at: usize,
+    batches_left: u32,
+    events_at: usize,
+    access: usize,
+    residuals_at: usize,
+    after: u64,
+    sequence: u64,
+}
+
+impl ChunkDecoder {
+    pub(super) fn new() -> std::io::Result<ChunkDecoder> {
+        Ok(ChunkDecoder {
+            zstd: zstd::bulk::Decompressor::new()?,
+            head: Head::default(),
+            sections: Default::default(),
+            dictionary: Dictionary::default(),
+            predictor: Predictor::default(),
+            paths: Paths::default(),
+            batches_at: 0,
+            batches_left: 0,
+            events_at: 0,
+            access: 0,
+            residuals_at: 0,
+            after: 0,
+            sequence: 0,
+        })
+    }
+
+    /// Begins a chunk from its head and stored sections.
+    ///
+    /// # Errors
+    /// When checksum or content are not what a writer writes: a sentence that says what was expected.
+    pub(super) fn begin(&mut self, head: Head, stored: &[u8]) -> Result<(), String> {
+        self.batches_left = 0;
+        let checksum = head.compute_checksum(stored);
+        if checksum != head.checksum {
+            return Err(format!("expected checksum {:#010x}, found {checksum:#010x}", head.checksum));
+        }
+        self.decompress(&head, stored, 0..SECTIONS.len())?;
+        self.dictionary.read(
+            &self.sections[DESCRIPTIONS][..head.raw[DESCRIPTIONS] as usize],
+            head.descriptions as usize,
+        )?;
+        self.check_codes(&head)?;
+        // The sum bounds every read of a residual.
+        let residuals: usize = self.sections[CONTROL][..head.accesses as usize]
+            .iter()
+            .map(|&control| usize::from(RESIDUAL_BYTES[(control & 7) as usize]))
+            .sum();
+        if residuals != head.raw[RESIDUALS] as usize {
+            return Err(format!(
+                "the control bytes ask for {residuals} bytes of residuals, there are {}",
+                head.raw[RESIDUALS]
+            ));
+        }
+        self.predictor.reset();
+        self.rewind(head);
+        Ok(())
+    }
+
+    /// Begins a chunk whose accesses are not wanted: only [`ChunkDecoder::next_events_only`] may be called.
+    pub(super) fn begin_events(&mut self, head: Head, stored: &[u8]) -> Result<(), String> {
+        self.batches_left = 0;
+        let checksum = head.compute_checksum(stored);
+        if checksum != head.checksum {
+            return Err(format!("expected checksum {:#010x}, found {checksum:#010x}", head.checksum));
+        }
+        for section in [BATCHES, EVENTS] {
+            self.decompress(&head, stored, section..section + 1)?;
+        }
+        self.rewind(head);
+        Ok(())
+    }
+
+    fn rewind(&mut self, head: Head) {
+        self.paths.clear();
+        self.batches_at = 0;
+        self.batches_left = head.batches;
+        self.events_at = 0;
+        self.access = 0;
+        self.residuals_at = 0;
+        self.after = 0;
+        self.sequence = 0;
+        self.head = head;
+    }
+
+    fn decompress(
+        &mut self,
+        head: &Head,
+        stored: &[u8],
+        wanted: std::ops::Range<usize>,
+    ) -> Result<(), String> {
+        let mut rest = stored;
+        for (section, name) in SECTIONS.iter().enumerate().take(wanted.end) {
+            let stored = head.stored[section] as usize;
+            let (bytes, behind) = rest
+                .split_at_checked(stored)
+                .ok_or_else(|| format!("section {name} lies beyond the chunk"))?;
+            rest = behind;
+            if !wanted.contains(&section) {
+                continue;
+            }
+            let length = head.raw[section] as usize;
+            let out = &mut self.sections[section];
+            out.clear();
+            out.resize(length + PADDING, 0);
+            let written = if bytes.is_empty() {
+                0
+            } else {
+                self.zstd
+                    .decompress_to_buffer(bytes, &mut out[..length])
+                    .map_err(|error| format!("section {name} does not decompress: {error}"))?
+            };
+            if written != length {
+                return Err(format!("section {name}: expected {length} bytes, found {written}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Every code names a description, so that the hot loops cannot fail.
+    fn check_codes(&self, head: &Head) -> Result<(), String> {
+        let accesses = head.accesses as usize;
+        let largest = match Codes::of(&self.sections[CODES], head.descriptions, 0..accesses) {
+            Codes::Bytes(codes) => codes.iter().copied().max().map(u32::from),
+            Codes::Halves(codes) => codes.iter().map(|&code| u16::from_le_bytes(code)).max().map(u32::from),
+            Codes::Words(codes) => codes.iter().map(|&code| u32::from_le_bytes(code)).max(),
+        };
+        match largest {
+            Some(code) if code as usize >= self.dictionary.len() => {
+                Err(format!("an access names description {code}, there are {}", self.dictionary.len()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The number of batches not yet decoded.
+    pub(super) fn batches_left(&self) -> u32 {
+        self.batches_left
+    }
+
+    /// Ends the chunk.
+    pub(super) fn clear(&mut self) {
+        self.batches_left = 0;
+    }
+
+    /// The next batch.
+    ///
+    /// # Errors
+    /// When the content is not what a writer writes. The chunk is at its end then.
+    pub(super) fn next_batch(&mut self) -> Result<Option<Batch>, String> {
+        let Some((entry, mut batch)) = self.next_events()? else { return Ok(None) };
+        let accesses = self.access..self.access + entry.accesses;
+        if accesses.end > self.head.accesses as usize {
+            self.batches_left = 0;
+            return Err(format!("the batches hold more than the chunk's {} accesses", self.head.accesses));
+        }
+        let codes = Codes::of(&self.sections[CODES], self.head.descriptions, accesses.clone());
+        let control = &self.sections[CONTROL][accesses.clone()];
+        let residuals = &self.sections[RESIDUALS][self.residuals_at..];
+        let predictor = &mut self.predictor;
+        let path = self.paths.of(entry.stream);
+        let dictionary = &self.dictionary;
+        // The loops are instantiated per code width.
+        self.residuals_at += match codes {
+            Codes::Bytes(codes) => {
+                let codes = codes.iter().map(|&code| usize::from(code));
+                columns(dictionary, codes.clone(), entry.has_pc, &mut batch);
+                let spreads = codes.map(|code| dictionary.spread[code]);
+                predictor.decode(path, spreads, control, residuals, &mut batch.addr)
+            }
+            Codes::Halves(codes) => {
+                let codes = codes.iter().map(|&code| usize::from(u16::from_le_bytes(code)));
+                columns(dictionary, codes.clone(), entry.has_pc, &mut batch);
+                let spreads = codes.map(|code| dictionary.spread[code]);
+                predictor.decode(path, spreads, control, residuals, &mut batch.addr)
+            }
+            Codes::Words(codes) => {
+                let codes = codes.iter().map(|&code| u32::from_le_bytes(code) as usize);
+                columns(dictionary, codes.clone(), entry.has_pc, &mut batch);
+                let spreads = codes.map(|code| dictionary.spread[code]);
+                predictor.decode(path, spreads, control, residuals, &mut batch.addr)
+            }
+        };
+        self.access = accesses.end;
+        if self.batches_left == 0 && self.access != self.head.accesses as usize {
+            return Err(format!(
+                "the batches hold {} accesses, the chunk's head says {}",
+                self.access, self.head.accesses
+            ));
+        }
+        Ok(Some(batch))
+    }
+
+    /// The next batch with its events and without its accesses, whose number the second value says.
+    pub(super) fn next_events_only(&mut self) -> Result<Option<(Batch, usize)>, String> {
+        Ok(self.next_events()?.map(|(entry, batch)| (batch, entry.accesses)))
+    }
+
+    fn next_events(&mut self) -> Result<Option<(BatchEntry, Batch)>, String> {
+        if self.batches_left == 0 {
+            return Ok(None);
+        }
+        let left = std::mem::take(&mut self.batches_left) - 1;
+        let mut table =
+            Cursor::new(&self.sections[BATCHES][self.batches_at..self.head.raw[BATCHES] as usize]);
+        let stream = StreamId(table.small("a stream")?);
+        let flags = table.byte()?;
+        let entry = BatchEntry {
+            stream,
+            has_pc: flags & FLAG_PC != 0,
+            accesses: table.small("a batch's accesses")?,
+            events: table.small("a batch's events")?,
+            after: table.delta(self.after)?,
+        };
+        self.batches_at += table.position();
+        self.after = entry.after;
+        if entry.accesses > self.head.accesses as usize {
+            return Err(format!(
+                "a batch claims {} of the chunk's {} accesses",
+                entry.accesses, self.head.accesses
+            ));
+        }
+
+        let mut cursor = Cursor::new(&self.sections[EVENTS][self.events_at..self.head.raw[EVENTS] as usize]);
+        // Three bytes is the least an event takes; the check bounds the memory below.
+        if entry.events.saturating_mul(3) > cursor.remaining() {
+            return Err(format!("a batch claims {} events in {} bytes", entry.events, cursor.remaining()));
+        }
+        let mut batch = Batch { stream, after: entry.after, ..Batch::default() };
+        let mut before = 0;
+        for _ in 0..entry.events {
+            let event: SequencedEvent = events::read(&mut cursor, before, &mut self.sequence)?;
+            before = event.before;
+            batch.events.push(event);
+        }
+        if before as usize > entry.accesses {
+            return Err(format!("an event lies before access {before} of a batch of {}", entry.accesses));
+        }
+        self.events_at += cursor.position();
+        self.batches_left = left;
+        Ok(Some((entry, batch)))
+    }
+}
+
+/// The codes of some accesses in the width they are stored in.
+enum Codes<'a> {
+    Bytes(&'a [u8]),
+    Halves(&'a [[u8; 2]]),
+    Words(&'a [[u8; 4]]),
+}
+
+impl<'a> Codes<'a> {
+    fn of(section: &'a [u8], descriptions: u32, accesses: std::ops::Range<usize>) -> Codes<'a> {
+        let bytes = code_bytes(descriptions as usize);
+        let part = &section[accesses.start * bytes..accesses.end * bytes];
+        match bytes {
+            1 => Codes::Bytes(part),
+            2 => Codes::Halves(part.as_chunks().0),
+            _ => Codes::Words(part.as_chunks().0),
+        }
+    }
+}
+
+/// Fills all columns but the addresses. A loop per column: each is a gather from a small table.
+fn columns(
+    dictionary: &Dictionary,
+    codes: impl ExactSizeIterator<Item = usize> + Clone,
+    has_pc: bool,
+    batch: &mut Batch,
+) {
+    batch.size.extend(codes.clone().map(|code| dictionary.size[code]));
+    batch.kind.extend(codes.clone().map(|code| dictionary.kind[code]));
+    batch.depends_on.extend(codes.clone().map(|code| dictionary.depends_on[code]));
+    batch.instructions.extend(codes.clone().map(|code| dictionary.instructions[code]));
+    if has_pc {
+        batch.pc.extend(codes.map(|code| dictionary.pc[code]));
+    }
+}
+
+/// Path states of the streams in a chunk, numbered in the order of their first batch.
+#[derive(Debug, Default)]
+struct Paths {
+    numbers: HashMap<StreamId, usize>,
+    states: Vec<PathState>,
+}
+
+impl Paths {
+    fn clear(&mut self) {
+        self.numbers.clear();
+        self.states.clear();
+    }
+
+    fn of(&mut self, stream: StreamId) -> &mut PathState {
+        let number = *self.numbers.entry(stream).or_insert_with(|| {
+            self.states.push(PathState::new(self.states.len()));
+            self.states.len() - 1
+        });
+        &mut self.states[number]
+    }
+}

@@ -1,0 +1,116 @@
+//! Turns the rows of an imported trace into valid batches: process start and end, mappings, wide accesses.
+
+use crate::{AccessKind, Agent, BATCH_ACCESSES, Batch, Event, MapKind, Protection, StreamId};
+use std::collections::HashSet;
+use terrace_model::{AddressRange, PageSize};
+
+/// No user-space address of x86-64 lies beyond, five-level paging included.
+const ADDRESS_LIMIT: u64 = 1 << 56;
+/// A wider access is split into parts of 128 bytes, as a batch's column holds at most 255.
+const PART_BYTES: u64 = 128;
+/// The widest single access of x86-64 by far (`xsave`); more is a damaged record.
+const MAX_ACCESS_BYTES: u64 = 16384;
+
+/// One access as an importer sees it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Row {
+    pub(super) addr: u64,
+    pub(super) bytes: u64,
+    pub(super) kind: AccessKind,
+    pub(super) depends_on: u8,
+    pub(super) instructions: u64,
+    pub(super) pc: Option<u64>,
+}
+
+/// Collects rows into batches of one stream.
+#[derive(Debug)]
+pub(super) struct ImportBuilder {
+    batch: Batch,
+    /// Number of the last global event, and that at the batch's start.
+    sequence: u64,
+    after: u64,
+    mapped: HashSet<u64>,
+    last_region: u64,
+}
+
+impl ImportBuilder {
+    /// Begins with the stream's `Spawn`.
+    pub(super) fn new(name: String) -> ImportBuilder {
+        let batch = Batch::with_capacity(StreamId(0));
+        let mut builder =
+            ImportBuilder { batch, sequence: 0, after: 0, mapped: HashSet::new(), last_region: u64::MAX };
+        let (process, thread, agent) = (0, 0, Agent::Cpu);
+        builder.global(Event::Spawn { process, thread, agent, forked_from: None, os_id: 0, name });
+        builder
+    }
+
+    /// Appends an access, and before it the mapping it needs.
+    pub(super) fn access(&mut self, row: Row) -> Result<(), String> {
+        let Row { mut addr, mut bytes, kind, depends_on, instructions, pc } = row;
+        if bytes == 0 || bytes > MAX_ACCESS_BYTES {
+            return Err(format!("expected an access of 1 to {MAX_ACCESS_BYTES} bytes, found {bytes}"));
+        }
+        if addr >= ADDRESS_LIMIT - MAX_ACCESS_BYTES {
+            return Err(format!("expected a user-space address below {ADDRESS_LIMIT:#x}, found {addr:#x}"));
+        }
+        self.map(addr >> PageSize::Huge.shift());
+        self.map((addr + bytes - 1) >> PageSize::Huge.shift());
+        let mut instructions = u16::try_from(instructions).unwrap_or_else(|_| {
+            self.compute(instructions);
+            0
+        });
+        while bytes > 0 {
+            let part = if bytes > 255 { PART_BYTES } else { bytes };
+            self.batch.push(addr, part as u8, kind, depends_on, instructions);
+            self.batch.pc.extend(pc);
+            instructions = 0;
+            addr += part;
+            bytes -= part;
+        }
+        Ok(())
+    }
+
+    /// Instructions that no access follows.
+    pub(super) fn compute(&mut self, instructions: u64) {
+        self.batch.push_event(0, Event::Compute { instructions });
+    }
+
+    /// The process ends.
+    pub(super) fn exit(&mut self) {
+        self.global(Event::Exit { process_ends: true });
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.batch.len() >= BATCH_ACCESSES || self.batch.events.len() >= BATCH_ACCESSES
+    }
+
+    pub(super) fn take(&mut self) -> Batch {
+        let mut batch = std::mem::replace(&mut self.batch, Batch::with_capacity(StreamId(0)));
+        batch.after = std::mem::replace(&mut self.after, self.sequence);
+        batch
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.batch.clear();
+    }
+
+    fn map(&mut self, region: u64) {
+        if region == self.last_region {
+            return;
+        }
+        self.last_region = region;
+        if self.mapped.insert(region) {
+            self.global(Event::Map {
+                range: AddressRange::new(region << PageSize::Huge.shift(), PageSize::Huge.bytes()),
+                kind: MapKind::Anonymous,
+                protection: Protection::READ_WRITE,
+                name: String::new(),
+            });
+        }
+    }
+
+    fn global(&mut self, event: Event) {
+        self.sequence += 1;
+        self.batch.push_event(self.sequence, event);
+    }
+}

@@ -1,0 +1,226 @@
+//! Traces of other tools, and the door to all traces: [`open_any`] looks at the content and picks the reader.
+//!
+//! | format | recognised by | one record |
+//! |---|---|---|
+//! | Terrace | `TERRACE\x1a` | see [`crate::TraceReader`] |
+//! | Valgrind lackey (`--trace-mem=yes`) | lines `I  hex,size`, ` L hex,size`, ` S hex,size`, ` M hex,size`, `==pid== …` | [`lackey`] |
+//! | plain text | lines `R hex [size]`, `W hex [size]`, `#` comments | [`text`] |
+//! | ChampSim | none of the above, plausible 64-byte records | [`champsim`] |
+//!
+//! The last three may be compressed with gzip, xz or zstd, which is recognised by content as well.
+//!
+//! **Mappings.** These formats record no address-space events, but a simulated access needs a mapping. The importer
+//! maps, before the first access to it, each 2 MiB-aligned region of 2 MiB as private anonymous memory, readable and
+//! writable. Adjacent regions thus form one area as they would in a process. 2 MiB, because with less no huge page
+//! could ever be simulated on an imported trace; the price is that the untouched rest of a region looks mapped,
+//! though it never becomes resident at 4 KiB pages.
+
+mod builder;
+mod champsim;
+mod input;
+mod lackey;
+mod text;
+
+use crate::{Batch, EventSource, Header, SourceError, TraceReader};
+use builder::ImportBuilder;
+use champsim::ChampSim;
+use input::Input;
+use lackey::Lackey;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use text::PlainText;
+
+/// The formats that can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Format {
+    /// Terrace's own file.
+    Terrace,
+    /// Valgrind's lackey with `--trace-mem=yes`.
+    Lackey,
+    /// ChampSim's 64-byte instruction records.
+    ChampSim,
+    /// `R|W hexaddress [size]` lines.
+    Text,
+}
+
+impl Format {
+    /// The name used in headers and options: `terrace`, `lackey`, `champsim`, `text`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Format::Terrace => "terrace",
+            Format::Lackey => "lackey",
+            Format::ChampSim => "champsim",
+            Format::Text => "text",
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Opens a trace of any known format.
+///
+/// With `salvage`, a damaged input yields what is whole before the damage (whole chunks of a Terrace trace, whole
+/// lines or records of the others), then ends with a logged warning instead of an error.
+///
+/// # Errors
+/// When the file cannot be read, is empty, or is of no known format; a Terrace trace also as in
+/// [`TraceReader::open`].
+pub fn open_any(path: impl AsRef<Path>, salvage: bool) -> Result<Box<dyn EventSource>, SourceError> {
+    let path = path.as_ref();
+    Ok(match Opened::open(path, salvage)? {
+        Opened::Terrace(reader) => reader,
+        Opened::Import(import) => import,
+    })
+}
+
+/// An opened trace whose kind is known.
+pub(crate) enum Opened {
+    Terrace(Box<TraceReader>),
+    Import(Box<ImportSource>),
+}
+
+impl Opened {
+    pub(crate) fn open(path: &Path, salvage: bool) -> Result<Opened, SourceError> {
+        let input = Input::open(path)?;
+        Ok(match detect(&input)? {
+            Format::Terrace if salvage => Opened::Terrace(Box::new(TraceReader::salvage(path)?)),
+            Format::Terrace => Opened::Terrace(Box::new(TraceReader::open(path)?)),
+            format => Opened::Import(Box::new(ImportSource::new(input, format, path, salvage))),
+        })
+    }
+
+    pub(crate) fn format(&self) -> Format {
+        match self {
+            Opened::Terrace(_) => Format::Terrace,
+            Opened::Import(import) => import.format,
+        }
+    }
+
+    pub(crate) fn source(&mut self) -> &mut dyn EventSource {
+        match self {
+            Opened::Terrace(reader) => reader.as_mut(),
+            Opened::Import(import) => import.as_mut(),
+        }
+    }
+
+    /// What ended the reading early in salvage mode.
+    pub(crate) fn damage(&self) -> Option<&str> {
+        match self {
+            Opened::Terrace(reader) => reader.damage(),
+            Opened::Import(import) => import.damage.as_deref(),
+        }
+    }
+}
+
+/// Decides by the first bytes.
+fn detect(input: &Input) -> Result<Format, SourceError> {
+    let start = input.start();
+    let magic = &crate::file::MAGIC;
+    if start.is_empty() {
+        return Err(input.malformed("the file is empty; expected a trace"));
+    }
+    // A file cut within the mark is a damaged trace, not a foreign one.
+    if start.starts_with(magic) || magic.starts_with(start) {
+        return Ok(Format::Terrace);
+    }
+    let first_line = start
+        .split(|&byte| byte == b'\n')
+        .map(<[u8]>::trim_ascii_end)
+        .find(|line| !(line.is_empty() || line.starts_with(b"#") || line.starts_with(b"==")));
+    match first_line {
+        Some(line) if Lackey::is_line(line) => return Ok(Format::Lackey),
+        Some(line) if PlainText::is_line(line) => return Ok(Format::Text),
+        None if start.starts_with(b"==") => return Ok(Format::Lackey),
+        None if start.starts_with(b"#") => return Ok(Format::Text),
+        _ => {}
+    }
+    if ChampSim::is_plausible(start) {
+        return Ok(Format::ChampSim);
+    }
+    Err(input.malformed(&format!(
+        "no known trace: expected a Terrace trace, Valgrind lackey lines (`I  4001000,3`, ` L 1ffe,8`), plain lines \
+         (`R 1ffe 8`) or ChampSim records, found \"{}\" at byte 0",
+        start[..start.len().min(24)].escape_ascii()
+    )))
+}
+
+/// Reads records and hands them to the builder.
+trait Parser: Send {
+    /// Parses one record. `Ok(false)` at the end of the input.
+    ///
+    /// # Errors
+    /// What was expected and what was found; the caller adds file and place.
+    fn step(&mut self, input: &mut Input, out: &mut ImportBuilder) -> Result<bool, SourceError>;
+}
+
+/// A trace of another tool as a source of one stream.
+pub(crate) struct ImportSource {
+    header: Header,
+    pub(crate) format: Format,
+    input: Input,
+    parser: Box<dyn Parser>,
+    builder: ImportBuilder,
+    ended: bool,
+    salvage: bool,
+    pub(crate) damage: Option<String>,
+}
+
+impl ImportSource {
+    fn new(input: Input, format: Format, path: &Path, salvage: bool) -> ImportSource {
+        let program = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+        let header = Header {
+            program: program.clone(),
+            origin: format.name().to_owned(),
+            tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+            has_pc: format != Format::Text,
+            ..Header::default()
+        };
+        let parser: Box<dyn Parser> = match format {
+            Format::ChampSim => Box::new(ChampSim::default()),
+            Format::Lackey => Box::new(Lackey::default()),
+            Format::Text | Format::Terrace => Box::new(PlainText),
+        };
+        let builder = ImportBuilder::new(program);
+        ImportSource { header, format, input, parser, builder, ended: false, salvage, damage: None }
+    }
+}
+
+impl EventSource for ImportSource {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn next_batch(&mut self) -> Result<Option<Arc<Batch>>, SourceError> {
+        while !self.ended && !self.builder.is_full() {
+            match self.parser.step(&mut self.input, &mut self.builder) {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.ended = true;
+                    self.builder.exit();
+                }
+                Err(error) => {
+                    self.ended = true;
+                    if !self.salvage {
+                        self.builder.clear();
+                        return Err(error);
+                    }
+                    tracing::warn!("{error}; the trace ends here");
+                    self.damage = Some(error.to_string());
+                }
+            }
+        }
+        let batch = self.builder.take();
+        Ok((!batch.is_empty()).then(|| Arc::new(batch)))
+    }
+
+    fn progress(&self) -> Option<f64> {
+        self.input.progress()
+    }
+}

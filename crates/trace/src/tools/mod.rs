@@ -1,0 +1,14 @@
+//! What one does with a whole trace file: describe it, check it, look at its start, cut it, turn it into another format.
+
+mod convert;
+mod head;
+mod info;
+mod residency;
+mod slice;
+mod verify;
+
+pub use convert::{Conversion, ConvertError, TextFormat, convert, write_text};
+pub use head::head;
+pub use info::{TraceInfo, info};
+pub use slice::{Slice, SliceOptions, slice};
+pub use verify::{VerifyReport, verify};
