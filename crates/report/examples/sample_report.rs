@@ -171,6 +171,13 @@ fn run(profile: &Profile, change: &Change) -> RunRecord {
         stats.count(format!("tier.{tier}.writes"), writes, Unit::Count);
         stats.count(format!("tier.{tier}.bytes_read"), reads * 64, Unit::Bytes);
         stats.count(format!("tier.{tier}.bytes_written"), writes * 64, Unit::Bytes);
+        let moved = (reads + writes) * 64;
+        let walks = (moved as f64 * 0.2 * change.translation) as u64;
+        for (cause, bytes) in
+            [("demand", moved - moved / 4 - walks), ("walk", walks), ("writeback", moved / 4)]
+        {
+            stats.count(format!("tier.{tier}.bytes_by.{cause}"), bytes, Unit::Bytes);
+        }
         stats.count(
             format!("tier.{tier}.pages"),
             (profile.footprint as f64 * share) as u64 / 4096,
@@ -215,11 +222,9 @@ fn run(profile: &Profile, change: &Change) -> RunRecord {
             parameter("cache.l1.capacity", "32 KiB"),
             parameter("cache.l2.capacity", "1 MiB"),
             parameter("cache.llc.capacity", "32 MiB"),
-            parameter("tier[0].name", "dram"),
-            parameter("tier[0].capacity", "64 GiB"),
-            parameter("tier[1].name", "cxl"),
-            parameter("tier[1].capacity", "256 GiB"),
-            parameter("tier[1].link.latency", "70 ns"),
+            parameter("tier.dram.capacity", "64 GiB"),
+            parameter("tier.cxl.capacity", "256 GiB"),
+            parameter("tier.cxl.link.latency", "70 ns"),
             parameter("os.pages", change.pages),
             parameter("os.placement.kind", change.placement),
         ],

@@ -1,7 +1,7 @@
 //! Who wins and why, in sentences that are derived from the numbers alone.
 
 use crate::format::{percent, speedup as times};
-use crate::run::component_label;
+use crate::run::{CycleComponent, component_label};
 use crate::{Comparison, RunRecord};
 use serde::Serialize;
 
@@ -21,6 +21,8 @@ pub struct Conclusion {
     pub baseline: String,
     /// The finding in a sentence or two.
     pub text: String,
+    /// The same without what `winner`, `speedup` and `baseline` say already: the reason and the bound.
+    pub detail: String,
 }
 
 /// One conclusion per input, preceded by one over all inputs where there are several.
@@ -34,30 +36,40 @@ pub(crate) fn conclude(comparison: &Comparison) -> Vec<Conclusion> {
 fn on_input(comparison: &Comparison, input: &str) -> Option<Conclusion> {
     let baseline = comparison.baseline_of(input)?;
     let base = &baseline.design;
-    let finding = |winner: Option<(&RunRecord, f64)>, text: String| Conclusion {
+    let finding = |winner: Option<(&RunRecord, f64)>, text: String, detail: String| Conclusion {
         input: Some(input.to_owned()),
         winner: winner.map(|(run, _)| run.design.clone()),
         speedup: winner.map(|(_, speedup)| speedup),
         baseline: base.clone(),
+        detail: if detail.is_empty() { text.clone() } else { detail },
         text,
     };
     let mut timed: Vec<(&RunRecord, f64)> =
         comparison.runs_of(input).filter_map(|run| Some((run, run.speedup_over(baseline)?))).collect();
     if timed.is_empty() {
         let text = format!("No winner on {input}: fidelity {} simulates no time.", baseline.fidelity);
-        return Some(finding(None, text));
+        return Some(finding(None, text, String::new()));
     }
     if timed.len() == 1 {
-        return Some(finding(None, format!("One design, {base}, on {input}: nothing to compare it with.")));
+        return Some(finding(
+            None,
+            format!("One design, {base}, on {input}: nothing to compare it with."),
+            String::new(),
+        ));
     }
     timed.sort_by(|a, b| b.1.total_cmp(&a.1));
     let contenders: Vec<(&RunRecord, f64)> =
         timed.iter().copied().filter(|(run, _)| !run.is_bound()).collect();
     let bound = timed.iter().find(|(run, _)| run.is_bound());
     let Some(&(winner, speedup)) = contenders.first() else {
-        return Some(finding(None, format!("Only bounds were run on {input}: no design to recommend.")));
+        return Some(finding(
+            None,
+            format!("Only bounds were run on {input}: no design to recommend."),
+            String::new(),
+        ));
     };
 
+    let mut detail = String::new();
     let mut text = if winner.design == *base || speedup < 1.0 + TIE {
         let rival = contenders.iter().find(|(run, _)| run.design != *base);
         match rival {
@@ -73,38 +85,45 @@ fn on_input(comparison: &Comparison, input: &str) -> Option<Conclusion> {
             None => format!("{base} is the only contender on {input}."),
         }
     } else {
-        format!("{} wins on {input}: {}x {base}{}.", winner.design, times(speedup), because(baseline, winner))
+        let headline = format!("{} wins on {input}: {}x {base}", winner.design, times(speedup));
+        match reason(baseline, winner) {
+            Some(reason) => {
+                detail = format!("{reason}.");
+                format!("{headline}, because {reason}.")
+            }
+            None => format!("{headline}."),
+        }
     };
     if let Some((bound, bound_speedup)) = bound {
-        text += &format!(" The bound, {}, is {}x.", bound.design, times(*bound_speedup));
+        let sentence = format!(" The bound, {}, is {}x.", bound.design, times(*bound_speedup));
+        text += &sentence;
+        if !detail.is_empty() {
+            detail += &sentence;
+        }
     }
     let tie = winner.design != *base && speedup < 1.0 + TIE;
-    Some(if tie { finding(None, text) } else { finding(Some((winner, speedup)), text) })
+    Some(finding((!tie).then_some((winner, speedup)), text, detail))
 }
 
-/// The component of the cycles that shrank most from `baseline` to `winner`, as the end of a sentence.
-fn because(baseline: &RunRecord, winner: &RunRecord) -> String {
+/// The component of the cycles that shrank most from `baseline` to `winner`, as a clause.
+fn reason(baseline: &RunRecord, winner: &RunRecord) -> Option<String> {
     let after = winner.cycle_components();
-    let saved =
-        |name: &str, before: f64| before - after.iter().find(|c| c.name == name).map_or(0.0, |c| c.cycles);
+    let saved = |part: &CycleComponent| {
+        part.cycles - after.iter().find(|c| c.name == part.name).map_or(0.0, |c| c.cycles)
+    };
     let components = baseline.cycle_components();
     let total: f64 = components.iter().map(|c| c.cycles).sum();
-    let largest =
-        components.iter().max_by(|a, b| saved(&a.name, a.cycles).total_cmp(&saved(&b.name, b.cycles)));
-    match largest {
-        Some(part) if total > 0.0 && saved(&part.name, part.cycles) > 0.0 => {
-            let fewer = saved(&part.name, part.cycles) / part.cycles;
-            format!(
-                ", because {} of {}'s cycles were {} and {} spends {} fewer there",
-                percent(part.cycles / total),
-                baseline.design,
-                component_label(&part.name),
-                winner.design,
-                percent(fewer),
-            )
-        }
-        _ => String::new(),
-    }
+    let part = components.iter().max_by(|a, b| saved(a).total_cmp(&saved(b)))?;
+    (total > 0.0 && saved(part) > 0.0).then(|| {
+        format!(
+            "{} of {}'s cycles were {} and {} spends {} fewer there",
+            percent(part.cycles / total),
+            baseline.design,
+            component_label(&part.name),
+            winner.design,
+            percent(saved(part) / part.cycles),
+        )
+    })
 }
 
 /// The contender with the best geometric mean over the inputs, among the designs that ran on all of them.
@@ -150,6 +169,7 @@ fn overall(comparison: &Comparison, inputs: &[&str]) -> Option<Conclusion> {
         winner: Some(if wins { best.to_owned() } else { base.clone() }),
         speedup: Some(if wins { mean } else { 1.0 }),
         baseline: base.clone(),
+        detail: text.clone(),
         text,
     })
 }

@@ -49,8 +49,11 @@ pub(crate) fn seconds(value: f64) -> String {
     scaled(value, &[(1.0, " s"), (1e-3, " ms"), (1e-6, " us"), (1e-9, " ns")], " s")
 }
 
+/// From this share of a unit on, three digits would read 1000 (or 1024) of the smaller one.
+const ROUNDS_UP: f64 = 0.9995;
+
 fn scaled(value: f64, units: &[(f64, &str)], base: &str) -> String {
-    match units.iter().find(|(size, _)| value >= *size) {
+    match units.iter().find(|(size, _)| value >= *size * ROUNDS_UP) {
         Some((size, unit)) => format!("{}{unit}", significant(value / size)),
         None if value.fract() == 0.0 => format!("{value}{base}"),
         None => format!("{}{base}", significant(value)),
@@ -136,6 +139,7 @@ mod tests {
         assert_eq!(count(999), "999");
         assert_eq!(count(16_777_216), "16.8 M");
         assert_eq!(bytes(8 << 30), "8.00 GiB");
+        assert_eq!(bytes((1 << 30) - 1), "1.00 GiB");
         assert_eq!(bytes(100), "100 B");
         assert_eq!(seconds(0.00184), "1.84 ms");
         assert_eq!(seconds(0.0), "0 ns");

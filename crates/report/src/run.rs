@@ -53,6 +53,9 @@ pub struct CycleComponent {
 /// The components in the order in which every output shows them; others follow by name.
 const COMPONENT_ORDER: [&str; 5] = ["base", "translation", "cache", "memory", "os"];
 
+/// Statistics under `core.cycles` that no program spent: the sum, and cores that had nothing to run.
+const NO_COMPONENT: [&str; 2] = ["total", "idle"];
+
 impl RunRecord {
     /// Accesses simulated per second of wall-clock time; 0 where that time is not known.
     pub fn accesses_per_second(&self) -> f64 {
@@ -83,12 +86,13 @@ impl RunRecord {
         ratio(1000.0 * count, self.instructions as f64)
     }
 
-    /// Where the cycles went: every statistic directly under `core.cycles`, in the order of display.
+    /// Where the busy cycles went: every statistic directly under `core.cycles`, in the order of display, idle cores
+    /// left out.
     pub fn cycle_components(&self) -> Vec<CycleComponent> {
         let mut components: Vec<CycleComponent> = self
             .stats
             .under("core.cycles")
-            .filter(|(name, _)| !name.contains('.') && *name != "total")
+            .filter(|(name, _)| !name.contains('.') && !NO_COMPONENT.contains(name))
             .map(|(name, stat)| CycleComponent { name: name.to_owned(), cycles: stat.value.as_f64() })
             .collect();
         components
@@ -137,7 +141,8 @@ mod tests {
 
     fn run() -> RunRecord {
         let mut run = RunRecord { instructions: 1000, cycles: 500, accesses: 40, ..RunRecord::default() };
-        for (name, cycles) in [("os", 10), ("base", 250), ("translation", 200), ("wait", 40), ("total", 500)]
+        for (name, cycles) in
+            [("os", 10), ("base", 250), ("translation", 200), ("wait", 40), ("idle", 70), ("total", 500)]
         {
             run.stats.count(format!("core.cycles.{name}"), cycles, Unit::Cycles);
         }

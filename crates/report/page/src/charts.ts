@@ -6,7 +6,7 @@ import * as echarts from "echarts/core";
 import { CanvasRenderer, SVGRenderer } from "echarts/renderers";
 import { counts, type Input } from "./data";
 import { h } from "./dom";
-import { basename, bytes, count, significant } from "./format";
+import { basename, bytes, count, round, significant } from "./format";
 import { onSchemeChange, palette } from "./theme";
 
 echarts.use([
@@ -34,6 +34,8 @@ export type Panel = {
   ends: (string | null)[];
   format: (value: number) => string;
   max?: number;
+  /** Whether ticks stand at powers of two, as bytes want them. */
+  binary?: boolean;
   reference?: number;
   description: string;
 };
@@ -101,7 +103,9 @@ export function barPanels(container: HTMLElement, panels: () => Panel[]): void {
 
 function barOption(panel: Panel, width: number): echarts.EChartsCoreOption {
   const p = palette();
-  const names = width < 380 ? 104 : 150;
+  const longest = Math.max(...panel.designs.map((name) => name.length)) * 7.6 + 6;
+  const names = Math.min(longest, width < 380 ? 104 : 170);
+  const { step, max } = scale(panel);
   const last = panel.series.length - 1;
   const endWidth = Math.max(...panel.ends.map((text) => (text ?? "").length)) * 7 + 12;
   const series: unknown[] = panel.series.map((one, at) => ({
@@ -123,6 +127,7 @@ function barOption(panel: Panel, width: number): echarts.EChartsCoreOption {
       at === 0 && panel.reference !== undefined
         ? {
             silent: true,
+            z: 1,
             symbol: "none",
             label: { show: false },
             lineStyle: { color: p.muted, type: "solid", width: 1 },
@@ -139,7 +144,7 @@ function barOption(panel: Panel, width: number): echarts.EChartsCoreOption {
     tooltip: { show: false },
     data: panel.ends.map((text) => ({
       value: 0,
-      label: { show: true, position: "right", formatter: () => text ?? "–", color: p.text, fontFamily: FONT, fontSize: 12.5 },
+      label: { show: true, position: "right", formatter: () => text ?? "–", color: p.text, backgroundColor: p.surface, padding: [1, 3], distance: 3, fontFamily: FONT, fontSize: 12.5 },
     })),
   });
   return {
@@ -154,9 +159,9 @@ function barOption(panel: Panel, width: number): echarts.EChartsCoreOption {
     xAxis: {
       type: "value",
       min: 0,
-      max: panel.max,
-      splitNumber: 4,
-      axisLabel: { color: p.muted, fontSize: 11.5, formatter: panel.format, hideOverlap: true },
+      max,
+      interval: step,
+      axisLabel: { color: p.muted, fontSize: 11.5, formatter: (value: number) => round(panel.format(value)), hideOverlap: true },
       splitLine: { lineStyle: { color: p.line } },
     },
     yAxis: {
@@ -178,6 +183,20 @@ function barOption(panel: Panel, width: number): echarts.EChartsCoreOption {
   };
 }
 
+/** Round ticks, four or so, and an axis that ends at one of them. */
+function scale(panel: Panel): { step: number; max: number } {
+  const totals = panel.designs.map((_, at) => panel.series.reduce((sum, one) => sum + (one.values[at] ?? 0), 0));
+  const largest = panel.max ?? Math.max(...totals, 0);
+  if (!(largest > 0)) return { step: 1, max: 1 };
+  const rough = largest / 4;
+  let step = 2 ** Math.round(Math.log2(rough));
+  if (!panel.binary) {
+    const decade = 10 ** Math.floor(Math.log10(rough));
+    step = [1, 2, 2.5, 5, 10].map((m) => m * decade).find((candidate) => candidate >= rough * 0.8)!;
+  }
+  return { step, max: step * Math.ceil(largest / step - 1e-9) };
+}
+
 function barTooltip(panel: Panel, design: number): HTMLElement {
   const rows = panel.series.map((one) => {
     const value = one.values[design];
@@ -190,6 +209,17 @@ function barTooltip(panel: Panel, design: number): HTMLElement {
 
 export type HeatKind = "all" | "reads" | "writes";
 
+/** One label in the middle of each run of lines, the longest first, as far as there is room. */
+function placeLabels(runs: { text: string; first: number; last: number }[]): Map<number, string> {
+  const labels = new Map<number, string>();
+  const apart = 3;
+  for (const run of [...runs].sort((a, b) => b.last - b.first - (a.last - a.first))) {
+    const middle = Math.floor((run.first + run.last) / 2);
+    if ([...labels.keys()].every((other) => Math.abs(other - middle) >= apart)) labels.set(middle, run.text);
+  }
+  return labels;
+}
+
 /** The heat map of one input. */
 export function heatMap(container: HTMLElement, input: Input, kind: HeatKind): void {
   release(container);
@@ -197,17 +227,23 @@ export function heatMap(container: HTMLElement, input: Input, kind: HeatKind): v
   const { rows, sample_every, accesses_per_bin } = input.heat;
   // Addresses that nobody touched are left out; a blank line shows where.
   const lines: (number | null)[] = [];
-  const labels = new Map<number, string>();
+  const runs: { text: string; first: number; last: number }[] = [];
   let previous: (typeof rows)[number] | undefined;
   rows.forEach((row, at) => {
     const jump = previous && (previous.process !== row.process || BigInt(previous.start) + BigInt(previous.bytes) !== BigInt(row.start));
     if (jump) lines.push(null);
-    if (jump || !previous || previous.name !== row.name) {
-      labels.set(lines.length, (input.processes > 1 ? `p${row.process} ` : "") + (basename(row.name) || row.start));
+    const run = runs[runs.length - 1];
+    const goes_on = run && previous && previous.process === row.process && (row.name !== "" ? previous.name === row.name : !jump && previous.name === "");
+    if (goes_on) {
+      run.last = lines.length;
+    } else {
+      const text = (input.processes > 1 ? `p${row.process} ` : "") + (basename(row.name) || row.start);
+      runs.push({ text, first: lines.length, last: lines.length });
     }
     lines.push(at);
     previous = row;
   });
+  const labels = placeLabels(runs);
 
   const cells: [number, number, number, number][] = [];
   let columns = 0;
@@ -238,6 +274,10 @@ export function heatMap(container: HTMLElement, input: Input, kind: HeatKind): v
   const option = (): echarts.EChartsCoreOption => {
     const p = palette();
     const narrow = box.clientWidth < 560;
+    const rough = (columns * accesses_per_bin) / (narrow ? 3 : 8);
+    const decade = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 5, 10].map((m) => m * decade).find((candidate) => candidate >= rough)!;
+    const nearest = (x: number) => Math.floor((x * accesses_per_bin) / step + 1e-9) * step;
     return {
       grid: { left: narrow ? 92 : 168, right: 14, top: 8, bottom: 62 },
       textStyle: { fontFamily: FONT },
@@ -251,8 +291,8 @@ export function heatMap(container: HTMLElement, input: Input, kind: HeatKind): v
           color: p.muted,
           fontSize: 11.5,
           hideOverlap: true,
-          interval: Math.max(0, Math.ceil(columns / (narrow ? 3 : 8)) - 1),
-          formatter: (x: string) => count(Number(x) * accesses_per_bin),
+          interval: (x: number) => x === 0 || nearest(x) !== nearest(x - 1),
+          formatter: (x: string) => round(count(nearest(Number(x)))),
         },
         name: "time in accesses",
         nameLocation: "middle",
@@ -271,8 +311,6 @@ export function heatMap(container: HTMLElement, input: Input, kind: HeatKind): v
           overflow: "truncate",
           interval: (y: number) => labels.has(y),
           formatter: (y: string) => labels.get(Number(y)) ?? "",
-          hideOverlap: true,
-          verticalAlign: "bottom",
         },
       },
       visualMap: {

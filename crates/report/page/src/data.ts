@@ -53,6 +53,7 @@ export type Conclusion = {
   speedup: number | null;
   baseline: string;
   text: string;
+  detail: string;
 };
 
 export type Report = {
@@ -132,7 +133,9 @@ export function perKilo(run: Run, ...names: string[]): number | null {
 export const COMPONENTS = ["base", "translation", "cache", "memory", "os"];
 export function components(run: Run): Map<string, number> {
   const all = children(run, "core.cycles");
+  // As in the program: neither the sum nor cores that had nothing to run.
   all.delete("total");
+  all.delete("idle");
   const order = [...COMPONENTS, ...[...all.keys()].filter((name) => !COMPONENTS.includes(name))];
   return new Map(order.filter((name) => all.has(name)).map((name) => [name, all.get(name)!]));
 }
@@ -149,6 +152,19 @@ export function share(run: Run, component: string): number | null {
 
 export function cpi(run: Run): number | null {
   return ratio(componentTotal(run) || run.cycles || null, run.instructions);
+}
+
+/** The tiers' names in the machine's order, which the parameters keep. */
+export function tierNames(report: Report): string[] {
+  const names = new Set<string>();
+  for (const run of report.runs) {
+    for (const key of Object.keys(run.parameters)) {
+      const match = /^tier\.([^.]+)\./.exec(key);
+      if (match) names.add(match[1]);
+    }
+  }
+  const counted = new Set(report.runs.flatMap((run) => branches(run, "tier")));
+  return [...[...names].filter((name) => counted.has(name)), ...[...counted].filter((name) => !names.has(name))];
 }
 
 /** Same rule as the program: the baseline design's run, else the input's first. */

@@ -41,10 +41,11 @@ export function legend(entries: { name: string; color: string }[]): HTMLElement 
   return list;
 }
 
-export function section(id: string, title: string, lead: string, ...content: Child[]): HTMLElement {
+/** `short` is the section's name in the page's bar. */
+export function section(id: string, short: string, title: string, lead: string, ...content: Child[]): HTMLElement {
   return h(
     "section",
-    { id, "aria-labelledby": `${id}-title` },
+    { id, "data-short": short, "aria-labelledby": `${id}-title` },
     h("h2", { id: `${id}-title` }, title),
     h("p", { class: "lead" }, lead),
     ...content,

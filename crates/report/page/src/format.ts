@@ -13,7 +13,7 @@ export function significant(value: number): string {
 }
 
 function scaled(value: number, units: [number, string][], base: string): string {
-  for (const [size, unit] of units) if (value >= size) return `${significant(value / size)} ${unit}`;
+  for (const [size, unit] of units) if (value >= size * 0.9995) return `${significant(value / size)} ${unit}`;
   return `${Number.isInteger(value) ? value : significant(value)}${base}`;
 }
 
@@ -39,6 +39,9 @@ export function percent(share: number): string {
 
 export const times = (value: number): string =>
   `${value >= 0.005 && value < 999.5 ? value.toFixed(2) : significant(value)}×`;
+
+/** The same text without zeros that say nothing: for the round numbers of an axis. */
+export const round = (text: string): string => text.replace(/(\.\d*?)0+(?=\D|$)/, "$1").replace(/\.(?=\D|$)/, "");
 
 /** Every digit of an integer, grouped. */
 export const exact = (value: number): string => value.toLocaleString("en-US", { maximumFractionDigits: 6 });

@@ -31,7 +31,7 @@ function start(): void {
 
 function bar(sections: HTMLElement[]): HTMLElement {
   const nav = h("nav", { "aria-label": "Sections" });
-  for (const one of sections) nav.append(h("a", { href: `#${one.id}` }, one.querySelector("h2")!.textContent!));
+  for (const one of sections) nav.append(h("a", { href: `#${one.id}` }, one.dataset.short!));
   const toggle = h("button", { type: "button", class: "toggle" });
   const label = () => {
     const other = scheme() === "dark" ? "light" : "dark";
@@ -58,8 +58,9 @@ function logo(): SVGElement {
 }
 
 function hero(report: Report): HTMLElement {
-  const overall = report.conclusions.find((c) => c.input === null);
-  const each = report.conclusions.filter((c) => c.input !== null);
+  // One input needs no card beside its sentence.
+  const verdict = report.conclusions.find((c) => c.input === null) ?? (report.conclusions.length === 1 ? report.conclusions[0] : null);
+  const each = report.conclusions.filter((c) => c !== verdict);
   const machines = [...new Set(report.runs.map((run) => run.machine).filter((m) => m !== ""))];
   const fidelities = [...new Set(report.runs.map((run) => run.fidelity).filter((f) => f !== ""))];
   const scales = [...new Set(report.runs.map((run) => run.scale))].filter((s) => s > 1);
@@ -72,14 +73,14 @@ function hero(report: Report): HTMLElement {
     report.date,
   ].filter((text) => text !== "");
   const chips = h("ul", { class: "chips" }, ...facts.map((text) => h("li", {}, text)));
-  const cards = h("div", { class: each.length === 1 ? "cards single" : "cards" }, ...each.map(card));
+  const cards = h("div", { class: "cards" }, ...each.map(card));
   const empty = report.runs.length === 0 ? h("p", { class: "verdict" }, "No run is complete: nothing to compare.") : null;
   return h(
     "div",
     { class: "hero" },
     h("h1", {}, report.title || "Comparison"),
     chips,
-    overall ? h("p", { class: "verdict" }, withTimesSign(overall.text)) : empty,
+    verdict ? h("p", { class: "verdict" }, withTimesSign(verdict.text)) : empty,
     each.length > 0 ? cards : null,
   );
 }
@@ -91,7 +92,7 @@ function card(conclusion: Conclusion): HTMLElement {
     { class: "card" },
     h("div", { class: "card-head" }, h("span", { class: "card-input" }, conclusion.input!), h("span", { class: "card-winner" }, conclusion.winner ?? "no winner")),
     h("div", { class: "card-figure" }, figure, h("small", {}, conclusion.winner ? (conclusion.winner === conclusion.baseline ? "the baseline" : ` vs ${conclusion.baseline}`) : "")),
-    h("p", {}, withTimesSign(conclusion.text)),
+    h("p", {}, withTimesSign(conclusion.detail)),
   );
 }
 

@@ -6,7 +6,6 @@ import {
   type Report,
   type Run,
   baselineOf,
-  branches,
   children,
   componentTotal,
   components,
@@ -16,6 +15,7 @@ import {
   ratio,
   speedup,
   stat,
+  tierNames,
   winnerOf,
 } from "./data";
 import { h, legend, section, segmented } from "./dom";
@@ -84,7 +84,7 @@ export function speedups(report: Report): HTMLElement | null {
       })),
     );
   const bound = report.runs.some((run) => run.bound) ? " A dashed outline is a bound: no machine can reach it." : "";
-  const element = section("speedup", "Speed-up", `How many times faster than ${report.baseline || "the first design"} each design runs. Longer is better.${bound}`, panels);
+  const element = section("speedup", "Speed-up", "Speed-up", `How many times faster than ${report.baseline || "the first design"} each design runs. Longer is better.${bound}`, panels);
   whenShown(draw);
   return element;
 }
@@ -129,7 +129,7 @@ export function cycles(report: Report): HTMLElement | null {
     mode = value as CycleMode;
     draw();
   });
-  const element = section("cycles", "Where the cycles went", "Every stalled cycle is blamed on what the core waited for, summed over the cores. Shorter is better.", h("div", { class: "controls" }, modes, key), panels);
+  const element = section("cycles", "Cycles", "Where the cycles went", "Every stalled cycle is blamed on what the core waited for, summed over the cores, idle ones left out. Shorter is better.", h("div", { class: "controls" }, modes, key), panels);
   whenShown(draw);
   onSchemeChange(() => key.childElementCount > 0 && draw());
   return element;
@@ -144,18 +144,26 @@ export function translation(report: Report): HTMLElement | null {
     ["refs", "References per walk", (run) => ratio(stat(run, "walk.memory_refs"), stat(run, "walk.count")), significant, "page-table entries fetched per walk, after the page-walk cache"],
     ["latency", "Cycles per walk", (run) => ratio(stat(run, "walk.cycles"), stat(run, "walk.count")), significant, "from the miss to the translation, on average"],
   ];
-  return metrics(report, "translation", "TLB and page walks", "How well each design translates addresses. Shorter is better.", measures);
+  return metrics(report, "translation", "TLB", "TLB and page walks", "How well each design translates addresses. Shorter is better.", measures);
 }
 
 export function traffic(report: Report): HTMLElement | null {
-  const tiers = [...new Set(report.runs.flatMap((run) => branches(run, "tier")))].filter((tier) =>
+  const tiers = tierNames(report).filter((tier) =>
     report.runs.some((run) => (stat(run, `tier.${tier}.bytes_read`) ?? 0) + (stat(run, `tier.${tier}.bytes_written`) ?? 0) > 0),
   );
   if (tiers.length === 0) return null;
   const energies = [...new Set(report.runs.flatMap((run) => [...children(run, "energy").keys()]))].filter((name) => name !== "total");
+  const causes = [...new Set(report.runs.flatMap((run) => tiers.flatMap((tier) => [...children(run, `tier.${tier}.bytes_by`).keys()])))].filter((cause) =>
+    report.runs.some((run) => byCause(run, cause) > 0),
+  );
+  function byCause(run: Run, cause: string): number {
+    return sum(tiers.map((tier) => stat(run, `tier.${tier}.bytes_by.${cause}`))) ?? 0;
+  }
   let mode = "bytes";
   const parts = () =>
-    mode === "energy"
+    mode === "cause"
+      ? causes.map((cause, at) => ({ name: cause.replaceAll("_", " "), key: cause, color: causeColor(at) }))
+      : mode === "energy"
       ? energies.map((name, at) => ({ name, key: `energy.${name}`, color: tierColor(tiers.includes(name) ? tiers.indexOf(name) : at)[0] }))
       : tiers.flatMap((tier, at) => [
           { name: `${tier} read`, key: `tier.${tier}.bytes_read`, color: tierColor(at)[0] },
@@ -165,8 +173,9 @@ export function traffic(report: Report): HTMLElement | null {
   const key = h("div");
   const draw = () => {
     key.replaceChildren(legend(parts()));
-    const format = mode === "bytes" ? bytes : mode === "energy" ? joules : (v: number) => `${significant(v)} GB/s`;
+    const format = mode === "bytes" || mode === "cause" ? bytes : mode === "energy" ? joules : (v: number) => `${significant(v)} GB/s`;
     const value = (run: Run, name: string) => {
+      if (mode === "cause") return byCause(run, name);
       const total = stat(run, name);
       return mode === "bandwidth" ? ratio(total === null ? null : total / 1e9, run.seconds_simulated || null) : total;
     };
@@ -175,20 +184,28 @@ export function traffic(report: Report): HTMLElement | null {
         series: parts().map((part) => ({ name: part.name, color: () => part.color, values: runs.map((run) => value(run, part.key)) })),
         ends: runs.map((run) => orNull(sum(parts().map((part) => value(run, part.key))), format)),
         format,
+        binary: mode === "bytes" || mode === "cause",
       })),
     );
   };
   const options: [string, string][] = [["bytes", "Bytes"]];
+  if (causes.length > 0) options.push(["cause", "By cause"]);
   if (report.runs.some((run) => run.seconds_simulated > 0)) options.push(["bandwidth", "Bandwidth"]);
   if (energies.length > 0) options.push(["energy", "Energy"]);
   const modes = segmented("Measure", options, mode, (value) => {
     mode = value;
     draw();
   });
-  const element = section("traffic", "Memory tiers", "What each tier's devices moved, page walks and write-backs included.", h("div", { class: "controls" }, modes, key), panels);
+  const element = section("traffic", "Tiers", "Memory tiers", "What each tier's devices moved, page walks and write-backs included.", h("div", { class: "controls" }, modes, key), panels);
   whenShown(draw);
   onSchemeChange(() => key.childElementCount > 0 && draw());
   return element;
+}
+
+function causeColor(at: number): string {
+  const p = palette();
+  const colors = [p.components.memory, p.components.translation, p.components.cache, p.components.os, ...p.others];
+  return colors[at % colors.length];
 }
 
 function tierColor(at: number): [string, string] {
@@ -215,10 +232,11 @@ export function pageSizes(report: Report): HTMLElement | null {
         series: sizes.map((size) => ({ name: names[size], color: () => palette().pages[size], values: runs.map((run) => resident(run, size)) })),
         ends: runs.map((run) => orNull(sum(sizes.map((size) => resident(run, size))), bytes)),
         format: bytes,
+        binary: true,
       })),
     );
   };
-  const element = section("pages", "Page sizes", "Resident memory by the size of the pages that back it. A longer bar is memory that larger pages cost.", h("div", { class: "controls" }, key), panels);
+  const element = section("pages", "Pages", "Page sizes", "Resident memory by the size of the pages that back it. A longer bar is memory that larger pages cost.", h("div", { class: "controls" }, key), panels);
   whenShown(draw);
   onSchemeChange(() => key.childElementCount > 0 && draw());
   return element;
@@ -243,7 +261,7 @@ export function inputs(report: Report): HTMLElement | null {
     kind = value as HeatKind;
     draw();
   });
-  const element = section("inputs", "The inputs", "Which addresses each program touched, and when; colour on a logarithmic scale. Memory that nobody touched is left out; a gap shows where.", h("div", { class: "controls" }, report.inputs.length > 1 ? tabs : null, kinds), body);
+  const element = section("inputs", "Inputs", "The inputs", "Which addresses each program touched, and when; colour on a logarithmic scale. Memory that nobody touched is left out; a gap shows where.", h("div", { class: "controls" }, report.inputs.length > 1 ? tabs : null, kinds), body);
   whenShown(draw);
   return element;
 }
@@ -268,6 +286,7 @@ function facts(input: Input): HTMLElement {
 function metrics(
   report: Report,
   id: string,
+  short: string,
   title: string,
   lead: string,
   measures: [string, string, (run: Run) => number | null, (v: number) => string, string][],
@@ -292,7 +311,7 @@ function metrics(
     chosen = known.find(([k]) => k === key)!;
     draw();
   });
-  const element = section(id, title, lead, h("div", { class: "controls" }, modes, note), panels);
+  const element = section(id, short, title, lead, h("div", { class: "controls" }, modes, note), panels);
   whenShown(draw);
   return element;
 }

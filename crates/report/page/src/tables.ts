@@ -84,7 +84,7 @@ export function numbers(report: Report): HTMLElement | null {
   }
   draw();
   const table = h("table", { id: "numbers-table" }, h("caption", { class: "hidden" }, "One row per run"), h("thead", {}, head), body);
-  return section("numbers", "The numbers", "One row per run, as in results.json and results.csv. A click on a heading sorts.", scroll(table, "The numbers"));
+  return section("numbers", "Numbers", "The numbers", "One row per run, as in results.json and results.csv. A click on a heading sorts.", scroll(table, "The numbers"));
 }
 
 export function statistics(report: Report): HTMLElement | null {
@@ -124,7 +124,7 @@ export function statistics(report: Report): HTMLElement | null {
     draw();
   });
   draw();
-  return section("statistics", "All statistics", "Everything that was counted, by its full name.", h("div", { class: "controls" }, names.length > 1 ? tabs : null, different, search), body);
+  return section("statistics", "Statistics", "All statistics", "Everything that was counted, by its full name.", h("div", { class: "controls" }, names.length > 1 ? tabs : null, different, search), body);
 }
 
 function leafCell(leaf: Leaf | undefined): HTMLElement {
@@ -174,7 +174,7 @@ export function parameters(report: Report): HTMLElement | null {
   );
   const summaries = h("dl", { class: "designs" });
   for (const run of runs) if (run.design_summary !== "") summaries.append(h("div", {}, h("dt", {}, run.design), h("dd", {}, run.design_summary)));
-  return section("parameters", "Parameters", `What differs between the designs; what departs from ${base.design} is marked.`, summaries, differences, same.length > 0 ? shared : null);
+  return section("parameters", "Parameters", "Parameters", `What differs between the designs; what departs from ${base.design} is marked.`, summaries, differences, same.length > 0 ? shared : null);
 }
 
 /** The command to repeat it all, and what keeps the numbers from being the whole truth. */
@@ -194,6 +194,7 @@ export function provenance(report: Report): HTMLElement {
   const hasCommands = report.runs.some((run) => run.command !== "");
   return section(
     "repeat",
+    "Repeat",
     "Repeat it",
     "The same command gives the same statistics on every machine.",
     report.command !== "" ? commandBlock(report.command) : null,
