@@ -1,1 +1,118 @@
-//! placeholder
+//! The QEMU user-mode plugin: writes every load and store of a program, and what the program does to its address
+//! space, into memory shared with the recorder.
+//!
+//! Started by the recorder as `qemu-x86_64 -plugin libterrace_plugin.so,memory=PATH,…`. Arguments:
+//!
+//! | argument | meaning |
+//! |---|---|
+//! | `memory=PATH` | the shared memory, laid out as `terrace_protocol::layout` says |
+//! | `dependences=on` | follow loaded values into later addresses |
+//! | `count=on` | only count accesses (the floor for speed measurements) |
+//!
+//! No access is copied twice and no lock is taken on the way. When the recorder is gone or recording is over, the
+//! plugin removes its callbacks and the program runs on.
+
+// The interface prescribes the names.
+#![allow(missing_docs)]
+
+mod access;
+mod maps;
+mod memory;
+mod qemu;
+mod ring;
+mod syscalls;
+mod translate;
+
+use qemu::{Info, PluginId};
+use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use terrace_protocol::VERSION;
+use terrace_protocol::layout::{Shared, TOTAL_BYTES};
+
+static PLUGIN: AtomicU64 = AtomicU64::new(0);
+static REMOVED: AtomicBool = AtomicBool::new(false);
+
+/// Called by QEMU after it has loaded the plugin.
+///
+/// # Safety
+/// QEMU passes a valid description and `count` argument strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn qemu_plugin_install(
+    id: PluginId,
+    info: *const Info,
+    count: c_int,
+    arguments: *const *const c_char,
+) -> c_int {
+    // SAFETY: promised by the caller.
+    let (target, arguments) = unsafe {
+        let target = CStr::from_ptr((*info).target_name).to_bytes();
+        let arguments = (0..count as usize).map(|i| CStr::from_ptr(*arguments.add(i)).to_bytes());
+        (target, arguments.collect::<Vec<_>>())
+    };
+    if target != b"x86_64" {
+        eprintln!("terrace: the recorder understands x86_64 programs only");
+        return 1;
+    }
+    let value = |key: &[u8]| arguments.iter().find_map(|a| a.strip_prefix(key));
+    let Some(shared) = value(b"memory=").and_then(map) else {
+        eprintln!("terrace: the recorder's memory cannot be opened; the program runs unrecorded");
+        return 0;
+    };
+    if shared.header().version.load(Relaxed) != VERSION || !access::layout_is_known() {
+        eprintln!("terrace: this QEMU or this plugin does not fit the recorder; the program runs unrecorded");
+        shared.header().unrecorded.fetch_add(1, Relaxed);
+        return 0;
+    }
+    if shared.header().stop.load(Relaxed) != 0 {
+        return 0;
+    }
+    PLUGIN.store(id, Relaxed);
+    ring::attach(shared);
+    // SAFETY: the callbacks have the types that the interface prescribes.
+    unsafe {
+        if value(b"count=") == Some(b"on") {
+            qemu::qemu_plugin_register_vcpu_tb_trans_cb(id, translate::count_only);
+            qemu::qemu_plugin_register_atexit_cb(id, report_count, std::ptr::null_mut());
+            return 0;
+        }
+        translate::set_dependences(value(b"dependences=") == Some(b"on"));
+        qemu::qemu_plugin_register_vcpu_init_cb(id, vcpu_begins);
+        qemu::qemu_plugin_register_vcpu_exit_cb(id, vcpu_ends);
+        qemu::qemu_plugin_register_vcpu_tb_trans_cb(id, translate::translated);
+        qemu::qemu_plugin_register_vcpu_syscall_cb(id, syscalls::begins);
+        qemu::qemu_plugin_register_vcpu_syscall_ret_cb(id, syscalls::ends);
+    }
+    0
+}
+
+/// After a thread found that records are thrown away: once per process, gives QEMU its full speed back.
+fn after_slow_path() {
+    if ring::is_discarding() && !REMOVED.swap(true, SeqCst) {
+        // SAFETY: asynchronous; callbacks that still come are discarded.
+        unsafe { qemu::qemu_plugin_reset(PLUGIN.load(Relaxed), removed) };
+    }
+}
+
+extern "C" fn removed(_id: PluginId) {}
+
+extern "C" fn vcpu_begins(_id: PluginId, vcpu: c_uint) {
+    ring::announce(vcpu);
+}
+
+extern "C" fn vcpu_ends(_id: PluginId, vcpu: c_uint) {
+    ring::retire(vcpu);
+}
+
+extern "C" fn report_count(_id: PluginId, _user_data: *mut c_void) {
+    ring::shared().header().counted.fetch_add(access::counted(), SeqCst);
+}
+
+/// Maps the shared memory and lets go of the file, which the program could otherwise close.
+fn map(path: &[u8]) -> Option<Shared> {
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(OsStr::from_bytes(path)).ok()?;
+    let base = memory::map_shared(&file, TOTAL_BYTES)?;
+    // SAFETY: mapped just now, never unmapped.
+    Some(unsafe { Shared::new(base) })
+}

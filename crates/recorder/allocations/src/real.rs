@@ -1,0 +1,155 @@
+//! The functions that ours hide, and a little memory for the time before they are known.
+//!
+//! Looking them up may itself allocate. Such early allocations come from a fixed buffer and are never freed.
+
+use super::Pointer;
+use std::cell::UnsafeCell;
+use std::ffi::{CStr, c_int};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+const EARLY_BYTES: usize = 64 * 1024;
+
+#[repr(C, align(64))]
+struct Early(UnsafeCell<[u8; EARLY_BYTES]>);
+// SAFETY: parts of it are given out once each.
+unsafe impl Sync for Early {}
+static EARLY: Early = Early(UnsafeCell::new([0; EARLY_BYTES]));
+static EARLY_USED: AtomicUsize = AtomicUsize::new(0);
+
+/// 0: not looked up; 1: being looked up; 2: known.
+static STATE: AtomicUsize = AtomicUsize::new(0);
+
+static MALLOC: AtomicUsize = AtomicUsize::new(0);
+static CALLOC: AtomicUsize = AtomicUsize::new(0);
+static REALLOC: AtomicUsize = AtomicUsize::new(0);
+static FREE: AtomicUsize = AtomicUsize::new(0);
+static POSIX_MEMALIGN: AtomicUsize = AtomicUsize::new(0);
+static MEMALIGN: AtomicUsize = AtomicUsize::new(0);
+static ALIGNED_ALLOC: AtomicUsize = AtomicUsize::new(0);
+
+/// Looks the functions up. Before this has happened there is one thread only.
+pub fn resolve() {
+    if STATE.compare_exchange(0, 1, AcqRel, Acquire).is_err() {
+        return;
+    }
+    let names = [
+        (c"malloc", &MALLOC),
+        (c"calloc", &CALLOC),
+        (c"realloc", &REALLOC),
+        (c"free", &FREE),
+        (c"posix_memalign", &POSIX_MEMALIGN),
+        (c"memalign", &MEMALIGN),
+        (c"aligned_alloc", &ALIGNED_ALLOC),
+    ];
+    for (name, place) in names {
+        place.store(next(name), Relaxed);
+    }
+    STATE.store(2, Release);
+}
+
+fn next(name: &CStr) -> usize {
+    // SAFETY: the name is a string.
+    unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) as usize }
+}
+
+/// Whether the functions are known; looks them up if nobody does.
+fn ready() -> bool {
+    if STATE.load(Acquire) != 2 {
+        resolve();
+    }
+    STATE.load(Acquire) == 2
+}
+
+/// Whether the memory is of the early kind.
+pub fn is_early(pointer: Pointer) -> bool {
+    let start = EARLY.0.get() as usize;
+    (start..start + EARLY_BYTES).contains(&(pointer as usize))
+}
+
+/// 16 bytes before it hold its size.
+fn early(bytes: usize, alignment: usize) -> Pointer {
+    let alignment = alignment.max(16);
+    let Some(room) = bytes.checked_add(alignment + 16) else { return std::ptr::null_mut() };
+    let at = EARLY_USED.fetch_add(room, Relaxed);
+    if at.saturating_add(room) > EARLY_BYTES {
+        return std::ptr::null_mut();
+    }
+    let start = EARLY.0.get() as usize + at + 16;
+    let aligned = start.next_multiple_of(alignment);
+    // SAFETY: inside the part of the buffer that `at` gives us alone.
+    unsafe { (aligned as *mut usize).sub(1).write(bytes) };
+    aligned as Pointer
+}
+
+/// Moves an early object to the real allocator.
+pub unsafe fn realloc_early(old: Pointer, bytes: usize) -> Pointer {
+    // SAFETY: `early` has stored the size; both objects hold what is copied.
+    unsafe {
+        let new = malloc(bytes);
+        if !new.is_null() {
+            let held = *old.cast::<usize>().sub(1);
+            std::ptr::copy_nonoverlapping(old.cast::<u8>(), new.cast(), held.min(bytes));
+        }
+        new
+    }
+}
+
+/// Calls a function that has been looked up, or takes early memory.
+macro_rules! call {
+    ($place:ident: fn($($name:ident: $type:ty),*) -> $result:ty, $early:expr) => {{
+        if !ready() {
+            return $early;
+        }
+        let address = $place.load(Relaxed);
+        // SAFETY: the dynamic linker found the function under its standard name, which has this type.
+        let function: unsafe extern "C" fn($($type),*) -> $result = unsafe { std::mem::transmute(address) };
+        // SAFETY: the caller keeps the function's contract.
+        unsafe { function($($name),*) }
+    }};
+}
+
+pub unsafe fn malloc(bytes: usize) -> Pointer {
+    call!(MALLOC: fn(bytes: usize) -> Pointer, early(bytes, 16))
+}
+
+pub unsafe fn calloc(count: usize, size: usize) -> Pointer {
+    call!(CALLOC: fn(count: usize, size: usize) -> Pointer, early(count.saturating_mul(size), 16))
+}
+
+pub unsafe fn realloc(old: Pointer, bytes: usize) -> Pointer {
+    call!(REALLOC: fn(old: Pointer, bytes: usize) -> Pointer, std::ptr::null_mut())
+}
+
+pub unsafe fn free(pointer: Pointer) {
+    call!(FREE: fn(pointer: Pointer) -> (), ())
+}
+
+pub unsafe fn posix_memalign(place: *mut Pointer, alignment: usize, bytes: usize) -> c_int {
+    call!(POSIX_MEMALIGN: fn(place: *mut Pointer, alignment: usize, bytes: usize) -> c_int, libc::ENOMEM)
+}
+
+pub unsafe fn memalign(alignment: usize, bytes: usize) -> Pointer {
+    call!(MEMALIGN: fn(alignment: usize, bytes: usize) -> Pointer, early(bytes, alignment))
+}
+
+pub unsafe fn aligned_alloc(alignment: usize, bytes: usize) -> Pointer {
+    call!(ALIGNED_ALLOC: fn(alignment: usize, bytes: usize) -> Pointer, early(bytes, alignment))
+}
+
+/// The C++ library's own `new`, for the case that memory is out.
+pub extern "C" fn new() -> usize {
+    next(c"_Znwm")
+}
+
+pub extern "C" fn new_array() -> usize {
+    next(c"_Znam")
+}
+
+pub extern "C" fn new_aligned() -> usize {
+    next(c"_ZnwmSt11align_val_t")
+}
+
+pub extern "C" fn new_array_aligned() -> usize {
+    next(c"_ZnamSt11align_val_t")
+}

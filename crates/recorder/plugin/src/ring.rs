@@ -1,0 +1,430 @@
+//! A thread's way into the shared memory: the slot it owns, the chunk it fills, what happens when that is full.
+//!
+//! Only the functions here write slots. The callbacks in `access` append records between cursor and limit and come
+//! here when there is no room: because the chunk is full, because an event of another thread must be noted first, or
+//! because the thread has no slot yet.
+
+use std::cell::UnsafeCell;
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, fence};
+use terrace_protocol::control::{self, Operation};
+use terrace_protocol::layout::{
+    CHUNK_BYTES, CHUNKS, PROCESSES, QUEUE, RECORD_BYTES, SLOTS, Shared, Slot, tag, untag,
+};
+
+/// Highest number of threads that QEMU may run at the same time.
+pub const MAX_VCPUS: usize = 16_384;
+
+/// Longest payload of a control record in words; a record must fit one chunk.
+const MAX_PAYLOAD: usize = 600;
+
+/// How long a thread waits for room before it looks whether the recorder still lives, in nanoseconds.
+const WAIT_NANOS: i64 = 20_000_000;
+
+/// Zeroed memory that has the layout of a slot: cursor and limit are 0, so every access takes the slow path.
+#[repr(C, align(64))]
+struct Blank(UnsafeCell<[u64; 32]>);
+// SAFETY: only ever viewed as a `Slot`, whose fields are atomics.
+unsafe impl Sync for Blank {}
+
+/// The slot of threads that have none yet.
+static EMPTY: Blank = Blank(UnsafeCell::new([0; 32]));
+/// The slot of threads that are no longer recorded.
+static DISCARD: Blank = Blank(UnsafeCell::new([0; 32]));
+
+/// Where discarded records go, over and over.
+#[repr(C, align(64))]
+struct Scratch(UnsafeCell<[u64; CHUNK_BYTES / 8]>);
+// SAFETY: written without order by all discarding threads and never read.
+unsafe impl Sync for Scratch {}
+static SCRATCH: Scratch = Scratch(UnsafeCell::new([0; CHUNK_BYTES / 8]));
+
+/// The slot of each vCPU.
+static TABLE: [AtomicPtr<Slot>; MAX_VCPUS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_VCPUS];
+/// Highest vCPU number seen, plus 1.
+static VCPUS: AtomicUsize = AtomicUsize::new(0);
+/// This process's number in the shared table.
+static PROCESS: AtomicUsize = AtomicUsize::new(0);
+/// The process family: whose code this process runs.
+static FAMILY: AtomicUsize = AtomicUsize::new(0);
+/// Whether records are thrown away from now on.
+static DISCARDING: AtomicBool = AtomicBool::new(false);
+/// Tells two uses of a chunk apart.
+static GENERATION: AtomicU64 = AtomicU64::new(0);
+static SHARED: OnceLock<Shared> = OnceLock::new();
+
+fn empty() -> *mut Slot {
+    EMPTY.0.get().cast()
+}
+
+fn discarded() -> *mut Slot {
+    DISCARD.0.get().cast()
+}
+
+/// The mapping. Only called after [`attach`].
+pub fn shared() -> Shared {
+    *SHARED.get().expect("attached at installation")
+}
+
+/// This process's number in the shared table.
+pub fn process() -> usize {
+    PROCESS.load(Relaxed)
+}
+
+/// The number of the process whose translations this process runs.
+pub fn family() -> usize {
+    FAMILY.load(Relaxed)
+}
+
+/// Sets up the ring of a freshly started QEMU.
+pub fn attach(mapping: Shared) {
+    for entry in &TABLE {
+        entry.store(empty(), Relaxed);
+    }
+    let _ = SHARED.set(mapping);
+    match claim_process(mapping, 0, None) {
+        Some(_) => {}
+        None => discard_all(),
+    }
+}
+
+/// The slot of a vCPU, to be used without further look.
+#[inline(always)]
+pub fn slot(vcpu: u32) -> &'static Slot {
+    // SAFETY: QEMU announces every vCPU first, and `announce` refuses numbers beyond the table; entries point to
+    // slots in the mapping or to the two static ones, all of which live as long as the process.
+    unsafe { &*TABLE.get_unchecked(vcpu as usize).load(Relaxed) }
+}
+
+/// A vCPU is about to run.
+pub fn announce(vcpu: u32) {
+    let vcpu = vcpu as usize;
+    if vcpu >= MAX_VCPUS {
+        eprintln!("terrace: more than {MAX_VCPUS} threads at the same time cannot be recorded");
+        std::process::abort();
+    }
+    VCPUS.fetch_max(vcpu + 1, SeqCst);
+}
+
+/// The thread of a vCPU has ended; its number may be used again.
+pub fn retire(vcpu: u32) {
+    let slot = slot(vcpu);
+    let state = slot.state.load(Relaxed);
+    TABLE[vcpu as usize].store(empty(), SeqCst);
+    if !is_real(slot) {
+        return;
+    }
+    hand_over(slot);
+    slot.state.store(state & !0xff | 3, Release);
+    wake_recorder();
+}
+
+/// The child of a fork: nothing that the parent's threads own belongs to it.
+pub fn after_fork(vcpu: u32) {
+    let parent = slot(vcpu);
+    let parent_serial = if is_real(parent) { parent.serial.load(Relaxed) } else { 0 };
+    for entry in &TABLE[..VCPUS.load(Relaxed)] {
+        entry.store(empty(), Relaxed);
+    }
+    if DISCARDING.load(Relaxed) || claim_process(shared(), parent_serial, Some(family())).is_none() {
+        discard_all();
+    }
+    shared().header().forks.fetch_sub(1, SeqCst);
+    reserve(vcpu, 1);
+}
+
+/// Whether records are thrown away.
+pub fn is_discarding() -> bool {
+    DISCARDING.load(Relaxed)
+}
+
+/// Throws away all records of this process from now on.
+pub fn discard_all() {
+    DISCARDING.store(true, SeqCst);
+    for entry in &TABLE {
+        entry.store(discarded(), SeqCst);
+    }
+}
+
+/// The vCPU's slot with room for `records` records.
+#[cold]
+#[inline(never)]
+pub fn reserve(vcpu: u32, records: usize) -> &'static Slot {
+    let mut note_cut = false;
+    loop {
+        let slot = slot(vcpu);
+        if std::ptr::eq(slot, discarded()) {
+            let start = SCRATCH.0.get() as u64;
+            slot.cursor.store(start, Relaxed);
+            slot.limit.store(start + CHUNK_BYTES as u64, Relaxed);
+            return slot;
+        }
+        if std::ptr::eq(slot, empty()) {
+            claim_slot(vcpu);
+            continue;
+        }
+        let cursor = slot.cursor.load(Relaxed);
+        let end = chunk_end(slot);
+        let wanted = records + if note_cut { control::records(1) } else { 0 };
+        if cursor == 0 || cursor + (wanted * RECORD_BYTES) as u64 > end {
+            hand_over(slot);
+            if !take_chunk(slot) {
+                discard_all();
+            }
+            continue;
+        }
+        slot.limit.store(end, SeqCst);
+        // An event elsewhere either sees this limit and lowers it, or left its mark before.
+        note_cut |= slot.cut.swap(0, SeqCst) != 0;
+        if !note_cut {
+            return slot;
+        }
+        if cursor + ((records + control::records(1)) * RECORD_BYTES) as u64 <= end {
+            let sequence = shared().header().sequence.0.load(SeqCst);
+            append(slot, Operation::After, &[sequence], &[]);
+            return slot;
+        }
+    }
+}
+
+/// Writes a control record. `name` follows the words and is cut to what fits.
+pub fn emit(vcpu: u32, operation: Operation, words: &[u64], name: &[u8]) {
+    let name = &name[..name.len().min((MAX_PAYLOAD - words.len()) * 8)];
+    let payload = words.len() + name_words(name);
+    let slot = reserve(vcpu, control::records(payload));
+    append(slot, operation, words, name);
+}
+
+/// Writes a control record whose first word is the next global sequence number, and has every other thread note it
+/// before its next access.
+pub fn emit_sequenced(vcpu: u32, operation: Operation, words: &[u64], name: &[u8]) {
+    let mut all = [0; 8];
+    all[1..=words.len()].copy_from_slice(words);
+    let words = &mut all[..=words.len()];
+    let name = &name[..name.len().min((MAX_PAYLOAD - words.len()) * 8)];
+    let slot = reserve(vcpu, control::records(words.len() + name_words(name)));
+    slot.claiming.store(1, SeqCst);
+    words[0] = shared().header().sequence.0.fetch_add(1, SeqCst) + 1;
+    append(slot, operation, words, name);
+    slot.claiming.store(0, SeqCst);
+    for other in &TABLE[..VCPUS.load(SeqCst)] {
+        let other = other.load(SeqCst);
+        if other == empty() || other == discarded() || std::ptr::eq(other, slot) {
+            continue;
+        }
+        // SAFETY: see `slot`.
+        let other = unsafe { &*other };
+        other.cut.store(1, SeqCst);
+        other.limit.store(0, SeqCst);
+    }
+}
+
+/// Hands over what the thread has recorded so far: it is about to sleep or to die.
+pub fn flush(vcpu: u32) {
+    let slot = slot(vcpu);
+    if is_real(slot) {
+        hand_over(slot);
+        wake_recorder();
+    }
+}
+
+fn is_real(slot: &Slot) -> bool {
+    !std::ptr::eq(slot, empty()) && !std::ptr::eq(slot, discarded())
+}
+
+fn name_words(name: &[u8]) -> usize {
+    if name.is_empty() { 0 } else { 1 + name.len().div_ceil(8) }
+}
+
+/// Appends a control record; the caller has reserved the room. A name is its length in a word, then its bytes.
+fn append(slot: &Slot, operation: Operation, words: &[u64], name: &[u8]) {
+    let payload = words.len() + name_words(name);
+    let cursor = slot.cursor.load(Relaxed);
+    let mut place = cursor as *mut u64;
+    let mut write = |word: u64| {
+        // SAFETY: between cursor and limit of the thread's own chunk, or of the scratch chunk, which is as large.
+        unsafe {
+            place.write(word);
+            place = place.add(1);
+        }
+    };
+    write(control::head(operation, payload));
+    write(0);
+    words.iter().for_each(|&word| write(word));
+    if !name.is_empty() {
+        write(name.len() as u64);
+        for bytes in name.chunks(8) {
+            let mut word = [0; 8];
+            word[..bytes.len()].copy_from_slice(bytes);
+            write(u64::from_le_bytes(word));
+        }
+    }
+    slot.cursor.store(cursor + (control::records(payload) * RECORD_BYTES) as u64, Release);
+}
+
+fn chunk_end(slot: &Slot) -> u64 {
+    let current = slot.current.load(Relaxed) as u32;
+    if current == 0 {
+        return 0;
+    }
+    shared().data(untag(current)) as u64 + CHUNK_BYTES as u64
+}
+
+/// Puts the current chunk into the queue, if it holds anything.
+fn hand_over(slot: &Slot) {
+    let current = slot.current.load(Relaxed) as u32;
+    if current == 0 {
+        return;
+    }
+    let chunk = untag(current);
+    let start = shared().data(chunk) as u64;
+    let records = (slot.cursor.load(Relaxed) - start) / RECORD_BYTES as u64;
+    if records == 0 {
+        return;
+    }
+    let tail = slot.tail.load(Relaxed);
+    if !wait_until(|| tail.wrapping_sub(slot.head.load(Acquire)) < QUEUE as u32) {
+        discard_all();
+        return;
+    }
+    let state = shared().chunk(chunk);
+    state.records.store(records as u32, Relaxed);
+    state.ticket.store(shared().header().ticket.0.fetch_add(1, Relaxed), Relaxed);
+    slot.queue[tail as usize % QUEUE].store(current, Relaxed);
+    slot.tail.store(tail.wrapping_add(1), Release);
+    slot.current.store(0, Release);
+    slot.cursor.store(0, Relaxed);
+    slot.limit.store(0, Relaxed);
+    wake_recorder();
+}
+
+/// Takes a free chunk, the lowest, so that few chunks stay warm in the caches.
+fn take_chunk(slot: &Slot) -> bool {
+    let owner = slot_number(slot) as u32 + 1;
+    let mut taken = None;
+    let found = wait_until(|| {
+        taken = (0..CHUNKS).find(|&chunk| {
+            let state = &shared().chunk(chunk).owner;
+            state.load(Relaxed) == 0 && state.compare_exchange(0, owner, SeqCst, Relaxed).is_ok()
+        });
+        taken.is_some()
+    });
+    let Some(chunk) = taken.filter(|_| found) else {
+        return false;
+    };
+    let generation = GENERATION.fetch_add(1, Relaxed) as u32;
+    slot.current.store(u64::from(tag(chunk, generation)), Release);
+    slot.cursor.store(shared().data(chunk) as u64, Release);
+    true
+}
+
+fn slot_number(slot: &Slot) -> usize {
+    (slot as *const Slot as usize - shared().slot(0) as *const Slot as usize) / size_of::<Slot>()
+}
+
+/// Waits until `ready`; `false` when recording has ended instead.
+fn wait_until(mut ready: impl FnMut() -> bool) -> bool {
+    for _ in 0..64 {
+        if ready() {
+            return true;
+        }
+        std::hint::spin_loop();
+    }
+    let header = shared().header();
+    loop {
+        if header.stop.load(Relaxed) != 0 || !recorder_lives() {
+            return false;
+        }
+        header.producers_wait.fetch_add(1, SeqCst);
+        let seen = header.freed.0.load(SeqCst);
+        let done = ready();
+        if !done {
+            futex_wait(&header.freed.0, seen);
+        }
+        header.producers_wait.fetch_sub(1, SeqCst);
+        if done || ready() {
+            return true;
+        }
+    }
+}
+
+fn recorder_lives() -> bool {
+    let pid = shared().header().recorder.load(Relaxed) as i32;
+    // SAFETY: signal 0 only asks whether the process exists.
+    unsafe { libc::kill(pid, 0) == 0 || *libc::__errno_location() != libc::ESRCH }
+}
+
+fn futex_wait(word: &std::sync::atomic::AtomicU32, seen: u32) {
+    let timeout = libc::timespec { tv_sec: 0, tv_nsec: WAIT_NANOS };
+    // SAFETY: both pointers are valid for the call; the word lies in memory shared between processes.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, seen, &timeout) };
+}
+
+fn wake_recorder() {
+    let header = shared().header();
+    fence(SeqCst);
+    if header.recorder_waits.load(Relaxed) != 0 {
+        header.filled.0.fetch_add(1, SeqCst);
+        // SAFETY: the word is valid; waking has no other effect.
+        unsafe { libc::syscall(libc::SYS_futex, header.filled.0.as_ptr(), libc::FUTEX_WAKE, 1) };
+    }
+}
+
+/// Claims a slot for the vCPU's thread and begins its stream. Called by that thread.
+fn claim_slot(vcpu: u32) {
+    if DISCARDING.load(Relaxed) || shared().header().stop.load(Relaxed) != 0 {
+        discard_all();
+        return;
+    }
+    let claimed = (process() as u32 + 1) << 8 | 1;
+    let Some(number) = (0..SLOTS).find(|&number| {
+        let state = &shared().slot(number).state;
+        state.load(Relaxed) == 0 && state.compare_exchange(0, claimed, SeqCst, Relaxed).is_ok()
+    }) else {
+        shared().header().unrecorded.fetch_add(1, Relaxed);
+        TABLE[vcpu as usize].store(discarded(), SeqCst);
+        return;
+    };
+    let header = shared().header();
+    let slot = shared().slot(number);
+    for word in [&slot.cursor, &slot.limit, &slot.pending, &slot.current] {
+        word.store(0, Relaxed);
+    }
+    for word in [&slot.cut, &slot.claiming, &slot.tail, &slot.head] {
+        word.store(0, Relaxed);
+    }
+    // SAFETY: gettid has no precondition.
+    let thread = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
+    slot.thread.store(thread, Relaxed);
+    slot.serial.store(header.serial.fetch_add(1, Relaxed) + 1, Relaxed);
+    slot.state.store(claimed + 1, SeqCst);
+    header.slots_used.fetch_max(number as u32 + 1, SeqCst);
+    TABLE[vcpu as usize].store(slot as *const Slot as *mut Slot, SeqCst);
+    emit_sequenced(vcpu, Operation::Spawn, &[u64::from(thread)], &[]);
+}
+
+/// Claims a place in the table of processes.
+fn claim_process(mapping: Shared, forked_from: u64, family: Option<usize>) -> Option<usize> {
+    let header = mapping.header();
+    // SAFETY: getpid has no precondition.
+    let pid = unsafe { libc::getpid() } as u64;
+    let number = (0..PROCESSES).find(|&number| {
+        let state = &mapping.process(number).state;
+        state.load(Relaxed) == 0 && state.compare_exchange(0, pid << 8 | 1, SeqCst, Relaxed).is_ok()
+    });
+    let Some(number) = number else {
+        header.unrecorded.fetch_add(1, Relaxed);
+        return None;
+    };
+    let process = mapping.process(number);
+    process.base.store(mapping.base() as u64, Relaxed);
+    process.forked_from.store(forked_from, Relaxed);
+    let family = family.unwrap_or(number);
+    process.family.store(family as u32 + 1, Relaxed);
+    PROCESS.store(number, Relaxed);
+    FAMILY.store(family, Relaxed);
+    process.state.store(pid << 8 | 2, SeqCst);
+    header.processes_used.fetch_max(number as u32 + 1, SeqCst);
+    Some(number)
+}

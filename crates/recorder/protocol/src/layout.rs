@@ -1,0 +1,272 @@
+//! The shared memory between the recorded processes and the recorder.
+//!
+//! One file of fixed size, mapped by all of them, so that whatever was written outlives the process that wrote it.
+//! A thread owns a [`Slot`] while it lives and fills chunks of 16-byte records taken from a common pool; a full chunk
+//! is handed over through the slot's queue. The recorder may also read a chunk that is still being filled, up to the
+//! slot's cursor: that is how the records of a killed process, or of a thread that sleeps, come out.
+//!
+//! Every claim (process, slot, chunk, block of entries) is one compare-and-swap that names the claimant, so that a
+//! process killed at any instruction leaves nothing that the recorder cannot attribute and take back.
+//!
+//! | part | bytes |
+//! |---|---|
+//! | [`Header`] | 4096 |
+//! | [`Process`] × [`PROCESSES`] | 128 each |
+//! | [`Slot`] × [`SLOTS`] | 256 each |
+//! | [`Chunk`] × [`CHUNKS`] | 64 each |
+//! | owners of blocks of entries | 4 each |
+//! | chunk data | [`CHUNK_BYTES`] each |
+//! | entries | [`BLOCK_ENTRIES`] × 32 per block |
+//!
+//! The file is sparse: pages never written take no memory.
+
+use crate::entry::{ENTRY_BYTES, Entry};
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// Processes recorded at the same time; more run unrecorded.
+pub const PROCESSES: usize = 1024;
+/// Threads recorded at the same time; more run unrecorded.
+pub const SLOTS: usize = 4096;
+/// Chunks in the pool.
+pub const CHUNKS: usize = 1024;
+/// Bytes of a chunk's data.
+pub const CHUNK_BYTES: usize = RECORD_BYTES * CHUNK_RECORDS;
+/// Records in a chunk.
+pub const CHUNK_RECORDS: usize = 4096;
+/// Bytes of a record.
+pub const RECORD_BYTES: usize = 16;
+/// Chunks that one thread may have handed over and not yet got back: the bound on read-ahead per thread.
+pub const QUEUE: usize = 32;
+/// Blocks of entries.
+pub const BLOCKS: usize = 2048;
+/// Entries in a block.
+pub const BLOCK_ENTRIES: usize = 2048;
+
+/// The first entry that belongs to no one: an instruction about which nothing is known. Entry 0 is never named.
+pub const UNKNOWN_ENTRY: u32 = 1;
+
+const PROCESSES_AT: usize = 4096;
+const SLOTS_AT: usize = PROCESSES_AT + PROCESSES * size_of::<Process>();
+const CHUNK_HEADERS_AT: usize = SLOTS_AT + SLOTS * size_of::<Slot>();
+const OWNERS_AT: usize = CHUNK_HEADERS_AT + CHUNKS * size_of::<Chunk>();
+const DATA_AT: usize = (OWNERS_AT + BLOCKS * 4).next_multiple_of(4096);
+const ENTRIES_AT: usize = DATA_AT + CHUNKS * CHUNK_BYTES;
+/// Bytes of the whole file.
+pub const TOTAL_BYTES: usize = ENTRIES_AT + BLOCKS * BLOCK_ENTRIES * ENTRY_BYTES;
+
+const _: () = assert!(size_of::<Header>() <= PROCESSES_AT);
+const _: () = assert!(size_of::<Process>() == 128);
+const _: () = assert!(size_of::<Slot>() == 256);
+const _: () = assert!(size_of::<Chunk>() == 64);
+
+/// What concerns all processes.
+#[derive(Default)]
+#[repr(C, align(64))]
+pub struct Header {
+    /// [`crate::VERSION`].
+    pub version: AtomicU64,
+    /// The recorder's process id: a producer that waits looks whether it still lives.
+    pub recorder: AtomicU32,
+    /// Not 0: recording is over, programs run on unrecorded.
+    pub stop: AtomicU32,
+    /// Processes forked that have not registered yet.
+    pub forks: AtomicU32,
+    /// Threads or processes that found no place and run unrecorded.
+    pub unrecorded: AtomicU32,
+    /// 1 if the table of entries was full and instructions lack their static part.
+    pub entries_exhausted: AtomicU32,
+    /// Highest slot ever used, plus 1.
+    pub slots_used: AtomicU32,
+    /// Highest process ever used, plus 1.
+    pub processes_used: AtomicU32,
+    /// Callbacks counted by a plugin in counting mode, and by any other at exit 0.
+    pub counted: AtomicU64,
+    /// Last global sequence number given out.
+    pub sequence: Aligned<AtomicU64>,
+    /// Order in which chunks were handed over.
+    pub ticket: Aligned<AtomicU64>,
+    /// Numbers streams.
+    pub serial: AtomicU64,
+    /// Futex: changes when a chunk is handed over while the recorder waits.
+    pub filled: Aligned<AtomicU32>,
+    /// Whether the recorder waits on `filled`.
+    pub recorder_waits: AtomicU32,
+    /// Futex: changes when a chunk is given back.
+    pub freed: Aligned<AtomicU32>,
+    /// Threads that wait on `freed`.
+    pub producers_wait: AtomicU32,
+}
+
+/// Its own cache line.
+#[derive(Default)]
+#[repr(C, align(64))]
+pub struct Aligned<T>(pub T);
+
+/// A recorded process.
+#[repr(C, align(128))]
+pub struct Process {
+    /// 0 free; else process id << 8 | 1 while it registers, | 2 when the rest is valid.
+    pub state: AtomicU64,
+    /// Address at which this process mapped the file.
+    pub base: AtomicU64,
+    /// Serial of the stream that forked it, or 0.
+    pub forked_from: AtomicU64,
+    /// Process number (in this table) plus 1 of the one that translated the code this process inherited; its own for
+    /// one that did not come from a fork.
+    pub family: AtomicU32,
+}
+
+/// A recorded thread.
+#[repr(C, align(64))]
+pub struct Slot {
+    /// Where the next record goes, as an address in the producer's mapping; 0 when there is no current chunk.
+    pub cursor: AtomicU64,
+    /// End of the current chunk; 0 sends the next access to the slow path.
+    pub limit: AtomicU64,
+    /// Instructions retired in blocks that make no record; the producer's own.
+    pub pending: AtomicU64,
+    /// Not 0: an event of another thread happened; say so before the next access.
+    pub cut: AtomicU32,
+    /// Not 0 while a sequence number has been taken whose record is not yet written.
+    pub claiming: AtomicU32,
+    padding: [u64; 4],
+    /// 0 free; else (process + 1) << 8 | 1 while claimed, | 2 when valid, | 3 when the thread has ended.
+    pub state: AtomicU32,
+    /// Thread id.
+    pub thread: AtomicU32,
+    /// Unique number of the stream.
+    pub serial: AtomicU64,
+    /// The current chunk, tagged ([`tag`]); 0 when there is none.
+    pub current: AtomicU64,
+    /// Chunks handed over, ever.
+    pub tail: AtomicU32,
+    /// Chunks given back, ever.
+    pub head: AtomicU32,
+    /// Chunks handed over: tagged, chunk `n` at `n % QUEUE`.
+    pub queue: [AtomicU32; QUEUE],
+}
+
+/// A chunk's state; the data lie elsewhere.
+#[repr(C, align(64))]
+pub struct Chunk {
+    /// Slot plus 1 of the thread that fills it; 0 when free.
+    pub owner: AtomicU32,
+    /// Records in it when it was handed over.
+    pub records: AtomicU32,
+    /// Order of handing over.
+    pub ticket: AtomicU64,
+}
+
+/// A chunk number with a generation, so that the same chunk taken twice is told apart; never 0.
+pub const fn tag(chunk: usize, generation: u32) -> u32 {
+    (chunk as u32 + 1) | generation << 16
+}
+
+/// The chunk number of a tag.
+pub const fn untag(tag: u32) -> usize {
+    (tag & 0xffff) as usize - 1
+}
+
+/// A mapping of the file.
+#[derive(Clone, Copy, Debug)]
+pub struct Shared {
+    base: *mut u8,
+}
+
+// SAFETY: everything behind the pointer that two threads may touch at once is atomic; chunk data and entries are
+// handed over by release and acquire operations on those atomics.
+unsafe impl Send for Shared {}
+// SAFETY: see above.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    /// A view of a mapping at `base`.
+    ///
+    /// # Safety
+    /// `base` must be the page-aligned start of a shared mapping of [`TOTAL_BYTES`] that stays mapped as long as the
+    /// view or anything it returned is used.
+    pub const unsafe fn new(base: *mut u8) -> Shared {
+        Shared { base }
+    }
+
+    /// Where the file is mapped.
+    #[inline]
+    pub fn base(self) -> *mut u8 {
+        self.base
+    }
+
+    /// What concerns all processes.
+    #[inline]
+    pub fn header(self) -> &'static Header {
+        // SAFETY: the header lies at the start of the mapping; all its fields are atomics, valid for any content.
+        unsafe { &*self.base.cast::<Header>() }
+    }
+
+    /// A process. Panics when out of range.
+    #[inline]
+    pub fn process(self, index: usize) -> &'static Process {
+        assert!(index < PROCESSES);
+        // SAFETY: in range; all fields are atomics.
+        unsafe { &*self.base.add(PROCESSES_AT).cast::<Process>().add(index) }
+    }
+
+    /// A thread's slot. Panics when out of range.
+    #[inline]
+    pub fn slot(self, index: usize) -> &'static Slot {
+        assert!(index < SLOTS);
+        // SAFETY: in range; all fields but the padding, which is never read, are atomics.
+        unsafe { &*self.base.add(SLOTS_AT).cast::<Slot>().add(index) }
+    }
+
+    /// A chunk's state. Panics when out of range.
+    #[inline]
+    pub fn chunk(self, index: usize) -> &'static Chunk {
+        assert!(index < CHUNKS);
+        // SAFETY: in range; all fields are atomics.
+        unsafe { &*self.base.add(CHUNK_HEADERS_AT).cast::<Chunk>().add(index) }
+    }
+
+    /// Family plus 1 that owns a block of entries; 0 when free. Panics when out of range.
+    #[inline]
+    pub fn block_owner(self, index: usize) -> &'static AtomicU32 {
+        assert!(index < BLOCKS);
+        // SAFETY: in range.
+        unsafe { &*self.base.add(OWNERS_AT).cast::<AtomicU32>().add(index) }
+    }
+
+    /// Offset of a chunk's data in the file.
+    #[inline]
+    pub const fn data_offset(chunk: usize) -> usize {
+        DATA_AT + chunk * CHUNK_BYTES
+    }
+
+    /// A chunk's data. Panics when out of range.
+    #[inline]
+    pub fn data(self, chunk: usize) -> *mut [u64; 2] {
+        assert!(chunk < CHUNKS);
+        // SAFETY: in range of the mapping.
+        unsafe { self.base.add(Shared::data_offset(chunk)).cast() }
+    }
+
+    /// The table of entries.
+    #[inline]
+    pub fn entries(self) -> *mut Entry {
+        // SAFETY: in range of the mapping.
+        unsafe { self.base.add(ENTRIES_AT).cast() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tags_tell_generations_apart() {
+        for chunk in [0, 1, CHUNKS - 1] {
+            assert_eq!(untag(tag(chunk, 0)), chunk);
+            assert_eq!(untag(tag(chunk, 65_535)), chunk);
+            assert_ne!(tag(chunk, 1), tag(chunk, 2));
+            assert_ne!(tag(chunk, 0), 0);
+        }
+    }
+}

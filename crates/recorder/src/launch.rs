@@ -1,0 +1,270 @@
+//! Finding the program and QEMU, unpacking the plugin, and starting it all.
+
+use crate::{RecordError, RecordOptions};
+use std::ffi::{OsStr, OsString};
+use std::io::{Read, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use terrace_protocol::program::{Image, inspect};
+use terrace_trace::Header;
+
+static PLUGIN: &[u8] = include_bytes!(env!("TERRACE_PLUGIN_LIBRARY"));
+static PRELOAD: &[u8] = include_bytes!(env!("TERRACE_PRELOAD_LIBRARY"));
+static ALLOCATIONS: &[u8] = include_bytes!(env!("TERRACE_ALLOCATIONS_LIBRARY"));
+
+/// Name of the emulator's executable.
+pub const QEMU: &str = "qemu-x86_64";
+
+/// Interpreters of interpreters of scripts that are followed, as in Linux.
+const MAX_SCRIPTS: usize = 5;
+
+/// Variables that change a program's memory behaviour and so belong into the trace's header.
+const TELLING_VARIABLES: &[&str] = &[
+    "MALLOC_ARENA_MAX",
+    "MALLOC_MMAP_THRESHOLD_",
+    "MALLOC_TOP_PAD_",
+    "MALLOC_CONF",
+    "GLIBC_TUNABLES",
+    "LD_PRELOAD",
+    "OMP_NUM_THREADS",
+    "PYTHONMALLOC",
+    "PYTHONHASHSEED",
+];
+
+/// A program that can run under the recorder.
+#[derive(Debug)]
+pub struct Program {
+    /// The ELF executable.
+    pub executable: PathBuf,
+    /// What the program sees as its arguments, the first included.
+    pub arguments: Vec<OsString>,
+    /// Whether the dynamic linker starts it.
+    pub is_dynamic: bool,
+}
+
+/// The libraries, unpacked into a directory that disappears with the value.
+pub struct Libraries {
+    directory: tempfile::TempDir,
+}
+
+impl Libraries {
+    /// Unpacks them.
+    pub fn unpack() -> std::io::Result<Libraries> {
+        let directory = tempfile::Builder::new().prefix("terrace-").tempdir()?;
+        let libraries = [
+            ("libterrace_plugin.so", PLUGIN),
+            ("libterrace_preload.so", PRELOAD),
+            ("libterrace_allocations.so", ALLOCATIONS),
+        ];
+        for (name, content) in libraries {
+            std::fs::File::create(directory.path().join(name))?.write_all(content)?;
+        }
+        Ok(Libraries { directory })
+    }
+
+    fn plugin(&self) -> PathBuf {
+        self.directory.path().join("libterrace_plugin.so")
+    }
+
+    /// The libraries to load into the program, separated by colons. The first runs other programs without them
+    /// where those are not followed.
+    fn preload(&self, allocations: bool) -> OsString {
+        let mut list = self.directory.path().join("libterrace_preload.so").into_os_string();
+        if allocations {
+            list.push(":");
+            list.push(self.directory.path().join("libterrace_allocations.so"));
+        }
+        list
+    }
+}
+
+/// Finds `command` as a shell would, and the interpreter if it is a script.
+pub fn resolve(command: &[OsString]) -> Result<Program, RecordError> {
+    let name = command.first().ok_or(RecordError::NoProgram)?;
+    let mut path = find(name).ok_or_else(|| RecordError::NotFound { program: name.clone() })?;
+    let mut arguments = command.to_vec();
+    for _ in 0..MAX_SCRIPTS {
+        let unreadable = |error| RecordError::Io { what: format!("cannot read {}", path.display()), error };
+        let mut head = Vec::new();
+        std::fs::File::open(&path)
+            .map_err(unreadable)?
+            .take(4096)
+            .read_to_end(&mut head)
+            .map_err(unreadable)?;
+        match inspect(&head) {
+            Image::X86_64 { dynamic } => {
+                return Ok(Program { executable: path, arguments, is_dynamic: dynamic });
+            }
+            Image::Script { interpreter, argument } => {
+                let mut outer = vec![OsString::from_vec(interpreter.to_vec())];
+                outer.extend(argument.map(|a| OsString::from_vec(a.to_vec())));
+                outer.push(path.into_os_string());
+                outer.extend(arguments.into_iter().skip(1));
+                arguments = outer;
+                path = find(&arguments[0])
+                    .ok_or_else(|| RecordError::NotFound { program: arguments[0].clone() })?;
+            }
+            Image::OtherMachine(machine) => {
+                return Err(RecordError::OtherMachine { program: path, machine });
+            }
+            Image::Unknown => return Err(RecordError::NotAProgram { program: path }),
+        }
+    }
+    Err(RecordError::NotAProgram { program: path })
+}
+
+/// Finds QEMU.
+pub fn find_qemu(options: &RecordOptions) -> Result<PathBuf, RecordError> {
+    let name = options.qemu.as_deref().unwrap_or(Path::new(QEMU));
+    find(name.as_os_str()).ok_or(RecordError::QemuMissing)
+}
+
+/// Starts the program under QEMU. Standard input, output and error are the caller's own.
+pub fn start(
+    program: &Program,
+    qemu: &Path,
+    libraries: &Libraries,
+    memory: &Path,
+    options: &RecordOptions,
+) -> Result<Child, RecordError> {
+    let on = |value: bool| if value { "on" } else { "off" };
+    let mut plugin = libraries.plugin().into_os_string();
+    plugin.push(",memory=");
+    plugin.push(memory);
+    plugin.push(format!(",dependences={},count={}", on(options.dependences), on(options.count_only)));
+    let mut command = Command::new(qemu);
+    command.arg("-plugin").arg(&plugin);
+    if (options.follow_exec || options.allocations) && !options.count_only {
+        let mut preload = libraries.preload(options.allocations);
+        command.env("TERRACE_PRELOAD", &preload);
+        if let Some(own) = std::env::var_os("LD_PRELOAD").filter(|own| !own.is_empty()) {
+            // QEMU itself must not load what is meant for the program.
+            preload.push(":");
+            preload.push(own);
+        }
+        command.env_remove("LD_PRELOAD");
+        let mut variable = OsString::from("LD_PRELOAD=");
+        variable.push(&preload);
+        command.arg("-E").arg(variable);
+        command.env("TERRACE_QEMU", std::fs::canonicalize(qemu).unwrap_or_else(|_| qemu.into()));
+        command.env("TERRACE_PLUGIN", &plugin);
+        command.env("TERRACE_FOLLOW_EXEC", on(options.follow_exec));
+    }
+    command.arg("-0").arg(&program.arguments[0]);
+    command.arg("--").arg(&program.executable).args(&program.arguments[1..]);
+    command.arg0(QEMU);
+    command
+        .spawn()
+        .map_err(|error| RecordError::Io { what: format!("cannot start {}", qemu.display()), error })
+}
+
+/// What the trace says about itself.
+pub fn header(command: &[OsString], options: &RecordOptions) -> Header {
+    let text = |s: &OsStr| s.to_string_lossy().into_owned();
+    let environment = TELLING_VARIABLES
+        .iter()
+        .filter_map(|name| Some(format!("{name}={}", std::env::var_os(name)?.to_string_lossy())))
+        .collect();
+    Header {
+        program: Path::new(&command[0]).file_name().map(text).unwrap_or_default(),
+        arguments: command[1..].iter().map(|a| text(a)).collect(),
+        origin: "recorded".to_owned(),
+        environment,
+        machine: machine(),
+        date: today(),
+        tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+        seed: None,
+        has_pc: options.program_counters,
+        expected_accesses: options.limit,
+    }
+}
+
+/// A file by its path, or in the search path if the name has no slash.
+fn find(name: &OsStr) -> Option<PathBuf> {
+    let is_program = |path: &Path| {
+        std::fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
+    };
+    if name.as_bytes().contains(&b'/') {
+        return Some(PathBuf::from(name)).filter(|path| is_program(path));
+    }
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|directory| directory.join(name)).find(|path| is_program(path))
+}
+
+fn machine() -> String {
+    let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let processor = processor
+        .lines()
+        .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
+        .map_or(std::env::consts::ARCH, |(_, name)| name);
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    format!("{processor}, Linux {}", kernel.trim())
+}
+
+/// The date in UTC, from days since 1970 by the civil calendar's rules.
+fn today() -> String {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    let (year, month, day) = civil(now.as_secs() / 86_400);
+    format!("{year:04}-{month:02}-{day:02}")
+}
+
+fn civil(mut days: u64) -> (u64, u64, u64) {
+    let is_leap = |year: u64| year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let mut year = 1970;
+    while days >= 365 + u64::from(is_leap(year)) {
+        days -= 365 + u64::from(is_leap(year));
+        year += 1;
+    }
+    let lengths = [31, 28 + u64::from(is_leap(year)), 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
+    let mut month = 0;
+    while days >= lengths[month] {
+        days -= lengths[month];
+        month += 1;
+    }
+    (year, month as u64 + 1, days + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_by_hand() {
+        assert_eq!(civil(0), (1970, 1, 1));
+        assert_eq!(civil(59), (1970, 3, 1));
+        assert_eq!(civil(11_016), (2000, 2, 29));
+        assert_eq!(civil(20_089), (2025, 1, 1));
+    }
+
+    #[test]
+    fn scripts_lead_to_their_interpreter() {
+        let directory = tempfile::tempdir().unwrap();
+        let script = directory.path().join("script");
+        std::fs::write(&script, "#!/bin/sh -e\nexit 0\n").unwrap();
+        std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).unwrap();
+        let program = resolve(&[script.clone().into(), "x".into()]).unwrap();
+        assert_eq!(program.arguments, ["/bin/sh".as_ref(), "-e".as_ref(), script.as_os_str(), "x".as_ref()]);
+        assert!(program.is_dynamic);
+    }
+
+    #[test]
+    fn what_cannot_run_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let make = |name: &str, content: &[u8]| {
+            let path = directory.path().join(name);
+            std::fs::write(&path, content).unwrap();
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+            resolve(&[path.into()]).unwrap_err()
+        };
+        assert!(matches!(make("text", b"hello"), RecordError::NotAProgram { .. }));
+        assert!(matches!(make("loop", b"#!/no/such/interpreter\n"), RecordError::NotFound { .. }));
+        let mut arm = std::fs::read("/proc/self/exe").unwrap()[..4096].to_vec();
+        arm[18] = 40;
+        assert!(matches!(make("arm", &arm), RecordError::OtherMachine { machine: 40, .. }));
+        assert!(matches!(resolve(&["no-such-program".into()]), Err(RecordError::NotFound { .. })));
+        assert!(matches!(resolve(&[]), Err(RecordError::NoProgram)));
+    }
+}

@@ -1,0 +1,112 @@
+//! The recorder's end of the shared memory.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::Duration;
+use terrace_protocol::VERSION;
+use terrace_protocol::entry::Entry;
+use terrace_protocol::layout::{Shared, TOTAL_BYTES, UNKNOWN_ENTRY};
+
+/// The shared memory, alive until dropped; processes that still have it mapped keep it for themselves.
+pub struct Session {
+    file: File,
+    shared: Shared,
+}
+
+impl Session {
+    /// Makes an anonymous file, sized and initialized. It has no name in any directory, so nothing is left behind
+    /// however the recorder ends, and it is not subject to the size of `/dev/shm`.
+    pub fn new() -> io::Result<Session> {
+        // SAFETY: the name is a valid string.
+        let fd = unsafe { libc::memfd_create(c"terrace".as_ptr(), libc::MFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: a new descriptor that nobody else owns.
+        let file = unsafe { File::from_raw_fd(fd) };
+        file.set_len(TOTAL_BYTES as u64)?;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping disturbs no other.
+        let base = unsafe {
+            libc::mmap(std::ptr::null_mut(), TOTAL_BYTES, protection, libc::MAP_SHARED, file.as_raw_fd(), 0)
+        };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: mapped just now; `Drop` unmaps it when nothing uses it any more.
+        let shared = unsafe { Shared::new(base.cast()) };
+        let header = shared.header();
+        header.recorder.store(std::process::id(), Relaxed);
+        // SAFETY: inside the table, and nobody else has the mapping yet.
+        unsafe { shared.entries().add(UNKNOWN_ENTRY as usize).write(Entry::UNKNOWN) };
+        header.version.store(VERSION, SeqCst);
+        Ok(Session { file, shared })
+    }
+
+    /// The mapping.
+    pub fn shared(&self) -> Shared {
+        self.shared
+    }
+
+    /// A path by which this user's processes can open the file while the recorder lives.
+    pub fn path(&self) -> PathBuf {
+        format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into()
+    }
+
+    /// Ends recording: programs run on unrecorded.
+    pub fn stop(&self) {
+        stop(self.shared);
+    }
+
+    /// Sleeps until a producer hands something over, or `timeout` has passed. `ready` is asked once more when
+    /// producers already know that they must wake us.
+    pub fn wait(&self, timeout: Duration, ready: impl Fn() -> bool) {
+        let header = self.shared.header();
+        let seen = header.filled.0.load(SeqCst);
+        header.recorder_waits.store(1, SeqCst);
+        if !ready() {
+            let timeout = libc::timespec {
+                tv_sec: timeout.as_secs() as i64,
+                tv_nsec: i64::from(timeout.subsec_nanos()),
+            };
+            // SAFETY: both pointers are valid for the call.
+            unsafe {
+                libc::syscall(libc::SYS_futex, header.filled.0.as_ptr(), libc::FUTEX_WAIT, seen, &timeout)
+            };
+        }
+        header.recorder_waits.store(0, SeqCst);
+    }
+
+    /// Tells producers that wait for room that there is some.
+    pub fn freed(&self) {
+        let header = self.shared.header();
+        std::sync::atomic::fence(SeqCst);
+        if header.producers_wait.load(Relaxed) != 0 {
+            wake_producers(self.shared);
+        }
+    }
+}
+
+/// See [`Session::stop`].
+pub fn stop(shared: Shared) {
+    shared.header().stop.store(1, SeqCst);
+    wake_producers(shared);
+}
+
+fn wake_producers(shared: Shared) {
+    let word = &shared.header().freed.0;
+    word.fetch_add(1, SeqCst);
+    // SAFETY: the word is valid; waking has no other effect.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX) };
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.stop();
+        // SAFETY: the mapping made in `new`; the collector, which holds the only copies of `Shared`, ends with us.
+        unsafe { libc::munmap(self.shared.base().cast(), TOTAL_BYTES) };
+    }
+}

@@ -1,0 +1,540 @@
+//! One thread's records, decoded into the columns of a batch: the recorder's hot loop.
+//!
+//! A record names an [`Entry`], which says what is known of its instruction; together they give size, kind,
+//! instructions retired and, followed through the registers, the load that an address depends on.
+
+use std::sync::Arc;
+use terrace_protocol::entry::Entry;
+use terrace_trace::{AccessKind, BATCH_ACCESSES, Batch, Event, StreamId};
+
+/// A record as it lies in a chunk.
+pub type Record = [u64; 2];
+
+/// Instruction counts lie above the address.
+const ADDRESS_BITS: u32 = 48;
+const ADDRESS_MASK: u64 = (1 << ADDRESS_BITS) - 1;
+
+/// Room that a batch has beyond a full one: an atomic read-modify-write makes two accesses.
+const SLACK: usize = 2;
+
+/// Why decoding stopped, and at which record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// All records are used.
+    End,
+    /// A control record; it is the next one.
+    Control,
+    /// The batch is full, or as many accesses are decoded as were asked for.
+    Full,
+}
+
+/// What the entry table looks like to the decoder.
+#[derive(Clone, Copy)]
+pub struct Entries(*const Entry);
+
+impl Entries {
+    /// The table at `base`.
+    ///
+    /// # Safety
+    /// It must stay mapped while the value is used, and entries that records name must have been written.
+    pub unsafe fn new(base: *const Entry) -> Entries {
+        Entries(base)
+    }
+
+    #[inline(always)]
+    fn get(&self, number: u32) -> &Entry {
+        const ENTRIES: u32 =
+            (terrace_protocol::layout::BLOCKS * terrace_protocol::layout::BLOCK_ENTRIES) as u32;
+        // SAFETY: in range by the mask; any content of the file is a valid entry.
+        unsafe { &*self.0.add((number & (ENTRIES - 1)) as usize) }
+    }
+}
+
+/// The decoder's state for one thread.
+pub struct Stream {
+    /// Its number in the trace.
+    pub id: StreamId,
+    batch: Batch,
+    /// For the batch after the one being filled: see [`Batch::after`].
+    next_after: u64,
+    /// Loads decoded.
+    loads: u64,
+    /// Loads before this one are not in the trace.
+    first_load: u64,
+    /// Per register, the number of the load that its value derives from; 0 for none.
+    origin: [u64; 32],
+    /// Instructions that belong to the next access.
+    carry: u64,
+    /// The entry decoded last, and how many more callbacks its execution makes.
+    last: u32,
+    remaining: u8,
+    /// Where the last callback ended, and what it did: a vector access continues there.
+    last_end: u64,
+    last_rw: u32,
+    /// Accesses left out since the last one kept.
+    pub left_out: u64,
+}
+
+impl Stream {
+    /// A thread of which nothing is decoded yet.
+    pub fn new(id: StreamId) -> Stream {
+        Stream {
+            id,
+            batch: empty_batch(id),
+            next_after: 0,
+            loads: 0,
+            first_load: 0,
+            origin: [0; 32],
+            carry: 0,
+            last: 0,
+            remaining: 0,
+            last_end: 0,
+            last_rw: 0,
+            left_out: 0,
+        }
+    }
+
+    /// Whether nothing waits to be delivered.
+    pub fn is_empty(&self) -> bool {
+        self.batch.is_empty()
+    }
+
+    /// Whether the batch is full.
+    pub fn is_full(&self) -> bool {
+        self.batch.len() >= BATCH_ACCESSES || self.batch.events.len() >= BATCH_ACCESSES
+    }
+
+    /// What the batch being filled says of the events before it.
+    pub fn after(&self) -> u64 {
+        self.batch.after
+    }
+
+    /// The next batch comes after this many global events; so does the current one, if nothing is in it yet.
+    pub fn set_after(&mut self, after: u64) {
+        self.next_after = self.next_after.max(after);
+        if self.batch.is_empty() {
+            self.batch.after = self.next_after;
+        }
+    }
+
+    /// Takes the batch.
+    pub fn take(&mut self) -> Arc<Batch> {
+        let mut next = empty_batch(self.id);
+        next.after = self.next_after;
+        Arc::new(std::mem::replace(&mut self.batch, next))
+    }
+
+    /// Appends an event; `sequence` as in [`Batch::push_event`].
+    pub fn event(&mut self, sequence: u64, event: Event) {
+        self.batch.push_event(sequence, event);
+    }
+
+    /// Instructions retired without a record of their own.
+    pub fn add_instructions(&mut self, instructions: u64) {
+        self.carry += instructions;
+    }
+
+    /// Instructions not yet told, because no access followed; they become an event.
+    pub fn flush_instructions(&mut self) {
+        let instructions = std::mem::take(&mut self.carry);
+        if instructions > 0 {
+            self.batch.push_event(0, Event::Compute { instructions });
+        }
+    }
+
+    /// After accesses were left out: what is decoded from here on depends on none of them.
+    pub fn begin_kept(&mut self) {
+        self.first_load = self.loads;
+        self.origin = [0; 32];
+        self.carry = 0;
+    }
+
+    /// Decodes at most `limit` accesses (an atomic one may be one more) into the batch. Returns how many records and
+    /// accesses that were.
+    #[inline]
+    pub fn decode(
+        &mut self,
+        records: &[Record],
+        entries: Entries,
+        limit: u64,
+        dependences: bool,
+        pcs: bool,
+    ) -> (usize, u64, Stop) {
+        match (dependences, pcs) {
+            (false, false) => self.decode_as::<false, false>(records, entries, limit),
+            (false, true) => self.decode_as::<false, true>(records, entries, limit),
+            (true, false) => self.decode_as::<true, false>(records, entries, limit),
+            (true, true) => self.decode_as::<true, true>(records, entries, limit),
+        }
+    }
+
+    fn decode_as<const DEPENDENCES: bool, const PCS: bool>(
+        &mut self,
+        records: &[Record],
+        entries: Entries,
+        limit: u64,
+    ) -> (usize, u64, Stop) {
+        let mut columns = Columns::new(&mut self.batch, PCS);
+        let start = columns.length;
+        let stop_at = BATCH_ACCESSES.min(start.saturating_add(usize::try_from(limit).unwrap_or(usize::MAX)));
+        let mut stop = Stop::End;
+        let mut used = records.len();
+        // Kept in registers over the loop.
+        let (mut carry, mut last, mut remaining) = (self.carry, self.last, self.remaining);
+        let (mut last_end, mut last_rw) = (self.last_end, self.last_rw);
+        for (i, &[first, second]) in records.iter().enumerate() {
+            let number = second as u32;
+            let info = (second >> 32) as u32;
+            let continues = number == last && remaining > 0;
+            if number == 0 || (columns.length >= stop_at && !continues) {
+                stop = if number == 0 { Stop::Control } else { Stop::Full };
+                used = i;
+                break;
+            }
+            let entry = entries.get(number);
+            if info == 0 {
+                carry += u64::from(entry.before) + (first >> ADDRESS_BITS);
+                if DEPENDENCES {
+                    apply(&mut self.origin, entry, 0, entry.effects_before);
+                }
+                (last, remaining) = (number, 0);
+                continue;
+            }
+            let address = first & ADDRESS_MASK;
+            let size = 1u8 << (info >> 4 & 7);
+            let rw = info >> 16 & 3;
+            let end = address + u64::from(size);
+            let mut instructions = first >> ADDRESS_BITS;
+            if continues {
+                remaining -= 1;
+                if address == last_end && rw == last_rw && columns.length > start {
+                    // QEMU moves a vector in steps of 8 bytes; the program made one access.
+                    columns.widen(size);
+                    last_end = end;
+                    if DEPENDENCES && remaining == 0 {
+                        apply(&mut self.origin, entry, entry.effects_before, entry.effects_after);
+                    }
+                    continue;
+                }
+            } else {
+                instructions += carry + u64::from(entry.before);
+                carry = u64::from(entry.tail);
+                last = number;
+                // One callback stands for an atomic read-modify-write.
+                remaining = if rw == 3 { 0 } else { entry.callbacks.saturating_sub(1) };
+                if DEPENDENCES {
+                    apply(&mut self.origin, entry, 0, entry.effects_before);
+                }
+            }
+            (last_end, last_rw) = (end, rw);
+            let mut depends_on = 0;
+            if DEPENDENCES {
+                let [base, index] = if rw & 1 != 0 { entry.load_address } else { entry.store_address };
+                let source = self.origin[usize::from(base & 31)].max(self.origin[usize::from(index & 31)]);
+                if source > self.first_load {
+                    depends_on = u8::try_from(self.loads - source + 1).unwrap_or(0);
+                }
+                if rw & 1 != 0 {
+                    self.loads += 1;
+                    // The place that stands for no register must stay without a load.
+                    self.origin[usize::from(entry.destination & 31)] = self.loads;
+                    self.origin[usize::from(terrace_protocol::entry::NO_REGISTER)] = 0;
+                }
+                if remaining == 0 {
+                    apply(&mut self.origin, entry, entry.effects_before, entry.effects_after);
+                }
+            }
+            if instructions > u64::from(u16::MAX) {
+                columns.compute(instructions);
+                instructions = 0;
+            }
+            let kind = if rw & 1 != 0 { AccessKind::Read } else { AccessKind::Write };
+            columns.push(address, size, kind, depends_on, instructions as u16, entry.pc);
+            if rw == 3 {
+                columns.push(address, size, AccessKind::Write, depends_on, 0, entry.pc);
+            }
+        }
+        let accesses = columns.finish() - start;
+        (self.carry, self.last, self.remaining) = (carry, last, remaining);
+        (self.last_end, self.last_rw) = (last_end, last_rw);
+        (used, accesses as u64, stop)
+    }
+
+    /// Passes over at most `limit` accesses, telling `touch` of the address and size of each. Returns how many
+    /// records and accesses that were.
+    pub fn pass_over(
+        &mut self,
+        records: &[Record],
+        entries: Entries,
+        limit: u64,
+        mut touch: impl FnMut(u64, u64),
+    ) -> (usize, u64, Stop) {
+        let mut accesses = 0;
+        for (i, &[first, second]) in records.iter().enumerate() {
+            let number = second as u32;
+            let info = (second >> 32) as u32;
+            let continues = number == self.last && self.remaining > 0;
+            if number == 0 || (accesses >= limit && !continues) {
+                return (i, accesses, if number == 0 { Stop::Control } else { Stop::Full });
+            }
+            if info == 0 {
+                (self.last, self.remaining) = (number, 0);
+                continue;
+            }
+            let address = first & ADDRESS_MASK;
+            let size = 1u64 << (info >> 4 & 7);
+            let rw = info >> 16 & 3;
+            touch(address, size);
+            let widens = continues && address == self.last_end && rw == self.last_rw;
+            if continues {
+                self.remaining -= 1;
+            } else {
+                let entry = entries.get(number);
+                self.last = number;
+                self.remaining = if rw == 3 { 0 } else { entry.callbacks.saturating_sub(1) };
+            }
+            (self.last_end, self.last_rw) = (address + size, rw);
+            accesses += if widens { 0 } else { 1 + u64::from(rw == 3) };
+        }
+        (records.len(), accesses, Stop::End)
+    }
+}
+
+#[inline(always)]
+fn apply(origin: &mut [u64; 32], entry: &Entry, skip: u8, count: u8) {
+    let range = usize::from(skip)..usize::from(skip) + usize::from(count);
+    for effect in entry.effects.get(range).unwrap_or(&[]) {
+        origin[effect.target()] = origin[effect.first()].max(origin[effect.second()]);
+    }
+}
+
+fn empty_batch(id: StreamId) -> Batch {
+    let mut batch = Batch { stream: id, ..Batch::default() };
+    batch.addr.reserve_exact(BATCH_ACCESSES + SLACK);
+    batch.size.reserve_exact(BATCH_ACCESSES + SLACK);
+    batch.kind.reserve_exact(BATCH_ACCESSES + SLACK);
+    batch.depends_on.reserve_exact(BATCH_ACCESSES + SLACK);
+    batch.instructions.reserve_exact(BATCH_ACCESSES + SLACK);
+    batch
+}
+
+/// The columns of a batch while accesses are appended, without a capacity check per column and access: the decoder
+/// stops at [`BATCH_ACCESSES`], and every column has room for [`SLACK`] more.
+struct Columns<'a> {
+    batch: &'a mut Batch,
+    length: usize,
+    addr: *mut u64,
+    size: *mut u8,
+    kind: *mut AccessKind,
+    depends_on: *mut u8,
+    instructions: *mut u16,
+    pc: *mut u64,
+}
+
+impl<'a> Columns<'a> {
+    fn new(batch: &'a mut Batch, pcs: bool) -> Columns<'a> {
+        let room = BATCH_ACCESSES + SLACK;
+        let length = batch.len();
+        batch.addr.reserve(room.saturating_sub(length));
+        batch.size.reserve(room.saturating_sub(length));
+        batch.kind.reserve(room.saturating_sub(length));
+        batch.depends_on.reserve(room.saturating_sub(length));
+        batch.instructions.reserve(room.saturating_sub(length));
+        let pc = if pcs {
+            batch.pc.reserve(room.saturating_sub(length));
+            batch.pc.as_mut_ptr()
+        } else {
+            std::ptr::null_mut()
+        };
+        Columns {
+            length,
+            addr: batch.addr.as_mut_ptr(),
+            size: batch.size.as_mut_ptr(),
+            kind: batch.kind.as_mut_ptr(),
+            depends_on: batch.depends_on.as_mut_ptr(),
+            instructions: batch.instructions.as_mut_ptr(),
+            pc,
+            batch,
+        }
+    }
+
+    #[inline(always)]
+    fn push(&mut self, addr: u64, size: u8, kind: AccessKind, depends_on: u8, instructions: u16, pc: u64) {
+        let i = self.length;
+        debug_assert!(i < BATCH_ACCESSES + SLACK);
+        // SAFETY: `i` is below BATCH_ACCESSES plus the second access of an atomic one, which `new` made room for.
+        unsafe {
+            self.addr.add(i).write(addr);
+            self.size.add(i).write(size);
+            self.kind.add(i).write(kind);
+            self.depends_on.add(i).write(depends_on);
+            self.instructions.add(i).write(instructions);
+            if !self.pc.is_null() {
+                self.pc.add(i).write(pc);
+            }
+        }
+        self.length = i + 1;
+    }
+
+    #[inline(always)]
+    fn widen(&mut self, by: u8) {
+        // SAFETY: the caller has pushed at least one access.
+        unsafe { *self.size.add(self.length - 1) += by };
+    }
+
+    #[cold]
+    fn compute(&mut self, instructions: u64) {
+        let event = Event::Compute { instructions };
+        let before = self.length as u32;
+        self.batch.events.push(terrace_trace::SequencedEvent { before, sequence: 0, event });
+    }
+
+    fn finish(self) -> usize {
+        // SAFETY: `push` has written every column up to `length`, which lies within their capacity.
+        unsafe {
+            self.batch.addr.set_len(self.length);
+            self.batch.size.set_len(self.length);
+            self.batch.kind.set_len(self.length);
+            self.batch.depends_on.set_len(self.length);
+            self.batch.instructions.set_len(self.length);
+            if !self.pc.is_null() {
+                self.batch.pc.set_len(self.length);
+            }
+        }
+        self.length
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace_protocol::entry::{Effect, NO_REGISTER};
+
+    const READ: u32 = 1 << 16;
+    const WRITE: u32 = 2 << 16;
+
+    fn record(address: u64, pending: u64, number: u32, info: u32) -> Record {
+        [address | pending << 48, u64::from(number) | u64::from(info) << 32]
+    }
+
+    fn eight(rw: u32) -> u32 {
+        3 << 4 | rw
+    }
+
+    /// Pads the table to what the mask can reach from small numbers.
+    fn decode(table: &[Entry], records: &[Record]) -> (Batch, Stream) {
+        let mut stream = Stream::new(StreamId(0));
+        // SAFETY: the tests name entries inside the table only.
+        let entries = unsafe { Entries::new(table.as_ptr()) };
+        let (used, _, stop) = stream.decode(records, entries, u64::MAX, true, true);
+        assert_eq!((used, stop), (records.len(), Stop::End));
+        let batch = stream.take();
+        assert_eq!(batch.validate(), Ok(()));
+        (Arc::unwrap_or_clone(batch), stream)
+    }
+
+    fn entry(callbacks: u8, before: u16, tail: u16) -> Entry {
+        Entry { callbacks, before, tail, ..Entry::UNKNOWN }
+    }
+
+    #[test]
+    fn instructions_are_conserved() {
+        // A block of ten instructions: a load as the third, a store as the seventh; then a block of five without.
+        let table = [Entry::UNKNOWN, Entry::UNKNOWN, entry(1, 3, 0), entry(1, 4, 3)];
+        let round = [record(0x1000, 0, 2, eight(READ)), record(0x2000, 0, 3, eight(WRITE))];
+        let (batch, _) = decode(&table, &[round[0], round[1], record(0x1000, 5, 2, eight(READ)), round[1]]);
+        assert_eq!(batch.instructions, [3, 4, 3 + 5 + 3, 4]);
+        assert_eq!(batch.kind[1], AccessKind::Write);
+    }
+
+    #[test]
+    fn vector_accesses_are_one_access() {
+        let table = [Entry::UNKNOWN, Entry::UNKNOWN, entry(2, 1, 1)];
+        let at = |address| record(address, 0, 2, eight(READ));
+        // Executed twice, at addresses that touch each other.
+        let (batch, _) = decode(&table, &[at(0x1000), at(0x1008), at(0x1010), at(0x1018)]);
+        assert_eq!(batch.addr, [0x1000, 0x1010]);
+        assert_eq!(batch.size, [16, 16]);
+        assert_eq!(batch.instructions, [1, 2]);
+    }
+
+    #[test]
+    fn read_modify_write_counts_its_instruction_once() {
+        let table = [Entry::UNKNOWN, Entry::UNKNOWN, entry(2, 1, 0)];
+        let load = record(0x1000, 0, 2, eight(READ));
+        let store = record(0x1000, 0, 2, eight(WRITE));
+        let atomic = record(0x1000, 0, 2, eight(READ | WRITE));
+        let (batch, _) = decode(&table, &[load, store, atomic, load, store]);
+        assert_eq!(batch.instructions, [1, 0, 1, 0, 1, 0]);
+        let kinds: Vec<u8> = batch.kind.iter().map(|&k| k as u8).collect();
+        assert_eq!(kinds, [0, 1, 0, 1, 0, 1]);
+    }
+
+    #[test]
+    fn chains_are_followed_through_registers() {
+        // 2: mov rax, [rax]. 3: mov rcx, [rbx + 8]. Then rbx := rax + rcx, without access. 4: mov [rbx], rdx.
+        let mut chase = entry(1, 1, 0);
+        (chase.load_address, chase.destination) = ([0, NO_REGISTER], 0);
+        let mut other = entry(1, 1, 0);
+        (other.load_address, other.destination) = ([3, NO_REGISTER], 1);
+        let mut sum = Entry { effects_only: 1, before: 1, effects_before: 1, ..Entry::UNKNOWN };
+        sum.effects[0] = Effect::new(3, 0, 1);
+        let mut store = entry(1, 1, 0);
+        store.store_address = [3, NO_REGISTER];
+        let table = [Entry::UNKNOWN, Entry::UNKNOWN, chase, other, sum, store];
+        let load = |number| record(0x1000, 0, number, eight(READ));
+        let records = [load(2), load(2), load(2), load(3), [0, 4], record(8, 0, 5, eight(WRITE)), load(2)];
+        let (batch, _) = decode(&table, &records);
+        // The store's address derives from the load before it; the chase's from the load before that one.
+        assert_eq!(batch.depends_on, [0, 1, 1, 0, 1, 2]);
+        assert_eq!(batch.instructions, [1, 1, 1, 1, 2, 1]);
+    }
+
+    #[test]
+    fn far_loads_are_not_known() {
+        let mut chase = entry(1, 1, 0);
+        (chase.load_address, chase.destination) = ([0, NO_REGISTER], 0);
+        let table = [Entry::UNKNOWN, Entry::UNKNOWN, chase, entry(1, 1, 0)];
+        for (between, expected) in [(253, 254), (254, 255), (255, 0)] {
+            let mut records = vec![record(0x1000, 0, 2, eight(READ))];
+            records.extend(vec![record(0x1000, 0, 3, eight(READ)); between]);
+            records.push(record(0x1000, 0, 2, eight(READ)));
+            let (batch, _) = decode(&table, &records);
+            assert_eq!(*batch.depends_on.last().unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn many_instructions_become_an_event() {
+        let table = [Entry::UNKNOWN, Entry::UNKNOWN, entry(1, 1, 0)];
+        let (batch, mut stream) = decode(&table, &[record(8, 65_535, 2, eight(READ))]);
+        assert_eq!(batch.events[0].event, Event::Compute { instructions: 65_536 });
+        assert_eq!(batch.instruction_count(), 65_536);
+        stream.add_instructions(7);
+        stream.flush_instructions();
+        assert_eq!(stream.take().instruction_count(), 7);
+    }
+
+    #[test]
+    fn passing_over_counts_what_decoding_counts() {
+        let table = [Entry::UNKNOWN, Entry::UNKNOWN, entry(2, 1, 1), entry(1, 1, 0)];
+        // SAFETY: as in `decode`.
+        let entries = unsafe { Entries::new(table.as_ptr()) };
+        let mut records = Vec::new();
+        for i in 0..100u64 {
+            records.push(record(0x1000 + i * 16, 0, 2, eight(READ)));
+            records.push(record(0x1008 + i * 16, 0, 2, eight(READ)));
+            records.push(record(0x9000, 0, 3, eight(READ | WRITE)));
+            records.push(record(0x9000, 0, 3, eight(WRITE)));
+        }
+        let mut decoded = Stream::new(StreamId(0));
+        let (_, all, _) = decoded.decode(&records, entries, u64::MAX, false, false);
+        assert_eq!(all, 400);
+        for limit in [1, 2, 3, 77, 400] {
+            let (mut a, mut b) = (Stream::new(StreamId(0)), Stream::new(StreamId(0)));
+            let passed = a.pass_over(&records, entries, limit, |_, _| {});
+            let decoded = b.decode(&records, entries, limit, false, false);
+            assert_eq!((passed.0, passed.1), (decoded.0, decoded.1), "{limit}");
+        }
+    }
+}
