@@ -12,7 +12,7 @@ pub struct TagSets {
 }
 
 /// Marks an empty way. No caller uses it as a tag.
-const EMPTY: u32 = u32::MAX;
+pub(super) const EMPTY: u32 = u32::MAX;
 
 impl TagSets {
     /// `sets` empty sets of `ways` ways. Panics on zero ways or more than 32.
@@ -46,28 +46,7 @@ impl TagSets {
     pub fn matches(&self, set: usize, tag: u32) -> u32 {
         let start = set * self.stride;
         let row = &self.tags[start..start + self.stride];
-        let mut bits = 0;
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::x86_64::*;
-            let mut at = 0;
-            // SAFETY: SSE2 is part of the x86-64 baseline; each load reads 16 bytes inside `row`, whose length is a
-            // multiple of four.
-            unsafe {
-                let wanted = _mm_set1_epi32(tag as i32);
-                while at < row.len() {
-                    let four = _mm_loadu_si128(row.as_ptr().add(at).cast());
-                    let equal = _mm_movemask_ps(_mm_castsi128_ps(_mm_cmpeq_epi32(four, wanted)));
-                    bits |= (equal as u32) << at;
-                    at += 4;
-                }
-            }
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        for (way, &held) in row.iter().enumerate() {
-            bits |= u32::from(held == tag) << way;
-        }
-        bits
+        match_tags(row, tag)
     }
 
     /// The tag in a way, or `None` when empty.
@@ -89,17 +68,34 @@ impl TagSets {
     pub fn clear(&mut self, set: usize, way: u32) {
         self.tags[set * self.stride + way as usize] = EMPTY;
     }
+}
 
-    /// Asks the host's memory for a set, ahead of its use.
-    #[inline(always)]
-    pub fn prefetch(&self, set: usize) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: a prefetch reads nothing; the address lies inside the vector for every valid set.
+/// One bit per element of `row` that equals `tag`. The length must be a multiple of four.
+#[inline(always)]
+pub(super) fn match_tags(row: &[u32], tag: u32) -> u32 {
+    let mut bits = 0;
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::*;
+        debug_assert!(row.len().is_multiple_of(4));
+        let mut at = 0;
+        // SAFETY: SSE2 is part of the x86-64 baseline; each load reads 16 bytes inside `row`, whose length is a
+        // multiple of four.
         unsafe {
-            use std::arch::x86_64::*;
-            _mm_prefetch::<_MM_HINT_T0>(self.tags.as_ptr().add(set * self.stride).cast());
+            let wanted = _mm_set1_epi32(tag as i32);
+            while at + 4 <= row.len() {
+                let four = _mm_loadu_si128(row.as_ptr().add(at).cast());
+                let equal = _mm_movemask_ps(_mm_castsi128_ps(_mm_cmpeq_epi32(four, wanted)));
+                bits |= (equal as u32) << at;
+                at += 4;
+            }
         }
     }
+    #[cfg(not(target_arch = "x86_64"))]
+    for (way, &held) in row.iter().enumerate() {
+        bits |= u32::from(held == tag) << way;
+    }
+    bits
 }
 
 #[cfg(test)]

@@ -560,10 +560,14 @@ impl Hierarchy {
         self.llc.invalidate(line);
     }
 
-    /// Asks the host's memory for what an access to `line` will need.
+    /// Asks the host's memory for what an access to `line` will probably need, ahead of its time.
     #[inline(always)]
-    pub fn prefetch_host(&self, core: usize, line: u64) {
-        self.private[core].l2.prefetch_set(line);
+    pub fn look_ahead(&self, core: usize, line: u64) {
         self.llc.prefetch_set(line);
+        let private = &self.private[core];
+        private.l2.prefetch_set(line);
+        if let Some(victim) = private.l2.likely_dirty_victim(line) {
+            self.llc.prefetch_set(victim);
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! One cache level: tags, recency, and the dirty and writable bits of its lines.
 
-use crate::array::{Divider, NARROW_MAX_WAYS, NO_WAY, ORDER_MAX_WAYS, TagSets, narrow, wide};
+use crate::array::{Divider, NO_WAY, ORDER_MAX_WAYS, PackedSets};
 use crate::design::{CacheParameters, Replacement};
 use terrace_model::LINE_BYTES;
 
@@ -31,60 +31,16 @@ pub struct Slot {
     way: u32,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct SetState {
-    /// LRU: recency order. SRRIP: two bits of re-reference prediction per way.
-    order: u64,
-    /// Upper half of the recency order of more than 16 ways.
-    order_high: u64,
-    dirty: u32,
-    /// MESI: exclusive or modified. A line without this bit is shared.
-    writable: u32,
-}
-
-impl SetState {
-    #[inline(always)]
-    fn wide_order(&self) -> u128 {
-        u128::from(self.order) | u128::from(self.order_high) << 64
-    }
-
-    fn set_wide_order(&mut self, order: u128) {
-        self.order = order as u64;
-        self.order_high = (order >> 64) as u64;
-    }
-
-    #[inline(always)]
-    fn touch(&mut self, way: u32, ways: u32) {
-        if ways <= NARROW_MAX_WAYS {
-            self.order = narrow::touch(self.order, way);
-        } else {
-            self.set_wide_order(wide::touch(self.wide_order(), way));
-        }
-    }
-
-    #[inline(always)]
-    fn victim(&self, ways: u32) -> u32 {
-        if ways <= NARROW_MAX_WAYS {
-            narrow::victim(self.order, ways)
-        } else {
-            wide::victim(self.wide_order(), ways)
-        }
-    }
-
-    fn move_to_back(&mut self, way: u32, ways: u32) {
-        if ways <= NARROW_MAX_WAYS {
-            self.order = narrow::move_to_back(self.order, way, ways);
-        } else {
-            self.set_wide_order(wide::move_to_back(self.wide_order(), way, ways));
-        }
-    }
-}
+/// State bits of a way: holds data that the level below does not.
+const DIRTY: bool = false;
+/// MESI: exclusive or modified. A line without this bit is shared.
+const WRITABLE: bool = true;
 
 /// A set-associative cache level of 64-byte lines.
 #[derive(Clone, Debug)]
 pub struct Level {
-    tags: TagSets,
-    sets: Vec<SetState>,
+    /// With SRRIP the order word holds two bits of re-reference prediction per way.
+    sets: PackedSets,
     divider: Divider,
     ways: u32,
     replacement: Replacement,
@@ -108,26 +64,18 @@ impl Level {
         if !(1..=1 << 24).contains(&sets) {
             return Err(format!("a cache of {} with {ways} ways has {sets} sets", parameters.capacity));
         }
-        let mut empty = SetState { order: u64::MAX, order_high: 0, dirty: 0, writable: 0 };
-        if parameters.replacement == Replacement::Lru {
-            if ways <= NARROW_MAX_WAYS {
-                empty.order = narrow::initial(ways);
-            } else {
-                empty.set_wide_order(wide::initial(ways));
+        let mut packed = PackedSets::new(sets as usize, ways);
+        if parameters.replacement == Replacement::Srrip {
+            for set in 0..packed.len() {
+                packed.set(set).set_order(u64::MAX);
             }
         }
-        Ok(Level {
-            tags: TagSets::new(sets as usize, ways),
-            sets: vec![empty; sets as usize],
-            divider: Divider::new(sets),
-            ways,
-            replacement: parameters.replacement,
-        })
+        Ok(Level { sets: packed, divider: Divider::new(sets), ways, replacement: parameters.replacement })
     }
 
     /// Number of slots for tables that run beside the level; see [`Level::slot_index`].
     pub fn slots(&self) -> usize {
-        self.sets.len() * self.tags.stride()
+        self.sets.len() * self.sets.stride()
     }
 
     /// Number of lines the level can hold.
@@ -138,7 +86,7 @@ impl Level {
     /// Index of a slot into tables of [`Level::slots`] entries.
     #[inline(always)]
     pub fn slot_index(&self, slot: Slot) -> usize {
-        slot.set as usize * self.tags.stride() + slot.way as usize
+        slot.set as usize * self.sets.stride() + slot.way as usize
     }
 
     #[inline(always)]
@@ -152,14 +100,15 @@ impl Level {
     #[inline(always)]
     pub fn touch(&mut self, line: u64) -> Option<Slot> {
         let (set, tag) = self.locate(line);
-        let way = self.tags.find(set, tag);
+        let replacement = self.replacement;
+        let mut state = self.sets.set(set);
+        let way = state.find(tag);
         if way == NO_WAY {
             return None;
         }
-        let state = &mut self.sets[set];
-        match self.replacement {
-            Replacement::Lru => state.touch(way, self.ways),
-            Replacement::Srrip => state.order &= !(3 << (2 * way)),
+        match replacement {
+            Replacement::Lru => state.touch(way),
+            Replacement::Srrip => state.set_order(state.order() & !(3 << (2 * way))),
         }
         Some(Slot { set: set as u32, way })
     }
@@ -168,7 +117,7 @@ impl Level {
     #[inline]
     pub fn peek(&self, line: u64) -> Option<Slot> {
         let (set, tag) = self.locate(line);
-        let way = self.tags.find(set, tag);
+        let way = self.sets.find(set, tag);
         (way != NO_WAY).then_some(Slot { set: set as u32, way })
     }
 
@@ -176,71 +125,75 @@ impl Level {
     #[inline(always)]
     pub fn insert(&mut self, line: u64, dirty: bool, writable: bool) -> (Slot, Option<Evicted>) {
         let (set, tag) = self.locate(line);
-        debug_assert_eq!(self.tags.find(set, tag), NO_WAY, "line {line:#x} inserted twice");
-        let state = &mut self.sets[set];
-        let way = match self.replacement {
-            Replacement::Lru => state.victim(self.ways),
-            Replacement::Srrip => srrip_victim(&mut state.order, self.ways),
+        let (replacement, ways, sets) = (self.replacement, self.ways, self.divider.divisor());
+        let mut state = self.sets.set(set);
+        debug_assert_eq!(state.find(tag), NO_WAY, "line {line:#x} inserted twice");
+        let way = match replacement {
+            Replacement::Lru => state.victim(),
+            Replacement::Srrip => {
+                let mut predictions = state.order();
+                let way = srrip_victim(&mut predictions, ways);
+                state.set_order(predictions);
+                way
+            }
         };
-        let evicted = self.tags.get(set, way).map(|old| Evicted {
-            line: u64::from(old) * self.divider.divisor() + set as u64,
-            dirty: state.dirty >> way & 1 != 0,
-        });
-        self.tags.set(set, way, tag);
-        match self.replacement {
-            Replacement::Lru => state.touch(way, self.ways),
-            Replacement::Srrip => state.order = state.order & !(3 << (2 * way)) | SRRIP_LONG << (2 * way),
+        let evicted = state
+            .tag(way)
+            .map(|old| Evicted { line: u64::from(old) * sets + set as u64, dirty: state.bit(way, DIRTY) });
+        state.set_tag(way, tag);
+        match replacement {
+            Replacement::Lru => state.touch(way),
+            Replacement::Srrip => {
+                state.set_order(state.order() & !(3 << (2 * way)) | SRRIP_LONG << (2 * way))
+            }
         }
-        let bit = 1 << way;
-        state.dirty = if dirty { state.dirty | bit } else { state.dirty & !bit };
-        state.writable = if writable { state.writable | bit } else { state.writable & !bit };
+        state.set_bit(way, DIRTY, dirty);
+        state.set_bit(way, WRITABLE, writable);
         (Slot { set: set as u32, way }, evicted)
     }
 
     /// Whether the line may be written without asking the directory.
     #[inline(always)]
     pub fn is_writable(&self, slot: Slot) -> bool {
-        self.sets[slot.set as usize].writable >> slot.way & 1 != 0
+        self.sets.bit(slot.set as usize, slot.way, WRITABLE)
     }
 
     /// Whether the line holds data that the level below does not.
     #[inline(always)]
     pub fn is_dirty(&self, slot: Slot) -> bool {
-        self.sets[slot.set as usize].dirty >> slot.way & 1 != 0
+        self.sets.bit(slot.set as usize, slot.way, DIRTY)
     }
 
     /// Marks the line as modified here.
     #[inline(always)]
     pub fn set_dirty(&mut self, slot: Slot) {
-        self.sets[slot.set as usize].dirty |= 1 << slot.way;
+        self.sets.set(slot.set as usize).set_bit(slot.way, DIRTY, true);
     }
 
     /// Grants or takes the right to write.
     #[inline]
     pub fn set_writable(&mut self, slot: Slot, writable: bool) {
-        let state = &mut self.sets[slot.set as usize];
-        let bit = 1 << slot.way;
-        state.writable = if writable { state.writable | bit } else { state.writable & !bit };
+        self.sets.set(slot.set as usize).set_bit(slot.way, WRITABLE, writable);
     }
 
     /// Marks the line as clean: its data went down.
     pub fn set_clean(&mut self, slot: Slot) {
-        self.sets[slot.set as usize].dirty &= !(1 << slot.way);
+        self.sets.set(slot.set as usize).set_bit(slot.way, DIRTY, false);
     }
 
     /// Removes a line; says whether it was there and dirty.
     pub fn invalidate(&mut self, line: u64) -> Option<bool> {
-        let slot = self.peek(line)?;
-        let (set, way) = (slot.set as usize, slot.way);
-        self.tags.clear(set, way);
-        let state = &mut self.sets[set];
-        match self.replacement {
-            Replacement::Lru => state.move_to_back(way, self.ways),
-            Replacement::Srrip => state.order |= SRRIP_DISTANT << (2 * way),
+        let Slot { set, way } = self.peek(line)?;
+        let replacement = self.replacement;
+        let mut state = self.sets.set(set as usize);
+        state.clear_tag(way);
+        match replacement {
+            Replacement::Lru => state.move_to_back(way),
+            Replacement::Srrip => state.set_order(state.order() | SRRIP_DISTANT << (2 * way)),
         }
-        let dirty = state.dirty >> way & 1 != 0;
-        state.dirty &= !(1 << way);
-        state.writable &= !(1 << way);
+        let dirty = state.bit(way, DIRTY);
+        state.set_bit(way, DIRTY, false);
+        state.set_bit(way, WRITABLE, false);
         Some(dirty)
     }
 
@@ -248,15 +201,26 @@ impl Level {
     pub fn resident(&self) -> impl Iterator<Item = u64> + '_ {
         (0..self.sets.len()).flat_map(move |set| {
             (0..self.ways).filter_map(move |way| {
-                self.tags.get(set, way).map(|tag| u64::from(tag) * self.divider.divisor() + set as u64)
+                self.sets.tag(set, way).map(|tag| u64::from(tag) * self.divider.divisor() + set as u64)
             })
         })
+    }
+
+    /// The line that a miss in the set of `line` would push out under LRU, if it is dirty: a hint for looking ahead.
+    #[inline(always)]
+    pub fn likely_dirty_victim(&self, line: u64) -> Option<u64> {
+        let (_, set) = self.divider.divide(line);
+        let way = self.sets.least_recent(set as usize);
+        if !self.sets.bit(set as usize, way, DIRTY) {
+            return None;
+        }
+        self.sets.tag(set as usize, way).map(|tag| u64::from(tag) * self.divider.divisor() + set)
     }
 
     /// Asks the host's memory for the set of a line, ahead of its use.
     #[inline(always)]
     pub fn prefetch_set(&self, line: u64) {
-        self.tags.prefetch(self.divider.divide(line).1 as usize);
+        self.sets.prefetch(self.divider.divide(line).1 as usize);
     }
 }
 

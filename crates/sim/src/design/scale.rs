@@ -76,7 +76,8 @@ mod tests {
             assert_eq!(design.scaled(1).unwrap(), design);
             for scale in 2..=16 {
                 let small = design.scaled(scale).unwrap();
-                validate::validate(&small).unwrap_or_else(|fault| panic!("{} / {scale}: {fault:?}", machine.name));
+                validate::validate(&small)
+                    .unwrap_or_else(|fault| panic!("{} / {scale}: {fault:?}", machine.name));
                 assert!(small.tiers[0].capacity < design.tiers[0].capacity);
             }
             assert!(design.scaled(0).is_err() && design.scaled(17).is_err());

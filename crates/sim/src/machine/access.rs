@@ -12,7 +12,7 @@ use crate::memory::Initiator;
 use crate::os::{Fault, Leaf, Os, OsError};
 use crate::translate::{TlbEntry, TlbHit};
 use terrace_model::{LINE_BYTES, PageSize, Time};
-use terrace_trace::{AccessKind, Batch};
+use terrace_trace::{AccessKind, BATCH_ACCESSES, Batch};
 
 /// Everything.
 pub(super) const FULL: u8 = 0;
@@ -192,6 +192,14 @@ impl Shared {
             None => self.translate_for_free_slowly::<F>(core, space, addr, write)?,
         };
         Ok((((frame << 12) + (addr & 4095)) / LINE_BYTES, size))
+    }
+
+    /// Asks the host's memory for the page-table entry of a coming access, unless the software TLB has it.
+    #[inline(always)]
+    fn look_ahead_pages(&self, space: u32, addr: u64) {
+        if self.software_tlb.get(space, addr).is_none() {
+            self.os.table(space).prefetch(addr);
+        }
     }
 
     #[inline(never)]
@@ -386,6 +394,46 @@ impl Core {
         })
     }
 
+    /// Decides for the next batch whether to look ahead: when more than one access in thirty-two of the last one walked
+    /// or went to memory.
+    fn weigh_looking_ahead(&mut self, shared: &Shared, accesses: usize) {
+        let misses = self.tlbs.counters.l2_misses + shared.caches.counters.llc.misses;
+        self.look_ahead.active = (misses - self.look_ahead.misses) * 32 > accesses as u64;
+        self.look_ahead.misses = misses;
+    }
+
+    /// Asks the host's memory for what coming accesses will need. Changes nothing that is simulated.
+    #[inline(always)]
+    fn look_ahead<const F: u8, const S: u8>(
+        &self,
+        id: usize,
+        shared: &Shared,
+        space: u32,
+        addrs: &[u64],
+        at: usize,
+    ) {
+        /// Far enough to hide a host miss for a page-table entry, and again as far for what it leads to.
+        const FAR: usize = 24;
+        const NEAR: usize = 12;
+        let table = shared.os.table(space);
+        if let Some(&addr) = addrs.get(at + FAR)
+            && addr >> 12 != addrs[at + FAR - 1] >> 12
+        {
+            table.prefetch(addr);
+        }
+        if F == FULL
+            && let Some(&addr) = addrs.get(at + NEAR)
+            && addr / LINE_BYTES != addrs[at + NEAR - 1] / LINE_BYTES
+            && let Some(leaf) = table.find(addr)
+        {
+            shared.caches.look_ahead(id, physical_line(leaf.pte.frame().0, addr, leaf.size));
+            if S == RADIX {
+                let entry = table.entry_address(&leaf, addr, leaf.size.index() as u32 + 1);
+                shared.caches.look_ahead(id, entry.line());
+            }
+        }
+    }
+
     /// Runs accesses `from..to` of a batch until the clock passes `horizon`; answers how far it came.
     #[inline(never)]
     pub fn run<const F: u8, const S: u8>(
@@ -403,8 +451,15 @@ impl Core {
         let kinds = &batch.kind[from..to];
         let depends = &batch.depends_on[from..to];
         let instructions = &batch.instructions[from..to];
+        if from == 0 && S != VIVT {
+            self.weigh_looking_ahead(shared, BATCH_ACCESSES);
+        }
+        let look_ahead = self.look_ahead.active && S != VIVT;
         if F == PAGES {
             for at in 0..addrs.len() {
+                if let Some(&addr) = addrs.get(at + 16) {
+                    shared.look_ahead_pages(space, addr);
+                }
                 self.pipeline.dispatch(u64::from(instructions[at]));
                 let write = kinds[at] == AccessKind::Write;
                 let (line, _) = shared.translate_for_free::<F>(self, space, addrs[at], write)?;
@@ -418,6 +473,9 @@ impl Core {
             return Ok(to);
         }
         for at in 0..addrs.len() {
+            if look_ahead {
+                self.look_ahead::<F, S>(id, shared, space, addrs, at);
+            }
             self.pipeline.dispatch(u64::from(instructions[at]));
             let addr = addrs[at];
             let write = kinds[at] == AccessKind::Write;

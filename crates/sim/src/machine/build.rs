@@ -29,6 +29,14 @@ pub(super) struct Core {
     pub tlbs: Tlbs,
     pub page_walk_cache: PageWalkCache,
     pub walkers: Outstanding,
+    pub look_ahead: LookAhead,
+}
+
+/// Whether looking ahead in the batch pays: it does when many accesses miss what the host's caches hold.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LookAhead {
+    pub active: bool,
+    pub misses: u64,
 }
 
 /// What all cores share.
@@ -137,6 +145,7 @@ impl Machine {
                 tlbs: Tlbs::new(&design.translation)?,
                 page_walk_cache: PageWalkCache::new(&design.translation.page_walk_cache)?,
                 walkers: Outstanding::new(design.translation.walkers),
+                look_ahead: LookAhead::default(),
             });
         }
         let zero_line = Time((LINE_BYTES as f64 * 1e15 / design.os.zero_bandwidth.0.max(1.0)).round() as u64);

@@ -131,9 +131,10 @@ impl TieredMemory {
     pub fn zero(&mut self, frame: Frame, bytes: u64, now: Time, pace: Time) {
         let first = frame.addr().line();
         let lines = bytes / LINE_BYTES;
-        for line in 0..lines {
-            self.write(first + line, now + pace.times(line), Initiator::Zero);
-        }
+        let tier = &mut self.tiers[self.tier_of_region[(first / REGION_LINES) as usize] as usize];
+        tier.traffic.writes[Initiator::Zero as usize] += lines;
+        let local = first - tier.base_line + tier.device_line;
+        self.devices[tier.device].write_stream(local, lines, now + tier.path, pace, Initiator::Zero);
     }
 
     /// Traffic of every tier, in the machine's order.

@@ -240,6 +240,30 @@ impl BankedChannel {
         accepted
     }
 
+    /// Books the bus for `count` consecutive lines written in one go, all of them to rows opened for them, past the
+    /// queue. For bulk writes in pieces of at most a few kilobytes, whose exact interplay with banks does not matter.
+    pub(super) fn write_piece(
+        &mut self,
+        timing: &BankTiming,
+        counters: &mut DeviceCounters,
+        count: u64,
+        now: u64,
+    ) {
+        let mut span = timing.burst * count;
+        if self.reads_since_drain {
+            span += timing.read_to_write;
+            self.reads_since_drain = false;
+        }
+        self.writing = true;
+        counters.row_misses += 1;
+        counters.row_hits += count - 1;
+        let start = self.bus.start(now);
+        if start >= self.next_refresh {
+            self.enter_refresh(timing, start, start > now);
+        }
+        self.bus.reserve(now, span);
+    }
+
     /// Writes the oldest waiting lines until the low mark is left.
     fn drain(&mut self, timing: &BankTiming, counters: &mut DeviceCounters, now: u64) {
         counters.write_drains += 1;

@@ -102,6 +102,32 @@ impl Device {
             .fold(now, |accepted, index| self.write(first + index, accepted.max(now + pace.times(index)), by))
     }
 
+    /// Writes `count` consecutive lines as a paced stream of 4 KiB pieces: the buses are busy for as long as the lines
+    /// take, at the time each piece comes, without a look at single banks. For zeroing and copying whole pages, where
+    /// line-by-line timing would cost more than everything else. Nobody waits for it.
+    pub fn write_stream(&mut self, first: u64, count: u64, now: Time, pace: Time, by: Initiator) {
+        const PIECE: u64 = 4096 / LINE_BYTES;
+        let Channels::Banked(timing, channels) = &mut self.channels else {
+            self.write_run(first, count, now, pace, by);
+            return;
+        };
+        self.counters.writes[by as usize] += count;
+        let all = channels.len() as u64;
+        let mut done = 0;
+        while done < count {
+            let piece = PIECE.min(count - done);
+            let at = now.0 + pace.0 * done;
+            // Round robin by piece, so that remainders spread over all channels.
+            let first_channel = (first + done) / PIECE % all;
+            for turn in 0..all.min(piece) {
+                let lines = piece / all + u64::from(turn < piece % all);
+                let channel = ((first_channel + turn) % all) as usize;
+                channels[channel].write_piece(timing, &mut self.counters, lines, at);
+            }
+            done += piece;
+        }
+    }
+
     /// Latency of a read of an idle device: from a closed bank, or from the medium.
     pub fn idle_read_latency(&self) -> Time {
         Time(

@@ -1,5 +1,6 @@
 //! x86-64 radix page tables in simulated frames.
 
+use crate::array::{huge_reserve, prefetch};
 use terrace_model::{AddressRange, Frame, PageSize, PhysAddr};
 
 /// A leaf page-table entry.
@@ -60,14 +61,6 @@ impl Pte {
     }
 }
 
-#[derive(Clone, Debug)]
-struct Table {
-    /// The simulated frame that holds the table: walks read their entries at its address.
-    frame: Frame,
-    /// A leaf as in [`Pte`], or the index of the next table shifted by 12 with only the present bit, or 0.
-    entries: Box<[u64; 512]>,
-}
-
 /// Where a walk ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Leaf {
@@ -82,7 +75,11 @@ pub struct Leaf {
 /// The page table of one address space.
 #[derive(Clone, Debug)]
 pub struct PageTable {
-    tables: Vec<Table>,
+    /// Tables: each entry a leaf as in [`Pte`], or the index of the next table shifted by 12 with only the present
+    /// bit, or 0.
+    entries: Vec<[u64; 512]>,
+    /// The simulated frame that holds each table: walks read entries at its address.
+    frames: Vec<Frame>,
     levels: u32,
 }
 
@@ -100,7 +97,7 @@ const fn index_at(addr: u64, level: u32) -> usize {
 impl PageTable {
     /// An empty table of 4 or 5 levels whose root lies in `root`.
     pub fn new(levels: u32, root: Frame) -> PageTable {
-        PageTable { tables: vec![Table { frame: root, entries: Box::new([0; 512]) }], levels }
+        PageTable { entries: vec![[0; 512]], frames: vec![root], levels }
     }
 
     /// Number of levels.
@@ -111,12 +108,12 @@ impl PageTable {
 
     /// Number of table pages, root included.
     pub fn table_pages(&self) -> usize {
-        self.tables.len()
+        self.entries.len()
     }
 
     /// Frames of all tables.
     pub fn table_frames(&self) -> impl Iterator<Item = Frame> + '_ {
-        self.tables.iter().map(|table| table.frame)
+        self.frames.iter().copied()
     }
 
     /// The leaf that maps `addr`, if any.
@@ -127,7 +124,7 @@ impl PageTable {
         let mut level = self.levels;
         loop {
             tables[level as usize - 1] = table;
-            let entry = self.tables[table as usize].entries[index_at(addr, level)];
+            let entry = self.entries[table as usize][index_at(addr, level)];
             if entry & Pte::PRESENT == 0 {
                 return None;
             }
@@ -139,18 +136,34 @@ impl PageTable {
         }
     }
 
+    /// Asks the host's memory for the leaf-level entry of `addr`, ahead of its use.
+    #[inline]
+    pub fn prefetch(&self, addr: u64) {
+        let mut table = 0u32;
+        let mut level = self.levels;
+        while level > 1 {
+            let entry = self.entries[table as usize][index_at(addr, level)];
+            if entry & Pte::PRESENT == 0 || entry & Pte::LEAF != 0 {
+                return;
+            }
+            table = (entry >> 12) as u32;
+            level -= 1;
+        }
+        prefetch(&self.entries[table as usize], index_at(addr, 1));
+    }
+
     /// Physical address of the entry that a walk for `addr` reads at `level`, on the way to `leaf`.
     #[inline(always)]
     pub fn entry_address(&self, leaf: &Leaf, addr: u64, level: u32) -> PhysAddr {
         let table = leaf.tables[level as usize - 1];
-        PhysAddr(self.tables[table as usize].frame.addr().0 + 8 * index_at(addr, level) as u64)
+        PhysAddr(self.frames[table as usize].addr().0 + 8 * index_at(addr, level) as u64)
     }
 
     /// Replaces the entry that `leaf` was found in.
     #[inline]
     pub fn store(&mut self, leaf: &Leaf, addr: u64, pte: Pte) {
         let level = leaf_level(leaf.size);
-        self.tables[leaf.tables[level as usize - 1] as usize].entries[index_at(addr, level)] = pte.0;
+        self.entries[leaf.tables[level as usize - 1] as usize][index_at(addr, level)] = pte.0;
     }
 
     /// Maps the page of `size` at `addr`. Missing tables are made in frames from `new_frame`.
@@ -167,7 +180,7 @@ impl PageTable {
         let mut level = self.levels;
         while level > leaf_level(size) {
             let index = index_at(addr, level);
-            let entry = self.tables[table as usize].entries[index];
+            let entry = self.entries[table as usize][index];
             if entry & Pte::LEAF != 0 {
                 return None;
             }
@@ -175,26 +188,28 @@ impl PageTable {
                 (entry >> 12) as u32
             } else {
                 let frame = new_frame()?;
-                let next = self.tables.len() as u32;
-                self.tables.push(Table { frame, entries: Box::new([0; 512]) });
-                self.tables[table as usize].entries[index] = u64::from(next) << 12 | Pte::PRESENT;
+                let next = self.entries.len() as u32;
+                huge_reserve(&mut self.entries);
+                self.entries.push([0; 512]);
+                self.frames.push(frame);
+                self.entries[table as usize][index] = u64::from(next) << 12 | Pte::PRESENT;
                 next
             };
             level -= 1;
         }
-        let entry = &mut self.tables[table as usize].entries[index_at(addr, level)];
+        let entry = &mut self.entries[table as usize][index_at(addr, level)];
         if *entry & Pte::PRESENT != 0 && (*entry & Pte::LEAF != 0 || !self.is_empty_below(table, addr, level))
         {
             return None;
         }
         // An empty table may hang here; the leaf replaces it (its frame stays with the space until the end).
-        self.tables[table as usize].entries[index_at(addr, level)] = pte.0;
+        self.entries[table as usize][index_at(addr, level)] = pte.0;
         Some(())
     }
 
     /// Whether no leaf lies under the entry for `addr` at `level` of `table`.
     fn is_empty_below(&self, table: u32, addr: u64, level: u32) -> bool {
-        let entry = self.tables[table as usize].entries[index_at(addr, level)];
+        let entry = self.entries[table as usize][index_at(addr, level)];
         if entry & Pte::PRESENT == 0 {
             return true;
         }
@@ -210,7 +225,7 @@ impl PageTable {
         let mut table = 0u32;
         let mut level = self.levels;
         while level > leaf_level(size) {
-            let entry = self.tables[table as usize].entries[index_at(addr, level)];
+            let entry = self.entries[table as usize][index_at(addr, level)];
             if entry & Pte::PRESENT == 0 {
                 return true;
             }
@@ -227,7 +242,7 @@ impl PageTable {
     pub fn unmap(&mut self, addr: u64) -> Option<Leaf> {
         let leaf = self.find(addr)?;
         let level = leaf_level(leaf.size);
-        self.tables[leaf.tables[level as usize - 1] as usize].entries[index_at(addr, level)] = 0;
+        self.entries[leaf.tables[level as usize - 1] as usize][index_at(addr, level)] = 0;
         Some(leaf)
     }
 
@@ -250,7 +265,7 @@ impl PageTable {
         let from = range.start.0.saturating_sub(base) >> shift;
         let to = (range.end().0.saturating_sub(base)).div_ceil(1 << shift).min(512);
         for index in from.min(512)..to {
-            let entry = self.tables[table as usize].entries[index as usize];
+            let entry = self.entries[table as usize][index as usize];
             let addr = base + (index << shift);
             if entry & Pte::PRESENT == 0 {
                 continue;
