@@ -65,7 +65,7 @@ pub(crate) fn significant(value: f64) -> String {
     let magnitude = value.abs();
     match magnitude {
         m if !m.is_finite() => "-".to_owned(),
-        m if m == 0.0 => "0".to_owned(),
+        0.0 => "0".to_owned(),
         m if m < 0.001 => "<0.001".to_owned(),
         m if m < 0.1 => format!("{value:.3}"),
         m if m < 9.995 => format!("{value:.2}"),

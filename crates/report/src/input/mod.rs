@@ -38,7 +38,7 @@ pub struct InputSummary {
     pub processes: u64,
     /// Base pages touched by loads and stores, in bytes, counted per process.
     pub footprint_bytes: u64,
-    /// Whether the footprint is an estimate (standard error below 1 %) because there are many pages.
+    /// Whether the footprint is an estimate (standard error 1.1 %) because there are many pages.
     pub footprint_is_estimate: bool,
     /// Addresses over time.
     pub heat: HeatMap,
