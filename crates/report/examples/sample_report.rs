@@ -259,7 +259,7 @@ fn input(profile: &Profile) -> InputSummary {
         "stencil" => ["in", "out", "coefficients"],
         _ => ["table", "table", "table"],
     };
-    let third = profile.footprint / 3 & !4095;
+    let third = (profile.footprint / 3) & !4095;
     for (at, site) in sites.iter().enumerate() {
         let at = at as u64;
         batch.push_event(0, Event::Site { site: at as u32, name: (*site).to_owned() });
@@ -275,7 +275,7 @@ fn input(profile: &Profile) -> InputSummary {
         let time = i as f64 / ACCESSES as f64;
         let r = next();
         let offset = match profile.name {
-            "gups" => (r << 12 | next() % 4096) % (third * 3),
+            "gups" => ((r << 12) | (next() % 4096)) % (third * 3),
             // The frontier of a search sweeps the edges while parents are hit at random.
             "bfs" if r % 3 == 0 => third * 2 + next() * 64 % third,
             "bfs" if r % 3 == 1 => third + ((time * 5.0).fract() * third as f64) as u64 + next() % (4 << 20),
