@@ -4,7 +4,7 @@
 //! instructions retired and, followed through the registers, the load that an address depends on.
 
 use std::sync::Arc;
-use terrace_protocol::entry::Entry;
+use terrace_protocol::entry::{Effect, Entry};
 use terrace_trace::{AccessKind, BATCH_ACCESSES, Batch, Event, StreamId};
 
 /// A record as it lies in a chunk.
@@ -47,6 +47,21 @@ impl Entries {
             (terrace_protocol::layout::BLOCKS * terrace_protocol::layout::BLOCK_ENTRIES) as u32;
         // SAFETY: in range by the mask; any content of the file is a valid entry.
         unsafe { &*self.0.add((number & (ENTRIES - 1)) as usize) }
+    }
+
+    /// Effects of an entry: `count` after the first `skip`. They run on into the next places of the table.
+    #[inline(always)]
+    fn effects(&self, number: u32, skip: u8, count: u8) -> &[Effect] {
+        let first: *const Effect = self.get(number).effects.as_ptr();
+        if usize::from(skip) + usize::from(count) <= terrace_protocol::entry::OWN_EFFECTS {
+            return &self.get(number).effects[usize::from(skip)..usize::from(skip) + usize::from(count)];
+        }
+        // SAFETY: the file goes on behind the table's last entry for as many effects as the numbers can say; any
+        // content is a valid effect.
+        unsafe {
+            let first = self.0.cast::<u8>().add(first as usize - self.0 as usize).cast::<Effect>();
+            std::slice::from_raw_parts(first.add(usize::from(skip)), usize::from(count))
+        }
     }
 }
 
@@ -195,7 +210,7 @@ impl Stream {
             if info == 0 {
                 carry += u64::from(entry.before) + (first >> ADDRESS_BITS);
                 if DEPENDENCES {
-                    apply(&mut self.origin, entry, 0, entry.effects_before);
+                    apply(&mut self.origin, entries.effects(number, 0, entry.effects_before));
                 }
                 (last, remaining) = (number, 0);
                 continue;
@@ -212,7 +227,10 @@ impl Stream {
                     columns.widen(size);
                     last_end = end;
                     if DEPENDENCES && remaining == 0 {
-                        apply(&mut self.origin, entry, entry.effects_before, entry.effects_after);
+                        apply(
+                            &mut self.origin,
+                            entries.effects(number, entry.effects_before, entry.effects_after),
+                        );
                     }
                     continue;
                 }
@@ -223,7 +241,7 @@ impl Stream {
                 // One callback stands for an atomic read-modify-write.
                 remaining = if rw == 3 { 0 } else { entry.callbacks.saturating_sub(1) };
                 if DEPENDENCES {
-                    apply(&mut self.origin, entry, 0, entry.effects_before);
+                    apply(&mut self.origin, entries.effects(number, 0, entry.effects_before));
                 }
             }
             (last_end, last_rw) = (end, rw);
@@ -241,7 +259,10 @@ impl Stream {
                     self.origin[usize::from(terrace_protocol::entry::NO_REGISTER)] = 0;
                 }
                 if remaining == 0 {
-                    apply(&mut self.origin, entry, entry.effects_before, entry.effects_after);
+                    apply(
+                        &mut self.origin,
+                        entries.effects(number, entry.effects_before, entry.effects_after),
+                    );
                 }
             }
             if instructions > u64::from(u16::MAX) {
@@ -301,9 +322,8 @@ impl Stream {
 }
 
 #[inline(always)]
-fn apply(origin: &mut [u64; 32], entry: &Entry, skip: u8, count: u8) {
-    let range = usize::from(skip)..usize::from(skip) + usize::from(count);
-    for effect in entry.effects.get(range).unwrap_or(&[]) {
+fn apply(origin: &mut [u64; 32], effects: &[Effect]) {
+    for effect in effects {
         origin[effect.target()] = origin[effect.first()].max(origin[effect.second()]);
     }
 }
@@ -408,7 +428,7 @@ impl<'a> Columns<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use terrace_protocol::entry::{Effect, NO_REGISTER};
+    use terrace_protocol::entry::{NO_REGISTER, OWN_EFFECTS};
 
     const READ: u32 = 1 << 16;
     const WRITE: u32 = 2 << 16;
@@ -488,6 +508,27 @@ mod tests {
         // The store's address derives from the load before it; the chase's from the load before that one.
         assert_eq!(batch.depends_on, [0, 1, 1, 0, 1, 2]);
         assert_eq!(batch.instructions, [1, 1, 1, 1, 2, 1]);
+    }
+
+    #[test]
+    fn effects_run_on_into_the_next_places() {
+        let mut load = entry(1, 1, 0);
+        load.destination = 0;
+        // rax moves on through eleven registers, one after the other; the last is an address.
+        let chain: Vec<Effect> = (0..11).map(|r| Effect::new(r + 1, r, NO_REGISTER)).collect();
+        let mut long = entry(1, 1, 0);
+        long.load_address = [11, NO_REGISTER];
+        long.effects_before = 11;
+        long.effects.copy_from_slice(&chain[..OWN_EFFECTS]);
+        let mut table = vec![Entry::UNKNOWN, Entry::UNKNOWN, load, long, Entry::UNKNOWN];
+        // SAFETY: six effects fit into the last entry.
+        unsafe {
+            let behind = table.as_mut_ptr().add(4).cast::<Effect>();
+            std::ptr::copy_nonoverlapping(chain[OWN_EFFECTS..].as_ptr(), behind, 6);
+        }
+        let load = |number| record(0x1000, 0, number, eight(READ));
+        let (batch, _) = decode(&table, &[load(2), load(3)]);
+        assert_eq!(batch.depends_on, [0, 1]);
     }
 
     #[test]

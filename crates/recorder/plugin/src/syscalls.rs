@@ -123,7 +123,7 @@ pub extern "C" fn begins(
     unsafe { place.write(call) };
     match number {
         marker::SYSCALL => mark(vcpu, &call.arguments),
-        number::MUNMAP if a1 % PAGE == 0 && a2 != 0 => {
+        number::MUNMAP if a1.is_multiple_of(PAGE) && a2 != 0 => {
             // Before the call: afterwards another thread may already have been given the same addresses.
             ring::emit_sequenced(vcpu, Operation::Unmap, &[a1, a2.next_multiple_of(PAGE)], &[]);
         }

@@ -15,7 +15,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use terrace_protocol::entry::{Effect, Entry, MAX_EFFECTS, NO_REGISTER};
+use terrace_protocol::entry::{Effect, Entry, MAX_EFFECTS, NO_REGISTER, OWN_EFFECTS, places};
 use terrace_protocol::layout::{BLOCK_ENTRIES, BLOCKS, UNKNOWN_ENTRY};
 
 /// QEMU translates at most this many instructions at once.
@@ -77,9 +77,16 @@ struct Translator {
 struct Plan {
     /// Per instruction: index into `entries`, where it has one.
     entry_of: Vec<Option<usize>>,
-    entries: Vec<Entry>,
+    entries: Vec<Planned>,
     /// Instructions that no entry carries.
     uncounted: u64,
+}
+
+/// An entry with all its effects, and its place counted from the block's first.
+struct Planned {
+    entry: Entry,
+    effects: Vec<Effect>,
+    place: usize,
 }
 
 impl Translator {
@@ -126,7 +133,7 @@ impl Translator {
 
     /// Writes the plan's entries into the shared table; the number of the first, 0 when the table is full.
     fn store(&mut self) -> u32 {
-        let count = self.plan.entries.len();
+        let count = self.plan.places();
         if count == 0 {
             return UNKNOWN_ENTRY;
         }
@@ -151,9 +158,16 @@ impl Translator {
         };
         let first = *block * BLOCK_ENTRIES + *used;
         *used += count;
-        for (i, &entry) in self.plan.entries.iter().enumerate() {
-            // SAFETY: inside the block of entries this process owns.
-            unsafe { ring::shared().entries().add(first + i).write(entry) };
+        for planned in &self.plan.entries {
+            let mut entry = planned.entry;
+            let (own, more) = planned.effects.split_at(planned.effects.len().min(OWN_EFFECTS));
+            entry.effects[..own.len()].copy_from_slice(own);
+            // SAFETY: inside the block of entries this process owns, of which `places` counted enough.
+            unsafe {
+                let place = ring::shared().entries().add(first + planned.place);
+                place.write(entry);
+                std::ptr::copy_nonoverlapping(more.as_ptr(), place.add(1).cast(), more.len());
+            }
         }
         first as u32
     }
@@ -161,7 +175,10 @@ impl Translator {
     /// Registers the callbacks of a block whose entries begin at `first`.
     fn register(&self, block: *mut Block, first: u32) {
         let plan = &self.plan;
-        let number = |entry: usize| if first == 0 { UNKNOWN_ENTRY } else { first + entry as u32 } as usize;
+        let number = |entry: usize| match first {
+            0 => UNKNOWN_ENTRY as usize,
+            _ => first as usize + plan.entries[entry].place,
+        };
         let mut callback: qemu::MemoryCallback = access::first_access;
         for (i, entry) in plan.entry_of.iter().enumerate() {
             // An instruction in which we see no memory operand gets its callback too: if QEMU sees one, it is right.
@@ -181,7 +198,7 @@ impl Translator {
                 callback = access::access;
             }
         }
-        let effects_only = plan.entries.last().is_some_and(|e| e.effects_only != 0);
+        let effects_only = plan.entries.last().is_some_and(|e| e.entry.effects_only != 0);
         let lost = if first == 0 { plan.entry_of.len() as u64 } else { plan.uncounted };
         // SAFETY: as above.
         unsafe {
@@ -232,30 +249,50 @@ impl Plan {
                 since_carrier = 0;
                 last_carrier = Some(self.entries.len());
             }
+            let before = std::mem::take(&mut effects);
             if dependences {
-                place(&mut effects, &mut entry, true);
                 add_effects(&mut effects, info, entry.destination);
             }
-            self.entries.push(entry);
+            self.push(entry, before);
         }
         self.uncounted = 0;
         match last_carrier {
-            Some(carrier) => self.entries[carrier].tail = since_carrier,
+            Some(carrier) => self.entries[carrier].entry.tail = since_carrier,
             None => self.uncounted = u64::from(since_carrier),
         }
         if effects.is_empty() {
             return;
         }
         match self.entries.last_mut() {
-            Some(last) => place(&mut effects, last, false),
+            Some(last) => {
+                let kept = newest(&effects, MAX_EFFECTS - last.effects.len());
+                last.entry.effects_after = kept.len() as u8;
+                last.effects.extend_from_slice(kept);
+            }
             None => {
-                let mut entry = Entry { pc: code[0].0, effects_only: 1, ..Entry::UNKNOWN };
-                entry.before = since_carrier;
-                place(&mut effects, &mut entry, true);
-                self.entries.push(entry);
+                let pc = code.first().map_or(0, |(address, _)| *address);
+                let entry = Entry { pc, effects_only: 1, before: since_carrier, ..Entry::UNKNOWN };
+                self.push(entry, effects);
             }
         }
     }
+
+    fn push(&mut self, mut entry: Entry, effects: Vec<Effect>) {
+        let effects = newest(&effects, MAX_EFFECTS).to_vec();
+        entry.effects_before = effects.len() as u8;
+        let place = self.places();
+        self.entries.push(Planned { entry, effects, place });
+    }
+
+    /// Places that the entries take in the table.
+    fn places(&self) -> usize {
+        self.entries.last().map_or(0, |last| last.place + places(last.effects.len()))
+    }
+}
+
+/// The last of `effects`, at most `room`: what happened first is the likeliest to be overwritten.
+fn newest(effects: &[Effect], room: usize) -> &[Effect] {
+    &effects[effects.len().saturating_sub(room)..]
 }
 
 /// The entry of an instruction, if it touches memory.
@@ -365,19 +402,4 @@ fn add_effects(effects: &mut Vec<Effect>, info: &InstructionInfo, loaded: u8) {
         }
         effects.push(Effect::new(target, first, second));
     }
-}
-
-/// Moves effects into an entry; beyond what it holds, the oldest are dropped.
-fn place(effects: &mut Vec<Effect>, entry: &mut Entry, before: bool) {
-    let used = usize::from(entry.effects_before + entry.effects_after);
-    let room = MAX_EFFECTS - used;
-    let dropped = effects.len().saturating_sub(room);
-    let kept = &effects[dropped..];
-    entry.effects[used..used + kept.len()].copy_from_slice(kept);
-    if before {
-        entry.effects_before = kept.len() as u8;
-    } else {
-        entry.effects_after = kept.len() as u8;
-    }
-    effects.clear();
 }

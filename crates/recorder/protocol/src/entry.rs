@@ -11,8 +11,17 @@ pub const ENTRY_BYTES: usize = 32;
 /// no load.
 pub const NO_REGISTER: u8 = 16;
 
-/// Effects an entry can hold.
-pub const MAX_EFFECTS: usize = 5;
+/// Effects that fit into an entry itself; more of them run on into the table's next places.
+pub const OWN_EFFECTS: usize = 5;
+
+/// Most effects that an entry can have, its own included: so many that blocks of up to 512 instructions rarely lose
+/// one.
+pub const MAX_EFFECTS: usize = OWN_EFFECTS + 4 * (ENTRY_BYTES / size_of::<Effect>());
+
+/// Places in the table that an entry with this many effects takes.
+pub const fn places(effects: usize) -> usize {
+    1 + effects.saturating_sub(OWN_EFFECTS).div_ceil(ENTRY_BYTES / size_of::<Effect>())
+}
 
 /// The static part of a memory access, or of a translation block without one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,15 +47,18 @@ pub struct Entry {
     pub effects_before: u8,
     /// How many of `effects` happen after the access, to the end of the block; they follow the others.
     pub effects_after: u8,
-    /// What other instructions do to registers.
-    pub effects: [Effect; MAX_EFFECTS],
     /// 1 for the entry of a block without access: its record carries effects alone.
     pub effects_only: u8,
-    /// Pads to [`ENTRY_BYTES`].
+    /// Aligns what follows.
     pub reserved: u8,
+    /// What other instructions do to registers: the first of them.
+    pub effects: [Effect; OWN_EFFECTS],
 }
 
 const _: () = assert!(size_of::<Entry>() == ENTRY_BYTES);
+// Effects that run on follow without a gap.
+const _: () =
+    assert!(std::mem::offset_of!(Entry, effects) + OWN_EFFECTS * size_of::<Effect>() == ENTRY_BYTES);
 
 impl Entry {
     /// An entry that says nothing.
@@ -60,9 +72,9 @@ impl Entry {
         store_address: [NO_REGISTER; 2],
         effects_before: 0,
         effects_after: 0,
-        effects: [Effect(0); MAX_EFFECTS],
         effects_only: 0,
         reserved: 0,
+        effects: [Effect(0); OWN_EFFECTS],
     };
 }
 

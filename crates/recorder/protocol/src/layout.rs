@@ -52,7 +52,11 @@ const OWNERS_AT: usize = CHUNK_HEADERS_AT + CHUNKS * size_of::<Chunk>();
 const DATA_AT: usize = (OWNERS_AT + BLOCKS * 4).next_multiple_of(4096);
 const ENTRIES_AT: usize = DATA_AT + CHUNKS * CHUNK_BYTES;
 /// Bytes of the whole file.
-pub const TOTAL_BYTES: usize = ENTRIES_AT + BLOCKS * BLOCK_ENTRIES * ENTRY_BYTES;
+pub const TOTAL_BYTES: usize = ENTRIES_AT + BLOCKS * BLOCK_ENTRIES * ENTRY_BYTES + SPARE_BYTES;
+
+/// Behind the table, so that the effects of its last entry lie in the file whatever their number says.
+const SPARE_BYTES: usize = 4096;
+const _: () = assert!(SPARE_BYTES >= 2 * (u8::MAX as usize) * size_of::<crate::entry::Effect>());
 
 const _: () = assert!(size_of::<Header>() <= PROCESSES_AT);
 const _: () = assert!(size_of::<Process>() == 128);

@@ -1,0 +1,145 @@
+//! Leaving accesses out.
+
+use crate::support::{Recorded, Workshop, options, run, start};
+use std::collections::BTreeSet;
+use terrace_recorder::{Every, RecordOptions};
+use terrace_trace::{Event, EventSource, MarkKind};
+
+/// Touches 300 pages once, then one page many times, in a loop without other accesses.
+const PROGRAM: &str = r#"
+    #include "terrace.h"
+    static char pages[300 * 4096] __attribute__((aligned(4096)));
+    static char other[4096] __attribute__((aligned(4096)));
+    int main() {
+        terrace_alloc(pages, sizeof pages, "pages");
+        terrace_alloc(other, sizeof other, "other");
+        for (int i = 0; i < 300; i++) ((volatile char *)pages)[i * 4096] = 1;
+        terrace_region_begin("loop");
+        char *p = other;
+        long n = 200000;
+        __asm__ volatile("1: mov (%0), %%al\n dec %1\n jnz 1b" : "+r"(p), "+r"(n) : : "rax", "memory");
+        terrace_region_end("loop");
+        return 0;
+    }
+"#;
+
+fn resident(recorded: &Recorded) -> BTreeSet<u64> {
+    let mut pages = BTreeSet::new();
+    for (_, event) in recorded.events() {
+        if let Event::Resident { start, bitmap } = &event.event {
+            for i in 0..bitmap.len() as u64 * 64 {
+                if bitmap[(i / 64) as usize] >> (i % 64) & 1 != 0 {
+                    pages.insert(start / 4096 + i);
+                }
+            }
+        }
+    }
+    pages
+}
+
+fn gaps(recorded: &Recorded) -> Vec<u64> {
+    recorded
+        .events()
+        .filter_map(|(_, e)| match e.event {
+            Event::Mark { kind: MarkKind::Gap, value, .. } => Some(value),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn a_region_keeps_residency() {
+    let workshop = Workshop::new();
+    let program = workshop.static_c(PROGRAM);
+    let recorded = run(&[&program], &RecordOptions { region: true, ..options() });
+    let accesses = recorded.accesses();
+    assert!((200_000..200_100).contains(&accesses), "{accesses}");
+    let pages = recorded.object("pages").start.0 / 4096;
+    let resident = resident(&recorded);
+    assert!((pages..pages + 300).all(|page| resident.contains(&page)));
+    assert!(!resident.contains(&(recorded.object("other").start.0 / 4096)), "touched only in the region");
+    // What was left out before is said, and what there is before it is everything.
+    let full = run(&[&program], &options());
+    assert_eq!(gaps(&full), [0; 0]);
+    let before = gaps(&recorded)[0] as usize;
+    assert!(before > 300 && before + accesses <= full.accesses());
+}
+
+#[test]
+fn skip_and_limit_count_accesses() {
+    let workshop = Workshop::new();
+    let program = workshop.static_c(PROGRAM);
+    let full = run(&[&program], &options());
+    let addresses: Vec<u64> = full.batches.iter().flat_map(|b| b.addr.clone()).collect();
+    for (skip, limit) in [(0, 1), (1, 1000), (5000, 12_345), (4096, 4096)] {
+        let chosen = RecordOptions { skip, limit: Some(limit), ..options() };
+        let recorded = run(&[&program], &chosen);
+        assert!(recorded.status.success());
+        let kept: Vec<u64> = recorded.batches.iter().flat_map(|b| b.addr.clone()).collect();
+        assert_eq!(kept.len() as u64, limit);
+        let expected = &addresses[skip as usize..(skip + limit) as usize];
+        // The initial stack's place depends on the environment's random bytes in its low bits only.
+        let same = kept.iter().zip(expected).filter(|(a, b)| a == b).count();
+        assert!(same * 10 >= kept.len() * 9, "{same} of {} accesses are the same", kept.len());
+        assert_eq!(gaps(&recorded), if skip > 0 { vec![skip] } else { vec![] });
+    }
+}
+
+#[test]
+fn every_keeps_part_of_each_period() {
+    let workshop = Workshop::new();
+    let program = workshop.static_c(PROGRAM);
+    let full = run(&[&program], &options()).accesses();
+    let every = Some(Every { period: 10_000, length: 300 });
+    let recorded = run(&[&program], &RecordOptions { every, ..options() });
+    let periods = full / 10_000;
+    let kept = recorded.accesses();
+    assert!((periods * 300..=(periods + 1) * 300).contains(&kept), "{kept} of {full}");
+    assert!(gaps(&recorded).iter().all(|&gap| gap == 9700));
+    assert_eq!(gaps(&recorded).len(), full.div_ceil(10_000) - 1);
+}
+
+#[test]
+fn an_impossible_period_is_refused() {
+    let every = Some(Every { period: 5, length: 6 });
+    let error = terrace_recorder::record(&["true".into()], &RecordOptions { every, ..options() });
+    assert!(error.err().unwrap().to_string().contains("5:6"));
+}
+
+#[test]
+fn the_program_goes_on_after_the_limit_or_ends_there() {
+    let workshop = Workshop::new();
+    let program = workshop.static_c("#include <unistd.h>\nint main() { usleep(300000); return 6; }");
+    let limit = Some(100);
+    let recorded = run(&[&program], &RecordOptions { limit, ..options() });
+    assert_eq!((recorded.accesses(), recorded.status.code()), (100, Some(6)));
+    let endless = workshop.static_c("int main() { for (volatile long i = 0;; i++) {} }");
+    let recorded = run(&[&endless], &RecordOptions { limit, end_at_limit: true, ..options() });
+    assert_eq!((recorded.accesses(), recorded.status.success()), (100, false));
+}
+
+#[test]
+fn a_slow_consumer_holds_the_program_back() {
+    let workshop = Workshop::new();
+    let program = workshop.static_c(
+        "static volatile long a; int main() { for (long i = 0; i < 20000000; i++) a = i; return 0; }",
+    );
+    let mut recording = start(&[&program], &options());
+    let mut accesses = recording.next_batch().unwrap().unwrap().len();
+    // However long we look away, the program is at most a queue of chunks ahead.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let pid = recording.id();
+    let cpu_time = || {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_ascii_whitespace().collect();
+        fields[11].parse::<u64>().unwrap()
+    };
+    let before = cpu_time();
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    assert!(cpu_time() - before <= 5, "the program goes on without anyone listening");
+    while let Some(batch) = recording.next_batch().unwrap() {
+        accesses += batch.len();
+    }
+    assert!(accesses >= 20_000_000);
+    assert!(recording.wait().unwrap().success());
+}

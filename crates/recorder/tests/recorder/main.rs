@@ -1,0 +1,10 @@
+//! Records real programs and checks what comes out. Needs `qemu-x86_64`, a C and a C++ compiler, `rustc`, `python3`,
+//! `sqlite3`, `redis-server` and `redis-benchmark`; a test whose tool is missing fails and says which.
+
+mod ends;
+mod events;
+mod filters;
+mod pattern;
+mod programs;
+mod support;
+mod threads;

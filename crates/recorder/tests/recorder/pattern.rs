@@ -1,0 +1,188 @@
+//! Programs whose accesses are known: exactly those must be recorded.
+
+use crate::support::{Recorded, Workshop, options, run};
+use terrace_trace::{Access, AccessKind};
+
+/// Accesses of a region that lie in the object of the given name.
+fn in_object(recorded: &Recorded, region: &str, object: &str) -> Vec<Access> {
+    let range = recorded.object(object);
+    let (_, accesses) = recorded.region(region);
+    accesses.into_iter().filter(|a| range.contains(terrace_model::VirtAddr(a.addr))).collect()
+}
+
+#[test]
+fn an_array_walk_is_recorded_exactly() {
+    let workshop = Workshop::new();
+    let program = workshop.static_c(
+        r#"
+        #include "terrace.h"
+        #define N 100000
+        static long array[N];
+        int main() {
+            terrace_alloc(array, sizeof array, "array");
+            long *p = array, *end = array + N;
+            terrace_region_begin("walk");
+            __asm__ volatile("1: mov (%0), %%rax\n add $8, %0\n cmp %1, %0\n jne 1b"
+                             : "+r"(p) : "r"(end) : "rax", "memory");
+            terrace_region_end("walk");
+        }
+        "#,
+    );
+    let recorded = run(&[&program], &options());
+    let start = recorded.object("array").start.0;
+    let walk = in_object(&recorded, "walk", "array");
+    assert_eq!(walk.len(), 100_000);
+    for (i, access) in walk.iter().enumerate() {
+        assert_eq!(access.addr, start + 8 * i as u64);
+        assert_eq!((access.size, access.kind, access.depends_on), (8, AccessKind::Read, 0));
+        if i > 0 {
+            assert_eq!(access.instructions, 4);
+        }
+    }
+    assert!(recorded.status.success());
+}
+
+#[test]
+fn instructions_of_each_shape_are_counted_once() {
+    let workshop = Workshop::new();
+    // Per round: 1 vector load of 16 bytes, add to memory (load, store), locked add (load, store), 3 register
+    // instructions in a block of their own, push and pop, then the loop's end: 14 instructions, jumps included.
+    let program = workshop.static_c(
+        r#"
+        #include "terrace.h"
+        static char object[64] __attribute__((aligned(64)));
+        int main() {
+            terrace_alloc(object, sizeof object, "object");
+            terrace_region_begin("rounds");
+            __asm__ volatile(
+                "mov $1000, %%ecx\n"
+                "1: movaps (%0), %%xmm0\n"
+                "addq $1, 16(%0)\n"
+                "lock addq $1, 24(%0)\n"
+                "jmp 2f\n"
+                "2: xor %%eax, %%eax\n add $3, %%eax\n imul %%eax, %%eax\n"
+                "jmp 3f\n"
+                "3: push 32(%0)\n pop 40(%0)\n"
+                "nop\n nop\n dec %%ecx\n jnz 1b"
+                : : "r"(object) : "rax", "rcx", "xmm0", "memory");
+            terrace_region_end("rounds");
+        }
+        "#,
+    );
+    let recorded = run(&[&program], &options());
+    let start = recorded.object("object").start.0;
+    let (_, accesses) = recorded.region("rounds");
+    let from = accesses.iter().position(|a| a.addr == start).unwrap();
+    // 16-byte load; load and store; load and store; push: load, store; pop: load, store.
+    let round = &accesses[from..from + 9];
+    let shape: Vec<(u8, u8)> = round.iter().map(|a| (a.size, a.kind as u8)).collect();
+    assert_eq!(shape, [(16, 0), (8, 0), (8, 1), (8, 0), (8, 1), (8, 0), (8, 1), (8, 0), (8, 1)]);
+    for (i, round) in accesses[from..from + 9000].chunks(9).enumerate() {
+        let total: u32 = round.iter().map(|a| u32::from(a.instructions)).sum();
+        assert_eq!(round[0].addr, start, "round {i}");
+        if i > 0 {
+            assert_eq!(total, 14, "{round:?}");
+        }
+        let each: Vec<u16> = round.iter().skip(1).map(|a| a.instructions).collect();
+        assert_eq!(each, [1, 0, 1, 0, 6, 0, 1, 0]);
+    }
+}
+
+#[test]
+fn repeated_string_instructions_count_once() {
+    let workshop = Workshop::new();
+    let program = workshop.static_c(
+        r#"
+        #include "terrace.h"
+        static char from[4096], to[4096];
+        int main() {
+            terrace_alloc(to, sizeof to, "to");
+            void *s = from, *d = to;
+            long n = 512;
+            terrace_region_begin("copy");
+            __asm__ volatile("rep movsq" : "+S"(s), "+D"(d), "+c"(n) : : "memory");
+            terrace_region_end("copy");
+        }
+        "#,
+    );
+    let recorded = run(&[&program], &options());
+    let (_, accesses) = recorded.region("copy");
+    assert_eq!(in_object(&recorded, "copy", "to").len(), 512);
+    let instructions: u32 = accesses.iter().map(|a| u32::from(a.instructions)).sum();
+    assert!(instructions < 50, "{instructions} instructions for one");
+}
+
+const CHASE: &str = r#"
+    #include "terrace.h"
+    #include <stdlib.h>
+    #define N 5000
+    static void *nodes[N];
+    static long numbers[N];
+    int main(int argc, char **argv) {
+        terrace_alloc(nodes, sizeof nodes, "nodes");
+        terrace_alloc(numbers, sizeof numbers, "numbers");
+        for (long i = 0; i < N; i++) nodes[i * 7 % N] = &nodes[(i + 1) * 7 % N];
+        void **p = nodes;
+        terrace_region_begin("chase");
+        for (int i = 0; i < N; i++) p = *p;
+        terrace_region_end("chase");
+        long sum = 0;
+        terrace_region_begin("sum");
+        for (int i = 0; i < N; i++) sum += numbers[i];
+        terrace_region_end("sum");
+        terrace_region_begin("indirect");
+        for (int i = 0; i < N; i++) sum += numbers[numbers[i]];
+        terrace_region_end("indirect");
+        return sum == 1 && p == 0;
+    }
+"#;
+
+#[test]
+fn dependences_are_found_where_they_are() {
+    let workshop = Workshop::new();
+    let program = workshop.compile("cc", "chase.c", CHASE, &["-O1", "-static", "-fno-tree-vectorize"]);
+    let recorded = run(&[&program], &options());
+    let depends = |region, object| -> Vec<u8> {
+        in_object(&recorded, region, object).iter().map(|a| a.depends_on).collect()
+    };
+    let chase = depends("chase", "nodes");
+    assert_eq!(chase.len(), 5000);
+    assert!(chase[1..].iter().all(|&d| d == 1), "{:?}", &chase[..20]);
+    let sum = depends("sum", "numbers");
+    assert_eq!(sum.len(), 5000);
+    assert!(sum.iter().all(|&d| d == 0), "{:?}", &sum[..20]);
+    let indirect = depends("indirect", "numbers");
+    assert_eq!(indirect.len(), 10_000);
+    assert!(indirect.chunks(2).all(|pair| pair == [0, 1]), "{:?}", &indirect[..20]);
+}
+
+#[test]
+fn dependences_are_an_option() {
+    let workshop = Workshop::new();
+    let program = workshop.static_c(CHASE);
+    let plain = terrace_recorder::RecordOptions { dependences: false, ..options() };
+    let recorded = run(&[&program], &plain);
+    assert!(recorded.batches.iter().all(|b| b.depends_on.iter().all(|&d| d == 0)));
+    // Counting is the same, with and without.
+    let with = run(&[&program], &options());
+    let count = |r: &Recorded| -> u64 {
+        let (_, accesses) = r.region("chase");
+        accesses.iter().map(|a| u64::from(a.instructions)).sum()
+    };
+    assert_eq!(count(&recorded), count(&with));
+}
+
+#[test]
+fn instruction_addresses_are_an_option() {
+    let workshop = Workshop::new();
+    let program = workshop.static_c(CHASE);
+    let recorded = run(&[&program], &terrace_recorder::RecordOptions { program_counters: true, ..options() });
+    let mut pcs: Vec<u64> =
+        in_object(&recorded, "chase", "nodes").iter().map(|a| a.pc.expect("asked for")).collect();
+    pcs.dedup();
+    assert_eq!(pcs.len(), 1, "one load in the loop");
+    assert!(recorded.events().any(|(_, e)| matches!(
+        &e.event,
+        terrace_trace::Event::Map { range, .. } if range.contains(terrace_model::VirtAddr(pcs[0]))
+    )));
+}
