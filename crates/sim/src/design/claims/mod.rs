@@ -237,13 +237,9 @@ pub fn parse(text: &str, shown: &str) -> Result<Vec<Claim>, DesignError> {
             DesignError::at(place(&key), format!("{key}: {message}"))
         })?;
     }
-    let mut definitions = BTreeMap::new();
-    for (name, text) in &file.define {
-        let expression = expression::parse(text, &|_| None).map_err(|message| {
-            DesignError::at(place(&format!("define.{name}")), format!("define.{name}: {message}"))
-        })?;
-        definitions.insert(name.clone(), expression);
-    }
+    let definitions = definitions(&file.define).map_err(|(name, message)| {
+        DesignError::at(place(&format!("define.{name}")), format!("define.{name}: {message}"))
+    })?;
     let runs = Arc::new(file.run);
     let mut ids = HashSet::new();
     let mut claims = Vec::new();
@@ -260,6 +256,31 @@ pub fn parse(text: &str, shown: &str) -> Result<Vec<Claim>, DesignError> {
         );
     }
     Ok(claims)
+}
+
+/// Reads definitions, which may use each other in any order. Errors: the name and what is wrong, circles included.
+fn definitions(texts: &BTreeMap<String, String>) -> Result<BTreeMap<String, Expression>, (String, String)> {
+    let mut definitions = BTreeMap::new();
+    loop {
+        let mut fault = None;
+        let known = definitions.len();
+        for (name, text) in texts {
+            if !definitions.contains_key(name) {
+                match expression::parse(text, &|name| definitions.get(name).cloned()) {
+                    Ok(expression) => {
+                        definitions.insert(name.clone(), expression);
+                    }
+                    Err(message) => fault = Some((name.clone(), message)),
+                }
+            }
+        }
+        match fault {
+            None => return Ok(definitions),
+            // Nothing new in this round: what is left cannot be read.
+            Some(fault) if definitions.len() == known => return Err(fault),
+            Some(_) => {}
+        }
+    }
 }
 
 fn check_run(run: &RunSpec) -> Result<(), (&'static str, String)> {
