@@ -1,2 +1,40 @@
-//! The `terrace` command line.
-fn main() {}
+//! `terrace`: record a program, simulate it under several memory-management designs, compare them.
+//!
+//! This file only routes; each subcommand is one file under `commands/`.
+
+mod commands;
+mod error;
+mod fanout;
+mod input;
+mod interrupt;
+mod logging;
+mod options;
+mod output;
+mod progress;
+mod run;
+mod study;
+
+use clap::Parser;
+use commands::Command;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let cli = commands::Cli::parse();
+    logging::start(cli.verbose);
+    let result = match cli.command {
+        Command::Record(arguments) => commands::record::run(arguments),
+        Command::Trace(arguments) => commands::trace::run(arguments),
+        Command::Workload(arguments) => commands::workload::run(arguments),
+        Command::Machine(arguments) => commands::machine::run(arguments),
+        Command::Design(arguments) => commands::design::run(arguments),
+        Command::Sim(arguments) => commands::sim::run(arguments),
+        Command::Compare(arguments) => commands::compare::run(arguments),
+        Command::Reproduce(arguments) => commands::reproduce::run(arguments),
+        Command::Completions(arguments) => commands::generate::completions(arguments),
+        Command::Man(arguments) => commands::generate::man(arguments),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(),
+    }
+}

@@ -300,6 +300,7 @@ impl Event {
                 | Event::Spawn { .. }
                 | Event::Exit { .. }
                 | Event::Exec { .. }
+                | Event::Mark { kind: MarkKind::RegionBegin | MarkKind::RegionEnd, .. }
         )
     }
 }

@@ -141,7 +141,10 @@ where
                 }
             }
             if index == 0 && std::mem::take(&mut self.announce_run) {
-                emitter.event(Event::Mark { kind: MarkKind::Phase, name: "run".to_owned(), value: 0 });
+                let name = "run".to_owned();
+                emitter.event(Event::Mark { kind: MarkKind::Phase, name: name.clone(), value: 0 });
+                // Global, so every stream's run comes after it.
+                emitter.event(Event::Mark { kind: MarkKind::RegionBegin, name, value: 0 });
             }
             while stream.state == State::Ready && !emitter.is_full() {
                 stream.state = match stream.thread.step(emitter) {

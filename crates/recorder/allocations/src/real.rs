@@ -97,13 +97,13 @@ pub unsafe fn realloc_early(old: Pointer, bytes: usize) -> Pointer {
 
 /// Calls a function that has been looked up, or takes early memory.
 macro_rules! call {
-    ($place:ident: fn($($name:ident: $type:ty),*) -> $result:ty, $early:expr) => {{
+    ($place:ident: fn($($name:ident: $type:ty),*) $(-> $result:ty, $early:expr)?) => {{
         if !ready() {
-            return $early;
+            return $($early)?;
         }
         let address = $place.load(Relaxed);
         // SAFETY: the dynamic linker found the function under its standard name, which has this type.
-        let function: unsafe extern "C" fn($($type),*) -> $result = unsafe { std::mem::transmute(address) };
+        let function: unsafe extern "C" fn($($type),*) $(-> $result)? = unsafe { std::mem::transmute(address) };
         // SAFETY: the caller keeps the function's contract.
         unsafe { function($($name),*) }
     }};
@@ -122,7 +122,7 @@ pub unsafe fn realloc(old: Pointer, bytes: usize) -> Pointer {
 }
 
 pub unsafe fn free(pointer: Pointer) {
-    call!(FREE: fn(pointer: Pointer) -> (), ())
+    call!(FREE: fn(pointer: Pointer))
 }
 
 pub unsafe fn posix_memalign(place: *mut Pointer, alignment: usize, bytes: usize) -> c_int {

@@ -22,12 +22,6 @@ impl TagSets {
         TagSets { tags: vec![EMPTY; sets * stride], ways, stride }
     }
 
-    /// Ways per set.
-    #[inline(always)]
-    pub fn ways(&self) -> u32 {
-        self.ways
-    }
-
     /// Distance between the first slots of neighbouring sets: the ways rounded up to a multiple of four.
     #[inline(always)]
     pub fn stride(&self) -> usize {

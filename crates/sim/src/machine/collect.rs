@@ -41,6 +41,7 @@ impl Totals {
                 Value::Integer(end) if !is_state => {
                     stats.count(name, end.saturating_sub(begin.stats.integer(name)), stat.unit);
                 }
+                Value::Real(end) if stat.unit == Unit::Ratio => stats.real(name, *end, stat.unit),
                 Value::Real(end) => stats.real(name, end - begin.stats.number(name), stat.unit),
                 Value::Integer(end) => stats.count(name, *end, stat.unit),
                 Value::Histogram(end) => stats.histogram(name, end.clone(), stat.unit),
@@ -122,6 +123,8 @@ fn stats(engine: &Engine, now: Time) -> Stats {
     }
     for (at, (name, _, _)) in shared.memory.layout().iter().enumerate() {
         stats.count(format!("tier.{name}.pages"), shared.os.used_frames(TierId(at as u8)), Unit::Pages);
+        let unusable = shared.os.buddy(TierId(at as u8)).fragmentation_index(PageSize::Huge.order());
+        stats.real(format!("tier.{name}.free_unusable_for_2m"), unusable, Unit::Ratio);
         if fidelity == Fidelity::Pages {
             let [reads, writes] = shared.unfiltered[at];
             stats.count(format!("tier.{name}.unfiltered_reads"), reads, Unit::Count);

@@ -52,7 +52,7 @@ impl Intermediate {
             return Name::Physical(line & !PHYSICAL);
         }
         let (space, region) = self.regions[(line / REGION_LINES) as usize];
-        Name::Virtual { space, addr: region << REGION_SHIFT | line % REGION_LINES * LINE_BYTES }
+        Name::Virtual { space, addr: region << REGION_SHIFT | ((line % REGION_LINES) * LINE_BYTES) }
     }
 }
 

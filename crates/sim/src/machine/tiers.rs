@@ -84,7 +84,7 @@ impl TieredMemory {
 
     /// Name, first frame and number of frames of every tier.
     pub fn layout(&self) -> Vec<(String, u64, u64)> {
-        self.tiers.iter().map(|t| (t.name.clone(), t.base_line * LINE_BYTES >> 12, t.frames)).collect()
+        self.tiers.iter().map(|t| (t.name.clone(), (t.base_line * LINE_BYTES) >> 12, t.frames)).collect()
     }
 
     /// The tier of a physical line.

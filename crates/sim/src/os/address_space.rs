@@ -125,7 +125,8 @@ impl AddressSpace {
     }
 
     /// All areas, by address.
-    pub fn iter(&self) -> impl Iterator<Item = (u64, Area)> + '_ {
+    #[cfg(test)]
+    fn iter(&self) -> impl Iterator<Item = (u64, Area)> + '_ {
         self.areas.iter().map(|(&start, &area)| (start, area))
     }
 }

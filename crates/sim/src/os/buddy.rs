@@ -134,7 +134,8 @@ impl Buddy {
     }
 
     /// Free blocks of exactly this order.
-    pub fn free_blocks(&self, order: u32) -> u64 {
+    #[cfg(test)]
+    fn free_blocks(&self, order: u32) -> u64 {
         self.free[order as usize].count
     }
 

@@ -13,7 +13,7 @@
 
 use super::dictionary::{Dictionary, DictionaryBuilder};
 use super::events;
-use super::predictor::{PathState, Predictor, RESIDUAL_BYTES};
+use super::predictor::{self, PathState, Predictor};
 use super::varint::{self, Cursor};
 use crate::{Batch, SequencedEvent, StreamId};
 use std::collections::HashMap;
@@ -350,10 +350,7 @@ impl ChunkDecoder {
         )?;
         self.check_codes(&head)?;
         // The sum bounds every read of a residual.
-        let residuals: usize = self.sections[CONTROL][..head.accesses as usize]
-            .iter()
-            .map(|&control| usize::from(RESIDUAL_BYTES[(control & 7) as usize]))
-            .sum();
+        let residuals = predictor::residual_bytes(&self.sections[CONTROL][..head.accesses as usize]);
         if residuals != head.raw[RESIDUALS] as usize {
             return Err(format!(
                 "the control bytes ask for {residuals} bytes of residuals, there are {}",
@@ -468,25 +465,26 @@ impl ChunkDecoder {
         let predictor = &mut self.predictor;
         let path = self.paths.of(entry.stream);
         let dictionary = &self.dictionary;
+        let pcs = if entry.has_pc { entry.accesses } else { 0 };
         // The loops are instantiated per code width.
         self.residuals_at += match codes {
             Codes::Bytes(codes) => {
                 let codes = codes.iter().map(|&code| usize::from(code));
-                columns(dictionary, codes.clone(), entry.has_pc, &mut batch);
-                let spreads = codes.map(|code| dictionary.spread[code]);
-                predictor.decode(path, spreads, control, residuals, &mut batch.addr)
+                let descriptions = codes.clone().map(|code| dictionary.packed[code]);
+                batch.pc.extend(codes.map(|code| dictionary.pc[code]).take(pcs));
+                predictor.decode(path, descriptions, control, residuals, &mut batch)
             }
             Codes::Halves(codes) => {
                 let codes = codes.iter().map(|&code| usize::from(u16::from_le_bytes(code)));
-                columns(dictionary, codes.clone(), entry.has_pc, &mut batch);
-                let spreads = codes.map(|code| dictionary.spread[code]);
-                predictor.decode(path, spreads, control, residuals, &mut batch.addr)
+                let descriptions = codes.clone().map(|code| dictionary.packed[code]);
+                batch.pc.extend(codes.map(|code| dictionary.pc[code]).take(pcs));
+                predictor.decode(path, descriptions, control, residuals, &mut batch)
             }
             Codes::Words(codes) => {
                 let codes = codes.iter().map(|&code| u32::from_le_bytes(code) as usize);
-                columns(dictionary, codes.clone(), entry.has_pc, &mut batch);
-                let spreads = codes.map(|code| dictionary.spread[code]);
-                predictor.decode(path, spreads, control, residuals, &mut batch.addr)
+                let descriptions = codes.clone().map(|code| dictionary.packed[code]);
+                batch.pc.extend(codes.map(|code| dictionary.pc[code]).take(pcs));
+                predictor.decode(path, descriptions, control, residuals, &mut batch)
             }
         };
         self.access = accesses.end;
@@ -566,22 +564,6 @@ impl<'a> Codes<'a> {
             2 => Codes::Halves(part.as_chunks().0),
             _ => Codes::Words(part.as_chunks().0),
         }
-    }
-}
-
-/// Fills all columns but the addresses. A loop per column: each is a gather from a small table.
-fn columns(
-    dictionary: &Dictionary,
-    codes: impl ExactSizeIterator<Item = usize> + Clone,
-    has_pc: bool,
-    batch: &mut Batch,
-) {
-    batch.size.extend(codes.clone().map(|code| dictionary.size[code]));
-    batch.kind.extend(codes.clone().map(|code| dictionary.kind[code]));
-    batch.depends_on.extend(codes.clone().map(|code| dictionary.depends_on[code]));
-    batch.instructions.extend(codes.clone().map(|code| dictionary.instructions[code]));
-    if has_pc {
-        batch.pc.extend(codes.map(|code| dictionary.pc[code]));
     }
 }
 

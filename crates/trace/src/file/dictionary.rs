@@ -19,28 +19,77 @@ pub(super) struct Description {
 }
 
 impl Description {
+    /// All but the instruction address, and the [`spread`] of the code, in a word.
     #[inline]
-    fn packed(&self) -> u64 {
+    pub(super) fn pack(&self, code: u32) -> Packed {
+        Packed(self.key() | u64::from(spread(code)) << 40)
+    }
+
+    #[inline]
+    fn key(&self) -> u64 {
         u64::from(self.size)
-            | u64::from(self.depends_on) << 8
-            | u64::from(self.instructions) << 16
-            | (self.kind as u64) << 32
+            | (self.kind as u64) << 8
+            | u64::from(self.depends_on) << 16
+            | u64::from(self.instructions) << 24
+    }
+}
+
+/// A description as the decoder's loop wants it: one load.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Packed(u64);
+
+impl Packed {
+    #[inline(always)]
+    pub(super) fn size(self) -> u8 {
+        self.0 as u8
+    }
+
+    #[inline(always)]
+    pub(super) fn kind(self) -> AccessKind {
+        if self.0 >> 8 & 1 == 1 { AccessKind::Write } else { AccessKind::Read }
+    }
+
+    #[inline(always)]
+    pub(super) fn depends_on(self) -> u8 {
+        (self.0 >> 16) as u8
+    }
+
+    #[inline(always)]
+    pub(super) fn instructions(self) -> u16 {
+        (self.0 >> 24) as u16
+    }
+
+    #[inline(always)]
+    pub(super) fn spread(self) -> u32 {
+        (self.0 >> 40) as u32
     }
 }
 
 /// The writer's side: numbers descriptions in the order of their first appearance.
 ///
-/// A hash table with linear probing, because this lookup is most of what encoding an access costs.
+/// A hash table with linear probing, because this lookup is much of what encoding an access costs. It is kept sparse:
+/// the same few descriptions are looked up over and over, and each should be found at the first probe.
 #[derive(Debug)]
 pub(super) struct DictionaryBuilder {
     entries: Vec<Description>,
-    /// Code plus one, 0 for free; a power of two of them, at most half in use.
-    slots: Vec<u32>,
+    slots: Vec<Slot>,
 }
+
+/// A key and its code plus one; 0 for a free slot.
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    key: u64,
+    pc: u64,
+    code: u32,
+}
+
+const FIRST_SLOTS: usize = 2048;
+/// At most one slot in this many is in use.
+const SPARSITY: usize = 4;
 
 impl Default for DictionaryBuilder {
     fn default() -> DictionaryBuilder {
-        DictionaryBuilder { entries: Vec::new(), slots: vec![0; 1024] }
+        DictionaryBuilder { entries: Vec::new(), slots: vec![Slot::default(); FIRST_SLOTS] }
     }
 }
 
@@ -48,7 +97,8 @@ impl DictionaryBuilder {
     /// Forgets all descriptions: a chunk begins.
     pub(super) fn clear(&mut self) {
         self.entries.clear();
-        self.slots.fill(0);
+        self.slots.clear();
+        self.slots.resize(FIRST_SLOTS, Slot::default());
     }
 
     /// Number of descriptions.
@@ -58,56 +108,64 @@ impl DictionaryBuilder {
 
     /// Appends the code of every access of `batch` to `codes`, and [`spread`] of each to `spreads`.
     pub(super) fn encode(&mut self, batch: &Batch, codes: &mut Vec<u32>, spreads: &mut Vec<u32>) {
+        let begin = codes.len();
+        codes.resize(begin + batch.len(), 0);
         let columns = batch.size.iter().zip(&batch.kind).zip(&batch.depends_on).zip(&batch.instructions);
-        for (index, (((&size, &kind), &depends_on), &instructions)) in columns.enumerate() {
-            let pc = batch.pc.get(index).copied().unwrap_or(0);
-            let code = self.code(Description { size, kind, depends_on, instructions, pc });
-            codes.push(code);
-            spreads.push(spread(code));
+        let columns = codes[begin..].iter_mut().zip(columns);
+        // Two loops, so that traces without instruction addresses do not pay for them.
+        if batch.pc.is_empty() {
+            for (code, (((&size, &kind), &depends_on), &instructions)) in columns {
+                *code = self.code(Description { size, kind, depends_on, instructions, pc: 0 });
+            }
+        } else {
+            for ((code, (((&size, &kind), &depends_on), &instructions)), &pc) in columns.zip(&batch.pc) {
+                *code = self.code(Description { size, kind, depends_on, instructions, pc });
+            }
         }
+        spreads.extend(codes[begin..].iter().map(|&code| spread(code)));
     }
 
-    #[inline]
+    #[inline(always)]
     fn code(&mut self, description: Description) -> u32 {
-        let mut at = self.home(&description);
+        let (key, pc) = (description.key(), description.pc);
+        let mut at = self.home(key, pc);
         loop {
-            match self.slots[at] {
-                0 => return self.insert(at, description),
-                code => {
-                    if self.entries[code as usize - 1] == description {
-                        return code - 1;
-                    }
-                }
+            let slot = self.slots[at];
+            if slot.key == key && slot.pc == pc && slot.code != 0 {
+                return slot.code - 1;
+            }
+            if slot.code == 0 {
+                return self.insert(at, description);
             }
             at = (at + 1) & (self.slots.len() - 1);
         }
     }
 
-    #[inline]
-    fn home(&self, description: &Description) -> usize {
-        let key = description.packed() ^ description.pc.wrapping_mul(0xff51_afd7_ed55_8ccd);
-        let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    #[inline(always)]
+    fn home(&self, key: u64, pc: u64) -> usize {
+        let hash = (key ^ pc.wrapping_mul(0xff51_afd7_ed55_8ccd)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (hash >> 32) as usize & (self.slots.len() - 1)
     }
 
     #[cold]
     fn insert(&mut self, at: usize, description: Description) -> u32 {
         self.entries.push(description);
-        self.slots[at] = self.entries.len() as u32;
-        if 2 * self.entries.len() > self.slots.len() {
+        let code = self.entries.len() as u32;
+        self.slots[at] = Slot { key: description.key(), pc: description.pc, code };
+        if SPARSITY * self.entries.len() > self.slots.len() {
             self.grow();
         }
-        self.entries.len() as u32 - 1
+        code - 1
     }
 
     fn grow(&mut self) {
-        self.slots = vec![0; 2 * self.slots.len()];
+        self.slots = vec![Slot::default(); 2 * self.slots.len()];
         for (index, entry) in self.entries.iter().enumerate() {
-            let mut at = self.home(entry);
-            while self.slots[at] != 0 {
+            let mut at = self.home(entry.key(), entry.pc);
+            while self.slots[at].code != 0 {
                 at = (at + 1) & (self.slots.len() - 1);
             }
-            self.slots[at] = index as u32 + 1;
+            self.slots[at] = Slot { key: entry.key(), pc: entry.pc, code: index as u32 + 1 };
         }
     }
 
@@ -124,16 +182,11 @@ impl DictionaryBuilder {
     }
 }
 
-/// The reader's side: a column per field, so that each of a batch's columns is filled by one simple loop.
+/// The reader's side, by code.
 #[derive(Debug, Default)]
 pub(super) struct Dictionary {
-    pub(super) size: Vec<u8>,
-    pub(super) kind: Vec<AccessKind>,
-    pub(super) depends_on: Vec<u8>,
-    pub(super) instructions: Vec<u16>,
+    pub(super) packed: Vec<Packed>,
     pub(super) pc: Vec<u64>,
-    /// [`spread`] of the code.
-    pub(super) spread: Vec<u32>,
 }
 
 impl Dictionary {
@@ -146,7 +199,8 @@ impl Dictionary {
                 bytes.len()
             ));
         }
-        *self = Dictionary::default();
+        self.packed.clear();
+        self.pc.clear();
         let mut cursor = Cursor::new(bytes);
         let mut pc = 0;
         for code in 0..count {
@@ -159,13 +213,12 @@ impl Dictionary {
                 1 => AccessKind::Write,
                 other => return Err(format!("description {code}: expected kind 0 or 1, found {other}")),
             };
-            self.size.push(size);
-            self.kind.push(kind);
-            self.depends_on.push(cursor.byte()?);
-            self.instructions.push(u16::from_le_bytes([cursor.byte()?, cursor.byte()?]));
+            let depends_on = cursor.byte()?;
+            let instructions = u16::from_le_bytes([cursor.byte()?, cursor.byte()?]);
             pc = cursor.delta(pc)?;
+            let description = Description { size, kind, depends_on, instructions, pc };
+            self.packed.push(description.pack(code as u32));
             self.pc.push(pc);
-            self.spread.push(spread(code as u32));
         }
         match cursor.remaining() {
             0 => Ok(()),
@@ -175,7 +228,7 @@ impl Dictionary {
 
     /// Number of descriptions.
     pub(super) fn len(&self) -> usize {
-        self.size.len()
+        self.packed.len()
     }
 }
 
@@ -202,7 +255,7 @@ mod tests {
         let mut dictionary = Dictionary::default();
         dictionary.read(&bytes, 5000).unwrap();
         assert_eq!(dictionary.len(), 5000);
-        assert_eq!((dictionary.size[4], dictionary.instructions[4999]), (5, 2499));
+        assert_eq!((dictionary.packed[4].size(), dictionary.packed[4999].instructions()), (5, 2499));
     }
 
     #[test]

@@ -12,39 +12,65 @@
 //! et al., "The VPC Trace-Compression Algorithms", IEEE Transactions on Computers 54(11), 2005), here with paths in place of instruction
 //! addresses and with byte-aligned residuals, so that the decoder has no data-dependent branch.
 
-use super::varint::{unzigzag, zigzag};
+use super::dictionary::Packed;
+use super::varint::zigzag;
+use crate::{AccessKind, Batch};
 
 /// Base-2 logarithm of the entries per table. Three tables of 64 KiB stay in a second-level cache.
 const TABLE_BITS: u32 = 13;
 const TABLE: usize = 1 << TABLE_BITS;
 const TABLE_MASK: u32 = TABLE as u32 - 1;
 
-/// Where each prediction lies in the one flat array; the last is the stream's previous address.
-const LONG: usize = 0;
-const SHORT: usize = TABLE;
-const SINGLE: usize = 2 * TABLE;
-const PREVIOUS: usize = 3 * TABLE;
+/// Where each prediction's table begins in the one flat array; the last holds the stream's previous address.
+const LONG: u64 = 0;
+const SHORT: u64 = TABLE as u64;
+const SINGLE: u64 = 2 * TABLE as u64;
+const PREVIOUS: u64 = 3 * TABLE as u64;
+/// Keeps a place inside the array, where the compiler cannot see that it is.
+const PLACE_MASK: u64 = 4 * TABLE as u64 - 1;
 
 /// How far a path hash moves with each access: its oldest description leaves after 13/2 or 13/5 accesses, rounded up.
 const LONG_SHIFT: u32 = 2;
 const SHORT_SHIFT: u32 = 5;
 
-/// Bytes of the residual by the low three bits of the control byte.
-pub(super) const RESIDUAL_BYTES: [u8; 8] = [0, 1, 2, 3, 4, 5, 6, 8];
-const RESIDUAL_MASK: [u64; 8] =
-    [0, 0xff, 0xffff, 0xff_ffff, 0xffff_ffff, 0xff_ffff_ffff, 0xffff_ffff_ffff, u64::MAX];
+/// Bits of a control byte: the residual's length in bytes, 0 to 8, and above it the way of the prediction, already
+/// multiplied by the 16 bits that a place takes in [`Places`].
+const LENGTH_BITS: u8 = 0xf;
+const WAY_BITS: u8 = 0x30;
 
-/// The residual's class by its number of leading zero bits.
-const CLASS: [u8; 65] = {
-    let mut table = [7u8; 65];
-    let mut zeros = 0;
-    while zeros <= 64 {
-        let bytes = (64 - zeros as u32).div_ceil(8);
-        table[zeros] = if bytes <= 6 { bytes as u8 } else { 7 };
-        zeros += 1;
+/// The residual's bits, and its sign bit, by its length. A residual is the difference in two's complement, shortened.
+const RESIDUAL_MASK: [u64; 16] = {
+    let mut table = [u64::MAX; 16];
+    let mut length = 0;
+    while length < 8 {
+        table[length] = (1 << (8 * length)) - 1;
+        length += 1;
     }
     table
 };
+const RESIDUAL_SIGN: [u64; 16] = {
+    let mut table = [1 << 63; 16];
+    table[0] = 0;
+    let mut length = 1;
+    while length < 8 {
+        table[length] = 1 << (8 * length - 1);
+        length += 1;
+    }
+    table
+};
+
+/// The length of a residual.
+#[inline(always)]
+fn residual_length(residual: u64) -> u8 {
+    // All bits equal to the sign bit become 0; one bit more for the sign, none for the difference 0.
+    let magnitude = zigzag(residual);
+    ((71 - magnitude.leading_zeros()) / 8) as u8
+}
+
+/// How many bytes of residuals these control bytes ask for.
+pub(super) fn residual_bytes(control: &[u8]) -> usize {
+    control.iter().map(|&control| usize::from(control & LENGTH_BITS)).sum()
+}
 
 /// What the predictor keeps per stream from one batch of a chunk to the next.
 #[derive(Clone, Copy, Debug, Default)]
@@ -97,95 +123,132 @@ impl Predictor {
         residuals: &mut Vec<u8>,
     ) {
         let table = &mut *self.table;
-        let PathState { mut long, mut short, seed, .. } = *state;
-        table[PREVIOUS] = state.previous;
+        let PathState { mut long, mut short, mut previous, seed } = *state;
         let mut at = residuals.len();
         residuals.resize(at + 8 * addresses.len(), 0);
-        control.extend(addresses.iter().zip(spreads).map(|(&address, &spread)| {
-            let single = spread ^ seed;
-            long = ((long << LONG_SHIFT) ^ single) & TABLE_MASK;
-            short = ((short << SHORT_SHIFT) ^ single) & TABLE_MASK;
-            let places = [
-                LONG + long as usize,
-                SHORT + short as usize,
-                SINGLE + (single & TABLE_MASK) as usize,
-                PREVIOUS,
-            ];
-            let residual = places.map(|place| zigzag(address.wrapping_sub(table[place])));
+        let begin = control.len();
+        control.resize(begin + addresses.len(), 0);
+        for ((control, &address), &spread) in control[begin..].iter_mut().zip(addresses).zip(spreads) {
+            let places = Places::next(&mut long, &mut short, spread ^ seed);
+            let residual = [0, 16, 32].map(|way| address.wrapping_sub(table[places.at(way)]));
+            let residual = [residual[0], residual[1], residual[2], address.wrapping_sub(previous)];
             // The shortest residual, the longest path among equals.
-            let rank = |way: usize| CLASS[residual[way].leading_zeros() as usize] << 2 | way as u8;
+            let rank = |way: u8| residual_length(residual[way as usize]) << 2 | way;
             let best = rank(0).min(rank(1)).min(rank(2)).min(rank(3));
-            let (way, class) = (best & 3, best >> 2);
+            let (way, length) = (best & 3, best >> 2);
             residuals[at..at + 8].copy_from_slice(&residual[way as usize].to_le_bytes());
-            at += RESIDUAL_BYTES[class as usize] as usize;
-            for place in places {
-                table[place] = address;
-            }
-            way << 3 | class
-        }));
+            at += usize::from(length);
+            places.store(table, address);
+            previous = address;
+            *control = way << 4 | length;
+        }
         residuals.truncate(at);
-        *state = PathState { long, short, previous: table[PREVIOUS], seed };
+        *state = PathState { long, short, previous, seed };
     }
 
-    /// Decodes the addresses of one batch, the reverse of [`Predictor::encode`], and returns how many bytes of
-    /// `residuals` it used. `residuals` must reach 8 bytes beyond the last residual; a control byte that points
-    /// beyond it decodes to zeros, so that no input can make it panic.
+    /// Decodes the accesses of one batch, the reverse of [`Predictor::encode`], into the batch's empty columns, and
+    /// returns how many bytes of `residuals` it used. `residuals` must reach 8 bytes beyond the last residual; a
+    /// control byte that points beyond it decodes to zeros, so that no input can make it panic.
+    ///
+    /// This loop is most of what reading a trace costs: it keeps its state in registers, has no branch that depends
+    /// on the data, and fills all columns at once, so that the columns' work hides the latency of the tables.
     pub(super) fn decode(
         &mut self,
         state: &mut PathState,
-        spreads: impl ExactSizeIterator<Item = u32>,
+        descriptions: impl ExactSizeIterator<Item = Packed>,
         control: &[u8],
         residuals: &[u8],
-        addresses: &mut Vec<u64>,
+        batch: &mut Batch,
     ) -> usize {
         let table = &mut *self.table;
-        let PathState { mut long, mut short, seed, .. } = *state;
-        table[PREVIOUS] = state.previous;
+        let PathState { mut long, mut short, mut previous, seed } = *state;
         let mut at = 0;
-        addresses.extend(control.iter().zip(spreads).map(|(&control, spread)| {
-            let single = spread ^ seed;
-            long = ((long << LONG_SHIFT) ^ single) & TABLE_MASK;
-            short = ((short << SHORT_SHIFT) ^ single) & TABLE_MASK;
-            let places = [
-                LONG + long as usize,
-                SHORT + short as usize,
-                SINGLE + (single & TABLE_MASK) as usize,
-                PREVIOUS,
-            ];
-            let word = residuals
-                .get(at..at + 8)
-                .and_then(|bytes| bytes.try_into().ok())
-                .map_or(0, u64::from_le_bytes);
-            let class = (control & 7) as usize;
-            at += RESIDUAL_BYTES[class] as usize;
-            let prediction = table[places[(control >> 3 & 3) as usize]];
-            let address = prediction.wrapping_add(unzigzag(word & RESIDUAL_MASK[class]));
-            for place in places {
-                table[place] = address;
-            }
-            address
-        }));
-        *state = PathState { long, short, previous: table[PREVIOUS], seed };
+        let length = control.len();
+        batch.addr.resize(length, 0);
+        batch.size.resize(length, 0);
+        batch.kind.resize(length, AccessKind::Read);
+        batch.depends_on.resize(length, 0);
+        batch.instructions.resize(length, 0);
+        let columns = batch.addr.iter_mut().zip(&mut batch.size).zip(&mut batch.kind);
+        let columns = columns.zip(&mut batch.depends_on).zip(&mut batch.instructions);
+        for ((((((address, size), kind), depends_on), instructions), &control), description) in
+            columns.zip(control).zip(descriptions)
+        {
+            *size = description.size();
+            *kind = description.kind();
+            *depends_on = description.depends_on();
+            *instructions = description.instructions();
+
+            let places = Places::next(&mut long, &mut short, description.spread() ^ seed);
+            table[PREVIOUS as usize] = previous;
+            let word = match residuals.get(at..at + 8) {
+                Some(bytes) => u64::from_le_bytes(bytes.try_into().unwrap_or([0; 8])),
+                None => 0,
+            };
+            let length = usize::from(control & LENGTH_BITS);
+            at += length;
+            let sign = RESIDUAL_SIGN[length];
+            let residual = ((word & RESIDUAL_MASK[length]) ^ sign).wrapping_sub(sign);
+            previous = table[places.at(control & WAY_BITS)].wrapping_add(residual);
+            places.store(table, previous);
+            *address = previous;
+        }
+        *state = PathState { long, short, previous, seed };
         at
+    }
+}
+
+/// Where the four predictions of an access lie: four places of 16 bits in a word, so that picking one is a shift.
+#[derive(Clone, Copy)]
+struct Places(u64);
+
+impl Places {
+    /// Moves the path hashes on by an access whose spread code is `single`.
+    #[inline(always)]
+    fn next(long: &mut u32, short: &mut u32, single: u32) -> Places {
+        *long = ((*long << LONG_SHIFT) ^ single) & TABLE_MASK;
+        *short = ((*short << SHORT_SHIFT) ^ single) & TABLE_MASK;
+        const BASES: u64 = LONG | SHORT << 16 | SINGLE << 32 | PREVIOUS << 48;
+        Places((u64::from(*long) | u64::from(*short) << 16 | u64::from(single) << 32) + BASES)
+    }
+
+    /// The place of a way, given as a shift: 0, 16, 32 or 48.
+    #[inline(always)]
+    fn at(self, way: u8) -> usize {
+        (self.0 >> (way & WAY_BITS) & PLACE_MASK) as usize
+    }
+
+    /// Remembers an address in the three tables.
+    #[inline(always)]
+    fn store(self, table: &mut [u64; 4 * TABLE], address: u64) {
+        for way in [0, 16, 32] {
+            table[self.at(way)] = address;
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::dictionary::Description;
     use super::*;
     use proptest::prelude::*;
 
     #[test]
-    fn classes_cover_every_residual() {
-        for bits in 0..64 {
-            for residual in [1u64 << bits, (1 << bits) - 1, u64::MAX >> bits] {
-                let class = CLASS[residual.leading_zeros() as usize] as usize;
-                assert_eq!(residual & RESIDUAL_MASK[class], residual);
-                assert!(
-                    class == 0 || residual & !RESIDUAL_MASK[class - 1] != 0,
-                    "{residual:#x} fits a shorter class"
-                );
-            }
+    fn residuals_are_as_short_as_their_value_allows() {
+        for (residual, length) in [
+            (0i64, 0),
+            (1, 1),
+            (-1, 1),
+            (127, 1),
+            (-128, 1),
+            (128, 2),
+            (-129, 2),
+            (i64::MAX, 8),
+            (i64::MIN, 8),
+        ] {
+            assert_eq!(residual_length(residual as u64), length, "{residual}");
+            let (mask, sign) = (RESIDUAL_MASK[length as usize], RESIDUAL_SIGN[length as usize]);
+            assert_eq!(((residual as u64 & mask) ^ sign).wrapping_sub(sign), residual as u64);
         }
     }
 
@@ -201,8 +264,8 @@ mod tests {
             &mut control,
             &mut residuals,
         );
-        // The first access pays for its address; after the paths have settled every step is one byte, always 16.
-        assert_eq!(&residuals[residuals.len() - 900..], [16u8; 900]);
+        // The first access pays for its address; after the paths have settled every step is one byte, always 8.
+        assert_eq!(&residuals[residuals.len() - 900..], [8u8; 900]);
     }
 
     proptest! {
@@ -213,7 +276,8 @@ mod tests {
         ) {
             // Two batches of two streams, each continued once, with far and near addresses.
             let addresses: Vec<u64> = accesses.iter().map(|a| if a.2 { a.0 } else { 0x5000 + a.0 % 512 }).collect();
-            let spreads: Vec<u32> = accesses.iter().map(|a| spread(a.1)).collect();
+            let codes: Vec<u32> = accesses.iter().map(|a| a.1).collect();
+            let spreads: Vec<u32> = codes.iter().map(|&code| spread(code)).collect();
             let split = split.min(addresses.len());
             let (mut control, mut residuals) = (Vec::new(), Vec::new());
             let mut encoder = Predictor::default();
@@ -231,12 +295,13 @@ mod tests {
             for round in 0..2 {
                 for (stream, part) in [(0, 0..split), (1, split..addresses.len())] {
                     let part = if round == 0 { part } else { 0..part.len().min(addresses.len()) };
-                    let mut decoded = Vec::new();
+                    let mut decoded = Batch::default();
+                    let descriptions = codes[part.clone()].iter().map(|&code| Description::default().pack(code));
                     used += decoder.decode(
-                        &mut states[stream], spreads[part.clone()].iter().copied(), &control[at..at + part.len()],
+                        &mut states[stream], descriptions, &control[at..at + part.len()],
                         &residuals[used..], &mut decoded);
                     at += part.len();
-                    prop_assert_eq!(&decoded[..], &addresses[part]);
+                    prop_assert_eq!(&decoded.addr[..], &addresses[part]);
                 }
             }
             prop_assert_eq!(used + 8, residuals.len());

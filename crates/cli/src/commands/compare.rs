@@ -1,0 +1,220 @@
+//! `terrace compare`: several designs on the same inputs.
+
+use crate::error::{Blame, CommandResult, Failure};
+use crate::input::{self, Input};
+use crate::interrupt::Interrupt;
+use crate::options::{DesignOptions, InputOptions, JsonOption, RecordingOptions, SimulationOptions};
+use crate::run::{self, InputResult, Settings};
+use crate::{output, progress, study};
+use clap::Args;
+use std::path::PathBuf;
+use terrace_report::{Charset, Comparison};
+use terrace_sim::design::{Library, Resolved};
+
+const EXAMPLES: &str = "\
+Examples:
+  terrace compare                          the built-in study
+  terrace compare -- redis-server --port 7777
+  terrace compare native-4k native-thp native-1g --trace app.trace
+  terrace compare first-touch weighted-interleave --machine zen4-cxl \\
+      --workload kv --workload gups,bytes=8GiB -o my-study
+  terrace compare native-4k mine.toml --workload bfs --set core.count=4
+
+A command after -- runs once, under the recorder, while all designs simulate
+it. End a server with Ctrl-C in its own terminal or from its client; Ctrl-C
+here stops the comparison and writes the runs that are finished.";
+
+/// Compare designs on the same inputs, and show who wins and why
+///
+/// Runs every design on every input, on all cores, decoding each input once.
+/// Prints a table, and writes a directory with report.html (self-contained,
+/// opens offline), results.json and results.csv. The first design is the
+/// baseline of the speed-ups.
+///
+/// Without an input the four workloads of the built-in study are used, without
+/// a design its six designs.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Arguments {
+    /// Designs: names of `terrace design list`, or TOML files. The first is the
+    /// baseline
+    #[arg(value_name = "DESIGN")]
+    design: Vec<String>,
+
+    #[command(flatten)]
+    designs: DesignOptions,
+
+    #[command(flatten)]
+    input: InputOptions,
+
+    #[command(flatten)]
+    simulation: SimulationOptions,
+
+    #[command(flatten)]
+    recording: RecordingOptions,
+
+    /// Directory of the report and the results
+    #[arg(short, long, value_name = "DIRECTORY", default_value = "terrace-compare", help_heading = "Output")]
+    output: PathBuf,
+
+    #[command(flatten)]
+    json: JsonOption,
+}
+
+/// Carries out the comparison.
+pub fn run(arguments: Arguments) -> CommandResult {
+    let (designs, words) = resolve_designs(&arguments)?;
+    let inputs = prepare_inputs(&arguments)?;
+    let settings = Settings {
+        simulation: &arguments.simulation,
+        words: [words, arguments.simulation.to_words()].concat(),
+        interrupt: Interrupt::install(),
+    };
+    // A directory that cannot be written is better known before an hour of simulation than after it.
+    std::fs::create_dir_all(&arguments.output)
+        .map_err(|error| Failure::usage(format!("{}: {error}", arguments.output.display())))?;
+
+    let pairs = designs.len() * inputs.len();
+    let mut results = run::all_pairs(&designs, inputs, &settings);
+    let endings: Vec<_> =
+        results.iter_mut().map(|result| (result.name.clone(), std::mem::take(&mut result.ending))).collect();
+    let (comparison, mut failures) = join(&arguments, &designs, results);
+    let finished = comparison.runs.len();
+
+    if finished > 0 {
+        let report = comparison.write_directory(&arguments.output).or_run()?;
+        if let Some(destination) = &arguments.json.json {
+            output::write_text(destination, &comparison.to_json())?;
+        }
+        if !arguments.json.owns_stdout() {
+            output::print(&comparison.table(80, Charset::from_environment()))?;
+            output::print_line(&format!("\nReport: {}", report.display()))?;
+        }
+    }
+    // Last, since a program may run on after its recording ended.
+    failures.extend(endings.into_iter().filter_map(|(name, ending)| ending.wait(&name)));
+    for failure in &failures {
+        progress::note(failure);
+    }
+    if settings.interrupt.requested() && finished < pairs {
+        return Err(Failure::run(format!("stopped; {finished} of {pairs} runs were complete")));
+    }
+    match failures.len() {
+        0 => Ok(()),
+        _ if finished == pairs => Err(Failure::run("all runs are complete, but the input ended badly")),
+        _ => Err(Failure::run(format!("{finished} of {pairs} runs succeeded"))),
+    }
+}
+
+/// A design and the name it was asked for by.
+type NamedDesign = (String, Resolved);
+
+/// The designs with their names on the command line, and the words that repeat the common choices.
+fn resolve_designs(arguments: &Arguments) -> Result<(Vec<NamedDesign>, Vec<String>), Failure> {
+    let library = Library::embedded();
+    let is_study = arguments.design.is_empty();
+    let names: Vec<String> =
+        if is_study { study::DESIGNS.map(str::to_owned).into() } else { arguments.design.clone() };
+    let machine = arguments.designs.machine.as_deref().or(is_study.then_some(study::MACHINE));
+    let mut designs: Vec<(String, Resolved)> = Vec::new();
+    for name in names {
+        let resolved = library.design(&name, machine, &arguments.designs.sets).or_usage()?;
+        if let Some((earlier, _)) = designs.iter().find(|(_, d)| d.design.name == resolved.design.name) {
+            return Err(Failure::usage(format!(
+                "{earlier} and {name} are both named \"{}\"; a comparison needs distinct names",
+                resolved.design.name
+            )));
+        }
+        designs.push((name, resolved));
+    }
+    let mut words = arguments.designs.to_words();
+    if let (None, Some(machine)) = (&arguments.designs.machine, machine) {
+        words.extend(["--machine".to_owned(), machine.to_owned()]);
+    }
+    Ok((designs, words))
+}
+
+fn prepare_inputs(arguments: &Arguments) -> Result<Vec<Input>, Failure> {
+    let mut inputs = input::prepare(&arguments.input, &arguments.recording)?;
+    if inputs.is_empty() {
+        inputs = study::INPUTS.iter().map(|spec| input::prepare_workload(spec)).collect::<Result<_, _>>()?;
+    }
+    // A program that runs now cannot wait; files and workloads can.
+    inputs.sort_by_key(|input| !input.is_live());
+    Ok(inputs)
+}
+
+fn join(
+    arguments: &Arguments,
+    designs: &[(String, Resolved)],
+    results: Vec<InputResult>,
+) -> (Comparison, Vec<String>) {
+    let mut comparison = Comparison {
+        title: title(&results, designs.len()),
+        command: own_command(),
+        date: today(),
+        tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+        baseline: designs[0].1.design.name.clone(),
+        ..Comparison::default()
+    };
+    tracing::debug!(output = %arguments.output.display(), "joining results");
+    let mut failures = Vec::new();
+    for result in results {
+        failures.extend(result.failures);
+        if !result.runs.is_empty() {
+            comparison.inputs.extend(result.summary);
+            comparison.runs.extend(result.runs);
+        }
+    }
+    (comparison, failures)
+}
+
+/// The command line as it was given, for people to repeat.
+fn own_command() -> String {
+    let arguments = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    output::shell_join(std::iter::once("terrace".to_owned()).chain(arguments))
+}
+
+fn title(results: &[InputResult], designs: usize) -> String {
+    let inputs: Vec<&str> =
+        results.iter().filter_map(|r| r.summary.as_ref()).map(|summary| summary.name.as_str()).collect();
+    format!("{designs} designs on {}", inputs.join(", "))
+}
+
+/// Today's date in UTC, `YYYY-MM-DD`.
+fn today() -> String {
+    let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    date_of_day(since_epoch.as_secs() / 86_400)
+}
+
+/// The civil date of a day counted from 1970-01-01.
+fn date_of_day(mut day: u64) -> String {
+    let is_leap =
+        |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let mut year = 1970;
+    while day >= 365 + u64::from(is_leap(year)) {
+        day -= 365 + u64::from(is_leap(year));
+        year += 1;
+    }
+    let february = 28 + u64::from(is_leap(year));
+    let mut month = 1;
+    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
+        if day < length {
+            break;
+        }
+        day -= length;
+        month += 1;
+    }
+    format!("{year:04}-{month:02}-{:02}", day + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_by_hand() {
+        let dates: Vec<String> = [0, 58, 59, 11_016, 20_513].map(date_of_day).into();
+        assert_eq!(dates, ["1970-01-01", "1970-02-28", "1970-03-01", "2000-02-29", "2026-03-01"]);
+    }
+}

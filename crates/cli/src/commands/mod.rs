@@ -1,0 +1,77 @@
+//! The command line: one file per subcommand, holding its help and what it does.
+
+pub mod compare;
+pub mod design;
+pub mod generate;
+pub mod machine;
+pub mod record;
+pub mod reproduce;
+pub mod sim;
+pub mod trace;
+pub mod workload;
+
+use clap::{ArgAction, Parser, Subcommand};
+
+const EXAMPLES: &str = "\
+Examples:
+  terrace compare                          the built-in study
+  terrace compare -- sort big.txt          this program, live
+  terrace sim --design native-thp --workload gups
+  terrace record -o app.trace -- ./app --its-options
+  terrace compare native-4k native-2m --trace app.trace
+
+Exit codes:
+  0  success
+  1  the run failed, or was stopped before its end
+  2  wrong usage: unknown option, design, workload, key or missing file
+
+Files named - are standard output. TERRACE_LOG=terrace_sim=debug sets a log
+filter finer than -v.";
+
+/// What would happen if this program's memory were managed differently?
+///
+/// Terrace records the memory accesses of any Linux program, simulates them on
+/// a machine with TLBs, page walks, caches and memory tiers under several
+/// memory-management designs, and shows which design wins and why.
+#[derive(Debug, Parser)]
+#[command(
+    name = "terrace",
+    version,
+    max_term_width = 80,
+    after_long_help = EXAMPLES,
+    propagate_version = true,
+    disable_help_subcommand = true
+)]
+pub struct Cli {
+    /// Log what is done to stderr (-v: steps, -vv: details)
+    #[arg(short, long, action = ArgAction::Count, global = true)]
+    pub verbose: u8,
+
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Record(record::Arguments),
+    Trace(trace::Arguments),
+    Workload(workload::Arguments),
+    Machine(machine::Arguments),
+    Design(design::Arguments),
+    Sim(sim::Arguments),
+    Compare(compare::Arguments),
+    Reproduce(reproduce::Arguments),
+    Completions(generate::CompletionsArguments),
+    Man(generate::ManArguments),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,365 @@
+//! `terrace trace`: look into, check, cut and convert traces.
+
+use crate::commands::workload::readable;
+use crate::error::{Blame, CommandResult, Failure};
+use crate::input::{Watched, open_trace, trace_failure};
+use crate::interrupt::Interrupt;
+use crate::options::{JsonOption, parse_count};
+use crate::{output, progress};
+use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use terrace_trace::{EventSource, Format, SliceOptions, TextFormat, TraceInfo, VerifyReport};
+
+const EXAMPLES: &str = "\
+Examples:
+  terrace trace info app.trace
+  terrace trace head -n 50 app.trace
+  terrace trace slice app.trace -o part.trace --from 1e6 --count 1e5
+  terrace trace verify app.trace
+  terrace trace convert lackey.out -o app.trace
+  terrace trace convert app.trace --to text -o - | head
+
+Wherever a trace is read, Valgrind lackey output, ChampSim traces and text of
+`R|W hexaddress [size]` lines are read too, plain or inside gzip, xz or zstd.
+The content decides, not the file's name.";
+
+/// Look into, check, cut and convert trace files
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Show what a trace is and holds: program, accesses, streams, size
+    Info {
+        #[command(flatten)]
+        input: TraceInput,
+        #[command(flatten)]
+        json: JsonOption,
+    },
+    /// Print the first accesses and events as text
+    ///
+    /// An access is `number stream R|W address size +instructions`, then dep=N
+    /// where its address depends on the load N loads back, and pc=… where the
+    /// instruction's address is known. An event is `- stream #sequence event`.
+    Head {
+        #[command(flatten)]
+        input: TraceInput,
+        /// This many lines
+        #[arg(short = 'n', long, value_name = "N", default_value = "20", value_parser = parse_count)]
+        lines: u64,
+        #[command(flatten)]
+        json: JsonOption,
+    },
+    /// Cut a part out, as a trace of its own
+    ///
+    /// Mappings and threads from before the part are kept, and the pages that
+    /// were touched before it are marked as resident.
+    Slice {
+        #[command(flatten)]
+        input: TraceInput,
+        /// The trace to write
+        #[arg(short, long, value_name = "FILE")]
+        output: PathBuf,
+        /// First access of the part, counted from 0
+        #[arg(long, value_name = "N", default_value = "0", value_parser = parse_count)]
+        from: u64,
+        /// Accesses in the part; to the end where absent
+        #[arg(long, value_name = "N", value_parser = parse_count)]
+        count: Option<u64>,
+        /// Start cold: do not mark pages touched before the part. Faster, since
+        /// what comes before is skipped instead of read
+        #[arg(long)]
+        cold: bool,
+        #[command(flatten)]
+        json: JsonOption,
+    },
+    /// Check every checksum, chunk and rule of a trace
+    ///
+    /// Exit code 1 if there is a problem. A damaged trace can often be read up
+    /// to the damage: see --salvage of the other commands.
+    Verify {
+        /// The trace
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        #[command(flatten)]
+        json: JsonOption,
+    },
+    /// Turn any trace into a Terrace trace, or into text
+    Convert {
+        #[command(flatten)]
+        input: TraceInput,
+        /// The file to write; - for standard output (text formats only)
+        #[arg(short, long, value_name = "FILE")]
+        output: PathBuf,
+        /// What to write
+        #[arg(long, value_enum, default_value_t = Target::Terrace, value_name = "FORMAT")]
+        to: Target,
+        #[command(flatten)]
+        json: JsonOption,
+    },
+}
+
+#[derive(Debug, Args)]
+struct TraceInput {
+    /// The trace
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Read every whole chunk before the damage of a truncated or corrupt trace
+    #[arg(long)]
+    salvage: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Target {
+    /// Terrace's own compressed file
+    Terrace,
+    /// Valgrind lackey's lines
+    Lackey,
+    /// `R|W hexaddress size` lines
+    Text,
+}
+
+/// Carries out the subcommand.
+pub fn run(arguments: Arguments) -> CommandResult {
+    match arguments.action {
+        Action::Info { input, json } => info(&input, &json),
+        Action::Head { input, lines, json } => head(&input, lines, &json),
+        Action::Slice { input, output, from, count, cold, json } => {
+            slice(&input, &output, from, count, cold, &json)
+        }
+        Action::Verify { file, json } => verify(&file, &json),
+        Action::Convert { input, output, to, json } => convert(&input, &output, to, &json),
+    }
+}
+
+fn info(input: &TraceInput, json: &JsonOption) -> CommandResult {
+    let info = terrace_trace::info(&input.file, input.salvage).map_err(trace_failure)?;
+    if let Some(destination) = &json.json {
+        output::write_json(destination, &info)?;
+    }
+    if !json.owns_stdout() {
+        output::print(&describe(&info))?;
+    }
+    Ok(())
+}
+
+/// Streams listed one by one at most; a trace of 800 threads has its totals.
+const LISTED_STREAMS: usize = 16;
+
+fn describe(info: &TraceInfo) -> String {
+    let (header, totals) = (&info.header, &info.totals);
+    let command = std::iter::once(&header.program).chain(&header.arguments);
+    let mut rows: Vec<(&str, String)> = vec![
+        ("trace", info.path.clone()),
+        ("format", info.format.to_string()),
+        ("program", output::shell_join(command)),
+        ("origin", header.origin.clone()),
+        ("recorded", [header.date.as_str(), header.machine.as_str()].join(" ").trim().to_owned()),
+        ("environment", header.environment.join(" ")),
+        ("written by", header.tool_version.clone()),
+        ("seed", header.seed.map(|seed| seed.to_string()).unwrap_or_default()),
+        ("accesses", format!("{} ({} reads, {} writes)", totals.accesses, totals.reads, totals.writes)),
+        ("instructions", totals.instructions.to_string()),
+        ("events", totals.events.to_string()),
+        ("size", format!("{} ({:.2} bytes per access)", readable(info.file_bytes), info.bytes_per_access)),
+        ("chunks", info.chunks.map(|chunks| chunks.to_string()).unwrap_or_default()),
+        ("streams", totals.streams.len().to_string()),
+        ("damage", info.damage.clone().unwrap_or_default()),
+    ];
+    rows.retain(|(_, text)| !text.is_empty());
+    let mut text = output::two_columns(rows.iter().map(|(name, content)| (*name, content.as_str())));
+    for (number, stream) in totals.streams.iter().enumerate().take(LISTED_STREAMS) {
+        let _ = writeln!(
+            text,
+            "  stream {number}: process {}, thread {}, {} accesses, {} instructions",
+            stream.process,
+            stream.thread,
+            progress::short(stream.accesses as f64),
+            progress::short(stream.instructions as f64)
+        );
+    }
+    if totals.streams.len() > LISTED_STREAMS {
+        let _ =
+            writeln!(text, "  … and {} more (all of them: --json -)", totals.streams.len() - LISTED_STREAMS);
+    }
+    text
+}
+
+#[derive(Serialize)]
+struct HeadDocument {
+    lines: Vec<String>,
+}
+
+fn head(input: &TraceInput, lines: u64, json: &JsonOption) -> CommandResult {
+    let mut source = open_trace(&input.file, input.salvage)?;
+    let items = usize::try_from(lines).unwrap_or(usize::MAX);
+    let lines = terrace_trace::head(source.as_mut(), items).or_run()?;
+    if !json.owns_stdout() && !lines.is_empty() {
+        output::print_line(&lines.join("\n"))?;
+    }
+    match &json.json {
+        Some(destination) => output::write_json(destination, &HeadDocument { lines }),
+        None => Ok(()),
+    }
+}
+
+#[derive(Serialize)]
+struct WrittenDocument {
+    trace: String,
+    accesses: u64,
+    bytes: u64,
+    bytes_per_access: f64,
+}
+
+fn slice(
+    input: &TraceInput,
+    output: &Path,
+    from: u64,
+    count: Option<u64>,
+    cold: bool,
+    json: &JsonOption,
+) -> CommandResult {
+    let source = open_trace(&input.file, input.salvage)?;
+    refuse_same_file(&input.file, output)?;
+    let end = count.map_or(u64::MAX, |count| from.saturating_add(count));
+    let options = SliceOptions { accesses: from..end, residency: !cold };
+    write_trace(&mut terrace_trace::slice(source, options), output, json)
+}
+
+fn convert(input: &TraceInput, output: &Path, to: Target, json: &JsonOption) -> CommandResult {
+    let mut source = open_trace(&input.file, input.salvage)?;
+    refuse_same_file(&input.file, output)?;
+    match to {
+        Target::Terrace if output == Path::new("-") => {
+            Err(Failure::usage("a Terrace trace cannot go to standard output; name a file, or --to text"))
+        }
+        Target::Terrace => write_trace(source.as_mut(), output, json),
+        Target::Lackey => write_text(source.as_mut(), TextFormat::Lackey, output, json),
+        Target::Text => write_text(source.as_mut(), TextFormat::Plain, output, json),
+    }
+}
+
+fn refuse_same_file(input: &Path, output: &Path) -> CommandResult {
+    let same = match (input.canonicalize(), output.canonicalize()) {
+        (Ok(input), Ok(output)) => input == output,
+        _ => false,
+    };
+    if same {
+        return Err(Failure::usage(format!("{} is the input; write to another file", output.display())));
+    }
+    Ok(())
+}
+
+fn write_trace(source: &mut dyn EventSource, path: &Path, json: &JsonOption) -> CommandResult {
+    let interrupt = Interrupt::install();
+    let name = name_of(path);
+    let mut watched = Watched::new(&name, source).until(&interrupt);
+    let summary = terrace_trace::convert(&mut watched, path).or_run()?;
+    let document = WrittenDocument {
+        trace: path.display().to_string(),
+        accesses: summary.totals.accesses,
+        bytes: summary.file_bytes,
+        bytes_per_access: summary.bytes_per_access(),
+    };
+    if let Some(destination) = &json.json {
+        output::write_json(destination, &document)?;
+    }
+    if !json.owns_stdout() {
+        output::print_line(&format!(
+            "{}: {} accesses, {} ({:.2} bytes per access)",
+            document.trace,
+            document.accesses,
+            readable(document.bytes),
+            document.bytes_per_access
+        ))?;
+    }
+    stopped(&interrupt, path)
+}
+
+#[derive(Serialize)]
+struct TextDocument {
+    text: String,
+    accesses: u64,
+    events_left_out: u64,
+    streams_merged: u64,
+}
+
+fn write_text(
+    source: &mut dyn EventSource,
+    format: TextFormat,
+    path: &Path,
+    json: &JsonOption,
+) -> CommandResult {
+    let interrupt = Interrupt::install();
+    let mut watched = Watched::new(&name_of(path), source).until(&interrupt);
+    let conversion = if path == Path::new("-") {
+        if json.owns_stdout() {
+            return Err(Failure::usage("the text and the JSON cannot both go to standard output"));
+        }
+        terrace_trace::write_text(&mut watched, format, &mut std::io::stdout().lock()).or_run()?
+    } else {
+        let mut file = std::fs::File::create(path)
+            .map_err(|error| Failure::run(format!("{}: {error}", path.display())))?;
+        terrace_trace::write_text(&mut watched, format, &mut file).or_run()?
+    };
+    let document = TextDocument {
+        text: path.display().to_string(),
+        accesses: conversion.accesses,
+        events_left_out: conversion.events_left_out,
+        streams_merged: conversion.streams,
+    };
+    if let Some(destination) = &json.json {
+        output::write_json(destination, &document)?;
+    }
+    // On stderr: standard output may be the text itself.
+    progress::note(&format!(
+        "{}: {} accesses of {} streams; text has no place for {} other events",
+        document.text, document.accesses, document.streams_merged, document.events_left_out
+    ));
+    stopped(&interrupt, path)
+}
+
+fn stopped(interrupt: &Interrupt, path: &Path) -> CommandResult {
+    if interrupt.requested() {
+        return Err(Failure::run(format!("stopped; {} holds what came before", path.display())));
+    }
+    Ok(())
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned()
+}
+
+#[derive(Serialize)]
+struct VerifyDocument<'a> {
+    sound: bool,
+    #[serde(flatten)]
+    report: &'a VerifyReport,
+}
+
+fn verify(file: &Path, json: &JsonOption) -> CommandResult {
+    let report = terrace_trace::verify(file).map_err(trace_failure)?;
+    if let Some(destination) = &json.json {
+        output::write_json(destination, &VerifyDocument { sound: report.is_sound(), report: &report })?;
+    }
+    if report.is_sound() {
+        if !json.owns_stdout() {
+            let checked =
+                if report.format == Format::Terrace { "every checksum is right" } else { "it can be read" };
+            let accesses = report.totals.accesses;
+            output::print_line(&format!("{}: sound: {checked}, {accesses} accesses", report.path))?;
+        }
+        return Ok(());
+    }
+    for problem in &report.problems {
+        progress::note(problem);
+    }
+    let more = if report.problems.len() >= VerifyReport::MAX_PROBLEMS { " or more" } else { "" };
+    Err(Failure::run(format!("{}: {}{more} problems", report.path, report.problems.len())))
+}

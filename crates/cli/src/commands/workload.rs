@@ -1,0 +1,223 @@
+//! `terrace workload`: the built-in workloads.
+
+use crate::error::{Blame, CommandResult, Failure};
+use crate::options::JsonOption;
+use crate::{output, progress};
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use std::fmt::Write;
+use terrace_model::Bytes;
+use terrace_workload::{NativeRun, Workload, WorkloadInfo};
+
+const EXAMPLES: &str = "\
+Examples:
+  terrace workload list
+  terrace workload show kv
+  terrace workload run gups,bytes=1GiB,updates=1e7
+  terrace sim --design native-2m --workload gups,bytes=1GiB,updates=1e7
+
+The last two make the same accesses: one on this machine's memory, one in the
+simulated machine, so that a prediction can be checked against a clock.";
+
+/// List, show and run the built-in workloads
+///
+/// Each stands for a published benchmark, is deterministic by its seed, emits
+/// its events to the simulator and runs natively with the same accesses.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// List the workloads
+    List(JsonOption),
+    /// Show what a workload does, what it stands for, and its parameters
+    Show {
+        /// Name, with parameters or without: gups or gups,bytes=1GiB
+        #[arg(value_name = "NAME[,KEY=VALUE…]")]
+        spec: String,
+        #[command(flatten)]
+        json: JsonOption,
+    },
+    /// Run a workload natively on this machine's memory and time it
+    Run {
+        /// Name with parameters, such as gups,bytes=1GiB,updates=1e7
+        #[arg(value_name = "NAME[,KEY=VALUE…]")]
+        spec: String,
+        #[command(flatten)]
+        json: JsonOption,
+    },
+}
+
+/// Carries out the subcommand.
+pub fn run(arguments: Arguments) -> CommandResult {
+    match arguments.action {
+        Action::List(json) => list(&json),
+        Action::Show { spec, json } => show(&spec, &json),
+        Action::Run { spec, json } => run_natively(&spec, &json),
+    }
+}
+
+#[derive(Serialize)]
+struct ListDocument {
+    workloads: Vec<ListEntry>,
+}
+
+#[derive(Serialize)]
+struct ListEntry {
+    name: &'static str,
+    summary: &'static str,
+}
+
+fn list(json: &JsonOption) -> CommandResult {
+    let infos = terrace_workload::all();
+    if let Some(destination) = &json.json {
+        let workloads = infos.iter().map(|i| ListEntry { name: i.name, summary: i.summary }).collect();
+        output::write_json(destination, &ListDocument { workloads })?;
+    }
+    if !json.owns_stdout() {
+        output::print(&output::two_columns(infos.iter().map(|info| (info.name, info.summary))))?;
+    }
+    Ok(())
+}
+
+#[derive(Serialize)]
+struct ShowDocument {
+    name: &'static str,
+    summary: &'static str,
+    description: &'static str,
+    accesses: u64,
+    accesses_exact: bool,
+    footprint_bytes: u64,
+    threads: u32,
+    /// As resolved, `key=value`.
+    arguments: Vec<String>,
+    parameters: Vec<ShowParameter>,
+}
+
+#[derive(Serialize)]
+struct ShowParameter {
+    name: &'static str,
+    default: &'static str,
+    unit: &'static str,
+    help: &'static str,
+}
+
+fn show(spec: &str, json: &JsonOption) -> CommandResult {
+    let workload = terrace_workload::open(spec).or_usage()?;
+    let info = workload.info();
+    if let Some(destination) = &json.json {
+        let parameters = info
+            .parameters
+            .iter()
+            .map(|p| ShowParameter { name: p.name, default: p.default, unit: p.unit, help: p.help })
+            .collect();
+        let document = ShowDocument {
+            name: info.name,
+            summary: info.summary,
+            description: info.description,
+            accesses: workload.accesses(),
+            accesses_exact: info.exact,
+            footprint_bytes: workload.footprint(),
+            threads: workload.threads(),
+            arguments: workload.header().arguments,
+            parameters,
+        };
+        output::write_json(destination, &document)?;
+    }
+    if !json.owns_stdout() {
+        output::print(&describe(info, workload.as_ref()))?;
+    }
+    Ok(())
+}
+
+fn describe(info: &WorkloadInfo, workload: &dyn Workload) -> String {
+    let mut text = format!("{}: {}\n\n", info.name, info.summary);
+    for paragraph in info.description.split("\n\n") {
+        for line in output::wrap(paragraph, 80) {
+            let _ = writeln!(text, "{line}");
+        }
+        text.push('\n');
+    }
+    let about = if info.exact { "" } else { "about " };
+    let _ = writeln!(text, "Accesses   {about}{}", progress::short(workload.accesses() as f64));
+    let _ = writeln!(text, "Footprint  {}", readable(workload.footprint()));
+    let _ = writeln!(text, "\nParameters (default, unit):");
+    for parameter in info.parameters {
+        let _ = writeln!(text, "  {}={}  ({})", parameter.name, parameter.default, parameter.unit);
+        for line in output::wrap(parameter.help, 74) {
+            let _ = writeln!(text, "      {line}");
+        }
+    }
+    let words = workload.header().arguments;
+    if !words.is_empty() {
+        let _ = writeln!(text, "\nAs given:");
+        for line in output::wrap(&words.join(" "), 78) {
+            let _ = writeln!(text, "  {line}");
+        }
+    }
+    text
+}
+
+#[derive(Serialize)]
+struct RunDocument {
+    workload: String,
+    seconds: f64,
+    setup_seconds: f64,
+    accesses: u64,
+    init_accesses: u64,
+    accesses_per_second: f64,
+    bytes_touched: u64,
+    /// As text: JSON numbers lose precision beyond 2^53.
+    checksum: String,
+}
+
+fn run_natively(spec: &str, json: &JsonOption) -> CommandResult {
+    let workload = terrace_workload::open(spec).or_usage()?;
+    tracing::info!(spec, footprint = workload.footprint(), "native run begins");
+    let run: NativeRun = workload.run_native().map_err(|error| Failure::Run(error.into()))?;
+    let rate = if run.seconds > 0.0 { run.accesses as f64 / run.seconds } else { 0.0 };
+    if let Some(destination) = &json.json {
+        let document = RunDocument {
+            workload: spec.to_owned(),
+            seconds: run.seconds,
+            setup_seconds: run.setup_seconds,
+            accesses: run.accesses,
+            init_accesses: run.init_accesses,
+            accesses_per_second: rate,
+            bytes_touched: run.bytes_touched,
+            checksum: format!("{:016x}", run.checksum),
+        };
+        output::write_json(destination, &document)?;
+    }
+    if json.owns_stdout() {
+        return Ok(());
+    }
+    let text = format!(
+        "{spec} on this machine\n\
+         run        {:.3} s, {} accesses, {} accesses/s\n\
+         set-up     {:.3} s, {} accesses\n\
+         resident   {}\n\
+         checksum   {:016x}\n",
+        run.seconds,
+        progress::short(run.accesses as f64),
+        progress::short(rate),
+        run.setup_seconds,
+        progress::short(run.init_accesses as f64),
+        readable(run.bytes_touched),
+        run.checksum,
+    );
+    output::print(&text)
+}
+
+/// Two decimals of the largest binary unit, for people.
+pub fn readable(bytes: u64) -> String {
+    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
+    match units.iter().find(|(_, shift)| bytes >> shift > 0) {
+        Some((unit, shift)) => format!("{:.2} {unit}", bytes as f64 / (1u64 << shift) as f64),
+        None => Bytes(bytes).to_string(),
+    }
+}

@@ -1,0 +1,290 @@
+//! Options that several commands share, with the help they show.
+
+use clap::{Args, ValueEnum};
+use std::path::PathBuf;
+use terrace_recorder::{Every, RecordOptions};
+use terrace_sim::Fidelity;
+
+/// Where a simulation's events come from.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Input")]
+pub struct InputOptions {
+    /// A trace: Terrace's own, Valgrind lackey, ChampSim or R|W text; the
+    /// content decides. Repeatable where a command takes several inputs
+    #[arg(long, value_name = "FILE")]
+    pub trace: Vec<PathBuf>,
+
+    /// A built-in workload with its parameters, such as
+    /// gups,bytes=1GiB,seed=7 (see `terrace workload list`)
+    #[arg(long, value_name = "NAME[,KEY=VALUE…]")]
+    pub workload: Vec<String>,
+
+    /// Read every whole chunk before the damage of a truncated or corrupt
+    /// trace, instead of refusing it
+    #[arg(long)]
+    pub salvage: bool,
+
+    /// A command to record while it runs: everything after `--`
+    #[arg(last = true, value_name = "COMMAND", help_heading = "Input")]
+    pub command: Vec<std::ffi::OsString>,
+}
+
+/// What a recording takes from the program.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Recording")]
+pub struct RecordingOptions {
+    /// Leave out the first N accesses (pages they touch count as resident)
+    #[arg(long, value_name = "N", default_value = "0", value_parser = parse_count)]
+    pub skip: u64,
+
+    /// End the recording after N accesses; the program runs on unobserved
+    #[arg(long, value_name = "N", value_parser = parse_count)]
+    pub limit: Option<u64>,
+
+    /// Record the first LENGTH accesses of every PERIOD, such as 1e9:1e7
+    #[arg(long, value_name = "PERIOD:LENGTH", value_parser = parse_every)]
+    pub every: Option<Every>,
+
+    /// End the program at --limit instead of letting it run on
+    #[arg(long, requires = "limit")]
+    pub end_at_limit: bool,
+
+    /// Record only between the markers that the program issues (terrace.h)
+    #[arg(long)]
+    pub region: bool,
+
+    /// Record each access's instruction address
+    #[arg(long)]
+    pub program_counters: bool,
+
+    /// Record allocations and frees of data structures, by call site
+    /// (dynamically linked programs)
+    #[arg(long)]
+    pub allocations: bool,
+
+    /// Do not derive which load an access's address depends on. Faster, but
+    /// pointer chases then look like independent accesses
+    #[arg(long)]
+    pub no_dependences: bool,
+
+    /// Do not follow programs that the command starts by exec
+    #[arg(long)]
+    pub no_follow_exec: bool,
+}
+
+impl RecordingOptions {
+    /// As the recorder takes them.
+    pub fn to_record_options(&self) -> RecordOptions {
+        RecordOptions {
+            skip: self.skip,
+            limit: self.limit,
+            every: self.every,
+            end_at_limit: self.end_at_limit,
+            region: self.region,
+            dependences: !self.no_dependences,
+            program_counters: self.program_counters,
+            allocations: self.allocations,
+            follow_exec: !self.no_follow_exec,
+            ..RecordOptions::default()
+        }
+    }
+
+    /// The options as words of a command that repeats the recording.
+    pub fn to_words(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        if self.skip > 0 {
+            words.extend(["--skip".to_owned(), self.skip.to_string()]);
+        }
+        if let Some(limit) = self.limit {
+            words.extend(["--limit".to_owned(), limit.to_string()]);
+        }
+        if let Some(every) = self.every {
+            words.extend(["--every".to_owned(), format!("{}:{}", every.period, every.length)]);
+        }
+        let switches = [
+            (self.end_at_limit, "--end-at-limit"),
+            (self.region, "--region"),
+            (self.program_counters, "--program-counters"),
+            (self.allocations, "--allocations"),
+            (self.no_dependences, "--no-dependences"),
+            (self.no_follow_exec, "--no-follow-exec"),
+        ];
+        words.extend(switches.iter().filter(|(on, _)| *on).map(|(_, name)| (*name).to_owned()));
+        words
+    }
+}
+
+/// The machine under a design and changes to both.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Design")]
+pub struct DesignOptions {
+    /// Put the designs on this machine: a name of `terrace machine list`, or a
+    /// TOML file
+    #[arg(long, value_name = "NAME|FILE")]
+    pub machine: Option<String>,
+
+    /// Change one parameter, such as os.pages=2m or tier.dram.capacity="8 GiB"
+    /// (`terrace design show NAME` lists the keys). Repeatable
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = parse_set)]
+    pub sets: Vec<(String, String)>,
+}
+
+impl DesignOptions {
+    /// The options as words of a command that repeats the run.
+    pub fn to_words(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        if let Some(machine) = &self.machine {
+            words.extend(["--machine".to_owned(), machine.clone()]);
+        }
+        for (key, value) in &self.sets {
+            words.extend(["--set".to_owned(), format!("{key}={value}")]);
+        }
+        words
+    }
+}
+
+/// How closely, and how large a machine, to simulate.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Simulation")]
+pub struct SimulationOptions {
+    /// How much of the machine is simulated
+    #[arg(long, value_enum, default_value_t = Level::Full, value_name = "LEVEL")]
+    pub fidelity: Level,
+
+    /// Divide tier capacities, TLB reach and last-level cache by N (1 to 16),
+    /// for an input whose footprint was divided by N; every output says so
+    #[arg(long, value_name = "N", default_value_t = 1,
+          value_parser = clap::value_parser!(u32).range(1..=i64::from(terrace_sim::design::LARGEST_SCALE)))]
+    pub scale: u32,
+}
+
+/// The names of the fidelity levels on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Level {
+    /// Cores, TLBs, walks, caches, memory devices, operating system
+    Full,
+    /// TLBs, page-walk cache and walks; no data caches, no timing of memory
+    Translation,
+    /// Page residency and tier traffic only: for billions of accesses
+    Pages,
+}
+
+impl Level {
+    /// As the simulator takes it.
+    pub fn to_fidelity(self) -> Fidelity {
+        match self {
+            Level::Full => Fidelity::Full,
+            Level::Translation => Fidelity::Translation,
+            Level::Pages => Fidelity::Pages,
+        }
+    }
+
+    /// As the command line says it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Level::Full => "full",
+            Level::Translation => "translation",
+            Level::Pages => "pages",
+        }
+    }
+}
+
+impl SimulationOptions {
+    /// The options as words of a command that repeats the run.
+    pub fn to_words(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        if self.fidelity != Level::Full {
+            words.extend(["--fidelity".to_owned(), self.fidelity.name().to_owned()]);
+        }
+        if self.scale != 1 {
+            words.extend(["--scale".to_owned(), self.scale.to_string()]);
+        }
+        words
+    }
+}
+
+/// Where the machine-readable result goes.
+#[derive(Debug, Args)]
+pub struct JsonOption {
+    /// Write the result as JSON to FILE, or to standard output for -
+    #[arg(long, value_name = "FILE|-", help_heading = "Output")]
+    pub json: Option<String>,
+}
+
+impl JsonOption {
+    /// Whether standard output belongs to JSON, so that nothing else may be printed there.
+    pub fn owns_stdout(&self) -> bool {
+        self.json.as_deref() == Some("-")
+    }
+}
+
+/// Counts of accesses: `250000`, `1e6`, `1_000_000`, `10M`.
+pub fn parse_count(text: &str) -> Result<u64, String> {
+    let error = || format!("\"{text}\" is not a count, such as 250000, 1e6, 1_000_000 or 10M");
+    let plain = text.replace('_', "");
+    let (number, factor) = match plain.char_indices().last() {
+        Some((at, 'k')) => (&plain[..at], 1e3),
+        Some((at, 'M')) => (&plain[..at], 1e6),
+        Some((at, 'G')) => (&plain[..at], 1e9),
+        _ => (plain.as_str(), 1.0),
+    };
+    if factor == 1.0
+        && let Ok(exact) = number.parse::<u64>()
+    {
+        return Ok(exact);
+    }
+    let value = number.parse::<f64>().map_err(|_| error())? * factor;
+    if value >= 0.0 && value <= 2f64.powi(63) && value.fract() == 0.0 {
+        Ok(value as u64)
+    } else {
+        Err(error())
+    }
+}
+
+fn parse_every(text: &str) -> Result<Every, String> {
+    let (period, length) =
+        text.split_once(':').ok_or_else(|| format!("\"{text}\" is not PERIOD:LENGTH, such as 1e9:1e7"))?;
+    let (period, length) = (parse_count(period)?, parse_count(length)?);
+    if length == 0 || length > period {
+        return Err(format!("LENGTH ({length}) must be between 1 and PERIOD ({period})"));
+    }
+    Ok(Every { period, length })
+}
+
+fn parse_set(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.trim().to_owned())),
+        _ => Err(format!("\"{text}\" is not KEY=VALUE, such as os.pages=2m")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_have_several_spellings() {
+        for text in ["1000000", "1e6", "1_000_000", "1M", "1000k", "0.001G"] {
+            assert_eq!(parse_count(text), Ok(1_000_000), "{text}");
+        }
+        assert_eq!(parse_count("18446744073709551615"), Ok(u64::MAX));
+        for text in ["", "-1", "1.5", "ten", "1e30", "nan", "M"] {
+            assert!(parse_count(text).unwrap_err().contains("such as"), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_needs_a_length_within_its_period() {
+        let every = parse_every("1e6:1e3").unwrap();
+        assert_eq!((every.period, every.length), (1_000_000, 1000));
+        for text in ["1e6", "10:11", "10:0", "x:1"] {
+            assert!(parse_every(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_set_may_hold_further_equal_signs() {
+        assert_eq!(parse_set("a.b = c=d"), Ok(("a.b".to_owned(), "c=d".to_owned())));
+        assert!(parse_set("=x").is_err() && parse_set("x").is_err());
+    }
+}

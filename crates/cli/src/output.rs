@@ -1,0 +1,120 @@
+//! Where results go: stdout without panics, and files that appear whole or not at all.
+
+use crate::error::{Blame, Failure};
+use anyhow::Context;
+use serde::Serialize;
+use std::io::Write;
+use std::path::Path;
+
+/// The version of every JSON document that the commands write.
+pub const SCHEMA: u32 = 1;
+
+/// Writes `text` to stdout; a closed pipe becomes an error that ends the process quietly.
+pub fn print(text: &str) -> Result<(), Failure> {
+    let mut stdout = std::io::stdout().lock();
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()?;
+    Ok(())
+}
+
+/// Writes `text` and a line end to stdout.
+pub fn print_line(text: &str) -> Result<(), Failure> {
+    print(&format!("{}\n", text.trim_end_matches('\n')))
+}
+
+/// A JSON document with its schema version first.
+#[derive(Serialize)]
+struct Document<'a, T: Serialize> {
+    schema: u32,
+    #[serde(flatten)]
+    content: &'a T,
+}
+
+/// Writes `content`, an object, with the schema's version to `destination`: a file, or stdout for `-`.
+pub fn write_json<T: Serialize>(destination: &str, content: &T) -> Result<(), Failure> {
+    let document = Document { schema: SCHEMA, content };
+    let text = serde_json::to_string_pretty(&document).context("turning the result into JSON")?;
+    write_text(destination, &text)
+}
+
+/// Writes a text to `destination`: a file, or stdout for `-`.
+pub fn write_text(destination: &str, text: &str) -> Result<(), Failure> {
+    if destination == "-" {
+        return print_line(text);
+    }
+    write_file(Path::new(destination), text)
+}
+
+/// Writes a file whole or not at all; its last line ends.
+pub fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
+    let text = format!("{}\n", text.trim_end_matches('\n'));
+    terrace_report::write_atomically(path, text.as_bytes()).or_run()
+}
+
+/// A word as a shell takes it, for commands that people are to repeat.
+pub fn shell_quote(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=.,/:+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+/// Words as one shell command.
+pub fn shell_join<S: AsRef<str>>(words: impl IntoIterator<Item = S>) -> String {
+    words.into_iter().map(|word| shell_quote(word.as_ref())).collect::<Vec<_>>().join(" ")
+}
+
+/// Two columns: names, and texts that wrap at 80 columns under themselves.
+pub fn two_columns<'a>(rows: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
+    let rows: Vec<_> = rows.into_iter().collect();
+    let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    let mut text = String::new();
+    for (name, content) in rows {
+        for (line, part) in wrap(content, 80usize.saturating_sub(width + 2).max(20)).iter().enumerate() {
+            let name = if line == 0 { name } else { "" };
+            text.push_str(format!("{name:width$}  {part}").trim_end());
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// Breaks a text at spaces into lines of `width` characters; a longer word has its own line.
+pub fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let line = lines.last_mut().expect("there is always a line");
+        if line.is_empty() {
+            line.push_str(word);
+        } else if line.chars().count() + 1 + word.chars().count() <= width {
+            line.push(' ');
+            line.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quoting_survives_a_shell() {
+        let words = ["sh", "-c", "echo 'a b' $HOME", "", "gups,bytes=1 GiB"];
+        let command = format!("printf '%s\\n' {}", shell_join(words));
+        let out = std::process::Command::new("sh").args(["-c", &command]).output().unwrap();
+        assert_eq!(String::from_utf8(out.stdout).unwrap(), words.join("\n") + "\n");
+    }
+
+    #[test]
+    fn columns_fit_80() {
+        let long = "word ".repeat(60);
+        let text = two_columns([("short", "text"), ("a-longer-name", long.as_str())]);
+        assert!(text.lines().all(|line| line.len() <= 80), "{text}");
+        assert!(text.starts_with("short          text\n"));
+    }
+}

@@ -1,0 +1,145 @@
+//! Progress on stderr: rate and remaining time, for what takes over two seconds, and only on a terminal.
+
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use std::fmt::Write as _;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+/// Shorter runs show nothing: a bar that flashes by is noise.
+const SILENT: Duration = Duration::from_secs(2);
+const REDRAW: Duration = Duration::from_millis(200);
+/// Positions of a bar whose length is known only as a share.
+const PARTS: u64 = 10_000;
+
+fn bars() -> &'static MultiProgress {
+    static BARS: OnceLock<MultiProgress> = OnceLock::new();
+    // indicatif draws nothing when stderr is not a terminal.
+    BARS.get_or_init(|| MultiProgress::with_draw_target(ProgressDrawTarget::stderr()))
+}
+
+/// Prints one line on stderr without tearing the bars.
+pub fn note(message: &str) {
+    bars().suspend(|| eprintln!("terrace: {message}"));
+}
+
+/// Where log lines go: stderr, between redraws of the bars.
+pub struct LogWriter;
+
+impl std::io::Write for LogWriter {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        bars().suspend(|| std::io::stderr().write(bytes))
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        std::io::stderr().flush()
+    }
+}
+
+/// The progress of one input: accesses so far, accesses per second, remaining time where the end is known.
+pub struct Progress {
+    name: String,
+    started: Instant,
+    last_drawn: Instant,
+    bar: Option<ProgressBar>,
+    accesses: u64,
+}
+
+impl Progress {
+    /// Progress of `name`; nothing shows before two seconds have passed.
+    pub fn new(name: impl Into<String>) -> Progress {
+        let now = Instant::now();
+        Progress { name: name.into(), started: now, last_drawn: now, bar: None, accesses: 0 }
+    }
+
+    /// `accesses` more are done; `share` of the whole, 0 to 1, where it is known.
+    pub fn advance(&mut self, accesses: u64, share: impl FnOnce() -> Option<f64>) {
+        self.accesses += accesses;
+        if self.last_drawn.elapsed() < REDRAW {
+            return;
+        }
+        self.last_drawn = Instant::now();
+        if self.started.elapsed() < SILENT {
+            return;
+        }
+        let share = share();
+        let bar = self.bar.get_or_insert_with(|| begin(&self.name, share.is_some()));
+        if let Some(share) = share {
+            bar.set_position((share.clamp(0.0, 1.0) * PARTS as f64) as u64);
+        }
+        let rate = self.accesses as f64 / self.started.elapsed().as_secs_f64();
+        bar.set_message(format!("{} accesses, {}/s", short(self.accesses as f64), short(rate)));
+        bar.tick();
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn begin(name: &str, length_known: bool) -> ProgressBar {
+    let (bar, template) = if length_known {
+        (ProgressBar::new(PARTS), "{prefix:>14} [{bar:24}] {percent:>3}% {msg}, {left} left")
+    } else {
+        (ProgressBar::no_length(), "{prefix:>14} {spinner} {msg}")
+    };
+    let style = ProgressStyle::with_template(template).expect("the templates above are valid").with_key(
+        "left",
+        |state: &ProgressState, text: &mut dyn std::fmt::Write| {
+            let _ = text.write_str(&duration(state.eta()));
+        },
+    );
+    let bar = bars().add(bar.with_style(style));
+    bar.set_prefix(name.to_owned());
+    bar
+}
+
+/// `3 s`, `2 min 10 s`, `1 h 5 min`.
+fn duration(left: Duration) -> String {
+    let seconds = left.as_secs();
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, s) => format!("{s} s"),
+        (0, m, s) => format!("{m} min {s} s"),
+        (h, m, _) => format!("{h} h {m} min"),
+    }
+}
+
+/// Three significant digits: `812`, `1.50 k`, `20.3 M`, `4.10 G`.
+pub fn short(value: f64) -> String {
+    let mut text = String::new();
+    let (scaled, suffix) = match value {
+        v if v >= 1e12 => (v / 1e12, " T"),
+        v if v >= 1e9 => (v / 1e9, " G"),
+        v if v >= 1e6 => (v / 1e6, " M"),
+        v if v >= 1e3 => (v / 1e3, " k"),
+        v => (v, ""),
+    };
+    let decimals = match scaled {
+        _ if suffix.is_empty() => 0,
+        s if s < 10.0 => 2,
+        s if s < 100.0 => 1,
+        _ => 0,
+    };
+    let _ = write!(text, "{scaled:.decimals$}{suffix}");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        let texts: Vec<String> = [0.0, 812.0, 1500.0, 20_300_000.0, 4.1e9, 2e12].map(short).into();
+        assert_eq!(texts, ["0", "812", "1.50 k", "20.3 M", "4.10 G", "2.00 T"]);
+    }
+
+    #[test]
+    fn remaining_time_has_two_units_at_most() {
+        let texts: Vec<String> = [3, 130, 3900].map(|s| duration(Duration::from_secs(s))).into();
+        assert_eq!(texts, ["3 s", "2 min 10 s", "1 h 5 min"]);
+    }
+}

@@ -1,0 +1,212 @@
+//! Runs designs on inputs and turns the outcomes into run records.
+
+use crate::error::Failure;
+use crate::fanout::{Branch, FanOut, Observer};
+use crate::input::{Ending, Input, share};
+use crate::interrupt::Interrupt;
+use crate::options::SimulationOptions;
+use crate::progress::Progress;
+use crossbeam_channel::{Sender, unbounded};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+use terrace_report::{InputObserver, InputSummary, RunRecord};
+use terrace_sim::design::Resolved;
+use terrace_sim::{Options, SimError};
+use terrace_trace::EventSource;
+
+/// What all runs of a command share.
+pub struct Settings<'a> {
+    /// How closely to simulate.
+    pub simulation: &'a SimulationOptions,
+    /// The words between `terrace sim --design D` and the input in a command that repeats a run.
+    pub words: Vec<String>,
+    /// The user's wish to stop.
+    pub interrupt: Interrupt,
+}
+
+/// What came of one input.
+#[derive(Default)]
+pub struct InputResult {
+    /// What the input did; `None` when nothing of it was read.
+    pub summary: Option<InputSummary>,
+    /// The finished runs, in the order of the designs.
+    pub runs: Vec<RunRecord>,
+    /// What went wrong, one message each.
+    pub failures: Vec<String>,
+    /// The recorded program, which may still run.
+    pub ending: Ending,
+    /// The input's name.
+    pub name: String,
+}
+
+/// A run, and whether it saw its whole input.
+pub struct Simulated {
+    /// The result.
+    pub record: RunRecord,
+    /// The user stopped it before the end.
+    pub stopped: bool,
+}
+
+/// One design on one source.
+///
+/// # Errors
+/// When the source or the simulation fails.
+pub fn simulate(
+    design: &Resolved,
+    input_name: &str,
+    command: String,
+    source: &mut dyn EventSource,
+    settings: &Settings<'_>,
+) -> Result<Simulated, SimError> {
+    let options = Options {
+        fidelity: settings.simulation.fidelity.to_fidelity(),
+        stop: Some(settings.interrupt.flag()),
+        progress: None,
+    };
+    tracing::info!(design = design.design.name, input = input_name, "run begins");
+    let seed = source.header().seed;
+    let begin = Instant::now();
+    let scaled = design.design.scaled(settings.simulation.scale);
+    let scaled =
+        scaled.map_err(|problem| SimError::Design { design: design.design.name.clone(), problem })?;
+    let outcome = terrace_sim::simulate(&scaled, source, options)?;
+    let wall_seconds = begin.elapsed().as_secs_f64();
+    tracing::info!(design = design.design.name, input = input_name, wall_seconds, "run ends");
+    let stopped = outcome.stopped;
+    let record = RunRecord {
+        design: design.design.name.clone(),
+        design_summary: design.design.summary.clone(),
+        machine: design.design.machine.clone(),
+        input: input_name.to_owned(),
+        fidelity: settings.simulation.fidelity.name().to_owned(),
+        scale: settings.simulation.scale,
+        seed,
+        accesses: outcome.accesses,
+        instructions: outcome.instructions,
+        cycles: outcome.cycles,
+        seconds_simulated: outcome.seconds_simulated,
+        wall_seconds,
+        stats: outcome.stats,
+        parameters: design.parameters.iter().map(|p| (p.key.clone(), p.value.clone())).collect(),
+        left_out: outcome.left_out,
+        command,
+        notes: outcome.notes,
+    };
+    Ok(Simulated { record, stopped })
+}
+
+/// The command that repeats one run.
+pub fn repeat_command(design: &str, input: &Input, settings: &Settings<'_>) -> String {
+    let mut words: Vec<String> = ["terrace", "sim", "--design", design].map(str::to_owned).into();
+    words.extend_from_slice(&settings.words);
+    input.repeat(&words)
+}
+
+/// All designs on all inputs. Every input is decoded once; the designs of one input run at the same time, and the
+/// next input begins as soon as a core is free. `designs` pairs each design with its name on the command line.
+pub fn all_pairs(
+    designs: &[(String, Resolved)],
+    inputs: Vec<Input>,
+    settings: &Settings<'_>,
+) -> Vec<InputResult> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let (done, finished) = unbounded();
+    std::thread::scope(|scope| {
+        let mut active = 0;
+        let mut groups = Vec::new();
+        for input in inputs {
+            while active >= cores && finished.recv().is_ok() {
+                active -= 1;
+            }
+            if settings.interrupt.requested() {
+                break;
+            }
+            active += designs.len();
+            let done = done.clone();
+            groups.push(scope.spawn(move || one_input(designs, input, settings, &done)));
+        }
+        groups
+            .into_iter()
+            .map(|group| group.join().unwrap_or_else(|p| std::panic::resume_unwind(p)))
+            .collect()
+    })
+}
+
+/// All designs on one input, side by side.
+fn one_input(
+    designs: &[(String, Resolved)],
+    input: Input,
+    settings: &Settings<'_>,
+    done: &Sender<()>,
+) -> InputResult {
+    let name = input.name.clone();
+    let mut result = InputResult { name: name.clone(), ..InputResult::default() };
+    let commands: Vec<String> =
+        designs.iter().map(|(word, _)| repeat_command(word, &input, settings)).collect();
+    let source = match input.open(&settings.interrupt) {
+        Ok((source, ending)) => {
+            result.ending = ending;
+            source
+        }
+        Err(Failure::Usage(error) | Failure::Run(error)) => {
+            result.failures.push(format!("{name}: {error:#}"));
+            for _ in designs {
+                let _ = done.send(());
+            }
+            return result;
+        }
+    };
+    let header = source.header().clone();
+    let observed = Arc::new(Mutex::new(InputObserver::new()));
+    let observer = observe(&name, &header, Arc::clone(&observed));
+    let (fanout, branches) = FanOut::start(source, designs.len(), observer, settings.interrupt.flag());
+
+    let outcomes: Vec<Result<Simulated, SimError>> = std::thread::scope(|scope| {
+        let runs: Vec<_> = designs
+            .iter()
+            .zip(branches)
+            .zip(commands)
+            .map(|(((_, design), mut branch), command): (_, String)| {
+                let (name, done) = (&name, done.clone());
+                scope.spawn(move || {
+                    let outcome = simulate(design, name, command, &mut branch as &mut Branch, settings);
+                    drop(branch);
+                    let _ = done.send(());
+                    outcome
+                })
+            })
+            .collect();
+        runs.into_iter().map(|run| run.join().unwrap_or_else(|p| std::panic::resume_unwind(p))).collect()
+    });
+    let decoded = fanout.join();
+    drop(decoded.observer);
+    drop(decoded.source);
+
+    let cut_short = decoded.stopped;
+    let source_failed = decoded.error.is_some();
+    result.failures.extend(decoded.error.map(|error| format!("{name}: {error}")));
+    for ((_, design), outcome) in designs.iter().zip(outcomes) {
+        match outcome {
+            // A run that was cut short is no result of this comparison.
+            Ok(run) if run.stopped || cut_short => (),
+            Ok(run) => result.runs.push(run.record),
+            Err(_) if source_failed => (),
+            Err(error) => result.failures.push(format!("{} on {name}: {error}", design.design.name)),
+        }
+    }
+    let observer = std::mem::take(&mut *observed.lock().unwrap_or_else(PoisonError::into_inner));
+    result.summary = Some(observer.finish(&name, &header));
+    result
+}
+
+/// Feeds the summary and the progress bar.
+fn observe(name: &str, header: &terrace_trace::Header, summary: Arc<Mutex<InputObserver>>) -> Observer {
+    let mut progress = Progress::new(name);
+    let header = header.clone();
+    let mut accesses = 0;
+    Box::new(move |batch, source_progress| {
+        summary.lock().unwrap_or_else(PoisonError::into_inner).observe(batch);
+        accesses += batch.len() as u64;
+        progress.advance(batch.len() as u64, || share(source_progress, &header, accesses));
+    })
+}

@@ -1,0 +1,140 @@
+//! The book and the guides without mdBook: every page is listed, every link, anchor and include resolves.
+
+mod common;
+use common::repository;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+/// Targets of `[text](target)` outside code, with the line they stand on.
+fn links(text: &str) -> Vec<(usize, String)> {
+    let mut links = Vec::new();
+    let mut in_code = false;
+    for (number, line) in text.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            in_code = !in_code;
+            continue;
+        }
+        // Odd parts lie between backquotes.
+        let prose: String =
+            line.split('`').enumerate().map(|(n, part)| if n % 2 == 0 { part } else { "code" }).collect();
+        let mut rest = prose.as_str();
+        while !in_code && let Some(at) = rest.find("](") {
+            rest = &rest[at + 2..];
+            let Some(end) = rest.find(')') else { break };
+            links.push((number + 1, rest[..end].to_owned()));
+        }
+    }
+    links
+}
+
+/// The anchor of a heading, as mdBook and GitHub make it.
+fn anchor(heading: &str) -> String {
+    let kept = heading.chars().filter(|c| c.is_alphanumeric() || " -_".contains(*c));
+    kept.collect::<String>().trim().to_lowercase().replace(' ', "-")
+}
+
+fn anchors(text: &str) -> BTreeSet<String> {
+    text.lines()
+        .filter_map(|line| line.strip_prefix('#'))
+        .map(|h| anchor(h.trim_start_matches('#')))
+        .collect()
+}
+
+fn markdown_under(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(markdown_under(&path));
+        } else if path.extension().is_some_and(|e| e == "md") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+#[test]
+fn every_link_resolves() {
+    let root = repository();
+    let mut pages = markdown_under(&root.join("docs/src"));
+    pages.extend(markdown_under(&root.join("docs/decisions")));
+    for name in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "BENCHMARKS.md"] {
+        pages.push(root.join(name));
+    }
+    let mut broken = Vec::new();
+    for page in &pages {
+        let text = std::fs::read_to_string(page).unwrap();
+        for (line, link) in links(&text) {
+            if link.starts_with("https://") || link.starts_with("http://") {
+                continue;
+            }
+            let (file, fragment) = link.split_once('#').unwrap_or((&link, ""));
+            let target = if file.is_empty() { page.clone() } else { page.parent().unwrap().join(file) };
+            let known = match std::fs::read_to_string(&target) {
+                Ok(target) => fragment.is_empty() || anchors(&target).contains(fragment),
+                // Folders and pictures.
+                Err(_) => target.exists() && fragment.is_empty(),
+            };
+            if !known {
+                broken.push(format!("{}:{line}: {link}", page.strip_prefix(&root).unwrap().display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "broken links:\n{}", broken.join("\n"));
+}
+
+#[test]
+fn the_summary_lists_every_page_once() {
+    let source = repository().join("docs/src");
+    let summary = std::fs::read_to_string(source.join("SUMMARY.md")).unwrap();
+    let listed: Vec<PathBuf> = links(&summary).into_iter().map(|(_, link)| source.join(link)).collect();
+    let distinct: BTreeSet<&PathBuf> = listed.iter().collect();
+    assert_eq!(distinct.len(), listed.len(), "a page is listed twice");
+    for page in markdown_under(&source) {
+        if page.file_name().unwrap() != "SUMMARY.md" {
+            assert!(distinct.contains(&page), "{} is not in SUMMARY.md", page.display());
+        }
+    }
+}
+
+#[test]
+fn the_book_includes_every_decision() {
+    let root = repository();
+    let page = std::fs::read_to_string(root.join("docs/src/decisions.md")).unwrap();
+    for decision in markdown_under(&root.join("docs/decisions")) {
+        let name = decision.file_name().unwrap().to_str().unwrap();
+        let include = format!("{{{{#include ../decisions/{name}}}}}");
+        assert!(page.contains(&include), "decisions.md lacks {include}");
+        let text = std::fs::read_to_string(&decision).unwrap();
+        assert!(text.starts_with("## "), "{name} begins with a heading of the second level");
+        for part in ["**Context.**", "**Choice.**", "**Consequences.**"] {
+            assert!(text.contains(part), "{name} has no {part}");
+        }
+    }
+    assert_eq!(page.matches("{{#include").count(), markdown_under(&root.join("docs/decisions")).len());
+}
+
+#[test]
+fn the_documents_name_only_what_exists() {
+    let root = repository();
+    let workloads: Vec<&str> = terrace_workload::all().iter().map(|info| info.name).collect();
+    let page = std::fs::read_to_string(root.join("docs/src/workloads.md")).unwrap();
+    for name in workloads {
+        assert!(page.contains(&format!("| `{name}` |")), "workloads.md lacks {name}");
+    }
+    let statistics = std::fs::read_to_string(root.join("docs/src/reference/statistics.md")).unwrap();
+    for name in ["tlb.l2", "walk.memory_refs", "tier.<tier>", "os.faults", "core.cycles.base"] {
+        assert!(statistics.contains(name));
+    }
+}
+
+#[test]
+fn anchors_by_hand() {
+    assert_eq!(anchor(" The built-in study"), "the-built-in-study");
+    assert_eq!(anchor(" `terrace trace info`"), "terrace-trace-info");
+    assert_eq!(
+        links("a [b](c.md#d) `[x](y)` [e](f)\n```\n[g](h)\n```"),
+        [(1, "c.md#d".into()), (1, "f".into())]
+    );
+}

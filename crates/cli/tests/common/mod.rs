@@ -1,0 +1,40 @@
+//! What the tests of the command line share.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use assert_cmd::Command;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The binary under test. The limit only keeps a hanging test from hanging forever.
+pub fn terrace() -> Command {
+    let mut command = Command::cargo_bin("terrace").expect("the binary is built with the tests");
+    command.timeout(Duration::from_secs(300));
+    command.env("LC_ALL", "C.UTF-8").env_remove("TERRACE_LOG");
+    command
+}
+
+/// Its standard output after success.
+pub fn stdout(command: &mut Command) -> String {
+    let output = command.assert().success().get_output().stdout.clone();
+    String::from_utf8(output).expect("output is UTF-8")
+}
+
+/// Its standard error after this exit code.
+pub fn stderr(command: &mut Command, code: i32) -> String {
+    let output = command.assert().code(code).get_output().stderr.clone();
+    String::from_utf8(output).expect("output is UTF-8")
+}
+
+/// Standard output as JSON.
+pub fn json(command: &mut Command) -> serde_json::Value {
+    serde_json::from_str(&stdout(command)).expect("output is JSON")
+}
+
+/// The root of the repository.
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository exists")
+}
+
+/// An input that takes a moment at most.
+pub const SMALL: &str = "gups,bytes=16 MiB,updates=2e4";

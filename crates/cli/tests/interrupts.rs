@@ -1,0 +1,107 @@
+//! Ctrl-C: what is complete is kept; a second one ends at once.
+
+mod common;
+use common::{json, terrace};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Long enough that no machine finishes it before the signal.
+const ENDLESS: &str = "gups,bytes=64 MiB,updates=1e12,init=none";
+
+fn start(arguments: &[&str], folder: &Path) -> Child {
+    Command::new(assert_cmd::cargo::cargo_bin("terrace"))
+        .args(arguments)
+        .current_dir(folder)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn interrupt(child: &Child) {
+    // SAFETY: kill(2) takes no pointers, and the child is ours and not yet waited for.
+    let sent = unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+    assert_eq!(sent, 0);
+}
+
+/// Waits until `condition` holds; the limit only keeps a broken test from hanging.
+fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !condition() {
+        assert!(begin.elapsed() < Duration::from_secs(120), "waited in vain until {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_recording_that_is_stopped_leaves_a_whole_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("x.trace");
+    let child = start(&["record", "--workload", ENDLESS, "-o", "x.trace"], folder.path());
+    wait_until("something was written", || std::fs::metadata(&trace).is_ok_and(|m| m.len() > 100_000));
+    interrupt(&child);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let verified = json(terrace().args(["trace", "verify", "--json", "-"]).arg(&trace));
+    assert_eq!(verified["sound"], true);
+    assert!(verified["totals"]["accesses"].as_u64().unwrap() > 10_000);
+}
+
+#[test]
+fn a_simulation_that_is_stopped_shows_what_it_saw() {
+    let folder = tempfile::tempdir().unwrap();
+    let child = start(&["-v", "sim", "--design", "native-4k", "--workload", ENDLESS], folder.path());
+    std::thread::sleep(Duration::from_millis(500));
+    interrupt(&child);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("native-4k") && text.contains("stopped"), "{text}");
+}
+
+#[test]
+fn a_comparison_that_is_stopped_writes_the_finished_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = folder.path().join("study/report.html");
+    // The first input is over in a moment, the second never.
+    let child = start(
+        &[
+            "-v",
+            "compare",
+            "native-4k",
+            "--workload",
+            "stream,bytes=1 MiB",
+            "--workload",
+            ENDLESS,
+            "-o",
+            "study",
+        ],
+        folder.path(),
+    );
+    wait_until("the directory is there", || report.parent().unwrap().is_dir());
+    std::thread::sleep(Duration::from_secs(3));
+    interrupt(&child);
+    let output = child.wait_with_output().unwrap();
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(message.contains("1 of 2 runs were complete"), "{message}");
+    let text = std::fs::read_to_string(folder.path().join("study/results.json")).unwrap();
+    let document: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(document["runs"].as_array().unwrap().len(), 1);
+    assert!(report.is_file());
+}
+
+#[test]
+fn a_second_interrupt_ends_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    // A native run cannot be stopped in the middle, so only the second signal ends it.
+    let mut child = start(&["record", "--workload", ENDLESS, "-o", "x.trace"], folder.path());
+    wait_until("it runs", || folder.path().join("x.trace").exists());
+    interrupt(&child);
+    interrupt(&child);
+    wait_until("it ended", || child.try_wait().unwrap().is_some());
+    let code = child.wait().unwrap().code();
+    // The first may have been enough by the time the second arrives.
+    assert!(matches!(code, Some(0 | 130)), "{code:?}");
+}

@@ -1,0 +1,104 @@
+//! Traces on the command line: written, looked into, cut, converted, damaged.
+
+mod common;
+use common::{SMALL, json, stderr, stdout, terrace};
+use std::path::{Path, PathBuf};
+
+fn write(folder: &Path, workload: &str) -> PathBuf {
+    let path = folder.join("input.trace");
+    terrace().args(["record", "--workload", workload, "-o"]).arg(&path).assert().success();
+    path
+}
+
+#[test]
+fn a_trace_simulates_as_what_it_was_made_from() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = write(folder.path(), SMALL);
+    let from_trace =
+        json(terrace().args(["sim", "--design", "native-4k", "--json", "-", "--trace"]).arg(&trace));
+    let direct = json(terrace().args(["sim", "--design", "native-4k", "--json", "-", "--workload", SMALL]));
+    assert_eq!(from_trace["runs"][0]["stats"], direct["runs"][0]["stats"]);
+    assert_eq!(from_trace["runs"][0]["cycles"], direct["runs"][0]["cycles"]);
+}
+
+#[test]
+fn info_head_and_verify_agree() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = write(folder.path(), SMALL);
+    let info = json(terrace().args(["trace", "info", "--json", "-"]).arg(&trace));
+    assert_eq!(info["header"]["program"], "gups");
+    let accesses = info["totals"]["accesses"].as_u64().unwrap();
+    assert!(stdout(terrace().args(["trace", "info"]).arg(&trace)).contains(&accesses.to_string()));
+    let head = stdout(terrace().args(["trace", "head", "-n", "7"]).arg(&trace));
+    assert_eq!(head.lines().count(), 7);
+    assert!(head.contains("Spawn"), "{head}");
+    let verified = json(terrace().args(["trace", "verify", "--json", "-"]).arg(&trace));
+    assert_eq!(verified["sound"], true);
+    assert_eq!(verified["totals"]["accesses"], accesses);
+}
+
+#[test]
+fn slices_and_text_hold_the_accesses_asked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = write(folder.path(), SMALL);
+    let part = folder.path().join("part.trace");
+    let mut slice = terrace();
+    slice.args(["trace", "slice", "--from", "5000", "--count", "1e3", "-o"]).arg(&part).arg(&trace);
+    slice.args(["--json", "-"]);
+    assert_eq!(json(&mut slice)["accesses"], 1000);
+    terrace().args(["sim", "--design", "native-4k", "--trace"]).arg(&part).assert().success();
+
+    let text =
+        |path: &Path| stdout(terrace().args(["trace", "convert", "--to", "text", "-o", "-"]).arg(path));
+    let all = text(&trace);
+    let cut: Vec<&str> = all.lines().skip(5000).take(1000).collect();
+    assert_eq!(text(&part).lines().collect::<Vec<_>>(), cut);
+
+    // And back: text is an input like any other.
+    let lines = folder.path().join("lines");
+    std::fs::write(&lines, cut.join("\n")).unwrap();
+    let back = folder.path().join("back.trace");
+    terrace().args(["trace", "convert", "-o"]).arg(&back).arg(&lines).assert().success();
+    assert_eq!(text(&back).lines().collect::<Vec<_>>(), cut);
+}
+
+#[test]
+fn damage_is_named_and_salvage_reads_what_is_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = write(folder.path(), "gups,bytes=16 MiB,updates=2e6");
+    let bytes = std::fs::read(&trace).unwrap();
+    let cut = folder.path().join("cut.trace");
+    std::fs::write(&cut, &bytes[..bytes.len() * 3 / 4]).unwrap();
+
+    let message = stderr(terrace().args(["trace", "info"]).arg(&cut), 1);
+    assert!(message.contains("cut.trace") && message.contains("--salvage"), "{message}");
+    stderr(terrace().args(["trace", "verify"]).arg(&cut), 1);
+    stderr(terrace().args(["sim", "--design", "native-4k", "--trace"]).arg(&cut), 1);
+
+    let info = json(terrace().args(["trace", "info", "--salvage", "--json", "-"]).arg(&cut));
+    assert!(info["totals"]["accesses"].as_u64().unwrap() > 0);
+    terrace()
+        .args(["sim", "--design", "native-4k", "--fidelity", "pages", "--salvage", "--trace"])
+        .arg(&cut)
+        .assert()
+        .success();
+
+    for (name, content) in [("empty", &b""[..]), ("foreign", b"\x7fELF not a trace at all")] {
+        let path = folder.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        let message = stderr(terrace().args(["trace", "info"]).arg(&path), 1);
+        assert!(message.contains(name), "{message}");
+    }
+}
+
+#[test]
+fn an_input_is_never_overwritten_by_its_own_output() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = write(folder.path(), SMALL);
+    let before = std::fs::read(&trace).unwrap();
+    for action in ["slice", "convert"] {
+        let message = stderr(terrace().args(["trace", action, "-o"]).arg(&trace).arg(&trace), 2);
+        assert!(message.contains("is the input"), "{message}");
+    }
+    assert!(std::fs::read(&trace).unwrap() == before);
+}

@@ -1,0 +1,142 @@
+//! Wrong usage: exit code 2, and a message that names the thing and the nearest valid one.
+
+mod common;
+use common::{SMALL, json, stderr, stdout, terrace};
+
+#[track_caller]
+fn refused(arguments: &[&str], parts: &[&str]) {
+    let message = stderr(terrace().args(arguments), 2);
+    for part in parts {
+        assert!(message.contains(part), "{arguments:?} should say {part:?}:\n{message}");
+    }
+}
+
+#[test]
+fn wrong_usage_exits_2_and_says_what_would_be_right() {
+    refused(&[], &["Usage: terrace"]);
+    refused(&["simulate"], &["unrecognized subcommand"]);
+    refused(&["sim", "--workload", SMALL], &["--design"]);
+    refused(&["sim", "--design", "native-4k"], &["no input", "--workload"]);
+    refused(
+        &["sim", "--design", "native-4x", "--workload", SMALL],
+        &["native-4x", "did you mean \"native-4k\"?"],
+    );
+    refused(&["sim", "--design", "native-4k", "--workload", "gubs"], &["gubs", "did you mean \"gups\"?"]);
+    refused(&["sim", "--design", "native-4k", "--workload", "gups,byte=1GiB"], &["did you mean \"bytes\"?"]);
+    refused(&["sim", "--design", "native-4k", "--machine", "skylake", "--workload", SMALL], &["skylake"]);
+    refused(
+        &["sim", "--design", "native-4k", "--workload", SMALL, "--workload", SMALL],
+        &["one input, not 2"],
+    );
+    refused(&["sim", "--design", "native-4k", "--workload", SMALL, "--skip", "5"], &["--skip", "after --"]);
+    refused(&["sim", "--design", "native-4k", "--workload", SMALL, "--scale", "17"], &["--scale"]);
+    refused(&["sim", "--design", "native-4k", "--trace", "/no/such.trace"], &["/no/such.trace"]);
+    refused(&["compare", "native-4k", "native-4k", "--workload", SMALL], &["distinct names"]);
+    refused(&["trace", "info", "/no/such.trace"], &["/no/such.trace"]);
+    refused(&["workload", "show", "gubs"], &["did you mean \"gups\"?"]);
+    refused(&["machine", "show", "native-4k"], &["is a design", "terrace design show native-4k"]);
+    refused(&["record", "-o", "/tmp/x.trace"], &["COMMAND"]);
+    refused(&["record", "-o", "/tmp/x.trace", "--every", "10", "--", "true"], &["PERIOD:LENGTH"]);
+    refused(
+        &["record", "-o", "/tmp/x.trace", "--", "/no/such/program"],
+        &["/no/such/program", "no such program"],
+    );
+    refused(&["reproduce", "ambjx-iwb"], &["did you mean \"ambix-iwb"]);
+}
+
+#[test]
+fn an_unknown_key_of_set_names_the_nearest() {
+    let base = ["sim", "--design", "native-4k", "--workload", SMALL, "--set"];
+    refused(&[&base[..], &["os.page=2m"]].concat(), &["os.page", "did you mean", "pages"]);
+    refused(&[&base[..], &["core.frequency=2.3"]].concat(), &["core.frequency", "2.3 GHz"]);
+    refused(&[&base[..], &["os.pages"]].concat(), &["KEY=VALUE"]);
+}
+
+#[test]
+fn a_wrong_design_file_is_named_with_its_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.toml");
+    std::fs::write(&path, "summary = \"mine\"\nextends = \"native-4k\"\n\n[translation]\nl2_tbl = 3\n")
+        .unwrap();
+    let path = path.to_str().unwrap();
+    refused(&["design", "show", path], &["mine.toml:5", "l2_tbl"]);
+}
+
+#[test]
+fn qemu_that_is_missing_is_one_message_with_the_command_to_fix_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("x.trace");
+    // Only the program itself can be found.
+    std::os::unix::fs::symlink("/bin/true", folder.path().join("true")).unwrap();
+    let mut command = terrace();
+    command.env("PATH", folder.path()).args(["record", "-o"]).arg(&trace).args(["--", "true"]);
+    let message = stderr(&mut command, 2);
+    assert_eq!(message.lines().count(), 1, "{message}");
+    assert!(message.contains("sudo apt-get install qemu-user"), "{message}");
+    assert!(!trace.exists());
+}
+
+#[test]
+fn set_changes_what_it_says() {
+    let show = |set: &[&str]| {
+        let shown = json(terrace().args(["design", "show", "native-4k", "--json", "-"]).args(set));
+        let parameters = shown["parameters"].as_array().unwrap().clone();
+        parameters.into_iter().find(|p| p["key"] == "os.pages").unwrap()
+    };
+    assert_eq!(show(&[])["value"].as_str().unwrap().trim_matches('"'), "4k");
+    let changed = show(&["--set", "os.pages=2m"]);
+    assert_eq!(changed["value"].as_str().unwrap().trim_matches('"'), "2m");
+    assert!(changed["origin"].as_str().unwrap().contains("--set"));
+}
+
+#[test]
+fn a_reader_that_leaves_early_is_no_failure() {
+    use std::process::{Command, Stdio};
+    let mut child = Command::new(assert_cmd::cargo::cargo_bin("terrace"))
+        .args(["design", "show", "native-4k"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Closed before a byte was read: whatever is written meets a broken pipe.
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
+
+#[test]
+fn a_full_disk_is_said_and_fails_the_run() {
+    let message = stderr(terrace().args(["workload", "list", "--json", "/dev/full"]), 1);
+    assert!(message.contains("/dev/full"), "{message}");
+    let message = stderr(terrace().args(["record", "--workload", SMALL, "-o", "/dev/full"]), 1);
+    assert!(message.contains("/dev/full"), "{message}");
+}
+
+#[test]
+fn verbosity_goes_to_stderr_only() {
+    let mut command = terrace();
+    command.args(["-vv", "sim", "--design", "native-4k", "--workload", SMALL, "--json", "-"]);
+    let output = command.assert().success().get_output().clone();
+    assert!(String::from_utf8_lossy(&output.stderr).contains("run begins"));
+    serde_json::from_slice::<serde_json::Value>(&output.stdout).expect("standard output is JSON alone");
+    let quiet = terrace().args(["workload", "list"]).assert().success().get_output().clone();
+    assert!(quiet.stderr.is_empty());
+}
+
+#[test]
+fn every_listing_fits_80_columns() {
+    for arguments in [
+        &["workload", "list"][..],
+        &["workload", "show", "kv"],
+        &["machine", "list"],
+        &["design", "list"],
+        &["reproduce", "list"],
+        &["sim", "--design", "native-4k", "--workload", SMALL],
+    ] {
+        let text = stdout(terrace().args(arguments));
+        for line in text.lines() {
+            assert!(line.chars().count() <= 80, "{arguments:?}: {line}");
+        }
+    }
+}
