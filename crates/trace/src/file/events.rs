@@ -55,7 +55,9 @@ fn tag(event: &Event) -> u8 {
         Event::Exec { .. } => 13,
         Event::Wait { .. } => 14,
         Event::Compute { .. } => 15,
-        Event::Mark { .. } => 16,
+        // Only some marks have a place in the global order, so the tag says which kind follows.
+        Event::Mark { .. } if !event.is_global() => 16,
+        Event::Mark { .. } => 17,
     }
 }
 
@@ -149,7 +151,8 @@ pub(super) fn read(
     let before = before.checked_add(step).ok_or("an event's place exceeds 32 bits")?;
     let tag = cursor.byte()?;
     // Tags of events without a global order.
-    if !matches!(tag, 8 | 9 | 14..) {
+    let ordered = !matches!(tag, 8 | 9 | 14 | 15 | 16);
+    if ordered {
         *sequence = cursor.delta(*sequence)?;
         if *sequence == 0 {
             return Err(format!("a global event with sequence number 0 before byte {}", cursor.position()));
@@ -200,20 +203,22 @@ pub(super) fn read(
         13 => Event::Exec { name: cursor.text()? },
         14 => Event::Wait { nanos: cursor.number()? },
         15 => Event::Compute { instructions: cursor.number()? },
-        16 => Event::Mark {
+        16 | 17 => Event::Mark {
             kind: pick(&MARK_KINDS, cursor, "mark kind")?,
             name: cursor.text()?,
             value: cursor.number()?,
         },
         other => {
             return Err(format!(
-                "expected an event's tag, 0 to 16, before byte {}, found {other}",
+                "expected an event's tag, 0 to 17, before byte {}, found {other}",
                 cursor.position()
             ));
         }
     };
-    let sequence = if event.is_global() { *sequence } else { 0 };
-    Ok(SequencedEvent { before, sequence, event })
+    if event.is_global() != ordered {
+        return Err(format!("expected a mark that fits its tag {tag} before byte {}", cursor.position()));
+    }
+    Ok(SequencedEvent { before, sequence: if ordered { *sequence } else { 0 }, event })
 }
 
 fn range(out: &mut Vec<u8>, range: &AddressRange) {
@@ -281,6 +286,23 @@ mod tests {
             let mut bytes = Vec::new();
             write(&mut bytes, 2, &mut 77, &event);
             assert_eq!(read(&mut Cursor::new(&bytes), 2, &mut 77), Ok(event));
+        }
+    }
+
+    #[test]
+    fn marks_of_a_region_keep_their_place_in_the_order() {
+        for kind in MARK_KINDS {
+            let event = Event::Mark { kind, name: "r".into(), value: 1 };
+            let sequence = if event.is_global() { 78 } else { 0 };
+            let event = SequencedEvent { before: 5, sequence, event };
+            let mut bytes = Vec::new();
+            write(&mut bytes, 2, &mut 77, &event);
+            assert_eq!(read(&mut Cursor::new(&bytes), 2, &mut 77), Ok(event));
+        }
+        // A phase with a place in the order, a region's begin without.
+        for bytes in [&[0, 17, 2, 2, 0, 0][..], &[0, 16, 0, 0, 0]] {
+            let error = read(&mut Cursor::new(bytes), 0, &mut 77).unwrap_err();
+            assert!(error.contains("a mark that fits its tag"), "{error}");
         }
     }
 
