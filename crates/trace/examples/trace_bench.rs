@@ -91,14 +91,10 @@ fn measure(name: &str, batches: &[Arc<Batch>]) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// User and system time of this process so far.
+/// User and system time of this process so far, of all its threads.
 fn cpu_seconds() -> f64 {
-    // Fields 14 and 15 of proc_pid_stat(5), in ticks of 1/100 s; counted after the name, which may hold blanks.
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-    let ticks =
-        |index: usize| fields.get(index).and_then(|field| field.parse::<f64>().ok()).unwrap_or(f64::NAN);
-    (ticks(11) + ticks(12)) / 100.0
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + 1e-9 * time.tv_nsec as f64
 }
 
 type Pattern = fn(&mut BatchBuilder, &mut Xoshiro256PlusPlus, u64);

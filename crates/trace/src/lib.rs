@@ -11,6 +11,13 @@ mod import;
 mod source;
 mod tools;
 
+/// Entry functions of the fuzz targets: each takes any bytes and panics where a promise about damaged input is broken.
+#[doc(hidden)]
+pub mod fuzz {
+    pub use crate::file::fuzz::{chunk, chunk_seed, reader};
+    pub use crate::import::fuzz::{champsim, lackey, text};
+}
+
 pub use batch::{Access, BATCH_ACCESSES, Batch, BatchBuilder, Item};
 pub use event::{
     AccessKind, Advice, Agent, Event, KernelAccess, MapKind, MarkKind, Protection, SequencedEvent, StreamId,

@@ -29,9 +29,16 @@ pub(super) const MAX_SECTION_BYTES: usize = 1 << 26;
 /// A chunk is closed when it holds this many batches.
 pub(super) const TARGET_BATCHES: usize = 1 << 16;
 
+/// A batch holds at most this many events: one takes three bytes in a file but a hundred in memory.
+pub(super) const MAX_BATCH_EVENTS: usize = 1 << 20;
+
 /// Length of [`Head`] in bytes.
 pub(super) const HEAD_BYTES: usize = 80;
 const MAGIC: [u8; 4] = *b"TCHK";
+/// The longest entry of the batch table: five numbers and the flags.
+const MAX_BATCH_ENTRY_BYTES: u64 = 36;
+/// The longest description: five bytes and the instruction address.
+const MAX_DESCRIPTION_BYTES: u64 = 15;
 /// The batch has instruction addresses.
 const FLAG_PC: u8 = 1;
 /// Allocation beyond a section, so that residuals can be read a word at a time.
@@ -110,10 +117,24 @@ impl Head {
                 head.accesses, head.descriptions
             ));
         }
-        for (section, name) in SECTIONS.iter().enumerate() {
-            let longest = head.raw[section].max(head.stored[section]);
-            if longest as usize > MAX_SECTION_BYTES {
-                return Err(format!("section {name} claims {longest} bytes, more than {MAX_SECTION_BYTES}"));
+        // What the counts can take at most, so that a small file cannot claim much memory.
+        let most = |count: u32, bytes: u64| (u64::from(count) * bytes).min(MAX_SECTION_BYTES as u64);
+        let limits = [
+            most(head.batches, MAX_BATCH_ENTRY_BYTES),
+            most(head.descriptions, MAX_DESCRIPTION_BYTES),
+            MAX_SECTION_BYTES as u64,
+            MAX_SECTION_BYTES as u64,
+            MAX_SECTION_BYTES as u64,
+            most(head.accesses, 8),
+        ];
+        for ((&name, limit), (&raw, &stored)) in
+            SECTIONS.iter().zip(limits).zip(head.raw.iter().zip(&head.stored))
+        {
+            // Data that does not compress is stored a little longer than it is.
+            let claims = [(raw, limit), (stored, zstd::zstd_safe::compress_bound(limit as usize) as u64)];
+            if let Some((claim, limit)) = claims.into_iter().find(|&(claim, limit)| u64::from(claim) > limit)
+            {
+                return Err(format!("section {name} claims {claim} bytes, more than {limit}"));
             }
         }
         let accesses = u64::from(head.accesses);
@@ -157,7 +178,7 @@ fn code_bytes(descriptions: usize) -> usize {
 #[derive(Debug, Default)]
 pub(super) struct RawChunk {
     pub(super) head: Head,
-    sections: [Vec<u8>; 6],
+    pub(super) sections: [Vec<u8>; 6],
 }
 
 /// Collects batches into a [`RawChunk`].
@@ -194,8 +215,11 @@ impl ChunkEncoder {
     /// Appends a valid batch of at most [`MAX_ACCESSES`] less [`ChunkEncoder::accesses`] accesses.
     ///
     /// # Errors
-    /// When the batch's events make their section longer than it may be. The batch is left out then.
+    /// When the batch has too many events, or they make their section longer than it may be. The batch is left out then.
     pub(super) fn push(&mut self, batch: &Batch) -> Result<(), String> {
+        if batch.events.len() > MAX_BATCH_EVENTS {
+            return Err(format!("a batch has {} events, more than {MAX_BATCH_EVENTS}", batch.events.len()));
+        }
         let bytes = &mut self.raw.sections[EVENTS];
         let begin = (bytes.len(), self.sequence);
         let mut before = 0;
@@ -529,10 +553,11 @@ impl ChunkDecoder {
 
         let mut cursor = Cursor::new(&self.sections[EVENTS][self.events_at..self.head.raw[EVENTS] as usize]);
         // Three bytes is the least an event takes; the check bounds the memory below.
-        if entry.events.saturating_mul(3) > cursor.remaining() {
+        if entry.events > MAX_BATCH_EVENTS || entry.events.saturating_mul(3) > cursor.remaining() {
             return Err(format!("a batch claims {} events in {} bytes", entry.events, cursor.remaining()));
         }
-        let mut batch = Batch { stream, after: entry.after, ..Batch::default() };
+        let events = Vec::with_capacity(entry.events);
+        let mut batch = Batch { stream, after: entry.after, events, ..Batch::default() };
         let mut before = 0;
         for _ in 0..entry.events {
             let event: SequencedEvent = events::read(&mut cursor, before, &mut self.sequence)?;

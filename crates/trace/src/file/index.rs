@@ -1,5 +1,6 @@
 //! The index at a trace file's end: where each chunk lies, and what the whole trace holds.
 
+use super::chunk::{HEAD_BYTES, TARGET_BATCHES};
 use super::varint::{self, Cursor};
 use crate::{Batch, Event, StreamInfo};
 use serde::{Deserialize, Serialize};
@@ -9,7 +10,11 @@ const FOOTER_MAGIC: [u8; 8] = *b"TINDEX\x1a\n";
 /// Length of the footer.
 pub(super) const FOOTER_BYTES: usize = 32;
 /// No index is longer before compression: 4 million chunks, a trillion accesses.
-const MAX_INDEX_BYTES: usize = 1 << 28;
+const MAX_INDEX_BYTES: u64 = 1 << 28;
+/// The longest entry of a chunk: four numbers, and five bytes for each stream.
+const MAX_ENTRY_BYTES: u64 = 32 + 5 * TARGET_BATCHES as u64;
+/// The longest totals: five numbers, and thirty bytes for each stream.
+const MAX_TOTALS_BYTES: u64 = 64 + 30 * MAX_STREAMS as u64;
 
 /// One chunk of a trace file.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -201,8 +206,12 @@ impl Footer {
         }
         let offset = u64::from(word(8)) | u64::from(word(12)) << 32;
         let footer = Footer { offset, stored: word(16), raw: word(20), checksum: word(24) };
-        if footer.raw as usize > MAX_INDEX_BYTES {
-            return Err(format!("the index claims {} bytes, more than {MAX_INDEX_BYTES}", footer.raw));
+        // What the chunks before it and its totals can take at most, so that a small file cannot claim much memory.
+        let chunks = offset / HEAD_BYTES as u64;
+        let limit =
+            MAX_TOTALS_BYTES.saturating_add(chunks.saturating_mul(MAX_ENTRY_BYTES)).min(MAX_INDEX_BYTES);
+        if u64::from(footer.raw) > limit {
+            return Err(format!("the index claims {} bytes, more than {limit}", footer.raw));
         }
         Ok(Some(footer))
     }

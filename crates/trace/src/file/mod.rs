@@ -14,6 +14,7 @@
 mod chunk;
 mod dictionary;
 mod events;
+pub(crate) mod fuzz;
 mod index;
 mod predictor;
 mod reader;

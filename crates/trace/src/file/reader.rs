@@ -9,10 +9,15 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// What a trace is read from: a file, or bytes in memory.
+pub(super) trait Storage: Read + Seek + Send {}
+
+impl<T: Read + Seek + Send> Storage for T {}
+
 /// Reads a trace file, batch by batch, one chunk in memory at a time.
 pub struct TraceReader {
     path: PathBuf,
-    file: File,
+    file: Box<dyn Storage>,
     file_bytes: u64,
     header: Header,
     /// Absent in salvage mode.
@@ -103,11 +108,22 @@ impl TraceReader {
     }
 
     fn begin(path: &Path, salvage: bool) -> Result<TraceReader, SourceError> {
+        let io = |error| SourceError::Io { what: path.display().to_string(), error };
+        let file = File::open(path).map_err(io)?;
+        let file_bytes = file.metadata().map_err(io)?.len();
+        TraceReader::of(path, Box::new(file), file_bytes, salvage)
+    }
+
+    /// Reads a trace of `file_bytes` bytes that lies elsewhere than in a file; `path` names it in errors.
+    pub(super) fn of(
+        path: &Path,
+        mut file: Box<dyn Storage>,
+        file_bytes: u64,
+        salvage: bool,
+    ) -> Result<TraceReader, SourceError> {
         let name = || path.display().to_string();
         let io = |error| SourceError::Io { what: name(), error };
-        let mut file = File::open(path).map_err(io)?;
-        let file_bytes = file.metadata().map_err(io)?.len();
-        let header = read_header(&mut file, file_bytes).map_err(|error| match error {
+        let header = read_header(&mut *file, file_bytes).map_err(|error| match error {
             HeaderError::Io(error) => io(error),
             HeaderError::Content(what) => SourceError::Malformed(format!("{}: {what}", name())),
         })?;
@@ -355,7 +371,7 @@ enum HeaderError {
     Content(String),
 }
 
-fn read_header(file: &mut File, file_bytes: u64) -> Result<Header, HeaderError> {
+fn read_header(file: &mut dyn Storage, file_bytes: u64) -> Result<Header, HeaderError> {
     let content = |what: String| Err(HeaderError::Content(what));
     if file_bytes == 0 {
         return content("the file is empty; expected a trace".to_owned());

@@ -144,7 +144,8 @@ impl TraceWriter {
     /// Appends a batch. One without accesses and events is left out; one of more than a million accesses is split.
     ///
     /// # Errors
-    /// When the batch breaks a rule of [`Batch`] or its events take more than 64 MiB (it is left out then), or when
+    /// When the batch breaks a rule of [`Batch`] or has more than a million events or
+    /// events of more than 64 MiB (it is left out then), or when
     /// writing failed, now or since the last call (every further call fails then).
     pub fn push(&mut self, batch: &Batch) -> Result<(), WriteError> {
         batch.validate().map_err(|what| content(&self.path, what))?;

@@ -17,6 +17,7 @@
 
 mod builder;
 mod champsim;
+pub(crate) mod fuzz;
 mod input;
 mod lackey;
 mod text;

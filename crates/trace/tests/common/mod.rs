@@ -1,6 +1,8 @@
 //! Batches, files and entry functions that the tests share.
 #![allow(dead_code)] // Each test binary uses its own part.
 
+pub mod seeds;
+
 use proptest::prelude::*;
 use std::path::Path;
 use std::sync::Arc;

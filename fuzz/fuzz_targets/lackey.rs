@@ -1,0 +1,4 @@
+//! Valgrind lackey lines, plain or compressed.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| terrace_trace::fuzz::lackey(data));
