@@ -2,6 +2,7 @@
 
 #![allow(dead_code)]
 
+use std::sync::Arc;
 use terrace_model::{AddressRange, PageSize};
 use terrace_sim::design::{
     Associativity, Design, FullKeyword, L2TlbArrayParameters, Library, PagePolicy, Placement, TlbParameters,
@@ -10,7 +11,7 @@ use terrace_sim::design::{
 use terrace_sim::{Fidelity, Options, Outcome, SimError, simulate};
 use terrace_trace::{
     AccessKind, Agent, BATCH_ACCESSES, Batch, BatchBuilder, Event, EventSource, Header, KernelAccess,
-    MapKind, MarkKind, Protection, StreamId, VecSource,
+    MapKind, MarkKind, Protection, SourceError, StreamId, VecSource,
 };
 
 pub const KIB: u64 = 1 << 10;
@@ -178,6 +179,34 @@ impl Program {
 /// Accesses of a workload by its specification, such as `gups,bytes=8 MiB`.
 pub fn workload(spec: &str) -> Box<dyn EventSource> {
     terrace_workload::open(spec).unwrap_or_else(|error| panic!("{spec}: {error}")).source()
+}
+
+/// The same without its end: what is resident at the end stays and can be counted.
+pub fn endless(spec: &str) -> Box<dyn EventSource> {
+    Box::new(Endless(workload(spec)))
+}
+
+struct Endless(Box<dyn EventSource>);
+
+impl EventSource for Endless {
+    fn header(&self) -> &Header {
+        self.0.header()
+    }
+
+    fn next_batch(&mut self) -> Result<Option<Arc<Batch>>, SourceError> {
+        let Some(batch) = self.0.next_batch()? else { return Ok(None) };
+        if !batch.events.iter().any(|event| matches!(event.event, Event::Exit { .. })) {
+            return Ok(Some(batch));
+        }
+        let mut batch = (*batch).clone();
+        for event in &mut batch.events {
+            if matches!(event.event, Event::Exit { .. }) {
+                // An event of the same global order that does nothing.
+                event.event = Event::Free { object: u64::MAX };
+            }
+        }
+        Ok(Some(batch.into()))
+    }
 }
 
 pub fn run(design: &Design, source: &mut dyn EventSource, fidelity: Fidelity) -> Outcome {

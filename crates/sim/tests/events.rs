@@ -1,0 +1,456 @@
+//! Events that change address spaces, and input that is odd: counted by hand.
+
+#[path = "machine_support/mod.rs"]
+mod support;
+
+use support::*;
+use terrace_model::AddressRange;
+use terrace_sim::design::{Design, PagePolicy, TranslationScheme};
+use terrace_sim::{Fidelity, Options, Outcome, SimError};
+use terrace_trace::{
+    AccessKind, Advice, Batch, Event, Header, KernelAccess, MapKind, MarkKind, Protection, StreamId,
+    VecSource,
+};
+
+const ALL: [Fidelity; 3] = [Fidelity::Full, Fidelity::Translation, Fidelity::Pages];
+
+fn cores(mut design: Design, count: u32) -> Design {
+    design.core.count = count;
+    design
+}
+
+fn resident(outcome: &Outcome) -> u64 {
+    let of = ["4k", "2m", "1g"].map(|size| count(outcome, &format!("os.resident_bytes.{size}")));
+    of.iter().sum::<u64>() / PAGE
+}
+
+/// A point in the global order: what other streams do after it waits for it.
+fn barrier(program: &mut Program) {
+    program.event(Event::Free { object: u64::MAX });
+}
+
+#[test]
+fn an_access_nobody_mapped_maps_its_page() {
+    let mut program = Program::new();
+    program.read(DATA).write(DATA + 8).read(DATA + 5 * PAGE);
+    for fidelity in ALL {
+        let outcome = program.run(&small(), fidelity);
+        assert_eq!(counts(&outcome, ["os.unmapped_accesses", "os.faults"]), [2, 2]);
+        assert!(outcome.notes.iter().any(|note| note.starts_with("2 accesses to addresses that no event")));
+    }
+}
+
+#[test]
+fn a_stream_that_begins_in_the_middle_runs() {
+    let mut program = Program::without_spawn();
+    program.read(DATA).read(DATA + PAGE);
+    let outcome = program.run(&small(), Fidelity::Full);
+    assert_eq!((outcome.accesses, count(&outcome, "os.faults")), (2, 2));
+    // A second stream without a beginning shares its memory.
+    program.on(1).read(DATA).read(DATA + PAGE);
+    let outcome = program.run(&cores(small(), 2), Fidelity::Full);
+    assert_eq!((outcome.accesses, count(&outcome, "os.faults")), (4, 2));
+}
+
+#[test]
+fn an_empty_input_is_an_empty_outcome() {
+    for fidelity in ALL {
+        let outcome = run(&small(), &mut VecSource::default(), fidelity);
+        assert_eq!((outcome.accesses, outcome.instructions, outcome.cycles), (0, 0, 0));
+        assert_eq!(counts(&outcome, ["os.faults", "core.cores_used", "core.cycles.base"]), [0, 0, 0]);
+    }
+    let mut program = Program::new();
+    program.map(DATA, PAGE).event(Event::Compute { instructions: 1000 }).exit(true);
+    let outcome = program.run(&small(), Fidelity::Full);
+    assert_eq!((outcome.accesses, outcome.instructions), (0, 1000));
+}
+
+#[test]
+fn malformed_batches_are_refused_with_their_stream() {
+    let mut broken = Batch { stream: StreamId(3), ..Batch::default() };
+    broken.push(DATA, 0, AccessKind::Read, 0, 1);
+    let mut missing = Batch { stream: StreamId(4), ..Batch::default() };
+    missing.push(DATA, 8, AccessKind::Read, 0, 1);
+    missing.kind.clear();
+    let mut beyond = Batch { stream: StreamId(5), ..Batch::default() };
+    beyond.push_event(0, Event::Wait { nanos: 1 });
+    beyond.events[0].before = 7;
+    let mut unordered = Batch { stream: StreamId(6), ..Batch::default() };
+    unordered.push_event(0, Event::Exit { process_ends: true });
+    for (batch, text) in
+        [(broken, "zero bytes"), (missing, "differ in length"), (beyond, "beyond"), (unordered, "sequence")]
+    {
+        let stream = batch.stream.0;
+        let mut source = VecSource::new(Header::default(), [batch]);
+        let error = run_with(&small(), &mut source, Options::default()).unwrap_err();
+        assert!(matches!(error, SimError::Source(_)), "{error:?}");
+        let message = error.to_string();
+        assert!(message.contains(&format!("stream {stream}")) && message.contains(text), "{message}");
+    }
+    let far = Batch { stream: StreamId(u32::MAX), ..Batch::default() };
+    let error = run_with(&small(), &mut VecSource::new(Header::default(), [far]), Options::default());
+    assert!(error.unwrap_err().to_string().contains("million streams"));
+}
+
+#[test]
+fn an_order_that_the_input_lost_is_given_up_and_counted() {
+    let mut batch = Batch { stream: StreamId(0), after: 40, ..Batch::default() };
+    batch.push(DATA, 8, AccessKind::Read, 0, 1);
+    let outcome = run(&small(), &mut VecSource::new(Header::default(), [batch]), Fidelity::Full);
+    assert_eq!((outcome.accesses, count(&outcome, "input.order_violations")), (1, 1));
+    assert!(outcome.notes.iter().any(|note| note.contains("missing in the input")));
+}
+
+#[test]
+fn addresses_at_the_ends_of_the_address_space_are_addresses() {
+    let mut program = Program::new();
+    program.read(0).read(0x7fff_ffff_fff8).write(0x1000);
+    for scheme in [TranslationScheme::Radix, TranslationScheme::PerfectTlb, TranslationScheme::Vivt] {
+        let outcome = program.run(&with_scheme(small(), scheme), Fidelity::Full);
+        assert_eq!((outcome.accesses, count(&outcome, "os.faults")), (3, 3), "{scheme:?}");
+    }
+}
+
+#[test]
+fn memory_unmapped_and_touched_again_is_new_memory() {
+    let mut program = Program::new();
+    program.map(DATA, 4 * PAGE);
+    for page in 0..4 {
+        program.write(DATA + page * PAGE);
+    }
+    program.unmap(DATA + PAGE, 2 * PAGE);
+    for page in 0..4 {
+        program.read(DATA + page * PAGE);
+    }
+    for fidelity in ALL {
+        let outcome = program.run(&small(), fidelity);
+        let names = ["os.faults", "os.pages_freed", "os.unmapped_accesses", "os.shootdowns"];
+        assert_eq!(counts(&outcome, names), [6, 2, 2, 1]);
+        assert_eq!(resident(&outcome), 4);
+    }
+    // Four walks, the two pages that went again; all four fit into the TLB.
+    let outcome = program.run(&small(), Fidelity::Full);
+    assert_eq!(counts(&outcome, ["tlb.l1d.4k.hit", "tlb.l2.hit", "walk.count"]), [2, 0, 6]);
+    // Mapping over it has the same effect, and nothing is unmapped then.
+    let mut program = Program::new();
+    program.map(DATA, 2 * PAGE).write(DATA).write(DATA + PAGE).map(DATA, PAGE).write(DATA).write(DATA + PAGE);
+    let outcome = program.run(&small(), Fidelity::Full);
+    assert_eq!(counts(&outcome, ["os.faults", "os.pages_freed", "os.unmapped_accesses"]), [3, 1, 0]);
+}
+
+#[test]
+fn unmapping_what_is_not_there_does_nothing() {
+    let mut program = Program::new();
+    program.map(DATA, PAGE).write(DATA).unmap(DATA + GIB, GIB).unmap(DATA + PAGE, 0).read(DATA);
+    let outcome = program.run(&small(), Fidelity::Full);
+    assert_eq!(counts(&outcome, ["os.pages_freed", "os.shootdowns", "walk.count"]), [0, 0, 1]);
+}
+
+#[test]
+fn advice_to_drop_pages_drops_them() {
+    let mut program = Program::new();
+    program.map(DATA, 4 * PAGE).write(DATA).write(DATA + PAGE).write(DATA + 2 * PAGE);
+    let range = AddressRange::new(DATA, 2 * PAGE);
+    program.event(Event::Advise { range, advice: Advice::DontNeed });
+    program.event(Event::Advise { range, advice: Advice::Cold });
+    program.read(DATA).read(DATA + 2 * PAGE);
+    for fidelity in ALL {
+        let outcome = program.run(&small(), fidelity);
+        let names = ["os.faults", "os.pages_freed", "os.unmapped_accesses"];
+        assert_eq!(counts(&outcome, names), [4, 2, 0]);
+        assert_eq!(resident(&outcome), 2);
+    }
+}
+
+#[test]
+fn a_moved_mapping_keeps_its_pages() {
+    let (from, to) = (DATA, DATA + 3 * GIB + 5 * PAGE);
+    let mut program = Program::new();
+    program.map(from, 4 * PAGE);
+    for page in 0..4 {
+        program.write(from + page * PAGE);
+    }
+    // Moves and grows.
+    program.remap((from, 4 * PAGE), (to, 6 * PAGE));
+    for page in 0..6 {
+        program.read(to + page * PAGE);
+    }
+    for fidelity in ALL {
+        let outcome = program.run(&small(), fidelity);
+        let names = ["os.faults", "os.pages_freed", "os.unmapped_accesses"];
+        assert_eq!(counts(&outcome, names), [6, 0, 0], "{fidelity:?}");
+        assert_eq!(resident(&outcome), 6);
+    }
+    let outcome = program.run(&small(), Fidelity::Full);
+    assert_eq!(count(&outcome, "walk.count"), 10, "no translation of the old place serves the new one");
+    // Dirty bits move along: a store through the entry that a read brought in needs no update.
+    program.write(to + 3 * PAGE);
+    assert_eq!(count(&program.run(&small(), Fidelity::Full), "walk.dirty_updates"), 0);
+    // The old place is gone.
+    program.read(from);
+    let outcome = program.run(&small(), Fidelity::Full);
+    assert_eq!(counts(&outcome, ["os.unmapped_accesses", "os.faults"]), [1, 7]);
+}
+
+#[test]
+fn a_mapping_that_shrinks_in_place_frees_its_end() {
+    let mut program = Program::new();
+    program.map(DATA, 4 * PAGE);
+    for page in 0..4 {
+        program.write(DATA + page * PAGE);
+    }
+    program.remap((DATA, 4 * PAGE), (DATA, PAGE)).read(DATA).read(DATA + PAGE);
+    let outcome = program.run(&small(), Fidelity::Full);
+    let names = ["os.faults", "os.pages_freed", "os.unmapped_accesses"];
+    assert_eq!(counts(&outcome, names), [5, 3, 1]);
+    // And grows in place: nothing moves, nothing walks again.
+    let mut program = Program::new();
+    program
+        .map(DATA, PAGE)
+        .write(DATA)
+        .remap((DATA, PAGE), (DATA, 3 * PAGE))
+        .read(DATA)
+        .read(DATA + 2 * PAGE);
+    let outcome = program.run(&small(), Fidelity::Full);
+    assert_eq!(counts(&outcome, ["os.faults", "os.unmapped_accesses", "walk.count"]), [2, 0, 2]);
+}
+
+#[test]
+fn huge_pages_move_where_they_fit_and_come_anew_where_not() {
+    for (to, faults) in [(DATA + 8 * MIB, 1), (DATA + 8 * MIB + PAGE, 2)] {
+        let mut program = Program::new();
+        program.map(DATA, 2 * MIB).write(DATA).remap((DATA, 2 * MIB), (to, 2 * MIB)).read(to).read(to + 8);
+        let outcome = program.run(&with_pages(small(), PagePolicy::Thp), Fidelity::Full);
+        assert_eq!(counts(&outcome, ["os.faults", "os.unmapped_accesses"]), [faults, 0], "{to:#x}");
+    }
+}
+
+/// A parent with four written pages forks; both then read and write.
+fn fork() -> Program {
+    let page = |page: u64| DATA + page * PAGE;
+    let mut program = Program::new();
+    program.map(DATA, 4 * PAGE);
+    for at in 0..4 {
+        program.write(page(at));
+    }
+    program.on(1).spawn(1, 0, Some(0));
+    // The child reads without a fault, and gets a copy of what it writes first.
+    program.read(page(0)).write(page(1)).write(page(1) + 64);
+    barrier(&mut program);
+    // The parent is page 1's only owner by now; page 2 it copies.
+    program.on(0).write(page(1)).write(page(2));
+    barrier(&mut program);
+    // The child is page 2's only owner.
+    program.on(1).write(page(2)).read(page(3));
+    barrier(&mut program);
+    program
+}
+
+#[test]
+fn a_fork_shares_pages_until_they_are_written() {
+    for count_of_cores in [1, 2] {
+        let design = cores(small(), count_of_cores);
+        for fidelity in ALL {
+            let outcome = fork().run(&design, fidelity);
+            let what = format!("{count_of_cores} cores at {fidelity:?}");
+            assert_eq!(outcome.accesses, 11);
+            let names = ["os.faults", "os.copy_on_write_faults", "os.faults_by_size.4k", "os.pages_freed"];
+            assert_eq!(counts(&outcome, names), [8, 4, 4, 0], "{what}");
+            assert_eq!(resident(&outcome), 6, "{what}: two copies");
+            // Two page tables of a root, two tables below it and one of leaves.
+            assert_eq!(count(&outcome, "os.page_table_pages"), 8, "{what}");
+            assert_eq!(
+                counts(&outcome, ["os.unmapped_accesses", "input.order_violations"]),
+                [0, 0],
+                "{what}"
+            );
+        }
+        let outcome = fork().run(&design, Fidelity::Full);
+        // Two pages were read and written.
+        assert_eq!(count(&outcome, "tier.dram.bytes_by.copy"), 2 * 2 * PAGE);
+        assert_eq!(count(&outcome, "tier.dram.bytes_by.zero"), 4 * PAGE);
+    }
+}
+
+#[test]
+fn a_child_that_ends_frees_what_is_its_own() {
+    let mut program = fork();
+    program.on(1).exit(true);
+    let outcome = program.run(&cores(small(), 2), Fidelity::Full);
+    // Its copy of page 1 and the original of page 2; pages 0 and 3 belong to the parent alone now.
+    assert_eq!(counts(&outcome, ["os.pages_freed", "os.page_table_pages"]), [2, 4]);
+    assert_eq!(resident(&outcome), 4);
+    program.on(0).write(DATA).write(DATA + 3 * PAGE);
+    let outcome = program.run(&cores(small(), 2), Fidelity::Full);
+    // Faults that find nobody else copy nothing.
+    assert_eq!(counts(&outcome, ["os.copy_on_write_faults", "tier.dram.bytes_by.copy"]), [6, 4 * PAGE]);
+    assert_eq!(resident(&outcome), 4);
+    program.on(0).exit(true);
+    let outcome = program.run(&cores(small(), 2), Fidelity::Full);
+    assert_eq!(counts(&outcome, ["os.pages_freed", "os.page_table_pages"]), [6, 0]);
+    assert_eq!(resident(&outcome), 0);
+    assert_eq!(count(&outcome, "tier.dram.pages"), small().os.reserved.0 / PAGE);
+}
+
+#[test]
+fn shared_memory_stays_shared_after_a_fork() {
+    for kind in [MapKind::SharedAnonymous, MapKind::SharedFile] {
+        let mut program = Program::new();
+        program.map_kind(DATA, 2 * PAGE, kind).write(DATA).write(DATA + PAGE);
+        program.on(1).spawn(1, 0, Some(0)).write(DATA).write(DATA + PAGE);
+        barrier(&mut program);
+        program.on(0).write(DATA);
+        let outcome = program.run(&cores(small(), 2), Fidelity::Full);
+        assert_eq!(counts(&outcome, ["os.faults", "os.copy_on_write_faults"]), [2, 0], "{kind:?}");
+        assert_eq!(resident(&outcome), 2);
+    }
+}
+
+#[test]
+fn a_kernel_write_breaks_sharing_like_a_store() {
+    let mut program = Program::new();
+    program.map(DATA, 2 * PAGE).write(DATA).write(DATA + PAGE);
+    program.on(1).spawn(1, 0, Some(0));
+    program.kernel(DATA, PAGE, KernelAccess::Write).kernel(DATA, 2 * PAGE, KernelAccess::Read);
+    for fidelity in ALL {
+        let outcome = program.run(&cores(small(), 2), fidelity);
+        assert_eq!(counts(&outcome, ["os.copy_on_write_faults", "os.kernel_lines"]), [1, 64 + 128]);
+        assert_eq!(resident(&outcome), 3);
+    }
+}
+
+#[test]
+fn huge_pages_are_shared_and_copied_whole() {
+    let mut program = Program::new();
+    program.map(DATA, 2 * MIB).write(DATA);
+    program.on(1).spawn(1, 0, Some(0)).write(DATA + MIB);
+    let outcome = program.run(&cores(with_pages(small(), PagePolicy::Thp), 2), Fidelity::Full);
+    assert_eq!(counts(&outcome, ["os.faults", "os.copy_on_write_faults"]), [2, 1]);
+    assert_eq!(resident(&outcome), 1024);
+    assert_eq!(count(&outcome, "tier.dram.bytes_by.copy"), 2 * 2 * MIB);
+}
+
+#[test]
+fn a_process_that_ends_frees_everything() {
+    let reserved = small().os.reserved.0 / PAGE;
+    for pages in [PagePolicy::Base, PagePolicy::Huge, PagePolicy::Thp] {
+        let mut program = Program::new();
+        program.map(DATA, 8 * MIB).map(DATA + 600 * GIB, PAGE).write(DATA + 600 * GIB);
+        for page in 0..20 {
+            program.write(DATA + page * 100 * PAGE);
+        }
+        let before = program.run(&with_pages(small(), pages), Fidelity::Full);
+        assert!(resident(&before) >= 21 && count(&before, "tier.dram.pages") > reserved + 21);
+        program.exit(true);
+        let after = program.run(&with_pages(small(), pages), Fidelity::Full);
+        assert_eq!(resident(&after), 0);
+        assert_eq!(counts(&after, ["tier.dram.pages", "os.page_table_pages"]), [reserved, 0]);
+        assert_eq!(count(&after, "os.pages_freed"), resident(&before));
+    }
+}
+
+#[test]
+fn a_process_lives_until_its_last_thread_has_come_to_its_end() {
+    let mut program = Program::new();
+    program.map(DATA, MIB).write(DATA);
+    program.on(1).spawn(0, 1, None).write(DATA + PAGE);
+    program.on(0).exit(true);
+    for page in 0..100 {
+        program.on(1).write(DATA + page * PAGE);
+    }
+    let running = program.run(&cores(small(), 2), Fidelity::Full);
+    assert_eq!(counts(&running, ["os.unmapped_accesses", "os.faults"]), [0, 100]);
+    assert_eq!(resident(&running), 100);
+    program.on(1).exit(false);
+    let ended = program.run(&cores(small(), 2), Fidelity::Full);
+    assert_eq!(counts(&ended, ["os.pages_freed", "os.unmapped_accesses"]), [100, 0]);
+    assert_eq!(resident(&ended), 0);
+}
+
+#[test]
+fn a_new_program_begins_with_nothing() {
+    let mut program = Program::new();
+    program.map(DATA, 4 * PAGE).write(DATA).write(DATA + PAGE);
+    program.event(Event::Exec { name: "other".to_owned() });
+    program.map(DATA, PAGE).read(DATA).read(DATA + PAGE);
+    for fidelity in ALL {
+        let outcome = program.run(&small(), fidelity);
+        let names = ["os.faults", "os.pages_freed", "os.unmapped_accesses", "os.page_table_pages"];
+        assert_eq!(counts(&outcome, names), [4, 2, 1, 4]);
+        assert_eq!(resident(&outcome), 2);
+    }
+}
+
+#[test]
+fn pages_resident_before_the_input_begins_need_no_fault() {
+    let mut program = Program::new();
+    program.map(DATA, 128 * PAGE);
+    program.event(Event::Resident { start: DATA, bitmap: vec![0b1011, 1 << 63] });
+    for page in [0, 1, 2, 3, 127] {
+        program.read(DATA + page * PAGE);
+    }
+    // Without a mapping of their own as well.
+    program.event(Event::Resident { start: DATA + GIB, bitmap: vec![1] }).read(DATA + GIB);
+    for fidelity in ALL {
+        let outcome = program.run(&small(), fidelity);
+        assert_eq!(counts(&outcome, ["os.faults", "os.unmapped_accesses"]), [1, 0]);
+        assert_eq!(resident(&outcome), 6);
+    }
+}
+
+#[test]
+fn threads_of_a_process_share_its_memory_and_processes_do_not() {
+    let mut program = Program::new();
+    program.map(DATA, 2 * PAGE).write(DATA);
+    barrier(&mut program);
+    program.on(1).spawn(0, 1, None).read(DATA);
+    program.on(2).spawn(1, 0, None).map(DATA, PAGE).read(DATA);
+    let outcome = program.run(&cores(small(), 3), Fidelity::Full);
+    assert_eq!(counts(&outcome, ["os.faults", "core.cores_used", "walk.count"]), [2, 3, 3]);
+    // The same on one core: translations of one process do not serve the other.
+    let outcome = program.run(&cores(small(), 1), Fidelity::Full);
+    assert_eq!(counts(&outcome, ["os.faults", "core.cores_used", "walk.count"]), [2, 1, 2]);
+}
+
+#[test]
+fn other_cores_lose_translations_of_memory_that_went() {
+    let mut program = Program::new();
+    program.map(DATA, 2 * PAGE).write(DATA);
+    program.on(1).spawn(0, 1, None).read(DATA);
+    barrier(&mut program);
+    program.on(0).unmap(DATA, PAGE);
+    program.on(1).read(DATA);
+    let outcome = program.run(&cores(small(), 2), Fidelity::Full);
+    assert_eq!(counts(&outcome, ["os.unmapped_accesses", "os.faults", "walk.count"]), [1, 2, 3]);
+}
+
+#[test]
+fn events_without_effect_have_none() {
+    let plain = {
+        let mut program = Program::new();
+        program.map(DATA, 2 * PAGE).write(DATA).read(DATA + PAGE);
+        program.run(&small(), Fidelity::Full)
+    };
+    let mut program = Program::new();
+    program.map(DATA, 2 * PAGE);
+    let range = AddressRange::new(DATA, 64);
+    program.event(Event::Site { site: 0, name: "main".to_owned() });
+    program.event(Event::Alloc { object: 1, site: 0, range }).write(DATA);
+    program.event(Event::Realloc { object: 1, range }).event(Event::Free { object: 1 });
+    program.event(Event::Protect { range: AddressRange::new(DATA, PAGE), protection: Protection::READ });
+    program.mark(MarkKind::Phase).mark(MarkKind::RequestBegin).mark(MarkKind::RequestEnd);
+    program.read(DATA + PAGE);
+    let outcome = program.run(&small(), Fidelity::Full);
+    assert_eq!(outcome, plain);
+}
+
+#[test]
+fn waiting_and_gaps_are_told() {
+    let mut program = Program::new();
+    program.event(Event::Wait { nanos: 5_000 }).read(DATA).event(Event::Wait { nanos: 7 });
+    program.event(Event::Mark { kind: MarkKind::Gap, name: String::new(), value: 123 });
+    let outcome = program.run(&small(), Fidelity::Full);
+    assert_eq!(counts(&outcome, ["input.waited_nanoseconds", "input.accesses_left_out"]), [5_007, 123]);
+    assert!(outcome.notes.iter().any(|note| note.starts_with("5007 ns")));
+    assert!(outcome.notes.iter().any(|note| note.starts_with("123 accesses were left out")));
+}
