@@ -156,6 +156,12 @@ pub struct SimulationOptions {
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(terrace_sim::design::LARGEST_SCALE)))]
     pub scale: u32,
+
+    /// Count the whole input. By default the statistics cover its region of
+    /// interest, where it marks one; that of a built-in workload begins when
+    /// its data is in place
+    #[arg(long)]
+    pub whole: bool,
 }
 
 /// The names of the fidelity levels on the command line.
@@ -198,6 +204,9 @@ impl SimulationOptions {
         }
         if self.scale != 1 {
             words.extend(["--scale".to_owned(), self.scale.to_string()]);
+        }
+        if self.whole {
+            words.push("--whole".to_owned());
         }
         words
     }

@@ -60,6 +60,7 @@ pub fn simulate(
 ) -> Result<Simulated, SimError> {
     let options = Options {
         fidelity: settings.simulation.fidelity.to_fidelity(),
+        whole: settings.simulation.whole,
         stop: Some(settings.interrupt.flag()),
         progress: None,
     };

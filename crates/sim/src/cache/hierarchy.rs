@@ -57,8 +57,24 @@ pub struct CacheCounters {
     pub prefetches: u64,
 }
 
+/// A line that was the most recent of its L1 set: until another takes its place, using it again changes nothing, and
+/// the level need not be looked up.
+#[derive(Clone, Copy, Debug)]
+struct Recent {
+    line: u64,
+    /// When its data arrives.
+    ready: Time,
+    /// It is dirty and writable, so that a store changes nothing either.
+    owned: bool,
+}
+
+const NO_LINE: u64 = u64::MAX;
+const NOTHING_RECENT: Recent = Recent { line: NO_LINE, ready: Time::ZERO, owned: false };
+
 #[derive(Clone, Debug)]
 struct Private {
+    /// One per L1 set; a single, unused one where the sets are no power of two.
+    recent: Box<[Recent]>,
     l1: Level,
     l2: Level,
     /// When each L1 slot's data arrives.
@@ -68,6 +84,27 @@ struct Private {
     l1_misses: Outstanding,
     l2_misses: Outstanding,
     prefetcher: Option<StridePrefetcher>,
+}
+
+impl Private {
+    #[inline(always)]
+    fn recent_index(&self, line: u64) -> usize {
+        line as usize & (self.recent.len() - 1)
+    }
+
+    #[inline(always)]
+    fn remember(&mut self, recent: Recent) {
+        if self.recent.len() > 1 {
+            let index = self.recent_index(recent.line);
+            self.recent[index] = recent;
+        }
+    }
+
+    /// The line's state changed other than by the core's own accesses.
+    fn forget(&mut self, line: u64) {
+        let index = self.recent_index(line);
+        self.recent[index] = NOTHING_RECENT;
+    }
 }
 
 /// The caches of a machine.
@@ -100,7 +137,9 @@ impl Hierarchy {
         let level = |name: &str, p| Level::new(p).map_err(|e| format!("cache.{name}: {e}"));
         let (l1, l2) = (level("l1", &parameters.l1)?, level("l2", &parameters.l2)?);
         let prefetcher = &parameters.prefetcher;
+        let recent = if l1.sets().is_power_of_two() { l1.sets() } else { 1 };
         let private = Private {
+            recent: vec![NOTHING_RECENT; recent].into(),
             l1_ready: vec![Time::ZERO; l1.slots()],
             l2_ready: if prefetcher.enabled { vec![Time::ZERO; l2.slots()] } else { Vec::new() },
             l1_misses: Outstanding::new(parameters.l1.outstanding),
@@ -144,6 +183,20 @@ impl Hierarchy {
         }
     }
 
+    /// One access to the line that its L1 set was asked for last: when the lookup ends, and when the data is there.
+    /// `None` if it is another line, or a store that still has to change the line's state; then nothing happened.
+    #[inline(always)]
+    pub fn access_recent(&mut self, core: usize, line: u64, write: bool, now: Time) -> Option<(Time, Time)> {
+        let private = &self.private[core];
+        let recent = &private.recent[private.recent_index(line)];
+        if recent.line != line || (write && !recent.owned) {
+            return None;
+        }
+        self.counters.l1.hits += 1;
+        let hit = now + self.l1_latency;
+        Some((hit, hit.max(recent.ready)))
+    }
+
     /// One access to a line by a core, issued at `now`.
     #[inline(always)]
     pub fn access<B: Below>(
@@ -155,13 +208,18 @@ impl Hierarchy {
         by: Initiator,
         below: &mut B,
     ) -> Served {
+        if let Some((hit, done)) = self.access_recent(core, line, write, now) {
+            return Served { done, cache_start: now, cache_end: hit };
+        }
         let private = &mut self.private[core];
         if let Some(slot) = private.l1.touch(line) {
             let ready = private.l1_ready[private.l1.slot_index(slot)];
             if !write || private.l1.is_writable(slot) {
+                let owned = write || (private.l1.is_dirty(slot) && private.l1.is_writable(slot));
                 if write {
                     private.l1.set_dirty(slot);
                 }
+                private.remember(Recent { line, ready, owned });
                 self.counters.l1.hits += 1;
                 let hit = now + self.l1_latency;
                 return Served { done: hit.max(ready), cache_start: now, cache_end: hit };
@@ -192,6 +250,7 @@ impl Hierarchy {
                 private.l2.set_writable(slot, true);
             }
             let ready = private.l1_ready[private.l1.slot_index(slot)];
+            private.remember(Recent { line, ready, owned: true });
             let done = ready.max(now + self.llc_latency);
             return Served { done, cache_start: now, cache_end: done };
         }
@@ -203,6 +262,11 @@ impl Hierarchy {
         let (slot, evicted) = private.l1.insert(line, write, writable);
         let index = private.l1.slot_index(slot);
         private.l1_ready[index] = served.done;
+        if private.l1.hit_after_insert_changes_nothing() {
+            private.remember(Recent { line, ready: served.done, owned: write && writable });
+        } else {
+            private.forget(line);
+        }
         if let Some(evicted) = evicted {
             let taken = self.leave_l1(core, evicted.line, evicted.dirty, start, below);
             served.done = served.done.max(taken);
@@ -328,6 +392,7 @@ impl Hierarchy {
     /// The owner keeps a shared copy; what it had modified goes to the last level.
     fn downgrade<B: Below>(&mut self, owner: usize, line: u64, now: Time, below: &mut B) {
         let private = &mut self.private[owner];
+        private.forget(line);
         let mut dirty = false;
         if let Some(slot) = private.l1.peek(line) {
             dirty |= private.l1.is_dirty(slot);
@@ -384,6 +449,7 @@ impl Hierarchy {
 
     fn drop_private(&mut self, core: usize, line: u64) -> bool {
         let private = &mut self.private[core];
+        private.forget(line);
         let l1 = private.l1.invalidate(line) == Some(true);
         let l2 = private.l2.invalidate(line) == Some(true);
         l1 | l2
@@ -493,6 +559,7 @@ impl Hierarchy {
             let core = mask.trailing_zeros() as usize;
             mask &= mask - 1;
             let private = &mut self.private[core];
+            private.forget(line);
             let (l1, l2) = (private.l1.invalidate(line), private.l2.invalidate(line));
             if l1.is_some() || l2.is_some() {
                 self.counters.back_invalidations += 1;

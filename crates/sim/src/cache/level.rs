@@ -73,6 +73,17 @@ impl Level {
         Ok(Level { sets: packed, divider: Divider::new(sets), ways, replacement: parameters.replacement })
     }
 
+    /// Number of sets. The set of a line is its number modulo this.
+    pub fn sets(&self) -> usize {
+        self.sets.len()
+    }
+
+    /// Whether a first hit leaves a line's standing as the insertion made it: under SRRIP it promotes the line.
+    #[inline(always)]
+    pub fn hit_after_insert_changes_nothing(&self) -> bool {
+        self.replacement == Replacement::Lru
+    }
+
     /// Number of slots for tables that run beside the level; see [`Level::slot_index`].
     pub fn slots(&self) -> usize {
         self.sets.len() * self.sets.stride()

@@ -4,50 +4,44 @@ use terrace_model::Time;
 
 /// Completion times of the misses that occupy a fixed number of registers.
 ///
-/// A binary heap with the earliest completion on top, because a new miss only ever replaces that one.
+/// A sorted ring, because misses complete nearly in the order of their start: a new one replaces the earliest and
+/// seldom has to move past more than one or two others.
 #[derive(Clone, Debug)]
 pub struct Outstanding {
-    heap: Vec<Time>,
+    /// Power-of-two many slots, of which `registers` from `first` on are in use, earliest first.
+    ring: Box<[Time]>,
+    first: usize,
+    registers: usize,
 }
 
 impl Outstanding {
     /// `registers` registers, all free. Zero means no limit.
     pub fn new(registers: u32) -> Outstanding {
-        Outstanding { heap: vec![Time::ZERO; registers as usize] }
+        let registers = registers as usize;
+        Outstanding { ring: vec![Time::ZERO; registers.next_power_of_two()].into(), first: 0, registers }
     }
 
     /// When a miss that wants to start at `now` gets a register.
     #[inline(always)]
     pub fn start(&self, now: Time) -> Time {
-        match self.heap.first() {
-            Some(&earliest) => now.max(earliest),
-            None => now,
-        }
+        if self.registers == 0 { now } else { now.max(self.ring[self.first & (self.ring.len() - 1)]) }
     }
 
     /// The register given by [`Outstanding::start`] is busy until `done`.
     #[inline(always)]
     pub fn occupy(&mut self, done: Time) {
-        let n = self.heap.len();
-        if n == 0 {
+        if self.registers == 0 {
             return;
         }
-        let mut at = 0;
-        loop {
-            let mut child = 2 * at + 1;
-            if child >= n {
-                break;
-            }
-            if child + 1 < n && self.heap[child + 1] < self.heap[child] {
-                child += 1;
-            }
-            if self.heap[child] >= done {
-                break;
-            }
-            self.heap[at] = self.heap[child];
-            at = child;
+        let mask = self.ring.len() - 1;
+        // The earliest leaves; the new one goes in from the back.
+        self.first = self.first.wrapping_add(1);
+        let mut at = self.first.wrapping_add(self.registers - 1);
+        while at != self.first && self.ring[at.wrapping_sub(1) & mask] > done {
+            self.ring[at & mask] = self.ring[at.wrapping_sub(1) & mask];
+            at = at.wrapping_sub(1);
         }
-        self.heap[at] = done;
+        self.ring[at & mask] = done;
     }
 }
 

@@ -338,9 +338,9 @@ pub struct OsParameters {
     /// Tier of page-table pages; the first tier when absent.
     #[serde(default)]
     pub page_table_tier: Option<String>,
-    /// Time of a minor fault without zeroing the page, on the faulting core.
+    /// Time of a minor fault on a base page, zeroing it included, on the faulting core.
     pub fault_cost: Time,
-    /// Rate at which the kernel zeroes a new page.
+    /// Rate at which the kernel zeroes what a new page has beyond 4 KiB.
     pub zero_bandwidth: BytesPerSec,
     /// Time of a context switch, when threads share a core.
     pub context_switch_cost: Time,

@@ -133,7 +133,9 @@ impl Shared {
         core.pipeline.drain();
         let lines = fault.size.bytes() / LINE_BYTES;
         let begin = core.pipeline.now;
-        core.pipeline.kernel(self.timing.fault + self.timing.zero_line.times(lines));
+        // The cost of a fault covers zeroing a base page, which stays in the cache; larger pages stream to memory.
+        let beyond_base = lines - PageSize::Base.bytes() / LINE_BYTES;
+        core.pipeline.kernel(self.timing.fault + self.timing.zero_line.times(beyond_base));
         self.fault_time += core.pipeline.now - begin;
         if F == FULL {
             if let Some(source) = fault.copied_from {
@@ -335,6 +337,7 @@ impl Core {
         };
         if F != FULL {
             return Ok(Timeline {
+                start: now,
                 translated,
                 cache_start: translated,
                 cache_end: translated,
@@ -343,7 +346,7 @@ impl Core {
         }
         let served = shared.access_physical(id, line, write, translated, by);
         self.wait_for_register(served.cache_start.saturating_sub(translated));
-        Ok(timeline(translated, served))
+        Ok(timeline(now, translated, served))
     }
 
     /// No miss register was free for so long. Dispatch stands still meanwhile: what lies behind a miss that cannot be
@@ -387,6 +390,7 @@ impl Core {
         let hidden = now + shared.timing.llc;
         let late = if translated > hidden { translated } else { now };
         Ok(Timeline {
+            start: now,
             translated: late,
             cache_start: late.max(served.cache_start),
             cache_end: late.max(served.cache_end),
@@ -405,7 +409,7 @@ impl Core {
     /// Asks the host's memory for what coming accesses will need. Changes nothing that is simulated.
     #[inline(always)]
     fn look_ahead<const F: u8, const S: u8>(
-        &self,
+        &mut self,
         id: usize,
         shared: &Shared,
         space: u32,
@@ -417,13 +421,13 @@ impl Core {
         const NEAR: usize = 12;
         let table = shared.os.table(space);
         if let Some(&addr) = addrs.get(at + FAR)
-            && addr >> 12 != addrs[at + FAR - 1] >> 12
+            && self.look_ahead.is_new_page(addr >> 12)
         {
             table.prefetch(addr);
         }
         if F == FULL
             && let Some(&addr) = addrs.get(at + NEAR)
-            && addr / LINE_BYTES != addrs[at + NEAR - 1] / LINE_BYTES
+            && self.look_ahead.is_new_line(addr / LINE_BYTES)
             && let Some(leaf) = table.find(addr)
         {
             shared.caches.look_ahead(id, physical_line(leaf.pte.frame().0, addr, leaf.size));
@@ -481,6 +485,25 @@ impl Core {
             let write = kinds[at] == AccessKind::Write;
             let now = self.pipeline.operands_ready(depends[at]);
             let crosses = (addr & (LINE_BYTES - 1)) + u64::from(sizes[at]) > LINE_BYTES;
+            if F == FULL
+                && S == RADIX
+                && !crosses
+                && let Some(page) = self.tlbs.recent(space, addr)
+                && (!write || page.entry.is_dirty())
+                && let Some((hit, done)) = shared.caches.access_recent(
+                    id,
+                    physical_line(page.entry.frame(), addr, page.size),
+                    write,
+                    now,
+                )
+            {
+                self.tlbs.count_hit(page);
+                self.pipeline.hit(write, now, hit, done);
+                if self.pipeline.now > horizon {
+                    return Ok(from + at + 1);
+                }
+                continue;
+            }
             let timeline = if crosses {
                 self.access_lines::<F, S>(id, shared, space, addr, sizes[at], write, now)?
             } else {
@@ -566,8 +589,14 @@ impl Core {
 }
 
 #[inline(always)]
-fn timeline(translated: Time, served: Served) -> Timeline {
-    Timeline { translated, cache_start: served.cache_start, cache_end: served.cache_end, done: served.done }
+fn timeline(start: Time, translated: Time, served: Served) -> Timeline {
+    Timeline {
+        start,
+        translated,
+        cache_start: served.cache_start,
+        cache_end: served.cache_end,
+        done: served.done,
+    }
 }
 
 impl Machine {

@@ -33,10 +33,36 @@ pub(super) struct Core {
 }
 
 /// Whether looking ahead in the batch pays: it does when many accesses miss what the host's caches hold.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct LookAhead {
     pub active: bool,
     pub misses: u64,
+    /// What was looked ahead for lately, direct mapped.
+    lines: Box<[u64; 256]>,
+    pages: Box<[u64; 64]>,
+}
+
+impl LookAhead {
+    fn new() -> LookAhead {
+        LookAhead {
+            active: false,
+            misses: 0,
+            lines: Box::new([u64::MAX; 256]),
+            pages: Box::new([u64::MAX; 64]),
+        }
+    }
+
+    /// Whether a line was not seen lately.
+    #[inline(always)]
+    pub fn is_new_line(&mut self, line: u64) -> bool {
+        std::mem::replace(&mut self.lines[line as usize % 256], line) != line
+    }
+
+    /// Whether a base page was not seen lately.
+    #[inline(always)]
+    pub fn is_new_page(&mut self, page: u64) -> bool {
+        std::mem::replace(&mut self.pages[page as usize % 64], page) != page
+    }
 }
 
 /// What all cores share.
@@ -145,7 +171,7 @@ impl Machine {
                 tlbs: Tlbs::new(&design.translation)?,
                 page_walk_cache: PageWalkCache::new(&design.translation.page_walk_cache)?,
                 walkers: Outstanding::new(design.translation.walkers),
-                look_ahead: LookAhead::default(),
+                look_ahead: LookAhead::new(),
             });
         }
         let zero_line = Time((LINE_BYTES as f64 * 1e15 / design.os.zero_bandwidth.0.max(1.0)).round() as u64);

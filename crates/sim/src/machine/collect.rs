@@ -192,17 +192,20 @@ pub(super) fn outcome(engine: &Engine, cores_used: u64) -> Outcome {
         cycles: all,
         seconds_simulated: totals.now.as_secs(),
         left_out: engine.options.fidelity.left_out().iter().map(|&s| s.to_owned()).collect(),
-        notes: notes(engine, &stats),
+        notes: notes(engine, &stats, totals.accesses),
         stats,
         stopped: false,
     }
 }
 
 /// What a reader of the numbers should know.
-fn notes(engine: &Engine, stats: &Stats) -> Vec<String> {
+fn notes(engine: &Engine, stats: &Stats, counted: u64) -> Vec<String> {
     let mut notes = Vec::new();
     if engine.region.begin.is_some() {
-        notes.push("statistics cover the region of interest that the input marks".to_owned());
+        notes.push(format!(
+            "statistics cover the region of interest that the input marks: {counted} of {} accesses",
+            engine.accesses
+        ));
     }
     let mut about = |name: &str, text: &str| {
         let count = stats.integer(name);

@@ -67,6 +67,8 @@ impl Fidelity {
 pub struct Options {
     /// How much is simulated.
     pub fidelity: Fidelity,
+    /// Count the whole input, even where it marks a region of interest.
+    pub whole: bool,
     /// Set from outside to end the run early; what was simulated until then is reported.
     pub stop: Option<Arc<AtomicBool>>,
     /// Called with the number of accesses simulated so far, once per batch.
@@ -603,7 +605,7 @@ impl<'a> Engine<'a> {
 
     fn mark(&mut self, kind: MarkKind, _name: &str, value: u64) {
         match kind {
-            MarkKind::RegionBegin if self.region.begin.is_none() => {
+            MarkKind::RegionBegin if self.region.begin.is_none() && !self.options.whole => {
                 self.region.begin = Some(Box::new(super::collect::Totals::of(self)));
             }
             MarkKind::RegionEnd if self.region.begin.is_some() => {

@@ -141,6 +141,26 @@ impl Tlb {
         }))
     }
 
+    /// Number of sets; each has a recency order of its own. None without entries.
+    pub fn sets(&self) -> usize {
+        match self {
+            Tlb::Absent => 0,
+            Tlb::Sets(sets) => sets.order.len(),
+            Tlb::Wide(wide) => wide.sets.len(),
+            Tlb::Full(_) => 1,
+        }
+    }
+
+    /// The set of a page, below [`Tlb::sets`].
+    #[inline(always)]
+    pub fn set_number(&self, key: u64) -> usize {
+        match self {
+            Tlb::Sets(sets) => set_of(&sets.divider, key),
+            Tlb::Wide(wide) => set_of(&wide.divider, key),
+            Tlb::Absent | Tlb::Full(_) => 0,
+        }
+    }
+
     /// Whether it is known that no lookup can hit.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {

@@ -30,18 +30,32 @@ pub struct TlbHit {
     pub size: PageSize,
 }
 
-/// The page used last: most accesses go there again, and using the most recent entry again changes nothing.
+/// A base page's translation by an entry that was the most recent of its set: while it still is, using it again
+/// changes nothing, and the arrays need not be looked up.
 #[derive(Clone, Copy, Debug)]
-struct Last {
-    /// All ones above the page offset.
-    mask: u64,
-    /// Address of the page; an impossible one when there is none.
+struct Recent {
+    /// The base page and its address space; [`NO_PAGE`] when unused.
     page: u64,
-    space: u32,
+    /// Key of the entry that maps it.
+    key: u64,
+    /// The entry's set, counted over all level-1 arrays.
+    set: u32,
     hit: TlbHit,
 }
 
 const NO_PAGE: u64 = u64::MAX;
+const NO_KEY: u64 = u64::MAX;
+const RECENT: usize = 64;
+
+const NOTHING_RECENT: Recent =
+    Recent { page: NO_PAGE, key: NO_KEY, set: 0, hit: TlbHit { entry: TlbEntry(0), size: PageSize::Base } };
+
+/// A base page with its address space.
+#[inline(always)]
+fn base_page(space: u32, addr: u64) -> u64 {
+    // Addresses have 57 bits at most, so 45 remain; 19 bits distinguish the spaces of one run.
+    addr >> 12 ^ u64::from(space) << 45
+}
 
 /// All TLBs of a core.
 #[derive(Clone, Debug)]
@@ -50,7 +64,12 @@ pub struct Tlbs {
     l2: Vec<Tlb>,
     /// For each page size the level-2 array that holds it, if any.
     l2_of_size: [Option<u8>; 3],
-    last: Last,
+    /// Direct mapped by base page number.
+    recent: Box<[Recent; RECENT]>,
+    /// Key of the most recently used entry of every level-1 set, [`NO_KEY`] when unknown.
+    most_recent: Box<[u64]>,
+    /// Where the sets of each level-1 array begin in `most_recent`.
+    first_set: [usize; 3],
     /// What happened so far.
     pub counters: TlbCounters,
 }
@@ -76,17 +95,41 @@ impl Tlbs {
             }
             l2.push(Tlb::new(array.entries, array.ways).map_err(|e| format!("translation.l2.array: {e}"))?);
         }
-        let nowhere = TlbHit { entry: TlbEntry(0), size: PageSize::Base };
-        let last = Last { mask: 0, page: NO_PAGE, space: 0, hit: nowhere };
-        Ok(Tlbs { l1, l2, l2_of_size, last, counters: TlbCounters::default() })
+        let first_set = [0, l1[0].sets(), l1[0].sets() + l1[1].sets()];
+        let sets = first_set[2] + l1[2].sets();
+        Ok(Tlbs {
+            l1,
+            l2,
+            l2_of_size,
+            recent: Box::new([NOTHING_RECENT; RECENT]),
+            most_recent: vec![NO_KEY; sets].into(),
+            first_set,
+            counters: TlbCounters::default(),
+        })
+    }
+
+    /// The translation of a page that its level-1 set was asked for last; `None` if it is another. Counts nothing:
+    /// whoever uses it calls [`Tlbs::count_hit`].
+    #[inline(always)]
+    pub fn recent(&self, space: u32, addr: u64) -> Option<TlbHit> {
+        let recent = &self.recent[(addr >> 12) as usize % RECENT];
+        let known =
+            recent.page == base_page(space, addr) && self.most_recent[recent.set as usize] == recent.key;
+        known.then_some(recent.hit)
+    }
+
+    /// A level-1 hit that [`Tlbs::recent`] answered.
+    #[inline(always)]
+    pub fn count_hit(&mut self, hit: TlbHit) {
+        self.counters.l1_hits[hit.size.index()] += 1;
     }
 
     /// Looks level 1 up. A miss is not counted yet, since its page size is unknown.
     #[inline(always)]
     pub fn lookup_l1(&mut self, space: u32, addr: u64) -> Option<TlbHit> {
-        if addr & self.last.mask == self.last.page && self.last.space == space {
-            self.counters.l1_hits[self.last.hit.size.index()] += 1;
-            return Some(self.last.hit);
+        if let Some(hit) = self.recent(space, addr) {
+            self.count_hit(hit);
+            return Some(hit);
         }
         for size in PageSize::ALL {
             let tlb = &mut self.l1[size.index()];
@@ -136,19 +179,21 @@ impl Tlbs {
     #[inline]
     fn insert_l1(&mut self, space: u32, addr: u64, hit: TlbHit) {
         self.l1[hit.size.index()].insert(key(space, addr >> hit.size.shift(), hit.size), hit.entry);
-        if matches!(self.l1[hit.size.index()], Tlb::Absent) {
-            // Nothing holds the page: the next access to it must miss.
-            self.last.page = NO_PAGE;
-            self.last.mask = 0;
-        } else {
-            self.remember(space, addr, hit);
-        }
+        self.remember(space, addr, hit);
     }
 
+    /// The entry of a page became the most recent of its level-1 set.
     #[inline(always)]
     fn remember(&mut self, space: u32, addr: u64, hit: TlbHit) {
-        let mask = !(hit.size.bytes() - 1);
-        self.last = Last { mask, page: addr & mask, space, hit };
+        let size = hit.size.index();
+        if matches!(self.l1[size], Tlb::Absent) {
+            return;
+        }
+        let key = key(space, addr >> hit.size.shift(), hit.size);
+        let set = self.first_set[size] + self.l1[size].set_number(key);
+        self.most_recent[set] = key;
+        self.recent[(addr >> 12) as usize % RECENT] =
+            Recent { page: base_page(space, addr), key, set: set as u32, hit };
     }
 
     /// Replaces a page's entry wherever it is held (its dirty bit was set).
@@ -158,19 +203,16 @@ impl Tlbs {
         if let Some(array) = self.l2_of_size[hit.size.index()] {
             self.l2[array as usize].update(key, hit.entry);
         }
-        if addr & self.last.mask == self.last.page && self.last.space == space {
-            self.last.hit = hit;
-        }
+        self.forget_recent();
     }
 
-    fn forget_last(&mut self) {
-        self.last.page = NO_PAGE;
-        self.last.mask = 0;
+    fn forget_recent(&mut self) {
+        self.recent.fill(NOTHING_RECENT);
     }
 
     /// Drops every page of `space` that overlaps `range`.
     pub fn invalidate(&mut self, space: u32, range: AddressRange) {
-        self.forget_last();
+        self.forget_recent();
         let pages = range.bytes >> 12;
         let arrays = self.l1.iter_mut().chain(self.l2.iter_mut());
         if pages <= 32 {
@@ -195,7 +237,7 @@ impl Tlbs {
 
     /// Drops every page of `space`.
     pub fn flush_space(&mut self, space: u32) {
-        self.forget_last();
+        self.forget_recent();
         for tlb in self.l1.iter_mut().chain(self.l2.iter_mut()) {
             tlb.retain(|k| split_key(k).0 != space);
         }
