@@ -430,8 +430,10 @@ impl ChunkDecoder {
             }
             let length = head.raw[section] as usize;
             let out = &mut self.sections[section];
-            out.clear();
-            out.resize(length + PADDING, 0);
+            // What is left of earlier chunks is overwritten or lies beyond the length, where nobody looks.
+            if out.len() < length + PADDING {
+                out.resize(length + PADDING, 0);
+            }
             let written = if bytes.is_empty() {
                 0
             } else {
@@ -451,7 +453,11 @@ impl ChunkDecoder {
         let accesses = head.accesses as usize;
         let largest = match Codes::of(&self.sections[CODES], head.descriptions, 0..accesses) {
             Codes::Bytes(codes) => codes.iter().copied().max().map(u32::from),
-            Codes::Halves(codes) => codes.iter().map(|&code| u16::from_le_bytes(code)).max().map(u32::from),
+            // Signed and shifted by half the range: SSE2 has no other maximum of 16 bits.
+            Codes::Halves(codes) => {
+                let largest = codes.iter().map(|&code| (u16::from_le_bytes(code) ^ 0x8000) as i16).max();
+                largest.map(|code| u32::from(code as u16 ^ 0x8000))
+            }
             Codes::Words(codes) => codes.iter().map(|&code| u32::from_le_bytes(code)).max(),
         };
         match largest {
@@ -488,26 +494,26 @@ impl ChunkDecoder {
         let residuals = &self.sections[RESIDUALS][self.residuals_at..];
         let predictor = &mut self.predictor;
         let path = self.paths.of(entry.stream);
-        let dictionary = &self.dictionary;
+        let (packed, pc) = (&self.dictionary.packed[..], &self.dictionary.pc[..]);
         let pcs = if entry.has_pc { entry.accesses } else { 0 };
         // The loops are instantiated per code width.
         self.residuals_at += match codes {
             Codes::Bytes(codes) => {
                 let codes = codes.iter().map(|&code| usize::from(code));
-                let descriptions = codes.clone().map(|code| dictionary.packed[code]);
-                batch.pc.extend(codes.map(|code| dictionary.pc[code]).take(pcs));
+                let descriptions = codes.clone().map(|code| packed[code]);
+                batch.pc.extend(codes.map(|code| pc[code]).take(pcs));
                 predictor.decode(path, descriptions, control, residuals, &mut batch)
             }
             Codes::Halves(codes) => {
                 let codes = codes.iter().map(|&code| usize::from(u16::from_le_bytes(code)));
-                let descriptions = codes.clone().map(|code| dictionary.packed[code]);
-                batch.pc.extend(codes.map(|code| dictionary.pc[code]).take(pcs));
+                let descriptions = codes.clone().map(|code| packed[code]);
+                batch.pc.extend(codes.map(|code| pc[code]).take(pcs));
                 predictor.decode(path, descriptions, control, residuals, &mut batch)
             }
             Codes::Words(codes) => {
                 let codes = codes.iter().map(|&code| u32::from_le_bytes(code) as usize);
-                let descriptions = codes.clone().map(|code| dictionary.packed[code]);
-                batch.pc.extend(codes.map(|code| dictionary.pc[code]).take(pcs));
+                let descriptions = codes.clone().map(|code| packed[code]);
+                batch.pc.extend(codes.map(|code| pc[code]).take(pcs));
                 predictor.decode(path, descriptions, control, residuals, &mut batch)
             }
         };

@@ -15,45 +15,37 @@
 use super::dictionary::Packed;
 use super::varint::zigzag;
 use crate::{AccessKind, Batch};
+use std::hint::select_unpredictable;
 
 /// Base-2 logarithm of the entries per table. Three tables of 64 KiB stay in a second-level cache.
 const TABLE_BITS: u32 = 13;
 const TABLE: usize = 1 << TABLE_BITS;
 const TABLE_MASK: u32 = TABLE as u32 - 1;
+/// Tables, one behind the other in a flat array. The fourth is never used: with it, a place that is masked to the
+/// array's length needs no check.
+const WAYS: usize = 4;
 
-/// Where each prediction's table begins in the one flat array; the last holds the stream's previous address.
-const LONG: u64 = 0;
-const SHORT: u64 = TABLE as u64;
-const SINGLE: u64 = 2 * TABLE as u64;
-const PREVIOUS: u64 = 3 * TABLE as u64;
-/// Keeps a place inside the array, where the compiler cannot see that it is.
-const PLACE_MASK: u64 = 4 * TABLE as u64 - 1;
+/// Ways to predict: the number in a control byte.
+const LONG: usize = 0;
+const SHORT: usize = 1;
+const SINGLE: usize = 2;
+const PREVIOUS: u8 = 3;
 
 /// How far a path hash moves with each access: its oldest description leaves after 13/2 or 13/5 accesses, rounded up.
 const LONG_SHIFT: u32 = 2;
 const SHORT_SHIFT: u32 = 5;
 
-/// Bits of a control byte: the residual's length in bytes, 0 to 8, and above it the way of the prediction, already
-/// multiplied by the 16 bits that a place takes in [`Places`].
+/// Bits of a control byte: the residual's length in bytes, 0 to 8, and above it the way of the prediction.
 const LENGTH_BITS: u8 = 0xf;
-const WAY_BITS: u8 = 0x30;
+const WAY_SHIFT: u32 = 4;
 
-/// The residual's bits, and its sign bit, by its length. A residual is the difference in two's complement, shortened.
-const RESIDUAL_MASK: [u64; 16] = {
-    let mut table = [u64::MAX; 16];
-    let mut length = 0;
-    while length < 8 {
-        table[length] = (1 << (8 * length)) - 1;
-        length += 1;
-    }
-    table
-};
-const RESIDUAL_SIGN: [u64; 16] = {
-    let mut table = [1 << 63; 16];
-    table[0] = 0;
+/// The residual's bits and its sign bit, by its length. A residual is the difference in two's complement, shortened.
+const RESIDUAL: [(u64, u64); 16] = {
+    let mut table = [(u64::MAX, 1 << 63); 16];
+    table[0] = (0, 0);
     let mut length = 1;
     while length < 8 {
-        table[length] = 1 << (8 * length - 1);
+        table[length] = ((1 << (8 * length)) - 1, 1 << (8 * length - 1));
         length += 1;
     }
     table
@@ -69,7 +61,9 @@ fn residual_length(residual: u64) -> u8 {
 
 /// How many bytes of residuals these control bytes ask for.
 pub(super) fn residual_bytes(control: &[u8]) -> usize {
-    control.iter().map(|&control| usize::from(control & LENGTH_BITS)).sum()
+    // Narrow sums first: that many of them are added at once.
+    let sum = |part: &[u8]| part.iter().map(|&control| u16::from(control & LENGTH_BITS)).sum::<u16>();
+    control.chunks(4096).map(|part| usize::from(sum(part))).sum()
 }
 
 /// What the predictor keeps per stream from one batch of a chunk to the next.
@@ -97,12 +91,12 @@ pub(super) const fn spread(code: u32) -> u32 {
 /// The tables shared by the streams of a chunk.
 #[derive(Debug)]
 pub(super) struct Predictor {
-    table: Box<[u64; 4 * TABLE]>,
+    table: Box<[u64; WAYS * TABLE]>,
 }
 
 impl Default for Predictor {
     fn default() -> Predictor {
-        let table = vec![0; 4 * TABLE].into_boxed_slice();
+        let table = vec![0; WAYS * TABLE].into_boxed_slice();
         Predictor { table: table.try_into().unwrap_or_else(|_| unreachable!("the length is the array's")) }
     }
 }
@@ -130,7 +124,7 @@ impl Predictor {
         control.resize(begin + addresses.len(), 0);
         for ((control, &address), &spread) in control[begin..].iter_mut().zip(addresses).zip(spreads) {
             let places = Places::next(&mut long, &mut short, spread ^ seed);
-            let residual = [0, 16, 32].map(|way| address.wrapping_sub(table[places.at(way)]));
+            let residual = [LONG, SHORT, SINGLE].map(|way| address.wrapping_sub(table[places.at(way)]));
             let residual = [residual[0], residual[1], residual[2], address.wrapping_sub(previous)];
             // The shortest residual, the longest path among equals.
             let rank = |way: u8| residual_length(residual[way as usize]) << 2 | way;
@@ -140,18 +134,20 @@ impl Predictor {
             at += usize::from(length);
             places.store(table, address);
             previous = address;
-            *control = way << 4 | length;
+            *control = way << WAY_SHIFT | length;
         }
         residuals.truncate(at);
         *state = PathState { long, short, previous, seed };
     }
 
     /// Decodes the accesses of one batch, the reverse of [`Predictor::encode`], into the batch's empty columns, and
-    /// returns how many bytes of `residuals` it used. `residuals` must reach 8 bytes beyond the last residual; a
-    /// control byte that points beyond it decodes to zeros, so that no input can make it panic.
+    /// returns how many bytes of `residuals` it used.
     ///
     /// This loop is most of what reading a trace costs: it keeps its state in registers, has no branch that depends
     /// on the data, and fills all columns at once, so that the columns' work hides the latency of the tables.
+    ///
+    /// # Panics
+    /// When `residuals` does not reach 8 bytes beyond the last residual ([`residual_bytes`]).
     pub(super) fn decode(
         &mut self,
         state: &mut PathState,
@@ -163,6 +159,10 @@ impl Predictor {
         let table = &mut *self.table;
         let PathState { mut long, mut short, mut previous, seed } = *state;
         let mut at = 0;
+        assert!(
+            residual_bytes(control) + 8 <= residuals.len(),
+            "residuals end before the last one's padding"
+        );
         let length = control.len();
         batch.addr.resize(length, 0);
         batch.size.resize(length, 0);
@@ -180,16 +180,15 @@ impl Predictor {
             *instructions = description.instructions();
 
             let places = Places::next(&mut long, &mut short, description.spread() ^ seed);
-            table[PREVIOUS as usize] = previous;
-            let word = match residuals.get(at..at + 8) {
-                Some(bytes) => u64::from_le_bytes(bytes.try_into().unwrap_or([0; 8])),
-                None => 0,
-            };
+            // SAFETY: `at` is at most the sum of the lengths, and 8 bytes follow it: asserted above.
+            let word = u64::from_le_bytes(unsafe { residuals.as_ptr().add(at).cast::<[u8; 8]>().read() });
             let length = usize::from(control & LENGTH_BITS);
             at += length;
-            let sign = RESIDUAL_SIGN[length];
-            let residual = ((word & RESIDUAL_MASK[length]) ^ sign).wrapping_sub(sign);
-            previous = table[places.at(control & WAY_BITS)].wrapping_add(residual);
+            let (mask, sign) = RESIDUAL[length];
+            let residual = ((word & mask) ^ sign).wrapping_sub(sign);
+            let seen = table[places.chosen(control)];
+            let predicted = select_unpredictable(control >> WAY_SHIFT & 3 == PREVIOUS, previous, seen);
+            previous = predicted.wrapping_add(residual);
             places.store(table, previous);
             *address = previous;
         }
@@ -198,9 +197,13 @@ impl Predictor {
     }
 }
 
-/// Where the four predictions of an access lie: four places of 16 bits in a word, so that picking one is a shift.
+/// Where the predictions of an access lie in the tables.
 #[derive(Clone, Copy)]
-struct Places(u64);
+struct Places {
+    long: u32,
+    short: u32,
+    single: u32,
+}
 
 impl Places {
     /// Moves the path hashes on by an access whose spread code is `single`.
@@ -208,20 +211,28 @@ impl Places {
     fn next(long: &mut u32, short: &mut u32, single: u32) -> Places {
         *long = ((*long << LONG_SHIFT) ^ single) & TABLE_MASK;
         *short = ((*short << SHORT_SHIFT) ^ single) & TABLE_MASK;
-        const BASES: u64 = LONG | SHORT << 16 | SINGLE << 32 | PREVIOUS << 48;
-        Places((u64::from(*long) | u64::from(*short) << 16 | u64::from(single) << 32) + BASES)
+        Places { long: *long, short: *short, single: single & TABLE_MASK }
     }
 
-    /// The place of a way, given as a shift: 0, 16, 32 or 48.
+    /// The place of one way.
     #[inline(always)]
-    fn at(self, way: u8) -> usize {
-        (self.0 >> (way & WAY_BITS) & PLACE_MASK) as usize
+    fn at(self, way: usize) -> usize {
+        way * TABLE + [self.long, self.short, self.single][way] as usize
+    }
+
+    /// The place of a control byte's way; any place for [`PREVIOUS`]. The three places lie in a word, so that
+    /// choosing one is a shift.
+    #[inline(always)]
+    fn chosen(self, control: u8) -> usize {
+        const BASES: u64 = (TABLE as u64) << 16 | (2 * TABLE as u64) << 32;
+        let word = u64::from(self.long) | u64::from(self.short) << 16 | u64::from(self.single) << 32 | BASES;
+        (word >> (control & 3 << WAY_SHIFT)) as usize & (WAYS * TABLE - 1)
     }
 
     /// Remembers an address in the three tables.
     #[inline(always)]
-    fn store(self, table: &mut [u64; 4 * TABLE], address: u64) {
-        for way in [0, 16, 32] {
+    fn store(self, table: &mut [u64; WAYS * TABLE], address: u64) {
+        for way in [LONG, SHORT, SINGLE] {
             table[self.at(way)] = address;
         }
     }
@@ -247,7 +258,7 @@ mod tests {
             (i64::MIN, 8),
         ] {
             assert_eq!(residual_length(residual as u64), length, "{residual}");
-            let (mask, sign) = (RESIDUAL_MASK[length as usize], RESIDUAL_SIGN[length as usize]);
+            let (mask, sign) = RESIDUAL[length as usize];
             assert_eq!(((residual as u64 & mask) ^ sign).wrapping_sub(sign), residual as u64);
         }
     }

@@ -4,8 +4,11 @@ use crate::{Advice, Batch, Event, Item, SequencedEvent, StreamId};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use terrace_model::{AddressRange, PageSize};
 
-/// Pages of one `Resident` event: 32,768 words, 8 GiB of address space.
-const BITMAP_PAGES: u64 = 1 << 21;
+/// Pages of one `Resident` event: 512 words, 128 MiB of address space. More would make a trace that touches single pages
+/// far apart take much memory.
+const BITMAP_PAGES: u64 = 1 << 15;
+/// Linux copies at most 2 GiB in one system call, less a page (`MAX_RW_COUNT`).
+const MAX_COPY_PAGES: u64 = 1 << 19;
 
 /// Touched pages per process, kept as the program's own calls change them.
 #[derive(Debug, Default)]
@@ -77,9 +80,10 @@ impl Residency {
                 );
             }
             Event::Kernel { range, .. } => {
-                // A length is a claim of the input: no more pages than a program could have are walked.
+                // A length is a claim of the input: no more pages are walked than a call could have copied.
                 let pages = range_of(range);
-                self.pages(stream).extend(pages.start..pages.end.min(pages.start.saturating_add(1 << 24)));
+                self.pages(stream)
+                    .extend(pages.start..pages.end.min(pages.start.saturating_add(MAX_COPY_PAGES)));
             }
             Event::Resident { start, bitmap } => {
                 let first = start >> PageSize::Base.shift();
