@@ -3,38 +3,45 @@
 //! `cargo run --release -p terrace-recorder --example recorder_bench [ROUNDS] [NAME…]` (3 rounds, all programs).
 //!
 //! Each round runs each program natively, under a plugin whose callback only counts, recorded into a consumer that
-//! throws all batches away (with and without dependences), and, in the first round only, under Valgrind's lackey with
-//! `--trace-mem=yes` into `/dev/null`. Within a round the runs follow each other directly; each figure is the median
-//! over the rounds. `of counting` compares wall-clock times of the same program, start-up included.
+//! throws all batches away, the same without dependences, recorded into a file, and, in the last round only, under
+//! Valgrind's lackey with `--trace-mem=yes` into `/dev/null`. Within a round the runs follow each other directly; each
+//! figure is the median over the rounds, and each ratio the median of the rounds' ratios. Times are wall-clock times of
+//! the whole program, start-up included; the ratios to counting compare rates of callbacks, of which all runs make the
+//! same number.
+//!
+//! `by CPU time` is the processor time of the program that counts (or runs under lackey), over that of the recorded
+//! program or of the recorder, whichever is longer: the ratio to counting on a machine that gives each a core of its own, whatever else
+//! runs there now.
 
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 use terrace_recorder::{RecordOptions, record};
-use terrace_trace::EventSource;
+use terrace_trace::{EventSource, TraceWriter};
 
 /// Programs in C with one dominating pattern, compiled for the run.
 const SOURCES: &[(&str, &str)] = &[
     (
         "stream",
         "static double a[1 << 20], b[1 << 20], c[1 << 20];
-         int main() { for (int r = 0; r < 40; r++) for (int i = 0; i < 1 << 20; i++) a[i] = b[i] + 3 * c[i];
+         int main() { for (int i = 0; i < 1 << 20; i++) { a[i] = i; b[i] = 2; c[i] = i * 3; }
+         for (int r = 0; r < 10; r++) { for (int i = 0; i < 1 << 20; i++) a[i] = b[i] + 3 * c[i];
+         __asm__ volatile(\"\" : : : \"memory\"); }
          return a[5] == 1; }",
     ),
     (
         "chase",
-        "#include <stdlib.h>
-         static void *node[1 << 20];
-         int main() { unsigned x = 0; for (unsigned i = 0; i < 1 << 20; i++) { unsigned y = x * 1664525u + 1013904223u;
-         y &= (1 << 20) - 1; node[x] = &node[y]; x = y; }
-         void **p = node; for (long i = 0; i < 60000000; i++) p = *p; return p == 0; }",
+        "static void *node[1 << 16];
+         int main() { unsigned x = 0; for (unsigned i = 0; i < 1 << 16; i++) { unsigned y = x * 1664525u + 1013904223u;
+         y &= (1 << 16) - 1; node[x] = &node[y]; x = y; }
+         void **p = node; for (long i = 0; i < 20000000; i++) p = *p; return p == 0; }",
     ),
     (
         "update",
-        "static long t[1 << 22];
-         int main() { unsigned long x = 88172645463325252; for (long i = 0; i < 30000000; i++) {
-         x ^= x << 13; x ^= x >> 7; x ^= x << 17; t[x & ((1 << 22) - 1)] ^= x; } return t[1] == 2; }",
+        "static long t[1 << 20];
+         int main() { unsigned long x = 88172645463325252; for (long i = 0; i < 10000000; i++) {
+         x ^= x << 13; x ^= x >> 7; x ^= x << 17; t[x & ((1 << 20) - 1)] ^= x; } return t[1] == 2; }",
     ),
 ];
 
@@ -51,6 +58,12 @@ struct Round {
     streaming: f64,
     accesses: f64,
     plain: f64,
+    filing: f64,
+    bytes: f64,
+    /// Processor seconds: the counting program's; the recorded one's and the recorder's, whichever is longer.
+    counting_cpu: f64,
+    streaming_cpu: f64,
+    plain_cpu: f64,
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -63,18 +76,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .filter(|p| wanted.is_empty() || wanted.contains(&p.name))
         .collect();
     println!(
-        "| program | accesses | native | slowdown | counting | streaming | of counting | without dependences | lackey | times lackey |"
+        "| program | accesses | native | slowdown | counting | null consumer | of counting | by CPU time | no dependences, by CPU time | to a file | of counting | bytes/access | against lackey | by CPU time |"
     );
-    println!("|---|---|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|---|---|---|---|---|");
     for program in &programs {
-        let mut lackey = None;
         let mut all = Vec::new();
-        for round in 0..rounds {
-            all.push(measure(program)?);
-            if round == 0 {
-                lackey = run_lackey(program)?;
-            }
+        for _ in 0..rounds {
+            all.push(measure(program, directory.path())?);
         }
+        // Directly after the last recording, with which it is paired.
+        let lackey = run_lackey(program)?;
         report(program, &all, lackey);
     }
     Ok(())
@@ -95,19 +106,22 @@ fn programs(directory: &Path) -> Result<Vec<Program>, Box<dyn std::error::Error>
         programs.push(Program { name: name.to_owned(), command });
     };
     let query = "create table t(a integer primary key, b integer, c text); \
-                 with recursive n(i) as (select 1 union all select i + 1 from n where i < 60000) \
-                 insert into t select i, (i * 7919) % 60013, hex(i) from n; create index x on t(b); \
+                 with recursive n(i) as (select 1 union all select i + 1 from n where i < 5000) \
+                 insert into t select i, (i * 7919) % 5003, hex(i) from n; create index x on t(b); \
                  select count(*), sum(u.a) from t join t as u on t.b = u.a; select c from t order by c limit 1;";
-    add("sqlite3", &["sqlite3", ":memory:", query]);
+    // Prints into a file, so that the table stays whole.
+    let results = directory.join("results");
+    let output_to = format!(".output {}", results.display());
+    add("sqlite3", &["sqlite3", "-cmd", &output_to, ":memory:", query]);
     let python = output("python3", &["-c", "import sys; print(sys.executable)"])?;
-    let script = "d = {}\nfor i in range(200000): d[i * 7 % 10007] = d.get(i % 5003, 0) + i\nprint(len(d))";
+    let script = "d = {}\nfor i in range(20000): d[i * 7 % 10007] = d.get(i % 5003, 0) + i\n";
     add("python3", &[&python, "-c", script]);
-    let lines: Vec<String> = (0..100_000u64).map(|i| (i * 7919 % 100_003).to_string()).collect();
+    let lines: Vec<String> = (0..20_000u64).map(|i| (i * 7919 % 20_011).to_string()).collect();
     let numbers = directory.join("numbers");
     std::fs::write(&numbers, lines.join("\n"))?;
     add("sort", &["sort", "--parallel=1", numbers.to_str().expect("UTF-8"), "-o", "/dev/null"]);
     let proper = output("gcc", &["-print-prog-name=cc1"])?;
-    let text: String = (0..400)
+    let text: String = (0..40)
         .map(|i| format!("int f{i}(int *p, int n) {{ int s = {i}; for (int i = 0; i < n; i++) s += p[i] * s; return s; }}\n"))
         .collect();
     let unit = directory.join("unit.c");
@@ -121,7 +135,7 @@ fn output(program: &str, arguments: &[&str]) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-fn measure(program: &Program) -> Result<Round, Box<dyn std::error::Error>> {
+fn measure(program: &Program, directory: &Path) -> Result<Round, Box<dyn std::error::Error>> {
     let mut round = Round::default();
     let started = Instant::now();
     Command::new(&program.command[0]).args(&program.command[1..]).stdout(Stdio::null()).status()?;
@@ -129,59 +143,94 @@ fn measure(program: &Program) -> Result<Round, Box<dyn std::error::Error>> {
     // Like with like: the counting run loads nothing into the program either.
     let options = RecordOptions { follow_exec: false, ..RecordOptions::default() };
     let counting = RecordOptions { count_only: true, ..options.clone() };
-    let (seconds, _, counted) = stream(program, &counting)?;
-    (round.counting, round.counted) = (seconds, counted as f64);
-    let (seconds, accesses, _) = stream(program, &options)?;
-    (round.streaming, round.accesses) = (seconds, accesses as f64);
-    round.plain = stream(program, &RecordOptions { dependences: false, ..options })?.0;
+    let run = stream(program, &counting)?;
+    (round.counting, round.counting_cpu, round.counted) = (run.seconds, run.cpu, run.counted as f64);
+    let run = stream(program, &options)?;
+    (round.streaming, round.streaming_cpu, round.accesses) = (run.seconds, run.cpu, run.accesses as f64);
+    let run = stream(program, &RecordOptions { dependences: false, ..options.clone() })?;
+    (round.plain, round.plain_cpu) = (run.seconds, run.cpu);
+    let started = Instant::now();
+    let mut recording = record(&program.command, &options)?;
+    let mut writer = TraceWriter::create(directory.join("trace"), recording.header())?;
+    while let Some(batch) = recording.next_batch()? {
+        writer.push(&batch)?;
+    }
+    round.bytes = writer.finish()?.bytes_per_access();
+    round.filing = started.elapsed().as_secs_f64();
     Ok(round)
 }
 
-/// Seconds, accesses delivered and accesses counted of a recording that nobody looks at.
-fn stream(program: &Program, options: &RecordOptions) -> Result<(f64, u64, u64), Box<dyn std::error::Error>> {
+/// A recording that nobody looks at.
+struct Run {
+    seconds: f64,
+    /// Processor seconds of the program, or of the recorder where those are more.
+    cpu: f64,
+    accesses: u64,
+    counted: u64,
+}
+
+fn stream(program: &Program, options: &RecordOptions) -> Result<Run, Box<dyn std::error::Error>> {
+    let (children, own) = (cpu_seconds(libc::RUSAGE_CHILDREN), cpu_seconds(libc::RUSAGE_SELF));
     let started = Instant::now();
     let mut recording = record(&program.command, options)?;
     while recording.next_batch()?.is_some() {}
     let seconds = started.elapsed().as_secs_f64();
-    Ok((seconds, recording.accesses(), recording.counted()))
+    let (accesses, counted) = (recording.accesses(), recording.counted());
+    recording.wait()?;
+    let children = cpu_seconds(libc::RUSAGE_CHILDREN) - children;
+    let own = cpu_seconds(libc::RUSAGE_SELF) - own;
+    Ok(Run { seconds, cpu: children.max(own), accesses, counted })
 }
 
-fn run_lackey(program: &Program) -> Result<Option<f64>, Box<dyn std::error::Error>> {
-    let started = Instant::now();
+fn cpu_seconds(who: libc::c_int) -> f64 {
+    // SAFETY: zeros are a valid value, and the call fills it.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(who, &mut usage);
+        usage
+    };
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}
+
+/// Wall-clock and processor seconds under lackey; `None` where Valgrind is not installed.
+fn run_lackey(program: &Program) -> Result<Option<(f64, f64)>, Box<dyn std::error::Error>> {
+    let (cpu, started) = (cpu_seconds(libc::RUSAGE_CHILDREN), Instant::now());
     let status = Command::new("valgrind")
         .args(["--tool=lackey", "--trace-mem=yes", "--log-file=/dev/null"])
         .args(&program.command)
         .stdout(Stdio::null())
         .status();
     match status {
-        Ok(status) if status.success() || status.code().is_some() => {
-            Ok(Some(started.elapsed().as_secs_f64()))
-        }
-        Ok(_) => Ok(None),
+        Ok(_) => Ok(Some((started.elapsed().as_secs_f64(), cpu_seconds(libc::RUSAGE_CHILDREN) - cpu))),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-fn report(program: &Program, rounds: &[Round], lackey: Option<f64>) {
+fn report(program: &Program, rounds: &[Round], lackey: Option<(f64, f64)>) {
     let median = |field: fn(&Round) -> f64| {
         let mut values: Vec<f64> = rounds.iter().map(field).collect();
         values.sort_by(f64::total_cmp);
         values[values.len() / 2]
     };
-    let counted = median(|r| r.counted);
-    let streaming = median(|r| r.streaming);
+    let last = rounds[rounds.len() - 1];
     println!(
-        "| {} | {:.1} M | {:.2} s | {:.0}x | {:.0} M/s | {:.0} M/s | {:.2} | {:.2} | {} | {} |",
+        "| {} | {:.1} M | {:.2} s | {:.0}x | {:.0} M/s | {:.0} M/s | {:.2} | {:.2} | {:.2} | {:.0} M/s | {:.2} | {:.2} | {} |",
         program.name,
         median(|r| r.accesses) / 1e6,
         median(|r| r.native),
-        streaming / median(|r| r.native),
-        counted / median(|r| r.counting) / 1e6,
-        counted / streaming / 1e6,
+        median(|r| r.streaming / r.native),
+        median(|r| r.counted / r.counting) / 1e6,
+        median(|r| r.counted / r.streaming) / 1e6,
         median(|r| r.counting / r.streaming),
-        median(|r| r.counting / r.plain),
-        lackey.map_or("missing".to_owned(), |s| format!("{s:.1} s")),
-        lackey.map_or("missing".to_owned(), |s| format!("{:.0}x", s / streaming)),
+        median(|r| r.counting_cpu / r.streaming_cpu),
+        median(|r| r.counting_cpu / r.plain_cpu),
+        median(|r| r.counted / r.filing) / 1e6,
+        median(|r| r.counting / r.filing),
+        median(|r| r.bytes),
+        lackey.map_or("not installed".to_owned(), |(seconds, cpu)| {
+            format!("{:.0}x | {:.0}x", seconds / last.streaming, cpu / last.streaming_cpu)
+        }),
     );
 }

@@ -174,7 +174,7 @@ impl Collector {
             })
         });
         if !self.pump() {
-            self.flush_all();
+            self.flush_all(false);
         }
     }
 
@@ -609,9 +609,10 @@ impl Collector {
         }
     }
 
-    fn flush_all(&mut self) {
+    /// Delivers what is decoded; what ends inside an instruction only if that is `all` there will be.
+    fn flush_all(&mut self, all: bool) {
         for number in 0..SLOTS {
-            if self.sources[number].is_some() {
+            if self.sources[number].as_ref().is_some_and(|s| all || !s.stream.is_inside_instruction()) {
                 self.deliver_slot(number);
             }
         }
@@ -820,7 +821,7 @@ impl Collector {
 
     /// Delivers what is decoded and ends.
     fn finish(&mut self) {
-        self.flush_all();
+        self.flush_all(true);
         let header = self.shared().header();
         let unrecorded = header.unrecorded.load(Relaxed);
         if unrecorded > 0 {

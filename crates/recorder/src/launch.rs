@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use terrace_protocol::program::{Image, inspect};
+use terrace_protocol::program::{Image, PROCESSOR, inspect};
 use terrace_trace::Header;
 
 static PLUGIN: &[u8] = include_bytes!(env!("TERRACE_PLUGIN_LIBRARY"));
@@ -136,7 +136,7 @@ pub fn start(
     plugin.push(memory);
     plugin.push(format!(",dependences={},count={}", on(options.dependences), on(options.count_only)));
     let mut command = Command::new(qemu);
-    command.arg("-plugin").arg(&plugin);
+    command.arg("-cpu").arg(OsStr::from_bytes(PROCESSOR.to_bytes())).arg("-plugin").arg(&plugin);
     if (options.follow_exec || options.allocations) && !options.count_only {
         let mut preload = libraries.preload(options.allocations);
         command.env("TERRACE_PRELOAD", &preload);

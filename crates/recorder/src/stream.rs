@@ -14,8 +14,9 @@ pub type Record = [u64; 2];
 const ADDRESS_BITS: u32 = 48;
 const ADDRESS_MASK: u64 = (1 << ADDRESS_BITS) - 1;
 
-/// Room that a batch has beyond a full one: an atomic read-modify-write makes two accesses.
-const SLACK: usize = 2;
+/// Room that a batch has beyond a full one: an instruction's accesses stay together, and an entry's number of callbacks
+/// is a byte; each makes up to two accesses.
+const SLACK: usize = 2 * (u8::MAX as usize + 1);
 
 /// Why decoding stopped, and at which record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,6 +87,8 @@ pub struct Stream {
     /// Where the last callback ended, and what it did: a vector access continues there.
     last_end: u64,
     last_rw: u32,
+    /// Whether the batch's last access is the last callback's, so that a vector access can grow it.
+    can_grow: bool,
     /// Accesses left out since the last one kept.
     pub left_out: u64,
 }
@@ -105,6 +108,7 @@ impl Stream {
             remaining: 0,
             last_end: 0,
             last_rw: 0,
+            can_grow: false,
             left_out: 0,
         }
     }
@@ -114,9 +118,16 @@ impl Stream {
         self.batch.is_empty()
     }
 
-    /// Whether the batch is full.
+    /// Whether the batch is full. One that ends inside an instruction can take the rest of it first.
     pub fn is_full(&self) -> bool {
-        self.batch.len() >= BATCH_ACCESSES || self.batch.events.len() >= BATCH_ACCESSES
+        let full = self.batch.len() >= BATCH_ACCESSES || self.batch.events.len() >= BATCH_ACCESSES;
+        full && !self.is_inside_instruction()
+    }
+
+    /// Whether more callbacks of the last access's instruction are expected: records were taken while the program
+    /// was writing them.
+    pub fn is_inside_instruction(&self) -> bool {
+        self.can_grow && self.remaining > 0
     }
 
     /// What the batch being filled says of the events before it.
@@ -136,6 +147,7 @@ impl Stream {
     pub fn take(&mut self) -> Arc<Batch> {
         let mut next = empty_batch(self.id);
         next.after = self.next_after;
+        self.can_grow = false;
         Arc::new(std::mem::replace(&mut self.batch, next))
     }
 
@@ -162,6 +174,7 @@ impl Stream {
         self.first_load = self.loads;
         self.origin = [0; 32];
         self.carry = 0;
+        self.can_grow = false;
     }
 
     /// Decodes at most `limit` accesses (an atomic one may be one more) into the batch. Returns how many records and
@@ -197,6 +210,7 @@ impl Stream {
         // Kept in registers over the loop.
         let (mut carry, mut last, mut remaining) = (self.carry, self.last, self.remaining);
         let (mut last_end, mut last_rw) = (self.last_end, self.last_rw);
+        let mut can_grow = self.can_grow;
         for (i, &[first, second]) in records.iter().enumerate() {
             let number = second as u32;
             let info = (second >> 32) as u32;
@@ -204,6 +218,10 @@ impl Stream {
             if number == 0 || (columns.length >= stop_at && !continues) {
                 stop = if number == 0 { Stop::Control } else { Stop::Full };
                 used = i;
+                if stop == Stop::Full {
+                    // Another instruction follows, whatever was expected of the last one: a signal cut it short.
+                    remaining = 0;
+                }
                 break;
             }
             let entry = entries.get(number);
@@ -222,7 +240,7 @@ impl Stream {
             let mut instructions = first >> ADDRESS_BITS;
             if continues {
                 remaining -= 1;
-                if address == last_end && rw == last_rw && columns.length > start {
+                if address == last_end && rw == last_rw && can_grow {
                     // QEMU moves a vector in steps of 8 bytes; the program made one access.
                     columns.widen(size);
                     last_end = end;
@@ -245,6 +263,7 @@ impl Stream {
                 }
             }
             (last_end, last_rw) = (end, rw);
+            can_grow = true;
             let mut depends_on = 0;
             if DEPENDENCES {
                 let [base, index] = if rw & 1 != 0 { entry.load_address } else { entry.store_address };
@@ -277,7 +296,7 @@ impl Stream {
         }
         let accesses = columns.finish() - start;
         (self.carry, self.last, self.remaining) = (carry, last, remaining);
-        (self.last_end, self.last_rw) = (last_end, last_rw);
+        (self.last_end, self.last_rw, self.can_grow) = (last_end, last_rw, can_grow);
         (used, accesses as u64, stop)
     }
 
@@ -291,6 +310,7 @@ impl Stream {
         mut touch: impl FnMut(u64, u64),
     ) -> (usize, u64, Stop) {
         let mut accesses = 0;
+        self.can_grow = false;
         for (i, &[first, second]) in records.iter().enumerate() {
             let number = second as u32;
             let info = (second >> 32) as u32;
@@ -476,6 +496,31 @@ mod tests {
         assert_eq!(batch.addr, [0x1000, 0x1010]);
         assert_eq!(batch.size, [16, 16]);
         assert_eq!(batch.instructions, [1, 2]);
+    }
+
+    #[test]
+    fn an_instruction_taken_in_parts_is_the_same() {
+        let table = [Entry::UNKNOWN, Entry::UNKNOWN, entry(4, 1, 0), entry(1, 1, 0)];
+        // SAFETY: as in `decode`.
+        let entries = unsafe { Entries::new(table.as_ptr()) };
+        let mut records: Vec<Record> = (0..4).map(|i| record(0x1000 + i * 8, 0, 2, eight(WRITE))).collect();
+        records.push(record(0x1020, 0, 3, eight(WRITE)));
+        for cut in 0..=records.len() {
+            let mut stream = Stream::new(StreamId(0));
+            stream.decode(&records[..cut], entries, u64::MAX, true, false);
+            assert_eq!(stream.is_inside_instruction(), (1..4).contains(&cut));
+            stream.decode(&records[cut..], entries, u64::MAX, true, false);
+            let batch = stream.take();
+            assert_eq!((&batch.size[..], &batch.instructions[..]), (&[32, 8][..], &[1, 1][..]), "{cut}");
+        }
+        // A batch that is full waits for the rest, but not if something else comes.
+        let mut stream = Stream::new(StreamId(0));
+        let filler = vec![record(0x9000, 0, 3, eight(WRITE)); BATCH_ACCESSES - 1];
+        stream.decode(&filler, entries, u64::MAX, true, false);
+        stream.decode(&records[..2], entries, u64::MAX, true, false);
+        assert!(!stream.is_full());
+        let (used, _, stop) = stream.decode(&records[4..], entries, u64::MAX, true, false);
+        assert_eq!((used, stop, stream.is_full()), (0, Stop::Full, true));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::settings;
 use std::ffi::{CStr, c_char};
-use terrace_protocol::program::{Image, inspect};
+use terrace_protocol::program::{Image, PROCESSOR, inspect};
 
 /// Scripts that interpret scripts are followed this far, as in Linux.
 const MAX_SCRIPTS: usize = 5;
@@ -121,6 +121,8 @@ pub fn relaunch(arena: &mut Arena, path: &CStr, argv: Strings, envp: Strings) ->
     let preload = settings::PRELOAD.get().to_bytes();
     let mut arguments = arena.list(count(argv) + insertions + 16)?;
     arguments.push(settings::QEMU.get().as_ptr());
+    arguments.push(c"-cpu".as_ptr());
+    arguments.push(PROCESSOR.as_ptr());
     arguments.push(c"-plugin".as_ptr());
     arguments.push(settings::PLUGIN.get().as_ptr());
     if !preload.is_empty() {

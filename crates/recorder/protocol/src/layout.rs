@@ -27,8 +27,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 pub const PROCESSES: usize = 1024;
 /// Threads recorded at the same time; more run unrecorded.
 pub const SLOTS: usize = 4096;
-/// Chunks in the pool.
-pub const CHUNKS: usize = 1024;
+/// Chunks in the pool: one for each thread, because one that sleeps may hold a chunk that is not full, and some in
+/// flight.
+pub const CHUNKS: usize = SLOTS + 1024;
 /// Bytes of a chunk's data.
 pub const CHUNK_BYTES: usize = RECORD_BYTES * CHUNK_RECORDS;
 /// Records in a chunk.

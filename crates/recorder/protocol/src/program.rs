@@ -2,6 +2,11 @@
 //!
 //! Works without allocating, because the preload library asks between `fork` and `exec`.
 
+/// The processor that QEMU presents, for its option `-cpu`: all it can emulate but the promise of fast string
+/// instructions. With it, the C library would fill and copy memory by `rep stosb` and `rep movsb`, which QEMU carries
+/// out byte by byte where a processor moves whole lines; without it, it uses vector loads and stores.
+pub const PROCESSOR: &std::ffi::CStr = c"max,-erms";
+
 /// What a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Image<'a> {

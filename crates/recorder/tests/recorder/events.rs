@@ -3,7 +3,7 @@
 use crate::support::{Recorded, Workshop, options, run};
 use terrace_model::{AddressRange, VirtAddr};
 use terrace_recorder::RecordOptions;
-use terrace_trace::{Advice, Event, KernelAccess, MapKind, MarkKind, Protection};
+use terrace_trace::{Advice, Event, Item, KernelAccess, MapKind, MarkKind, Protection};
 
 fn kernel_bytes(recorded: &Recorded, object: &str, wanted: KernelAccess) -> u64 {
     let object = recorded.object(object);
@@ -25,18 +25,17 @@ fn initial_mappings_are_there() {
         let recorded = run(&[&program], &options());
         let mut maps: Vec<(AddressRange, MapKind, String)> = Vec::new();
         // Every access of the whole run lies in something mapped, the stack and the binary included.
-        for batch in &recorded.batches {
-            let mut events = batch.events.iter().peekable();
-            for (i, &addr) in batch.addr.iter().enumerate() {
-                while let Some(event) = events.next_if(|e| e.before as usize <= i) {
+        for (_, item) in recorded.items() {
+            match item {
+                Item::Event(event) => {
                     if let Event::Map { range, kind, name, .. } = &event.event {
                         maps.push((*range, *kind, name.clone()));
                     }
                 }
-                assert!(
-                    maps.iter().any(|(range, ..)| range.contains(VirtAddr(addr))),
-                    "{addr:#x} is in no mapping"
-                );
+                Item::Access(access) => {
+                    let mapped = maps.iter().any(|(range, ..)| range.contains(VirtAddr(access.addr)));
+                    assert!(mapped, "{:#x} is in no mapping", access.addr);
+                }
             }
         }
         assert!(maps.iter().any(|(_, kind, name)| *kind == MapKind::Stack && name == "[stack]"));

@@ -65,6 +65,63 @@ fn a_region_keeps_residency() {
     assert!(before > 300 && before + accesses <= full.accesses());
 }
 
+/// A region belongs to the process: one thread opens and closes it, another's accesses are kept in between.
+#[test]
+fn a_region_holds_for_all_threads() {
+    let workshop = Workshop::new();
+    let program = workshop.c(r#"
+        #include "terrace.h"
+        #include <pthread.h>
+        static volatile long before[100], inside[100], after[100];
+        static _Atomic int step;
+        static void wait_for(int wanted) { while (step != wanted) {} }
+        static void *work(void *unused) {
+            for (int i = 0; i < 100; i++) before[i] = i;
+            step = 1;
+            wait_for(2);
+            for (int i = 0; i < 100; i++) inside[i] = i;
+            step = 3;
+            wait_for(4);
+            for (int i = 0; i < 100; i++) after[i] = i;
+            return 0;
+        }
+        int main() {
+            terrace_alloc((void *)before, sizeof before, "before");
+            terrace_alloc((void *)inside, sizeof inside, "inside");
+            terrace_alloc((void *)after, sizeof after, "after");
+            pthread_t thread;
+            pthread_create(&thread, 0, work, 0);
+            wait_for(1);
+            terrace_region_begin("region");
+            step = 2;
+            wait_for(3);
+            terrace_region_end("region");
+            step = 4;
+            pthread_join(thread, 0);
+            return 0;
+        }
+        "#);
+    let recorded = run(&[&program], &RecordOptions { region: true, ..options() });
+    let kept = |name| {
+        let object = recorded.object(name);
+        let all = recorded.batches.iter().flat_map(|b| &b.addr);
+        all.filter(|a| object.contains(terrace_model::VirtAddr(**a))).count()
+    };
+    assert_eq!((kept("before"), kept("inside"), kept("after")), (0, 100, 0));
+    // The marks are in the trace, once each and in the global order.
+    let marks: Vec<MarkKind> = recorded
+        .events()
+        .filter_map(|(_, e)| match e.event {
+            Event::Mark { kind: kind @ (MarkKind::RegionBegin | MarkKind::RegionEnd), .. } => {
+                assert!(e.sequence > 0);
+                Some(kind)
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!(marks, [MarkKind::RegionBegin, MarkKind::RegionEnd]);
+}
+
 #[test]
 fn skip_and_limit_count_accesses() {
     let workshop = Workshop::new();

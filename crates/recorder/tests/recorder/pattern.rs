@@ -112,6 +112,33 @@ fn repeated_string_instructions_count_once() {
     assert!(instructions < 50, "{instructions} instructions for one");
 }
 
+/// QEMU would fill memory byte by byte if the C library used the string instructions a processor is fast at.
+#[test]
+fn filling_and_copying_use_wide_accesses() {
+    let workshop = Workshop::new();
+    let program = workshop.c(r#"
+        #include "terrace.h"
+        #include <string.h>
+        static char from[1 << 20], to[1 << 20];
+        int main() {
+            terrace_alloc(to, sizeof to, "to");
+            terrace_region_begin("fill");
+            memset(to, 1, sizeof to);
+            terrace_region_end("fill");
+            terrace_region_begin("copy");
+            memcpy(to, from, sizeof to);
+            terrace_region_end("copy");
+            return to[17];
+        }
+        "#);
+    let recorded = run(&[&program], &options());
+    for region in ["fill", "copy"] {
+        let stores = in_object(&recorded, region, "to");
+        let bytes: u64 = stores.iter().map(|a| u64::from(a.size)).sum();
+        assert!(bytes >= 1 << 20 && stores.len() <= (1 << 20) / 16 + 64, "{region}: {}", stores.len());
+    }
+}
+
 const CHASE: &str = r#"
     #include "terrace.h"
     #include <stdlib.h>

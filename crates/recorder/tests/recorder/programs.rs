@@ -58,10 +58,12 @@ fn rust() {
                   move || { let m: HashMap<u64, u64> = (0..500).map(|i| (i, i * n)).collect(); \
                   m.values().sum::<u64>() })).collect(); \
                   let s: u64 = t.into_iter().map(|t| t.join().unwrap()).sum(); assert_eq!(s, 748500); }";
-    let program = workshop.compile("rustc", "program.rs", source, &["-O"]);
-    let recorded = run(&[&program], &options());
-    assert!(recorded.status.success());
-    assert_eq!(recorded.streams(), 5);
+    for link in ["target-feature=-crt-static", "target-feature=+crt-static"] {
+        let program = workshop.compile("rustc", "program.rs", source, &["-O", "-C", link]);
+        let recorded = run(&[&program], &options());
+        assert!(recorded.status.success(), "{link}");
+        assert_eq!(recorded.streams(), 5, "{link}");
+    }
 }
 
 #[test]
@@ -74,6 +76,10 @@ fn cplusplus() {
     assert!(recorded.status.success());
     let allocations = recorded.events().filter(|(_, e)| matches!(e.event, Event::Alloc { .. })).count();
     assert!(allocations >= 1000);
+    let program = workshop.compile("c++", "program.cpp", source, &["-O2", "-static"]);
+    let recorded = run(&[&program], &options());
+    assert!(recorded.status.success());
+    assert!(recorded.accesses() > 10_000);
 }
 
 #[test]
@@ -140,6 +146,15 @@ fn what_is_missing_is_named() {
     assert!(error.to_string().contains("sudo apt-get install qemu-user"));
     let error = record(&["no-such-program".into()], &options()).err().unwrap();
     assert!(error.to_string().contains("no-such-program"));
+    let workshop = Workshop::new();
+    let program = workshop.static_c("int main() { return 0; }");
+    let mut bytes = std::fs::read(&program).unwrap();
+    // The processor's number in the ELF header: 183 is AArch64.
+    bytes[18] = 183;
+    std::fs::write(&program, bytes).unwrap();
+    let error = record(&[program.into()], &options()).err().unwrap();
+    assert!(matches!(error, RecordError::OtherMachine { machine: 183, .. }), "{error}");
+    assert!(error.to_string().contains("another processor"));
 }
 
 #[test]

@@ -50,6 +50,37 @@ fn eight_hundred_threads_are_told_apart() {
     assert!(by_cell.values().all(|(streams, stores)| streams.len() == 1 && *stores == 100));
 }
 
+/// Threads that sleep where the recorder expects none, each holding on to records, leave room for the others.
+#[test]
+fn sleeping_threads_do_not_starve_the_others() {
+    let workshop = Workshop::new();
+    let program = workshop.c(r#"
+        #include <pthread.h>
+        #include <unistd.h>
+        #define N 1100
+        static int gate[2];
+        static void *work(void *unused) { char c; return (void *)(read(gate[0], &c, 1)); }
+        int main() {
+            pthread_t threads[N];
+            pthread_attr_t attributes;
+            pthread_attr_init(&attributes);
+            pthread_attr_setstacksize(&attributes, 65536);
+            if (pipe(gate)) return 1;
+            for (int i = 0; i < N; i++)
+                if (pthread_create(&threads[i], &attributes, work, 0)) return 2;
+            for (volatile long i = 0; i < 200000; i++) {}
+            for (int i = 0; i < N; i++)
+                if (write(gate[1], "x", 1) != 1) return 3;
+            for (int i = 0; i < N; i++) pthread_join(threads[i], 0);
+            return 0;
+        }
+        "#);
+    let recorded = run(&[&program], &options());
+    assert!(recorded.status.success());
+    assert_eq!((recorded.streams(), recorded.processes()), (1101, 1));
+    assert_eq!(recorded.warnings, [""; 0]);
+}
+
 #[test]
 fn a_vcpu_used_again_is_another_thread() {
     let workshop = Workshop::new();
