@@ -293,6 +293,9 @@ impl TraceReader {
     }
 
     fn stop(&mut self, what: String) {
+        if self.salvage {
+            tracing::warn!("{what}; the trace ends here");
+        }
         self.decoder.clear();
         self.offset = self.chunks_end;
         self.damage = Some(what);
