@@ -42,7 +42,7 @@ pub fn slice<S: EventSource>(source: S, options: SliceOptions) -> Slice<S> {
     }
 }
 
-/// See [`slice`].
+/// See [`slice()`].
 #[derive(Debug)]
 pub struct Slice<S> {
     source: S,
