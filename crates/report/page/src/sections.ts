@@ -215,7 +215,7 @@ function tierColor(at: number): [string, string] {
 
 export function pageSizes(report: Report): HTMLElement | null {
   const resident = (run: Run, size: string): number | null => {
-    const inBytes = stat(run, `os.resident_bytes.${size}`);
+    const inBytes = stat(run, `os.peak_resident_bytes.${size}`);
     const page = { "4k": 2 ** 12, "2m": 2 ** 21, "1g": 2 ** 30 }[size]!;
     const pages = stat(run, `os.pages.${size}`);
     return inBytes ?? (pages === null ? null : pages * page);

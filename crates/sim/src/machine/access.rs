@@ -282,7 +282,7 @@ impl Core {
         self.walkers.occupy(at);
         shared.walks.count += 1;
         shared.walks.time += at - begin;
-        let hit = TlbHit { entry: TlbEntry::new(pte.frame().0, pte.is_dirty()), size: leaf.size };
+        let hit = TlbHit { entry: TlbEntry::new(pte.frame().0, pte.is_writable_at_once()), size: leaf.size };
         self.tlbs.fill_after_walk(space, addr, hit);
         Ok((hit, at))
     }
@@ -335,9 +335,11 @@ impl Core {
             let (hit, translated) = self.translate::<F, S>(id, shared, space, addr, write, now)?;
             (physical_line(hit.entry.frame(), addr, hit.size), translated)
         };
+        // A fault moved the core's clock: the access begins again after it.
+        let start = now.max(self.pipeline.now);
         if F != FULL {
             return Ok(Timeline {
-                start: now,
+                start,
                 translated,
                 cache_start: translated,
                 cache_end: translated,
@@ -346,7 +348,7 @@ impl Core {
         }
         let served = shared.access_physical(id, line, write, translated, by);
         self.wait_for_register(served.cache_start.saturating_sub(translated));
-        Ok(timeline(now, translated, served))
+        Ok(timeline(start, translated, served))
     }
 
     /// No miss register was free for so long. Dispatch stands still meanwhile: what lies behind a miss that cannot be
@@ -372,7 +374,9 @@ impl Core {
     ) -> Result<Timeline, OsError> {
         let line = shared.intermediate.line(space, addr);
         let mut translated = now;
-        if !shared.caches.is_private(id, line) {
+        // Permissions travel with a line; fork takes the right to write away.
+        let shared_page = write && shared.os.is_copy_on_write(space, addr);
+        if shared_page || !shared.caches.is_private(id, line) {
             (_, translated) =
                 self.translate::<F, VIVT>(id, shared, space, addr, write, now + shared.timing.l2)?;
         }

@@ -36,7 +36,7 @@ impl Totals {
     fn since(&self, begin: &Totals) -> Totals {
         let mut stats = Stats::new();
         for (name, stat) in self.stats.iter() {
-            let is_state = stat.unit == Unit::Pages || name.starts_with("os.resident_bytes.");
+            let is_state = stat.unit == Unit::Pages || name.contains("resident_bytes.");
             match &stat.value {
                 Value::Integer(end) if !is_state => {
                     stats.count(name, end.saturating_sub(begin.stats.integer(name)), stat.unit);
@@ -123,6 +123,7 @@ fn stats(engine: &Engine, now: Time) -> Stats {
     }
     for (at, (name, _, _)) in shared.memory.layout().iter().enumerate() {
         stats.count(format!("tier.{name}.pages"), shared.os.used_frames(TierId(at as u8)), Unit::Pages);
+        stats.count(format!("tier.{name}.peak_pages"), shared.os.peak().used[at], Unit::Pages);
         let unusable = shared.os.buddy(TierId(at as u8)).fragmentation_index(PageSize::Huge.order());
         stats.real(format!("tier.{name}.free_unusable_for_2m"), unusable, Unit::Ratio);
         if fidelity == Fidelity::Pages {
@@ -138,6 +139,8 @@ fn stats(engine: &Engine, now: Time) -> Stats {
         stats.count(format!("os.faults_by_size.{size}"), os.faults[size.index()], Unit::Count);
         let resident = shared.os.resident()[size.index()] * 4096;
         stats.count(format!("os.resident_bytes.{size}"), resident, Unit::Bytes);
+        let peak = shared.os.peak().resident[size.index()] * 4096;
+        stats.count(format!("os.peak_resident_bytes.{size}"), peak, Unit::Bytes);
     }
     stats.count("os.copy_on_write_faults", os.copy_on_write_faults, Unit::Count);
     stats.count("os.huge_fallbacks", os.huge_fallbacks, Unit::Count);

@@ -6,7 +6,7 @@
 
 use super::access::{FULL, PAGES, PERFECT, RADIX, TRANSLATION, VIVT};
 use super::build::Machine;
-use super::streams::Streams;
+use super::streams::{Stream, Streams};
 use crate::design::{Design, TranslationScheme};
 use crate::os::OsError;
 use serde::{Deserialize, Serialize};
@@ -19,8 +19,8 @@ use terrace_trace::{Batch, Event, EventSource, KernelAccess, MapKind, MarkKind, 
 /// How far a core may run ahead of the slowest. Measured on the bandwidth-bound IWB tables: 1 µs bends them by 16 %.
 const QUANTUM: Time = Time::from_nanos(100);
 
-/// Waits for a globally ordered event, without anything running in between, before it is taken for missing.
-const ORDER_PATIENCE: u32 = 10_000;
+/// Most instructions in one `Compute` event: minutes of time. Anything more is damage, and would overflow the clock.
+const LONGEST_COMPUTE: u64 = 1 << 40;
 
 /// How much of the machine is simulated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -171,8 +171,8 @@ pub(super) struct Engine<'a> {
     pub accesses: u64,
     pub waited_nanos: u64,
     pub order_violations: u64,
-    /// Times in a row that a stream had to wait for another's event and nothing ran.
-    order_waits: u32,
+    /// Streams whose next batch follows a global event that was not applied yet.
+    blocked: Vec<usize>,
     pub gaps: u64,
     pub region: Region,
     stopped: bool,
@@ -182,9 +182,10 @@ impl<'a> Engine<'a> {
     fn new(machine: Machine, source: &'a mut dyn EventSource, options: Options) -> Engine<'a> {
         let mut turns = Vec::new();
         turns.resize_with(machine.cores.len(), Turn::default);
+        let levels = machine.shared.os.levels();
         Engine {
             machine,
-            streams: Streams::new(source),
+            streams: Streams::new(source, levels),
             turns,
             spaces: HashMap::new(),
             ending: HashSet::new(),
@@ -192,7 +193,7 @@ impl<'a> Engine<'a> {
             accesses: 0,
             waited_nanos: 0,
             order_violations: 0,
-            order_waits: 0,
+            blocked: Vec::new(),
             gaps: 0,
             region: Region::default(),
             stopped: false,
@@ -275,9 +276,11 @@ impl<'a> Engine<'a> {
                 let horizon = if second == Time::MAX { Time::MAX } else { second + QUANTUM };
                 return Ok(Some((core, horizon)));
             }
-            // Every stream is starved or done.
+            // Every stream is blocked, starved or done.
             let now = self.machine.cores.iter().map(|c| c.pipeline.now).max().unwrap_or_default();
-            if self.streams.exhausted || !self.pull(now)? {
+            if !self.blocked.is_empty() && (self.streams.exhausted || self.streams.is_full()) {
+                self.give_up_waiting();
+            } else if self.streams.exhausted || (!self.pull(now)? && self.blocked.is_empty()) {
                 return Ok(None);
             }
         }
@@ -286,10 +289,7 @@ impl<'a> Engine<'a> {
     /// Whether a core has a stream that may run now.
     fn has_runnable(&self, core: usize) -> bool {
         let turn = &self.turns[core];
-        let runnable = |&stream: &usize| {
-            let stream = &self.streams.streams[stream];
-            !stream.exited && !stream.starved
-        };
+        let runnable = |&stream: &usize| self.streams.streams[stream].may_run();
         turn.running.as_ref().is_some_and(runnable) || turn.waiting.iter().any(runnable)
     }
 
@@ -300,7 +300,7 @@ impl<'a> Engine<'a> {
         if let Some(running) = turn.running {
             let stream = &self.streams.streams[running];
             let over = now >= turn.slice_ends && !turn.waiting.is_empty();
-            if !stream.exited && !stream.starved && !over {
+            if stream.may_run() && !over {
                 return Some(running);
             }
             if !stream.exited {
@@ -309,7 +309,7 @@ impl<'a> Engine<'a> {
             turn.running = None;
         }
         turn.waiting.retain(|&stream| !self.streams.streams[stream].exited);
-        let at = turn.waiting.iter().position(|&stream| !self.streams.streams[stream].starved)?;
+        let at = turn.waiting.iter().position(|&stream| self.streams.streams[stream].may_run())?;
         let next = turn.waiting.remove(at)?;
         turn.running = Some(next);
         let pipeline = &mut self.machine.cores[core].pipeline;
@@ -324,9 +324,10 @@ impl<'a> Engine<'a> {
     /// Runs a core's stream until it passes the horizon or has nothing to run.
     fn run_core<const F: u8, const S: u8>(&mut self, core: usize, horizon: Time) -> Result<(), SimError> {
         let Some(stream) = self.choose_stream(core) else { return Ok(()) };
-        while !self.streams.advance(stream) {
+        if !self.streams.advance(stream) {
             let now = self.machine.cores[core].pipeline.now;
             if self.streams.exhausted {
+                // Without an `Exit`: the input was cut off, and what it had stays.
                 self.streams.streams[stream].exited = true;
                 return Ok(());
             }
@@ -334,52 +335,50 @@ impl<'a> Engine<'a> {
                 self.streams.streams[stream].starved = true;
                 return Ok(());
             }
+            // What comes may belong to another core: the horizon is another.
             self.pull(now)?;
+            return Ok(());
         }
         let Some(batch) = self.streams.streams[stream].current.clone() else { return Ok(()) };
-        if batch.after > self.streams.order.watermark
-            && self.streams.streams[stream].next_access == 0
-            && self.streams.streams[stream].next_event == 0
-            && self.waits_for_order(core, stream, &batch)?
-        {
+        let begins =
+            self.streams.streams[stream].next_access == 0 && self.streams.streams[stream].next_event == 0;
+        if begins && batch.after > self.streams.order.watermark {
+            self.streams.streams[stream].blocked = true;
+            self.blocked.push(stream);
             return Ok(());
         }
         self.run_batch::<F, S>(core, stream, &batch, horizon)
     }
 
-    /// The batch needs global events that others have not applied yet. Answers whether the stream must wait for them.
-    fn waits_for_order(&mut self, core: usize, stream: usize, batch: &Batch) -> Result<bool, SimError> {
-        let slowest_other = |engine: &Engine| {
-            let others = (0..engine.turns.len()).filter(|&o| o != core && engine.turns[o].used);
-            others.filter(|&o| engine.has_runnable(o)).map(|o| engine.machine.cores[o].pipeline.now).min()
-        };
-        loop {
-            let now = self.machine.cores[core].pipeline.now;
-            self.order_waits += 1;
-            if let Some(others) = slowest_other(self)
-                && self.order_waits < ORDER_PATIENCE
-            {
-                // Step aside: this core may not run before the slowest of the others has moved.
-                self.machine.cores[core].pipeline.idle_until(others + Time(1));
-                return Ok(true);
+    /// A global event was applied at `now`: streams that waited for it may run, but not before that time.
+    fn unblock(&mut self, now: Time) {
+        let watermark = self.streams.order.watermark;
+        let (streams, turns, cores) = (&mut self.streams.streams, &mut self.turns, &mut self.machine.cores);
+        self.blocked.retain(|&at| {
+            let stream = &mut streams[at];
+            let waits = stream.current.as_ref().is_some_and(|batch| batch.after > watermark);
+            if !waits {
+                stream.blocked = false;
+                // A core that had nothing else to do waited with its stream.
+                let core = stream.core;
+                let turn = &mut turns[core];
+                let idle = turn.running.is_none_or(|running| running == at)
+                    && turn.waiting.iter().all(|&other| other == at || !streams[other].may_run());
+                if idle {
+                    cores[core].pipeline.idle_until(now);
+                }
             }
-            // A stream that shares this core may hold the event: let it run first.
-            let next = self.turns[core].waiting.iter().any(|&s| {
-                let s = &self.streams.streams[s];
-                !s.exited && !s.starved && s.is_ready()
-            });
-            if next && self.order_waits < ORDER_PATIENCE {
-                self.turns[core].waiting.push_back(stream);
-                self.turns[core].running = None;
-                return Ok(true);
-            }
-            if self.order_waits >= ORDER_PATIENCE || self.streams.exhausted || self.streams.is_full() {
-                self.streams.order.give_up_before(batch.after);
-                self.order_violations += 1;
-                self.order_waits = 0;
-                return Ok(false);
-            }
-            self.pull(now)?;
+            waits
+        });
+    }
+
+    /// Nothing can run but streams that wait for events which nobody is left to apply: the input lost them.
+    fn give_up_waiting(&mut self) {
+        let needed = |&stream: &usize| self.streams.streams[stream].current.as_ref().map_or(0, |b| b.after);
+        if let Some(sequence) = self.blocked.iter().map(needed).min() {
+            self.streams.order.give_up_before(sequence);
+            self.order_violations += 1;
+            self.unblock(Time::ZERO);
         }
     }
 
@@ -392,7 +391,6 @@ impl<'a> Engine<'a> {
         horizon: Time,
     ) -> Result<(), SimError> {
         loop {
-            self.order_waits = 0;
             let state = &mut self.streams.streams[stream];
             let event = batch.events.get(state.next_event);
             let stop_at = event.map_or(batch.len(), |event| event.before as usize);
@@ -429,8 +427,12 @@ impl<'a> Engine<'a> {
             state.next_event += 1;
             self.apply::<F, S>(core, stream, &event.event)?;
             if event.sequence != 0 {
-                let now = self.machine.cores[core].pipeline.now;
-                self.streams.order.apply(event.sequence, now);
+                self.streams.order.apply(event.sequence);
+                if !self.blocked.is_empty() {
+                    self.unblock(self.machine.cores[core].pipeline.now);
+                    // Others may run now: the horizon is another.
+                    return Ok(());
+                }
             }
             if matches!(event.event, Event::Wait { .. }) && !self.turns[core].waiting.is_empty() {
                 // The thread slept: its core is free for another.
@@ -529,19 +531,20 @@ impl<'a> Engine<'a> {
             }
             Event::Resident { start, bitmap } => self.make_resident(space, *start, bitmap)?,
             Event::Exit { process_ends } => {
-                self.streams.streams[stream].exited = true;
                 if *process_ends {
                     self.ending.insert(space);
                 }
-                // Other threads may not have come as far as this one: the last of them turns the light off.
-                let others = self.streams.streams.iter().any(|s| s.space == Some(space) && !s.exited);
-                if !others && self.ending.remove(&space) {
-                    self.end_process::<S>(space, true)?;
-                }
+                self.end_stream::<S>(stream)?;
             }
             Event::Exec { .. } => self.end_process::<S>(space, false)?,
-            Event::Wait { nanos } => self.waited_nanos += nanos,
-            Event::Compute { instructions } => self.machine.cores[core].pipeline.dispatch(*instructions),
+            Event::Wait { nanos } => self.waited_nanos = self.waited_nanos.saturating_add(*nanos),
+            Event::Compute { instructions } => {
+                if *instructions > LONGEST_COMPUTE {
+                    let problem = format!("stream {stream}: a Compute event of {instructions} instructions");
+                    return Err(SourceError::Malformed(problem).into());
+                }
+                self.machine.cores[core].pipeline.dispatch(*instructions);
+            }
             Event::Mark { kind, name, value } => self.mark(*kind, name, *value),
             // Data structures matter to policies and designs that know them; a plain machine does not.
             Event::Spawn { .. }
@@ -549,6 +552,28 @@ impl<'a> Engine<'a> {
             | Event::Realloc { .. }
             | Event::Free { .. }
             | Event::Site { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// A stream has nothing left. Other threads may not have come as far as the one that ended their process: the last
+    /// of them turns the light off.
+    fn end_stream<const S: u8>(&mut self, stream: usize) -> Result<(), SimError> {
+        self.streams.streams[stream].exited = true;
+        let Some(space) = self.streams.streams[stream].space else { return Ok(()) };
+        if !self.ending.contains(&space) {
+            return Ok(());
+        }
+        let belongs = |stream: &Stream| match (stream.space, stream.process) {
+            (Some(own), _) => own == space,
+            // Its `Spawn` is still to come.
+            (None, Some(process)) => self.spaces.get(&process) == Some(&space),
+            (None, None) => false,
+        };
+        if !self.streams.streams.iter().any(|stream| !stream.exited && belongs(stream)) {
+            self.ending.remove(&space);
+            self.spaces.retain(|_, of| *of != space);
+            self.end_process::<S>(space, true)?;
         }
         Ok(())
     }
@@ -612,7 +637,7 @@ impl<'a> Engine<'a> {
                 // The last end counts: threads end their parts one after the other.
                 self.region.end = Some(Box::new(super::collect::Totals::of(self)));
             }
-            MarkKind::Gap => self.gaps += value,
+            MarkKind::Gap => self.gaps = self.gaps.saturating_add(value),
             _ => {}
         }
     }

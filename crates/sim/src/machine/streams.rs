@@ -6,8 +6,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use terrace_model::Time;
-use terrace_trace::{Batch, EventSource, SourceError};
+use terrace_trace::{Batch, Event, EventSource, SourceError};
 
 /// Batches kept for streams other than the one that is waited for.
 pub(super) const READ_AHEAD: usize = 512;
@@ -25,20 +24,26 @@ pub(super) struct Stream {
     pub core: usize,
     /// No batch is near: the stream was idle.
     pub starved: bool,
+    /// The current batch follows a global event that was not applied yet.
+    pub blocked: bool,
+    /// The process that the stream's `Spawn`, which may not have been applied yet, puts it into.
+    pub process: Option<u32>,
     pub exited: bool,
     pub accesses: u64,
 }
 
 impl Stream {
-    /// Whether a batch is there to run.
-    pub fn is_ready(&self) -> bool {
-        self.current.is_some() || !self.queue.is_empty()
+    /// Whether a core may take it up.
+    #[inline]
+    pub fn may_run(&self) -> bool {
+        !self.exited && !self.starved && !self.blocked
     }
 }
 
 /// All streams and the input they come from.
 pub(super) struct Streams<'a> {
     source: &'a mut dyn EventSource,
+    levels: u32,
     pub streams: Vec<Stream>,
     /// Batches in all queues.
     queued: usize,
@@ -47,8 +52,16 @@ pub(super) struct Streams<'a> {
 }
 
 impl<'a> Streams<'a> {
-    pub fn new(source: &'a mut dyn EventSource) -> Streams<'a> {
-        Streams { source, streams: Vec::new(), queued: 0, exhausted: false, order: GlobalOrder::default() }
+    /// The streams of an input whose addresses page tables of `levels` levels must be able to map.
+    pub fn new(source: &'a mut dyn EventSource, levels: u32) -> Streams<'a> {
+        Streams {
+            source,
+            levels,
+            streams: Vec::new(),
+            queued: 0,
+            exhausted: false,
+            order: GlobalOrder::default(),
+        }
     }
 
     /// Reads one batch into its queue. Answers the stream it belongs to and whether the stream is new; `None` at the
@@ -66,6 +79,13 @@ impl<'a> Streams<'a> {
             let problem = batch.validate().err().unwrap_or_default();
             return Err(SourceError::Malformed(format!("stream {stream}: {problem}")));
         }
+        if let Some(addr) = not_canonical(&batch.addr, self.levels) {
+            return Err(SourceError::Malformed(format!(
+                "stream {stream}: address {addr:#x} is not canonical with {} levels of page tables{}",
+                self.levels,
+                if self.levels == 4 { "; set translation.levels=5 if it is meant" } else { "" }
+            )));
+        }
         let known = self.streams.len();
         if stream >= known {
             self.streams.resize_with(stream + 1, Stream::default);
@@ -73,6 +93,12 @@ impl<'a> Streams<'a> {
         let is_new = self.streams[stream].space.is_none()
             && self.streams[stream].queue.is_empty()
             && self.streams[stream].current.is_none();
+        if is_new {
+            self.streams[stream].process = batch.events.iter().find_map(|event| match event.event {
+                Event::Spawn { process, .. } => Some(process),
+                _ => None,
+            });
+        }
         self.streams[stream].queue.push_back(batch);
         self.queued += 1;
         Ok(Some((stream, is_new)))
@@ -98,20 +124,28 @@ impl<'a> Streams<'a> {
     }
 }
 
+/// An address whose top bits do not repeat the highest one that `levels` levels of page tables translate.
+fn not_canonical(addrs: &[u64], levels: u32) -> Option<u64> {
+    let bits = 12 + 9 * levels;
+    let excess = |addr: u64| addr.wrapping_add(1 << (bits - 1)) >> bits;
+    // One pass without branches, as nearly all batches are right.
+    if addrs.iter().fold(0, |all, &addr| all | excess(addr)) == 0 {
+        return None;
+    }
+    addrs.iter().copied().find(|&addr| excess(addr) != 0)
+}
+
 /// Which of the globally ordered events were applied: a watermark and those beyond it.
 #[derive(Debug, Default)]
 pub(super) struct GlobalOrder {
     /// All events with this sequence number or a lower one were applied.
     pub watermark: u64,
     beyond: BTreeSet<u64>,
-    /// Simulated time at which the latest event was applied.
-    pub last_applied: Time,
 }
 
 impl GlobalOrder {
-    /// An event was applied at `now`.
-    pub fn apply(&mut self, sequence: u64, now: Time) {
-        self.last_applied = self.last_applied.max(now);
+    /// An event was applied.
+    pub fn apply(&mut self, sequence: u64) {
         if sequence == self.watermark + 1 {
             self.watermark = sequence;
             while self.beyond.remove(&(self.watermark + 1)) {
@@ -141,12 +175,12 @@ mod tests {
     fn the_watermark_waits_for_the_missing_event() {
         let mut order = GlobalOrder::default();
         for sequence in [1, 3, 4] {
-            order.apply(sequence, Time::ZERO);
+            order.apply(sequence);
         }
         assert_eq!(order.watermark, 1);
-        order.apply(2, Time::ZERO);
+        order.apply(2);
         assert_eq!(order.watermark, 4);
-        order.apply(7, Time::ZERO);
+        order.apply(7);
         order.give_up_before(6);
         assert_eq!(order.watermark, 7);
     }

@@ -42,6 +42,12 @@ impl Pte {
         self.0 & Pte::COPY_ON_WRITE != 0
     }
 
+    /// Whether a store needs neither a fault nor a bit set in the table.
+    #[inline(always)]
+    pub const fn is_writable_at_once(self) -> bool {
+        self.0 & (Pte::DIRTY | Pte::COPY_ON_WRITE) == Pte::DIRTY
+    }
+
     /// With the accessed bit.
     #[must_use]
     pub const fn accessed(self) -> Pte {

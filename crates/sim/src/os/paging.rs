@@ -57,6 +57,15 @@ pub struct Fault {
     pub copied_from: Option<Frame>,
 }
 
+/// The moment at which most memory was resident.
+#[derive(Clone, Debug)]
+pub struct Peak {
+    /// Resident base pages by the size of the page that holds them.
+    pub resident: [u64; 3],
+    /// Base frames in use, by tier; see [`Os::used_frames`].
+    pub used: Vec<u64>,
+}
+
 #[derive(Clone, Debug)]
 struct Space {
     areas: AddressSpace,
@@ -83,6 +92,9 @@ pub struct Os {
     tiers: Vec<TierFrames>,
     /// How many page tables map a frame, for frames shared by fork. Absent: one.
     shared: HashMap<u64, u32>,
+    /// Whether any process ever forked.
+    forked: bool,
+    peak: Peak,
     /// Resident base pages by page size, over all processes; a shared page counts once.
     resident: [u64; 3],
     /// What happened so far.
@@ -164,6 +176,8 @@ impl Os {
                 })
                 .collect(),
             shared: HashMap::new(),
+            forked: false,
+            peak: Peak { resident: [0; 3], used: vec![0; tiers.len()] },
             resident: [0; 3],
             counters: OsCounters::default(),
         };
@@ -196,10 +210,21 @@ impl Os {
         Ok(self.spaces.len() as u32 - 1)
     }
 
+    /// Levels of the page tables.
+    pub fn levels(&self) -> u32 {
+        self.levels
+    }
+
     /// The page table of a process.
     #[inline(always)]
     pub fn table(&self, space: u32) -> &PageTable {
         &self.spaces[space as usize].table
+    }
+
+    /// Whether the page at `addr` is shared since a fork.
+    #[inline]
+    pub fn is_copy_on_write(&self, space: u32, addr: u64) -> bool {
+        self.forked && self.table(space).find(addr).is_some_and(|leaf| leaf.pte.is_copy_on_write())
     }
 
     /// The areas of a process.
@@ -210,6 +235,21 @@ impl Os {
     /// Resident base pages by size of the page that holds them.
     pub fn resident(&self) -> [u64; 3] {
         self.resident
+    }
+
+    /// The moment at which most memory was resident; that of the latest fault where there are several.
+    pub fn peak(&self) -> &Peak {
+        &self.peak
+    }
+
+    fn note_peak(&mut self) {
+        let total = |pages: &[u64; 3]| pages.iter().sum::<u64>();
+        if total(&self.resident) >= total(&self.peak.resident) {
+            self.peak.resident = self.resident;
+            for (used, tier) in self.peak.used.iter_mut().zip(&self.tiers) {
+                *used = tier.buddy.frames() - tier.buddy.free_frames();
+            }
+        }
     }
 
     /// Base frames in use in a tier, page tables and the system's own included.
@@ -291,6 +331,7 @@ impl Os {
         self.install(space, addr & !(size.bytes() - 1), size, Pte::new(frame))?;
         self.resident[size.index()] += size.base_pages();
         self.counters.faults[size.index()] += 1;
+        self.note_peak();
         Ok(Fault { frame, size, copied_from: None })
     }
 
@@ -327,9 +368,20 @@ impl Os {
             return Ok(None);
         }
         let page = addr & !(leaf.size.bytes() - 1);
-        let frame = self.place(page, leaf.size).ok_or_else(|| self.out_of_memory(None))?;
+        let Some(frame) = self.place(page, leaf.size) else {
+            if leaf.size == PageSize::Base {
+                return Err(self.out_of_memory(None));
+            }
+            // No block of that size: only the base page that is written gets a copy.
+            self.counters.huge_fallbacks += 1;
+            self.counters.copy_on_write_faults -= 1;
+            self.split(space, page, leaf)?;
+            let base = self.table(space).find(addr).ok_or_else(|| self.out_of_memory(None))?;
+            return self.break_sharing(space, addr, &base);
+        };
         self.release_frames(old, leaf.size);
         self.resident[leaf.size.index()] += leaf.size.base_pages();
+        self.note_peak();
         self.spaces[space as usize].table.store(leaf, addr, Pte::new(frame).dirtied());
         Ok(Some(Fault { frame, size: leaf.size, copied_from: Some(old) }))
     }
@@ -461,7 +513,7 @@ impl Os {
             self.spaces[space as usize].areas.remap(from, to);
             return Ok(false);
         }
-        self.drop_pages(space, to, true)?;
+        let dropped = self.drop_pages(space, to, true)?;
         self.split_at(space, from.start.0)?;
         self.split_at(space, from.end().0)?;
         let pages = self.spaces[space as usize].table.pages_in(from);
@@ -478,7 +530,7 @@ impl Os {
             }
         }
         self.spaces[space as usize].areas.remap(from, to);
-        Ok(!pages.is_empty())
+        Ok(dropped || !pages.is_empty())
     }
 
     /// Pages that were resident before the recorded region: mapped without a fault.
@@ -507,6 +559,7 @@ impl Os {
     /// Memory is full, or too many processes.
     pub fn fork(&mut self, parent: u32) -> Result<u32, OsError> {
         let child = self.new_space()?;
+        self.forked = true;
         self.spaces[child as usize].areas = self.spaces[parent as usize].areas.clone();
         let everything = AddressRange::new(0, u64::MAX);
         for (page, size, pte) in self.spaces[parent as usize].table.pages_in(everything) {
@@ -580,22 +633,38 @@ impl Os {
         if leaf.size == PageSize::Base || addr & (leaf.size.bytes() - 1) == 0 {
             return Ok(());
         }
-        let page = addr & !(leaf.size.bytes() - 1);
+        self.split(space, addr & !(leaf.size.bytes() - 1), &leaf)
+    }
+
+    /// Splits a large page into base pages, in the tables of all processes that share it. The frames stay where they
+    /// are, so translations that TLBs hold remain right.
+    fn split(&mut self, space: u32, page: u64, leaf: &Leaf) -> Result<(), OsError> {
         let first = leaf.pte.frame();
-        // The frames stay where they are; sharing counts go with each of them.
         let sharers = self.shared.remove(&first.0);
-        self.spaces[space as usize].table.unmap(page);
-        for i in 0..leaf.size.base_pages() {
-            let mut pte = Pte::new(Frame(first.0 + i)).with_copy_on_write(leaf.pte.is_copy_on_write());
-            if leaf.pte.is_dirty() {
-                pte = pte.dirtied();
-            } else if leaf.pte.is_accessed() {
-                pte = pte.accessed();
+        let mut holders = vec![(space, page, leaf.pte)];
+        if sharers.is_some() {
+            let everything = AddressRange::new(0, u64::MAX);
+            for (other, tables) in self.spaces.iter().enumerate() {
+                let pages = tables.table.pages_in(everything).into_iter();
+                let same =
+                    pages.filter(|&(at, _, pte)| pte.frame() == first && (other as u32, at) != (space, page));
+                holders.extend(same.map(|(at, _, pte)| (other as u32, at, pte)));
             }
-            self.install(space, page + 4096 * i, PageSize::Base, pte)?;
-            if let Some(count) = sharers {
-                self.shared.insert(first.0 + i, count);
+        }
+        for (holder, page, old) in holders {
+            self.spaces[holder as usize].table.unmap(page);
+            for i in 0..leaf.size.base_pages() {
+                let mut pte = Pte::new(Frame(first.0 + i)).with_copy_on_write(old.is_copy_on_write());
+                if old.is_dirty() {
+                    pte = pte.dirtied();
+                } else if old.is_accessed() {
+                    pte = pte.accessed();
+                }
+                self.install(holder, page + 4096 * i, PageSize::Base, pte)?;
             }
+        }
+        if let Some(count) = sharers {
+            self.shared.extend((0..leaf.size.base_pages()).map(|i| (first.0 + i, count)));
         }
         self.resident[leaf.size.index()] -= leaf.size.base_pages();
         self.resident[0] += leaf.size.base_pages();
