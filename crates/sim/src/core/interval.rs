@@ -280,7 +280,7 @@ impl Interval {
         self.blame.os += span;
     }
 
-    /// Dispatch stands still for `span`, for want of a miss register.
+    /// Dispatch stands still for `span` until memory has taken or freed something: a miss register, a written page.
     pub fn wait_for_memory(&mut self, span: Time) {
         self.now += span;
         self.blame.memory += span;

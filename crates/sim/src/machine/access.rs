@@ -138,15 +138,21 @@ impl Shared {
         core.pipeline.kernel(self.timing.fault + self.timing.zero_line.times(beyond_base));
         self.fault_time += core.pipeline.now - begin;
         if F == FULL {
-            if let Some(source) = fault.copied_from {
-                for line in 0..lines {
-                    let at = begin + self.timing.zero_line.times(line);
-                    self.memory.read(source.addr().line() + line, at, Initiator::Copy);
-                    self.memory.write(fault.frame.addr().line() + line, at, Initiator::Copy);
-                }
+            let pace = if fault.size == PageSize::Base {
+                Time(self.timing.fault.0 / lines)
             } else {
-                self.memory.zero(fault.frame, fault.size.bytes(), begin, self.timing.zero_line);
-            }
+                self.timing.zero_line
+            };
+            let taken = match fault.copied_from {
+                Some(source) => (0..lines).fold(begin, |taken, line| {
+                    let at = taken.max(begin + pace.times(line));
+                    self.memory.read(source.addr().line() + line, at, Initiator::Copy);
+                    self.memory.write(fault.frame.addr().line() + line, at, Initiator::Copy)
+                }),
+                None => self.memory.zero(fault.frame, fault.size.bytes(), begin, pace),
+            };
+            // Nobody writes faster than memory takes it.
+            core.pipeline.wait_for_memory(taken.saturating_sub(core.pipeline.now));
         }
     }
 
@@ -335,8 +341,9 @@ impl Core {
             let (hit, translated) = self.translate::<F, S>(id, shared, space, addr, write, now)?;
             (physical_line(hit.entry.frame(), addr, hit.size), translated)
         };
-        // A fault moved the core's clock: the access begins again after it.
-        let start = now.max(self.pipeline.now);
+        // A fault moved the core's clock: the access begins again after it. (Without one the clock may be ahead of the
+        // second line of an access, whose first had to wait for a miss register.)
+        let start = now.max(self.pipeline.now).min(translated);
         if F != FULL {
             return Ok(Timeline {
                 start,

@@ -223,9 +223,13 @@ fn notes(engine: &Engine, stats: &Stats, counted: u64) -> Vec<String> {
         "batches ran before an event they follow, because it is missing in the input",
     );
     about("input.accesses_left_out", "accesses were left out when the input was recorded");
-    about(
-        "input.waited_nanoseconds",
-        "ns of idle waiting in the recorded run are left out: the program is as busy as it can be",
-    );
+    let waited = stats.integer("input.waited_nanoseconds");
+    if waited > 0 {
+        let span =
+            if waited < 1_000_000 { format!("{waited} ns") } else { format!("{:.3} s", waited as f64 / 1e9) };
+        notes.push(format!(
+            "{span} of idle waiting in the recorded run are left out: the program is as busy as it can be"
+        ));
+    }
     notes
 }

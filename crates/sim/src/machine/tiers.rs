@@ -127,14 +127,14 @@ impl TieredMemory {
         device.write(local, arrives, by)
     }
 
-    /// The kernel writes zeros to a new page, at `pace` per line, past the caches.
-    pub fn zero(&mut self, frame: Frame, bytes: u64, now: Time, pace: Time) {
+    /// The kernel writes zeros to a new page, at `pace` per line, past the caches: when the device has taken them.
+    pub fn zero(&mut self, frame: Frame, bytes: u64, now: Time, pace: Time) -> Time {
         let first = frame.addr().line();
         let lines = bytes / LINE_BYTES;
         let tier = &mut self.tiers[self.tier_of_region[(first / REGION_LINES) as usize] as usize];
         tier.traffic.writes[Initiator::Zero as usize] += lines;
         let local = first - tier.base_line + tier.device_line;
-        self.devices[tier.device].write_stream(local, lines, now + tier.path, pace, Initiator::Zero);
+        self.devices[tier.device].write_stream(local, lines, now + tier.path, pace, Initiator::Zero)
     }
 
     /// Traffic of every tier, in the machine's order.

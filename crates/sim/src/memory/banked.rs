@@ -241,14 +241,15 @@ impl BankedChannel {
     }
 
     /// Books the bus for `count` consecutive lines written in one go, all of them to rows opened for them, past the
-    /// queue. For bulk writes in pieces of at most a few kilobytes, whose exact interplay with banks does not matter.
+    /// queue: when the bus has carried them. For bulk writes in pieces of at most a few kilobytes, whose exact interplay
+    /// with banks does not matter.
     pub(super) fn write_piece(
         &mut self,
         timing: &BankTiming,
         counters: &mut DeviceCounters,
         count: u64,
         now: u64,
-    ) {
+    ) -> u64 {
         let mut span = timing.burst * count;
         if self.reads_since_drain {
             span += timing.read_to_write;
@@ -262,6 +263,7 @@ impl BankedChannel {
             self.enter_refresh(timing, start, start > now);
         }
         self.bus.reserve(now, span);
+        start + span
     }
 
     /// Writes the oldest waiting lines until the low mark is left.

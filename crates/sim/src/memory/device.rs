@@ -104,16 +104,16 @@ impl Device {
 
     /// Writes `count` consecutive lines as a paced stream of 4 KiB pieces: the buses are busy for as long as the lines
     /// take, at the time each piece comes, without a look at single banks. For zeroing and copying whole pages, where
-    /// line-by-line timing would cost more than everything else. Nobody waits for it.
-    pub fn write_stream(&mut self, first: u64, count: u64, now: Time, pace: Time, by: Initiator) {
+    /// line-by-line timing would cost more than everything else. Answers when the last piece was written.
+    pub fn write_stream(&mut self, first: u64, count: u64, now: Time, pace: Time, by: Initiator) -> Time {
         const PIECE: u64 = 4096 / LINE_BYTES;
         let Channels::Banked(timing, channels) = &mut self.channels else {
-            self.write_run(first, count, now, pace, by);
-            return;
+            return self.write_run(first, count, now, pace, by);
         };
         self.counters.writes[by as usize] += count;
         let all = channels.len() as u64;
         let mut done = 0;
+        let mut end = now.0;
         while done < count {
             let piece = PIECE.min(count - done);
             let at = now.0 + pace.0 * done;
@@ -122,10 +122,11 @@ impl Device {
             for turn in 0..all.min(piece) {
                 let lines = piece / all + u64::from(turn < piece % all);
                 let channel = ((first_channel + turn) % all) as usize;
-                channels[channel].write_piece(timing, &mut self.counters, lines, at);
+                end = end.max(channels[channel].write_piece(timing, &mut self.counters, lines, at));
             }
             done += piece;
         }
+        Time(end)
     }
 
     /// Latency of a read of an idle device: from a closed bank, or from the medium.
