@@ -151,6 +151,8 @@ pub enum MarkKind {
     KernelLaunch,
     /// Accesses were left out here (`--skip`, `--every`); `value` of the mark says how many.
     Gap,
+    /// The thread has come to a barrier: what follows it on every thread comes after all of its marks.
+    Barrier,
 }
 
 /// Everything a program does to its memory except single loads and stores, which live in a [`Batch`]'s columns.
@@ -300,7 +302,7 @@ impl Event {
                 | Event::Spawn { .. }
                 | Event::Exit { .. }
                 | Event::Exec { .. }
-                | Event::Mark { kind: MarkKind::RegionBegin | MarkKind::RegionEnd, .. }
+                | Event::Mark { kind: MarkKind::RegionBegin | MarkKind::RegionEnd | MarkKind::Barrier, .. }
         )
     }
 }

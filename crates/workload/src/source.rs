@@ -154,6 +154,11 @@ where
                     Progress::Done => State::Done,
                 };
             }
+            if matches!(stream.state, State::Waiting(_)) && self.program.threads() > 1 {
+                // Later batches of all threads come after it.
+                let name = String::new();
+                emitter.event(Event::Mark { kind: MarkKind::Barrier, name, value: 0 });
+            }
             let last = self.streams.iter().enumerate().all(|(i, s)| i == index || s.state == State::Exited);
             let stream = &mut self.streams[index];
             if stream.state == State::Done && (index != 0 || last) {

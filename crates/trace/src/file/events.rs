@@ -14,7 +14,7 @@ const MAP_KINDS: [MapKind; 7] = [
     MapKind::HugeTlb,
 ];
 
-const MARK_KINDS: [MarkKind; 7] = [
+const MARK_KINDS: [MarkKind; 8] = [
     MarkKind::RegionBegin,
     MarkKind::RegionEnd,
     MarkKind::Phase,
@@ -22,6 +22,7 @@ const MARK_KINDS: [MarkKind; 7] = [
     MarkKind::RequestEnd,
     MarkKind::KernelLaunch,
     MarkKind::Gap,
+    MarkKind::Barrier,
 ];
 
 const ADVICES: [Advice; 8] = [

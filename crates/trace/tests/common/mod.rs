@@ -57,6 +57,7 @@ pub fn event() -> impl Strategy<Value = Event> {
         MarkKind::RequestEnd,
         MarkKind::KernelLaunch,
         MarkKind::Gap,
+        MarkKind::Barrier,
     ]);
     let protection = (0u8..8).prop_map(Protection::from_bits);
     let name = "[a-z\u{e9}/]{0,12}";
