@@ -249,9 +249,9 @@ fn a_tier_that_is_too_small_fails_that_run_and_keeps_the_others() {
             "--machine",
             "zen4-cxl",
             "--set",
-            "tier.dram.capacity=\"1 GiB\"",
+            "tier.dram.capacity=\"2 GiB\"",
         ])
-        .args(["--workload", "gups,bytes=2 GiB,updates=1e3", "--fidelity", "pages", "-o"])
+        .args(["--workload", "gups,bytes=3 GiB,updates=1e3", "--fidelity", "pages", "-o"])
         .arg(&directory);
     let message = stderr(&mut command, 1);
     assert!(message.contains("all-fast") && message.contains("1 of 2 runs"), "{message}");
