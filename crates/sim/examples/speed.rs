@@ -1,14 +1,14 @@
 //! Simulation speed: million accesses per second of one core, per workload and fidelity.
 //!
-//! `cargo run --release -p terrace-sim --example speed [MACHINE] [WORKLOAD[,k=v…]…]`. Generating the input is part of
-//! the measured time, as it is for a user; `none` is generation alone. Time is processor time of this thread, so that
-//! a busy machine changes the figures little.
+//! `cargo run --release -p terrace-sim --example speed [--only LEVEL] [--rounds N] [MACHINE] [WORKLOAD[,k=v…]|FILE.trace…]`.
+//! Generating or decoding the input is part of the measured time, as it is for a user; `none` is that alone. Time is
+//! processor time of this thread, so that a busy machine changes the figures little; of several rounds the best counts.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 use terrace_sim::design::Library;
 use terrace_sim::{Fidelity, Options, simulate};
-use terrace_trace::{Batch, EventSource, Header, SourceError};
+use terrace_trace::{Batch, EventSource, Header, SourceError, TraceReader};
 
 /// A source whose first batch, and with it the workload's preparation (building a graph), is done beforehand.
 struct Prepared {
@@ -41,8 +41,28 @@ fn now() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
+/// A workload's events, or those of a recording.
+fn open(spec: &str) -> Prepared {
+    if spec.ends_with(".trace") {
+        return Prepared::new(Box::new(TraceReader::open(spec).unwrap_or_else(|error| panic!("{error}"))));
+    }
+    Prepared::new(terrace_workload::open(spec).unwrap_or_else(|error| panic!("{error}")).source())
+}
+
 fn main() {
-    let mut arguments = std::env::args().skip(1);
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let mut levels = vec![Fidelity::Full, Fidelity::Translation, Fidelity::Pages];
+    if arguments.first().is_some_and(|first| first == "--only") {
+        let name = arguments.get(1).expect("--only LEVEL").clone();
+        levels.retain(|level| level.name() == name);
+        arguments.drain(..2);
+    }
+    let mut rounds = 1;
+    if arguments.first().is_some_and(|first| first == "--rounds") {
+        rounds = arguments.get(1).and_then(|count| count.parse().ok()).expect("--rounds N");
+        arguments.drain(..2);
+    }
+    let mut arguments = arguments.into_iter();
     let machine = arguments.next().unwrap_or_else(|| "skylake-6140".to_owned());
     let mut workloads: Vec<String> = arguments.collect();
     if workloads.is_empty() {
@@ -50,44 +70,35 @@ fn main() {
     }
     let library = Library::embedded();
     let design = library.design("native-4k", Some(&machine), &[]).expect("embedded designs load").design;
-    println!(
-        "{:24} {:>12} {:>8} {:>8} {:>12} {:>8}",
-        "workload", "accesses", "none", "full", "translation", "pages"
-    );
-    let mut products = [1.0f64; 3];
+    print!("{:24} {:>12} {:>12}", "input", "accesses", "none");
+    levels.iter().for_each(|level| print!(" {:>12}", level.name()));
+    println!();
+    let mut products = vec![1.0f64; levels.len()];
     for spec in &workloads {
-        let workload = terrace_workload::open(spec).unwrap_or_else(|error| panic!("{error}"));
-        let mut source = Prepared::new(workload.source());
+        let mut source = open(spec);
         let mut accesses = 0;
         let begin = now();
-        while let Some(batch) = source.next_batch().expect("workloads do not fail") {
+        while let Some(batch) = source.next_batch().unwrap_or_else(|error| panic!("{error}")) {
             accesses += batch.len() as u64;
         }
         let rate = |begin: f64| accesses as f64 / (now() - begin) / 1e6;
-        let none = rate(begin);
-        let mut rates = [0.0; 3];
-        for (at, fidelity) in [Fidelity::Full, Fidelity::Translation, Fidelity::Pages].into_iter().enumerate()
-        {
-            let mut source = Prepared::new(workload.source());
-            let begin = now();
-            let options = Options { fidelity, ..Options::default() };
-            simulate(&design, &mut source, options).unwrap_or_else(|error| panic!("{error}"));
-            rates[at] = rate(begin);
-            products[at] *= rates[at];
+        let name = spec.rsplit('/').next().unwrap_or(spec);
+        print!("{name:24} {accesses:>12} {:>12.1}", rate(begin));
+        for (&fidelity, product) in levels.iter().zip(&mut products) {
+            let mut best = 0.0f64;
+            for _ in 0..rounds {
+                let mut source = open(spec);
+                let begin = now();
+                let options = Options { fidelity, ..Options::default() };
+                simulate(&design, &mut source, options).unwrap_or_else(|error| panic!("{error}"));
+                best = best.max(rate(begin));
+            }
+            *product *= best;
+            print!(" {best:>12.1}");
         }
-        println!(
-            "{spec:24} {accesses:>12} {none:>8.1} {:>8.1} {:>12.1} {:>8.1}",
-            rates[0], rates[1], rates[2]
-        );
+        println!();
     }
-    let mean = |at: usize| products[at].powf(1.0 / workloads.len() as f64);
-    println!(
-        "{:24} {:>12} {:>8} {:>8.1} {:>12.1} {:>8.1}",
-        "geometric mean",
-        "",
-        "",
-        mean(0),
-        mean(1),
-        mean(2)
-    );
+    print!("{:24} {:>12} {:>12}", "geometric mean", "", "");
+    products.iter().for_each(|product| print!(" {:>12.1}", product.powf(1.0 / workloads.len() as f64)));
+    println!();
 }

@@ -4,38 +4,42 @@
 const EMPTY: u64 = u64::MAX;
 const NIL: u16 = u16::MAX;
 
+/// One entry, a member of the recency list.
+#[derive(Clone, Debug)]
+struct Node {
+    key: u64,
+    payload: u64,
+    newer: u16,
+    older: u16,
+    /// Where in the index it stands.
+    place: u32,
+}
+
 /// Up to 32,767 entries, each a key and a payload.
 #[derive(Clone, Debug)]
 pub struct FullyAssociative {
-    /// Open addressing: slot number of a key, at most half full.
-    index: Vec<u16>,
+    /// Open addressing: node number of a key, at most a quarter full.
+    index: Box<[u16]>,
     index_shift: u32,
-    keys: Vec<u64>,
-    payloads: Vec<u64>,
-    newer: Vec<u16>,
-    older: Vec<u16>,
+    nodes: Box<[Node]>,
     most_recent: u16,
     least_recent: u16,
     used: u16,
-    capacity: u16,
 }
 
 impl FullyAssociative {
     /// An empty array of `capacity` entries. Panics on zero or more than 32,767.
     pub fn new(capacity: u32) -> FullyAssociative {
         assert!((1..=32_767).contains(&capacity), "{capacity} entries");
-        let slots = (2 * capacity as usize).next_power_of_two();
+        let slots = (4 * capacity as usize).next_power_of_two();
+        let empty = Node { key: EMPTY, payload: 0, newer: NIL, older: NIL, place: 0 };
         FullyAssociative {
-            index: vec![NIL; slots],
+            index: vec![NIL; slots].into(),
             index_shift: 64 - slots.trailing_zeros(),
-            keys: vec![EMPTY; capacity as usize],
-            payloads: vec![0; capacity as usize],
-            newer: vec![NIL; capacity as usize],
-            older: vec![NIL; capacity as usize],
+            nodes: vec![empty; capacity as usize].into(),
             most_recent: NIL,
             least_recent: NIL,
             used: 0,
-            capacity: capacity as u16,
         }
     }
 
@@ -45,7 +49,7 @@ impl FullyAssociative {
     }
 
     #[inline(always)]
-    fn find(&self, key: u64) -> Option<(usize, u16)> {
+    fn find(&self, key: u64) -> Option<u16> {
         let mask = self.index.len() - 1;
         let mut at = self.home(key);
         loop {
@@ -53,30 +57,34 @@ impl FullyAssociative {
             if slot == NIL {
                 return None;
             }
-            if self.keys[slot as usize] == key {
-                return Some((at, slot));
+            if self.nodes[slot as usize].key == key {
+                return Some(slot);
             }
             at = (at + 1) & mask;
         }
     }
 
+    #[inline(always)]
     fn unlink(&mut self, slot: u16) {
-        let (newer, older) = (self.newer[slot as usize], self.older[slot as usize]);
-        if newer == NIL {
-            self.most_recent = older
-        } else {
-            self.older[newer as usize] = older
+        let Node { newer, older, .. } = self.nodes[slot as usize];
+        match newer {
+            NIL => self.most_recent = older,
+            newer => self.nodes[newer as usize].older = older,
         }
-        if older == NIL { self.least_recent = newer } else { self.newer[older as usize] = newer }
+        match older {
+            NIL => self.least_recent = newer,
+            older => self.nodes[older as usize].newer = newer,
+        }
     }
 
+    #[inline(always)]
     fn push_front(&mut self, slot: u16) {
-        self.newer[slot as usize] = NIL;
-        self.older[slot as usize] = self.most_recent;
-        if self.most_recent == NIL {
-            self.least_recent = slot;
-        } else {
-            self.newer[self.most_recent as usize] = slot;
+        let front = self.most_recent;
+        let node = &mut self.nodes[slot as usize];
+        (node.newer, node.older) = (NIL, front);
+        match front {
+            NIL => self.least_recent = slot,
+            front => self.nodes[front as usize].newer = slot,
         }
         self.most_recent = slot;
     }
@@ -84,70 +92,67 @@ impl FullyAssociative {
     /// Looks `key` up, makes it the most recent, and returns its payload's place.
     #[inline(always)]
     pub fn touch(&mut self, key: u64) -> Option<&mut u64> {
-        let (_, slot) = self.find(key)?;
+        let slot = self.find(key)?;
         if self.most_recent != slot {
             self.unlink(slot);
             self.push_front(slot);
         }
-        Some(&mut self.payloads[slot as usize])
+        Some(&mut self.nodes[slot as usize].payload)
     }
 
     /// Replaces the payload of `key` where it is present, without changing the order.
     pub fn update(&mut self, key: u64, payload: u64) {
-        if let Some((_, slot)) = self.find(key) {
-            self.payloads[slot as usize] = payload;
+        if let Some(slot) = self.find(key) {
+            self.nodes[slot as usize].payload = payload;
         }
     }
 
-    /// Inserts or replaces; returns the evicted key and payload when the array was full.
+    /// Inserts a key that is not there; returns the evicted key and payload when the array was full.
     pub fn insert(&mut self, key: u64, payload: u64) -> Option<(u64, u64)> {
-        debug_assert!(key != EMPTY);
-        if let Some(place) = self.touch(key) {
-            *place = payload;
-            return None;
-        }
-        let (slot, evicted) = if self.used < self.capacity {
-            // Free slots are those whose key is empty; with no removals they are simply the next one.
-            let slot = if self.keys[self.used as usize] == EMPTY {
+        debug_assert!(key != EMPTY && self.find(key).is_none());
+        let (slot, evicted) = if (self.used as usize) < self.nodes.len() {
+            // With no removals the free slots are simply the next ones.
+            let slot = if self.nodes[self.used as usize].key == EMPTY {
                 self.used
             } else {
-                self.keys.iter().position(|&k| k == EMPTY).expect("an unused slot exists") as u16
+                self.nodes.iter().position(|node| node.key == EMPTY).expect("an unused slot exists") as u16
             };
             self.used += 1;
             (slot, None)
         } else {
             let slot = self.least_recent;
-            let old = (self.keys[slot as usize], self.payloads[slot as usize]);
-            self.remove_from_index(old.0);
+            let node = &self.nodes[slot as usize];
+            let old = (node.key, node.payload);
+            self.remove_from_index(slot);
             self.unlink(slot);
             (slot, Some(old))
         };
-        self.keys[slot as usize] = key;
-        self.payloads[slot as usize] = payload;
-        self.push_front(slot);
         let mask = self.index.len() - 1;
         let mut at = self.home(key);
         while self.index[at] != NIL {
             at = (at + 1) & mask;
         }
         self.index[at] = slot;
+        let node = &mut self.nodes[slot as usize];
+        (node.key, node.payload, node.place) = (key, payload, at as u32);
+        self.push_front(slot);
         evicted
     }
 
     /// Removes `key`; returns its payload.
     pub fn remove(&mut self, key: u64) -> Option<u64> {
-        let (_, slot) = self.find(key)?;
-        self.remove_from_index(key);
+        let slot = self.find(key)?;
+        self.remove_from_index(slot);
         self.unlink(slot);
-        self.keys[slot as usize] = EMPTY;
+        self.nodes[slot as usize].key = EMPTY;
         self.used -= 1;
-        Some(self.payloads[slot as usize])
+        Some(self.nodes[slot as usize].payload)
     }
 
     /// Deletes by moving later members of the probe chain back, so that no tombstones build up.
-    fn remove_from_index(&mut self, key: u64) {
+    fn remove_from_index(&mut self, slot: u16) {
         let mask = self.index.len() - 1;
-        let Some((mut hole, _)) = self.find(key) else { return };
+        let mut hole = self.nodes[slot as usize].place as usize;
         let mut at = hole;
         loop {
             at = (at + 1) & mask;
@@ -155,9 +160,10 @@ impl FullyAssociative {
             if slot == NIL {
                 break;
             }
-            let home = self.home(self.keys[slot as usize]);
+            let home = self.home(self.nodes[slot as usize].key);
             if (at.wrapping_sub(home) & mask) >= (at.wrapping_sub(hole) & mask) {
                 self.index[hole] = slot;
+                self.nodes[slot as usize].place = hole as u32;
                 hole = at;
             }
         }
@@ -166,7 +172,8 @@ impl FullyAssociative {
 
     /// Removes every entry for whose key `keep` answers false.
     pub fn retain(&mut self, mut keep: impl FnMut(u64) -> bool) {
-        let doomed: Vec<u64> = self.keys.iter().copied().filter(|&k| k != EMPTY && !keep(k)).collect();
+        let doomed: Vec<u64> =
+            self.nodes.iter().map(|node| node.key).filter(|&k| k != EMPTY && !keep(k)).collect();
         for key in doomed {
             self.remove(key);
         }
@@ -176,11 +183,6 @@ impl FullyAssociative {
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.used as usize
-    }
-
-    /// Whether no entry is in use.
-    pub fn is_empty(&self) -> bool {
-        self.used == 0
     }
 }
 
@@ -220,12 +222,10 @@ mod tests {
                         prop_assert_eq!(array.touch(key).map(|p| *p), expected);
                     }
                     Step::Insert(key, payload) => {
-                        let mut expected = None;
-                        if let Some(at) = list.iter().position(|e| e.0 == key) {
-                            list.remove(at);
-                        } else if list.len() == capacity as usize {
-                            expected = list.pop();
+                        if list.iter().any(|e| e.0 == key) {
+                            continue;
                         }
+                        let expected = if list.len() == capacity as usize { list.pop() } else { None };
                         list.insert(0, (key, payload));
                         prop_assert_eq!(array.insert(key, payload), expected);
                     }

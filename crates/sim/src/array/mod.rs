@@ -5,14 +5,12 @@ mod full;
 mod huge;
 mod order;
 mod packed;
-mod sets;
 
 pub use divider::Divider;
 pub use full::FullyAssociative;
 pub use huge::{huge_reserve, huge_vec};
 pub use order::{NARROW_MAX_WAYS, ORDER_MAX_WAYS, narrow, wide};
-pub use packed::PackedSets;
-pub use sets::{NO_WAY, TagSets};
+pub use packed::{NO_WAY, PackedSets};
 
 /// Asks the host's memory for an element, ahead of its use. Out of range asks for nothing.
 #[inline(always)]

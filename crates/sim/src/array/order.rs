@@ -58,6 +58,14 @@ macro_rules! order {
                 above | (order & below_mask) << BITS | way as $word
             }
 
+            /// The least recently used of `ways`, and the order with it as the most recently used.
+            #[inline(always)]
+            pub fn rotate(order: $word, ways: u32) -> (u32, $word) {
+                let way = victim(order, ways);
+                let used = <$word>::MAX >> (<$word>::BITS - BITS * ways);
+                (way, (order << BITS | way as $word) & used)
+            }
+
             /// Makes `way` the next victim among `ways`.
             pub fn move_to_back(order: $word, way: u32, ways: u32) -> $word {
                 let at = position(order, way);
@@ -96,7 +104,9 @@ macro_rules! order {
                             }
                             let held: Vec<u32> = (0..ways).map(|i| (order >> (BITS * i) & FIELD) as u32).collect();
                             prop_assert_eq!(held, list.clone());
-                            prop_assert_eq!(victim(order, ways), *list.last().unwrap());
+                            let last = *list.last().unwrap();
+                            prop_assert_eq!(victim(order, ways), last);
+                            prop_assert_eq!(rotate(order, ways), (last, touch(order, last)));
                         }
                     }
                 }

@@ -1,6 +1,6 @@
 //! The MESI directory beside the last level: which private caches hold a line.
 
-use crate::array::{Divider, NO_WAY, TagSets, narrow};
+use crate::array::{Divider, NO_WAY, PackedSets};
 
 /// Cores that one sharer mask can name.
 pub const DIRECTORY_MAX_CORES: u32 = 64;
@@ -21,8 +21,7 @@ pub struct Sharers {
 /// When an entry must go, the line leaves all private caches with it; the caller does that.
 #[derive(Clone, Debug)]
 pub struct Directory {
-    tags: TagSets,
-    order: Vec<u64>,
+    sets: PackedSets,
     sharers: Vec<Sharers>,
     divider: Divider,
 }
@@ -32,8 +31,7 @@ impl Directory {
     pub fn new(private_lines: usize) -> Directory {
         let sets = (2 * private_lines).div_ceil(WAYS as usize).clamp(1, 1 << 24);
         Directory {
-            tags: TagSets::new(sets, WAYS),
-            order: vec![narrow::initial(WAYS); sets],
+            sets: PackedSets::new(sets, WAYS),
             sharers: vec![Sharers::default(); sets * WAYS as usize],
             divider: Divider::new(sets as u64),
         }
@@ -41,7 +39,7 @@ impl Directory {
 
     fn find(&self, line: u64) -> (usize, u32, u32) {
         let (tag, set) = self.divider.divide(line);
-        (set as usize, tag as u32, self.tags.find(set as usize, tag as u32))
+        (set as usize, tag as u32, self.sets.find(set as usize, tag as u32))
     }
 
     /// Who holds `line`; nobody when it has no entry.
@@ -52,20 +50,19 @@ impl Directory {
 
     /// Sets who holds `line`, making an entry if needed. Returns the entry that had to go for it.
     pub fn record(&mut self, line: u64, sharers: Sharers) -> Option<(u64, Sharers)> {
-        let (set, tag, mut way) = self.find(line);
-        let mut evicted = None;
-        if way == NO_WAY {
-            way = narrow::victim(self.order[set], WAYS);
-            let slot = set * WAYS as usize + way as usize;
-            evicted = self
-                .tags
-                .get(set, way)
-                .map(|old| (u64::from(old) * self.divider.divisor() + set as u64, self.sharers[slot]));
-            self.tags.set(set, way, tag);
+        let (number, tag, way) = self.find(line);
+        let mut set = self.sets.set(number);
+        if way != NO_WAY {
+            set.touch(way);
+            self.sharers[number * WAYS as usize + way as usize] = sharers;
+            return None;
         }
-        self.order[set] = narrow::touch(self.order[set], way);
-        self.sharers[set * WAYS as usize + way as usize] = sharers;
-        evicted
+        let way = set.take_victim();
+        let old_tag = set.tag(way);
+        set.set_tag(way, tag);
+        let entry = &mut self.sharers[number * WAYS as usize + way as usize];
+        let old = std::mem::replace(entry, sharers);
+        old_tag.map(|tag| (u64::from(tag) * self.divider.divisor() + number as u64, old))
     }
 
     /// `core` no longer holds `line`; an entry without sharers is freed.
@@ -77,8 +74,9 @@ impl Directory {
         let entry = &mut self.sharers[set * WAYS as usize + way as usize];
         entry.mask &= !(1 << core);
         if entry.mask == 0 {
-            self.tags.clear(set, way);
-            self.order[set] = narrow::move_to_back(self.order[set], way, WAYS);
+            let mut set = self.sets.set(set);
+            set.clear_tag(way);
+            set.move_to_back(way);
         }
     }
 }

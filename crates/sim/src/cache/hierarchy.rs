@@ -8,7 +8,7 @@
 //! While only one core has ever run, nobody else can hold a line and the directory is not consulted.
 
 use super::directory::{DIRECTORY_MAX_CORES, Directory, Sharers};
-use super::level::{Level, LevelCounters};
+use super::level::{Home, Level, LevelCounters, Slot};
 use super::outstanding::Outstanding;
 use super::prefetcher::StridePrefetcher;
 use crate::design::CacheHierarchyParameters;
@@ -211,26 +211,12 @@ impl Hierarchy {
         if let Some((hit, done)) = self.access_recent(core, line, write, now) {
             return Served { done, cache_start: now, cache_end: hit };
         }
-        let private = &mut self.private[core];
-        if let Some(slot) = private.l1.touch(line) {
-            let ready = private.l1_ready[private.l1.slot_index(slot)];
-            if !write || private.l1.is_writable(slot) {
-                let owned = write || (private.l1.is_dirty(slot) && private.l1.is_writable(slot));
-                if write {
-                    private.l1.set_dirty(slot);
-                }
-                private.remember(Recent { line, ready, owned });
-                self.counters.l1.hits += 1;
-                let hit = now + self.l1_latency;
-                return Served { done: hit.max(ready), cache_start: now, cache_end: hit };
-            }
-        }
-        self.access_beyond_l1(core, line, write, now, by, below)
+        self.access_not_recent(core, line, write, now, by, below)
     }
 
-    /// Misses L1, or hits a shared line there that must be owned first.
-    #[inline(never)]
-    fn access_beyond_l1<B: Below>(
+    /// The same for a line that [`Hierarchy::access_recent`] did not find.
+    #[inline(always)]
+    pub fn access_not_recent<B: Below>(
         &mut self,
         core: usize,
         line: u64,
@@ -239,27 +225,61 @@ impl Hierarchy {
         by: Initiator,
         below: &mut B,
     ) -> Served {
-        if let Some(slot) = self.private[core].l1.peek(line) {
-            // A shared line: own it by asking the directory, at the last level's distance.
-            self.counters.l1.hits += 1;
-            self.invalidate_others(core, line, now, below);
-            let private = &mut self.private[core];
-            private.l1.set_writable(slot, true);
-            private.l1.set_dirty(slot);
-            if let Some(slot) = private.l2.peek(line) {
-                private.l2.set_writable(slot, true);
-            }
-            let ready = private.l1_ready[private.l1.slot_index(slot)];
-            private.remember(Recent { line, ready, owned: true });
-            let done = ready.max(now + self.llc_latency);
-            return Served { done, cache_start: now, cache_end: done };
+        let private = &mut self.private[core];
+        let home = private.l1.home(line);
+        let Some(held) = private.l1.touch(home) else {
+            return self.miss_l1(core, line, home, write, now, by, below);
+        };
+        if write && !held.writable {
+            return self.own(core, line, held.slot, now, below);
         }
+        let ready = private.l1_ready[private.l1.slot_index(held.slot)];
+        let owned = write || (held.dirty && held.writable);
+        if write && !held.dirty {
+            private.l1.set_dirty(held.slot);
+        }
+        private.remember(Recent { line, ready, owned });
+        self.counters.l1.hits += 1;
+        let hit = now + self.l1_latency;
+        Served { done: hit.max(ready), cache_start: now, cache_end: hit }
+    }
+
+    /// A store to a shared line in L1: owns it by asking the directory, at the last level's distance.
+    #[inline(never)]
+    fn own<B: Below>(&mut self, core: usize, line: u64, slot: Slot, now: Time, below: &mut B) -> Served {
+        self.counters.l1.hits += 1;
+        self.invalidate_others(core, line, now, below);
+        let private = &mut self.private[core];
+        private.l1.set_writable(slot);
+        private.l1.set_dirty(slot);
+        if let Some(held) = private.l2.peek(private.l2.home(line)) {
+            private.l2.set_writable(held.slot);
+        }
+        let ready = private.l1_ready[private.l1.slot_index(slot)];
+        private.remember(Recent { line, ready, owned: true });
+        let done = ready.max(now + self.llc_latency);
+        Served { done, cache_start: now, cache_end: done }
+    }
+
+    /// Brings a line into L1, where it belongs at `home`.
+    #[allow(clippy::too_many_arguments)]
+    #[inline(never)]
+    fn miss_l1<B: Below>(
+        &mut self,
+        core: usize,
+        line: u64,
+        home: Home,
+        write: bool,
+        now: Time,
+        by: Initiator,
+        below: &mut B,
+    ) -> Served {
         self.counters.l1.misses += 1;
         let start = self.private[core].l1_misses.start(now);
         let (mut served, writable) = self.fetch(core, line, write, start, by, below);
         let private = &mut self.private[core];
         private.l1_misses.occupy(served.done);
-        let (slot, evicted) = private.l1.insert(line, write, writable);
+        let (slot, evicted) = private.l1.insert(home, write, writable);
         let index = private.l1.slot_index(slot);
         private.l1_ready[index] = served.done;
         if private.l1.hit_after_insert_changes_nothing() {
@@ -288,16 +308,17 @@ impl Hierarchy {
         below: &mut B,
     ) -> (Served, bool) {
         let private = &mut self.private[core];
-        if let Some(slot) = private.l2.touch(line) {
+        let home = private.l2.home(line);
+        if let Some(held) = private.l2.touch(home) {
             self.counters.l2.hits += 1;
             let mut done = start + self.l2_latency;
             if !private.l2_ready.is_empty() {
-                done = done.max(private.l2_ready[private.l2.slot_index(slot)]);
+                done = done.max(private.l2_ready[private.l2.slot_index(held.slot)]);
             }
-            let mut writable = private.l2.is_writable(slot);
+            let mut writable = held.writable;
             if write && !writable {
                 self.invalidate_others(core, line, start, below);
-                self.private[core].l2.set_writable(slot, true);
+                self.private[core].l2.set_writable(held.slot);
                 writable = true;
                 done = done.max(start + self.llc_latency);
             }
@@ -310,7 +331,7 @@ impl Hierarchy {
         served.done = served.done.max(usable);
         let private = &mut self.private[core];
         private.l2_misses.occupy(served.done);
-        let taken = self.install_l2(core, line, writable, Time::ZERO, start, below);
+        let taken = self.install_l2(core, home, writable, Time::ZERO, start, below);
         served.done = served.done.max(taken);
         (served, writable)
     }
@@ -338,13 +359,14 @@ impl Hierarchy {
             }
         }
         let looked_up = start + self.llc_latency;
-        if self.llc.touch(line).is_some() {
+        let home = self.llc.home(line);
+        if self.llc.touch(home).is_some() {
             self.counters.llc.hits += 1;
             return (Served { done: looked_up, cache_start: start, cache_end: looked_up }, writable);
         }
         self.counters.llc.misses += 1;
         let sent = self.llc_misses.start(looked_up);
-        let done = below.fill(line, sent, by).max(self.install_llc(line, false, sent, below));
+        let done = below.fill(line, sent, by).max(self.install_llc(home, false, sent, below));
         self.llc_misses.occupy(done);
         (Served { done, cache_start: start, cache_end: looked_up }, writable)
     }
@@ -394,15 +416,11 @@ impl Hierarchy {
         let private = &mut self.private[owner];
         private.forget(line);
         let mut dirty = false;
-        if let Some(slot) = private.l1.peek(line) {
-            dirty |= private.l1.is_dirty(slot);
-            private.l1.set_clean(slot);
-            private.l1.set_writable(slot, false);
-        }
-        if let Some(slot) = private.l2.peek(line) {
-            dirty |= private.l2.is_dirty(slot);
-            private.l2.set_clean(slot);
-            private.l2.set_writable(slot, false);
+        for level in [&mut private.l1, &mut private.l2] {
+            if let Some(held) = level.peek(level.home(line)) {
+                dirty |= held.dirty;
+                level.set_shared(held.slot);
+            }
         }
         if dirty {
             self.counters.l2.writebacks += 1;
@@ -450,8 +468,8 @@ impl Hierarchy {
     fn drop_private(&mut self, core: usize, line: u64) -> bool {
         let private = &mut self.private[core];
         private.forget(line);
-        let l1 = private.l1.invalidate(line) == Some(true);
-        let l2 = private.l2.invalidate(line) == Some(true);
+        let l1 = private.l1.invalidate(private.l1.home(line)) == Some(true);
+        let l2 = private.l2.invalidate(private.l2.home(line)) == Some(true);
         l1 | l2
     }
 
@@ -461,10 +479,11 @@ impl Hierarchy {
         if dirty {
             self.counters.l1.writebacks += 1;
             let private = &mut self.private[core];
-            if let Some(slot) = private.l2.touch(line) {
-                private.l2.set_dirty(slot);
+            let home = private.l2.home(line);
+            if let Some(held) = private.l2.touch(home) {
+                private.l2.set_dirty(held.slot);
             } else {
-                let (slot, evicted) = private.l2.insert(line, true, true);
+                let (slot, evicted) = private.l2.insert(home, true, true);
                 if !private.l2_ready.is_empty() {
                     let index = private.l2.slot_index(slot);
                     private.l2_ready[index] = Time::ZERO;
@@ -474,7 +493,7 @@ impl Hierarchy {
                 }
             }
         } else if let Some(directory) = &mut self.directory
-            && self.private[core].l2.peek(line).is_none()
+            && !self.private[core].l2.holds(line)
         {
             directory.remove(line, core as u32);
         }
@@ -486,7 +505,7 @@ impl Hierarchy {
     fn install_l2<B: Below>(
         &mut self,
         core: usize,
-        line: u64,
+        home: Home,
         writable: bool,
         ready: Time,
         now: Time,
@@ -494,7 +513,7 @@ impl Hierarchy {
     ) -> Time {
         let private = &mut self.private[core];
         // A back-invalidation on the way down cannot have brought the line back in.
-        let (slot, evicted) = private.l2.insert(line, false, writable);
+        let (slot, evicted) = private.l2.insert(home, false, writable);
         if !private.l2_ready.is_empty() {
             let index = private.l2.slot_index(slot);
             private.l2_ready[index] = ready;
@@ -514,7 +533,7 @@ impl Hierarchy {
             taken = self.write_to_llc(line, now, below);
         }
         if let Some(directory) = &mut self.directory
-            && self.private[core].l1.peek(line).is_none()
+            && !self.private[core].l1.holds(line)
         {
             directory.remove(line, core as u32);
         }
@@ -524,17 +543,18 @@ impl Hierarchy {
     /// A dirty line arrives at the last level from above.
     #[inline(always)]
     fn write_to_llc<B: Below>(&mut self, line: u64, now: Time, below: &mut B) -> Time {
-        if let Some(slot) = self.llc.touch(line) {
-            self.llc.set_dirty(slot);
+        let home = self.llc.home(line);
+        if let Some(held) = self.llc.touch(home) {
+            self.llc.set_dirty(held.slot);
             Time::ZERO
         } else {
-            self.install_llc(line, true, now, below)
+            self.install_llc(home, true, now, below)
         }
     }
 
     #[inline(always)]
-    fn install_llc<B: Below>(&mut self, line: u64, dirty: bool, now: Time, below: &mut B) -> Time {
-        let (_, evicted) = self.llc.insert(line, dirty, true);
+    fn install_llc<B: Below>(&mut self, home: Home, dirty: bool, now: Time, below: &mut B) -> Time {
+        let (_, evicted) = self.llc.insert(home, dirty, true);
         let Some(evicted) = evicted else { return Time::ZERO };
         let mut dirty = evicted.dirty;
         if self.inclusive {
@@ -560,7 +580,8 @@ impl Hierarchy {
             mask &= mask - 1;
             let private = &mut self.private[core];
             private.forget(line);
-            let (l1, l2) = (private.l1.invalidate(line), private.l2.invalidate(line));
+            let l1 = private.l1.invalidate(private.l1.home(line));
+            let l2 = private.l2.invalidate(private.l2.home(line));
             if l1.is_some() || l2.is_some() {
                 self.counters.back_invalidations += 1;
             }
@@ -586,7 +607,7 @@ impl Hierarchy {
         let predicted = prefetcher.train(line);
         for line in predicted {
             let private = &self.private[core];
-            if private.l2.peek(line).is_some() || private.l1.peek(line).is_some() {
+            if private.l2.holds(line) || private.l1.holds(line) {
                 continue;
             }
             self.counters.prefetches += 1;
@@ -599,21 +620,22 @@ impl Hierarchy {
             let looked_up = now + self.llc_latency;
             let ready = if supplied {
                 now + self.cache_to_cache_latency
-            } else if self.llc.touch(line).is_some() {
+            } else if self.llc.touch(self.llc.home(line)).is_some() {
                 looked_up
             } else {
                 let done = below.fill(line, looked_up, Initiator::Prefetch);
-                self.install_llc(line, false, now, below);
+                self.install_llc(self.llc.home(line), false, now, below);
                 done
             };
-            self.install_l2(core, line, writable, ready, now, below);
+            let home = self.private[core].l2.home(line);
+            self.install_l2(core, home, writable, ready, now, below);
         }
     }
 
     /// Whether a core's private caches hold a line.
     #[inline]
     pub fn is_private(&self, core: usize, line: u64) -> bool {
-        self.private[core].l1.peek(line).is_some() || self.private[core].l2.peek(line).is_some()
+        self.private[core].l1.holds(line) || self.private[core].l2.holds(line)
     }
 
     /// Removes a line from all caches without writing it back: its memory was freed or replaced.
@@ -624,17 +646,23 @@ impl Hierarchy {
                 directory.remove(line, core as u32);
             }
         }
-        self.llc.invalidate(line);
+        self.llc.invalidate(self.llc.home(line));
+    }
+
+    /// Asks the host's memory for the last level's set of a line, ahead of its use.
+    #[inline(always)]
+    pub fn look_ahead_llc(&self, line: u64) {
+        self.llc.prefetch_set(self.llc.home(line));
     }
 
     /// Asks the host's memory for what an access to `line` will probably need, ahead of its time.
     #[inline(always)]
     pub fn look_ahead(&self, core: usize, line: u64) {
-        self.llc.prefetch_set(line);
-        let private = &self.private[core];
-        private.l2.prefetch_set(line);
-        if let Some(victim) = private.l2.likely_dirty_victim(line) {
-            self.llc.prefetch_set(victim);
+        self.look_ahead_llc(line);
+        // The sets of the private caches are near enough.
+        let l2 = &self.private[core].l2;
+        if let Some(victim) = l2.likely_dirty_victim(l2.home(line)) {
+            self.look_ahead_llc(victim);
         }
     }
 }

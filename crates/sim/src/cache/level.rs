@@ -31,10 +31,35 @@ pub struct Slot {
     way: u32,
 }
 
-/// State bits of a way: holds data that the level below does not.
-const DIRTY: bool = false;
-/// MESI: exclusive or modified. A line without this bit is shared.
-const WRITABLE: bool = true;
+/// Where a line belongs in a level, whether it is there or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Home {
+    set: u32,
+    tag: u32,
+}
+
+/// A line found in a level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Its place.
+    pub slot: Slot,
+    /// It holds data that the level below does not.
+    pub dirty: bool,
+    /// MESI: exclusive or modified. Others are shared.
+    pub writable: bool,
+}
+
+/// The state bit of a way: dirty.
+#[inline(always)]
+const fn dirty_bit(way: u32) -> u64 {
+    1 << way
+}
+
+/// The state bit of a way: writable.
+#[inline(always)]
+const fn writable_bit(way: u32) -> u64 {
+    1 << (32 + way)
+}
 
 /// A set-associative cache level of 64-byte lines.
 #[derive(Clone, Debug)]
@@ -100,111 +125,104 @@ impl Level {
         slot.set as usize * self.sets.stride() + slot.way as usize
     }
 
+    /// Where a line belongs.
     #[inline(always)]
-    fn locate(&self, line: u64) -> (usize, u32) {
+    pub fn home(&self, line: u64) -> Home {
         let (tag, set) = self.divider.divide(line);
         debug_assert!(tag < u64::from(u32::MAX), "line {line:#x} beyond what a tag can hold");
-        (set as usize, tag as u32)
+        Home { set: set as u32, tag: tag as u32 }
     }
 
     /// Finds a line and counts it as used.
     #[inline(always)]
-    pub fn touch(&mut self, line: u64) -> Option<Slot> {
-        let (set, tag) = self.locate(line);
+    pub fn touch(&mut self, home: Home) -> Option<Held> {
         let replacement = self.replacement;
-        let mut state = self.sets.set(set);
-        let way = state.find(tag);
+        let mut set = self.sets.set(home.set as usize);
+        let way = set.find(home.tag);
         if way == NO_WAY {
             return None;
         }
         match replacement {
-            Replacement::Lru => state.touch(way),
-            Replacement::Srrip => state.set_order(state.order() & !(3 << (2 * way))),
+            Replacement::Lru => set.touch(way),
+            Replacement::Srrip => set.set_order(set.order() & !(3 << (2 * way))),
         }
-        Some(Slot { set: set as u32, way })
+        Some(held(home.set, way, set.state()))
     }
 
     /// Finds a line without counting it as used.
     #[inline]
-    pub fn peek(&self, line: u64) -> Option<Slot> {
-        let (set, tag) = self.locate(line);
-        let way = self.sets.find(set, tag);
-        (way != NO_WAY).then_some(Slot { set: set as u32, way })
+    pub fn peek(&self, home: Home) -> Option<Held> {
+        let way = self.sets.find(home.set as usize, home.tag);
+        (way != NO_WAY).then(|| held(home.set, way, self.sets.state(home.set as usize)))
+    }
+
+    /// Whether a line is there.
+    #[inline]
+    pub fn holds(&self, line: u64) -> bool {
+        let Home { set, tag } = self.home(line);
+        self.sets.find(set as usize, tag) != NO_WAY
     }
 
     /// Puts in a line that is not there. Returns its slot and the line that had to go.
     #[inline(always)]
-    pub fn insert(&mut self, line: u64, dirty: bool, writable: bool) -> (Slot, Option<Evicted>) {
-        let (set, tag) = self.locate(line);
+    pub fn insert(&mut self, home: Home, dirty: bool, writable: bool) -> (Slot, Option<Evicted>) {
         let (replacement, ways, sets) = (self.replacement, self.ways, self.divider.divisor());
-        let mut state = self.sets.set(set);
-        debug_assert_eq!(state.find(tag), NO_WAY, "line {line:#x} inserted twice");
+        let mut set = self.sets.set(home.set as usize);
+        debug_assert_eq!(set.find(home.tag), NO_WAY, "{home:?} inserted twice");
         let way = match replacement {
-            Replacement::Lru => state.victim(),
+            Replacement::Lru => set.take_victim(),
             Replacement::Srrip => {
-                let mut predictions = state.order();
+                let mut predictions = set.order();
                 let way = srrip_victim(&mut predictions, ways);
-                state.set_order(predictions);
+                set.set_order(predictions & !(3 << (2 * way)) | SRRIP_LONG << (2 * way));
                 way
             }
         };
-        let evicted = state
-            .tag(way)
-            .map(|old| Evicted { line: u64::from(old) * sets + set as u64, dirty: state.bit(way, DIRTY) });
-        state.set_tag(way, tag);
-        match replacement {
-            Replacement::Lru => state.touch(way),
-            Replacement::Srrip => {
-                state.set_order(state.order() & !(3 << (2 * way)) | SRRIP_LONG << (2 * way))
-            }
-        }
-        state.set_bit(way, DIRTY, dirty);
-        state.set_bit(way, WRITABLE, writable);
-        (Slot { set: set as u32, way }, evicted)
+        let state = set.state();
+        let evicted = set.tag(way).map(|old| Evicted {
+            line: u64::from(old) * sets + u64::from(home.set),
+            dirty: state & dirty_bit(way) != 0,
+        });
+        set.set_tag(way, home.tag);
+        let cleared = state & !(dirty_bit(way) | writable_bit(way));
+        set.set_state(cleared | u64::from(dirty) << way | u64::from(writable) << (32 + way));
+        (Slot { set: home.set, way }, evicted)
     }
 
-    /// Whether the line may be written without asking the directory.
     #[inline(always)]
-    pub fn is_writable(&self, slot: Slot) -> bool {
-        self.sets.bit(slot.set as usize, slot.way, WRITABLE)
-    }
-
-    /// Whether the line holds data that the level below does not.
-    #[inline(always)]
-    pub fn is_dirty(&self, slot: Slot) -> bool {
-        self.sets.bit(slot.set as usize, slot.way, DIRTY)
+    fn change_state(&mut self, slot: Slot, change: impl FnOnce(u64) -> u64) {
+        let mut set = self.sets.set(slot.set as usize);
+        set.set_state(change(set.state()));
     }
 
     /// Marks the line as modified here.
     #[inline(always)]
     pub fn set_dirty(&mut self, slot: Slot) {
-        self.sets.set(slot.set as usize).set_bit(slot.way, DIRTY, true);
+        self.change_state(slot, |state| state | dirty_bit(slot.way));
     }
 
-    /// Grants or takes the right to write.
+    /// Grants the right to write.
     #[inline]
-    pub fn set_writable(&mut self, slot: Slot, writable: bool) {
-        self.sets.set(slot.set as usize).set_bit(slot.way, WRITABLE, writable);
+    pub fn set_writable(&mut self, slot: Slot) {
+        self.change_state(slot, |state| state | writable_bit(slot.way));
     }
 
-    /// Marks the line as clean: its data went down.
-    pub fn set_clean(&mut self, slot: Slot) {
-        self.sets.set(slot.set as usize).set_bit(slot.way, DIRTY, false);
+    /// Marks the line as clean and shared: its data went down, and others may hold it.
+    pub fn set_shared(&mut self, slot: Slot) {
+        self.change_state(slot, |state| state & !(dirty_bit(slot.way) | writable_bit(slot.way)));
     }
 
     /// Removes a line; says whether it was there and dirty.
-    pub fn invalidate(&mut self, line: u64) -> Option<bool> {
-        let Slot { set, way } = self.peek(line)?;
+    pub fn invalidate(&mut self, home: Home) -> Option<bool> {
+        let Held { slot: Slot { set, way }, dirty, .. } = self.peek(home)?;
         let replacement = self.replacement;
-        let mut state = self.sets.set(set as usize);
-        state.clear_tag(way);
+        let mut set = self.sets.set(set as usize);
+        set.clear_tag(way);
         match replacement {
-            Replacement::Lru => state.move_to_back(way),
-            Replacement::Srrip => state.set_order(state.order() | SRRIP_DISTANT << (2 * way)),
+            Replacement::Lru => set.move_to_back(way),
+            Replacement::Srrip => set.set_order(set.order() | SRRIP_DISTANT << (2 * way)),
         }
-        let dirty = state.bit(way, DIRTY);
-        state.set_bit(way, DIRTY, false);
-        state.set_bit(way, WRITABLE, false);
+        set.set_state(set.state() & !(dirty_bit(way) | writable_bit(way)));
         Some(dirty)
     }
 
@@ -217,21 +235,31 @@ impl Level {
         })
     }
 
-    /// The line that a miss in the set of `line` would push out under LRU, if it is dirty: a hint for looking ahead.
+    /// The line that a miss at this home would push out under LRU, if it is dirty: a hint for looking ahead.
     #[inline(always)]
-    pub fn likely_dirty_victim(&self, line: u64) -> Option<u64> {
-        let (_, set) = self.divider.divide(line);
-        let way = self.sets.least_recent(set as usize);
-        if !self.sets.bit(set as usize, way, DIRTY) {
+    pub fn likely_dirty_victim(&self, home: Home) -> Option<u64> {
+        let set = home.set as usize;
+        let way = self.sets.least_recent(set);
+        if self.sets.state(set) & dirty_bit(way) == 0 {
             return None;
         }
-        self.sets.tag(set as usize, way).map(|tag| u64::from(tag) * self.divider.divisor() + set)
+        self.sets.tag(set, way).map(|tag| u64::from(tag) * self.divider.divisor() + u64::from(home.set))
     }
 
     /// Asks the host's memory for the set of a line, ahead of its use.
     #[inline(always)]
-    pub fn prefetch_set(&self, line: u64) {
-        self.sets.prefetch(self.divider.divide(line).1 as usize);
+    pub fn prefetch_set(&self, home: Home) {
+        self.sets.prefetch(home.set as usize);
+    }
+}
+
+/// What the state bits of a set say of a way.
+#[inline(always)]
+fn held(set: u32, way: u32, state: u64) -> Held {
+    Held {
+        slot: Slot { set, way },
+        dirty: state & dirty_bit(way) != 0,
+        writable: state & writable_bit(way) != 0,
     }
 }
 
@@ -329,16 +357,17 @@ mod tests {
             let mut naive = Naive::new(sets, ways, replacement);
             for (line, action) in steps {
                 if action == 0 {
-                    prop_assert_eq!(level.invalidate(line), naive.invalidate(line));
+                    prop_assert_eq!(level.invalidate(level.home(line)), naive.invalidate(line));
                     continue;
                 }
                 let write = action > 6;
-                let (hit, evicted) = match level.touch(line) {
-                    Some(slot) => {
-                        if write { level.set_dirty(slot) }
+                let home = level.home(line);
+                let (hit, evicted) = match level.touch(home) {
+                    Some(held) => {
+                        if write { level.set_dirty(held.slot) }
                         (true, None)
                     }
-                    None => (false, level.insert(line, write, true).1),
+                    None => (false, level.insert(home, write, true).1),
                 };
                 prop_assert_eq!((hit, evicted), naive.access(line, write));
             }

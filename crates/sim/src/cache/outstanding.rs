@@ -21,10 +21,29 @@ impl Outstanding {
         Outstanding { ring: vec![Time::ZERO; registers.next_power_of_two()].into(), first: 0, registers }
     }
 
+    /// The slot at a place that counts on round the ring.
+    #[inline(always)]
+    fn slot(&self, at: usize) -> usize {
+        at & (self.ring.len() - 1)
+    }
+
+    #[inline(always)]
+    fn get(&self, at: usize) -> Time {
+        // SAFETY: the length is a power of two, so the slot lies below it.
+        unsafe { *self.ring.get_unchecked(self.slot(at)) }
+    }
+
+    #[inline(always)]
+    fn put(&mut self, at: usize, time: Time) {
+        let slot = self.slot(at);
+        // SAFETY: as in `get`.
+        unsafe { *self.ring.get_unchecked_mut(slot) = time }
+    }
+
     /// When a miss that wants to start at `now` gets a register.
     #[inline(always)]
     pub fn start(&self, now: Time) -> Time {
-        if self.registers == 0 { now } else { now.max(self.ring[self.first & (self.ring.len() - 1)]) }
+        if self.registers == 0 { now } else { now.max(self.get(self.first)) }
     }
 
     /// The register given by [`Outstanding::start`] is busy until `done`.
@@ -33,15 +52,18 @@ impl Outstanding {
         if self.registers == 0 {
             return;
         }
-        let mask = self.ring.len() - 1;
         // The earliest leaves; the new one goes in from the back.
         self.first = self.first.wrapping_add(1);
         let mut at = self.first.wrapping_add(self.registers - 1);
-        while at != self.first && self.ring[at.wrapping_sub(1) & mask] > done {
-            self.ring[at & mask] = self.ring[at.wrapping_sub(1) & mask];
+        while at != self.first {
+            let before = self.get(at.wrapping_sub(1));
+            if before <= done {
+                break;
+            }
+            self.put(at, before);
             at = at.wrapping_sub(1);
         }
-        self.ring[at & mask] = done;
+        self.put(at, done);
     }
 }
 

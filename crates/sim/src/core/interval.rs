@@ -90,6 +90,8 @@ pub struct Interval {
     blocks_at: u64,
     load_done: Box<[Time; LOADS_KEPT]>,
     loads: usize,
+    /// Loads before this one were drained: nobody waits for them.
+    drained_loads: usize,
     /// Drain times of the last stores, as a ring of the store buffer's size, and what each waited for.
     store_done: Box<[Time]>,
     stores: Box<[Timeline]>,
@@ -120,6 +122,7 @@ impl Interval {
             blocks_at: u64::MAX,
             load_done: Box::new([Time::ZERO; LOADS_KEPT]),
             loads: 0,
+            drained_loads: 0,
             store_done: vec![Time::ZERO; parameters.store_buffer.max(1) as usize].into(),
             stores: vec![Timeline::default(); parameters.store_buffer.max(1) as usize].into(),
             store_at: 0,
@@ -187,11 +190,12 @@ impl Interval {
     /// When a load that depends on the one `depends_on` loads back may start.
     #[inline(always)]
     pub fn operands_ready(&self, depends_on: u8) -> Time {
-        if depends_on == 0 {
+        let producer = self.loads.wrapping_sub(depends_on as usize);
+        // The counts go up for ever, so differences compare them.
+        if depends_on == 0 || (producer.wrapping_sub(self.drained_loads) as isize) < 0 {
             return self.now;
         }
-        let producer = self.load_done[self.loads.wrapping_sub(depends_on as usize) % LOADS_KEPT];
-        self.now.max(producer)
+        self.now.max(self.load_done[producer % LOADS_KEPT])
     }
 
     /// An access issued at `start` that was looked up in L1 until `hit` and whose data is there at `done`. As
@@ -296,12 +300,13 @@ impl Interval {
         while self.head != self.tail {
             self.wait_for_oldest();
         }
-        for at in 0..self.stores.len() {
-            self.wait_for_store((self.store_at + at) % self.stores.len());
+        // In the order of draining, which is that of their times.
+        if self.last_drain > self.now {
+            for at in 0..self.stores.len() {
+                self.wait_for_store((self.store_at + at) % self.stores.len());
+            }
         }
-        self.load_done.fill(Time::ZERO);
-        // A store's registers say nothing to the next stream.
-        self.store_done.fill(Time::ZERO);
+        self.drained_loads = self.loads;
     }
 }
 

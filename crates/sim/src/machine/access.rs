@@ -5,6 +5,7 @@
 
 use super::build::{Core, Machine, Shared};
 use super::intermediate::{Intermediate, Name};
+use super::regions::{BasePage, Region};
 use super::tiers::TieredMemory;
 use crate::cache::{Below, Served};
 use crate::core::Timeline;
@@ -12,7 +13,6 @@ use crate::memory::Initiator;
 use crate::os::{Fault, Leaf, Os, OsError};
 use crate::translate::{TlbEntry, TlbHit};
 use terrace_model::{LINE_BYTES, PageSize, Time};
-use terrace_trace::{AccessKind, BATCH_ACCESSES, Batch};
 
 /// Everything.
 pub(super) const FULL: u8 = 0;
@@ -85,7 +85,7 @@ impl Below for NamedMemory<'_> {
 
 /// The physical line of an address in the page of `size` that begins in base frame `frame`.
 #[inline(always)]
-fn physical_line(frame: u64, addr: u64, size: PageSize) -> u64 {
+pub(super) fn physical_line(frame: u64, addr: u64, size: PageSize) -> u64 {
     ((frame << 12) + (addr & (size.bytes() - 1))) / LINE_BYTES
 }
 
@@ -156,6 +156,20 @@ impl Shared {
         }
     }
 
+    /// The leaf that maps `addr`, if any; of a base page only the two lowest tables may be known.
+    #[inline(always)]
+    fn find_leaf(&mut self, space: u32, addr: u64) -> Option<Leaf> {
+        let table = self.os.table(space);
+        if let Some(Region::Table(index, above)) = self.regions.get(space, addr)
+            && let Some(pte) = table.base_entry(index, addr)
+        {
+            return Some(Leaf::of_base_page(pte, index, above));
+        }
+        let leaf = table.find(addr)?;
+        self.regions.put(space, addr, &leaf, leaf.pte);
+        Some(leaf)
+    }
+
     /// The leaf that maps `addr` for an access of this kind, after whatever faults that takes.
     #[inline]
     fn resolve<const F: u8>(
@@ -167,11 +181,11 @@ impl Shared {
     ) -> Result<(Leaf, bool), OsError> {
         let mut faulted = false;
         loop {
-            match self.os.table(space).find(addr) {
+            match self.find_leaf(space, addr) {
                 Some(leaf) if !(write && leaf.pte.is_copy_on_write()) => return Ok((leaf, faulted)),
                 Some(leaf) => {
                     if let Some(fault) = self.os.break_sharing(space, addr, &leaf)? {
-                        self.software_tlb.flush();
+                        self.regions.flush();
                         self.charge_fault::<F>(core, &fault);
                     }
                     faulted = true;
@@ -185,28 +199,18 @@ impl Shared {
         }
     }
 
-    /// Translation from the simulator's own table, for schemes and fidelities without TLBs. Answers the physical line
-    /// and the size index of the page.
+    /// Translation from the simulator's own tables, for schemes and fidelities without TLBs.
     #[inline(always)]
-    fn translate_for_free<const F: u8>(
+    pub(super) fn translate_for_free<const F: u8>(
         &mut self,
         core: &mut Core,
         space: u32,
         addr: u64,
         write: bool,
-    ) -> Result<(u64, usize), OsError> {
-        let (frame, size) = match self.software_tlb.get(space, addr) {
-            Some(found) => found,
-            None => self.translate_for_free_slowly::<F>(core, space, addr, write)?,
-        };
-        Ok((((frame << 12) + (addr & 4095)) / LINE_BYTES, size))
-    }
-
-    /// Asks the host's memory for the page-table entry of a coming access, unless the software TLB has it.
-    #[inline(always)]
-    fn look_ahead_pages(&self, space: u32, addr: u64) {
-        if self.software_tlb.get(space, addr).is_none() {
-            self.os.table(space).prefetch(addr);
+    ) -> Result<BasePage, OsError> {
+        match self.regions.find(self.os.table(space), space, addr) {
+            Some(page) if page.allows(write) => Ok(page),
+            _ => self.translate_for_free_slowly::<F>(core, space, addr, write),
         }
     }
 
@@ -217,16 +221,17 @@ impl Shared {
         space: u32,
         addr: u64,
         write: bool,
-    ) -> Result<(u64, usize), OsError> {
+    ) -> Result<BasePage, OsError> {
         let (leaf, _) = self.resolve::<F>(core, space, addr, write)?;
-        self.os.mark(space, addr, &leaf, write);
+        let pte = self.os.mark(space, addr, &leaf, write);
+        self.regions.put(space, addr, &leaf, pte);
         let within = (addr & (leaf.size.bytes() - 1)) >> 12;
-        let found = (leaf.pte.frame().0 + within, leaf.size.index());
-        // A page still shared after a fork must be looked at again when it is written.
-        if !leaf.pte.is_copy_on_write() {
-            self.software_tlb.put(space, addr, found.0, found.1);
-        }
-        Ok(found)
+        Ok(BasePage {
+            frame: pte.frame().0 + within,
+            size: leaf.size,
+            readable: true,
+            writable: pte.is_writable_at_once(),
+        })
     }
 }
 
@@ -273,14 +278,17 @@ impl Core {
         let begin = if faulted { self.pipeline.now + shared.timing.l2_tlb } else { looked_up };
         let begin = self.walkers.start(begin);
         let pte = shared.os.mark(space, addr, &leaf, write);
+        let bits_set = pte != leaf.pte;
         let leaf_level = leaf.size.index() as u32 + 1;
         let levels = shared.os.table(space).levels();
         let start = self.page_walk_cache.start_level(space, addr, leaf_level, levels);
+        // Where the walk reads tables that the short cut to the leaf passed by, it is gone from the root.
+        let leaf = if leaf.knows(start) { leaf } else { shared.os.table(space).find(addr).unwrap_or(leaf) };
         let mut at = begin + shared.timing.page_walk_cache;
         for level in (leaf_level..=start).rev() {
             let entry = shared.os.table(space).entry_address(&leaf, addr, level);
             // A walker that sets an accessed or dirty bit writes the leaf's line.
-            let sets_bits = level == leaf_level && pte != leaf.pte;
+            let sets_bits = level == leaf_level && bits_set;
             at = shared.fetch_entry::<F, S>(id, entry.0, sets_bits, at);
             shared.walks.memory_refs += 1;
         }
@@ -320,7 +328,7 @@ impl Core {
 
     /// One line of an access, from its issue at `now`.
     #[inline(always)]
-    fn access_line<const F: u8, const S: u8>(
+    pub(super) fn access_line<const F: u8, const S: u8>(
         &mut self,
         id: usize,
         shared: &mut Shared,
@@ -334,9 +342,9 @@ impl Core {
             return self.access_named_line::<F>(id, shared, space, addr, write, now, by);
         }
         let (line, translated) = if S == PERFECT {
-            let (line, size) = shared.translate_for_free::<F>(self, space, addr, write)?;
-            self.tlbs.counters.l1_hits[size] += 1;
-            (line, now.max(self.pipeline.now))
+            let page = shared.translate_for_free::<F>(self, space, addr, write)?;
+            self.tlbs.counters.l1_hits[page.size.index()] += 1;
+            (physical_line(page.frame, addr, PageSize::Base), now.max(self.pipeline.now))
         } else {
             let (hit, translated) = self.translate::<F, S>(id, shared, space, addr, write, now)?;
             (physical_line(hit.entry.frame(), addr, hit.size), translated)
@@ -361,7 +369,7 @@ impl Core {
     /// No miss register was free for so long. Dispatch stands still meanwhile: what lies behind a miss that cannot be
     /// sent is mostly misses too, and requests must not reach shared devices far ahead of the other cores' clocks.
     #[inline(always)]
-    fn wait_for_register(&mut self, span: Time) {
+    pub(super) fn wait_for_register(&mut self, span: Time) {
         if span > Time::ZERO {
             self.pipeline.wait_for_memory(span);
         }
@@ -409,132 +417,9 @@ impl Core {
         })
     }
 
-    /// Decides for the next batch whether to look ahead: when more than one access in thirty-two of the last one walked
-    /// or went to memory.
-    fn weigh_looking_ahead(&mut self, shared: &Shared, accesses: usize) {
-        let misses = self.tlbs.counters.l2_misses + shared.caches.counters.llc.misses;
-        self.look_ahead.active = (misses - self.look_ahead.misses) * 32 > accesses as u64;
-        self.look_ahead.misses = misses;
-    }
-
-    /// Asks the host's memory for what coming accesses will need. Changes nothing that is simulated.
-    #[inline(always)]
-    fn look_ahead<const F: u8, const S: u8>(
-        &mut self,
-        id: usize,
-        shared: &Shared,
-        space: u32,
-        addrs: &[u64],
-        at: usize,
-    ) {
-        /// Far enough to hide a host miss for a page-table entry, and again as far for what it leads to.
-        const FAR: usize = 24;
-        const NEAR: usize = 12;
-        let table = shared.os.table(space);
-        if let Some(&addr) = addrs.get(at + FAR)
-            && self.look_ahead.is_new_page(addr >> 12)
-        {
-            table.prefetch(addr);
-        }
-        if F == FULL
-            && let Some(&addr) = addrs.get(at + NEAR)
-            && self.look_ahead.is_new_line(addr / LINE_BYTES)
-            && let Some(leaf) = table.find(addr)
-        {
-            shared.caches.look_ahead(id, physical_line(leaf.pte.frame().0, addr, leaf.size));
-            if S == RADIX {
-                let entry = table.entry_address(&leaf, addr, leaf.size.index() as u32 + 1);
-                shared.caches.look_ahead(id, entry.line());
-            }
-        }
-    }
-
-    /// Runs accesses `from..to` of a batch until the clock passes `horizon`; answers how far it came.
-    #[inline(never)]
-    pub fn run<const F: u8, const S: u8>(
-        &mut self,
-        id: usize,
-        shared: &mut Shared,
-        space: u32,
-        batch: &Batch,
-        from: usize,
-        to: usize,
-        horizon: Time,
-    ) -> Result<usize, OsError> {
-        let addrs = &batch.addr[from..to];
-        let sizes = &batch.size[from..to];
-        let kinds = &batch.kind[from..to];
-        let depends = &batch.depends_on[from..to];
-        let instructions = &batch.instructions[from..to];
-        if from == 0 && S != VIVT {
-            self.weigh_looking_ahead(shared, BATCH_ACCESSES);
-        }
-        let look_ahead = self.look_ahead.active && S != VIVT;
-        if F == PAGES {
-            for at in 0..addrs.len() {
-                if let Some(&addr) = addrs.get(at + 16) {
-                    shared.look_ahead_pages(space, addr);
-                }
-                self.pipeline.dispatch(u64::from(instructions[at]));
-                let write = kinds[at] == AccessKind::Write;
-                let (line, _) = shared.translate_for_free::<F>(self, space, addrs[at], write)?;
-                let tier = shared.memory.tier_of_line(line).index();
-                shared.unfiltered[tier][usize::from(write)] += 1;
-                let last = addrs[at].wrapping_add(u64::from(sizes[at]) - 1);
-                if last >> 12 != addrs[at] >> 12 {
-                    shared.translate_for_free::<F>(self, space, last, write)?;
-                }
-            }
-            return Ok(to);
-        }
-        for at in 0..addrs.len() {
-            if look_ahead {
-                self.look_ahead::<F, S>(id, shared, space, addrs, at);
-            }
-            self.pipeline.dispatch(u64::from(instructions[at]));
-            let addr = addrs[at];
-            let write = kinds[at] == AccessKind::Write;
-            let now = self.pipeline.operands_ready(depends[at]);
-            let crosses = (addr & (LINE_BYTES - 1)) + u64::from(sizes[at]) > LINE_BYTES;
-            if F == FULL
-                && S == RADIX
-                && !crosses
-                && let Some(page) = self.tlbs.recent(space, addr)
-                && (!write || page.entry.is_dirty())
-                && let Some((hit, done)) = shared.caches.access_recent(
-                    id,
-                    physical_line(page.entry.frame(), addr, page.size),
-                    write,
-                    now,
-                )
-            {
-                self.tlbs.count_hit(page);
-                self.pipeline.hit(write, now, hit, done);
-                if self.pipeline.now > horizon {
-                    return Ok(from + at + 1);
-                }
-                continue;
-            }
-            let timeline = if crosses {
-                self.access_lines::<F, S>(id, shared, space, addr, sizes[at], write, now)?
-            } else {
-                self.access_line::<F, S>(id, shared, space, addr, write, now, Initiator::Demand)?
-            };
-            if write {
-                self.pipeline.store(timeline);
-            } else {
-                self.pipeline.load(timeline);
-            }
-            if self.pipeline.now > horizon {
-                return Ok(from + at + 1);
-            }
-        }
-        Ok(to)
-    }
-
     /// An access that may lie on several lines: it is done when the last of them is.
     #[inline(never)]
-    fn access_lines<const F: u8, const S: u8>(
+    pub(super) fn access_lines<const F: u8, const S: u8>(
         &mut self,
         id: usize,
         shared: &mut Shared,
@@ -600,7 +485,7 @@ impl Core {
 }
 
 #[inline(always)]
-fn timeline(start: Time, translated: Time, served: Served) -> Timeline {
+pub(super) fn timeline(start: Time, translated: Time, served: Served) -> Timeline {
     Timeline {
         start,
         translated,
@@ -617,7 +502,7 @@ impl Machine {
             core.tlbs.invalidate(space, range);
             core.page_walk_cache.flush();
         }
-        self.shared.software_tlb.flush();
+        self.shared.regions.flush();
     }
 
     /// Tells every core's translation hardware that a process changed as a whole (fork, exec, exit).
@@ -626,7 +511,7 @@ impl Machine {
             core.tlbs.flush_space(space);
             core.page_walk_cache.flush();
         }
-        self.shared.software_tlb.flush();
+        self.shared.regions.flush();
     }
 
     /// Drops the virtually named lines of a range from the caches, where names are virtual: the addresses may be

@@ -1,6 +1,8 @@
 //! A machine made from a design.
 
 use super::intermediate::Intermediate;
+use super::look_ahead::LookAhead;
+use super::regions::RegionCache;
 use super::tiers::TieredMemory;
 use crate::cache::{Hierarchy, Outstanding};
 use crate::core::Interval;
@@ -32,39 +34,6 @@ pub(super) struct Core {
     pub look_ahead: LookAhead,
 }
 
-/// Whether looking ahead in the batch pays: it does when many accesses miss what the host's caches hold.
-#[derive(Clone, Debug)]
-pub(super) struct LookAhead {
-    pub active: bool,
-    pub misses: u64,
-    /// What was looked ahead for lately, direct mapped.
-    lines: Box<[u64; 256]>,
-    pages: Box<[u64; 64]>,
-}
-
-impl LookAhead {
-    fn new() -> LookAhead {
-        LookAhead {
-            active: false,
-            misses: 0,
-            lines: Box::new([u64::MAX; 256]),
-            pages: Box::new([u64::MAX; 64]),
-        }
-    }
-
-    /// Whether a line was not seen lately.
-    #[inline(always)]
-    pub fn is_new_line(&mut self, line: u64) -> bool {
-        std::mem::replace(&mut self.lines[line as usize % 256], line) != line
-    }
-
-    /// Whether a base page was not seen lately.
-    #[inline(always)]
-    pub fn is_new_page(&mut self, page: u64) -> bool {
-        std::mem::replace(&mut self.pages[page as usize % 64], page) != page
-    }
-}
-
 /// What all cores share.
 #[derive(Debug)]
 pub(super) struct Shared {
@@ -72,11 +41,13 @@ pub(super) struct Shared {
     pub memory: TieredMemory,
     pub os: Os,
     pub intermediate: Intermediate,
-    pub software_tlb: SoftwareTlb,
+    pub regions: RegionCache,
     pub walks: WalkCounters,
     pub timing: Timing,
     /// Accesses per tier before any cache, for the fidelity that has none.
     pub unfiltered: Vec<[u64; 2]>,
+    /// How often an access without TLBs lay on another page than the one before; see [`LookAhead`].
+    pub page_changes: u64,
     /// Lines the kernel touched for system calls.
     pub kernel_lines: u64,
     /// Time that page faults took, the kernel's part of `core.cycles.os`.
@@ -95,49 +66,6 @@ pub(super) struct Timing {
     pub zero_line: Time,
     pub context_switch: Time,
     pub timeslice: Time,
-}
-
-/// Translations for schemes and fidelities that have no TLB: a plain table of the simulator's own.
-#[derive(Clone, Debug)]
-pub(super) struct SoftwareTlb {
-    keys: Box<[u64]>,
-    /// Base frame of the page, and its size's index in the top bits.
-    values: Box<[u64]>,
-}
-
-const SOFTWARE_TLB_SLOTS: usize = 1 << 14;
-
-impl SoftwareTlb {
-    fn new() -> SoftwareTlb {
-        SoftwareTlb {
-            keys: vec![u64::MAX; SOFTWARE_TLB_SLOTS].into(),
-            values: vec![0; SOFTWARE_TLB_SLOTS].into(),
-        }
-    }
-
-    #[inline(always)]
-    fn key(space: u32, addr: u64) -> (usize, u64) {
-        let key = addr >> 12 | u64::from(space) << 48;
-        ((addr >> 12) as usize % SOFTWARE_TLB_SLOTS, key)
-    }
-
-    /// Frame of the base page at `addr` and the size index of the page that holds it.
-    #[inline(always)]
-    pub fn get(&self, space: u32, addr: u64) -> Option<(u64, usize)> {
-        let (slot, key) = SoftwareTlb::key(space, addr);
-        (self.keys[slot] == key)
-            .then(|| (self.values[slot] & ((1 << 60) - 1), (self.values[slot] >> 60) as usize))
-    }
-
-    pub fn put(&mut self, space: u32, addr: u64, frame: u64, size: usize) {
-        let (slot, key) = SoftwareTlb::key(space, addr);
-        self.keys[slot] = key;
-        self.values[slot] = frame | (size as u64) << 60;
-    }
-
-    pub fn flush(&mut self) {
-        self.keys.fill(u64::MAX);
-    }
 }
 
 /// All hardware and the kernel.
@@ -181,7 +109,7 @@ impl Machine {
             memory,
             os,
             intermediate: Intermediate::default(),
-            software_tlb: SoftwareTlb::new(),
+            regions: RegionCache::new(),
             walks: WalkCounters::default(),
             timing: Timing {
                 cycle,
@@ -194,6 +122,7 @@ impl Machine {
                 context_switch: design.os.context_switch_cost,
                 timeslice: design.os.timeslice,
             },
+            page_changes: 0,
             kernel_lines: 0,
             fault_time: Time::ZERO,
         };

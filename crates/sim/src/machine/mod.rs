@@ -5,6 +5,9 @@ mod build;
 mod collect;
 mod engine;
 mod intermediate;
+mod look_ahead;
+mod regions;
+mod run;
 mod streams;
 mod tiers;
 

@@ -9,5 +9,5 @@ mod tests;
 
 use address_space::Area;
 use buddy::MAX_ORDER;
-pub use page_table::Leaf;
+pub use page_table::{Leaf, PageTable, Pte};
 pub use paging::{Fault, Os, OsError};

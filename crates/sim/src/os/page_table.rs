@@ -67,6 +67,9 @@ impl Pte {
     }
 }
 
+/// A table that was not looked at.
+const NO_TABLE: u32 = u32::MAX;
+
 /// Where a walk ended.
 #[derive(Clone, Copy, Debug)]
 pub struct Leaf {
@@ -76,6 +79,27 @@ pub struct Leaf {
     pub size: PageSize,
     /// Tables visited, root at index `levels - 1`, the leaf's table at index `size`'s level - 1.
     tables: [u32; 5],
+}
+
+impl Leaf {
+    /// The leaf of a base page, from the numbers of its table and of the one above. [`PageTable::entry_address`] of
+    /// higher levels is not for it.
+    #[inline(always)]
+    pub fn of_base_page(pte: Pte, table: u32, above: u32) -> Leaf {
+        Leaf { pte, size: PageSize::Base, tables: [table, above, NO_TABLE, NO_TABLE, NO_TABLE] }
+    }
+
+    /// Number of the table at `level` on the way to the entry, if it is known.
+    #[inline(always)]
+    pub fn table(&self, level: u32) -> u32 {
+        self.tables[level as usize - 1]
+    }
+
+    /// Whether the tables up to `level` are known.
+    #[inline(always)]
+    pub fn knows(&self, level: u32) -> bool {
+        self.tables[level as usize - 1] != NO_TABLE
+    }
 }
 
 /// The page table of one address space.
@@ -142,20 +166,19 @@ impl PageTable {
         }
     }
 
-    /// Asks the host's memory for the leaf-level entry of `addr`, ahead of its use.
-    #[inline]
-    pub fn prefetch(&self, addr: u64) {
-        let mut table = 0u32;
-        let mut level = self.levels;
-        while level > 1 {
-            let entry = self.entries[table as usize][index_at(addr, level)];
-            if entry & Pte::PRESENT == 0 || entry & Pte::LEAF != 0 {
-                return;
-            }
-            table = (entry >> 12) as u32;
-            level -= 1;
-        }
-        prefetch(&self.entries[table as usize], index_at(addr, 1));
+    /// The entry of `addr` in table number `table`, which holds base pages, if it is present.
+    #[inline(always)]
+    pub fn base_entry(&self, table: u32, addr: u64) -> Option<Pte> {
+        let entry = self.entries[table as usize][index_at(addr, 1)];
+        (entry & Pte::PRESENT != 0).then_some(Pte(entry))
+    }
+
+    /// Asks the host's memory for that entry, ahead of its use; answers the entry's physical address.
+    #[inline(always)]
+    pub fn prefetch_base_entry(&self, table: u32, addr: u64) -> PhysAddr {
+        let index = index_at(addr, 1);
+        prefetch(&self.entries[table as usize], index);
+        PhysAddr(self.frames[table as usize].addr().0 + 8 * index as u64)
     }
 
     /// Physical address of the entry that a walk for `addr` reads at `level`, on the way to `leaf`.

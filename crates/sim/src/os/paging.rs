@@ -81,6 +81,17 @@ struct TierFrames {
     base: u64,
 }
 
+impl TierFrames {
+    fn take(&mut self, order: u32) -> Option<Frame> {
+        self.buddy.allocate(order).map(|frame| Frame(self.base + frame))
+    }
+}
+
+/// A frame for a page table: from tier `first`, or else wherever there is one.
+fn table_frame(tiers: &mut [TierFrames], first: usize) -> Option<Frame> {
+    tiers[first].take(0).or_else(|| tiers.iter_mut().find_map(|tier| tier.take(0)))
+}
+
 /// The simulated kernel's memory management.
 #[derive(Clone, Debug)]
 pub struct Os {
@@ -416,22 +427,19 @@ impl Os {
     }
 
     fn take(&mut self, tier: usize, order: u32) -> Option<Frame> {
-        let tier = &mut self.tiers[tier];
-        tier.buddy.allocate(order).map(|frame| Frame(tier.base + frame))
+        self.tiers[tier].take(order)
     }
 
     fn table_frame(&mut self) -> Option<Frame> {
-        let first = self.page_table_tier;
-        self.take(first, 0).or_else(|| (0..self.tiers.len()).find_map(|tier| self.take(tier, 0)))
+        table_frame(&mut self.tiers, self.page_table_tier)
     }
 
     fn install(&mut self, space: u32, page: u64, size: PageSize, pte: Pte) -> Result<(), OsError> {
-        // The table and the frames are both ours: take the table out while frames for new levels are found.
-        let root = Frame(0);
-        let mut table = std::mem::replace(&mut self.spaces[space as usize].table, PageTable::new(4, root));
-        let mapped = table.map(page, size, pte, || self.table_frame());
-        self.spaces[space as usize].table = table;
-        mapped.ok_or_else(|| self.out_of_memory(None))
+        let Os { spaces, tiers, page_table_tier, .. } = self;
+        let table = &mut spaces[space as usize].table;
+        table
+            .map(page, size, pte, || table_frame(tiers, *page_table_tier))
+            .ok_or_else(|| self.out_of_memory(None))
     }
 
     fn out_of_memory(&self, tier: Option<usize>) -> OsError {

@@ -64,6 +64,8 @@ pub struct Tlbs {
     l2: Vec<Tlb>,
     /// For each page size the level-2 array that holds it, if any.
     l2_of_size: [Option<u8>; 3],
+    /// Whether a page of the size was ever put in: the others need not be looked for.
+    seen: [bool; 3],
     /// Direct mapped by base page number.
     recent: Box<[Recent; RECENT]>,
     /// Key of the most recently used entry of every level-1 set, [`NO_KEY`] when unknown.
@@ -101,6 +103,7 @@ impl Tlbs {
             l1,
             l2,
             l2_of_size,
+            seen: [false; 3],
             recent: Box::new([NOTHING_RECENT; RECENT]),
             most_recent: vec![NO_KEY; sets].into(),
             first_set,
@@ -131,65 +134,75 @@ impl Tlbs {
             self.count_hit(hit);
             return Some(hit);
         }
-        for size in PageSize::ALL {
-            let tlb = &mut self.l1[size.index()];
-            if !tlb.is_empty()
-                && let Some(entry) = tlb.touch(key(space, addr >> size.shift(), size))
-            {
-                self.counters.l1_hits[size.index()] += 1;
-                let hit = TlbHit { entry, size };
-                self.remember(space, addr, hit);
-                return Some(hit);
-            }
+        self.lookup_l1_of(PageSize::Base, space, addr)
+            .or_else(|| self.lookup_l1_of(PageSize::Huge, space, addr))
+            .or_else(|| self.lookup_l1_of(PageSize::Giant, space, addr))
+    }
+
+    #[inline(always)]
+    fn lookup_l1_of(&mut self, size: PageSize, space: u32, addr: u64) -> Option<TlbHit> {
+        if !self.seen[size.index()] {
+            return None;
         }
-        None
+        let key = key(space, addr >> size.shift(), size);
+        let entry = self.l1[size.index()].touch(key)?;
+        self.counters.l1_hits[size.index()] += 1;
+        let hit = TlbHit { entry, size };
+        self.remember(space, addr, key, hit);
+        Some(hit)
     }
 
     /// Looks level 2 up after a miss in level 1. A hit counts, and fills level 1; a miss must be followed by
     /// [`Tlbs::fill_after_walk`].
     #[inline]
     pub fn lookup_l2(&mut self, space: u32, addr: u64) -> Option<TlbHit> {
-        for size in PageSize::ALL {
-            let Some(array) = self.l2_of_size[size.index()] else { continue };
-            let tlb = &mut self.l2[array as usize];
-            if !tlb.is_empty()
-                && let Some(entry) = tlb.touch(key(space, addr >> size.shift(), size))
-            {
-                self.counters.l1_misses[size.index()] += 1;
-                self.counters.l2_hits += 1;
-                let hit = TlbHit { entry, size };
-                self.insert_l1(space, addr, hit);
-                return Some(hit);
-            }
+        self.lookup_l2_of(PageSize::Base, space, addr)
+            .or_else(|| self.lookup_l2_of(PageSize::Huge, space, addr))
+            .or_else(|| self.lookup_l2_of(PageSize::Giant, space, addr))
+    }
+
+    #[inline(always)]
+    fn lookup_l2_of(&mut self, size: PageSize, space: u32, addr: u64) -> Option<TlbHit> {
+        if !self.seen[size.index()] {
+            return None;
         }
-        None
+        let array = self.l2_of_size[size.index()]?;
+        let key = key(space, addr >> size.shift(), size);
+        let entry = self.l2[array as usize].touch(key)?;
+        self.counters.l1_misses[size.index()] += 1;
+        self.counters.l2_hits += 1;
+        let hit = TlbHit { entry, size };
+        self.insert_l1(space, addr, key, hit);
+        Some(hit)
     }
 
     /// Counts the misses of both levels and fills both with what the walk found.
     #[inline]
     pub fn fill_after_walk(&mut self, space: u32, addr: u64, hit: TlbHit) {
-        self.counters.l1_misses[hit.size.index()] += 1;
+        let size = hit.size.index();
+        self.counters.l1_misses[size] += 1;
         self.counters.l2_misses += 1;
-        if let Some(array) = self.l2_of_size[hit.size.index()] {
-            self.l2[array as usize].insert(key(space, addr >> hit.size.shift(), hit.size), hit.entry);
+        self.seen[size] = true;
+        let key = key(space, addr >> hit.size.shift(), hit.size);
+        if let Some(array) = self.l2_of_size[size] {
+            self.l2[array as usize].insert(key, hit.entry);
         }
-        self.insert_l1(space, addr, hit);
+        self.insert_l1(space, addr, key, hit);
     }
 
-    #[inline]
-    fn insert_l1(&mut self, space: u32, addr: u64, hit: TlbHit) {
-        self.l1[hit.size.index()].insert(key(space, addr >> hit.size.shift(), hit.size), hit.entry);
-        self.remember(space, addr, hit);
+    #[inline(always)]
+    fn insert_l1(&mut self, space: u32, addr: u64, key: u64, hit: TlbHit) {
+        self.l1[hit.size.index()].insert(key, hit.entry);
+        self.remember(space, addr, key, hit);
     }
 
     /// The entry of a page became the most recent of its level-1 set.
     #[inline(always)]
-    fn remember(&mut self, space: u32, addr: u64, hit: TlbHit) {
+    fn remember(&mut self, space: u32, addr: u64, key: u64, hit: TlbHit) {
         let size = hit.size.index();
         if matches!(self.l1[size], Tlb::Absent) {
             return;
         }
-        let key = key(space, addr >> hit.size.shift(), hit.size);
         let set = self.first_set[size] + self.l1[size].set_number(key);
         self.most_recent[set] = key;
         self.recent[(addr >> 12) as usize % RECENT] =
@@ -203,7 +216,12 @@ impl Tlbs {
         if let Some(array) = self.l2_of_size[hit.size.index()] {
             self.l2[array as usize].update(key, hit.entry);
         }
-        self.forget_recent();
+        if hit.size == PageSize::Base {
+            self.recent[(addr >> 12) as usize % RECENT] = NOTHING_RECENT;
+        } else {
+            // Any part of the page may be there.
+            self.forget_recent();
+        }
     }
 
     fn forget_recent(&mut self) {
