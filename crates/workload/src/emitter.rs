@@ -115,6 +115,16 @@ impl<C: Contents> Memory for Emitter<C> {
         self.push(addr, 8, AccessKind::Write, 0, instructions);
     }
 
+    #[inline(always)]
+    fn glance(&self, addr: u64) -> Option<u64> {
+        self.contents.glance(addr)
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, addr: u64) {
+        self.contents.prefetch(addr);
+    }
+
     fn event(&mut self, event: Event) {
         let sequence = if event.is_global() {
             self.sequence += 1;

@@ -148,6 +148,12 @@ impl Graph {
         if self.implicit { vertex * self.degree } else { read }
     }
 
+    /// The end of an edge that will be loaded soon, where emission can know it; any number will do.
+    #[inline(always)]
+    pub fn coming_end<M: Memory>(&self, memory: &M, edge: u64) -> Option<u64> {
+        memory.glance(self.ends + 8 * edge)
+    }
+
     /// Loads the end of an edge of `vertex`.
     #[inline(always)]
     pub fn end<M: Memory>(

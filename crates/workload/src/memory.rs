@@ -106,6 +106,15 @@ pub(crate) trait Memory {
     fn touch(&mut self, addr: u64, instructions: u16);
     /// Anything that is no access.
     fn event(&mut self, event: Event);
+    /// What `addr` holds, without an access: emission may look ahead to know what to [`prefetch`](Memory::prefetch).
+    /// `None` where nothing is held, and in native runs, whose memory sees the stream's accesses and no others.
+    #[inline(always)]
+    fn glance(&self, _addr: u64) -> Option<u64> {
+        None
+    }
+    /// Asks the host's memory for the content at `addr`, which emission will read soon. Nothing in native runs.
+    #[inline(always)]
+    fn prefetch(&self, _addr: u64) {}
 }
 
 /// Where an [`Emitter`](crate::emitter::Emitter) finds the values of loads.
@@ -113,6 +122,14 @@ pub(crate) trait Contents: Send {
     const HOLDS_DATA: bool;
     fn read<T: Word>(&self, addr: u64) -> T;
     fn write<T: Word>(&self, addr: u64, value: T);
+    /// As [`Memory::glance`]; any address will do.
+    #[inline(always)]
+    fn glance(&self, _addr: u64) -> Option<u64> {
+        None
+    }
+    /// As [`Memory::prefetch`]; any address will do.
+    #[inline(always)]
+    fn prefetch(&self, _addr: u64) {}
 }
 
 /// No contents: nothing is allocated, whatever the footprint.
@@ -202,6 +219,24 @@ impl Contents for Backing {
         debug_assert_eq!(addr % u64::from(T::BYTES).min(8), 0, "an unaligned access");
         // SAFETY: as for `read`.
         unsafe { value.write(self.at(addr, T::BYTES)) }
+    }
+    #[inline(always)]
+    fn glance(&self, addr: u64) -> Option<u64> {
+        let inside = addr.wrapping_sub(WINDOW) <= self.bytes - 8 && addr % 8 == 0;
+        inside.then(|| self.read(addr))
+    }
+    #[inline(always)]
+    fn prefetch(&self, addr: u64) {
+        #[cfg(target_arch = "x86_64")]
+        if addr.wrapping_sub(WINDOW) < self.bytes {
+            // SAFETY: a prefetch reads nothing, and the address lies in the mapping.
+            unsafe {
+                use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+                _mm_prefetch::<_MM_HINT_T0>(self.at(addr, 1).cast());
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = addr;
     }
 }
 
@@ -299,5 +334,11 @@ impl<M: Memory> Memory for Digested<M> {
     }
     fn event(&mut self, event: Event) {
         self.inner.event(event);
+    }
+    fn glance(&self, addr: u64) -> Option<u64> {
+        self.inner.glance(addr)
+    }
+    fn prefetch(&self, addr: u64) {
+        self.inner.prefetch(addr);
     }
 }

@@ -33,6 +33,9 @@ over the shared graph, so that the accesses are the same in every run.",
     exact: false,
 };
 
+/// Edges by which emission looks ahead for parents.
+const AHEAD: u64 = 16;
+
 #[derive(Clone)]
 pub(crate) struct Bfs {
     graph: Graph,
@@ -219,6 +222,9 @@ impl Kernel for Search {
                 }
                 let count = (self.end - self.edge).min(self.left).min(48);
                 for edge in self.edge..self.edge + count {
+                    if let Some(coming) = self.graph.coming_end(memory, edge + AHEAD) {
+                        memory.prefetch(self.parents.wrapping_add(8u64.wrapping_mul(coming)));
+                    }
                     let to = self.graph.end(memory, self.vertex, edge, self.depends_on, 2);
                     self.depends_on = 0;
                     if !self.visited(memory, to, 1) {

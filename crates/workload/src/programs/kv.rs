@@ -6,6 +6,7 @@ use crate::parameters::{ParameterInfo, Parameters, SEED, THREADS};
 use crate::program::{Init, Kernel, Program, Progress, share};
 use crate::random::{Permutation, Random, Zipf, hash, mix};
 use crate::{WorkloadError, WorkloadInfo};
+use std::collections::VecDeque;
 use terrace_model::AddressRange;
 use terrace_trace::{Event, MapKind};
 
@@ -46,6 +47,11 @@ const KEY_BYTES: u64 = 32;
 const VALUE_HEADER: u64 = 16;
 /// Values are copied with vector registers of 32 bytes.
 const VECTOR_BYTES: u64 = 32;
+/// Requests drawn ahead of the one that is served, so that emission can look ahead.
+const DRAWN_AHEAD: usize = 12;
+/// Where in that queue a bucket's first entry is looked for.
+const ENTRY_AHEAD: usize = 6;
+
 /// Largest value: a request stays within what one step may issue.
 const LARGEST_VALUE: u64 = 4096;
 
@@ -141,6 +147,7 @@ impl Program for KeyValue {
             to_load: (keys as f64 * self.preload) as u64,
             running: false,
             left: requests.end - requests.start,
+            drawn: VecDeque::with_capacity(DRAWN_AHEAD + 1),
             program: self.clone(),
         }
     }
@@ -192,10 +199,37 @@ pub(crate) struct Store {
     loaded: u64,
     to_load: u64,
     running: bool,
+    /// Requests neither drawn nor served.
     left: u64,
+    /// Requests drawn: key, and whether it is a GET.
+    drawn: VecDeque<(u64, bool)>,
 }
 
 impl Store {
+    /// The next request, while there is one; others are drawn ahead of it.
+    fn next_request<M: Memory>(&mut self, memory: &M) -> Option<(u64, bool)> {
+        while self.left > 0 && self.drawn.len() <= DRAWN_AHEAD {
+            self.left -= 1;
+            // Keys count from 1, popular ones are scattered.
+            let key = self.order.apply(self.zipf.sample(&mut self.random)) + 1;
+            let get = self.random.unit() < self.program.reads;
+            memory.prefetch(self.table.bucket(mix(key)));
+            self.drawn.push_back((key, get));
+        }
+        if let Some((key, _)) = self.drawn.get(ENTRY_AHEAD) {
+            self.look_for_entry(memory, self.table.bucket(mix(*key)));
+        }
+        self.drawn.pop_front()
+    }
+
+    /// Prefetches the first entry of a bucket for emission, with its key.
+    fn look_for_entry<M: Memory>(&self, memory: &M, bucket: u64) {
+        if let Some(entry) = memory.glance(bucket) {
+            memory.prefetch(entry);
+            memory.prefetch(entry.wrapping_add(ENTRY_BYTES));
+        }
+    }
+
     /// Maps a table of `buckets` buckets.
     fn new_table<M: Memory>(&mut self, memory: &mut M, buckets: u64) -> Table {
         let range = AddressRange::new(self.tables + 8 * buckets, 8 * buckets);
@@ -218,6 +252,7 @@ impl Store {
             }
             let bucket = old.address + 8 * self.rehashed;
             self.rehashed += 1;
+            self.look_for_entry(memory, bucket + 8 * 4);
             let mut entry: u64 = memory.load(bucket, 0, 5);
             if entry == 0 {
                 continue;
@@ -322,6 +357,7 @@ impl Kernel for Store {
             self.table = self.new_table(memory, FIRST_BUCKETS);
         }
         if self.loaded < self.to_load {
+            memory.prefetch(self.table.bucket(mix(self.loaded + 1 + DRAWN_AHEAD as u64)));
             self.request(memory, self.loaded + 1, false);
             self.loaded += 1;
             return Progress::Working;
@@ -329,14 +365,12 @@ impl Kernel for Store {
         if !std::mem::replace(&mut self.running, true) {
             return Progress::Run;
         }
-        if self.left == 0 {
-            return Progress::Done;
+        match self.next_request(memory) {
+            Some((key, get)) => {
+                self.request(memory, key, get);
+                Progress::Working
+            }
+            None => Progress::Done,
         }
-        self.left -= 1;
-        // Keys count from 1, popular ones are scattered.
-        let key = self.order.apply(self.zipf.sample(&mut self.random)) + 1;
-        let get = self.random.unit() < self.program.reads;
-        self.request(memory, key, get);
-        Progress::Working
     }
 }
