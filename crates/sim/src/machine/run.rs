@@ -8,8 +8,11 @@ use crate::translate::TlbHit;
 use terrace_model::{LINE_BYTES, Time};
 use terrace_trace::{AccessKind, BATCH_ACCESSES, Batch};
 
-/// Page tables of 1 MiB, which map 512 MiB.
-const SMALL_TABLES: usize = 256;
+/// Whether a process's page tables fit into the host's caches, so that looking ahead for their entries does not pay.
+fn has_small_tables(shared: &Shared, space: u32) -> bool {
+    // 1 MiB of tables maps 512 MiB.
+    shared.os.table(space).table_pages() <= 256
+}
 
 impl Core {
     /// Runs accesses `from..to` of a batch until the clock passes `horizon`; answers how far it came.
@@ -33,8 +36,9 @@ impl Core {
         let depends = &batch.depends_on[from..to];
         let instructions = &batch.instructions[from..to];
         if from == 0 && S != VIVT {
+            let small = F == TRANSLATION && has_small_tables(shared, space);
             let misses = self.tlbs.counters.l2_misses + shared.caches.counters.llc.misses;
-            self.look_ahead.weigh(misses, BATCH_ACCESSES);
+            self.look_ahead.weigh(if small { 0 } else { misses }, BATCH_ACCESSES);
         }
         let look_ahead = S != VIVT && self.look_ahead.is_active();
         for at in 0..addrs.len() {
@@ -119,9 +123,7 @@ impl Core {
         to: usize,
     ) -> Result<usize, OsError> {
         if from == 0 {
-            // Page tables that fit into the host's caches need no help.
-            let tables = shared.os.table(space).table_pages();
-            let changes = if tables > SMALL_TABLES { shared.page_changes } else { 0 };
+            let changes = if has_small_tables(shared, space) { 0 } else { shared.page_changes };
             self.look_ahead.weigh(changes, BATCH_ACCESSES);
         }
         let instructions = batch.instructions[from..to].iter().map(|&count| u64::from(count)).sum();

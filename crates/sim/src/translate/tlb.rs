@@ -41,6 +41,11 @@ pub fn key(space: u32, page_number: u64, size: PageSize) -> u64 {
     page_number | (size.index() as u64) << 47 | u64::from(space) << 49
 }
 
+/// The key of no page.
+const NO_KEY: u64 = u64::MAX;
+/// The place of a page in an array that does not tell.
+const NO_SLOT: u32 = u32::MAX;
+
 const PAGE_NUMBER: u64 = (1 << 47) - 1;
 
 /// Splits a key back into address space, page number and size.
@@ -128,7 +133,7 @@ impl Tlb {
         let sets = entries / ways;
         Ok(Tlb::Sets(SetTlb {
             sets: PackedSets::new(sets as usize, ways),
-            slots: vec![(0, 0); entries as usize],
+            slots: vec![(NO_KEY, 0); entries as usize],
             divider: Divider::new(u64::from(sets)),
             ways,
         }))
@@ -154,23 +159,33 @@ impl Tlb {
         }
     }
 
-    /// Finds a page and makes it the most recently used of its set.
+    /// Finds a page and makes it the most recently used of its set. Answers also where it is, for
+    /// [`Tlb::touch_slot`].
     #[inline(always)]
-    pub fn touch(&mut self, key: u64) -> Option<TlbEntry> {
+    pub fn touch(&mut self, key: u64) -> Option<(TlbEntry, u32)> {
         match self {
             Tlb::Absent => None,
             Tlb::Sets(sets) => sets.touch(key),
-            Tlb::Wide(wide) => wide.set(key).touch(key).map(|entry| TlbEntry(*entry)),
-            Tlb::Full(full) => full.touch(key).map(|entry| TlbEntry(*entry)),
+            Tlb::Wide(wide) => wide.set(key).touch(key).map(|entry| (TlbEntry(*entry), NO_SLOT)),
+            Tlb::Full(full) => full.touch(key).map(|entry| (TlbEntry(*entry), NO_SLOT)),
         }
     }
 
-    /// Puts in a page that is not there; it becomes the most recently used.
+    /// Makes a page the most recently used of its set, if it still is where [`Tlb::touch`] or [`Tlb::insert`] said.
     #[inline(always)]
-    pub fn insert(&mut self, key: u64, entry: TlbEntry) {
+    pub fn touch_slot(&mut self, key: u64, slot: u32) -> bool {
+        match self {
+            Tlb::Sets(sets) => sets.touch_slot(key, slot),
+            Tlb::Absent | Tlb::Wide(_) | Tlb::Full(_) => false,
+        }
+    }
+
+    /// Puts in a page that is not there; it becomes the most recently used. Answers where it is.
+    #[inline(always)]
+    pub fn insert(&mut self, key: u64, entry: TlbEntry) -> u32 {
         match self {
             Tlb::Absent => {}
-            Tlb::Sets(sets) => sets.insert(key, entry),
+            Tlb::Sets(sets) => return sets.insert(key, entry),
             Tlb::Wide(wide) => {
                 wide.set(key).insert(key, entry.0);
             }
@@ -178,6 +193,7 @@ impl Tlb {
                 full.insert(key, entry.0);
             }
         }
+        NO_SLOT
     }
 
     /// Replaces the entry of a page where it is present, without touching the recency.
@@ -254,23 +270,36 @@ impl SetTlb {
     }
 
     #[inline(always)]
-    fn touch(&mut self, key: u64) -> Option<TlbEntry> {
+    fn touch(&mut self, key: u64) -> Option<(TlbEntry, u32)> {
         let (slot, set, way) = self.find(key)?;
         self.sets.set(set).touch(way);
-        Some(TlbEntry(self.slots[slot].1))
+        Some((TlbEntry(self.slots[slot].1), slot as u32))
     }
 
     #[inline(always)]
-    fn insert(&mut self, key: u64, entry: TlbEntry) {
+    fn touch_slot(&mut self, key: u64, slot: u32) -> bool {
+        if self.slots.get(slot as usize).is_none_or(|&(held, _)| held != key) {
+            return false;
+        }
+        let set = set_of(&self.divider, key);
+        self.sets.set(set).touch(slot - set as u32 * self.ways);
+        true
+    }
+
+    #[inline(always)]
+    fn insert(&mut self, key: u64, entry: TlbEntry) -> u32 {
         debug_assert!(self.find(key).is_none(), "{key:#x} inserted twice");
         let number = set_of(&self.divider, key);
         let mut set = self.sets.set(number);
         let way = set.take_victim();
         set.set_tag(way, tag_of(key));
-        self.slots[number * self.ways as usize + way as usize] = (key, entry.0);
+        let slot = number * self.ways as usize + way as usize;
+        self.slots[slot] = (key, entry.0);
+        slot as u32
     }
 
     fn drop_way(&mut self, set: usize, way: u32) {
+        self.slots[set * self.ways as usize + way as usize] = (NO_KEY, 0);
         let mut set = self.sets.set(set);
         set.clear_tag(way);
         set.move_to_back(way);
@@ -282,6 +311,7 @@ mod tests {
     use super::*;
     use crate::design::FullKeyword;
     use proptest::prelude::*;
+    use std::collections::HashMap;
 
     /// Lists of keys, most recent first.
     struct Naive {
@@ -332,14 +362,22 @@ mod tests {
             } else {
                 Naive { sets: vec![Vec::new(); sets as usize], ways: ways as usize }
             };
+            let mut slots = HashMap::new();
             for (n, (key, action)) in steps.into_iter().enumerate() {
                 match action {
                     0 => { tlb.remove(key); naive.remove(key); }
+                    // Where a page was seen last must not be believed when it has gone.
+                    1..4 => if let Some(&slot) = slots.get(&key)
+                        && tlb.touch_slot(key, slot)
+                    {
+                        prop_assert!(naive.touch(key).is_some());
+                    }
                     action => {
-                        let found = naive.touch(key);
-                        prop_assert_eq!(tlb.touch(key).map(|e| e.0), found);
-                        if found.is_none() && action < 8 {
-                            tlb.insert(key, TlbEntry(n as u64));
+                        let (found, slot) = tlb.touch(key).unzip();
+                        prop_assert_eq!(found.map(|e| e.0), naive.touch(key));
+                        slots.extend(slot.map(|slot| (key, slot)));
+                        if found.is_none() && action < 9 {
+                            slots.insert(key, tlb.insert(key, TlbEntry(n as u64)));
                             naive.insert(key, n as u64);
                         }
                     }

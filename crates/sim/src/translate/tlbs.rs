@@ -30,8 +30,8 @@ pub struct TlbHit {
     pub size: PageSize,
 }
 
-/// A base page's translation by an entry that was the most recent of its set: while it still is, using it again
-/// changes nothing, and the arrays need not be looked up.
+/// A base page's translation by a level-1 entry, and where that was: while it still is there, the arrays need not be
+/// searched, and while it is the most recent of its set, using it again changes nothing.
 #[derive(Clone, Copy, Debug)]
 struct Recent {
     /// The base page and its address space; [`NO_PAGE`] when unused.
@@ -40,6 +40,8 @@ struct Recent {
     key: u64,
     /// The entry's set, counted over all level-1 arrays.
     set: u32,
+    /// Its place in its array.
+    slot: u32,
     hit: TlbHit,
 }
 
@@ -47,14 +49,25 @@ const NO_PAGE: u64 = u64::MAX;
 const NO_KEY: u64 = u64::MAX;
 const RECENT: usize = 64;
 
-const NOTHING_RECENT: Recent =
-    Recent { page: NO_PAGE, key: NO_KEY, set: 0, hit: TlbHit { entry: TlbEntry(0), size: PageSize::Base } };
+const NOTHING_RECENT: Recent = Recent {
+    page: NO_PAGE,
+    key: NO_KEY,
+    set: 0,
+    slot: 0,
+    hit: TlbHit { entry: TlbEntry(0), size: PageSize::Base },
+};
 
 /// A base page with its address space.
 #[inline(always)]
 fn base_page(space: u32, addr: u64) -> u64 {
     // Addresses have 57 bits at most, so 45 remain; 19 bits distinguish the spaces of one run.
     addr >> 12 ^ u64::from(space) << 45
+}
+
+/// Where a base page's translation is remembered. Any pages must spread: power-of-two strides are frequent.
+#[inline(always)]
+fn recent_index(addr: u64) -> usize {
+    ((addr >> 12).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - RECENT.ilog2())) as usize
 }
 
 /// All TLBs of a core.
@@ -66,7 +79,7 @@ pub struct Tlbs {
     l2_of_size: [Option<u8>; 3],
     /// Whether a page of the size was ever put in: the others need not be looked for.
     seen: [bool; 3],
-    /// Direct mapped by base page number.
+    /// Direct mapped by base page; see [`recent_index`].
     recent: Box<[Recent; RECENT]>,
     /// Key of the most recently used entry of every level-1 set, [`NO_KEY`] when unknown.
     most_recent: Box<[u64]>,
@@ -111,14 +124,21 @@ impl Tlbs {
         })
     }
 
-    /// The translation of a page that its level-1 set was asked for last; `None` if it is another. Counts nothing:
-    /// whoever uses it calls [`Tlbs::count_hit`].
+    /// The translation of a page used lately, if it is known where in level 1 it is; `None` says nothing. Uses it, but
+    /// counts nothing: whoever goes on with it calls [`Tlbs::count_hit`].
     #[inline(always)]
-    pub fn recent(&self, space: u32, addr: u64) -> Option<TlbHit> {
-        let recent = &self.recent[(addr >> 12) as usize % RECENT];
-        let known =
-            recent.page == base_page(space, addr) && self.most_recent[recent.set as usize] == recent.key;
-        known.then_some(recent.hit)
+    pub fn recent(&mut self, space: u32, addr: u64) -> Option<TlbHit> {
+        let Recent { page, key, set, slot, hit } = self.recent[recent_index(addr)];
+        if page != base_page(space, addr) {
+            return None;
+        }
+        if self.most_recent[set as usize] != key {
+            if !self.l1[hit.size.index()].touch_slot(key, slot) {
+                return None;
+            }
+            self.most_recent[set as usize] = key;
+        }
+        Some(hit)
     }
 
     /// A level-1 hit that [`Tlbs::recent`] answered.
@@ -145,10 +165,10 @@ impl Tlbs {
             return None;
         }
         let key = key(space, addr >> size.shift(), size);
-        let entry = self.l1[size.index()].touch(key)?;
+        let (entry, slot) = self.l1[size.index()].touch(key)?;
         self.counters.l1_hits[size.index()] += 1;
         let hit = TlbHit { entry, size };
-        self.remember(space, addr, key, hit);
+        self.remember(space, addr, key, slot, hit);
         Some(hit)
     }
 
@@ -168,7 +188,7 @@ impl Tlbs {
         }
         let array = self.l2_of_size[size.index()]?;
         let key = key(space, addr >> size.shift(), size);
-        let entry = self.l2[array as usize].touch(key)?;
+        let (entry, _) = self.l2[array as usize].touch(key)?;
         self.counters.l1_misses[size.index()] += 1;
         self.counters.l2_hits += 1;
         let hit = TlbHit { entry, size };
@@ -192,21 +212,21 @@ impl Tlbs {
 
     #[inline(always)]
     fn insert_l1(&mut self, space: u32, addr: u64, key: u64, hit: TlbHit) {
-        self.l1[hit.size.index()].insert(key, hit.entry);
-        self.remember(space, addr, key, hit);
+        let slot = self.l1[hit.size.index()].insert(key, hit.entry);
+        self.remember(space, addr, key, slot, hit);
     }
 
     /// The entry of a page became the most recent of its level-1 set.
     #[inline(always)]
-    fn remember(&mut self, space: u32, addr: u64, key: u64, hit: TlbHit) {
+    fn remember(&mut self, space: u32, addr: u64, key: u64, slot: u32, hit: TlbHit) {
         let size = hit.size.index();
         if matches!(self.l1[size], Tlb::Absent) {
             return;
         }
         let set = self.first_set[size] + self.l1[size].set_number(key);
         self.most_recent[set] = key;
-        self.recent[(addr >> 12) as usize % RECENT] =
-            Recent { page: base_page(space, addr), key, set: set as u32, hit };
+        self.recent[recent_index(addr)] =
+            Recent { page: base_page(space, addr), key, set: set as u32, slot, hit };
     }
 
     /// Replaces a page's entry wherever it is held (its dirty bit was set).
@@ -217,7 +237,7 @@ impl Tlbs {
             self.l2[array as usize].update(key, hit.entry);
         }
         if hit.size == PageSize::Base {
-            self.recent[(addr >> 12) as usize % RECENT] = NOTHING_RECENT;
+            self.recent[recent_index(addr)] = NOTHING_RECENT;
         } else {
             // Any part of the page may be there.
             self.forget_recent();
