@@ -124,6 +124,12 @@ impl Predictor {
         control.resize(begin + addresses.len(), 0);
         for ((control, &address), &spread) in control[begin..].iter_mut().zip(addresses).zip(spreads) {
             let places = Places::next(&mut long, &mut short, spread ^ seed);
+            if table[places.at(LONG)] == address {
+                // The best there is, and what loops do: way 0, no residual.
+                places.store(table, address);
+                previous = address;
+                continue;
+            }
             // Spelled out: `map` over an array is a call for each access.
             let residual = [
                 address.wrapping_sub(table[places.at(LONG)]),
