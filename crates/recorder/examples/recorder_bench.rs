@@ -1,6 +1,7 @@
 //! Measures the recorder, paired with its alternatives, and prints a table.
 //!
-//! `cargo run --release -p terrace-recorder --example recorder_bench [ROUNDS] [NAME…]` (3 rounds, all programs).
+//! `cargo run --release -p terrace-recorder --example recorder_bench [ROUNDS] [NAME…] [--no-lackey]` (3 rounds, all
+//! programs).
 //!
 //! Each round runs each program natively, under a plugin whose callback only counts, recorded into a consumer that
 //! throws all batches away, the same without dependences, recorded into a file, and, in the last round only, under
@@ -69,7 +70,8 @@ struct Round {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1).peekable();
     let rounds: usize = arguments.next_if(|a| a.parse::<usize>().is_ok()).map_or(3, |a| a.parse().unwrap());
-    let wanted: Vec<String> = arguments.collect();
+    let (flags, wanted): (Vec<String>, Vec<String>) = arguments.partition(|a| a.starts_with("--"));
+    let with_lackey = !flags.contains(&"--no-lackey".to_owned());
     let directory = tempfile::tempdir()?;
     let programs: Vec<Program> = programs(directory.path())?
         .into_iter()
@@ -85,7 +87,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             all.push(measure(program, directory.path())?);
         }
         // Directly after the last recording, with which it is paired.
-        let lackey = run_lackey(program)?;
+        let lackey = if with_lackey { run_lackey(program)? } else { None };
         report(program, &all, lackey);
     }
     Ok(())
@@ -105,29 +107,45 @@ fn programs(directory: &Path) -> Result<Vec<Program>, Box<dyn std::error::Error>
         let command = command.iter().map(OsString::from).collect();
         programs.push(Program { name: name.to_owned(), command });
     };
-    let query = "create table t(a integer primary key, b integer, c text); \
-                 with recursive n(i) as (select 1 union all select i + 1 from n where i < 5000) \
-                 insert into t select i, (i * 7919) % 5003, hex(i) from n; create index x on t(b); \
-                 select count(*), sum(u.a) from t join t as u on t.b = u.a; select c from t order by c limit 1;";
     // Prints into a file, so that the table stays whole.
     let results = directory.join("results");
     let output_to = format!(".output {}", results.display());
-    add("sqlite3", &["sqlite3", "-cmd", &output_to, ":memory:", query]);
+    for (name, rows) in [("sqlite3", 5_000), ("sqlite3-long", 30_000)] {
+        let query = format!(
+            "create table t(a integer primary key, b integer, c text); \
+             with recursive n(i) as (select 1 union all select i + 1 from n where i < {rows}) \
+             insert into t select i, (i * 7919) % 5003, hex(i) from n; create index x on t(b); \
+             select count(*), sum(u.a) from t join t as u on t.b = u.a; select c from t order by c limit 1;"
+        );
+        add(name, &["sqlite3", "-cmd", &output_to, ":memory:", &query]);
+    }
     let python = output("python3", &["-c", "import sys; print(sys.executable)"])?;
     let script = "d = {}\nfor i in range(20000): d[i * 7 % 10007] = d.get(i % 5003, 0) + i\n";
     add("python3", &[&python, "-c", script]);
-    let lines: Vec<String> = (0..20_000u64).map(|i| (i * 7919 % 20_011).to_string()).collect();
-    let numbers = directory.join("numbers");
-    std::fs::write(&numbers, lines.join("\n"))?;
-    add("sort", &["sort", "--parallel=1", numbers.to_str().expect("UTF-8"), "-o", "/dev/null"]);
+    // The long run shows what the short one, mostly start-up, does not.
+    for (name, count) in [("sort", 20_000u64), ("sort-long", 400_000)] {
+        let lines: Vec<String> = (0..count).map(|i| (i * 7919 % (count + 11)).to_string()).collect();
+        let numbers = directory.join(name);
+        std::fs::write(&numbers, lines.join("\n"))?;
+        add(name, &["sort", "--parallel=1", numbers.to_str().expect("UTF-8"), "-o", "/dev/null"]);
+    }
     let proper = output("gcc", &["-print-prog-name=cc1"])?;
-    let text: String = (0..40)
-        .map(|i| format!("int f{i}(int *p, int n) {{ int s = {i}; for (int i = 0; i < n; i++) s += p[i] * s; return s; }}\n"))
-        .collect();
     let unit = directory.join("unit.c");
-    std::fs::write(&unit, text)?;
+    std::fs::write(&unit, (0..FUNCTIONS).map(function).collect::<String>())?;
     add("cc1", &[&proper, "-quiet", "-O2", unit.to_str().expect("UTF-8"), "-o", "/dev/null"]);
     Ok(programs)
+}
+
+/// Functions in what `cc1` compiles, of ten lines each.
+const FUNCTIONS: usize = 100;
+
+/// A function in C: a loop, a branch, a call of the one before.
+fn function(i: usize) -> String {
+    let call = if i == 0 { "n".to_owned() } else { format!("f{}(p, n - 1)", i - 1) };
+    format!(
+        "int f{i}(int *p, int n)\n{{\n    int s = {i};\n    for (int j = 0; j < n; j++) {{\n        if (p[j] > s)\n            \
+         s += p[j] * {i};\n        p[j] ^= s >> 3;\n    }}\n    return n > 0 ? s + {call} : s;\n}}\n"
+    )
 }
 
 fn output(program: &str, arguments: &[&str]) -> std::io::Result<String> {
@@ -229,7 +247,7 @@ fn report(program: &Program, rounds: &[Round], lackey: Option<(f64, f64)>) {
         median(|r| r.counted / r.filing) / 1e6,
         median(|r| r.counting / r.filing),
         median(|r| r.bytes),
-        lackey.map_or("not installed".to_owned(), |(seconds, cpu)| {
+        lackey.map_or("not run | not run".to_owned(), |(seconds, cpu)| {
             format!("{:.0}x | {:.0}x", seconds / last.streaming, cpu / last.streaming_cpu)
         }),
     );

@@ -23,8 +23,11 @@ use terrace_protocol::control::{self, Operation};
 use terrace_protocol::layout::{
     BLOCKS, CHUNK_BYTES, CHUNK_RECORDS, CHUNKS, PROCESSES, QUEUE, RECORD_BYTES, SLOTS, Shared, untag,
 };
-use terrace_trace::{Batch, Event, MarkKind, StreamId};
+use terrace_trace::{Batch, BatchPool, Event, MarkKind, StreamId};
 
+/// How long the first sleep lasts after something came: what a busy thread hands over comes sooner, and a process that
+/// has ended is soon noticed.
+const FIRST_NAP: Duration = Duration::from_micros(500);
 /// Longest sleep before processes are looked at again.
 const NAP: Duration = Duration::from_millis(5);
 /// How long a forked process may take to register after all others have ended.
@@ -61,6 +64,7 @@ pub struct Collector {
     places: Vec<Option<usize>>,
     sources: Vec<Option<Box<Source>>>,
     ready: VecDeque<Arc<Batch>>,
+    pool: BatchPool,
     filter: Filter,
     /// All events with lower sequence numbers have been taken.
     next_sequence: u64,
@@ -80,6 +84,7 @@ pub struct Collector {
     /// Name of the program that is started first.
     program: String,
     chunks_in_row: u32,
+    nap: Duration,
     quiet_since: Option<Instant>,
     /// Accesses delivered.
     pub(crate) accesses: u64,
@@ -100,6 +105,7 @@ impl Collector {
             places: vec![None; PROCESSES],
             sources: (0..SLOTS).map(|_| None).collect(),
             ready: VecDeque::new(),
+            pool: BatchPool::default(),
             next_sequence: 1,
             emitted: 0,
             history: vec![0; HISTORY],
@@ -112,6 +118,7 @@ impl Collector {
             warnings: Vec::new(),
             program,
             chunks_in_row: 0,
+            nap: FIRST_NAP,
             quiet_since: None,
             accesses: 0,
             finished: false,
@@ -138,7 +145,7 @@ impl Collector {
                 self.finish();
                 continue;
             }
-            if !self.pump() {
+            if !self.pump(false) {
                 return None;
             }
         }
@@ -159,11 +166,13 @@ impl Collector {
         self.streams > 0
     }
 
-    /// Sleeps a little, or until records are handed over. Delivers what is decoded if nothing came.
+    /// Sleeps a little, or until records are handed over, and takes what there is. Delivers what is decoded if nothing
+    /// came for a while.
     pub fn nap(&mut self) {
+        self.session.wake_producers();
         let shared = self.shared();
         let sources = &self.sources;
-        self.session.wait(NAP, || {
+        self.session.wait(self.nap, || {
             let used = shared.header().slots_used.load(SeqCst) as usize;
             (0..used.min(SLOTS)).any(|i| {
                 let slot = shared.slot(i);
@@ -173,13 +182,22 @@ impl Collector {
                 }
             })
         });
-        if !self.pump() {
+        if self.pump(true) {
+            self.nap = FIRST_NAP;
+            return;
+        }
+        if self.nap == NAP {
             self.flush_all(false);
         }
+        self.nap = (2 * self.nap).min(NAP);
     }
 
-    /// Takes one chunk, or whatever else there is. `false` when nothing could be taken.
-    fn pump(&mut self) -> bool {
+    /// Takes one chunk; where there is none, whatever else there is, if `partial` or if a thread waits for it. `false`
+    /// when nothing could be taken.
+    ///
+    /// Chunks that are still being filled are left alone while others come: looking into them takes the memory that a
+    /// thread writes out of its processor's cache, time and again.
+    fn pump(&mut self, partial: bool) -> bool {
         self.discover();
         let (oldest, blocked) = self.oldest_chunk();
         if let Some(slot) = oldest {
@@ -192,6 +210,12 @@ impl Collector {
             if progress {
                 return true;
             }
+        }
+        if !partial && !blocked {
+            return false;
+        }
+        if blocked {
+            self.session.wake_producers();
         }
         let progress = self.harvest_all() | self.reap();
         if progress {
@@ -303,7 +327,10 @@ impl Collector {
         if used == records {
             shared.chunk(chunk).owner.store(0, Release);
             slot.head.store(head.wrapping_add(1), Release);
-            self.session.freed();
+            if slot.tail.load(Relaxed).wrapping_sub(head) <= QUEUE as u32 / 2 {
+                // Not sooner, so that a thread that waited has much to do before it waits again.
+                self.session.wake_producers();
+            }
             return true;
         }
         used > done
@@ -596,7 +623,7 @@ impl Collector {
             Some((open, first)) if first <= stream.after() => self.deliver_slot(open),
             _ => {}
         }
-        self.ready.push_back(stream.take());
+        self.ready.push_back(stream.take(&mut self.pool));
     }
 
     fn deliver_slot(&mut self, number: usize) {
@@ -611,7 +638,7 @@ impl Collector {
 
     /// Delivers what is decoded; what ends inside an instruction only if that is `all` there will be.
     fn flush_all(&mut self, all: bool) {
-        for number in 0..SLOTS {
+        for number in 0..(self.shared().header().slots_used.load(Acquire) as usize).min(SLOTS) {
             if self.sources[number].as_ref().is_some_and(|s| all || !s.stream.is_inside_instruction()) {
                 self.deliver_slot(number);
             }
@@ -706,7 +733,7 @@ impl Collector {
             }
         }
         shared.slot(number).state.store(0, Release);
-        self.session.freed();
+        self.session.wake_producers();
     }
 
     fn end_process(&mut self, index: usize, replaced: bool, slots: &[usize]) {

@@ -8,7 +8,11 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 use terrace_protocol::VERSION;
 use terrace_protocol::entry::Entry;
-use terrace_protocol::layout::{Shared, TOTAL_BYTES, UNKNOWN_ENTRY};
+use terrace_protocol::layout::{QUEUE, Shared, TOTAL_BYTES, UNKNOWN_ENTRY};
+
+/// Chunks for which a sleeping recorder is woken. Fewer cost a system call and a change of processor more often; more
+/// leave too little room in a thread's queue ([`QUEUE`]) to go on while the recorder wakes.
+const WORTH_WAKING: u64 = QUEUE as u64 / 4;
 
 /// The shared memory, alive until dropped; processes that still have it mapped keep it for themselves.
 pub struct Session {
@@ -61,12 +65,12 @@ impl Session {
         stop(self.shared);
     }
 
-    /// Sleeps until a producer hands something over, or `timeout` has passed. `ready` is asked once more when
-    /// producers already know that they must wake us.
+    /// Sleeps until producers have handed over enough to be worth waking for, or one of them sleeps or ends, or
+    /// `timeout` has passed. `ready` is asked once more when producers already know that they must wake us.
     pub fn wait(&self, timeout: Duration, ready: impl Fn() -> bool) {
         let header = self.shared.header();
         let seen = header.filled.0.load(SeqCst);
-        header.recorder_waits.store(1, SeqCst);
+        header.wake_at.store(header.ticket.0.load(SeqCst) + WORTH_WAKING, SeqCst);
         if !ready() {
             let timeout = libc::timespec {
                 tv_sec: timeout.as_secs() as i64,
@@ -77,11 +81,11 @@ impl Session {
                 libc::syscall(libc::SYS_futex, header.filled.0.as_ptr(), libc::FUTEX_WAIT, seen, &timeout)
             };
         }
-        header.recorder_waits.store(0, SeqCst);
+        header.wake_at.store(0, SeqCst);
     }
 
     /// Tells producers that wait for room that there is some.
-    pub fn freed(&self) {
+    pub fn wake_producers(&self) {
         let header = self.shared.header();
         std::sync::atomic::fence(SeqCst);
         if header.producers_wait.load(Relaxed) != 0 {

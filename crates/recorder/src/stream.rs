@@ -3,16 +3,19 @@
 //! A record names an [`Entry`], which says what is known of its instruction; together they give size, kind,
 //! instructions retired and, followed through the registers, the load that an address depends on.
 
+use crate::origins::{Origins, Tracker};
+use crate::short::Short;
 use std::sync::Arc;
 use terrace_protocol::entry::{Effect, Entry};
-use terrace_trace::{AccessKind, BATCH_ACCESSES, Batch, Event, StreamId};
+use terrace_trace::{AccessKind, BATCH_ACCESSES, Batch, BatchPool, Event, StreamId};
 
 /// A record as it lies in a chunk.
 pub type Record = [u64; 2];
 
 /// Instruction counts lie above the address.
-const ADDRESS_BITS: u32 = 48;
-const ADDRESS_MASK: u64 = (1 << ADDRESS_BITS) - 1;
+pub const ADDRESS_BITS: u32 = 48;
+/// The address itself.
+pub const ADDRESS_MASK: u64 = (1 << ADDRESS_BITS) - 1;
 
 /// Room that a batch has beyond a full one: an instruction's accesses stay together, and an entry's number of callbacks
 /// is a byte; each makes up to two accesses.
@@ -42,8 +45,9 @@ impl Entries {
         Entries(base)
     }
 
+    /// What is known of an entry's instruction.
     #[inline(always)]
-    fn get(&self, number: u32) -> &Entry {
+    pub fn get(&self, number: u32) -> &Entry {
         const ENTRIES: u32 =
             (terrace_protocol::layout::BLOCKS * terrace_protocol::layout::BLOCK_ENTRIES) as u32;
         // SAFETY: in range by the mask; any content of the file is a valid entry.
@@ -52,15 +56,14 @@ impl Entries {
 
     /// Effects of an entry: `count` after the first `skip`. They run on into the next places of the table.
     #[inline(always)]
-    fn effects(&self, number: u32, skip: u8, count: u8) -> &[Effect] {
-        let first: *const Effect = self.get(number).effects.as_ptr();
-        if usize::from(skip) + usize::from(count) <= terrace_protocol::entry::OWN_EFFECTS {
-            return &self.get(number).effects[usize::from(skip)..usize::from(skip) + usize::from(count)];
-        }
-        // SAFETY: the file goes on behind the table's last entry for as many effects as the numbers can say; any
-        // content is a valid effect.
+    pub fn effects(&self, number: u32, skip: u8, count: u8) -> &[Effect] {
+        const ENTRIES: u32 =
+            (terrace_protocol::layout::BLOCKS * terrace_protocol::layout::BLOCK_ENTRIES) as u32;
+        // SAFETY: in range by the mask, and the file goes on behind the table's last entry for as many effects as the
+        // numbers can say; any content is a valid effect.
         unsafe {
-            let first = self.0.cast::<u8>().add(first as usize - self.0 as usize).cast::<Effect>();
+            let entry = self.0.add((number & (ENTRIES - 1)) as usize);
+            let first = entry.cast::<u8>().add(std::mem::offset_of!(Entry, effects)).cast::<Effect>();
             std::slice::from_raw_parts(first.add(usize::from(skip)), usize::from(count))
         }
     }
@@ -73,14 +76,8 @@ pub struct Stream {
     batch: Batch,
     /// For the batch after the one being filled: see [`Batch::after`].
     next_after: u64,
-    /// Loads decoded.
-    loads: u64,
-    /// Loads before this one are not in the trace.
-    first_load: u64,
-    /// Per register, the number of the load that its value derives from; 0 for none.
-    origin: [u64; 32],
-    /// Instructions that belong to the next access.
-    carry: u64,
+    /// Origins of the registers, instructions not yet told, and the short way of decoding.
+    short: Box<Short>,
     /// The entry decoded last, and how many more callbacks its execution makes.
     last: u32,
     remaining: u8,
@@ -98,12 +95,9 @@ impl Stream {
     pub fn new(id: StreamId) -> Stream {
         Stream {
             id,
-            batch: empty_batch(id),
+            batch: Batch { stream: id, ..Batch::default() },
             next_after: 0,
-            loads: 0,
-            first_load: 0,
-            origin: [0; 32],
-            carry: 0,
+            short: Box::new(Short::new()),
             last: 0,
             remaining: 0,
             last_end: 0,
@@ -143,12 +137,13 @@ impl Stream {
         }
     }
 
-    /// Takes the batch.
-    pub fn take(&mut self) -> Arc<Batch> {
-        let mut next = empty_batch(self.id);
-        next.after = self.next_after;
+    /// Takes the batch, and goes on with one of `pool`.
+    pub fn take(&mut self, pool: &mut BatchPool) -> Arc<Batch> {
+        let mut next = pool.take();
+        next.clear();
+        (next.stream, next.after) = (self.id, self.next_after);
         self.can_grow = false;
-        Arc::new(std::mem::replace(&mut self.batch, next))
+        pool.hand_out(std::mem::replace(&mut self.batch, next))
     }
 
     /// Appends an event; `sequence` as in [`Batch::push_event`].
@@ -158,12 +153,12 @@ impl Stream {
 
     /// Instructions retired without a record of their own.
     pub fn add_instructions(&mut self, instructions: u64) {
-        self.carry += instructions;
+        self.short.carry += instructions;
     }
 
     /// Instructions not yet told, because no access followed; they become an event.
     pub fn flush_instructions(&mut self) {
-        let instructions = std::mem::take(&mut self.carry);
+        let instructions = std::mem::take(&mut self.short.carry);
         if instructions > 0 {
             self.batch.push_event(0, Event::Compute { instructions });
         }
@@ -171,9 +166,8 @@ impl Stream {
 
     /// After accesses were left out: what is decoded from here on depends on none of them.
     pub fn begin_kept(&mut self) {
-        self.first_load = self.loads;
-        self.origin = [0; 32];
-        self.carry = 0;
+        self.short.origins = Origins::default();
+        self.short.carry = 0;
         self.can_grow = false;
     }
 
@@ -205,30 +199,42 @@ impl Stream {
         let mut columns = Columns::new(&mut self.batch, PCS);
         let start = columns.length;
         let stop_at = BATCH_ACCESSES.min(start.saturating_add(usize::try_from(limit).unwrap_or(usize::MAX)));
-        let mut stop = Stop::End;
-        let mut used = records.len();
         // Kept in registers over the loop.
-        let (mut carry, mut last, mut remaining) = (self.carry, self.last, self.remaining);
+        let (mut last, mut remaining) = (self.last, self.remaining);
         let (mut last_end, mut last_rw) = (self.last_end, self.last_rw);
         let mut can_grow = self.can_grow;
-        for (i, &[first, second]) in records.iter().enumerate() {
+        let mut used = 0;
+        let stop = loop {
+            // Not in the middle of an instruction, whose other records are decoded already.
+            if remaining == 0 || records.get(used).is_none_or(|record| record[1] as u32 != last) {
+                let room = stop_at.saturating_sub(columns.length);
+                let (taken, made) = self.short.decode::<DEPENDENCES, PCS>(&records[used..], entries, room);
+                if taken > 0 {
+                    columns.append::<PCS>(&self.short, made);
+                    // Nothing of an instruction is left to come, so nothing of the last one is looked at.
+                    (remaining, can_grow) = (0, true);
+                    used += taken;
+                    continue;
+                }
+            }
+            let Some(&[first, second]) = records.get(used) else { break Stop::End };
             let number = second as u32;
             let info = (second >> 32) as u32;
             let continues = number == last && remaining > 0;
-            if number == 0 || (columns.length >= stop_at && !continues) {
-                stop = if number == 0 { Stop::Control } else { Stop::Full };
-                used = i;
-                if stop == Stop::Full {
-                    // Another instruction follows, whatever was expected of the last one: a signal cut it short.
-                    remaining = 0;
-                }
-                break;
+            if number == 0 {
+                break Stop::Control;
             }
+            if columns.length >= stop_at && !continues {
+                // Another instruction follows, whatever was expected of the last one: a signal cut it short.
+                remaining = 0;
+                break Stop::Full;
+            }
+            used += 1;
             let entry = entries.get(number);
             if info == 0 {
-                carry += u64::from(entry.before) + (first >> ADDRESS_BITS);
+                self.short.carry += u64::from(entry.before) + (first >> ADDRESS_BITS);
                 if DEPENDENCES {
-                    apply(&mut self.origin, entries.effects(number, 0, entry.effects_before));
+                    self.short.origins.apply(entries.effects(number, 0, entry.effects_before));
                 }
                 (last, remaining) = (number, 0);
                 continue;
@@ -245,43 +251,37 @@ impl Stream {
                     columns.widen(size);
                     last_end = end;
                     if DEPENDENCES && remaining == 0 {
-                        apply(
-                            &mut self.origin,
-                            entries.effects(number, entry.effects_before, entry.effects_after),
-                        );
+                        self.short.origins.apply(entries.effects(
+                            number,
+                            entry.effects_before,
+                            entry.effects_after,
+                        ));
                     }
                     continue;
                 }
             } else {
-                instructions += carry + u64::from(entry.before);
-                carry = u64::from(entry.tail);
+                instructions += self.short.carry + u64::from(entry.before);
+                self.short.carry = u64::from(entry.tail);
                 last = number;
                 // One callback stands for an atomic read-modify-write.
                 remaining = if rw == 3 { 0 } else { entry.callbacks.saturating_sub(1) };
                 if DEPENDENCES {
-                    apply(&mut self.origin, entries.effects(number, 0, entry.effects_before));
+                    self.short.origins.apply(entries.effects(number, 0, entry.effects_before));
                 }
             }
             (last_end, last_rw) = (end, rw);
             can_grow = true;
             let mut depends_on = 0;
             if DEPENDENCES {
-                let [base, index] = if rw & 1 != 0 { entry.load_address } else { entry.store_address };
-                let source = self.origin[usize::from(base & 31)].max(self.origin[usize::from(index & 31)]);
-                if source > self.first_load {
-                    depends_on = u8::try_from(self.loads - source + 1).unwrap_or(0);
-                }
-                if rw & 1 != 0 {
-                    self.loads += 1;
-                    // The place that stands for no register must stay without a load.
-                    self.origin[usize::from(entry.destination & 31)] = self.loads;
-                    self.origin[usize::from(terrace_protocol::entry::NO_REGISTER)] = 0;
-                }
+                let registers = if rw & 1 != 0 { entry.load_address } else { entry.store_address };
+                depends_on = self.short.origins.dependence(registers);
+                self.short.origins.access(rw & 1 != 0, entry.destination);
                 if remaining == 0 {
-                    apply(
-                        &mut self.origin,
-                        entries.effects(number, entry.effects_before, entry.effects_after),
-                    );
+                    self.short.origins.apply(entries.effects(
+                        number,
+                        entry.effects_before,
+                        entry.effects_after,
+                    ));
                 }
             }
             if instructions > u64::from(u16::MAX) {
@@ -289,13 +289,13 @@ impl Stream {
                 instructions = 0;
             }
             let kind = if rw & 1 != 0 { AccessKind::Read } else { AccessKind::Write };
-            columns.push(address, size, kind, depends_on, instructions as u16, entry.pc);
+            columns.push::<PCS>(address, size, kind, depends_on, instructions as u16, entry.pc);
             if rw == 3 {
-                columns.push(address, size, AccessKind::Write, depends_on, 0, entry.pc);
+                columns.push::<PCS>(address, size, AccessKind::Write, depends_on, 0, entry.pc);
             }
-        }
+        };
         let accesses = columns.finish() - start;
-        (self.carry, self.last, self.remaining) = (carry, last, remaining);
+        (self.last, self.remaining) = (last, remaining);
         (self.last_end, self.last_rw, self.can_grow) = (last_end, last_rw, can_grow);
         (used, accesses as u64, stop)
     }
@@ -341,23 +341,6 @@ impl Stream {
     }
 }
 
-#[inline(always)]
-fn apply(origin: &mut [u64; 32], effects: &[Effect]) {
-    for effect in effects {
-        origin[effect.target()] = origin[effect.first()].max(origin[effect.second()]);
-    }
-}
-
-fn empty_batch(id: StreamId) -> Batch {
-    let mut batch = Batch { stream: id, ..Batch::default() };
-    batch.addr.reserve_exact(BATCH_ACCESSES + SLACK);
-    batch.size.reserve_exact(BATCH_ACCESSES + SLACK);
-    batch.kind.reserve_exact(BATCH_ACCESSES + SLACK);
-    batch.depends_on.reserve_exact(BATCH_ACCESSES + SLACK);
-    batch.instructions.reserve_exact(BATCH_ACCESSES + SLACK);
-    batch
-}
-
 /// The columns of a batch while accesses are appended, without a capacity check per column and access: the decoder
 /// stops at [`BATCH_ACCESSES`], and every column has room for [`SLACK`] more.
 struct Columns<'a> {
@@ -399,21 +382,49 @@ impl<'a> Columns<'a> {
     }
 
     #[inline(always)]
-    fn push(&mut self, addr: u64, size: u8, kind: AccessKind, depends_on: u8, instructions: u16, pc: u64) {
+    fn push<const PCS: bool>(
+        &mut self,
+        addr: u64,
+        size: u8,
+        kind: AccessKind,
+        depends_on: u8,
+        instructions: u16,
+        pc: u64,
+    ) {
         let i = self.length;
         debug_assert!(i < BATCH_ACCESSES + SLACK);
-        // SAFETY: `i` is below BATCH_ACCESSES plus the second access of an atomic one, which `new` made room for.
+        // SAFETY: the decoder stops at BATCH_ACCESSES, and only what is left of one instruction comes behind, for which
+        // `new` made room.
         unsafe {
             self.addr.add(i).write(addr);
             self.size.add(i).write(size);
             self.kind.add(i).write(kind);
             self.depends_on.add(i).write(depends_on);
             self.instructions.add(i).write(instructions);
-            if !self.pc.is_null() {
+            if PCS {
                 self.pc.add(i).write(pc);
             }
         }
         self.length = i + 1;
+    }
+
+    /// Appends `count` accesses that the short way has decoded.
+    fn append<const PCS: bool>(&mut self, short: &Short, count: usize) {
+        fn copy<T: Copy>(from: &[T], to: *mut T, at: usize) {
+            // SAFETY: the caller has room for `from` behind `at`.
+            unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to.add(at), from.len()) };
+        }
+        let i = self.length;
+        assert!(i + count <= BATCH_ACCESSES + SLACK);
+        copy(&short.addr[..count], self.addr, i);
+        copy(&short.size[..count], self.size, i);
+        copy(&short.kind[..count], self.kind, i);
+        copy(&short.depends_on[..count], self.depends_on, i);
+        copy(&short.instructions[..count], self.instructions, i);
+        if PCS {
+            copy(&short.pc[..count], self.pc, i);
+        }
+        self.length = i + count;
     }
 
     #[inline(always)]
@@ -448,7 +459,7 @@ impl<'a> Columns<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use terrace_protocol::entry::{NO_REGISTER, OWN_EFFECTS};
+    use terrace_protocol::entry::{Expected, NO_DESTINATION, NO_REGISTER, OWN_EFFECTS, shape};
 
     const READ: u32 = 1 << 16;
     const WRITE: u32 = 2 << 16;
@@ -468,7 +479,7 @@ mod tests {
         let entries = unsafe { Entries::new(table.as_ptr()) };
         let (used, _, stop) = stream.decode(records, entries, u64::MAX, true, true);
         assert_eq!((used, stop), (records.len(), Stop::End));
-        let batch = stream.take();
+        let batch = stream.take(&mut BatchPool::default());
         assert_eq!(batch.validate(), Ok(()));
         (Arc::unwrap_or_clone(batch), stream)
     }
@@ -510,7 +521,7 @@ mod tests {
             stream.decode(&records[..cut], entries, u64::MAX, true, false);
             assert_eq!(stream.is_inside_instruction(), (1..4).contains(&cut));
             stream.decode(&records[cut..], entries, u64::MAX, true, false);
-            let batch = stream.take();
+            let batch = stream.take(&mut BatchPool::default());
             assert_eq!((&batch.size[..], &batch.instructions[..]), (&[32, 8][..], &[1, 1][..]), "{cut}");
         }
         // A batch that is full waits for the rest, but not if something else comes.
@@ -542,7 +553,7 @@ mod tests {
         (chase.load_address, chase.destination) = ([0, NO_REGISTER], 0);
         let mut other = entry(1, 1, 0);
         (other.load_address, other.destination) = ([3, NO_REGISTER], 1);
-        let mut sum = Entry { effects_only: 1, before: 1, effects_before: 1, ..Entry::UNKNOWN };
+        let mut sum = Entry { shape: shape::EFFECTS, before: 1, effects_before: 1, ..Entry::UNKNOWN };
         sum.effects[0] = Effect::new(3, 0, 1);
         let mut store = entry(1, 1, 0);
         store.store_address = [3, NO_REGISTER];
@@ -566,10 +577,10 @@ mod tests {
         long.effects_before = 11;
         long.effects.copy_from_slice(&chain[..OWN_EFFECTS]);
         let mut table = vec![Entry::UNKNOWN, Entry::UNKNOWN, load, long, Entry::UNKNOWN];
-        // SAFETY: six effects fit into the last entry.
+        // SAFETY: eight effects fit into the last entry.
         unsafe {
             let behind = table.as_mut_ptr().add(4).cast::<Effect>();
-            std::ptr::copy_nonoverlapping(chain[OWN_EFFECTS..].as_ptr(), behind, 6);
+            std::ptr::copy_nonoverlapping(chain[OWN_EFFECTS..].as_ptr(), behind, 8);
         }
         let load = |number| record(0x1000, 0, number, eight(READ));
         let (batch, _) = decode(&table, &[load(2), load(3)]);
@@ -598,7 +609,99 @@ mod tests {
         assert_eq!(batch.instruction_count(), 65_536);
         stream.add_instructions(7);
         stream.flush_instructions();
-        assert_eq!(stream.take().instruction_count(), 7);
+        assert_eq!(stream.take(&mut BatchPool::default()).instruction_count(), 7);
+    }
+
+    /// Executions of random instructions, some cut short, some not as expected.
+    #[test]
+    fn the_short_way_and_the_long_way_agree() {
+        let mut random = 7u64;
+        let mut next = |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) % below
+        };
+        let mut table = vec![Entry::UNKNOWN; 40];
+        for entry in &mut table[2..] {
+            let [base, index] = [next(16) as u8, next(16) as u8];
+            let destination = next(17) as u8;
+            let loads = next(2) == 0;
+            let (shape, callbacks, size) = [
+                (shape::ONE, 1, 4),
+                (shape::ONE, 1, 8),
+                (shape::VECTOR, 2, 16),
+                (shape::VECTOR, 4, 32),
+                (shape::UPDATE, 2, 8),
+                (shape::EFFECTS, 0, 0),
+                (shape::OTHER, 0, 8),
+            ][next(7) as usize];
+            let loads = loads || shape == shape::UPDATE;
+            let effects_before = next(4) as u8;
+            *entry = Entry {
+                pc: next(1 << 30),
+                before: next(9) as u16,
+                tail: next(9) as u16,
+                expected: Expected::new(u32::from(size).clamp(1, 8).trailing_zeros(), size, loads),
+                callbacks,
+                destination: if loads { destination } else { NO_DESTINATION },
+                load_address: [base, index],
+                store_address: [base, index],
+                effects_before,
+                effects_after: if shape == shape::EFFECTS {
+                    0
+                } else {
+                    next(4 - u64::from(effects_before)) as u8
+                },
+                shape,
+                ..Entry::UNKNOWN
+            };
+            entry.effects =
+                std::array::from_fn(|_| Effect::new(next(16) as u8, next(16) as u8, next(16) as u8));
+        }
+        let mut records = Vec::new();
+        for _ in 0..20_000 {
+            let number = 2 + next(38) as u32;
+            let entry = table[number as usize];
+            let (address, pending) = (next(1 << 40), if next(3) == 0 { next(65_536) } else { 0 });
+            if entry.shape == shape::EFFECTS {
+                records.push([pending << 48, u64::from(number)]);
+                continue;
+            }
+            let unusual = next(20) == 0;
+            let made = if unusual { next(6) } else { u64::from(entry.callbacks.max(1)) };
+            let step = u64::from(entry.expected.size().min(8));
+            for part in 0..made {
+                let info = match entry.expected.0 & Expected::INFO {
+                    _ if unusual && next(2) == 0 => eight(READ | WRITE),
+                    info if entry.shape == shape::UPDATE && part == 1 => info ^ (READ | WRITE),
+                    info => info,
+                };
+                let offset = if entry.shape == shape::UPDATE { 0 } else { part * step };
+                records.push(record(address + offset, if part == 0 { pending } else { 0 }, number, info));
+            }
+        }
+        let long: Vec<Entry> = table.iter().map(|e| Entry { shape: shape::OTHER, ..*e }).collect();
+        let all = |table: &[Entry]| {
+            // SAFETY: as in `decode`.
+            let entries = unsafe { Entries::new(table.as_ptr()) };
+            let (mut stream, mut pool) = (Stream::new(StreamId(0)), BatchPool::default());
+            let (mut batches, mut at) = (Vec::new(), 0);
+            while at < records.len() {
+                let end = records.len().min(at + 1000);
+                at += stream.decode(&records[at..end], entries, 700, true, true).0;
+                if stream.is_full() {
+                    batches.push(stream.take(&mut pool));
+                }
+            }
+            batches.push(stream.take(&mut pool));
+            batches
+        };
+        let (short, long) = (all(&table), all(&long));
+        assert_eq!(short.len(), long.len());
+        for (short, long) in short.iter().zip(&long) {
+            let different = (0..short.len().min(long.len())).find(|&i| short.access(i) != long.access(i));
+            assert_eq!(different.map(|i| (i, short.access(i), long.access(i))), None);
+            assert_eq!((short.len(), &short.events), (long.len(), &long.events));
+        }
     }
 
     #[test]

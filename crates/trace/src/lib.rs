@@ -8,6 +8,7 @@ mod event;
 mod file;
 mod header;
 mod import;
+mod pool;
 mod source;
 mod tools;
 
@@ -25,6 +26,7 @@ pub use event::{
 pub use file::{ChunkInfo, Summary, Totals, TraceReader, TraceWriter, WriteError};
 pub use header::{Header, StreamInfo};
 pub use import::{Format, open_any};
+pub use pool::BatchPool;
 pub use source::{EventSource, SourceError, VecSource};
 pub use tools::{
     Conversion, ConvertError, Slice, SliceOptions, TextFormat, TraceInfo, VerifyReport, convert, head, info,

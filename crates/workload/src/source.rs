@@ -4,15 +4,11 @@ use crate::WorkloadError;
 use crate::emitter::Emitter;
 use crate::memory::{Contents, Memory};
 use crate::program::{Kernel, Program, Progress, Thread};
-use std::collections::VecDeque;
 use std::sync::Arc;
 use terrace_model::AddressRange;
 use terrace_trace::{
-    Agent, Batch, Event, EventSource, Header, MapKind, MarkKind, Protection, SourceError, StreamId,
+    Agent, Batch, BatchPool, Event, EventSource, Header, MapKind, MarkKind, Protection, SourceError, StreamId,
 };
-
-/// Batches kept for reuse once every consumer has dropped them.
-const POOL_BATCHES: usize = 64;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -42,7 +38,7 @@ pub(crate) struct StreamSource<P: Program, C, F> {
     /// The run begins with the next batch of stream 0.
     announce_run: bool,
     emitted: u64,
-    pool: VecDeque<Arc<Batch>>,
+    pool: BatchPool,
 }
 
 impl<P, C, F> StreamSource<P, C, F>
@@ -61,7 +57,7 @@ where
             next: 0,
             announce_run: false,
             emitted: 0,
-            pool: VecDeque::new(),
+            pool: BatchPool::default(),
         }
     }
 
@@ -93,18 +89,6 @@ where
             self.next = 0;
         }
     }
-
-    /// A batch no consumer holds any more, or a new one.
-    fn recycle(&mut self) -> Batch {
-        if let Some(oldest) = self.pool.pop_front() {
-            match Arc::try_unwrap(oldest) {
-                Ok(batch) => return batch,
-                Err(held) if self.pool.len() < POOL_BATCHES => self.pool.push_back(held),
-                Err(_) => {}
-            }
-        }
-        Batch::default()
-    }
 }
 
 impl<P, C, F> EventSource for StreamSource<P, C, F>
@@ -128,7 +112,7 @@ where
         }
         loop {
             let Some(index) = self.choose() else { return Ok(None) };
-            let recycled = self.recycle();
+            let recycled = self.pool.take();
             let Some(emitter) = &mut self.emitter else { return Ok(None) };
             let stream = &mut self.streams[index];
             emitter.begin(StreamId(index as u32), recycled);
@@ -171,11 +155,7 @@ where
                 continue;
             }
             self.emitted += batch.len() as u64;
-            let batch = Arc::new(batch);
-            if self.pool.len() < POOL_BATCHES {
-                self.pool.push_back(Arc::clone(&batch));
-            }
-            return Ok(Some(batch));
+            return Ok(Some(self.pool.hand_out(batch)));
         }
     }
 

@@ -290,13 +290,14 @@ fn hand_over(slot: &Slot) {
     }
     let state = shared().chunk(chunk);
     state.records.store(records as u32, Relaxed);
-    state.ticket.store(shared().header().ticket.0.fetch_add(1, Relaxed), Relaxed);
+    let ticket = shared().header().ticket.0.fetch_add(1, Relaxed);
+    state.ticket.store(ticket, Relaxed);
     slot.queue[tail as usize % QUEUE].store(current, Relaxed);
     slot.tail.store(tail.wrapping_add(1), Release);
     slot.current.store(0, Release);
     slot.cursor.store(0, Relaxed);
     slot.limit.store(0, Relaxed);
-    wake_recorder();
+    wake_recorder_after(ticket + 1);
 }
 
 /// Takes a free chunk, the lowest, so that few chunks stay warm in the caches.
@@ -332,6 +333,8 @@ fn wait_until(mut ready: impl FnMut() -> bool) -> bool {
         std::hint::spin_loop();
     }
     let header = shared().header();
+    // It may sleep until more is handed over than there is room for.
+    wake_recorder();
     loop {
         if header.stop.load(Relaxed) != 0 || !recorder_lives() {
             return false;
@@ -361,10 +364,21 @@ fn futex_wait(word: &std::sync::atomic::AtomicU32, seen: u32) {
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, seen, &timeout) };
 }
 
+/// Wakes the recorder, however little there is for it.
 fn wake_recorder() {
+    wake_recorder_after(u64::MAX);
+}
+
+/// Wakes the recorder if it waits for no more than `handed_over` chunks.
+fn wake_recorder_after(handed_over: u64) {
     let header = shared().header();
     fence(SeqCst);
-    if header.recorder_waits.load(Relaxed) != 0 {
+    let wanted = header.wake_at.load(Relaxed);
+    // One of all that get here wakes it.
+    if wanted != 0
+        && wanted <= handed_over
+        && header.wake_at.compare_exchange(wanted, 0, SeqCst, Relaxed).is_ok()
+    {
         header.filled.0.fetch_add(1, SeqCst);
         // SAFETY: the word is valid; waking has no other effect.
         unsafe { libc::syscall(libc::SYS_futex, header.filled.0.as_ptr(), libc::FUTEX_WAKE, 1) };

@@ -185,7 +185,8 @@ pub extern "C" fn ends(_id: PluginId, vcpu: c_uint, number: i64, result: i64) {
         }
         _ => {}
     }
-    if call.started != 0 {
+    let tried = result == -i64::from(libc::EAGAIN) && reads(number);
+    if call.started != 0 && !tried {
         ring::emit(vcpu, Operation::Wait, &[now().saturating_sub(call.started)], &[]);
     }
     let failed = (-4095..0).contains(&result);
@@ -270,8 +271,21 @@ fn waits(number: i64, arguments: &[u64; 6]) -> bool {
         | number::RT_SIGTIMEDWAIT
         | number::EPOLL_WAIT
         | number::EPOLL_PWAIT => true,
-        _ => false,
+        _ => reads(number) && has_nothing_to_read(arguments[0]),
     }
+}
+
+/// Whether the call reads what may still have to come: it sleeps only if nothing is there.
+fn reads(number: i64) -> bool {
+    matches!(number, number::READ | number::READV | number::RECVFROM | number::RECVMSG | number::RECVMMSG)
+}
+
+/// Whether a read would have to wait: never on a regular file, which is always ready.
+fn has_nothing_to_read(descriptor: u64) -> bool {
+    let mut poll = libc::pollfd { fd: descriptor as i32, events: libc::POLLIN, revents: 0 };
+    // A negative descriptor is left out by `poll`, and refused by a read.
+    // SAFETY: one valid element; descriptors are the program's own under QEMU. An error is no 0.
+    poll.fd >= 0 && unsafe { libc::poll(&mut poll, 1, 0) == 0 }
 }
 
 fn now() -> u64 {

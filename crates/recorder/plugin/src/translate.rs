@@ -15,7 +15,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use terrace_protocol::entry::{Effect, Entry, MAX_EFFECTS, NO_REGISTER, OWN_EFFECTS, places};
+use terrace_protocol::entry::{
+    Effect, Entry, Expected, MAX_EFFECTS, NO_DESTINATION, NO_REGISTER, OWN_EFFECTS, places, shape,
+};
 use terrace_protocol::layout::{BLOCK_ENTRIES, BLOCKS, UNKNOWN_ENTRY};
 
 /// QEMU translates at most this many instructions at once.
@@ -198,7 +200,7 @@ impl Translator {
                 callback = access::access;
             }
         }
-        let effects_only = plan.entries.last().is_some_and(|e| e.entry.effects_only != 0);
+        let effects_only = plan.entries.last().is_some_and(|e| e.entry.shape == shape::EFFECTS);
         let lost = if first == 0 { plan.entry_of.len() as u64 } else { plan.uncounted };
         // SAFETY: as above.
         unsafe {
@@ -236,7 +238,7 @@ impl Plan {
             let repeated = is_repeated(&instruction);
             since_carrier += u16::from(!(repeated && i == 0));
             let info = factory.info(&instruction);
-            let entry = describe(&instruction, info, address, repeated);
+            let entry = describe(info, address, repeated);
             self.entry_of.push(entry.map(|_| self.entries.len()));
             let Some(mut entry) = entry else {
                 if dependences {
@@ -251,7 +253,9 @@ impl Plan {
             }
             let before = std::mem::take(&mut effects);
             if dependences {
-                add_effects(&mut effects, info, entry.destination);
+                let loaded =
+                    if entry.destination == NO_DESTINATION { NO_REGISTER } else { entry.destination };
+                add_effects(&mut effects, info, loaded);
             }
             self.push(entry, before);
         }
@@ -271,7 +275,7 @@ impl Plan {
             }
             None => {
                 let pc = code.first().map_or(0, |(address, _)| *address);
-                let entry = Entry { pc, effects_only: 1, before: since_carrier, ..Entry::UNKNOWN };
+                let entry = Entry { pc, shape: shape::EFFECTS, before: since_carrier, ..Entry::UNKNOWN };
                 self.push(entry, effects);
             }
         }
@@ -296,15 +300,10 @@ fn newest(effects: &[Effect], room: usize) -> &[Effect] {
 }
 
 /// The entry of an instruction, if it touches memory.
-fn describe(
-    instruction: &Instruction,
-    info: &InstructionInfo,
-    address: u64,
-    repeated: bool,
-) -> Option<Entry> {
+fn describe(info: &InstructionInfo, address: u64, repeated: bool) -> Option<Entry> {
     let mut entry = Entry { pc: address, ..Entry::UNKNOWN };
     let mut callbacks = Some(0u8);
-    let mut loads = false;
+    let (mut loads, mut stores, mut operands, mut size) = (false, false, 0, 0);
     for memory in info.used_memory() {
         let (reads, writes, conditional) = match memory.access() {
             OpAccess::Read => (true, false, false),
@@ -315,12 +314,15 @@ fn describe(
             OpAccess::ReadCondWrite => (true, true, true),
             OpAccess::None | OpAccess::NoMemAccess => continue,
         };
+        operands += 1;
+        size = memory.memory_size().size();
         let registers = [number_of(memory.base()), number_of(memory.index())];
         if reads {
             loads = true;
             entry.load_address = registers;
         }
         if writes {
+            stores = true;
             entry.store_address = registers;
         }
         // QEMU makes one callback for up to 8 bytes and moves longer values in steps of 8.
@@ -339,9 +341,20 @@ fn describe(
     }
     entry.callbacks = callbacks.unwrap_or(0);
     if loads {
-        entry.destination = written(info).next().unwrap_or(NO_REGISTER);
+        entry.destination = written(info).next().unwrap_or(NO_DESTINATION);
     }
-    let _ = instruction;
+    if !loads {
+        entry.load_address = entry.store_address;
+    }
+    entry.shape = match (entry.callbacks, operands) {
+        (1, _) => shape::ONE,
+        (2, 1) if loads && stores => shape::UPDATE,
+        (2 | 4, 1) if loads != stores => shape::VECTOR,
+        _ => shape::OTHER,
+    };
+    if entry.shape != shape::OTHER {
+        entry.expected = Expected::new(size.min(8).trailing_zeros(), size as u8, loads);
+    }
     Some(entry)
 }
 

@@ -7,12 +7,17 @@
 /// Bytes of an [`Entry`].
 pub const ENTRY_BYTES: usize = 32;
 
-/// Stands for "no register" in [`Entry`] and [`Effect`]: the register file has 16 places and this one, which holds
-/// no load.
-pub const NO_REGISTER: u8 = 16;
+/// General-purpose registers.
+pub const REGISTERS: usize = 16;
+
+/// Stands for "no register" in [`Entry`] and [`Effect`]: the number of the stack pointer, which no load defines.
+pub const NO_REGISTER: u8 = 4;
+
+/// Stands for "no register" as an [`Entry::destination`].
+pub const NO_DESTINATION: u8 = REGISTERS as u8;
 
 /// Effects that fit into an entry itself; more of them run on into the table's next places.
-pub const OWN_EFFECTS: usize = 5;
+pub const OWN_EFFECTS: usize = 3;
 
 /// Most effects that an entry can have, its own included: so many that blocks of up to 512 instructions rarely lose
 /// one.
@@ -34,12 +39,14 @@ pub struct Entry {
     pub before: u16,
     /// Instructions after this one to the end of the block, if this is the block's last carrier.
     pub tail: u16,
+    /// What the records of its `shape` say, and what they mean.
+    pub expected: Expected,
     /// Callbacks that one execution of the instruction makes; 0 where that is not known. Only an instruction with a
     /// known number carries instruction counts.
     pub callbacks: u8,
-    /// Register that receives the loaded value.
+    /// Register that receives the loaded value, or [`NO_DESTINATION`].
     pub destination: u8,
-    /// Base and index of the address loads use.
+    /// Base and index of the address loads use; of the only address where there is one.
     pub load_address: [u8; 2],
     /// Base and index of the address stores use.
     pub store_address: [u8; 2],
@@ -47,8 +54,8 @@ pub struct Entry {
     pub effects_before: u8,
     /// How many of `effects` happen after the access, to the end of the block; they follow the others.
     pub effects_after: u8,
-    /// 1 for the entry of a block without access: its record carries effects alone.
-    pub effects_only: u8,
+    /// Which records one execution makes ([`shape`]).
+    pub shape: u8,
     /// Aligns what follows.
     pub reserved: u8,
     /// What other instructions do to registers: the first of them.
@@ -67,18 +74,70 @@ impl Entry {
         before: 0,
         tail: 0,
         callbacks: 0,
-        destination: NO_REGISTER,
+        destination: NO_DESTINATION,
         load_address: [NO_REGISTER; 2],
         store_address: [NO_REGISTER; 2],
         effects_before: 0,
         effects_after: 0,
-        effects_only: 0,
+        shape: shape::OTHER,
         reserved: 0,
+        expected: Expected(0),
         effects: [Effect(0); OWN_EFFECTS],
     };
 }
 
-/// A register takes a value computed from up to two others: 5 bits each for target, first and second source.
+/// What QEMU says of an instruction's first access if it is as expected, in the bits in which QEMU says it (log2 of the
+/// size in bits 4 to 6, load in bit 16, store in bit 17), and between them the access that the program makes: its size
+/// in bits 8 to 15, whether it is a store in bit 24.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Expected(pub u32);
+
+impl Expected {
+    /// Bits in which QEMU describes an access.
+    pub const INFO: u32 = 3 << 16 | 7 << 4;
+
+    /// An access of `size` bytes in parts of `1 << part_shift` bytes, which begins with a load or a store.
+    pub const fn new(part_shift: u32, size: u8, loads: bool) -> Expected {
+        let (direction, kind) = if loads { (1, 0) } else { (2, 1) };
+        Expected(part_shift << 4 | (size as u32) << 8 | direction << 16 | kind << 24)
+    }
+
+    /// Whether QEMU says what was expected.
+    #[inline(always)]
+    pub const fn is(self, info: u32) -> bool {
+        (self.0 ^ info) & Expected::INFO == 0
+    }
+
+    /// Bytes of the access.
+    #[inline(always)]
+    pub const fn size(self) -> u8 {
+        (self.0 >> 8) as u8
+    }
+
+    /// Whether it begins with a load.
+    #[inline(always)]
+    pub const fn loads(self) -> bool {
+        self.0 >> 24 == 0
+    }
+}
+
+/// Which records one execution of an instruction makes, where nothing unusual happens.
+pub mod shape {
+    /// Not known, or none of the others.
+    pub const OTHER: u8 = 0;
+    /// One.
+    pub const ONE: u8 = 1;
+    /// As many as it makes callbacks, 2 or 4: the parts of one load or one store, in order of address.
+    pub const VECTOR: u8 = 2;
+    /// Two: a load, and a store to the same address.
+    pub const UPDATE: u8 = 3;
+    /// The entry of a block without access, whose one record carries effects alone.
+    pub const EFFECTS: u8 = 4;
+}
+
+/// A register takes a value computed from up to two others: the target in the high four bits
+/// of both bytes, the first source in the low four bits of the first, the second source in those of the second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(transparent)]
 pub struct Effect(pub u16);
@@ -86,24 +145,24 @@ pub struct Effect(pub u16);
 impl Effect {
     /// `target` now derives from `first` and `second` ([`NO_REGISTER`] where there is none).
     pub const fn new(target: u8, first: u8, second: u8) -> Effect {
-        Effect(target as u16 | (first as u16) << 5 | (second as u16) << 10)
+        Effect(u16::from_le_bytes([target << 4 | first & 15, target << 4 | second & 15]))
     }
 
     /// The register written.
     #[inline]
     pub const fn target(self) -> usize {
-        (self.0 & 31) as usize
+        (self.0 >> 4 & 15) as usize
     }
 
     /// The first register it derives from.
     #[inline]
     pub const fn first(self) -> usize {
-        (self.0 >> 5 & 31) as usize
+        (self.0 & 15) as usize
     }
 
     /// The second register it derives from.
     #[inline]
     pub const fn second(self) -> usize {
-        (self.0 >> 10 & 31) as usize
+        (self.0 >> 8 & 15) as usize
     }
 }

@@ -92,10 +92,11 @@ pub struct Header {
     pub ticket: Aligned<AtomicU64>,
     /// Numbers streams.
     pub serial: AtomicU64,
-    /// Futex: changes when a chunk is handed over while the recorder waits.
+    /// Futex: changes when the recorder is to wake.
     pub filled: Aligned<AtomicU32>,
-    /// Whether the recorder waits on `filled`.
-    pub recorder_waits: AtomicU32,
+    /// While the recorder waits on `filled`: how many chunks must have been handed over in all before it is worth
+    /// waking. Whoever wakes it puts 0 here; 0 when it does not wait.
+    pub wake_at: AtomicU64,
     /// Futex: changes when a chunk is given back.
     pub freed: Aligned<AtomicU32>,
     /// Threads that wait on `freed`.

@@ -1,6 +1,7 @@
 //! Address-space events, kernel copies, waits and allocations.
 
 use crate::support::{Recorded, Workshop, options, run};
+use std::collections::HashMap;
 use terrace_model::{AddressRange, VirtAddr};
 use terrace_recorder::RecordOptions;
 use terrace_trace::{Advice, Event, Item, KernelAccess, MapKind, MarkKind, Protection};
@@ -212,6 +213,70 @@ fn sleeping_is_waiting() {
     };
     assert_eq!(waits(0).len(), 5, "{:?}", waits(0));
     assert_eq!(waits(1).len(), 1);
+}
+
+#[test]
+fn a_read_that_blocks_is_waiting() {
+    let workshop = Workshop::new();
+    let program = workshop.c(r#"
+        #define _GNU_SOURCE
+        #include "terrace.h"
+        #include <fcntl.h>
+        #include <pthread.h>
+        #include <stdlib.h>
+        #include <sys/socket.h>
+        #include <sys/uio.h>
+        #include <unistd.h>
+        static int feet[4];
+        static void *writer(void *unused) {
+            for (int i = 0; i < 4; i++) { usleep(200000); if (write(feet[i], "ab\n", 3) != 3) exit(1); }
+            return 0;
+        }
+        int main(int argc, char **argv) {
+            char b[64];
+            int pipes[2], sockets[2], messages[2];
+            if (pipe(pipes) || socketpair(AF_UNIX, SOCK_STREAM, 0, sockets)
+                || socketpair(AF_UNIX, SOCK_DGRAM, 0, messages)) return 1;
+            int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+            if (terminal < 0 || grantpt(terminal) || unlockpt(terminal)) return 2;
+            int user = open(ptsname(terminal), O_RDWR | O_NOCTTY);
+            feet[0] = pipes[1]; feet[1] = sockets[1]; feet[2] = messages[1]; feet[3] = terminal;
+            pthread_t thread;
+            pthread_create(&thread, 0, writer, 0);
+            terrace_phase("reads");
+            struct iovec v = {b, sizeof b};
+            struct msghdr m = {.msg_iov = &v, .msg_iovlen = 1};
+            if (read(pipes[0], b, 64) != 3 || recv(sockets[0], b, 64, 0) != 3 || recvmsg(messages[0], &m, 0) != 3
+                || read(user, b, 64) != 3) return 3;
+            terrace_phase("ready");
+            /* Nothing to wait for: a regular file, also at its end, bytes that are there, a closed pipe, no patience. */
+            int file = open(argv[0], O_RDONLY);
+            for (int i = 0; i < 3; i++) if (read(file, b, 64) != 64) return 4;
+            lseek(file, 0, SEEK_END);
+            if (read(file, b, 64) != 0 || readv(file, &v, 1) != 0) return 5;
+            if (write(pipes[1], b, 5) != 5 || read(pipes[0], b, 64) != 5) return 6;
+            close(pipes[1]);
+            if (read(pipes[0], b, 64) != 0 || recv(sockets[0], b, 64, MSG_DONTWAIT) != -1 || read(-1, b, 1) != -1) return 7;
+            terrace_phase("end");
+            pthread_join(thread, 0);
+            return 0;
+        }
+        "#);
+    let recorded = run(&[&program], &options());
+    assert!(recorded.status.success(), "{}", recorded.status);
+    let mut phase = String::new();
+    let mut waits = HashMap::<String, Vec<u64>>::new();
+    for (_, event) in recorded.events().filter(|(id, _)| id.0 == 0) {
+        match &event.event {
+            Event::Mark { kind: MarkKind::Phase, name, .. } => phase.clone_from(name),
+            Event::Wait { nanos } => waits.entry(phase.clone()).or_default().push(*nanos),
+            _ => {}
+        }
+    }
+    // Timed from when the program waits, so that each is as long as the writer slept, less what came before.
+    let long = waits["reads"].iter().filter(|&&nanos| nanos > 20_000_000).count();
+    assert_eq!((long, waits["reads"].len()), (4, 4), "{waits:?}");
+    assert_eq!(waits.get("ready"), None);
 }
 
 const ALLOCATING: &str = r#"

@@ -15,7 +15,7 @@ use super::dictionary::{Dictionary, DictionaryBuilder};
 use super::events;
 use super::predictor::{self, PathState, Predictor};
 use super::varint::{self, Cursor};
-use crate::{Batch, SequencedEvent, StreamId};
+use crate::{Batch, BatchPool, SequencedEvent, StreamId};
 use std::collections::HashMap;
 
 /// A chunk is closed when it holds this many accesses. Larger ones compress little better and cost memory.
@@ -327,6 +327,8 @@ pub(super) struct ChunkDecoder {
     dictionary: Dictionary,
     predictor: Predictor,
     paths: Paths,
+    /// Whether the chunk was begun with its accesses, whose codes then are valid.
+    has_accesses: bool,
     /// Reading positions: in the batch table and the events in bytes, in the codes and control in accesses, in the
     /// residuals in bytes.
     batches_at: usize,
@@ -347,6 +349,7 @@ impl ChunkDecoder {
             dictionary: Dictionary::default(),
             predictor: Predictor::default(),
             paths: Paths::default(),
+            has_accesses: false,
             batches_at: 0,
             batches_left: 0,
             events_at: 0,
@@ -363,6 +366,7 @@ impl ChunkDecoder {
     /// When checksum or content are not what a writer writes: a sentence that says what was expected.
     pub(super) fn begin(&mut self, head: Head, stored: &[u8]) -> Result<(), String> {
         self.batches_left = 0;
+        self.has_accesses = false;
         let checksum = head.compute_checksum(stored);
         if checksum != head.checksum {
             return Err(format!("expected checksum {:#010x}, found {checksum:#010x}", head.checksum));
@@ -373,6 +377,7 @@ impl ChunkDecoder {
             head.descriptions as usize,
         )?;
         self.check_codes(&head)?;
+        self.has_accesses = true;
         // The sum bounds every read of a residual.
         let residuals = predictor::residual_bytes(&self.sections[CONTROL][..head.accesses as usize]);
         if residuals != head.raw[RESIDUALS] as usize {
@@ -389,6 +394,7 @@ impl ChunkDecoder {
     /// Begins a chunk whose accesses are not wanted: only [`ChunkDecoder::next_events_only`] may be called.
     pub(super) fn begin_events(&mut self, head: Head, stored: &[u8]) -> Result<(), String> {
         self.batches_left = 0;
+        self.has_accesses = false;
         let checksum = head.compute_checksum(stored);
         if checksum != head.checksum {
             return Err(format!("expected checksum {:#010x}, found {checksum:#010x}", head.checksum));
@@ -478,12 +484,18 @@ impl ChunkDecoder {
         self.batches_left = 0;
     }
 
-    /// The next batch.
+    /// The next batch, decoded into one of `pool`.
     ///
     /// # Errors
     /// When the content is not what a writer writes. The chunk is at its end then.
-    pub(super) fn next_batch(&mut self) -> Result<Option<Batch>, String> {
-        let Some((entry, mut batch)) = self.next_events()? else { return Ok(None) };
+    pub(super) fn next_batch(&mut self, pool: &mut BatchPool) -> Result<Option<Batch>, String> {
+        if self.batches_left == 0 {
+            return Ok(None);
+        }
+        if !self.has_accesses {
+            return Err("the chunk was begun without its accesses".to_owned());
+        }
+        let Some((entry, mut batch)) = self.next_events(pool.take())? else { return Ok(None) };
         let accesses = self.access..self.access + entry.accesses;
         if accesses.end > self.head.accesses as usize {
             self.batches_left = 0;
@@ -492,29 +504,22 @@ impl ChunkDecoder {
         let codes = Codes::of(&self.sections[CODES], self.head.descriptions, accesses.clone());
         let control = &self.sections[CONTROL][accesses.clone()];
         let residuals = &self.sections[RESIDUALS][self.residuals_at..];
-        let predictor = &mut self.predictor;
-        let path = self.paths.of(entry.stream);
-        let (packed, pc) = (&self.dictionary.packed[..], &self.dictionary.pc[..]);
-        let pcs = if entry.has_pc { entry.accesses } else { 0 };
+        let mut parts = Parts {
+            dictionary: &self.dictionary,
+            predictor: &mut self.predictor,
+            path: self.paths.of(entry.stream),
+            control,
+            residuals,
+            has_pc: entry.has_pc,
+        };
         // The loops are instantiated per code width.
         self.residuals_at += match codes {
-            Codes::Bytes(codes) => {
-                let codes = codes.iter().map(|&code| usize::from(code));
-                let descriptions = codes.clone().map(|code| packed[code]);
-                batch.pc.extend(codes.map(|code| pc[code]).take(pcs));
-                predictor.decode(path, descriptions, control, residuals, &mut batch)
-            }
+            Codes::Bytes(codes) => parts.decode(codes.iter().map(|&code| usize::from(code)), &mut batch),
             Codes::Halves(codes) => {
-                let codes = codes.iter().map(|&code| usize::from(u16::from_le_bytes(code)));
-                let descriptions = codes.clone().map(|code| packed[code]);
-                batch.pc.extend(codes.map(|code| pc[code]).take(pcs));
-                predictor.decode(path, descriptions, control, residuals, &mut batch)
+                parts.decode(codes.iter().map(|&code| usize::from(u16::from_le_bytes(code))), &mut batch)
             }
             Codes::Words(codes) => {
-                let codes = codes.iter().map(|&code| u32::from_le_bytes(code) as usize);
-                let descriptions = codes.clone().map(|code| packed[code]);
-                batch.pc.extend(codes.map(|code| pc[code]).take(pcs));
-                predictor.decode(path, descriptions, control, residuals, &mut batch)
+                parts.decode(codes.iter().map(|&code| u32::from_le_bytes(code) as usize), &mut batch)
             }
         };
         self.access = accesses.end;
@@ -529,10 +534,11 @@ impl ChunkDecoder {
 
     /// The next batch with its events and without its accesses, whose number the second value says.
     pub(super) fn next_events_only(&mut self) -> Result<Option<(Batch, usize)>, String> {
-        Ok(self.next_events()?.map(|(entry, batch)| (batch, entry.accesses)))
+        Ok(self.next_events(Batch::default())?.map(|(entry, batch)| (batch, entry.accesses)))
     }
 
-    fn next_events(&mut self) -> Result<Option<(BatchEntry, Batch)>, String> {
+    /// The next batch's line of the table, and `batch` with its events and whatever columns it had.
+    fn next_events(&mut self, mut batch: Batch) -> Result<Option<(BatchEntry, Batch)>, String> {
         if self.batches_left == 0 {
             return Ok(None);
         }
@@ -562,8 +568,9 @@ impl ChunkDecoder {
         if entry.events > MAX_BATCH_EVENTS || entry.events.saturating_mul(3) > cursor.remaining() {
             return Err(format!("a batch claims {} events in {} bytes", entry.events, cursor.remaining()));
         }
-        let events = Vec::with_capacity(entry.events);
-        let mut batch = Batch { stream, after: entry.after, events, ..Batch::default() };
+        (batch.stream, batch.after) = (stream, entry.after);
+        batch.events.clear();
+        batch.events.reserve(entry.events);
         let mut before = 0;
         for _ in 0..entry.events {
             let event: SequencedEvent = events::read(&mut cursor, before, &mut self.sequence)?;
@@ -577,6 +584,38 @@ impl ChunkDecoder {
         self.batches_left = left;
         Ok(Some((entry, batch)))
     }
+}
+
+/// What the accesses of a batch are made of, but their codes.
+struct Parts<'a> {
+    dictionary: &'a Dictionary,
+    predictor: &'a mut Predictor,
+    path: &'a mut PathState,
+    control: &'a [u8],
+    residuals: &'a [u8],
+    has_pc: bool,
+}
+
+impl Parts<'_> {
+    /// Decodes the accesses with these codes, each the number of a description; the bytes of residuals used.
+    #[inline(always)]
+    fn decode(&mut self, codes: impl ExactSizeIterator<Item = usize> + Clone, batch: &mut Batch) -> usize {
+        let Parts { dictionary, predictor, path, control, residuals, has_pc } = self;
+        batch.pc.clear();
+        if *has_pc {
+            batch.pc.extend(codes.clone().map(|code| at(&dictionary.pc, code)));
+        }
+        predictor.decode(path, codes.map(|code| at(&dictionary.packed, code)), control, residuals, batch)
+    }
+}
+
+/// The description that belongs to a code of the current chunk.
+#[inline(always)]
+fn at<T: Copy>(descriptions: &[T], code: usize) -> T {
+    debug_assert!(code < descriptions.len());
+    // SAFETY: `ChunkDecoder::check_codes` has compared the chunk's largest code with the number of descriptions, and
+    // neither changes before the next chunk; `next_batch` refuses a chunk that was begun without it.
+    unsafe { *descriptions.get_unchecked(code) }
 }
 
 /// The codes of some accesses in the width they are stored in.

@@ -2,7 +2,7 @@
 
 use super::TraceReader;
 use super::chunk::{ChunkDecoder, ChunkEncoder, Head, RawChunk};
-use crate::{Batch, EventSource, SourceError};
+use crate::{Batch, BatchPool, EventSource, SourceError};
 use std::io::Cursor;
 use std::path::Path;
 
@@ -117,13 +117,14 @@ pub fn chunk(data: &[u8]) {
     if let Err(what) = decoder.begin(head.clone(), &stored) {
         assert!(!what.is_empty());
     }
+    let mut pool = BatchPool::default();
     loop {
-        match decoder.next_batch() {
+        match decoder.next_batch(&mut pool) {
             Ok(Some(batch)) => assert_eq!(batch.validate(), Ok(())),
             Ok(None) => break,
             Err(what) => {
                 assert!(!what.is_empty());
-                assert!(matches!(decoder.next_batch(), Ok(None)), "a batch follows an error");
+                assert!(matches!(decoder.next_batch(&mut pool), Ok(None)), "a batch follows an error");
                 break;
             }
         }

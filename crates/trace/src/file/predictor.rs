@@ -124,8 +124,19 @@ impl Predictor {
         control.resize(begin + addresses.len(), 0);
         for ((control, &address), &spread) in control[begin..].iter_mut().zip(addresses).zip(spreads) {
             let places = Places::next(&mut long, &mut short, spread ^ seed);
-            let residual = [LONG, SHORT, SINGLE].map(|way| address.wrapping_sub(table[places.at(way)]));
-            let residual = [residual[0], residual[1], residual[2], address.wrapping_sub(previous)];
+            if table[places.at(LONG)] == address {
+                // The best there is, and what loops do: way 0, no residual.
+                places.store(table, address);
+                previous = address;
+                continue;
+            }
+            // Spelled out: `map` over an array is a call for each access.
+            let residual = [
+                address.wrapping_sub(table[places.at(LONG)]),
+                address.wrapping_sub(table[places.at(SHORT)]),
+                address.wrapping_sub(table[places.at(SINGLE)]),
+                address.wrapping_sub(previous),
+            ];
             // The shortest residual, the longest path among equals.
             let rank = |way: u8| residual_length(residual[way as usize]) << 2 | way;
             let best = rank(0).min(rank(1)).min(rank(2)).min(rank(3));
@@ -140,7 +151,7 @@ impl Predictor {
         *state = PathState { long, short, previous, seed };
     }
 
-    /// Decodes the accesses of one batch, the reverse of [`Predictor::encode`], into the batch's empty columns, and
+    /// Decodes the accesses of one batch, the reverse of [`Predictor::encode`], over the batch's columns, and
     /// returns how many bytes of `residuals` it used.
     ///
     /// This loop is most of what reading a trace costs: it keeps its state in registers, has no branch that depends
@@ -164,6 +175,7 @@ impl Predictor {
             "residuals end before the last one's padding"
         );
         let length = control.len();
+        // Nothing is filled where the batch was as long in its last use.
         batch.addr.resize(length, 0);
         batch.size.resize(length, 0);
         batch.kind.resize(length, AccessKind::Read);
@@ -217,7 +229,12 @@ impl Places {
     /// The place of one way.
     #[inline(always)]
     fn at(self, way: usize) -> usize {
-        way * TABLE + [self.long, self.short, self.single][way] as usize
+        let place = match way {
+            LONG => self.long,
+            SHORT => self.short,
+            _ => self.single,
+        };
+        (way * TABLE + place as usize) & (WAYS * TABLE - 1)
     }
 
     /// The place of a control byte's way; any place for [`PREVIOUS`]. The three places lie in a word, so that

@@ -3,7 +3,7 @@
 use super::chunk::{ChunkDecoder, HEAD_BYTES, Head};
 use super::index::{ChunkInfo, FOOTER_BYTES, Footer, Index, Totals};
 use super::{MAGIC, MAX_HEADER_BYTES, PREFIX_BYTES, VERSION};
-use crate::{Batch, EventSource, Header, SourceError};
+use crate::{Batch, BatchPool, EventSource, Header, SourceError};
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -28,6 +28,7 @@ pub struct TraceReader {
     chunk: u64,
     offset: u64,
     decoder: ChunkDecoder,
+    pool: BatchPool,
     stored: Vec<u8>,
     /// Accesses handed out or passed over so far: the number of the next one.
     position: u64,
@@ -139,6 +140,7 @@ impl TraceReader {
             chunk: 0,
             offset: first_chunk,
             decoder,
+            pool: BatchPool::default(),
             stored: Vec::new(),
             position: 0,
             skip: 0,
@@ -329,7 +331,7 @@ impl EventSource for TraceReader {
             if !self.ensure_chunk(ChunkDecoder::begin)? {
                 return Ok(None);
             }
-            let next = self.decoder.next_batch();
+            let next = self.decoder.next_batch(&mut self.pool);
             let Some(mut batch) = self.or_damage(next)?.flatten() else { return Ok(None) };
             if self.skip > 0 {
                 let passed = self.skip.min(batch.len());
@@ -341,7 +343,7 @@ impl EventSource for TraceReader {
                 }
             }
             self.position += batch.len() as u64;
-            return Ok(Some(Arc::new(batch)));
+            return Ok(Some(self.pool.hand_out(batch)));
         }
     }
 

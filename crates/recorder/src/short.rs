@@ -1,0 +1,175 @@
+//! The decoder's short way: instructions whose shape says which records they make, and which did make these. That is
+//! nearly all of them.
+
+use crate::origins::{Origins, Tracker};
+use crate::stream::{ADDRESS_BITS, ADDRESS_MASK, Entries, Record};
+use terrace_protocol::entry::{Entry, shape};
+use terrace_trace::AccessKind;
+
+/// Decodes what it can and leaves the rest to [`Stream::decode`], which without it gives the same.
+///
+/// [`Stream::decode`]: crate::stream::Stream::decode
+///
+/// Its results stand in arrays beside its state, and are copied from there into a batch's columns: one address in a
+/// register reaches all of it, and the loop's variables have the others.
+pub struct Short {
+    /// Instructions that belong to the next access.
+    pub carry: u64,
+    /// What later addresses derive from.
+    pub origins: Origins,
+    /// Addresses decoded.
+    pub addr: [u64; SHORT_ROOM],
+    /// Their sizes in bytes.
+    pub size: [u8; SHORT_ROOM],
+    /// Loads or stores.
+    pub kind: [AccessKind; SHORT_ROOM],
+    /// How many loads back their dependences lie.
+    pub depends_on: [u8; SHORT_ROOM],
+    /// Instructions retired up to each.
+    pub instructions: [u16; SHORT_ROOM],
+    /// Addresses of their instructions, where asked for.
+    pub pc: [u64; SHORT_ROOM],
+}
+
+/// Accesses that the short way decodes at once: few enough to stay in the first-level cache, and one for the store of
+/// an update.
+const SHORT_ROOM: usize = 256 + 1;
+
+impl Short {
+    pub fn new() -> Short {
+        Short {
+            carry: 0,
+            origins: Origins::default(),
+            addr: [0; SHORT_ROOM],
+            size: [0; SHORT_ROOM],
+            kind: [AccessKind::Read; SHORT_ROOM],
+            depends_on: [0; SHORT_ROOM],
+            instructions: [0; SHORT_ROOM],
+            pc: [0; SHORT_ROOM],
+        }
+    }
+
+    /// Decodes records until one needs the long way, or until `room` accesses are there; the last instruction may add
+    /// one more. Returns how many records and accesses those were.
+    pub fn decode<const DEPENDENCES: bool, const PCS: bool>(
+        &mut self,
+        records: &[Record],
+        entries: Entries,
+        room: usize,
+    ) -> (usize, usize) {
+        #[cfg(target_arch = "x86_64")]
+        if DEPENDENCES && std::arch::is_x86_feature_detected!("ssse3") {
+            // SAFETY: asked just now.
+            return unsafe { self.decode_vector::<PCS>(records, entries, room) };
+        }
+        let mut origins = self.origins;
+        let done = self.decode_with::<_, DEPENDENCES, PCS>(&mut origins, records, entries, room);
+        self.origins = origins;
+        done
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "ssse3")]
+    fn decode_vector<const PCS: bool>(
+        &mut self,
+        records: &[Record],
+        entries: Entries,
+        room: usize,
+    ) -> (usize, usize) {
+        // SAFETY: this function is only called where there is SSSE3.
+        let mut origins = unsafe { crate::origins::Vector::new(&self.origins) };
+        let done = self.decode_with::<_, true, PCS>(&mut origins, records, entries, room);
+        self.origins = origins.origins();
+        done
+    }
+
+    #[inline(always)]
+    fn decode_with<T: Tracker, const DEPENDENCES: bool, const PCS: bool>(
+        &mut self,
+        origins: &mut T,
+        records: &[Record],
+        entries: Entries,
+        room: usize,
+    ) -> (usize, usize) {
+        let room = room.min(SHORT_ROOM - 1);
+        let mut carry = self.carry;
+        let (mut left, mut length) = (records, 0);
+        while length < room
+            && let [[first, second], rest @ ..] = left
+        {
+            let (first, second) = (*first, *second);
+            let (entry, number) = (entries.get(second as u32), second as u32);
+            let instructions = carry + u64::from(entry.before) + (first >> ADDRESS_BITS);
+            if instructions > u64::from(u16::MAX) {
+                break;
+            }
+            let access = entry.expected;
+            let is_expected = access.is((second >> 32) as u32);
+            if entry.shape == shape::ONE && is_expected {
+                left = rest;
+            } else if entry.shape == shape::EFFECTS {
+                left = rest;
+                carry = instructions;
+                if DEPENDENCES {
+                    origins.apply(entries.effects(number, 0, entry.effects_before));
+                }
+                continue;
+            } else if entry.shape != shape::OTHER && is_expected {
+                let Some(rest) = more_records(entry, first & ADDRESS_MASK, second, rest) else { break };
+                left = rest;
+            } else {
+                break;
+            }
+            carry = u64::from(entry.tail);
+            let has_effects = DEPENDENCES && (entry.effects_before, entry.effects_after) != (0, 0);
+            if has_effects {
+                origins.apply(entries.effects(number, 0, entry.effects_before));
+            }
+            if DEPENDENCES {
+                self.depends_on[length] = origins.dependence(entry.load_address);
+                origins.access(access.loads(), entry.destination);
+            }
+            self.addr[length] = first & ADDRESS_MASK;
+            self.size[length] = access.size();
+            self.kind[length] = if access.loads() { AccessKind::Read } else { AccessKind::Write };
+            self.instructions[length] = instructions as u16;
+            if PCS {
+                self.pc[length] = entry.pc;
+            }
+            length += 1;
+            if entry.shape == shape::UPDATE {
+                if DEPENDENCES {
+                    self.depends_on[length] = origins.dependence(entry.store_address);
+                }
+                self.addr[length] = first & ADDRESS_MASK;
+                self.size[length] = access.size();
+                self.kind[length] = AccessKind::Write;
+                self.instructions[length] = 0;
+                if PCS {
+                    self.pc[length] = entry.pc;
+                }
+                length += 1;
+            }
+            if has_effects {
+                origins.apply(entries.effects(number, entry.effects_before, entry.effects_after));
+            }
+        }
+        self.carry = carry;
+        (records.len() - left.len(), length)
+    }
+}
+
+/// What follows the records of an instruction that makes several, of which `rest` begins with the second. `None` where
+/// they are not as its shape says, or not all there yet.
+#[inline(never)]
+fn more_records<'a>(entry: &Entry, address: u64, second: u64, rest: &'a [Record]) -> Option<&'a [Record]> {
+    let (more, rest) = rest.split_at_checked(usize::from(entry.callbacks.checked_sub(1)?))?;
+    let as_expected = if entry.shape == shape::VECTOR {
+        let size = 1 << (second >> 36 & 7);
+        more.iter().zip(1..).all(|(&record, part)| record == [address + part * size, second])
+    } else {
+        // A load's description turns into a store's.
+        more == [[address, second ^ 3 << 48]]
+    };
+    as_expected.then_some(rest)
+}
