@@ -222,7 +222,7 @@ impl Contents for Backing {
     }
     #[inline(always)]
     fn glance(&self, addr: u64) -> Option<u64> {
-        let inside = addr.wrapping_sub(WINDOW) <= self.bytes - 8 && addr % 8 == 0;
+        let inside = addr.wrapping_sub(WINDOW) <= self.bytes - 8 && addr.is_multiple_of(8);
         inside.then(|| self.read(addr))
     }
     #[inline(always)]
