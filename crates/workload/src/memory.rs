@@ -117,6 +117,21 @@ pub(crate) trait Memory {
     fn prefetch(&self, _addr: u64) {}
 }
 
+/// Asks the host's memory for an element of what a kernel keeps itself, ahead of its use. Out of range asks for nothing.
+#[inline(always)]
+pub(crate) fn prefetch<T>(slice: &[T], at: u64) {
+    #[cfg(target_arch = "x86_64")]
+    if let Some(element) = slice.get(at as usize) {
+        // SAFETY: a prefetch reads nothing, and the address is that of a live element.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(element).cast());
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (slice, at);
+}
+
 /// Where an [`Emitter`](crate::emitter::Emitter) finds the values of loads.
 pub(crate) trait Contents: Send {
     const HOLDS_DATA: bool;

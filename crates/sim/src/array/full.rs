@@ -18,7 +18,7 @@ struct Node {
 /// Up to 32,767 entries, each a key and a payload.
 #[derive(Clone, Debug)]
 pub struct FullyAssociative {
-    /// Open addressing: node number of a key, at most a quarter full.
+    /// Open addressing: node number of a key, at most an eighth full.
     index: Box<[u16]>,
     index_shift: u32,
     nodes: Box<[Node]>,
@@ -31,7 +31,7 @@ impl FullyAssociative {
     /// An empty array of `capacity` entries. Panics on zero or more than 32,767.
     pub fn new(capacity: u32) -> FullyAssociative {
         assert!((1..=32_767).contains(&capacity), "{capacity} entries");
-        let slots = (4 * capacity as usize).next_power_of_two();
+        let slots = (8 * capacity as usize).next_power_of_two();
         let empty = Node { key: EMPTY, payload: 0, newer: NIL, older: NIL, place: 0 };
         FullyAssociative {
             index: vec![NIL; slots].into(),
@@ -53,7 +53,8 @@ impl FullyAssociative {
         let mask = self.index.len() - 1;
         let mut at = self.home(key);
         loop {
-            let slot = self.index[at];
+            // SAFETY: `home` and the mask keep `at` below the index's length, a power of two.
+            let slot = unsafe { *self.index.get_unchecked(at) };
             if slot == NIL {
                 return None;
             }

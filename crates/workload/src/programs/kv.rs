@@ -1,7 +1,7 @@
 //! A key-value store under Zipf requests, as Redis keeps one.
 
 use crate::layout::{Heap, Layout, map};
-use crate::memory::Memory;
+use crate::memory::{Memory, prefetch};
 use crate::parameters::{ParameterInfo, Parameters, SEED, THREADS};
 use crate::program::{Init, Kernel, Program, Progress, share};
 use crate::random::{Permutation, Random, Zipf, hash, mix};
@@ -76,6 +76,11 @@ impl KeyValue {
     fn vectors(&self) -> u64 {
         self.value.div_ceil(VECTOR_BYTES)
     }
+
+    /// Bytes of an entry with its key and its value.
+    fn object(&self) -> u64 {
+        ENTRY_BYTES + KEY_BYTES + VALUE_HEADER + self.vectors() * VECTOR_BYTES
+    }
 }
 
 impl Program for KeyValue {
@@ -106,7 +111,7 @@ impl Program for KeyValue {
             sites: [0; 3],
             layout: Layout::new(Init::None),
         };
-        let object = ENTRY_BYTES + KEY_BYTES + VALUE_HEADER + program.vectors() * VECTOR_BYTES;
+        let object = program.object();
         for thread in 0..threads {
             let own = share(program.keys, thread, threads);
             let used = (own.end - own.start) * object;
@@ -135,6 +140,7 @@ impl Program for KeyValue {
         let room = self.heaps[index as usize];
         Store {
             heap: Heap::new(room.start.0, room.bytes, index),
+            first_entry: room.start.0,
             tables: self.tables[index as usize],
             table: Table { address: 0, buckets: 0, object: 0 },
             old: None,
@@ -148,6 +154,7 @@ impl Program for KeyValue {
             running: false,
             left: requests.end - requests.start,
             drawn: VecDeque::with_capacity(DRAWN_AHEAD + 1),
+            shadow: Shadow::default(),
             program: self.clone(),
         }
     }
@@ -163,10 +170,6 @@ impl Program for KeyValue {
         let run = self.requests as f64 * (find + 2.0 + value);
         (preloaded * (3.0 + insert + rehash) + run) as u64
     }
-
-    fn needs_contents(&self) -> bool {
-        true
-    }
 }
 
 #[derive(Clone, Copy)]
@@ -179,14 +182,31 @@ struct Table {
 impl Table {
     #[inline(always)]
     fn bucket(&self, hash: u64) -> u64 {
-        self.address + 8 * (hash & (self.buckets - 1))
+        hash & (self.buckets - 1)
     }
+
+    #[inline(always)]
+    fn address_of(&self, bucket: u64) -> u64 {
+        self.address + 8 * bucket
+    }
+}
+
+/// What the tables and entries hold, where memory holds nothing: 16 bytes per entry, whatever the size of a value.
+#[derive(Default)]
+struct Shadow {
+    /// First entry of each bucket: of the table, and of the old one.
+    heads: Vec<u64>,
+    old_heads: Vec<u64>,
+    /// Key and next entry, in the order of their addresses.
+    entries: Vec<(u64, u64)>,
 }
 
 /// One thread's store.
 pub(crate) struct Store {
     program: KeyValue,
     heap: Heap,
+    /// Address of the first entry.
+    first_entry: u64,
     tables: u64,
     table: Table,
     /// The table that is being emptied into `table`.
@@ -203,31 +223,52 @@ pub(crate) struct Store {
     left: u64,
     /// Requests drawn: key, and whether it is a GET.
     drawn: VecDeque<(u64, bool)>,
+    shadow: Shadow,
 }
 
 impl Store {
     /// The next request, while there is one; others are drawn ahead of it.
-    fn next_request<M: Memory>(&mut self, memory: &M) -> Option<(u64, bool)> {
+    fn next_request(&mut self) -> Option<(u64, bool)> {
         while self.left > 0 && self.drawn.len() <= DRAWN_AHEAD {
             self.left -= 1;
             // Keys count from 1, popular ones are scattered.
             let key = self.order.apply(self.zipf.sample(&mut self.random)) + 1;
             let get = self.random.unit() < self.program.reads;
-            memory.prefetch(self.table.bucket(mix(key)));
+            prefetch(&self.shadow.heads, self.table.bucket(mix(key)));
             self.drawn.push_back((key, get));
         }
         if let Some((key, _)) = self.drawn.get(ENTRY_AHEAD) {
-            self.look_for_entry(memory, self.table.bucket(mix(*key)));
+            let head = self.shadow.heads.get(self.table.bucket(mix(*key)) as usize);
+            self.look_for_entry(head.copied());
         }
         self.drawn.pop_front()
     }
 
-    /// Prefetches the first entry of a bucket for emission, with its key.
-    fn look_for_entry<M: Memory>(&self, memory: &M, bucket: u64) {
-        if let Some(entry) = memory.glance(bucket) {
-            memory.prefetch(entry);
-            memory.prefetch(entry.wrapping_add(ENTRY_BYTES));
+    /// Asks the host's memory for an entry of the shadow, ahead of its use.
+    fn look_for_entry(&self, entry: Option<u64>) {
+        if let Some(entry) = entry
+            && entry != 0
+        {
+            prefetch(&self.shadow.entries, self.number(entry));
         }
+    }
+
+    /// Which entry lies at an address: entry, key and value of one are followed by those of the next.
+    #[inline(always)]
+    fn number(&self, entry: u64) -> u64 {
+        (entry - self.first_entry) / self.program.object()
+    }
+
+    /// Key of an entry in the shadow.
+    #[inline(always)]
+    fn shadow_key(&self, entry: u64) -> u64 {
+        self.shadow.entries[self.number(entry) as usize].0
+    }
+
+    /// Next of an entry in the shadow.
+    #[inline(always)]
+    fn shadow_next(&self, entry: u64) -> u64 {
+        self.shadow.entries[self.number(entry) as usize].1
     }
 
     /// Maps a table of `buckets` buckets.
@@ -235,6 +276,10 @@ impl Store {
         let range = AddressRange::new(self.tables + 8 * buckets, 8 * buckets);
         map(memory, range, MapKind::Anonymous);
         let object = self.heap.announce(memory, self.program.sites[0], range);
+        if !M::HOLDS_DATA {
+            let heads = vec![0; buckets as usize];
+            self.shadow.old_heads = std::mem::replace(&mut self.shadow.heads, heads);
+        }
         Table { address: range.start.0, buckets, object }
     }
 
@@ -248,30 +293,45 @@ impl Store {
                     memory.event(Event::Unmap { range: AddressRange::new(old.address, 8 * old.buckets) });
                 }
                 self.old = None;
+                self.shadow.old_heads = Vec::new();
                 return;
             }
-            let bucket = old.address + 8 * self.rehashed;
+            let bucket = self.rehashed;
+            let at = old.address_of(bucket);
             self.rehashed += 1;
-            self.look_for_entry(memory, bucket + 8 * 4);
-            let mut entry: u64 = memory.load(bucket, 0, 5);
+            self.look_for_entry(self.shadow.old_heads.get(bucket as usize + 4).copied());
+            let read: u64 = memory.load(at, 0, 5);
+            let mut entry = if M::HOLDS_DATA { read } else { self.shadow.old_heads[bucket as usize] };
             if entry == 0 {
                 continue;
             }
             let mut depends_on = 1;
             while entry != 0 {
-                let next: u64 = memory.load(entry + ENTRY_NEXT, depends_on, 2);
-                let key: u64 = memory.load(entry, depends_on + 1, 1);
-                let key: [u64; 2] = memory.load(key, 1, 2);
-                let target = self.table.bucket(mix(key[0]));
+                let read: u64 = memory.load(entry + ENTRY_NEXT, depends_on, 2);
+                let next = if M::HOLDS_DATA { read } else { self.shadow_next(entry) };
+                let read: u64 = memory.load(entry, depends_on + 1, 1);
+                let key_at = if M::HOLDS_DATA { read } else { entry + ENTRY_BYTES };
+                let read: [u64; 2] = memory.load(key_at, 1, 2);
+                let key = if M::HOLDS_DATA { read[0] } else { self.shadow_key(entry) };
+                let target = self.table.bucket(mix(key));
                 // Hashing a 16-byte key costs about forty instructions (SipHash-1-2).
-                let head: u64 = memory.load(target, 1, 40);
+                let read: u64 = memory.load(self.table.address_of(target), 1, 40);
+                let head = if M::HOLDS_DATA { read } else { self.shadow.heads[target as usize] };
                 memory.store(entry + ENTRY_NEXT, head, depends_on + 4, 1);
-                memory.store(target, entry, 2, 1);
+                memory.store(self.table.address_of(target), entry, 2, 1);
+                if !M::HOLDS_DATA {
+                    let number = self.number(entry);
+                    self.shadow.entries[number as usize].1 = head;
+                    self.shadow.heads[target as usize] = entry;
+                }
                 entry = next;
                 // The next pointer's load lies before those of the key pointer, the key and the head.
                 depends_on = 4;
             }
-            memory.store(bucket, 0u64, 0, 3);
+            memory.store(at, 0u64, 0, 3);
+            if !M::HOLDS_DATA {
+                self.shadow.old_heads[bucket as usize] = 0;
+            }
             return;
         }
     }
@@ -279,17 +339,22 @@ impl Store {
     /// The entry of `key`, or 0. The load of its value pointer depends on one three loads back.
     #[inline(always)]
     fn find<M: Memory>(&mut self, memory: &mut M, key: u64, hash: u64) -> u64 {
-        for table in [self.old, Some(self.table)].into_iter().flatten() {
+        for (table, heads) in [(self.old, &self.shadow.old_heads), (Some(self.table), &self.shadow.heads)] {
+            let Some(table) = table else { continue };
+            let bucket = table.bucket(hash);
             // Command dispatch and hashing come before the first load.
-            let mut entry: u64 = memory.load(table.bucket(hash), 0, 120);
+            let read: u64 = memory.load(table.address_of(bucket), 0, 120);
+            let mut entry = if M::HOLDS_DATA { read } else { heads[bucket as usize] };
             let mut depends_on = 1;
             while entry != 0 {
-                let pointer: u64 = memory.load(entry, depends_on, 3);
-                let found: [u64; 2] = memory.load(pointer, 1, 8);
-                if found[0] == key {
+                let read: u64 = memory.load(entry, depends_on, 3);
+                let key_at = if M::HOLDS_DATA { read } else { entry + ENTRY_BYTES };
+                let read: [u64; 2] = memory.load(key_at, 1, 8);
+                if key == if M::HOLDS_DATA { read[0] } else { self.shadow_key(entry) } {
                     return entry;
                 }
-                entry = memory.load(entry + ENTRY_NEXT, depends_on + 2, 2);
+                let read: u64 = memory.load(entry + ENTRY_NEXT, depends_on + 2, 2);
+                entry = if M::HOLDS_DATA { read } else { self.shadow_next(entry) };
                 depends_on = 1;
             }
         }
@@ -312,11 +377,17 @@ impl Store {
         memory.store_payload(value, [self.program.value, 0], 0, 50);
         self.write_value(memory, value, 0);
         let bucket = self.table.bucket(hash);
-        let head: u64 = memory.load(bucket, 0, 3);
+        let read: u64 = memory.load(self.table.address_of(bucket), 0, 3);
+        let head = if M::HOLDS_DATA { read } else { self.shadow.heads[bucket as usize] };
         memory.store(entry, key_at, 0, 1);
         memory.store(entry + ENTRY_VALUE, value, 0, 1);
         memory.store(entry + ENTRY_NEXT, head, 0, 1);
-        memory.store(bucket, entry, 0, 2);
+        memory.store(self.table.address_of(bucket), entry, 0, 2);
+        if !M::HOLDS_DATA {
+            debug_assert_eq!(self.number(entry), self.shadow.entries.len() as u64);
+            self.shadow.entries.push((key, head));
+            self.shadow.heads[bucket as usize] = entry;
+        }
         self.entries += 1;
     }
 
@@ -336,7 +407,8 @@ impl Store {
             self.insert(memory, key, hash);
             return;
         }
-        let value: u64 = memory.load(entry + ENTRY_VALUE, 3, 4);
+        let read: u64 = memory.load(entry + ENTRY_VALUE, 3, 4);
+        let value = if M::HOLDS_DATA { read } else { entry + ENTRY_BYTES + KEY_BYTES };
         memory.load_payload::<[u64; 2]>(value, 1, 3);
         if get {
             for i in 0..self.program.vectors() {
@@ -357,7 +429,7 @@ impl Kernel for Store {
             self.table = self.new_table(memory, FIRST_BUCKETS);
         }
         if self.loaded < self.to_load {
-            memory.prefetch(self.table.bucket(mix(self.loaded + 1 + DRAWN_AHEAD as u64)));
+            prefetch(&self.shadow.heads, self.table.bucket(mix(self.loaded + 1 + DRAWN_AHEAD as u64)));
             self.request(memory, self.loaded + 1, false);
             self.loaded += 1;
             return Progress::Working;
@@ -365,7 +437,7 @@ impl Kernel for Store {
         if !std::mem::replace(&mut self.running, true) {
             return Progress::Run;
         }
-        match self.next_request(memory) {
+        match self.next_request() {
             Some((key, get)) => {
                 self.request(memory, key, get);
                 Progress::Working
