@@ -1,0 +1,11 @@
+//! What several policies share: state per page, orders under way, traffic per period.
+
+mod page_map;
+mod pending;
+mod rates;
+mod two_list;
+
+pub use page_map::PageMap;
+pub use pending::Pending;
+pub use rates::Rates;
+pub use two_list::{List, TwoLists};
