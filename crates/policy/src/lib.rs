@@ -41,3 +41,8 @@ pub use signal::{Agent, Signal};
 pub use topology::{Initiator, Tier, TierTraffic, Topology};
 
 include!(concat!(env!("OUT_DIR"), "/policies.rs"));
+
+/// The example in CONTRIBUTING.md is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../CONTRIBUTING.md")]
+pub struct Contributing;

@@ -3,8 +3,12 @@
 //! A policy's file is all there is of it: the module list comes from the folder (`build.rs`), its documents are the
 //! comments of the file itself, its defaults are rendered by serde.
 
-use crate::{ENTRIES, Policy, Published, Refusal, Setup};
+use crate::{
+    Capabilities, Capability, CapabilitySet, ENTRIES, Needs, Policy, Profile, Published, Refusal, Setup,
+    Tier, Topology,
+};
 use serde::Serialize;
+use terrace_model::{Bytes, BytesPerSec, PageSize, Time};
 use toml::{Table, Value};
 
 /// One policy.
@@ -164,6 +168,28 @@ impl Entry {
             Some(lack) => Err(refused(Refusal::Lacks(lack))),
             None => Ok(policy),
         }
+    }
+
+    /// What the policy needs with these parameters, found by building it for a machine with two tiers.
+    ///
+    /// # Errors
+    /// A wrong parameter.
+    pub fn needs(&self, given: &Table) -> Result<Needs, PolicyError> {
+        let tier = |name: &str, latency, bandwidth| Tier {
+            name: name.to_owned(),
+            capacity: Bytes::gib(16),
+            used: Bytes(0),
+            read_latency: Time::from_nanos(latency),
+            write_latency: Time::from_nanos(latency),
+            read_bandwidth: BytesPerSec(bandwidth),
+            write_bandwidth: BytesPerSec(bandwidth),
+        };
+        let topology = Topology { tiers: vec![tier("fast", 80, 100e9), tier("slow", 300, 20e9)] };
+        let capabilities = Capabilities::new(CapabilitySet::of(Capability::ALL), PageSize::Giant);
+        let profile = Profile::default();
+        let setup =
+            Setup { topology: &topology, capabilities: &capabilities, seed: 0, profile: Some(&profile) };
+        Ok(self.open(given, setup)?.needs())
     }
 
     fn check_keys(&self, given: &Table) -> Result<(), PolicyError> {

@@ -1,4 +1,4 @@
-//! Ambix: pages by two bits, read and written, on two clocks.
+//! Pages by two bits, read and written, on two clocks.
 //!
 //! **Idea.** Slow memory that is much slower at writes should hold cold pages first, read pages next, written pages
 //! last. A page's accessed and dirty bit tell which it is: neither cold, accessed only read-intensive, both

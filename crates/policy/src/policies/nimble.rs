@@ -1,4 +1,4 @@
-//! Nimble: two lists per tier, and migration made fast by four mechanisms.
+//! Two lists per tier, and migration made fast by four mechanisms.
 //!
 //! **Idea.** Every 5 s the pages of both tiers are aged on active and inactive lists, as Linux does for reclaim. Active
 //! pages of the slow tier move into free fast memory; when that is used up, they change places with inactive pages of

@@ -1,4 +1,4 @@
-//! Thermostat: as much cold memory in the slow tier as a stated slowdown allows.
+//! As much cold memory in the slow tier as a stated slowdown allows.
 //!
 //! **Idea.** A slowdown of x with a slow access time t allows R = x/t accesses per second to slow memory: 3 % at 1 us
 //! are 30,000. Each round a small sample of huge pages is split; accessed bits tell which of their base pages are used
