@@ -48,7 +48,7 @@ impl Topology {
     }
 
     /// All tier numbers, fastest first.
-    pub fn ids(&self) -> impl DoubleEndedIterator<Item = TierId> + use<> {
+    pub fn ids(&self) -> impl DoubleEndedIterator<Item = TierId> + Clone + use<> {
         (0..self.tiers.len()).map(|at| TierId(at as u8))
     }
 

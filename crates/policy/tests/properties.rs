@@ -98,7 +98,7 @@ fn play(driver: &mut Driver, steps: &[Step]) -> BTreeSet<PageId> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
 
     #[test]
     fn no_policy_loses_a_page(

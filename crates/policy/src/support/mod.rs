@@ -3,9 +3,11 @@
 mod page_map;
 mod pending;
 mod rates;
+mod reclaim;
 mod two_list;
 
 pub use page_map::PageMap;
 pub use pending::Pending;
 pub use rates::Rates;
+pub use reclaim::{Reclaim, Watermarks};
 pub use two_list::{List, TwoLists};

@@ -65,6 +65,15 @@ impl<T: Copy + Default> PageMap<T> {
         chunk.map_or_else(T::default, |chunk| self.chunks[*chunk][(page.vpn - start.vpn) as usize])
     }
 
+    /// Shows the value of every page of the chunks in use, in page order, to change.
+    pub fn for_each(&mut self, mut visit: impl FnMut(PageId, &mut T)) {
+        for (start, chunk) in &self.index {
+            for (at, value) in self.chunks[*chunk].iter_mut().enumerate() {
+                visit(start.plus(at as u64), value);
+            }
+        }
+    }
+
     /// Forgets the pages of `range`.
     pub fn forget(&mut self, range: PageRange) {
         let end = PageId { space: range.first.space, vpn: range.end() };
@@ -97,6 +106,9 @@ mod tests {
             *map.entry(PageId::new(0, vpn)) += 1;
             *map.entry(PageId::new(1, vpn)) += 2;
         }
+        let mut sum = 0;
+        map.for_each(|_, value| sum += u32::from(*value));
+        assert_eq!(sum, 12);
         map.forget(PageRange::new(PageId::new(0, 511), 600));
         let values: Vec<u8> = [0, 511, 512, 5000].iter().map(|vpn| map.get(PageId::new(0, *vpn))).collect();
         assert_eq!(values, [1, 0, 0, 1]);
