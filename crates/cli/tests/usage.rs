@@ -153,6 +153,7 @@ fn every_listing_fits_80_columns() {
         &["design", "list"],
         &["policy", "list"],
         &["policy", "show", "thermostat"],
+        &["policy", "show", "numa-balancing"],
         &["reproduce", "list"],
         &["sim", "--design", "native-4k", "--workload", SMALL],
     ] {

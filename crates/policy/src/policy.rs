@@ -37,7 +37,8 @@ pub struct Wish {
 
 /// Where a new page shall lie: wishes, the first that can be granted counts.
 ///
-/// A size that does not fit the area, or is not free in the tier, cannot be granted. When no wish can, the world takes
+/// A size that does not fit the area, or is not free in the tier, cannot be granted. Of several free blocks one that is
+/// known to be zeroed is taken first. When no wish can, the world takes
 /// a base page from the first tier with room, so a placement never makes a program fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {

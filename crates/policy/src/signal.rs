@@ -36,7 +36,7 @@ pub enum Signal {
     },
     /// A page under [`crate::Watch::Hint`] or [`crate::Watch::HintStore`] was accessed.
     HintFault {
-        /// The page.
+        /// The mapped page, by its first base page.
         page: PageId,
         /// By a store.
         write: bool,
@@ -49,7 +49,7 @@ pub enum Signal {
     },
     /// Accesses that reached memory, sampled or all (see [`crate::MemorySystem::sample_accesses`]).
     Access {
-        /// The page.
+        /// The base page that was accessed, whatever page maps it.
         page: PageId,
         /// Stores; loads otherwise.
         write: bool,
@@ -58,14 +58,14 @@ pub enum Signal {
     },
     /// A translation missed in an agent's TLBs.
     TlbMiss {
-        /// The page.
+        /// The mapped page, by its first base page.
         page: PageId,
         /// Whose TLB.
         agent: Agent,
     },
     /// A fault brought in a page.
     Allocated {
-        /// The page.
+        /// The page, by its first base page.
         page: PageId,
         /// Its size.
         size: PageSize,

@@ -37,7 +37,7 @@ fn step() -> impl Strategy<Value = Step> {
         8 => (place(), 1..200u64, any::<bool>())
             .prop_map(|((space, vpn), count, write)| Step::Touch { space, vpn, count, write }),
         1 => (place(), 1..600u64).prop_map(|((space, vpn), count)| Step::Unmap { space, vpn, count }),
-        6 => (1..3000u64).prop_map(|millis| Step::Pass { millis }),
+        6 => (1..1500u64).prop_map(|millis| Step::Pass { millis }),
         1 => (0..4u64, outcome()).prop_map(|(one_in, outcome)| Step::Fail { one_in, outcome }),
         1 => place().prop_map(|(space, vpn)| Step::Pin { space, vpn }),
     ]
@@ -98,7 +98,7 @@ fn play(driver: &mut Driver, steps: &[Step]) -> BTreeSet<PageId> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 8, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 6, ..ProptestConfig::default() })]
 
     #[test]
     fn no_policy_loses_a_page(

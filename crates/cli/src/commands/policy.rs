@@ -143,9 +143,7 @@ fn text(policy: &ShowDocument) -> String {
         text.push_str("Needs nothing of the machine beyond its tiers.\n");
     } else {
         text.push_str("Needs:\n");
-        for line in output::two_columns(policy.needs.iter().map(|need| (need.name, need.meaning))).lines() {
-            let _ = writeln!(text, "  {line}");
-        }
+        text.push_str(&output::two_columns(policy.needs.iter().map(|need| (need.name, need.meaning))));
     }
     if policy.parameters.is_empty() {
         text.push_str("\nNo parameters.\n");

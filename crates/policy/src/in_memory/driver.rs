@@ -15,6 +15,8 @@ pub struct Driver {
     tick: Option<Moment>,
     calls: u64,
     checked: bool,
+    /// Changes of the world that were checked.
+    checked_changes: u64,
 }
 
 impl Driver {
@@ -26,7 +28,8 @@ impl Driver {
         let needs = policy.needs();
         assert_eq!(world.offers().lacks(needs.capabilities), None, "the world does not fit the policy");
         let checked = world.topology.tiers.iter().map(|tier| tier.capacity.0).sum::<u64>() <= 256 << 20;
-        let mut driver = Driver { world, policy, tick: Some(Moment::START), calls: 0, checked };
+        let mut driver =
+            Driver { world, policy, tick: Some(Moment::START), calls: 0, checked, checked_changes: 0 };
         driver.world.send_only(needs.signals);
         driver.advance(Time::ZERO);
         driver
@@ -131,9 +134,11 @@ impl Driver {
             NextTick::At(at) => self.tick = Some(at.max(now.plus(Time::from_nanos(1)))),
             NextTick::Never => self.tick = None,
         }
-        if self.checked
-            && let Err(problem) = self.world.check()
-        {
+        if !self.checked || self.checked_changes == self.world.changes {
+            return;
+        }
+        self.checked_changes = self.world.changes;
+        if let Err(problem) = self.world.check() {
             panic!("at {now:?}: {problem}");
         }
     }

@@ -73,6 +73,8 @@ pub struct InMemory {
     failures: Failures,
     largest_default: PageSize,
     ordered_pages: u64,
+    /// Counts changes of what lies where.
+    changes: u64,
 }
 
 impl InMemory {
@@ -107,6 +109,7 @@ impl InMemory {
             },
             largest_default: PageSize::Base,
             ordered_pages: 0,
+            changes: 0,
         };
         world.capabilities.copy_threads = 16;
         for (at, (name, capacity)) in tiers.iter().enumerate() {
@@ -394,6 +397,7 @@ impl InMemory {
 
     /// Brings the tiers' figures up to date and sends what falls due by that.
     fn account(&mut self) {
+        self.changes += 1;
         for (at, frames) in self.frames.iter().enumerate() {
             let tier = &mut self.topology.tiers[at];
             tier.used = Bytes(tier.capacity.0 - frames.free() * 4096);

@@ -23,7 +23,8 @@ mod histogram;
 use crate::support::{PageMap, Pending};
 use crate::{
     Capability, CapabilitySet, Clear, MemorySystem, Moment, Move, MoveOptions, Needs, NextTick, PageId,
-    PageView, Policy, Published, Refusal, Report, Resize, ScanHand, Scope, Setup, Signal, SignalKind, Step,
+    PageRange, PageView, Policy, Published, Refusal, Report, Resize, ScanHand, Scope, Setup, Signal,
+    SignalKind, Step,
 };
 use histogram::{Histogram, Thresholds, bin_of};
 use serde::{Deserialize, Serialize};
@@ -207,14 +208,14 @@ impl Memtis {
         memory.scan(Scope::All, &mut ScanHand::default(), Clear::NOTHING, &mut |view| {
             let density = density(heat, view);
             as_is.add(density, view.base_pages(), density * view.base_pages());
-            let mut sum_of_squares = 0.0;
-            let mut sum = 0.0;
-            for at in 0..view.base_pages() {
-                let count = f64::from(heat.get(view.page.plus(at)));
-                sum += count;
-                sum_of_squares += count * count;
-                as_base.add(512 * count as u64, 1, 512 * count as u64);
+            let (mut sum_of_squares, mut sum, mut seen) = (0.0, 0.0, 0);
+            for count in heat.pieces(PageRange::of(view.page, view.size)).flatten() {
+                as_base.add(512 * u64::from(*count), 1, 512 * u64::from(*count));
+                sum += f64::from(*count);
+                sum_of_squares += f64::from(*count) * f64::from(*count);
+                seen += 1;
             }
+            as_base.add(0, view.base_pages() - seen, 0);
             if view.size == PageSize::Huge && sum > 0.0 && !view.in_flight {
                 huge.push((view.page, sum_of_squares / (sum * sum)));
             }
@@ -307,7 +308,8 @@ impl Memtis {
 
 /// See [`Memtis::density`].
 fn density(heat: &PageMap<u32>, view: &PageView) -> u64 {
-    let sum: u64 = (0..view.base_pages()).map(|at| u64::from(heat.get(view.page.plus(at)))).sum();
+    let pieces = heat.pieces(PageRange::of(view.page, view.size));
+    let sum: u64 = pieces.flatten().map(|count| u64::from(*count)).sum();
     sum * 512 / view.base_pages()
 }
 

@@ -65,6 +65,16 @@ impl<T: Copy + Default> PageMap<T> {
         chunk.map_or_else(T::default, |chunk| self.chunks[*chunk][(page.vpn - start.vpn) as usize])
     }
 
+    /// The values of the pages of `range` in pieces that lie side by side; pages that never had a value are left out.
+    pub fn pieces(&self, range: PageRange) -> impl Iterator<Item = &[T]> {
+        let end = PageId { space: range.first.space, vpn: range.end() };
+        self.index.range(range.first.aligned(PageSize::Huge)..end).map(move |(start, chunk)| {
+            let from = range.first.vpn.saturating_sub(start.vpn);
+            let to = (range.end() - start.vpn).min(CHUNK);
+            &self.chunks[*chunk][from as usize..to as usize]
+        })
+    }
+
     /// Shows the value of every page of the chunks in use, in page order, to change.
     pub fn for_each(&mut self, mut visit: impl FnMut(PageId, &mut T)) {
         for (start, chunk) in &self.index {
@@ -109,6 +119,14 @@ mod tests {
         let mut sum = 0;
         map.for_each(|_, value| sum += u32::from(*value));
         assert_eq!(sum, 12);
+        let pieces = |first, pages| -> Vec<u32> {
+            let range = PageRange::new(PageId::new(0, first), pages);
+            map.pieces(range).map(|piece| piece.iter().map(|value| u32::from(*value)).sum()).collect()
+        };
+        assert_eq!(pieces(0, 1024), [2, 1]);
+        assert_eq!(pieces(1, 511), [1]);
+        assert_eq!(pieces(512, 1), [1]);
+        assert_eq!(pieces(1024, 512), []);
         map.forget(PageRange::new(PageId::new(0, 511), 600));
         let values: Vec<u8> = [0, 511, 512, 5000].iter().map(|vpn| map.get(PageId::new(0, *vpn))).collect();
         assert_eq!(values, [1, 0, 0, 1]);
