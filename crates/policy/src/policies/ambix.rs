@@ -254,6 +254,10 @@ impl Policy for Ambix {
             return NextTick::Unchanged;
         }
         let p = &self.parameters;
+        if now == Moment::START {
+            // Nothing was allocated yet: no usage or bandwidth to decide by.
+            return NextTick::At(now.plus(p.period));
+        }
         let (period, settle) = (p.period, p.settle);
         let after_delay = NextTick::At(now.plus(p.delay));
         let rest = Time(period.0.saturating_sub(p.delay.0).max(1_000_000));

@@ -373,4 +373,11 @@ mod tests {
         };
         assert_eq!((promoted(true), promoted(false)), (2, 0));
     }
+
+    #[test]
+    fn cycles_come_as_often_as_said() {
+        let mut driver = open("period = \"1 s\"\nmost_pages = 4");
+        run(&mut driver, 1100, 0..10, 20..24, 1);
+        assert_eq!(in_fast(&driver), [20, 21, 22, 23]);
+    }
 }

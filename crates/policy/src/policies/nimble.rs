@@ -388,4 +388,64 @@ mod tests {
             assert_eq!(arrived, concurrent, "{:?}", in_fast(&driver));
         }
     }
+
+    #[test]
+    fn orders_carry_the_mechanisms() {
+        use super::*;
+        use crate::Published;
+        let world = InMemory::new(&[("fast", Bytes::mib(2)), ("slow", Bytes::mib(4))]);
+        let setup = Setup { topology: world.tiers(), capabilities: world.offers(), seed: 1, profile: None };
+        let options = |parameters: Parameters, size| Nimble::new(parameters, setup).unwrap().options(size);
+        let default = Parameters::default;
+        let huge = options(default(), PageSize::Huge);
+        assert_eq!((huge.threads, huge.in_flight, huge.huge), (4, NonZeroU32::new(8), HugePages::Whole));
+        assert_eq!(options(default(), PageSize::Base).in_flight, NonZeroU32::new(512));
+        let changed = Parameters { copy_threads: 16, huge_in_flight: 0, base_in_flight: 64, ..default() };
+        let huge = options(changed.clone(), PageSize::Huge);
+        assert_eq!((huge.threads, huge.in_flight), (16, None), "0: all at once");
+        assert_eq!(options(changed, PageSize::Base).in_flight, NonZeroU32::new(64));
+        let base_page_migration = Parameters {
+            thp_migration: false,
+            parallel_copy: false,
+            concurrent: false,
+            exchange: false,
+            ..default()
+        };
+        let one_by_one = MoveOptions { huge: HugePages::SplitFirst, ..MoveOptions::default() };
+        assert_eq!(options(base_page_migration, PageSize::Huge), one_by_one);
+    }
+
+    #[test]
+    fn pages_that_start_inactive_are_cold_sooner() {
+        let exchanged = |parameters: &str| {
+            let mut driver = full(parameters);
+            periods(&mut driver, 2, &[4, 5]);
+            driver.advance(seconds(1));
+            in_fast(&driver)
+        };
+        assert_eq!(exchanged("new_pages = \"inactive\""), [2, 3, 4, 5]);
+        assert_eq!(exchanged(""), [0, 1, 2, 3], "all are active until two ticks have found them untouched");
+    }
+
+    #[test]
+    fn ticks_come_as_often_as_said() {
+        let mut driver = full("period = \"100 s\"");
+        periods(&mut driver, 8, &[2, 3, 4, 7]);
+        assert_eq!(in_fast(&driver), [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn cached_translations_hide_accesses_unless_they_are_flushed() {
+        let hot_stay = |flush: bool| {
+            let mut world = InMemory::new(&[("fast", Bytes::kib(16)), ("slow", Bytes::kib(32))]).with_tlb(2);
+            world.map_anonymous(0, 0, 8);
+            let mut driver = Driver::open("nimble", &format!("flush = {flush}"), world).unwrap();
+            driver.touch_all(0, 0..8, true);
+            // Pages 4 and 5 are used through translations that stay cached.
+            periods(&mut driver, 8, &[4, 5]);
+            in_fast(&driver).contains(&4) && in_fast(&driver).contains(&5)
+        };
+        assert!(hot_stay(true));
+        assert!(!hot_stay(false));
+    }
 }

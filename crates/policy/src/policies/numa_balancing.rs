@@ -332,4 +332,40 @@ mod tests {
         let world = InMemory::new(&[("fast", Bytes::kib(400)), ("slow", Bytes::kib(800))]);
         assert!(world.refuses("numa-balancing", Capability::HintFaults).is_err());
     }
+
+    #[test]
+    fn a_longer_period_marks_less() {
+        let promoted = |period: &str| {
+            let mut driver =
+                full(&format!("scan_size = \"40 KiB\"\nscan_period = \"{period}\"\nlow_watermark = 0"));
+            driver.unmap(0, 0, 60);
+            driver.advance(millis(3500));
+            driver.touch_all(0, 100..140, false);
+            driver.advance(millis(1));
+            driver.report().stats.integer("promoted")
+        };
+        assert!(promoted("1 s") > promoted("10 s"));
+    }
+
+    #[test]
+    fn demotion_begins_at_the_low_watermark_and_ends_at_the_high_one() {
+        let resident = |parameters: &str, used: u64| {
+            let mut world = InMemory::new(&[("fast", Bytes::kib(400)), ("slow", Bytes::kib(800))]);
+            world.map_anonymous(0, 0, 140);
+            let mut driver = Driver::open("numa-balancing", parameters, world).unwrap();
+            driver.touch_all(0, 0..used, true);
+            driver.advance(seconds(20));
+            driver.world.resident(TierId(0))
+        };
+        assert_eq!(resident("low_watermark = 0.1\nhigh_watermark = 0.2", 95), 80);
+        assert_eq!(resident("low_watermark = 0.1\nhigh_watermark = 0.2", 85), 85);
+        assert_eq!(resident("low_watermark = 0.02\nhigh_watermark = 0.2", 95), 95);
+    }
+
+    #[test]
+    fn the_threshold_stands_without_adaptation() {
+        let mut driver = full("adapt = false\nadapt_period = \"1 s\"");
+        driver.advance(seconds(10));
+        assert_eq!(driver.report().stats.number("threshold"), 1e9);
+    }
 }

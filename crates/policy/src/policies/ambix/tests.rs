@@ -349,3 +349,25 @@ fn refuses_what_it_cannot_work_with() {
         assert_eq!(error, format!("ambix does not start: {problem}"));
     }
 }
+
+#[test]
+fn promote_runs_below_the_minimum_only() {
+    for (minimum, resident) in [(0.7, 15), (0.8, 20)] {
+        let mut driver = full(&format!("switch = false\ndram_minimum = {minimum}"));
+        driver.unmap(0, 0, 5);
+        driver.advance(seconds(5));
+        assert_eq!(driver.world.resident(TierId(0)), resident);
+    }
+}
+
+#[test]
+fn a_shorter_period_decides_sooner() {
+    let ordered = |period: &str| {
+        let limits = "dram_target = 0\ndram_limit = 0\ndram_minimum = 0\nmax_request = \"4 KiB\"";
+        let mut driver = open(&format!("{limits}\nperiod = \"{period}\""));
+        driver.touch_all(0, 0..20, false);
+        driver.advance(millis(6100));
+        driver.world.ordered_pages()
+    };
+    assert_eq!((ordered("2 s"), ordered("1 s")), (3, 6));
+}

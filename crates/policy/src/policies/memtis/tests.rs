@@ -106,3 +106,37 @@ fn skewed_huge_pages_are_split_so_that_all_their_hot_parts_fit() {
     let at_most_two_at_once = huge("split_limit = 2\nadapt_every = 4000");
     assert_eq!(at_most_two_at_once.report().stats.integer("split"), 2);
 }
+
+#[test]
+fn the_warm_bin_is_one_below_hot_unless_hot_pages_fill_the_tier() {
+    // Fast: 0 is warm, 1 cold, 2 to 7 hot. Slow: 20 is hot and wants in, 21 warm; seven hot pages do not fill eight.
+    let left = |alpha: f64| {
+        let mut driver = open(&format!("alpha = {alpha}\nadapt_every = 97"));
+        run(&mut driver, 1, &[(0..1, 5), (21..22, 5), (2..8, 9), (20..21, 9)]);
+        driver.advance(millis(600));
+        in_fast(&driver)
+    };
+    assert_eq!(left(1.0), [0, 2, 3, 4, 5, 6, 7, 20], "the cold page went");
+    assert_eq!(left(0.1), [1, 2, 3, 4, 5, 6, 7, 20], "below hot all are cold: the first went");
+}
+
+#[test]
+fn rarer_samples_and_longer_periods_know_and_do_less() {
+    let driver_after = |parameters: &str| {
+        let mut world = InMemory::new(&[("fast", Bytes::kib(32)), ("slow", Bytes::kib(96))]);
+        world.map_anonymous(0, 0, 24);
+        let mut driver =
+            Driver::open("memtis", &format!("headroom = 0\nadapt_every = 10\n{parameters}"), world).unwrap();
+        driver.touch_all(0, 0..24, true);
+        run(&mut driver, 6, &[(10..18, 25)]);
+        driver
+    };
+    let samples =
+        |period: u64| driver_after(&format!("sample_period = {period}")).report().stats.integer("samples");
+    assert_eq!((samples(10), samples(100)), (122, 12), "of 1224 accesses");
+    assert_eq!(
+        in_fast(&driver_after("sample_period = 1\nperiod = \"500 ms\"")),
+        (10..18).collect::<Vec<_>>()
+    );
+    assert_eq!(in_fast(&driver_after("sample_period = 1\nperiod = \"50 s\"")), (0..8).collect::<Vec<_>>());
+}
