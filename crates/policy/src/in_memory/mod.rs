@@ -8,6 +8,7 @@ mod access;
 mod check;
 mod driver;
 mod frames;
+mod landing;
 mod orders;
 mod physical;
 mod system;
