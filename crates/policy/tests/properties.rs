@@ -98,7 +98,7 @@ fn play(driver: &mut Driver, steps: &[Step]) -> BTreeSet<PageId> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 6, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
 
     #[test]
     fn no_policy_loses_a_page(
@@ -200,9 +200,11 @@ fn failures_do_not_make_a_policy_loop() {
         for outcome in [Outcome::Busy, Outcome::NoSpace, Outcome::Gone, Outcome::Unmovable] {
             let mut driver = open(entry, false, 1);
             driver.world.fail_often(1, outcome, 1);
+            driver.touch_all(0, 0..PAGES, true);
             for _ in 0..10 {
-                driver.touch_all(0, 0..PAGES, true);
-                driver.touch_all(1, 0..PAGES / 2, false);
+                // Some of the fast tier's pages, more of the slow tier's.
+                driver.touch_all(0, 700..900, true);
+                driver.touch_all(1, 0..50, false);
                 driver.advance(Time::from_nanos(1_000_000_000));
             }
             let (calls, ordered) = (driver.calls(), driver.world.ordered_pages());
