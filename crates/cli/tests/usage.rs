@@ -106,6 +106,7 @@ fn a_policy_shows_its_document_needs_and_parameters() {
     assert_eq!(parameter("period")["default"], "\"2 s\"");
     assert_eq!(parameter("delay")["help"].as_str().unwrap().matches("§5.2: 50 ms").count(), 1);
     let text = stdout(terrace().args(["policy", "show", "ambix", "--set", "switch=false"]));
+    assert!(stdout(terrace().args(["policy", "show", "oracle"])).contains("Needs a first pass"));
     assert!(text.contains("switch=false  (default true)") && !text.contains("traffic "), "{text}");
 }
 
@@ -154,6 +155,7 @@ fn every_listing_fits_80_columns() {
         &["policy", "list"],
         &["policy", "show", "thermostat"],
         &["policy", "show", "numa-balancing"],
+        &["policy", "show", "oracle"],
         &["reproduce", "list"],
         &["sim", "--design", "native-4k", "--workload", SMALL],
     ] {

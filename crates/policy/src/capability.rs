@@ -195,12 +195,14 @@ pub struct Needs {
     pub capabilities: CapabilitySet,
     /// Nothing of these is sent unless it is here.
     pub signals: SignalSet,
+    /// It is built from a [`crate::Profile`]: whoever runs it makes a first pass over the same input.
+    pub first_pass: bool,
 }
 
 impl Needs {
     /// Needs these capabilities and no further signals.
     pub const fn of(capabilities: &[Capability]) -> Needs {
-        Needs { capabilities: CapabilitySet::of(capabilities), signals: SignalSet::NONE }
+        Needs { capabilities: CapabilitySet::of(capabilities), signals: SignalSet::NONE, first_pass: false }
     }
 
     /// And wants these signals.

@@ -210,7 +210,8 @@ impl Entry {
 fn read<P: Published>(given: Table) -> Result<P::Parameters, String> {
     serde_path_to_error::deserialize(Value::Table(given)).map_err(|error| {
         let key = error.path().to_string();
-        format!("{key}: {}", error.into_inner().to_string().trim())
+        // Further lines only repeat the key.
+        format!("{key}: {}", error.into_inner().to_string().lines().next().unwrap_or_default())
     })
 }
 
@@ -300,7 +301,10 @@ mod tests {
         let mut given = Table::new();
         set(&mut given, "period", "4 parsecs");
         let error = ambix.effective(&given).unwrap_err().to_string();
-        assert!(error.contains("period: \"4 parsecs\" is not a time with its unit"), "{error}");
+        assert_eq!(
+            error,
+            "ambix: period: \"4 parsecs\" is not a time with its unit, such as \"80 ns\" or \"2 s\""
+        );
         let mut given = Table::new();
         set(&mut given, "period", "4 s");
         set(&mut given, "switch", "false");

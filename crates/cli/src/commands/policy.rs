@@ -82,6 +82,8 @@ struct ShowDocument {
     /// Markdown.
     document: String,
     needs: Vec<Need>,
+    /// The input is run twice: first to count the accesses of every page.
+    first_pass: bool,
     parameters: Vec<Parameter>,
 }
 
@@ -117,7 +119,7 @@ fn describe(entry: &Entry, sets: &[(String, String)]) -> Result<ShowDocument, cr
         registry::set(&mut given, key, value);
     }
     let effective = entry.effective(&given).or_usage()?;
-    let needs = entry.needs(&given).or_usage()?.capabilities;
+    let needs = entry.needs(&given).or_usage()?;
     let parameters = entry.parameters().into_iter().map(|info| Parameter {
         value: effective.get(&info.name).map_or_else(|| info.default.clone(), ToString::to_string),
         info,
@@ -126,7 +128,12 @@ fn describe(entry: &Entry, sets: &[(String, String)]) -> Result<ShowDocument, cr
         name: entry.name(),
         summary: entry.summary(),
         document: entry.document(),
-        needs: needs.iter().map(|need| Need { name: need.name(), meaning: need.meaning() }).collect(),
+        needs: needs
+            .capabilities
+            .iter()
+            .map(|need| Need { name: need.name(), meaning: need.meaning() })
+            .collect(),
+        first_pass: needs.first_pass,
         parameters: parameters.collect(),
     })
 }
@@ -139,11 +146,14 @@ fn text(policy: &ShowDocument) -> String {
         }
         text.push('\n');
     }
-    if policy.needs.is_empty() {
+    if policy.needs.is_empty() && !policy.first_pass {
         text.push_str("Needs nothing of the machine beyond its tiers.\n");
-    } else {
+    } else if !policy.needs.is_empty() {
         text.push_str("Needs:\n");
         text.push_str(&output::two_columns(policy.needs.iter().map(|need| (need.name, need.meaning))));
+    }
+    if policy.first_pass {
+        text.push_str("Needs a first pass over the same input, to count every page's accesses.\n");
     }
     if policy.parameters.is_empty() {
         text.push_str("\nNo parameters.\n");

@@ -77,7 +77,7 @@ impl Published for Oracle {
 
 impl Policy for Oracle {
     fn needs(&self) -> Needs {
-        Needs::default()
+        Needs { first_pass: true, ..Needs::default() }
     }
 
     fn place(&mut self, fault: &Fault, _: &Topology) -> Placement {
@@ -144,6 +144,7 @@ mod tests {
 
     #[test]
     fn without_a_first_pass_it_does_not_start() {
+        assert!(crate::find("oracle").unwrap().needs(&toml::Table::new()).unwrap().first_pass);
         let world = InMemory::new(&[("fast", Bytes::kib(16)), ("slow", Bytes::kib(64))]);
         let error = Driver::open("oracle", "", world).map(|_| ()).unwrap_err().to_string();
         assert_eq!(
