@@ -31,8 +31,11 @@ impl Published for MemoryMode {
     type Parameters = Parameters;
 
     fn new(_: Parameters, setup: Setup<'_>) -> Result<MemoryMode, Refusal> {
-        let (_, cached) = setup.topology.fast_and_slow()?;
-        Ok(MemoryMode { cached })
+        // A machine may show the cache as a tier, or only what is behind it.
+        let cached = setup.topology.ids().next_back();
+        cached
+            .map(|cached| MemoryMode { cached })
+            .ok_or_else(|| Refusal::Machine("it has no memory tier".to_owned()))
     }
 }
 
@@ -65,6 +68,11 @@ mod tests {
         let mut driver = Driver::open("memory-mode", "", world()).unwrap();
         driver.touch_all(0, 0..10, true);
         assert_eq!((driver.world.resident(TierId(0)), driver.world.resident(TierId(1))), (0, 10));
+        let mut world_behind = InMemory::new(&[("nvm", Bytes::kib(64))]);
+        world_behind.map_anonymous(0, 0, 16);
+        let mut driver = Driver::open("memory-mode", "", world_behind).unwrap();
+        driver.touch_all(0, 0..10, true);
+        assert_eq!(driver.world.resident(TierId(0)), 10);
         let error = world().refuses("memory-mode", Capability::HardwareCache).unwrap_err().to_string();
         assert!(
             error.contains("hardware-cache (One tier serves as a hardware cache of the next)"),
