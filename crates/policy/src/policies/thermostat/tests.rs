@@ -14,7 +14,7 @@ fn three_percent_at_one_microsecond_are_30_000_accesses_per_second() {
     let microsecond = Time::from_nanos(1000);
     assert!((budget(0.03, microsecond) - 30_000.0).abs() < 1e-6);
     assert!((0.05 * budget(0.03, microsecond) - 1500.0).abs() < 1e-6, "the share of a sample of 5 %");
-    // The development machine's fault of 5 us as slow memory.
+    // Slow memory emulated by faults of 5 us.
     assert!((budget(0.03, Time::from_nanos(5000)) - 6000.0).abs() < 1e-6);
 }
 
