@@ -6,8 +6,8 @@
 //! fast tier's share of accesses p: the last share known to be too low and the last known to be too high close in on the
 //! balance, and open again when it moves. Pages are taken by sampled heat until their share of accesses adds up.
 //!
-//! **Source.** M. Vuppalapati and R. Agarwal, "Tiered Memory Management: Access Latency is the Key!", SOSP 2024: §3.1
-//! principle, §3.2 algorithm with watermarks p_lo and p_hi (ε = 0.01, δ = 0.05), §4 on top of HeMem.
+//! **Source.** M. Vuppalapati and R. Agarwal, "Tiered Memory Management: Access Latency is the Key!", SOSP 2024: the
+//! principle, the algorithm with watermarks p_lo and p_hi (ε = 0.01, δ = 0.05), on top of HeMem among others.
 //!
 //! **Left open by the source.** *The heat of pages*: Colloid is laid upon another system; here it is sampled accesses,
 //! halved every `halve_every` quanta, ours. *Which latency*: mean time of reads, as the tiers report it; a tier that
@@ -27,11 +27,11 @@ use terrace_model::{BytesPerSec, TierId, Time, Unit};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Parameters {
-    /// Time between two comparisons (§4, on HeMem: 10 ms).
+    /// Time between two comparisons (HeMem's 10 ms).
     pub quantum: Time,
-    /// Distance of the two known shares below which the search opens again, ε (§3.2: 0.01).
+    /// Distance of the two known shares below which the search opens again, ε (the paper: 0.01).
     pub epsilon: f64,
-    /// Difference of latencies, as a share of the fast tier's, that counts as balance, δ (§3.2: 0.05).
+    /// Difference of latencies, as a share of the fast tier's, that counts as balance, δ (the paper: 0.05).
     pub delta: f64,
     /// One access in so many is sampled (HeMem's 5000).
     pub sample_period: u64,
@@ -57,7 +57,7 @@ impl Default for Parameters {
     }
 }
 
-/// The search for the share of accesses at which both tiers take equally long (§3.2, Algorithm 2).
+/// The search for the share of accesses at which both tiers take equally long (Algorithm 2).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Balance {
     low: f64,

@@ -3,7 +3,7 @@
 //! **Idea.** A page is placed at its first touch in the fastest tier that has a free frame, and never moves. What was
 //! touched first fills the fast tier, whether it stays hot or not.
 //!
-//! **Source.** The baseline "ADM-default" of Ambix (M. Marques, IST Lisboa 2021, §5.2): Linux 5.8 with the `node local`
+//! **Source.** The baseline "ADM-default" of Ambix (M. Marques, IST Lisboa 2021, §5.3): Linux 5.8 with the `node local`
 //! memory policy, NUMA balancing off, no swapping. Also LOCAL in N. Agarwal's thesis (Michigan 2017, §3.2).
 //!
 //! **Left open by the source.** Nothing.

@@ -6,7 +6,7 @@
 //! to keep a little free for new pages. If the fast tier has no cold page left, nothing moves: its hot pages stay.
 //!
 //! **Source.** A. Raybuck et al., "HeMem: Scalable Tiered Memory Management for Big Data Applications and Real NVM", SOSP
-//! 2021, §3.1 tracking (one sample in 5,000, hot at 8 reads or 4 writes, cooling at 18), §3.2, §3.3 migration.
+//! 2021: one sample in 5,000, hot at 8 reads or 4 writes, cooling at 18, migration every 10 ms.
 //!
 //! **Left open by the source.** *Order among pages hot alike*: first come, first served, as its queues do. *The order in
 //! which cold pages go*: by address from where the last search stopped. *Free fast memory* is 1 GB of 192 GB in the paper,
@@ -25,19 +25,19 @@ use terrace_model::{BytesPerSec, TierId, Time};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Parameters {
-    /// One access in so many is sampled (§3.1: 5000).
+    /// One access in so many is sampled (the paper: 5000).
     pub sample_period: u64,
-    /// Sampled reads that make a page hot (§3.1: 8).
+    /// Sampled reads that make a page hot (the paper: 8).
     pub hot_reads: u16,
-    /// Sampled writes that make a page hot (§3.1: 4).
+    /// Sampled writes that make a page hot (the paper: 4).
     pub hot_writes: u16,
-    /// Count of reads or writes at which all counts are halved (§3.1: 18).
+    /// Count of reads or writes at which all counts are halved (the paper: 18).
     pub cooling: u16,
-    /// Time between two looks of the migration thread (§3.3: 10 ms).
+    /// Time between two looks of the migration thread (the paper: 10 ms).
     pub period: Time,
-    /// Most memory moved per second, either way (§3.3: 10 GB/s).
+    /// Most memory moved per second, either way (the paper: 10 GB/s).
     pub rate_limit: BytesPerSec,
-    /// Share of the fast tier to keep free for new pages (§3.3: 1 GB of 192 GB).
+    /// Share of the fast tier to keep free for new pages (the paper: 1 GB of 192 GB).
     pub headroom: f64,
 }
 

@@ -4,7 +4,7 @@
 //! slow tier's capacity only and decides nothing. So this policy places every page in the slow tier and needs a machine
 //! that caches it.
 //!
-//! **Source.** The baseline MemM of Ambix (M. Marques, IST Lisboa 2021, §3.1, §5.2): 32 GB of DRAM in front of 256 GB of
+//! **Source.** The baseline MemM of Ambix (M. Marques, IST Lisboa 2021, §3.1, §5.3): 32 GB of DRAM in front of 256 GB of
 //! DCPMM.
 //!
 //! **Left open by the source.** Nothing; the cache itself is the machine's.

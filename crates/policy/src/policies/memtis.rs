@@ -7,13 +7,13 @@
 //! ones lets the fast tier hold more of what is hot.
 //!
 //! **Source.** T. Lee et al., "MEMTIS: Efficient Memory Tiering with Dynamic Page Classification and Page Size
-//! Determination", SOSP 2023: §4.2 histogram and thresholds (16 bins, α = 0.9, adaptation every 100,000 samples, cooling
-//! every 2,000,000), §4.3 splitting by skewness, §4.1 background migration.
+//! Determination", SOSP 2023: histogram and thresholds (16 bins, α = 0.9, adaptation every 100,000 samples, cooling
+//! every 2,000,000), splitting by skewness, migration in the background.
 //!
 //! **Left open by the source.** *Heat of unlike sizes*: a base page's count is taken 512-fold, so that bins compare pages
 //! by accesses per byte. *How many pages to split at once* (`split_limit`): 16 per adaptation, ours; the paper derives a
 //! number from latencies. *Skewness*: sum of squares of the base pages' counts over the square of their sum; 1 where
-//! one base page gets all. *The least gain* in fast-tier hits that makes splitting worthwhile (`split_gain`): 5 %. *The
+//! one base page gets all. *The least gain* in fast-tier hits that makes splitting worthwhile (`split_gain`): 5 %, ours. *The
 //! sampling period*: fixed, where the paper adapts it to stay below 3 % of a CPU. *Free fast memory* that migration keeps
 //! (`headroom`): 2 %, ours. *Collapsing split pages again*: left to the operating system.
 
@@ -34,21 +34,21 @@ use terrace_model::{PageSize, TierId, Time};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Parameters {
-    /// One access in so many is sampled (§4.1; its range begins at 200). Ours: 200.
+    /// One access in so many is sampled. Ours: 200.
     pub sample_period: u64,
-    /// Samples between two adaptations of the thresholds (§4.2: 100,000).
+    /// Samples between two adaptations of the thresholds (the paper: 100,000).
     pub adapt_every: u64,
-    /// Samples between two coolings, which halve all counts (§4.2: 2,000,000).
+    /// Samples between two coolings, which halve all counts (the paper: 2,000,000).
     pub cool_every: u64,
-    /// The warm threshold is one bin below the hot one unless hot pages fill this share of the fast tier (§4.2: 0.9).
+    /// The warm threshold is one bin below the hot one unless hot pages fill this share of the fast tier (the paper: 0.9).
     pub alpha: f64,
-    /// Time between two looks of the migration thread (§4.1: 500 ms).
+    /// Time between two looks of the migration thread. Ours: 500 ms.
     pub period: Time,
     /// Share of the fast tier to keep free. Ours: 0.02.
     pub headroom: f64,
-    /// Split skewed huge pages (§4.3).
+    /// Split skewed huge pages.
     pub split: bool,
-    /// Fast-tier hits, as a share of all samples, that splitting has to gain. The paper's text: 0.05.
+    /// Fast-tier hits, as a share of all samples, that splitting has to gain. Ours: 0.05.
     pub split_gain: f64,
     /// Most huge pages split per adaptation. Ours: 16.
     pub split_limit: u32,

@@ -7,7 +7,7 @@
 //! twice as large for a fault by a store.
 //!
 //! **Source.** The baseline `autonuma` of Ambix (M. Marques, IST Lisboa 2021, §2.3.4: Intel's tiering-0.4), and its
-//! descendant in Linux since 6.1: `numa_balancing = 2`, admin-guide/sysctl/kernel.
+//! descendant in Linux: `numa_balancing = 2`, described in admin-guide/sysctl/kernel.
 //!
 //! **Left open by the source.** *Watermarks*: Linux derives them from the size of memory; here they are shares of the fast
 //! tier (`low_watermark`, `high_watermark`), ours. *The step of the threshold*: a sixteenth of twice the initial value,

@@ -7,7 +7,7 @@
 //! `nfu`: who was touched in the fewest periods. `aging`: the same with a past that fades by half each period. `lru`: who
 //! was touched longest ago. `lru-2`: whose last touch but one is longest ago. `random`: anyone.
 //!
-//! **Source.** Textbook algorithms as M. Marques, "Ambix" (IST Lisboa 2021), §2.2 describes them; LRU-K is O'Neil, O'Neil
+//! **Source.** Textbook algorithms as M. Marques, "Ambix" (IST Lisboa 2021), §2.1.3, describes them; LRU-K is O'Neil, O'Neil
 //! and Weikum, SIGMOD 1993.
 //!
 //! **Left open by the source.** *They are described for memory and disk*: here a page that is replaced goes to the slow

@@ -5,8 +5,8 @@
 //! of the slow tier are marked to fault at their next access. A fault on an inactive page only makes it active; a fault
 //! on an active page promotes it. That filters out pages that are touched once in a while.
 //!
-//! **Source.** H. Al Maruf et al., "TPP: Transparent Page Placement for CXL-Enabled Tiered-Memory", ASPLOS 2023: §5.1
-//! demotion, §5.2 decoupled watermarks (2 % of capacity), §5.3 promotion by hint faults of the slow node only.
+//! **Source.** H. Al Maruf et al., "TPP: Transparent Page Placement for CXL-Enabled Tiered-Memory", ASPLOS 2023:
+//! demotion instead of reclaim, decoupled watermarks (2 % of capacity), promotion by hint faults of the slow node only.
 //!
 //! **Left open by the source.** *How activity ends*: the paper leans on the kernel's lists; here a page that was marked
 //! and did not fault until its next mark is inactive again. *Marking*: a stretch per period as NUMA balancing does. *File
@@ -24,7 +24,7 @@ use terrace_model::{Bytes, TierId, Time};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Parameters {
-    /// Share of the fast tier that demotion keeps free (§5.2: 0.02).
+    /// Share of the fast tier that demotion keeps free (the paper: 0.02).
     pub demote_scale: f64,
     /// Demotion begins when less than this part of it is left. Ours: 0.5, so that it works in batches.
     pub demote_start: f64,
@@ -32,7 +32,7 @@ pub struct Parameters {
     pub scan_period: Time,
     /// How much is marked per period (Linux's scan_size_mb: 256 MiB).
     pub scan_size: Bytes,
-    /// Promote only pages that were active when they faulted (§5.3). Off: promote at the first fault.
+    /// Promote only pages that were active when they faulted. Off: promote at the first fault.
     pub active_only: bool,
 }
 

@@ -1,6 +1,6 @@
 //! How much memory is how hot, in bins of powers of two.
 
-/// Bins (§4.2).
+/// Bins.
 pub(super) const BINS: usize = 16;
 
 /// The bin of a heat: 0 for none, then one per power of two.
