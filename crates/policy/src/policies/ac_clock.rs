@@ -1,15 +1,16 @@
 //! Four degrees of heat; a store first asks for a very cold page, then for any but a very hot one.
 //!
-//! **Idea.** A hand turns over the pages of the fast tier. What a page did since the last visit moves it one degree up or
-//! down between 0 (very cold) and 3 (very hot). A store to a page of the slow tier promotes it if a page of degree 0 can
-//! make room; if there is none it stays, and its second store is content with degree 2 or less.
+//! **Idea.** A hand turns over the pages of the fast tier. What a page did since the last visit moves it one degree up
+//! or down between 0 (very cold) and 3 (very hot). A store to a page of the slow tier promotes it if a page of degree 0
+//! can make room; if there is none it stays, and its second store is content with degree 2 or less.
 //!
-//! **Source.** S. Kim, S.-H. Hwang, J. W. Kwak, "Adaptive-classification CLOCK", Microprocessors and Microsystems 57, 2018, as described in M. Marques, "Ambix", IST Lisboa 2021, §2.3.4.
+//! **Source.** S. Kim, S.-H. Hwang, J. W. Kwak, "Adaptive-classification CLOCK", Microprocessors and Microsystems 57,
+//! 2018, as described in M. Marques, "Ambix", IST Lisboa 2021, §2.3.4.
 //!
-//! **Left open by the source.** *What moves a page up*: the description says "the number of read and write accesses since
-//! the last iteration"; here a store, or `reads_up` reads, ours. Fewer leave it where it is, none moves it down. *Where
-//! a page starts*: at degree 1, ours. *Direct eviction to storage*: left to the operating system. *Counting*: every access
-//! that reaches memory, as the source has it; the stores to slow pages likewise.
+//! **Left open by the source.** *What moves a page up*: the description says "the number of read and write accesses
+//! since the last iteration"; here a store, or `reads_up` reads, ours. Fewer leave it where it is, none moves it down.
+//! *Where a page starts*: at degree 1, ours. *Direct eviction to storage*: left to the operating system. *Counting*:
+//! every access that reaches memory, as the source has it; the stores to slow pages likewise.
 
 use crate::support::{PageMap, Promoter};
 use crate::{

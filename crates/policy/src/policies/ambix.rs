@@ -8,7 +8,8 @@
 //! its coldest pages are demoted, so that new pages land in fast memory.
 //!
 //! A page of the slow tier counts as hot if touched within the delay (50 ms), one of the fast tier as cold if untouched
-//! since the hand last passed, a period or more ago. Promotion is strict, demotion lenient; that keeps it from thrashing.
+//! since the hand last passed, a period or more ago. Promotion is strict, demotion lenient; that keeps it from
+//! thrashing.
 //!
 //! **Source.** M. Marques, "Ambix", MSc thesis, Instituto Superior Técnico Lisboa, 2021: §4.3.2 PageFind with Table 4.1
 //! and Algorithm 1, §4.3.3 Switch and Threshold, §4.4 limits, §5.2 values.

@@ -1,18 +1,18 @@
 //! Written pages belong into DRAM, read ones into slow memory, from the first touch on.
 //!
-//! **Idea.** The kind of the first access places a page: a store in the fast tier, a load in the slow one. Stores to pages
-//! of the slow tier are counted; a page above a threshold is promoted, and a clock hand finds the page that makes room.
-//! At the hand, a page that was written since the last visit gains a write and stays; one that was not but was written
-//! often before is overlooked a few times; any other is demoted.
+//! **Idea.** The kind of the first access places a page: a store in the fast tier, a load in the slow one. Stores to
+//! pages of the slow tier are counted; a page above a threshold is promoted, and a clock hand finds the page that makes
+//! room. At the hand, a page that was written since the last visit gains a write and stays; one that was not but was
+//! written often before is overlooked a few times; any other is demoted.
 //!
 //! **Source.** S. Lee, H. Bahn, S. H. Noh, "CLOCK-DWF", IEEE Transactions on Computers 2014, as described in M. Marques,
 //! "Ambix", IST Lisboa 2021, §2.3.4.
 //!
-//! **Left open by the source.** *All values*: the description gives none for the three thresholds; ours are small numbers.
-//! *Eviction to storage*: left to the operating system; a page that leaves the fast tier goes to the slow one. *A first
-//! store while the fast tier is full*: the page lies in the slow tier and its stores count. *A hand that finds no victim*:
-//! after two laps the page stays where it is; its next store tries again. *Counts*: the promotion count starts anew when
-//! a page changes tiers.
+//! **Left open by the source.** *All values*: the description gives none for the three thresholds; ours are small
+//! numbers. *Eviction to storage*: left to the operating system; a page that leaves the fast tier goes to the slow one.
+//! *A first store while the fast tier is full*: the page lies in the slow tier and its stores count. *A hand that finds
+//! no victim*: after two laps the page stays where it is; its next store tries again. *Counts*: the promotion count
+//! starts anew when a page changes tiers.
 
 use crate::support::{PageMap, Promoter};
 use crate::{

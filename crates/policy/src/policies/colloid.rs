@@ -2,18 +2,18 @@
 //!
 //! **Idea.** Under load the fast tier's latency can exceed the slow one's; then hot pages are better moved down. The
 //! latency of each tier under load follows from the reads it answers and the time they take. Each quantum compares the
-//! two: while the fast tier is faster, accesses are shifted to it, and away from it otherwise. How many is a search on the
-//! fast tier's share of accesses p: the last share known to be too low and the last known to be too high close in on the
-//! balance, and open again when it moves. Pages are taken by sampled heat until their share of accesses adds up.
+//! two: while the fast tier is faster, accesses are shifted to it, and away from it otherwise. How many is a search on
+//! the fast tier's share of accesses p: the last share known to be too low and the last known to be too high close in
+//! on the balance, and open again when it moves. Pages are taken by sampled heat until their share of accesses adds up.
 //!
 //! **Source.** M. Vuppalapati and R. Agarwal, "Tiered Memory Management: Access Latency is the Key!", SOSP 2024: the
 //! principle, the algorithm with watermarks p_lo and p_hi (ε = 0.01, δ = 0.05), on top of HeMem among others.
 //!
 //! **Left open by the source.** *The heat of pages*: Colloid is laid upon another system; here it is sampled accesses,
 //! halved every `halve_every` quanta, ours. *Which latency*: mean time of reads, as the tiers report it; a tier that
-//! answered none counts with its idle latency. *Smoothing*: exponential, `smoothing` of the old value, ours. *Which pages
-//! go up*: the hottest of the slow tier that fit into the shift; down: the same of the fast tier, so that few moves shift
-//! much. *A full fast tier*: its coldest pages make room.
+//! answered none counts with its idle latency. *Smoothing*: exponential, `smoothing` of the old value, ours. *Which
+//! pages go up*: the hottest of the slow tier that fit into the shift; down: the same of the fast tier, so that few
+//! moves shift much. *A full fast tier*: its coldest pages make room.
 
 use crate::support::{PageMap, Pending, Rates};
 use crate::{

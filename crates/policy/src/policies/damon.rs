@@ -4,17 +4,19 @@
 //! random page per region is looked at: was it accessed since the last look? After an aggregation interval, the number
 //! of looks that found an access is the region's heat. Neighbours of like heat are merged, then regions are split at
 //! random places, so that borders find their way to where heat changes while their number, and so the cost, is bounded.
-//! How long a region's heat has not changed is its age. Schemes promote hot regions of the slow tier and demote regions of
-//! the fast tier that were cold for long.
+//! How long a region's heat has not changed is its age. Schemes promote hot regions of the slow tier and demote regions
+//! of the fast tier that were cold for long.
 //!
-//! **Source.** S. Park, Y. Lee, H. Y. Yeom, "Profiling Dynamic Data Access Patterns with Controlled Overhead and Quality",
-//! Middleware 2019; Linux admin-guide/mm/damon: 5 ms, 100 ms, 10 to 1000 regions; DAMOS actions migrate_hot, migrate_cold.
+//! **Source.** S. Park, Y. Lee, H. Y. Yeom, "Profiling Dynamic Data Access Patterns with Controlled Overhead and
+//! Quality", Middleware 2019; Linux admin-guide/mm/damon: 5 ms, 100 ms, 10 to 1000 regions; DAMOS actions migrate_hot,
+//! migrate_cold.
 //!
 //! **Left open by the source.** *Thresholds of the two schemes* are the user's; the defaults here are ours: hot from a
-//! fifth of the looks on (`hot`), cold after 5 s without any (`cold_age`). *Demotion*: only while the fast tier is fuller
-//! than `high_usage`, ours, as DAMOS' watermarks allow. *Merging*: neighbours whose heats differ by no more than a tenth
-//! of the looks, as Linux does. *Splitting*: in two at a random page while there are fewer than half the regions
-//! allowed. *Areas*: one region per area to begin with; areas that appear later are added with the next aggregation.
+//! fifth of the looks on (`hot`), cold after 5 s without any (`cold_age`). *Demotion*: only while the fast tier is
+//! fuller than `high_usage`, ours, as DAMOS' watermarks allow. *Merging*: neighbours whose heats differ by no more than
+//! a tenth of the looks, as Linux does. *Splitting*: in two at a random page while there are fewer than half the
+//! regions allowed. *Areas*: one region per area to begin with; areas that appear later are added with the next
+//! aggregation.
 
 use crate::support::Pending;
 use crate::{

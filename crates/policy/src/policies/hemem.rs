@@ -5,12 +5,13 @@
 //! pages of the slow tier up, those hot by writes first, and cold pages of the fast tier down to make room for them and
 //! to keep a little free for new pages. If the fast tier has no cold page left, nothing moves: its hot pages stay.
 //!
-//! **Source.** A. Raybuck et al., "HeMem: Scalable Tiered Memory Management for Big Data Applications and Real NVM", SOSP
-//! 2021: one sample in 5,000, hot at 8 reads or 4 writes, cooling at 18, migration every 10 ms.
+//! **Source.** A. Raybuck et al., "HeMem: Scalable Tiered Memory Management for Big Data Applications and Real NVM",
+//! SOSP 2021: one sample in 5,000, hot at 8 reads or 4 writes, cooling at 18, migration every 10 ms.
 //!
-//! **Left open by the source.** *Order among pages hot alike*: first come, first served, as its queues do. *The order in
-//! which cold pages go*: by address from where the last search stopped. *Free fast memory* is 1 GB of 192 GB in the paper,
-//! a share here. *Large and small allocations*: HeMem leaves those below 1 GB in fast memory; here all are alike.
+//! **Left open by the source.** *Order among pages hot alike*: first come, first served, as its queues do. *The order
+//! in which cold pages go*: by address from where the last search stopped. *Free fast memory* is 1 GB of 192 GB in the
+//! paper, a share here. *Large and small allocations*: HeMem leaves those below 1 GB in fast memory; here all are
+//! alike.
 
 use crate::support::{PageMap, Pending};
 use crate::{

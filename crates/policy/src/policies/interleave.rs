@@ -1,10 +1,10 @@
 //! Pages over all tiers in turn, whatever they are.
 //!
-//! **Idea.** New pages go to the tiers round-robin, one each. Even where tiers are equal; where they are not, the slowest
-//! decides how fast a sweep over the data is.
+//! **Idea.** New pages go to the tiers round-robin, one each. Even where tiers are equal; where they are not, the
+//! slowest decides how fast a sweep over the data is.
 //!
-//! **Source.** Linux's MPOL_INTERLEAVE; the baseline INTERLEAVE of N. Agarwal's thesis (Michigan 2017, §3.2) and of Ambix
-//! (M. Marques 2021, ch. 3).
+//! **Source.** Linux's MPOL_INTERLEAVE; the baseline INTERLEAVE of N. Agarwal's thesis (Michigan 2017, §3.2) and of
+//! Ambix (M. Marques 2021, ch. 3).
 //!
 //! **Left open by the source.** *What is counted*: pages in the order of their faults, as Linux does for a process
 //! policy. *A full tier*: its turn falls to the next one.

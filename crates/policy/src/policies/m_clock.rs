@@ -1,13 +1,13 @@
 //! The second store to a slow page forces it up, the first only if there is room.
 //!
-//! **Idea.** In the fast tier, pages that were written lately are kept apart from all others, the candidates; a hand of its
-//! own turns over each kind. A page makes room if it is a candidate that was not accessed since the last visit. In the
-//! slow tier, a store to a page promotes it where the fast tier has room; where it has not, the page's lazy bit is set,
-//! and only the next store forces a page out. That takes at most two intercepted stores and keeps pages that are written
-//! once from pushing others out.
+//! **Idea.** In the fast tier, pages that were written lately are kept apart from all others, the candidates; a hand of
+//! its own turns over each kind. A page makes room if it is a candidate that was not accessed since the last visit. In
+//! the slow tier, a store to a page promotes it where the fast tier has room; where it has not, the page's lazy bit is
+//! set, and only the next store forces a page out. That takes at most two intercepted stores and keeps pages that are
+//! written once from pushing others out.
 //!
-//! **Source.** M. Lee, D. H. Kang, J. Kim, Y. I. Eom, "M-CLOCK: Migration-optimized page replacement algorithm for hybrid DRAM and PCM memory
-//! architecture", SAC 2015, as described in M. Marques, "Ambix", IST Lisboa 2021, §2.3.4.
+//! **Source.** M. Lee, D. H. Kang, J. Kim, Y. I. Eom, "M-CLOCK: Migration-optimized page replacement algorithm for
+//! hybrid DRAM and PCM memory architecture", SAC 2015, as described in M. Marques, "Ambix", IST Lisboa 2021, §2.3.4.
 //!
 //! **Left open by the source.** *A candidate with neither bit set is evicted from memory* in the source; here it goes to
 //! the slow tier like any other. *When a lazy bit is cleared*: with the page's promotion. *No victim in one turn of

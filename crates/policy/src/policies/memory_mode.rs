@@ -1,8 +1,8 @@
 //! The fast tier as a hardware cache of the slow one: what the machine must be, not what software does.
 //!
-//! **Idea.** In memory mode the memory controller uses DRAM as a direct-mapped cache of the slow memory. Software sees the
-//! slow tier's capacity only and decides nothing. So this policy places every page in the slow tier and needs a machine
-//! that caches it.
+//! **Idea.** In memory mode the memory controller uses DRAM as a direct-mapped cache of the slow memory. Software sees
+//! the slow tier's capacity only and decides nothing. So this policy places every page in the slow tier and needs a
+//! machine that caches it.
 //!
 //! **Source.** The baseline MemM of Ambix (M. Marques, IST Lisboa 2021, §3.1, §5.3): 32 GB of DRAM in front of 256 GB of
 //! DCPMM.

@@ -1,18 +1,19 @@
 //! Everything starts in slow memory; promotion goes on as long as it raises throughput.
 //!
-//! **Idea.** New pages go to the slow tier. Every cycle its accessed and dirty bits are cleared, and after a delay the pages
-//! touched since are promoted, written ones first, up to a number. The effect decides how many the next cycle may promote:
-//! if the fast tier's throughput rose by less than in the cycle before, fewer; if it rose by less than the slow tier's
-//! fell, the promotion did harm, and the pages go back. So it comes to rest at a placement in proportion to bandwidth.
+//! **Idea.** New pages go to the slow tier. Every cycle its accessed and dirty bits are cleared, and after a delay the
+//! pages touched since are promoted, written ones first, up to a number. The effect decides how many the next cycle may
+//! promote: if the fast tier's throughput rose by less than in the cycle before, fewer; if it rose by less than the
+//! slow tier's fell, the promotion did harm, and the pages go back. So it comes to rest at a placement in proportion to
+//! bandwidth.
 //!
-//! **Source.** L. Liu et al., "Hierarchical hybrid memory management in OS for tiered memory systems" (Memos), IEEE TPDS 2019,
-//! in the simplified form that Ambix compares with: M. Marques, IST Lisboa 2021, §2.3.2, §5.3 (4 s, 100,000 pages, one
-//! sample of the bits).
+//! **Source.** L. Liu et al., "Hierarchical hybrid memory management in OS for tiered memory systems" (Memos), IEEE
+//! TPDS 2019, in the simplified form that Ambix compares with: M. Marques, IST Lisboa 2021, §2.3.2, §5.3 (4 s, 100,000
+//! pages, one sample of the bits).
 //!
-//! **Left open by the source.** *How many fewer*: half (`shrink`), ours. *Whether the number grows again*: no, as the source
-//! says that migration ceases. *Throughput*: bytes read and written without what migrations copy, ours. *Which pages go
-//! back*: those of the last promotion that still lie in the fast tier. *A full fast tier*: pages that were not accessed
-//! since the hand last passed make room for the next cycle.
+//! **Left open by the source.** *How many fewer*: half (`shrink`), ours. *Whether the number grows again*: no, as the
+//! source says that migration ceases. *Throughput*: bytes read and written without what migrations copy, ours. *Which
+//! pages go back*: those of the last promotion that still lie in the fast tier. *A full fast tier*: pages that were not
+//! accessed since the hand last passed make room for the next cycle.
 
 use crate::support::{Pending, Rates};
 use crate::{

@@ -1,21 +1,21 @@
 //! A histogram of page heat says where hot begins; skewed huge pages are split.
 //!
 //! **Idea.** Sampled accesses are counted per page, and a histogram over powers of two says how much memory is how hot.
-//! The hot threshold is the lowest bin from which on everything fits into the fast tier, so it needs no tuning. Hot pages
-//! of the slow tier move up; cold pages of the fast tier move down when room is short, warm ones stay where they are.
-//! Counts are halved from time to time. Where few base pages of huge pages get most accesses, splitting the most skewed
-//! ones lets the fast tier hold more of what is hot.
+//! The hot threshold is the lowest bin from which on everything fits into the fast tier, so it needs no tuning. Hot
+//! pages of the slow tier move up; cold pages of the fast tier move down when room is short, warm ones stay where they
+//! are. Counts are halved from time to time. Where few base pages of huge pages get most accesses, splitting the most
+//! skewed ones lets the fast tier hold more of what is hot.
 //!
 //! **Source.** T. Lee et al., "MEMTIS: Efficient Memory Tiering with Dynamic Page Classification and Page Size
 //! Determination", SOSP 2023: histogram and thresholds (16 bins, α = 0.9, adaptation every 100,000 samples, cooling
 //! every 2,000,000), splitting by skewness, migration in the background.
 //!
-//! **Left open by the source.** *Heat of unlike sizes*: a base page's count is taken 512-fold, so that bins compare pages
-//! by accesses per byte. *How many pages to split at once* (`split_limit`): 16 per adaptation, ours; the paper derives a
-//! number from latencies. *Skewness*: sum of squares of the base pages' counts over the square of their sum; 1 where
-//! one base page gets all. *The least gain* in fast-tier hits that makes splitting worthwhile (`split_gain`): 5 %, ours. *The
-//! sampling period*: fixed, where the paper adapts it to stay below 3 % of a CPU. *Free fast memory* that migration keeps
-//! (`headroom`): 2 %, ours. *Collapsing split pages again*: left to the operating system.
+//! **Left open by the source.** *Heat of unlike sizes*: a base page's count is taken 512-fold, so that bins compare
+//! pages by accesses per byte. *How many pages to split at once* (`split_limit`): 16 per adaptation, ours; the paper
+//! derives a number from latencies. *Skewness*: sum of squares of the base pages' counts over the square of their sum;
+//! 1 where one base page gets all. *The least gain* in fast-tier hits that makes splitting worthwhile (`split_gain`): 5
+//! %, ours. *The sampling period*: fixed, where the paper adapts it to stay below 3 % of a CPU. *Free fast memory* that
+//! migration keeps (`headroom`): 2 %, ours. *Collapsing split pages again*: left to the operating system.
 
 #[path = "memtis/histogram.rs"]
 mod histogram;

@@ -1,18 +1,18 @@
 //! Linux's memory tiering: hint faults promote pages that are soon touched, reclaim demotes.
 //!
-//! **Idea.** Pages of the slow tier are marked, a stretch per period, so that their next access faults. The time from mark
-//! to fault tells how hot a page is: below a threshold it is promoted, as far as a rate limit allows. The threshold rises
-//! and falls so that the candidates just use that rate up. When the fast tier runs short of memory, inactive pages are
-//! demoted instead of reclaimed. Reads and writes count the same in the kernel; Intel's earlier patch made the threshold
-//! twice as large for a fault by a store.
+//! **Idea.** Pages of the slow tier are marked, a stretch per period, so that their next access faults. The time from
+//! mark to fault tells how hot a page is: below a threshold it is promoted, as far as a rate limit allows. The
+//! threshold rises and falls so that the candidates just use that rate up. When the fast tier runs short of memory,
+//! inactive pages are demoted instead of reclaimed. Reads and writes count the same in the kernel; Intel's earlier
+//! patch made the threshold twice as large for a fault by a store.
 //!
 //! **Source.** The baseline `autonuma` of Ambix (M. Marques, IST Lisboa 2021, §2.3.4: Intel's tiering-0.4), and its
 //! descendant in Linux: `numa_balancing = 2`, described in admin-guide/sysctl/kernel.
 //!
-//! **Left open by the source.** *Watermarks*: Linux derives them from the size of memory; here they are shares of the fast
-//! tier (`low_watermark`, `high_watermark`), ours. *The step of the threshold*: a sixteenth of twice the initial value,
-//! within a tenth above or below the rate, as the kernel has it. *While the fast tier has room* every faulting page is
-//! promoted, as in the kernel. *Scan period*: fixed, where the kernel adapts it per task between 1 s and 60 s.
+//! **Left open by the source.** *Watermarks*: Linux derives them from the size of memory; here they are shares of the
+//! fast tier (`low_watermark`, `high_watermark`), ours. *The step of the threshold*: a sixteenth of twice the initial
+//! value, within a tenth above or below the rate, as the kernel has it. *While the fast tier has room* every faulting
+//! page is promoted, as in the kernel. *Scan period*: fixed, where the kernel adapts it per task between 1 s and 60 s.
 
 use crate::support::{List, Pending, Reclaim, Watermarks};
 use crate::{

@@ -6,10 +6,10 @@
 //!
 //! **Source.** The two-pass oracle of N. Agarwal's thesis (University of Michigan 2017, §3.3, Fig. 3.9).
 //!
-//! **Left open by the source.** *Ties*: by address. *Reads and writes*: count the same; `write_weight` lets a write count
-//! more where the slow tier is slow at writes. *Huge pages*: counts are per base page, and a page the operating system
-//! makes huge goes where its first touch falls. *Pages that the first pass did not see*: to the slow tier. *What must
-//! stay free for other uses* (`headroom`): nothing, as in the source.
+//! **Left open by the source.** *Ties*: by address. *Reads and writes*: count the same; `write_weight` lets a write
+//! count more where the slow tier is slow at writes. *Huge pages*: counts are per base page, and a page the operating
+//! system makes huge goes where its first touch falls. *Pages that the first pass did not see*: to the slow tier. *What
+//! must stay free for other uses* (`headroom`): nothing, as in the source.
 
 use crate::{
     Fault, Heat, MemorySystem, Moment, Needs, NextTick, PageId, Placement, Policy, Published, Refusal,

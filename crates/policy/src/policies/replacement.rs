@@ -1,21 +1,21 @@
 //! The classical page-replacement algorithms, each choosing who makes room in the fast tier.
 //!
-//! **Idea.** Every period the pages of the slow tier that were touched are wanted in the fast tier. While it is full, an
-//! algorithm names for each the page that goes in its stead. All else is equal, so two runs differ by the algorithm only.
-//! `fifo`: who came first. `clock`: the next page at the hand that was not touched since the hand last passed; second
-//! chance on a circle. `nru`: a page not touched in the period, better if also not written, by chance within a class.
-//! `nfu`: who was touched in the fewest periods. `aging`: the same with a past that fades by half each period. `lru`: who
-//! was touched longest ago. `lru-2`: whose last touch but one is longest ago. `random`: anyone.
+//! **Idea.** Every period the pages of the slow tier that were touched are wanted in the fast tier. While it is full,
+//! an algorithm names for each the page that goes in its stead. All else is equal, so two runs differ by the algorithm
+//! only. `fifo`: who came first. `clock`: the next page at the hand that was not touched since the hand last passed;
+//! second chance on a circle. `nru`: a page not touched in the period, better if also not written, by chance within a
+//! class. `nfu`: who was touched in the fewest periods. `aging`: the same with a past that fades by half each period.
+//! `lru`: who was touched longest ago. `lru-2`: whose last touch but one is longest ago. `random`: anyone.
 //!
-//! **Source.** Textbook algorithms as M. Marques, "Ambix" (IST Lisboa 2021), §2.1.3, describes them; LRU-K is O'Neil, O'Neil
-//! and Weikum, SIGMOD 1993.
+//! **Source.** Textbook algorithms as M. Marques, "Ambix" (IST Lisboa 2021), §2.1.3, describes them; LRU-K is O'Neil,
+//! O'Neil and Weikum, SIGMOD 1993.
 //!
 //! **Left open by the source.** *They are described for memory and disk*: here a page that is replaced goes to the slow
 //! tier. *When pages move*: at each period, at most `limit`, in the order of their addresses from where the last period
-//! stopped; the textbooks replace at each fault. *Aging shifts to the right*; the thesis' "left" is a slip. *NFU and aging*
-//! count periods in which the accessed bit was set. *LRU and LRU-2* need every access, the others two bits. *A page with
-//! one touch* counts as older than any with two for LRU-2. CLOCK-Pro's list of pages that are not resident has no
-//! counterpart here, and the optimal algorithm needs the future order of accesses: both are left out.
+//! stopped; the textbooks replace at each fault. *Aging shifts to the right*; the thesis' "left" is a slip. *NFU and
+//! aging* count periods in which the accessed bit was set. *LRU and LRU-2* need every access, the others two bits. *A
+//! page with one touch* counts as older than any with two for LRU-2. CLOCK-Pro's list of pages that are not resident
+//! has no counterpart here, and the optimal algorithm needs the future order of accesses: both are left out.
 
 use crate::support::{Lru, PageMap, Promoter};
 use crate::{

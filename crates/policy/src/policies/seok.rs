@@ -5,12 +5,13 @@
 //! are kept in the order of their last use; the page that makes room is the one that was not used for longest among
 //! those below the threshold.
 //!
-//! **Source.** H. Seok, Y. Park, K. H. Park, "Migration based page caching algorithm for a hybrid main memory of DRAM and
-//! PRAM", SAC 2011, and its sequel, as described in M. Marques, "Ambix", IST Lisboa 2021, §2.3.4.
+//! **Source.** H. Seok, Y. Park, K. H. Park, "Migration based page caching algorithm for a hybrid main memory of DRAM
+//! and PRAM", SAC 2011, and its sequel, as described in M. Marques, "Ambix", IST Lisboa 2021, §2.3.4.
 //!
-//! **Left open by the source.** *α and the threshold*: described as adjustable; 0.5 and 0.5 are ours. *Where a page starts*:
-//! weight 0, in the fast tier while there is room. *Where no page is below the threshold*: the page that was not used for
-//! longest goes, if it is colder than the one that comes: not used since. *Accesses in a row* count one by one.
+//! **Left open by the source.** *α and the threshold*: described as adjustable; 0.5 and 0.5 are ours. *Where a page
+//! starts*: weight 0, in the fast tier while there is room. *Where no page is below the threshold*: the page that was
+//! not used for longest goes, if it is colder than the one that comes: not used since. *Accesses in a row* count one by
+//! one.
 
 use crate::support::{Lru, PageMap, Promoter};
 use crate::{

@@ -1,14 +1,15 @@
 //! Pages over two tiers in a fixed ratio, that of their bandwidths unless told otherwise.
 //!
-//! **Idea.** Two pools serve requests in parallel, and a sweep over the data ends when the slower part does. Both end at
-//! the same time if each pool holds a share of the pages in proportion to its bandwidth: `f = b_fast / (b_fast + b_slow)`.
+//! **Idea.** Two pools serve requests in parallel, and a sweep over the data ends when the slower part does. Both end
+//! at the same time if each pool holds a share of the pages in proportion to its bandwidth: `f = b_fast / (b_fast +
+//! b_slow)`.
 //!
 //! **Source.** Yu et al., as described in Ambix (M. Marques, IST Lisboa 2021, §2.3.2): five pages in the faster tier for
 //! one in the slower. BW-AWARE of N. Agarwal's thesis (Michigan 2017, §3.2): the same share by a random draw per page,
 //! rounded to 30:70 in all its runs.
 //!
-//! **Left open by the source.** *Round or draw*: `order` has both; drawing is BW-AWARE's, taking turns is Yu et al.'s and
-//! the default. *The bandwidth that counts*: that of reads. *A full tier*: its pages go to the other. Yu et al.'s
+//! **Left open by the source.** *Round or draw*: `order` has both; drawing is BW-AWARE's, taking turns is Yu et al.'s
+//! and the default. *The bandwidth that counts*: that of reads. *A full tier*: its pages go to the other. Yu et al.'s
 //! migration between sockets needs several, and is not part of this policy.
 
 use crate::{

@@ -1,16 +1,16 @@
 //! Free fast memory ahead of need, and promote only pages that proved active.
 //!
-//! **Idea.** Allocation and demotion have watermarks of their own: the fast tier is kept emptier than allocation needs, by
-//! demoting inactive pages in the background, so that new pages, hot as a rule, find room and promotion does too. Pages
-//! of the slow tier are marked to fault at their next access. A fault on an inactive page only makes it active; a fault
-//! on an active page promotes it. That filters out pages that are touched once in a while.
+//! **Idea.** Allocation and demotion have watermarks of their own: the fast tier is kept emptier than allocation needs,
+//! by demoting inactive pages in the background, so that new pages, hot as a rule, find room and promotion does too.
+//! Pages of the slow tier are marked to fault at their next access. A fault on an inactive page only makes it active; a
+//! fault on an active page promotes it. That filters out pages that are touched once in a while.
 //!
 //! **Source.** H. Al Maruf et al., "TPP: Transparent Page Placement for CXL-Enabled Tiered-Memory", ASPLOS 2023:
 //! demotion instead of reclaim, decoupled watermarks (2 % of capacity), promotion by hint faults of the slow node only.
 //!
 //! **Left open by the source.** *How activity ends*: the paper leans on the kernel's lists; here a page that was marked
-//! and did not fault until its next mark is inactive again. *Marking*: a stretch per period as NUMA balancing does. *File
-//! pages*: placed and moved as others; the paper's option to allocate them in the slow tier first is not here.
+//! and did not fault until its next mark is inactive again. *Marking*: a stretch per period as NUMA balancing does.
+//! *File pages*: placed and moved as others; the paper's option to allocate them in the slow tier first is not here.
 
 use crate::support::{List, PageMap, Pending, Reclaim, Watermarks};
 use crate::{

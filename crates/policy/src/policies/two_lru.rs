@@ -1,15 +1,15 @@
 //! A list per tier; in the slow one, few writes or many reads earn a promotion.
 //!
-//! **Idea.** New pages go to the fast tier. Its list is plain LRU: an access of either kind brings a page to the front, and
-//! the page at the end makes room. In the slow tier, reads and writes of each page are counted; the writes of a page are
-//! enough at a low threshold, its reads only at a high one.
+//! **Idea.** New pages go to the fast tier. Its list is plain LRU: an access of either kind brings a page to the front,
+//! and the page at the end makes room. In the slow tier, reads and writes of each page are counted; the writes of a
+//! page are enough at a low threshold, its reads only at a high one.
 //!
 //! **Source.** R. Salkhordeh, H. Asadi, "An operating system level data migration scheme in hybrid DRAM-NVM memory
 //! architecture" (TwoLRU), DATE 2016, as described in M. Marques, "Ambix", IST Lisboa 2021, §2.3.4.
 //!
-//! **Left open by the source.** *Both thresholds*: 4 writes and 16 reads are ours. *When counts end*: with the move to the
-//! fast tier, and with the page's fall to the old half of the slow tier's list in the source; here they are halved when
-//! `halve_every` accesses to the slow tier have passed, ours. *New pages always in the fast tier*: a free share
+//! **Left open by the source.** *Both thresholds*: 4 writes and 16 reads are ours. *When counts end*: with the move to
+//! the fast tier, and with the page's fall to the old half of the slow tier's list in the source; here they are halved
+//! when `halve_every` accesses to the slow tier have passed, ours. *New pages always in the fast tier*: a free share
 //! (`headroom`) is kept by demoting from the end of its list, since a page fault cannot wait for a migration here.
 
 use crate::support::{Lru, PageMap, Promoter};
