@@ -27,6 +27,7 @@ fn main() -> ExitCode {
         Command::Workload(arguments) => commands::workload::run(arguments),
         Command::Machine(arguments) => commands::machine::run(arguments),
         Command::Design(arguments) => commands::design::run(arguments),
+        Command::Policy(arguments) => commands::policy::run(arguments),
         Command::Sim(arguments) => commands::sim::run(arguments),
         Command::Compare(arguments) => commands::compare::run(arguments),
         Command::Reproduce(arguments) => commands::reproduce::run(arguments),

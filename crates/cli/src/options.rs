@@ -260,7 +260,8 @@ fn parse_every(text: &str) -> Result<Every, String> {
     Ok(Every { period, length })
 }
 
-fn parse_set(text: &str) -> Result<(String, String), String> {
+/// `KEY=VALUE` of `--set`.
+pub fn parse_set(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.trim().to_owned())),
         _ => Err(format!("\"{text}\" is not KEY=VALUE, such as os.pages=2m")),

@@ -123,6 +123,10 @@ fn the_documents_name_only_what_exists() {
     for name in workloads {
         assert!(page.contains(&format!("| `{name}` |")), "workloads.md lacks {name}");
     }
+    let page = std::fs::read_to_string(root.join("docs/src/policies.md")).unwrap();
+    for policy in terrace_policy::all() {
+        assert!(page.contains(&format!("| `{}` |", policy.name())), "policies.md lacks {}", policy.name());
+    }
     let statistics = std::fs::read_to_string(root.join("docs/src/reference/statistics.md")).unwrap();
     for name in ["tlb.l2", "walk.memory_refs", "tier.<tier>", "os.faults", "core.cycles.base"] {
         assert!(statistics.contains(name));

@@ -46,6 +46,8 @@ fn all_subcommands_exist() {
         "machine show",
         "design list",
         "design show",
+        "policy list",
+        "policy show",
         "sim",
         "compare",
         "reproduce",

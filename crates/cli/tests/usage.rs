@@ -35,6 +35,10 @@ fn wrong_usage_exits_2_and_says_what_would_be_right() {
     refused(&["trace", "info", "/no/such.trace"], &["/no/such.trace"]);
     refused(&["workload", "show", "gubs"], &["did you mean \"gups\"?"]);
     refused(&["machine", "show", "native-4k"], &["is a design", "terrace design show native-4k"]);
+    refused(&["policy", "show", "ambx"], &["ambx", "did you mean \"ambix\"?"]);
+    refused(&["policy", "show", "ambix", "--set", "perid=4 s"], &["perid", "did you mean \"period\"?"]);
+    refused(&["policy", "show", "ambix", "--set", "period=4"], &["period: ", "expected a string"]);
+    refused(&["policy", "show", "ambix", "--set", "dram_limit=2"], &["2 is not a share between 0 and 1"]);
     refused(&["record", "-o", "/tmp/x.trace"], &["COMMAND"]);
     refused(&["record", "-o", "/tmp/x.trace", "--every", "10", "--", "true"], &["PERIOD:LENGTH"]);
     refused(
@@ -90,6 +94,23 @@ fn set_changes_what_it_says() {
 }
 
 #[test]
+fn a_policy_shows_its_document_needs_and_parameters() {
+    let shown = json(terrace().args(["policy", "show", "ambix", "--set", "period=4 s", "--json", "-"]));
+    assert!(shown["document"].as_str().unwrap().contains("**Left open by the source.**"));
+    assert!(shown["needs"].as_array().unwrap().iter().any(|need| need["name"] == "dirty-bits"));
+    let parameter = |name: &str| {
+        let parameters = shown["parameters"].as_array().unwrap();
+        parameters.iter().find(|p| p["name"] == name).unwrap_or_else(|| panic!("no {name}")).clone()
+    };
+    assert_eq!(parameter("period")["value"], "\"4 s\"");
+    assert_eq!(parameter("period")["default"], "\"2 s\"");
+    assert_eq!(parameter("delay")["help"].as_str().unwrap().matches("§5.2: 50 ms").count(), 1);
+    let text = stdout(terrace().args(["policy", "show", "ambix", "--set", "switch=false"]));
+    assert!(stdout(terrace().args(["policy", "show", "oracle"])).contains("Needs a first pass"));
+    assert!(text.contains("switch=false  (default true)") && !text.contains("traffic "), "{text}");
+}
+
+#[test]
 fn a_reader_that_leaves_early_is_no_failure() {
     use std::process::{Command, Stdio};
     let mut child = Command::new(assert_cmd::cargo::cargo_bin("terrace"))
@@ -131,6 +152,10 @@ fn every_listing_fits_80_columns() {
         &["workload", "show", "kv"],
         &["machine", "list"],
         &["design", "list"],
+        &["policy", "list"],
+        &["policy", "show", "thermostat"],
+        &["policy", "show", "numa-balancing"],
+        &["policy", "show", "oracle"],
         &["reproduce", "list"],
         &["sim", "--design", "native-4k", "--workload", SMALL],
     ] {

@@ -4,6 +4,7 @@ pub mod compare;
 pub mod design;
 pub mod generate;
 pub mod machine;
+pub mod policy;
 pub mod record;
 pub mod reproduce;
 pub mod sim;
@@ -58,6 +59,7 @@ pub enum Command {
     Workload(workload::Arguments),
     Machine(machine::Arguments),
     Design(design::Arguments),
+    Policy(policy::Arguments),
     Sim(sim::Arguments),
     Compare(compare::Arguments),
     Reproduce(reproduce::Arguments),

@@ -1,0 +1,48 @@
+//! Tiering policies and the seam to the memory they manage.
+//!
+//! A [`Policy`] sees and changes memory through [`MemorySystem`] and nothing else, so one source runs in the simulator,
+//! on live Linux, and in tests on [`InMemory`]. Each published policy is one file in `src/policies/`; a new file there
+//! is a new policy, without a line elsewhere.
+//!
+//! Begin reading at [`Policy`] and [`MemorySystem`], then at the shortest policy, [`policies::first_touch`].
+
+// Policies write `terrace_policy::…` as their tests and authors elsewhere do.
+extern crate self as terrace_policy;
+
+mod capability;
+pub mod in_memory;
+mod memory_system;
+mod migration;
+mod moment;
+mod page;
+mod physical;
+mod policy;
+mod profile;
+mod random;
+pub mod registry;
+mod report;
+mod signal;
+pub mod support;
+mod topology;
+
+pub use capability::{Capabilities, Capability, CapabilitySet, Lack, Needs, SignalKind, SignalSet};
+pub use in_memory::{Driver, InMemory};
+pub use memory_system::{Clear, MemorySystem, PageCount, ScanHand, Scanned, Scope, Step, Watch};
+pub use migration::{CopyBy, Cost, Exchange, HugePages, Move, MoveOptions, Outcome, Resize, Subject, Ticket};
+pub use moment::Moment;
+pub use page::{Area, AreaKind, Object, PageId, PageRange, PageView, SpaceId};
+pub use physical::{FrameRegion, FrameState, PhysicalMemory, Relocate};
+pub use policy::{Fault, NextTick, Placement, Policy, Published, Refusal, Setup, Wish};
+pub use profile::{Heat, ObjectProfile, Profile};
+pub use random::Random;
+pub use registry::{Entry, ParameterInfo, PolicyError, all, find};
+pub use report::Report;
+pub use signal::{Agent, Signal};
+pub use topology::{Initiator, Tier, TierTraffic, Topology};
+
+include!(concat!(env!("OUT_DIR"), "/policies.rs"));
+
+/// The example in CONTRIBUTING.md is compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../../../CONTRIBUTING.md")]
+pub struct Contributing;

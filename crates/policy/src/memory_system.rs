@@ -1,0 +1,170 @@
+//! What a policy may see and do.
+
+use crate::{
+    Area, Capabilities, Cost, Exchange, Move, MoveOptions, PageId, PageRange, PageView, PhysicalMemory,
+    Resize, SpaceId, Ticket, TierTraffic, Topology,
+};
+use terrace_model::{Bytes, TierId};
+
+/// Which pages a scan visits, in the order of [`PageId`].
+#[derive(Clone, Copy, Debug)]
+pub enum Scope<'a> {
+    /// Every managed page.
+    All,
+    /// Every managed page that lies in this tier.
+    Tier(TierId),
+    /// The pages of this range.
+    Range(PageRange),
+    /// The pages that hold these, in the order given; those that are not mapped are passed over.
+    Pages(&'a [PageId]),
+}
+
+/// Where a scan goes on: the hand of a clock. Starts at the lowest page.
+///
+/// A scan begins at the hand, goes up, wraps once, and ends where it began at the latest. Afterwards the hand points
+/// at the first page that was not visited. Scans of [`Scope::Pages`] ignore it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScanHand {
+    /// The first page to visit, or the next above it.
+    pub next: PageId,
+}
+
+/// What clearing means in a scan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Clear {
+    /// [`Step::Clear`] clears the accessed bit.
+    pub accessed: bool,
+    /// [`Step::Clear`] clears the dirty bit.
+    pub dirty: bool,
+    /// Clearing also drops the translation from all TLBs, so that the next access sets the bits again. Costs a
+    /// shootdown; a world may batch those of a scan.
+    pub flush: bool,
+}
+
+impl Clear {
+    /// Nothing is cleared.
+    pub const NOTHING: Clear = Clear { accessed: false, dirty: false, flush: false };
+    /// The accessed bit, without a flush.
+    pub const ACCESSED: Clear = Clear { accessed: true, dirty: false, flush: false };
+    /// Both bits, without a flush.
+    pub const BOTH: Clear = Clear { accessed: true, dirty: true, flush: false };
+
+    /// With a flush, where `flush`.
+    pub const fn flushed(self, flush: bool) -> Clear {
+        Clear { flush, ..self }
+    }
+}
+
+/// What a visitor wants done with the page it was shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Leave its bits, go on.
+    Keep,
+    /// Clear its bits as the scan's [`Clear`] says, go on.
+    Clear,
+    /// Leave this page unvisited and end the scan; the hand stays on it.
+    Stop,
+}
+
+/// How a scan ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Scanned {
+    /// Pages shown, the one that stopped it excluded.
+    pub pages: u64,
+    /// Every page in scope was shown.
+    pub lap: bool,
+    /// What the scan cost.
+    pub cost: Cost,
+}
+
+/// How accesses to a page are watched.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Watch {
+    /// Not at all.
+    #[default]
+    Off,
+    /// The next access faults and is reported as [`crate::Signal::HintFault`]; then the page is no longer watched.
+    Hint,
+    /// The same for the next store; loads pass.
+    HintStore,
+    /// Accesses are counted, one per TLB miss where the world can; read them with [`MemorySystem::counts`].
+    Count,
+}
+
+/// Accesses counted on a page under [`Watch::Count`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageCount {
+    /// The page.
+    pub page: PageId,
+    /// Counted since the last reading, or since the watch began.
+    pub accesses: u64,
+    /// There were more than the world could count; `accesses` is a lower bound.
+    pub saturated: bool,
+}
+
+/// The memory of the machine, as far as a policy may see and change it.
+///
+/// The simulated operating system implements it, live Linux implements it, and [`crate::InMemory`] does for tests.
+/// Orders are asynchronous: a method takes the order and answers a [`Ticket`]; what became of each page arrives later
+/// as [`crate::Signal::Done`], also for orders that cannot be carried out at all. So no method can fail.
+pub trait MemorySystem {
+    /// What this world offers. Constant while a policy runs.
+    fn capabilities(&self) -> &Capabilities;
+
+    /// The tiers, with what is used now. Frames taken by moves under way count as used.
+    fn topology(&self) -> &Topology;
+
+    /// What went through each tier so far; by tier number.
+    fn traffic(&mut self) -> &[TierTraffic];
+
+    /// What all mechanisms cost so far: scans, faults of watched pages, samples, moves, splits, collapses.
+    fn spent(&self) -> Cost;
+
+    /// Shows the pages in scope to `visit` and clears bits as it answers. Pages under way are shown where they are.
+    ///
+    /// Nothing else happens to memory during a scan. `visit` is called once per page, so it must be cheap.
+    fn scan(
+        &mut self,
+        scope: Scope<'_>,
+        hand: &mut ScanHand,
+        clear: Clear,
+        visit: &mut dyn FnMut(&PageView) -> Step,
+    ) -> Scanned;
+
+    /// The page that holds `page` as a scan would show it; none where nothing is mapped.
+    fn page(&mut self, page: PageId) -> Option<PageView>;
+
+    /// The areas of one space or of all, by address.
+    fn areas(&mut self, space: Option<SpaceId>, visit: &mut dyn FnMut(&Area));
+
+    /// The area that holds `page`, with the data structure where the world knows it.
+    fn area(&mut self, page: PageId) -> Option<Area>;
+
+    /// Watches pages, or ends it. A watch stays with a page that moves, and ends when it is split, collapsed or
+    /// unmapped. Pages that are not mapped are passed over.
+    fn watch(&mut self, pages: &[PageId], how: Watch);
+
+    /// Shows the counts of all pages under [`Watch::Count`], in page order, and sets them back to zero.
+    fn counts(&mut self, visit: &mut dyn FnMut(PageCount));
+
+    /// Reports one of `one_in` accesses that reach memory as [`crate::Signal::Access`]; 1 needs
+    /// [`crate::Capability::ExactAccesses`], 0 ends it.
+    fn sample_accesses(&mut self, one_in: u64);
+
+    /// Sends [`crate::Signal::LowWater`] when free memory of the tier falls below `free`, once per fall; zero ends it.
+    fn wake_below(&mut self, tier: TierId, free: Bytes);
+
+    /// Moves pages to tiers, in this order, `how.in_flight` at a time. A page's frame is allocated when its turn
+    /// comes. A page that is already there is done at once.
+    fn migrate(&mut self, moves: &[Move], how: MoveOptions) -> Ticket;
+
+    /// Swaps the places of pairs of pages of equal size, in this order. Either both pages of a pair change or none.
+    fn exchange(&mut self, pairs: &[Exchange], how: MoveOptions) -> Ticket;
+
+    /// Splits or collapses pages. A collapsed page lies in the tier in which most of it lay; bytes that are not yet
+    /// mapped are zero-filled. Where the parts already lie in one aligned block, nothing is copied.
+    fn resize(&mut self, pages: &[Resize]) -> Ticket;
+
+    /// Frames, where the world shows them ([`crate::Capability::Frames`]).
+    fn physical(&mut self) -> Option<&mut dyn PhysicalMemory>;
+}

@@ -1,0 +1,73 @@
+//! The physical view: frames, free blocks, regions. For policies about contiguity (Trident, Translation Ranger).
+
+use crate::{MoveOptions, PageId, Ticket};
+use terrace_model::{Frame, PageSize, TierId};
+
+/// What a frame holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FrameState {
+    /// Nothing. `zeroed`: it is known to hold only zeros.
+    Free {
+        /// Known to hold only zeros.
+        zeroed: bool,
+    },
+    /// Part of a page that can move.
+    Movable(PageId),
+    /// Movable data that belongs to no managed page, such as a file's pages in the page cache.
+    MovableOther,
+    /// Part of a page that cannot move just now: under I/O, locked, part of an order.
+    Busy,
+    /// The kernel's own: never moves.
+    Unmovable,
+}
+
+/// A region of physical memory: an aligned run of frames with its counters (Trident §5.1.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameRegion {
+    /// Its first frame.
+    pub first: Frame,
+    /// Frames in it.
+    pub frames: u64,
+    /// Free frames in it.
+    pub free: u64,
+    /// Frames in it that never move.
+    pub unmovable: u64,
+    /// It is one free block that holds only zeros.
+    pub zeroed: bool,
+}
+
+/// One frame, or aligned block, whose contents are to go to another place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Relocate {
+    /// Where it is: the first frame of a page.
+    pub from: Frame,
+    /// Where it shall be.
+    pub to: Frame,
+    /// What `to` holds comes to `from` in return. Without it `to` has to be free.
+    pub exchange: bool,
+}
+
+/// Frames by number, and work upon them. Answers carry [`crate::Subject::Frame`] with the frame as ordered.
+pub trait PhysicalMemory {
+    /// The first frame of a tier and the number of its frames.
+    fn tier_frames(&self, tier: TierId) -> (Frame, u64);
+
+    /// Free blocks of `size` that the allocator could hand out now, and how many of them are known to be zeroed.
+    fn free_blocks(&self, tier: TierId, size: PageSize) -> (u64, u64);
+
+    /// The regions of `size` of a tier, by address, from counters that the allocator keeps: cheap.
+    fn regions(&self, tier: TierId, size: PageSize, visit: &mut dyn FnMut(FrameRegion));
+
+    /// What a frame holds.
+    fn state(&self, frame: Frame) -> FrameState;
+
+    /// Moves contents from frame to frame, in this order. The page tables follow.
+    fn relocate(&mut self, moves: &[Relocate], how: MoveOptions) -> Ticket;
+
+    /// Fills free blocks of `size` with zeros. A block that is no longer free when its turn comes is
+    /// [`crate::Outcome::Gone`].
+    fn zero(&mut self, blocks: &[Frame], size: PageSize) -> Ticket;
+
+    /// Keeps the allocator from handing out frames of a block while it is being emptied, or ends that.
+    fn isolate(&mut self, block: Frame, size: PageSize, isolated: bool);
+}

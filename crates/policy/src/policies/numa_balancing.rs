@@ -1,0 +1,371 @@
+//! Linux's memory tiering: hint faults promote pages that are soon touched, reclaim demotes.
+//!
+//! **Idea.** Pages of the slow tier are marked, a stretch per period, so that their next access faults. The time from
+//! mark to fault tells how hot a page is: below a threshold it is promoted, as far as a rate limit allows. The
+//! threshold rises and falls so that the candidates just use that rate up. When the fast tier runs short of memory,
+//! inactive pages are demoted instead of reclaimed. Reads and writes count the same in the kernel; Intel's earlier
+//! patch made the threshold twice as large for a fault by a store.
+//!
+//! **Source.** The baseline `autonuma` of Ambix (M. Marques, IST Lisboa 2021, §2.3.4: Intel's tiering-0.4), and its
+//! descendant in Linux: `numa_balancing = 2`, described in admin-guide/sysctl/kernel.
+//!
+//! **Left open by the source.** *Watermarks*: Linux derives them from the size of memory; here they are shares of the
+//! fast tier (`low_watermark`, `high_watermark`), ours. *The step of the threshold*: a sixteenth of twice the initial
+//! value, within a tenth above or below the rate, as the kernel has it. *While the fast tier has room* every faulting
+//! page is promoted, as in the kernel. *Scan period*: fixed, where the kernel adapts it per task between 1 s and 60 s.
+
+use crate::support::{List, Pending, Reclaim, Watermarks};
+use crate::{
+    Capability, Clear, MemorySystem, Moment, Move, MoveOptions, Needs, NextTick, PageId, Policy, Published,
+    Refusal, Report, ScanHand, Scope, Setup, Signal, SignalKind, Step, Watch,
+};
+use serde::{Deserialize, Serialize};
+use terrace_model::{Bytes, BytesPerSec, TierId, Time};
+
+/// Parameters of NUMA balancing with memory tiering.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Parameters {
+    /// Time between two stretches of marking (Linux: scan_period_min_ms, 1 s).
+    pub scan_period: Time,
+    /// How much is marked per period (Linux: scan_size_mb, 256 MiB).
+    pub scan_size: Bytes,
+    /// Time from mark to fault below which a page is hot, to begin with (Linux: hot_threshold_ms, 1 s).
+    pub hot_threshold: Time,
+    /// Factor on the threshold for faults by stores (tiering-0.4, by Ambix §2.3.4: 2; Linux: 1).
+    pub write_factor: f64,
+    /// Most memory promoted per second (Linux: numa_balancing_promote_rate_limit_MBps, 65536).
+    pub rate_limit: BytesPerSec,
+    /// Adapt the threshold to the rate limit, as Linux does.
+    pub adapt: bool,
+    /// Time between two adaptations (Linux: 60 s).
+    pub adapt_period: Time,
+    /// Free share of the fast tier below which pages are demoted. Ours: 0.01.
+    pub low_watermark: f64,
+    /// Free share of the fast tier at which demotion ends, and above which every faulting page is promoted. Ours: 0.02.
+    pub high_watermark: f64,
+}
+
+impl Default for Parameters {
+    fn default() -> Parameters {
+        Parameters {
+            scan_period: crate::moment::seconds(1),
+            scan_size: Bytes::mib(256),
+            hot_threshold: crate::moment::seconds(1),
+            write_factor: 2.0,
+            rate_limit: BytesPerSec(65536e6),
+            adapt: true,
+            adapt_period: crate::moment::seconds(60),
+            low_watermark: 0.01,
+            high_watermark: 0.02,
+        }
+    }
+}
+
+/// The kernel's number of steps between nothing and twice the initial threshold.
+const STEPS: u64 = 16;
+
+/// The policy.
+#[derive(Clone, Debug)]
+pub struct NumaBalancing {
+    parameters: Parameters,
+    fast: TierId,
+    slow: TierId,
+    hand: ScanHand,
+    reclaim: Reclaim,
+    pending: Pending,
+    threshold: Time,
+    /// Base pages below the threshold since the last adaptation.
+    candidates: u64,
+    adapted: Moment,
+    /// Bytes that may be promoted in the current second, and when it began.
+    allowance: f64,
+    second: Moment,
+    started: bool,
+    promoted: u64,
+    limited: u64,
+}
+
+impl Published for NumaBalancing {
+    type Parameters = Parameters;
+
+    fn new(parameters: Parameters, setup: Setup<'_>) -> Result<NumaBalancing, Refusal> {
+        let p = &parameters;
+        Refusal::unless_positive("scan_period", p.scan_period)?;
+        Refusal::unless_positive("adapt_period", p.adapt_period)?;
+        Refusal::unless_share("low_watermark", p.low_watermark)?;
+        Refusal::unless_share("high_watermark", p.high_watermark)?;
+        let (fast, slow) = setup.topology.fast_and_slow()?;
+        let capacity = setup.topology.tier(fast).capacity;
+        let watermarks = Watermarks::of(capacity, p.low_watermark, p.high_watermark);
+        Ok(NumaBalancing {
+            fast,
+            slow,
+            hand: ScanHand::default(),
+            reclaim: Reclaim::new(fast, slow, watermarks, List::Active),
+            pending: Pending::default(),
+            threshold: p.hot_threshold,
+            candidates: 0,
+            adapted: Moment::START,
+            allowance: p.rate_limit.0,
+            second: Moment::START,
+            started: false,
+            promoted: 0,
+            limited: 0,
+            parameters,
+        })
+    }
+}
+
+impl Policy for NumaBalancing {
+    fn needs(&self) -> Needs {
+        Needs::of(&[Capability::HintFaults, Capability::AccessedBits, Capability::Migration])
+            .and_signals(&[SignalKind::Unmapped])
+    }
+
+    fn on(&mut self, now: Moment, signals: &[Signal], memory: &mut dyn MemorySystem) -> NextTick {
+        if !std::mem::replace(&mut self.started, true) {
+            self.reclaim.arm(memory);
+        }
+        if now.since(self.second) >= crate::moment::seconds(1) {
+            self.second = now;
+            self.allowance = self.parameters.rate_limit.0;
+        }
+        let (mut tick, mut short) = (false, false);
+        let mut moves = Vec::new();
+        for signal in signals {
+            self.pending.hear(signal);
+            short |= self.reclaim.hear(signal);
+            match *signal {
+                Signal::Tick => tick = true,
+                Signal::HintFault { page, write, latency, .. } => {
+                    self.faulted(page, write, latency, memory, &mut moves);
+                }
+                _ => {}
+            }
+        }
+        let ticket = memory.migrate(&moves, MoveOptions::default());
+        self.pending.ordered(ticket, moves.len());
+        if short || (tick || self.reclaim.progressed()) && self.reclaim.is_short(memory) {
+            self.reclaim.demote(0, memory);
+        }
+        if !tick {
+            return NextTick::Unchanged;
+        }
+        self.adapt(now);
+        self.mark(memory);
+        NextTick::At(now.plus(self.parameters.scan_period))
+    }
+
+    fn report(&self, report: &mut Report) {
+        report.pages("promoted", self.promoted);
+        report.pages("demoted", self.reclaim.ordered);
+        report.pages("rate_limited", self.limited);
+        report.count("failed", self.pending.failed);
+        report.stats.real("threshold", self.threshold.as_nanos(), terrace_model::Unit::Nanoseconds);
+    }
+}
+
+impl NumaBalancing {
+    fn faulted(
+        &mut self,
+        page: PageId,
+        write: bool,
+        latency: Time,
+        memory: &mut dyn MemorySystem,
+        moves: &mut Vec<Move>,
+    ) {
+        let Some(view) = memory.page(page).filter(|view| view.tier == self.slow && !view.in_flight) else {
+            return;
+        };
+        let pages = view.base_pages();
+        let ordered: u64 = moves.len() as u64;
+        let plenty = memory.topology().free_pages(self.fast) > self.reclaim.high() + ordered + pages;
+        if !plenty {
+            let factor = if write { self.parameters.write_factor } else { 1.0 };
+            if latency.0 as f64 >= self.threshold.0 as f64 * factor {
+                return;
+            }
+            self.candidates += pages;
+            if self.allowance < view.size.bytes() as f64 {
+                self.limited += pages;
+                return;
+            }
+        }
+        self.allowance -= view.size.bytes() as f64;
+        self.promoted += pages;
+        moves.push(Move { page, to: self.fast });
+    }
+
+    /// Moves the threshold a step towards using up the rate limit.
+    fn adapt(&mut self, now: Moment) {
+        let p = &self.parameters;
+        let span = now.since(self.adapted);
+        if !p.adapt || span < p.adapt_period {
+            return;
+        }
+        let wanted = p.rate_limit.0 * span.as_secs() / 4096.0;
+        let step = Time(2 * p.hot_threshold.0 / STEPS);
+        if self.candidates as f64 > wanted * 1.1 {
+            self.threshold = Time(self.threshold.0.saturating_sub(step.0).max(step.0));
+        } else if (self.candidates as f64) < wanted * 0.9 {
+            self.threshold = Time((self.threshold.0 + step.0).min(2 * p.hot_threshold.0));
+        }
+        (self.candidates, self.adapted) = (0, now);
+    }
+
+    /// Marks the next stretch of the slow tier.
+    fn mark(&mut self, memory: &mut dyn MemorySystem) {
+        let mut left = self.parameters.scan_size.0 >> 12;
+        let mut pages = Vec::new();
+        memory.scan(Scope::Tier(self.slow), &mut self.hand, Clear::NOTHING, &mut |view| {
+            if left == 0 {
+                return Step::Stop;
+            }
+            left = left.saturating_sub(view.base_pages());
+            if !view.in_flight {
+                pages.push(view.page);
+            }
+            Step::Keep
+        });
+        memory.watch(&pages, Watch::Hint);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::moment::{millis, seconds};
+    use crate::{Capability, Driver, InMemory, PageId};
+    use terrace_model::{Bytes, TierId};
+
+    /// A fast tier of 100 pages, filled; pages 100..140 in the slow one.
+    fn full(parameters: &str) -> Driver {
+        let mut world = InMemory::new(&[("fast", Bytes::kib(400)), ("slow", Bytes::kib(800))]);
+        world.map_anonymous(0, 0, 140);
+        let mut driver = Driver::open("numa-balancing", parameters, world).unwrap();
+        driver.touch_all(0, 0..140, true);
+        driver
+    }
+
+    fn in_fast(driver: &Driver, vpn: u64) -> bool {
+        driver.world.locate(PageId::new(0, vpn)).unwrap().0 == TierId(0)
+    }
+
+    #[test]
+    fn soon_touched_pages_are_promoted_and_untouched_ones_make_room() {
+        let mut driver = full("");
+        for _ in 0..10 {
+            driver.advance(millis(300));
+            driver.touch_all(0, 110..112, false);
+            driver.touch_all(0, 0..50, false);
+            driver.advance(millis(700));
+        }
+        assert!(in_fast(&driver, 110) && in_fast(&driver, 111));
+        assert!((0..50).all(|vpn| in_fast(&driver, vpn)), "what is used stays");
+        assert!(driver.report().stats.integer("demoted") >= 2);
+    }
+
+    /// Keeps the fast tier full of used pages but for two free ones, and touches page 110 `delay` after each mark.
+    fn promoted_after(parameters: &str, delay: u64, write: bool) -> bool {
+        let mut driver =
+            full(&format!("low_watermark = 0\nhigh_watermark = 0.05\nadapt = false\n{parameters}"));
+        driver.unmap(0, 0, 2);
+        driver.advance(seconds(1));
+        for _ in 0..3 {
+            driver.advance(millis(delay));
+            driver.touch(PageId::new(0, 110), write);
+            driver.advance(millis(1000 - delay));
+        }
+        in_fast(&driver, 110)
+    }
+
+    #[test]
+    fn the_threshold_is_on_the_time_from_mark_to_fault() {
+        let threshold = "hot_threshold = \"400 ms\"\nwrite_factor = 2";
+        assert!(promoted_after(threshold, 300, false));
+        assert!(!promoted_after(threshold, 500, false));
+        assert!(promoted_after(threshold, 500, true), "a store has twice the time");
+        assert!(!promoted_after(threshold, 900, true));
+        assert!(!promoted_after("hot_threshold = \"400 ms\"\nwrite_factor = 1", 500, true));
+        assert!(!promoted_after("rate_limit = \"1 kB/s\"", 300, false), "no page per second is allowed");
+    }
+
+    #[test]
+    fn while_there_is_room_every_fault_promotes() {
+        let mut driver = full("hot_threshold = \"1 ms\"");
+        driver.unmap(0, 0, 50);
+        driver.advance(millis(1500));
+        driver.touch(PageId::new(0, 110), false);
+        driver.advance(millis(1));
+        assert!(in_fast(&driver, 110));
+    }
+
+    #[test]
+    fn the_threshold_follows_the_rate_limit() {
+        let threshold_after = |rate: &str| {
+            let parameters = format!(
+                "low_watermark = 0\nhigh_watermark = 0.05\nadapt_period = \"1 s\"\nscan_size = \"800 KiB\"\nrate_limit = \"{rate}\""
+            );
+            let mut driver = full(&parameters);
+            for _ in 0..5 {
+                driver.touch_all(0, 100..140, false);
+                driver.advance(seconds(1));
+            }
+            driver.report().stats.number("threshold") / 1e9
+        };
+        assert!(threshold_after("8 kB/s") < 1.0, "20 times as many candidates as may go");
+        assert_eq!(threshold_after("1 GB/s"), 1.625, "five steps of an eighth up");
+    }
+
+    #[test]
+    fn marking_goes_on_where_it_stopped() {
+        let mut driver = full("scan_size = \"40 KiB\"\nlow_watermark = 0\nhigh_watermark = 0");
+        driver.unmap(0, 0, 60);
+        driver.advance(millis(1100));
+        driver.touch_all(0, 100..140, false);
+        driver.advance(millis(100));
+        assert_eq!((100..140).filter(|vpn| in_fast(&driver, *vpn)).count(), 10);
+    }
+
+    #[test]
+    fn needs_hint_faults() {
+        let world = InMemory::new(&[("fast", Bytes::kib(400)), ("slow", Bytes::kib(800))]);
+        assert!(world.refuses("numa-balancing", Capability::HintFaults).is_err());
+    }
+
+    #[test]
+    fn a_longer_period_marks_less() {
+        let promoted = |period: &str| {
+            let mut driver =
+                full(&format!("scan_size = \"40 KiB\"\nscan_period = \"{period}\"\nlow_watermark = 0"));
+            driver.unmap(0, 0, 60);
+            driver.advance(millis(3500));
+            driver.touch_all(0, 100..140, false);
+            driver.advance(millis(1));
+            driver.report().stats.integer("promoted")
+        };
+        assert!(promoted("1 s") > promoted("10 s"));
+    }
+
+    #[test]
+    fn demotion_begins_at_the_low_watermark_and_ends_at_the_high_one() {
+        let resident = |parameters: &str, used: u64| {
+            let mut world = InMemory::new(&[("fast", Bytes::kib(400)), ("slow", Bytes::kib(800))]);
+            world.map_anonymous(0, 0, 140);
+            let mut driver = Driver::open("numa-balancing", parameters, world).unwrap();
+            driver.touch_all(0, 0..used, true);
+            driver.advance(seconds(20));
+            driver.world.resident(TierId(0))
+        };
+        assert_eq!(resident("low_watermark = 0.1\nhigh_watermark = 0.2", 95), 80);
+        assert_eq!(resident("low_watermark = 0.1\nhigh_watermark = 0.2", 85), 85);
+        assert_eq!(resident("low_watermark = 0.02\nhigh_watermark = 0.2", 95), 95);
+    }
+
+    #[test]
+    fn the_threshold_stands_without_adaptation() {
+        let mut driver = full("adapt = false\nadapt_period = \"1 s\"");
+        driver.advance(seconds(10));
+        assert_eq!(driver.report().stats.number("threshold"), 1e9);
+    }
+}

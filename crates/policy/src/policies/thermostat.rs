@@ -1,0 +1,363 @@
+//! As much cold memory in the slow tier as a stated slowdown allows.
+//!
+//! **Idea.** A slowdown of x with a slow access time t allows R = x/t accesses per second to slow memory: 3 % at 1 us
+//! are 30,000. Each round a small sample of huge pages is split; accessed bits tell which of their base pages are used
+//! at all; of these at most K are poisoned, so that each TLB miss on one faults and is counted. The mean count times the
+//! number of used base pages is the huge page's rate. The coldest of the sample move to the slow tier as long as their
+//! rates add up to no more than the sample's share of R. Pages in the slow tier stay poisoned as a whole and are counted
+//! all the time, which is cheap because they are cold; when together they exceed R, the hottest come back.
+//!
+//! **Source.** N. Agarwal, thesis (University of Michigan 2017), ch. 6: §6.3.2 sampling, §6.3.3 counting, §6.3.4
+//! classification, §6.3.5 correction, Fig. 6.4; Agarwal and Wenisch, "Thermostat", ASPLOS 2017.
+//!
+//! **Left open by the source.** *Whether rounds overlap*: "every 30 s" and "first, second scan period" can both be
+//! read; `rounds` has both, `pipelined` (a new sample every interval) is the default. *What is sampled*: huge pages of
+//! the fast tier; those in the slow tier are counted as a whole anyway. *Re-collapsing*: never described; here a sampled
+//! page is collapsed when its round ends, three attempts, and a page that cannot be collapsed moves nowhere. *Ties*: by
+//! address. *When a page that should come back finds no room*: it stays, is tried again next round, and is reported.
+//! *Too few counts*: an estimate from a handful of faults says nothing; below `least_counts` per poisoned page on
+//! average, the run reports that instead of a rate.
+
+#[path = "thermostat/estimate.rs"]
+mod estimate;
+#[path = "thermostat/round.rs"]
+mod round;
+
+use crate::support::Pending;
+use crate::{
+    Capability, CapabilitySet, MemorySystem, Moment, Move, MoveOptions, Needs, NextTick, Outcome, PageId,
+    Policy, Published, Random, Refusal, Report, Resize, Setup, Signal, SignalKind, Subject, Ticket, Watch,
+};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use terrace_model::{PageSize, TierId, Time, Unit};
+
+pub use estimate::{budget, coldest_within, estimated_rate, hottest_beyond};
+use round::Round;
+
+/// How rounds follow each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rounds {
+    /// Every scan interval a new sample begins, while the one before is counted.
+    #[default]
+    Pipelined,
+    /// A sample begins when the one before was classified.
+    Serial,
+}
+
+/// Parameters of Thermostat.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Parameters {
+    /// Slowdown that is tolerated, as a share of run time (§6.3.4: 0.03; also 0.06 and 0.10).
+    pub slowdown: f64,
+    /// Time of one access to the slow tier (§6.3.4: 1 us). Measured where slow memory is emulated by faults.
+    pub slow_latency: Time,
+    /// Share of the huge pages that is sampled per round (§6.3.2: 0.05).
+    pub sample: f64,
+    /// Most base pages poisoned per sampled huge page, K (§6.3.2: 50).
+    pub poisoned: u32,
+    /// Scan interval: the length of each stage of a round (§6.4.4: 30 s).
+    pub interval: Time,
+    /// Whether rounds overlap: `pipelined` or `serial`. The source can be read either way.
+    pub rounds: Rounds,
+    /// Poison only base pages whose accessed bit was set (§6.3.2); off: any of them.
+    pub prefilter: bool,
+    /// Bring the hottest slow pages back when all together exceed the budget (§6.3.5).
+    pub correction: bool,
+    /// Mean counts per poisoned page below which no rate is reported. Ours: 1.
+    pub least_counts: f64,
+}
+
+impl Default for Parameters {
+    fn default() -> Parameters {
+        Parameters {
+            slowdown: 0.03,
+            slow_latency: Time::from_nanos(1000),
+            sample: 0.05,
+            poisoned: 50,
+            interval: crate::moment::seconds(30),
+            rounds: Rounds::Pipelined,
+            prefilter: true,
+            correction: true,
+            least_counts: 1.0,
+        }
+    }
+}
+
+/// A page on its way between the tiers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Journey {
+    /// Into base pages.
+    Split,
+    /// Back to a huge page; cold ones then move.
+    Collapse { cold: bool, attempts: u8 },
+    /// To the slow tier.
+    Down,
+    /// To the fast tier.
+    Up,
+}
+
+/// The policy.
+#[derive(Clone, Debug)]
+pub struct Thermostat {
+    parameters: Parameters,
+    fast: TierId,
+    slow: TierId,
+    random: Random,
+    rounds: Vec<Round>,
+    /// Huge pages in the slow tier with their counts of the last interval.
+    cold: BTreeMap<PageId, u64>,
+    journeys: BTreeMap<PageId, Journey>,
+    pending: Pending,
+    last_tick: Moment,
+    figures: Figures,
+}
+
+/// What the report shows.
+#[derive(Clone, Debug, Default)]
+struct Figures {
+    rounds: u64,
+    sampled: u64,
+    poisoned: u64,
+    counted: u64,
+    demoted: u64,
+    returned: u64,
+    stuck: u64,
+    uncollapsed: u64,
+    slow_rate: Option<f64>,
+}
+
+impl Published for Thermostat {
+    type Parameters = Parameters;
+
+    fn new(parameters: Parameters, setup: Setup<'_>) -> Result<Thermostat, Refusal> {
+        let p = &parameters;
+        Refusal::unless_share("sample", p.sample)?;
+        Refusal::unless_share("slowdown", p.slowdown)?;
+        Refusal::unless_positive("interval", p.interval)?;
+        Refusal::unless_positive("slow_latency", p.slow_latency)?;
+        if p.poisoned == 0 {
+            return Err(Refusal::parameter("poisoned", "0 pages count nothing; 1 is the least"));
+        }
+        let (fast, slow) = setup.topology.fast_and_slow()?;
+        Ok(Thermostat {
+            parameters,
+            fast,
+            slow,
+            random: setup.random(),
+            rounds: Vec::new(),
+            cold: BTreeMap::new(),
+            journeys: BTreeMap::new(),
+            pending: Pending::default(),
+            last_tick: Moment::START,
+            figures: Figures::default(),
+        })
+    }
+}
+
+impl Policy for Thermostat {
+    fn needs(&self) -> Needs {
+        let capabilities = CapabilitySet::of(&[
+            Capability::CountedFaults,
+            Capability::Split,
+            Capability::Collapse,
+            Capability::Migration,
+            Capability::WholeHugePages,
+        ]);
+        let capabilities = capabilities.with_if(self.parameters.prefilter, Capability::AccessedBits);
+        Needs { capabilities, ..Needs::default() }.and_signals(&[SignalKind::Unmapped])
+    }
+
+    fn on(&mut self, now: Moment, signals: &[Signal], memory: &mut dyn MemorySystem) -> NextTick {
+        let mut tick = false;
+        for signal in signals {
+            match signal {
+                Signal::Tick => tick = true,
+                Signal::Unmapped { range } => {
+                    self.cold.retain(|page, _| !range.contains(*page));
+                }
+                _ => {
+                    if let Some((_, Subject::Page(page), outcome)) = self.pending.hear(signal) {
+                        self.arrived(page, outcome, memory);
+                    }
+                }
+            }
+        }
+        if !tick {
+            return NextTick::Unchanged;
+        }
+        self.tick(now, memory);
+        NextTick::At(now.plus(self.parameters.interval))
+    }
+
+    fn report(&self, report: &mut Report) {
+        let f = &self.figures;
+        report.count("rounds", f.rounds);
+        report.count("sampled", f.sampled);
+        report.count("poisoned", f.poisoned);
+        report.count("counted", f.counted);
+        report.count("demoted", f.demoted);
+        report.count("returned", f.returned);
+        report.count("cold", self.cold.len() as u64);
+        report.count("failed", self.pending.failed);
+        let per_page = f.counted as f64 / f.poisoned.max(1) as f64;
+        if f.poisoned == 0 || per_page < self.parameters.least_counts {
+            report.note(format!(
+                "{} accesses were counted on {} sampled pages, fewer than {} each: too few to tell hot from cold; \
+                 run longer, raise interval, or lower least_counts",
+                f.counted, f.poisoned, self.parameters.least_counts
+            ));
+        } else if let Some(rate) = f.slow_rate {
+            report.stats.real("slow_accesses_per_second", rate, Unit::Count);
+        }
+        if f.stuck > 0 {
+            report
+                .note(format!("{} times a page that had become hot found no room in the fast tier", f.stuck));
+        }
+        if f.uncollapsed > 0 {
+            report.note(format!("{} sampled pages could not be collapsed again", f.uncollapsed));
+        }
+    }
+}
+
+impl Thermostat {
+    /// One scan interval is over.
+    fn tick(&mut self, now: Moment, memory: &mut dyn MemorySystem) {
+        let seconds = now.seconds_since(self.last_tick);
+        self.last_tick = now;
+        self.read_counts(memory);
+        self.correct(seconds, memory);
+        let mut finished = Vec::new();
+        let parameters = &self.parameters;
+        for round in &mut self.rounds {
+            round.advance(parameters, &mut self.random, memory);
+            if round.is_over() {
+                finished.push(round.clone());
+            }
+        }
+        self.rounds.retain(|round| !round.is_over());
+        for round in finished {
+            self.classify(&round, seconds, memory);
+        }
+        if self.parameters.rounds == Rounds::Pipelined || self.rounds.is_empty() {
+            self.begin_round(memory);
+        }
+    }
+
+    fn read_counts(&mut self, memory: &mut dyn MemorySystem) {
+        self.cold.values_mut().for_each(|count| *count = 0);
+        let (cold, rounds) = (&mut self.cold, &mut self.rounds);
+        memory.counts(&mut |count| {
+            if let Some(cold) = cold.get_mut(&count.page) {
+                *cold = count.accesses;
+            } else {
+                rounds.iter_mut().for_each(|round| round.count(count.page, count.accesses));
+            }
+        });
+    }
+
+    /// Brings the hottest slow pages back while all together are above the budget.
+    fn correct(&mut self, seconds: f64, memory: &mut dyn MemorySystem) {
+        if seconds <= 0.0 {
+            return;
+        }
+        let mut rates: Vec<(PageId, f64)> =
+            self.cold.iter().map(|(page, count)| (*page, *count as f64 / seconds)).collect();
+        self.figures.slow_rate = Some(rates.iter().map(|(_, rate)| rate).sum());
+        if !self.parameters.correction {
+            return;
+        }
+        let budget = budget(self.parameters.slowdown, self.parameters.slow_latency);
+        let hot = hottest_beyond(&mut rates, budget);
+        let moves: Vec<Move> = hot
+            .into_iter()
+            .filter(|page| !self.journeys.contains_key(page))
+            .map(|page| Move { page, to: self.fast })
+            .collect();
+        let ticket = memory.migrate(&moves, MoveOptions::default());
+        self.pending.ordered(ticket, moves.len());
+        self.journeys.extend(moves.iter().map(|one| (one.page, Journey::Up)));
+    }
+
+    fn travel(&mut self, ticket: Ticket, page: PageId, journey: Journey) {
+        self.pending.ordered(ticket, 1);
+        self.journeys.insert(page, journey);
+    }
+
+    fn begin_round(&mut self, memory: &mut dyn MemorySystem) {
+        let busy: BTreeSet<PageId> =
+            self.rounds.iter().flat_map(Round::pages).chain(self.journeys.keys().copied()).collect();
+        let round = Round::choose(self.fast, self.parameters.sample, &busy, &mut self.random, memory);
+        let Some(round) = round else { return };
+        let splits: Vec<Resize> = round.pages().map(|page| Resize { page, to: PageSize::Base }).collect();
+        let ticket = memory.resize(&splits);
+        self.pending.ordered(ticket, splits.len());
+        self.journeys.extend(round.pages().map(|page| (page, Journey::Split)));
+        self.figures.rounds += 1;
+        self.figures.sampled += splits.len() as u64;
+        self.rounds.push(round);
+    }
+
+    /// Ends a round: the coldest pages of the sample that fit into its share of the budget go down, all are collapsed.
+    fn classify(&mut self, round: &Round, seconds: f64, memory: &mut dyn MemorySystem) {
+        let (poisoned, counted) = round.totals();
+        self.figures.poisoned += poisoned;
+        self.figures.counted += counted;
+        let mut rates = round.rates(seconds);
+        let budget = budget(self.parameters.slowdown, self.parameters.slow_latency);
+        let cold = coldest_within(&mut rates, budget * round.share());
+        let pages: Vec<PageId> = round.pages().collect();
+        let resizes: Vec<Resize> =
+            pages.iter().map(|page| Resize { page: *page, to: PageSize::Huge }).collect();
+        let ticket = memory.resize(&resizes);
+        self.pending.ordered(ticket, resizes.len());
+        for page in pages {
+            let cold = cold.contains(&page);
+            self.journeys.insert(page, Journey::Collapse { cold, attempts: 1 });
+        }
+    }
+
+    /// A step of a page's journey is done, or failed.
+    fn arrived(&mut self, page: PageId, outcome: Outcome, memory: &mut dyn MemorySystem) {
+        let Some(journey) = self.journeys.remove(&page) else { return };
+        let done = outcome == Outcome::Done;
+        match journey {
+            Journey::Split if done => round::clear_accessed(page, memory),
+            Journey::Split => self.rounds.iter_mut().for_each(|round| round.leave_out(page)),
+            Journey::Collapse { cold: true, .. } if done => {
+                let ticket = memory.migrate(&[Move { page, to: self.slow }], MoveOptions::default());
+                self.travel(ticket, page, Journey::Down);
+            }
+            Journey::Collapse { cold, attempts } if !done => {
+                if attempts < 3 && outcome.is_worth_a_retry() {
+                    let ticket = memory.resize(&[Resize { page, to: PageSize::Huge }]);
+                    let journey = Journey::Collapse { cold, attempts: attempts + 1 };
+                    self.travel(ticket, page, journey);
+                } else if outcome != Outcome::Gone {
+                    self.figures.uncollapsed += 1;
+                }
+            }
+            Journey::Down if done => {
+                memory.watch(&[page], Watch::Count);
+                self.cold.insert(page, 0);
+                self.figures.demoted += 1;
+            }
+            Journey::Up if done => {
+                memory.watch(&[page], Watch::Off);
+                self.cold.remove(&page);
+                self.figures.returned += 1;
+            }
+            Journey::Up if outcome == Outcome::NoSpace => self.figures.stuck += 1,
+            Journey::Up if outcome == Outcome::Gone => {
+                self.cold.remove(&page);
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "thermostat/tests.rs"]
+mod tests;

@@ -1,0 +1,254 @@
+//! Free fast memory ahead of need, and promote only pages that proved active.
+//!
+//! **Idea.** Allocation and demotion have watermarks of their own: the fast tier is kept emptier than allocation needs,
+//! by demoting inactive pages in the background, so that new pages, hot as a rule, find room and promotion does too.
+//! Pages of the slow tier are marked to fault at their next access. A fault on an inactive page only makes it active; a
+//! fault on an active page promotes it. That filters out pages that are touched once in a while.
+//!
+//! **Source.** H. Al Maruf et al., "TPP: Transparent Page Placement for CXL-Enabled Tiered-Memory", ASPLOS 2023:
+//! demotion instead of reclaim, decoupled watermarks (2 % of capacity), promotion by hint faults of the slow node only.
+//!
+//! **Left open by the source.** *How activity ends*: the paper leans on the kernel's lists; here a page that was marked
+//! and did not fault until its next mark is inactive again. *Marking*: a stretch per period as NUMA balancing does.
+//! *File pages*: placed and moved as others; the paper's option to allocate them in the slow tier first is not here.
+
+use crate::support::{List, PageMap, Pending, Reclaim, Watermarks};
+use crate::{
+    Capability, Clear, MemorySystem, Moment, Move, MoveOptions, Needs, NextTick, Policy, Published, Refusal,
+    Report, ScanHand, Scope, Setup, Signal, SignalKind, Step, Watch,
+};
+use serde::{Deserialize, Serialize};
+use terrace_model::{Bytes, TierId, Time};
+
+/// Parameters of TPP.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Parameters {
+    /// Share of the fast tier that demotion keeps free (the paper: 0.02).
+    pub demote_scale: f64,
+    /// Demotion begins when less than this part of it is left. Ours: 0.5, so that it works in batches.
+    pub demote_start: f64,
+    /// Time between two stretches of marking (Linux's scan_period_min_ms: 1 s).
+    pub scan_period: Time,
+    /// How much is marked per period (Linux's scan_size_mb: 256 MiB).
+    pub scan_size: Bytes,
+    /// Promote only pages that were active when they faulted. Off: promote at the first fault.
+    pub active_only: bool,
+}
+
+impl Default for Parameters {
+    fn default() -> Parameters {
+        Parameters {
+            demote_scale: 0.02,
+            demote_start: 0.5,
+            scan_period: crate::moment::seconds(1),
+            scan_size: Bytes::mib(256),
+            active_only: true,
+        }
+    }
+}
+
+/// What is known of a page in the slow tier.
+#[derive(Clone, Copy, Debug, Default)]
+struct Marked {
+    /// Marked and not faulted since.
+    waiting: bool,
+    active: bool,
+}
+
+/// The policy.
+#[derive(Clone, Debug)]
+pub struct Tpp {
+    parameters: Parameters,
+    fast: TierId,
+    slow: TierId,
+    hand: ScanHand,
+    marked: PageMap<Marked>,
+    reclaim: Reclaim,
+    pending: Pending,
+    started: bool,
+    promoted: u64,
+    activated: u64,
+}
+
+impl Published for Tpp {
+    type Parameters = Parameters;
+
+    fn new(parameters: Parameters, setup: Setup<'_>) -> Result<Tpp, Refusal> {
+        let p = &parameters;
+        Refusal::unless_positive("scan_period", p.scan_period)?;
+        Refusal::unless_share("demote_scale", p.demote_scale)?;
+        Refusal::unless_share("demote_start", p.demote_start)?;
+        let (fast, slow) = setup.topology.fast_and_slow()?;
+        let capacity = setup.topology.tier(fast).capacity;
+        let watermarks = Watermarks::of(capacity, p.demote_scale * p.demote_start, p.demote_scale);
+        Ok(Tpp {
+            parameters,
+            fast,
+            slow,
+            hand: ScanHand::default(),
+            marked: PageMap::default(),
+            reclaim: Reclaim::new(fast, slow, watermarks, List::Active),
+            pending: Pending::default(),
+            started: false,
+            promoted: 0,
+            activated: 0,
+        })
+    }
+}
+
+impl Policy for Tpp {
+    fn needs(&self) -> Needs {
+        Needs::of(&[Capability::HintFaults, Capability::AccessedBits, Capability::Migration])
+            .and_signals(&[SignalKind::Unmapped])
+    }
+
+    fn on(&mut self, now: Moment, signals: &[Signal], memory: &mut dyn MemorySystem) -> NextTick {
+        if !std::mem::replace(&mut self.started, true) {
+            self.reclaim.arm(memory);
+        }
+        let (mut tick, mut short) = (false, false);
+        let mut moves = Vec::new();
+        for signal in signals {
+            self.pending.hear(signal);
+            short |= self.reclaim.hear(signal);
+            match *signal {
+                Signal::Tick => tick = true,
+                Signal::Unmapped { range } => self.marked.forget(range),
+                Signal::HintFault { page, .. } => {
+                    let Some(view) =
+                        memory.page(page).filter(|view| view.tier == self.slow && !view.in_flight)
+                    else {
+                        continue;
+                    };
+                    let marked = self.marked.entry(page);
+                    marked.waiting = false;
+                    if marked.active || !self.parameters.active_only {
+                        *marked = Marked::default();
+                        moves.push(Move { page, to: self.fast });
+                        self.promoted += view.base_pages();
+                    } else {
+                        marked.active = true;
+                        self.activated += 1;
+                    }
+                }
+                _ => {}
+            }
+        }
+        let ticket = memory.migrate(&moves, MoveOptions::default());
+        self.pending.ordered(ticket, moves.len());
+        if tick {
+            self.mark(memory);
+        }
+        // Short at a signal, or still at a tick: pages that are inactive by now.
+        if short || (tick || self.reclaim.progressed()) && self.reclaim.is_short(memory) {
+            self.reclaim.demote(0, memory);
+        }
+        if tick { NextTick::At(now.plus(self.parameters.scan_period)) } else { NextTick::Unchanged }
+    }
+
+    fn report(&self, report: &mut Report) {
+        report.pages("promoted", self.promoted);
+        report.pages("demoted", self.reclaim.ordered);
+        report.count("activated", self.activated);
+        report.count("failed", self.pending.failed);
+    }
+}
+
+impl Tpp {
+    fn mark(&mut self, memory: &mut dyn MemorySystem) {
+        let mut left = self.parameters.scan_size.0 >> 12;
+        let mut pages = Vec::new();
+        let marked = &mut self.marked;
+        memory.scan(Scope::Tier(self.slow), &mut self.hand, Clear::NOTHING, &mut |view| {
+            if left == 0 {
+                return Step::Stop;
+            }
+            left = left.saturating_sub(view.base_pages());
+            let entry = marked.entry(view.page);
+            entry.active &= !entry.waiting;
+            if !view.in_flight {
+                entry.waiting = true;
+                pages.push(view.page);
+            }
+            Step::Keep
+        });
+        memory.watch(&pages, Watch::Hint);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::moment::{millis, seconds};
+    use crate::{Driver, InMemory, PageId};
+    use terrace_model::{Bytes, TierId};
+
+    /// A fast tier of 100 pages.
+    fn open(parameters: &str, pages: u64) -> Driver {
+        let mut world = InMemory::new(&[("fast", Bytes::kib(400)), ("slow", Bytes::kib(800))]);
+        world.map_anonymous(0, 0, 280);
+        let mut driver = Driver::open("tpp", parameters, world).unwrap();
+        driver.touch_all(0, 0..pages, true);
+        driver
+    }
+
+    fn in_fast(driver: &Driver, vpn: u64) -> bool {
+        driver.world.locate(PageId::new(0, vpn)).unwrap().0 == TierId(0)
+    }
+
+    #[test]
+    fn room_is_made_ahead_of_need() {
+        for (scale, used) in [(0.1, 90), (0.3, 70)] {
+            let mut driver = open(&format!("demote_scale = {scale}"), 100);
+            driver.advance(seconds(10));
+            assert_eq!(driver.world.resident(TierId(0)), used);
+        }
+    }
+
+    #[test]
+    fn demotion_begins_at_its_start() {
+        let resident = |start: f64| {
+            let mut driver = open(&format!("demote_scale = 0.2\ndemote_start = {start}"), 85);
+            driver.advance(seconds(10));
+            driver.world.resident(TierId(0))
+        };
+        assert_eq!((resident(1.0), resident(0.5)), (80, 85));
+    }
+
+    /// Touches page 110 in the periods given.
+    fn promoted(parameters: &str, periods: &[u64]) -> bool {
+        let mut driver = open(&format!("demote_scale = 0.1\n{parameters}"), 120);
+        driver.advance(seconds(5));
+        for period in 0..6 {
+            driver.advance(millis(500));
+            if periods.contains(&period) {
+                driver.touch(PageId::new(0, 110), false);
+            }
+            driver.advance(millis(500));
+        }
+        in_fast(&driver, 110)
+    }
+
+    #[test]
+    fn the_second_fault_of_an_active_page_promotes() {
+        assert!(promoted("", &[2, 3]));
+        assert!(!promoted("", &[2]));
+        assert!(!promoted("", &[1, 4]), "inactive again in between");
+        assert!(promoted("active_only = false", &[2]));
+    }
+
+    #[test]
+    fn a_period_marks_as_much_as_said() {
+        let mut driver = open("active_only = false\ndemote_scale = 0.3\nscan_size = \"8 KiB\"", 120);
+        driver.advance(seconds(4));
+        let before = driver.report().stats.integer("promoted");
+        driver.touch_all(0, 100..120, false);
+        driver.advance(millis(1));
+        assert!((2..=8).contains(&(driver.report().stats.integer("promoted") - before)));
+        let mut driver = open("scan_period = \"100 s\"", 120);
+        driver.advance(seconds(50));
+        driver.touch_all(0, 100..120, false);
+        driver.advance(millis(1));
+        assert_eq!(driver.report().stats.integer("activated"), 0, "nothing is marked yet");
+    }
+}

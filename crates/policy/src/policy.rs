@@ -1,0 +1,188 @@
+//! The policy's side of the seam.
+
+use crate::{
+    Agent, Area, Capabilities, Lack, MemorySystem, Moment, Needs, PageId, Profile, Random, Report, Signal,
+    Topology,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use terrace_model::{PageSize, TierId};
+
+/// A first touch of an address that has no page yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The base page that was touched.
+    pub page: PageId,
+    /// By a store.
+    pub write: bool,
+    /// When.
+    pub at: Moment,
+    /// By whom.
+    pub agent: Agent,
+    /// The area that the address lies in.
+    pub area: Area,
+}
+
+/// Most wishes a placement can hold.
+const WISHES: usize = 8;
+
+/// One wish of a placement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wish {
+    /// The tier.
+    pub tier: TierId,
+    /// The page size; none for what the operating system would choose.
+    pub size: Option<PageSize>,
+}
+
+/// Where a new page shall lie: wishes, the first that can be granted counts.
+///
+/// A size that does not fit the area, or is not free in the tier, cannot be granted. Of several free blocks one that is
+/// known to be zeroed is taken first. When no wish can, the world takes
+/// a base page from the first tier with room, so a placement never makes a program fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placement {
+    wishes: [Wish; WISHES],
+    count: usize,
+}
+
+impl Placement {
+    /// No wish: wherever there is room.
+    pub const ANYWHERE: Placement =
+        Placement { wishes: [Wish { tier: TierId(0), size: None }; WISHES], count: 0 };
+
+    /// In this tier if there is room.
+    pub const fn tier(tier: TierId) -> Placement {
+        Placement::ANYWHERE.or(tier, None)
+    }
+
+    /// And failing that, here; wishes beyond the eighth are dropped.
+    pub const fn or(mut self, tier: TierId, size: Option<PageSize>) -> Placement {
+        if self.count < WISHES {
+            self.wishes[self.count] = Wish { tier, size };
+            self.count += 1;
+        }
+        self
+    }
+
+    /// The wishes, first choice first.
+    pub fn wishes(&self) -> &[Wish] {
+        &self.wishes[..self.count]
+    }
+}
+
+/// When the policy wants its next [`Signal::Tick`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NextTick {
+    /// As it stands: what an earlier call asked for.
+    Unchanged,
+    /// At this moment, instead of what an earlier call asked for. A moment that has passed means at once.
+    At(Moment),
+    /// Never, until a later call asks for one.
+    Never,
+}
+
+/// A memory-management policy.
+///
+/// Pure and deterministic: no clock, no I/O, no randomness but the generator it was handed. The same calls get the
+/// same answers.
+pub trait Policy: Send {
+    /// What it cannot do without, with these parameters.
+    fn needs(&self) -> Needs;
+
+    /// Where a new page shall lie. On the path of the page fault, so it must be quick.
+    fn place(&mut self, _fault: &Fault, _topology: &Topology) -> Placement {
+        Placement::ANYWHERE
+    }
+
+    /// Takes news and gives orders. The first call has [`Signal::Tick`] and comes before the program runs.
+    fn on(&mut self, now: Moment, signals: &[Signal], memory: &mut dyn MemorySystem) -> NextTick;
+
+    /// Figures and remarks at the end of a run.
+    fn report(&self, _report: &mut Report) {}
+}
+
+/// What a policy is built with besides its parameters.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup<'a> {
+    /// The tiers.
+    pub topology: &'a Topology,
+    /// What the world offers.
+    pub capabilities: &'a Capabilities,
+    /// The seed of every random choice.
+    pub seed: u64,
+    /// The first pass, where there was one.
+    pub profile: Option<&'a Profile>,
+}
+
+impl Setup<'_> {
+    /// The policy's generator.
+    pub fn random(&self) -> Random {
+        Random::new(self.seed)
+    }
+}
+
+/// A policy that can be opened by name: how it is built from its parameters.
+pub trait Published: Policy + Sized + 'static {
+    /// Its parameters. Serde renders the defaults and reads what a user sets; `#[serde(default, deny_unknown_fields)]`.
+    type Parameters: Default + Serialize + DeserializeOwned;
+
+    /// Builds it.
+    ///
+    /// # Errors
+    /// Parameters that contradict each other, or a machine that it cannot manage. Missing capabilities need no check
+    /// here: whoever opens the policy compares [`Policy::needs`] with what the world offers.
+    fn new(parameters: Self::Parameters, setup: Setup<'_>) -> Result<Self, Refusal>;
+}
+
+/// Why a policy does not start.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The world does not offer something.
+    #[error("it needs {0}")]
+    Lacks(Lack),
+    /// A parameter has a value that makes no sense.
+    #[error("{key}: {problem}")]
+    Parameter {
+        /// The parameter.
+        key: String,
+        /// What is wrong, and what was expected.
+        problem: String,
+    },
+    /// The machine is not of the kind that it manages.
+    #[error("this machine does not fit: {0}")]
+    Machine(String),
+    /// There is no first pass.
+    #[error("it needs a first pass over the same input, which counts the accesses of every page")]
+    NoProfile,
+}
+
+impl Refusal {
+    /// A parameter whose value makes no sense.
+    pub fn parameter(key: &str, problem: impl Into<String>) -> Refusal {
+        Refusal::Parameter { key: key.to_owned(), problem: problem.into() }
+    }
+
+    /// `value` if it is a share between 0 and 1.
+    ///
+    /// # Errors
+    /// Otherwise, naming `key`.
+    pub fn unless_share(key: &str, value: f64) -> Result<f64, Refusal> {
+        if (0.0..=1.0).contains(&value) {
+            Ok(value)
+        } else {
+            Err(Refusal::parameter(key, format!("{value} is not a share between 0 and 1")))
+        }
+    }
+
+    /// Refuses a span of no length.
+    ///
+    /// # Errors
+    /// A zero `value`, naming `key`.
+    pub fn unless_positive(key: &str, value: terrace_model::Time) -> Result<(), Refusal> {
+        if value == terrace_model::Time::ZERO {
+            return Err(Refusal::parameter(key, "0 s would leave no time between two ticks"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,29 @@
+//! What a policy says about itself at the end of a run.
+
+use terrace_model::{Stats, Unit};
+
+/// A policy's own figures and remarks.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Report {
+    /// Figures, under the policy's name: `demoted`, `rounds`.
+    pub stats: Stats,
+    /// What a reader of the run must know, in sentences.
+    pub notes: Vec<String>,
+}
+
+impl Report {
+    /// Adds a count.
+    pub fn count(&mut self, name: &str, value: u64) {
+        self.stats.count(name, value, Unit::Count);
+    }
+
+    /// Adds a number of base pages.
+    pub fn pages(&mut self, name: &str, value: u64) {
+        self.stats.count(name, value, Unit::Pages);
+    }
+
+    /// Adds a remark.
+    pub fn note(&mut self, note: impl Into<String>) {
+        self.notes.push(note.into());
+    }
+}

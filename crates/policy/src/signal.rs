@@ -1,0 +1,87 @@
+//! What a policy is told.
+
+use crate::{Cost, Moment, Outcome, PageId, PageRange, Subject, Ticket};
+use terrace_model::{Bytes, PageSize, TierId, Time};
+
+/// Who accesses memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Agent {
+    /// A CPU, by the number of its node.
+    Cpu(u16),
+    /// A GPU, by its number.
+    Gpu(u16),
+}
+
+impl Default for Agent {
+    fn default() -> Agent {
+        Agent::Cpu(0)
+    }
+}
+
+/// One piece of news. A batch holds them in the order in which they happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signal {
+    /// The time that the policy asked for has come. The first call has one.
+    Tick,
+    /// An order is done for one page, pair or frame. Failures come the same way.
+    Done {
+        /// The order.
+        ticket: Ticket,
+        /// The page, pair or frame.
+        subject: Subject,
+        /// How it ended.
+        outcome: Outcome,
+        /// What it cost, shares of batched work included.
+        cost: Cost,
+    },
+    /// A page under [`crate::Watch::Hint`] or [`crate::Watch::HintStore`] was accessed.
+    HintFault {
+        /// The mapped page, by its first base page.
+        page: PageId,
+        /// By a store.
+        write: bool,
+        /// When.
+        at: Moment,
+        /// From when the watch began to the access.
+        latency: Time,
+        /// By whom.
+        agent: Agent,
+    },
+    /// Accesses that reached memory, sampled or all (see [`crate::MemorySystem::sample_accesses`]).
+    Access {
+        /// The base page that was accessed, whatever page maps it.
+        page: PageId,
+        /// Stores; loads otherwise.
+        write: bool,
+        /// How many in a row, not scaled by the sampling period.
+        count: u32,
+    },
+    /// A translation missed in an agent's TLBs.
+    TlbMiss {
+        /// The mapped page, by its first base page.
+        page: PageId,
+        /// Whose TLB.
+        agent: Agent,
+    },
+    /// A fault brought in a page.
+    Allocated {
+        /// The page, by its first base page.
+        page: PageId,
+        /// Its size.
+        size: PageSize,
+        /// Where it lies.
+        tier: TierId,
+    },
+    /// Pages are no longer mapped. Their names may come back for other contents.
+    Unmapped {
+        /// Which.
+        range: PageRange,
+    },
+    /// Free memory fell below what [`crate::MemorySystem::wake_below`] asked for.
+    LowWater {
+        /// Of this tier.
+        tier: TierId,
+        /// What is free.
+        free: Bytes,
+    },
+}

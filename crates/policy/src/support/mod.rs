@@ -1,0 +1,17 @@
+//! What several policies share: state per page, orders under way, traffic per period.
+
+mod lru;
+mod page_map;
+mod pending;
+mod promoter;
+mod rates;
+mod reclaim;
+mod two_list;
+
+pub use lru::Lru;
+pub use page_map::PageMap;
+pub use pending::Pending;
+pub use promoter::Promoter;
+pub use rates::Rates;
+pub use reclaim::{Reclaim, Watermarks};
+pub use two_list::{List, TwoLists};

@@ -1,0 +1,69 @@
+//! Promotion one page at a time, with a victim that makes room where there is none.
+
+use super::Pending;
+use crate::{MemorySystem, Move, MoveOptions, Outcome, PageId, Signal, Subject};
+use std::collections::BTreeMap;
+use terrace_model::TierId;
+
+/// Moves pages up; where a victim is given it goes down first, and the page follows when it has arrived.
+#[derive(Clone, Debug)]
+pub struct Promoter {
+    fast: TierId,
+    slow: TierId,
+    pending: Pending,
+    /// Pages that wait for a victim to arrive.
+    following: BTreeMap<PageId, PageId>,
+    /// Base pages promoted and demoted.
+    pub moved: [u64; 2],
+}
+
+impl Promoter {
+    /// Between these two tiers.
+    pub fn new(fast: TierId, slow: TierId) -> Promoter {
+        Promoter { fast, slow, pending: Pending::default(), following: BTreeMap::new(), moved: [0; 2] }
+    }
+
+    /// Orders that failed.
+    pub fn failed(&self) -> u64 {
+        self.pending.failed
+    }
+
+    /// Orders that are not done.
+    pub fn outstanding(&self) -> usize {
+        self.pending.outstanding()
+    }
+
+    /// Promotes a page into free memory.
+    pub fn promote(&mut self, page: PageId, memory: &mut dyn MemorySystem) {
+        let ticket = memory.migrate(&[Move { page, to: self.fast }], MoveOptions::default());
+        self.pending.ordered(ticket, 1);
+    }
+
+    /// Demotes `victim`.
+    pub fn demote(&mut self, victim: PageId, memory: &mut dyn MemorySystem) {
+        let ticket = memory.migrate(&[Move { page: victim, to: self.slow }], MoveOptions::default());
+        self.pending.ordered(ticket, 1);
+    }
+
+    /// Demotes `victim` and then promotes `page` into its place. If the victim cannot go, the page stays, too.
+    pub fn replace(&mut self, victim: PageId, page: PageId, memory: &mut dyn MemorySystem) {
+        self.following.insert(victim, page);
+        self.demote(victim, memory);
+    }
+
+    /// Takes a signal. Answers a page that has arrived, and where.
+    pub fn hear(&mut self, signal: &Signal, memory: &mut dyn MemorySystem) -> Option<(PageId, TierId)> {
+        let (_, subject, outcome) = self.pending.hear(signal)?;
+        let Subject::Page(page) = subject else { return None };
+        let next = self.following.remove(&page);
+        if outcome != Outcome::Done {
+            return None;
+        }
+        if let Some(next) = next {
+            self.promote(next, memory);
+        }
+        let view = memory.page(page)?;
+        self.moved[usize::from(view.tier != self.fast)] += view.base_pages();
+        Some((page, view.tier))
+    }
+}
