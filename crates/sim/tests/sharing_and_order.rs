@@ -6,7 +6,7 @@ mod support;
 use support::*;
 use terrace_sim::design::{Design, PagePolicy, TranslationScheme};
 use terrace_sim::{Fidelity, Options};
-use terrace_trace::Event;
+use terrace_trace::{Event, MarkKind};
 
 fn cores(mut design: Design, count: u32) -> Design {
     design.core.count = count;
@@ -38,6 +38,24 @@ fn virtual_caches_do_not_lose_the_copy_on_write_fault() {
     let design = cores(with_scheme(small(), TranslationScheme::Vivt), 2);
     let outcome = program.run(&design, Fidelity::Full);
     assert_eq!(counts(&outcome, ["os.copy_on_write_faults", "os.faults"]), [1, 2]);
+}
+
+/// A thread that breaks a page's sharing moves it to another frame: the other threads of its process must not go on with
+/// the old one, which now belongs to the child.
+#[test]
+fn breaking_a_page_s_sharing_tells_the_other_cores() {
+    for (size, pages) in [("4k", PagePolicy::Base), ("2m", PagePolicy::Huge)] {
+        let mut program = Program::new();
+        program.map(DATA, 2 * MIB).write(DATA);
+        program.on(1).spawn(1, 0, Some(0)).mark(MarkKind::Barrier);
+        program.on(2).spawn(0, 1, None).read(DATA).mark(MarkKind::Barrier);
+        program.on(0).write(DATA).mark(MarkKind::Barrier);
+        program.on(2).read(DATA);
+        let outcome = program.run(&cores(with_pages(small(), pages), 3), Fidelity::Full);
+        assert_eq!(count(&outcome, "os.copy_on_write_faults"), 1);
+        // The first store, the other thread's load, the store after the fork, and the load after the store.
+        assert_eq!(count(&outcome, &format!("tlb.l1d.{size}.miss")), 4, "{size}");
+    }
 }
 
 /// Streams 0 and 1 wait for an event of stream 2, whose clock is a fault ahead of theirs: they step past each other by

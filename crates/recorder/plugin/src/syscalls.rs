@@ -185,9 +185,13 @@ pub extern "C" fn ends(_id: PluginId, vcpu: c_uint, number: i64, result: i64) {
         }
         _ => {}
     }
-    let tried = result == -i64::from(libc::EAGAIN) && reads(number);
-    if call.started != 0 && !tried {
-        ring::emit(vcpu, Operation::Wait, &[now().saturating_sub(call.started)], &[]);
+    if call.started != 0 {
+        let waited = now().saturating_sub(call.started);
+        // A read that only asked whether there is something did not wait; one that ran into its socket's limit did.
+        let asked = result == -i64::from(libc::EAGAIN) && reads(number) && waited < SHORTEST_LIMIT;
+        if !asked {
+            ring::emit(vcpu, Operation::Wait, &[waited], &[]);
+        }
     }
     let failed = (-4095..0).contains(&result);
     if failed {
@@ -287,6 +291,9 @@ fn has_nothing_to_read(descriptor: u64) -> bool {
     // SAFETY: one valid element; descriptors are the program's own under QEMU. An error is no 0.
     poll.fd >= 0 && unsafe { libc::poll(&mut poll, 1, 0) == 0 }
 }
+
+/// A read that fails with `EAGAIN` sooner than this, in nanoseconds, did not wait: time limits of sockets are longer.
+const SHORTEST_LIMIT: u64 = 1_000_000;
 
 fn now() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };

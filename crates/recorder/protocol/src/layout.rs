@@ -97,7 +97,7 @@ pub struct Header {
     /// While the recorder waits on `filled`: how many chunks must have been handed over in all before it is worth
     /// waking. Whoever wakes it puts 0 here; 0 when it does not wait.
     pub wake_at: AtomicU64,
-    /// Futex: changes when a chunk is given back.
+    /// Futex: changes when producers that wait for a chunk are to look again.
     pub freed: Aligned<AtomicU32>,
     /// Threads that wait on `freed`.
     pub producers_wait: AtomicU32,

@@ -3,7 +3,7 @@
 //! A simulated last-level cache does not fit into the host's own caches, so every random set is a host miss or two. With
 //! tags, recency and state in one place, a set of up to twelve ways costs one.
 
-use super::{NARROW_MAX_WAYS, huge_vec, narrow, wide};
+use super::{NARROW_MAX_WAYS, ORDER_MAX_WAYS, huge_vec, narrow, wide};
 use std::marker::PhantomData;
 
 /// No way holds the tag.
@@ -103,6 +103,7 @@ fn way_of(matches: u32) -> u32 {
 #[derive(Clone, Debug)]
 pub struct PackedSets {
     lines: Vec<HostLine>,
+    sets: usize,
     lines_per_set: usize,
     layout: Layout,
 }
@@ -119,10 +120,11 @@ pub struct PackedSet<'a> {
 impl PackedSets {
     /// `sets` empty sets of `ways` ways (1 to 25), least recent first from the highest way down, all state bits clear.
     pub fn new(sets: usize, ways: u32) -> PackedSets {
+        assert!((1..=ORDER_MAX_WAYS).contains(&ways), "{ways} ways");
         let layout = Layout::new(ways);
         let lines_per_set = layout.lines();
         let lines = huge_vec(sets * lines_per_set, HostLine([EMPTY; WORDS]));
-        let mut packed = PackedSets { lines, lines_per_set, layout };
+        let mut packed = PackedSets { lines, sets, lines_per_set, layout };
         for set in 0..sets {
             let mut set = packed.set(set);
             if ways <= NARROW_MAX_WAYS {
@@ -137,7 +139,7 @@ impl PackedSets {
 
     /// Number of sets.
     pub fn len(&self) -> usize {
-        self.lines.len() / self.lines_per_set
+        self.sets
     }
 
     /// Distance between the first slots of neighbouring sets in tables that run beside this one.
@@ -148,17 +150,15 @@ impl PackedSets {
 
     #[inline(always)]
     fn words(&self, set: usize) -> *const u32 {
-        let last = set * self.lines_per_set + self.lines_per_set - 1;
-        assert!(last < self.lines.len());
-        // SAFETY: the set's last line exists, so its first one does.
+        assert!(set < self.sets);
+        // SAFETY: there are `sets` times `lines_per_set` lines.
         unsafe { self.lines.as_ptr().add(set * self.lines_per_set).cast() }
     }
 
     /// A set to work on.
     #[inline(always)]
     pub fn set(&mut self, set: usize) -> PackedSet<'_> {
-        let last = set * self.lines_per_set + self.lines_per_set - 1;
-        assert!(last < self.lines.len());
+        assert!(set < self.sets);
         // SAFETY: as in `words`; `self` stays borrowed as long as the set is.
         let words = unsafe { self.lines.as_mut_ptr().add(set * self.lines_per_set).cast() };
         PackedSet { words, layout: self.layout, borrow: PhantomData }

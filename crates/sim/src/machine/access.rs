@@ -12,7 +12,7 @@ use crate::core::Timeline;
 use crate::memory::Initiator;
 use crate::os::{Fault, Leaf, Os, OsError};
 use crate::translate::{TlbEntry, TlbHit};
-use terrace_model::{LINE_BYTES, PageSize, Time};
+use terrace_model::{AddressRange, LINE_BYTES, PageSize, Time};
 
 /// Everything.
 pub(super) const FULL: u8 = 0;
@@ -185,7 +185,14 @@ impl Shared {
                 Some(leaf) if !(write && leaf.pte.is_copy_on_write()) => return Ok((leaf, faulted)),
                 Some(leaf) => {
                     if let Some(fault) = self.os.break_sharing(space, addr, &leaf)? {
+                        let page = AddressRange::new(addr & !(leaf.size.bytes() - 1), leaf.size.bytes());
                         self.regions.flush();
+                        self.dropped_pages.push((space, page));
+                        if leaf.size != PageSize::Base {
+                            // The caller replaces the entry of a base page; of a larger one parts may be remembered,
+                            // or it was split.
+                            core.tlbs.invalidate(space, page);
+                        }
                         self.charge_fault::<F>(core, &fault);
                     }
                     faulted = true;
@@ -497,12 +504,24 @@ pub(super) fn timeline(start: Time, translated: Time, served: Served) -> Timelin
 
 impl Machine {
     /// Tells every core's translation hardware that pages of a range are gone.
-    pub fn shoot_down(&mut self, space: u32, range: terrace_model::AddressRange) {
+    pub fn shoot_down(&mut self, space: u32, range: AddressRange) {
         for core in &mut self.cores {
             core.tlbs.invalidate(space, range);
             core.page_walk_cache.flush();
         }
         self.shared.regions.flush();
+    }
+
+    /// Tells all cores but `core` of the pages whose sharing it broke.
+    #[cold]
+    pub fn drop_pages(&mut self, core: usize) {
+        for (space, page) in self.shared.dropped_pages.drain(..) {
+            for (other, hardware) in self.cores.iter_mut().enumerate() {
+                if other != core {
+                    hardware.tlbs.invalidate(space, page);
+                }
+            }
+        }
     }
 
     /// Tells every core's translation hardware that a process changed as a whole (fork, exec, exit).
@@ -516,7 +535,7 @@ impl Machine {
 
     /// Drops the virtually named lines of a range from the caches, where names are virtual: the addresses may be
     /// backed by other memory next. Dirty lines of freed memory need no writeback.
-    pub fn discard_lines(&mut self, space: u32, range: terrace_model::AddressRange) {
+    pub fn discard_lines(&mut self, space: u32, range: AddressRange) {
         for (page, size, _) in self.shared.os.table(space).pages_in(range) {
             for line in 0..size.bytes() / LINE_BYTES {
                 let line = self.shared.intermediate.line(space, page + line * LINE_BYTES);

@@ -9,7 +9,7 @@ use crate::core::Interval;
 use crate::design::{Design, TranslationScheme};
 use crate::os::Os;
 use crate::translate::{PageWalkCache, Tlbs};
-use terrace_model::{LINE_BYTES, Time};
+use terrace_model::{AddressRange, LINE_BYTES, Time};
 
 /// Counters of page walks over all cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,11 +42,14 @@ pub(super) struct Shared {
     pub os: Os,
     pub intermediate: Intermediate,
     pub regions: RegionCache,
+    /// Pages whose sharing a core broke: the other cores' TLBs must drop them before they run again.
+    pub dropped_pages: Vec<(u32, AddressRange)>,
     pub walks: WalkCounters,
     pub timing: Timing,
     /// Accesses per tier before any cache, for the fidelity that has none.
     pub unfiltered: Vec<[u64; 2]>,
-    /// How often an access without TLBs lay on another page than the one before; see [`LookAhead`].
+    /// How often an access without TLBs needed the page table: about as often as it lay on another page than the one
+    /// before. For [`LookAhead`] only.
     pub page_changes: u64,
     /// Lines the kernel touched for system calls.
     pub kernel_lines: u64,
@@ -110,6 +113,7 @@ impl Machine {
             os,
             intermediate: Intermediate::default(),
             regions: RegionCache::new(),
+            dropped_pages: Vec::new(),
             walks: WalkCounters::default(),
             timing: Timing {
                 cycle,

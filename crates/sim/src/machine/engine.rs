@@ -409,6 +409,9 @@ impl<'a> Engine<'a> {
                     stop_at,
                     horizon,
                 )?;
+                if !self.machine.shared.dropped_pages.is_empty() {
+                    self.machine.drop_pages(core);
+                }
                 self.accesses += (reached - from) as u64;
                 self.streams.streams[stream].accesses += (reached - from) as u64;
                 self.streams.streams[stream].next_access = reached;
@@ -528,6 +531,7 @@ impl<'a> Engine<'a> {
                     range.bytes,
                     write,
                 )?;
+                self.machine.drop_pages(core);
             }
             Event::Resident { start, bitmap } => self.make_resident(space, *start, bitmap)?,
             Event::Exit { process_ends } => {

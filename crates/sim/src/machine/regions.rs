@@ -1,7 +1,7 @@
 //! The simulator's own short cut to page-table entries, by regions of 2 MiB.
 //!
-//! Nothing here is part of the simulated machine. Schemes without TLBs translate through it, and looking ahead finds
-//! the entries that coming accesses will need.
+//! Nothing here is part of the simulated machine. Schemes without TLBs translate through it, walks find their leaf by
+//! it, and looking ahead finds the entries that coming accesses will need.
 
 use crate::os::{Leaf, PageTable, Pte};
 use terrace_model::PageSize;
@@ -24,7 +24,9 @@ pub(super) enum Region {
         frame: u64,
         /// The page's size.
         size: PageSize,
-        /// A store needs nothing more.
+        /// A load changes nothing in the page table.
+        readable: bool,
+        /// Nor does a store.
         writable: bool,
     },
 }
@@ -51,7 +53,7 @@ impl BasePage {
 }
 
 /// Direct mapped: what maps the regions used lately. Must be flushed when a process is cleared, and when a page larger
-/// than a base page goes or changes its frame.
+/// than a base page goes, changes its frame, or loses a bit of its entry.
 #[derive(Clone, Debug)]
 pub(super) struct RegionCache {
     /// Region, address space and generation, beside what maps the region.
@@ -88,6 +90,7 @@ impl RegionCache {
             size => Region::Page {
                 frame: pte.frame().0 + ((addr & (size.bytes() - 1)) >> REGION_SHIFT << (REGION_SHIFT - 12)),
                 size,
+                readable: pte.is_accessed(),
                 writable: pte.is_writable_at_once(),
             },
         };
@@ -117,9 +120,9 @@ impl RegionCache {
                     writable: pte.is_writable_at_once(),
                 })
             }
-            Region::Page { frame, size, writable } => {
+            Region::Page { frame, size, readable, writable } => {
                 let within = (addr & ((1 << REGION_SHIFT) - 1)) >> 12;
-                Some(BasePage { frame: frame + within, size, readable: true, writable })
+                Some(BasePage { frame: frame + within, size, readable, writable })
             }
         }
     }

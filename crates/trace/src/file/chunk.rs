@@ -493,6 +493,7 @@ impl ChunkDecoder {
             return Ok(None);
         }
         if !self.has_accesses {
+            self.batches_left = 0;
             return Err("the chunk was begun without its accesses".to_owned());
         }
         let Some((entry, mut batch)) = self.next_events(pool.take())? else { return Ok(None) };
