@@ -75,7 +75,7 @@ fn on_input(comparison: &Comparison, input: &str) -> Option<Conclusion> {
         match rival {
             Some((run, s)) if (s - 1.0).abs() < TIE => {
                 format!(
-                    "No design beats {base} on {input}: the best of the others, {}, is within 1 %.",
+                    "No design beats {base} on {input}: the best of the others, {}, is within 1%.",
                     run.design
                 )
             }
@@ -162,7 +162,7 @@ fn overall(comparison: &Comparison, inputs: &[&str]) -> Option<Conclusion> {
             times(mean)
         )
     } else {
-        format!("Over all {n} inputs no design beats {base} in the geometric mean by 1 % or more.")
+        format!("Over all {n} inputs no design beats {base} in the geometric mean by 1% or more.")
     };
     Some(Conclusion {
         input: None,
