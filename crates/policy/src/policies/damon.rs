@@ -8,15 +8,16 @@
 //! of the fast tier that were cold for long.
 //!
 //! **Source.** S. Park, Y. Lee, H. Y. Yeom, "Profiling Dynamic Data Access Patterns with Controlled Overhead and
-//! Quality", Middleware 2019; Linux admin-guide/mm/damon: 5 ms, 100 ms, 10 to 1000 regions; DAMOS actions migrate_hot,
-//! migrate_cold.
+//! Quality", Middleware 2019; Linux mm/damon/core.c, damon_new_ctx: 5 ms, 100 ms, 10 to 1000 regions; mm/damon/design,
+//! "Adaptive Regions Adjustment"; DAMOS actions migrate_hot, migrate_cold, as in samples/damon/mtier.c.
 //!
 //! **Left open by the source.** *Thresholds of the two schemes* are the user's; the defaults here are ours: hot from a
 //! fifth of the looks on (`hot`), cold after 5 s without any (`cold_age`). *Demotion*: only while the fast tier is
 //! fuller than `high_usage`, ours, as DAMOS' watermarks allow. *Merging*: neighbours whose heats differ by no more than
 //! a tenth of the looks, as Linux does. *Splitting*: in two at a random page while there are fewer than half the
-//! regions allowed. *Areas*: one region per area to begin with; areas that appear later are added with the next
-//! aggregation.
+//! regions allowed; Linux cuts at tenths, and in three if splitting has got stuck (core.c, kdamond_split_regions).
+//! *Areas*: one region per area to begin with; areas that appear later are added with the next aggregation, where Linux
+//! looks every 60 s (ops_update_interval).
 
 use crate::support::Pending;
 use crate::{
@@ -30,21 +31,26 @@ use terrace_model::{Bytes, TierId, Time};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Parameters {
-    /// Time between two looks at the sampled pages (Linux: 5 ms).
+    /// Time between two looks at the sampled pages (mm/damon/core.c, damon_new_ctx, sample_interval: 5 ms).
     pub sampling: Time,
-    /// Time over which looks are added up (Linux: 100 ms).
+    /// Time over which looks are added up (mm/damon/core.c, damon_new_ctx, aggr_interval: 100 ms).
     pub aggregation: Time,
-    /// Fewest regions, so that a large uniform area is still looked at in several places (Linux: 10).
+    /// Fewest regions, so that a large uniform area is still looked at in several places (mm/damon/core.c,
+    /// damon_new_ctx, min_nr_regions: 10).
     pub min_regions: u32,
-    /// Most regions (Linux: 1000).
+    /// Most regions (mm/damon/core.c, damon_new_ctx, max_nr_regions: 1000).
     pub max_regions: u32,
-    /// Share of the looks that found an access from which on a region is promoted. Ours: 0.2.
+    /// Share of the looks that found an access from which on a region is promoted. Ours: 0.2 (DAMON_LRU_SORT,
+    /// hot_thres_access_freq: 0.5; samples/damon/mtier.c: any access).
     pub hot: f64,
-    /// Time without any access after which a region is demoted. Ours: 5 s.
+    /// Time without any access after which a region is demoted. Ours: 5 s (DAMON_RECLAIM, min_age, and DAMON_LRU_SORT,
+    /// cold_min_age: 120 s; samples/damon/mtier.c: none).
     pub cold_age: Time,
-    /// Usage of the fast tier, 0 to 1, above which cold regions are demoted. Ours: 0.95.
+    /// Usage of the fast tier, 0 to 1, above which cold regions are demoted. Ours: 0.95 (samples/damon/mtier.c,
+    /// node0_mem_free_bp, aims at 0.995).
     pub high_usage: f64,
-    /// Most memory that either scheme moves per aggregation; DAMOS' quota. Ours: 64 MiB.
+    /// Most memory that either scheme moves per aggregation; DAMOS' quota. Ours: 64 MiB (samples/damon/mtier.c:
+    /// 200 MiB per second; DAMON_RECLAIM, quota_sz: 128 MiB per second).
     pub quota: Bytes,
     /// Drop TLB entries with the accessed bits. DAMON does not: off.
     pub flush: bool,

@@ -6,12 +6,14 @@
 //! to keep a little free for new pages. If the fast tier has no cold page left, nothing moves: its hot pages stay.
 //!
 //! **Source.** A. Raybuck et al., "HeMem: Scalable Tiered Memory Management for Big Data Applications and Real NVM",
-//! SOSP 2021: one sample in 5,000, hot at 8 reads or 4 writes, cooling at 18, migration every 10 ms.
+//! SOSP 2021. Values from its code, src/pebs.h, in the state that Colloid's authors took over: one sample in 5,003, hot
+//! at 8 reads or 4 writes, cooling at 18, migration every 10 ms. Other states of the repository differ: 8 writes, or 4
+//! reads, 4 writes, cooling at 10 and one sample in 19,997.
 //!
 //! **Left open by the source.** *Order among pages hot alike*: first come, first served, as its queues do. *The order
-//! in which cold pages go*: by address from where the last search stopped. *Free fast memory* is 1 GB of 192 GB in the
-//! paper, a share here. *Large and small allocations*: HeMem leaves those below 1 GB in fast memory; here all are
-//! alike.
+//! in which cold pages go*: by address from where the last search stopped. *Free fast memory*: a share, ours;
+//! the code's migration keeps none. *Rate*: per second here; the code bounds each pass of migration. *Large and small
+//! allocations*: HeMem leaves those below 1 GB in fast memory; here all are alike.
 
 use crate::support::{PageMap, Pending};
 use crate::{
@@ -26,31 +28,32 @@ use terrace_model::{BytesPerSec, TierId, Time};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Parameters {
-    /// One access in so many is sampled (the paper: 5000).
+    /// One access in so many is sampled (pebs.h, SAMPLE_PERIOD: 5003).
     pub sample_period: u64,
-    /// Sampled reads that make a page hot (the paper: 8).
+    /// Sampled reads that make a page hot (pebs.h, HOT_READ_THRESHOLD: 8).
     pub hot_reads: u16,
-    /// Sampled writes that make a page hot (the paper: 4).
+    /// Sampled writes that make a page hot (pebs.h, HOT_WRITE_THRESHOLD: 4).
     pub hot_writes: u16,
-    /// Count of reads or writes at which all counts are halved (the paper: 18).
+    /// Count of reads or writes at which all counts are halved (pebs.h, PEBS_COOLING_THRESHOLD: 18; there, above it).
     pub cooling: u16,
-    /// Time between two looks of the migration thread (the paper: 10 ms).
+    /// Time between two looks of the migration thread (pebs.h, PEBS_KSWAPD_INTERVAL: 10 ms).
     pub period: Time,
-    /// Most memory moved per second, either way (the paper: 10 GB/s).
+    /// Most memory moved per second, either way (pebs.h, PEBS_KSWAPD_MIGRATE_RATE: 10 GiB; that it is meant per
+    /// second is our reading).
     pub rate_limit: BytesPerSec,
-    /// Share of the fast tier to keep free for new pages (the paper: 1 GB of 192 GB).
+    /// Share of the fast tier to keep free for new pages. Ours: 1/192, such as 1 GB of 192 GB.
     pub headroom: f64,
 }
 
 impl Default for Parameters {
     fn default() -> Parameters {
         Parameters {
-            sample_period: 5000,
+            sample_period: 5003,
             hot_reads: 8,
             hot_writes: 4,
             cooling: 18,
             period: crate::moment::millis(10),
-            rate_limit: BytesPerSec(10e9),
+            rate_limit: BytesPerSec(10.0 * 1073741824.0),
             headroom: 1.0 / 192.0,
         }
     }

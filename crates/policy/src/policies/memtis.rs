@@ -7,15 +7,17 @@
 //! skewed ones lets the fast tier hold more of what is hot.
 //!
 //! **Source.** T. Lee et al., "MEMTIS: Efficient Memory Tiering with Dynamic Page Classification and Page Size
-//! Determination", SOSP 2023: histogram and thresholds (16 bins, α = 0.9, adaptation every 100,000 samples, cooling
-//! every 2,000,000), splitting by skewness, migration in the background.
+//! Determination", SOSP 2023: histogram and thresholds (16 bins, adaptation every 100,000 samples, cooling every
+//! 2,000,000), splitting by skewness, migration in the background. Values from the authors' release (htmm_*).
 //!
 //! **Left open by the source.** *Heat of unlike sizes*: a base page's count is taken 512-fold, so that bins compare
-//! pages by accesses per byte. *How many pages to split at once* (`split_limit`): 16 per adaptation, ours; the paper
-//! derives a number from latencies. *Skewness*: sum of squares of the base pages' counts over the square of their sum;
-//! 1 where one base page gets all. *The least gain* in fast-tier hits that makes splitting worthwhile (`split_gain`): 5
-//! %, ours. *The sampling period*: fixed, where the paper adapts it to stay below 3 % of a CPU. *Free fast memory* that
-//! migration keeps (`headroom`): 2 %, ours. *Collapsing split pages again*: left to the operating system.
+//! pages by accesses per byte. *How many pages to split at once* (`split_limit`): 16 per adaptation, ours; the authors'
+//! code derives a number from latencies (htmm_core.c, set_memcg_nr_split). *Skewness*: sum of squares of the base
+//! pages' counts over the square of their sum; 1 where one base page gets all. *The least gain* in fast-tier hits that
+//! makes splitting worthwhile (`split_gain`): a share of all samples; the code's is one of the hits that base pages
+//! would get. *The sampling period*: fixed, where the authors adapt it to stay below 3 % of a CPU
+//! (ksampled_soft_cpu_quota). *Free fast memory* that migration keeps (`headroom`): one share, where the code has 2 %
+//! for demotion and 3 % for promotion, bounded in bytes. *Collapsing split pages again*: left to the operating system.
 
 #[path = "memtis/histogram.rs"]
 mod histogram;
@@ -34,21 +36,24 @@ use terrace_model::{PageSize, TierId, Time};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Parameters {
-    /// One access in so many is sampled. Ours: 200.
+    /// One access in so many is sampled (release, htmm_sample_period: 199).
     pub sample_period: u64,
-    /// Samples between two adaptations of the thresholds (the paper: 100,000).
+    /// Samples between two adaptations of the thresholds (release, htmm_adaptation_period: 100,000).
     pub adapt_every: u64,
-    /// Samples between two coolings, which halve all counts (the paper: 2,000,000).
+    /// Samples between two coolings, which halve all counts (release, htmm_cooling_period: 2,000,000).
     pub cool_every: u64,
-    /// The warm threshold is one bin below the hot one unless hot pages fill this share of the fast tier (the paper: 0.9).
+    /// The warm threshold is one bin below the hot one unless hot pages fill this share of the fast tier (htmm_core.c,
+    /// __adjust_active_threshold: 0.9 in early states of the code, 0.75 in later ones; the choice is ours).
     pub alpha: f64,
-    /// Time between two looks of the migration thread. Ours: 500 ms.
+    /// Time between two looks of the migration thread (release, htmm_promotion_period_in_ms and
+    /// htmm_demotion_period_in_ms: 500).
     pub period: Time,
-    /// Share of the fast tier to keep free. Ours: 0.02.
+    /// Share of the fast tier to keep free (htmm_migrater.c, get_memcg_demotion_watermark: 2 %).
     pub headroom: f64,
     /// Split skewed huge pages.
     pub split: bool,
-    /// Fast-tier hits, as a share of all samples, that splitting has to gain. Ours: 0.05.
+    /// Fast-tier hits, as a share of all samples, that splitting has to gain. Ours: 0.05 (htmm_core.c,
+    /// set_memcg_nr_split: 5 % of the hits with base pages).
     pub split_gain: f64,
     /// Most huge pages split per adaptation. Ours: 16.
     pub split_limit: u32,
@@ -57,7 +62,7 @@ pub struct Parameters {
 impl Default for Parameters {
     fn default() -> Parameters {
         Parameters {
-            sample_period: 200,
+            sample_period: 199,
             adapt_every: 100_000,
             cool_every: 2_000_000,
             alpha: 0.9,

@@ -11,8 +11,10 @@
 //!
 //! **Left open by the source.** *Watermarks*: Linux derives them from the size of memory; here they are shares of the
 //! fast tier (`low_watermark`, `high_watermark`), ours. *The step of the threshold*: a sixteenth of twice the initial
-//! value, within a tenth above or below the rate, as the kernel has it. *While the fast tier has room* every faulting
-//! page is promoted, as in the kernel. *Scan period*: fixed, where the kernel adapts it per task between 1 s and 60 s.
+//! value, within a tenth above or below the rate, as fair.c has it. *While the fast tier has room* every faulting
+//! page is promoted, as in the kernel, whose margin is larger: a sixteenth of the node, at least 1 GiB, above its
+//! watermark (fair.c, pgdat_free_space_enough). It also sets the threshold back then; that is not done here. *Scan
+//! period*: fixed, where the kernel adapts it per task between 1 s and 60 s.
 
 use crate::support::{List, Pending, Reclaim, Watermarks};
 use crate::{
@@ -26,19 +28,22 @@ use terrace_model::{Bytes, BytesPerSec, TierId, Time};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Parameters {
-    /// Time between two stretches of marking (Linux: scan_period_min_ms, 1 s).
+    /// Time between two stretches of marking (kernel/sched/fair.c, sysctl_numa_balancing_scan_period_min: 1000 ms).
     pub scan_period: Time,
-    /// How much is marked per period (Linux: scan_size_mb, 256 MiB).
+    /// How much is marked per period (kernel/sched/fair.c, sysctl_numa_balancing_scan_size: 256 MB).
     pub scan_size: Bytes,
-    /// Time from mark to fault below which a page is hot, to begin with (Linux: hot_threshold_ms, 1 s).
+    /// Time from mark to fault below which a page is hot, to begin with (kernel/sched/fair.c,
+    /// sysctl_numa_balancing_hot_threshold, in debugfs hot_threshold_ms: 1000 ms).
     pub hot_threshold: Time,
-    /// Factor on the threshold for faults by stores (tiering-0.4, by Ambix §2.3.4: 2; Linux: 1).
+    /// Factor on the threshold for faults by stores (tiering-0.4, by Ambix §2.3.4, and Huang Ying's patches of 2019 and
+    /// 2020, TNF_WRITE: 2; Linux as merged: 1).
     pub write_factor: f64,
-    /// Most memory promoted per second (Linux: numa_balancing_promote_rate_limit_MBps, 65536).
+    /// Most memory promoted per second (kernel/sched/fair.c, sysctl_numa_balancing_promote_rate_limit: 65536 MB, of
+    /// 2^20 bytes each).
     pub rate_limit: BytesPerSec,
-    /// Adapt the threshold to the rate limit, as Linux does.
+    /// Adapt the threshold to the rate limit (kernel/sched/fair.c, numa_promotion_adjust_threshold: always).
     pub adapt: bool,
-    /// Time between two adaptations (Linux: 60 s).
+    /// Time between two adaptations (kernel/sched/fair.c, sysctl_numa_balancing_scan_period_max: 60 s).
     pub adapt_period: Time,
     /// Free share of the fast tier below which pages are demoted. Ours: 0.01.
     pub low_watermark: f64,
@@ -53,7 +58,7 @@ impl Default for Parameters {
             scan_size: Bytes::mib(256),
             hot_threshold: crate::moment::seconds(1),
             write_factor: 2.0,
-            rate_limit: BytesPerSec(65536e6),
+            rate_limit: BytesPerSec(65536.0 * 1048576.0),
             adapt: true,
             adapt_period: crate::moment::seconds(60),
             low_watermark: 0.01,
@@ -62,7 +67,7 @@ impl Default for Parameters {
     }
 }
 
-/// The kernel's number of steps between nothing and twice the initial threshold.
+/// Steps between nothing and twice the initial threshold (kernel/sched/fair.c, NUMA_MIGRATION_ADJUST_STEPS: 16).
 const STEPS: u64 = 16;
 
 /// The policy.

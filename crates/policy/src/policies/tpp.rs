@@ -24,13 +24,15 @@ use terrace_model::{Bytes, TierId, Time};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Parameters {
-    /// Share of the fast tier that demotion keeps free (the paper: 0.02).
+    /// Share of the fast tier that demotion keeps free (authors' patch, admin-guide/sysctl/vm, demote_scale_factor: 200
+    /// of 10,000).
     pub demote_scale: f64,
-    /// Demotion begins when less than this part of it is left. Ours: 0.5, so that it works in batches.
+    /// Demotion begins when less than this part of it is left. Ours: 0.5, so that it works in batches
+    /// (the patch begins below all of it).
     pub demote_start: f64,
-    /// Time between two stretches of marking (Linux's scan_period_min_ms: 1 s).
+    /// Time between two stretches of marking (kernel/sched/fair.c, sysctl_numa_balancing_scan_period_min: 1000 ms).
     pub scan_period: Time,
-    /// How much is marked per period (Linux's scan_size_mb: 256 MiB).
+    /// How much is marked per period (kernel/sched/fair.c, sysctl_numa_balancing_scan_size: 256 MB).
     pub scan_size: Bytes,
     /// Promote only pages that were active when they faulted. Off: promote at the first fault.
     pub active_only: bool,
