@@ -211,6 +211,13 @@ impl Needs {
     }
 }
 
+impl Capability {
+    /// What sampling one of `one_in` accesses takes.
+    pub const fn of_sampling(one_in: u64) -> Capability {
+        if one_in == 1 { Capability::ExactAccesses } else { Capability::AccessSamples }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

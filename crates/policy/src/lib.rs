@@ -23,6 +23,8 @@ pub mod registry;
 mod report;
 mod signal;
 pub mod support;
+#[cfg(test)]
+mod test_support;
 mod topology;
 
 pub use capability::{Capabilities, Capability, CapabilitySet, Lack, Needs, SignalKind, SignalSet};

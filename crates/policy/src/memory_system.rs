@@ -1,8 +1,8 @@
 //! What a policy may see and do.
 
 use crate::{
-    Area, Capabilities, Cost, Exchange, Move, MoveOptions, PageId, PageRange, PageView, PhysicalMemory,
-    Resize, SpaceId, Ticket, TierTraffic, Topology,
+    Area, Capabilities, Capability, Cost, Exchange, Move, MoveOptions, PageId, PageRange, PageView,
+    PhysicalMemory, Resize, SpaceId, Ticket, TierTraffic, Topology,
 };
 use terrace_model::{Bytes, TierId};
 
@@ -52,6 +52,11 @@ impl Clear {
     /// With a flush, where `flush`.
     pub const fn flushed(self, flush: bool) -> Clear {
         Clear { flush, ..self }
+    }
+
+    /// With a flush, where the world offers it.
+    pub fn flushed_where_offered(self, memory: &dyn MemorySystem) -> Clear {
+        self.flushed(memory.capabilities().has(Capability::FlushOnClear))
     }
 }
 

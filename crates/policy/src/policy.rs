@@ -175,6 +175,17 @@ impl Refusal {
         }
     }
 
+    /// Refuses a count of none.
+    ///
+    /// # Errors
+    /// A zero `value`, naming `key`.
+    pub fn unless_counted(key: &str, value: u64) -> Result<(), Refusal> {
+        if value == 0 {
+            return Err(Refusal::parameter(key, "0 makes no sense; 1 is the least"));
+        }
+        Ok(())
+    }
+
     /// Refuses a span of no length.
     ///
     /// # Errors

@@ -120,16 +120,21 @@ pub(crate) trait Memory {
 /// Asks the host's memory for an element of what a kernel keeps itself, ahead of its use. Out of range asks for nothing.
 #[inline(always)]
 pub(crate) fn prefetch<T>(slice: &[T], at: u64) {
-    #[cfg(target_arch = "x86_64")]
     if let Some(element) = slice.get(at as usize) {
-        // SAFETY: a prefetch reads nothing, and the address is that of a live element.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(std::ptr::from_ref(element).cast());
-        }
+        prefetch_host(std::ptr::from_ref(element).cast());
+    }
+}
+
+#[inline(always)]
+fn prefetch_host(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch reads nothing, whatever the address.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(at.cast());
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (slice, at);
+    let _ = at;
 }
 
 /// Where an [`Emitter`](crate::emitter::Emitter) finds the values of loads.
@@ -242,16 +247,9 @@ impl Contents for Backing {
     }
     #[inline(always)]
     fn prefetch(&self, addr: u64) {
-        #[cfg(target_arch = "x86_64")]
         if addr.wrapping_sub(WINDOW) < self.bytes {
-            // SAFETY: a prefetch reads nothing, and the address lies in the mapping.
-            unsafe {
-                use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-                _mm_prefetch::<_MM_HINT_T0>(self.at(addr, 1).cast());
-            }
+            prefetch_host(self.at(addr, 1));
         }
-        #[cfg(not(target_arch = "x86_64"))]
-        let _ = addr;
     }
 }
 

@@ -153,8 +153,8 @@ impl MemorySystem for InMemory {
     }
 
     fn sample_accesses(&mut self, one_in: u64) {
-        let needed = if one_in == 1 { Capability::ExactAccesses } else { Capability::AccessSamples };
-        self.sample_one_in = if self.capabilities.has(needed) { one_in } else { 0 };
+        let offered = self.capabilities.has(Capability::of_sampling(one_in));
+        self.sample_one_in = if offered { one_in } else { 0 };
         self.until_sample = one_in;
     }
 

@@ -163,26 +163,16 @@ impl AcClock {
 
 #[cfg(test)]
 mod tests {
+    use crate::Driver;
     use crate::moment::millis;
-    use crate::{Driver, InMemory, PageId};
-    use terrace_model::{Bytes, TierId};
+    use crate::test_support::{access, four_fast_pages};
 
     /// A fast tier of four pages, 0..4; 4..8 in the slow one.
     fn open(parameters: &str) -> Driver {
-        let mut world = InMemory::new(&[("dram", Bytes::kib(16)), ("pcm", Bytes::kib(64))]);
-        world.map_anonymous(0, 0, 16);
-        let mut driver = Driver::open("ac-clock", parameters, world).unwrap();
+        let mut driver = Driver::open("ac-clock", parameters, four_fast_pages()).unwrap();
         driver.touch_all(0, 0..8, false);
         driver.advance(millis(1));
         driver
-    }
-
-    fn access(driver: &mut Driver, vpn: u64, times: u32, write: bool) -> bool {
-        for _ in 0..times {
-            driver.touch(PageId::new(0, vpn), write);
-        }
-        driver.advance(millis(1));
-        driver.world.locate(PageId::new(0, vpn)).unwrap().0 == TierId(0)
     }
 
     #[test]

@@ -138,8 +138,7 @@ impl ClockDwf {
         let mut victim = None;
         for _ in 0..2 {
             let (states, p) = (&mut self.pages, &self.parameters);
-            let clear = Clear { accessed: false, dirty: true, flush: false }
-                .flushed(memory.capabilities().has(Capability::FlushOnClear));
+            let clear = Clear { dirty: true, ..Clear::NOTHING }.flushed_where_offered(memory);
             memory.scan(Scope::Tier(self.fast), &mut self.hand, clear, &mut |view| {
                 if victim.is_some() {
                     return Step::Stop;
@@ -171,14 +170,12 @@ impl ClockDwf {
 #[cfg(test)]
 mod tests {
     use crate::moment::millis;
-    use crate::{Driver, InMemory, PageId};
-    use terrace_model::{Bytes, TierId};
+    use crate::test_support::{access, four_fast_pages, in_fast};
+    use crate::{Driver, PageId};
 
     /// A fast tier of four pages, 0..4 stored to; 8..12 loaded into the slow one.
     fn open(parameters: &str) -> Driver {
-        let mut world = InMemory::new(&[("dram", Bytes::kib(16)), ("pcm", Bytes::kib(64))]);
-        world.map_anonymous(0, 0, 16);
-        let mut driver = Driver::open("clock-dwf", parameters, world).unwrap();
+        let mut driver = Driver::open("clock-dwf", parameters, four_fast_pages()).unwrap();
         driver.touch_all(0, 8..12, false);
         driver.touch_all(0, 0..4, true);
         driver.advance(millis(1));
@@ -186,15 +183,7 @@ mod tests {
     }
 
     fn store(driver: &mut Driver, vpn: u64, times: u32) -> bool {
-        for _ in 0..times {
-            driver.touch(PageId::new(0, vpn), true);
-        }
-        driver.advance(millis(1));
-        in_fast(driver, vpn)
-    }
-
-    fn in_fast(driver: &Driver, vpn: u64) -> bool {
-        driver.world.locate(PageId::new(0, vpn)).unwrap().0 == TierId(0)
+        access(driver, vpn, times, true)
     }
 
     #[test]

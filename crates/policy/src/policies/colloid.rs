@@ -156,8 +156,7 @@ impl Published for Colloid {
 
 impl Policy for Colloid {
     fn needs(&self) -> Needs {
-        let one = self.parameters.sample_period == 1;
-        let samples = if one { Capability::ExactAccesses } else { Capability::AccessSamples };
+        let samples = Capability::of_sampling(self.parameters.sample_period);
         Needs::of(&[samples, Capability::LoadedLatency, Capability::Traffic, Capability::Migration])
             .and_signals(&[SignalKind::Unmapped])
     }

@@ -111,9 +111,7 @@ impl Published for Hemem {
             ("hot_writes", p.hot_writes.into()),
             ("cooling", p.cooling.into()),
         ] {
-            if value == 0 {
-                return Err(Refusal::parameter(key, "0 makes no sense; 1 is the least"));
-            }
+            Refusal::unless_counted(key, value)?;
         }
         let (fast, slow) = setup.topology.fast_and_slow()?;
         let pages = setup.topology.tier(fast).capacity.0 >> 12;
@@ -137,8 +135,7 @@ impl Published for Hemem {
 
 impl Policy for Hemem {
     fn needs(&self) -> Needs {
-        let one = self.parameters.sample_period == 1;
-        let samples = if one { Capability::ExactAccesses } else { Capability::AccessSamples };
+        let samples = Capability::of_sampling(self.parameters.sample_period);
         Needs::of(&[samples, Capability::Migration, Capability::WholeHugePages])
             .and_signals(&[SignalKind::Unmapped])
     }
@@ -281,6 +278,7 @@ impl Hemem {
 #[cfg(test)]
 mod tests {
     use crate::moment::millis;
+    use crate::test_support::in_fast;
     use crate::{Driver, InMemory, PageId};
     use terrace_model::{Bytes, TierId};
 
@@ -292,10 +290,6 @@ mod tests {
         let mut driver = Driver::open("hemem", &format!("{period}\n{parameters}"), world).unwrap();
         driver.touch_all(0, 0..16, false);
         driver
-    }
-
-    fn in_fast(driver: &Driver, vpn: u64) -> bool {
-        driver.world.locate(PageId::new(0, vpn)).unwrap().0 == TierId(0)
     }
 
     fn touch(driver: &mut Driver, vpn: u64, times: u32, write: bool) {

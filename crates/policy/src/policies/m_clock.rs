@@ -156,7 +156,7 @@ impl MClock {
             return Some(victim);
         }
         let (states, clear) =
-            (&mut self.pages, Clear { dirty: true, ..Clear::NOTHING }.flushed(flushes(memory)));
+            (&mut self.pages, Clear { dirty: true, ..Clear::NOTHING }.flushed_where_offered(memory));
         memory.scan(Scope::Tier(self.fast), &mut self.written_hand, clear, &mut |view| {
             let state = states.entry(view.page);
             if !state.written {
@@ -169,7 +169,7 @@ impl MClock {
     }
 
     fn turn_candidates(&mut self, pages: u64, memory: &mut dyn MemorySystem) -> Option<PageId> {
-        let (states, clear) = (&mut self.pages, Clear::ACCESSED.flushed(flushes(memory)));
+        let (states, clear) = (&mut self.pages, Clear::ACCESSED.flushed_where_offered(memory));
         let mut victim = None;
         memory.scan(Scope::Tier(self.fast), &mut self.candidate_hand, clear, &mut |view| {
             if victim.is_some() {
@@ -190,34 +190,22 @@ impl MClock {
     }
 }
 
-fn flushes(memory: &dyn MemorySystem) -> bool {
-    memory.capabilities().has(Capability::FlushOnClear)
-}
-
 #[cfg(test)]
 mod tests {
     use crate::moment::millis;
-    use crate::{Driver, InMemory, PageId};
-    use terrace_model::{Bytes, TierId};
+    use crate::test_support::{access, four_fast_pages, in_fast};
+    use crate::{Driver, PageId};
 
     /// A fast tier of four pages, 0..4; 4..8 in the slow one.
     fn open(parameters: &str) -> Driver {
-        let mut world = InMemory::new(&[("dram", Bytes::kib(16)), ("pcm", Bytes::kib(64))]);
-        world.map_anonymous(0, 0, 16);
-        let mut driver = Driver::open("m-clock", parameters, world).unwrap();
+        let mut driver = Driver::open("m-clock", parameters, four_fast_pages()).unwrap();
         driver.touch_all(0, 0..8, false);
         driver.advance(millis(1));
         driver
     }
 
     fn store(driver: &mut Driver, vpn: u64) -> bool {
-        driver.touch(PageId::new(0, vpn), true);
-        driver.advance(millis(1));
-        in_fast(driver, vpn)
-    }
-
-    fn in_fast(driver: &Driver, vpn: u64) -> bool {
-        driver.world.locate(PageId::new(0, vpn)).unwrap().0 == TierId(0)
+        access(driver, vpn, 1, true)
     }
 
     #[test]

@@ -107,13 +107,10 @@ impl Published for Memtis {
         for (key, share) in [("alpha", p.alpha), ("headroom", p.headroom), ("split_gain", p.split_gain)] {
             Refusal::unless_share(key, share)?;
         }
-        let counts = [
-            ("sample_period", p.sample_period),
-            ("adapt_every", p.adapt_every),
-            ("cool_every", p.cool_every),
-        ];
-        if let Some((key, _)) = counts.iter().find(|(_, value)| *value == 0) {
-            return Err(Refusal::parameter(key, "0 makes no sense; 1 is the least"));
+        for (key, count) in
+            [("sample_period", p.sample_period), ("adapt_every", p.adapt_every), ("cool_every", p.cool_every)]
+        {
+            Refusal::unless_counted(key, count)?;
         }
         let (fast, slow) = setup.topology.fast_and_slow()?;
         let capacity = setup.topology.tier(fast).capacity.0 >> 12;
@@ -140,8 +137,7 @@ impl Published for Memtis {
 
 impl Policy for Memtis {
     fn needs(&self) -> Needs {
-        let one = self.parameters.sample_period == 1;
-        let samples = if one { Capability::ExactAccesses } else { Capability::AccessSamples };
+        let samples = Capability::of_sampling(self.parameters.sample_period);
         let capabilities = CapabilitySet::of(&[samples, Capability::Migration, Capability::WholeHugePages]);
         let capabilities = capabilities.with_if(self.parameters.split, Capability::Split);
         Needs { capabilities, ..Needs::default() }.and_signals(&[SignalKind::Unmapped])

@@ -240,6 +240,7 @@ impl NumaBalancing {
 #[cfg(test)]
 mod tests {
     use crate::moment::{millis, seconds};
+    use crate::test_support::in_fast;
     use crate::{Capability, Driver, InMemory, PageId};
     use terrace_model::{Bytes, TierId};
 
@@ -250,10 +251,6 @@ mod tests {
         let mut driver = Driver::open("numa-balancing", parameters, world).unwrap();
         driver.touch_all(0, 0..140, true);
         driver
-    }
-
-    fn in_fast(driver: &Driver, vpn: u64) -> bool {
-        driver.world.locate(PageId::new(0, vpn)).unwrap().0 == TierId(0)
     }
 
     #[test]

@@ -159,9 +159,9 @@ impl Seok {
 #[cfg(test)]
 mod tests {
     use super::weight;
+    use crate::Driver;
     use crate::moment::millis;
-    use crate::{Driver, InMemory, PageId};
-    use terrace_model::{Bytes, TierId};
+    use crate::test_support::{access, four_fast_pages, in_fast};
 
     #[test]
     fn the_weight_by_hand() {
@@ -175,24 +175,10 @@ mod tests {
 
     /// A fast tier of four pages, 0..4; 4..8 in the slow one. All were read once: weight −0.5.
     fn open(parameters: &str) -> Driver {
-        let mut world = InMemory::new(&[("dram", Bytes::kib(16)), ("pcm", Bytes::kib(64))]);
-        world.map_anonymous(0, 0, 16);
-        let mut driver = Driver::open("seok", parameters, world).unwrap();
+        let mut driver = Driver::open("seok", parameters, four_fast_pages()).unwrap();
         driver.touch_all(0, 0..8, false);
         driver.advance(millis(1));
         driver
-    }
-
-    fn access(driver: &mut Driver, vpn: u64, times: u32, write: bool) -> bool {
-        for _ in 0..times {
-            driver.touch(PageId::new(0, vpn), write);
-        }
-        driver.advance(millis(1));
-        in_fast(driver, vpn)
-    }
-
-    fn in_fast(driver: &Driver, vpn: u64) -> bool {
-        driver.world.locate(PageId::new(0, vpn)).unwrap().0 == TierId(0)
     }
 
     #[test]

@@ -182,6 +182,7 @@ impl Tpp {
 #[cfg(test)]
 mod tests {
     use crate::moment::{millis, seconds};
+    use crate::test_support::in_fast;
     use crate::{Driver, InMemory, PageId};
     use terrace_model::{Bytes, TierId};
 
@@ -192,10 +193,6 @@ mod tests {
         let mut driver = Driver::open("tpp", parameters, world).unwrap();
         driver.touch_all(0, 0..pages, true);
         driver
-    }
-
-    fn in_fast(driver: &Driver, vpn: u64) -> bool {
-        driver.world.locate(PageId::new(0, vpn)).unwrap().0 == TierId(0)
     }
 
     #[test]

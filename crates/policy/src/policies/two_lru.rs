@@ -196,32 +196,19 @@ impl TwoLru {
 #[cfg(test)]
 mod tests {
     use crate::moment::millis;
-    use crate::{Driver, InMemory, PageId};
-    use terrace_model::{Bytes, TierId};
+    use crate::test_support::{access, four_fast_pages, in_fast};
+    use crate::{Driver, PageId};
 
     /// A fast tier of four pages; eight in use, touched in order.
     fn open(parameters: &str) -> Driver {
-        let mut world = InMemory::new(&[("dram", Bytes::kib(16)), ("pcm", Bytes::kib(64))]);
-        world.map_anonymous(0, 0, 16);
         let headroom = if parameters.contains("headroom") { "" } else { "headroom = 0" };
-        let mut driver = Driver::open("two-lru", &format!("{headroom}\n{parameters}"), world).unwrap();
+        let mut driver =
+            Driver::open("two-lru", &format!("{headroom}\n{parameters}"), four_fast_pages()).unwrap();
         for vpn in 0..8 {
             driver.touch(PageId::new(0, vpn), false);
             driver.advance(millis(1));
         }
         driver
-    }
-
-    fn access(driver: &mut Driver, vpn: u64, times: u32, write: bool) -> bool {
-        for _ in 0..times {
-            driver.touch(PageId::new(0, vpn), write);
-        }
-        driver.advance(millis(1));
-        in_fast(driver, vpn)
-    }
-
-    fn in_fast(driver: &Driver, vpn: u64) -> bool {
-        driver.world.locate(PageId::new(0, vpn)).unwrap().0 == TierId(0)
     }
 
     #[test]

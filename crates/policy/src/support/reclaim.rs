@@ -1,9 +1,7 @@
 //! Demotion under memory pressure, as Linux's reclaim does it.
 
 use super::{List, Pending, TwoLists};
-use crate::{
-    Capability, Clear, MemorySystem, Move, MoveOptions, Outcome, PageRange, ScanHand, Scope, Signal, Step,
-};
+use crate::{Clear, MemorySystem, Move, MoveOptions, Outcome, PageRange, ScanHand, Scope, Signal, Step};
 use terrace_model::{Bytes, TierId};
 
 /// Two watermarks: below the lower one demotion begins, at the upper one it ends.
@@ -104,7 +102,7 @@ impl Reclaim {
         self.progress = false;
         let (mut found, to, lists) = (0, self.to, &mut self.lists);
         let mut moves = Vec::new();
-        let clear = Clear::ACCESSED.flushed(memory.capabilities().has(Capability::FlushOnClear));
+        let clear = Clear::ACCESSED.flushed_where_offered(memory);
         memory.scan(Scope::Tier(self.from), &mut self.hand, clear, &mut |view| {
             if found >= wanted {
                 return Step::Stop;

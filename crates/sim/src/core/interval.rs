@@ -223,6 +223,12 @@ impl Interval {
         }
     }
 
+    /// A load or a store was issued.
+    #[inline(always)]
+    pub fn access(&mut self, write: bool, timeline: Timeline) {
+        if write { self.store(timeline) } else { self.load(timeline) }
+    }
+
     /// A load was issued and will take its course.
     #[inline(always)]
     pub fn load(&mut self, timeline: Timeline) {

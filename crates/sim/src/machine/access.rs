@@ -165,7 +165,13 @@ impl Shared {
         {
             return Some(Leaf::of_base_page(pte, index, above));
         }
-        let leaf = table.find(addr)?;
+        self.find_leaf_from_root(space, addr)
+    }
+
+    /// The same by all tables; what maps the region is known afterwards.
+    #[inline(never)]
+    pub(super) fn find_leaf_from_root(&mut self, space: u32, addr: u64) -> Option<Leaf> {
+        let leaf = self.os.table(space).find(addr)?;
         self.regions.put(space, addr, &leaf, leaf.pte);
         Some(leaf)
     }
@@ -481,11 +487,7 @@ impl Core {
             let now = self.pipeline.now;
             let timeline =
                 self.access_line::<F, S>(id, shared, space, addr, write, now, Initiator::Kernel)?;
-            if write {
-                self.pipeline.store(timeline);
-            } else {
-                self.pipeline.load(timeline);
-            }
+            self.pipeline.access(write, timeline);
         }
         Ok(())
     }
@@ -513,7 +515,6 @@ impl Machine {
     }
 
     /// Tells all cores but `core` of the pages whose sharing it broke.
-    #[cold]
     pub fn drop_pages(&mut self, core: usize) {
         for (space, page) in self.shared.dropped_pages.drain(..) {
             for (other, hardware) in self.cores.iter_mut().enumerate() {

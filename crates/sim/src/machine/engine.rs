@@ -409,9 +409,7 @@ impl<'a> Engine<'a> {
                     stop_at,
                     horizon,
                 )?;
-                if !self.machine.shared.dropped_pages.is_empty() {
-                    self.machine.drop_pages(core);
-                }
+                self.machine.drop_pages(core);
                 self.accesses += (reached - from) as u64;
                 self.streams.streams[stream].accesses += (reached - from) as u64;
                 self.streams.streams[stream].next_access = reached;

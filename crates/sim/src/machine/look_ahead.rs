@@ -3,9 +3,10 @@
 //! The tables of the simulator (page tables, sets of the last level) do not fit into the host's caches when the program's
 //! footprint is large: each random access would wait for several host misses, one after the other.
 
+use super::access::physical_line;
 use super::build::Shared;
 use super::regions::Region;
-use terrace_model::LINE_BYTES;
+use terrace_model::{LINE_BYTES, PageSize};
 
 /// Far enough to hide a host miss for a page-table entry, and again as far for what it leads to.
 const FAR: usize = 24;
@@ -50,9 +51,9 @@ impl LookAhead {
 
     /// Decides for the next batch of `accesses`: when more than one access in seven of the last one needed what
     /// looking ahead brings. (A sequential stream of doubles misses once in eight, in an order that the host foresees.)
-    /// `misses` counts those since the start.
-    pub fn weigh(&mut self, misses: u64, accesses: usize) {
-        self.active = misses.saturating_sub(self.misses) * 7 > accesses as u64;
+    /// `misses` counts those since the start; `small`: what would be brought is near already.
+    pub fn weigh(&mut self, misses: u64, accesses: usize, small: bool) {
+        self.active = !small && (misses - self.misses) * 7 > accesses as u64;
         self.misses = misses;
     }
 
@@ -82,7 +83,9 @@ impl LookAhead {
                     }
                 }
                 Some(Region::Page { .. }) => {}
-                None => shared.learn_region(space, addr),
+                None => {
+                    shared.find_leaf_from_root(space, addr);
+                }
             }
         }
         if CACHES
@@ -90,17 +93,7 @@ impl LookAhead {
             && self.is_new_line(addr / LINE_BYTES)
             && let Some(page) = shared.regions.find(shared.os.table(space), space, addr)
         {
-            shared.caches.look_ahead(core, ((page.frame << 12) + (addr & 4095)) / LINE_BYTES);
-        }
-    }
-}
-
-impl Shared {
-    /// Finds out what maps the region of `addr`, if anything does.
-    #[inline(never)]
-    fn learn_region(&mut self, space: u32, addr: u64) {
-        if let Some(leaf) = self.os.table(space).find(addr) {
-            self.regions.put(space, addr, &leaf, leaf.pte);
+            shared.caches.look_ahead(core, physical_line(page.frame, addr, PageSize::Base));
         }
     }
 }

@@ -38,7 +38,7 @@ impl Core {
         if from == 0 && S != VIVT {
             let small = F == TRANSLATION && has_small_tables(shared, space);
             let misses = self.tlbs.counters.l2_misses + shared.caches.counters.llc.misses;
-            self.look_ahead.weigh(if small { 0 } else { misses }, BATCH_ACCESSES);
+            self.look_ahead.weigh(misses, BATCH_ACCESSES, small);
         }
         let look_ahead = S != VIVT && self.look_ahead.is_active();
         for at in 0..addrs.len() {
@@ -72,11 +72,7 @@ impl Core {
             } else {
                 self.access_line::<F, S>(id, shared, space, addr, write, now, Initiator::Demand)?
             };
-            if write {
-                self.pipeline.store(timeline);
-            } else {
-                self.pipeline.load(timeline);
-            }
+            self.pipeline.access(write, timeline);
             if self.pipeline.now > horizon {
                 return Ok(from + at + 1);
             }
@@ -105,12 +101,7 @@ impl Core {
         let served =
             shared.caches.access_not_recent(id, line, write, now, Initiator::Demand, &mut shared.memory);
         self.wait_for_register(served.cache_start.saturating_sub(now));
-        let timeline = timeline(now, now, served);
-        if write {
-            self.pipeline.store(timeline);
-        } else {
-            self.pipeline.load(timeline);
-        }
+        self.pipeline.access(write, timeline(now, now, served));
     }
 
     /// Residency and unfiltered traffic. The order of simulated time between cores is that of their batches.
@@ -123,8 +114,8 @@ impl Core {
         to: usize,
     ) -> Result<usize, OsError> {
         if from == 0 {
-            let changes = if has_small_tables(shared, space) { 0 } else { shared.page_changes };
-            self.look_ahead.weigh(changes, BATCH_ACCESSES);
+            let small = has_small_tables(shared, space);
+            self.look_ahead.weigh(shared.page_changes, BATCH_ACCESSES, small);
         }
         let instructions = batch.instructions[from..to].iter().map(|&count| u64::from(count)).sum();
         self.pipeline.dispatch(instructions);

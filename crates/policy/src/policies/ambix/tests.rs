@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::moment::{millis, seconds};
+use crate::test_support::in_fast;
 use crate::{Driver, InMemory, Outcome, PageId};
 use terrace_model::PageSize;
 
@@ -101,10 +102,6 @@ fn world() -> InMemory {
 
 fn open(parameters: &str) -> Driver {
     Driver::open("ambix", parameters, world()).unwrap()
-}
-
-fn in_fast(driver: &Driver, vpn: u64) -> bool {
-    driver.world.locate(PageId::new(0, vpn)).unwrap().0 == TierId(0)
 }
 
 #[test]

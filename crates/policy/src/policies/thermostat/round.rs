@@ -1,7 +1,7 @@
 //! One sample of huge pages on its way through the stages: split, observed, poisoned, over.
 
 use super::{Parameters, estimated_rate};
-use crate::{Capability, Clear, MemorySystem, PageId, PageRange, Random, ScanHand, Scope, Step, Watch};
+use crate::{Clear, MemorySystem, PageId, PageRange, Random, ScanHand, Scope, Step, Watch};
 use std::collections::{BTreeMap, BTreeSet};
 use terrace_model::{PageSize, TierId};
 
@@ -127,7 +127,7 @@ impl Round {
 /// Clears the accessed bits below a page that was just split, and what translations were cached since.
 pub(super) fn clear_accessed(page: PageId, memory: &mut dyn MemorySystem) {
     let range = Scope::Range(PageRange::of(page, PageSize::Huge));
-    let clear = Clear::ACCESSED.flushed(memory.capabilities().has(Capability::FlushOnClear));
+    let clear = Clear::ACCESSED.flushed_where_offered(memory);
     memory.scan(range, &mut ScanHand::default(), clear, &mut |_| Step::Clear);
 }
 
