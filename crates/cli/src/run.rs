@@ -62,7 +62,7 @@ pub fn simulate(
         fidelity: settings.simulation.fidelity.to_fidelity(),
         whole: settings.simulation.whole,
         stop: Some(settings.interrupt.flag()),
-        progress: None,
+        ..Options::default()
     };
     tracing::info!(design = design.design.name, input = input_name, "run begins");
     let seed = source.header().seed;

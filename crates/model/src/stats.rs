@@ -141,7 +141,8 @@ impl Stats {
         self.insert(name.into(), Stat { value: Value::Histogram(value), unit });
     }
 
-    fn insert(&mut self, name: String, stat: Stat) {
+    /// Adds a counter as it is.
+    pub fn insert(&mut self, name: String, stat: Stat) {
         let below = format!("{name}.");
         let is_branch =
             self.entries.range(below.clone()..).next().is_some_and(|(k, _)| k.starts_with(&below));

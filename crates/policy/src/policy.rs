@@ -127,6 +127,10 @@ pub trait Published: Policy + Sized + 'static {
     /// Its parameters. Serde renders the defaults and reads what a user sets; `#[serde(default, deny_unknown_fields)]`.
     type Parameters: Default + Serialize + DeserializeOwned;
 
+    /// The parameters that are periods of the policy or amounts of memory per period. On a machine and an input whose
+    /// memory is divided by N, these are divided by N as well; rates, shares and latencies stay.
+    const SCALED: &'static [&'static str] = &[];
+
     /// Builds it.
     ///
     /// # Errors

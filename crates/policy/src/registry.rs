@@ -17,6 +17,7 @@ pub struct Entry {
     name: &'static str,
     source: &'static str,
     effective: fn(Table) -> Result<Table, String>,
+    scaled: &'static [&'static str],
     open: fn(Table, Setup<'_>) -> Result<Box<dyn Policy>, OpenProblem>,
 }
 
@@ -113,7 +114,7 @@ pub fn set(table: &mut Table, key: &str, text: &str) {
 impl Entry {
     /// The entry of `P`, documented by the text of its source file.
     pub const fn of<P: Published>(name: &'static str, source: &'static str) -> Entry {
-        Entry { name, source, effective: effective::<P>, open: open::<P> }
+        Entry { name, source, effective: effective::<P>, scaled: P::SCALED, open: open::<P> }
     }
 
     /// Its name.
@@ -151,6 +152,20 @@ impl Entry {
         self.check_keys(given)?;
         (self.effective)(given.clone())
             .map_err(|problem| PolicyError::BadValue { policy: self.name, problem })
+    }
+
+    /// All parameters for a machine and an input whose memory is divided by `by`: periods and amounts are divided too.
+    ///
+    /// # Errors
+    /// A wrong parameter.
+    pub fn scaled(&self, given: &Table, by: u32) -> Result<Table, PolicyError> {
+        let mut table = self.effective(given)?;
+        for key in self.scaled {
+            if let Some(value) = table.get_mut(*key) {
+                divide(value, by);
+            }
+        }
+        self.effective(&table)
     }
 
     /// Builds the policy, and refuses unless the world offers what it needs.
@@ -204,6 +219,22 @@ impl Entry {
                 valid: if names.is_empty() { "none".to_owned() } else { names.join(", ") },
             }),
         }
+    }
+}
+
+/// Divides a time, an amount of memory or a count, as a parameter says it; counts stay at least 1.
+fn divide(value: &mut Value, by: u32) {
+    let divided = match &*value {
+        Value::String(text) => {
+            let time = text.parse::<Time>().map(|time| Time(time.0 / u64::from(by)).to_string());
+            let bytes = || text.parse::<Bytes>().map(|bytes| Bytes(bytes.0 / u64::from(by)).to_string());
+            time.ok().or_else(|| bytes().ok()).map(Value::String)
+        }
+        Value::Integer(count) if *count > 0 => Some(Value::Integer((count / i64::from(by)).max(1))),
+        _ => None,
+    };
+    if let Some(divided) = divided {
+        *value = divided;
     }
 }
 
@@ -284,6 +315,29 @@ mod tests {
                 assert!(documented.contains(key), "{}: {key} has no document", entry.name());
             }
         }
+    }
+
+    #[test]
+    fn periods_and_amounts_are_divided_with_the_machine() {
+        for entry in all() {
+            let defaults = entry.effective(&Table::new()).unwrap();
+            for key in entry.scaled {
+                assert!(
+                    defaults.contains_key(*key),
+                    "{}: {key} is no parameter with a default",
+                    entry.name()
+                );
+            }
+            let scaled = entry.scaled(&Table::new(), 16).unwrap();
+            for (key, value) in &defaults {
+                let nothing = value.as_str().is_some_and(|text| text.starts_with("0 "));
+                let divided = entry.scaled.contains(&key.as_str()) && !nothing;
+                assert_eq!(scaled[key] != *value, divided, "{}: {key}", entry.name());
+            }
+        }
+        let mut period = Value::String("2 s".to_owned());
+        divide(&mut period, 16);
+        assert_eq!(period.as_str(), Some("125 ms"));
     }
 
     #[test]

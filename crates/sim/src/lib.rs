@@ -11,4 +11,6 @@ pub mod memory;
 mod os;
 mod translate;
 
-pub use machine::{Fidelity, Options, Outcome, SimError, simulate};
+pub use machine::{
+    Fidelity, MigrationRow, OpenPolicy, Options, Outcome, SimError, migration_benchmark, simulate,
+};

@@ -22,7 +22,8 @@ fn compare(one: &Outcome, other: &Outcome, what: &str) -> usize {
     let mut compared = 0;
     for (name, stat) in one.stats.iter() {
         let Some(same) = other.stats.get(name) else { continue };
-        if stat.unit == Unit::Cycles && name != "os.fault_cycles" {
+        let over_time = stat.unit == Unit::Cycles || name.ends_with("mean_pages");
+        if over_time && name != "os.fault_cycles" {
             continue;
         }
         if matches!(stat.value, Value::Integer(_) | Value::Real(_)) {

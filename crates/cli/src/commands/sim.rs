@@ -6,9 +6,10 @@ use crate::interrupt::Interrupt;
 use crate::options::{DesignOptions, InputOptions, JsonOption, RecordingOptions, SimulationOptions};
 use crate::output;
 use crate::run::{self, Settings};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use terrace_report::Charset;
-use terrace_sim::design::Library;
+use terrace_sim::design::{Library, Resolved};
+use terrace_sim::{MigrationRow, migration_benchmark};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -16,6 +17,9 @@ Examples:
   terrace sim --design vivt --machine vbi-table1 --trace app.trace
   terrace sim --design first-touch --set tier.dram.capacity=\"2 GiB\" \\
       -- sqlite3 my.db 'select count(*) from t'
+  terrace sim --design ambix --set os.policy.period=\"1 s\" \\
+      --trace app.trace
+  terrace sim --microbenchmark migration --machine haswell-2650v3
   terrace sim --design native-4k --fidelity translation --workload kv \\
       --json - | jq .runs[0].stats.tlb
 
@@ -25,14 +29,28 @@ shows the statistics up to there.";
 
 /// Simulate one design on one input
 ///
+/// A policy is a design too: its name stands for 4 KiB pages on the default
+/// machine under that policy; os.policy.KEY sets its parameters.
+///
 /// Prints the key numbers and where the cycles went. The whole statistics tree
 /// goes to --json; its names are stable and carry units.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
-    /// The design: a name of `terrace design list`, or a TOML file
-    #[arg(long, value_name = "NAME|FILE", help_heading = "Design")]
-    design: String,
+    /// The design: a name of `terrace design list` or `terrace policy list`, or
+    /// a TOML file
+    #[arg(
+        long,
+        value_name = "NAME|FILE",
+        help_heading = "Design",
+        required_unless_present = "microbenchmark"
+    )]
+    design: Option<String>,
+
+    /// Run no program: measure what one mechanism of the design's machine
+    /// reaches by itself
+    #[arg(long, value_enum, value_name = "NAME", help_heading = "Input", conflicts_with_all = ["trace", "workload", "command"])]
+    microbenchmark: Option<Microbenchmark>,
 
     #[command(flatten)]
     designs: DesignOptions,
@@ -50,11 +68,22 @@ pub struct Arguments {
     json: JsonOption,
 }
 
+/// What can be measured without a program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Microbenchmark {
+    /// Moving pages from the second tier to the first: base and huge pages,
+    /// threads, pages in flight, exchange
+    Migration,
+}
+
 /// Carries out the run.
 pub fn run(arguments: Arguments) -> CommandResult {
     let machine = arguments.designs.machine.as_deref();
-    let design =
-        Library::embedded().design(&arguments.design, machine, &arguments.designs.sets).or_usage()?;
+    let word = arguments.design.as_deref().unwrap_or("first-touch");
+    let design = Library::embedded().design(word, machine, &arguments.designs.sets).or_usage()?;
+    if let Some(Microbenchmark::Migration) = arguments.microbenchmark {
+        return migration(&design, &arguments.json);
+    }
     let mut inputs = input::prepare(&arguments.input, &arguments.recording)?;
     let input = match inputs.len() {
         1 => inputs.remove(0),
@@ -70,7 +99,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
     };
 
     let name = input.name.clone();
-    let command = run::repeat_command(&arguments.design, &input, &settings);
+    let command = run::repeat_command(word, &input, &settings);
     let (mut source, ending) = input.open(&settings.interrupt)?;
     let mut watched = Watched::new(&name, source.as_mut());
     let outcome = run::simulate(&design, &name, command, &mut watched, &settings);
@@ -92,4 +121,53 @@ pub fn run(arguments: Arguments) -> CommandResult {
         Some(trouble) => Err(Failure::run(trouble)),
         None => Ok(()),
     }
+}
+
+/// Measures migrations alone, and shows the throughput of each way of moving pages.
+fn migration(design: &Resolved, json: &JsonOption) -> CommandResult {
+    let rows = migration_benchmark(&design.design)
+        .map_err(|problem| Failure::run(format!("{}: {problem}", design.design.machine)))?;
+    if let Some(destination) = &json.json {
+        let rows: Vec<_> = rows.iter().map(row_as_json).collect();
+        let text = serde_json::json!({
+            "microbenchmark": "migration",
+            "machine": design.design.machine,
+            "rows": rows,
+        });
+        output::write_text(destination, &format!("{text:#}\n"))?;
+    }
+    if json.owns_stdout() {
+        return Ok(());
+    }
+    let base = rows.iter().find(|row| row.name == "base pages").map_or(0.0, |row| row.throughput.0);
+    let mut text = format!(
+        "Moving pages on {}, second tier to first\n\n{:<46}{:>6}{:>5}{:>8}{:>10}{:>8}\n",
+        design.design.machine, "what moves", "pages", "size", "threads", "GB/s", "x base"
+    );
+    for row in &rows {
+        text += &format!(
+            "{:<46}{:>6}{:>5}{:>8}{:>10.3}{:>8.2}\n",
+            row.name,
+            row.pages,
+            row.size.name(),
+            row.threads,
+            row.throughput.0 / 1e9,
+            row.throughput.0 / base
+        );
+    }
+    text += "\nBytes both ways of an exchange count. Concurrent: 8 huge pages, or all base pages,\n\
+             are between unmap and map at once. x base: against 512 base pages one by one.";
+    output::print_line(&text)
+}
+
+fn row_as_json(row: &MigrationRow) -> serde_json::Value {
+    serde_json::json!({
+        "name": row.name,
+        "pages": row.pages,
+        "size": row.size.name(),
+        "threads": row.threads,
+        "in_flight": row.in_flight,
+        "exchange": row.exchange,
+        "bytes_per_second": row.throughput.0,
+    })
 }

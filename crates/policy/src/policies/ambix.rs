@@ -198,6 +198,7 @@ pub struct Ambix {
 
 impl Published for Ambix {
     type Parameters = Parameters;
+    const SCALED: &'static [&'static str] = &["period", "delay", "max_request", "settle"];
 
     fn new(parameters: Parameters, setup: Setup<'_>) -> Result<Ambix, Refusal> {
         let p = &parameters;

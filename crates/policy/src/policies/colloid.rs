@@ -120,6 +120,7 @@ pub struct Colloid {
 
 impl Published for Colloid {
     type Parameters = Parameters;
+    const SCALED: &'static [&'static str] = &["quantum"];
 
     fn new(parameters: Parameters, setup: Setup<'_>) -> Result<Colloid, Refusal> {
         let p = &parameters;

@@ -115,6 +115,7 @@ pub struct Damon {
 
 impl Published for Damon {
     type Parameters = Parameters;
+    const SCALED: &'static [&'static str] = &["sampling", "aggregation", "cold_age", "quota"];
 
     fn new(parameters: Parameters, setup: Setup<'_>) -> Result<Damon, Refusal> {
         let p = &parameters;

@@ -100,6 +100,7 @@ pub struct Hemem {
 
 impl Published for Hemem {
     type Parameters = Parameters;
+    const SCALED: &'static [&'static str] = &["period"];
 
     fn new(parameters: Parameters, setup: Setup<'_>) -> Result<Hemem, Refusal> {
         let p = &parameters;

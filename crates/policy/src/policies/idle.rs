@@ -55,6 +55,7 @@ pub struct Idle {
 
 impl Published for Idle {
     type Parameters = Parameters;
+    const SCALED: &'static [&'static str] = &["scan"];
 
     fn new(parameters: Parameters, setup: Setup<'_>) -> Result<Idle, Refusal> {
         Refusal::unless_positive("scan", parameters.scan)?;

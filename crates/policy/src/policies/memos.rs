@@ -95,6 +95,7 @@ pub struct Memos {
 
 impl Published for Memos {
     type Parameters = Parameters;
+    const SCALED: &'static [&'static str] = &["period", "delay", "most_pages"];
 
     fn new(parameters: Parameters, setup: Setup<'_>) -> Result<Memos, Refusal> {
         Refusal::unless_positive("period", parameters.period)?;

@@ -100,6 +100,7 @@ pub struct Memtis {
 
 impl Published for Memtis {
     type Parameters = Parameters;
+    const SCALED: &'static [&'static str] = &["period"];
 
     fn new(parameters: Parameters, setup: Setup<'_>) -> Result<Memtis, Refusal> {
         let p = &parameters;

@@ -99,6 +99,7 @@ pub struct Nimble {
 
 impl Published for Nimble {
     type Parameters = Parameters;
+    const SCALED: &'static [&'static str] = &["period", "limit"];
 
     fn new(parameters: Parameters, setup: Setup<'_>) -> Result<Nimble, Refusal> {
         Refusal::unless_positive("period", parameters.period)?;

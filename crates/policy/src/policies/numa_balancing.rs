@@ -93,6 +93,7 @@ pub struct NumaBalancing {
 
 impl Published for NumaBalancing {
     type Parameters = Parameters;
+    const SCALED: &'static [&'static str] = &["scan_period", "scan_size", "hot_threshold", "adapt_period"];
 
     fn new(parameters: Parameters, setup: Setup<'_>) -> Result<NumaBalancing, Refusal> {
         let p = &parameters;

@@ -94,6 +94,7 @@ pub struct Replacement {
 
 impl Published for Replacement {
     type Parameters = Parameters;
+    const SCALED: &'static [&'static str] = &["period", "limit"];
 
     fn new(parameters: Parameters, setup: Setup<'_>) -> Result<Replacement, Refusal> {
         Refusal::unless_positive("period", parameters.period)?;

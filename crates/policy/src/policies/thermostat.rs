@@ -131,6 +131,7 @@ struct Figures {
 
 impl Published for Thermostat {
     type Parameters = Parameters;
+    const SCALED: &'static [&'static str] = &["interval"];
 
     fn new(parameters: Parameters, setup: Setup<'_>) -> Result<Thermostat, Refusal> {
         let p = &parameters;

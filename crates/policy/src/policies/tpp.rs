@@ -75,6 +75,7 @@ pub struct Tpp {
 
 impl Published for Tpp {
     type Parameters = Parameters;
+    const SCALED: &'static [&'static str] = &["scan_period", "scan_size"];
 
     fn new(parameters: Parameters, setup: Setup<'_>) -> Result<Tpp, Refusal> {
         let p = &parameters;

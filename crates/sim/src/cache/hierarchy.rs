@@ -649,6 +649,27 @@ impl Hierarchy {
         self.llc.invalidate(self.llc.home(line));
     }
 
+    /// Removes a line from all caches, with what was written to it: a copy of its page took it from there. Answers
+    /// whether any held it.
+    pub fn take(&mut self, line: u64) -> bool {
+        let mut held = self.llc.invalidate(self.llc.home(line)).is_some();
+        let mut sharers = match (&self.directory, self.only_core) {
+            (Some(directory), _) => directory.sharers(line).mask,
+            (None, Some(core)) => 1 << core,
+            (None, None) => 0,
+        };
+        while sharers != 0 {
+            let core = sharers.trailing_zeros() as usize;
+            sharers &= sharers - 1;
+            held |= self.is_private(core, line);
+            self.drop_private(core, line);
+            if let Some(directory) = &mut self.directory {
+                directory.remove(line, core as u32);
+            }
+        }
+        held
+    }
+
     /// Asks the host's memory for the last level's set of a line, ahead of its use.
     #[inline(always)]
     pub fn look_ahead_llc(&self, line: u64) {

@@ -143,6 +143,14 @@ impl Interval {
         }
     }
 
+    /// Takes back the dispatch of the last `count` instructions: the access that they led to is made again later.
+    pub fn take_back(&mut self, count: u64) {
+        let span = self.instruction_time.times(count);
+        self.now -= span;
+        self.blame.base -= span;
+        self.instructions -= count;
+    }
+
     /// Waits for the loads that lie a whole reorder buffer back.
     #[inline]
     fn make_room(&mut self) {

@@ -22,6 +22,8 @@ files![
     "designs/weighted-interleave.toml",
     "machines/broadwell-2650v4.toml",
     "machines/e5-2699v3.toml",
+    "machines/haswell-2650v3-memhog.toml",
+    "machines/haswell-2650v3.toml",
     "machines/haswell-32.toml",
     "machines/haswell-core.toml",
     "machines/linux.toml",

@@ -76,6 +76,15 @@ struct File {
     directory: Option<PathBuf>,
 }
 
+/// The design that a policy's name stands for: 4 KiB pages, first touch where it has no wish, and the policy.
+fn policy_file(name: &str) -> Option<File> {
+    let policy = terrace_policy::find(name).ok()?;
+    let summary = policy.summary().trim_end_matches('.').replace('\\', "\\\\").replace('"', "\\\"");
+    let text =
+        format!("summary = \"{summary}\"\nextends = \"first-touch\"\n\n[os.policy]\nname = \"{name}\"\n");
+    Some(File { name: name.to_owned(), shown: format!("policy {name}"), text: text.into(), directory: None })
+}
+
 /// What to do with each file that another extends, given the files on the way to it.
 type Visit<'a> = dyn FnMut(&File, &mut Vec<String>) -> Result<(), DesignError> + 'a;
 
@@ -115,7 +124,8 @@ impl Library {
     }
 
     /// Joins the layers of a design. `name_or_path` is an embedded name or a path to a TOML file (recognised by a
-    /// slash or the ending `.toml`); a machine's name stands for that machine with its own operating system.
+    /// slash or the ending `.toml`); a machine's name stands for that machine with its own operating system, a policy's
+    /// name for that policy on the default machine.
     /// `machine` (name or path) puts the design on another machine; `sets` are dotted keys and values laid on top.
     ///
     /// Errors: unknown names, cycles, TOML syntax, unknown keys, wrong types and units, broken rules; each with the
@@ -202,6 +212,12 @@ impl Library {
             design.os.placement = Placement::WeightedInterleave { weights: vec![1; design.tiers.len()] };
         }
         validate::validate(&design).map_err(|fault| fault_at(&tree, fault))?;
+        if let Some(policy) = &mut design.os.policy {
+            // With its defaults, so that they are listed.
+            let effective = terrace_policy::find(&policy.name).and_then(|p| p.effective(&policy.parameters));
+            policy.parameters = effective
+                .map_err(|problem| fault_at(&tree, ("os.policy".to_owned(), problem.to_string())))?;
+        }
         for (device, parameters) in &design.devices {
             memory::Device::new(parameters)
                 .map_err(|message| fault_at(&tree, (format!("device.{device}"), message)))?;
@@ -240,10 +256,14 @@ impl Library {
             let directory = Some(path.parent().map(Path::to_path_buf).unwrap_or_default());
             return Ok(File { name: stem(&path), shown, text: text.into(), directory });
         }
-        self.files.get(name_or_path).cloned().ok_or_else(|| {
-            let names: Vec<_> = self.files.keys().collect();
+        if let Some(file) = self.files.get(name_or_path) {
+            return Ok(file.clone());
+        }
+        policy_file(name_or_path).ok_or_else(|| {
+            let policies = terrace_policy::all().iter().map(|policy| policy.name());
+            let names: Vec<_> = self.files.keys().map(String::as_str).chain(policies).collect();
             let hint = suggestion(name_or_path, &names);
-            DesignError::new(format!("there is no machine or design \"{name_or_path}\"{hint}"))
+            DesignError::new(format!("there is no machine, design or policy \"{name_or_path}\"{hint}"))
         })
     }
 

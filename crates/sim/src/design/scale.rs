@@ -7,8 +7,8 @@ use terrace_model::{Bytes, LINE_BYTES};
 pub const LARGEST_SCALE: u32 = 16;
 
 impl Design {
-    /// This design with tier capacities, reserved memory, TLB and page-walk cache entries and the last-level cache divided by
-    /// `scale`. Latencies, bandwidths, private caches and cores stay. What does not divide is rounded up to whole sets.
+    /// This design with tier capacities, reserved memory, TLB and page-walk cache entries, the last-level cache and the
+    /// policy's periods and amounts divided by `scale`. Latencies, bandwidths, private caches and cores stay. What does not divide is rounded up to whole sets.
     ///
     /// Errors: a scale outside 1 to [`LARGEST_SCALE`].
     pub fn scaled(&self, scale: u32) -> Result<Design, String> {
@@ -33,6 +33,11 @@ impl Design {
         }
         let cache = &mut translation.page_walk_cache;
         shrink(&mut cache.entries, cache.ways, scale);
+        if let Some(policy) = &mut design.os.policy {
+            let entry = terrace_policy::find(&policy.name).map_err(|problem| problem.to_string())?;
+            policy.parameters =
+                entry.scaled(&policy.parameters, scale).map_err(|problem| problem.to_string())?;
+        }
         let llc = &mut design.cache.llc;
         let set = u64::from(llc.ways) * LINE_BYTES;
         llc.capacity = Bytes((llc.capacity.0 / u64::from(scale)).next_multiple_of(set));

@@ -348,4 +348,65 @@ pub struct OsParameters {
     pub timeslice: Time,
     /// Memory that the system keeps for itself in the first tier.
     pub reserved: Bytes,
+    /// The policy that places and moves pages, if any; where it has no wish, `placement` decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<PolicyParameters>,
+    /// What the mechanisms that policies use cost.
+    pub costs: KernelCosts,
+}
+
+/// A policy and its parameters.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PolicyParameters {
+    /// A name of `terrace policy list`.
+    pub name: String,
+    /// Seed of its random choices.
+    #[serde(default = "first_seed")]
+    pub seed: u64,
+    /// Its own parameters, as `terrace policy show` lists them.
+    #[serde(flatten)]
+    pub parameters: toml::Table,
+}
+
+fn first_seed() -> u64 {
+    1
+}
+
+/// What the kernel's mechanisms for policies cost, in time of the core that carries them out. Copies cost nothing here:
+/// their lines go through the memory devices.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct KernelCosts {
+    /// To look at one page-table entry, in a scan or to set a watch.
+    pub scan_entry: Time,
+    /// A fault on a page under a hint watch, on the core that took it.
+    pub hint_fault: Time,
+    /// A fault on a page whose walks are counted: unpoison, touch, poison again.
+    pub count_fault: Time,
+    /// A hardware sample of an access, on the core that made it.
+    pub sample: Time,
+    /// To send a TLB shootdown and wait for the acknowledgements.
+    pub shootdown: Time,
+    /// What each further core adds to that.
+    pub shootdown_per_core: Time,
+    /// The interrupt, on each core that receives it.
+    pub interrupt: Time,
+    /// To begin an order of moves: the system call, and draining every core's lists of pages under way.
+    pub order: Time,
+    /// To isolate a page and to find and take a frame for it.
+    pub allocate: Time,
+    /// To put migration entries in place of a page's entry, without the shootdown.
+    pub unmap: Time,
+    /// To map the page at its new frame.
+    pub map: Time,
+    /// To free the old frame and put the page back on its list.
+    pub free: Time,
+    /// To hand a part of a copy to another thread and to hear that it is done.
+    pub copy_thread: Time,
+    /// Core cycles in which a copying thread issues one line.
+    pub copy_line: Cycles,
+    /// To split a huge page in place.
+    pub split: Time,
+    /// To collapse base pages into a huge page, without moving their bytes.
+    pub collapse: Time,
 }

@@ -26,7 +26,7 @@ fn every_design_stands_on_every_machine() {
     let library = Library::embedded();
     let machines = library.machine_names();
     let designs = library.design_names();
-    assert_eq!((machines.len(), designs.len()), (7, 11));
+    assert_eq!((machines.len(), designs.len()), (9, 11));
     for listed in machines.iter().chain(&designs) {
         assert!(!listed.summary.is_empty(), "{} has no summary", listed.name);
     }
@@ -272,7 +272,7 @@ fn messages_name_file_line_key_and_the_nearest_valid_one() {
         ("[device.local]\nchanels = 3", "my.toml:2: unknown key \"chanels\"; did you mean \"channels\"?"),
         (
             "extends = \"natve-4k\"",
-            "my.toml:1: extends: there is no machine or design \"natve-4k\"; did you mean \"native-4k\"?",
+            "my.toml:1: extends: there is no machine, design or policy \"natve-4k\"; did you mean \"native-4k\"?",
         ),
         ("extends = \"./gone.toml\"", "my.toml:1: extends: gone.toml: there is no such file"),
         ("extends = 4", "my.toml:1: extends: expected a name in quotes, or a list of names"),
@@ -332,7 +332,10 @@ fn options_are_checked_like_files() {
         message("vivt", None, &[("tier.dram.capacity", "8")]),
         "--set tier.dram.capacity=8: tier.dram.capacity: \"8\" is not an amount of memory with its unit, such as \"64 KiB\" or \"16 GiB\""
     );
-    assert_eq!(message("vvt", None, &[]), "there is no machine or design \"vvt\"; did you mean \"vivt\"?");
+    assert_eq!(
+        message("vvt", None, &[]),
+        "there is no machine, design or policy \"vvt\"; did you mean \"vivt\"?"
+    );
     assert_eq!(
         message("zen4-cxl", Some("skylake-6140"), &[]),
         "\"zen4-cxl\" is a machine, not a design, and cannot stand on machine \"skylake-6140\""

@@ -184,6 +184,16 @@ fn os(design: &Design) -> Result<(), Fault> {
     if let Some(tier) = &os.page_table_tier {
         tier_exists(tier, "os.page_table_tier")?;
     }
+    if let Some(policy) = &os.policy {
+        let entry = terrace_policy::find(&policy.name)
+            .map_err(|problem| ("os.policy.name".to_owned(), problem.to_string()))?;
+        entry.effective(&policy.parameters).map_err(|problem| match &problem {
+            terrace_policy::PolicyError::UnknownKey { key, .. } => {
+                (format!("os.policy.{key}"), problem.to_string())
+            }
+            _ => ("os.policy".to_owned(), problem.to_string()),
+        })?;
+    }
     rule(os.zero_bandwidth.0 > 0.0, "os.zero_bandwidth", || "must be more than 0".into())?;
     rule(os.timeslice.0 > 0, "os.timeslice", || "must be more than 0".into())?;
     rule(os.reserved < design.tiers[0].capacity, "os.reserved", || {

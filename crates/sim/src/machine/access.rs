@@ -28,6 +28,21 @@ pub(super) const PERFECT: u8 = 1;
 /// Translation beside the last level.
 pub(super) const VIVT: u8 = 2;
 
+/// Why an access was not made.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// Its page is between unmap and map: the thread waits, then makes the access again.
+    Held,
+    /// The simulated kernel failed.
+    Failed(OsError),
+}
+
+impl From<OsError> for Stop {
+    fn from(error: OsError) -> Stop {
+        Stop::Failed(error)
+    }
+}
+
 impl Below for TieredMemory {
     #[inline(always)]
     fn translated(&self, now: Time) -> Time {
@@ -184,12 +199,17 @@ impl Shared {
         space: u32,
         addr: u64,
         write: bool,
-    ) -> Result<(Leaf, bool), OsError> {
+    ) -> Result<(Leaf, bool), Stop> {
         let mut faulted = false;
         loop {
             match self.find_leaf(space, addr) {
-                Some(leaf) if !(write && leaf.pte.is_copy_on_write()) => return Ok((leaf, faulted)),
-                Some(leaf) => {
+                Some(leaf) if !leaf.pte.stops(write) => return Ok((leaf, faulted)),
+                Some(leaf) if leaf.pte.is_held() => {
+                    self.stopped_at = Some((space, addr >> 12));
+                    return Err(Stop::Held);
+                }
+                Some(leaf) if write && leaf.pte.is_copy_on_write() => {
+                    self.os.now = core.pipeline.now;
                     if let Some(fault) = self.os.break_sharing(space, addr, &leaf)? {
                         let page = AddressRange::new(addr & !(leaf.size.bytes() - 1), leaf.size.bytes());
                         self.regions.flush();
@@ -203,11 +223,50 @@ impl Shared {
                     }
                     faulted = true;
                 }
+                Some(leaf) => {
+                    if self.take_trap(core, space, addr, &leaf, write) {
+                        return Ok((leaf, true));
+                    }
+                    faulted = true;
+                }
                 None => {
-                    let fault = self.os.fault(space, addr)?;
+                    self.os.now = core.pipeline.now;
+                    let fault = match &mut self.tiering {
+                        Some(tiering) => {
+                            tiering.fault(&mut self.os, space, addr, write, core.pipeline.now)?
+                        }
+                        None => self.os.fault(space, addr, &[])?,
+                    };
                     self.charge_fault::<F>(core, &fault);
                     faulted = true;
                 }
+            }
+        }
+    }
+
+    /// A walk met a page that a policy watches. Answers whether the access goes on although the page stays trapped.
+    #[inline(never)]
+    fn take_trap(&mut self, core: &mut Core, space: u32, addr: u64, leaf: &Leaf, write: bool) -> bool {
+        let Some(tiering) = &mut self.tiering else { return true };
+        core.pipeline.drain();
+        let trap = tiering.trap(&mut self.os, space, addr, leaf, write, core.pipeline.now);
+        core.pipeline.kernel(trap.cost);
+        if leaf.size != PageSize::Base {
+            self.regions.flush();
+        }
+        trap.goes_on
+    }
+
+    /// An access of the program read memory, while somebody wants to know.
+    #[inline(never)]
+    pub(super) fn reached_memory(&mut self, core: &mut Core, space: u32, addr: u64, write: bool) {
+        if let Some(profile) = &mut self.profile {
+            profile.count(space, addr, write);
+        }
+        if let Some(tiering) = &mut self.tiering {
+            let cost = tiering.reached_memory(space, addr, write);
+            if cost > Time::ZERO {
+                core.pipeline.kernel(cost);
             }
         }
     }
@@ -220,7 +279,7 @@ impl Shared {
         space: u32,
         addr: u64,
         write: bool,
-    ) -> Result<BasePage, OsError> {
+    ) -> Result<BasePage, Stop> {
         match self.regions.find(self.os.table(space), space, addr) {
             Some(page) if page.allows(write) => Ok(page),
             _ => self.translate_for_free_slowly::<F>(core, space, addr, write),
@@ -234,7 +293,7 @@ impl Shared {
         space: u32,
         addr: u64,
         write: bool,
-    ) -> Result<BasePage, OsError> {
+    ) -> Result<BasePage, Stop> {
         let (leaf, _) = self.resolve::<F>(core, space, addr, write)?;
         let pte = self.os.mark(space, addr, &leaf, write);
         self.regions.put(space, addr, &leaf, pte);
@@ -242,7 +301,7 @@ impl Shared {
         Ok(BasePage {
             frame: pte.frame().0 + within,
             size: leaf.size,
-            readable: true,
+            readable: pte.is_readable_at_once(),
             writable: pte.is_writable_at_once(),
         })
     }
@@ -259,7 +318,7 @@ impl Core {
         addr: u64,
         write: bool,
         now: Time,
-    ) -> Result<(TlbHit, Time), OsError> {
+    ) -> Result<(TlbHit, Time), Stop> {
         if let Some(hit) = self.tlbs.lookup_l1(space, addr) {
             if !write || hit.entry.is_dirty() {
                 return Ok((hit, now));
@@ -278,7 +337,7 @@ impl Core {
         addr: u64,
         write: bool,
         now: Time,
-    ) -> Result<(TlbHit, Time), OsError> {
+    ) -> Result<(TlbHit, Time), Stop> {
         let looked_up = now + shared.timing.l2_tlb;
         if let Some(hit) = self.tlbs.lookup_l2(space, addr) {
             if write && !hit.entry.is_dirty() {
@@ -309,8 +368,11 @@ impl Core {
         self.walkers.occupy(at);
         shared.walks.count += 1;
         shared.walks.time += at - begin;
-        let hit = TlbHit { entry: TlbEntry::new(pte.frame().0, pte.is_writable_at_once()), size: leaf.size };
+        let hit = TlbHit { entry: TlbEntry::new(pte.frame().0, pte.is_writable_in_tlb()), size: leaf.size };
         self.tlbs.fill_after_walk(space, addr, hit);
+        if let Some(tiering) = &mut shared.tiering {
+            tiering.walked(space, addr, leaf.size);
+        }
         Ok((hit, at))
     }
 
@@ -324,7 +386,7 @@ impl Core {
         space: u32,
         addr: u64,
         now: Time,
-    ) -> Result<(TlbHit, Time), OsError> {
+    ) -> Result<(TlbHit, Time), Stop> {
         let (leaf, faulted) = shared.resolve::<F>(self, space, addr, true)?;
         let pte = shared.os.mark(space, addr, &leaf, true);
         let hit = TlbHit { entry: TlbEntry::new(pte.frame().0, true), size: leaf.size };
@@ -350,7 +412,7 @@ impl Core {
         write: bool,
         now: Time,
         by: Initiator,
-    ) -> Result<Timeline, OsError> {
+    ) -> Result<Timeline, Stop> {
         if S == VIVT {
             return self.access_named_line::<F>(id, shared, space, addr, write, now, by);
         }
@@ -399,7 +461,7 @@ impl Core {
         write: bool,
         now: Time,
         by: Initiator,
-    ) -> Result<Timeline, OsError> {
+    ) -> Result<Timeline, Stop> {
         let line = shared.intermediate.line(space, addr);
         let mut translated = now;
         // Permissions travel with a line; fork takes the right to write away.
@@ -441,7 +503,7 @@ impl Core {
         size: u8,
         write: bool,
         now: Time,
-    ) -> Result<Timeline, OsError> {
+    ) -> Result<Timeline, Stop> {
         let mut whole = self.access_line::<F, S>(id, shared, space, addr, write, now, Initiator::Demand)?;
         let last = addr.wrapping_add(u64::from(size.max(1)) - 1) / LINE_BYTES;
         for line in addr / LINE_BYTES + 1..=last {
@@ -461,7 +523,8 @@ impl Core {
         Ok(whole)
     }
 
-    /// Bytes that a system call copies: the kernel touches every line of the buffer, on this core.
+    /// Bytes that a system call copies: the kernel touches every line of the buffer from the `done`th on, on this core,
+    /// and counts them there: it may have to stop at a page on the move.
     pub fn kernel_access<const F: u8, const S: u8>(
         &mut self,
         id: usize,
@@ -470,16 +533,18 @@ impl Core {
         addr: u64,
         bytes: u64,
         write: bool,
-    ) -> Result<(), OsError> {
+        done: &mut u64,
+    ) -> Result<(), Stop> {
         if bytes == 0 {
             return Ok(());
         }
         let last = addr.saturating_add(bytes - 1) / LINE_BYTES;
-        for line in addr / LINE_BYTES..=last {
-            shared.kernel_lines += 1;
+        for line in addr / LINE_BYTES + *done..=last {
             let addr = line * LINE_BYTES;
             if F == PAGES {
                 shared.translate_for_free::<F>(self, space, addr, write)?;
+                shared.kernel_lines += 1;
+                *done += 1;
                 continue;
             }
             // A copy loop moves a line in about two instructions.
@@ -488,6 +553,8 @@ impl Core {
             let timeline =
                 self.access_line::<F, S>(id, shared, space, addr, write, now, Initiator::Kernel)?;
             self.pipeline.access(write, timeline);
+            shared.kernel_lines += 1;
+            *done += 1;
         }
         Ok(())
     }

@@ -1,8 +1,11 @@
 //! A machine made from a design.
 
+use super::engine::Options;
 use super::intermediate::Intermediate;
 use super::look_ahead::LookAhead;
+use super::profile::ProfileCounter;
 use super::regions::RegionCache;
+use super::tiering::Tiering;
 use super::tiers::TieredMemory;
 use crate::cache::{Hierarchy, Outstanding};
 use crate::core::Interval;
@@ -32,6 +35,8 @@ pub(super) struct Core {
     pub page_walk_cache: PageWalkCache,
     pub walkers: Outstanding,
     pub look_ahead: LookAhead,
+    /// The process that runs on it; none when it has nothing to run.
+    pub space: Option<u32>,
 }
 
 /// What all cores share.
@@ -42,6 +47,14 @@ pub(super) struct Shared {
     pub os: Os,
     pub intermediate: Intermediate,
     pub regions: RegionCache,
+    /// The policy that manages memory, if there is one.
+    pub tiering: Option<Box<Tiering>>,
+    /// Whether somebody wants to know of accesses that reach memory.
+    pub sampling: bool,
+    /// Counts them, for a later run.
+    pub profile: Option<ProfileCounter>,
+    /// The base page at which a core had to stop, because it is on the move.
+    pub stopped_at: Option<(u32, u64)>,
     /// Pages whose sharing a core broke: the other cores' TLBs must drop them before they run again.
     pub dropped_pages: Vec<(u32, AddressRange)>,
     pub walks: WalkCounters,
@@ -84,7 +97,7 @@ impl Machine {
     ///
     /// # Errors
     /// The first part that cannot be built, by its key.
-    pub fn new(design: &Design) -> Result<Machine, String> {
+    pub fn new(design: &Design, options: &Options) -> Result<Machine, String> {
         if design.core.count == 0 {
             return Err("core.count: a machine needs a core".to_owned());
         }
@@ -103,16 +116,21 @@ impl Machine {
                 page_walk_cache: PageWalkCache::new(&design.translation.page_walk_cache)?,
                 walkers: Outstanding::new(design.translation.walkers),
                 look_ahead: LookAhead::new(),
+                space: None,
             });
         }
         let zero_line = Time((LINE_BYTES as f64 * 1e15 / design.os.zero_bandwidth.0.max(1.0)).round() as u64);
-        let shared = Shared {
+        let mut shared = Shared {
             caches: Hierarchy::new(&design.cache, design.core.count, cycle)?,
             unfiltered: vec![[0; 2]; layout.len()],
             memory,
             os,
             intermediate: Intermediate::default(),
             regions: RegionCache::new(),
+            tiering: None,
+            sampling: options.count_accesses,
+            profile: options.count_accesses.then(ProfileCounter::default),
+            stopped_at: None,
             dropped_pages: Vec::new(),
             walks: WalkCounters::default(),
             timing: Timing {
@@ -130,6 +148,10 @@ impl Machine {
             kernel_lines: 0,
             fault_time: Time::ZERO,
         };
+        if let Some(policy) = design.os.policy.as_ref().filter(|_| options.policy.is_none()) {
+            let tiering = Tiering::of_design(policy, design, &shared, options)?;
+            shared.tiering = Some(Box::new(tiering));
+        }
         Ok(Machine { cores, shared, scheme: design.translation.scheme })
     }
 }

@@ -16,6 +16,8 @@ pub(super) struct Totals {
     blame: Blame,
     accesses: u64,
     instructions: u64,
+    /// Frames in use in each tier times the time they were.
+    usage: Vec<u128>,
     now: Time,
 }
 
@@ -29,7 +31,10 @@ impl Totals {
             blame.add(&core.pipeline.blame);
             instructions += core.pipeline.instructions;
         }
-        Totals { stats: stats(engine, now), blame, accesses: engine.accesses, instructions, now }
+        let os = &engine.machine.shared.os;
+        let tiers = engine.machine.shared.memory.layout().len();
+        let usage = (0..tiers).map(|at| os.usage(TierId(at as u8), now)).collect();
+        Totals { stats: stats(engine, now), blame, accesses: engine.accesses, instructions, usage, now }
     }
 
     /// What was counted since `begin`.
@@ -59,6 +64,7 @@ impl Totals {
             blame,
             accesses: self.accesses - begin.accesses,
             instructions: self.instructions - begin.instructions,
+            usage: self.usage.iter().zip(&begin.usage).map(|(end, begin)| end - begin).collect(),
             now: self.now - begin.now,
         }
     }
@@ -150,6 +156,9 @@ fn stats(engine: &Engine, now: Time) -> Stats {
     stats.count("os.page_table_pages", shared.os.table_pages(), Unit::Pages);
     stats.count("os.unmapped_accesses", os.unmapped_accesses, Unit::Count);
     stats.count("os.kernel_lines", shared.kernel_lines, Unit::Count);
+    if let Some(tiering) = &shared.tiering {
+        tiering.count_into(&mut stats);
+    }
     stats.count("input.waited_nanoseconds", engine.waited_nanos, Unit::Nanoseconds);
     stats.count("input.order_violations", engine.order_violations, Unit::Count);
     stats.count("input.accesses_left_out", engine.gaps, Unit::Count);
@@ -170,6 +179,13 @@ pub(super) fn outcome(engine: &Engine, cores_used: u64) -> Outcome {
     };
     let cycle = engine.machine.shared.timing.cycle;
     let mut stats = totals.stats;
+    let layout = engine.machine.shared.memory.layout();
+    // Where only pages are simulated, a batch's instructions pass before its faults.
+    let timed = engine.options.fidelity != Fidelity::Pages;
+    for ((name, _, _), usage) in layout.iter().zip(&totals.usage).filter(|_| timed) {
+        let mean = *usage as f64 / totals.now.0.max(1) as f64;
+        stats.real(format!("tier.{name}.mean_pages"), mean, Unit::Pages);
+    }
     let blame = &totals.blame;
     let all = cycles(totals.now, cycle);
     let busy = cycles(blame.total(), cycle);
@@ -198,6 +214,7 @@ pub(super) fn outcome(engine: &Engine, cores_used: u64) -> Outcome {
         notes: notes(engine, &stats, totals.accesses),
         stats,
         stopped: false,
+        profile: None,
     }
 }
 
@@ -223,6 +240,9 @@ fn notes(engine: &Engine, stats: &Stats, counted: u64) -> Vec<String> {
         "batches ran before an event they follow, because it is missing in the input",
     );
     about("input.accesses_left_out", "accesses were left out when the input was recorded");
+    if let Some(tiering) = &engine.machine.shared.tiering {
+        notes.extend(tiering.report().notes);
+    }
     let waited = stats.integer("input.waited_nanoseconds");
     if waited > 0 {
         let span =

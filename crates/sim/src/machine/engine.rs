@@ -4,9 +4,10 @@
 //! `stream number mod cores`; streams that share a core take turns by time slice. Everything is decided by the input and
 //! the design, never by the host's timing: equal inputs give equal statistics.
 
-use super::access::{FULL, PAGES, PERFECT, RADIX, TRANSLATION, VIVT};
+use super::access::{FULL, PAGES, PERFECT, RADIX, Stop, TRANSLATION, VIVT};
 use super::build::Machine;
 use super::streams::{Stream, Streams};
+use super::tiering::{Change, OpenPolicy, Tiering};
 use crate::design::{Design, TranslationScheme};
 use crate::os::OsError;
 use serde::{Deserialize, Serialize};
@@ -14,10 +15,14 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_model::{AddressRange, Stats, Time};
+use terrace_policy::Profile;
 use terrace_trace::{Batch, Event, EventSource, KernelAccess, MapKind, MarkKind, SourceError};
 
 /// How far a core may run ahead of the slowest. Measured on the bandwidth-bound IWB tables: 1 µs bends them by 16 %.
 const QUANTUM: Time = Time::from_nanos(100);
+
+/// How far a core may run before a policy hears of what happened.
+const NEWS: Time = Time::from_nanos(5000);
 
 /// Most instructions in one `Compute` event: minutes of time. Anything more is damage, and would overflow the clock.
 const LONGEST_COMPUTE: u64 = 1 << 40;
@@ -73,6 +78,12 @@ pub struct Options {
     pub stop: Option<Arc<AtomicBool>>,
     /// Called with the number of accesses simulated so far, once per batch.
     pub progress: Option<Box<dyn FnMut(u64) + Send>>,
+    /// Count the accesses of every page that reach memory: [`Outcome::profile`]. Needs [`Fidelity::Full`].
+    pub count_accesses: bool,
+    /// What such a run found, for policies in two passes.
+    pub profile: Option<Arc<Profile>>,
+    /// A policy instead of the design's.
+    pub policy: Option<Box<OpenPolicy>>,
 }
 
 /// What a run found.
@@ -94,6 +105,8 @@ pub struct Outcome {
     pub notes: Vec<String>,
     /// The run was stopped from outside before the input's end.
     pub stopped: bool,
+    /// Accesses that reached memory, by page, where [`Options::count_accesses`] asked for it.
+    pub profile: Option<Profile>,
 }
 
 /// A run that cannot go on.
@@ -122,10 +135,20 @@ pub enum SimError {
 pub fn simulate(
     design: &Design,
     source: &mut dyn EventSource,
-    options: Options,
+    mut options: Options,
 ) -> Result<Outcome, SimError> {
     let problem = |problem: String| SimError::Design { design: design.name.clone(), problem };
-    let machine = Machine::new(design).map_err(problem)?;
+    if options.count_accesses && options.fidelity != Fidelity::Full {
+        return Err(problem(
+            "a first pass counts the accesses that reach memory, so it needs the caches: use --fidelity full"
+                .to_owned(),
+        ));
+    }
+    let mut machine = Machine::new(design, &options).map_err(problem)?;
+    if let Some(open) = options.policy.take() {
+        let tiering = Tiering::new(open, 1, design, &machine.shared, &options).map_err(problem)?;
+        machine.shared.tiering = Some(Box::new(tiering));
+    }
     let engine = Engine::new(machine, source, options);
     match (engine.options.fidelity, engine.machine.scheme) {
         (Fidelity::Full, TranslationScheme::Radix) => engine.run::<FULL, RADIX>(),
@@ -148,6 +171,8 @@ struct Turn {
     waiting: VecDeque<usize>,
     slice_ends: Time,
     used: bool,
+    /// The base page on the move that its thread waits for.
+    waits_for: Option<(u32, u64)>,
 }
 
 /// Where the region of interest stands.
@@ -201,8 +226,12 @@ impl<'a> Engine<'a> {
     }
 
     fn run<const F: u8, const S: u8>(mut self) -> Result<Outcome, SimError> {
+        if let Some(mut tiering) = self.machine.shared.tiering.take() {
+            tiering.call(&mut self.machine, Time::ZERO);
+            self.machine.shared.tiering = Some(tiering);
+        }
         self.pull(Time::ZERO)?;
-        while let Some((core, horizon)) = self.next_core()? {
+        while let Some((core, horizon)) = self.next_core::<F>()? {
             if self.is_stopped() {
                 self.stopped = true;
                 break;
@@ -214,9 +243,15 @@ impl<'a> Engine<'a> {
                 core.pipeline.drain();
             }
         }
+        if cfg!(debug_assertions)
+            && let Some(tiering) = &self.machine.shared.tiering
+        {
+            tiering.audit(&self.machine);
+        }
         let cores_used = self.turns.iter().filter(|turn| turn.used).count() as u64;
         let mut outcome = super::collect::outcome(&self, cores_used);
         outcome.stopped = self.stopped;
+        outcome.profile = self.machine.shared.profile.as_ref().map(|profile| profile.finish());
         Ok(outcome)
     }
 
@@ -253,8 +288,9 @@ impl<'a> Engine<'a> {
     }
 
     /// The core to run next and how far it may go; `None` when nothing is left.
-    fn next_core(&mut self) -> Result<Option<(usize, Time)>, SimError> {
+    fn next_core<const F: u8>(&mut self) -> Result<Option<(usize, Time)>, SimError> {
         loop {
+            let due = self.machine.shared.tiering.as_ref().map(|tiering| tiering.due());
             let mut first: Option<(Time, usize)> = None;
             let mut second = Time::MAX;
             for core in 0..self.turns.len() {
@@ -272,9 +308,23 @@ impl<'a> Engine<'a> {
                     }
                 }
             }
-            if let Some((_, core)) = first {
-                let horizon = if second == Time::MAX { Time::MAX } else { second + QUANTUM };
+            if let Some((now, core)) = first {
+                let mut horizon = if second == Time::MAX { Time::MAX } else { second + QUANTUM };
+                if let Some(due) = due {
+                    if due.is_some_and(|due| due <= now) {
+                        self.act::<F>(now);
+                        continue;
+                    }
+                    horizon = horizon.min(now + NEWS).min(due.map_or(Time::MAX, |due| due + QUANTUM));
+                }
                 return Ok(Some((core, horizon)));
+            }
+            if let Some(due) = due.flatten()
+                && self.turns.iter().any(|turn| turn.waits_for.is_some())
+            {
+                // Whoever could run waits for a page.
+                self.act::<F>(due);
+                continue;
             }
             // Every stream is blocked, starved or done.
             let now = self.machine.cores.iter().map(|c| c.pipeline.now).max().unwrap_or_default();
@@ -286,9 +336,42 @@ impl<'a> Engine<'a> {
         }
     }
 
+    /// The policy or one of its orders has its turn.
+    fn act<const F: u8>(&mut self, now: Time) {
+        let Some(mut tiering) = self.machine.shared.tiering.take() else { return };
+        self.machine.shared.os.now = now;
+        tiering.act::<F>(&mut self.machine, now);
+        for (page, size, at) in tiering.state.take_released() {
+            for (turn, core) in self.turns.iter_mut().zip(&mut self.machine.cores) {
+                let arrived = turn.waits_for.is_some_and(|(space, vpn)| {
+                    space == page.space.0 && (page.vpn..page.vpn + size.base_pages()).contains(&vpn)
+                });
+                if arrived {
+                    turn.waits_for = None;
+                    core.pipeline.drain();
+                    let span = at.saturating_sub(core.pipeline.now);
+                    core.pipeline.kernel(span);
+                    tiering.state.counters.wait_time += span;
+                }
+            }
+        }
+        self.machine.shared.tiering = Some(tiering);
+    }
+
+    /// The kernel is about to change the pages of a range: orders give up what they hold of it.
+    fn before_change(&mut self, core: usize, space: u32, range: AddressRange, change: Change) {
+        let Some(mut tiering) = self.machine.shared.tiering.take() else { return };
+        let now = self.machine.cores[core].pipeline.now;
+        tiering.state.before_change(&mut self.machine, space, range, &change, now);
+        self.machine.shared.tiering = Some(tiering);
+    }
+
     /// Whether a core has a stream that may run now.
     fn has_runnable(&self, core: usize) -> bool {
         let turn = &self.turns[core];
+        if turn.waits_for.is_some() {
+            return false;
+        }
         let runnable = |&stream: &usize| self.streams.streams[stream].may_run();
         turn.running.as_ref().is_some_and(runnable) || turn.waiting.iter().any(runnable)
     }
@@ -324,6 +407,7 @@ impl<'a> Engine<'a> {
     /// Runs a core's stream until it passes the horizon or has nothing to run.
     fn run_core<const F: u8, const S: u8>(&mut self, core: usize, horizon: Time) -> Result<(), SimError> {
         let Some(stream) = self.choose_stream(core) else { return Ok(()) };
+        self.machine.cores[core].space = self.streams.streams[stream].space;
         if !self.streams.advance(stream) {
             let now = self.machine.cores[core].pipeline.now;
             if self.streams.exhausted {
@@ -413,6 +497,9 @@ impl<'a> Engine<'a> {
                 self.accesses += (reached - from) as u64;
                 self.streams.streams[stream].accesses += (reached - from) as u64;
                 self.streams.streams[stream].next_access = reached;
+                if self.waits_for_page(core) {
+                    return Ok(());
+                }
                 if reached < stop_at || self.machine.cores[core].pipeline.now > horizon {
                     if reached == batch.len() && event.is_none() {
                         self.finish_batch(stream);
@@ -427,6 +514,11 @@ impl<'a> Engine<'a> {
             };
             state.next_event += 1;
             self.apply::<F, S>(core, stream, &event.event)?;
+            if self.waits_for_page(core) {
+                // The event is not over.
+                self.streams.streams[stream].next_event -= 1;
+                return Ok(());
+            }
             if event.sequence != 0 {
                 self.streams.order.apply(event.sequence);
                 if !self.blocked.is_empty() {
@@ -444,6 +536,16 @@ impl<'a> Engine<'a> {
                 return Ok(());
             }
         }
+    }
+
+    /// Whether the core had to stop at a page on the move.
+    fn waits_for_page(&mut self, core: usize) -> bool {
+        let Some(page) = self.machine.shared.stopped_at.take() else { return false };
+        self.turns[core].waits_for = Some(page);
+        if let Some(tiering) = &mut self.machine.shared.tiering {
+            tiering.state.counters.waits += 1;
+        }
+        true
     }
 
     fn finish_batch(&mut self, stream: usize) {
@@ -477,16 +579,18 @@ impl<'a> Engine<'a> {
         event: &Event,
     ) -> Result<(), SimError> {
         if let Event::Spawn { process, forked_from, .. } = event {
-            return self.spawn(stream, *process, forked_from.map(|s| s.index()));
+            return self.spawn(core, stream, *process, forked_from.map(|s| s.index()));
         }
         let space = match self.streams.streams[stream].space {
             Some(space) => space,
             None => self.adopt(stream)?,
         };
+        self.machine.shared.os.now = self.machine.cores[core].pipeline.now;
         match event {
             Event::Map { range, kind, protection, .. } => {
                 let range = *range;
                 if self.machine.shared.os.areas(space).overlaps(range) {
+                    self.before_change(core, space, range, Change::Unmap);
                     self.forget_lines::<S>(space, range);
                     self.machine.shared.os.map(space, range, *kind, *protection)?;
                     self.machine.shoot_down(space, range);
@@ -495,12 +599,15 @@ impl<'a> Engine<'a> {
                 }
             }
             Event::Unmap { range } => {
+                self.before_change(core, space, *range, Change::Unmap);
                 self.forget_lines::<S>(space, *range);
                 if self.machine.shared.os.unmap(space, *range)? {
                     self.machine.shoot_down(space, *range);
                 }
             }
             Event::Remap { from, to } => {
+                self.before_change(core, space, *from, Change::Rename);
+                self.before_change(core, space, *to, Change::Unmap);
                 self.forget_lines::<S>(space, *from);
                 self.forget_lines::<S>(space, *to);
                 if self.machine.shared.os.remap(space, *from, *to)? {
@@ -513,6 +620,7 @@ impl<'a> Engine<'a> {
             }
             Event::Advise { range, advice } => {
                 if *advice == terrace_trace::Advice::DontNeed {
+                    self.before_change(core, space, *range, Change::Unmap);
                     self.forget_lines::<S>(space, *range);
                 }
                 if self.machine.shared.os.advise(space, *range, *advice)? {
@@ -521,24 +629,32 @@ impl<'a> Engine<'a> {
             }
             Event::Kernel { range, kind } => {
                 let write = *kind == KernelAccess::Write;
-                self.machine.cores[core].kernel_access::<F, S>(
+                let mut done = std::mem::take(&mut self.streams.streams[stream].kernel_lines);
+                let ended = self.machine.cores[core].kernel_access::<F, S>(
                     core,
                     &mut self.machine.shared,
                     space,
                     range.start.0,
                     range.bytes,
                     write,
-                )?;
+                    &mut done,
+                );
                 self.machine.drop_pages(core);
+                match ended {
+                    Ok(()) => {}
+                    // It goes on there when the page has arrived.
+                    Err(Stop::Held) => self.streams.streams[stream].kernel_lines = done,
+                    Err(Stop::Failed(error)) => return Err(error.into()),
+                }
             }
             Event::Resident { start, bitmap } => self.make_resident(space, *start, bitmap)?,
             Event::Exit { process_ends } => {
                 if *process_ends {
                     self.ending.insert(space);
                 }
-                self.end_stream::<S>(stream)?;
+                self.end_stream::<S>(core, stream)?;
             }
-            Event::Exec { .. } => self.end_process::<S>(space, false)?,
+            Event::Exec { .. } => self.end_process::<S>(core, space, false)?,
             Event::Wait { nanos } => self.waited_nanos = self.waited_nanos.saturating_add(*nanos),
             Event::Compute { instructions } => {
                 if *instructions > LONGEST_COMPUTE {
@@ -560,8 +676,9 @@ impl<'a> Engine<'a> {
 
     /// A stream has nothing left. Other threads may not have come as far as the one that ended their process: the last
     /// of them turns the light off.
-    fn end_stream<const S: u8>(&mut self, stream: usize) -> Result<(), SimError> {
+    fn end_stream<const S: u8>(&mut self, core: usize, stream: usize) -> Result<(), SimError> {
         self.streams.streams[stream].exited = true;
+        self.machine.cores[core].space = None;
         let Some(space) = self.streams.streams[stream].space else { return Ok(()) };
         if !self.ending.contains(&space) {
             return Ok(());
@@ -575,15 +692,22 @@ impl<'a> Engine<'a> {
         if !self.streams.streams.iter().any(|stream| !stream.exited && belongs(stream)) {
             self.ending.remove(&space);
             self.spaces.retain(|_, of| *of != space);
-            self.end_process::<S>(space, true)?;
+            self.end_process::<S>(core, space, true)?;
         }
         Ok(())
     }
 
-    fn spawn(&mut self, stream: usize, process: u32, forked_from: Option<usize>) -> Result<(), SimError> {
+    fn spawn(
+        &mut self,
+        core: usize,
+        stream: usize,
+        process: u32,
+        forked_from: Option<usize>,
+    ) -> Result<(), SimError> {
         let parent = forked_from.and_then(|parent| self.streams.streams.get(parent)?.space);
         let space = match parent {
             Some(parent) if !self.spaces.contains_key(&process) => {
+                self.before_change(core, parent, AddressRange::new(0, u64::MAX), Change::Share);
                 let child = self.machine.shared.os.fork(parent)?;
                 self.spaces.insert(process, child);
                 self.machine.shoot_down_space(parent);
@@ -616,7 +740,8 @@ impl<'a> Engine<'a> {
         Ok(())
     }
 
-    fn end_process<const S: u8>(&mut self, space: u32, ends: bool) -> Result<(), SimError> {
+    fn end_process<const S: u8>(&mut self, core: usize, space: u32, ends: bool) -> Result<(), SimError> {
+        self.before_change(core, space, AddressRange::new(0, u64::MAX), Change::Unmap);
         self.forget_lines::<S>(space, AddressRange::new(0, u64::MAX));
         self.machine.shared.os.clear_space(space, ends)?;
         self.machine.shoot_down_space(space);

@@ -6,9 +6,12 @@ mod collect;
 mod engine;
 mod intermediate;
 mod look_ahead;
+mod profile;
 mod regions;
 mod run;
 mod streams;
+mod tiering;
 mod tiers;
 
 pub use engine::{Fidelity, Options, Outcome, SimError, simulate};
+pub use tiering::{MigrationRow, OpenPolicy, migration_benchmark};

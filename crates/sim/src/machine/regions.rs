@@ -90,7 +90,7 @@ impl RegionCache {
             size => Region::Page {
                 frame: pte.frame().0 + ((addr & (size.bytes() - 1)) >> REGION_SHIFT << (REGION_SHIFT - 12)),
                 size,
-                readable: pte.is_accessed(),
+                readable: pte.is_readable_at_once(),
                 writable: pte.is_writable_at_once(),
             },
         };
@@ -116,7 +116,7 @@ impl RegionCache {
                 Some(BasePage {
                     frame: pte.frame().0,
                     size: PageSize::Base,
-                    readable: pte.is_accessed(),
+                    readable: pte.is_readable_at_once(),
                     writable: pte.is_writable_at_once(),
                 })
             }

@@ -1,6 +1,6 @@
 //! Runs of accesses on one core: the loops over a batch's columns.
 
-use super::access::{FULL, PAGES, RADIX, TRANSLATION, VIVT, physical_line, timeline};
+use super::access::{FULL, PAGES, RADIX, Stop, TRANSLATION, VIVT, physical_line, timeline};
 use super::build::{Core, Shared};
 use crate::memory::Initiator;
 use crate::os::OsError;
@@ -41,6 +41,7 @@ impl Core {
             self.look_ahead.weigh(misses, BATCH_ACCESSES, small);
         }
         let look_ahead = S != VIVT && self.look_ahead.is_active();
+        let mut demand_reads = shared.memory.demand_reads;
         for at in 0..addrs.len() {
             if look_ahead {
                 match (F == FULL, S == RADIX) {
@@ -62,17 +63,33 @@ impl Core {
                 // A hit in the level-1 TLB that changes nothing there.
                 self.tlbs.count_hit(page);
                 self.access_translated::<F>(id, shared, page, addr, write, now);
+                if F == FULL && shared.sampling && shared.memory.demand_reads != demand_reads {
+                    demand_reads = shared.memory.demand_reads;
+                    shared.reached_memory(self, space, addr, write);
+                }
                 if self.pipeline.now > horizon {
                     return Ok(from + at + 1);
                 }
                 continue;
             }
             let timeline = if crosses {
-                self.access_lines::<F, S>(id, shared, space, addr, sizes[at], write, now)?
+                self.access_lines::<F, S>(id, shared, space, addr, sizes[at], write, now)
             } else {
-                self.access_line::<F, S>(id, shared, space, addr, write, now, Initiator::Demand)?
+                self.access_line::<F, S>(id, shared, space, addr, write, now, Initiator::Demand)
+            };
+            let timeline = match timeline {
+                Ok(timeline) => timeline,
+                Err(Stop::Held) => {
+                    self.pipeline.take_back(u64::from(instructions[at]));
+                    return Ok(from + at);
+                }
+                Err(Stop::Failed(error)) => return Err(error),
             };
             self.pipeline.access(write, timeline);
+            if F == FULL && shared.sampling && shared.memory.demand_reads != demand_reads {
+                demand_reads = shared.memory.demand_reads;
+                shared.reached_memory(self, space, addr, write);
+            }
             if self.pipeline.now > horizon {
                 return Ok(from + at + 1);
             }
@@ -119,13 +136,23 @@ impl Core {
         }
         let instructions = batch.instructions[from..to].iter().map(|&count| u64::from(count)).sum();
         self.pipeline.dispatch(instructions);
-        if self.look_ahead.is_active() {
+        let (reached, ran) = if self.look_ahead.is_active() {
             self.run_pages_as::<true>(shared, space, batch, from, to)
         } else {
             self.run_pages_as::<false>(shared, space, batch, from, to)
+        };
+        match ran {
+            Ok(()) => Ok(reached),
+            Err(Stop::Held) => {
+                let rest = batch.instructions[reached..to].iter().map(|&count| u64::from(count)).sum();
+                self.pipeline.take_back(rest);
+                Ok(reached)
+            }
+            Err(Stop::Failed(error)) => Err(error),
         }
     }
 
+    /// Answers how far it came, and why not further.
     #[inline(always)]
     fn run_pages_as<const LOOK_AHEAD: bool>(
         &mut self,
@@ -134,7 +161,7 @@ impl Core {
         batch: &Batch,
         from: usize,
         to: usize,
-    ) -> Result<usize, OsError> {
+    ) -> (usize, Result<(), Stop>) {
         /// No page of an address space has this number.
         const NO_PAGE: u64 = u64::MAX;
         let addrs = &batch.addr[from..to];
@@ -149,7 +176,10 @@ impl Core {
             let addr = addrs[at];
             let write = kinds[at] == AccessKind::Write;
             if addr >> 12 != known || (write && !writable) {
-                let page = shared.translate_for_free::<PAGES>(self, space, addr, write)?;
+                let page = match shared.translate_for_free::<PAGES>(self, space, addr, write) {
+                    Ok(page) => page,
+                    Err(stop) => return (from + at, Err(stop)),
+                };
                 shared.page_changes += 1;
                 (known, writable) = (addr >> 12, page.writable);
                 tier = shared.memory.tier_of_line(page.frame * (4096 / LINE_BYTES)).index();
@@ -157,9 +187,13 @@ impl Core {
             shared.unfiltered[tier][usize::from(write)] += 1;
             let size = u64::from(sizes[at]);
             if (addr & 4095) + size > 4096 {
-                shared.translate_for_free::<PAGES>(self, space, addr.wrapping_add(size - 1), write)?;
+                let last = addr.wrapping_add(size - 1);
+                if let Err(stop) = shared.translate_for_free::<PAGES>(self, space, last, write) {
+                    // The part on the first page is made, and counted, again.
+                    return (from + at, Err(stop));
+                }
             }
         }
-        Ok(to)
+        (to, Ok(()))
     }
 }

@@ -30,6 +30,8 @@ pub(super) struct Stream {
     pub process: Option<u32>,
     pub exited: bool,
     pub accesses: u64,
+    /// Lines that the kernel touched of the event under way.
+    pub kernel_lines: u64,
 }
 
 impl Stream {

@@ -2,7 +2,7 @@
 
 use crate::design::Design;
 use crate::memory::{Device, Initiator, Link};
-use terrace_model::{Frame, LINE_BYTES, Stats, TierId, Time, Unit};
+use terrace_model::{BytesPerSec, Frame, LINE_BYTES, Stats, TierId, Time, Unit};
 
 /// Tiers start at multiples of this many lines, so that the tier of a line is a table look-up.
 const REGION_LINES: u64 = (1 << 30) / LINE_BYTES;
@@ -27,7 +27,10 @@ struct Tier {
     frames: u64,
     path: Time,
     link: Option<Link>,
+    link_latency: Time,
     traffic: TierTraffic,
+    /// Reads, and the sum of the times they took.
+    waits: (u64, Time),
 }
 
 /// All memory of the machine.
@@ -38,6 +41,8 @@ pub struct TieredMemory {
     device_names: Vec<String>,
     /// Tier by physical address divided by 1 GiB.
     tier_of_region: Vec<u8>,
+    /// Lines read for loads and stores of the program.
+    pub demand_reads: u64,
 }
 
 impl TieredMemory {
@@ -73,13 +78,15 @@ impl TieredMemory {
                 frames,
                 path: tier.path_latency,
                 link,
+                link_latency: tier.link.as_ref().map_or(Time::ZERO, |link| link.latency),
                 traffic: TierTraffic::default(),
+                waits: (0, Time::ZERO),
             });
             used_lines[device] += frames * (4096 / LINE_BYTES);
             let regions = tier.capacity.0.div_ceil(1 << 30).max(1) as usize;
             tier_of_region.extend(std::iter::repeat_n(at as u8, regions));
         }
-        Ok(TieredMemory { tiers, devices, device_names, tier_of_region })
+        Ok(TieredMemory { tiers, devices, device_names, tier_of_region, demand_reads: 0 })
     }
 
     /// Name, first frame and number of frames of every tier.
@@ -102,14 +109,53 @@ impl TieredMemory {
         let local = line - tier.base_line + tier.device_line;
         // The path is counted once, on the way there.
         let arrives = now + tier.path;
-        match &mut tier.link {
+        let done = match &mut tier.link {
             None => device.read(local, arrives, by),
             Some(link) => {
                 let sent = link.send_request(arrives);
                 let ready = device.read(local, sent, by);
                 link.return_line(ready)
             }
+        };
+        self.demand_reads += u64::from(by as usize == Initiator::Demand as usize);
+        tier.waits.0 += 1;
+        tier.waits.1 += done - now;
+        done
+    }
+
+    /// Idle latencies of a read and of a write of a tier, at the last-level cache. Writes are posted; what the
+    /// device's medium takes for one is in its bandwidth.
+    pub fn idle_latencies(&self, tier: TierId) -> (Time, Time) {
+        let tier = &self.tiers[tier.index()];
+        let read = tier.path + tier.link_latency + self.devices[tier.device].idle_read_latency();
+        (read, read)
+    }
+
+    /// What a line takes to a tier's controller and back.
+    pub fn round_trip(&self, line: u64) -> Time {
+        let tier = &self.tiers[self.tier_of_line(line).index()];
+        tier.path + tier.link_latency
+    }
+
+    /// Peak bandwidths of reads and of writes of a tier: the device's, or the link's where that is less.
+    pub fn bandwidths(&self, tier: TierId, design: &Design) -> (BytesPerSec, BytesPerSec) {
+        let at = tier.index();
+        let device = &self.devices[self.tiers[at].device];
+        let (read, write) = (device.peak_read_bandwidth().0, device.peak_write_bandwidth().0);
+        match &design.tiers[at].link {
+            None => (BytesPerSec(read), BytesPerSec(write)),
+            Some(link) => {
+                let line = LINE_BYTES as f64;
+                let payload = line / (line + link.packet_overhead.0 as f64);
+                let (down, up) = (link.read_bandwidth.0 * payload, link.write_bandwidth.0 * payload);
+                (BytesPerSec(read.min(down)), BytesPerSec(write.min(up)))
+            }
         }
+    }
+
+    /// Reads of every tier by anyone, and the sum of the times they took.
+    pub fn waits(&self) -> impl Iterator<Item = (u64, Time)> + '_ {
+        self.tiers.iter().map(|tier| tier.waits)
     }
 
     /// Writes a physical line; nobody waits for it, unless the device's queue is full.

@@ -125,8 +125,7 @@ impl AddressSpace {
     }
 
     /// All areas, by address.
-    #[cfg(test)]
-    fn iter(&self) -> impl Iterator<Item = (u64, Area)> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = (u64, Area)> + '_ {
         self.areas.iter().map(|(&start, &area)| (start, area))
     }
 }

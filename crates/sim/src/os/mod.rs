@@ -7,7 +7,7 @@ mod paging;
 #[cfg(test)]
 mod tests;
 
-use address_space::Area;
+pub use address_space::Area;
 use buddy::MAX_ORDER;
 pub use page_table::{Leaf, PageTable, Pte};
 pub use paging::{Fault, Os, OsError};

@@ -13,6 +13,17 @@ impl Pte {
     const ACCESSED: u64 = 1 << 2;
     const DIRTY: u64 = 1 << 3;
     const COPY_ON_WRITE: u64 = 1 << 4;
+    /// The next walk faults (a reserved bit, as BadgerTrap sets it, or no permission, as for a hint fault).
+    const TRAPS_ACCESS: u64 = 1 << 5;
+    /// The next walk for a store faults.
+    const TRAPS_STORE: u64 = 1 << 6;
+    /// The page is between unmap and map: whoever touches it waits.
+    const HELD: u64 = 1 << 7;
+    const TRAPS: u64 = Pte::TRAPS_ACCESS | Pte::TRAPS_STORE;
+    /// What a load cannot pass.
+    const STOPS_LOAD: u64 = Pte::TRAPS_ACCESS | Pte::HELD;
+    /// What a store cannot pass.
+    const STOPS_STORE: u64 = Pte::STOPS_LOAD | Pte::TRAPS_STORE | Pte::COPY_ON_WRITE;
 
     /// A present, clean, unreferenced leaf.
     pub const fn new(frame: Frame) -> Pte {
@@ -45,7 +56,59 @@ impl Pte {
     /// Whether a store needs neither a fault nor a bit set in the table.
     #[inline(always)]
     pub const fn is_writable_at_once(self) -> bool {
-        self.0 & (Pte::DIRTY | Pte::COPY_ON_WRITE) == Pte::DIRTY
+        self.0 & (Pte::DIRTY | Pte::STOPS_STORE) == Pte::DIRTY
+    }
+
+    /// Whether a load needs neither a fault nor a bit set in the table.
+    #[inline(always)]
+    pub const fn is_readable_at_once(self) -> bool {
+        self.0 & (Pte::ACCESSED | Pte::STOPS_LOAD) == Pte::ACCESSED
+    }
+
+    /// Whether a store through a TLB entry made from this one needs the table. A page whose walks are counted is
+    /// trapped at walks only: the handler lets the access through and leaves the entry as it found it.
+    #[inline(always)]
+    pub const fn is_writable_in_tlb(self) -> bool {
+        self.0 & (Pte::DIRTY | Pte::COPY_ON_WRITE | Pte::TRAPS_STORE) == Pte::DIRTY
+    }
+
+    /// Whether the kernel has to do something before an access of this kind.
+    #[inline(always)]
+    pub const fn stops(self, write: bool) -> bool {
+        self.0 & (if write { Pte::STOPS_STORE } else { Pte::STOPS_LOAD }) != 0
+    }
+
+    /// Between unmap and map.
+    pub const fn is_held(self) -> bool {
+        self.0 & Pte::HELD != 0
+    }
+
+    /// Held, or no longer.
+    #[must_use]
+    pub const fn with_held(self, held: bool) -> Pte {
+        if held { Pte(self.0 | Pte::HELD) } else { Pte(self.0 & !Pte::HELD) }
+    }
+
+    /// Trapping these accesses and no others.
+    #[must_use]
+    pub const fn with_traps(self, accesses: bool, stores: bool) -> Pte {
+        let access = if accesses { Pte::TRAPS_ACCESS } else { 0 };
+        let store = if stores { Pte::TRAPS_STORE } else { 0 };
+        Pte(self.0 & !Pte::TRAPS | access | store)
+    }
+
+    /// With some of the bits that walks set cleared.
+    #[must_use]
+    pub const fn cleared(self, accessed: bool, dirty: bool) -> Pte {
+        let accessed = if accessed { Pte::ACCESSED } else { 0 };
+        let dirty = if dirty { Pte::DIRTY } else { 0 };
+        Pte(self.0 & !(accessed | dirty))
+    }
+
+    /// The same page in another frame.
+    #[must_use]
+    pub const fn moved_to(self, frame: Frame) -> Pte {
+        Pte(self.0 & 0xfff | frame.0 << 12)
     }
 
     /// With the accessed bit.
@@ -103,7 +166,7 @@ impl Leaf {
 }
 
 /// The page table of one address space.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct PageTable {
     /// Tables: each entry a leaf as in [`Pte`], or the index of the next table shifted by 12 with only the present
     /// bit, or 0.
@@ -280,6 +343,53 @@ impl PageTable {
         let mut pages = Vec::new();
         self.collect(0, self.levels, 0, range, &mut pages);
         pages
+    }
+
+    /// Shows every page whose first byte lies in `range`, by address, until `visit` answers false; it may change the
+    /// entry. Answers whether all were shown.
+    pub fn visit(
+        &mut self,
+        range: AddressRange,
+        mut visit: impl FnMut(u64, PageSize, &mut Pte) -> bool,
+    ) -> bool {
+        self.visit_below(0, self.levels, 0, range, &mut visit)
+    }
+
+    fn visit_below(
+        &mut self,
+        table: u32,
+        level: u32,
+        base: u64,
+        range: AddressRange,
+        visit: &mut impl FnMut(u64, PageSize, &mut Pte) -> bool,
+    ) -> bool {
+        let shift = 12 + 9 * (level - 1);
+        let from = range.start.0.saturating_sub(base) >> shift;
+        let to = (range.end().0.saturating_sub(base)).div_ceil(1 << shift).min(512);
+        for index in from.min(512)..to {
+            let entry = &mut self.entries[table as usize][index as usize];
+            let addr = base + (index << shift);
+            if *entry & Pte::PRESENT == 0 {
+                continue;
+            }
+            if *entry & Pte::LEAF != 0 {
+                if addr < range.start.0 {
+                    continue;
+                }
+                let mut pte = Pte(*entry);
+                let goes_on = visit(addr, PageSize::ALL[level as usize - 1], &mut pte);
+                *entry = pte.0;
+                if !goes_on {
+                    return false;
+                }
+            } else {
+                let below = (*entry >> 12) as u32;
+                if !self.visit_below(below, level - 1, addr, range, visit) {
+                    return false;
+                }
+            }
+        }
+        true
     }
 
     fn collect(

@@ -1,11 +1,12 @@
 //! Demand paging: which frame, of which size, in which tier backs an address, and the events that change it.
 
-use super::address_space::AddressSpace;
+use super::address_space::{AddressSpace, Area};
 use super::buddy::Buddy;
 use super::page_table::{Leaf, PageTable, Pte};
 use crate::design::{OsParameters, PagePolicy, Placement};
 use std::collections::HashMap;
-use terrace_model::{AddressRange, Frame, PageSize, TierId};
+use terrace_model::{AddressRange, Frame, PageSize, TierId, Time};
+use terrace_policy::Wish;
 use terrace_trace::{Advice, MapKind, Protection};
 
 /// The operating system cannot go on.
@@ -79,17 +80,35 @@ struct TierFrames {
     buddy: Buddy,
     /// First frame in the machine's physical memory.
     base: u64,
+    /// Frames in use times the time they were, in femtoseconds, up to `changed_at`.
+    usage: u128,
+    changed_at: Time,
 }
 
 impl TierFrames {
-    fn take(&mut self, order: u32) -> Option<Frame> {
+    fn used(&self) -> u64 {
+        self.buddy.frames() - self.buddy.free_frames()
+    }
+
+    /// Use up to `now`. Cores' clocks differ a little; the latest counts.
+    fn usage_at(&self, now: Time) -> u128 {
+        self.usage + u128::from(self.used()) * u128::from(now.saturating_sub(self.changed_at).0)
+    }
+
+    fn before_change(&mut self, now: Time) {
+        self.usage = self.usage_at(now);
+        self.changed_at = self.changed_at.max(now);
+    }
+
+    fn take(&mut self, order: u32, now: Time) -> Option<Frame> {
+        self.before_change(now);
         self.buddy.allocate(order).map(|frame| Frame(self.base + frame))
     }
 }
 
 /// A frame for a page table: from tier `first`, or else wherever there is one.
-fn table_frame(tiers: &mut [TierFrames], first: usize) -> Option<Frame> {
-    tiers[first].take(0).or_else(|| tiers.iter_mut().find_map(|tier| tier.take(0)))
+fn table_frame(tiers: &mut [TierFrames], first: usize, now: Time) -> Option<Frame> {
+    tiers[first].take(0, now).or_else(|| tiers.iter_mut().find_map(|tier| tier.take(0, now)))
 }
 
 /// The simulated kernel's memory management.
@@ -110,6 +129,8 @@ pub struct Os {
     resident: [u64; 3],
     /// What happened so far.
     pub counters: OsCounters,
+    /// When what comes next happens.
+    pub now: Time,
 }
 
 /// Placement with its names resolved and its place in the round.
@@ -184,6 +205,8 @@ impl Os {
                     name: name.clone(),
                     buddy: Buddy::new(*frames),
                     base: *base,
+                    usage: 0,
+                    changed_at: Time::ZERO,
                 })
                 .collect(),
             shared: HashMap::new(),
@@ -191,6 +214,7 @@ impl Os {
             peak: Peak { resident: [0; 3], used: vec![0; tiers.len()] },
             resident: [0; 3],
             counters: OsCounters::default(),
+            now: Time::ZERO,
         };
         // What the system keeps for itself, in the largest blocks that fit.
         let mut reserve = parameters.reserved.0 >> 12;
@@ -269,6 +293,11 @@ impl Os {
         buddy.frames() - buddy.free_frames()
     }
 
+    /// Base frames in use in a tier times the time they were, up to `now`, in femtoseconds.
+    pub fn usage(&self, tier: TierId, now: Time) -> u128 {
+        self.tiers[tier.index()].usage_at(now)
+    }
+
     /// The free frames of a tier.
     pub fn buddy(&self, tier: TierId) -> &Buddy {
         &self.tiers[tier.index()].buddy
@@ -297,48 +326,43 @@ impl Os {
         new
     }
 
-    /// Brings in the page that holds `addr`, which is not mapped in the page table.
+    /// The area that holds `addr` with its first address; an address that no event mapped gets one.
+    pub fn area_at_fault(&mut self, space: u32, addr: u64) -> (u64, Area) {
+        let areas = &mut self.spaces[space as usize].areas;
+        if let Some(found) = areas.find(addr) {
+            return found;
+        }
+        self.counters.unmapped_accesses += 1;
+        let page = AddressRange::new(addr & !4095, 4096);
+        areas.map(page, MapKind::Anonymous, Protection::READ_WRITE);
+        let alone = Area {
+            end: page.end().0,
+            kind: MapKind::Anonymous,
+            protection: Protection::READ_WRITE,
+            huge_advice: None,
+        };
+        areas.find(addr).unwrap_or((page.start.0, alone))
+    }
+
+    /// Brings in the page that holds `addr`, which is not mapped in the page table: as the first of `wishes` that can be
+    /// granted says, else as the design does.
     ///
     /// # Errors
     /// Memory is full.
-    pub fn fault(&mut self, space: u32, addr: u64) -> Result<Fault, OsError> {
-        let found = self.spaces[space as usize].areas.find(addr);
-        let (start, area) = match found {
-            Some(area) => area,
-            None => {
-                self.counters.unmapped_accesses += 1;
-                let page = AddressRange::new(addr & !4095, 4096);
-                let space = &mut self.spaces[space as usize].areas;
-                space.map(page, MapKind::Anonymous, Protection::READ_WRITE);
-                space.find(addr).unwrap_or((
-                    page.start.0,
-                    super::Area {
-                        end: page.end().0,
-                        kind: MapKind::Anonymous,
-                        protection: Protection::READ_WRITE,
-                        huge_advice: None,
-                    },
-                ))
-            }
-        };
+    pub fn fault(&mut self, space: u32, addr: u64, wishes: &[Wish]) -> Result<Fault, OsError> {
+        let (start, area) = self.area_at_fault(space, addr);
         let wanted = self.wanted_size(addr, start, &area);
-        let mut size = wanted;
-        let frame = loop {
-            let page = addr & !(size.bytes() - 1);
-            let free =
-                size == PageSize::Base || self.spaces[space as usize].table.is_region_empty(addr, size);
-            if free && let Some(frame) = self.place(page.max(start) - start, size) {
-                break frame;
+        let granted = wishes.iter().find_map(|wish| self.grant(space, addr, start, &area, wanted, wish));
+        let (frame, size) = match granted {
+            Some(granted) => granted,
+            None => {
+                let (frame, size) = self.place_by_design(space, addr, start, wanted)?;
+                if size != wanted {
+                    self.counters.huge_fallbacks += 1;
+                }
+                (frame, size)
             }
-            size = match size {
-                PageSize::Giant => PageSize::Huge,
-                PageSize::Huge => PageSize::Base,
-                PageSize::Base => return Err(self.out_of_memory(None)),
-            };
         };
-        if size != wanted {
-            self.counters.huge_fallbacks += 1;
-        }
         self.install(space, addr & !(size.bytes() - 1), size, Pte::new(frame))?;
         self.resident[size.index()] += size.base_pages();
         self.counters.faults[size.index()] += 1;
@@ -346,8 +370,56 @@ impl Os {
         Ok(Fault { frame, size, copied_from: None })
     }
 
+    /// A frame for one wish, if it can be granted. Without a size it is the one that the design wants, else a base page.
+    fn grant(
+        &mut self,
+        space: u32,
+        addr: u64,
+        start: u64,
+        area: &Area,
+        wanted: PageSize,
+        wish: &Wish,
+    ) -> Option<(Frame, PageSize)> {
+        let sizes = match wish.size {
+            Some(size) => [size, size],
+            None => [wanted, PageSize::Base],
+        };
+        sizes.into_iter().find_map(|size| {
+            let page = AddressRange::new(addr & !(size.bytes() - 1), size.bytes());
+            let fits = wish.size.is_none() || (page.start.0 >= start && page.end().0 <= area.end);
+            let free = fits
+                && (size == PageSize::Base || self.spaces[space as usize].table.is_region_empty(addr, size));
+            let tier = Some(wish.tier.index()).filter(|tier| free && *tier < self.tiers.len())?;
+            self.take(tier, size.order()).map(|frame| (frame, size))
+        })
+    }
+
+    /// A frame as the design places it, of the size wanted or the largest below that there is room for.
+    fn place_by_design(
+        &mut self,
+        space: u32,
+        addr: u64,
+        start: u64,
+        wanted: PageSize,
+    ) -> Result<(Frame, PageSize), OsError> {
+        let mut size = wanted;
+        loop {
+            let page = addr & !(size.bytes() - 1);
+            let free =
+                size == PageSize::Base || self.spaces[space as usize].table.is_region_empty(addr, size);
+            if free && let Some(frame) = self.place(page.max(start) - start, size) {
+                return Ok((frame, size));
+            }
+            size = match size {
+                PageSize::Giant => PageSize::Huge,
+                PageSize::Huge => PageSize::Base,
+                PageSize::Base => return Err(self.out_of_memory(None)),
+            };
+        }
+    }
+
     /// The page size that the design and the program's advice want at `addr`.
-    fn wanted_size(&self, addr: u64, start: u64, area: &super::Area) -> PageSize {
+    fn wanted_size(&self, addr: u64, start: u64, area: &Area) -> PageSize {
         match self.pages {
             PagePolicy::Base if area.kind == MapKind::HugeTlb => PageSize::Huge,
             PagePolicy::Base => PageSize::Base,
@@ -427,18 +499,18 @@ impl Os {
     }
 
     fn take(&mut self, tier: usize, order: u32) -> Option<Frame> {
-        self.tiers[tier].take(order)
+        self.tiers[tier].take(order, self.now)
     }
 
     fn table_frame(&mut self) -> Option<Frame> {
-        table_frame(&mut self.tiers, self.page_table_tier)
+        table_frame(&mut self.tiers, self.page_table_tier, self.now)
     }
 
     fn install(&mut self, space: u32, page: u64, size: PageSize, pte: Pte) -> Result<(), OsError> {
-        let Os { spaces, tiers, page_table_tier, .. } = self;
+        let Os { spaces, tiers, page_table_tier, now, .. } = self;
         let table = &mut spaces[space as usize].table;
         table
-            .map(page, size, pte, || table_frame(tiers, *page_table_tier))
+            .map(page, size, pte, || table_frame(tiers, *page_table_tier, *now))
             .ok_or_else(|| self.out_of_memory(None))
     }
 
@@ -553,7 +625,7 @@ impl Os {
                 let addr = start + 4096 * (64 * word as u64 + u64::from(bits.trailing_zeros()));
                 bits &= bits - 1;
                 if self.spaces[space as usize].table.find(addr).is_none() {
-                    self.fault(space, addr)?;
+                    self.fault(space, addr, &[])?;
                 }
             }
         }
@@ -579,7 +651,8 @@ impl Os {
             if let Some(leaf) = self.spaces[parent as usize].table.find(page) {
                 self.spaces[parent as usize].table.store(&leaf, page, pte);
             }
-            self.install(child, page, size, pte)?;
+            // Nobody watches the child's pages.
+            self.install(child, page, size, pte.with_traps(false, false))?;
             *self.shared.entry(pte.frame().0).or_insert(1) += 1;
         }
         Ok(child)
@@ -680,6 +753,133 @@ impl Os {
         Ok(())
     }
 
+    /// Processes that are not over.
+    pub fn live_spaces(&self) -> impl Iterator<Item = u32> + use<> {
+        let alive: Vec<u32> =
+            (0..self.spaces.len() as u32).filter(|&space| self.spaces[space as usize].alive).collect();
+        alive.into_iter()
+    }
+
+    /// Whether there is such a process, and it is not over.
+    pub fn is_live(&self, space: u32) -> bool {
+        self.spaces.get(space as usize).is_some_and(|space| space.alive)
+    }
+
+    /// The page table of a process, to change entries in.
+    pub fn table_mut(&mut self, space: u32) -> &mut PageTable {
+        &mut self.spaces[space as usize].table
+    }
+
+    /// Whether several page tables map this frame.
+    pub fn is_shared(&self, frame: Frame) -> bool {
+        self.shared.contains_key(&frame.0)
+    }
+
+    /// Takes a free block of a tier, for a page on its way there.
+    pub fn take_block(&mut self, tier: TierId, size: PageSize) -> Option<Frame> {
+        self.take(tier.index(), size.order())
+    }
+
+    /// Frees a block that no page table maps.
+    pub fn free_block(&mut self, frame: Frame, size: PageSize) {
+        self.give_back(frame, size.order());
+    }
+
+    /// Splits the large page at `page` into base pages in place.
+    ///
+    /// # Errors
+    /// No frame for a page table.
+    pub fn split_page(&mut self, space: u32, page: u64) -> Result<(), OsError> {
+        match self.spaces[space as usize].table.find(page) {
+            Some(leaf) if leaf.size != PageSize::Base => self.split(space, page, &leaf),
+            _ => Ok(()),
+        }
+    }
+
+    /// Replaces the parts of the page of `size` at `page`, which are unmapped, by one entry. Their blocks are freed
+    /// unless `in_place`: then they are the new page's.
+    ///
+    /// # Errors
+    /// No frame for a page table.
+    pub fn collapse(
+        &mut self,
+        space: u32,
+        page: u64,
+        size: PageSize,
+        pte: Pte,
+        in_place: bool,
+    ) -> Result<(), OsError> {
+        for (part, part_size, old) in
+            self.spaces[space as usize].table.pages_in(AddressRange::new(page, size.bytes()))
+        {
+            self.spaces[space as usize].table.unmap(part);
+            self.resident[part_size.index()] -= part_size.base_pages();
+            if !in_place {
+                self.give_back(old.frame(), part_size.order());
+            }
+        }
+        self.resident[size.index()] += size.base_pages();
+        self.install(space, page, size, pte)?;
+        self.note_peak();
+        Ok(())
+    }
+
+    /// Counts everything anew: every frame in use is a page's, a page table's, one of `taken` (blocks of orders under way)
+    /// or one of the `reserved`, and nobody's twice.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, in words.
+    pub fn audit(&self, taken: &[(Frame, PageSize)], reserved: &[u64]) -> Result<(), String> {
+        let mut held: HashMap<u64, u32> = HashMap::new();
+        let mut used = vec![0u64; self.tiers.len()];
+        let mut resident = [0u64; 3];
+        for (number, space) in self.spaces.iter().enumerate() {
+            for frame in space.table.table_frames() {
+                if space.alive && held.insert(frame.0, u32::MAX).is_some() {
+                    return Err(format!("frame {:#x} of a page table is used twice", frame.0));
+                }
+                used[self.tier_of(frame).index()] += u64::from(space.alive);
+            }
+            for (addr, size, pte) in space.table.pages_in(AddressRange::new(0, u64::MAX)) {
+                let first = pte.frame().0;
+                if !first.is_multiple_of(size.base_pages()) {
+                    return Err(format!("{number}:{addr:#x}: frame {first:#x} is not aligned to {size}"));
+                }
+                let sharers = self.shared.get(&first).copied();
+                for frame in first..first + size.base_pages() {
+                    let mappings = held.entry(frame).or_insert(0);
+                    *mappings = mappings.saturating_add(1);
+                    if *mappings > sharers.unwrap_or(1) {
+                        return Err(format!("{number}:{addr:#x}: frame {frame:#x} has {mappings} users"));
+                    }
+                }
+                if held[&first] == 1 {
+                    used[self.tier_of(pte.frame()).index()] += size.base_pages();
+                    resident[size.index()] += size.base_pages();
+                }
+            }
+        }
+        for (block, size) in taken {
+            for frame in block.0..block.0 + size.base_pages() {
+                if held.insert(frame, u32::MAX).is_some() {
+                    return Err(format!("frame {frame:#x} of an order is used twice"));
+                }
+            }
+            used[self.tier_of(*block).index()] += size.base_pages();
+        }
+        for (at, tier) in self.tiers.iter().enumerate() {
+            let expected = used[at] + reserved[at];
+            let found = tier.buddy.frames() - tier.buddy.free_frames();
+            if found != expected {
+                return Err(format!("{}: {found} frames in use, {expected} accounted for", tier.name));
+            }
+        }
+        if resident != self.resident {
+            return Err(format!("resident by size: counted {resident:?}, kept {:?}", self.resident));
+        }
+        Ok(())
+    }
+
     fn release_page(&mut self, size: PageSize, pte: Pte) {
         self.release_frames(pte.frame(), size);
     }
@@ -700,6 +900,7 @@ impl Os {
     fn give_back(&mut self, frame: Frame, order: u32) {
         let tier = self.tier_of(frame).index();
         let tier = &mut self.tiers[tier];
+        tier.before_change(self.now);
         tier.buddy.release(frame.0 - tier.base, order);
     }
 }

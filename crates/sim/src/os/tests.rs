@@ -1,22 +1,14 @@
 //! Demand paging by hand, and under random programs.
 
 use super::*;
-use crate::design::{OsParameters, PagePolicy, Placement};
+use crate::design::{Library, OsParameters, PagePolicy, Placement};
 use proptest::prelude::*;
-use terrace_model::{AddressRange, Bytes, BytesPerSec, PageSize, TierId, Time};
+use terrace_model::{AddressRange, Bytes, PageSize, TierId};
 use terrace_trace::{Advice, MapKind, Protection};
 
 fn parameters(pages: PagePolicy, placement: Placement) -> OsParameters {
-    OsParameters {
-        pages,
-        placement,
-        page_table_tier: None,
-        fault_cost: Time::from_nanos(500),
-        zero_bandwidth: BytesPerSec(10e9),
-        context_switch_cost: Time::from_nanos(1000),
-        timeslice: Time::from_nanos(3_000_000),
-        reserved: Bytes(0),
-    }
+    let linux = Library::embedded().design("native-4k", None, &[]).unwrap().design.os;
+    OsParameters { pages, placement, page_table_tier: None, reserved: Bytes(0), ..linux }
 }
 
 /// Two tiers of `frames` frames each, the second one starting at 1 GiB.
@@ -39,7 +31,7 @@ fn first_touch_fills_the_first_tier_then_spills() {
     os.new_space().unwrap();
     map(&mut os, 0, 100 << 12);
     for page in 0..100 {
-        os.fault(0, page << 12).unwrap();
+        os.fault(0, page << 12, &[]).unwrap();
     }
     // 96 pages beside the 4 pages of the page table.
     assert_eq!((0..100).filter(|&p| tier_at(&os, p << 12) == 0).count(), 96);
@@ -57,7 +49,7 @@ fn interleave_and_weights_alternate() {
     for os in [&mut even, &mut weighted] {
         map(os, 0, 16 << 12);
         for page in 0..16 {
-            os.fault(0, page << 12).unwrap();
+            os.fault(0, page << 12, &[]).unwrap();
         }
     }
     let slow = |os: &Os| (0..16).filter(|&p| tier_at(os, p << 12) == 1).count();
@@ -71,7 +63,7 @@ fn a_ratio_holds_in_every_group() {
         os.new_space().unwrap();
         map(&mut os, 0x1000_0000, 300 << 12);
         for page in 0..300 {
-            os.fault(0, 0x1000_0000 + (page << 12)).unwrap();
+            os.fault(0, 0x1000_0000 + (page << 12), &[]).unwrap();
         }
         for group in 0..3u64 {
             let fast =
@@ -86,7 +78,7 @@ fn binding_to_a_full_tier_fails_with_its_name() {
     let mut os = os(PagePolicy::Base, Placement::Bind { tier: "slow".to_owned() }, 10);
     os.new_space().unwrap();
     map(&mut os, 0, 20 << 12);
-    let error = (0..20).find_map(|page| os.fault(0, page << 12).err()).unwrap();
+    let error = (0..20).find_map(|page| os.fault(0, page << 12, &[]).err()).unwrap();
     assert!(error.to_string().contains("slow is full"), "{error}");
 }
 
@@ -95,10 +87,10 @@ fn thp_maps_huge_pages_only_where_an_area_holds_them_whole() {
     let mut os = os(PagePolicy::Thp, Placement::FirstTouch, 4096);
     os.new_space().unwrap();
     map(&mut os, 0x1f_f000, 0x40_1000); // one page before 2 MiB, up to 6 MiB
-    assert_eq!(os.fault(0, 0x1f_f000).unwrap().size, PageSize::Base);
-    assert_eq!(os.fault(0, 0x20_0000).unwrap().size, PageSize::Huge);
+    assert_eq!(os.fault(0, 0x1f_f000, &[]).unwrap().size, PageSize::Base);
+    assert_eq!(os.fault(0, 0x20_0000, &[]).unwrap().size, PageSize::Huge);
     os.advise(0, AddressRange::new(0x40_0000, 0x20_0000), Advice::NoHugePage).unwrap();
-    assert_eq!(os.fault(0, 0x40_0000).unwrap().size, PageSize::Base);
+    assert_eq!(os.fault(0, 0x40_0000, &[]).unwrap().size, PageSize::Base);
     // Unmapping a part splits the huge page and frees just that part.
     assert!(os.unmap(0, AddressRange::new(0x30_0000, 0x1000)).unwrap());
     assert_eq!(os.resident(), [2 + 511, 0, 0]);
@@ -112,8 +104,8 @@ fn a_fork_shares_until_someone_writes() {
     let mut os = os(PagePolicy::Base, Placement::FirstTouch, 1000);
     os.new_space().unwrap();
     map(&mut os, 0, 2 << 12);
-    os.fault(0, 0).unwrap();
-    os.fault(0, 4096).unwrap();
+    os.fault(0, 0, &[]).unwrap();
+    os.fault(0, 4096, &[]).unwrap();
     let child = os.fork(0).unwrap();
     assert_eq!(os.resident(), [2, 0, 0]);
     let leaf = os.table(child).find(0).unwrap();
@@ -136,7 +128,7 @@ fn remap_moves_pages_without_a_new_frame() {
     let mut os = os(PagePolicy::Base, Placement::FirstTouch, 1000);
     os.new_space().unwrap();
     map(&mut os, 0x10_0000, 4 << 12);
-    let frame = os.fault(0, 0x10_1000).unwrap().frame;
+    let frame = os.fault(0, 0x10_1000, &[]).unwrap().frame;
     os.remap(0, AddressRange::new(0x10_0000, 4 << 12), AddressRange::new(0x80_0000, 8 << 12)).unwrap();
     assert!(os.table(0).find(0x10_1000).is_none());
     assert_eq!(os.table(0).find(0x80_1000).unwrap().pte.frame(), frame);
@@ -180,7 +172,7 @@ proptest! {
                 Step::Unmap(page, pages) => { os.unmap(0, range(page, pages)).unwrap(); }
                 Step::Touch(page) => {
                     if os.table(0).find(page << 12).is_none() {
-                        os.fault(0, page << 12).unwrap();
+                        os.fault(0, page << 12, &[]).unwrap();
                     }
                 }
                 Step::DontNeed(page, pages) => { os.advise(0, range(page, pages), Advice::DontNeed).unwrap(); }

@@ -1,0 +1,276 @@
+//! The simulated operating system's side of the policy seam.
+//!
+//! A [`Tiering`] holds a policy and what the kernel keeps for it: watches, orders under way, news to tell, and what all
+//! of it cost. The policy's own work and its orders run on processors beside those that run the program: they slow the
+//! program by the interrupts they send, by the pages they hold, and by the traffic of their copies, and take none of its
+//! cores' time otherwise.
+//!
+//! | file | what |
+//! |---|---|
+//! | `mod.rs` | faults and walks: where the program meets a policy |
+//! | `calls.rs` | when the policy is called, and with what |
+//! | `world.rs` | [`terrace_policy::MemorySystem`]: what a policy sees and orders |
+//! | `orders.rs` | orders: the five steps of a migration, exchange, split, collapse |
+//! | `copy.rs` | the lines that a copy moves |
+//! | `shootdown.rs` | TLB shootdowns and what they cost whom |
+//! | `offers.rs` | what the machine offers, and what it looks like to a policy |
+//! | `bench.rs` | the throughput of migrations alone |
+//! | `count.rs` | counters, and how often pages go back and forth |
+
+mod bench;
+mod calls;
+mod copy;
+mod count;
+mod offers;
+mod orders;
+mod shootdown;
+mod world;
+
+use super::build::Core;
+use crate::design::KernelCosts;
+use crate::os::{Fault as Page, Leaf, Os, OsError};
+pub use bench::{MigrationRow, migration_benchmark};
+use count::Counters;
+pub use offers::OpenPolicy;
+use orders::Order;
+use std::collections::{BTreeMap, HashMap};
+use terrace_model::{AddressRange, Bytes, PageSize, TierId, Time};
+use terrace_policy::{
+    Agent, Area, AreaKind, Capabilities, Cost, Fault, Moment, PageId, PageRange, Policy, Signal, SignalKind,
+    SignalSet, SpaceId, Ticket, TierTraffic, Topology, Watch,
+};
+use terrace_trace::MapKind;
+
+/// A page under watch.
+#[derive(Clone, Copy, Debug)]
+struct Watched {
+    how: Watch,
+    since: Time,
+    count: u64,
+}
+
+/// A level of free memory that the policy wants to hear of.
+#[derive(Clone, Copy, Debug, Default)]
+struct LowWater {
+    below: Bytes,
+    /// It is below, and was told.
+    told: bool,
+}
+
+/// A policy at work.
+pub(in crate::machine) struct Tiering {
+    policy: Box<dyn Policy>,
+    pub state: State,
+}
+
+/// What the kernel keeps for a policy.
+pub(in crate::machine) struct State {
+    pub topology: Topology,
+    capabilities: Capabilities,
+    costs: KernelCosts,
+    /// A core's cycle, for the issue of copied lines.
+    cycle: Time,
+    /// Lines that one copying thread may have outstanding.
+    line_buffers: usize,
+    /// Frames of each tier that are not for pages: the system's own.
+    reserved: Vec<u64>,
+    wanted: SignalSet,
+    tick: Option<Time>,
+    /// The policy's own processor works until then.
+    busy_until: Time,
+    signals: Vec<Signal>,
+    /// Some news must not wait for the next tick.
+    urgent: bool,
+    watched: BTreeMap<PageId, Watched>,
+    orders: Vec<Order>,
+    next_ticket: u64,
+    /// Pages in the hands of an order.
+    held: HashMap<PageId, Ticket>,
+    /// Pages that arrived, or that an order gave up, since the engine last looked: whoever waits for them goes on.
+    released: Vec<(PageId, PageSize, Time)>,
+    /// When the draining of lists of pages under way that was begun last is over.
+    drained_at: Time,
+    sample_one_in: u64,
+    until_sample: u64,
+    low_water: Vec<LowWater>,
+    traffic: Vec<TierTraffic>,
+    spent: Cost,
+    pub counters: Counters,
+}
+
+/// The page that holds an address.
+fn page_id(space: u32, addr: u64) -> PageId {
+    PageId::new(space, addr >> 12)
+}
+
+/// A point in simulated time as policies see it.
+fn moment(at: Time) -> Moment {
+    Moment(at.as_nanos() as u64)
+}
+
+/// An area of the kernel's, as policies see it.
+fn area_of(space: u32, start: u64, area: &crate::os::Area) -> Area {
+    let kind = match area.kind {
+        MapKind::Anonymous | MapKind::Heap => AreaKind::Anonymous,
+        MapKind::Stack => AreaKind::Stack,
+        MapKind::PrivateFile => AreaKind::File,
+        MapKind::SharedFile | MapKind::SharedAnonymous => AreaKind::Shared,
+        MapKind::HugeTlb => AreaKind::HugeTlb,
+    };
+    let range = PageRange { first: page_id(space, start), pages: (area.end - start) >> 12 };
+    Area { range, kind, writable: area.protection.write, object: None }
+}
+
+impl std::fmt::Debug for Tiering {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tiering").field("tick", &self.state.tick).finish_non_exhaustive()
+    }
+}
+
+impl Tiering {
+    /// A page fault: the policy says where the page shall lie.
+    pub fn fault(
+        &mut self,
+        os: &mut Os,
+        space: u32,
+        addr: u64,
+        write: bool,
+        now: Time,
+    ) -> Result<Page, OsError> {
+        let (start, area) = os.area_at_fault(space, addr);
+        let fault = Fault {
+            page: page_id(space, addr),
+            write,
+            at: moment(now),
+            agent: Agent::default(),
+            area: area_of(space, start, &area),
+        };
+        self.state.account(os);
+        let placement = self.policy.place(&fault, &self.state.topology);
+        let page = os.fault(space, addr, placement.wishes())?;
+        let first = fault.page.aligned(page.size);
+        if self.state.wanted.contains(SignalKind::Allocated) {
+            let tier = os.tier_of(page.frame);
+            self.state.signals.push(Signal::Allocated { page: first, size: page.size, tier });
+        }
+        self.state.account(os);
+        Ok(page)
+    }
+
+    /// A walk met a watched page. Answers what the fault costs, and whether the page is watched still.
+    pub fn trap(&mut self, os: &mut Os, space: u32, addr: u64, leaf: &Leaf, write: bool, now: Time) -> Trap {
+        let state = &mut self.state;
+        let page = page_id(space, addr).aligned(leaf.size);
+        let watched = state.watched.get_mut(&page);
+        if let Some(Watched { how: Watch::Count, count, .. }) = watched {
+            *count += 1;
+            let cost = Cost { time: state.costs.count_fault, faults: 1, ..Cost::default() };
+            state.spent += cost;
+            state.counters.count_faults += 1;
+            return Trap { cost: cost.time, goes_on: true };
+        }
+        os.table_mut(space).store(leaf, addr, leaf.pte.with_traps(false, false));
+        let cost = Cost { time: state.costs.hint_fault, faults: 1, ..Cost::default() };
+        state.spent += cost;
+        state.counters.hint_faults += 1;
+        if let Some(Watched { since, .. }) = state.watched.remove(&page) {
+            let latency = now.saturating_sub(since);
+            let agent = Agent::default();
+            state.tell_at_once(Signal::HintFault { page, write, at: moment(now), latency, agent });
+        }
+        Trap { cost: cost.time, goes_on: false }
+    }
+
+    /// A walk ended at `leaf`.
+    #[inline]
+    pub fn walked(&mut self, space: u32, addr: u64, size: PageSize) {
+        if self.state.wanted.contains(SignalKind::TlbMiss) {
+            let page = page_id(space, addr).aligned(size);
+            self.state.signals.push(Signal::TlbMiss { page, agent: Agent::default() });
+        }
+    }
+
+    /// An access reached memory. Answers the time that a sample of it costs its core.
+    #[inline]
+    pub fn reached_memory(&mut self, space: u32, addr: u64, write: bool) -> Time {
+        let state = &mut self.state;
+        if state.sample_one_in == 0 {
+            return Time::ZERO;
+        }
+        state.until_sample -= 1;
+        if state.until_sample > 0 {
+            return Time::ZERO;
+        }
+        state.until_sample = state.sample_one_in;
+        let page = page_id(space, addr);
+        match state.signals.last_mut() {
+            Some(Signal::Access { page: last, write: kind, count }) if *last == page && *kind == write => {
+                *count += 1;
+            }
+            _ => state.signals.push(Signal::Access { page, write, count: 1 }),
+        }
+        state.counters.samples += 1;
+        // Counting every access is the simulator's privilege; no hardware does it, so it has no price.
+        if state.sample_one_in == 1 {
+            return Time::ZERO;
+        }
+        state.spent += Cost { time: state.costs.sample, ..Cost::default() };
+        state.costs.sample
+    }
+}
+
+/// What a trapped walk led to.
+pub(in crate::machine) struct Trap {
+    /// Time of the fault.
+    pub cost: Time,
+    /// The access goes on although the page stays trapped.
+    pub goes_on: bool,
+}
+
+impl State {
+    /// Brings what is used up to date and sends what falls due by that.
+    fn account(&mut self, os: &Os) {
+        for (at, tier) in self.topology.tiers.iter_mut().enumerate() {
+            let id = TierId(at as u8);
+            tier.used = Bytes(os.used_frames(id).saturating_sub(self.reserved[at]) << 12);
+            let level = &mut self.low_water[at];
+            let low = tier.free() < level.below;
+            if low && !level.told {
+                self.signals.push(Signal::LowWater { tier: id, free: tier.free() });
+                self.urgent = true;
+            }
+            level.told = low;
+        }
+    }
+
+    fn tell_at_once(&mut self, signal: Signal) {
+        self.signals.push(signal);
+        self.urgent = true;
+    }
+
+    /// Ends the watches of the pages in `range`; their entries are changed by the caller, or are gone.
+    fn forget_watches(&mut self, space: u32, range: AddressRange) {
+        let first = page_id(space, range.start.0);
+        let end = PageId { space: SpaceId(space), vpn: range.end().0.div_ceil(4096) };
+        while let Some(page) = self.watched.range(first..end).next().map(|(page, _)| *page) {
+            self.watched.remove(&page);
+        }
+    }
+}
+
+/// Pages of an address space, or all of it, are about to go, to move within it, or to be shared by a fork.
+pub(in crate::machine) enum Change {
+    /// They are unmapped.
+    Unmap,
+    /// They get other addresses.
+    Rename,
+    /// A fork shares them.
+    Share,
+}
+
+impl Core {
+    /// The kernel works for a policy on this core.
+    fn interrupted(&mut self, span: Time) {
+        self.pipeline.kernel(span);
+    }
+}

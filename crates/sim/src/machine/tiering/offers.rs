@@ -1,0 +1,157 @@
+//! What the simulated machine offers to policies, and what it looks like to them.
+
+use super::{LowWater, State, Tiering};
+use crate::design::{Design, PolicyParameters, TranslationScheme};
+use crate::machine::build::Shared;
+use crate::machine::engine::{Fidelity, Options};
+use crate::machine::tiering::count::Counters;
+use std::collections::{BTreeMap, HashMap};
+use terrace_model::{Bytes, PageSize, TierId, Time};
+use terrace_policy::{
+    Capabilities, Capability, CapabilitySet, Cost, Policy, PolicyError, Setup, Tier, TierTraffic, Topology,
+    find,
+};
+
+/// Most threads that share a copy, as Nimble's experiments (Yan 2019, section 3.4).
+const COPY_THREADS: u16 = 16;
+
+/// What a run at this fidelity with this scheme offers, and why not more.
+pub(in crate::machine) fn capabilities(fidelity: Fidelity, scheme: TranslationScheme) -> Capabilities {
+    let everywhere = CapabilitySet::of(&[
+        Capability::AccessedBits,
+        Capability::DirtyBits,
+        Capability::FlushOnClear,
+        Capability::HintFaults,
+        Capability::WriteFaults,
+        Capability::Migration,
+        Capability::WholeHugePages,
+        Capability::Exchange,
+        Capability::ParallelCopy,
+        Capability::Split,
+        Capability::Collapse,
+    ]);
+    let tlbs = [Capability::CountedFaults, Capability::TlbMisses];
+    let memory = [
+        Capability::Traffic,
+        Capability::LoadedLatency,
+        Capability::AccessSamples,
+        Capability::ExactAccesses,
+    ];
+    let with_tlbs = fidelity != Fidelity::Pages && scheme == TranslationScheme::Radix;
+    let mut offers = tlbs.iter().fold(everywhere, |set, one| set.with_if(with_tlbs, *one));
+    offers = memory.iter().fold(offers, |set, one| set.with_if(fidelity == Fidelity::Full, *one));
+    let mut capabilities = Capabilities::new(offers, PageSize::Huge)
+        .without(Capability::Frames, "the simulated operating system does not show frames to policies yet")
+        .without(Capability::CopylessExchange, "the simulated machine is no guest")
+        .without(Capability::Objects, "the simulated operating system does not tell data structures yet")
+        .without(Capability::HardwareCache, "the simulated machine has no tier that caches another yet");
+    if !with_tlbs {
+        for one in tlbs {
+            let reason = if fidelity == Fidelity::Pages {
+                "TLBs are not simulated at this fidelity; use --fidelity translation or full"
+            } else {
+                "this design's translation scheme has no TLB misses; use radix"
+            };
+            capabilities = capabilities.without(one, reason);
+        }
+    }
+    if fidelity != Fidelity::Full {
+        for one in memory {
+            let reason = "memory is not simulated at this fidelity; use --fidelity full";
+            capabilities = capabilities.without(one, reason);
+        }
+    }
+    capabilities.copy_threads = COPY_THREADS;
+    capabilities
+}
+
+/// The tiers as policies see them, empty.
+fn topology(shared: &Shared, design: &Design) -> Topology {
+    let tiers = shared.memory.layout().into_iter().enumerate().map(|(at, (name, _, frames))| {
+        let id = TierId(at as u8);
+        let reserved = shared.os.used_frames(id);
+        let (read_latency, write_latency) = shared.memory.idle_latencies(id);
+        let (read_bandwidth, write_bandwidth) = shared.memory.bandwidths(id, design);
+        Tier {
+            name,
+            capacity: Bytes((frames - reserved) << 12),
+            used: Bytes(0),
+            read_latency,
+            write_latency,
+            read_bandwidth,
+            write_bandwidth,
+        }
+    });
+    Topology { tiers: tiers.collect() }
+}
+
+/// Opens a policy on what the machine is and offers.
+pub type OpenPolicy = dyn FnOnce(Setup<'_>) -> Result<Box<dyn Policy>, PolicyError> + Send;
+
+impl Tiering {
+    /// The design's policy on a machine on which nothing has run yet.
+    ///
+    /// # Errors
+    /// A policy that cannot run on it, with the reason.
+    pub fn of_design(
+        chosen: &PolicyParameters,
+        design: &Design,
+        shared: &Shared,
+        options: &Options,
+    ) -> Result<Tiering, String> {
+        let open = |setup: Setup<'_>| find(&chosen.name)?.open(&chosen.parameters, setup);
+        Tiering::new(open, chosen.seed, design, shared, options)
+    }
+
+    /// The policy that `open` opens, on a machine on which nothing has run yet.
+    ///
+    /// # Errors
+    /// A policy that cannot run on it, with the reason.
+    pub fn new(
+        open: impl FnOnce(Setup<'_>) -> Result<Box<dyn Policy>, PolicyError>,
+        seed: u64,
+        design: &Design,
+        shared: &Shared,
+        options: &Options,
+    ) -> Result<Tiering, String> {
+        if design.translation.scheme == TranslationScheme::Vivt {
+            return Err(
+                "translation.scheme: virtually tagged caches (vivt) and policies do not go together: \
+                        the caches would have to be flushed at each move"
+                    .to_owned(),
+            );
+        }
+        let capabilities = capabilities(options.fidelity, design.translation.scheme);
+        let topology = topology(shared, design);
+        let profile = options.profile.as_deref();
+        let setup = Setup { topology: &topology, capabilities: &capabilities, seed, profile };
+        let policy = open(setup).map_err(|problem| problem.to_string())?;
+        let tiers = topology.tiers.len();
+        let state = State {
+            reserved: topology.ids().map(|id| shared.os.used_frames(id)).collect(),
+            topology,
+            capabilities,
+            costs: design.os.costs.clone(),
+            cycle: shared.timing.cycle,
+            line_buffers: design.cache.l1.outstanding.max(1) as usize,
+            wanted: policy.needs().signals,
+            tick: Some(Time::ZERO),
+            busy_until: Time::ZERO,
+            signals: Vec::new(),
+            urgent: false,
+            watched: BTreeMap::new(),
+            orders: Vec::new(),
+            next_ticket: 0,
+            held: HashMap::new(),
+            released: Vec::new(),
+            drained_at: Time::ZERO,
+            sample_one_in: 0,
+            until_sample: 0,
+            low_water: vec![LowWater::default(); tiers],
+            traffic: vec![TierTraffic::default(); tiers],
+            spent: Cost::default(),
+            counters: Counters::default(),
+        };
+        Ok(Tiering { policy, state })
+    }
+}

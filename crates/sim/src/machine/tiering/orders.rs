@@ -1,0 +1,688 @@
+//! Orders: moves, exchanges, splits and collapses, carried out step by step in simulated time.
+//!
+//! A move takes the five steps of Linux (Yan 2019, chapter 1): allocate, unmap with a TLB shootdown, copy, map, free.
+//! An order takes as many pages through them together as it may have in flight: one shootdown for all of them, one copy
+//! shared by its threads. Between unmap and map a page is held, and who touches it waits. The page table's own lines are
+//! written without traffic.
+
+use super::copy::{Chunk, Copy};
+use super::shootdown::shoot_down;
+use super::{Change, State, page_id};
+use crate::machine::build::Machine;
+use crate::os::{Leaf, Pte};
+use std::collections::VecDeque;
+use terrace_model::{AddressRange, Frame, LINE_BYTES, PageSize, TierId, Time};
+use terrace_policy::{
+    Cost, Exchange, HugePages, Move, MoveOptions, Outcome, PageId, PageRange, Resize, Signal, SignalKind,
+    Subject, Ticket,
+};
+
+/// One piece of an order, as the policy gave it.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Item {
+    Move(Move),
+    Exchange(Exchange),
+    Resize(Resize),
+}
+
+impl Item {
+    fn subject(self) -> Subject {
+        match self {
+            Item::Move(one) => Subject::Page(one.page),
+            Item::Exchange(pair) => Subject::Pair(pair.one, pair.other),
+            Item::Resize(resize) => Subject::Page(resize.page),
+        }
+    }
+}
+
+/// An item that was begun and is not answered.
+#[derive(Debug)]
+struct Begun {
+    subject: Subject,
+    /// Parts that are not over: one, or one for each base page of a huge page that is split first.
+    parts: u64,
+    outcome: Outcome,
+    cost: Cost,
+}
+
+/// What a part does to memory when it lands.
+#[derive(Debug)]
+enum Work {
+    Move {
+        page: PageId,
+        size: PageSize,
+        from: Frame,
+        to: Frame,
+    },
+    Swap {
+        one: (PageId, Frame),
+        other: (PageId, Frame),
+        size: PageSize,
+    },
+    /// To a new block, or where the parts are.
+    Collapse {
+        page: PageId,
+        size: PageSize,
+        to: Option<Frame>,
+        parts: Vec<(PageId, PageSize, Frame)>,
+    },
+}
+
+/// A part between unmap and map.
+#[derive(Debug)]
+struct Part {
+    /// Position in [`Order::begun`].
+    item: usize,
+    work: Work,
+    /// The order gave it up, for this reason, because its pages changed under it.
+    lost: Option<Outcome>,
+    cost: Cost,
+}
+
+impl Part {
+    fn pages(&self) -> Vec<(PageId, PageSize)> {
+        match &self.work {
+            Work::Move { page, size, .. } => vec![(*page, *size)],
+            Work::Swap { one, other, size } => vec![(one.0, *size), (other.0, *size)],
+            Work::Collapse { parts, .. } => parts.iter().map(|(page, size, _)| (*page, *size)).collect(),
+        }
+    }
+
+    /// The block that was taken for it.
+    fn block(&self) -> Option<(Frame, PageSize)> {
+        match self.work {
+            Work::Move { to, size, .. } | Work::Collapse { to: Some(to), size, .. } => Some((to, size)),
+            _ => None,
+        }
+    }
+
+    fn chunks(&self) -> Vec<Chunk> {
+        let line = |frame: Frame| frame.addr().line();
+        let lines = |size: PageSize| size.bytes() / LINE_BYTES;
+        match &self.work {
+            Work::Move { size, from, to, .. } => {
+                vec![Chunk { from: Some(line(*from)), to: line(*to), lines: lines(*size), swap: false }]
+            }
+            Work::Swap { one, other, size } => {
+                vec![Chunk { from: Some(line(one.1)), to: line(other.1), lines: lines(*size), swap: true }]
+            }
+            Work::Collapse { to: None, .. } => Vec::new(),
+            Work::Collapse { page, size, to: Some(to), parts } => {
+                let at = |vpn: u64| line(Frame(to.0 + vpn - page.vpn));
+                let mut chunks = Vec::new();
+                let mut next = page.vpn;
+                let zero = |from: u64, until: u64, chunks: &mut Vec<Chunk>| {
+                    if until > from {
+                        let lines = (until - from) * lines(PageSize::Base);
+                        chunks.push(Chunk { from: None, to: at(from), lines, swap: false });
+                    }
+                };
+                for (part, part_size, frame) in parts {
+                    zero(next, part.vpn, &mut chunks);
+                    let lines = lines(*part_size);
+                    chunks.push(Chunk { from: Some(line(*frame)), to: at(part.vpn), lines, swap: false });
+                    next = part.vpn + part_size.base_pages();
+                }
+                zero(next, page.vpn + size.base_pages(), &mut chunks);
+                chunks
+            }
+        }
+    }
+
+    fn copied_bytes(&self) -> u64 {
+        match &self.work {
+            Work::Move { size, .. } => size.bytes(),
+            Work::Swap { size, .. } => 2 * size.bytes(),
+            Work::Collapse { to: None, .. } => 0,
+            Work::Collapse { parts, .. } => parts.iter().map(|(_, size, _)| size.bytes()).sum(),
+        }
+    }
+}
+
+/// An order under way.
+#[derive(Debug)]
+pub(super) struct Order {
+    ticket: Ticket,
+    options: MoveOptions,
+    /// Not begun yet.
+    items: VecDeque<Item>,
+    begun: Vec<Begun>,
+    /// Base pages of huge pages that were split, to be moved one by one: item, page, destination.
+    split_parts: VecDeque<(usize, PageId, TierId)>,
+    /// Between unmap and map.
+    flying: Vec<Part>,
+    copy: Option<Copy>,
+    copy_began: Time,
+    /// Up to where its own thread has come.
+    now: Time,
+    started: bool,
+}
+
+impl Order {
+    pub fn new(ticket: Ticket, items: VecDeque<Item>, options: MoveOptions, now: Time) -> Order {
+        Order {
+            ticket,
+            options,
+            items,
+            begun: Vec::new(),
+            split_parts: VecDeque::new(),
+            flying: Vec::new(),
+            copy: None,
+            copy_began: now,
+            now,
+            started: false,
+        }
+    }
+
+    /// When it does something next.
+    pub fn next(&self) -> Time {
+        match &self.copy {
+            Some(copy) => copy.next().unwrap_or_else(|| copy.arrived()),
+            None => self.now,
+        }
+    }
+
+    /// Does what comes next. Answers whether there is more to do.
+    pub fn step<const F: u8>(&mut self, machine: &mut Machine, state: &mut State) -> bool {
+        if !self.started {
+            self.started = true;
+            self.begin(state);
+            return true;
+        }
+        match &mut self.copy {
+            Some(copy) if copy.next().is_some() => {
+                copy.step::<F>(&mut machine.shared, state);
+                true
+            }
+            Some(_) => {
+                self.land(machine, state);
+                true
+            }
+            None => self.launch(machine, state),
+        }
+    }
+
+    /// The call itself. Callers that come while the lists of pages under way are drained share that.
+    fn begin(&mut self, state: &mut State) {
+        if self.now < state.drained_at {
+            self.now = state.drained_at;
+            return;
+        }
+        self.now += state.costs.order;
+        state.drained_at = self.now;
+        state.counters.migration_time += state.costs.order;
+        state.spent += Cost { time: state.costs.order, ..Cost::default() };
+    }
+
+    /// Allocates and unmaps the next pages. Answers false when there are none.
+    fn launch(&mut self, machine: &mut Machine, state: &mut State) -> bool {
+        let most = self.options.in_flight.map_or(usize::MAX, |n| n.get() as usize);
+        while self.flying.len() < most {
+            if let Some((item, page, to)) = self.split_parts.pop_front() {
+                let part = self.start_move(machine, state, page, to);
+                self.started_part(state, item, part);
+            } else if let Some(item) = self.items.pop_front() {
+                self.begin_item(machine, state, item);
+            } else {
+                break;
+            }
+        }
+        if self.flying.is_empty() {
+            return !self.items.is_empty() || !self.split_parts.is_empty();
+        }
+        let mut pages = Vec::new();
+        for part in &mut self.flying {
+            let held = part.pages();
+            for (page, _) in &held {
+                set_held(machine, *page, true);
+            }
+            let span = state.costs.unmap.times(held.len() as u64);
+            self.now += span;
+            part.cost.time += span;
+            pages.extend(held);
+        }
+        let (cost, waits) = shoot_down(machine, state, &pages);
+        self.now += waits;
+        let parts = self.flying.len() as u64;
+        for (at, part) in self.flying.iter_mut().enumerate() {
+            part.cost.time += Time(cost.time.0 / parts);
+            // One shootdown for all of them: the first bears it.
+            part.cost.shootdowns += if at == 0 { cost.shootdowns } else { 0 };
+        }
+        let chunks: Vec<Chunk> = self.flying.iter().flat_map(Part::chunks).collect();
+        let threads = self.options.threads.min(state.capabilities.copy_threads);
+        self.copy = Some(Copy::new(state, &chunks, threads, self.now));
+        self.copy_began = self.now;
+        true
+    }
+
+    fn begin_item(&mut self, machine: &mut Machine, state: &mut State, item: Item) {
+        let at = self.begun.len();
+        let begun =
+            Begun { subject: item.subject(), parts: 1, outcome: Outcome::Done, cost: Cost::default() };
+        self.begun.push(begun);
+        let part = match item {
+            Item::Move(Move { page, to }) if self.options.huge == HugePages::SplitFirst => {
+                match self.split_first(machine, state, page, to) {
+                    Ok(true) => {
+                        self.begun[at].parts = PageSize::Huge.base_pages();
+                        let parts = (0..PageSize::Huge.base_pages()).map(|n| (at, page.plus(n), to));
+                        self.split_parts.extend(parts);
+                        return;
+                    }
+                    Ok(false) => self.start_move(machine, state, page, to),
+                    Err(outcome) => Err(outcome),
+                }
+            }
+            Item::Move(Move { page, to }) => self.start_move(machine, state, page, to),
+            Item::Exchange(pair) => self.start_exchange(machine, state, pair),
+            Item::Resize(resize) => self.start_resize(machine, state, resize),
+        };
+        self.started_part(state, at, part);
+    }
+
+    /// A part was begun, was nothing to do, or failed.
+    fn started_part(&mut self, state: &mut State, item: usize, part: Result<Option<Work>, Outcome>) {
+        match part {
+            Ok(Some(work)) => {
+                let cost = Cost { time: state.costs.allocate, ..Cost::default() };
+                let part = Part { item, work, lost: None, cost };
+                state.held.extend(part.pages().iter().map(|(page, _)| (*page, self.ticket)));
+                self.flying.push(part);
+            }
+            Ok(None) => self.over(state, item, Outcome::Done, Cost::default()),
+            Err(outcome) => {
+                let cost = Cost { time: state.costs.allocate, ..Cost::default() };
+                self.over(state, item, outcome, cost);
+            }
+        }
+    }
+
+    /// A part is over; the last one of an item answers it.
+    fn over(&mut self, state: &mut State, item: usize, outcome: Outcome, cost: Cost) {
+        let begun = &mut self.begun[item];
+        begun.cost += cost;
+        if begun.outcome == Outcome::Done {
+            begun.outcome = outcome;
+        }
+        begun.parts -= 1;
+        if begun.parts > 0 {
+            return;
+        }
+        let (subject, outcome, cost) = (begun.subject, begun.outcome, begun.cost);
+        state.spent += cost;
+        state.counters.migration_time += cost.time;
+        state.counters.copied_bytes += cost.copied;
+        state.tell_at_once(Signal::Done { ticket: self.ticket, subject, outcome, cost });
+    }
+
+    /// Splits a huge page that is to move as base pages. Answers whether it was one.
+    fn split_first(
+        &mut self,
+        machine: &mut Machine,
+        state: &mut State,
+        page: PageId,
+        to: TierId,
+    ) -> Result<bool, Outcome> {
+        let leaf = available(machine, state, page)?;
+        if leaf.size == PageSize::Base || machine.shared.os.tier_of(leaf.pte.frame()) == to {
+            return Ok(false);
+        }
+        if leaf.size == PageSize::Giant {
+            return Err(Outcome::Unsupported);
+        }
+        let buddy_free = machine.shared.os.buddy(checked_tier(state, to)?).free_frames();
+        if buddy_free < leaf.size.base_pages() {
+            return Err(Outcome::NoSpace);
+        }
+        self.split(machine, state, page, leaf.size)?;
+        Ok(true)
+    }
+
+    fn split(
+        &mut self,
+        machine: &mut Machine,
+        state: &mut State,
+        page: PageId,
+        size: PageSize,
+    ) -> Result<(), Outcome> {
+        let range = AddressRange::new(page.addr().0, size.bytes());
+        unwatch(machine, state, page.space.0, range);
+        machine.shared.os.split_page(page.space.0, page.addr().0).map_err(|_| Outcome::NoSpace)?;
+        let (_, waits) = shoot_down(machine, state, &[(page, size)]);
+        self.now += state.costs.split + waits;
+        state.counters.migration_time += state.costs.split + waits;
+        state.counters.split += 1;
+        Ok(())
+    }
+
+    fn start_move(
+        &mut self,
+        machine: &mut Machine,
+        state: &mut State,
+        page: PageId,
+        to: TierId,
+    ) -> Result<Option<Work>, Outcome> {
+        let leaf = available(machine, state, page)?;
+        let from = leaf.pte.frame();
+        if machine.shared.os.tier_of(from) == checked_tier(state, to)? {
+            return Ok(None);
+        }
+        self.now += state.costs.allocate;
+        let block = machine.shared.os.take_block(to, leaf.size);
+        let Some(block) = block else {
+            state.counters.gave_up(leaf.size, Outcome::NoSpace);
+            return Err(Outcome::NoSpace);
+        };
+        state.account(&machine.shared.os);
+        Ok(Some(Work::Move { page, size: leaf.size, from, to: block }))
+    }
+
+    fn start_exchange(
+        &mut self,
+        machine: &mut Machine,
+        state: &mut State,
+        pair: Exchange,
+    ) -> Result<Option<Work>, Outcome> {
+        let one = available(machine, state, pair.one)?;
+        let other = available(machine, state, pair.other)?;
+        if one.size != other.size || pair.one == pair.other {
+            return Err(Outcome::Gone);
+        }
+        self.now += state.costs.allocate;
+        Ok(Some(Work::Swap {
+            one: (pair.one, one.pte.frame()),
+            other: (pair.other, other.pte.frame()),
+            size: one.size,
+        }))
+    }
+
+    fn start_resize(
+        &mut self,
+        machine: &mut Machine,
+        state: &mut State,
+        resize: Resize,
+    ) -> Result<Option<Work>, Outcome> {
+        let Resize { page, to } = resize;
+        if !machine.shared.os.is_live(page.space.0) {
+            return Err(Outcome::Gone);
+        }
+        if let Some(leaf) = machine.shared.os.table(page.space.0).find(page.addr().0)
+            && leaf.size >= to
+        {
+            if !page.is_aligned(leaf.size) {
+                return Err(Outcome::Gone);
+            }
+            if leaf.size == to {
+                return Ok(None);
+            }
+            available(machine, state, page)?;
+            if to != PageSize::Base {
+                return Err(Outcome::Unsupported);
+            }
+            return self.split(machine, state, page, leaf.size).map(|()| None);
+        }
+        let os = &mut machine.shared.os;
+        let range = PageRange::of(page, to);
+        let bytes = AddressRange::new(page.addr().0, to.bytes());
+        let fits = page.is_aligned(to) && to <= state.capabilities.largest_page;
+        let area = os.areas(page.space.0).find(page.addr().0);
+        if !fits || area.is_none_or(|(_, area)| area.end < bytes.end().0) {
+            return Err(Outcome::Gone);
+        }
+        let mut parts = Vec::new();
+        let mut pages_in = vec![0u64; state.topology.tiers.len()];
+        for (addr, size, pte) in os.table(page.space.0).pages_in(bytes) {
+            if state.held.contains_key(&page_id(page.space.0, addr)) {
+                return Err(Outcome::Busy);
+            }
+            if os.is_shared(pte.frame()) {
+                return Err(Outcome::Unmovable);
+            }
+            pages_in[os.tier_of(pte.frame()).index()] += size.base_pages();
+            parts.push((page_id(page.space.0, addr), size, pte.frame()));
+        }
+        let most = pages_in.iter().copied().max().filter(|most| *most > 0).ok_or(Outcome::Gone)?;
+        self.now += state.costs.collapse;
+        let first = parts[0].2;
+        let in_place = first.0.is_multiple_of(to.base_pages())
+            && pages_in.iter().sum::<u64>() == range.pages
+            && parts.iter().all(|(part, _, frame)| frame.0 == first.0 + part.vpn - page.vpn);
+        let block = if in_place {
+            None
+        } else {
+            let tier = TierId(pages_in.iter().position(|pages| *pages == most).unwrap_or_default() as u8);
+            Some(os.take_block(tier, to).ok_or(Outcome::NoSpace)?)
+        };
+        state.account(&machine.shared.os);
+        Ok(Some(Work::Collapse { page, size: to, to: block, parts }))
+    }
+
+    /// The copy has arrived: maps the pages at their new places and frees the old ones.
+    fn land(&mut self, machine: &mut Machine, state: &mut State) {
+        let Some(copy) = self.copy.take() else { return };
+        self.now = self.now.max(copy.arrived());
+        let copy_time = copy.time_since(self.copy_began);
+        let bytes: u64 = self.flying.iter().map(Part::copied_bytes).sum();
+        let parts = std::mem::take(&mut self.flying);
+        for part in &parts {
+            if part.lost.is_none() {
+                self.now += state.costs.map;
+                self.map(machine, state, part);
+            }
+        }
+        for mut part in parts {
+            self.now += state.costs.free;
+            part.cost.time += state.costs.map + state.costs.free;
+            let share = part.copied_bytes() as f64 / bytes.max(1) as f64;
+            part.cost.time += Time((copy_time.0 as f64 * share) as u64);
+            part.cost.copied = part.copied_bytes();
+            self.over(state, part.item, part.lost.unwrap_or(Outcome::Done), part.cost);
+        }
+        state.account(&machine.shared.os);
+    }
+
+    /// Maps the pages of a part.
+    fn map(&mut self, machine: &mut Machine, state: &mut State, part: &Part) {
+        let now = self.now;
+        for (page, size) in part.pages() {
+            state.held.remove(&page);
+            state.released.push((page, size, now));
+        }
+        let os = &mut machine.shared.os;
+        match &part.work {
+            Work::Move { page, size, from, to } => {
+                point_to(machine, *page, *to);
+                let os = &mut machine.shared.os;
+                os.free_block(*from, *size);
+                let (from, to) = (os.tier_of(*from), os.tier_of(*to));
+                state.counters.moved(*page, *size, to < from, now);
+            }
+            Work::Swap { one, other, size } => {
+                let (a, b) = (os.tier_of(one.1), os.tier_of(other.1));
+                point_to(machine, one.0, other.1);
+                point_to(machine, other.0, one.1);
+                state.counters.exchanged += 1;
+                if a != b {
+                    state.counters.moved(one.0, *size, b < a, now);
+                    state.counters.moved(other.0, *size, a < b, now);
+                }
+            }
+            Work::Collapse { page, size, to, parts } => {
+                let range = AddressRange::new(page.addr().0, size.bytes());
+                let mut pte = Pte::new(to.unwrap_or(parts[0].2));
+                for (part, _, _) in parts {
+                    if let Some(leaf) = os.table(page.space.0).find(part.addr().0) {
+                        pte = match (leaf.pte.is_dirty(), leaf.pte.is_accessed()) {
+                            (true, _) => pte.dirtied(),
+                            (false, true) => pte.accessed(),
+                            (false, false) => pte,
+                        };
+                    }
+                }
+                state.forget_watches(page.space.0, range);
+                // A failure would want a frame for a table that exists already.
+                let _ = os.collapse(page.space.0, page.addr().0, *size, pte, to.is_none());
+                state.counters.collapsed += 1;
+                state.released.push((*page, *size, now));
+            }
+        }
+        machine.shared.regions.flush();
+    }
+
+    /// Gives up the parts that hold pages of `range`.
+    fn lose(
+        &mut self,
+        machine: &mut Machine,
+        state: &mut State,
+        range: PageRange,
+        outcome: Outcome,
+        now: Time,
+    ) {
+        for part in &mut self.flying {
+            let pages = part.pages();
+            let touches = |(page, size): &(PageId, PageSize)| {
+                page.space == range.first.space
+                    && page.vpn < range.end()
+                    && page.vpn + size.base_pages() > range.first.vpn
+            };
+            if part.lost.is_some() || !pages.iter().any(touches) {
+                continue;
+            }
+            part.lost = Some(outcome);
+            for (page, size) in pages {
+                set_held(machine, page, false);
+                state.held.remove(&page);
+                state.released.push((page, size, now));
+                state.counters.gave_up(size, outcome);
+            }
+            if let Some((block, size)) = part.block() {
+                machine.shared.os.free_block(block, size);
+            }
+        }
+    }
+}
+
+/// The leaf of the page that begins at `page`, if an order may have it.
+fn available(machine: &Machine, state: &State, page: PageId) -> Result<Leaf, Outcome> {
+    let os = &machine.shared.os;
+    if !os.is_live(page.space.0) {
+        return Err(Outcome::Gone);
+    }
+    let leaf = os.table(page.space.0).find(page.addr().0).ok_or(Outcome::Gone)?;
+    if !page.is_aligned(leaf.size) {
+        Err(Outcome::Gone)
+    } else if state.held.contains_key(&page) {
+        Err(Outcome::Busy)
+    } else if os.is_shared(leaf.pte.frame()) {
+        // Linux moves pages that several processes map only when told to (MPOL_MF_MOVE_ALL).
+        Err(Outcome::Unmovable)
+    } else {
+        Ok(leaf)
+    }
+}
+
+fn checked_tier(state: &State, tier: TierId) -> Result<TierId, Outcome> {
+    if tier.index() < state.topology.tiers.len() { Ok(tier) } else { Err(Outcome::Unsupported) }
+}
+
+fn set_held(machine: &mut Machine, page: PageId, held: bool) {
+    let addr = page.addr().0;
+    let table = machine.shared.os.table_mut(page.space.0);
+    if let Some(leaf) = table.find(addr) {
+        table.store(&leaf, addr, leaf.pte.with_held(held));
+    }
+}
+
+/// The page lies in another frame now, and is held no longer.
+fn point_to(machine: &mut Machine, page: PageId, frame: Frame) {
+    let addr = page.addr().0;
+    let table = machine.shared.os.table_mut(page.space.0);
+    if let Some(leaf) = table.find(addr) {
+        table.store(&leaf, addr, leaf.pte.moved_to(frame).with_held(false));
+    }
+}
+
+/// Ends the watches in `range`. TLBs may go on without them.
+fn unwatch(machine: &mut Machine, state: &mut State, space: u32, range: AddressRange) {
+    let end = PageId { vpn: range.end().0.div_ceil(4096), ..page_id(space, 0) };
+    let watched: Vec<PageId> =
+        state.watched.range(page_id(space, range.start.0)..end).map(|(page, _)| *page).collect();
+    for page in watched {
+        let table = machine.shared.os.table_mut(space);
+        if let Some(leaf) = table.find(page.addr().0) {
+            table.store(&leaf, page.addr().0, leaf.pte.with_traps(false, false));
+        }
+    }
+    state.forget_watches(space, range);
+}
+
+impl State {
+    /// Counts all frames anew, and checks that pages are held by the orders that say so and by nobody else.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, in words.
+    pub fn audit(&self, machine: &Machine) -> Result<(), String> {
+        let flying = || self.orders.iter().flat_map(|order| &order.flying).filter(|part| part.lost.is_none());
+        let taken: Vec<(Frame, PageSize)> = flying().filter_map(Part::block).collect();
+        machine.shared.os.audit(&taken, &self.reserved)?;
+        let mut held: Vec<PageId> = flying().flat_map(Part::pages).map(|(page, _)| page).collect();
+        held.sort_unstable();
+        let mut known: Vec<PageId> = self.held.keys().copied().collect();
+        known.sort_unstable();
+        if held != known {
+            return Err(format!("orders hold {held:?}, the kernel knows of {known:?}"));
+        }
+        for space in machine.shared.os.live_spaces() {
+            for (addr, _, pte) in machine.shared.os.table(space).pages_in(AddressRange::new(0, u64::MAX)) {
+                if pte.is_held() != self.held.contains_key(&page_id(space, addr)) {
+                    return Err(format!("{space}:{addr:#x}: held {} by its entry only", pte.is_held()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The kernel is about to change the pages of a range for the program: orders that hold them give them up.
+    pub fn before_change(
+        &mut self,
+        machine: &mut Machine,
+        space: u32,
+        range: AddressRange,
+        change: &Change,
+        now: Time,
+    ) {
+        let outcome = match change {
+            Change::Unmap | Change::Rename => Outcome::Gone,
+            Change::Share => Outcome::Busy,
+        };
+        let first = page_id(space, range.start.0);
+        let pages = PageRange { first, pages: range.end().0.div_ceil(4096) - first.vpn };
+        let mut orders = std::mem::take(&mut self.orders);
+        for order in &mut orders {
+            order.lose(machine, self, pages, outcome, now);
+        }
+        self.orders = orders;
+        if !matches!(change, Change::Share) {
+            if self.wanted.contains(SignalKind::Unmapped) {
+                self.signals.push(Signal::Unmapped { range: pages });
+            }
+            // Large pages that reach into the range are split by what follows, and lose their watch with that.
+            let wide = AddressRange::new(
+                range.start.0 & !(PageSize::Giant.bytes() - 1),
+                range.end().0.saturating_sub(range.start.0 & !(PageSize::Giant.bytes() - 1)),
+            );
+            let reaches_in = |page: PageId, size: PageSize| page.addr().0 + size.bytes() > range.start.0;
+            let end = PageId { vpn: range.end().0.div_ceil(4096), ..first };
+            let watched: Vec<PageId> =
+                self.watched.range(page_id(space, wide.start.0)..end).map(|(page, _)| *page).collect();
+            for page in watched {
+                let size = machine.shared.os.table(space).find(page.addr().0).map(|leaf| leaf.size);
+                if size.is_none_or(|size| reaches_in(page, size)) {
+                    let size = size.unwrap_or(PageSize::Base);
+                    unwatch(machine, self, space, AddressRange::new(page.addr().0, size.bytes()));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,365 @@
+//! The simulated machine as a [`MemorySystem`].
+
+use super::orders::{Item, Order};
+use super::shootdown::shoot_down;
+use super::{LowWater, State, Watched, area_of, page_id};
+use crate::machine::build::Machine;
+use crate::memory::Initiator as Requester;
+use crate::os::Pte;
+use std::num::NonZeroU32;
+use terrace_model::{AddressRange, Bytes, LINE_BYTES, PageSize, TierId, Time};
+use terrace_policy::{
+    Area, Capabilities, Capability, Clear, Cost, Exchange, Initiator, MemorySystem, Move, MoveOptions,
+    PageCount, PageId, PageView, PhysicalMemory, Resize, ScanHand, Scanned, Scope, SpaceId, Step, Ticket,
+    TierTraffic, Topology, Watch,
+};
+
+/// What a policy works on while it is called.
+pub(super) struct World<'a> {
+    pub machine: &'a mut Machine,
+    pub state: &'a mut State,
+    /// The clock of the policy's processor.
+    pub now: Time,
+}
+
+/// What a scan did so far.
+struct Progress {
+    scanned: Scanned,
+    entries: u64,
+    /// Pages whose translations are to be dropped.
+    flush: Vec<(PageId, PageSize)>,
+    /// A large page lost bits.
+    large: bool,
+}
+
+/// Whether stores are permitted, by the area that the last page lay in: scans go through areas in order.
+struct Permissions {
+    space: u32,
+    range: std::ops::Range<u64>,
+    writable: bool,
+}
+
+impl Permissions {
+    fn unknown() -> Permissions {
+        Permissions { space: u32::MAX, range: 0..0, writable: false }
+    }
+
+    fn of(&mut self, machine: &Machine, space: u32, addr: u64) -> bool {
+        if self.space != space || !self.range.contains(&addr) {
+            let found = machine.shared.os.areas(space).find(addr);
+            (self.range, self.writable) = found
+                .map_or((addr..addr + 1, true), |(start, area)| (start..area.end, area.protection.write));
+            self.space = space;
+        }
+        self.writable
+    }
+}
+
+impl World<'_> {
+    fn view(&self, space: u32, addr: u64, size: PageSize, pte: Pte, writable: bool) -> PageView {
+        PageView {
+            page: page_id(space, addr),
+            size,
+            tier: self.machine.shared.os.tier_of(pte.frame()),
+            accessed: pte.is_accessed(),
+            dirty: pte.is_dirty(),
+            writable: writable && !pte.is_copy_on_write(),
+            in_flight: pte.is_held(),
+            frame: None,
+        }
+    }
+
+    /// Shows the pages of `space` that begin in `range`; answers where a visitor stopped.
+    fn scan_range(
+        &mut self,
+        space: u32,
+        range: AddressRange,
+        tier: Option<TierId>,
+        clear: Clear,
+        progress: &mut Progress,
+        visit: &mut dyn FnMut(&PageView) -> Step,
+    ) -> Option<PageId> {
+        let mut permissions = Permissions::unknown();
+        let mut stopped = None;
+        // The table is taken apart from the machine while its entries change.
+        let mut table = std::mem::take(self.machine.shared.os.table_mut(space));
+        table.visit(range, |addr, size, pte| {
+            progress.entries += 1;
+            if tier.is_some_and(|tier| self.machine.shared.os.tier_of(pte.frame()) != tier) {
+                return true;
+            }
+            let writable = permissions.of(self.machine, space, addr);
+            let page = self.view(space, addr, size, *pte, writable);
+            match visit(&page) {
+                Step::Stop => {
+                    stopped = Some(page.page);
+                    return false;
+                }
+                Step::Keep => {}
+                Step::Clear => progress.clear(clear, &page, pte),
+            }
+            progress.scanned.pages += 1;
+            true
+        });
+        *self.machine.shared.os.table_mut(space) = table;
+        stopped
+    }
+
+    /// What a scan leaves to be done at its end.
+    fn finish(&mut self, mut progress: Progress) -> Scanned {
+        if progress.large {
+            self.machine.shared.regions.flush();
+        }
+        let (cost, waits) = shoot_down(self.machine, self.state, &progress.flush);
+        progress.scanned.cost += cost;
+        let looked = self.state.costs.scan_entry.times(progress.entries);
+        progress.scanned.cost.time += looked;
+        self.works(looked + waits, progress.scanned.cost);
+        self.state.counters.scanned_pages += progress.scanned.pages;
+        self.state.counters.scanned_entries += progress.entries;
+        progress.scanned
+    }
+
+    /// The policy's processor is busy for `span`.
+    fn works(&mut self, span: Time, cost: Cost) {
+        self.now += span;
+        self.state.spent += cost;
+        self.state.counters.policy_time += span;
+    }
+
+    fn order(&mut self, items: Vec<Item>, options: MoveOptions) -> Ticket {
+        let ticket = Ticket(self.state.next_ticket);
+        self.state.next_ticket += 1;
+        if !items.is_empty() {
+            self.state.orders.push(Order::new(ticket, items.into(), options, self.now));
+        }
+        ticket
+    }
+
+    /// Sets what accesses to a page are trapped.
+    fn set_traps(&mut self, page: PageId, accesses: bool, stores: bool) -> Option<(PageId, PageSize)> {
+        let addr = page.addr().0;
+        if !self.machine.shared.os.is_live(page.space.0) {
+            return None;
+        }
+        let table = self.machine.shared.os.table_mut(page.space.0);
+        let leaf = table.find(addr)?;
+        table.store(&leaf, addr, leaf.pte.with_traps(accesses, stores));
+        Some((page.aligned(leaf.size), leaf.size))
+    }
+}
+
+impl Progress {
+    fn new() -> Progress {
+        let scanned = Scanned { lap: true, ..Scanned::default() };
+        Progress { scanned, entries: 0, flush: Vec::new(), large: false }
+    }
+
+    fn clear(&mut self, clear: Clear, page: &PageView, pte: &mut Pte) {
+        let cleared = pte.cleared(clear.accessed, clear.dirty);
+        if cleared != *pte {
+            *pte = cleared;
+            self.large |= page.size != PageSize::Base;
+            if clear.flush {
+                self.flush.push((page.page, page.size));
+            }
+        }
+    }
+}
+
+impl MemorySystem for World<'_> {
+    fn capabilities(&self) -> &Capabilities {
+        &self.state.capabilities
+    }
+
+    fn topology(&self) -> &Topology {
+        &self.state.topology
+    }
+
+    fn traffic(&mut self) -> &[TierTraffic] {
+        let traffic = &mut self.state.traffic;
+        for (tier, (reads, read_time)) in traffic.iter_mut().zip(self.machine.shared.memory.waits()) {
+            tier.reads = reads;
+            tier.read_nanos = read_time.as_nanos() as u64;
+        }
+        for (tier, (_, lines)) in traffic.iter_mut().zip(self.machine.shared.memory.traffic()) {
+            tier.read = by_initiator(&lines.reads);
+            tier.written = by_initiator(&lines.writes);
+        }
+        &self.state.traffic
+    }
+
+    fn spent(&self) -> Cost {
+        self.state.spent
+    }
+
+    fn scan(
+        &mut self,
+        scope: Scope<'_>,
+        hand: &mut ScanHand,
+        clear: Clear,
+        visit: &mut dyn FnMut(&PageView) -> Step,
+    ) -> Scanned {
+        let mut progress = Progress::new();
+        let (tier, limits) = match scope {
+            Scope::Pages(pages) => {
+                for page in pages {
+                    let Some(view) = self.page(*page) else { continue };
+                    let range = AddressRange::new(view.page.addr().0, 1);
+                    let space = page.space.0;
+                    if self.scan_range(space, range, None, clear, &mut progress, visit).is_some() {
+                        progress.scanned.lap = false;
+                        break;
+                    }
+                }
+                return self.finish(progress);
+            }
+            Scope::All => (None, None),
+            Scope::Tier(tier) => (Some(tier), None),
+            Scope::Range(range) => (None, Some(range)),
+        };
+        let spaces: Vec<u32> = match limits {
+            Some(range) => {
+                let space = range.first.space.0;
+                Vec::from_iter(self.machine.shared.os.is_live(space).then_some(space))
+            }
+            None => self.machine.shared.os.live_spaces().collect(),
+        };
+        let (from, until) = limits.map_or((0, u64::MAX), |range| (range.first.addr().0, range.end() << 12));
+        let start = hand.next;
+        // From the hand to the end, then from the beginning to the hand.
+        for second_half in [false, true] {
+            for &space in &spaces {
+                let at = PageId { space: SpaceId(space), vpn: 0 };
+                let (first, end) = match (space.cmp(&start.space.0), second_half) {
+                    (std::cmp::Ordering::Less, false) | (std::cmp::Ordering::Greater, true) => continue,
+                    (std::cmp::Ordering::Equal, false) => (start.addr().0.max(from), until),
+                    (std::cmp::Ordering::Equal, true) => (from, start.addr().0.min(until)),
+                    _ => (from, until),
+                };
+                if first >= end {
+                    continue;
+                }
+                let range = AddressRange::new(first, end - first);
+                if let Some(stopped) = self.scan_range(at.space.0, range, tier, clear, &mut progress, visit) {
+                    hand.next = stopped;
+                    progress.scanned.lap = false;
+                    return self.finish(progress);
+                }
+            }
+        }
+        self.finish(progress)
+    }
+
+    fn page(&mut self, page: PageId) -> Option<PageView> {
+        let space = page.space.0;
+        if !self.machine.shared.os.is_live(space) {
+            return None;
+        }
+        let leaf = self.machine.shared.os.table(space).find(page.addr().0)?;
+        let first = page.aligned(leaf.size).addr().0;
+        let writable = Permissions::unknown().of(self.machine, space, first);
+        Some(self.view(space, first, leaf.size, leaf.pte, writable))
+    }
+
+    fn areas(&mut self, space: Option<SpaceId>, visit: &mut dyn FnMut(&Area)) {
+        let os = &self.machine.shared.os;
+        for of in os.live_spaces().filter(|of| space.is_none_or(|space| space.0 == *of)) {
+            for (start, area) in os.areas(of).iter() {
+                visit(&area_of(of, start, &area));
+            }
+        }
+    }
+
+    fn area(&mut self, page: PageId) -> Option<Area> {
+        let os = &self.machine.shared.os;
+        let space = page.space.0;
+        let found = os.is_live(space).then(|| os.areas(space).find(page.addr().0)).flatten();
+        found.map(|(start, area)| area_of(space, start, &area))
+    }
+
+    fn watch(&mut self, pages: &[PageId], how: Watch) {
+        let (needed, accesses, stores) = match how {
+            Watch::Off => (None, false, false),
+            Watch::Hint => (Some(Capability::HintFaults), true, false),
+            Watch::HintStore => (Some(Capability::WriteFaults), false, true),
+            Watch::Count => (Some(Capability::CountedFaults), true, false),
+        };
+        if needed.is_some_and(|needed| !self.state.capabilities.has(needed)) {
+            return;
+        }
+        let mut changed = Vec::new();
+        for page in pages {
+            let Some((first, size)) = self.set_traps(*page, accesses, stores) else { continue };
+            if how == Watch::Off {
+                self.state.watched.remove(&first);
+            } else {
+                self.state.watched.insert(first, Watched { how, since: self.now, count: 0 });
+                changed.push((first, size));
+            }
+            // TLBs may keep what they hold of pages that are watched no longer.
+            if size != PageSize::Base {
+                self.machine.shared.regions.flush();
+            }
+        }
+        let (mut cost, waits) = shoot_down(self.machine, self.state, &changed);
+        let looked = self.state.costs.scan_entry.times(pages.len() as u64);
+        cost.time += looked;
+        self.works(looked + waits, cost);
+    }
+
+    fn counts(&mut self, visit: &mut dyn FnMut(PageCount)) {
+        for (page, watched) in self.state.watched.iter_mut().filter(|(_, w)| w.how == Watch::Count) {
+            let accesses = std::mem::take(&mut watched.count);
+            visit(PageCount { page: *page, accesses, saturated: false });
+        }
+    }
+
+    fn sample_accesses(&mut self, one_in: u64) {
+        let offered = self.state.capabilities.has(Capability::of_sampling(one_in));
+        self.state.sample_one_in = if offered { one_in } else { 0 };
+        self.state.until_sample = one_in;
+        self.machine.shared.sampling = self.state.sample_one_in > 0;
+    }
+
+    fn wake_below(&mut self, tier: TierId, free: Bytes) {
+        self.state.low_water[tier.index()] = LowWater { below: free, told: false };
+        self.state.account(&self.machine.shared.os);
+    }
+
+    fn migrate(&mut self, moves: &[Move], how: MoveOptions) -> Ticket {
+        self.order(moves.iter().map(|one| Item::Move(*one)).collect(), how)
+    }
+
+    fn exchange(&mut self, pairs: &[Exchange], how: MoveOptions) -> Ticket {
+        self.order(pairs.iter().map(|pair| Item::Exchange(*pair)).collect(), how)
+    }
+
+    fn resize(&mut self, pages: &[Resize]) -> Ticket {
+        // As khugepaged does, one page after the other.
+        let one = MoveOptions { in_flight: NonZeroU32::new(1), ..MoveOptions::default() };
+        self.order(pages.iter().map(|page| Item::Resize(*page)).collect(), one)
+    }
+
+    fn physical(&mut self) -> Option<&mut dyn PhysicalMemory> {
+        None
+    }
+}
+
+/// Lines by who asked for them as bytes by whom policies tell apart.
+fn by_initiator(lines: &[u64; Requester::ALL.len()]) -> [u64; Initiator::COUNT] {
+    let mut bytes = [0; Initiator::COUNT];
+    for requester in Requester::ALL {
+        let initiator = match requester {
+            // What the kernel touches for a system call is the program's demand.
+            Requester::Demand | Requester::Kernel => Initiator::Demand,
+            Requester::Walk => Initiator::Walk,
+            Requester::Writeback => Initiator::Writeback,
+            Requester::Prefetch => Initiator::Prefetch,
+            Requester::Copy => Initiator::Copy,
+            Requester::Zero => Initiator::Zero,
+        };
+        bytes[initiator as usize] += lines[requester as usize] * LINE_BYTES;
+    }
+    bytes
+}
