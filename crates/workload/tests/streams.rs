@@ -6,7 +6,7 @@ use terrace_trace::{Access, AccessKind, Batch, Event, Item, MarkKind, StreamId};
 use terrace_workload::{Digest, all, open};
 
 /// Small versions, with at most a few million accesses. The slab cache is small enough to evict.
-const SMALL: [&str; 15] = [
+const SMALL: [&str; 18] = [
     "gups,bytes=8 MiB,updates=1e5",
     "chase,bytes=1 MiB,accesses=1e5",
     "stream,bytes=3 MiB",
@@ -17,6 +17,9 @@ const SMALL: [&str; 15] = [
     "pagerank,scale=12,edgefactor=8",
     "xsbench,gridpoints=200,lookups=2000",
     "cg,rows=10000,nonzeros=7,iterations=2",
+    "bt,bytes=2 MiB,planes=6,iterations=2",
+    "ft,bytes=1 MiB,iterations=2",
+    "mg,bytes=2 MiB,planes=9,iterations=2",
     "stencil,side=32,iterations=2",
     "hashjoin,build=3e4,probe=5e4",
     "canneal,elements=5e4,moves=5e3",
@@ -183,7 +186,14 @@ fn streams_keep_their_promises_and_equal_the_native_run() {
 /// Sizes that divide badly, more threads than work, the ends of parameters' ranges.
 #[test]
 fn promises_hold_at_odd_sizes() {
-    for spec in ["cg,rows=2000,nonzeros=200,iterations=2", "cg,rows=3000,nonzeros=160,threads=3"] {
+    for spec in [
+        "cg,rows=2000,nonzeros=200,iterations=2",
+        "cg,rows=3000,nonzeros=160,threads=3",
+        "bt,bytes=1 MiB,planes=5,threads=7",
+        "ft,bytes=256 KiB,threads=32",
+        "mg,bytes=1 MiB,planes=4,threads=32",
+        "mg,bytes=3 MiB,planes=77,threads=3",
+    ] {
         check(spec);
     }
 }
@@ -228,6 +238,7 @@ fn every_parameter_has_an_effect() {
                 (_, "zipf" | "skew") => "1.2",
                 (_, "nuclides") => "90",
                 (_, "gridpoints") => "300",
+                (_, "planes") => "12",
                 (_, "line") => "hashed",
                 (_, "mode") => "write",
                 (_, "order") => "sequential",
@@ -378,6 +389,38 @@ fn traffic(spec: &str) -> std::collections::HashMap<String, (u64, u64)> {
 }
 
 #[test]
+fn bt_writes_the_right_hand_side_most_and_never_the_forcing() {
+    let traffic = traffic("bt,bytes=2 MiB,planes=6,iterations=2");
+    let written = |name: &str| traffic[name].1;
+    // Three differences, three solves of which each writes twice, against one addition.
+    assert_eq!(written("rhs"), 9 * written("u"));
+    assert_eq!(written("forcing"), 0);
+    assert_eq!(written("us") * 5, written("u"));
+    assert!(traffic["u"].0 > 10 * written("u"));
+}
+
+#[test]
+fn ft_writes_each_array_as_often_as_its_passes_do() {
+    let traffic = traffic("ft,bytes=1 MiB,iterations=1");
+    let one = traffic["u0"].1;
+    assert_eq!(
+        ["u0", "u1", "u2"].map(|name| traffic[name]),
+        [(one, one), (2 * one, 2 * one), (one, 2 * one)]
+    );
+    assert_eq!(traffic["twiddle"], (one / 2, 0));
+}
+
+#[test]
+fn mg_never_writes_its_right_hand_side_and_sweeps_the_others_as_a_v_cycle_does() {
+    let traffic = traffic("mg,bytes=2 MiB,planes=16,iterations=1");
+    let grid = traffic["v"].0 / 2;
+    assert_eq!(traffic["v"], (2 * grid, 0), "two residuals of the finest grid");
+    let (r, u) = (traffic["r"].1 as f64 / grid as f64, traffic["u"].1 as f64 / grid as f64);
+    // On the finest grid two residuals, an interpolation and a smoothing; below an eighth, a sixty-fourth, ...
+    assert!((2.0..2.5).contains(&r) && (2.0..2.7).contains(&u), "{r} {u}");
+}
+
+#[test]
 fn cg_stores_a_row_s_product_once_however_long_the_row() {
     assert_eq!(traffic("cg,rows=2000,nonzeros=200,iterations=2")["q"].1, 2 * 2000 * 8);
 }
@@ -395,6 +438,9 @@ fn hundreds_of_gigabytes_need_no_memory() {
         "pagerank,scale=30,implicit=true,init=none",
         "canneal,elements=4e9,moves=1000,init=none",
         "cg,rows=6e7,nonzeros=256,init=none",
+        "bt,bytes=300 GiB,init=none",
+        "ft,bytes=300 GiB,init=none",
+        "mg,bytes=300 GiB,init=none",
         "xsbench,nuclides=2000,gridpoints=11303,lookups=10,init=none",
     ] {
         let workload = open(spec).unwrap();

@@ -1,14 +1,17 @@
 //! One file per workload.
 
 mod bfs;
+mod bt;
 mod btree;
 mod canneal;
 mod cg;
 mod chase;
+mod ft;
 mod gups;
 mod hashjoin;
 mod iwb;
 mod kv;
+mod mg;
 mod pagerank;
 mod pb;
 mod slab;
@@ -22,7 +25,7 @@ use crate::{Workload, WorkloadError, WorkloadInfo};
 type Open = fn(&str) -> Result<Box<dyn Workload>, WorkloadError>;
 
 /// All workloads, in the order of the documentation.
-pub(crate) const ALL: [(&WorkloadInfo, Open); 15] = [
+pub(crate) const ALL: [(&WorkloadInfo, Open); 18] = [
     (&gups::INFO, open::<gups::Gups>),
     (&chase::INFO, open::<chase::Chase>),
     (&stream::INFO, open::<stream::Triad>),
@@ -33,6 +36,9 @@ pub(crate) const ALL: [(&WorkloadInfo, Open); 15] = [
     (&pagerank::INFO, open::<pagerank::PageRank>),
     (&xsbench::INFO, open::<xsbench::XsBench>),
     (&cg::INFO, open::<cg::ConjugateGradient>),
+    (&bt::INFO, open::<bt::BlockTridiagonal>),
+    (&ft::INFO, open::<ft::Fourier>),
+    (&mg::INFO, open::<mg::Multigrid>),
     (&stencil::INFO, open::<stencil::Stencil>),
     (&hashjoin::INFO, open::<hashjoin::HashJoin>),
     (&canneal::INFO, open::<canneal::Canneal>),
