@@ -6,7 +6,7 @@ use terrace_trace::{Access, AccessKind, Batch, Event, Item, MarkKind, StreamId};
 use terrace_workload::{Digest, all, open};
 
 /// Small versions, with at most a few million accesses. The slab cache is small enough to evict.
-const SMALL: [&str; 18] = [
+const SMALL: [&str; 19] = [
     "gups,bytes=8 MiB,updates=1e5",
     "chase,bytes=1 MiB,accesses=1e5",
     "stream,bytes=3 MiB",
@@ -25,6 +25,7 @@ const SMALL: [&str; 18] = [
     "canneal,elements=5e4,moves=5e3",
     "iwb,bytes=16 MiB,threads=1,passes=3",
     "pb,bytes=16 MiB,threads=1",
+    "pmbench,bytes=9 MiB,accesses=5e4",
 ];
 
 fn with_threads(spec: &str, threads: u32) -> String {
@@ -193,6 +194,7 @@ fn promises_hold_at_odd_sizes() {
         "ft,bytes=256 KiB,threads=32",
         "mg,bytes=1 MiB,planes=4,threads=32",
         "mg,bytes=3 MiB,planes=77,threads=3",
+        "pmbench,bytes=5000 KiB,accesses=999,threads=32,sigma=10,reads=1",
     ] {
         check(spec);
     }
@@ -238,6 +240,7 @@ fn every_parameter_has_an_effect() {
                 (_, "zipf" | "skew") => "1.2",
                 (_, "nuclides") => "90",
                 (_, "gridpoints") => "300",
+                (_, "sigma") => "0.25",
                 (_, "planes") => "12",
                 (_, "line") => "hashed",
                 (_, "mode") => "write",
@@ -426,6 +429,22 @@ fn cg_stores_a_row_s_product_once_however_long_the_row() {
 }
 
 #[test]
+fn pmbench_draws_pages_around_the_middle_after_touching_all_in_order() {
+    for (sigma, inside) in [("0.125", 0.6827), ("0.25", 0.6827 / 0.9545)] {
+        let spec = format!("pmbench,bytes=16 MiB,accesses=1e5,reads=0.8,sigma={sigma}");
+        let touched: Vec<u64> = batches(&spec).iter().flat_map(|b| b.addr.clone()).take(4096).collect();
+        assert!(touched.windows(2).all(|pair| pair[1] - pair[0] == 4096));
+        let accesses = run_accesses(&spec);
+        let middle = touched[2048] as f64;
+        let reach = sigma.parse::<f64>().unwrap() * f64::from(16 << 20);
+        let near = accesses.iter().filter(|a| (a.addr as f64 - middle).abs() < reach).count() as f64 / 1e5;
+        assert!((near - inside).abs() < 0.01, "{sigma}: {near}");
+        let reads = accesses.iter().filter(|a| a.kind == AccessKind::Read).count() as f64 / 1e5;
+        assert!((reads - 0.8).abs() < 0.01, "{reads}");
+    }
+}
+
+#[test]
 fn hundreds_of_gigabytes_need_no_memory() {
     for spec in [
         "gups,bytes=512 GiB,updates=1e4,init=none",
@@ -441,6 +460,7 @@ fn hundreds_of_gigabytes_need_no_memory() {
         "bt,bytes=300 GiB,init=none",
         "ft,bytes=300 GiB,init=none",
         "mg,bytes=300 GiB,init=none",
+        "pmbench,bytes=300 GiB,accesses=1e4,init=none",
         "xsbench,nuclides=2000,gridpoints=11303,lookups=10,init=none",
     ] {
         let workload = open(spec).unwrap();

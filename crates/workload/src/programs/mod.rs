@@ -14,6 +14,7 @@ mod kv;
 mod mg;
 mod pagerank;
 mod pb;
+mod pmbench;
 mod slab;
 mod stencil;
 mod stream;
@@ -25,7 +26,7 @@ use crate::{Workload, WorkloadError, WorkloadInfo};
 type Open = fn(&str) -> Result<Box<dyn Workload>, WorkloadError>;
 
 /// All workloads, in the order of the documentation.
-pub(crate) const ALL: [(&WorkloadInfo, Open); 18] = [
+pub(crate) const ALL: [(&WorkloadInfo, Open); 19] = [
     (&gups::INFO, open::<gups::Gups>),
     (&chase::INFO, open::<chase::Chase>),
     (&stream::INFO, open::<stream::Triad>),
@@ -44,4 +45,5 @@ pub(crate) const ALL: [(&WorkloadInfo, Open); 18] = [
     (&canneal::INFO, open::<canneal::Canneal>),
     (&iwb::INFO, open::<iwb::Iwb>),
     (&pb::INFO, open::<pb::Pb>),
+    (&pmbench::INFO, open::<pmbench::PmBench>),
 ];
