@@ -1,5 +1,6 @@
 //! One file per workload.
 
+mod analytics;
 mod bfs;
 mod bt;
 mod btree;
@@ -11,13 +12,17 @@ mod gups;
 mod hashjoin;
 mod iwb;
 mod kv;
+mod lsm;
 mod mg;
 mod pagerank;
 mod pb;
 mod pmbench;
+mod search;
+mod service;
 mod slab;
 mod stencil;
 mod stream;
+mod tpcc;
 mod xsbench;
 
 use crate::program::open;
@@ -26,7 +31,7 @@ use crate::{Workload, WorkloadError, WorkloadInfo};
 type Open = fn(&str) -> Result<Box<dyn Workload>, WorkloadError>;
 
 /// All workloads, in the order of the documentation.
-pub(crate) const ALL: [(&WorkloadInfo, Open); 19] = [
+pub(crate) const ALL: [(&WorkloadInfo, Open); 24] = [
     (&gups::INFO, open::<gups::Gups>),
     (&chase::INFO, open::<chase::Chase>),
     (&stream::INFO, open::<stream::Triad>),
@@ -46,4 +51,9 @@ pub(crate) const ALL: [(&WorkloadInfo, Open); 19] = [
     (&iwb::INFO, open::<iwb::Iwb>),
     (&pb::INFO, open::<pb::Pb>),
     (&pmbench::INFO, open::<pmbench::PmBench>),
+    (&service::INFO, open::<service::KeyValueService>),
+    (&lsm::INFO, open::<lsm::ColumnStore>),
+    (&tpcc::INFO, open::<tpcc::OrderProcessing>),
+    (&analytics::INFO, open::<analytics::Analytics>),
+    (&search::INFO, open::<search::Search>),
 ];
