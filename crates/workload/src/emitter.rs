@@ -136,4 +136,10 @@ impl<C: Contents> Memory for Emitter<C> {
         let before = self.length as u32;
         self.batch.events.push(terrace_trace::SequencedEvent { before, sequence, event });
     }
+
+    fn compute(&mut self, instructions: u64) {
+        if instructions > 0 {
+            self.event(Event::Compute { instructions });
+        }
+    }
 }

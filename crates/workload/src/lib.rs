@@ -23,6 +23,7 @@ mod parameters;
 mod program;
 mod programs;
 mod random;
+mod requests;
 mod source;
 
 pub use memory::Digest;

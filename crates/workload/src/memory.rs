@@ -106,6 +106,8 @@ pub(crate) trait Memory {
     fn touch(&mut self, addr: u64, instructions: u16);
     /// Anything that is no access.
     fn event(&mut self, event: Event);
+    /// Instructions without an access, beyond what an access can carry.
+    fn compute(&mut self, instructions: u64);
     /// What `addr` holds, without an access: emission may look ahead to know what to [`prefetch`](Memory::prefetch).
     /// `None` where nothing is held, and in native runs, whose memory sees the stream's accesses and no others.
     #[inline(always)]
@@ -135,6 +137,14 @@ fn prefetch_host(at: *const u8) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = at;
+}
+
+/// Where a pointer leads that is stored as its distance from `target`, the place that the content is computed to lie at.
+/// The distance is zero and memory is zero from the start, so no input data need be written and emission needs none; but
+/// on real memory the access still waits for the load, as the program's own would.
+#[inline(always)]
+pub(crate) fn follow(target: u64, distance: u64) -> u64 {
+    target.wrapping_add(distance)
 }
 
 /// Where an [`Emitter`](crate::emitter::Emitter) finds the values of loads.
@@ -296,6 +306,14 @@ impl Memory for Native<'_> {
         self.backing.write(addr, value);
     }
     fn event(&mut self, _: Event) {}
+    fn compute(&mut self, instructions: u64) {
+        // A chain of two cycles a round, at two instructions a cycle: rotate, exclusive or, count, branch.
+        let mut word = instructions;
+        for round in 0..instructions / 4 {
+            word = word.rotate_left(5) ^ round;
+        }
+        std::hint::black_box(word);
+    }
 }
 
 /// A hash of a stream's accesses in order: offsets, widths and kinds. Equal digests mean equal sequences.
@@ -348,6 +366,8 @@ impl<M: Memory> Memory for Digested<M> {
     fn event(&mut self, event: Event) {
         self.inner.event(event);
     }
+    // The accesses are what is digested, so there is no need to wait.
+    fn compute(&mut self, _: u64) {}
     fn glance(&self, addr: u64) -> Option<u64> {
         self.inner.glance(addr)
     }

@@ -6,7 +6,7 @@ use terrace_trace::{Access, AccessKind, Batch, Event, Item, MarkKind, StreamId};
 use terrace_workload::{Digest, all, open};
 
 /// Small versions, with at most a few million accesses. The slab cache is small enough to evict.
-const SMALL: [&str; 15] = [
+const SMALL: [&str; 24] = [
     "gups,bytes=8 MiB,updates=1e5",
     "chase,bytes=1 MiB,accesses=1e5",
     "stream,bytes=3 MiB",
@@ -17,11 +17,20 @@ const SMALL: [&str; 15] = [
     "pagerank,scale=12,edgefactor=8",
     "xsbench,gridpoints=200,lookups=2000",
     "cg,rows=10000,nonzeros=7,iterations=2",
+    "bt,bytes=2 MiB,planes=6,iterations=2",
+    "ft,bytes=1 MiB,iterations=2",
+    "mg,bytes=2 MiB,planes=9,iterations=2",
     "stencil,side=32,iterations=2",
     "hashjoin,build=3e4,probe=5e4",
     "canneal,elements=5e4,moves=5e3",
     "iwb,bytes=16 MiB,threads=1,passes=3",
     "pb,bytes=16 MiB,threads=1",
+    "pmbench,bytes=9 MiB,accesses=5e4",
+    "service,bytes=8 MiB,requests=5e3,hot=0.01,traffic=0.5,zipf=0.9,chain=2,think=100",
+    "lsm,bytes=8 MiB,requests=3e3,reads=0.5,think=100",
+    "tpcc,bytes=8 MiB,requests=2e3,think=100",
+    "analytics,bytes=1 MiB,think=100",
+    "search,bytes=8 MiB,requests=1e3,think=100",
 ];
 
 fn with_threads(spec: &str, threads: u32) -> String {
@@ -147,6 +156,26 @@ impl Checker {
     }
 }
 
+/// Everything that a workload promises.
+fn check(spec: &str) {
+    let workload = open(spec).unwrap();
+    let mut checker = Checker::default();
+    for batch in batches(spec) {
+        checker.batch(&batch, spec);
+    }
+    assert!(checker.process_ended, "{spec}");
+    assert_eq!(checker.streams.len(), workload.threads() as usize, "{spec}");
+    assert_eq!(workload.header().expected_accesses, Some(workload.accesses()));
+    if workload.info().exact {
+        assert_eq!(checker.accesses, workload.accesses(), "{spec}");
+    } else {
+        let ratio = workload.accesses() as f64 / checker.accesses as f64;
+        assert!((0.75..1.25).contains(&ratio), "{spec}: expected / real = {ratio}");
+    }
+    let emitted: Vec<u64> = checker.digests.iter().map(|d| d.value()).collect();
+    assert_eq!(emitted, workload.native_digests().unwrap(), "{spec}: native and emitted accesses differ");
+}
+
 #[test]
 fn streams_keep_their_promises_and_equal_the_native_run() {
     assert_eq!(
@@ -155,28 +184,34 @@ fn streams_keep_their_promises_and_equal_the_native_run() {
     );
     for spec in SMALL {
         for threads in [1, 3] {
-            let spec = with_threads(spec, threads);
-            let workload = open(&spec).unwrap();
-            let mut checker = Checker::default();
-            for batch in batches(&spec) {
-                checker.batch(&batch, &spec);
-            }
-            assert!(checker.process_ended, "{spec}");
-            assert_eq!(checker.streams.len(), threads as usize, "{spec}");
-            assert_eq!(workload.header().expected_accesses, Some(workload.accesses()));
-            if workload.info().exact {
-                assert_eq!(checker.accesses, workload.accesses(), "{spec}");
-            } else {
-                let ratio = workload.accesses() as f64 / checker.accesses as f64;
-                assert!((0.75..1.25).contains(&ratio), "{spec}: expected / real = {ratio}");
-            }
-            let emitted: Vec<u64> = checker.digests.iter().map(|d| d.value()).collect();
-            assert_eq!(
-                emitted,
-                workload.native_digests().unwrap(),
-                "{spec}: native and emitted accesses differ"
-            );
+            check(&with_threads(spec, threads));
         }
+    }
+}
+
+/// Sizes that divide badly, more threads than work, the ends of parameters' ranges.
+#[test]
+fn promises_hold_at_odd_sizes() {
+    for spec in [
+        "cg,rows=2000,nonzeros=200,iterations=2",
+        "cg,rows=3000,nonzeros=160,threads=3",
+        "bt,bytes=1 MiB,planes=5,threads=7",
+        "ft,bytes=256 KiB,threads=32",
+        "mg,bytes=1 MiB,planes=4,threads=32",
+        "mg,bytes=3 MiB,planes=77,threads=3",
+        "pmbench,bytes=5000 KiB,accesses=999,threads=32,sigma=10,reads=1",
+        "service,bytes=9 MiB,chain=32,value=4 KiB,values=varied,requests=99,threads=5,think=0",
+        "service,bytes=1 MiB,value=1 B,hot=1,traffic=1,requests=500,think=0",
+        "lsm,bytes=32 MiB,threads=32,old=0.9,requests=100,reads=0,think=0",
+        "lsm,bytes=16 MiB,threads=5,row=16 KiB,field=16 KiB,requests=500,reads=0.3,think=0",
+        "tpcc,bytes=32 MiB,threads=32,cold=0.9,requests=3000,think=0",
+        "tpcc,bytes=4 MiB,threads=3,cold=0.05,requests=1000,think=0",
+        "analytics,bytes=2 MiB,threads=32,input=0,think=0",
+        "analytics,bytes=320 KiB,threads=5,input=0.9,zipf=0,iterations=3,think=0",
+        "search,bytes=1 MiB,stored=0.9,requests=600,threads=3,think=0",
+        "search,bytes=1 MiB,stored=0.05,requests=300,zipf=4,think=0",
+    ] {
+        check(spec);
     }
 }
 
@@ -220,6 +255,14 @@ fn every_parameter_has_an_effect() {
                 (_, "zipf" | "skew") => "1.2",
                 (_, "nuclides") => "90",
                 (_, "gridpoints") => "300",
+                (_, "sigma" | "traffic" | "hot" | "old" | "cold" | "input" | "stored") => "0.25",
+                (_, "think") => "1e6",
+                (_, "planes") => "12",
+                (_, "values") => "varied",
+                (_, "popular") => "together",
+                (_, "chain") => "3",
+                (_, "row") => "1 KiB",
+                (_, "field") => "64 B",
                 (_, "line") => "hashed",
                 (_, "mode") => "write",
                 (_, "order") => "sequential",
@@ -346,6 +389,167 @@ fn the_store_grows_its_heap_and_its_table_while_it_runs() {
     assert_eq!((tables, freed), (5, 3));
 }
 
+/// Bytes that the run reads and writes, by the structure they lie in.
+fn traffic(spec: &str) -> std::collections::HashMap<String, (u64, u64)> {
+    let mut sites = Vec::new();
+    let mut structures = Vec::new();
+    for event in batches(spec).iter().flat_map(|batch| &batch.events) {
+        match &event.event {
+            Event::Site { name, .. } => sites.push(name.clone()),
+            Event::Alloc { site, range, .. } => structures.push((*range, *site)),
+            _ => {}
+        }
+    }
+    structures.sort_by_key(|(range, _)| range.start.0);
+    let mut traffic = std::collections::HashMap::new();
+    for access in run_accesses(spec) {
+        let after = structures.partition_point(|(range, _)| range.start.0 <= access.addr);
+        let (range, site) = structures[after - 1];
+        assert!(range.contains(VirtAddr(access.addr)), "{spec}: {:x} is in no structure", access.addr);
+        let (read, written): &mut (u64, u64) = traffic.entry(sites[site as usize].clone()).or_default();
+        *(if access.kind == AccessKind::Read { read } else { written }) += u64::from(access.size);
+    }
+    traffic
+}
+
+#[test]
+fn bt_writes_the_right_hand_side_most_and_never_the_forcing() {
+    let traffic = traffic("bt,bytes=2 MiB,planes=6,iterations=2");
+    let written = |name: &str| traffic[name].1;
+    // Three differences, three solves of which each writes twice, against one addition.
+    assert_eq!(written("rhs"), 9 * written("u"));
+    assert_eq!(written("forcing"), 0);
+    assert_eq!(written("us") * 5, written("u"));
+    assert!(traffic["u"].0 > 10 * written("u"));
+}
+
+#[test]
+fn ft_writes_each_array_as_often_as_its_passes_do() {
+    let traffic = traffic("ft,bytes=1 MiB,iterations=1");
+    let one = traffic["u0"].1;
+    assert_eq!(
+        ["u0", "u1", "u2"].map(|name| traffic[name]),
+        [(one, one), (2 * one, 2 * one), (one, 2 * one)]
+    );
+    assert_eq!(traffic["twiddle"], (one / 2, 0));
+}
+
+#[test]
+fn mg_never_writes_its_right_hand_side_and_sweeps_the_others_as_a_v_cycle_does() {
+    let traffic = traffic("mg,bytes=2 MiB,planes=16,iterations=1");
+    let grid = traffic["v"].0 / 2;
+    assert_eq!(traffic["v"], (2 * grid, 0), "two residuals of the finest grid");
+    let (r, u) = (traffic["r"].1 as f64 / grid as f64, traffic["u"].1 as f64 / grid as f64);
+    // On the finest grid two residuals, an interpolation and a smoothing; below an eighth, a sixty-fourth, ...
+    assert!((2.0..2.5).contains(&r) && (2.0..2.7).contains(&u), "{r} {u}");
+}
+
+#[test]
+fn cg_stores_a_row_s_product_once_however_long_the_row() {
+    assert_eq!(traffic("cg,rows=2000,nonzeros=200,iterations=2")["q"].1, 2 * 2000 * 8);
+}
+
+#[test]
+fn pmbench_draws_pages_around_the_middle_after_touching_all_in_order() {
+    for (sigma, inside) in [("0.125", 0.6827), ("0.25", 0.6827 / 0.9545)] {
+        let spec = format!("pmbench,bytes=16 MiB,accesses=1e5,reads=0.8,sigma={sigma}");
+        let touched: Vec<u64> = batches(&spec).iter().flat_map(|b| b.addr.clone()).take(4096).collect();
+        assert!(touched.windows(2).all(|pair| pair[1] - pair[0] == 4096));
+        let accesses = run_accesses(&spec);
+        let middle = touched[2048] as f64;
+        let reach = sigma.parse::<f64>().unwrap() * f64::from(16 << 20);
+        let near = accesses.iter().filter(|a| (a.addr as f64 - middle).abs() < reach).count() as f64 / 1e5;
+        assert!((near - inside).abs() < 0.01, "{sigma}: {near}");
+        let reads = accesses.iter().filter(|a| a.kind == AccessKind::Read).count() as f64 / 1e5;
+        assert!((reads - 0.8).abs() < 0.01, "{reads}");
+    }
+}
+
+/// Accesses of the run to each piece of `bytes` of the structures called `name`, untouched pieces included.
+fn pieces(spec: &str, name: &str, bytes: u64) -> Vec<u64> {
+    let mut site = u32::MAX;
+    let mut counts = std::collections::BTreeMap::new();
+    for event in batches(spec).iter().flat_map(|batch| &batch.events) {
+        match &event.event {
+            Event::Site { site: number, name: found } if found == name => site = *number,
+            Event::Alloc { site: of, range, .. } if *of == site => {
+                counts.extend((range.start.0 / bytes..range.end().0 / bytes).map(|piece| (piece, 0u64)));
+            }
+            _ => {}
+        }
+    }
+    for access in run_accesses(spec) {
+        if let Some(count) = counts.get_mut(&(access.addr / bytes)) {
+            *count += 1;
+        }
+    }
+    counts.into_values().collect()
+}
+
+#[test]
+fn a_service_has_few_hot_pages_scattered_over_huge_pages() {
+    let redis = "service,bytes=32 MiB,values=varied,value=320 B,hot=0.0002,requests=2e4,think=0";
+    let shares = |popular: &str| {
+        let mut pages = pieces(&format!("{redis},popular={popular}"), "records", 4096);
+        let huge = pages.chunks(512).filter(|pages| pages.iter().any(|count| *count > 500)).count();
+        pages.sort_unstable_by(|a, b| b.cmp(a));
+        let total: u64 = pages.iter().sum();
+        (pages[..pages.len() / 100].iter().sum::<u64>() as f64 / total as f64, huge)
+    };
+    let (scattered, huge) = shares("scattered");
+    assert!(scattered > 0.8, "a hundredth of the pages take nine tenths of the accesses: {scattered}");
+    assert!(huge > 4, "they lie in {huge} huge pages");
+    assert_eq!(shares("together").1, 1);
+}
+
+#[test]
+fn think_time_lies_between_requests() {
+    let thought = |think| -> u64 {
+        let batches = batches(&format!("service,bytes=1 MiB,requests=100,think={think}"));
+        let events = batches.iter().flat_map(|batch| &batch.events);
+        events.map(|e| if let Event::Compute { instructions } = e.event { instructions } else { 0 }).sum()
+    };
+    assert_eq!((thought("0"), thought("1e6")), (0, 100_000_000));
+}
+
+#[test]
+fn memtables_and_order_lines_grow_and_what_is_old_stays_untouched() {
+    let lsm = "lsm,bytes=16 MiB,requests=2e4,reads=0.05,think=0,old=0.5";
+    assert!(pieces(lsm, "old files", 4096).iter().all(|count| *count == 0));
+    // 19,000 cells of 192 bytes, logged with 160.
+    assert_eq!([pieces(lsm, "memtable", 1 << 20).len(), pieces(lsm, "commit log", 1 << 20).len()], [4, 3]);
+    let tpcc = "tpcc,bytes=64 MiB,requests=4e3,think=0";
+    // 1,800 new orders of ten lines on average.
+    assert_eq!(pieces(tpcc, "new order lines", 1 << 20).len(), 2);
+    let lines = pieces(tpcc, "order lines", 4096);
+    let untouched = lines.iter().filter(|count| **count == 0).count();
+    assert!(untouched > lines.len() * 9 / 10, "{untouched} of {}", lines.len());
+}
+
+#[test]
+fn analytics_reads_its_input_once_and_writes_new_factors_in_each_pass() {
+    let spec = "analytics,bytes=1 MiB,iterations=3,think=0";
+    let traffic = traffic(spec);
+    let input = (1 << 20) * 15 / 100 / 4096 * 4096;
+    assert!((input - 32 * 512..=input).contains(&traffic["input"].0), "{}", traffic["input"].0);
+    // As many users and items; each pass writes 256 bytes for each.
+    let users = traffic["ratings by user"].1 / 1024;
+    assert_eq!(traffic["new factors"].1, 2 * 3 * users * 256);
+    assert_eq!(
+        traffic["item factors"].0,
+        64 * users * 256,
+        "the first pass gathers those to begin with, later ones do not"
+    );
+}
+
+#[test]
+fn searches_hardly_touch_documents() {
+    let traffic = traffic("search,bytes=64 MiB,requests=1e3,think=0");
+    let total: u64 = traffic.values().map(|(read, _)| read).sum();
+    assert!(traffic["documents"].0 * 8 < total, "{} of {total}", traffic["documents"].0);
+    assert!(traffic.values().all(|(_, written)| *written == 0));
+}
+
 #[test]
 fn hundreds_of_gigabytes_need_no_memory() {
     for spec in [
@@ -358,6 +562,15 @@ fn hundreds_of_gigabytes_need_no_memory() {
         "bfs,scale=30,edges=1e4,implicit=true,init=none",
         "pagerank,scale=30,implicit=true,init=none",
         "canneal,elements=4e9,moves=1000,init=none",
+        "cg,rows=6e7,nonzeros=256,init=none",
+        "bt,bytes=300 GiB,init=none",
+        "ft,bytes=300 GiB,init=none",
+        "mg,bytes=300 GiB,init=none",
+        "pmbench,bytes=300 GiB,accesses=1e4,init=none",
+        "service,bytes=300 GiB,requests=1e4,init=none",
+        "lsm,bytes=300 GiB,requests=1e4,init=none",
+        "tpcc,bytes=300 GiB,requests=1e4,init=none",
+        "analytics,bytes=300 GiB,init=none",
         "xsbench,nuclides=2000,gridpoints=11303,lookups=10,init=none",
     ] {
         let workload = open(spec).unwrap();

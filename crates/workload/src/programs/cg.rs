@@ -17,8 +17,13 @@ gathered by the column numbers; the rest is sequential.
 
 Stands for CG of the NAS Parallel Benchmarks (Bailey et al., 1991). It differs: every row has the same number of \
 nonzeros, one in each of as many equal slices of the columns, at a place that a hash gives, so that a simulation needs \
-no memory for the matrix (a native run writes the column numbers first and gathers by what it reads); the matrix is not \
-symmetric and the scalars are constants, so the numbers do not converge to anything. Threads take contiguous rows.",
+no memory for the matrix (a native run writes the column numbers first and gathers by what it reads); the matrix is \
+not symmetric and the scalars are constants, so the numbers do not converge to anything. Threads take contiguous rows.
+
+What is read and written below the caches depends on the nonzeros, since only the vectors are written. The classes \
+have about 56 (S), 240 (C) and 460 (D) in a row. With nonzeros=256 at least 98 bytes are read for each that is \
+written, and more where the vectors stay in the cache in part; Ambix (Marques, MSc thesis, 2021) states more than 60. \
+rows=85e3,nonzeros=256 takes 256 MiB, and more rows as much more.",
     parameters: &[
         ParameterInfo { name: "rows", default: "1.5e6", unit: "rows", help: "Rows and columns of the matrix." },
         ParameterInfo { name: "nonzeros", default: "8", unit: "per row", help: "Nonzeros in each row." },
@@ -33,6 +38,8 @@ symmetric and the scalars are constants, so the numbers do not converge to anyth
 /// Vector operations move 32 bytes at a time (AVX2).
 const LANES: usize = 4;
 const VECTOR_BYTES: u64 = 8 * LANES as u64;
+/// Most entries of a row in one step.
+const LONGEST_PIECE: u64 = 80;
 
 #[derive(Clone)]
 pub(crate) struct ConjugateGradient {
@@ -71,7 +78,7 @@ impl Program for ConjugateGradient {
 
     fn parse(parameters: &Parameters) -> Result<ConjugateGradient, WorkloadError> {
         let rows = parameters.count_within("rows", 16, u32::MAX.into())?;
-        let nonzeros = parameters.count_within("nonzeros", 1, rows.min(64))?;
+        let nonzeros = parameters.count_within("nonzeros", 1, rows.min(1024))?;
         let mut layout = Layout::new(init_parameter(parameters)?);
         let row_ends = layout.array("row pointers", 8 * rows);
         let columns = layout.array("column numbers", (4 * rows * nonzeros).next_multiple_of(8));
@@ -103,7 +110,16 @@ impl Program for ConjugateGradient {
     fn thread(&self, index: u32) -> Solver {
         let rows = share(self.rows, index, self.threads);
         let chunks = share(self.vector_chunks(), index, self.threads);
-        Solver { phase: Phase::Multiply, at: rows.start, rows, chunks, iteration: 0, program: self.clone() }
+        Solver {
+            phase: Phase::Multiply,
+            at: rows.start,
+            entry: 0,
+            sum: 0.0,
+            rows,
+            chunks,
+            iteration: 0,
+            program: self.clone(),
+        }
     }
 
     fn kernel_accesses(&self) -> u64 {
@@ -140,17 +156,29 @@ pub(crate) struct Solver {
     chunks: std::ops::Range<u64>,
     phase: Phase,
     at: u64,
+    /// Entries of a long row already multiplied, and their sum.
+    entry: u64,
+    sum: f64,
     iteration: u64,
 }
 
 impl Solver {
+    /// Adds some entries of a row to the sum of those before them.
     #[inline(always)]
-    fn multiply<M: Memory>(&self, memory: &mut M, row: u64) {
+    fn multiply<M: Memory>(
+        &self,
+        memory: &mut M,
+        row: u64,
+        entries: std::ops::Range<u64>,
+        mut sum: f64,
+    ) -> f64 {
         let program = &self.program;
         let [p, q, ..] = program.vectors;
-        let _: u64 = memory.load(program.row_ends + 8 * row, 0, 3);
-        let mut sum = 0.0;
-        for k in 0..program.nonzeros {
+        if entries.start == 0 {
+            let _: u64 = memory.load(program.row_ends + 8 * row, 0, 3);
+        }
+        let last = entries.end == program.nonzeros;
+        for k in entries {
             let entry = row * program.nonzeros + k;
             let read: u32 = memory.load(program.columns + 4 * entry, 0, 1);
             let column = if M::HOLDS_DATA { read } else { program.column(row, k) };
@@ -159,7 +187,10 @@ impl Solver {
             let value: u64 = memory.load(program.values + 8 * entry, 0, 3);
             sum += f64::from_bits(x) * f64::from_bits(value);
         }
-        memory.store(q + 8 * row, sum.to_bits(), 0, 3);
+        if last {
+            memory.store(q + 8 * row, sum.to_bits(), 0, 3);
+        }
+        sum
     }
 
     /// target = target + 0.5 other, on one vector register.
@@ -175,15 +206,29 @@ impl Solver {
 impl Kernel for Solver {
     fn step<M: Memory>(&mut self, memory: &mut M) -> Progress {
         let [p, q, r, z] = self.program.vectors;
+        let nonzeros = self.program.nonzeros;
+        if matches!(self.phase, Phase::Multiply) && nonzeros > LONGEST_PIECE && self.at < self.rows.end {
+            let until = nonzeros.min(self.entry + LONGEST_PIECE);
+            self.sum = self.multiply(memory, self.at, self.entry..until, self.sum);
+            self.entry = until % nonzeros;
+            if self.entry > 0 {
+                return Progress::Working;
+            }
+            self.sum = 0.0;
+            self.at += 1;
+            if self.at < self.rows.end {
+                return Progress::Working;
+            }
+        }
         let (end, count) = match self.phase {
-            Phase::Multiply => (self.rows.end, (250 / (2 + 3 * self.program.nonzeros)).max(1)),
+            Phase::Multiply => (self.rows.end, (250 / (2 + 3 * nonzeros)).max(1)),
             _ => (self.chunks.end, 32),
         };
         let until = end.min(self.at + count);
         for at in self.at..until {
             let offset = at * VECTOR_BYTES;
             match self.phase {
-                Phase::Multiply => self.multiply(memory, at),
+                Phase::Multiply => _ = self.multiply(memory, at, 0..nonzeros, 0.0),
                 Phase::Dot => {
                     let _: [u64; LANES] = memory.load(p + offset, 0, 1);
                     let _: [u64; LANES] = memory.load(q + offset, 0, 2);

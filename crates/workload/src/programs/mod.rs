@@ -1,19 +1,28 @@
 //! One file per workload.
 
+mod analytics;
 mod bfs;
+mod bt;
 mod btree;
 mod canneal;
 mod cg;
 mod chase;
+mod ft;
 mod gups;
 mod hashjoin;
 mod iwb;
 mod kv;
+mod lsm;
+mod mg;
 mod pagerank;
 mod pb;
+mod pmbench;
+mod search;
+mod service;
 mod slab;
 mod stencil;
 mod stream;
+mod tpcc;
 mod xsbench;
 
 use crate::program::open;
@@ -22,7 +31,7 @@ use crate::{Workload, WorkloadError, WorkloadInfo};
 type Open = fn(&str) -> Result<Box<dyn Workload>, WorkloadError>;
 
 /// All workloads, in the order of the documentation.
-pub(crate) const ALL: [(&WorkloadInfo, Open); 15] = [
+pub(crate) const ALL: [(&WorkloadInfo, Open); 24] = [
     (&gups::INFO, open::<gups::Gups>),
     (&chase::INFO, open::<chase::Chase>),
     (&stream::INFO, open::<stream::Triad>),
@@ -33,9 +42,18 @@ pub(crate) const ALL: [(&WorkloadInfo, Open); 15] = [
     (&pagerank::INFO, open::<pagerank::PageRank>),
     (&xsbench::INFO, open::<xsbench::XsBench>),
     (&cg::INFO, open::<cg::ConjugateGradient>),
+    (&bt::INFO, open::<bt::BlockTridiagonal>),
+    (&ft::INFO, open::<ft::Fourier>),
+    (&mg::INFO, open::<mg::Multigrid>),
     (&stencil::INFO, open::<stencil::Stencil>),
     (&hashjoin::INFO, open::<hashjoin::HashJoin>),
     (&canneal::INFO, open::<canneal::Canneal>),
     (&iwb::INFO, open::<iwb::Iwb>),
     (&pb::INFO, open::<pb::Pb>),
+    (&pmbench::INFO, open::<pmbench::PmBench>),
+    (&service::INFO, open::<service::KeyValueService>),
+    (&lsm::INFO, open::<lsm::ColumnStore>),
+    (&tpcc::INFO, open::<tpcc::OrderProcessing>),
+    (&analytics::INFO, open::<analytics::Analytics>),
+    (&search::INFO, open::<search::Search>),
 ];

@@ -1,0 +1,157 @@
+//! pmbench: single accesses to pages that a normal distribution chooses.
+
+use crate::layout::Layout;
+use crate::memory::Memory;
+use crate::parameters::{INIT, ParameterInfo, Parameters, SEED, THREADS};
+use crate::program::{Kernel, Program, Progress, init_parameter, share};
+use crate::random::Random;
+use crate::{WorkloadError, WorkloadInfo};
+use terrace_model::AddressRange;
+
+pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
+    name: "pmbench",
+    summary: "one access at a time to pages around the middle of an array (pmbench, normal distribution)",
+    description: "\
+An array is initialised from its first page to its last. Then each access chooses a page by a normal distribution, \
+centred on the array, with a standard deviation of `sigma` of its size, and touches four bytes at a random offset of \
+that page: a load with probability `reads`, else a store. Pages beyond the array are drawn again. Every page has the \
+same mix of loads and stores, so nothing but the frequency tells pages apart.
+
+Stands for pmbench (Yang and Seymour, \"Pmbench: a micro-benchmark for profiling paging performance\", 2018) as Ambix \
+(Marques, MSc thesis, 2021, section 5.4.1) runs it: standard deviations of 12.5 % and 25 %, 20, 50 and 80 % of loads, \
+arrays of 32 to 240 GB, 32 threads. It differs: a run ends after a number of accesses, not after a time; accesses are \
+not timed one by one, but an access carries the instructions of drawing and of that bookkeeping. Threads initialise \
+one 2 MiB piece of the array together before the next, so that its beginning is the first to find fast memory.",
+    parameters: &[
+        ParameterInfo { name: "bytes", default: "256 MiB", unit: "bytes", help: "Size of the array." },
+        ParameterInfo {
+            name: "sigma",
+            default: "0.125",
+            unit: "share",
+            help: "Standard deviation of the page, as a share of the array's size.",
+        },
+        ParameterInfo { name: "reads", default: "0.5", unit: "share", help: "Share of loads among the accesses." },
+        ParameterInfo { name: "accesses", default: "5e6", unit: "accesses", help: "Accesses of the run, all threads together." },
+        INIT,
+        THREADS,
+        SEED,
+    ],
+    exact: true,
+};
+
+const PAGE: u64 = 4096;
+const PIECE: u64 = 2 << 20;
+/// Drawing a page, an offset and the kind, two readings of the time stamp counter, a histogram's entry.
+const INSTRUCTIONS: u16 = 120;
+
+#[derive(Clone)]
+pub(crate) struct PmBench {
+    pages: u64,
+    sigma: f64,
+    reads: f64,
+    accesses: u64,
+    threads: u32,
+    seed: u64,
+    array: u64,
+    layout: Layout,
+}
+
+impl Program for PmBench {
+    type Thread = Draws;
+
+    fn info() -> &'static WorkloadInfo {
+        &INFO
+    }
+
+    fn parse(parameters: &Parameters) -> Result<PmBench, WorkloadError> {
+        let pages = parameters.bytes("bytes", 16 * PAGE)? / PAGE;
+        let mut layout = Layout::new(init_parameter(parameters)?);
+        let array = layout.array("array", pages * PAGE);
+        // All threads finish one range before the next begins.
+        let pieces = (0..pages * PAGE).step_by(PIECE as usize);
+        layout.touched = pieces
+            .map(|offset| AddressRange::new(array + offset, PIECE.min(pages * PAGE - offset)))
+            .collect();
+        Ok(PmBench {
+            pages,
+            sigma: parameters.number("sigma", 0.001, 10.0)?,
+            reads: parameters.number("reads", 0.0, 1.0)?,
+            accesses: parameters.count("accesses", 1)?,
+            threads: parameters.threads()?,
+            seed: parameters.seed()?,
+            array,
+            layout,
+        })
+    }
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn threads(&self) -> u32 {
+        self.threads
+    }
+
+    fn thread(&self, index: u32) -> Draws {
+        let own = share(self.accesses, index, self.threads);
+        let random = Random::new(self.seed, index);
+        Draws { program: self.clone(), random, spare: None, left: own.end - own.start }
+    }
+
+    fn kernel_accesses(&self) -> u64 {
+        self.accesses
+    }
+}
+
+/// One thread's accesses.
+pub(crate) struct Draws {
+    program: PmBench,
+    random: Random,
+    /// The polar method gives two numbers at once.
+    spare: Option<f64>,
+    left: u64,
+}
+
+impl Draws {
+    /// A standard normal number, by Marsaglia's polar method with portable functions.
+    fn normal(&mut self) -> f64 {
+        if let Some(spare) = self.spare.take() {
+            return spare;
+        }
+        loop {
+            let (x, y) = (2.0 * self.random.unit() - 1.0, 2.0 * self.random.unit() - 1.0);
+            let square = x * x + y * y;
+            if square > 0.0 && square < 1.0 {
+                let factor = (-2.0 * libm::log(square) / square).sqrt();
+                self.spare = Some(y * factor);
+                return x * factor;
+            }
+        }
+    }
+
+    fn page(&mut self) -> u64 {
+        let pages = self.program.pages as f64;
+        loop {
+            let page = (0.5 + self.program.sigma * self.normal()) * pages;
+            if (0.0..pages).contains(&page) {
+                return page as u64;
+            }
+        }
+    }
+}
+
+impl Kernel for Draws {
+    fn step<M: Memory>(&mut self, memory: &mut M) -> Progress {
+        let count = self.left.min(128);
+        for _ in 0..count {
+            let addr = self.program.array + self.page() * PAGE + 4 * self.random.below(PAGE / 4);
+            if self.random.unit() < self.program.reads {
+                memory.load_payload::<u32>(addr, 0, INSTRUCTIONS);
+            } else {
+                memory.store_payload(addr, 1u32, 0, INSTRUCTIONS);
+            }
+        }
+        self.left -= count;
+        if self.left == 0 { Progress::Done } else { Progress::Working }
+    }
+}

@@ -1,0 +1,266 @@
+//! Services: what a request does is planned piece by piece, then issued a few accesses at a time.
+
+use crate::emitter::Emitter;
+use crate::layout::map;
+use crate::memory::{Memory, Nothing, follow};
+use crate::parameters::ParameterInfo;
+use crate::program::{Kernel, Program, Progress};
+use terrace_model::AddressRange;
+use terrace_trace::{Event, MapKind};
+
+/// `think`, shared by services.
+pub(crate) const THINK: ParameterInfo = ParameterInfo {
+    name: "think",
+    default: "20e3",
+    unit: "instructions",
+    help: "Instructions between two requests of a thread: parsing, network, waiting. They set the rate of accesses.",
+};
+
+/// Longest time between two requests: minutes.
+pub(crate) const LONGEST_THINK: u64 = 1_000_000_000_000;
+
+/// Payload moves in vector registers of 32 bytes (AVX2).
+pub(crate) const VECTOR_BYTES: u64 = 32;
+
+/// Accesses issued in one step.
+const STEP: u64 = 200;
+
+/// A service: its program's threads answer requests.
+pub(crate) trait Service: Program {
+    /// What a thread keeps from one request to the next.
+    type State: Send;
+
+    fn state(&self, thread: u32) -> Self::State;
+    /// Plans one request. Growth is announced to `memory`; accesses are left to the plan.
+    fn plan<M: Memory>(&self, state: &mut Self::State, plan: &mut Plan, memory: &mut M);
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    /// A load that depends on none before.
+    Enter,
+    /// A load from where the pointer before it leads.
+    Follow,
+    /// Payload, where the pointer before it leads.
+    Read,
+    Write,
+    /// What follows depends on nothing before.
+    Independent,
+    Barrier,
+}
+
+#[derive(Clone, Copy)]
+struct Piece {
+    kind: Kind,
+    addr: u64,
+    accesses: u64,
+    instructions: u16,
+}
+
+/// The accesses of a request.
+#[derive(Default)]
+pub(crate) struct Plan {
+    pieces: Vec<Piece>,
+    next: usize,
+    /// Accesses of the next piece already issued.
+    done: u64,
+    /// What the last pointer held.
+    distance: u64,
+    /// Loads since that pointer, itself included; 0 where there is none.
+    behind: u64,
+}
+
+impl Plan {
+    fn push(&mut self, kind: Kind, addr: u64, accesses: u64, instructions: u16) {
+        self.pieces.push(Piece { kind, addr, accesses, instructions });
+    }
+
+    /// Loads the first pointer of a chain.
+    pub fn enter(&mut self, addr: u64, instructions: u16) {
+        self.push(Kind::Enter, addr, 1, instructions);
+    }
+
+    /// Loads a pointer from where the one before leads.
+    pub fn follow(&mut self, addr: u64, instructions: u16) {
+        self.push(Kind::Follow, addr, 1, instructions);
+    }
+
+    /// Reads `bytes` of payload, rounded up to vectors; each costs two instructions.
+    pub fn read(&mut self, addr: u64, bytes: u64) {
+        self.push(Kind::Read, addr, bytes.div_ceil(VECTOR_BYTES), 2);
+    }
+
+    /// Reads payload with more instructions for each vector.
+    pub fn read_costing(&mut self, addr: u64, bytes: u64, instructions: u16) {
+        self.push(Kind::Read, addr, bytes.div_ceil(VECTOR_BYTES), instructions);
+    }
+
+    /// Writes `bytes` of payload, rounded up to vectors.
+    pub fn write(&mut self, addr: u64, bytes: u64) {
+        self.push(Kind::Write, addr, bytes.div_ceil(VECTOR_BYTES), 2);
+    }
+
+    /// What follows depends on no pointer.
+    pub fn independent(&mut self) {
+        self.push(Kind::Independent, 0, 0, 0);
+    }
+
+    /// All threads come here before any goes on. The last piece of a request.
+    pub fn barrier(&mut self) {
+        self.push(Kind::Barrier, 0, 0, 0);
+    }
+
+    fn begin(&mut self) {
+        self.pieces.clear();
+        (self.next, self.done, self.distance, self.behind) = (0, 0, 0, 0);
+    }
+
+    fn accesses(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.accesses).sum()
+    }
+
+    /// Distance to the pointer that the next access depends on. The oldest that can be named are long done.
+    #[inline(always)]
+    fn depends_on(&self) -> u8 {
+        u8::try_from(self.behind).unwrap_or(0)
+    }
+
+    /// Issues a step's worth; whether that ended at a barrier.
+    #[inline(always)]
+    fn issue<M: Memory>(&mut self, memory: &mut M) -> bool {
+        let mut room = STEP;
+        while let Some(piece) = self.pieces.get(self.next).copied() {
+            let addr = follow(piece.addr, self.distance);
+            match piece.kind {
+                Kind::Enter | Kind::Follow => {
+                    if room == 0 {
+                        return false;
+                    }
+                    room -= 1;
+                    let (addr, depends_on) = match piece.kind {
+                        Kind::Enter => (piece.addr, 0),
+                        _ => (addr, self.depends_on()),
+                    };
+                    self.distance = memory.load(addr, depends_on, piece.instructions);
+                    self.behind = 1;
+                }
+                Kind::Read | Kind::Write => {
+                    let until = piece.accesses.min(self.done + room);
+                    for vector in self.done..until {
+                        let (addr, depends_on) = (addr + vector * VECTOR_BYTES, self.depends_on());
+                        if matches!(piece.kind, Kind::Read) {
+                            memory.load_payload::<[u64; 4]>(addr, depends_on, piece.instructions);
+                            self.behind += u64::from(self.behind > 0);
+                        } else {
+                            memory.store_payload(addr, [vector; 4], depends_on, piece.instructions);
+                        }
+                    }
+                    room -= until - self.done;
+                    self.done = until;
+                    if until < piece.accesses {
+                        return false;
+                    }
+                    self.done = 0;
+                }
+                Kind::Independent => (self.distance, self.behind) = (0, 0),
+                Kind::Barrier => {
+                    self.next += 1;
+                    return true;
+                }
+            }
+            self.next += 1;
+        }
+        false
+    }
+
+    fn is_issued(&self) -> bool {
+        self.next == self.pieces.len()
+    }
+}
+
+/// One thread of a service.
+pub(crate) struct Client<S: Service> {
+    service: S,
+    state: S::State,
+    plan: Plan,
+    left: u64,
+    think: u64,
+}
+
+impl<S: Service> Client<S> {
+    pub fn new(service: &S, thread: u32, requests: u64, think: u64) -> Client<S> {
+        let state = service.state(thread);
+        Client { service: service.clone(), state, plan: Plan::default(), left: requests, think }
+    }
+}
+
+impl<S: Service> Kernel for Client<S> {
+    #[inline]
+    fn step<M: Memory>(&mut self, memory: &mut M) -> Progress {
+        if self.plan.is_issued() {
+            if self.left == 0 {
+                return Progress::Done;
+            }
+            self.left -= 1;
+            memory.compute(self.think);
+            self.plan.begin();
+            self.service.plan(&mut self.state, &mut self.plan, memory);
+        }
+        if self.plan.issue(memory) { Progress::Barrier } else { Progress::Working }
+    }
+}
+
+/// Accesses to expect of a number of requests: those of the first few of one thread, extrapolated.
+pub(crate) fn expected<S: Service>(service: &S, requests: u64) -> u64 {
+    // Not more than the thread will plan: what it keeps may have room for those only.
+    let sample = 512.min(requests / u64::from(service.threads())).max(1);
+    let (mut state, mut plan, mut memory) = (service.state(0), Plan::default(), Emitter::new(Nothing));
+    let mut accesses = 0;
+    for _ in 0..sample {
+        plan.begin();
+        service.plan(&mut state, &mut plan, &mut memory);
+        accesses += plan.accesses();
+    }
+    (accesses as f64 / sample as f64 * requests as f64) as u64
+}
+
+/// Memory that fills from its beginning and is mapped an extent at a time, each an object.
+#[derive(Clone)]
+pub(crate) struct Extents {
+    next: u64,
+    mapped: u64,
+    limit: u64,
+    extent: u64,
+    site: u32,
+    object: u64,
+}
+
+impl Extents {
+    /// `which` tells the extents of a thread apart.
+    pub fn new(room: AddressRange, extent: u64, site: u32, thread: u32, which: u64) -> Extents {
+        let object = (u64::from(thread) + 1) << 40 | which << 32;
+        Extents { next: room.start.0, mapped: room.start.0, limit: room.end().0, extent, site, object }
+    }
+
+    /// Room to reserve for `bytes`: whole extents.
+    pub fn room(bytes: u64, extent: u64) -> u64 {
+        bytes.next_multiple_of(extent) + extent
+    }
+
+    /// The next `bytes`. Panics when the reserved room is too small: the program's layout computed it wrongly.
+    pub fn allocate<M: Memory>(&mut self, memory: &mut M, bytes: u64) -> u64 {
+        let start = self.next;
+        self.next += bytes;
+        while self.next > self.mapped {
+            let range = AddressRange::new(self.mapped, self.extent);
+            assert!(range.end().0 <= self.limit, "an extent lies beyond its reserved room");
+            map(memory, range, MapKind::Anonymous);
+            self.object += 1;
+            if M::WANTS_EVENTS {
+                memory.event(Event::Alloc { object: self.object, site: self.site, range });
+            }
+            self.mapped += self.extent;
+        }
+        start
+    }
+}
