@@ -15,7 +15,8 @@ fn page(entry: &Entry) -> String {
         needed = true;
     }
     if needs.first_pass {
-        let _ = writeln!(page, "- A first pass over the same input, which counts the accesses of every page.");
+        let _ =
+            writeln!(page, "- A first pass over the same input, which counts the accesses of every page.");
     } else if !needed {
         let _ = writeln!(page, "Nothing.");
     }
