@@ -217,6 +217,9 @@ impl FromStr for Time {
 
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == 0 {
+            return f.write_str("0 s");
+        }
         for (unit, size) in [("s", 1e15), ("ms", 1e12), ("us", 1e9), ("ns", 1e6), ("ps", 1e3)] {
             if self.0 as f64 >= size {
                 return write!(f, "{} {unit}", self.0 as f64 / size);

@@ -1,8 +1,8 @@
 //! What a policy costs the simulation: the speed of runs with each policy over that of the same run without one.
 //!
 //! `cargo run --release -p terrace-sim --example policy_speed -- [--rounds N] [POLICY…]`. Half of each input's memory fits
-//! the fast tier. Periods are a hundredth of the policies' own, since the runs last a second of simulated time at most;
-//! a policy whose run does more work (moves, faults) is slower for that, and in every round the pair is run back to back.
+//! the fast tier. Periods are a sixteenth of the policies' own, as at the largest scale; a policy whose run does more work
+//! (moves, faults) is slower for that. In every round the pair is run back to back.
 
 use std::sync::Arc;
 use terrace_model::{Bytes, Time};
@@ -29,7 +29,7 @@ fn design(policy: Option<&str>, fast: u64) -> Design {
             let time = value.as_str().and_then(|text| text.parse::<Time>().ok());
             let is_period = ["period", "interval", "scan", "quantum", "sampling", "aggregation", "delay"];
             if let Some(time) = time.filter(|_| is_period.iter().any(|word| key.contains(word))) {
-                *value = toml::Value::String(Time(time.0 / 100).to_string());
+                *value = toml::Value::String(Time(time.0 / 16).to_string());
             }
         }
         design.tiers[0].capacity = Bytes::mib(fast);
