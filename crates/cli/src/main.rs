@@ -5,6 +5,7 @@
 mod commands;
 mod error;
 mod fanout;
+mod first_pass;
 mod input;
 mod interrupt;
 mod logging;

@@ -2,6 +2,7 @@
 
 use crate::error::Failure;
 use crate::fanout::{Branch, FanOut, Observer};
+use crate::first_pass;
 use crate::input::{Ending, Input, share};
 use crate::interrupt::Interrupt;
 use crate::options::SimulationOptions;
@@ -9,8 +10,9 @@ use crate::progress::Progress;
 use crossbeam_channel::{Sender, unbounded};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
+use terrace_policy::Profile;
 use terrace_report::{InputObserver, InputSummary, RunRecord};
-use terrace_sim::design::Resolved;
+use terrace_sim::design::{Design, Resolved};
 use terrace_sim::{Options, SimError};
 use terrace_trace::EventSource;
 
@@ -56,21 +58,14 @@ pub fn simulate(
     input_name: &str,
     command: String,
     source: &mut dyn EventSource,
+    profile: Option<Arc<Profile>>,
     settings: &Settings<'_>,
 ) -> Result<Simulated, SimError> {
-    let options = Options {
-        fidelity: settings.simulation.fidelity.to_fidelity(),
-        whole: settings.simulation.whole,
-        stop: Some(settings.interrupt.flag()),
-        ..Options::default()
-    };
+    let options = Options { profile, ..options(settings) };
     tracing::info!(design = design.design.name, input = input_name, "run begins");
     let seed = source.header().seed;
     let begin = Instant::now();
-    let scaled = design.design.scaled(settings.simulation.scale);
-    let scaled =
-        scaled.map_err(|problem| SimError::Design { design: design.design.name.clone(), problem })?;
-    let outcome = terrace_sim::simulate(&scaled, source, options)?;
+    let outcome = terrace_sim::simulate(&scaled(&design.design, settings)?, source, options)?;
     let wall_seconds = begin.elapsed().as_secs_f64();
     tracing::info!(design = design.design.name, input = input_name, wall_seconds, "run ends");
     let stopped = outcome.stopped;
@@ -94,6 +89,23 @@ pub fn simulate(
         notes: outcome.notes,
     };
     Ok(Simulated { record, stopped })
+}
+
+/// What the command line asks of every run.
+pub fn options(settings: &Settings<'_>) -> Options {
+    Options {
+        fidelity: settings.simulation.fidelity.to_fidelity(),
+        whole: settings.simulation.whole,
+        stop: Some(settings.interrupt.flag()),
+        ..Options::default()
+    }
+}
+
+/// The design on the scaled-down machine.
+pub fn scaled(design: &Design, settings: &Settings<'_>) -> Result<Design, SimError> {
+    design
+        .scaled(settings.simulation.scale)
+        .map_err(|problem| SimError::Design { design: design.name.clone(), problem })
 }
 
 /// The command that repeats one run.
@@ -144,10 +156,12 @@ fn one_input(
     let mut result = InputResult { name: name.clone(), ..InputResult::default() };
     let commands: Vec<String> =
         designs.iter().map(|(word, _)| repeat_command(word, &input, settings)).collect();
-    let source = match input.open(&settings.interrupt) {
-        Ok((source, ending)) => {
+    let profiles = first_pass::profiles(designs.iter().map(|(_, design)| design), &input, settings);
+    let opened = profiles.and_then(|profiles| Ok((profiles, input.open(&settings.interrupt)?)));
+    let (profiles, source) = match opened {
+        Ok((profiles, (source, ending))) => {
             result.ending = ending;
-            source
+            (profiles, source)
         }
         Err(Failure::Usage(error) | Failure::Run(error)) => {
             result.failures.push(format!("{name}: {error:#}"));
@@ -166,11 +180,12 @@ fn one_input(
         let runs: Vec<_> = designs
             .iter()
             .zip(branches)
-            .zip(commands)
-            .map(|(((_, design), mut branch), command): (_, String)| {
+            .zip(commands.into_iter().zip(profiles))
+            .map(|(((_, design), mut branch), (command, profile))| {
                 let (name, done) = (&name, done.clone());
                 scope.spawn(move || {
-                    let outcome = simulate(design, name, command, &mut branch as &mut Branch, settings);
+                    let outcome =
+                        simulate(design, name, command, &mut branch as &mut Branch, profile, settings);
                     drop(branch);
                     let _ = done.send(());
                     outcome

@@ -1,6 +1,7 @@
 //! `terrace compare`: several designs on the same inputs.
 
 use crate::error::{Blame, CommandResult, Failure};
+use crate::first_pass;
 use crate::input::{self, Input};
 use crate::interrupt::Interrupt;
 use crate::options::{DesignOptions, InputOptions, JsonOption, RecordingOptions, SimulationOptions};
@@ -65,6 +66,7 @@ pub struct Arguments {
 pub fn run(arguments: Arguments) -> CommandResult {
     let (designs, words) = resolve_designs(&arguments)?;
     let inputs = prepare_inputs(&arguments)?;
+    first_pass::check(&designs.iter().map(|(_, design)| design).collect::<Vec<_>>(), &inputs)?;
     let settings = Settings {
         simulation: &arguments.simulation,
         words: [words, arguments.simulation.to_words()].concat(),

@@ -1,6 +1,7 @@
 //! `terrace sim`: one design on one input.
 
 use crate::error::{Blame, CommandResult, Failure};
+use crate::first_pass;
 use crate::input::{self, Watched};
 use crate::interrupt::Interrupt;
 use crate::options::{DesignOptions, InputOptions, JsonOption, RecordingOptions, SimulationOptions};
@@ -100,9 +101,10 @@ pub fn run(arguments: Arguments) -> CommandResult {
 
     let name = input.name.clone();
     let command = run::repeat_command(word, &input, &settings);
+    let profile = first_pass::profiles(std::iter::once(&design), &input, &settings)?.pop().flatten();
     let (mut source, ending) = input.open(&settings.interrupt)?;
     let mut watched = Watched::new(&name, source.as_mut());
-    let outcome = run::simulate(&design, &name, command, &mut watched, &settings);
+    let outcome = run::simulate(&design, &name, command, &mut watched, profile, &settings);
     drop(watched);
     drop(source);
     let run::Simulated { mut record, stopped } = outcome.or_run()?;
