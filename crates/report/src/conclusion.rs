@@ -1,6 +1,6 @@
 //! Who wins and why, in sentences that are derived from the numbers alone.
 
-use crate::format::{percent, speedup as times};
+use crate::format::{percent, slowdown as percent_slower, speedup as times};
 use crate::run::{CycleComponent, component_label};
 use crate::{Comparison, RunRecord};
 use serde::Serialize;
@@ -94,6 +94,12 @@ fn on_input(comparison: &Comparison, input: &str) -> Option<Conclusion> {
             None => format!("{headline}."),
         }
     };
+    if let Some(sentence) = frontier(comparison, input) {
+        text += &sentence;
+        if !detail.is_empty() {
+            detail += &sentence;
+        }
+    }
     if let Some((bound, bound_speedup)) = bound {
         let sentence = format!(" The bound, {}, is {}x.", bound.design, times(*bound_speedup));
         text += &sentence;
@@ -103,6 +109,33 @@ fn on_input(comparison: &Comparison, input: &str) -> Option<Conclusion> {
     }
     let tie = winner.design != *base && speedup < 1.0 + TIE;
     Some(finding((!tie).then_some((winner, speedup)), text, detail))
+}
+
+/// What the least memory in the fastest tier costs in time, in a sentence, where policies are compared.
+fn frontier(comparison: &Comparison, input: &str) -> Option<String> {
+    let mut best: Vec<(&RunRecord, f64, crate::Tiering)> = comparison
+        .runs_of(input)
+        .filter(|run| !run.is_bound())
+        .filter_map(|run| {
+            let tiering = comparison.tiering_of(run)?;
+            Some((run, tiering.slowdown?, tiering))
+        })
+        .collect();
+    if best.len() < 2 || best.iter().all(|(_, _, tiering)| tiering.policy.is_none()) {
+        return None;
+    }
+    best.retain(|(_, _, tiering)| tiering.is_pareto);
+    best.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let points: Vec<String> = best
+        .iter()
+        .take(3)
+        .map(|(run, slowdown, tiering)| {
+            let fast = percent(tiering.tiers[0].share);
+            let cost = tiering.cost.map_or(String::new(), |cost| format!(", cost {}", percent(cost)));
+            format!("{} ({}, {fast} fast{cost})", run.design, percent_slower(*slowdown))
+        })
+        .collect();
+    (!points.is_empty()).then(|| format!(" Not beaten in both time and fast memory: {}.", points.join(", ")))
 }
 
 /// The component of the cycles that shrank most from `baseline` to `winner`, as a clause.
