@@ -18,7 +18,7 @@ pub fn is_needed(design: &Design) -> Result<bool, Failure> {
 }
 
 /// Refuses what cannot be read twice before anything runs.
-pub fn check(designs: &[&Resolved], inputs: &[Input]) -> Result<(), Failure> {
+pub fn check<'a>(designs: impl Iterator<Item = &'a Resolved>, inputs: &[Input]) -> Result<(), Failure> {
     for design in designs {
         if is_needed(&design.design)? {
             for input in inputs {

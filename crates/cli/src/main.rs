@@ -14,6 +14,7 @@ mod output;
 mod progress;
 mod run;
 mod study;
+mod tiers;
 
 use clap::Parser;
 use commands::Command;

@@ -57,9 +57,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
     match arguments.action {
         Action::List(json) => list(ListKind::Design, &json),
         Action::Show { name, options, json } => {
-            let resolved =
-                Library::embedded().design(&name, options.machine.as_deref(), &options.sets).or_usage()?;
-            show("design", &resolved, &json)
+            show("design", &options.resolve(&name, None)?.design, &json)
         }
     }
 }
