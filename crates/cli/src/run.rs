@@ -122,24 +122,19 @@ pub fn longest_period(design: &Design, settings: &Settings<'_>) -> Option<f64> {
 fn too_short(design: &Design, run: &RunRecord, settings: &Settings<'_>) -> Option<String> {
     let period = longest_period(design, settings)?;
     let periods = run.seconds_simulated / period;
+    // One digit, so that equal remarks about a sweep are said once.
+    let about = match periods {
+        n if n < 1.0 => "less than one".to_owned(),
+        n => format!("about {n:.0}"),
+    };
+    let policy = &design.os.policy.as_ref()?.name;
     (run.is_timed() && periods < FEW_PERIODS).then(|| {
         format!(
-            "{} acts in periods of up to {}, and {:.3} s were simulated, {periods:.1} periods: too few to judge it by; \
-             simulate more, or add --hasten {}",
-            run.design,
+            "{policy} acts in periods of up to {}, of which the run holds {about}: too few to judge it by; simulate \
+             more, or shorten them with --hasten",
             progress::time(period),
-            run.seconds_simulated,
-            hasten_by(periods),
         )
     })
-}
-
-/// What to divide the periods by so that enough of them fit.
-pub fn hasten_by(periods: f64) -> u64 {
-    let factor = 2.0 * FEW_PERIODS / periods.max(1e-9);
-    // One digit: nobody needs 173.
-    let magnitude = 10f64.powf(factor.log10().floor());
-    ((factor / magnitude).ceil() * magnitude) as u64
 }
 
 /// The command that repeats one run.
@@ -177,12 +172,7 @@ pub fn all_pairs(inputs: Vec<(Input, Vec<Job>)>, settings: &Settings<'_>) -> Vec
 }
 
 /// All designs on one input, side by side.
-fn one_input(
-    jobs: &[Job],
-    input: Input,
-    settings: &Settings<'_>,
-    done: &Sender<()>,
-) -> InputResult {
+fn one_input(jobs: &[Job], input: Input, settings: &Settings<'_>, done: &Sender<()>) -> InputResult {
     let name = input.name.clone();
     let mut result = InputResult { name: name.clone(), ..InputResult::default() };
     let commands: Vec<String> = jobs.iter().map(|job| repeat_command(job, &input, settings)).collect();

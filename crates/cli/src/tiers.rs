@@ -35,7 +35,9 @@ impl PriceOption {
         let (fastest, slower) = (names[0], &names[1..]);
         for (tier, _) in &self.price {
             if tier == fastest {
-                return Err(Failure::usage(format!("--price {tier}: prices are relative to {tier}'s, which is 1")));
+                return Err(Failure::usage(format!(
+                    "--price {tier}: prices are relative to {tier}'s, which is 1"
+                )));
             }
             if tier != "slow" && !slower.contains(&tier.as_str()) {
                 return Err(Failure::usage(format!(
@@ -47,12 +49,15 @@ impl PriceOption {
         }
         let price = |name: &str| {
             let named = self.price.iter().rev().find(|(tier, _)| tier == name);
-            named.or_else(|| self.price.iter().rev().find(|(tier, _)| tier == "slow")).map(|(_, price)| *price)
+            named
+                .or_else(|| self.price.iter().rev().find(|(tier, _)| tier == "slow"))
+                .map(|(_, price)| *price)
         };
         slower
             .iter()
             .map(|name| {
-                let missing = || Failure::usage(format!("--price has none for {name}; add --price {name}=PRICE"));
+                let missing =
+                    || Failure::usage(format!("--price has none for {name}; add --price {name}=PRICE"));
                 Ok(((*name).to_owned(), price(name).ok_or_else(missing)?))
             })
             .collect()
@@ -156,7 +161,8 @@ pub fn resident(all_fast: &Job, input: &Input, why: &str, settings: &Settings<'_
     if outcome.stopped {
         return Err(Failure::run("stopped while the input's footprint was measured"));
     }
-    let sizes = ["4k", "2m", "1g"].map(|size| outcome.stats.integer(&format!("os.peak_resident_bytes.{size}")));
+    let sizes =
+        ["4k", "2m", "1g"].map(|size| outcome.stats.integer(&format!("os.peak_resident_bytes.{size}")));
     match sizes.iter().sum() {
         0 => Err(Failure::run(format!("{} touches no memory", input.name))),
         bytes => Ok(Bytes(bytes)),

@@ -45,3 +45,94 @@ fn what_runs_only_once_has_no_first_pass() {
     let sim = ["sim", "--design", "oracle", "--workload", KV, "--fidelity", "pages"];
     assert!(stderr(terrace().args(sim), 1).contains("use --fidelity full"));
 }
+
+fn comparison(arguments: &[&str]) -> (Value, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().join("study");
+    let table = stdout(
+        terrace().args(["compare", "--machine", "xeon-5218-dcpmm", "-o"]).arg(&directory).args(arguments),
+    );
+    assert!(table.lines().all(|line| line.chars().count() <= 80), "{table}");
+    let text = std::fs::read_to_string(directory.join("results.json")).unwrap();
+    (serde_json::from_str(&text).unwrap(), table)
+}
+
+fn designs(document: &Value) -> Vec<&str> {
+    document["runs"].as_array().unwrap().iter().map(|run| run["design"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn policies_stand_beside_the_all_fast_bound() {
+    let arguments = [
+        "--policies",
+        "ambix",
+        "--fast",
+        "50%",
+        "--price",
+        "slow=0.25",
+        "--hasten",
+        "10000",
+        "--workload",
+        KV,
+    ];
+    let (document, table) = comparison(&arguments);
+    assert_eq!(designs(&document), ["first-touch", "ambix", "all-fast"]);
+    assert_eq!(document["baseline"], "first-touch");
+    let runs = document["runs"].as_array().unwrap();
+    for run in runs {
+        let tiering = &run["tiering"];
+        let fast = tiering["tiers"][0]["share"].as_f64().unwrap();
+        let cost = tiering["cost"].as_f64().unwrap();
+        assert!((cost - (fast + 0.25 * (1.0 - fast))).abs() < 1e-9, "{tiering}");
+    }
+    assert_eq!(runs[2]["tiering"]["slowdown"], 0.0);
+    assert_eq!(runs[2]["tiering"]["tiers"][0]["share"], 1.0);
+    assert!(runs[0]["tiering"]["slowdown"].as_f64().unwrap() > 0.0);
+    assert!(runs[1]["tiering"]["policy"]["copied_bytes"].as_u64().unwrap() > 0);
+    for part in ["slowdown", "cost", "copied", "The bound, all-fast"] {
+        assert!(table.contains(part), "no {part}:\n{table}");
+    }
+    // The command of a run repeats it, hastened periods and measured capacity included.
+    let words: Vec<&str> = runs[1]["command"].as_str().unwrap().split(' ').skip(1).collect();
+    let shell = format!("{} {} --json -", assert_cmd::cargo::cargo_bin("terrace").display(), words.join(" "));
+    let output = std::process::Command::new("sh").args(["-c", &shell]).output().unwrap();
+    let alone: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(alone["runs"][0]["stats"], runs[1]["stats"]);
+}
+
+#[test]
+fn several_shares_are_a_sweep() {
+    let (document, table) = comparison(&["--policies", "tpp", "--fast", "25%,50%", "--workload", KV]);
+    assert_eq!(designs(&document), ["first-touch@25%", "first-touch@50%", "tpp@25%", "tpp@50%", "all-fast"]);
+    let slowdown = |at: usize| document["runs"][at]["tiering"]["slowdown"].as_f64().unwrap();
+    assert!(slowdown(0) > slowdown(1), "less fast memory is slower");
+    assert!(table.contains("Fastest on kv by share of fast memory"), "{table}");
+    // The default periods are of seconds, the run is of milliseconds.
+    assert!(table.contains("too few to judge it by"), "{table}");
+}
+
+#[test]
+fn wrong_questions_about_tiers_say_what_would_be_right() {
+    let cases: [(&[&str], &[&str]); 8] = [
+        (&["--fast", "50%"], &["--fast needs policies", "--policies ambix"]),
+        (&["--policies", "ambx"], &["ambx", "did you mean \"ambix\"?"]),
+        (&["--policies", "ambix", "--fast", "0%"], &["page tables"]),
+        (&["--policies", "ambix", "--fast", "half"], &["such as 3%"]),
+        (&["--policies", "ambix", "--price", "slow"], &["slow=0.33"]),
+        (&["--policies", "ambix", "--price", "dram=2"], &["relative to dram's"]),
+        (&["--policies", "ambix", "--price", "cxl=2"], &["no such tier", "dcpmm"]),
+        (&["--policies", "ambix", "--fast", "50%", "--set", "tier.dram.capacity=16 GiB"], &["both size"]),
+    ];
+    for (arguments, parts) in cases {
+        let base = ["compare", "--machine", "xeon-5218-dcpmm", "--workload", KV];
+        let message = stderr(terrace().args(base).args(arguments), 2);
+        for part in parts {
+            assert!(message.contains(part), "{arguments:?} should say {part:?}:\n{message}");
+        }
+    }
+    let live = ["compare", "--policies", "ambix", "--fast", "50%", "--", "true"];
+    assert!(
+        stderr(terrace().args(live), 2)
+            .contains("--fast reads its input twice, and a live command runs only once")
+    );
+}

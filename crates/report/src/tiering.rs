@@ -5,6 +5,11 @@ use crate::{Comparison, RunRecord};
 use serde::Serialize;
 use terrace_model::{Bytes, PageSize};
 
+/// Shares of fast memory closer than this are the same amount: means over time differ by as much for no reason.
+const SAME_SHARE: f64 = 0.01;
+/// Run times closer than this are the same.
+const SAME_TIME: f64 = 0.001;
+
 /// What a machine with several tiers made of one run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Tiering {
@@ -83,6 +88,11 @@ impl RunRecord {
         names.len() > 1 && bound_to.is_some_and(|tier| tier == "fastest" || tier == names[0])
     }
 
+    /// `25%` of `ambix@25%`.
+    pub(crate) fn share_in_name(&self) -> Option<&str> {
+        self.design.split_once('@').map(|(_, share)| share).filter(|share| share.ends_with('%'))
+    }
+
     fn tier_use(&self) -> Option<Vec<TierUse>> {
         let names = self.tier_names();
         if names.len() < 2 {
@@ -140,7 +150,10 @@ impl Comparison {
         let own = point(run).filter(|_| run.is_timed());
         let is_pareto = own.is_some_and(|(time, fast)| {
             let mut others = self.runs_of(&run.input).filter(|other| other.is_timed()).filter_map(point);
-            !others.any(|(t, f)| t <= time && f <= fast && (t < time || f < fast))
+            !others.any(|(t, f)| {
+                let better = t < time * (1.0 - SAME_TIME) || f < fast - SAME_SHARE;
+                t <= time && f <= fast + SAME_SHARE && better
+            })
         });
         Some(Tiering {
             slowdown: self
@@ -152,6 +165,20 @@ impl Comparison {
             policy: run.policy_work(),
             tiers,
         })
+    }
+
+    /// The shares of fast memory that designs were put to, smallest first: designs of a sweep are named `ambix@25%`.
+    /// Empty where there is none.
+    pub(crate) fn swept_shares(&self) -> Vec<String> {
+        let mut shares: Vec<(f64, String)> = Vec::new();
+        for text in self.runs.iter().filter_map(|run| run.share_in_name()) {
+            let number = text.trim_end_matches('%').parse().unwrap_or(f64::NAN);
+            if !shares.iter().any(|(_, known)| known == text) {
+                shares.push((number, text.to_owned()));
+            }
+        }
+        shares.sort_by(|a, b| a.0.total_cmp(&b.0));
+        if shares.len() < 2 { Vec::new() } else { shares.into_iter().map(|(_, text)| text).collect() }
     }
 
     /// Price of memory that lies like this, where the fastest tier's price is 1.

@@ -189,7 +189,9 @@ fn resolve_designs(arguments: &Arguments) -> Result<Chosen, Failure> {
         names.retain(|name| name != tiers::ALL_FAST && seen.insert(name.clone()));
     } else if names.is_empty() {
         if is_tiering {
-            return Err(Failure::usage("--fast needs policies or designs to compare; add --policies ambix,tpp"));
+            return Err(Failure::usage(
+                "--fast needs policies or designs to compare; add --policies ambix,tpp",
+            ));
         }
         names = study::DESIGNS.map(str::to_owned).into();
     }
@@ -211,7 +213,9 @@ fn resolve_designs(arguments: &Arguments) -> Result<Chosen, Failure> {
     if let (false, Some(bound)) = (arguments.fast.is_empty(), &bound) {
         let key = format!("tier.{}.capacity", bound.design.design.tiers[0].name);
         if arguments.designs.sets.iter().any(|(set, _)| *set == key) {
-            return Err(Failure::usage(format!("--fast and --set {key} both size the fastest tier; give one")));
+            return Err(Failure::usage(format!(
+                "--fast and --set {key} both size the fastest tier; give one"
+            )));
         }
     }
     if jobs.is_empty() {
@@ -230,11 +234,7 @@ fn prepare_inputs(arguments: &Arguments) -> Result<Vec<Input>, Failure> {
     Ok(inputs)
 }
 
-fn join(
-    arguments: &Arguments,
-    designs: &[String],
-    results: Vec<InputResult>,
-) -> (Comparison, Vec<String>) {
+fn join(arguments: &Arguments, designs: &[String], results: Vec<InputResult>) -> (Comparison, Vec<String>) {
     let mut comparison = Comparison {
         title: title(&results, designs.len()),
         command: own_command(),

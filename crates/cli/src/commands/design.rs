@@ -56,9 +56,7 @@ enum Action {
 pub fn run(arguments: Arguments) -> CommandResult {
     match arguments.action {
         Action::List(json) => list(ListKind::Design, &json),
-        Action::Show { name, options, json } => {
-            show("design", &options.resolve(&name, None)?.design, &json)
-        }
+        Action::Show { name, options, json } => show("design", &options.resolve(&name, None)?.design, &json),
     }
 }
 
