@@ -186,6 +186,29 @@ impl Input {
         Ok(again)
     }
 
+    /// A trace of this name, in place of a command that was recorded to it.
+    pub fn recorded(path: &Path, name: &str) -> Result<Input, Failure> {
+        Ok(Input { name: name.to_owned(), ..prepare_trace(path, false)? })
+    }
+
+    /// The same workload under another seed; nothing for inputs that have none.
+    pub fn reseeded(&self, seed: u64) -> Option<Input> {
+        let Kind::Workload { spec, workload } = &self.kind else { return None };
+        if !workload.info().parameters.iter().any(|parameter| parameter.name == "seed") {
+            return None;
+        }
+        let parts = spec.split(',').filter(|part| !part.trim_start().starts_with("seed="));
+        let spec = parts.map(str::to_owned).chain([format!("seed={seed}")]).collect::<Vec<_>>().join(",");
+        let reseeded = prepare_workload(&spec).ok()?;
+        Some(Input { name: self.name.clone(), ..reseeded })
+    }
+
+    /// The words that name this input on a command line.
+    pub fn words(&self) -> Vec<String> {
+        let separator = (!self.command.is_empty()).then(|| "--".to_owned());
+        self.words.iter().cloned().chain(separator).chain(self.command.iter().cloned()).collect()
+    }
+
     /// A command that repeats a run of this input: `before` the input's own words, the recorded command last.
     pub fn repeat(&self, before: &[String]) -> String {
         let separator = if self.command.is_empty() { None } else { Some("--".to_owned()) };

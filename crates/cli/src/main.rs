@@ -2,6 +2,7 @@
 //!
 //! This file only routes; each subcommand is one file under `commands/`.
 
+mod bench;
 mod commands;
 mod error;
 mod fanout;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         Command::Policy(arguments) => commands::policy::run(arguments),
         Command::Sim(arguments) => commands::sim::run(arguments),
         Command::Compare(arguments) => commands::compare::run(arguments),
+        Command::Advise(arguments) => commands::advise::run(arguments),
         Command::Reproduce(arguments) => commands::reproduce::run(arguments),
         Command::Completions(arguments) => commands::generate::completions(arguments),
         Command::Man(arguments) => commands::generate::man(arguments),

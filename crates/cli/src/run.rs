@@ -122,19 +122,22 @@ pub fn longest_period(design: &Design, settings: &Settings<'_>) -> Option<f64> {
 fn too_short(design: &Design, run: &RunRecord, settings: &Settings<'_>) -> Option<String> {
     let period = longest_period(design, settings)?;
     let periods = run.seconds_simulated / period;
-    // One digit, so that equal remarks about a sweep are said once.
-    let about = match periods {
-        n if n < 1.0 => "less than one".to_owned(),
-        n => format!("about {n:.0}"),
-    };
     let policy = &design.os.policy.as_ref()?.name;
     (run.is_timed() && periods < FEW_PERIODS).then(|| {
         format!(
-            "{policy} acts in periods of up to {}, of which the run holds {about}: too few to judge it by; simulate \
+            "{policy} acts in periods of up to {}, of which the run holds fewer than {FEW_PERIODS}: too few to judge it by; simulate \
              more, or shorten them with --hasten",
             progress::time(period),
         )
     })
+}
+
+/// What to divide periods by so that a run which holds `periods` of them holds enough.
+pub fn hasten_by(periods: f64) -> u64 {
+    let factor = 2.0 * FEW_PERIODS / periods.max(1e-6);
+    // One digit: nobody needs 173.
+    let magnitude = 10f64.powf(factor.log10().floor());
+    ((factor / magnitude).ceil() * magnitude) as u64
 }
 
 /// The command that repeats one run.

@@ -50,6 +50,7 @@ fn all_subcommands_exist() {
         "policy show",
         "sim",
         "compare",
+        "advise",
         "reproduce",
         "reproduce list",
         "completions",

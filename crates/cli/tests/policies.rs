@@ -136,3 +136,92 @@ fn wrong_questions_about_tiers_say_what_would_be_right() {
             .contains("--fast reads its input twice, and a live command runs only once")
     );
 }
+
+#[test]
+fn advice_keeps_within_the_slowdown_and_repeats() {
+    let question = [
+        "advise",
+        "--slowdown",
+        "8%",
+        "--price",
+        "slow=0.25",
+        "--machine",
+        "xeon-5218-dcpmm",
+        "--hasten",
+        "20000",
+    ];
+    let search = [
+        "--policies",
+        "first-touch,ambix,memory-mode",
+        "--resolution",
+        "10%",
+        "--seeds",
+        "2",
+        "--workload",
+        KV,
+    ];
+    let ask = || json(terrace().args(question).args(search).args(["--json", "-"]));
+    let document = ask();
+    assert_eq!(document["schema"], 1);
+    let advice = &document["advice"];
+    let of = |key: &str| advice[key].as_f64().unwrap();
+    assert!(of("slowdown") <= 0.08 && of("slow_share") > 0.0, "{advice}");
+    assert!((of("cost") + of("saving") - 1.0).abs() < 1e-9);
+    let policies = document["policies"].as_array().unwrap();
+    assert_eq!(policies.len(), 3);
+    for policy in policies {
+        if let Some(slower) = policy["too_small_slowdown"].as_f64() {
+            assert!(slower > 0.08, "{policy}");
+        }
+    }
+    assert!(policies[2]["refused"].as_str().unwrap().contains("hardware-cache"), "{}", policies[2]);
+    let seeds = document["uncertainty"]["seeds"].as_array().unwrap();
+    assert_eq!(seeds.len(), 2);
+    assert_ne!(seeds[0]["slowdown"], seeds[1]["slowdown"], "another seed is another input");
+    assert_eq!(ask(), document, "the same question has the same answer");
+
+    let screen = stdout(terrace().args(question).args(search));
+    let lines: Vec<&str> = screen.lines().take_while(|line| !line.starts_with("See it:")).collect();
+    assert!(lines.len() <= 24 && lines.iter().all(|line| line.chars().count() <= 80), "{screen}");
+    for part in ["can be slow", "saves", "Seeds:", "Search:", "Hastened:", "cannot run: "] {
+        assert!(screen.contains(part), "no {part}:\n{screen}");
+    }
+}
+
+#[test]
+fn advice_on_a_run_shorter_than_the_periods_says_so() {
+    let arguments =
+        ["advise", "--policies", "ambix", "--resolution", "50%", "--seeds", "1", "--workload", KV];
+    let screen = stdout(terrace().args(arguments));
+    assert!(screen.contains("Too short:") && screen.contains("try --hasten"), "{screen}");
+    assert!(!screen.contains("saves"), "no price, no saving:\n{screen}");
+}
+
+#[test]
+fn a_live_command_is_recorded_once_for_advice() {
+    let arguments =
+        ["advise", "--policies", "first-touch", "--resolution", "50%", "--json", "-", "--limit", "200000"];
+    let document = json(terrace().args(arguments).args(["--", "sort", "-o", "/dev/null", "/etc/passwd"]));
+    assert_eq!(document["input"], "sort");
+    assert!(document["resident_bytes"].as_u64().unwrap() > 0);
+    assert!(document["command"].is_null(), "the trace is gone");
+}
+
+#[test]
+fn wrong_questions_for_advice_say_what_would_be_right() {
+    let cases: [(&[&str], &[&str]); 7] = [
+        (&[], &["no input", "after --"]),
+        (&["--slowdown", "3"], &["such as 3%"]),
+        (&["--policies", "ambx", "--workload", KV], &["did you mean \"ambix\"?"]),
+        (&["--price", "fast=1", "--workload", KV], &["no such tier", "cxl"]),
+        (&["--resolution", "0%", "--workload", KV], &["between 0.1% and 50%"]),
+        (&["--set", "tier.dram.capacity=16 GiB", "--workload", KV], &["is what advise searches"]),
+        (&["--fidelity", "pages", "--workload", KV], &["--fidelity full"]),
+    ];
+    for (arguments, parts) in cases {
+        let message = stderr(terrace().arg("advise").args(arguments), 2);
+        for part in parts {
+            assert!(message.contains(part), "{arguments:?} should say {part:?}:\n{message}");
+        }
+    }
+}

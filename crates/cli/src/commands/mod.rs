@@ -1,5 +1,6 @@
 //! The command line: one file per subcommand, holding its help and what it does.
 
+pub mod advise;
 pub mod compare;
 pub mod design;
 pub mod generate;
@@ -62,6 +63,7 @@ pub enum Command {
     Policy(policy::Arguments),
     Sim(sim::Arguments),
     Compare(compare::Arguments),
+    Advise(advise::Arguments),
     Reproduce(reproduce::Arguments),
     Completions(generate::CompletionsArguments),
     Man(generate::ManArguments),
