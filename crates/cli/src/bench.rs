@@ -46,12 +46,13 @@ impl Trial {
 }
 
 impl Bench<'_> {
-    /// One run per job, side by side, in their order; a run that failed says why.
+    /// One run per job, side by side, in their order; a run that failed says why. `doing` is shown while it takes.
     ///
     /// # Errors
     /// An input that fails or cannot be read again, a user who stopped.
-    pub fn run(&self, jobs: Vec<Job>) -> Result<Vec<Result<RunRecord, String>>, Failure> {
-        let input = self.input.again(self.why)?;
+    pub fn run(&self, doing: &str, jobs: Vec<Job>) -> Result<Vec<Result<RunRecord, String>>, Failure> {
+        let mut input = self.input.again(self.why)?;
+        input.name = format!("{}, {doing}", input.name);
         first_pass::check(jobs.iter().map(|job| &job.design), std::slice::from_ref(&input))?;
         // Names apart, so that each finds its result.
         let named: Vec<(String, Job)> = jobs
@@ -76,6 +77,7 @@ impl Bench<'_> {
                 if let Some(at) = runs.iter().position(|run| run.design == *own) {
                     let mut record = runs.swap_remove(at);
                     record.design = name;
+                    record.input.clone_from(&self.input.name);
                     return Ok(Ok(record));
                 }
                 let about = |text: &&String| {

@@ -10,17 +10,18 @@ use terrace_policy::Profile;
 use terrace_sim::Options;
 use terrace_sim::design::{Design, Resolved};
 
-/// Whether the design's policy wants one.
-pub fn is_needed(design: &Design) -> Result<bool, Failure> {
-    let Some(policy) = &design.os.policy else { return Ok(false) };
-    let needs = terrace_policy::find(&policy.name).and_then(|entry| entry.needs(&policy.parameters));
-    Ok(needs.or_usage()?.first_pass)
+/// Whether the design's policy wants one. A policy that refuses its parameters wants none: its run says why.
+pub fn is_needed(design: &Design) -> bool {
+    design.os.policy.as_ref().is_some_and(|policy| {
+        let needs = terrace_policy::find(&policy.name).and_then(|entry| entry.needs(&policy.parameters));
+        needs.is_ok_and(|needs| needs.first_pass)
+    })
 }
 
 /// Refuses what cannot be read twice before anything runs.
 pub fn check<'a>(designs: impl Iterator<Item = &'a Resolved>, inputs: &[Input]) -> Result<(), Failure> {
     for design in designs {
-        if is_needed(&design.design)? {
+        if is_needed(&design.design) {
             for input in inputs {
                 input.again(&why(&design.design))?;
             }
@@ -39,7 +40,7 @@ pub fn profiles<'a>(
     let mut passes: Vec<Design> = Vec::new();
     let mut wants: Vec<Option<usize>> = Vec::new();
     for Resolved { design, .. } in designs.clone() {
-        if !is_needed(design)? {
+        if !is_needed(design) {
             wants.push(None);
             continue;
         }

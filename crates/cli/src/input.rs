@@ -98,7 +98,8 @@ pub fn prepare(options: &InputOptions, recording: &RecordingOptions) -> Result<V
     Ok(inputs)
 }
 
-fn prepare_trace(path: &Path, salvage: bool) -> Result<Input, Failure> {
+/// Checks that a trace exists and can be read.
+pub fn prepare_trace(path: &Path, salvage: bool) -> Result<Input, Failure> {
     let source = open_trace(path, salvage)?;
     let name = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
     let mut words = vec!["--trace".to_owned(), path.display().to_string()];

@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         Command::Sim(arguments) => commands::sim::run(arguments),
         Command::Compare(arguments) => commands::compare::run(arguments),
         Command::Advise(arguments) => commands::advise::run(arguments),
+        Command::Tune(arguments) => commands::tune::run(arguments),
         Command::Reproduce(arguments) => commands::reproduce::run(arguments),
         Command::Completions(arguments) => commands::generate::completions(arguments),
         Command::Man(arguments) => commands::generate::man(arguments),

@@ -51,6 +51,7 @@ fn all_subcommands_exist() {
         "sim",
         "compare",
         "advise",
+        "tune",
         "reproduce",
         "reproduce list",
         "completions",

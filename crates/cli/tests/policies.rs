@@ -225,3 +225,106 @@ fn wrong_questions_for_advice_say_what_would_be_right() {
         }
     }
 }
+
+#[test]
+fn tuning_repeats_gains_and_says_what_it_was_not_tuned_on() {
+    let search = [
+        "tune",
+        "hemem",
+        "--machine",
+        "xeon-5218-dcpmm",
+        "--hasten",
+        "1000",
+        "--runs",
+        "6",
+        "--workload",
+        KV,
+    ];
+    let tune = |more: &[&str]| json(terrace().args(search).args(more).args(["--json", "-"]));
+    let narrow = [
+        "--parameter",
+        "period,headroom",
+        "--range",
+        "period=1 ms..1 s",
+        "--check",
+        "gups,bytes=1 MiB,updates=1e4",
+    ];
+    let document = tune(&narrow);
+    assert_eq!(document["schema"], 1);
+    assert_eq!(tune(&narrow), document, "the same search finds the same");
+    let objective = |which: &str| document[which]["objective"].as_f64().unwrap();
+    assert!(objective("tuned") <= objective("default"), "the defaults are among what is tried");
+    let gain = document["gain"].as_f64().unwrap();
+    assert!((gain - (1.0 - objective("tuned") / objective("default"))).abs() < 1e-12);
+    let parameters = document["parameters"].as_array().unwrap();
+    let mut names: Vec<&str> = parameters.iter().map(|one| one["name"].as_str().unwrap()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["headroom", "period"]);
+    for parameter in parameters {
+        assert!(!parameter["sensitivity"].as_array().unwrap().is_empty(), "{parameter}");
+    }
+    assert_eq!(document["checks"].as_array().unwrap().len(), 1);
+    let other = tune(&["--parameter", "period,headroom", "--seed", "2"]);
+    assert_eq!(other["checks"].as_array().unwrap().len(), 2, "other seeds of the workload stand in");
+
+    // The setting does in `compare` what it was said to do.
+    let seconds = document["tuned"]["seconds_simulated"].as_f64().unwrap();
+    let sets = document["command"].as_str().unwrap();
+    let terrace = assert_cmd::cargo::cargo_bin("terrace");
+    let resident = document["resident_bytes"].as_u64().unwrap();
+    let fast = (resident / 2).next_multiple_of(4096);
+    let shell = format!(
+        "{} sim --design hemem --machine xeon-5218-dcpmm --hasten 1000 --set 'os.reserved=0 B' \
+         --set 'tier.dram.capacity={fast} B' {sets} --workload {KV} --json -",
+        terrace.display()
+    );
+    let output = std::process::Command::new("sh").args(["-c", &shell]).output().unwrap();
+    let alone: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(alone["runs"][0]["seconds_simulated"].as_f64(), Some(seconds));
+}
+
+#[test]
+fn tuning_shows_a_screen_and_refuses_contradictory_settings() {
+    let search = [
+        "tune",
+        "ambix",
+        "--machine",
+        "xeon-5218-dcpmm",
+        "--hasten",
+        "20000",
+        "--runs",
+        "8",
+        "--workload",
+        KV,
+    ];
+    let screen = stdout(terrace().args(search).args(["--slowdown", "30%", "--price", "slow=0.3"]));
+    let lines = screen.lines().take_while(|line| !line.starts_with("Use it:"));
+    assert!(lines.into_iter().all(|line| line.chars().count() <= 80), "{screen}");
+    let screen = screen.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in
+        ["price of the memory in use", "defaults", "tuned", "gain", "alone", "not tuned on", "Hastened:"]
+    {
+        assert!(screen.contains(part), "no {part}:\n{screen}");
+    }
+}
+
+#[test]
+fn wrong_searches_say_what_would_be_right() {
+    let cases: [(&[&str], &[&str]); 9] = [
+        (&[], &["POLICY"]),
+        (&["ambx", "--workload", KV], &["did you mean \"ambix\"?"]),
+        (&["ambix"], &["no input", "after --"]),
+        (&["ambix", "--parameter", "perid", "--workload", KV], &["no parameter \"perid\"", "period"]),
+        (&["ambix", "--range", "period=1 s", "--workload", KV], &["LOW..HIGH"]),
+        (&["ambix", "--range", "period=2 s..1 s", "--workload", KV], &["the lower first"]),
+        (&["ambix", "--check", "/no/such.trace", "--workload", KV], &["/no/such.trace"]),
+        (&["first-touch", "--workload", KV], &["no parameters to search"]),
+        (&["thermostat", "--parameter", "rounds", "--workload", KV], &["neither a number nor a switch"]),
+    ];
+    for (arguments, parts) in cases {
+        let message = stderr(terrace().arg("tune").args(arguments), 2);
+        for part in parts {
+            assert!(message.contains(part), "{arguments:?} should say {part:?}:\n{message}");
+        }
+    }
+}

@@ -1,7 +1,7 @@
 //! `terrace advise`: how much of a program's memory can be slow, under which policy, and what that saves.
 
 use crate::bench::{Bench, Trial};
-use crate::commands::record::{self, Recorded};
+use crate::commands::record;
 use crate::error::{CommandResult, Failure};
 use crate::input::{self, Input};
 use crate::interrupt::Interrupt;
@@ -196,7 +196,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
     };
     let folder = tempfile::tempdir()?;
     let live = given.is_live();
-    let input = if live { record_once(given, folder.path(), &settings)? } else { given };
+    let input = if live { record::once(given, folder.path(), &settings.interrupt)? } else { given };
     let document = question.answer(&input, live)?;
     if let Some(destination) = &arguments.json.json {
         output::write_json(destination, &document)?;
@@ -205,22 +205,6 @@ pub fn run(arguments: Arguments) -> CommandResult {
         output::print(&text(&document))?;
     }
     Ok(())
-}
-
-/// A live command into a trace that is gone afterwards.
-fn record_once(input: Input, folder: &std::path::Path, settings: &Settings<'_>) -> Result<Input, Failure> {
-    let name = input.name.clone();
-    let path = folder.join("recorded.trace");
-    let Recorded { summary, ending, failure } = record::write_trace(input, &path, &settings.interrupt)?;
-    if let Some(error) = failure {
-        return Err(Failure::Run(error.into()));
-    }
-    if let Some(trouble) = ending.wait(&name) {
-        // What it did until then is an input all the same.
-        progress::note(&trouble);
-    }
-    progress::note(&format!("{name}: {} accesses recorded", progress::short(summary.totals.accesses as f64)));
-    Input::recorded(&path, &name)
 }
 
 /// The question, checked.
@@ -328,27 +312,28 @@ impl<'a> Question<'a> {
                 searches.push(Search { policy, too_few: 0, enough: None, over: None, refused: None });
             }
         }
-        let first = bench.run(vec![self.all_fast.clone()])?.remove(0);
+        let first = bench.run("all fast", vec![self.all_fast.clone()])?.remove(0);
         let all_fast =
             first.map_err(|reason| Failure::run(format!("everything in {}: {reason}", self.fastest)))?;
-        loop {
+        for step in 1.. {
             let trying: Vec<(usize, usize)> = searches
                 .iter()
                 .enumerate()
                 .filter_map(|(at, search)| Some((at, search.next(self.steps())?)))
                 .collect();
             if trying.is_empty() {
-                return Ok((all_fast, searches));
+                break;
             }
             tracing::info!(policies = trying.len(), "a step of the search");
             let jobs = trying
                 .iter()
                 .map(|(at, steps)| self.job(&searches[*at].policy, self.share(*steps), resident, 1))
                 .collect::<Result<_, _>>()?;
-            for ((at, steps), outcome) in trying.into_iter().zip(bench.run(jobs)?) {
+            for ((at, steps), outcome) in trying.into_iter().zip(bench.run(&format!("step {step}"), jobs)?) {
                 searches[at].learn(steps, outcome.map(|record| bench.judge(record, &all_fast)), tolerated);
             }
         }
+        Ok((all_fast, searches))
     }
 
     /// The recommended run under other seeds, each against an all-fast run of its own input.
@@ -372,7 +357,7 @@ impl<'a> Question<'a> {
             }
             let input = reseeded.as_ref().unwrap_or(bench.input);
             let jobs = vec![self.all_fast.clone(), self.job(policy, share, resident, number + 1)?];
-            let mut runs = Bench { input, ..*bench }.run(jobs)?.into_iter();
+            let mut runs = Bench { input, ..*bench }.run(&format!("seed {seed}"), jobs)?.into_iter();
             if let (Some(Ok(all_fast)), Some(Ok(record))) = (runs.next(), runs.next()) {
                 seeds.push(Seed { seed, slowdown: bench.judge(record, &all_fast).slowdown() });
             }

@@ -10,6 +10,7 @@ pub mod record;
 pub mod reproduce;
 pub mod sim;
 pub mod trace;
+pub mod tune;
 pub mod workload;
 
 use clap::{ArgAction, Parser, Subcommand};
@@ -64,6 +65,7 @@ pub enum Command {
     Sim(sim::Arguments),
     Compare(compare::Arguments),
     Advise(advise::Arguments),
+    Tune(tune::Arguments),
     Reproduce(reproduce::Arguments),
     Completions(generate::CompletionsArguments),
     Man(generate::ManArguments),

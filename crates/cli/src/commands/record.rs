@@ -103,6 +103,22 @@ pub fn write_trace(input: Input, path: &Path, interrupt: &Interrupt) -> Result<R
     Ok(Recorded { summary: writer.finish().or_run()?, ending, failure })
 }
 
+/// A live command into a trace in `folder`, as an input that can be read many times.
+pub fn once(input: Input, folder: &Path, interrupt: &Interrupt) -> Result<Input, Failure> {
+    let name = input.name.clone();
+    let path = folder.join("recorded.trace");
+    let Recorded { summary, ending, failure } = write_trace(input, &path, interrupt)?;
+    if let Some(error) = failure {
+        return Err(Failure::Run(error.into()));
+    }
+    if let Some(trouble) = ending.wait(&name) {
+        // What it did until then is an input all the same.
+        progress::note(&trouble);
+    }
+    progress::note(&format!("{name}: {} accesses recorded", progress::short(summary.totals.accesses as f64)));
+    Input::recorded(&path, &name)
+}
+
 /// Carries out the recording.
 pub fn run(arguments: Arguments) -> CommandResult {
     let options = InputOptions {
