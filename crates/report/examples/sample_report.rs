@@ -111,6 +111,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         inputs: PROFILES.iter().map(input).collect(),
         runs: PROFILES.iter().flat_map(|profile| CHANGES.iter().map(|change| run(profile, change))).collect(),
         baseline: "native-4k".to_owned(),
+        prices: Vec::new(),
     };
     print!("{}", comparison.table(80, Charset::from_environment()));
     println!("{}", comparison.write_directory(&directory)?.display());
