@@ -19,8 +19,8 @@ Examples:
 ///
 /// A policy decides where new pages go and which pages move. Each comes from a
 /// published source; its page says which, what the source leaves open, and what
-/// was chosen instead. Simulated designs do not run policies yet: these run on
-/// the test double of the seam only.
+/// was chosen instead. Its name is also a design: `terrace sim
+/// --design ambix`, where os.policy.KEY sets a parameter.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {

@@ -149,7 +149,7 @@ impl Machine {
             fault_time: Time::ZERO,
         };
         if let Some(policy) = design.os.policy.as_ref().filter(|_| options.policy.is_none()) {
-            let tiering = Tiering::of_design(policy, design, &shared, options)?;
+            let tiering = Tiering::of_design(policy, design, &mut shared, options)?;
             shared.tiering = Some(Box::new(tiering));
         }
         Ok(Machine { cores, shared, scheme: design.translation.scheme })

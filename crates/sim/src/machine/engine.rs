@@ -146,7 +146,7 @@ pub fn simulate(
     }
     let mut machine = Machine::new(design, &options).map_err(problem)?;
     if let Some(open) = options.policy.take() {
-        let tiering = Tiering::new(open, 1, design, &machine.shared, &options).map_err(problem)?;
+        let tiering = Tiering::new(open, 1, design, &mut machine.shared, &options).map_err(problem)?;
         machine.shared.tiering = Some(Box::new(tiering));
     }
     let engine = Engine::new(machine, source, options);

@@ -33,6 +33,49 @@ struct Tier {
     waits: (u64, Time),
 }
 
+/// Tags of a direct-mapped cache of 64-byte lines.
+#[derive(Debug)]
+struct HardwareCache {
+    /// The tier whose lines it holds.
+    tier: usize,
+    /// Per slot 0 when empty, else which of the lines that fall there it holds, plus 1, and whether it was written.
+    tags: Vec<u32>,
+    hits: u64,
+    misses: u64,
+}
+
+/// What a look-up found.
+struct Looked {
+    slot: u64,
+    hit: bool,
+    /// A written line that has to leave for this one.
+    victim: Option<u64>,
+}
+
+const WRITTEN: u32 = 1 << 31;
+
+impl HardwareCache {
+    fn new(lines: u64, tier: usize) -> HardwareCache {
+        HardwareCache { tier, tags: vec![0; lines.max(1) as usize], hits: 0, misses: 0 }
+    }
+
+    fn look_up(&mut self, line: u64, write: bool) -> Looked {
+        let slots = self.tags.len() as u64;
+        let (slot, wanted) = (line % slots, (line / slots) as u32 + 1);
+        let tag = &mut self.tags[slot as usize];
+        let (held, written) = (*tag & !WRITTEN, *tag & WRITTEN != 0);
+        let hit = held == wanted;
+        let victim = (!hit && written).then(|| u64::from(held - 1) * slots + slot);
+        *tag = wanted | if write || (hit && written) { WRITTEN } else { 0 };
+        if hit {
+            self.hits += 1;
+        } else {
+            self.misses += 1;
+        }
+        Looked { slot, hit, victim }
+    }
+}
+
 /// All memory of the machine.
 #[derive(Debug)]
 pub struct TieredMemory {
@@ -43,6 +86,8 @@ pub struct TieredMemory {
     tier_of_region: Vec<u8>,
     /// Lines read for loads and stores of the program.
     pub demand_reads: u64,
+    /// One tier as a hardware cache of another.
+    hardware_cache: Option<HardwareCache>,
 }
 
 impl TieredMemory {
@@ -86,7 +131,14 @@ impl TieredMemory {
             let regions = tier.capacity.0.div_ceil(1 << 30).max(1) as usize;
             tier_of_region.extend(std::iter::repeat_n(at as u8, regions));
         }
-        Ok(TieredMemory { tiers, devices, device_names, tier_of_region, demand_reads: 0 })
+        Ok(TieredMemory {
+            tiers,
+            devices,
+            device_names,
+            tier_of_region,
+            demand_reads: 0,
+            hardware_cache: None,
+        })
     }
 
     /// Name, first frame and number of frames of every tier.
@@ -100,9 +152,25 @@ impl TieredMemory {
         TierId(self.tier_of_region[(line / REGION_LINES) as usize])
     }
 
+    /// From now on the first tier is a direct-mapped cache of the last one's lines, as DRAM is of DCPMM in memory mode.
+    /// Neither holds anything yet.
+    pub fn use_first_as_cache(&mut self) {
+        let lines = self.tiers[0].frames * (4096 / LINE_BYTES);
+        self.hardware_cache = Some(HardwareCache::new(lines, self.tiers.len() - 1));
+    }
+
     /// Reads a physical line; the answer is when its data is back at the last-level cache.
     #[inline]
     pub fn read(&mut self, line: u64, now: Time, by: Initiator) -> Time {
+        self.demand_reads += u64::from(by as usize == Initiator::Demand as usize);
+        if self.hardware_cache.is_some() {
+            return self.read_cached(line, now, by);
+        }
+        self.read_tier(line, now, by)
+    }
+
+    #[inline]
+    fn read_tier(&mut self, line: u64, now: Time, by: Initiator) -> Time {
         let tier = &mut self.tiers[self.tier_of_region[(line / REGION_LINES) as usize] as usize];
         tier.traffic.reads[by as usize] += 1;
         let device = &mut self.devices[tier.device];
@@ -117,10 +185,78 @@ impl TieredMemory {
                 link.return_line(ready)
             }
         };
-        self.demand_reads += u64::from(by as usize == Initiator::Demand as usize);
         tier.waits.0 += 1;
         tier.waits.1 += done - now;
         done
+    }
+
+    /// Writes a physical line; nobody waits for it, unless the device's queue is full.
+    #[inline]
+    pub fn write(&mut self, line: u64, now: Time, by: Initiator) -> Time {
+        if self.hardware_cache.is_some() {
+            return self.write_cached(line, now, by);
+        }
+        self.write_tier(line, now, by)
+    }
+
+    #[inline]
+    fn write_tier(&mut self, line: u64, now: Time, by: Initiator) -> Time {
+        let tier = &mut self.tiers[self.tier_of_region[(line / REGION_LINES) as usize] as usize];
+        tier.traffic.writes[by as usize] += 1;
+        let device = &mut self.devices[tier.device];
+        let local = line - tier.base_line + tier.device_line;
+        let arrives = now + tier.path;
+        let arrives = match &mut tier.link {
+            None => arrives,
+            Some(link) => link.send_line(arrives),
+        };
+        device.write(local, arrives, by)
+    }
+
+    /// The place of a line in the hardware cache, and what must leave it; none for lines that it does not cache. The
+    /// line is in the cache afterwards.
+    fn look_up(&mut self, line: u64, write: bool) -> Option<Looked> {
+        let cache = self.hardware_cache.as_mut()?;
+        let tier = self.tier_of_region[(line / REGION_LINES) as usize] as usize;
+        if tier != cache.tier {
+            return None;
+        }
+        let base = self.tiers[tier].base_line;
+        let found = cache.look_up(line - base, write);
+        Some(Looked {
+            slot: self.tiers[0].base_line + found.slot,
+            victim: found.victim.map(|at| base + at),
+            ..found
+        })
+    }
+
+    /// The tag lies beside the data in the fast tier, so a miss reads there first.
+    #[inline(never)]
+    fn read_cached(&mut self, line: u64, now: Time, by: Initiator) -> Time {
+        let Some(found) = self.look_up(line, false) else { return self.read_tier(line, now, by) };
+        let tag = self.read_tier(found.slot, now, by);
+        if found.hit {
+            return tag;
+        }
+        let data = self.read_tier(line, tag, by);
+        if let Some(victim) = found.victim {
+            self.write_tier(victim, tag, Initiator::Writeback);
+        }
+        let filled = self.write_tier(found.slot, data, by);
+        data.max(filled)
+    }
+
+    #[inline(never)]
+    fn write_cached(&mut self, line: u64, now: Time, by: Initiator) -> Time {
+        let Some(found) = self.look_up(line, true) else { return self.write_tier(line, now, by) };
+        let tag = self.read_tier(found.slot, now, by);
+        let evicted = match found.victim {
+            Some(victim) if !found.hit => self.write_tier(victim, tag, Initiator::Writeback),
+            _ => now,
+        };
+        // Posted as any write, unless a queue is full.
+        let accepted = self.write_tier(found.slot, tag, by);
+        if accepted > tag || evicted > tag { accepted.max(evicted) } else { now }
     }
 
     /// Idle latencies of a read and of a write of a tier, at the last-level cache. Writes are posted; what the
@@ -158,25 +294,16 @@ impl TieredMemory {
         self.tiers.iter().map(|tier| tier.waits)
     }
 
-    /// Writes a physical line; nobody waits for it, unless the device's queue is full.
-    #[inline]
-    pub fn write(&mut self, line: u64, now: Time, by: Initiator) -> Time {
-        let tier = &mut self.tiers[self.tier_of_region[(line / REGION_LINES) as usize] as usize];
-        tier.traffic.writes[by as usize] += 1;
-        let device = &mut self.devices[tier.device];
-        let local = line - tier.base_line + tier.device_line;
-        let arrives = now + tier.path;
-        let arrives = match &mut tier.link {
-            None => arrives,
-            Some(link) => link.send_line(arrives),
-        };
-        device.write(local, arrives, by)
-    }
-
     /// The kernel writes zeros to a new page, at `pace` per line, past the caches: when the device has taken them.
     pub fn zero(&mut self, frame: Frame, bytes: u64, now: Time, pace: Time) -> Time {
         let first = frame.addr().line();
         let lines = bytes / LINE_BYTES;
+        if self.hardware_cache.is_some() {
+            let write = |taken: Time, line: u64| {
+                self.write(first + line, taken.max(now + pace.times(line)), Initiator::Zero)
+            };
+            return (0..lines).fold(now, write);
+        }
         let tier = &mut self.tiers[self.tier_of_region[(first / REGION_LINES) as usize] as usize];
         tier.traffic.writes[Initiator::Zero as usize] += lines;
         let local = first - tier.base_line + tier.device_line;
@@ -190,9 +317,35 @@ impl TieredMemory {
 
     /// Device counters and energy up to `now`.
     pub fn report(&self, now: Time, stats: &mut Stats) {
+        if let Some(cache) = &self.hardware_cache {
+            stats.count("cache.memory.hit", cache.hits, Unit::Count);
+            stats.count("cache.memory.miss", cache.misses, Unit::Count);
+        }
         for (name, device) in self.device_names.iter().zip(&self.devices) {
             device.counters().report(&format!("device.{name}"), stats);
             stats.real(format!("energy.{name}"), device.energy(now).total(), Unit::Joules);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_direct_mapped_cache_gives_up_what_falls_on_the_same_slot() {
+        let mut cache = HardwareCache::new(4, 1);
+        let mut look = |line, write| {
+            let found = cache.look_up(line, write);
+            (found.slot, found.hit, found.victim)
+        };
+        assert_eq!(look(1, false), (1, false, None));
+        assert_eq!(look(1, true), (1, true, None));
+        assert_eq!(look(1, false), (1, true, None), "reading keeps it written");
+        assert_eq!(look(9, false), (1, false, Some(1)));
+        assert_eq!(look(5, true), (1, false, None), "line 9 was only read");
+        assert_eq!(look(2, false), (2, false, None));
+        assert_eq!(look(13, false), (1, false, Some(5)));
+        assert_eq!((cache.hits, cache.misses), (2, 5));
     }
 }

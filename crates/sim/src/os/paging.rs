@@ -1,7 +1,7 @@
 //! Demand paging: which frame, of which size, in which tier backs an address, and the events that change it.
 
 use super::address_space::{AddressSpace, Area};
-use super::buddy::Buddy;
+use super::buddy::{Buddy, MAX_ORDER};
 use super::page_table::{Leaf, PageTable, Pte};
 use crate::design::{OsParameters, PagePolicy, Placement};
 use std::collections::HashMap;
@@ -783,6 +783,15 @@ impl Os {
     /// Frees a block that no page table maps.
     pub fn free_block(&mut self, frame: Frame, size: PageSize) {
         self.give_back(frame, size.order());
+    }
+
+    /// Nothing is ever put into the first tier: it is a cache of the last one, which holds page tables too.
+    pub fn give_up_first_tier(&mut self) {
+        let first = &mut self.tiers[0];
+        for order in (0..=MAX_ORDER).rev() {
+            while first.take(order, Time::ZERO).is_some() {}
+        }
+        self.page_table_tier = self.tiers.len() - 1;
     }
 
     /// Splits the large page at `page` into base pages in place.

@@ -79,7 +79,7 @@ fn measure(design: &Design, row: &MigrationRow) -> Result<BytesPerSec, String> {
     design.os.policy = None;
     let options = Options::default();
     let mut machine = Machine::new(&design, &options)?;
-    let mut tiering = Tiering::new(|_| Ok(Box::new(Quiet)), 1, &design, &machine.shared, &options)?;
+    let mut tiering = Tiering::new(|_| Ok(Box::new(Quiet)), 1, &design, &mut machine.shared, &options)?;
     if tiering.state.topology.tiers.len() < 2 {
         return Err("tier: moving pages takes two tiers".to_owned());
     }

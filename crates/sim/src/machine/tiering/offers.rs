@@ -36,6 +36,7 @@ pub(in crate::machine) fn capabilities(fidelity: Fidelity, scheme: TranslationSc
         Capability::LoadedLatency,
         Capability::AccessSamples,
         Capability::ExactAccesses,
+        Capability::HardwareCache,
     ];
     let with_tlbs = fidelity != Fidelity::Pages && scheme == TranslationScheme::Radix;
     let mut offers = tlbs.iter().fold(everywhere, |set, one| set.with_if(with_tlbs, *one));
@@ -43,8 +44,7 @@ pub(in crate::machine) fn capabilities(fidelity: Fidelity, scheme: TranslationSc
     let mut capabilities = Capabilities::new(offers, PageSize::Huge)
         .without(Capability::Frames, "the simulated operating system does not show frames to policies yet")
         .without(Capability::CopylessExchange, "the simulated machine is no guest")
-        .without(Capability::Objects, "the simulated operating system does not tell data structures yet")
-        .without(Capability::HardwareCache, "the simulated machine has no tier that caches another yet");
+        .without(Capability::Objects, "the simulated operating system does not tell data structures yet");
     if !with_tlbs {
         for one in tlbs {
             let reason = if fidelity == Fidelity::Pages {
@@ -96,7 +96,7 @@ impl Tiering {
     pub fn of_design(
         chosen: &PolicyParameters,
         design: &Design,
-        shared: &Shared,
+        shared: &mut Shared,
         options: &Options,
     ) -> Result<Tiering, String> {
         let open = |setup: Setup<'_>| find(&chosen.name)?.open(&chosen.parameters, setup);
@@ -111,7 +111,7 @@ impl Tiering {
         open: impl FnOnce(Setup<'_>) -> Result<Box<dyn Policy>, PolicyError>,
         seed: u64,
         design: &Design,
-        shared: &Shared,
+        shared: &mut Shared,
         options: &Options,
     ) -> Result<Tiering, String> {
         if design.translation.scheme == TranslationScheme::Vivt {
@@ -127,6 +127,13 @@ impl Tiering {
         let setup = Setup { topology: &topology, capabilities: &capabilities, seed, profile };
         let policy = open(setup).map_err(|problem| problem.to_string())?;
         let tiers = topology.tiers.len();
+        if policy.needs().capabilities.contains(Capability::HardwareCache) {
+            if tiers < 2 {
+                return Err("tier: a hardware cache of a slower tier takes two tiers".to_owned());
+            }
+            shared.memory.use_first_as_cache();
+            shared.os.give_up_first_tier();
+        }
         let state = State {
             reserved: topology.ids().map(|id| shared.os.used_frames(id)).collect(),
             topology,

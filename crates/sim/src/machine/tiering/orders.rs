@@ -129,6 +129,27 @@ impl Part {
         }
     }
 
+    /// Whether pages came into the range of a collapse after it began: the copy is without them.
+    fn is_outgrown(&self, machine: &Machine) -> bool {
+        let Work::Collapse { page, size, parts, .. } = &self.work else { return false };
+        let range = AddressRange::new(page.addr().0, size.bytes());
+        machine.shared.os.table(page.space.0).pages_in(range).len() != parts.len()
+    }
+
+    /// Lets its pages be as they are.
+    fn give_up(&mut self, machine: &mut Machine, state: &mut State, outcome: Outcome, now: Time) {
+        self.lost = Some(outcome);
+        for (page, size) in self.pages() {
+            set_held(machine, page, false);
+            state.held.remove(&page);
+            state.released.push((page, size, now));
+            state.counters.gave_up(size, outcome);
+        }
+        if let Some((block, size)) = self.block() {
+            machine.shared.os.free_block(block, size);
+        }
+    }
+
     fn copied_bytes(&self) -> u64 {
         match &self.work {
             Work::Move { size, .. } => size.bytes(),
@@ -464,7 +485,12 @@ impl Order {
         self.now = self.now.max(copy.arrived());
         let copy_time = copy.time_since(self.copy_began);
         let bytes: u64 = self.flying.iter().map(Part::copied_bytes).sum();
-        let parts = std::mem::take(&mut self.flying);
+        let mut parts = std::mem::take(&mut self.flying);
+        for part in parts.iter_mut().filter(|part| part.lost.is_none()) {
+            if part.is_outgrown(machine) {
+                part.give_up(machine, state, Outcome::Busy, self.now);
+            }
+        }
         for part in &parts {
             if part.lost.is_none() {
                 self.now += state.costs.map;
@@ -546,18 +572,8 @@ impl Order {
                     && page.vpn < range.end()
                     && page.vpn + size.base_pages() > range.first.vpn
             };
-            if part.lost.is_some() || !pages.iter().any(touches) {
-                continue;
-            }
-            part.lost = Some(outcome);
-            for (page, size) in pages {
-                set_held(machine, page, false);
-                state.held.remove(&page);
-                state.released.push((page, size, now));
-                state.counters.gave_up(size, outcome);
-            }
-            if let Some((block, size)) = part.block() {
-                machine.shared.os.free_block(block, size);
+            if part.lost.is_none() && pages.iter().any(touches) {
+                part.give_up(machine, state, outcome, now);
             }
         }
     }
