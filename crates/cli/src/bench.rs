@@ -36,7 +36,7 @@ impl Trial {
 
     /// Share of the memory in use that is not in the fastest tier.
     pub fn slow_share(&self) -> f64 {
-        1.0 - self.tiering.tiers[0].share
+        self.tiering.tiers[1..].iter().map(|tier| tier.share).sum()
     }
 
     /// What is to be small: the cost, or where there are no prices, fast memory.

@@ -32,7 +32,8 @@ pub struct TierUse {
     pub name: String,
     /// Memory in use, averaged over simulated time, without what the system keeps for itself.
     pub mean_bytes: f64,
-    /// The same as a share of all tiers', 0 to 1.
+    /// The same as a share of the memory in use, 0 to 1. In memory mode the first tier's are copies: shares add up to
+    /// more than 1.
     pub share: f64,
 }
 
@@ -113,7 +114,9 @@ impl RunRecord {
                 TierUse { name: (*name).to_owned(), mean_bytes, share: 0.0 }
             })
             .collect();
-        let all: f64 = tiers.iter().map(|tier| tier.mean_bytes).sum();
+        // A hardware cache holds copies: what it takes comes on top of the memory in use.
+        let is_cache = self.stats.get("cache.memory.hit").is_some();
+        let all: f64 = tiers.iter().skip(usize::from(is_cache)).map(|tier| tier.mean_bytes).sum();
         for tier in &mut tiers {
             tier.share = ratio(tier.mean_bytes, all).unwrap_or(0.0);
         }
@@ -233,6 +236,16 @@ mod tests {
             run.parameters.push(("os.reserved".to_owned(), "400 KiB".to_owned()));
         }
         assert_eq!(tiering(&comparison, "mover").tiers[0].mean_bytes, 0.0);
+    }
+
+    #[test]
+    fn a_hardware_cache_costs_on_top() {
+        let mut comparison = test_data::policies();
+        let run = comparison.runs.iter_mut().find(|run| run.design == "first-touch").unwrap();
+        run.stats.count("cache.memory.hit", 1, terrace_model::Unit::Count);
+        let found = tiering(&comparison, "first-touch");
+        let shares: Vec<f64> = found.tiers.iter().map(|tier| tier.share).collect();
+        assert_eq!((shares, found.cost), (vec![1.0, 1.0], Some(1.4)));
     }
 
     #[test]
