@@ -21,6 +21,8 @@ pub struct Tiering {
     pub cost: Option<f64>,
     /// No other run of the input has both a smaller slowdown and less memory in the fastest tier.
     pub is_pareto: bool,
+    /// The same with cost in place of fast memory.
+    pub is_pareto_by_cost: bool,
     /// What a policy moved and what that took; `None` for designs without one.
     pub policy: Option<PolicyWork>,
 }
@@ -149,24 +151,34 @@ impl Comparison {
     /// Where the memory of one of these runs lay; `None` on a machine with one tier, or where no time was simulated.
     pub fn tiering_of(&self, run: &RunRecord) -> Option<Tiering> {
         let tiers = run.tier_use()?;
-        let point = |run: &RunRecord| Some((run.seconds_simulated, run.tier_use()?[0].share));
-        let own = point(run).filter(|_| run.is_timed());
-        let is_pareto = own.is_some_and(|(time, fast)| {
-            let mut others = self.runs_of(&run.input).filter(|other| other.is_timed()).filter_map(point);
-            !others.any(|(t, f)| {
-                let better = t < time * (1.0 - SAME_TIME) || f < fast - SAME_SHARE;
-                t <= time && f <= fast + SAME_SHARE && better
-            })
-        });
+        let fast = |tiers: &[TierUse]| Some(tiers[0].share);
         Some(Tiering {
             slowdown: self
                 .all_fast_of(&run.input)
                 .and_then(|fast| fast.speedup_over(run))
                 .map(|ratio| ratio - 1.0),
             cost: self.cost(&tiers),
-            is_pareto,
+            is_pareto: self.is_unbeaten(run, fast),
+            is_pareto_by_cost: self.is_unbeaten(run, |tiers| self.cost(tiers)),
             policy: run.policy_work(),
             tiers,
+        })
+    }
+
+    /// No other run of the input is better in time or `expense` and no worse in the other.
+    fn is_unbeaten(&self, run: &RunRecord, expense: impl Fn(&[TierUse]) -> Option<f64>) -> bool {
+        let point = |run: &RunRecord| {
+            run.tier_use()
+                .and_then(|tiers| expense(&tiers))
+                .filter(|_| run.is_timed())
+                .map(|e| (run.seconds_simulated, e))
+        };
+        point(run).is_some_and(|(time, expense)| {
+            let mut others = self.runs_of(&run.input).filter_map(point);
+            !others.any(|(t, e)| {
+                let better = t < time * (1.0 - SAME_TIME) || e < expense - SAME_SHARE;
+                t <= time && e <= expense + SAME_SHARE && better
+            })
         })
     }
 

@@ -646,6 +646,7 @@ mod tests {
             tiers: vec![tier("fast", 0.5), tier("slow", 0.5)],
             cost: None,
             is_pareto: false,
+            is_pareto_by_cost: false,
             policy: None,
         };
         Trial { record: RunRecord::default(), tiering }

@@ -104,7 +104,7 @@ export function barPanels(container: HTMLElement, panels: () => Panel[]): void {
 
 function barOption(panel: Panel, width: number): echarts.EChartsCoreOption {
   const p = palette();
-  const longest = Math.max(...panel.designs.map((name) => name.length)) * 7.6 + 6;
+  const longest = Math.max(...panel.designs.map((name) => name.length)) * 8 + 6;
   const names = Math.min(longest, width < 380 ? 104 : 170);
   const { step, max } = scale(panel);
   const last = panel.series.length - 1;

@@ -33,6 +33,7 @@ export type Tiering = {
   tiers: { name: string; mean_bytes: number; share: number }[];
   cost: number | null;
   is_pareto: boolean;
+  is_pareto_by_cost: boolean;
   policy: PolicyWork | null;
 };
 

@@ -64,7 +64,7 @@ function trade(report: Report, placed: Placed[], fastest: string, costs: boolean
               name: run.design,
               x: measure(run)!,
               y: run.tiering.slowdown!,
-              best: run.tiering.is_pareto,
+              best: mode === "cost" ? run.tiering.is_pareto_by_cost : run.tiering.is_pareto,
               facts: facts(run.tiering, fastest),
             })),
           })),
