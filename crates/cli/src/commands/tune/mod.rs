@@ -3,8 +3,10 @@
 //! The optimiser is a tree-structured Parzen estimator (Bergstra et al., NIPS 2011; crate `tpe`), the method that such
 //! searches with few, expensive and noisy trials over mixed parameters mostly use. One estimator per parameter.
 
+mod answer;
 mod space;
 
+use self::answer::{Check, Document, Outcome, ParameterAnswer, Sensitivity, percent, text};
 use crate::bench::{Bench, Trial};
 use crate::commands::record;
 use crate::error::{Blame, CommandResult, Failure};
@@ -19,7 +21,6 @@ use crate::{output, progress, study};
 use clap::Args;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
-use serde::Serialize;
 use space::{Dimension, Space};
 use std::path::Path;
 use terrace_model::Bytes;
@@ -118,65 +119,6 @@ const AT_ONCE: usize = 4;
 const NO_MATTER: f64 = 0.002;
 /// Other seeds of a workload that stand in for inputs to check on.
 const CHECK_SEEDS: u64 = 2;
-
-#[derive(Serialize)]
-struct Document {
-    policy: String,
-    input: String,
-    machine: String,
-    fast_share: f64,
-    resident_bytes: u64,
-    objective: String,
-    runs: u32,
-    seed: u64,
-    refused: u32,
-    default: Outcome,
-    tuned: Outcome,
-    /// Share of the default's objective that the tuned setting saves.
-    gain: f64,
-    first_touch_slowdown: Option<f64>,
-    parameters: Vec<ParameterAnswer>,
-    not_searched: Vec<String>,
-    checks: Vec<Check>,
-    remarks: Vec<String>,
-    command: String,
-}
-
-/// What a setting achieves.
-#[derive(Serialize)]
-struct Outcome {
-    objective: f64,
-    seconds_simulated: f64,
-    slowdown: f64,
-    slow_share: f64,
-    cost: Option<f64>,
-}
-
-#[derive(Serialize)]
-struct ParameterAnswer {
-    name: String,
-    low: String,
-    high: String,
-    default: String,
-    tuned: String,
-    /// Change of the objective when only this parameter moves away from the tuned setting.
-    sensitivity: Vec<Sensitivity>,
-}
-
-#[derive(Serialize)]
-struct Sensitivity {
-    value: String,
-    /// None where the policy refuses the value.
-    change: Option<f64>,
-}
-
-#[derive(Serialize)]
-struct Check {
-    input: String,
-    default_slowdown: f64,
-    tuned_slowdown: f64,
-    gain: f64,
-}
 
 /// Carries out the search.
 pub fn run(arguments: Arguments) -> CommandResult {
@@ -673,94 +615,6 @@ fn result(trial: &Trial, objective: f64) -> Outcome {
         slow_share: trial.slow_share(),
         cost: trial.tiering.cost,
     }
-}
-
-/// `3.1%`.
-fn percent(share: f64) -> String {
-    format!("{:.1}%", share * 100.0)
-}
-
-fn text(document: &Document) -> String {
-    let mut out = String::new();
-    let mut say = |text: &str| {
-        for (at, line) in output::wrap(text, 78).iter().enumerate() {
-            out.push_str(if at == 0 { "" } else { "  " });
-            out.push_str(line);
-            out.push('\n');
-        }
-    };
-    let mebibytes = crate::commands::workload::readable(document.resident_bytes);
-    say(&format!(
-        "{} on {}, {}: {} of {mebibytes} resident is fast; {} is least after {} settings (seed {})",
-        document.policy,
-        document.input,
-        document.machine,
-        percent(document.fast_share),
-        document.objective,
-        document.runs,
-        document.seed
-    ));
-    say("");
-    let line = |name: &str, result: &Outcome| {
-        let cost = result.cost.map_or(String::new(), |cost| format!(", cost {}", percent(cost)));
-        format!(
-            "{name:<12}{:>10} {:>10} slower than all fast{cost}",
-            progress::time(result.seconds_simulated),
-            percent(result.slowdown)
-        )
-    };
-    out.push_str(&line("defaults", &document.default));
-    out.push('\n');
-    out.push_str(&line("tuned", &document.tuned));
-    out.push_str(&format!("; gain {}\n", percent(document.gain)));
-    if let Some(slowdown) = document.first_touch_slowdown {
-        out.push_str(&format!(
-            "{:<12}{:>10} {:>10} slower than all fast\n",
-            "first-touch",
-            "",
-            percent(slowdown)
-        ));
-    }
-    out.push_str(&format!(
-        "\n{:<17}{:>11}{:>11}  {}\n",
-        "parameter", "default", "tuned", "alone, from tuned"
-    ));
-    for parameter in &document.parameters {
-        let steps = parameter.sensitivity.iter().map(|one| {
-            let change =
-                one.change.map_or_else(|| "refused".to_owned(), |change| format!("{:+.1}%", change * 100.0));
-            format!("{} {change}", one.value)
-        });
-        let row = format!(
-            "{:<17}{:>11}{:>11}  {}",
-            parameter.name,
-            parameter.default,
-            parameter.tuned,
-            steps.collect::<Vec<_>>().join(", ")
-        );
-        out.push_str(row.chars().take(80).collect::<String>().trim_end());
-        out.push('\n');
-    }
-    if !document.not_searched.is_empty() {
-        let text = format!("not searched: {}", document.not_searched.join(", "));
-        out.push_str(&(output::wrap(&text, 80).join("\n  ") + "\n"));
-    }
-    if !document.checks.is_empty() {
-        out.push_str(&format!("\n{:<38}{:>10}{:>10}{:>10}\n", "not tuned on", "defaults", "tuned", "gain"));
-        for check in &document.checks {
-            let name: String = check.input.chars().take(37).collect();
-            let (default, tuned) = (percent(check.default_slowdown), percent(check.tuned_slowdown));
-            out.push_str(&format!("{name:<38}{default:>10}{tuned:>10}{:>10}\n", percent(check.gain)));
-        }
-    }
-    out.push('\n');
-    for remark in &document.remarks {
-        out.push_str(&format!("- {}\n", output::wrap(remark, 76).join("\n  ")));
-    }
-    if document.command.is_empty() {
-        return out + "\nNothing that was tried is better than the defaults.\n";
-    }
-    out + &format!("\nUse it: {}\n", document.command)
 }
 
 #[cfg(test)]

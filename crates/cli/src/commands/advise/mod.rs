@@ -1,5 +1,8 @@
 //! `terrace advise`: how much of a program's memory can be slow, under which policy, and what that saves.
 
+mod answer;
+
+use self::answer::{Advice, Document, PolicyAnswer, Price, Seed, Uncertainty, percent, tenth, text};
 use crate::bench::{Bench, Trial};
 use crate::commands::record;
 use crate::error::{CommandResult, Failure};
@@ -10,7 +13,6 @@ use crate::run::{self, FEW_PERIODS, Settings};
 use crate::tiers::{self, PriceOption};
 use crate::{output, progress, study};
 use clap::Args;
-use serde::Serialize;
 use terrace_model::Bytes;
 use terrace_report::RunRecord;
 
@@ -112,73 +114,6 @@ impl Search {
             Ok(trial) => (self.too_few, self.over) = (at, Some(trial.slowdown())),
         }
     }
-}
-
-#[derive(Serialize)]
-struct Document {
-    input: String,
-    machine: String,
-    accesses: u64,
-    resident_bytes: u64,
-    scale: u32,
-    tolerated_slowdown: f64,
-    prices: Vec<Price>,
-    /// Of the run with everything in the fastest tier.
-    seconds_simulated: f64,
-    /// The best of `policies`; none where none keeps within the slowdown.
-    advice: Option<Advice>,
-    policies: Vec<PolicyAnswer>,
-    uncertainty: Uncertainty,
-    command: Option<String>,
-}
-
-#[derive(Clone, Serialize)]
-struct Price {
-    tier: String,
-    price: f64,
-}
-
-#[derive(Clone, Serialize)]
-struct Advice {
-    policy: String,
-    /// Size of the fastest tier over what is resident.
-    fast_capacity_share: f64,
-    fast_capacity_bytes: u64,
-    /// Share of the memory in use that is slow, averaged over time.
-    slow_share: f64,
-    slow_bytes: f64,
-    slowdown: f64,
-    cost: Option<f64>,
-    saving: Option<f64>,
-}
-
-#[derive(Serialize)]
-struct PolicyAnswer {
-    policy: String,
-    answer: Option<Advice>,
-    /// The largest fastest tier that was too small, and the slowdown there.
-    too_small_share: f64,
-    too_small_slowdown: Option<f64>,
-    copied_bytes: Option<u64>,
-    period_seconds: Option<f64>,
-    /// Periods of the policy that the run holds.
-    periods: Option<f64>,
-    refused: Option<String>,
-}
-
-#[derive(Serialize)]
-struct Uncertainty {
-    resolution: f64,
-    /// The recommended policy under each seed.
-    seeds: Vec<Seed>,
-    /// Sentences for the reader.
-    remarks: Vec<String>,
-}
-
-#[derive(Serialize)]
-struct Seed {
-    seed: u64,
-    slowdown: f64,
 }
 
 /// Carries out the search.
@@ -510,128 +445,6 @@ fn best<'s>(searches: &'s [Search], answers: &[PolicyAnswer]) -> Option<(&'s Sea
         // The first of equals.
         .min_by_key(|(is_untried, _)| *is_untried)
         .map(|(_, best)| best)
-}
-
-/// `5%`, `12.5%`.
-fn percent(share: f64) -> String {
-    format!("{}%", (share * 1000.0).round() / 10.0)
-}
-
-/// `3.1%`: a tenth of a percent is what bounds are stated in.
-fn tenth(share: f64) -> String {
-    format!("{:.1}%", share * 100.0)
-}
-
-fn mebibytes(bytes: f64) -> String {
-    crate::commands::workload::readable(bytes as u64)
-}
-
-/// The answer in one screen.
-fn text(document: &Document) -> String {
-    let mut out = String::new();
-    let mut say = |text: &str| {
-        for (at, line) in output::wrap(text, 78).iter().enumerate() {
-            out.push_str(if at == 0 { "" } else { "  " });
-            out.push_str(line);
-            out.push('\n');
-        }
-    };
-    let whole = percent(document.tolerated_slowdown);
-    let prices: Vec<String> =
-        document.prices.iter().map(|price| format!("{} at {}", price.tier, price.price)).collect();
-    let priced =
-        if prices.is_empty() { String::new() } else { format!("; {} of the price", prices.join(", ")) };
-    say(&format!(
-        "{} on {}: {} accesses, {} resident, {} with everything fast; at most {whole} slower{priced}",
-        document.input,
-        document.machine,
-        progress::short(document.accesses as f64),
-        mebibytes(document.resident_bytes as f64),
-        progress::time(document.seconds_simulated),
-    ));
-    say("");
-    match &document.advice {
-        Some(advice) => {
-            let saving = advice.saving.map_or(String::new(), |saving| {
-                format!("; it saves {} of the memory's price", tenth(saving))
-            });
-            say(&format!(
-                "{} of the memory in use can be slow ({}), under {} with {} fast: {} slower{saving}.",
-                percent((advice.slow_share * 100.0).round() / 100.0),
-                mebibytes(advice.slow_bytes),
-                advice.policy,
-                mebibytes(advice.fast_capacity_bytes as f64),
-                tenth(advice.slowdown),
-            ));
-        }
-        None => {
-            say(&format!("None of these policies stays within {whole}, whatever its share of fast memory."))
-        }
-    }
-    say("");
-    out.push_str(&table(document));
-    out.push('\n');
-    for remark in &document.uncertainty.remarks {
-        for (at, line) in output::wrap(remark, 76).iter().enumerate() {
-            out.push_str(if at == 0 { "- " } else { "  " });
-            out.push_str(line);
-            out.push('\n');
-        }
-    }
-    if let Some(command) = &document.command {
-        out.push_str(&format!("\nSee it: {command}\n"));
-    }
-    out
-}
-
-fn table(document: &Document) -> String {
-    let mut out = format!(
-        "{:<16}{:>9}{:>10}{:>6}{:>7}{:>9}{:>12}{:>9}\n",
-        "policy", "fast tier", "slowdown", "slow", "cost", "one less", "copied", "periods"
-    );
-    let mut order: Vec<&PolicyAnswer> = document.policies.iter().collect();
-    let expense = |policy: &PolicyAnswer| {
-        policy.answer.as_ref().map_or(f64::INFINITY, |answer| answer.cost.unwrap_or(1.0 - answer.slow_share))
-    };
-    order.sort_by(|a, b| expense(a).total_cmp(&expense(b)));
-    let none = || "-".to_owned();
-    for policy in order {
-        let PolicyAnswer { policy: name, answer, too_small_slowdown, copied_bytes, periods, refused, .. } =
-            policy;
-        let name: String = name.chars().take(16).collect();
-        let line = match (answer, refused) {
-            (_, Some(reason)) => format!("{name:<16}cannot run: {reason}"),
-            (None, None) => format!(
-                "{name:<16}{:>9}{:>10}{:>6}{:>7}{:>9}{:>12}{:>9}",
-                "never",
-                too_small_slowdown.map_or_else(none, tenth),
-                "",
-                "",
-                "",
-                "",
-                periods.map_or_else(none, few)
-            ),
-            (Some(answer), None) => format!(
-                "{name:<16}{:>9}{:>10}{:>6}{:>7}{:>9}{:>12}{:>9}",
-                percent(answer.fast_capacity_share),
-                tenth(answer.slowdown),
-                format!("{:.0}%", answer.slow_share * 100.0),
-                answer.cost.map_or_else(none, |cost| format!("{:.0}%", cost * 100.0)),
-                too_small_slowdown.map_or_else(none, tenth),
-                copied_bytes.map_or_else(none, |bytes| mebibytes(bytes as f64)),
-                periods.map_or_else(none, few),
-            ),
-        };
-        out.push_str(line.chars().take(80).collect::<String>().trim_end());
-        out.push('\n');
-    }
-    out + "fast tier: its size over what is resident; slow: of the memory in use, averaged\n\
-           over time; one less: the slowdown with a step less; never: too slow with all\n"
-}
-
-/// Periods that the run holds.
-fn few(periods: f64) -> String {
-    if periods < FEW_PERIODS { format!("{periods:.1}") } else { progress::short(periods) }
 }
 
 #[cfg(test)]
