@@ -23,6 +23,8 @@ pub enum Unit {
     Nanoseconds,
     /// Joules.
     Joules,
+    /// Bytes per second of simulated time.
+    BytesPerSecond,
     /// A ratio without unit.
     Ratio,
 }
@@ -36,6 +38,7 @@ impl fmt::Display for Unit {
             Unit::Pages => "pages",
             Unit::Nanoseconds => "nanoseconds",
             Unit::Joules => "joules",
+            Unit::BytesPerSecond => "bytes_per_second",
             Unit::Ratio => "ratio",
         })
     }

@@ -15,8 +15,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 use terrace_sim::design::Library;
-use terrace_sim::design::claims::{self, Claim, ClaimKind, Row, RunKey, RunNumbers, Verdict};
-use terrace_sim::{Fidelity, Options};
+use terrace_sim::design::claims::{self, Claim, ClaimKind, MIGRATION, Row, RunKey, RunNumbers, Verdict};
+use terrace_sim::{Fidelity, MigrationRow, Options, migration_benchmark};
 use terrace_trace::{Batch, EventSource, Header, SourceError};
 
 const EXAMPLES: &str = "\
@@ -136,6 +136,9 @@ type Results = BTreeMap<RunKey, RunNumbers>;
 fn run_all(keys: Vec<RunKey>, interrupt: &Interrupt) -> Result<(Results, Vec<String>), Failure> {
     let mut expected = 0;
     for key in &keys {
+        if key.workload == MIGRATION {
+            continue;
+        }
         expected += terrace_workload::open(&key.workload).or_usage()?.accesses();
     }
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -186,6 +189,10 @@ fn run_one(
 ) -> anyhow::Result<Option<RunNumbers>> {
     let resolved = Library::embedded().design(&key.design, Some(&key.machine), &key.sets)?;
     let design = resolved.design.scaled(key.scale).map_err(anyhow::Error::msg)?;
+    if key.workload == MIGRATION {
+        let rows = migration_benchmark(&design).map_err(anyhow::Error::msg)?;
+        return Ok(Some(RunNumbers { stats: MigrationRow::stats(&rows), ..RunNumbers::default() }));
+    }
     let fidelity = match key.fidelity.as_str() {
         "pages" => Fidelity::Pages,
         "translation" => Fidelity::Translation,

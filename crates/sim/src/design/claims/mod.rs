@@ -58,6 +58,10 @@ pub enum ClaimKind {
     Shape,
 }
 
+/// Instead of a workload: no program runs, and the ways of moving pages are measured
+/// ([`crate::migration_benchmark`]). Its metrics are the names in [`crate::MigrationRow::stats`].
+pub const MIGRATION: &str = "microbenchmark:migration";
+
 /// One simulation that a claim needs. Equal keys are equal runs, so claims can share them.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct RunKey {
@@ -65,7 +69,7 @@ pub struct RunKey {
     pub machine: String,
     /// Design's name.
     pub design: String,
-    /// Workload with its parameters, sizes already divided by `scale`.
+    /// Workload with its parameters, sizes already divided by `scale`; or [`MIGRATION`].
     pub workload: String,
     /// `--set` options, in order.
     pub sets: Vec<(String, String)>,
@@ -206,6 +210,9 @@ struct ClaimTable {
 const FILES: &[(&str, &str)] = &[
     ("claims/ambix-iwb.toml", include_str!("../../../../../claims/ambix-iwb.toml")),
     ("claims/ambix-pb.toml", include_str!("../../../../../claims/ambix-pb.toml")),
+    ("claims/ambix-tiering.toml", include_str!("../../../../../claims/ambix-tiering.toml")),
+    ("claims/nimble.toml", include_str!("../../../../../claims/nimble.toml")),
+    ("claims/thermostat.toml", include_str!("../../../../../claims/thermostat.toml")),
     ("claims/vbi.toml", include_str!("../../../../../claims/vbi.toml")),
 ];
 

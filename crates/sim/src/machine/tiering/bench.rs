@@ -8,7 +8,7 @@ use crate::machine::access::FULL;
 use crate::machine::build::Machine;
 use crate::machine::engine::Options;
 use std::num::NonZeroU32;
-use terrace_model::{AddressRange, BytesPerSec, PageSize, TierId, Time};
+use terrace_model::{AddressRange, BytesPerSec, PageSize, Stats, TierId, Time, Unit};
 use terrace_policy::{Exchange, HugePages, MemorySystem, Move, MoveOptions, PageId, Wish};
 use terrace_trace::{MapKind, Protection};
 
@@ -60,6 +60,19 @@ pub fn migration_benchmark(design: &Design) -> Result<Vec<MigrationRow>, String>
         row.throughput = measure(design, row)?;
     }
     Ok(rows)
+}
+
+impl MigrationRow {
+    /// The rows as statistics, `migration.<what moves>.t<threads>`.
+    pub fn stats(rows: &[MigrationRow]) -> Stats {
+        let mut stats = Stats::new();
+        for row in rows {
+            let name = row.name.replace(", ", "_").replace(' ', "_");
+            let name = format!("migration.{name}.t{}", row.threads);
+            stats.real(name, row.throughput.0, Unit::BytesPerSecond);
+        }
+        stats
+    }
 }
 
 fn row(

@@ -17,7 +17,7 @@ impl Tiering {
 
     /// When an order does something next; none when all are done.
     pub fn next_order(&self) -> Option<Time> {
-        self.state.orders.iter().map(|order| order.next()).min()
+        self.state.orders.first_key_value().map(|((next, _), _)| *next)
     }
 
     fn call_due(&self) -> Option<Time> {
@@ -29,15 +29,16 @@ impl Tiering {
     /// Does what is due first, at `now` or before.
     pub fn act<const F: u8>(&mut self, machine: &mut Machine, now: Time) {
         let call = self.call_due().unwrap_or(Time::MAX);
-        let orders = self.state.orders.iter().enumerate();
-        match orders.map(|(at, order)| (order.next(), at)).min() {
-            Some((next, at)) if next <= call => {
-                let mut order = self.state.orders.remove(at);
+        match self.state.orders.pop_first() {
+            Some(((next, ticket), mut order)) if next <= call => {
                 if order.step::<F>(machine, &mut self.state) {
-                    self.state.orders.insert(at, order);
+                    self.state.orders.insert((order.next(), ticket), order);
                 }
             }
-            _ => self.call(machine, now.max(call.min(now))),
+            other => {
+                self.state.orders.extend(other);
+                self.call(machine, now);
+            }
         }
     }
 

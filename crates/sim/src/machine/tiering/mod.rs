@@ -82,7 +82,8 @@ pub(in crate::machine) struct State {
     /// Some news must not wait for the next tick.
     urgent: bool,
     watched: BTreeMap<PageId, Watched>,
-    orders: Vec<Order>,
+    /// By when they do something next.
+    orders: BTreeMap<(Time, Ticket), Order>,
     next_ticket: u64,
     /// Pages in the hands of an order.
     held: HashMap<PageId, Ticket>,

@@ -147,7 +147,7 @@ impl Tiering {
             signals: Vec::new(),
             urgent: false,
             watched: BTreeMap::new(),
-            orders: Vec::new(),
+            orders: BTreeMap::new(),
             next_ticket: 0,
             held: HashMap::new(),
             released: Vec::new(),

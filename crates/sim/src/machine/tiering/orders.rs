@@ -639,7 +639,8 @@ impl State {
     /// # Errors
     /// The first thing that is wrong, in words.
     pub fn audit(&self, machine: &Machine) -> Result<(), String> {
-        let flying = || self.orders.iter().flat_map(|order| &order.flying).filter(|part| part.lost.is_none());
+        let orders = self.orders.values();
+        let flying = || orders.clone().flat_map(|order| &order.flying).filter(|part| part.lost.is_none());
         let taken: Vec<(Frame, PageSize)> = flying().filter_map(Part::block).collect();
         machine.shared.os.audit(&taken, &self.reserved)?;
         let mut held: Vec<PageId> = flying().flat_map(Part::pages).map(|(page, _)| page).collect();
@@ -675,7 +676,7 @@ impl State {
         let first = page_id(space, range.start.0);
         let pages = PageRange { first, pages: range.end().0.div_ceil(4096) - first.vpn };
         let mut orders = std::mem::take(&mut self.orders);
-        for order in &mut orders {
+        for order in orders.values_mut() {
             order.lose(machine, self, pages, outcome, now);
         }
         self.orders = orders;

@@ -131,7 +131,8 @@ impl World<'_> {
         let ticket = Ticket(self.state.next_ticket);
         self.state.next_ticket += 1;
         if !items.is_empty() {
-            self.state.orders.push(Order::new(ticket, items.into(), options, self.now));
+            let order = Order::new(ticket, items.into(), options, self.now);
+            self.state.orders.insert((order.next(), ticket), order);
         }
         ticket
     }
