@@ -631,6 +631,28 @@ fn in_memory_mode_the_first_tier_is_a_cache_of_the_last() {
     assert!(count(&exceeds, "tier.dcpmm.writes") > 0);
 }
 
+/// Slow memory is emulated by the faults of poisoned pages alone, as in the source.
+#[test]
+fn a_policy_that_is_told_a_slowdown_keeps_it() {
+    let spec = "service,bytes=64MiB,values=varied,value=320 B,think=24e3,requests=400e3";
+    let run = |name: &str, sets: &[(&str, &str)]| {
+        let emulated = [("tier.slow.link.latency", "0 ns"), ("os.pages", "thp")];
+        let design = design(name, "e5-2699v3", &[sets, &emulated].concat()).scaled(16).unwrap();
+        run_with(&design, &mut workload(spec), Options::default()).unwrap()
+    };
+    let fast = run("all-fast", &[]);
+    for target in [0.01, 0.03, 0.1] {
+        let target_text = target.to_string();
+        let sets = [("os.policy.slowdown", target_text.as_str()), ("os.policy.interval", "2 s")];
+        let slowed = run("thermostat", &sets);
+        let slowdown = slowed.seconds_simulated / fast.seconds_simulated - 1.0;
+        assert!(slowdown <= target + 0.005, "{target}: {slowdown}");
+        // It found something to make slow: more than a twentieth of what is resident.
+        let pages = ["tier.slow.mean_pages", "tier.dram.mean_pages"].map(|name| slowed.stats.number(name));
+        assert!(pages[0] > pages[1] / 20.0, "{target}: {pages:?}");
+    }
+}
+
 #[test]
 fn what_cannot_run_says_why() {
     let refused = |design: &Design, fidelity| {
