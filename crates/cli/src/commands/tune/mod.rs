@@ -274,6 +274,15 @@ impl<'a> Tuning<'a> {
         let first_touch = first_touch.map(|record| ground.bench.judge(record, &ground.all_fast).slowdown());
         let (before, after) = (self.objective(&default), self.objective(&best));
         let gain = 1.0 - after / before;
+        let mut remarks = self.remarks(&best_setting, &best, gain, &parameters, &checked, &ground);
+        // With a goal other than run time the two are not to be compared by their slowdown.
+        let in_time = self.arguments.slowdown.is_none();
+        if in_time && first_touch.is_some_and(|still| still <= best.slowdown() + NO_MATTER) {
+            remarks.insert(
+                0,
+                "It does not pay: first-touch, which moves nothing, is as fast or faster here.".to_owned(),
+            );
+        }
         Ok(Document {
             policy: self.arguments.policy.clone(),
             input: input.name.clone(),
@@ -284,7 +293,7 @@ impl<'a> Tuning<'a> {
             runs: self.arguments.runs,
             seed: self.arguments.seed,
             refused,
-            remarks: self.remarks(&best_setting, &best, gain, &parameters, &checked, &ground),
+            remarks,
             default: result(&default, before),
             tuned: result(&best, after),
             gain,

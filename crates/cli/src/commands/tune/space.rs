@@ -182,9 +182,10 @@ impl Dimension {
             Kind::Switch => value.round(),
             Kind::Count => three_digits(value).round().max(1.0_f64.min(self.low)),
             Kind::Bytes => {
-                // Three digits of the unit that it is told in.
+                // Whole units, or sixteenths of few, so that the text is short.
                 let unit = 1024f64.powf((value.max(1.0).ln() / 1024f64.ln()).floor());
-                (three_digits(value / unit) * unit).round()
+                let step = if value < 10.0 * unit && unit > 1.0 { unit / 16.0 } else { unit };
+                ((value / step).round() * step).max(1.0)
             }
             Kind::Time => three_digits(value).round().max(1.0),
             Kind::Number | Kind::Rate => three_digits(value),
