@@ -5,7 +5,7 @@ use crate::interrupt::Interrupt;
 use crate::options::{InputOptions, RecordingOptions};
 use crate::progress;
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use terrace_recorder::{RecordOptions, Recording};
@@ -24,8 +24,8 @@ pub struct Input {
 }
 
 enum Kind {
-    Trace(Box<dyn EventSource>),
-    Workload(Box<dyn Workload>),
+    Trace { path: PathBuf, salvage: bool, source: Box<dyn EventSource> },
+    Workload { spec: String, workload: Box<dyn Workload> },
     Command(Vec<OsString>, RecordOptions),
 }
 
@@ -98,14 +98,16 @@ pub fn prepare(options: &InputOptions, recording: &RecordingOptions) -> Result<V
     Ok(inputs)
 }
 
-fn prepare_trace(path: &Path, salvage: bool) -> Result<Input, Failure> {
+/// Checks that a trace exists and can be read.
+pub fn prepare_trace(path: &Path, salvage: bool) -> Result<Input, Failure> {
     let source = open_trace(path, salvage)?;
     let name = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
     let mut words = vec!["--trace".to_owned(), path.display().to_string()];
     if salvage {
         words.push("--salvage".to_owned());
     }
-    Ok(Input { name, words, command: Vec::new(), kind: Kind::Trace(source) })
+    let kind = Kind::Trace { path: path.to_owned(), salvage, source };
+    Ok(Input { name, words, command: Vec::new(), kind })
 }
 
 /// Opens a trace of any kind.
@@ -126,7 +128,7 @@ pub fn prepare_workload(spec: &str) -> Result<Input, Failure> {
     let workload = terrace_workload::open(spec).or_usage()?;
     let name = workload.info().name.to_owned();
     let words = vec!["--workload".to_owned(), spec.to_owned()];
-    Ok(Input { name, words, command: Vec::new(), kind: Kind::Workload(workload) })
+    Ok(Input { name, words, command: Vec::new(), kind: Kind::Workload { spec: spec.to_owned(), workload } })
 }
 
 fn prepare_command(command: &[OsString], recording: &RecordingOptions) -> Input {
@@ -159,6 +161,55 @@ impl Input {
         matches!(self.kind, Kind::Command(..))
     }
 
+    /// The same input once more, to be read from its beginning. `why` says who reads it twice.
+    ///
+    /// # Errors
+    /// A live command runs only once; the message says how to record it first.
+    pub fn again(&self, why: &str) -> Result<Input, Failure> {
+        let mut again = match &self.kind {
+            Kind::Trace { path, .. } if !path.is_file() => {
+                let shown = path.display();
+                return Err(Failure::usage(format!(
+                    "{why}, and {shown} is no file; save what it holds to one first"
+                )));
+            }
+            Kind::Trace { path, salvage, .. } => prepare_trace(path, *salvage)?,
+            Kind::Workload { spec, .. } => prepare_workload(spec)?,
+            Kind::Command(..) => {
+                let record = ["terrace", "record", "-o", "app.trace"].map(str::to_owned);
+                return Err(Failure::usage(format!(
+                    "{why}, and a live command runs only once; record it first: {}; then give --trace app.trace",
+                    self.repeat(&record)
+                )));
+            }
+        };
+        again.name.clone_from(&self.name);
+        Ok(again)
+    }
+
+    /// A trace of this name, in place of a command that was recorded to it.
+    pub fn recorded(path: &Path, name: &str) -> Result<Input, Failure> {
+        Ok(Input { name: name.to_owned(), ..prepare_trace(path, false)? })
+    }
+
+    /// The same workload under another seed; nothing for inputs that have none.
+    pub fn reseeded(&self, seed: u64) -> Option<Input> {
+        let Kind::Workload { spec, workload } = &self.kind else { return None };
+        if !workload.info().parameters.iter().any(|parameter| parameter.name == "seed") {
+            return None;
+        }
+        let parts = spec.split(',').filter(|part| !part.trim_start().starts_with("seed="));
+        let spec = parts.map(str::to_owned).chain([format!("seed={seed}")]).collect::<Vec<_>>().join(",");
+        let reseeded = prepare_workload(&spec).ok()?;
+        Some(Input { name: self.name.clone(), ..reseeded })
+    }
+
+    /// The words that name this input on a command line.
+    pub fn words(&self) -> Vec<String> {
+        let separator = (!self.command.is_empty()).then(|| "--".to_owned());
+        self.words.iter().cloned().chain(separator).chain(self.command.iter().cloned()).collect()
+    }
+
     /// A command that repeats a run of this input: `before` the input's own words, the recorded command last.
     pub fn repeat(&self, before: &[String]) -> String {
         let separator = if self.command.is_empty() { None } else { Some("--".to_owned()) };
@@ -169,8 +220,8 @@ impl Input {
     pub fn open(self, interrupt: &Interrupt) -> Result<(Box<dyn EventSource>, Ending), Failure> {
         let ending = Ending { recording: Arc::default(), interrupt: interrupt.clone() };
         let source = match self.kind {
-            Kind::Trace(source) => source,
-            Kind::Workload(workload) => workload.source(),
+            Kind::Trace { source, .. } => source,
+            Kind::Workload { workload, .. } => workload.source(),
             Kind::Command(command, options) => {
                 // A missing program or a missing QEMU is for the user to put right before anything can run.
                 let mut recording = terrace_recorder::record(&command, &options).or_usage()?;

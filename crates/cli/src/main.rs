@@ -2,9 +2,11 @@
 //!
 //! This file only routes; each subcommand is one file under `commands/`.
 
+mod bench;
 mod commands;
 mod error;
 mod fanout;
+mod first_pass;
 mod input;
 mod interrupt;
 mod logging;
@@ -13,6 +15,7 @@ mod output;
 mod progress;
 mod run;
 mod study;
+mod tiers;
 
 use clap::Parser;
 use commands::Command;
@@ -30,6 +33,8 @@ fn main() -> ExitCode {
         Command::Policy(arguments) => commands::policy::run(arguments),
         Command::Sim(arguments) => commands::sim::run(arguments),
         Command::Compare(arguments) => commands::compare::run(arguments),
+        Command::Advise(arguments) => commands::advise::run(arguments),
+        Command::Tune(arguments) => commands::tune::run(arguments),
         Command::Reproduce(arguments) => commands::reproduce::run(arguments),
         Command::Completions(arguments) => commands::generate::completions(arguments),
         Command::Man(arguments) => commands::generate::man(arguments),

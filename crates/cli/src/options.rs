@@ -1,9 +1,11 @@
 //! Options that several commands share, with the help they show.
 
+use crate::error::{Blame, Failure};
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use terrace_recorder::{Every, RecordOptions};
 use terrace_sim::Fidelity;
+use terrace_sim::design::{Library, Resolved};
 
 /// Where a simulation's events come from.
 #[derive(Debug, Args)]
@@ -115,7 +117,7 @@ impl RecordingOptions {
 }
 
 /// The machine under a design and changes to both.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Design")]
 pub struct DesignOptions {
     /// Put the designs on this machine: a name of `terrace machine list`, or a
@@ -127,6 +129,11 @@ pub struct DesignOptions {
     /// (`terrace design show NAME` lists the keys). Repeatable
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = parse_set)]
     pub sets: Vec<(String, String)>,
+
+    /// Divide the policies' periods, and the amounts they move per period, by
+    /// N: for a run that is shorter than the service it stands for
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub hasten: u32,
 }
 
 impl DesignOptions {
@@ -139,8 +146,46 @@ impl DesignOptions {
         for (key, value) in &self.sets {
             words.extend(["--set".to_owned(), format!("{key}={value}")]);
         }
+        if self.hasten != 1 {
+            words.extend(["--hasten".to_owned(), self.hasten.to_string()]);
+        }
         words
     }
+
+    /// The design that `word` names, on `machine` where the command line names none.
+    ///
+    /// # Errors
+    /// Unknown names and keys, values that cannot be.
+    pub fn resolve(&self, word: &str, machine: Option<&str>) -> Result<Job, Failure> {
+        let machine = self.machine.clone().or_else(|| machine.map(str::to_owned));
+        let options = DesignOptions { machine, sets: self.sets.clone(), hasten: self.hasten };
+        let library = Library::embedded();
+        let mut design = library.design(word, options.machine.as_deref(), &options.sets).or_usage()?;
+        if let Some(policy) = design.design.os.policy.as_ref().filter(|_| options.hasten > 1) {
+            let hastened = terrace_policy::find(&policy.name)
+                .and_then(|entry| entry.scaled(&policy.parameters, options.hasten))
+                .or_usage()?;
+            let changed = hastened.iter().filter(|(key, value)| policy.parameters.get(*key) != Some(*value));
+            let sets = changed.map(|(key, value)| {
+                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                (format!("os.policy.{key}"), text)
+            });
+            let sets: Vec<_> = options.sets.iter().cloned().chain(sets).collect();
+            design = library.design(word, options.machine.as_deref(), &sets).or_usage()?;
+        }
+        Ok(Job { word: word.to_owned(), words: options.to_words(), design })
+    }
+}
+
+/// A design as a command named it.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Name or file.
+    pub word: String,
+    /// The options that went into it, as words of a command that repeats the run.
+    pub words: Vec<String>,
+    /// What it resolved to.
+    pub design: Resolved,
 }
 
 /// How closely, and how large a machine, to simulate.

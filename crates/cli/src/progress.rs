@@ -127,6 +127,16 @@ pub fn short(value: f64) -> String {
     text
 }
 
+/// A time in seconds with the unit that suits it: `2 s`, `125 ms`, `40 us`.
+pub fn time(seconds: f64) -> String {
+    let (value, unit) = match seconds {
+        s if s >= 1.0 => (s, "s"),
+        s if s >= 1e-3 => (s * 1e3, "ms"),
+        s => (s * 1e6, "us"),
+    };
+    format!("{} {unit}", (value * 100.0).round() / 100.0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,6 +145,11 @@ mod tests {
     fn numbers_are_short() {
         let texts: Vec<String> = [0.0, 812.0, 1500.0, 20_300_000.0, 4.1e9, 2e12].map(short).into();
         assert_eq!(texts, ["0", "812", "1.50 k", "20.3 M", "4.10 G", "2.00 T"]);
+    }
+
+    #[test]
+    fn times_have_their_unit() {
+        assert_eq!([2.0, 0.125, 4e-5].map(time), ["2 s", "125 ms", "40 us"]);
     }
 
     #[test]

@@ -2,15 +2,17 @@
 
 use crate::error::Failure;
 use crate::fanout::{Branch, FanOut, Observer};
+use crate::first_pass;
 use crate::input::{Ending, Input, share};
 use crate::interrupt::Interrupt;
-use crate::options::SimulationOptions;
-use crate::progress::Progress;
+use crate::options::{Job, SimulationOptions};
+use crate::progress::{self, Progress};
 use crossbeam_channel::{Sender, unbounded};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
+use terrace_policy::Profile;
 use terrace_report::{InputObserver, InputSummary, RunRecord};
-use terrace_sim::design::Resolved;
+use terrace_sim::design::{Design, Resolved};
 use terrace_sim::{Options, SimError};
 use terrace_trace::EventSource;
 
@@ -18,8 +20,6 @@ use terrace_trace::EventSource;
 pub struct Settings<'a> {
     /// How closely to simulate.
     pub simulation: &'a SimulationOptions,
-    /// The words between `terrace sim --design D` and the input in a command that repeats a run.
-    pub words: Vec<String>,
     /// The user's wish to stop.
     pub interrupt: Interrupt,
 }
@@ -56,25 +56,18 @@ pub fn simulate(
     input_name: &str,
     command: String,
     source: &mut dyn EventSource,
+    profile: Option<Arc<Profile>>,
     settings: &Settings<'_>,
 ) -> Result<Simulated, SimError> {
-    let options = Options {
-        fidelity: settings.simulation.fidelity.to_fidelity(),
-        whole: settings.simulation.whole,
-        stop: Some(settings.interrupt.flag()),
-        ..Options::default()
-    };
+    let options = Options { profile, ..options(settings) };
     tracing::info!(design = design.design.name, input = input_name, "run begins");
     let seed = source.header().seed;
     let begin = Instant::now();
-    let scaled = design.design.scaled(settings.simulation.scale);
-    let scaled =
-        scaled.map_err(|problem| SimError::Design { design: design.design.name.clone(), problem })?;
-    let outcome = terrace_sim::simulate(&scaled, source, options)?;
+    let outcome = terrace_sim::simulate(&scaled(&design.design, settings)?, source, options)?;
     let wall_seconds = begin.elapsed().as_secs_f64();
     tracing::info!(design = design.design.name, input = input_name, wall_seconds, "run ends");
     let stopped = outcome.stopped;
-    let record = RunRecord {
+    let mut record = RunRecord {
         design: design.design.name.clone(),
         design_summary: design.design.summary.clone(),
         machine: design.design.machine.clone(),
@@ -93,38 +86,86 @@ pub fn simulate(
         command,
         notes: outcome.notes,
     };
+    record.notes.extend(too_short(&design.design, &record, settings));
     Ok(Simulated { record, stopped })
 }
 
+/// What the command line asks of every run.
+pub fn options(settings: &Settings<'_>) -> Options {
+    Options {
+        fidelity: settings.simulation.fidelity.to_fidelity(),
+        whole: settings.simulation.whole,
+        stop: Some(settings.interrupt.flag()),
+        ..Options::default()
+    }
+}
+
+/// The design on the scaled-down machine.
+pub fn scaled(design: &Design, settings: &Settings<'_>) -> Result<Design, SimError> {
+    design
+        .scaled(settings.simulation.scale)
+        .map_err(|problem| SimError::Design { design: design.name.clone(), problem })
+}
+
+/// A run holds at least so many periods of its policy before it says what the policy does in the long run.
+pub const FEW_PERIODS: f64 = 10.0;
+
+/// The policy's longest period in seconds, as the run has it.
+pub fn longest_period(design: &Design, settings: &Settings<'_>) -> Option<f64> {
+    let design = scaled(design, settings).ok()?;
+    let policy = design.os.policy.as_ref()?;
+    let period = terrace_policy::find(&policy.name).ok()?.longest_period(&policy.parameters).ok()??;
+    Some(period.as_secs())
+}
+
+/// What to know where the policy hardly came to act.
+fn too_short(design: &Design, run: &RunRecord, settings: &Settings<'_>) -> Option<String> {
+    let period = longest_period(design, settings)?;
+    let periods = run.seconds_simulated / period;
+    let policy = &design.os.policy.as_ref()?.name;
+    (run.is_timed() && periods < FEW_PERIODS).then(|| {
+        format!(
+            "{policy} acts in periods of up to {}, of which the run holds fewer than {FEW_PERIODS}: too few to judge it by; simulate \
+             more, or shorten them with --hasten",
+            progress::time(period),
+        )
+    })
+}
+
+/// What to divide periods by so that a run which holds `periods` of them holds enough.
+pub fn hasten_by(periods: f64) -> u64 {
+    let factor = 2.0 * FEW_PERIODS / periods.max(1e-6);
+    // One digit: nobody needs 173.
+    let magnitude = 10f64.powf(factor.log10().floor());
+    ((factor / magnitude).ceil() * magnitude) as u64
+}
+
 /// The command that repeats one run.
-pub fn repeat_command(design: &str, input: &Input, settings: &Settings<'_>) -> String {
-    let mut words: Vec<String> = ["terrace", "sim", "--design", design].map(str::to_owned).into();
-    words.extend_from_slice(&settings.words);
+pub fn repeat_command(job: &Job, input: &Input, settings: &Settings<'_>) -> String {
+    let mut words: Vec<String> = ["terrace", "sim", "--design", &job.word].map(str::to_owned).into();
+    words.extend_from_slice(&job.words);
+    words.extend(settings.simulation.to_words());
     input.repeat(&words)
 }
 
-/// All designs on all inputs. Every input is decoded once; the designs of one input run at the same time, and the
-/// next input begins as soon as a core is free. `designs` pairs each design with its name on the command line.
-pub fn all_pairs(
-    designs: &[(String, Resolved)],
-    inputs: Vec<Input>,
-    settings: &Settings<'_>,
-) -> Vec<InputResult> {
+/// All designs on their inputs. Every input is decoded once; the designs of one input run at the same time, and the
+/// next input begins as soon as a core is free.
+pub fn all_pairs(inputs: Vec<(Input, Vec<Job>)>, settings: &Settings<'_>) -> Vec<InputResult> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let (done, finished) = unbounded();
     std::thread::scope(|scope| {
         let mut active = 0;
         let mut groups = Vec::new();
-        for input in inputs {
+        for (input, jobs) in inputs {
             while active >= cores && finished.recv().is_ok() {
                 active -= 1;
             }
             if settings.interrupt.requested() {
                 break;
             }
-            active += designs.len();
+            active += jobs.len();
             let done = done.clone();
-            groups.push(scope.spawn(move || one_input(designs, input, settings, &done)));
+            groups.push(scope.spawn(move || one_input(&jobs, input, settings, &done)));
         }
         groups
             .into_iter()
@@ -134,24 +175,20 @@ pub fn all_pairs(
 }
 
 /// All designs on one input, side by side.
-fn one_input(
-    designs: &[(String, Resolved)],
-    input: Input,
-    settings: &Settings<'_>,
-    done: &Sender<()>,
-) -> InputResult {
+fn one_input(jobs: &[Job], input: Input, settings: &Settings<'_>, done: &Sender<()>) -> InputResult {
     let name = input.name.clone();
     let mut result = InputResult { name: name.clone(), ..InputResult::default() };
-    let commands: Vec<String> =
-        designs.iter().map(|(word, _)| repeat_command(word, &input, settings)).collect();
-    let source = match input.open(&settings.interrupt) {
-        Ok((source, ending)) => {
+    let commands: Vec<String> = jobs.iter().map(|job| repeat_command(job, &input, settings)).collect();
+    let profiles = first_pass::profiles(jobs.iter().map(|job| &job.design), &input, settings);
+    let opened = profiles.and_then(|profiles| Ok((profiles, input.open(&settings.interrupt)?)));
+    let (profiles, source) = match opened {
+        Ok((profiles, (source, ending))) => {
             result.ending = ending;
-            source
+            (profiles, source)
         }
         Err(Failure::Usage(error) | Failure::Run(error)) => {
             result.failures.push(format!("{name}: {error:#}"));
-            for _ in designs {
+            for _ in jobs {
                 let _ = done.send(());
             }
             return result;
@@ -160,17 +197,18 @@ fn one_input(
     let header = source.header().clone();
     let observed = Arc::new(Mutex::new(InputObserver::new()));
     let observer = observe(&name, &header, Arc::clone(&observed));
-    let (fanout, branches) = FanOut::start(source, designs.len(), observer, settings.interrupt.flag());
+    let (fanout, branches) = FanOut::start(source, jobs.len(), observer, settings.interrupt.flag());
 
     let outcomes: Vec<Result<Simulated, SimError>> = std::thread::scope(|scope| {
-        let runs: Vec<_> = designs
+        let runs: Vec<_> = jobs
             .iter()
             .zip(branches)
-            .zip(commands)
-            .map(|(((_, design), mut branch), command): (_, String)| {
+            .zip(commands.into_iter().zip(profiles))
+            .map(|((Job { design, .. }, mut branch), (command, profile))| {
                 let (name, done) = (&name, done.clone());
                 scope.spawn(move || {
-                    let outcome = simulate(design, name, command, &mut branch as &mut Branch, settings);
+                    let outcome =
+                        simulate(design, name, command, &mut branch as &mut Branch, profile, settings);
                     drop(branch);
                     let _ = done.send(());
                     outcome
@@ -186,7 +224,7 @@ fn one_input(
     let cut_short = decoded.stopped;
     let source_failed = decoded.error.is_some();
     result.failures.extend(decoded.error.map(|error| format!("{name}: {error}")));
-    for ((_, design), outcome) in designs.iter().zip(outcomes) {
+    for (Job { design, .. }, outcome) in jobs.iter().zip(outcomes) {
         match outcome {
             // A run that was cut short is no result of this comparison.
             Ok(run) if run.stopped || cut_short => (),

@@ -125,7 +125,8 @@ fn the_documents_name_only_what_exists() {
     }
     let page = std::fs::read_to_string(root.join("docs/src/policies.md")).unwrap();
     for policy in terrace_policy::all() {
-        assert!(page.contains(&format!("| `{}` |", policy.name())), "policies.md lacks {}", policy.name());
+        let (name, link) = (policy.name(), format!("| [`{0}`](policies/{0}.md) |", policy.name()));
+        assert!(page.contains(&link), "policies.md lacks {name}");
     }
     let statistics = std::fs::read_to_string(root.join("docs/src/reference/statistics.md")).unwrap();
     for name in ["tlb.l2", "walk.memory_refs", "tier.<tier>", "os.faults", "core.cycles.base"] {

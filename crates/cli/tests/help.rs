@@ -50,6 +50,8 @@ fn all_subcommands_exist() {
         "policy show",
         "sim",
         "compare",
+        "advise",
+        "tune",
         "reproduce",
         "reproduce list",
         "completions",

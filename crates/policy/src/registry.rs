@@ -168,6 +168,17 @@ impl Entry {
         self.effective(&table)
     }
 
+    /// Its longest period with these parameters: what a run has to be long against before it says anything about the
+    /// policy. `None` for policies that do nothing after a page's first touch, or act on single accesses.
+    ///
+    /// # Errors
+    /// A wrong parameter.
+    pub fn longest_period(&self, given: &Table) -> Result<Option<Time>, PolicyError> {
+        let table = self.effective(given)?;
+        let times = self.scaled.iter().filter_map(|key| table.get(*key)?.as_str()?.parse::<Time>().ok());
+        Ok(times.max().filter(|time| time.0 > 0))
+    }
+
     /// Builds the policy, and refuses unless the world offers what it needs.
     ///
     /// # Errors
@@ -335,6 +346,9 @@ mod tests {
                 assert_eq!(scaled[key] != *value, divided, "{}: {key}", entry.name());
             }
         }
+        let longest = |name: &str| find(name).unwrap().longest_period(&Table::new()).unwrap();
+        assert_eq!(longest("ambix"), Some(Time::from_nanos(2_000_000_000)));
+        assert_eq!(longest("first-touch"), None);
         let mut period = Value::String("2 s".to_owned());
         divide(&mut period, 16);
         assert_eq!(period.as_str(), Some("125 ms"));

@@ -87,12 +87,14 @@ struct Change {
 }
 
 #[rustfmt::skip]
-const CHANGES: [Change; 6] = [
+const CHANGES: [Change; 8] = [
     Change { name: "native-4k", summary: "Radix page tables, 4 KiB pages only.", translation: 1.0, memory: 1.0, os: 1.0, pages: "4k", placement: "first-touch", scheme: "radix", cxl_share: 0.0 },
     Change { name: "native-2m", summary: "Radix page tables, 2 MiB pages for every address.", translation: 0.16, memory: 0.97, os: 0.4, pages: "2m", placement: "first-touch", scheme: "radix", cxl_share: 0.0 },
     Change { name: "native-thp", summary: "Transparent huge pages at the fault, as Linux does with enabled=always.", translation: 0.24, memory: 0.98, os: 0.5, pages: "thp", placement: "first-touch", scheme: "radix", cxl_share: 0.0 },
     Change { name: "vivt", summary: "Virtual caches: translation only for, and in parallel with, the last-level cache access.", translation: 0.55, memory: 1.0, os: 1.0, pages: "4k", placement: "first-touch", scheme: "vivt", cxl_share: 0.0 },
     Change { name: "interleave", summary: "Pages alternate between DRAM and CXL memory.", translation: 1.05, memory: 1.45, os: 1.0, pages: "4k", placement: "interleave", scheme: "radix", cxl_share: 0.5 },
+    Change { name: "mover", summary: "A policy that keeps what is hot in DRAM.", translation: 1.02, memory: 1.1, os: 1.1, pages: "4k", placement: "first-touch", scheme: "radix", cxl_share: 0.6 },
+    Change { name: "all-fast", summary: "Everything in the fastest tier: the bound of all tiering.", translation: 1.0, memory: 0.99, os: 1.0, pages: "4k", placement: "bind", scheme: "radix", cxl_share: 0.0 },
     Change { name: "perfect-tlb", summary: "Every translation is free: the bound of what translation can cost.", translation: 0.0, memory: 0.96, os: 1.0, pages: "4k", placement: "first-touch", scheme: "perfect-tlb", cxl_share: 0.0 },
 ];
 
@@ -101,9 +103,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("usage: sample_report DIRECTORY".into());
     };
     let comparison = Comparison {
-        title: "Sample data: four workloads, six designs".to_owned(),
+        title: "Sample data: four workloads, eight designs".to_owned(),
         command:
-            "terrace compare native-4k native-2m native-thp vivt interleave perfect-tlb --workload gups \
+            "terrace compare native-4k native-2m native-thp vivt interleave mover all-fast perfect-tlb --price cxl=0.4 --workload gups \
                   --workload bfs --workload kv --workload stencil"
                 .to_owned(),
         date: "2026-01-02".to_owned(),
@@ -111,6 +113,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         inputs: PROFILES.iter().map(input).collect(),
         runs: PROFILES.iter().flat_map(|profile| CHANGES.iter().map(|change| run(profile, change))).collect(),
         baseline: "native-4k".to_owned(),
+        prices: vec![("cxl".to_owned(), 0.4)],
     };
     print!("{}", comparison.table(80, Charset::from_environment()));
     println!("{}", comparison.write_directory(&directory)?.display());
@@ -183,7 +186,24 @@ fn run(profile: &Profile, change: &Change) -> RunRecord {
             (profile.footprint as f64 * share) as u64 / 4096,
             Unit::Pages,
         );
+        stats.real(format!("tier.{tier}.mean_pages"), profile.footprint as f64 * share / 4096.0, Unit::Pages);
         stats.real(format!("energy.{tier}"), (reads + writes) as f64 * joules, Unit::Joules);
+    }
+    if change.name == "mover" {
+        let pages = profile.footprint / 4096;
+        for (name, value, unit) in [
+            ("policy.calls", 120, Unit::Count),
+            ("policy.copied_bytes", profile.footprint / 3, Unit::Bytes),
+            ("policy.ping_pong", pages / 90, Unit::Pages),
+            ("policy.interrupts", pages / 20, Unit::Count),
+            ("policy.wait_time", 410_000, Unit::Nanoseconds),
+            ("policy.time", 2_700_000, Unit::Nanoseconds),
+            ("policy.migration_time", 31_000_000, Unit::Nanoseconds),
+            ("vmstat.pgpromote_success", pages / 7, Unit::Pages),
+            ("vmstat.pgdemote_policy", pages / 5, Unit::Pages),
+        ] {
+            stats.count(name, value, unit);
+        }
     }
     let (small, huge) = match change.pages {
         "2m" => (0, profile.footprint + (24 << 20)),
@@ -227,6 +247,7 @@ fn run(profile: &Profile, change: &Change) -> RunRecord {
             parameter("tier.cxl.link.latency", "70 ns"),
             parameter("os.pages", change.pages),
             parameter("os.placement.kind", change.placement),
+            parameter("os.placement.tier", "dram"),
         ],
         left_out: vec!["speculative wrong-path accesses".to_owned()],
         command: format!(

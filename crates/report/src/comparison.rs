@@ -20,6 +20,8 @@ pub struct Comparison {
     pub runs: Vec<RunRecord>,
     /// Name of the design that speed-ups refer to.
     pub baseline: String,
+    /// Price of a tier's memory over that of the fastest tier, by the tier's name; empty where cost is not asked for.
+    pub prices: Vec<(String, f64)>,
 }
 
 impl Comparison {

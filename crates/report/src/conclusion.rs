@@ -1,6 +1,6 @@
 //! Who wins and why, in sentences that are derived from the numbers alone.
 
-use crate::format::{percent, speedup as times};
+use crate::format::{percent, slowdown as percent_slower, speedup as times};
 use crate::run::{CycleComponent, component_label};
 use crate::{Comparison, RunRecord};
 use serde::Serialize;
@@ -58,6 +58,10 @@ fn on_input(comparison: &Comparison, input: &str) -> Option<Conclusion> {
         ));
     }
     timed.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let shares = comparison.swept_shares();
+    if !shares.is_empty() {
+        return Some(finding(None, by_share(comparison, input, &shares, &timed), String::new()));
+    }
     let contenders: Vec<(&RunRecord, f64)> =
         timed.iter().copied().filter(|(run, _)| !run.is_bound()).collect();
     let bound = timed.iter().find(|(run, _)| run.is_bound());
@@ -94,6 +98,12 @@ fn on_input(comparison: &Comparison, input: &str) -> Option<Conclusion> {
             None => format!("{headline}."),
         }
     };
+    if let Some(sentence) = frontier(comparison, input) {
+        text += &sentence;
+        if !detail.is_empty() {
+            detail += &sentence;
+        }
+    }
     if let Some((bound, bound_speedup)) = bound {
         let sentence = format!(" The bound, {}, is {}x.", bound.design, times(*bound_speedup));
         text += &sentence;
@@ -103,6 +113,45 @@ fn on_input(comparison: &Comparison, input: &str) -> Option<Conclusion> {
     }
     let tie = winner.design != *base && speedup < 1.0 + TIE;
     Some(finding((!tie).then_some((winner, speedup)), text, detail))
+}
+
+/// The fastest design at each share of fast memory. More of it always wins, so that no share beats another.
+fn by_share(comparison: &Comparison, input: &str, shares: &[String], timed: &[(&RunRecord, f64)]) -> String {
+    let best = shares.iter().filter_map(|share| {
+        let (run, _) = timed.iter().find(|(run, _)| run.share_in_name() == Some(share.as_str()))?;
+        let slowdown = comparison.tiering_of(run).and_then(|tiering| tiering.slowdown);
+        let slowdown = slowdown.map_or(String::new(), |slowdown| format!(" ({})", percent_slower(slowdown)));
+        let name = run.design.split('@').next().unwrap_or_default();
+        Some(format!("{name}{slowdown} with {share}"))
+    });
+    format!("Fastest on {input} by share of fast memory: {}.", best.collect::<Vec<_>>().join(", "))
+}
+
+/// What the least memory in the fastest tier costs in time, in a sentence, where policies are compared.
+fn frontier(comparison: &Comparison, input: &str) -> Option<String> {
+    let mut best: Vec<(&RunRecord, f64, crate::Tiering)> = comparison
+        .runs_of(input)
+        .filter(|run| !run.is_bound())
+        .filter_map(|run| {
+            let tiering = comparison.tiering_of(run)?;
+            Some((run, tiering.slowdown?, tiering))
+        })
+        .collect();
+    if best.len() < 2 || best.iter().all(|(_, _, tiering)| tiering.policy.is_none()) {
+        return None;
+    }
+    best.retain(|(_, _, tiering)| tiering.is_pareto);
+    best.sort_by(|a, b| a.1.total_cmp(&b.1));
+    let points: Vec<String> = best
+        .iter()
+        .take(3)
+        .map(|(run, slowdown, tiering)| {
+            let fast = percent(tiering.tiers[0].share);
+            let cost = tiering.cost.map_or(String::new(), |cost| format!(", cost {}", percent(cost)));
+            format!("{} ({}, {fast} fast{cost})", run.design, percent_slower(*slowdown))
+        })
+        .collect();
+    (!points.is_empty()).then(|| format!(" Not beaten in both time and fast memory: {}.", points.join(", ")))
 }
 
 /// The component of the cycles that shrank most from `baseline` to `winner`, as a clause.
@@ -128,7 +177,7 @@ fn reason(baseline: &RunRecord, winner: &RunRecord) -> Option<String> {
 
 /// The contender with the best geometric mean over the inputs, among the designs that ran on all of them.
 fn overall(comparison: &Comparison, inputs: &[&str]) -> Option<Conclusion> {
-    if inputs.len() < 2 {
+    if inputs.len() < 2 || !comparison.swept_shares().is_empty() {
         return None;
     }
     let mut means: Vec<(&str, f64)> = Vec::new();
@@ -216,6 +265,23 @@ mod tests {
         assert_eq!(overall.input, None);
         assert_eq!(overall.winner.as_deref(), Some("native-2m"));
         assert!((overall.speedup.unwrap() - 1.6f64.sqrt()).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_sweep_names_the_fastest_at_each_share() {
+        let mut comparison = test_data::policies();
+        let mut more: Vec<RunRecord> = comparison.runs.drain(1..).collect();
+        for (share, factor) in [("50%", 1.0), ("25%", 2.0)] {
+            for run in &mut more {
+                run.design = format!("{}@{share}", run.design.split('@').next().unwrap());
+                run.seconds_simulated *= factor;
+            }
+            comparison.runs.extend(more.clone());
+        }
+        assert_eq!(
+            comparison.conclusions()[0].text,
+            "Fastest on gups by share of fast memory: mover (+120.0%) with 25%, mover (+10.0%) with 50%."
+        );
     }
 
     #[test]

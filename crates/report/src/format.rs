@@ -130,6 +130,12 @@ pub(crate) fn wrap(text: &str, width: usize, indent: &str) -> String {
     lines.join("\n")
 }
 
+/// `+3.1%`, `-0.4%`, `0.0%`: a tenth of a percent is what targets are stated in.
+pub fn slowdown(share: f64) -> String {
+    let tenths = (share * 1000.0).round();
+    if tenths == 0.0 { "0.0%".to_owned() } else { format!("{:+.1}%", tenths / 10.0) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,6 +153,7 @@ mod tests {
         assert_eq!(percent(0.004), "<1%");
         assert_eq!(percent(0.0), "0%");
         assert_eq!(percent(0.46), "46%");
+        assert_eq!([0.031, -0.004, -0.0001, 12.0].map(slowdown), ["+3.1%", "-0.4%", "0.0%", "+1200.0%"]);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 
 use crate::conclusion::Conclusion;
 use crate::run::RunRecord;
-use crate::{Comparison, HeatMap, InputSummary};
+use crate::{Comparison, HeatMap, InputSummary, Tiering};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::collections::BTreeMap;
 use terrace_model::{Stats, Unit, Value};
@@ -24,6 +24,8 @@ struct Document<'a> {
     date: &'a str,
     tool_version: &'a str,
     baseline: &'a str,
+    #[serde(skip_serializing_if = "Pairs::is_empty")]
+    prices: Pairs<'a, f64>,
     conclusions: Vec<Conclusion>,
     inputs: Vec<Input<'a>>,
     units: BTreeMap<&'a str, Unit>,
@@ -48,6 +50,8 @@ struct Run<'a> {
     command: &'a str,
     left_out: &'a [String],
     notes: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tiering: Option<Tiering>,
     parameters: Pairs<'a>,
     stats: Node<'a>,
 }
@@ -91,7 +95,13 @@ struct Row<'a> {
 }
 
 /// Key-value pairs as an object, in their own order.
-struct Pairs<'a>(&'a [(String, String)]);
+struct Pairs<'a, T = String>(&'a [(String, T)]);
+
+impl<T> Pairs<'_, T> {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
 
 /// The statistics as a tree.
 enum Node<'a> {
@@ -114,12 +124,13 @@ impl Comparison {
         let conclusions = self.conclusions();
         Document {
             schema: SCHEMA,
-            runs: self.runs.iter().map(run).collect(),
+            runs: self.runs.iter().map(|one| Run { tiering: self.tiering_of(one), ..run(one) }).collect(),
             title: &self.title,
             command: &self.command,
             date: &self.date,
             tool_version: &self.tool_version,
             baseline: &self.baseline,
+            prices: Pairs(&self.prices),
             conclusions,
             inputs: self.inputs.iter().map(input).collect(),
             units: self
@@ -171,6 +182,7 @@ fn run(run: &RunRecord) -> Run<'_> {
         command: &run.command,
         left_out: &run.left_out,
         notes: &run.notes,
+        tiering: None,
         parameters: Pairs(&run.parameters),
         stats: tree(&run.stats),
     }
@@ -229,7 +241,7 @@ fn tree(stats: &Stats) -> Node<'_> {
     Node::Branch(root)
 }
 
-impl Serialize for Pairs<'_> {
+impl<T: Serialize> Serialize for Pairs<'_, T> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(self.0.len()))?;
         for (key, value) in self.0 {

@@ -16,6 +16,7 @@ mod run;
 mod table;
 #[cfg(test)]
 mod test_data;
+mod tiering;
 mod write;
 
 pub use comparison::Comparison;
@@ -23,4 +24,5 @@ pub use conclusion::Conclusion;
 pub use format::Charset;
 pub use input::{HeatMap, HeatRow, InputObserver, InputSummary};
 pub use run::{CycleComponent, RunRecord};
+pub use tiering::{PolicyWork, TierUse, Tiering};
 pub use write::{WriteError, write_atomically};

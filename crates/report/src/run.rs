@@ -108,8 +108,12 @@ impl RunRecord {
         ratio(part, total)
     }
 
-    /// Whether the design is a bound that no machine can reach rather than a contender: translation costs nothing.
+    /// Whether the design is a bound rather than a contender: translation costs nothing, or all memory is fast.
     pub fn is_bound(&self) -> bool {
+        self.is_all_fast() || self.is_free_of_translation()
+    }
+
+    fn is_free_of_translation(&self) -> bool {
         self.parameters
             .iter()
             .any(|(key, value)| key == "translation.scheme" && value.trim_matches('"') == "perfect-tlb")

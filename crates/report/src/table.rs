@@ -1,8 +1,8 @@
 //! Tables for the terminal: a comparison and a single run, in a given width.
 
-use crate::format::{bytes, count, fit, percent, seconds, significant, speedup, wrap};
+use crate::format::{bytes, count, fit, percent, seconds, significant, slowdown, speedup, wrap};
 use crate::run::component_label;
-use crate::{Charset, Comparison, InputSummary, RunRecord};
+use crate::{Charset, Comparison, InputSummary, PolicyWork, RunRecord, Tiering};
 use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 
 /// Columns after the design's name.
@@ -26,6 +26,7 @@ impl Comparison {
             out.push('\n');
             if let Some(baseline) = self.baseline_of(input) {
                 out += &designs(self.runs_of(input), baseline, width, charset);
+                out += &self.tiers(input, width, charset);
             } else {
                 out += "No run of this input is complete.\n";
             }
@@ -41,6 +42,62 @@ impl Comparison {
         }
         out += &caveats(&self.runs, width);
         out
+    }
+}
+
+impl Comparison {
+    /// Where the memory lay and what moving it cost, on machines with several tiers.
+    fn tiers(&self, input: &str, width: usize, charset: Charset) -> String {
+        let runs: Vec<(&RunRecord, Tiering)> =
+            self.runs_of(input).filter_map(|run| Some((run, self.tiering_of(run)?))).collect();
+        let moves = runs.iter().any(|(_, tiering)| tiering.policy.is_some());
+        let spreads = runs.iter().any(|(_, tiering)| tiering.tiers[0].share < 1.0);
+        if !moves && !spreads {
+            return String::new();
+        }
+        let slowdowns = runs.iter().any(|(_, tiering)| tiering.slowdown.is_some());
+        let mut columns: Vec<&str> = if slowdowns { vec!["slowdown"] } else { Vec::new() };
+        columns.push("fast");
+        if !self.prices.is_empty() {
+            columns.push("cost");
+        }
+        if moves {
+            columns.extend(["up", "down", "back", "copied", "waited"]);
+        }
+        let none = || "-".to_owned();
+        let rows: Vec<(&str, Vec<String>)> = runs
+            .iter()
+            .map(|(run, tiering)| {
+                let work =
+                    |text: &dyn Fn(&PolicyWork) -> String| tiering.policy.as_ref().map_or_else(none, text);
+                let cells = columns.iter().map(|column| match *column {
+                    "slowdown" => tiering.slowdown.map_or_else(none, slowdown),
+                    "fast" => percent(tiering.tiers[0].share),
+                    "cost" => tiering.cost.map_or_else(none, percent),
+                    "up" => work(&|work| count(work.promoted_pages)),
+                    "down" => work(&|work| count(work.demoted_pages)),
+                    "back" => work(&|work| count(work.ping_pong_pages)),
+                    "copied" => work(&|work| bytes(work.copied_bytes)),
+                    _ => work(&|work| seconds(work.wait_seconds)),
+                });
+                (run.design.as_str(), cells.collect())
+            })
+            .collect();
+        let mut legend = String::new();
+        if slowdowns {
+            legend += "slowdown: against everything fast; ";
+        }
+        let fastest = &runs[0].1.tiers[0].name;
+        legend += &format!("fast: share of the memory in use that is {fastest}");
+        if !self.prices.is_empty() {
+            let prices: Vec<String> =
+                self.prices.iter().map(|(tier, price)| format!("{tier} at {price}")).collect();
+            legend += &format!("; cost: {}, of all {fastest}", prices.join(", "));
+        }
+        if moves {
+            legend += "; up, down: 4 KiB pages moved; back: within a period; waited: for pages on the move";
+        }
+        format!("\n{}{}\n", rows_of_designs(&columns, &rows, width, charset), wrap(&legend, width, ""))
     }
 }
 
@@ -138,11 +195,19 @@ fn designs<'a>(
             share("os"),
         ]
     };
-    let rows: Vec<(&RunRecord, [String; 8])> = runs.map(|run| (run, numbers(run))).collect();
-    let numbers_width: usize = (0..COLUMNS.len())
+    let rows: Vec<(&str, Vec<String>)> = runs.map(|run| (run.design.as_str(), numbers(run).into())).collect();
+    rows_of_designs(&COLUMNS, &rows, width, charset)
+        + "speed: against "
+        + &fit(&baseline.design, 28, charset)
+        + "; TLB/k: L2 TLB misses per 1000 instr.\n"
+}
+
+/// A row per design; the names give way where the numbers need the room.
+fn rows_of_designs(columns: &[&str], rows: &[(&str, Vec<String>)], width: usize, charset: Charset) -> String {
+    let numbers_width: usize = (0..columns.len())
         .map(|column| {
             let cells = rows.iter().map(|(_, row)| row[column].chars().count());
-            GAP + cells.chain([COLUMNS[column].len()]).max().unwrap_or(0)
+            GAP + cells.chain([columns[column].len()]).max().unwrap_or(0)
         })
         .sum();
     let name_width = width.saturating_sub(numbers_width).max(NAME_WIDTH);
@@ -152,9 +217,9 @@ fn designs<'a>(
     table.load_style(TableStyle::new().header_separator(LineStyle::new(rule, rule, rule, ' ')));
     // Tables are lines of text here, whatever the process's standard output is.
     table.force_no_tty();
-    table.set_header(["design"].into_iter().chain(COLUMNS));
-    for (run, row) in rows {
-        table.add_row([fit(&run.design, name_width, charset)].into_iter().chain(row));
+    table.set_header(["design"].iter().chain(columns));
+    for (design, row) in rows {
+        table.add_row([fit(design, name_width, charset)].iter().chain(row));
     }
     // The border between columns is one of the spaces.
     for column in table.column_iter_mut() {
@@ -170,9 +235,7 @@ fn designs<'a>(
         text += line.get(line.chars().next().map_or(0, char::len_utf8)..).unwrap_or_default().trim_end();
         text.push('\n');
     }
-    text + "speed: against "
-        + &fit(&baseline.design, 28, charset)
-        + "; TLB/k: L2 TLB misses per 1000 instr.\n"
+    text
 }
 
 /// A bar of `share` of `room` characters; eighths where the terminal can show them.
@@ -242,6 +305,11 @@ mod tests {
     #[test]
     fn the_table_of_the_test_comparison() {
         insta::assert_snapshot!(test_data::comparison().table(80, Charset::Ascii));
+    }
+
+    #[test]
+    fn the_table_of_policies() {
+        insta::assert_snapshot!(test_data::policies().table(80, Charset::Ascii));
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub(crate) fn comparison() -> Comparison {
         inputs: vec![input()],
         runs,
         baseline: "native-4k".to_owned(),
+        ..Comparison::default()
     }
 }
 
@@ -77,5 +78,45 @@ fn input() -> InputSummary {
             writes: vec![vec![100, 100]],
         },
         ..InputSummary::default()
+    }
+}
+
+/// Everything fast, first touch and a policy on a machine of two tiers, 400 pages in use; slow memory costs 0.4.
+pub(crate) fn policies() -> Comparison {
+    let placed = |design: &str, cycles, placement: &str, pages: [f64; 2]| {
+        let mut run = run(design, "radix", cycles, 0);
+        run.parameters = [
+            ("os.placement.kind", placement),
+            ("os.placement.tier", "fastest"),
+            ("tier.dram.capacity", "1 GiB"),
+            ("tier.cxl.capacity", "4 GiB"),
+        ]
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .into();
+        for (tier, pages) in ["dram", "cxl"].iter().zip(pages) {
+            run.stats.real(format!("tier.{tier}.mean_pages"), pages, Unit::Pages);
+        }
+        run
+    };
+    let mut mover = placed("mover", 1100, "first-touch", [100.0, 300.0]);
+    for (name, value, unit) in [
+        ("policy.calls", 12, Unit::Count),
+        ("policy.copied_bytes", 40_960, Unit::Bytes),
+        ("policy.ping_pong", 2, Unit::Pages),
+        ("policy.wait_time", 2_000_000, Unit::Nanoseconds),
+        ("vmstat.pgpromote_success", 7, Unit::Pages),
+        ("vmstat.pgdemote_policy", 3, Unit::Pages),
+    ] {
+        mover.stats.count(name, value, unit);
+    }
+    Comparison {
+        runs: vec![
+            placed("all-fast", 1000, "bind", [400.0, 0.0]),
+            placed("first-touch", 1250, "first-touch", [200.0, 200.0]),
+            mover,
+        ],
+        baseline: "first-touch".to_owned(),
+        prices: vec![("cxl".to_owned(), 0.4)],
+        ..comparison()
     }
 }

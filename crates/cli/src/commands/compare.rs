@@ -1,15 +1,18 @@
 //! `terrace compare`: several designs on the same inputs.
 
 use crate::error::{Blame, CommandResult, Failure};
+use crate::first_pass;
 use crate::input::{self, Input};
 use crate::interrupt::Interrupt;
-use crate::options::{DesignOptions, InputOptions, JsonOption, RecordingOptions, SimulationOptions};
+use crate::options::{DesignOptions, InputOptions, Job, JsonOption, RecordingOptions, SimulationOptions};
 use crate::run::{self, InputResult, Settings};
+use crate::tiers::{self, PriceOption};
 use crate::{output, progress, study};
 use clap::Args;
+use std::collections::HashSet;
 use std::path::PathBuf;
+use terrace_model::Bytes;
 use terrace_report::{Charset, Comparison};
-use terrace_sim::design::{Library, Resolved};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -19,6 +22,8 @@ Examples:
   terrace compare first-touch weighted-interleave --machine zen4-cxl \\
       --workload kv --workload gups,bytes=8GiB -o my-study
   terrace compare native-4k mine.toml --workload bfs --set core.count=4
+  terrace compare --policies ambix,tpp,memtis --fast 25%,50%,75% \
+      --price slow=0.33 --hasten 100 --trace app.trace
 
 A command after -- runs once, under the recorder, while all designs simulate
 it. End a server with Ctrl-C in its own terminal or from its client; Ctrl-C
@@ -33,6 +38,10 @@ here stops the comparison and writes the runs that are finished.";
 ///
 /// Without an input the four workloads of the built-in study are used, without
 /// a design its six designs.
+///
+/// --policies and --fast compare what tiering policies make of little fast
+/// memory: beside the run with everything in fast memory, the bound. The
+/// report then shows where the memory lay, what it costs, and what was moved.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
@@ -40,6 +49,20 @@ pub struct Arguments {
     /// baseline
     #[arg(value_name = "DESIGN")]
     design: Vec<String>,
+
+    /// Policies of `terrace policy list`, separated by commas; first-touch, the
+    /// baseline, and all-fast, the bound, come with them
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Design")]
+    policies: Vec<String>,
+
+    /// Make the fastest tier this share of what the input has resident, and
+    /// reserve nothing of it; several shares, separated by commas, are a sweep.
+    /// Reads the input once more beforehand
+    #[arg(long, value_name = "SHARES", value_delimiter = ',', value_parser = tiers::parse_fast_share, help_heading = "Design")]
+    fast: Vec<f64>,
+
+    #[command(flatten)]
+    price: PriceOption,
 
     #[command(flatten)]
     designs: DesignOptions,
@@ -63,22 +86,23 @@ pub struct Arguments {
 
 /// Carries out the comparison.
 pub fn run(arguments: Arguments) -> CommandResult {
-    let (designs, words) = resolve_designs(&arguments)?;
+    let chosen = resolve_designs(&arguments)?;
     let inputs = prepare_inputs(&arguments)?;
-    let settings = Settings {
-        simulation: &arguments.simulation,
-        words: [words, arguments.simulation.to_words()].concat(),
-        interrupt: Interrupt::install(),
-    };
+    first_pass::check(chosen.jobs.iter().chain(&chosen.bound).map(|job| &job.design), &inputs)?;
+    let prices = arguments.price.of(&chosen.jobs[0].design.design)?;
+    let settings = Settings { simulation: &arguments.simulation, interrupt: Interrupt::install() };
     // A directory that cannot be written is better known before an hour of simulation than after it.
     std::fs::create_dir_all(&arguments.output)
         .map_err(|error| Failure::usage(format!("{}: {error}", arguments.output.display())))?;
 
-    let pairs = designs.len() * inputs.len();
-    let mut results = run::all_pairs(&designs, inputs, &settings);
+    let inputs = chosen.for_inputs(&arguments, inputs, &settings)?;
+    let pairs = inputs.iter().map(|(_, jobs)| jobs.len()).sum::<usize>();
+    let designs: Vec<String> = inputs[0].1.iter().map(|job| job.design.design.name.clone()).collect();
+    let mut results = run::all_pairs(inputs, &settings);
     let endings: Vec<_> =
         results.iter_mut().map(|result| (result.name.clone(), std::mem::take(&mut result.ending))).collect();
-    let (comparison, mut failures) = join(&arguments, &designs, results);
+    let (mut comparison, mut failures) = join(&arguments, &designs, results);
+    comparison.prices = prices;
     let finished = comparison.runs.len();
 
     if finished > 0 {
@@ -106,32 +130,98 @@ pub fn run(arguments: Arguments) -> CommandResult {
     }
 }
 
-/// A design and the name it was asked for by.
-type NamedDesign = (String, Resolved);
+/// What is compared, before it is fitted to an input.
+struct Chosen {
+    jobs: Vec<Job>,
+    /// The run with everything fast, where tiering is compared.
+    bound: Option<Job>,
+    /// Machine of the designs, where the command line names none.
+    machine: Option<&'static str>,
+}
 
-/// The designs with their names on the command line, and the words that repeat the common choices.
-fn resolve_designs(arguments: &Arguments) -> Result<(Vec<NamedDesign>, Vec<String>), Failure> {
-    let library = Library::embedded();
-    let is_study = arguments.design.is_empty();
-    let names: Vec<String> =
-        if is_study { study::DESIGNS.map(str::to_owned).into() } else { arguments.design.clone() };
-    let machine = arguments.designs.machine.as_deref().or(is_study.then_some(study::MACHINE));
-    let mut designs: Vec<(String, Resolved)> = Vec::new();
+impl Chosen {
+    /// The designs of each input, with the fast memory that was asked for.
+    fn for_inputs(
+        &self,
+        arguments: &Arguments,
+        inputs: Vec<Input>,
+        settings: &Settings<'_>,
+    ) -> Result<Vec<(Input, Vec<Job>)>, Failure> {
+        let mut fitted = Vec::new();
+        for input in inputs {
+            let mut jobs = match &self.bound {
+                Some(bound) if !arguments.fast.is_empty() => {
+                    let resident = tiers::resident(bound, &input, "--fast reads its input twice", settings)?;
+                    self.at_shares(arguments, resident)?
+                }
+                _ => self.jobs.clone(),
+            };
+            jobs.extend(self.bound.clone());
+            fitted.push((input, jobs));
+        }
+        Ok(fitted)
+    }
+
+    fn at_shares(&self, arguments: &Arguments, resident: Bytes) -> Result<Vec<Job>, Failure> {
+        let (options, scale) = (&arguments.designs, arguments.simulation.scale);
+        let mut jobs = Vec::new();
+        for job in &self.jobs {
+            for &share in &arguments.fast {
+                let mut sized = tiers::with_share(&job.word, share, resident, options, self.machine, scale)?;
+                if arguments.fast.len() > 1 {
+                    sized.design.design.name = tiers::name_at(&sized.design.design.name, share);
+                }
+                jobs.push(sized);
+            }
+        }
+        Ok(jobs)
+    }
+}
+
+fn resolve_designs(arguments: &Arguments) -> Result<Chosen, Failure> {
+    let is_tiering = !arguments.policies.is_empty() || !arguments.fast.is_empty();
+    let mut names = arguments.design.clone();
+    if !arguments.policies.is_empty() {
+        // A bound, or a baseline, is there once.
+        names.push("first-touch".to_owned());
+        names.extend(arguments.policies.clone());
+        let mut seen = HashSet::new();
+        names.retain(|name| name != tiers::ALL_FAST && seen.insert(name.clone()));
+    } else if names.is_empty() {
+        if is_tiering {
+            return Err(Failure::usage(
+                "--fast needs policies or designs to compare; add --policies ambix,tpp",
+            ));
+        }
+        names = study::DESIGNS.map(str::to_owned).into();
+    }
+    let machine = arguments.design.is_empty().then_some(study::MACHINE);
+    let mut jobs: Vec<Job> = Vec::new();
     for name in names {
-        let resolved = library.design(&name, machine, &arguments.designs.sets).or_usage()?;
-        if let Some((earlier, _)) = designs.iter().find(|(_, d)| d.design.name == resolved.design.name) {
+        let job = arguments.designs.resolve(&name, machine)?;
+        let earlier = jobs.iter().find(|other| other.design.design.name == job.design.design.name);
+        if let Some(Job { word: earlier, .. }) = earlier {
             return Err(Failure::usage(format!(
                 "{earlier} and {name} are both named \"{}\"; a comparison needs distinct names",
-                resolved.design.name
+                job.design.design.name
             )));
         }
-        designs.push((name, resolved));
+        jobs.push(job);
     }
-    let mut words = arguments.designs.to_words();
-    if let (None, Some(machine)) = (&arguments.designs.machine, machine) {
-        words.extend(["--machine".to_owned(), machine.to_owned()]);
+    jobs.retain(|job| !is_tiering || job.design.design.name != tiers::ALL_FAST);
+    let bound = if is_tiering { Some(tiers::all_fast(&arguments.designs, machine)?) } else { None };
+    if let (false, Some(bound)) = (arguments.fast.is_empty(), &bound) {
+        let key = format!("tier.{}.capacity", bound.design.design.tiers[0].name);
+        if arguments.designs.sets.iter().any(|(set, _)| *set == key) {
+            return Err(Failure::usage(format!(
+                "--fast and --set {key} both size the fastest tier; give one"
+            )));
+        }
     }
-    Ok((designs, words))
+    if jobs.is_empty() {
+        return Err(Failure::usage("--fast needs policies or designs to compare; add --policies ambix,tpp"));
+    }
+    Ok(Chosen { jobs, bound, machine })
 }
 
 fn prepare_inputs(arguments: &Arguments) -> Result<Vec<Input>, Failure> {
@@ -144,17 +234,13 @@ fn prepare_inputs(arguments: &Arguments) -> Result<Vec<Input>, Failure> {
     Ok(inputs)
 }
 
-fn join(
-    arguments: &Arguments,
-    designs: &[(String, Resolved)],
-    results: Vec<InputResult>,
-) -> (Comparison, Vec<String>) {
+fn join(arguments: &Arguments, designs: &[String], results: Vec<InputResult>) -> (Comparison, Vec<String>) {
     let mut comparison = Comparison {
         title: title(&results, designs.len()),
         command: own_command(),
         date: today(),
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
-        baseline: designs[0].1.design.name.clone(),
+        baseline: designs[0].clone(),
         ..Comparison::default()
     };
     tracing::debug!(output = %arguments.output.display(), "joining results");

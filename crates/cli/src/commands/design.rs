@@ -56,11 +56,7 @@ enum Action {
 pub fn run(arguments: Arguments) -> CommandResult {
     match arguments.action {
         Action::List(json) => list(ListKind::Design, &json),
-        Action::Show { name, options, json } => {
-            let resolved =
-                Library::embedded().design(&name, options.machine.as_deref(), &options.sets).or_usage()?;
-            show("design", &resolved, &json)
-        }
+        Action::Show { name, options, json } => show("design", &options.resolve(&name, None)?.design, &json),
     }
 }
 

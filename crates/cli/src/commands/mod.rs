@@ -1,5 +1,6 @@
 //! The command line: one file per subcommand, holding its help and what it does.
 
+pub mod advise;
 pub mod compare;
 pub mod design;
 pub mod generate;
@@ -9,6 +10,7 @@ pub mod record;
 pub mod reproduce;
 pub mod sim;
 pub mod trace;
+pub mod tune;
 pub mod workload;
 
 use clap::{ArgAction, Parser, Subcommand};
@@ -62,6 +64,8 @@ pub enum Command {
     Policy(policy::Arguments),
     Sim(sim::Arguments),
     Compare(compare::Arguments),
+    Advise(advise::Arguments),
+    Tune(tune::Arguments),
     Reproduce(reproduce::Arguments),
     Completions(generate::CompletionsArguments),
     Man(generate::ManArguments),

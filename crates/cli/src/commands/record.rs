@@ -2,16 +2,16 @@
 
 use crate::commands::workload::readable;
 use crate::error::{Blame, CommandResult, Failure};
-use crate::input::{self, Watched};
+use crate::input::{self, Ending, Input, Watched};
 use crate::interrupt::Interrupt;
 use crate::options::{InputOptions, JsonOption, RecordingOptions};
 use crate::{output, progress};
 use clap::Args;
 use serde::Serialize;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
-use terrace_trace::{EventSource, TraceWriter};
+use terrace_trace::{EventSource, SourceError, Summary, TraceWriter};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -69,27 +69,26 @@ struct Document {
     accesses_per_second: f64,
 }
 
-/// Carries out the recording.
-pub fn run(arguments: Arguments) -> CommandResult {
-    let options = InputOptions {
-        trace: Vec::new(),
-        workload: arguments.workload.into_iter().collect(),
-        salvage: false,
-        command: arguments.command,
-    };
-    let input = input::prepare(&options, &arguments.recording)?.remove(0);
-    let interrupt = Interrupt::install();
+/// A trace that was written.
+pub struct Recorded {
+    /// What is in it.
+    pub summary: Summary,
+    /// The program, which may still run.
+    pub ending: Ending,
+    /// Why it ended early, if it did; what came before is whole.
+    pub failure: Option<SourceError>,
+}
+
+/// Writes all that `input` does to the trace `path`.
+pub fn write_trace(input: Input, path: &Path, interrupt: &Interrupt) -> Result<Recorded, Failure> {
     let name = input.name.clone();
     let is_live = input.is_live();
-    let begin = Instant::now();
-    let (mut source, ending) = input.open(&interrupt)?;
-    let path = &arguments.output;
+    let (mut source, ending) = input.open(interrupt)?;
     let mut writer = TraceWriter::create(path, source.header()).or_run()?;
-
     let mut watched = Watched::new(&name, source.as_mut());
     if !is_live {
         // A live recording ends by itself when asked to stop, and hands over what is still under way.
-        watched = watched.until(&interrupt);
+        watched = watched.until(interrupt);
     }
     let failure = loop {
         match watched.next_batch() {
@@ -101,7 +100,39 @@ pub fn run(arguments: Arguments) -> CommandResult {
     drop(watched);
     drop(source);
     // Also after a failure: what came before it is whole.
-    let summary = writer.finish().or_run()?;
+    Ok(Recorded { summary: writer.finish().or_run()?, ending, failure })
+}
+
+/// A live command into a trace in `folder`, as an input that can be read many times.
+pub fn once(input: Input, folder: &Path, interrupt: &Interrupt) -> Result<Input, Failure> {
+    let name = input.name.clone();
+    let path = folder.join("recorded.trace");
+    let Recorded { summary, ending, failure } = write_trace(input, &path, interrupt)?;
+    if let Some(error) = failure {
+        return Err(Failure::Run(error.into()));
+    }
+    if let Some(trouble) = ending.wait(&name) {
+        // What it did until then is an input all the same.
+        progress::note(&trouble);
+    }
+    progress::note(&format!("{name}: {} accesses recorded", progress::short(summary.totals.accesses as f64)));
+    Input::recorded(&path, &name)
+}
+
+/// Carries out the recording.
+pub fn run(arguments: Arguments) -> CommandResult {
+    let options = InputOptions {
+        trace: Vec::new(),
+        workload: arguments.workload.into_iter().collect(),
+        salvage: false,
+        command: arguments.command,
+    };
+    let input = input::prepare(&options, &arguments.recording)?.remove(0);
+    let interrupt = Interrupt::install();
+    let name = input.name.clone();
+    let begin = Instant::now();
+    let path = &arguments.output;
+    let Recorded { summary, ending, failure } = write_trace(input, path, &interrupt)?;
     let (accesses, bytes) = (summary.totals.accesses, summary.file_bytes);
     let seconds = begin.elapsed().as_secs_f64();
 

@@ -1,6 +1,7 @@
 //! `terrace sim`: one design on one input.
 
 use crate::error::{Blame, CommandResult, Failure};
+use crate::first_pass;
 use crate::input::{self, Watched};
 use crate::interrupt::Interrupt;
 use crate::options::{DesignOptions, InputOptions, JsonOption, RecordingOptions, SimulationOptions};
@@ -8,7 +9,7 @@ use crate::output;
 use crate::run::{self, Settings};
 use clap::{Args, ValueEnum};
 use terrace_report::Charset;
-use terrace_sim::design::{Library, Resolved};
+use terrace_sim::design::Resolved;
 use terrace_sim::{MigrationRow, migration_benchmark};
 
 const EXAMPLES: &str = "\
@@ -78,11 +79,9 @@ enum Microbenchmark {
 
 /// Carries out the run.
 pub fn run(arguments: Arguments) -> CommandResult {
-    let machine = arguments.designs.machine.as_deref();
-    let word = arguments.design.as_deref().unwrap_or("first-touch");
-    let design = Library::embedded().design(word, machine, &arguments.designs.sets).or_usage()?;
+    let job = arguments.designs.resolve(arguments.design.as_deref().unwrap_or("first-touch"), None)?;
     if let Some(Microbenchmark::Migration) = arguments.microbenchmark {
-        return migration(&design, &arguments.json);
+        return migration(&job.design, &arguments.json);
     }
     let mut inputs = input::prepare(&arguments.input, &arguments.recording)?;
     let input = match inputs.len() {
@@ -92,17 +91,14 @@ pub fn run(arguments: Arguments) -> CommandResult {
         }
         n => return Err(Failure::usage(format!("sim takes one input, not {n}; compare takes several"))),
     };
-    let settings = Settings {
-        simulation: &arguments.simulation,
-        words: [arguments.designs.to_words(), arguments.simulation.to_words()].concat(),
-        interrupt: Interrupt::install(),
-    };
+    let settings = Settings { simulation: &arguments.simulation, interrupt: Interrupt::install() };
 
     let name = input.name.clone();
-    let command = run::repeat_command(word, &input, &settings);
+    let command = run::repeat_command(&job, &input, &settings);
+    let profile = first_pass::profiles(std::iter::once(&job.design), &input, &settings)?.pop().flatten();
     let (mut source, ending) = input.open(&settings.interrupt)?;
     let mut watched = Watched::new(&name, source.as_mut());
-    let outcome = run::simulate(&design, &name, command, &mut watched, &settings);
+    let outcome = run::simulate(&job.design, &name, command, &mut watched, profile, &settings);
     drop(watched);
     drop(source);
     let run::Simulated { mut record, stopped } = outcome.or_run()?;

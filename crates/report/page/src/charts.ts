@@ -1,6 +1,6 @@
 // Charts: horizontal bars per design, a panel per input, and the heat map.
 
-import { BarChart, HeatmapChart } from "echarts/charts";
+import { BarChart, HeatmapChart, LineChart } from "echarts/charts";
 import { GridComponent, MarkLineComponent, TooltipComponent, VisualMapContinuousComponent } from "echarts/components";
 import * as echarts from "echarts/core";
 import { CanvasRenderer, SVGRenderer } from "echarts/renderers";
@@ -12,6 +12,7 @@ import { onSchemeChange, palette } from "./theme";
 echarts.use([
   BarChart,
   HeatmapChart,
+  LineChart,
   GridComponent,
   MarkLineComponent,
   TooltipComponent,
@@ -103,7 +104,7 @@ export function barPanels(container: HTMLElement, panels: () => Panel[]): void {
 
 function barOption(panel: Panel, width: number): echarts.EChartsCoreOption {
   const p = palette();
-  const longest = Math.max(...panel.designs.map((name) => name.length)) * 7.6 + 6;
+  const longest = Math.max(...panel.designs.map((name) => name.length)) * 8 + 6;
   const names = Math.min(longest, width < 380 ? 104 : 170);
   const { step, max } = scale(panel);
   const last = panel.series.length - 1;
@@ -205,6 +206,88 @@ function barTooltip(panel: Panel, design: number): HTMLElement {
     return h("tr", {}, h("td", {}, panel.series.length > 1 ? swatch : null, one.name), h("td", {}, value === null ? "–" : panel.format(value)));
   });
   return h("div", {}, h("strong", {}, panel.designs[design]), h("table", { class: "tip" }, ...rows));
+}
+
+export type Point = { name: string; x: number; y: number; best: boolean; facts: [string, string][] };
+export type Trade = {
+  title: string;
+  /** Points that a line joins, from left to right. */
+  series: { name: string; color: () => string; symbol: string; points: Point[] }[];
+  x: { name: string; format: (value: number) => string };
+  y: { name: string; format: (value: number) => string };
+  description: string;
+};
+
+/** Two measures against each other, a panel per input: nearer the lower left corner is better. */
+export function tradePanels(container: HTMLElement, panels: () => Trade[]): void {
+  release(container);
+  const list = panels();
+  container.className = list.length === 1 ? "panels single" : "panels";
+  container.replaceChildren();
+  list.forEach((panel, at) => {
+    const box = h("div", { class: "chart", role: "img", "aria-label": panel.description });
+    box.style.height = "340px";
+    container.append(h("figure", {}, h("figcaption", {}, panel.title), box));
+    mount(box, "svg", () => tradeOption(panels()[at]));
+    resized.observe(box);
+  });
+}
+
+function tradeOption(panel: Trade): echarts.EChartsCoreOption {
+  const p = palette();
+  const all = panel.series.flatMap((one) => one.points);
+  const frontier = all.filter((point) => point.best).sort((a, b) => a.x - b.x);
+  const axis = (measure: Trade["x"], values: number[]) => ({
+    type: "value",
+    min: Math.min(0, ...values),
+    name: measure.name,
+    nameLocation: "middle",
+    nameTextStyle: { color: p.muted, fontSize: 11.5, fontFamily: FONT },
+    axisLabel: { color: p.muted, fontSize: 11.5, formatter: (value: number) => measure.format(value), hideOverlap: true },
+    axisLine: { show: true, onZero: false, lineStyle: { color: p.line } },
+    axisTick: { show: false },
+    splitLine: { lineStyle: { color: p.line } },
+  });
+  const steps = {
+    type: "line",
+    name: "not beaten",
+    step: "end",
+    silent: true,
+    symbol: "none",
+    tooltip: { show: false },
+    z: 1,
+    lineStyle: { color: p.muted, width: 1.5, type: "dashed" },
+    data: frontier.map((point) => [point.x, point.y]),
+  };
+  return {
+    grid: { left: 58, right: 22, top: 14, bottom: 44 },
+    textStyle: { fontFamily: FONT },
+    tooltip: {
+      ...tooltipStyle(),
+      trigger: "item",
+      formatter: (item: { data: { point?: Point } }) => (item.data.point ? pointTooltip(item.data.point) : ""),
+    },
+    xAxis: { ...axis(panel.x, all.map((point) => point.x)), nameGap: 27 },
+    yAxis: { ...axis(panel.y, all.map((point) => point.y)), nameGap: 44 },
+    series: [
+      steps,
+      ...panel.series.map((one) => ({
+        type: "line",
+        name: one.name,
+        symbol: one.symbol,
+        symbolSize: 10,
+        z: 3,
+        lineStyle: { color: one.color(), width: 1.5, opacity: 0.55 },
+        itemStyle: { color: one.color(), borderColor: p.surface, borderWidth: 1 },
+        data: [...one.points].sort((a, b) => a.x - b.x).map((point) => ({ value: [point.x, point.y], point })),
+      })),
+    ],
+  };
+}
+
+function pointTooltip(point: Point): HTMLElement {
+  const rows = point.facts.map(([name, value]) => h("tr", {}, h("td", {}, name), h("td", {}, value)));
+  return h("div", {}, h("strong", {}, point.name), h("table", { class: "tip" }, ...rows));
 }
 
 export type HeatKind = "all" | "reads" | "writes";

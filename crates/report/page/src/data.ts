@@ -22,8 +22,30 @@ export type Run = {
   command: string;
   left_out: string[];
   notes: string[];
+  /** On machines with several tiers. */
+  tiering?: Tiering;
   parameters: Record<string, string>;
   stats: Tree;
+};
+
+export type Tiering = {
+  slowdown: number | null;
+  tiers: { name: string; mean_bytes: number; share: number }[];
+  cost: number | null;
+  is_pareto: boolean;
+  is_pareto_by_cost: boolean;
+  policy: PolicyWork | null;
+};
+
+export type PolicyWork = {
+  copied_bytes: number;
+  promoted_pages: number;
+  demoted_pages: number;
+  ping_pong_pages: number;
+  wait_seconds: number;
+  interrupts: number;
+  policy_seconds: number;
+  migration_seconds: number;
 };
 
 export type HeatRow = { process: number; start: string; bytes: number; name: string; reads: string; writes: string };
@@ -64,6 +86,8 @@ export type Report = {
   date: string;
   tool_version: string;
   baseline: string;
+  /** Of a tier's memory, where the fastest tier's is 1. */
+  prices?: Record<string, number>;
   conclusions: Conclusion[];
   inputs: Input[];
   units: Record<string, string>;

@@ -37,6 +37,12 @@ export function percent(share: number): string {
   return `${p.toFixed(0)}%`;
 }
 
+/** `+3.1%`: a tenth of a percent is what targets are stated in. */
+export function slowdown(share: number): string {
+  const tenths = Math.round(share * 1000);
+  return tenths === 0 ? "0.0%" : `${tenths > 0 ? "+" : "−"}${(Math.abs(tenths) / 10).toFixed(1)}%`;
+}
+
 export const times = (value: number): string =>
   `${value >= 0.005 && value < 999.5 ? value.toFixed(2) : significant(value)}×`;
 

@@ -6,12 +6,14 @@ import { h } from "./dom";
 import { times, withTimesSign } from "./format";
 import { cycles, drawPending, inputs, pageSizes, speedups, traffic, translation } from "./sections";
 import { numbers, parameters, provenance, statistics } from "./tables";
+import { tiering } from "./tiering";
 import { apply, onSchemeChange, scheme, toggleScheme } from "./theme";
 
 function start(): void {
   const report = JSON.parse(document.getElementById("data")!.textContent!) as Report;
   const sections = [
     speedups(report),
+    tiering(report),
     cycles(report),
     translation(report),
     traffic(report),
@@ -90,8 +92,8 @@ function card(conclusion: Conclusion): HTMLElement {
   return h(
     "article",
     { class: "card" },
-    h("div", { class: "card-head" }, h("span", { class: "card-input" }, conclusion.input!), h("span", { class: "card-winner" }, conclusion.winner ?? "no winner")),
-    h("div", { class: "card-figure" }, figure, h("small", {}, conclusion.winner ? (conclusion.winner === conclusion.baseline ? "the baseline" : ` vs ${conclusion.baseline}`) : "")),
+    h("div", { class: "card-head" }, h("span", { class: "card-input" }, conclusion.input!), h("span", { class: "card-winner" }, conclusion.winner ?? "")),
+    conclusion.winner === null ? null : h("div", { class: "card-figure" }, figure, h("small", {}, conclusion.winner ? (conclusion.winner === conclusion.baseline ? "the baseline" : ` vs ${conclusion.baseline}`) : "")),
     h("p", {}, withTimesSign(conclusion.detail)),
   );
 }

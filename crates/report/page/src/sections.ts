@@ -30,7 +30,7 @@ const COMPONENT_NAMES: Record<string, string> = {
   os: "operating system",
 };
 
-function runsOf(report: Report, input: string): Run[] {
+export function runsOf(report: Report, input: string): Run[] {
   return report.runs.filter((run) => run.input === input);
 }
 
@@ -83,7 +83,7 @@ export function speedups(report: Report): HTMLElement | null {
         reference: 1,
       })),
     );
-  const bound = report.runs.some((run) => run.bound) ? " A dashed outline is a bound: no machine can reach it." : "";
+  const bound = report.runs.some((run) => run.bound) ? " A dashed outline is a bound, not a contender." : "";
   const element = section("speedup", "Speed-up", "Speed-up", `How many times faster than ${report.baseline || "the first design"} each design runs. Longer is better.${bound}`, panels);
   whenShown(draw);
   return element;
@@ -327,7 +327,7 @@ function orNull(value: number | null, format: (v: number) => string): string | n
 
 /** Charts measure their element, so they are drawn once it is in the page. */
 const pending: (() => void)[] = [];
-function whenShown(draw: () => void): void {
+export function whenShown(draw: () => void): void {
   pending.push(draw);
 }
 export function drawPending(): void {

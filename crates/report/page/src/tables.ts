@@ -16,7 +16,7 @@ import {
 import { h, section, segmented } from "./dom";
 import { exact, percent, seconds, significant, times } from "./format";
 
-type Column = {
+export type Column = {
   key: string;
   title: string;
   help: string;
@@ -40,11 +40,17 @@ export function numbers(report: Report): HTMLElement | null {
     { key: "memory", title: "Memory", help: "Share of the cycles", value: (run) => share(run, "memory"), text: percent },
     { key: "accesses_per_second", title: "Sim. rate", help: "Accesses simulated per second", value: (run) => run.accesses_per_second, text: (v) => exact(Math.round(v)) },
   ];
+  const table = sortable("numbers-table", "One row per run", columns, report.runs);
+  return section("numbers", "Numbers", "The numbers", "One row per run, as in results.json and results.csv. A click on a heading sorts.", scroll(table, "The numbers"));
+}
+
+/** A row per run; a click on a heading sorts. */
+export function sortable(id: string, caption: string, columns: Column[], runs: Run[]): HTMLElement {
   const body = h("tbody");
   const order = { key: "", ascending: true };
   const draw = () => {
     const column = columns.find((c) => c.key === order.key);
-    const rows = [...report.runs];
+    const rows = [...runs];
     if (column) {
       const sign = order.ascending ? 1 : -1;
       rows.sort((a, b) => {
@@ -83,8 +89,7 @@ export function numbers(report: Report): HTMLElement | null {
     head.append(cell);
   }
   draw();
-  const table = h("table", { id: "numbers-table" }, h("caption", { class: "hidden" }, "One row per run"), h("thead", {}, head), body);
-  return section("numbers", "Numbers", "The numbers", "One row per run, as in results.json and results.csv. A click on a heading sorts.", scroll(table, "The numbers"));
+  return h("table", { id }, h("caption", { class: "hidden" }, caption), h("thead", {}, head), body);
 }
 
 export function statistics(report: Report): HTMLElement | null {
@@ -227,6 +232,6 @@ function filterBox(hint: string, change: (text: string) => void): HTMLElement {
   return box;
 }
 
-function scroll(table: HTMLElement, label: string, extra = ""): HTMLElement {
+export function scroll(table: HTMLElement, label: string, extra = ""): HTMLElement {
   return h("div", { class: `scroll ${extra}`, tabindex: 0, role: "region", "aria-label": label }, table);
 }

@@ -73,6 +73,28 @@ const tests = {
     await close();
   },
 
+  async "tiering is shown where memory lay in several tiers, with the numbers of results.json"() {
+    const placed = report.runs.filter((run) => run.tiering);
+    const shown = placed.some((run) => run.tiering.policy || run.tiering.tiers[0].share < 1);
+    const { page, errors, close } = await open({});
+    const rows = await page.$$eval("#tiering-table tbody tr", (all) =>
+      all.map((row) => Object.fromEntries([...row.children].map((cell) => [cell.dataset.key, cell.dataset.value]))),
+    );
+    assert.equal(rows.length, shown ? placed.length : 0);
+    rows.forEach((row, at) => {
+      const { slowdown, cost, tiers } = placed[at].tiering;
+      if (slowdown !== null) assert.equal(Number(row.slowdown), slowdown);
+      if (cost !== null) assert.equal(Number(row.cost), cost);
+      for (const { name, share } of tiers) assert.equal(Number(row[`share-${name}`]), share);
+    });
+    for (const button of await page.$$("#tiering .segmented button")) {
+      await button.click();
+      assert.ok(await page.$$eval("#tiering .chart", (all) => all.every((one) => one.querySelector("svg path"))));
+    }
+    assert.deepEqual(errors, []);
+    await close();
+  },
+
   async "the numbers of the table are those of results.json"() {
     const { page, errors, close } = await open({});
     const rows = await page.$$eval("#numbers-table tbody tr", (all) =>

@@ -1,0 +1,105 @@
+//! The first pass of policies that look at their input twice: the same design without its policy, counting accesses.
+
+use crate::error::{Blame, Failure};
+use crate::fanout::FanOut;
+use crate::input::{Input, share};
+use crate::progress::Progress;
+use crate::run::{self, Settings};
+use std::sync::Arc;
+use terrace_policy::Profile;
+use terrace_sim::Options;
+use terrace_sim::design::{Design, Resolved};
+
+/// Whether the design's policy wants one. A policy that refuses its parameters wants none: its run says why.
+pub fn is_needed(design: &Design) -> bool {
+    design.os.policy.as_ref().is_some_and(|policy| {
+        let needs = terrace_policy::find(&policy.name).and_then(|entry| entry.needs(&policy.parameters));
+        needs.is_ok_and(|needs| needs.first_pass)
+    })
+}
+
+/// Refuses what cannot be read twice before anything runs.
+pub fn check<'a>(designs: impl Iterator<Item = &'a Resolved>, inputs: &[Input]) -> Result<(), Failure> {
+    for design in designs {
+        if is_needed(&design.design) {
+            for input in inputs {
+                input.again(&why(&design.design))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What a first pass over `input` found for each design; nothing for those that want none. Designs that differ only in
+/// their policy share a pass.
+pub fn profiles<'a>(
+    designs: impl Iterator<Item = &'a Resolved> + Clone,
+    input: &Input,
+    settings: &Settings<'_>,
+) -> Result<Vec<Option<Arc<Profile>>>, Failure> {
+    let mut passes: Vec<Design> = Vec::new();
+    let mut wants: Vec<Option<usize>> = Vec::new();
+    for Resolved { design, .. } in designs.clone() {
+        if !is_needed(design) {
+            wants.push(None);
+            continue;
+        }
+        let bare = without_policy(design);
+        wants.push(Some(passes.iter().position(|pass| *pass == bare).unwrap_or_else(|| {
+            passes.push(bare);
+            passes.len() - 1
+        })));
+    }
+    let Some(first) = wants.iter().position(Option::is_some) else { return Ok(vec![None; wants.len()]) };
+    let who = designs.clone().nth(first).map(|design| why(&design.design)).unwrap_or_default();
+    let found = count(&passes, input.again(&who)?, settings)?;
+    Ok(wants.into_iter().map(|want| want.map(|at| Arc::clone(&found[at]))).collect())
+}
+
+fn why(design: &Design) -> String {
+    format!("{} looks at its input twice", design.name)
+}
+
+/// Names apart, the machine as it would be without the policy.
+fn without_policy(design: &Design) -> Design {
+    let mut bare = design.clone();
+    bare.name = "the first pass".to_owned();
+    bare.summary.clear();
+    bare.os.policy = None;
+    bare
+}
+
+fn count(designs: &[Design], input: Input, settings: &Settings<'_>) -> Result<Vec<Arc<Profile>>, Failure> {
+    let name = input.name.clone();
+    tracing::info!(input = name, passes = designs.len(), "first pass begins");
+    let (source, _) = input.open(&settings.interrupt)?;
+    let header = source.header().clone();
+    let (mut progress, mut accesses) = (Progress::new(format!("{name}, 1st pass")), 0);
+    let observer = Box::new(move |batch: &terrace_trace::Batch, done| {
+        accesses += batch.len() as u64;
+        progress.advance(batch.len() as u64, || share(done, &header, accesses));
+    });
+    let (fanout, branches) = FanOut::start(source, designs.len(), observer, settings.interrupt.flag());
+    let outcomes: Vec<_> = std::thread::scope(|scope| {
+        let runs: Vec<_> = designs
+            .iter()
+            .zip(branches)
+            .map(|(design, mut branch)| {
+                let options = Options { count_accesses: true, ..run::options(settings) };
+                scope.spawn(move || {
+                    let design = run::scaled(design, settings)?;
+                    terrace_sim::simulate(&design, &mut branch, options)
+                })
+            })
+            .collect();
+        runs.into_iter().map(|run| run.join().unwrap_or_else(|p| std::panic::resume_unwind(p))).collect()
+    });
+    let decoded = fanout.join();
+    if let Some(error) = decoded.error {
+        return Err(Failure::Run(error.into()));
+    }
+    outcomes
+        .into_iter()
+        .map(|outcome| outcome.map(|outcome| Arc::new(outcome.profile.unwrap_or_default())).or_run())
+        .collect()
+}
