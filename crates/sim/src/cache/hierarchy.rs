@@ -567,13 +567,18 @@ impl Hierarchy {
         Time::ZERO
     }
 
-    /// The inclusive last level gave up a line: it leaves the private caches too. Answers whether one had modified it.
-    fn evict_from_private(&mut self, line: u64) -> bool {
-        let mut mask = match (&self.directory, self.only_core) {
+    /// One bit per core whose private caches may hold a line.
+    fn holders(&self, line: u64) -> u64 {
+        match (&self.directory, self.only_core) {
             (Some(directory), _) => directory.sharers(line).mask,
             (None, Some(core)) => 1 << core,
             (None, None) => 0,
-        };
+        }
+    }
+
+    /// The inclusive last level gave up a line: it leaves the private caches too. Answers whether one had modified it.
+    fn evict_from_private(&mut self, line: u64) -> bool {
+        let mut mask = self.holders(line);
         let mut dirty = false;
         while mask != 0 {
             let core = mask.trailing_zeros() as usize;
@@ -653,11 +658,7 @@ impl Hierarchy {
     /// whether any held it.
     pub fn take(&mut self, line: u64) -> bool {
         let mut held = self.llc.invalidate(self.llc.home(line)).is_some();
-        let mut sharers = match (&self.directory, self.only_core) {
-            (Some(directory), _) => directory.sharers(line).mask,
-            (None, Some(core)) => 1 << core,
-            (None, None) => 0,
-        };
+        let mut sharers = self.holders(line);
         while sharers != 0 {
             let core = sharers.trailing_zeros() as usize;
             sharers &= sharers - 1;

@@ -11,6 +11,7 @@
 //! | `calls.rs` | when the policy is called, and with what |
 //! | `world.rs` | [`terrace_policy::MemorySystem`]: what a policy sees and orders |
 //! | `orders.rs` | orders: the five steps of a migration, exchange, split, collapse |
+//! | `part.rs` | what an order has between unmap and map |
 //! | `copy.rs` | the lines that a copy moves |
 //! | `shootdown.rs` | TLB shootdowns and what they cost whom |
 //! | `offers.rs` | what the machine offers, and what it looks like to a policy |
@@ -23,6 +24,7 @@ mod copy;
 mod count;
 mod offers;
 mod orders;
+mod part;
 mod shootdown;
 mod world;
 

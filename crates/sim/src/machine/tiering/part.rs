@@ -1,0 +1,140 @@
+//! What an order has between unmap and map: which pages, where to, and what lands.
+
+use super::State;
+use super::copy::Chunk;
+use crate::machine::build::Machine;
+use terrace_model::{AddressRange, Frame, LINE_BYTES, PageSize, Time};
+use terrace_policy::{Cost, Outcome, PageId};
+
+/// What a part does to memory when it lands.
+#[derive(Debug)]
+pub(super) enum Work {
+    Move {
+        page: PageId,
+        size: PageSize,
+        from: Frame,
+        to: Frame,
+    },
+    Swap {
+        one: (PageId, Frame),
+        other: (PageId, Frame),
+        size: PageSize,
+    },
+    /// To a new block, or where the parts are.
+    Collapse {
+        page: PageId,
+        size: PageSize,
+        to: Option<Frame>,
+        parts: Vec<(PageId, PageSize, Frame)>,
+    },
+}
+
+/// A part between unmap and map.
+#[derive(Debug)]
+pub(super) struct Part {
+    /// Position among the items that its order has begun.
+    pub item: usize,
+    pub work: Work,
+    /// The order gave it up, for this reason, because its pages changed under it.
+    pub lost: Option<Outcome>,
+    pub cost: Cost,
+}
+
+impl Part {
+    pub fn pages(&self) -> Vec<(PageId, PageSize)> {
+        match &self.work {
+            Work::Move { page, size, .. } => vec![(*page, *size)],
+            Work::Swap { one, other, size } => vec![(one.0, *size), (other.0, *size)],
+            Work::Collapse { parts, .. } => parts.iter().map(|(page, size, _)| (*page, *size)).collect(),
+        }
+    }
+
+    /// The block that was taken for it.
+    pub fn block(&self) -> Option<(Frame, PageSize)> {
+        match self.work {
+            Work::Move { to, size, .. } | Work::Collapse { to: Some(to), size, .. } => Some((to, size)),
+            _ => None,
+        }
+    }
+
+    pub fn chunks(&self) -> Vec<Chunk> {
+        let line = |frame: Frame| frame.addr().line();
+        let lines = |size: PageSize| size.bytes() / LINE_BYTES;
+        match &self.work {
+            Work::Move { size, from, to, .. } => {
+                vec![Chunk { from: Some(line(*from)), to: line(*to), lines: lines(*size), swap: false }]
+            }
+            Work::Swap { one, other, size } => {
+                vec![Chunk { from: Some(line(one.1)), to: line(other.1), lines: lines(*size), swap: true }]
+            }
+            Work::Collapse { to: None, .. } => Vec::new(),
+            Work::Collapse { page, size, to: Some(to), parts } => {
+                let at = |vpn: u64| line(Frame(to.0 + vpn - page.vpn));
+                let mut chunks = Vec::new();
+                let mut next = page.vpn;
+                let zero = |from: u64, until: u64, chunks: &mut Vec<Chunk>| {
+                    if until > from {
+                        let lines = (until - from) * lines(PageSize::Base);
+                        chunks.push(Chunk { from: None, to: at(from), lines, swap: false });
+                    }
+                };
+                for (part, part_size, frame) in parts {
+                    zero(next, part.vpn, &mut chunks);
+                    let lines = lines(*part_size);
+                    chunks.push(Chunk { from: Some(line(*frame)), to: at(part.vpn), lines, swap: false });
+                    next = part.vpn + part_size.base_pages();
+                }
+                zero(next, page.vpn + size.base_pages(), &mut chunks);
+                chunks
+            }
+        }
+    }
+
+    /// Whether pages came into the range of a collapse after it began: the copy is without them.
+    pub fn is_outgrown(&self, machine: &Machine) -> bool {
+        let Work::Collapse { page, size, parts, .. } = &self.work else { return false };
+        let range = AddressRange::new(page.addr().0, size.bytes());
+        machine.shared.os.table(page.space.0).pages_in(range).len() != parts.len()
+    }
+
+    /// Lets its pages be as they are.
+    pub fn give_up(&mut self, machine: &mut Machine, state: &mut State, outcome: Outcome, now: Time) {
+        self.lost = Some(outcome);
+        for (page, size) in self.pages() {
+            set_held(machine, page, false);
+            state.held.remove(&page);
+            state.released.push((page, size, now));
+            state.counters.gave_up(size, outcome);
+        }
+        if let Some((block, size)) = self.block() {
+            machine.shared.os.free_block(block, size);
+        }
+    }
+
+    pub fn copied_bytes(&self) -> u64 {
+        match &self.work {
+            Work::Move { size, .. } => size.bytes(),
+            Work::Swap { size, .. } => 2 * size.bytes(),
+            Work::Collapse { to: None, .. } => 0,
+            Work::Collapse { parts, .. } => parts.iter().map(|(_, size, _)| size.bytes()).sum(),
+        }
+    }
+}
+
+/// Marks a page held, or no longer.
+pub(super) fn set_held(machine: &mut Machine, page: PageId, held: bool) {
+    let addr = page.addr().0;
+    let table = machine.shared.os.table_mut(page.space.0);
+    if let Some(leaf) = table.find(addr) {
+        table.store(&leaf, addr, leaf.pte.with_held(held));
+    }
+}
+
+/// The page lies in another frame now, and is held no longer.
+pub(super) fn point_to(machine: &mut Machine, page: PageId, frame: Frame) {
+    let addr = page.addr().0;
+    let table = machine.shared.os.table_mut(page.space.0);
+    if let Some(leaf) = table.find(addr) {
+        table.store(&leaf, addr, leaf.pte.moved_to(frame).with_held(false));
+    }
+}
