@@ -10,12 +10,9 @@ use terrace_policy::Profile;
 use terrace_sim::Options;
 use terrace_sim::design::{Design, Resolved};
 
-/// Whether the design's policy wants one. A policy that refuses its parameters wants none: its run says why.
+/// Whether the design's policy wants one.
 pub fn is_needed(design: &Design) -> bool {
-    design.os.policy.as_ref().is_some_and(|policy| {
-        let needs = terrace_policy::find(&policy.name).and_then(|entry| entry.needs(&policy.parameters));
-        needs.is_ok_and(|needs| needs.first_pass)
-    })
+    design.os.policy.as_ref().is_some_and(|policy| policy.needs_first_pass())
 }
 
 /// Refuses what cannot be read twice before anything runs.

@@ -40,7 +40,7 @@ fn design(policy: Option<&str>, fast: u64) -> Design {
 /// Accesses per second of host time, and those simulated.
 fn speed(design: &Design, spec: &str) -> f64 {
     let workload = terrace_workload::open(spec).unwrap_or_else(|error| panic!("{error}"));
-    let first_pass = design.os.policy.as_ref().is_some_and(|policy| policy.name == "oracle");
+    let first_pass = design.os.policy.as_ref().is_some_and(|policy| policy.needs_first_pass());
     let mut options = Options::default();
     if first_pass {
         let plain = Design {

@@ -643,20 +643,9 @@ impl Hierarchy {
         self.private[core].l1.holds(line) || self.private[core].l2.holds(line)
     }
 
-    /// Removes a line from all caches without writing it back: its memory was freed or replaced.
-    pub fn discard(&mut self, line: u64) {
-        for core in 0..self.private.len() {
-            self.drop_private(core, line);
-            if let Some(directory) = &mut self.directory {
-                directory.remove(line, core as u32);
-            }
-        }
-        self.llc.invalidate(self.llc.home(line));
-    }
-
-    /// Removes a line from all caches, with what was written to it: a copy of its page took it from there. Answers
-    /// whether any held it.
-    pub fn take(&mut self, line: u64) -> bool {
+    /// Removes a line from all caches without writing it back: its memory was freed or replaced, or a copy of its page
+    /// took it from there. Answers whether any held it.
+    pub fn discard(&mut self, line: u64) -> bool {
         let mut held = self.llc.invalidate(self.llc.home(line)).is_some();
         let mut sharers = self.holders(line);
         while sharers != 0 {

@@ -214,9 +214,8 @@ impl Library {
         validate::validate(&design).map_err(|fault| fault_at(&tree, fault))?;
         if let Some(policy) = &mut design.os.policy {
             // With its defaults, so that they are listed.
-            let effective = terrace_policy::find(&policy.name).and_then(|p| p.effective(&policy.parameters));
-            policy.parameters = effective
-                .map_err(|problem| fault_at(&tree, ("os.policy".to_owned(), problem.to_string())))?;
+            policy.parameters =
+                validate::policy_parameters(policy).map_err(|fault| fault_at(&tree, fault))?;
         }
         for (device, parameters) in &design.devices {
             memory::Device::new(parameters)

@@ -277,6 +277,14 @@ pub struct LinkParameters {
     pub packet_overhead: Bytes,
 }
 
+impl LinkParameters {
+    /// What of a direction's bandwidth is left for data.
+    pub fn payload(&self, bandwidth: BytesPerSec) -> BytesPerSec {
+        let line = terrace_model::LINE_BYTES as f64;
+        BytesPerSec(bandwidth.0 * line / (line + self.packet_overhead.0 as f64))
+    }
+}
+
 /// Which page size the kernel tries for anonymous memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PagePolicy {
@@ -366,6 +374,14 @@ pub struct PolicyParameters {
     /// Its own parameters, as `terrace policy show` lists them.
     #[serde(flatten)]
     pub parameters: toml::Table,
+}
+
+impl PolicyParameters {
+    /// Whether the policy wants a first pass. One that refuses its parameters wants none: its run says why.
+    pub fn needs_first_pass(&self) -> bool {
+        let needs = terrace_policy::find(&self.name).and_then(|entry| entry.needs(&self.parameters));
+        needs.is_ok_and(|needs| needs.first_pass)
+    }
 }
 
 fn first_seed() -> u64 {

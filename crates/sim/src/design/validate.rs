@@ -153,6 +153,18 @@ fn tiers(design: &Design) -> Result<(), Fault> {
     Ok(())
 }
 
+/// All parameters of a policy, its defaults included.
+pub(crate) fn policy_parameters(policy: &PolicyParameters) -> Result<toml::Table, Fault> {
+    let entry = terrace_policy::find(&policy.name)
+        .map_err(|problem| ("os.policy.name".to_owned(), problem.to_string()))?;
+    entry.effective(&policy.parameters).map_err(|problem| match &problem {
+        terrace_policy::PolicyError::UnknownKey { key, .. } => {
+            (format!("os.policy.{key}"), problem.to_string())
+        }
+        _ => ("os.policy".to_owned(), problem.to_string()),
+    })
+}
+
 fn os(design: &Design) -> Result<(), Fault> {
     let os = &design.os;
     let tier_exists = |name: &str, key: &str| {
@@ -185,14 +197,7 @@ fn os(design: &Design) -> Result<(), Fault> {
         tier_exists(tier, "os.page_table_tier")?;
     }
     if let Some(policy) = &os.policy {
-        let entry = terrace_policy::find(&policy.name)
-            .map_err(|problem| ("os.policy.name".to_owned(), problem.to_string()))?;
-        entry.effective(&policy.parameters).map_err(|problem| match &problem {
-            terrace_policy::PolicyError::UnknownKey { key, .. } => {
-                (format!("os.policy.{key}"), problem.to_string())
-            }
-            _ => ("os.policy".to_owned(), problem.to_string()),
-        })?;
+        policy_parameters(policy)?;
     }
     rule(os.zero_bandwidth.0 > 0.0, "os.zero_bandwidth", || "must be more than 0".into())?;
     rule(os.timeslice.0 > 0, "os.timeslice", || "must be more than 0".into())?;

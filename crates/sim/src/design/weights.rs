@@ -23,10 +23,7 @@ fn bandwidth(design: &Design, tier: &TierParameters) -> Result<f64, String> {
     let device = Device::new(&design.devices[&tier.device])?;
     let sharers = design.tiers.iter().filter(|other| other.device == tier.device).count();
     let device = device.peak_read_bandwidth().0 / sharers as f64;
-    Ok(tier.link.as_ref().map_or(device, |link| {
-        let line = terrace_model::LINE_BYTES as f64;
-        device.min(link.read_bandwidth.0 * line / (line + link.packet_overhead.0 as f64))
-    }))
+    Ok(tier.link.as_ref().map_or(device, |link| device.min(link.payload(link.read_bandwidth).0)))
 }
 
 /// The smallest whole numbers whose ratios are within [`CLOSE_ENOUGH`], else the closest that were tried.

@@ -93,6 +93,14 @@ pub(super) struct Machine {
 }
 
 impl Machine {
+    /// Lets the policy work on the machine, if there is one.
+    pub fn with_tiering<R>(&mut self, work: impl FnOnce(&mut Tiering, &mut Machine) -> R) -> Option<R> {
+        let mut tiering = self.shared.tiering.take()?;
+        let result = work(&mut tiering, self);
+        self.shared.tiering = Some(tiering);
+        Some(result)
+    }
+
     /// Builds what the design describes.
     ///
     /// # Errors
@@ -120,7 +128,7 @@ impl Machine {
             });
         }
         let zero_line = Time((LINE_BYTES as f64 * 1e15 / design.os.zero_bandwidth.0.max(1.0)).round() as u64);
-        let mut shared = Shared {
+        let shared = Shared {
             caches: Hierarchy::new(&design.cache, design.core.count, cycle)?,
             unfiltered: vec![[0; 2]; layout.len()],
             memory,
@@ -148,10 +156,6 @@ impl Machine {
             kernel_lines: 0,
             fault_time: Time::ZERO,
         };
-        if let Some(policy) = design.os.policy.as_ref().filter(|_| options.policy.is_none()) {
-            let tiering = Tiering::of_design(policy, design, &mut shared, options)?;
-            shared.tiering = Some(Box::new(tiering));
-        }
         Ok(Machine { cores, shared, scheme: design.translation.scheme })
     }
 }

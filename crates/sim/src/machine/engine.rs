@@ -145,10 +145,12 @@ pub fn simulate(
         ));
     }
     let mut machine = Machine::new(design, &options).map_err(problem)?;
-    if let Some(open) = options.policy.take() {
-        let tiering = Tiering::new(open, 1, design, &mut machine.shared, &options).map_err(problem)?;
-        machine.shared.tiering = Some(Box::new(tiering));
-    }
+    let tiering = match (options.policy.take(), &design.os.policy) {
+        (Some(open), _) => Some(Tiering::new(open, 1, design, &mut machine.shared, &options)),
+        (None, Some(chosen)) => Some(Tiering::of_design(chosen, design, &mut machine.shared, &options)),
+        (None, None) => None,
+    };
+    machine.shared.tiering = tiering.transpose().map_err(problem)?.map(Box::new);
     let engine = Engine::new(machine, source, options);
     match (engine.options.fidelity, engine.machine.scheme) {
         (Fidelity::Full, TranslationScheme::Radix) => engine.run::<FULL, RADIX>(),
@@ -226,10 +228,7 @@ impl<'a> Engine<'a> {
     }
 
     fn run<const F: u8, const S: u8>(mut self) -> Result<Outcome, SimError> {
-        if let Some(mut tiering) = self.machine.shared.tiering.take() {
-            tiering.call(&mut self.machine, Time::ZERO);
-            self.machine.shared.tiering = Some(tiering);
-        }
+        self.machine.with_tiering(|tiering, machine| tiering.call(machine, Time::ZERO));
         self.pull(Time::ZERO)?;
         while let Some((core, horizon)) = self.next_core::<F>()? {
             if self.is_stopped() {
@@ -338,32 +337,33 @@ impl<'a> Engine<'a> {
 
     /// The policy or one of its orders has its turn.
     fn act<const F: u8>(&mut self, now: Time) {
-        let Some(mut tiering) = self.machine.shared.tiering.take() else { return };
         self.machine.shared.os.now = now;
-        tiering.act::<F>(&mut self.machine, now);
-        for (page, size, at) in tiering.state.take_released() {
-            for (turn, core) in self.turns.iter_mut().zip(&mut self.machine.cores) {
-                let arrived = turn.waits_for.is_some_and(|(space, vpn)| {
-                    space == page.space.0 && (page.vpn..page.vpn + size.base_pages()).contains(&vpn)
-                });
-                if arrived {
-                    turn.waits_for = None;
-                    core.pipeline.drain();
-                    let span = at.saturating_sub(core.pipeline.now);
-                    core.pipeline.kernel(span);
-                    tiering.state.counters.wait_time += span;
+        let turns = &mut self.turns;
+        self.machine.with_tiering(|tiering, machine| {
+            tiering.act::<F>(machine, now);
+            for (page, size, at) in tiering.state.take_released() {
+                for (turn, core) in turns.iter_mut().zip(&mut machine.cores) {
+                    let arrived = turn.waits_for.is_some_and(|(space, vpn)| {
+                        space == page.space.0 && (page.vpn..page.vpn + size.base_pages()).contains(&vpn)
+                    });
+                    if arrived {
+                        turn.waits_for = None;
+                        core.pipeline.drain();
+                        let span = at.saturating_sub(core.pipeline.now);
+                        core.pipeline.kernel(span);
+                        tiering.state.counters.wait_time += span;
+                    }
                 }
             }
-        }
-        self.machine.shared.tiering = Some(tiering);
+        });
     }
 
     /// The kernel is about to change the pages of a range: orders give up what they hold of it.
     fn before_change(&mut self, core: usize, space: u32, range: AddressRange, change: Change) {
-        let Some(mut tiering) = self.machine.shared.tiering.take() else { return };
         let now = self.machine.cores[core].pipeline.now;
-        tiering.state.before_change(&mut self.machine, space, range, &change, now);
-        self.machine.shared.tiering = Some(tiering);
+        self.machine.with_tiering(|tiering, machine| {
+            tiering.state.before_change(machine, space, range, &change, now);
+        });
     }
 
     /// Whether a core has a stream that may run now.

@@ -281,9 +281,8 @@ impl TieredMemory {
         match &design.tiers[at].link {
             None => (BytesPerSec(read), BytesPerSec(write)),
             Some(link) => {
-                let line = LINE_BYTES as f64;
-                let payload = line / (line + link.packet_overhead.0 as f64);
-                let (down, up) = (link.read_bandwidth.0 * payload, link.write_bandwidth.0 * payload);
+                let down = link.payload(link.read_bandwidth).0;
+                let up = link.payload(link.write_bandwidth).0;
                 (BytesPerSec(read.min(down)), BytesPerSec(write.min(up)))
             }
         }

@@ -1,7 +1,6 @@
 //! The throughput of migrations alone: no program runs, pages go from the second tier to the first.
 
 use super::Tiering;
-use super::calls::Quiet;
 use super::world::World;
 use crate::design::Design;
 use crate::machine::access::FULL;
@@ -9,7 +8,10 @@ use crate::machine::build::Machine;
 use crate::machine::engine::Options;
 use std::num::NonZeroU32;
 use terrace_model::{AddressRange, BytesPerSec, PageSize, Stats, TierId, Time, Unit};
-use terrace_policy::{Exchange, HugePages, MemorySystem, Move, MoveOptions, PageId, Wish};
+use terrace_policy::{
+    Exchange, HugePages, MemorySystem, Moment, Move, MoveOptions, Needs, NextTick, PageId, Policy, Signal,
+    Wish,
+};
 use terrace_trace::{MapKind, Protection};
 
 /// One way of moving pages, and how fast it is.
@@ -25,6 +27,8 @@ pub struct MigrationRow {
     pub threads: u16,
     /// Pages between unmap and map at once; none for the whole list.
     pub in_flight: Option<u32>,
+    /// What becomes of huge pages on the way.
+    pub huge: HugePages,
     /// Pairs change places.
     pub exchange: bool,
     /// Bytes moved, both ways of an exchange counted, by the time from the call to the last page mapped.
@@ -43,7 +47,10 @@ pub fn migration_benchmark(design: &Design) -> Result<Vec<MigrationRow>, String>
         row("base pages", 512, base, 1, Some(1), false),
         row("base pages, concurrent", 512, base, 4, None, false),
         row("base pages, concurrent exchange", 512, base, 4, None, true),
-        row("huge page, split first", 1, huge, 1, Some(1), false),
+        MigrationRow {
+            huge: HugePages::SplitFirst,
+            ..row("huge page, split first", 1, huge, 1, Some(1), false)
+        },
         row("one huge page", 1, huge, 1, Some(1), false),
         row("huge pages", 64, huge, 1, Some(1), false),
     ];
@@ -84,19 +91,38 @@ fn row(
     exchange: bool,
 ) -> MigrationRow {
     let throughput = BytesPerSec(0.0);
-    MigrationRow { name: name.to_owned(), pages, size, threads, in_flight, exchange, throughput }
+    MigrationRow {
+        name: name.to_owned(),
+        pages,
+        size,
+        threads,
+        in_flight,
+        huge: HugePages::Whole,
+        exchange,
+        throughput,
+    }
+}
+
+/// A policy that lets everything be.
+struct Quiet;
+
+impl Policy for Quiet {
+    fn needs(&self) -> Needs {
+        Needs::default()
+    }
+
+    fn on(&mut self, _: Moment, _: &[Signal], _: &mut dyn MemorySystem) -> NextTick {
+        NextTick::Never
+    }
 }
 
 fn measure(design: &Design, row: &MigrationRow) -> Result<BytesPerSec, String> {
-    let mut design = design.clone();
-    design.os.policy = None;
     let options = Options::default();
-    let mut machine = Machine::new(&design, &options)?;
-    let mut tiering = Tiering::new(|_| Ok(Box::new(Quiet)), 1, &design, &mut machine.shared, &options)?;
+    let mut machine = Machine::new(design, &options)?;
+    let mut tiering = Tiering::new(|_| Ok(Box::new(Quiet)), 1, design, &mut machine.shared, &options)?;
     if tiering.state.topology.tiers.len() < 2 {
         return Err("tier: moving pages takes two tiers".to_owned());
     }
-    let split = row.name.contains("split first");
     let failed = |problem: crate::os::OsError| problem.to_string();
     let os = &mut machine.shared.os;
     let space = os.new_space().map_err(failed)?;
@@ -114,7 +140,7 @@ fn measure(design: &Design, row: &MigrationRow) -> Result<BytesPerSec, String> {
         }
     }
     let how = MoveOptions {
-        huge: if split { HugePages::SplitFirst } else { HugePages::Whole },
+        huge: row.huge,
         threads: row.threads,
         in_flight: row.in_flight.and_then(NonZeroU32::new),
         ..MoveOptions::default()

@@ -4,7 +4,7 @@ use super::world::World;
 use super::{State, Tiering, moment};
 use crate::machine::build::Machine;
 use terrace_model::{PageSize, Time};
-use terrace_policy::{MemorySystem, Moment, Needs, NextTick, PageId, Policy, Signal};
+use terrace_policy::{NextTick, PageId, Signal};
 
 /// News that nobody is in a hurry for is told in batches of so many.
 const BATCH: usize = 1024;
@@ -81,19 +81,6 @@ impl Tiering {
             }
             NextTick::Never => self.state.tick = None,
         }
-    }
-}
-
-/// A policy that lets everything be.
-pub(super) struct Quiet;
-
-impl Policy for Quiet {
-    fn needs(&self) -> Needs {
-        Needs::default()
-    }
-
-    fn on(&mut self, _: Moment, _: &[Signal], _: &mut dyn MemorySystem) -> NextTick {
-        NextTick::Never
     }
 }
 

@@ -3,7 +3,7 @@
 use super::{Tiering, moment};
 use std::collections::HashMap;
 use terrace_model::{PageSize, Stats, Time, Unit};
-use terrace_policy::{Outcome, PageId, Report};
+use terrace_policy::{PageId, Report};
 
 /// Counters of everything that was done for a policy.
 #[derive(Clone, Debug, Default)]
@@ -74,10 +74,8 @@ impl Counters {
     }
 
     /// A move was given up.
-    pub fn gave_up(&mut self, size: PageSize, outcome: Outcome) {
-        if outcome != Outcome::Done {
-            self.failed += size.base_pages();
-        }
+    pub fn gave_up(&mut self, size: PageSize) {
+        self.failed += size.base_pages();
     }
 }
 

@@ -28,18 +28,17 @@ mod part;
 mod shootdown;
 mod world;
 
-use super::build::Core;
 use crate::design::KernelCosts;
 use crate::os::{Fault as Page, Leaf, Os, OsError};
 pub use bench::{MigrationRow, migration_benchmark};
 use count::Counters;
 pub use offers::OpenPolicy;
 use orders::Order;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashSet};
 use terrace_model::{AddressRange, Bytes, PageSize, TierId, Time};
 use terrace_policy::{
     Agent, Area, AreaKind, Capabilities, Cost, Fault, Moment, PageId, PageRange, Policy, Signal, SignalKind,
-    SignalSet, SpaceId, Ticket, TierTraffic, Topology, Watch,
+    SignalSet, Ticket, TierTraffic, Topology, Watch,
 };
 use terrace_trace::MapKind;
 
@@ -88,7 +87,7 @@ pub(in crate::machine) struct State {
     orders: BTreeMap<(Time, Ticket), Order>,
     next_ticket: u64,
     /// Pages in the hands of an order.
-    held: HashMap<PageId, Ticket>,
+    held: HashSet<PageId>,
     /// Pages that arrived, or that an order gave up, since the engine last looked: whoever waits for them goes on.
     released: Vec<(PageId, PageSize, Time)>,
     /// When the draining of lists of pages under way that was begun last is over.
@@ -104,6 +103,12 @@ pub(in crate::machine) struct State {
 /// The page that holds an address.
 fn page_id(space: u32, addr: u64) -> PageId {
     PageId::new(space, addr >> 12)
+}
+
+/// The base pages that `range` touches.
+fn pages_of(space: u32, range: AddressRange) -> PageRange {
+    let first = page_id(space, range.start.0);
+    PageRange { first, pages: range.end().0.div_ceil(4096) - first.vpn }
 }
 
 /// A point in simulated time as policies see it.
@@ -250,15 +255,6 @@ impl State {
         self.signals.push(signal);
         self.urgent = true;
     }
-
-    /// Ends the watches of the pages in `range`; their entries are changed by the caller, or are gone.
-    fn forget_watches(&mut self, space: u32, range: AddressRange) {
-        let first = page_id(space, range.start.0);
-        let end = PageId { space: SpaceId(space), vpn: range.end().0.div_ceil(4096) };
-        while let Some(page) = self.watched.range(first..end).next().map(|(page, _)| *page) {
-            self.watched.remove(&page);
-        }
-    }
 }
 
 /// Pages of an address space, or all of it, are about to go, to move within it, or to be shared by a fork.
@@ -269,11 +265,4 @@ pub(in crate::machine) enum Change {
     Rename,
     /// A fork shares them.
     Share,
-}
-
-impl Core {
-    /// The kernel works for a policy on this core.
-    fn interrupted(&mut self, span: Time) {
-        self.pipeline.kernel(span);
-    }
 }

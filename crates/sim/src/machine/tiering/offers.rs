@@ -5,7 +5,7 @@ use crate::design::{Design, PolicyParameters, TranslationScheme};
 use crate::machine::build::Shared;
 use crate::machine::engine::{Fidelity, Options};
 use crate::machine::tiering::count::Counters;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashSet};
 use terrace_model::{Bytes, PageSize, TierId, Time};
 use terrace_policy::{
     Capabilities, Capability, CapabilitySet, Cost, Policy, PolicyError, Setup, Tier, TierTraffic, Topology,
@@ -149,7 +149,7 @@ impl Tiering {
             watched: BTreeMap::new(),
             orders: BTreeMap::new(),
             next_ticket: 0,
-            held: HashMap::new(),
+            held: HashSet::new(),
             released: Vec::new(),
             drained_at: Time::ZERO,
             sample_one_in: 0,

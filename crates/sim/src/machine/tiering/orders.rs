@@ -8,7 +8,7 @@
 use super::copy::{Chunk, Copy};
 use super::part::{Part, Work, point_to, set_held};
 use super::shootdown::shoot_down;
-use super::{Change, State, page_id};
+use super::{Change, State, page_id, pages_of};
 use crate::machine::build::Machine;
 use crate::os::{Leaf, Pte};
 use std::collections::VecDeque;
@@ -194,7 +194,7 @@ impl Order {
             Ok(Some(work)) => {
                 let cost = Cost { time: state.costs.allocate, ..Cost::default() };
                 let part = Part { item, work, lost: None, cost };
-                state.held.extend(part.pages().iter().map(|(page, _)| (*page, self.ticket)));
+                state.held.extend(part.pages().iter().map(|(page, _)| *page));
                 self.flying.push(part);
             }
             Ok(None) => self.over(state, item, Outcome::Done, Cost::default()),
@@ -253,8 +253,7 @@ impl Order {
         page: PageId,
         size: PageSize,
     ) -> Result<(), Outcome> {
-        let range = AddressRange::new(page.addr().0, size.bytes());
-        unwatch(machine, state, page.space.0, range);
+        unwatch(machine, state, PageRange::of(page, size), |_, _| true);
         machine.shared.os.split_page(page.space.0, page.addr().0).map_err(|_| Outcome::NoSpace)?;
         let (_, waits) = shoot_down(machine, state, &[(page, size)]);
         self.now += state.costs.split + waits;
@@ -278,7 +277,7 @@ impl Order {
         self.now += state.costs.allocate;
         let block = machine.shared.os.take_block(to, leaf.size);
         let Some(block) = block else {
-            state.counters.gave_up(leaf.size, Outcome::NoSpace);
+            state.counters.gave_up(leaf.size);
             return Err(Outcome::NoSpace);
         };
         state.account(&machine.shared.os);
@@ -340,7 +339,7 @@ impl Order {
         let mut parts = Vec::new();
         let mut pages_in = vec![0u64; state.topology.tiers.len()];
         for (addr, size, pte) in os.table(page.space.0).pages_in(bytes) {
-            if state.held.contains_key(&page_id(page.space.0, addr)) {
+            if state.held.contains(&page_id(page.space.0, addr)) {
                 return Err(Outcome::Busy);
             }
             if os.is_shared(pte.frame()) {
@@ -401,7 +400,6 @@ impl Order {
             state.held.remove(&page);
             state.released.push((page, size, now));
         }
-        let os = &mut machine.shared.os;
         match &part.work {
             Work::Move { page, size, from, to } => {
                 point_to(machine, *page, *to);
@@ -411,6 +409,7 @@ impl Order {
                 state.counters.moved(*page, *size, to < from, now);
             }
             Work::Swap { one, other, size } => {
+                let os = &machine.shared.os;
                 let (a, b) = (os.tier_of(one.1), os.tier_of(other.1));
                 point_to(machine, one.0, other.1);
                 point_to(machine, other.0, one.1);
@@ -421,7 +420,8 @@ impl Order {
                 }
             }
             Work::Collapse { page, size, to, parts } => {
-                let range = AddressRange::new(page.addr().0, size.bytes());
+                unwatch(machine, state, PageRange::of(*page, *size), |_, _| true);
+                let os = &mut machine.shared.os;
                 let mut pte = Pte::new(to.unwrap_or(parts[0].2));
                 for (part, _, _) in parts {
                     if let Some(leaf) = os.table(page.space.0).find(part.addr().0) {
@@ -432,7 +432,6 @@ impl Order {
                         };
                     }
                 }
-                state.forget_watches(page.space.0, range);
                 // A failure would want a frame for a table that exists already.
                 let _ = os.collapse(page.space.0, page.addr().0, *size, pte, to.is_none());
                 state.counters.collapsed += 1;
@@ -474,7 +473,7 @@ fn available(machine: &Machine, state: &State, page: PageId) -> Result<Leaf, Out
     let leaf = os.table(page.space.0).find(page.addr().0).ok_or(Outcome::Gone)?;
     if !page.is_aligned(leaf.size) {
         Err(Outcome::Gone)
-    } else if state.held.contains_key(&page) {
+    } else if state.held.contains(&page) {
         Err(Outcome::Busy)
     } else if os.is_shared(leaf.pte.frame()) {
         // Linux moves pages that several processes map only when told to (MPOL_MF_MOVE_ALL).
@@ -488,18 +487,26 @@ fn checked_tier(state: &State, tier: TierId) -> Result<TierId, Outcome> {
     if tier.index() < state.topology.tiers.len() { Ok(tier) } else { Err(Outcome::Unsupported) }
 }
 
-/// Ends the watches in `range`. TLBs may go on without them.
-fn unwatch(machine: &mut Machine, state: &mut State, space: u32, range: AddressRange) {
-    let end = PageId { vpn: range.end().0.div_ceil(4096), ..page_id(space, 0) };
-    let watched: Vec<PageId> =
-        state.watched.range(page_id(space, range.start.0)..end).map(|(page, _)| *page).collect();
+/// Ends the watches of the pages that begin in `range`, of those for which `ends` holds. TLBs may go on without them.
+fn unwatch(
+    machine: &mut Machine,
+    state: &mut State,
+    range: PageRange,
+    ends: impl Fn(PageId, PageSize) -> bool,
+) {
+    let end = PageId { vpn: range.end(), ..range.first };
+    let watched: Vec<PageId> = state.watched.range(range.first..end).map(|(page, _)| *page).collect();
     for page in watched {
-        let table = machine.shared.os.table_mut(space);
-        if let Some(leaf) = table.find(page.addr().0) {
-            table.store(&leaf, page.addr().0, leaf.pte.with_traps(false, false));
+        let (addr, table) = (page.addr().0, machine.shared.os.table_mut(page.space.0));
+        let leaf = table.find(addr);
+        if !ends(page, leaf.map_or(PageSize::Base, |leaf| leaf.size)) {
+            continue;
         }
+        if let Some(leaf) = leaf {
+            table.store(&leaf, addr, leaf.pte.with_traps(false, false));
+        }
+        state.watched.remove(&page);
     }
-    state.forget_watches(space, range);
 }
 
 impl State {
@@ -514,14 +521,14 @@ impl State {
         machine.shared.os.audit(&taken, &self.reserved)?;
         let mut held: Vec<PageId> = flying().flat_map(Part::pages).map(|(page, _)| page).collect();
         held.sort_unstable();
-        let mut known: Vec<PageId> = self.held.keys().copied().collect();
+        let mut known: Vec<PageId> = self.held.iter().copied().collect();
         known.sort_unstable();
         if held != known {
             return Err(format!("orders hold {held:?}, the kernel knows of {known:?}"));
         }
         for space in machine.shared.os.live_spaces() {
             for (addr, _, pte) in machine.shared.os.table(space).pages_in(AddressRange::new(0, u64::MAX)) {
-                if pte.is_held() != self.held.contains_key(&page_id(space, addr)) {
+                if pte.is_held() != self.held.contains(&page_id(space, addr)) {
                     return Err(format!("{space}:{addr:#x}: held {} by its entry only", pte.is_held()));
                 }
             }
@@ -542,8 +549,7 @@ impl State {
             Change::Unmap | Change::Rename => Outcome::Gone,
             Change::Share => Outcome::Busy,
         };
-        let first = page_id(space, range.start.0);
-        let pages = PageRange { first, pages: range.end().0.div_ceil(4096) - first.vpn };
+        let pages = pages_of(space, range);
         let mut orders = std::mem::take(&mut self.orders);
         for order in orders.values_mut() {
             order.lose(machine, self, pages, outcome, now);
@@ -554,21 +560,9 @@ impl State {
                 self.signals.push(Signal::Unmapped { range: pages });
             }
             // Large pages that reach into the range are split by what follows, and lose their watch with that.
-            let wide = AddressRange::new(
-                range.start.0 & !(PageSize::Giant.bytes() - 1),
-                range.end().0.saturating_sub(range.start.0 & !(PageSize::Giant.bytes() - 1)),
-            );
-            let reaches_in = |page: PageId, size: PageSize| page.addr().0 + size.bytes() > range.start.0;
-            let end = PageId { vpn: range.end().0.div_ceil(4096), ..first };
-            let watched: Vec<PageId> =
-                self.watched.range(page_id(space, wide.start.0)..end).map(|(page, _)| *page).collect();
-            for page in watched {
-                let size = machine.shared.os.table(space).find(page.addr().0).map(|leaf| leaf.size);
-                if size.is_none_or(|size| reaches_in(page, size)) {
-                    let size = size.unwrap_or(PageSize::Base);
-                    unwatch(machine, self, space, AddressRange::new(page.addr().0, size.bytes()));
-                }
-            }
+            let first = pages.first.aligned(PageSize::Giant);
+            let wide = PageRange { first, pages: pages.end() - first.vpn };
+            unwatch(machine, self, wide, |page, size| page.vpn + size.base_pages() > pages.first.vpn);
         }
     }
 }

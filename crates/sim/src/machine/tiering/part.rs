@@ -104,7 +104,7 @@ impl Part {
             set_held(machine, page, false);
             state.held.remove(&page);
             state.released.push((page, size, now));
-            state.counters.gave_up(size, outcome);
+            state.counters.gave_up(size);
         }
         if let Some((block, size)) = self.block() {
             machine.shared.os.free_block(block, size);

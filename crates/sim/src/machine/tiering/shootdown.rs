@@ -25,7 +25,7 @@ pub(super) fn shoot_down(
     for core in &mut machine.cores {
         // Other cores drop what they hold when they next run the process; that costs no interrupt.
         if core.space.is_some_and(|space| spaces.contains(&space)) {
-            core.interrupted(state.costs.interrupt);
+            core.pipeline.kernel(state.costs.interrupt);
             interrupted += 1;
         }
         if pages.len() > FLUSH_ALL_ABOVE {

@@ -231,7 +231,6 @@ impl MemorySystem for World<'_> {
         // From the hand to the end, then from the beginning to the hand.
         for second_half in [false, true] {
             for &space in &spaces {
-                let at = PageId { space: SpaceId(space), vpn: 0 };
                 let (first, end) = match (space.cmp(&start.space.0), second_half) {
                     (std::cmp::Ordering::Less, false) | (std::cmp::Ordering::Greater, true) => continue,
                     (std::cmp::Ordering::Equal, false) => (start.addr().0.max(from), until),
@@ -242,7 +241,7 @@ impl MemorySystem for World<'_> {
                     continue;
                 }
                 let range = AddressRange::new(first, end - first);
-                if let Some(stopped) = self.scan_range(at.space.0, range, tier, clear, &mut progress, visit) {
+                if let Some(stopped) = self.scan_range(space, range, tier, clear, &mut progress, visit) {
                     hand.next = stopped;
                     progress.scanned.lap = false;
                     return self.finish(progress);
