@@ -98,6 +98,21 @@ pub fn prepare(options: &InputOptions, recording: &RecordingOptions) -> Result<V
     Ok(inputs)
 }
 
+/// The one input of `command`; `others` says what takes more than one.
+pub fn prepare_one(
+    options: &InputOptions,
+    recording: &RecordingOptions,
+    command: &str,
+    others: &str,
+) -> Result<Input, Failure> {
+    let mut inputs = prepare(options, recording)?;
+    match inputs.len() {
+        1 => Ok(inputs.remove(0)),
+        0 => Err(Failure::usage("no input; give --trace FILE, --workload NAME or a command after --")),
+        n => Err(Failure::usage(format!("{command} takes one input, not {n}; {others}"))),
+    }
+}
+
 /// Checks that a trace exists and can be read.
 pub fn prepare_trace(path: &Path, salvage: bool) -> Result<Input, Failure> {
     let source = open_trace(path, salvage)?;

@@ -81,6 +81,15 @@ pub fn two_columns<'a>(rows: impl IntoIterator<Item = (&'a str, &'a str)>) -> St
     text
 }
 
+/// `text` in lines of at most `width`, the first after `first`, the others as far in as two blanks. Ends with a newline.
+pub fn hanging(first: &str, text: &str, width: usize) -> String {
+    wrap(text, width)
+        .iter()
+        .enumerate()
+        .map(|(at, line)| format!("{}{line}\n", if at == 0 { first } else { "  " }))
+        .collect()
+}
+
 /// Breaks a text at spaces into lines of `width` characters; a longer word has its own line.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];

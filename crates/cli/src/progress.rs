@@ -127,6 +127,11 @@ pub fn short(value: f64) -> String {
     text
 }
 
+/// `3.1%`: a tenth of a percent is what bounds are stated in.
+pub fn tenth(share: f64) -> String {
+    format!("{:.1}%", share * 100.0)
+}
+
 /// A time in seconds with the unit that suits it: `2 s`, `125 ms`, `40 us`.
 pub fn time(seconds: f64) -> String {
     let (value, unit) = match seconds {

@@ -142,9 +142,24 @@ pub fn with_share(
     options.resolve(word, machine)
 }
 
+/// Refuses a `--set` of what the command sizes itself; `refusal` says so of the key.
+pub fn check_capacity_is_free(
+    all_fast: &Job,
+    options: &DesignOptions,
+    refusal: impl Fn(&str) -> String,
+) -> Result<(), Failure> {
+    let key = capacity_key(&all_fast.design.design);
+    if options.sets.iter().any(|(set, _)| *set == key) { Err(Failure::usage(refusal(&key))) } else { Ok(()) }
+}
+
+/// `5%`, `12.5%`.
+pub fn percent(share: f64) -> String {
+    format!("{}%", (share * 1000.0).round() / 10.0)
+}
+
 /// The name of a design at a share.
 pub fn name_at(design: &str, share: f64) -> String {
-    format!("{design}@{}%", (share * 1000.0).round() / 10.0)
+    format!("{design}@{}", percent(share))
 }
 
 /// Most memory that `input` ever has resident. Reads the input once, without timing.

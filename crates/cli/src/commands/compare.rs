@@ -22,7 +22,7 @@ Examples:
   terrace compare first-touch weighted-interleave --machine zen4-cxl \\
       --workload kv --workload gups,bytes=8GiB -o my-study
   terrace compare native-4k mine.toml --workload bfs --set core.count=4
-  terrace compare --policies ambix,tpp,memtis --fast 25%,50%,75% \
+  terrace compare --policies ambix,tpp,memtis --fast 25%,50%,75% \\
       --price slow=0.33 --hasten 100 --trace app.trace
 
 A command after -- runs once, under the recorder, while all designs simulate
@@ -187,12 +187,7 @@ fn resolve_designs(arguments: &Arguments) -> Result<Chosen, Failure> {
         names.extend(arguments.policies.clone());
         let mut seen = HashSet::new();
         names.retain(|name| name != tiers::ALL_FAST && seen.insert(name.clone()));
-    } else if names.is_empty() {
-        if is_tiering {
-            return Err(Failure::usage(
-                "--fast needs policies or designs to compare; add --policies ambix,tpp",
-            ));
-        }
+    } else if names.is_empty() && !is_tiering {
         names = study::DESIGNS.map(str::to_owned).into();
     }
     let machine = arguments.design.is_empty().then_some(study::MACHINE);
@@ -209,17 +204,14 @@ fn resolve_designs(arguments: &Arguments) -> Result<Chosen, Failure> {
         jobs.push(job);
     }
     jobs.retain(|job| !is_tiering || job.design.design.name != tiers::ALL_FAST);
-    let bound = if is_tiering { Some(tiers::all_fast(&arguments.designs, machine)?) } else { None };
-    if let (false, Some(bound)) = (arguments.fast.is_empty(), &bound) {
-        let key = format!("tier.{}.capacity", bound.design.design.tiers[0].name);
-        if arguments.designs.sets.iter().any(|(set, _)| *set == key) {
-            return Err(Failure::usage(format!(
-                "--fast and --set {key} both size the fastest tier; give one"
-            )));
-        }
-    }
     if jobs.is_empty() {
         return Err(Failure::usage("--fast needs policies or designs to compare; add --policies ambix,tpp"));
+    }
+    let bound = if is_tiering { Some(tiers::all_fast(&arguments.designs, machine)?) } else { None };
+    if let (false, Some(bound)) = (arguments.fast.is_empty(), &bound) {
+        tiers::check_capacity_is_free(bound, &arguments.designs, |key| {
+            format!("--fast and --set {key} both size the fastest tier; give one")
+        })?;
     }
     Ok(Chosen { jobs, bound, machine })
 }

@@ -83,14 +83,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
     if let Some(Microbenchmark::Migration) = arguments.microbenchmark {
         return migration(&job.design, &arguments.json);
     }
-    let mut inputs = input::prepare(&arguments.input, &arguments.recording)?;
-    let input = match inputs.len() {
-        1 => inputs.remove(0),
-        0 => {
-            return Err(Failure::usage("no input; give --trace FILE, --workload NAME or a command after --"));
-        }
-        n => return Err(Failure::usage(format!("sim takes one input, not {n}; compare takes several"))),
-    };
+    let input = input::prepare_one(&arguments.input, &arguments.recording, "sim", "compare takes several")?;
     let settings = Settings { simulation: &arguments.simulation, interrupt: Interrupt::install() };
 
     let name = input.name.clone();

@@ -1,6 +1,7 @@
 //! The answer of `terrace advise`: its document, and its text of one screen.
 
 use crate::run::FEW_PERIODS;
+use crate::tiers::percent;
 use crate::{output, progress};
 use serde::Serialize;
 
@@ -71,16 +72,6 @@ pub(super) struct Seed {
     pub(super) slowdown: f64,
 }
 
-/// `5%`, `12.5%`.
-pub(super) fn percent(share: f64) -> String {
-    format!("{}%", (share * 1000.0).round() / 10.0)
-}
-
-/// `3.1%`: a tenth of a percent is what bounds are stated in.
-pub(super) fn tenth(share: f64) -> String {
-    format!("{:.1}%", share * 100.0)
-}
-
 fn mebibytes(bytes: f64) -> String {
     crate::commands::workload::readable(bytes as u64)
 }
@@ -88,13 +79,7 @@ fn mebibytes(bytes: f64) -> String {
 /// The answer in one screen.
 pub(super) fn text(document: &Document) -> String {
     let mut out = String::new();
-    let mut say = |text: &str| {
-        for (at, line) in output::wrap(text, 78).iter().enumerate() {
-            out.push_str(if at == 0 { "" } else { "  " });
-            out.push_str(line);
-            out.push('\n');
-        }
-    };
+    let mut say = |text: &str| out.push_str(&output::hanging("", text, 78));
     let whole = percent(document.tolerated_slowdown);
     let prices: Vec<String> =
         document.prices.iter().map(|price| format!("{} at {}", price.tier, price.price)).collect();
@@ -112,7 +97,7 @@ pub(super) fn text(document: &Document) -> String {
     match &document.advice {
         Some(advice) => {
             let saving = advice.saving.map_or(String::new(), |saving| {
-                format!("; it saves {} of the memory's price", tenth(saving))
+                format!("; it saves {} of the memory's price", progress::tenth(saving))
             });
             say(&format!(
                 "{} of the memory in use can be slow ({}), under {} with {} fast: {} slower{saving}.",
@@ -120,7 +105,7 @@ pub(super) fn text(document: &Document) -> String {
                 mebibytes(advice.slow_bytes),
                 advice.policy,
                 mebibytes(advice.fast_capacity_bytes as f64),
-                tenth(advice.slowdown),
+                progress::tenth(advice.slowdown),
             ));
         }
         None => {
@@ -131,11 +116,7 @@ pub(super) fn text(document: &Document) -> String {
     out.push_str(&table(document));
     out.push('\n');
     for remark in &document.uncertainty.remarks {
-        for (at, line) in output::wrap(remark, 76).iter().enumerate() {
-            out.push_str(if at == 0 { "- " } else { "  " });
-            out.push_str(line);
-            out.push('\n');
-        }
+        out.push_str(&output::hanging("- ", remark, 76));
     }
     if let Some(command) = &document.command {
         out.push_str(&format!("\nSee it: {command}\n"));
@@ -163,7 +144,7 @@ fn table(document: &Document) -> String {
             (None, None) => format!(
                 "{name:<16}{:>9}{:>10}{:>6}{:>7}{:>9}{:>12}{:>9}",
                 "never",
-                too_small_slowdown.map_or_else(none, tenth),
+                too_small_slowdown.map_or_else(none, progress::tenth),
                 "",
                 "",
                 "",
@@ -173,10 +154,10 @@ fn table(document: &Document) -> String {
             (Some(answer), None) => format!(
                 "{name:<16}{:>9}{:>10}{:>6}{:>7}{:>9}{:>12}{:>9}",
                 percent(answer.fast_capacity_share),
-                tenth(answer.slowdown),
+                progress::tenth(answer.slowdown),
                 format!("{:.0}%", answer.slow_share * 100.0),
                 answer.cost.map_or_else(none, |cost| format!("{:.0}%", cost * 100.0)),
-                too_small_slowdown.map_or_else(none, tenth),
+                too_small_slowdown.map_or_else(none, progress::tenth),
                 copied_bytes.map_or_else(none, |bytes| mebibytes(bytes as f64)),
                 periods.map_or_else(none, few),
             ),

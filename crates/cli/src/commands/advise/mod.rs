@@ -2,7 +2,7 @@
 
 mod answer;
 
-use self::answer::{Advice, Document, PolicyAnswer, Price, Seed, Uncertainty, percent, tenth, text};
+use self::answer::{Advice, Document, PolicyAnswer, Price, Seed, Uncertainty, text};
 use crate::bench::{Bench, Trial};
 use crate::commands::record;
 use crate::error::{CommandResult, Failure};
@@ -10,7 +10,7 @@ use crate::input::{self, Input};
 use crate::interrupt::Interrupt;
 use crate::options::{DesignOptions, InputOptions, Job, JsonOption, RecordingOptions, SimulationOptions};
 use crate::run::{self, FEW_PERIODS, Settings};
-use crate::tiers::{self, PriceOption};
+use crate::tiers::{self, PriceOption, percent};
 use crate::{output, progress, study};
 use clap::Args;
 use terrace_model::Bytes;
@@ -121,14 +121,8 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let settings = Settings { simulation: &arguments.simulation, interrupt: Interrupt::install() };
     let question = Question::new(&arguments, &settings)?;
     // Everything that can be wrong is found before anything is recorded.
-    let mut inputs = input::prepare(&arguments.input, &arguments.recording)?;
-    let given = match inputs.len() {
-        1 => inputs.remove(0),
-        0 => {
-            return Err(Failure::usage("no input; give --trace FILE, --workload NAME or a command after --"));
-        }
-        n => return Err(Failure::usage(format!("advise takes one input, not {n}; compare takes several"))),
-    };
+    let given =
+        input::prepare_one(&arguments.input, &arguments.recording, "advise", "compare takes several")?;
     let folder = tempfile::tempdir()?;
     let live = given.is_live();
     let input = if live { record::once(given, folder.path(), &settings.interrupt)? } else { given };
@@ -158,10 +152,9 @@ impl<'a> Question<'a> {
         }
         let all_fast = tiers::all_fast(&arguments.designs, Some(study::MACHINE))?;
         let fastest = all_fast.design.design.tiers[0].name.clone();
-        let key = format!("tier.{fastest}.capacity");
-        if arguments.designs.sets.iter().any(|(set, _)| *set == key) {
-            return Err(Failure::usage(format!("--set {key} is what advise searches; leave it out")));
-        }
+        tiers::check_capacity_is_free(&all_fast, &arguments.designs, |key| {
+            format!("--set {key} is what advise searches; leave it out")
+        })?;
         let prices = arguments.price.of(&all_fast.design.design)?;
         let question = Question { arguments, settings, prices, all_fast, fastest };
         for policy in &arguments.policies {
@@ -336,7 +329,7 @@ impl<'a> Question<'a> {
     fn command(&self, advice: &Advice, input: &Input) -> String {
         let mut words: Vec<String> =
             ["terrace", "compare", "--policies", &advice.policy, "--fast"].map(str::to_owned).into();
-        words.push(format!("{}%", (advice.fast_capacity_share * 1000.0).round() / 10.0));
+        words.push(percent(advice.fast_capacity_share));
         let mut options = self.arguments.designs.clone();
         options.machine.get_or_insert_with(|| study::MACHINE.to_owned());
         words.extend(options.to_words());
@@ -380,7 +373,7 @@ impl<'a> Question<'a> {
                     percent(self.arguments.resolution),
                     advice.policy,
                     percent(share),
-                    tenth(slowdown),
+                    progress::tenth(slowdown),
                 ),
                 None => format!("Search: {} was the least that was tried.", percent(self.arguments.resolution)),
             });
@@ -395,8 +388,8 @@ impl<'a> Question<'a> {
                 };
                 remarks.push(format!(
                     "Seeds: {} to {} slower over {} seeds of {whose}.{consequence}",
-                    tenth(least),
-                    tenth(worst),
+                    progress::tenth(least),
+                    progress::tenth(worst),
                     seeds.len()
                 ));
             }

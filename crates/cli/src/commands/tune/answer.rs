@@ -1,5 +1,6 @@
 //! The answer of `terrace tune`: its document, and its text for the terminal.
 
+use crate::progress::tenth;
 use crate::{output, progress};
 use serde::Serialize;
 
@@ -62,50 +63,39 @@ pub(super) struct Check {
     pub(super) gain: f64,
 }
 
-/// `3.1%`.
-pub(super) fn percent(share: f64) -> String {
-    format!("{:.1}%", share * 100.0)
-}
-
 pub(super) fn text(document: &Document) -> String {
     let mut out = String::new();
-    let mut say = |text: &str| {
-        for (at, line) in output::wrap(text, 78).iter().enumerate() {
-            out.push_str(if at == 0 { "" } else { "  " });
-            out.push_str(line);
-            out.push('\n');
-        }
-    };
+    let mut say = |text: &str| out.push_str(&output::hanging("", text, 78));
     let mebibytes = crate::commands::workload::readable(document.resident_bytes);
     say(&format!(
         "{} on {}, {}: {} of {mebibytes} resident is fast; {} is least after {} settings (seed {})",
         document.policy,
         document.input,
         document.machine,
-        percent(document.fast_share),
+        tenth(document.fast_share),
         document.objective,
         document.runs,
         document.seed
     ));
     say("");
     let line = |name: &str, result: &Outcome| {
-        let cost = result.cost.map_or(String::new(), |cost| format!(", cost {}", percent(cost)));
+        let cost = result.cost.map_or(String::new(), |cost| format!(", cost {}", tenth(cost)));
         format!(
             "{name:<12}{:>10} {:>10} slower than all fast{cost}",
             progress::time(result.seconds_simulated),
-            percent(result.slowdown)
+            tenth(result.slowdown)
         )
     };
     out.push_str(&line("defaults", &document.default));
     out.push('\n');
     out.push_str(&line("tuned", &document.tuned));
-    out.push_str(&format!("; gain {}\n", percent(document.gain)));
+    out.push_str(&format!("; gain {}\n", tenth(document.gain)));
     if let Some(slowdown) = document.first_touch_slowdown {
         out.push_str(&format!(
             "{:<12}{:>10} {:>10} slower than all fast\n",
             "first-touch",
             "",
-            percent(slowdown)
+            tenth(slowdown)
         ));
     }
     out.push_str(&format!(
@@ -136,13 +126,13 @@ pub(super) fn text(document: &Document) -> String {
         out.push_str(&format!("\n{:<38}{:>10}{:>10}{:>10}\n", "not tuned on", "defaults", "tuned", "gain"));
         for check in &document.checks {
             let name: String = check.input.chars().take(37).collect();
-            let (default, tuned) = (percent(check.default_slowdown), percent(check.tuned_slowdown));
-            out.push_str(&format!("{name:<38}{default:>10}{tuned:>10}{:>10}\n", percent(check.gain)));
+            let (default, tuned) = (tenth(check.default_slowdown), tenth(check.tuned_slowdown));
+            out.push_str(&format!("{name:<38}{default:>10}{tuned:>10}{:>10}\n", tenth(check.gain)));
         }
     }
     out.push('\n');
     for remark in &document.remarks {
-        out.push_str(&format!("- {}\n", output::wrap(remark, 76).join("\n  ")));
+        out.push_str(&output::hanging("- ", remark, 76));
     }
     if document.command.is_empty() {
         return out + "\nNothing that was tried is better than the defaults.\n";

@@ -6,7 +6,7 @@
 mod answer;
 mod space;
 
-use self::answer::{Check, Document, Outcome, ParameterAnswer, Sensitivity, percent, text};
+use self::answer::{Check, Document, Outcome, ParameterAnswer, Sensitivity, text};
 use crate::bench::{Bench, Trial};
 use crate::commands::record;
 use crate::error::{Blame, CommandResult, Failure};
@@ -15,6 +15,7 @@ use crate::interrupt::Interrupt;
 use crate::options::{
     DesignOptions, InputOptions, Job, JsonOption, Level, RecordingOptions, SimulationOptions,
 };
+use crate::progress::tenth;
 use crate::run::{self, FEW_PERIODS, Settings};
 use crate::tiers::{self, PriceOption};
 use crate::{output, progress, study};
@@ -124,14 +125,8 @@ const CHECK_SEEDS: u64 = 2;
 pub fn run(arguments: Arguments) -> CommandResult {
     let settings = Settings { simulation: &arguments.simulation, interrupt: Interrupt::install() };
     let tuning = Tuning::new(&arguments, &settings)?;
-    let mut inputs = input::prepare(&arguments.input, &arguments.recording)?;
-    let given = match inputs.len() {
-        1 => inputs.remove(0),
-        0 => {
-            return Err(Failure::usage("no input; give --trace FILE, --workload NAME or a command after --"));
-        }
-        n => return Err(Failure::usage(format!("tune takes one input, not {n}; --check takes the others"))),
-    };
+    let given =
+        input::prepare_one(&arguments.input, &arguments.recording, "tune", "--check takes the others")?;
     let mut checks = Vec::new();
     for word in &arguments.check {
         let path = Path::new(word);
@@ -189,10 +184,9 @@ impl<'a> Tuning<'a> {
         let order: Vec<String> = entry.parameters().into_iter().map(|parameter| parameter.name).collect();
         let space = Space::new(entry.name(), &values, &order, &arguments.parameter, &arguments.range)?;
         let all_fast = tiers::all_fast(&arguments.designs_without_policy(), Some(study::MACHINE))?;
-        let key = format!("tier.{}.capacity", all_fast.design.design.tiers[0].name);
-        if arguments.designs.sets.iter().any(|(set, _)| *set == key) {
-            return Err(Failure::usage(format!("--set {key} is what --fast sets; leave it out")));
-        }
+        tiers::check_capacity_is_free(&all_fast, &arguments.designs, |key| {
+            format!("--set {key} is what --fast sets; leave it out")
+        })?;
         let prices = arguments.price.of(&all_fast.design.design)?;
         Ok(Tuning { arguments, settings, prices, all_fast, space })
     }
@@ -315,7 +309,7 @@ impl<'a> Tuning<'a> {
             Some(slowdown) => {
                 let what =
                     if self.prices.is_empty() { "fast memory in use" } else { "price of the memory in use" };
-                format!("{what}, at most {} slower,", percent(slowdown))
+                format!("{what}, at most {} slower,", tenth(slowdown))
             }
         }
     }
@@ -518,7 +512,7 @@ impl<'a> Tuning<'a> {
             );
         }
         if let Some(slowdown) = self.arguments.slowdown.filter(|slowdown| best.slowdown() > *slowdown) {
-            remarks.push(format!("No setting that was tried stays within {}.", percent(slowdown)));
+            remarks.push(format!("No setting that was tried stays within {}.", tenth(slowdown)));
         }
         let better = parameters.iter().flat_map(|p| p.sensitivity.iter().map(move |one| (p, one)));
         let better =
@@ -528,11 +522,11 @@ impl<'a> Tuning<'a> {
                 "Not at its end: {}={} alone saves another {}; more --runs may find more.",
                 parameter.name,
                 one.value,
-                percent(-change)
+                tenth(-change)
             ));
         }
         let losers: Vec<&str> =
-            checks.iter().filter(|check| check.gain < -0.002).map(|check| check.input.as_str()).collect();
+            checks.iter().filter(|check| check.gain < -NO_MATTER).map(|check| check.input.as_str()).collect();
         if !losers.is_empty() {
             remarks.push(format!(
                 "Fitted to its input: on {} the tuned setting is worse than the defaults.",
@@ -542,12 +536,12 @@ impl<'a> Tuning<'a> {
             .iter()
             .map(|check| check.gain)
             .min_by(f64::total_cmp)
-            .filter(|least| *least < gain / 2.0 && gain > 0.002)
+            .filter(|least| *least < gain / 2.0 && gain > NO_MATTER)
         {
             remarks.push(format!(
                 "Of the gain of {}, {} is left on the inputs it was not tuned on.",
-                percent(gain),
-                percent(least.max(0.0))
+                tenth(gain),
+                tenth(least.max(0.0))
             ));
         }
         if self.arguments.designs.hasten > 1 {
