@@ -1,0 +1,192 @@
+//! The kernel that runs here.
+
+use super::{Advice, Kernel, PageRun, PageScan, Process};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::Duration;
+
+/// Linux itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Linux;
+
+/// `MPOL_MF_MOVE`: only pages that no other process maps.
+const MOVE: libc::c_int = 1 << 1;
+/// `_IOWR('f', 16, struct pm_scan_arg)` (linux/fs.h).
+const PAGEMAP_SCAN: libc::Ioctl = 0xc060_6610;
+/// `PM_SCAN_WP_MATCHING`.
+const PROTECT_MATCHING: u64 = 1 << 0;
+
+/// `struct pm_scan_arg` of linux/fs.h.
+#[repr(C)]
+#[derive(Default)]
+struct ScanArguments {
+    size: u64,
+    flags: u64,
+    start: u64,
+    end: u64,
+    walk_end: u64,
+    vec: u64,
+    vec_len: u64,
+    max_pages: u64,
+    category_inverted: u64,
+    category_mask: u64,
+    category_anyof_mask: u64,
+    return_mask: u64,
+}
+
+pub(super) fn names(path: &Path) -> io::Result<Vec<String>> {
+    let mut names = std::fs::read_dir(path)?
+        .map(|entry| entry.map(|entry| entry.file_name().to_string_lossy().into_owned()))
+        .collect::<io::Result<Vec<_>>>()?;
+    names.sort();
+    Ok(names)
+}
+
+fn checked(result: i64) -> io::Result<i64> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+fn handle<T: AsRawFd>(handle: &Option<T>) -> io::Result<i32> {
+    handle.as_ref().map(AsRawFd::as_raw_fd).ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))
+}
+
+fn clock(id: libc::clockid_t) -> Duration {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is a timespec that the call fills; the clocks asked for exist on every Linux.
+    unsafe { libc::clock_gettime(id, &mut time) };
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+impl Kernel for Linux {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        std::fs::read(path)
+    }
+
+    fn write(&self, path: &Path, value: &str) -> io::Result<()> {
+        OpenOptions::new().write(true).open(path)?.write_all(value.as_bytes())
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        names(path)
+    }
+
+    fn open(&self, pid: u32) -> io::Result<Process> {
+        // SAFETY: plain numbers; a new descriptor comes back or an error.
+        let pidfd = checked(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
+        // SAFETY: the kernel has just made this descriptor for us.
+        let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd as i32) };
+        let pagemap = File::open(format!("/proc/{pid}/pagemap"))?;
+        let process = Process { pid, pidfd: Some(pidfd), pagemap: Some(pagemap) };
+        // Had the number been reused between the two, the first would have ended by now.
+        if self.is_alive(&process) { Ok(process) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
+    }
+
+    fn is_alive(&self, process: &Process) -> bool {
+        let Ok(fd) = handle(&process.pidfd) else { return false };
+        // SAFETY: no signal is sent with number 0; the other arguments are null and 0 as documented.
+        unsafe {
+            libc::syscall(libc::SYS_pidfd_send_signal, fd, 0, std::ptr::null::<libc::siginfo_t>(), 0) == 0
+            // Not ours to signal, but there.
+            || io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
+        }
+    }
+
+    fn move_pages(
+        &self,
+        process: &Process,
+        pages: &[u64],
+        nodes: Option<&[i32]>,
+        status: &mut [i32],
+    ) -> io::Result<()> {
+        assert!(status.len() >= pages.len() && nodes.is_none_or(|nodes| nodes.len() == pages.len()));
+        let nodes = nodes.map_or(std::ptr::null(), <[i32]>::as_ptr);
+        // SAFETY: the three arrays hold `pages.len()` elements each, or `nodes` is null, as the call allows.
+        let result = unsafe {
+            libc::syscall(
+                libc::SYS_move_pages,
+                process.pid,
+                pages.len(),
+                pages.as_ptr(),
+                nodes,
+                status.as_mut_ptr(),
+                MOVE,
+            )
+        };
+        // A positive result counts pages that were not moved; `status` says which.
+        checked(result).map(|_| ())
+    }
+
+    fn advise(&self, process: &Process, ranges: &[(u64, u64)], advice: Advice) -> io::Result<u64> {
+        let advice = match advice {
+            Advice::Cold => libc::MADV_COLD,
+            Advice::PageOut => libc::MADV_PAGEOUT,
+            Advice::WillNeed => libc::MADV_WILLNEED,
+            Advice::Collapse => 25,
+        };
+        let vectors: Vec<libc::iovec> = ranges
+            .iter()
+            .map(|(start, bytes)| libc::iovec { iov_base: *start as *mut _, iov_len: *bytes as usize })
+            .collect();
+        // SAFETY: the vectors name memory of the other process, which the kernel checks; nothing of ours is written.
+        checked(unsafe {
+            libc::syscall(
+                libc::SYS_process_madvise,
+                handle(&process.pidfd)?,
+                vectors.as_ptr(),
+                vectors.len(),
+                advice,
+                0,
+            )
+        })
+        .map(|bytes| bytes as u64)
+    }
+
+    fn scan_pages(
+        &self,
+        process: &Process,
+        scan: &PageScan,
+        runs: &mut [PageRun],
+    ) -> io::Result<(usize, u64)> {
+        let mut arguments = ScanArguments {
+            size: size_of::<ScanArguments>() as u64,
+            flags: if scan.protect { PROTECT_MATCHING } else { 0 },
+            start: scan.start,
+            end: scan.end,
+            vec: runs.as_mut_ptr() as u64,
+            vec_len: runs.len() as u64,
+            category_mask: scan.all_of,
+            category_anyof_mask: scan.any_of,
+            return_mask: scan.tell,
+            ..ScanArguments::default()
+        };
+        // SAFETY: `arguments` is the structure that the request names, with its size; `vec` holds `vec_len` runs.
+        let count = checked(i64::from(unsafe {
+            libc::ioctl(handle(&process.pagemap)?, PAGEMAP_SCAN, &raw mut arguments)
+        }))?;
+        Ok((count as usize, arguments.walk_end))
+    }
+
+    fn pagemap(&self, process: &Process, first: u64, entries: &mut [u64]) -> io::Result<usize> {
+        let file = process.pagemap.as_ref().ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))?;
+        // SAFETY: any bytes are valid numbers; the slice covers exactly the entries.
+        let bytes = unsafe {
+            std::slice::from_raw_parts_mut(entries.as_mut_ptr().cast::<u8>(), size_of_val(entries))
+        };
+        Ok(file.read_at(bytes, first * 8)? / 8)
+    }
+
+    fn now(&self) -> Duration {
+        clock(libc::CLOCK_BOOTTIME)
+    }
+
+    fn cpu_time(&self) -> Duration {
+        clock(libc::CLOCK_PROCESS_CPUTIME_ID)
+    }
+
+    fn sleep(&self, span: Duration) {
+        std::thread::sleep(span);
+    }
+}

@@ -1,0 +1,81 @@
+//! A kernel whose files lie below a folder: `/proc` and `/sys` as they were found on some machine.
+
+use super::{Advice, Kernel, PageRun, PageScan, Process};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Answers file requests from a folder and everything else with `ENOSYS`. For tests on machines that are not here.
+#[derive(Clone, Debug)]
+pub struct Rooted {
+    root: PathBuf,
+}
+
+impl Rooted {
+    /// Files below `root`.
+    pub fn new(root: impl Into<PathBuf>) -> Rooted {
+        Rooted { root: root.into() }
+    }
+
+    fn path(&self, path: &Path) -> PathBuf {
+        self.root.join(path.strip_prefix("/").unwrap_or(path))
+    }
+}
+
+fn absent<T>() -> io::Result<T> {
+    Err(io::Error::from_raw_os_error(libc::ENOSYS))
+}
+
+impl Kernel for Rooted {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        std::fs::read(self.path(path))
+    }
+
+    fn write(&self, path: &Path, value: &str) -> io::Result<()> {
+        let path = self.path(path);
+        std::fs::OpenOptions::new().write(true).truncate(true).open(&path)?;
+        std::fs::write(path, value)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        super::linux::names(&self.path(path))
+    }
+
+    fn open(&self, pid: u32) -> io::Result<Process> {
+        std::fs::metadata(self.path(Path::new(&format!("/proc/{pid}")))).map(|_| Process {
+            pid,
+            pidfd: None,
+            pagemap: None,
+        })
+    }
+
+    fn is_alive(&self, process: &Process) -> bool {
+        self.path(Path::new(&format!("/proc/{}", process.pid))).exists()
+    }
+
+    fn move_pages(&self, _: &Process, _: &[u64], _: Option<&[i32]>, _: &mut [i32]) -> io::Result<()> {
+        absent()
+    }
+
+    fn advise(&self, _: &Process, _: &[(u64, u64)], _: Advice) -> io::Result<u64> {
+        absent()
+    }
+
+    fn scan_pages(&self, _: &Process, _: &PageScan, _: &mut [PageRun]) -> io::Result<(usize, u64)> {
+        absent()
+    }
+
+    fn pagemap(&self, _: &Process, _: u64, _: &mut [u64]) -> io::Result<usize> {
+        absent()
+    }
+
+    fn now(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn cpu_time(&self) -> Duration {
+        Duration::ZERO
+    }
+
+    fn sleep(&self, _: Duration) {}
+}

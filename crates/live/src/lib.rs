@@ -1,0 +1,7 @@
+//! Policies at work on real processes, with the Linux kernel's own mechanisms.
+//!
+//! The same [`terrace_policy::Policy`] that runs in the simulator runs here: this crate implements
+//! [`terrace_policy::MemorySystem`] for live Linux. Nothing here ever harms a target: what cannot be done is reported,
+//! and what was changed is put back.
+
+pub mod kernel;
