@@ -1,0 +1,36 @@
+//! Machines that are not here. A fixture is one text: `=== PATH` before the content of every file.
+
+use std::path::Path;
+use tempfile::TempDir;
+use terrace_live::kernel::Rooted;
+
+/// A machine's files, for as long as this lives.
+pub struct Machine {
+    folder: TempDir,
+}
+
+impl Machine {
+    /// The machine of `tests/fixtures/NAME.txt`.
+    pub fn named(name: &str) -> Machine {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(format!("{name}.txt"));
+        let folder = tempfile::tempdir().unwrap();
+        let machine = Machine { folder };
+        for file in std::fs::read_to_string(path).unwrap().split("=== /").skip(1) {
+            let (path, content) = file.split_once('\n').unwrap();
+            machine.set(path, content);
+        }
+        machine
+    }
+
+    /// The same machine with another content of a file.
+    pub fn set(&self, path: &str, content: &str) {
+        let path = self.folder.path().join(path.trim_start_matches('/'));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+    }
+
+    /// Its kernel.
+    pub fn kernel(&self) -> Rooted {
+        Rooted::new(self.folder.path())
+    }
+}
