@@ -4,5 +4,10 @@
 //! [`terrace_policy::MemorySystem`] for live Linux. Nothing here ever harms a target: what cannot be done is reported,
 //! and what was changed is put back.
 
+pub mod access;
+pub mod engine;
 pub mod facts;
 pub mod kernel;
+pub mod space;
+pub mod targets;
+pub mod world;

@@ -112,6 +112,11 @@ impl TierMap {
         self.tier_of_node.get(node as usize).copied().flatten()
     }
 
+    /// The tier that every page lies in which is in memory, where there is one node.
+    pub fn only_tier(&self) -> Option<TierId> {
+        (self.nodes.iter().map(Vec::len).sum::<usize>() == 1).then_some(TierId(0))
+    }
+
     /// The tier of compressed memory.
     pub fn compressed(&self) -> Option<TierId> {
         self.topology.find(COMPRESSED)

@@ -178,6 +178,27 @@ impl Kernel for Linux {
         Ok(file.read_at(bytes, first * 8)? / 8)
     }
 
+    fn touch(&self, process: &Process, addresses: &[u64]) -> io::Result<usize> {
+        let mut read = 0;
+        for some in addresses.chunks(libc::UIO_MAXIOV as usize) {
+            let mut bytes = vec![0u8; some.len()];
+            let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+            let remote: Vec<libc::iovec> =
+                some.iter().map(|address| libc::iovec { iov_base: *address as *mut _, iov_len: 1 }).collect();
+            // SAFETY: `local` covers `bytes`; the kernel checks what it reads of the other process.
+            let result = unsafe {
+                libc::process_vm_readv(process.pid as i32, &local, 1, remote.as_ptr(), remote.len() as u64, 0)
+            };
+            match checked(result as i64) {
+                Ok(count) => read += count as usize,
+                // A page that is gone, with all after it in this call.
+                Err(error) if error.raw_os_error() == Some(libc::EFAULT) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(read)
+    }
+
     fn now(&self) -> Duration {
         clock(libc::CLOCK_BOOTTIME)
     }

@@ -152,6 +152,12 @@ pub trait Kernel: Send + Sync {
     /// The process ended, or may not be looked into.
     fn pagemap(&self, process: &Process, first: u64, entries: &mut [u64]) -> io::Result<usize>;
 
+    /// Makes the process's pages present, as its own reading would; answers how many addresses could be read.
+    ///
+    /// # Errors
+    /// The process ended, or may not be read.
+    fn touch(&self, process: &Process, addresses: &[u64]) -> io::Result<usize>;
+
     /// Time since some fixed moment, suspensions included.
     fn now(&self) -> Duration;
 

@@ -1,0 +1,320 @@
+//! The control loop: follows the targets, looks at their pages, calls the policy, carries out its orders, all within a budget.
+
+mod budget;
+mod pressure;
+
+pub use budget::Allowance;
+pub use pressure::Guard;
+
+use crate::access::AccessSource;
+use crate::targets::Targets;
+use crate::world::World;
+use std::time::Duration;
+use terrace_model::{Bytes, Stats, Unit};
+use terrace_policy::{MemorySystem, Moment, NextTick, Policy, Report, Signal};
+
+/// How often new and ended processes are looked for.
+const MEMBERSHIP: Duration = Duration::from_millis(500);
+/// How long orders are carried out before the loop looks around.
+const SLICE: Duration = Duration::from_millis(20);
+/// The longest rest: a stop or a pause is noticed so soon.
+const REST: Duration = Duration::from_millis(200);
+/// Processor time that may be saved up, in seconds of the budget: a burst at the start or after a rest.
+const BURST_SECONDS: f64 = 10.0;
+
+/// What the engine may use.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limits {
+    /// Share of one core; infinite for no limit.
+    pub cpu: f64,
+    /// Bytes per second for moves; none for no limit.
+    pub bandwidth: Option<Bytes>,
+    /// Share of time that tasks may lose waiting for memory before moves stop; none for no guard.
+    pub pressure: Option<f64>,
+}
+
+impl Default for Limits {
+    /// 3 % of one core, moves as fast as that allows, a guard at 10 %.
+    fn default() -> Limits {
+        Limits { cpu: 0.03, bandwidth: None, pressure: Some(0.10) }
+    }
+}
+
+/// One policy at work on some processes.
+pub struct Engine {
+    world: World,
+    policy: Box<dyn Policy>,
+    targets: Targets,
+    source: Option<Box<dyn AccessSource>>,
+    cpu: Allowance,
+    bandwidth: Allowance,
+    guard: Option<Guard>,
+    started: Duration,
+    last_turn: Duration,
+    last_cpu: Duration,
+    next_membership: Duration,
+    next_guard: Duration,
+    next_look: Duration,
+    tick: Option<Moment>,
+    calls: u64,
+    held: u64,
+    paused: bool,
+    /// There was a process at some time.
+    populated: bool,
+}
+
+/// What is left to do after a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// Come back after so long.
+    Again(Duration),
+    /// All targets have ended.
+    Over,
+}
+
+impl Engine {
+    /// A policy that was opened for this world.
+    pub fn new(
+        world: World,
+        policy: Box<dyn Policy>,
+        targets: Targets,
+        source: Option<Box<dyn AccessSource>>,
+        limits: Limits,
+        pressure_file: std::path::PathBuf,
+    ) -> Engine {
+        let now = world.kernel().now();
+        let cpu = world.kernel().cpu_time();
+        let allowance = |rate: f64| match rate.is_finite() {
+            true => Allowance::new(rate, rate * BURST_SECONDS),
+            false => Allowance::unlimited(),
+        };
+        Engine {
+            cpu: allowance(limits.cpu),
+            bandwidth: limits
+                .bandwidth
+                .map_or_else(Allowance::unlimited, |bytes| Allowance::new(bytes.0 as f64, 0.0)),
+            guard: limits.pressure.map(|limit| Guard::new(pressure_file, limit)),
+            world,
+            policy,
+            targets,
+            source,
+            started: now,
+            last_turn: now,
+            last_cpu: cpu,
+            next_membership: now,
+            next_guard: now,
+            next_look: now,
+            tick: Some(Moment::START),
+            calls: 0,
+            held: 0,
+            paused: false,
+            populated: false,
+        }
+    }
+
+    /// One round of the loop. Never sleeps.
+    pub fn turn(&mut self) -> Turn {
+        let now = self.world.kernel().now();
+        self.settle(now);
+        if now >= self.next_membership {
+            self.next_membership = now + MEMBERSHIP;
+            if !self.follow() {
+                return Turn::Over;
+            }
+        }
+        let overdrawn = self.cpu.wait();
+        if self.paused || !overdrawn.is_zero() {
+            return Turn::Again(overdrawn.clamp(Duration::from_millis(1), REST));
+        }
+        let moment = Moment((now - self.started).as_nanos() as u64);
+        self.world.set_now(moment);
+        self.look(now);
+        let due = self.tick.is_some_and(|tick| tick <= moment);
+        if due || self.world.has_signals() {
+            self.call(moment, due);
+        }
+        self.carry_out(now);
+        Turn::Again(self.rest(moment))
+    }
+
+    /// Time and processor time have passed.
+    fn settle(&mut self, now: Duration) {
+        let cpu = self.world.kernel().cpu_time();
+        let passed = now.saturating_sub(self.last_turn);
+        self.cpu.pass(passed);
+        self.bandwidth.pass(passed);
+        self.cpu.spend(cpu.saturating_sub(self.last_cpu).as_secs_f64());
+        (self.last_turn, self.last_cpu) = (now, cpu);
+    }
+
+    /// Adopts new processes; answers false when all have ended.
+    fn follow(&mut self) -> bool {
+        let kernel = self.world.kernel().clone();
+        let pids = match self.targets.now(&*kernel) {
+            Ok(pids) => pids,
+            Err(error) => {
+                tracing::info!(%error, "the targets are gone");
+                return false;
+            }
+        };
+        let mut changed = false;
+        for pid in &pids {
+            if !self.world.has(*pid) {
+                match self.world.adopt(*pid) {
+                    Ok(_) => changed = true,
+                    // Ended meanwhile, or a kernel thread: both have no memory to manage.
+                    Err(error) => tracing::debug!(pid, %error, "not managed"),
+                }
+            }
+        }
+        let ended: Vec<_> = self
+            .world
+            .spaces()
+            .filter(|space| !pids.contains(&space.process.pid))
+            .map(|space| space.id)
+            .collect();
+        changed |= !ended.is_empty();
+        ended.into_iter().for_each(|id| self.world.let_go(id));
+        if changed {
+            self.next_look = Duration::ZERO;
+        }
+        self.populated |= !pids.is_empty();
+        !(self.populated && pids.is_empty())
+    }
+
+    /// Takes over what the access source has found.
+    fn look(&mut self, now: Duration) {
+        let Some(source) = &mut self.source else { return };
+        if now < self.next_look {
+            return;
+        }
+        let world = &mut self.world;
+        match source.collect(world) {
+            Ok(next) => self.next_look = now + next,
+            Err(error) => {
+                tracing::warn!(source = source.name(), %error, "the access source has failed and is given up");
+                self.source = None;
+            }
+        }
+    }
+
+    fn call(&mut self, moment: Moment, tick: bool) {
+        if tick {
+            self.tick = None;
+            if let Some(source) = &mut self.source
+                && let Err(error) = source.collect(&mut self.world)
+            {
+                tracing::debug!(%error, "access source");
+            }
+            self.world.refresh();
+        }
+        let mut signals = self.world.take_signals();
+        if tick {
+            signals.push(Signal::Tick);
+        }
+        self.calls += 1;
+        let waiting = self.world.orders_waiting();
+        match self.policy.on(moment, &signals, &mut self.world) {
+            NextTick::Unchanged => {}
+            NextTick::At(at) => self.tick = Some(at),
+            NextTick::Never => self.tick = None,
+        }
+        let ordered = self.world.orders_waiting().saturating_sub(waiting);
+        if ordered > 0 {
+            tracing::info!(ordered, at = moment.0 as f64 / 1e9, "the policy ordered moves");
+        }
+    }
+
+    /// Carries out orders for a slice of time, as far as bandwidth and pressure allow.
+    fn carry_out(&mut self, now: Duration) {
+        if self.world.orders_waiting() == 0 {
+            return;
+        }
+        if now >= self.next_guard
+            && let Some(guard) = &mut self.guard
+        {
+            self.next_guard = now + Duration::from_secs(1);
+            let kernel = self.world.kernel().clone();
+            if guard.holds(&*kernel, now) {
+                self.held += 1;
+                self.next_guard = now + Duration::from_millis(500);
+                return;
+            }
+        }
+        while self.bandwidth.wait().is_zero() && self.world.kernel().now() - now < SLICE {
+            match self.world.step() {
+                Some(bytes) => self.bandwidth.spend(bytes as f64),
+                None => break,
+            }
+        }
+    }
+
+    fn rest(&self, moment: Moment) -> Duration {
+        if self.world.has_signals() {
+            return Duration::ZERO;
+        }
+        let mut rest = REST;
+        if self.world.orders_waiting() > 0 {
+            rest = rest.min(self.bandwidth.wait());
+        }
+        if let Some(tick) = self.tick {
+            rest = rest.min(Duration::from_nanos(tick.0.saturating_sub(moment.0)));
+        }
+        rest
+    }
+
+    /// Stops all work until it is resumed; the targets run on.
+    pub fn pause(&mut self, paused: bool) {
+        self.paused = paused;
+    }
+
+    /// Whether it is paused.
+    pub fn is_paused(&self) -> bool {
+        self.paused
+    }
+
+    /// The world, to look at.
+    pub fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// Where accesses are seen.
+    pub fn source_name(&self) -> String {
+        self.source.as_ref().map_or_else(|| "none".to_owned(), |source| source.name())
+    }
+
+    /// The statistics so far, and the policy's remarks.
+    pub fn statistics(&self) -> (Stats, Vec<String>) {
+        let mut stats = Stats::new();
+        self.world.counters().collect(&mut stats);
+        let spent = self.world.spent();
+        stats.count("policy.calls", self.calls, Unit::Count);
+        stats.count("policy.migration_time", spent.time.0 / 1_000_000, Unit::Nanoseconds);
+        stats.count("live.cpu_time", self.last_cpu.as_nanos() as u64, Unit::Nanoseconds);
+        stats.count("live.run_time", (self.last_turn - self.started).as_nanos() as u64, Unit::Nanoseconds);
+        stats.count("live.held_back", self.held, Unit::Count);
+        for tier in &self.world.topology().tiers {
+            stats.count(format!("tier.{}.pages", tier.name), tier.used.0 >> 12, Unit::Pages);
+            stats.count(format!("tier.{}.capacity", tier.name), tier.capacity.0, Unit::Bytes);
+        }
+        let mut report = Report::default();
+        self.policy.report(&mut report);
+        for (name, stat) in report.stats.iter() {
+            stats.insert(format!("policy.own.{name}"), stat.clone());
+        }
+        (stats, report.notes)
+    }
+
+    /// Ends the work: what was set up is taken down.
+    pub fn finish(&mut self) {
+        if let Some(source) = &mut self.source {
+            source.stop();
+        }
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}

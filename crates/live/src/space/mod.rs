@@ -1,0 +1,121 @@
+//! A process under management: its areas, and what is known of each of its pages.
+
+mod maps;
+mod pages;
+mod refresh;
+
+pub use maps::{Mapping, parse as parse_maps};
+pub use pages::{PageAt, PageMap, PageState};
+pub use refresh::{Dirtiness, Refreshed};
+
+use crate::kernel::Process;
+use std::ops::Range;
+use terrace_model::PageSize;
+use terrace_policy::{Area, PageId, PageRange, PageView, SpaceId};
+
+/// One process.
+#[derive(Debug)]
+pub struct Space {
+    /// Its number as policies know it; never used again for another process.
+    pub id: SpaceId,
+    /// The process.
+    pub process: Process,
+    /// Its name, for people.
+    pub name: String,
+    /// What may be managed, by address.
+    pub mappings: Vec<Mapping>,
+    /// Its pages.
+    pub pages: PageMap,
+    /// Base pages in each tier.
+    pub resident: Vec<u64>,
+    /// Where the next look at pages whose place is known goes on.
+    relocate_from: u64,
+    /// `/proc/PID/clear_refs` takes no 4: the kernel has no soft-dirty bits.
+    no_soft_dirty: bool,
+}
+
+impl Space {
+    /// A process of which nothing is known yet.
+    pub fn new(id: SpaceId, process: Process, name: String, tiers: usize) -> Space {
+        Space {
+            id,
+            process,
+            name,
+            mappings: Vec::new(),
+            pages: PageMap::default(),
+            resident: vec![0; tiers],
+            relocate_from: 0,
+            no_soft_dirty: false,
+        }
+    }
+
+    /// The mapping that holds page `vpn`.
+    pub fn mapping(&self, vpn: u64) -> Option<&Mapping> {
+        let at = self.mappings.partition_point(|mapping| mapping.end <= vpn);
+        self.mappings.get(at).filter(|mapping| mapping.first <= vpn)
+    }
+
+    /// A mapping as policies see it.
+    pub fn area(&self, mapping: &Mapping) -> Area {
+        let first = PageId { space: self.id, vpn: mapping.first };
+        Area {
+            range: PageRange::new(first, mapping.end - mapping.first),
+            kind: mapping.kind,
+            writable: mapping.writable,
+            object: None,
+        }
+    }
+
+    /// A page as a scan shows it; none where it is not resident or its place is not known.
+    pub fn view(&self, vpn: u64) -> Option<PageView> {
+        let (at, state) = self.pages.get(vpn)?;
+        let writable = self.mapping(at.vpn)?.writable;
+        (state.is_resident() && state.is_located()).then(|| view(self.id, at, state, writable))
+    }
+
+    /// Calls `visit` for pages in `range` whose place is known, in order, until it answers false.
+    pub fn visit_mut(
+        &mut self,
+        range: Range<u64>,
+        mut visit: impl FnMut(PageView, &mut PageState) -> bool,
+    ) -> bool {
+        let start = self.mappings.partition_point(|mapping| mapping.end <= range.start);
+        for mapping in &self.mappings[start..] {
+            if mapping.first >= range.end {
+                break;
+            }
+            let part = mapping.first.max(range.start)..mapping.end.min(range.end);
+            let id = self.id;
+            let go_on = self.pages.visit_mut(part, |at, state| {
+                !state.is_located() || visit(view(id, at, *state, mapping.writable), state)
+            });
+            if !go_on {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Base pages of all sizes that are resident.
+    pub fn resident_pages(&self) -> u64 {
+        self.resident.iter().sum()
+    }
+}
+
+fn view(space: SpaceId, at: PageAt, state: PageState, writable: bool) -> PageView {
+    PageView {
+        page: PageId { space, vpn: at.vpn },
+        size: at.size,
+        tier: state.tier(),
+        accessed: state.is_accessed(),
+        dirty: state.is_dirty(),
+        writable,
+        in_flight: state.is_in_flight(),
+        frame: None,
+    }
+}
+
+/// What a page that must be asked about covers, in bytes.
+pub(crate) fn bytes_of(vpn: u64, size: PageSize) -> (u64, u64) {
+    (vpn << 12, size.bytes())
+}

@@ -1,0 +1,296 @@
+//! A look at a whole process: which pages are there, written, huge, and on which node each lies.
+
+use super::{PageMap, Space, parse_maps};
+use crate::facts::TierMap;
+use crate::kernel::{Kernel, PageRun, PageScan, category, read_text};
+use std::io;
+use std::ops::Range;
+use terrace_model::{PageSize, TierId};
+
+/// How stores to pages are found out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dirtiness {
+    /// Not at all.
+    #[default]
+    Unknown,
+    /// By soft-dirty bits, cleared for the whole process after each look: exact at 4 KiB, by 2 MiB on huge pages.
+    SoftDirty,
+    /// By write protection that the target registered itself, renewed with each look: exact.
+    Tracked,
+}
+
+/// What a look has found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Refreshed {
+    /// Base pages that were there and are no more.
+    pub gone: Vec<Range<u64>>,
+    /// Pages that came back from a compressed tier by themselves: the program touched them.
+    pub returned: Vec<u64>,
+    /// Pages that appeared.
+    pub appeared: u64,
+}
+
+/// Runs per call. 24 bytes each.
+const RUNS: usize = 8192;
+/// Pages per question for their nodes.
+const ASKED: usize = 4096;
+/// The least share of pages with a known place that is looked at again: the kernel moves pages, too.
+const RELOCATED_SHARE: u64 = 8;
+/// Below so many pages all are looked at again.
+const RELOCATED_LEAST: u64 = 65_536;
+
+impl Space {
+    /// Brings everything up to date.
+    ///
+    /// # Errors
+    /// The process has ended, or may not be looked into. What was known before stays.
+    pub fn refresh(
+        &mut self,
+        kernel: &dyn Kernel,
+        tiers: &TierMap,
+        dirtiness: Dirtiness,
+    ) -> io::Result<Refreshed> {
+        let maps = read_text(kernel, format!("/proc/{}/maps", self.process.pid))?;
+        let mappings = parse_maps(&maps);
+        // An empty file: the process is a zombie.
+        if maps.is_empty() {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
+        self.mappings = mappings;
+        let dirtiness = if self.no_soft_dirty { Dirtiness::Unknown } else { dirtiness };
+        let mut refreshed = Refreshed::default();
+        let mut unknown = Vec::new();
+        let mut runs = vec![PageRun::default(); RUNS];
+        for mapping in &self.mappings {
+            let scan = PageScan {
+                start: mapping.first << 12,
+                end: mapping.end << 12,
+                any_of: category::PRESENT | category::SWAPPED,
+                tell: category::PRESENT
+                    | category::SWAPPED
+                    | category::HUGE
+                    | category::ZERO
+                    | match dirtiness {
+                        Dirtiness::Unknown => 0,
+                        Dirtiness::SoftDirty => category::SOFT_DIRTY,
+                        Dirtiness::Tracked => category::WRITTEN | category::WRITE_TRACKED,
+                    },
+                ..PageScan::default()
+            };
+            let mut look = Look {
+                pages: &mut self.pages,
+                fixed_size: mapping.fixed_size,
+                compressed: tiers.compressed(),
+                unknown: &mut unknown,
+                refreshed: &mut refreshed,
+            };
+            all_runs(kernel, &self.process, scan, &mut runs, |run| look.take(run))?;
+            if dirtiness == Dirtiness::Tracked {
+                let protect = PageScan {
+                    all_of: category::WRITE_TRACKED | category::WRITTEN,
+                    any_of: 0,
+                    tell: category::WRITTEN,
+                    protect: true,
+                    ..scan
+                };
+                // What was written since the look above shows here, so nothing falls between the two.
+                all_runs(kernel, &self.process, protect, &mut runs, |run| look.dirty(run))?;
+            }
+        }
+        if dirtiness == Dirtiness::SoftDirty {
+            let path = format!("/proc/{}/clear_refs", self.process.pid);
+            if let Err(error) = kernel.write(path.as_ref(), "4") {
+                match error.raw_os_error() {
+                    Some(libc::EINVAL) => self.no_soft_dirty = true,
+                    _ => return Err(error),
+                }
+            }
+        }
+        self.pages.sweep(|range| refreshed.gone.push(range));
+        self.ask_again(&mut unknown);
+        self.locate(kernel, tiers, &mut unknown)?;
+        self.count();
+        Ok(refreshed)
+    }
+
+    /// Looks at a few pages only, after something was done to them. What is gone stays known until the next whole look.
+    ///
+    /// # Errors
+    /// The process has ended, or may not be looked into.
+    pub fn look_at(&mut self, kernel: &dyn Kernel, tiers: &TierMap, range: Range<u64>) -> io::Result<()> {
+        let fixed_size = self.mapping(range.start).and_then(|mapping| mapping.fixed_size);
+        let scan = PageScan {
+            start: range.start << 12,
+            end: range.end << 12,
+            any_of: category::PRESENT | category::SWAPPED,
+            tell: category::PRESENT | category::SWAPPED | category::HUGE | category::ZERO,
+            ..PageScan::default()
+        };
+        let mut unknown = Vec::new();
+        let mut refreshed = Refreshed::default();
+        let mut look = Look {
+            pages: &mut self.pages,
+            fixed_size,
+            compressed: tiers.compressed(),
+            unknown: &mut unknown,
+            refreshed: &mut refreshed,
+        };
+        let mut runs = [PageRun::default(); 512];
+        all_runs(kernel, &self.process, scan, &mut runs, |run| look.take(run))?;
+        // Only a whole pass tells what is gone, by the marks that this one must not leave.
+        self.pages.visit_mut(range, |_, state| {
+            state.set_seen(false);
+            true
+        });
+        self.locate(kernel, tiers, &mut unknown)
+    }
+
+    /// Adds some of the pages whose place is known to those to be asked about.
+    fn ask_again(&mut self, unknown: &mut Vec<u64>) {
+        let all: u64 = self.resident_pages();
+        let mut left = if all <= RELOCATED_LEAST { u64::MAX } else { all / RELOCATED_SHARE };
+        let from = self.relocate_from;
+        self.relocate_from = 0;
+        let next = &mut self.relocate_from;
+        self.pages.visit_mut(from..u64::MAX >> 12, |at, state| {
+            if left == 0 {
+                *next = at.vpn;
+                return false;
+            }
+            left = left.saturating_sub(at.size.base_pages());
+            if state.is_located() && !state.is_swapped() {
+                unknown.push(at.vpn);
+            }
+            true
+        });
+    }
+
+    fn locate(&mut self, kernel: &dyn Kernel, tiers: &TierMap, unknown: &mut Vec<u64>) -> io::Result<()> {
+        if let Some(only) = tiers.only_tier() {
+            for vpn in unknown {
+                if let Some(state) = self.pages.get_mut(*vpn) {
+                    state.set_tier(only);
+                }
+            }
+            return Ok(());
+        }
+        unknown.sort_unstable();
+        unknown.dedup();
+        let mut status = vec![0; ASKED];
+        for some in unknown.chunks(ASKED) {
+            let addresses: Vec<u64> = some.iter().map(|vpn| vpn << 12).collect();
+            kernel.move_pages(&self.process, &addresses, None, &mut status)?;
+            for (vpn, node) in some.iter().zip(&status) {
+                let Some(state) = self.pages.get_mut(*vpn) else { continue };
+                let tier = u32::try_from(*node).ok().and_then(|node| tiers.tier_of(node));
+                match tier {
+                    Some(tier) => state.set_tier(tier),
+                    // Gone meanwhile, or on a node that is not managed.
+                    None => state.set_located(false),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts pages per tier anew.
+    pub fn count(&mut self) {
+        let resident = &mut self.resident;
+        resident.iter_mut().for_each(|count| *count = 0);
+        self.pages.visit_mut(0..u64::MAX >> 12, |at, state| {
+            if state.is_located()
+                && let Some(count) = resident.get_mut(state.tier().index())
+            {
+                *count += at.size.base_pages();
+            }
+            true
+        });
+    }
+}
+
+/// Scans a range to its end, however many calls it takes.
+fn all_runs(
+    kernel: &dyn Kernel,
+    process: &crate::kernel::Process,
+    mut scan: PageScan,
+    runs: &mut [PageRun],
+    mut take: impl FnMut(&PageRun),
+) -> io::Result<()> {
+    while scan.start < scan.end {
+        let (count, walked) = kernel.scan_pages(process, &scan, runs)?;
+        runs.get(..count).unwrap_or_default().iter().for_each(&mut take);
+        // The kernel always gets on; a kernel that does not must not hang Terrace.
+        if walked <= scan.start {
+            break;
+        }
+        scan.start = walked;
+    }
+    Ok(())
+}
+
+/// What a look writes to.
+struct Look<'a> {
+    pages: &'a mut PageMap,
+    fixed_size: Option<PageSize>,
+    compressed: Option<TierId>,
+    unknown: &'a mut Vec<u64>,
+    refreshed: &'a mut Refreshed,
+}
+
+impl Look<'_> {
+    fn take(&mut self, run: &PageRun) {
+        let is = |category: u64| run.categories & category != 0;
+        let swapped = is(category::SWAPPED);
+        // The page of zeros belongs to nobody; what is in swap lies nowhere, unless swap is a tier.
+        if is(category::ZERO) || swapped && self.compressed.is_none() {
+            return;
+        }
+        let dirty = is(category::SOFT_DIRTY) || is(category::WRITTEN) && is(category::WRITE_TRACKED);
+        let size = match self.fixed_size {
+            Some(size) if is(category::PRESENT) => size,
+            None if is(category::HUGE) => PageSize::Huge,
+            _ => PageSize::Base,
+        };
+        let step = size.base_pages();
+        let mut vpn = run.start >> 12;
+        let end = run.end >> 12;
+        while vpn < end {
+            let whole = vpn.is_multiple_of(step) && (vpn + step <= end || self.fixed_size.is_some());
+            let state =
+                if whole && step > 1 { self.pages.whole_mut(vpn, size) } else { self.pages.base_mut(vpn) };
+            let was_swapped = state.is_swapped();
+            if !state.is_resident() {
+                self.refreshed.appeared += 1;
+                // A page that comes into being was accessed, and nothing is known of its past.
+                *state = Default::default();
+                state.set_accessed(!swapped);
+            }
+            state.set_resident(true);
+            state.set_seen(true);
+            state.set_swapped(swapped);
+            if dirty {
+                state.set_dirty(true);
+            }
+            match self.compressed.filter(|_| swapped) {
+                Some(tier) => state.set_tier(tier),
+                None if was_swapped => {
+                    state.set_located(false);
+                    state.set_accessed(true);
+                    self.refreshed.returned.push(vpn);
+                    self.unknown.push(vpn);
+                }
+                None if !state.is_located() => self.unknown.push(vpn),
+                None => {}
+            }
+            vpn += if whole { step } else { 1 };
+        }
+    }
+
+    fn dirty(&mut self, run: &PageRun) {
+        for vpn in run.start >> 12..run.end >> 12 {
+            if let Some(state) = self.pages.get_mut(vpn) {
+                state.set_dirty(true);
+            }
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! What was done, in the names that the simulator uses and, where the kernel counts the same, the kernel's.
+
+use terrace_model::{PageSize, Stats, TierId, Unit};
+
+/// Counts since the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Base pages moved to a faster tier.
+    pub promoted: u64,
+    /// Base pages moved to a slower tier.
+    pub demoted: u64,
+    /// Pieces of orders that failed.
+    pub failed: u64,
+    /// Huge pages moved whole.
+    pub huge_moved: u64,
+    /// Pairs exchanged.
+    pub exchanged: u64,
+    /// Huge pages split.
+    pub split: u64,
+    /// Huge pages made.
+    pub collapsed: u64,
+    /// Pages that came back from a compressed tier because the program touched them.
+    pub returned: u64,
+    /// Watched pages that were accessed.
+    pub hint_faults: u64,
+    /// Accesses counted on watched pages, before correction.
+    pub count_faults: u64,
+    /// Pieces of orders that a dry run did not carry out.
+    pub planned: u64,
+    /// Processes taken under management.
+    pub adopted: u64,
+    /// Base pages shown to the policy.
+    pub scanned: u64,
+}
+
+impl Counters {
+    pub(super) fn moved(&mut self, from: TierId, to: TierId, size: PageSize) {
+        let pages = size.base_pages();
+        if to < from {
+            self.promoted += pages;
+        } else {
+            self.demoted += pages;
+        }
+        self.huge_moved += u64::from(size != PageSize::Base);
+    }
+
+    /// Into a statistics tree.
+    pub fn collect(&self, stats: &mut Stats) {
+        let moved = self.promoted + self.demoted;
+        stats.count("vmstat.pgpromote_success", self.promoted, Unit::Pages);
+        stats.count("vmstat.pgdemote_policy", self.demoted, Unit::Pages);
+        stats.count("vmstat.pgmigrate_success", moved, Unit::Pages);
+        stats.count("vmstat.pgmigrate_fail", self.failed, Unit::Pages);
+        stats.count("vmstat.thp_migration_success", self.huge_moved, Unit::Count);
+        stats.count("vmstat.thp_split_page", self.split, Unit::Count);
+        stats.count("vmstat.thp_collapse_alloc", self.collapsed, Unit::Count);
+        stats.count("vmstat.numa_hint_faults", self.hint_faults, Unit::Count);
+        stats.count("policy.exchanges", self.exchanged, Unit::Count);
+        stats.count("policy.copied_bytes", moved << 12, Unit::Bytes);
+        stats.count("policy.count_faults", self.count_faults, Unit::Count);
+        stats.count("policy.scanned_pages", self.scanned, Unit::Count);
+        stats.count("live.returned", self.returned, Unit::Pages);
+        stats.count("live.planned", self.planned, Unit::Count);
+        stats.count("live.processes", self.adopted, Unit::Count);
+    }
+}

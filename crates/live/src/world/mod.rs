@@ -1,0 +1,277 @@
+//! Live Linux as policies see it: [`World`] implements [`terrace_policy::MemorySystem`].
+
+mod calls;
+mod counters;
+mod moving;
+mod orders;
+mod watches;
+
+pub use counters::Counters;
+pub use watches::Watches;
+
+use crate::facts::{TierMap, nodes};
+use crate::kernel::Kernel;
+use crate::space::{Dirtiness, Space};
+use orders::Orders;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use terrace_model::{Bytes, TierId};
+use terrace_policy::{
+    Capabilities, Cost, Moment, PageId, PageRange, Signal, SignalKind, SignalSet, SpaceId, TierTraffic,
+    Topology,
+};
+
+/// Memory that is left free on every node, as a share of it: the kernel's own reserve, and room for pages on their way.
+const HEADROOM: u64 = 64;
+
+/// What a world is made with.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Most memory of the targets in a tier, by its name.
+    pub limits: BTreeMap<String, Bytes>,
+    /// Orders are counted, not carried out.
+    pub dry_run: bool,
+    /// Most workers per order.
+    pub workers: usize,
+}
+
+/// The processes under management, their pages, and what the policy has ordered.
+pub struct World {
+    kernel: Arc<dyn Kernel>,
+    tiers: TierMap,
+    topology: Topology,
+    capabilities: Capabilities,
+    limits: Vec<Option<Bytes>>,
+    dry_run: bool,
+    workers: usize,
+    dirtiness: Dirtiness,
+    wanted: SignalSet,
+    spaces: BTreeMap<SpaceId, Space>,
+    next_space: u32,
+    /// Free memory of each node, less what was moved there since it was read.
+    node_free: BTreeMap<u32, u64>,
+    orders: Orders,
+    watches: Watches,
+    signals: VecDeque<Signal>,
+    /// By tier: the level, and whether memory is below it.
+    low_water: Vec<(u64, bool)>,
+    traffic: Vec<TierTraffic>,
+    spent: Cost,
+    counters: Counters,
+    now: Moment,
+}
+
+impl World {
+    /// A world without processes. A limit for a tier that is not there is an error of the caller's input.
+    ///
+    /// # Errors
+    /// The name of that tier, and those that there are.
+    pub fn new(
+        kernel: Arc<dyn Kernel>,
+        tiers: TierMap,
+        capabilities: Capabilities,
+        options: &Options,
+    ) -> Result<World, String> {
+        let topology = tiers.topology.clone();
+        let mut limits = vec![None; topology.tiers.len()];
+        for (name, limit) in &options.limits {
+            let Some(tier) = topology.find(name) else {
+                let names: Vec<&str> = topology.tiers.iter().map(|tier| tier.name.as_str()).collect();
+                return Err(format!(
+                    "no tier \"{name}\" on this machine; its tiers are {}",
+                    names.join(", ")
+                ));
+            };
+            limits[tier.index()] = Some(*limit);
+        }
+        let count = topology.tiers.len();
+        let mut world = World {
+            kernel,
+            tiers,
+            topology,
+            capabilities,
+            limits,
+            dry_run: options.dry_run,
+            workers: options.workers.max(1),
+            dirtiness: Dirtiness::Unknown,
+            wanted: SignalSet::NONE,
+            spaces: BTreeMap::new(),
+            next_space: 0,
+            node_free: BTreeMap::new(),
+            orders: Orders::default(),
+            watches: Watches::default(),
+            signals: VecDeque::new(),
+            low_water: vec![(0, false); count],
+            traffic: vec![TierTraffic::default(); count],
+            spent: Cost::default(),
+            counters: Counters::default(),
+            now: Moment::START,
+        };
+        world.look_at_nodes();
+        Ok(world)
+    }
+
+    /// What the policy asked for: which news it wants, and how stores are found out.
+    pub fn serve(&mut self, wanted: SignalSet, dirtiness: Dirtiness) {
+        self.wanted = wanted;
+        self.dirtiness = dirtiness;
+    }
+
+    /// Takes a process under management.
+    ///
+    /// # Errors
+    /// It has ended, or may not be looked into.
+    pub fn adopt(&mut self, pid: u32) -> std::io::Result<SpaceId> {
+        let process = self.kernel.open(pid)?;
+        let name = crate::kernel::read_text(&*self.kernel, format!("/proc/{pid}/comm"))
+            .map_or_else(|_| pid.to_string(), |name| name.trim_end().to_owned());
+        let id = SpaceId(self.next_space);
+        let mut space = Space::new(id, process, name, self.topology.tiers.len());
+        space.refresh(&*self.kernel, &self.tiers, self.dirtiness)?;
+        self.next_space += 1;
+        self.counters.adopted += 1;
+        self.spaces.insert(id, space);
+        self.account();
+        Ok(id)
+    }
+
+    /// The processes under management.
+    pub fn spaces(&self) -> impl Iterator<Item = &Space> {
+        self.spaces.values()
+    }
+
+    /// Whether the process is under management.
+    pub fn has(&self, pid: u32) -> bool {
+        self.spaces.values().any(|space| space.process.pid == pid)
+    }
+
+    /// Brings all processes up to date and lets go of those that ended.
+    pub fn refresh(&mut self) {
+        self.look_at_nodes();
+        let mut ended = Vec::new();
+        let ids: Vec<SpaceId> = self.spaces.keys().copied().collect();
+        for id in ids {
+            let Some(space) = self.spaces.get_mut(&id) else { continue };
+            match space.refresh(&*self.kernel, &self.tiers, self.dirtiness) {
+                Ok(refreshed) => {
+                    self.counters.returned += refreshed.returned.len() as u64;
+                    for range in refreshed.gone {
+                        let first = PageId { space: id, vpn: range.start };
+                        self.unmapped(PageRange::new(first, range.end - range.start));
+                    }
+                }
+                Err(_) if !self.kernel.is_alive(&space.process) => ended.push(id),
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => ended.push(id),
+                Err(error) => {
+                    tracing::warn!(pid = space.process.pid, name = %space.name, %error, "cannot look into the process; it is left alone");
+                    ended.push(id);
+                }
+            }
+        }
+        for id in ended {
+            self.let_go(id);
+        }
+        self.account();
+    }
+
+    /// Ends the management of a process. Its pages stay where they are.
+    pub fn let_go(&mut self, id: SpaceId) {
+        let Some(space) = self.spaces.remove(&id) else { return };
+        tracing::info!(pid = space.process.pid, name = %space.name, "process left");
+        let ranges: Vec<PageRange> = space.mappings.iter().map(|mapping| space.area(mapping).range).collect();
+        ranges.into_iter().for_each(|range| self.unmapped(range));
+        self.account();
+    }
+
+    fn unmapped(&mut self, range: PageRange) {
+        self.watches.forget(range);
+        if self.wanted.contains(SignalKind::Unmapped) {
+            self.signals.push_back(Signal::Unmapped { range });
+        }
+    }
+
+    /// Which nodes have room.
+    fn look_at_nodes(&mut self) {
+        self.tiers.refresh(&*self.kernel);
+        self.node_free = nodes::discover(&*self.kernel)
+            .iter()
+            .map(|node| (node.id, node.free.0.saturating_sub(node.total.0 / HEADROOM)))
+            .collect();
+    }
+
+    /// What is used, and may be: of a tier's memory what targets hold and what is free; of other processes' memory nothing.
+    fn account(&mut self) {
+        for at in 0..self.topology.tiers.len() {
+            let used: u64 = self.spaces.values().map(|space| space.resident[at] << 12).sum();
+            let free = match self.tiers.nodes[at].as_slice() {
+                [] => self.tiers.topology.tiers[at].free().0,
+                nodes => nodes.iter().filter_map(|node| self.node_free.get(node)).sum(),
+            };
+            let capacity = self.limits[at].map_or(used + free, |limit| limit.0.min(used + free));
+            let tier = &mut self.topology.tiers[at];
+            (tier.capacity, tier.used) = (Bytes(capacity), Bytes(used));
+            let free = tier.free();
+            let (level, below) = &mut self.low_water[at];
+            let is_below = free.0 < *level;
+            if is_below && !*below {
+                self.signals.push_back(Signal::LowWater { tier: TierId(at as u8), free });
+            }
+            *below = is_below;
+        }
+    }
+
+    /// What is free on a tier's nodes, whatever the tier's limit.
+    fn physical_free(&self, tier: TierId) -> u64 {
+        match self.tiers.nodes[tier.index()].as_slice() {
+            [] => self.tiers.topology.tier(tier).free().0,
+            nodes => nodes.iter().filter_map(|node| self.node_free.get(node)).sum(),
+        }
+    }
+
+    fn roomiest_node(&self, tier: TierId) -> Option<i32> {
+        let nodes = &self.tiers.nodes[tier.index()];
+        let free = |node: &u32| self.node_free.get(node).copied().unwrap_or(0);
+        // The first of equals.
+        nodes.iter().rev().max_by_key(|node| free(node)).map(|node| *node as i32)
+    }
+
+    /// News for the policy.
+    pub fn take_signals(&mut self) -> Vec<Signal> {
+        self.signals.drain(..).collect()
+    }
+
+    /// Whether there is news.
+    pub fn has_signals(&self) -> bool {
+        !self.signals.is_empty()
+    }
+
+    /// Orders that wait, in pages and pairs.
+    pub fn orders_waiting(&self) -> usize {
+        self.orders.len()
+    }
+
+    /// What was done so far.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// From now on it is this late.
+    pub fn set_now(&mut self, now: Moment) {
+        self.now = now;
+    }
+
+    /// The kernel.
+    pub fn kernel(&self) -> &Arc<dyn Kernel> {
+        &self.kernel
+    }
+
+    /// Marks pages as accessed, as an access source has found them.
+    pub fn accessed(&mut self, pid: u32, pages: std::ops::Range<u64>) {
+        if let Some(space) = self.spaces.values_mut().find(|space| space.process.pid == pid) {
+            space.pages.visit_mut(pages, |_, state| {
+                state.set_accessed(true);
+                true
+            });
+        }
+    }
+}
