@@ -7,6 +7,7 @@
 pub mod access;
 pub mod engine;
 pub mod facts;
+pub mod journal;
 pub mod kernel;
 pub mod space;
 pub mod targets;

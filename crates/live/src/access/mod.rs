@@ -1,5 +1,8 @@
 //! Where accesses are seen: sources behind one interface, chosen by what the kernel offers.
 
+pub mod damon;
+mod ring;
+
 use crate::world::World;
 use std::io;
 use std::time::Duration;

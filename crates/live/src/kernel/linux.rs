@@ -4,7 +4,7 @@ use super::{Advice, Kernel, PageRun, PageScan, Process};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
@@ -71,6 +71,18 @@ impl Kernel for Linux {
 
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
         names(path)
+    }
+
+    fn make_folder(&self, path: &Path) -> io::Result<()> {
+        std::fs::create_dir(path)
+    }
+
+    fn remove_folder(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_dir(path)
+    }
+
+    fn stream(&self, path: &Path) -> io::Result<File> {
+        OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)
     }
 
     fn open(&self, pid: u32) -> io::Result<Process> {

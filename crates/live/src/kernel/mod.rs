@@ -107,6 +107,24 @@ pub trait Kernel: Send + Sync {
     /// Those of reading it.
     fn list(&self, path: &Path) -> io::Result<Vec<String>>;
 
+    /// Makes a folder in a control file system.
+    ///
+    /// # Errors
+    /// Those of making it.
+    fn make_folder(&self, path: &Path) -> io::Result<()>;
+
+    /// Removes a folder of a control file system, with the files that the kernel shows in it.
+    ///
+    /// # Errors
+    /// Those of removing it: something still uses it.
+    fn remove_folder(&self, path: &Path) -> io::Result<()>;
+
+    /// Opens a file for reading, without ever waiting for something to read.
+    ///
+    /// # Errors
+    /// Those of opening it.
+    fn stream(&self, path: &Path) -> io::Result<File>;
+
     /// Takes a process in hand.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! A kernel whose files lie below a folder: `/proc` and `/sys` as they were found on some machine.
 
 use super::{Advice, Kernel, PageRun, PageScan, Process};
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -39,6 +40,18 @@ impl Kernel for Rooted {
 
     fn list(&self, path: &Path) -> io::Result<Vec<String>> {
         super::linux::names(&self.path(path))
+    }
+
+    fn make_folder(&self, path: &Path) -> io::Result<()> {
+        std::fs::create_dir(self.path(path))
+    }
+
+    fn remove_folder(&self, path: &Path) -> io::Result<()> {
+        std::fs::remove_dir(self.path(path))
+    }
+
+    fn stream(&self, path: &Path) -> io::Result<File> {
+        File::open(self.path(path))
     }
 
     fn open(&self, pid: u32) -> io::Result<Process> {

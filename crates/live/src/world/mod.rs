@@ -14,8 +14,9 @@ use crate::kernel::Kernel;
 use crate::space::{Dirtiness, Space};
 use orders::Orders;
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::Arc;
-use terrace_model::{Bytes, TierId};
+use terrace_model::{Bytes, PageSize, TierId};
 use terrace_policy::{
     Capabilities, Cost, Moment, PageId, PageRange, Signal, SignalKind, SignalSet, SpaceId, TierTraffic,
     Topology,
@@ -23,6 +24,46 @@ use terrace_policy::{
 
 /// Memory that is left free on every node, as a share of it: the kernel's own reserve, and room for pages on their way.
 const HEADROOM: u64 = 64;
+
+/// Adjacent resident pages of one size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Their numbers.
+    pub pages: Range<u64>,
+    /// How many pages of their size they are.
+    pub units: u64,
+}
+
+impl Run {
+    /// In pieces of at most `units` pages of their size.
+    pub fn pieces(&self, units: u64) -> impl Iterator<Item = Range<u64>> + use<> {
+        let pages = self.pages.clone();
+        let step = (pages.end - pages.start) / self.units.max(1) * units.max(1);
+        (pages.start..pages.end).step_by(step as usize).map(move |start| start..pages.end.min(start + step))
+    }
+}
+
+fn runs(space: &mut Space) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    let mut last_size = PageSize::Base;
+    space.visit_mut(0..u64::MAX >> 12, |view, state| {
+        let (start, end) = (view.page.vpn, view.page.vpn + view.base_pages());
+        // What is in swap has no accessed bit.
+        if state.is_swapped() {
+            return true;
+        }
+        match runs.last_mut() {
+            Some(run) if run.pages.end == start && last_size == view.size => {
+                run.pages.end = end;
+                run.units += 1;
+            }
+            _ => runs.push(Run { pages: start..end, units: 1 }),
+        }
+        last_size = view.size;
+        true
+    });
+    runs
+}
 
 /// What a world is made with.
 #[derive(Clone, Debug, Default)]
@@ -265,8 +306,14 @@ impl World {
         &self.kernel
     }
 
+    /// The runs of resident pages of every process, to be watched.
+    pub fn resident_runs(&mut self) -> Vec<(u32, Vec<Run>)> {
+        let spaces = self.spaces.values_mut();
+        spaces.map(|space| (space.process.pid, runs(space))).collect()
+    }
+
     /// Marks pages as accessed, as an access source has found them.
-    pub fn accessed(&mut self, pid: u32, pages: std::ops::Range<u64>) {
+    pub fn accessed(&mut self, pid: u32, pages: Range<u64>) {
         if let Some(space) = self.spaces.values_mut().find(|space| space.process.pid == pid) {
             space.pages.visit_mut(pages, |_, state| {
                 state.set_accessed(true);

@@ -1,0 +1,238 @@
+//! Accessed bits of unmodified processes by DAMON (`fvaddr`): each resident page, or run of a few, is a region of its own.
+//!
+//! DAMON would merge neighbours and split what is large; with as many regions wanted as there are, neither ever happens, so
+//! a region of one page tells that page exactly. Results come through a trace instance of our own.
+
+use super::AccessSource;
+use super::ring::{Format, Region};
+use crate::journal::Journal;
+use crate::kernel::{Kernel, read_text};
+use crate::world::World;
+use std::fs::File;
+use std::io::{self, Read};
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// DAMON's folder.
+pub const KDAMONDS: &str = "/sys/kernel/mm/damon/admin/kdamonds";
+const TRACING: &str = "/sys/kernel/tracing";
+
+/// Samples that are reported together.
+const SAMPLES: u32 = 4;
+/// The shortest time between two samples.
+const SAMPLE_LEAST: Duration = Duration::from_millis(20);
+/// The longest: policies look every second or two.
+const SAMPLE_MOST: Duration = Duration::from_millis(250);
+/// Processor time of DAMON per region and sample, until it is measured.
+const REGION_COST: Duration = Duration::from_nanos(1_000);
+/// Regions are set up anew when so much of the memory has come or gone.
+const CHANGE: f64 = 0.05;
+
+/// How fine, and how much it may cost.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// Most regions over all processes. With fewer pages than that each is a region of its own.
+    pub regions: usize,
+    /// Share of one core for DAMON's thread; sampling is as frequent as that allows.
+    pub cpu: f64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { regions: 4096, cpu: 0.02 }
+    }
+}
+
+/// DAMON at work for one world.
+pub struct Damon {
+    kernel: Arc<dyn Kernel>,
+    journal: Arc<Mutex<Journal>>,
+    options: Options,
+    format: Format,
+    instance: PathBuf,
+    buffers: Vec<File>,
+    /// The processes in DAMON's order.
+    pids: Vec<u32>,
+    /// Base pages that regions cover.
+    covered: u64,
+    pages_per_region: u64,
+    interval: Duration,
+    running: bool,
+}
+
+impl Damon {
+    /// Makes the trace instance; DAMON itself begins with the first [`AccessSource::collect`].
+    ///
+    /// # Errors
+    /// Someone else uses DAMON, or the kernel or the user's rights do not suffice: in words, with the next step.
+    pub fn new(
+        kernel: Arc<dyn Kernel>,
+        journal: Arc<Mutex<Journal>>,
+        options: Options,
+    ) -> Result<Damon, String> {
+        let count = read_text(&*kernel, format!("{KDAMONDS}/nr_kdamonds"))
+            .map_err(|error| format!("DAMON cannot be used: {KDAMONDS}/nr_kdamonds: {error}"))?;
+        if count.trim() != "0" {
+            return Err(format!(
+                "DAMON is in use by someone else ({KDAMONDS}/nr_kdamonds is {}); Terrace does not disturb it",
+                count.trim()
+            ));
+        }
+        let instance = PathBuf::from(format!("{TRACING}/instances/terrace-{}", std::process::id()));
+        let event = instance.join("events/damon/damon_aggregated");
+        let in_words =
+            |error: io::Error| format!("DAMON's results cannot be read: {}: {error}", instance.display());
+        {
+            let mut journal = journal.lock().map_err(|_| "an earlier failure".to_owned())?;
+            journal.make_folder(&instance).map_err(in_words)?;
+        }
+        let format = read_text(&*kernel, event.join("format")).map_err(in_words)?;
+        let format =
+            Format::parse(&format).ok_or("the kernel's damon_aggregated event has another format")?;
+        // Room for two aggregations of every region, 60 bytes each, on whatever processor DAMON runs.
+        let kib = (options.regions * 60 * 2 / 1024).max(64);
+        for (file, value) in [
+            (instance.join("buffer_size_kb"), kib.to_string()),
+            (event.join("filter"), "nr_accesses > 0".to_owned()),
+            (event.join("enable"), "1".to_owned()),
+        ] {
+            kernel.write(&file, &value).map_err(in_words)?;
+        }
+        let mut buffers = Vec::new();
+        for cpu in kernel.list(&instance.join("per_cpu")).map_err(in_words)? {
+            let path = instance.join("per_cpu").join(cpu).join("trace_pipe_raw");
+            buffers.push(kernel.stream(&path).map_err(in_words)?);
+        }
+        Ok(Damon {
+            kernel,
+            journal,
+            options,
+            format,
+            instance,
+            buffers,
+            pids: Vec::new(),
+            covered: 0,
+            pages_per_region: 1,
+            interval: SAMPLE_LEAST,
+            running: false,
+        })
+    }
+
+    /// Whether the processes or their memory have changed so much that regions no longer fit.
+    fn fits(&self, world: &World) -> bool {
+        let pids = world.spaces().map(|space| space.process.pid);
+        let pages: u64 = world.spaces().map(|space| space.resident_pages()).sum();
+        self.running && pids.eq(self.pids.iter().copied()) && {
+            pages.abs_diff(self.covered) as f64 <= CHANGE * self.covered as f64
+        }
+    }
+
+    /// Begins anew with regions for what is resident now.
+    fn aim(&mut self, world: &mut World) -> io::Result<()> {
+        let resident = world.resident_runs();
+        let units: u64 = resident.iter().flat_map(|(_, runs)| runs).map(|run| run.units).sum();
+        self.covered = world.spaces().map(|space| space.resident_pages()).sum();
+        self.pids = resident.iter().map(|(pid, _)| *pid).collect();
+        self.pages_per_region = units.div_ceil(self.options.regions as u64).max(1);
+        let regions: Vec<(u32, Vec<Range<u64>>)> = resident
+            .into_iter()
+            .map(|(pid, runs)| (pid, runs.iter().flat_map(|run| run.pieces(self.pages_per_region)).collect()))
+            .collect();
+        let count: usize = regions.iter().map(|(_, regions)| regions.len()).sum();
+        self.off()?;
+        if count == 0 {
+            return Ok(());
+        }
+        let per_sample = REGION_COST * count as u32;
+        self.interval = Duration::try_from_secs_f64(per_sample.as_secs_f64() / self.options.cpu)
+            .unwrap_or(SAMPLE_MOST)
+            .clamp(SAMPLE_LEAST, SAMPLE_MOST);
+        self.journal.lock().map_err(|_| io::Error::other("an earlier failure"))?.damon(KDAMONDS.as_ref())?;
+        let kdamond = format!("{KDAMONDS}/0");
+        let context = format!("{kdamond}/contexts/0");
+        let set = |path: String, value: String| self.kernel.write(path.as_ref(), &value);
+        set(format!("{KDAMONDS}/nr_kdamonds"), "1".to_owned())?;
+        set(format!("{kdamond}/contexts/nr_contexts"), "1".to_owned())?;
+        set(format!("{context}/operations"), "fvaddr".to_owned())?;
+        let micros = self.interval.as_micros();
+        set(format!("{context}/monitoring_attrs/intervals/sample_us"), micros.to_string())?;
+        set(
+            format!("{context}/monitoring_attrs/intervals/aggr_us"),
+            (micros * u128::from(SAMPLES)).to_string(),
+        )?;
+        // At least three by the kernel's rule; both equal: nothing is merged or split.
+        for bound in ["min", "max"] {
+            set(format!("{context}/monitoring_attrs/nr_regions/{bound}"), count.max(3).to_string())?;
+        }
+        set(format!("{context}/targets/nr_targets"), regions.len().to_string())?;
+        for (number, (pid, regions)) in regions.iter().enumerate() {
+            let target = format!("{context}/targets/{number}");
+            set(format!("{target}/pid_target"), pid.to_string())?;
+            set(format!("{target}/regions/nr_regions"), regions.len().to_string())?;
+            for (number, region) in regions.iter().enumerate() {
+                set(format!("{target}/regions/{number}/start"), (region.start << 12).to_string())?;
+                set(format!("{target}/regions/{number}/end"), (region.end << 12).to_string())?;
+            }
+        }
+        set(format!("{kdamond}/state"), "on".to_owned())?;
+        self.running = true;
+        tracing::info!(count, pages_per_region = self.pages_per_region, interval = ?self.interval, "DAMON watches");
+        Ok(())
+    }
+
+    fn off(&mut self) -> io::Result<()> {
+        if self.running {
+            self.running = false;
+            // It has ended by itself where all its processes have.
+            let _ = self.kernel.write(format!("{KDAMONDS}/0/state").as_ref(), "off");
+            self.kernel.write(format!("{KDAMONDS}/nr_kdamonds").as_ref(), "0")?;
+        }
+        Ok(())
+    }
+
+    fn read(&mut self) -> io::Result<Vec<Region>> {
+        let mut regions = Vec::new();
+        let mut page = [0; 4096];
+        for buffer in &mut self.buffers {
+            loop {
+                match buffer.read(&mut page) {
+                    Ok(0) => break,
+                    Ok(bytes) => self.format.records(&page[..bytes], &mut regions),
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(regions)
+    }
+}
+
+impl AccessSource for Damon {
+    fn name(&self) -> String {
+        format!("DAMON, regions of {} KiB every {} ms", self.pages_per_region * 4, self.interval.as_millis())
+    }
+
+    fn collect(&mut self, world: &mut World) -> io::Result<Duration> {
+        for region in self.read()? {
+            if let Some(pid) = self.pids.get(region.target as usize) {
+                world.accessed(*pid, region.start >> 12..region.end >> 12);
+            }
+        }
+        if !self.fits(world) {
+            self.aim(world)?;
+        }
+        Ok(self.interval * SAMPLES)
+    }
+
+    fn stop(&mut self) {
+        if let Err(error) = self.off() {
+            tracing::error!(%error, "DAMON could not be switched off; `terrace restore` tries again");
+        }
+        // Nothing reads it any more, so the journal can remove it.
+        self.buffers.clear();
+        tracing::debug!(instance = %self.instance.display(), "no longer read");
+    }
+}
