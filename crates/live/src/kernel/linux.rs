@@ -1,6 +1,6 @@
 //! The kernel that runs here.
 
-use super::{Advice, Kernel, PageRun, PageScan, Process};
+use super::{Advice, Kernel, PageRun, PageScan, Probe, Process};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -176,6 +176,10 @@ impl Kernel for Linux {
             std::slice::from_raw_parts_mut(entries.as_mut_ptr().cast::<u8>(), size_of_val(entries))
         };
         Ok(file.read_at(bytes, first * 8)? / 8)
+    }
+
+    fn probe(&self, what: Probe) -> io::Result<u64> {
+        super::probe::probe(self, what)
     }
 
     fn now(&self) -> Duration {
