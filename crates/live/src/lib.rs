@@ -9,6 +9,7 @@ pub mod engine;
 pub mod facts;
 pub mod journal;
 pub mod kernel;
+pub mod session;
 pub mod space;
 pub mod targets;
 pub mod world;

@@ -1,10 +1,80 @@
 //! What this machine and its kernel offer, found out without changing anything.
+//!
+//! [`Facts::discover`] never fails: what cannot be found out is a [`Fact`] with the reason in words. Everything is read
+//! through [`Kernel`], so that a folder of text can stand for any machine.
 
+mod capabilities;
+pub mod fact;
 pub mod nodes;
+pub mod paging;
 pub mod swap;
+pub mod system;
 pub mod text;
 pub mod tiers;
+pub mod tracking;
 
+pub use fact::Fact;
 pub use nodes::{Node, Speed};
+pub use paging::{HugePages, Placement, Pool, TransparentHugePages};
 pub use swap::{Swap, SwapArea};
+pub use system::{ControlGroups, Options, Privilege, Privileges, Release};
 pub use tiers::{TierMap, ToldBy};
+pub use tracking::{Damon, Sampler, Tracking};
+
+use crate::kernel::Kernel;
+use std::collections::BTreeMap;
+
+/// Everything that Terrace wants to know about a machine before it runs a policy there.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Facts {
+    /// The kernel's release.
+    pub release: Fact<Release>,
+    /// The options it was built with.
+    pub options: Options,
+    /// What Terrace may do.
+    pub privileges: Privileges,
+    /// The NUMA nodes.
+    pub nodes: Vec<Node>,
+    /// The kernel's own memory tiers by number, lower being faster.
+    pub kernel_tiers: BTreeMap<u32, Vec<u32>>,
+    /// The tiers as policies see them.
+    pub tiers: TierMap,
+    /// Swap.
+    pub swap: Swap,
+    /// Huge pages.
+    pub huge_pages: HugePages,
+    /// By what accesses can be seen.
+    pub tracking: Tracking,
+    /// What the kernel does about placement.
+    pub placement: Placement,
+    /// Control groups.
+    pub control_groups: Fact<ControlGroups>,
+}
+
+impl Facts {
+    /// Finds out what there is to know.
+    pub fn discover(kernel: &dyn Kernel) -> Facts {
+        let release = fact::file_as(kernel, "/proc/sys/kernel/osrelease", Release::parse);
+        let options = Options::discover(kernel, release.known());
+        let (nodes, kernel_tiers) = (nodes::discover(kernel), tiers::kernel_tiers(kernel));
+        let swap = Swap::discover(kernel);
+        Facts {
+            privileges: Privileges::discover(kernel),
+            tiers: TierMap::of(&nodes, &kernel_tiers, &swap),
+            huge_pages: HugePages::discover(kernel),
+            tracking: Tracking::discover(kernel, &options, release.known()),
+            placement: Placement::discover(kernel),
+            control_groups: ControlGroups::discover(kernel),
+            release,
+            options,
+            nodes,
+            kernel_tiers,
+            swap,
+        }
+    }
+
+    /// Whether the kernel is at least this version; not where it does not say.
+    pub fn at_least(&self, major: u32, minor: u32) -> bool {
+        self.release.known().is_some_and(|release| release.version >= (major, minor))
+    }
+}

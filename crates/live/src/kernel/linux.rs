@@ -1,6 +1,6 @@
 //! The kernel that runs here.
 
-use super::{Advice, Kernel, PageRun, PageScan, Process};
+use super::{Advice, Kernel, PageRun, PageScan, Probe, Process};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -209,6 +209,10 @@ impl Kernel for Linux {
             }
         }
         Ok(read)
+    }
+
+    fn probe(&self, what: Probe) -> io::Result<u64> {
+        super::probe::probe(self, what)
     }
 
     fn now(&self) -> Duration {

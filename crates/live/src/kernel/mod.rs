@@ -1,9 +1,11 @@
 //! Everything that Terrace asks of the kernel, behind one trait, so that tests can answer in its place.
 
 mod linux;
+mod probe;
 mod rooted;
 
 pub use linux::Linux;
+pub use probe::{Probe, SamplingEvent, USER_MODE_ONLY};
 pub use rooted::Rooted;
 
 use std::fs::File;
@@ -175,6 +177,12 @@ pub trait Kernel: Send + Sync {
     /// # Errors
     /// The process ended, or may not be read.
     fn touch(&self, process: &Process, addresses: &[u64]) -> io::Result<usize>;
+
+    /// Tries something on Terrace's own process, without any lasting effect. The answer depends on the question.
+    ///
+    /// # Errors
+    /// The kernel does not have it, or it is not permitted.
+    fn probe(&self, what: Probe) -> io::Result<u64>;
 
     /// Time since some fixed moment, suspensions included.
     fn now(&self) -> Duration;

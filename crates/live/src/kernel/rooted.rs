@@ -1,12 +1,15 @@
 //! A kernel whose files lie below a folder: `/proc` and `/sys` as they were found on some machine.
 
-use super::{Advice, Kernel, PageRun, PageScan, Process};
+use super::{Advice, Kernel, PageRun, PageScan, Probe, Process};
+use crate::facts::text;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Answers file requests from a folder and everything else with `ENOSYS`. For tests on machines that are not here.
+///
+/// Probes are answered by the file `probes` in that folder, a line each: `NAME ANSWER` or `NAME error NUMBER`.
 #[derive(Clone, Debug)]
 pub struct Rooted {
     root: PathBuf,
@@ -84,6 +87,19 @@ impl Kernel for Rooted {
 
     fn touch(&self, _: &Process, _: &[u64]) -> io::Result<usize> {
         absent()
+    }
+
+    fn probe(&self, what: Probe) -> io::Result<u64> {
+        let answers = std::fs::read_to_string(self.root.join("probes")).or_else(|_| absent())?;
+        let line = answers.lines().find_map(|line| line.strip_prefix(what.name())?.strip_prefix(' '));
+        match line.map(|answer| (answer, answer.strip_prefix("error "))) {
+            Some((_, Some(error))) => match error.trim().parse() {
+                Ok(error) => Err(io::Error::from_raw_os_error(error)),
+                Err(_) => absent(),
+            },
+            Some((answer, None)) => text::number(answer).map_or_else(absent, Ok),
+            None => absent(),
+        }
     }
 
     fn now(&self) -> Duration {

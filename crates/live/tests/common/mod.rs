@@ -1,5 +1,7 @@
 //! Machines that are not here. A fixture is one text: `=== PATH` before the content of every file.
 
+#![allow(dead_code, reason = "each test file uses its part")]
+
 use std::path::Path;
 use tempfile::TempDir;
 use terrace_live::kernel::Rooted;
@@ -27,6 +29,11 @@ impl Machine {
         let path = self.folder.path().join(path.trim_start_matches('/'));
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, content).unwrap();
+    }
+
+    /// The same machine without a file.
+    pub fn remove(&self, path: &str) {
+        std::fs::remove_file(self.folder.path().join(path.trim_start_matches('/'))).unwrap();
     }
 
     /// Its kernel.

@@ -1,0 +1,202 @@
+//! What policies may ask of this machine, derived from the facts.
+
+use super::{Fact, Facts, Privilege};
+use std::collections::BTreeMap;
+use terrace_model::PageSize;
+use terrace_policy::{Capabilities, Capability, CapabilitySet};
+
+/// Why a capability is missing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// What stands in the way.
+    pub reason: String,
+    /// A command or a kernel option that would help; none where nothing would.
+    pub remedy: Option<String>,
+}
+
+/// What would make a second tier of an ordinary machine. For display; Terrace never runs it.
+pub const ZRAM_SWAP: &str =
+    "modprobe zram && dev=$(zramctl --find --size 4G) && mkswap $dev && swapon -p 100 $dev";
+/// Privileges for the impatient.
+pub const AS_ROOT: &str = "run as root (sudo terrace ...)";
+
+fn because(reason: impl Into<String>) -> Result<(), Missing> {
+    Err(Missing { reason: reason.into(), remedy: None })
+}
+
+fn unless(remedy: impl Into<String>, reason: impl Into<String>) -> Result<(), Missing> {
+    Err(Missing { reason: reason.into(), remedy: Some(remedy.into()) })
+}
+
+impl Facts {
+    /// What is offered here to policies, with the reason for everything that is not.
+    pub fn capabilities(&self) -> Capabilities {
+        let offered =
+            Capability::ALL.iter().filter(|one| self.offers(**one).is_ok()).fold(CapabilitySet::NONE, add);
+        let largest = if self.huge_pages.transparent.is_known() { PageSize::Huge } else { PageSize::Base };
+        let mut capabilities = self
+            .missing()
+            .into_iter()
+            .fold(Capabilities::new(offered, largest), |capabilities, (capability, missing)| {
+                capabilities.without(capability, missing.to_string())
+            });
+        let processors: usize = self.nodes.iter().map(|node| node.cpus.len()).sum();
+        capabilities.copy_threads = processors.clamp(1, usize::from(u16::MAX)) as u16;
+        capabilities
+    }
+
+    /// Everything that is not offered, with the reason.
+    pub fn missing(&self) -> BTreeMap<Capability, Missing> {
+        let missing = |one: &Capability| Some((*one, self.offers(*one).err()?));
+        Capability::ALL.iter().filter_map(missing).collect()
+    }
+
+    /// Whether this is offered here, and if not, why.
+    ///
+    /// # Errors
+    /// The reason, and what would help.
+    pub fn offers(&self, capability: Capability) -> Result<(), Missing> {
+        match capability {
+            Capability::AccessedBits => self.accessed_bits(),
+            Capability::DirtyBits => self.dirty_bits(),
+            Capability::FlushOnClear => because(
+                "no kernel interface that clears accessed bits drops translations on x86, so a page whose \
+                 translation stays in a TLB looks idle",
+            ),
+            Capability::HintFaults | Capability::CountedFaults => self.page_out_probe(),
+            // Advice for one base page of a huge page splits it.
+            Capability::Split => self.advise_others(),
+            Capability::AccessSamples => match &self.tracking.sampler {
+                Fact::Known(_) => because("Terrace does not read the processor's samples yet"),
+                Fact::Absent(reason) => because(reason),
+                Fact::Unknown(reason) => unless(AS_ROOT, reason),
+            },
+            Capability::Migration | Capability::ParallelCopy => self.second_tier(),
+            Capability::WholeHugePages => self.whole_huge_pages(),
+            Capability::Exchange => self.several_nodes(),
+            Capability::Collapse => match &self.huge_pages.collapse {
+                Fact::Known(()) => Ok(()),
+                other => unless("a kernel from 6.1 on with CONFIG_TRANSPARENT_HUGEPAGE=y", other.reason()),
+            },
+            Capability::WriteFaults => {
+                because("one process cannot make another's page fault at its next store without its help")
+            }
+            Capability::ExactAccesses => because("only a simulator sees every access: terrace sim"),
+            Capability::TlbMisses => because("processors count TLB misses, but do not tell of which page"),
+            Capability::Traffic | Capability::LoadedLatency => {
+                because("Terrace does not read the memory controllers' counters")
+            }
+            Capability::Frames => because("Linux lets no process choose frames"),
+            Capability::CopylessExchange => because("it takes a hypervisor that offers it"),
+            Capability::Objects => because("a program's allocations are known only in recordings"),
+            Capability::HardwareCache => because("the firmware decides it, and Linux does not tell"),
+        }
+    }
+
+    /// Where nodes are told apart, so that pages can move as they are.
+    fn several_nodes(&self) -> Result<(), Missing> {
+        match self.tiers.nodes.iter().filter(|nodes| !nodes.is_empty()).count() {
+            0 | 1 => because("all nodes with memory are one tier"),
+            _ => Ok(()),
+        }
+    }
+
+    fn second_tier(&self) -> Result<(), Missing> {
+        match self.tiers.topology.tiers.len() {
+            0 | 1 => unless(
+                ZRAM_SWAP,
+                "this machine has one memory tier and no compressed swap that could serve as a second",
+            ),
+            _ if self.tiers.compressed().is_some() => self.advise_others(),
+            _ => Ok(()),
+        }
+    }
+
+    fn whole_huge_pages(&self) -> Result<(), Missing> {
+        if !self.huge_pages.transparent.is_known() {
+            return unless("a kernel with CONFIG_TRANSPARENT_HUGEPAGE=y", "this kernel has no huge pages");
+        }
+        if self.tiers.compressed().is_some() {
+            return because("compressed memory takes huge pages apart");
+        }
+        self.several_nodes()?;
+        match &self.release {
+            Fact::Known(release) if release.version < (4, 14) => {
+                unless("a kernel from 4.14 on", format!("Linux {release} splits huge pages that move"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn accessed_bits(&self) -> Result<(), Missing> {
+        let damon = &self.tracking.damon;
+        if self.tracking.page_idle.is_known() {
+            return if self.privileges.has(Privilege::Admin) {
+                Ok(())
+            } else {
+                unless(AS_ROOT, "only root may use idle page tracking")
+            };
+        }
+        match (&damon.threads, &damon.virtual_addresses) {
+            (Fact::Absent(reason), _) => {
+                unless("a kernel with CONFIG_DAMON_VADDR=y and CONFIG_DAMON_SYSFS=y", reason)
+            }
+            (_, Fact::Absent(reason)) => unless("a kernel with CONFIG_DAMON_VADDR=y", reason),
+            _ if !self.privileges.root => unless(AS_ROOT, "only root may use DAMON"),
+            // Where the kernel's options cannot be read, the start of the monitoring tells.
+            (Fact::Known(0), Fact::Known(()) | Fact::Unknown(_)) => Ok(()),
+            (Fact::Known(threads), _) => unless(
+                "end the other user of DAMON, such as damo; Terrace leaves it alone",
+                format!("DAMON is in use: nr_kdamonds is {threads}"),
+            ),
+            (Fact::Unknown(reason), _) => unless(AS_ROOT, reason),
+        }
+    }
+
+    fn dirty_bits(&self) -> Result<(), Missing> {
+        let remedy = "a kernel with CONFIG_MEM_SOFT_DIRTY=y";
+        match (&self.tracking.soft_dirty, self.tracking.pagemap_scan.is_known()) {
+            (Fact::Known(()), _) => Ok(()),
+            (other, false) => unless(remedy, other.reason()),
+            (other, true) => unless(
+                remedy,
+                format!(
+                    "{}; PAGEMAP_SCAN tells the writes only of a program that asks for it itself",
+                    other.reason()
+                ),
+            ),
+        }
+    }
+
+    /// A page that is paged out faults at its next access. That is quick enough where swap is memory.
+    fn page_out_probe(&self) -> Result<(), Missing> {
+        if self.swap.compressed().next().is_none() {
+            return unless(
+                ZRAM_SWAP,
+                "pages are made to fault by paging them out, and there is no compressed swap",
+            );
+        }
+        self.advise_others()
+    }
+
+    fn advise_others(&self) -> Result<(), Missing> {
+        match &self.placement.process_madvise {
+            Fact::Known(()) => Ok(()),
+            Fact::Absent(reason) => unless("a kernel from 5.10 on", reason),
+            Fact::Unknown(reason) => unless(AS_ROOT, reason),
+        }
+    }
+}
+
+fn add(set: CapabilitySet, one: &Capability) -> CapabilitySet {
+    set.with(*one)
+}
+
+impl std::fmt::Display for Missing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.remedy {
+            Some(remedy) => write!(f, "{}. What helps: {remedy}", self.reason),
+            None => f.write_str(&self.reason),
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! From what a user asks for to an engine that runs: what this machine supports is chosen, and the reasons are told.
+
+use crate::access::AccessSource;
+use crate::access::damon::{self, Damon};
+use crate::engine::{Engine, Limits};
+use crate::facts::{Fact, Facts};
+use crate::journal::Journal;
+use crate::kernel::Kernel;
+use crate::space::Dirtiness;
+use crate::targets::{Selection, Targets};
+use crate::world::{self, World};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use terrace_policy::{Capability, MemorySystem, Needs, PolicyError, Setup, registry};
+use toml::Table;
+
+/// Policies in the order in which they are tried where none is named, each with the parameters that live Linux needs.
+/// The first needs the most and knows the most: stores as well as accesses.
+const PREFERRED: &[(&str, &[(&str, &str)])] = &[
+    ("ambix", &[("switch", "false")]),
+    ("nimble", &[]),
+    ("idle", &[]),
+    ("thermostat", &[("prefilter", "false")]),
+];
+
+/// What is wanted.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    /// The policy; none for what fits this machine.
+    pub policy: Option<String>,
+    /// Its parameters, as far as given.
+    pub parameters: Table,
+    /// Limits of tiers, and whether anything is done at all.
+    pub world: world::Options,
+    /// What Terrace may use.
+    pub limits: Limits,
+    /// How finely accesses are watched.
+    pub damon: damon::Options,
+    /// The seed of the policy's random choices.
+    pub seed: u64,
+}
+
+/// Why nothing runs.
+#[derive(Debug, thiserror::Error)]
+pub enum Problem {
+    /// Nothing of what is wanted exists, or it makes no sense.
+    #[error("{0}")]
+    Usage(String),
+    /// This machine cannot do it.
+    #[error("{0}")]
+    Machine(String),
+}
+
+/// An engine, ready to run.
+pub struct Session {
+    /// It.
+    pub engine: Engine,
+    /// The policy's name.
+    pub policy: String,
+    /// Its parameters, all of them.
+    pub parameters: Table,
+    /// What was chosen, and why, in sentences.
+    pub choices: Vec<String>,
+}
+
+impl Session {
+    /// Prepares everything; nothing has been moved yet.
+    ///
+    /// # Errors
+    /// A wrong name or value, or a machine that cannot do it: in words, with the next step.
+    pub fn prepare(
+        kernel: &Arc<dyn Kernel>,
+        facts: &Facts,
+        selection: Selection,
+        config: &Config,
+    ) -> Result<Session, Problem> {
+        let mut choices = Vec::new();
+        let mut world = World::new(kernel.clone(), facts.tiers.clone(), facts.capabilities(), &config.world)
+            .map_err(Problem::Usage)?;
+        let (name, parameters, policy) = choose(&world, config, &mut choices)?;
+        let needs = policy.needs();
+        let dirtiness = dirtiness(facts, needs, &mut choices);
+        world.serve(needs.signals, dirtiness);
+        let journal = Arc::new(Mutex::new(Journal::new(kernel.clone(), &crate::journal::folder())));
+        let source = source(kernel, &journal, needs, config, &mut choices)?;
+        let pressure_file = match &selection {
+            Selection::Cgroup(folder) => folder.join("memory.pressure"),
+            _ => PathBuf::from("/proc/pressure/memory"),
+        };
+        let targets = Targets::new(selection, std::process::id());
+        let engine = Engine::new(world, policy, targets, source, config.limits, pressure_file);
+        Ok(Session { engine, policy: name, parameters, choices })
+    }
+}
+
+type Chosen = (String, Table, Box<dyn terrace_policy::Policy>);
+
+fn choose(world: &World, config: &Config, choices: &mut Vec<String>) -> Result<Chosen, Problem> {
+    let (topology, capabilities) = (world.topology(), world.capabilities());
+    let setup = Setup { topology, capabilities, seed: config.seed, profile: None };
+    let open = |name: &str, parameters: &Table| {
+        let entry = registry::find(name)?;
+        let policy = entry.open(parameters, setup)?;
+        Ok::<_, PolicyError>((name.to_owned(), entry.effective(parameters)?, policy))
+    };
+    if let Some(name) = &config.policy {
+        return open(name, &config.parameters).map_err(|error| match &error {
+            PolicyError::Refused { .. } => {
+                let hint = preset(name).map(|_| live_parameters(name)).unwrap_or_default();
+                let hint =
+                    if hint.is_empty() { String::new() } else { format!(". On live Linux try {hint}") };
+                Problem::Machine(format!("{error}{hint}; `terrace doctor` tells what this machine offers"))
+            }
+            _ => Problem::Usage(error.to_string()),
+        });
+    }
+    let mut refusals = Vec::new();
+    for (name, preset) in PREFERRED {
+        let mut parameters = Table::new();
+        for (key, value) in *preset {
+            registry::set(&mut parameters, key, value);
+        }
+        parameters.extend(config.parameters.clone());
+        match open(name, &parameters) {
+            Ok(chosen) => {
+                let with = live_parameters(name);
+                let with = if with.is_empty() { String::new() } else { format!(" ({with})") };
+                choices.push(format!("policy: {name}{with}, {}", reason(&refusals)));
+                return Ok(chosen);
+            }
+            Err(error) => refusals.push(error.to_string()),
+        }
+    }
+    Err(Problem::Machine(format!(
+        "no policy can run here: {}. `terrace doctor` tells what would enable one",
+        refusals.join("; ")
+    )))
+}
+
+fn reason(refusals: &[String]) -> String {
+    match refusals {
+        [] => "the best informed that runs here".to_owned(),
+        _ => format!("because {}", refusals.join(", and ")),
+    }
+}
+
+fn preset(name: &str) -> Option<&'static [(&'static str, &'static str)]> {
+    PREFERRED.iter().find(|(policy, _)| *policy == name).map(|(_, preset)| *preset)
+}
+
+fn live_parameters(name: &str) -> String {
+    let set = |(key, value): &(&str, &str)| format!("--set {key}={value}");
+    preset(name).unwrap_or_default().iter().map(set).collect::<Vec<_>>().join(" ")
+}
+
+fn dirtiness(facts: &Facts, needs: Needs, choices: &mut Vec<String>) -> Dirtiness {
+    if !needs.capabilities.contains(Capability::DirtyBits) {
+        return Dirtiness::Unknown;
+    }
+    if let Fact::Known(()) = facts.tracking.soft_dirty {
+        choices.push("stores: soft-dirty bits, exact at 4 KiB, by 2 MiB on huge pages".to_owned());
+        Dirtiness::SoftDirty
+    } else {
+        choices.push("stores: write protection that the program has registered itself".to_owned());
+        Dirtiness::Tracked
+    }
+}
+
+fn source(
+    kernel: &Arc<dyn Kernel>,
+    journal: &Arc<Mutex<Journal>>,
+    needs: Needs,
+    config: &Config,
+    choices: &mut Vec<String>,
+) -> Result<Option<Box<dyn AccessSource>>, Problem> {
+    if !needs.capabilities.contains(Capability::AccessedBits) {
+        return Ok(None);
+    }
+    let damon = Damon::new(kernel.clone(), journal.clone(), config.damon).map_err(Problem::Machine)?;
+    choices.push(format!("accesses: DAMON, at most {} regions", config.damon.regions));
+    Ok(Some(Box::new(damon)))
+}
