@@ -36,6 +36,9 @@ fn main() -> ExitCode {
         Command::Advise(arguments) => commands::advise::run(arguments),
         Command::Tune(arguments) => commands::tune::run(arguments),
         Command::Reproduce(arguments) => commands::reproduce::run(arguments),
+        Command::Run(arguments) => commands::live::run::run(arguments),
+        Command::Attach(arguments) => commands::live::attach::run(arguments),
+        Command::Restore(arguments) => commands::live::restore::run(arguments),
         Command::Completions(arguments) => commands::generate::completions(arguments),
         Command::Man(arguments) => commands::generate::man(arguments),
     };

@@ -5,10 +5,12 @@
 //! and what was changed is put back.
 
 pub mod access;
+pub mod control;
 pub mod engine;
 pub mod facts;
 pub mod journal;
 pub mod kernel;
+pub mod launch;
 pub mod session;
 pub mod space;
 pub mod targets;

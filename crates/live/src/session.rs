@@ -6,6 +6,7 @@ use crate::engine::{Engine, Limits};
 use crate::facts::{Fact, Facts};
 use crate::journal::Journal;
 use crate::kernel::Kernel;
+use crate::launch::NewPages;
 use crate::space::Dirtiness;
 use crate::targets::{Selection, Targets};
 use crate::world::{self, World};
@@ -61,6 +62,10 @@ pub struct Session {
     pub parameters: Table,
     /// What was chosen, and why, in sentences.
     pub choices: Vec<String>,
+    /// Where the new pages of a command that is launched go.
+    pub new_pages: NewPages,
+    /// The changes to the system.
+    pub journal: Arc<Mutex<Journal>>,
 }
 
 impl Session {
@@ -82,6 +87,10 @@ impl Session {
         let dirtiness = dirtiness(facts, needs, &mut choices);
         world.serve(needs.signals, dirtiness);
         let journal = Arc::new(Mutex::new(Journal::new(kernel.clone(), &crate::journal::folder())));
+        let new_pages = match policy.shares(world.topology()) {
+            Some(shares) => NewPages::from_shares(&shares, &facts.tiers).map_err(Problem::Machine)?,
+            None => NewPages::AsUsual,
+        };
         let source = source(kernel, &journal, needs, config, &mut choices)?;
         let pressure_file = match &selection {
             Selection::Cgroup(folder) => folder.join("memory.pressure"),
@@ -89,7 +98,7 @@ impl Session {
         };
         let targets = Targets::new(selection, std::process::id());
         let engine = Engine::new(world, policy, targets, source, config.limits, pressure_file);
-        Ok(Session { engine, policy: name, parameters, choices })
+        Ok(Session { engine, policy: name, parameters, choices, new_pages, journal })
     }
 }
 

@@ -95,6 +95,12 @@ pub trait Policy: Send {
         Placement::ANYWHERE
     }
 
+    /// The shares in which new pages go to the tiers, fastest first, where that is all that [`Policy::place`] does: for
+    /// worlds that cannot ask at each fault. None for policies that place by more than that, or leave it to the world.
+    fn shares(&self, _topology: &Topology) -> Option<Vec<f64>> {
+        None
+    }
+
     /// Takes news and gives orders. The first call has [`Signal::Tick`] and comes before the program runs.
     fn on(&mut self, now: Moment, signals: &[Signal], memory: &mut dyn MemorySystem) -> NextTick;
 

@@ -4,6 +4,7 @@ pub mod advise;
 pub mod compare;
 pub mod design;
 pub mod generate;
+pub mod live;
 pub mod machine;
 pub mod policy;
 pub mod record;
@@ -67,6 +68,9 @@ pub enum Command {
     Advise(advise::Arguments),
     Tune(tune::Arguments),
     Reproduce(reproduce::Arguments),
+    Run(live::run::Arguments),
+    Attach(live::attach::Arguments),
+    Restore(live::restore::Arguments),
     Completions(generate::CompletionsArguments),
     Man(generate::ManArguments),
 }

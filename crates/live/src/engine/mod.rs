@@ -263,6 +263,17 @@ impl Engine {
         rest
     }
 
+    /// Follows this process, too.
+    pub fn add(&mut self, pid: u32) {
+        self.targets.add(pid);
+        self.look_for_changes();
+    }
+
+    /// A process has ended: look who is left with the next turn.
+    pub fn look_for_changes(&mut self) {
+        self.next_membership = Duration::ZERO;
+    }
+
     /// Stops all work until it is resumed; the targets run on.
     pub fn pause(&mut self, paused: bool) {
         self.paused = paused;

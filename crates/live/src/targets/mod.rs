@@ -36,6 +36,11 @@ impl Targets {
         Targets { selection, members, except }
     }
 
+    /// One more process, or root of a tree.
+    pub fn add(&mut self, pid: u32) {
+        self.members.insert(pid);
+    }
+
     /// The processes now, ascending. Processes that end while this looks are normal.
     ///
     /// # Errors

@@ -47,6 +47,10 @@ impl Policy for Interleave {
         from_here.fold(Placement::ANYWHERE, |wishes, tier| wishes.or(tier, None))
     }
 
+    fn shares(&self, topology: &Topology) -> Option<Vec<f64>> {
+        Some(vec![1.0; topology.tiers.len()])
+    }
+
     fn on(&mut self, _: Moment, _: &[Signal], _: &mut dyn MemorySystem) -> NextTick {
         NextTick::Never
     }

@@ -87,6 +87,12 @@ impl Policy for StaticRatio {
         Placement::tier(first).or(second, None)
     }
 
+    fn shares(&self, topology: &Topology) -> Option<Vec<f64>> {
+        let mut shares = vec![0.0; topology.tiers.len()];
+        (shares[self.fast.index()], shares[self.slow.index()]) = (self.share, 1.0 - self.share);
+        Some(shares)
+    }
+
     fn on(&mut self, _: Moment, _: &[Signal], _: &mut dyn MemorySystem) -> NextTick {
         NextTick::Never
     }

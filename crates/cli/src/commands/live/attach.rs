@@ -1,0 +1,89 @@
+//! `terrace attach`: a policy at work on processes that run already.
+
+use super::LiveOptions;
+use crate::error::{CommandResult, Failure};
+use clap::Args;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use terrace_live::control;
+use terrace_live::targets::Selection;
+
+const EXAMPLES: &str = "\
+Examples:
+  sudo terrace attach --tree $(pidof redis-server)
+  sudo terrace attach --cgroup /sys/fs/cgroup/system.slice/redis.service
+  sudo terrace attach --pid 4711 --policy nimble --limit dram=2GiB
+  sudo terrace attach --pid 4711 --dry-run -v --seconds 60
+
+While it runs:
+  kill -USR1 PID   pause: nothing is moved
+  kill -USR2 PID   resume
+  Ctrl-C           stop; the processes run on, their pages stay where they are";
+
+/// Manage the memory of running processes with a policy
+///
+/// The processes are neither stopped nor changed. They are followed through
+/// fork, exec and exit; when all have ended, so does Terrace.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+#[command(group(clap::ArgGroup::new("targets").required(true).args(["pid", "tree", "cgroup"])))]
+pub struct Arguments {
+    /// This process alone. Repeatable
+    #[arg(long, value_name = "PID", help_heading = "Targets")]
+    pid: Vec<u32>,
+
+    /// This process and all that descend from it. Repeatable
+    #[arg(long, value_name = "PID", help_heading = "Targets")]
+    tree: Vec<u32>,
+
+    /// All processes of a cgroup (version 2) and of those below it, by its
+    /// folder
+    #[arg(long, value_name = "FOLDER", help_heading = "Targets")]
+    cgroup: Option<PathBuf>,
+
+    /// Stop after so many seconds
+    #[arg(long, value_name = "N")]
+    seconds: Option<u64>,
+
+    #[command(flatten)]
+    options: LiveOptions,
+}
+
+/// Carries out the subcommand.
+pub fn run(arguments: Arguments) -> CommandResult {
+    let options = &arguments.options;
+    for pid in arguments.pid.iter().chain(&arguments.tree) {
+        if !PathBuf::from(format!("/proc/{pid}")).exists() {
+            return Err(Failure::usage(format!("there is no process {pid}")));
+        }
+    }
+    let selection = match (&arguments.cgroup, arguments.pid.is_empty()) {
+        (Some(folder), _) => {
+            if !folder.join("cgroup.procs").exists() {
+                let folder = folder.display();
+                return Err(Failure::usage(format!("{folder} is no cgroup; they lie below /sys/fs/cgroup")));
+            }
+            Selection::Cgroup(folder.clone())
+        }
+        (None, false) => Selection::Processes(arguments.pid.clone()),
+        (None, true) => Selection::Trees(arguments.tree.clone()),
+    };
+    let mut session = options.session(selection)?;
+    let control = super::control()?;
+    let stop = control.stop.clone();
+    let end = arguments.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    control::run(&mut session.engine, &control, None, None, |_| {
+        if end.is_some_and(|end| Instant::now() >= end) {
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
+    });
+    session.engine.finish();
+    let restored = session.journal.lock().map(|mut journal| journal.undo()).unwrap_or_default();
+    restored.left.iter().chain(&restored.failed).for_each(|line| crate::progress::note(line));
+    if session.engine.world().counters().adopted == 0 {
+        return Err(Failure::run(
+            "none of the processes could be looked into; Terrace needs root for processes of others",
+        ));
+    }
+    super::conclude(options, &session.policy, &session.parameters, &session.choices, &session.engine)
+}

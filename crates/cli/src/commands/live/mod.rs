@@ -1,0 +1,200 @@
+//! Policies at work on real processes: what `run` and `attach` share.
+
+pub mod attach;
+pub mod restore;
+pub mod run;
+
+use crate::error::Failure;
+use crate::options::{JsonOption, parse_set};
+use crate::{output, progress};
+use clap::Args;
+use serde::Serialize;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use terrace_live::control::Control;
+use terrace_live::engine::{Engine, Limits};
+use terrace_live::facts::Facts;
+use terrace_live::kernel::{Kernel, Linux};
+use terrace_live::session::{Config, Problem, Session};
+use terrace_live::targets::Selection;
+use terrace_model::{Bytes, Stats};
+use toml::Table;
+
+/// What to do, and how much it may cost.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Policy")]
+pub struct LiveOptions {
+    /// The policy, a name of `terrace policy list`. Without it the best
+    /// informed that this machine can run
+    #[arg(long, value_name = "NAME")]
+    pub policy: Option<String>,
+
+    /// Set a parameter of the policy, such as period="4 s". Repeatable
+    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = parse_set)]
+    pub sets: Vec<(String, String)>,
+
+    /// The seed of the policy's random choices
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+
+    /// Most memory of the targets in a tier, such as dram=4GiB. Repeatable
+    #[arg(long = "limit", value_name = "TIER=SIZE", value_parser = parse_limit, help_heading = "Bounds")]
+    pub limits: Vec<(String, Bytes)>,
+
+    /// Processor time for Terrace itself, as a share of one core; `none` for
+    /// no bound
+    #[arg(long, value_name = "SHARE", default_value = "3%", value_parser = parse_share, help_heading = "Bounds")]
+    pub cpu: Share,
+
+    /// Most bytes to move per second, such as 200MiB
+    #[arg(long, value_name = "SIZE", help_heading = "Bounds")]
+    pub bandwidth: Option<Bytes>,
+
+    /// Stop moving pages while tasks lose more than this share of their time
+    /// waiting for memory (pressure-stall information); `none` for no guard
+    #[arg(long, value_name = "SHARE", default_value = "10%", value_parser = parse_share, help_heading = "Bounds")]
+    pub pressure: Share,
+
+    /// Most regions that DAMON watches. With fewer pages than that each page is
+    /// watched on its own
+    #[arg(long, value_name = "N", default_value_t = 4096, help_heading = "Bounds")]
+    pub regions: usize,
+
+    /// Watch and decide, but move nothing: the plan is logged (-v)
+    #[arg(long)]
+    pub dry_run: bool,
+
+    #[command(flatten)]
+    pub json: JsonOption,
+}
+
+/// A share; none for no bound.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Share(Option<f64>);
+
+fn parse_share(text: &str) -> Result<Share, String> {
+    if text == "none" {
+        return Ok(Share(None));
+    }
+    let (number, unit) = text.strip_suffix('%').map_or((text, 1.0), |number| (number, 100.0));
+    match number.trim().parse::<f64>() {
+        Ok(share) if share.is_finite() && share > 0.0 => Ok(Share(Some(share / unit))),
+        _ => Err(format!("\"{text}\" is not a share above 0, such as 3% or 0.03, nor `none`")),
+    }
+}
+
+fn parse_limit(text: &str) -> Result<(String, Bytes), String> {
+    let (tier, size) =
+        text.split_once('=').ok_or_else(|| format!("\"{text}\" is not TIER=SIZE, such as dram=4GiB"))?;
+    Ok((tier.trim().to_owned(), size.trim().parse().map_err(|error| format!("{error}"))?))
+}
+
+impl LiveOptions {
+    fn config(&self) -> Config {
+        let mut parameters = Table::new();
+        for (key, value) in &self.sets {
+            terrace_policy::registry::set(&mut parameters, key, value);
+        }
+        Config {
+            policy: self.policy.clone(),
+            parameters,
+            world: terrace_live::world::Options {
+                limits: self.limits.iter().cloned().collect(),
+                dry_run: self.dry_run,
+                workers: std::thread::available_parallelism().map_or(1, usize::from),
+            },
+            limits: Limits {
+                cpu: self.cpu.0.unwrap_or(f64::INFINITY),
+                bandwidth: self.bandwidth,
+                pressure: self.pressure.0,
+            },
+            damon: terrace_live::access::damon::Options {
+                regions: self.regions.max(1),
+                cpu: self.cpu.0.map_or(0.5, |cpu| cpu * 2.0 / 3.0),
+            },
+            seed: self.seed,
+        }
+    }
+
+    /// Prepares a session and says what was chosen.
+    fn session(&self, selection: Selection) -> Result<Session, Failure> {
+        let kernel: Arc<dyn Kernel> = Arc::new(Linux);
+        let facts = Facts::discover(&*kernel);
+        let session =
+            Session::prepare(&kernel, &facts, selection, &self.config()).map_err(
+                |problem| match problem {
+                    Problem::Usage(message) => Failure::usage(message),
+                    Problem::Machine(message) => Failure::run(message),
+                },
+            )?;
+        for choice in &session.choices {
+            progress::note(choice);
+        }
+        Ok(session)
+    }
+}
+
+/// Signals that steer a running engine: SIGINT and SIGTERM stop it, SIGUSR1 pauses it, SIGUSR2 resumes it.
+fn control() -> Result<Control, Failure> {
+    let control = Control::default();
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register(signal, control.stop.clone())?;
+    }
+    let (pause, resume) = (control.pause.clone(), control.pause.clone());
+    // SAFETY: storing into an atomic is all that the handlers do, which is allowed at any time.
+    unsafe {
+        signal_hook::low_level::register(signal_hook::consts::SIGUSR1, move || {
+            pause.store(true, Ordering::Relaxed)
+        })?;
+        signal_hook::low_level::register(signal_hook::consts::SIGUSR2, move || {
+            resume.store(false, Ordering::Relaxed)
+        })?;
+    }
+    Ok(control)
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    policy: &'a str,
+    parameters: &'a Table,
+    choices: &'a [String],
+    accesses: String,
+    statistics: &'a Stats,
+    notes: &'a [String],
+}
+
+/// What became of it, in a few lines and as a document.
+fn conclude(
+    options: &LiveOptions,
+    name: &str,
+    parameters: &Table,
+    choices: &[String],
+    engine: &Engine,
+) -> Result<(), Failure> {
+    let (statistics, notes) = engine.statistics();
+    let mib = |name: &str| format!("{:.1} MiB", statistics.number(name) * 4096.0 / f64::from(1 << 20));
+    let seconds = |name: &str| statistics.number(name) / 1e9;
+    let run_time = seconds("live.run_time");
+    progress::note(&format!(
+        "{name}: {} promoted, {} demoted, {} pieces failed; {:.2} s of processor time in {run_time:.1} s ({:.1} %)",
+        mib("vmstat.pgpromote_success"),
+        mib("vmstat.pgdemote_policy"),
+        statistics.integer("vmstat.pgmigrate_fail"),
+        seconds("live.cpu_time"),
+        100.0 * seconds("live.cpu_time") / run_time.max(1e-9),
+    ));
+    if options.dry_run {
+        progress::note(&format!(
+            "dry run: {} pieces of orders were not carried out",
+            statistics.integer("live.planned")
+        ));
+    }
+    notes.iter().for_each(|note| progress::note(note));
+    if let Some(destination) = &options.json.json {
+        let accesses = engine.source_name();
+        let document =
+            Document { policy: name, parameters, choices, accesses, statistics: &statistics, notes: &notes };
+        output::write_json(destination, &document)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,75 @@
+//! `terrace run`: starts a command with a policy at work on it.
+
+use super::LiveOptions;
+use crate::error::{CommandResult, Failure};
+use clap::Args;
+use std::ffi::OsString;
+use terrace_live::targets::Selection;
+use terrace_live::{control, launch};
+
+const EXAMPLES: &str = "\
+Examples:
+  sudo terrace run -- redis-server
+  sudo terrace run --policy ambix --set switch=false --limit dram=2GiB -- ./app
+  sudo terrace run --dry-run -v -- ./app
+  terrace run --policy static-ratio --set fast_share=0.7 -- ./stream
+
+While it runs:
+  kill -USR1 PID   pause: nothing is moved
+  kill -USR2 PID   resume
+  Ctrl-C           ends the command as ever, and Terrace with it
+
+The exit code is the command's own. If Terrace itself is killed the command
+runs on; `terrace restore` then puts back what Terrace had set.";
+
+/// Start a command with a policy managing its memory
+///
+/// The policy is the same code that the simulator runs. It sees which pages are
+/// accessed by what this kernel offers, and moves them with the kernel's own
+/// calls: no byte of the command is touched, and nothing of it ever waits for
+/// Terrace. Processes that the command starts are followed.
+///
+/// Without --policy the best informed policy that this machine can run is
+/// taken, and the choice is explained. `terrace doctor` tells what the machine
+/// offers.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Arguments {
+    #[command(flatten)]
+    options: LiveOptions,
+
+    /// The command: everything after `--`
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<OsString>,
+}
+
+/// Carries out the subcommand.
+pub fn run(arguments: Arguments) -> CommandResult {
+    let options = &arguments.options;
+    let mut session = options.session(Selection::Trees(Vec::new()))?;
+    let control = super::control()?;
+    if let Ok(mut journal) = session.journal.lock() {
+        session.new_pages.prepare(&mut journal).map_err(|error| {
+            Failure::run(format!(
+                "the weights of the nodes cannot be set: {error}; they need root and Linux 6.9"
+            ))
+        })?;
+    }
+    let name = arguments.command[0].to_string_lossy().into_owned();
+    let child = launch::launch(&arguments.command, &session.new_pages)
+        .map_err(|error| Failure::usage(format!("{name}: {error}")))?;
+    let pid = child.id();
+    session.engine.add(pid);
+    let children = control::wait_for_children();
+    let code = control::run(&mut session.engine, &control, Some(&children), Some(pid), |_| ());
+    session.engine.finish();
+    let restored = session.journal.lock().map(|mut journal| journal.undo()).unwrap_or_default();
+    restored.left.iter().chain(&restored.failed).for_each(|line| crate::progress::note(line));
+    super::conclude(options, &session.policy, &session.parameters, &session.choices, &session.engine)?;
+    drop(session);
+    match code {
+        None | Some(0) => Ok(()),
+        // Handed on as it is; the command has said itself what there is to say.
+        Some(code) => std::process::exit(i32::from(code)),
+    }
+}

@@ -1,0 +1,147 @@
+//! Starting a command under management: its memory's policy is set before its first instruction, and whatever it leaves
+//! behind is still followed.
+
+use crate::facts::TierMap;
+use crate::journal::Journal;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+
+/// `MPOL_INTERLEAVE`.
+const INTERLEAVE: libc::c_int = 3;
+/// `MPOL_WEIGHTED_INTERLEAVE` (Linux 6.9).
+const WEIGHTED: libc::c_int = 6;
+/// Where weights are set, for the whole machine.
+const WEIGHTS: &str = "/sys/kernel/mm/mempolicy/weighted_interleave";
+/// Weights are small whole numbers; a share is kept to within half of one in so many.
+const LARGEST_WEIGHT: u32 = 32;
+
+/// Where a command's new pages go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum NewPages {
+    /// Where the kernel puts them.
+    #[default]
+    AsUsual,
+    /// To these nodes in turn.
+    Interleave {
+        /// Nodes with their weights; all equal where the kernel has no weights.
+        weights: Vec<(u32, u32)>,
+    },
+}
+
+impl NewPages {
+    /// From shares per tier. A tier's share is divided equally among its nodes.
+    ///
+    /// # Errors
+    /// A share for a tier without nodes, in words.
+    pub fn from_shares(shares: &[f64], tiers: &TierMap) -> Result<NewPages, String> {
+        let mut of_node = Vec::new();
+        for (at, share) in shares.iter().enumerate().filter(|(_, share)| **share > 0.0) {
+            let nodes = tiers.nodes.get(at).map_or(&[][..], Vec::as_slice);
+            if nodes.is_empty() {
+                return Err(format!(
+                    "tier {} has no node, so pages cannot be placed there",
+                    tiers.topology.tiers[at].name
+                ));
+            }
+            of_node.extend(nodes.iter().map(|node| (*node, share / nodes.len() as f64)));
+        }
+        of_node.sort_by_key(|(node, _)| *node);
+        Ok(NewPages::Interleave { weights: weights(&of_node) })
+    }
+
+    fn is_weighted(&self) -> bool {
+        match self {
+            NewPages::AsUsual => false,
+            NewPages::Interleave { weights } => weights.windows(2).any(|pair| pair[0].1 != pair[1].1),
+        }
+    }
+
+    /// Sets the machine's weights, where they differ.
+    ///
+    /// # Errors
+    /// The kernel has no weights, or they may not be set.
+    pub fn prepare(&self, journal: &mut Journal) -> io::Result<()> {
+        if let NewPages::Interleave { weights } = self
+            && self.is_weighted()
+        {
+            for (node, weight) in weights {
+                journal.set(&PathBuf::from(format!("{WEIGHTS}/node{node}")), &weight.to_string())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The smallest whole numbers in proportion to the shares, as closely as they allow.
+fn weights(shares: &[(u32, f64)]) -> Vec<(u32, u32)> {
+    let sum: f64 = shares.iter().map(|(_, share)| share).sum();
+    let scaled = |total: u32| {
+        shares
+            .iter()
+            .map(move |(node, share)| (*node, (share / sum * f64::from(total)).round().max(1.0) as u32))
+    };
+    let error = |total: u32| -> f64 {
+        let all: u32 = scaled(total).map(|(_, weight)| weight).sum();
+        let off = |((_, weight), (_, share)): ((u32, u32), &(u32, f64))| {
+            (f64::from(weight) / f64::from(all) - share / sum).abs()
+        };
+        scaled(total).zip(shares).map(off).fold(0.0, f64::max)
+    };
+    let least = shares.len() as u32;
+    // The first of the best: a larger sum has to be closer to be worth it.
+    let best = (least..=LARGEST_WEIGHT.max(least)).min_by(|a, b| {
+        let difference = error(*a) - error(*b);
+        if difference.abs() < 1e-9 { a.cmp(b) } else { difference.total_cmp(&0.0) }
+    });
+    scaled(best.unwrap_or(least)).collect()
+}
+
+/// Starts `command`, its new pages placed as said. From now on this process inherits the command's orphans, so that
+/// what it leaves behind can be followed.
+///
+/// # Errors
+/// It cannot be started, or its memory policy cannot be set.
+pub fn launch(command: &[OsString], new_pages: &NewPages) -> io::Result<Child> {
+    // SAFETY: plain numbers.
+    if unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let (program, arguments) =
+        command.split_first().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
+    let mut child = Command::new(program);
+    child.args(arguments);
+    if let NewPages::Interleave { weights } = new_pages {
+        let mode = if new_pages.is_weighted() { WEIGHTED } else { INTERLEAVE };
+        let mut nodes = [0u64; 16];
+        for (node, _) in weights {
+            nodes[*node as usize / 64 % 16] |= 1 << (node % 64);
+        }
+        let set = move || {
+            // SAFETY: `nodes` holds the 1024 bits announced; the call reads it and allocates nothing of ours.
+            let result = unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, nodes.as_ptr(), 1024 + 1) };
+            if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+        };
+        // SAFETY: between fork and exec only the system call above runs.
+        unsafe { child.pre_exec(set) };
+    }
+    child.spawn()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_are_the_smallest_in_proportion() {
+        assert_eq!(weights(&[(0, 5.0 / 7.0), (1, 2.0 / 7.0)]), [(0, 5), (1, 2)]);
+        assert_eq!(weights(&[(0, 0.5), (1, 0.5)]), [(0, 1), (1, 1)]);
+        assert_eq!(weights(&[(0, 5.0 / 6.0), (2, 1.0 / 6.0)]), [(0, 5), (2, 1)]);
+        assert_eq!(weights(&[(0, 0.25), (1, 0.25), (2, 0.5)]), [(0, 1), (1, 1), (2, 2)]);
+        let close = weights(&[(0, 0.7123), (1, 0.2877)]);
+        let share = f64::from(close[0].1) / f64::from(close[0].1 + close[1].1);
+        assert!((share - 0.7123).abs() < 0.01, "{close:?}");
+    }
+}
