@@ -4,5 +4,7 @@
 //! [`terrace_policy::MemorySystem`] for live Linux. Nothing here ever harms a target: what cannot be done is reported,
 //! and what was changed is put back.
 
+pub mod doctor;
 pub mod facts;
 pub mod kernel;
+pub mod measure;

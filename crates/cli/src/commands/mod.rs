@@ -3,6 +3,7 @@
 pub mod advise;
 pub mod compare;
 pub mod design;
+pub mod doctor;
 pub mod generate;
 pub mod machine;
 pub mod policy;
@@ -62,6 +63,7 @@ pub enum Command {
     Machine(machine::Arguments),
     Design(design::Arguments),
     Policy(policy::Arguments),
+    Doctor(doctor::Arguments),
     Sim(sim::Arguments),
     Compare(compare::Arguments),
     Advise(advise::Arguments),
