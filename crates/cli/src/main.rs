@@ -31,6 +31,7 @@ fn main() -> ExitCode {
         Command::Machine(arguments) => commands::machine::run(arguments),
         Command::Design(arguments) => commands::design::run(arguments),
         Command::Policy(arguments) => commands::policy::run(arguments),
+        Command::Doctor(arguments) => commands::doctor::run(arguments),
         Command::Sim(arguments) => commands::sim::run(arguments),
         Command::Compare(arguments) => commands::compare::run(arguments),
         Command::Advise(arguments) => commands::advise::run(arguments),

@@ -48,6 +48,7 @@ fn all_subcommands_exist() {
         "design show",
         "policy list",
         "policy show",
+        "doctor",
         "sim",
         "compare",
         "advise",

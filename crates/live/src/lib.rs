@@ -7,6 +7,7 @@
 pub mod access;
 pub mod control;
 pub mod engine;
+pub mod doctor;
 pub mod facts;
 pub mod journal;
 pub mod kernel;
@@ -15,3 +16,4 @@ pub mod session;
 pub mod space;
 pub mod targets;
 pub mod world;
+pub mod measure;

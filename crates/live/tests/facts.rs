@@ -81,7 +81,7 @@ fn an_old_kernel_lacks_in_words() {
 fn a_user_is_told_what_root_could() {
     let facts = facts("zram-user");
     assert!(!facts.privileges.root);
-    assert!(reason(&facts, Capability::AccessedBits).contains("run as root"));
+    assert!(reason(&facts, Capability::AccessedBits).contains("as root"));
     assert!(reason(&facts, Capability::AccessSamples).contains("PEBS"), "the processor has it");
     let offered = facts.capabilities();
     assert!(offered.has(Capability::Migration) && offered.has(Capability::CountedFaults));

@@ -3,6 +3,7 @@
 pub mod advise;
 pub mod compare;
 pub mod design;
+pub mod doctor;
 pub mod generate;
 pub mod live;
 pub mod machine;
@@ -63,6 +64,7 @@ pub enum Command {
     Machine(machine::Arguments),
     Design(design::Arguments),
     Policy(policy::Arguments),
+    Doctor(doctor::Arguments),
     Sim(sim::Arguments),
     Compare(compare::Arguments),
     Advise(advise::Arguments),

@@ -15,10 +15,9 @@ pub struct Missing {
 }
 
 /// What would make a second tier of an ordinary machine. For display; Terrace never runs it.
-pub const ZRAM_SWAP: &str =
-    "modprobe zram && dev=$(zramctl --find --size 4G) && mkswap $dev && swapon -p 100 $dev";
-/// Privileges for the impatient.
-pub const AS_ROOT: &str = "run as root (sudo terrace ...)";
+pub const ZRAM_SWAP: &str = "modprobe zram; d=$(zramctl -fs 4G) && mkswap $d && swapon -p 100 $d";
+/// For what only root may do.
+pub const AS_ROOT: &str = "run it as root";
 
 fn because(reason: impl Into<String>) -> Result<(), Missing> {
     Err(Missing { reason: reason.into(), remedy: None })

@@ -13,6 +13,7 @@ pub mod text;
 pub mod tiers;
 pub mod tracking;
 
+pub use capabilities::{AS_ROOT, Missing, ZRAM_SWAP};
 pub use fact::Fact;
 pub use nodes::{Node, Speed};
 pub use paging::{HugePages, Placement, Pool, TransparentHugePages};
