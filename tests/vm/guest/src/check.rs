@@ -37,7 +37,11 @@ impl Checks {
     /// As [`Checks::that`], for two values that must be equal.
     pub fn equal<T: PartialEq + std::fmt::Debug>(&mut self, what: impl Display, found: T, expected: T) {
         let holds = found == expected;
-        self.that(holds, what, if holds { format!("{found:?}") } else { format!("{found:?}, not {expected:?}") });
+        self.that(
+            holds,
+            what,
+            if holds { format!("{found:?}") } else { format!("{found:?}, not {expected:?}") },
+        );
     }
 
     /// A measurement, for the reader.

@@ -109,9 +109,8 @@ pub fn unmap(start: u64, bytes: u64) -> Result<()> {
 
 fn replace(start: u64, bytes: u64, protection: i32, flags: i32) -> Result<()> {
     // SAFETY: the range was reserved by `reserve` and holds nothing but what the caller gives up.
-    let at = unsafe {
-        libc::mmap(start as *mut _, bytes as usize, protection, flags | libc::MAP_FIXED, -1, 0)
-    };
+    let at =
+        unsafe { libc::mmap(start as *mut _, bytes as usize, protection, flags | libc::MAP_FIXED, -1, 0) };
     if at == libc::MAP_FAILED { Err(io::Error::last_os_error()).context("mmap") } else { Ok(()) }
 }
 

@@ -40,7 +40,8 @@ impl Target {
             }
             let pairs = line.split_whitespace().filter_map(|pair| pair.split_once('='));
             self.values.extend(pairs.map(|(key, value)| (key.to_owned(), value.to_owned())));
-            if line.split_whitespace().any(|pair| pair.split_once('=').is_some_and(|(found, _)| found == key)) {
+            if line.split_whitespace().any(|pair| pair.split_once('=').is_some_and(|(found, _)| found == key))
+            {
                 return Ok(());
             }
         }

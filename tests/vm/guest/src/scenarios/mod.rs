@@ -2,6 +2,9 @@
 
 mod boot;
 mod damon;
+mod move_pages;
+mod swap;
+mod writes;
 
 use crate::check::Checks;
 use anyhow::{Context, Result, ensure};
@@ -15,7 +18,15 @@ struct Scenario {
 
 const SCENARIOS: &[Scenario] = &[
     Scenario { name: "boot", machine: "two", run: boot::two },
+    Scenario { name: "move", machine: "two", run: move_pages::base_and_huge },
+    Scenario { name: "softdirty", machine: "two", run: writes::soft_dirty },
+    Scenario { name: "pagemap-scan", machine: "two", run: writes::protected },
+    Scenario { name: "pageout", machine: "two", run: swap::page_out },
     Scenario { name: "damon", machine: "two", run: damon::run },
+    Scenario { name: "verify-self", machine: "two", run: move_pages::under_fire },
+    Scenario { name: "tiers", machine: "four", run: boot::four },
+    Scenario { name: "hotplug", machine: "hotplug", run: boot::hotplug },
+    Scenario { name: "old", machine: "old", run: boot::old },
 ];
 
 /// For the harness: which scenario runs on which machine.

@@ -82,8 +82,7 @@ impl Verify {
         })?;
         println!("pid={} memory={} ready=1", std::process::id(), told(&(arena..arena + bytes * places)));
         let share = chunks.len() / threads;
-        let spare: Vec<u64> =
-            (arena + bytes..arena + bytes * places).step_by(CHUNK as usize).collect();
+        let spare: Vec<u64> = (arena + bytes..arena + bytes * places).step_by(CHUNK as usize).collect();
         let stalls = std::thread::scope(|scope| {
             let workers: Vec<_> = (0..threads)
                 .map(|thread| {
