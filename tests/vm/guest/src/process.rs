@@ -4,7 +4,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
 use std::ops::Range;
-use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 /// A running target. It is killed when dropped.
 pub struct Target {
@@ -71,11 +71,6 @@ impl Target {
             0 => Ok(()),
             _ => Err(std::io::Error::last_os_error()).context("kill"),
         }
-    }
-
-    /// Whether it has ended by itself.
-    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
-        Ok(self.child.try_wait()?)
     }
 
     /// Asks a verifier to end; answers its own measurements, or an error where it found a difference.

@@ -3,7 +3,7 @@
 use crate::check::{Checks, open, pages, set};
 use crate::memory::PAGE;
 use crate::process::Target;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
@@ -20,17 +20,32 @@ pub fn soft_dirty(checks: &mut Checks) -> Result<()> {
         set(format!("/proc/{}/clear_refs", target.pid()), 4)?;
         std::thread::sleep(WATCHED);
         let hot = target.range("hot")?;
-        let mut entries = vec![0; pages(&memory).len()];
-        let read = Linux.pagemap(&process, memory.start / PAGE, &mut entries).context("pagemap")?;
-        checks.equal("pagemap entries", read, entries.len());
-        let numbered = pages(&memory).into_iter().zip(&entries);
-        let dirty = numbered.filter(|(_, entry)| *entry >> 55 & 1 == 1).map(|(page, _)| page).collect();
-        same(checks, "soft-dirty in pagemap", &dirty, &hot);
+        same(checks, "soft-dirty in pagemap", &dirty(&process, &memory)?, &hot);
         let scan = PageScan { all_of: category::SOFT_DIRTY, tell: category::SOFT_DIRTY, ..whole(&memory) };
         same(checks, "soft-dirty in PAGEMAP_SCAN", &scanned(&process, &scan)?, &hot);
         target.next_phase()?;
     }
+
+    let target = Target::start(&["writers", "--mib", "4", "--no-thp"])?;
+    let process = open(&target)?;
+    set(format!("/proc/{}/clear_refs", target.pid()), 4)?;
+    std::thread::sleep(WATCHED);
+    let written = target.range("written")?;
+    same(checks, "a written region", &dirty(&process, &written)?, &written);
+    for region in ["read", "cold"] {
+        let found = dirty(&process, &target.range(region)?)?.len();
+        checks.equal(format!("soft-dirty pages of a region that is {region}"), found, 0);
+    }
     Ok(())
+}
+
+/// The soft-dirty pages of a range, from `/proc/PID/pagemap`.
+fn dirty(process: &Process, range: &Range<u64>) -> Result<BTreeSet<u64>> {
+    let mut entries = vec![0; pages(range).len()];
+    let read = Linux.pagemap(process, range.start / PAGE, &mut entries).context("pagemap")?;
+    ensure!(read == entries.len(), "{read} entries of {}", entries.len());
+    let numbered = pages(range).into_iter().zip(&entries);
+    Ok(numbered.filter(|(_, entry)| *entry >> 55 & 1 == 1).map(|(page, _)| page).collect())
 }
 
 /// Asynchronous write protection, for which the process itself must have registered.

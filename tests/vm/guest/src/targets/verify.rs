@@ -173,7 +173,8 @@ impl Worker<'_> {
         let old = self.chunks[chunk];
         let new = self.spare.remove(0);
         if self.shared.mode == Mode::Mremap {
-            let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+            // Without a hole in between, in which another thread's allocator could settle.
+            let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
             // SAFETY: both ranges are this thread's own places; nothing refers into them.
             let at = unsafe {
                 libc::mremap(old as *mut _, CHUNK as usize, CHUNK as usize, flags, new as *mut libc::c_void)
@@ -245,4 +246,27 @@ fn rewrite(shared: &Shared, number: usize, address: u64, version: u32) {
         unsafe { words.add(word).write_volatile(pattern(number, version, word)) };
     }
     shared.versions[number].store(version, Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_changed_bit_in_any_word_shows_and_so_does_an_older_version() {
+        let mut page = vec![0_u64; WORDS];
+        let fill = |page: &mut [u64], version| {
+            page.iter_mut().enumerate().for_each(|(word, value)| *value = pattern(7, version, word));
+        };
+        for word in [0, 1, WORDS - 1] {
+            fill(&mut page, 3);
+            assert_eq!(difference(7, page.as_ptr() as u64, 3), None);
+            page[word] ^= 1 << 40;
+            assert_eq!(difference(7, page.as_ptr() as u64, 3), Some(word));
+        }
+        fill(&mut page, 2);
+        assert_eq!(difference(7, page.as_ptr() as u64, 3), Some(0));
+        fill(&mut page, 3);
+        assert_eq!(difference(8, page.as_ptr() as u64, 3), Some(0));
+    }
 }
