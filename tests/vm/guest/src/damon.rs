@@ -1,7 +1,9 @@
 //! DAMON on chosen pages of an unmodified process: set up through sysfs, read through a trace instance of its own.
 //!
-//! Exact to the page while nothing is merged or split: one region per page, and both limits of the number of regions equal to
-//! it. A few big regions do not get there by splitting: DAMON stops at half the upper limit, and never splits two pages.
+//! Exact to the page while nothing is merged or split. DAMON splits regions while there are at most half of the upper limit, so
+//! the limit is their number. It merges neighbours that touch and are accessed alike, up to the size of all regions divided by the
+//! lower limit; that alone would do for regions of one size, but for base pages beside huge ones, neighbours are given to two
+//! targets in turn, which are the same process. A few big regions do not become pages by splitting: DAMON never splits two pages.
 //!
 //! Measured on emulated processors, some ten times slower than real ones, with 2,000 pages and with 16,384:
 //!
@@ -45,8 +47,11 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// Starts to watch regions in ascending order, which stay as they are given if all have one size.
+    /// Starts to watch regions, at least two, in ascending order.
     pub fn start(pid: u32, sampling: Sampling, regions: &[Range<u64>]) -> Result<Monitor> {
+        // DAMON refuses a lower limit below three, and with an upper limit of three it would split a single region.
+        ensure!(regions.len() >= 2, "DAMON keeps only two or more regions as they are");
+        let limit = regions.len().max(3);
         let kdamonds = PathBuf::from("/sys/kernel/mm/damon/admin/kdamonds");
         set(kdamonds.join("nr_kdamonds"), 1)?;
         let monitor = Monitor { kdamond: kdamonds.join("0") };
@@ -57,14 +62,15 @@ impl Monitor {
         let intervals = context.join("monitoring_attrs/intervals");
         set(intervals.join("sample_us"), sampling.interval.as_micros())?;
         set(intervals.join("aggr_us"), sampling.interval.as_micros() * u128::from(sampling.count))?;
-        // DAMON splits regions while there are at most half of "max", and merges neighbours up to the size of all divided
-        // by "min".
         let limits = context.join("monitoring_attrs/nr_regions");
-        set(limits.join("min"), regions.len())?;
-        set(limits.join("max"), regions.len())?;
-        set(context.join("targets/nr_targets"), 1)?;
-        set(context.join("targets/0/pid_target"), pid)?;
-        set(context.join("targets/0/regions/nr_regions"), regions.len())?;
+        set(limits.join("min"), limit)?;
+        set(limits.join("max"), limit)?;
+        set(context.join("targets/nr_targets"), 2)?;
+        for (number, count) in [regions.len().div_ceil(2), regions.len() / 2].iter().enumerate() {
+            let target = context.join(format!("targets/{number}"));
+            set(target.join("pid_target"), pid)?;
+            set(target.join("regions/nr_regions"), count)?;
+        }
         monitor.write_regions(regions)?;
         set(monitor.kdamond.join("state"), "on")?;
         Ok(monitor)
@@ -78,7 +84,8 @@ impl Monitor {
 
     fn write_regions(&self, regions: &[Range<u64>]) -> Result<()> {
         for (number, region) in regions.iter().enumerate() {
-            let folder = self.kdamond.join(format!("contexts/0/targets/0/regions/{number}"));
+            let folder =
+                self.kdamond.join(format!("contexts/0/targets/{}/regions/{}", number % 2, number / 2));
             set(folder.join("start"), region.start)?;
             set(folder.join("end"), region.end)?;
         }
@@ -162,7 +169,9 @@ impl Trace {
             rest.push((time, region));
             // A piece of which the kernel has overwritten the rest never gets this long.
             if rest.len() == regions.len() {
-                complete.push(rest.drain(..).map(|(_, region)| region).collect());
+                let mut aggregation: Vec<_> = rest.drain(..).map(|(_, region)| region).collect();
+                aggregation.sort_by_key(|region| region.range.start);
+                complete.push(aggregation);
             }
         }
         self.records = rest;

@@ -31,13 +31,13 @@ pub fn four(checks: &mut Checks) -> Result<()> {
 pub fn old(checks: &mut Checks) -> Result<()> {
     nodes(checks, "0-1", "0")?;
     checks.equal("memory tiers", tiers()?, vec!["0-1".to_owned()]);
-    checks.equal("DAMON", std::fs::exists("/sys/kernel/mm/damon/admin")?, false);
+    checks.equal("DAMON is there", std::fs::exists("/sys/kernel/mm/damon/admin")?, false);
     let target = Target::start(&["verify", "--mib", "8", "--no-thp", "--on", "0"])?;
     let (process, memory) = (open(&target)?, target.range("memory")?);
     let scan =
         PageScan { start: memory.start, end: memory.end, tell: category::PRESENT, ..PageScan::default() };
     let refused = Linux.scan_pages(&process, &scan, &mut []).map_err(|error| error.raw_os_error());
-    checks.equal("PAGEMAP_SCAN", refused, Err(Some(libc::ENOTTY)));
+    checks.equal("PAGEMAP_SCAN is refused", refused, Err(Some(libc::ENOTTY)));
     let all = pages(&memory);
     checks.equal("pages move", move_to(&process, &all, 1)?, BTreeMap::from([(1, all.len())]));
     checks.that(true, "every byte as written", target.finish()?);

@@ -14,7 +14,8 @@ pub fn run(checks: &mut Checks) -> Result<()> {
     let _ticker = Target::start(&["ticker"])?;
     few_pages(checks)?;
     many_pages(checks)?;
-    huge_pages(checks)
+    huge_pages(checks)?;
+    both(checks)
 }
 
 fn few_pages(checks: &mut Checks) -> Result<()> {
@@ -46,6 +47,13 @@ fn many_pages(checks: &mut Checks) -> Result<()> {
     let target = hotset("64", "--no-thp")?;
     let watched = split(target.range("memory")?, PAGE);
     let monitor = start(checks, &target, &watched)?;
+    let before = monitor.cpu_time()?;
+    std::thread::sleep(SAMPLING.interval * SAMPLING.count * 3);
+    checks.note(format!(
+        "{} regions: {:?} of the kernel thread for each sample without a trace",
+        watched.len(),
+        (monitor.cpu_time()? - before) / (SAMPLING.count * 3)
+    ));
     let mut trace = Trace::new(4096)?;
     cost(checks, &monitor, &mut trace, &watched)?;
     exact(checks, "many base pages", &next(&mut trace, &watched)?, &watched, &target.range("hot")?);
@@ -59,6 +67,23 @@ fn huge_pages(checks: &mut Checks) -> Result<()> {
     let mut trace = Trace::new(64)?;
     next(&mut trace, &watched)?;
     exact(checks, "huge pages", &next(&mut trace, &watched)?, &watched, &target.range("hot")?);
+    Ok(())
+}
+
+/// Base pages beside huge ones, so that the sizes of regions differ five-hundredfold.
+fn both(checks: &mut Checks) -> Result<()> {
+    let target = hotset("40", "--thp")?;
+    let memory = target.range("memory")?;
+    let middle = memory.start + 8 * HUGE;
+    let mut watched = split(memory.start..middle, HUGE);
+    watched.extend(split(middle..middle + 4 * HUGE, PAGE));
+    let _monitor = start(checks, &target, &watched)?;
+    let mut trace = Trace::new(1024)?;
+    // What would be merged is merged from the second aggregation on, and more later.
+    for _ in 0..4 {
+        next(&mut trace, &watched)?;
+    }
+    exact(checks, "both sizes", &next(&mut trace, &watched)?, &watched, &target.range("hot")?);
     Ok(())
 }
 

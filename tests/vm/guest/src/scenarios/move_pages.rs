@@ -8,25 +8,27 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 pub fn base_and_huge(checks: &mut Checks) -> Result<()> {
-    base(checks)?;
+    base(checks, "private", &[])?;
+    base(checks, "shared", &["--shared"])?;
     huge(checks)
 }
 
-fn base(checks: &mut Checks) -> Result<()> {
-    let target = Target::start(&["verify", "--mib", "16", "--no-thp", "--on", "0"])?;
+fn base(checks: &mut Checks, what: &str, more: &[&str]) -> Result<()> {
+    let arguments = ["verify", "--mib", "16", "--no-thp", "--on", "0"];
+    let target = Target::start(&[&arguments, more].concat())?;
     let (process, memory) = (open(&target)?, target.range("memory")?);
     let all = pages(&memory);
     for node in [1, 0] {
         let started = Instant::now();
         checks.equal(
-            format!("base pages to node {node}"),
+            format!("{what} base pages to node {node}"),
             move_to(&process, &all, node)?,
             BTreeMap::from([(node, all.len())]),
         );
         checks.note(format!("{} pages in {:?}", all.len(), started.elapsed()));
         checks.equal("and lie there", nodes_of(&process, &memory)?, BTreeMap::from([(node, all.len())]));
     }
-    intact(checks, "base pages", target);
+    intact(checks, &format!("{what} base pages"), target);
     Ok(())
 }
 
