@@ -1,0 +1,134 @@
+//! What scenarios look at, and how they tell what they found.
+
+use crate::memory::PAGE;
+use crate::process::Target;
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::ops::Range;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use terrace_live::kernel::{Kernel, Linux, Process, read_text};
+
+/// The checks of one scenario.
+pub struct Checks {
+    scenario: &'static str,
+    pub passed: u32,
+    pub failed: u32,
+}
+
+impl Checks {
+    pub fn new(scenario: &'static str) -> Checks {
+        Checks { scenario, passed: 0, failed: 0 }
+    }
+
+    /// Counts a check and tells it; `found` explains either way.
+    pub fn that(&mut self, holds: bool, what: impl Display, found: impl Display) {
+        let Checks { scenario, .. } = self;
+        if holds {
+            self.passed += 1;
+            println!("ok {scenario}: {what} ({found})");
+        } else {
+            self.failed += 1;
+            println!("FAILED {scenario}: {what}: {found}");
+        }
+    }
+
+    /// As [`Checks::that`], for two values that must be equal.
+    pub fn equal<T: PartialEq + std::fmt::Debug>(&mut self, what: impl Display, found: T, expected: T) {
+        let holds = found == expected;
+        self.that(
+            holds,
+            what,
+            if holds { format!("{found:?}") } else { format!("{found:?}, not {expected:?}") },
+        );
+    }
+
+    /// A measurement, for the reader.
+    pub fn note(&self, what: impl Display) {
+        println!("note {}: {what}", self.scenario);
+    }
+}
+
+/// A file as text without the line end.
+pub fn text(path: impl AsRef<Path>) -> Result<String> {
+    let path = path.as_ref();
+    let text = read_text(&Linux, path).with_context(|| path.display().to_string())?;
+    Ok(text.trim_end().to_owned())
+}
+
+/// Writes a control file.
+pub fn set(path: impl AsRef<Path>, value: impl Display) -> Result<()> {
+    let path = path.as_ref();
+    Linux.write(path, &value.to_string()).with_context(|| format!("{} = {value}", path.display()))
+}
+
+/// A target in the hands of the library.
+pub fn open(target: &Target) -> Result<Process> {
+    Linux.open(target.pid()).context("opening the target")
+}
+
+/// First addresses of the base pages of a range.
+pub fn pages(range: &Range<u64>) -> Vec<u64> {
+    (range.start..range.end).step_by(PAGE as usize).collect()
+}
+
+/// How many pages lie on each node; negative keys are error numbers.
+pub fn nodes_of(process: &Process, range: &Range<u64>) -> Result<BTreeMap<i32, usize>> {
+    let pages = pages(range);
+    let mut status = vec![0; pages.len()];
+    Linux.move_pages(process, &pages, None, &mut status).context("querying nodes")?;
+    Ok(counted(&status))
+}
+
+/// Moves pages to a node; answers what became of how many.
+pub fn move_to(process: &Process, pages: &[u64], node: i32) -> Result<BTreeMap<i32, usize>> {
+    let mut status = vec![0; pages.len()];
+    Linux.move_pages(process, pages, Some(&vec![node; pages.len()]), &mut status).context("moving pages")?;
+    Ok(counted(&status))
+}
+
+fn counted(status: &[i32]) -> BTreeMap<i32, usize> {
+    let mut counts = BTreeMap::new();
+    for status in status {
+        *counts.entry(*status).or_default() += 1;
+    }
+    counts
+}
+
+/// Bytes of transparent huge pages in the mappings that lie in a range.
+pub fn huge_bytes(process: &Process, range: &Range<u64>) -> Result<u64> {
+    let smaps = text(format!("/proc/{}/smaps", process.pid))?;
+    let mut inside = false;
+    let mut bytes = 0;
+    for line in smaps.lines() {
+        let mut words = line.split_whitespace();
+        let first = words.next().unwrap_or_default();
+        if let Some((start, _)) = first.split_once('-') {
+            inside = range.contains(&u64::from_str_radix(start, 16)?);
+        } else if inside && first == "AnonHugePages:" {
+            bytes += words.next().context("smaps")?.parse::<u64>()? << 10;
+        }
+    }
+    Ok(bytes)
+}
+
+/// A counter of `/proc/vmstat`.
+pub fn vmstat(name: &str) -> Result<u64> {
+    text("/proc/vmstat")?
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+        .with_context(|| format!("no {name} in vmstat"))
+}
+
+/// Waits until something holds; whether it came to hold.
+pub fn eventually(limit: Duration, mut holds: impl FnMut() -> Result<bool>) -> Result<bool> {
+    let deadline = Instant::now() + limit;
+    while !holds()? {
+        if Instant::now() > deadline {
+            return Ok(false);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(true)
+}

@@ -1,0 +1,57 @@
+//! What runs inside the virtual machines of the tests: programs to be observed, and the scenarios that observe them.
+
+mod check;
+mod damon;
+mod memory;
+mod process;
+mod scenarios;
+mod targets;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+#[derive(Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Touches a known part of its memory
+    Hotset(targets::hotset::Hotset),
+    /// Has a region that is written, one that is read and one that is left alone
+    Writers(targets::writers::Writers),
+    /// Checks every byte of its memory all the time
+    Verify(targets::verify::Verify),
+    /// Switches every processor's address space each millisecond
+    Ticker,
+    /// Runs scenarios and prints the verdict
+    Scenario {
+        /// As `list` names them
+        names: Vec<String>,
+    },
+    /// Lists the scenarios, each with its machine
+    List,
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Hotset(target) => target.run(),
+        Command::Writers(target) => target.run(),
+        Command::Verify(target) => target.run(),
+        Command::Ticker => targets::ticker::run(),
+        Command::Scenario { names } => scenarios::run(&names),
+        Command::List => {
+            scenarios::list();
+            Ok(())
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("guest: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

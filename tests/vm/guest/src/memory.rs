@@ -1,0 +1,127 @@
+//! Memory of the target programs: mapped, placed and touched by plain system calls.
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use std::io;
+
+/// Bytes of a base page on every machine that the tests emulate.
+pub const PAGE: u64 = 4096;
+/// Bytes of a transparent huge page.
+pub const HUGE: u64 = 2 << 20;
+
+/// How a target maps its memory.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Layout {
+    /// Anonymous memory, in MiB
+    #[arg(long, default_value_t = 16)]
+    pub mib: u64,
+    /// Ask for huge pages
+    #[arg(long, conflicts_with = "no_thp")]
+    pub thp: bool,
+    /// Refuse huge pages
+    #[arg(long)]
+    pub no_thp: bool,
+    /// Map it shared
+    #[arg(long)]
+    pub shared: bool,
+    /// The node on which it is touched first; the policy is the default one afterwards
+    #[arg(long)]
+    pub on: Option<u32>,
+}
+
+impl Layout {
+    pub fn bytes(&self) -> u64 {
+        self.mib << 20
+    }
+
+    /// Maps the memory at a multiple of 2 MiB and touches every page; answers its address.
+    pub fn map(&self) -> Result<u64> {
+        let flags = libc::MAP_ANONYMOUS | if self.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
+        let reserved = reserve(self.bytes())?;
+        map_fixed(reserved, self.bytes(), flags)?;
+        self.advise(reserved, self.bytes())?;
+        self.on_its_node(|| {
+            for page in (reserved..reserved + self.bytes()).step_by(PAGE as usize) {
+                touch(page, true);
+            }
+        })?;
+        Ok(reserved)
+    }
+
+    pub fn advise(&self, start: u64, bytes: u64) -> Result<()> {
+        for (wanted, advice) in [(self.thp, libc::MADV_HUGEPAGE), (self.no_thp, libc::MADV_NOHUGEPAGE)] {
+            // SAFETY: advice about huge pages changes no contents.
+            if wanted && unsafe { libc::madvise(start as *mut _, bytes as usize, advice) } != 0 {
+                return Err(io::Error::last_os_error()).context("madvise");
+            }
+        }
+        Ok(())
+    }
+
+    /// Does `work` with new pages of this thread bound to the node that was asked for.
+    pub fn on_its_node(&self, work: impl FnOnce()) -> Result<()> {
+        let Some(node) = self.on else {
+            work();
+            return Ok(());
+        };
+        set_policy(libc::MPOL_BIND, 1 << node)?;
+        work();
+        set_policy(libc::MPOL_DEFAULT, 0)
+    }
+}
+
+fn set_policy(mode: i32, nodes: u64) -> Result<()> {
+    // SAFETY: the mask is one word, as its length in bits says (the kernel reads one bit less than that).
+    match unsafe { libc::syscall(libc::SYS_set_mempolicy, mode, &raw const nodes, 64_u64) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()).context("set_mempolicy"),
+    }
+}
+
+/// Addresses at a multiple of 2 MiB that nothing else will use, without memory behind them.
+pub fn reserve(bytes: u64) -> Result<u64> {
+    // SAFETY: a new mapping wherever the kernel finds room.
+    let start = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            (bytes + HUGE) as usize,
+            libc::PROT_NONE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+            -1,
+            0,
+        )
+    };
+    if start == libc::MAP_FAILED {
+        bail!("mmap of {bytes} bytes: {}", io::Error::last_os_error());
+    }
+    Ok((start as u64).next_multiple_of(HUGE))
+}
+
+/// Maps memory over reserved addresses.
+pub fn map_fixed(start: u64, bytes: u64, flags: i32) -> Result<()> {
+    replace(start, bytes, libc::PROT_READ | libc::PROT_WRITE, flags)
+}
+
+/// Gives memory back and keeps its addresses reserved.
+pub fn unmap(start: u64, bytes: u64) -> Result<()> {
+    replace(start, bytes, libc::PROT_NONE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE)
+}
+
+fn replace(start: u64, bytes: u64, protection: i32, flags: i32) -> Result<()> {
+    // SAFETY: the range was reserved by `reserve` and holds nothing but what the caller gives up.
+    let at =
+        unsafe { libc::mmap(start as *mut _, bytes as usize, protection, flags | libc::MAP_FIXED, -1, 0) };
+    if at == libc::MAP_FAILED { Err(io::Error::last_os_error()).context("mmap") } else { Ok(()) }
+}
+
+/// Reads or writes one word of a page of this process.
+pub fn touch(page: u64, write: bool) {
+    let word = page as *mut u64;
+    // SAFETY: callers pass pages of their own mappings, which are readable and writable and hold plain words.
+    unsafe {
+        let value = word.read_volatile();
+        if write {
+            word.write_volatile(value.wrapping_add(1));
+        }
+    }
+}

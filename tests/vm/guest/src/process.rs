@@ -1,0 +1,98 @@
+//! Target programs, as the scenarios start and end them.
+
+use anyhow::{Context, Result, anyhow, bail};
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader};
+use std::ops::Range;
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+/// A running target. It is killed when dropped.
+pub struct Target {
+    child: Child,
+    output: BufReader<ChildStdout>,
+    values: HashMap<String, String>,
+}
+
+impl Target {
+    /// Starts a subcommand of this program and waits until it says that it is `ready`.
+    pub fn start(arguments: &[&str]) -> Result<Target> {
+        let mut child = Command::new("/proc/self/exe")
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("starting {arguments:?}"))?;
+        let output = BufReader::new(child.stdout.take().context("no output")?);
+        let mut target = Target { child, output, values: HashMap::new() };
+        target.wait_for("ready").with_context(|| format!("{arguments:?}"))?;
+        Ok(target)
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Reads on until the target has told `key`; later values replace earlier ones.
+    pub fn wait_for(&mut self, key: &str) -> Result<()> {
+        loop {
+            let mut line = String::new();
+            if self.output.read_line(&mut line)? == 0 {
+                bail!("ended without telling \"{key}\"");
+            }
+            let pairs = line.split_whitespace().filter_map(|pair| pair.split_once('='));
+            self.values.extend(pairs.map(|(key, value)| (key.to_owned(), value.to_owned())));
+            if line.split_whitespace().any(|pair| pair.split_once('=').is_some_and(|(found, _)| found == key))
+            {
+                return Ok(());
+            }
+        }
+    }
+
+    pub fn value(&self, key: &str) -> Result<&str> {
+        self.values.get(key).map(String::as_str).with_context(|| format!("the target told no \"{key}\""))
+    }
+
+    /// A range of addresses that the target told.
+    pub fn range(&self, key: &str) -> Result<Range<u64>> {
+        let value = self.value(key)?;
+        let number = |text: &str| u64::from_str_radix(text, 16);
+        let (start, end) = value.split_once("..").with_context(|| format!("{key}={value} is no range"))?;
+        Ok(number(start)?..number(end)?)
+    }
+
+    /// The next phase of a hotset.
+    pub fn next_phase(&mut self) -> Result<()> {
+        self.signal(libc::SIGUSR1)?;
+        self.wait_for("phase")
+    }
+
+    fn signal(&self, signal: i32) -> Result<()> {
+        // SAFETY: the child has not been waited for, so the number is still its own.
+        match unsafe { libc::kill(self.child.id() as i32, signal) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()).context("kill"),
+        }
+    }
+
+    /// Asks a verifier to end; answers its own measurements, or an error where it found a difference.
+    pub fn finish(mut self) -> Result<String> {
+        self.signal(libc::SIGTERM)?;
+        let mut said = String::new();
+        while self.output.read_line(&mut said)? != 0 {}
+        let status = self.child.wait()?;
+        let said = said.trim().replace('\n', "; ");
+        if status.success() { Ok(said) } else { Err(anyhow!("{status}: {said}")) }
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        // It may have ended already; either way nothing is left.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Tells a range as [`Target::range`] reads it.
+pub fn told(range: &Range<u64>) -> String {
+    format!("{:x}..{:x}", range.start, range.end)
+}

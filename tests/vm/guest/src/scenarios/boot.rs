@@ -1,0 +1,95 @@
+//! The machine is what the other scenarios take it for.
+
+use crate::check::{Checks, eventually, move_to, nodes_of, open, pages, set, text};
+use crate::process::Target;
+use anyhow::{Context, Result};
+use std::collections::BTreeMap;
+use std::process::Command;
+use std::time::Duration;
+use terrace_live::kernel::{Kernel, Linux, PageScan, category};
+
+const NODES: &str = "/sys/devices/system/node";
+
+pub fn two(checks: &mut Checks) -> Result<()> {
+    nodes(checks, "0-1", "0")?;
+    checks.equal("latency of node 0, ns", latency(0)?, 80);
+    checks.equal("latency of node 1, ns", latency(1)?, 300);
+    checks.equal("memory tiers", tiers()?, ["0", "1"].map(String::from).to_vec());
+    let version = Command::new("terrace").arg("--version").output().context("terrace")?;
+    checks.that(version.status.success(), "terrace runs", String::from_utf8_lossy(&version.stdout).trim());
+    Ok(())
+}
+
+pub fn four(checks: &mut Checks) -> Result<()> {
+    nodes(checks, "0-3", "0-1")?;
+    checks.equal("memory tiers", tiers()?, ["0-1", "2", "3"].map(String::from).to_vec());
+    Ok(())
+}
+
+/// A kernel before DAMON on addresses of processes, `PAGEMAP_SCAN` and tiers from the firmware's tables: what it lacks is refused, not
+/// misunderstood.
+pub fn old(checks: &mut Checks) -> Result<()> {
+    nodes(checks, "0-1", "0")?;
+    checks.equal("memory tiers", tiers()?, vec!["0-1".to_owned()]);
+    checks.equal("DAMON is there", std::fs::exists("/sys/kernel/mm/damon/admin")?, false);
+    let target = Target::start(&["verify", "--mib", "8", "--no-thp", "--on", "0"])?;
+    let (process, memory) = (open(&target)?, target.range("memory")?);
+    let scan =
+        PageScan { start: memory.start, end: memory.end, tell: category::PRESENT, ..PageScan::default() };
+    let refused = Linux.scan_pages(&process, &scan, &mut []).map_err(|error| error.raw_os_error());
+    checks.equal("PAGEMAP_SCAN is refused", refused, Err(Some(libc::ENOTTY)));
+    let all = pages(&memory);
+    checks.equal("pages move", move_to(&process, &all, 1)?, BTreeMap::from([(1, all.len())]));
+    checks.that(true, "every byte as written", target.finish()?);
+    Ok(())
+}
+
+/// A node that comes and goes while the machine runs.
+pub fn hotplug(checks: &mut Checks) -> Result<()> {
+    nodes(checks, "0", "0")?;
+    // The harness sees this line and plugs the memory in.
+    println!("REQUEST hot-add");
+    let came = eventually(Duration::from_secs(20), || Ok(text(format!("{NODES}/has_memory"))? == "0-1"))?;
+    checks.that(came, "node 1 appears", text(format!("{NODES}/has_memory"))?);
+    checks.equal("memory tiers", tiers()?, ["0", "1"].map(String::from).to_vec());
+    let target = Target::start(&["verify", "--mib", "8", "--no-thp", "--on", "1"])?;
+    let (process, memory) = (open(&target)?, target.range("memory")?);
+    let count = pages(&memory).len();
+    checks.equal("memory on it", nodes_of(&process, &memory)?, BTreeMap::from([(1, count)]));
+    for entry in std::fs::read_dir(format!("{NODES}/node1"))? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.strip_prefix("memory").is_some_and(|number| number.parse::<u32>().is_ok()) {
+            set(entry.path().join("state"), "offline")?;
+        }
+    }
+    checks.equal("nodes with memory afterwards", text(format!("{NODES}/has_memory"))?.as_str(), "0");
+    checks.equal("memory off it", nodes_of(&process, &memory)?, BTreeMap::from([(0, count)]));
+    checks.that(true, "every byte as written", target.finish()?);
+    Ok(())
+}
+
+fn nodes(checks: &mut Checks, memory: &str, cpu: &str) -> Result<()> {
+    checks.equal("nodes with memory", text(format!("{NODES}/has_memory"))?.as_str(), memory);
+    checks.equal("nodes with processors", text(format!("{NODES}/has_cpu"))?.as_str(), cpu);
+    Ok(())
+}
+
+fn latency(node: u32) -> Result<u32> {
+    let path = format!("{NODES}/node{node}/access0/initiators/read_latency");
+    Ok(text(path)?.parse()?)
+}
+
+/// The nodes of each memory tier, fastest first.
+fn tiers() -> Result<Vec<String>> {
+    let mut tiers = Vec::new();
+    for entry in std::fs::read_dir("/sys/devices/virtual/memory_tiering")? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if let Some(number) = name.strip_prefix("memory_tier").and_then(|number| number.parse::<u32>().ok()) {
+            tiers.push((number, text(entry.path().join("nodelist"))?));
+        }
+    }
+    tiers.sort();
+    Ok(tiers.into_iter().map(|(_, nodes)| nodes).collect())
+}

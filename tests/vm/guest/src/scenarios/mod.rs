@@ -1,0 +1,57 @@
+//! What must hold on a real kernel, one file per subject.
+
+mod boot;
+mod damon;
+mod move_pages;
+mod swap;
+mod writes;
+
+use crate::check::Checks;
+use anyhow::{Context, Result, ensure};
+
+/// A scenario's name, the machine it runs on, and what it does.
+struct Scenario {
+    name: &'static str,
+    machine: &'static str,
+    run: fn(&mut Checks) -> Result<()>,
+}
+
+const SCENARIOS: &[Scenario] = &[
+    Scenario { name: "boot", machine: "two", run: boot::two },
+    Scenario { name: "move", machine: "two", run: move_pages::base_and_huge },
+    Scenario { name: "softdirty", machine: "two", run: writes::soft_dirty },
+    Scenario { name: "pagemap-scan", machine: "two", run: writes::protected },
+    Scenario { name: "pageout", machine: "two", run: swap::page_out },
+    Scenario { name: "damon", machine: "two", run: damon::run },
+    Scenario { name: "verify-self", machine: "two", run: move_pages::under_fire },
+    Scenario { name: "tiers", machine: "four", run: boot::four },
+    Scenario { name: "hotplug", machine: "hotplug", run: boot::hotplug },
+    Scenario { name: "old", machine: "old", run: boot::old },
+];
+
+/// For the harness: which scenario runs on which machine.
+pub fn list() {
+    for Scenario { name, machine, .. } in SCENARIOS {
+        println!("{name} {machine}");
+    }
+}
+
+/// Runs scenarios one after the other and tells the verdict, on which the harness relies.
+pub fn run(names: &[String]) -> Result<()> {
+    let (mut passed, mut failed) = (0, 0);
+    for name in names {
+        let scenario = SCENARIOS
+            .iter()
+            .find(|scenario| scenario.name == name)
+            .with_context(|| format!("no scenario \"{name}\""))?;
+        let mut checks = Checks::new(scenario.name);
+        if let Err(error) = (scenario.run)(&mut checks) {
+            checks.that(false, "runs to its end", format!("{error:#}"));
+        }
+        ensure!(checks.passed + checks.failed > 0, "{name} checked nothing");
+        passed += checks.passed;
+        failed += checks.failed;
+    }
+    println!("VERDICT passed={passed} failed={failed}");
+    Ok(())
+}

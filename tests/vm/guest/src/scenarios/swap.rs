@@ -1,0 +1,94 @@
+//! Pages go to compressed swap from outside, and come back when they are used.
+
+use crate::check::{Checks, eventually, open, pages, set, text, vmstat};
+use crate::memory::PAGE;
+use crate::process::Target;
+use anyhow::{Context, Result, ensure};
+use std::ops::Range;
+use std::process::Command;
+use std::time::Duration;
+use terrace_live::kernel::{Advice, Kernel, Linux, Process};
+
+const SWAPPED: u64 = 1 << 62;
+const PRESENT: u64 = 1 << 63;
+
+pub fn page_out(checks: &mut Checks) -> Result<()> {
+    let zram = Zram::on()?;
+    let mut target = Target::start(&["hotset", "--mib", "16", "--no-thp"])?;
+    target.wait_for("phase")?;
+    let (process, memory, hot) = (open(&target)?, target.range("memory")?, target.range("hot")?);
+    let cold = hot.end..memory.end;
+    let written = vmstat("pswpout")?;
+    let count = pages(&cold).len();
+    // Some fresh pages of each processor wait in a batch before they join the lists from which pages are evicted, so one
+    // call may leave a few.
+    let gone = eventually(Duration::from_secs(5), || {
+        let ranges = [(cold.start, cold.end - cold.start)];
+        let advised = Linux.advise(&process, &ranges, Advice::PageOut).context("process_madvise")?;
+        ensure!(advised == cold.end - cold.start, "advised only {advised} bytes");
+        Ok(count_with(&process, &cold, SWAPPED)? == count)
+    })?;
+    let swapped = count_with(&process, &cold, SWAPPED)?;
+    checks.that(gone, "cold pages go to swap", format!("{swapped} of {count}"));
+    checks.that(
+        vmstat("pswpout")? - written >= count as u64,
+        "the kernel counts them",
+        format!("pswpout + {}", vmstat("pswpout")? - written),
+    );
+    checks.equal("hot pages present", count_with(&process, &hot, PRESENT)?, pages(&hot).len());
+
+    let read = vmstat("pswpin")?;
+    target.next_phase()?;
+    let next = target.range("hot")?;
+    let back = eventually(Duration::from_secs(10), || {
+        Ok(count_with(&process, &next, PRESENT)? == pages(&next).len())
+    })?;
+    checks.that(back, "pages in use come back", format!("pswpin + {}", vmstat("pswpin")? - read));
+    // Swap reads ahead at most a cluster of eight pages around each fault.
+    let rest = next.end + 8 * PAGE..memory.end;
+    checks.equal("the others stay", count_with(&process, &rest, SWAPPED)?, pages(&rest).len());
+
+    let whole = [(memory.start, memory.end - memory.start)];
+    Linux.advise(&process, &whole, Advice::WillNeed).context("MADV_WILLNEED")?;
+    drop(target);
+    zram.off()
+}
+
+fn count_with(process: &Process, range: &Range<u64>, bit: u64) -> Result<usize> {
+    let mut entries = vec![0; pages(range).len()];
+    let read = Linux.pagemap(process, range.start / PAGE, &mut entries).context("pagemap")?;
+    ensure!(read == entries.len(), "{read} entries of {}", entries.len());
+    Ok(entries.iter().filter(|entry| *entry & bit != 0).count())
+}
+
+/// Swap in compressed memory.
+struct Zram;
+
+impl Zram {
+    fn on() -> Result<Zram> {
+        // Loaded once; a second scenario finds the device.
+        if text("/sys/block/zram0/disksize").is_err() {
+            for module in text("/modules/order")?.lines() {
+                command(&["insmod", module])?;
+            }
+            let there = eventually(Duration::from_secs(5), || Ok(std::fs::exists("/dev/zram0")?))?;
+            ensure!(there, "no /dev/zram0");
+        }
+        set("/sys/block/zram0/disksize", "256M")?;
+        command(&["mkswap", "/dev/zram0"])?;
+        command(&["swapon", "/dev/zram0"])?;
+        Ok(Zram)
+    }
+
+    fn off(self) -> Result<()> {
+        command(&["swapoff", "/dev/zram0"])?;
+        set("/sys/block/zram0/reset", 1)
+    }
+}
+
+fn command(words: &[&str]) -> Result<()> {
+    let output = Command::new(words[0]).args(&words[1..]).output().with_context(|| words.join(" "))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{}: {}", words.join(" "), said.trim());
+    Ok(())
+}

@@ -1,0 +1,47 @@
+//! Programs to be observed and moved. Each tells where its memory is in `key=value` pairs and then works until it is killed.
+
+pub mod hotset;
+pub mod ticker;
+pub mod verify;
+pub mod writers;
+
+use crate::memory::{PAGE, touch};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+/// Every hot page is touched at least this often, unless the processor is busy elsewhere.
+const ROUND: Duration = Duration::from_millis(10);
+
+/// How often the signal has come that [`count_signals`] counts.
+static SIGNALS: AtomicU32 = AtomicU32::new(0);
+
+extern "C" fn count(_: libc::c_int) {
+    SIGNALS.fetch_add(1, Relaxed);
+}
+
+fn count_signals(signal: libc::c_int) {
+    let handler: extern "C" fn(libc::c_int) = count;
+    // SAFETY: the handler only adds to an atomic number, which is allowed in a signal handler.
+    unsafe { libc::signal(signal, handler as libc::sighandler_t) };
+}
+
+/// Touches pages once and rests for the remainder of the round.
+fn round(ranges: &[(&Range<u64>, bool)]) {
+    let started = Instant::now();
+    for (range, write) in ranges {
+        for page in (range.start..range.end).step_by(PAGE as usize) {
+            touch(page, *write);
+        }
+    }
+    std::thread::sleep(ROUND.saturating_sub(started.elapsed()));
+}
+
+/// The moment at which a program ends that was given a time to run.
+fn deadline(seconds: Option<u64>) -> Option<Instant> {
+    seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds))
+}
+
+fn passed(deadline: Option<Instant>) -> bool {
+    deadline.is_some_and(|deadline| Instant::now() >= deadline)
+}

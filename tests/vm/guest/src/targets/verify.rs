@@ -1,0 +1,272 @@
+//! Every page holds a pattern over all its bytes; threads check each page before they write it anew.
+//!
+//! What was last written is known outside of the pages, so that a page which fell back to older contents shows as well as
+//! a broken one.
+
+use crate::memory::{Layout, PAGE, map_fixed, reserve, unmap};
+use crate::process::told;
+use anyhow::{Result, ensure};
+use clap::{Args, ValueEnum};
+use std::io;
+use std::sync::RwLock;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+const WORDS: usize = PAGE as usize / 8;
+/// What `mremap` and `munmap` take at a time: a huge page.
+const CHUNK: u64 = crate::memory::HUGE;
+const CHUNK_PAGES: usize = (CHUNK / PAGE) as usize;
+
+/// What happens to the memory besides being written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    /// Nothing
+    Plain,
+    /// Children check their copies
+    Fork,
+    /// Chunks change their addresses
+    Mremap,
+    /// Chunks are given back and begin anew elsewhere
+    Munmap,
+}
+
+#[derive(Args)]
+pub struct Verify {
+    #[command(flatten)]
+    layout: Layout,
+    #[arg(long, default_value_t = 2)]
+    threads: usize,
+    #[arg(long, value_enum, default_value_t = Mode::Plain)]
+    mode: Mode,
+    /// End by itself; else with SIGTERM
+    #[arg(long)]
+    seconds: Option<u64>,
+}
+
+/// What all threads share.
+struct Shared {
+    mode: Mode,
+    layout: Layout,
+    /// What each page was last filled with; 0: it was never filled since it was mapped.
+    versions: Vec<AtomicU32>,
+    /// Held for reading while a page is written, for writing while a child is made: it sees no half-written page.
+    fork: RwLock<()>,
+    deadline: Option<Instant>,
+}
+
+impl Verify {
+    pub fn run(&self) -> Result<()> {
+        let bytes = self.layout.bytes();
+        let threads = self.threads;
+        ensure!(bytes.is_multiple_of(CHUNK * threads as u64), "--mib must be a multiple of 2 MiB per thread");
+        super::count_signals(libc::SIGTERM);
+        // Chunks move between twice as many places; without moves half of them are never used.
+        let places = if matches!(self.mode, Mode::Mremap | Mode::Munmap) { 2 } else { 1 };
+        let arena = reserve(bytes * places)?;
+        map_fixed(arena, bytes, self.flags())?;
+        self.layout.advise(arena, bytes)?;
+        let shared = Shared {
+            mode: self.mode,
+            layout: self.layout,
+            versions: (0..bytes / PAGE).map(|_| AtomicU32::new(0)).collect(),
+            fork: RwLock::new(()),
+            deadline: super::deadline(self.seconds),
+        };
+        let chunks: Vec<u64> = (arena..arena + bytes).step_by(CHUNK as usize).collect();
+        self.layout.on_its_node(|| {
+            for (chunk, start) in chunks.iter().enumerate() {
+                for page in 0..CHUNK_PAGES {
+                    rewrite(&shared, chunk * CHUNK_PAGES + page, start + page as u64 * PAGE, 1);
+                }
+            }
+        })?;
+        println!("pid={} memory={} ready=1", std::process::id(), told(&(arena..arena + bytes * places)));
+        let share = chunks.len() / threads;
+        let spare: Vec<u64> = (arena + bytes..arena + bytes * places).step_by(CHUNK as usize).collect();
+        let stalls = std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..threads)
+                .map(|thread| {
+                    let own = thread * share..(thread + 1) * share;
+                    let spare = spare.get(own.clone()).unwrap_or_default().to_vec();
+                    let chunks = chunks[own.clone()].to_vec();
+                    let worker = Worker { shared: &shared, first: own.start * CHUNK_PAGES, chunks, spare };
+                    scope.spawn(|| worker.run())
+                })
+                .collect();
+            if self.mode == Mode::Fork {
+                fork_often(&shared, &chunks)?;
+            }
+            let mut stalls = Vec::new();
+            for worker in workers {
+                stalls.extend(worker.join().expect("a difference is told, not thrown")?);
+            }
+            anyhow::Ok(stalls)
+        });
+        let mut stalls = stalls?;
+        stalls.sort_unstable();
+        let at = |part: f64| stalls.get((stalls.len() as f64 * part) as usize).copied().unwrap_or_default();
+        println!(
+            "operations={} p50_us={} p999_us={} max_us={}",
+            stalls.len(),
+            at(0.5),
+            at(0.999),
+            stalls.last().copied().unwrap_or_default()
+        );
+        Ok(())
+    }
+
+    fn flags(&self) -> i32 {
+        libc::MAP_ANONYMOUS | if self.layout.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE }
+    }
+}
+
+impl Shared {
+    fn ends(&self) -> bool {
+        super::passed(self.deadline) || super::SIGNALS.load(Relaxed) > 0
+    }
+}
+
+/// A thread with the chunks that it alone writes.
+struct Worker<'a> {
+    shared: &'a Shared,
+    /// Number of its first page.
+    first: usize,
+    chunks: Vec<u64>,
+    spare: Vec<u64>,
+}
+
+impl Worker<'_> {
+    /// Answers how long each page operation took, in microseconds.
+    fn run(mut self) -> Result<Vec<u32>> {
+        let mut stalls = Vec::new();
+        while !self.shared.ends() {
+            for chunk in 0..self.chunks.len() {
+                self.write_anew(chunk, &mut stalls)?;
+                self.churn(chunk)?;
+            }
+        }
+        Ok(stalls)
+    }
+
+    fn write_anew(&self, chunk: usize, stalls: &mut Vec<u32>) -> Result<()> {
+        for page in 0..CHUNK_PAGES {
+            let number = self.first + chunk * CHUNK_PAGES + page;
+            let address = self.chunks[chunk] + page as u64 * PAGE;
+            let _guard = self.shared.fork.read().expect("no thread panics with the lock");
+            let version = self.shared.versions[number].load(Relaxed);
+            let started = Instant::now();
+            let wrong = difference(number, address, version);
+            rewrite(self.shared, number, address, version.wrapping_add(1).max(1));
+            stalls.push(started.elapsed().as_micros() as u32);
+            if let Some(word) = wrong {
+                println!("CORRUPT page={number} address={address:x} version={version} word={word}");
+                anyhow::bail!("page {number} differs");
+            }
+        }
+        Ok(())
+    }
+
+    fn churn(&mut self, chunk: usize) -> Result<()> {
+        if !matches!(self.shared.mode, Mode::Mremap | Mode::Munmap) {
+            return Ok(());
+        }
+        let old = self.chunks[chunk];
+        let new = self.spare.remove(0);
+        if self.shared.mode == Mode::Mremap {
+            // Without a hole in between, in which another thread's allocator could settle.
+            let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
+            // SAFETY: both ranges are this thread's own places; nothing refers into them.
+            let at = unsafe {
+                libc::mremap(old as *mut _, CHUNK as usize, CHUNK as usize, flags, new as *mut libc::c_void)
+            };
+            ensure!(at as u64 == new, "mremap: {}", io::Error::last_os_error());
+        }
+        unmap(old, CHUNK)?;
+        if self.shared.mode == Mode::Munmap {
+            map_fixed(new, CHUNK, libc::MAP_ANONYMOUS | libc::MAP_PRIVATE)?;
+            self.shared.layout.advise(new, CHUNK)?;
+            for page in 0..CHUNK_PAGES {
+                self.shared.versions[self.first + chunk * CHUNK_PAGES + page].store(0, Relaxed);
+            }
+        }
+        self.chunks[chunk] = new;
+        self.spare.push(old);
+        Ok(())
+    }
+}
+
+/// Children that check every page of their copy and end; the writers go on meanwhile.
+fn fork_often(shared: &Shared, chunks: &[u64]) -> Result<()> {
+    while !shared.ends() {
+        let guard = shared.fork.write().expect("no thread panics with the lock");
+        // SAFETY: the child allocates nothing, takes no lock and ends by `_exit`.
+        let child = unsafe { libc::fork() };
+        ensure!(child >= 0, "fork: {}", io::Error::last_os_error());
+        if child == 0 {
+            let wrong = chunks.iter().enumerate().any(|(chunk, start)| {
+                (0..CHUNK_PAGES).any(|page| {
+                    let number = chunk * CHUNK_PAGES + page;
+                    let version = shared.versions[number].load(Relaxed);
+                    difference(number, start + page as u64 * PAGE, version).is_some()
+                })
+            });
+            // SAFETY: ends the child at once, without running anything of the parent's.
+            unsafe { libc::_exit(wrong.into()) };
+        }
+        drop(guard);
+        let mut status = 0;
+        // SAFETY: our own child, waited for once.
+        let waited = unsafe { libc::waitpid(child, &mut status, 0) };
+        if waited != child || status != 0 {
+            println!("CORRUPT in a child, status={status}");
+            anyhow::bail!("a child found a difference");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// A word of a page's pattern: no two pages, versions or words share one.
+fn pattern(number: usize, version: u32, word: usize) -> u64 {
+    let seed = ((number as u64) << 32 | u64::from(version)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    if version == 0 { 0 } else { seed ^ (word as u64).wrapping_mul(0xbf58_476d_1ce4_e5b9) }
+}
+
+/// The first word of a page that is not as it was written.
+fn difference(number: usize, address: u64, version: u32) -> Option<usize> {
+    let words = address as *const u64;
+    // SAFETY: the caller owns this page, which is mapped and holds `WORDS` words.
+    (0..WORDS).find(|word| unsafe { words.add(*word).read_volatile() } != pattern(number, version, *word))
+}
+
+fn rewrite(shared: &Shared, number: usize, address: u64, version: u32) {
+    let words = address as *mut u64;
+    for word in 0..WORDS {
+        // SAFETY: as in `difference`; no other thread writes this page.
+        unsafe { words.add(word).write_volatile(pattern(number, version, word)) };
+    }
+    shared.versions[number].store(version, Relaxed);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_changed_bit_in_any_word_shows_and_so_does_an_older_version() {
+        let mut page = vec![0_u64; WORDS];
+        let fill = |page: &mut [u64], version| {
+            page.iter_mut().enumerate().for_each(|(word, value)| *value = pattern(7, version, word));
+        };
+        for word in [0, 1, WORDS - 1] {
+            fill(&mut page, 3);
+            assert_eq!(difference(7, page.as_ptr() as u64, 3), None);
+            page[word] ^= 1 << 40;
+            assert_eq!(difference(7, page.as_ptr() as u64, 3), Some(word));
+        }
+        fill(&mut page, 2);
+        assert_eq!(difference(7, page.as_ptr() as u64, 3), Some(0));
+        fill(&mut page, 3);
+        assert_eq!(difference(8, page.as_ptr() as u64, 3), Some(0));
+    }
+}
