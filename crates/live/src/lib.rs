@@ -6,14 +6,14 @@
 
 pub mod access;
 pub mod control;
-pub mod engine;
 pub mod doctor;
+pub mod engine;
 pub mod facts;
 pub mod journal;
 pub mod kernel;
 pub mod launch;
+pub mod measure;
 pub mod session;
 pub mod space;
 pub mod targets;
 pub mod world;
-pub mod measure;
