@@ -1,7 +1,9 @@
 //! Accessed bits of unmodified processes by DAMON (`fvaddr`): each resident page, or run of a few, is a region of its own.
 //!
-//! DAMON would merge neighbours and split what is large; with as many regions wanted as there are, neither ever happens, so
-//! a region of one page tells that page exactly. Results come through a trace instance of our own.
+//! DAMON would merge neighbours and split what is large. It splits while there are at most half of the regions it may have,
+//! so it may have as many as there are. It merges neighbours that touch up to a size that is the mean of all; so that base
+//! pages beside huge ones stay apart, neighbours are given in turn to two targets, which are the same process. A region of one page
+//! then tells that page exactly. Results come through a trace instance of our own.
 
 use super::AccessSource;
 use super::ring::{Format, Region};
@@ -27,6 +29,8 @@ const SAMPLE_LEAST: Duration = Duration::from_millis(20);
 const SAMPLE_MOST: Duration = Duration::from_millis(250);
 /// Processor time of DAMON per region and sample, until it is measured.
 const REGION_COST: Duration = Duration::from_nanos(1_000);
+/// Targets of DAMON's per process: neighbours go to them in turn.
+const TURNS: usize = 2;
 /// Regions are set up anew when so much of the memory has come or gone.
 const CHANGE: f64 = 0.05;
 
@@ -166,14 +170,17 @@ impl Damon {
         for bound in ["min", "max"] {
             set(format!("{context}/monitoring_attrs/nr_regions/{bound}"), count.max(3).to_string())?;
         }
-        set(format!("{context}/targets/nr_targets"), regions.len().to_string())?;
+        set(format!("{context}/targets/nr_targets"), (regions.len() * TURNS).to_string())?;
         for (number, (pid, regions)) in regions.iter().enumerate() {
-            let target = format!("{context}/targets/{number}");
-            set(format!("{target}/pid_target"), pid.to_string())?;
-            set(format!("{target}/regions/nr_regions"), regions.len().to_string())?;
-            for (number, region) in regions.iter().enumerate() {
-                set(format!("{target}/regions/{number}/start"), (region.start << 12).to_string())?;
-                set(format!("{target}/regions/{number}/end"), (region.end << 12).to_string())?;
+            for turn in 0..TURNS {
+                let target = format!("{context}/targets/{}", number * TURNS + turn);
+                let mine: Vec<&Range<u64>> = regions.iter().skip(turn).step_by(TURNS).collect();
+                set(format!("{target}/pid_target"), pid.to_string())?;
+                set(format!("{target}/regions/nr_regions"), mine.len().to_string())?;
+                for (number, region) in mine.iter().enumerate() {
+                    set(format!("{target}/regions/{number}/start"), (region.start << 12).to_string())?;
+                    set(format!("{target}/regions/{number}/end"), (region.end << 12).to_string())?;
+                }
             }
         }
         set(format!("{kdamond}/state"), "on".to_owned())?;
@@ -217,7 +224,7 @@ impl AccessSource for Damon {
 
     fn collect(&mut self, world: &mut World) -> io::Result<Duration> {
         for region in self.read()? {
-            if let Some(pid) = self.pids.get(region.target as usize) {
+            if let Some(pid) = self.pids.get(region.target as usize / TURNS) {
                 world.accessed(*pid, region.start >> 12..region.end >> 12);
             }
         }

@@ -96,3 +96,41 @@ impl Drop for Target {
 pub fn told(range: &Range<u64>) -> String {
     format!("{:x}..{:x}", range.start, range.end)
 }
+
+/// A Terrace at work. It is killed when dropped.
+pub struct Terrace {
+    child: Child,
+}
+
+impl Terrace {
+    /// Attaches to a process and those it starts.
+    pub fn attach(pid: u32, arguments: &[&str]) -> Result<Terrace> {
+        let child = Command::new("terrace")
+            .args(["attach", "--tree", &pid.to_string()])
+            .args(arguments)
+            .stderr(Stdio::piped())
+            .spawn()
+            .context("starting terrace")?;
+        Ok(Terrace { child })
+    }
+
+    /// Asks it to stop; answers what it said, or an error where it failed.
+    pub fn finish(mut self) -> Result<String> {
+        // SAFETY: the child has not been waited for, so the number is still its own.
+        unsafe { libc::kill(self.child.id() as i32, libc::SIGINT) };
+        let mut said = String::new();
+        if let Some(mut errors) = self.child.stderr.take() {
+            std::io::Read::read_to_string(&mut errors, &mut said)?;
+        }
+        let status = self.child.wait()?;
+        let said = said.trim().replace('\n', "; ");
+        if status.success() { Ok(said) } else { Err(anyhow!("{status}: {said}")) }
+    }
+}
+
+impl Drop for Terrace {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -3,6 +3,7 @@
 mod boot;
 mod damon;
 mod move_pages;
+mod policies;
 mod swap;
 mod writes;
 
@@ -24,6 +25,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "pageout", machine: "two", run: swap::page_out },
     Scenario { name: "damon", machine: "two", run: damon::run },
     Scenario { name: "verify-self", machine: "two", run: move_pages::under_fire },
+    Scenario { name: "policies", machine: "two", run: policies::converge },
     Scenario { name: "tiers", machine: "four", run: boot::four },
     Scenario { name: "hotplug", machine: "hotplug", run: boot::hotplug },
     Scenario { name: "old", machine: "old", run: boot::old },

@@ -1,0 +1,81 @@
+//! Policies at work on a program whose hot pages are known: what is hot comes up, what is cold goes down, and a change of
+//! phase is followed.
+
+use crate::check::{Checks, eventually, nodes_of, open};
+use crate::process::{Target, Terrace};
+use anyhow::Result;
+use std::ops::Range;
+use std::time::Duration;
+use terrace_live::kernel::Process;
+
+/// A policy with the parameters that suit a run of seconds.
+struct Case {
+    policy: &'static str,
+    sets: &'static [&'static str],
+}
+
+const CASES: &[Case] = &[
+    Case { policy: "ambix", sets: &["switch=false", "period=1 s"] },
+    Case { policy: "nimble", sets: &["period=1 s"] },
+];
+
+/// Of the hot pages, so many have to lie in the fast tier in the end.
+const SHARE: f64 = 0.95;
+
+pub fn converge(checks: &mut Checks) -> Result<()> {
+    let _ticker = Target::start(&["ticker"])?;
+    for case in CASES {
+        one(checks, case)?;
+    }
+    Ok(())
+}
+
+fn one(checks: &mut Checks, case: &Case) -> Result<()> {
+    let arguments = [
+        "hotset",
+        "--mib",
+        "16",
+        "--no-thp",
+        "--on",
+        "1",
+        "--hot-percent",
+        "25",
+        "--hot-start-percent",
+        "30",
+    ];
+    let mut target = Target::start(&arguments)?;
+    target.wait_for("phase")?;
+    let process = open(&target)?;
+    let memory = target.range("memory")?;
+    let sets: Vec<&str> = case.sets.iter().flat_map(|set| ["--set", set]).collect();
+    let bounds =
+        ["--limit", "dram=8MiB", "--cpu", "none", "--pressure", "none", "--policy", case.policy, "-v"];
+    let terrace = Terrace::attach(target.pid(), &[&bounds[..], &sets].concat())?;
+    for phase in ["first", "second"] {
+        let hot = target.range("hot")?;
+        let limit = Duration::from_secs(40);
+        eventually(limit, || Ok(share_on(&process, &hot, 0)? >= SHARE))?;
+        let (up, fast) = (share_on(&process, &hot, 0)?, share_on(&process, &memory, 0)?);
+        checks.that(
+            up >= SHARE,
+            format!("{}: the hot pages of the {phase} phase are in the fast tier", case.policy),
+            format!("{up:.3}"),
+        );
+        checks.that(
+            fast <= 0.5,
+            format!("{}: and its limit holds", case.policy),
+            format!("{fast:.3} of all"),
+        );
+        if phase == "first" {
+            target.next_phase()?;
+        }
+    }
+    checks.note(format!("{}: {}", case.policy, terrace.finish()?));
+    Ok(())
+}
+
+fn share_on(process: &Process, range: &Range<u64>, node: i32) -> Result<f64> {
+    let nodes = nodes_of(process, range)?;
+    let all: usize = nodes.values().sum();
+    Ok(nodes.get(&node).copied().unwrap_or(0) as f64 / all as f64)
+}
