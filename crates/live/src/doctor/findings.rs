@@ -3,6 +3,7 @@
 use super::{Finding, Measurement, State};
 use crate::facts::{AS_ROOT, Fact, Facts, Node, Privilege, Speed, ToldBy, ZRAM_SWAP, tracking};
 use crate::kernel::USER_MODE_ONLY;
+use std::collections::BTreeMap;
 use terrace_model::{Bytes, BytesPerSec, Time};
 
 const MACHINE: &str = "kernel and privileges";
@@ -99,6 +100,10 @@ fn list(numbers: &[u32]) -> String {
     runs.iter().map(run).collect::<Vec<_>>().join(",")
 }
 
+fn nodes(ids: &[u32]) -> String {
+    format!("node{} {}", if ids.len() == 1 { "" } else { "s" }, list(ids))
+}
+
 fn machine(facts: &Facts) -> Vec<Finding> {
     let options = match &facts.options.source {
         Some(source) => Finding::new(MACHINE, "kernel options", State::Ok, source.clone()),
@@ -147,8 +152,7 @@ fn memory(facts: &Facts, measured: &[Measurement]) -> Vec<Finding> {
     for (at, tier) in map.topology.tiers.iter().enumerate() {
         let of = match map.nodes[at].as_slice() {
             [] => "compressed swap".to_owned(),
-            [one] => format!("node {one}"),
-            several => format!("nodes {}", list(several)),
+            some => nodes(some),
         };
         let value = format!("{of}, {}, {} used", amount(tier.capacity), amount(tier.used));
         findings.push(Finding::new(MEMORY, format!("tier {}", tier.name), State::Ok, value));
@@ -177,12 +181,12 @@ fn node_in_words(node: &Node) -> String {
     } else {
         words.push("no memory".to_owned());
     }
-    let far: Vec<String> = node
-        .distances
-        .iter()
-        .filter(|(id, _)| **id != node.id)
-        .map(|(id, distance)| format!("{distance} from node {id}"))
-        .collect();
+    let mut by_distance: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for (id, distance) in node.distances.iter().filter(|(id, _)| **id != node.id) {
+        by_distance.entry(*distance).or_default().push(*id);
+    }
+    let far: Vec<String> =
+        by_distance.iter().map(|(distance, ids)| format!("{distance} from {}", nodes(ids))).collect();
     if !far.is_empty() {
         words.push(format!("distance {}", far.join(", ")));
     }
@@ -413,11 +417,11 @@ fn compression(facts: &Facts) -> Vec<Finding> {
     let zram = match (zram.is_empty(), swap.zram) {
         (false, _) => Finding::new(COMPRESSION, "zram", State::Ok, format!("swap on {}", zram.join(", "))),
         (true, true) => Finding::new(COMPRESSION, "zram", State::Off, "no swap lies on it").enable(ZRAM_SWAP),
-        (true, false) if facts.options.has("ZRAM") == Some(true) => {
-            Finding::new(COMPRESSION, "zram", State::Off, "not loaded").enable(ZRAM_SWAP)
+        (true, false) if facts.options.has("ZRAM") == Some(false) => {
+            Finding::new(COMPRESSION, "zram", State::Missing, "this kernel has none")
+                .enable("a kernel with CONFIG_ZRAM=m")
         }
-        (true, false) => Finding::new(COMPRESSION, "zram", State::Missing, "not loaded")
-            .enable(format!("with CONFIG_ZRAM: {ZRAM_SWAP}")),
+        (true, false) => Finding::new(COMPRESSION, "zram", State::Off, "not loaded").enable(ZRAM_SWAP),
     };
     let disks = count(swap.areas.len(), "area", "areas");
     let zswap = match (swap.zswap, swap.areas.is_empty()) {
