@@ -161,7 +161,8 @@ fn memory(facts: &Facts, measured: &[Measurement]) -> Vec<Finding> {
     if measured.is_empty()
         && facts.nodes.iter().any(|node| node.has_memory() && node.speed == Speed::default())
     {
-        let value = "the firmware tells no latency and bandwidth of every node (HMAT); policies assume them";
+        let value =
+            "the firmware does not tell every node's speed (HMAT); policies are given assumed figures";
         let speed = Finding::new(MEMORY, "speed", State::Unknown, value);
         findings.push(speed.enable("terrace doctor --measure (shows them)"));
     }
@@ -392,18 +393,14 @@ fn moving(facts: &Facts) -> Vec<Finding> {
             weights.iter().map(|(node, weight)| format!("node {node} weighs {weight}")).collect();
         (State::Ok, each.join(", "))
     });
-    vec![
-        balancing,
-        demotion,
-        weights.otherwise("a kernel from 6.9 on"),
-        Finding::presence(
-            MOVING,
-            "process_madvise",
-            &placement.process_madvise,
-            "pages out, splits and joins pages of other processes",
-        )
-        .otherwise("a kernel from 5.10 on"),
-    ]
+    let advice = Finding::fact(MOVING, "process_madvise", &placement.process_madvise, |()| {
+        match facts.privileges.has(Privilege::Nice) {
+            true => (State::Ok, "pages out, splits and joins pages of other processes".to_owned()),
+            false => (State::Missing, "for other processes it takes CAP_SYS_NICE".to_owned()),
+        }
+    });
+    let remedy = if placement.process_madvise.is_known() { AS_ROOT } else { "a kernel from 5.10 on" };
+    vec![balancing, demotion, weights.otherwise("a kernel from 6.9 on"), advice.otherwise(remedy)]
 }
 
 fn compression(facts: &Facts) -> Vec<Finding> {
