@@ -2,9 +2,13 @@
 
 mod common;
 use common::Machine;
+use proptest::prelude::*;
+use std::io;
 use std::path::Path;
+use std::time::Duration;
+use terrace_live::doctor::diagnose;
 use terrace_live::facts::{Fact, Facts, Privilege};
-use terrace_live::kernel::{Linux, Rooted};
+use terrace_live::kernel::{Advice, Kernel, Linux, PageRun, PageScan, Probe, Process, Rooted};
 use terrace_model::{Bytes, PageSize};
 use terrace_policy::Capability;
 
@@ -83,8 +87,17 @@ fn a_user_is_told_what_root_could() {
     assert!(!facts.privileges.root);
     assert!(reason(&facts, Capability::AccessedBits).contains("as root"));
     assert!(reason(&facts, Capability::AccessSamples).contains("PEBS"), "the processor has it");
-    let offered = facts.capabilities();
-    assert!(offered.has(Capability::Migration) && offered.has(Capability::CountedFaults));
+    assert!(reason(&facts, Capability::Migration).contains("CAP_SYS_NICE"));
+}
+
+#[test]
+fn compressed_swap_makes_pages_fault_and_move_but_not_whole() {
+    let machine = Machine::named("zram-user");
+    machine.set("/proc/self/status", "Uid:\t0\t0\t0\t0\nCapEff:\t000001fffeffffff\n");
+    let offered = Facts::discover(&machine.kernel()).capabilities();
+    for capability in [Capability::Migration, Capability::CountedFaults, Capability::Split] {
+        assert!(offered.has(capability), "{capability}");
+    }
     assert!(!offered.has(Capability::Exchange) && !offered.has(Capability::WholeHugePages));
 }
 
@@ -119,20 +132,96 @@ fn a_machine_that_says_nothing_has_reasons_for_everything() {
     assert!(missing.values().all(|missing| !missing.reason.is_empty()));
 }
 
-/// Finding out must leave everything as it was: no file of the kernel's switches changes.
+/// The kernel that runs here, where asking for a change is a failure.
+struct Untouched;
+
+impl Kernel for Untouched {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        // Reading this one creates a device.
+        assert!(!path.ends_with("hot_add"), "{}", path.display());
+        Linux.read(path)
+    }
+
+    fn write(&self, path: &Path, _: &str) -> io::Result<()> {
+        panic!("a write to {}", path.display())
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        Linux.list(path)
+    }
+
+    fn open(&self, pid: u32) -> io::Result<Process> {
+        panic!("process {pid} is looked into")
+    }
+
+    fn is_alive(&self, _: &Process) -> bool {
+        false
+    }
+
+    fn move_pages(&self, _: &Process, _: &[u64], _: Option<&[i32]>, _: &mut [i32]) -> io::Result<()> {
+        panic!("pages move")
+    }
+
+    fn advise(&self, _: &Process, _: &[(u64, u64)], _: Advice) -> io::Result<u64> {
+        panic!("advice is given")
+    }
+
+    fn scan_pages(&self, _: &Process, _: &PageScan, _: &mut [PageRun]) -> io::Result<(usize, u64)> {
+        panic!("pages are scanned")
+    }
+
+    fn pagemap(&self, _: &Process, _: u64, _: &mut [u64]) -> io::Result<usize> {
+        panic!("pages are read")
+    }
+
+    fn probe(&self, what: Probe) -> io::Result<u64> {
+        Linux.probe(what)
+    }
+
+    fn now(&self) -> Duration {
+        Linux.now()
+    }
+
+    fn cpu_time(&self) -> Duration {
+        Linux.cpu_time()
+    }
+
+    fn sleep(&self, span: Duration) {
+        Linux.sleep(span);
+    }
+}
+
 #[test]
-fn this_machine_is_the_same_afterwards() {
-    let switches = [
-        "/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds",
-        "/sys/kernel/mm/transparent_hugepage/enabled",
-        "/proc/sys/kernel/numa_balancing",
-        "/proc/sys/vm/nr_hugepages",
-        "/proc/swaps",
-    ];
-    let state = || switches.map(|path| std::fs::read(Path::new(path)).ok());
-    let devices = || std::fs::read_dir("/sys/block").map(Iterator::count).ok();
-    let before = (state(), devices());
-    let facts = Facts::discover(&Linux);
+fn this_machine_is_found_out_without_a_change() {
+    let facts = Facts::discover(&Untouched);
     assert!(facts.release.is_known() && !facts.tiers.topology.tiers.is_empty());
-    assert_eq!((state(), devices()), before);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(32))]
+
+    /// Damage in any file of any machine leaves facts and a diagnosis, whatever they say.
+    #[test]
+    fn no_machine_is_too_strange(
+        name in prop::sample::select(vec!["one-node-6.18", "four-nodes-6.12", "two-nodes-6.1", "zram-user"]),
+        damaged in prop::collection::vec((any::<prop::sample::Index>(), damage()), 1..6),
+    ) {
+        let machine = Machine::named(name);
+        let files = machine.files();
+        for (file, content) in damaged {
+            std::fs::write(file.get(&files), content).unwrap();
+        }
+        diagnose(&Facts::discover(&machine.kernel()), &[]);
+    }
+}
+
+/// Any bytes, or what looks nearly right: numbers and lists beyond all bounds.
+fn damage() -> impl Strategy<Value = Vec<u8>> {
+    let number = prop_oneof![any::<u64>().prop_map(|n| n.to_string()), Just("4294967295".to_owned())];
+    prop_oneof![
+        prop::collection::vec(any::<u8>(), 0..80),
+        number.clone().prop_map(String::into_bytes),
+        (number.clone(), number.clone()).prop_map(|(a, b)| format!("{a}-{b},0 {b} {a}").into_bytes()),
+        number.prop_map(|n| format!("Node 0 MemTotal: {n} kB\nNode 0 MemFree: {n} kB\n").into_bytes()),
+    ]
 }

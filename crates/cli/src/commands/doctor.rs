@@ -223,7 +223,10 @@ fn lacking(text: &mut String, lacking: &[Lacking]) {
         }
         let together = lacking.iter().filter(|other| cause(other) == cause(one));
         let names: Vec<&str> = together.map(|other| other.capability).collect();
-        hang(text, "  ", &format!("{}: {}", names.join(", "), one.reason));
+        let reason = format!("{}: {}", names.join(", "), one.reason);
+        for (at, part) in output::wrap(&reason, WIDTH - 4).iter().enumerate() {
+            let _ = writeln!(text, "{}{part}", if at == 0 { "  " } else { "    " });
+        }
         remedy(text, one.enable.as_deref());
     }
 }

@@ -3,6 +3,7 @@
 use super::{Finding, Measurement, State};
 use crate::facts::{AS_ROOT, Fact, Facts, Node, Privilege, Speed, ToldBy, ZRAM_SWAP, tracking};
 use crate::kernel::USER_MODE_ONLY;
+use std::collections::BTreeMap;
 use terrace_model::{Bytes, BytesPerSec, Time};
 
 const MACHINE: &str = "kernel and privileges";
@@ -99,6 +100,10 @@ fn list(numbers: &[u32]) -> String {
     runs.iter().map(run).collect::<Vec<_>>().join(",")
 }
 
+fn nodes(ids: &[u32]) -> String {
+    format!("node{} {}", if ids.len() == 1 { "" } else { "s" }, list(ids))
+}
+
 fn machine(facts: &Facts) -> Vec<Finding> {
     let options = match &facts.options.source {
         Some(source) => Finding::new(MACHINE, "kernel options", State::Ok, source.clone()),
@@ -147,8 +152,7 @@ fn memory(facts: &Facts, measured: &[Measurement]) -> Vec<Finding> {
     for (at, tier) in map.topology.tiers.iter().enumerate() {
         let of = match map.nodes[at].as_slice() {
             [] => "compressed swap".to_owned(),
-            [one] => format!("node {one}"),
-            several => format!("nodes {}", list(several)),
+            some => nodes(some),
         };
         let value = format!("{of}, {}, {} used", amount(tier.capacity), amount(tier.used));
         findings.push(Finding::new(MEMORY, format!("tier {}", tier.name), State::Ok, value));
@@ -157,7 +161,8 @@ fn memory(facts: &Facts, measured: &[Measurement]) -> Vec<Finding> {
     if measured.is_empty()
         && facts.nodes.iter().any(|node| node.has_memory() && node.speed == Speed::default())
     {
-        let value = "the firmware tells no latency and bandwidth of every node (HMAT); policies assume them";
+        let value =
+            "the firmware does not tell every node's speed (HMAT); policies are given assumed figures";
         let speed = Finding::new(MEMORY, "speed", State::Unknown, value);
         findings.push(speed.enable("terrace doctor --measure (shows them)"));
     }
@@ -177,12 +182,12 @@ fn node_in_words(node: &Node) -> String {
     } else {
         words.push("no memory".to_owned());
     }
-    let far: Vec<String> = node
-        .distances
-        .iter()
-        .filter(|(id, _)| **id != node.id)
-        .map(|(id, distance)| format!("{distance} from node {id}"))
-        .collect();
+    let mut by_distance: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for (id, distance) in node.distances.iter().filter(|(id, _)| **id != node.id) {
+        by_distance.entry(*distance).or_default().push(*id);
+    }
+    let far: Vec<String> =
+        by_distance.iter().map(|(distance, ids)| format!("{distance} from {}", nodes(ids))).collect();
     if !far.is_empty() {
         words.push(format!("distance {}", far.join(", ")));
     }
@@ -388,18 +393,14 @@ fn moving(facts: &Facts) -> Vec<Finding> {
             weights.iter().map(|(node, weight)| format!("node {node} weighs {weight}")).collect();
         (State::Ok, each.join(", "))
     });
-    vec![
-        balancing,
-        demotion,
-        weights.otherwise("a kernel from 6.9 on"),
-        Finding::presence(
-            MOVING,
-            "process_madvise",
-            &placement.process_madvise,
-            "pages out, splits and joins pages of other processes",
-        )
-        .otherwise("a kernel from 5.10 on"),
-    ]
+    let advice = Finding::fact(MOVING, "process_madvise", &placement.process_madvise, |()| {
+        match facts.privileges.has(Privilege::Nice) {
+            true => (State::Ok, "pages out, splits and joins pages of other processes".to_owned()),
+            false => (State::Missing, "for other processes it takes CAP_SYS_NICE".to_owned()),
+        }
+    });
+    let remedy = if placement.process_madvise.is_known() { AS_ROOT } else { "a kernel from 5.10 on" };
+    vec![balancing, demotion, weights.otherwise("a kernel from 6.9 on"), advice.otherwise(remedy)]
 }
 
 fn compression(facts: &Facts) -> Vec<Finding> {
@@ -413,11 +414,11 @@ fn compression(facts: &Facts) -> Vec<Finding> {
     let zram = match (zram.is_empty(), swap.zram) {
         (false, _) => Finding::new(COMPRESSION, "zram", State::Ok, format!("swap on {}", zram.join(", "))),
         (true, true) => Finding::new(COMPRESSION, "zram", State::Off, "no swap lies on it").enable(ZRAM_SWAP),
-        (true, false) if facts.options.has("ZRAM") == Some(true) => {
-            Finding::new(COMPRESSION, "zram", State::Off, "not loaded").enable(ZRAM_SWAP)
+        (true, false) if facts.options.has("ZRAM") == Some(false) => {
+            Finding::new(COMPRESSION, "zram", State::Missing, "this kernel has none")
+                .enable("a kernel with CONFIG_ZRAM=m")
         }
-        (true, false) => Finding::new(COMPRESSION, "zram", State::Missing, "not loaded")
-            .enable(format!("with CONFIG_ZRAM: {ZRAM_SWAP}")),
+        (true, false) => Finding::new(COMPRESSION, "zram", State::Off, "not loaded").enable(ZRAM_SWAP),
     };
     let disks = count(swap.areas.len(), "area", "areas");
     let zswap = match (swap.zswap, swap.areas.is_empty()) {

@@ -73,9 +73,4 @@ impl Facts {
             swap,
         }
     }
-
-    /// Whether the kernel is at least this version; not where it does not say.
-    pub fn at_least(&self, major: u32, minor: u32) -> bool {
-        self.release.known().is_some_and(|release| release.version >= (major, minor))
-    }
 }

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use terrace_live::kernel::Rooted;
 
@@ -29,6 +29,18 @@ impl Machine {
         let path = self.folder.path().join(path.trim_start_matches('/'));
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(path, content).unwrap();
+    }
+
+    /// Where its files lie, in order.
+    pub fn files(&self) -> Vec<PathBuf> {
+        let (mut found, mut folders) = (Vec::new(), vec![self.folder.path().to_owned()]);
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap().map(Result::unwrap) {
+                if entry.path().is_dir() { folders.push(entry.path()) } else { found.push(entry.path()) }
+            }
+        }
+        found.sort();
+        found
     }
 
     /// The same machine without a file.
