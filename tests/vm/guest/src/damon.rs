@@ -9,8 +9,8 @@
 //!
 //! | | 2,000 pages | 16,384 pages |
 //! |---|---|---|
-//! | set up the regions | 0.31 s | 2.3 to 2.6 s |
-//! | kernel thread for each sample, with or without a trace | 10 ms | 39 ms |
+//! | set up the regions | 0.3 to 0.4 s | 2.3 to 4.0 s |
+//! | kernel thread for each sample, with or without a trace | 10 ms | 39 to 57 ms |
 //! | read an aggregation from `trace_pipe_raw` | 0.3 to 3 ms | 5 to 23 ms |
 //! | from `trace_pipe`, as text | 32 to 48 ms | 570 ms |
 //! | from `tried_regions` of a scheme with the action `stat` | 0.4 s | 1.5 s |
