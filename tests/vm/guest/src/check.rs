@@ -84,7 +84,9 @@ pub fn nodes_of(process: &Process, range: &Range<u64>) -> Result<BTreeMap<i32, u
 /// Moves pages to a node; answers what became of how many.
 pub fn move_to(process: &Process, pages: &[u64], node: i32) -> Result<BTreeMap<i32, usize>> {
     let mut status = vec![0; pages.len()];
-    Linux.move_pages(process, pages, Some(&vec![node; pages.len()]), &mut status).context("moving pages")?;
+    Linux
+        .move_pages(process, pages, Some(&vec![node; pages.len()]), &mut status)
+        .context("moving pages (EINVAL: the process has ended)")?;
     Ok(counted(&status))
 }
 

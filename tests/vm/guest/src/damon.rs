@@ -5,15 +5,15 @@
 //! lower limit; that alone would do for regions of one size, but for base pages beside huge ones, neighbours are given to two
 //! targets in turn, which are the same process. A few big regions do not become pages by splitting: DAMON never splits two pages.
 //!
-//! Measured on emulated processors, some ten times slower than real ones, with 2,000 pages and with 16,384:
+//! Measured on emulated processors, some ten times slower than real ones; a fifth of the pages is accessed:
 //!
-//! | | 2,000 | 16,384 |
+//! | | 2,000 pages | 16,384 pages |
 //! |---|---|---|
-//! | set up the regions | 0.31 s | 2.6 s |
-//! | kernel thread for each sample, everything included | 10 ms | 57 ms |
-//! | read an aggregation from `trace_pipe_raw` | 0.3 to 1 ms | 5 to 7 ms |
+//! | set up the regions | 0.3 to 0.4 s | 2.3 to 4.0 s |
+//! | kernel thread for each sample, with or without a trace | 10 ms | 39 to 57 ms |
+//! | read an aggregation from `trace_pipe_raw` | 0.3 to 3 ms | 5 to 23 ms |
 //! | from `trace_pipe`, as text | 32 to 48 ms | 570 ms |
-//! | from `tried_regions` of a scheme, a fifth of the pages accessed | 0.4 s | 1.5 s |
+//! | from `tried_regions` of a scheme with the action `stat` | 0.4 s | 1.5 s |
 //! | and the kernel thread meanwhile | 51 ms | 770 ms |
 
 use crate::check::{set, text};

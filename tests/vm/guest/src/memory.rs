@@ -8,6 +8,8 @@ use std::io;
 pub const PAGE: u64 = 4096;
 /// Bytes of a transparent huge page.
 pub const HUGE: u64 = 2 << 20;
+/// Bytes of the largest pages, which come from a pool.
+pub const GIANT: u64 = 1 << 30;
 
 /// How a target maps its memory.
 #[derive(Args, Clone, Copy, Debug)]
@@ -21,6 +23,9 @@ pub struct Layout {
     /// Refuse huge pages
     #[arg(long)]
     pub no_thp: bool,
+    /// Take pages of 1 GiB
+    #[arg(long, conflicts_with_all = ["thp", "no_thp"])]
+    pub giant: bool,
     /// Map it shared
     #[arg(long)]
     pub shared: bool,
@@ -34,21 +39,28 @@ impl Layout {
         self.mib << 20
     }
 
-    /// Maps the memory at a multiple of 2 MiB and touches every page; answers its address.
+    /// Maps the memory at a multiple of the largest page and touches every page; answers its address.
     pub fn map(&self) -> Result<u64> {
-        let flags = libc::MAP_ANONYMOUS | if self.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
-        let reserved = reserve(self.bytes())?;
-        map_fixed(reserved, self.bytes(), flags)?;
-        self.advise(reserved, self.bytes())?;
+        let start = reserve(self.bytes(), self.alignment())?;
+        self.map_at(start, self.bytes())?;
         self.on_its_node(|| {
-            for page in (reserved..reserved + self.bytes()).step_by(PAGE as usize) {
+            for page in (start..start + self.bytes()).step_by(PAGE as usize) {
                 touch(page, true);
             }
         })?;
-        Ok(reserved)
+        Ok(start)
     }
 
-    pub fn advise(&self, start: u64, bytes: u64) -> Result<()> {
+    /// What addresses of the memory must be multiples of.
+    pub fn alignment(&self) -> u64 {
+        if self.giant { GIANT } else { HUGE }
+    }
+
+    /// Maps memory over reserved addresses.
+    pub fn map_at(&self, start: u64, bytes: u64) -> Result<()> {
+        let sharing = if self.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
+        let size = if self.giant { libc::MAP_HUGETLB | libc::MAP_HUGE_1GB } else { 0 };
+        replace(start, bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_ANONYMOUS | sharing | size)?;
         for (wanted, advice) in [(self.thp, libc::MADV_HUGEPAGE), (self.no_thp, libc::MADV_NOHUGEPAGE)] {
             // SAFETY: advice about huge pages changes no contents.
             if wanted && unsafe { libc::madvise(start as *mut _, bytes as usize, advice) } != 0 {
@@ -78,13 +90,13 @@ fn set_policy(mode: i32, nodes: u64) -> Result<()> {
     }
 }
 
-/// Addresses at a multiple of 2 MiB that nothing else will use, without memory behind them.
-pub fn reserve(bytes: u64) -> Result<u64> {
+/// Addresses that nothing else will use, without memory behind them.
+pub fn reserve(bytes: u64, alignment: u64) -> Result<u64> {
     // SAFETY: a new mapping wherever the kernel finds room.
     let start = unsafe {
         libc::mmap(
             std::ptr::null_mut(),
-            (bytes + HUGE) as usize,
+            (bytes + alignment) as usize,
             libc::PROT_NONE,
             libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
             -1,
@@ -94,12 +106,7 @@ pub fn reserve(bytes: u64) -> Result<u64> {
     if start == libc::MAP_FAILED {
         bail!("mmap of {bytes} bytes: {}", io::Error::last_os_error());
     }
-    Ok((start as u64).next_multiple_of(HUGE))
-}
-
-/// Maps memory over reserved addresses.
-pub fn map_fixed(start: u64, bytes: u64, flags: i32) -> Result<()> {
-    replace(start, bytes, libc::PROT_READ | libc::PROT_WRITE, flags)
+    Ok((start as u64).next_multiple_of(alignment))
 }
 
 /// Gives memory back and keeps its addresses reserved.

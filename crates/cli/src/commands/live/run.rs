@@ -10,7 +10,7 @@ use terrace_live::{control, launch};
 const EXAMPLES: &str = "\
 Examples:
   sudo terrace run -- redis-server
-  sudo terrace run --policy ambix --set switch=false --limit dram=2GiB -- ./app
+  sudo terrace run --policy nimble --limit dram=2GiB -- ./app
   sudo terrace run --dry-run -v -- ./app
   terrace run --policy static-ratio --set fast_share=0.7 -- ./stream
 

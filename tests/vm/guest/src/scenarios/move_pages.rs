@@ -1,7 +1,7 @@
 //! Pages move between nodes, whole huge pages too, while their contents are checked all the time.
 
-use crate::check::{Checks, huge_bytes, move_to, nodes_of, open, pages, vmstat};
-use crate::memory::{HUGE, PAGE};
+use crate::check::{Checks, huge_bytes, move_to, nodes_of, open, pages, set, text, vmstat};
+use crate::memory::{GIANT, HUGE, PAGE};
 use crate::process::Target;
 use anyhow::Result;
 use std::collections::BTreeMap;
@@ -48,6 +48,27 @@ fn huge(checks: &mut Checks) -> Result<()> {
     }
     checks.equal("none was split", vmstat("thp_split_page")?, splits);
     intact(checks, "huge pages", target);
+    Ok(())
+}
+
+/// Pages of 1 GiB, of which each node has one.
+pub fn giant(checks: &mut Checks) -> Result<()> {
+    for node in 0..2 {
+        let pool = format!("/sys/devices/system/node/node{node}/hugepages/hugepages-1048576kB/nr_hugepages");
+        set(&pool, 1)?;
+        checks.equal(format!("1 GiB pages in the pool of node {node}"), text(&pool)?.as_str(), "1");
+    }
+    let target = Target::start(&["verify", "--mib", "1024", "--giant", "--on", "0"])?;
+    let (process, memory) = (open(&target)?, target.range("memory")?);
+    for node in [1, 0] {
+        let started = Instant::now();
+        let moved = move_to(&process, &[memory.start], node)?;
+        checks.equal(format!("a 1 GiB page to node {node}"), moved, BTreeMap::from([(node, 1)]));
+        checks.note(format!("1 GiB in {:?}", started.elapsed()));
+        let everywhere = BTreeMap::from([(node, (GIANT / PAGE) as usize)]);
+        checks.equal("and lies there", nodes_of(&process, &memory)?, everywhere);
+    }
+    intact(checks, "a 1 GiB page", target);
     Ok(())
 }
 

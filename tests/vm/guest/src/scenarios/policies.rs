@@ -1,7 +1,7 @@
 //! Policies at work on a program whose hot pages are known: what is hot comes up, what is cold goes down, and a change of
 //! phase is followed.
 
-use crate::check::{Checks, eventually, nodes_of, open};
+use crate::check::{Checks, eventually, nodes_of, open, set};
 use crate::process::{Target, Terrace};
 use anyhow::Result;
 use std::ops::Range;
@@ -15,7 +15,7 @@ struct Case {
 }
 
 const CASES: &[Case] = &[
-    Case { policy: "ambix", sets: &["switch=false", "period=1 s"] },
+    Case { policy: "ambix", sets: &["switch=false", "flush=false", "period=1 s"] },
     Case { policy: "nimble", sets: &["period=1 s"] },
 ];
 
@@ -24,6 +24,8 @@ const SHARE: f64 = 0.95;
 
 pub fn converge(checks: &mut Checks) -> Result<()> {
     let _ticker = Target::start(&["ticker"])?;
+    // The kernel's own balancing would bring the hot pages up by itself.
+    set("/proc/sys/kernel/numa_balancing", 0)?;
     for case in CASES {
         one(checks, case)?;
     }

@@ -3,7 +3,7 @@
 //! What was last written is known outside of the pages, so that a page which fell back to older contents shows as well as
 //! a broken one.
 
-use crate::memory::{Layout, PAGE, map_fixed, reserve, unmap};
+use crate::memory::{Layout, PAGE, reserve, unmap};
 use crate::process::told;
 use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
@@ -60,11 +60,10 @@ impl Verify {
         let threads = self.threads;
         ensure!(bytes.is_multiple_of(CHUNK * threads as u64), "--mib must be a multiple of 2 MiB per thread");
         super::count_signals(libc::SIGTERM);
-        // Chunks move between twice as many places; without moves half of them are never used.
+        // Chunks that move do so between twice as many places as they need.
         let places = if matches!(self.mode, Mode::Mremap | Mode::Munmap) { 2 } else { 1 };
-        let arena = reserve(bytes * places)?;
-        map_fixed(arena, bytes, self.flags())?;
-        self.layout.advise(arena, bytes)?;
+        let arena = reserve(bytes * places, self.layout.alignment())?;
+        self.layout.map_at(arena, bytes)?;
         let shared = Shared {
             mode: self.mode,
             layout: self.layout,
@@ -113,10 +112,6 @@ impl Verify {
             stalls.last().copied().unwrap_or_default()
         );
         Ok(())
-    }
-
-    fn flags(&self) -> i32 {
-        libc::MAP_ANONYMOUS | if self.layout.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE }
     }
 }
 
@@ -183,8 +178,7 @@ impl Worker<'_> {
         }
         unmap(old, CHUNK)?;
         if self.shared.mode == Mode::Munmap {
-            map_fixed(new, CHUNK, libc::MAP_ANONYMOUS | libc::MAP_PRIVATE)?;
-            self.shared.layout.advise(new, CHUNK)?;
+            self.shared.layout.map_at(new, CHUNK)?;
             for page in 0..CHUNK_PAGES {
                 self.shared.versions[self.first + chunk * CHUNK_PAGES + page].store(0, Relaxed);
             }
