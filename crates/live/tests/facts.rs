@@ -3,6 +3,7 @@
 mod common;
 use common::Machine;
 use proptest::prelude::*;
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
@@ -150,6 +151,18 @@ impl Kernel for Untouched {
         Linux.list(path)
     }
 
+    fn make_folder(&self, path: &Path) -> io::Result<()> {
+        panic!("a folder is made: {}", path.display())
+    }
+
+    fn remove_folder(&self, path: &Path) -> io::Result<()> {
+        panic!("a folder is removed: {}", path.display())
+    }
+
+    fn stream(&self, path: &Path) -> io::Result<File> {
+        panic!("{} is opened", path.display())
+    }
+
     fn open(&self, pid: u32) -> io::Result<Process> {
         panic!("process {pid} is looked into")
     }
@@ -172,6 +185,10 @@ impl Kernel for Untouched {
 
     fn pagemap(&self, _: &Process, _: u64, _: &mut [u64]) -> io::Result<usize> {
         panic!("pages are read")
+    }
+
+    fn touch(&self, _: &Process, _: &[u64]) -> io::Result<usize> {
+        panic!("pages are touched")
     }
 
     fn probe(&self, what: Probe) -> io::Result<u64> {
