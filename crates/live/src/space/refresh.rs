@@ -197,13 +197,15 @@ impl Space {
 
     /// Counts pages per tier anew.
     pub fn count(&mut self) {
-        let resident = &mut self.resident;
+        let (resident, units) = (&mut self.resident, &mut self.units);
         resident.iter_mut().for_each(|count| *count = 0);
+        *units = 0;
         self.pages.visit_mut(0..u64::MAX >> 12, |at, state| {
             if state.is_located()
                 && let Some(count) = resident.get_mut(state.tier().index())
             {
                 *count += at.size.base_pages();
+                *units += u64::from(!state.is_swapped());
             }
             true
         });

@@ -35,16 +35,6 @@ pub struct Regions {
     pub pages_per_region: u64,
 }
 
-/// Resident pages of any size, without what is in swap: that has no accessed bit.
-fn units(space: &mut Space) -> u64 {
-    let mut count = 0;
-    space.visit_mut(0..u64::MAX >> 12, |_, state| {
-        count += u64::from(!state.is_swapped());
-        true
-    });
-    count
-}
-
 fn regions(space: &mut Space, watches: &Watches, pages_per_region: u64) -> Vec<Range<u64>> {
     let mut regions: Vec<Range<u64>> = Vec::new();
     // The last region may grow: how many pages it has, and of which size.
@@ -322,7 +312,8 @@ impl World {
     /// own; the rest is divided evenly, whole pages together.
     pub fn regions(&mut self, most: usize) -> Regions {
         let watched = self.watches.pages().count();
-        let others: u64 = self.spaces.values_mut().map(units).sum::<u64>().saturating_sub(watched as u64);
+        let others: u64 =
+            self.spaces.values().map(|space| space.units).sum::<u64>().saturating_sub(watched as u64);
         let left = most.saturating_sub(watched).max(1) as u64;
         let pages_per_region = others.div_ceil(left).max(1);
         let watches = &self.watches;
@@ -343,6 +334,11 @@ impl World {
     /// How the access source looks.
     pub fn set_sampling(&mut self, sampling: Sampling) {
         self.sampling = sampling;
+    }
+
+    /// The access source has looked so often since it last said so.
+    pub fn looked(&mut self, times: u64) {
+        self.watches.looked(times);
     }
 
     /// An access source has found accesses to pages in so many of the last intervals.

@@ -26,6 +26,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "damon", machine: "two", run: damon::run },
     Scenario { name: "verify-self", machine: "two", run: move_pages::under_fire },
     Scenario { name: "policies", machine: "two", run: policies::converge },
+    Scenario { name: "thermostat", machine: "two", run: policies::thermostat },
     Scenario { name: "giant", machine: "giant", run: move_pages::giant },
     Scenario { name: "tiers", machine: "four", run: boot::four },
     Scenario { name: "hotplug", machine: "hotplug", run: boot::hotplug },
