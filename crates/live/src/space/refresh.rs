@@ -118,6 +118,17 @@ impl Space {
     /// # Errors
     /// The process has ended, or may not be looked into.
     pub fn look_at(&mut self, kernel: &dyn Kernel, tiers: &TierMap, range: Range<u64>) -> io::Result<()> {
+        // Whole pages, so that the counts per tier lose nothing where one falls apart.
+        let page = |vpn: u64| self.pages.get(vpn).map(|(at, _)| at.vpn..at.vpn + at.size.base_pages());
+        let first = page(range.start).map_or(range.start, |page| page.start);
+        let end = page(range.end - 1).map_or(range.end, |page| page.end).max(range.end);
+        self.count_in(first..end, |count, pages| *count = count.saturating_sub(pages));
+        let looked = self.look_at_whole(kernel, tiers, first..end);
+        self.count_in(first..end, |count, pages| *count += pages);
+        looked
+    }
+
+    fn look_at_whole(&mut self, kernel: &dyn Kernel, tiers: &TierMap, range: Range<u64>) -> io::Result<()> {
         let fixed_size = self.mapping(range.start).and_then(|mapping| mapping.fixed_size);
         let scan = PageScan {
             start: range.start << 12,
@@ -136,12 +147,13 @@ impl Space {
             refreshed: &mut refreshed,
         };
         let mut runs = [PageRun::default(); 512];
-        all_runs(kernel, &self.process, scan, &mut runs, |run| look.take(run))?;
+        let scanned = all_runs(kernel, &self.process, scan, &mut runs, |run| look.take(run));
         // Only a whole pass tells what is gone, by the marks that this one must not leave.
         self.pages.visit_mut(range, |_, state| {
             state.set_seen(false);
             true
         });
+        scanned?;
         self.locate(kernel, tiers, &mut unknown)
     }
 
@@ -195,13 +207,17 @@ impl Space {
 
     /// Counts pages per tier anew.
     pub fn count(&mut self) {
+        self.resident.iter_mut().for_each(|count| *count = 0);
+        self.count_in(0..u64::MAX >> 12, |count, pages| *count += pages);
+    }
+
+    fn count_in(&mut self, range: Range<u64>, change: impl Fn(&mut u64, u64)) {
         let resident = &mut self.resident;
-        resident.iter_mut().for_each(|count| *count = 0);
-        self.pages.visit_mut(0..u64::MAX >> 12, |at, state| {
+        self.pages.visit_mut(range, |at, state| {
             if state.is_located()
                 && let Some(count) = resident.get_mut(state.tier().index())
             {
-                *count += at.size.base_pages();
+                change(count, at.size.base_pages());
             }
             true
         });
