@@ -163,7 +163,8 @@ fn live_parameters(name: &str) -> String {
 }
 
 fn dirtiness(facts: &Facts, needs: Needs, choices: &mut Vec<String>) -> Dirtiness {
-    if !needs.capabilities.contains(Capability::DirtyBits) {
+    let of_stores = [Capability::DirtyBits, Capability::Traffic];
+    if !of_stores.iter().any(|capability| needs.capabilities.contains(*capability)) {
         return Dirtiness::Unknown;
     }
     if let Fact::Known(()) = facts.tracking.soft_dirty {
@@ -182,7 +183,8 @@ fn source(
     config: &Config,
     choices: &mut Vec<String>,
 ) -> Result<Option<Box<dyn AccessSource>>, Problem> {
-    if !needs.capabilities.contains(Capability::AccessedBits) {
+    let of_accesses = [Capability::AccessedBits, Capability::HintFaults, Capability::CountedFaults];
+    if !of_accesses.iter().any(|capability| needs.capabilities.contains(*capability)) {
         return Ok(None);
     }
     let damon = Damon::new(kernel.clone(), journal.clone(), config.damon).map_err(Problem::Machine)?;

@@ -46,7 +46,11 @@ fn one_node_without_swap() {
     assert!(reason(&facts, Capability::Migration).contains("modprobe zram"));
     assert!(reason(&facts, Capability::AccessedBits).contains("DAMON_VADDR"));
     assert!(reason(&facts, Capability::DirtyBits).contains("MEM_SOFT_DIRTY"));
-    for never in [Capability::ExactAccesses, Capability::Traffic, Capability::FlushOnClear] {
+    assert!(
+        reason(&facts, Capability::Traffic).contains("MEM_SOFT_DIRTY"),
+        "it is estimated by what is written"
+    );
+    for never in [Capability::ExactAccesses, Capability::LoadedLatency, Capability::FlushOnClear] {
         assert_eq!(facts.missing()[&never].remedy, None);
     }
 }
@@ -63,11 +67,14 @@ fn two_nodes_move_exchange_and_watch() {
         Capability::Exchange,
         Capability::ParallelCopy,
         Capability::Collapse,
+        Capability::Traffic,
+        // By DAMON's samples, without swap.
+        Capability::HintFaults,
+        Capability::CountedFaults,
     ] {
         assert!(offered.has(capability), "{capability}");
     }
     assert_eq!((offered.largest_page, offered.copy_threads), (PageSize::Huge, 2));
-    assert!(reason(&facts, Capability::HintFaults).contains("no compressed swap"));
     assert_eq!(facts.placement.weights.known().unwrap().len(), 2);
     assert_eq!(facts.placement.numa_balancing, Fact::Known(0));
 }

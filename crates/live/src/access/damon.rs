@@ -9,13 +9,14 @@ use super::AccessSource;
 use super::ring::{Format, Region};
 use crate::journal::{Journal, OPERATIONS};
 use crate::kernel::{Kernel, read_text};
-use crate::world::World;
+use crate::world::{Regions, Sampling, World};
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use terrace_model::Time;
 
 /// DAMON's folder.
 pub const KDAMONDS: &str = "/sys/kernel/mm/damon/admin/kdamonds";
@@ -62,6 +63,8 @@ pub struct Damon {
     /// Base pages that regions cover.
     covered: u64,
     pages_per_region: u64,
+    /// What the policy watched when the regions were set up.
+    generation: u64,
     interval: Duration,
     running: bool,
 }
@@ -119,6 +122,7 @@ impl Damon {
             pids: Vec::new(),
             covered: 0,
             pages_per_region: 1,
+            generation: 0,
             interval: SAMPLE_LEAST,
             running: false,
         })
@@ -128,22 +132,20 @@ impl Damon {
     fn fits(&self, world: &World) -> bool {
         let pids = world.spaces().map(|space| space.process.pid);
         let pages: u64 = world.spaces().map(|space| space.resident_pages()).sum();
-        self.running && pids.eq(self.pids.iter().copied()) && {
-            pages.abs_diff(self.covered) as f64 <= CHANGE * self.covered as f64
-        }
+        self.running
+            && pids.eq(self.pids.iter().copied())
+            // Where every page has a region of its own, those that are watched have one, too.
+            && (self.pages_per_region == 1 || world.watch_generation() == self.generation)
+            && pages.abs_diff(self.covered) as f64 <= CHANGE * self.covered as f64
     }
 
     /// Begins anew with regions for what is resident now.
     fn aim(&mut self, world: &mut World) -> io::Result<()> {
-        let resident = world.resident_runs();
-        let units: u64 = resident.iter().flat_map(|(_, runs)| runs).map(|run| run.units).sum();
+        let Regions { of_process: regions, pages_per_region } = world.regions(self.options.regions);
+        self.pages_per_region = pages_per_region;
+        self.generation = world.watch_generation();
         self.covered = world.spaces().map(|space| space.resident_pages()).sum();
-        self.pids = resident.iter().map(|(pid, _)| *pid).collect();
-        self.pages_per_region = units.div_ceil(self.options.regions as u64).max(1);
-        let regions: Vec<(u32, Vec<Range<u64>>)> = resident
-            .into_iter()
-            .map(|(pid, runs)| (pid, runs.iter().flat_map(|run| run.pieces(self.pages_per_region)).collect()))
-            .collect();
+        self.pids = regions.iter().map(|(pid, _)| *pid).collect();
         let count: usize = regions.iter().map(|(_, regions)| regions.len()).sum();
         self.off()?;
         if count == 0 {
@@ -185,6 +187,8 @@ impl Damon {
         }
         set(format!("{kdamond}/state"), "on".to_owned())?;
         self.running = true;
+        let interval = Time::from_nanos(self.interval.as_nanos() as u64);
+        world.set_sampling(Sampling { interval, together: SAMPLES });
         tracing::info!(count, pages_per_region = self.pages_per_region, interval = ?self.interval, "DAMON watches");
         Ok(())
     }
@@ -225,7 +229,7 @@ impl AccessSource for Damon {
     fn collect(&mut self, world: &mut World) -> io::Result<Duration> {
         for region in self.read()? {
             if let Some(pid) = self.pids.get(region.target as usize / TURNS) {
-                world.accessed(*pid, region.start >> 12..region.end >> 12);
+                world.accessed(*pid, region.start >> 12..region.end >> 12, region.accesses);
             }
         }
         if !self.fits(world) {

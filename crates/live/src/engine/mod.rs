@@ -19,6 +19,8 @@ const MEMBERSHIP: Duration = Duration::from_millis(500);
 const SLICE: Duration = Duration::from_millis(20);
 /// The longest rest: a stop or a pause is noticed so soon.
 const REST: Duration = Duration::from_millis(200);
+/// The shortest time between two looks at all pages.
+const REFRESH_LEAST: Duration = Duration::from_millis(50);
 /// Processor time that may be saved up, in seconds of the budget: a burst at the start or after a rest.
 const BURST_SECONDS: f64 = 10.0;
 
@@ -55,6 +57,7 @@ pub struct Engine {
     next_membership: Duration,
     next_guard: Duration,
     next_look: Duration,
+    next_refresh: Duration,
     tick: Option<Moment>,
     calls: u64,
     held: u64,
@@ -103,6 +106,7 @@ impl Engine {
             next_membership: now,
             next_guard: now,
             next_look: now,
+            next_refresh: now,
             tick: Some(Moment::START),
             calls: 0,
             held: 0,
@@ -207,7 +211,7 @@ impl Engine {
             {
                 tracing::debug!(%error, "access source");
             }
-            self.world.refresh();
+            self.refresh();
         }
         let mut signals = self.world.take_signals();
         if tick {
@@ -224,6 +228,17 @@ impl Engine {
         if ordered > 0 {
             tracing::info!(ordered, at = moment.0 as f64 / 1e9, "the policy ordered moves");
         }
+    }
+
+    /// Looks at all pages, unless that was done just now: a tenth of the time is the most that looking may take.
+    fn refresh(&mut self) {
+        let started = self.world.kernel().now();
+        if started < self.next_refresh {
+            return;
+        }
+        self.world.refresh();
+        let took = self.world.kernel().now().saturating_sub(started);
+        self.next_refresh = started + (took * 10).max(REFRESH_LEAST);
     }
 
     /// Carries out orders for a slice of time, as far as bandwidth and pressure allow.

@@ -62,7 +62,10 @@ impl Facts {
                 "no kernel interface that clears accessed bits drops translations on x86, so a page whose \
                  translation stays in a TLB looks idle",
             ),
-            Capability::HintFaults | Capability::CountedFaults => self.page_out_probe(),
+            // Where accessed bits are sampled, a page's first access shows, and how often samples find one tells a rate.
+            Capability::HintFaults | Capability::CountedFaults => {
+                self.accessed_bits().or_else(|_| self.page_out_probe())
+            }
             // Advice for one base page of a huge page splits it.
             Capability::Split => self.advise_others(),
             Capability::AccessSamples => match &self.tracking.sampler {
@@ -82,9 +85,9 @@ impl Facts {
             }
             Capability::ExactAccesses => because("only a simulator sees every access: terrace sim"),
             Capability::TlbMisses => because("processors count TLB misses, but do not tell of which page"),
-            Capability::Traffic | Capability::LoadedLatency => {
-                because("Terrace does not read the memory controllers' counters")
-            }
+            // What is written is estimated by the pages that were.
+            Capability::Traffic => self.dirty_bits(),
+            Capability::LoadedLatency => because("Terrace does not read the memory controllers' counters"),
             Capability::Frames => because("Linux lets no process choose frames"),
             Capability::CopylessExchange => because("it takes a hypervisor that offers it"),
             Capability::Objects => because("a program's allocations are known only in recordings"),
@@ -142,8 +145,11 @@ impl Facts {
             }
             (_, Fact::Absent(reason)) => unless("a kernel with CONFIG_DAMON_VADDR=y", reason),
             _ if !self.privileges.root => unless(AS_ROOT, "only root may use DAMON"),
-            // Where the kernel's options cannot be read, the start of the monitoring tells.
-            (Fact::Known(0), Fact::Known(()) | Fact::Unknown(_)) => Ok(()),
+            (Fact::Known(0), Fact::Known(())) => Ok(()),
+            (Fact::Known(0), Fact::Unknown(reason)) => unless(
+                "make the kernel's options readable: /proc/config.gz or /boot/config-$(uname -r)",
+                format!("whether DAMON can watch a process is unknown: {reason}"),
+            ),
             (Fact::Known(threads), _) => unless(
                 "end the other user of DAMON, such as damo; Terrace leaves it alone",
                 format!("DAMON is in use: nr_kdamonds is {threads}"),

@@ -28,6 +28,8 @@ pub struct Refreshed {
     pub returned: Vec<u64>,
     /// Pages that appeared.
     pub appeared: u64,
+    /// Bytes of the pages that were found written, by the tier they lie in: the least that was written since the last look.
+    pub written: Vec<u64>,
 }
 
 /// Runs per call. 24 bytes each.
@@ -58,7 +60,7 @@ impl Space {
         }
         self.mappings = mappings;
         let dirtiness = if self.no_soft_dirty { Dirtiness::Unknown } else { dirtiness };
-        let mut refreshed = Refreshed::default();
+        let mut refreshed = Refreshed { written: vec![0; self.resident.len()], ..Refreshed::default() };
         let mut unknown = Vec::new();
         let mut runs = vec![PageRun::default(); RUNS];
         for mapping in &self.mappings {
@@ -286,6 +288,11 @@ impl Look<'_> {
             state.set_swapped(swapped);
             if dirty {
                 state.set_dirty(true);
+                if let Some(bytes) =
+                    self.refreshed.written.get_mut(state.tier().index()).filter(|_| state.is_located())
+                {
+                    *bytes += if whole { size.bytes() } else { PageSize::Base.bytes() };
+                }
             }
             match self.compressed.filter(|_| swapped) {
                 Some(tier) => state.set_tier(tier),

@@ -3,7 +3,7 @@
 use super::World;
 use super::orders::Work;
 use std::ops::Range;
-use terrace_model::{Bytes, TierId, Time};
+use terrace_model::{Bytes, PageSize, TierId, Time};
 use terrace_policy::{
     Area, Capabilities, Clear, Cost, Exchange, MemorySystem, Move, MoveOptions, PageCount, PageId, PageView,
     PhysicalMemory, Resize, ScanHand, Scanned, Scope, SpaceId, Step, Ticket, TierTraffic, Topology, Watch,
@@ -151,12 +151,13 @@ impl MemorySystem for World {
     }
 
     fn watch(&mut self, pages: &[PageId], how: Watch) {
-        let mapped: Vec<PageId> = pages.iter().copied().filter(|page| self.page(*page).is_some()).collect();
+        let mapped = pages.iter().filter_map(|page| self.page(*page).map(|view| (view.page, view.size)));
+        let mapped: Vec<(PageId, PageSize)> = mapped.collect();
         self.watches.set(&mapped, how, self.now);
     }
 
     fn counts(&mut self, visit: &mut dyn FnMut(PageCount)) {
-        self.watches.counts(visit);
+        self.watches.counts(self.sampling, self.now, visit);
     }
 
     fn sample_accesses(&mut self, _one_in: u64) {

@@ -7,7 +7,8 @@ mod orders;
 mod watches;
 
 pub use counters::Counters;
-pub use watches::Watches;
+pub use watches::Sampling;
+use watches::Watches;
 
 use crate::facts::{TierMap, nodes};
 use crate::kernel::Kernel;
@@ -18,51 +19,57 @@ use std::ops::Range;
 use std::sync::Arc;
 use terrace_model::{Bytes, PageSize, TierId};
 use terrace_policy::{
-    Capabilities, Cost, Moment, PageId, PageRange, Signal, SignalKind, SignalSet, SpaceId, TierTraffic,
-    Topology,
+    Capabilities, Cost, Initiator, Moment, PageId, PageRange, Signal, SignalKind, SignalSet, SpaceId,
+    TierTraffic, Topology,
 };
 
 /// Memory that is left free on every node, as a share of it: the kernel's own reserve, and room for pages on their way.
 const HEADROOM: u64 = 64;
 
-/// Adjacent resident pages of one size.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Run {
-    /// Their numbers.
-    pub pages: Range<u64>,
-    /// How many pages of their size they are.
-    pub units: u64,
+/// What is to be watched.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Regions {
+    /// Page numbers, ascending and apart, by process.
+    pub of_process: Vec<(u32, Vec<Range<u64>>)>,
+    /// Pages in a region, of whatever size they are.
+    pub pages_per_region: u64,
 }
 
-impl Run {
-    /// In pieces of at most `units` pages of their size.
-    pub fn pieces(&self, units: u64) -> impl Iterator<Item = Range<u64>> + use<> {
-        let pages = self.pages.clone();
-        let step = (pages.end - pages.start) / self.units.max(1) * units.max(1);
-        (pages.start..pages.end).step_by(step as usize).map(move |start| start..pages.end.min(start + step))
-    }
+/// Resident pages of any size, without what is in swap: that has no accessed bit.
+fn units(space: &mut Space) -> u64 {
+    let mut count = 0;
+    space.visit_mut(0..u64::MAX >> 12, |_, state| {
+        count += u64::from(!state.is_swapped());
+        true
+    });
+    count
 }
 
-fn runs(space: &mut Space) -> Vec<Run> {
-    let mut runs: Vec<Run> = Vec::new();
-    let mut last_size = PageSize::Base;
+fn regions(space: &mut Space, watches: &Watches, pages_per_region: u64) -> Vec<Range<u64>> {
+    let mut regions: Vec<Range<u64>> = Vec::new();
+    // The last region may grow: how many pages it has, and of which size.
+    let mut open: Option<(u64, PageSize)> = None;
     space.visit_mut(0..u64::MAX >> 12, |view, state| {
-        let (start, end) = (view.page.vpn, view.page.vpn + view.base_pages());
-        // What is in swap has no accessed bit.
         if state.is_swapped() {
             return true;
         }
-        match runs.last_mut() {
-            Some(run) if run.pages.end == start && last_size == view.size => {
-                run.pages.end = end;
-                run.units += 1;
+        let range = view.page.vpn..view.page.vpn + view.base_pages();
+        let alone = watches.has(view.page);
+        match (&mut open, regions.last_mut()) {
+            (Some((pages, size)), Some(last))
+                if !alone && *size == view.size && *pages < pages_per_region && last.end == range.start =>
+            {
+                last.end = range.end;
+                *pages += 1;
             }
-            _ => runs.push(Run { pages: start..end, units: 1 }),
+            _ => {
+                regions.push(range);
+                open = (!alone).then_some((1, view.size));
+            }
         }
-        last_size = view.size;
         true
     });
-    runs
+    regions
 }
 
 /// What a world is made with.
@@ -93,6 +100,7 @@ pub struct World {
     node_free: BTreeMap<u32, u64>,
     orders: Orders,
     watches: Watches,
+    sampling: Sampling,
     signals: VecDeque<Signal>,
     /// By tier: the level, and whether memory is below it.
     low_water: Vec<(u64, bool)>,
@@ -141,6 +149,7 @@ impl World {
             node_free: BTreeMap::new(),
             orders: Orders::default(),
             watches: Watches::default(),
+            sampling: Sampling::default(),
             signals: VecDeque::new(),
             low_water: vec![(0, false); count],
             traffic: vec![TierTraffic::default(); count],
@@ -196,6 +205,9 @@ impl World {
             match space.refresh(&*self.kernel, &self.tiers, self.dirtiness) {
                 Ok(refreshed) => {
                     self.counters.returned += refreshed.returned.len() as u64;
+                    for (tier, bytes) in self.traffic.iter_mut().zip(&refreshed.written) {
+                        tier.written[Initiator::Demand as usize] += bytes;
+                    }
                     for range in refreshed.gone {
                         let first = PageId { space: id, vpn: range.start };
                         self.unmapped(PageRange::new(first, range.end - range.start));
@@ -306,19 +318,44 @@ impl World {
         &self.kernel
     }
 
-    /// The runs of resident pages of every process, to be watched.
-    pub fn resident_runs(&mut self) -> Vec<(u32, Vec<Run>)> {
-        let spaces = self.spaces.values_mut();
-        spaces.map(|space| (space.process.pid, runs(space))).collect()
+    /// What is to be watched, by process: at most about `most` regions. Pages that the policy watches are regions of their
+    /// own; the rest is divided evenly, whole pages together.
+    pub fn regions(&mut self, most: usize) -> Regions {
+        let watched = self.watches.pages().count();
+        let others: u64 = self.spaces.values_mut().map(units).sum::<u64>().saturating_sub(watched as u64);
+        let left = most.saturating_sub(watched).max(1) as u64;
+        let pages_per_region = others.div_ceil(left).max(1);
+        let watches = &self.watches;
+        let of = |space: &mut Space| (space.process.pid, regions(space, watches, pages_per_region));
+        Regions { of_process: self.spaces.values_mut().map(of).collect(), pages_per_region }
     }
 
-    /// Marks pages as accessed, as an access source has found them.
-    pub fn accessed(&mut self, pid: u32, pages: Range<u64>) {
-        if let Some(space) = self.spaces.values_mut().find(|space| space.process.pid == pid) {
-            space.pages.visit_mut(pages, |_, state| {
-                state.set_accessed(true);
-                true
-            });
-        }
+    /// Changes when the policy watches more pages.
+    pub fn watch_generation(&self) -> u64 {
+        self.watches.generation()
+    }
+
+    /// Whether the policy watches any page.
+    pub fn watches_any(&self) -> bool {
+        self.watches.pages().next().is_some()
+    }
+
+    /// How the access source looks.
+    pub fn set_sampling(&mut self, sampling: Sampling) {
+        self.sampling = sampling;
+    }
+
+    /// An access source has found accesses to pages in so many of the last intervals.
+    pub fn accessed(&mut self, pid: u32, pages: Range<u64>, intervals: u32) {
+        let Some(space) = self.spaces.values_mut().find(|space| space.process.pid == pid) else { return };
+        let (sampling, traffic) = (self.sampling, &mut self.traffic);
+        space.visit_mut(pages.clone(), |view, state| {
+            state.set_accessed(true);
+            traffic[view.tier.index()].read[Initiator::Demand as usize] += view.size.bytes();
+            true
+        });
+        let signals = self.watches.accessed(space.id, pages, intervals, sampling, self.now);
+        self.counters.hint_faults += signals.len() as u64;
+        self.signals.extend(signals);
     }
 }

@@ -1,38 +1,51 @@
-//! Pages whose accesses the policy wants to hear of, by the page-out probe.
+//! Pages whose accesses the policy wants to hear of.
 //!
-//! A watched page is sent to compressed swap; that it is back shows that it was accessed. A page that is counted is sent
-//! out again after each look, so that `k` returns in `m` looks a time δ apart tell a rate of `-ln(1 - k/m) / δ`.
+//! No kernel lets one process count another's accesses to a page. What an access source does find out is whether a page was
+//! accessed within an interval δ; `k` of `m` intervals with an access tell a rate of `-ln(1 - k/m) / δ`, if accesses come at
+//! random. A hint needs only the first.
 
 use std::collections::BTreeMap;
-use terrace_policy::{Moment, PageCount, PageId, PageRange, Watch};
+use std::ops::Range;
+use terrace_model::{PageSize, Time};
+use terrace_policy::{Agent, Moment, PageCount, PageId, PageRange, Signal, SpaceId, Watch};
 
 /// A page under watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Watched {
-    /// Off, for pages that are to be let go.
-    pub how: Watch,
-    /// It is in swap since then. None: it has to be sent there.
-    pub armed: Option<Moment>,
-    /// Looks since the last reading.
-    pub looks: u64,
-    /// Looks that found it back.
-    pub returns: u64,
+struct Watched {
+    size: PageSize,
+    how: Watch,
+    /// The watch or its last reading began.
+    since: Moment,
+    /// Intervals since then that had an access.
+    returns: u64,
+}
+
+/// How an access source looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sampling {
+    /// An access is told apart from others this much earlier or later.
+    pub interval: Time,
+    /// Intervals that are reported together.
+    pub together: u32,
 }
 
 /// All of them.
 #[derive(Debug, Default)]
 pub struct Watches {
     pages: BTreeMap<PageId, Watched>,
+    /// Grows with every page that is watched from now on.
+    generation: u64,
 }
 
 impl Watches {
-    /// Begins or ends the watch of pages.
-    pub fn set(&mut self, pages: &[PageId], how: Watch, _now: Moment) {
-        for page in pages {
+    /// Begins or ends the watch of pages of known sizes.
+    pub fn set(&mut self, pages: &[(PageId, PageSize)], how: Watch, now: Moment) {
+        self.generation += u64::from(!pages.is_empty() && how != Watch::Off);
+        for (page, size) in pages {
             if how == Watch::Off {
                 self.pages.remove(page);
             } else {
-                let fresh = Watched { how, armed: None, looks: 0, returns: 0 };
+                let fresh = Watched { size: *size, how, since: now, returns: 0 };
                 self.pages.entry(*page).and_modify(|watched| watched.how = how).or_insert(fresh);
             }
         }
@@ -47,28 +60,71 @@ impl Watches {
         }
     }
 
-    /// All pages, to change.
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = (&PageId, &mut Watched)> {
-        self.pages.iter_mut()
+    /// The pages, and their sizes.
+    pub fn pages(&self) -> impl Iterator<Item = (PageId, PageSize)> + '_ {
+        self.pages.iter().map(|(page, watched)| (*page, watched.size))
     }
 
-    /// Whether nothing is watched.
-    pub fn is_empty(&self) -> bool {
-        self.pages.is_empty()
+    /// Whether this page is watched.
+    pub fn has(&self, page: PageId) -> bool {
+        self.pages.contains_key(&page)
+    }
+
+    /// Changes when more pages are watched.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// A source has found accesses in some of the last intervals. Hints that have come true are told and end.
+    pub fn accessed(
+        &mut self,
+        space: SpaceId,
+        range: Range<u64>,
+        intervals: u32,
+        sampling: Sampling,
+        now: Moment,
+    ) -> Vec<Signal> {
+        let [first, last] = [range.start, range.end].map(|vpn| PageId { space, vpn });
+        let mut signals = Vec::new();
+        let report = Time(sampling.interval.0.saturating_mul(u64::from(sampling.together)));
+        for (page, watched) in self.pages.range_mut(first..last) {
+            // What is reported may have happened before the watch began.
+            if now.since(watched.since) < report {
+                continue;
+            }
+            match watched.how {
+                Watch::Count => watched.returns += u64::from(intervals),
+                Watch::Hint => signals.push(Signal::HintFault {
+                    page: *page,
+                    write: false,
+                    at: now,
+                    latency: now.since(watched.since),
+                    agent: Agent::default(),
+                }),
+                Watch::Off | Watch::HintStore => {}
+            }
+        }
+        for signal in &signals {
+            if let Signal::HintFault { page, .. } = signal {
+                self.pages.remove(page);
+            }
+        }
+        signals
     }
 
     /// Estimates of the accesses since the last reading.
-    pub fn counts(&mut self, visit: &mut dyn FnMut(PageCount)) {
+    pub fn counts(&mut self, sampling: Sampling, now: Moment, visit: &mut dyn FnMut(PageCount)) {
         for (page, watched) in self.pages.iter_mut().filter(|(_, watched)| watched.how == Watch::Count) {
-            let (accesses, saturated) = estimate(watched.looks, watched.returns);
+            let looks = now.since(watched.since).0 / sampling.interval.0.max(1);
+            let (accesses, saturated) = estimate(looks, watched.returns);
             visit(PageCount { page: *page, accesses, saturated });
-            (watched.looks, watched.returns) = (0, 0);
+            (watched.since, watched.returns) = (now, 0);
         }
     }
 }
 
-/// Accesses that make a page come back in `returns` of `looks`, if they come at random: `-looks · ln(1 - returns/looks)`.
-/// A page that was back every time was accessed at least as often as one that missed half a look.
+/// Accesses that make `returns` of `looks` intervals have one, if they come at random: `-looks · ln(1 - returns/looks)`.
+/// A page that was accessed in every interval was accessed at least as often as one that missed half a one.
 fn estimate(looks: u64, returns: u64) -> (u64, bool) {
     if looks == 0 {
         return (0, false);
@@ -90,5 +146,36 @@ mod tests {
         assert_eq!(estimate(1000, 632), (1000, false));
         assert_eq!(estimate(1, 1), (1, true));
         assert_eq!(estimate(100, 100), (530, true));
+    }
+
+    #[test]
+    fn a_hint_comes_once_and_not_for_what_was_before() {
+        let page = PageId::new(0, 8);
+        let sampling = Sampling { interval: Time::from_nanos(1_000_000), together: 4 };
+        let mut watches = Watches::default();
+        watches.set(&[(page, PageSize::Base)], Watch::Hint, Moment(10_000_000));
+        let mut report = |at: u64| watches.accessed(SpaceId(0), 0..16, 1, sampling, Moment(at)).len();
+        assert_eq!(report(12_000_000), 0, "this report covers time before the watch");
+        assert_eq!(report(14_000_000), 1);
+        assert_eq!(report(18_000_000), 0);
+    }
+
+    #[test]
+    fn counts_begin_anew_with_each_reading() {
+        let page = PageId::new(0, 8);
+        let sampling = Sampling { interval: Time::from_nanos(1_000_000), together: 1 };
+        let mut watches = Watches::default();
+        watches.set(&[(page, PageSize::Base)], Watch::Count, Moment::START);
+        for at in 1..=50 {
+            watches.accessed(SpaceId(0), 8..9, u32::from(at % 2 == 0), sampling, Moment(at * 1_000_000));
+        }
+        let mut read = |at: u64| {
+            let mut counts = Vec::new();
+            watches.counts(sampling, Moment(at), &mut |count| counts.push(count.accesses));
+            counts
+        };
+        // Half of 100 intervals had one: 100 · ln 2.
+        assert_eq!(read(100_000_000), [29], "25 of 100");
+        assert_eq!(read(200_000_000), [0]);
     }
 }

@@ -12,11 +12,22 @@ use terrace_live::kernel::Process;
 struct Case {
     policy: &'static str,
     sets: &'static [&'static str],
+    /// The hot pages are written, not only read.
+    write: bool,
 }
 
 const CASES: &[Case] = &[
-    Case { policy: "ambix", sets: &["switch=false", "flush=false", "period=1 s"] },
-    Case { policy: "nimble", sets: &["period=1 s"] },
+    Case {
+        policy: "ambix",
+        sets: &["flush=false", "period=1 s", "delay=500 ms", "write_threshold=100 kB/s"],
+        write: true,
+    },
+    Case { policy: "nimble", sets: &["period=1 s"], write: false },
+    Case { policy: "idle", sets: &["scan=1 s", "flush=false"], write: false },
+    Case { policy: "damon", sets: &["sampling=100 ms", "aggregation=1 s", "cold_age=2 s"], write: false },
+    Case { policy: "tpp", sets: &["scan_period=500 ms"], write: false },
+    Case { policy: "numa-balancing", sets: &["scan_period=500 ms"], write: false },
+    Case { policy: "memos", sets: &["period=1 s", "delay=500 ms", "flush=false"], write: true },
 ];
 
 /// Of the hot pages, so many have to lie in the fast tier in the end.
@@ -45,13 +56,24 @@ fn one(checks: &mut Checks, case: &Case) -> Result<()> {
         "--hot-start-percent",
         "30",
     ];
-    let mut target = Target::start(&arguments)?;
+    let write = if case.write { &["--write"][..] } else { &[] };
+    let mut target = Target::start(&[&arguments[..], write].concat())?;
     target.wait_for("phase")?;
     let process = open(&target)?;
     let memory = target.range("memory")?;
     let sets: Vec<&str> = case.sets.iter().flat_map(|set| ["--set", set]).collect();
-    let bounds =
-        ["--limit", "dram=8MiB", "--cpu", "none", "--pressure", "none", "--policy", case.policy, "-v"];
+    let bounds = [
+        "--limit",
+        "dram=8MiB",
+        "--cpu",
+        "none",
+        "--pressure",
+        "none",
+        "--regions",
+        "8192",
+        "--policy",
+        case.policy,
+    ];
     let terrace = Terrace::attach(target.pid(), &[&bounds[..], &sets].concat())?;
     for phase in ["first", "second"] {
         let hot = target.range("hot")?;
