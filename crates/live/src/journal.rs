@@ -10,6 +10,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// How Terrace has DAMON watch: whole processes, in regions that stay as they were given.
+pub(crate) const OPERATIONS: &str = "fvaddr";
+
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
@@ -126,12 +129,13 @@ impl Journal {
         self.kernel.make_folder(path)
     }
 
-    /// Notes that DAMON is about to be set up.
+    /// Notes that DAMON is about to be set up. Once is enough: it is set up anew again and again.
     ///
     /// # Errors
     /// Of noting it.
     pub fn damon(&mut self, path: &Path) -> io::Result<()> {
-        self.note(Change::Damon { path: path.to_owned() })
+        let change = Change::Damon { path: path.to_owned() };
+        if self.record.changes.contains(&change) { Ok(()) } else { self.note(change) }
     }
 
     /// Puts everything back and removes the journal, unless something could not be put back.
@@ -244,11 +248,17 @@ fn undo_one(kernel: &dyn Kernel, change: &Change) -> io::Result<Undone> {
         },
         Change::Damon { path } => {
             let count = path.join("nr_kdamonds");
-            if read_text(kernel, &count)?.trim() == "0" {
-                return Ok(Undone::Left("DAMON is not set up".to_owned()));
+            let threads = read_text(kernel, &count)?;
+            if threads.trim() == "0" {
+                return Ok(Undone::Back("DAMON is off again".to_owned()));
             }
             let state = path.join("0/state");
             if read_text(kernel, &state)?.trim() != "off" {
+                // What runs there may be someone else's who began since; Terrace has one thread that watches so.
+                let operations = read_text(kernel, path.join("0/contexts/0/operations")).unwrap_or_default();
+                if threads.trim() != "1" || operations.trim() != OPERATIONS {
+                    return Ok(Undone::Left("DAMON is at work for someone else: left alone".to_owned()));
+                }
                 kernel.write(&state, "off")?;
             }
             kernel.write(&count, "0")?;

@@ -7,7 +7,7 @@
 
 use super::AccessSource;
 use super::ring::{Format, Region};
-use crate::journal::Journal;
+use crate::journal::{Journal, OPERATIONS};
 use crate::kernel::{Kernel, read_text};
 use crate::world::{Regions, Sampling, World};
 use std::fs::File;
@@ -172,7 +172,7 @@ impl Damon {
         let set = |path: String, value: String| self.kernel.write(path.as_ref(), &value);
         set(format!("{KDAMONDS}/nr_kdamonds"), "1".to_owned())?;
         set(format!("{kdamond}/contexts/nr_contexts"), "1".to_owned())?;
-        set(format!("{context}/operations"), "fvaddr".to_owned())?;
+        set(format!("{context}/operations"), OPERATIONS.to_owned())?;
         let micros = self.interval.as_micros();
         set(format!("{context}/monitoring_attrs/intervals/sample_us"), micros.to_string())?;
         set(

@@ -99,7 +99,6 @@ impl Engine {
             guard: limits.pressure.map(|limit| Guard::new(pressure_file, limit)),
             world,
             policy,
-            targets,
             source,
             started: now,
             last_turn: now,
@@ -112,7 +111,9 @@ impl Engine {
             calls: 0,
             held: 0,
             paused: false,
-            populated: false,
+            // Targets that end before the first look were there all the same.
+            populated: targets.any(),
+            targets,
         }
     }
 

@@ -10,7 +10,7 @@ pub use refresh::{Dirtiness, Refreshed};
 
 use crate::kernel::Process;
 use std::ops::Range;
-use terrace_model::PageSize;
+use terrace_model::{PageSize, TierId};
 use terrace_policy::{Area, PageId, PageRange, PageView, SpaceId};
 
 /// One process.
@@ -97,6 +97,21 @@ impl Space {
             }
         }
         true
+    }
+
+    /// Notes that a page has moved to a tier; answers its size and where it lay.
+    pub fn relocate(&mut self, vpn: u64, to: TierId) -> Option<(PageSize, TierId)> {
+        let (at, _) = self.pages.get(vpn)?;
+        let state = self.pages.get_mut(vpn)?;
+        if !state.is_located() {
+            return None;
+        }
+        let from = state.tier();
+        state.set_tier(to);
+        let pages = at.size.base_pages();
+        self.resident[from.index()] = self.resident[from.index()].saturating_sub(pages);
+        self.resident[to.index()] += pages;
+        Some((at.size, from))
     }
 
     /// Base pages of all sizes that are resident.

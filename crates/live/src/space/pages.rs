@@ -114,12 +114,14 @@ impl PageMap {
         }
     }
 
-    /// Base page `vpn`, to change. A larger page there falls into base pages in its state.
+    /// Base page `vpn`, to change. A larger page there falls into base pages in its state; none of them is the page
+    /// that was ordered to go somewhere.
     pub fn base_mut(&mut self, vpn: u64) -> &mut PageState {
         let at = vpn / CHUNK;
         let chunk =
             self.chunks.entry(at).or_insert_with(|| Chunk::Base(Box::new([PageState::default(); 512])));
         if let Chunk::Whole(_, state) = chunk {
+            state.set_in_flight(false);
             *chunk = Chunk::Base(Box::new([*state; 512]));
         }
         match chunk {
@@ -142,6 +144,7 @@ impl PageMap {
         if let Chunk::Base(pages) = chunk {
             let mut joined = PageState::default();
             joined.set_accessed(pages.iter().any(|page| page.is_resident() && page.is_accessed()));
+            joined.set_resident(pages.iter().any(|page| page.is_resident()));
             joined.set_dirty(pages.iter().any(|page| page.is_resident() && page.is_dirty()));
             *chunk = Chunk::Whole(size, joined);
         }
@@ -161,7 +164,8 @@ impl PageMap {
         mut visit: impl FnMut(PageAt, &mut PageState) -> bool,
     ) -> bool {
         let Some(first) = self.first_chunk(range.start) else { return true };
-        for (at, chunk) in self.chunks.range_mut(first..range.end.div_ceil(CHUNK)) {
+        // The nearest may lie beyond the end.
+        for (at, chunk) in self.chunks.range_mut(first..range.end.div_ceil(CHUNK).max(first)) {
             match chunk {
                 Chunk::Whole(size, state) => {
                     let vpn = at * CHUNK;

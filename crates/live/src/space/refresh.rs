@@ -120,6 +120,17 @@ impl Space {
     /// # Errors
     /// The process has ended, or may not be looked into.
     pub fn look_at(&mut self, kernel: &dyn Kernel, tiers: &TierMap, range: Range<u64>) -> io::Result<()> {
+        // Whole pages, so that the counts per tier lose nothing where one falls apart.
+        let page = |vpn: u64| self.pages.get(vpn).map(|(at, _)| at.vpn..at.vpn + at.size.base_pages());
+        let first = page(range.start).map_or(range.start, |page| page.start);
+        let end = page(range.end - 1).map_or(range.end, |page| page.end).max(range.end);
+        self.count_in(first..end, |count, pages| *count = count.saturating_sub(pages));
+        let looked = self.look_at_whole(kernel, tiers, first..end);
+        self.count_in(first..end, |count, pages| *count += pages);
+        looked
+    }
+
+    fn look_at_whole(&mut self, kernel: &dyn Kernel, tiers: &TierMap, range: Range<u64>) -> io::Result<()> {
         let fixed_size = self.mapping(range.start).and_then(|mapping| mapping.fixed_size);
         let scan = PageScan {
             start: range.start << 12,
@@ -138,12 +149,13 @@ impl Space {
             refreshed: &mut refreshed,
         };
         let mut runs = [PageRun::default(); 512];
-        all_runs(kernel, &self.process, scan, &mut runs, |run| look.take(run))?;
+        let scanned = all_runs(kernel, &self.process, scan, &mut runs, |run| look.take(run));
         // Only a whole pass tells what is gone, by the marks that this one must not leave.
         self.pages.visit_mut(range, |_, state| {
             state.set_seen(false);
             true
         });
+        scanned?;
         self.locate(kernel, tiers, &mut unknown)
     }
 
@@ -197,15 +209,23 @@ impl Space {
 
     /// Counts pages per tier anew.
     pub fn count(&mut self) {
-        let (resident, units) = (&mut self.resident, &mut self.units);
-        resident.iter_mut().for_each(|count| *count = 0);
-        *units = 0;
-        self.pages.visit_mut(0..u64::MAX >> 12, |at, state| {
+        self.resident.iter_mut().for_each(|count| *count = 0);
+        self.units = 0;
+        self.count_in(0..u64::MAX >> 12, |count, pages| *count += pages);
+        let units = &mut self.units;
+        self.pages.visit_mut(0..u64::MAX >> 12, |_, state| {
+            *units += u64::from(state.is_located() && !state.is_swapped());
+            true
+        });
+    }
+
+    fn count_in(&mut self, range: Range<u64>, change: impl Fn(&mut u64, u64)) {
+        let resident = &mut self.resident;
+        self.pages.visit_mut(range, |at, state| {
             if state.is_located()
                 && let Some(count) = resident.get_mut(state.tier().index())
             {
-                *count += at.size.base_pages();
-                *units += u64::from(!state.is_swapped());
+                change(count, at.size.base_pages());
             }
             true
         });

@@ -36,6 +36,11 @@ impl Targets {
         Targets { selection, members, except }
     }
 
+    /// Whether there are processes to be followed yet, ended or not.
+    pub fn any(&self) -> bool {
+        !self.members.is_empty()
+    }
+
     /// One more process, or root of a tree.
     pub fn add(&mut self, pid: u32) {
         self.members.insert(pid);
@@ -48,7 +53,7 @@ impl Targets {
     pub fn now(&mut self, kernel: &dyn Kernel) -> io::Result<Vec<u32>> {
         let mut pids = match &self.selection {
             Selection::Processes(_) => {
-                self.members.retain(|pid| kernel.read(format!("/proc/{pid}/stat").as_ref()).is_ok());
+                self.members.retain(|pid| exists(kernel, *pid));
                 self.members.iter().copied().collect()
             }
             Selection::Trees(_) => {
@@ -57,8 +62,13 @@ impl Targets {
             }
             Selection::Cgroup(folder) => {
                 let mut pids = BTreeSet::new();
-                in_cgroup(kernel, folder.clone(), &mut pids)?;
-                pids.into_iter().collect::<Vec<u32>>()
+                match in_cgroup(kernel, folder.clone(), &mut pids) {
+                    Ok(()) => self.members = pids,
+                    Err(error) if is_gone(&error) => return Err(error),
+                    // Those of the last time, until it can be read again.
+                    Err(error) => tracing::debug!(%error, "cgroup"),
+                }
+                self.members.iter().copied().collect::<Vec<u32>>()
             }
         };
         pids.retain(|pid| *pid != self.except);
@@ -79,8 +89,18 @@ impl Targets {
             }
             self.members.extend(joined);
         }
-        self.members.retain(|pid| parents.contains_key(pid));
+        // One that could not be read just now has not ended for that.
+        self.members.retain(|pid| parents.contains_key(pid) || exists(kernel, *pid));
     }
+}
+
+fn exists(kernel: &dyn Kernel, pid: u32) -> bool {
+    !kernel.read(format!("/proc/{pid}/stat").as_ref()).is_err_and(|error| is_gone(&error))
+}
+
+/// Whether a file cannot be read because what it is about is no more.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH | libc::ENODEV))
 }
 
 /// The parent of every process.

@@ -2,9 +2,10 @@
 
 use super::World;
 use super::orders::{Work, answers, outcome_of, outcome_of_call};
-use crate::kernel::Advice;
+use crate::kernel::{Advice, Kernel, Process};
 use crate::space::{PageState, bytes_of};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
 use terrace_model::{PageSize, TierId, Time};
 use terrace_policy::{Exchange, HugePages, Move, MoveOptions, Outcome, PageId, Resize, SpaceId, Subject};
 
@@ -16,6 +17,9 @@ const PAIRS: usize = 64;
 const UNTOLD: i32 = i32::MIN;
 /// Calls for the same pages that get nowhere before they count as busy.
 const ATTEMPTS: u32 = 3;
+
+/// What became of one piece of work, and the bytes that moved for it.
+type Answer = (Outcome, u64);
 
 /// A page as it is when its turn comes.
 #[derive(Clone, Copy, Debug)]
@@ -30,9 +34,9 @@ impl World {
     pub fn step(&mut self) -> Option<u64> {
         let (ticket, how, work) = self.orders.next(BATCH)?;
         let started = self.kernel.now();
-        let outcomes: Vec<Outcome> = if self.dry_run {
+        let results: Vec<Answer> = if self.dry_run {
             self.counters.planned += work.len() as u64;
-            vec![Outcome::Done; work.len()]
+            vec![(Outcome::Done, 0); work.len()]
         } else {
             match work[0] {
                 Work::Move(_) => {
@@ -52,38 +56,29 @@ impl World {
                 Work::Resize(_) => work
                     .iter()
                     .filter_map(|work| match work {
-                        Work::Resize(one) => Some(self.resize_page(*one)),
+                        Work::Resize(one) => Some((self.resize_page(*one), 0)),
                         _ => None,
                     })
                     .collect(),
             }
         };
         let time = Time::from_nanos((self.kernel.now() - started).as_nanos() as u64);
-        let copied: Vec<u64> =
-            work.iter().zip(&outcomes).map(|(work, outcome)| self.copied(work, *outcome)).collect();
-        let bytes = copied.iter().sum();
+        let bytes = results.iter().map(|(_, copied)| copied).sum();
         self.spent.time += time;
         self.spent.copied += bytes;
-        self.counters.failed += outcomes.iter().filter(|outcome| **outcome != Outcome::Done).count() as u64;
-        let done = work.iter().zip(outcomes).zip(copied);
-        let done: Vec<(Subject, Outcome, u64)> =
-            done.map(|((work, outcome), copied)| (work.subject(), outcome, copied)).collect();
+        self.counters.failed +=
+            results.iter().filter(|(outcome, _)| *outcome != Outcome::Done).count() as u64;
+        let done: Vec<(Subject, Outcome, u64)> = work
+            .iter()
+            .zip(results)
+            .map(|(work, (outcome, copied))| (work.subject(), outcome, copied))
+            .collect();
         for (subject, ..) in &done {
             self.set_in_flight(*subject, false);
         }
         self.signals.extend(answers(ticket, done.into_iter(), time));
         self.account();
         Some(bytes)
-    }
-
-    fn copied(&self, work: &Work, outcome: Outcome) -> u64 {
-        let size = |page: PageId| self.state(page).map_or(0, |(size, _)| size.bytes());
-        match work {
-            _ if outcome != Outcome::Done || self.dry_run => 0,
-            Work::Move(one) => size(one.page),
-            Work::Exchange(pair) => size(pair.one) + size(pair.other),
-            Work::Resize(_) => 0,
-        }
     }
 
     fn found(&self, page: PageId) -> Option<Found> {
@@ -115,111 +110,146 @@ impl World {
         }
     }
 
-    /// Moves pages to tiers, with room kept as the tiers' capacities say.
-    fn move_pages(&mut self, moves: &[Move], how: MoveOptions) -> Vec<Outcome> {
-        let mut outcomes = vec![Outcome::Gone; moves.len()];
-        let mut free: Vec<u64> = self.topology.ids().map(|tier| self.topology.free_pages(tier)).collect();
-        let mut wanted: Vec<(usize, Found, TierId)> = Vec::new();
+    /// Moves pages to tiers, never more of them than the tiers' capacities allow at that moment. The tier with the most
+    /// room is filled first, and what leaves makes room for what follows.
+    fn move_pages(&mut self, moves: &[Move], how: MoveOptions) -> Vec<Answer> {
+        let mut answers = vec![(Outcome::Gone, 0); moves.len()];
+        let mut ordered = BTreeSet::new();
+        let mut left: Vec<(usize, Found, TierId)> = Vec::new();
         for (at, one) in moves.iter().enumerate() {
             let Some(found) = self.found(one.page) else { continue };
-            let pages = found.size.base_pages();
-            let Some(room) = free.get_mut(one.to.index()) else {
-                outcomes[at] = Outcome::Unsupported;
-                continue;
-            };
-            outcomes[at] = if found.tier == one.to {
-                Outcome::Done
-            } else if *room < pages {
-                Outcome::NoSpace
-            } else {
-                *room -= pages;
-                // What leaves makes room for what follows.
-                free[found.tier.index()] += pages;
-                wanted.push((at, found, one.to));
+            answers[at].0 = if one.to.index() >= self.topology.tiers.len() {
+                Outcome::Unsupported
+            } else if !ordered.insert(found.page) {
+                // It is on its way already.
                 Outcome::Busy
+            } else if found.tier == one.to {
+                Outcome::Done
+            } else {
+                left.push((at, found, one.to));
+                Outcome::NoSpace
             };
         }
-        let results =
-            self.transfer(&wanted.iter().map(|(_, found, to)| (*found, *to)).collect::<Vec<_>>(), how);
-        for ((at, ..), outcome) in wanted.iter().zip(results) {
-            outcomes[*at] = outcome;
+        loop {
+            let mut got_on = false;
+            let mut tiers: Vec<TierId> = self.topology.ids().collect();
+            tiers.sort_by_key(|tier| std::cmp::Reverse(self.topology.free_pages(*tier)));
+            for tier in tiers {
+                let mut room = self.topology.free_pages(tier);
+                let fits = |(_, found, to): &mut (usize, Found, TierId)| {
+                    let fits = *to == tier && found.size.base_pages() <= room;
+                    room -= if fits { found.size.base_pages() } else { 0 };
+                    fits
+                };
+                let some: Vec<(usize, Found, TierId)> = left.extract_if(.., fits).collect();
+                if some.is_empty() {
+                    continue;
+                }
+                let wanted: Vec<(Found, TierId)> = some.iter().map(|(_, found, to)| (*found, *to)).collect();
+                for ((at, ..), answer) in some.iter().zip(self.transfer(&wanted, how)) {
+                    answers[*at] = answer;
+                    got_on |= answer.0 == Outcome::Done;
+                }
+                self.account();
+            }
+            if left.is_empty() || !got_on {
+                return answers;
+            }
         }
-        outcomes
     }
 
     /// Swaps pairs, a few at a time: the one whose destination has more room goes first, then the other takes its
     /// place; where it cannot, the first goes back.
-    fn exchange_pages(&mut self, pairs: &[Exchange], how: MoveOptions) -> Vec<Outcome> {
-        let mut outcomes = Vec::with_capacity(pairs.len());
-        let mut from = 0;
-        let mut most = PAIRS;
-        while from < pairs.len() {
-            let some = &pairs[from..pairs.len().min(from + most)];
-            let results = self.exchange_some(some, how);
-            // Not even room for one on either side: as many as that allows at a time.
-            if most > 1 && results.contains(&Outcome::NoSpace) {
-                most = (most / 4).max(1);
-                let done = results.iter().take_while(|outcome| **outcome != Outcome::NoSpace).count();
-                outcomes.extend(&results[..done]);
-                from += done;
-                continue;
-            }
-            from += some.len();
-            outcomes.extend(results);
-        }
-        outcomes
-    }
-
-    fn exchange_some(&mut self, pairs: &[Exchange], how: MoveOptions) -> Vec<Outcome> {
-        let mut outcomes = vec![Outcome::Gone; pairs.len()];
-        let mut whole: Vec<(usize, Found, Found)> = Vec::new();
+    fn exchange_pages(&mut self, pairs: &[Exchange], how: MoveOptions) -> Vec<Answer> {
+        let mut answers = vec![(Outcome::Gone, 0); pairs.len()];
+        let mut ordered = BTreeSet::new();
+        let mut left: VecDeque<(usize, Found, Found)> = VecDeque::new();
         for (at, pair) in pairs.iter().enumerate() {
             let (Some(one), Some(other)) = (self.found(pair.one), self.found(pair.other)) else { continue };
-            outcomes[at] = if one.size != other.size {
+            answers[at].0 = if one.size != other.size {
                 Outcome::Gone
             } else if one.tier == other.tier {
                 Outcome::Done
-            } else {
-                // The one that goes to the roomier side first.
-                let room = |tier: TierId| self.physical_free(tier);
-                let (first, second) =
-                    if room(other.tier) >= room(one.tier) { (one, other) } else { (other, one) };
-                whole.push((at, first, second));
+            } else if ordered.contains(&one.page) || ordered.contains(&other.page) {
+                // It is on its way already.
                 Outcome::Busy
+            } else {
+                ordered.extend([one.page, other.page]);
+                left.push_back((at, one, other));
+                Outcome::NoSpace
             };
         }
-        let there: Vec<(Found, TierId)> =
-            whole.iter().map(|(_, first, second)| (*first, second.tier)).collect();
-        let first = self.transfer(&there, how);
-        let gone: Vec<&(usize, Found, Found)> = whole
-            .iter()
-            .zip(&first)
-            .filter(|(_, outcome)| **outcome == Outcome::Done)
-            .map(|(pair, _)| pair)
-            .collect();
-        for ((at, ..), outcome) in whole.iter().zip(&first) {
-            outcomes[*at] = *outcome;
+        let mut most = PAIRS;
+        while !left.is_empty() {
+            let some: Vec<(usize, Found, Found)> = left.drain(..left.len().min(most)).collect();
+            let mut results = self.exchange_some(&some, how, false);
+            if some.len() == 1 && results[0].0 == Outcome::NoSpace {
+                // What is known of the room may be wrong, and the kernel gives of its reserve.
+                results = self.exchange_some(&some, how, true);
+            }
+            let full = results.iter().any(|(outcome, _)| *outcome == Outcome::NoSpace);
+            for (pair, (outcome, copied)) in some.into_iter().zip(results).rev() {
+                let answer = &mut answers[pair.0];
+                *answer = (outcome, answer.1 + copied);
+                // Not even room for these on either side: again, as many as that allows at a time.
+                if outcome == Outcome::NoSpace && most > 1 {
+                    left.push_front(pair);
+                }
+            }
+            if full {
+                most = (most / 4).max(1);
+            }
         }
-        let back: Vec<(Found, TierId)> =
-            gone.iter().map(|(_, first, second)| (*second, first.tier)).collect();
-        let second = self.transfer(&back, how);
-        let mut undo = Vec::new();
-        for ((at, first, second), outcome) in gone.iter().zip(second) {
-            outcomes[*at] = outcome;
-            if outcome != Outcome::Done {
-                undo.push((Found { tier: second.tier, ..*first }, first.tier));
+        answers
+    }
+
+    /// Of each pair the one that goes to the roomier side first, or with `turned` the other.
+    fn exchange_some(
+        &mut self,
+        pairs: &[(usize, Found, Found)],
+        how: MoveOptions,
+        turned: bool,
+    ) -> Vec<Answer> {
+        let ordered = |(_, one, other): &(usize, Found, Found)| {
+            if (self.physical_free(other.tier) >= self.physical_free(one.tier)) != turned {
+                (*one, *other)
             } else {
+                (*other, *one)
+            }
+        };
+        let pairs: Vec<(Found, Found)> = pairs.iter().map(ordered).collect();
+        let there: Vec<(Found, TierId)> = pairs.iter().map(|(first, second)| (*first, second.tier)).collect();
+        let mut answers = self.transfer(&there, how);
+        let gone: Vec<usize> = (0..pairs.len()).filter(|at| answers[*at].0 == Outcome::Done).collect();
+        let back: Vec<(Found, TierId)> = gone.iter().map(|at| (pairs[*at].1, pairs[*at].0.tier)).collect();
+        for (at, (outcome, copied)) in gone.into_iter().zip(self.transfer(&back, how)) {
+            answers[at] = (outcome, answers[at].1 + copied);
+        }
+        let mut undo = Vec::new();
+        for ((first, second), (outcome, copied)) in pairs.iter().zip(&answers) {
+            if *outcome == Outcome::Done {
                 self.counters.exchanged += 1;
+            } else if *copied > 0 {
+                undo.extend(self.parts_in(*first, second.tier).into_iter().map(|part| (part, first.tier)));
+                undo.extend(self.parts_in(*second, first.tier).into_iter().map(|part| (part, second.tier)));
             }
         }
         // Either both change or none. What cannot even go back lies where it is; the next look shows it.
         self.transfer(&undo, how);
-        outcomes
+        answers
+    }
+
+    /// What of a page lies in a tier: all, nothing, or some of the base pages that it was split into.
+    fn parts_in(&self, whole: Found, tier: TierId) -> Vec<Found> {
+        let pages = (0..whole.size.base_pages()).filter_map(|at| self.found(whole.page.plus(at)));
+        let mut parts: Vec<Found> = pages.filter(|part| part.tier == tier).collect();
+        parts.dedup_by_key(|part| part.page);
+        parts
     }
 
     /// Moves pages without asking whether the tiers' limits allow it.
-    fn transfer(&mut self, wanted: &[(Found, TierId)], how: MoveOptions) -> Vec<Outcome> {
-        let mut outcomes = vec![Outcome::Busy; wanted.len()];
+    fn transfer(&mut self, wanted: &[(Found, TierId)], how: MoveOptions) -> Vec<Answer> {
+        let mut answers = vec![(Outcome::Busy, 0); wanted.len()];
         // By process and destination: one call each.
         let mut groups: BTreeMap<(SpaceId, TierId), Vec<usize>> = BTreeMap::new();
         for (at, (found, to)) in wanted.iter().enumerate() {
@@ -234,19 +264,14 @@ impl World {
             } else {
                 self.move_to_node(space, to, &pages, how)
             };
-            for ((at, found), outcome) in members.iter().zip(&pages).zip(results) {
-                outcomes[*at] = outcome;
-                if outcome == Outcome::Done {
-                    self.counters.moved(found.tier, to, found.size);
-                }
-            }
+            members.into_iter().zip(results).for_each(|(at, answer)| answers[at] = answer);
         }
-        outcomes
+        answers
     }
 
     /// By `move_pages(2)`, shared among `how.threads` workers.
-    fn move_to_node(&mut self, id: SpaceId, to: TierId, pages: &[Found], how: MoveOptions) -> Vec<Outcome> {
-        let Some(node) = self.roomiest_node(to) else { return vec![Outcome::NoSpace; pages.len()] };
+    fn move_to_node(&mut self, id: SpaceId, to: TierId, pages: &[Found], how: MoveOptions) -> Vec<Answer> {
+        let Some(node) = self.roomiest_node(to) else { return vec![(Outcome::NoSpace, 0); pages.len()] };
         if how.huge == HugePages::SplitFirst {
             let huge: Vec<PageId> =
                 pages.iter().filter(|found| found.size == PageSize::Huge).map(|found| found.page).collect();
@@ -254,7 +279,7 @@ impl World {
                 self.resize_page(Resize { page, to: PageSize::Base });
             }
         }
-        let Some(space) = self.spaces.get_mut(&id) else { return vec![Outcome::Gone; pages.len()] };
+        let Some(space) = self.spaces.get_mut(&id) else { return vec![(Outcome::Gone, 0); pages.len()] };
         // A page that was split is now many.
         let mut addresses = Vec::with_capacity(pages.len());
         let mut owner = Vec::with_capacity(pages.len());
@@ -278,64 +303,94 @@ impl World {
                 }
             });
         }
-        let mut outcomes = vec![Outcome::Done; pages.len()];
+        let mut answers = vec![(Outcome::Done, 0); pages.len()];
+        let mut left = vec![0; self.topology.tiers.len()];
         for ((address, at), status) in addresses.iter().zip(owner).zip(status) {
-            if status == node {
-                if let Some(state) = space.pages.get_mut(address >> 12) {
-                    state.set_tier(to);
-                }
-            } else {
-                outcomes[at] = if status < 0 { outcome_of(-status) } else { Outcome::Busy };
+            let (outcome, copied) = &mut answers[at];
+            if status != node {
+                *outcome = if status < 0 { outcome_of(-status) } else { Outcome::Busy };
+            } else if let Some((size, from)) = space.relocate(address >> 12, to) {
+                *copied += size.bytes();
+                left[from.index()] += size.bytes();
+                self.counters.moved(from, to, size);
             }
         }
-        outcomes
+        for (from, bytes) in self.topology.ids().zip(left) {
+            self.occupy(from, to, bytes);
+        }
+        answers
+    }
+
+    /// Keeps what is known of free memory right until it is looked at again.
+    fn occupy(&mut self, from: TierId, to: TierId, bytes: u64) {
+        if let Some(node) = self.roomiest_node(to)
+            && let Some(free) = self.node_free.get_mut(&(node as u32))
+        {
+            *free = free.saturating_sub(bytes);
+        }
+        // Which node it has left is not known; one that has little gains the least by a mistake.
+        let nodes = &self.tiers.nodes[from.index()];
+        let fullest = nodes.iter().min_by_key(|node| self.node_free.get(node).copied().unwrap_or(0));
+        if let Some(free) = fullest.and_then(|node| self.node_free.get_mut(node)) {
+            *free += bytes;
+        }
     }
 
     /// To swap. The call says yes to pages that it passed over, so each is looked at afterwards.
-    fn page_out(&mut self, id: SpaceId, pages: &[Found]) -> Vec<Outcome> {
-        let Some(space) = self.spaces.get_mut(&id) else { return vec![Outcome::Gone; pages.len()] };
+    fn page_out(&mut self, id: SpaceId, pages: &[Found]) -> Vec<Answer> {
+        let Some(space) = self.spaces.get_mut(&id) else { return vec![(Outcome::Gone, 0); pages.len()] };
         let ranges = joined(pages.iter().map(|found| bytes_of(found.page.vpn, found.size)));
-        for some in ranges.chunks(libc::UIO_MAXIOV as usize) {
-            if let Err(error) = self.kernel.advise(&space.process, some, Advice::PageOut) {
-                return vec![outcome_of_call(&error); pages.len()];
-            }
+        if let Err(error) = advise(&*self.kernel, &space.process, &ranges, Advice::PageOut) {
+            return vec![(outcome_of_call(&error), 0); pages.len()];
         }
         self.look_after(id, pages, |state| state.is_swapped())
     }
 
     /// Back from swap: read ahead, then touched.
-    fn bring_in(&mut self, id: SpaceId, pages: &[Found]) -> Vec<Outcome> {
-        let Some(space) = self.spaces.get_mut(&id) else { return vec![Outcome::Gone; pages.len()] };
+    fn bring_in(&mut self, id: SpaceId, pages: &[Found]) -> Vec<Answer> {
+        let Some(space) = self.spaces.get_mut(&id) else { return vec![(Outcome::Gone, 0); pages.len()] };
         let ranges = joined(pages.iter().map(|found| bytes_of(found.page.vpn, found.size)));
-        for some in ranges.chunks(libc::UIO_MAXIOV as usize) {
-            // Only a help to what follows.
-            let _ = self.kernel.advise(&space.process, some, Advice::WillNeed);
-        }
+        // Only a help to what follows.
+        let _ = advise(&*self.kernel, &space.process, &ranges, Advice::WillNeed);
         let addresses: Vec<u64> = pages
             .iter()
             .flat_map(|found| (0..found.size.base_pages()).map(|part| (found.page.vpn + part) << 12))
             .collect();
         if let Err(error) = self.kernel.touch(&space.process, &addresses) {
-            return vec![outcome_of_call(&error); pages.len()];
+            return vec![(outcome_of_call(&error), 0); pages.len()];
         }
         self.look_after(id, pages, |state| !state.is_swapped())
     }
 
-    fn look_after(&mut self, id: SpaceId, pages: &[Found], good: impl Fn(PageState) -> bool) -> Vec<Outcome> {
-        let Some(space) = self.spaces.get_mut(&id) else { return vec![Outcome::Gone; pages.len()] };
-        let mut outcome = |found: &Found| {
+    fn look_after(&mut self, id: SpaceId, pages: &[Found], good: impl Fn(PageState) -> bool) -> Vec<Answer> {
+        let mut answers = Vec::with_capacity(pages.len());
+        for found in pages {
+            let Some(space) = self.spaces.get_mut(&id) else {
+                answers.push((Outcome::Gone, 0));
+                continue;
+            };
             let range = found.page.vpn..found.page.vpn + found.size.base_pages();
             if let Err(error) = space.look_at(&*self.kernel, &self.tiers, range.clone()) {
-                return outcome_of_call(&error);
+                answers.push((outcome_of_call(&error), 0));
+                continue;
             }
             let mut all = true;
-            space.pages.visit_mut(range, |_, state| {
+            let mut changed: Vec<(PageSize, TierId)> = Vec::new();
+            space.pages.visit_mut(range, |at, state| {
                 all &= good(*state);
-                all
+                if good(*state) && state.is_located() && state.tier() != found.tier {
+                    changed.push((at.size, state.tier()));
+                }
+                true
             });
-            if all { Outcome::Done } else { Outcome::Busy }
-        };
-        pages.iter().map(&mut outcome).collect()
+            let copied = changed.iter().map(|(size, _)| size.bytes()).sum();
+            for (size, to) in changed {
+                self.counters.moved(found.tier, to, size);
+                self.occupy(found.tier, to, size.bytes());
+            }
+            answers.push((if all { Outcome::Done } else { Outcome::Busy }, copied));
+        }
+        answers
     }
 
     /// Splits by advice for a part of the page, which the kernel can give only to base pages; joins by collapse.
@@ -391,31 +446,54 @@ fn joined(ranges: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
     joined
 }
 
+/// Gives advice for all ranges; one that is gone, or is taken only in part, keeps it from no other.
+///
+/// # Errors
+/// Advice cannot be given to this process at all.
+fn advise(kernel: &dyn Kernel, process: &Process, ranges: &[(u64, u64)], advice: Advice) -> io::Result<()> {
+    let mut left = ranges;
+    while !left.is_empty() {
+        let some = &left[..left.len().min(libc::UIO_MAXIOV as usize)];
+        let mut advised = match kernel.advise(process, some, advice) {
+            Ok(advised) => advised,
+            Err(error) => match error.raw_os_error() {
+                Some(libc::ESRCH | libc::EPERM | libc::ENOSYS) => return Err(error),
+                _ => 0,
+            },
+        };
+        let taken = some.iter().take_while(|(_, bytes)| {
+            let whole = *bytes <= advised;
+            advised = advised.saturating_sub(*bytes);
+            whole
+        });
+        let taken = taken.count();
+        left = &left[(taken + usize::from(taken < some.len()))..];
+    }
+    Ok(())
+}
+
 /// Moves pages to a node; `status` has the node of each that arrived, and an error for each other.
 ///
 /// The kernel stops at the first group with a page that does not move and leaves the status of what follows untold,
-/// so the call is made again for the rest as long as that gets anywhere.
-fn move_to(
-    kernel: &dyn crate::kernel::Kernel,
-    process: &crate::kernel::Process,
-    addresses: &[u64],
-    node: i32,
-    status: &mut [i32],
-) {
+/// so the call is made again for the rest as long as that gets anywhere. Where it fails as a whole, as it does when the
+/// node is full, some pages have moved all the same.
+fn move_to(kernel: &dyn Kernel, process: &Process, addresses: &[u64], node: i32, status: &mut [i32]) {
     let mut left: Vec<usize> = (0..addresses.len()).collect();
     let mut fruitless = 0;
     while !left.is_empty() && fruitless < ATTEMPTS {
         let pages: Vec<u64> = left.iter().map(|at| addresses[*at]).collect();
         let mut told = vec![UNTOLD; pages.len()];
         let moved = kernel.move_pages(process, &pages, Some(&vec![node; pages.len()]), &mut told);
-        if let Err(error) = moved {
-            let errno = error.raw_os_error().unwrap_or(libc::EIO);
-            left.iter().for_each(|at| status[*at] = -errno);
-            return;
+        let failed = moved.err().map(|error| match error.raw_os_error() {
+            // The arguments are right; it is how the call says that the process has ended.
+            Some(libc::EINVAL) => libc::ESRCH,
+            errno => errno.unwrap_or(libc::EIO),
+        });
+        if failed.is_some() {
+            told.fill(UNTOLD);
         }
-        // What was left untold may have moved all the same.
         let untold: Vec<usize> = (0..told.len()).filter(|at| told[*at] == UNTOLD).collect();
-        if !untold.is_empty() {
+        if !untold.is_empty() && failed != Some(libc::ESRCH) {
             let asked: Vec<u64> = untold.iter().map(|at| pages[*at]).collect();
             let mut where_now = vec![UNTOLD; asked.len()];
             if kernel.move_pages(process, &asked, None, &mut where_now).is_ok() {
@@ -424,10 +502,13 @@ fn move_to(
                 }
             }
         }
-        let before = left.len();
         for (at, told) in left.iter().zip(&told) {
-            status[*at] = if *told == UNTOLD { -libc::EBUSY } else { *told };
+            status[*at] = if *told == UNTOLD { -failed.unwrap_or(libc::EBUSY) } else { *told };
         }
+        if failed.is_some() {
+            return;
+        }
+        let before = left.len();
         let retried: Vec<usize> =
             left.iter().zip(&told).filter(|(_, told)| **told == UNTOLD).map(|(at, _)| *at).collect();
         fruitless = if retried.len() == before { fruitless + 1 } else { 0 };

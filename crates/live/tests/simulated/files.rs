@@ -1,0 +1,114 @@
+//! Files of `/proc` and `/sys` by path, and what writing some of them does.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// DAMON's folder, where everything can be written.
+const KDAMONDS: &str = "/sys/kernel/mm/damon/admin/kdamonds";
+const INSTANCES: &str = "/sys/kernel/tracing/instances";
+/// The event's format, as Linux 6.12 tells it.
+const FORMAT: &str = "name: damon_aggregated
+ID: 677
+format:
+\tfield:unsigned short common_type;\toffset:0;\tsize:2;\tsigned:0;
+
+\tfield:unsigned long target_id;\toffset:8;\tsize:8;\tsigned:0;
+\tfield:unsigned int nr_regions;\toffset:16;\tsize:4;\tsigned:0;
+\tfield:unsigned long start;\toffset:24;\tsize:8;\tsigned:0;
+\tfield:unsigned long end;\toffset:32;\tsize:8;\tsigned:0;
+\tfield:unsigned int nr_accesses;\toffset:40;\tsize:4;\tsigned:0;
+";
+
+/// Files by path; folders are where there are files below.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Files(BTreeMap<PathBuf, String>);
+
+impl Files {
+    /// Those of `tests/fixtures/NAME.txt`.
+    pub fn fixture(name: &str) -> Files {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(format!("{name}.txt"));
+        let text = std::fs::read_to_string(path).unwrap();
+        let files = text.split("=== ").skip(1).map(|file| {
+            let (path, content) = file.split_once('\n').unwrap();
+            (PathBuf::from(path), content.to_owned())
+        });
+        Files(files.collect())
+    }
+
+    /// Which files differ, with what they say here and there.
+    pub fn differences(&self, other: &Files) -> Vec<(PathBuf, Option<String>, Option<String>)> {
+        let paths = self.0.keys().chain(other.0.keys().filter(|path| !self.0.contains_key(*path)));
+        let both = paths.map(|path| (path.clone(), self.get(path), other.get(path)));
+        both.filter(|(_, here, there)| here != there).collect()
+    }
+
+    pub fn get(&self, path: &Path) -> Option<String> {
+        self.0.get(path).cloned()
+    }
+
+    pub fn set(&mut self, path: impl Into<PathBuf>, content: impl Into<String>) {
+        self.0.insert(path.into(), content.into());
+    }
+
+    fn below<'a>(&'a self, folder: &'a Path) -> impl Iterator<Item = &'a PathBuf> {
+        self.0.keys().filter(move |path| path.starts_with(folder))
+    }
+
+    pub fn list(&self, path: &Path) -> io::Result<Vec<String>> {
+        let name = |file: &PathBuf| {
+            let first = file.strip_prefix(path).ok()?.components().next()?;
+            Some(first.as_os_str().to_string_lossy().into_owned())
+        };
+        let mut names: Vec<String> = self.below(path).filter_map(name).collect();
+        names.sort();
+        names.dedup();
+        if names.is_empty() { Err(io::Error::from_raw_os_error(libc::ENOENT)) } else { Ok(names) }
+    }
+
+    pub fn make_folder(&mut self, path: &Path) -> io::Result<()> {
+        if path.parent() != Some(Path::new(INSTANCES)) {
+            return Err(io::Error::from_raw_os_error(libc::EPERM));
+        }
+        if self.below(path).next().is_some() {
+            return Err(io::Error::from_raw_os_error(libc::EEXIST));
+        }
+        let event = path.join("events/damon/damon_aggregated");
+        self.set(event.join("format"), FORMAT);
+        for name in ["buffer_size_kb", "per_cpu/cpu0/trace_pipe_raw"] {
+            self.set(path.join(name), "");
+        }
+        for name in ["filter", "enable"] {
+            self.set(event.join(name), "");
+        }
+        Ok(())
+    }
+
+    pub fn remove_folder(&mut self, path: &Path) -> io::Result<()> {
+        let before = self.0.len();
+        self.0.retain(|file, _| !file.starts_with(path));
+        if self.0.len() == before { Err(io::Error::from_raw_os_error(libc::ENOENT)) } else { Ok(()) }
+    }
+
+    /// Writes a file that is there; of DAMON's any.
+    pub fn write(&mut self, path: &Path, value: &str) -> io::Result<()> {
+        let kdamond = Path::new(KDAMONDS).join("0");
+        if path == Path::new(KDAMONDS).join("nr_kdamonds") {
+            if self.0.get(&kdamond.join("state")).is_some_and(|state| state == "on\n") {
+                return Err(io::Error::from_raw_os_error(libc::EBUSY));
+            }
+            self.0.retain(|file, _| !file.starts_with(&kdamond));
+            if value != "0" {
+                self.set(kdamond.join("state"), "off\n");
+            }
+        } else if path.starts_with(KDAMONDS) {
+            if !self.0.contains_key(&kdamond.join("state")) {
+                return Err(io::Error::from_raw_os_error(libc::ENOENT));
+            }
+        } else if !self.0.contains_key(path) {
+            return Err(io::Error::from_raw_os_error(libc::ENOENT));
+        }
+        self.set(path, format!("{value}\n"));
+        Ok(())
+    }
+}
