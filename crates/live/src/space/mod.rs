@@ -28,6 +28,8 @@ pub struct Space {
     pub pages: PageMap,
     /// Base pages in each tier.
     pub resident: Vec<u64>,
+    /// Those of them that had been accessed when they were counted.
+    pub hot: Vec<u64>,
     /// Where the next look at pages whose place is known goes on.
     relocate_from: u64,
     /// `/proc/PID/clear_refs` takes no 4: the kernel has no soft-dirty bits.
@@ -44,6 +46,7 @@ impl Space {
             mappings: Vec::new(),
             pages: PageMap::default(),
             resident: vec![0; tiers],
+            hot: vec![0; tiers],
             relocate_from: 0,
             no_soft_dirty: false,
         }

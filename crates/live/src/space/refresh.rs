@@ -193,15 +193,18 @@ impl Space {
         Ok(())
     }
 
-    /// Counts pages per tier anew.
+    /// Counts pages per tier anew, and which of them are hot.
     pub fn count(&mut self) {
-        let resident = &mut self.resident;
-        resident.iter_mut().for_each(|count| *count = 0);
+        let (resident, hot) = (&mut self.resident, &mut self.hot);
+        resident.iter_mut().chain(hot.iter_mut()).for_each(|count| *count = 0);
         self.pages.visit_mut(0..u64::MAX >> 12, |at, state| {
             if state.is_located()
                 && let Some(count) = resident.get_mut(state.tier().index())
             {
                 *count += at.size.base_pages();
+                if state.is_accessed() {
+                    hot[state.tier().index()] += at.size.base_pages();
+                }
             }
             true
         });
