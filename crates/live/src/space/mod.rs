@@ -30,6 +30,8 @@ pub struct Space {
     pub resident: Vec<u64>,
     /// Pages of any size, less those in swap.
     pub units: u64,
+    /// Those of them that had been accessed when they were counted.
+    pub hot: Vec<u64>,
     /// Where the next look at pages whose place is known goes on.
     relocate_from: u64,
     /// `/proc/PID/clear_refs` takes no 4: the kernel has no soft-dirty bits.
@@ -47,6 +49,7 @@ impl Space {
             pages: PageMap::default(),
             resident: vec![0; tiers],
             units: 0,
+            hot: vec![0; tiers],
             relocate_from: 0,
             no_soft_dirty: false,
         }

@@ -207,16 +207,21 @@ impl Space {
         Ok(())
     }
 
-    /// Counts pages per tier anew.
+    /// Counts pages per tier anew, and which of them are hot.
     pub fn count(&mut self) {
-        self.resident.iter_mut().for_each(|count| *count = 0);
-        self.units = 0;
-        self.count_in(0..u64::MAX >> 12, |count, pages| *count += pages);
-        let units = &mut self.units;
-        self.pages.visit_mut(0..u64::MAX >> 12, |_, state| {
-            *units += u64::from(state.is_located() && !state.is_swapped());
+        let (units, hot) = (&mut self.units, &mut self.hot);
+        self.resident.iter_mut().chain(hot.iter_mut()).for_each(|count| *count = 0);
+        *units = 0;
+        self.pages.visit_mut(0..u64::MAX >> 12, |at, state| {
+            if state.is_located() {
+                *units += u64::from(!state.is_swapped());
+                if let Some(hot) = hot.get_mut(state.tier().index()).filter(|_| state.is_accessed()) {
+                    *hot += at.size.base_pages();
+                }
+            }
             true
         });
+        self.count_in(0..u64::MAX >> 12, |count, pages| *count += pages);
     }
 
     fn count_in(&mut self, range: Range<u64>, change: impl Fn(&mut u64, u64)) {

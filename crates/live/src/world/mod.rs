@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use terrace_model::{Bytes, PageSize, TierId};
 use terrace_policy::{
-    Capabilities, Cost, Initiator, Moment, PageId, PageRange, Signal, SignalKind, SignalSet, SpaceId,
+    Capabilities, Cost, Initiator, Moment, PageId, PageRange, Signal, SignalKind, SignalSet, SpaceId, Tier,
     TierTraffic, Topology,
 };
 
@@ -168,6 +168,7 @@ impl World {
         let id = SpaceId(self.next_space);
         let mut space = Space::new(id, process, name, self.topology.tiers.len());
         space.refresh(&*self.kernel, &self.tiers, self.dirtiness)?;
+        tracing::info!(pid, name = %space.name, pages = space.resident_pages(), "process joined");
         self.next_space += 1;
         self.counters.adopted += 1;
         self.spaces.insert(id, space);
@@ -291,6 +292,16 @@ impl World {
     /// Orders that wait, in pages and pairs.
     pub fn orders_waiting(&self) -> usize {
         self.orders.len()
+    }
+
+    /// The tiers, fastest first, with what targets may have there and what they have.
+    pub fn tiers(&self) -> &[Tier] {
+        &self.topology.tiers
+    }
+
+    /// Whether orders are only counted.
+    pub fn is_dry_run(&self) -> bool {
+        self.dry_run
     }
 
     /// What was done so far.
