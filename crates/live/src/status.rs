@@ -73,10 +73,10 @@ pub struct TierStatus {
     pub capacity: u64,
     /// What they have, in bytes.
     pub used: u64,
-    /// Of that: accessed between the policy's last two looks.
-    pub hot: u64,
+    /// Of that: accessed between the policy's last two looks. Null where nobody sees accesses.
+    pub hot: Option<u64>,
     /// Of that: not accessed then.
-    pub cold: u64,
+    pub cold: Option<u64>,
 }
 
 /// One process.
@@ -88,8 +88,8 @@ pub struct ProcessStatus {
     pub name: String,
     /// Bytes by tier.
     pub bytes: BTreeMap<String, u64>,
-    /// Bytes accessed between the policy's last two looks.
-    pub hot: u64,
+    /// Bytes accessed between the policy's last two looks. Null where nobody sees accesses.
+    pub hot: Option<u64>,
 }
 
 /// What was moved since the start.
@@ -240,11 +240,12 @@ fn tiers(engine: &Engine) -> Vec<TierStatus> {
     let tiers = world.tiers().iter().enumerate();
     tiers
         .map(|(at, tier)| {
+            let Bytes(used) = tier.used;
             let hot: u64 = world.spaces().map(|space| space.hot[at] << 12).sum();
             // Pages may have left since they were counted.
-            let hot = hot.min(tier.used.0);
-            let Bytes(used) = tier.used;
-            TierStatus { name: tier.name.clone(), capacity: tier.capacity.0, used, hot, cold: used - hot }
+            let hot = engine.sees_accesses().then_some(hot.min(used));
+            let cold = hot.map(|hot| used - hot);
+            TierStatus { name: tier.name.clone(), capacity: tier.capacity.0, used, hot, cold }
         })
         .collect()
 }
@@ -261,7 +262,7 @@ fn processes(engine: &Engine) -> Vec<ProcessStatus> {
             pid: space.process.pid,
             name: space.name.clone(),
             bytes: of(&space.resident),
-            hot: space.hot.iter().sum::<u64>() << 12,
+            hot: engine.sees_accesses().then(|| space.hot.iter().sum::<u64>() << 12),
         })
         .collect()
 }
@@ -276,14 +277,14 @@ pub(crate) mod tests {
             name: name.to_owned(),
             capacity: capacity << 20,
             used: (hot + cold) << 20,
-            hot: hot << 20,
-            cold: cold << 20,
+            hot: Some(hot << 20),
+            cold: Some(cold << 20),
         };
         let process = ProcessStatus {
             pid: 4711,
             name: "redis \"a\"".to_owned(),
             bytes: [("dram".to_owned(), 24 << 20), ("slow".to_owned(), 40 << 20)].into(),
-            hot: 12 << 20,
+            hot: Some(12 << 20),
         };
         let mut statistics = Stats::new();
         statistics.count("policy.calls", 3, terrace_model::Unit::Count);

@@ -20,6 +20,8 @@ use terrace_policy::{MemorySystem, Moment, NextTick, Policy, Report, Signal};
 const MEMBERSHIP: Duration = Duration::from_millis(500);
 /// How long orders are carried out before the loop looks around.
 const SLICE: Duration = Duration::from_millis(20);
+/// How often pages are counted where the policy never looks at them itself.
+const COUNT: Duration = Duration::from_secs(5);
 /// The longest rest: a stop or a pause is noticed so soon.
 const REST: Duration = Duration::from_millis(200);
 /// Processor time that may be saved up, in seconds of the budget: a burst at the start or after a rest.
@@ -62,6 +64,7 @@ pub struct Engine {
     next_membership: Duration,
     next_guard: Duration,
     next_look: Duration,
+    next_count: Duration,
     tick: Option<Moment>,
     calls: u64,
     held: u64,
@@ -128,6 +131,7 @@ impl Engine {
             next_membership: now,
             next_guard: now,
             next_look: now,
+            next_count: now,
             tick: Some(Moment::START),
             calls: 0,
             held: 0,
@@ -154,6 +158,10 @@ impl Engine {
         self.world.set_now(moment);
         self.look(now);
         let due = self.tick.is_some_and(|tick| tick <= moment);
+        if self.tick.is_none() && now >= self.next_count {
+            self.next_count = now + COUNT;
+            self.world.refresh();
+        }
         if due || self.world.has_signals() {
             self.call(moment, due);
         }
@@ -336,6 +344,11 @@ impl Engine {
             () if !self.cpu.wait().is_zero() => State::Resting,
             () => State::Working,
         }
+    }
+
+    /// Whether accesses are seen at all.
+    pub fn sees_accesses(&self) -> bool {
+        self.source.is_some()
     }
 
     /// What it may use.

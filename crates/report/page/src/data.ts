@@ -93,6 +93,11 @@ export type Report = {
   units: Record<string, string>;
 };
 
+/** Whether this is what a policy did to real processes: no time, cycles or accesses were simulated. */
+export function isLive(run: Run): boolean {
+  return run.fidelity === "live";
+}
+
 export function isHistogram(value: unknown): value is Histogram {
   return typeof value === "object" && value !== null && Array.isArray((value as Histogram).buckets);
 }

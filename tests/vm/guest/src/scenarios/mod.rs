@@ -5,6 +5,7 @@ mod damon;
 mod move_pages;
 mod policies;
 mod swap;
+mod watch;
 mod writes;
 
 use crate::check::Checks;
@@ -26,6 +27,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "damon", machine: "two", run: damon::run },
     Scenario { name: "verify-self", machine: "two", run: move_pages::under_fire },
     Scenario { name: "policies", machine: "two", run: policies::converge },
+    Scenario { name: "watch", machine: "two", run: watch::run },
     Scenario { name: "giant", machine: "giant", run: move_pages::giant },
     Scenario { name: "tiers", machine: "four", run: boot::four },
     Scenario { name: "hotplug", machine: "hotplug", run: boot::hotplug },
