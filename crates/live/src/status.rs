@@ -123,9 +123,9 @@ impl Board {
     }
 
     /// Replaces the snapshot. When a reader holds the board at this very moment the old one stays.
-    pub fn put(&self, status: Status) {
+    pub fn put(&self, status: Arc<Status>) {
         if let Ok(mut latest) = self.0.try_lock() {
-            *latest = Some(Arc::new(status));
+            *latest = Some(status);
         }
     }
 }
@@ -166,14 +166,16 @@ impl Reporter {
         Reporter { heading, board, samples: VecDeque::new(), next: Duration::ZERO }
     }
 
-    /// After a turn of the engine: leaves a snapshot on the board if it is time.
-    pub fn turn(&mut self, engine: &Engine) {
+    /// After a turn of the engine: leaves a snapshot on the board if it is time, and answers it.
+    pub fn turn(&mut self, engine: &Engine) -> Option<Arc<Status>> {
         let now = engine.world().kernel().now();
-        if now >= self.next {
-            self.next = now + EVERY;
-            let status = self.snapshot(engine, now);
-            self.board.put(status);
+        if now < self.next {
+            return None;
         }
+        self.next = now + EVERY;
+        let status = Arc::new(self.snapshot(engine, now));
+        self.board.put(status.clone());
+        Some(status)
     }
 
     fn snapshot(&mut self, engine: &Engine, now: Duration) -> Status {
@@ -336,10 +338,10 @@ pub(crate) mod tests {
         let board = Board::default();
         assert_eq!(board.latest(), None);
         let held = {
-            board.put(example());
+            board.put(Arc::new(example()));
             board.latest().unwrap()
         };
-        board.put(Status { policy: "nimble".to_owned(), ..example() });
+        board.put(Arc::new(Status { policy: "nimble".to_owned(), ..example() }));
         assert_eq!((held.policy.as_str(), board.latest().unwrap().policy.as_str()), ("ambix", "nimble"));
     }
 }

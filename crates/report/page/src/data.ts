@@ -24,9 +24,14 @@ export type Run = {
   notes: string[];
   /** On machines with several tiers. */
   tiering?: Tiering;
+  /** Of a live run. */
+  timeline?: Moment[];
   parameters: Record<string, string>;
   stats: Tree;
 };
+
+/** A live run at one moment: what had been moved by then, and what lay where. */
+export type Moment = { seconds: number; promoted_bytes: number; demoted_bytes: number; used_bytes: Record<string, number> };
 
 export type Tiering = {
   slowdown: number | null;

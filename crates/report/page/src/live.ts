@@ -1,9 +1,12 @@
 // What a policy did to real processes, with the kernel's own counters beside.
 
-import { type Report, type Run, isLive, stat } from "./data";
-import { h, section } from "./dom";
-import { exact, percent, seconds } from "./format";
+import { tradePanels, type Trade } from "./charts";
+import { type Moment, type Report, type Run, isLive, stat } from "./data";
+import { h, legend, section } from "./dom";
+import { bytes, exact, percent, seconds } from "./format";
+import { whenShown } from "./sections";
 import { scroll } from "./tables";
+import { onSchemeChange, palette } from "./theme";
 
 /** What Terrace counts, and the kernel's counter of the same. */
 const PAIRS: [string, string, string][] = [
@@ -24,6 +27,7 @@ export function live(report: Report): HTMLElement | null {
     "What was moved",
     "What Terrace moved, and what the kernel counts for the whole machine in the same time: other processes and its own moves included. A move that the kernel counts as failed may have been tried again.",
     ...runs.map(table),
+    ...runs.filter((run) => (run.timeline?.length ?? 0) > 1).map(overTime),
   );
 }
 
@@ -36,6 +40,39 @@ function table(run: Run): HTMLElement {
   const share = run.wall_seconds > 0 ? ` (${percent(processor / run.wall_seconds)} of a core)` : "";
   rows.push(row("run time", seconds(run.wall_seconds), ""), row("Terrace's processor time", seconds(processor) + share, ""));
   return scroll(h("table", { id: "live-table" }, h("caption", { class: "hidden" }, `What was moved by ${run.design}`), h("thead", {}, head), h("tbody", {}, ...rows)), "What was moved");
+}
+
+/** What was moved, and what lay where, as the run went on. */
+function overTime(run: Run): HTMLElement {
+  const moments = run.timeline!;
+  const tiers = Object.keys(moments[0].used_bytes);
+  type Measure = { name: string; color: () => string; value: (moment: Moment) => number };
+  const used = tiers.map((name, at): Measure => ({ name, color: () => palette().tiers[at % palette().tiers.length][0], value: (moment) => moment.used_bytes[name] ?? 0 }));
+  const moved: Measure[] = [
+    { name: "promoted", color: () => palette().accent, value: (moment) => moment.promoted_bytes },
+    { name: "demoted", color: () => palette().components.memory, value: (moment) => moment.demoted_bytes },
+  ];
+  const panel = (title: string, measures: Measure[]): Trade => ({
+    title,
+    series: measures.map((one) => ({
+      name: one.name,
+      color: one.color,
+      symbol: "none",
+      points: moments.map((moment) => ({ name: one.name, x: moment.seconds, y: one.value(moment), best: false, facts: [] })),
+    })),
+    x: { name: "time since the start", format: seconds },
+    y: { name: "", format: bytes },
+    description: `${title}: at the end ` + measures.map((one) => `${one.name} ${bytes(one.value(moments[moments.length - 1]))}`).join(", "),
+  });
+  const panels = h("div");
+  const key = h("div");
+  const draw = () => {
+    key.replaceChildren(legend([...moved, ...used].map((one) => ({ name: one.name, color: one.color() }))));
+    tradePanels(panels, () => [panel("Moved since the start", moved), panel("Memory in use by tier", used)]);
+  };
+  whenShown(draw);
+  onSchemeChange(() => key.childElementCount > 0 && draw());
+  return h("div", { class: "block" }, h("h3", {}, "Over time"), h("div", { class: "controls" }, key), panels);
 }
 
 function shown(value: number | null): string {
