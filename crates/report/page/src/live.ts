@@ -50,7 +50,7 @@ function overTime(run: Run): HTMLElement {
   const used = tiers.map((name, at): Measure => ({ name, color: () => palette().tiers[at % palette().tiers.length][0], value: (moment) => moment.used_bytes[name] ?? 0 }));
   const moved: Measure[] = [
     { name: "promoted", color: () => palette().accent, value: (moment) => moment.promoted_bytes },
-    { name: "demoted", color: () => palette().components.memory, value: (moment) => moment.demoted_bytes },
+    { name: "demoted", color: () => palette().others[1], value: (moment) => moment.demoted_bytes },
   ];
   const panel = (title: string, measures: Measure[]): Trade => ({
     title,
