@@ -30,15 +30,19 @@ pub fn text(status: &Status) -> String {
 }
 
 fn tiers(status: &Status, registry: &mut Registry) {
-    let mut by_tier = |name: &str, help: &str, value: fn(&crate::status::TierStatus) -> u64| {
+    let mut by_tier = |name: &str, help: &str, value: fn(&crate::status::TierStatus) -> Option<u64>| {
         let family = Family::<Labels, Gauge>::default();
         for tier in &status.tiers {
-            family.get_or_create(&vec![("tier", tier.name.clone())]).set(value(tier) as i64);
+            if let Some(bytes) = value(tier) {
+                family.get_or_create(&vec![("tier", tier.name.clone())]).set(bytes as i64);
+            }
         }
         registry.register_with_unit(name, help, Unit::Bytes, family);
     };
-    by_tier("tier_capacity", "Memory that the managed processes may have in the tier", |tier| tier.capacity);
-    by_tier("tier_used", "Memory that the managed processes have in the tier", |tier| tier.used);
+    by_tier("tier_capacity", "Memory that the managed processes may have in the tier", |tier| {
+        Some(tier.capacity)
+    });
+    by_tier("tier_used", "Memory that the managed processes have in the tier", |tier| Some(tier.used));
     by_tier("tier_hot", "Of that, accessed between the policy's last two looks", |tier| tier.hot);
     by_tier("tier_cold", "Of that, not accessed between the policy's last two looks", |tier| tier.cold);
     let processes = Family::<Labels, Gauge>::default();

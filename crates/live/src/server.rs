@@ -354,7 +354,7 @@ mod tests {
         let server = bench.start(None);
         let error = status(&bench.socket()).unwrap_err().to_string();
         assert!(error.contains("ask again"), "{error}");
-        bench.board.put(example());
+        bench.board.put(Arc::new(example()));
         assert_eq!(status(&bench.socket()).unwrap(), example());
         assert!(ask(&bench.socket(), "GET", "/metrics").unwrap().contains("terrace_tier_used_bytes"));
         let mode = std::fs::metadata(bench.socket()).unwrap().permissions().mode();
@@ -385,7 +385,7 @@ mod tests {
         drop(UnixListener::bind(bench.socket()).unwrap());
         assert!(sockets(&bench.folder.path().join("terrace")).is_empty(), "nobody answers");
         let _server = bench.start(None);
-        bench.board.put(example());
+        bench.board.put(Arc::new(example()));
         assert!(status(&bench.socket()).is_ok());
         let second = Server::start(&bench.socket(), None, Board::default(), &bench.control);
         assert_eq!(second.unwrap_err().kind(), io::ErrorKind::AddrInUse);
@@ -409,7 +409,7 @@ mod tests {
     fn bad_requests_do_no_harm() {
         let bench = Bench::new();
         let _server = bench.start(None);
-        bench.board.put(example());
+        bench.board.put(Arc::new(example()));
         assert!(bench.raw(b"hello\r\n\r\n").starts_with("HTTP/1.1 400 "));
         assert!(bench.raw(b"GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
         assert!(bench.raw(b"DELETE /status HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
@@ -429,7 +429,7 @@ mod tests {
     fn by_tcp_there_are_metrics_and_nothing_else() {
         let bench = Bench::new();
         let server = bench.start(Some("127.0.0.1:0"));
-        bench.board.put(example());
+        bench.board.put(Arc::new(example()));
         let get = |request: &str| {
             let mut stream = TcpStream::connect(server.metrics().unwrap()).unwrap();
             stream.write_all(request.as_bytes()).unwrap();

@@ -73,10 +73,10 @@ pub struct TierStatus {
     pub capacity: u64,
     /// What they have, in bytes.
     pub used: u64,
-    /// Of that: accessed between the policy's last two looks.
-    pub hot: u64,
+    /// Of that: accessed between the policy's last two looks. Null where nobody sees accesses.
+    pub hot: Option<u64>,
     /// Of that: not accessed then.
-    pub cold: u64,
+    pub cold: Option<u64>,
 }
 
 /// One process.
@@ -88,8 +88,8 @@ pub struct ProcessStatus {
     pub name: String,
     /// Bytes by tier.
     pub bytes: BTreeMap<String, u64>,
-    /// Bytes accessed between the policy's last two looks.
-    pub hot: u64,
+    /// Bytes accessed between the policy's last two looks. Null where nobody sees accesses.
+    pub hot: Option<u64>,
 }
 
 /// What was moved since the start.
@@ -123,9 +123,9 @@ impl Board {
     }
 
     /// Replaces the snapshot. When a reader holds the board at this very moment the old one stays.
-    pub fn put(&self, status: Status) {
+    pub fn put(&self, status: Arc<Status>) {
         if let Ok(mut latest) = self.0.try_lock() {
-            *latest = Some(Arc::new(status));
+            *latest = Some(status);
         }
     }
 }
@@ -166,14 +166,16 @@ impl Reporter {
         Reporter { heading, board, samples: VecDeque::new(), next: Duration::ZERO }
     }
 
-    /// After a turn of the engine: leaves a snapshot on the board if it is time.
-    pub fn turn(&mut self, engine: &Engine) {
+    /// After a turn of the engine: leaves a snapshot on the board if it is time, and answers it.
+    pub fn turn(&mut self, engine: &Engine) -> Option<Arc<Status>> {
         let now = engine.world().kernel().now();
-        if now >= self.next {
-            self.next = now + EVERY;
-            let status = self.snapshot(engine, now);
-            self.board.put(status);
+        if now < self.next {
+            return None;
         }
+        self.next = now + EVERY;
+        let status = Arc::new(self.snapshot(engine, now));
+        self.board.put(status.clone());
+        Some(status)
     }
 
     fn snapshot(&mut self, engine: &Engine, now: Duration) -> Status {
@@ -240,11 +242,12 @@ fn tiers(engine: &Engine) -> Vec<TierStatus> {
     let tiers = world.tiers().iter().enumerate();
     tiers
         .map(|(at, tier)| {
+            let Bytes(used) = tier.used;
             let hot: u64 = world.spaces().map(|space| space.hot[at] << 12).sum();
             // Pages may have left since they were counted.
-            let hot = hot.min(tier.used.0);
-            let Bytes(used) = tier.used;
-            TierStatus { name: tier.name.clone(), capacity: tier.capacity.0, used, hot, cold: used - hot }
+            let hot = engine.sees_accesses().then_some(hot.min(used));
+            let cold = hot.map(|hot| used - hot);
+            TierStatus { name: tier.name.clone(), capacity: tier.capacity.0, used, hot, cold }
         })
         .collect()
 }
@@ -261,7 +264,7 @@ fn processes(engine: &Engine) -> Vec<ProcessStatus> {
             pid: space.process.pid,
             name: space.name.clone(),
             bytes: of(&space.resident),
-            hot: space.hot.iter().sum::<u64>() << 12,
+            hot: engine.sees_accesses().then(|| space.hot.iter().sum::<u64>() << 12),
         })
         .collect()
 }
@@ -276,14 +279,14 @@ pub(crate) mod tests {
             name: name.to_owned(),
             capacity: capacity << 20,
             used: (hot + cold) << 20,
-            hot: hot << 20,
-            cold: cold << 20,
+            hot: Some(hot << 20),
+            cold: Some(cold << 20),
         };
         let process = ProcessStatus {
             pid: 4711,
             name: "redis \"a\"".to_owned(),
             bytes: [("dram".to_owned(), 24 << 20), ("slow".to_owned(), 40 << 20)].into(),
-            hot: 12 << 20,
+            hot: Some(12 << 20),
         };
         let mut statistics = Stats::new();
         statistics.count("policy.calls", 3, terrace_model::Unit::Count);
@@ -335,10 +338,10 @@ pub(crate) mod tests {
         let board = Board::default();
         assert_eq!(board.latest(), None);
         let held = {
-            board.put(example());
+            board.put(Arc::new(example()));
             board.latest().unwrap()
         };
-        board.put(Status { policy: "nimble".to_owned(), ..example() });
+        board.put(Arc::new(Status { policy: "nimble".to_owned(), ..example() }));
         assert_eq!((held.policy.as_str(), board.latest().unwrap().policy.as_str()), ("ambix", "nimble"));
     }
 }

@@ -1,5 +1,6 @@
 //! The record of one run: one design on one input, with everything needed to judge and to repeat it.
 
+use std::collections::BTreeMap;
 use terrace_model::Stats;
 
 /// The fidelity of a run on a real machine: nothing was simulated, so there are no cycles and no accesses.
@@ -42,6 +43,21 @@ pub struct RunRecord {
     pub command: String,
     /// What else a reader must know, one sentence each.
     pub notes: Vec<String>,
+    /// How a live run went, by time; empty for simulations.
+    pub timeline: Vec<TimelinePoint>,
+}
+
+/// A live run at one moment.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
+pub struct TimelinePoint {
+    /// Since the start.
+    pub seconds: f64,
+    /// Bytes that had come to a faster tier by then.
+    pub promoted_bytes: u64,
+    /// Bytes that had come to a slower tier by then.
+    pub demoted_bytes: u64,
+    /// Memory in use, by tier.
+    pub used_bytes: BTreeMap<String, u64>,
 }
 
 /// Cycles blamed on one cause, from the statistics under `core.cycles`.

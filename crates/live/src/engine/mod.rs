@@ -20,6 +20,8 @@ use terrace_policy::{MemorySystem, Moment, NextTick, Policy, Report, Signal};
 const MEMBERSHIP: Duration = Duration::from_millis(500);
 /// How long orders are carried out before the loop looks around.
 const SLICE: Duration = Duration::from_millis(20);
+/// How often pages are counted where the policy never looks at them itself.
+const COUNT: Duration = Duration::from_secs(5);
 /// The longest rest: a stop or a pause is noticed so soon.
 const REST: Duration = Duration::from_millis(200);
 /// The shortest time between two looks at all pages.
@@ -58,6 +60,7 @@ pub struct Engine {
     vmstat: Vmstat,
     /// Page-seconds of each tier, for the mean over time.
     occupied: Vec<f64>,
+    next_count: Duration,
     started: Duration,
     last_turn: Duration,
     last_cpu: Duration,
@@ -121,6 +124,7 @@ impl Engine {
             limits,
             vmstat: Vmstat::new(&**world.kernel()),
             occupied: vec![0.0; world.topology().tiers.len()],
+            next_count: now,
             world,
             policy,
             source,
@@ -159,6 +163,10 @@ impl Engine {
         self.world.set_now(moment);
         self.look(now);
         let due = self.tick.is_some_and(|tick| tick <= moment);
+        if self.tick.is_none() && now >= self.next_count {
+            self.next_count = now + COUNT;
+            self.world.refresh();
+        }
         if due || self.world.has_signals() {
             self.call(moment, due);
         }
@@ -352,6 +360,11 @@ impl Engine {
             () if !self.cpu.wait().is_zero() => State::Resting,
             () => State::Working,
         }
+    }
+
+    /// Whether accesses are seen at all.
+    pub fn sees_accesses(&self) -> bool {
+        self.source.is_some()
     }
 
     /// What it may use.

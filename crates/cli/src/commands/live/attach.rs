@@ -86,7 +86,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let end = arguments.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
     let mut watch = options.watch(&session, &control)?;
     control::run(&mut session.engine, &control, None, None, |engine| {
-        watch.reporter.turn(engine);
+        watch.turn(engine);
         if end.is_some_and(|end| Instant::now() >= end) {
             stop.store(true, std::sync::atomic::Ordering::Relaxed);
         }
@@ -99,5 +99,5 @@ pub fn run(arguments: Arguments) -> CommandResult {
             "none of the processes could be looked into; Terrace needs root for processes of others",
         ));
     }
-    super::conclude(options, &session, &arguments.targets())
+    super::conclude(options, &session, &watch, &arguments.targets())
 }

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use terrace_live::control::Control;
-use terrace_live::engine::Limits;
+use terrace_live::engine::{Engine, Limits};
 use terrace_live::facts::Facts;
 use terrace_live::journal;
 use terrace_live::kernel::{Kernel, Linux};
@@ -160,6 +160,7 @@ impl LiveOptions {
 /// What others may see of a run while it lasts.
 struct Watch {
     reporter: Reporter,
+    timeline: report::Timeline,
     /// None where no socket could be made, which is no reason not to work.
     _server: Option<Server>,
 }
@@ -186,7 +187,17 @@ impl LiveOptions {
         if let Some(address) = server.as_ref().and_then(Server::metrics) {
             progress::note(&format!("metrics: http://{address}/metrics"));
         }
-        Ok(Watch { reporter: Reporter::new(session, board), _server: server })
+        let reporter = Reporter::new(session, board);
+        Ok(Watch { reporter, timeline: report::Timeline::default(), _server: server })
+    }
+}
+
+impl Watch {
+    /// The engine has done a turn.
+    fn turn(&mut self, engine: &Engine) {
+        if let Some(status) = self.reporter.turn(engine) {
+            self.timeline.add(&status);
+        }
     }
 }
 
@@ -220,7 +231,7 @@ struct Document<'a> {
 }
 
 /// What became of it, in a few lines and as a document.
-fn conclude(options: &LiveOptions, session: &Session, input: &str) -> Result<(), Failure> {
+fn conclude(options: &LiveOptions, session: &Session, watch: &Watch, input: &str) -> Result<(), Failure> {
     let Session { engine, policy: name, parameters, choices, .. } = session;
     let (statistics, notes) = engine.statistics();
     let mib = |name: &str| format!("{:.1} MiB", statistics.number(name) * 4096.0 / f64::from(1 << 20));
@@ -242,7 +253,9 @@ fn conclude(options: &LiveOptions, session: &Session, input: &str) -> Result<(),
     }
     notes.iter().for_each(|note| progress::note(note));
     if let Some(folder) = &options.report {
-        let page = report::write(folder, session, input, &statistics, &notes, options)?;
+        let mut run = report::record(session, input, &statistics, &notes, options);
+        run.timeline = watch.timeline.points();
+        let page = report::write(folder, run)?;
         progress::note(&format!("report: {}", page.display()));
     }
     if let Some(destination) = &options.json.json {

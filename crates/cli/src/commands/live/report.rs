@@ -6,21 +6,56 @@ use crate::provenance;
 use std::path::{Path, PathBuf};
 use terrace_live::kernel::read_text;
 use terrace_live::session::Session;
+use terrace_live::status::Status;
 use terrace_model::Stats;
-use terrace_report::{Comparison, LIVE, RunRecord};
+use terrace_report::{Comparison, LIVE, RunRecord, TimelinePoint};
 
-/// Writes the report into `folder`; answers its page.
-pub fn write(
-    folder: &Path,
-    session: &Session,
-    input: &str,
-    statistics: &Stats,
-    notes: &[String],
-    options: &LiveOptions,
-) -> Result<PathBuf, Failure> {
-    let run = record(session, input, statistics, notes, options);
+/// Points that a timeline keeps, at most: what a chart can show.
+const POINTS: usize = 64;
+
+/// How a run goes, in few points however long it lasts.
+#[derive(Debug, Default)]
+pub struct Timeline {
+    points: Vec<TimelinePoint>,
+    /// Of so many snapshots, less one, none is kept.
+    skip: usize,
+    skipped: usize,
+}
+
+impl Timeline {
+    /// One more snapshot.
+    pub fn add(&mut self, status: &Status) {
+        if self.skipped < self.skip {
+            self.skipped += 1;
+            return;
+        }
+        self.skipped = 0;
+        if self.points.len() == POINTS {
+            let mut at = 0;
+            self.points.retain(|_| {
+                at += 1;
+                at % 2 == 1
+            });
+            self.skip = self.skip * 2 + 1;
+        }
+        self.points.push(TimelinePoint {
+            seconds: status.run_seconds,
+            promoted_bytes: status.moves.promoted,
+            demoted_bytes: status.moves.demoted,
+            used_bytes: status.tiers.iter().map(|tier| (tier.name.clone(), tier.used)).collect(),
+        });
+    }
+
+    /// What was kept, by time.
+    pub fn points(&self) -> Vec<TimelinePoint> {
+        self.points.clone()
+    }
+}
+
+/// Writes the report of a run into `folder`; answers its page.
+pub fn write(folder: &Path, run: RunRecord) -> Result<PathBuf, Failure> {
     let comparison = Comparison {
-        title: format!("{} on {input}, live", run.design),
+        title: format!("{} on {}, live", run.design, run.input),
         command: run.command.clone(),
         date: provenance::today(),
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -31,7 +66,8 @@ pub fn write(
     comparison.write_directory(folder).or_run()
 }
 
-fn record(
+/// What a session did, in the shape of a simulation's result; its timeline is added by who has it.
+pub fn record(
     session: &Session,
     input: &str,
     statistics: &Stats,
@@ -66,5 +102,26 @@ fn record(
         command: provenance::own_command(),
         notes: session.choices.iter().chain(notes).cloned().chain(dry).chain([machine]).collect(),
         ..RunRecord::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::live::top::example;
+
+    #[test]
+    fn a_long_run_keeps_its_beginning_its_end_and_even_steps() {
+        let mut timeline = Timeline::default();
+        for second in 0..10_000 {
+            timeline.add(&Status { run_seconds: f64::from(second), ..example() });
+        }
+        let points = timeline.points();
+        assert!((POINTS / 2..=POINTS).contains(&points.len()), "{}", points.len());
+        let steps: Vec<f64> = points.windows(2).map(|pair| pair[1].seconds - pair[0].seconds).collect();
+        assert!(steps.iter().all(|step| *step == steps[0]), "{steps:?}");
+        assert_eq!(points[0].seconds, 0.0);
+        assert!(points[points.len() - 1].seconds > 9_700.0);
+        assert_eq!(points[0].used_bytes["dram"], 24 << 20);
     }
 }

@@ -63,12 +63,12 @@ pub fn run(arguments: Arguments) -> CommandResult {
     session.engine.add(pid);
     let children = control::wait_for_children();
     let code = control::run(&mut session.engine, &control, Some(&children), Some(pid), |engine| {
-        watch.reporter.turn(engine);
+        watch.turn(engine);
     });
     session.engine.finish();
     let restored = session.journal.lock().map(|mut journal| journal.undo()).unwrap_or_default();
     restored.left.iter().chain(&restored.failed).for_each(|line| crate::progress::note(line));
-    super::conclude(options, &session, &name)?;
+    super::conclude(options, &session, &watch, &name)?;
     // The exit below runs no destructors.
     drop((session, watch));
     match code {

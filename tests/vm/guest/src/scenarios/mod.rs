@@ -5,6 +5,7 @@ mod damon;
 mod move_pages;
 mod policies;
 mod swap;
+mod watch;
 mod writes;
 
 use crate::check::Checks;
@@ -23,6 +24,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "softdirty", machine: "two", run: writes::soft_dirty },
     Scenario { name: "pagemap-scan", machine: "two", run: writes::protected },
     Scenario { name: "pageout", machine: "two", run: swap::page_out },
+    Scenario { name: "watch", machine: "two", run: watch::run },
     Scenario { name: "damon", machine: "two", run: damon::run },
     Scenario { name: "verify-self", machine: "two", run: move_pages::under_fire },
     Scenario { name: "policies", machine: "two", run: policies::converge },

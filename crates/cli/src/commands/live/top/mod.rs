@@ -2,6 +2,9 @@
 
 mod screen;
 
+#[cfg(test)]
+pub use screen::tests::example;
+
 use crate::error::{Blame, CommandResult, Failure};
 use crate::options::JsonOption;
 use crate::{output, progress};

@@ -66,15 +66,16 @@ fn tier_line(tier: &TierStatus, width: usize, charset: Charset) -> Line<'static>
     let text = format!(
         "{:NAME$} {:>SIZE$} {:>SIZE$} {:>SIZE$} {:>SIZE$} ",
         fit(&tier.name, NAME),
-        bytes(tier.hot),
-        bytes(tier.cold),
+        seen(tier.hot),
+        seen(tier.cold),
         bytes(tier.used),
         bytes(tier.capacity),
     );
     let room = width.saturating_sub(text.chars().count() + 2).min(40);
     let of = |bytes: u64| (bytes as f64 / tier.capacity.max(1) as f64 * room as f64).round() as usize;
     let mut spans = vec![Span::from(text)];
-    spans.extend(bar(of(tier.hot), of(tier.used).saturating_sub(of(tier.hot)), room, charset));
+    let hot = of(tier.hot.unwrap_or(0));
+    spans.extend(bar(hot, of(tier.used).saturating_sub(hot), room, charset));
     Line::from(spans)
 }
 
@@ -126,7 +127,7 @@ fn processes(status: &Status) -> Vec<Line<'static>> {
     let mut lines = vec![title(head)];
     for process in &status.processes {
         let mut text =
-            format!("{:>8} {:NAME$} {:>SIZE$}", process.pid, fit(&process.name, NAME), bytes(process.hot));
+            format!("{:>8} {:NAME$} {:>SIZE$}", process.pid, fit(&process.name, NAME), seen(process.hot));
         for tier in &status.tiers {
             text += &format!(" {:>SIZE$}", bytes(process.bytes.get(&tier.name).copied().unwrap_or(0)));
         }
@@ -154,6 +155,11 @@ fn bar(hot: usize, cold: usize, room: usize, charset: Charset) -> Vec<Span<'stat
         Span::from(none.repeat(room - hot - cold)),
         Span::from("]"),
     ]
+}
+
+/// What nobody sees is not nothing.
+fn seen(of: Option<u64>) -> String {
+    of.map_or_else(|| "-".to_owned(), bytes)
 }
 
 /// `24.0 MiB`.
@@ -210,14 +216,14 @@ pub mod tests {
             name: name.to_owned(),
             capacity: capacity << 20,
             used: (hot + cold) << 20,
-            hot: hot << 20,
-            cold: cold << 20,
+            hot: Some(hot << 20),
+            cold: Some(cold << 20),
         };
         let process = |pid, name: &str, fast: u64, slow: u64| ProcessStatus {
             pid,
             name: name.to_owned(),
             bytes: [("dram".to_owned(), fast << 20), ("slow".to_owned(), slow << 20)].into(),
-            hot: 12 << 20,
+            hot: if pid == 4711 { Some(12 << 20) } else { None },
         };
         Status {
             schema: 1,
@@ -281,7 +287,7 @@ now                1.2 MiB/s, 12 waiting, 1 exchanged
 
  process                        hot        dram        slow
     4711 redis-server      12.0 MiB    24.0 MiB    40.0 MiB
-    4712 ?[2J?             12.0 MiB       0 KiB   472.0 MiB
+    4712 ?[2J?                    -       0 KiB   472.0 MiB
 note: few pages are dirty
 ";
         let found = text(&example(), 80, Charset::Ascii);
@@ -305,8 +311,8 @@ note: few pages are dirty
             name: "x".repeat(90),
             capacity: 0,
             used: u64::MAX,
-            hot: u64::MAX,
-            cold: 0,
+            hot: Some(u64::MAX),
+            cold: Some(0),
         });
         status.cpu.budget = Some(1e-9);
         status.run_seconds = 1e9;
