@@ -9,6 +9,7 @@ pub use pages::{PageAt, PageMap, PageState};
 pub use refresh::{Dirtiness, Refreshed};
 
 use crate::kernel::Process;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use terrace_model::{PageSize, TierId};
 use terrace_policy::{Area, PageId, PageRange, PageView, SpaceId};
@@ -32,6 +33,8 @@ pub struct Space {
     pub units: u64,
     /// Those of them that had been accessed when they were counted.
     pub hot: Vec<u64>,
+    /// Clusters that the policy has split: base pages until it joins them again. By page number divided by 512.
+    pub split: BTreeSet<u64>,
     /// Where the next look at pages whose place is known goes on.
     relocate_from: u64,
     /// `/proc/PID/clear_refs` takes no 4: the kernel has no soft-dirty bits.
@@ -50,6 +53,7 @@ impl Space {
             resident: vec![0; tiers],
             units: 0,
             hot: vec![0; tiers],
+            split: BTreeSet::new(),
             relocate_from: 0,
             no_soft_dirty: false,
         }

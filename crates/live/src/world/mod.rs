@@ -11,7 +11,7 @@ pub use watches::Sampling;
 use watches::Watches;
 
 use crate::facts::{TierMap, nodes};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, Process};
 use crate::space::{Dirtiness, Space};
 use orders::Orders;
 use std::collections::{BTreeMap, VecDeque};
@@ -345,6 +345,22 @@ impl World {
     /// How the access source looks.
     pub fn set_sampling(&mut self, sampling: Sampling) {
         self.sampling = sampling;
+    }
+
+    /// The pages that the policy watches, with their sizes.
+    pub fn watched(&self) -> Vec<(PageId, PageSize)> {
+        self.watches.pages().collect()
+    }
+
+    /// So many accesses to a watched page were seen one by one.
+    pub fn seen(&mut self, page: PageId, accesses: u64) {
+        self.counters.count_faults += accesses;
+        self.watches.seen(page, accesses);
+    }
+
+    /// The process of a space, as long as it is managed.
+    pub fn process(&self, space: SpaceId) -> Option<&Process> {
+        self.spaces.get(&space).map(|space| &space.process)
     }
 
     /// The access source has looked so often since it last said so.

@@ -20,6 +20,8 @@ struct Watched {
     looks_before: u64,
     /// Intervals since then that had an access.
     returns: u64,
+    /// Accesses that were seen one by one.
+    seen: u64,
 }
 
 /// How an access source looks.
@@ -49,7 +51,8 @@ impl Watches {
             if how == Watch::Off {
                 self.pages.remove(page);
             } else {
-                let fresh = Watched { size: *size, how, since: now, looks_before: self.looks, returns: 0 };
+                let fresh =
+                    Watched { size: *size, how, since: now, looks_before: self.looks, returns: 0, seen: 0 };
                 self.pages.entry(*page).and_modify(|watched| watched.how = how).or_insert(fresh);
             }
         }
@@ -116,6 +119,13 @@ impl Watches {
         signals
     }
 
+    /// So many accesses to a page were seen one by one.
+    pub fn seen(&mut self, page: PageId, accesses: u64) {
+        if let Some(watched) = self.pages.get_mut(&page) {
+            watched.seen += accesses;
+        }
+    }
+
     /// The source has looked so often since it last said so.
     pub fn looked(&mut self, times: u64) {
         self.looks += times;
@@ -125,8 +135,8 @@ impl Watches {
     pub fn counts(&mut self, visit: &mut dyn FnMut(PageCount)) {
         for (page, watched) in self.pages.iter_mut().filter(|(_, watched)| watched.how == Watch::Count) {
             let (accesses, saturated) = estimate(self.looks - watched.looks_before, watched.returns);
-            visit(PageCount { page: *page, accesses, saturated });
-            (watched.looks_before, watched.returns) = (self.looks, 0);
+            visit(PageCount { page: *page, accesses: accesses + watched.seen, saturated });
+            (watched.looks_before, watched.returns, watched.seen) = (self.looks, 0, 0);
         }
     }
 }
