@@ -526,9 +526,9 @@ impl AccessSource for Guesses {
     }
 
     fn collect(&mut self, world: &mut World) -> std::io::Result<Duration> {
-        for (pid, runs) in world.resident_runs() {
-            for run in runs.iter().filter(|_| self.0.below(3) == 0) {
-                world.accessed(pid, run.pages.clone());
+        for (pid, regions) in world.regions(64).of_process {
+            for region in regions.into_iter().filter(|_| self.0.below(3) == 0) {
+                world.accessed(pid, region, 1);
             }
         }
         match self.0.below(100) {
