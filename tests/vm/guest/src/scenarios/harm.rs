@@ -64,13 +64,24 @@ fn killed_again_and_again(
     random: &mut Random,
 ) -> Result<()> {
     let name = case.join(" ");
-    let target = Target::start(&[&["verify", "--mib", "16", "--threads", "4"], case].concat())?;
+    let target = Target::start(&[&["verify", "--mib", "16", "--threads", "4", "--on", "1"], case].concat())?;
+    let (process, memory) = (open(&target)?, pages(&target.range("memory")?));
     let deadline = Instant::now() + time;
-    let migrated = vmstat("pgmigrate_success")?;
-    let (mut kills, mut left_behind) = (0, Vec::new());
+    let (mut kills, mut moved, mut left_behind) = (0, 0, Vec::new());
     while Instant::now() < deadline {
         let terrace = Terrace::attach(target.pid(), &[AGGRESSIVE, &["--limit", "dram=8MiB"]].concat())?;
-        std::thread::sleep(Duration::from_millis(300 + random.below(1700)));
+        let mut killed = Instant::now() + Duration::from_millis(300 + random.below(1700));
+        // Every second one is killed at work, however long the emulation takes until then.
+        let mut begun = kills % 2 == 0;
+        while Instant::now() < killed || !begun {
+            std::thread::sleep(Duration::from_millis(100));
+            let up = taken_down(&process, &memory)?;
+            moved += up;
+            if !begun && (up > 0 || Instant::now() > killed + Duration::from_secs(20)) {
+                begun = true;
+                killed = Instant::now() + Duration::from_millis(random.below(1000));
+            }
+        }
         terrace.kill()?;
         kills += 1;
         left_behind.extend(restored()?);
@@ -80,8 +91,11 @@ fn killed_again_and_again(
         format!("{name}: all is put back after each of {kills} kills"),
         if left_behind.is_empty() { "nothing left".to_owned() } else { left_behind.join("; ") },
     );
-    let moved = vmstat("pgmigrate_success")? - migrated;
-    checks.that(moved > 0, format!("{name}: pages were moved meanwhile"), format!("{moved} pages"));
+    checks.that(
+        moved > 1000,
+        format!("{name}: pages were moved meanwhile"),
+        format!("{moved} pages came up"),
+    );
     match target.finish() {
         Ok(said) => {
             let worst = stall(&said)?;
@@ -94,6 +108,17 @@ fn killed_again_and_again(
         Err(error) => checks.that(false, format!("{name}: every byte as written"), error),
     }
     Ok(())
+}
+
+/// Moves everything to the slow node, so that there is always something for Terrace to move, and somebody who moves the
+/// same pages at the same time; answers how many pages Terrace had brought up.
+fn taken_down(process: &Process, memory: &[u64]) -> Result<usize> {
+    let mut status = vec![0; memory.len()];
+    Linux.move_pages(process, memory, None, &mut status).context("querying nodes")?;
+    let up: Vec<u64> =
+        memory.iter().zip(&status).filter(|(_, node)| **node == 0).map(|(page, _)| *page).collect();
+    move_to(process, &up, 1)?;
+    Ok(up.len())
 }
 
 /// The 99.9th percentile that the verifier tells.
@@ -131,17 +156,20 @@ pub fn exchange_full(checks: &mut Checks) -> Result<()> {
     // Half of it lies in the fast tier, the cold half.
     let middle = (memory.start + memory.end) / 2;
     move_to(&process, &pages(&(middle..memory.end)), 0)?;
-    // The slow node is filled to its last pages, the fast one to what the programs of the test need.
+    // Both nodes are filled, in huge pages and then in base pages, up to what Terrace and the kernel keep in reserve: a
+    // sixty-fourth, and what the programs of the test need.
+    // The kernel's default is a multiple of that where it has huge pages.
+    set("/proc/sys/vm/min_free_kbytes", 8192)?;
     let mut balloons = Vec::new();
-    for (node, rest) in [(1, 6), (0, 48)] {
-        while free_mib(node)? > rest + 4 {
-            let mib = ((free_mib(node)? - rest) / 2).max(2) / 2 * 2;
-            let (mib, node) = (mib.to_string(), node.to_string());
+    for (node, rests) in [(1, [96, 24]), (0, [160, 80])] {
+        for (rest, size) in rests.into_iter().zip(["--thp", "--no-thp"]) {
+            let mib = free_mib(node)?.saturating_sub(rest).next_multiple_of(2).to_string();
+            let node = node.to_string();
             balloons.push(Target::start(&[
                 "hotset",
                 "--mib",
                 &mib,
-                "--thp",
+                size,
                 "--on",
                 &node,
                 "--hot-percent",
@@ -159,9 +187,10 @@ pub fn exchange_full(checks: &mut Checks) -> Result<()> {
         "the hot pages come up though both tiers are full",
         format!("{:.3}", share_on(&process, &hot, 0)?),
     );
+    checks.note(terrace.finish()?);
+    // Meanwhile pairs are under way, of which one half has arrived.
     let fast = share_on(&process, &memory, 0)?;
     checks.that(fast <= 0.5, "and the limit holds", format!("{fast:.3} of all"));
-    checks.note(terrace.finish()?);
     let pairs = statistic(exchanged, "policy.exchanges")?;
     checks.that(pairs >= 512, "by exchange", format!("{pairs} pairs"));
     Ok(())
@@ -316,13 +345,20 @@ pub fn speed(checks: &mut Checks) -> Result<()> {
         let step = if kind == "--thp" { HUGE } else { PAGE };
         let addresses: Vec<u64> = (memory.start..memory.end).step_by(step as usize).collect();
         let all = pages(&memory).len();
-        let (mut ordered, mut bare) = (Vec::new(), Vec::new());
+        let (mut ordered, mut bare, mut parts) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
             for node in [1, 0] {
                 let started = Instant::now();
                 move_to(&process, &addresses, node)?;
                 bare.push(started.elapsed().as_secs_f64());
                 ensure!(nodes_of(&process, &memory)? == BTreeMap::from([(node, all)]), "not all has moved");
+            }
+            for node in [1, 0] {
+                let started = Instant::now();
+                for some in addresses.chunks(512) {
+                    move_to(&process, some, node)?;
+                }
+                parts.push(started.elapsed().as_secs_f64());
             }
             for node in [1, 0] {
                 let to = TierId(node as u8);
@@ -337,10 +373,11 @@ pub fn speed(checks: &mut Checks) -> Result<()> {
             }
         }
         let rate = |seconds: f64| (memory.end - memory.start) as f64 / 1e6 / seconds;
-        let (ordered, bare) = (rate(median(ordered)), rate(median(bare)));
+        let [ordered, bare, parts] = [ordered, bare, parts].map(|times| rate(median(times)));
         let share = ordered / bare;
         checks.note(format!(
-            "{what}: {ordered:.0} MB/s by orders, {bare:.0} MB/s by move_pages alone: {share:.3}"
+            "{what}: {ordered:.0} MB/s by orders, {bare:.0} MB/s by one call of move_pages, {parts:.0} MB/s by calls for \
+             512 pages: orders have {share:.3} of the one call"
         ));
         checks.that(share > 0.7, format!("{what}: orders cost little"), format!("{share:.3}"));
     }
