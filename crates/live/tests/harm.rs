@@ -474,7 +474,7 @@ fn cases(count: u32) -> ProptestConfig {
 }
 
 proptest! {
-    #![proptest_config(cases(48))]
+    #![proptest_config(cases(24))]
 
     #[test]
     fn every_order_is_answered_once_and_the_next_look_shows_the_truth(seed: u64, swap: bool, tracked: bool) {
@@ -647,7 +647,7 @@ fn settings(kernel: &Simulated) -> simulated::Files {
 const WEIGHTS: &str = "/sys/kernel/mm/mempolicy/weighted_interleave";
 
 proptest! {
-    #![proptest_config(cases(48))]
+    #![proptest_config(cases(24))]
 
     #[test]
     fn the_engine_answers_once_and_puts_back_what_it_set(seed: u64, swap: bool, administrator: bool) {

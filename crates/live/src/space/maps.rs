@@ -69,11 +69,30 @@ fn kind(path: &str, inode: &str, shared: bool) -> Option<AreaKind> {
     }
 }
 
-/// The file does not tell the size. A mapping of whole, aligned gigabytes may have either; the scan then shows.
+impl Mapping {
+    /// Whether its pages may have 1 GiB although its file's name does not say so: `numa_maps` tells.
+    pub fn may_be_giant(&self) -> bool {
+        self.fixed_size == Some(PageSize::Huge) && whole_giants(self.first, self.end)
+    }
+}
+
+fn whole_giants(first: u64, end: u64) -> bool {
+    (first | end).is_multiple_of(PageSize::Giant.base_pages())
+}
+
+/// The file does not tell the size for certain: that of anonymous mappings is not in its name.
 fn reserved_size(path: &str, first: u64, end: u64) -> PageSize {
-    let whole = |size: PageSize| (first | end) & (size.base_pages() - 1) == 0;
     let named = path.contains("1G") || path.contains("1048576");
-    if whole(PageSize::Giant) && named { PageSize::Giant } else { PageSize::Huge }
+    if whole_giants(first, end) && named { PageSize::Giant } else { PageSize::Huge }
+}
+
+/// First pages of the mappings whose pages have 1 GiB, in the text of `/proc/PID/numa_maps`.
+pub fn giants(numa_maps: &str) -> Vec<u64> {
+    let line = |line: &str| {
+        let first = u64::from_str_radix(line.split_ascii_whitespace().next()?, 16).ok()?;
+        line.contains("kernelpagesize_kB=1048576").then_some(first >> 12)
+    };
+    numa_maps.lines().filter_map(line).collect()
 }
 
 #[cfg(test)]
@@ -120,6 +139,17 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
         let text =
             format!("nonsense\n1-\n5-3 rw-p 0 0 0\n10000-20000 rw-p 00000000 00:00 0\n{SAMPLE}\u{fffd}");
         assert_eq!(parse(&text).len(), 8);
+    }
+
+    #[test]
+    fn pages_of_a_gigabyte_are_told_by_numa_maps() {
+        let text = "7f0000000000 default anon=3 dirty=3 N0=3 kernelpagesize_kB=4
+7f0040000000 default file=/anon_hugepage\\040(deleted) huge anon=1 dirty=1 N1=1 kernelpagesize_kB=1048576
+nonsense kernelpagesize_kB=1048576
+";
+        assert_eq!(giants(text), [0x7f0040000]);
+        let may: Vec<u64> = parse(SAMPLE).iter().filter(|m| m.may_be_giant()).map(|m| m.first).collect();
+        assert_eq!(may, [0x7f0040000]);
     }
 
     proptest! {

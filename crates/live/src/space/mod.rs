@@ -4,12 +4,13 @@ mod maps;
 mod pages;
 mod refresh;
 
-pub use maps::{Mapping, parse as parse_maps};
+pub use maps::{Mapping, giants, parse as parse_maps};
+use pages::see_known;
 pub use pages::{PageAt, PageMap, PageState};
 pub use refresh::{Dirtiness, Refreshed};
 
 use crate::kernel::Process;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use terrace_model::{PageSize, TierId};
 use terrace_policy::{Area, PageId, PageRange, PageView, SpaceId};
@@ -35,6 +36,9 @@ pub struct Space {
     pub hot: Vec<u64>,
     /// Clusters that the policy has split: base pages until it joins them again. By page number divided by 512.
     pub split: BTreeSet<u64>,
+    /// Whether mappings that may have pages of 1 GiB do, by their bounds. Asked once for each: the kernel's answer walks
+    /// all memory of the process.
+    giant: BTreeMap<(u64, u64), bool>,
     /// Where the next look at pages whose place is known goes on.
     relocate_from: u64,
     /// `/proc/PID/clear_refs` takes no 4: the kernel has no soft-dirty bits.
@@ -54,6 +58,7 @@ impl Space {
             units: 0,
             hot: vec![0; tiers],
             split: BTreeSet::new(),
+            giant: BTreeMap::new(),
             relocate_from: 0,
             no_soft_dirty: false,
         }

@@ -1,5 +1,6 @@
 //! What Terrace knows of each page of a process: a sparse table, two bytes per base page.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use terrace_model::{PageSize, TierId};
@@ -74,10 +75,24 @@ pub enum Chunk {
 pub const CHUNK: u64 = 512;
 
 /// All pages of a space, by page number.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct PageMap {
-    /// By page number divided by 512.
-    chunks: BTreeMap<u64, Chunk>,
+    /// Where in `chunks` each is, by page number divided by 512.
+    index: BTreeMap<u64, usize>,
+    chunks: Vec<Chunk>,
+    /// Places in `chunks` that hold nothing any more.
+    vacant: Vec<usize>,
+    /// The last that was looked for: its number, and what [`PageMap::find`] answered. Neighbours are mostly asked for in turn.
+    last: Cell<(u64, u64, usize)>,
+}
+
+/// No chunk has this number.
+const NOWHERE: (u64, u64, usize) = (u64::MAX, 0, 0);
+
+impl Default for PageMap {
+    fn default() -> PageMap {
+        PageMap { index: BTreeMap::new(), chunks: Vec::new(), vacant: Vec::new(), last: Cell::new(NOWHERE) }
+    }
 }
 
 /// A page of any size, with its number.
@@ -90,11 +105,37 @@ pub struct PageAt {
 }
 
 impl PageMap {
+    /// The nearest chunk that begins at `at` or below, by its number and its place.
+    fn find(&self, at: u64) -> Option<(u64, usize)> {
+        let (last, first, place) = self.last.get();
+        if last == at {
+            return Some((first, place));
+        }
+        let (first, place) = self.index.range(..=at).next_back()?;
+        self.last.set((at, *first, *place));
+        Some((*first, *place))
+    }
+
+    fn place_of(&self, at: u64) -> Option<usize> {
+        self.find(at).filter(|(first, _)| *first == at).map(|(_, place)| place)
+    }
+
+    fn insert(&mut self, at: u64, chunk: Chunk) -> usize {
+        let place = self.vacant.pop().unwrap_or(self.chunks.len());
+        match self.chunks.get_mut(place) {
+            Some(vacant) => *vacant = chunk,
+            None => self.chunks.push(chunk),
+        }
+        self.index.insert(at, place);
+        self.last.set(NOWHERE);
+        place
+    }
+
     /// The page that holds `vpn`, resident or not; none where nothing was ever seen near it.
     pub fn get(&self, vpn: u64) -> Option<(PageAt, PageState)> {
-        let (first, chunk) = self.chunks.range(..=vpn / CHUNK).next_back()?;
-        match chunk {
-            Chunk::Base(pages) if *first == vpn / CHUNK => {
+        let (first, place) = self.find(vpn / CHUNK)?;
+        match &self.chunks[place] {
+            Chunk::Base(pages) if first == vpn / CHUNK => {
                 Some((PageAt { vpn, size: PageSize::Base }, pages[(vpn % CHUNK) as usize]))
             }
             Chunk::Whole(size, state) if vpn < first * CHUNK + size.base_pages() => {
@@ -106,9 +147,9 @@ impl PageMap {
 
     /// The same, to change.
     pub fn get_mut(&mut self, vpn: u64) -> Option<&mut PageState> {
-        let (first, chunk) = self.chunks.range_mut(..=vpn / CHUNK).next_back()?;
-        match chunk {
-            Chunk::Base(pages) if *first == vpn / CHUNK => Some(&mut pages[(vpn % CHUNK) as usize]),
+        let (first, place) = self.find(vpn / CHUNK)?;
+        match &mut self.chunks[place] {
+            Chunk::Base(pages) if first == vpn / CHUNK => Some(&mut pages[(vpn % CHUNK) as usize]),
             Chunk::Whole(size, state) if vpn < first * CHUNK + size.base_pages() => Some(state),
             _ => None,
         }
@@ -117,30 +158,42 @@ impl PageMap {
     /// Base page `vpn`, to change. A larger page there falls into base pages in its state; none of them is the page
     /// that was ordered to go somewhere.
     pub fn base_mut(&mut self, vpn: u64) -> &mut PageState {
-        let at = vpn / CHUNK;
-        let chunk =
-            self.chunks.entry(at).or_insert_with(|| Chunk::Base(Box::new([PageState::default(); 512])));
+        &mut self.base_run_mut(vpn..vpn + 1)[0]
+    }
+
+    /// The same for the first pages of a range, as many as are in one chunk.
+    pub fn base_run_mut(&mut self, range: Range<u64>) -> &mut [PageState] {
+        let at = range.start / CHUNK;
+        let place = self
+            .place_of(at)
+            .unwrap_or_else(|| self.insert(at, Chunk::Base(Box::new([PageState::default(); 512]))));
+        let chunk = &mut self.chunks[place];
         if let Chunk::Whole(_, state) = chunk {
             state.set_in_flight(false);
             *chunk = Chunk::Base(Box::new([*state; 512]));
         }
+        let from = (range.start % CHUNK) as usize;
+        let to = (range.end - at * CHUNK).min(CHUNK) as usize;
         match chunk {
-            Chunk::Base(pages) => &mut pages[(vpn % CHUNK) as usize],
+            Chunk::Base(pages) => &mut pages[from..to],
             Chunk::Whole(..) => unreachable!("it was split above"),
         }
     }
 
     /// The page of `size` that begins at `vpn`, to change. Base pages there are joined: it was accessed or stored to if
-    /// one of them was, and lies nowhere known unless they lay in one tier.
+    /// one of them was, and lies nowhere known.
     pub fn whole_mut(&mut self, vpn: u64, size: PageSize) -> &mut PageState {
         debug_assert!(vpn.is_multiple_of(size.base_pages()) && size != PageSize::Base);
         let at = vpn / CHUNK;
         let beyond: Vec<u64> =
-            self.chunks.range(at + 1..at + size.base_pages() / CHUNK).map(|(at, _)| *at).collect();
+            self.index.range(at + 1..at + size.base_pages() / CHUNK).map(|(at, _)| *at).collect();
         for at in beyond {
-            self.chunks.remove(&at);
+            self.vacant.extend(self.index.remove(&at));
+            self.last.set(NOWHERE);
         }
-        let chunk = self.chunks.entry(at).or_insert_with(|| Chunk::Whole(size, PageState::default()));
+        let place =
+            self.place_of(at).unwrap_or_else(|| self.insert(at, Chunk::Whole(size, PageState::default())));
+        let chunk = &mut self.chunks[place];
         if let Chunk::Base(pages) = chunk {
             let mut joined = PageState::default();
             joined.set_accessed(pages.iter().any(|page| page.is_resident() && page.is_accessed()));
@@ -165,8 +218,8 @@ impl PageMap {
     ) -> bool {
         let Some(first) = self.first_chunk(range.start) else { return true };
         // The nearest may lie beyond the end.
-        for (at, chunk) in self.chunks.range_mut(first..range.end.div_ceil(CHUNK).max(first)) {
-            match chunk {
+        for (at, place) in self.index.range(first..range.end.div_ceil(CHUNK).max(first)) {
+            match &mut self.chunks[*place] {
                 Chunk::Whole(size, state) => {
                     let vpn = at * CHUNK;
                     let inside = vpn + size.base_pages() > range.start;
@@ -201,32 +254,46 @@ impl PageMap {
                 }
             }
         };
-        self.chunks.retain(|at, chunk| match chunk {
-            Chunk::Whole(size, state) => {
-                if !state.is_seen() && state.is_resident() {
-                    add(at * CHUNK..at * CHUNK + size.base_pages());
-                }
-                let keep = state.is_seen();
-                state.set_seen(false);
-                keep
-            }
-            Chunk::Base(pages) => {
-                let mut any = false;
-                for (offset, state) in pages.iter_mut().enumerate() {
-                    if state.is_seen() {
-                        state.set_seen(false);
-                        any = true;
-                    } else if state.0 != 0 {
-                        if state.is_resident() {
-                            let vpn = at * CHUNK + offset as u64;
-                            add(vpn..vpn + 1);
-                        }
-                        *state = PageState::default();
+        let PageMap { index, chunks, vacant, last } = self;
+        index.retain(|at, place| {
+            let keep = match &mut chunks[*place] {
+                Chunk::Whole(size, state) => {
+                    if !state.is_seen() && state.is_resident() {
+                        add(at * CHUNK..at * CHUNK + size.base_pages());
                     }
+                    let keep = state.is_seen();
+                    state.set_seen(false);
+                    keep
                 }
-                any
+                Chunk::Base(pages) if common(&pages[..]).is_seen() => {
+                    pages.iter_mut().for_each(|state| state.set_seen(false));
+                    true
+                }
+                Chunk::Base(pages) => {
+                    let mut any = false;
+                    for (offset, state) in pages.iter_mut().enumerate() {
+                        if state.is_seen() {
+                            state.set_seen(false);
+                            any = true;
+                        } else if state.0 != 0 {
+                            if state.is_resident() {
+                                let vpn = at * CHUNK + offset as u64;
+                                add(vpn..vpn + 1);
+                            }
+                            *state = PageState::default();
+                        }
+                    }
+                    any
+                }
+            };
+            if !keep {
+                // Nothing is kept of a chunk but its place.
+                chunks[*place] = Chunk::Whole(PageSize::Huge, PageState::default());
+                vacant.push(*place);
             }
+            keep
         });
+        last.set(NOWHERE);
         if let Some(done) = run {
             gone(done);
         }
@@ -236,9 +303,58 @@ impl PageMap {
     fn first_chunk(&self, vpn: u64) -> Option<u64> {
         let at = vpn / CHUNK;
         // A larger page may begin below and reach in.
-        let below = self.chunks.range(..=at).next_back().map(|(at, _)| *at);
-        below.or_else(|| self.chunks.range(at..).next().map(|(at, _)| *at))
+        let below = self.index.range(..=at).next_back().map(|(at, _)| *at);
+        below.or_else(|| self.index.range(at..).next().map(|(at, _)| *at))
     }
+
+    /// Adds to `counts` the base pages that lie in each tier, and to `hot` those of them that were accessed. Answers how many
+    /// pages of any size are in memory.
+    pub fn count(&self, counts: &mut [u64], hot: &mut [u64]) -> u64 {
+        const KIND: u16 = TIER | RESIDENT | LOCATED | ACCESSED | SWAPPED;
+        let mut in_memory = 0;
+        let mut add = |state: PageState, units: u64, pages: u64| {
+            if state.is_resident()
+                && state.is_located()
+                && let Some(count) = counts.get_mut(state.tier().index())
+            {
+                *count += pages;
+                if state.is_accessed() {
+                    hot[state.tier().index()] += pages;
+                }
+                in_memory += if state.is_swapped() { 0 } else { units };
+            }
+        };
+        for place in self.index.values() {
+            match &self.chunks[*place] {
+                Chunk::Whole(size, state) => add(*state, 1, size.base_pages()),
+                Chunk::Base(pages) if common(&pages[..]).0 & KIND == either(&pages[..]).0 & KIND => {
+                    add(pages[0], CHUNK, CHUNK);
+                }
+                Chunk::Base(pages) => pages.iter().for_each(|state| add(*state, 1, 1)),
+            }
+        }
+        in_memory
+    }
+}
+
+/// What holds of all these pages. Loops like these are what a compiler does many at a time.
+fn common(pages: &[PageState]) -> PageState {
+    PageState(pages.iter().fold(u16::MAX, |all, state| all & state.0))
+}
+
+/// What holds of any of these pages.
+fn either(pages: &[PageState]) -> PageState {
+    PageState(pages.iter().fold(0, |any, state| any | state.0))
+}
+
+/// Marks pages as seen if nothing else is news of them: all are known, and known not to be in swap. Answers whether.
+pub fn see_known(pages: &mut [PageState]) -> bool {
+    let all = common(pages);
+    let known = all.is_resident() && all.is_located() && !either(pages).is_swapped();
+    if known {
+        pages.iter_mut().for_each(|state| state.set_seen(true));
+    }
+    known
 }
 
 #[cfg(test)]
@@ -297,7 +413,60 @@ mod tests {
         assert_eq!(map.get(262_144), None);
     }
 
+    #[test]
+    fn a_range_below_all_that_is_known_is_empty() {
+        let mut map = PageMap::default();
+        seen(&mut map, 5000);
+        assert!(resident(&mut map, 0..100).is_empty());
+        assert_eq!(resident(&mut map, 0..5001).len(), 1);
+    }
+
+    #[test]
+    fn pieces_of_a_page_that_fell_apart_are_not_on_their_way() {
+        let mut map = PageMap::default();
+        let state = map.whole_mut(512, PageSize::Huge);
+        state.set_resident(true);
+        state.set_in_flight(true);
+        map.base_mut(600);
+        assert!((512..1024).all(|vpn| !map.get(vpn).unwrap().1.is_in_flight()));
+    }
+
+    /// The plain way to do what chunks do many pages at a time.
+    fn see_one_by_one(pages: &mut [PageState]) -> bool {
+        let known = pages.iter().all(|page| page.is_resident() && page.is_located() && !page.is_swapped());
+        if known {
+            pages.iter_mut().for_each(|page| page.set_seen(true));
+        }
+        known
+    }
+
     proptest! {
+        #[test]
+        fn many_at_a_time_do_as_one_by_one(few in proptest::collection::vec(0u16..1024, 1..40), all: bool) {
+            let known = |state: &u16| if all { state & !SWAPPED | RESIDENT | LOCATED } else { *state };
+            let mut pages: Vec<PageState> = few.iter().map(known).map(PageState).collect();
+            let mut plain = pages.clone();
+            prop_assert_eq!(see_known(&mut pages), see_one_by_one(&mut plain));
+            prop_assert_eq!(&pages, &plain);
+            let mut map = PageMap::default();
+            for (at, page) in pages.iter().enumerate() {
+                *map.base_mut(at as u64) = *page;
+            }
+            // A chunk of one kind besides.
+            map.base_run_mut(1024..1536).fill(pages[0]);
+            let ([mut counts, mut hot], [mut plain, mut plain_hot]) = ([[0; 8]; 2], [[0; 8]; 2]);
+            let in_memory = map.count(&mut counts, &mut hot);
+            let mut plain_in_memory = 0;
+            map.visit_mut(0..2000, |_, state| {
+                let tier = state.tier().index();
+                plain[tier] += u64::from(state.is_located());
+                plain_hot[tier] += u64::from(state.is_located() && state.is_accessed());
+                plain_in_memory += u64::from(state.is_located() && !state.is_swapped());
+                true
+            });
+            prop_assert_eq!((counts, hot, in_memory), (plain, plain_hot, plain_in_memory));
+        }
+
         #[test]
         fn a_sweep_keeps_what_was_seen_and_tells_the_rest(first in proptest::collection::btree_set(0u64..3000, 0..200), second in proptest::collection::btree_set(0u64..3000, 0..200)) {
             let mut map = PageMap::default();

@@ -1,7 +1,7 @@
 //! A look at a whole process: which pages are there, written, huge, and on which node each lies.
 
 use super::pages::CHUNK;
-use super::{Mapping, PageMap, Space, parse_maps};
+use super::{Mapping, PageMap, Space, giants, parse_maps, see_known};
 use crate::facts::TierMap;
 use crate::kernel::{Kernel, PageRun, PageScan, category, read_text};
 use std::collections::{BTreeMap, BTreeSet};
@@ -61,6 +61,7 @@ impl Space {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
         self.mappings = mappings;
+        self.find_giants(kernel);
         let dirtiness = if self.no_soft_dirty { Dirtiness::Unknown } else { dirtiness };
         let mut refreshed = Refreshed { written: vec![0; self.resident.len()], ..Refreshed::default() };
         let mut unknown = Vec::new();
@@ -115,10 +116,34 @@ impl Space {
             }
         }
         self.pages.sweep(|range| refreshed.gone.push(range));
-        self.ask_again(&mut unknown);
+        if tiers.only_tier().is_none() {
+            self.ask_again(&mut unknown);
+        }
         self.locate(kernel, tiers, &mut unknown)?;
         self.count();
         Ok(refreshed)
+    }
+
+    /// Corrects the sizes of reserved pages where they have 1 GiB.
+    fn find_giants(&mut self, kernel: &dyn Kernel) {
+        let open: Vec<(u64, u64)> = self
+            .mappings
+            .iter()
+            .filter(|mapping| mapping.may_be_giant())
+            .map(|mapping| (mapping.first, mapping.end))
+            .collect();
+        self.giant.retain(|bounds, _| open.contains(bounds));
+        if open.iter().any(|bounds| !self.giant.contains_key(bounds)) {
+            // Without an answer they count as pages of 2 MiB until the next look.
+            let Ok(text) = read_text(kernel, format!("/proc/{}/numa_maps", self.process.pid)) else { return };
+            let giants = giants(&text);
+            self.giant.extend(open.into_iter().map(|bounds| (bounds, giants.contains(&bounds.0))));
+        }
+        for mapping in self.mappings.iter_mut().filter(|mapping| mapping.may_be_giant()) {
+            if self.giant.get(&(mapping.first, mapping.end)) == Some(&true) {
+                mapping.fixed_size = Some(PageSize::Giant);
+            }
+        }
     }
 
     /// Looks at a few pages only, after something was done to them. What is gone stays known until the next whole look.
@@ -221,19 +246,8 @@ impl Space {
 
     /// Counts pages per tier anew, and which of them are hot.
     pub fn count(&mut self) {
-        let (units, hot) = (&mut self.units, &mut self.hot);
-        self.resident.iter_mut().chain(hot.iter_mut()).for_each(|count| *count = 0);
-        *units = 0;
-        self.pages.visit_mut(0..u64::MAX >> 12, |at, state| {
-            if state.is_located() {
-                *units += u64::from(!state.is_swapped());
-                if let Some(hot) = hot.get_mut(state.tier().index()).filter(|_| state.is_accessed()) {
-                    *hot += at.size.base_pages();
-                }
-            }
-            true
-        });
-        self.count_in(0..u64::MAX >> 12, |count, pages| *count += pages);
+        self.resident.iter_mut().chain(&mut self.hot).for_each(|count| *count = 0);
+        self.units = self.pages.count(&mut self.resident, &mut self.hot);
     }
 
     fn count_in(&mut self, range: Range<u64>, change: impl Fn(&mut u64, u64)) {
@@ -313,7 +327,17 @@ impl Look<'_> {
             _ => PageSize::Base,
         };
         let step = size.base_pages();
+        let mut looked_at = vpn;
         while vpn < end && !self.is_cluster(vpn / CHUNK) {
+            // Almost all pages have no news, so those of a chunk are passed over together.
+            if step == 1 && !swapped && !dirty && vpn >= looked_at {
+                let some = self.pages.base_run_mut(vpn..end);
+                looked_at = vpn + some.len() as u64;
+                if see_known(some) {
+                    vpn += some.len() as u64;
+                    continue;
+                }
+            }
             let whole = vpn.is_multiple_of(step) && (vpn + step <= end || self.fixed_size.is_some());
             let state =
                 if whole && step > 1 { self.pages.whole_mut(vpn, size) } else { self.pages.base_mut(vpn) };

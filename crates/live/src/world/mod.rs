@@ -89,6 +89,8 @@ pub struct World {
     /// Free memory of each node, less what was moved there since it was read.
     node_free: BTreeMap<u32, u64>,
     orders: Orders,
+    /// Pages that are moved together.
+    batch: usize,
     watches: Watches,
     sampling: Sampling,
     signals: VecDeque<Signal>,
@@ -138,6 +140,7 @@ impl World {
             next_space: 0,
             node_free: BTreeMap::new(),
             orders: Orders::default(),
+            batch: moving::BATCH,
             watches: Watches::default(),
             sampling: Sampling::default(),
             signals: VecDeque::new(),

@@ -4,13 +4,18 @@ use super::World;
 use super::orders::{Work, answers, outcome_of, outcome_of_call};
 use crate::kernel::{Advice, Kernel, Process};
 use crate::space::{PageState, bytes_of};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use terrace_model::{PageSize, TierId, Time};
 use terrace_policy::{Exchange, HugePages, Move, MoveOptions, Outcome, PageId, Resize, SpaceId, Subject};
 
-/// Most pages per batch: what a slice of time holds, so that a stop or a pause is obeyed soon.
-const BATCH: usize = 512;
+/// Pages per batch, at first and at least. The kernel waits for all processors once per call, so more are better.
+pub(super) const BATCH: usize = 512;
+/// And at most.
+const BATCH_MOST: usize = 8192;
+/// Batches grow while they take less than this, and shrink where they take twice as long, so that a stop or a pause is
+/// obeyed soon.
+const BATCH_TIME: Time = Time::from_nanos(10_000_000);
 /// Pairs that are under way at once in an exchange, at most: so much room is needed for a moment.
 const PAIRS: usize = 64;
 /// `status` before the kernel has written it: no node and no error has this number.
@@ -32,7 +37,7 @@ struct Found {
 impl World {
     /// Carries out one batch; answers the bytes that were moved, or none where there was nothing to do.
     pub fn step(&mut self) -> Option<u64> {
-        let (ticket, how, work) = self.orders.next(BATCH)?;
+        let (ticket, how, work) = self.orders.next(self.batch)?;
         let started = self.kernel.now();
         let results: Vec<Answer> = if self.dry_run {
             self.counters.planned += work.len() as u64;
@@ -63,6 +68,11 @@ impl World {
             }
         };
         let time = Time::from_nanos((self.kernel.now() - started).as_nanos() as u64);
+        if time > BATCH_TIME + BATCH_TIME {
+            self.batch = (self.batch / 2).max(BATCH);
+        } else if time < BATCH_TIME && work.len() == self.batch {
+            self.batch = (self.batch * 2).min(BATCH_MOST);
+        }
         let bytes = results.iter().map(|(_, copied)| copied).sum();
         self.spent.time += time;
         self.spent.copied += bytes;
@@ -114,13 +124,13 @@ impl World {
     /// room is filled first, and what leaves makes room for what follows.
     fn move_pages(&mut self, moves: &[Move], how: MoveOptions) -> Vec<Answer> {
         let mut answers = vec![(Outcome::Gone, 0); moves.len()];
-        let mut ordered = BTreeSet::new();
+        let mut ordered = Once::default();
         let mut left: Vec<(usize, Found, TierId)> = Vec::new();
         for (at, one) in moves.iter().enumerate() {
             let Some(found) = self.found(one.page) else { continue };
             answers[at].0 = if one.to.index() >= self.topology.tiers.len() {
                 Outcome::Unsupported
-            } else if !ordered.insert(found.page) {
+            } else if !ordered.take(found.page) {
                 // It is on its way already.
                 Outcome::Busy
             } else if found.tier == one.to {
@@ -162,7 +172,7 @@ impl World {
     /// place; where it cannot, the first goes back.
     fn exchange_pages(&mut self, pairs: &[Exchange], how: MoveOptions) -> Vec<Answer> {
         let mut answers = vec![(Outcome::Gone, 0); pairs.len()];
-        let mut ordered = BTreeSet::new();
+        let mut ordered = Once::default();
         let mut left: VecDeque<(usize, Found, Found)> = VecDeque::new();
         for (at, pair) in pairs.iter().enumerate() {
             let (Some(one), Some(other)) = (self.found(pair.one), self.found(pair.other)) else { continue };
@@ -170,11 +180,10 @@ impl World {
                 Outcome::Gone
             } else if one.tier == other.tier {
                 Outcome::Done
-            } else if ordered.contains(&one.page) || ordered.contains(&other.page) {
+            } else if !ordered.take(one.page) || !ordered.take(other.page) {
                 // It is on its way already.
                 Outcome::Busy
             } else {
-                ordered.extend([one.page, other.page]);
                 left.push_back((at, one, other));
                 Outcome::NoSpace
             };
@@ -251,9 +260,13 @@ impl World {
     fn transfer(&mut self, wanted: &[(Found, TierId)], how: MoveOptions) -> Vec<Answer> {
         let mut answers = vec![(Outcome::Busy, 0); wanted.len()];
         // By process and destination: one call each.
-        let mut groups: BTreeMap<(SpaceId, TierId), Vec<usize>> = BTreeMap::new();
+        let mut groups: Vec<((SpaceId, TierId), Vec<usize>)> = Vec::new();
         for (at, (found, to)) in wanted.iter().enumerate() {
-            groups.entry((found.page.space, *to)).or_default().push(at);
+            let group = (found.page.space, *to);
+            match groups.iter_mut().find(|(known, _)| *known == group) {
+                Some((_, members)) => members.push(at),
+                None => groups.push((group, vec![at])),
+            }
         }
         for ((space, to), members) in groups {
             let pages: Vec<Found> = members.iter().map(|at| wanted[*at].0).collect();
@@ -451,6 +464,25 @@ impl World {
             // Its mapping has ended or shrunk.
             _ => Outcome::Gone,
         }
+    }
+}
+
+/// Tells pages that come for the first time from those that come again.
+#[derive(Default)]
+struct Once {
+    /// Policies order by address, so almost all come ascending.
+    ascending: Vec<PageId>,
+    others: BTreeSet<PageId>,
+}
+
+impl Once {
+    /// Whether it has not come before.
+    fn take(&mut self, page: PageId) -> bool {
+        if self.ascending.last().is_none_or(|last| *last < page) {
+            self.ascending.push(page);
+            return true;
+        }
+        self.ascending.binary_search(&page).is_err() && self.others.insert(page)
     }
 }
 

@@ -16,7 +16,12 @@ pub struct Target {
 impl Target {
     /// Starts a subcommand of this program and waits until it says that it is `ready`.
     pub fn start(arguments: &[&str]) -> Result<Target> {
-        let mut child = Command::new("/proc/self/exe")
+        Target::started_by("/proc/self/exe", arguments)
+    }
+
+    /// The same, by another program, such as a Terrace that runs it.
+    pub fn started_by(program: &str, arguments: &[&str]) -> Result<Target> {
+        let mut child = Command::new(program)
             .args(arguments)
             .stdout(Stdio::piped())
             .spawn()
@@ -29,6 +34,14 @@ impl Target {
 
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Ends what is behind this and waits for whoever started it; answers whether that went well.
+    pub fn end(mut self, pid: u32) -> Result<()> {
+        // SAFETY: its parent, which has not ended, has not waited for it, so the number is still its own.
+        unsafe { libc::kill(pid as i32, libc::SIGKILL) };
+        self.child.wait().context("waiting")?;
+        Ok(())
     }
 
     /// Reads on until the target has told `key`; later values replace earlier ones.
@@ -108,10 +121,18 @@ impl Terrace {
         let child = Command::new("terrace")
             .args(["attach", "--tree", &pid.to_string()])
             .args(arguments)
+            .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
             .context("starting terrace")?;
         Ok(Terrace { child })
+    }
+
+    /// Kills it, wherever it is.
+    pub fn kill(mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
     }
 
     /// Asks it to stop; answers what it said, or an error where it failed.

@@ -1,7 +1,9 @@
 //! What must hold on a real kernel, one file per subject.
 
+mod agreement;
 mod boot;
 mod damon;
+mod harm;
 mod move_pages;
 mod policies;
 mod swap;
@@ -29,7 +31,16 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "verify-self", machine: "two", run: move_pages::under_fire },
     Scenario { name: "policies", machine: "two", run: policies::converge },
     Scenario { name: "thermostat", machine: "two", run: policies::thermostat },
+    Scenario { name: "agreement", machine: "two", run: agreement::run },
+    Scenario { name: "integrity", machine: "two", run: harm::integrity },
+    Scenario { name: "exchange-full", machine: "two", run: harm::exchange_full },
+    Scenario { name: "whole-thp", machine: "two", run: harm::whole_huge_pages },
+    Scenario { name: "shares", machine: "two", run: harm::shares },
+    Scenario { name: "dry-run", machine: "two", run: harm::dry_run },
+    Scenario { name: "admin", machine: "two", run: harm::administrator },
+    Scenario { name: "speed", machine: "two", run: harm::speed },
     Scenario { name: "giant", machine: "giant", run: move_pages::giant },
+    Scenario { name: "giant-moved", machine: "giant", run: harm::giant },
     Scenario { name: "tiers", machine: "four", run: boot::four },
     Scenario { name: "hotplug", machine: "hotplug", run: boot::hotplug },
     Scenario { name: "old", machine: "old", run: boot::old },
