@@ -1,13 +1,23 @@
 //! Log lines on stderr: warnings by default, `-v` progress of each step, `-vv` everything.
 
 use crate::progress::LogWriter;
+use clap::ValueEnum;
 use tracing_subscriber::EnvFilter;
 
 /// Overrides `-v` with a filter such as `terrace_sim=debug`.
 const VARIABLE: &str = "TERRACE_LOG";
 
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people: level, place, message.
+    Text,
+    /// For programs: one JSON object per line, with the time.
+    Json,
+}
+
 /// Starts logging at the verbosity of the command line.
-pub fn start(verbose: u8) {
+pub fn start(verbose: u8, format: Format) {
     let level = match verbose {
         0 => "warn",
         1 => "info",
@@ -20,10 +30,11 @@ pub fn start(verbose: u8) {
         }),
         Err(_) => EnvFilter::new(level),
     };
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(|| LogWriter)
-        .with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr()))
-        .without_time()
-        .init();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(|| LogWriter);
+    match format {
+        Format::Text => {
+            log.with_ansi(std::io::IsTerminal::is_terminal(&std::io::stderr())).without_time().init();
+        }
+        Format::Json => log.json().flatten_event(true).with_current_span(false).with_span_list(false).init(),
+    }
 }

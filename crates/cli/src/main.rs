@@ -13,6 +13,7 @@ mod logging;
 mod options;
 mod output;
 mod progress;
+mod provenance;
 mod run;
 mod study;
 mod tiers;
@@ -23,7 +24,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let cli = commands::Cli::parse();
-    logging::start(cli.verbose);
+    logging::start(cli.verbose, cli.log_format);
     let result = match cli.command {
         Command::Record(arguments) => commands::record::run(arguments),
         Command::Trace(arguments) => commands::trace::run(arguments),
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
         Command::Reproduce(arguments) => commands::reproduce::run(arguments),
         Command::Run(arguments) => commands::live::run::run(arguments),
         Command::Attach(arguments) => commands::live::attach::run(arguments),
+        Command::Top(arguments) => commands::live::top::run(arguments),
         Command::Restore(arguments) => commands::live::restore::run(arguments),
         Command::Completions(arguments) => commands::generate::completions(arguments),
         Command::Man(arguments) => commands::generate::man(arguments),

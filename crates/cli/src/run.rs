@@ -85,6 +85,7 @@ pub fn simulate(
         left_out: outcome.left_out,
         command,
         notes: outcome.notes,
+        timeline: Vec::new(),
     };
     record.notes.extend(too_short(&design.design, &record, settings));
     Ok(Simulated { record, stopped })

@@ -2,6 +2,7 @@
 
 use crate::access::AccessSource;
 use crate::access::damon::{self, Damon};
+use crate::access::page_out::PageOut;
 use crate::engine::{Engine, Limits};
 use crate::facts::{Fact, Facts};
 use crate::journal::Journal;
@@ -91,7 +92,8 @@ impl Session {
             Some(shares) => NewPages::from_shares(&shares, &facts.tiers).map_err(Problem::Machine)?,
             None => NewPages::AsUsual,
         };
-        let source = source(kernel, &journal, needs, config, &mut choices)?;
+        let compressed = facts.tiers.compressed().is_some();
+        let source = source(kernel, &journal, needs, compressed, config, &mut choices)?;
         let pressure_file = match &selection {
             Selection::Cgroup(folder) => folder.join("memory.pressure"),
             _ => PathBuf::from("/proc/pressure/memory"),
@@ -180,12 +182,17 @@ fn source(
     kernel: &Arc<dyn Kernel>,
     journal: &Arc<Mutex<Journal>>,
     needs: Needs,
+    compressed: bool,
     config: &Config,
     choices: &mut Vec<String>,
 ) -> Result<Option<Box<dyn AccessSource>>, Problem> {
     let of_accesses = [Capability::AccessedBits, Capability::HintFaults, Capability::CountedFaults];
     if !of_accesses.iter().any(|capability| needs.capabilities.contains(*capability)) {
         return Ok(None);
+    }
+    if !needs.capabilities.contains(Capability::AccessedBits) && compressed {
+        choices.push("accesses: the page-out probe, on the pages that the policy watches".to_owned());
+        return Ok(Some(Box::new(PageOut::new(kernel.clone()))));
     }
     let damon = Damon::new(kernel.clone(), journal.clone(), config.damon).map_err(Problem::Machine)?;
     choices.push(format!("accesses: DAMON, at most {} regions", config.damon.regions));

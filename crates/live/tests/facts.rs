@@ -99,14 +99,15 @@ fn a_user_is_told_what_root_could() {
 }
 
 #[test]
-fn compressed_swap_makes_pages_fault_and_move_but_not_whole() {
+fn compressed_swap_makes_pages_fault_and_move() {
     let machine = Machine::named("zram-user");
     machine.set("/proc/self/status", "Uid:\t0\t0\t0\t0\nCapEff:\t000001fffeffffff\n");
     let offered = Facts::discover(&machine.kernel()).capabilities();
     for capability in [Capability::Migration, Capability::CountedFaults, Capability::Split] {
         assert!(offered.has(capability), "{capability}");
     }
-    assert!(!offered.has(Capability::Exchange) && !offered.has(Capability::WholeHugePages));
+    assert!(!offered.has(Capability::Exchange), "a page cannot take the place of one that is compressed");
+    assert!(offered.has(Capability::WholeHugePages), "2 MiB count as one page");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use terrace_live::engine::{Engine, Limits, Turn};
 use terrace_live::facts::Facts;
 use terrace_live::journal::Journal;
 use terrace_live::kernel::Kernel;
-use terrace_live::space::Dirtiness;
+use terrace_live::space::{Dirtiness, Mapping, Space};
 use terrace_live::targets::{Selection, Targets};
 use terrace_live::world::{self, World};
 use terrace_model::{Bytes, PageSize, TierId};
@@ -95,10 +95,16 @@ fn agrees(world: &mut World, kernel: &Simulated) {
         Place::Node(node) => TierId(node as u8),
         Place::Swap => SLOW,
     };
+    let mut expected: BTreeMap<u32, Vec<(u64, PageSize, TierId)>> = BTreeMap::new();
     for (pid, program) in &machine.processes {
-        let there: Vec<_> = program.pages.iter().map(|(vpn, page)| (*vpn, page.size, tier(page))).collect();
+        let pages = program.pages.iter().map(|(vpn, page)| (*vpn, page.size, tier(page))).collect();
+        let space = world.spaces().find(|space| space.process.pid == *pid);
+        let swap = world.topology().find("compressed").is_some();
+        expected.insert(*pid, if swap { clustered(space, pages) } else { pages });
+    }
+    for (pid, there) in &expected {
         let shown = shown.remove(pid).unwrap_or_default();
-        if shown != there {
+        if shown != *there {
             let wrong = shown.iter().find(|page| !there.contains(page));
             let missing = there.iter().find(|page| !shown.contains(page));
             panic!("process {pid}: shown but not there {wrong:?}, there but not shown {missing:?}");
@@ -106,13 +112,36 @@ fn agrees(world: &mut World, kernel: &Simulated) {
     }
     assert!(shown.is_empty(), "pages of processes that are no more: {shown:?}");
     for space in world.spaces() {
-        let program = &machine.processes[&space.process.pid];
+        let there = &expected[&space.process.pid];
         for (at, count) in space.resident.iter().enumerate() {
-            let of = |page: &&Page| tier(page).index() == at;
-            let pages = program.pages.values().filter(of).map(|page| page.size.base_pages());
+            let of = |page: &&(u64, PageSize, TierId)| page.2.index() == at;
+            let pages = there.iter().filter(of).map(|page| page.1.base_pages());
             assert_eq!(*count, pages.sum::<u64>(), "tier {at}");
         }
     }
+}
+
+/// Pages as they are shown where swap is a tier: what lies wholly inside a mapping and was not split counts as one by 2 MiB,
+/// and lies where most of it does.
+fn clustered(space: Option<&Space>, pages: Vec<(u64, PageSize, TierId)>) -> Vec<(u64, PageSize, TierId)> {
+    let Some(space) = space else { return pages };
+    let is_cluster = |chunk: u64| {
+        let inside = |mapping: &Mapping| mapping.first <= chunk * 512 && (chunk + 1) * 512 <= mapping.end;
+        space.mappings.iter().any(inside) && !space.split.contains(&chunk)
+    };
+    let mut counts: BTreeMap<u64, [u64; 2]> = BTreeMap::new();
+    let mut shown = Vec::new();
+    for (vpn, size, tier) in pages {
+        if is_cluster(vpn / 512) {
+            counts.entry(vpn / 512).or_default()[tier.index()] += size.base_pages();
+        } else {
+            shown.push((vpn, size, tier));
+        }
+    }
+    let place = |[present, swapped]: [u64; 2]| if swapped > present { SLOW } else { TierId(0) };
+    shown.extend(counts.into_iter().map(|(chunk, counts)| (chunk * 512, PageSize::Huge, place(counts))));
+    shown.sort_unstable_by_key(|page| page.0);
+    shown
 }
 
 /// Follows all processes there are, with nothing going wrong, and looks whether all is known rightly.
@@ -555,6 +584,7 @@ impl AccessSource for Guesses {
                 world.accessed(pid, region, 1);
             }
         }
+        world.looked(1);
         match self.0.below(100) {
             0 => Err(std::io::Error::from_raw_os_error(libc::EIO)),
             _ => Ok(Duration::from_millis(20)),

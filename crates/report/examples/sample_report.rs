@@ -254,6 +254,7 @@ fn run(profile: &Profile, change: &Change) -> RunRecord {
             "terrace sim --design {} --workload {} --scale 4 --seed 42",
             change.name, profile.name
         ),
+        timeline: Vec::new(),
         notes: vec![
             "Sample data: these numbers are invented to show the page; no simulation made them.".to_owned(),
         ],

@@ -1,9 +1,10 @@
 //! Who wins and why, in sentences that are derived from the numbers alone.
 
-use crate::format::{percent, slowdown as percent_slower, speedup as times};
-use crate::run::{CycleComponent, component_label};
+use crate::format::{bytes, percent, seconds, slowdown as percent_slower, speedup as times};
+use crate::run::{CycleComponent, component_label, ratio};
 use crate::{Comparison, RunRecord};
 use serde::Serialize;
+use terrace_model::PageSize;
 
 /// Two designs closer than this are called equal: a difference that small is no reason to prefer one.
 const TIE: f64 = 0.01;
@@ -44,6 +45,9 @@ fn on_input(comparison: &Comparison, input: &str) -> Option<Conclusion> {
         detail: if detail.is_empty() { text.clone() } else { detail },
         text,
     };
+    if baseline.is_live() {
+        return Some(finding(None, live(baseline), String::new()));
+    }
     let mut timed: Vec<(&RunRecord, f64)> =
         comparison.runs_of(input).filter_map(|run| Some((run, run.speedup_over(baseline)?))).collect();
     if timed.is_empty() {
@@ -113,6 +117,21 @@ fn on_input(comparison: &Comparison, input: &str) -> Option<Conclusion> {
     }
     let tie = winner.design != *base && speedup < 1.0 + TIE;
     Some(finding((!tie).then_some((winner, speedup)), text, detail))
+}
+
+/// What a policy did to real processes. Whether they became faster is not known here.
+fn live(run: &RunRecord) -> String {
+    let mib = |name: &str| bytes(run.stats.integer(name) * PageSize::Base.bytes());
+    let share = ratio(run.stats.number("live.cpu_time") * 1e-9, run.wall_seconds);
+    let cost = share.map_or(String::new(), |share| format!(" for {} of a core", percent(share)));
+    format!(
+        "{} managed {} for {}: {} promoted, {} demoted{cost}.",
+        run.design,
+        run.input,
+        seconds(run.wall_seconds),
+        mib("vmstat.pgpromote_success"),
+        mib("vmstat.pgdemote_policy"),
+    )
 }
 
 /// The fastest design at each share of fast memory. More of it always wins, so that no share beats another.

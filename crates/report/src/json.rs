@@ -5,7 +5,7 @@
 //! hold (infinite, not a number) is `null`.
 
 use crate::conclusion::Conclusion;
-use crate::run::RunRecord;
+use crate::run::{RunRecord, TimelinePoint};
 use crate::{Comparison, HeatMap, InputSummary, Tiering};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::collections::BTreeMap;
@@ -52,6 +52,8 @@ struct Run<'a> {
     notes: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
     tiering: Option<Tiering>,
+    #[serde(skip_serializing_if = "<[TimelinePoint]>::is_empty")]
+    timeline: &'a [TimelinePoint],
     parameters: Pairs<'a>,
     stats: Node<'a>,
 }
@@ -183,6 +185,7 @@ fn run(run: &RunRecord) -> Run<'_> {
         left_out: &run.left_out,
         notes: &run.notes,
         tiering: None,
+        timeline: &run.timeline,
         parameters: Pairs(&run.parameters),
         stats: tree(&run.stats),
     }

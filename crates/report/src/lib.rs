@@ -23,6 +23,6 @@ pub use comparison::Comparison;
 pub use conclusion::Conclusion;
 pub use format::Charset;
 pub use input::{HeatMap, HeatRow, InputObserver, InputSummary};
-pub use run::{CycleComponent, RunRecord};
+pub use run::{CycleComponent, LIVE, RunRecord, TimelinePoint};
 pub use tiering::{PolicyWork, TierUse, Tiering};
 pub use write::{WriteError, write_atomically};

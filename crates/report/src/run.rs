@@ -1,6 +1,10 @@
 //! The record of one run: one design on one input, with everything needed to judge and to repeat it.
 
+use std::collections::BTreeMap;
 use terrace_model::Stats;
+
+/// The fidelity of a run on a real machine: nothing was simulated, so there are no cycles and no accesses.
+pub const LIVE: &str = "live";
 
 /// One design on one input.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -13,7 +17,7 @@ pub struct RunRecord {
     pub machine: String,
     /// Name of the input, as in [`InputSummary::name`](crate::InputSummary::name).
     pub input: String,
-    /// Fidelity level: `full`, `translation` or `pages`.
+    /// Fidelity level: `full`, `translation` or `pages`; [`LIVE`] for what happened to real processes.
     pub fidelity: String,
     /// Everything was divided by this (`--scale`); 1 for none.
     pub scale: u32,
@@ -27,7 +31,7 @@ pub struct RunRecord {
     pub cycles: u64,
     /// Elapsed simulated time in seconds; 0 at a fidelity without time.
     pub seconds_simulated: f64,
-    /// How long the simulation took, in seconds.
+    /// How long the simulation took, in seconds; of a live run, how long that was.
     pub wall_seconds: f64,
     /// All statistics.
     pub stats: Stats,
@@ -39,6 +43,21 @@ pub struct RunRecord {
     pub command: String,
     /// What else a reader must know, one sentence each.
     pub notes: Vec<String>,
+    /// How a live run went, by time; empty for simulations.
+    pub timeline: Vec<TimelinePoint>,
+}
+
+/// A live run at one moment.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
+pub struct TimelinePoint {
+    /// Since the start.
+    pub seconds: f64,
+    /// Bytes that had come to a faster tier by then.
+    pub promoted_bytes: u64,
+    /// Bytes that had come to a slower tier by then.
+    pub demoted_bytes: u64,
+    /// Memory in use, by tier.
+    pub used_bytes: BTreeMap<String, u64>,
 }
 
 /// Cycles blamed on one cause, from the statistics under `core.cycles`.
@@ -60,6 +79,11 @@ impl RunRecord {
     /// Accesses simulated per second of wall-clock time; 0 where that time is not known.
     pub fn accesses_per_second(&self) -> f64 {
         ratio(self.accesses as f64, self.wall_seconds).unwrap_or(0.0)
+    }
+
+    /// Whether this is what a policy did to real processes, rather than a simulation.
+    pub fn is_live(&self) -> bool {
+        self.fidelity == LIVE
     }
 
     /// Whether the run simulated time at all.

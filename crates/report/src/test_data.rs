@@ -54,6 +54,7 @@ fn run(design: &str, scheme: &str, cycles: u64, translation: u64) -> RunRecord {
         left_out: Vec::new(),
         command: format!("terrace sim --design {design} --workload gups"),
         notes: Vec::new(),
+        timeline: Vec::new(),
     }
 }
 

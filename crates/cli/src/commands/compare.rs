@@ -7,7 +7,7 @@ use crate::interrupt::Interrupt;
 use crate::options::{DesignOptions, InputOptions, Job, JsonOption, RecordingOptions, SimulationOptions};
 use crate::run::{self, InputResult, Settings};
 use crate::tiers::{self, PriceOption};
-use crate::{output, progress, study};
+use crate::{output, progress, provenance, study};
 use clap::Args;
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -229,8 +229,8 @@ fn prepare_inputs(arguments: &Arguments) -> Result<Vec<Input>, Failure> {
 fn join(arguments: &Arguments, designs: &[String], results: Vec<InputResult>) -> (Comparison, Vec<String>) {
     let mut comparison = Comparison {
         title: title(&results, designs.len()),
-        command: own_command(),
-        date: today(),
+        command: provenance::own_command(),
+        date: provenance::today(),
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
         baseline: designs[0].clone(),
         ..Comparison::default()
@@ -247,52 +247,8 @@ fn join(arguments: &Arguments, designs: &[String], results: Vec<InputResult>) ->
     (comparison, failures)
 }
 
-/// The command line as it was given, for people to repeat.
-fn own_command() -> String {
-    let arguments = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
-    output::shell_join(std::iter::once("terrace".to_owned()).chain(arguments))
-}
-
 fn title(results: &[InputResult], designs: usize) -> String {
     let inputs: Vec<&str> =
         results.iter().filter_map(|r| r.summary.as_ref()).map(|summary| summary.name.as_str()).collect();
     format!("{designs} designs on {}", inputs.join(", "))
-}
-
-/// Today's date in UTC, `YYYY-MM-DD`.
-fn today() -> String {
-    let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
-    date_of_day(since_epoch.as_secs() / 86_400)
-}
-
-/// The civil date of a day counted from 1970-01-01.
-fn date_of_day(mut day: u64) -> String {
-    let is_leap =
-        |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
-    let mut year = 1970;
-    while day >= 365 + u64::from(is_leap(year)) {
-        day -= 365 + u64::from(is_leap(year));
-        year += 1;
-    }
-    let february = 28 + u64::from(is_leap(year));
-    let mut month = 1;
-    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
-        if day < length {
-            break;
-        }
-        day -= length;
-        month += 1;
-    }
-    format!("{year:04}-{month:02}-{:02}", day + 1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn dates_by_hand() {
-        let dates: Vec<String> = [0, 58, 59, 11_016, 20_513].map(date_of_day).into();
-        assert_eq!(dates, ["1970-01-01", "1970-02-28", "1970-03-01", "2000-02-29", "2026-03-01"]);
-    }
 }

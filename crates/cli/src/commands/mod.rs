@@ -15,6 +15,7 @@ pub mod trace;
 pub mod tune;
 pub mod workload;
 
+use crate::logging::Format;
 use clap::{ArgAction, Parser, Subcommand};
 
 const EXAMPLES: &str = "\
@@ -52,6 +53,10 @@ pub struct Cli {
     #[arg(short, long, action = ArgAction::Count, global = true)]
     pub verbose: u8,
 
+    /// How log lines are written: for people, or one JSON object per line
+    #[arg(long, value_enum, default_value_t = Format::Text, value_name = "FORMAT", global = true, hide_possible_values = true)]
+    pub log_format: Format,
+
     #[command(subcommand)]
     pub command: Command,
 }
@@ -72,6 +77,7 @@ pub enum Command {
     Reproduce(reproduce::Arguments),
     Run(live::run::Arguments),
     Attach(live::attach::Arguments),
+    Top(live::top::Arguments),
     Restore(live::restore::Arguments),
     Completions(generate::CompletionsArguments),
     Man(generate::ManArguments),

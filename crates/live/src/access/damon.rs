@@ -28,11 +28,11 @@ const SAMPLES: u32 = 4;
 const SAMPLE_LEAST: Duration = Duration::from_millis(20);
 /// The longest: policies look every second or two.
 const SAMPLE_MOST: Duration = Duration::from_millis(250);
-/// Processor time of DAMON per region and sample, until it is measured.
+/// Processor time of DAMON per region and sample, until its thread was measured.
 const REGION_COST: Duration = Duration::from_nanos(1_000);
 /// Targets of DAMON's per process: neighbours go to them in turn.
 const TURNS: usize = 2;
-/// Regions are set up anew when so much of the memory has come or gone.
+/// Regions are set up anew when so many of the pages have come, gone, or changed their size.
 const CHANGE: f64 = 0.05;
 
 /// How fine, and how much it may cost.
@@ -60,12 +60,17 @@ pub struct Damon {
     buffers: Vec<File>,
     /// The processes in DAMON's order.
     pids: Vec<u32>,
-    /// Base pages that regions cover.
+    /// Pages of any size that regions cover.
     covered: u64,
     pages_per_region: u64,
     /// What the policy watched when the regions were set up.
     generation: u64,
     interval: Duration,
+    region_cost: Duration,
+    regions: usize,
+    began: Duration,
+    /// The time of the last record, by the buffer's clock.
+    last_record: u64,
     running: bool,
 }
 
@@ -124,6 +129,10 @@ impl Damon {
             pages_per_region: 1,
             generation: 0,
             interval: SAMPLE_LEAST,
+            region_cost: REGION_COST,
+            regions: 0,
+            began: Duration::ZERO,
+            last_record: 0,
             running: false,
         })
     }
@@ -131,7 +140,7 @@ impl Damon {
     /// Whether the processes or their memory have changed so much that regions no longer fit.
     fn fits(&self, world: &World) -> bool {
         let pids = world.spaces().map(|space| space.process.pid);
-        let pages: u64 = world.spaces().map(|space| space.resident_pages()).sum();
+        let pages: u64 = world.spaces().map(|space| space.units).sum();
         self.running
             && pids.eq(self.pids.iter().copied())
             // Where every page has a region of its own, those that are watched have one, too.
@@ -144,14 +153,16 @@ impl Damon {
         let Regions { of_process: regions, pages_per_region } = world.regions(self.options.regions);
         self.pages_per_region = pages_per_region;
         self.generation = world.watch_generation();
-        self.covered = world.spaces().map(|space| space.resident_pages()).sum();
+        self.covered = world.spaces().map(|space| space.units).sum();
         self.pids = regions.iter().map(|(pid, _)| *pid).collect();
         let count: usize = regions.iter().map(|(_, regions)| regions.len()).sum();
+        self.measure();
         self.off()?;
         if count == 0 {
             return Ok(());
         }
-        let per_sample = REGION_COST * count as u32;
+        self.regions = count;
+        let per_sample = self.region_cost * count as u32;
         self.interval = Duration::try_from_secs_f64(per_sample.as_secs_f64() / self.options.cpu)
             .unwrap_or(SAMPLE_MOST)
             .clamp(SAMPLE_LEAST, SAMPLE_MOST);
@@ -188,9 +199,42 @@ impl Damon {
         set(format!("{kdamond}/state"), "on".to_owned())?;
         self.running = true;
         let interval = Time::from_nanos(self.interval.as_nanos() as u64);
+        self.began = self.kernel.now();
         world.set_sampling(Sampling { interval, together: SAMPLES });
         tracing::info!(count, pages_per_region = self.pages_per_region, interval = ?self.interval, "DAMON watches");
         Ok(())
+    }
+
+    /// How many aggregations ended since the last call, by the times of their records: those of one lie close together. One
+    /// without any access leaves no record and is not counted.
+    fn aggregations(&mut self, times: impl Iterator<Item = u64>) -> u64 {
+        let apart = (self.interval * SAMPLES / 2).as_nanos() as u64;
+        let mut count = 0;
+        for time in times {
+            count += u64::from(time.saturating_sub(self.last_record) > apart);
+            self.last_record = time;
+        }
+        count
+    }
+
+    /// What a region's sample costs, from the processor time of DAMON's thread since it began.
+    fn measure(&mut self) {
+        let samples =
+            self.kernel.now().saturating_sub(self.began).as_secs_f64() / self.interval.as_secs_f64();
+        // A few samples tell little.
+        if self.running
+            && samples >= 8.0
+            && let Some(used) = self.thread_time()
+        {
+            let cost = used.as_secs_f64() / samples / self.regions.max(1) as f64;
+            self.region_cost = Duration::try_from_secs_f64(cost).unwrap_or(self.region_cost);
+        }
+    }
+
+    fn thread_time(&self) -> Option<Duration> {
+        let pid = read_text(&*self.kernel, format!("{KDAMONDS}/0/pid")).ok()?;
+        let times = read_text(&*self.kernel, format!("/proc/{}/schedstat", pid.trim())).ok()?;
+        times.split_ascii_whitespace().next()?.parse().ok().map(Duration::from_nanos)
     }
 
     fn off(&mut self) -> io::Result<()> {
@@ -227,7 +271,12 @@ impl AccessSource for Damon {
     }
 
     fn collect(&mut self, world: &mut World) -> io::Result<Duration> {
-        for region in self.read()? {
+        let mut found = self.read()?;
+        // On whatever processors DAMON's thread has run.
+        found.sort_unstable_by_key(|region| region.time);
+        let aggregations = self.aggregations(found.iter().map(|region| region.time));
+        world.looked(aggregations * u64::from(SAMPLES));
+        for region in found {
             if let Some(pid) = self.pids.get(region.target as usize / TURNS) {
                 world.accessed(*pid, region.start >> 12..region.end >> 12, region.accesses);
             }

@@ -15,6 +15,8 @@ pub struct Format {
 /// A region as DAMON reports it at the end of an aggregation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
+    /// When it was reported, by the buffer's clock, in nanoseconds.
+    pub time: u64,
     /// The number of the process among DAMON's targets.
     pub target: u64,
     /// First address.
@@ -48,7 +50,7 @@ impl Format {
     /// 30 and 31 carry more time. What does not fit is left out.
     pub fn records(&self, page: &[u8], regions: &mut Vec<Region>) {
         const HEADER: usize = 16;
-        let Some(in_use) = word(page, 8) else { return };
+        let (Some(mut time), Some(in_use)) = (long(page, 0), word(page, 8)) else { return };
         let end = page.len().min(HEADER + (in_use & 0xf_ffff) as usize);
         let mut at = HEADER;
         while let Some(first) = word(page, at).filter(|_| at + 4 <= end) {
@@ -60,8 +62,16 @@ impl Format {
                 (30 | 31, _) => (at + 4, 4),
                 (words, _) => (at + 4, words as usize * 4),
             };
+            let (low, high) = (u64::from(first >> 5), u64::from(word(page, at + 4).unwrap_or(0)) << 27);
+            match kind {
+                29 => {}
+                30 => time = time.wrapping_add(low).wrapping_add(high),
+                // The highest five bits are those of the time before.
+                31 => time = (time >> 59 << 59) | low | high,
+                _ => time = time.wrapping_add(low),
+            }
             if kind < 29
-                && let Some(region) = self.region(page, data)
+                && let Some(region) = self.region(page, data, time)
             {
                 regions.push(region);
             }
@@ -69,11 +79,12 @@ impl Format {
         }
     }
 
-    fn region(&self, page: &[u8], data: usize) -> Option<Region> {
+    fn region(&self, page: &[u8], data: usize, time: u64) -> Option<Region> {
         if word(page, data)? as u16 != self.identifier {
             return None;
         }
         Some(Region {
+            time,
             target: long(page, data + self.target)?,
             start: long(page, data + self.start)?,
             end: long(page, data + self.end)?,
@@ -110,8 +121,8 @@ format:
 \tfield:unsigned int age;\toffset:44;\tsize:4;\tsigned:0;
 ";
 
-    fn record(kind: u32, target: u64, start: u64) -> Vec<u8> {
-        let mut record = kind.to_ne_bytes().to_vec();
+    fn record(kind: u32, after: u32, target: u64, start: u64) -> Vec<u8> {
+        let mut record = (kind | after << 5).to_ne_bytes().to_vec();
         record.extend(521u32.to_ne_bytes());
         record.extend(0u32.to_ne_bytes());
         for number in [target, 3, start, start + 4096] {
@@ -123,7 +134,7 @@ format:
     }
 
     fn page(records: &[u8]) -> Vec<u8> {
-        let mut page = vec![0; 8];
+        let mut page = 1_000u64.to_ne_bytes().to_vec();
         page.extend((records.len() as u64).to_ne_bytes());
         page.extend(records);
         page.resize(4096, 0);
@@ -134,11 +145,12 @@ format:
     fn records_are_read_between_time_stamps() {
         let format = Format::parse(FORMAT).unwrap();
         // 48 bytes are 12 words; a time extension of 8 bytes lies between the two.
-        let records = [record(12, 0, 0x1000), vec![30, 0, 0, 0, 0, 0, 0, 0], record(12, 1, 0x9000)].concat();
+        let extension = [(30u32 | 5 << 5).to_ne_bytes(), 2u32.to_ne_bytes()].concat();
+        let records = [record(12, 7, 0, 0x1000), extension, record(12, 1, 1, 0x9000)].concat();
         let mut regions = Vec::new();
         format.records(&page(&records), &mut regions);
-        let region = |target, start| Region { target, start, end: start + 4096, accesses: 7 };
-        assert_eq!(regions, [region(0, 0x1000), region(1, 0x9000)]);
+        let region = |time, target, start| Region { time, target, start, end: start + 4096, accesses: 7 };
+        assert_eq!(regions, [region(1_007, 0, 0x1000), region(1_007 + 5 + (2 << 27) + 1, 1, 0x9000)]);
     }
 
     #[test]

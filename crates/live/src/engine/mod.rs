@@ -2,13 +2,16 @@
 
 mod budget;
 mod pressure;
+mod vmstat;
 
 pub use budget::Allowance;
 pub use pressure::Guard;
+pub use vmstat::Vmstat;
 
 use crate::access::AccessSource;
 use crate::targets::Targets;
 use crate::world::World;
+use serde::{Deserialize, Serialize};
 use std::time::Duration;
 use terrace_model::{Bytes, Stats, Unit};
 use terrace_policy::{MemorySystem, Moment, NextTick, Policy, Report, Signal};
@@ -17,6 +20,8 @@ use terrace_policy::{MemorySystem, Moment, NextTick, Policy, Report, Signal};
 const MEMBERSHIP: Duration = Duration::from_millis(500);
 /// How long orders are carried out before the loop looks around.
 const SLICE: Duration = Duration::from_millis(20);
+/// How often pages are counted where the policy never looks at them itself.
+const COUNT: Duration = Duration::from_secs(5);
 /// The longest rest: a stop or a pause is noticed so soon.
 const REST: Duration = Duration::from_millis(200);
 /// The shortest time between two looks at all pages.
@@ -50,7 +55,12 @@ pub struct Engine {
     source: Option<Box<dyn AccessSource>>,
     cpu: Allowance,
     bandwidth: Allowance,
+    limits: Limits,
     guard: Option<Guard>,
+    vmstat: Vmstat,
+    /// Page-seconds of each tier, for the mean over time.
+    occupied: Vec<f64>,
+    next_count: Duration,
     started: Duration,
     last_turn: Duration,
     last_cpu: Duration,
@@ -64,6 +74,20 @@ pub struct Engine {
     paused: bool,
     /// There was a process at some time.
     populated: bool,
+}
+
+/// What it is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// It looks, decides and moves.
+    Working,
+    /// Someone has paused it.
+    Paused,
+    /// Orders wait because tasks lose too much time waiting for memory.
+    HeldBack,
+    /// It has used up its processor time for now.
+    Resting,
 }
 
 /// What is left to do after a turn.
@@ -97,6 +121,10 @@ impl Engine {
                 .bandwidth
                 .map_or_else(Allowance::unlimited, |bytes| Allowance::new(bytes.0 as f64, 0.0)),
             guard: limits.pressure.map(|limit| Guard::new(pressure_file, limit)),
+            limits,
+            vmstat: Vmstat::new(&**world.kernel()),
+            occupied: vec![0.0; world.topology().tiers.len()],
+            next_count: now,
             world,
             policy,
             source,
@@ -135,6 +163,10 @@ impl Engine {
         self.world.set_now(moment);
         self.look(now);
         let due = self.tick.is_some_and(|tick| tick <= moment);
+        if self.tick.is_none() && now >= self.next_count {
+            self.next_count = now + COUNT;
+            self.world.refresh();
+        }
         if due || self.world.has_signals() {
             self.call(moment, due);
         }
@@ -149,6 +181,9 @@ impl Engine {
         self.cpu.pass(passed);
         self.bandwidth.pass(passed);
         self.cpu.spend(cpu.saturating_sub(self.last_cpu).as_secs_f64());
+        for (sum, tier) in self.occupied.iter_mut().zip(&self.world.topology().tiers) {
+            *sum += (tier.used.0 >> 12) as f64 * passed.as_secs_f64();
+        }
         (self.last_turn, self.last_cpu) = (now, cpu);
     }
 
@@ -226,7 +261,8 @@ impl Engine {
         }
         let ordered = self.world.orders_waiting().saturating_sub(waiting);
         if ordered > 0 {
-            tracing::info!(ordered, at = moment.0 as f64 / 1e9, "the policy ordered moves");
+            let why = if tick { "its period is over" } else { "news" };
+            tracing::info!(ordered, why, at = moment.0 as f64 / 1e9, "the policy ordered moves");
         }
     }
 
@@ -257,12 +293,24 @@ impl Engine {
                 return;
             }
         }
+        let failed = self.world.counters().failed;
+        let mut moved = 0;
         while self.bandwidth.wait().is_zero() && self.world.kernel().now() - now < SLICE {
             match self.world.step() {
-                Some(bytes) => self.bandwidth.spend(bytes as f64),
+                Some(bytes) => {
+                    self.bandwidth.spend(bytes as f64);
+                    moved += bytes;
+                }
                 None => break,
             }
         }
+        let failed = self.world.counters().failed - failed;
+        tracing::debug!(
+            moved_bytes = moved,
+            failed,
+            waiting = self.world.orders_waiting(),
+            "orders carried out"
+        );
     }
 
     fn rest(&self, moment: Moment) -> Duration {
@@ -292,12 +340,36 @@ impl Engine {
 
     /// Stops all work until it is resumed; the targets run on.
     pub fn pause(&mut self, paused: bool) {
+        if self.paused != paused {
+            tracing::info!("{}", if paused { "paused" } else { "resumed" });
+        }
         self.paused = paused;
     }
 
     /// Whether it is paused.
     pub fn is_paused(&self) -> bool {
         self.paused
+    }
+
+    /// What it is doing.
+    pub fn state(&self) -> State {
+        let holding = self.guard.as_ref().is_some_and(Guard::is_holding);
+        match () {
+            () if self.paused => State::Paused,
+            () if holding && self.world.orders_waiting() > 0 => State::HeldBack,
+            () if !self.cpu.wait().is_zero() => State::Resting,
+            () => State::Working,
+        }
+    }
+
+    /// Whether accesses are seen at all.
+    pub fn sees_accesses(&self) -> bool {
+        self.source.is_some()
+    }
+
+    /// What it may use.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
     }
 
     /// The world, to look at.
@@ -320,10 +392,14 @@ impl Engine {
         stats.count("live.cpu_time", self.last_cpu.as_nanos() as u64, Unit::Nanoseconds);
         stats.count("live.run_time", (self.last_turn - self.started).as_nanos() as u64, Unit::Nanoseconds);
         stats.count("live.held_back", self.held, Unit::Count);
-        for tier in &self.world.topology().tiers {
+        let run_time = (self.last_turn - self.started).as_secs_f64();
+        for (tier, occupied) in self.world.topology().tiers.iter().zip(&self.occupied) {
+            let mean = if run_time > 0.0 { occupied / run_time } else { 0.0 };
+            stats.real(format!("tier.{}.mean_pages", tier.name), mean, Unit::Pages);
             stats.count(format!("tier.{}.pages", tier.name), tier.used.0 >> 12, Unit::Pages);
             stats.count(format!("tier.{}.capacity", tier.name), tier.capacity.0, Unit::Bytes);
         }
+        self.vmstat.collect(&**self.world.kernel(), &mut stats);
         let mut report = Report::default();
         self.policy.report(&mut report);
         for (name, stat) in report.stats.iter() {

@@ -20,6 +20,11 @@ impl Guard {
         Guard { file, limit, last: None, holding: false }
     }
 
+    /// Whether it held back when it was last asked.
+    pub fn is_holding(&self) -> bool {
+        self.holding
+    }
+
     /// Whether to hold back, at time `now`. A kernel without this information never holds anything back.
     pub fn holds(&mut self, kernel: &dyn Kernel, now: Duration) -> bool {
         let Some(stalled) = read_text(kernel, &self.file).ok().and_then(|text| stalled_micros(&text)) else {

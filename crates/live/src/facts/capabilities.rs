@@ -119,7 +119,8 @@ impl Facts {
             return unless("a kernel with CONFIG_TRANSPARENT_HUGEPAGE=y", "this kernel has no huge pages");
         }
         if self.tiers.compressed().is_some() {
-            return because("compressed memory takes huge pages apart");
+            // There 2 MiB of address space count as one page, whatever the kernel makes of it.
+            return self.advise_others();
         }
         self.several_nodes()?;
         match &self.release {

@@ -10,7 +10,7 @@ pub use pages::{PageAt, PageMap, PageState};
 pub use refresh::{Dirtiness, Refreshed};
 
 use crate::kernel::Process;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use terrace_model::{PageSize, TierId};
 use terrace_policy::{Area, PageId, PageRange, PageView, SpaceId};
@@ -30,6 +30,12 @@ pub struct Space {
     pub pages: PageMap,
     /// Base pages in each tier.
     pub resident: Vec<u64>,
+    /// Pages of any size, less those in swap.
+    pub units: u64,
+    /// Those of them that had been accessed when they were counted.
+    pub hot: Vec<u64>,
+    /// Clusters that the policy has split: base pages until it joins them again. By page number divided by 512.
+    pub split: BTreeSet<u64>,
     /// Whether mappings that may have pages of 1 GiB do, by their bounds. Asked once for each: the kernel's answer walks
     /// all memory of the process.
     giant: BTreeMap<(u64, u64), bool>,
@@ -49,6 +55,9 @@ impl Space {
             mappings: Vec::new(),
             pages: PageMap::default(),
             resident: vec![0; tiers],
+            units: 0,
+            hot: vec![0; tiers],
+            split: BTreeSet::new(),
             giant: BTreeMap::new(),
             relocate_from: 0,
             no_soft_dirty: false,

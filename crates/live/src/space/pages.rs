@@ -330,26 +330,33 @@ impl PageMap {
         below.or_else(|| self.index.range(at..).next().map(|(at, _)| *at))
     }
 
-    /// Adds to `counts` the base pages that lie in each tier.
-    pub fn count(&self, counts: &mut [u64]) {
-        const PLACE: u16 = TIER | RESIDENT | LOCATED;
-        let mut add = |state: PageState, pages: u64| {
+    /// Adds to `counts` the base pages that lie in each tier, and to `hot` those of them that were accessed. Answers how many
+    /// pages of any size are in memory.
+    pub fn count(&self, counts: &mut [u64], hot: &mut [u64]) -> u64 {
+        const KIND: u16 = TIER | RESIDENT | LOCATED | ACCESSED | SWAPPED;
+        let mut in_memory = 0;
+        let mut add = |state: PageState, units: u64, pages: u64| {
             if state.is_resident()
                 && state.is_located()
                 && let Some(count) = counts.get_mut(state.tier().index())
             {
                 *count += pages;
+                if state.is_accessed() {
+                    hot[state.tier().index()] += pages;
+                }
+                in_memory += if state.is_swapped() { 0 } else { units };
             }
         };
         for place in self.index.values() {
             match &self.chunks[*place] {
-                Chunk::Whole(size, state) => add(*state, size.base_pages()),
-                Chunk::Base(pages) if common(&pages[..]).0 & PLACE == either(&pages[..]).0 & PLACE => {
-                    add(pages[0], CHUNK);
+                Chunk::Whole(size, state) => add(*state, 1, size.base_pages()),
+                Chunk::Base(pages) if common(&pages[..]).0 & KIND == either(&pages[..]).0 & KIND => {
+                    add(pages[0], CHUNK, CHUNK);
                 }
-                Chunk::Base(pages) => pages.iter().for_each(|state| add(*state, 1)),
+                Chunk::Base(pages) => pages.iter().for_each(|state| add(*state, 1, 1)),
             }
         }
+        in_memory
     }
 }
 
@@ -489,13 +496,17 @@ mod tests {
             }
             // A chunk of one kind besides.
             map.base_run_mut(1024..1536).fill(pages[0]);
-            let (mut counts, mut plain) = ([0; 8], [0; 8]);
-            map.count(&mut counts);
+            let ([mut counts, mut hot], [mut plain, mut plain_hot]) = ([[0; 8]; 2], [[0; 8]; 2]);
+            let in_memory = map.count(&mut counts, &mut hot);
+            let mut plain_in_memory = 0;
             map.visit_mut(0..2000, |_, state| {
-                plain[state.tier().index()] += u64::from(state.is_located());
+                let tier = state.tier().index();
+                plain[tier] += u64::from(state.is_located());
+                plain_hot[tier] += u64::from(state.is_located() && state.is_accessed());
+                plain_in_memory += u64::from(state.is_located() && !state.is_swapped());
                 true
             });
-            prop_assert_eq!(counts, plain);
+            prop_assert_eq!((counts, hot, in_memory), (plain, plain_hot, plain_in_memory));
         }
 
         #[test]

@@ -1,8 +1,10 @@
 //! A look at a whole process: which pages are there, written, huge, and on which node each lies.
 
-use super::{PageMap, Space, giants, parse_maps, see_known};
+use super::pages::CHUNK;
+use super::{Mapping, PageMap, Space, giants, parse_maps, see_known};
 use crate::facts::TierMap;
 use crate::kernel::{Kernel, PageRun, PageScan, category, read_text};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
 use terrace_model::{PageSize, TierId};
@@ -82,6 +84,9 @@ impl Space {
             };
             let mut look = Look {
                 pages: &mut self.pages,
+                clusters: clusters(tiers, mapping),
+                split: &self.split,
+                met: BTreeMap::new(),
                 fixed_size: mapping.fixed_size,
                 compressed: tiers.compressed(),
                 unknown: &mut unknown,
@@ -99,6 +104,7 @@ impl Space {
                 // What was written since the look above shows here, so nothing falls between the two.
                 all_runs(kernel, &self.process, protect, &mut runs, |run| look.dirty(run))?;
             }
+            look.finish();
         }
         if dirtiness == Dirtiness::SoftDirty {
             let path = format!("/proc/{}/clear_refs", self.process.pid);
@@ -156,7 +162,9 @@ impl Space {
     }
 
     fn look_at_whole(&mut self, kernel: &dyn Kernel, tiers: &TierMap, range: Range<u64>) -> io::Result<()> {
-        let fixed_size = self.mapping(range.start).and_then(|mapping| mapping.fixed_size);
+        let mapping = self.mapping(range.start);
+        let fixed_size = mapping.and_then(|mapping| mapping.fixed_size);
+        let clusters = mapping.map_or(0..0, |mapping| clusters(tiers, mapping));
         let scan = PageScan {
             start: range.start << 12,
             end: range.end << 12,
@@ -168,6 +176,9 @@ impl Space {
         let mut refreshed = Refreshed::default();
         let mut look = Look {
             pages: &mut self.pages,
+            clusters,
+            split: &self.split,
+            met: BTreeMap::new(),
             fixed_size,
             compressed: tiers.compressed(),
             unknown: &mut unknown,
@@ -175,6 +186,7 @@ impl Space {
         };
         let mut runs = [PageRun::default(); 512];
         let scanned = all_runs(kernel, &self.process, scan, &mut runs, |run| look.take(run));
+        look.finish();
         // Only a whole pass tells what is gone, by the marks that this one must not leave.
         self.pages.visit_mut(range, |_, state| {
             state.set_seen(false);
@@ -232,10 +244,10 @@ impl Space {
         Ok(())
     }
 
-    /// Counts pages per tier anew.
+    /// Counts pages per tier anew, and which of them are hot.
     pub fn count(&mut self) {
-        self.resident.iter_mut().for_each(|count| *count = 0);
-        self.pages.count(&mut self.resident);
+        self.resident.iter_mut().chain(&mut self.hot).for_each(|count| *count = 0);
+        self.units = self.pages.count(&mut self.resident, &mut self.hot);
     }
 
     fn count_in(&mut self, range: Range<u64>, change: impl Fn(&mut u64, u64)) {
@@ -271,9 +283,23 @@ fn all_runs(
     Ok(())
 }
 
+/// Chunks of a mapping that count as one page each: with compressed memory as a tier, all that lie wholly inside. The kernel
+/// takes huge pages apart there and most programs have few, but what is cold is cold by the megabyte.
+fn clusters(tiers: &TierMap, mapping: &Mapping) -> Range<u64> {
+    match tiers.compressed() {
+        Some(_) if mapping.fixed_size.is_none() => mapping.first.div_ceil(CHUNK)..mapping.end / CHUNK,
+        _ => 0..0,
+    }
+}
+
 /// What a look writes to.
 struct Look<'a> {
     pages: &'a mut PageMap,
+    /// Where 2 MiB of address space count as one page: the chunks wholly inside the mapping, less those that were split.
+    clusters: Range<u64>,
+    split: &'a BTreeSet<u64>,
+    /// Base pages in memory and in swap of each cluster that the look has met.
+    met: BTreeMap<u64, [u64; 2]>,
     fixed_size: Option<PageSize>,
     compressed: Option<TierId>,
     unknown: &'a mut Vec<u64>,
@@ -288,6 +314,12 @@ impl Look<'_> {
         if is(category::ZERO) || swapped && self.compressed.is_none() {
             return;
         }
+        let (mut vpn, end) = (run.start >> 12, run.end >> 12);
+        while vpn < end && self.is_cluster(vpn / CHUNK) {
+            let part = end.min((vpn / CHUNK + 1) * CHUNK);
+            self.met.entry(vpn / CHUNK).or_default()[usize::from(swapped)] += part - vpn;
+            vpn = part;
+        }
         let dirty = is(category::SOFT_DIRTY) || is(category::WRITTEN) && is(category::WRITE_TRACKED);
         let size = match self.fixed_size {
             Some(size) if is(category::PRESENT) => size,
@@ -295,10 +327,8 @@ impl Look<'_> {
             _ => PageSize::Base,
         };
         let step = size.base_pages();
-        let mut vpn = run.start >> 12;
-        let end = run.end >> 12;
         let mut looked_at = vpn;
-        while vpn < end {
+        while vpn < end && !self.is_cluster(vpn / CHUNK) {
             // Almost all pages have no news, so those of a chunk are passed over together.
             if step == 1 && !swapped && !dirty && vpn >= looked_at {
                 let some = self.pages.base_run_mut(vpn..end);
@@ -349,6 +379,34 @@ impl Look<'_> {
                 None => {}
             }
             vpn += if whole { step } else { 1 };
+        }
+        // Clusters and split ones may follow each other in one run.
+        if vpn < end {
+            self.take(&PageRun { start: vpn << 12, ..*run });
+        }
+    }
+
+    fn is_cluster(&self, chunk: u64) -> bool {
+        self.clusters.contains(&chunk) && !self.split.contains(&chunk)
+    }
+
+    /// Ends a look at clusters: one that is mostly in swap lies in the compressed tier.
+    fn finish(mut self) {
+        let Some(compressed) = self.compressed else { return };
+        for (chunk, [present, swapped]) in std::mem::take(&mut self.met) {
+            let vpn = chunk * CHUNK;
+            let state = self.pages.whole_mut(vpn, PageSize::Huge);
+            let was_out = state.is_resident() && state.is_swapped();
+            let out = swapped > present;
+            if was_out && present > 0 {
+                state.set_accessed(true);
+                self.refreshed.returned.push(vpn);
+            }
+            self.refreshed.appeared += u64::from(!state.is_resident());
+            state.set_resident(true);
+            state.set_seen(true);
+            state.set_swapped(out);
+            state.set_tier(if out { compressed } else { TierId(0) });
         }
     }
 

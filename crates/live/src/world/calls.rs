@@ -157,7 +157,7 @@ impl MemorySystem for World {
     }
 
     fn counts(&mut self, visit: &mut dyn FnMut(PageCount)) {
-        self.watches.counts(self.sampling, self.now, visit);
+        self.watches.counts(visit);
     }
 
     fn sample_accesses(&mut self, _one_in: u64) {

@@ -11,7 +11,7 @@ pub use watches::Sampling;
 use watches::Watches;
 
 use crate::facts::{TierMap, nodes};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, Process};
 use crate::space::{Dirtiness, Space};
 use orders::Orders;
 use std::collections::{BTreeMap, VecDeque};
@@ -19,7 +19,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use terrace_model::{Bytes, PageSize, TierId};
 use terrace_policy::{
-    Capabilities, Cost, Initiator, Moment, PageId, PageRange, Signal, SignalKind, SignalSet, SpaceId,
+    Capabilities, Cost, Initiator, Moment, PageId, PageRange, Signal, SignalKind, SignalSet, SpaceId, Tier,
     TierTraffic, Topology,
 };
 
@@ -33,16 +33,6 @@ pub struct Regions {
     pub of_process: Vec<(u32, Vec<Range<u64>>)>,
     /// Pages in a region, of whatever size they are.
     pub pages_per_region: u64,
-}
-
-/// Resident pages of any size, without what is in swap: that has no accessed bit.
-fn units(space: &mut Space) -> u64 {
-    let mut count = 0;
-    space.visit_mut(0..u64::MAX >> 12, |_, state| {
-        count += u64::from(!state.is_swapped());
-        true
-    });
-    count
 }
 
 fn regions(space: &mut Space, watches: &Watches, pages_per_region: u64) -> Vec<Range<u64>> {
@@ -181,6 +171,7 @@ impl World {
         let id = SpaceId(self.next_space);
         let mut space = Space::new(id, process, name, self.topology.tiers.len());
         space.refresh(&*self.kernel, &self.tiers, self.dirtiness)?;
+        tracing::info!(pid, name = %space.name, pages = space.resident_pages(), "process joined");
         self.next_space += 1;
         self.counters.adopted += 1;
         self.spaces.insert(id, space);
@@ -306,6 +297,16 @@ impl World {
         self.orders.len()
     }
 
+    /// The tiers, fastest first, with what targets may have there and what they have.
+    pub fn tiers(&self) -> &[Tier] {
+        &self.topology.tiers
+    }
+
+    /// Whether orders are only counted.
+    pub fn is_dry_run(&self) -> bool {
+        self.dry_run
+    }
+
     /// What was done so far.
     pub fn counters(&self) -> &Counters {
         &self.counters
@@ -325,7 +326,8 @@ impl World {
     /// own; the rest is divided evenly, whole pages together.
     pub fn regions(&mut self, most: usize) -> Regions {
         let watched = self.watches.pages().count();
-        let others: u64 = self.spaces.values_mut().map(units).sum::<u64>().saturating_sub(watched as u64);
+        let others: u64 =
+            self.spaces.values().map(|space| space.units).sum::<u64>().saturating_sub(watched as u64);
         let left = most.saturating_sub(watched).max(1) as u64;
         let pages_per_region = others.div_ceil(left).max(1);
         let watches = &self.watches;
@@ -346,6 +348,27 @@ impl World {
     /// How the access source looks.
     pub fn set_sampling(&mut self, sampling: Sampling) {
         self.sampling = sampling;
+    }
+
+    /// The pages that the policy watches, with their sizes.
+    pub fn watched(&self) -> Vec<(PageId, PageSize)> {
+        self.watches.pages().collect()
+    }
+
+    /// So many accesses to a watched page were seen one by one.
+    pub fn seen(&mut self, page: PageId, accesses: u64) {
+        self.counters.count_faults += accesses;
+        self.watches.seen(page, accesses);
+    }
+
+    /// The process of a space, as long as it is managed.
+    pub fn process(&self, space: SpaceId) -> Option<&Process> {
+        self.spaces.get(&space).map(|space| &space.process)
+    }
+
+    /// The access source has looked so often since it last said so.
+    pub fn looked(&mut self, times: u64) {
+        self.watches.looked(times);
     }
 
     /// An access source has found accesses to pages in so many of the last intervals.

@@ -415,6 +415,9 @@ impl World {
         if size == order.to {
             return Outcome::Done;
         }
+        if self.tiers.compressed().is_some() {
+            return self.resize_cluster(order);
+        }
         let (advice, range, pages) = match order.to {
             PageSize::Base if size == PageSize::Huge => {
                 let page = order.page.aligned(size);
@@ -439,6 +442,27 @@ impl World {
             Outcome::Done
         } else {
             Outcome::Busy
+        }
+    }
+}
+
+impl World {
+    /// Where 2 MiB of address space count as one page, splitting and joining is only a matter of how they are looked at.
+    fn resize_cluster(&mut self, order: Resize) -> Outcome {
+        let Some(space) = self.spaces.get_mut(&order.page.space) else { return Outcome::Gone };
+        let (first, pages) = (order.page.aligned(PageSize::Huge).vpn, PageSize::Huge.base_pages());
+        match order.to {
+            PageSize::Base => space.split.insert(first / pages),
+            PageSize::Huge => space.split.remove(&(first / pages)),
+            PageSize::Giant => return Outcome::Unsupported,
+        };
+        if let Err(error) = space.look_at(&*self.kernel, &self.tiers, first..first + pages) {
+            return outcome_of_call(&error);
+        }
+        match space.pages.get(first) {
+            Some((page, _)) if page.size == order.to => Outcome::Done,
+            // Its mapping has ended or shrunk.
+            _ => Outcome::Gone,
         }
     }
 }

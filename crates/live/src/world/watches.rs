@@ -14,10 +14,14 @@ use terrace_policy::{Agent, Moment, PageCount, PageId, PageRange, Signal, SpaceI
 struct Watched {
     size: PageSize,
     how: Watch,
-    /// The watch or its last reading began.
+    /// When the watch began.
     since: Moment,
+    /// How often the source had looked when the watch or its last reading began.
+    looks_before: u64,
     /// Intervals since then that had an access.
     returns: u64,
+    /// Accesses that were seen one by one.
+    seen: u64,
 }
 
 /// How an access source looks.
@@ -33,6 +37,8 @@ pub struct Sampling {
 #[derive(Debug, Default)]
 pub struct Watches {
     pages: BTreeMap<PageId, Watched>,
+    /// How often the source has looked.
+    looks: u64,
     /// Grows with every page that is watched from now on.
     generation: u64,
 }
@@ -45,7 +51,8 @@ impl Watches {
             if how == Watch::Off {
                 self.pages.remove(page);
             } else {
-                let fresh = Watched { size: *size, how, since: now, returns: 0 };
+                let fresh =
+                    Watched { size: *size, how, since: now, looks_before: self.looks, returns: 0, seen: 0 };
                 self.pages.entry(*page).and_modify(|watched| watched.how = how).or_insert(fresh);
             }
         }
@@ -112,13 +119,24 @@ impl Watches {
         signals
     }
 
+    /// So many accesses to a page were seen one by one.
+    pub fn seen(&mut self, page: PageId, accesses: u64) {
+        if let Some(watched) = self.pages.get_mut(&page) {
+            watched.seen += accesses;
+        }
+    }
+
+    /// The source has looked so often since it last said so.
+    pub fn looked(&mut self, times: u64) {
+        self.looks += times;
+    }
+
     /// Estimates of the accesses since the last reading.
-    pub fn counts(&mut self, sampling: Sampling, now: Moment, visit: &mut dyn FnMut(PageCount)) {
+    pub fn counts(&mut self, visit: &mut dyn FnMut(PageCount)) {
         for (page, watched) in self.pages.iter_mut().filter(|(_, watched)| watched.how == Watch::Count) {
-            let looks = now.since(watched.since).0 / sampling.interval.0.max(1);
-            let (accesses, saturated) = estimate(looks, watched.returns);
-            visit(PageCount { page: *page, accesses, saturated });
-            (watched.since, watched.returns) = (now, 0);
+            let (accesses, saturated) = estimate(self.looks - watched.looks_before, watched.returns);
+            visit(PageCount { page: *page, accesses: accesses + watched.seen, saturated });
+            (watched.looks_before, watched.returns, watched.seen) = (self.looks, 0, 0);
         }
     }
 }
@@ -166,16 +184,16 @@ mod tests {
         let sampling = Sampling { interval: Time::from_nanos(1_000_000), together: 1 };
         let mut watches = Watches::default();
         watches.set(&[(page, PageSize::Base)], Watch::Count, Moment::START);
-        for at in 1..=50 {
-            watches.accessed(SpaceId(0), 8..9, u32::from(at % 2 == 0), sampling, Moment(at * 1_000_000));
-        }
-        let mut read = |at: u64| {
+        let mut look = |times: u64, with_access: u64| {
+            for at in 0..times {
+                watches.looked(1);
+                watches.accessed(SpaceId(0), 8..9, u32::from(at < with_access), sampling, Moment(9_000_000));
+            }
             let mut counts = Vec::new();
-            watches.counts(sampling, Moment(at), &mut |count| counts.push(count.accesses));
+            watches.counts(&mut |count| counts.push(count.accesses));
             counts
         };
-        // Half of 100 intervals had one: 100 · ln 2.
-        assert_eq!(read(100_000_000), [29], "25 of 100");
-        assert_eq!(read(200_000_000), [0]);
+        assert_eq!(look(100, 50), [69], "100 · ln 2");
+        assert_eq!(look(100, 0), [0]);
     }
 }

@@ -16,7 +16,8 @@
 //! page is collapsed when its round ends, three attempts, and a page that cannot be collapsed moves nowhere. *Ties*: by
 //! address. *When a page that should come back finds no room*: it stays, is tried again next round, and is reported.
 //! *Too few counts*: an estimate from a handful of faults says nothing; below `least_counts` per poisoned page on
-//! average, the run reports that instead of a rate.
+//! average, the run reports that instead of a rate. *Counts that a world cannot count to the end*: a slow page with one
+//! comes back, whatever the budget.
 
 #[path = "thermostat/estimate.rs"]
 mod estimate;
@@ -109,6 +110,8 @@ pub struct Thermostat {
     rounds: Vec<Round>,
     /// Huge pages in the slow tier with their counts of the last interval.
     cold: BTreeMap<PageId, u64>,
+    /// Those of them with more accesses than the world could count.
+    saturated: BTreeSet<PageId>,
     journeys: BTreeMap<PageId, Journey>,
     pending: Pending,
     last_tick: Moment,
@@ -150,6 +153,7 @@ impl Published for Thermostat {
             random: setup.random(),
             rounds: Vec::new(),
             cold: BTreeMap::new(),
+            saturated: BTreeSet::new(),
             journeys: BTreeMap::new(),
             pending: Pending::default(),
             last_tick: Moment::START,
@@ -249,10 +253,14 @@ impl Thermostat {
 
     fn read_counts(&mut self, memory: &mut dyn MemorySystem) {
         self.cold.values_mut().for_each(|count| *count = 0);
-        let (cold, rounds) = (&mut self.cold, &mut self.rounds);
+        self.saturated.clear();
+        let (cold, rounds, saturated) = (&mut self.cold, &mut self.rounds, &mut self.saturated);
         memory.counts(&mut |count| {
             if let Some(cold) = cold.get_mut(&count.page) {
                 *cold = count.accesses;
+                if count.saturated {
+                    saturated.insert(count.page);
+                }
             } else {
                 rounds.iter_mut().for_each(|round| round.count(count.page, count.accesses));
             }
@@ -270,10 +278,12 @@ impl Thermostat {
         if !self.parameters.correction {
             return;
         }
+        // A page that was busy whenever the world looked has a rate that nobody knows; it is not cold.
+        rates.retain(|(page, _)| !self.saturated.contains(page));
         let budget = budget(self.parameters.slowdown, self.parameters.slow_latency);
-        let hot = hottest_beyond(&mut rates, budget);
+        let beyond = hottest_beyond(&mut rates, budget);
+        let hot = self.saturated.iter().copied().chain(beyond);
         let moves: Vec<Move> = hot
-            .into_iter()
             .filter(|page| !self.journeys.contains_key(page))
             .map(|page| Move { page, to: self.fast })
             .collect();

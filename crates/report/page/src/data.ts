@@ -24,9 +24,14 @@ export type Run = {
   notes: string[];
   /** On machines with several tiers. */
   tiering?: Tiering;
+  /** Of a live run. */
+  timeline?: Moment[];
   parameters: Record<string, string>;
   stats: Tree;
 };
+
+/** A live run at one moment: what had been moved by then, and what lay where. */
+export type Moment = { seconds: number; promoted_bytes: number; demoted_bytes: number; used_bytes: Record<string, number> };
 
 export type Tiering = {
   slowdown: number | null;
@@ -92,6 +97,11 @@ export type Report = {
   inputs: Input[];
   units: Record<string, string>;
 };
+
+/** Whether this is what a policy did to real processes: no time, cycles or accesses were simulated. */
+export function isLive(run: Run): boolean {
+  return run.fidelity === "live";
+}
 
 export function isHistogram(value: unknown): value is Histogram {
   return typeof value === "object" && value !== null && Array.isArray((value as Histogram).buckets);

@@ -4,6 +4,7 @@ import "./style.css";
 import { designNames, inputNames, type Conclusion, type Report } from "./data";
 import { h } from "./dom";
 import { times, withTimesSign } from "./format";
+import { live } from "./live";
 import { cycles, drawPending, inputs, pageSizes, speedups, traffic, translation } from "./sections";
 import { numbers, parameters, provenance, statistics } from "./tables";
 import { tiering } from "./tiering";
@@ -14,6 +15,7 @@ function start(): void {
   const sections = [
     speedups(report),
     tiering(report),
+    live(report),
     cycles(report),
     translation(report),
     traffic(report),

@@ -9,6 +9,7 @@ import {
   flatten,
   inputNames,
   isHistogram,
+  isLive,
   perKilo,
   share,
   speedup,
@@ -25,7 +26,7 @@ export type Column = {
 };
 
 export function numbers(report: Report): HTMLElement | null {
-  if (report.runs.length === 0) return null;
+  if (report.runs.every(isLive)) return null;
   const columns: Column[] = [
     { key: "input", title: "Input", help: "Program or workload", value: (run) => run.input },
     { key: "design", title: "Design", help: "What is compared", value: (run) => run.design },
@@ -201,7 +202,7 @@ export function provenance(report: Report): HTMLElement {
     "repeat",
     "Repeat",
     "Repeat it",
-    "The same command gives the same statistics on every machine.",
+    report.runs.some(isLive) ? "Real processes on a real machine: another run has other numbers." : "The same command gives the same statistics on every machine.",
     report.command !== "" ? commandBlock(report.command) : null,
     hasCommands ? perRun : null,
     caveats.childElementCount > 0 ? h("h3", {}, "Before you quote a number") : null,

@@ -1,7 +1,7 @@
 // Where the memory lay, what it costs, what a policy moved: on machines with several tiers.
 
 import { barPanels, tradePanels, type Trade } from "./charts";
-import { type PolicyWork, type Report, type Run, type Tiering, inputNames } from "./data";
+import { type PolicyWork, type Report, type Run, type Tiering, inputNames, isLive } from "./data";
 import { h, legend, section, segmented } from "./dom";
 import { bytes, exact, percent, seconds, slowdown } from "./format";
 import { runsOf, whenShown } from "./sections";
@@ -147,5 +147,7 @@ function columns(placed: Placed[], slowdowns: boolean, costs: boolean): Column[]
     { key: "policy_seconds", title: "Policy", help: "Time of the policy's own processor", value: work("policy_seconds"), text: seconds },
     { key: "migration_seconds", title: "Migration", help: "Time of the processors that moved pages", value: work("migration_seconds"), text: seconds },
   );
-  return all;
+  // Nobody counts these on a real machine.
+  const unknown = placed.every(isLive) ? ["ping_pong_pages", "wait_seconds", "interrupts", "policy_seconds"] : [];
+  return all.filter((column) => !unknown.includes(column.key));
 }

@@ -49,6 +49,18 @@ pub struct Arguments {
     options: LiveOptions,
 }
 
+impl Arguments {
+    /// The targets in a few words, for the report.
+    fn targets(&self) -> String {
+        let pids = |pids: &[u32]| pids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+        match &self.cgroup {
+            Some(folder) => folder.file_name().unwrap_or(folder.as_os_str()).to_string_lossy().into_owned(),
+            None if self.pid.is_empty() => format!("tree of {}", pids(&self.tree)),
+            None => format!("process {}", pids(&self.pid)),
+        }
+    }
+}
+
 /// Carries out the subcommand.
 pub fn run(arguments: Arguments) -> CommandResult {
     let options = &arguments.options;
@@ -72,7 +84,9 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let control = super::control()?;
     let stop = control.stop.clone();
     let end = arguments.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
-    control::run(&mut session.engine, &control, None, None, |_| {
+    let mut watch = options.watch(&session, &control)?;
+    control::run(&mut session.engine, &control, None, None, |engine| {
+        watch.turn(engine);
         if end.is_some_and(|end| Instant::now() >= end) {
             stop.store(true, std::sync::atomic::Ordering::Relaxed);
         }
@@ -85,5 +99,5 @@ pub fn run(arguments: Arguments) -> CommandResult {
             "none of the processes could be looked into; Terrace needs root for processes of others",
         ));
     }
-    super::conclude(options, &session.policy, &session.parameters, &session.choices, &session.engine)
+    super::conclude(options, &session, &watch, &arguments.targets())
 }

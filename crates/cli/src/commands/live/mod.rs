@@ -1,21 +1,28 @@
 //! Policies at work on real processes: what `run` and `attach` share.
 
 pub mod attach;
+mod report;
 pub mod restore;
 pub mod run;
+pub mod top;
 
 use crate::error::Failure;
 use crate::options::{JsonOption, parse_set};
 use crate::{output, progress};
 use clap::Args;
 use serde::Serialize;
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use terrace_live::control::Control;
 use terrace_live::engine::{Engine, Limits};
 use terrace_live::facts::Facts;
+use terrace_live::journal;
 use terrace_live::kernel::{Kernel, Linux};
+use terrace_live::server::{self, Server};
 use terrace_live::session::{Config, Problem, Session};
+use terrace_live::status::{Board, Reporter};
 use terrace_live::targets::Selection;
 use terrace_model::{Bytes, Stats};
 use toml::Table;
@@ -63,6 +70,22 @@ pub struct LiveOptions {
     /// Watch and decide, but move nothing: the plan is logged (-v)
     #[arg(long)]
     pub dry_run: bool,
+
+    /// Where `terrace top` and others may ask for the status. The default is
+    /// PID.sock in /run/terrace, for others than root in the folder of their
+    /// run-time files
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub socket: Option<PathBuf>,
+
+    /// Serve metrics for Prometheus at http://ADDRESS:PORT/metrics, such as
+    /// 127.0.0.1:9464. Whoever reaches the port can read them
+    #[arg(long, value_name = "ADDRESS:PORT", help_heading = "Output")]
+    pub metrics: Option<SocketAddr>,
+
+    /// Write a report into FOLDER at the end: report.html, results.json and
+    /// results.csv, as of a simulation
+    #[arg(long, value_name = "FOLDER", help_heading = "Output")]
+    pub report: Option<PathBuf>,
 
     #[command(flatten)]
     pub json: JsonOption,
@@ -134,6 +157,50 @@ impl LiveOptions {
     }
 }
 
+/// What others may see of a run while it lasts.
+struct Watch {
+    reporter: Reporter,
+    timeline: report::Timeline,
+    /// None where no socket could be made, which is no reason not to work.
+    _server: Option<Server>,
+}
+
+impl LiveOptions {
+    fn watch(&self, session: &Session, control: &Control) -> Result<Watch, Failure> {
+        let board = Board::default();
+        let default = server::socket_of(&journal::folder(), std::process::id());
+        let socket = self.socket.as_ref().unwrap_or(&default);
+        let server = match Server::start(socket, self.metrics, board.clone(), control) {
+            Ok(server) => Some(server),
+            Err(error) if self.socket.is_none() && self.metrics.is_none() => {
+                tracing::warn!(socket = %socket.display(), %error, "`terrace top` will not find this run");
+                None
+            }
+            Err(error) => {
+                let metrics = self.metrics.map_or(String::new(), |address| format!(" or {address}"));
+                return Err(Failure::usage(format!(
+                    "cannot listen at {}{metrics}: {error}",
+                    socket.display()
+                )));
+            }
+        };
+        if let Some(address) = server.as_ref().and_then(Server::metrics) {
+            progress::note(&format!("metrics: http://{address}/metrics"));
+        }
+        let reporter = Reporter::new(session, board);
+        Ok(Watch { reporter, timeline: report::Timeline::default(), _server: server })
+    }
+}
+
+impl Watch {
+    /// The engine has done a turn.
+    fn turn(&mut self, engine: &Engine) {
+        if let Some(status) = self.reporter.turn(engine) {
+            self.timeline.add(&status);
+        }
+    }
+}
+
 /// Signals that steer a running engine: SIGINT and SIGTERM stop it, SIGUSR1 pauses it, SIGUSR2 resumes it.
 fn control() -> Result<Control, Failure> {
     let control = Control::default();
@@ -164,13 +231,8 @@ struct Document<'a> {
 }
 
 /// What became of it, in a few lines and as a document.
-fn conclude(
-    options: &LiveOptions,
-    name: &str,
-    parameters: &Table,
-    choices: &[String],
-    engine: &Engine,
-) -> Result<(), Failure> {
+fn conclude(options: &LiveOptions, session: &Session, watch: &Watch, input: &str) -> Result<(), Failure> {
+    let Session { engine, policy: name, parameters, choices, .. } = session;
     let (statistics, notes) = engine.statistics();
     let mib = |name: &str| format!("{:.1} MiB", statistics.number(name) * 4096.0 / f64::from(1 << 20));
     let seconds = |name: &str| statistics.number(name) / 1e9;
@@ -190,6 +252,12 @@ fn conclude(
         ));
     }
     notes.iter().for_each(|note| progress::note(note));
+    if let Some(folder) = &options.report {
+        let mut run = report::record(session, input, &statistics, &notes, options);
+        run.timeline = watch.timeline.points();
+        let page = report::write(folder, run)?;
+        progress::note(&format!("report: {}", page.display()));
+    }
     if let Some(destination) = &options.json.json {
         let accesses = engine.source_name();
         let document =

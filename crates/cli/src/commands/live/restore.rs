@@ -6,6 +6,7 @@ use crate::output;
 use clap::Args;
 use terrace_live::journal;
 use terrace_live::kernel::Linux;
+use terrace_live::server;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -26,7 +27,9 @@ pub struct Arguments {
 
 /// Carries out the subcommand.
 pub fn run(arguments: Arguments) -> CommandResult {
-    let restored = journal::restore(&Linux, &journal::folder()).or_run()?;
+    let mut restored = journal::restore(&Linux, &journal::folder()).or_run()?;
+    let sockets = server::remove_stale(&journal::folder());
+    restored.done.extend(sockets.iter().map(|socket| format!("{} is removed", socket.display())));
     if !arguments.json.owns_stdout() {
         let lines: Vec<&String> =
             restored.done.iter().chain(&restored.left).chain(&restored.failed).collect();

@@ -48,6 +48,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let options = &arguments.options;
     let mut session = options.session(Selection::Trees(Vec::new()))?;
     let control = super::control()?;
+    let mut watch = options.watch(&session, &control)?;
     if let Ok(mut journal) = session.journal.lock() {
         session.new_pages.prepare(&mut journal).map_err(|error| {
             Failure::run(format!(
@@ -61,12 +62,15 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let pid = child.id();
     session.engine.add(pid);
     let children = control::wait_for_children();
-    let code = control::run(&mut session.engine, &control, Some(&children), Some(pid), |_| ());
+    let code = control::run(&mut session.engine, &control, Some(&children), Some(pid), |engine| {
+        watch.turn(engine);
+    });
     session.engine.finish();
     let restored = session.journal.lock().map(|mut journal| journal.undo()).unwrap_or_default();
     restored.left.iter().chain(&restored.failed).for_each(|line| crate::progress::note(line));
-    super::conclude(options, &session.policy, &session.parameters, &session.choices, &session.engine)?;
-    drop(session);
+    super::conclude(options, &session, &watch, &name)?;
+    // The exit below runs no destructors.
+    drop((session, watch));
     match code {
         None | Some(0) => Ok(()),
         // Handed on as it is; the command has said itself what there is to say.

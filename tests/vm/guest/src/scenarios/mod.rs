@@ -1,11 +1,13 @@
 //! What must hold on a real kernel, one file per subject.
 
+mod agreement;
 mod boot;
 mod damon;
 mod harm;
 mod move_pages;
 mod policies;
 mod swap;
+mod watch;
 mod writes;
 
 use crate::check::Checks;
@@ -24,9 +26,12 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "softdirty", machine: "two", run: writes::soft_dirty },
     Scenario { name: "pagemap-scan", machine: "two", run: writes::protected },
     Scenario { name: "pageout", machine: "two", run: swap::page_out },
+    Scenario { name: "watch", machine: "two", run: watch::run },
     Scenario { name: "damon", machine: "two", run: damon::run },
     Scenario { name: "verify-self", machine: "two", run: move_pages::under_fire },
     Scenario { name: "policies", machine: "two", run: policies::converge },
+    Scenario { name: "thermostat", machine: "two", run: policies::thermostat },
+    Scenario { name: "agreement", machine: "two", run: agreement::run },
     Scenario { name: "integrity", machine: "two", run: harm::integrity },
     Scenario { name: "exchange-full", machine: "two", run: harm::exchange_full },
     Scenario { name: "whole-thp", machine: "two", run: harm::whole_huge_pages },

@@ -1,7 +1,7 @@
 //! Policies at work on a program whose hot pages are known: what is hot comes up, what is cold goes down, and a change of
 //! phase is followed.
 
-use crate::check::{Checks, eventually, nodes_of, open, set};
+use crate::check::{Checks, eventually, huge_bytes, nodes_of, open, set};
 use crate::process::{Target, Terrace};
 use anyhow::Result;
 use std::ops::Range;
@@ -95,6 +95,30 @@ fn one(checks: &mut Checks, case: &Case) -> Result<()> {
         }
     }
     checks.note(format!("{}: {}", case.policy, terrace.finish()?));
+    Ok(())
+}
+
+/// Cold huge pages go down, hot ones stay; both stay huge.
+pub fn thermostat(checks: &mut Checks) -> Result<()> {
+    let _ticker = Target::start(&["ticker"])?;
+    set("/proc/sys/kernel/numa_balancing", 0)?;
+    let arguments =
+        ["hotset", "--mib", "32", "--thp", "--on", "0", "--hot-percent", "25", "--hot-start-percent", "50"];
+    let mut target = Target::start(&arguments)?;
+    target.wait_for("phase")?;
+    let process = open(&target)?;
+    let (memory, hot) = (target.range("memory")?, target.range("hot")?);
+    let bounds = ["--cpu", "none", "--pressure", "none", "--regions", "8192", "--policy", "thermostat", "-v"];
+    let sets = ["--set", "interval=2 s", "--set", "sample=0.4"];
+    let terrace = Terrace::attach(target.pid(), &[&bounds[..], &sets].concat())?;
+    let cold = memory.start..hot.start;
+    eventually(Duration::from_secs(60), || Ok(share_on(&process, &cold, 1)? >= 0.7))?;
+    let (down, stayed) = (share_on(&process, &cold, 1)?, share_on(&process, &hot, 0)?);
+    checks.that(down >= 0.7, "most cold pages are in the slow tier", format!("{down:.3}"));
+    checks.that(stayed >= SHARE, "the hot ones are in the fast tier", format!("{stayed:.3}"));
+    let huge = huge_bytes(&process, &memory)? as f64 / (memory.end - memory.start) as f64;
+    checks.that(huge > 0.5, "most pages are huge", format!("{huge:.3}"));
+    checks.note(terrace.finish()?);
     Ok(())
 }
 

@@ -1,0 +1,221 @@
+//! `terrace top`: what a running Terrace does, as a dashboard.
+
+mod screen;
+
+#[cfg(test)]
+pub use screen::tests::example;
+
+use crate::error::{Blame, CommandResult, Failure};
+use crate::options::JsonOption;
+use crate::{output, progress};
+use clap::Args;
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::widgets::Paragraph;
+use ratatui::{DefaultTerminal, Frame};
+use std::io::{self, IsTerminal};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use terrace_live::status::Status;
+use terrace_live::{journal, server};
+use terrace_report::Charset;
+
+const EXAMPLES: &str = "\
+Examples:
+  sudo terrace top
+  sudo terrace top --pid 4711              where several are running
+  sudo terrace top --once                  one frame, for scripts and mail
+  sudo terrace top --json - | jq .moves
+
+Keys:
+  p pause   r resume   q quit (Terrace itself runs on)";
+
+/// New numbers come so often.
+const EVERY: Duration = Duration::from_secs(1);
+/// The width of a frame that is printed.
+const WIDTH: usize = 80;
+
+/// Watch a running Terrace: tiers, moves, budget, processes
+///
+/// Shows how much memory of the managed processes lies in each tier, what of it
+/// was accessed between the policy's last two looks (hot), what was moved, with
+/// the kernel's own counters beside, and what Terrace itself costs.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Arguments {
+    /// The socket that `run` or `attach` was given
+    #[arg(long, value_name = "FILE")]
+    socket: Option<PathBuf>,
+
+    /// The Terrace of this process number, where several are running
+    #[arg(long, value_name = "PID", conflicts_with = "socket")]
+    pid: Option<u32>,
+
+    /// Print one frame of 80 columns and end
+    #[arg(long)]
+    once: bool,
+
+    #[command(flatten)]
+    json: JsonOption,
+}
+
+/// Carries out the subcommand.
+pub fn run(arguments: Arguments) -> CommandResult {
+    let socket = match &arguments.socket {
+        Some(socket) => socket.clone(),
+        None => find(arguments.pid)?,
+    };
+    let status = server::status(&socket).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            Failure::run(format!("no Terrace is running at {}", socket.display()))
+        }
+        _ => Failure::run(format!("{}: {error}", socket.display())),
+    })?;
+    if let Some(destination) = &arguments.json.json {
+        output::write_text(destination, &serde_json::to_string_pretty(&status).or_run()?)?;
+    } else if arguments.once {
+        let lines = screen::lines(&status, WIDTH, Charset::from_environment());
+        let text: String = lines.iter().map(|line| format!("{}\n", line.to_string().trim_end())).collect();
+        output::print(&text)?;
+    } else {
+        if !io::stdout().is_terminal() {
+            return Err(Failure::usage(
+                "the dashboard needs a terminal; --once prints one frame, --json all numbers",
+            ));
+        }
+        let mut terminal = ratatui::try_init()?;
+        let end = watch(&mut terminal, &socket, status);
+        ratatui::restore();
+        if let Some(last_words) = end? {
+            progress::note(&last_words);
+        }
+    }
+    Ok(())
+}
+
+/// The socket of the one that runs, or of the one that was chosen.
+fn find(pid: Option<u32>) -> Result<PathBuf, Failure> {
+    let folder = journal::folder();
+    let mut found = server::sockets(&folder);
+    if let Some(pid) = pid {
+        found.retain(|(running, _)| *running == pid);
+    }
+    match found.as_slice() {
+        [(_, socket)] => Ok(socket.clone()),
+        [] => {
+            let which = pid.map_or(String::new(), |pid| format!(" as process {pid}"));
+            Err(Failure::run(format!(
+                "no Terrace is running{which}; `terrace run` and `terrace attach` start one (looked in {}; what root \
+                 runs only root can watch)",
+                folder.display()
+            )))
+        }
+        several => {
+            let named = several.iter().map(|(pid, socket)| {
+                let policy =
+                    server::status(socket).map_or_else(|error| error.to_string(), |status| status.policy);
+                format!("{pid} ({policy})")
+            });
+            let named = named.collect::<Vec<_>>().join(", ");
+            Err(Failure::usage(format!("several are running; choose one with --pid: {named}")))
+        }
+    }
+}
+
+/// What is shown, until someone quits or there is nothing more to show; then with the reason.
+fn watch(terminal: &mut DefaultTerminal, socket: &Path, mut status: Status) -> io::Result<Option<String>> {
+    loop {
+        terminal.draw(|frame| draw(frame, &status))?;
+        let next = Instant::now() + EVERY;
+        loop {
+            let left = next.saturating_duration_since(Instant::now());
+            if !event::poll(left)? {
+                break;
+            }
+            match key(&event::read()?) {
+                Some(Key::Quit) => return Ok(None),
+                // Whether it was heard shows with the next numbers.
+                Some(Key::Ask(path)) => drop(server::ask(socket, "POST", path)),
+                Some(Key::Redraw) => break,
+                None => {}
+            }
+        }
+        match server::status(socket) {
+            Ok(now) => status = now,
+            Err(error) => return Ok(Some(format!("Terrace {} shows no more: {error}", status.pid))),
+        }
+    }
+}
+
+enum Key {
+    Quit,
+    Ask(&'static str),
+    Redraw,
+}
+
+fn key(event: &Event) -> Option<Key> {
+    let Event::Key(key) = event else {
+        return matches!(event, Event::Resize(..)).then_some(Key::Redraw);
+    };
+    let control = key.modifiers.contains(KeyModifiers::CONTROL);
+    match key.code {
+        _ if key.kind != KeyEventKind::Press => None,
+        KeyCode::Char('c') if control => Some(Key::Quit),
+        KeyCode::Char('q') | KeyCode::Esc => Some(Key::Quit),
+        KeyCode::Char('p') => Some(Key::Ask("/pause")),
+        KeyCode::Char('r') => Some(Key::Ask("/resume")),
+        _ => None,
+    }
+}
+
+/// All that fits; the keys stand in the last line.
+fn draw(frame: &mut Frame<'_>, status: &Status) {
+    let area = frame.area();
+    let mut lines = screen::lines(status, usize::from(area.width), Charset::Unicode);
+    lines.truncate(usize::from(area.height.saturating_sub(1)));
+    frame.render_widget(Paragraph::new(lines), area);
+    if area.height > 1 {
+        let last = ratatui::layout::Rect { y: area.bottom() - 1, height: 1, ..area };
+        frame.render_widget(Paragraph::new("p pause  r resume  q quit"), last);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+    use ratatui::crossterm::event::KeyEvent;
+
+    fn drawn(width: u16, height: u16) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|frame| draw(frame, &screen::tests::example())).unwrap();
+        terminal.backend().to_string()
+    }
+
+    #[test]
+    fn a_terminal_shows_the_lines_and_the_keys() {
+        let screen = drawn(80, 24);
+        for part in ["ambix", "dram", "pgmigrate_success", "redis-server", "p pause  r resume  q quit"] {
+            assert!(screen.contains(part), "no {part}:\n{screen}");
+        }
+    }
+
+    #[test]
+    fn a_terminal_of_any_size_will_do() {
+        for (width, height) in [(1, 1), (20, 3), (200, 60), (79, 2)] {
+            drawn(width, height);
+        }
+    }
+
+    #[test]
+    fn keys() {
+        let press = |code, modifiers| key(&Event::Key(KeyEvent::new(code, modifiers)));
+        let plain = KeyModifiers::NONE;
+        assert!(matches!(press(KeyCode::Char('q'), plain), Some(Key::Quit)));
+        assert!(matches!(press(KeyCode::Char('c'), KeyModifiers::CONTROL), Some(Key::Quit)));
+        assert!(matches!(press(KeyCode::Char('p'), plain), Some(Key::Ask("/pause"))));
+        assert!(matches!(press(KeyCode::Char('r'), plain), Some(Key::Ask("/resume"))));
+        assert!(press(KeyCode::Char('c'), plain).is_none());
+        assert!(matches!(key(&Event::Resize(80, 24)), Some(Key::Redraw)));
+    }
+}

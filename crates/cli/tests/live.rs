@@ -1,0 +1,147 @@
+//! Live Linux from the command line, with a policy that moves nothing and needs nothing: it runs on any machine, as any user.
+
+mod common;
+use common::{json, repository, stderr, stdout, terrace};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// `terrace run` of a command, in the background.
+fn run(arguments: &[&str], command: &[&str]) -> Child {
+    Command::new(env!("CARGO_BIN_EXE_terrace"))
+        .args(["run", "--policy", "first-touch"])
+        .args(arguments)
+        .arg("--")
+        .args(command)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn wait_for_numbers(socket: &Path) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while terrace_live::server::status(socket).is_err() {
+        assert!(Instant::now() < deadline, "no status within 20 s");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn where_nothing_runs_top_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("none.sock");
+    let message = stderr(terrace().args(["top", "--once", "--socket"]).arg(&socket), 1);
+    assert!(message.contains("no Terrace is running at"), "{message}");
+    // No process has such a number.
+    let message = stderr(terrace().args(["top", "--once", "--pid", "4000000000"]), 1);
+    for part in ["no Terrace is running as process 4000000000", "terrace run", "terrace attach"] {
+        assert!(message.contains(part), "{message}");
+    }
+}
+
+#[test]
+fn a_run_can_be_watched_paused_and_read_about() {
+    let folder = tempfile::tempdir().unwrap();
+    let (socket, report) = (folder.path().join("s.sock"), folder.path().join("report"));
+    let (socket_text, report_text) = (socket.to_str().unwrap(), report.to_str().unwrap());
+    let arguments = [
+        "--socket",
+        socket_text,
+        "--report",
+        report_text,
+        "--metrics",
+        "127.0.0.1:0",
+        "-v",
+        "--log-format",
+        "json",
+    ];
+    let child = run(&arguments, &["sleep", "60"]);
+    wait_for_numbers(&socket);
+    let top = |arguments: &[&str]| {
+        let mut command = terrace();
+        command.args(["top", "--socket", socket_text]).args(arguments);
+        command
+    };
+
+    let frame = stdout(&mut top(&["--once"]));
+    for part in ["first-touch", "dram", "pgmigrate_success", "sleep"] {
+        assert!(frame.contains(part), "no {part} in\n{frame}");
+    }
+    assert!(frame.lines().all(|line| line.chars().count() <= 80), "{frame}");
+    let status = json(&mut top(&["--json", "-"]));
+    assert_eq!((&status["schema"], &status["policy"]), (&1.into(), &"first-touch".into()));
+    assert!(status["tiers"][0]["used"].as_u64().unwrap() > 0, "{status}");
+    assert!(status["kernel"]["pgmigrate_success"].is_u64(), "{status}");
+    let message = stderr(&mut top(&[]), 2);
+    assert!(message.contains("needs a terminal"), "{message}");
+
+    terrace_live::server::ask(&socket, "POST", "/pause").unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while json(&mut top(&["--json", "-"]))["state"] != "paused" {
+        assert!(Instant::now() < deadline, "never paused");
+    }
+    let metrics = terrace_live::server::ask(&socket, "GET", "/metrics").unwrap();
+    assert!(metrics.contains("terrace_state{state=\"paused\"} 1"), "{metrics}");
+
+    let sleeper = i32::try_from(status["processes"][0]["pid"].as_u64().unwrap()).unwrap();
+    // SAFETY: the process is a child of the one that this test has started and not yet waited for.
+    unsafe { libc::kill(sleeper, libc::SIGTERM) };
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(128 + 15), "the command's own end\n{said}");
+    assert!(!socket.exists(), "the socket is gone");
+
+    let joined =
+        said.lines().find(|line| line.contains("process joined")).unwrap_or_else(|| panic!("{said}"));
+    let joined: serde_json::Value = serde_json::from_str(joined).unwrap();
+    assert!(joined["pid"].is_u64() && joined["timestamp"].is_string(), "{joined}");
+    assert!(said.contains("metrics: http://127.0.0.1:"), "{said}");
+
+    let results: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(report.join("results.json")).unwrap()).unwrap();
+    let run = &results["runs"][0];
+    assert_eq!(
+        (&run["fidelity"], &run["design"], &run["input"]),
+        (&"live".into(), &"first-touch".into(), &"sleep".into())
+    );
+    assert!(run["stats"]["tier"]["dram"]["mean_pages"].as_f64().unwrap() > 0.0, "{run}");
+    assert!(run["stats"]["kernel"]["pgmigrate_success"].is_u64());
+    let finding = results["conclusions"][0]["text"].as_str().unwrap();
+    assert!(finding.starts_with("first-touch managed sleep for "), "{finding}");
+    assert!(report.join("report.html").exists() && report.join("results.csv").exists());
+}
+
+#[test]
+fn a_place_where_nobody_can_listen_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let taken = folder.path().join("file");
+    std::fs::write(&taken, "mine").unwrap();
+    let run = ["run", "--policy", "first-touch", "--socket", taken.to_str().unwrap(), "--", "true"];
+    let message = stderr(terrace().args(run), 2);
+    assert!(message.contains("cannot listen at") && message.contains("no socket"), "{message}");
+    assert_eq!(std::fs::read_to_string(&taken).unwrap(), "mine");
+}
+
+#[test]
+fn the_unit_is_one_that_systemd_takes() {
+    let folder = tempfile::tempdir().unwrap();
+    let unit = std::fs::read_to_string(repository().join("packaging/terrace@.service")).unwrap();
+    // Programs of units have to exist.
+    let unit = unit.replace("/usr/local/bin/terrace", "/bin/true");
+    std::fs::write(folder.path().join("terrace@.service"), unit).unwrap();
+    std::fs::write(folder.path().join("redis.service"), "[Service]\nExecStart=/bin/true\n").unwrap();
+    let instance = folder.path().join("terrace@redis.service");
+    std::os::unix::fs::symlink("terrace@.service", &instance).unwrap();
+    let mut verify = Command::new("systemd-analyze");
+    verify.args(["verify", "--man=no"]).arg(&instance);
+    verify.env("SYSTEMD_UNIT_PATH", format!("{}:", folder.path().display()));
+    match verify.output() {
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(output.status.success() && !said.contains("terrace@"), "{said}");
+        }
+        Err(error) => {
+            assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "machines without systemd are fine")
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! What a running engine shows of itself, as one document: a snapshot that `terrace top`, the metrics and people read.
+
+use crate::engine::{Engine, State};
+use crate::session::Session;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use terrace_model::{Bytes, Stats};
+use toml::Table;
+
+/// The version of the document.
+pub const SCHEMA: u32 = 1;
+/// A snapshot is made at most so often: it reads `/proc/vmstat` and walks the statistics.
+const EVERY: Duration = Duration::from_secs(1);
+/// Rates are means over so long.
+const RATE_OVER: Duration = Duration::from_secs(5);
+
+/// A snapshot of a running engine.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Version of this document's shape.
+    pub schema: u32,
+    /// The process of Terrace itself.
+    pub pid: u32,
+    /// The policy at work.
+    pub policy: String,
+    /// Its parameters, all of them.
+    pub parameters: Table,
+    /// What was chosen at the start, and why.
+    pub choices: Vec<String>,
+    /// Where accesses are seen.
+    pub accesses: String,
+    /// What it is doing.
+    pub state: State,
+    /// Orders are only counted.
+    pub dry_run: bool,
+    /// Since the start.
+    pub run_seconds: f64,
+    /// Processor time of Terrace itself.
+    pub cpu: Cpu,
+    /// The tiers, fastest first.
+    pub tiers: Vec<TierStatus>,
+    /// The processes under management.
+    pub processes: Vec<ProcessStatus>,
+    /// What was moved.
+    pub moves: Moves,
+    /// The kernel's own counters since the start, by their names in `/proc/vmstat`, for the whole machine.
+    pub kernel: BTreeMap<String, u64>,
+    /// All statistics.
+    pub statistics: Stats,
+    /// The policy's remarks.
+    pub notes: Vec<String>,
+}
+
+/// Processor time of Terrace itself.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cpu {
+    /// Since the start.
+    pub seconds: f64,
+    /// Share of one core over the last seconds.
+    pub share: f64,
+    /// The share that it may use on average; none for no bound.
+    pub budget: Option<f64>,
+}
+
+/// One tier: what the managed processes have there.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TierStatus {
+    /// Its name.
+    pub name: String,
+    /// What they may have there, in bytes.
+    pub capacity: u64,
+    /// What they have, in bytes.
+    pub used: u64,
+    /// Of that: accessed between the policy's last two looks. Null where nobody sees accesses.
+    pub hot: Option<u64>,
+    /// Of that: not accessed then.
+    pub cold: Option<u64>,
+}
+
+/// One process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProcessStatus {
+    /// Its number.
+    pub pid: u32,
+    /// Its name.
+    pub name: String,
+    /// Bytes by tier.
+    pub bytes: BTreeMap<String, u64>,
+    /// Bytes accessed between the policy's last two looks. Null where nobody sees accesses.
+    pub hot: Option<u64>,
+}
+
+/// What was moved since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Moves {
+    /// Bytes that came to a faster tier.
+    pub promoted: u64,
+    /// Bytes that came to a slower tier.
+    pub demoted: u64,
+    /// Pieces of orders that failed.
+    pub failed: u64,
+    /// Pairs that changed places.
+    pub exchanged: u64,
+    /// Pieces of orders that wait for their turn.
+    pub waiting: u64,
+    /// Pieces of orders that a dry run did not carry out.
+    pub planned: u64,
+    /// Bytes moved per second, over the last seconds.
+    pub bytes_per_second: f64,
+}
+
+/// Where the engine leaves snapshots and others take them. Neither side ever waits for the other for longer than a
+/// pointer is copied.
+#[derive(Clone, Debug, Default)]
+pub struct Board(Arc<Mutex<Option<Arc<Status>>>>);
+
+impl Board {
+    /// The latest snapshot; none before the first.
+    pub fn latest(&self) -> Option<Arc<Status>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces the snapshot. When a reader holds the board at this very moment the old one stays.
+    pub fn put(&self, status: Arc<Status>) {
+        if let Ok(mut latest) = self.0.try_lock() {
+            *latest = Some(status);
+        }
+    }
+}
+
+/// What of a snapshot stays the same for a whole run.
+#[derive(Clone, Debug)]
+struct Heading {
+    policy: String,
+    parameters: Table,
+    choices: Vec<String>,
+}
+
+/// What rates are made from.
+#[derive(Clone, Copy, Debug)]
+struct Sample {
+    at: Duration,
+    cpu: Duration,
+    moved: u64,
+}
+
+/// Makes snapshots of an engine, at most one per second.
+#[derive(Debug)]
+pub struct Reporter {
+    heading: Heading,
+    board: Board,
+    samples: VecDeque<Sample>,
+    next: Duration,
+}
+
+impl Reporter {
+    /// For the engine of a session.
+    pub fn new(session: &Session, board: Board) -> Reporter {
+        let heading = Heading {
+            policy: session.policy.clone(),
+            parameters: session.parameters.clone(),
+            choices: session.choices.clone(),
+        };
+        Reporter { heading, board, samples: VecDeque::new(), next: Duration::ZERO }
+    }
+
+    /// After a turn of the engine: leaves a snapshot on the board if it is time, and answers it.
+    pub fn turn(&mut self, engine: &Engine) -> Option<Arc<Status>> {
+        let now = engine.world().kernel().now();
+        if now < self.next {
+            return None;
+        }
+        self.next = now + EVERY;
+        let status = Arc::new(self.snapshot(engine, now));
+        self.board.put(status.clone());
+        Some(status)
+    }
+
+    fn snapshot(&mut self, engine: &Engine, now: Duration) -> Status {
+        let (statistics, notes) = engine.statistics();
+        let seconds = |name: &str| statistics.number(name) / 1e9;
+        let moved = statistics.integer("policy.copied_bytes");
+        let cpu = Duration::from_nanos(statistics.integer("live.cpu_time"));
+        let (share, bytes_per_second) = self.rates(Sample { at: now, cpu, moved });
+        let bytes = |name: &str| statistics.integer(name) << 12;
+        let moves = Moves {
+            promoted: bytes("vmstat.pgpromote_success"),
+            demoted: bytes("vmstat.pgdemote_policy"),
+            failed: statistics.integer("vmstat.pgmigrate_fail"),
+            exchanged: statistics.integer("policy.exchanges"),
+            waiting: engine.world().orders_waiting() as u64,
+            planned: statistics.integer("live.planned"),
+            bytes_per_second,
+        };
+        let kernel = statistics.under("kernel");
+        let kernel = kernel.map(|(name, stat)| (name.to_owned(), stat.value.as_f64() as u64)).collect();
+        let Heading { policy, parameters, choices } = self.heading.clone();
+        Status {
+            schema: SCHEMA,
+            pid: std::process::id(),
+            policy,
+            parameters,
+            choices,
+            accesses: engine.source_name(),
+            state: engine.state(),
+            dry_run: engine.world().is_dry_run(),
+            run_seconds: seconds("live.run_time"),
+            cpu: Cpu {
+                seconds: cpu.as_secs_f64(),
+                share,
+                budget: Some(engine.limits().cpu).filter(|share| share.is_finite()),
+            },
+            tiers: tiers(engine),
+            processes: processes(engine),
+            moves,
+            kernel,
+            statistics,
+            notes,
+        }
+    }
+
+    /// Processor time and bytes moved, per second.
+    fn rates(&mut self, now: Sample) -> (f64, f64) {
+        while self.samples.get(1).is_some_and(|second| now.at.saturating_sub(second.at) >= RATE_OVER) {
+            self.samples.pop_front();
+        }
+        self.samples.push_back(now);
+        let first = self.samples[0];
+        let passed = now.at.saturating_sub(first.at).as_secs_f64();
+        if passed <= 0.0 {
+            return (0.0, 0.0);
+        }
+        let cpu = now.cpu.saturating_sub(first.cpu).as_secs_f64();
+        (cpu / passed, now.moved.saturating_sub(first.moved) as f64 / passed)
+    }
+}
+
+fn tiers(engine: &Engine) -> Vec<TierStatus> {
+    let world = engine.world();
+    let tiers = world.tiers().iter().enumerate();
+    tiers
+        .map(|(at, tier)| {
+            let Bytes(used) = tier.used;
+            let hot: u64 = world.spaces().map(|space| space.hot[at] << 12).sum();
+            // Pages may have left since they were counted.
+            let hot = engine.sees_accesses().then_some(hot.min(used));
+            let cold = hot.map(|hot| used - hot);
+            TierStatus { name: tier.name.clone(), capacity: tier.capacity.0, used, hot, cold }
+        })
+        .collect()
+}
+
+fn processes(engine: &Engine) -> Vec<ProcessStatus> {
+    let tiers = engine.world().tiers();
+    let of = |pages: &[u64]| {
+        let named = tiers.iter().zip(pages);
+        named.map(|(tier, pages)| (tier.name.clone(), pages << 12)).collect()
+    };
+    let spaces = engine.world().spaces();
+    spaces
+        .map(|space| ProcessStatus {
+            pid: space.process.pid,
+            name: space.name.clone(),
+            bytes: of(&space.resident),
+            hot: engine.sees_accesses().then(|| space.hot.iter().sum::<u64>() << 12),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// A snapshot with round numbers.
+    pub(crate) fn example() -> Status {
+        let tier = |name: &str, capacity: u64, hot: u64, cold: u64| TierStatus {
+            name: name.to_owned(),
+            capacity: capacity << 20,
+            used: (hot + cold) << 20,
+            hot: Some(hot << 20),
+            cold: Some(cold << 20),
+        };
+        let process = ProcessStatus {
+            pid: 4711,
+            name: "redis \"a\"".to_owned(),
+            bytes: [("dram".to_owned(), 24 << 20), ("slow".to_owned(), 40 << 20)].into(),
+            hot: Some(12 << 20),
+        };
+        let mut statistics = Stats::new();
+        statistics.count("policy.calls", 3, terrace_model::Unit::Count);
+        Status {
+            schema: SCHEMA,
+            pid: 42,
+            policy: "ambix".to_owned(),
+            parameters: Table::new(),
+            choices: vec!["policy: ambix, the best informed that runs here".to_owned()],
+            accesses: "DAMON".to_owned(),
+            state: State::Working,
+            dry_run: false,
+            run_seconds: 75.0,
+            cpu: Cpu { seconds: 1.5, share: 0.02, budget: Some(0.03) },
+            tiers: vec![tier("dram", 32, 12, 12), tier("slow", 1024, 0, 40)],
+            processes: vec![process],
+            moves: Moves { promoted: 8 << 20, demoted: 4 << 20, failed: 2, ..Moves::default() },
+            kernel: [("pgmigrate_success".to_owned(), 3072)].into(),
+            statistics,
+            notes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_snapshot_survives_the_way_through_json() {
+        let status = example();
+        let text = serde_json::to_string(&status).unwrap();
+        assert_eq!(serde_json::from_str::<Status>(&text).unwrap(), status);
+        assert!(text.contains(r#""state":"working""#), "{text}");
+    }
+
+    #[test]
+    fn rates_are_means_over_the_last_seconds() {
+        let heading = Heading { policy: String::new(), parameters: Table::new(), choices: Vec::new() };
+        let mut reporter =
+            Reporter { heading, board: Board::default(), samples: VecDeque::new(), next: Duration::ZERO };
+        let mut rates = |second: u64, cpu: u64, moved: u64| {
+            let sample = Sample { at: Duration::from_secs(second), cpu: Duration::from_secs(cpu), moved };
+            reporter.rates(sample)
+        };
+        assert_eq!(rates(100, 0, 0), (0.0, 0.0));
+        assert_eq!(rates(104, 1, 400), (0.25, 100.0));
+        assert_eq!(rates(105, 1, 400), (0.2, 80.0));
+        assert_eq!(rates(110, 1, 400), (0.0, 0.0), "what is older than five seconds does not count");
+    }
+
+    #[test]
+    fn a_board_shows_the_latest() {
+        let board = Board::default();
+        assert_eq!(board.latest(), None);
+        let held = {
+            board.put(Arc::new(example()));
+            board.latest().unwrap()
+        };
+        board.put(Arc::new(Status { policy: "nimble".to_owned(), ..example() }));
+        assert_eq!((held.policy.as_str(), board.latest().unwrap().policy.as_str()), ("ambix", "nimble"));
+    }
+}

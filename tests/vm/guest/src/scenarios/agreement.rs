@@ -1,0 +1,304 @@
+//! The same decisions in both worlds: one scripted pattern, run on the real kernel and in the simulator with the same tiers and
+//! the same policy, leaves the same pages in the fast tier.
+//!
+//! *Measure*: of the program's pages, the share that lies in the same tier in both worlds at the end; of the hot ones alone, too.
+//! The pattern: all memory is touched once and lies in the slow tier (Thermostat: in the fast one); then a quarter of it is used
+//! every 10 ms, and after some seconds another quarter. In the simulator bits are cleared with a flush; in the virtual machine
+//! the ticker switches address spaces each millisecond, which has the same effect.
+
+use crate::check::{Checks, open, pages, set};
+use crate::process::{Target, Terrace};
+use anyhow::{Context, Result, anyhow};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use terrace_live::kernel::{Kernel, Linux};
+use terrace_model::{AddressRange, Bytes, TierId};
+use terrace_policy::{
+    Capabilities, Clear, Fault, MemorySystem, Moment, Needs, NextTick, Placement, Policy, Report, ScanHand,
+    Scope, Setup, Signal, Step, Topology, registry,
+};
+use terrace_sim::design::Library;
+use terrace_sim::{Fidelity, Options, simulate};
+use terrace_trace::{
+    AccessKind, Agent, Batch, BatchBuilder, Event, EventSource, Header, MapKind, Protection, SourceError,
+    StreamId,
+};
+
+/// A policy and the pattern it is shown.
+struct Case {
+    policy: &'static str,
+    /// Parameters in both worlds.
+    sets: &'static [(&'static str, &'static str)],
+    /// Parameters of one world: what the other does by itself.
+    live: &'static [(&'static str, &'static str)],
+    simulated: &'static [(&'static str, &'static str)],
+    mib: u64,
+    huge: bool,
+    write: bool,
+    /// Most of the program's memory in the fast tier, in MiB.
+    limit: Option<u64>,
+    /// Where all memory lies at first.
+    from: TierId,
+    /// How long each phase lasts.
+    seconds: &'static [u64],
+    /// The least agreement.
+    floor: f64,
+}
+
+const FAST: TierId = TierId(0);
+const SLOW: TierId = TierId(1);
+
+const CASES: &[Case] = &[
+    Case {
+        policy: "ambix",
+        sets: &[("period", "1 s"), ("delay", "500 ms"), ("write_threshold", "100 kB/s")],
+        live: &[("flush", "false")],
+        simulated: &[("flush", "true")],
+        mib: 16,
+        huge: false,
+        write: true,
+        limit: Some(8),
+        from: SLOW,
+        seconds: &[10, 10],
+        floor: 0.9,
+    },
+    Case {
+        policy: "nimble",
+        sets: &[("period", "1 s")],
+        live: &[],
+        simulated: &[("flush", "true")],
+        mib: 16,
+        huge: false,
+        write: false,
+        limit: Some(8),
+        from: SLOW,
+        seconds: &[10, 10],
+        floor: 0.9,
+    },
+    Case {
+        policy: "thermostat",
+        sets: &[("interval", "2 s"), ("sample", "0.4")],
+        live: &[],
+        simulated: &[],
+        mib: 32,
+        huge: true,
+        write: false,
+        limit: None,
+        from: FAST,
+        seconds: &[50],
+        floor: 0.9,
+    },
+];
+
+/// The tier of each page of the program's memory, by its number.
+type Tiers = Vec<Option<TierId>>;
+
+pub fn run(checks: &mut Checks) -> Result<()> {
+    let _ticker = Target::start(&["ticker"])?;
+    set("/proc/sys/kernel/numa_balancing", 0)?;
+    for case in CASES {
+        let live = live(case)?;
+        let simulated = simulated(case)?;
+        let hot = hot(case, case.seconds.len() as u64 - 1);
+        let all = agreement(&live, &simulated, 0..live.len());
+        let of_hot = agreement(&live, &simulated, hot.start as usize..hot.end as usize);
+        let fast = |tiers: &Tiers| tiers.iter().filter(|tier| **tier == Some(FAST)).count();
+        checks.that(
+            all >= case.floor,
+            format!("{}: pages lie in the same tier in both worlds", case.policy),
+            format!(
+                "{all:.3} of all, {of_hot:.3} of the hot ones; in the fast tier {} and {} of {}",
+                fast(&live),
+                fast(&simulated),
+                live.len()
+            ),
+        );
+    }
+    Ok(())
+}
+
+fn agreement(one: &Tiers, other: &Tiers, range: std::ops::Range<usize>) -> f64 {
+    let same = range.clone().filter(|at| one[*at] == other[*at]).count();
+    same as f64 / range.len() as f64
+}
+
+/// The hot pages of a phase: a quarter of the memory, as the target program chooses it.
+fn hot(case: &Case, phase: u64) -> std::ops::Range<u64> {
+    let pages = case.mib << 8;
+    let (hot, first) = (pages / 4, pages * 30 / 100);
+    let first = (first + hot * phase) % (pages - hot + 1);
+    first..first + hot
+}
+
+fn live(case: &Case) -> Result<Tiers> {
+    let mib = case.mib.to_string();
+    let on = case.from.0.to_string();
+    let mut arguments =
+        vec!["hotset", "--mib", &mib, "--on", &on, "--hot-percent", "25", "--hot-start-percent", "30"];
+    arguments.push(if case.huge { "--thp" } else { "--no-thp" });
+    arguments.extend(case.write.then_some("--write"));
+    let mut target = Target::start(&arguments)?;
+    target.wait_for("phase")?;
+    let limit = case.limit.map(|limit| format!("dram={limit}MiB"));
+    let mut options =
+        vec!["--cpu", "none", "--pressure", "none", "--regions", "8192", "--policy", case.policy];
+    options.extend(limit.iter().flat_map(|limit| ["--limit", limit]));
+    let sets: Vec<String> =
+        case.sets.iter().chain(case.live).map(|(key, value)| format!("{key}={value}")).collect();
+    options.extend(sets.iter().flat_map(|set| ["--set", set]));
+    let terrace = Terrace::attach(target.pid(), &options)?;
+    for (phase, seconds) in case.seconds.iter().enumerate() {
+        if phase > 0 {
+            target.next_phase()?;
+        }
+        // Under emulation a policy's periods are sometimes late.
+        std::thread::sleep(Duration::from_secs(seconds * 5 / 4));
+    }
+    let process = open(&target)?;
+    let addresses = pages(&target.range("memory")?);
+    let mut status = vec![0; addresses.len()];
+    Linux.move_pages(&process, &addresses, None, &mut status).context("querying nodes")?;
+    terrace.finish()?;
+    Ok(status.into_iter().map(|node| u8::try_from(node).ok().map(TierId)).collect())
+}
+
+/// The pattern as a stream of events: the memory is touched, then each phase's pages every 10 ms.
+struct Pattern {
+    header: Header,
+    builder: BatchBuilder,
+    first: u64,
+    write: bool,
+    /// The hot pages of every round to come.
+    rounds: std::vec::IntoIter<std::ops::Range<u64>>,
+    begun: bool,
+    bytes: u64,
+}
+
+/// Where the program's memory lies in the simulator.
+const DATA: u64 = 0x2000_0000_0000;
+const ROUND: u64 = 10_000_000;
+
+impl Pattern {
+    fn new(case: &Case) -> Pattern {
+        let phases = case.seconds.iter().enumerate();
+        let rounds: Vec<_> = phases
+            .flat_map(|(phase, seconds)| {
+                std::iter::repeat_n(hot(case, phase as u64), (seconds * 1_000_000_000 / ROUND) as usize)
+            })
+            .collect();
+        Pattern {
+            header: Header::default(),
+            builder: BatchBuilder::new(StreamId(0)),
+            first: DATA,
+            write: case.write,
+            rounds: rounds.into_iter(),
+            begun: false,
+            bytes: case.mib << 20,
+        }
+    }
+
+    fn touch(&mut self, page: u64, write: bool) {
+        let kind = if write { AccessKind::Write } else { AccessKind::Read };
+        self.builder.access(self.first + page * 4096, 8, kind, 0, 4);
+    }
+}
+
+impl EventSource for Pattern {
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn next_batch(&mut self) -> Result<Option<Arc<Batch>>, SourceError> {
+        if !self.begun {
+            self.begun = true;
+            let spawn = Event::Spawn {
+                process: 0,
+                thread: 0,
+                agent: Agent::Cpu,
+                forked_from: None,
+                os_id: 0,
+                name: String::new(),
+            };
+            let map = Event::Map {
+                range: AddressRange::new(self.first, self.bytes),
+                kind: MapKind::Anonymous,
+                protection: Protection::READ_WRITE,
+                name: String::new(),
+            };
+            self.builder.event(1, spawn);
+            self.builder.event(2, map);
+            for page in 0..self.bytes / 4096 {
+                self.touch(page, true);
+            }
+            return Ok(Some(self.builder.take(0).into()));
+        }
+        let Some(hot) = self.rounds.next() else { return Ok(None) };
+        for page in hot {
+            self.touch(page, self.write);
+        }
+        self.builder.event(0, Event::Wait { nanos: ROUND });
+        Ok(Some(self.builder.take(2).into()))
+    }
+}
+
+/// A policy that is watched: where pages lie is noted with every tick, and new pages go to one tier.
+struct Noted {
+    policy: Box<dyn Policy>,
+    from: TierId,
+    tiers: Arc<Mutex<BTreeMap<u64, TierId>>>,
+}
+
+impl Policy for Noted {
+    fn needs(&self) -> Needs {
+        self.policy.needs()
+    }
+
+    fn place(&mut self, _: &Fault, _: &Topology) -> Placement {
+        Placement::tier(self.from)
+    }
+
+    fn on(&mut self, now: Moment, signals: &[Signal], memory: &mut dyn MemorySystem) -> NextTick {
+        let next = self.policy.on(now, signals, memory);
+        if let Ok(mut tiers) = self.tiers.lock() {
+            tiers.clear();
+            memory.scan(Scope::All, &mut ScanHand::default(), Clear::NOTHING, &mut |view| {
+                for part in 0..view.base_pages() {
+                    tiers.insert(view.page.vpn + part, view.tier);
+                }
+                Step::Keep
+            });
+        }
+        next
+    }
+
+    fn report(&self, report: &mut Report) {
+        self.policy.report(report);
+    }
+}
+
+fn simulated(case: &Case) -> Result<Tiers> {
+    let pages = if case.huge { "native-2m" } else { "native-4k" };
+    let sets =
+        [("os.reserved", "0 B"), ("core.count", "2")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let mut design = Library::embedded().design(pages, Some("haswell-2650v3"), &sets)?.design;
+    // Room for page tables beside what the program may have.
+    design.tiers[0].capacity = case.limit.map_or(Bytes::gib(1), Bytes::mib);
+    design.tiers[1].capacity = Bytes::gib(1);
+    let mut parameters = toml::Table::new();
+    for (key, value) in case.sets.iter().chain(case.simulated) {
+        registry::set(&mut parameters, key, value);
+    }
+    let tiers = Arc::new(Mutex::new(BTreeMap::new()));
+    let (name, from, log) = (case.policy, case.from, tiers.clone());
+    let open = move |setup: Setup<'_>| {
+        let _: &Capabilities = setup.capabilities;
+        let policy = registry::find(name)?.open(&parameters, setup)?;
+        Ok(Box::new(Noted { policy, from, tiers: log }) as Box<dyn Policy>)
+    };
+    let options =
+        Options { fidelity: Fidelity::Full, policy: Some(Box::new(open)), whole: true, ..Options::default() };
+    simulate(&design, &mut Pattern::new(case), options).map_err(|error| anyhow!("{error}"))?;
+    let tiers = tiers.lock().map_err(|_| anyhow!("the simulation has panicked"))?;
+    Ok((0..case.mib << 8).map(|page| tiers.get(&((DATA >> 12) + page)).copied()).collect())
+}
