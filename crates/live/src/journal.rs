@@ -360,6 +360,26 @@ mod tests {
     }
 
     #[test]
+    fn damon_is_switched_off_unless_it_works_for_someone_else() {
+        for (operations, nr, off) in [("fvaddr", "1", true), ("vaddr", "1", false), ("fvaddr", "2", false)] {
+            let bench = Bench::new("1");
+            let folder = bench.root.path().join("sys/kdamonds");
+            std::fs::create_dir_all(folder.join("0/contexts/0")).unwrap();
+            std::fs::write(folder.join("nr_kdamonds"), nr).unwrap();
+            std::fs::write(folder.join("0/state"), "on\n").unwrap();
+            std::fs::write(folder.join("0/contexts/0/operations"), operations).unwrap();
+            let mut journal = bench.journal();
+            for _ in 0..3 {
+                journal.damon("/sys/kdamonds".as_ref()).unwrap();
+            }
+            let restored = journal.undo();
+            assert_eq!((restored.done.len(), restored.left.len()), (usize::from(off), usize::from(!off)));
+            let state = std::fs::read_to_string(folder.join("0/state")).unwrap();
+            assert_eq!(state.trim() == "off", off, "{operations} {nr}");
+        }
+    }
+
+    #[test]
     fn the_journal_of_a_running_process_is_its_own() {
         let bench = Bench::new("1");
         let pid = std::process::id();

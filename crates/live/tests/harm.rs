@@ -336,6 +336,30 @@ fn advice_that_one_page_refuses_reaches_the_others() {
     settle(&mut world, &kernel);
 }
 
+#[test]
+fn a_target_that_cannot_be_read_just_now_has_not_ended() {
+    let kernel = any_machine(1, false);
+    let pids: Vec<u32> = kernel.machine().processes.keys().copied().collect();
+    for selection in [Selection::Trees(pids.clone()), Selection::Processes(pids.clone())] {
+        let mut targets = Targets::new(selection, 0);
+        // Every file fails one time in four, and the list of processes likewise.
+        kernel.plan(Plan { call: 1, ..Plan::default() });
+        for _ in 0..100 {
+            assert_eq!(targets.now(&kernel).unwrap(), pids);
+        }
+        kernel.plan(Plan::default());
+    }
+}
+
+#[test]
+fn targets_that_end_before_the_first_look_end_the_engine() {
+    let kernel = any_machine(1, false);
+    let world = world(&kernel, &[]);
+    let mut engine = engine(&kernel, Box::new(Shared(Arc::default())), world, None);
+    kernel.machine().processes.clear();
+    assert_eq!(engine.turn(), Turn::Over);
+}
+
 // --- Whatever is ordered ---
 
 /// A policy that does everything at random, wrong things included, and counts the answers.

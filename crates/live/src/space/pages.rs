@@ -185,11 +185,13 @@ impl PageMap {
     pub fn whole_mut(&mut self, vpn: u64, size: PageSize) -> &mut PageState {
         debug_assert!(vpn.is_multiple_of(size.base_pages()) && size != PageSize::Base);
         let at = vpn / CHUNK;
-        let beyond: Vec<u64> =
-            self.index.range(at + 1..at + size.base_pages() / CHUNK).map(|(at, _)| *at).collect();
-        for at in beyond {
-            self.vacant.extend(self.index.remove(&at));
-            self.last.set(NOWHERE);
+        if size > PageSize::Huge {
+            let beyond: Vec<u64> =
+                self.index.range(at + 1..at + size.base_pages() / CHUNK).map(|(at, _)| *at).collect();
+            for at in beyond {
+                self.vacant.extend(self.index.remove(&at));
+                self.last.set(NOWHERE);
+            }
         }
         let place =
             self.place_of(at).unwrap_or_else(|| self.insert(at, Chunk::Whole(size, PageState::default())));
@@ -208,6 +210,27 @@ impl PageMap {
             }
             Chunk::Base(_) => unreachable!("it was joined above"),
         }
+    }
+
+    /// Marks huge pages from the start of a range as seen, up to the first that is not known or not whole; answers
+    /// where that is.
+    pub fn see_known_huge(&mut self, range: Range<u64>) -> u64 {
+        let (mut at, end) = (range.start / CHUNK, range.end / CHUNK);
+        if !range.start.is_multiple_of(CHUNK) || at >= end {
+            return range.start;
+        }
+        for (found, place) in self.index.range(at..end) {
+            match &mut self.chunks[*place] {
+                Chunk::Whole(PageSize::Huge, state)
+                    if *found == at && state.is_resident() && state.is_located() && !state.is_swapped() =>
+                {
+                    state.set_seen(true);
+                    at += 1;
+                }
+                _ => break,
+            }
+        }
+        at * CHUNK
     }
 
     /// Calls `visit` for the resident pages of a range, in order, until it answers false.
@@ -429,6 +452,25 @@ mod tests {
         state.set_in_flight(true);
         map.base_mut(600);
         assert!((512..1024).all(|vpn| !map.get(vpn).unwrap().1.is_in_flight()));
+    }
+
+    #[test]
+    fn huge_pages_are_seen_up_to_the_first_that_is_news() {
+        let mut map = PageMap::default();
+        for chunk in [2, 3, 5] {
+            let state = map.whole_mut(chunk * CHUNK, PageSize::Huge);
+            state.set_resident(true);
+            state.set_tier(TierId(0));
+        }
+        seen(&mut map, 6 * CHUNK);
+        assert_eq!(map.see_known_huge(2 * CHUNK..9 * CHUNK), 4 * CHUNK);
+        assert_eq!(map.see_known_huge(5 * CHUNK..9 * CHUNK), 6 * CHUNK);
+        assert_eq!(map.see_known_huge(5 * CHUNK + 1..9 * CHUNK), 5 * CHUNK + 1);
+        map.whole_mut(2 * CHUNK, PageSize::Huge).set_swapped(true);
+        assert_eq!(map.see_known_huge(2 * CHUNK..9 * CHUNK), 2 * CHUNK);
+        let mut gone = Vec::new();
+        map.sweep(|range| gone.push(range));
+        assert!(gone.is_empty(), "{gone:?}");
     }
 
     /// The plain way to do what chunks do many pages at a time.

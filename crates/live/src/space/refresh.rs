@@ -338,6 +338,14 @@ impl Look<'_> {
                     continue;
                 }
             }
+            if size == PageSize::Huge && !swapped && !dirty && vpn >= looked_at {
+                let news = self.pages.see_known_huge(vpn..end);
+                looked_at = news + step;
+                if news > vpn {
+                    vpn = news;
+                    continue;
+                }
+            }
             let whole = vpn.is_multiple_of(step) && (vpn + step <= end || self.fixed_size.is_some());
             let state =
                 if whole && step > 1 { self.pages.whole_mut(vpn, size) } else { self.pages.base_mut(vpn) };

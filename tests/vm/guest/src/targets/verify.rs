@@ -95,21 +95,19 @@ impl Verify {
             if self.mode == Mode::Fork {
                 fork_often(&shared, &chunks)?;
             }
-            let mut stalls = Vec::new();
+            let mut stalls = Stalls::default();
             for worker in workers {
-                stalls.extend(worker.join().expect("a difference is told, not thrown")?);
+                stalls.add(&worker.join().expect("a difference is told, not thrown")?);
             }
             anyhow::Ok(stalls)
         });
-        let mut stalls = stalls?;
-        stalls.sort_unstable();
-        let at = |part: f64| stalls.get((stalls.len() as f64 * part) as usize).copied().unwrap_or_default();
+        let stalls = stalls?;
         println!(
             "operations={} p50_us={} p999_us={} max_us={}",
-            stalls.len(),
-            at(0.5),
-            at(0.999),
-            stalls.last().copied().unwrap_or_default()
+            stalls.count(),
+            stalls.within(0.5),
+            stalls.within(0.999),
+            stalls.longest
         );
         Ok(())
     }
@@ -118,6 +116,56 @@ impl Verify {
 impl Shared {
     fn ends(&self) -> bool {
         super::passed(self.deadline) || super::SIGNALS.load(Relaxed) > 0
+    }
+}
+
+/// How long operations took, in microseconds: to one below a millisecond, to a hundred above. Its memory does not grow, for
+/// what grows would have to be placed as well.
+struct Stalls {
+    counts: Vec<u32>,
+    longest: u64,
+}
+
+/// Microseconds that are told apart.
+const EXACT: u64 = 1000;
+/// Microseconds that are counted together beyond that.
+const COARSE: u64 = 100;
+/// Ten seconds; what is longer counts as that.
+const LONGEST: u64 = 10_000_000;
+
+impl Default for Stalls {
+    fn default() -> Stalls {
+        Stalls { counts: vec![0; (EXACT + LONGEST / COARSE + 1) as usize], longest: 0 }
+    }
+}
+
+impl Stalls {
+    fn note(&mut self, took: Duration) {
+        let micros = took.as_micros() as u64;
+        let at = if micros < EXACT { micros } else { EXACT + micros.min(LONGEST) / COARSE };
+        self.counts[at as usize] += 1;
+        self.longest = self.longest.max(micros);
+    }
+
+    fn add(&mut self, other: &Stalls) {
+        self.counts.iter_mut().zip(&other.counts).for_each(|(sum, count)| *sum += count);
+        self.longest = self.longest.max(other.longest);
+    }
+
+    fn count(&self) -> u64 {
+        self.counts.iter().map(|count| u64::from(*count)).sum()
+    }
+
+    /// The time within which this share of the operations was done.
+    fn within(&self, share: f64) -> u64 {
+        let mut left = (self.count() as f64 * share) as u64;
+        let at = self.counts.iter().position(|count| {
+            let reached = left < u64::from(*count);
+            left = left.saturating_sub(u64::from(*count));
+            reached
+        });
+        let at = at.unwrap_or_default() as u64;
+        if at < EXACT { at } else { (at - EXACT) * COARSE }
     }
 }
 
@@ -131,9 +179,9 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    /// Answers how long each page operation took, in microseconds.
-    fn run(mut self) -> Result<Vec<u32>> {
-        let mut stalls = Vec::new();
+    /// Answers how long the page operations took.
+    fn run(mut self) -> Result<Stalls> {
+        let mut stalls = Stalls::default();
         while !self.shared.ends() {
             for chunk in 0..self.chunks.len() {
                 self.write_anew(chunk, &mut stalls)?;
@@ -143,7 +191,7 @@ impl Worker<'_> {
         Ok(stalls)
     }
 
-    fn write_anew(&self, chunk: usize, stalls: &mut Vec<u32>) -> Result<()> {
+    fn write_anew(&self, chunk: usize, stalls: &mut Stalls) -> Result<()> {
         for page in 0..CHUNK_PAGES {
             let number = self.first + chunk * CHUNK_PAGES + page;
             let address = self.chunks[chunk] + page as u64 * PAGE;
@@ -152,7 +200,7 @@ impl Worker<'_> {
             let started = Instant::now();
             let wrong = difference(number, address, version);
             rewrite(self.shared, number, address, version.wrapping_add(1).max(1));
-            stalls.push(started.elapsed().as_micros() as u32);
+            stalls.note(started.elapsed());
             if let Some(word) = wrong {
                 println!("CORRUPT page={number} address={address:x} version={version} word={word}");
                 anyhow::bail!("page {number} differs");
