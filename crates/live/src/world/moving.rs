@@ -11,11 +11,11 @@ use terrace_policy::{Exchange, HugePages, Move, MoveOptions, Outcome, PageId, Re
 
 /// Pages per batch, at first and at least. The kernel waits for all processors once per call, so more are better.
 pub(super) const BATCH: usize = 512;
-/// And at most.
-const BATCH_MOST: usize = 8192;
+/// And at most: what a batch needs to know of its pages then stays within what the allocator keeps at hand.
+const BATCH_MOST: usize = 1024;
 /// Batches grow while they take less than this, and shrink where they take twice as long, so that a stop or a pause is
 /// obeyed soon.
-const BATCH_TIME: Time = Time::from_nanos(10_000_000);
+const BATCH_TIME: Time = Time::from_nanos(20_000_000);
 /// Pairs that are under way at once in an exchange, at most: so much room is needed for a moment.
 const PAIRS: usize = 64;
 /// `status` before the kernel has written it: no node and no error has this number.
