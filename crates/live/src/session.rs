@@ -94,6 +94,16 @@ impl Session {
         let dirtiness = dirtiness(facts, needs, &mut choices);
         world.serve(needs.signals, dirtiness);
         let journal = Arc::new(Mutex::new(Journal::new(kernel.clone(), &crate::journal::folder())));
+        if let Fact::Known(mode) = facts.placement.numa_balancing
+            && mode > 0
+            && needs.capabilities.contains(Capability::Migration)
+            && facts.tiers.only_tier().is_none()
+        {
+            choices.push(format!(
+                "the kernel's NUMA balancing is on (mode {mode}) and moves pages, too; `sysctl \
+                 kernel.numa_balancing=0` leaves them to the policy"
+            ));
+        }
         let new_pages = match policy.shares(world.topology()) {
             Some(shares) => NewPages::from_shares(&shares, &facts.tiers).map_err(Problem::Machine)?,
             None => NewPages::AsUsual,
