@@ -42,6 +42,7 @@ fn main() -> ExitCode {
         Command::Attach(arguments) => commands::live::attach::run(arguments),
         Command::Top(arguments) => commands::live::top::run(arguments),
         Command::Restore(arguments) => commands::live::restore::run(arguments),
+        Command::Contiguity(arguments) => commands::live::contiguity::run(arguments),
         Command::Completions(arguments) => commands::generate::completions(arguments),
         Command::Man(arguments) => commands::generate::man(arguments),
     };

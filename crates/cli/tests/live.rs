@@ -145,3 +145,25 @@ fn the_unit_is_one_that_systemd_takes() {
         }
     }
 }
+
+/// Frame numbers are for root; everybody else is told so.
+#[test]
+fn contiguity_counts_regions_or_says_who_may() {
+    let pid = std::process::id().to_string();
+    let output = terrace().args(["contiguity", "--pid", &pid, "--json", "-"]).output().unwrap();
+    if output.status.success() {
+        let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let sample = &document["samples"][0];
+        let [pages, regions] = ["pages", "regions"].map(|key| sample[key].as_u64().unwrap());
+        assert!(pages > 0 && regions > 0 && regions <= pages, "{sample}");
+        let [of_32, of_128] = ["coverage_32", "coverage_128"].map(|key| sample[key].as_f64().unwrap());
+        assert!(0.0 < of_32 && of_32 <= of_128 && of_128 <= 1.0, "{sample}");
+    } else {
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.contains("run as root"), "{said}");
+    }
+    let nobody = terrace().args(["contiguity", "--pid", "4194304"]).output().unwrap();
+    let said = String::from_utf8_lossy(&nobody.stderr);
+    assert_eq!(nobody.status.code(), Some(2), "{said}");
+    assert!(said.contains("there is no process 4194304"), "{said}");
+}

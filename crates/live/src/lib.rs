@@ -5,6 +5,7 @@
 //! and what was changed is put back.
 
 pub mod access;
+pub mod contiguity;
 pub mod control;
 pub mod doctor;
 pub mod engine;

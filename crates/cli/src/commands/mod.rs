@@ -79,6 +79,7 @@ pub enum Command {
     Attach(live::attach::Arguments),
     Top(live::top::Arguments),
     Restore(live::restore::Arguments),
+    Contiguity(live::contiguity::Arguments),
     Completions(generate::CompletionsArguments),
     Man(generate::ManArguments),
 }

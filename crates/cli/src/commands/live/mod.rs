@@ -1,6 +1,7 @@
 //! Policies at work on real processes: what `run` and `attach` share.
 
 pub mod attach;
+pub mod contiguity;
 mod report;
 pub mod restore;
 pub mod run;

@@ -1,0 +1,127 @@
+//! `terrace contiguity`: how contiguous a process's memory is.
+
+use crate::error::{CommandResult, Failure};
+use crate::options::JsonOption;
+use crate::output;
+use clap::Args;
+use serde::Serialize;
+use std::time::{Duration, Instant};
+use terrace_live::contiguity::{Contiguity, measure};
+use terrace_live::kernel::{Kernel, Linux, Process};
+
+const EXAMPLES: &str = "\
+Examples:
+  sudo terrace contiguity --pid $(pidof redis-server)
+  sudo terrace contiguity --pid 4711 --every 5 --seconds 60
+  sudo terrace contiguity --pid 4711 --json - | jq .samples[-1].coverage_128";
+
+/// Show how contiguous the physical memory of a process is
+///
+/// Counts the regions whose pages are neighbours both in the address space and
+/// in physical memory, and how much of the process the largest 32 and 128 of
+/// them cover: what range TLBs, coalescing TLBs and larger pages could use. The
+/// metrics are those of Translation Ranger. Nothing is changed.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Arguments {
+    /// The process
+    #[arg(long, value_name = "PID")]
+    pid: u32,
+
+    /// Look again every N seconds, until the process ends
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    every: Option<u64>,
+
+    /// Stop looking after so many seconds
+    #[arg(long, value_name = "N", requires = "every")]
+    seconds: Option<u64>,
+
+    #[command(flatten)]
+    json: JsonOption,
+}
+
+#[derive(Serialize)]
+struct Sample {
+    seconds: f64,
+    coverage_32: f64,
+    coverage_128: f64,
+    #[serde(flatten)]
+    contiguity: Contiguity,
+}
+
+#[derive(Serialize)]
+struct Document {
+    pid: u32,
+    samples: Vec<Sample>,
+}
+
+/// Carries out the subcommand.
+pub fn run(arguments: Arguments) -> CommandResult {
+    let pid = arguments.pid;
+    let process = Linux.open(pid).map_err(|error| match error.raw_os_error() {
+        Some(number) if number == rustix::io::Errno::SRCH.raw_os_error() => {
+            Failure::usage(format!("there is no process {pid}"))
+        }
+        _ => Failure::run(format!("process {pid} cannot be looked into: {error}; run as root")),
+    })?;
+    let silent = arguments.json.owns_stdout();
+    if !silent {
+        output::print_line(" seconds       memory      regions   largest 32  largest 128")?;
+    }
+    let begun = Instant::now();
+    let mut samples = Vec::new();
+    loop {
+        let sample = match look(&process, begun) {
+            // It has ended while it was watched.
+            Err(_) if !samples.is_empty() && !Linux.is_alive(&process) => break,
+            sample => sample.map_err(|error| explain(pid, &error))?,
+        };
+        if !silent {
+            output::print_line(&line(&sample))?;
+        }
+        samples.push(sample);
+        let Some(every) = arguments.every else { break };
+        let next = Duration::from_secs(every * samples.len() as u64);
+        if arguments.seconds.is_some_and(|seconds| next > Duration::from_secs(seconds)) {
+            break;
+        }
+        std::thread::sleep(next.saturating_sub(begun.elapsed()));
+        if !Linux.is_alive(&process) {
+            break;
+        }
+    }
+    if let Some(destination) = &arguments.json.json {
+        output::write_json(destination, &Document { pid, samples })?;
+    }
+    Ok(())
+}
+
+fn look(process: &Process, begun: Instant) -> std::io::Result<Sample> {
+    let contiguity = measure(&Linux, process)?;
+    Ok(Sample {
+        seconds: begun.elapsed().as_secs_f64(),
+        coverage_32: contiguity.coverage(32),
+        coverage_128: contiguity.coverage(128),
+        contiguity,
+    })
+}
+
+fn explain(pid: u32, error: &std::io::Error) -> Failure {
+    match error.kind() {
+        std::io::ErrorKind::PermissionDenied => {
+            Failure::run("the kernel tells frame numbers only to root (CAP_SYS_ADMIN); run as root")
+        }
+        _ => Failure::run(format!("process {pid}: {error}")),
+    }
+}
+
+fn line(sample: &Sample) -> String {
+    format!(
+        "{:8.1} {:8.1} MiB {:>12} {:>11.1}% {:>11.1}%",
+        sample.seconds,
+        sample.contiguity.pages as f64 / 256.0,
+        sample.contiguity.regions,
+        sample.coverage_32 * 100.0,
+        sample.coverage_128 * 100.0
+    )
+}
