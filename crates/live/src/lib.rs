@@ -9,6 +9,7 @@ pub mod control;
 pub mod doctor;
 pub mod engine;
 pub mod facts;
+mod fault_cost;
 pub mod journal;
 pub mod kernel;
 pub mod launch;

@@ -5,6 +5,7 @@ use crate::access::damon::{self, Damon};
 use crate::access::page_out::PageOut;
 use crate::engine::{Engine, Limits};
 use crate::facts::{Fact, Facts};
+use crate::fault_cost;
 use crate::journal::Journal;
 use crate::kernel::Kernel;
 use crate::launch::NewPages;
@@ -13,6 +14,7 @@ use crate::targets::{Selection, Targets};
 use crate::world::{self, World};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use terrace_model::Time;
 use terrace_policy::{Capability, MemorySystem, Needs, PolicyError, Setup, registry};
 use toml::Table;
 
@@ -24,6 +26,9 @@ const PREFERRED: &[(&str, &[(&str, &str)])] = &[
     ("idle", &[]),
     ("thermostat", &[("prefilter", "false")]),
 ];
+
+/// The parameter of policies that weigh accesses by what they cost in the slow tier.
+const SLOW_LATENCY: &str = "slow_latency";
 
 /// What is wanted.
 #[derive(Clone, Debug, Default)]
@@ -83,11 +88,22 @@ impl Session {
         let mut choices = Vec::new();
         let mut world = World::new(kernel.clone(), facts.tiers.clone(), facts.capabilities(), &config.world)
             .map_err(Problem::Usage)?;
-        let (name, parameters, policy) = choose(&world, config, &mut choices)?;
+        let latency = facts.tiers.compressed().and_then(|_| fault_cost::measure());
+        let (name, parameters, policy) = choose(&world, config, latency, &mut choices)?;
         let needs = policy.needs();
         let dirtiness = dirtiness(facts, needs, &mut choices);
         world.serve(needs.signals, dirtiness);
         let journal = Arc::new(Mutex::new(Journal::new(kernel.clone(), &crate::journal::folder())));
+        if let Fact::Known(mode) = facts.placement.numa_balancing
+            && mode > 0
+            && needs.capabilities.contains(Capability::Migration)
+            && facts.tiers.only_tier().is_none()
+        {
+            choices.push(format!(
+                "the kernel's NUMA balancing is on (mode {mode}) and moves pages, too; `sysctl \
+                 kernel.numa_balancing=0` leaves them to the policy"
+            ));
+        }
         let new_pages = match policy.shares(world.topology()) {
             Some(shares) => NewPages::from_shares(&shares, &facts.tiers).map_err(Problem::Machine)?,
             None => NewPages::AsUsual,
@@ -106,14 +122,30 @@ impl Session {
 
 type Chosen = (String, Table, Box<dyn terrace_policy::Policy>);
 
-fn choose(world: &World, config: &Config, choices: &mut Vec<String>) -> Result<Chosen, Problem> {
+/// `latency` is what an access to the slow tier was measured to cost: policies that want to know it are told.
+fn choose(
+    world: &World,
+    config: &Config,
+    latency: Option<Time>,
+    choices: &mut Vec<String>,
+) -> Result<Chosen, Problem> {
     let (topology, capabilities) = (world.topology(), world.capabilities());
     let setup = Setup { topology, capabilities, seed: config.seed, profile: None };
     let open = |name: &str, parameters: &Table| {
         let entry = registry::find(name)?;
+        let mut parameters = parameters.clone();
+        if let Some(latency) =
+            latency.filter(|_| entry.parameters().iter().any(|one| one.name == SLOW_LATENCY))
+        {
+            parameters.entry(SLOW_LATENCY).or_insert_with(|| latency.to_string().into());
+        }
+        let parameters = &parameters;
         let policy = entry.open(parameters, setup)?;
         Ok::<_, PolicyError>((name.to_owned(), entry.effective(parameters)?, policy))
     };
+    if let Some(latency) = latency {
+        choices.push(format!("an access to compressed memory was measured to cost {latency}"));
+    }
     if let Some(name) = &config.policy {
         return open(name, &config.parameters).map_err(|error| match &error {
             PolicyError::Refused { .. } => {

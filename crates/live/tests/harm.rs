@@ -18,7 +18,7 @@ use terrace_live::kernel::Kernel;
 use terrace_live::space::{Dirtiness, Mapping, Space};
 use terrace_live::targets::{Selection, Targets};
 use terrace_live::world::{self, World};
-use terrace_model::{Bytes, PageSize, TierId};
+use terrace_model::{Bytes, PageSize, TierId, Time};
 use terrace_policy::*;
 
 const FAST: TierId = TierId(0);
@@ -661,6 +661,49 @@ fn every_policy_that_opens_survives_whatever_goes_wrong() {
     for expected in ["nimble", "ambix", "static-ratio", "first-touch"] {
         assert!(opened.contains(&expected), "{expected} is not among {opened:?}");
     }
+}
+
+/// Sends one page to and fro at every tick.
+struct ToAndFro(PageId, bool);
+
+impl Policy for ToAndFro {
+    fn needs(&self) -> Needs {
+        Needs::default()
+    }
+
+    fn on(&mut self, now: Moment, _: &[Signal], memory: &mut dyn MemorySystem) -> NextTick {
+        self.1 = !self.1;
+        memory.migrate(&[Move { page: self.0, to: TierId(u8::from(self.1)) }], MoveOptions::default());
+        NextTick::At(now.plus(Time::from_nanos(100_000_000)))
+    }
+}
+
+#[test]
+fn while_tasks_wait_for_memory_nothing_moves_and_nothing_spins() {
+    let (kernel, _, page, _) = halves([1000, 1000], 8, &[]);
+    let mut engine = engine(&kernel, Box::new(ToAndFro(page, false)), world(&kernel, &[]), None);
+    // Tasks lose this share of five seconds; answers the pages moved, and the turns that it took.
+    let mut stalled = 0;
+    let mut seconds = |share: f64| {
+        let moved = |engine: &Engine| engine.world().counters().promoted + engine.world().counters().demoted;
+        let (before, end, mut turns) = (moved(&engine), kernel.now() + Duration::from_secs(5), 0);
+        while kernel.now() < end {
+            let Turn::Again(rest) = engine.turn() else { panic!("the target runs") };
+            kernel.pass(rest.max(Duration::from_millis(1)));
+            stalled += (rest.max(Duration::from_millis(1)).as_micros() as f64 * share) as u64;
+            let text = format!("some avg10=0.00 avg60=0.00 avg300=0.00 total={stalled}\n");
+            kernel.machine().files.set("/proc/pressure/memory", text);
+            turns += 1;
+        }
+        (moved(&engine) - before, turns)
+    };
+    assert!(seconds(0.0).0 >= 40, "a page every 100 ms");
+    seconds(0.5);
+    let (moved, turns) = seconds(0.5);
+    assert_eq!(moved, 0);
+    assert!(turns < 200, "{turns} turns in five seconds that do nothing");
+    seconds(0.0);
+    assert!(seconds(0.0).0 >= 40, "it goes on when they wait no longer");
 }
 
 /// What the machine has set, without what the kernel itself changes.

@@ -24,6 +24,8 @@ const SLICE: Duration = Duration::from_millis(20);
 const COUNT: Duration = Duration::from_secs(5);
 /// The longest rest: a stop or a pause is noticed so soon.
 const REST: Duration = Duration::from_millis(200);
+/// How often pressure is looked at while there are orders.
+const GUARD: Duration = Duration::from_millis(500);
 /// The shortest time between two looks at all pages.
 const REFRESH_LEAST: Duration = Duration::from_millis(50);
 /// Processor time that may be saved up, in seconds of the budget: a burst at the start or after a rest.
@@ -282,14 +284,13 @@ impl Engine {
         if self.world.orders_waiting() == 0 {
             return;
         }
-        if now >= self.next_guard
-            && let Some(guard) = &mut self.guard
-        {
-            self.next_guard = now + Duration::from_secs(1);
-            let kernel = self.world.kernel().clone();
-            if guard.holds(&*kernel, now) {
-                self.held += 1;
-                self.next_guard = now + Duration::from_millis(500);
+        if let Some(guard) = &mut self.guard {
+            if now >= self.next_guard {
+                self.next_guard = now + GUARD;
+                let kernel = self.world.kernel().clone();
+                self.held += u64::from(guard.holds(&*kernel, now));
+            }
+            if guard.is_holding() {
                 return;
             }
         }
@@ -313,12 +314,16 @@ impl Engine {
         );
     }
 
+    fn is_holding(&self) -> bool {
+        self.guard.as_ref().is_some_and(Guard::is_holding)
+    }
+
     fn rest(&self, moment: Moment) -> Duration {
         if self.world.has_signals() {
             return Duration::ZERO;
         }
         let mut rest = REST;
-        if self.world.orders_waiting() > 0 {
+        if self.world.orders_waiting() > 0 && !self.is_holding() {
             rest = rest.min(self.bandwidth.wait());
         }
         if let Some(tick) = self.tick {
@@ -353,10 +358,9 @@ impl Engine {
 
     /// What it is doing.
     pub fn state(&self) -> State {
-        let holding = self.guard.as_ref().is_some_and(Guard::is_holding);
         match () {
             () if self.paused => State::Paused,
-            () if holding && self.world.orders_waiting() > 0 => State::HeldBack,
+            () if self.is_holding() && self.world.orders_waiting() > 0 => State::HeldBack,
             () if !self.cpu.wait().is_zero() => State::Resting,
             () => State::Working,
         }
