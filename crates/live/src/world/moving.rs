@@ -219,12 +219,10 @@ impl World {
         how: MoveOptions,
         turned: bool,
     ) -> Vec<Answer> {
+        // A tier at its limit exceeds it not even for a moment where the other has room.
+        let room = |tier: TierId| (self.topology.free_pages(tier), self.physical_free(tier));
         let ordered = |(_, one, other): &(usize, Found, Found)| {
-            if (self.physical_free(other.tier) >= self.physical_free(one.tier)) != turned {
-                (*one, *other)
-            } else {
-                (*other, *one)
-            }
+            if (room(other.tier) >= room(one.tier)) != turned { (*one, *other) } else { (*other, *one) }
         };
         let pairs: Vec<(Found, Found)> = pairs.iter().map(ordered).collect();
         let there: Vec<(Found, TierId)> = pairs.iter().map(|(first, second)| (*first, second.tier)).collect();

@@ -349,9 +349,9 @@ impl Ambix {
 
     /// The Switch component, after the delay. Answers whether it ordered anything.
     fn switch(&mut self, memory: &mut dyn MemorySystem) -> bool {
-        let usage = memory.topology().tier(self.fast).usage();
-        if usage < self.parameters.dram_target {
-            let room = self.room(memory);
+        // Less than a page below the target is no room: to wait for it to be filled would be to wait for ever.
+        let room = self.room(memory);
+        if room > 0 {
             return self.promote(Mode::PromoteIntensive, room, memory);
         }
         let want = self.parameters.max_request.0 >> 13;

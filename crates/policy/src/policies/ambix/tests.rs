@@ -206,6 +206,20 @@ fn switch_promotes_into_free_memory_without_demoting() {
     assert_eq!(driver.report().stats.integer("demoted"), 0);
 }
 
+/// On live Linux it waited for ever for the half page to be filled that was left to the target.
+#[test]
+fn switch_does_not_wait_for_less_than_a_page_of_room() {
+    // 19 of 20 pages are used, and the target is 19.5.
+    let mut driver = open("dram_target = 0.975\ndram_limit = 1\nwrite_threshold = \"100 B/s\"");
+    driver.touch_all(0, 0..30, false);
+    driver.unmap(0, 0, 1);
+    driver.advance(millis(1));
+    for _ in 0..3 {
+        write_in_the_window(&mut driver, &[25, 27]);
+    }
+    assert!(in_fast(&driver, 25) && in_fast(&driver, 27));
+}
+
 #[test]
 fn without_switch_free_memory_is_filled_even_with_cold_pages() {
     let mut driver = full("switch = false");
