@@ -133,13 +133,6 @@ impl Facts {
 
     fn accessed_bits(&self) -> Result<(), Missing> {
         let damon = &self.tracking.damon;
-        if self.tracking.page_idle.is_known() {
-            return if self.privileges.has(Privilege::Admin) {
-                Ok(())
-            } else {
-                unless(AS_ROOT, "only root may use idle page tracking")
-            };
-        }
         match (&damon.threads, &damon.virtual_addresses) {
             (Fact::Absent(reason), _) => {
                 unless("a kernel with CONFIG_DAMON_VADDR=y and CONFIG_DAMON_SYSFS=y", reason)
