@@ -1,5 +1,6 @@
-//! What several policies share: state per page, orders under way, traffic per period.
+//! What several policies share: state per page, orders under way, traffic per period, compaction.
 
+mod compaction;
 mod lru;
 mod page_map;
 mod pending;
@@ -8,6 +9,7 @@ mod rates;
 mod reclaim;
 mod two_list;
 
+pub use compaction::{Compaction, Compactor, Progress, Work};
 pub use lru::Lru;
 pub use page_map::PageMap;
 pub use pending::Pending;
