@@ -242,7 +242,7 @@ impl Order {
         if buddy_free < leaf.size.base_pages() {
             return Err(Outcome::NoSpace);
         }
-        self.split(machine, state, page, leaf.size)?;
+        self.split(machine, state, page, leaf.size, PageSize::Base)?;
         Ok(true)
     }
 
@@ -252,9 +252,10 @@ impl Order {
         state: &mut State,
         page: PageId,
         size: PageSize,
+        parts: PageSize,
     ) -> Result<(), Outcome> {
         unwatch(machine, state, PageRange::of(page, size), |_, _| true);
-        machine.shared.os.split_page(page.space.0, page.addr().0).map_err(|_| Outcome::NoSpace)?;
+        machine.shared.os.split_page(page.space.0, page.addr().0, parts).map_err(|_| Outcome::NoSpace)?;
         let (_, waits) = shoot_down(machine, state, &[(page, size)]);
         self.now += state.costs.split + waits;
         state.counters.migration_time += state.costs.split + waits;
@@ -323,10 +324,7 @@ impl Order {
                 return Ok(None);
             }
             available(machine, state, page)?;
-            if to != PageSize::Base {
-                return Err(Outcome::Unsupported);
-            }
-            return self.split(machine, state, page, leaf.size).map(|()| None);
+            return self.split(machine, state, page, leaf.size, to).map(|()| None);
         }
         let os = &mut machine.shared.os;
         let range = PageRange::of(page, to);
@@ -404,7 +402,7 @@ impl Order {
             Work::Move { page, size, from, to } => {
                 point_to(machine, *page, *to);
                 let os = &mut machine.shared.os;
-                os.free_block(*from, *size);
+                os.free_block(*from);
                 let (from, to) = (os.tier_of(*from), os.tier_of(*to));
                 state.counters.moved(*page, *size, to < from, now);
             }

@@ -106,8 +106,8 @@ impl Part {
             state.released.push((page, size, now));
             state.counters.gave_up(size);
         }
-        if let Some((block, size)) = self.block() {
-            machine.shared.os.free_block(block, size);
+        if let Some((block, _)) = self.block() {
+            machine.shared.os.free_block(block);
         }
     }
 
@@ -132,9 +132,5 @@ pub(super) fn set_held(machine: &mut Machine, page: PageId, held: bool) {
 
 /// The page lies in another frame now, and is held no longer.
 pub(super) fn point_to(machine: &mut Machine, page: PageId, frame: Frame) {
-    let addr = page.addr().0;
-    let table = machine.shared.os.table_mut(page.space.0);
-    if let Some(leaf) = table.find(addr) {
-        table.store(&leaf, addr, leaf.pte.moved_to(frame).with_held(false));
-    }
+    machine.shared.os.point_to(page, frame);
 }
