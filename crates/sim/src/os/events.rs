@@ -5,9 +5,10 @@ use super::memory::Owner;
 use super::page_table::{Leaf, PageTable, Pte};
 use super::paging::{Os, OsError};
 use crate::design::PagePolicy;
+use std::ops::Range;
 use terrace_model::{AddressRange, Frame, PageSize};
 use terrace_policy::PageId;
-use terrace_trace::{Advice, MapKind, Protection};
+use terrace_trace::{AccessKind, Advice, Batch, MapKind, Protection};
 
 impl Os {
     /// `mmap`: what was mapped there goes first.
@@ -97,6 +98,9 @@ impl Os {
                 self.release_page(size, pte);
             }
         }
+        if let Some(stores) = &mut self.stores {
+            stores.remap(space, from, to.start.0);
+        }
         self.spaces[space as usize].areas.remap(from, to);
         Ok(dropped || !pages.is_empty())
     }
@@ -128,6 +132,9 @@ impl Os {
     pub fn fork(&mut self, parent: u32) -> Result<u32, OsError> {
         let child = self.new_space()?;
         self.forked = true;
+        if let Some(stores) = &mut self.stores {
+            stores.fork(parent, child);
+        }
         self.spaces[child as usize].areas = self.spaces[parent as usize].areas.clone();
         let everything = AddressRange::new(0, u64::MAX);
         for (page, size, pte) in self.spaces[parent as usize].table.pages_in(everything) {
@@ -165,6 +172,23 @@ impl Os {
         self.spaces[space as usize].table = PageTable::new(self.levels, tables[0]);
         self.spaces[space as usize].alive = !ends;
         Ok(())
+    }
+
+    /// Accesses were made; the stores among them leave their pages with something in them.
+    pub fn note_stores(&mut self, space: u32, batch: &Batch, accesses: Range<usize>) {
+        let Some(stores) = &mut self.stores else { return };
+        for at in accesses.filter(|at| batch.kind[*at] == AccessKind::Write) {
+            stores.mark(space, batch.addr[at]);
+            stores.mark(space, batch.addr[at].saturating_add(u64::from(batch.size[at].max(1)) - 1));
+        }
+    }
+
+    /// The kernel stored to all of a range.
+    pub fn note_stores_in(&mut self, space: u32, range: AddressRange) {
+        let Some(stores) = &mut self.stores else { return };
+        for addr in (range.start.0 & !4095..range.end().0).step_by(4096) {
+            stores.mark(space, addr);
+        }
     }
 
     /// Unmaps the pages in `range`. With `areas_gone`, pages larger than the hole are split (or dropped whole where

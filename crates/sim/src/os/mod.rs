@@ -6,10 +6,11 @@ mod memory;
 mod page_table;
 mod pages;
 mod paging;
+mod stores;
 #[cfg(test)]
 mod tests;
 
 pub use address_space::Area;
-pub use memory::{Owner, Snapshot};
+pub use memory::Owner;
 pub use page_table::{Leaf, PageTable, Pte};
 pub use paging::{Fault, Os, OsError};

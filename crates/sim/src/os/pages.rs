@@ -1,11 +1,14 @@
 //! Pages as policies handle them: blocks for orders, splits and collapses, and the account of all frames.
 
-use super::memory::Owner;
+use super::memory::{Owner, TierMemory};
 use super::page_table::{PageTable, Pte};
 use super::paging::{Os, OsError};
 use std::collections::HashMap;
 use terrace_model::{AddressRange, Frame, PageSize, TierId, Time};
 use terrace_policy::PageId;
+
+/// Frames of a tier that are few enough to look at each: 1 GiB.
+const AUDITED_BY_FRAME: u64 = 1 << 18;
 
 impl Os {
     /// Processes that are not over.
@@ -43,6 +46,112 @@ impl Os {
             table.store(&leaf, addr, leaf.pte.moved_to(frame).with_held(false));
             self.own(page.space.0, addr, leaf.size, frame);
         }
+    }
+
+    /// The first frame of a tier and the number of its frames.
+    pub fn tier_frames(&self, tier: TierId) -> (Frame, u64) {
+        let tier = &self.tiers[tier.index()];
+        (Frame(tier.base), tier.frames())
+    }
+
+    /// Whether there is such a frame.
+    pub fn contains(&self, frame: Frame) -> bool {
+        self.tiers.iter().any(|tier| tier.contains(frame))
+    }
+
+    fn tier_with(&self, frame: Frame) -> &TierMemory {
+        &self.tiers[self.tier_of(frame).index()]
+    }
+
+    fn tier_with_mut(&mut self, frame: Frame) -> &mut TierMemory {
+        let at = self.tier_of(frame).index();
+        &mut self.tiers[at]
+    }
+
+    /// The block that a frame belongs to: its first frame, its size and who holds it. None for free frames.
+    pub fn block_of(&self, frame: Frame) -> Option<(Frame, PageSize, Owner)> {
+        self.tier_with(frame).block_of(frame)
+    }
+
+    /// Whether every frame of a block is free.
+    pub fn is_free(&self, frame: Frame, size: PageSize) -> bool {
+        self.tier_with(frame).is_free(frame, size)
+    }
+
+    /// Whether a free frame lies in 2 MiB that are known to hold only zeros.
+    pub fn is_zeroed(&self, frame: Frame) -> bool {
+        let tier = self.tier_with(frame);
+        let huge = PageSize::Huge;
+        tier.buddy().is_zeroed((frame.0 - tier.base) & !(huge.base_pages() - 1), huge.order())
+    }
+
+    /// Whether a block is free and known to hold only zeros.
+    pub fn is_zeroed_block(&self, frame: Frame, size: PageSize) -> bool {
+        let tier = self.tier_with(frame);
+        tier.buddy().is_zeroed(frame.0 - tier.base, size.order())
+    }
+
+    /// Takes this block for an order, if all of it is free.
+    pub fn take_block_at(&mut self, frame: Frame, size: PageSize) -> bool {
+        let now = self.now;
+        self.tier_with_mut(frame).take_at(frame, size, Owner::Taken, now)
+    }
+
+    /// Keeps a cached page from being evicted while an order has it.
+    pub fn hold_cached(&mut self, frame: Frame) {
+        self.tier_with_mut(frame).hold_cached(frame);
+    }
+
+    /// The order is done with it.
+    pub fn release_cached(&mut self, frame: Frame) {
+        self.tier_with_mut(frame).release_cached(frame);
+    }
+
+    /// What two blocks of one tier hold changes places; the page tables are not told.
+    pub fn swap_frames(&mut self, one: Frame, other: Frame, frames: u64) {
+        self.tier_with_mut(one).swap_owners(one, other, frames);
+    }
+
+    /// Keeps a block from being handed out, or ends that.
+    pub fn isolate(&mut self, frame: Frame, size: PageSize, isolated: bool) {
+        if self.contains(frame) {
+            self.tier_with_mut(frame).isolate(frame, size, isolated);
+        }
+    }
+
+    /// A block that an order had is given back, full of zeros.
+    pub fn free_zeroed(&mut self, frame: Frame, size: PageSize) {
+        self.give_back(frame);
+        self.tier_with_mut(frame).mark_zeroed(frame, size);
+    }
+
+    /// From now on it is known which base pages hold only zeros.
+    pub fn watch_stores(&mut self) {
+        self.stores.get_or_insert_default();
+    }
+
+    /// Whether that is known.
+    pub fn knows_zeros(&self) -> bool {
+        self.stores.is_some()
+    }
+
+    /// How many base pages of a page hold only zeros.
+    pub fn zero_pages(&self, space: u32, page: u64, size: PageSize) -> Option<u64> {
+        let stores = self.stores.as_ref()?;
+        Some((0..size.base_pages()).filter(|at| !stores.contains(space, page + 4096 * at)).count() as u64)
+    }
+
+    /// Unmaps the base pages in the place of a page of `size` that hold only zeros; their addresses.
+    pub fn drop_zeros(&mut self, space: u32, page: u64, size: PageSize) -> Vec<u64> {
+        let Some(stores) = &self.stores else { return Vec::new() };
+        let addresses = (0..size.base_pages()).map(|at| page + 4096 * at);
+        let zeros: Vec<u64> = addresses.filter(|addr| !stores.contains(space, *addr)).collect();
+        for addr in &zeros {
+            if let Some(leaf) = self.spaces[space as usize].table.unmap(*addr) {
+                self.release_page(leaf.size, leaf.pte);
+            }
+        }
+        zeros
     }
 
     /// Frees a block that no page table maps.
@@ -152,7 +261,10 @@ impl Os {
             if found != expected {
                 return Err(format!("{}: {found} frames in use, {expected} accounted for", tier.name));
             }
-            tier.audit()?;
+            // Frame by frame, where that is done soon.
+            if tier.frames() <= AUDITED_BY_FRAME {
+                tier.audit()?;
+            }
         }
         if resident != self.resident {
             return Err(format!("resident by size: counted {resident:?}, kept {:?}", self.resident));

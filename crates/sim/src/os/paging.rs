@@ -3,6 +3,7 @@
 use super::address_space::{AddressSpace, Area};
 use super::memory::{Block, Buddy, Owner, TierMemory, age};
 use super::page_table::{Leaf, PageTable, Pte};
+use super::stores::Stores;
 use crate::design::{OsParameters, PagePolicy, Placement};
 use std::collections::HashMap;
 use terrace_model::{AddressRange, Frame, PageSize, TierId, Time};
@@ -98,6 +99,8 @@ pub struct Os {
     peak: Peak,
     /// Resident base pages by page size, over all processes; a shared page counts once.
     pub(super) resident: [u64; 3],
+    /// Which base pages hold something, where somebody wants to know.
+    pub(super) stores: Option<Stores>,
     /// What happened so far.
     pub counters: OsCounters,
     /// When what comes next happens.
@@ -178,6 +181,7 @@ impl Os {
             forked: false,
             peak: Peak { resident: [0; 3], used: vec![0; tiers.len()] },
             resident: [0; 3],
+            stores: None,
             counters: OsCounters::default(),
             now: Time::ZERO,
         };
@@ -343,6 +347,9 @@ impl Os {
         let page = addr & !(size.bytes() - 1);
         self.install(space, page, size, Pte::new(frame))?;
         self.own(space, page, size, frame);
+        if let Some(stores) = &mut self.stores {
+            stores.clear(space, page, size);
+        }
         self.resident[size.index()] += size.base_pages();
         self.counters.faults[size.index()] += 1;
         self.note_peak();

@@ -186,11 +186,6 @@ impl Buddy {
         self.unmovable_in_huge[(frame / HUGE) as usize] += 1;
     }
 
-    /// Order of the largest block.
-    pub fn max_order(&self) -> u32 {
-        self.max_order
-    }
-
     /// Frames in all.
     pub fn frames(&self) -> u64 {
         self.frames

@@ -31,6 +31,12 @@ impl PageCache {
         self.places.len() as u32 - 1
     }
 
+    /// The page at a place is no longer one of the cache's.
+    pub fn remove(&mut self, place: u32) {
+        self.places[place as usize] = GONE;
+        self.len -= 1;
+    }
+
     /// The page at a place lies in another frame now.
     pub fn set(&mut self, place: u32, frame: u32) {
         self.places[place as usize] = frame;

@@ -218,6 +218,28 @@ impl TierMemory {
         }
     }
 
+    /// A cached page is not evicted until it is released: an order has it.
+    pub fn hold_cached(&mut self, frame: Frame) {
+        let at = (frame.0 - self.base) as usize;
+        if let Some(Owner::Cache(place)) = self.owners[at].owner() {
+            self.cache.remove(place);
+            self.owners[at] = Word::new(Owner::Taken, PageSize::Base);
+        }
+    }
+
+    /// The page of a file in this frame may be evicted again, after all others.
+    pub fn release_cached(&mut self, frame: Frame) {
+        let at = (frame.0 - self.base) as usize;
+        let place = self.cache.push(at as u32);
+        self.owners[at] = Word::new(Owner::Cache(place), PageSize::Base);
+    }
+
+    /// Whether every frame of a block is free.
+    pub fn is_free(&self, frame: Frame, size: PageSize) -> bool {
+        let at = frame.0 - self.base;
+        at + size.base_pages() <= self.frames() && self.buddy.is_free(at, size.order())
+    }
+
     /// Keeps the allocator from handing out frames of a block, or ends that.
     pub fn isolate(&mut self, frame: Frame, size: PageSize, isolated: bool) {
         let at = frame.0 - self.base;
