@@ -7,6 +7,7 @@ pub mod claims;
 mod embedded;
 mod error;
 mod library;
+mod memory;
 mod read;
 mod scale;
 mod schema;
@@ -16,6 +17,7 @@ mod weights;
 
 pub use error::{DesignError, Origin};
 pub use library::{DEFAULT_MACHINE, FileKind, Library, Listed, Parameter, Resolved};
+pub use memory::{Aging, FreeLists, LARGEST_ORDER, MemoryParameters};
 pub use scale::LARGEST_SCALE;
 pub use schema::*;
 
