@@ -13,7 +13,7 @@ use std::time::Instant;
 use terrace_policy::Profile;
 use terrace_report::{InputObserver, InputSummary, RunRecord};
 use terrace_sim::design::{Design, Resolved};
-use terrace_sim::{Options, SimError};
+use terrace_sim::{MemoryMap, Options, SimError};
 use terrace_trace::EventSource;
 
 /// What all runs of a command share.
@@ -45,6 +45,15 @@ pub struct Simulated {
     pub record: RunRecord,
     /// The user stopped it before the end.
     pub stopped: bool,
+    /// Memory before and after, where it was asked for.
+    pub memory_map: Option<MemoryMap>,
+}
+
+/// What else a run is to tell.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Extra {
+    /// Pictures of memory.
+    pub memory_map: bool,
 }
 
 /// One design on one source.
@@ -58,8 +67,9 @@ pub fn simulate(
     source: &mut dyn EventSource,
     profile: Option<Arc<Profile>>,
     settings: &Settings<'_>,
+    Extra { memory_map }: Extra,
 ) -> Result<Simulated, SimError> {
-    let options = Options { profile, ..options(settings) };
+    let options = Options { profile, memory_map, ..options(settings) };
     tracing::info!(design = design.design.name, input = input_name, "run begins");
     let seed = source.header().seed;
     let begin = Instant::now();
@@ -88,7 +98,7 @@ pub fn simulate(
         timeline: Vec::new(),
     };
     record.notes.extend(too_short(&design.design, &record, settings));
-    Ok(Simulated { record, stopped })
+    Ok(Simulated { record, stopped, memory_map: outcome.memory_map })
 }
 
 /// What the command line asks of every run.
@@ -208,8 +218,9 @@ fn one_input(jobs: &[Job], input: Input, settings: &Settings<'_>, done: &Sender<
             .map(|((Job { design, .. }, mut branch), (command, profile))| {
                 let (name, done) = (&name, done.clone());
                 scope.spawn(move || {
+                    let source = &mut branch as &mut Branch;
                     let outcome =
-                        simulate(design, name, command, &mut branch as &mut Branch, profile, settings);
+                        simulate(design, name, command, source, profile, settings, Extra::default());
                     drop(branch);
                     let _ = done.send(());
                     outcome

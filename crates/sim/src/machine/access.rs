@@ -371,6 +371,9 @@ impl Core {
         self.walkers.occupy(at);
         shared.walks.count += 1;
         shared.walks.time += at - begin;
+        if let Some(parts) = &mut shared.parts {
+            parts.walked(space, addr, at - begin);
+        }
         let hit = TlbHit { entry: TlbEntry::new(pte.frame().0, pte.is_writable_in_tlb()), size: leaf.size };
         self.tlbs.fill_after_walk(space, addr, hit);
         if let Some(tiering) = &mut shared.tiering {

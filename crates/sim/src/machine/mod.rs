@@ -6,6 +6,8 @@ mod collect;
 mod engine;
 mod intermediate;
 mod look_ahead;
+mod memory_map;
+mod parts;
 mod profile;
 mod regions;
 mod run;
@@ -14,4 +16,6 @@ mod tiering;
 mod tiers;
 
 pub use engine::{Fidelity, Options, Outcome, SimError, simulate};
+pub use memory_map::{MemoryMap, TierMap};
+pub use parts::{Part, PartUse};
 pub use tiering::{MigrationRow, OpenPolicy, migration_benchmark};

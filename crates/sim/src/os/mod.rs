@@ -11,6 +11,6 @@ mod stores;
 mod tests;
 
 pub use address_space::Area;
-pub use memory::Owner;
+pub use memory::{FrameRun, Holder, MemoryFigures, OrderFigures, Owner, RegionFigures, Snapshot};
 pub use page_table::{Leaf, PageTable, Pte};
 pub use paging::{Fault, Os, OsError};
