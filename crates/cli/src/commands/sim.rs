@@ -97,11 +97,11 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let profile = first_pass::profiles(std::iter::once(&job.design), &input, &settings)?.pop().flatten();
     let (mut source, ending) = input.open(&settings.interrupt)?;
     let mut watched = Watched::new(&name, source.as_mut());
-    let extra = run::Extra { memory_map: arguments.memory_map.is_some() };
+    let extra = run::Extra { memory_map: arguments.memory_map.is_some(), ..run::Extra::default() };
     let outcome = run::simulate(&job.design, &name, command, &mut watched, profile, &settings, extra);
     drop(watched);
     drop(source);
-    let run::Simulated { mut record, stopped, memory_map } = outcome.or_run()?;
+    let run::Simulated { mut record, stopped, memory_map, .. } = outcome.or_run()?;
     if stopped {
         record.notes.push("stopped by the user before the end of the input".to_owned());
     }
