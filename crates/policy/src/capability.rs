@@ -112,6 +112,8 @@ set_of! {
         Frames = "frames",
         /// Pages exchange their frames by rewriting a lower level of translation, without a copy.
         CopylessExchange = "copyless-exchange",
+        /// Base pages that hold only zeros are found and given back.
+        ZeroPages = "zero-pages",
         /// The program's data structures are known at faults and by area.
         Objects = "objects",
         /// One tier serves as a hardware cache of the next.

@@ -170,6 +170,14 @@ pub trait MemorySystem {
     /// mapped are zero-filled. Where the parts already lie in one aligned block, nothing is copied.
     fn resize(&mut self, pages: &[Resize]) -> Ticket;
 
+    /// How many base pages hold only zeros, within the page that holds `page`. Looks at their contents, which takes time.
+    /// None where nothing is mapped or the world cannot tell ([`Capability::ZeroPages`]).
+    fn zero_pages(&mut self, page: PageId) -> Option<u64>;
+
+    /// Splits each page and unmaps its base pages that hold only zeros: they read as zeros, and the next store to one
+    /// faults a page in. Pages that hold no zeros are split as well.
+    fn drop_zeros(&mut self, pages: &[PageId]) -> Ticket;
+
     /// Frames, where the world shows them ([`crate::Capability::Frames`]).
     fn physical(&mut self) -> Option<&mut dyn PhysicalMemory>;
 }

@@ -36,14 +36,20 @@ pub struct FrameRegion {
     pub zeroed: bool,
 }
 
-/// One frame, or aligned block, whose contents are to go to another place.
+/// One page, or frame of the page cache, that is to lie elsewhere.
+///
+/// A page of any size goes whole, to an aligned block of its size. Without `exchange` the block has to be free, else the
+/// answer is [`crate::Outcome::NoSpace`]. With it, whatever the block holds goes to the block `from`, frame by frame: base pages, huge pages
+/// that fit in it, frames of the page cache, free ones, in any mixture. Nothing is split. A block that holds part of a
+/// larger page, or anything that cannot move, is [`crate::Outcome::Unmovable`]; anything busy in it is
+/// [`crate::Outcome::Busy`]. A page that lies at `to` already is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Relocate {
     /// Where it is: the first frame of a page.
     pub from: Frame,
     /// Where it shall be.
     pub to: Frame,
-    /// What `to` holds comes to `from` in return. Without it `to` has to be free.
+    /// What `to` holds comes to `from` in return.
     pub exchange: bool,
 }
 
@@ -68,6 +74,7 @@ pub trait PhysicalMemory {
     /// [`crate::Outcome::Gone`].
     fn zero(&mut self, blocks: &[Frame], size: PageSize) -> Ticket;
 
-    /// Keeps the allocator from handing out frames of a block while it is being emptied, or ends that.
+    /// Keeps the allocator from handing out frames of a block while it is being emptied, or ends that. Its free frames
+    /// still count as free memory, but not as free blocks; relocation into it remains possible.
     fn isolate(&mut self, block: Frame, size: PageSize, isolated: bool);
 }

@@ -22,6 +22,16 @@ impl Report {
         self.stats.count(name, value, Unit::Pages);
     }
 
+    /// Adds an amount of memory.
+    pub fn bytes(&mut self, name: &str, value: u64) {
+        self.stats.count(name, value, Unit::Bytes);
+    }
+
+    /// Adds a share or another number without unit.
+    pub fn ratio(&mut self, name: &str, value: f64) {
+        self.stats.real(name, value, Unit::Ratio);
+    }
+
     /// Adds a remark.
     pub fn note(&mut self, note: impl Into<String>) {
         self.notes.push(note.into());

@@ -71,6 +71,8 @@ pub enum Signal {
         size: PageSize,
         /// Where it lies.
         tier: TierId,
+        /// Its block was known to hold only zeros, so the fault did not fill it.
+        zeroed: bool,
     },
     /// Pages are no longer mapped. Their names may come back for other contents.
     Unmapped {

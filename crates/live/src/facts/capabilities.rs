@@ -89,6 +89,9 @@ impl Facts {
             Capability::Traffic => self.dirty_bits(),
             Capability::LoadedLatency => because("Terrace does not read the memory controllers' counters"),
             Capability::Frames => because("Linux lets no process choose frames"),
+            Capability::ZeroPages => {
+                because("Linux gives back zeros of huge pages by itself, and not by the page")
+            }
             Capability::CopylessExchange => because("it takes a hypervisor that offers it"),
             Capability::Objects => because("a program's allocations are known only in recordings"),
             Capability::HardwareCache => because("the firmware decides it, and Linux does not tell"),

@@ -182,6 +182,14 @@ impl MemorySystem for World {
         self.take(pages.iter().copied().map(Work::Resize), how)
     }
 
+    fn zero_pages(&mut self, _: PageId) -> Option<u64> {
+        None
+    }
+
+    fn drop_zeros(&mut self, pages: &[PageId]) -> Ticket {
+        self.take(pages.iter().copied().map(Work::DropZeros), MoveOptions::default())
+    }
+
     fn physical(&mut self) -> Option<&mut dyn PhysicalMemory> {
         None
     }

@@ -65,6 +65,7 @@ impl World {
                         _ => None,
                     })
                     .collect(),
+                Work::DropZeros(_) => vec![(Outcome::Unsupported, 0); work.len()],
             }
         };
         let time = Time::from_nanos((self.kernel.now() - started).as_nanos() as u64);

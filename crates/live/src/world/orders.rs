@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::io;
 use terrace_model::Time;
-use terrace_policy::{Cost, Exchange, Move, MoveOptions, Outcome, Resize, Signal, Subject, Ticket};
+use terrace_policy::{Cost, Exchange, Move, MoveOptions, Outcome, PageId, Resize, Signal, Subject, Ticket};
 
 /// One piece of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,6 +14,8 @@ pub enum Work {
     Exchange(Exchange),
     /// Split or joined.
     Resize(Resize),
+    /// Zeros given back: answered, never done.
+    DropZeros(PageId),
 }
 
 impl Work {
@@ -23,6 +25,7 @@ impl Work {
             Work::Move(one) => Subject::Page(one.page),
             Work::Exchange(pair) => Subject::Pair(pair.one, pair.other),
             Work::Resize(one) => Subject::Page(one.page),
+            Work::DropZeros(page) => Subject::Page(*page),
         }
     }
 }

@@ -19,10 +19,16 @@ impl InMemory {
     /// No area is mapped there: a mistake of the test.
     pub fn touch_by(&mut self, agent: Agent, page: PageId, write: bool) -> Option<Fault> {
         let Some(first) = self.find(page) else {
+            if !write && self.zeros.contains(&page) {
+                return None;
+            }
             let area = *self.area_of(page).unwrap_or_else(|| panic!("no area at {page:?}"));
             return Some(Fault { page, write, at: self.now, agent, area });
         };
         let store_fault = write && self.pages[&first].watch == Watch::HintStore;
+        if write {
+            self.stored.insert(page);
+        }
         let held = self.tlb.iter().any(|(held, dirty)| *held == first && (*dirty || !write));
         if !held || store_fault {
             self.walk(agent, first, write);

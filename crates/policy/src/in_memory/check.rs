@@ -41,12 +41,19 @@ impl InMemory {
                 return Err(format!("{name:?} is held by an order that is over"));
             }
         }
+        if let Some(lost) = self.stored.iter().find(|page| self.find(**page).is_none()) {
+            return Err(format!("{lost:?} was stored to and is not mapped"));
+        }
+        if let Some(doubled) = self.zeros.iter().find(|page| self.find(**page).is_some()) {
+            return Err(format!("{doubled:?} reads as zeros and is mapped"));
+        }
         for (at, frames) in self.frames.iter().enumerate() {
             let mut free = 0;
             for (frame, holder, _) in frames.all() {
                 free += u64::from(matches!(holder, Holder::Free { .. }));
                 let orphan = matches!(holder, Holder::Page(_)) && !held.contains_key(&frame.0);
-                let stale = matches!(holder, Holder::Reserved(_)) && self.next_landing().is_none();
+                let in_flight = matches!(holder, Holder::Reserved(_) | Holder::OtherInFlight(_));
+                let stale = in_flight && self.next_landing().is_none();
                 if orphan || stale {
                     return Err(format!("frame {:#x} leaked: {holder:?}", frame.0));
                 }

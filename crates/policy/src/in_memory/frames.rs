@@ -18,6 +18,8 @@ pub(super) enum Holder {
     Reserved(Ticket),
     /// Movable, but no managed page's.
     Other,
+    /// The same, in the hands of an order.
+    OtherInFlight(Ticket),
     Kernel,
 }
 
@@ -114,8 +116,12 @@ impl Frames {
         }
     }
 
-    fn is_isolated(&self, frame: u64) -> bool {
-        self.isolated.iter().any(|&(first, frames)| frame >= first && frame < first + frames)
+    pub fn isolated(&self) -> usize {
+        self.isolated.len()
+    }
+
+    fn is_isolated(&self, block: u64, length: u64) -> bool {
+        self.isolated.iter().any(|&(first, frames)| block < first + frames && first < block + length)
     }
 
     /// Free aligned blocks of `size` that may be handed out, by address.
@@ -134,7 +140,7 @@ impl Frames {
                 _ if self.base.is_multiple_of(BLOCK) => (at..at + frames / BLOCK).all(full),
                 _ => self.is_free(first, frames),
             };
-            free && !self.is_isolated(first)
+            free && !self.is_isolated(first, frames)
         })
     }
 

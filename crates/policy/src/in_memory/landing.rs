@@ -2,8 +2,8 @@
 
 use super::orders::{Flying, Item};
 use super::{Holder, InMemory};
-use crate::{CopyBy, Cost, Initiator, MoveOptions, Outcome, PageId, PageRange, Relocate, Resize, Ticket};
-use terrace_model::{PageSize, TierId, Time};
+use crate::{CopyBy, Cost, Initiator, MoveOptions, Outcome, PageId, PageRange, Resize, Ticket};
+use terrace_model::{TierId, Time};
 
 impl InMemory {
     /// Carries out one piece of an order, if what it took is still as it was, and answers it.
@@ -33,6 +33,10 @@ impl InMemory {
                 Item::Exchange(pair) => self.swap(pair.one, pair.other, &mut cost),
                 Item::Resize(resize) => self.land_resize(resize, &reserved, &mut cost),
                 Item::Relocate(relocate) => self.land_relocate(relocate, &reserved, &held, &mut cost),
+                Item::DropZeros(page) => {
+                    self.land_drop_zeros(page);
+                    cost.shootdowns += 1;
+                }
                 Item::Zero(frame, size) => {
                     if let Some(tier) = self.tier_of(frame.0) {
                         let zeroed = Holder::Free { zeroed: true };
@@ -68,7 +72,7 @@ impl InMemory {
         self.flush(name);
     }
 
-    fn copied(&mut self, from: usize, to: usize, bytes: u64, cost: &mut Cost) {
+    pub(super) fn copied(&mut self, from: usize, to: usize, bytes: u64, cost: &mut Cost) {
         self.traffic[from].read[Initiator::Copy as usize] += bytes;
         self.traffic[to].written[Initiator::Copy as usize] += bytes;
         cost.copied += bytes;
@@ -130,41 +134,6 @@ impl InMemory {
         self.insert(first, to, TierId(tier as u8), block, writable);
         if let Some(page) = self.pages.get_mut(&first) {
             (page.accessed, page.dirty) = (accessed, dirty);
-        }
-    }
-
-    fn land_relocate(
-        &mut self,
-        relocate: Relocate,
-        reserved: &[(u64, u64)],
-        held: &[PageId],
-        cost: &mut Cost,
-    ) {
-        let (from, to) = (relocate.from.0, relocate.to.0);
-        match (held, reserved) {
-            ([name], [_]) => self.put(*name, to, cost),
-            ([one, other], []) => self.swap(*one, *other, cost),
-            _ => {
-                // A frame of the page cache takes part: it has no name, so only holders and contents change.
-                let (Some(a), Some(b)) = (self.tier_of(from), self.tier_of(to)) else { return };
-                let (holder_a, content_a) = (self.frames[a].holder(from), self.frames[a].content(from));
-                let (holder_b, content_b) = (self.frames[b].holder(to), self.frames[b].content(to));
-                let holder_b = match holder_b {
-                    Holder::Reserved(_) => Holder::Free { zeroed: false },
-                    other => other,
-                };
-                self.frames[a].set(from, holder_b);
-                self.frames[b].set(to, holder_a);
-                self.frames[a].set_content(from, content_b);
-                self.frames[b].set_content(to, content_a);
-                for name in held {
-                    if let Some(page) = self.pages.get_mut(name) {
-                        (page.frame, page.tier) = (to, TierId(b as u8));
-                    }
-                    self.flush(*name);
-                }
-                self.copied(a, b, PageSize::Base.bytes(), cost);
-            }
         }
     }
 }

@@ -11,7 +11,9 @@ mod frames;
 mod landing;
 mod orders;
 mod physical;
+mod relocation;
 mod system;
+mod zeros;
 
 pub use driver::Driver;
 
@@ -20,7 +22,7 @@ use crate::{
     Placement, Random, Signal, SignalKind, SignalSet, Subject, Ticket, Tier, TierTraffic, Topology, Watch,
 };
 use frames::{Frames, Holder};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use terrace_model::{Bytes, BytesPerSec, Frame, PageSize, TierId, Time};
 
 /// One mapped page.
@@ -57,6 +59,10 @@ pub struct InMemory {
     frames: Vec<Frames>,
     areas: BTreeMap<PageId, Area>,
     pages: BTreeMap<PageId, Page>,
+    /// Base pages that were stored to: all others hold only zeros.
+    stored: BTreeSet<PageId>,
+    /// Base pages without a frame that read as zeros.
+    zeros: BTreeSet<PageId>,
     /// Translations held, oldest first, with whether the entry knows the page dirty.
     tlb: VecDeque<(PageId, bool)>,
     tlb_entries: usize,
@@ -89,6 +95,8 @@ impl InMemory {
             frames: Vec::new(),
             areas: BTreeMap::new(),
             pages: BTreeMap::new(),
+            stored: BTreeSet::new(),
+            zeros: BTreeSet::new(),
             tlb: VecDeque::new(),
             tlb_entries: 0,
             traffic: vec![TierTraffic::default(); tiers.len()],
@@ -303,15 +311,17 @@ impl InMemory {
             return false;
         }
         let Some(frame) = self.frames[tier.index()].find(size) else { return false };
+        let zeroed = self.frames[tier.index()].is_zeroed(frame, size.base_pages());
         self.insert(first, size, tier, frame, fault.area.writable);
         if self.wanted.contains(SignalKind::Allocated) {
-            self.signals.push(Signal::Allocated { page: first, size, tier });
+            self.signals.push(Signal::Allocated { page: first, size, tier, zeroed });
         }
         self.account();
         true
     }
 
     fn insert(&mut self, first: PageId, size: PageSize, tier: TierId, frame: u64, writable: bool) {
+        self.forget_zeros(PageRange::of(first, size));
         let frames = &mut self.frames[tier.index()];
         frames.set_block(frame, size.base_pages(), Holder::Page(first));
         for at in 0..size.base_pages() {
@@ -348,6 +358,8 @@ impl InMemory {
         for first in gone {
             self.release(first);
         }
+        self.forget_stores(range);
+        self.forget_zeros(range);
         self.areas.retain(|_, area| !range.covers(area.range));
         if self.wanted.contains(SignalKind::Unmapped) {
             self.signals.push(Signal::Unmapped { range });

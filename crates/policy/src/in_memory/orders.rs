@@ -2,8 +2,8 @@
 
 use super::{Holder, InMemory};
 use crate::{
-    Capability, CopyBy, Exchange, HugePages, Moment, Move, MoveOptions, Outcome, PageId, PageRange, Relocate,
-    Resize, Subject, Ticket,
+    Capability, Exchange, HugePages, Moment, Move, MoveOptions, Outcome, PageId, PageRange, Relocate, Resize,
+    Subject, Ticket,
 };
 use std::collections::VecDeque;
 use terrace_model::{Frame, PageSize, TierId};
@@ -16,6 +16,7 @@ pub(super) enum Item {
     Resize(Resize),
     Relocate(Relocate),
     Zero(Frame, PageSize),
+    DropZeros(PageId),
 }
 
 impl Item {
@@ -26,6 +27,7 @@ impl Item {
             Item::Resize(resize) => Subject::Page(resize.page),
             Item::Relocate(relocate) => Subject::Frame(relocate.from),
             Item::Zero(frame, _) => Subject::Frame(*frame),
+            Item::DropZeros(page) => Subject::Page(*page),
         }
     }
 }
@@ -115,6 +117,10 @@ impl InMemory {
             Item::Resize(resize) => self.start_resize(ticket, resize),
             Item::Relocate(relocate) => self.start_relocate(ticket, options, relocate),
             Item::Zero(frame, size) => self.start_zero(ticket, frame, size),
+            Item::DropZeros(page) => self
+                .needs(Capability::ZeroPages)
+                .and_then(|()| self.available(page))
+                .map(|_| (Vec::new(), vec![page])),
         };
         match attempt {
             Err(outcome) => Flying::failed(item, outcome),
@@ -138,7 +144,7 @@ impl InMemory {
     }
 
     /// The page that begins at `name`, if it is free to be worked on.
-    fn available(&self, name: PageId) -> Result<PageSize, Outcome> {
+    pub(super) fn available(&self, name: PageId) -> Result<PageSize, Outcome> {
         let page = self.pages.get(&name).ok_or(Outcome::Gone)?;
         match (page.held_by, page.pinned) {
             (Some(_), _) => Err(Outcome::Busy),
@@ -147,7 +153,7 @@ impl InMemory {
         }
     }
 
-    fn needs(&self, capability: Capability) -> Result<(), Outcome> {
+    pub(super) fn needs(&self, capability: Capability) -> Result<(), Outcome> {
         if self.capabilities.has(capability) { Ok(()) } else { Err(Outcome::Unsupported) }
     }
 
@@ -242,43 +248,6 @@ impl InMemory {
         first.is_multiple_of(size.base_pages()) && filled == range.pages && parts.iter().all(in_place)
     }
 
-    fn start_relocate(&mut self, ticket: Ticket, options: MoveOptions, relocate: Relocate) -> Attempt {
-        self.needs(Capability::Frames)?;
-        if options.copy == CopyBy::Mapping {
-            self.needs(Capability::CopylessExchange)?;
-        }
-        let Relocate { from, to, exchange } = relocate;
-        let from_tier = self.tier_of(from.0).ok_or(Outcome::Gone)?;
-        let to_tier = self.tier_of(to.0).ok_or(Outcome::Gone)?;
-        let (size, mut held) = match self.frames[from_tier].holder(from.0) {
-            Holder::Page(name) if self.pages[&name].frame == from.0 => (self.available(name)?, vec![name]),
-            Holder::Other => (PageSize::Base, Vec::new()),
-            Holder::Kernel => return Err(Outcome::Unmovable),
-            Holder::Reserved(_) => return Err(Outcome::Busy),
-            _ => return Err(Outcome::Gone),
-        };
-        if !to.0.is_multiple_of(size.base_pages()) {
-            return Err(Outcome::Gone);
-        }
-        if self.frames[to_tier].is_free(to.0, size.base_pages()) {
-            self.frames[to_tier].set_block(to.0, size.base_pages(), Holder::Reserved(ticket));
-            return Ok((vec![(to.0, size.base_pages())], held));
-        }
-        match self.frames[to_tier].holder(to.0) {
-            Holder::Kernel => Err(Outcome::Unmovable),
-            Holder::Page(name) if exchange && self.pages[&name].frame == to.0 => {
-                if self.available(name)? != size || held.contains(&name) {
-                    return Err(Outcome::Busy);
-                }
-                held.push(name);
-                Ok((Vec::new(), held))
-            }
-            Holder::Other if exchange && size == PageSize::Base => Ok((Vec::new(), held)),
-            Holder::Page(_) | Holder::Other | Holder::Free { .. } if !exchange => Err(Outcome::NoSpace),
-            _ => Err(Outcome::Busy),
-        }
-    }
-
     fn start_zero(&mut self, ticket: Ticket, frame: Frame, size: PageSize) -> Attempt {
         self.needs(Capability::Frames)?;
         let tier = self.tier_of(frame.0).ok_or(Outcome::Gone)?;
@@ -288,18 +257,10 @@ impl InMemory {
         self.frames[tier].set_block(frame.0, size.base_pages(), Holder::Reserved(ticket));
         Ok((vec![(frame.0, size.base_pages())], Vec::new()))
     }
-
-    pub(super) fn give_back(&mut self, reserved: &[(u64, u64)]) {
-        for &(first, frames) in reserved {
-            if let Some(tier) = self.tier_of(first) {
-                self.frames[tier].set_block(first, frames, Holder::Free { zeroed: false });
-            }
-        }
-    }
 }
 
 /// What an item takes when it starts: blocks at the destination, and pages.
-type Attempt = Result<(Vec<(u64, u64)>, Vec<PageId>), Outcome>;
+pub(super) type Attempt = Result<(Vec<(u64, u64)>, Vec<PageId>), Outcome>;
 
 #[cfg(test)]
 mod tests {

@@ -41,7 +41,7 @@ impl PhysicalMemory for InMemory {
         let Some(tier) = self.tier_of(frame.0) else { return FrameState::Unmovable };
         match self.frames[tier].holder(frame.0) {
             Holder::Free { zeroed } => FrameState::Free { zeroed },
-            Holder::Reserved(_) => FrameState::Busy,
+            Holder::Reserved(_) | Holder::OtherInFlight(_) => FrameState::Busy,
             Holder::Other => FrameState::MovableOther,
             Holder::Kernel => FrameState::Unmovable,
             Holder::Page(name) => match &self.pages[&name] {

@@ -4,8 +4,8 @@ use super::InMemory;
 use super::orders::Item;
 use crate::{
     Area, Capabilities, Capability, Clear, Cost, Exchange, MemorySystem, Move, MoveOptions, PageCount,
-    PageId, PageView, PhysicalMemory, Resize, ScanHand, Scanned, Scope, SpaceId, Step, Ticket, TierTraffic,
-    Topology, Watch,
+    PageId, PageRange, PageView, PhysicalMemory, Resize, ScanHand, Scanned, Scope, SpaceId, Step, Ticket,
+    TierTraffic, Topology, Watch,
 };
 use terrace_model::{Bytes, Frame, TierId, Time};
 
@@ -80,18 +80,23 @@ impl MemorySystem for InMemory {
         visit: &mut dyn FnMut(&PageView) -> Step,
     ) -> Scanned {
         let start = hand.next;
-        let in_scope = |page: &PageId, tier: TierId| match scope {
+        let in_scope = |tier: TierId| match scope {
             Scope::All => true,
             Scope::Tier(wanted) => tier == wanted,
-            Scope::Range(range) => range.contains(*page),
-            Scope::Pages(_) => false,
+            Scope::Range(_) | Scope::Pages(_) => false,
         };
         let names: Vec<PageId> = match scope {
             Scope::Pages(pages) => pages.iter().filter_map(|page| self.find(*page)).collect(),
+            Scope::Range(range) => {
+                let end = PageId { space: range.first.space, vpn: range.end() };
+                let middle = start.clamp(range.first, end);
+                let both = self.pages.range(middle..end).chain(self.pages.range(range.first..middle));
+                both.map(|(name, _)| *name).collect()
+            }
             _ => {
                 let (above, below) = (self.pages.range(start..), self.pages.range(..start));
                 let both = above.chain(below);
-                both.filter(|(name, page)| in_scope(name, page.tier)).map(|(name, _)| *name).collect()
+                both.filter(|(_, page)| in_scope(page.tier)).map(|(name, _)| *name).collect()
             }
         };
         let mut scanned = Scanned { lap: true, ..Scanned::default() };
@@ -176,6 +181,18 @@ impl MemorySystem for InMemory {
         self.order(pages.iter().map(|page| Item::Resize(*page)).collect(), all_at_once)
     }
 
+    fn zero_pages(&mut self, page: PageId) -> Option<u64> {
+        let offered = self.capabilities.has(Capability::ZeroPages);
+        let first = self.find(page).filter(|_| offered)?;
+        let range = PageRange::of(first, self.pages[&first].size);
+        self.spent.time += LOOK.times(range.pages);
+        Some(range.pages - self.stored_in(range))
+    }
+
+    fn drop_zeros(&mut self, pages: &[PageId]) -> Ticket {
+        self.order(pages.iter().map(|page| Item::DropZeros(*page)).collect(), MoveOptions::default())
+    }
+
     fn physical(&mut self) -> Option<&mut dyn PhysicalMemory> {
         if self.capabilities.has(Capability::Frames) { Some(self) } else { None }
     }
@@ -184,7 +201,7 @@ impl MemorySystem for InMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{PageRange, Placement};
+    use crate::Placement;
 
     fn world() -> InMemory {
         let mut world = InMemory::new(&[("fast", Bytes::mib(4)), ("slow", Bytes::mib(8))]);

@@ -1,5 +1,10 @@
-//! What several policies share: state per page, orders under way, traffic per period.
+//! What several policies share: state per page, orders under way, traffic per period, compaction.
 
+mod bloat;
+mod collapse;
+mod compaction;
+mod khugepaged;
+mod large_pages;
 mod lru;
 mod page_map;
 mod pending;
@@ -7,7 +12,13 @@ mod promoter;
 mod rates;
 mod reclaim;
 mod two_list;
+mod zeroing;
 
+pub use bloat::{BloatRecovery, Marks};
+pub use collapse::{Candidate, Collapsed, Collapser};
+pub use compaction::{Compaction, Compactor, Progress, Work};
+pub use khugepaged::{Khugepaged, Pace};
+pub use large_pages::{FaultSizes, LargePages, Tries, largest_first, takes_large_pages};
 pub use lru::Lru;
 pub use page_map::PageMap;
 pub use pending::Pending;
@@ -15,3 +26,4 @@ pub use promoter::Promoter;
 pub use rates::Rates;
 pub use reclaim::{Reclaim, Watermarks};
 pub use two_list::{List, TwoLists};
+pub use zeroing::Zeroing;

@@ -159,7 +159,7 @@ impl Tiering {
         let first = fault.page.aligned(page.size);
         if self.state.wanted.contains(SignalKind::Allocated) {
             let tier = os.tier_of(page.frame);
-            self.state.signals.push(Signal::Allocated { page: first, size: page.size, tier });
+            self.state.signals.push(Signal::Allocated { page: first, size: page.size, tier, zeroed: false });
         }
         self.state.account(os);
         Ok(page)

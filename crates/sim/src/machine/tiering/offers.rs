@@ -43,6 +43,7 @@ pub(in crate::machine) fn capabilities(fidelity: Fidelity, scheme: TranslationSc
     offers = memory.iter().fold(offers, |set, one| set.with_if(fidelity == Fidelity::Full, *one));
     let mut capabilities = Capabilities::new(offers, PageSize::Huge)
         .without(Capability::Frames, "the simulated operating system does not show frames to policies yet")
+        .without(Capability::ZeroPages, "the simulated memory holds no contents yet")
         .without(Capability::CopylessExchange, "the simulated machine is no guest")
         .without(Capability::Objects, "the simulated operating system does not tell data structures yet");
     if !with_tlbs {

@@ -24,6 +24,7 @@ pub(super) enum Item {
     Move(Move),
     Exchange(Exchange),
     Resize(Resize),
+    DropZeros(PageId),
 }
 
 impl Item {
@@ -32,6 +33,7 @@ impl Item {
             Item::Move(one) => Subject::Page(one.page),
             Item::Exchange(pair) => Subject::Pair(pair.one, pair.other),
             Item::Resize(resize) => Subject::Page(resize.page),
+            Item::DropZeros(page) => Subject::Page(page),
         }
     }
 }
@@ -184,6 +186,7 @@ impl Order {
             Item::Move(Move { page, to }) => self.start_move(machine, state, page, to),
             Item::Exchange(pair) => self.start_exchange(machine, state, pair),
             Item::Resize(resize) => self.start_resize(machine, state, resize),
+            Item::DropZeros(_) => Err(Outcome::Unsupported),
         };
         self.started_part(state, at, part);
     }

@@ -341,6 +341,14 @@ impl MemorySystem for World<'_> {
         self.order(pages.iter().map(|page| Item::Resize(*page)).collect(), one)
     }
 
+    fn zero_pages(&mut self, _: PageId) -> Option<u64> {
+        None
+    }
+
+    fn drop_zeros(&mut self, pages: &[PageId]) -> Ticket {
+        self.order(pages.iter().map(|page| Item::DropZeros(*page)).collect(), MoveOptions::default())
+    }
+
     fn physical(&mut self) -> Option<&mut dyn PhysicalMemory> {
         None
     }

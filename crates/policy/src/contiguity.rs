@@ -1,0 +1,137 @@
+//! How contiguous a mapping is: runs of pages that are neighbours both in an address space and in physical memory.
+//!
+//! The metrics are those of Translation Ranger (Yan, PhD thesis, Rutgers 2019, §4.5: `TotalNum_ContigRegions`,
+//! `MemCoverage_32Regions`, `MemCoverage_128Regions`).
+
+use serde::Serialize;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Runs whose lengths are kept.
+const KEPT: usize = 128;
+
+/// What was found.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Contiguity {
+    /// Base pages in memory.
+    pub pages: u64,
+    /// Runs that cover them all.
+    pub regions: u64,
+    /// Base pages of the largest runs, largest first; at most 128.
+    pub largest: Vec<u64>,
+}
+
+impl Contiguity {
+    /// Share of the pages that lie in the `count` largest runs, 0 to 1; at most 128 are known.
+    pub fn coverage(&self, count: usize) -> f64 {
+        let covered: u64 = self.largest.iter().take(count).sum();
+        if self.pages == 0 { 0.0 } else { covered as f64 / self.pages as f64 }
+    }
+}
+
+/// Collects runs from frames in the order of their pages.
+#[derive(Clone, Debug, Default)]
+pub struct Runs {
+    pages: u64,
+    regions: u64,
+    /// The longest so far, the shortest of them on top: the footprint may have millions of runs.
+    longest: BinaryHeap<Reverse<u64>>,
+    open: Option<Open>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    next_page: u64,
+    next_frame: u64,
+    pages: u64,
+}
+
+impl Runs {
+    /// `pages` base pages from `page` on lie in as many frames from `frame` on.
+    pub fn add(&mut self, page: u64, frame: u64, pages: u64) {
+        let length = match self.open {
+            Some(open) if open.next_page == page && open.next_frame == frame => open.pages + pages,
+            _ => {
+                self.close();
+                pages
+            }
+        };
+        self.open = Some(Open { next_page: page + pages, next_frame: frame + pages, pages: length });
+    }
+
+    /// Ends a run: what follows is another area or space, whatever its numbers.
+    pub fn close(&mut self) {
+        let Some(open) = self.open.take() else { return };
+        self.pages += open.pages;
+        self.regions += 1;
+        if self.longest.len() == KEPT {
+            if self.longest.peek().is_some_and(|shortest| shortest.0 >= open.pages) {
+                return;
+            }
+            self.longest.pop();
+        }
+        self.longest.push(Reverse(open.pages));
+    }
+
+    /// The metrics.
+    pub fn finish(mut self) -> Contiguity {
+        self.close();
+        let largest = self.longest.into_sorted_vec().into_iter().map(|Reverse(pages)| pages).collect();
+        Contiguity { pages: self.pages, regions: self.regions, largest }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn of(pages: &[(u64, u64)]) -> Contiguity {
+        let mut runs = Runs::default();
+        pages.iter().for_each(|(page, frame)| runs.add(*page, *frame, 1));
+        runs.finish()
+    }
+
+    #[test]
+    fn a_run_ends_where_either_side_jumps() {
+        let found = of(&[(10, 100), (11, 101), (12, 102), (13, 50), (15, 51), (16, 52)]);
+        assert_eq!(found, Contiguity { pages: 6, regions: 3, largest: vec![3, 2, 1] });
+        assert_eq!((found.coverage(1), found.coverage(2), found.coverage(32)), (0.5, 5.0 / 6.0, 1.0));
+        assert_eq!(Contiguity::default().coverage(32), 0.0);
+    }
+
+    #[test]
+    fn huge_pages_join_with_base_pages_and_areas_do_not() {
+        let mut runs = Runs::default();
+        runs.add(512, 1024, 512);
+        runs.add(1024, 1536, 1);
+        runs.close();
+        runs.add(1025, 1537, 1);
+        assert_eq!(runs.finish(), Contiguity { pages: 514, regions: 2, largest: vec![513, 1] });
+    }
+
+    proptest! {
+        /// The obvious reference: a page begins a run unless the page before it is there and in the frame before.
+        #[test]
+        fn regions_are_counted_as_by_hand(frames in proptest::collection::btree_map(0u64..2000, 1u64..60, 0..900)) {
+            let pages: Vec<(u64, u64)> = frames.iter().map(|(page, frame)| (*page, *frame)).collect();
+            let begins = |(page, frame): &&(u64, u64)| {
+                page.checked_sub(1).and_then(|before| frames.get(&before)) != Some(&(frame - 1))
+            };
+            let mut lengths = Vec::new();
+            for page in &pages {
+                if begins(&page) {
+                    lengths.push(0);
+                }
+                *lengths.last_mut().unwrap() += 1;
+            }
+            lengths.sort_unstable_by(|a: &u64, b| b.cmp(a));
+            let found = of(&pages);
+            prop_assert_eq!(found.regions, lengths.len() as u64);
+            prop_assert_eq!(found.pages, pages.len() as u64);
+            prop_assert!(found.coverage(32) <= found.coverage(128));
+            lengths.truncate(128);
+            prop_assert_eq!(found.largest, lengths);
+        }
+    }
+}

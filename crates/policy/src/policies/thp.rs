@@ -1,0 +1,252 @@
+//! Transparent huge pages of Linux: 2 MiB at the fault where it can be had, and khugepaged behind it.
+//!
+//! **Idea.** A fault in private memory asks for a 2 MiB page where one fits, and takes a base page where no block is
+//! free. A daemon goes through the address spaces and joins base pages into 2 MiB pages, with compaction where no block
+//! is free.
+//!
+//! **Source.** Linux: `mm/huge_memory.c`, `mm/khugepaged.c`, `mm/compaction.c`,
+//! `Documentation/admin-guide/mm/transhuge.rst`. The baseline 2MB-THP of Trident (Ram et al., MICRO 2021, §4, §7), of
+//! Translation Ranger (Yan, thesis, §4.5) and of others.
+//!
+//! **Left open by the source.** *Which area*: private memory without a file, stacks included. *Compaction at the fault*
+//! (`defrag`): none, as with `defer` and with `madvise`, Linux's default; the fault asks the allocator and nobody else.
+//! *Shared and swapped-out base pages* (`max_ptes_shared`, `max_ptes_swap`): do not occur here. *Several tiers*: the
+//! first tier with a block, then its base pages, then the next tier. *Where the world shows no frames* (live Linux), it
+//! compacts by itself or not at all.
+
+use crate::support::{
+    Compaction, Compactor, FaultSizes, Khugepaged, LargePages, Pace, largest_first, takes_large_pages,
+};
+use crate::{
+    Capability, Fault, MemorySystem, Moment, Needs, NextTick, Outcome, Placement, Policy, Published, Refusal,
+    Report, Setup, Signal, SignalKind, Topology,
+};
+use serde::{Deserialize, Serialize};
+use terrace_model::{PageSize, Time};
+
+/// Parameters of transparent huge pages.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Parameters {
+    /// Ask for a 2 MiB page at the fault (Linux: `enabled` = `always`). Off: only the daemon makes them.
+    pub fault: bool,
+    /// Run the daemon (Linux: `khugepaged/defrag` and `enabled`).
+    pub promote: bool,
+    /// Base pages that the daemon looks at per wake (Linux: 4096).
+    pub pages_to_scan: u64,
+    /// From the end of a wake of the daemon to the next (Linux: 10 s).
+    pub scan_sleep: Time,
+    /// The same after an allocation has failed (Linux: 60 s).
+    pub alloc_sleep: Time,
+    /// Most base pages of a 2 MiB range that may be missing when it is joined (Linux: 511).
+    pub max_ptes_none: u64,
+    /// How memory is compacted for the daemon: `normal`, `smart` or `none` (Linux: two cursors, normal).
+    pub compaction: Compaction,
+}
+
+impl Default for Parameters {
+    fn default() -> Parameters {
+        Parameters {
+            fault: true,
+            promote: true,
+            pages_to_scan: 4096,
+            scan_sleep: crate::moment::seconds(10),
+            alloc_sleep: crate::moment::seconds(60),
+            max_ptes_none: 511,
+            compaction: Compaction::Normal,
+        }
+    }
+}
+
+/// Sizes that are asked for.
+const SIZES: [PageSize; 1] = [PageSize::Huge];
+
+/// The policy.
+#[derive(Clone, Debug)]
+pub struct Thp {
+    fault: bool,
+    daemon: Option<Khugepaged>,
+    pages: LargePages,
+    faults: FaultSizes,
+}
+
+impl Published for Thp {
+    type Parameters = Parameters;
+    const SCALED: &'static [&'static str] = &["scan_sleep", "alloc_sleep"];
+
+    fn new(parameters: Parameters, _: Setup<'_>) -> Result<Thp, Refusal> {
+        let p = parameters;
+        Refusal::unless_positive("scan_sleep", p.scan_sleep)?;
+        Refusal::unless_positive("alloc_sleep", p.alloc_sleep)?;
+        Refusal::unless_counted("pages_to_scan", p.pages_to_scan)?;
+        let pace = Pace {
+            sizes: SIZES.to_vec(),
+            pages_to_scan: p.pages_to_scan,
+            scan_sleep: p.scan_sleep,
+            alloc_sleep: p.alloc_sleep,
+            max_none: p.max_ptes_none,
+            max_none_giant: 0,
+        };
+        // Smart compaction as in Trident's released code.
+        let compactor = Compactor::new(p.compaction, 5, crate::moment::seconds(120));
+        Ok(Thp {
+            fault: p.fault,
+            daemon: p.promote.then(|| Khugepaged::new(pace, compactor)),
+            pages: LargePages::default(),
+            faults: FaultSizes::default(),
+        })
+    }
+}
+
+impl Policy for Thp {
+    fn needs(&self) -> Needs {
+        let collapse: &[Capability] = if self.daemon.is_some() { &[Capability::Collapse] } else { &[] };
+        Needs::of(collapse).and_signals(&[SignalKind::Allocated, SignalKind::Unmapped])
+    }
+
+    fn place(&mut self, fault: &Fault, topology: &Topology) -> Placement {
+        largest_first(fault, if self.fault { &SIZES } else { &[] }, topology)
+    }
+
+    fn on(&mut self, now: Moment, signals: &[Signal], memory: &mut dyn MemorySystem) -> NextTick {
+        for signal in signals {
+            match *signal {
+                Signal::Allocated { page, size, zeroed, .. } => {
+                    let area = memory.area(page).filter(|area| self.fault && takes_large_pages(area));
+                    if let Some(area) = area {
+                        self.faults.allocated(page, size, zeroed, area.largest_page(page), &SIZES);
+                    }
+                    self.pages.appeared(page, size);
+                }
+                Signal::Unmapped { range } => {
+                    self.pages.forget(range);
+                    self.faults.unmapped(range);
+                }
+                _ => {
+                    let collapsed = self.daemon.as_mut().and_then(|daemon| daemon.hear(signal, now, memory));
+                    if let Some(done) = collapsed.filter(|done| done.outcome == Outcome::Done) {
+                        self.pages.appeared(done.candidate.page, done.candidate.size);
+                    }
+                }
+            }
+        }
+        let Some(daemon) = &mut self.daemon else { return NextTick::Never };
+        daemon.tick(now, memory);
+        daemon.next().map_or(NextTick::Never, NextTick::At)
+    }
+
+    fn report(&self, report: &mut Report) {
+        self.faults.report(report);
+        self.pages.report(report);
+        if let Some(daemon) = &self.daemon {
+            daemon.report(report);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::moment::seconds;
+    use crate::{Capability, Driver, InMemory, PageId};
+    use terrace_model::{Bytes, Frame, PageSize, TierId};
+
+    const HUGE: u64 = 512;
+
+    /// An area of `huge` times 2 MiB and one base page, over twice as much memory.
+    fn world(huge: u64) -> InMemory {
+        let mut world = InMemory::new(&[("dram", Bytes::mib(4 * huge))]);
+        world.map_anonymous(0, 0, huge * HUGE + 1);
+        world
+    }
+
+    fn size(driver: &Driver, vpn: u64) -> PageSize {
+        driver.world.locate(PageId::new(0, vpn)).unwrap().1
+    }
+
+    #[test]
+    fn faults_take_2_mib_where_it_fits_and_is_free() {
+        let mut world = world(4);
+        for block in 1..7 {
+            world.take_frame(Frame(block * HUGE), false);
+        }
+        let mut driver = Driver::open("thp", "promote = false", world).unwrap();
+        driver.touch_all(0, 4 * HUGE..4 * HUGE + 1, true);
+        assert_eq!(size(&driver, 4 * HUGE), PageSize::Base, "it does not fit");
+        for (range, expected) in [(0, PageSize::Huge), (1, PageSize::Base)] {
+            driver.touch(PageId::new(0, range * HUGE), true);
+            assert_eq!(size(&driver, range * HUGE), expected);
+        }
+        driver.touch(PageId::new(0, HUGE + 1), true);
+        driver.advance(seconds(1));
+        let stats = driver.report().stats;
+        assert_eq!((stats.integer("fault_2m_tried"), stats.integer("fault_2m_failed")), (2, 1));
+        assert_eq!(stats.integer("mapped_2m"), 2 << 20);
+        driver.unmap(0, 0, HUGE);
+        driver.advance(seconds(1));
+        assert_eq!(driver.report().stats.integer("mapped_2m"), 0);
+    }
+
+    /// Base pages, `present` in each range of 2 MiB; the daemon runs for `time` seconds.
+    fn joined(ranges: u64, present: u64, parameters: &str, time: u64) -> u64 {
+        let mut driver = Driver::open("thp", &format!("fault = false\n{parameters}"), world(ranges)).unwrap();
+        for range in 0..ranges {
+            driver.touch_all(0, range * HUGE..range * HUGE + present, true);
+        }
+        driver.advance(seconds(time));
+        (0..ranges).filter(|range| size(&driver, range * HUGE) == PageSize::Huge).count() as u64
+    }
+
+    #[test]
+    fn the_daemon_joins_at_its_pace() {
+        assert_eq!(joined(4, 1, "promote = false", 11), 0);
+        assert_eq!(joined(4, 1, "", 9), 0);
+        assert_eq!(joined(4, 1, "", 11), 4);
+        assert_eq!(joined(4, 1, "pages_to_scan = 1024", 11), 2);
+        assert_eq!(joined(4, 1, "pages_to_scan = 1024", 22), 4);
+        assert_eq!(joined(4, 1, "pages_to_scan = 1024\nscan_sleep = \"1 s\"", 4), 4);
+        assert_eq!(joined(4, 8, "max_ptes_none = 504", 11), 4);
+        assert_eq!(joined(4, 8, "max_ptes_none = 503", 11), 0);
+    }
+
+    /// Every block holds a frame of the page cache, one of them an unmovable one instead.
+    fn fragmented(parameters: &str) -> Driver {
+        let mut world = world(2);
+        for block in 0..4 {
+            world.take_frame(Frame(block * HUGE + 7), block != 0);
+        }
+        let mut driver = Driver::open("thp", parameters, world).unwrap();
+        driver.touch(PageId::new(0, 0), true);
+        assert_eq!(size(&driver, 0), PageSize::Base);
+        driver
+    }
+
+    #[test]
+    fn the_daemon_compacts_and_sleeps_longer_without_a_block() {
+        let mut driver = fragmented("");
+        driver.advance(seconds(11));
+        assert_eq!(size(&driver, 0), PageSize::Huge);
+        let stats = driver.report().stats;
+        assert!(stats.integer("compaction_bytes") > 0 && stats.integer("promotion_2m_failed") == 0);
+        let tried = |parameters: &str| {
+            let mut driver = fragmented(&format!("compaction = \"none\"\n{parameters}"));
+            driver.advance(seconds(100));
+            let stats = driver.report().stats;
+            assert_eq!(stats.integer("promotion_2m_tried"), stats.integer("promotion_2m_failed"));
+            stats.integer("promotion_2m_tried")
+        };
+        assert_eq!(
+            (tried(""), tried("alloc_sleep = \"10 s\"")),
+            (2, 5),
+            "a lap without a candidate lies between"
+        );
+    }
+
+    #[test]
+    fn without_frames_the_world_compacts() {
+        let mut driver = Driver::open("thp", "", world(1).without(Capability::Frames)).unwrap();
+        driver.touch(PageId::new(0, 0), true);
+        assert_eq!(driver.world.locate(PageId::new(0, 0)), Some((TierId(0), PageSize::Huge)));
+        let error = world(1).refuses("thp", Capability::Collapse).unwrap_err().to_string();
+        assert!(error.contains("collapse"), "{error}");
+    }
+}

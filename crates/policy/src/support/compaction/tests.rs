@@ -1,0 +1,212 @@
+//! Compaction on small worlds, by hand and at random.
+
+use super::*;
+use crate::moment::seconds;
+use crate::{InMemory, PageId, Placement};
+use proptest::prelude::*;
+use terrace_model::Bytes;
+
+const TIER: TierId = TierId(0);
+const HUGE: u64 = 512;
+const GIANT: u64 = 512 * 512;
+
+fn compactor(kind: Compaction) -> Compactor {
+    Compactor::new(kind, 5, seconds(120))
+}
+
+/// Runs a compaction to its end.
+fn run(compactor: &mut Compactor, size: PageSize, world: &mut InMemory) -> Progress {
+    let mut progress = compactor.start(TIER, size, world.now(), world);
+    while progress == Progress::Working {
+        world.advance_to(world.now().plus(Time::from_nanos(20_000)));
+        for signal in world.take_signals() {
+            if let Some(now) = compactor.hear(&signal, world.now(), world) {
+                progress = now;
+            }
+        }
+    }
+    world.check().unwrap();
+    assert_eq!(world.isolated_blocks(), 0);
+    progress
+}
+
+/// A tier of so many 2 MiB blocks, and so many frames of the page cache at the start of each.
+fn filled(blocks: &[u64]) -> InMemory {
+    let mut world = InMemory::new(&[("dram", Bytes::mib(2 * blocks.len() as u64))]);
+    for (at, used) in blocks.iter().enumerate() {
+        for frame in 0..*used {
+            world.take_frame(Frame(at as u64 * HUGE + frame), true);
+        }
+    }
+    world
+}
+
+fn free_blocks(world: &InMemory) -> Vec<u64> {
+    let mut free = Vec::new();
+    world.regions(TIER, PageSize::Huge, &mut |region| free.push(region.free));
+    free
+}
+
+#[test]
+fn smart_empties_the_freest_region_into_the_fullest() {
+    let mut world = filled(&[300, 10, 200, 100]);
+    let mut smart = compactor(Compaction::Smart);
+    assert_eq!(run(&mut smart, PageSize::Huge, &mut world), Progress::Free);
+    // Bytes copied are the region less its free frames.
+    assert_eq!(smart.work(), Work { runs: 1, succeeded: 1, sources: 1, copied: 10 * 4096, wasted: 0 });
+    assert_eq!(free_blocks(&world), [212 - 10, 512, 312, 412]);
+    assert_eq!(run(&mut smart, PageSize::Huge, &mut world), Progress::Free, "one is free already");
+    assert_eq!(smart.work().copied, 10 * 4096);
+}
+
+#[test]
+fn smart_passes_over_regions_with_unmovable_frames() {
+    let mut world = filled(&[300, 10, 200, 100]);
+    world.take_frame(Frame(HUGE + 400), false);
+    let mut smart = compactor(Compaction::Smart);
+    assert_eq!(run(&mut smart, PageSize::Huge, &mut world), Progress::Free);
+    assert_eq!(free_blocks(&world), [112, 501, 312, 512]);
+}
+
+#[test]
+fn normal_wastes_what_it_copied_before_an_unmovable_frame() {
+    let mut world = filled(&[300, 10, 200, 100]);
+    world.take_frame(Frame(450), false);
+    let mut normal = compactor(Compaction::Normal);
+    assert_eq!(run(&mut normal, PageSize::Huge, &mut world), Progress::Free);
+    let work = normal.work();
+    assert_eq!((work.sources, work.copied, work.wasted), (2, 310 * 4096, 300 * 4096));
+    assert_eq!(free_blocks(&world)[1], 512, "the second block, whatever lies in the others");
+}
+
+#[test]
+fn the_cursors_go_on_where_they_stopped() {
+    let mut world = filled(&[10, 20, 30, 0]);
+    world.take_frame(Frame(3 * HUGE), false);
+    let mut normal = compactor(Compaction::Normal);
+    assert_eq!(run(&mut normal, PageSize::Huge, &mut world), Progress::Free);
+    assert_eq!(free_blocks(&world), [512, 492, 482, 501]);
+    world.take_frame(Frame(0), true);
+    assert_eq!(run(&mut normal, PageSize::Huge, &mut world), Progress::Free);
+    assert_eq!(free_blocks(&world), [511, 512, 482, 481], "the first block is not looked at again yet");
+}
+
+#[test]
+fn a_source_that_failed_is_not_the_next_one() {
+    let mut world = filled(&[100, 10]);
+    let mut smart = Compactor::new(Compaction::Smart, 1, Time::ZERO);
+    world.fail_next(Outcome::Unmovable);
+    assert_eq!(run(&mut smart, PageSize::Huge, &mut world), Progress::Failed);
+    assert_eq!(smart.work().wasted, 9 * 4096);
+    assert_eq!(free_blocks(&world), [512 - 109, 511]);
+    assert_eq!(run(&mut smart, PageSize::Huge, &mut world), Progress::Free);
+    assert_eq!(free_blocks(&world), [512, 512 - 110], "although the other is freer");
+}
+
+#[test]
+fn a_timeout_keeps_a_source_from_being_tried_by_every_compaction() {
+    let tried = |timeout: u64, retries: u32| {
+        let mut world = filled(&[100, 100, 100, 100]);
+        world.fail_often(1, Outcome::Busy, 1);
+        let mut smart = Compactor::new(Compaction::Smart, retries, seconds(timeout));
+        for _ in 0..4 {
+            assert_eq!(run(&mut smart, PageSize::Huge, &mut world), Progress::Failed);
+            world.advance_to(world.now().plus(seconds(1)));
+        }
+        smart.work().sources
+    };
+    assert_eq!(tried(120, 5), 4, "each once");
+    assert_eq!(tried(0, 5), 20, "five per compaction, never the same twice running");
+    assert_eq!(tried(0, 1), 4);
+}
+
+#[test]
+fn a_gigabyte_is_freed_with_its_huge_pages_whole() {
+    for kind in [Compaction::Normal, Compaction::Smart] {
+        let mut world = InMemory::new(&[("dram", Bytes::gib(2))]);
+        world.map_anonymous(0, 0, 8 * HUGE);
+        for vpn in [0, 512, 1024, 1025] {
+            let size = if vpn < 1024 { PageSize::Huge } else { PageSize::Base };
+            let fault = world.touch(PageId::new(0, vpn), true).unwrap();
+            world.fault_in(&fault, &Placement::ANYWHERE.or(TIER, Some(size)));
+        }
+        for at in 0..100 {
+            world.take_frame(Frame(GIANT + at * 1000), true);
+        }
+        let mut compactor = compactor(kind);
+        assert_eq!(run(&mut compactor, PageSize::Giant, &mut world), Progress::Free, "{kind:?}");
+        assert_eq!(world.locate(PageId::new(0, 512)), Some((TIER, PageSize::Huge)));
+        let smart = kind == Compaction::Smart;
+        assert_eq!(
+            compactor.work().copied,
+            if smart { 100 * 4096 } else { (2 * HUGE + 2) * 4096 },
+            "{kind:?}"
+        );
+    }
+}
+
+#[test]
+fn without_compaction_nothing_is_copied() {
+    let mut world = filled(&[1, 1]);
+    assert_eq!(run(&mut compactor(Compaction::None), PageSize::Huge, &mut world), Progress::Failed);
+    assert_eq!(free_blocks(&world), [511, 511]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_mapping_survives_and_nothing_stays_isolated(
+        smart in any::<bool>(),
+        touched in prop::collection::vec(0..2048u64, 0..600),
+        other in prop::collection::vec((0..2560u64, prop::bool::weighted(0.97)), 0..200),
+        unmapped in prop::collection::vec((0..2048u64, 1..100u64), 0..10),
+        huge in 0..3u64,
+        failures in 0..6u64,
+        pin in any::<bool>(),
+    ) {
+        let mut world = InMemory::new(&[("dram", Bytes::mib(10))]);
+        world.map_anonymous(0, 0, 2048);
+        for (frame, movable) in other {
+            world.take_frame(Frame(frame), movable);
+        }
+        let kernel = |world: &InMemory| -> Vec<FrameState> {
+            (0..2560).map(|at| world.state(Frame(at))).filter(|s| *s == FrameState::Unmovable).collect()
+        };
+        let touch = |world: &mut InMemory, vpn: u64, size: PageSize| {
+            let page = PageId::new(0, vpn);
+            if let Some(fault) = world.touch(page, true) {
+                if world.tiers().free_pages(TIER) > 0 {
+                    world.fault_in(&fault, &Placement::ANYWHERE.or(TIER, Some(size)));
+                    world.touch(page, true);
+                }
+            }
+        };
+        for at in 0..huge {
+            touch(&mut world, at * HUGE, PageSize::Huge);
+        }
+        for vpn in &touched {
+            touch(&mut world, *vpn, PageSize::Base);
+        }
+        for (vpn, count) in unmapped {
+            world.unmap(crate::PageRange::new(PageId::new(0, vpn), count.min(2048 - vpn)));
+        }
+        if pin {
+            world.pin(PageId::new(0, 700));
+        }
+        world.fail_often(failures, Outcome::Busy, 7);
+        let place = |world: &InMemory| -> Vec<bool> {
+            (0..2048).map(|vpn| world.locate(PageId::new(0, vpn)).is_some()).collect()
+        };
+        let before = (place(&world), world.tiers().free_pages(TIER), kernel(&world).len());
+        let mut compactor = compactor(if smart { Compaction::Smart } else { Compaction::Normal });
+        for _ in 0..3 {
+            let progress = run(&mut compactor, PageSize::Huge, &mut world);
+            let free = world.free_blocks(TIER, PageSize::Huge).0 > 0;
+            prop_assert_eq!(progress == Progress::Free, free);
+        }
+        let work = compactor.work();
+        prop_assert!(work.wasted <= work.copied && work.succeeded <= work.runs);
+        prop_assert_eq!((place(&world), world.tiers().free_pages(TIER), kernel(&world).len()), before);
+    }
+}

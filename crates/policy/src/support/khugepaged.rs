@@ -1,0 +1,235 @@
+//! The scanning daemon of Linux that joins base pages, extended to 1 GiB as Trident extends it (§5.1.3, Figure 5).
+//!
+//! It goes through the address spaces, a number of base pages per wake. A range that is mapped with smaller pages and
+//! has few enough missing becomes a candidate, the largest size first; where 1 GiB fails, the 2 MiB pieces of that range
+//! follow. A failed allocation of 2 MiB ends the wake, and the sleep after it is another one.
+//!
+//! As Linux 4.3 and later: a range needs a writable page and one that was accessed, where the world tells.
+
+use super::{Candidate, Collapsed, Collapser, Compactor, takes_large_pages};
+use crate::{
+    Area, Capability, Clear, MemorySystem, Moment, Outcome, PageId, PageRange, Report, ScanHand, Scope,
+    Signal, Step,
+};
+use terrace_model::{PageSize, TierId, Time};
+
+/// How it scans.
+#[derive(Clone, Debug)]
+pub struct Pace {
+    /// Sizes to make, the largest first.
+    pub sizes: Vec<PageSize>,
+    /// Base pages per wake.
+    pub pages_to_scan: u64,
+    /// From the end of a wake to the next.
+    pub scan_sleep: Time,
+    /// The same after an allocation has failed.
+    pub alloc_sleep: Time,
+    /// Most base pages of a 2 MiB range that may be missing.
+    pub max_none: u64,
+    /// The same for 1 GiB.
+    pub max_none_giant: u64,
+}
+
+/// The daemon.
+#[derive(Clone, Debug)]
+pub struct Khugepaged {
+    pace: Pace,
+    collapser: Collapser,
+    /// When it wakes; none while it is awake.
+    wakes: Option<Moment>,
+    /// What is left of this wake's pages.
+    left: u64,
+    hand: PageId,
+    /// Up to here only pieces of 2 MiB are tried.
+    pieces_until: PageId,
+    /// The areas as they were when it woke.
+    areas: Vec<Area>,
+    laps: u64,
+}
+
+/// What a look at a range found.
+#[derive(Clone, Copy, Debug, Default)]
+struct Found {
+    present: u64,
+    largest: Option<PageSize>,
+    accessed: bool,
+    writable: bool,
+    in_flight: bool,
+    /// Base pages in the tier with most so far; ranges over more than two tiers are rare.
+    tiers: [(TierId, u64); 4],
+}
+
+impl Found {
+    fn tier(&self) -> TierId {
+        let most = self.tiers.iter().max_by_key(|(tier, pages)| (*pages, std::cmp::Reverse(tier.0)));
+        most.map_or(TierId(0), |(tier, _)| *tier)
+    }
+}
+
+impl Khugepaged {
+    /// A daemon that first wakes after a scan's sleep.
+    pub fn new(pace: Pace, compactor: Compactor) -> Khugepaged {
+        Khugepaged {
+            wakes: Some(Moment::START.plus(pace.scan_sleep)),
+            pace,
+            collapser: Collapser::new(compactor),
+            left: 0,
+            hand: PageId::default(),
+            pieces_until: PageId::default(),
+            areas: Vec::new(),
+            laps: 0,
+        }
+    }
+
+    /// When it wants to be called.
+    pub fn next(&self) -> Option<Moment> {
+        self.wakes
+    }
+
+    /// Passes over all memory that were completed.
+    pub fn laps(&self) -> u64 {
+        self.laps
+    }
+
+    /// Its collapses.
+    pub fn collapser(&self) -> &Collapser {
+        &self.collapser
+    }
+
+    /// Changes how many base pages of a 2 MiB range may be missing.
+    pub fn allow_missing(&mut self, max_none: u64) {
+        self.pace.max_none = max_none;
+    }
+
+    /// Wakes it if its time has come.
+    pub fn tick(&mut self, now: Moment, memory: &mut dyn MemorySystem) {
+        if self.wakes.is_none_or(|wakes| wakes > now) {
+            return;
+        }
+        self.wakes = None;
+        self.left = self.pace.pages_to_scan;
+        self.areas.clear();
+        let areas = &mut self.areas;
+        memory.areas(None, &mut |area| {
+            let room = area.range.end().saturating_sub(start_of(area).vpn);
+            if takes_large_pages(area) && room >= PageSize::Huge.base_pages() {
+                areas.push(*area);
+            }
+        });
+        self.areas.sort_by_key(|area| area.range.first);
+        self.go_on(now, memory);
+    }
+
+    /// Takes a signal. Answers what became of a candidate, after which it goes on by itself.
+    pub fn hear(&mut self, signal: &Signal, now: Moment, memory: &mut dyn MemorySystem) -> Option<Collapsed> {
+        let collapsed = self.collapser.hear(signal, now, memory)?;
+        let Candidate { page, size, .. } = collapsed.candidate;
+        let end = page.plus(size.base_pages());
+        match collapsed.outcome {
+            Outcome::Done => self.hand = end,
+            _ if size == PageSize::Giant && self.pace.sizes.contains(&PageSize::Huge) => {
+                (self.hand, self.pieces_until) = (page, end);
+            }
+            Outcome::NoSpace => {
+                self.hand = end;
+                self.wakes = Some(now.plus(self.pace.alloc_sleep));
+                return Some(collapsed);
+            }
+            _ => self.hand = end,
+        }
+        self.go_on(now, memory);
+        Some(collapsed)
+    }
+
+    /// Scans until there is a candidate or the wake is over.
+    fn go_on(&mut self, now: Moment, memory: &mut dyn MemorySystem) {
+        while self.left > 0 {
+            let Some((page, size)) = self.next_range() else {
+                self.hand = PageId::default();
+                self.pieces_until = PageId::default();
+                self.laps += 1;
+                break;
+            };
+            self.left = self.left.saturating_sub(size.base_pages());
+            self.hand = page;
+            match self.look(page, size, memory) {
+                Some(candidate) => {
+                    self.collapser.begin(candidate, memory);
+                    return;
+                }
+                None if size == PageSize::Giant && self.pace.sizes.contains(&PageSize::Huge) => {
+                    let whole = memory.page(page).is_some_and(|view| view.size == PageSize::Giant);
+                    let end = page.plus(size.base_pages());
+                    *(if whole { &mut self.hand } else { &mut self.pieces_until }) = end;
+                }
+                None => self.hand = page.plus(size.base_pages()),
+            }
+        }
+        self.wakes = Some(now.plus(self.pace.scan_sleep));
+    }
+
+    /// The next range that could be one page, from the hand on, and its size.
+    fn next_range(&self) -> Option<(PageId, PageSize)> {
+        let after = self.areas.partition_point(|area| {
+            let end = PageId { space: area.range.first.space, vpn: area.range.end() };
+            end <= self.hand
+        });
+        for area in &self.areas[after..] {
+            let mut at = start_of(area);
+            if at.space == self.hand.space {
+                at.vpn = at.vpn.max(self.hand.vpn.next_multiple_of(PageSize::Huge.base_pages()));
+            }
+            while at.vpn + PageSize::Huge.base_pages() <= area.range.end() {
+                let giant = self.pace.sizes.contains(&PageSize::Giant) && at >= self.pieces_until;
+                if giant && at.is_aligned(PageSize::Giant) && area.largest_page(at) == PageSize::Giant {
+                    return Some((at, PageSize::Giant));
+                }
+                if self.pace.sizes.contains(&PageSize::Huge) {
+                    return Some((at, PageSize::Huge));
+                }
+                at.vpn = (at.vpn + 1).next_multiple_of(PageSize::Giant.base_pages());
+            }
+        }
+        None
+    }
+
+    /// Whether the range is worth a page of `size`.
+    fn look(&self, page: PageId, size: PageSize, memory: &mut dyn MemorySystem) -> Option<Candidate> {
+        let mut found = Found::default();
+        let range = PageRange::of(page, size);
+        memory.scan(Scope::Range(range), &mut ScanHand { next: page }, Clear::NOTHING, &mut |view| {
+            found.present += view.base_pages();
+            found.largest = found.largest.max(Some(view.size));
+            found.accessed |= view.accessed;
+            found.writable |= view.writable;
+            found.in_flight |= view.in_flight;
+            let of = |slot: &&mut (TierId, u64)| slot.1 == 0 || slot.0 == view.tier;
+            if let Some(slot) = found.tiers.iter_mut().find(of) {
+                *slot = (view.tier, slot.1 + view.base_pages());
+            }
+            if view.size >= size { Step::Stop } else { Step::Keep }
+        });
+        let most_missing =
+            if size == PageSize::Giant { self.pace.max_none_giant } else { self.pace.max_none };
+        let accessed = found.accessed || !memory.capabilities().has(Capability::AccessedBits);
+        let worth = found.present > 0
+            && found.largest < Some(size)
+            && size.base_pages().saturating_sub(found.present) <= most_missing
+            && accessed
+            && found.writable
+            && !found.in_flight;
+        worth.then(|| Candidate { page, size, tier: found.tier() })
+    }
+
+    /// Adds what it did.
+    pub fn report(&self, report: &mut Report) {
+        self.collapser.report(report);
+        report.count("scan_laps", self.laps);
+    }
+}
+
+/// The first place in an area where a 2 MiB page could begin.
+fn start_of(area: &Area) -> PageId {
+    let first = area.range.first;
+    PageId { vpn: first.vpn.next_multiple_of(PageSize::Huge.base_pages()), ..first }
+}
