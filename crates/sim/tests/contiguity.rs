@@ -417,7 +417,7 @@ fn history(seed: u64, steps: u64) -> Program {
             3 => drop(program.kernel(page + 100, 3 * PAGE, KernelAccess::Write)),
             4 if step > steps / 2 && step < steps / 2 + 200 => drop(program.on(1).spawn(1, 1, Some(0)).on(0)),
             5..30 => drop(program.write(DATA + GIB + random.below(16 * MIB) / 8 * 8)),
-            6..100 => drop(program.access(page + 4092, 8, AccessKind::Write, 0, 3)),
+            30..100 => drop(program.access(page + 4092, 8, AccessKind::Write, 0, 3)),
             _ => drop(program.read(page)),
         }
         if step > steps / 2 && random.below(20) == 0 {
