@@ -2,8 +2,12 @@
 
 mod common;
 use common::{json, repository, stderr, stdout, terrace};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::ptr::null_mut;
 use std::time::{Duration, Instant};
 
 /// `terrace run` of a command, in the background.
@@ -109,6 +113,77 @@ fn a_run_can_be_watched_paused_and_read_about() {
     let finding = results["conclusions"][0]["text"].as_str().unwrap();
     assert!(finding.starts_with("first-touch managed sleep for "), "{finding}");
     assert!(report.join("report.html").exists() && report.join("results.csv").exists());
+}
+
+/// A terminal of 80 columns and 24 lines: the side of whoever looks at it, and that of a program.
+fn terminal() -> (File, OwnedFd) {
+    let size = libc::winsize { ws_row: 24, ws_col: 80, ws_xpixel: 0, ws_ypixel: 0 };
+    let (mut ours, mut its) = (0, 0);
+    // SAFETY: two integers are filled, the size is read; a name and settings are not asked for.
+    let done =
+        unsafe { libc::openpty(&mut ours, &mut its, null_mut(), null_mut(), &raw const size as *mut _) };
+    assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
+    // SAFETY: both were just opened for this process alone.
+    unsafe { (File::from_raw_fd(ours), OwnedFd::from_raw_fd(its)) }
+}
+
+/// Its settings, such as whether it echoes and waits for whole lines.
+fn settings(terminal: &OwnedFd) -> [libc::tcflag_t; 4] {
+    // SAFETY: plain numbers, for which zeros are allowed, are filled.
+    let settings = unsafe {
+        let mut settings: libc::termios = std::mem::zeroed();
+        assert_eq!(libc::tcgetattr(terminal.as_raw_fd(), &mut settings), 0);
+        settings
+    };
+    [settings.c_iflag, settings.c_oflag, settings.c_cflag, settings.c_lflag]
+}
+
+/// Reads on until this was shown.
+fn wait_for(ours: &mut File, shown: &mut String, part: &str) {
+    let mut bytes = [0; 4096];
+    while !shown.contains(part) {
+        let mut ready = libc::pollfd { fd: ours.as_raw_fd(), events: libc::POLLIN, revents: 0 };
+        // SAFETY: one entry, of a file that is open.
+        let count = unsafe { libc::poll(&mut ready, 1, 20_000) };
+        assert_eq!(count, 1, "no {part:?} within 20 s: {shown:?}");
+        let count = ours.read(&mut bytes).unwrap();
+        shown.push_str(&String::from_utf8_lossy(&bytes[..count]));
+    }
+}
+
+#[test]
+fn the_dashboard_gives_the_terminal_back_however_it_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("s.sock");
+    let mut managed = run(&["--socket", socket.to_str().unwrap()], &["sleep", "120"]);
+    wait_for_numbers(&socket);
+    let by_key: fn(&mut File, i32) = |ours, _| ours.write_all(b"q").unwrap();
+    // SAFETY: the process is a child of this one that was not yet waited for.
+    let by_signal: fn(&mut File, i32) = |_, pid| unsafe { assert_eq!(libc::kill(pid, libc::SIGTERM), 0) };
+    for end in [by_key, by_signal] {
+        let (mut ours, its) = terminal();
+        let before = settings(&its);
+        let side = || Stdio::from(its.try_clone().unwrap());
+        let mut top = Command::new(env!("CARGO_BIN_EXE_terrace"))
+            .args(["top", "--socket", socket.to_str().unwrap()])
+            .stdin(side())
+            .stdout(side())
+            .stderr(side())
+            .spawn()
+            .unwrap();
+        let mut shown = String::new();
+        wait_for(&mut ours, &mut shown, "pgmigrate_success");
+        assert!(shown.contains("\u{1b}[?1049h"), "on a screen of its own: {shown:?}");
+        assert_ne!(settings(&its), before, "keys are read at once");
+        end(&mut ours, top.id() as i32);
+        wait_for(&mut ours, &mut shown, "\u{1b}[?1049l");
+        assert!(top.wait().unwrap().success());
+        assert_eq!(settings(&its), before);
+    }
+    let status = terrace_live::server::status(&socket).unwrap();
+    // SAFETY: the process is a child of the one that this test has started and not yet waited for.
+    unsafe { libc::kill(status.processes[0].pid as i32, libc::SIGTERM) };
+    assert_eq!(managed.wait().unwrap().code(), Some(128 + 15), "what it had watched ran on");
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! A setting is put back only while it still has the value that Terrace gave it: what an administrator has changed since
 //! is theirs.
 
+use crate::facts::text;
 use crate::kernel::{Kernel, read_text};
 use serde::{Deserialize, Serialize};
 use std::io;
@@ -78,7 +79,7 @@ pub fn folder() -> PathBuf {
 
 fn began(kernel: &dyn Kernel, pid: u32) -> Option<u64> {
     let stat = read_text(kernel, format!("/proc/{pid}/stat")).ok()?;
-    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+    text::stat_field(&stat, 22)
 }
 
 impl Journal {
@@ -111,7 +112,7 @@ impl Journal {
     /// # Errors
     /// Of noting it, then of changing it.
     pub fn set(&mut self, path: &Path, value: &str) -> io::Result<()> {
-        let before = chosen(&read_text(&*self.kernel, path)?);
+        let before = value_in(&read_text(&*self.kernel, path)?).to_owned();
         if before == value {
             return Ok(());
         }
@@ -229,9 +230,10 @@ fn undo_one(kernel: &dyn Kernel, change: &Change) -> io::Result<Undone> {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     return Ok(Undone::Left(format!("{} is no longer there", path.display())));
                 }
-                now => chosen(&now?),
+                now => now?,
             };
-            if now != *after {
+            let now = value_in(&now);
+            if now != after {
                 let path = path.display();
                 return Ok(Undone::Left(format!(
                     "{path} is {now} now, not {after} as Terrace had set it: left alone"
@@ -268,12 +270,8 @@ fn undo_one(kernel: &dyn Kernel, change: &Change) -> io::Result<Undone> {
 }
 
 /// The value of a setting: of several that are offered (`always [madvise] never`) the chosen one.
-fn chosen(text: &str) -> String {
-    let text = text.trim();
-    match text.split_once('[').and_then(|(_, rest)| rest.split_once(']')) {
-        Some((chosen, _)) => chosen.to_owned(),
-        None => text.to_owned(),
-    }
+fn value_in(text: &str) -> &str {
+    text::chosen(text).unwrap_or(text.trim())
 }
 
 impl std::fmt::Display for Change {

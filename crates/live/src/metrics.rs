@@ -137,9 +137,9 @@ mod tests {
             "terrace_process_resident_bytes{pid=\"4711\",name=\"redis \\\"a\\\"\",tier=\"slow\"} 41943040",
             "terrace_moved_bytes_total{direction=\"promoted\"} 8388608",
             "terrace_moves_failed_total 2",
-            "terrace_kernel_events_total{counter=\"pgmigrate_success\"} 3072",
+            "terrace_kernel_events_total{counter=\"pgmigrate_success\"} 3100",
             "terrace_cpu_seconds_total 1.5",
-            "terrace_cpu_budget_ratios 0.03",
+            "terrace_cpu_budget_ratios 0.04",
             "terrace_state{state=\"working\"} 1",
             "terrace_state{state=\"paused\"} 0",
         ] {

@@ -3,6 +3,7 @@
 use crate::access::AccessSource;
 use crate::access::damon::{self, Damon};
 use crate::access::page_out::PageOut;
+use crate::doctor::setting_that_runs;
 use crate::engine::{Engine, Limits};
 use crate::facts::{Fact, Facts};
 use crate::fault_cost;
@@ -19,11 +20,14 @@ use terrace_policy::{Capability, MemorySystem, Needs, PolicyError, Setup, regist
 use toml::Table;
 
 /// Policies in the order in which they are tried where none is named, each with the parameters that live Linux needs.
-/// The first needs the most and knows the most: stores as well as accesses.
-const PREFERRED: &[(&str, &[(&str, &str)])] = &[
-    ("ambix", &[("switch", "false")]),
+/// The first needs the most and knows the most: stores as well as accesses. The last does without DAMON.
+///
+/// Nothing drops translations when accessed bits are cleared, so none may insist on `flush`. What was accessed is told
+/// after some tenths of a second, later than Ambix's own `delay` is over.
+pub const PREFERRED: &[(&str, &[(&str, &str)])] = &[
+    ("ambix", &[("flush", "false"), ("delay", "500 ms")]),
     ("nimble", &[]),
-    ("idle", &[]),
+    ("idle", &[("flush", "false")]),
     ("thermostat", &[("prefilter", "false")]),
 ];
 
@@ -149,9 +153,10 @@ fn choose(
     if let Some(name) = &config.policy {
         return open(name, &config.parameters).map_err(|error| match &error {
             PolicyError::Refused { .. } => {
-                let hint = preset(name).map(|_| live_parameters(name)).unwrap_or_default();
-                let hint =
-                    if hint.is_empty() { String::new() } else { format!(". On live Linux try {hint}") };
+                let with = registry::find(name)
+                    .ok()
+                    .and_then(|entry| setting_that_runs(entry, &config.parameters, setup));
+                let hint = with.map_or(String::new(), |with| format!(". Here it runs with {}", sets(&with)));
                 Problem::Machine(format!("{error}{hint}; `terrace doctor` tells what this machine offers"))
             }
             _ => Problem::Usage(error.to_string()),
@@ -163,11 +168,11 @@ fn choose(
         for (key, value) in *preset {
             registry::set(&mut parameters, key, value);
         }
+        let with: Vec<String> = parameters.iter().map(|(key, value)| format!("{key}={value}")).collect();
         parameters.extend(config.parameters.clone());
         match open(name, &parameters) {
             Ok(chosen) => {
-                let with = live_parameters(name);
-                let with = if with.is_empty() { String::new() } else { format!(" ({with})") };
+                let with = if with.is_empty() { String::new() } else { format!(" ({})", sets(&with)) };
                 choices.push(format!("policy: {name}{with}, {}", reason(&refusals)));
                 return Ok(chosen);
             }
@@ -187,13 +192,9 @@ fn reason(refusals: &[String]) -> String {
     }
 }
 
-fn preset(name: &str) -> Option<&'static [(&'static str, &'static str)]> {
-    PREFERRED.iter().find(|(policy, _)| *policy == name).map(|(_, preset)| *preset)
-}
-
-fn live_parameters(name: &str) -> String {
-    let set = |(key, value): &(&str, &str)| format!("--set {key}={value}");
-    preset(name).unwrap_or_default().iter().map(set).collect::<Vec<_>>().join(" ")
+/// Settings as one gives them on the command line.
+fn sets(settings: &[String]) -> String {
+    settings.iter().map(|setting| format!("--set {setting}")).collect::<Vec<_>>().join(" ")
 }
 
 fn dirtiness(facts: &Facts, needs: Needs, choices: &mut Vec<String>) -> Dirtiness {

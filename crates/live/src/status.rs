@@ -273,41 +273,9 @@ fn processes(engine: &Engine) -> Vec<ProcessStatus> {
 pub(crate) mod tests {
     use super::*;
 
-    /// A snapshot with round numbers.
+    /// A snapshot as others read it: two tiers, two processes, the second with a name that wants to clear the screen.
     pub(crate) fn example() -> Status {
-        let tier = |name: &str, capacity: u64, hot: u64, cold: u64| TierStatus {
-            name: name.to_owned(),
-            capacity: capacity << 20,
-            used: (hot + cold) << 20,
-            hot: Some(hot << 20),
-            cold: Some(cold << 20),
-        };
-        let process = ProcessStatus {
-            pid: 4711,
-            name: "redis \"a\"".to_owned(),
-            bytes: [("dram".to_owned(), 24 << 20), ("slow".to_owned(), 40 << 20)].into(),
-            hot: Some(12 << 20),
-        };
-        let mut statistics = Stats::new();
-        statistics.count("policy.calls", 3, terrace_model::Unit::Count);
-        Status {
-            schema: SCHEMA,
-            pid: 42,
-            policy: "ambix".to_owned(),
-            parameters: Table::new(),
-            choices: vec!["policy: ambix, the best informed that runs here".to_owned()],
-            accesses: "DAMON".to_owned(),
-            state: State::Working,
-            dry_run: false,
-            run_seconds: 75.0,
-            cpu: Cpu { seconds: 1.5, share: 0.02, budget: Some(0.03) },
-            tiers: vec![tier("dram", 32, 12, 12), tier("slow", 1024, 0, 40)],
-            processes: vec![process],
-            moves: Moves { promoted: 8 << 20, demoted: 4 << 20, failed: 2, ..Moves::default() },
-            kernel: [("pgmigrate_success".to_owned(), 3072)].into(),
-            statistics,
-            notes: Vec::new(),
-        }
+        serde_json::from_str(include_str!("../tests/fixtures/status.json")).unwrap()
     }
 
     #[test]

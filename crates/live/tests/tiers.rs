@@ -35,7 +35,7 @@ fn zram_is_a_tier_beside_a_single_node() {
     let compressed = map.topology.tiers[1].clone();
     assert_eq!((compressed.capacity, compressed.used), (Bytes::kib(8_388_604), Bytes::mib(1)));
     machine.set("/proc/swaps", "Filename Type Size Used Priority\n/dev/zram0 partition 8388604 2048 100\n");
-    map.refresh(&machine.kernel());
+    map.refresh(&machine.kernel(), &nodes::discover(&machine.kernel()));
     assert_eq!(map.topology.tiers[1].used, Bytes::mib(2));
     assert_eq!(map.topology.tiers[0].capacity, Bytes::kib(16_000_000));
 }

@@ -372,7 +372,7 @@ fn mistakes_in_the_table_name_their_key() {
 #[test]
 fn policies_may_move_what_mechanisms_cover() {
     let mut moved = 0;
-    for policy in ["nimble", "tpp", "ambix", "thermostat", "memtis", "idle"] {
+    for policy in ["nimble", "tpp", "ambix", "thermostat", "memtis", "idle", "ranger", "trident", "thp"] {
         for pages in ["4k", "thp"] {
             let sets = [
                 ("tier.dram.capacity", "12 MiB"),

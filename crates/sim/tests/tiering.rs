@@ -2,11 +2,12 @@
 
 mod machine_support;
 
+use machine_support::probe::*;
 use machine_support::*;
 use proptest::prelude::*;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex};
-use terrace_model::{AddressRange, Bytes, PageSize, TierId, Time};
+use std::sync::Arc;
+use terrace_model::{AddressRange, Bytes, Frame, PageSize, TierId, Time};
 use terrace_policy::*;
 use terrace_sim::design::{Design, PagePolicy, TranslationScheme};
 use terrace_sim::{Fidelity, Options, Outcome};
@@ -14,30 +15,6 @@ use terrace_trace::{Event, EventSource};
 
 const FAST: TierId = TierId(0);
 const SLOW: TierId = TierId(1);
-
-/// A policy written in a test.
-struct Probe<F> {
-    signals: SignalSet,
-    first: TierId,
-    on: F,
-}
-
-impl<F> Policy for Probe<F>
-where
-    F: FnMut(Moment, &[Signal], &mut dyn MemorySystem) -> NextTick + Send,
-{
-    fn needs(&self) -> Needs {
-        Needs { signals: self.signals, ..Needs::default() }
-    }
-
-    fn place(&mut self, _: &Fault, _: &Topology) -> Placement {
-        Placement::tier(self.first)
-    }
-
-    fn on(&mut self, now: Moment, signals: &[Signal], memory: &mut dyn MemorySystem) -> NextTick {
-        (self.on)(now, signals, memory)
-    }
-}
 
 /// Two tiers, 4 KiB pages, room for `fast` and `slow` pages beside page tables.
 fn machine(fast: u64, slow: u64) -> Design {
@@ -47,34 +24,8 @@ fn machine(fast: u64, slow: u64) -> Design {
     design
 }
 
-/// Runs a program under a policy written in the test; new pages go to `first`.
-fn probe<F>(
-    program: &Program,
-    design: &Design,
-    fidelity: Fidelity,
-    (first, signals): (TierId, SignalSet),
-    on: F,
-) -> Outcome
-where
-    F: FnMut(Moment, &[Signal], &mut dyn MemorySystem) -> NextTick + Send + 'static,
-{
-    let policy: Box<dyn Policy> = Box::new(Probe { signals, first, on });
-    let options =
-        Options { fidelity, policy: Some(Box::new(move |_| Ok(policy))), whole: true, ..Options::default() };
-    run_with(design, &mut program.source(), options).unwrap()
-}
-
 fn page(number: u64) -> PageId {
     PageId::new(0, (DATA >> 12) + number)
-}
-
-fn every(now: Moment, nanos: u64) -> NextTick {
-    NextTick::At(Moment(now.0 + nanos))
-}
-
-fn shared<T>(value: T) -> (Arc<Mutex<T>>, Arc<Mutex<T>>) {
-    let one = Arc::new(Mutex::new(value));
-    (Arc::clone(&one), one)
 }
 
 /// Touches pages `0..pages` in turn, for about `rounds` times 1 us.
@@ -125,38 +76,6 @@ fn a_translation_in_a_tlb_hides_accesses_until_it_is_dropped() {
     assert!(seen[1..].iter().all(|bits| *bits == (false, false)), "{seen:?}");
     let seen = bits_seen(Clear::BOTH.flushed(true), true);
     assert!(seen.iter().all(|bits| *bits == (true, true)), "{seen:?}");
-}
-
-/// Orders something at the first tick after `after` and gathers what came of it.
-fn order<F>(program: &Program, design: &Design, first: TierId, after: u64, give: F) -> (Outcome, Vec<Signal>)
-where
-    F: Fn(&mut dyn MemorySystem) + Send + 'static,
-{
-    let (signals, log) = shared(Vec::new());
-    let mut given = false;
-    let outcome =
-        probe(program, design, Fidelity::Full, (first, SignalSet::NONE), move |now, signals, memory| {
-            let news = signals.iter().filter(|signal| !matches!(signal, Signal::Tick));
-            log.lock().unwrap().extend(news.copied());
-            if now.0 < after {
-                return NextTick::At(Moment(after));
-            }
-            if !given {
-                given = true;
-                give(memory);
-            }
-            NextTick::Never
-        });
-    let signals = signals.lock().unwrap().clone();
-    (outcome, signals)
-}
-
-fn outcomes(signals: &[Signal]) -> Vec<terrace_policy::Outcome> {
-    let done = |signal: &Signal| match signal {
-        Signal::Done { outcome, .. } => Some(*outcome),
-        _ => None,
-    };
-    signals.iter().filter_map(done).collect()
 }
 
 #[test]
@@ -355,7 +274,7 @@ fn a_page_that_goes_while_it_moves_is_gone_and_a_shared_one_does_not_move() {
     let mut program = Program::new();
     program.map(DATA, 4 * MIB);
     program.write(DATA).write(DATA + 2 * MIB);
-    program.access(DATA, 8, terrace_trace::AccessKind::Read, 0, 700_000);
+    program.access(DATA + 2 * MIB, 8, terrace_trace::AccessKind::Read, 0, 700_000);
     program.unmap(DATA, 2 * MIB);
     for _ in 0..2000 {
         program.access(DATA + 2 * MIB, 8, terrace_trace::AccessKind::Read, 0, 4600);
@@ -459,7 +378,7 @@ fn chaos(seed: u64) -> impl FnMut(Moment, &[Signal], &mut dyn MemorySystem) -> N
             copy: CopyBy::Bytes,
         };
         let tier = |random: &mut terrace_policy::Random| TierId(random.below(3) as u8);
-        let ticket = match random.below(6) {
+        let ticket = match random.below(9) {
             0 | 1 => {
                 let moves: Vec<Move> =
                     (0..count).map(|_| Move { page: one(&mut random), to: tier(&mut random) }).collect();
@@ -479,6 +398,39 @@ fn chaos(seed: u64) -> impl FnMut(Moment, &[Signal], &mut dyn MemorySystem) -> N
                     })
                     .collect();
                 memory.resize(&resizes)
+            }
+            4 => {
+                let dropped: Vec<PageId> = (0..count.min(2)).map(|_| one(&mut random)).collect();
+                answered.insert(memory.drop_zeros(&dropped), dropped.len() as u64);
+                return every(now, 1000 + random.below(30_000));
+            }
+            5..=7 => {
+                let Some(physical) = memory.physical() else { panic!("frames are shown") };
+                let (first, frames) = physical.tier_frames(TierId(random.below(2) as u8));
+                let block =
+                    |random: &mut terrace_policy::Random| Frame(first.0 + random.below(frames / 512) * 512);
+                match random.below(3) {
+                    0 => physical.isolate(block(&mut random), PageSize::Huge, random.below(2) == 0),
+                    1 => {
+                        let blocks: Vec<Frame> = (0..count).map(|_| block(&mut random)).collect();
+                        answered.insert(physical.zero(&blocks, PageSize::Huge), count);
+                    }
+                    _ => {
+                        let frame = |random: &mut terrace_policy::Random| match random.below(3) {
+                            0 => block(random),
+                            _ => Frame(first.0 + random.below(frames)),
+                        };
+                        let moves: Vec<Relocate> = (0..count)
+                            .map(|_| Relocate {
+                                from: frame(&mut random),
+                                to: frame(&mut random),
+                                exchange: random.below(2) == 0,
+                            })
+                            .collect();
+                        answered.insert(physical.relocate(&moves, how), count);
+                    }
+                }
+                return every(now, 1000 + random.below(30_000));
             }
             _ => {
                 let hows = [Watch::Off, Watch::Hint, Watch::HintStore, Watch::Count];

@@ -2,7 +2,7 @@
 
 pub mod damon;
 pub mod page_out;
-mod ring;
+pub mod ring;
 
 use crate::world::World;
 use std::io;

@@ -57,13 +57,13 @@ impl AccessSource for PageOut {
     fn collect(&mut self, world: &mut World) -> io::Result<Duration> {
         world.set_sampling(Sampling { interval: Time::from_nanos(PERIOD.as_nanos() as u64), together: 1 });
         let watched = world.watched();
+        let compressed = world.topology().find(crate::facts::tiers::COMPRESSED);
         let mut armed = BTreeMap::new();
         let mut out: BTreeMap<SpaceId, Vec<(u64, u64)>> = BTreeMap::new();
         for (page, size) in watched {
             // A process that has ended is let go with the next look at the targets.
             let Ok(present) = self.present(world, page, size) else { continue };
             let bytes: u64 = present.iter().map(|(_, bytes)| bytes).sum();
-            let compressed = world.topology().find(crate::facts::tiers::COMPRESSED);
             if size == PageSize::Base {
                 let was_out = self.armed.get(&page).copied().unwrap_or(false);
                 if was_out

@@ -1,6 +1,9 @@
 //! Records of one trace event from the kernel's ring buffer, read raw: text would cost several times as much.
 //!
 //! Source: the header pages that tracefs describes in `events/header_page` and `events/header_event`.
+//!
+//! Give [`Format::parse`] the event's `format` file, and [`Format::records`] each page that a read of `trace_pipe_raw`
+//! returns. The pages of several processors come in no order: sort by [`Region::time`].
 
 /// Where the fields of `damon:damon_aggregated` lie in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

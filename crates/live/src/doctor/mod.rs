@@ -3,6 +3,7 @@
 mod findings;
 mod policies;
 
+pub(crate) use policies::setting_that_runs;
 pub use policies::{Lacking, PolicyFinding, Verdict};
 
 use crate::facts::Facts;

@@ -78,17 +78,17 @@ fn judge(entry: &Entry, setup: Setup<'_>) -> PolicyFinding {
         PolicyError::Refused { refusal, .. } => Some(refusal.to_string()),
         other => Some(other.to_string()),
     };
-    match setting_that_runs(entry, setup) {
+    match setting_that_runs(entry, &Table::new(), setup) {
         Some(with) => PolicyFinding { verdict: Verdict::RunsWith, with, lacks, refusal, ..finding },
         None => PolicyFinding { verdict: Verdict::DoesNotRun, lacks, refusal, ..finding },
     }
 }
 
-/// The fewest switches that have to be thrown for the policy to start, the first found of several.
-fn setting_that_runs(entry: &Entry, setup: Setup<'_>) -> Option<Vec<String>> {
-    let defaults = entry.effective(&Table::new()).ok()?;
+/// The fewest switches that have to be thrown besides what is given for the policy to start, the first found of several.
+pub(crate) fn setting_that_runs(entry: &Entry, given: &Table, setup: Setup<'_>) -> Option<Vec<String>> {
+    let effective = entry.effective(given).ok()?;
     let switches: Vec<(&String, bool)> =
-        defaults.iter().filter_map(|(key, value)| Some((key, value.as_bool()?))).collect();
+        effective.iter().filter_map(|(key, value)| Some((key, value.as_bool()?))).collect();
     // Settings of so many changes each, beginning with none.
     let mut settings: Vec<Vec<usize>> = vec![Vec::new()];
     for _ in 0..MOST_CHANGES {
@@ -100,12 +100,14 @@ fn setting_that_runs(entry: &Entry, setup: Setup<'_>) -> Option<Vec<String>> {
             })
             .collect();
         for changed in &settings {
-            let given: Table = changed
+            let thrown: Table = changed
                 .iter()
                 .map(|at| (switches[*at].0.clone(), Value::Boolean(!switches[*at].1)))
                 .collect();
-            if entry.open(&given, setup).is_ok() {
-                return Some(given.iter().map(|(key, value)| format!("{key}={value}")).collect());
+            let mut parameters = given.clone();
+            parameters.extend(thrown.clone());
+            if entry.open(&parameters, setup).is_ok() {
+                return Some(thrown.iter().map(|(key, value)| format!("{key}={value}")).collect());
             }
         }
     }

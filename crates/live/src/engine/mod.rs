@@ -163,8 +163,12 @@ impl Engine {
         }
         let moment = Moment((now - self.started).as_nanos() as u64);
         self.world.set_now(moment);
-        self.look(now);
         let due = self.tick.is_some_and(|tick| tick <= moment);
+        if due {
+            // The policy is to see what was accessed until now.
+            self.next_look = Duration::ZERO;
+        }
+        self.look(now);
         if self.tick.is_none() && now >= self.next_count {
             self.next_count = now + COUNT;
             self.world.refresh();
@@ -243,11 +247,6 @@ impl Engine {
     fn call(&mut self, moment: Moment, tick: bool) {
         if tick {
             self.tick = None;
-            if let Some(source) = &mut self.source
-                && let Err(error) = source.collect(&mut self.world)
-            {
-                tracing::debug!(%error, "access source");
-            }
             self.refresh();
         }
         let mut signals = self.world.take_signals();

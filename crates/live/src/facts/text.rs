@@ -36,6 +36,12 @@ pub fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.lines().find_map(|line| Some(line.strip_prefix(key)?.strip_prefix(':')?.trim()))
 }
 
+/// A field of `/proc/PID/stat` by its number in proc(5), of those after the name: 3 is the state. The name may hold
+/// anything, also `)`.
+pub fn stat_field(stat: &str, number: usize) -> Option<u64> {
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(number.checked_sub(3)?)?.parse().ok()
+}
+
 /// The choice in brackets of `always [madvise] never`.
 pub fn chosen(text: &str) -> Option<&str> {
     let (_, rest) = text.split_once('[')?;
@@ -83,6 +89,15 @@ mod tests {
     }
 
     #[test]
+    fn fields_of_a_process_with_any_name() {
+        let stat = "11 (a) S 99 (b) S 10 1 1 0 -1";
+        assert_eq!((stat_field(stat, 4), stat_field(stat, 6)), (Some(10), Some(1)));
+        for number in [0, 2, 3, 8, 9] {
+            assert_eq!(stat_field(stat, number), None, "none, no number or a negative one");
+        }
+    }
+
+    #[test]
     fn choices_switches_and_numbers() {
         assert_eq!(chosen("always [madvise] never\n"), Some("madvise"));
         assert_eq!(chosen("always"), None);
@@ -99,6 +114,7 @@ mod tests {
             prop_assert!(list.len() <= LONGEST_LIST && list.is_sorted());
             kilobytes(&text, "MemTotal");
             field(&text, "CapEff");
+            stat_field(&text, 4);
             chosen(&text);
             switch(&text);
             number(&text);

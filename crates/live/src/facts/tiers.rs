@@ -122,16 +122,15 @@ impl TierMap {
         self.topology.find(COMPRESSED)
     }
 
-    /// Brings capacities and what is used up to date; which tiers there are stays.
-    pub fn refresh(&mut self, kernel: &dyn Kernel) {
+    /// Brings capacities and what is used up to date; which tiers there are stays. The nodes are as they were just found.
+    pub fn refresh(&mut self, kernel: &dyn Kernel, nodes: &[Node]) {
         let (compressed, swap_used) = compressed(&Swap::discover(kernel));
-        let now = nodes::discover(kernel);
         for (tier, of) in self.topology.tiers.iter_mut().zip(&self.nodes) {
-            let nodes = || now.iter().filter(|node| of.contains(&node.id));
+            let mine = || nodes.iter().filter(|node| of.contains(&node.id));
             (tier.capacity, tier.used) = if of.is_empty() {
                 (compressed, swap_used)
             } else {
-                (sum(nodes().map(|node| node.total)), sum(nodes().map(Node::used)))
+                (sum(mine().map(|node| node.total)), sum(mine().map(Node::used)))
             };
         }
     }

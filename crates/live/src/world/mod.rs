@@ -239,21 +239,17 @@ impl World {
 
     /// Which nodes have room.
     fn look_at_nodes(&mut self) {
-        self.tiers.refresh(&*self.kernel);
-        self.node_free = nodes::discover(&*self.kernel)
-            .iter()
-            .map(|node| (node.id, node.free.0.saturating_sub(node.total.0 / HEADROOM)))
-            .collect();
+        let nodes = nodes::discover(&*self.kernel);
+        self.tiers.refresh(&*self.kernel, &nodes);
+        self.node_free =
+            nodes.iter().map(|node| (node.id, node.free.0.saturating_sub(node.total.0 / HEADROOM))).collect();
     }
 
     /// What is used, and may be: of a tier's memory what targets hold and what is free; of other processes' memory nothing.
     fn account(&mut self) {
         for at in 0..self.topology.tiers.len() {
             let used: u64 = self.spaces.values().map(|space| space.resident[at] << 12).sum();
-            let free = match self.tiers.nodes[at].as_slice() {
-                [] => self.tiers.topology.tiers[at].free().0,
-                nodes => nodes.iter().filter_map(|node| self.node_free.get(node)).sum(),
-            };
+            let free = self.physical_free(TierId(at as u8));
             let capacity = self.limits[at].map_or(used + free, |limit| limit.0.min(used + free));
             let tier = &mut self.topology.tiers[at];
             (tier.capacity, tier.used) = (Bytes(capacity), Bytes(used));
@@ -338,11 +334,6 @@ impl World {
     /// Changes when the policy watches more pages.
     pub fn watch_generation(&self) -> u64 {
         self.watches.generation()
-    }
-
-    /// Whether the policy watches any page.
-    pub fn watches_any(&self) -> bool {
-        self.watches.pages().next().is_some()
     }
 
     /// How the access source looks.

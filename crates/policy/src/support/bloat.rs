@@ -79,7 +79,8 @@ impl BloatRecovery {
         }
         let tiers = &memory.topology().tiers;
         let sum = |of: fn(&crate::Tier) -> u64| tiers.iter().map(of).sum::<u64>() as f64;
-        let free = sum(|tier| tier.free().0) / sum(|tier| tier.capacity.0).max(1.0);
+        let capacity = sum(|tier| tier.capacity.0).max(1.0);
+        let free = sum(|tier| tier.free().0) / capacity;
         if !self.active && free < self.marks.below {
             (self.active, self.hand) = (true, PageId::default());
         }
@@ -87,8 +88,10 @@ impl BloatRecovery {
         if !self.active {
             return;
         }
-        let (mut left, mut drop, mut split) = (PER_WAKE, Vec::new(), Vec::new());
-        while left > 0 {
+        let wanted = ((self.marks.until - free) * capacity / PageSize::Base.bytes() as f64).ceil() as u64;
+        let (mut left, mut taken) = (PER_WAKE, 0);
+        let (mut drop, mut split) = (Vec::new(), Vec::new());
+        while left > 0 && taken < wanted {
             let Some((page, size)) = pages.next(self.hand) else {
                 // Nothing is left to take: what happens in the meantime is seen in the next pass.
                 self.active = false;
@@ -105,6 +108,7 @@ impl BloatRecovery {
                 self.hand = page.plus(size.base_pages());
                 if worth {
                     self.found.push((page, size, zeros));
+                    taken += zeros;
                     drop.push(page);
                 }
             }

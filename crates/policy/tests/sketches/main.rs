@@ -1,4 +1,4 @@
-//! The twelve systems of the sources, sketched on the seam before it was frozen.
+//! Systems of the sources, sketched on the seam before it was frozen.
 //!
 //! Each sketch is the least that shows whether the system can be said through [`terrace_policy::MemorySystem`]. They
 //! are no policies to use: those are in `src/policies/`. What each one asked of the seam stands in its first lines and
@@ -10,10 +10,8 @@ mod bw_aware;
 mod gpu_migration;
 mod hatric;
 mod nimble;
-mod ranger;
 mod selective_caching;
 mod thermostat;
-mod trident;
 mod trident_pv;
 mod vbi;
 

@@ -8,6 +8,7 @@ mod contiguity;
 mod embedded;
 mod error;
 mod library;
+mod memory;
 mod read;
 mod scale;
 mod schema;
@@ -21,6 +22,7 @@ pub use contiguity::{
 };
 pub use error::{DesignError, Origin};
 pub use library::{DEFAULT_MACHINE, FileKind, Library, Listed, Parameter, Resolved};
+pub use memory::{Aging, FreeLists, LARGEST_ORDER, MemoryParameters};
 pub use scale::LARGEST_SCALE;
 pub use schema::*;
 

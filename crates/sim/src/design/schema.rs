@@ -1,6 +1,7 @@
 //! The shape of a design file, with units in the types. One struct per TOML table.
 
 use super::contiguity::ContiguityParameters;
+use super::memory::MemoryParameters;
 use crate::memory::DeviceParameters;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -360,6 +361,8 @@ pub struct OsParameters {
     pub timeslice: Time,
     /// Memory that the system keeps for itself in the first tier.
     pub reserved: Bytes,
+    /// How frames are handed out, and what they went through before.
+    pub memory: MemoryParameters,
     /// The policy that places and moves pages, if any; where it has no wish, `placement` decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyParameters>,

@@ -2,6 +2,7 @@
 
 use super::contiguity::ContiguityParameters;
 use super::error::suggestion;
+use super::memory::{Aging, LARGEST_ORDER, MemoryParameters};
 use super::schema::*;
 use std::collections::HashSet;
 use terrace_model::PageSize;
@@ -245,6 +246,7 @@ fn os(design: &Design) -> Result<(), Fault> {
     if let Some(policy) = &os.policy {
         policy_parameters(policy)?;
     }
+    memory(&os.memory)?;
     rule(os.zero_bandwidth.0 > 0.0, "os.zero_bandwidth", || "must be more than 0".into())?;
     rule(os.timeslice.0 > 0, "os.timeslice", || "must be more than 0".into())?;
     rule(os.reserved < design.tiers[0].capacity, "os.reserved", || {
@@ -253,4 +255,33 @@ fn os(design: &Design) -> Result<(), Fault> {
             os.reserved, design.tiers[0].capacity, design.tiers[0].name
         )
     })
+}
+
+fn memory(memory: &MemoryParameters) -> Result<(), Fault> {
+    rule((9..=LARGEST_ORDER).contains(&memory.max_order), "os.memory.max_order", || {
+        format!("{} is not between 9 (2 MiB) and {LARGEST_ORDER} (2 GiB)", memory.max_order)
+    })?;
+    rule(memory.pageblock != PageSize::Base, "os.memory.pageblock", || {
+        "pageblocks have 2m or 1g: a block of one page keeps nothing apart".into()
+    })?;
+    let share = |value: f64, key: &str| {
+        let key = format!("os.memory.aging.{key}");
+        rule((0.0..=1.0).contains(&value), &key, || format!("{value} is not between 0 and 1"))
+    };
+    let (kernel, fmfi) = match &memory.aging {
+        Aging::PageCache { reads, dropped, kernel, fmfi, .. } => {
+            share(*dropped, "dropped")?;
+            rule((0.0..=1000.0).contains(reads), "os.memory.aging.reads", || {
+                format!("{reads} is not between 0 and 1000 reads of each page")
+            })?;
+            (*kernel, *fmfi)
+        }
+        Aging::Builds { kernel, fmfi, rounds, .. } => {
+            positive(*rounds, "os.memory.aging.rounds")?;
+            (*kernel, *fmfi)
+        }
+        Aging::None | Aging::Snapshot { .. } => return Ok(()),
+    };
+    share(kernel, "kernel")?;
+    share(fmfi.unwrap_or_default(), "fmfi")
 }

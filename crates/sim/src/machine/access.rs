@@ -165,9 +165,12 @@ impl Shared {
         let begin = core.pipeline.now;
         // The cost of a fault covers zeroing a base page, which stays in the cache; larger pages stream to memory.
         let beyond_base = lines - PageSize::Base.bytes() / LINE_BYTES;
-        core.pipeline.kernel(self.timing.fault + self.timing.zero_line.times(beyond_base));
-        self.fault_time += core.pipeline.now - begin;
-        if F == FULL {
+        let zeroing = if fault.zeroed { Time::ZERO } else { self.timing.zero_line.times(beyond_base) };
+        core.pipeline.kernel(self.timing.fault + zeroing);
+        let took = core.pipeline.now - begin;
+        self.fault_time += took;
+        self.fault_latency[fault.size.index()].record(took.as_nanos() as u64);
+        if F == FULL && !fault.zeroed {
             let pace = if fault.size == PageSize::Base {
                 Time(self.timing.fault.0 / lines)
             } else {

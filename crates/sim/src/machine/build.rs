@@ -13,7 +13,7 @@ use crate::core::Interval;
 use crate::design::{Design, TranslationScheme};
 use crate::os::Os;
 use crate::translate::{PageWalkCache, Tlbs};
-use terrace_model::{AddressRange, LINE_BYTES, Time};
+use terrace_model::{AddressRange, Histogram, LINE_BYTES, Time};
 
 /// Counters of page walks over all cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,6 +71,8 @@ pub(super) struct Shared {
     pub kernel_lines: u64,
     /// Time that page faults took, the kernel's part of `core.cycles.os`.
     pub fault_time: Time,
+    /// How long each fault took, by the size of the page it brought in.
+    pub fault_latency: [Histogram; 3],
 }
 
 /// Latencies of the design as times.
@@ -161,6 +163,7 @@ impl Machine {
             page_changes: 0,
             kernel_lines: 0,
             fault_time: Time::ZERO,
+            fault_latency: std::array::from_fn(|_| Histogram::default()),
         };
         let contiguous = design.translation.contiguity.is_some();
         Ok(Machine { cores, shared, scheme: design.translation.scheme, contiguous })

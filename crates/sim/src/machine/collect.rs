@@ -146,6 +146,8 @@ fn stats(engine: &Engine, now: Time) -> Stats {
     stats.count("os.fault_cycles", cycles(shared.fault_time, shared.timing.cycle), Unit::Cycles);
     for size in PageSize::ALL {
         stats.count(format!("os.faults_by_size.{size}"), os.faults[size.index()], Unit::Count);
+        let latency = &shared.fault_latency[size.index()];
+        stats.histogram(format!("os.fault_latency.{size}"), latency.clone(), Unit::Nanoseconds);
         let resident = shared.os.resident()[size.index()] * 4096;
         stats.count(format!("os.resident_bytes.{size}"), resident, Unit::Bytes);
         let peak = shared.os.peak().resident[size.index()] * 4096;

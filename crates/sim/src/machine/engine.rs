@@ -24,6 +24,9 @@ const QUANTUM: Time = Time::from_nanos(100);
 /// How far a core may run before a policy hears of what happened.
 const NEWS: Time = Time::from_nanos(5000);
 
+/// Instructions of a `Compute` event by which its pace is known.
+const COMPUTE_PIECE: u64 = 4096;
+
 /// Most instructions in one `Compute` event: minutes of time. Anything more is damage, and would overflow the clock.
 const LONGEST_COMPUTE: u64 = 1 << 40;
 
@@ -500,6 +503,7 @@ impl<'a> Engine<'a> {
                     horizon,
                 )?;
                 self.machine.drop_pages(core);
+                self.machine.shared.os.note_stores(space, batch, from..reached);
                 self.accesses += (reached - from) as u64;
                 self.streams.streams[stream].accesses += (reached - from) as u64;
                 self.streams.streams[stream].next_access = reached;
@@ -520,7 +524,7 @@ impl<'a> Engine<'a> {
             };
             state.next_event += 1;
             self.apply::<F, S>(core, stream, &event.event)?;
-            if self.waits_for_page(core) {
+            if self.waits_for_page(core) || self.streams.streams[stream].computed > 0 {
                 // The event is not over.
                 self.streams.streams[stream].next_event -= 1;
                 return Ok(());
@@ -540,6 +544,33 @@ impl<'a> Engine<'a> {
             }
             if self.streams.streams[stream].exited {
                 return Ok(());
+            }
+        }
+    }
+
+    /// Computes without an access. A policy has its turns meanwhile: where one is due, the stream goes on afterwards.
+    fn compute(&mut self, core: usize, stream: usize, instructions: u64) {
+        let pipeline = &mut self.machine.cores[core].pipeline;
+        let Some(tiering) = &self.machine.shared.tiering else { return pipeline.dispatch(instructions) };
+        let computed = &mut self.streams.streams[stream].computed;
+        let due = tiering.due().unwrap_or(Time::MAX);
+        loop {
+            let begin = pipeline.now;
+            let little = (instructions - *computed).min(COMPUTE_PIECE);
+            pipeline.dispatch(little);
+            *computed += little;
+            let took = (pipeline.now - begin).0.max(1);
+            // Up to what is due, by the pace of this piece.
+            let pieces = due.saturating_sub(pipeline.now).0 / took;
+            let rest = pieces.saturating_mul(little).min(instructions - *computed);
+            pipeline.dispatch(rest);
+            *computed += rest;
+            if *computed == instructions {
+                *computed = 0;
+                return;
+            }
+            if pipeline.now > due {
+                return;
             }
         }
     }
@@ -646,6 +677,9 @@ impl<'a> Engine<'a> {
                     &mut done,
                 );
                 self.machine.drop_pages(core);
+                if write {
+                    self.machine.shared.os.note_stores_in(space, *range);
+                }
                 match ended {
                     Ok(()) => {}
                     // It goes on there when the page has arrived.
@@ -667,7 +701,7 @@ impl<'a> Engine<'a> {
                     let problem = format!("stream {stream}: a Compute event of {instructions} instructions");
                     return Err(SourceError::Malformed(problem).into());
                 }
-                self.machine.cores[core].pipeline.dispatch(*instructions);
+                self.compute(core, stream, *instructions);
             }
             Event::Mark { kind, name, value } => self.mark(*kind, name, *value),
             // Data structures matter to policies and designs that know them; a plain machine does not.

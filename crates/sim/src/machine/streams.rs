@@ -32,6 +32,8 @@ pub(super) struct Stream {
     pub accesses: u64,
     /// Lines that the kernel touched of the event under way.
     pub kernel_lines: u64,
+    /// Instructions of the `Compute` event under way that were executed.
+    pub computed: u64,
 }
 
 impl Stream {

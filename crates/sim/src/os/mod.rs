@@ -1,13 +1,16 @@
 //! The operating system: address spaces, demand paging, page sizes, placement over tiers.
 
 mod address_space;
-mod buddy;
+mod events;
+mod memory;
 mod page_table;
+mod pages;
 mod paging;
+mod stores;
 #[cfg(test)]
 mod tests;
 
 pub use address_space::Area;
-use buddy::MAX_ORDER;
+pub use memory::Owner;
 pub use page_table::{Leaf, PageTable, Pte};
 pub use paging::{Fault, Os, OsError};

@@ -2,6 +2,8 @@
 
 #![allow(dead_code)]
 
+pub mod probe;
+
 use std::sync::Arc;
 use terrace_model::{AddressRange, PageSize};
 use terrace_sim::design::{

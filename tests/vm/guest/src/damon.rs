@@ -21,9 +21,11 @@ use anyhow::{Context, Result, ensure};
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
-use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::time::Duration;
+use terrace_live::access::ring::Format;
+pub use terrace_live::access::ring::Region;
+use terrace_live::kernel::{Kernel, Linux};
 
 /// How DAMON samples.
 #[derive(Clone, Copy, Debug)]
@@ -32,13 +34,6 @@ pub struct Sampling {
     pub interval: Duration,
     /// Samples that are counted together: an aggregation.
     pub count: u32,
-}
-
-/// A region with the number of samples that found it accessed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Region {
-    pub range: Range<u64>,
-    pub accesses: u32,
 }
 
 /// One kernel thread of DAMON. It ends with this value.
@@ -117,16 +112,8 @@ pub struct Trace {
     instance: PathBuf,
     buffers: Vec<File>,
     format: Format,
-    /// Time stamps, and regions of an aggregation that was not complete at the last call.
-    records: Vec<(u64, Region)>,
-}
-
-/// Where the fields of the event lie in a record.
-struct Format {
-    identifier: u16,
-    start: usize,
-    end: usize,
-    accesses: usize,
+    /// Regions of an aggregation that was not complete at the last call.
+    records: Vec<Region>,
 }
 
 impl Trace {
@@ -135,16 +122,12 @@ impl Trace {
         let instance = PathBuf::from("/sys/kernel/tracing/instances/terrace");
         std::fs::create_dir(&instance).context("a trace instance")?;
         let event = instance.join("events/damon/damon_aggregated");
-        let format = Format::parse(&text(event.join("format"))?)?;
+        let format = Format::parse(&text(event.join("format"))?).context("another format of the event")?;
         let mut trace = Trace { instance, buffers: Vec::new(), format, records: Vec::new() };
         set(trace.instance.join("buffer_size_kb"), buffer_kib)?;
         set(event.join("enable"), 1)?;
         for cpu in std::fs::read_dir(trace.instance.join("per_cpu"))? {
-            let file = File::open(cpu?.path().join("trace_pipe_raw"))?;
-            // SAFETY: a flag of a descriptor of our own.
-            let done = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) };
-            ensure!(done == 0, "O_NONBLOCK: {}", io::Error::last_os_error());
-            trace.buffers.push(file);
+            trace.buffers.push(Linux.stream(&cpu?.path().join("trace_pipe_raw"))?);
         }
         Ok(trace)
     }
@@ -163,18 +146,18 @@ impl Trace {
             }
         }
         // The kernel thread may have changed the processor, and with it the buffer.
-        self.records.sort_by_key(|(time, _)| *time);
+        self.records.sort_by_key(|region| region.time);
         let mut complete: Vec<Vec<Region>> = Vec::new();
         let mut rest = Vec::new();
-        for (time, region) in self.records.drain(..) {
-            if region.range.start == regions[0].start {
+        for region in self.records.drain(..) {
+            if region.start == regions[0].start {
                 rest.clear();
             }
-            rest.push((time, region));
+            rest.push(region);
             // A piece of which the kernel has overwritten the rest never gets this long.
             if rest.len() == regions.len() {
-                let mut aggregation: Vec<_> = rest.drain(..).map(|(_, region)| region).collect();
-                aggregation.sort_by_key(|region| region.range.start);
+                let mut aggregation = std::mem::take(&mut rest);
+                aggregation.sort_by_key(|region: &Region| region.start);
                 complete.push(aggregation);
             }
         }
@@ -189,66 +172,4 @@ impl Drop for Trace {
         // Nothing reads it any more, so nothing keeps it.
         let _ = std::fs::remove_dir(&self.instance);
     }
-}
-
-impl Format {
-    fn parse(format: &str) -> Result<Format> {
-        let field = |name: &str| {
-            format
-                .lines()
-                .filter_map(|line| line.trim().strip_prefix("field:")?.split_once(';'))
-                .find(|(declaration, _)| declaration.ends_with(&format!(" {name}")))
-                .and_then(|(_, rest)| rest.trim().strip_prefix("offset:")?.split_once(';'))
-                .with_context(|| format!("damon_aggregated has no {name}"))
-                .and_then(|(offset, _)| Ok(offset.parse::<usize>()?))
-        };
-        let identifier =
-            format.lines().find_map(|line| line.strip_prefix("ID: ")).context("an event without ID")?;
-        Ok(Format {
-            identifier: identifier.parse()?,
-            start: field("start")?,
-            end: field("end")?,
-            accesses: field("nr_accesses")?,
-        })
-    }
-
-    /// One page of the kernel's ring buffer: a time stamp, the bytes in use, then records. A record's first word holds its
-    /// length in words (5 bits) and a time difference; 0 means that the length in bytes follows, 29 is padding, 30 carries
-    /// more of the difference and 31 the time itself.
-    fn records(&self, page: &[u8], records: &mut Vec<(u64, Region)>) {
-        let mut time = long(page, 0);
-        let used = 16 + (word(page, 8) & 0xf_ffff) as usize;
-        let mut at = 16;
-        while at + 4 <= used.min(page.len()) {
-            let kind = word(page, at) & 0x1f;
-            let low = u64::from(word(page, at) >> 5);
-            let (data, length) = match kind {
-                0 => (at + 8, word(page, at + 4) as usize - 4),
-                29 => (at + 4, word(page, at + 4) as usize),
-                30 | 31 => (at + 4, 4),
-                words => (at + 4, words as usize * 4),
-            };
-            match kind {
-                29 => {}
-                30 => time += low + (u64::from(word(page, data)) << 27),
-                // The highest five bits are those of the time before.
-                31 => time = (time >> 59 << 59) | low | (u64::from(word(page, data)) << 27),
-                _ => time += low,
-            }
-            if kind < 29 && word(page, data) as u16 == self.identifier {
-                let range = long(page, data + self.start)..long(page, data + self.end);
-                let accesses = word(page, data + self.accesses);
-                records.push((time, Region { range, accesses }));
-            }
-            at = data + length;
-        }
-    }
-}
-
-fn word(bytes: &[u8], at: usize) -> u32 {
-    u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
-}
-
-fn long(bytes: &[u8], at: usize) -> u64 {
-    u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }

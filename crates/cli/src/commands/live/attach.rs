@@ -91,9 +91,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
             stop.store(true, std::sync::atomic::Ordering::Relaxed);
         }
     });
-    session.engine.finish();
-    let restored = session.journal.lock().map(|mut journal| journal.undo()).unwrap_or_default();
-    restored.left.iter().chain(&restored.failed).for_each(|line| crate::progress::note(line));
+    super::end(&mut session);
     if session.engine.world().counters().adopted == 0 {
         return Err(Failure::run(
             "none of the processes could be looked into; Terrace needs root for processes of others",

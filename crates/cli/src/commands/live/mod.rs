@@ -231,6 +231,13 @@ struct Document<'a> {
     notes: &'a [String],
 }
 
+/// Ends the work and puts back what was set; tells what could not be.
+fn end(session: &mut Session) {
+    session.engine.finish();
+    let restored = session.journal.lock().map(|mut journal| journal.undo()).unwrap_or_default();
+    restored.left.iter().chain(&restored.failed).for_each(|line| progress::note(line));
+}
+
 /// What became of it, in a few lines and as a document.
 fn conclude(options: &LiveOptions, session: &Session, watch: &Watch, input: &str) -> Result<(), Failure> {
     let Session { engine, policy: name, parameters, choices, .. } = session;

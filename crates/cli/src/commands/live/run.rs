@@ -65,9 +65,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let code = control::run(&mut session.engine, &control, Some(&children), Some(pid), |engine| {
         watch.turn(engine);
     });
-    session.engine.finish();
-    let restored = session.journal.lock().map(|mut journal| journal.undo()).unwrap_or_default();
-    restored.left.iter().chain(&restored.failed).for_each(|line| crate::progress::note(line));
+    super::end(&mut session);
     super::conclude(options, &session, &watch, &name)?;
     // The exit below runs no destructors.
     drop((session, watch));

@@ -175,11 +175,11 @@ proptest! {
         };
         let touch = |world: &mut InMemory, vpn: u64, size: PageSize| {
             let page = PageId::new(0, vpn);
-            if let Some(fault) = world.touch(page, true) {
-                if world.tiers().free_pages(TIER) > 0 {
-                    world.fault_in(&fault, &Placement::ANYWHERE.or(TIER, Some(size)));
-                    world.touch(page, true);
-                }
+            if let Some(fault) = world.touch(page, true)
+                && world.tiers().free_pages(TIER) > 0
+            {
+                world.fault_in(&fault, &Placement::ANYWHERE.or(TIER, Some(size)));
+                world.touch(page, true);
             }
         };
         for at in 0..huge {

@@ -32,6 +32,12 @@ pub(in crate::machine) struct Counters {
     pub split: u64,
     pub collapsed: u64,
     pub copied_bytes: u64,
+    /// Frames, or pages of the page cache, that came to another place in their tier.
+    pub relocated: u64,
+    /// Free blocks filled with zeros, in bytes.
+    pub zeroed_bytes: u64,
+    /// Base pages of zeros that were given back.
+    pub zeros_dropped: u64,
     /// Time of order threads: steps and copies.
     pub migration_time: Time,
     /// How often a thread touched a page between unmap and map.
@@ -102,6 +108,9 @@ impl Tiering {
         stats.count("vmstat.numa_hint_faults", counters.hint_faults, Unit::Count);
         stats.count("policy.ping_pong", counters.ping_pong, Unit::Pages);
         stats.count("policy.exchanges", counters.exchanged, Unit::Count);
+        stats.count("policy.relocated", counters.relocated, Unit::Pages);
+        stats.count("policy.zeroed_bytes", counters.zeroed_bytes, Unit::Bytes);
+        stats.count("policy.zeros_dropped", counters.zeros_dropped, Unit::Pages);
         stats.count("policy.copied_bytes", counters.copied_bytes, Unit::Bytes);
         stats.count("policy.count_faults", counters.count_faults, Unit::Count);
         stats.count("policy.samples", counters.samples, Unit::Count);

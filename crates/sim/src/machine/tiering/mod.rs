@@ -11,6 +11,7 @@
 //! | `calls.rs` | when the policy is called, and with what |
 //! | `world.rs` | [`terrace_policy::MemorySystem`]: what a policy sees and orders |
 //! | `orders.rs` | orders: the five steps of a migration, exchange, split, collapse |
+//! | `physical.rs`, `relocate.rs` | [`terrace_policy::PhysicalMemory`]: frames by number, and orders upon them |
 //! | `part.rs` | what an order has between unmap and map |
 //! | `copy.rs` | the lines that a copy moves |
 //! | `shootdown.rs` | TLB shootdowns and what they cost whom |
@@ -25,6 +26,8 @@ mod count;
 mod offers;
 mod orders;
 mod part;
+mod physical;
+mod relocate;
 mod shootdown;
 mod world;
 
@@ -159,7 +162,12 @@ impl Tiering {
         let first = fault.page.aligned(page.size);
         if self.state.wanted.contains(SignalKind::Allocated) {
             let tier = os.tier_of(page.frame);
-            self.state.signals.push(Signal::Allocated { page: first, size: page.size, tier, zeroed: false });
+            self.state.signals.push(Signal::Allocated {
+                page: first,
+                size: page.size,
+                tier,
+                zeroed: page.zeroed,
+            });
         }
         self.state.account(os);
         Ok(page)

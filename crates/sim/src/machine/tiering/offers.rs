@@ -29,6 +29,8 @@ pub(in crate::machine) fn capabilities(fidelity: Fidelity, scheme: TranslationSc
         Capability::ParallelCopy,
         Capability::Split,
         Capability::Collapse,
+        Capability::Frames,
+        Capability::ZeroPages,
     ]);
     let tlbs = [Capability::CountedFaults, Capability::TlbMisses];
     let memory = [
@@ -41,9 +43,7 @@ pub(in crate::machine) fn capabilities(fidelity: Fidelity, scheme: TranslationSc
     let with_tlbs = fidelity != Fidelity::Pages && scheme == TranslationScheme::Radix;
     let mut offers = tlbs.iter().fold(everywhere, |set, one| set.with_if(with_tlbs, *one));
     offers = memory.iter().fold(offers, |set, one| set.with_if(fidelity == Fidelity::Full, *one));
-    let mut capabilities = Capabilities::new(offers, PageSize::Huge)
-        .without(Capability::Frames, "the simulated operating system does not show frames to policies yet")
-        .without(Capability::ZeroPages, "the simulated memory holds no contents yet")
+    let mut capabilities = Capabilities::new(offers, PageSize::Giant)
         .without(Capability::CopylessExchange, "the simulated machine is no guest")
         .without(Capability::Objects, "the simulated operating system does not tell data structures yet");
     if !with_tlbs {
@@ -134,6 +134,9 @@ impl Tiering {
             }
             shared.memory.use_first_as_cache();
             shared.os.give_up_first_tier();
+        }
+        if policy.needs().capabilities.contains(Capability::ZeroPages) {
+            shared.os.watch_stores();
         }
         let state = State {
             reserved: topology.ids().map(|id| shared.os.used_frames(id)).collect(),

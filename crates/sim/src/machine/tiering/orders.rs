@@ -14,8 +14,8 @@ use crate::os::{Leaf, Pte};
 use std::collections::VecDeque;
 use terrace_model::{AddressRange, Frame, PageSize, TierId, Time};
 use terrace_policy::{
-    Cost, Exchange, HugePages, Move, MoveOptions, Outcome, PageId, PageRange, Resize, Signal, SignalKind,
-    Subject, Ticket,
+    Cost, Exchange, HugePages, Move, MoveOptions, Outcome, PageId, PageRange, Relocate, Resize, Signal,
+    SignalKind, Subject, Ticket,
 };
 
 /// One piece of an order, as the policy gave it.
@@ -25,6 +25,8 @@ pub(super) enum Item {
     Exchange(Exchange),
     Resize(Resize),
     DropZeros(PageId),
+    Relocate(Relocate),
+    Zero(Frame, PageSize),
 }
 
 impl Item {
@@ -34,6 +36,8 @@ impl Item {
             Item::Exchange(pair) => Subject::Pair(pair.one, pair.other),
             Item::Resize(resize) => Subject::Page(resize.page),
             Item::DropZeros(page) => Subject::Page(page),
+            Item::Relocate(one) => Subject::Frame(one.from),
+            Item::Zero(frame, _) => Subject::Frame(frame),
         }
     }
 }
@@ -63,7 +67,7 @@ pub(super) struct Order {
     copy: Option<Copy>,
     copy_began: Time,
     /// Up to where its own thread has come.
-    now: Time,
+    pub(super) now: Time,
     started: bool,
 }
 
@@ -186,7 +190,9 @@ impl Order {
             Item::Move(Move { page, to }) => self.start_move(machine, state, page, to),
             Item::Exchange(pair) => self.start_exchange(machine, state, pair),
             Item::Resize(resize) => self.start_resize(machine, state, resize),
-            Item::DropZeros(_) => Err(Outcome::Unsupported),
+            Item::DropZeros(page) => self.drop_zeros(machine, state, page),
+            Item::Relocate(one) => self.start_relocate(machine, state, one),
+            Item::Zero(frame, size) => self.start_zero(machine, state, frame, size),
         };
         self.started_part(state, at, part);
     }
@@ -245,19 +251,20 @@ impl Order {
         if buddy_free < leaf.size.base_pages() {
             return Err(Outcome::NoSpace);
         }
-        self.split(machine, state, page, leaf.size)?;
+        self.split(machine, state, page, leaf.size, PageSize::Base)?;
         Ok(true)
     }
 
-    fn split(
+    pub(super) fn split(
         &mut self,
         machine: &mut Machine,
         state: &mut State,
         page: PageId,
         size: PageSize,
+        parts: PageSize,
     ) -> Result<(), Outcome> {
         unwatch(machine, state, PageRange::of(page, size), |_, _| true);
-        machine.shared.os.split_page(page.space.0, page.addr().0).map_err(|_| Outcome::NoSpace)?;
+        machine.shared.os.split_page(page.space.0, page.addr().0, parts).map_err(|_| Outcome::NoSpace)?;
         let (_, waits) = shoot_down(machine, state, &[(page, size)]);
         self.now += state.costs.split + waits;
         state.counters.migration_time += state.costs.split + waits;
@@ -326,10 +333,7 @@ impl Order {
                 return Ok(None);
             }
             available(machine, state, page)?;
-            if to != PageSize::Base {
-                return Err(Outcome::Unsupported);
-            }
-            return self.split(machine, state, page, leaf.size).map(|()| None);
+            return self.split(machine, state, page, leaf.size, to).map(|()| None);
         }
         let os = &mut machine.shared.os;
         let range = PageRange::of(page, to);
@@ -407,7 +411,7 @@ impl Order {
             Work::Move { page, size, from, to } => {
                 point_to(machine, *page, *to);
                 let os = &mut machine.shared.os;
-                os.free_block(*from, *size);
+                os.free_block(*from);
                 let (from, to) = (os.tier_of(*from), os.tier_of(*to));
                 state.counters.moved(*page, *size, to < from, now);
             }
@@ -421,6 +425,15 @@ impl Order {
                     state.counters.moved(one.0, *size, b < a, now);
                     state.counters.moved(other.0, *size, a < b, now);
                 }
+            }
+            Work::Relocate { size, back, cached, .. } => {
+                Order::land_relocation(machine, &part.work);
+                let back: u64 = back.iter().map(|(_, size, _)| size.base_pages()).sum();
+                state.counters.relocated += size.base_pages() + back + cached.len() as u64;
+            }
+            Work::Zero { frame, size } => {
+                machine.shared.os.free_zeroed(*frame, *size);
+                state.counters.zeroed_bytes += size.bytes();
             }
             Work::Collapse { page, size, to, parts } => {
                 unwatch(machine, state, PageRange::of(*page, *size), |_, _| true);
@@ -468,7 +481,7 @@ impl Order {
 }
 
 /// The leaf of the page that begins at `page`, if an order may have it.
-fn available(machine: &Machine, state: &State, page: PageId) -> Result<Leaf, Outcome> {
+pub(super) fn available(machine: &Machine, state: &State, page: PageId) -> Result<Leaf, Outcome> {
     let os = &machine.shared.os;
     if !os.is_live(page.space.0) {
         return Err(Outcome::Gone);
@@ -520,7 +533,8 @@ impl State {
     pub fn audit(&self, machine: &Machine) -> Result<(), String> {
         let orders = self.orders.values();
         let flying = || orders.clone().flat_map(|order| &order.flying).filter(|part| part.lost.is_none());
-        let taken: Vec<(Frame, PageSize)> = flying().filter_map(Part::block).collect();
+        let cached = flying().flat_map(Part::cached).map(|frame| (*frame, PageSize::Base));
+        let taken: Vec<(Frame, PageSize)> = flying().flat_map(Part::blocks).chain(cached).collect();
         machine.shared.os.audit(&taken, &self.reserved)?;
         let mut held: Vec<PageId> = flying().flat_map(Part::pages).map(|(page, _)| page).collect();
         held.sort_unstable();

@@ -3,6 +3,7 @@
 use super::State;
 use super::copy::Chunk;
 use crate::machine::build::Machine;
+use std::collections::HashSet;
 use terrace_model::{AddressRange, Frame, LINE_BYTES, PageSize, Time};
 use terrace_policy::{Cost, Outcome, PageId};
 
@@ -27,6 +28,25 @@ pub(super) enum Work {
         to: Option<Frame>,
         parts: Vec<(PageId, PageSize, Frame)>,
     },
+    /// From one block of a tier to another, what lies there coming back frame by frame.
+    Relocate {
+        from: Frame,
+        to: Frame,
+        size: PageSize,
+        /// The page that moves; none for a page of a file.
+        page: Option<PageId>,
+        /// Pages that come back.
+        back: Vec<(PageId, PageSize, Frame)>,
+        /// Frames of the page cache that take part, held for the time.
+        cached: Vec<Frame>,
+        /// What was free at the destination, taken for the time.
+        free: Vec<(Frame, PageSize)>,
+    },
+    /// A free block that is filled with zeros.
+    Zero {
+        frame: Frame,
+        size: PageSize,
+    },
 }
 
 /// A part between unmap and map.
@@ -46,14 +66,29 @@ impl Part {
             Work::Move { page, size, .. } => vec![(*page, *size)],
             Work::Swap { one, other, size } => vec![(one.0, *size), (other.0, *size)],
             Work::Collapse { parts, .. } => parts.iter().map(|(page, size, _)| (*page, *size)).collect(),
+            Work::Relocate { size, page, back, .. } => {
+                let back = back.iter().map(|(page, size, _)| (*page, *size));
+                page.iter().map(|page| (*page, *size)).chain(back).collect()
+            }
+            Work::Zero { .. } => Vec::new(),
         }
     }
 
-    /// The block that was taken for it.
-    pub fn block(&self) -> Option<(Frame, PageSize)> {
-        match self.work {
-            Work::Move { to, size, .. } | Work::Collapse { to: Some(to), size, .. } => Some((to, size)),
-            _ => None,
+    /// The blocks that were taken for it.
+    pub fn blocks(&self) -> Vec<(Frame, PageSize)> {
+        match &self.work {
+            Work::Move { to, size, .. } | Work::Collapse { to: Some(to), size, .. } => vec![(*to, *size)],
+            Work::Zero { frame, size } => vec![(*frame, *size)],
+            Work::Relocate { free, .. } => free.clone(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Frames of the page cache that are held for it.
+    pub fn cached(&self) -> &[Frame] {
+        match &self.work {
+            Work::Relocate { cached, .. } => cached,
+            _ => &[],
         }
     }
 
@@ -87,6 +122,27 @@ impl Part {
                 zero(next, page.vpn + size.base_pages(), &mut chunks);
                 chunks
             }
+            Work::Zero { frame, size } => {
+                vec![Chunk { from: None, to: line(*frame), lines: lines(*size), swap: false }]
+            }
+            Work::Relocate { from, to, size, free, .. } if matches!(free[..], [(_, whole)] if whole == *size) =>
+            {
+                vec![Chunk { from: Some(line(*from)), to: line(*to), lines: lines(*size), swap: false }]
+            }
+            Work::Relocate { from, to, size, free, .. } => {
+                // Frame by frame; only what is free takes one copy instead of two.
+                let free: HashSet<Frame> = free.iter().map(|(frame, _)| *frame).collect();
+                let chunk = |at: u64| {
+                    let to = Frame(to.0 + at);
+                    Chunk {
+                        from: Some(line(Frame(from.0 + at))),
+                        to: line(to),
+                        lines: lines(PageSize::Base),
+                        swap: !free.contains(&to),
+                    }
+                };
+                (0..size.base_pages()).map(chunk).collect()
+            }
         }
     }
 
@@ -106,8 +162,11 @@ impl Part {
             state.released.push((page, size, now));
             state.counters.gave_up(size);
         }
-        if let Some((block, size)) = self.block() {
-            machine.shared.os.free_block(block, size);
+        for (block, _) in self.blocks() {
+            machine.shared.os.free_block(block);
+        }
+        for frame in self.cached() {
+            machine.shared.os.release_cached(*frame);
         }
     }
 
@@ -115,6 +174,11 @@ impl Part {
         match &self.work {
             Work::Move { size, .. } => size.bytes(),
             Work::Swap { size, .. } => 2 * size.bytes(),
+            Work::Zero { .. } => 0,
+            Work::Relocate { size, free, .. } => {
+                let free: u64 = free.iter().map(|(_, part)| part.bytes()).sum();
+                2 * size.bytes() - free
+            }
             Work::Collapse { to: None, .. } => 0,
             Work::Collapse { parts, .. } => parts.iter().map(|(_, size, _)| size.bytes()).sum(),
         }
@@ -132,9 +196,5 @@ pub(super) fn set_held(machine: &mut Machine, page: PageId, held: bool) {
 
 /// The page lies in another frame now, and is held no longer.
 pub(super) fn point_to(machine: &mut Machine, page: PageId, frame: Frame) {
-    let addr = page.addr().0;
-    let table = machine.shared.os.table_mut(page.space.0);
-    if let Some(leaf) = table.find(addr) {
-        table.store(&leaf, addr, leaf.pte.moved_to(frame).with_held(false));
-    }
+    machine.shared.os.point_to(page, frame);
 }

@@ -1,6 +1,7 @@
 //! The simulated machine as a [`MemorySystem`].
 
 use super::orders::{Item, Order};
+use super::relocate::looking_time;
 use super::shootdown::shoot_down;
 use super::{LowWater, State, Watched, area_of, page_id};
 use crate::machine::build::Machine;
@@ -65,7 +66,7 @@ impl World<'_> {
             dirty: pte.is_dirty(),
             writable: writable && !pte.is_copy_on_write(),
             in_flight: pte.is_held(),
-            frame: None,
+            frame: Some(pte.frame()),
         }
     }
 
@@ -127,7 +128,7 @@ impl World<'_> {
         self.state.counters.policy_time += span;
     }
 
-    fn order(&mut self, items: Vec<Item>, options: MoveOptions) -> Ticket {
+    pub(super) fn order(&mut self, items: Vec<Item>, options: MoveOptions) -> Ticket {
         let ticket = Ticket(self.state.next_ticket);
         self.state.next_ticket += 1;
         if !items.is_empty() {
@@ -341,8 +342,13 @@ impl MemorySystem for World<'_> {
         self.order(pages.iter().map(|page| Item::Resize(*page)).collect(), one)
     }
 
-    fn zero_pages(&mut self, _: PageId) -> Option<u64> {
-        None
+    fn zero_pages(&mut self, page: PageId) -> Option<u64> {
+        let view = self.page(page)?;
+        let os = &self.machine.shared.os;
+        let zeros = os.zero_pages(page.space.0, view.page.addr().0, view.size)?;
+        let looked = looking_time(self.state, view.base_pages(), zeros);
+        self.works(looked, Cost { time: looked, ..Cost::default() });
+        Some(zeros)
     }
 
     fn drop_zeros(&mut self, pages: &[PageId]) -> Ticket {
@@ -350,7 +356,7 @@ impl MemorySystem for World<'_> {
     }
 
     fn physical(&mut self) -> Option<&mut dyn PhysicalMemory> {
-        None
+        Some(self)
     }
 }
 

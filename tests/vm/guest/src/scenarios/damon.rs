@@ -133,9 +133,9 @@ fn next(trace: &mut Trace, watched: &[Range<u64>]) -> Result<Vec<Region>> {
 }
 
 fn exact(checks: &mut Checks, what: &str, found: &[Region], watched: &[Range<u64>], hot: &Range<u64>) {
-    let unchanged = found.iter().map(|region| &region.range).eq(watched);
+    let unchanged = found.iter().map(|region| region.start..region.end).eq(watched.iter().cloned());
     checks.that(unchanged, format!("{what}: regions stay as they are"), format!("{} regions", found.len()));
-    let overlaps = |region: &&Region| region.range.start < hot.end && hot.start < region.range.end;
+    let overlaps = |region: &&Region| region.start < hot.end && hot.start < region.end;
     let expected = found.iter().filter(overlaps).count();
     let accessed = found.iter().filter(|region| region.accesses > 0).count();
     let right = found.iter().filter(overlaps).filter(|region| region.accesses > 0).count();

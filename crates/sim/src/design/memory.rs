@@ -1,0 +1,116 @@
+//! How the simulated kernel hands out frames, and what they went through before the program came.
+
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+use terrace_model::PageSize;
+
+/// Order of the largest block that can be asked for: 2 GiB, the raised limit of Translation Ranger (Yan 2019, section
+/// 4.4).
+pub const LARGEST_ORDER: u32 = 19;
+
+/// Which free block of a list goes next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FreeLists {
+    /// The one with the lowest address.
+    #[default]
+    LowestFirst,
+    /// The one that was freed last, as Linux does: after a while, neighbours are no longer handed out in turn.
+    LastFreedFirst,
+}
+
+/// The page allocator, of every tier.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MemoryParameters {
+    /// Order of the largest free block: 10 as in Linux (4 MiB), 18 for 1 GiB, at most 19. Pages larger than that cannot be
+    /// had.
+    pub max_order: u32,
+    /// Which free block goes next.
+    pub free_lists: FreeLists,
+    /// Keep what moves and what does not in separate pageblocks, as Linux does.
+    pub grouping: bool,
+    /// Size of a pageblock: `2m` as in Linux, `1g` as in the released code of Trident.
+    pub pageblock: PageSize,
+    /// What the first tier went through before the program came.
+    pub aging: Aging,
+}
+
+impl Default for MemoryParameters {
+    /// Nothing ever happened: blocks up to 1 GiB, lowest address first.
+    fn default() -> MemoryParameters {
+        MemoryParameters {
+            max_order: 18,
+            free_lists: FreeLists::LowestFirst,
+            grouping: false,
+            pageblock: PageSize::Huge,
+            aging: Aging::None,
+        }
+    }
+}
+
+/// The life of memory before the program.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Aging {
+    /// All of it is free.
+    #[default]
+    None,
+    /// Trident (Ram 2021), section 4: the page cache is filled with a file as large as memory, which is then read at random
+    /// offsets. Memory stays full of pages that are evicted one by one, wherever they lie.
+    PageCache {
+        /// Random reads for each page of memory, at least; more until `fmfi` is reached.
+        #[serde(default = "two")]
+        reads: f64,
+        /// Share of the page cache that is dropped at the end, the pages read longest ago first.
+        #[serde(default)]
+        dropped: f64,
+        /// What the kernel allocates for itself beside each page of the file, in pages. Default: 576 bytes of a radix-tree
+        /// node for 64 pages, 0.0022.
+        #[serde(default = "tree_nodes")]
+        kernel: f64,
+        /// The fragmentation index for 2 MiB that is to be reached.
+        #[serde(default)]
+        fmfi: Option<f64>,
+        /// Seed of the random reads.
+        #[serde(default = "one")]
+        seed: u64,
+    },
+    /// Translation Ranger (Yan 2019), section 4.4: builds of a kernel (short processes, pages of files, kernel objects that
+    /// stay), each followed by a program that touches all memory; at the end the page cache is dropped.
+    Builds {
+        /// How many builds.
+        #[serde(default = "three")]
+        rounds: u32,
+        /// Memory that stays with the kernel at the end, as a share of the tier.
+        #[serde(default = "hundredth")]
+        kernel: f64,
+        /// The fragmentation index for 2 MiB that is to be reached, by more builds if need be.
+        #[serde(default)]
+        fmfi: Option<f64>,
+        /// Seed of all random choices.
+        #[serde(default = "one")]
+        seed: u64,
+    },
+    /// A memory that was aged before and saved.
+    Snapshot {
+        /// The file.
+        file: PathBuf,
+    },
+}
+
+fn one() -> u64 {
+    1
+}
+fn two() -> f64 {
+    2.0
+}
+fn three() -> u32 {
+    3
+}
+fn tree_nodes() -> f64 {
+    0.0022
+}
+fn hundredth() -> f64 {
+    0.01
+}

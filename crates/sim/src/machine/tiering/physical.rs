@@ -1,0 +1,49 @@
+//! The simulated frames as a [`PhysicalMemory`].
+
+use super::orders::Item;
+use super::world::World;
+use std::num::NonZeroU32;
+use terrace_model::{Frame, PageSize, TierId};
+use terrace_policy::{FrameRegion, FrameState, MoveOptions, PhysicalMemory, Relocate, Ticket};
+
+impl PhysicalMemory for World<'_> {
+    fn tier_frames(&self, tier: TierId) -> (Frame, u64) {
+        self.machine.shared.os.tier_frames(tier)
+    }
+
+    fn free_blocks(&self, tier: TierId, size: PageSize) -> (u64, u64) {
+        self.machine.shared.os.buddy(tier).free_blocks(size.order())
+    }
+
+    fn regions(&self, tier: TierId, size: PageSize, visit: &mut dyn FnMut(FrameRegion)) {
+        let os = &self.machine.shared.os;
+        let (base, frames) = os.tier_frames(tier);
+        let length = size.base_pages();
+        for at in (0..frames).step_by(length as usize) {
+            let count = length.min(frames - at);
+            let (free, unmovable) = match size {
+                PageSize::Base => return,
+                _ => os.buddy(tier).region(at, count),
+            };
+            let zeroed = free == length && os.buddy(tier).is_zeroed(at, size.order());
+            visit(FrameRegion { first: Frame(base.0 + at), frames: count, free, unmovable, zeroed });
+        }
+    }
+
+    fn state(&self, frame: Frame) -> FrameState {
+        self.state.frame_state(&self.machine.shared.os, frame)
+    }
+
+    fn relocate(&mut self, moves: &[Relocate], how: MoveOptions) -> Ticket {
+        self.order(moves.iter().map(|one| Item::Relocate(*one)).collect(), how)
+    }
+
+    fn zero(&mut self, blocks: &[Frame], size: PageSize) -> Ticket {
+        let one = MoveOptions { in_flight: NonZeroU32::new(1), ..MoveOptions::default() };
+        self.order(blocks.iter().map(|block| Item::Zero(*block, size)).collect(), one)
+    }
+
+    fn isolate(&mut self, block: Frame, size: PageSize, isolated: bool) {
+        self.machine.shared.os.isolate(block, size, isolated);
+    }
+}

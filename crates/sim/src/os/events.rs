@@ -1,0 +1,277 @@
+//! What programs do to their address space: map, unmap, advise, move, fork, end.
+
+use super::address_space::AddressSpace;
+use super::memory::Owner;
+use super::page_table::{Leaf, PageTable, Pte};
+use super::paging::{Os, OsError};
+use crate::design::PagePolicy;
+use std::ops::Range;
+use terrace_model::{AddressRange, Frame, PageSize};
+use terrace_policy::PageId;
+use terrace_trace::{AccessKind, Advice, Batch, MapKind, Protection};
+
+impl Os {
+    /// `mmap`: what was mapped there goes first.
+    ///
+    /// # Errors
+    /// Memory is full (a huge page had to be split).
+    pub fn map(
+        &mut self,
+        space: u32,
+        range: AddressRange,
+        kind: MapKind,
+        protection: Protection,
+    ) -> Result<(), OsError> {
+        let range = range.page_cover(PageSize::Base);
+        if self.spaces[space as usize].areas.overlaps(range) {
+            self.unmap(space, range)?;
+        }
+        self.spaces[space as usize].areas.map(range, kind, protection);
+        Ok(())
+    }
+
+    /// `munmap`. Answers whether any page was mapped there, so that TLBs must be told.
+    ///
+    /// # Errors
+    /// Memory is full (a huge page had to be split).
+    pub fn unmap(&mut self, space: u32, range: AddressRange) -> Result<bool, OsError> {
+        let range = range.page_cover(PageSize::Base);
+        self.spaces[space as usize].areas.unmap(range);
+        self.drop_pages(space, range, true)
+    }
+
+    /// `madvise`. Answers whether TLBs must be told.
+    ///
+    /// # Errors
+    /// Memory is full (a huge page had to be split).
+    pub fn advise(&mut self, space: u32, range: AddressRange, advice: Advice) -> Result<bool, OsError> {
+        let range = range.page_cover(PageSize::Base);
+        match advice {
+            Advice::DontNeed => return self.drop_pages(space, range, false),
+            Advice::HugePage => {
+                self.spaces[space as usize].areas.update(range, |area| area.huge_advice = Some(true));
+            }
+            Advice::NoHugePage => {
+                self.spaces[space as usize].areas.update(range, |area| area.huge_advice = Some(false));
+            }
+            // Cold, page-out and collapse are requests to policies that a plain kernel may ignore; freed pages stay
+            // until memory is short.
+            _ => {}
+        }
+        Ok(false)
+    }
+
+    /// `mprotect`.
+    pub fn protect(&mut self, space: u32, range: AddressRange, protection: Protection) {
+        let range = range.page_cover(PageSize::Base);
+        self.spaces[space as usize].areas.update(range, |area| area.protection = protection);
+    }
+
+    /// `mremap`. Pages move without a copy where their size fits the new alignment; others are dropped from the page
+    /// table and fault again. Answers whether TLBs must be told.
+    ///
+    /// # Errors
+    /// Memory is full.
+    pub fn remap(&mut self, space: u32, from: AddressRange, to: AddressRange) -> Result<bool, OsError> {
+        let (from, to) = (from.page_cover(PageSize::Base), to.page_cover(PageSize::Base));
+        if from.start == to.start {
+            if to.bytes < from.bytes {
+                return self.unmap(space, AddressRange::new(to.end().0, from.bytes - to.bytes));
+            }
+            self.spaces[space as usize].areas.remap(from, to);
+            return Ok(false);
+        }
+        let dropped = self.drop_pages(space, to, true)?;
+        self.split_at(space, from.start.0)?;
+        self.split_at(space, from.end().0)?;
+        let pages = self.spaces[space as usize].table.pages_in(from);
+        for &(page, size, pte) in &pages {
+            let target = page.wrapping_sub(from.start.0).wrapping_add(to.start.0);
+            self.spaces[space as usize].table.unmap(page);
+            let fits = target & (size.bytes() - 1) == 0 && target + size.bytes() <= to.end().0;
+            // Where large pages are forced, one may be held at the target for a neighbouring area.
+            let free = fits && self.spaces[space as usize].table.is_region_empty(target, size);
+            if page >= from.start.0 && free {
+                self.install(space, target, size, pte)?;
+                self.own(space, target, size, pte.frame());
+            } else {
+                self.release_page(size, pte);
+            }
+        }
+        if let Some(stores) = &mut self.stores {
+            stores.remap(space, from, to.start.0);
+        }
+        self.spaces[space as usize].areas.remap(from, to);
+        Ok(dropped || !pages.is_empty())
+    }
+
+    /// Pages that were resident before the recorded region: mapped without a fault.
+    ///
+    /// # Errors
+    /// Memory is full.
+    pub fn make_resident(&mut self, space: u32, start: u64, bitmap: &[u64]) -> Result<(), OsError> {
+        let before = self.counters;
+        for (word, &bits) in bitmap.iter().enumerate() {
+            let mut bits = bits;
+            while bits != 0 {
+                let addr = start + 4096 * (64 * word as u64 + u64::from(bits.trailing_zeros()));
+                bits &= bits - 1;
+                if self.spaces[space as usize].table.find(addr).is_none() {
+                    self.fault(space, addr, &[])?;
+                }
+            }
+        }
+        self.counters = before;
+        Ok(())
+    }
+
+    /// `fork`: a new process with the same areas and pages, shared until written.
+    ///
+    /// # Errors
+    /// Memory is full, or too many processes.
+    pub fn fork(&mut self, parent: u32) -> Result<u32, OsError> {
+        let child = self.new_space()?;
+        self.forked = true;
+        if let Some(stores) = &mut self.stores {
+            stores.fork(parent, child);
+        }
+        self.spaces[child as usize].areas = self.spaces[parent as usize].areas.clone();
+        let everything = AddressRange::new(0, u64::MAX);
+        for (page, size, pte) in self.spaces[parent as usize].table.pages_in(everything) {
+            let shared_mapping = self.spaces[parent as usize]
+                .areas
+                .find(page)
+                .is_some_and(|(_, a)| matches!(a.kind, MapKind::SharedAnonymous | MapKind::SharedFile));
+            let pte = pte.with_copy_on_write(!shared_mapping);
+            if let Some(leaf) = self.spaces[parent as usize].table.find(page) {
+                self.spaces[parent as usize].table.store(&leaf, page, pte);
+            }
+            // Nobody watches the child's pages.
+            self.install(child, page, size, pte.with_traps(false, false))?;
+            *self.shared.entry(pte.frame().0).or_insert(1) += 1;
+        }
+        Ok(child)
+    }
+
+    /// The process is gone, or replaced its program: everything it had is freed.
+    ///
+    /// # Errors
+    /// None in practice: nothing is split.
+    pub fn clear_space(&mut self, space: u32, ends: bool) -> Result<(), OsError> {
+        let everything = AddressRange::new(0, u64::MAX);
+        self.spaces[space as usize].areas = AddressSpace::default();
+        for (page, size, pte) in self.spaces[space as usize].table.pages_in(everything) {
+            self.spaces[space as usize].table.unmap(page);
+            self.release_page(size, pte);
+        }
+        let tables: Vec<Frame> = self.spaces[space as usize].table.table_frames().collect();
+        let keep_root = usize::from(!ends);
+        for frame in &tables[keep_root..] {
+            self.give_back(*frame);
+        }
+        self.spaces[space as usize].table = PageTable::new(self.levels, tables[0]);
+        self.spaces[space as usize].alive = !ends;
+        Ok(())
+    }
+
+    /// Accesses were made; the stores among them leave their pages with something in them.
+    pub fn note_stores(&mut self, space: u32, batch: &Batch, accesses: Range<usize>) {
+        let Some(stores) = &mut self.stores else { return };
+        for at in accesses.filter(|at| batch.kind[*at] == AccessKind::Write) {
+            stores.mark(space, batch.addr[at]);
+            stores.mark(space, batch.addr[at].saturating_add(u64::from(batch.size[at].max(1)) - 1));
+        }
+    }
+
+    /// The kernel stored to all of a range.
+    pub fn note_stores_in(&mut self, space: u32, range: AddressRange) {
+        let Some(stores) = &mut self.stores else { return };
+        for addr in (range.start.0 & !4095..range.end().0).step_by(4096) {
+            stores.mark(space, addr);
+        }
+    }
+
+    /// Unmaps the pages in `range`. With `areas_gone`, pages larger than the hole are split (or dropped whole where
+    /// nothing of them is mapped any more); without, only what lies inside goes.
+    fn drop_pages(&mut self, space: u32, range: AddressRange, areas_gone: bool) -> Result<bool, OsError> {
+        if range.bytes == 0 {
+            return Ok(false);
+        }
+        let forced = matches!(self.pages, PagePolicy::Huge | PagePolicy::Giant);
+        if !forced {
+            self.split_at(space, range.start.0)?;
+            self.split_at(space, range.end().0)?;
+        }
+        let mut any = false;
+        for (page, size, pte) in self.spaces[space as usize].table.pages_in(range) {
+            let whole = AddressRange::new(page, size.bytes());
+            let inside = whole.start.0 >= range.start.0 && whole.end().0 <= range.end().0;
+            // Designs that force a large page everywhere hold it until its last area is gone.
+            let unused = areas_gone && !self.spaces[space as usize].areas.overlaps(whole);
+            if inside || unused {
+                self.spaces[space as usize].table.unmap(page);
+                self.release_page(size, pte);
+                any = true;
+            }
+        }
+        if any {
+            self.counters.shootdowns += 1;
+        }
+        Ok(any)
+    }
+
+    /// Makes `addr` a page border: splits the large page that spans it into base pages.
+    fn split_at(&mut self, space: u32, addr: u64) -> Result<(), OsError> {
+        let Some(leaf) = self.spaces[space as usize].table.find(addr) else { return Ok(()) };
+        if leaf.size == PageSize::Base || addr & (leaf.size.bytes() - 1) == 0 {
+            return Ok(());
+        }
+        self.split(space, addr & !(leaf.size.bytes() - 1), &leaf, PageSize::Base)
+    }
+
+    /// Splits a large page into parts of a smaller size, in the tables of all processes that share it. The frames stay
+    /// where they are, so translations that TLBs hold remain right.
+    pub(super) fn split(
+        &mut self,
+        space: u32,
+        page: u64,
+        leaf: &Leaf,
+        parts: PageSize,
+    ) -> Result<(), OsError> {
+        let first = leaf.pte.frame();
+        let sharers = self.shared.remove(&first.0);
+        let mut holders = vec![(space, page, leaf.pte)];
+        if sharers.is_some() {
+            let everything = AddressRange::new(0, u64::MAX);
+            for (other, tables) in self.spaces.iter().enumerate() {
+                let pages = tables.table.pages_in(everything).into_iter();
+                let same =
+                    pages.filter(|&(at, _, pte)| pte.frame() == first && (other as u32, at) != (space, page));
+                holders.extend(same.map(|(at, _, pte)| (other as u32, at, pte)));
+            }
+        }
+        let places = || (0..leaf.size.base_pages()).step_by(parts.base_pages() as usize);
+        for (holder, page, old) in holders {
+            self.spaces[holder as usize].table.unmap(page);
+            for i in places() {
+                let mut pte = Pte::new(Frame(first.0 + i)).with_copy_on_write(old.is_copy_on_write());
+                if old.is_dirty() {
+                    pte = pte.dirtied();
+                } else if old.is_accessed() {
+                    pte = pte.accessed();
+                }
+                self.install(holder, page + 4096 * i, parts, pte)?;
+            }
+        }
+        if let Some(count) = sharers {
+            self.shared.extend(places().map(|i| (first.0 + i, count)));
+        }
+        let tier = self.tier_of(first).index();
+        let named = PageId::new(space, page >> 12);
+        self.tiers[tier].recut(first, leaf.size, parts, |at| Owner::Page(named.plus(at)));
+        self.resident[leaf.size.index()] -= leaf.size.base_pages();
+        self.resident[parts.index()] += leaf.size.base_pages();
+        self.counters.splits += 1;
+        Ok(())
+    }
+}

@@ -1,0 +1,511 @@
+//! A buddy allocator over the frames of one tier, with blocks up to 2 GiB and Linux's grouping by mobility.
+//!
+//! Free blocks of each order are one bit each in a bitmap with summary levels above it, so that finding the lowest
+//! free block takes a handful of steps at any size; the whole costs about a byte per frame, and only where memory was
+//! ever in use. Lists hand out the lowest address first, or the block that was freed last, as Linux does: placement is
+//! the same in every run either way.
+//!
+//! Grouping follows Linux (`mm/page_alloc.c`): every pageblock has a mobility, requests are served from blocks of
+//! theirs, and when there are none they take from another's largest block, and the pageblock itself where at least half
+//! of it is theirs by then.
+
+use super::block_set::BlockSet;
+use super::lists::Lists;
+use crate::design::{FreeLists, MemoryParameters};
+use terrace_model::PageSize;
+
+/// Order of the largest block that a page can be: 2^18 frames, 1 GiB.
+const GIANT_ORDER: u32 = 18;
+
+/// Frames of a 2 MiB block, for which free and unmovable frames are counted.
+pub(super) const HUGE: u64 = 512;
+const HUGE_ORDER: u32 = 9;
+
+/// Of how many blocks of a list the zeroed ones are looked for.
+const ZEROED_LOOKED_FOR: usize = 64;
+
+/// Whether what lies in a frame can be moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mobility {
+    /// Pages of programs, and of files.
+    Movable,
+    /// The kernel's own: page tables, slabs.
+    Unmovable,
+    /// The kernel's caches, which can be dropped but not moved.
+    Reclaimable,
+}
+
+impl Mobility {
+    const ALL: [Mobility; 3] = [Mobility::Movable, Mobility::Unmovable, Mobility::Reclaimable];
+
+    /// Whose blocks a request takes when there are none of its own, first choice first.
+    const fn fallbacks(self) -> [Mobility; 2] {
+        match self {
+            Mobility::Movable => [Mobility::Reclaimable, Mobility::Unmovable],
+            Mobility::Unmovable => [Mobility::Reclaimable, Mobility::Movable],
+            Mobility::Reclaimable => [Mobility::Unmovable, Mobility::Movable],
+        }
+    }
+}
+
+/// Number of the lists of isolated blocks, behind those of each mobility.
+const ISOLATED: usize = Mobility::ALL.len();
+const KINDS: usize = ISOLATED + 1;
+
+/// The free frames of one tier, numbered from 0 within it.
+#[derive(Clone, Debug)]
+pub struct Buddy {
+    /// Free blocks by order, then by mobility; those of isolated ranges last.
+    free: Vec<[BlockSet; KINDS]>,
+    lists: Option<Lists>,
+    max_order: u32,
+    grouping: bool,
+    /// Mobility of each pageblock.
+    pageblocks: Vec<Mobility>,
+    pageblock_order: u32,
+    /// Ranges that nothing is handed out of: first frame and order.
+    isolated: Vec<(u64, u32)>,
+    /// Free frames of each 2 MiB, and frames that hold what cannot move.
+    free_in_huge: Vec<u16>,
+    unmovable_in_huge: Vec<u16>,
+    /// 2 MiB blocks that are free and known to hold only zeros.
+    zeroed: BlockSet,
+    frames: u64,
+    free_frames: u64,
+}
+
+/// Which blocks are free, in the order in which lists hand them out.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Layout {
+    pub frames: u64,
+    pub parameters: MemoryParameters,
+    /// Mobility of each pageblock, by its number in the order of declaration.
+    pub pageblocks: Vec<u8>,
+    /// First frame, order, and number of the mobility.
+    pub free: Vec<(u64, u32, u8)>,
+}
+
+impl Buddy {
+    /// All of `frames` frames free.
+    pub fn new(frames: u64, parameters: &MemoryParameters) -> Buddy {
+        let mut buddy = Buddy::full(frames, parameters);
+        buddy.free_frames = frames;
+        let blocks = buddy.free_in_huge.iter_mut().zip(0..);
+        blocks.for_each(|(free, block)| *free = (frames - block * HUGE).min(HUGE) as u16);
+        // From the top, so that lists that hand out what came last begin at the bottom too.
+        let mut end = frames;
+        while end > 0 {
+            let order = end.trailing_zeros().min(buddy.max_order);
+            end -= 1 << order;
+            buddy.insert(end, order, Mobility::Movable as usize);
+        }
+        buddy
+    }
+
+    /// None of them free.
+    fn full(frames: u64, parameters: &MemoryParameters) -> Buddy {
+        let pageblock_order = parameters.pageblock.order();
+        let huge = frames.div_ceil(HUGE);
+        Buddy {
+            free: (0..=parameters.max_order)
+                .map(|order| std::array::from_fn(|_| BlockSet::new(frames.div_ceil(1 << order))))
+                .collect(),
+            lists: (parameters.free_lists == FreeLists::LastFreedFirst)
+                .then(|| Lists::new(frames, (parameters.max_order as usize + 1) * KINDS)),
+            max_order: parameters.max_order,
+            grouping: parameters.grouping,
+            pageblocks: vec![Mobility::Movable; frames.div_ceil(1 << pageblock_order) as usize],
+            pageblock_order,
+            isolated: Vec::new(),
+            free_in_huge: vec![0; huge as usize],
+            unmovable_in_huge: vec![0; huge as usize],
+            zeroed: BlockSet::new(huge),
+            frames,
+            free_frames: 0,
+        }
+    }
+
+    /// What is free, to be restored later.
+    pub(super) fn layout(&self) -> Layout {
+        let mut free = Vec::new();
+        for (order, kinds) in (0u32..).zip(&self.free) {
+            for (kind, set) in kinds[..ISOLATED].iter().enumerate() {
+                match &self.lists {
+                    Some(lists) => {
+                        free.extend(
+                            lists.iter(order as usize * KINDS + kind).map(|first| (first, order, kind as u8)),
+                        );
+                    }
+                    None => {
+                        free.extend(set.range(0, u64::MAX).map(|block| (block << order, order, kind as u8)))
+                    }
+                }
+            }
+        }
+        let pageblocks = self.pageblocks.iter().map(|mobility| *mobility as u8).collect();
+        Layout { frames: self.frames, parameters: self.parameters(), pageblocks, free }
+    }
+
+    /// Makes exactly the blocks of a layout free. They do not overlap and lie within.
+    ///
+    /// # Errors
+    /// The layout of another kind of allocator.
+    pub(super) fn restore(&mut self, layout: &Layout) -> Result<(), String> {
+        let mine = self.parameters();
+        if layout.parameters != mine {
+            let MemoryParameters { max_order, free_lists, grouping, pageblock, .. } = &layout.parameters;
+            return Err(format!(
+                "os.memory: the saved memory has max_order {max_order}, free_lists {free_lists:?}, grouping {grouping}, \
+                 pageblock {pageblock}; set them so, or age it anew"
+            ));
+        }
+        *self = Buddy::full(self.frames, &mine);
+        for (mobility, number) in self.pageblocks.iter_mut().zip(&layout.pageblocks) {
+            *mobility = Mobility::ALL[usize::from(*number)];
+        }
+        for (first, order, kind) in layout.free.iter().rev() {
+            self.free_frames += 1 << order;
+            self.count(*first, *order, |free, _, frames| *free += frames);
+            self.insert(*first, *order, usize::from(*kind));
+        }
+        Ok(())
+    }
+
+    fn parameters(&self) -> MemoryParameters {
+        MemoryParameters {
+            max_order: self.max_order,
+            free_lists: if self.lists.is_some() { FreeLists::LastFreedFirst } else { FreeLists::LowestFirst },
+            grouping: self.grouping,
+            pageblock: if self.pageblock_order == GIANT_ORDER { PageSize::Giant } else { PageSize::Huge },
+            ..MemoryParameters::default()
+        }
+    }
+
+    /// Notes that a frame holds what cannot move.
+    pub(super) fn count_unmovable(&mut self, frame: u64) {
+        self.unmovable_in_huge[(frame / HUGE) as usize] += 1;
+    }
+
+    /// Frames in all.
+    pub fn frames(&self) -> u64 {
+        self.frames
+    }
+
+    /// Frames that are free.
+    pub fn free_frames(&self) -> u64 {
+        self.free_frames
+    }
+
+    /// Takes a free block; the answer is its first frame and whether it is known to hold only zeros.
+    ///
+    /// It comes from the smallest sufficient order of the blocks of its mobility. Of several free blocks one that is
+    /// zeroed is taken first.
+    pub fn allocate(&mut self, order: u32, mobility: Mobility) -> Option<(u64, bool)> {
+        let wanted = if self.grouping { mobility } else { Mobility::Movable };
+        let (have, kind) = match self.smallest(order, wanted as usize) {
+            Some(have) => (have, wanted as usize),
+            None => self.fall_back(order, wanted)?,
+        };
+        let frame = self.choose(order, have, kind)?;
+        self.remove(frame, have, kind);
+        self.split(frame, have, frame, order, kind);
+        Some((frame, self.taken(frame, order, mobility)))
+    }
+
+    /// Takes exactly this block, if all of it is free. Isolated frames can be had this way only.
+    pub fn take_at(&mut self, frame: u64, order: u32, mobility: Mobility) -> bool {
+        let Some((first, have, kind)) = self.free_block_of(frame, order) else { return false };
+        self.remove(first, have, kind);
+        self.split(first, have, frame, order, kind);
+        self.taken(frame, order, mobility);
+        true
+    }
+
+    /// Gives a block back; it merges with its free buddies. What it held could be moved, or not.
+    pub fn release(&mut self, frame: u64, order: u32, mobility: Mobility) {
+        debug_assert!(frame.is_multiple_of(1 << order) && frame + (1 << order) <= self.frames);
+        self.free_frames += 1 << order;
+        self.count(frame, order, |free, _, frames| *free += frames);
+        if mobility != Mobility::Movable {
+            self.count(frame, order, |_, unmovable, frames| *unmovable -= frames);
+        }
+        self.insert_merging(frame, order);
+    }
+
+    /// Keeps the block from being handed out, or ends that.
+    pub fn isolate(&mut self, frame: u64, order: u32, isolated: bool) {
+        let at = self.isolated.iter().position(|block| *block == (frame, order));
+        if isolated == at.is_some() {
+            return;
+        }
+        // A free block that is larger is cut at the borders first.
+        if let Some((first, have, kind)) = self.free_block_of(frame, order) {
+            self.remove(first, have, kind);
+            self.split(first, have, frame, order, kind);
+            self.insert(frame, order, kind);
+        }
+        let mut inside = Vec::new();
+        for below in 0..=order.min(self.max_order) {
+            for kind in 0..KINDS {
+                let blocks =
+                    self.free[below as usize][kind].range(frame >> below, (frame + (1 << order)) >> below);
+                inside.extend(blocks.map(|block| (block << below, below, kind)));
+            }
+        }
+        for (block, below, kind) in &inside {
+            self.remove(*block, *below, *kind);
+        }
+        match at {
+            Some(at) => {
+                self.isolated.swap_remove(at);
+            }
+            None => self.isolated.push((frame, order)),
+        }
+        for (block, below, _) in inside {
+            self.insert_merging(block, below);
+        }
+    }
+
+    /// Whether every frame of the block is free.
+    pub fn is_free(&self, frame: u64, order: u32) -> bool {
+        self.free_block_of(frame, order).is_some()
+    }
+
+    /// Notes that a block, of 2 MiB or more, holds only zeros. Answers whether it is free, as it has to be.
+    pub fn mark_zeroed(&mut self, frame: u64, order: u32) -> bool {
+        if order < HUGE_ORDER || !self.is_free(frame, order) {
+            return false;
+        }
+        for block in frame / HUGE..(frame + (1 << order)) / HUGE {
+            if !self.zeroed.contains(block) {
+                self.zeroed.insert(block);
+            }
+        }
+        true
+    }
+
+    /// Whether the block, of 2 MiB or more, is known to hold only zeros.
+    pub fn is_zeroed(&self, frame: u64, order: u32) -> bool {
+        order >= HUGE_ORDER && self.zeroed.count() > 0 && {
+            let (from, until) = (frame / HUGE, (frame + (1 << order)) / HUGE);
+            self.zeroed.range(from, until).count() as u64 == until - from
+        }
+    }
+
+    /// Free blocks of `order` that could be handed out, parts of larger ones included, and how many of them are zeroed.
+    pub fn free_blocks(&self, order: u32) -> (u64, u64) {
+        let mut blocks = 0;
+        let mut zeroed = 0;
+        for have in order..=self.max_order {
+            for kind in 0..ISOLATED {
+                let set = &self.free[have as usize][kind];
+                blocks += set.count() << (have - order);
+                if self.zeroed.count() > 0 {
+                    let parts = |block: u64| (block << (have - order))..((block + 1) << (have - order));
+                    let inside = set.range(0, u64::MAX).flat_map(parts);
+                    zeroed += inside.filter(|part| self.is_zeroed(part << order, order)).count() as u64;
+                }
+            }
+        }
+        (blocks, zeroed)
+    }
+
+    /// Free frames of the `frames` frames from `first` on, and those that hold what cannot move: whole 2 MiB blocks.
+    pub fn region(&self, first: u64, frames: u64) -> (u64, u64) {
+        let blocks = (first / HUGE) as usize..(first + frames).div_ceil(HUGE) as usize;
+        let sum = |counts: &[u16]| counts.iter().map(|count| u64::from(*count)).sum();
+        (sum(&self.free_in_huge[blocks.clone()]), sum(&self.unmovable_in_huge[blocks]))
+    }
+
+    /// Free-memory fragmentation index at `order`: the share of free memory that lies in blocks too small for a
+    /// request of that order (Gorman's "unusable free space index"). 0 is unfragmented; 0 too when nothing is free.
+    pub fn fragmentation_index(&self, order: u32) -> f64 {
+        if self.free_frames == 0 {
+            return 0.0;
+        }
+        let blocks = |have: u32| self.free[have as usize].iter().map(BlockSet::count).sum::<u64>() << have;
+        let usable: u64 = (order..=self.max_order).map(blocks).sum();
+        (self.free_frames - usable) as f64 / self.free_frames as f64
+    }
+
+    /// The free blocks, by order and then by address: first frame and order.
+    pub fn blocks(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
+        let kinds =
+            self.free.iter().zip(0u32..).flat_map(|(kinds, order)| kinds.iter().map(move |set| (set, order)));
+        kinds.flat_map(|(set, order)| set.range(0, u64::MAX).map(move |block| (block << order, order)))
+    }
+
+    /// The lists that a block's frames belong to.
+    fn kind_of(&self, frame: u64) -> usize {
+        let inside = |&(first, order): &(u64, u32)| frame >= first && frame < first + (1 << order);
+        if !self.isolated.is_empty() && self.isolated.iter().any(inside) {
+            return ISOLATED;
+        }
+        self.pageblocks[(frame >> self.pageblock_order) as usize] as usize
+    }
+
+    fn insert(&mut self, frame: u64, order: u32, kind: usize) {
+        self.free[order as usize][kind].insert(frame >> order);
+        if let Some(lists) = &mut self.lists {
+            lists.push(order as usize * KINDS + kind, frame);
+        }
+    }
+
+    fn remove(&mut self, frame: u64, order: u32, kind: usize) {
+        self.free[order as usize][kind].remove(frame >> order);
+        if let Some(lists) = &mut self.lists {
+            lists.unlink(order as usize * KINDS + kind, frame);
+        }
+    }
+
+    /// The free block of order `order` or above that holds these frames: its first frame, order and lists.
+    fn free_block_of(&self, frame: u64, order: u32) -> Option<(u64, u32, usize)> {
+        (order..=self.max_order).find_map(|have| {
+            let block = frame >> have;
+            let kind = (0..KINDS).find(|kind| self.free[have as usize][*kind].contains(block))?;
+            Some((block << have, have, kind))
+        })
+    }
+
+    fn smallest(&self, order: u32, kind: usize) -> Option<u32> {
+        (order..=self.max_order).find(|have| self.free[*have as usize][kind].count() > 0)
+    }
+
+    /// The block of a list that goes next: a zeroed one where there is one among the first.
+    fn choose(&self, order: u32, have: u32, kind: usize) -> Option<u64> {
+        let set = &self.free[have as usize][kind];
+        let first = match &self.lists {
+            Some(lists) => lists.first(have as usize * KINDS + kind)?,
+            None => set.first()? << have,
+        };
+        if order < HUGE_ORDER || self.zeroed.count() == 0 || self.is_zeroed(first, order) {
+            return Some(first);
+        }
+        let mut others = set.range(0, u64::MAX).take(ZEROED_LOOKED_FOR).map(|block| block << have);
+        Some(others.find(|frame| self.is_zeroed(*frame, order)).unwrap_or(first))
+    }
+
+    /// Gives back what is left of a block of order `have` when the part at `frame` of order `order` is taken from it.
+    fn split(&mut self, mut first: u64, mut have: u32, frame: u64, order: u32, kind: usize) {
+        while have > order {
+            have -= 1;
+            let upper = first + (1 << have);
+            if frame >= upper {
+                self.insert(first, have, kind);
+                first = upper;
+            } else {
+                self.insert(upper, have, kind);
+            }
+        }
+    }
+
+    /// Counts a block that was taken; answers whether it was zeroed.
+    fn taken(&mut self, frame: u64, order: u32, mobility: Mobility) -> bool {
+        self.free_frames -= 1 << order;
+        self.count(frame, order, |free, _, frames| *free -= frames);
+        if mobility != Mobility::Movable {
+            self.count(frame, order, |_, unmovable, frames| *unmovable += frames);
+        }
+        if self.zeroed.count() == 0 {
+            return false;
+        }
+        let was = self.is_zeroed(frame, order);
+        let last = frame + (1 << order) - 1;
+        let gone: Vec<u64> = self.zeroed.range(frame / HUGE, last / HUGE + 1).collect();
+        for block in gone {
+            self.zeroed.remove(block);
+        }
+        was
+    }
+
+    /// Changes the counts of the 2 MiB blocks that a block lies in.
+    fn count(&mut self, frame: u64, order: u32, change: impl Fn(&mut u16, &mut u16, u16)) {
+        let first = (frame / HUGE) as usize;
+        if order < HUGE_ORDER {
+            return change(&mut self.free_in_huge[first], &mut self.unmovable_in_huge[first], 1 << order);
+        }
+        let blocks = first..first + (1 << (order - HUGE_ORDER));
+        let counts = self.free_in_huge[blocks.clone()].iter_mut().zip(&mut self.unmovable_in_huge[blocks]);
+        counts.for_each(|(free, unmovable)| change(free, unmovable, HUGE as u16));
+    }
+
+    fn insert_merging(&mut self, frame: u64, order: u32) {
+        let mut kind = self.kind_of(frame);
+        let (mut order, mut block) = (order, frame >> order);
+        while order < self.max_order {
+            let other = block ^ 1;
+            // Within a pageblock the buddy is on the same lists.
+            let other_kind = if order < self.pageblock_order && self.isolated.is_empty() {
+                kind
+            } else if (other << order) < self.frames {
+                self.kind_of(other << order)
+            } else {
+                break;
+            };
+            let isolation_ends = other_kind != kind && (kind == ISOLATED || other_kind == ISOLATED);
+            if isolation_ends || !self.free[order as usize][other_kind].contains(other) {
+                break;
+            }
+            self.remove(other << order, order, other_kind);
+            block >>= 1;
+            order += 1;
+            if other_kind != kind {
+                // A free block of several pageblocks belongs to nobody in particular.
+                kind = Mobility::Movable as usize;
+                self.set_pageblocks(block << order, order, Mobility::Movable);
+            }
+        }
+        self.insert(block << order, order, kind);
+    }
+
+    fn set_pageblocks(&mut self, frame: u64, order: u32, mobility: Mobility) {
+        let first = (frame >> self.pageblock_order) as usize;
+        let blocks = 1usize << order.saturating_sub(self.pageblock_order);
+        let end = (first + blocks).min(self.pageblocks.len());
+        self.pageblocks[first..end].fill(mobility);
+    }
+
+    /// Which lists to take a block from when there is none of the right mobility; what of the pageblock becomes the
+    /// request's does so here.
+    fn fall_back(&mut self, order: u32, wanted: Mobility) -> Option<(u32, usize)> {
+        let largest = (order..=self.max_order).rev().find_map(|have| {
+            let others = wanted.fallbacks().into_iter();
+            let mut filled = others.filter(|other| self.free[have as usize][*other as usize].count() > 0);
+            filled.next().map(|other| (have, other))
+        });
+        let (have, other) = largest?;
+        // Small requests for memory that moves do little harm where they fall, so they take the smallest block.
+        let steals = wanted != Mobility::Movable || have >= self.pageblock_order / 2;
+        if !steals {
+            return self.smallest(order, other as usize).map(|have| (have, other as usize));
+        }
+        let frame = self.choose(order, have, other as usize)?;
+        if have >= self.pageblock_order {
+            self.remove(frame, have, other as usize);
+            self.set_pageblocks(frame, have, wanted);
+            self.insert(frame, have, wanted as usize);
+            return Some((have, wanted as usize));
+        }
+        let first = frame >> self.pageblock_order << self.pageblock_order;
+        let frames = (1u64 << self.pageblock_order).min(self.frames - first);
+        let (free, unmovable) = self.region(first, frames);
+        let alike = match (wanted, other) {
+            (Mobility::Movable, _) => frames - free - unmovable,
+            (_, Mobility::Movable) => unmovable,
+            _ => 0,
+        };
+        if 2 * (free + alike) < frames {
+            return Some((have, other as usize));
+        }
+        self.pageblocks[(first >> self.pageblock_order) as usize] = wanted;
+        for below in 0..self.pageblock_order {
+            let inside =
+                self.free[below as usize][other as usize].range(first >> below, (first + frames) >> below);
+            for block in inside.collect::<Vec<_>>() {
+                self.remove(block << below, below, other as usize);
+                self.insert(block << below, below, wanted as usize);
+            }
+        }
+        self.smallest(order, wanted as usize).map(|have| (have, wanted as usize))
+    }
+}

@@ -1,0 +1,293 @@
+//! The physical memory of one tier: which frames are free, and who holds the others.
+//!
+//! | file | what |
+//! |---|---|
+//! | `mod.rs` | a tier: blocks taken and given back, with their owners |
+//! | `buddy.rs` | the free blocks, grouped by mobility |
+//! | `block_set.rs`, `lists.rs` | sets and lists of blocks |
+//! | `owner.rs` | who holds a frame, a word each |
+//! | `cache.rs` | pages of files, evicted when memory is short |
+//! | `aging.rs` | what a long life does to memory |
+//! | `snapshot.rs` | an aged memory in a file |
+
+mod aging;
+mod block_set;
+mod buddy;
+mod cache;
+mod lists;
+mod owner;
+mod snapshot;
+#[cfg(test)]
+mod tests;
+
+use crate::design::MemoryParameters;
+pub use aging::age;
+pub use buddy::{Buddy, Mobility};
+use cache::PageCache;
+pub use owner::Owner;
+use owner::Word;
+pub use snapshot::Snapshot;
+use terrace_model::{Frame, PageSize, Time};
+
+/// The page cache is evicted when less than this share of a tier is free, and until half as much again is: the
+/// watermarks of a zone are a thousandth of it apart (Linux, `vm.watermark_scale_factor`).
+const LOW_WATER: u64 = 500;
+
+/// A block that was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Its first frame, in the machine's numbers.
+    pub frame: Frame,
+    /// It is known to hold only zeros.
+    pub zeroed: bool,
+}
+
+/// The frames of one tier.
+#[derive(Clone, Debug)]
+pub struct TierMemory {
+    /// The tier's name.
+    pub name: String,
+    /// First frame in the machine's physical memory.
+    pub base: u64,
+    buddy: Buddy,
+    owners: Vec<Word>,
+    cache: PageCache,
+    /// Frames in use times the time they were, in femtoseconds, up to `changed_at`.
+    usage: u128,
+    changed_at: Time,
+}
+
+impl TierMemory {
+    /// All of it free.
+    pub fn new(name: &str, base: u64, frames: u64, parameters: &MemoryParameters) -> TierMemory {
+        TierMemory {
+            name: name.to_owned(),
+            base,
+            buddy: Buddy::new(frames, parameters),
+            owners: vec![Word::default(); frames as usize],
+            cache: PageCache::default(),
+            usage: 0,
+            changed_at: Time::ZERO,
+        }
+    }
+
+    /// Its free blocks.
+    pub fn buddy(&self) -> &Buddy {
+        &self.buddy
+    }
+
+    /// Frames in all.
+    pub fn frames(&self) -> u64 {
+        self.buddy.frames()
+    }
+
+    /// Frames in use. Those of the page cache are not: they are given up on demand.
+    pub fn used(&self) -> u64 {
+        self.buddy.frames() - self.buddy.free_frames() - self.cache.len()
+    }
+
+    /// Frames of the page cache.
+    pub fn cached(&self) -> u64 {
+        self.cache.len()
+    }
+
+    /// Use up to `now`. Cores' clocks differ a little; the latest counts.
+    pub fn usage_at(&self, now: Time) -> u128 {
+        self.usage + u128::from(self.used()) * u128::from(now.saturating_sub(self.changed_at).0)
+    }
+
+    fn before_change(&mut self, now: Time) {
+        self.usage = self.usage_at(now);
+        self.changed_at = self.changed_at.max(now);
+    }
+
+    /// Whether a frame is one of this tier's.
+    pub fn contains(&self, frame: Frame) -> bool {
+        frame.0 >= self.base && frame.0 - self.base < self.frames()
+    }
+
+    /// Takes a free block of the size of a page. The page cache shrinks where memory is short.
+    pub fn take(&mut self, size: PageSize, owner: Owner, now: Time) -> Option<Block> {
+        self.before_change(now);
+        if self.cache.len() > 0 && self.buddy.free_frames() < self.frames() / LOW_WATER + size.base_pages() {
+            self.reclaim(self.frames() / LOW_WATER * 3 / 2 + size.base_pages());
+        }
+        let (frame, zeroed) = self.buddy.allocate(size.order(), mobility(owner))?;
+        self.owners[frame as usize] = Word::new(owner, size);
+        Some(Block { frame: Frame(self.base + frame), zeroed })
+    }
+
+    /// Takes this block, if all of it is free.
+    pub fn take_at(&mut self, frame: Frame, size: PageSize, owner: Owner, now: Time) -> bool {
+        let at = frame.0 - self.base;
+        if at + size.base_pages() > self.frames() || !self.buddy.take_at(at, size.order(), mobility(owner)) {
+            return false;
+        }
+        self.before_change(now);
+        self.owners[at as usize] = Word::new(owner, size);
+        true
+    }
+
+    /// Gives a block back.
+    pub fn give_back(&mut self, frame: Frame, now: Time) {
+        self.before_change(now);
+        let at = frame.0 - self.base;
+        let word = std::mem::take(&mut self.owners[at as usize]);
+        let owner = word.owner();
+        debug_assert!(owner.is_some(), "frame {:#x} is given back twice", frame.0);
+        if let Some(owner) = owner {
+            self.buddy.release(at, word.size().order(), mobility(owner));
+        }
+    }
+
+    /// Evicts pages of files until `free` frames are free, or no such page is left. Answers how many were evicted.
+    pub fn reclaim(&mut self, free: u64) -> u64 {
+        let mut evicted = 0;
+        while self.buddy.free_frames() < free
+            && let Some(frame) = self.cache.evict()
+        {
+            self.owners[frame as usize] = Word::default();
+            self.buddy.release(u64::from(frame), 0, Mobility::Movable);
+            evicted += 1;
+        }
+        evicted
+    }
+
+    /// The block that a frame belongs to: its first frame, its size and who holds it. None for free frames.
+    pub fn block_of(&self, frame: Frame) -> Option<(Frame, PageSize, Owner)> {
+        let at = frame.0.checked_sub(self.base).filter(|at| *at < self.frames())?;
+        PageSize::ALL.into_iter().rev().find_map(|size| {
+            let first = at & !(size.base_pages() - 1);
+            let word = self.owners[first as usize];
+            let owner = word.owner().filter(|_| word.size() == size)?;
+            Some((Frame(self.base + first), size, owner))
+        })
+    }
+
+    /// Says who holds a block that is in use. Its mobility has to stay the same.
+    pub fn set_owner(&mut self, frame: Frame, size: PageSize, owner: Owner) {
+        let at = (frame.0 - self.base) as usize;
+        debug_assert!(!self.owners[at].is_none() && self.owners[at].size() == size);
+        self.owners[at] = Word::new(owner, size);
+    }
+
+    /// A block in use, or several that fill one of `size`, become blocks of the size of `parts`.
+    pub fn recut(&mut self, frame: Frame, size: PageSize, parts: PageSize, owner: impl Fn(u64) -> Owner) {
+        let first = (frame.0 - self.base) as usize;
+        self.owners[first..first + size.base_pages() as usize].fill(Word::default());
+        for at in (0..size.base_pages()).step_by(parts.base_pages() as usize) {
+            self.owners[first + at as usize] = Word::new(owner(at), parts);
+        }
+    }
+
+    /// What lies in the blocks that begin at `one` and `other`, in their first `frames` frames, changes places: words of
+    /// owners, with what they say. The blocks hold nothing that cannot move.
+    pub fn swap_owners(&mut self, one: Frame, other: Frame, frames: u64) {
+        let (one, other) = ((one.0 - self.base) as usize, (other.0 - self.base) as usize);
+        for at in 0..frames as usize {
+            self.owners.swap(one + at, other + at);
+            for frame in [one + at, other + at] {
+                if let Some(Owner::Cache(place)) = self.owners[frame].owner() {
+                    self.cache.set(place, frame as u32);
+                }
+            }
+        }
+    }
+
+    /// A page of a file comes into the page cache, unless memory is full.
+    pub fn cache_page(&mut self) -> Option<u64> {
+        if self.buddy.free_frames() <= self.frames() / LOW_WATER {
+            self.reclaim(self.frames() / LOW_WATER + 1);
+        }
+        let (frame, _) = self.buddy.allocate(0, Mobility::Movable)?;
+        let place = self.cache.push(frame as u32);
+        self.owners[frame as usize] = Word::new(Owner::Cache(place), PageSize::Base);
+        Some(frame)
+    }
+
+    /// A cached page was read: it is evicted after all others.
+    pub fn touch_cached(&mut self, frame: u64) {
+        if let Some(Owner::Cache(place)) = self.owners[frame as usize].owner() {
+            let place = self.cache.touch(place);
+            self.owners[frame as usize] = Word::new(Owner::Cache(place), PageSize::Base);
+        }
+        if let Some(places) = self.cache.tidy() {
+            for (place, frame) in (0u32..).zip(places) {
+                self.owners[*frame as usize] = Word::new(Owner::Cache(place), PageSize::Base);
+            }
+        }
+    }
+
+    /// A cached page is not evicted until it is released: an order has it.
+    pub fn hold_cached(&mut self, frame: Frame) {
+        let at = (frame.0 - self.base) as usize;
+        if let Some(Owner::Cache(place)) = self.owners[at].owner() {
+            self.cache.remove(place);
+            self.owners[at] = Word::new(Owner::Taken, PageSize::Base);
+        }
+    }
+
+    /// The page of a file in this frame may be evicted again, after all others.
+    pub fn release_cached(&mut self, frame: Frame) {
+        let at = (frame.0 - self.base) as usize;
+        let place = self.cache.push(at as u32);
+        self.owners[at] = Word::new(Owner::Cache(place), PageSize::Base);
+    }
+
+    /// Whether every frame of a block is free.
+    pub fn is_free(&self, frame: Frame, size: PageSize) -> bool {
+        let at = frame.0 - self.base;
+        at + size.base_pages() <= self.frames() && self.buddy.is_free(at, size.order())
+    }
+
+    /// Keeps the allocator from handing out frames of a block, or ends that.
+    pub fn isolate(&mut self, frame: Frame, size: PageSize, isolated: bool) {
+        let at = frame.0 - self.base;
+        if at.is_multiple_of(size.base_pages()) && at + size.base_pages() <= self.frames() {
+            self.buddy.isolate(at, size.order(), isolated);
+        }
+    }
+
+    /// A free block was filled with zeros. Answers whether it is free still.
+    pub fn mark_zeroed(&mut self, frame: Frame, size: PageSize) -> bool {
+        self.buddy.mark_zeroed(frame.0 - self.base, size.order())
+    }
+
+    /// Counts every frame anew.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, in words.
+    pub fn audit(&self) -> Result<(), String> {
+        let mut free = vec![false; self.frames() as usize];
+        for (first, order) in self.buddy.blocks() {
+            for frame in first..first + (1 << order) {
+                if std::mem::replace(&mut free[frame as usize], true) {
+                    return Err(format!("{}: frame {frame:#x} is free twice", self.name));
+                }
+            }
+        }
+        let mut held = 0;
+        for (frame, free) in (0..).zip(&free) {
+            let block = self.block_of(Frame(self.base + frame));
+            held += u64::from(block.is_some());
+            if *free == block.is_some() {
+                return Err(format!("{}: frame {frame:#x} is free {free} and held by {block:?}", self.name));
+            }
+        }
+        let counted = free.iter().filter(|free| **free).count() as u64;
+        let (in_regions, _) = self.buddy.region(0, self.frames());
+        if counted != self.buddy.free_frames() || counted != in_regions || counted + held != self.frames() {
+            let kept = self.buddy.free_frames();
+            return Err(format!("{}: {counted} frames are free, {kept} and {in_regions} counted", self.name));
+        }
+        Ok(())
+    }
+}
+
+/// Whether what an owner keeps in a block can be moved.
+fn mobility(owner: Owner) -> Mobility {
+    match owner {
+        Owner::Table | Owner::Kernel => Mobility::Unmovable,
+        Owner::Taken | Owner::Page(_) | Owner::Cache(_) => Mobility::Movable,
+    }
+}

@@ -1,0 +1,200 @@
+//! An aged memory in a file, so that it is aged once and used often.
+//!
+//! The file is one zstd frame with a checksum: a header, the mobility of each pageblock, the free blocks in the order in
+//! which their lists hand them out, and the page cache in the order of eviction, as runs. Frames that are in none of these
+//! are the kernel's.
+
+use super::buddy::Layout;
+use super::{Owner, TierMemory, Word};
+use crate::design::{FreeLists, MemoryParameters};
+use std::io::{Read, Write};
+use std::path::Path;
+use terrace_model::PageSize;
+
+const MAGIC: &[u8; 8] = b"TERRMEM1";
+
+/// Most frames that a file may speak of: 16 TiB.
+const MOST_FRAMES: u64 = 1 << 32;
+
+/// Runs of frames: first and number.
+type Runs = Vec<(u32, u32)>;
+
+/// An aged memory.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Snapshot {
+    layout: Layout,
+    /// Cached frames by the order of eviction.
+    cache: Vec<u32>,
+}
+
+impl Snapshot {
+    /// The memory as it is. What programs hold in it counts as the kernel's.
+    pub fn of(memory: &TierMemory) -> Snapshot {
+        Snapshot { layout: memory.buddy.layout(), cache: memory.cache.iter().collect() }
+    }
+
+    /// Makes a fresh memory the one that was saved.
+    ///
+    /// # Errors
+    /// A memory of another size, or an allocator of another kind.
+    pub fn restore(&self, memory: &mut TierMemory) -> Result<(), String> {
+        let frames = memory.frames();
+        if self.layout.frames != frames {
+            return Err(format!(
+                "os.memory.aging.file: the saved memory has {} MiB, tier {} has {} MiB; set tier.{}.capacity, or age it anew",
+                self.layout.frames >> 8,
+                memory.name,
+                frames >> 8,
+                memory.name
+            ));
+        }
+        if memory.buddy.free_frames() != frames {
+            return Err("os.memory.aging.file: part of the memory is in use already".to_owned());
+        }
+        let mut held = vec![true; frames as usize];
+        let blocks = self.layout.free.iter().map(|(first, order, _)| (*first, 1 << order));
+        for (first, count) in blocks.chain(self.cache.iter().map(|frame| (u64::from(*frame), 1))) {
+            for held in &mut held[first as usize..(first + count) as usize] {
+                if !std::mem::replace(held, false) {
+                    return Err(damaged("a frame is free or cached twice"));
+                }
+            }
+        }
+        memory.buddy.restore(&self.layout)?;
+        for frame in &self.cache {
+            let place = memory.cache.push(*frame);
+            memory.owners[*frame as usize] = Word::new(Owner::Cache(place), PageSize::Base);
+        }
+        for (frame, _) in held.iter().enumerate().filter(|(_, held)| **held) {
+            memory.buddy.count_unmovable(frame as u64);
+            memory.owners[frame] = Word::new(Owner::Kernel, PageSize::Base);
+        }
+        Ok(())
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// A file that is not there, not such a file, or damaged.
+    pub fn read(path: &Path) -> Result<Snapshot, String> {
+        let name = path.display();
+        let file = std::fs::File::open(path).map_err(|problem| format!("{name}: {problem}"))?;
+        Snapshot::parse(file).map_err(|problem| format!("{name}: {problem}"))
+    }
+
+    /// Reads what [`Snapshot::write`] wrote.
+    ///
+    /// # Errors
+    /// Anything else.
+    pub fn parse(input: impl Read) -> Result<Snapshot, String> {
+        let mut reader = Numbers(zstd::Decoder::new(input).map_err(|_| damaged("no zstd frame"))?);
+        let mut magic = [0; 8];
+        reader.0.read_exact(&mut magic).map_err(|_| damaged("it is too short"))?;
+        if &magic != MAGIC {
+            return Err("this is not a saved memory".to_owned());
+        }
+        let frames = reader.number(MOST_FRAMES)?;
+        let max_order = reader.number(crate::design::LARGEST_ORDER.into())? as u32;
+        let flags = reader.number(7)?;
+        let parameters = MemoryParameters {
+            max_order,
+            free_lists: if flags & 1 != 0 { FreeLists::LastFreedFirst } else { FreeLists::LowestFirst },
+            grouping: flags & 2 != 0,
+            pageblock: if flags & 4 != 0 { PageSize::Giant } else { PageSize::Huge },
+            ..MemoryParameters::default()
+        };
+        let blocks = frames.div_ceil(parameters.pageblock.base_pages());
+        let mut pageblocks = Vec::new();
+        for _ in 0..blocks {
+            pageblocks.push(reader.number(2)? as u8);
+        }
+        let mut free = Vec::new();
+        for _ in 0..reader.number(frames)? {
+            let order = reader.number(max_order.into())? as u32;
+            let kind = reader.number(2)? as u8;
+            let first = reader.number(frames.saturating_sub(1))?;
+            if !first.is_multiple_of(1 << order) || first + (1 << order) > frames {
+                return Err(damaged("a free block is not aligned, or reaches beyond the end"));
+            }
+            free.push((first, order, kind));
+        }
+        let mut cache = Vec::new();
+        for _ in 0..reader.number(frames)? {
+            let first = reader.number(frames.saturating_sub(1))?;
+            let count = reader.number(frames - first)?;
+            if cache.len() as u64 + count > frames {
+                return Err(damaged("more frames are cached than there are"));
+            }
+            cache.extend((first..first + count).map(|frame| frame as u32));
+        }
+        if reader.0.read(&mut [0]).map_err(|problem| damaged(&problem.to_string()))? != 0 {
+            return Err(damaged("something follows its end"));
+        }
+        Ok(Snapshot { layout: Layout { frames, parameters, pageblocks, free }, cache })
+    }
+
+    /// Writes it.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn write(&self, output: impl Write) -> std::io::Result<()> {
+        let mut encoder = zstd::Encoder::new(output, 3)?;
+        encoder.include_checksum(true)?;
+        encoder.write_all(MAGIC)?;
+        let parameters = &self.layout.parameters;
+        let flags = u64::from(parameters.free_lists == FreeLists::LastFreedFirst)
+            | u64::from(parameters.grouping) << 1
+            | u64::from(parameters.pageblock == PageSize::Giant) << 2;
+        let mut put = |number: u64| encoder.write_all(&number.to_le_bytes()[..5]);
+        put(self.layout.frames)?;
+        put(parameters.max_order.into())?;
+        put(flags)?;
+        for mobility in &self.layout.pageblocks {
+            put(u64::from(*mobility))?;
+        }
+        put(self.layout.free.len() as u64)?;
+        for (first, order, kind) in &self.layout.free {
+            put(u64::from(*order))?;
+            put(u64::from(*kind))?;
+            put(*first)?;
+        }
+        let runs = runs(&self.cache);
+        put(runs.len() as u64)?;
+        for (first, count) in runs {
+            put(u64::from(first))?;
+            put(u64::from(count))?;
+        }
+        encoder.finish()?.flush()
+    }
+}
+
+fn damaged(how: &str) -> String {
+    format!("the saved memory is damaged: {how}; age it anew")
+}
+
+fn runs(frames: &[u32]) -> Runs {
+    let mut runs = Runs::new();
+    for frame in frames {
+        match runs.last_mut() {
+            Some((first, count)) if *first + *count == *frame => *count += 1,
+            _ => runs.push((*frame, 1)),
+        }
+    }
+    runs
+}
+
+/// Numbers of five bytes, least significant first.
+struct Numbers<R>(R);
+
+impl<R: Read> Numbers<R> {
+    fn number(&mut self, most: u64) -> Result<u64, String> {
+        let mut bytes = [0; 8];
+        self.0.read_exact(&mut bytes[..5]).map_err(|problem| damaged(&problem.to_string()))?;
+        let number = u64::from_le_bytes(bytes);
+        if number > most {
+            Err(damaged(&format!("{number} where at most {most} can be")))
+        } else {
+            Ok(number)
+        }
+    }
+}

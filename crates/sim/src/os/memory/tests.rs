@@ -1,0 +1,257 @@
+//! Memory against a slow, obvious reference; aged memory, and snapshots of it.
+
+use super::*;
+use crate::design::{Aging, FreeLists};
+use proptest::prelude::*;
+
+fn parameters(lifo: bool, grouping: bool) -> MemoryParameters {
+    let free_lists = if lifo { FreeLists::LastFreedFirst } else { FreeLists::LowestFirst };
+    MemoryParameters { free_lists, grouping, ..MemoryParameters::default() }
+}
+
+fn owner(pick: usize) -> Owner {
+    [Owner::Taken, Owner::Table, Owner::Kernel, Owner::Taken][pick % 4]
+}
+
+proptest! {
+    #[test]
+    fn never_overlaps_never_loses(
+        frames in 1u64..3000, lifo: bool, grouping: bool, max_order in 9u32..=19,
+        steps in prop::collection::vec((0u8..4, 0usize..2, any::<usize>()), 0..300),
+    ) {
+        let parameters = MemoryParameters { max_order, ..parameters(lifo, grouping) };
+        let mut memory = TierMemory::new("dram", 0, frames, &parameters);
+        let mut held: Vec<(Frame, PageSize)> = Vec::new();
+        let mut isolated = None;
+        for (what, size, pick) in steps {
+            let size = PageSize::ALL[size];
+            match what {
+                0 if !held.is_empty() => {
+                    let (frame, _) = held.swap_remove(pick % held.len());
+                    memory.give_back(frame, Time::ZERO);
+                }
+                1 => {
+                    let frame = Frame(pick as u64 % frames & !(size.base_pages() - 1));
+                    let fits = frame.0 + size.base_pages() <= frames;
+                    let free = fits && (frame.0..frame.0 + size.base_pages()).all(|f| memory.block_of(Frame(f)).is_none());
+                    prop_assert_eq!(memory.take_at(frame, size, owner(pick), Time::ZERO), free);
+                    if free {
+                        held.push((frame, size));
+                    }
+                }
+                2 => {
+                    let before = isolated.take();
+                    if let Some(block) = before {
+                        memory.isolate(block, PageSize::Huge, false);
+                    } else if frames >= 512 {
+                        let block = Frame(pick as u64 % (frames / 512) * 512);
+                        memory.isolate(block, PageSize::Huge, true);
+                        isolated = Some(block);
+                    }
+                }
+                _ => {
+                    let outside = |frame: u64| isolated.is_none_or(|block: Frame| frame / 512 != block.0 / 512);
+                    let is_free = |frame: u64| memory.block_of(Frame(frame)).is_none() && outside(frame);
+                    let blocks = 0..frames >> size.order();
+                    let any = blocks.clone().any(|block| {
+                        (block << size.order()..(block + 1) << size.order()).all(is_free)
+                    });
+                    let taken = memory.take(size, owner(pick), Time::ZERO);
+                    // A refusal is only right when no aligned free block exists.
+                    prop_assert_eq!(taken.is_some(), any);
+                    if let Some(block) = taken {
+                        prop_assert!(outside(block.frame.0) && block.frame.0 % size.base_pages() == 0);
+                        held.push((block.frame, size));
+                    }
+                }
+            }
+            memory.audit().unwrap();
+            prop_assert_eq!(memory.used(), held.iter().map(|(_, size)| size.base_pages()).sum::<u64>());
+        }
+        for (frame, _) in held {
+            memory.give_back(frame, Time::ZERO);
+        }
+        if let Some(block) = isolated {
+            memory.isolate(block, PageSize::Huge, false);
+        }
+        // Everything merged again: as if new.
+        let fresh = TierMemory::new("dram", 0, frames, &parameters);
+        let sorted = |memory: &TierMemory| {
+            let mut blocks: Vec<(u64, u32)> = memory.buddy.blocks().collect();
+            blocks.sort_unstable();
+            blocks
+        };
+        prop_assert_eq!(sorted(&memory), sorted(&fresh));
+        prop_assert_eq!(memory.buddy.region(0, frames), (frames, 0));
+    }
+
+    #[test]
+    fn damaged_snapshots_are_refused(at in 0usize..4000, bit in 0u8..8, cut in 0usize..4000) {
+        let mut bytes = Vec::new();
+        Snapshot::of(&aged(&builds(0.02), 4096)).write(&mut bytes).unwrap();
+        let cut = cut % bytes.len();
+        prop_assert!(Snapshot::parse(&bytes[..cut]).is_err());
+        let at = at % bytes.len();
+        bytes[at] ^= 1 << bit;
+        // The checksum sees it, or zstd does, or nothing changed in what was meant.
+        if let Ok(snapshot) = Snapshot::parse(&bytes[..]) {
+            prop_assert_eq!(snapshot, Snapshot::of(&aged(&builds(0.02), 4096)));
+        }
+    }
+}
+
+fn builds(kernel: f64) -> Aging {
+    Aging::Builds { rounds: 2, kernel, fmfi: None, seed: 1 }
+}
+
+fn aged(aging: &Aging, frames: u64) -> TierMemory {
+    let mut memory = TierMemory::new("dram", 1 << 18, frames, &parameters(true, true));
+    age(&mut memory, aging).unwrap();
+    memory.audit().unwrap();
+    memory
+}
+
+#[test]
+fn the_fragmentation_index_by_hand() {
+    let mut memory = TierMemory::new("dram", 0, 1024, &MemoryParameters::default());
+    assert_eq!(memory.buddy.fragmentation_index(9), 0.0);
+    assert_eq!(memory.take(PageSize::Base, Owner::Taken, Time::ZERO).unwrap().frame, Frame(0));
+    // 1023 free: 512 in one block of order 9, 511 in smaller ones.
+    assert_eq!(memory.buddy.fragmentation_index(9), 511.0 / 1023.0);
+}
+
+#[test]
+fn what_was_freed_last_is_handed_out_first() {
+    let mut memory = TierMemory::new("dram", 0, 4096, &parameters(true, false));
+    let blocks: Vec<Frame> =
+        (0..4).map(|_| memory.take(PageSize::Huge, Owner::Taken, Time::ZERO).unwrap().frame).collect();
+    assert_eq!(blocks, [Frame(0), Frame(512), Frame(1024), Frame(1536)]);
+    for at in [1, 3] {
+        memory.give_back(blocks[at], Time::ZERO);
+    }
+    let next = memory.take(PageSize::Huge, Owner::Taken, Time::ZERO).unwrap().frame;
+    assert_eq!(next, Frame(1536));
+}
+
+#[test]
+fn what_cannot_move_is_kept_together() {
+    // Every 16th frame goes to the kernel while programs take the others, then programs free theirs.
+    let unmovable_blocks = |grouping: bool| {
+        let mut memory = TierMemory::new("dram", 0, 64 * 512, &parameters(true, grouping));
+        let mut movable = Vec::new();
+        for at in 0..48 * 512 {
+            let owner = if at % 16 == 0 { Owner::Kernel } else { Owner::Taken };
+            let block = memory.take(PageSize::Base, owner, Time::ZERO).unwrap();
+            if owner == Owner::Taken {
+                movable.push(block.frame);
+            }
+        }
+        for frame in movable {
+            memory.give_back(frame, Time::ZERO);
+        }
+        memory.audit().unwrap();
+        (0..64).filter(|block| memory.buddy.region(block * 512, 512).1 > 0).count()
+    };
+    // 1536 frames of the kernel's fill three blocks of 512.
+    assert_eq!((unmovable_blocks(true), unmovable_blocks(false)), (3, 48));
+}
+
+#[test]
+fn a_full_page_cache_leaves_holes_and_gives_way() {
+    let aging = Aging::PageCache { reads: 2.0, dropped: 0.0, kernel: 0.01, fmfi: Some(0.9), seed: 1 };
+    let mut memory = aged(&aging, 64 << 10);
+    assert!(memory.cached() > 60 << 10);
+    assert!(memory.buddy.fragmentation_index(9) >= 0.9);
+    assert_eq!(memory.take(PageSize::Huge, Owner::Taken, Time::ZERO), None);
+    // Pages of programs push it out, and all of it can be had.
+    let mut taken = 0;
+    while memory.take(PageSize::Base, Owner::Taken, Time::ZERO).is_some() {
+        taken += 1;
+    }
+    let kernel = memory.buddy.region(0, 64 << 10).1;
+    assert_eq!((memory.cached(), taken), (0, (64 << 10) - kernel));
+    memory.audit().unwrap();
+}
+
+#[test]
+fn an_index_out_of_reach_says_so() {
+    let mut memory = TierMemory::new("dram", 0, 4096, &parameters(true, true));
+    let aging = Aging::Builds { rounds: 1, kernel: 0.0, fmfi: Some(0.9), seed: 1 };
+    let problem = age(&mut memory, &aging).unwrap_err();
+    assert!(problem.contains("os.memory.aging.fmfi: 0.900 is not reached"), "{problem}");
+}
+
+#[test]
+fn builds_leave_free_memory_that_is_in_no_order() {
+    // As Linux: blocks of 4 MiB at most.
+    let linux = MemoryParameters { max_order: 10, ..parameters(true, true) };
+    let neighbours = |memory: &mut TierMemory| {
+        let mut last = 0;
+        let mut next_to_each_other = 0;
+        while let Some(block) = memory.take(PageSize::Huge, Owner::Taken, Time::ZERO) {
+            let block = block.frame.0 / 1024;
+            next_to_each_other += u32::from(last == block + 1 || block == last + 1);
+            last = block;
+        }
+        next_to_each_other
+    };
+    let mut fresh = TierMemory::new("dram", 1 << 18, 256 << 10, &linux);
+    let mut old = fresh.clone();
+    age(&mut old, &builds(0.01)).unwrap();
+    old.audit().unwrap();
+    assert_eq!(old.cached(), 0);
+    assert!((2620..2630).contains(&old.used()), "1 % of 262144: {}", old.used());
+    let (before, after) = (neighbours(&mut fresh), neighbours(&mut old));
+    assert_eq!(before, 255);
+    assert!(after < 64, "{after} of 255 blocks of 4 MiB follow a neighbour");
+}
+
+#[test]
+fn a_snapshot_comes_back_as_it_was() {
+    for aging in
+        [builds(0.02), Aging::PageCache { reads: 1.0, dropped: 0.3, kernel: 0.01, fmfi: None, seed: 3 }]
+    {
+        let mut old = aged(&aging, 8192);
+        let mut bytes = Vec::new();
+        Snapshot::of(&old).write(&mut bytes).unwrap();
+        let snapshot = Snapshot::parse(&bytes[..]).unwrap();
+        assert_eq!(snapshot, Snapshot::of(&old));
+        let mut memory = TierMemory::new("dram", 1 << 18, 8192, &parameters(true, true));
+        snapshot.restore(&mut memory).unwrap();
+        memory.audit().unwrap();
+        assert_eq!((memory.used(), memory.cached()), (old.used(), old.cached()));
+        // And goes on as the other one would.
+        loop {
+            let taken = old.take(PageSize::Base, Owner::Taken, Time::ZERO);
+            assert_eq!(memory.take(PageSize::Base, Owner::Taken, Time::ZERO), taken);
+            if taken.is_none() {
+                break;
+            }
+        }
+        let mut other = TierMemory::new("dram", 0, 4096, &parameters(true, true));
+        assert!(snapshot.restore(&mut other).unwrap_err().contains("the saved memory has 32 MiB"));
+        let mut other = TierMemory::new("dram", 0, 8192, &parameters(true, false));
+        assert!(snapshot.restore(&mut other).unwrap_err().contains("grouping true"));
+    }
+}
+
+#[test]
+fn zeroed_blocks_go_first_and_lose_it_when_used() {
+    let mut memory = TierMemory::new("dram", 0, 8 * 512, &MemoryParameters::default());
+    let all: Vec<Frame> =
+        (0..8).map(|_| memory.take(PageSize::Huge, Owner::Taken, Time::ZERO).unwrap().frame).collect();
+    for at in [0, 2, 5] {
+        memory.give_back(all[at], Time::ZERO);
+    }
+    assert!(!memory.mark_zeroed(all[1], PageSize::Huge), "it is in use");
+    assert!(memory.mark_zeroed(all[2], PageSize::Huge));
+    assert_eq!(memory.buddy.free_blocks(9), (3, 1));
+    let taken = memory.take(PageSize::Huge, Owner::Taken, Time::ZERO).unwrap();
+    assert_eq!(taken, Block { frame: all[2], zeroed: true });
+    memory.give_back(all[2], Time::ZERO);
+    assert_eq!(memory.buddy.free_blocks(9), (3, 0));
+    assert_eq!(
+        memory.take(PageSize::Huge, Owner::Taken, Time::ZERO).unwrap(),
+        Block { frame: all[0], zeroed: false }
+    );
+}

@@ -1,0 +1,296 @@
+//! Pages as policies handle them: blocks for orders, splits and collapses, and the account of all frames.
+
+use super::memory::{Owner, TierMemory};
+use super::page_table::{PageTable, Pte};
+use super::paging::{Os, OsError};
+use std::collections::HashMap;
+use terrace_model::{AddressRange, Frame, PageSize, TierId, Time};
+use terrace_policy::PageId;
+
+/// Frames of a tier that are few enough to look at each: 1 GiB.
+const AUDITED_BY_FRAME: u64 = 1 << 18;
+
+impl Os {
+    /// Processes that are not over.
+    pub fn live_spaces(&self) -> impl Iterator<Item = u32> + use<> {
+        let alive: Vec<u32> =
+            (0..self.spaces.len() as u32).filter(|&space| self.spaces[space as usize].alive).collect();
+        alive.into_iter()
+    }
+
+    /// Whether there is such a process, and it is not over.
+    pub fn is_live(&self, space: u32) -> bool {
+        self.spaces.get(space as usize).is_some_and(|space| space.alive)
+    }
+
+    /// The page table of a process, to change entries in.
+    pub fn table_mut(&mut self, space: u32) -> &mut PageTable {
+        &mut self.spaces[space as usize].table
+    }
+
+    /// Whether several page tables map this frame.
+    pub fn is_shared(&self, frame: Frame) -> bool {
+        self.shared.contains_key(&frame.0)
+    }
+
+    /// Takes a free block of a tier, for a page on its way there.
+    pub fn take_block(&mut self, tier: TierId, size: PageSize) -> Option<Frame> {
+        self.take(tier.index(), size).map(|block| block.frame)
+    }
+
+    /// The page lies in another block now, and is held no longer.
+    pub fn point_to(&mut self, page: PageId, frame: Frame) {
+        let addr = page.addr().0;
+        let table = &mut self.spaces[page.space.0 as usize].table;
+        if let Some(leaf) = table.find(addr) {
+            table.store(&leaf, addr, leaf.pte.moved_to(frame).with_held(false));
+            self.own(page.space.0, addr, leaf.size, frame);
+        }
+    }
+
+    /// The first frame of a tier and the number of its frames.
+    pub fn tier_frames(&self, tier: TierId) -> (Frame, u64) {
+        let tier = &self.tiers[tier.index()];
+        (Frame(tier.base), tier.frames())
+    }
+
+    /// Whether there is such a frame.
+    pub fn contains(&self, frame: Frame) -> bool {
+        self.tiers.iter().any(|tier| tier.contains(frame))
+    }
+
+    fn tier_with(&self, frame: Frame) -> &TierMemory {
+        &self.tiers[self.tier_of(frame).index()]
+    }
+
+    fn tier_with_mut(&mut self, frame: Frame) -> &mut TierMemory {
+        let at = self.tier_of(frame).index();
+        &mut self.tiers[at]
+    }
+
+    /// The block that a frame belongs to: its first frame, its size and who holds it. None for free frames.
+    pub fn block_of(&self, frame: Frame) -> Option<(Frame, PageSize, Owner)> {
+        self.tier_with(frame).block_of(frame)
+    }
+
+    /// Whether every frame of a block is free.
+    pub fn is_free(&self, frame: Frame, size: PageSize) -> bool {
+        self.tier_with(frame).is_free(frame, size)
+    }
+
+    /// Whether a free frame lies in 2 MiB that are known to hold only zeros.
+    pub fn is_zeroed(&self, frame: Frame) -> bool {
+        let tier = self.tier_with(frame);
+        let huge = PageSize::Huge;
+        tier.buddy().is_zeroed((frame.0 - tier.base) & !(huge.base_pages() - 1), huge.order())
+    }
+
+    /// Whether a block is free and known to hold only zeros.
+    pub fn is_zeroed_block(&self, frame: Frame, size: PageSize) -> bool {
+        let tier = self.tier_with(frame);
+        tier.buddy().is_zeroed(frame.0 - tier.base, size.order())
+    }
+
+    /// Takes this block for an order, if all of it is free.
+    pub fn take_block_at(&mut self, frame: Frame, size: PageSize) -> bool {
+        let now = self.now;
+        self.tier_with_mut(frame).take_at(frame, size, Owner::Taken, now)
+    }
+
+    /// Keeps a cached page from being evicted while an order has it.
+    pub fn hold_cached(&mut self, frame: Frame) {
+        self.tier_with_mut(frame).hold_cached(frame);
+    }
+
+    /// The order is done with it.
+    pub fn release_cached(&mut self, frame: Frame) {
+        self.tier_with_mut(frame).release_cached(frame);
+    }
+
+    /// What two blocks of one tier hold changes places; the page tables are not told.
+    pub fn swap_frames(&mut self, one: Frame, other: Frame, frames: u64) {
+        self.tier_with_mut(one).swap_owners(one, other, frames);
+    }
+
+    /// Keeps a block from being handed out, or ends that.
+    pub fn isolate(&mut self, frame: Frame, size: PageSize, isolated: bool) {
+        if self.contains(frame) {
+            self.tier_with_mut(frame).isolate(frame, size, isolated);
+        }
+    }
+
+    /// A block that an order had is given back, full of zeros.
+    pub fn free_zeroed(&mut self, frame: Frame, size: PageSize) {
+        self.give_back(frame);
+        self.tier_with_mut(frame).mark_zeroed(frame, size);
+    }
+
+    /// From now on it is known which base pages hold only zeros.
+    pub fn watch_stores(&mut self) {
+        self.stores.get_or_insert_default();
+    }
+
+    /// Whether that is known.
+    pub fn knows_zeros(&self) -> bool {
+        self.stores.is_some()
+    }
+
+    /// How many base pages of a page hold only zeros.
+    pub fn zero_pages(&self, space: u32, page: u64, size: PageSize) -> Option<u64> {
+        let stores = self.stores.as_ref()?;
+        Some((0..size.base_pages()).filter(|at| !stores.contains(space, page + 4096 * at)).count() as u64)
+    }
+
+    /// Unmaps the base pages in the place of a page of `size` that hold only zeros; their addresses.
+    pub fn drop_zeros(&mut self, space: u32, page: u64, size: PageSize) -> Vec<u64> {
+        let Some(stores) = &self.stores else { return Vec::new() };
+        let addresses = (0..size.base_pages()).map(|at| page + 4096 * at);
+        let zeros: Vec<u64> = addresses.filter(|addr| !stores.contains(space, *addr)).collect();
+        for addr in &zeros {
+            if let Some(leaf) = self.spaces[space as usize].table.unmap(*addr) {
+                self.release_page(leaf.size, leaf.pte);
+            }
+        }
+        zeros
+    }
+
+    /// Frees a block that no page table maps.
+    pub fn free_block(&mut self, frame: Frame) {
+        self.give_back(frame);
+    }
+
+    /// Nothing is ever put into the first tier: it is a cache of the last one, which holds page tables too.
+    pub fn give_up_first_tier(&mut self) {
+        let first = &mut self.tiers[0];
+        for size in PageSize::ALL.into_iter().rev() {
+            while first.take(size, Owner::Kernel, Time::ZERO).is_some() {}
+        }
+        self.page_table_tier = self.tiers.len() - 1;
+    }
+
+    /// Splits the large page at `page` into parts in place.
+    ///
+    /// # Errors
+    /// No frame for a page table.
+    pub fn split_page(&mut self, space: u32, page: u64, parts: PageSize) -> Result<(), OsError> {
+        match self.spaces[space as usize].table.find(page) {
+            Some(leaf) if leaf.size > parts => self.split(space, page, &leaf, parts),
+            _ => Ok(()),
+        }
+    }
+
+    /// Replaces the parts of the page of `size` at `page`, which are unmapped, by one entry. Their blocks are freed
+    /// unless `in_place`: then they are the new page's.
+    ///
+    /// # Errors
+    /// No frame for a page table.
+    pub fn collapse(
+        &mut self,
+        space: u32,
+        page: u64,
+        size: PageSize,
+        pte: Pte,
+        in_place: bool,
+    ) -> Result<(), OsError> {
+        for (part, part_size, old) in
+            self.spaces[space as usize].table.pages_in(AddressRange::new(page, size.bytes()))
+        {
+            self.spaces[space as usize].table.unmap(part);
+            self.resident[part_size.index()] -= part_size.base_pages();
+            if !in_place {
+                self.give_back(old.frame());
+            }
+        }
+        self.resident[size.index()] += size.base_pages();
+        self.install(space, page, size, pte)?;
+        if in_place {
+            let tier = self.tier_of(pte.frame()).index();
+            self.tiers[tier].recut(pte.frame(), size, size, |_| Owner::Taken);
+        }
+        self.own(space, page, size, pte.frame());
+        self.note_peak();
+        Ok(())
+    }
+
+    /// Counts everything anew: every frame in use is a page's, a page table's, one of `taken` (blocks of orders under way)
+    /// or one of the `reserved`, and nobody's twice.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, in words.
+    pub fn audit(&self, taken: &[(Frame, PageSize)], reserved: &[u64]) -> Result<(), String> {
+        let mut held: HashMap<u64, u32> = HashMap::new();
+        let mut used = vec![0u64; self.tiers.len()];
+        let mut resident = [0u64; 3];
+        for (number, space) in self.spaces.iter().enumerate() {
+            for frame in space.table.table_frames() {
+                if space.alive && held.insert(frame.0, u32::MAX).is_some() {
+                    return Err(format!("frame {:#x} of a page table is used twice", frame.0));
+                }
+                used[self.tier_of(frame).index()] += u64::from(space.alive);
+            }
+            for (addr, size, pte) in space.table.pages_in(AddressRange::new(0, u64::MAX)) {
+                let first = pte.frame().0;
+                if !first.is_multiple_of(size.base_pages()) {
+                    return Err(format!("{number}:{addr:#x}: frame {first:#x} is not aligned to {size}"));
+                }
+                let sharers = self.shared.get(&first).copied();
+                for frame in first..first + size.base_pages() {
+                    let mappings = held.entry(frame).or_insert(0);
+                    *mappings = mappings.saturating_add(1);
+                    if *mappings > sharers.unwrap_or(1) {
+                        return Err(format!("{number}:{addr:#x}: frame {frame:#x} has {mappings} users"));
+                    }
+                }
+                if held[&first] == 1 {
+                    used[self.tier_of(pte.frame()).index()] += size.base_pages();
+                    resident[size.index()] += size.base_pages();
+                }
+            }
+        }
+        for (block, size) in taken {
+            for frame in block.0..block.0 + size.base_pages() {
+                if held.insert(frame, u32::MAX).is_some() {
+                    return Err(format!("frame {frame:#x} of an order is used twice"));
+                }
+            }
+            used[self.tier_of(*block).index()] += size.base_pages();
+        }
+        for (at, tier) in self.tiers.iter().enumerate() {
+            let expected = used[at] + reserved[at];
+            let found = tier.used();
+            if found != expected {
+                return Err(format!("{}: {found} frames in use, {expected} accounted for", tier.name));
+            }
+            // Frame by frame, where that is done soon.
+            if tier.frames() <= AUDITED_BY_FRAME {
+                tier.audit()?;
+            }
+        }
+        if resident != self.resident {
+            return Err(format!("resident by size: counted {resident:?}, kept {:?}", self.resident));
+        }
+        Ok(())
+    }
+
+    pub(super) fn release_page(&mut self, size: PageSize, pte: Pte) {
+        self.release_frames(pte.frame(), size);
+    }
+
+    pub(super) fn release_frames(&mut self, frame: Frame, size: PageSize) {
+        if let Some(count) = self.shared.get_mut(&frame.0) {
+            *count -= 1;
+            if *count == 1 {
+                self.shared.remove(&frame.0);
+            }
+            return;
+        }
+        self.resident[size.index()] -= size.base_pages();
+        self.counters.pages_freed += size.base_pages();
+        self.give_back(frame);
+    }
+
+    pub(super) fn give_back(&mut self, frame: Frame) {
+        let tier = self.tier_of(frame).index();
+        self.tiers[tier].give_back(frame, self.now);
+    }
+}

@@ -1,0 +1,95 @@
+//! Which base pages were ever stored to, since they were brought in: the others hold only zeros.
+
+use std::collections::HashMap;
+use terrace_model::{AddressRange, PageSize};
+
+/// Base pages that one bitmap speaks of.
+const PAGES: u64 = 64 * 512;
+
+/// Base pages with stores, by process and address.
+#[derive(Clone, Debug, Default)]
+pub struct Stores {
+    bitmaps: HashMap<(u32, u64), Box<[u64; 512]>>,
+    /// The last base page that was marked.
+    last: Option<(u32, u64)>,
+}
+
+impl Stores {
+    /// A store to this address.
+    #[inline]
+    pub fn mark(&mut self, space: u32, addr: u64) {
+        let page = addr >> 12;
+        if self.last == Some((space, page)) {
+            return;
+        }
+        self.last = Some((space, page));
+        let bitmap = self.bitmaps.entry((space, page / PAGES)).or_insert_with(|| Box::new([0; 512]));
+        bitmap[(page % PAGES / 64) as usize] |= 1 << (page % 64);
+    }
+
+    /// Whether it was ever stored to.
+    pub fn contains(&self, space: u32, addr: u64) -> bool {
+        let page = addr >> 12;
+        let bitmap = self.bitmaps.get(&(space, page / PAGES));
+        bitmap.is_some_and(|bitmap| bitmap[(page % PAGES / 64) as usize] >> (page % 64) & 1 != 0)
+    }
+
+    /// The page at `addr` is new: all zeros.
+    pub fn clear(&mut self, space: u32, addr: u64, size: PageSize) {
+        self.last = None;
+        let first = addr >> 12 & !(size.base_pages() - 1);
+        if size == PageSize::Base {
+            if let Some(bitmap) = self.bitmaps.get_mut(&(space, first / PAGES)) {
+                bitmap[(first % PAGES / 64) as usize] &= !(1 << (first % 64));
+            }
+            return;
+        }
+        for word in (first..first + size.base_pages()).step_by(64) {
+            if let Some(bitmap) = self.bitmaps.get_mut(&(space, word / PAGES)) {
+                bitmap[(word % PAGES / 64) as usize] = 0;
+            }
+        }
+    }
+
+    /// The child of a fork holds what its parent holds.
+    pub fn fork(&mut self, parent: u32, child: u32) {
+        let of_parent = self.bitmaps.iter().filter(|((space, _), _)| *space == parent);
+        let copies: Vec<_> = of_parent.map(|((_, at), bitmap)| ((child, *at), bitmap.clone())).collect();
+        self.bitmaps.extend(copies);
+    }
+
+    /// Contents move with their addresses.
+    pub fn remap(&mut self, space: u32, from: AddressRange, to: u64) {
+        let pages = (from.start.0..from.end().0).step_by(4096);
+        let stored: Vec<u64> = pages.filter(|addr| self.contains(space, *addr)).collect();
+        for addr in stored {
+            self.mark(space, addr - from.start.0 + to);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stores_are_known_until_a_page_is_new() {
+        let mut stores = Stores::default();
+        for addr in [0x1000, 0x20_0fff, 0x4000_0000, 0x4020_0000] {
+            stores.mark(1, addr);
+            assert!(
+                stores.contains(1, addr) && !stores.contains(2, addr) && !stores.contains(1, addr + 4096)
+            );
+        }
+        stores.fork(1, 2);
+        stores.clear(1, 0x4000_0000, PageSize::Huge);
+        assert!(!stores.contains(1, 0x4000_0000) && stores.contains(2, 0x4000_0000));
+        assert!(stores.contains(1, 0x4020_0000));
+        stores.clear(1, 0x4000_0000, PageSize::Giant);
+        assert!(!stores.contains(1, 0x4020_0000) && stores.contains(1, 0x1000));
+        stores.clear(1, 0x1000, PageSize::Base);
+        assert!(!stores.contains(1, 0x1000));
+        stores.remap(1, AddressRange::new(0x20_0000, 0x2000), 0x80_0000);
+        assert!(stores.contains(1, 0x80_0000) && !stores.contains(1, 0x80_1000));
+    }
+}

@@ -1,0 +1,283 @@
+//! Frames as policies see and move them on the simulated machine.
+
+mod machine_support;
+
+use machine_support::probe::*;
+use machine_support::*;
+use terrace_model::{Bytes, Frame, PageSize, TierId};
+use terrace_policy::*;
+use terrace_sim::Fidelity;
+use terrace_sim::design::{Aging, Design, FreeLists, MemoryParameters, PagePolicy};
+
+const TIER: TierId = TierId(0);
+
+/// One tier with room for so many pages, page tables included.
+fn machine(pages: u64) -> Design {
+    let sets = [("os.reserved", "0 B"), ("core.count", "1")];
+    let mut design = design("native-4k", "skylake-6140", &sets);
+    design.tiers.truncate(1);
+    design.tiers[0].capacity = Bytes(pages * PAGE);
+    design
+}
+
+fn page(number: u64) -> PageId {
+    PageId::new(0, (DATA >> 12) + number)
+}
+
+/// Stores to pages `0..pages`, then goes on with page 0 for about two milliseconds.
+fn program(pages: u64) -> Program {
+    let mut program = Program::new();
+    program.map(DATA, 64 * MIB);
+    for at in 0..pages {
+        program.write(DATA + at * PAGE);
+    }
+    for _ in 0..2000 {
+        program.access(DATA, 8, terrace_trace::AccessKind::Read, 0, 4600);
+    }
+    program
+}
+
+fn frame_of(memory: &mut dyn MemorySystem, number: u64) -> Frame {
+    memory.page(page(number)).unwrap().frame.unwrap()
+}
+
+/// Gives an order at 400 us, looks at 1.5 ms.
+fn order_and_look<T: Send + 'static>(
+    program: &Program,
+    design: &Design,
+    give: impl Fn(&mut dyn MemorySystem) + Send + 'static,
+    look: impl Fn(&mut dyn MemorySystem) -> T + Send + 'static,
+) -> (Vec<Signal>, T) {
+    let (seen, log) = shared((Vec::new(), None));
+    let mut step = 0;
+    probe(program, design, Fidelity::Full, (TIER, SignalSet::NONE), move |now, signals, memory| {
+        let news = signals.iter().filter(|signal| !matches!(signal, Signal::Tick));
+        log.lock().unwrap().0.extend(news.copied());
+        let times = [0, 400_000, 1_500_000];
+        if step < 3 && now.0 >= times[step] {
+            match step {
+                1 => give(memory),
+                2 => log.lock().unwrap().1 = Some(look(memory)),
+                _ => {}
+            }
+            step += 1;
+        }
+        times.get(step).map_or(NextTick::Never, |at| NextTick::At(Moment(*at)))
+    });
+    let mut seen = seen.lock().unwrap();
+    (std::mem::take(&mut seen.0), seen.1.take().unwrap())
+}
+
+fn outcomes(signals: &[Signal]) -> Vec<Outcome> {
+    let done = |signal: &Signal| match signal {
+        Signal::Done { outcome, .. } => Some(*outcome),
+        _ => None,
+    };
+    signals.iter().filter_map(done).collect()
+}
+
+#[test]
+fn a_page_goes_to_the_frame_that_was_chosen_and_an_exchange_brings_back_what_lay_there() {
+    let (signals, frames) = order_and_look(
+        &program(4),
+        &machine(512),
+        |memory| {
+            let [a, b] = [frame_of(memory, 1), frame_of(memory, 2)];
+            let physical = memory.physical().unwrap();
+            assert_eq!(physical.state(a), FrameState::Movable(page(1)));
+            assert_eq!(physical.state(Frame(300)), FrameState::Free { zeroed: false });
+            let moves = [
+                Relocate { from: a, to: Frame(300), exchange: false },
+                Relocate { from: b, to: Frame(300), exchange: false },
+                Relocate { from: b, to: Frame(300), exchange: true },
+                Relocate { from: Frame(400), to: Frame(401), exchange: true },
+                // The root of the page table.
+                Relocate { from: b, to: Frame(0), exchange: true },
+            ];
+            physical.relocate(&moves, MoveOptions::default());
+        },
+        |memory| (0..4).map(|at| frame_of(memory, at).0).collect::<Vec<_>>(),
+    );
+    // Frame 0 is the table's root, 1 the first page, 2 to 4 the tables above it.
+    use Outcome::{Done, Gone, NoSpace, Unmovable};
+    assert_eq!(outcomes(&signals), [Done, NoSpace, Done, Gone, Unmovable]);
+    // Page 1 went to 300, then page 2 did, and page 1 came to where page 2 had been.
+    assert_eq!(frames, [1, 6, 300, 7]);
+}
+
+#[test]
+fn a_huge_page_changes_places_with_a_mixture() {
+    let mut design = with_pages(machine(2048), PagePolicy::Thp);
+    design.os.memory = MemoryParameters { free_lists: FreeLists::LowestFirst, ..MemoryParameters::default() };
+    let mut program = Program::new();
+    program.map(DATA, 2 * MIB);
+    // Too small for a huge page.
+    program.map(DATA + 4 * MIB, 100 * PAGE);
+    program.write(DATA);
+    for at in 0..3 {
+        program.write(DATA + 4 * MIB + at * PAGE);
+    }
+    for _ in 0..4000 {
+        program.access(DATA, 8, terrace_trace::AccessKind::Read, 0, 4600);
+    }
+    let small = |memory: &mut dyn MemorySystem| {
+        (0..3).map(|at| memory.page(page(1024 + at)).unwrap().frame.unwrap().0).collect::<Vec<_>>()
+    };
+    let (seen, log) = shared(Vec::new());
+    let mut step = 0;
+    probe(&program, &design, Fidelity::Full, (TIER, SignalSet::NONE), move |now, signals, memory| {
+        if step == 1 && now.0 >= 1_000_000 {
+            let huge = memory.page(page(0)).unwrap();
+            let base = small(memory);
+            assert_eq!((huge.size, huge.frame.unwrap().0 % 512, base[0] / 512), (PageSize::Huge, 0, 0));
+            log.lock().unwrap().push((huge.frame.unwrap().0, base));
+            // The small ones lie beside the page tables; make them neighbours of nothing that cannot move.
+            let physical = memory.physical().unwrap();
+            let moves: Vec<Relocate> = log.lock().unwrap()[0]
+                .1
+                .iter()
+                .enumerate()
+                .map(|(at, from)| Relocate {
+                    from: Frame(*from),
+                    to: Frame(1536 + 7 * at as u64),
+                    exchange: false,
+                })
+                .collect();
+            physical.relocate(&moves, MoveOptions::default());
+            let from = Frame(log.lock().unwrap()[0].0);
+            physical.relocate(&[Relocate { from, to: Frame(0), exchange: true }], MoveOptions::default());
+        }
+        if step == 2 && now.0 >= 2_000_000 {
+            let from = memory.page(page(0)).unwrap().frame.unwrap();
+            let physical = memory.physical().unwrap();
+            physical.relocate(&[Relocate { from, to: Frame(1536), exchange: true }], MoveOptions::default());
+        }
+        if step == 3 && now.0 >= 3_500_000 {
+            let huge = memory.page(page(0)).unwrap();
+            assert_eq!(huge.size, PageSize::Huge);
+            let base = small(memory);
+            log.lock().unwrap().push((huge.frame.unwrap().0, base));
+            step += 1;
+        }
+        for (at, due) in [0, 1_000_000, 2_000_000].iter().enumerate() {
+            if step == at && now.0 >= *due {
+                step += 1;
+            }
+        }
+        let news: Vec<_> = signals.iter().filter(|signal| !matches!(signal, Signal::Tick)).collect();
+        let failed = |signal: &&&Signal| matches!(signal, Signal::Done { outcome: Outcome::Unmovable, .. });
+        // Only the block with the page tables refuses.
+        assert!(news.iter().filter(failed).count() <= 1);
+        [0, 1_000_000, 2_000_000, 3_500_000].get(step).map_or(NextTick::Never, |at| NextTick::At(Moment(*at)))
+    });
+    let seen = seen.lock().unwrap();
+    let (was, _) = seen[0];
+    assert_eq!(seen[1], (1536, vec![was, was + 7, was + 14]));
+}
+
+#[test]
+fn a_block_zeroed_ahead_makes_its_fault_short() {
+    let latency = |ahead: bool| {
+        let design = with_pages(machine(2048), PagePolicy::Thp);
+        let mut program = Program::new();
+        program.map(DATA, 4 * MIB);
+        program.map(DATA + 8 * MIB, PAGE).write(DATA + 8 * MIB);
+        program.access(DATA + 8 * MIB, 8, terrace_trace::AccessKind::Read, 0, 60_000_000);
+        program.write(DATA);
+        let mut done = false;
+        let outcome =
+            probe(&program, &design, Fidelity::Full, (TIER, SignalSet::NONE), move |_, _, memory| {
+                if ahead && !done {
+                    done = true;
+                    let blocks: Vec<Frame> = (1..4).map(|at| Frame(at * 512)).collect();
+                    memory.physical().unwrap().zero(&blocks, PageSize::Huge);
+                }
+                NextTick::Never
+            });
+        let stat = outcome.stats.get("os.fault_latency.2m").unwrap();
+        match &stat.value {
+            terrace_model::Value::Histogram(histogram) => {
+                assert_eq!(histogram.count, 1);
+                histogram.max
+            }
+            other => panic!("{other:?}"),
+        }
+    };
+    // 2.5 GB/s zero 2 MiB less 4 KiB in 837 us; a fault takes 0.7 us.
+    assert_eq!((latency(false) / 1000, latency(true)), (837, 700));
+}
+
+#[test]
+fn pages_of_zeros_are_given_back() {
+    let design = with_pages(machine(2048), PagePolicy::Thp);
+    let mut program = Program::new();
+    program.map(DATA, 2 * MIB);
+    for at in 0..32 {
+        program.write(DATA + at * 3 * PAGE);
+    }
+    for at in 0..2000 {
+        program.access(DATA + at % 32 * 3 * PAGE, 8, terrace_trace::AccessKind::Read, 0, 4600);
+    }
+    let (signals, zeros) = order_and_look(
+        &program,
+        &design,
+        |memory| assert_eq!(memory.zero_pages(page(600)), None, "nothing is mapped there"),
+        |memory| {
+            let zeros = memory.zero_pages(page(5)).unwrap();
+            memory.drop_zeros(&[page(0)]);
+            (zeros, memory.topology().tiers[0].used.0 / PAGE)
+        },
+    );
+    assert_eq!(outcomes(&signals), [Outcome::Done]);
+    // The root, two tables below it, and the page.
+    assert_eq!(zeros, (480, 512 + 3));
+    let outcome =
+        probe(&program, &design, Fidelity::Full, (TIER, SignalSet::NONE), |now, signals, memory| {
+            if now.0 >= 1_500_000 && signals.contains(&Signal::Tick) {
+                memory.drop_zeros(&[page(0)]);
+            }
+            if now.0 < 1_500_000 { NextTick::At(Moment(1_500_000)) } else { NextTick::Never }
+        });
+    let names = ["os.resident_bytes.2m", "os.resident_bytes.4k", "policy.zeros_dropped", "os.faults"];
+    assert_eq!(counts(&outcome, names), [0, 32 * PAGE, 480, 1]);
+}
+
+#[test]
+fn the_page_cache_is_movable_and_gives_way() {
+    let mut design = machine(4096);
+    design.os.memory.aging =
+        Aging::PageCache { reads: 1.0, dropped: 0.25, kernel: 0.01, fmfi: None, seed: 1 };
+    let (signals, (cached, free)) = order_and_look(
+        &program(4),
+        &design,
+        |memory| {
+            let physical = memory.physical().unwrap();
+            let cached =
+                (0..4096).map(Frame).filter(|frame| physical.state(*frame) == FrameState::MovableOther);
+            let free = (0..4096)
+                .map(Frame)
+                .filter(|frame| matches!(physical.state(*frame), FrameState::Free { .. }));
+            let moves: Vec<Relocate> =
+                cached.zip(free).take(20).map(|(from, to)| Relocate { from, to, exchange: false }).collect();
+            physical.relocate(&moves, MoveOptions { in_flight: None, ..MoveOptions::default() });
+        },
+        |memory| {
+            let physical = memory.physical().unwrap();
+            let mut cached = 0;
+            let mut free = 0;
+            for frame in 0..4096 {
+                match physical.state(Frame(frame)) {
+                    FrameState::MovableOther => cached += 1,
+                    FrameState::Free { .. } => free += 1,
+                    _ => {}
+                }
+            }
+            let mut counted = 0;
+            physical.regions(TIER, PageSize::Huge, &mut |region| counted += region.free);
+            assert_eq!(counted, free);
+            (cached, free)
+        },
+    );
+    assert_eq!(outcomes(&signals), [Outcome::Done; 20]);
+    assert!((2900..3100).contains(&cached) && (950..1100).contains(&free), "{cached} {free}");
+}

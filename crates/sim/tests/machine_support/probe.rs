@@ -1,0 +1,97 @@
+//! Policies written in tests, on the simulated machine.
+
+use super::*;
+use std::sync::Mutex;
+use terrace_model::TierId;
+use terrace_policy::{
+    Capability, Fault, MemorySystem, Moment, Needs, NextTick, Placement, Policy, Signal, SignalSet, Topology,
+};
+
+/// A policy written in a test.
+pub struct Probe<F> {
+    pub signals: SignalSet,
+    pub first: TierId,
+    pub on: F,
+}
+
+impl<F> Policy for Probe<F>
+where
+    F: FnMut(Moment, &[Signal], &mut dyn MemorySystem) -> NextTick + Send,
+{
+    fn needs(&self) -> Needs {
+        // Contents are watched for policies that ask.
+        Needs { signals: self.signals, ..Needs::of(&[Capability::ZeroPages]) }
+    }
+
+    fn place(&mut self, _: &Fault, _: &Topology) -> Placement {
+        Placement::tier(self.first)
+    }
+
+    fn on(&mut self, now: Moment, signals: &[Signal], memory: &mut dyn MemorySystem) -> NextTick {
+        (self.on)(now, signals, memory)
+    }
+}
+
+/// Runs a program under a policy written in the test; new pages go to `first`.
+pub fn probe<F>(
+    program: &Program,
+    design: &Design,
+    fidelity: Fidelity,
+    (first, signals): (TierId, SignalSet),
+    on: F,
+) -> Outcome
+where
+    F: FnMut(Moment, &[Signal], &mut dyn MemorySystem) -> NextTick + Send + 'static,
+{
+    let policy: Box<dyn Policy> = Box::new(Probe { signals, first, on });
+    let options =
+        Options { fidelity, policy: Some(Box::new(move |_| Ok(policy))), whole: true, ..Options::default() };
+    run_with(design, &mut program.source(), options).unwrap()
+}
+
+pub fn every(now: Moment, nanos: u64) -> NextTick {
+    NextTick::At(Moment(now.0 + nanos))
+}
+
+pub fn shared<T>(value: T) -> (Arc<Mutex<T>>, Arc<Mutex<T>>) {
+    let one = Arc::new(Mutex::new(value));
+    (Arc::clone(&one), one)
+}
+
+/// Orders something at the first tick after `after` and gathers what came of it.
+pub fn order<F>(
+    program: &Program,
+    design: &Design,
+    first: TierId,
+    after: u64,
+    give: F,
+) -> (Outcome, Vec<Signal>)
+where
+    F: Fn(&mut dyn MemorySystem) + Send + 'static,
+{
+    let (signals, log) = shared(Vec::new());
+    let mut given = false;
+    let outcome =
+        probe(program, design, Fidelity::Full, (first, SignalSet::NONE), move |now, signals, memory| {
+            let news = signals.iter().filter(|signal| !matches!(signal, Signal::Tick));
+            log.lock().unwrap().extend(news.copied());
+            if now.0 < after {
+                return NextTick::At(Moment(after));
+            }
+            if !given {
+                given = true;
+                give(memory);
+            }
+            NextTick::Never
+        });
+    let signals = signals.lock().unwrap().clone();
+    (outcome, signals)
+}
+
+pub fn outcomes(signals: &[Signal]) -> Vec<terrace_policy::Outcome> {
+    let done = |signal: &Signal| match signal {
+        Signal::Done { outcome, .. } => Some(*outcome),
+        _ => None,
+    };
+    signals.iter().filter_map(done).collect()
+}
