@@ -1,4 +1,4 @@
-//! Huge pages where they are accessed most, from blocks zeroed ahead; bloat is taken back.
+//! Huge pages where accesses are most, from blocks zeroed ahead; bloat is taken back.
 //!
 //! **Idea.** Free 2 MiB blocks are zeroed ahead, so that a fault can have one for little. What could not get one at the fault
 //! is promoted in the order of access coverage: how many of a range's base pages were accessed in a sampling

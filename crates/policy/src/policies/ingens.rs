@@ -1,4 +1,4 @@
-//! Huge pages by utilisation: 2 MiB only where nearly all of it is used, unless free memory is little fragmented.
+//! Huge pages where nearly all of 2 MiB is used, or where free memory is little fragmented.
 //!
 //! **Idea.** Contiguous memory is a resource to be given with care. How fragmented free memory is, is measured (FMFI). Below a
 //! threshold huge pages are plentiful: faults and the daemon make them as Linux does. Above it a fault gets a base page,
