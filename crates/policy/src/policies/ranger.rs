@@ -1,4 +1,4 @@
-//! Every area in one run of frames: pages move or change places until they lie where the area's anchor says.
+//! Every area in one run of frames: pages move or change places until they lie where an anchor says.
 //!
 //! **Idea.** An area gets an anchor, a first page and its frame, which fixes the frame of every other page in it. A daemon goes
 //! through all areas: a page that is not at its place is moved there if the frame is free, and changes places with
