@@ -5,14 +5,14 @@
 //! interval. Ranges are kept in ten buckets by coverage; the highest bucket comes first, and processes take turns. When
 //! memory runs short, huge pages with many zeros are taken apart and the zeros given back.
 //!
-//! **Source.** A. Panwar, S. Bansal, K. Gopinath: "HawkEye: Efficient fine-grained OS support for huge pages", ASPLOS 2019,
-//! §3.1 pre-zeroing, §3.2 bloat, §3.3 promotion (`access_map`), §3.4 fairness (HawkEye-G, without counters). Values marked
-//! *released* are those of the authors' modules.
+//! **Source.** A. Panwar, S. Bansal, K. Gopinath: "HawkEye: Efficient fine-grained OS support for huge pages", ASPLOS 2019:
+//! pre-zeroing, recovery of bloat, promotion (`access_map`), fairness (HawkEye-G, without counters). Values marked *released*
+//! were read in the authors' code; those marked *paper* await a check against its text.
 //!
 //! **Left open by the source.** *Weight of the newest sample in the moving average*: half (`weight`). *How many are promoted
 //! per wake*: what Linux's daemon would look at, 4096 base pages or 8 ranges (`promotions`). *Ranges without any
 //! access*: are not promoted. *Many zeros*: half of a page (`recover_zeros`). *Order of recovery*: by address, as the
-//! released module; the paper begins with the process of least translation overhead. *While memory is short*: nothing is
+//! released module does; the paper begins with the process of least translation overhead. *While memory is short*: nothing is
 //! promoted. *Interval and window*: `sample_period`, `sample_window`.
 //!
 //! **Missing.** HawkEye-PMU, which orders processes by measured translation overhead.
@@ -40,15 +40,15 @@ use terrace_model::{PageSize, TierId, Time};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Parameters {
-    /// Zero free 2 MiB blocks ahead (§3.1).
+    /// Zero free 2 MiB blocks ahead (paper).
     pub zero: bool,
     /// Time between two wakes of the zeroing daemon (released: 1 s).
     pub zero_period: Time,
     /// Blocks of 2 MiB that it zeroes per wake (released: ten of 4 MiB, about 10000 base pages per second).
     pub zero_blocks: u64,
-    /// Time between two samples of access coverage (§3.3: 30 s).
+    /// Time between two samples of access coverage (paper: 30 s; released: 10 s).
     pub sample_period: Time,
-    /// How long accesses are collected for a sample (§3.3: 1 s).
+    /// How long accesses are collected for a sample (paper: 1 s).
     pub sample_window: Time,
     /// Weight of the newest sample in the moving average of coverage (ours: a half).
     pub weight: f64,
@@ -62,11 +62,11 @@ pub struct Parameters {
     pub alloc_sleep: Time,
     /// How memory is compacted for it: `normal`, `smart` or `none` (Linux: normal).
     pub compaction: Compaction,
-    /// Take back zeros when memory runs short (§3.2), where the world finds them.
+    /// Take back zeros when memory runs short (paper), where the world finds them.
     pub recover: bool,
-    /// Begin when less than this share of memory is free (§3.2: 85 % used).
+    /// Begin when less than this share of memory is free (paper: 85 % used; released: 15 %).
     pub recover_below: f64,
-    /// Go on until this share of memory is free (§3.2: 70 % used).
+    /// Go on until this share of memory is free (paper: 70 % used; released: 30 %).
     pub recover_until: f64,
     /// Take apart pages of which this share is zeros (ours: half).
     pub recover_zeros: f64,

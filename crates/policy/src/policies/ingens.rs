@@ -6,8 +6,9 @@
 //! first, others are found by a scan. Copying is done by the daemon, never by the fault.
 //!
 //! **Source.** Y. Kwon, H. Yu, S. Peter, C. J. Rossbach, E. Witchel: "Coordinated and efficient huge page management with
-//! Ingens", OSDI 2016, §4 (FMFI, utilisation, promotion); FMFI after M. Gorman and P. Healy, ISMM 2008: the share of free
-//! memory in blocks too small. Values marked *released* are those of the authors' kernel.
+//! Ingens", OSDI 2016 (FMFI, utilisation, promotion); FMFI after M. Gorman and P. Healy, ISMM 2008: the share of free
+//! memory in blocks too small. Values marked *released* were read in the authors' kernel;
+//! those marked *paper* await a check against its text.
 //!
 //! **Left open by the source.** *How often FMFI is measured*: `fmfi_period`. *No free memory*: counts as
 //! fragmented. *Utilisation*: base pages that are mapped; the bits that the released kernel keeps per range are a
@@ -32,11 +33,11 @@ use terrace_model::{PageSize, TierId, Time};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Parameters {
-    /// Below this fragmentation of free memory huge pages are made as Linux makes them (§4: 0.5).
+    /// Below this fragmentation of free memory huge pages are made as Linux makes them (paper: 0.5).
     pub fmfi_threshold: f64,
     /// Time between two measurements of the fragmentation (ours: 1 s).
     pub fmfi_period: Time,
-    /// Share of a range's base pages that makes it a huge page above the threshold (§4 and released: 90 %).
+    /// Share of a range's base pages that makes it a huge page above the threshold (paper and released: 90 %).
     pub utilisation: f64,
     /// Base pages that the daemon looks at per wake (Linux: 4096).
     pub pages_to_scan: u64,
