@@ -114,19 +114,19 @@ impl Copy {
         let round = thread.buffers.len() as u64;
         let mut last_round = None;
         while line < lines {
-            if F != FULL && line.is_multiple_of(round) {
-                if let Some(before) = last_round.replace(thread.now)
-                    && line >= 2 * round
-                {
-                    let rounds = (lines - line) / round;
-                    let span = (thread.now - before).times(rounds);
-                    thread.now += span;
-                    thread.arrived += span;
-                    thread.buffers.iter_mut().for_each(|free| *free += span);
-                    line += rounds * round;
-                    if line == lines {
-                        break;
-                    }
+            if F != FULL
+                && line.is_multiple_of(round)
+                && let Some(before) = last_round.replace(thread.now)
+                && line >= 2 * round
+            {
+                let rounds = (lines - line) / round;
+                let span = (thread.now - before).times(rounds);
+                thread.now += span;
+                thread.arrived += span;
+                thread.buffers.iter_mut().for_each(|free| *free += span);
+                line += rounds * round;
+                if line == lines {
+                    break;
                 }
             }
             let buffer = thread.next_buffer;
