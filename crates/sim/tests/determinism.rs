@@ -16,6 +16,10 @@ fn cases() -> Vec<(Design, &'static str, Fidelity)> {
         ("native-thp", "zen4-cxl", "kv,keys=8e3,requests=2e4,threads=5"),
         ("weighted-interleave", "haswell-32", "stream,bytes=6 MiB,iterations=1,threads=40"),
         ("vivt", "vbi-table1", "kv,keys=4e3,requests=1e4,threads=6"),
+        ("colt", "vbi-table1", "kv,keys=4e3,requests=1e4,threads=6"),
+        ("rmm", "zen4-cxl", "kv,keys=4e3,requests=1e4,threads=3"),
+        ("direct-segment", "vbi-table1", "gups,bytes=16 MiB,updates=3e4"),
+        ("spot", "zen4-cxl", "gups,bytes=16 MiB,updates=3e4"),
     ] {
         for fidelity in [Fidelity::Full, Fidelity::Translation, Fidelity::Pages] {
             if name != "vivt" || fidelity != Fidelity::Translation {

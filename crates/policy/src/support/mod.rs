@@ -3,6 +3,7 @@
 mod bloat;
 mod collapse;
 mod compaction;
+mod contiguity_sampler;
 mod khugepaged;
 mod large_pages;
 mod lru;
@@ -17,8 +18,9 @@ mod zeroing;
 pub use bloat::{BloatRecovery, Marks};
 pub use collapse::{Candidate, Collapsed, Collapser};
 pub use compaction::{Compaction, Compactor, Progress, Work};
+pub use contiguity_sampler::ContiguitySampler;
 pub use khugepaged::{Khugepaged, Pace};
-pub use large_pages::{FaultSizes, LargePages, Tries, largest_first, takes_large_pages};
+pub use large_pages::{FaultSizes, LargePages, Tries, fragmentation, largest_first, takes_large_pages};
 pub use lru::Lru;
 pub use page_map::PageMap;
 pub use pending::Pending;

@@ -10,7 +10,6 @@ mod bw_aware;
 mod gpu_migration;
 mod hatric;
 mod nimble;
-mod ranger;
 mod selective_caching;
 mod thermostat;
 mod trident_pv;

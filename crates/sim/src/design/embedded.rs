@@ -11,6 +11,8 @@ macro_rules! files {
 files![
     "designs/all-fast.toml",
     "designs/all-slow.toml",
+    "designs/colt.toml",
+    "designs/direct-segment.toml",
     "designs/first-touch.toml",
     "designs/interleave.toml",
     "designs/native-1g.toml",
@@ -18,6 +20,8 @@ files![
     "designs/native-4k.toml",
     "designs/native-thp.toml",
     "designs/perfect-tlb.toml",
+    "designs/rmm.toml",
+    "designs/spot.toml",
     "designs/vivt.toml",
     "designs/weighted-interleave.toml",
     "machines/broadwell-2650v4.toml",

@@ -4,6 +4,7 @@
 //! every key.
 
 pub mod claims;
+mod contiguity;
 mod embedded;
 mod error;
 mod library;
@@ -15,6 +16,10 @@ mod tree;
 mod validate;
 mod weights;
 
+pub use contiguity::{
+    CoalescedLevels, CoalescedParameters, ContiguityParameters, RangeParameters, SegmentParameters,
+    SpotParameters,
+};
 pub use error::{DesignError, Origin};
 pub use library::{DEFAULT_MACHINE, FileKind, Library, Listed, Parameter, Resolved};
 pub use memory::{Aging, FreeLists, LARGEST_ORDER, MemoryParameters};

@@ -1,5 +1,6 @@
 //! The shape of a design file, with units in the types. One struct per TOML table.
 
+use super::contiguity::ContiguityParameters;
 use super::memory::MemoryParameters;
 use crate::memory::DeviceParameters;
 use serde::de::Error;
@@ -162,6 +163,9 @@ pub struct TranslationParameters {
     pub page_walk_cache: PageWalkCacheParameters,
     /// Walks in flight at once per core.
     pub walkers: u32,
+    /// Hardware that profits from contiguity, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub contiguity: Option<ContiguityParameters>,
 }
 
 /// Reads the keys as text first, so that an error below one of them can name it.

@@ -10,7 +10,7 @@ use super::tiers::TieredMemory;
 use crate::cache::{Below, Served};
 use crate::core::Timeline;
 use crate::memory::Initiator;
-use crate::os::{Fault, Leaf, Os, OsError};
+use crate::os::{Fault, Leaf, Os, OsError, Pte};
 use crate::translate::{TlbEntry, TlbHit};
 use terrace_model::{AddressRange, LINE_BYTES, PageSize, Time};
 
@@ -27,6 +27,8 @@ pub(super) const RADIX: u8 = 0;
 pub(super) const PERFECT: u8 = 1;
 /// Translation beside the last level.
 pub(super) const VIVT: u8 = 2;
+/// Page tables behind TLBs, and hardware that profits from contiguity.
+pub(super) const CONTIGUOUS: u8 = 3;
 
 /// Why an access was not made.
 #[derive(Debug)]
@@ -35,6 +37,19 @@ pub(super) enum Stop {
     Held,
     /// The simulated kernel failed.
     Failed(OsError),
+}
+
+/// A walk that ended at a leaf.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Walk {
+    pub leaf: Leaf,
+    /// The leaf's entry with the bits that the walk set.
+    pub pte: Pte,
+    /// When the TLBs had answered, after faults.
+    pub looked_up: Time,
+    /// When it began: a walker may have had to become free first.
+    pub begin: Time,
+    pub done: Time,
 }
 
 impl From<OsError> for Stop {
@@ -124,7 +139,7 @@ impl Shared {
 
     /// A page-table entry, fetched by a walker.
     #[inline]
-    fn fetch_entry<const F: u8, const S: u8>(
+    pub(super) fn fetch_entry<const F: u8, const S: u8>(
         &mut self,
         core: usize,
         addr: u64,
@@ -176,7 +191,7 @@ impl Shared {
 
     /// The leaf that maps `addr`, if any; of a base page only the two lowest tables may be known.
     #[inline(always)]
-    fn find_leaf(&mut self, space: u32, addr: u64) -> Option<Leaf> {
+    pub(super) fn find_leaf(&mut self, space: u32, addr: u64) -> Option<Leaf> {
         let table = self.os.table(space);
         if let Some(Region::Table(index, above)) = self.regions.get(space, addr)
             && let Some(pte) = table.base_entry(index, addr)
@@ -216,11 +231,14 @@ impl Shared {
                     if let Some(fault) = self.os.break_sharing(space, addr, &leaf)? {
                         let page = AddressRange::new(addr & !(leaf.size.bytes() - 1), leaf.size.bytes());
                         self.regions.flush();
+                        self.forget(space, page);
                         self.dropped_pages.push((space, page));
                         if leaf.size != PageSize::Base {
                             // The caller replaces the entry of a base page; of a larger one parts may be remembered,
                             // or it was split.
                             core.tlbs.invalidate(space, page);
+                        } else {
+                            core.tlbs.contiguity.drop_changed(space, page);
                         }
                         self.charge_fault::<F>(core, &fault);
                     }
@@ -322,6 +340,9 @@ impl Core {
         write: bool,
         now: Time,
     ) -> Result<(TlbHit, Time), Stop> {
+        if S == CONTIGUOUS {
+            return self.translate_contiguous::<F>(id, shared, space, addr, write, now);
+        }
         if let Some(hit) = self.tlbs.lookup_l1(space, addr) {
             if !write || hit.entry.is_dirty() {
                 return Ok((hit, now));
@@ -348,10 +369,30 @@ impl Core {
             }
             return Ok((hit, looked_up));
         }
+        let Walk { leaf, pte, done, .. } = self.walk::<F, S>(id, shared, space, addr, write, looked_up)?;
+        let hit = TlbHit { entry: TlbEntry::new(pte.frame().0, pte.is_writable_in_tlb()), size: leaf.size };
+        self.tlbs.fill_after_walk(space, addr, hit);
+        if let Some(tiering) = &mut shared.tiering {
+            tiering.walked(space, addr, leaf.size);
+        }
+        Ok((hit, done))
+    }
+
+    /// A page walk, after whatever faults its access takes. `looked_up`: when the TLBs had answered that it needs one.
+    #[inline(always)]
+    pub(super) fn walk<const F: u8, const S: u8>(
+        &mut self,
+        id: usize,
+        shared: &mut Shared,
+        space: u32,
+        addr: u64,
+        write: bool,
+        looked_up: Time,
+    ) -> Result<Walk, Stop> {
         let (leaf, faulted) = shared.resolve::<F>(self, space, addr, write)?;
         // The instruction begins again after a fault, and walks then.
-        let begin = if faulted { self.pipeline.now + shared.timing.l2_tlb } else { looked_up };
-        let begin = self.walkers.start(begin);
+        let looked_up = if faulted { self.pipeline.now + shared.timing.l2_tlb } else { looked_up };
+        let begin = self.walkers.start(looked_up);
         let pte = shared.os.mark(space, addr, &leaf, write);
         let bits_set = pte != leaf.pte;
         let leaf_level = leaf.size.index() as u32 + 1;
@@ -374,18 +415,13 @@ impl Core {
         if let Some(parts) = &mut shared.parts {
             parts.walked(space, addr, at - begin);
         }
-        let hit = TlbHit { entry: TlbEntry::new(pte.frame().0, pte.is_writable_in_tlb()), size: leaf.size };
-        self.tlbs.fill_after_walk(space, addr, hit);
-        if let Some(tiering) = &mut shared.tiering {
-            tiering.walked(space, addr, leaf.size);
-        }
-        Ok((hit, at))
+        Ok(Walk { leaf, pte, looked_up, begin, done: at })
     }
 
     /// The first store through a TLB entry whose dirty bit is not set: the hardware sets it in the page table, or
     /// faults where the page is shared since a fork.
     #[inline(never)]
-    fn set_dirty<const F: u8, const S: u8>(
+    pub(super) fn set_dirty<const F: u8, const S: u8>(
         &mut self,
         id: usize,
         shared: &mut Shared,
@@ -396,7 +432,11 @@ impl Core {
         let (leaf, faulted) = shared.resolve::<F>(self, space, addr, true)?;
         let pte = shared.os.mark(space, addr, &leaf, true);
         let hit = TlbHit { entry: TlbEntry::new(pte.frame().0, true), size: leaf.size };
-        self.tlbs.update(space, addr, hit);
+        if S == CONTIGUOUS {
+            self.update_contiguous(shared, space, addr, &leaf, pte, hit);
+        } else {
+            self.tlbs.update(space, addr, hit);
+        }
         let begin = if faulted { self.pipeline.now } else { now };
         if pte == leaf.pte {
             return Ok((hit, begin));
@@ -544,6 +584,7 @@ impl Core {
         if bytes == 0 {
             return Ok(());
         }
+        self.tlbs.contiguity.set_instruction(None);
         let last = addr.saturating_add(bytes - 1) / LINE_BYTES;
         for line in addr / LINE_BYTES + *done..=last {
             let addr = line * LINE_BYTES;
@@ -585,6 +626,7 @@ impl Machine {
             core.page_walk_cache.flush();
         }
         self.shared.regions.flush();
+        self.shared.forget(space, range);
     }
 
     /// Tells all cores but `core` of the pages whose sharing it broke.
@@ -605,6 +647,7 @@ impl Machine {
             core.page_walk_cache.flush();
         }
         self.shared.regions.flush();
+        self.shared.forget(space, AddressRange::new(0, u64::MAX));
     }
 
     /// Drops the virtually named lines of a range from the caches, where names are virtual: the addresses may be

@@ -1,5 +1,6 @@
 //! A machine made from a design.
 
+use super::contiguous::KernelContiguity;
 use super::engine::Options;
 use super::intermediate::Intermediate;
 use super::look_ahead::LookAhead;
@@ -62,6 +63,8 @@ pub(super) struct Shared {
     pub dropped_pages: Vec<(u32, AddressRange)>,
     pub walks: WalkCounters,
     pub timing: Timing,
+    /// What the kernel keeps for hardware that profits from contiguity.
+    pub contiguity: Option<Box<KernelContiguity>>,
     /// Accesses per tier before any cache, for the fidelity that has none.
     pub unfiltered: Vec<[u64; 2]>,
     /// How often an access without TLBs needed the page table: about as often as it lay on another page than the one
@@ -95,6 +98,8 @@ pub(super) struct Machine {
     pub cores: Vec<Core>,
     pub shared: Shared,
     pub scheme: TranslationScheme,
+    /// Whether the cores have hardware that profits from contiguity.
+    pub contiguous: bool,
 }
 
 impl Machine {
@@ -158,11 +163,13 @@ impl Machine {
                 context_switch: design.os.context_switch_cost,
                 timeslice: design.os.timeslice,
             },
+            contiguity: KernelContiguity::new(design, cycle).map(Box::new),
             page_changes: 0,
             kernel_lines: 0,
             fault_time: Time::ZERO,
             fault_latency: std::array::from_fn(|_| Histogram::default()),
         };
-        Ok(Machine { cores, shared, scheme: design.translation.scheme })
+        let contiguous = design.translation.contiguity.is_some();
+        Ok(Machine { cores, shared, scheme: design.translation.scheme, contiguous })
     }
 }

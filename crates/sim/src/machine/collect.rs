@@ -80,7 +80,7 @@ fn stats(engine: &Engine, now: Time) -> Stats {
         let mut tlb = TlbCounters::default();
         let (mut pwc_hits, mut pwc_misses) = (0, 0);
         for core in &machine.cores {
-            let counters = &core.tlbs.counters;
+            let counters = core.tlbs.counters_in_use();
             for size in 0..3 {
                 tlb.l1_hits[size] += counters.l1_hits[size];
                 tlb.l1_misses[size] += counters.l1_misses[size];
@@ -102,6 +102,9 @@ fn stats(engine: &Engine, now: Time) -> Stats {
         stats.count("walk.dirty_updates", shared.walks.dirty_updates, Unit::Count);
         stats.count("walk.page_walk_cache.hit", pwc_hits, Unit::Count);
         stats.count("walk.page_walk_cache.miss", pwc_misses, Unit::Count);
+        if machine.contiguous {
+            machine.count_contiguity(&mut stats);
+        }
     }
     if fidelity == Fidelity::Full {
         let caches = &shared.caches.counters;
@@ -167,7 +170,7 @@ fn stats(engine: &Engine, now: Time) -> Stats {
     stats
 }
 
-fn cycles(span: Time, cycle: Time) -> u64 {
+pub(super) fn cycles(span: Time, cycle: Time) -> u64 {
     (span.0 + cycle.0 / 2) / cycle.0
 }
 
@@ -244,6 +247,13 @@ fn notes(engine: &Engine, stats: &Stats, counted: u64) -> Vec<String> {
         "batches ran before an event they follow, because it is missing in the input",
     );
     about("input.accesses_left_out", "accesses were left out when the input was recorded");
+    let substitutes: u64 = engine.machine.cores.iter().map(|core| core.tlbs.contiguity.substitutes()).sum();
+    if substitutes > 0 {
+        notes.push(format!(
+            "{substitutes} look-ups of the prediction table went by the data's region: the input has no \
+             instruction addresses (translation.contiguity.substitute_region)"
+        ));
+    }
     if let Some(tiering) = &engine.machine.shared.tiering {
         notes.extend(tiering.report().notes);
     }

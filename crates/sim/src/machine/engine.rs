@@ -4,7 +4,7 @@
 //! `stream number mod cores`; streams that share a core take turns by time slice. Everything is decided by the input and
 //! the design, never by the host's timing: equal inputs give equal statistics.
 
-use super::access::{FULL, PAGES, PERFECT, RADIX, Stop, TRANSLATION, VIVT};
+use super::access::{CONTIGUOUS, FULL, PAGES, PERFECT, RADIX, Stop, TRANSLATION, VIVT};
 use super::build::Machine;
 use super::memory_map::{MapMaker, MemoryMap};
 use super::parts::PartUse;
@@ -166,6 +166,12 @@ pub fn simulate(
     machine.shared.tiering = tiering.transpose().map_err(problem)?.map(Box::new);
     let engine = Engine::new(machine, source, options);
     match (engine.options.fidelity, engine.machine.scheme) {
+        (Fidelity::Full, TranslationScheme::Radix) if engine.machine.contiguous => {
+            engine.run::<FULL, CONTIGUOUS>()
+        }
+        (Fidelity::Translation, TranslationScheme::Radix) if engine.machine.contiguous => {
+            engine.run::<TRANSLATION, CONTIGUOUS>()
+        }
         (Fidelity::Full, TranslationScheme::Radix) => engine.run::<FULL, RADIX>(),
         (Fidelity::Full, TranslationScheme::PerfectTlb) => engine.run::<FULL, PERFECT>(),
         (Fidelity::Full, TranslationScheme::Vivt) => engine.run::<FULL, VIVT>(),

@@ -3,6 +3,7 @@
 mod access;
 mod build;
 mod collect;
+mod contiguous;
 mod engine;
 mod intermediate;
 mod look_ahead;

@@ -1,6 +1,6 @@
 //! Runs of accesses on one core: the loops over a batch's columns.
 
-use super::access::{FULL, PAGES, RADIX, Stop, TRANSLATION, VIVT, physical_line, timeline};
+use super::access::{CONTIGUOUS, FULL, PAGES, RADIX, Stop, TRANSLATION, VIVT, physical_line, timeline};
 use super::build::{Core, Shared};
 use crate::memory::Initiator;
 use crate::os::OsError;
@@ -37,14 +37,14 @@ impl Core {
         let instructions = &batch.instructions[from..to];
         if from == 0 && S != VIVT {
             let small = F == TRANSLATION && has_small_tables(shared, space);
-            let misses = self.tlbs.counters.l2_misses + shared.caches.counters.llc.misses;
+            let misses = self.tlbs.counters_in_use().l2_misses + shared.caches.counters.llc.misses;
             self.look_ahead.weigh(misses, BATCH_ACCESSES, small);
         }
         let look_ahead = S != VIVT && self.look_ahead.is_active();
         let mut demand_reads = shared.memory.demand_reads;
         for at in 0..addrs.len() {
             if look_ahead {
-                match (F == FULL, S == RADIX) {
+                match (F == FULL, S == RADIX || S == CONTIGUOUS) {
                     (true, true) => self.look_ahead.look::<true, true>(id, shared, space, addrs, at),
                     (true, false) => self.look_ahead.look::<true, false>(id, shared, space, addrs, at),
                     (false, _) => self.look_ahead.look::<false, false>(id, shared, space, addrs, at),
@@ -71,6 +71,9 @@ impl Core {
                     return Ok(from + at + 1);
                 }
                 continue;
+            }
+            if S == CONTIGUOUS {
+                self.tlbs.contiguity.set_instruction(batch.pc.get(from + at).copied());
             }
             let timeline = if crosses {
                 self.access_lines::<F, S>(id, shared, space, addr, sizes[at], write, now)

@@ -78,6 +78,12 @@ impl Pte {
         self.0 & (if write { Pte::STOPS_STORE } else { Pte::STOPS_LOAD }) != 0
     }
 
+    /// Whether an access needs at most bits set: nobody watches the page, shares it or moves it.
+    #[inline(always)]
+    pub const fn is_plain(self) -> bool {
+        self.0 & (Pte::TRAPS | Pte::HELD | Pte::COPY_ON_WRITE) == 0
+    }
+
     /// Between unmap and map.
     pub const fn is_held(self) -> bool {
         self.0 & Pte::HELD != 0
@@ -234,6 +240,13 @@ impl PageTable {
     pub fn base_entry(&self, table: u32, addr: u64) -> Option<Pte> {
         let entry = self.entries[table as usize][index_at(addr, 1)];
         (entry & Pte::PRESENT != 0).then_some(Pte(entry))
+    }
+
+    /// The entry of `addr` in table number `table`, which holds pages of `size` or points to tables below, if it is one of
+    /// a page.
+    pub fn leaf_in(&self, table: u32, addr: u64, size: PageSize) -> Option<Pte> {
+        let entry = self.entries[table as usize][index_at(addr, leaf_level(size))];
+        (entry & (Pte::PRESENT | Pte::LEAF) == Pte::PRESENT | Pte::LEAF).then_some(Pte(entry))
     }
 
     /// Asks the host's memory for that entry, ahead of its use; answers the entry's physical address.

@@ -1,9 +1,13 @@
 //! Translation hardware: TLBs, the page-walk cache and the walker.
 
+mod contiguity;
 mod page_walk_cache;
 mod tlb;
 mod tlbs;
 
+pub use contiguity::{
+    Contiguity, ContiguityKind, PageRun, Prediction, RangeTables, SegmentChoices, base_pages,
+};
 pub use page_walk_cache::PageWalkCache;
 pub use tlb::TlbEntry;
 pub use tlbs::{TlbCounters, TlbHit, Tlbs};

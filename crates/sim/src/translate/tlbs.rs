@@ -4,6 +4,7 @@
 //! neither inclusive nor exclusive. All arrays of a level are probed at once: that is one lookup, and its miss counts
 //! under the size that the walk (or level 2) finds.
 
+use super::contiguity::Contiguity;
 use super::tlb::{Tlb, TlbEntry, key, split_key};
 use crate::design::TranslationParameters;
 use terrace_model::{AddressRange, PageSize};
@@ -87,6 +88,8 @@ pub struct Tlbs {
     first_set: [usize; 3],
     /// What happened so far.
     pub counters: TlbCounters,
+    /// What stands beside or instead of the arrays.
+    pub contiguity: Contiguity,
 }
 
 impl Tlbs {
@@ -121,6 +124,7 @@ impl Tlbs {
             most_recent: vec![NO_KEY; sets].into(),
             first_set,
             counters: TlbCounters::default(),
+            contiguity: Contiguity::new(parameters)?,
         })
     }
 
@@ -210,6 +214,15 @@ impl Tlbs {
         self.insert_l1(space, addr, key, hit);
     }
 
+    /// Counts the misses of both levels and fills level 1 with what something beside level 2 knew.
+    pub fn fill_l1(&mut self, space: u32, addr: u64, hit: TlbHit) {
+        let size = hit.size.index();
+        self.counters.l1_misses[size] += 1;
+        self.counters.l2_misses += 1;
+        self.seen[size] = true;
+        self.insert_l1(space, addr, key(space, addr >> hit.size.shift(), hit.size), hit);
+    }
+
     #[inline(always)]
     fn insert_l1(&mut self, space: u32, addr: u64, key: u64, hit: TlbHit) {
         let slot = self.l1[hit.size.index()].insert(key, hit.entry);
@@ -244,6 +257,14 @@ impl Tlbs {
         }
     }
 
+    /// The counters of the arrays that are in use, plain or coalesced.
+    pub fn counters_in_use(&self) -> &TlbCounters {
+        match &self.contiguity {
+            Contiguity::Coalesced(tlbs) => &tlbs.counters,
+            _ => &self.counters,
+        }
+    }
+
     fn forget_recent(&mut self) {
         self.recent.fill(NOTHING_RECENT);
     }
@@ -251,6 +272,7 @@ impl Tlbs {
     /// Drops every page of `space` that overlaps `range`.
     pub fn invalidate(&mut self, space: u32, range: AddressRange) {
         self.forget_recent();
+        self.contiguity.invalidate(space, range);
         let pages = range.bytes >> 12;
         let arrays = self.l1.iter_mut().chain(self.l2.iter_mut());
         if pages <= 32 {
@@ -276,6 +298,7 @@ impl Tlbs {
     /// Drops every page of `space`.
     pub fn flush_space(&mut self, space: u32) {
         self.forget_recent();
+        self.contiguity.flush_space(space);
         for tlb in self.l1.iter_mut().chain(self.l2.iter_mut()) {
             tlb.retain(|k| split_key(k).0 != space);
         }

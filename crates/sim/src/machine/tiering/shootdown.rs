@@ -21,6 +21,9 @@ pub(super) fn shoot_down(
     }
     let mut spaces: Vec<u32> = pages.iter().map(|(page, _)| page.space.0).collect();
     spaces.dedup();
+    for (page, size) in pages {
+        machine.shared.forget(page.space.0, AddressRange::new(page.addr().0, size.bytes()));
+    }
     let mut interrupted = 0;
     for core in &mut machine.cores {
         // Other cores drop what they hold when they next run the process; that costs no interrupt.

@@ -111,7 +111,12 @@ fn answer(
 
 fn command(arguments: &Arguments, answers: &[WayAnswer], input: &[String]) -> String {
     let mut words: Vec<String> = ["terrace", "compare"].map(str::to_owned).into();
-    words.extend(answers.iter().filter(|way| way.figures.is_some()).map(|way| way.design.clone()));
+    words.extend(
+        answers
+            .iter()
+            .filter(|way| way.figures.is_some() && !way.is_other_hardware)
+            .map(|way| way.design.clone()),
+    );
     words.extend(arguments.designs.to_words());
     words.extend(arguments.simulation.to_words());
     words.extend_from_slice(input);
@@ -174,6 +179,13 @@ fn remarks(
     );
     if base.scale != 1 {
         remarks.push(format!("Scaled: the machine's capacities and TLBs are divided by {}.", base.scale));
+    }
+    if answers.iter().any(|way| way.is_other_hardware) {
+        remarks.push(
+            "Hardware: ranger+colt and ranger+rmm have TLBs that hold contiguous pages in one entry, which this machine \
+             does not have. They bound what contiguity could bring, and are not recommended."
+                .to_owned(),
+        );
     }
     let once = if live { "one recording" } else { "one input" };
     remarks.push(format!("Input: {once}; another run of the program may differ."));

@@ -41,8 +41,11 @@ pub(super) struct Verdict {
 
 impl Verdict {
     pub fn of(ways: &[WayAnswer], parts: &[PartAnswer], bounds: &Bounds) -> Verdict {
-        let large: Vec<(&WayAnswer, &WayFigures)> =
-            ways[1..].iter().filter_map(|way| Some((way, way.figures.as_ref()?))).collect();
+        let large: Vec<(&WayAnswer, &WayFigures)> = ways[1..]
+            .iter()
+            .filter(|way| !way.is_other_hardware)
+            .filter_map(|way| Some((way, way.figures.as_ref()?)))
+            .collect();
         let fastest = large.iter().max_by(|a, b| a.1.gain.total_cmp(&b.1.gain));
         let Some((first, most)) = fastest.copied() else {
             return Verdict::off(

@@ -17,6 +17,8 @@ pub(super) struct Way {
     pub meaning: &'static str,
     /// The design by its own name.
     pub design: String,
+    /// It needs translation hardware that the machine does not have.
+    pub is_other_hardware: bool,
     pub job: Job,
 }
 
@@ -27,6 +29,10 @@ const BUILT_IN: [(&str, &str, &str); 4] = [
     ("2m", "native-2m", "2 MiB for everything, as from hugetlbfs"),
     ("1g", "native-1g", "1 GiB for everything, as from hugetlbfs"),
 ];
+
+/// TLBs that use contiguity, which ranger makes.
+const OTHER_HARDWARE: [(&str, &str); 2] =
+    [("colt", "contiguity in coalesced TLB entries"), ("rmm", "contiguity in a range TLB")];
 
 /// All ways that there are, checked.
 pub(super) fn all(arguments: &Arguments) -> Result<Vec<Way>, Failure> {
@@ -40,7 +46,7 @@ pub(super) fn all(arguments: &Arguments) -> Result<Vec<Way>, Failure> {
     let way = |name: &str, design: &str, meaning: &'static str| -> Result<Way, Failure> {
         let mut job = arguments.designs.resolve(design, None)?;
         name.clone_into(&mut job.design.design.name);
-        Ok(Way { name: name.to_owned(), meaning, design: design.to_owned(), job })
+        Ok(Way { name: name.to_owned(), meaning, design: design.to_owned(), is_other_hardware: false, job })
     };
     let mut ways = Vec::new();
     for (name, design, meaning) in BUILT_IN {
@@ -62,6 +68,16 @@ pub(super) fn all(arguments: &Arguments) -> Result<Vec<Way>, Failure> {
             ways.push(way(policy, policy, meaning)?);
         }
     }
+    if ways.iter().any(|way| way.name == "ranger") {
+        for (design, meaning) in OTHER_HARDWARE {
+            let mut options = arguments.designs.clone();
+            options.sets.push(("os.policy.name".to_owned(), "ranger".to_owned()));
+            let mut job = options.resolve(design, None)?;
+            let name = format!("ranger+{design}");
+            name.clone_into(&mut job.design.design.name);
+            ways.push(Way { name, meaning, design: design.to_owned(), is_other_hardware: true, job });
+        }
+    }
     Ok(ways)
 }
 
@@ -71,6 +87,7 @@ pub(super) struct WayAnswer {
     pub name: String,
     pub meaning: &'static str,
     pub design: String,
+    pub is_other_hardware: bool,
     /// Absent where it could not run.
     pub figures: Option<WayFigures>,
     pub refused: Option<String>,
@@ -143,6 +160,7 @@ impl WayAnswer {
             name: way.name.clone(),
             meaning: way.meaning,
             design: way.design.clone(),
+            is_other_hardware: way.is_other_hardware,
             figures: None,
             refused: (!why.is_empty()).then(|| why.to_owned()),
             periods: None,

@@ -22,6 +22,7 @@ fn way(name: &str, gain: f64, bloat: f64) -> WayAnswer {
         name: name.to_owned(),
         meaning: "a policy",
         design: name.to_owned(),
+        is_other_hardware: name.contains('+'),
         figures: Some(figures),
         refused: None,
         periods: None,
@@ -50,7 +51,10 @@ fn verdict(ways: &[WayAnswer], parts: &[PartAnswer]) -> Verdict {
 
 #[test]
 fn pages_that_do_not_pay_stay_off() {
-    let found = verdict(&[way("4k", 0.0, 0.0), way("thp", 0.006, 0.0), way("2m", -0.1, 0.0)], &[]);
+    let found = verdict(
+        &[way("4k", 0.0, 0.0), way("thp", 0.006, 0.0), way("ranger+rmm", 0.5, 0.0), way("2m", -0.1, 0.0)],
+        &[],
+    );
     assert_eq!((found.way, found.advice.contains("Leave huge pages off")), (None, true));
     assert!(found.reason.contains("thp, makes the run 0.6% faster"), "{}", found.reason);
 }

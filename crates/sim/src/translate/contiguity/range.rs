@@ -1,0 +1,91 @@
+//! Range TLB: a few entries with base, limit and offset, beside the level-2 TLB.
+//!
+//! **What it does.** A look-up that misses the level-1 TLB asks the level-2 TLB and the range TLB at once. A page inside
+//! a range needs no walk: its entry of the level-1 TLB is made from the range. What misses both walks the page table;
+//! where the page lies in a range of the range table, that is walked in the background and its entry put in.
+//!
+//! **Source.** Karakostas et al., "Redundant Memory Mappings for Fast Access to Large Memories", ISCA 2015: a range TLB
+//! of 32 entries, fully associative, and a range table per process, kept by the kernel as a B-tree with four ranges to a
+//! node. The figures are quoted from memory, not checked against the paper's text.
+//!
+//! **Left open, and chosen here.** The paper allocates ranges eagerly; here ranges are whatever runs the page table has,
+//! as long as [`RangeParameters::least`](crate::design::RangeParameters::least) or longer, so that they can come from any
+//! allocator or policy. *Bits*: a range answers only accesses that change nothing in the page table. The first touch of
+//! a page and its first store go by a page walk, which sets the accessed and the dirty bit; this stands for hardware that
+//! keeps the two bits of each page beside the range. *Recency*: a range counts as used when level 2 missed. *Time*: the
+//! range TLB is as fast as level 2; a range can be used when its background walk is over, one last-level access per node
+//! of the tree, which small tables find there. A node is two lines. *Sizes*: level 1 is filled with the page as it is
+//! mapped; level 2 is not. *Invalidation*: a range that overlaps is dropped whole, and the table keeps what remains on
+//! either side.
+
+use terrace_model::Time;
+
+/// A range in the TLB.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    space: u32,
+    first: u64,
+    end: u64,
+    /// Added to a page's number gives its frame's.
+    offset: u64,
+    ready: Time,
+}
+
+/// The range TLB of one core, most recent first.
+#[derive(Clone, Debug)]
+pub struct RangeTlb {
+    entries: Vec<Entry>,
+    capacity: usize,
+    /// Level-2 misses that a range answered.
+    pub hits: u64,
+    /// Level-2 misses that walked.
+    pub misses: u64,
+    /// Walks of the range table.
+    pub walks: u64,
+    /// Lines of its nodes that those read.
+    pub memory_refs: u64,
+}
+
+impl RangeTlb {
+    /// Empty, with room for `entries`.
+    pub fn new(entries: u32) -> RangeTlb {
+        RangeTlb {
+            entries: Vec::with_capacity(entries as usize + 1),
+            capacity: entries as usize,
+            hits: 0,
+            misses: 0,
+            walks: 0,
+            memory_refs: 0,
+        }
+    }
+
+    /// The frame of a base page by a range that is there at `now`; that is then the most recent.
+    pub fn lookup(&mut self, space: u32, page: u64, now: Time) -> Option<u64> {
+        let at = self.entries.iter().position(|entry| entry.covers(space, page) && entry.ready <= now)?;
+        self.entries[..=at].rotate_right(1);
+        Some(page.wrapping_add(self.entries[0].offset))
+    }
+
+    /// Whether a range with this page is there or under way.
+    pub fn holds(&self, space: u32, page: u64) -> bool {
+        self.entries.iter().any(|entry| entry.covers(space, page))
+    }
+
+    /// A range was read from the range table and is there from `ready` on. What it overlaps is shorter, and goes.
+    pub fn insert(&mut self, space: u32, first: u64, end: u64, offset: u64, ready: Time) {
+        self.invalidate(space, first, end);
+        self.entries.insert(0, Entry { space, first, end, offset, ready });
+        self.entries.truncate(self.capacity);
+    }
+
+    /// Drops every range of `space` with one of the base pages `first..end`.
+    pub fn invalidate(&mut self, space: u32, first: u64, end: u64) {
+        self.entries.retain(|entry| entry.space != space || entry.first >= end || entry.end <= first);
+    }
+}
+
+impl Entry {
+    fn covers(&self, space: u32, page: u64) -> bool {
+        self.space == space && (self.first..self.end).contains(&page)
+    }
+}

@@ -1,0 +1,102 @@
+//! Direct segment: registers for base, limit and offset translate a process's longest run without the TLBs.
+//!
+//! **What it does.** An access inside the segment takes its frame from the registers, at no cost and whatever the TLBs
+//! hold; everything outside is paged as ever.
+//!
+//! **Source.** Basu, Gandhi, Chang, Hill, Swift, "Efficient Virtual Memory for Big Memory Servers", ISCA 2013: base,
+//! limit and offset registers per core, one segment per process.
+//!
+//! **Left open, and chosen here.** The paper has the program ask for a primary region, which is reserved when the process
+//! begins. *Which, and when*: here the kernel looks for the longest run of a process every
+//! [`period`](crate::design::SegmentParameters::period), at the first page walk after it, and makes that the segment if
+//! it is long enough; every core of the process has it from its next walk on at the latest. *Bits*: the paper's region is never swapped
+//! and has no accessed and dirty bits. Here the segment answers only accesses that change nothing in the page table: the
+//! first touch of a page and its first store are paged, and the walk sets the bits. *Invalidation*: a segment that
+//! overlaps is gone until the kernel looks again. Loading the registers costs nothing.
+
+use super::range_table::{RangeTables, Run};
+use terrace_model::Time;
+
+/// The registers of one core.
+#[derive(Clone, Debug, Default)]
+pub struct SegmentRegisters {
+    current: Option<(u32, Run)>,
+    /// Accesses that the segment answered; they were no look-ups of a TLB.
+    pub hits: u64,
+}
+
+impl SegmentRegisters {
+    /// The frame of a base page inside the segment.
+    #[inline]
+    pub fn lookup(&self, space: u32, page: u64) -> Option<u64> {
+        let (owner, run) = self.current?;
+        (owner == space && (run.first..run.end).contains(&page)).then(|| page.wrapping_add(run.offset))
+    }
+
+    /// The process whose segment is loaded.
+    pub fn owner(&self) -> Option<u32> {
+        self.current.map(|(owner, _)| owner)
+    }
+
+    /// Loads a process's segment.
+    pub fn load(&mut self, space: u32, segment: Option<Run>) {
+        self.current = segment.map(|run| (space, run));
+    }
+
+    /// Drops the segment if it is of `space` and has one of the base pages `first..end`.
+    pub fn invalidate(&mut self, space: u32, first: u64, end: u64) {
+        self.current =
+            self.current.filter(|(owner, run)| *owner != space || run.first >= end || run.end <= first);
+    }
+}
+
+/// What the kernel chose for each process.
+#[derive(Clone, Debug)]
+pub struct SegmentChoices {
+    segments: Vec<(Option<Run>, Time)>,
+    period: Time,
+    /// How often another segment was chosen.
+    pub changes: u64,
+}
+
+impl SegmentChoices {
+    /// Nothing chosen; the kernel looks every `period`.
+    pub fn new(period: Time) -> SegmentChoices {
+        SegmentChoices { segments: Vec::new(), period, changes: 0 }
+    }
+
+    /// The present segment of a process.
+    pub fn of(&self, space: u32) -> Option<Run> {
+        self.segments.get(space as usize).and_then(|(segment, _)| *segment)
+    }
+
+    /// Looks at the process's ranges if it is time.
+    pub fn look(&mut self, space: u32, ranges: &RangeTables, now: Time) {
+        let at = space as usize;
+        if self.segments.len() <= at {
+            self.segments.resize(at + 1, (None, Time::ZERO));
+        }
+        let (segment, next) = &mut self.segments[at];
+        if now < *next {
+            return;
+        }
+        *next = now + self.period;
+        let longest = ranges.longest(space);
+        if longest.is_some() && longest != *segment {
+            *segment = longest;
+            self.changes += 1;
+        }
+    }
+
+    /// The pages `first..end` changed.
+    pub fn forget(&mut self, space: u32, first: u64, end: u64) {
+        if let Some((segment, _)) = self.segments.get_mut(space as usize) {
+            *segment = segment.filter(|run| run.first >= end || run.end <= first);
+        }
+    }
+
+    /// Pages in segments, over all processes.
+    pub fn covered(&self) -> u64 {
+        self.segments.iter().filter_map(|(segment, _)| segment.as_ref()).map(Run::pages).sum()
+    }
+}

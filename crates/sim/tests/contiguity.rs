@@ -1,0 +1,477 @@
+//! Hardware that profits from contiguity, in the whole machine: counted by hand, against plain TLBs, and end to end.
+//!
+//! In builds with debug assertions, as the tests are, every translation is compared with the page table's.
+
+#[path = "machine_support/mod.rs"]
+mod support;
+
+use proptest::prelude::*;
+use support::*;
+use terrace_model::{Bytes, PageSize, Time};
+use terrace_sim::design::{
+    CoalescedLevels, CoalescedParameters, ContiguityParameters, Design, PagePolicy, Placement,
+    RangeParameters, SegmentParameters, SpotParameters,
+};
+use terrace_sim::{Fidelity, Outcome};
+use terrace_trace::{AccessKind, KernelAccess, VecSource};
+
+fn with(mut design: Design, contiguity: ContiguityParameters) -> Design {
+    // Tables of the pages would lie among them.
+    design.os.page_table_tier = Some(design.tiers[1].name.clone());
+    design.translation.contiguity = Some(contiguity);
+    design
+}
+
+fn coalesced(pages: u32, levels: CoalescedLevels) -> ContiguityParameters {
+    let sizes = vec![PageSize::Base, PageSize::Huge];
+    ContiguityParameters::Coalesced(CoalescedParameters { pages, levels, sizes })
+}
+
+fn range() -> ContiguityParameters {
+    ContiguityParameters::Range(RangeParameters::default())
+}
+
+fn segment() -> ContiguityParameters {
+    ContiguityParameters::DirectSegment(SegmentParameters { least: Bytes::kib(32), period: Time::ZERO })
+}
+
+fn spot() -> ContiguityParameters {
+    ContiguityParameters::Spot(SpotParameters::default())
+}
+
+fn all() -> [ContiguityParameters; 4] {
+    [coalesced(8, CoalescedLevels::Both), range(), segment(), spot()]
+}
+
+/// Interleaving puts every second page into the other tier.
+fn scattered(design: Design) -> Design {
+    with_placement(design, Placement::Interleave)
+}
+
+/// Stores to every page in order, then `sweeps` times reads of every page in order, far enough apart that each finds what
+/// the one before left.
+fn sweeps(pages: u64, sweeps: u64) -> Program {
+    let mut program = Program::new();
+    program.map(DATA, pages * PAGE);
+    for page in 0..pages {
+        program.write(DATA + page * PAGE);
+    }
+    for _ in 0..sweeps {
+        for page in 0..pages {
+            program.access(DATA + page * PAGE, 8, AccessKind::Read, 0, 2000);
+        }
+    }
+    program
+}
+
+/// Stores to every page in order, then reads and stores at random, as GUPS does.
+fn updates(pages: u64, updates: u64) -> Program {
+    let mut program = sweeps(pages, 0);
+    let mut random = Random(7);
+    for _ in 0..updates {
+        let addr = DATA + random.below(pages) * PAGE + random.below(512) * 8;
+        program.read(addr).write(addr);
+    }
+    program
+}
+
+/// Level-1 look-ups, level-2 misses and walks add up.
+fn check_lookups(outcome: &Outcome, requests: u64) {
+    let n = |name: &str| outcome.stats.integer(name);
+    let l1 = |what: &str| PageSize::ALL.iter().map(|size| n(&format!("tlb.l1d.{size}.{what}"))).sum::<u64>();
+    assert_eq!(l1("hit") + l1("miss") + n("tlb.segment.hit"), requests, "every access translates once");
+    assert_eq!(l1("miss"), n("tlb.l2.hit") + n("tlb.l2.miss"));
+    assert_eq!(n("tlb.l2.miss"), n("walk.count") + n("tlb.range.hit"));
+    if outcome.stats.get("tlb.range.miss").is_some() {
+        assert_eq!(n("tlb.range.miss"), n("walk.count"));
+    }
+    if outcome.stats.get("walk.predictions.none").is_some() {
+        let predictions = ["right", "wrong", "none"].map(|what| n(&format!("walk.predictions.{what}")));
+        assert_eq!(predictions.iter().sum::<u64>(), n("walk.count"));
+    }
+}
+
+#[test]
+fn one_walk_serves_an_aligned_group_once_its_pages_were_touched() {
+    let pages = 64;
+    for (group, levels, expected) in [
+        (8, CoalescedLevels::Both, pages + pages / 8),
+        (8, CoalescedLevels::L2, pages + pages / 8),
+        (16, CoalescedLevels::Both, pages + pages / 16),
+        (2, CoalescedLevels::Both, pages + pages / 2),
+        // Level 2 holds single pages, sixteen of them.
+        (8, CoalescedLevels::L1, pages + pages / 8),
+    ] {
+        let design = with(small(), coalesced(group, levels));
+        // The first touches fill TLBs page by page; an exact flush between is a remapped neighbour area of the same set.
+        let outcome = sweeps(pages, 1).run(&design, Fidelity::Translation);
+        let walks = count(&outcome, "walk.count");
+        assert!(walks >= pages && walks <= expected, "{group} {levels:?}: {walks} walks");
+        check_lookups(&outcome, 2 * pages);
+    }
+}
+
+#[test]
+fn coalescing_by_hand() {
+    let mut design = with(small(), coalesced(8, CoalescedLevels::Both));
+    design.translation.l1d.insert(PageSize::Base, tlb(4, 4));
+    design.translation.l2.array.clear();
+    let mut program = Program::new();
+    program.map(DATA, 64 * PAGE);
+    // Eight first touches: each faults and walks, and finds its predecessors in the line.
+    for page in 0..8 {
+        program.write(DATA + page * PAGE);
+    }
+    // Four other groups push the first out; then one walk brings all of it back.
+    for group in 1..5 {
+        program.write(DATA + group * 8 * PAGE);
+    }
+    for page in 0..8 {
+        program.read(DATA + page * PAGE).write(DATA + page * PAGE + 8);
+    }
+    let outcome = program.run(&design, Fidelity::Translation);
+    assert_eq!(counts(&outcome, ["walk.count", "walk.avoided", "tlb.l1d.4k.miss"]), [8 + 4 + 1, 7, 13]);
+    assert_eq!(counts(&outcome, ["tlb.coalesced.fills", "tlb.coalesced.covered"]), [13, 36 + 4 + 8]);
+    assert_eq!(counts(&outcome, ["tlb.coalesced.l1.hit", "walk.dirty_updates"]), [15, 0]);
+    // Unmapping one page drops the entry; its neighbours walk again and find a hole.
+    program
+        .unmap(DATA + 3 * PAGE, PAGE)
+        .read(DATA)
+        .read(DATA + 2 * PAGE)
+        .read(DATA + 4 * PAGE)
+        .read(DATA + 7 * PAGE);
+    let outcome = program.run(&design, Fidelity::Translation);
+    assert_eq!(counts(&outcome, ["walk.count", "tlb.coalesced.covered"]), [13 + 2, 48 + 3 + 4]);
+}
+
+#[test]
+fn huge_pages_coalesce_where_asked() {
+    let mut design = with_pages(with(small(), coalesced(8, CoalescedLevels::Both)), PagePolicy::Huge);
+    design.translation.l2.array.clear();
+    let mut program = Program::new();
+    program.map(DATA, 32 * 2 * MIB);
+    for _ in 0..2 {
+        for page in 0..32 {
+            program.write(DATA + page * 2 * MIB);
+        }
+    }
+    let outcome = program.run(&design, Fidelity::Translation);
+    assert_eq!(counts(&outcome, ["walk.count", "walk.avoided"]), [32 + 4, 28]);
+    design.translation.contiguity = Some(ContiguityParameters::Coalesced(CoalescedParameters::default()));
+    let outcome = program.run(&design, Fidelity::Translation);
+    assert_eq!(counts(&outcome, ["walk.count", "walk.avoided"]), [64, 0], "4 KiB only");
+}
+
+#[test]
+fn every_first_store_still_sets_the_dirty_bit() {
+    for contiguity in all() {
+        let design = with(small(), contiguity.clone());
+        let pages = 256;
+        let mut program = Program::new();
+        program.map(DATA, pages * PAGE);
+        for round in 0..3 {
+            for page in 0..pages {
+                let addr = DATA + page * PAGE;
+                if round == 0 {
+                    program.read(addr)
+                } else {
+                    program.read(addr).write(addr)
+                };
+            }
+        }
+        let outcome = program.run(&design, Fidelity::Translation);
+        // Each page's bit is set once: through an entry, or by a walk for the store.
+        let updates = count(&outcome, "walk.dirty_updates");
+        let kind = outcome.stats.get("tlb.segment.hit").is_some();
+        assert!(updates == pages || (kind && updates <= pages), "{contiguity:?}: {updates}");
+        check_lookups(&outcome, 5 * pages);
+    }
+}
+
+#[test]
+fn contiguity_pays_and_its_absence_changes_nothing() {
+    let pages = 4096;
+    let program = sweeps(pages, 4);
+    let plain = with_table_elsewhere(small());
+    let walks = |design: &Design| {
+        let outcome = program.run(design, Fidelity::Full);
+        check_lookups(&outcome, 5 * pages);
+        let walked = count(&outcome, "walk.cycles") - outcome.stats.integer("walk.hidden_cycles");
+        (count(&outcome, "walk.count"), walked, count(&outcome, "core.cycles.translation"))
+    };
+    let radix = walks(&plain);
+    let nothing = walks(&scattered(plain.clone()));
+    assert_eq!(radix.0, 5 * pages);
+    for contiguity in all() {
+        let design = with(small(), contiguity.clone());
+        let (count, cycles, blamed) = walks(&design);
+        println!("{contiguity:?}: walks {count} of {}, cycles {cycles} of {}", radix.0, radix.1);
+        if !matches!(contiguity, ContiguityParameters::Spot(_)) {
+            assert!(4 * (count - pages) <= radix.0 - pages, "{contiguity:?}: {count} walks");
+        }
+        assert!(cycles < radix.1 && blamed < radix.2, "{contiguity:?}");
+        let (count, cycles, blamed) = walks(&scattered(design));
+        assert_eq!((count, cycles, blamed), nothing, "{contiguity:?} on scattered pages");
+    }
+}
+
+fn with_table_elsewhere(mut design: Design) -> Design {
+    design.os.page_table_tier = Some(design.tiers[1].name.clone());
+    design
+}
+
+#[test]
+fn random_updates_end_to_end() {
+    let pages = 16 << 8;
+    let program = updates(pages, 60_000);
+    for machine in ["vbi-table1", "zen4-cxl"] {
+        let plain = with_table_elsewhere(design("native-4k", machine, &[("core.count", "1")]));
+        let mut small_reach = plain;
+        small_reach.translation.l2.array.iter_mut().for_each(|array| array.entries /= 4);
+        let measure = |design: &Design| {
+            let outcome = program.run(design, Fidelity::Full);
+            let walked = count(&outcome, "walk.cycles") - outcome.stats.integer("walk.hidden_cycles");
+            (count(&outcome, "walk.count"), walked, outcome.cycles)
+        };
+        let (radix, alone) = (measure(&small_reach), measure(&scattered(small_reach.clone())));
+        println!("{machine}: native-4k {radix:?}, scattered {alone:?}");
+        for name in ["colt", "rmm", "direct-segment", "spot"] {
+            let own = design(name, machine, &[]).translation.contiguity.unwrap();
+            let design = with(small_reach.clone(), own);
+            let (contiguous, scattered) = (measure(&design), measure(&scattered(design)));
+            println!("{machine}: {name} {contiguous:?}, scattered {scattered:?}");
+            // An entry of eight pages multiplies the reach; the others cover everything.
+            let most = if name == "colt" { 9 * radix.1 / 10 } else { radix.1 / 3 };
+            assert!(contiguous.1 < most && contiguous.2 < radix.2, "{name} on {machine}");
+            if name == "colt" {
+                // Pages of a group share a set, which moves a few conflicts.
+                let moved = scattered.0.abs_diff(alone.0);
+                assert!(100 * moved < alone.0, "{name} on {machine}, scattered: {moved} walks");
+            } else {
+                assert_eq!(scattered, alone, "{name} on {machine}, scattered");
+            }
+        }
+    }
+}
+
+#[test]
+fn one_range_covers_what_the_page_table_holds_in_a_row() {
+    let outcome = sweeps(512, 2).run(&with(small(), range()), Fidelity::Translation);
+    // Only walks fill level 2: it keeps the last 16 pages of the first touches. Those walk; from the eighth page on each makes the range longer, and its last form serves the rest.
+    assert_eq!(counts(&outcome, ["walk.count", "walk.range.count", "tlb.range.miss"]), [512, 505, 512]);
+    assert_eq!(counts(&outcome, ["tlb.range.hit", "tlb.l2.hit", "os.ranges.pages"]), [1024 - 32, 32, 512]);
+    // A hole makes two of it.
+    let mut program = sweeps(512, 0);
+    program.unmap(DATA + 100 * PAGE, PAGE);
+    for page in (0..512).filter(|page| *page != 100) {
+        program.access(DATA + page * PAGE, 8, AccessKind::Read, 0, 2000);
+    }
+    let outcome = program.run(&with(small(), range()), Fidelity::Translation);
+    assert_eq!(counts(&outcome, ["os.ranges.pages", "walk.range.count"]), [511, 505 + 2]);
+    assert_eq!(count(&outcome, "walk.count"), 512 + 2);
+}
+
+#[test]
+fn a_segment_bypasses_the_tlbs_until_it_is_shot_down() {
+    let design = with(small(), segment());
+    let program = sweeps(64, 1);
+    let outcome = program.run(&design, Fidelity::Translation);
+    assert_eq!(counts(&outcome, ["tlb.segment.hit", "walk.count", "os.segment.pages"]), [64, 64, 64]);
+    let mut slow = design.clone();
+    let never = SegmentParameters { least: Bytes::kib(32), period: Time::from_nanos(1 << 40) };
+    slow.translation.contiguity = Some(ContiguityParameters::DirectSegment(never));
+    let outcome = program.run(&slow, Fidelity::Translation);
+    assert_eq!(
+        counts(&outcome, ["tlb.segment.hit", "os.segment.changes"]),
+        [0, 0],
+        "it looked once, too early"
+    );
+    let long = SegmentParameters { least: Bytes::kib(512), period: Time::ZERO };
+    slow.translation.contiguity = Some(ContiguityParameters::DirectSegment(long));
+    assert_eq!(count(&program.run(&slow, Fidelity::Translation), "tlb.segment.hit"), 0, "too short");
+}
+
+#[test]
+fn predictions_by_instruction_where_the_input_knows_them() {
+    let program = sweeps(512, 2);
+    let design = with(small(), spot());
+    let without = program.run(&design, Fidelity::Full);
+    assert!(without.notes.iter().any(|note| note.contains("no instruction addresses")));
+    assert!(count(&without, "walk.predictions.right") > 1000);
+    assert!(count(&without, "walk.hidden_cycles") > count(&without, "walk.cycles") / 2);
+    // An instruction per page: none is seen often enough.
+    let mut source = program.source();
+    let mut batches = Vec::new();
+    while let Some(batch) = terrace_trace::EventSource::next_batch(&mut source).unwrap() {
+        let mut batch = (*batch).clone();
+        batch.pc = batch.addr.iter().map(|addr| addr >> 12).collect();
+        batches.push(batch);
+    }
+    let header = terrace_trace::Header { has_pc: true, ..Default::default() };
+    let with_pc = run(&design, &mut VecSource::new(header, batches), Fidelity::Full);
+    assert_eq!(counts(&with_pc, ["walk.predictions.right", "walk.predictions.wrong"]), [0, 0]);
+    assert!(!with_pc.notes.iter().any(|note| note.contains("no instruction addresses")));
+    assert!(with_pc.cycles > without.cycles);
+}
+
+#[test]
+fn a_wrong_prediction_costs_the_walk_and_a_flush() {
+    // Two halves a gap of frames apart, sixteen reads of one, then of the other: both are marked.
+    let mut program = Program::new();
+    program.map(DATA, 64 * PAGE).map(DATA + MIB, 64 * PAGE).map(DATA + 2 * MIB, PAGE);
+    for half in [DATA, DATA + MIB] {
+        for page in 0..64 {
+            program.write(half + page * PAGE);
+        }
+        program.write(DATA + 2 * MIB);
+    }
+    for turn in 0..40u64 {
+        for page in 0..8 {
+            program.read(DATA + (turn % 2) * MIB + (turn * 8 + page) % 64 * PAGE);
+        }
+    }
+    let cycles = |flush: f64| {
+        let own = SpotParameters { flush: terrace_model::Cycles(flush), ..SpotParameters::default() };
+        let mut design = with(small(), ContiguityParameters::Spot(own));
+        design.translation.l2.array.clear();
+        let outcome = program.run(&design, Fidelity::Full);
+        (count(&outcome, "walk.predictions.wrong"), outcome.cycles)
+    };
+    let ((wrong, cheap), (same, dear)) = (cycles(0.0), cycles(500.0));
+    assert_eq!(wrong, same);
+    assert!(wrong > 30 && dear > cheap, "{wrong} wrong: {cheap} and {dear} cycles");
+}
+
+#[test]
+fn mistakes_in_the_table_name_their_key() {
+    let library = terrace_sim::design::Library::embedded();
+    let error = |sets: &[(&str, &str)]| {
+        let sets: Vec<_> = sets.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
+        library.design("native-4k", None, &sets).unwrap_err().to_string()
+    };
+    let key = "translation.contiguity";
+    for (value, expected) in [
+        ("{ kind = \"coalesced\", pages = 6 }", "contiguity.pages: 6 is not 2, 4, 8 or 16"),
+        ("{ kind = \"coalesced\", sizes = [\"1g\"] }", "contiguity.sizes: only 4k and 2m"),
+        ("{ kind = \"range\", entries = 0 }", "contiguity.entries: must be at least 1"),
+        ("{ kind = \"direct-segment\", least = \"4 KiB\" }", "contiguity.least: 4 KiB is less than two"),
+        ("{ kind = \"spot\", ways = 5 }", "contiguity.ways: 5 ways do not divide 32"),
+        ("{ kind = \"spot\", confidence = 4 }", "contiguity.confidence: 4 is not 1 to 3"),
+        ("{ kind = \"spot\", substitute_region = \"3 MiB\" }", "contiguity.substitute_region: "),
+        ("{ kind = \"range\", pages = 8 }", "pages"),
+        ("{ kind = \"ranges\" }", "ranges"),
+    ] {
+        let found = error(&[(key, value)]);
+        assert!(found.contains(expected) && found.contains("contiguity"), "{value}: {found}");
+    }
+    let found = error(&[(key, "{ kind = \"range\" }"), ("translation.scheme", "vivt")]);
+    assert!(found.contains("translation.scheme must be"), "{found}");
+}
+
+/// Migrations, splits, collapses, watches and cleared bits under every mechanism: each translation is compared inside.
+#[test]
+fn policies_may_move_what_mechanisms_cover() {
+    let mut moved = 0;
+    for policy in ["nimble", "tpp", "ambix", "thermostat", "memtis", "idle", "ranger", "trident", "thp"] {
+        for pages in ["4k", "thp"] {
+            let sets = [
+                ("tier.dram.capacity", "12 MiB"),
+                ("os.reserved", "0 KiB"),
+                ("core.count", "2"),
+                ("os.pages", pages),
+            ];
+            for contiguity in all() {
+                let mut design = design(policy, "xeon-5218-dcpmm", &sets);
+                design.translation.contiguity = Some(contiguity);
+                hasten(&mut design, 2000);
+                let outcome = run(&design, &mut *workload("gups,bytes=24 MiB,updates=4e4"), Fidelity::Full);
+                let n = |name: &str| outcome.stats.integer(name);
+                moved += n("vmstat.pgmigrate_success");
+                let l1 = n("tlb.l1d.4k.miss") + n("tlb.l1d.2m.miss");
+                assert_eq!(l1, n("tlb.l2.hit") + n("tlb.l2.miss"), "{policy}");
+                assert_eq!(n("tlb.l2.miss"), n("walk.count") + n("tlb.range.hit"), "{policy}");
+            }
+        }
+    }
+    assert!(moved > 20_000, "{moved} pages moved");
+}
+
+/// Divides the periods of a design's policy, so that short runs see it act.
+fn hasten(design: &mut Design, by: u32) {
+    let policy = design.os.policy.as_mut().unwrap();
+    policy.parameters = terrace_policy::find(&policy.name).unwrap().scaled(&policy.parameters, by).unwrap();
+}
+
+/// Two processes, unmaps, remaps, forks, system calls, several page sizes.
+fn history(seed: u64, steps: u64) -> Program {
+    let mut random = Random(seed);
+    let mut program = Program::new();
+    let spread = 40 + random.below(400);
+    program.map(DATA, spread * PAGE).map(DATA + GIB, 8 * 2 * MIB);
+    for step in 0..steps {
+        let page = DATA + random.below(spread) * PAGE;
+        match random.below(200) {
+            0 => drop(program.unmap(page, (1 + random.below(12)) * PAGE)),
+            1 => drop(program.map(page, (1 + random.below(12)) * PAGE)),
+            2 => drop(program.remap((page, 4 * PAGE), (DATA + 4 * GIB + step * 16 * PAGE, 4 * PAGE))),
+            3 => drop(program.kernel(page + 100, 3 * PAGE, KernelAccess::Write)),
+            4 if step > steps / 2 && step < steps / 2 + 200 => drop(program.on(1).spawn(1, 1, Some(0)).on(0)),
+            5..30 => drop(program.write(DATA + GIB + random.below(16 * MIB) / 8 * 8)),
+            30..100 => drop(program.access(page + 4092, 8, AccessKind::Write, 0, 3)),
+            _ => drop(program.read(page)),
+        }
+        if step > steps / 2 && random.below(20) == 0 {
+            program.on(1).write(page).on(0);
+        }
+    }
+    program
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// No mechanism ever uses a translation that is not the page table's (asserted inside), whatever happens to pages;
+    /// and what the program and the kernel did does not depend on it.
+    #[test]
+    fn histories_keep_every_translation_right(seed: u64, thp: bool, spread: bool) {
+        let program = history(seed, 3000);
+        let base = with_pages(small(), if thp { PagePolicy::Thp } else { PagePolicy::Base });
+        let base = with_table_elsewhere(if spread { scattered(base) } else { base });
+        let plain = program.run(&base, Fidelity::Translation);
+        for contiguity in all() {
+            let outcome = program.run(&with(base.clone(), contiguity), Fidelity::Translation);
+            for name in ["os.faults", "os.splits", "os.copy_on_write_faults", "os.pages_freed"] {
+                prop_assert_eq!(count(&outcome, name), count(&plain, name), "{}", name);
+            }
+        }
+    }
+
+    /// Coalesced TLBs on pages of which no two are contiguous are plain TLBs, to the last count.
+    #[test]
+    fn coalesced_tlbs_on_scattered_pages_are_plain(seed: u64, levels in 0usize..3, pages in 0u32..4) {
+        use CoalescedLevels::{Both, L1, L2};
+        let mut random = Random(seed);
+        let mut program = Program::new();
+        program.map(DATA, 512 * PAGE);
+        // In order, so that each page lies in another tier than its neighbours.
+        for page in 0..512 {
+            program.read(DATA + page * PAGE);
+        }
+        for _ in 0..4000 {
+            let page = if random.below(3) == 0 { random.below(512) } else { random.below(24) };
+            let addr = DATA + page * PAGE + random.below(500) * 8;
+            if random.below(3) == 0 { program.write(addr) } else { program.read(addr) };
+        }
+        // Sets are taken from the group's number, so only one set compares; huge pages are not in play.
+        let mut plain = scattered(with_table_elsewhere(small()));
+        plain.translation.l1d.insert(PageSize::Base, full_tlb(4));
+        plain.translation.l2.array = vec![array(&[PageSize::Base], 12, 12)];
+        let design = with(plain.clone(), coalesced(2 << pages, [Both, L1, L2][levels]));
+        let (plain, own) = (program.run(&plain, Fidelity::Translation), program.run(&design, Fidelity::Translation));
+        for name in ["tlb.l1d.4k.hit", "tlb.l1d.4k.miss", "tlb.l2.hit", "walk.count", "walk.dirty_updates"] {
+            prop_assert_eq!(count(&own, name), count(&plain, name), "{}", name);
+        }
+        prop_assert_eq!(own.cycles, plain.cycles);
+        prop_assert_eq!(count(&own, "walk.avoided"), 0);
+    }
+}
