@@ -30,7 +30,7 @@ impl Recording {
     }
 
     fn access(&mut self, addr: u64) {
-        self.builder.access(addr, 8, AccessKind::Write, 0, 4);
+        self.builder.access(addr, 8, AccessKind::Read, 1, 4);
         if self.builder.is_full() {
             self.flush();
         }
@@ -42,7 +42,7 @@ impl Recording {
     }
 }
 
-/// An index of 1 GiB and a cache of 16 MiB, both touched everywhere and read at random; 256 MiB of which one page in each
+/// An index of 1 GiB and a cache of 16 MiB, both touched everywhere and chased through at random; 256 MiB of which one page in each
 /// 2 MiB is touched.
 fn program(folder: &Path) -> PathBuf {
     let path = folder.join("three.trace");
@@ -71,9 +71,9 @@ fn program(folder: &Path) -> PathBuf {
     for at in 0..300_000 {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let pick = random >> 33;
-        match at % 3 {
-            0 => trace.access(INDEX + pick % GIB & !7),
-            1 => trace.access(CACHE + pick % (16 * MIB) & !7),
+        match at % 4 {
+            0 | 1 => trace.access(INDEX + pick % GIB & !7),
+            2 => trace.access(CACHE + pick % (16 * MIB) & !7),
             _ => trace.access(SPARSE + pick % 128 * 2 * MIB),
         }
     }
@@ -85,7 +85,9 @@ fn program(folder: &Path) -> PathBuf {
 
 fn advise(trace: &Path, more: &[&str]) -> Value {
     let mut command = terrace();
-    command.args(["advise", "--pages", "--scale", "16", "--json", "-", "--trace"]).arg(trace);
+    command
+        .args(["advise", "--pages", "--policies", "thp", "--scale", "16", "--json", "-", "--trace"])
+        .arg(trace);
     json(command.args(more))
 }
 
@@ -131,9 +133,11 @@ fn three_regions_deserve_three_sizes() {
     assert_ne!(advise(&trace, &["--bloat", "30%"])["verdict"]["way"], Value::Null);
     assert_eq!(document, advise(&trace, &[]), "again the same");
 
-    let text = stdout(terrace().args(["advise", "--pages", "--scale", "16", "--trace"]).arg(&trace));
+    let text = stdout(
+        terrace().args(["advise", "--pages", "--policies", "thp", "--scale", "16", "--trace"]).arg(&trace),
+    );
     assert!(text.lines().all(|line| line.chars().count() <= 80 || line.starts_with("See it")), "{text}");
-    assert!(text.contains("MADV_HUGEPAGE"), "{text}");
+    assert!(text.contains("MADV_HUGEPAGE") && text.contains("index (1g)"), "{text}");
 }
 
 #[test]

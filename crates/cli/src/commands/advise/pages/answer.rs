@@ -58,20 +58,20 @@ pub(super) fn text(document: &Document) -> String {
 
 fn ways(document: &Document) -> String {
     let mut out = format!(
-        "{:<10}{:>11}{:>8}{:>12}{:>8}{:>8}{:>10}{:>13}\n",
-        "pages", "time", "gain", "walk cycles", "large", "bloat", "copied", "faults"
+        "{:<12}{:>10}{:>8}{:>8}{:>7}{:>8}{:>12}{:>15}\n",
+        "pages", "time", "gain", "walks", "large", "bloat", "copied", "faults"
     );
     for way in &document.ways {
-        let name: String = way.name.chars().take(10).collect();
+        let name: String = way.name.chars().take(12).collect();
         let Some(figures) = &way.figures else {
             let why = way.refused.as_deref().unwrap_or("it failed");
-            out.push_str(&output::hanging("", &format!("{name:<10} cannot run: {why}"), 78));
+            out.push_str(&output::hanging("", &format!("{name:<12} cannot run: {why}"), 78));
             continue;
         };
         let latency = &figures.fault_latency;
         let is_base = way.name == "4k";
         out.push_str(&format!(
-            "{name:<10}{:>11}{:>8}{:>12}{:>8}{:>8}{:>10}{:>13}\n",
+            "{name:<12}{:>10}{:>8}{:>8}{:>7}{:>8}{:>12}{:>15}\n",
             progress::time(figures.seconds_simulated),
             if is_base { "-".to_owned() } else { share(figures.gain) },
             share(figures.walk_cycles_left),
@@ -81,9 +81,10 @@ fn ways(document: &Document) -> String {
             [latency.p50_ns, latency.p99_ns, latency.max_ns].map(microseconds).join("/"),
         ));
     }
-    out + "gain: over 4k; walk cycles: over 4k's; large: of what is resident, in pages above\n\
-           4 KiB; bloat: resident beyond 4k's; copied: to make large pages; faults: p50, p99\n\
-           and longest in us\n"
+    let legend = "gain: over 4k; walks: cycles of page walks over 4k's; large: of what is resident, in pages above 4 KiB; \
+                  bloat: resident beyond 4k's; copied: to make large pages; faults: median, 99th percentile and longest \
+                  in us";
+    out + &output::wrap(legend, 80).join("\n") + "\n"
 }
 
 /// `0.7`, `838`, `429k`.

@@ -174,7 +174,8 @@ fn remarks(
         );
     }
     remarks.push(
-        "Regions: only the gain of the whole run was measured; it is shared out by the walk cycles that each region saves."
+        "Regions: only the gain of the whole run was measured; it is shared out, without what faults cost, by the walk \
+         cycles that each region saves."
             .to_owned(),
     );
     if base.scale != 1 {

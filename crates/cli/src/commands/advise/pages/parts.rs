@@ -1,6 +1,7 @@
 //! The regions of the program: what each would gain from larger pages, what it would cost, and which size it deserves.
 
 use super::verdict::{Bounds, LEAST_GAIN_OF_A_REGION};
+use super::ways::{OS, cycles_by_part};
 use crate::memory_picture;
 use serde::Serialize;
 use terrace_model::PageSize;
@@ -33,7 +34,7 @@ pub(super) struct SizeAnswer {
     pub mappable_bytes: u64,
     /// Untouched bytes in these places.
     pub bloat_bytes: u64,
-    /// Its share of what that size saves of the run time with base pages; absent where that size did not run.
+    /// Its share of what that size saves of the cycles with base pages, outside the kernel; absent where it did not run.
     pub gain: Option<f64>,
 }
 
@@ -82,7 +83,8 @@ pub(super) fn weigh(
     answers
 }
 
-/// The share of the run time with base pages that larger ones save, by the walk cycles that they save each part.
+/// The share of the cycles with base pages that larger ones save outside the kernel, by the walk cycles that they save
+/// each part.
 fn savings(base: &RunRecord, uses: &[PartUse], (run, larger): Run<'_>) -> Vec<f64> {
     let cycles = |part: &PartUse| {
         let same = larger.iter().find(|other| other.part == part.part);
@@ -90,7 +92,10 @@ fn savings(base: &RunRecord, uses: &[PartUse], (run, larger): Run<'_>) -> Vec<f6
     };
     let saved: Vec<f64> = uses.iter().map(cycles).collect();
     let all: f64 = saved.iter().sum();
-    let whole = 1.0 - run.seconds_simulated / base.seconds_simulated;
+    // Faults and zeroing are no matter of walks.
+    let work = |run: &RunRecord| cycles_by_part(run).iter().sum::<u64>() - cycles_by_part(run)[OS];
+    let busy = cycles_by_part(base).iter().sum::<u64>().max(1);
+    let whole = (work(base) as f64 - work(run) as f64) / busy as f64;
     saved.into_iter().map(|saved| if all > 0.0 { whole * saved / all } else { 0.0 }).collect()
 }
 

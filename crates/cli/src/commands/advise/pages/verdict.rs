@@ -116,10 +116,13 @@ impl Verdict {
                         regions,
                     );
                 }
+                let sized: Vec<String> =
+                    deserving.iter().map(|part| format!("{} ({})", part.name, part.size)).collect();
                 let gain: f64 = deserving.iter().filter_map(|part| part.gain()).sum();
                 let advice = format!(
-                    "Leave huge pages off for the program as a whole; ask for them (MADV_HUGEPAGE) for {}: about {}.",
-                    listed(&regions),
+                    "Leave huge pages off for the program as a whole; ask for them (MADV_HUGEPAGE, 1g from hugetlbfs) for \
+                     {}: about {}.",
+                    listed(&sized),
                     faster(gain / (1.0 - gain)),
                 );
                 Verdict::off(advice, reason, regions)

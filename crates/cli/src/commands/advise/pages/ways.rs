@@ -173,11 +173,19 @@ fn sizes(run: &RunRecord) -> [u64; 3] {
     PageSize::ALL.map(|size| run.stats.integer(&format!("os.peak_resident_bytes.{size}")))
 }
 
+/// Where cores' busy cycles went.
+const CYCLES: [&str; 5] = ["base", "translation", "cache", "memory", "os"];
+const TRANSLATION: usize = 1;
+pub(super) const OS: usize = 4;
+
+pub(super) fn cycles_by_part(run: &RunRecord) -> [u64; CYCLES.len()] {
+    CYCLES.map(|part| run.stats.integer(&format!("core.cycles.{part}")))
+}
+
 /// Cycles that waited for translation, of all that cores were busy.
 fn translation_share(run: &RunRecord) -> f64 {
-    let parts = ["base", "translation", "cache", "memory", "os"];
-    let cycles = parts.map(|part| run.stats.integer(&format!("core.cycles.{part}")));
-    cycles[1] as f64 / cycles.iter().sum::<u64>().max(1) as f64
+    let cycles = cycles_by_part(run);
+    cycles[TRANSLATION] as f64 / cycles.iter().sum::<u64>().max(1) as f64
 }
 
 impl FaultLatency {
