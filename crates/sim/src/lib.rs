@@ -14,3 +14,4 @@ mod translate;
 pub use machine::{
     Fidelity, MigrationRow, OpenPolicy, Options, Outcome, SimError, migration_benchmark, simulate,
 };
+pub use os::FaultBench;
