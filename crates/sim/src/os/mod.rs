@@ -13,6 +13,6 @@ mod tests;
 
 pub use address_space::Area;
 pub use bench::FaultBench;
-pub use memory::Owner;
+pub use memory::{FrameRun, Holder, MemoryFigures, OrderFigures, Owner, RegionFigures, Snapshot};
 pub use page_table::{Leaf, PageTable, Pte};
 pub use paging::{Fault, Os, OsError};
