@@ -1,7 +1,7 @@
 //! The physical view: frames, free blocks, regions. For policies about contiguity (Trident, Translation Ranger).
 
 use crate::{MoveOptions, PageId, Ticket};
-use terrace_model::{Frame, PageSize, TierId};
+use terrace_model::{Bytes, Frame, PageSize, TierId};
 
 /// What a frame holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -73,6 +73,10 @@ pub trait PhysicalMemory {
     /// Fills free blocks of `size` with zeros. A block that is no longer free when its turn comes is
     /// [`crate::Outcome::Gone`].
     fn zero(&mut self, blocks: &[Frame], size: PageSize) -> Ticket;
+
+    /// Gives up pages of files that nobody uses, those read longest ago first, until `free` is free in the tier or there
+    /// are no more. Answers what is free then.
+    fn reclaim(&mut self, tier: TierId, free: Bytes) -> Bytes;
 
     /// Keeps the allocator from handing out frames of a block while it is being emptied, or ends that. Its free frames
     /// still count as free memory, but not as free blocks; relocation into it remains possible.

@@ -6,7 +6,7 @@ use terrace_trace::{Access, AccessKind, Batch, Event, Item, MarkKind, StreamId};
 use terrace_workload::{Digest, NativePages, WorkloadError, all, open};
 
 /// Small versions, with at most a few million accesses. The slab cache is small enough to evict.
-const SMALL: [&str; 24] = [
+const SMALL: [&str; 26] = [
     "gups,bytes=8 MiB,updates=1e5",
     "chase,bytes=1 MiB,accesses=1e5",
     "stream,bytes=3 MiB",
@@ -31,6 +31,8 @@ const SMALL: [&str; 24] = [
     "tpcc,bytes=8 MiB,requests=2e3,think=100",
     "analytics,bytes=1 MiB,think=100",
     "search,bytes=8 MiB,requests=1e3,think=100",
+    "growth,bytes=8 MiB,apart=0.1,chunk=512 KiB,accesses=1e4,compute=1e6",
+    "churn,bytes=4 MiB,smallest=64 KiB,largest=1 MiB,allocations=40,uses=500",
 ];
 
 fn with_threads(spec: &str, threads: u32) -> String {
@@ -249,8 +251,14 @@ fn every_parameter_has_an_effect() {
                 ("slab", "keys") => "150e3",
                 (_, "keys" | "elements" | "rows") => "999",
                 (_, "node") => "128 B",
+                ("churn", "smallest") => "128 KiB",
+                ("churn", "largest") => "768 KiB",
                 (_, "value" | "smallest") => "100 B",
                 (_, "largest") => "1 KiB",
+                (_, "at_once" | "chunked" | "apart") => "0.2",
+                (_, "chunk") => "1 MiB",
+                (_, "compute") => "1e7",
+                (_, "allocations" | "uses") => "30",
                 (_, "iterations" | "passes" | "nonzeros" | "edgefactor") => "5",
                 (_, "width") => "8",
                 (_, "scale") => "10",

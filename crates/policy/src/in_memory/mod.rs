@@ -282,6 +282,18 @@ impl InMemory {
         }
     }
 
+    /// Takes frames back that were given by [`InMemory::take_frame`].
+    pub fn give_frames(&mut self, frames: &[u64]) {
+        for &frame in frames {
+            if let Some(tier) = self.tier_of(frame)
+                && matches!(self.frames[tier].holder(frame), Holder::Other | Holder::Kernel)
+            {
+                self.frames[tier].set(frame, Holder::Free { zeroed: false });
+            }
+        }
+        self.account();
+    }
+
     /// Brings in the page of a fault as the policy wishes, else in the first tier with room.
     ///
     /// # Panics

@@ -3,7 +3,7 @@
 use super::orders::Item;
 use super::{Holder, InMemory};
 use crate::{FrameRegion, FrameState, MoveOptions, PhysicalMemory, Relocate, Ticket};
-use terrace_model::{Frame, PageSize, TierId};
+use terrace_model::{Bytes, Frame, PageSize, TierId};
 
 impl PhysicalMemory for InMemory {
     fn tier_frames(&self, tier: TierId) -> (Frame, u64) {
@@ -58,6 +58,11 @@ impl PhysicalMemory for InMemory {
 
     fn zero(&mut self, blocks: &[Frame], size: PageSize) -> Ticket {
         self.order(blocks.iter().map(|block| Item::Zero(*block, size)).collect(), MoveOptions::default())
+    }
+
+    fn reclaim(&mut self, tier: TierId, _: Bytes) -> Bytes {
+        // Nothing here is in a file.
+        Bytes(self.frames[tier.index()].free() << 12)
     }
 
     fn isolate(&mut self, block: Frame, size: PageSize, isolated: bool) {

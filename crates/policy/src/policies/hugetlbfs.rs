@@ -4,7 +4,7 @@
 //! or taken apart later. Stacks get none: the library that does this (`libhugetlbfs`) cannot map them.
 //!
 //! **Source.** Linux: `Documentation/admin-guide/mm/hugetlbpage.rst`, `libhugetlbfs(7)`. The baselines 2MB-Hugetlbfs and
-//! 1GB-Hugetlbfs of Trident (Ram et al., MICRO 2021, §4.1, §7).
+//! 1GB-Hugetlbfs of Trident (Ram et al., MICRO 2021).
 //!
 //! **Left open by the source.** *The size of the pool*: all of memory; what is reserved and not used is not modelled, so a
 //! fault fails exactly where the allocator has no block. *What does not fit a page, or finds no block*: base pages, or

@@ -1,4 +1,4 @@
-//! Every area in one run of frames: pages move or change places until they lie where the area's anchor says.
+//! Every area in one run of frames: pages move or change places until they lie where an anchor says.
 //!
 //! **Idea.** An area gets an anchor, a first page and its frame, which fixes the frame of every other page in it. A daemon goes
 //! through all areas: a page that is not at its place is moved there if the frame is free, and changes places with
@@ -7,8 +7,8 @@
 //! TLBs that hold ranges have few ranges to hold.
 //!
 //! **Source.** Z. Yan, D. Lustig, D. Nellans, A. Bhattacharjee: "Translation Ranger: Operating system support for
-//! contiguity-aware TLBs", ISCA 2019; Z. Yan, thesis (Rutgers 2019), ch. 4: §4.3 mechanism (Figures 4.6, 4.7), §4.4
-//! alignment and skipping, §4.5 metrics.
+//! contiguity-aware TLBs", ISCA 2019; Z. Yan, thesis (Rutgers 2019), ch. 4: mechanism (Figures 4.6, 4.7),
+//! alignment, skipping; §4.5 configurations and metrics.
 //!
 //! **Left open by the source.** *How much is moved at once*: `batch`, one order after the other until the pass is
 //! over; a pass that takes longer than the period is followed at once by the next. *A huge page at the place of a
@@ -47,11 +47,11 @@ pub struct Parameters {
     pub period: Time,
     /// Most memory in one order. The source leaves it open; ours: 16 MiB.
     pub batch: Bytes,
-    /// Areas below this size are left alone (§4.4: 2 MiB).
+    /// Areas below this size are left alone (ch. 4: 2 MiB).
     pub smallest_area: Bytes,
-    /// Align places to 2 MiB, those of 1 GiB and more to 1 GiB (§4.4).
+    /// Align places to 2 MiB, those of 1 GiB and more to 1 GiB (ch. 4).
     pub align: bool,
-    /// Join 512 base pages that lie in one aligned block (§4.3).
+    /// Join 512 base pages that lie in one aligned block (ch. 4).
     pub promote: bool,
     /// Split huge pages that lie where base pages belong. The source leaves it open.
     pub split: bool,

@@ -5,7 +5,7 @@
 //! is free.
 //!
 //! **Source.** Linux: `mm/huge_memory.c`, `mm/khugepaged.c`, `mm/compaction.c`,
-//! `Documentation/admin-guide/mm/transhuge.rst`. The baseline 2MB-THP of Trident (Ram et al., MICRO 2021, §4, §7), of
+//! `Documentation/admin-guide/mm/transhuge.rst`. The baseline 2MB-THP of Trident (Ram et al., MICRO 2021), of
 //! Translation Ranger (Yan, thesis, §4.5) and of others.
 //!
 //! **Left open by the source.** *Which area*: private memory without a file, stacks included. *Compaction at the fault*

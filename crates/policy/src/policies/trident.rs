@@ -8,7 +8,7 @@
 //!
 //! **Source.** V. S. S. Ram, A. Panwar, A. Basu: "Trident: Harnessing architectural resources for all page sizes in x86
 //! processors", MICRO 2021: §5.1.1 regions, §5.1.2 faults and zeroing, §5.1.3 promotion (Figure 5) and compaction
-//! (Figure 6), §7 bloat. Values that the paper leaves out are those of the authors' released kernel where it has them,
+//! (Figure 6); its evaluation for bloat. Values that the paper leaves out are those of the authors' released kernel where it has them,
 //! marked *released*.
 //!
 //! **Ablations of the source.** Trident-1Gonly is `sizes = "1g"`: 4 KiB where 1 GiB fails. Trident-NC is
@@ -68,11 +68,11 @@ impl Sizes {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Parameters {
-    /// Sizes besides 4 KiB: `1g+2m`, `1g` (Trident-1Gonly, §7) or `2m`.
+    /// Sizes besides 4 KiB: `1g+2m`, `1g` (Trident-1Gonly) or `2m`.
     pub sizes: Sizes,
     /// Run the promoting daemon (§5.1.3); off: large pages come from faults only (Table 3, PF).
     pub promote: bool,
-    /// How memory is compacted: `smart` (§5.1.3), `normal` (Trident-NC, §7) or `none`.
+    /// How memory is compacted: `smart` (§5.1.3), `normal` (Trident-NC) or `none`.
     pub compaction: Compaction,
     /// Regions that one smart compaction tries to empty (released: 5).
     pub compaction_retries: u32,
@@ -96,7 +96,7 @@ pub struct Parameters {
     pub zero_regions: u64,
     /// Free zeroed regions of a tier that are enough; 0 for no limit, which is the paper's.
     pub zero_high_water: u64,
-    /// Take back zeros when memory runs short (§7), where the world finds them.
+    /// Take back zeros when memory runs short (evaluation), where the world finds them.
     pub recover: bool,
     /// Begin when less than this share of memory is free (HawkEye: 85 % used).
     pub recover_below: f64,

@@ -1,8 +1,8 @@
 //! Memory that large pages hold and the program never stored to is taken back when memory runs short.
 //!
-//! HawkEye (Panwar et al., ASPLOS 2019, §3.2): above a high mark of use, large pages are scanned for base pages that
+//! HawkEye (Panwar et al., ASPLOS 2019): above a high mark of use, large pages are scanned for base pages that
 //! hold only zeros; a page with many of them is split and the zeros are given back, until use falls below a low mark.
-//! Trident (§7) recovers its bloat the same way. The marks, the pause between two passes and the order by address are
+//! Trident recovers its bloat the same way. The marks, the pause between two passes and the order by address are
 //! those of HawkEye's released module. A 1 GiB page is split to 2 MiB first.
 
 use super::{FaultSizes, LargePages, Pending};

@@ -11,6 +11,7 @@ use crate::{
     Area, Capability, Clear, MemorySystem, Moment, Outcome, PageId, PageRange, Report, ScanHand, Scope,
     Signal, Step,
 };
+use std::collections::VecDeque;
 use terrace_model::{PageSize, TierId, Time};
 
 /// How it scans.
@@ -44,6 +45,12 @@ pub struct Khugepaged {
     pieces_until: PageId,
     /// The areas as they were when it woke.
     areas: Vec<Area>,
+    /// Ranges of 2 MiB that are wanted before all others.
+    requests: VecDeque<PageId>,
+    /// After a failed allocation: when the next one is due.
+    no_block_until: Option<Moment>,
+    /// The candidate under work is one of the requests.
+    requested: bool,
     laps: u64,
 }
 
@@ -77,13 +84,16 @@ impl Khugepaged {
             hand: PageId::default(),
             pieces_until: PageId::default(),
             areas: Vec::new(),
+            requests: VecDeque::new(),
+            no_block_until: None,
+            requested: false,
             laps: 0,
         }
     }
 
-    /// When it wants to be called.
+    /// When it wants to be called; none while it waits for an answer.
     pub fn next(&self) -> Option<Moment> {
-        self.wakes
+        self.wakes.filter(|_| !self.collapser.is_busy())
     }
 
     /// Passes over all memory that were completed.
@@ -101,9 +111,37 @@ impl Khugepaged {
         self.pace.max_none = max_none;
     }
 
+    /// Asks for a range of 2 MiB, at once and out of turn.
+    pub fn request(&mut self, page: PageId, now: Moment, memory: &mut dyn MemorySystem) {
+        self.requests.push_back(page);
+        if !self.collapser.is_busy() {
+            self.serve(now, memory);
+        }
+    }
+
+    /// Begins with the next request that is worth a page; answers whether there was one.
+    fn serve(&mut self, now: Moment, memory: &mut dyn MemorySystem) -> bool {
+        while let Some(page) = self.requests.pop_front() {
+            let fits = memory.area(page).is_some_and(|area| {
+                takes_large_pages(&area) && area.range.covers(PageRange::of(page, PageSize::Huge))
+            });
+            // After a failed allocation requests wait like all others: the scan finds them.
+            let waits = self.no_block_until.is_some_and(|until| until > now);
+            if fits
+                && !waits
+                && let Some(candidate) = self.look(page, PageSize::Huge, memory)
+            {
+                self.requested = true;
+                self.collapser.begin(candidate, memory);
+                return true;
+            }
+        }
+        false
+    }
+
     /// Wakes it if its time has come.
     pub fn tick(&mut self, now: Moment, memory: &mut dyn MemorySystem) {
-        if self.wakes.is_none_or(|wakes| wakes > now) {
+        if self.wakes.is_none_or(|wakes| wakes > now) || self.collapser.is_busy() {
             return;
         }
         self.wakes = None;
@@ -125,6 +163,15 @@ impl Khugepaged {
         let collapsed = self.collapser.hear(signal, now, memory)?;
         let Candidate { page, size, .. } = collapsed.candidate;
         let end = page.plus(size.base_pages());
+        if std::mem::take(&mut self.requested) {
+            if collapsed.outcome == Outcome::NoSpace {
+                self.no_block_until = Some(now.plus(self.pace.alloc_sleep));
+            }
+            if !self.serve(now, memory) && self.wakes.is_none() {
+                self.go_on(now, memory);
+            }
+            return Some(collapsed);
+        }
         match collapsed.outcome {
             Outcome::Done => self.hand = end,
             _ if size == PageSize::Giant && self.pace.sizes.contains(&PageSize::Huge) => {
@@ -133,6 +180,7 @@ impl Khugepaged {
             Outcome::NoSpace => {
                 self.hand = end;
                 self.wakes = Some(now.plus(self.pace.alloc_sleep));
+                self.no_block_until = self.wakes;
                 return Some(collapsed);
             }
             _ => self.hand = end,
@@ -143,6 +191,9 @@ impl Khugepaged {
 
     /// Scans until there is a candidate or the wake is over.
     fn go_on(&mut self, now: Moment, memory: &mut dyn MemorySystem) {
+        if self.serve(now, memory) {
+            return;
+        }
         while self.left > 0 {
             let Some((page, size)) = self.next_range() else {
                 self.hand = PageId::default();

@@ -1,12 +1,22 @@
 //! Which large pages there are, and how often faults got one.
 
-use crate::{Area, AreaKind, Fault, PageId, PageRange, Placement, Report, Topology};
+use crate::{Area, AreaKind, Fault, MemorySystem, PageId, PageRange, Placement, Report, Topology};
 use std::collections::{BTreeMap, BTreeSet};
-use terrace_model::PageSize;
+use terrace_model::{PageSize, TierId};
 
 /// Whether large pages of the transparent kind may lie in an area: private memory without a file, stacks included.
 pub fn takes_large_pages(area: &Area) -> bool {
     matches!(area.kind, AreaKind::Anonymous | AreaKind::Stack)
+}
+
+/// How fragmented the free memory of a tier is, for pages of `size`: the share of it that lies in smaller blocks. 0 where all of it
+/// could be used, 1 where none could (Gorman and Healy, ISMM 2008; FMFI of Ingens). None where the world shows no
+/// frames; 1 where nothing is free.
+pub fn fragmentation(tier: TierId, size: PageSize, memory: &mut dyn MemorySystem) -> Option<f64> {
+    let free = memory.topology().free_pages(tier);
+    let (blocks, _) = memory.physical()?.free_blocks(tier, size);
+    let usable = (blocks * size.base_pages()) as f64;
+    Some(if free == 0 { 1.0 } else { (1.0 - usable / free as f64).max(0.0) })
 }
 
 /// Asks for `sizes`, the largest first, and for a base page: in one tier after the other, each down to its base pages.

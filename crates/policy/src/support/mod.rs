@@ -20,7 +20,7 @@ pub use collapse::{Candidate, Collapsed, Collapser};
 pub use compaction::{Compaction, Compactor, Progress, Work};
 pub use contiguity_sampler::ContiguitySampler;
 pub use khugepaged::{Khugepaged, Pace};
-pub use large_pages::{FaultSizes, LargePages, Tries, largest_first, takes_large_pages};
+pub use large_pages::{FaultSizes, LargePages, Tries, fragmentation, largest_first, takes_large_pages};
 pub use lru::Lru;
 pub use page_map::PageMap;
 pub use pending::Pending;

@@ -4,7 +4,7 @@ use super::Pending;
 use crate::{MemorySystem, Moment, Outcome, Report, Signal};
 use terrace_model::{Frame, PageSize, Time};
 
-/// A daemon that zeroes free blocks of one size (Trident §5.1.2; HawkEye §3.1).
+/// A daemon that zeroes free blocks of one size (Trident §5.1.2; HawkEye).
 #[derive(Clone, Debug)]
 pub struct Zeroing {
     size: PageSize,

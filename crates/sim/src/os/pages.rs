@@ -112,6 +112,11 @@ impl Os {
         self.tier_with_mut(one).swap_owners(one, other, frames);
     }
 
+    /// Evicts pages of files until so many frames are free in a tier. Answers how many were evicted.
+    pub fn reclaim(&mut self, tier: TierId, free: u64) -> u64 {
+        self.tiers[tier.index()].reclaim(free)
+    }
+
     /// Keeps a block from being handed out, or ends that.
     pub fn isolate(&mut self, frame: Frame, size: PageSize, isolated: bool) {
         if self.contains(frame) {

@@ -7,7 +7,9 @@ mod btree;
 mod canneal;
 mod cg;
 mod chase;
+mod churn;
 mod ft;
+mod growth;
 mod gups;
 mod hashjoin;
 mod iwb;
@@ -31,7 +33,7 @@ use crate::{Workload, WorkloadError, WorkloadInfo};
 type Open = fn(&str) -> Result<Box<dyn Workload>, WorkloadError>;
 
 /// All workloads, in the order of the documentation.
-pub(crate) const ALL: [(&WorkloadInfo, Open); 24] = [
+pub(crate) const ALL: [(&WorkloadInfo, Open); 26] = [
     (&gups::INFO, open::<gups::Gups>),
     (&chase::INFO, open::<chase::Chase>),
     (&stream::INFO, open::<stream::Triad>),
@@ -56,4 +58,6 @@ pub(crate) const ALL: [(&WorkloadInfo, Open); 24] = [
     (&tpcc::INFO, open::<tpcc::OrderProcessing>),
     (&analytics::INFO, open::<analytics::Analytics>),
     (&search::INFO, open::<search::Search>),
+    (&growth::INFO, open::<growth::Growth>),
+    (&churn::INFO, open::<churn::Churn>),
 ];

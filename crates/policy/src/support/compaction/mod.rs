@@ -29,7 +29,7 @@ use normal::Normal;
 use serde::{Deserialize, Serialize};
 use smart::Smart;
 use std::num::NonZeroU32;
-use terrace_model::{Frame, PageSize, TierId, Time};
+use terrace_model::{Bytes, Frame, PageSize, TierId, Time};
 
 /// Pages per order.
 const BATCH: usize = 512;
@@ -133,6 +133,10 @@ impl Compactor {
         }
         if matches!(self.method, Method::None) || memory.physical().is_none() {
             return Progress::Failed;
+        }
+        // Free frames are needed to copy to: twice the block (Linux, mm/internal.h, compact_gap).
+        if let Some(physical) = memory.physical() {
+            physical.reclaim(tier, Bytes(2 * size.bytes()));
         }
         self.work.runs += 1;
         self.wanted = Some((tier, size));

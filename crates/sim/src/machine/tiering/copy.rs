@@ -106,10 +106,29 @@ impl Copy {
         let ready = self.threads.iter_mut().filter(|thread| !thread.chunks.is_empty());
         let Some(thread) = ready.min_by_key(|thread| thread.now) else { return };
         let Some(chunk) = thread.chunks.front_mut() else { return };
-        let lines = PIECE.min(chunk.lines);
         let pace = state.costs.copy_line.at(state.cycle);
         let issued = if chunk.swap { pace.times(2) } else { pace };
-        for line in 0..lines {
+        let lines = if F == FULL { PIECE.min(chunk.lines) } else { chunk.lines };
+        let mut line = 0;
+        // Every buffer's turn takes as long as its turn before, where devices are not simulated and tell no lines apart.
+        let round = thread.buffers.len() as u64;
+        let mut last_round = None;
+        while line < lines {
+            if F != FULL
+                && line.is_multiple_of(round)
+                && let Some(before) = last_round.replace(thread.now)
+                && line >= 2 * round
+            {
+                let rounds = (lines - line) / round;
+                let span = (thread.now - before).times(rounds);
+                thread.now += span;
+                thread.arrived += span;
+                thread.buffers.iter_mut().for_each(|free| *free += span);
+                line += rounds * round;
+                if line == lines {
+                    break;
+                }
+            }
             let buffer = thread.next_buffer;
             thread.next_buffer = (buffer + 1) % thread.buffers.len();
             let now = thread.now.max(thread.buffers[buffer]);
@@ -122,6 +141,7 @@ impl Copy {
             thread.buffers[buffer] = done;
             thread.arrived = thread.arrived.max(done);
             thread.now = now + issued;
+            line += 1;
         }
         chunk.from = chunk.from.map(|from| from + lines);
         chunk.to += lines;

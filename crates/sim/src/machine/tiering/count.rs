@@ -36,6 +36,8 @@ pub(in crate::machine) struct Counters {
     pub relocated: u64,
     /// Free blocks filled with zeros, in bytes.
     pub zeroed_bytes: u64,
+    /// Pages of files that were evicted for a policy.
+    pub evicted: u64,
     /// Base pages of zeros that were given back.
     pub zeros_dropped: u64,
     /// Time of order threads: steps and copies.
@@ -110,6 +112,7 @@ impl Tiering {
         stats.count("policy.exchanges", counters.exchanged, Unit::Count);
         stats.count("policy.relocated", counters.relocated, Unit::Pages);
         stats.count("policy.zeroed_bytes", counters.zeroed_bytes, Unit::Bytes);
+        stats.count("policy.evicted", counters.evicted, Unit::Pages);
         stats.count("policy.zeros_dropped", counters.zeros_dropped, Unit::Pages);
         stats.count("policy.copied_bytes", counters.copied_bytes, Unit::Bytes);
         stats.count("policy.count_faults", counters.count_faults, Unit::Count);

@@ -3,8 +3,8 @@
 use super::orders::Item;
 use super::world::World;
 use std::num::NonZeroU32;
-use terrace_model::{Frame, PageSize, TierId};
-use terrace_policy::{FrameRegion, FrameState, MoveOptions, PhysicalMemory, Relocate, Ticket};
+use terrace_model::{Bytes, Frame, PageSize, TierId};
+use terrace_policy::{Cost, FrameRegion, FrameState, MoveOptions, PhysicalMemory, Relocate, Ticket};
 
 impl PhysicalMemory for World<'_> {
     fn tier_frames(&self, tier: TierId) -> (Frame, u64) {
@@ -41,6 +41,14 @@ impl PhysicalMemory for World<'_> {
     fn zero(&mut self, blocks: &[Frame], size: PageSize) -> Ticket {
         let one = MoveOptions { in_flight: NonZeroU32::new(1), ..MoveOptions::default() };
         self.order(blocks.iter().map(|block| Item::Zero(*block, size)).collect(), one)
+    }
+
+    fn reclaim(&mut self, tier: TierId, free: Bytes) -> Bytes {
+        let evicted = self.machine.shared.os.reclaim(tier, free.0 >> 12);
+        let span = self.state.costs.free.times(evicted);
+        self.works(span, Cost { time: span, ..Cost::default() });
+        self.state.counters.evicted += evicted;
+        Bytes(self.machine.shared.os.buddy(tier).free_frames() << 12)
     }
 
     fn isolate(&mut self, block: Frame, size: PageSize, isolated: bool) {

@@ -122,7 +122,7 @@ impl World<'_> {
     }
 
     /// The policy's processor is busy for `span`.
-    fn works(&mut self, span: Time, cost: Cost) {
+    pub(super) fn works(&mut self, span: Time, cost: Cost) {
         self.now += span;
         self.state.spent += cost;
         self.state.counters.policy_time += span;

@@ -173,6 +173,6 @@ impl Life<'_> {
 
 impl TierMemory {
     fn is_cached(&self, frame: u64) -> bool {
-        matches!(self.owners[frame as usize].owner(), Some(Owner::Cache(_)))
+        matches!(self.owners.get(frame as usize).owner(), Some(Owner::Cache(_)))
     }
 }

@@ -6,8 +6,8 @@
 //! the same in every run either way.
 //!
 //! Grouping follows Linux (`mm/page_alloc.c`): every pageblock has a mobility, requests are served from blocks of
-//! theirs, and when there are none they take from another's largest block, and the pageblock itself where at least half
-//! of it is theirs by then.
+//! theirs, and when there are none they take over the free blocks of the pageblock in which another's largest one lies, and
+//! the pageblock itself where at least half of it is theirs by then.
 
 use super::block_set::BlockSet;
 use super::lists::Lists;
@@ -434,19 +434,15 @@ impl Buddy {
         let (mut order, mut block) = (order, frame >> order);
         while order < self.max_order {
             let other = block ^ 1;
-            // Within a pageblock the buddy is on the same lists.
-            let other_kind = if order < self.pageblock_order && self.isolated.is_empty() {
-                kind
-            } else if (other << order) < self.frames {
-                self.kind_of(other << order)
-            } else {
+            // What was taken over from another mobility is on lists that are not its pageblock's.
+            let Some(on) = (0..KINDS).find(|on| self.free[order as usize][*on].contains(other)) else {
                 break;
             };
-            let isolation_ends = other_kind != kind && (kind == ISOLATED || other_kind == ISOLATED);
-            if isolation_ends || !self.free[order as usize][other_kind].contains(other) {
+            if (on == ISOLATED) != (kind == ISOLATED) {
                 break;
             }
-            self.remove(other << order, order, other_kind);
+            self.remove(other << order, order, on);
+            let other_kind = self.kind_of(other << order);
             block >>= 1;
             order += 1;
             if other_kind != kind {
@@ -494,11 +490,12 @@ impl Buddy {
             (_, Mobility::Movable) => unmovable,
             _ => 0,
         };
-        if 2 * (free + alike) < frames {
-            return Some((have, other as usize));
+        // The free blocks of the pageblock come over, so that what follows falls there too; the pageblock itself does if
+        // at least half of it is then of the same kind.
+        if 2 * (free + alike) >= frames {
+            self.pageblocks[(first >> self.pageblock_order) as usize] = wanted;
         }
-        self.pageblocks[(first >> self.pageblock_order) as usize] = wanted;
-        for below in 0..self.pageblock_order {
+        for below in 0..self.pageblock_order.min(self.max_order + 1) {
             let inside =
                 self.free[below as usize][other as usize].range(first >> below, (first + frames) >> below);
             for block in inside.collect::<Vec<_>>() {

@@ -25,7 +25,7 @@ pub use aging::age;
 pub use buddy::{Buddy, Mobility};
 use cache::PageCache;
 pub use owner::Owner;
-use owner::Word;
+use owner::{Word, Words};
 pub use snapshot::Snapshot;
 use terrace_model::{Frame, PageSize, Time};
 
@@ -50,7 +50,7 @@ pub struct TierMemory {
     /// First frame in the machine's physical memory.
     pub base: u64,
     buddy: Buddy,
-    owners: Vec<Word>,
+    owners: Words,
     cache: PageCache,
     /// Frames in use times the time they were, in femtoseconds, up to `changed_at`.
     usage: u128,
@@ -64,7 +64,7 @@ impl TierMemory {
             name: name.to_owned(),
             base,
             buddy: Buddy::new(frames, parameters),
-            owners: vec![Word::default(); frames as usize],
+            owners: Words::none(frames),
             cache: PageCache::default(),
             usage: 0,
             changed_at: Time::ZERO,
@@ -113,7 +113,7 @@ impl TierMemory {
             self.reclaim(self.frames() / LOW_WATER * 3 / 2 + size.base_pages());
         }
         let (frame, zeroed) = self.buddy.allocate(size.order(), mobility(owner))?;
-        self.owners[frame as usize] = Word::new(owner, size);
+        self.owners.set(frame as usize, Word::new(owner, size));
         Some(Block { frame: Frame(self.base + frame), zeroed })
     }
 
@@ -124,7 +124,7 @@ impl TierMemory {
             return false;
         }
         self.before_change(now);
-        self.owners[at as usize] = Word::new(owner, size);
+        self.owners.set(at as usize, Word::new(owner, size));
         true
     }
 
@@ -132,7 +132,7 @@ impl TierMemory {
     pub fn give_back(&mut self, frame: Frame, now: Time) {
         self.before_change(now);
         let at = frame.0 - self.base;
-        let word = std::mem::take(&mut self.owners[at as usize]);
+        let word = self.owners.take(at as usize);
         let owner = word.owner();
         debug_assert!(owner.is_some(), "frame {:#x} is given back twice", frame.0);
         if let Some(owner) = owner {
@@ -146,7 +146,7 @@ impl TierMemory {
         while self.buddy.free_frames() < free
             && let Some(frame) = self.cache.evict()
         {
-            self.owners[frame as usize] = Word::default();
+            self.owners.set(frame as usize, Word::default());
             self.buddy.release(u64::from(frame), 0, Mobility::Movable);
             evicted += 1;
         }
@@ -158,7 +158,7 @@ impl TierMemory {
         let at = frame.0.checked_sub(self.base).filter(|at| *at < self.frames())?;
         PageSize::ALL.into_iter().rev().find_map(|size| {
             let first = at & !(size.base_pages() - 1);
-            let word = self.owners[first as usize];
+            let word = self.owners.get(first as usize);
             let owner = word.owner().filter(|_| word.size() == size)?;
             Some((Frame(self.base + first), size, owner))
         })
@@ -167,16 +167,16 @@ impl TierMemory {
     /// Says who holds a block that is in use. Its mobility has to stay the same.
     pub fn set_owner(&mut self, frame: Frame, size: PageSize, owner: Owner) {
         let at = (frame.0 - self.base) as usize;
-        debug_assert!(!self.owners[at].is_none() && self.owners[at].size() == size);
-        self.owners[at] = Word::new(owner, size);
+        debug_assert!(!self.owners.get(at).is_none() && self.owners.get(at).size() == size);
+        self.owners.set(at, Word::new(owner, size));
     }
 
     /// A block in use, or several that fill one of `size`, become blocks of the size of `parts`.
     pub fn recut(&mut self, frame: Frame, size: PageSize, parts: PageSize, owner: impl Fn(u64) -> Owner) {
         let first = (frame.0 - self.base) as usize;
-        self.owners[first..first + size.base_pages() as usize].fill(Word::default());
+        self.owners.clear(first..first + size.base_pages() as usize);
         for at in (0..size.base_pages()).step_by(parts.base_pages() as usize) {
-            self.owners[first + at as usize] = Word::new(owner(at), parts);
+            self.owners.set(first + at as usize, Word::new(owner(at), parts));
         }
     }
 
@@ -187,7 +187,7 @@ impl TierMemory {
         for at in 0..frames as usize {
             self.owners.swap(one + at, other + at);
             for frame in [one + at, other + at] {
-                if let Some(Owner::Cache(place)) = self.owners[frame].owner() {
+                if let Some(Owner::Cache(place)) = self.owners.get(frame).owner() {
                     self.cache.set(place, frame as u32);
                 }
             }
@@ -201,19 +201,19 @@ impl TierMemory {
         }
         let (frame, _) = self.buddy.allocate(0, Mobility::Movable)?;
         let place = self.cache.push(frame as u32);
-        self.owners[frame as usize] = Word::new(Owner::Cache(place), PageSize::Base);
+        self.owners.set(frame as usize, Word::new(Owner::Cache(place), PageSize::Base));
         Some(frame)
     }
 
     /// A cached page was read: it is evicted after all others.
     pub fn touch_cached(&mut self, frame: u64) {
-        if let Some(Owner::Cache(place)) = self.owners[frame as usize].owner() {
+        if let Some(Owner::Cache(place)) = self.owners.get(frame as usize).owner() {
             let place = self.cache.touch(place);
-            self.owners[frame as usize] = Word::new(Owner::Cache(place), PageSize::Base);
+            self.owners.set(frame as usize, Word::new(Owner::Cache(place), PageSize::Base));
         }
         if let Some(places) = self.cache.tidy() {
             for (place, frame) in (0u32..).zip(places) {
-                self.owners[*frame as usize] = Word::new(Owner::Cache(place), PageSize::Base);
+                self.owners.set(*frame as usize, Word::new(Owner::Cache(place), PageSize::Base));
             }
         }
     }
@@ -221,9 +221,9 @@ impl TierMemory {
     /// A cached page is not evicted until it is released: an order has it.
     pub fn hold_cached(&mut self, frame: Frame) {
         let at = (frame.0 - self.base) as usize;
-        if let Some(Owner::Cache(place)) = self.owners[at].owner() {
+        if let Some(Owner::Cache(place)) = self.owners.get(at).owner() {
             self.cache.remove(place);
-            self.owners[at] = Word::new(Owner::Taken, PageSize::Base);
+            self.owners.set(at, Word::new(Owner::Taken, PageSize::Base));
         }
     }
 
@@ -231,7 +231,7 @@ impl TierMemory {
     pub fn release_cached(&mut self, frame: Frame) {
         let at = (frame.0 - self.base) as usize;
         let place = self.cache.push(at as u32);
-        self.owners[at] = Word::new(Owner::Cache(place), PageSize::Base);
+        self.owners.set(at, Word::new(Owner::Cache(place), PageSize::Base));
     }
 
     /// Whether every frame of a block is free.

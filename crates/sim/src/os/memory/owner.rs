@@ -64,6 +64,37 @@ impl Word {
     }
 }
 
+/// The words of all frames of a tier. What was never used costs the host nothing.
+#[derive(Clone, Debug)]
+pub(super) struct Words(Vec<u64>);
+
+impl Words {
+    /// Nobody holds any frame.
+    pub fn none(frames: u64) -> Words {
+        Words(vec![0; frames as usize])
+    }
+
+    pub fn get(&self, at: usize) -> Word {
+        Word(self.0[at])
+    }
+
+    pub fn set(&mut self, at: usize, word: Word) {
+        self.0[at] = word.0;
+    }
+
+    pub fn take(&mut self, at: usize) -> Word {
+        Word(std::mem::take(&mut self.0[at]))
+    }
+
+    pub fn clear(&mut self, range: std::ops::Range<usize>) {
+        self.0[range].fill(0);
+    }
+
+    pub fn swap(&mut self, one: usize, other: usize) {
+        self.0.swap(one, other);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -63,11 +63,11 @@ impl Snapshot {
         memory.buddy.restore(&self.layout)?;
         for frame in &self.cache {
             let place = memory.cache.push(*frame);
-            memory.owners[*frame as usize] = Word::new(Owner::Cache(place), PageSize::Base);
+            memory.owners.set(*frame as usize, Word::new(Owner::Cache(place), PageSize::Base));
         }
         for (frame, _) in held.iter().enumerate().filter(|(_, held)| **held) {
             memory.buddy.count_unmovable(frame as u64);
-            memory.owners[frame] = Word::new(Owner::Kernel, PageSize::Base);
+            memory.owners.set(frame, Word::new(Owner::Kernel, PageSize::Base));
         }
         Ok(())
     }

@@ -31,7 +31,7 @@ proptest! {
                     memory.give_back(frame, Time::ZERO);
                 }
                 1 => {
-                    let frame = Frame(pick as u64 % frames & !(size.base_pages() - 1));
+                    let frame = Frame((pick as u64 % frames) & !(size.base_pages() - 1));
                     let fits = frame.0 + size.base_pages() <= frames;
                     let free = fits && (frame.0..frame.0 + size.base_pages()).all(|f| memory.block_of(Frame(f)).is_none());
                     prop_assert_eq!(memory.take_at(frame, size, owner(pick), Time::ZERO), free);

@@ -1,0 +1,259 @@
+//! growth: memory that is allocated the way large programs do it, then read at random.
+
+use crate::layout::{Layout, map};
+use crate::memory::Memory;
+use crate::parameters::{INIT, ParameterInfo, Parameters, SEED, THREADS};
+use crate::program::{Kernel, Program, Progress, init_parameter, share};
+use crate::random::Random;
+use crate::{WorkloadError, WorkloadInfo};
+use terrace_model::AddressRange;
+use terrace_trace::MapKind;
+
+pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
+    name: "growth",
+    summary: "memory allocated at once, in chunks, little by little and apart, as large programs do; then random reads",
+    description: "\
+Fills `bytes` of memory in up to four ways and then reads it at random. `at_once` of it is one array that exists from the \
+beginning. `chunked` of it is a mapping that grows by `chunk` at its end, as allocators of large arenas and slabs extend \
+theirs. `apart` of it lies in mappings of 64 MiB that never touch one another. The rest is a heap that grows by 132 KiB, as \
+`brk` does under glibc. The three that grow do so side by side, filled by the first thread, each page is stored to once. Then each thread computes for \
+`compute` instructions without an access, so that daemons can work, and all threads together read at `accesses` random addresses.\n\
+\n\
+Stands for how programs of tens of gigabytes allocate, which is what decides the page sizes that a fault can map \
+(Trident, MICRO 2021, tables 2 and 3): those that allocate at once get 1 GiB pages from the fault, those that grow get \
+them by promotion only. It differs: what is computed on the memory afterwards is not theirs.",
+    parameters: &[
+        ParameterInfo { name: "bytes", default: "256 MiB", unit: "bytes", help: "Memory in all." },
+        ParameterInfo {
+            name: "at_once",
+            default: "0.5",
+            unit: "share",
+            help: "Of it, in an array that exists from the beginning.",
+        },
+        ParameterInfo {
+            name: "chunked",
+            default: "0.25",
+            unit: "share",
+            help: "Of it, in a mapping that grows by chunks.",
+        },
+        ParameterInfo { name: "chunk", default: "64 MiB", unit: "bytes", help: "Size of a chunk." },
+        ParameterInfo {
+            name: "apart",
+            default: "0",
+            unit: "share",
+            help: "Of it, in mappings of 64 MiB apart from each other.",
+        },
+        ParameterInfo {
+            name: "compute",
+            default: "0",
+            unit: "instructions",
+            help: "Computed by each thread between filling and reading.",
+        },
+        ParameterInfo {
+            name: "accesses",
+            default: "1e6",
+            unit: "accesses",
+            help: "Random reads, all threads together.",
+        },
+        INIT,
+        THREADS,
+        SEED,
+    ],
+    exact: true,
+};
+
+const PAGE: u64 = 4096;
+const HUGE_PAGE: u64 = 2 << 20;
+/// Growth of a heap: glibc's `M_TOP_PAD` of 128 KiB and a page.
+const HEAP_STEP: u64 = 132 << 10;
+const APART: u64 = 64 << 20;
+/// Store, advance, compare and branch.
+const FILL: u16 = 4;
+/// Draw an address, load, count.
+const READ: u16 = 12;
+/// Most instructions in one event.
+const COMPUTE: u64 = 1 << 38;
+
+/// Memory that grows.
+#[derive(Clone, Debug)]
+struct Growing {
+    start: u64,
+    bytes: u64,
+    kind: MapKind,
+    /// By how much it is mapped at a time, and what is left out between two steps.
+    step: u64,
+    gap: u64,
+}
+
+impl Growing {
+    /// The address of its page number `page`.
+    fn address(&self, page: u64) -> u64 {
+        let offset = page * PAGE;
+        self.start + offset + offset / self.step * self.gap
+    }
+
+    fn pages(&self) -> u64 {
+        self.bytes / PAGE
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct Growth {
+    array: Option<AddressRange>,
+    growing: Vec<Growing>,
+    compute: u64,
+    accesses: u64,
+    threads: u32,
+    seed: u64,
+    layout: Layout,
+}
+
+impl Program for Growth {
+    type Thread = Filler;
+    const POPULATES: bool = true;
+
+    fn info() -> &'static WorkloadInfo {
+        &INFO
+    }
+
+    fn parse(parameters: &Parameters) -> Result<Growth, WorkloadError> {
+        let bytes = parameters.bytes("bytes", HUGE_PAGE)?;
+        let share = |name| parameters.number(name, 0.0, 1.0);
+        let (at_once, chunked, apart) = (share("at_once")?, share("chunked")?, share("apart")?);
+        let heap = 1.0 - at_once - chunked - apart;
+        if heap < -1e-9 {
+            return Err(parameters.error("apart", "shares at_once, chunked and apart of at most 1 in all"));
+        }
+        let chunk = parameters.bytes("chunk", PAGE)?;
+        if !chunk.is_multiple_of(PAGE) {
+            return Err(parameters.error("chunk", "whole pages of 4 KiB"));
+        }
+        let pages = |share: f64| (bytes as f64 * share.max(0.0) / PAGE as f64).round() as u64 * PAGE;
+        let mut layout = Layout::new(init_parameter(parameters)?);
+        let array = Some(pages(at_once)).filter(|bytes| *bytes > 0);
+        let array = array.map(|bytes| AddressRange::new(layout.array("at once", bytes), bytes));
+        let parts = [
+            (pages(chunked), MapKind::Anonymous, chunk, 0),
+            (pages(apart), MapKind::Anonymous, APART, HUGE_PAGE),
+            (pages(heap), MapKind::Heap, HEAP_STEP, 0),
+        ];
+        let mut growing = Vec::new();
+        for (bytes, kind, step, gap) in parts.into_iter().filter(|part| part.0 > 0) {
+            let room = bytes + bytes / step * gap;
+            growing.push(Growing { start: layout.reserve(room, bytes), bytes, kind, step, gap });
+        }
+        Ok(Growth {
+            array,
+            growing,
+            compute: parameters.count("compute", 0)?,
+            accesses: parameters.count("accesses", 0)?,
+            threads: parameters.threads()?,
+            seed: parameters.seed()?,
+            layout,
+        })
+    }
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn threads(&self) -> u32 {
+        self.threads
+    }
+
+    fn thread(&self, index: u32) -> Filler {
+        let own = share(self.accesses, index, self.threads);
+        // One thread allocates, as the main thread of a program does.
+        let filled = |part: &Growing| if index == 0 { 0 } else { part.pages() };
+        Filler {
+            random: Random::new(self.seed, index),
+            filled: self.growing.iter().map(filled).collect(),
+            compute: self.compute,
+            left: own.end - own.start,
+            running: false,
+            program: self.clone(),
+        }
+    }
+
+    fn kernel_accesses(&self) -> u64 {
+        self.growing.iter().map(Growing::pages).sum::<u64>() + self.accesses
+    }
+}
+
+/// One thread.
+pub(crate) struct Filler {
+    program: Growth,
+    random: Random,
+    /// Pages of each growing part that are filled.
+    filled: Vec<u64>,
+    compute: u64,
+    left: u64,
+    running: bool,
+}
+
+impl Filler {
+    /// Fills a little of the part that is furthest behind; false when all are full.
+    fn fill<M: Memory>(&mut self, memory: &mut M) -> bool {
+        let parts = self.program.growing.iter().zip(&mut self.filled);
+        let behind = parts.filter(|(part, filled)| **filled < part.pages()).min_by(|(one, a), (other, b)| {
+            let share =
+                |filled: u64, part: &Growing| u128::from(filled) * u128::from(u64::MAX / part.pages());
+            share(**a, one).cmp(&share(**b, other))
+        });
+        let Some((part, filled)) = behind else { return false };
+        let in_step = part.step / PAGE;
+        if filled.is_multiple_of(in_step) {
+            let pages = in_step.min(part.pages() - *filled);
+            map(memory, AddressRange::new(part.address(*filled), pages * PAGE), part.kind);
+        }
+        let end = (*filled + 128).min((*filled / in_step + 1) * in_step).min(part.pages());
+        while *filled < end {
+            memory.touch(part.address(*filled), FILL);
+            *filled += 1;
+        }
+        true
+    }
+
+    fn address(&mut self) -> u64 {
+        let array = self.program.array.map_or(0, |array| array.bytes / PAGE);
+        let all = array + self.program.growing.iter().map(Growing::pages).sum::<u64>();
+        let mut page = self.random.below(all);
+        let offset = 8 * self.random.below(PAGE / 8);
+        if let Some(range) = self.program.array.filter(|_| page < array) {
+            return range.start.0 + page * PAGE + offset;
+        }
+        page -= array;
+        for part in &self.program.growing {
+            if page < part.pages() {
+                return part.address(page) + offset;
+            }
+            page -= part.pages();
+        }
+        unreachable!("a page beyond the last")
+    }
+}
+
+impl Kernel for Filler {
+    fn step<M: Memory>(&mut self, memory: &mut M) -> Progress {
+        if !self.running {
+            if self.fill(memory) {
+                return Progress::Working;
+            }
+            self.running = true;
+            return Progress::Run;
+        }
+        if self.compute > 0 {
+            let piece = self.compute.min(COMPUTE);
+            memory.compute(piece);
+            self.compute -= piece;
+            return Progress::Working;
+        }
+        let count = self.left.min(128);
+        for _ in 0..count {
+            let addr = self.address();
+            memory.load_payload::<u64>(addr, 0, READ);
+        }
+        self.left -= count;
+        if self.left == 0 { Progress::Done } else { Progress::Working }
+    }
+}
