@@ -72,8 +72,8 @@ fn program(folder: &Path) -> PathBuf {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let pick = random >> 33;
         match at % 4 {
-            0 | 1 => trace.access(INDEX + pick % GIB & !7),
-            2 => trace.access(CACHE + pick % (16 * MIB) & !7),
+            0 | 1 => trace.access((INDEX + pick % GIB) & !7),
+            2 => trace.access((CACHE + pick % (16 * MIB)) & !7),
             _ => trace.access(SPARSE + pick % 128 * 2 * MIB),
         }
     }

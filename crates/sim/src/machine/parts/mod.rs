@@ -124,7 +124,7 @@ impl Parts {
             None => {
                 let page = addr & !4095;
                 let next = self.spaces.get(space as usize).and_then(|space| space.areas.next_after(addr));
-                let end = next.map_or(u64::MAX & !4095, |next| next.max(page + 4096));
+                let end = next.map_or(!4095, |next| next.max(page + 4096));
                 (AddressRange::new(page, end - page), self.number(space, "unmapped".to_owned(), false))
             }
         }
