@@ -1,8 +1,10 @@
 //! Memory against a slow, obvious reference; aged memory, and snapshots of it.
 
+use super::buddy::HUGE;
 use super::*;
 use crate::design::{Aging, FreeLists};
 use proptest::prelude::*;
+use terrace_policy::PageId;
 
 fn parameters(lifo: bool, grouping: bool) -> MemoryParameters {
     let free_lists = if lifo { FreeLists::LastFreedFirst } else { FreeLists::LowestFirst };
