@@ -15,4 +15,4 @@ pub use machine::{
     Fidelity, MemoryMap, MigrationRow, OpenPolicy, Options, Outcome, Part, PartUse, SimError, TierMap,
     migration_benchmark, simulate,
 };
-pub use os::{FrameRun, Holder, MemoryFigures, OrderFigures, RegionFigures, Snapshot};
+pub use os::{FaultBench, FrameRun, Holder, MemoryFigures, OrderFigures, RegionFigures, Snapshot};

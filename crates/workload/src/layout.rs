@@ -39,6 +39,8 @@ pub(crate) struct Layout {
     pub init: Init,
     heap_used: u64,
     growing: u64,
+    /// Room that was reserved for what grows.
+    rooms: Vec<AddressRange>,
     end: u64,
 }
 
@@ -52,6 +54,7 @@ impl Layout {
             init,
             heap_used: 0,
             growing: 0,
+            rooms: Vec::new(),
             end: HEAP_BYTES,
         }
     }
@@ -87,7 +90,9 @@ impl Layout {
     /// Room that a growing heap or mapping may use later; nothing is mapped yet. `expected` bytes of it will be used.
     pub fn reserve(&mut self, bytes: u64, expected: u64) -> u64 {
         self.growing += expected;
-        self.place(bytes)
+        let start = self.place(bytes);
+        self.rooms.push(AddressRange::new(start, bytes));
+        start
     }
 
     fn place(&mut self, bytes: u64) -> u64 {
@@ -105,6 +110,16 @@ impl Layout {
     /// Bytes of the structures, those expected to grow included.
     pub fn footprint(&self) -> u64 {
         self.growing + self.structures.iter().map(|s| s.range.bytes).sum::<u64>()
+    }
+
+    /// Everything that may be used: the mappings, the heap, and room for what grows.
+    pub fn ranges(&self) -> Vec<AddressRange> {
+        self.maps
+            .iter()
+            .map(|(range, _)| *range)
+            .chain(self.heap())
+            .chain(self.rooms.iter().copied())
+            .collect()
     }
 
     /// The heap's mapping, where it is used.

@@ -19,6 +19,7 @@ mod graph;
 mod layout;
 mod memory;
 mod native;
+mod pages;
 mod parameters;
 mod program;
 mod programs;
@@ -28,6 +29,7 @@ mod source;
 
 pub use memory::Digest;
 pub use native::NativeRun;
+pub use pages::{NativePages, ResidentPages};
 pub use parameters::ParameterInfo;
 
 use terrace_model::Bytes;
@@ -62,17 +64,17 @@ pub trait Workload: Send {
     fn footprint(&self) -> u64;
     /// The event stream. Where the accesses depend on the content of memory, the content is built at the first batch.
     fn source(&self) -> Box<dyn EventSource>;
-    /// Runs on real memory and times the run phase.
+    /// Runs on real memory of these pages and times the run phase.
     ///
     /// # Errors
-    /// When the machine has too little memory available, or refuses it.
-    fn run_native(&self) -> Result<NativeRun, WorkloadError>;
+    /// When the machine has too little memory or too few of the pages available, or refuses them.
+    fn run_native(&self, pages: NativePages) -> Result<NativeRun, WorkloadError>;
     /// Runs on real memory and hashes every stream's accesses on the way (see [`Digest`]): equal to the digests of the
     /// emitted streams, which is the proof that both are the same program.
     ///
     /// # Errors
     /// As for [`Workload::run_native`].
-    fn native_digests(&self) -> Result<Vec<u64>, WorkloadError>;
+    fn native_digests(&self, pages: NativePages) -> Result<Vec<u64>, WorkloadError>;
 }
 
 /// A workload that cannot be opened or run.
@@ -140,6 +142,16 @@ pub enum WorkloadError {
         footprint: u64,
         /// Bytes available.
         available: u64,
+    },
+    /// The system has no or too few pages of the size that a native run asks for.
+    #[error("pages of {wanted}: {problem}; {next}")]
+    Pages {
+        /// The page size.
+        wanted: Bytes,
+        /// What is missing.
+        problem: String,
+        /// What to do.
+        next: String,
     },
     /// The system refused memory.
     #[error("reserving {} of memory: {error}", Bytes(*.bytes))]

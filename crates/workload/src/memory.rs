@@ -5,8 +5,10 @@
 
 use crate::WorkloadError;
 use crate::layout::WINDOW;
+use crate::pages::{NativePages, ResidentPages, rounded};
 use memmap2::{MmapOptions, MmapRaw};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use terrace_model::AddressRange;
 use terrace_trace::{AccessKind, Event};
 
 /// A value that one access moves. Loads and stores are relaxed atomics: plain moves on real hardware, and defined
@@ -178,6 +180,8 @@ impl Contents for Nothing {
 /// Real memory behind a workload's whole window, reserved at once and backed by the system as it is touched.
 pub(crate) struct Backing {
     map: MmapRaw,
+    /// Where the window begins in the mapping.
+    begin: usize,
     bytes: u64,
 }
 
@@ -190,7 +194,63 @@ impl Backing {
             .no_reserve_swap()
             .map_anon()
             .map_err(|error| WorkloadError::Memory { bytes, error })?;
-        Ok(Backing { map: map.into(), bytes })
+        Ok(Backing { map: map.into(), begin: 0, bytes })
+    }
+
+    /// Reserves `bytes` whose parts `ranges` are backed by these pages, at an address that all of them divide.
+    pub fn of_pages(
+        bytes: u64,
+        pages: NativePages,
+        ranges: &[AddressRange],
+    ) -> Result<Backing, WorkloadError> {
+        const LARGEST: u64 = 1 << 30;
+        if pages == NativePages::System {
+            return Backing::new(bytes);
+        }
+        let whole = bytes.next_multiple_of(LARGEST);
+        let mut backing = Backing::new(whole + LARGEST)?;
+        let start = backing.map.as_mut_ptr() as u64;
+        backing.begin = (start.next_multiple_of(LARGEST) - start) as usize;
+        backing.bytes = whole;
+        backing.ask_for(pages, ranges)?;
+        backing.bytes = bytes;
+        Ok(backing)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn ask_for(&self, pages: NativePages, ranges: &[AddressRange]) -> Result<(), WorkloadError> {
+        let advice = if pages == NativePages::TransparentHuge {
+            memmap2::Advice::HugePage
+        } else {
+            memmap2::Advice::NoHugePage
+        };
+        let refused = |bytes, error| WorkloadError::Memory { bytes, error };
+        let advised = self.map.advise_range(advice, self.begin, self.bytes as usize);
+        // A kernel built without transparent huge pages refuses the advice, and gives 4 KiB anyway.
+        if pages == NativePages::TransparentHuge {
+            advised.map_err(|error| refused(self.bytes, error))?;
+        }
+        let Some(page) = pages.pooled() else { return Ok(()) };
+        for range in rounded(ranges, page) {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED | libc::MAP_HUGETLB;
+            let size = (page.trailing_zeros() as i32) << libc::MAP_HUGE_SHIFT;
+            // SAFETY: the range lies inside our own mapping, of which nothing is in use yet, and stays mapped with it.
+            let at = unsafe {
+                let at = self.map.as_mut_ptr().add(self.begin + (range.start.0 - WINDOW) as usize);
+                let access = libc::PROT_READ | libc::PROT_WRITE;
+                libc::mmap(at.cast(), range.bytes as usize, access, flags | size, -1, 0)
+            };
+            if at == libc::MAP_FAILED {
+                return Err(refused(range.bytes, std::io::Error::last_os_error()));
+            }
+        }
+        Ok(())
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn ask_for(&self, _: NativePages, _: &[AddressRange]) -> Result<(), WorkloadError> {
+        let error = std::io::Error::from(std::io::ErrorKind::Unsupported);
+        Err(WorkloadError::Memory { bytes: self.bytes, error })
     }
 
     /// Asks for huge pages: emission walks the content at random, and nothing depends on how long that takes. Native
@@ -209,7 +269,7 @@ impl Backing {
         // The reservation ends in whole huge pages, so `bytes` is never below the width of an access.
         assert!(offset <= self.bytes - u64::from(bytes), "an access lies outside the workload's memory");
         // SAFETY: inside the mapping, as just checked.
-        unsafe { self.map.as_mut_ptr().add(offset as usize) }
+        unsafe { self.map.as_mut_ptr().add(self.begin + offset as usize) }
     }
 
     /// Bytes of the window that the system has backed with pages.
@@ -223,7 +283,7 @@ impl Backing {
             // SAFETY: the range lies inside the mapping, and `states` has a byte for each page asked for.
             let result = unsafe {
                 libc::mincore(
-                    self.map.as_mut_ptr().add(first * 4096).cast(),
+                    self.map.as_mut_ptr().add(self.begin + first * 4096).cast(),
                     count * 4096,
                     states.as_mut_ptr().cast(),
                 )
@@ -233,6 +293,12 @@ impl Backing {
             }
         }
         resident * 4096
+    }
+
+    /// Those bytes by the size of their pages.
+    pub fn resident_pages(&self) -> ResidentPages {
+        let start = self.map.as_mut_ptr() as u64 + self.begin as u64;
+        ResidentPages::of(AddressRange::new(start, self.bytes))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::WorkloadError;
 use crate::memory::{Backing, Digest, Digested, Memory, Native};
+use crate::pages::{NativePages, ResidentPages};
 use crate::program::{Kernel, Program, Progress, Thread};
 use std::sync::Barrier;
 use std::time::Instant;
@@ -22,6 +23,8 @@ pub struct NativeRun {
     pub checksum: u64,
     /// Bytes of memory that were resident at the end.
     pub bytes_touched: u64,
+    /// The pages that held them.
+    pub pages: ResidentPages,
 }
 
 /// Memory of one thread of a native run.
@@ -49,14 +52,18 @@ impl<'a> OnBacking<'a> for Digested<Native<'a>> {
 }
 
 /// Reserves and fills the memory of `program`; refuses where the machine has too little.
-pub(crate) fn prepare<P: Program>(program: &P) -> Result<Backing, WorkloadError> {
-    let footprint = program.layout().footprint();
-    if let Some(available) = available_memory()
+pub(crate) fn prepare<P: Program>(program: &P, pages: NativePages) -> Result<Backing, WorkloadError> {
+    let layout = program.layout();
+    pages.check(&layout.ranges())?;
+    let footprint = layout.footprint();
+    // Pages of a pool are no longer available to others, and were counted already.
+    if pages.pooled().is_none()
+        && let Some(available) = available_memory()
         && footprint > available
     {
         return Err(WorkloadError::NotEnoughMemory { workload: P::info().name, footprint, available });
     }
-    let backing = Backing::new(program.layout().window_bytes())?;
+    let backing = Backing::of_pages(layout.window_bytes(), pages, &layout.ranges())?;
     program.prepare(&backing);
     Ok(backing)
 }
@@ -104,6 +111,7 @@ pub(crate) fn run<'a, P: Program, M: OnBacking<'a>>(
         init_accesses,
         checksum: outcomes.iter().fold(0, |sum, o| sum.wrapping_add(o.0.native().checksum)),
         bytes_touched: backing.resident_bytes(),
+        pages: backing.resident_pages(),
     };
     (run, outcomes.into_iter().map(|o| o.0).collect())
 }

@@ -3,6 +3,7 @@
 use crate::layout::Layout;
 use crate::memory::{Backing, Digested, Memory, Native, Nothing};
 use crate::native::{self, NativeRun};
+use crate::pages::NativePages;
 use crate::parameters::Parameters;
 use crate::source::StreamSource;
 use crate::{Workload, WorkloadError, WorkloadInfo};
@@ -225,13 +226,13 @@ impl<P: Program> Workload for Runner<P> {
         }
     }
 
-    fn run_native(&self) -> Result<NativeRun, WorkloadError> {
-        let backing = native::prepare(&self.program)?;
+    fn run_native(&self, pages: NativePages) -> Result<NativeRun, WorkloadError> {
+        let backing = native::prepare(&self.program, pages)?;
         Ok(native::run::<P, Native>(&self.program, &backing).0)
     }
 
-    fn native_digests(&self) -> Result<Vec<u64>, WorkloadError> {
-        let backing = native::prepare(&self.program)?;
+    fn native_digests(&self, pages: NativePages) -> Result<Vec<u64>, WorkloadError> {
+        let backing = native::prepare(&self.program, pages)?;
         let (_, threads) = native::run::<P, Digested<Native>>(&self.program, &backing);
         Ok(threads.iter().map(|thread| thread.digest.value()).collect())
     }

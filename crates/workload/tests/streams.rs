@@ -3,7 +3,7 @@
 
 use terrace_model::{AddressRange, VirtAddr};
 use terrace_trace::{Access, AccessKind, Batch, Event, Item, MarkKind, StreamId};
-use terrace_workload::{Digest, all, open};
+use terrace_workload::{Digest, NativePages, WorkloadError, all, open};
 
 /// Small versions, with at most a few million accesses. The slab cache is small enough to evict.
 const SMALL: [&str; 26] = [
@@ -175,7 +175,11 @@ fn check(spec: &str) {
         assert!((0.75..1.25).contains(&ratio), "{spec}: expected / real = {ratio}");
     }
     let emitted: Vec<u64> = checker.digests.iter().map(|d| d.value()).collect();
-    assert_eq!(emitted, workload.native_digests().unwrap(), "{spec}: native and emitted accesses differ");
+    assert_eq!(
+        emitted,
+        workload.native_digests(NativePages::System).unwrap(),
+        "{spec}: native and emitted accesses differ"
+    );
 }
 
 #[test]
@@ -253,6 +257,7 @@ fn every_parameter_has_an_effect() {
                 (_, "largest") => "1 KiB",
                 (_, "at_once" | "chunked" | "apart") => "0.2",
                 (_, "chunk") => "1 MiB",
+                (_, "fronts") => "2",
                 (_, "compute") => "1e7",
                 (_, "allocations" | "uses") => "30",
                 (_, "iterations" | "passes" | "nonzeros" | "edgefactor") => "5",
@@ -284,15 +289,54 @@ fn every_parameter_has_an_effect() {
     }
 }
 
+/// One array of its own, a heap that grows, and graph arrays, with the share that large pages can hold.
+const ON_PAGES: [&str; 3] =
+    ["gups,bytes=8 MiB,updates=1e4", "kv,keys=20e3,value=256 B,requests=1e4", "bfs,scale=14,edges=1e5"];
+
+#[test]
+fn every_page_size_the_machine_has_sees_the_same_accesses() {
+    let kinds =
+        [NativePages::Base, NativePages::TransparentHuge, NativePages::PooledHuge, NativePages::PooledGiant];
+    for spec in ON_PAGES {
+        let workload = open(spec).unwrap();
+        let expected = workload.native_digests(NativePages::System).unwrap();
+        for pages in kinds {
+            match workload.native_digests(pages) {
+                Ok(digests) => assert_eq!(digests, expected, "{spec} on {pages:?}"),
+                // Most machines have no pool, and a test grows none.
+                Err(WorkloadError::Pages { next, .. }) if pages != NativePages::Base => {
+                    assert!(!next.is_empty())
+                }
+                Err(error) => panic!("{spec} on {pages:?}: {error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn native_memory_has_the_pages_asked_for() {
+    let workload = open("gups,bytes=64 MiB,updates=1e4").unwrap();
+    let run = workload.run_native(NativePages::Base).unwrap();
+    assert_eq!((run.pages.huge, run.pages.giant), (0, 0));
+    assert!(run.pages.base >= 64 << 20, "{:?}", run.pages);
+    if let Ok(run) = workload.run_native(NativePages::PooledHuge) {
+        assert_eq!((run.pages.huge, run.pages.base), (64 << 20, 0));
+    }
+    if let Ok(run) = workload.run_native(NativePages::TransparentHuge) {
+        // Fragmented memory may yield fewer.
+        assert!(run.pages.total() >= 64 << 20, "{:?}", run.pages);
+    }
+}
+
 #[test]
 fn native_runs_count_what_they_do() {
     for spec in SMALL {
         let workload = open(spec).unwrap();
-        let run = workload.run_native().unwrap();
+        let run = workload.run_native(NativePages::System).unwrap();
         let emitted: u64 = batches(spec).iter().map(|b| b.len() as u64).sum();
         assert_eq!(run.accesses + run.init_accesses, emitted, "{spec}");
         assert_eq!(run.accesses, run_accesses(spec).len() as u64, "{spec}");
-        assert_eq!(run.checksum, workload.run_native().unwrap().checksum, "{spec}");
+        assert_eq!(run.checksum, workload.run_native(NativePages::System).unwrap().checksum, "{spec}");
         assert!(run.bytes_touched > 0 && run.seconds > 0.0, "{spec}");
     }
 }
@@ -591,7 +635,7 @@ fn hundreds_of_gigabytes_need_no_memory() {
             accesses += batch.len();
         }
         assert!(accesses > 100, "{spec}");
-        let message = workload.run_native().unwrap_err().to_string();
+        let message = workload.run_native(NativePages::System).unwrap_err().to_string();
         assert!(message.contains("smaller size"), "{message}");
     }
 }

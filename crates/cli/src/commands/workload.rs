@@ -3,17 +3,18 @@
 use crate::error::{Blame, CommandResult, Failure};
 use crate::options::JsonOption;
 use crate::{output, progress};
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 use std::fmt::Write;
 use terrace_model::Bytes;
-use terrace_workload::{NativeRun, Workload, WorkloadInfo};
+use terrace_workload::{NativePages, NativeRun, ResidentPages, Workload, WorkloadInfo};
 
 const EXAMPLES: &str = "\
 Examples:
   terrace workload list
   terrace workload show kv
   terrace workload run gups,bytes=1GiB,updates=1e7
+  terrace workload run gups,bytes=1GiB,updates=1e7 --pages 2m
   terrace sim --design native-2m --workload gups,bytes=1GiB,updates=1e7
 
 The last two make the same accesses: one on this machine's memory, one in the
@@ -47,9 +48,42 @@ enum Action {
         /// Name with parameters, such as gups,bytes=1GiB,updates=1e7
         #[arg(value_name = "NAME[,KEY=VALUE…]")]
         spec: String,
+        /// Pages that back the workload's memory
+        #[arg(long, value_name = "SIZE", default_value = "system")]
+        pages: PagesOption,
         #[command(flatten)]
         json: JsonOption,
     },
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum PagesOption {
+    /// What the system gives a program that asks for nothing
+    System,
+    /// 4 KiB only
+    #[value(name = "4k")]
+    Base,
+    /// 2 MiB where the system can, transparently
+    #[value(name = "2m")]
+    TransparentHuge,
+    /// 2 MiB from the kernel's pool (hugetlb)
+    #[value(name = "2m-pool")]
+    PooledHuge,
+    /// 1 GiB from the kernel's pool (hugetlb)
+    #[value(name = "1g")]
+    PooledGiant,
+}
+
+impl From<PagesOption> for NativePages {
+    fn from(option: PagesOption) -> NativePages {
+        match option {
+            PagesOption::System => NativePages::System,
+            PagesOption::Base => NativePages::Base,
+            PagesOption::TransparentHuge => NativePages::TransparentHuge,
+            PagesOption::PooledHuge => NativePages::PooledHuge,
+            PagesOption::PooledGiant => NativePages::PooledGiant,
+        }
+    }
 }
 
 /// Carries out the subcommand.
@@ -57,7 +91,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
     match arguments.action {
         Action::List(json) => list(&json),
         Action::Show { spec, json } => show(&spec, &json),
-        Action::Run { spec, json } => run_natively(&spec, &json),
+        Action::Run { spec, pages, json } => run_natively(&spec, pages.into(), &json),
     }
 }
 
@@ -171,14 +205,35 @@ struct RunDocument {
     init_accesses: u64,
     accesses_per_second: f64,
     bytes_touched: u64,
+    /// What of them lies in pages of which size.
+    bytes_by_page_size: BytesByPageSize,
     /// As text: JSON numbers lose precision beyond 2^53.
     checksum: String,
 }
 
-fn run_natively(spec: &str, json: &JsonOption) -> CommandResult {
+#[derive(Serialize)]
+struct BytesByPageSize {
+    #[serde(rename = "4k")]
+    base: u64,
+    #[serde(rename = "2m")]
+    huge: u64,
+    #[serde(rename = "1g")]
+    giant: u64,
+}
+
+/// The shares of the sizes, largest first; sizes without any are left out.
+fn shares(pages: &ResidentPages) -> String {
+    let total = pages.total().max(1) as f64;
+    let sizes = [("1 GiB", pages.giant), ("2 MiB", pages.huge), ("4 KiB", pages.base)];
+    let share = |(name, bytes): &(&str, u64)| format!("{:.1} % in {name}", 100.0 * *bytes as f64 / total);
+    let given: Vec<String> = sizes.iter().filter(|(_, bytes)| *bytes > 0).map(share).collect();
+    if given.is_empty() { "unknown".to_owned() } else { given.join(", ") }
+}
+
+fn run_natively(spec: &str, pages: NativePages, json: &JsonOption) -> CommandResult {
     let workload = terrace_workload::open(spec).or_usage()?;
     tracing::info!(spec, footprint = workload.footprint(), "native run begins");
-    let run: NativeRun = workload.run_native().map_err(|error| Failure::Run(error.into()))?;
+    let run: NativeRun = workload.run_native(pages).map_err(|error| Failure::Run(error.into()))?;
     let rate = if run.seconds > 0.0 { run.accesses as f64 / run.seconds } else { 0.0 };
     if let Some(destination) = &json.json {
         let document = RunDocument {
@@ -189,6 +244,11 @@ fn run_natively(spec: &str, json: &JsonOption) -> CommandResult {
             init_accesses: run.init_accesses,
             accesses_per_second: rate,
             bytes_touched: run.bytes_touched,
+            bytes_by_page_size: BytesByPageSize {
+                base: run.pages.base,
+                huge: run.pages.huge,
+                giant: run.pages.giant,
+            },
             checksum: format!("{:016x}", run.checksum),
         };
         output::write_json(destination, &document)?;
@@ -201,6 +261,7 @@ fn run_natively(spec: &str, json: &JsonOption) -> CommandResult {
          run        {:.3} s, {} accesses, {} accesses/s\n\
          set-up     {:.3} s, {} accesses\n\
          resident   {}\n\
+         pages      {}\n\
          checksum   {:016x}\n",
         run.seconds,
         progress::short(run.accesses as f64),
@@ -208,6 +269,7 @@ fn run_natively(spec: &str, json: &JsonOption) -> CommandResult {
         run.setup_seconds,
         progress::short(run.init_accesses as f64),
         readable(run.bytes_touched),
+        shares(&run.pages),
         run.checksum,
     );
     output::print(&text)

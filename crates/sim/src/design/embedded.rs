@@ -36,4 +36,5 @@ files![
     "machines/vbi-table1.toml",
     "machines/xeon-5218-dcpmm.toml",
     "machines/zen4-cxl.toml",
+    "machines/zen5-turin.toml",
 ];

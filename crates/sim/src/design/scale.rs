@@ -34,6 +34,9 @@ impl Design {
         }
         let cache = &mut translation.page_walk_cache;
         shrink(&mut cache.entries, cache.ways, scale);
+        if let Some(nested) = &mut translation.nested {
+            shrink(&mut nested.tlb.entries, nested.tlb.ways, scale);
+        }
         if let Some(policy) = &mut design.os.policy {
             let entry = terrace_policy::find(&policy.name).map_err(|problem| problem.to_string())?;
             policy.parameters =

@@ -166,6 +166,9 @@ pub struct TranslationParameters {
     /// Hardware that profits from contiguity, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub contiguity: Option<ContiguityParameters>,
+    /// Nested paging, if the program runs in a virtual machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nested: Option<NestedParameters>,
 }
 
 /// Reads the keys as text first, so that an error below one of them can name it.
@@ -191,6 +194,26 @@ pub struct PageWalkCacheParameters {
     pub ways: Associativity,
     /// Time of a lookup.
     pub latency: Cycles,
+}
+
+/// Nested paging: a host's page table under the program's.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NestedParameters {
+    /// Page size with which the host maps all of the guest's memory.
+    pub host: PageSize,
+    /// The nested TLB: guest-physical pages of the host's size.
+    #[serde(default = "nested_tlb")]
+    pub tlb: PageWalkCacheParameters,
+}
+
+/// Assumed: Bhargava et al. (ASPLOS 2008) describe AMD's nested TLB as small; processors' manuals state no size.
+fn nested_tlb() -> PageWalkCacheParameters {
+    PageWalkCacheParameters {
+        entries: 16,
+        ways: Associativity::Full(FullKeyword::Full),
+        latency: Cycles(1.0),
+    }
 }
 
 /// Which line a full set gives up.

@@ -77,6 +77,15 @@ fn translation(translation: &TranslationParameters) -> Result<(), Fault> {
     let cache = &translation.page_walk_cache;
     ways(cache.entries, cache.ways, "translation.page_walk_cache")?;
     positive(translation.walkers, "translation.walkers")?;
+    if let Some(nested) = &translation.nested {
+        rule(translation.scheme == TranslationScheme::Radix, "translation.nested", || {
+            "needs TLBs and page walks before the caches: translation.scheme must be \"radix\"".into()
+        })?;
+        rule(translation.contiguity.is_none(), "translation.nested", || {
+            "is not simulated together with translation.contiguity: leave one of them out".into()
+        })?;
+        ways(nested.tlb.entries, nested.tlb.ways, "translation.nested.tlb")?;
+    }
     translation.contiguity.as_ref().map_or(Ok(()), |contiguity| {
         rule(translation.scheme == TranslationScheme::Radix, "translation.contiguity", || {
             "needs TLBs and page walks before the caches: translation.scheme must be \"radix\"".into()

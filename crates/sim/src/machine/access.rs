@@ -371,6 +371,7 @@ impl Core {
         }
         let Walk { leaf, pte, done, .. } = self.walk::<F, S>(id, shared, space, addr, write, looked_up)?;
         let hit = TlbHit { entry: TlbEntry::new(pte.frame().0, pte.is_writable_in_tlb()), size: leaf.size };
+        let hit = self.whole_translation(addr, hit);
         self.tlbs.fill_after_walk(space, addr, hit);
         if let Some(tiering) = &mut shared.tiering {
             tiering.walked(space, addr, leaf.size);
@@ -403,12 +404,19 @@ impl Core {
         let mut at = begin + shared.timing.page_walk_cache;
         for level in (leaf_level..=start).rev() {
             let entry = shared.os.table(space).entry_address(&leaf, addr, level);
+            if self.nested.is_some() {
+                at = self.walk_host::<F, S>(id, shared, entry.0, at);
+            }
             // A walker that sets an accessed or dirty bit writes the leaf's line.
             let sets_bits = level == leaf_level && bits_set;
             at = shared.fetch_entry::<F, S>(id, entry.0, sets_bits, at);
             shared.walks.memory_refs += 1;
         }
         self.page_walk_cache.fill(space, addr, leaf_level + 1, start);
+        if self.nested.is_some() {
+            let data = physical_line(pte.frame().0, addr, leaf.size) * LINE_BYTES;
+            at = self.walk_host::<F, S>(id, shared, data, at);
+        }
         self.walkers.occupy(at);
         shared.walks.count += 1;
         shared.walks.time += at - begin;
@@ -416,6 +424,37 @@ impl Core {
             parts.walked(space, addr, at - begin);
         }
         Ok(Walk { leaf, pte, looked_up, begin, done: at })
+    }
+
+    /// Nested paging: translates a guest-physical address that a walk met.
+    #[inline(never)]
+    fn walk_host<const F: u8, const S: u8>(
+        &mut self,
+        id: usize,
+        shared: &mut Shared,
+        addr: u64,
+        mut at: Time,
+    ) -> Time {
+        let Some(nested) = &mut self.nested else { return at };
+        at += shared.timing.nested_tlb;
+        let levels = nested.levels_to_fetch(addr, &mut self.page_walk_cache);
+        if levels.len() > 0 {
+            at += shared.timing.page_walk_cache;
+        }
+        for level in levels {
+            at = shared.fetch_entry::<F, S>(id, nested.entry_address(addr, level), false, at);
+            shared.walks.memory_refs += 1;
+        }
+        at
+    }
+
+    /// What a TLB holds of a translation: under nested paging no more than a page of the host.
+    #[inline(always)]
+    fn whole_translation(&self, addr: u64, hit: TlbHit) -> TlbHit {
+        match &self.nested {
+            None => hit,
+            Some(nested) => nested.splinter(addr, hit),
+        }
     }
 
     /// The first store through a TLB entry whose dirty bit is not set: the hardware sets it in the page table, or
@@ -432,6 +471,7 @@ impl Core {
         let (leaf, faulted) = shared.resolve::<F>(self, space, addr, true)?;
         let pte = shared.os.mark(space, addr, &leaf, true);
         let hit = TlbHit { entry: TlbEntry::new(pte.frame().0, true), size: leaf.size };
+        let hit = self.whole_translation(addr, hit);
         if S == CONTIGUOUS {
             self.update_contiguous(shared, space, addr, &leaf, pte, hit);
         } else {

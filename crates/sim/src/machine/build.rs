@@ -13,7 +13,7 @@ use crate::cache::{Hierarchy, Outstanding};
 use crate::core::Interval;
 use crate::design::{Design, TranslationScheme};
 use crate::os::Os;
-use crate::translate::{PageWalkCache, Tlbs};
+use crate::translate::{Nested, PageWalkCache, Tlbs};
 use terrace_model::{AddressRange, Histogram, LINE_BYTES, Time};
 
 /// Counters of page walks over all cores.
@@ -35,6 +35,8 @@ pub(super) struct Core {
     pub pipeline: Interval,
     pub tlbs: Tlbs,
     pub page_walk_cache: PageWalkCache,
+    /// Nested paging, where the program runs in a virtual machine.
+    pub nested: Option<Box<Nested>>,
     pub walkers: Outstanding,
     pub look_ahead: LookAhead,
     /// The process that runs on it; none when it has nothing to run.
@@ -84,6 +86,7 @@ pub(super) struct Timing {
     pub cycle: Time,
     pub l2_tlb: Time,
     pub page_walk_cache: Time,
+    pub nested_tlb: Time,
     pub l2: Time,
     pub llc: Time,
     pub fault: Time,
@@ -132,6 +135,13 @@ impl Machine {
                 pipeline: Interval::new(&design.core),
                 tlbs: Tlbs::new(&design.translation)?,
                 page_walk_cache: PageWalkCache::new(&design.translation.page_walk_cache)?,
+                nested: match &design.translation.nested {
+                    Some(nested) => {
+                        let begin = memory.host_tables();
+                        Some(Box::new(Nested::new(nested, design.translation.levels, begin, begin)?))
+                    }
+                    None => None,
+                },
                 walkers: Outstanding::new(design.translation.walkers),
                 look_ahead: LookAhead::new(),
                 space: None,
@@ -156,6 +166,11 @@ impl Machine {
                 cycle,
                 l2_tlb: design.translation.l2.latency.at(cycle),
                 page_walk_cache: design.translation.page_walk_cache.latency.at(cycle),
+                nested_tlb: design
+                    .translation
+                    .nested
+                    .as_ref()
+                    .map_or(Time::ZERO, |nested| nested.tlb.latency.at(cycle)),
                 l2: design.cache.l2.latency.at(cycle),
                 llc: design.cache.llc.latency.at(cycle),
                 fault: design.os.fault_cost,

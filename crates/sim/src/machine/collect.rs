@@ -6,7 +6,7 @@
 use super::engine::{Engine, Fidelity, Outcome};
 use crate::core::Blame;
 use crate::memory::Initiator;
-use crate::translate::TlbCounters;
+use crate::translate::{Nested, TlbCounters};
 use terrace_model::{LINE_BYTES, PageSize, Stats, TierId, Time, Unit, Value};
 
 /// Everything counted up to a moment.
@@ -102,6 +102,13 @@ fn stats(engine: &Engine, now: Time) -> Stats {
         stats.count("walk.dirty_updates", shared.walks.dirty_updates, Unit::Count);
         stats.count("walk.page_walk_cache.hit", pwc_hits, Unit::Count);
         stats.count("walk.page_walk_cache.miss", pwc_misses, Unit::Count);
+        let nested: Vec<_> = machine.cores.iter().filter_map(|core| core.nested.as_deref()).collect();
+        if !nested.is_empty() {
+            let sum = |of: fn(&Nested) -> u64| nested.iter().map(|nested| of(nested)).sum::<u64>();
+            stats.count("walk.host_refs", sum(|nested| nested.references), Unit::Count);
+            stats.count("walk.nested_tlb.hit", sum(|nested| nested.hits), Unit::Count);
+            stats.count("walk.nested_tlb.miss", sum(|nested| nested.misses), Unit::Count);
+        }
         if machine.contiguous {
             machine.count_contiguity(&mut stats);
         }

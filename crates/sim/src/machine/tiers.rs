@@ -2,6 +2,7 @@
 
 use crate::design::Design;
 use crate::memory::{Device, Initiator, Link};
+use crate::translate::host_table_bytes;
 use terrace_model::{BytesPerSec, Frame, LINE_BYTES, Stats, TierId, Time, Unit};
 
 /// Tiers start at multiples of this many lines, so that the tier of a line is a table look-up.
@@ -84,6 +85,8 @@ pub struct TieredMemory {
     device_names: Vec<String>,
     /// Tier by physical address divided by 1 GiB.
     tier_of_region: Vec<u8>,
+    /// First address beyond all tiers, where a host's page tables lie.
+    host_tables: u64,
     /// Lines read for loads and stores of the program.
     pub demand_reads: u64,
     /// One tier as a hardware cache of another.
@@ -131,7 +134,13 @@ impl TieredMemory {
             let regions = tier.capacity.0.div_ceil(1 << 30).max(1) as usize;
             tier_of_region.extend(std::iter::repeat_n(at as u8, regions));
         }
+        let host_tables = (tier_of_region.len() as u64) << 30;
+        if design.translation.nested.is_some() {
+            let bytes = host_table_bytes(host_tables, design.translation.levels);
+            tier_of_region.extend(std::iter::repeat_n(0, bytes.div_ceil(1 << 30) as usize));
+        }
         Ok(TieredMemory {
+            host_tables,
             tiers,
             devices,
             device_names,
@@ -144,6 +153,11 @@ impl TieredMemory {
     /// Name, first frame and number of frames of every tier.
     pub fn layout(&self) -> Vec<(String, u64, u64)> {
         self.tiers.iter().map(|t| (t.name.clone(), (t.base_line * LINE_BYTES) >> 12, t.frames)).collect()
+    }
+
+    /// First address beyond all tiers. Under nested paging the host's page table lies there, in the first tier's device.
+    pub fn host_tables(&self) -> u64 {
+        self.host_tables
     }
 
     /// The tier of a physical line.
