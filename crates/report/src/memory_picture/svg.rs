@@ -41,7 +41,7 @@ pub(super) fn draw(picture: &MemoryPicture) -> String {
     for (row, shown) in picture.rows.iter().zip(&scale.shown) {
         if row.iter().all(|panel| panel.runs.iter().all(|run| run.look.is_free())) {
             if let Some(panel) = row.first() {
-                let said = format!("{}: {}, free all the time", panel.title, bytes(panel.frames));
+                let said = format!("{}: {}, free all the time", memory_of(&panel.title), bytes(panel.frames));
                 text(&mut body, MARGIN + AXIS, y + 2, "note", &said);
                 y += 26;
             }
@@ -243,6 +243,11 @@ fn place_entries(out: &mut String, entries: &[Entry], top: u64, width: u64) -> u
         x += 14;
     }
     y + LINE + MARGIN
+}
+
+/// The memory that a panel's title names, without when it shows it.
+fn memory_of(title: &str) -> &str {
+    title.split_once(',').map_or(title, |(memory, _)| memory)
 }
 
 /// Lines of at most so many letters.
