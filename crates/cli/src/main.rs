@@ -10,6 +10,7 @@ mod first_pass;
 mod input;
 mod interrupt;
 mod logging;
+mod memory_picture;
 mod options;
 mod output;
 mod progress;
@@ -30,6 +31,7 @@ fn main() -> ExitCode {
         Command::Trace(arguments) => commands::trace::run(arguments),
         Command::Workload(arguments) => commands::workload::run(arguments),
         Command::Machine(arguments) => commands::machine::run(arguments),
+        Command::Memory(arguments) => commands::memory::run(arguments),
         Command::Design(arguments) => commands::design::run(arguments),
         Command::Policy(arguments) => commands::policy::run(arguments),
         Command::Doctor(arguments) => commands::doctor::run(arguments),

@@ -173,6 +173,7 @@ impl DesignOptions {
             let sets: Vec<_> = options.sets.iter().cloned().chain(sets).collect();
             design = library.design(word, options.machine.as_deref(), &sets).or_usage()?;
         }
+        terrace_sim::Snapshot::check(&design.design).map_err(Failure::usage)?;
         Ok(Job { word: word.to_owned(), words: options.to_words(), design })
     }
 }

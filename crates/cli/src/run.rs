@@ -13,7 +13,7 @@ use std::time::Instant;
 use terrace_policy::Profile;
 use terrace_report::{InputObserver, InputSummary, RunRecord};
 use terrace_sim::design::{Design, Resolved};
-use terrace_sim::{Options, SimError};
+use terrace_sim::{MemoryMap, Options, PartUse, SimError};
 use terrace_trace::EventSource;
 
 /// What all runs of a command share.
@@ -31,6 +31,8 @@ pub struct InputResult {
     pub summary: Option<InputSummary>,
     /// The finished runs, in the order of the designs.
     pub runs: Vec<RunRecord>,
+    /// The parts of the programs, of each run, where they were asked for.
+    pub parts: Vec<Vec<PartUse>>,
     /// What went wrong, one message each.
     pub failures: Vec<String>,
     /// The recorded program, which may still run.
@@ -45,6 +47,19 @@ pub struct Simulated {
     pub record: RunRecord,
     /// The user stopped it before the end.
     pub stopped: bool,
+    /// Memory before and after, where it was asked for.
+    pub memory_map: Option<MemoryMap>,
+    /// The parts of the programs, where they were asked for.
+    pub parts: Vec<PartUse>,
+}
+
+/// What else a run is to tell.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Extra {
+    /// Pictures of memory.
+    pub memory_map: bool,
+    /// The parts of the programs.
+    pub parts: bool,
 }
 
 /// One design on one source.
@@ -58,8 +73,9 @@ pub fn simulate(
     source: &mut dyn EventSource,
     profile: Option<Arc<Profile>>,
     settings: &Settings<'_>,
+    Extra { memory_map, parts }: Extra,
 ) -> Result<Simulated, SimError> {
-    let options = Options { profile, ..options(settings) };
+    let options = Options { profile, memory_map, parts, ..options(settings) };
     tracing::info!(design = design.design.name, input = input_name, "run begins");
     let seed = source.header().seed;
     let begin = Instant::now();
@@ -88,7 +104,7 @@ pub fn simulate(
         timeline: Vec::new(),
     };
     record.notes.extend(too_short(&design.design, &record, settings));
-    Ok(Simulated { record, stopped })
+    Ok(Simulated { record, stopped, memory_map: outcome.memory_map, parts: outcome.parts })
 }
 
 /// What the command line asks of every run.
@@ -166,7 +182,7 @@ pub fn all_pairs(inputs: Vec<(Input, Vec<Job>)>, settings: &Settings<'_>) -> Vec
             }
             active += jobs.len();
             let done = done.clone();
-            groups.push(scope.spawn(move || one_input(&jobs, input, settings, &done)));
+            groups.push(scope.spawn(move || one_input(&jobs, input, settings, Extra::default(), &done)));
         }
         groups
             .into_iter()
@@ -175,8 +191,20 @@ pub fn all_pairs(inputs: Vec<(Input, Vec<Job>)>, settings: &Settings<'_>) -> Vec
     })
 }
 
+/// All designs on one input, side by side, with the parts of its programs told apart.
+pub fn by_parts(jobs: &[Job], input: Input, settings: &Settings<'_>) -> InputResult {
+    let extra = Extra { parts: true, ..Extra::default() };
+    one_input(jobs, input, settings, extra, &unbounded().0)
+}
+
 /// All designs on one input, side by side.
-fn one_input(jobs: &[Job], input: Input, settings: &Settings<'_>, done: &Sender<()>) -> InputResult {
+fn one_input(
+    jobs: &[Job],
+    input: Input,
+    settings: &Settings<'_>,
+    extra: Extra,
+    done: &Sender<()>,
+) -> InputResult {
     let name = input.name.clone();
     let mut result = InputResult { name: name.clone(), ..InputResult::default() };
     let commands: Vec<String> = jobs.iter().map(|job| repeat_command(job, &input, settings)).collect();
@@ -208,8 +236,8 @@ fn one_input(jobs: &[Job], input: Input, settings: &Settings<'_>, done: &Sender<
             .map(|((Job { design, .. }, mut branch), (command, profile))| {
                 let (name, done) = (&name, done.clone());
                 scope.spawn(move || {
-                    let outcome =
-                        simulate(design, name, command, &mut branch as &mut Branch, profile, settings);
+                    let source = &mut branch as &mut Branch;
+                    let outcome = simulate(design, name, command, source, profile, settings, extra);
                     drop(branch);
                     let _ = done.send(());
                     outcome
@@ -229,7 +257,10 @@ fn one_input(jobs: &[Job], input: Input, settings: &Settings<'_>, done: &Sender<
         match outcome {
             // A run that was cut short is no result of this comparison.
             Ok(run) if run.stopped || cut_short => (),
-            Ok(run) => result.runs.push(run.record),
+            Ok(run) => {
+                result.runs.push(run.record);
+                result.parts.push(run.parts);
+            }
             Err(_) if source_failed => (),
             Err(error) => result.failures.push(format!("{} on {name}: {error}", design.design.name)),
         }

@@ -44,6 +44,8 @@ fn all_subcommands_exist() {
         "workload run",
         "machine list",
         "machine show",
+        "memory age",
+        "memory show",
         "design list",
         "design show",
         "policy list",

@@ -12,6 +12,7 @@ mod format;
 mod html;
 mod input;
 mod json;
+mod memory_picture;
 mod run;
 mod table;
 #[cfg(test)]
@@ -23,6 +24,7 @@ pub use comparison::Comparison;
 pub use conclusion::Conclusion;
 pub use format::Charset;
 pub use input::{HeatMap, HeatRow, InputObserver, InputSummary};
+pub use memory_picture::{Look, MemoryPanel, MemoryPicture, MemoryRun};
 pub use run::{CycleComponent, LIVE, RunRecord, TimelinePoint};
 pub use tiering::{PolicyWork, TierUse, Tiering};
 pub use write::{WriteError, write_atomically};

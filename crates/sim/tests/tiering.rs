@@ -10,7 +10,7 @@ use std::sync::Arc;
 use terrace_model::{AddressRange, Bytes, Frame, PageSize, TierId, Time};
 use terrace_policy::*;
 use terrace_sim::design::{Design, PagePolicy, TranslationScheme};
-use terrace_sim::{Fidelity, Options, Outcome};
+use terrace_sim::{Fidelity, Options};
 use terrace_trace::{Event, EventSource};
 
 const FAST: TierId = TierId(0);

@@ -257,6 +257,7 @@ fn every_parameter_has_an_effect() {
                 (_, "largest") => "1 KiB",
                 (_, "at_once" | "chunked" | "apart") => "0.2",
                 (_, "chunk") => "1 MiB",
+                (_, "fronts") => "2",
                 (_, "compute") => "1e7",
                 (_, "allocations" | "uses") => "30",
                 (_, "iterations" | "passes" | "nonzeros" | "edgefactor") => "5",

@@ -7,6 +7,7 @@ pub mod doctor;
 pub mod generate;
 pub mod live;
 pub mod machine;
+pub mod memory;
 pub mod policy;
 pub mod record;
 pub mod reproduce;
@@ -67,6 +68,7 @@ pub enum Command {
     Trace(trace::Arguments),
     Workload(workload::Arguments),
     Machine(machine::Arguments),
+    Memory(memory::Arguments),
     Design(design::Arguments),
     Policy(policy::Arguments),
     Doctor(doctor::Arguments),

@@ -4,6 +4,7 @@ use crate::error::{Blame, CommandResult, Failure};
 use crate::first_pass;
 use crate::input::{self, Watched};
 use crate::interrupt::Interrupt;
+use crate::memory_picture;
 use crate::options::{DesignOptions, InputOptions, JsonOption, RecordingOptions, SimulationOptions};
 use crate::output;
 use crate::run::{self, Settings};
@@ -65,6 +66,11 @@ pub struct Arguments {
     #[command(flatten)]
     recording: RecordingOptions,
 
+    /// Draw what lies where in memory, before the program and at its end: who
+    /// holds each frame, in pages of which size
+    #[arg(long, value_name = "SVG", help_heading = "Output")]
+    memory_map: Option<std::path::PathBuf>,
+
     #[command(flatten)]
     json: JsonOption,
 }
@@ -91,14 +97,20 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let profile = first_pass::profiles(std::iter::once(&job.design), &input, &settings)?.pop().flatten();
     let (mut source, ending) = input.open(&settings.interrupt)?;
     let mut watched = Watched::new(&name, source.as_mut());
-    let outcome = run::simulate(&job.design, &name, command, &mut watched, profile, &settings);
+    let extra = run::Extra { memory_map: arguments.memory_map.is_some(), ..run::Extra::default() };
+    let outcome = run::simulate(&job.design, &name, command, &mut watched, profile, &settings, extra);
     drop(watched);
     drop(source);
-    let run::Simulated { mut record, stopped } = outcome.or_run()?;
+    let run::Simulated { mut record, stopped, memory_map, .. } = outcome.or_run()?;
     if stopped {
         record.notes.push("stopped by the user before the end of the input".to_owned());
     }
 
+    if let (Some(path), Some(map)) = (&arguments.memory_map, &memory_map) {
+        let title = format!("{} on {name}", record.design);
+        let subtitle = format!("{}, physical memory by its holders", record.machine);
+        output::write_file(path, &memory_picture::of_run(&title, &subtitle, map).to_svg())?;
+    }
     if let Some(destination) = &arguments.json.json {
         output::write_text(destination, &record.to_json())?;
     }

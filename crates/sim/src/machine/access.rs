@@ -420,6 +420,9 @@ impl Core {
         self.walkers.occupy(at);
         shared.walks.count += 1;
         shared.walks.time += at - begin;
+        if let Some(parts) = &mut shared.parts {
+            parts.walked(space, addr, at - begin);
+        }
         Ok(Walk { leaf, pte, looked_up, begin, done: at })
     }
 

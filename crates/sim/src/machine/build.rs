@@ -4,6 +4,7 @@ use super::contiguous::KernelContiguity;
 use super::engine::Options;
 use super::intermediate::Intermediate;
 use super::look_ahead::LookAhead;
+use super::parts::Parts;
 use super::profile::ProfileCounter;
 use super::regions::RegionCache;
 use super::tiering::Tiering;
@@ -56,6 +57,8 @@ pub(super) struct Shared {
     pub sampling: bool,
     /// Counts them, for a later run.
     pub profile: Option<ProfileCounter>,
+    /// The parts of programs, where somebody asks about them.
+    pub parts: Option<Box<Parts>>,
     /// The base page at which a core had to stop, because it is on the move.
     pub stopped_at: Option<(u32, u64)>,
     /// Pages whose sharing a core broke: the other cores' TLBs must drop them before they run again.
@@ -155,6 +158,7 @@ impl Machine {
             tiering: None,
             sampling: options.count_accesses,
             profile: options.count_accesses.then(ProfileCounter::default),
+            parts: (options.parts || options.memory_map).then(Box::default),
             stopped_at: None,
             dropped_pages: Vec::new(),
             walks: WalkCounters::default(),

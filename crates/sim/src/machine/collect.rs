@@ -227,6 +227,8 @@ pub(super) fn outcome(engine: &Engine, cores_used: u64) -> Outcome {
         stats,
         stopped: false,
         profile: None,
+        parts: Vec::new(),
+        memory_map: None,
     }
 }
 

@@ -6,6 +6,8 @@
 
 use super::access::{CONTIGUOUS, FULL, PAGES, PERFECT, RADIX, Stop, TRANSLATION, VIVT};
 use super::build::Machine;
+use super::memory_map::{MapMaker, MemoryMap};
+use super::parts::PartUse;
 use super::streams::{Stream, Streams};
 use super::tiering::{Change, OpenPolicy, Tiering};
 use crate::design::{Design, TranslationScheme};
@@ -83,6 +85,10 @@ pub struct Options {
     pub progress: Option<Box<dyn FnMut(u64) + Send>>,
     /// Count the accesses of every page that reach memory: [`Outcome::profile`]. Needs [`Fidelity::Full`].
     pub count_accesses: bool,
+    /// Tell the parts of the programs apart: [`Outcome::parts`].
+    pub parts: bool,
+    /// Take pictures of physical memory: [`Outcome::memory_map`].
+    pub memory_map: bool,
     /// What such a run found, for policies in two passes.
     pub profile: Option<Arc<Profile>>,
     /// A policy instead of the design's.
@@ -110,6 +116,10 @@ pub struct Outcome {
     pub stopped: bool,
     /// Accesses that reached memory, by page, where [`Options::count_accesses`] asked for it.
     pub profile: Option<Profile>,
+    /// Areas and data structures in the order of their appearance, where [`Options::parts`] asked for them.
+    pub parts: Vec<PartUse>,
+    /// Memory before and after, where [`Options::memory_map`] asked for it.
+    pub memory_map: Option<MemoryMap>,
 }
 
 /// A run that cannot go on.
@@ -211,14 +221,18 @@ pub(super) struct Engine<'a> {
     blocked: Vec<usize>,
     pub gaps: u64,
     pub region: Region,
+    pub map_maker: Option<MapMaker>,
     stopped: bool,
 }
 
 impl<'a> Engine<'a> {
-    fn new(machine: Machine, source: &'a mut dyn EventSource, options: Options) -> Engine<'a> {
+    fn new(mut machine: Machine, source: &'a mut dyn EventSource, options: Options) -> Engine<'a> {
         let mut turns = Vec::new();
         turns.resize_with(machine.cores.len(), Turn::default);
         let levels = machine.shared.os.levels();
+        let shared = &mut machine.shared;
+        let parts = shared.parts.as_deref_mut().filter(|_| options.memory_map);
+        let map_maker = parts.map(|parts| MapMaker::new(&shared.os, parts));
         Engine {
             machine,
             streams: Streams::new(source, levels),
@@ -232,6 +246,7 @@ impl<'a> Engine<'a> {
             blocked: Vec::new(),
             gaps: 0,
             region: Region::default(),
+            map_maker,
             stopped: false,
         }
     }
@@ -257,9 +272,14 @@ impl<'a> Engine<'a> {
             tiering.audit(&self.machine);
         }
         let cores_used = self.turns.iter().filter(|turn| turn.used).count() as u64;
+        self.look_at_memory(true, true);
         let mut outcome = super::collect::outcome(&self, cores_used);
         outcome.stopped = self.stopped;
         outcome.profile = self.machine.shared.profile.as_ref().map(|profile| profile.finish());
+        outcome.memory_map = self.memory_map();
+        if let Some(parts) = self.machine.shared.parts.as_ref().filter(|_| self.options.parts) {
+            outcome.parts = parts.uses(self.machine.shared.timing.cycle);
+        }
         Ok(outcome)
     }
 
@@ -636,6 +656,7 @@ impl<'a> Engine<'a> {
                 }
             }
             Event::Unmap { range } => {
+                self.look_at_memory(false, false);
                 self.before_change(core, space, *range, Change::Unmap);
                 self.forget_lines::<S>(space, *range);
                 if self.machine.shared.os.unmap(space, *range)? {
@@ -657,6 +678,7 @@ impl<'a> Engine<'a> {
             }
             Event::Advise { range, advice } => {
                 if *advice == terrace_trace::Advice::DontNeed {
+                    self.look_at_memory(false, false);
                     self.before_change(core, space, *range, Change::Unmap);
                     self.forget_lines::<S>(space, *range);
                 }
@@ -711,6 +733,9 @@ impl<'a> Engine<'a> {
             | Event::Free { .. }
             | Event::Site { .. } => {}
         }
+        if let Some(parts) = &mut self.machine.shared.parts {
+            parts.apply(space, event);
+        }
         Ok(())
     }
 
@@ -749,6 +774,9 @@ impl<'a> Engine<'a> {
             Some(parent) if !self.spaces.contains_key(&process) => {
                 self.before_change(core, parent, AddressRange::new(0, u64::MAX), Change::Share);
                 let child = self.machine.shared.os.fork(parent)?;
+                if let Some(parts) = &mut self.machine.shared.parts {
+                    parts.forked(parent, child);
+                }
                 self.spaces.insert(process, child);
                 self.machine.shoot_down_space(parent);
                 child
@@ -781,6 +809,7 @@ impl<'a> Engine<'a> {
     }
 
     fn end_process<const S: u8>(&mut self, core: usize, space: u32, ends: bool) -> Result<(), SimError> {
+        self.look_at_memory(true, false);
         self.before_change(core, space, AddressRange::new(0, u64::MAX), Change::Unmap);
         self.forget_lines::<S>(space, AddressRange::new(0, u64::MAX));
         self.machine.shared.os.clear_space(space, ends)?;
@@ -799,10 +828,16 @@ impl<'a> Engine<'a> {
         match kind {
             MarkKind::RegionBegin if self.region.begin.is_none() && !self.options.whole => {
                 self.region.begin = Some(Box::new(super::collect::Totals::of(self)));
+                if let Some(parts) = &mut self.machine.shared.parts {
+                    parts.region_begins();
+                }
             }
             MarkKind::RegionEnd if self.region.begin.is_some() => {
                 // The last end counts: threads end their parts one after the other.
                 self.region.end = Some(Box::new(super::collect::Totals::of(self)));
+                if let Some(parts) = &mut self.machine.shared.parts {
+                    parts.region_ends();
+                }
             }
             MarkKind::Gap => self.gaps = self.gaps.saturating_add(value),
             _ => {}

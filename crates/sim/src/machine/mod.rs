@@ -7,6 +7,8 @@ mod contiguous;
 mod engine;
 mod intermediate;
 mod look_ahead;
+mod memory_map;
+mod parts;
 mod profile;
 mod regions;
 mod run;
@@ -15,4 +17,6 @@ mod tiering;
 mod tiers;
 
 pub use engine::{Fidelity, Options, Outcome, SimError, simulate};
+pub use memory_map::{MemoryMap, TierMap};
+pub use parts::{Part, PartUse};
 pub use tiering::{MigrationRow, OpenPolicy, migration_benchmark};

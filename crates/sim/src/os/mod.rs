@@ -1,6 +1,7 @@
 //! The operating system: address spaces, demand paging, page sizes, placement over tiers.
 
 mod address_space;
+mod bench;
 mod events;
 mod memory;
 mod page_table;
@@ -11,6 +12,7 @@ mod stores;
 mod tests;
 
 pub use address_space::Area;
-pub use memory::Owner;
+pub use bench::FaultBench;
+pub use memory::{FrameRun, Holder, MemoryFigures, OrderFigures, Owner, RegionFigures, Snapshot};
 pub use page_table::{Leaf, PageTable, Pte};
 pub use paging::{Fault, Os, OsError};

@@ -284,6 +284,11 @@ impl Os {
         self.tiers[tier.index()].buddy()
     }
 
+    /// The tiers, fastest first.
+    pub fn tiers_of_memory(&self) -> impl Iterator<Item = &TierMemory> {
+        self.tiers.iter()
+    }
+
     /// Page-table pages of all processes.
     pub fn table_pages(&self) -> u64 {
         self.spaces.iter().filter(|s| s.alive).map(|s| s.table.table_pages() as u64).sum()

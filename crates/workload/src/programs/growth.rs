@@ -14,7 +14,7 @@ pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
     summary: "memory allocated at once, in chunks, little by little and apart, as large programs do; then random reads",
     description: "\
 Fills `bytes` of memory in up to four ways and then reads it at random. `at_once` of it is one array that exists from the \
-beginning. `chunked` of it is a mapping that grows by `chunk` at its end, as allocators of large arenas and slabs extend \
+beginning, filled at `fronts` places in turn. `chunked` of it is a mapping that grows by `chunk` at its end, as allocators of large arenas and slabs extend \
 theirs. `apart` of it lies in mappings of 64 MiB that never touch one another. The rest is a heap that grows by 132 KiB, as \
 `brk` does under glibc. The three that grow do so side by side, filled by the first thread, each page is stored to once. Then each thread computes for \
 `compute` instructions without an access, so that daemons can work, and all threads together read at `accesses` random addresses.\n\
@@ -42,6 +42,12 @@ them by promotion only. It differs: what is computed on the memory afterwards is
             default: "0",
             unit: "share",
             help: "Of it, in mappings of 64 MiB apart from each other.",
+        },
+        ParameterInfo {
+            name: "fronts",
+            default: "1",
+            unit: "places",
+            help: "Places at which the array is filled in turn, 2 MiB each, as the threads of a program do.",
         },
         ParameterInfo {
             name: "compute",
@@ -83,11 +89,18 @@ struct Growing {
     /// By how much it is mapped at a time, and what is left out between two steps.
     step: u64,
     gap: u64,
+    /// The order in which its pieces of 2 MiB are filled; empty for that of their addresses.
+    order: Vec<u32>,
 }
 
 impl Growing {
     /// The address of its page number `page`.
     fn address(&self, page: u64) -> u64 {
+        let pages = HUGE_PAGE / PAGE;
+        let page = match self.order.get((page / pages) as usize) {
+            Some(piece) => u64::from(*piece) * pages + page % pages,
+            None => page,
+        };
         let offset = page * PAGE;
         self.start + offset + offset / self.step * self.gap
     }
@@ -95,6 +108,14 @@ impl Growing {
     fn pages(&self) -> u64 {
         self.bytes / PAGE
     }
+}
+
+/// The pieces of `fronts` equal ranges, one of each in turn.
+fn interleaved(pieces: u64, fronts: u64) -> Vec<u32> {
+    let ranges: Vec<_> = (0..fronts as u32).map(|front| share(pieces, front, fronts as u32)).collect();
+    let longest = ranges.iter().map(|range| range.end - range.start).max().unwrap_or_default();
+    let turns = (0..longest).flat_map(|turn| ranges.iter().map(move |range| range.start + turn..range.end));
+    turns.filter(|rest| !rest.is_empty()).map(|rest| rest.start as u32).collect()
 }
 
 #[derive(Clone)]
@@ -130,17 +151,29 @@ impl Program for Growth {
         }
         let pages = |share: f64| (bytes as f64 * share.max(0.0) / PAGE as f64).round() as u64 * PAGE;
         let mut layout = Layout::new(init_parameter(parameters)?);
-        let array = Some(pages(at_once)).filter(|bytes| *bytes > 0);
-        let array = array.map(|bytes| AddressRange::new(layout.array("at once", bytes), bytes));
+        let fronts = parameters.count_within("fronts", 1, 4096)?;
+        let mut growing = Vec::new();
+        let mut array = None;
+        match pages(at_once) {
+            0 => {}
+            bytes if fronts == 1 => array = Some(AddressRange::new(layout.array("at once", bytes), bytes)),
+            bytes => {
+                // Whole pieces, so that any order of them fills it.
+                let bytes = bytes.next_multiple_of(HUGE_PAGE);
+                let start = layout.reserve(bytes, bytes);
+                let order = interleaved(bytes / HUGE_PAGE, fronts);
+                growing.push(Growing { start, bytes, kind: MapKind::Anonymous, step: bytes, gap: 0, order });
+            }
+        }
         let parts = [
             (pages(chunked), MapKind::Anonymous, chunk, 0),
             (pages(apart), MapKind::Anonymous, APART, HUGE_PAGE),
             (pages(heap), MapKind::Heap, HEAP_STEP, 0),
         ];
-        let mut growing = Vec::new();
         for (bytes, kind, step, gap) in parts.into_iter().filter(|part| part.0 > 0) {
             let room = bytes + bytes / step * gap;
-            growing.push(Growing { start: layout.reserve(room, bytes), bytes, kind, step, gap });
+            let start = layout.reserve(room, bytes);
+            growing.push(Growing { start, bytes, kind, step, gap, order: Vec::new() });
         }
         Ok(Growth {
             array,

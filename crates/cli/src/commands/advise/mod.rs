@@ -1,8 +1,12 @@
-//! `terrace advise`: how much of a program's memory can be slow, under which policy, and what that saves.
+//! `terrace advise`: how much of a program's memory can be slow, under which policy, and what that saves; or, with
+//! `--pages`, whether it should have huge pages (`pages/`).
 
 mod answer;
+mod pages;
+mod search;
 
 use self::answer::{Advice, Document, PolicyAnswer, Price, Seed, Uncertainty, text};
+use self::search::Search;
 use crate::bench::{Bench, Trial};
 use crate::commands::record;
 use crate::error::{CommandResult, Failure};
@@ -21,6 +25,7 @@ Examples:
   terrace advise --slowdown 3% --price slow=0.33 -- ./app --its-options
   terrace advise --slowdown 5% --price slow=0.4 --trace app.trace
   terrace advise --workload kv,requests=2e6 --hasten 100
+  terrace advise --pages -- ./app --its-options
   terrace advise --policies ambix,tpp --resolution 1% --seeds 5 \\
       --machine xeon-5218-dcpmm --trace app.trace
 
@@ -28,28 +33,38 @@ A command after -- runs once, under the recorder, into a temporary file.
 The periods of most policies are seconds: where the run holds only a few of
 them, the answer says so, and which --hasten makes it long enough.";
 
-/// Say how much memory can be slow, under which policy, and what that saves
+/// Say how much memory can be slow, or whether huge pages are right
 ///
 /// Runs the input with everything in the fastest tier; then, for each policy,
 /// finds the smallest fastest tier with which the run is no slower than
 /// tolerated. The share is searched by halving the interval: more fast memory
 /// is taken never to be slower. The answer comes with what is uncertain about
 /// it.
+///
+/// With --pages it answers another question: what 2 MiB and 1 GiB pages would
+/// bring this program on one tier, what they would cost in memory, copies and
+/// slow faults, and which regions of the program deserve which size.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
+    /// Ask about huge pages instead: are they right for this program, where, and
+    /// of which size
+    #[arg(long, help_heading = "Question", conflicts_with_all = ["slowdown", "resolution", "seeds", "price"])]
+    pages: bool,
+
+    /// Memory that large pages may hold beyond what the program touches, as a
+    /// share of that
+    #[arg(long, value_name = "SHARE", default_value = "10%", value_parser = pages::parse_bloat, requires = "pages", help_heading = "Question")]
+    bloat: f64,
+
     /// Tolerated slowdown against everything in the fastest tier
     #[arg(long, value_name = "SHARE", default_value = "3%", value_parser = tiers::parse_share, help_heading = "Question")]
     slowdown: f64,
 
-    /// Policies to choose from, separated by commas (`terrace policy list`)
-    #[arg(
-        long,
-        value_name = "NAMES",
-        value_delimiter = ',',
-        help_heading = "Question",
-        default_value = "first-touch,ambix,nimble,tpp,hemem,memtis,colloid,thermostat"
-    )]
+    /// Policies to choose from, separated by commas (`terrace policy list`);
+    /// default: first-touch,ambix,nimble,tpp,hemem,memtis,colloid,thermostat,
+    /// with --pages thp,trident,ranger as far as they exist
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Question")]
     policies: Vec<String>,
 
     /// Step of the search, as a share of what the input has resident
@@ -87,37 +102,18 @@ fn parse_resolution(text: &str) -> Result<f64, String> {
     }
 }
 
-/// The search for one policy. Shares are counted in steps.
-struct Search {
-    policy: String,
-    /// Largest number of steps known to be too few.
-    too_few: usize,
-    /// Fewest steps known to be enough, and the run that shows it.
-    enough: Option<(usize, Trial)>,
-    /// The slowdown at `too_few`.
-    over: Option<f64>,
-    /// Why it cannot run.
-    refused: Option<String>,
-}
-
-impl Search {
-    /// The next number of steps to try; `steps` is all of the memory.
-    fn next(&self, steps: usize) -> Option<usize> {
-        let enough = self.enough.as_ref().map_or(steps + 1, |(at, _)| *at);
-        (self.refused.is_none() && enough > self.too_few + 1).then(|| (self.too_few + enough) / 2)
-    }
-
-    fn learn(&mut self, at: usize, outcome: Result<Trial, String>, tolerated: f64) {
-        match outcome {
-            Err(reason) => self.refused = Some(reason),
-            Ok(trial) if trial.slowdown() <= tolerated => self.enough = Some((at, trial)),
-            Ok(trial) => (self.too_few, self.over) = (at, Some(trial.slowdown())),
-        }
-    }
-}
+/// The policies to choose from where none are named.
+const POLICIES: [&str; 8] =
+    ["first-touch", "ambix", "nimble", "tpp", "hemem", "memtis", "colloid", "thermostat"];
 
 /// Carries out the search.
-pub fn run(arguments: Arguments) -> CommandResult {
+pub fn run(mut arguments: Arguments) -> CommandResult {
+    if arguments.pages {
+        return pages::run(&arguments);
+    }
+    if arguments.policies.is_empty() {
+        arguments.policies = POLICIES.map(str::to_owned).into();
+    }
     let settings = Settings { simulation: &arguments.simulation, interrupt: Interrupt::install() };
     let question = Question::new(&arguments, &settings)?;
     // Everything that can be wrong is found before anything is recorded.

@@ -77,6 +77,8 @@ pub struct RunKey {
     pub scale: u32,
     /// `full`, `translation` or `pages`.
     pub fidelity: String,
+    /// The whole input counts, and not only its region of interest.
+    pub whole: bool,
 }
 
 /// What came out of a run.
@@ -158,6 +160,8 @@ struct RunSpec {
     scale: u32,
     #[serde(default = "full")]
     fidelity: String,
+    #[serde(default)]
+    whole: bool,
     /// Labels of the runs; one run without a label when empty.
     #[serde(default)]
     points: Vec<toml::Value>,
@@ -413,6 +417,7 @@ impl Claim {
                 sets: run.set.iter().map(|(key, value)| (key.clone(), fill(&label(value)))).collect(),
                 scale: run.scale,
                 fidelity: run.fidelity.clone(),
+                whole: run.whole,
             }
         };
         if run.points.is_empty() {

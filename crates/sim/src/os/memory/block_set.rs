@@ -76,7 +76,7 @@ impl BlockSet {
         }
         let mut at = from;
         for (height, level) in self.levels.iter().enumerate() {
-            let Some(word) = level.get((at / 64) as usize) else { return None };
+            let word = level.get((at / 64) as usize)?;
             let rest = word & (u64::MAX << (at % 64));
             if rest != 0 {
                 let mut found = at / 64 * 64 + u64::from(rest.trailing_zeros());

@@ -146,20 +146,9 @@ impl Buddy {
         Layout { frames: self.frames, parameters: self.parameters(), pageblocks, free }
     }
 
-    /// Makes exactly the blocks of a layout free. They do not overlap and lie within.
-    ///
-    /// # Errors
-    /// The layout of another kind of allocator.
-    pub(super) fn restore(&mut self, layout: &Layout) -> Result<(), String> {
-        let mine = self.parameters();
-        if layout.parameters != mine {
-            let MemoryParameters { max_order, free_lists, grouping, pageblock, .. } = &layout.parameters;
-            return Err(format!(
-                "os.memory: the saved memory has max_order {max_order}, free_lists {free_lists:?}, grouping {grouping}, \
-                 pageblock {pageblock}; set them so, or age it anew"
-            ));
-        }
-        *self = Buddy::full(self.frames, &mine);
+    /// Makes exactly the blocks of a layout free, one of such an allocator. They do not overlap and lie within.
+    pub(super) fn restore(&mut self, layout: &Layout) {
+        *self = Buddy::full(self.frames, &self.parameters());
         for (mobility, number) in self.pageblocks.iter_mut().zip(&layout.pageblocks) {
             *mobility = Mobility::ALL[usize::from(*number)];
         }
@@ -168,10 +157,10 @@ impl Buddy {
             self.count(*first, *order, |free, _, frames| *free += frames);
             self.insert(*first, *order, usize::from(*kind));
         }
-        Ok(())
     }
 
-    fn parameters(&self) -> MemoryParameters {
+    /// What it was made with.
+    pub(super) fn parameters(&self) -> MemoryParameters {
         MemoryParameters {
             max_order: self.max_order,
             free_lists: if self.lists.is_some() { FreeLists::LastFreedFirst } else { FreeLists::LowestFirst },

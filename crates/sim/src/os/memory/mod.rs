@@ -9,12 +9,15 @@
 //! | `cache.rs` | pages of files, evicted when memory is short |
 //! | `aging.rs` | what a long life does to memory |
 //! | `snapshot.rs` | an aged memory in a file |
+//! | `figures.rs`, `map.rs` | what a memory is like, in figures and for pictures |
 
 mod aging;
 mod block_set;
 mod buddy;
 mod cache;
+mod figures;
 mod lists;
+mod map;
 mod owner;
 mod snapshot;
 #[cfg(test)]
@@ -24,6 +27,8 @@ use crate::design::MemoryParameters;
 pub use aging::age;
 pub use buddy::{Buddy, Mobility};
 use cache::PageCache;
+pub use figures::{MemoryFigures, OrderFigures, RegionFigures};
+pub use map::{FrameRun, Holder};
 pub use owner::Owner;
 use owner::{Word, Words};
 pub use snapshot::Snapshot;

@@ -5,8 +5,8 @@
 //! are the kernel's.
 
 use super::buddy::Layout;
-use super::{Owner, TierMemory, Word};
-use crate::design::{FreeLists, MemoryParameters};
+use super::{FrameRun, MemoryFigures, Owner, TierMemory, Word};
+use crate::design::{Aging, Design, FreeLists, MemoryParameters};
 use std::io::{Read, Write};
 use std::path::Path;
 use terrace_model::PageSize;
@@ -33,34 +33,74 @@ impl Snapshot {
         Snapshot { layout: memory.buddy.layout(), cache: memory.cache.iter().collect() }
     }
 
+    /// Lets the first tier of a design's machine go through what the design says, before the system takes its own.
+    ///
+    /// # Errors
+    /// Aging that does not reach what it is to reach, or a file that cannot be used.
+    pub fn aged(design: &Design) -> Result<Snapshot, String> {
+        let tier = design.tiers.first().ok_or("tier: a machine needs a memory tier")?;
+        let parameters = &design.os.memory;
+        let mut memory = TierMemory::new(&tier.name, 0, tier.capacity.0 >> 12, parameters);
+        super::age(&mut memory, &parameters.aging)?;
+        Ok(Snapshot::of(&memory))
+    }
+
+    /// Whether the file that a design ages its memory with is there, whole, and fits the design at some `--scale`. Designs
+    /// without such a file are fine.
+    ///
+    /// # Errors
+    /// What is wrong with the file, and what to do about it.
+    pub fn check(design: &Design) -> Result<(), String> {
+        let (Aging::Snapshot { file }, Some(tier)) = (&design.os.memory.aging, design.tiers.first()) else {
+            return Ok(());
+        };
+        let snapshot = Snapshot::read(file)?;
+        let scaled = |scale: u64| (tier.capacity.0 / scale).div_ceil(4096);
+        let scales = 1..=u64::from(crate::design::LARGEST_SCALE);
+        let fits = scales.map(scaled).find(|frames| *frames == snapshot.layout.frames);
+        let fits = snapshot.fits(&tier.name, fits.unwrap_or_else(|| scaled(1)), &design.os.memory);
+        fits.and_then(|()| snapshot.held()).map_err(|problem| format!("{}: {problem}", file.display()))?;
+        Ok(())
+    }
+
+    /// The memory that was saved, as one tier by itself.
+    ///
+    /// # Errors
+    /// A damaged file.
+    pub(super) fn memory(&self) -> Result<TierMemory, String> {
+        let mut memory = TierMemory::new("memory", 0, self.layout.frames, &self.layout.parameters);
+        self.restore(&mut memory)?;
+        Ok(memory)
+    }
+
+    /// How much of it is whose, and how its free frames lie.
+    ///
+    /// # Errors
+    /// A damaged file.
+    pub fn figures(&self) -> Result<MemoryFigures, String> {
+        Ok(self.memory()?.figures())
+    }
+
+    /// What lies where in it.
+    ///
+    /// # Errors
+    /// A damaged file.
+    pub fn runs(&self) -> Result<Vec<FrameRun>, String> {
+        // Programs are over when a memory is saved.
+        Ok(self.memory()?.runs(|_| 0))
+    }
+
     /// Makes a fresh memory the one that was saved.
     ///
     /// # Errors
     /// A memory of another size, or an allocator of another kind.
     pub fn restore(&self, memory: &mut TierMemory) -> Result<(), String> {
-        let frames = memory.frames();
-        if self.layout.frames != frames {
-            return Err(format!(
-                "os.memory.aging.file: the saved memory has {} MiB, tier {} has {} MiB; set tier.{}.capacity, or age it anew",
-                self.layout.frames >> 8,
-                memory.name,
-                frames >> 8,
-                memory.name
-            ));
-        }
-        if memory.buddy.free_frames() != frames {
+        self.fits(&memory.name, memory.frames(), &memory.buddy.parameters())?;
+        if memory.buddy.free_frames() != memory.frames() {
             return Err("os.memory.aging.file: part of the memory is in use already".to_owned());
         }
-        let mut held = vec![true; frames as usize];
-        let blocks = self.layout.free.iter().map(|(first, order, _)| (*first, 1 << order));
-        for (first, count) in blocks.chain(self.cache.iter().map(|frame| (u64::from(*frame), 1))) {
-            for held in &mut held[first as usize..(first + count) as usize] {
-                if !std::mem::replace(held, false) {
-                    return Err(damaged("a frame is free or cached twice"));
-                }
-            }
-        }
-        memory.buddy.restore(&self.layout)?;
+        let held = self.held()?;
+        memory.buddy.restore(&self.layout);
         for frame in &self.cache {
             let place = memory.cache.push(*frame);
             memory.owners.set(*frame as usize, Word::new(Owner::Cache(place), PageSize::Base));
@@ -72,13 +112,53 @@ impl Snapshot {
         Ok(())
     }
 
+    /// Whether it can be the memory of a tier of so many frames with such an allocator.
+    fn fits(&self, tier: &str, frames: u64, parameters: &MemoryParameters) -> Result<(), String> {
+        if self.layout.frames != frames {
+            return Err(format!(
+                "os.memory.aging.file: the saved memory has {} MiB, tier {tier} has {} MiB; set tier.{tier}.capacity, or save \
+                 another with `terrace memory age`",
+                self.layout.frames >> 8,
+                frames >> 8,
+            ));
+        }
+        let MemoryParameters { max_order, free_lists, grouping, pageblock, .. } = &self.layout.parameters;
+        let mine =
+            (&parameters.max_order, &parameters.free_lists, &parameters.grouping, &parameters.pageblock);
+        if (max_order, free_lists, grouping, pageblock) != mine {
+            let free_lists = match free_lists {
+                FreeLists::LowestFirst => "lowest-first",
+                FreeLists::LastFreedFirst => "last-freed-first",
+            };
+            return Err(format!(
+                "os.memory: the saved memory has max_order {max_order}, free_lists {free_lists}, grouping {grouping}, \
+                 pageblock {pageblock}; set them so, or save another with `terrace memory age`"
+            ));
+        }
+        Ok(())
+    }
+
+    /// For each frame whether the kernel holds it.
+    fn held(&self) -> Result<Vec<bool>, String> {
+        let mut held = vec![true; self.layout.frames as usize];
+        let blocks = self.layout.free.iter().map(|(first, order, _)| (*first, 1 << order));
+        for (first, count) in blocks.chain(self.cache.iter().map(|frame| (u64::from(*frame), 1))) {
+            for held in &mut held[first as usize..(first + count) as usize] {
+                if !std::mem::replace(held, false) {
+                    return Err(damaged("a frame is free or cached twice"));
+                }
+            }
+        }
+        Ok(held)
+    }
+
     /// Reads a file.
     ///
     /// # Errors
     /// A file that is not there, not such a file, or damaged.
     pub fn read(path: &Path) -> Result<Snapshot, String> {
         let name = path.display();
-        let file = std::fs::File::open(path).map_err(|problem| format!("{name}: {problem}"))?;
+        let file = std::fs::File::open(path).map_err(|problem| format!("{name}: {}", missing(&problem)))?;
         Snapshot::parse(file).map_err(|problem| format!("{name}: {problem}"))
     }
 
@@ -89,9 +169,11 @@ impl Snapshot {
     pub fn parse(input: impl Read) -> Result<Snapshot, String> {
         let mut reader = Numbers(zstd::Decoder::new(input).map_err(|_| damaged("no zstd frame"))?);
         let mut magic = [0; 8];
-        reader.0.read_exact(&mut magic).map_err(|_| damaged("it is too short"))?;
+        if reader.0.read_exact(&mut magic).is_err() {
+            return Err(format!("this is not a saved memory, or it is damaged; {NEXT_STEP}"));
+        }
         if &magic != MAGIC {
-            return Err("this is not a saved memory".to_owned());
+            return Err(format!("this is not a saved memory; {NEXT_STEP}"));
         }
         let frames = reader.number(MOST_FRAMES)?;
         let max_order = reader.number(crate::design::LARGEST_ORDER.into())? as u32;
@@ -168,8 +250,18 @@ impl Snapshot {
     }
 }
 
+/// What makes a good file.
+const NEXT_STEP: &str = "save one with `terrace memory age -o FILE`";
+
+fn missing(problem: &std::io::Error) -> String {
+    match problem.kind() {
+        std::io::ErrorKind::NotFound => format!("there is no such file; {NEXT_STEP}"),
+        _ => problem.to_string(),
+    }
+}
+
 fn damaged(how: &str) -> String {
-    format!("the saved memory is damaged: {how}; age it anew")
+    format!("the saved memory is damaged: {how}; {NEXT_STEP}")
 }
 
 fn runs(frames: &[u32]) -> Runs {

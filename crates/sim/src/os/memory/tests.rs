@@ -1,8 +1,10 @@
 //! Memory against a slow, obvious reference; aged memory, and snapshots of it.
 
+use super::buddy::HUGE;
 use super::*;
 use crate::design::{Aging, FreeLists};
 use proptest::prelude::*;
+use terrace_policy::PageId;
 
 fn parameters(lifo: bool, grouping: bool) -> MemoryParameters {
     let free_lists = if lifo { FreeLists::LastFreedFirst } else { FreeLists::LowestFirst };
@@ -253,5 +255,35 @@ fn zeroed_blocks_go_first_and_lose_it_when_used() {
     assert_eq!(
         memory.take(PageSize::Huge, Owner::Taken, Time::ZERO).unwrap(),
         Block { frame: all[0], zeroed: false }
+    );
+}
+
+#[test]
+fn figures_and_runs_by_hand() {
+    // Four regions of 2 MiB: one of a program's page, one with a page of the kernel's, two free.
+    let mut memory = TierMemory::new("dram", 1 << 20, 4 * HUGE, &MemoryParameters::default());
+    let page = Owner::Page(PageId::new(7, 0x4000));
+    memory.take(PageSize::Huge, page, Time::ZERO).unwrap();
+    memory.take(PageSize::Base, Owner::Kernel, Time::ZERO).unwrap();
+    memory.mark_zeroed(Frame((1 << 20) + 2 * HUGE), PageSize::Huge);
+    let figures = memory.figures();
+    assert_eq!((figures.frames, figures.free), (2048, 1535));
+    assert_eq!((figures.kernel, figures.cached, figures.tables, figures.programs), (1, 0, 0, 512));
+    assert_eq!(figures.huge, RegionFigures { total: 4, movable: 3, free: 2 });
+    assert_eq!(figures.giant, RegionFigures::default());
+    assert_eq!((figures.orders[0].blocks, figures.orders[8].blocks, figures.orders[10].blocks), (1, 1, 1));
+    assert_eq!(figures.orders[9].fragmentation, 511.0 / 1535.0);
+    assert_eq!(figures.orders[18].fragmentation, 1.0);
+    let run = |first, frames, holder, size| FrameRun { first, frames, holder, size };
+    let runs = memory.runs(|page| page.space.0);
+    assert_eq!(
+        runs,
+        [
+            run(0, 512, Holder::Part(7), PageSize::Huge),
+            run(512, 1, Holder::Kernel, PageSize::Base),
+            run(513, 511, Holder::Free, PageSize::Base),
+            run(1024, 512, Holder::Zeroed, PageSize::Base),
+            run(1536, 512, Holder::Free, PageSize::Base),
+        ]
     );
 }

@@ -1,0 +1,41 @@
+use super::*;
+use terrace_trace::Protection;
+
+fn map(parts: &mut Parts, start: u64, bytes: u64, name: &str) {
+    let range = AddressRange::new(start, bytes);
+    let (kind, protection) = (MapKind::Anonymous, Protection::READ_WRITE);
+    parts.apply(0, &Event::Map { range, kind, protection, name: name.to_owned() });
+}
+
+fn name_at(parts: &mut Parts, addr: u64) -> String {
+    let number = parts.find(0, addr).1;
+    parts.list[number as usize].name.clone()
+}
+
+#[test]
+fn a_page_belongs_to_the_structure_that_holds_its_middle() {
+    let mut parts = Parts::default();
+    map(&mut parts, 0x10000, 0x10000, "/usr/lib/libm.so");
+    parts.apply(0, &Event::Site { site: 3, name: "tree".to_owned() });
+    // From the middle of the second page to just before the middle of the fourth.
+    let range = AddressRange::new(0x11800, 0x2000);
+    parts.apply(0, &Event::Alloc { object: 1, site: 3, range });
+    let names: Vec<String> = (0..5).map(|page| name_at(&mut parts, 0x10000 + 0x1000 * page + 7)).collect();
+    assert_eq!(names, ["libm.so", "tree", "tree", "libm.so", "libm.so"]);
+    parts.apply(0, &Event::Free { object: 1 });
+    assert_eq!(name_at(&mut parts, 0x11000), "libm.so");
+    // A small object that holds no middle leaves no trace.
+    parts.apply(0, &Event::Alloc { object: 2, site: 3, range: AddressRange::new(0x12000, 64) });
+    assert_eq!(name_at(&mut parts, 0x12000), "libm.so");
+    assert_eq!(name_at(&mut parts, 0x99000), "unmapped");
+}
+
+#[test]
+fn areas_without_a_name_grow_and_small_ones_are_together() {
+    let mut parts = Parts::default();
+    map(&mut parts, 0x4000_0000, 4 << 20, "");
+    map(&mut parts, 0x4040_0000, 0x1000, "");
+    map(&mut parts, 0x8000_0000, 0x1000, "");
+    assert_eq!(name_at(&mut parts, 0x4040_0fff), "anonymous at 0x40000000");
+    assert_eq!(name_at(&mut parts, 0x8000_0000), "small anonymous areas");
+}

@@ -1,0 +1,43 @@
+//! The page-fault path alone, for a benchmark of the simulator itself.
+
+use super::Os;
+use crate::design::Design;
+use terrace_model::AddressRange;
+use terrace_trace::{MapKind, Protection};
+
+/// A kernel with one process whose memory is one area.
+#[derive(Debug)]
+pub struct FaultBench {
+    os: Os,
+    bytes: u64,
+}
+
+impl FaultBench {
+    /// As the design says, on one tier with room for `bytes` and its page tables.
+    ///
+    /// # Errors
+    /// A design that cannot be built.
+    pub fn new(design: &Design, bytes: u64) -> Result<FaultBench, String> {
+        let frames = (bytes + bytes / 256 + (2 << 30)) >> 12;
+        let mut os = Os::new(&design.os, design.translation.levels, &[("dram".to_owned(), 0, frames)])?;
+        os.new_space().map_err(|problem| problem.to_string())?;
+        let area = AddressRange::new(1 << 40, bytes);
+        os.map(0, area, MapKind::Anonymous, Protection::READ_WRITE).map_err(|problem| problem.to_string())?;
+        Ok(FaultBench { os, bytes })
+    }
+
+    /// Touches every page of the area for the first time. Answers how many faults that took.
+    ///
+    /// # Errors
+    /// Memory is full.
+    pub fn touch_all(&mut self) -> Result<u64, String> {
+        let mut faults = 0;
+        let mut at = 0;
+        while at < self.bytes {
+            let fault = self.os.fault(0, (1 << 40) + at, &[]).map_err(|problem| problem.to_string())?;
+            at += fault.size.bytes();
+            faults += 1;
+        }
+        Ok(faults)
+    }
+}
