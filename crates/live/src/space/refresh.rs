@@ -36,6 +36,8 @@ pub struct Refreshed {
 
 /// Runs per call. 24 bytes each.
 const RUNS: usize = 8192;
+/// Calls in a row that may get nowhere.
+const ATTEMPTS: u32 = 3;
 /// Pages per question for their nodes.
 const ASKED: usize = 4096;
 /// The least share of pages with a known place that is looked at again: the kernel moves pages, too.
@@ -264,6 +266,9 @@ impl Space {
 }
 
 /// Scans a range to its end, however many calls it takes.
+///
+/// # Errors
+/// The process has ended or may not be looked into, or calls get nowhere: what was not looked at must not count as gone.
 fn all_runs(
     kernel: &dyn Kernel,
     process: &crate::kernel::Process,
@@ -271,14 +276,15 @@ fn all_runs(
     runs: &mut [PageRun],
     mut take: impl FnMut(&PageRun),
 ) -> io::Result<()> {
+    let mut fruitless = 0;
     while scan.start < scan.end {
         let (count, walked) = kernel.scan_pages(process, &scan, runs)?;
         runs.get(..count).unwrap_or_default().iter().for_each(&mut take);
-        // The kernel always gets on; a kernel that does not must not hang Terrace.
-        if walked <= scan.start {
-            break;
+        fruitless = if walked > scan.start { 0 } else { fruitless + 1 };
+        if fruitless == ATTEMPTS {
+            return Err(io::Error::from_raw_os_error(libc::EAGAIN));
         }
-        scan.start = walked;
+        scan.start = walked.max(scan.start);
     }
     Ok(())
 }
