@@ -373,9 +373,6 @@ impl Core {
         let hit = TlbHit { entry: TlbEntry::new(pte.frame().0, pte.is_writable_in_tlb()), size: leaf.size };
         let hit = self.whole_translation(addr, hit);
         self.tlbs.fill_after_walk(space, addr, hit);
-        if let Some(tiering) = &mut shared.tiering {
-            tiering.walked(space, addr, leaf.size);
-        }
         Ok((hit, done))
     }
 
@@ -422,6 +419,9 @@ impl Core {
         shared.walks.time += at - begin;
         if let Some(parts) = &mut shared.parts {
             parts.walked(space, addr, at - begin);
+        }
+        if let Some(tiering) = &mut shared.tiering {
+            tiering.walked(space, addr, leaf.size);
         }
         Ok(Walk { leaf, pte, looked_up, begin, done: at })
     }

@@ -135,9 +135,6 @@ impl Core {
             shared.fetch_entry::<F, CONTIGUOUS>(id, entry, false, done);
             shared.walks.memory_refs += 1;
         }
-        if let Some(tiering) = &mut shared.tiering {
-            tiering.walked(space, addr, leaf.size);
-        }
         Ok((hit, done))
     }
 
@@ -203,9 +200,6 @@ impl Core {
         let Walk { leaf, pte, .. } = walk;
         let hit = TlbHit { entry: TlbEntry::new(pte.frame().0, pte.is_writable_in_tlb()), size: leaf.size };
         self.tlbs.fill_after_walk(space, addr, hit);
-        if let Some(tiering) = &mut shared.tiering {
-            tiering.walked(space, addr, leaf.size);
-        }
         if let Some(kernel) = &mut shared.contiguity {
             kernel.ranges.learn(space, addr, shared.os.table(space));
         }
