@@ -1,7 +1,7 @@
 //! Pages as policies handle them: blocks for orders, splits and collapses, and the account of all frames.
 
 use super::memory::{Owner, TierMemory};
-use super::page_table::{PageTable, Pte};
+use super::page_table::{Leaf, PageTable, Pte};
 use super::paging::{Os, OsError};
 use std::collections::HashMap;
 use terrace_model::{AddressRange, Frame, PageSize, TierId, Time};
@@ -23,6 +23,12 @@ impl Os {
         self.spaces.get(space as usize).is_some_and(|space| space.alive)
     }
 
+    /// The leaf that maps `page`, if there is such a process still.
+    pub fn leaf_of(&self, page: PageId) -> Option<Leaf> {
+        let space = self.spaces.get(page.space.0 as usize).filter(|space| space.alive)?;
+        space.table.find(page.addr().0)
+    }
+
     /// The page table of a process, to change entries in.
     pub fn table_mut(&mut self, space: u32) -> &mut PageTable {
         &mut self.spaces[space as usize].table
@@ -35,7 +41,7 @@ impl Os {
 
     /// Takes a free block of a tier, for a page on its way there.
     pub fn take_block(&mut self, tier: TierId, size: PageSize) -> Option<Frame> {
-        self.take(tier.index(), size).map(|block| block.frame)
+        self.take(tier.index(), size, Owner::Taken).map(|block| block.frame)
     }
 
     /// The page lies in another block now, and is held no longer.
@@ -80,9 +86,8 @@ impl Os {
 
     /// Whether a free frame lies in 2 MiB that are known to hold only zeros.
     pub fn is_zeroed(&self, frame: Frame) -> bool {
-        let tier = self.tier_with(frame);
         let huge = PageSize::Huge;
-        tier.buddy().is_zeroed((frame.0 - tier.base) & !(huge.base_pages() - 1), huge.order())
+        self.is_zeroed_block(Frame(frame.0 & !(huge.base_pages() - 1)), huge)
     }
 
     /// Whether a block is free and known to hold only zeros.

@@ -351,7 +351,6 @@ impl Os {
         };
         let page = addr & !(size.bytes() - 1);
         self.install(space, page, size, Pte::new(frame))?;
-        self.own(space, page, size, frame);
         if let Some(stores) = &mut self.stores {
             stores.clear(space, page, size);
         }
@@ -381,7 +380,8 @@ impl Os {
             let free = fits
                 && (size == PageSize::Base || self.spaces[space as usize].table.is_region_empty(addr, size));
             let tier = Some(wish.tier.index()).filter(|tier| free && *tier < self.tiers.len())?;
-            self.take(tier, size).map(|block| (block, size))
+            let owner = Owner::Page(PageId::new(space, page.start.0 >> 12));
+            self.take(tier, size, owner).map(|block| (block, size))
         })
     }
 
@@ -398,7 +398,8 @@ impl Os {
             let page = addr & !(size.bytes() - 1);
             let free =
                 size == PageSize::Base || self.spaces[space as usize].table.is_region_empty(addr, size);
-            if free && let Some(block) = self.place(page.max(start) - start, size) {
+            let owner = Owner::Page(PageId::new(space, page >> 12));
+            if free && let Some(block) = self.place(page.max(start) - start, size, owner) {
                 return Ok((block, size));
             }
             size = match size {
@@ -444,7 +445,8 @@ impl Os {
             return Ok(None);
         }
         let page = addr & !(leaf.size.bytes() - 1);
-        let Some(Block { frame, .. }) = self.place(page, leaf.size) else {
+        let owner = Owner::Page(PageId::new(space, page >> 12));
+        let Some(Block { frame, .. }) = self.place(page, leaf.size, owner) else {
             if leaf.size == PageSize::Base {
                 return Err(self.out_of_memory(None));
             }
@@ -459,18 +461,17 @@ impl Os {
         self.resident[leaf.size.index()] += leaf.size.base_pages();
         self.note_peak();
         self.spaces[space as usize].table.store(leaf, addr, Pte::new(frame).dirtied());
-        self.own(space, page, leaf.size, frame);
         Ok(Some(Fault { frame, size: leaf.size, copied_from: Some(old), zeroed: false }))
     }
 
     /// Chooses a tier and takes a block in it. `offset` is the page's distance from its area's start.
-    fn place(&mut self, offset: u64, size: PageSize) -> Option<Block> {
+    fn place(&mut self, offset: u64, size: PageSize, owner: Owner) -> Option<Block> {
         let count = self.tiers.len();
         let first = match &mut self.placement {
             PlacementState::FirstTouch => 0,
             PlacementState::Only(tier) => {
                 let tier = *tier;
-                return self.take(tier, size);
+                return self.take(tier, size, owner);
             }
             PlacementState::Prefer(tier) => *tier,
             PlacementState::Round { slots, next } => {
@@ -485,14 +486,14 @@ impl Os {
                 usize::from(!crossed)
             }
         };
-        if let Some(block) = self.take(first, size) {
+        if let Some(block) = self.take(first, size, owner) {
             return Some(block);
         }
-        (0..count).filter(|&tier| tier != first).find_map(|tier| self.take(tier, size))
+        (0..count).filter(|&tier| tier != first).find_map(|tier| self.take(tier, size, owner))
     }
 
-    pub(super) fn take(&mut self, tier: usize, size: PageSize) -> Option<Block> {
-        self.tiers[tier].take(size, Owner::Taken, self.now)
+    pub(super) fn take(&mut self, tier: usize, size: PageSize, owner: Owner) -> Option<Block> {
+        self.tiers[tier].take(size, owner, self.now)
     }
 
     /// A page is the holder of its frames.

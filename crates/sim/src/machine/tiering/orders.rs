@@ -483,10 +483,7 @@ impl Order {
 /// The leaf of the page that begins at `page`, if an order may have it.
 pub(super) fn available(machine: &Machine, state: &State, page: PageId) -> Result<Leaf, Outcome> {
     let os = &machine.shared.os;
-    if !os.is_live(page.space.0) {
-        return Err(Outcome::Gone);
-    }
-    let leaf = os.table(page.space.0).find(page.addr().0).ok_or(Outcome::Gone)?;
+    let leaf = os.leaf_of(page).ok_or(Outcome::Gone)?;
     if !page.is_aligned(leaf.size) {
         Err(Outcome::Gone)
     } else if state.held.contains(&page) {

@@ -23,9 +23,7 @@ fn held_by(
         Owner::Taken => Err(Outcome::Busy),
         Owner::Page(page) => {
             // Frames that several processes map, and those that their first owner left to another, stay.
-            let found =
-                os.is_live(page.space.0).then(|| os.table(page.space.0).find(page.addr().0)).flatten();
-            let owned = found.is_some_and(|leaf| leaf.pte.frame() == first && leaf.size == size);
+            let owned = os.leaf_of(page).is_some_and(|leaf| leaf.pte.frame() == first && leaf.size == size);
             if !owned || os.is_shared(first) {
                 Err(Outcome::Unmovable)
             } else if state.held.contains(&page) {

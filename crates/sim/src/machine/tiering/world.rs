@@ -140,13 +140,9 @@ impl World<'_> {
 
     /// Sets what accesses to a page are trapped.
     fn set_traps(&mut self, page: PageId, accesses: bool, stores: bool) -> Option<(PageId, PageSize)> {
-        let addr = page.addr().0;
-        if !self.machine.shared.os.is_live(page.space.0) {
-            return None;
-        }
-        let table = self.machine.shared.os.table_mut(page.space.0);
-        let leaf = table.find(addr)?;
-        table.store(&leaf, addr, leaf.pte.with_traps(accesses, stores));
+        let os = &mut self.machine.shared.os;
+        let leaf = os.leaf_of(page)?;
+        os.table_mut(page.space.0).store(&leaf, page.addr().0, leaf.pte.with_traps(accesses, stores));
         Some((page.aligned(leaf.size), leaf.size))
     }
 }
@@ -254,10 +250,7 @@ impl MemorySystem for World<'_> {
 
     fn page(&mut self, page: PageId) -> Option<PageView> {
         let space = page.space.0;
-        if !self.machine.shared.os.is_live(space) {
-            return None;
-        }
-        let leaf = self.machine.shared.os.table(space).find(page.addr().0)?;
+        let leaf = self.machine.shared.os.leaf_of(page)?;
         let first = page.aligned(leaf.size).addr().0;
         let writable = Permissions::unknown().of(self.machine, space, first);
         Some(self.view(space, first, leaf.size, leaf.pte, writable))
