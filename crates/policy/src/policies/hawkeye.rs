@@ -151,7 +151,7 @@ impl Published for Hawkeye {
             sleep: p.recover_sleep,
         };
         let recover = p.recover && setup.capabilities.has(Capability::ZeroPages);
-        let compactor = Compactor::new(p.compaction, 5, crate::moment::seconds(120));
+        let compactor = Compactor::as_released(p.compaction);
         Ok(Hawkeye {
             zeroing: p.zero.then(|| Zeroing::new(PageSize::Huge, p.zero_period, p.zero_blocks, 0)),
             recovery: recover.then(|| BloatRecovery::new(marks)),

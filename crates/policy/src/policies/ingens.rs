@@ -109,7 +109,7 @@ impl Published for Ingens {
             max_none: HUGE - 1,
             max_none_giant: 0,
         };
-        let compactor = Compactor::new(p.compaction, 5, crate::moment::seconds(120));
+        let compactor = Compactor::as_released(p.compaction);
         Ok(Ingens {
             daemon: Khugepaged::new(pace, compactor),
             // Nothing is in use before the first measurement.

@@ -87,8 +87,7 @@ impl Published for Thp {
             max_none: p.max_ptes_none,
             max_none_giant: 0,
         };
-        // Smart compaction as in Trident's released code.
-        let compactor = Compactor::new(p.compaction, 5, crate::moment::seconds(120));
+        let compactor = Compactor::as_released(p.compaction);
         Ok(Thp {
             fault: p.fault,
             daemon: p.promote.then(|| Khugepaged::new(pace, compactor)),

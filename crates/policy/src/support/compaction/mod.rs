@@ -99,6 +99,12 @@ pub struct Compactor {
 }
 
 impl Compactor {
+    /// Compacts in this way, smart compaction as in Trident's released code: at most five sources per compaction, and none
+    /// again within 120 s.
+    pub fn as_released(kind: Compaction) -> Compactor {
+        Compactor::new(kind, 5, crate::moment::seconds(120))
+    }
+
     /// Compacts in this way. For smart compaction: at most so many sources per compaction, and no source again until
     /// `timeout` has passed.
     pub fn new(kind: Compaction, retries: u32, timeout: Time) -> Compactor {

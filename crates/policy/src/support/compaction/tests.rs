@@ -10,10 +10,6 @@ const TIER: TierId = TierId(0);
 const HUGE: u64 = 512;
 const GIANT: u64 = 512 * 512;
 
-fn compactor(kind: Compaction) -> Compactor {
-    Compactor::new(kind, 5, seconds(120))
-}
-
 /// Runs a compaction to its end.
 fn run(compactor: &mut Compactor, size: PageSize, world: &mut InMemory) -> Progress {
     let mut progress = compactor.start(TIER, size, world.now(), world);
@@ -50,7 +46,7 @@ fn free_blocks(world: &InMemory) -> Vec<u64> {
 #[test]
 fn smart_empties_the_freest_region_into_the_fullest() {
     let mut world = filled(&[300, 10, 200, 100]);
-    let mut smart = compactor(Compaction::Smart);
+    let mut smart = Compactor::as_released(Compaction::Smart);
     assert_eq!(run(&mut smart, PageSize::Huge, &mut world), Progress::Free);
     // Bytes copied are the region less its free frames.
     assert_eq!(smart.work(), Work { runs: 1, succeeded: 1, sources: 1, copied: 10 * 4096, wasted: 0 });
@@ -63,7 +59,7 @@ fn smart_empties_the_freest_region_into_the_fullest() {
 fn smart_passes_over_regions_with_unmovable_frames() {
     let mut world = filled(&[300, 10, 200, 100]);
     world.take_frame(Frame(HUGE + 400), false);
-    let mut smart = compactor(Compaction::Smart);
+    let mut smart = Compactor::as_released(Compaction::Smart);
     assert_eq!(run(&mut smart, PageSize::Huge, &mut world), Progress::Free);
     assert_eq!(free_blocks(&world), [112, 501, 312, 512]);
 }
@@ -72,7 +68,7 @@ fn smart_passes_over_regions_with_unmovable_frames() {
 fn normal_wastes_what_it_copied_before_an_unmovable_frame() {
     let mut world = filled(&[300, 10, 200, 100]);
     world.take_frame(Frame(450), false);
-    let mut normal = compactor(Compaction::Normal);
+    let mut normal = Compactor::as_released(Compaction::Normal);
     assert_eq!(run(&mut normal, PageSize::Huge, &mut world), Progress::Free);
     let work = normal.work();
     assert_eq!((work.sources, work.copied, work.wasted), (2, 310 * 4096, 300 * 4096));
@@ -83,7 +79,7 @@ fn normal_wastes_what_it_copied_before_an_unmovable_frame() {
 fn the_cursors_go_on_where_they_stopped() {
     let mut world = filled(&[10, 20, 30, 0]);
     world.take_frame(Frame(3 * HUGE), false);
-    let mut normal = compactor(Compaction::Normal);
+    let mut normal = Compactor::as_released(Compaction::Normal);
     assert_eq!(run(&mut normal, PageSize::Huge, &mut world), Progress::Free);
     assert_eq!(free_blocks(&world), [512, 492, 482, 501]);
     world.take_frame(Frame(0), true);
@@ -133,7 +129,7 @@ fn a_gigabyte_is_freed_with_its_huge_pages_whole() {
         for at in 0..100 {
             world.take_frame(Frame(GIANT + at * 1000), true);
         }
-        let mut compactor = compactor(kind);
+        let mut compactor = Compactor::as_released(kind);
         assert_eq!(run(&mut compactor, PageSize::Giant, &mut world), Progress::Free, "{kind:?}");
         assert_eq!(world.locate(PageId::new(0, 512)), Some((TIER, PageSize::Huge)));
         let smart = kind == Compaction::Smart;
@@ -148,7 +144,10 @@ fn a_gigabyte_is_freed_with_its_huge_pages_whole() {
 #[test]
 fn without_compaction_nothing_is_copied() {
     let mut world = filled(&[1, 1]);
-    assert_eq!(run(&mut compactor(Compaction::None), PageSize::Huge, &mut world), Progress::Failed);
+    assert_eq!(
+        run(&mut Compactor::as_released(Compaction::None), PageSize::Huge, &mut world),
+        Progress::Failed
+    );
     assert_eq!(free_blocks(&world), [511, 511]);
 }
 
@@ -199,7 +198,7 @@ proptest! {
             (0..2048).map(|vpn| world.locate(PageId::new(0, vpn)).is_some()).collect()
         };
         let before = (place(&world), world.tiers().free_pages(TIER), kernel(&world).len());
-        let mut compactor = compactor(if smart { Compaction::Smart } else { Compaction::Normal });
+        let mut compactor = Compactor::as_released(if smart { Compaction::Smart } else { Compaction::Normal });
         for _ in 0..3 {
             let progress = run(&mut compactor, PageSize::Huge, &mut world);
             let free = world.free_blocks(TIER, PageSize::Huge).0 > 0;

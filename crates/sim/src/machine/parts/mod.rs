@@ -7,6 +7,7 @@
 mod ranges;
 mod usage;
 
+use super::collect::cycles;
 use crate::os::Os;
 use ranges::Ranges;
 use std::collections::HashMap;
@@ -254,7 +255,7 @@ impl Parts {
             PartUse {
                 part: part.clone(),
                 walks: end.0 - begin.0,
-                walk_cycles: (time.0 + cycle.0 / 2) / cycle.0,
+                walk_cycles: cycles(time, cycle),
                 ..self.usages.of(number)
             }
         });
