@@ -134,7 +134,9 @@ impl Program for Churn {
         Worker {
             random: Random::new(self.seed, index),
             start: self.start + self.room() * self.places * u64::from(index),
-            left: own.end - own.start,
+            thread: index,
+            turn: 0,
+            turns: own.end - own.start,
             live: Vec::new(),
             mapped: 0,
             fills: None,
@@ -169,8 +171,10 @@ pub(crate) struct Worker {
     program: Churn,
     random: Random,
     start: u64,
-    /// Allocations still to be made.
-    left: u64,
+    thread: u32,
+    /// Allocations made, of so many.
+    turn: u64,
+    turns: u64,
     /// Areas: place and size.
     live: Vec<(u64, u64)>,
     mapped: u64,
@@ -187,10 +191,8 @@ impl Worker {
 
     /// Frees areas until there is room, and maps the next one.
     fn allocate<M: Memory>(&mut self, memory: &mut M) {
-        let thread = ((self.start - self.program.start) / (self.program.room() * self.program.places)) as u32;
-        let own = share(self.program.allocations, thread, self.program.threads);
-        let bytes = self.program.size(thread, own.end - own.start - self.left);
-        self.left -= 1;
+        let bytes = self.program.size(self.thread, self.turn);
+        self.turn += 1;
         while self.mapped + bytes > self.program.bytes {
             let at = self.random.below(self.live.len() as u64) as usize;
             let area = self.live.swap_remove(at);
@@ -243,7 +245,7 @@ impl Kernel for Worker {
             self.uses -= count;
             return Progress::Working;
         }
-        if self.left == 0 {
+        if self.turn == self.turns {
             return Progress::Done;
         }
         self.allocate(memory);
