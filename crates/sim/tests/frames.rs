@@ -68,14 +68,6 @@ fn order_and_look<T: Send + 'static>(
     (std::mem::take(&mut seen.0), seen.1.take().unwrap())
 }
 
-fn outcomes(signals: &[Signal]) -> Vec<Outcome> {
-    let done = |signal: &Signal| match signal {
-        Signal::Done { outcome, .. } => Some(*outcome),
-        _ => None,
-    };
-    signals.iter().filter_map(done).collect()
-}
-
 #[test]
 fn a_page_goes_to_the_frame_that_was_chosen_and_an_exchange_brings_back_what_lay_there() {
     let (signals, frames) = order_and_look(
