@@ -21,6 +21,8 @@ pub struct Area {
 #[derive(Clone, Debug, Default)]
 pub struct AddressSpace {
     areas: BTreeMap<u64, Area>,
+    /// What was found last, until something changes: faults mostly follow each other in one area.
+    last: Option<(u64, Area)>,
 }
 
 impl AddressSpace {
@@ -28,6 +30,15 @@ impl AddressSpace {
     pub fn find(&self, addr: u64) -> Option<(u64, Area)> {
         let (&start, &area) = self.areas.range(..=addr).next_back()?;
         (area.end > addr).then_some((start, area))
+    }
+
+    /// The same, for one address after another.
+    pub fn find_next(&mut self, addr: u64) -> Option<(u64, Area)> {
+        match self.last {
+            Some((start, area)) if (start..area.end).contains(&addr) => {}
+            _ => self.last = self.find(addr),
+        }
+        self.last
     }
 
     /// Whether any area overlaps `range`.
@@ -112,8 +123,9 @@ impl AddressSpace {
         }
     }
 
-    /// Makes `addr` a border between areas.
+    /// Makes `addr` a border between areas. Every change begins with this.
     fn split(&mut self, addr: u64) {
+        self.last = None;
         if let Some((&start, area)) = self.areas.range_mut(..addr).next_back()
             && area.end > addr
         {
@@ -136,6 +148,31 @@ mod tests {
 
     fn map(space: &mut AddressSpace, start: u64, bytes: u64) {
         space.map(AddressRange::new(start, bytes), MapKind::Anonymous, Protection::READ_WRITE);
+    }
+
+    #[test]
+    fn what_was_found_last_is_forgotten_with_every_change() {
+        type Change = fn(&mut AddressSpace);
+        let range = AddressRange::new(0x2000, 0x1000);
+        let changes: [Change; 4] = [
+            |space| map(space, 0x6000, 0x1000),
+            |space| space.unmap(AddressRange::new(0x2000, 0x1000)),
+            |space| {
+                space.remap(AddressRange::new(0x2000, 0x1000), AddressRange::new(0x9000, 0x1000));
+            },
+            |space| {
+                space.update(AddressRange::new(0x2000, 0x1000), |area| area.huge_advice = Some(true));
+            },
+        ];
+        for change in changes {
+            let mut space = AddressSpace::default();
+            map(&mut space, 0x1000, 0x5000);
+            assert_eq!(space.find_next(range.start.0), space.find(range.start.0));
+            change(&mut space);
+            for addr in (0..0xa000).step_by(0x1000) {
+                assert_eq!(space.find_next(addr), space.find(addr), "{addr:#x}");
+            }
+        }
     }
 
     fn ranges(space: &AddressSpace) -> Vec<(u64, u64)> {

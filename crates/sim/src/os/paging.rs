@@ -315,7 +315,7 @@ impl Os {
     /// The area that holds `addr` with its first address; an address that no event mapped gets one.
     pub fn area_at_fault(&mut self, space: u32, addr: u64) -> (u64, Area) {
         let areas = &mut self.spaces[space as usize].areas;
-        if let Some(found) = areas.find(addr) {
+        if let Some(found) = areas.find_next(addr) {
             return found;
         }
         self.counters.unmapped_accesses += 1;

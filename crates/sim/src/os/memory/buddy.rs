@@ -57,6 +57,8 @@ const KINDS: usize = ISOLATED + 1;
 pub struct Buddy {
     /// Free blocks by order, then by mobility; those of isolated ranges last.
     free: Vec<[BlockSet; KINDS]>,
+    /// Orders of which there are any, a bit each.
+    filled: [u32; KINDS],
     lists: Option<Lists>,
     max_order: u32,
     grouping: bool,
@@ -110,6 +112,7 @@ impl Buddy {
             free: (0..=parameters.max_order)
                 .map(|order| std::array::from_fn(|_| BlockSet::new(frames.div_ceil(1 << order))))
                 .collect(),
+            filled: [0; KINDS],
             lists: (parameters.free_lists == FreeLists::LastFreedFirst)
                 .then(|| Lists::new(frames, (parameters.max_order as usize + 1) * KINDS)),
             max_order: parameters.max_order,
@@ -335,13 +338,18 @@ impl Buddy {
 
     fn insert(&mut self, frame: u64, order: u32, kind: usize) {
         self.free[order as usize][kind].insert(frame >> order);
+        self.filled[kind] |= 1 << order;
         if let Some(lists) = &mut self.lists {
             lists.push(order as usize * KINDS + kind, frame);
         }
     }
 
     fn remove(&mut self, frame: u64, order: u32, kind: usize) {
-        self.free[order as usize][kind].remove(frame >> order);
+        let set = &mut self.free[order as usize][kind];
+        set.remove(frame >> order);
+        if set.count() == 0 {
+            self.filled[kind] &= !(1 << order);
+        }
         if let Some(lists) = &mut self.lists {
             lists.unlink(order as usize * KINDS + kind, frame);
         }
@@ -357,7 +365,8 @@ impl Buddy {
     }
 
     fn smallest(&self, order: u32, kind: usize) -> Option<u32> {
-        (order..=self.max_order).find(|have| self.free[*have as usize][kind].count() > 0)
+        let have = self.filled[kind] >> order << order;
+        (have != 0).then(|| have.trailing_zeros())
     }
 
     /// The block of a list that goes next: a zeroed one where there is one among the first.
@@ -455,7 +464,7 @@ impl Buddy {
     fn fall_back(&mut self, order: u32, wanted: Mobility) -> Option<(u32, usize)> {
         let largest = (order..=self.max_order).rev().find_map(|have| {
             let others = wanted.fallbacks().into_iter();
-            let mut filled = others.filter(|other| self.free[have as usize][*other as usize].count() > 0);
+            let mut filled = others.filter(|other| self.filled[*other as usize] >> have & 1 != 0);
             filled.next().map(|other| (have, other))
         });
         let (have, other) = largest?;
