@@ -126,6 +126,29 @@ fn three_regions_deserve_three_sizes() {
     let all = find(&document, "ways", "4k")["figures"]["walks"].as_u64().unwrap();
     assert_eq!(walks("index") + walks("cache") + walks("sparse"), all);
 
+    // Each page of a region faults once, whatever its size; no region has no share in the copies.
+    let cost = |name: &str, way: &str| {
+        let costs = find(&document, "regions", name)["costs"].as_array().unwrap();
+        costs.iter().find(|cost| cost["way"] == way).unwrap().clone()
+    };
+    for (name, way, faults) in [
+        ("index", "4k", GIB / 4096),
+        ("index", "2m", GIB / (2 * MIB)),
+        ("index", "1g", 1),
+        ("sparse", "2m", 128),
+    ] {
+        assert_eq!(cost(name, way)["faults"], faults, "{name} {way}");
+    }
+    let longest = |way: &str| cost("index", way)["longest_fault_ns"].as_u64().unwrap();
+    assert!(longest("4k") < longest("2m") && longest("2m") < longest("1g"));
+    let seconds = |way: &str| cost("sparse", way)["fault_seconds"].as_f64().unwrap();
+    assert!(seconds("2m") > 100.0 * seconds("4k"), "zeroing 2 MiB for each page that is used");
+    for way in document["ways"].as_array().unwrap().iter().filter(|way| way["is_other_hardware"] == false) {
+        let of = |name: &str| cost(name, way["name"].as_str().unwrap())["copied_bytes"].as_u64().unwrap();
+        let copied = way["figures"]["copied_bytes"].as_u64().unwrap();
+        assert_eq!(of("index") + of("cache") + of("sparse"), copied, "{way}");
+    }
+
     // A quarter more memory is over the tenth that is tolerated; the regions that need none are named.
     let verdict = &document["verdict"];
     assert_eq!(verdict["way"], Value::Null, "{verdict}");

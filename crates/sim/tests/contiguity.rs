@@ -12,7 +12,7 @@ use terrace_sim::design::{
     CoalescedLevels, CoalescedParameters, ContiguityParameters, Design, PagePolicy, Placement,
     RangeParameters, SegmentParameters, SpotParameters,
 };
-use terrace_sim::{Fidelity, Outcome};
+use terrace_sim::{Fidelity, Options, Outcome, PartCost};
 use terrace_trace::{AccessKind, KernelAccess, VecSource};
 
 fn with(mut design: Design, contiguity: ContiguityParameters) -> Design {
@@ -394,6 +394,31 @@ fn policies_may_move_what_mechanisms_cover() {
         }
     }
     assert!(moved > 20_000, "{moved} pages moved");
+}
+
+/// What regions cost adds up to what the run cost.
+#[test]
+fn parts_share_faults_and_copies() {
+    let mut copied = 0;
+    for (policy, pages) in [("thp", "4k"), ("trident", "4k"), ("nimble", "thp")] {
+        let sets = [("tier.dram.capacity", "12 MiB"), ("os.reserved", "0 KiB"), ("os.pages", pages)];
+        let mut design = design(policy, "xeon-5218-dcpmm", &sets);
+        hasten(&mut design, 2000);
+        let options = Options { parts: true, whole: true, ..Options::default() };
+        let outcome = run_with(&design, &mut *endless("kv,keys=8e3,requests=2e5"), options).unwrap();
+        let sum = |of: fn(&PartCost) -> u64| outcome.parts.iter().map(|part| of(&part.cost)).sum::<u64>();
+        assert_eq!(sum(|cost| cost.faults), outcome.stats.integer("os.faults"), "{policy}");
+        let cycles = outcome.stats.integer("os.fault_cycles") as f64;
+        let time = sum(|cost| cost.fault_time.0) as f64 * 1e-15 * design.core.frequency.0;
+        assert!((time - cycles).abs() <= 1.0 + 1e-6 * cycles, "{policy}: {time} {cycles}");
+        assert_eq!(sum(|cost| cost.copied_bytes), outcome.stats.integer("policy.copied_bytes"), "{policy}");
+        copied += sum(|cost| cost.copied_bytes);
+        // Objects hold most of what is resident.
+        let of_structures = outcome.parts.iter().filter(|part| part.part.is_structure);
+        let theirs: u64 = of_structures.map(|part| part.cost.faults).sum();
+        assert!(2 * theirs > sum(|cost| cost.faults), "{policy}: {theirs} of structures");
+    }
+    assert!(copied > MIB);
 }
 
 /// Divides the periods of a design's policy, so that short runs see it act.

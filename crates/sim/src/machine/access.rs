@@ -159,7 +159,7 @@ impl Shared {
     }
 
     /// The time and traffic of a page fault, on the core that took it.
-    fn charge_fault<const F: u8>(&mut self, core: &mut Core, fault: &Fault) {
+    fn charge_fault<const F: u8>(&mut self, core: &mut Core, space: u32, addr: u64, fault: &Fault) {
         core.pipeline.drain();
         let lines = fault.size.bytes() / LINE_BYTES;
         let begin = core.pipeline.now;
@@ -170,6 +170,9 @@ impl Shared {
         let took = core.pipeline.now - begin;
         self.fault_time += took;
         self.fault_latency[fault.size.index()].record(took.as_nanos() as u64);
+        if let Some(parts) = &mut self.parts {
+            parts.faulted(space, addr, took);
+        }
         if F == FULL && !fault.zeroed {
             let pace = if fault.size == PageSize::Base {
                 Time(self.timing.fault.0 / lines)
@@ -240,7 +243,7 @@ impl Shared {
                         } else {
                             core.tlbs.contiguity.drop_changed(space, page);
                         }
-                        self.charge_fault::<F>(core, &fault);
+                        self.charge_fault::<F>(core, space, addr, &fault);
                     }
                     faulted = true;
                 }
@@ -258,7 +261,7 @@ impl Shared {
                         }
                         None => self.os.fault(space, addr, &[])?,
                     };
-                    self.charge_fault::<F>(core, &fault);
+                    self.charge_fault::<F>(core, space, addr, &fault);
                     faulted = true;
                 }
             }

@@ -277,7 +277,7 @@ impl<'a> Engine<'a> {
         outcome.stopped = self.stopped;
         outcome.profile = self.machine.shared.profile.as_ref().map(|profile| profile.finish());
         outcome.memory_map = self.memory_map();
-        if let Some(parts) = self.machine.shared.parts.as_ref().filter(|_| self.options.parts) {
+        if let Some(parts) = self.machine.shared.parts.as_mut().filter(|_| self.options.parts) {
             outcome.parts = parts.uses(self.machine.shared.timing.cycle);
         }
         Ok(outcome)

@@ -18,5 +18,5 @@ mod tiers;
 
 pub use engine::{Fidelity, Options, Outcome, SimError, simulate};
 pub use memory_map::{MemoryMap, TierMap};
-pub use parts::{Part, PartUse};
+pub use parts::{Part, PartCost, PartUse};
 pub use tiering::{MigrationRow, OpenPolicy, migration_benchmark};

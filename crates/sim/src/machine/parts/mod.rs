@@ -10,14 +10,18 @@ mod usage;
 use super::collect::cycles;
 use crate::os::Os;
 use ranges::Ranges;
-use std::collections::HashMap;
-use terrace_model::{AddressRange, PageSize, Time};
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+use terrace_model::{AddressRange, PageSize, Time, VirtAddr};
 use terrace_policy::PageId;
 use terrace_trace::{Event, MapKind};
 pub(super) use usage::Usages;
 
 /// Anonymous areas that are smaller count as one part of their process.
 const SMALL: u64 = PageSize::Huge.bytes();
+
+/// Faults that are not counted yet, at most.
+const LATE: usize = 256;
 
 /// A part of a program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -50,6 +54,21 @@ pub struct PartUse {
     pub bloat_2m: u64,
     /// The same of 1 GiB.
     pub bloat_1g: u64,
+    /// What its page sizes cost, in the whole run.
+    pub cost: PartCost,
+}
+
+/// What the pages of a part cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PartCost {
+    /// Page faults, those of the first store after a fork included.
+    pub faults: u64,
+    /// The time that the program spent in them, and the longest.
+    pub fault_time: Time,
+    /// See there.
+    pub longest_fault: Time,
+    /// Bytes of its pages that policies had copied: into larger pages, to other frames, to other tiers.
+    pub copied_bytes: u64,
 }
 
 /// The address space of a process, by parts.
@@ -73,6 +92,9 @@ pub(super) struct Parts {
     /// The same when the region of interest began and ended.
     begin: Option<Vec<(u64, Time)>>,
     end: Option<Vec<(u64, Time)>>,
+    costs: Vec<PartCost>,
+    /// The last faults, not yet counted: process, address and time.
+    faults: VecDeque<(u32, u64, Time)>,
     usages: Usages,
 }
 
@@ -105,6 +127,7 @@ impl Parts {
         self.list.push(part.clone());
         self.numbers.insert(part, number);
         self.walks.push((0, Time::ZERO));
+        self.costs.push(PartCost::default());
         number
     }
 
@@ -139,6 +162,59 @@ impl Parts {
         *time += took;
     }
 
+    /// A fault at `addr` took so long. It is counted a little later: a page is mostly faulted in by the object at its
+    /// beginning, before the one in its middle is allocated.
+    pub fn faulted(&mut self, space: u32, addr: u64, took: Time) {
+        self.faults.push_back((space, addr, took));
+        self.count_faults(LATE);
+    }
+
+    /// Counts all faults but the last `left`.
+    fn count_faults(&mut self, left: usize) {
+        while self.faults.len() > left
+            && let Some(fault) = self.faults.pop_front()
+        {
+            self.count_fault(fault);
+        }
+    }
+
+    fn count_fault(&mut self, (space, addr, took): (u32, u64, Time)) {
+        let (_, number) = self.find(space, addr);
+        let cost = &mut self.costs[number as usize];
+        cost.faults += 1;
+        cost.fault_time += took;
+        cost.longest_fault = cost.longest_fault.max(took);
+    }
+
+    /// An object is about to go: its faults are counted while it is known.
+    fn object_goes(&mut self, space: u32, object: u64) {
+        let Some((pages, _)) = self.space(space).objects.get(&object).copied() else { return };
+        let theirs = |fault: &(u32, u64, Time)| fault.0 == space && pages.contains(VirtAddr(fault.1));
+        while let Some(at) = self.faults.iter().position(theirs) {
+            let fault = self.faults.remove(at);
+            fault.into_iter().for_each(|fault| self.count_fault(fault));
+        }
+    }
+
+    /// A page was copied.
+    pub fn copied(&mut self, page: PageId, size: PageSize) {
+        let from = page.addr().0;
+        self.pieces(page.space.0, from..from + size.bytes(), |parts, number, bytes| {
+            parts.costs[number].copied_bytes += bytes;
+        });
+    }
+
+    /// A range piece by piece, as parts share it: each one's number and bytes.
+    fn pieces(&mut self, space: u32, range: Range<u64>, mut visit: impl FnMut(&mut Parts, usize, u64)) {
+        let mut at = range.start;
+        while at < range.end {
+            let (piece, number) = self.find(space, at);
+            let until = piece.end().0.clamp(at + 1, range.end);
+            visit(self, number as usize, until - at);
+            at = until;
+        }
+    }
+
     /// A process was forked from another.
     pub fn forked(&mut self, parent: u32, child: u32) {
         // Its pages are the parent's parts under the child's number from the first event that changes them on.
@@ -148,6 +224,9 @@ impl Parts {
 
     /// An event of a process was applied.
     pub fn apply(&mut self, space: u32, event: &Event) {
+        if matches!(event, Event::Unmap { .. } | Event::Remap { .. } | Event::Exec { .. }) {
+            self.count_faults(0);
+        }
         match event {
             Event::Site { site, name } => {
                 self.sites.insert(*site, name.clone());
@@ -179,6 +258,7 @@ impl Parts {
                 }
             }
             Event::Realloc { object, range } => {
+                self.object_goes(space, *object);
                 let own = self.space(space);
                 if let Some((old, number)) = own.objects.remove(object) {
                     let pages = pages_of(*range);
@@ -188,6 +268,7 @@ impl Parts {
                 }
             }
             Event::Free { object } => {
+                self.object_goes(space, *object);
                 let own = self.space(space);
                 if let Some((pages, _)) = own.objects.remove(object) {
                     own.structures.remove(pages);
@@ -244,7 +325,8 @@ impl Parts {
     }
 
     /// What is known of each part.
-    pub fn uses(&self, cycle: Time) -> Vec<PartUse> {
+    pub fn uses(&mut self, cycle: Time) -> Vec<PartUse> {
+        self.count_faults(0);
         let at = |walks: &Option<Vec<(u64, Time)>>, number: usize| {
             walks.as_ref().and_then(|walks| walks.get(number)).copied().unwrap_or((0, Time::ZERO))
         };
@@ -256,6 +338,7 @@ impl Parts {
                 part: part.clone(),
                 walks: end.0 - begin.0,
                 walk_cycles: cycles(time, cycle),
+                cost: self.costs[number],
                 ..self.usages.of(number)
             }
         });

@@ -39,3 +39,25 @@ fn areas_without_a_name_grow_and_small_ones_are_together() {
     assert_eq!(name_at(&mut parts, 0x4040_0fff), "anonymous at 0x40000000");
     assert_eq!(name_at(&mut parts, 0x8000_0000), "small anonymous areas");
 }
+
+#[test]
+fn a_fault_belongs_to_the_object_that_comes_to_hold_the_middle_of_its_page() {
+    let mut parts = Parts::default();
+    map(&mut parts, 0x10000, 0x10000, "heap");
+    parts.apply(0, &Event::Site { site: 3, name: "tree".to_owned() });
+    let took = Time::from_nanos(700);
+    // A small object at its beginning faults the page in; only then comes the one in the middle, which goes again.
+    parts.faulted(0, 0x11008, took);
+    parts.faulted(0, 0x18000, took.times(2));
+    parts.apply(0, &Event::Alloc { object: 1, site: 3, range: AddressRange::new(0x11400, 0x800) });
+    parts.apply(0, &Event::Free { object: 1 });
+    parts.copied(PageId::new(0, 0x11), PageSize::Base);
+    let uses = parts.uses(Time::from_nanos(1));
+    let cost = |name: &str| uses.iter().find(|part| part.part.name == name).unwrap().cost;
+    let expected = |faults, nanos, copied_bytes| {
+        let time = Time::from_nanos(nanos);
+        PartCost { faults, fault_time: time, longest_fault: time, copied_bytes }
+    };
+    assert_eq!(cost("tree"), expected(1, 700, 0));
+    assert_eq!(cost("heap"), expected(1, 1400, 4096));
+}

@@ -88,16 +88,11 @@ impl Usages {
         range: Range<u64>,
         mut count: impl FnMut(&mut PartUse, u64),
     ) {
-        let mut at = range.start;
-        while at < range.end {
-            let (piece, number) = parts.find(space, at);
-            let until = piece.end().0.clamp(at + 1, range.end);
-            let number = number as usize;
+        parts.pieces(space, range, |_, number, bytes| {
             if self.parts.len() <= number {
                 self.parts.resize_with(number + 1, PartUse::default);
             }
-            count(&mut self.parts[number], until - at);
-            at = until;
-        }
+            count(&mut self.parts[number], bytes);
+        });
     }
 }

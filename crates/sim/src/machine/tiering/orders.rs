@@ -395,6 +395,9 @@ impl Order {
             let share = part.copied_bytes() as f64 / bytes.max(1) as f64;
             part.cost.time += Time((copy_time.0 as f64 * share) as u64);
             part.cost.copied = part.copied_bytes();
+            if let Some(parts) = machine.shared.parts.as_deref_mut().filter(|_| part.cost.copied > 0) {
+                part.pages().into_iter().for_each(|(page, size)| parts.copied(page, size));
+            }
             self.over(state, part.item, part.lost.unwrap_or(Outcome::Done), part.cost);
         }
         state.account(&machine.shared.os);

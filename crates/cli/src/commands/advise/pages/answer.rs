@@ -45,7 +45,10 @@ pub(super) fn text(document: &Document) -> String {
     say("");
     out.push_str(&ways(document));
     out.push('\n');
-    out.push_str(&regions(document));
+    let shown = shown(document);
+    out.push_str(&regions(document, &shown));
+    out.push('\n');
+    out.push_str(&costs(document, &shown));
     out.push('\n');
     for remark in &document.remarks {
         out.push_str(&output::hanging("- ", remark, 76));
@@ -96,14 +99,18 @@ fn microseconds(nanoseconds: u64) -> String {
     }
 }
 
-fn regions(document: &Document) -> String {
+/// The regions that matter.
+fn shown(document: &Document) -> Vec<&PartAnswer> {
+    let all: u64 = document.parts.iter().map(|part| part.touched_bytes).sum();
+    let matters = |part: &&PartAnswer| part.walk_share >= 0.001 || part.touched_bytes * 1000 >= all;
+    document.parts.iter().filter(matters).take(SHOWN).collect()
+}
+
+fn regions(document: &Document, shown: &[&PartAnswer]) -> String {
     let mut out = String::new();
     out.push_str("region               walks    touched   mappable      bloat         gain\n");
     out.push_str("                                       2m   1g     2m    1g     2m     1g  size\n");
-    let all: u64 = document.parts.iter().map(|part| part.touched_bytes).sum();
-    let matters = |part: &&PartAnswer| part.walk_share >= 0.001 || part.touched_bytes * 1000 >= all;
-    let shown: Vec<&PartAnswer> = document.parts.iter().filter(matters).take(SHOWN).collect();
-    for part in &shown {
+    for part in shown {
         let name: String = part.name.chars().take(19).collect();
         let of = |bytes: u64| bytes as f64 / part.touched_bytes.max(1) as f64;
         let [huge, giant] = &part.sizes;
@@ -129,4 +136,78 @@ fn regions(document: &Document) -> String {
     }
     out + "walks: of the walk cycles with 4k; mappable: of what is touched, in aligned\n\
            places of one mapping; bloat: what is untouched there, over touched\n"
+}
+
+/// Page sizes whose faults are shown for each region.
+const SIZES: [&str; 3] = ["4k", "2m", "1g"];
+/// Ways that copy for which there is room on a line.
+const COPYING: usize = 3;
+
+/// What each region costs: in faults under each page size, and in copying under each way that copies.
+fn costs(document: &Document, shown: &[&PartAnswer]) -> String {
+    let ran = |name: &&str| document.ways.iter().any(|way| way.name == *name && way.figures.is_some());
+    let sizes: Vec<&str> = SIZES.into_iter().filter(ran).collect();
+    let copies = |way: &&WayAnswer| way.figures.as_ref().is_some_and(|figures| figures.copied_bytes > 0);
+    let copying: Vec<&str> = document
+        .ways
+        .iter()
+        .filter(|way| !way.is_other_hardware)
+        .filter(copies)
+        .map(|way| way.name.as_str())
+        .take(COPYING)
+        .collect();
+    let columns = |names: &[&str], width: usize| -> String {
+        names
+            .iter()
+            .map(|name| format!("{:>width$}", name.chars().take(width - 1).collect::<String>()))
+            .collect()
+    };
+    let (times, longest) = (sizes.len() * 7, sizes.len() * 6);
+    let mut out = format!("{:<17}{:>times$}{:>longest$}", "region", "in faults, ms", "longest, us");
+    if !copying.is_empty() {
+        out += &format!("{:>width$}", "copied", width = copying.len() * 8);
+    }
+    let head = [columns(&sizes, 7), columns(&sizes, 6), columns(&copying, 8)].concat();
+    out += &format!("\n{:<17}{head}\n", "");
+    for part in shown {
+        let name: String = part.name.chars().take(16).collect();
+        out += &format!("{name:<17}");
+        let of = |way: &str| part.costs.iter().find(|cost| cost.way == way);
+        for size in &sizes {
+            let time = of(size).map_or(0.0, |cost| cost.fault_seconds);
+            out += &format!("{:>7}", milliseconds(time));
+        }
+        for size in &sizes {
+            let longest = of(size).filter(|cost| cost.faults > 0);
+            out +=
+                &format!("{:>6}", longest.map_or("-".to_owned(), |cost| microseconds(cost.longest_fault_ns)));
+        }
+        for way in &copying {
+            let copied = of(way).map_or(0, |cost| cost.copied_bytes);
+            out += &format!("{:>8}", if copied == 0 { "-".to_owned() } else { short_bytes(copied) });
+        }
+        out.push('\n');
+    }
+    let legend = "in faults: the program's time in page faults; copied: of its pages, to make larger ones or room; both in the whole run";
+    out + &output::wrap(legend, 80).join("\n") + "\n"
+}
+
+/// `0.02`, `7.1`, `419`.
+fn milliseconds(seconds: f64) -> String {
+    match seconds * 1e3 {
+        ms if ms < 0.995 => format!("{ms:.2}"),
+        ms if ms < 99.5 => format!("{ms:.1}"),
+        ms => format!("{ms:.0}"),
+    }
+}
+
+/// `64M`: for narrow columns.
+fn short_bytes(bytes: u64) -> String {
+    let (unit, name) = match bytes {
+        ..1_048_576 => (1 << 10, "K"),
+        1_048_576..1_073_741_824 => (1 << 20, "M"),
+        _ => (1 << 30, "G"),
+    };
+    let value = bytes as f64 / unit as f64;
+    if value < 9.95 { format!("{value:.1}{name}") } else { format!("{value:.0}{name}") }
 }

@@ -89,7 +89,12 @@ fn answer(
         .collect();
     let large = ["2m", "1g"].map(|name| at(name).map(|run| (&result.runs[run], &result.parts[run][..])));
     let bounds = Bounds { bloat: arguments.bloat };
-    let parts = parts::weigh((base_run, &result.parts[base]), large, &bounds);
+    let ran: Vec<_> = ways
+        .iter()
+        .filter(|way| !way.is_other_hardware)
+        .filter_map(|way| Some((way.name.as_str(), &result.parts[at(&way.name)?][..])))
+        .collect();
+    let parts = parts::weigh((base_run, &result.parts[base]), large, &ran, &bounds);
     let verdict = Verdict::of(&answers, &parts, &bounds);
     let remarks = remarks(arguments, &answers, base_run, live, settings);
     let command = (!live).then(|| command(arguments, &answers, &words));

@@ -6,7 +6,7 @@ use crate::memory_picture;
 use serde::Serialize;
 use terrace_model::PageSize;
 use terrace_report::RunRecord;
-use terrace_sim::{Part, PartUse};
+use terrace_sim::{Part, PartCost, PartUse};
 
 /// What is known of a region.
 #[derive(Clone, Debug, Serialize)]
@@ -24,6 +24,34 @@ pub(super) struct PartAnswer {
     pub sizes: [SizeAnswer; 2],
     /// The size that the region deserves.
     pub size: &'static str,
+    /// What it costs in each way, in the whole run.
+    pub costs: Vec<PartCostAnswer>,
+}
+
+/// What a way of using pages costs a region.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct PartCostAnswer {
+    pub way: String,
+    pub faults: u64,
+    /// Time in them.
+    pub fault_seconds: f64,
+    pub longest_fault_ns: u64,
+    /// Bytes of its pages that were copied, to make larger ones of them or to make room.
+    pub copied_bytes: u64,
+}
+
+impl PartCostAnswer {
+    fn of(way: &str, uses: &[PartUse], part: &Part) -> PartCostAnswer {
+        let cost =
+            uses.iter().find(|other| other.part == *part).map_or_else(PartCost::default, |same| same.cost);
+        PartCostAnswer {
+            way: way.to_owned(),
+            faults: cost.faults,
+            fault_seconds: cost.fault_time.as_secs(),
+            longest_fault_ns: cost.longest_fault.as_nanos() as u64,
+            copied_bytes: cost.copied_bytes,
+        }
+    }
 }
 
 /// A region in larger pages.
@@ -44,6 +72,7 @@ type Run<'a> = (&'a RunRecord, &'a [PartUse]);
 pub(super) fn weigh(
     base: (&RunRecord, &Vec<PartUse>),
     large: [Option<Run<'_>>; 2],
+    ways: &[(&str, &[PartUse])],
     bounds: &Bounds,
 ) -> Vec<PartAnswer> {
     let (run, uses) = base;
@@ -76,6 +105,7 @@ pub(super) fn weigh(
                 touched_bytes: touched,
                 size: best(touched, &sizes, bounds),
                 sizes,
+                costs: ways.iter().map(|(way, run)| PartCostAnswer::of(way, run, &part.part)).collect(),
             }
         })
         .collect();

@@ -42,6 +42,7 @@ fn part(name: &str, size: &'static str, gain: f64) -> PartAnswer {
         touched_bytes: 1,
         sizes,
         size,
+        costs: Vec::new(),
     }
 }
 
