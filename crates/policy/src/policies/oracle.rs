@@ -1,15 +1,16 @@
 //! The best static placement that knows the future: hottest pages first, from a first pass.
 //!
 //! **Idea.** A first pass counts the accesses of every page that reach memory. In the second, the hottest pages lie in
-//! the fast tier until it is full, or until it serves its share of all accesses: beyond that the slow tier's bandwidth
-//! would go unused. Nothing moves.
+//! the fast tier until it is full, or with `balance` until it serves its share of all accesses: beyond that the slow
+//! tier's bandwidth would go unused. Nothing moves.
 //!
 //! **Source.** The two-pass oracle of N. Agarwal's thesis (University of Michigan 2017, §3.3, Fig. 3.9).
 //!
 //! **Left open by the source.** *Ties*: by address. *Reads and writes*: count the same; `write_weight` lets a write
 //! count more where the slow tier is slow at writes. *Huge pages*: counts are per base page, and a page the operating
 //! system makes huge goes where its first touch falls. *Pages that the first pass did not see*: to the slow tier. *What
-//! must stay free for other uses* (`headroom`): nothing, as in the source.
+//! must stay free for other uses* (`headroom`): nothing, as in the source. *Where latency counts more than bandwidth*: the
+//! source's programs run on GPUs and it always balances; here that is off until asked for.
 
 use crate::{
     Fault, Heat, MemorySystem, Moment, Needs, NextTick, PageId, Placement, Policy, Published, Refusal,
@@ -23,8 +24,8 @@ use terrace_model::{Bytes, TierId};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Parameters {
-    /// Stop when the fast tier would serve its share of the accesses, by read bandwidth (§3.3). Off: fill it, which is
-    /// better where latency counts more than bandwidth.
+    /// Stop when the fast tier would serve its share of the accesses, by read bandwidth, as the source does (§3.3). Ours:
+    /// off, fill it, which is better where latency counts more than bandwidth.
     pub balance: bool,
     /// How many reads a write counts for. The source counts accesses: 1.
     pub write_weight: f64,
@@ -34,7 +35,7 @@ pub struct Parameters {
 
 impl Default for Parameters {
     fn default() -> Parameters {
-        Parameters { balance: true, write_weight: 1.0, headroom: Bytes(0) }
+        Parameters { balance: false, write_weight: 1.0, headroom: Bytes(0) }
     }
 }
 
