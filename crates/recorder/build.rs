@@ -1,53 +1,5 @@
 //! Builds the libraries that the recorder carries: the QEMU plugin and the two preload libraries.
-//!
-//! They are shared objects loaded into other programs, so they cannot be linked; Cargo's way to depend on such an
-//! artifact is not stable. A nested Cargo builds them into a target directory of its own, and their bytes become part
-//! of the recorder: whoever has the binary has it all.
-
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
 fn main() {
-    let root = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
-    let target = PathBuf::from(variable("OUT_DIR")).join("libraries");
-    for package in ["plugin", "preload", "allocations"] {
-        let name = format!("libterrace_{package}.so");
-        build(&root.join(package), &target);
-        let library = target.join("release").join(&name);
-        assert!(library.is_file(), "{} was not built", library.display());
-        println!("cargo:rustc-env=TERRACE_{}_LIBRARY={}", package.to_uppercase(), library.display());
-    }
-    for watched in ["plugin", "preload", "allocations", "protocol", "build.rs"] {
-        println!("cargo:rerun-if-changed={}", root.join(watched).display());
-    }
-}
-
-fn build(package: &Path, target: &Path) {
-    let mut cargo = Command::new(variable("CARGO"));
-    cargo.args(["build", "--release", "--lib", "--manifest-path"]).arg(package.join("Cargo.toml"));
-    cargo.arg("--target-dir").arg(target);
-    // What the outer build was told about flags, targets and wrappers (coverage, sanitizers, another processor) is
-    // not meant for libraries that other programs load.
-    for (name, _) in std::env::vars_os() {
-        let text = name.to_string_lossy();
-        let inherited = ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_TARGET", "CARGO_TARGET_DIR"]
-            .contains(&&*text)
-            || text.starts_with("CARGO_FEATURE_")
-            || text.starts_with("CARGO_CFG_")
-            || text.starts_with("CARGO_PROFILE_")
-            || text == "RUSTC_WORKSPACE_WRAPPER";
-        if inherited {
-            cargo.env_remove(&name);
-        }
-    }
-    cargo.env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
-    cargo.env("CARGO_PROFILE_RELEASE_LTO", "fat");
-    cargo.env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1");
-    cargo.env("CARGO_PROFILE_RELEASE_PANIC", "abort");
-    let status = cargo.status().unwrap_or_else(|error| panic!("cannot start cargo: {error}"));
-    assert!(status.success(), "building {} failed: {status}", package.display());
-}
-
-fn variable(name: &str) -> String {
-    std::env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"))
+    terrace_libraries::build(&["plugin", "preload", "allocations"], &["protocol"]);
 }

@@ -99,12 +99,16 @@ fn weights(shares: &[(u32, f64)]) -> Vec<(u32, u32)> {
     scaled(best.unwrap_or(least)).collect()
 }
 
-/// Starts `command`, its new pages placed as said. From now on this process inherits the command's orphans, so that
+/// Starts `command`, its new pages placed as said and `environment` added to its own. From now on this process inherits the command's orphans, so that
 /// what it leaves behind can be followed.
 ///
 /// # Errors
 /// It cannot be started, or its memory policy cannot be set.
-pub fn launch(command: &[OsString], new_pages: &NewPages) -> io::Result<Child> {
+pub fn launch(
+    command: &[OsString],
+    new_pages: &NewPages,
+    environment: &[(OsString, OsString)],
+) -> io::Result<Child> {
     // SAFETY: plain numbers.
     if unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) } != 0 {
         return Err(io::Error::last_os_error());
@@ -112,7 +116,7 @@ pub fn launch(command: &[OsString], new_pages: &NewPages) -> io::Result<Child> {
     let (program, arguments) =
         command.split_first().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
     let mut child = Command::new(program);
-    child.args(arguments);
+    child.args(arguments).envs(environment.iter().cloned());
     if let NewPages::Interleave { weights } = new_pages {
         let mode = if new_pages.is_weighted() { WEIGHTED } else { INTERLEAVE };
         let mut nodes = [0u64; 16];

@@ -49,6 +49,8 @@ pub struct Config {
     pub damon: damon::Options,
     /// The seed of the policy's random choices.
     pub seed: u64,
+    /// The command is launched with the library that lets its stores be tracked.
+    pub help: bool,
 }
 
 /// Why nothing runs.
@@ -90,12 +92,20 @@ impl Session {
         config: &Config,
     ) -> Result<Session, Problem> {
         let mut choices = Vec::new();
-        let mut world = World::new(kernel.clone(), facts.tiers.clone(), facts.capabilities(), &config.world)
+        if config.help && !facts.tracking.can_be_helped() {
+            return Err(Problem::Machine(
+                "stores cannot be tracked here: that takes PAGEMAP_SCAN and a userfaultfd with asynchronous write \
+                 protection (Linux 6.7); without --track-stores soft-dirty bits serve"
+                    .to_owned(),
+            ));
+        }
+        let capabilities = if config.help { facts.capabilities_with_help() } else { facts.capabilities() };
+        let mut world = World::new(kernel.clone(), facts.tiers.clone(), capabilities, &config.world)
             .map_err(Problem::Usage)?;
         let latency = facts.tiers.compressed().and_then(|_| fault_cost::measure());
         let (name, parameters, policy) = choose(&world, config, latency, &mut choices)?;
         let needs = policy.needs();
-        let dirtiness = dirtiness(facts, needs, &mut choices);
+        let dirtiness = dirtiness(facts, needs, config.help, &mut choices);
         world.serve(needs.signals, dirtiness);
         let journal = Arc::new(Mutex::new(Journal::new(kernel.clone(), &crate::journal::folder())));
         if let Fact::Known(mode) = facts.placement.numa_balancing
@@ -197,12 +207,19 @@ fn sets(settings: &[String]) -> String {
     settings.iter().map(|setting| format!("--set {setting}")).collect::<Vec<_>>().join(" ")
 }
 
-fn dirtiness(facts: &Facts, needs: Needs, choices: &mut Vec<String>) -> Dirtiness {
+fn dirtiness(facts: &Facts, needs: Needs, help: bool, choices: &mut Vec<String>) -> Dirtiness {
     let of_stores = [Capability::DirtyBits, Capability::Traffic];
     if !of_stores.iter().any(|capability| needs.capabilities.contains(*capability)) {
         return Dirtiness::Unknown;
     }
-    if let Fact::Known(()) = facts.tracking.soft_dirty {
+    if help {
+        choices.push(
+            "stores: write protection in the command and what it starts, exact at 4 KiB, by 2 MiB on huge pages; \
+             none of statically linked programs"
+                .to_owned(),
+        );
+        Dirtiness::Tracked
+    } else if let Fact::Known(()) = facts.tracking.soft_dirty {
         choices.push("stores: soft-dirty bits, exact at 4 KiB, by 2 MiB on huge pages".to_owned());
         Dirtiness::SoftDirty
     } else {

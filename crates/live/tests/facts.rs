@@ -191,6 +191,10 @@ impl Kernel for Untouched {
         panic!("pages are scanned")
     }
 
+    fn track_writes(&self, _: &Process, _: u64, _: u64) -> io::Result<()> {
+        panic!("stores are tracked")
+    }
+
     fn pagemap(&self, _: &Process, _: u64, _: &mut [u64]) -> io::Result<usize> {
         panic!("pages are read")
     }

@@ -37,7 +37,7 @@ fn with_swap(memory: u64, swap: u64, seed: u64) -> Simulated {
 fn world(kernel: &Simulated, limits: &[(&str, u64)]) -> World {
     let facts = Facts::discover(kernel);
     let limits = limits.iter().map(|(tier, pages)| ((*tier).to_owned(), Bytes(pages << 12))).collect();
-    let options = world::Options { limits, dry_run: false, workers: 2 };
+    let options = world::Options { limits, workers: 2, ..world::Options::default() };
     World::new(Arc::new(kernel.clone()), facts.tiers.clone(), facts.capabilities(), &options).unwrap()
 }
 

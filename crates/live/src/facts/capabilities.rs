@@ -30,12 +30,22 @@ fn unless(remedy: impl Into<String>, reason: impl Into<String>) -> Result<(), Mi
 impl Facts {
     /// What is offered here to policies, with the reason for everything that is not.
     pub fn capabilities(&self) -> Capabilities {
-        let offered =
-            Capability::ALL.iter().filter(|one| self.offers(**one).is_ok()).fold(CapabilitySet::NONE, add);
+        self.capabilities_with(CapabilitySet::NONE)
+    }
+
+    /// The same where a program helps: its stores are known.
+    pub fn capabilities_with_help(&self) -> Capabilities {
+        self.capabilities_with(CapabilitySet::of(&[Capability::DirtyBits, Capability::Traffic]))
+    }
+
+    fn capabilities_with(&self, more: CapabilitySet) -> Capabilities {
+        let is_offered = |one: &&Capability| more.contains(**one) || self.offers(**one).is_ok();
+        let offered = Capability::ALL.iter().filter(is_offered).fold(CapabilitySet::NONE, add);
         let largest = if self.huge_pages.transparent.is_known() { PageSize::Huge } else { PageSize::Base };
         let mut capabilities = self
             .missing()
             .into_iter()
+            .filter(|(capability, _)| !more.contains(*capability))
             .fold(Capabilities::new(offered, largest), |capabilities, (capability, missing)| {
                 capabilities.without(capability, missing.to_string())
             });
@@ -163,7 +173,7 @@ impl Facts {
             (other, true) => unless(
                 remedy,
                 format!(
-                    "{}; PAGEMAP_SCAN tells the writes only of a program that asks for it itself",
+                    "{}; PAGEMAP_SCAN tells the writes only of a program that helps: terrace run --track-stores",
                     other.reason()
                 ),
             ),

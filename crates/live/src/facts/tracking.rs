@@ -101,6 +101,12 @@ pub struct Tracking {
 }
 
 impl Tracking {
+    /// Whether stores can be tracked exactly with the help of the program.
+    pub fn can_be_helped(&self) -> bool {
+        let asynchronous = self.userfaultfd.known().is_some_and(|features| features >> ASYNCHRONOUS & 1 == 1);
+        asynchronous && self.pagemap_scan.is_known()
+    }
+
     /// Looks, and where only trying tells, tries on Terrace's own process.
     pub fn discover(kernel: &dyn Kernel, options: &Options, release: Option<&Release>) -> Tracking {
         let soft_dirty = fact::tried(kernel, Probe::SoftDirty, "soft-dirty bits");
@@ -176,6 +182,9 @@ fn event_numbers(event: &str) -> (u64, u64) {
     (term("event") & 0xff | (term("umask") & 0xff) << 8, term("ldlat"))
 }
 
+/// The bit of `UFFD_FEATURE_WP_ASYNC`.
+const ASYNCHRONOUS: u32 = 15;
+
 /// Names of userfaultfd's features that Terrace has use for, of those whose bits are set.
 pub fn userfaultfd_modes(features: u64) -> Vec<&'static str> {
     const NAMED: [(u32, &str); 6] = [
@@ -183,7 +192,7 @@ pub fn userfaultfd_modes(features: u64) -> Vec<&'static str> {
         (5, "shared memory"),
         (9, "minor faults"),
         (12, "write protection of shared memory"),
-        (15, "asynchronous write protection"),
+        (ASYNCHRONOUS, "asynchronous write protection"),
         (16, "moving pages"),
     ];
     let named = NAMED.iter().filter(|(bit, _)| features >> bit & 1 == 1).map(|(_, name)| *name);

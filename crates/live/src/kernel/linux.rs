@@ -19,6 +19,11 @@ const PAGEMAP_SCAN: libc::Ioctl = 0xc060_6610;
 /// `PM_SCAN_WP_MATCHING`.
 const PROTECT_MATCHING: u64 = 1 << 0;
 
+/// `_IOWR(0xaa, 0x00, struct uffdio_register)`.
+const UFFDIO_REGISTER: libc::Ioctl = 0xc020_aa00;
+/// `UFFDIO_REGISTER_MODE_WP`.
+const REGISTER_WRITE_PROTECT: u64 = 1 << 1;
+
 /// `struct pm_scan_arg` of linux/fs.h.
 #[repr(C)]
 #[derive(Default)]
@@ -91,7 +96,7 @@ impl Kernel for Linux {
         // SAFETY: the kernel has just made this descriptor for us.
         let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd as i32) };
         let pagemap = File::open(format!("/proc/{pid}/pagemap"))?;
-        let process = Process { pid, pidfd: Some(pidfd), pagemap: Some(pagemap) };
+        let process = Process { pid, pidfd: Some(pidfd), pagemap: Some(pagemap), tracker: None };
         // Had the number been reused between the two, the first would have ended by now.
         if self.is_alive(&process) { Ok(process) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
     }
@@ -179,6 +184,16 @@ impl Kernel for Linux {
             libc::ioctl(handle(&process.pagemap)?, PAGEMAP_SCAN, &raw mut arguments)
         }))?;
         Ok((count as usize, arguments.walk_end))
+    }
+
+    fn track_writes(&self, process: &Process, start: u64, bytes: u64) -> io::Result<()> {
+        // `struct uffdio_register`: the range, the mode, the requests that it allows.
+        let mut register = [start, bytes, REGISTER_WRITE_PROTECT, 0];
+        // SAFETY: four numbers are the structure that the request names; the range is the other process's, and the kernel
+        // only marks it.
+        let result =
+            unsafe { libc::ioctl(handle(&process.tracker)?, UFFDIO_REGISTER, register.as_mut_ptr()) };
+        checked(i64::from(result)).map(|_| ())
     }
 
     fn pagemap(&self, process: &Process, first: u64, entries: &mut [u64]) -> io::Result<usize> {

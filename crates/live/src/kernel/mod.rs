@@ -23,6 +23,8 @@ pub struct Process {
     pub pidfd: Option<OwnedFd>,
     /// `/proc/PID/pagemap`.
     pub pagemap: Option<File>,
+    /// A userfaultfd of its memory, which it has handed over ([`crate::help`]).
+    pub tracker: Option<OwnedFd>,
 }
 
 /// What a process may be advised about its pages from outside (`process_madvise(2)`).
@@ -165,6 +167,12 @@ pub trait Kernel: Send + Sync {
         scan: &PageScan,
         runs: &mut [PageRun],
     ) -> io::Result<(usize, u64)>;
+
+    /// From now on [`category::WRITTEN`] is told of the pages in a range, a process's own memory, until it is mapped anew.
+    ///
+    /// # Errors
+    /// The process has not handed over a userfaultfd (`ESRCH`), uses one itself (`EBUSY`), or the memory is of another kind.
+    fn track_writes(&self, process: &Process, start: u64, bytes: u64) -> io::Result<()>;
 
     /// Entries of `/proc/PID/pagemap` from page number `first`; answers how many.
     ///

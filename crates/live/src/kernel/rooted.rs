@@ -62,6 +62,7 @@ impl Kernel for Rooted {
             pid,
             pidfd: None,
             pagemap: None,
+            tracker: None,
         })
     }
 
@@ -78,6 +79,10 @@ impl Kernel for Rooted {
     }
 
     fn scan_pages(&self, _: &Process, _: &PageScan, _: &mut [PageRun]) -> io::Result<(usize, u64)> {
+        absent()
+    }
+
+    fn track_writes(&self, _: &Process, _: u64, _: u64) -> io::Result<()> {
         absent()
     }
 

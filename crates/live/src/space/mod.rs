@@ -12,6 +12,7 @@ pub use refresh::{Dirtiness, Refreshed};
 use crate::kernel::Process;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use terrace_model::{PageSize, TierId};
 use terrace_policy::{Area, PageId, PageRange, PageView, SpaceId};
 
@@ -41,6 +42,8 @@ pub struct Space {
     giant: BTreeMap<(u64, u64), bool>,
     /// Where the next look at pages whose place is known goes on.
     relocate_from: u64,
+    /// Bounds of the mappings whose stores are tracked, or cannot be.
+    tracked: BTreeSet<(u64, u64)>,
     /// `/proc/PID/clear_refs` takes no 4: the kernel has no soft-dirty bits.
     no_soft_dirty: bool,
 }
@@ -60,8 +63,15 @@ impl Space {
             split: BTreeSet::new(),
             giant: BTreeMap::new(),
             relocate_from: 0,
+            tracked: BTreeSet::new(),
             no_soft_dirty: false,
         }
+    }
+
+    /// The process has handed over a userfaultfd of its memory.
+    pub fn helps(&mut self, tracker: OwnedFd) {
+        self.process.tracker = Some(tracker);
+        self.tracked.clear();
     }
 
     /// The mapping that holds page `vpn`.

@@ -17,7 +17,8 @@ pub enum Dirtiness {
     Unknown,
     /// By soft-dirty bits, cleared for the whole process after each look: exact at 4 KiB, by 2 MiB on huge pages.
     SoftDirty,
-    /// By write protection that the target registered itself, renewed with each look: exact.
+    /// By write protection, renewed with each look, of memory that the target registered itself or has handed over a
+    /// userfaultfd for: exact at 4 KiB, by 2 MiB on huge pages.
     Tracked,
 }
 
@@ -65,6 +66,9 @@ impl Space {
         self.mappings = mappings;
         self.find_giants(kernel);
         let dirtiness = if self.no_soft_dirty { Dirtiness::Unknown } else { dirtiness };
+        if dirtiness == Dirtiness::Tracked {
+            self.track(kernel);
+        }
         let mut refreshed = Refreshed { written: vec![0; self.resident.len()], ..Refreshed::default() };
         let mut unknown = Vec::new();
         let mut runs = vec![PageRun::default(); RUNS];
@@ -124,6 +128,25 @@ impl Space {
         self.locate(kernel, tiers, &mut unknown)?;
         self.count();
         Ok(refreshed)
+    }
+
+    /// Has the kernel track stores to mappings that are new. What cannot be tracked is tried again when its bounds change.
+    fn track(&mut self, kernel: &dyn Kernel) {
+        let writable = self.mappings.iter().filter(|mapping| mapping.writable);
+        let bounds: BTreeSet<(u64, u64)> = writable.map(|mapping| (mapping.first, mapping.end)).collect();
+        self.tracked.retain(|known| bounds.contains(known));
+        for (first, end) in bounds {
+            if self.tracked.contains(&(first, end)) {
+                continue;
+            }
+            let tracked = kernel.track_writes(&self.process, first << 12, (end - first) << 12);
+            let again = |error: &io::Error| {
+                matches!(error.raw_os_error(), Some(libc::ENOMEM | libc::EAGAIN | libc::EINTR))
+            };
+            if !tracked.is_err_and(|error| again(&error)) {
+                self.tracked.insert((first, end));
+            }
+        }
     }
 
     /// Corrects the sizes of reserved pages where they have 1 GiB.

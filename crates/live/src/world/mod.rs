@@ -11,6 +11,7 @@ pub use watches::Sampling;
 use watches::Watches;
 
 use crate::facts::{TierMap, nodes};
+use crate::help::Trackers;
 use crate::kernel::{Kernel, Process};
 use crate::space::{Dirtiness, Space};
 use orders::Orders;
@@ -71,6 +72,8 @@ pub struct Options {
     pub dry_run: bool,
     /// Most workers per order.
     pub workers: usize,
+    /// What programs hand over; none of them does where they were not launched so.
+    pub trackers: Trackers,
 }
 
 /// The processes under management, their pages, and what the policy has ordered.
@@ -83,6 +86,7 @@ pub struct World {
     dry_run: bool,
     workers: usize,
     dirtiness: Dirtiness,
+    trackers: Trackers,
     wanted: SignalSet,
     spaces: BTreeMap<SpaceId, Space>,
     next_space: u32,
@@ -135,6 +139,7 @@ impl World {
             dry_run: options.dry_run,
             workers: options.workers.max(1),
             dirtiness: Dirtiness::Unknown,
+            trackers: options.trackers.clone(),
             wanted: SignalSet::NONE,
             spaces: BTreeMap::new(),
             next_space: 0,
@@ -170,6 +175,7 @@ impl World {
             .map_or_else(|_| pid.to_string(), |name| name.trim_end().to_owned());
         let id = SpaceId(self.next_space);
         let mut space = Space::new(id, process, name, self.topology.tiers.len());
+        self.trackers.take(pid).into_iter().for_each(|tracker| space.helps(tracker));
         space.refresh(&*self.kernel, &self.tiers, self.dirtiness)?;
         tracing::info!(pid, name = %space.name, pages = space.resident_pages(), "process joined");
         self.next_space += 1;
@@ -196,6 +202,7 @@ impl World {
         let ids: Vec<SpaceId> = self.spaces.keys().copied().collect();
         for id in ids {
             let Some(space) = self.spaces.get_mut(&id) else { continue };
+            self.trackers.take(space.process.pid).into_iter().for_each(|tracker| space.helps(tracker));
             match space.refresh(&*self.kernel, &self.tiers, self.dirtiness) {
                 Ok(refreshed) => {
                     self.counters.returned += refreshed.returned.len() as u64;

@@ -172,7 +172,7 @@ impl Kernel for Simulated {
     }
 
     fn open(&self, pid: u32) -> io::Result<Process> {
-        let process = Process { pid, pidfd: None, pagemap: None };
+        let process = Process { pid, pidfd: None, pagemap: None, tracker: None };
         let call = self.machine().plan.call;
         drop(self.enter_for(&process, call, &[libc::EPERM, libc::EMFILE])?);
         Ok(process)
@@ -287,6 +287,16 @@ impl Kernel for Simulated {
             }
         }
         Ok((count, scan.end))
+    }
+
+    fn track_writes(&self, process: &Process, start: u64, bytes: u64) -> io::Result<()> {
+        let call = self.machine().plan.call;
+        let errors = &[libc::ESRCH, libc::EBUSY, libc::ENOMEM, libc::EINVAL];
+        let mut machine = self.enter_for(process, call, errors)?;
+        for (head, _) in machine.pages_in(process.pid, start >> 12..(start + bytes) >> 12) {
+            machine.page_mut(process.pid, head).expect("it was found").1.tracked = true;
+        }
+        Ok(())
     }
 
     fn pagemap(&self, process: &Process, first: u64, entries: &mut [u64]) -> io::Result<usize> {

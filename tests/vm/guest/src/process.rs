@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, anyhow, bail};
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::ops::Range;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -21,8 +22,18 @@ impl Target {
 
     /// The same, by another program, such as a Terrace that runs it.
     pub fn started_by(program: &str, arguments: &[&str]) -> Result<Target> {
+        Target::started_with(program, arguments, &[])
+    }
+
+    /// The same, with more in its environment.
+    pub fn started_with(
+        program: &str,
+        arguments: &[&str],
+        environment: &[(OsString, OsString)],
+    ) -> Result<Target> {
         let mut child = Command::new(program)
             .args(arguments)
+            .envs(environment.iter().cloned())
             .stdout(Stdio::piped())
             .spawn()
             .with_context(|| format!("starting {arguments:?}"))?;
@@ -62,6 +73,13 @@ impl Target {
 
     pub fn value(&self, key: &str) -> Result<&str> {
         self.values.get(key).map(String::as_str).with_context(|| format!("the target told no \"{key}\""))
+    }
+
+    /// Kills what was started, at once; what that has started itself goes on.
+    pub fn kill(&mut self) -> Result<()> {
+        self.child.kill()?;
+        self.child.wait()?;
+        Ok(())
     }
 
     /// A range of addresses that the target told.

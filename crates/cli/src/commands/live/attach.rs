@@ -80,7 +80,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
         (None, false) => Selection::Processes(arguments.pid.clone()),
         (None, true) => Selection::Trees(arguments.tree.clone()),
     };
-    let mut session = options.session(selection)?;
+    let mut session = options.session(selection, None)?;
     let control = super::control()?;
     let stop = control.stop.clone();
     let end = arguments.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));

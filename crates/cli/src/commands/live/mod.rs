@@ -19,6 +19,7 @@ use std::sync::atomic::Ordering;
 use terrace_live::control::Control;
 use terrace_live::engine::{Engine, Limits};
 use terrace_live::facts::Facts;
+use terrace_live::help::Trackers;
 use terrace_live::journal;
 use terrace_live::kernel::{Kernel, Linux};
 use terrace_live::server::{self, Server};
@@ -114,7 +115,7 @@ fn parse_limit(text: &str) -> Result<(String, Bytes), String> {
 }
 
 impl LiveOptions {
-    fn config(&self) -> Config {
+    fn config(&self, trackers: Option<&Trackers>) -> Config {
         let mut parameters = Table::new();
         for (key, value) in &self.sets {
             terrace_policy::registry::set(&mut parameters, key, value);
@@ -126,6 +127,7 @@ impl LiveOptions {
                 limits: self.limits.iter().cloned().collect(),
                 dry_run: self.dry_run,
                 workers: std::thread::available_parallelism().map_or(1, usize::from),
+                trackers: trackers.cloned().unwrap_or_default(),
             },
             limits: Limits {
                 cpu: self.cpu.0.unwrap_or(f64::INFINITY),
@@ -137,20 +139,21 @@ impl LiveOptions {
                 cpu: self.cpu.0.map_or(0.5, |cpu| cpu * 2.0 / 3.0),
             },
             seed: self.seed,
+            help: trackers.is_some(),
         }
     }
 
-    /// Prepares a session and says what was chosen.
-    fn session(&self, selection: Selection) -> Result<Session, Failure> {
+    /// Prepares a session and says what was chosen. `trackers`: where the command hands over what its stores are tracked with.
+    fn session(&self, selection: Selection, trackers: Option<&Trackers>) -> Result<Session, Failure> {
         let kernel: Arc<dyn Kernel> = Arc::new(Linux);
         let facts = Facts::discover(&*kernel);
         let session =
-            Session::prepare(&kernel, &facts, selection, &self.config()).map_err(
-                |problem| match problem {
+            Session::prepare(&kernel, &facts, selection, &self.config(trackers)).map_err(|problem| {
+                match problem {
                     Problem::Usage(message) => Failure::usage(message),
                     Problem::Machine(message) => Failure::run(message),
-                },
-            )?;
+                }
+            })?;
         for choice in &session.choices {
             progress::note(choice);
         }

@@ -4,6 +4,7 @@ use super::LiveOptions;
 use crate::error::{CommandResult, Failure};
 use clap::Args;
 use std::ffi::OsString;
+use terrace_live::help::Help;
 use terrace_live::targets::Selection;
 use terrace_live::{control, launch};
 
@@ -38,6 +39,13 @@ pub struct Arguments {
     #[command(flatten)]
     options: LiveOptions,
 
+    /// Have the kernel note each page that the command stores to, by a small
+    /// library preloaded into it and what it starts (Linux 6.7, dynamically
+    /// linked programs). Exact where soft-dirty bits are missing or in use;
+    /// not for programs that use userfaultfd themselves
+    #[arg(long, help_heading = "Policy")]
+    track_stores: bool,
+
     /// The command: everything after `--`
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -46,7 +54,12 @@ pub struct Arguments {
 /// Carries out the subcommand.
 pub fn run(arguments: Arguments) -> CommandResult {
     let options = &arguments.options;
-    let mut session = options.session(Selection::Trees(Vec::new()))?;
+    let help = arguments.track_stores.then(Help::start).transpose();
+    let help = help.map_err(|error| {
+        Failure::run(format!("the library for --track-stores has no place in the temporary folder: {error}"))
+    })?;
+    let trackers = help.as_ref().map(Help::trackers);
+    let mut session = options.session(Selection::Trees(Vec::new()), trackers)?;
     let control = super::control()?;
     let mut watch = options.watch(&session, &control)?;
     if let Ok(mut journal) = session.journal.lock() {
@@ -56,8 +69,9 @@ pub fn run(arguments: Arguments) -> CommandResult {
             ))
         })?;
     }
+    let environment = help.as_ref().map_or_else(Vec::new, |help| help.environment().to_vec());
     let name = arguments.command[0].to_string_lossy().into_owned();
-    let child = launch::launch(&arguments.command, &session.new_pages)
+    let child = launch::launch(&arguments.command, &session.new_pages, &environment)
         .map_err(|error| Failure::usage(format!("{name}: {error}")))?;
     let pid = child.id();
     session.engine.add(pid);
@@ -67,7 +81,11 @@ pub fn run(arguments: Arguments) -> CommandResult {
     });
     super::end(&mut session);
     super::conclude(options, &session, &watch, &name)?;
-    // The exit below runs no destructors.
+    // The exit below runs no destructors. Where the command runs on, what it starts looks for the library still.
+    match (help, code) {
+        (Some(help), None) => help.stay(),
+        (help, _) => drop(help),
+    }
     drop((session, watch));
     match code {
         None | Some(0) => Ok(()),

@@ -25,6 +25,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "move", machine: "two", run: move_pages::base_and_huge },
     Scenario { name: "softdirty", machine: "two", run: writes::soft_dirty },
     Scenario { name: "pagemap-scan", machine: "two", run: writes::protected },
+    Scenario { name: "helped", machine: "two", run: writes::helped },
     Scenario { name: "pageout", machine: "two", run: swap::page_out },
     Scenario { name: "watch", machine: "two", run: watch::run },
     Scenario { name: "damon", machine: "two", run: damon::run },

@@ -1,13 +1,20 @@
 //! Which pages were written, seen from outside and exact to the page.
 
-use crate::check::{Checks, open, pages, set};
+use crate::check::{Checks, open, pages, set, text};
 use crate::memory::PAGE;
 use crate::process::Target;
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::time::Duration;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use terrace_live::facts::Facts;
+use terrace_live::help::Help;
 use terrace_live::kernel::{Kernel, Linux, PageRun, PageScan, Process, category};
+use terrace_live::space::Dirtiness;
+use terrace_live::world::{Options, World};
+use terrace_policy::{Clear, MemorySystem, ScanHand, Scope, SignalSet, Step};
 
 /// Long enough for several rounds of the target.
 const WATCHED: Duration = Duration::from_millis(300);
@@ -71,10 +78,112 @@ pub fn protected(checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
+/// Unmodified programs that were launched with the library that hands over a userfaultfd: what they store to is known exactly, and
+/// whoever holds the descriptor may end at any moment.
+pub fn helped(checks: &mut Checks) -> Result<()> {
+    let help = Help::start()?;
+    let environment = help.environment();
+    let start = |arguments: &[&str]| Target::started_with("/proc/self/exe", arguments, &environment);
+    let mut target = start(HOTSET)?;
+    target.wait_for("phase")?;
+    let (mut process, memory) = (open(&target)?, target.range("memory")?);
+    process.tracker = handed_over(&help, &target);
+    checks.that(process.tracker.is_some(), "a program hands over its descriptor", target.pid());
+    Linux.track_writes(&process, memory.start, memory.end - memory.start).context("tracking")?;
+    let tracked =
+        PageScan { all_of: category::WRITE_TRACKED, tell: category::WRITE_TRACKED, ..whole(&memory) };
+    let scan =
+        PageScan { all_of: category::WRITTEN, tell: category::WRITTEN, protect: true, ..whole(&memory) };
+    for _ in 0..2 {
+        scanned(&process, &scan)?;
+        std::thread::sleep(WATCHED);
+        let hot = target.range("hot")?;
+        same(checks, "written, with help", &scanned(&process, &scan)?, &hot);
+        target.next_phase()?;
+    }
+    // Pages are protected at this moment, and nobody is left to ask.
+    process.tracker = None;
+    checks.equal("tracked pages without the descriptor", scanned(&process, &tracked)?.len(), 0);
+    target.next_phase()?;
+    checks.that(true, "the program goes on", target.value("phase")?);
+
+    // Programs that check every byte, while their stores are tracked and looked for without a pause.
+    for mode in ["plain", "fork", "mremap", "munmap"] {
+        let target = start(&["verify", "--mib", "16", "--mode", mode])?;
+        let kernel: Arc<dyn Kernel> = Arc::new(Linux);
+        let facts = Facts::discover(&*kernel);
+        let options = Options { trackers: help.trackers().clone(), ..Options::default() };
+        let mut world = World::new(kernel, facts.tiers.clone(), facts.capabilities_with_help(), &options)
+            .map_err(anyhow::Error::msg)?;
+        world.serve(SignalSet::NONE, Dirtiness::Tracked);
+        world.adopt(target.pid())?;
+        let ended = Instant::now() + Duration::from_secs(3);
+        while Instant::now() < ended {
+            world.refresh();
+        }
+        let mut dirty = 0;
+        world.scan(Scope::All, &mut ScanHand::default(), Clear::NOTHING, &mut |view| {
+            dirty += u64::from(view.dirty);
+            Step::Keep
+        });
+        checks.that(dirty > 0, format!("{mode}: its stores are seen"), dirty);
+        drop(world);
+        checks.note(format!("{mode}: {}", target.finish()?));
+    }
+
+    // The whole way, and Terrace killed in the middle of it.
+    let mut arguments =
+        vec!["run", "--cpu", "none", "--policy", "ambix", "--set", "flush=false", "--track-stores", "--"];
+    arguments.push("/bin/guest");
+    arguments.extend(HOTSET);
+    let mut target = Target::started_by("terrace", &arguments)?;
+    target.wait_for("phase")?;
+    let pid: u32 = target.value("pid")?.parse()?;
+    let process = Linux.open(pid).context("opening the command")?;
+    let memory = target.range("memory")?;
+    let tracked =
+        PageScan { all_of: category::WRITE_TRACKED, tell: category::WRITE_TRACKED, ..whole(&memory) };
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while scanned(&process, &tracked)?.is_empty() && Instant::now() < deadline {
+        std::thread::sleep(WATCHED);
+    }
+    let pages = pages(&memory).len();
+    checks.equal("run --track-stores: tracked pages", scanned(&process, &tracked)?.len(), pages);
+    target.kill()?;
+    checks.equal("of a killed Terrace", scanned(&process, &tracked)?.len(), 0);
+    let before = cpu_ticks(pid)?;
+    std::thread::sleep(Duration::from_secs(1));
+    let worked = cpu_ticks(pid)? - before;
+    checks.that(worked > 0, "the command goes on", format!("{worked} ticks in a second"));
+    // SAFETY: it is a child of the process killed above and so of the first process, which never waits: the number is its.
+    unsafe { libc::kill(pid as i32, libc::SIGKILL) };
+    Ok(())
+}
+
+/// What a target has handed over, once it has.
+fn handed_over(help: &Help, target: &Target) -> Option<OwnedFd> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let descriptor = help.trackers().take(target.pid());
+        if descriptor.is_some() || Instant::now() > deadline {
+            return descriptor;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Processor time of a process in ticks of a hundredth of a second.
+fn cpu_ticks(pid: u32) -> Result<u64> {
+    let stat = text(format!("/proc/{pid}/stat"))?;
+    let after_name = stat.rsplit(')').next().unwrap_or_default();
+    let field = |at: usize| after_name.split_whitespace().nth(at).and_then(|field| field.parse::<u64>().ok());
+    field(11).zip(field(12)).map(|(user, system)| user + system).context("no processor time")
+}
+
+const HOTSET: &[&str] = &["hotset", "--mib", "16", "--no-thp", "--write", "--hot-start-percent", "30"];
+
 fn hotset(more: &[&str]) -> Result<Target> {
-    let mut arguments = vec!["hotset", "--mib", "16", "--no-thp", "--write", "--hot-start-percent", "30"];
-    arguments.extend(more);
-    let mut target = Target::start(&arguments)?;
+    let mut target = Target::start(&[HOTSET, more].concat())?;
     target.wait_for("phase")?;
     Ok(target)
 }

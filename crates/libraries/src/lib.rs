@@ -1,0 +1,57 @@
+//! For build scripts: builds the shared objects that a crate carries.
+//!
+//! They are loaded into other programs, so they cannot be linked; Cargo's way to depend on such an artifact is not stable. A
+//! nested Cargo builds them into a target directory of its own, and their bytes become part of the crate: whoever has
+//! the binary has it all.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Builds `libterrace_NAME.so` for each name, from the folder NAME beside the build script; the crate finds its path in the
+/// variable `TERRACE_NAME_LIBRARY` at compile time. It is built anew when one of them or of `shared` changes.
+///
+/// # Panics
+/// A library cannot be built, or the program is no build script.
+pub fn build(names: &[&str], shared: &[&str]) {
+    let root = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
+    let target = PathBuf::from(variable("OUT_DIR")).join("libraries");
+    for name in names {
+        one(&root.join(name), &target);
+        let library = target.join("release").join(format!("libterrace_{name}.so"));
+        assert!(library.is_file(), "{} was not built", library.display());
+        println!("cargo:rustc-env=TERRACE_{}_LIBRARY={}", name.to_uppercase(), library.display());
+    }
+    for watched in names.iter().chain(shared).chain(&["build.rs"]) {
+        println!("cargo:rerun-if-changed={}", root.join(watched).display());
+    }
+}
+
+fn one(package: &Path, target: &Path) {
+    let mut cargo = Command::new(variable("CARGO"));
+    cargo.args(["build", "--release", "--lib", "--manifest-path"]).arg(package.join("Cargo.toml"));
+    cargo.arg("--target-dir").arg(target);
+    // What the outer build was told about flags, targets and wrappers (coverage, sanitizers, another processor) is
+    // not meant for libraries that other programs load.
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        let inherited = ["RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS", "CARGO_BUILD_TARGET", "CARGO_TARGET_DIR"]
+            .contains(&&*text)
+            || text.starts_with("CARGO_FEATURE_")
+            || text.starts_with("CARGO_CFG_")
+            || text.starts_with("CARGO_PROFILE_")
+            || text == "RUSTC_WORKSPACE_WRAPPER";
+        if inherited {
+            cargo.env_remove(&name);
+        }
+    }
+    cargo.env("CARGO_PROFILE_RELEASE_STRIP", "symbols");
+    cargo.env("CARGO_PROFILE_RELEASE_LTO", "fat");
+    cargo.env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "1");
+    cargo.env("CARGO_PROFILE_RELEASE_PANIC", "abort");
+    let status = cargo.status().unwrap_or_else(|error| panic!("cannot start cargo: {error}"));
+    assert!(status.success(), "building {} failed: {status}", package.display());
+}
+
+fn variable(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| panic!("cargo sets {name}"))
+}

@@ -1,0 +1,220 @@
+//! The help of a command that is launched: a library that is preloaded into it hands over a userfaultfd of its memory, with
+//! which its stores are known exactly (`crates/live/helper`).
+
+use std::collections::HashMap;
+use std::ffi::{OsString, c_int};
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tempfile::TempDir;
+
+const LIBRARY: &[u8] = include_bytes!(env!("TERRACE_HELPER_LIBRARY"));
+/// Where the library finds the socket.
+const SOCKET: &str = "TERRACE_HELPER_SOCKET";
+/// How long a program that has connected may take to hand over its descriptor.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// From so many descriptors on those of processes that have ended are looked for.
+const MANY: usize = 64;
+/// Room for one descriptor in a control message.
+const CONTROL: usize = 64;
+
+/// What programs have handed over, by process.
+#[derive(Clone, Debug, Default)]
+pub struct Trackers(Arc<Mutex<HashMap<u32, OwnedFd>>>);
+
+impl Trackers {
+    /// What a process has handed over since it was last asked for. A program that executes another does so anew.
+    pub fn take(&self, pid: u32) -> Option<OwnedFd> {
+        self.0.lock().ok()?.remove(&pid)
+    }
+
+    fn put(&self, pid: u32, descriptor: OwnedFd) {
+        let Ok(mut all) = self.0.lock() else { return };
+        if all.len() >= MANY {
+            // SAFETY: no signal is sent with number 0.
+            all.retain(|pid, _| unsafe { libc::kill(*pid as i32, 0) } == 0);
+        }
+        all.insert(pid, descriptor);
+    }
+}
+
+/// The library in a folder of its own, and the socket at which it is awaited. Both are gone when this is dropped; what was
+/// handed over stays.
+#[derive(Debug)]
+pub struct Help {
+    folder: TempDir,
+    trackers: Trackers,
+    stop: Arc<AtomicBool>,
+}
+
+impl Help {
+    /// Waits for programs.
+    ///
+    /// # Errors
+    /// No file or socket can be made in the folder for temporary files.
+    pub fn start() -> io::Result<Help> {
+        let folder = tempfile::Builder::new().prefix("terrace-").tempdir()?;
+        // The library is for every user that the command may become, the socket for this one alone.
+        let searchable = std::fs::Permissions::from_mode(0o711);
+        std::fs::set_permissions(folder.path(), searchable)?;
+        let help = Help { folder, trackers: Trackers::default(), stop: Arc::default() };
+        std::fs::write(help.library(), LIBRARY)?;
+        let listener = UnixListener::bind(help.socket())?;
+        std::fs::set_permissions(help.socket(), std::fs::Permissions::from_mode(0o600))?;
+        let (trackers, stop) = (help.trackers.clone(), help.stop.clone());
+        std::thread::Builder::new()
+            .name("help".to_owned())
+            .spawn(move || listen(&listener, &trackers, &stop))?;
+        Ok(help)
+    }
+
+    /// What is handed over.
+    pub fn trackers(&self) -> &Trackers {
+        &self.trackers
+    }
+
+    /// What the command's environment has to say: names and values.
+    pub fn environment(&self) -> [(OsString, OsString); 2] {
+        let mut preload = self.library().into_os_string();
+        if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
+            preload.push(":");
+            preload.push(others);
+        }
+        [("LD_PRELOAD".into(), preload), (SOCKET.into(), self.socket().into_os_string())]
+    }
+
+    /// Stops listening, and leaves the library for programs that are started later.
+    pub fn stay(mut self) {
+        self.folder.disable_cleanup(true);
+    }
+
+    fn library(&self) -> PathBuf {
+        self.folder.path().join("libterrace_helper.so")
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.path().join("socket")
+    }
+}
+
+impl Drop for Help {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // Whoever waits for a connection gets one and sees that it is over.
+        let _ = UnixStream::connect(self.socket());
+        let _ = std::fs::remove_file(self.socket());
+    }
+}
+
+fn listen(listener: &UnixListener, trackers: &Trackers, stop: &AtomicBool) {
+    while let Ok((stream, _)) = listener.accept() {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        match received(&stream) {
+            Ok((pid, descriptor)) => {
+                tracing::debug!(pid, "the program helps: its stores are known");
+                trackers.put(pid, descriptor);
+            }
+            Err(error) => tracing::debug!(%error, "a program connected and did not help"),
+        }
+    }
+}
+
+/// The process at the other end, and the descriptor that it hands over.
+fn received(stream: &UnixStream) -> io::Result<(u32, OwnedFd)> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    let mut byte = [0u8];
+    let mut control = [0u64; CONTROL / 8];
+    // SAFETY: `peer` and `length` are what the option fills; the message refers to one byte and to a control buffer with room
+    // for one descriptor, and all outlive the calls. Headers are read only where the macros find them.
+    unsafe {
+        let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
+        let fd = stream.as_raw_fd();
+        if libc::getsockopt(fd, level, option, (&raw mut peer).cast(), &raw mut length) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
+        let mut message: libc::msghdr = std::mem::zeroed();
+        message.msg_iov = &raw mut part;
+        message.msg_iovlen = 1;
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = CONTROL as _;
+        if libc::recvmsg(fd, &raw mut message, libc::MSG_CMSG_CLOEXEC) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        if header.is_null() || (*header).cmsg_level != level || (*header).cmsg_type != libc::SCM_RIGHTS {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        let descriptor = OwnedFd::from_raw_fd(libc::CMSG_DATA(header).cast::<c_int>().read_unaligned());
+        Ok((peer.pid as u32, descriptor))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    /// Sends what `control` says, as the library does.
+    fn offer(help: &Help, descriptor: Option<c_int>) {
+        let stream = UnixStream::connect(help.socket()).unwrap();
+        let Some(descriptor) = descriptor else {
+            (&stream).write_all(b"GET / HTTP/1.1").unwrap();
+            return;
+        };
+        let (mut byte, mut control) = ([0u8], [0u64; CONTROL / 8]);
+        // SAFETY: as in `received`.
+        unsafe {
+            let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 };
+            let mut message: libc::msghdr = std::mem::zeroed();
+            (message.msg_iov, message.msg_iovlen) = (&raw mut part, 1);
+            message.msg_control = control.as_mut_ptr().cast();
+            message.msg_controllen = libc::CMSG_SPACE(4) as _;
+            let header = libc::CMSG_FIRSTHDR(&raw const message);
+            (*header).cmsg_level = libc::SOL_SOCKET;
+            (*header).cmsg_type = libc::SCM_RIGHTS;
+            (*header).cmsg_len = libc::CMSG_LEN(4) as _;
+            libc::CMSG_DATA(header).cast::<c_int>().write_unaligned(descriptor);
+            assert_eq!(libc::sendmsg(stream.as_raw_fd(), &raw const message, 0), 1);
+        }
+    }
+
+    #[test]
+    fn a_descriptor_arrives_by_process_and_strange_visitors_do_no_harm() {
+        let help = Help::start().unwrap();
+        let [(_, preload), (name, socket)] = help.environment();
+        assert!(preload.to_string_lossy().contains("libterrace_helper.so"));
+        assert_eq!((name, socket), (SOCKET.into(), help.socket().into_os_string()));
+        let own = std::process::id();
+        drop(UnixStream::connect(help.socket()).unwrap());
+        offer(&help, None);
+        // Says nothing and stays.
+        let silent = UnixStream::connect(help.socket()).unwrap();
+        let file = tempfile::tempfile().unwrap();
+        (&file).write_all(b"terrace").unwrap();
+        offer(&help, Some(file.as_raw_fd()));
+        let deadline = std::time::Instant::now() + Duration::from_secs(60);
+        let arrived = loop {
+            match help.trackers().take(own) {
+                Some(arrived) => break std::fs::File::from(arrived),
+                None => assert!(std::time::Instant::now() < deadline, "nothing arrives"),
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        assert_eq!(arrived.metadata().unwrap().len(), 7, "the same file");
+        assert!(help.trackers().take(own).is_none(), "each is taken once");
+        drop(silent);
+        let folder = help.folder.path().to_owned();
+        drop(help);
+        assert!(!folder.exists());
+    }
+}
