@@ -216,7 +216,9 @@ const FILES: &[(&str, &str)] = &[
     ("claims/ambix-pb.toml", include_str!("../../../../../claims/ambix-pb.toml")),
     ("claims/ambix-tiering.toml", include_str!("../../../../../claims/ambix-tiering.toml")),
     ("claims/nimble.toml", include_str!("../../../../../claims/nimble.toml")),
+    ("claims/ranger.toml", include_str!("../../../../../claims/ranger.toml")),
     ("claims/thermostat.toml", include_str!("../../../../../claims/thermostat.toml")),
+    ("claims/trident.toml", include_str!("../../../../../claims/trident.toml")),
     ("claims/vbi.toml", include_str!("../../../../../claims/vbi.toml")),
 ];
 

@@ -180,6 +180,19 @@ fn mistakes_in_claim_files_name_their_line() {
 }
 
 #[test]
+fn every_claim_file_is_embedded() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../claims");
+    let mut files: Vec<_> = std::fs::read_dir(folder)
+        .unwrap()
+        .map(|entry| format!("claims/{}", entry.unwrap().file_name().display()))
+        .filter(|name| name.ends_with(".toml"))
+        .collect();
+    files.sort();
+    let embedded: Vec<_> = FILES.iter().map(|(shown, _)| (*shown).to_owned()).collect();
+    assert_eq!(embedded, files);
+}
+
+#[test]
 fn the_embedded_claims_read_and_their_designs_resolve() {
     let claims = embedded().unwrap();
     let library = Library::embedded();
