@@ -208,6 +208,12 @@ pub struct SimulationOptions {
     /// its data is in place
     #[arg(long)]
     pub whole: bool,
+
+    /// Simulate only the operating system until the region of interest begins,
+    /// as --fidelity pages does: many times faster where a program fills much
+    /// memory first. TLBs and caches begin the region empty
+    #[arg(long, conflicts_with = "whole")]
+    pub fast_forward: bool,
 }
 
 /// The names of the fidelity levels on the command line.
@@ -253,6 +259,9 @@ impl SimulationOptions {
         }
         if self.whole {
             words.push("--whole".to_owned());
+        }
+        if self.fast_forward {
+            words.push("--fast-forward".to_owned());
         }
         words
     }

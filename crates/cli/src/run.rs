@@ -112,6 +112,7 @@ pub fn options(settings: &Settings<'_>) -> Options {
     Options {
         fidelity: settings.simulation.fidelity.to_fidelity(),
         whole: settings.simulation.whole,
+        fast_forward: settings.simulation.fast_forward,
         stop: Some(settings.interrupt.flag()),
         ..Options::default()
     }

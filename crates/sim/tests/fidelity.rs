@@ -115,3 +115,47 @@ fn virtual_caches_refuse_the_level_without_caches() {
     let pages = run(&design, &mut *workload("gups,bytes=1 MiB,updates=100"), Fidelity::Pages);
     assert!(pages.accesses > 0);
 }
+
+#[test]
+fn what_is_passed_over_leaves_memory_as_it_would_be() {
+    for (name, sets) in [("native-thp", vec![]), ("native-4k", vec![("os.policy.name", "thp")])] {
+        let design = design(name, "skylake-6140", &sets);
+        let run = |fast_forward| {
+            let spec = "gups,bytes=256 MiB,updates=2e5,threads=2";
+            let options = Options { fast_forward, ..Options::default() };
+            run_with(&design, &mut *workload(spec), options).unwrap()
+        };
+        let (whole, forwarded) = (run(false), run(true));
+        assert_eq!(forwarded.accesses, whole.accesses);
+        assert_eq!(forwarded.instructions, whole.instructions);
+        for state in
+            ["os.peak_resident_bytes.2m", "os.peak_resident_bytes.4k", "tier.dram.peak_pages", "os.faults"]
+        {
+            assert_eq!(count(&forwarded, state), count(&whole, state), "{name}: {state}");
+        }
+        // The region itself is simulated whole, from empty TLBs and caches on.
+        for counter in ["walk.count", "cache.llc.miss", "tier.dram.reads"] {
+            let (cold, warm) = (count(&forwarded, counter) as f64, count(&whole, counter) as f64);
+            assert!(cold > 0.9 * warm && cold < 1.2 * warm + 300.0, "{name}: {counter}: {cold} for {warm}");
+        }
+        let cycles = forwarded.cycles as f64 / whole.cycles as f64;
+        assert!((0.9..1.1).contains(&cycles), "{name}: {cycles}");
+        assert!(forwarded.notes.iter().any(|note| note.contains("began it empty")), "{:?}", forwarded.notes);
+    }
+}
+
+#[test]
+fn nothing_is_passed_over_where_all_is_to_be_counted() {
+    let design = design("native-4k", "skylake-6140", &[]);
+    let input = || workload("gups,bytes=1 MiB,updates=100");
+    let options = Options { whole: true, fast_forward: true, ..Options::default() };
+    let error = run_with(&design, &mut *input(), options).unwrap_err();
+    assert!(error.to_string().contains("no part of it can be passed over"), "{error}");
+    // An input without marks is passed over to its end, and says so.
+    let mut program = Program::new();
+    program.map(DATA, MIB).read(DATA).write(DATA + PAGE);
+    let options = Options { fast_forward: true, ..Options::default() };
+    let outcome = run_with(&design, &mut program.source(), options).unwrap();
+    assert_eq!(count(&outcome, "walk.count"), 0);
+    assert!(outcome.notes.iter().any(|note| note.contains("no region of interest")), "{:?}", outcome.notes);
+}

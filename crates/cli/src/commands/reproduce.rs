@@ -200,7 +200,13 @@ fn run_one(
     };
     let source = terrace_workload::open(&key.workload)?.source();
     let mut counted = Counted { source, accesses: Arc::clone(accesses) };
-    let options = Options { fidelity, whole: key.whole, stop: Some(interrupt.flag()), ..Options::default() };
+    let options = Options {
+        fidelity,
+        whole: key.whole,
+        fast_forward: key.fast_forward,
+        stop: Some(interrupt.flag()),
+        ..Options::default()
+    };
     tracing::info!(?key, "run begins");
     let outcome = terrace_sim::simulate(&design, &mut counted, options)?;
     tracing::info!(?key, seconds = outcome.seconds_simulated, "run ends");

@@ -241,6 +241,16 @@ fn notes(engine: &Engine, stats: &Stats, counted: u64) -> Vec<String> {
             engine.accesses
         ));
     }
+    if engine.forwarding {
+        notes.push(
+            "the input marks no region of interest, so that only the operating system was simulated".into(),
+        );
+    } else if engine.options.fast_forward {
+        notes.push(
+            "before the region of interest only the operating system was simulated; TLBs and caches began it empty"
+                .into(),
+        );
+    }
     let mut about = |name: &str, text: &str| {
         let count = stats.integer(name);
         if count > 0 {

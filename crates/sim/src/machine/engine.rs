@@ -6,6 +6,7 @@
 
 use super::access::{CONTIGUOUS, FULL, PAGES, PERFECT, RADIX, Stop, TRANSLATION, VIVT};
 use super::build::Machine;
+use super::look_ahead::LookAhead;
 use super::memory_map::{MapMaker, MemoryMap};
 use super::parts::PartUse;
 use super::streams::{Stream, Streams};
@@ -79,6 +80,9 @@ pub struct Options {
     pub fidelity: Fidelity,
     /// Count the whole input, even where it marks a region of interest.
     pub whole: bool,
+    /// Simulate only the operating system until the region of interest begins, as [`Fidelity::Pages`] does. TLBs and
+    /// caches are empty when it begins.
+    pub fast_forward: bool,
     /// Set from outside to end the run early; what was simulated until then is reported.
     pub stop: Option<Arc<AtomicBool>>,
     /// Called with the number of accesses simulated so far, once per batch.
@@ -157,6 +161,11 @@ pub fn simulate(
                 .to_owned(),
         ));
     }
+    if options.fast_forward && options.whole {
+        return Err(problem(
+            "the whole input is to be counted, so no part of it can be passed over".to_owned(),
+        ));
+    }
     let mut machine = Machine::new(design, &options).map_err(problem)?;
     let tiering = match (options.policy.take(), &design.os.policy) {
         (Some(open), _) => Some(Tiering::new(open, 1, design, &mut machine.shared, &options)),
@@ -221,6 +230,8 @@ pub(super) struct Engine<'a> {
     blocked: Vec<usize>,
     pub gaps: u64,
     pub region: Region,
+    /// The region of interest is still to come, and only the operating system is simulated until then.
+    pub forwarding: bool,
     pub map_maker: Option<MapMaker>,
     stopped: bool,
 }
@@ -235,6 +246,7 @@ impl<'a> Engine<'a> {
         let map_maker = parts.map(|parts| MapMaker::new(&shared.os, parts));
         Engine {
             machine,
+            forwarding: options.fast_forward,
             streams: Streams::new(source, levels),
             turns,
             spaces: HashMap::new(),
@@ -254,12 +266,13 @@ impl<'a> Engine<'a> {
     fn run<const F: u8, const S: u8>(mut self) -> Result<Outcome, SimError> {
         self.machine.with_tiering(|tiering, machine| tiering.call(machine, Time::ZERO));
         self.pull(Time::ZERO)?;
-        while let Some((core, horizon)) = self.next_core::<F>()? {
-            if self.is_stopped() {
-                self.stopped = true;
-                break;
-            }
-            self.run_core::<F, S>(core, horizon)?;
+        if self.forwarding {
+            self.advance::<PAGES, PERFECT>()?;
+            // What it counts on the host's behalf is another thing from here on.
+            self.machine.cores.iter_mut().for_each(|core| core.look_ahead = LookAhead::new());
+        }
+        if !self.forwarding {
+            self.advance::<F, S>()?;
         }
         for (core, turn) in self.machine.cores.iter_mut().zip(&self.turns) {
             if turn.used {
@@ -281,6 +294,21 @@ impl<'a> Engine<'a> {
             outcome.parts = parts.uses(self.machine.shared.timing.cycle);
         }
         Ok(outcome)
+    }
+
+    /// Runs to the end of the input, or of the part that is passed over.
+    fn advance<const F: u8, const S: u8>(&mut self) -> Result<(), SimError> {
+        let forwarding = self.forwarding;
+        while self.forwarding == forwarding
+            && let Some((core, horizon)) = self.next_core::<F>()?
+        {
+            if self.is_stopped() {
+                self.stopped = true;
+                break;
+            }
+            self.run_core::<F, S>(core, horizon)?;
+        }
+        Ok(())
     }
 
     fn is_stopped(&self) -> bool {
@@ -543,6 +571,7 @@ impl<'a> Engine<'a> {
                 return Ok(());
             };
             state.next_event += 1;
+            let forwarding = self.forwarding;
             self.apply::<F, S>(core, stream, &event.event)?;
             if self.waits_for_page(core) || self.streams.streams[stream].computed > 0 {
                 // The event is not over.
@@ -556,6 +585,10 @@ impl<'a> Engine<'a> {
                     // Others may run now: the horizon is another.
                     return Ok(());
                 }
+            }
+            if forwarding != self.forwarding {
+                // What follows is simulated otherwise.
+                return Ok(());
             }
             if matches!(event.event, Event::Wait { .. }) && !self.turns[core].waiting.is_empty() {
                 // The thread slept: its core is free for another.
@@ -828,6 +861,7 @@ impl<'a> Engine<'a> {
         match kind {
             MarkKind::RegionBegin if self.region.begin.is_none() && !self.options.whole => {
                 self.region.begin = Some(Box::new(super::collect::Totals::of(self)));
+                self.forwarding = false;
                 if let Some(parts) = &mut self.machine.shared.parts {
                     parts.region_begins();
                 }

@@ -10,7 +10,8 @@
 //! | `a < b < c`, `a > b` | the claim that the order holds, at every point where series are compared |
 //!
 //! Metrics: `seconds`, `cycles`, `accesses`, `instructions`, `throughput` (accesses per second), or the full name of a
-//! statistic, such as `walk.memory_refs`.
+//! statistic, such as `walk.memory_refs`; of a histogram that is how many values it has, with `.mean` or `.max` behind it
+//! those of the values.
 
 use std::fmt;
 

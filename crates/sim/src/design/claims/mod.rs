@@ -39,7 +39,7 @@ pub use expression::{Direction, Expression, Function, Operator, Value};
 pub use verdict::{Row, Verdict, evaluate};
 
 use super::error::{DesignError, suggestion};
-use super::{read, tree};
+use super::{LARGEST_SCALE, read, tree};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
@@ -79,6 +79,8 @@ pub struct RunKey {
     pub fidelity: String,
     /// The whole input counts, and not only its region of interest.
     pub whole: bool,
+    /// Before the region of interest only the operating system is simulated.
+    pub fast_forward: bool,
 }
 
 /// What came out of a run.
@@ -156,12 +158,15 @@ struct RunSpec {
     workload: String,
     #[serde(default)]
     set: BTreeMap<String, toml::Value>,
+    /// For all points; `with.scale` has one for each instead.
     #[serde(default = "one")]
     scale: u32,
     #[serde(default = "full")]
     fidelity: String,
     #[serde(default)]
     whole: bool,
+    #[serde(default)]
+    fast_forward: bool,
     /// Labels of the runs; one run without a label when empty.
     #[serde(default)]
     points: Vec<toml::Value>,
@@ -297,13 +302,18 @@ fn definitions(texts: &BTreeMap<String, String>) -> Result<BTreeMap<String, Expr
 }
 
 fn check_run(run: &RunSpec) -> Result<(), (&'static str, String)> {
-    if !(1..=16).contains(&run.scale) {
-        return Err(("scale", format!("{} is not 1 to 16", run.scale)));
+    let allowed = i64::from(LARGEST_SCALE);
+    let each = run.with.get("scale").into_iter().flatten().map(|scale| scale.as_integer().unwrap_or(0));
+    if let Some(scale) = each.chain([run.scale.into()]).find(|scale| !(1..=allowed).contains(scale)) {
+        return Err(("scale", format!("{scale} is not 1 to {allowed}")));
     }
     let levels = ["full", "translation", "pages"];
     if !levels.contains(&run.fidelity.as_str()) {
         let hint = suggestion(&run.fidelity, &levels);
         return Err(("fidelity", format!("\"{}\" is not valid{hint}", run.fidelity)));
+    }
+    if run.fast_forward && run.whole {
+        return Err(("fast_forward", "the whole input is to be counted: leave one of them out".to_owned()));
     }
     match run.with.iter().find(|(_, values)| values.len() != run.points.len()) {
         Some((key, values)) => {
@@ -417,9 +427,15 @@ impl Claim {
                 design: fill(&run.design),
                 workload: fill(&run.workload),
                 sets: run.set.iter().map(|(key, value)| (key.clone(), fill(&label(value)))).collect(),
-                scale: run.scale,
+                scale: run
+                    .with
+                    .get("scale")
+                    .and_then(|each| each.get(at)?.as_integer())
+                    .and_then(|scale| u32::try_from(scale).ok())
+                    .unwrap_or(run.scale),
                 fidelity: run.fidelity.clone(),
                 whole: run.whole,
+                fast_forward: run.fast_forward,
             }
         };
         if run.points.is_empty() {

@@ -99,6 +99,14 @@ fn runs_have_their_points_filled_in() {
 }
 
 #[test]
+fn points_can_have_scales_of_their_own() {
+    let text = SMALL.replace("80, 100] }", "80, 100], scale = [1, 2, 8, 16] }");
+    let claims = parse(&text, "small.toml").unwrap();
+    let scales: Vec<u32> = by_id(&claims, "rows").runs().iter().map(|run| run.scale).collect();
+    assert_eq!(scales, [1, 2, 8, 16]);
+}
+
+#[test]
 fn a_machine_like_the_published_reproduces_and_another_does_not() {
     let claims = small();
     let same = |key: &RunKey| bottleneck(key, 217.64, 55.11);
@@ -169,6 +177,16 @@ fn mistakes_in_claim_files_name_their_line() {
             "dram = [0, 50]",
             "small.toml:10: run.read.with: dram has 2 values for 4 points",
         ),
+        (
+            "with = { dram = [0, 50, 80, 100] }",
+            "with = { dram = [0, 50, 80, 100], scale = [1, 2, 0, 4] }",
+            "small.toml:4: run.read.scale: 0 is not 1 to 16",
+        ),
+        (
+            "scale = 4",
+            "whole = true\nfast_forward = true",
+            "small.toml:17: run.one.fast_forward: the whole input is to be counted: leave one of them out",
+        ),
         ("published = 80\n", "", "small.toml:34: best: published: is missing; only an order needs none"),
     ];
     let text = SMALL;
@@ -212,6 +230,24 @@ fn the_embedded_claims_read_and_their_designs_resolve() {
         }
     }
     assert!(claims.len() >= 20, "{}", claims.len());
+}
+
+#[test]
+fn histograms_give_their_mean_and_their_largest_value() {
+    let text = SMALL.replace("walk.count", "os.fault_latency.1g.mean");
+    let claims = parse(&text, "small.toml").unwrap();
+    let claim = by_id(&claims, "statistic");
+    let mut numbers = RunNumbers { accesses: 1, ..RunNumbers::default() };
+    let mut latency = terrace_model::Histogram::default();
+    numbers.stats.histogram("os.fault_latency.1g", latency.clone(), Unit::Nanoseconds);
+    let verdict = evaluate(claim, &|_| Some(numbers.clone()));
+    assert_eq!(verdict.reason, "the run has no statistic os.fault_latency.1g.mean", "nothing was recorded");
+    [2, 4, 9].into_iter().for_each(|value| latency.record(value));
+    numbers.stats.histogram("os.fault_latency.1g", latency, Unit::Nanoseconds);
+    assert_eq!(evaluate(claim, &|_| Some(numbers.clone())).rows[0].ours, 5.0);
+    let text = SMALL.replace("walk.count", "os.fault_latency.1g.max");
+    let claims = parse(&text, "small.toml").unwrap();
+    assert_eq!(evaluate(by_id(&claims, "statistic"), &|_| Some(numbers.clone())).rows[0].ours, 9.0);
 }
 
 /// The thesis's own numbers satisfy its claims: the tables were copied right and the expressions say what they should.

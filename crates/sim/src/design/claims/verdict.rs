@@ -3,6 +3,7 @@
 use super::expression::{Value, short};
 use super::{Claim, Published, RunKey, RunNumbers, Tolerance};
 use serde::Serialize;
+use terrace_model::Value as Recorded;
 
 /// One compared number.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -78,9 +79,22 @@ fn read_metric(numbers: &RunNumbers, name: &str) -> Result<f64, String> {
         "throughput" => numbers.accesses as f64 / numbers.seconds,
         statistic => match numbers.stats.get(statistic) {
             Some(stat) => stat.value.as_f64(),
-            None => return Err(format!("the run has no statistic {statistic}")),
+            None => of_histogram(numbers, statistic)
+                .ok_or_else(|| format!("the run has no statistic {statistic}"))?,
         },
     })
+}
+
+/// `.mean` or `.max` of what a histogram recorded, if that was anything.
+fn of_histogram(numbers: &RunNumbers, name: &str) -> Option<f64> {
+    let (statistic, figure) = name.rsplit_once('.')?;
+    let Recorded::Histogram(histogram) = &numbers.stats.get(statistic)?.value else { return None };
+    match figure {
+        _ if histogram.count == 0 => None,
+        "mean" => Some(histogram.sum as f64 / histogram.count as f64),
+        "max" => Some(histogram.max as f64),
+        _ => None,
+    }
 }
 
 fn judge(claim: &Claim, metric: &dyn Fn(&str, &str) -> Result<Value, String>) -> Result<Verdict, String> {
