@@ -37,6 +37,8 @@ pub(crate) struct Layout {
     pub touched: Vec<AddressRange>,
     /// How it touches them.
     pub init: Init,
+    /// Instructions that each thread computes between initialisation and run.
+    pub settle: u64,
     heap_used: u64,
     growing: u64,
     /// Room that was reserved for what grows.
@@ -52,11 +54,18 @@ impl Layout {
             maps: Vec::new(),
             touched: Vec::new(),
             init,
+            settle: 0,
             heap_used: 0,
             growing: 0,
             rooms: Vec::new(),
             end: HEAP_BYTES,
         }
+    }
+
+    /// The same with time for daemons before the run.
+    pub fn settling(mut self, instructions: u64) -> Layout {
+        self.settle = instructions;
+        self
     }
 
     /// The number of the allocation site `name`.

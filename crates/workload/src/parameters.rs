@@ -37,6 +37,15 @@ pub(crate) const INIT: ParameterInfo = ParameterInfo {
            initialisation loop), one per 64 B line, or none.",
 };
 
+/// `settle`, shared by the workloads that stand for programs of tens of gigabytes.
+pub(crate) const SETTLE: ParameterInfo = ParameterInfo {
+    name: "settle",
+    default: "0",
+    unit: "instructions",
+    help: "Computed by each thread between initialisation and run, so that daemons come to their work; about \
+           2000 small pieces of the run are made meanwhile.",
+};
+
 /// Largest size or count accepted, so that sums of a few of them cannot overflow and every layout fits the
 /// 47-bit user address space.
 const LARGEST_BYTES: u64 = 32 << 40;

@@ -137,24 +137,93 @@ impl Kernel for Touch {
     }
 }
 
+/// Steps of the run that are made while a thread settles.
+const SETTLE_STEPS: u64 = 2000;
+/// Most instructions of one piece of computing: a minute of time.
+const LONGEST_COMPUTE: u64 = 1 << 38;
+
+/// Where a thread stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Initialisation,
+    /// Between initialisation and run: instructions to compute, and those before the next step of the run.
+    Settling {
+        left: u64,
+        piece: u64,
+    },
+    Run,
+    /// The run was over before it began: nothing is left of it after settling.
+    Over,
+}
+
 /// A thread from initialisation to end.
 pub(crate) struct Thread<P: Program> {
     touch: Option<Touch>,
     kernel: P::Thread,
+    phase: Phase,
+    settle: u64,
 }
 
 impl<P: Program> Thread<P> {
     pub fn new(program: &P, index: u32) -> Thread<P> {
         let touch = Touch::new(program.layout(), index, program.threads());
-        Thread { touch: Some(touch), kernel: program.thread(index) }
+        Thread {
+            touch: Some(touch),
+            kernel: program.thread(index),
+            phase: Phase::Initialisation,
+            settle: program.layout().settle,
+        }
+    }
+
+    /// What initialisation ended with; the run begins later where there is time to settle.
+    #[inline(always)]
+    fn initialised(&mut self, progress: Progress) -> Progress {
+        if progress != Progress::Run {
+            return progress;
+        }
+        if self.settle == 0 {
+            self.phase = Phase::Run;
+            return progress;
+        }
+        let piece = (self.settle / SETTLE_STEPS).clamp(1, LONGEST_COMPUTE);
+        self.phase = Phase::Settling { left: self.settle, piece };
+        Progress::Barrier
+    }
+
+    /// A piece of computing and a step of the run.
+    fn settle<M: Memory>(&mut self, left: u64, piece: u64, memory: &mut M) -> Progress {
+        if left == 0 {
+            self.phase = Phase::Run;
+            return Progress::Run;
+        }
+        let computed = piece.min(left);
+        memory.compute(computed);
+        self.phase = Phase::Settling { left: left - computed, piece };
+        match self.kernel.step(memory) {
+            Progress::Done => {
+                // Other threads still wait for it where the run begins.
+                self.phase = Phase::Over;
+                Progress::Run
+            }
+            progress => progress,
+        }
     }
 }
 
 impl<P: Program> Kernel for Thread<P> {
     #[inline]
     fn step<M: Memory>(&mut self, memory: &mut M) -> Progress {
+        match self.phase {
+            Phase::Run => return self.kernel.step(memory),
+            Phase::Settling { left, piece } => return self.settle(left, piece, memory),
+            Phase::Over => return Progress::Done,
+            Phase::Initialisation => {}
+        }
         match &mut self.touch {
-            None => self.kernel.step(memory),
+            None => {
+                let progress = self.kernel.step(memory);
+                self.initialised(progress)
+            }
             Some(touch) => {
                 let progress = touch.step(memory);
                 if progress != Progress::Run {
@@ -162,7 +231,7 @@ impl<P: Program> Kernel for Thread<P> {
                 }
                 self.touch = None;
                 // Where the program populates structures of its own, that still belongs to initialisation.
-                if P::POPULATES { Progress::Barrier } else { Progress::Run }
+                if P::POPULATES { Progress::Barrier } else { self.initialised(Progress::Run) }
             }
         }
     }

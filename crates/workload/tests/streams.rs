@@ -6,7 +6,7 @@ use terrace_trace::{Access, AccessKind, Batch, Event, Item, MarkKind, StreamId};
 use terrace_workload::{Digest, NativePages, WorkloadError, all, open};
 
 /// Small versions, with at most a few million accesses. The slab cache is small enough to evict.
-const SMALL: [&str; 26] = [
+const SMALL: [&str; 27] = [
     "gups,bytes=8 MiB,updates=1e5",
     "chase,bytes=1 MiB,accesses=1e5",
     "stream,bytes=3 MiB",
@@ -17,6 +17,7 @@ const SMALL: [&str; 26] = [
     "pagerank,scale=12,edgefactor=8",
     "xsbench,gridpoints=200,lookups=2000",
     "cg,rows=10000,nonzeros=7,iterations=2",
+    "svm,rows=20e3,features=5e3,nonzeros=20,updates=3e3",
     "bt,bytes=2 MiB,planes=6,iterations=2",
     "ft,bytes=1 MiB,iterations=2",
     "mg,bytes=2 MiB,planes=9,iterations=2",
@@ -242,6 +243,7 @@ fn every_parameter_has_an_effect() {
                 ("pb", "init") => "read-first",
                 (_, "init") => "lines",
                 ("slab", "bytes") => "20 MiB",
+                ("svm", "moves") => "0.5",
                 (_, "bytes") => "5 MiB",
                 (_, "implicit") => "true",
                 (
@@ -258,6 +260,8 @@ fn every_parameter_has_an_effect() {
                 (_, "at_once" | "chunked" | "apart") => "0.2",
                 (_, "chunk") => "1 MiB",
                 (_, "fronts") => "2",
+                (_, "features") => "4e3",
+                (_, "settle") => "1e6",
                 (_, "compute") => "1e7",
                 (_, "allocations" | "uses") => "30",
                 (_, "iterations" | "passes" | "nonzeros" | "edgefactor") => "5",
@@ -538,6 +542,56 @@ fn pieces(spec: &str, name: &str, bytes: u64) -> Vec<u64> {
     counts.into_values().collect()
 }
 
+/// Instructions computed, and accesses made, between the end of initialisation and the begin of the run.
+fn settled(spec: &str) -> (u64, u64) {
+    let (mut instructions, mut accesses) = (0, 0);
+    for batch in &batches(spec) {
+        for item in batch.items() {
+            match item {
+                Item::Access(_) if instructions > 0 => accesses += 1,
+                Item::Access(_) => {}
+                Item::Event(e) => match &e.event {
+                    Event::Compute { instructions: more } => instructions += more,
+                    Event::Mark { kind: MarkKind::RegionBegin, .. } => return (instructions, accesses),
+                    _ => {}
+                },
+            }
+        }
+    }
+    panic!("{spec}: the run never begins");
+}
+
+#[test]
+fn programs_settle_with_a_little_of_their_run_between_much_computing() {
+    let (instructions, accesses) = settled("gups,bytes=8 MiB,updates=1e6,settle=4e9");
+    assert_eq!((instructions, accesses), (4_000_000_000, 2000 * 2 * 64));
+    // What fills its own structures does so before.
+    let (instructions, accesses) = settled("kv,keys=4000,value=16 B,requests=8e3,settle=1e7");
+    assert_eq!(instructions, 10_000_000);
+    assert!((2000 * 4..2000 * 40).contains(&accesses), "{accesses}");
+    // Less to do than there is time for: the run begins, with nothing left.
+    let (instructions, accesses) = settled("gups,bytes=8 MiB,updates=640,settle=4e6,threads=2");
+    assert!(instructions < 4_000_000 && accesses > 640, "{instructions} {accesses}");
+    for spec in ["gups,bytes=8 MiB,updates=640,settle=4e6,threads=2", "bfs,scale=10,settle=1e6,threads=2"] {
+        check(spec);
+    }
+}
+
+#[test]
+fn a_classifier_gathers_rows_by_columns_and_updates_one_vector() {
+    let spec = "svm,rows=100e3,features=20e3,nonzeros=10,updates=2000,moves=0.5,init=none";
+    let traffic = traffic(spec);
+    assert!(!traffic.contains_key("data by rows"), "it is made once and never read again");
+    let (nodes, gathered) = (traffic["data by columns"], traffic["D"]);
+    assert_eq!(gathered, (2000 * 10 * 8, 0), "one look at each row of each column");
+    assert_eq!(nodes.1, 0);
+    // Columns are read again, and the direction is updated, where the coordinate moves: every second time.
+    let moved = nodes.0 / 16 - 2000 * 10;
+    assert!((9_000..11_000).contains(&moved), "{moved}");
+    assert_eq!(traffic["xTd"], (8 * (2000 * 10 + moved), 8 * moved));
+    assert_eq!(traffic["wpd"].1, 8 * moved / 10);
+}
+
 #[test]
 fn a_service_has_few_hot_pages_scattered_over_huge_pages() {
     let redis = "service,bytes=32 MiB,values=varied,value=320 B,hot=0.0002,requests=2e4,think=0";
@@ -615,6 +669,7 @@ fn hundreds_of_gigabytes_need_no_memory() {
         "pagerank,scale=30,implicit=true,init=none",
         "canneal,elements=4e9,moves=1000,init=none",
         "cg,rows=6e7,nonzeros=256,init=none",
+        "svm,rows=3e8,features=11e7,init=none",
         "bt,bytes=300 GiB,init=none",
         "ft,bytes=300 GiB,init=none",
         "mg,bytes=300 GiB,init=none",

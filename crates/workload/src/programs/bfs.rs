@@ -3,7 +3,7 @@
 use crate::graph::{EDGE_FACTOR, Graph, IMPLICIT, SCALE};
 use crate::layout::Layout;
 use crate::memory::{Backing, Memory};
-use crate::parameters::{INIT, ParameterInfo, Parameters, SEED, THREADS};
+use crate::parameters::{INIT, ParameterInfo, Parameters, SEED, SETTLE, THREADS};
 use crate::program::{Kernel, Program, Progress, init_parameter, share};
 use crate::random::Random;
 use crate::{WorkloadError, WorkloadInfo};
@@ -27,6 +27,7 @@ over the shared graph, so that the accesses are the same in every run.",
         ParameterInfo { name: "edges", default: "12e6", unit: "edges", help: "Directed edges examined, all threads together." },
         IMPLICIT,
         INIT,
+        SETTLE,
         THREADS,
         SEED,
     ],
@@ -56,7 +57,7 @@ impl Program for Bfs {
 
     fn parse(parameters: &Parameters) -> Result<Bfs, WorkloadError> {
         let threads = parameters.threads()?;
-        let mut layout = Layout::new(init_parameter(parameters)?);
+        let mut layout = Layout::new(init_parameter(parameters)?).settling(parameters.count("settle", 0)?);
         let graph = Graph::parse(parameters, &mut layout)?;
         let mut vector =
             |name| -> Vec<u64> { (0..threads).map(|_| layout.array(name, 8 * graph.vertices)).collect() };

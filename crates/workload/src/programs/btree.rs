@@ -2,7 +2,7 @@
 
 use crate::layout::{Heap, Layout};
 use crate::memory::Memory;
-use crate::parameters::{ParameterInfo, Parameters, SEED, THREADS};
+use crate::parameters::{ParameterInfo, Parameters, SEED, SETTLE, THREADS};
 use crate::program::{Init, Kernel, Program, Progress, share};
 use crate::random::{Permutation, Random, Zipf};
 use crate::{WorkloadError, WorkloadInfo};
@@ -24,6 +24,7 @@ threads look up.",
         ParameterInfo { name: "node", default: "4 KiB", unit: "bytes", help: "Size of a node: a multiple of 64 B." },
         ParameterInfo { name: "lookups", default: "600e3", unit: "lookups", help: "Lookups, all threads together." },
         ParameterInfo { name: "zipf", default: "0", unit: "exponent", help: "Zipf exponent of the keys looked up; 0 is uniform." },
+        SETTLE,
         THREADS,
         SEED,
     ],
@@ -90,7 +91,7 @@ impl Program for BTree {
             heap_bytes: 0,
             handle: 0,
             site: 0,
-            layout: Layout::new(Init::None),
+            layout: Layout::new(Init::None).settling(parameters.count("settle", 0)?),
         };
         let used = tree.levels().iter().sum::<u64>() * node;
         tree.heap_bytes = used + (1 << 20);

@@ -2,7 +2,7 @@
 
 use crate::layout::Layout;
 use crate::memory::{Backing, Contents, Memory};
-use crate::parameters::{INIT, ParameterInfo, Parameters, SEED, THREADS};
+use crate::parameters::{INIT, ParameterInfo, Parameters, SEED, SETTLE, THREADS};
 use crate::program::{Kernel, Program, Progress, init_parameter, share};
 use crate::random::{Random, hash, scale};
 use crate::{WorkloadError, WorkloadInfo};
@@ -25,6 +25,7 @@ part and reads those of all.",
         ParameterInfo { name: "moves", default: "600e3", unit: "moves", help: "Pairs examined, all threads together." },
         ParameterInfo { name: "accept", default: "0.3", unit: "probability", help: "Share of the moves that swap." },
         INIT,
+        SETTLE,
         THREADS,
         SEED,
     ],
@@ -71,7 +72,7 @@ impl Program for Canneal {
     fn parse(parameters: &Parameters) -> Result<Canneal, WorkloadError> {
         let threads = parameters.threads()?;
         let elements = parameters.count_within("elements", 2 * u64::from(threads), u32::MAX.into())?;
-        let mut layout = Layout::new(init_parameter(parameters)?);
+        let mut layout = Layout::new(init_parameter(parameters)?).settling(parameters.count("settle", 0)?);
         let array = layout.array("elements", elements * ELEMENT_BYTES);
         Ok(Canneal {
             elements,

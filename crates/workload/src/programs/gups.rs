@@ -2,7 +2,7 @@
 
 use crate::layout::Layout;
 use crate::memory::Memory;
-use crate::parameters::{INIT, ParameterInfo, Parameters, SEED, THREADS};
+use crate::parameters::{INIT, ParameterInfo, Parameters, SEED, SETTLE, THREADS};
 use crate::program::{Kernel, Program, Progress, init_parameter, share};
 use crate::random::{Random, scale};
 use crate::{WorkloadError, WorkloadInfo};
@@ -23,6 +23,7 @@ benchmark's bounded look-ahead between processes. As there, threads race for wor
         ParameterInfo { name: "bytes", default: "1 GiB", unit: "bytes", help: "Size of the table." },
         ParameterInfo { name: "updates", default: "16e6", unit: "updates", help: "Updates, all threads together." },
         INIT,
+        SETTLE,
         THREADS,
         SEED,
     ],
@@ -48,7 +49,7 @@ impl Program for Gups {
 
     fn parse(parameters: &Parameters) -> Result<Gups, WorkloadError> {
         let words = parameters.bytes("bytes", 4096)? / 8;
-        let mut layout = Layout::new(init_parameter(parameters)?);
+        let mut layout = Layout::new(init_parameter(parameters)?).settling(parameters.count("settle", 0)?);
         let table = layout.array("table", words * 8);
         Ok(Gups {
             words,

@@ -2,9 +2,10 @@
 
 use crate::layout::{Heap, Layout, map};
 use crate::memory::{Memory, prefetch};
-use crate::parameters::{ParameterInfo, Parameters, SEED, THREADS};
+use crate::parameters::{ParameterInfo, Parameters, SEED, SETTLE, THREADS};
 use crate::program::{Init, Kernel, Program, Progress, share};
 use crate::random::{Permutation, Random, Zipf, hash, mix};
+use crate::requests::LONGEST_THINK;
 use crate::{WorkloadError, WorkloadInfo};
 use std::collections::VecDeque;
 use terrace_model::AddressRange;
@@ -31,6 +32,13 @@ share of the keys, as a Redis cluster on one host. Initialisation inserts the sh
         ParameterInfo { name: "reads", default: "0.95", unit: "share", help: "Share of GET among the requests." },
         ParameterInfo { name: "zipf", default: "0.99", unit: "exponent", help: "Zipf exponent of the keys' popularity." },
         ParameterInfo { name: "preload", default: "0.5", unit: "share", help: "Share of the keys inserted beforehand." },
+        ParameterInfo {
+            name: "think",
+            default: "0",
+            unit: "instructions",
+            help: "Instructions between two requests of a thread, once it runs: network, waiting.",
+        },
+        SETTLE,
         THREADS,
         SEED,
     ],
@@ -63,6 +71,7 @@ pub(crate) struct KeyValue {
     reads: f64,
     zipf: f64,
     preload: f64,
+    think: u64,
     threads: u32,
     seed: u64,
     /// Room for the heap and for the tables of each thread.
@@ -104,12 +113,13 @@ impl Program for KeyValue {
             reads: parameters.number("reads", 0.0, 1.0)?,
             zipf: parameters.number("zipf", 0.01, 4.0)?,
             preload: parameters.number("preload", 0.0, 1.0)?,
+            think: parameters.count_within("think", 0, LONGEST_THINK)?,
             threads,
             seed: parameters.seed()?,
             heaps: Vec::new(),
             tables: Vec::new(),
             sites: [0; 3],
-            layout: Layout::new(Init::None),
+            layout: Layout::new(Init::None).settling(parameters.count("settle", 0)?),
         };
         let object = program.object();
         for thread in 0..threads {
@@ -439,6 +449,9 @@ impl Kernel for Store {
         }
         match self.next_request() {
             Some((key, get)) => {
+                if self.program.think > 0 {
+                    memory.compute(self.program.think);
+                }
                 self.request(memory, key, get);
                 Progress::Working
             }

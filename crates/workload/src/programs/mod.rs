@@ -24,6 +24,7 @@ mod service;
 mod slab;
 mod stencil;
 mod stream;
+mod svm;
 mod tpcc;
 mod xsbench;
 
@@ -33,7 +34,7 @@ use crate::{Workload, WorkloadError, WorkloadInfo};
 type Open = fn(&str) -> Result<Box<dyn Workload>, WorkloadError>;
 
 /// All workloads, in the order of the documentation.
-pub(crate) const ALL: [(&WorkloadInfo, Open); 26] = [
+pub(crate) const ALL: [(&WorkloadInfo, Open); 27] = [
     (&gups::INFO, open::<gups::Gups>),
     (&chase::INFO, open::<chase::Chase>),
     (&stream::INFO, open::<stream::Triad>),
@@ -44,6 +45,7 @@ pub(crate) const ALL: [(&WorkloadInfo, Open); 26] = [
     (&pagerank::INFO, open::<pagerank::PageRank>),
     (&xsbench::INFO, open::<xsbench::XsBench>),
     (&cg::INFO, open::<cg::ConjugateGradient>),
+    (&svm::INFO, open::<svm::Classifier>),
     (&bt::INFO, open::<bt::BlockTridiagonal>),
     (&ft::INFO, open::<ft::Fourier>),
     (&mg::INFO, open::<mg::Multigrid>),

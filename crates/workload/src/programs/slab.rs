@@ -2,9 +2,10 @@
 
 use crate::layout::{Layout, map};
 use crate::memory::Memory;
-use crate::parameters::{ParameterInfo, Parameters, SEED, THREADS};
+use crate::parameters::{ParameterInfo, Parameters, SEED, SETTLE, THREADS};
 use crate::program::{Init, Kernel, Program, Progress, share};
 use crate::random::{Permutation, Random, Zipf, hash, mix, scale};
+use crate::requests::LONGEST_THINK;
 use crate::{WorkloadError, WorkloadInfo};
 use terrace_model::AddressRange;
 use terrace_trace::{Event, MapKind};
@@ -31,6 +32,13 @@ of its own with its share of memory and keys. Initialisation stores the share `p
         ParameterInfo { name: "reads", default: "0.97", unit: "share", help: "Share of GET among the requests." },
         ParameterInfo { name: "zipf", default: "0.99", unit: "exponent", help: "Zipf exponent of the keys' popularity." },
         ParameterInfo { name: "preload", default: "0.5", unit: "share", help: "Share of the keys stored beforehand." },
+        ParameterInfo {
+            name: "think",
+            default: "0",
+            unit: "instructions",
+            help: "Instructions between two requests of a thread, once it runs: network, waiting.",
+        },
+        SETTLE,
         THREADS,
         SEED,
     ],
@@ -61,6 +69,7 @@ pub(crate) struct Slab {
     reads: f64,
     zipf: f64,
     preload: f64,
+    think: u64,
     threads: u32,
     seed: u64,
     /// Chunk size of each class.
@@ -116,13 +125,14 @@ impl Program for Slab {
             reads: parameters.number("reads", 0.0, 1.0)?,
             zipf: parameters.number("zipf", 0.01, 4.0)?,
             preload: parameters.number("preload", 0.0, 1.0)?,
+            think: parameters.count_within("think", 0, LONGEST_THINK)?,
             threads,
             seed: parameters.seed()?,
             chunks,
             tables: Vec::new(),
             buckets: keys.div_ceil(threads.into()).next_power_of_two(),
             site: 0,
-            layout: Layout::new(Init::None),
+            layout: Layout::new(Init::None).settling(parameters.count("settle", 0)?),
         };
         if program.largest > LARGEST_VALUE {
             return Err(parameters.error("largest", format!("at most {LARGEST_VALUE} B")));
@@ -375,6 +385,9 @@ impl Kernel for Cache {
         self.left -= 1;
         let key = self.order.apply(self.zipf.sample(&mut self.random)) + 1;
         let get = self.random.unit() < self.program.reads;
+        if self.program.think > 0 {
+            memory.compute(self.program.think);
+        }
         self.request(memory, key, get);
         Progress::Working
     }

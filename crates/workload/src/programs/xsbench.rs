@@ -2,7 +2,7 @@
 
 use crate::layout::Layout;
 use crate::memory::{Backing, Contents, Memory};
-use crate::parameters::{INIT, ParameterInfo, Parameters, SEED, THREADS};
+use crate::parameters::{INIT, ParameterInfo, Parameters, SEED, SETTLE, THREADS};
 use crate::program::{Kernel, Program, Progress, init_parameter, share};
 use crate::random::{Permutation, Random, hash, scale};
 use crate::{WorkloadError, WorkloadInfo};
@@ -24,6 +24,7 @@ writes them first and searches what it reads); which nuclides a material holds i
         ParameterInfo { name: "gridpoints", default: "11303", unit: "points", help: "Energy points of each nuclide." },
         ParameterInfo { name: "lookups", default: "300e3", unit: "lookups", help: "Lookups, all threads together." },
         INIT,
+        SETTLE,
         THREADS,
         SEED,
     ],
@@ -117,7 +118,7 @@ impl Program for XsBench {
                 (0..count).map(|i| order.apply(i) as u32).collect()
             })
             .collect();
-        let mut layout = Layout::new(init_parameter(parameters)?);
+        let mut layout = Layout::new(init_parameter(parameters)?).settling(parameters.count("settle", 0)?);
         let lists = MATERIALS.len() as u64 * LIST_ENTRIES;
         Ok(XsBench {
             nuclides,

@@ -1,0 +1,223 @@
+//! Coordinate descent for a linear classifier on sparse data.
+
+use crate::layout::Layout;
+use crate::memory::{Backing, Contents, Memory, follow};
+use crate::parameters::{INIT, ParameterInfo, Parameters, SEED, SETTLE, THREADS};
+use crate::program::{Kernel, Program, Progress, init_parameter, share};
+use crate::random::{Permutation, Random, hash, scale};
+use crate::{WorkloadError, WorkloadInfo};
+
+pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
+    name: "svm",
+    summary: "coordinate descent over the columns of sparse data (LIBLINEAR)",
+    description: "\
+Training of a linear classifier: features are taken in random order; for each, its column of the data is read \
+(nodes of 16 bytes, row number and value), and for every node two vectors over the rows are gathered. Where the \
+coordinate moves, the column is read again and one of the vectors is updated. Columns are sequential, their order and \
+the rows random.
+
+Stands for LIBLINEAR (Fan et al., JMLR 2008) with solver 6, L1-regularised logistic regression by newGLMNET, whose \
+inner loop this is; rows=150e6,features=55e6,nonzeros=30 has the size of the data set kdd2012. It differs: every \
+feature has the same number of nodes, one in each of as many equal slices of the rows, at a place that a hash gives, so \
+that a simulation needs no memory for them (a native run writes them first and gathers by what it reads); a \
+coordinate moves with a fixed probability; each thread takes features of its own. The data by rows, from which \
+the columns were made, stays allocated as it does there, and is not used again.",
+    parameters: &[
+        ParameterInfo { name: "rows", default: "1.5e6", unit: "rows", help: "Instances of the data." },
+        ParameterInfo { name: "features", default: "550e3", unit: "features", help: "Features, one column each." },
+        ParameterInfo { name: "nonzeros", default: "30", unit: "per column", help: "Nodes of each column, at most 40." },
+        ParameterInfo { name: "updates", default: "100e3", unit: "updates", help: "Features taken, all threads together." },
+        ParameterInfo { name: "moves", default: "0.3", unit: "probability", help: "Share of the updates whose coordinate moves." },
+        INIT,
+        SETTLE,
+        THREADS,
+        SEED,
+    ],
+    exact: false,
+};
+
+/// Row number, padding and value.
+const NODE_BYTES: u64 = 16;
+/// A step reads a column twice and stays within what it may issue.
+const LONGEST_COLUMN: u64 = 40;
+
+#[derive(Clone)]
+pub(crate) struct Classifier {
+    rows: u64,
+    features: u64,
+    nonzeros: u64,
+    updates: u64,
+    moves: f64,
+    threads: u32,
+    seed: u64,
+    nodes: u64,
+    /// Where each column begins.
+    columns: u64,
+    /// The order of the features.
+    order: u64,
+    /// Over the rows: second derivatives, and the direction times the data.
+    curvature: u64,
+    direction: u64,
+    /// Over the features: diagonal of the Hessian, gradient, weight, weight with the direction.
+    per_feature: [u64; 4],
+    layout: Layout,
+}
+
+impl Classifier {
+    /// The row of a node: one in each of `nonzeros` slices, so that a column is in the order of its rows.
+    #[inline(always)]
+    fn row(&self, feature: u64, k: u64) -> u32 {
+        let slice = self.rows / self.nonzeros;
+        (k * slice + scale(hash(self.seed, feature * self.nonzeros + k), slice)) as u32
+    }
+
+    #[inline(always)]
+    fn column(&self, feature: u64) -> u64 {
+        self.nodes + feature * self.nonzeros * NODE_BYTES
+    }
+
+    /// The order in which a thread takes its features.
+    fn shuffled(&self, index: u32) -> Permutation {
+        let own = share(self.features, index, self.threads);
+        Permutation::new(own.end - own.start, hash(self.seed, 1 + u64::from(index)))
+    }
+}
+
+impl Program for Classifier {
+    type Thread = Descent;
+
+    fn info() -> &'static WorkloadInfo {
+        &INFO
+    }
+
+    fn parse(parameters: &Parameters) -> Result<Classifier, WorkloadError> {
+        let rows = parameters.count_within("rows", LONGEST_COLUMN, u32::MAX.into())?;
+        let threads = parameters.threads()?;
+        let features = parameters.count_within("features", threads.into(), u32::MAX.into())?;
+        let nonzeros = parameters.count_within("nonzeros", 1, LONGEST_COLUMN)?;
+        let settle = parameters.count("settle", 0)?;
+        let mut layout = Layout::new(init_parameter(parameters)?).settling(settle);
+        layout.array("data by rows", NODE_BYTES * features * nonzeros);
+        let nodes = layout.array("data by columns", NODE_BYTES * features * nonzeros);
+        let columns = layout.array("column pointers", 8 * features);
+        let order = layout.array("order", (4 * features).next_multiple_of(8));
+        let [curvature, direction] = ["D", "xTd"].map(|name| layout.array(name, 8 * rows));
+        let per_feature = ["Hdiag", "Grad", "w", "wpd"].map(|name| layout.array(name, 8 * features));
+        Ok(Classifier {
+            rows,
+            features,
+            nonzeros,
+            updates: parameters.count("updates", 1)?,
+            moves: parameters.number("moves", 0.0, 1.0)?,
+            threads,
+            seed: parameters.seed()?,
+            nodes,
+            columns,
+            order,
+            curvature,
+            direction,
+            per_feature,
+            layout,
+        })
+    }
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn threads(&self) -> u32 {
+        self.threads
+    }
+
+    fn thread(&self, index: u32) -> Descent {
+        let updates = share(self.updates, index, self.threads);
+        Descent {
+            random: Random::new(self.seed, index),
+            order: self.shuffled(index),
+            own: share(self.features, index, self.threads),
+            at: 0,
+            left: updates.end - updates.start,
+            program: self.clone(),
+        }
+    }
+
+    fn kernel_accesses(&self) -> u64 {
+        let moved = 1.0 + 3.0 * self.nonzeros as f64;
+        self.updates * (6 + 3 * self.nonzeros) + (self.updates as f64 * self.moves * moved) as u64
+    }
+
+    fn prepare(&self, memory: &Backing) {
+        for index in 0..self.threads {
+            let (own, order) = (share(self.features, index, self.threads), self.shuffled(index));
+            for at in 0..own.end - own.start {
+                memory.write(self.order + 4 * (own.start + at), (own.start + order.apply(at)) as u32);
+            }
+        }
+        for feature in 0..self.features {
+            for k in 0..self.nonzeros {
+                memory.write(self.column(feature) + k * NODE_BYTES, u64::from(self.row(feature, k)));
+            }
+        }
+    }
+}
+
+/// One thread's updates.
+pub(crate) struct Descent {
+    program: Classifier,
+    random: Random,
+    order: Permutation,
+    own: std::ops::Range<u64>,
+    /// Position in the order.
+    at: u64,
+    left: u64,
+}
+
+impl Descent {
+    fn update<M: Memory>(&mut self, memory: &mut M) {
+        let program = &self.program;
+        let read: u32 = memory.load(program.order + 4 * (self.own.start + self.at), 0, 4);
+        let feature =
+            if M::HOLDS_DATA { u64::from(read) } else { self.own.start + self.order.apply(self.at) };
+        let [hessian, gradient, weight, moved] = program.per_feature;
+        for (since, vector) in [hessian, gradient, weight, moved].into_iter().enumerate() {
+            memory.load_payload::<u64>(vector + 8 * feature, since as u8 + 1, 2);
+        }
+        let column = follow(program.column(feature), memory.load(program.columns + 8 * feature, 5, 2));
+        for k in 0..program.nonzeros {
+            // Of the first node the pointer was the last load; the others follow it in the same loop.
+            let row = self.row(memory, column, feature, k, if k == 0 { 1 } else { 0 });
+            memory.load_payload::<u64>(program.curvature + 8 * row, 1, 2);
+            // Two multiplications, an addition, the next node, compare and branch.
+            memory.load_payload::<u64>(program.direction + 8 * row, 2, 6);
+        }
+        // The step from gradient and curvature: some twenty instructions, two of them divisions.
+        if self.random.unit() < program.moves {
+            memory.store_payload::<u64>(moved + 8 * feature, 1, 0, 20);
+            for k in 0..program.nonzeros {
+                let row = self.row(memory, column, feature, k, 0);
+                memory.load_payload::<u64>(program.direction + 8 * row, 1, 2);
+                memory.store_payload::<u64>(program.direction + 8 * row, 1, 0, 5);
+            }
+        }
+        self.at = (self.at + 1) % (self.own.end - self.own.start);
+    }
+
+    /// The row of a node of the column at `column`.
+    #[inline(always)]
+    fn row<M: Memory>(&self, memory: &mut M, column: u64, feature: u64, k: u64, depends_on: u8) -> u64 {
+        // The whole node, of which the row number decides where to gather.
+        let [read, _]: [u64; 2] = memory.load(column + k * NODE_BYTES, depends_on, 2);
+        if M::HOLDS_DATA { read } else { u64::from(self.program.row(feature, k)) }
+    }
+}
+
+impl Kernel for Descent {
+    fn step<M: Memory>(&mut self, memory: &mut M) -> Progress {
+        if self.left == 0 {
+            return Progress::Done;
+        }
+        self.left -= 1;
+        self.update(memory);
+        Progress::Working
+    }
+}
