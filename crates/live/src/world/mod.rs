@@ -2,8 +2,10 @@
 
 mod calls;
 mod counters;
+mod exchanging;
 mod moving;
 mod orders;
+mod resizing;
 mod watches;
 
 pub use counters::Counters;

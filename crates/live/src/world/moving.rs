@@ -4,7 +4,7 @@ use super::World;
 use super::orders::{Work, answers, outcome_of, outcome_of_call};
 use crate::kernel::{Advice, Kernel, Process};
 use crate::space::{PageState, bytes_of};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::BTreeSet;
 use std::io;
 use terrace_model::{PageSize, TierId, Time};
 use terrace_policy::{Exchange, HugePages, Move, MoveOptions, Outcome, PageId, Resize, SpaceId, Subject};
@@ -16,22 +16,20 @@ const BATCH_MOST: usize = 1024;
 /// Batches grow while they take less than this, and shrink where they take twice as long, so that a stop or a pause is
 /// obeyed soon.
 const BATCH_TIME: Time = Time::from_nanos(20_000_000);
-/// Pairs that are under way at once in an exchange, at most: so much room is needed for a moment.
-const PAIRS: usize = 64;
 /// `status` before the kernel has written it: no node and no error has this number.
 const UNTOLD: i32 = i32::MIN;
 /// Calls for the same pages that get nowhere before they count as busy.
 const ATTEMPTS: u32 = 3;
 
 /// What became of one piece of work, and the bytes that moved for it.
-type Answer = (Outcome, u64);
+pub(super) type Answer = (Outcome, u64);
 
 /// A page as it is when its turn comes.
 #[derive(Clone, Copy, Debug)]
-struct Found {
-    page: PageId,
-    size: PageSize,
-    tier: TierId,
+pub(super) struct Found {
+    pub page: PageId,
+    pub size: PageSize,
+    pub tier: TierId,
 }
 
 impl World {
@@ -92,7 +90,7 @@ impl World {
         Some(bytes)
     }
 
-    fn found(&self, page: PageId) -> Option<Found> {
+    pub(super) fn found(&self, page: PageId) -> Option<Found> {
         let (size, state) = self.state(page)?;
         (state.is_resident() && state.is_located()).then(|| Found {
             page: page.aligned(size),
@@ -101,7 +99,7 @@ impl World {
         })
     }
 
-    fn state(&self, page: PageId) -> Option<(PageSize, PageState)> {
+    pub(super) fn state(&self, page: PageId) -> Option<(PageSize, PageState)> {
         let (at, state) = self.spaces.get(&page.space)?.pages.get(page.vpn)?;
         Some((at.size, state))
     }
@@ -169,94 +167,8 @@ impl World {
         }
     }
 
-    /// Swaps pairs, a few at a time: the one whose destination has more room goes first, then the other takes its
-    /// place; where it cannot, the first goes back.
-    fn exchange_pages(&mut self, pairs: &[Exchange], how: MoveOptions) -> Vec<Answer> {
-        let mut answers = vec![(Outcome::Gone, 0); pairs.len()];
-        let mut ordered = Once::default();
-        let mut left: VecDeque<(usize, Found, Found)> = VecDeque::new();
-        for (at, pair) in pairs.iter().enumerate() {
-            let (Some(one), Some(other)) = (self.found(pair.one), self.found(pair.other)) else { continue };
-            answers[at].0 = if one.size != other.size {
-                Outcome::Gone
-            } else if one.tier == other.tier {
-                Outcome::Done
-            } else if !ordered.take(one.page) || !ordered.take(other.page) {
-                // It is on its way already.
-                Outcome::Busy
-            } else {
-                left.push_back((at, one, other));
-                Outcome::NoSpace
-            };
-        }
-        let mut most = PAIRS;
-        while !left.is_empty() {
-            let some: Vec<(usize, Found, Found)> = left.drain(..left.len().min(most)).collect();
-            let mut results = self.exchange_some(&some, how, false);
-            if some.len() == 1 && results[0].0 == Outcome::NoSpace {
-                // What is known of the room may be wrong, and the kernel gives of its reserve.
-                results = self.exchange_some(&some, how, true);
-            }
-            let full = results.iter().any(|(outcome, _)| *outcome == Outcome::NoSpace);
-            for (pair, (outcome, copied)) in some.into_iter().zip(results).rev() {
-                let answer = &mut answers[pair.0];
-                *answer = (outcome, answer.1 + copied);
-                // Not even room for these on either side: again, as many as that allows at a time.
-                if outcome == Outcome::NoSpace && most > 1 {
-                    left.push_front(pair);
-                }
-            }
-            if full {
-                most = (most / 4).max(1);
-            }
-        }
-        answers
-    }
-
-    /// Of each pair the one that goes to the roomier side first, or with `turned` the other.
-    fn exchange_some(
-        &mut self,
-        pairs: &[(usize, Found, Found)],
-        how: MoveOptions,
-        turned: bool,
-    ) -> Vec<Answer> {
-        // A tier at its limit exceeds it not even for a moment where the other has room.
-        let room = |tier: TierId| (self.topology.free_pages(tier), self.physical_free(tier));
-        let ordered = |(_, one, other): &(usize, Found, Found)| {
-            if (room(other.tier) >= room(one.tier)) != turned { (*one, *other) } else { (*other, *one) }
-        };
-        let pairs: Vec<(Found, Found)> = pairs.iter().map(ordered).collect();
-        let there: Vec<(Found, TierId)> = pairs.iter().map(|(first, second)| (*first, second.tier)).collect();
-        let mut answers = self.transfer(&there, how);
-        let gone: Vec<usize> = (0..pairs.len()).filter(|at| answers[*at].0 == Outcome::Done).collect();
-        let back: Vec<(Found, TierId)> = gone.iter().map(|at| (pairs[*at].1, pairs[*at].0.tier)).collect();
-        for (at, (outcome, copied)) in gone.into_iter().zip(self.transfer(&back, how)) {
-            answers[at] = (outcome, answers[at].1 + copied);
-        }
-        let mut undo = Vec::new();
-        for ((first, second), (outcome, copied)) in pairs.iter().zip(&answers) {
-            if *outcome == Outcome::Done {
-                self.counters.exchanged += 1;
-            } else if *copied > 0 {
-                undo.extend(self.parts_in(*first, second.tier).into_iter().map(|part| (part, first.tier)));
-                undo.extend(self.parts_in(*second, first.tier).into_iter().map(|part| (part, second.tier)));
-            }
-        }
-        // Either both change or none. What cannot even go back lies where it is; the next look shows it.
-        self.transfer(&undo, how);
-        answers
-    }
-
-    /// What of a page lies in a tier: all, nothing, or some of the base pages that it was split into.
-    fn parts_in(&self, whole: Found, tier: TierId) -> Vec<Found> {
-        let pages = (0..whole.size.base_pages()).filter_map(|at| self.found(whole.page.plus(at)));
-        let mut parts: Vec<Found> = pages.filter(|part| part.tier == tier).collect();
-        parts.dedup_by_key(|part| part.page);
-        parts
-    }
-
     /// Moves pages without asking whether the tiers' limits allow it.
-    fn transfer(&mut self, wanted: &[(Found, TierId)], how: MoveOptions) -> Vec<Answer> {
+    pub(super) fn transfer(&mut self, wanted: &[(Found, TierId)], how: MoveOptions) -> Vec<Answer> {
         let mut answers = vec![(Outcome::Busy, 0); wanted.len()];
         // By process and destination: one call each.
         let mut groups: Vec<((SpaceId, TierId), Vec<usize>)> = Vec::new();
@@ -404,71 +316,11 @@ impl World {
         }
         answers
     }
-
-    /// Splits by advice for a part of the page, which the kernel can give only to base pages; joins by collapse.
-    fn resize_page(&mut self, order: Resize) -> Outcome {
-        let Some((size, state)) = self.state(order.page) else { return Outcome::Gone };
-        if !state.is_resident() {
-            return Outcome::Gone;
-        }
-        if size == order.to {
-            return Outcome::Done;
-        }
-        if self.tiers.compressed().is_some() {
-            return self.resize_cluster(order);
-        }
-        let (advice, range, pages) = match order.to {
-            PageSize::Base if size == PageSize::Huge => {
-                let page = order.page.aligned(size);
-                (Advice::Cold, (page.vpn << 12, 4096), page.vpn..page.vpn + size.base_pages())
-            }
-            PageSize::Huge if order.page.is_aligned(PageSize::Huge) => {
-                let vpn = order.page.vpn;
-                (Advice::Collapse, bytes_of(vpn, PageSize::Huge), vpn..vpn + PageSize::Huge.base_pages())
-            }
-            _ => return Outcome::Unsupported,
-        };
-        let Some(space) = self.spaces.get_mut(&order.page.space) else { return Outcome::Gone };
-        let advised = self.kernel.advise(&space.process, &[range], advice);
-        if let Err(error) = advised.and_then(|_| space.look_at(&*self.kernel, &self.tiers, pages)) {
-            return outcome_of_call(&error);
-        }
-        if space.pages.get(order.page.vpn).is_some_and(|(page, _)| page.size == order.to) {
-            match order.to {
-                PageSize::Base => self.counters.split += 1,
-                _ => self.counters.collapsed += 1,
-            }
-            Outcome::Done
-        } else {
-            Outcome::Busy
-        }
-    }
-}
-
-impl World {
-    /// Where 2 MiB of address space count as one page, splitting and joining is only a matter of how they are looked at.
-    fn resize_cluster(&mut self, order: Resize) -> Outcome {
-        let Some(space) = self.spaces.get_mut(&order.page.space) else { return Outcome::Gone };
-        let (first, pages) = (order.page.aligned(PageSize::Huge).vpn, PageSize::Huge.base_pages());
-        match order.to {
-            PageSize::Base => space.split.insert(first / pages),
-            PageSize::Huge => space.split.remove(&(first / pages)),
-            PageSize::Giant => return Outcome::Unsupported,
-        };
-        if let Err(error) = space.look_at(&*self.kernel, &self.tiers, first..first + pages) {
-            return outcome_of_call(&error);
-        }
-        match space.pages.get(first) {
-            Some((page, _)) if page.size == order.to => Outcome::Done,
-            // Its mapping has ended or shrunk.
-            _ => Outcome::Gone,
-        }
-    }
 }
 
 /// Tells pages that come for the first time from those that come again.
 #[derive(Default)]
-struct Once {
+pub(super) struct Once {
     /// Policies order by address, so almost all come ascending.
     ascending: Vec<PageId>,
     others: BTreeSet<PageId>,
@@ -476,7 +328,7 @@ struct Once {
 
 impl Once {
     /// Whether it has not come before.
-    fn take(&mut self, page: PageId) -> bool {
+    pub fn take(&mut self, page: PageId) -> bool {
         if self.ascending.last().is_none_or(|last| *last < page) {
             self.ascending.push(page);
             return true;
