@@ -4,6 +4,8 @@
 //! searches with few, expensive and noisy trials over mixed parameters mostly use. One estimator per parameter.
 
 mod answer;
+mod optimiser;
+mod remarks;
 mod space;
 
 use self::answer::{Check, Document, Outcome, ParameterAnswer, Sensitivity, text};
@@ -16,17 +18,14 @@ use crate::options::{
     DesignOptions, InputOptions, Job, JsonOption, Level, RecordingOptions, SimulationOptions,
 };
 use crate::progress::tenth;
-use crate::run::{self, FEW_PERIODS, Settings};
+use crate::run::Settings;
 use crate::tiers::{self, PriceOption};
-use crate::{output, progress, study};
+use crate::{output, study};
 use clap::Args;
-use rand_xoshiro::Xoshiro256PlusPlus;
-use rand_xoshiro::rand_core::SeedableRng;
-use space::{Dimension, Space};
+use space::Space;
 use std::path::Path;
 use terrace_model::Bytes;
 use terrace_report::RunRecord;
-use tpe::TpeOptimizer;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -314,91 +313,6 @@ impl<'a> Tuning<'a> {
         }
     }
 
-    /// The best setting of the budget, and how many were refused.
-    fn optimise(
-        &self,
-        ground: &Ground<'_>,
-        defaults: &Setting,
-        default: &Trial,
-    ) -> Result<(Setting, Trial, u32), Failure> {
-        let dimensions = &self.space.dimensions;
-        let mut generator = Xoshiro256PlusPlus::seed_from_u64(self.arguments.seed);
-        let mut optimisers = dimensions.iter().map(optimiser).collect::<Result<Vec<_>, Failure>>()?;
-        let start = self.objective(default);
-        tell(&mut optimisers, dimensions, defaults, start)?;
-        let (mut best, mut refused) = ((defaults.clone(), default.clone()), 0);
-        let mut done = 0;
-        while done < self.arguments.runs {
-            let count = AT_ONCE.min((self.arguments.runs - done) as usize);
-            let mut asked: Vec<Setting> = Vec::new();
-            for _ in 0..count {
-                let values = optimisers.iter_mut().zip(dimensions).map(|(optimiser, dimension)| {
-                    let inner =
-                        optimiser.ask(&mut generator).map_err(|error| Failure::run(format!("{error:?}")))?;
-                    Ok(from_optimiser(dimension, inner))
-                });
-                asked.push(values.collect::<Result<_, Failure>>()?);
-            }
-            done += count as u32;
-            let doing = format!("setting {done} of {}", self.arguments.runs);
-            let trials = self.try_all(ground, &doing, &asked)?;
-            for (setting, trial) in asked.into_iter().zip(trials) {
-                match trial {
-                    Ok(trial) => {
-                        let value = self.objective(&trial);
-                        tell(&mut optimisers, dimensions, &setting, value)?;
-                        tracing::info!(objective = value, sets = ?self.sets(&setting), "a setting");
-                        if value < self.objective(&best.1) {
-                            best = (setting, trial);
-                        }
-                    }
-                    // Parameters that contradict each other: as bad as a run of twice the time.
-                    Err(reason) => {
-                        tracing::info!(reason, sets = ?self.sets(&setting), "a setting is refused");
-                        refused += 1;
-                        tell(&mut optimisers, dimensions, &setting, 2.0 * start)?;
-                    }
-                }
-            }
-        }
-        Ok((best.0, best.1, refused))
-    }
-
-    /// Takes back what does not matter: a setting of few changes is easier to trust.
-    fn simplify(
-        &self,
-        ground: &Ground<'_>,
-        defaults: &Setting,
-        best: Setting,
-        trial: Trial,
-    ) -> Result<(Setting, Trial), Failure> {
-        let changed: Vec<usize> = (0..best.len()).filter(|&at| best[at] != defaults[at]).collect();
-        let with_default = |at: &usize| {
-            let mut setting = best.clone();
-            setting[*at] = defaults[*at];
-            setting
-        };
-        let alone: Vec<Setting> = changed.iter().map(with_default).collect();
-        let enough = self.objective(&trial) * (1.0 + NO_MATTER);
-        let trials = self.try_all(ground, "what matters", &alone)?;
-        let idle = changed
-            .into_iter()
-            .zip(trials)
-            .filter(|(_, trial)| trial.as_ref().is_ok_and(|trial| self.objective(trial) <= enough))
-            .map(|(at, _)| at);
-        // One after the other: of two that do the same, one has to stay.
-        let (mut simple, mut simplest) = (best, trial);
-        for at in idle {
-            let mut setting = simple.clone();
-            setting[at] = defaults[at];
-            let trial = self.try_all(ground, "what matters", std::slice::from_ref(&setting))?.remove(0);
-            if let Some(trial) = trial.ok().filter(|trial| self.objective(trial) <= enough) {
-                (simple, simplest) = (setting, trial);
-            }
-        }
-        Ok((simple, simplest))
-    }
-
     /// One parameter at a time around the best setting.
     fn sensitivity(
         &self,
@@ -482,79 +396,6 @@ impl<'a> Tuning<'a> {
         let (source, _) = input.again("tune runs its input many times")?.open(&self.settings.interrupt)?;
         Ok(source.header().seed.unwrap_or(1))
     }
-
-    fn remarks(
-        &self,
-        setting: &Setting,
-        best: &Trial,
-        gain: f64,
-        parameters: &[ParameterAnswer],
-        checks: &[Check],
-        ground: &Ground<'_>,
-    ) -> Vec<String> {
-        let mut remarks = Vec::new();
-        let job = self.job(setting, ground.resident).ok();
-        let period = job.and_then(|job| run::longest_period(&job.design.design, self.settings));
-        let seconds = best.record.seconds_simulated;
-        if let Some(period) = period.filter(|period| seconds / period < FEW_PERIODS) {
-            remarks.push(format!(
-                "Too short: {} are simulated, {:.1} periods of the tuned setting ({}). It is fitted to a beginning; record \
-                 more, or divide the periods with --hasten.",
-                progress::time(seconds),
-                seconds / period,
-                progress::time(period),
-            ));
-        }
-        if best.tiering.policy.is_some_and(|work| work.copied_bytes == 0) {
-            remarks.push(
-                "The tuned setting moves nothing: the best that was found is where pages were first touched."
-                    .to_owned(),
-            );
-        }
-        if let Some(slowdown) = self.arguments.slowdown.filter(|slowdown| best.slowdown() > *slowdown) {
-            remarks.push(format!("No setting that was tried stays within {}.", tenth(slowdown)));
-        }
-        let better = parameters.iter().flat_map(|p| p.sensitivity.iter().map(move |one| (p, one)));
-        let better =
-            better.filter_map(|(p, one)| Some((p, one, one.change?))).min_by(|a, b| a.2.total_cmp(&b.2));
-        if let Some((parameter, one, change)) = better.filter(|(_, _, change)| *change < -0.005) {
-            remarks.push(format!(
-                "Not at its end: {}={} alone saves another {}; more --runs may find more.",
-                parameter.name,
-                one.value,
-                tenth(-change)
-            ));
-        }
-        let losers: Vec<&str> =
-            checks.iter().filter(|check| check.gain < -NO_MATTER).map(|check| check.input.as_str()).collect();
-        if !losers.is_empty() {
-            remarks.push(format!(
-                "Fitted to its input: on {} the tuned setting is worse than the defaults.",
-                losers.join(" and ")
-            ));
-        } else if let Some(least) = checks
-            .iter()
-            .map(|check| check.gain)
-            .min_by(f64::total_cmp)
-            .filter(|least| *least < gain / 2.0 && gain > NO_MATTER)
-        {
-            remarks.push(format!(
-                "Of the gain of {}, {} is left on the inputs it was not tuned on.",
-                tenth(gain),
-                tenth(least.max(0.0))
-            ));
-        }
-        if self.arguments.designs.hasten > 1 {
-            remarks.push(format!(
-                "Hastened: the runs divide the periods shown, and the amounts per period, by {}.",
-                self.arguments.designs.hasten
-            ));
-        }
-        if checks.is_empty() {
-            remarks.push("Not checked: give inputs that it was not tuned on with --check.".to_owned());
-        }
-        remarks
-    }
 }
 
 impl Arguments {
@@ -564,50 +405,6 @@ impl Arguments {
         designs.sets.retain(|(key, _)| !key.starts_with("os.policy."));
         designs
     }
-}
-
-type Optimiser = TpeOptimizer;
-
-fn optimiser(dimension: &Dimension) -> Result<Optimiser, Failure> {
-    let (low, high) = dimension.range();
-    let range = match dimension.kind {
-        space::Kind::Switch => tpe::categorical_range(2),
-        _ => tpe::range(low, high),
-    };
-    let range = range.map_err(|error| Failure::run(format!("{}: {error:?}", dimension.name)))?;
-    let estimator = match dimension.kind {
-        space::Kind::Switch => tpe::histogram_estimator(),
-        _ => tpe::parzen_estimator(),
-    };
-    Ok(TpeOptimizer::new(estimator, range))
-}
-
-fn from_optimiser(dimension: &Dimension, inner: f64) -> f64 {
-    match dimension.kind {
-        // Categories are 0 and 1, with anything up to the next for the same.
-        space::Kind::Switch => inner.floor().clamp(0.0, 1.0),
-        _ => dimension.value(inner),
-    }
-}
-
-/// Tells each parameter's estimator the outcome; a value outside its range, such as a default, is none of its business.
-fn tell(
-    optimisers: &mut [Optimiser],
-    dimensions: &[Dimension],
-    setting: &Setting,
-    value: f64,
-) -> Result<(), Failure> {
-    for ((optimiser, dimension), parameter) in optimisers.iter_mut().zip(dimensions).zip(setting) {
-        let inner =
-            if dimension.kind == space::Kind::Switch { *parameter } else { dimension.inner(*parameter) };
-        let (low, high) = dimension.range();
-        if dimension.kind == space::Kind::Switch || (low..high).contains(&inner) {
-            optimiser
-                .tell(inner, value)
-                .map_err(|error| Failure::run(format!("{}: {error:?}", dimension.name)))?;
-        }
-    }
-    Ok(())
 }
 
 fn result(trial: &Trial, objective: f64) -> Outcome {
@@ -623,34 +420,6 @@ fn result(trial: &Trial, objective: f64) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_optimiser_is_repeatable_and_finds_a_known_optimum() {
-        let dimension = Dimension {
-            name: "period".to_owned(),
-            kind: space::Kind::Time,
-            default: 2e9,
-            low: 1e6,
-            high: 1e10,
-            logarithmic: true,
-        };
-        let find = |seed| {
-            let mut generator = Xoshiro256PlusPlus::seed_from_u64(seed);
-            let mut optimiser = optimiser(&dimension).unwrap_or_else(|_| panic!());
-            let mut best = (f64::INFINITY, 0.0);
-            for _ in 0..100 {
-                let value = dimension.value(optimiser.ask(&mut generator).unwrap());
-                // Least at 50 ms.
-                let objective = (value / 5e7).ln().abs();
-                let inner = dimension.inner(value).clamp(dimension.range().0, dimension.range().1 - 1e-9);
-                optimiser.tell(inner, objective).unwrap();
-                best = if objective < best.0 { (objective, value) } else { best };
-            }
-            best.1
-        };
-        assert_eq!(find(1), find(1));
-        assert!((2.5e7..1e8).contains(&find(1)), "{}", find(1));
-    }
 
     #[test]
     fn ranges_are_read() {
