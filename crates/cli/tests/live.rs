@@ -80,12 +80,19 @@ fn a_run_can_be_watched_paused_and_read_about() {
     assert!(message.contains("needs a terminal"), "{message}");
 
     terrace_live::server::ask(&socket, "POST", "/pause").unwrap();
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(40);
     while json(&mut top(&["--json", "-"]))["state"] != "paused" {
         assert!(Instant::now() < deadline, "never paused");
     }
     let metrics = terrace_live::server::ask(&socket, "GET", "/metrics").unwrap();
     assert!(metrics.contains("terrace_state{state=\"paused\"} 1"), "{metrics}");
+
+    // SAFETY: it is a child that was not waited for.
+    unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
+    while json(&mut top(&["--json", "-"]))["state"] != "stopped" {
+        assert!(Instant::now() < deadline, "never stopped");
+    }
+    assert!(stdout(&mut top(&["--once"])).contains("stopped: the command runs on"));
 
     let sleeper = i32::try_from(status["processes"][0]["pid"].as_u64().unwrap()).unwrap();
     // SAFETY: the process is a child of the one that this test has started and not yet waited for.

@@ -91,6 +91,7 @@ pub fn run(
     // A command outlives the management that was stopped.
     if let (Some(children), Some(_)) = (children, command) {
         engine.finish();
+        each_turn(engine);
         while let Ok(ended) = children.recv_timeout(Duration::MAX) {
             take(ended);
         }

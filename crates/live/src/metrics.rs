@@ -110,6 +110,7 @@ fn itself(status: &Status, registry: &mut Registry) {
         ("paused", State::Paused),
         ("held-back", State::HeldBack),
         ("resting", State::Resting),
+        ("stopped", State::Stopped),
     ] {
         states.get_or_create(&vec![("state", name.to_owned())]).set(i64::from(status.state == state));
     }

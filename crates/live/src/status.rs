@@ -169,7 +169,8 @@ impl Reporter {
     /// After a turn of the engine: leaves a snapshot on the board if it is time, and answers it.
     pub fn turn(&mut self, engine: &Engine) -> Option<Arc<Status>> {
         let now = engine.world().kernel().now();
-        if now < self.next {
+        // Nothing comes after it has stopped.
+        if now < self.next && engine.state() != State::Stopped {
             return None;
         }
         self.next = now + EVERY;

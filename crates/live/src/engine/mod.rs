@@ -74,6 +74,7 @@ pub struct Engine {
     calls: u64,
     held: u64,
     paused: bool,
+    finished: bool,
     /// There was a process at some time.
     populated: bool,
 }
@@ -90,6 +91,8 @@ pub enum State {
     HeldBack,
     /// It has used up its processor time for now.
     Resting,
+    /// It manages nothing any more; the command that it started runs on.
+    Stopped,
 }
 
 /// What is left to do after a turn.
@@ -141,6 +144,7 @@ impl Engine {
             calls: 0,
             held: 0,
             paused: false,
+            finished: false,
             // Targets that end before the first look were there all the same.
             populated: targets.any(),
             targets,
@@ -358,6 +362,7 @@ impl Engine {
     /// What it is doing.
     pub fn state(&self) -> State {
         match () {
+            () if self.finished => State::Stopped,
             () if self.paused => State::Paused,
             () if self.is_holding() && self.world.orders_waiting() > 0 => State::HeldBack,
             () if !self.cpu.wait().is_zero() => State::Resting,
@@ -413,6 +418,7 @@ impl Engine {
 
     /// Ends the work: what was set up is taken down.
     pub fn finish(&mut self) {
+        self.finished = true;
         if let Some(source) = &mut self.source {
             source.stop();
         }

@@ -35,6 +35,7 @@ fn heading(status: &Status, width: usize, charset: Charset) -> Vec<Line<'static>
         State::Working => ("working", Color::Green),
         State::Paused => ("paused", Color::Yellow),
         State::HeldBack => ("held back: memory pressure", Color::Red),
+        State::Stopped => ("stopped: the command runs on by itself", Color::Yellow),
         State::Resting => ("resting: its processor time is used up", Color::Yellow),
     };
     let dry = if status.dry_run { ", dry run" } else { "" };
