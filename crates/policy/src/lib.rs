@@ -37,7 +37,7 @@ pub use moment::Moment;
 pub use page::{Area, AreaKind, Object, PageId, PageRange, PageView, SpaceId};
 pub use physical::{FrameRegion, FrameState, PhysicalMemory, Relocate};
 pub use policy::{Fault, NextTick, Placement, Policy, Published, Refusal, Setup, Wish};
-pub use profile::{Heat, ObjectProfile, Profile};
+pub use profile::{AccessOrder, Heat, ObjectProfile, Profile};
 pub use random::Random;
 pub use registry::{Entry, ParameterInfo, PolicyError, all, find};
 pub use report::Report;

@@ -2,6 +2,7 @@
 
 use crate::PageId;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// Accesses of one page or data structure that reached memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,4 +36,54 @@ pub struct Profile {
     pub pages: BTreeMap<PageId, Heat>,
     /// By [`crate::Object::site`].
     pub objects: BTreeMap<u64, ObjectProfile>,
+    /// When each page was accessed.
+    pub order: Arc<AccessOrder>,
+}
+
+/// The order of accesses, in steps of equally many.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AccessOrder {
+    /// A step has 2^`shift` accesses.
+    pub shift: u32,
+    /// The steps in which each base page was accessed, ascending, each once.
+    pub steps: BTreeMap<PageId, Vec<u32>>,
+}
+
+impl AccessOrder {
+    /// The order of these accesses, each a step of its own.
+    pub fn of(accesses: impl IntoIterator<Item = PageId>) -> AccessOrder {
+        let mut order = AccessOrder::default();
+        for (step, page) in (0..).zip(accesses) {
+            order.steps.entry(page).or_default().push(step);
+        }
+        order
+    }
+
+    /// The first access to `page` in a step that begins when `accesses` have passed, or later; none where there is none.
+    /// Counted in accesses, and only as exact as a step is long.
+    pub fn next_use(&self, page: PageId, accesses: u64) -> Option<u64> {
+        let steps = self.steps.get(&page)?;
+        let from = accesses.div_ceil(1 << self.shift);
+        let at = steps.partition_point(|step| u64::from(*step) < from);
+        steps.get(at).map(|step| u64::from(*step) << self.shift)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_use_is_found_by_whole_steps() {
+        let page = |vpn| PageId::new(0, vpn);
+        let mut order = AccessOrder::of([1, 2, 1, 3].map(page));
+        let uses = |order: &AccessOrder, vpn| [0, 1, 2, 3].map(|at| order.next_use(page(vpn), at));
+        assert_eq!(uses(&order, 1), [Some(0), Some(2), Some(2), None]);
+        assert_eq!(uses(&order, 3), [Some(3); 4]);
+        assert_eq!(uses(&order, 4), [None; 4]);
+        // The same in steps of two.
+        order = AccessOrder { shift: 1, steps: BTreeMap::from([(page(1), vec![0, 1]), (page(3), vec![1])]) };
+        assert_eq!(uses(&order, 1), [Some(0), Some(2), Some(2), None]);
+        assert_eq!(uses(&order, 3), [Some(2), Some(2), Some(2), None]);
+    }
 }

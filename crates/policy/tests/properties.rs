@@ -3,10 +3,11 @@
 
 use proptest::prelude::*;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use terrace_model::{Bytes, PageSize, TierId, Time};
 use terrace_policy::{
-    Driver, Entry, Exchange, Heat, InMemory, MemorySystem, Move, MoveOptions, Outcome, PageId, Placement,
-    Profile, Resize, all,
+    AccessOrder, Driver, Entry, Exchange, Heat, InMemory, MemorySystem, Move, MoveOptions, Outcome, PageId,
+    Placement, Profile, Resize, all,
 };
 
 /// Base pages that the program uses, in two spaces.
@@ -50,18 +51,31 @@ fn hurried(entry: &Entry) -> String {
 }
 
 fn profile() -> Profile {
-    let pages = (0..2).flat_map(|space| (0..PAGES).map(move |vpn| PageId::new(space, vpn)));
+    let pages = || (0..2).flat_map(|space| (0..PAGES).map(move |vpn| PageId::new(space, vpn)));
     let heat = |page: PageId| Heat { reads: page.vpn % 97, writes: page.vpn % 31 };
-    Profile { pages: pages.map(|page| (page, heat(page))).collect(), ..Profile::default() }
+    let order = AccessOrder::of(pages().chain(pages().filter(|page| page.vpn % 7 == 0)));
+    Profile {
+        pages: pages().map(|page| (page, heat(page))).collect(),
+        order: Arc::new(order),
+        ..Profile::default()
+    }
 }
 
 fn open(entry: &Entry, huge: bool, seed: u64) -> Driver {
+    open_as(entry, world(huge), "", seed)
+}
+
+fn world(huge: bool) -> InMemory {
     let world = InMemory::new(&[("fast", Bytes::mib(3)), ("slow", Bytes::mib(16))]).with_tlb(16);
     let mut world = if huge { world.with_huge_pages() } else { world };
     for space in 0..2 {
         world.map_anonymous(space, 0, PAGES);
     }
-    let parameters = hurried(entry);
+    world
+}
+
+fn open_as(entry: &Entry, world: InMemory, more: &str, seed: u64) -> Driver {
+    let parameters = hurried(entry) + more;
     Driver::open_with(entry.name(), &parameters, world, seed, Some(&profile()))
         .unwrap_or_else(|error| panic!("{}: {error}", entry.name()))
 }
@@ -119,6 +133,29 @@ proptest! {
             for tier in driver.world.tiers().tiers.iter() {
                 prop_assert!(tier.used <= tier.capacity);
             }
+        }
+    }
+
+    #[test]
+    fn no_replacement_algorithm_loses_a_page(
+        steps in prop::collection::vec(step(), 1..40),
+        huge in any::<bool>(),
+        seed in any::<u64>(),
+    ) {
+        let entry = terrace_policy::find("replacement").unwrap();
+        for algorithm in ["lru", "nru", "clock-pro", "optimal"] {
+            let run = || {
+                let mut driver = open_as(entry, world(huge), &format!("algorithm = \"{algorithm}\""), seed);
+                let expected = play(&mut driver, &steps);
+                driver.advance(Time::from_nanos(3_000_000_000));
+                (driver, expected)
+            };
+            let (driver, expected) = run();
+            prop_assert_eq!(driver.world.check(), Ok(()), "{}", algorithm);
+            for page in &expected {
+                prop_assert!(driver.world.locate(*page).is_some(), "{} lost {:?}", algorithm, page);
+            }
+            prop_assert_eq!(driver.report(), run().0.report(), "{}", algorithm);
         }
     }
 

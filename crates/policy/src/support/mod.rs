@@ -1,6 +1,7 @@
 //! What several policies share: state per page, orders under way, traffic per period, compaction.
 
 mod bloat;
+mod clock_pro;
 mod collapse;
 mod compaction;
 mod contiguity_sampler;
@@ -16,6 +17,7 @@ mod two_list;
 mod zeroing;
 
 pub use bloat::{BloatRecovery, Marks};
+pub use clock_pro::ClockPro;
 pub use collapse::{Candidate, Collapsed, Collapser};
 pub use compaction::{Compaction, Compactor, Progress, Work};
 pub use contiguity_sampler::ContiguitySampler;
