@@ -259,7 +259,7 @@ fn every_parameter_has_an_effect() {
                 (_, "largest") => "1 KiB",
                 (_, "at_once" | "chunked" | "apart") => "0.2",
                 (_, "chunk") => "1 MiB",
-                (_, "fronts") => "2",
+                (_, "fronts" | "phases") => "2",
                 (_, "features") => "4e3",
                 (_, "settle") => "1e6",
                 (_, "compute") => "1e7",
@@ -519,6 +519,17 @@ fn pmbench_draws_pages_around_the_middle_after_touching_all_in_order() {
         let reads = accesses.iter().filter(|a| a.kind == AccessKind::Read).count() as f64 / 1e5;
         assert!((reads - 0.8).abs() < 0.01, "{reads}");
     }
+}
+
+#[test]
+fn pmbench_s_middle_moves_from_phase_to_phase() {
+    let accesses = run_accesses("pmbench,bytes=16 MiB,accesses=1e5,sigma=0.02,phases=4");
+    let least = accesses.iter().map(|a| a.addr).min().unwrap();
+    let means: Vec<u64> = accesses
+        .chunks(25_000)
+        .map(|phase| (phase.iter().map(|a| a.addr - least).sum::<u64>() / phase.len() as u64) >> 20)
+        .collect();
+    assert!(means.windows(2).all(|pair| (3..=5).contains(&(pair[1] - pair[0]))), "MiB: {means:?}");
 }
 
 /// Accesses of the run to each piece of `bytes` of the structures called `name`, untouched pieces included.

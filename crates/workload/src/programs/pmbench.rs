@@ -15,7 +15,8 @@ pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
 An array is initialised from its first page to its last. Then each access chooses a page by a normal distribution, \
 centred on the array, with a standard deviation of `sigma` of its size, and touches four bytes at a random offset of \
 that page: a load with probability `reads`, else a store. Pages beyond the array are drawn again. Every page has the \
-same mix of loads and stores, so nothing but the frequency tells pages apart.
+same mix of loads and stores, so nothing but the frequency tells pages apart. With several `phases` the middle of \
+the distribution moves: through the middles of as many equal parts of the array, one after the other.
 
 Stands for pmbench (Yang and Seymour, \"Pmbench: a micro-benchmark for profiling paging performance\", 2018) as Ambix \
 (Marques, MSc thesis, 2021, section 5.4.1) runs it: standard deviations of 12.5 % and 25 %, 20, 50 and 80 % of loads, \
@@ -31,6 +32,12 @@ one 2 MiB piece of the array together before the next, so that its beginning is 
             help: "Standard deviation of the page, as a share of the array's size.",
         },
         ParameterInfo { name: "reads", default: "0.5", unit: "share", help: "Share of loads among the accesses." },
+        ParameterInfo {
+            name: "phases",
+            default: "1",
+            unit: "phases",
+            help: "Places around which pages are drawn, one after the other; pmbench has 1.",
+        },
         ParameterInfo { name: "accesses", default: "5e6", unit: "accesses", help: "Accesses of the run, all threads together." },
         INIT,
         THREADS,
@@ -49,6 +56,7 @@ pub(crate) struct PmBench {
     pages: u64,
     sigma: f64,
     reads: f64,
+    phases: u64,
     accesses: u64,
     threads: u32,
     seed: u64,
@@ -76,6 +84,7 @@ impl Program for PmBench {
             pages,
             sigma: parameters.number("sigma", 0.001, 10.0)?,
             reads: parameters.number("reads", 0.0, 1.0)?,
+            phases: parameters.count("phases", 1)?,
             accesses: parameters.count("accesses", 1)?,
             threads: parameters.threads()?,
             seed: parameters.seed()?,
@@ -95,7 +104,8 @@ impl Program for PmBench {
     fn thread(&self, index: u32) -> Draws {
         let own = share(self.accesses, index, self.threads);
         let random = Random::new(self.seed, index);
-        Draws { program: self.clone(), random, spare: None, left: own.end - own.start }
+        let all = own.end - own.start;
+        Draws { program: self.clone(), random, spare: None, all, left: all }
     }
 
     fn kernel_accesses(&self) -> u64 {
@@ -109,6 +119,7 @@ pub(crate) struct Draws {
     random: Random,
     /// The polar method gives two numbers at once.
     spare: Option<f64>,
+    all: u64,
     left: u64,
 }
 
@@ -129,10 +140,18 @@ impl Draws {
         }
     }
 
-    fn page(&mut self) -> u64 {
+    /// The middle of the distribution, as a share of the array.
+    fn middle(&self) -> f64 {
+        let phases = self.program.phases;
+        let done = u128::from(self.all - self.left);
+        let phase = done * u128::from(phases) / u128::from(self.all.max(1));
+        (phase as f64 + 0.5) / phases as f64
+    }
+
+    fn page(&mut self, middle: f64) -> u64 {
         let pages = self.program.pages as f64;
         loop {
-            let page = (0.5 + self.program.sigma * self.normal()) * pages;
+            let page = (middle + self.program.sigma * self.normal()) * pages;
             if (0.0..pages).contains(&page) {
                 return page as u64;
             }
@@ -142,9 +161,9 @@ impl Draws {
 
 impl Kernel for Draws {
     fn step<M: Memory>(&mut self, memory: &mut M) -> Progress {
-        let count = self.left.min(128);
+        let (count, middle) = (self.left.min(128), self.middle());
         for _ in 0..count {
-            let addr = self.program.array + self.page() * PAGE + 4 * self.random.below(PAGE / 4);
+            let addr = self.program.array + self.page(middle) * PAGE + 4 * self.random.below(PAGE / 4);
             if self.random.unit() < self.program.reads {
                 memory.load_payload::<u32>(addr, 0, INSTRUCTIONS);
             } else {
