@@ -13,6 +13,7 @@ mod logging;
 mod memory_picture;
 mod options;
 mod output;
+mod placement_picture;
 mod progress;
 mod provenance;
 mod run;

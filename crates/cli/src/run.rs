@@ -13,7 +13,7 @@ use std::time::Instant;
 use terrace_policy::Profile;
 use terrace_report::{InputObserver, InputSummary, RunRecord};
 use terrace_sim::design::{Design, Resolved};
-use terrace_sim::{MemoryMap, Options, PartUse, SimError};
+use terrace_sim::{MemoryMap, Options, PartUse, PlacementMap, SimError};
 use terrace_trace::EventSource;
 
 /// What all runs of a command share.
@@ -49,6 +49,8 @@ pub struct Simulated {
     pub stopped: bool,
     /// Memory before and after, where it was asked for.
     pub memory_map: Option<MemoryMap>,
+    /// Where memory lay over time, where it was asked for.
+    pub placement_map: Option<PlacementMap>,
     /// The parts of the programs, where they were asked for.
     pub parts: Vec<PartUse>,
 }
@@ -58,6 +60,8 @@ pub struct Simulated {
 pub struct Extra {
     /// Pictures of memory.
     pub memory_map: bool,
+    /// Where memory lies over time.
+    pub placement_map: bool,
     /// The parts of the programs.
     pub parts: bool,
 }
@@ -73,9 +77,9 @@ pub fn simulate(
     source: &mut dyn EventSource,
     profile: Option<Arc<Profile>>,
     settings: &Settings<'_>,
-    Extra { memory_map, parts }: Extra,
+    Extra { memory_map, placement_map, parts }: Extra,
 ) -> Result<Simulated, SimError> {
-    let options = Options { profile, memory_map, parts, ..options(settings) };
+    let options = Options { profile, memory_map, placement_map, parts, ..options(settings) };
     tracing::info!(design = design.design.name, input = input_name, "run begins");
     let seed = source.header().seed;
     let begin = Instant::now();
@@ -104,7 +108,8 @@ pub fn simulate(
         timeline: Vec::new(),
     };
     record.notes.extend(too_short(&design.design, &record, settings));
-    Ok(Simulated { record, stopped, memory_map: outcome.memory_map, parts: outcome.parts })
+    let terrace_sim::Outcome { memory_map, placement_map, parts, .. } = outcome;
+    Ok(Simulated { record, stopped, memory_map, placement_map, parts })
 }
 
 /// What the command line asks of every run.

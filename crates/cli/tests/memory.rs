@@ -98,3 +98,22 @@ fn pictures_show_holders_and_are_the_same_every_time() {
     let svg = std::fs::read_to_string(folder.path().join("aged.svg")).unwrap();
     assert!(svg.contains("as it was saved") && svg.contains("kernel: "));
 }
+
+#[test]
+fn placement_maps_show_what_a_policy_did_and_are_the_same_every_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let draw = |name: &str| {
+        let mut command = terrace();
+        command.current_dir(folder.path()).args(["sim", "--design", "nimble", "--placement-map", name]);
+        command.args(["--machine", "xeon-5218-dcpmm", "--set", "os.policy.period=1 ms"]);
+        command.args(["--set", "tier.dram.capacity=4 MiB", "--set", "os.reserved=0 B"]);
+        stdout(command.args(["--workload", "pmbench,bytes=16 MiB,sigma=0.02,phases=2,accesses=2e5"]));
+        std::fs::read_to_string(folder.path().join(name)).unwrap()
+    };
+    let svg = draw("one.svg");
+    assert_eq!(svg, draw("two.svg"));
+    for part in ["nimble on pmbench", "4.00 MiB of dram", "that dram serves: ", "promoted, ", "dcpmm"] {
+        assert!(svg.contains(part), "no {part:?} in {svg}");
+    }
+    assert!(svg.len() < 30_000 && !svg.contains("promoted, 0 in all"), "{svg}");
+}

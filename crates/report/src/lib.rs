@@ -13,6 +13,7 @@ mod html;
 mod input;
 mod json;
 mod memory_picture;
+mod placement_picture;
 mod run;
 mod table;
 #[cfg(test)]
@@ -25,6 +26,7 @@ pub use conclusion::Conclusion;
 pub use format::Charset;
 pub use input::{HeatMap, HeatRow, InputObserver, InputSummary};
 pub use memory_picture::{Look, MemoryPanel, MemoryPicture, MemoryRun};
+pub use placement_picture::{PlacementBand, PlacementPicture};
 pub use run::{CycleComponent, LIVE, RunRecord, TimelinePoint};
 pub use tiering::{PolicyWork, TierUse, Tiering};
 pub use write::{WriteError, write_atomically};

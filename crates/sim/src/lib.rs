@@ -12,7 +12,7 @@ mod os;
 mod translate;
 
 pub use machine::{
-    Fidelity, MemoryMap, MigrationRow, OpenPolicy, Options, Outcome, Part, PartCost, PartUse, SimError,
-    TierMap, migration_benchmark, simulate,
+    Fidelity, MemoryMap, MigrationRow, OpenPolicy, Options, Outcome, Part, PartCost, PartUse,
+    PlacementColumn, PlacementMap, SimError, TierMap, migration_benchmark, simulate,
 };
 pub use os::{FaultBench, FrameRun, Holder, MemoryFigures, OrderFigures, RegionFigures, Snapshot};

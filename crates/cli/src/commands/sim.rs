@@ -7,6 +7,7 @@ use crate::interrupt::Interrupt;
 use crate::memory_picture;
 use crate::options::{DesignOptions, InputOptions, JsonOption, RecordingOptions, SimulationOptions};
 use crate::output;
+use crate::placement_picture;
 use crate::run::{self, Settings};
 use clap::{Args, ValueEnum};
 use terrace_report::Charset;
@@ -71,6 +72,12 @@ pub struct Arguments {
     #[arg(long, value_name = "SVG", help_heading = "Output")]
     memory_map: Option<std::path::PathBuf>,
 
+    /// Draw where memory lies over simulated time: by address, what is accessed
+    /// and in which tier it is; what moves; what share of the accesses the first
+    /// tier serves
+    #[arg(long, value_name = "SVG", help_heading = "Output")]
+    placement_map: Option<std::path::PathBuf>,
+
     #[command(flatten)]
     json: JsonOption,
 }
@@ -97,11 +104,15 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let profile = first_pass::profiles(std::iter::once(&job.design), &input, &settings)?.pop().flatten();
     let (mut source, ending) = input.open(&settings.interrupt)?;
     let mut watched = Watched::new(&name, source.as_mut());
-    let extra = run::Extra { memory_map: arguments.memory_map.is_some(), ..run::Extra::default() };
+    let extra = run::Extra {
+        memory_map: arguments.memory_map.is_some(),
+        placement_map: arguments.placement_map.is_some(),
+        ..run::Extra::default()
+    };
     let outcome = run::simulate(&job.design, &name, command, &mut watched, profile, &settings, extra);
     drop(watched);
     drop(source);
-    let run::Simulated { mut record, stopped, memory_map, .. } = outcome.or_run()?;
+    let run::Simulated { mut record, stopped, memory_map, placement_map, .. } = outcome.or_run()?;
     if stopped {
         record.notes.push("stopped by the user before the end of the input".to_owned());
     }
@@ -110,6 +121,10 @@ pub fn run(arguments: Arguments) -> CommandResult {
         let title = format!("{} on {name}", record.design);
         let subtitle = format!("{}, physical memory by its holders", record.machine);
         output::write_file(path, &memory_picture::of_run(&title, &subtitle, map).to_svg())?;
+    }
+    if let (Some(path), Some(map)) = (&arguments.placement_map, &placement_map) {
+        let title = format!("{} on {name}", record.design);
+        output::write_file(path, &placement_picture::of_run(&title, &record.machine, map).to_svg())?;
     }
     if let Some(destination) = &arguments.json.json {
         output::write_text(destination, &record.to_json())?;

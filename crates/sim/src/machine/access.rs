@@ -287,6 +287,10 @@ impl Shared {
         if let Some(profile) = &mut self.profile {
             profile.count(space, addr, write);
         }
+        if let Some(placement) = &mut self.placement {
+            let leaf = self.os.table(space).find(addr);
+            placement.count(space, addr, leaf.map(|leaf| self.os.tier_of(leaf.pte.frame())));
+        }
         if let Some(tiering) = &mut self.tiering {
             let cost = tiering.reached_memory(space, addr, write);
             if cost > Time::ZERO {

@@ -5,6 +5,7 @@ use super::engine::Options;
 use super::intermediate::Intermediate;
 use super::look_ahead::LookAhead;
 use super::parts::Parts;
+use super::placement_map::PlacementMaker;
 use super::profile::ProfileCounter;
 use super::regions::RegionCache;
 use super::tiering::Tiering;
@@ -57,6 +58,8 @@ pub(super) struct Shared {
     pub sampling: bool,
     /// Counts them, for a later run.
     pub profile: Option<ProfileCounter>,
+    /// Records where memory lies over time.
+    pub placement: Option<Box<PlacementMaker>>,
     /// The parts of programs, where somebody asks about them.
     pub parts: Option<Box<Parts>>,
     /// The base page at which a core had to stop, because it is on the move.
@@ -156,8 +159,9 @@ impl Machine {
             intermediate: Intermediate::default(),
             regions: RegionCache::new(),
             tiering: None,
-            sampling: options.count_accesses,
+            sampling: options.count_accesses || options.placement_map,
             profile: options.count_accesses.then(ProfileCounter::default),
+            placement: options.placement_map.then(PlacementMaker::new).map(Box::new),
             parts: (options.parts || options.memory_map).then(Box::default),
             stopped_at: None,
             dropped_pages: Vec::new(),

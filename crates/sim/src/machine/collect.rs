@@ -229,6 +229,7 @@ pub(super) fn outcome(engine: &Engine, cores_used: u64) -> Outcome {
         profile: None,
         parts: Vec::new(),
         memory_map: None,
+        placement_map: None,
     }
 }
 

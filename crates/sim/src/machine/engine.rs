@@ -9,6 +9,7 @@ use super::build::Machine;
 use super::look_ahead::LookAhead;
 use super::memory_map::{MapMaker, MemoryMap};
 use super::parts::PartUse;
+use super::placement_map::PlacementMap;
 use super::streams::{Stream, Streams};
 use super::tiering::{Change, OpenPolicy, Tiering};
 use crate::design::{Design, TranslationScheme};
@@ -93,6 +94,8 @@ pub struct Options {
     pub parts: bool,
     /// Take pictures of physical memory: [`Outcome::memory_map`].
     pub memory_map: bool,
+    /// Record where memory lies over time: [`Outcome::placement_map`].
+    pub placement_map: bool,
     /// What such a run found, for policies in two passes.
     pub profile: Option<Arc<Profile>>,
     /// A policy instead of the design's.
@@ -124,6 +127,8 @@ pub struct Outcome {
     pub parts: Vec<PartUse>,
     /// Memory before and after, where [`Options::memory_map`] asked for it.
     pub memory_map: Option<MemoryMap>,
+    /// Where memory lay over time, where [`Options::placement_map`] asked for it.
+    pub placement_map: Option<PlacementMap>,
 }
 
 /// A run that cannot go on.
@@ -290,6 +295,7 @@ impl<'a> Engine<'a> {
         outcome.stopped = self.stopped;
         outcome.profile = self.machine.shared.profile.as_ref().map(|profile| profile.finish());
         outcome.memory_map = self.memory_map();
+        outcome.placement_map = self.placement_map();
         if let Some(parts) = self.machine.shared.parts.as_mut().filter(|_| self.options.parts) {
             outcome.parts = parts.uses(self.machine.shared.timing.cycle);
         }
@@ -306,6 +312,7 @@ impl<'a> Engine<'a> {
                 self.stopped = true;
                 break;
             }
+            self.look_at_placement(self.machine.cores[core].pipeline.now);
             self.run_core::<F, S>(core, horizon)?;
         }
         Ok(())

@@ -313,7 +313,8 @@ impl MemorySystem for World<'_> {
         let offered = self.state.capabilities.has(Capability::of_sampling(one_in));
         self.state.sample_one_in = if offered { one_in } else { 0 };
         self.state.until_sample = one_in;
-        self.machine.shared.sampling = self.state.sample_one_in > 0;
+        let shared = &mut self.machine.shared;
+        shared.sampling = self.state.sample_one_in > 0 || shared.placement.is_some();
     }
 
     fn wake_below(&mut self, tier: TierId, free: Bytes) {

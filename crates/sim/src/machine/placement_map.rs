@@ -1,0 +1,252 @@
+//! Where memory lies over simulated time, by address: what a policy made of a run.
+//!
+//! The length of a run is not known beforehand, so columns begin short and are joined in pairs when there are too many;
+//! pieces of the address space likewise. What a run costs to watch is bounded by that.
+
+use super::engine::Engine;
+use std::collections::{BTreeMap, BTreeSet};
+use terrace_model::{AddressRange, PageSize, TierId, Time};
+
+/// Columns beyond which pairs are joined.
+const MOST_COLUMNS: usize = 256;
+/// Pieces of the address space beyond which pairs are joined.
+const MOST_PIECES: usize = 1024;
+/// A column at first.
+const SHORTEST: Time = Time::from_nanos(10_000);
+/// Base pages of a piece at first, as a power of two.
+const SMALLEST: u32 = 3;
+
+/// A run by address and time: the first tier against all others.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PlacementMap {
+    /// The tiers' names.
+    pub tiers: Vec<String>,
+    /// Bytes of the first tier.
+    pub first_capacity: u64,
+    /// Bytes of a piece of the address space.
+    pub piece_bytes: u64,
+    /// The pieces that were ever resident, by process and address.
+    pub pieces: Vec<(u32, u64)>,
+    /// Simulated seconds of a column.
+    pub column_seconds: f64,
+    /// The columns.
+    pub columns: Vec<PlacementColumn>,
+}
+
+/// A piece of time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PlacementColumn {
+    /// Base pages of each piece in the first tier and in others, at the column's end.
+    pub resident: Vec<[u64; 2]>,
+    /// Reads of each piece that reached memory, stores that fetch their line included.
+    pub accesses: Vec<u64>,
+    /// The same of all pieces, by where they found the page: in the first tier, in others.
+    pub served: [u64; 2],
+    /// Base pages that came to a faster and to a slower tier.
+    pub moved: [u64; 2],
+}
+
+/// Space and piece.
+type Piece = (u32, u64);
+
+#[derive(Clone, Debug, Default)]
+struct Column {
+    resident: BTreeMap<Piece, [u64; 2]>,
+    accesses: BTreeMap<Piece, u64>,
+    served: [u64; 2],
+    moved: [u64; 2],
+}
+
+/// Takes the columns.
+#[derive(Debug)]
+pub(super) struct PlacementMaker {
+    columns: Vec<Column>,
+    current: Column,
+    span: Time,
+    ends: Time,
+    shift: u32,
+    /// What had moved when the last column ended.
+    moved: [u64; 2],
+}
+
+impl PlacementMaker {
+    pub fn new() -> PlacementMaker {
+        PlacementMaker {
+            columns: Vec::new(),
+            current: Column::default(),
+            span: SHORTEST,
+            ends: SHORTEST,
+            shift: SMALLEST,
+            moved: [0; 2],
+        }
+    }
+
+    /// An access reached memory.
+    pub fn count(&mut self, space: u32, addr: u64, tier: Option<TierId>) {
+        *self.current.accesses.entry((space, addr >> (12 + self.shift))).or_default() += 1;
+        self.current.served[usize::from(tier != Some(TierId(0)))] += 1;
+    }
+
+    /// The column is over; pages in all, and what had moved until now.
+    fn close(&mut self, resident: BTreeMap<Piece, [u64; 2]>, moved: [u64; 2]) {
+        self.current.moved = [0, 1].map(|at| moved[at] - self.moved[at]);
+        self.moved = moved;
+        self.current.resident = resident;
+        self.columns.push(std::mem::take(&mut self.current));
+        self.ends += self.span;
+        if self.columns.len() == MOST_COLUMNS {
+            self.columns = self.columns.chunks(2).map(|pair| joined(&pair[0], &pair[1])).collect();
+            self.span = self.span + self.span;
+            self.ends = self.span.times(self.columns.len() as u64 + 1);
+        }
+        while self.columns.last().is_some_and(|column| column.resident.len() > MOST_PIECES) {
+            self.shift += 1;
+            for column in &mut self.columns {
+                column.resident = coarser(&column.resident, |sum, part| {
+                    *sum = [sum[0] + part[0], sum[1] + part[1]];
+                });
+                column.accesses = coarser(&column.accesses, |sum, part| *sum += part);
+            }
+        }
+    }
+
+    fn finish(&self, tiers: Vec<String>, first_capacity: u64) -> PlacementMap {
+        let pieces: BTreeSet<Piece> =
+            self.columns.iter().flat_map(|column| column.resident.keys().copied()).collect();
+        let columns = self.columns.iter().map(|column| PlacementColumn {
+            resident: pieces.iter().map(|p| column.resident.get(p).copied().unwrap_or_default()).collect(),
+            accesses: pieces.iter().map(|p| column.accesses.get(p).copied().unwrap_or_default()).collect(),
+            served: column.served,
+            moved: column.moved,
+        });
+        let columns = columns.collect();
+        PlacementMap {
+            tiers,
+            first_capacity,
+            piece_bytes: PageSize::Base.bytes() << self.shift,
+            pieces: pieces.into_iter().map(|(space, piece)| (space, piece << (12 + self.shift))).collect(),
+            column_seconds: self.span.as_secs(),
+            columns,
+        }
+    }
+}
+
+/// Two columns side by side; memory lies where it lay at the end.
+fn joined(first: &Column, second: &Column) -> Column {
+    let mut accesses = first.accesses.clone();
+    for (piece, count) in &second.accesses {
+        *accesses.entry(*piece).or_default() += count;
+    }
+    let sum = |one: [u64; 2], other: [u64; 2]| [one[0] + other[0], one[1] + other[1]];
+    Column {
+        resident: second.resident.clone(),
+        accesses,
+        served: sum(first.served, second.served),
+        moved: sum(first.moved, second.moved),
+    }
+}
+
+/// The same by pieces of twice the size.
+fn coarser<T: Copy + Default>(
+    fine: &BTreeMap<Piece, T>,
+    mut add: impl FnMut(&mut T, T),
+) -> BTreeMap<Piece, T> {
+    let mut coarse = BTreeMap::new();
+    for ((space, piece), value) in fine {
+        add(coarse.entry((*space, piece / 2)).or_default(), *value);
+    }
+    coarse
+}
+
+impl Engine<'_> {
+    /// Ends the columns that are over at `now`.
+    #[inline]
+    pub(super) fn look_at_placement(&mut self, now: Time) {
+        if self.machine.shared.placement.as_ref().is_some_and(|maker| now >= maker.ends) {
+            self.close_columns(now, false);
+        }
+    }
+
+    #[cold]
+    fn close_columns(&mut self, now: Time, over: bool) {
+        let shared = &mut self.machine.shared;
+        let Some(mut maker) = shared.placement.take() else { return };
+        let mut resident: BTreeMap<Piece, [u64; 2]> = BTreeMap::new();
+        let os = &mut shared.os;
+        for space in os.live_spaces().collect::<Vec<u32>>() {
+            let mut table = std::mem::take(os.table_mut(space));
+            table.visit(AddressRange::new(0, u64::MAX), |addr, size, pte| {
+                let other = usize::from(os.tier_of(pte.frame()) != TierId(0));
+                let (first, end) = (addr >> 12, (addr >> 12) + size.base_pages());
+                let mut page = first;
+                while page < end {
+                    let piece = page >> maker.shift;
+                    let next = ((piece + 1) << maker.shift).min(end);
+                    resident.entry((space, piece)).or_default()[other] += next - page;
+                    page = next;
+                }
+                true
+            });
+            *os.table_mut(space) = table;
+        }
+        let moved = shared
+            .tiering
+            .as_ref()
+            .map_or([0; 2], |tiering| [tiering.state.counters.promoted, tiering.state.counters.demoted]);
+        while now >= maker.ends {
+            let (shift, seen) = (maker.shift, resident.clone());
+            maker.close(seen, moved);
+            for _ in shift..maker.shift {
+                resident = coarser(&resident, |sum, part| *sum = [sum[0] + part[0], sum[1] + part[1]]);
+            }
+        }
+        if over && maker.current.served != [0; 2] {
+            maker.close(resident, moved);
+        }
+        shared.placement = Some(maker);
+    }
+
+    /// The finished map, where it was asked for.
+    pub(super) fn placement_map(&mut self) -> Option<PlacementMap> {
+        let now = self.machine.cores.iter().map(|core| core.pipeline.now).max().unwrap_or_default();
+        self.close_columns(now, true);
+        let os = &self.machine.shared.os;
+        let tiers: Vec<String> = os.tiers_of_memory().map(|memory| memory.name.clone()).collect();
+        let capacity = os.tiers_of_memory().next().map_or(0, |memory| memory.figures().frames << 12);
+        Some(self.machine.shared.placement.as_ref()?.finish(tiers, capacity))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_and_pieces_are_joined_and_nothing_is_lost() {
+        let mut maker = PlacementMaker::new();
+        let pieces = |shift: u32| -> BTreeMap<Piece, [u64; 2]> {
+            let mut all = BTreeMap::new();
+            for page in 0..20_000u64 {
+                let at: &mut [u64; 2] = all.entry((0, page >> shift)).or_default();
+                at[usize::from(page % 2 == 0)] += 1;
+            }
+            all
+        };
+        for at in 0..1000u64 {
+            maker.count(0, at << 12, Some(TierId((at % 4 == 0).into())));
+            let shift = maker.shift;
+            maker.close(pieces(shift), [3 * at, at]);
+        }
+        let map = maker.finish(vec!["fast".to_owned(), "slow".to_owned()], 0);
+        assert!(map.columns.len() < MOST_COLUMNS && map.pieces.len() <= MOST_PIECES);
+        assert!(map.columns.len() as f64 * map.column_seconds >= 0.0099, "1000 times 10 us");
+        let sum = |part: fn(&PlacementColumn) -> u64| map.columns.iter().map(part).sum::<u64>();
+        assert_eq!([sum(|c| c.served[0]), sum(|c| c.served[1])], [750, 250]);
+        assert_eq!(sum(|c| c.accesses.iter().sum()), 1000);
+        assert_eq!([sum(|c| c.moved[0]), sum(|c| c.moved[1])], [3 * 999, 999]);
+        for column in &map.columns {
+            let resident = column.resident.iter().fold([0; 2], |sum, p| [sum[0] + p[0], sum[1] + p[1]]);
+            assert_eq!(resident, [10_000; 2]);
+        }
+    }
+}
