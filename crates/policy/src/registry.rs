@@ -127,7 +127,7 @@ impl Entry {
         self.document().lines().take_while(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
     }
 
-    /// The whole doc comment of its file: idea, source, what the source leaves open. Markdown.
+    /// The whole doc comment of its file: idea, source, what the source leaves open, when to use it. Markdown.
     pub fn document(&self) -> String {
         let lines = self.source.lines().take_while(|line| line.starts_with("//!"));
         lines
@@ -307,7 +307,7 @@ mod tests {
                 "{name}: {}",
                 entry.summary()
             );
-            for part in ["**Idea.**", "**Source.**", "**Left open by the source.**"] {
+            for part in ["**Idea.**", "**Source.**", "**Left open by the source.**", "**When to use it.**"] {
                 assert!(document.contains(part), "{name}: its doc comment has no {part}");
             }
             for parameter in entry.parameters() {

@@ -1,12 +1,43 @@
-//! The book has a page per policy, made of the policy's own document.
+//! The book has a page per policy: the policy's own document, what it does on one trace, and the claims that it takes part in.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use terrace_policy::Entry;
-use toml::Table;
+use toml::{Table, Value};
 
-fn page(entry: &Entry) -> String {
-    let mut page = format!("# `{}`\n\n{}\n", entry.name(), entry.document().trim_end());
+const WHEN: &str = "**When to use it.** ";
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn page(entry: &Entry, claims: &[Claim]) -> String {
+    let name = entry.name();
+    let document = entry.document();
+    let (document, when) = document.trim_end().split_once(WHEN).unwrap();
+    let mut page = format!("# `{name}`\n\n{}\n\n## When to use it\n\n{when}\n", document.trim_end());
+    if root().join(format!("docs/src/images/policies/{name}.svg")).exists() {
+        let _ = writeln!(
+            page,
+            "\n## On one trace\n\n![Where memory lies under {name}](../images/policies/{name}.svg)\n\n\
+             [How to read it, and the same under all policies](../policies.md#pictures)"
+        );
+    }
+    let _ = writeln!(page, "\n## Claims\n");
+    let mine: Vec<&Claim> = claims.iter().filter(|claim| claim.policies.contains(name)).collect();
+    if mine.is_empty() {
+        let _ = writeln!(page, "No published result about it is checked.");
+    } else {
+        let _ = writeln!(
+            page,
+            "What [comes out](../fidelity.md#claims), claim by claim, tells `terrace reproduce ID`.\n\n\
+             | claim | where | statement |\n|---|---|---|"
+        );
+        for Claim { id, section, statement, .. } in mine {
+            let _ = writeln!(page, "| `{id}` | {section} | {statement} |");
+        }
+    }
     let needs = entry.needs(&Table::new()).unwrap();
     let _ = writeln!(page, "\n## What it needs\n");
     let mut needed = false;
@@ -35,19 +66,100 @@ fn page(entry: &Entry) -> String {
     page
 }
 
+/// A published result, and the policies whose runs it is judged by.
+struct Claim {
+    id: String,
+    section: String,
+    statement: String,
+    policies: BTreeSet<String>,
+}
+
+/// All claims, in the order of `claims/`.
+fn claims() -> Vec<Claim> {
+    let mut files: Vec<PathBuf> =
+        std::fs::read_dir(root().join("claims")).unwrap().map(|file| file.unwrap().path()).collect();
+    files.sort();
+    files.iter().flat_map(|path| claims_of(&std::fs::read_to_string(path).unwrap())).collect()
+}
+
+fn claims_of(text: &str) -> Vec<Claim> {
+    let file: Table = toml::from_str(text).unwrap();
+    let word = |table: &Table, key: &str| {
+        table
+            .get(key)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    let mut policies: BTreeMap<String, String> = BTreeMap::new();
+    for (run, table) in file["run"].as_table().unwrap() {
+        let table = table.as_table().unwrap();
+        let policy = match table.get("set").and_then(|set| set.get("os.policy.name")).and_then(Value::as_str)
+        {
+            Some(policy) => policy.to_owned(),
+            // Its mechanisms without any policy.
+            None if word(table, "workload") == "microbenchmark:migration" => "nimble".to_owned(),
+            None => word(table, "design"),
+        };
+        policies.insert(run.clone(), policy);
+    }
+    let defined = file.get("define").and_then(Value::as_table).cloned().unwrap_or_default();
+    let claim = |table: &Table| {
+        let mut used = BTreeSet::new();
+        let mut open = vec![word(table, "expression")];
+        let mut seen = BTreeSet::new();
+        while let Some(expression) = open.pop() {
+            let is_name = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
+            for name in expression.split(|c| !is_name(c)).filter(|name| !name.is_empty()) {
+                if let Some(policy) = name.split('.').next().and_then(|run| policies.get(run)) {
+                    used.insert(policy.clone());
+                } else if defined.contains_key(name) && seen.insert(name.to_owned()) {
+                    open.push(word(&defined, name));
+                }
+            }
+        }
+        let text = |key| word(table, key).replace('|', "\\|");
+        Claim { id: text("id"), section: text("section"), statement: text("statement"), policies: used }
+    };
+    file["claim"].as_array().unwrap().iter().map(|table| claim(table.as_table().unwrap())).collect()
+}
+
 #[test]
 fn the_book_has_a_page_per_policy() {
-    let book = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/src");
+    let book = root().join("docs/src");
     let summary = std::fs::read_to_string(book.join("SUMMARY.md")).unwrap();
+    let claims = claims();
+    assert!(claims.iter().any(|claim| claim.policies.contains("thermostat")));
     for entry in terrace_policy::all() {
         let name = format!("policies/{}.md", entry.name());
         assert!(summary.contains(&format!("({name})")), "docs/src/SUMMARY.md does not list {name}");
         let path = book.join(&name);
-        let page = page(entry);
+        let page = page(entry, &claims);
         if std::env::var_os("TERRACE_UPDATE").is_some() {
             std::fs::write(&path, &page).unwrap();
         }
         let written = std::fs::read_to_string(&path).unwrap_or_default();
         assert!(written == page, "{} is stale; run with TERRACE_UPDATE=1", path.display());
     }
+}
+
+#[test]
+fn a_claim_belongs_to_the_policies_whose_runs_it_reads() {
+    let text = r#"
+        run.plain = { design = "first-touch", workload = "gups" }
+        run.other = { design = "native-4k", set = { "os.policy.name" = "tpp" }, workload = "gups" }
+        run.move = { design = "first-touch", workload = "microbenchmark:migration" }
+        define.gain = "plain.seconds / other.seconds"
+        [[claim]]
+        id = "gain"
+        expression = "geomean(gain)"
+        [[claim]]
+        id = "rate"
+        expression = "move.migration.base_pages.t1 / 1000"
+    "#;
+    let found: Vec<Vec<String>> =
+        claims_of(text).into_iter().map(|claim| claim.policies.into_iter().collect()).collect();
+    assert_eq!(found, [vec!["first-touch", "tpp"], vec!["nimble"]]);
 }

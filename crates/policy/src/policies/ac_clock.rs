@@ -11,6 +11,10 @@
 //! since the last iteration"; here a store, or `reads_up` reads, ours. Fewer leave it where it is, none moves it down.
 //! *Where a page starts*: at degree 1, ours. *Direct eviction to storage*: left to the operating system. *Counting*:
 //! every access that reaches memory, as the source has it; the stores to slow pages likewise.
+//!
+//! **When to use it.** Memory that wears or slows with writes, where every access can be told: simulation, and hardware
+//! that counts. Its second chance to ask makes it slower to promote than CLOCK-DWF and less prone to pages that go back
+//! and forth. A slow tier that only has longer latency gains nothing from its eye for writes: loads never promote.
 
 use crate::support::{PageMap, Promoter};
 use crate::{

@@ -21,6 +21,11 @@
 //! from the release. *Whose writes count for Switch*: all, as a memory controller counts them (`count_copies`).
 //! *Read-only pages*: left alone in every mode, not only in DEMOTE. *Huge pages*: looked at as one page each; the
 //! thesis ran without. *Order of SWITCH's moves*: the thesis' (promote while there is room, then demote, and so on).
+//!
+//! **When to use it.** Slow memory that is far slower at writes than at reads, such as DCPMM, under programs whose hot
+//! memory fits the fast tier for many periods at a time. It needs nothing but two bits per page. Where reads alone
+//! decide, its trigger, write bandwidth of the slow tier, may not fire: set `write_threshold` accordingly, or take
+//! `idle` or `nimble`.
 
 use crate::support::{Pending, Rates};
 use crate::{

@@ -13,6 +13,10 @@
 //! *A first store while the fast tier is full*: the page lies in the slow tier and its stores count. *A hand that finds
 //! no victim*: after two laps the page stays where it is; its next store tries again. *Counts*: the promotion count
 //! starts anew when a page changes tiers.
+//!
+//! **When to use it.** Programs whose writes are few pages that stay the same, on memory that must be spared writes. A
+//! page first loaded and hot by loads later stays slow for good, so it is the wrong choice where latency of reads
+//! counts.
 
 use crate::support::{PageMap, Promoter};
 use crate::{

@@ -16,6 +16,9 @@
 //! smooths the counters that they follow from. *Which pages go up*: the hottest of the slow tier that fit into the
 //! shift; down: the same of the fast tier, so that few moves shift much. *A full fast tier*: its coldest pages make
 //! room.
+//!
+//! **When to use it.** Machines on which many threads load the fast tier so that its latency rises above the slow
+//! one's. With light load it does what a policy by sampled heat does. It needs samples and latencies under load.
 
 use crate::support::{PageMap, Pending, Rates};
 use crate::{

@@ -18,6 +18,9 @@
 //! regions allowed; Linux cuts at tenths, and in three if splitting has got stuck (core.c, kdamond_split_regions).
 //! *Areas*: one region per area to begin with; areas that appear later are added with the next aggregation, where Linux
 //! looks every 60 s (ops_update_interval).
+//!
+//! **When to use it.** Footprints too large to look at every page, with heat in regions larger than a few pages: its
+//! cost is bounded whatever the size. Heat scattered page by page blurs in its regions.
 
 use crate::support::Pending;
 use crate::{

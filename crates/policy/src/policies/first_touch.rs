@@ -7,6 +7,9 @@
 //! memory policy, NUMA balancing off, no swapping. Also LOCAL in N. Agarwal's thesis (Michigan 2017, §3.2).
 //!
 //! **Left open by the source.** Nothing.
+//!
+//! **When to use it.** As the baseline of every comparison; and in earnest where what a program allocates first is what
+//! it uses most, or where all of it fits.
 
 use crate::{
     Fault, MemorySystem, Moment, Needs, NextTick, Placement, Policy, Published, Refusal, Setup, Signal,

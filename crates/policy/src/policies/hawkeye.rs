@@ -16,6 +16,9 @@
 //! promoted. *Interval and window*: `sample_period`, `sample_window`.
 //!
 //! **Missing.** HawkEye-PMU, which orders processes by measured translation overhead.
+//!
+//! **When to use it.** Programs that gain from huge pages while memory is short or shared by several: it gives huge
+//! pages to the busiest ranges first and takes back what they waste.
 
 #[path = "hawkeye/access_map.rs"]
 mod access_map;

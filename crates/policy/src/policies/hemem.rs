@@ -14,6 +14,10 @@
 //! in which cold pages go*: by address from where the last search stopped. *Free fast memory*: a share, ours;
 //! the code's migration keeps none. *Rate*: per second here; the code bounds each pass of migration. *Large and small
 //! allocations*: HeMem leaves those below 1 GB in fast memory; here all are alike.
+//!
+//! **When to use it.** Machines whose processor samples accesses at little cost (PEBS, IBS), with hot sets that are
+//! stable over many samples and write-hot pages that matter more. Thresholds are fixed: where much more than the fast
+//! tier is hot, or little, `memtis` adapts and this does not.
 
 use crate::support::{PageMap, Pending};
 use crate::{

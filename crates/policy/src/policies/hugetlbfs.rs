@@ -10,6 +10,9 @@
 //! fault fails exactly where the allocator has no block. *What does not fit a page, or finds no block*: base pages, or
 //! 2 MiB at the fault with `rest = "thp"`: the released scripts of Trident leave transparent huge pages on beside 1 GiB.
 //! *Areas that end within a page*: the rest of the area counts as what does not fit.
+//!
+//! **When to use it.** Programs whose large data is known beforehand, on machines where its memory can be set aside at
+//! boot. The bound of what large pages give, in comparisons.
 
 use crate::support::largest_first;
 use crate::{

@@ -10,6 +10,10 @@
 //! **Left open by the source.** *How long is idle*: 10 s in the figure, here one scan of 10 s (`scan`, `idle_scans`).
 //! *Promotion*: the figure only counts; here every touched page comes back while there is room (`promote`). *Demotion
 //! regardless of pressure*: yes, the aim is to free fast memory. *TLB entries*: dropped when bits are cleared (`flush`).
+//!
+//! **When to use it.** To find out how much memory a program leaves alone, and to park it. It cannot tell warm from
+//! hot: with a fast tier smaller than what is touched in an interval, what stays in it is a matter of address and
+//! chance.
 
 use crate::support::{PageMap, Pending};
 use crate::{

@@ -16,6 +16,9 @@
 //!
 //! **Missing.** Fairness between processes and virtual machines by access frequency, demotion when parts of a huge page are freed,
 //! and coordination with page sharing.
+//!
+//! **When to use it.** Long-running services on memory that fragments, where sudden growth of memory by huge pages that
+//! are hardly used would hurt more than a few walks.
 
 use crate::support::{
     Compaction, Compactor, FaultSizes, Khugepaged, LargePages, Pace, fragmentation, largest_first,

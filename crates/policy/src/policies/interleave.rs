@@ -8,6 +8,9 @@
 //!
 //! **Left open by the source.** *What is counted*: pages in the order of their faults, as Linux does for a process
 //! policy. *A full tier*: its turn falls to the next one.
+//!
+//! **When to use it.** Tiers of nearly equal speed, or programs limited by bandwidth on tiers that are. Beside a much
+//! slower tier, only as a baseline.
 
 use crate::{
     Fault, MemorySystem, Moment, Needs, NextTick, Placement, Policy, Published, Refusal, Setup, Signal,

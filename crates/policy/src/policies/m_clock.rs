@@ -12,6 +12,9 @@
 //! **Left open by the source.** *A candidate with neither bit set is evicted from memory* in the source; here it goes to
 //! the slow tier like any other. *When a lazy bit is cleared*: with the page's promotion. *No victim in one turn of
 //! either hand*: the page waits for its next store. *TLB entries*: dropped with the bits where the world can.
+//!
+//! **When to use it.** Memory that must be spared writes, where stores can be intercepted but not counted. Loads never
+//! promote.
 
 use crate::support::{PageMap, Promoter};
 use crate::{

@@ -8,6 +8,10 @@
 //! DCPMM.
 //!
 //! **Left open by the source.** Nothing; the cache itself is the machine's.
+//!
+//! **When to use it.** To know what the hardware gives without any software: the bound of no effort. Programs whose hot
+//! lines are few or side by side do well; sweeps through more than the fast tier, and unlucky pairs of addresses, do
+//! not. The fast tier's capacity is lost to the system.
 
 use crate::{
     Capability, Fault, MemorySystem, Moment, Needs, NextTick, Placement, Policy, Published, Refusal, Setup,

@@ -14,6 +14,9 @@
 //! source says that migration ceases. *Throughput*: bytes read and written without what migrations copy, ours. *Which
 //! pages go back*: those of the last promotion that still lie in the fast tier. *A full fast tier*: pages that were not
 //! accessed since the hand last passed make room for the next cycle.
+//!
+//! **When to use it.** To reproduce comparisons with it. In the source's and in our runs everything in slow memory at
+//! first costs more than the search by throughput brings back on programs with phases.
 
 use crate::support::{Pending, Rates};
 use crate::{

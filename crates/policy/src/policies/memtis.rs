@@ -18,6 +18,10 @@
 //! would get. *The sampling period*: fixed, where the authors adapt it to stay below 3 % of a CPU
 //! (ksampled_soft_cpu_quota). *Free fast memory* that migration keeps (`headroom`): one share, where the code has 2 %
 //! for demotion and 3 % for promotion, bounded in bytes. *Collapsing split pages again*: left to the operating system.
+//!
+//! **When to use it.** Machines whose processor samples accesses, with programs of which no threshold is known: the
+//! histogram finds one. Also where huge pages hide which of their parts are hot, as it splits those. It wants runs long
+//! against its sampling.
 
 #[path = "memtis/histogram.rs"]
 mod histogram;

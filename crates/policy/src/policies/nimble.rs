@@ -16,6 +16,10 @@
 //! cold ones likewise. *Pages of unequal size*: only pages of equal size change places; huge ones first. *Retries*: a
 //! page that failed is looked at again with all others at the next tick. *Most pages per tick*: no limit
 //! (`limit`). *Without exchange*: cold pages are demoted first, as many as are wanted, then hot ones promoted.
+//!
+//! **When to use it.** Programs on huge pages with a hot set larger than a few pages that moves: what it has over
+//! others is how fast pages move, two tiers exchanging included. Who is hot is a matter of one bit per period, as with
+//! `idle`.
 
 use crate::support::{List, Pending, TwoLists};
 use crate::{

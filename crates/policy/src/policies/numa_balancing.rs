@@ -15,6 +15,10 @@
 //! page is promoted, as in the kernel, whose margin is larger: a sixteenth of the node, at least 1 GiB, above its
 //! watermark (fair.c, pgdat_free_space_enough). It also sets the threshold back then; that is not done here. *Scan
 //! period*: fixed, where the kernel adapts it per task between 1 s and 60 s.
+//!
+//! **When to use it.** What Linux itself does: the policy to compare with, and the one that needs no further software
+//! in production. Faults cost the program, so very hot slow memory hurts until it is found; `rate_limit` and the
+//! threshold bound what it moves.
 
 use crate::support::{List, Pending, Reclaim, Watermarks};
 use crate::{

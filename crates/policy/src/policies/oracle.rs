@@ -11,6 +11,9 @@
 //! system makes huge goes where its first touch falls. *Pages that the first pass did not see*: to the slow tier. *What
 //! must stay free for other uses* (`headroom`): nothing, as in the source. *Where latency counts more than bandwidth*: the
 //! source's programs run on GPUs and it always balances; here that is off until asked for.
+//!
+//! **When to use it.** As the bound of static placement: what profile-guided placement could reach for the same input.
+//! A policy that beats it gains from moving pages between phases.
 
 use crate::{
     Fault, Heat, MemorySystem, Moment, Needs, NextTick, PageId, Placement, Policy, Published, Refusal,

@@ -18,6 +18,9 @@
 //! shared ones*: are left alone, as synonyms of one another they would pull at the same frames. *Several tiers*: the
 //! first one; pages elsewhere stay there. *Faults*: ask for 2 MiB, for the source has transparent huge pages on in all
 //! its runs (`thp`).
+//!
+//! **When to use it.** Hardware that can use contiguity of any size (coalesced or range TLBs), or huge pages for memory
+//! that is fragmented. It moves pages for contiguity, never for heat.
 
 #[path = "ranger/batch.rs"]
 mod batch;

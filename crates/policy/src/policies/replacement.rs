@@ -22,6 +22,9 @@
 //! room. *The optimal algorithm* looks at the order in which accesses reached memory in the first pass, and keeps a wanted
 //! page out if it would be the first to go. It is optimal if a round follows every access; with many accesses between two
 //! rounds it knows no better than the others what happens within one, and may lose to them.
+//!
+//! **When to use it.** To see what a cleverer choice of the victim is worth, all else equal; `optimal` is the
+//! yardstick, `random` the floor. For a policy to run in production take one that also chooses whom to promote.
 
 use crate::support::{ClockPro, Lru, PageMap, Promoter};
 use crate::{

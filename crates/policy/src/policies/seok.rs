@@ -12,6 +12,9 @@
 //! starts*: weight 0, in the fast tier while there is room. *Where no page is below the threshold*: the page that was
 //! not used for longest goes, if it is colder than the one that comes: not used since. *Accesses in a row* count one by
 //! one.
+//!
+//! **When to use it.** As a reference for write-aware replacement of its time. A page both read and written much has a
+//! middling weight and may end in slow memory, so it serves memory that must be spared writes and not much else.
 
 use crate::support::{Lru, PageMap, Promoter};
 use crate::{

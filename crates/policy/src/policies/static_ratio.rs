@@ -11,6 +11,9 @@
 //! **Left open by the source.** *Round or draw*: `order` has both; drawing is BW-AWARE's, taking turns is Yu et al.'s
 //! and the default. *The bandwidth that counts*: that of reads. *A full tier*: its pages go to the other. Yu et al.'s
 //! migration between sockets needs several, and is not part of this policy.
+//!
+//! **When to use it.** Programs limited by bandwidth that sweep over all their memory alike, with both tiers' channels
+//! otherwise idle. Nothing moves, so it costs nothing, and skewed accesses are none of its concern.
 
 use crate::{
     Fault, MemorySystem, Moment, Needs, NextTick, Placement, Policy, Published, Random, Refusal, Setup,

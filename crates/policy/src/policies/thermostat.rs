@@ -18,6 +18,10 @@
 //! *Too few counts*: an estimate from a handful of faults says nothing; below `least_counts` per poisoned page on
 //! average, the run reports that instead of a rate. *Counts that a world cannot count to the end*: a slow page with one
 //! comes back, whatever the budget.
+//!
+//! **When to use it.** Services that may lose a stated small share of speed in exchange for cheaper memory, with much
+//! cold data on huge pages. It keeps to the bound first and saves what it leaves; it does not try to be fast with a
+//! small fast tier.
 
 #[path = "thermostat/estimate.rs"]
 mod estimate;

@@ -13,6 +13,9 @@
 //! *Shared and swapped-out base pages* (`max_ptes_shared`, `max_ptes_swap`): do not occur here. *Several tiers*: the
 //! first tier with a block, then its base pages, then the next tier. *Where the world shows no frames* (live Linux), it
 //! compacts by itself or not at all.
+//!
+//! **When to use it.** The default to compare other page-size policies with, and the right choice while memory is not
+//! fragmented.
 
 use crate::support::{
     Compaction, Compactor, FaultSizes, Khugepaged, LargePages, Pace, largest_first, takes_large_pages,

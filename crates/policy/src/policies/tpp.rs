@@ -11,6 +11,9 @@
 //! **Left open by the source.** *How activity ends*: the paper leans on the kernel's lists; here a page that was marked
 //! and did not fault until its next mark is inactive again. *Marking*: a stretch per period as NUMA balancing does.
 //! *File pages*: placed and moved as others; the paper's option to allocate them in the slow tier first is not here.
+//!
+//! **When to use it.** Programs that allocate hot memory all the time while old memory cools, as caches and web
+//! services do: room is made ahead of need. It promotes at the second fault, so pages used once in a while stay down.
 
 use crate::support::{List, PageMap, Pending, Reclaim, Watermarks};
 use crate::{

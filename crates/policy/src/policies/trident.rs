@@ -22,6 +22,9 @@
 //! split to 2 MiB first. *Compaction*: see `compaction_retries`, `compaction_timeout`; the released selector goes by
 //! migratetype, ours by the counter of unmovable frames, as the paper says. *Several tiers*: the first with a block,
 //! then its smaller pages, then the next tier.
+//!
+//! **When to use it.** Programs with tens of gigabytes in few large areas, whose accesses miss even with 2 MiB pages.
+//! On footprints of less than a few gibibytes it does what `thp` does.
 
 #[path = "trident/tests.rs"]
 #[cfg(test)]
