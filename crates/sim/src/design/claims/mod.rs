@@ -220,6 +220,7 @@ const FILES: &[(&str, &str)] = &[
     ("claims/ambix-iwb.toml", include_str!("../../../../../claims/ambix-iwb.toml")),
     ("claims/ambix-pb.toml", include_str!("../../../../../claims/ambix-pb.toml")),
     ("claims/ambix-tiering.toml", include_str!("../../../../../claims/ambix-tiering.toml")),
+    ("claims/nimble-programs.toml", include_str!("../../../../../claims/nimble-programs.toml")),
     ("claims/nimble.toml", include_str!("../../../../../claims/nimble.toml")),
     ("claims/ranger.toml", include_str!("../../../../../claims/ranger.toml")),
     ("claims/thermostat.toml", include_str!("../../../../../claims/thermostat.toml")),
