@@ -47,12 +47,12 @@ pub struct DesignError {
 impl DesignError {
     /// An error without a place in a file, such as an unknown name on the command line.
     pub fn new(message: impl Into<String>) -> DesignError {
-        DesignError { place: None, message: message.into() }
+        DesignError { place: None, message: one_line(message.into()) }
     }
 
     /// An error at a place: a file, a line of a file, an option.
     pub fn at(place: impl fmt::Display, message: impl Into<String>) -> DesignError {
-        DesignError { place: Some(place.to_string()), message: message.into() }
+        DesignError { place: Some(one_line(place.to_string())), message: one_line(message.into()) }
     }
 
     /// File and line (`designs/my.toml:12`) or option (`--set core.count=x`), where there is one.
@@ -76,6 +76,18 @@ impl fmt::Display for DesignError {
 }
 
 impl std::error::Error for DesignError {}
+
+/// Values that a message quotes may have line breaks in them; they are shown as `\n`.
+fn one_line(text: String) -> String {
+    if !text.contains(char::is_control) {
+        return text;
+    }
+    let shown = |letter: char| match letter.is_control() {
+        true => letter.escape_debug().to_string(),
+        false => letter.to_string(),
+    };
+    text.chars().map(shown).collect()
+}
 
 /// `; did you mean "x"?` for the candidate nearest to `wrong`, or the list of what is valid where none is near.
 pub(crate) fn suggestion<S: AsRef<str>>(wrong: &str, candidates: &[S]) -> String {

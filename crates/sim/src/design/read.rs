@@ -27,17 +27,17 @@ pub(crate) fn read<T: DeserializeOwned>(tree: &Entry) -> Result<T, DesignError> 
 /// Rewrites serde's message about `entry`, which lies at `path`.
 fn explain(message: &str, entry: &Entry, mut path: Vec<String>) -> DesignError {
     let quoted = backquoted(message);
-    let first_line = message.lines().next().unwrap_or(message).trim();
-    if first_line.starts_with("unknown field") {
+    let message = message.trim();
+    if message.starts_with("unknown field") {
         let (wrong, valid) = quoted.split_first().map_or(("", &[][..]), |(wrong, valid)| (*wrong, valid));
         return unknown_key(wrong, valid, entry, path);
     }
-    if first_line.starts_with("missing field") {
+    if message.starts_with("missing field") {
         let key = quoted.first().copied().unwrap_or_default();
         path.push(key.to_owned());
         return DesignError::at(&entry.origin, format!("{} is missing", path.join(".")));
     }
-    if first_line.starts_with("unknown variant") {
+    if message.starts_with("unknown variant") {
         let (wrong, valid) = quoted.split_first().map_or(("", &[][..]), |(wrong, valid)| (*wrong, valid));
         // A wrong key of a map whose keys are an enumeration (page sizes) reads as a variant too.
         if path.last().is_some_and(|last| last == wrong) {
@@ -61,7 +61,7 @@ fn explain(message: &str, entry: &Entry, mut path: Vec<String>) -> DesignError {
         let message = format!("{}: \"{wrong}\" is not valid{}", path.join("."), suggestion(wrong, valid));
         return DesignError::at(&entry.origin, message);
     }
-    DesignError::at(&entry.origin, format!("{}: {}", path.join("."), plain(first_line)))
+    DesignError::at(&entry.origin, format!("{}: {}", path.join("."), plain(message)))
 }
 
 fn unknown_key(wrong: &str, valid: &[&str], entry: &Entry, mut path: Vec<String>) -> DesignError {

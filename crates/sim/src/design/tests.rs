@@ -407,6 +407,13 @@ fn the_reference_page_names_every_key() {
     }
 }
 
+#[test]
+fn values_with_line_breaks_are_quoted_in_one_line() {
+    let text = "extends = \"skylake-6140\"\n[core]\nfrequency = \"2\\n3\"\n";
+    let error = resolve_files(&[("my.toml", text)]).unwrap_err();
+    assert!(error.contains(r#""2\n3" is not a frequency"#) && !error.contains('\n'), "{error}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
