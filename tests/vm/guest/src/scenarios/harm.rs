@@ -128,7 +128,7 @@ fn stall(said: &str) -> Result<Duration> {
 }
 
 /// Has `terrace restore` put back what a killed Terrace left; answers what is left all the same.
-fn restored() -> Result<Vec<String>> {
+pub(super) fn restored() -> Result<Vec<String>> {
     let output = Command::new("terrace").arg("restore").output().context("terrace restore")?;
     let mut left = Vec::new();
     if !output.status.success() {

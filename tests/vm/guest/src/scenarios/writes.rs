@@ -157,6 +157,7 @@ pub fn helped(checks: &mut Checks) -> Result<()> {
     checks.that(worked > 0, "the command goes on", format!("{worked} ticks in a second"));
     // SAFETY: it is a child of the process killed above and so of the first process, which never waits: the number is its.
     unsafe { libc::kill(pid as i32, libc::SIGKILL) };
+    checks.equal("left after terrace restore", super::harm::restored()?, Vec::new());
     Ok(())
 }
 
