@@ -19,8 +19,7 @@ pub fn of_run(title: &str, machine: &str, map: &PlacementMap) -> PlacementPictur
         served: column.served,
         moved: column.moved.map(|pages| pages * PageSize::Base.bytes()),
     });
-    let pages = PageSize::Base.bytes();
-    let capacity = crate::commands::workload::readable(map.first_capacity / pages * pages);
+    let capacity = crate::commands::workload::readable(map.first_capacity);
     PlacementPicture {
         title: title.to_owned(),
         subtitle: format!("{machine}, {capacity} of {first}"),

@@ -49,8 +49,6 @@ pub struct Config {
     pub damon: damon::Options,
     /// The seed of the policy's random choices.
     pub seed: u64,
-    /// The command is launched with the library that lets its stores be tracked.
-    pub help: bool,
 }
 
 /// Why nothing runs.
@@ -92,20 +90,21 @@ impl Session {
         config: &Config,
     ) -> Result<Session, Problem> {
         let mut choices = Vec::new();
-        if config.help && !facts.tracking.can_be_helped() {
+        let help = config.world.trackers.is_some();
+        if help && !facts.tracking.can_be_helped() {
             return Err(Problem::Machine(
                 "stores cannot be tracked here: that takes PAGEMAP_SCAN and a userfaultfd with asynchronous write \
                  protection (Linux 6.7); without --track-stores soft-dirty bits serve"
                     .to_owned(),
             ));
         }
-        let capabilities = if config.help { facts.capabilities_with_help() } else { facts.capabilities() };
+        let capabilities = if help { facts.capabilities_with_help() } else { facts.capabilities() };
         let mut world = World::new(kernel.clone(), facts.tiers.clone(), capabilities, &config.world)
             .map_err(Problem::Usage)?;
         let latency = facts.tiers.compressed().and_then(|_| fault_cost::measure());
         let (name, parameters, policy) = choose(&world, config, latency, &mut choices)?;
         let needs = policy.needs();
-        let dirtiness = dirtiness(facts, needs, config.help, &mut choices);
+        let dirtiness = dirtiness(facts, needs, help, &mut choices);
         world.serve(needs.signals, dirtiness);
         let journal = Arc::new(Mutex::new(Journal::new(kernel.clone(), &crate::journal::folder())));
         if let Fact::Known(mode) = facts.placement.numa_balancing

@@ -15,6 +15,7 @@ mod json;
 mod memory_picture;
 mod placement_picture;
 mod run;
+mod svg;
 mod table;
 #[cfg(test)]
 mod test_data;

@@ -16,6 +16,13 @@ pub(crate) const THINK: ParameterInfo = ParameterInfo {
     help: "Instructions between two requests of a thread: parsing, network, waiting. They set the rate of accesses.",
 };
 
+/// The same for workloads that ask one request after the other unless they are told to wait.
+pub(crate) const WAITING: ParameterInfo = ParameterInfo {
+    default: "0",
+    help: "Instructions between two requests of a thread, once it runs: network, waiting.",
+    ..THINK
+};
+
 /// Longest time between two requests: minutes.
 pub(crate) const LONGEST_THINK: u64 = 1_000_000_000_000;
 

@@ -74,8 +74,8 @@ pub struct Options {
     pub dry_run: bool,
     /// Most workers per order.
     pub workers: usize,
-    /// What programs hand over; none of them does where they were not launched so.
-    pub trackers: Trackers,
+    /// What the command hands over, where it is launched with the library that lets its stores be tracked.
+    pub trackers: Option<Trackers>,
 }
 
 /// The processes under management, their pages, and what the policy has ordered.
@@ -141,7 +141,7 @@ impl World {
             dry_run: options.dry_run,
             workers: options.workers.max(1),
             dirtiness: Dirtiness::Unknown,
-            trackers: options.trackers.clone(),
+            trackers: options.trackers.clone().unwrap_or_default(),
             wanted: SignalSet::NONE,
             spaces: BTreeMap::new(),
             next_space: 0,

@@ -127,9 +127,7 @@ impl Policy for Aimr {
     }
 
     fn report(&self, report: &mut Report) {
-        report.pages("promoted", self.promoter.moved[0]);
-        report.pages("demoted", self.promoter.moved[1]);
-        report.count("failed", self.promoter.failed());
+        self.promoter.report(report);
         report.count("forced", self.forced);
         report.count("retained", self.retained);
     }
@@ -216,7 +214,7 @@ mod tests {
     use crate::moment::millis;
     use crate::test_support::{access, four_fast_pages, in_fast};
     use crate::{Driver, InMemory, PageId};
-    use terrace_model::{Bytes, TierId};
+    use terrace_model::Bytes;
 
     /// A fast tier of four pages, 0..4, whose marks are spent: the next page that asks displaces page 0.
     fn open(parameters: &str) -> Driver {
@@ -279,18 +277,14 @@ mod tests {
 
     /// Accesses new pages until one of the fast tier has made room: which.
     fn displace(driver: &mut Driver, fresh: &mut u64) -> u64 {
-        let before: Vec<u64> = (0..*fresh).filter(|vpn| lies_in_fast(driver, *vpn)).collect();
+        let before: Vec<u64> = (0..*fresh).filter(|vpn| in_fast(driver, *vpn)).collect();
         loop {
             *fresh += 1;
             access(driver, *fresh - 1, 1, false);
-            if let Some(gone) = before.iter().find(|vpn| !lies_in_fast(driver, **vpn)) {
+            if let Some(gone) = before.iter().find(|vpn| !in_fast(driver, **vpn)) {
                 return *gone;
             }
         }
-    }
-
-    fn lies_in_fast(driver: &Driver, vpn: u64) -> bool {
-        driver.world.locate(PageId::new(0, vpn)).is_some_and(|at| at.0 == TierId(0))
     }
 
     /// Page 0 is stored to `stores` times and displaced, and `later` others after it. Then all pages of the fast tier
@@ -306,7 +300,7 @@ mod tests {
         for _ in 0..later {
             displace(&mut driver, &mut fresh);
         }
-        for vpn in (1..fresh).filter(|vpn| lies_in_fast(&driver, *vpn)).collect::<Vec<_>>() {
+        for vpn in (1..fresh).filter(|vpn| in_fast(&driver, *vpn)).collect::<Vec<_>>() {
             driver.touch(PageId::new(0, vpn), false);
         }
         driver.advance(millis(1));

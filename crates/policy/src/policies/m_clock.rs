@@ -118,9 +118,7 @@ impl Policy for MClock {
     }
 
     fn report(&self, report: &mut Report) {
-        report.pages("promoted", self.promoter.moved[0]);
-        report.pages("demoted", self.promoter.moved[1]);
-        report.count("failed", self.promoter.failed());
+        self.promoter.report(report);
         report.count("deferred", self.deferred);
         report.count("no_victim", self.no_victim);
     }

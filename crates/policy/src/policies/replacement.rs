@@ -198,9 +198,7 @@ impl Policy for Replacement {
     }
 
     fn report(&self, report: &mut Report) {
-        report.pages("promoted", self.promoter.moved[0]);
-        report.pages("demoted", self.promoter.moved[1]);
-        report.count("failed", self.promoter.failed());
+        self.promoter.report(report);
     }
 }
 

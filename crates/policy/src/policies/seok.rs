@@ -114,9 +114,7 @@ impl Policy for Seok {
     }
 
     fn report(&self, report: &mut Report) {
-        report.pages("promoted", self.promoter.moved[0]);
-        report.pages("demoted", self.promoter.moved[1]);
-        report.count("failed", self.promoter.failed());
+        self.promoter.report(report);
     }
 }
 

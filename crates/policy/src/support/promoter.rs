@@ -1,7 +1,7 @@
 //! Promotion one page at a time, with a victim that makes room where there is none.
 
 use super::Pending;
-use crate::{MemorySystem, Move, MoveOptions, Outcome, PageId, Signal, Subject};
+use crate::{MemorySystem, Move, MoveOptions, Outcome, PageId, Report, Signal, Subject};
 use std::collections::BTreeMap;
 use terrace_model::TierId;
 
@@ -26,6 +26,13 @@ impl Promoter {
     /// Orders that failed.
     pub fn failed(&self) -> u64 {
         self.pending.failed
+    }
+
+    /// Adds what moved and what failed to a policy's report.
+    pub fn report(&self, report: &mut Report) {
+        report.pages("promoted", self.moved[0]);
+        report.pages("demoted", self.moved[1]);
+        report.count("failed", self.failed());
     }
 
     /// Orders that are not done.

@@ -1,6 +1,7 @@
 //! From frames to cells.
 
 use super::{Look, MOST_CELLS, MOST_PARTS, MemoryPanel, MemoryPicture};
+use crate::svg;
 use std::collections::BTreeMap;
 use terrace_model::PageSize;
 
@@ -130,15 +131,8 @@ pub(super) fn totals(picture: &MemoryPicture, last: bool) -> BTreeMap<Look, u64>
 
 /// Bytes of frames as people say them.
 pub(super) fn bytes(frames: u64) -> String {
-    let bytes = frames * PageSize::Base.bytes();
-    let (unit, name) = [(1u64 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB")]
-        .into_iter()
-        .find(|(unit, _)| bytes >= *unit)
-        .unwrap_or((1 << 10, "KiB"));
-    let value = bytes as f64 / unit as f64;
-    if value.fract() == 0.0 || value >= 100.0 {
-        format!("{value:.0} {name}")
-    } else {
-        format!("{value:.1} {name}")
+    match frames {
+        0 => "0 KiB".to_owned(),
+        _ => svg::bytes(frames * PageSize::Base.bytes()),
     }
 }

@@ -2,6 +2,7 @@
 
 use super::cells::{Cell, Scale, bytes, cells, colours, totals};
 use super::{Look, MemoryPanel, MemoryPicture};
+use crate::svg::escaped;
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use terrace_model::PageSize;
@@ -296,6 +297,6 @@ fn fill(look: Look, colours: &[Option<usize>]) -> String {
 }
 
 fn text(out: &mut String, x: u64, y: u64, class: &str, text: &str) {
-    let escaped = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let escaped = escaped(text);
     let _ = writeln!(out, "<text class=\"{class}\" x=\"{x}\" y=\"{y}\">{escaped}</text>");
 }

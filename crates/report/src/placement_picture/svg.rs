@@ -1,6 +1,7 @@
 //! The drawing.
 
 use super::{PlacementBand, PlacementPicture};
+use crate::svg::{bytes, escaped};
 use std::fmt::Write;
 
 const LEFT: f64 = 74.0;
@@ -247,27 +248,11 @@ fn frame(out: &mut String, top: f64, height: f64) {
     );
 }
 
-/// Bytes as people say them.
-fn bytes(bytes: u64) -> String {
-    let units = [(1u64 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
-    match units.into_iter().find(|(unit, _)| bytes >= *unit) {
-        None => bytes.to_string(),
-        Some((unit, name)) => {
-            let value = bytes as f64 / unit as f64;
-            if value.fract() == 0.0 || value >= 100.0 {
-                format!("{value:.0} {name}")
-            } else {
-                format!("{value:.1} {name}")
-            }
-        }
-    }
-}
-
 fn text(out: &mut String, (x, y): (f64, f64), class: &str, anchor: &str, text: &str) {
     if text.is_empty() {
         return;
     }
-    let escaped = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let escaped = escaped(text);
     let anchor = if anchor == "start" { String::new() } else { format!(" text-anchor=\"{anchor}\"") };
     let _ = writeln!(out, "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\"{anchor}>{escaped}</text>");
 }

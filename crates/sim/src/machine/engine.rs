@@ -10,6 +10,7 @@ use super::look_ahead::LookAhead;
 use super::memory_map::{MapMaker, MemoryMap};
 use super::parts::PartUse;
 use super::placement_map::PlacementMap;
+use super::profile::ProfileCounter;
 use super::streams::{Stream, Streams};
 use super::tiering::{Change, OpenPolicy, Tiering};
 use crate::design::{Design, TranslationScheme};
@@ -293,7 +294,7 @@ impl<'a> Engine<'a> {
         self.look_at_memory(true, true);
         let mut outcome = super::collect::outcome(&self, cores_used);
         outcome.stopped = self.stopped;
-        outcome.profile = self.machine.shared.profile.as_ref().map(|profile| profile.finish());
+        outcome.profile = self.machine.shared.profile.take().map(ProfileCounter::finish);
         outcome.memory_map = self.memory_map();
         outcome.placement_map = self.placement_map();
         if let Some(parts) = self.machine.shared.parts.as_mut().filter(|_| self.options.parts) {

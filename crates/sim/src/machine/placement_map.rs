@@ -102,9 +102,7 @@ impl PlacementMaker {
         while self.columns.last().is_some_and(|column| column.resident.len() > MOST_PIECES) {
             self.shift += 1;
             for column in &mut self.columns {
-                column.resident = coarser(&column.resident, |sum, part| {
-                    *sum = [sum[0] + part[0], sum[1] + part[1]];
-                });
+                column.resident = coarser(&column.resident, |sum, part| *sum = added(*sum, part));
                 column.accesses = coarser(&column.accesses, |sum, part| *sum += part);
             }
         }
@@ -131,18 +129,21 @@ impl PlacementMaker {
     }
 }
 
+fn added(one: [u64; 2], other: [u64; 2]) -> [u64; 2] {
+    [one[0] + other[0], one[1] + other[1]]
+}
+
 /// Two columns side by side; memory lies where it lay at the end.
 fn joined(first: &Column, second: &Column) -> Column {
     let mut accesses = first.accesses.clone();
     for (piece, count) in &second.accesses {
         *accesses.entry(*piece).or_default() += count;
     }
-    let sum = |one: [u64; 2], other: [u64; 2]| [one[0] + other[0], one[1] + other[1]];
     Column {
         resident: second.resident.clone(),
         accesses,
-        served: sum(first.served, second.served),
-        moved: sum(first.moved, second.moved),
+        served: added(first.served, second.served),
+        moved: added(first.moved, second.moved),
     }
 }
 
@@ -172,22 +173,18 @@ impl Engine<'_> {
         let shared = &mut self.machine.shared;
         let Some(mut maker) = shared.placement.take() else { return };
         let mut resident: BTreeMap<Piece, [u64; 2]> = BTreeMap::new();
-        let os = &mut shared.os;
-        for space in os.live_spaces().collect::<Vec<u32>>() {
-            let mut table = std::mem::take(os.table_mut(space));
-            table.visit(AddressRange::new(0, u64::MAX), |addr, size, pte| {
+        let os = &shared.os;
+        for space in os.live_spaces() {
+            for (addr, size, pte) in os.table(space).pages_in(AddressRange::new(0, u64::MAX)) {
                 let other = usize::from(os.tier_of(pte.frame()) != TierId(0));
-                let (first, end) = (addr >> 12, (addr >> 12) + size.base_pages());
-                let mut page = first;
+                let (mut page, end) = (addr >> 12, (addr >> 12) + size.base_pages());
                 while page < end {
                     let piece = page >> maker.shift;
                     let next = ((piece + 1) << maker.shift).min(end);
                     resident.entry((space, piece)).or_default()[other] += next - page;
                     page = next;
                 }
-                true
-            });
-            *os.table_mut(space) = table;
+            }
         }
         let moved = shared
             .tiering
@@ -197,7 +194,7 @@ impl Engine<'_> {
             let (shift, seen) = (maker.shift, resident.clone());
             maker.close(seen, moved);
             for _ in shift..maker.shift {
-                resident = coarser(&resident, |sum, part| *sum = [sum[0] + part[0], sum[1] + part[1]]);
+                resident = coarser(&resident, |sum, part| *sum = added(*sum, part));
             }
         }
         if over && maker.current.served != [0; 2] {

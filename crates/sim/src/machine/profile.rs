@@ -66,11 +66,13 @@ impl ProfileCounter {
     }
 
     /// What was counted, in page order.
-    pub fn finish(&self) -> Profile {
-        let steps = self.pages.iter().map(|(page, uses)| (*page, uses.steps.clone())).collect();
+    pub fn finish(self) -> Profile {
         Profile {
             pages: self.pages.iter().map(|(page, uses)| (*page, uses.heat)).collect(),
-            order: Arc::new(AccessOrder { shift: self.shift, steps }),
+            order: Arc::new(AccessOrder {
+                shift: self.shift,
+                steps: self.pages.into_iter().map(|(page, uses)| (page, uses.steps)).collect(),
+            }),
             ..Profile::default()
         }
     }

@@ -5,7 +5,7 @@ use crate::memory::{Memory, prefetch};
 use crate::parameters::{ParameterInfo, Parameters, SEED, SETTLE, THREADS};
 use crate::program::{Init, Kernel, Program, Progress, share};
 use crate::random::{Permutation, Random, Zipf, hash, mix};
-use crate::requests::LONGEST_THINK;
+use crate::requests::{LONGEST_THINK, WAITING};
 use crate::{WorkloadError, WorkloadInfo};
 use std::collections::VecDeque;
 use terrace_model::AddressRange;
@@ -32,12 +32,7 @@ share of the keys, as a Redis cluster on one host. Initialisation inserts the sh
         ParameterInfo { name: "reads", default: "0.95", unit: "share", help: "Share of GET among the requests." },
         ParameterInfo { name: "zipf", default: "0.99", unit: "exponent", help: "Zipf exponent of the keys' popularity." },
         ParameterInfo { name: "preload", default: "0.5", unit: "share", help: "Share of the keys inserted beforehand." },
-        ParameterInfo {
-            name: "think",
-            default: "0",
-            unit: "instructions",
-            help: "Instructions between two requests of a thread, once it runs: network, waiting.",
-        },
+        WAITING,
         SETTLE,
         THREADS,
         SEED,

@@ -5,7 +5,7 @@ use crate::memory::Memory;
 use crate::parameters::{ParameterInfo, Parameters, SEED, SETTLE, THREADS};
 use crate::program::{Init, Kernel, Program, Progress, share};
 use crate::random::{Permutation, Random, Zipf, hash, mix, scale};
-use crate::requests::LONGEST_THINK;
+use crate::requests::{LONGEST_THINK, WAITING};
 use crate::{WorkloadError, WorkloadInfo};
 use terrace_model::AddressRange;
 use terrace_trace::{Event, MapKind};
@@ -32,12 +32,7 @@ of its own with its share of memory and keys. Initialisation stores the share `p
         ParameterInfo { name: "reads", default: "0.97", unit: "share", help: "Share of GET among the requests." },
         ParameterInfo { name: "zipf", default: "0.99", unit: "exponent", help: "Zipf exponent of the keys' popularity." },
         ParameterInfo { name: "preload", default: "0.5", unit: "share", help: "Share of the keys stored beforehand." },
-        ParameterInfo {
-            name: "think",
-            default: "0",
-            unit: "instructions",
-            help: "Instructions between two requests of a thread, once it runs: network, waiting.",
-        },
+        WAITING,
         SETTLE,
         THREADS,
         SEED,

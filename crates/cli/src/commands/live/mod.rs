@@ -127,7 +127,7 @@ impl LiveOptions {
                 limits: self.limits.iter().cloned().collect(),
                 dry_run: self.dry_run,
                 workers: std::thread::available_parallelism().map_or(1, usize::from),
-                trackers: trackers.cloned().unwrap_or_default(),
+                trackers: trackers.cloned(),
             },
             limits: Limits {
                 cpu: self.cpu.0.unwrap_or(f64::INFINITY),
@@ -139,7 +139,6 @@ impl LiveOptions {
                 cpu: self.cpu.0.map_or(0.5, |cpu| cpu * 2.0 / 3.0),
             },
             seed: self.seed,
-            help: trackers.is_some(),
         }
     }
 

@@ -112,7 +112,7 @@ pub fn helped(checks: &mut Checks) -> Result<()> {
         let target = start(&["verify", "--mib", "16", "--mode", mode])?;
         let kernel: Arc<dyn Kernel> = Arc::new(Linux);
         let facts = Facts::discover(&*kernel);
-        let options = Options { trackers: help.trackers().clone(), ..Options::default() };
+        let options = Options { trackers: Some(help.trackers().clone()), ..Options::default() };
         let mut world = World::new(kernel, facts.tiers.clone(), facts.capabilities_with_help(), &options)
             .map_err(anyhow::Error::msg)?;
         world.serve(SignalSet::NONE, Dirtiness::Tracked);
