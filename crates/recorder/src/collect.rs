@@ -8,6 +8,7 @@
 //! plugin takes a number only after it has reserved the record), so waiting ends; a number whose owner was killed
 //! before it wrote the record is found missing and passed over.
 
+use crate::blocks::Blocks;
 use crate::filter::Filter;
 use crate::process::Process;
 use crate::session::Session;
@@ -21,7 +22,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::time::{Duration, Instant};
 use terrace_protocol::control::{self, Operation};
 use terrace_protocol::layout::{
-    BLOCKS, CHUNK_BYTES, CHUNK_RECORDS, CHUNKS, PROCESSES, QUEUE, RECORD_BYTES, SLOTS, Shared, untag,
+    BLOCK_ENTRIES, BLOCKS, CHUNK_BYTES, CHUNK_RECORDS, CHUNKS, LANES, PROCESSES, QUEUE, RECORD_BYTES, SLOTS,
+    Shared, untag,
 };
 use terrace_trace::{Batch, BatchPool, Event, MarkKind, StreamId};
 
@@ -65,6 +67,7 @@ pub struct Collector {
     sources: Vec<Option<Box<Source>>>,
     ready: VecDeque<Arc<Batch>>,
     pool: BatchPool,
+    blocks: Blocks,
     filter: Filter,
     /// All events with lower sequence numbers have been taken.
     next_sequence: u64,
@@ -106,6 +109,7 @@ impl Collector {
             sources: (0..SLOTS).map(|_| None).collect(),
             ready: VecDeque::new(),
             pool: BatchPool::default(),
+            blocks: Blocks::default(),
             next_sequence: 1,
             emitted: 0,
             history: vec![0; HISTORY],
@@ -365,7 +369,7 @@ impl Collector {
                 continue;
             }
             let tag = slot.current.load(Acquire) as u32;
-            let cursor = slot.cursor.load(Acquire);
+            let cursor = self.cursor(number);
             if slot.tail.load(Acquire) != tail || slot.current.load(Acquire) as u32 != tag {
                 continue;
             }
@@ -381,6 +385,13 @@ impl Collector {
             self.sources[number] = Some(source);
             return progress | (used > done);
         }
+    }
+
+    /// Where the thread of a slot writes its next record.
+    fn cursor(&self, number: usize) -> u64 {
+        let slot = self.shared().slot(number);
+        let place = (slot.state.load(Acquire) >> 8).saturating_sub(1) as usize % PROCESSES;
+        self.shared().lane(place, slot.lane.load(Relaxed) as usize % LANES).cursor.load(Acquire)
     }
 
     /// Decodes records `done` to `end` of a chunk; how far it got.
@@ -414,7 +425,7 @@ impl Collector {
             }
             let (used, accesses, stop) = if keep {
                 let options = (self.options.dependences, self.options.program_counters);
-                source.stream.decode(&records[at..], entries, run, options.0, options.1)
+                source.stream.decode(&records[at..], entries, &mut self.blocks, run, options.0, options.1)
             } else {
                 let process = self.processes[source.process].as_mut().expect("lives as long as its slots");
                 let touched = &mut process.touched;
@@ -707,7 +718,7 @@ impl Collector {
         }
         let tag = slot.current.load(Acquire) as u32;
         let base = self.processes[source.process].as_ref().map_or(0, |p| p.base);
-        let written = written(tag, slot.cursor.load(Acquire), base).unwrap_or(0);
+        let written = written(tag, self.cursor(number), base).unwrap_or(0);
         let done = if source.partial.0 == tag { source.partial.1 } else { 0 };
         written <= done
     }
@@ -795,6 +806,7 @@ impl Collector {
             for block in 0..BLOCKS {
                 let owner = shared.block_owner(block);
                 if owner.load(Relaxed) == family {
+                    self.blocks.forget(block * BLOCK_ENTRIES..(block + 1) * BLOCK_ENTRIES);
                     owner.store(0, Release);
                 }
             }

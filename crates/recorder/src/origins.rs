@@ -60,6 +60,23 @@ impl Tracker for Origins {
 }
 
 #[cfg(target_arch = "x86_64")]
+impl Origins {
+    /// In a vector register.
+    #[inline(always)]
+    pub fn load_vector(&self) -> std::arch::x86_64::__m128i {
+        // SAFETY: 16 aligned bytes; every x86-64 processor has SSE2.
+        unsafe { std::arch::x86_64::_mm_load_si128(self.0.as_ptr().cast()) }
+    }
+
+    /// From a vector register.
+    #[inline(always)]
+    pub fn store_vector(&mut self, vector: std::arch::x86_64::__m128i) {
+        // SAFETY: as above.
+        unsafe { std::arch::x86_64::_mm_store_si128(self.0.as_mut_ptr().cast(), vector) };
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
 pub use vector::Vector;
 
 #[cfg(target_arch = "x86_64")]
@@ -118,16 +135,14 @@ mod vector {
         /// The processor has SSSE3.
         #[inline(always)]
         pub unsafe fn new(origins: &Origins) -> Vector {
-            // SAFETY: 16 aligned bytes.
-            Vector(unsafe { _mm_load_si128(origins.0.as_ptr().cast()) })
+            Vector(origins.load_vector())
         }
 
         /// The same in memory.
         #[inline(always)]
         pub fn origins(self) -> Origins {
             let mut origins = Origins::default();
-            // SAFETY: 16 aligned bytes.
-            unsafe { _mm_store_si128(origins.0.as_mut_ptr().cast(), self.0) };
+            origins.store_vector(self.0);
             origins
         }
     }

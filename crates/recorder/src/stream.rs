@@ -3,6 +3,7 @@
 //! A record names an [`Entry`], which says what is known of its instruction; together they give size, kind,
 //! instructions retired and, followed through the registers, the load that an address depends on.
 
+use crate::blocks::{Blocks, LANES, Places};
 use crate::origins::{Origins, Tracker};
 use crate::short::Short;
 use std::sync::Arc;
@@ -19,7 +20,7 @@ pub const ADDRESS_MASK: u64 = (1 << ADDRESS_BITS) - 1;
 
 /// Room that a batch has beyond a full one: an instruction's accesses stay together, and an entry's number of callbacks
 /// is a byte; each makes up to two accesses.
-const SLACK: usize = 2 * (u8::MAX as usize + 1);
+const SLACK: usize = 2 * (u8::MAX as usize + 1) + LANES;
 
 /// Why decoding stopped, and at which record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,15 +179,16 @@ impl Stream {
         &mut self,
         records: &[Record],
         entries: Entries,
+        blocks: &mut Blocks,
         limit: u64,
         dependences: bool,
         pcs: bool,
     ) -> (usize, u64, Stop) {
         match (dependences, pcs) {
-            (false, false) => self.decode_as::<false, false>(records, entries, limit),
-            (false, true) => self.decode_as::<false, true>(records, entries, limit),
-            (true, false) => self.decode_as::<true, false>(records, entries, limit),
-            (true, true) => self.decode_as::<true, true>(records, entries, limit),
+            (false, false) => self.decode_as::<false, false>(records, entries, blocks, limit),
+            (false, true) => self.decode_as::<false, true>(records, entries, blocks, limit),
+            (true, false) => self.decode_as::<true, false>(records, entries, blocks, limit),
+            (true, true) => self.decode_as::<true, true>(records, entries, blocks, limit),
         }
     }
 
@@ -194,8 +196,10 @@ impl Stream {
         &mut self,
         records: &[Record],
         entries: Entries,
+        blocks: &mut Blocks,
         limit: u64,
     ) -> (usize, u64, Stop) {
+        let has_blocks = Blocks::can_decode();
         let mut columns = Columns::new(&mut self.batch, PCS);
         let start = columns.length;
         let stop_at = BATCH_ACCESSES.min(start.saturating_add(usize::try_from(limit).unwrap_or(usize::MAX)));
@@ -207,7 +211,32 @@ impl Stream {
         let stop = loop {
             // Not in the middle of an instruction, whose other records are decoded already.
             if remaining == 0 || records.get(used).is_none_or(|record| record[1] as u32 != last) {
-                let room = stop_at.saturating_sub(columns.length);
+                let mut room = stop_at.saturating_sub(columns.length);
+                if has_blocks && records.len() - used >= LANES {
+                    let Short { carry, origins, .. } = &mut *self.short;
+                    // SAFETY: asked just now; the columns have room for `room` more accesses and then for SLACK.
+                    let (taken, made) = unsafe {
+                        let places = columns.places();
+                        blocks.decode::<DEPENDENCES, PCS>(
+                            &records[used..],
+                            entries,
+                            room,
+                            places,
+                            carry,
+                            origins,
+                        )
+                    };
+                    if taken > 0 {
+                        columns.length += made;
+                        (remaining, can_grow) = (0, true);
+                        used += taken;
+                    }
+                    room = stop_at.saturating_sub(columns.length);
+                    // What no block begins with: then blocks may go on.
+                    if records.len() - used >= LANES {
+                        room = room.min(1);
+                    }
+                }
                 let (taken, made) = self.short.decode::<DEPENDENCES, PCS>(&records[used..], entries, room);
                 if taken > 0 {
                     columns.append::<PCS>(&self.short, made);
@@ -381,6 +410,23 @@ impl<'a> Columns<'a> {
         }
     }
 
+    /// Where the next access goes.
+    fn places(&mut self) -> Places {
+        let i = self.length;
+        debug_assert!(i <= BATCH_ACCESSES + SLACK);
+        // SAFETY: `length` never exceeds the columns' capacity.
+        unsafe {
+            Places {
+                addr: self.addr.add(i),
+                size: self.size.add(i),
+                kind: self.kind.add(i),
+                depends_on: self.depends_on.add(i),
+                instructions: self.instructions.add(i),
+                pc: if self.pc.is_null() { self.pc } else { self.pc.add(i) },
+            }
+        }
+    }
+
     #[inline(always)]
     fn push<const PCS: bool>(
         &mut self,
@@ -477,7 +523,7 @@ mod tests {
         let mut stream = Stream::new(StreamId(0));
         // SAFETY: the tests name entries inside the table only.
         let entries = unsafe { Entries::new(table.as_ptr()) };
-        let (used, _, stop) = stream.decode(records, entries, u64::MAX, true, true);
+        let (used, _, stop) = stream.decode(records, entries, &mut Blocks::default(), u64::MAX, true, true);
         assert_eq!((used, stop), (records.len(), Stop::End));
         let batch = stream.take(&mut BatchPool::default());
         assert_eq!(batch.validate(), Ok(()));
@@ -518,19 +564,20 @@ mod tests {
         records.push(record(0x1020, 0, 3, eight(WRITE)));
         for cut in 0..=records.len() {
             let mut stream = Stream::new(StreamId(0));
-            stream.decode(&records[..cut], entries, u64::MAX, true, false);
+            stream.decode(&records[..cut], entries, &mut Blocks::default(), u64::MAX, true, false);
             assert_eq!(stream.is_inside_instruction(), (1..4).contains(&cut));
-            stream.decode(&records[cut..], entries, u64::MAX, true, false);
+            stream.decode(&records[cut..], entries, &mut Blocks::default(), u64::MAX, true, false);
             let batch = stream.take(&mut BatchPool::default());
             assert_eq!((&batch.size[..], &batch.instructions[..]), (&[32, 8][..], &[1, 1][..]), "{cut}");
         }
         // A batch that is full waits for the rest, but not if something else comes.
         let mut stream = Stream::new(StreamId(0));
         let filler = vec![record(0x9000, 0, 3, eight(WRITE)); BATCH_ACCESSES - 1];
-        stream.decode(&filler, entries, u64::MAX, true, false);
-        stream.decode(&records[..2], entries, u64::MAX, true, false);
+        stream.decode(&filler, entries, &mut Blocks::default(), u64::MAX, true, false);
+        stream.decode(&records[..2], entries, &mut Blocks::default(), u64::MAX, true, false);
         assert!(!stream.is_full());
-        let (used, _, stop) = stream.decode(&records[4..], entries, u64::MAX, true, false);
+        let (used, _, stop) =
+            stream.decode(&records[4..], entries, &mut Blocks::default(), u64::MAX, true, false);
         assert_eq!((used, stop, stream.is_full()), (0, Stop::Full, true));
     }
 
@@ -612,18 +659,21 @@ mod tests {
         assert_eq!(stream.take(&mut BatchPool::default()).instruction_count(), 7);
     }
 
-    /// Executions of random instructions, some cut short, some not as expected.
+    /// Executions of random blocks, some begun in the middle, some cut short, some not as expected.
     #[test]
-    fn the_short_way_and_the_long_way_agree() {
+    fn the_short_ways_and_the_long_way_agree() {
         let mut random = 7u64;
         let mut next = |below: u64| {
             random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (random >> 33) % below
         };
-        let mut table = vec![Entry::UNKNOWN; 40];
-        for entry in &mut table[2..] {
+        // No load defines register 4, which stands for none.
+        let defined = |register: u64| if register == 4 { 5 } else { register as u8 };
+        let mut table = vec![Entry::UNKNOWN; 80];
+        let mut left = 0;
+        for (i, entry) in table.iter_mut().enumerate().skip(2) {
             let [base, index] = [next(16) as u8, next(16) as u8];
-            let destination = next(17) as u8;
+            let destination = defined(next(17));
             let loads = next(2) == 0;
             let (shape, callbacks, size) = [
                 (shape::ONE, 1, 4),
@@ -655,18 +705,28 @@ mod tests {
                 ..Entry::UNKNOWN
             };
             entry.effects =
-                std::array::from_fn(|_| Effect::new(next(16) as u8, next(16) as u8, next(16) as u8));
+                std::array::from_fn(|_| Effect::new(defined(next(16)), next(16) as u8, next(16) as u8));
+            if left == 0 {
+                left = (1 + next(12)).min(80 - i as u64) as u8;
+            }
+            entry.left = left;
+            left -= 1;
         }
         let mut records = Vec::new();
-        for _ in 0..20_000 {
-            let number = 2 + next(38) as u32;
+        let (mut number, mut begins) = (2, true);
+        for _ in 0..40_000 {
             let entry = table[number as usize];
-            let (address, pending) = (next(1 << 40), if next(3) == 0 { next(65_536) } else { 0 });
+            // Instructions of other blocks come with the first access of one.
+            let (address, pending) = (next(1 << 40), if begins && next(9) == 0 { next(65_536) } else { 0 });
+            // Most often the block goes on.
+            begins = entry.left == 1 || next(20) == 0;
+            let following = if begins { 2 + next(78) as u32 } else { number + 1 };
+            let number = std::mem::replace(&mut number, following);
             if entry.shape == shape::EFFECTS {
                 records.push([pending << 48, u64::from(number)]);
                 continue;
             }
-            let unusual = next(20) == 0;
+            let unusual = next(60) == 0;
             let made = if unusual { next(6) } else { u64::from(entry.callbacks.max(1)) };
             let step = u64::from(entry.expected.size().min(8));
             for part in 0..made {
@@ -679,15 +739,15 @@ mod tests {
                 records.push(record(address + offset, if part == 0 { pending } else { 0 }, number, info));
             }
         }
-        let long: Vec<Entry> = table.iter().map(|e| Entry { shape: shape::OTHER, ..*e }).collect();
+        let long: Vec<Entry> = table.iter().map(|e| Entry { shape: shape::OTHER, left: 0, ..*e }).collect();
         let all = |table: &[Entry]| {
             // SAFETY: as in `decode`.
             let entries = unsafe { Entries::new(table.as_ptr()) };
             let (mut stream, mut pool) = (Stream::new(StreamId(0)), BatchPool::default());
-            let (mut batches, mut at) = (Vec::new(), 0);
+            let (mut batches, mut at, mut blocks) = (Vec::new(), 0, Blocks::default());
             while at < records.len() {
                 let end = records.len().min(at + 1000);
-                at += stream.decode(&records[at..end], entries, 700, true, true).0;
+                at += stream.decode(&records[at..end], entries, &mut blocks, 700, true, true).0;
                 if stream.is_full() {
                     batches.push(stream.take(&mut pool));
                 }
@@ -717,12 +777,12 @@ mod tests {
             records.push(record(0x9000, 0, 3, eight(WRITE)));
         }
         let mut decoded = Stream::new(StreamId(0));
-        let (_, all, _) = decoded.decode(&records, entries, u64::MAX, false, false);
+        let (_, all, _) = decoded.decode(&records, entries, &mut Blocks::default(), u64::MAX, false, false);
         assert_eq!(all, 400);
         for limit in [1, 2, 3, 77, 400] {
             let (mut a, mut b) = (Stream::new(StreamId(0)), Stream::new(StreamId(0)));
             let passed = a.pass_over(&records, entries, limit, |_, _| {});
-            let decoded = b.decode(&records, entries, limit, false, false);
+            let decoded = b.decode(&records, entries, &mut Blocks::default(), limit, false, false);
             assert_eq!((passed.0, passed.1), (decoded.0, decoded.1), "{limit}");
         }
     }

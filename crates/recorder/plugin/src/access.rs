@@ -9,7 +9,7 @@ use std::ffi::{c_uint, c_void};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use terrace_protocol::control::Operation;
-use terrace_protocol::layout::{RECORD_BYTES, Slot};
+use terrace_protocol::layout::{Lane, RECORD_BYTES};
 
 /// Bit of the record's second word at which QEMU's description of the access begins.
 const INFO_SHIFT: u32 = 32;
@@ -18,30 +18,30 @@ const ADDRESS_BITS: u32 = 48;
 
 /// Any access but a block's first.
 pub extern "C" fn access(vcpu: c_uint, info: u32, address: u64, entry: *mut c_void) {
-    append(ring::slot(vcpu), vcpu, address, entry as u64 | u64::from(info) << INFO_SHIFT);
+    append(ring::lane(vcpu), vcpu, address, entry as u64 | u64::from(info) << INFO_SHIFT);
 }
 
 /// A block's first access: takes along the instructions of blocks that made no record.
 pub extern "C" fn first_access(vcpu: c_uint, info: u32, address: u64, entry: *mut c_void) {
-    let slot = ring::slot(vcpu);
-    let pending = slot.pending.load(Relaxed);
-    slot.pending.store(0, Relaxed);
+    let lane = ring::lane(vcpu);
+    let pending = lane.pending.load(Relaxed);
+    lane.pending.store(0, Relaxed);
     let word = entry as u64 | u64::from(info) << INFO_SHIFT;
     if pending >> (64 - ADDRESS_BITS) != 0 {
         return many_instructions(vcpu, pending, address, word);
     }
-    append(slot, vcpu, address | pending << ADDRESS_BITS, word);
+    append(lane, vcpu, address | pending << ADDRESS_BITS, word);
 }
 
 /// A block without an access that carries its instructions.
 pub extern "C" fn count_instructions(vcpu: c_uint, instructions: *mut c_void) {
-    let slot = ring::slot(vcpu);
-    slot.pending.store(slot.pending.load(Relaxed) + instructions as u64, Relaxed);
+    let lane = ring::lane(vcpu);
+    lane.pending.store(lane.pending.load(Relaxed) + instructions as u64, Relaxed);
 }
 
 /// A block without access that moves values between registers.
 pub extern "C" fn note_effects(vcpu: c_uint, entry: *mut c_void) {
-    append(ring::slot(vcpu), vcpu, 0, entry as u64);
+    append(ring::lane(vcpu), vcpu, 0, entry as u64);
 }
 
 static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -71,26 +71,26 @@ pub fn layout_is_known() -> bool {
 }
 
 #[inline(always)]
-fn append(slot: &Slot, vcpu: u32, first: u64, second: u64) {
-    let cursor = slot.cursor.load(Relaxed);
-    if cursor >= slot.limit.load(Relaxed) {
+fn append(lane: &Lane, vcpu: u32, first: u64, second: u64) {
+    let cursor = lane.cursor.load(Relaxed);
+    if cursor >= lane.limit.load(Relaxed) {
         return append_slowly(vcpu, first, second);
     }
-    write(slot, cursor, first, second);
+    write(lane, cursor, first, second);
 }
 
 #[inline(always)]
-fn write(slot: &Slot, cursor: u64, first: u64, second: u64) {
+fn write(lane: &Lane, cursor: u64, first: u64, second: u64) {
     // SAFETY: cursor < limit, both in the thread's own chunk, whose size is a multiple of a record's.
     unsafe { (cursor as *mut [u64; 2]).write([first, second]) };
-    slot.cursor.store(cursor + RECORD_BYTES as u64, Release);
+    lane.cursor.store(cursor + RECORD_BYTES as u64, Release);
 }
 
 #[cold]
 #[inline(never)]
 fn append_slowly(vcpu: u32, first: u64, second: u64) {
-    let slot = ring::reserve(vcpu, 1);
-    write(slot, slot.cursor.load(Relaxed), first, second);
+    let lane = ring::reserve(vcpu, 1);
+    write(lane, lane.cursor.load(Relaxed), first, second);
     crate::after_slow_path();
 }
 
@@ -98,5 +98,5 @@ fn append_slowly(vcpu: u32, first: u64, second: u64) {
 #[inline(never)]
 fn many_instructions(vcpu: u32, pending: u64, address: u64, word: u64) {
     ring::emit(vcpu, Operation::Compute, &[pending], &[]);
-    append(ring::slot(vcpu), vcpu, address, word);
+    append(ring::lane(vcpu), vcpu, address, word);
 }

@@ -7,14 +7,11 @@
 use std::cell::UnsafeCell;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, fence};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, fence};
 use terrace_protocol::control::{self, Operation};
 use terrace_protocol::layout::{
-    CHUNK_BYTES, CHUNKS, PROCESSES, QUEUE, RECORD_BYTES, SLOTS, Shared, Slot, tag, untag,
+    CHUNK_BYTES, CHUNKS, LANES, Lane, PROCESSES, QUEUE, RECORD_BYTES, SLOTS, Shared, Slot, tag, untag,
 };
-
-/// Highest number of threads that QEMU may run at the same time.
-pub const MAX_VCPUS: usize = 16_384;
 
 /// Longest payload of a control record in words; a record must fit one chunk.
 const MAX_PAYLOAD: usize = 600;
@@ -22,16 +19,15 @@ const MAX_PAYLOAD: usize = 600;
 /// How long a thread waits for room before it looks whether the recorder still lives, in nanoseconds.
 const WAIT_NANOS: i64 = 20_000_000;
 
-/// Zeroed memory that has the layout of a slot: cursor and limit are 0, so every access takes the slow path.
-#[repr(C, align(64))]
-struct Blank(UnsafeCell<[u64; 32]>);
-// SAFETY: only ever viewed as a `Slot`, whose fields are atomics.
-unsafe impl Sync for Blank {}
-
-/// The slot of threads that have none yet.
-static EMPTY: Blank = Blank(UnsafeCell::new([0; 32]));
-/// The slot of threads that are no longer recorded.
-static DISCARD: Blank = Blank(UnsafeCell::new([0; 32]));
+/// The lanes of a process that is not recorded, or no longer.
+static UNRECORDED: [Lane; LANES] = [const {
+    Lane {
+        cursor: AtomicU64::new(0),
+        limit: AtomicU64::new(0),
+        pending: AtomicU64::new(0),
+        cut: AtomicU32::new(0),
+    }
+}; LANES];
 
 /// Where discarded records go, over and over.
 #[repr(C, align(64))]
@@ -40,8 +36,14 @@ struct Scratch(UnsafeCell<[u64; CHUNK_BYTES / 8]>);
 unsafe impl Sync for Scratch {}
 static SCRATCH: Scratch = Scratch(UnsafeCell::new([0; CHUNK_BYTES / 8]));
 
-/// The slot of each vCPU.
-static TABLE: [AtomicPtr<Slot>; MAX_VCPUS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MAX_VCPUS];
+/// The lanes of this process's vCPUs.
+static OWN_LANES: AtomicPtr<Lane> = AtomicPtr::new((&raw const UNRECORDED).cast_mut().cast());
+/// The slot of each vCPU, or one of [`EMPTY`] and [`DISCARDED`].
+static TABLE: [AtomicPtr<Slot>; LANES] = [const { AtomicPtr::new(EMPTY) }; LANES];
+/// In [`TABLE`]: a thread that has no slot yet.
+const EMPTY: *mut Slot = std::ptr::null_mut();
+/// In [`TABLE`]: a thread that is no longer recorded.
+const DISCARDED: *mut Slot = std::ptr::without_provenance_mut(align_of::<Slot>());
 /// Highest vCPU number seen, plus 1.
 static VCPUS: AtomicUsize = AtomicUsize::new(0);
 /// This process's number in the shared table.
@@ -53,14 +55,6 @@ static DISCARDING: AtomicBool = AtomicBool::new(false);
 /// Tells two uses of a chunk apart.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 static SHARED: OnceLock<Shared> = OnceLock::new();
-
-fn empty() -> *mut Slot {
-    EMPTY.0.get().cast()
-}
-
-fn discarded() -> *mut Slot {
-    DISCARD.0.get().cast()
-}
 
 /// The mapping. Only called after [`attach`].
 pub fn shared() -> Shared {
@@ -79,9 +73,6 @@ pub fn family() -> usize {
 
 /// Sets up the ring of a freshly started QEMU.
 pub fn attach(mapping: Shared) {
-    for entry in &TABLE {
-        entry.store(empty(), Relaxed);
-    }
     let _ = SHARED.set(mapping);
     match claim_process(mapping, 0, None) {
         Some(_) => {}
@@ -89,43 +80,65 @@ pub fn attach(mapping: Shared) {
     }
 }
 
-/// The slot of a vCPU, to be used without further look.
+/// The lane of a vCPU, to be used without further look.
 #[inline(always)]
-pub fn slot(vcpu: u32) -> &'static Slot {
-    // SAFETY: QEMU announces every vCPU first, and `announce` refuses numbers beyond the table; entries point to
-    // slots in the mapping or to the two static ones, all of which live as long as the process.
-    unsafe { &*TABLE.get_unchecked(vcpu as usize).load(Relaxed) }
+pub fn lane(vcpu: u32) -> &'static Lane {
+    // SAFETY: QEMU announces every vCPU first, and `announce` refuses numbers beyond the lanes; both the process's in the
+    // mapping and the static ones live as long as the process.
+    unsafe { &*OWN_LANES.load(Relaxed).add(vcpu as usize) }
+}
+
+/// The slot of a vCPU's thread, if it is recorded.
+fn slot(vcpu: u32) -> Option<&'static Slot> {
+    recorded(TABLE[vcpu as usize].load(SeqCst))
+}
+
+/// What stands in [`TABLE`], if it is a slot.
+fn recorded(place: *mut Slot) -> Option<&'static Slot> {
+    // SAFETY: everything else in the table is a slot in the mapping, which lives as long as the process.
+    (place != EMPTY && place != DISCARDED).then(|| unsafe { &*place })
 }
 
 /// A vCPU is about to run.
 pub fn announce(vcpu: u32) {
-    let vcpu = vcpu as usize;
-    if vcpu >= MAX_VCPUS {
-        eprintln!("terrace: more than {MAX_VCPUS} threads at the same time cannot be recorded");
+    if vcpu as usize >= LANES {
+        eprintln!("terrace: more than {LANES} threads at the same time cannot be recorded");
         std::process::abort();
     }
-    VCPUS.fetch_max(vcpu + 1, SeqCst);
+    if TABLE[vcpu as usize].load(SeqCst) == EMPTY {
+        clear(lane(vcpu));
+    }
+    VCPUS.fetch_max(vcpu as usize + 1, SeqCst);
+}
+
+/// Whatever a lane's last user left: the next access takes the slow path.
+fn clear(lane: &Lane) {
+    for word in [&lane.limit, &lane.cursor, &lane.pending] {
+        word.store(0, Relaxed);
+    }
+    lane.cut.store(0, Relaxed);
 }
 
 /// The thread of a vCPU has ended; its number may be used again.
 pub fn retire(vcpu: u32) {
     let slot = slot(vcpu);
+    TABLE[vcpu as usize].store(EMPTY, SeqCst);
+    let lane = lane(vcpu);
+    let Some(slot) = slot else { return clear(lane) };
     let state = slot.state.load(Relaxed);
-    TABLE[vcpu as usize].store(empty(), SeqCst);
-    if !is_real(slot) {
-        return;
-    }
-    hand_over(slot);
+    hand_over(slot, lane);
+    // The lane's next user writes a cursor that is not this slot's.
+    slot.current.store(0, SeqCst);
+    clear(lane);
     slot.state.store(state & !0xff | 3, Release);
     wake_recorder();
 }
 
 /// The child of a fork: nothing that the parent's threads own belongs to it.
 pub fn after_fork(vcpu: u32) {
-    let parent = slot(vcpu);
-    let parent_serial = if is_real(parent) { parent.serial.load(Relaxed) } else { 0 };
+    let parent_serial = slot(vcpu).map_or(0, |parent| parent.serial.load(Relaxed));
     for entry in &TABLE[..VCPUS.load(Relaxed)] {
-        entry.store(empty(), Relaxed);
+        entry.store(EMPTY, Relaxed);
     }
     if DISCARDING.load(Relaxed) || claim_process(shared(), parent_serial, Some(family())).is_none() {
         discard_all();
@@ -143,47 +156,49 @@ pub fn is_discarding() -> bool {
 pub fn discard_all() {
     DISCARDING.store(true, SeqCst);
     for entry in &TABLE {
-        entry.store(discarded(), SeqCst);
+        entry.store(DISCARDED, SeqCst);
     }
+    OWN_LANES.store((&raw const UNRECORDED).cast_mut().cast(), SeqCst);
 }
 
-/// The vCPU's slot with room for `records` records.
+/// The vCPU's lane with room for `records` records.
 #[cold]
 #[inline(never)]
-pub fn reserve(vcpu: u32, records: usize) -> &'static Slot {
+pub fn reserve(vcpu: u32, records: usize) -> &'static Lane {
     let mut note_cut = false;
     loop {
-        let slot = slot(vcpu);
-        if std::ptr::eq(slot, discarded()) {
+        let place = TABLE[vcpu as usize].load(SeqCst);
+        let lane = lane(vcpu);
+        let Some(slot) = recorded(place) else {
+            if place == EMPTY {
+                claim_slot(vcpu);
+                continue;
+            }
             let start = SCRATCH.0.get() as u64;
-            slot.cursor.store(start, Relaxed);
-            slot.limit.store(start + CHUNK_BYTES as u64, Relaxed);
-            return slot;
-        }
-        if std::ptr::eq(slot, empty()) {
-            claim_slot(vcpu);
-            continue;
-        }
-        let cursor = slot.cursor.load(Relaxed);
+            lane.cursor.store(start, Relaxed);
+            lane.limit.store(start + CHUNK_BYTES as u64, Relaxed);
+            return lane;
+        };
+        let cursor = lane.cursor.load(Relaxed);
         let end = chunk_end(slot);
         let wanted = records + if note_cut { control::records(1) } else { 0 };
         if cursor == 0 || cursor + (wanted * RECORD_BYTES) as u64 > end {
-            hand_over(slot);
-            if !take_chunk(slot) {
+            hand_over(slot, lane);
+            if !take_chunk(slot, lane) {
                 discard_all();
             }
             continue;
         }
-        slot.limit.store(end, SeqCst);
+        lane.limit.store(end, SeqCst);
         // An event elsewhere either sees this limit and lowers it, or left its mark before.
-        note_cut |= slot.cut.swap(0, SeqCst) != 0;
+        note_cut |= lane.cut.swap(0, SeqCst) != 0;
         if !note_cut {
-            return slot;
+            return lane;
         }
         if cursor + ((records + control::records(1)) * RECORD_BYTES) as u64 <= end {
             let sequence = shared().header().sequence.0.load(SeqCst);
-            append(slot, Operation::After, &[sequence], &[]);
-            return slot;
+            append(lane, Operation::After, &[sequence], &[]);
+            return lane;
         }
     }
 }
@@ -192,8 +207,8 @@ pub fn reserve(vcpu: u32, records: usize) -> &'static Slot {
 pub fn emit(vcpu: u32, operation: Operation, words: &[u64], name: &[u8]) {
     let name = &name[..name.len().min((MAX_PAYLOAD - words.len()) * 8)];
     let payload = words.len() + name_words(name);
-    let slot = reserve(vcpu, control::records(payload));
-    append(slot, operation, words, name);
+    let lane = reserve(vcpu, control::records(payload));
+    append(lane, operation, words, name);
 }
 
 /// Writes a control record whose first word is the next global sequence number, and has every other thread note it
@@ -203,34 +218,28 @@ pub fn emit_sequenced(vcpu: u32, operation: Operation, words: &[u64], name: &[u8
     all[1..=words.len()].copy_from_slice(words);
     let words = &mut all[..=words.len()];
     let name = &name[..name.len().min((MAX_PAYLOAD - words.len()) * 8)];
-    let slot = reserve(vcpu, control::records(words.len() + name_words(name)));
-    slot.claiming.store(1, SeqCst);
+    let own = reserve(vcpu, control::records(words.len() + name_words(name)));
+    let slot = slot(vcpu);
+    let claim = |claiming| slot.iter().for_each(|slot| slot.claiming.store(claiming, SeqCst));
+    claim(1);
     words[0] = shared().header().sequence.0.fetch_add(1, SeqCst) + 1;
-    append(slot, operation, words, name);
-    slot.claiming.store(0, SeqCst);
-    for other in &TABLE[..VCPUS.load(SeqCst)] {
-        let other = other.load(SeqCst);
-        if other == empty() || other == discarded() || std::ptr::eq(other, slot) {
-            continue;
+    append(own, operation, words, name);
+    claim(0);
+    for (vcpu, place) in TABLE[..VCPUS.load(SeqCst)].iter().enumerate() {
+        let other = lane(vcpu as u32);
+        if recorded(place.load(SeqCst)).is_some() && !std::ptr::eq(other, own) {
+            other.cut.store(1, SeqCst);
+            other.limit.store(0, SeqCst);
         }
-        // SAFETY: see `slot`.
-        let other = unsafe { &*other };
-        other.cut.store(1, SeqCst);
-        other.limit.store(0, SeqCst);
     }
 }
 
 /// Hands over what the thread has recorded so far: it is about to sleep or to die.
 pub fn flush(vcpu: u32) {
-    let slot = slot(vcpu);
-    if is_real(slot) {
-        hand_over(slot);
+    if let Some(slot) = slot(vcpu) {
+        hand_over(slot, lane(vcpu));
         wake_recorder();
     }
-}
-
-fn is_real(slot: &Slot) -> bool {
-    !std::ptr::eq(slot, empty()) && !std::ptr::eq(slot, discarded())
 }
 
 fn name_words(name: &[u8]) -> usize {
@@ -238,9 +247,9 @@ fn name_words(name: &[u8]) -> usize {
 }
 
 /// Appends a control record; the caller has reserved the room. A name is its length in a word, then its bytes.
-fn append(slot: &Slot, operation: Operation, words: &[u64], name: &[u8]) {
+fn append(lane: &Lane, operation: Operation, words: &[u64], name: &[u8]) {
     let payload = words.len() + name_words(name);
-    let cursor = slot.cursor.load(Relaxed);
+    let cursor = lane.cursor.load(Relaxed);
     let mut place = cursor as *mut u64;
     let mut write = |word: u64| {
         // SAFETY: between cursor and limit of the thread's own chunk, or of the scratch chunk, which is as large.
@@ -260,7 +269,7 @@ fn append(slot: &Slot, operation: Operation, words: &[u64], name: &[u8]) {
             write(u64::from_le_bytes(word));
         }
     }
-    slot.cursor.store(cursor + (control::records(payload) * RECORD_BYTES) as u64, Release);
+    lane.cursor.store(cursor + (control::records(payload) * RECORD_BYTES) as u64, Release);
 }
 
 fn chunk_end(slot: &Slot) -> u64 {
@@ -272,14 +281,14 @@ fn chunk_end(slot: &Slot) -> u64 {
 }
 
 /// Puts the current chunk into the queue, if it holds anything.
-fn hand_over(slot: &Slot) {
+fn hand_over(slot: &Slot, lane: &Lane) {
     let current = slot.current.load(Relaxed) as u32;
     if current == 0 {
         return;
     }
     let chunk = untag(current);
     let start = shared().data(chunk) as u64;
-    let records = (slot.cursor.load(Relaxed) - start) / RECORD_BYTES as u64;
+    let records = (lane.cursor.load(Relaxed) - start) / RECORD_BYTES as u64;
     if records == 0 {
         return;
     }
@@ -295,13 +304,13 @@ fn hand_over(slot: &Slot) {
     slot.queue[tail as usize % QUEUE].store(current, Relaxed);
     slot.tail.store(tail.wrapping_add(1), Release);
     slot.current.store(0, Release);
-    slot.cursor.store(0, Relaxed);
-    slot.limit.store(0, Relaxed);
+    lane.cursor.store(0, Relaxed);
+    lane.limit.store(0, Relaxed);
     wake_recorder_after(ticket + 1);
 }
 
 /// Takes a free chunk, the lowest, so that few chunks stay warm in the caches.
-fn take_chunk(slot: &Slot) -> bool {
+fn take_chunk(slot: &Slot, lane: &Lane) -> bool {
     let owner = slot_number(slot) as u32 + 1;
     let mut taken = None;
     let found = wait_until(|| {
@@ -316,7 +325,7 @@ fn take_chunk(slot: &Slot) -> bool {
     };
     let generation = GENERATION.fetch_add(1, Relaxed) as u32;
     slot.current.store(u64::from(tag(chunk, generation)), Release);
-    slot.cursor.store(shared().data(chunk) as u64, Release);
+    lane.cursor.store(shared().data(chunk) as u64, Release);
     true
 }
 
@@ -397,17 +406,17 @@ fn claim_slot(vcpu: u32) {
         state.load(Relaxed) == 0 && state.compare_exchange(0, claimed, SeqCst, Relaxed).is_ok()
     }) else {
         shared().header().unrecorded.fetch_add(1, Relaxed);
-        TABLE[vcpu as usize].store(discarded(), SeqCst);
+        TABLE[vcpu as usize].store(DISCARDED, SeqCst);
         return;
     };
     let header = shared().header();
     let slot = shared().slot(number);
-    for word in [&slot.cursor, &slot.limit, &slot.pending, &slot.current] {
+    clear(lane(vcpu));
+    slot.current.store(0, Relaxed);
+    for word in [&slot.claiming, &slot.tail, &slot.head] {
         word.store(0, Relaxed);
     }
-    for word in [&slot.cut, &slot.claiming, &slot.tail, &slot.head] {
-        word.store(0, Relaxed);
-    }
+    slot.lane.store(vcpu, Relaxed);
     // SAFETY: gettid has no precondition.
     let thread = unsafe { libc::syscall(libc::SYS_gettid) } as u32;
     slot.thread.store(thread, Relaxed);
@@ -437,6 +446,7 @@ fn claim_process(mapping: Shared, forked_from: u64, family: Option<usize>) -> Op
     let family = family.unwrap_or(number);
     process.family.store(family as u32 + 1, Relaxed);
     PROCESS.store(number, Relaxed);
+    OWN_LANES.store(mapping.lanes(number), SeqCst);
     FAMILY.store(family, Relaxed);
     process.state.store(pid << 8 | 2, SeqCst);
     header.processes_used.fetch_max(number as u32 + 1, SeqCst);

@@ -12,6 +12,7 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use terrace_protocol::control::{Operation, map_kind};
+use terrace_protocol::layout::LANES;
 use terrace_protocol::marker;
 
 mod number {
@@ -87,11 +88,10 @@ struct Call {
     started: u64,
 }
 
-struct Calls([UnsafeCell<Call>; ring::MAX_VCPUS]);
+struct Calls([UnsafeCell<Call>; LANES]);
 // SAFETY: a vCPU's place is touched only by the thread that runs it.
 unsafe impl Sync for Calls {}
-static CALLS: Calls =
-    Calls([const { UnsafeCell::new(Call { arguments: [0; 6], started: 0 }) }; ring::MAX_VCPUS]);
+static CALLS: Calls = Calls([const { UnsafeCell::new(Call { arguments: [0; 6], started: 0 }) }; LANES]);
 
 /// The end of the heap, 0 while unknown.
 static BREAK: AtomicU64 = AtomicU64::new(0);
@@ -146,7 +146,7 @@ pub extern "C" fn begins(
             ring::flush(vcpu);
         }
         number::EXIT | number::EXIT_GROUP => {
-            let pending = ring::slot(vcpu).pending.swap(0, Relaxed);
+            let pending = ring::lane(vcpu).pending.swap(0, Relaxed);
             if pending > 0 {
                 ring::emit(vcpu, Operation::Compute, &[pending], &[]);
             }

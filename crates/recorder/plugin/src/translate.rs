@@ -160,8 +160,10 @@ impl Translator {
         };
         let first = *block * BLOCK_ENTRIES + *used;
         *used += count;
-        for planned in &self.plan.entries {
+        let entries = self.plan.entries.len();
+        for (i, planned) in self.plan.entries.iter().enumerate() {
             let mut entry = planned.entry;
+            entry.left = u8::try_from(entries - i).unwrap_or(u8::MAX);
             let (own, more) = planned.effects.split_at(planned.effects.len().min(OWN_EFFECTS));
             entry.effects[..own.len()].copy_from_slice(own);
             // SAFETY: inside the block of entries this process owns, of which `places` counted enough.

@@ -56,8 +56,8 @@ pub struct Entry {
     pub effects_after: u8,
     /// Which records one execution makes ([`shape`]).
     pub shape: u8,
-    /// Aligns what follows.
-    pub reserved: u8,
+    /// Entries from this one to the block's last, both included; 255 also stands for more.
+    pub left: u8,
     /// What other instructions do to registers: the first of them.
     pub effects: [Effect; OWN_EFFECTS],
 }
@@ -80,7 +80,7 @@ impl Entry {
         effects_before: 0,
         effects_after: 0,
         shape: shape::OTHER,
-        reserved: 0,
+        left: 0,
         expected: Expected(0),
         effects: [Effect(0); OWN_EFFECTS],
     };

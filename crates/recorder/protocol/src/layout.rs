@@ -3,7 +3,7 @@
 //! One file of fixed size, mapped by all of them, so that whatever was written outlives the process that wrote it.
 //! A thread owns a [`Slot`] while it lives and fills chunks of 16-byte records taken from a common pool; a full chunk
 //! is handed over through the slot's queue. The recorder may also read a chunk that is still being filled, up to the
-//! slot's cursor: that is how the records of a killed process, or of a thread that sleeps, come out.
+//! lane's cursor: that is how the records of a killed process, or of a thread that sleeps, come out.
 //!
 //! Every claim (process, slot, chunk, block of entries) is one compare-and-swap that names the claimant, so that a
 //! process killed at any instruction leaves nothing that the recorder cannot attribute and take back.
@@ -12,11 +12,12 @@
 //! |---|---|
 //! | [`Header`] | 4096 |
 //! | [`Process`] × [`PROCESSES`] | 128 each |
-//! | [`Slot`] × [`SLOTS`] | 256 each |
+//! | [`Slot`] × [`SLOTS`] | 192 each |
 //! | [`Chunk`] × [`CHUNKS`] | 64 each |
 //! | owners of blocks of entries | 4 each |
 //! | chunk data | [`CHUNK_BYTES`] each |
 //! | entries | [`BLOCK_ENTRIES`] × 32 per block |
+//! | [`Lane`] × [`LANES`] | 64 each, per process |
 //!
 //! The file is sparse: pages never written take no memory.
 
@@ -38,6 +39,8 @@ pub const CHUNK_RECORDS: usize = 4096;
 pub const RECORD_BYTES: usize = 16;
 /// Chunks that one thread may have handed over and not yet got back: the bound on read-ahead per thread.
 pub const QUEUE: usize = 32;
+/// Lanes of a process: its vCPUs.
+pub const LANES: usize = 16_384;
 /// Blocks of entries.
 pub const BLOCKS: usize = 2048;
 /// Entries in a block.
@@ -52,8 +55,9 @@ const CHUNK_HEADERS_AT: usize = SLOTS_AT + SLOTS * size_of::<Slot>();
 const OWNERS_AT: usize = CHUNK_HEADERS_AT + CHUNKS * size_of::<Chunk>();
 const DATA_AT: usize = (OWNERS_AT + BLOCKS * 4).next_multiple_of(4096);
 const ENTRIES_AT: usize = DATA_AT + CHUNKS * CHUNK_BYTES;
+const LANES_AT: usize = ENTRIES_AT + BLOCKS * BLOCK_ENTRIES * ENTRY_BYTES + SPARE_BYTES;
 /// Bytes of the whole file.
-pub const TOTAL_BYTES: usize = ENTRIES_AT + BLOCKS * BLOCK_ENTRIES * ENTRY_BYTES + SPARE_BYTES;
+pub const TOTAL_BYTES: usize = LANES_AT + PROCESSES * LANES * size_of::<Lane>();
 
 /// Behind the table, so that the effects of its last entry lie in the file whatever their number says.
 const SPARE_BYTES: usize = 4096;
@@ -61,7 +65,8 @@ const _: () = assert!(SPARE_BYTES >= 2 * (u8::MAX as usize) * size_of::<crate::e
 
 const _: () = assert!(size_of::<Header>() <= PROCESSES_AT);
 const _: () = assert!(size_of::<Process>() == 128);
-const _: () = assert!(size_of::<Slot>() == 256);
+const _: () = assert!(size_of::<Slot>() == 192);
+const _: () = assert!(size_of::<Lane>() == 64);
 const _: () = assert!(size_of::<Chunk>() == 64);
 
 /// What concerns all processes.
@@ -122,9 +127,10 @@ pub struct Process {
     pub family: AtomicU32,
 }
 
-/// A recorded thread.
+/// What a thread needs for each access. It lies at a place that follows from the vCPU's number, not in the [`Slot`]: to
+/// look for the slot's address first would cost each access a nanosecond.
 #[repr(C, align(64))]
-pub struct Slot {
+pub struct Lane {
     /// Where the next record goes, as an address in the producer's mapping; 0 when there is no current chunk.
     pub cursor: AtomicU64,
     /// End of the current chunk; 0 sends the next access to the slow path.
@@ -133,13 +139,19 @@ pub struct Slot {
     pub pending: AtomicU64,
     /// Not 0: an event of another thread happened; say so before the next access.
     pub cut: AtomicU32,
-    /// Not 0 while a sequence number has been taken whose record is not yet written.
-    pub claiming: AtomicU32,
-    padding: [u64; 4],
+}
+
+/// A recorded thread.
+#[repr(C, align(64))]
+pub struct Slot {
     /// 0 free; else (process + 1) << 8 | 1 while claimed, | 2 when valid, | 3 when the thread has ended.
     pub state: AtomicU32,
     /// Thread id.
     pub thread: AtomicU32,
+    /// The lane of its process that it writes.
+    pub lane: AtomicU32,
+    /// Not 0 while a sequence number has been taken whose record is not yet written.
+    pub claiming: AtomicU32,
     /// Unique number of the stream.
     pub serial: AtomicU64,
     /// The current chunk, tagged ([`tag`]); 0 when there is none.
@@ -222,6 +234,22 @@ impl Shared {
         assert!(index < SLOTS);
         // SAFETY: in range; all fields but the padding, which is never read, are atomics.
         unsafe { &*self.base.add(SLOTS_AT).cast::<Slot>().add(index) }
+    }
+
+    /// The lanes of a process, [`LANES`] of them. Panics when out of range.
+    #[inline]
+    pub fn lanes(self, process: usize) -> *mut Lane {
+        assert!(process < PROCESSES);
+        // SAFETY: in range of the mapping.
+        unsafe { self.base.add(LANES_AT).cast::<Lane>().add(process * LANES) }
+    }
+
+    /// A process's lane. Panics when out of range.
+    #[inline]
+    pub fn lane(self, process: usize, lane: usize) -> &'static Lane {
+        assert!(lane < LANES);
+        // SAFETY: in range; all fields are atomics.
+        unsafe { &*self.lanes(process).add(lane) }
     }
 
     /// A chunk's state. Panics when out of range.
