@@ -174,45 +174,48 @@ fn code_bytes(descriptions: usize) -> usize {
     }
 }
 
-/// A chunk's content before compression; buffers are kept from chunk to chunk.
+/// Batches on their way into a chunk: events and descriptions encoded, codes and addresses as they came. Buffers are kept
+/// from chunk to chunk.
 #[derive(Debug, Default)]
-pub(super) struct RawChunk {
-    pub(super) head: Head,
-    pub(super) sections: [Vec<u8>; 6],
+pub(super) struct Collected {
+    head: Head,
+    batches: Vec<u8>,
+    descriptions: Vec<u8>,
+    events: Vec<u8>,
+    codes: Vec<u32>,
+    addresses: Vec<u64>,
+    /// Per batch its stream and accesses.
+    parts: Vec<(StreamId, usize)>,
 }
 
-/// Collects batches into a [`RawChunk`].
+/// Collects batches for a chunk: the first of two steps, so that two threads share the work.
 #[derive(Debug, Default)]
-pub(super) struct ChunkEncoder {
-    raw: RawChunk,
+pub(super) struct Collector {
+    chunk: Collected,
     dictionary: DictionaryBuilder,
-    predictor: Predictor,
-    paths: Paths,
-    codes: Vec<u32>,
-    spreads: Vec<u32>,
     after: u64,
     sequence: u64,
 }
 
-impl ChunkEncoder {
+impl Collector {
     /// Accesses so far.
     pub(super) fn accesses(&self) -> usize {
-        self.codes.len()
+        self.chunk.codes.len()
     }
 
     /// Whether there is nothing in it.
     pub(super) fn is_empty(&self) -> bool {
-        self.raw.head.batches == 0
+        self.chunk.head.batches == 0
     }
 
     /// Whether it should be closed.
     pub(super) fn is_full(&self) -> bool {
         self.accesses() >= TARGET_ACCESSES
-            || self.raw.sections[EVENTS].len() >= TARGET_EVENT_BYTES
-            || self.raw.head.batches as usize >= TARGET_BATCHES
+            || self.chunk.events.len() >= TARGET_EVENT_BYTES
+            || self.chunk.head.batches as usize >= TARGET_BATCHES
     }
 
-    /// Appends a valid batch of at most [`MAX_ACCESSES`] less [`ChunkEncoder::accesses`] accesses.
+    /// Appends a valid batch of at most [`MAX_ACCESSES`] less [`Collector::accesses`] accesses.
     ///
     /// # Errors
     /// When the batch has too many events, or they make their section longer than it may be. The batch is left out then.
@@ -220,60 +223,103 @@ impl ChunkEncoder {
         if batch.events.len() > MAX_BATCH_EVENTS {
             return Err(format!("a batch has {} events, more than {MAX_BATCH_EVENTS}", batch.events.len()));
         }
-        let bytes = &mut self.raw.sections[EVENTS];
-        let begin = (bytes.len(), self.sequence);
+        let chunk = &mut self.chunk;
+        let begin = (chunk.events.len(), self.sequence);
         let mut before = 0;
         for event in &batch.events {
-            events::write(bytes, before, &mut self.sequence, event);
+            events::write(&mut chunk.events, before, &mut self.sequence, event);
             before = event.before;
         }
-        if bytes.len() > MAX_SECTION_BYTES {
-            bytes.truncate(begin.0);
+        if chunk.events.len() > MAX_SECTION_BYTES {
+            chunk.events.truncate(begin.0);
             self.sequence = begin.1;
             return Err(format!("a batch's events take more than {MAX_SECTION_BYTES} bytes"));
         }
-        let table = &mut self.raw.sections[BATCHES];
+        let table = &mut chunk.batches;
         varint::put(table, u64::from(batch.stream.0));
         table.push(if batch.pc.is_empty() { 0 } else { FLAG_PC });
         varint::put(table, batch.len() as u64);
         varint::put(table, batch.events.len() as u64);
         varint::put_delta(table, self.after, batch.after);
         self.after = batch.after;
-        self.raw.head.batches += 1;
-        self.raw.head.events += batch.events.len() as u32;
+        chunk.head.batches += 1;
+        chunk.head.events += batch.events.len() as u32;
 
-        self.spreads.clear();
-        self.dictionary.encode(batch, &mut self.codes, &mut self.spreads);
-        let [.., control, residuals] = &mut self.raw.sections;
-        self.predictor.encode(self.paths.of(batch.stream), &self.spreads, &batch.addr, control, residuals);
+        self.dictionary.encode(batch, &mut chunk.codes);
+        chunk.addresses.extend_from_slice(&batch.addr);
+        chunk.parts.push((batch.stream, batch.len()));
         Ok(())
     }
 
     /// Closes the chunk into `out`, whose buffers are used for the next one.
-    pub(super) fn finish(&mut self, first_access: u64, out: &mut RawChunk) {
-        let head = &mut self.raw.head;
-        head.first_access = first_access;
-        head.accesses = self.codes.len() as u32;
-        head.descriptions = self.dictionary.len() as u32;
-        self.dictionary.write(&mut self.raw.sections[DESCRIPTIONS]);
-        let codes = &mut self.raw.sections[CODES];
-        match code_bytes(self.dictionary.len()) {
-            1 => codes.extend(self.codes.iter().map(|&code| code as u8)),
-            2 => codes.extend(self.codes.iter().flat_map(|&code| (code as u16).to_le_bytes())),
-            _ => codes.extend(self.codes.iter().flat_map(|&code| code.to_le_bytes())),
+    pub(super) fn finish(&mut self, first_access: u64, out: &mut Collected) {
+        let chunk = &mut self.chunk;
+        chunk.head.first_access = first_access;
+        chunk.head.accesses = chunk.codes.len() as u32;
+        chunk.head.descriptions = self.dictionary.len() as u32;
+        self.dictionary.write(&mut chunk.descriptions);
+        std::mem::swap(chunk, out);
+        chunk.clear();
+        self.dictionary.clear();
+        self.after = 0;
+        self.sequence = 0;
+    }
+}
+
+impl Collected {
+    fn clear(&mut self) {
+        let Collected { head, batches, descriptions, events, codes, addresses, parts } = self;
+        *head = Head::default();
+        [batches, descriptions, events].into_iter().for_each(Vec::clear);
+        codes.clear();
+        addresses.clear();
+        parts.clear();
+    }
+}
+
+/// A chunk's content before compression.
+#[derive(Debug, Default)]
+pub(super) struct RawChunk {
+    pub(super) head: Head,
+    pub(super) sections: [Vec<u8>; 6],
+}
+
+/// Encodes what was collected: the second step. Buffers are kept from chunk to chunk.
+#[derive(Debug, Default)]
+pub(super) struct ChunkEncoder {
+    raw: RawChunk,
+    predictor: Predictor,
+    paths: Paths,
+}
+
+impl ChunkEncoder {
+    /// The chunk's content.
+    pub(super) fn encode(&mut self, chunk: &mut Collected) -> &mut RawChunk {
+        self.predictor.reset();
+        self.paths.clear();
+        self.raw.head = std::mem::take(&mut chunk.head);
+        let [batches, descriptions, events, codes, control, residuals] = &mut self.raw.sections;
+        [&mut *codes, control, residuals].into_iter().for_each(Vec::clear);
+        std::mem::swap(batches, &mut chunk.batches);
+        std::mem::swap(descriptions, &mut chunk.descriptions);
+        std::mem::swap(events, &mut chunk.events);
+        match code_bytes(self.raw.head.descriptions as usize) {
+            1 => codes.extend(chunk.codes.iter().map(|&code| code as u8)),
+            2 => codes.extend(chunk.codes.iter().flat_map(|&code| (code as u16).to_le_bytes())),
+            _ => codes.extend(chunk.codes.iter().flat_map(|&code| code.to_le_bytes())),
+        }
+        let mut at = 0;
+        for &(stream, accesses) in &chunk.parts {
+            let part = at..at + accesses;
+            let (codes, addresses) = (&chunk.codes[part.clone()], &chunk.addresses[part]);
+            self.predictor.encode(self.paths.of(stream), codes, addresses, control, residuals);
+            at += accesses;
         }
         for (length, section) in self.raw.head.raw.iter_mut().zip(&self.raw.sections) {
             *length = section.len() as u32;
         }
-        std::mem::swap(&mut self.raw, out);
-        self.raw.head = Head::default();
-        self.raw.sections.iter_mut().for_each(Vec::clear);
-        self.dictionary.clear();
-        self.predictor.reset();
-        self.paths.clear();
-        self.codes.clear();
-        self.after = 0;
-        self.sequence = 0;
+        chunk.clear();
+        &mut self.raw
     }
 }
 

@@ -67,15 +67,31 @@ impl Packed {
 
 /// The writer's side: numbers descriptions in the order of their first appearance.
 ///
-/// A hash table with linear probing, because this lookup is much of what encoding an access costs. It is kept sparse:
-/// the same few descriptions are looked up over and over, and each should be found at the first probe.
+/// Hash tables with linear probing, because this lookup is much of what encoding an access costs. They are kept sparse: the
+/// same few descriptions are looked up over and over, and each should be found at the first probe. Descriptions without
+/// an instruction address, which most traces have alone, have a table in which a slot is one word.
 #[derive(Debug)]
 pub(super) struct DictionaryBuilder {
     entries: Vec<Description>,
-    slots: Vec<Slot>,
+    plain: Table<u64>,
+    with_pc: Table<Slot>,
 }
 
-/// A key and its code plus one; 0 for a free slot.
+const FIRST_SLOTS: usize = 2048;
+/// At most one slot in this many is in use.
+const SPARSITY: usize = 4;
+/// Bits of a key; in a plain slot, the code plus one lies above them.
+const KEY_BITS: u32 = 40;
+const KEY_MASK: u64 = (1 << KEY_BITS) - 1;
+
+/// A table of slots, a power of two of them.
+#[derive(Debug)]
+struct Table<S> {
+    slots: Vec<S>,
+    used: usize,
+}
+
+/// A slot with an instruction address: key, address, and code plus one, 0 where it is free.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     key: u64,
@@ -83,13 +99,121 @@ struct Slot {
     code: u32,
 }
 
-const FIRST_SLOTS: usize = 2048;
-/// At most one slot in this many is in use.
-const SPARSITY: usize = 4;
+/// What a table holds: its default is a free slot.
+trait Entry: Copy + Default {
+    fn new(description: &Description, code: u32) -> Self;
+    /// The code; `None` for a free slot.
+    fn code(self) -> Option<u32>;
+    /// The code, if this is the description's slot.
+    fn code_of(self, description: &Description) -> Option<u32>;
+    fn hash(description: &Description) -> u64;
+}
+
+impl Entry for u64 {
+    #[inline(always)]
+    fn new(description: &Description, code: u32) -> u64 {
+        description.key() | u64::from(code + 1) << KEY_BITS
+    }
+
+    #[inline(always)]
+    fn code(self) -> Option<u32> {
+        ((self >> KEY_BITS) as u32).checked_sub(1)
+    }
+
+    #[inline(always)]
+    fn code_of(self, description: &Description) -> Option<u32> {
+        // No free slot has a description's key, whose size is not 0.
+        ((self ^ description.key()) & KEY_MASK == 0).then(|| (self >> KEY_BITS) as u32 - 1)
+    }
+
+    #[inline(always)]
+    fn hash(description: &Description) -> u64 {
+        description.key().wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    }
+}
+
+impl Entry for Slot {
+    #[inline(always)]
+    fn new(description: &Description, code: u32) -> Slot {
+        Slot { key: description.key(), pc: description.pc, code: code + 1 }
+    }
+
+    #[inline(always)]
+    fn code(self) -> Option<u32> {
+        self.code.checked_sub(1)
+    }
+
+    #[inline(always)]
+    fn code_of(self, description: &Description) -> Option<u32> {
+        let same = self.key == description.key() && self.pc == description.pc && self.code != 0;
+        same.then(|| self.code - 1)
+    }
+
+    #[inline(always)]
+    fn hash(description: &Description) -> u64 {
+        <u64 as Entry>::hash(description) ^ description.pc.wrapping_mul(0xff51_afd7_ed55_8ccd)
+    }
+}
+
+impl<S: Entry> Default for Table<S> {
+    fn default() -> Table<S> {
+        Table { slots: vec![S::default(); FIRST_SLOTS], used: 0 }
+    }
+}
+
+impl<S: Entry> Table<S> {
+    fn clear(&mut self) {
+        if self.used > 0 {
+            self.slots.clear();
+            self.slots.resize(FIRST_SLOTS, S::default());
+            self.used = 0;
+        }
+    }
+
+    /// The code of a description; a new one joins `entries`.
+    #[inline(always)]
+    fn code(&mut self, description: Description, entries: &mut Vec<Description>) -> u32 {
+        let mask = self.slots.len() - 1;
+        let mut at = (S::hash(&description) >> 32) as usize & mask;
+        loop {
+            let slot = self.slots[at];
+            if let Some(code) = slot.code_of(&description) {
+                return code;
+            }
+            if slot.code().is_none() {
+                entries.push(description);
+                let code = entries.len() as u32 - 1;
+                self.insert(at, S::new(&description, code), entries);
+                return code;
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
+    #[cold]
+    fn insert(&mut self, at: usize, slot: S, entries: &[Description]) {
+        self.slots[at] = slot;
+        self.used += 1;
+        if SPARSITY * self.used <= self.slots.len() {
+            return;
+        }
+        let old = std::mem::take(&mut self.slots);
+        self.slots.resize(2 * old.len(), S::default());
+        let mask = self.slots.len() - 1;
+        for slot in old {
+            let Some(code) = slot.code() else { continue };
+            let mut at = (S::hash(&entries[code as usize]) >> 32) as usize & mask;
+            while self.slots[at].code().is_some() {
+                at = (at + 1) & mask;
+            }
+            self.slots[at] = slot;
+        }
+    }
+}
 
 impl Default for DictionaryBuilder {
     fn default() -> DictionaryBuilder {
-        DictionaryBuilder { entries: Vec::new(), slots: vec![Slot::default(); FIRST_SLOTS] }
+        DictionaryBuilder { entries: Vec::new(), plain: Table::default(), with_pc: Table::default() }
     }
 }
 
@@ -97,8 +221,8 @@ impl DictionaryBuilder {
     /// Forgets all descriptions: a chunk begins.
     pub(super) fn clear(&mut self) {
         self.entries.clear();
-        self.slots.clear();
-        self.slots.resize(FIRST_SLOTS, Slot::default());
+        self.plain.clear();
+        self.with_pc.clear();
     }
 
     /// Number of descriptions.
@@ -106,66 +230,21 @@ impl DictionaryBuilder {
         self.entries.len()
     }
 
-    /// Appends the code of every access of `batch` to `codes`, and [`spread`] of each to `spreads`.
-    pub(super) fn encode(&mut self, batch: &Batch, codes: &mut Vec<u32>, spreads: &mut Vec<u32>) {
-        let begin = codes.len();
-        codes.resize(begin + batch.len(), 0);
+    /// Appends the code of every access of `batch` to `codes`.
+    pub(super) fn encode(&mut self, batch: &Batch, codes: &mut Vec<u32>) {
         let columns = batch.size.iter().zip(&batch.kind).zip(&batch.depends_on).zip(&batch.instructions);
-        let columns = codes[begin..].iter_mut().zip(columns);
+        let DictionaryBuilder { entries, plain, with_pc } = self;
         // Two loops, so that traces without instruction addresses do not pay for them.
         if batch.pc.is_empty() {
-            for (code, (((&size, &kind), &depends_on), &instructions)) in columns {
-                *code = self.code(Description { size, kind, depends_on, instructions, pc: 0 });
-            }
+            codes.extend(columns.map(|(((&size, &kind), &depends_on), &instructions)| {
+                plain.code(Description { size, kind, depends_on, instructions, pc: 0 }, entries)
+            }));
         } else {
-            for ((code, (((&size, &kind), &depends_on), &instructions)), &pc) in columns.zip(&batch.pc) {
-                *code = self.code(Description { size, kind, depends_on, instructions, pc });
-            }
-        }
-        spreads.extend(codes[begin..].iter().map(|&code| spread(code)));
-    }
-
-    #[inline(always)]
-    fn code(&mut self, description: Description) -> u32 {
-        let (key, pc) = (description.key(), description.pc);
-        let mut at = self.home(key, pc);
-        loop {
-            let slot = self.slots[at];
-            if slot.key == key && slot.pc == pc && slot.code != 0 {
-                return slot.code - 1;
-            }
-            if slot.code == 0 {
-                return self.insert(at, description);
-            }
-            at = (at + 1) & (self.slots.len() - 1);
-        }
-    }
-
-    #[inline(always)]
-    fn home(&self, key: u64, pc: u64) -> usize {
-        let hash = (key ^ pc.wrapping_mul(0xff51_afd7_ed55_8ccd)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (hash >> 32) as usize & (self.slots.len() - 1)
-    }
-
-    #[cold]
-    fn insert(&mut self, at: usize, description: Description) -> u32 {
-        self.entries.push(description);
-        let code = self.entries.len() as u32;
-        self.slots[at] = Slot { key: description.key(), pc: description.pc, code };
-        if SPARSITY * self.entries.len() > self.slots.len() {
-            self.grow();
-        }
-        code - 1
-    }
-
-    fn grow(&mut self) {
-        self.slots = vec![Slot::default(); 2 * self.slots.len()];
-        for (index, entry) in self.entries.iter().enumerate() {
-            let mut at = self.home(entry.key(), entry.pc);
-            while self.slots[at].code != 0 {
-                at = (at + 1) & (self.slots.len() - 1);
-            }
-            self.slots[at] = Slot { key: entry.key(), pc: entry.pc, code: index as u32 + 1 };
+            codes.extend(columns.zip(&batch.pc).map(
+                |((((&size, &kind), &depends_on), &instructions), &pc)| {
+                    with_pc.code(Description { size, kind, depends_on, instructions, pc }, entries)
+                },
+            ));
         }
     }
 
@@ -242,20 +321,24 @@ mod tests {
         for i in 0..5000u16 {
             batch.push(0, 1 + (i % 5) as u8, AccessKind::Read, 0, i / 2);
         }
+        let with_pc = Batch { pc: (0..5000).map(|i| 0x40_0000 + i / 3).collect(), ..batch.clone() };
         let mut builder = DictionaryBuilder::default();
-        let (mut codes, mut spreads, mut again) = (Vec::new(), Vec::new(), Vec::new());
-        builder.encode(&batch, &mut codes, &mut spreads);
-        builder.encode(&batch, &mut again, &mut spreads);
-        assert_eq!(codes, again);
-        assert_eq!(codes[..3], [0, 1, 2]);
-        assert_eq!(builder.len(), 5000);
+        // Twice: the second time nothing is new.
+        for _ in 0..2 {
+            let mut codes = Vec::new();
+            builder.encode(&batch, &mut codes);
+            builder.encode(&with_pc, &mut codes);
+            assert!(codes.iter().copied().eq(0..10_000));
+        }
+        assert_eq!(builder.len(), 10_000);
 
         let mut bytes = Vec::new();
         builder.write(&mut bytes);
         let mut dictionary = Dictionary::default();
-        dictionary.read(&bytes, 5000).unwrap();
-        assert_eq!(dictionary.len(), 5000);
+        dictionary.read(&bytes, 10_000).unwrap();
+        assert_eq!(dictionary.len(), 10_000);
         assert_eq!((dictionary.packed[4].size(), dictionary.packed[4999].instructions()), (5, 2499));
+        assert_eq!((dictionary.pc[4999], dictionary.pc[9999]), (0, 0x40_0000 + 4999 / 3));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Entry functions for fuzzing the trace file: any bytes must be refused with a reason, or read as valid batches.
 
 use super::TraceReader;
-use super::chunk::{ChunkDecoder, ChunkEncoder, Head, RawChunk};
+use super::chunk::{ChunkDecoder, ChunkEncoder, Collected, Collector, Head};
 use crate::{Batch, BatchPool, EventSource, SourceError};
 use std::io::Cursor;
 use std::path::Path;
@@ -141,10 +141,11 @@ pub fn chunk(data: &[u8]) {
 /// # Panics
 /// When they do not fit one chunk.
 pub fn chunk_seed(batches: &[Batch]) -> Vec<u8> {
-    let mut encoder = ChunkEncoder::default();
-    batches.iter().for_each(|batch| encoder.push(batch).expect("the batches fit one chunk"));
-    let mut chunk = RawChunk::default();
-    encoder.finish(0, &mut chunk);
+    let mut collector = Collector::default();
+    batches.iter().for_each(|batch| collector.push(batch).expect("the batches fit one chunk"));
+    let (mut collected, mut encoder) = (Collected::default(), ChunkEncoder::default());
+    collector.finish(0, &mut collected);
+    let chunk = encoder.encode(&mut collected);
     let head = &chunk.head;
     let numbers = [head.accesses, head.batches, head.events, head.descriptions].into_iter().chain(head.raw);
     numbers.flat_map(u32::to_le_bytes).chain(chunk.sections.iter().flatten().copied()).collect()

@@ -107,11 +107,11 @@ impl Predictor {
         self.table.fill(0);
     }
 
-    /// Encodes the addresses of one batch. `spreads` holds [`spread`] of each access's code.
+    /// Encodes the addresses of one batch, whose accesses have these codes.
     pub(super) fn encode(
         &mut self,
         state: &mut PathState,
-        spreads: &[u32],
+        codes: &[u32],
         addresses: &[u64],
         control: &mut Vec<u8>,
         residuals: &mut Vec<u8>,
@@ -122,8 +122,8 @@ impl Predictor {
         residuals.resize(at + 8 * addresses.len(), 0);
         let begin = control.len();
         control.resize(begin + addresses.len(), 0);
-        for ((control, &address), &spread) in control[begin..].iter_mut().zip(addresses).zip(spreads) {
-            let places = Places::next(&mut long, &mut short, spread ^ seed);
+        for ((control, &address), &code) in control[begin..].iter_mut().zip(addresses).zip(codes) {
+            let places = Places::next(&mut long, &mut short, spread(code) ^ seed);
             if table[places.at(LONG)] == address {
                 // The best there is, and what loops do: way 0, no residual.
                 places.store(table, address);
@@ -284,14 +284,8 @@ mod tests {
     fn a_walk_with_a_constant_step_costs_one_byte_an_access() {
         let addresses: Vec<u64> = (0..1000).map(|i| 0x7000_0000 + 8 * i).collect();
         let (mut control, mut residuals) = (Vec::new(), Vec::new());
-        let spreads = vec![spread(0); addresses.len()];
-        Predictor::default().encode(
-            &mut PathState::new(0),
-            &spreads,
-            &addresses,
-            &mut control,
-            &mut residuals,
-        );
+        let codes = vec![0; addresses.len()];
+        Predictor::default().encode(&mut PathState::new(0), &codes, &addresses, &mut control, &mut residuals);
         // The first access pays for its address; after the paths have settled every step is one byte, always 8.
         assert_eq!(&residuals[residuals.len() - 900..], [8u8; 900]);
     }
@@ -305,7 +299,6 @@ mod tests {
             // Two batches of two streams, each continued once, with far and near addresses.
             let addresses: Vec<u64> = accesses.iter().map(|a| if a.2 { a.0 } else { 0x5000 + a.0 % 512 }).collect();
             let codes: Vec<u32> = accesses.iter().map(|a| a.1).collect();
-            let spreads: Vec<u32> = codes.iter().map(|&code| spread(code)).collect();
             let split = split.min(addresses.len());
             let (mut control, mut residuals) = (Vec::new(), Vec::new());
             let mut encoder = Predictor::default();
@@ -313,7 +306,7 @@ mod tests {
             for round in 0..2 {
                 for (stream, part) in [(0, 0..split), (1, split..addresses.len())] {
                     let part = if round == 0 { part } else { 0..part.len().min(addresses.len()) };
-                    encoder.encode(&mut states[stream], &spreads[part.clone()], &addresses[part], &mut control, &mut residuals);
+                    encoder.encode(&mut states[stream], &codes[part.clone()], &addresses[part], &mut control, &mut residuals);
                 }
             }
             residuals.extend([0; 8]);

@@ -1,6 +1,6 @@
 //! Writes trace files.
 
-use super::chunk::{ChunkEncoder, Compressor, HEAD_BYTES, MAX_ACCESSES, RawChunk};
+use super::chunk::{ChunkEncoder, Collected, Collector, Compressor, HEAD_BYTES, MAX_ACCESSES};
 use super::index::{ChunkInfo, FOOTER_BYTES, Index, StreamSet, Totals};
 use super::{MAGIC, MAX_HEADER_BYTES, PREFIX_BYTES, VERSION};
 use crate::{Batch, Header};
@@ -58,13 +58,13 @@ impl Summary {
 
 /// Writes a trace file: [`push`](TraceWriter::push) batches, then [`finish`](TraceWriter::finish).
 ///
-/// Accesses are encoded on the caller's thread and compressed and written on a second one; when that falls behind,
-/// `push` waits. Memory is bounded by a few chunks. A writer that is dropped without `finish` writes out what it was
+/// Accesses are described on the caller's thread, and encoded, compressed and written on a second one; when that falls
+/// behind, `push` waits. Memory is bounded by a few chunks. A writer that is dropped without `finish` writes out what it was
 /// given but no index: the file is then read in salvage mode.
 #[derive(Debug)]
 pub struct TraceWriter {
     path: PathBuf,
-    encoder: ChunkEncoder,
+    collector: Collector,
     streams: StreamSet,
     totals: Totals,
     first_access: u64,
@@ -75,8 +75,8 @@ pub struct TraceWriter {
 /// The second thread, seen from the first.
 #[derive(Debug)]
 struct Output {
-    chunks: SyncSender<(RawChunk, Vec<u32>)>,
-    empty: Receiver<RawChunk>,
+    chunks: SyncSender<(Collected, Vec<u32>)>,
+    empty: Receiver<Collected>,
     thread: JoinHandle<Result<Written, WriteError>>,
 }
 
@@ -123,7 +123,7 @@ impl TraceWriter {
             .map_err(|error| io(&path, 0, error))?;
         Ok(TraceWriter {
             path,
-            encoder: ChunkEncoder::default(),
+            collector: Collector::default(),
             streams: StreamSet::default(),
             totals: Totals::default(),
             first_access: 0,
@@ -152,16 +152,16 @@ impl TraceWriter {
         if batch.is_empty() {
             return Ok(());
         }
-        if self.encoder.accesses() + batch.len() > MAX_ACCESSES {
+        if self.collector.accesses() + batch.len() > MAX_ACCESSES {
             self.close_chunk()?;
             if batch.len() > MAX_ACCESSES {
                 return split(batch, MAX_ACCESSES).iter().try_for_each(|part| self.push(part));
             }
         }
-        self.encoder.push(batch).map_err(|what| content(&self.path, what))?;
+        self.collector.push(batch).map_err(|what| content(&self.path, what))?;
         self.totals.add(batch);
         self.streams.add(batch);
-        if self.encoder.is_full() { self.close_chunk() } else { Ok(()) }
+        if self.collector.is_full() { self.close_chunk() } else { Ok(()) }
     }
 
     /// Writes what is left, the index and the footer.
@@ -185,14 +185,14 @@ impl TraceWriter {
     }
 
     fn close_chunk(&mut self) -> Result<(), WriteError> {
-        if self.encoder.is_empty() {
+        if self.collector.is_empty() {
             return self.output.as_ref().map(|_| ()).ok_or_else(|| self.closed());
         }
         let Some(output) = &self.output else { return Err(self.closed()) };
         let mut chunk = output.empty.try_recv().unwrap_or_default();
         let first_access = self.first_access;
-        self.first_access += self.encoder.accesses() as u64;
-        self.encoder.finish(first_access, &mut chunk);
+        self.first_access += self.collector.accesses() as u64;
+        self.collector.finish(first_access, &mut chunk);
         if output.chunks.send((chunk, self.streams.take())).is_err() {
             // The other thread ended: it holds the reason.
             return Err(self.join().err().unwrap_or_else(|| self.closed()));
@@ -225,12 +225,14 @@ fn write_chunks(
     path: &Path,
     mut written: Written,
     mut compressor: Compressor,
-    incoming: Receiver<(RawChunk, Vec<u32>)>,
-    outgoing: Sender<RawChunk>,
+    incoming: Receiver<(Collected, Vec<u32>)>,
+    outgoing: Sender<Collected>,
 ) -> Result<Written, WriteError> {
-    for (mut chunk, streams) in incoming {
+    let mut encoder = ChunkEncoder::default();
+    for (mut collected, streams) in incoming {
         let complete = written.chunks.len() as u64;
-        let (head, sections) = compressor.compress(&mut chunk).map_err(|error| io(path, complete, error))?;
+        let chunk = encoder.encode(&mut collected);
+        let (head, sections) = compressor.compress(chunk).map_err(|error| io(path, complete, error))?;
         let bytes = HEAD_BYTES + sections.len();
         written.file.write_all(&head).map_err(|error| io(path, complete, error))?;
         written.file.write_all(sections).map_err(|error| io(path, complete, error))?;
@@ -243,7 +245,7 @@ fn write_chunks(
         });
         written.end += bytes as u64;
         // The caller may have gone.
-        let _ = outgoing.send(chunk);
+        let _ = outgoing.send(collected);
     }
     Ok(written)
 }
