@@ -753,9 +753,10 @@ mod tests {
                 }
             }
             batches.push(stream.take(&mut pool));
-            batches
+            (batches, blocks.count())
         };
-        let (short, long) = (all(&table), all(&long));
+        let ((short, templates), (long, none)) = (all(&table), all(&long));
+        assert_eq!((templates > 50, none), (Blocks::can_decode(), 0));
         assert_eq!(short.len(), long.len());
         for (short, long) in short.iter().zip(&long) {
             let different = (0..short.len().min(long.len())).find(|&i| short.access(i) != long.access(i));

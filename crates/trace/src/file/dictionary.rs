@@ -6,39 +6,30 @@
 use super::predictor::spread;
 use super::varint::{self, Cursor};
 use crate::{AccessKind, Batch};
+use std::ops::Range;
 
-/// Everything about an access but its address.
+/// Everything about an access but its addresses, in a word: size, kind, instructions and dependence. Where the decoder's
+/// loop takes it from, the [`spread`] of the description's code lies above them, so that one load brings all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Description {
-    pub(super) size: u8,
-    pub(super) kind: AccessKind,
-    pub(super) depends_on: u8,
-    pub(super) instructions: u16,
-    /// 0 where the batch has no instruction addresses.
-    pub(super) pc: u64,
-}
-
-impl Description {
-    /// All but the instruction address, and the [`spread`] of the code, in a word.
-    #[inline]
-    pub(super) fn pack(&self, code: u32) -> Packed {
-        Packed(self.key() | u64::from(spread(code)) << 40)
-    }
-
-    #[inline]
-    fn key(&self) -> u64 {
-        u64::from(self.size)
-            | (self.kind as u64) << 8
-            | u64::from(self.depends_on) << 16
-            | u64::from(self.instructions) << 24
-    }
-}
-
-/// A description as the decoder's loop wants it: one load.
-#[derive(Clone, Copy, Debug)]
 pub(super) struct Packed(u64);
 
+/// Bits of a description without its code.
+const KEY_BITS: u32 = 40;
+const KEY_MASK: u64 = (1 << KEY_BITS) - 1;
+
 impl Packed {
+    #[inline(always)]
+    fn new(size: u8, kind: AccessKind, depends_on: u8, instructions: u16) -> Packed {
+        let low = u32::from(size) | (kind as u32) << 8 | u32::from(instructions) << 16;
+        Packed(u64::from(low) | u64::from(depends_on) << 32)
+    }
+
+    /// With the [`spread`] of this code.
+    #[inline]
+    pub(super) fn with(self, code: u32) -> Packed {
+        Packed(self.0 & KEY_MASK | u64::from(spread(code)) << KEY_BITS)
+    }
+
     #[inline(always)]
     pub(super) fn size(self) -> u8 {
         self.0 as u8
@@ -51,18 +42,25 @@ impl Packed {
 
     #[inline(always)]
     pub(super) fn depends_on(self) -> u8 {
-        (self.0 >> 16) as u8
+        (self.0 >> 32) as u8
     }
 
     #[inline(always)]
     pub(super) fn instructions(self) -> u16 {
-        (self.0 >> 24) as u16
+        (self.0 >> 16) as u16
     }
 
     #[inline(always)]
     pub(super) fn spread(self) -> u32 {
-        (self.0 >> 40) as u32
+        (self.0 >> KEY_BITS) as u32
     }
+}
+
+/// A description with its instruction address, which is 0 where the batch has none.
+#[derive(Clone, Copy, Debug)]
+struct Description {
+    key: Packed,
+    pc: u64,
 }
 
 /// The writer's side: numbers descriptions in the order of their first appearance.
@@ -70,7 +68,7 @@ impl Packed {
 /// Hash tables with linear probing, because this lookup is much of what encoding an access costs. They are kept sparse: the
 /// same few descriptions are looked up over and over, and each should be found at the first probe. Descriptions without
 /// an instruction address, which most traces have alone, have a table in which a slot is one word.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct DictionaryBuilder {
     entries: Vec<Description>,
     plain: Table<u64>,
@@ -80,10 +78,6 @@ pub(super) struct DictionaryBuilder {
 const FIRST_SLOTS: usize = 2048;
 /// At most one slot in this many is in use.
 const SPARSITY: usize = 4;
-/// Bits of a key; in a plain slot, the code plus one lies above them.
-const KEY_BITS: u32 = 40;
-const KEY_MASK: u64 = (1 << KEY_BITS) - 1;
-
 /// A table of slots, a power of two of them.
 #[derive(Debug)]
 struct Table<S> {
@@ -91,28 +85,29 @@ struct Table<S> {
     used: usize,
 }
 
-/// A slot with an instruction address: key, address, and code plus one, 0 where it is free.
+/// A slot with an instruction address, and the code plus one; 0 where it is free.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
-    key: u64,
+    key: Packed,
     pc: u64,
     code: u32,
 }
 
 /// What a table holds: its default is a free slot.
 trait Entry: Copy + Default {
-    fn new(description: &Description, code: u32) -> Self;
+    fn new(key: Packed, pc: u64, code: u32) -> Self;
     /// The code; `None` for a free slot.
     fn code(self) -> Option<u32>;
-    /// The code, if this is the description's slot.
-    fn code_of(self, description: &Description) -> Option<u32>;
-    fn hash(description: &Description) -> u64;
+    /// Whether this is the description's slot.
+    fn is(self, key: Packed, pc: u64) -> bool;
+    fn hash(key: Packed, pc: u64) -> u64;
 }
 
+/// The code plus one lies above the key. The instruction address is always 0.
 impl Entry for u64 {
     #[inline(always)]
-    fn new(description: &Description, code: u32) -> u64 {
-        description.key() | u64::from(code + 1) << KEY_BITS
+    fn new(key: Packed, _pc: u64, code: u32) -> u64 {
+        key.0 | u64::from(code + 1) << KEY_BITS
     }
 
     #[inline(always)]
@@ -121,21 +116,21 @@ impl Entry for u64 {
     }
 
     #[inline(always)]
-    fn code_of(self, description: &Description) -> Option<u32> {
+    fn is(self, key: Packed, _pc: u64) -> bool {
         // No free slot has a description's key, whose size is not 0.
-        ((self ^ description.key()) & KEY_MASK == 0).then(|| (self >> KEY_BITS) as u32 - 1)
+        (self ^ key.0) & KEY_MASK == 0
     }
 
     #[inline(always)]
-    fn hash(description: &Description) -> u64 {
-        description.key().wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    fn hash(key: Packed, _pc: u64) -> u64 {
+        key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)
     }
 }
 
 impl Entry for Slot {
     #[inline(always)]
-    fn new(description: &Description, code: u32) -> Slot {
-        Slot { key: description.key(), pc: description.pc, code: code + 1 }
+    fn new(key: Packed, pc: u64, code: u32) -> Slot {
+        Slot { key, pc, code: code + 1 }
     }
 
     #[inline(always)]
@@ -144,14 +139,13 @@ impl Entry for Slot {
     }
 
     #[inline(always)]
-    fn code_of(self, description: &Description) -> Option<u32> {
-        let same = self.key == description.key() && self.pc == description.pc && self.code != 0;
-        same.then(|| self.code - 1)
+    fn is(self, key: Packed, pc: u64) -> bool {
+        self.key == key && self.pc == pc
     }
 
     #[inline(always)]
-    fn hash(description: &Description) -> u64 {
-        <u64 as Entry>::hash(description) ^ description.pc.wrapping_mul(0xff51_afd7_ed55_8ccd)
+    fn hash(key: Packed, pc: u64) -> u64 {
+        <u64 as Entry>::hash(key, 0) ^ pc.wrapping_mul(0xff51_afd7_ed55_8ccd)
     }
 }
 
@@ -172,48 +166,44 @@ impl<S: Entry> Table<S> {
 
     /// The code of a description; a new one joins `entries`.
     #[inline(always)]
-    fn code(&mut self, description: Description, entries: &mut Vec<Description>) -> u32 {
+    fn code(&mut self, key: Packed, pc: u64, entries: &mut Vec<Description>) -> u32 {
         let mask = self.slots.len() - 1;
-        let mut at = (S::hash(&description) >> 32) as usize & mask;
+        let mut at = (S::hash(key, pc) >> 32) as usize & mask;
         loop {
             let slot = self.slots[at];
-            if let Some(code) = slot.code_of(&description) {
-                return code;
+            match slot.code() {
+                Some(code) if slot.is(key, pc) => return code,
+                Some(_) => at = (at + 1) & mask,
+                None => return self.insert(at, Description { key, pc }, entries),
             }
-            if slot.code().is_none() {
-                entries.push(description);
-                let code = entries.len() as u32 - 1;
-                self.insert(at, S::new(&description, code), entries);
-                return code;
-            }
-            at = (at + 1) & mask;
         }
     }
 
     #[cold]
-    fn insert(&mut self, at: usize, slot: S, entries: &[Description]) {
-        self.slots[at] = slot;
+    fn insert(&mut self, at: usize, new: Description, entries: &mut Vec<Description>) -> u32 {
+        let code = entries.len() as u32;
+        entries.push(new);
+        self.slots[at] = S::new(new.key, new.pc, code);
         self.used += 1;
-        if SPARSITY * self.used <= self.slots.len() {
-            return;
+        if SPARSITY * self.used > self.slots.len() {
+            self.grow(entries);
         }
+        code
+    }
+
+    fn grow(&mut self, entries: &[Description]) {
         let old = std::mem::take(&mut self.slots);
         self.slots.resize(2 * old.len(), S::default());
         let mask = self.slots.len() - 1;
         for slot in old {
             let Some(code) = slot.code() else { continue };
-            let mut at = (S::hash(&entries[code as usize]) >> 32) as usize & mask;
+            let Description { key, pc } = entries[code as usize];
+            let mut at = (S::hash(key, pc) >> 32) as usize & mask;
             while self.slots[at].code().is_some() {
                 at = (at + 1) & mask;
             }
             self.slots[at] = slot;
         }
-    }
-}
-
-impl Default for DictionaryBuilder {
-    fn default() -> DictionaryBuilder {
-        DictionaryBuilder { entries: Vec::new(), plain: Table::default(), with_pc: Table::default() }
     }
 }
 
@@ -232,19 +222,22 @@ impl DictionaryBuilder {
 
     /// Appends the code of every access of `batch` to `codes`.
     pub(super) fn encode(&mut self, batch: &Batch, codes: &mut Vec<u32>) {
-        let columns = batch.size.iter().zip(&batch.kind).zip(&batch.depends_on).zip(&batch.instructions);
         let DictionaryBuilder { entries, plain, with_pc } = self;
-        // Two loops, so that traces without instruction addresses do not pay for them.
-        if batch.pc.is_empty() {
-            codes.extend(columns.map(|(((&size, &kind), &depends_on), &instructions)| {
-                plain.code(Description { size, kind, depends_on, instructions, pc: 0 }, entries)
-            }));
-        } else {
-            codes.extend(columns.zip(&batch.pc).map(
-                |((((&size, &kind), &depends_on), &instructions), &pc)| {
-                    with_pc.code(Description { size, kind, depends_on, instructions, pc }, entries)
-                },
-            ));
+        codes.reserve(batch.len());
+        // Keys first, some at a time.
+        let mut keys = [Packed::default(); KEYS];
+        for begin in (0..batch.len()).step_by(KEYS) {
+            let some = begin..batch.len().min(begin + KEYS);
+            pack(batch, some.clone(), &mut keys);
+            let keys = &keys[..some.len()];
+            // Two loops, so that traces without instruction addresses do not pay for them.
+            if batch.pc.is_empty() {
+                codes.extend(keys.iter().map(|&key| plain.code(key, 0, entries)));
+            } else {
+                codes.extend(
+                    keys.iter().zip(&batch.pc[some]).map(|(&key, &pc)| with_pc.code(key, pc, entries)),
+                );
+            }
         }
     }
 
@@ -253,11 +246,36 @@ impl DictionaryBuilder {
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         let mut pc = 0;
         for entry in &self.entries {
-            out.extend([entry.size, entry.kind as u8, entry.depends_on]);
-            out.extend(entry.instructions.to_le_bytes());
+            out.extend([entry.key.size(), entry.key.kind() as u8, entry.key.depends_on()]);
+            out.extend(entry.key.instructions().to_le_bytes());
             varint::put_delta(out, pc, entry.pc);
             pc = entry.pc;
         }
+    }
+}
+
+/// Keys made at once.
+const KEYS: usize = 64;
+
+/// The descriptions of some accesses, at most [`KEYS`], without their instruction addresses.
+#[inline(always)]
+fn pack(batch: &Batch, some: Range<usize>, keys: &mut [Packed; KEYS]) {
+    let (sizes, kinds) = (&batch.size[some.clone()], &batch.kind[some.clone()]);
+    let (dependences, instructions) = (&batch.depends_on[some.clone()], &batch.instructions[some]);
+    // Of a fixed length where it can be, so that the compiler turns the loop into vector instructions.
+    if let (Ok(sizes), Ok(kinds), Ok(dependences), Ok(instructions)) = (
+        <&[u8; KEYS]>::try_from(sizes),
+        <&[AccessKind; KEYS]>::try_from(kinds),
+        <&[u8; KEYS]>::try_from(dependences),
+        <&[u16; KEYS]>::try_from(instructions),
+    ) {
+        for (i, key) in keys.iter_mut().enumerate() {
+            *key = Packed::new(sizes[i], kinds[i], dependences[i], instructions[i]);
+        }
+        return;
+    }
+    for (i, key) in keys.iter_mut().enumerate().take(sizes.len()) {
+        *key = Packed::new(sizes[i], kinds[i], dependences[i], instructions[i]);
     }
 }
 
@@ -295,8 +313,7 @@ impl Dictionary {
             let depends_on = cursor.byte()?;
             let instructions = u16::from_le_bytes([cursor.byte()?, cursor.byte()?]);
             pc = cursor.delta(pc)?;
-            let description = Description { size, kind, depends_on, instructions, pc };
-            self.packed.push(description.pack(code as u32));
+            self.packed.push(Packed::new(size, kind, depends_on, instructions).with(code as u32));
             self.pc.push(pc);
         }
         match cursor.remaining() {

@@ -257,7 +257,7 @@ impl Places {
 
 #[cfg(test)]
 mod tests {
-    use super::super::dictionary::Description;
+    use super::super::dictionary::Packed;
     use super::*;
     use proptest::prelude::*;
 
@@ -317,7 +317,7 @@ mod tests {
                 for (stream, part) in [(0, 0..split), (1, split..addresses.len())] {
                     let part = if round == 0 { part } else { 0..part.len().min(addresses.len()) };
                     let mut decoded = Batch::default();
-                    let descriptions = codes[part.clone()].iter().map(|&code| Description::default().pack(code));
+                    let descriptions = codes[part.clone()].iter().map(|&code| Packed::default().with(code));
                     used += decoder.decode(
                         &mut states[stream], descriptions, &control[at..at + part.len()],
                         &residuals[used..], &mut decoded);
