@@ -288,7 +288,9 @@ fn hand_over(slot: &Slot, lane: &Lane) {
     }
     let chunk = untag(current);
     let start = shared().data(chunk) as u64;
-    let records = (lane.cursor.load(Relaxed) - start) / RECORD_BYTES as u64;
+    // A lane that was taken away, because recording is over, has another cursor.
+    let bytes = lane.cursor.load(Relaxed).checked_sub(start).filter(|&bytes| bytes <= CHUNK_BYTES as u64);
+    let records = bytes.unwrap_or(0) / RECORD_BYTES as u64;
     if records == 0 {
         return;
     }

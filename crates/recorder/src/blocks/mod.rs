@@ -28,6 +28,8 @@ const ENTRIES: usize = BLOCKS * BLOCK_ENTRIES;
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Found(u32);
 
+const _: () = assert!(Found::MOST <= 1 << Found::BITS);
+
 impl Found {
     /// Not looked at yet.
     const NEW: Found = Found(0);
@@ -37,11 +39,13 @@ impl Found {
     const FIRST: usize = 2;
     /// Bits of a template's number.
     const BITS: u32 = 24;
+    /// No more templates than these, 128 MiB with the instruction addresses: the recorder's memory is bounded.
+    const MOST: usize = 1 << 19;
 
     /// A template; `None` if there are too many.
     fn new(number: usize, template: &Template) -> Option<Found> {
         let counts = u32::from(template.records) | u32::from(template.accesses) << 4;
-        (number < 1 << Found::BITS).then_some(Found(number as u32 | counts << Found::BITS))
+        (number < Found::MOST).then_some(Found(number as u32 | counts << Found::BITS))
     }
 
     #[inline(always)]

@@ -207,10 +207,11 @@ impl Engine<'_> {
     pub(super) fn placement_map(&mut self) -> Option<PlacementMap> {
         let now = self.machine.cores.iter().map(|core| core.pipeline.now).max().unwrap_or_default();
         self.close_columns(now, true);
-        let os = &self.machine.shared.os;
-        let tiers: Vec<String> = os.tiers_of_memory().map(|memory| memory.name.clone()).collect();
-        let capacity = os.tiers_of_memory().next().map_or(0, |memory| memory.figures().frames << 12);
-        Some(self.machine.shared.placement.as_ref()?.finish(tiers, capacity))
+        let shared = &self.machine.shared;
+        let maker = shared.placement.as_ref()?;
+        let tiers: Vec<String> = shared.os.tiers_of_memory().map(|memory| memory.name.clone()).collect();
+        let capacity = shared.os.tiers_of_memory().next().map_or(0, |memory| memory.frames() << 12);
+        Some(maker.finish(tiers, capacity))
     }
 }
 
