@@ -163,7 +163,8 @@ pub trait MemorySystem {
     /// comes. A page that is already there is done at once.
     fn migrate(&mut self, moves: &[Move], how: MoveOptions) -> Ticket;
 
-    /// Swaps the places of pairs of pages of equal size, in this order. Either both pages of a pair change or none.
+    /// Swaps the places of pairs of pages of equal size, in this order. Either both pages of a pair change or none;
+    /// where huge pages are split first, that holds for each pair of their base pages.
     fn exchange(&mut self, pairs: &[Exchange], how: MoveOptions) -> Ticket;
 
     /// Splits or collapses pages. A collapsed page lies in the tier in which most of it lay; bytes that are not yet

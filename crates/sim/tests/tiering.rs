@@ -315,6 +315,29 @@ fn a_huge_page_that_is_split_first_arrives_in_base_pages() {
 }
 
 #[test]
+fn huge_pages_that_are_split_first_change_places_as_base_pages() {
+    let design = with_pages(machine(2048, 2048), PagePolicy::Huge);
+    let mut program = Program::new();
+    program.map(DATA, 4 * MIB);
+    // Each of the two huge pages is there within the first milliseconds, and in use for ten.
+    for at in 0..10_000 {
+        program.access(DATA + at % 2 * (2 * MIB), 8, terrace_trace::AccessKind::Read, 0, 4600);
+    }
+    let exchanged = |huge: HugePages| {
+        let (outcome, signals) = order(&program, &design, FAST, 5_000_000, move |memory| {
+            let how = MoveOptions { huge, threads: 4, in_flight: None, ..MoveOptions::default() };
+            memory.exchange(&[Exchange { one: page(0), other: page(512) }], how);
+        });
+        assert_eq!(outcomes(&signals), [terrace_policy::Outcome::Done]);
+        let Signal::Done { cost, .. } = signals[0] else { panic!() };
+        assert_eq!(cost.copied, 4 * MIB);
+        counts(&outcome, ["policy.exchanges", "vmstat.thp_split_page", "os.resident_bytes.2m"])
+    };
+    assert_eq!(exchanged(HugePages::Whole), [1, 0, 4 * MIB]);
+    assert_eq!(exchanged(HugePages::SplitFirst), [512, 2, 0]);
+}
+
+#[test]
 fn low_water_is_told_once_per_fall() {
     let design = machine(40, 100);
     let (told, log) = shared(Vec::new());

@@ -30,7 +30,13 @@ impl InMemory {
                         self.put(*name, block.0, &mut cost);
                     }
                 }
-                Item::Exchange(pair) => self.swap(pair.one, pair.other, &mut cost),
+                Item::Exchange(_) => {
+                    // First all of the one page, then all of the other.
+                    let (ones, others) = held.split_at(held.len() / 2);
+                    for (one, other) in ones.iter().zip(others) {
+                        self.swap(*one, *other, &mut cost);
+                    }
+                }
                 Item::Resize(resize) => self.land_resize(resize, &reserved, &mut cost),
                 Item::Relocate(relocate) => self.land_relocate(relocate, &reserved, &held, &mut cost),
                 Item::DropZeros(page) => {

@@ -113,7 +113,7 @@ impl InMemory {
         }
         let attempt = match item {
             Item::Move(one) => self.start_move(ticket, options, one),
-            Item::Exchange(pair) => self.start_exchange(pair),
+            Item::Exchange(pair) => self.start_exchange(options, pair),
             Item::Resize(resize) => self.start_resize(ticket, resize),
             Item::Relocate(relocate) => self.start_relocate(ticket, options, relocate),
             Item::Zero(frame, size) => self.start_zero(ticket, frame, size),
@@ -195,11 +195,19 @@ impl InMemory {
         Ok((vec![self.reserve(ticket, one.to, size)?], vec![one.page]))
     }
 
-    fn start_exchange(&mut self, pair: Exchange) -> Attempt {
+    fn start_exchange(&mut self, options: MoveOptions, pair: Exchange) -> Attempt {
         self.needs(Capability::Exchange)?;
         let (one, other) = (self.available(pair.one)?, self.available(pair.other)?);
         if one != other || pair.one == pair.other {
             return Err(Outcome::Gone);
+        }
+        if one > PageSize::Base && options.huge == HugePages::SplitFirst {
+            self.needs(Capability::Split)?;
+            let parts = |page: PageId| (0..one.base_pages()).map(move |at| page.plus(at));
+            for page in [pair.one, pair.other] {
+                self.split(page, PageSize::Base);
+            }
+            return Ok((Vec::new(), parts(pair.one).chain(parts(pair.other)).collect()));
         }
         Ok((Vec::new(), vec![pair.one, pair.other]))
     }
@@ -318,6 +326,13 @@ mod tests {
         assert_eq!(world.locate(other).unwrap().0, TierId(0));
         world.migrate(&[Move { page: one, to: TierId(0) }], MoveOptions::default());
         assert_eq!(outcomes(&mut world), [Outcome::NoSpace]);
+        let split = MoveOptions { huge: HugePages::SplitFirst, ..MoveOptions::default() };
+        world.exchange(&[Exchange { one, other }], split);
+        assert_eq!(outcomes(&mut world), [Outcome::Done]);
+        for at in [0, 511] {
+            assert_eq!(world.locate(one.plus(at)), Some((TierId(0), PageSize::Base)));
+            assert_eq!(world.locate(other.plus(at)), Some((TierId(1), PageSize::Base)));
+        }
     }
 
     #[test]

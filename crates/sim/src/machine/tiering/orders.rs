@@ -42,11 +42,18 @@ impl Item {
     }
 }
 
+/// What is left to do with one base page of a huge page that was split.
+#[derive(Clone, Copy, Debug)]
+enum SplitPart {
+    Move(Move),
+    Exchange(Exchange),
+}
+
 /// An item that was begun and is not answered.
 #[derive(Debug)]
 struct Begun {
     subject: Subject,
-    /// Parts that are not over: one, or one for each base page of a huge page that is split first.
+    /// Parts that are not over: one, or one for each base page of what is split first.
     parts: u64,
     outcome: Outcome,
     cost: Cost,
@@ -60,8 +67,8 @@ pub(super) struct Order {
     /// Not begun yet.
     items: VecDeque<Item>,
     begun: Vec<Begun>,
-    /// Base pages of huge pages that were split, to be moved one by one: item, page, destination.
-    split_parts: VecDeque<(usize, PageId, TierId)>,
+    /// Base pages of huge pages that were split, to be moved or exchanged one by one, and the item each is of.
+    split_parts: VecDeque<(usize, SplitPart)>,
     /// Between unmap and map.
     flying: Vec<Part>,
     copy: Option<Copy>,
@@ -131,8 +138,11 @@ impl Order {
     fn launch(&mut self, machine: &mut Machine, state: &mut State) -> bool {
         let most = self.options.in_flight.map_or(usize::MAX, |n| n.get() as usize);
         while self.flying.len() < most {
-            if let Some((item, page, to)) = self.split_parts.pop_front() {
-                let part = self.start_move(machine, state, page, to);
+            if let Some((item, part)) = self.split_parts.pop_front() {
+                let part = match part {
+                    SplitPart::Move(Move { page, to }) => self.start_move(machine, state, page, to),
+                    SplitPart::Exchange(pair) => self.start_exchange(machine, state, pair),
+                };
                 self.started_part(state, item, part);
             } else if let Some(item) = self.items.pop_front() {
                 self.begin_item(machine, state, item);
@@ -178,12 +188,24 @@ impl Order {
             Item::Move(Move { page, to }) if self.options.huge == HugePages::SplitFirst => {
                 match self.split_first(machine, state, page, to) {
                     Ok(true) => {
-                        self.begun[at].parts = PageSize::Huge.base_pages();
-                        let parts = (0..PageSize::Huge.base_pages()).map(|n| (at, page.plus(n), to));
-                        self.split_parts.extend(parts);
+                        let part = |n| SplitPart::Move(Move { page: page.plus(n), to });
+                        self.continue_with_parts(at, part);
                         return;
                     }
                     Ok(false) => self.start_move(machine, state, page, to),
+                    Err(outcome) => Err(outcome),
+                }
+            }
+            Item::Exchange(pair) if self.options.huge == HugePages::SplitFirst => {
+                match self.split_pair(machine, state, pair) {
+                    Ok(true) => {
+                        let Exchange { one, other } = pair;
+                        let part =
+                            |n| SplitPart::Exchange(Exchange { one: one.plus(n), other: other.plus(n) });
+                        self.continue_with_parts(at, part);
+                        return;
+                    }
+                    Ok(false) => self.start_exchange(machine, state, pair),
                     Err(outcome) => Err(outcome),
                 }
             }
@@ -195,6 +217,12 @@ impl Order {
             Item::Zero(frame, size) => self.start_zero(machine, state, frame, size),
         };
         self.started_part(state, at, part);
+    }
+
+    /// The huge pages of item `item` were split: their base pages come next.
+    fn continue_with_parts(&mut self, item: usize, part: impl Fn(u64) -> SplitPart) {
+        self.begun[item].parts = PageSize::Huge.base_pages();
+        self.split_parts.extend((0..PageSize::Huge.base_pages()).map(|n| (item, part(n))));
     }
 
     /// A part was begun, was nothing to do, or failed.
@@ -255,6 +283,25 @@ impl Order {
         Ok(true)
     }
 
+    /// Splits both huge pages of a pair that is to change places as base pages. Answers whether they were huge.
+    fn split_pair(
+        &mut self,
+        machine: &mut Machine,
+        state: &mut State,
+        pair: Exchange,
+    ) -> Result<bool, Outcome> {
+        let size = exchangeable(machine, state, pair)?.0.size;
+        match size {
+            PageSize::Base => return Ok(false),
+            PageSize::Huge => {}
+            PageSize::Giant => return Err(Outcome::Unsupported),
+        }
+        for page in [pair.one, pair.other] {
+            self.split(machine, state, page, size, PageSize::Base)?;
+        }
+        Ok(true)
+    }
+
     pub(super) fn split(
         &mut self,
         machine: &mut Machine,
@@ -300,11 +347,7 @@ impl Order {
         state: &mut State,
         pair: Exchange,
     ) -> Result<Option<Work>, Outcome> {
-        let one = available(machine, state, pair.one)?;
-        let other = available(machine, state, pair.other)?;
-        if one.size != other.size || pair.one == pair.other {
-            return Err(Outcome::Gone);
-        }
+        let (one, other) = exchangeable(machine, state, pair)?;
         self.now += state.costs.allocate;
         Ok(Some(Work::Swap {
             one: (pair.one, one.pte.frame()),
@@ -497,6 +540,13 @@ pub(super) fn available(machine: &Machine, state: &State, page: PageId) -> Resul
     } else {
         Ok(leaf)
     }
+}
+
+/// The leaves of two pages of equal size that may change places.
+fn exchangeable(machine: &Machine, state: &State, pair: Exchange) -> Result<(Leaf, Leaf), Outcome> {
+    let one = available(machine, state, pair.one)?;
+    let other = available(machine, state, pair.other)?;
+    if one.size != other.size || pair.one == pair.other { Err(Outcome::Gone) } else { Ok((one, other)) }
 }
 
 fn checked_tier(state: &State, tier: TierId) -> Result<TierId, Outcome> {
