@@ -2,7 +2,7 @@
 
 use crate::error::{Blame, Failure};
 use clap::{Args, ValueEnum};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use terrace_recorder::{Every, RecordOptions};
 use terrace_sim::Fidelity;
 use terrace_sim::design::{Library, Resolved};
@@ -116,6 +116,58 @@ impl RecordingOptions {
     }
 }
 
+/// One `--set`: a parameter, its new value, and the design that it is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// The design as the command line names it; none: all designs.
+    pub design: Option<String>,
+    /// Dotted key.
+    pub key: String,
+    /// Value as text.
+    pub value: String,
+}
+
+impl Setting {
+    /// A setting for all designs.
+    pub fn of_all(key: impl Into<String>, value: impl Into<String>) -> Setting {
+        Setting { design: None, key: key.into(), value: value.into() }
+    }
+
+    /// Reads `KEY=VALUE` or `DESIGN:KEY=VALUE`. Errors: no key.
+    pub fn parse(text: &str) -> Result<Setting, String> {
+        let (key, value) = parse_set(text)?;
+        // The last colon, as a file's path may have one too; keys have none.
+        match key.rsplit_once(':') {
+            None => Ok(Setting { design: None, key, value }),
+            Some((design, key)) if !design.is_empty() && !key.is_empty() => {
+                Ok(Setting { design: Some(design.to_owned()), key: key.to_owned(), value })
+            }
+            Some(_) => Err(format!("\"{text}\" is not DESIGN:KEY=VALUE, such as ambix:os.policy.period=1s")),
+        }
+    }
+
+    /// Whether it is for the design that `word` names: by that word, or for a file by its name without folder and
+    /// ending.
+    pub fn is_for(&self, word: &str) -> bool {
+        let Some(design) = &self.design else { return true };
+        let stem = || Path::new(word).file_stem().and_then(|stem| stem.to_str());
+        design == word || (word.ends_with(".toml") && stem() == Some(design))
+    }
+
+    fn pair(&self) -> (String, String) {
+        (self.key.clone(), self.value.clone())
+    }
+}
+
+impl std::fmt::Display for Setting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(design) = &self.design {
+            write!(f, "{design}:")?;
+        }
+        write!(f, "{}={}", self.key, self.value)
+    }
+}
+
 /// The machine under a design and changes to both.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Design")]
@@ -126,9 +178,10 @@ pub struct DesignOptions {
     pub machine: Option<String>,
 
     /// Change one parameter, such as os.pages=2m or tier.dram.capacity="8 GiB"
-    /// (`terrace design show NAME` lists the keys). Repeatable
-    #[arg(long = "set", value_name = "KEY=VALUE", value_parser = parse_set)]
-    pub sets: Vec<(String, String)>,
+    /// (`terrace design show NAME` lists the keys); of one design alone with
+    /// its name before the key, as in ambix:os.policy.period=1s. Repeatable
+    #[arg(long = "set", value_name = "[DESIGN:]KEY=VALUE", value_parser = Setting::parse)]
+    pub sets: Vec<Setting>,
 
     /// Divide the policies' periods, and the amounts they move per period, by
     /// N: for a run that is shorter than the service it stands for
@@ -143,13 +196,37 @@ impl DesignOptions {
         if let Some(machine) = &self.machine {
             words.extend(["--machine".to_owned(), machine.clone()]);
         }
-        for (key, value) in &self.sets {
-            words.extend(["--set".to_owned(), format!("{key}={value}")]);
+        for setting in &self.sets {
+            words.extend(["--set".to_owned(), setting.to_string()]);
         }
         if self.hasten != 1 {
             words.extend(["--hasten".to_owned(), self.hasten.to_string()]);
         }
         words
+    }
+
+    /// The settings for the design that `word` names, those for all designs included, as if they were for all.
+    pub fn sets_of(&self, word: &str) -> Vec<Setting> {
+        let here = self.sets.iter().filter(|setting| setting.is_for(word));
+        here.map(|setting| Setting::of_all(&setting.key, &setting.value)).collect()
+    }
+
+    /// Refuses settings for designs that are not among `words`.
+    ///
+    /// # Errors
+    /// The first of them, with the names that there are.
+    pub fn check_names<'a>(&self, words: impl IntoIterator<Item = &'a str>) -> Result<(), Failure> {
+        let words: Vec<&str> = words.into_iter().collect();
+        let astray = self.sets.iter().find(|setting| !words.iter().any(|word| setting.is_for(word)));
+        match astray {
+            None => Ok(()),
+            Some(setting) => Err(Failure::usage(format!(
+                "--set {setting}: no design of this run is called \"{}\"; there {} {}",
+                setting.design.as_deref().unwrap_or_default(),
+                if words.len() == 1 { "is" } else { "are" },
+                words.join(", ")
+            ))),
+        }
     }
 
     /// The design that `word` names, on `machine` where the command line names none.
@@ -158,9 +235,10 @@ impl DesignOptions {
     /// Unknown names and keys, values that cannot be.
     pub fn resolve(&self, word: &str, machine: Option<&str>) -> Result<Job, Failure> {
         let machine = self.machine.clone().or_else(|| machine.map(str::to_owned));
-        let options = DesignOptions { machine, sets: self.sets.clone(), hasten: self.hasten };
+        let options = DesignOptions { machine, sets: self.sets_of(word), hasten: self.hasten };
         let library = Library::embedded();
-        let mut design = library.design(word, options.machine.as_deref(), &options.sets).or_usage()?;
+        let sets: Vec<_> = options.sets.iter().map(Setting::pair).collect();
+        let mut design = library.design(word, options.machine.as_deref(), &sets).or_usage()?;
         if let Some(policy) = design.design.os.policy.as_ref().filter(|_| options.hasten > 1) {
             let hastened = terrace_policy::find(&policy.name)
                 .and_then(|entry| entry.scaled(&policy.parameters, options.hasten))
@@ -170,7 +248,7 @@ impl DesignOptions {
                 let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
                 (format!("os.policy.{key}"), text)
             });
-            let sets: Vec<_> = options.sets.iter().cloned().chain(sets).collect();
+            let sets: Vec<_> = options.sets.iter().map(Setting::pair).chain(sets).collect();
             design = library.design(word, options.machine.as_deref(), &sets).or_usage()?;
         }
         terrace_sim::Snapshot::check(&design.design).map_err(Failure::usage)?;
@@ -336,6 +414,27 @@ mod tests {
         for text in ["", "-1", "1.5", "ten", "1e30", "nan", "M"] {
             assert!(parse_count(text).unwrap_err().contains("such as"), "{text}");
         }
+    }
+
+    #[test]
+    fn a_setting_is_for_all_designs_or_for_one() {
+        let one = Setting::parse("ambix:os.policy.period = 1 s").unwrap();
+        assert_eq!(one.to_string(), "ambix:os.policy.period=1 s");
+        assert!(one.is_for("ambix") && !one.is_for("nimble"));
+        let file = Setting::parse("C:/my.toml:os.pages=2m").unwrap();
+        assert!(file.is_for("C:/my.toml") && !file.is_for("my"));
+        let all = Setting::parse("os.note=a:b=c").unwrap();
+        assert_eq!((all.design.as_deref(), all.key.as_str(), all.value.as_str()), (None, "os.note", "a:b=c"));
+        assert!(all.is_for("ambix"));
+        assert!(Setting::parse("my:os.pages=2m").unwrap().is_for("designs/my.toml"));
+        for text in [":os.pages=2m", "ambix:=1", "ambix:os.pages"] {
+            assert!(Setting::parse(text).is_err(), "{text}");
+        }
+        let options = DesignOptions { machine: None, sets: vec![all, one], hasten: 1 };
+        assert_eq!(options.sets_of("nimble").len(), 1);
+        assert_eq!(options.sets_of("ambix")[1], Setting::of_all("os.policy.period", "1 s"));
+        assert!(options.check_names(["nimble", "ambix"]).is_ok());
+        assert!(options.check_names(["nimble"]).is_err());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::error::{Blame, Failure};
 use crate::input::{Input, Watched};
-use crate::options::{DesignOptions, Job};
+use crate::options::{DesignOptions, Job, Setting};
 use crate::run::{self, Settings};
 use clap::Args;
 use terrace_model::{Bytes, PageSize};
@@ -114,11 +114,11 @@ pub fn all_fast(options: &DesignOptions, machine: Option<&str>) -> Result<Job, F
     check_tiers(&asked)?;
     let key = capacity_key(&asked);
     let mut options = options.clone();
-    options.sets.retain(|(set, _)| *set != key);
+    options.sets.retain(|set| set.key != key);
     // The machine's own capacity, where the command line had shrunk it.
     let own = options.resolve(ALL_FAST, machine)?.design.design;
     let all: u64 = own.tiers.iter().map(|tier| tier.capacity.0).sum();
-    options.sets.push((key, Bytes(all).to_string()));
+    options.sets.push(Setting::of_all(key, Bytes(all).to_string()));
     options.resolve(ALL_FAST, machine)
 }
 
@@ -137,8 +137,8 @@ pub fn with_share(
     let page = PageSize::Base.bytes();
     let pages = (resident.0 as f64 * share / page as f64).ceil().max(1.0) as u64;
     let capacity = Bytes(pages * page * u64::from(scale));
-    options.sets.insert(0, ("os.reserved".to_owned(), "0 B".to_owned()));
-    options.sets.push((key, capacity.to_string()));
+    options.sets.insert(0, Setting::of_all("os.reserved", "0 B"));
+    options.sets.push(Setting::of_all(key, capacity.to_string()));
     options.resolve(word, machine)
 }
 
@@ -149,7 +149,7 @@ pub fn check_capacity_is_free(
     refusal: impl Fn(&str) -> String,
 ) -> Result<(), Failure> {
     let key = capacity_key(&all_fast.design.design);
-    if options.sets.iter().any(|(set, _)| *set == key) { Err(Failure::usage(refusal(&key))) } else { Ok(()) }
+    if options.sets.iter().any(|set| set.key == key) { Err(Failure::usage(refusal(&key))) } else { Ok(()) }
 }
 
 /// `5%`, `12.5%`.
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn everything_fits_the_fast_run_and_a_share_is_exact() {
         let shrunk = [("tier.dram.capacity", "4 MiB"), ("os.reserved", "0 B")];
-        let sets = shrunk.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+        let sets = shrunk.map(|(key, value)| Setting::of_all(key, value)).into();
         let options = DesignOptions { machine: Some("zen4-cxl".to_owned()), sets, hasten: 1 };
         let fast = all_fast(&options, None).unwrap().design.design;
         assert_eq!(fast.tiers[0].capacity, Bytes::gib(128));

@@ -101,6 +101,43 @@ fn policies_stand_beside_the_all_fast_bound() {
 }
 
 #[test]
+fn a_setting_is_for_one_design_where_it_names_one() {
+    let policies = ["--policies", "ambix,nimble", "--workload", KV];
+    // Nimble knows no delay, and both a period.
+    let own = ["--set", "ambix:os.policy.delay=2ms", "--set", "nimble:os.policy.period=3ms"];
+    let (document, _) = comparison(&[&policies[..], &own, &["--set", "os.fault_cost=900ns"]].concat());
+    assert_eq!(designs(&document), ["first-touch", "ambix", "nimble", "all-fast"]);
+    let parameter = |at: usize, key: &str| document["runs"][at]["parameters"][key].clone();
+    assert_eq!(parameter(1, "os.policy.delay"), "2ms");
+    assert_eq!(parameter(1, "os.policy.period"), "2 s");
+    assert_eq!(parameter(2, "os.policy.period"), "3ms");
+    for at in 0..4 {
+        assert_eq!(parameter(at, "os.fault_cost"), "900ns");
+    }
+    let command = document["runs"][1]["command"].as_str().unwrap();
+    assert!(command.contains("--set os.policy.delay=2ms") && !command.contains("period"), "{command}");
+
+    let base = ["compare", "--machine", "xeon-5218-dcpmm"];
+    let cases: [(&[&str], &str); 3] = [
+        (&["--set", "os.policy.delay=2ms"], "os.policy.name is missing"),
+        (
+            &["--set", "tpp:os.policy.period=1s"],
+            "called \"tpp\"; there are first-touch, ambix, nimble, all-fast",
+        ),
+        (&["--set", "nimble:os.policy.delay=2ms"], "nimble has no parameter \"delay\""),
+    ];
+    for (arguments, part) in cases {
+        let message = stderr(terrace().args(base).args(policies).args(arguments), 2);
+        assert!(message.contains(part), "{arguments:?} should say {part:?}:\n{message}");
+    }
+    let advise = ["advise", "--machine", "xeon-5218-dcpmm", "--workload", KV, "--policies", "ambix"];
+    let message = stderr(terrace().args(advise).args(["--set", "tpp:os.policy.period=1s"]), 2);
+    assert!(message.contains("called \"tpp\"; there are ambix, all-fast"), "{message}");
+    let message = stderr(terrace().args(["sim", "--design", "ambix", "--set", "tpp:os.pages=2m"]), 2);
+    assert!(message.contains("called \"tpp\"; there is ambix"), "{message}");
+}
+
+#[test]
 fn several_shares_are_a_sweep() {
     let (document, table) = comparison(&["--policies", "tpp", "--fast", "25%,50%", "--workload", KV]);
     assert_eq!(designs(&document), ["first-touch@25%", "first-touch@50%", "tpp@25%", "tpp@50%", "all-fast"]);

@@ -191,6 +191,8 @@ fn resolve_designs(arguments: &Arguments) -> Result<Chosen, Failure> {
         names = study::DESIGNS.map(str::to_owned).into();
     }
     let machine = arguments.design.is_empty().then_some(study::MACHINE);
+    let bound = is_tiering.then_some(tiers::ALL_FAST);
+    arguments.designs.check_names(names.iter().map(String::as_str).chain(bound))?;
     let mut jobs: Vec<Job> = Vec::new();
     for name in names {
         let job = arguments.designs.resolve(&name, machine)?;

@@ -56,7 +56,10 @@ enum Action {
 pub fn run(arguments: Arguments) -> CommandResult {
     match arguments.action {
         Action::List(json) => list(ListKind::Design, &json),
-        Action::Show { name, options, json } => show("design", &options.resolve(&name, None)?.design, &json),
+        Action::Show { name, options, json } => {
+            options.check_names([name.as_str()])?;
+            show("design", &options.resolve(&name, None)?.design, &json)
+        }
     }
 }
 

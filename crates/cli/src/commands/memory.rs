@@ -93,6 +93,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
 }
 
 fn age(arguments: &AgeArguments) -> CommandResult {
+    arguments.designs.check_names([arguments.design.as_str()])?;
     let job = arguments.designs.resolve(&arguments.design, None)?;
     let design = job.design.design.scaled(arguments.scale).map_err(Failure::usage)?;
     if design.os.memory.aging == Aging::None {

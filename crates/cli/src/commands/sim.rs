@@ -92,7 +92,9 @@ enum Microbenchmark {
 
 /// Carries out the run.
 pub fn run(arguments: Arguments) -> CommandResult {
-    let job = arguments.designs.resolve(arguments.design.as_deref().unwrap_or("first-touch"), None)?;
+    let design = arguments.design.as_deref().unwrap_or("first-touch");
+    arguments.designs.check_names([design])?;
+    let job = arguments.designs.resolve(design, None)?;
     if let Some(Microbenchmark::Migration) = arguments.microbenchmark {
         return migration(&job.design, &arguments.json);
     }

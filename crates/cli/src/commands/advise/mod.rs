@@ -12,7 +12,9 @@ use crate::commands::record;
 use crate::error::{CommandResult, Failure};
 use crate::input::{self, Input};
 use crate::interrupt::Interrupt;
-use crate::options::{DesignOptions, InputOptions, Job, JsonOption, RecordingOptions, SimulationOptions};
+use crate::options::{
+    DesignOptions, InputOptions, Job, JsonOption, RecordingOptions, Setting, SimulationOptions,
+};
 use crate::run::{self, FEW_PERIODS, Settings};
 use crate::tiers::{self, PriceOption, percent};
 use crate::{output, progress, study};
@@ -151,6 +153,8 @@ impl<'a> Question<'a> {
         tiers::check_capacity_is_free(&all_fast, &arguments.designs, |key| {
             format!("--set {key} is what advise searches; leave it out")
         })?;
+        let policies = arguments.policies.iter().map(String::as_str);
+        arguments.designs.check_names(policies.chain([tiers::ALL_FAST]))?;
         let prices = arguments.price.of(&all_fast.design.design)?;
         let question = Question { arguments, settings, prices, all_fast, fastest };
         for policy in &arguments.policies {
@@ -165,13 +169,13 @@ impl<'a> Question<'a> {
         if let Ok(entry) = terrace_policy::find(policy) {
             let key = "os.policy.slowdown".to_owned();
             let takes_one = entry.parameters().iter().any(|parameter| parameter.name == "slowdown");
-            if takes_one && !options.sets.iter().any(|(set, _)| *set == key) {
-                options.sets.push((key, format!("{:?}", self.arguments.slowdown)));
+            if takes_one && !options.sets_of(policy).iter().any(|set| set.key == key) {
+                options.sets.push(Setting::of_all(key, format!("{:?}", self.arguments.slowdown)));
             }
             let runs_as_policy =
                 options.resolve(policy, Some(study::MACHINE))?.design.design.os.policy.is_some();
             if seed != 1 && runs_as_policy {
-                options.sets.push(("os.policy.seed".to_owned(), seed.to_string()));
+                options.sets.push(Setting::of_all("os.policy.seed", seed.to_string()));
             }
         }
         let scale = self.arguments.simulation.scale;

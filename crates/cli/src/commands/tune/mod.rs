@@ -15,7 +15,7 @@ use crate::error::{Blame, CommandResult, Failure};
 use crate::input::{self, Input};
 use crate::interrupt::Interrupt;
 use crate::options::{
-    DesignOptions, InputOptions, Job, JsonOption, Level, RecordingOptions, SimulationOptions,
+    self, DesignOptions, InputOptions, Job, JsonOption, Level, RecordingOptions, SimulationOptions,
 };
 use crate::progress::tenth;
 use crate::run::Settings;
@@ -182,6 +182,7 @@ impl<'a> Tuning<'a> {
         };
         let order: Vec<String> = entry.parameters().into_iter().map(|parameter| parameter.name).collect();
         let space = Space::new(entry.name(), &values, &order, &arguments.parameter, &arguments.range)?;
+        arguments.designs.check_names([arguments.policy.as_str(), tiers::ALL_FAST])?;
         let all_fast = tiers::all_fast(&arguments.designs_without_policy(), Some(study::MACHINE))?;
         tiers::check_capacity_is_free(&all_fast, &arguments.designs, |key| {
             format!("--set {key} is what --fast sets; leave it out")
@@ -191,11 +192,13 @@ impl<'a> Tuning<'a> {
     }
 
     /// The options that set `setting`, as far as it differs from the values in force.
-    fn sets(&self, setting: &Setting) -> Vec<(String, String)> {
+    fn sets(&self, setting: &Setting) -> Vec<options::Setting> {
         let values = self.space.dimensions.iter().zip(setting);
         let changed = values.filter(|(dimension, value)| dimension.default != **value);
         changed
-            .map(|(dimension, value)| (format!("os.policy.{}", dimension.name), dimension.text(*value)))
+            .map(|(dimension, value)| {
+                options::Setting::of_all(format!("os.policy.{}", dimension.name), dimension.text(*value))
+            })
             .collect()
     }
 
@@ -295,9 +298,7 @@ impl<'a> Tuning<'a> {
             not_searched: self.space.left_out.clone(),
             checks: checked,
             command: output::shell_join(
-                self.sets(&best_setting)
-                    .iter()
-                    .flat_map(|(key, value)| ["--set".to_owned(), format!("{key}={value}")]),
+                self.sets(&best_setting).iter().flat_map(|setting| ["--set".to_owned(), setting.to_string()]),
             ),
         })
     }
@@ -402,7 +403,7 @@ impl Arguments {
     /// For designs without the policy, which its parameters do not fit.
     fn designs_without_policy(&self) -> DesignOptions {
         let mut designs = self.designs.clone();
-        designs.sets.retain(|(key, _)| !key.starts_with("os.policy."));
+        designs.sets.retain(|set| !set.key.starts_with("os.policy."));
         designs
     }
 }

@@ -157,7 +157,7 @@ fn remarks(
         );
     }
     let memory = &arguments.designs.sets;
-    if !memory.iter().any(|(key, _)| key.starts_with("os.memory.aging")) {
+    if !memory.iter().any(|set| set.key.starts_with("os.memory.aging")) {
         remarks.push(
             "Fresh memory: all of it was free when the program came. On a machine that ran for weeks fewer large pages are \
              had at once, or compaction has to make them: repeat this with --set os.memory.aging.kind=builds."

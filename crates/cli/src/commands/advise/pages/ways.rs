@@ -3,7 +3,7 @@
 use super::super::Arguments;
 use super::POLICIES;
 use crate::error::Failure;
-use crate::options::Job;
+use crate::options::{Job, Setting};
 use crate::run::{self, Settings};
 use serde::Serialize;
 use terrace_model::{Histogram, PageSize, Value};
@@ -36,8 +36,10 @@ const OTHER_HARDWARE: [(&str, &str); 2] =
 
 /// All ways that there are, checked.
 pub(super) fn all(arguments: &Arguments) -> Result<Vec<Way>, Failure> {
-    for (key, _) in &arguments.designs.sets {
-        if key == "os.pages" || key.starts_with("os.policy") {
+    for Setting { design, key, .. } in &arguments.designs.sets {
+        // A parameter of one policy leaves it to this command which policies there are.
+        let is_parameter = design.is_some() && key.starts_with("os.policy.") && key != "os.policy.name";
+        if key == "os.pages" || (key.starts_with("os.policy") && !is_parameter) {
             return Err(Failure::usage(format!(
                 "--set {key} is what advise --pages varies; leave it out, or compare designs with terrace compare"
             )));
@@ -71,13 +73,14 @@ pub(super) fn all(arguments: &Arguments) -> Result<Vec<Way>, Failure> {
     if ways.iter().any(|way| way.name == "ranger") {
         for (design, meaning) in OTHER_HARDWARE {
             let mut options = arguments.designs.clone();
-            options.sets.push(("os.policy.name".to_owned(), "ranger".to_owned()));
+            options.sets.push(Setting::of_all("os.policy.name", "ranger"));
             let mut job = options.resolve(design, None)?;
             let name = format!("ranger+{design}");
             name.clone_into(&mut job.design.design.name);
             ways.push(Way { name, meaning, design: design.to_owned(), is_other_hardware: true, job });
         }
     }
+    arguments.designs.check_names(ways.iter().map(|way| way.design.as_str()))?;
     Ok(ways)
 }
 
