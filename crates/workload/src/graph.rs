@@ -52,6 +52,12 @@ pub(crate) struct Graph {
 }
 
 impl Graph {
+    /// Undirected edges of the graph that the parameters ask for.
+    pub fn edges(parameters: &Parameters) -> Result<u64, WorkloadError> {
+        let scale = parameters.count_within("scale", 4, 36)? as u32;
+        Ok((1 << scale) * parameters.count_within("edgefactor", 1, 1024)?)
+    }
+
     /// Reads the graph's parameters and lays its two arrays out.
     pub fn parse(parameters: &Parameters, layout: &mut Layout) -> Result<Graph, WorkloadError> {
         let scale = parameters.count_within("scale", 4, 36)? as u32;

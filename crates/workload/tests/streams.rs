@@ -13,7 +13,7 @@ const SMALL: [&str; 27] = [
     "kv,keys=4000,requests=8e3",
     "slab,bytes=64 MiB,keys=200e3,requests=8e3",
     "btree,keys=2e5,lookups=5e3",
-    "bfs,scale=12,edges=2e5",
+    "bfs,scale=12,edges=2e5,list=true",
     "pagerank,scale=12,edgefactor=8",
     "xsbench,gridpoints=200,lookups=2000",
     "cg,rows=10000,nonzeros=7,iterations=2",
@@ -250,6 +250,7 @@ fn every_parameter_has_an_effect() {
                     _,
                     "updates" | "accesses" | "requests" | "lookups" | "edges" | "probe" | "moves" | "build",
                 ) => "900",
+                ("bfs", "list") => "false",
                 ("slab", "keys") => "150e3",
                 (_, "keys" | "elements" | "rows") => "999",
                 (_, "node") => "128 B",
@@ -586,6 +587,16 @@ fn programs_settle_with_a_little_of_their_run_between_much_computing() {
     for spec in ["gups,bytes=8 MiB,updates=640,settle=4e6,threads=2", "bfs,scale=10,settle=1e6,threads=2"] {
         check(spec);
     }
+}
+
+#[test]
+fn the_list_of_edges_lies_in_memory_and_is_not_searched() {
+    let spec = "bfs,scale=12,edgefactor=8,edges=1e5";
+    let listed = format!("{spec},list=true");
+    let footprint = |spec: &str| open(spec).unwrap().footprint();
+    assert_eq!(footprint(&listed) - footprint(spec), 16 * 8 * 4096);
+    let traffic = traffic(&listed);
+    assert!(traffic.contains_key("edges") && !traffic.contains_key("list"), "{traffic:?}");
 }
 
 #[test]

@@ -18,7 +18,9 @@ it gets one and joins the queue. Edges of a vertex are sequential, the parents r
 everything it can, the parents are cleared and another root is drawn, until the given number of edges is examined.
 
 Stands for kernel 2 of Graph500 (Murphy et al., 2010), on its Kronecker graph (A = 0.57, B = C = 0.19, scrambled labels, \
-both directions, duplicates kept), compressed rows of 8-byte numbers. It differs: building the graph is not part of the \
+both directions, duplicates kept), compressed rows of 8-byte numbers. The benchmark's list of edges, 16 bytes for each \
+undirected one, from which it builds the graph and against which it validates the result, lies before the graph where \
+`list` says so; no search reads it. It differs: building the graph is not part of the \
 stream; a run is bounded by edges, not by 64 searches; with several threads each has its own search, queue and parents \
 over the shared graph, so that the accesses are the same in every run.",
     parameters: &[
@@ -26,6 +28,12 @@ over the shared graph, so that the accesses are the same in every run.",
         EDGE_FACTOR,
         ParameterInfo { name: "edges", default: "12e6", unit: "edges", help: "Directed edges examined, all threads together." },
         IMPLICIT,
+        ParameterInfo {
+            name: "list",
+            default: "false",
+            unit: "true|false",
+            help: "Keep the generator's list of edges in memory, which no search reads.",
+        },
         INIT,
         SETTLE,
         THREADS,
@@ -34,6 +42,8 @@ over the shared graph, so that the accesses are the same in every run.",
     exact: false,
 };
 
+/// Bytes of an edge in the generator's list: both ends.
+const LISTED_EDGE: u64 = 16;
 /// Edges by which emission looks ahead for parents.
 const AHEAD: u64 = 16;
 
@@ -58,6 +68,10 @@ impl Program for Bfs {
     fn parse(parameters: &Parameters) -> Result<Bfs, WorkloadError> {
         let threads = parameters.threads()?;
         let mut layout = Layout::new(init_parameter(parameters)?).settling(parameters.count("settle", 0)?);
+        let listed = parameters.choice("list", &[("true", true), ("false", false)])?;
+        if listed {
+            layout.array("list", LISTED_EDGE * Graph::edges(parameters)?);
+        }
         let graph = Graph::parse(parameters, &mut layout)?;
         let mut vector =
             |name| -> Vec<u64> { (0..threads).map(|_| layout.array(name, 8 * graph.vertices)).collect() };
