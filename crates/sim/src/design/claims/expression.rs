@@ -6,7 +6,7 @@
 //! | `+ - * /`, brackets, numbers | arithmetic, point by point on series |
 //! | `max min mean geomean (series)` | one number |
 //! | `argmax argmin (series)` | the point, a number, at which the series is largest or smallest |
-//! | `at(series, point)` | the value at one point |
+//! | `at(series, point)` | the value at one point, a number or a name |
 //! | `a < b < c`, `a > b` | the claim that the order holds, at every point where series are compared |
 //!
 //! Metrics: `seconds`, `cycles`, `accesses`, `instructions`, `throughput` (accesses per second), or the full name of a
@@ -27,6 +27,8 @@ pub enum Expression {
         /// What to read of it.
         metric: String,
     },
+    /// The name of a point, which only `at` takes.
+    Point(String),
     /// `-x`.
     Negated(Box<Expression>),
     /// Arithmetic.
@@ -266,7 +268,15 @@ impl Parser<'_> {
         let mut arguments = vec![self.sum()?];
         while self.peek() == Some(&Token::Sign(',')) {
             self.at += 1;
-            arguments.push(self.sum()?);
+            let argument = match self.peek() {
+                Some(Token::Name(point)) if function == Function::At && !point.contains('.') => {
+                    let point = Expression::Point(point.clone());
+                    self.at += 1;
+                    point
+                }
+                _ => self.sum()?,
+            };
+            arguments.push(argument);
         }
         self.close()?;
         let wanted = if function == Function::At { 2 } else { 1 };
@@ -293,7 +303,7 @@ impl Expression {
     pub fn runs(&self) -> Vec<&str> {
         fn gather<'a>(expression: &'a Expression, runs: &mut Vec<&'a str>) {
             match expression {
-                Expression::Number(_) => {}
+                Expression::Number(_) | Expression::Point(_) => {}
                 Expression::Metric { run, .. } => {
                     if !runs.contains(&run.as_str()) {
                         runs.push(run);
@@ -320,6 +330,7 @@ impl Expression {
         match self {
             Expression::Number(number) => Ok(Value::Number(*number)),
             Expression::Metric { run, metric: name } => metric(run, name),
+            Expression::Point(point) => Err(format!("the point \"{point}\" has no value")),
             Expression::Negated(inner) => pointwise(&Value::Number(0.0), &inner.value(metric)?, |a, b| a - b),
             Expression::Binary(left, operator, right) => {
                 let apply = match operator {
@@ -337,14 +348,19 @@ impl Expression {
                         return Err("a function of a series was given one number".into());
                     }
                 };
-                let point = match arguments.get(1) {
-                    Some(argument) => match argument.value(metric)? {
-                        Value::Number(point) => Some(point),
+                let Some(point) = arguments.get(1) else {
+                    return call(*function, &series).map(Value::Number);
+                };
+                let found = match point {
+                    Expression::Point(name) => series.iter().find(|(point, _)| point == name),
+                    number => match number.value(metric)? {
+                        Value::Number(number) => series.iter().find(|(point, _)| point.parse() == Ok(number)),
                         Value::Series(_) => return Err("at() takes one point, not a series".into()),
                     },
-                    None => None,
                 };
-                call(*function, &series, point).map(Value::Number)
+                let points = || series.iter().map(|(point, _)| point.as_str()).collect::<Vec<_>>().join(", ");
+                let found = found.map(|(_, value)| Value::Number(*value));
+                found.ok_or_else(|| format!("the series has no such point; it has {}", points()))
             }
             Expression::Order(..) => Err("an order has no value".into()),
         }
@@ -391,7 +407,7 @@ fn pointwise(left: &Value, right: &Value, apply: impl Fn(f64, f64) -> f64) -> Re
     })
 }
 
-fn call(function: Function, series: &[(String, f64)], point: Option<f64>) -> Result<f64, String> {
+fn call(function: Function, series: &[(String, f64)]) -> Result<f64, String> {
     let values = series.iter().map(|(_, value)| *value);
     let count = series.len() as f64;
     let number_of =
@@ -407,11 +423,8 @@ fn call(function: Function, series: &[(String, f64)], point: Option<f64>) -> Res
         Function::Geomean => Ok((values.map(f64::ln).sum::<f64>() / count).exp()),
         Function::Argmax => extreme(1.0),
         Function::Argmin => extreme(-1.0),
-        Function::At => {
-            let wanted = point.unwrap_or(f64::NAN);
-            let found = series.iter().find(|(point, _)| number_of(point).is_ok_and(|point| point == wanted));
-            found.map(|(_, value)| *value).ok_or_else(|| format!("the series has no point {wanted}"))
-        }
+        // It is read where the point is known.
+        Function::At => Err("at takes a point".into()),
     }
 }
 
@@ -449,6 +462,7 @@ mod tests {
         assert!((number("geomean(2 * s.seconds)") - 4.0).abs() < 1e-12);
         assert_eq!(number("mean(s.seconds - s.seconds)"), 0.0);
         assert_eq!(number("min(s.seconds)"), 1.0);
+        assert_eq!(number("at(w.seconds, bfs) / at(w.seconds, gups)"), 4.0);
     }
 
     #[test]
@@ -478,6 +492,8 @@ mod tests {
         let value = |text: &str| parse(text, &|_| None).unwrap().value(&metric).unwrap_err();
         assert_eq!(value("s.seconds + w.seconds"), "the series have different points");
         assert_eq!(value("argmax(w.seconds)"), "the point \"bfs\" is no number");
+        assert_eq!(value("at(w.seconds, bt)"), "the series has no such point; it has gups, bfs");
+        assert_eq!(value("at(s.seconds, 7)"), "the series has no such point; it has 0, 50, 100");
         assert_eq!(value("max(a.seconds)"), "a function of a series was given one number");
         assert!(parse(&"(".repeat(5000), &|_| None).is_err());
     }
