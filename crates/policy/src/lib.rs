@@ -35,7 +35,7 @@ pub use memory_system::{Clear, MemorySystem, PageCount, ScanHand, Scanned, Scope
 pub use migration::{CopyBy, Cost, Exchange, HugePages, Move, MoveOptions, Outcome, Resize, Subject, Ticket};
 pub use moment::Moment;
 pub use page::{Area, AreaKind, Object, PageId, PageRange, PageView, SpaceId};
-pub use physical::{FrameRegion, FrameState, PhysicalMemory, Relocate};
+pub use physical::{FrameRegion, FrameState, PhysicalMemory, Relocate, Watermarks};
 pub use policy::{Fault, NextTick, Placement, Policy, Published, Refusal, Setup, Wish};
 pub use profile::{AccessOrder, Heat, ObjectProfile, Profile};
 pub use random::Random;

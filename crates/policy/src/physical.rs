@@ -34,6 +34,18 @@ pub struct FrameRegion {
     pub unmovable: u64,
     /// It is one free block that holds only zeros.
     pub zeroed: bool,
+    /// Every pageblock in it is kept for what can move (Linux: `MIGRATE_MOVABLE`), whatever lies in it now. True where the
+    /// world does not group memory by mobility.
+    pub for_movable: bool,
+}
+
+/// Free memory that a world keeps by reclaiming (Linux: the watermarks of a zone).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Watermarks {
+    /// Below this much it begins.
+    pub low: Bytes,
+    /// Up to this much it goes on.
+    pub high: Bytes,
 }
 
 /// One page, or frame of the page cache, that is to lie elsewhere.
@@ -77,6 +89,9 @@ pub trait PhysicalMemory {
     /// Gives up pages of files that nobody uses, those read longest ago first, until `free` is free in the tier or there
     /// are no more. Answers what is free then.
     fn reclaim(&mut self, tier: TierId, free: Bytes) -> Bytes;
+
+    /// How much free memory the world keeps in a tier by itself.
+    fn watermarks(&self, tier: TierId) -> Watermarks;
 
     /// Keeps the allocator from handing out frames of a block while it is being emptied, or ends that. Its free frames
     /// still count as free memory, but not as free blocks; relocation into it remains possible.

@@ -1,6 +1,7 @@
 //! The frames of one tier: who holds each, and what lies in it.
 
-use crate::{PageId, Ticket};
+use crate::{PageId, Ticket, Watermarks};
+use std::collections::BTreeSet;
 use terrace_model::{Frame, PageSize};
 
 /// Frames of a 2 MiB block.
@@ -35,6 +36,11 @@ pub(super) struct Frames {
     free: u64,
     /// Blocks that the allocator leaves alone: first frame and length.
     isolated: Vec<(u64, u64)>,
+    /// Pageblocks of 2 MiB that are kept for what cannot move: their numbers.
+    for_unmovable: BTreeSet<u64>,
+    /// Frames of [`Holder::Other`] that hold pages of files nobody uses.
+    pub evictable: BTreeSet<u64>,
+    pub watermarks: Watermarks,
 }
 
 impl Frames {
@@ -47,7 +53,20 @@ impl Frames {
             free_in_block: (0..blocks).map(|block| (count - block * BLOCK).min(BLOCK) as u16).collect(),
             free: count,
             isolated: Vec::new(),
+            for_unmovable: BTreeSet::new(),
+            evictable: BTreeSet::new(),
+            watermarks: Watermarks::default(),
         }
+    }
+
+    pub fn keep_for_unmovable(&mut self, frame: u64) {
+        self.for_unmovable.insert((frame - self.base) / BLOCK);
+    }
+
+    pub fn is_for_movable(&self, first: u64, frames: u64) -> bool {
+        let first = first - self.base;
+        let pageblocks = first / BLOCK..=(first + frames - 1) / BLOCK;
+        self.for_unmovable.range(pageblocks).next().is_none()
     }
 
     pub fn count(&self) -> u64 {
@@ -91,6 +110,9 @@ impl Frames {
             _ => {}
         }
         self.holders[at] = holder;
+        if holder != Holder::Other {
+            self.evictable.remove(&frame);
+        }
     }
 
     pub fn set_block(&mut self, first: u64, frames: u64, holder: Holder) {
@@ -103,6 +125,15 @@ impl Frames {
         first >= self.base
             && first + frames <= self.base + self.count()
             && (first..first + frames).all(|frame| matches!(self.holder(frame), Holder::Free { .. }))
+    }
+
+    /// Evicts pages of files, the lowest first, until so many frames are free.
+    pub fn reclaim(&mut self, free: u64) {
+        while self.free < free
+            && let Some(frame) = self.evictable.pop_first()
+        {
+            self.set(frame, Holder::Free { zeroed: false });
+        }
     }
 
     pub fn is_zeroed(&self, first: u64, frames: u64) -> bool {

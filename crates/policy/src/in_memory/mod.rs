@@ -20,6 +20,7 @@ pub use driver::Driver;
 use crate::{
     Area, Capabilities, Capability, CapabilitySet, Cost, Fault, Moment, Outcome, PageId, PageRange,
     Placement, Random, Signal, SignalKind, SignalSet, Subject, Ticket, Tier, TierTraffic, Topology, Watch,
+    Watermarks,
 };
 use frames::{Frames, Holder};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -280,6 +281,26 @@ impl InMemory {
             self.frames[tier].set(frame.0, holder);
             self.account();
         }
+    }
+
+    /// The pageblock of 2 MiB that a frame lies in is kept for what cannot move from now on. All others are for what can.
+    pub fn keep_for_unmovable(&mut self, frame: Frame) {
+        if let Some(tier) = self.tier_of(frame.0) {
+            self.frames[tier].keep_for_unmovable(frame.0);
+        }
+    }
+
+    /// Gives a free frame to a page of a file that can be evicted, as long as it stays where it is.
+    pub fn cache_frame(&mut self, frame: Frame) {
+        self.take_frame(frame, true);
+        if let Some(tier) = self.tier_of(frame.0) {
+            self.frames[tier].evictable.insert(frame.0);
+        }
+    }
+
+    /// Says how much of a tier the world keeps free. It does nothing for it.
+    pub fn set_watermarks(&mut self, tier: TierId, watermarks: Watermarks) {
+        self.frames[tier.index()].watermarks = watermarks;
     }
 
     /// Takes frames back that were given by [`InMemory::take_frame`].

@@ -2,7 +2,7 @@
 
 use super::orders::Item;
 use super::{Holder, InMemory};
-use crate::{FrameRegion, FrameState, MoveOptions, PhysicalMemory, Relocate, Ticket};
+use crate::{FrameRegion, FrameState, MoveOptions, PhysicalMemory, Relocate, Ticket, Watermarks};
 use terrace_model::{Bytes, Frame, PageSize, TierId};
 
 impl PhysicalMemory for InMemory {
@@ -32,6 +32,7 @@ impl PhysicalMemory for InMemory {
                 free: holders().filter(|holder| matches!(holder, Holder::Free { .. })).count() as u64,
                 unmovable: holders().filter(|holder| *holder == Holder::Kernel).count() as u64,
                 zeroed: count == length && frames.is_zeroed(first, length),
+                for_movable: frames.is_for_movable(first, count),
             });
             first += length;
         }
@@ -60,9 +61,14 @@ impl PhysicalMemory for InMemory {
         self.order(blocks.iter().map(|block| Item::Zero(*block, size)).collect(), MoveOptions::default())
     }
 
-    fn reclaim(&mut self, tier: TierId, _: Bytes) -> Bytes {
-        // Nothing here is in a file.
+    fn reclaim(&mut self, tier: TierId, free: Bytes) -> Bytes {
+        self.frames[tier.index()].reclaim(free.0 >> 12);
+        self.account();
         Bytes(self.frames[tier.index()].free() << 12)
+    }
+
+    fn watermarks(&self, tier: TierId) -> Watermarks {
+        self.frames[tier.index()].watermarks
     }
 
     fn isolate(&mut self, block: Frame, size: PageSize, isolated: bool) {

@@ -32,6 +32,10 @@ pub struct MemoryParameters {
     pub grouping: bool,
     /// Size of a pageblock: `2m` as in Linux, `1g` as in the released code of Trident.
     pub pageblock: PageSize,
+    /// Share of a tier that stays free where the page cache can give it (Linux: `min_free_kbytes`). Eviction begins when
+    /// less than that and a step is free, and goes on to two steps; a step is a quarter of it or a thousandth of the tier,
+    /// whichever is more.
+    pub min_free: f64,
     /// What the first tier went through before the program came.
     pub aging: Aging,
 }
@@ -44,6 +48,7 @@ impl Default for MemoryParameters {
             free_lists: FreeLists::LowestFirst,
             grouping: false,
             pageblock: PageSize::Huge,
+            min_free: 0.001,
             aging: Aging::None,
         }
     }

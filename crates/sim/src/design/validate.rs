@@ -273,6 +273,9 @@ fn memory(memory: &MemoryParameters) -> Result<(), Fault> {
     rule(memory.pageblock != PageSize::Base, "os.memory.pageblock", || {
         "pageblocks have 2m or 1g: a block of one page keeps nothing apart".into()
     })?;
+    rule((0.0..=0.5).contains(&memory.min_free), "os.memory.min_free", || {
+        format!("{} is not between 0 and 0.5", memory.min_free)
+    })?;
     let share = |value: f64, key: &str| {
         let key = format!("os.memory.aging.{key}");
         rule((0.0..=1.0).contains(&value), &key, || format!("{value} is not between 0 and 1"))

@@ -122,6 +122,11 @@ impl Os {
         self.tiers[tier.index()].reclaim(free)
     }
 
+    /// Free frames of a tier below which its page cache is evicted, and those that are free then.
+    pub fn watermarks(&self, tier: TierId) -> (u64, u64) {
+        self.tiers[tier.index()].watermarks()
+    }
+
     /// Keeps a block from being handed out, or ends that.
     pub fn isolate(&mut self, frame: Frame, size: PageSize, isolated: bool) {
         if self.contains(frame) {

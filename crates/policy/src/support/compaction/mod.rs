@@ -2,7 +2,8 @@
 //!
 //! **Normal** (Linux; Trident §5.1.3, Figure 6a): two cursors that persist across calls. The source cursor goes up over
 //! occupied frames, the target cursor goes down over free ones, until a free block of the wanted size exists. It does
-//! not look at how full a block is, and an unmovable frame in it wastes what was copied out of it before.
+//! not look at how full a block is, and an unmovable frame in it wastes what was copied out of it before. As in Linux
+//! it looks at the mobility of pageblocks, begins anew when the cursors have met, and has two passes; `normal.rs` says how.
 //!
 //! **Smart** (Trident §5.1.3, Figure 6b): the region with most free frames and without unmovable ones is emptied into
 //! the fullest ones that have room.
@@ -14,7 +15,8 @@
 //! at most. *Failure half-way*: the source is given up, and what was copied out of it stays where it is. *A source that
 //! cannot be emptied for want of free frames elsewhere*: is not begun. *Huge pages in a 1 GiB source*: go whole to a
 //! free 2 MiB block; without one the source is given up. *Batches*: 512 pages, of which 32 are in flight
-//! (`COMPACT_CLUSTER_MAX` of Linux).
+//! (`COMPACT_CLUSTER_MAX` of Linux). *What Linux does and this does not*: deferring after failures, and marks on blocks
+//! without free frames, which only save it time.
 
 mod normal;
 mod smart;
@@ -140,9 +142,9 @@ impl Compactor {
         if matches!(self.method, Method::None) || memory.physical().is_none() {
             return Progress::Failed;
         }
-        // Free frames are needed to copy to: twice the block (Linux, mm/internal.h, compact_gap).
         if let Some(physical) = memory.physical() {
-            physical.reclaim(tier, Bytes(2 * size.bytes()));
+            let free = physical.watermarks(tier).low.0 + gap(size).0;
+            physical.reclaim(tier, Bytes(free));
         }
         self.work.runs += 1;
         self.wanted = Some((tier, size));
@@ -247,6 +249,12 @@ fn walk(at: u64, end: u64, memory: &mut dyn MemorySystem) -> Walk {
         walk.at += size.map_or(1, PageSize::base_pages);
     }
     walk
+}
+
+/// Free memory that has to be there above the low watermark to copy to: twice the block (Linux, mm/internal.h,
+/// compact_gap).
+fn gap(size: PageSize) -> Bytes {
+    Bytes(2 * size.bytes())
 }
 
 fn is_free(frame: u64, memory: &mut dyn MemorySystem) -> bool {

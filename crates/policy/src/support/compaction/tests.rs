@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::moment::seconds;
-use crate::{InMemory, PageId, Placement};
+use crate::{InMemory, PageId, Placement, Watermarks};
 use proptest::prelude::*;
 use terrace_model::Bytes;
 
@@ -71,8 +71,106 @@ fn normal_wastes_what_it_copied_before_an_unmovable_frame() {
     let mut normal = Compactor::as_released(Compaction::Normal);
     assert_eq!(run(&mut normal, PageSize::Huge, &mut world), Progress::Free);
     let work = normal.work();
-    assert_eq!((work.sources, work.copied, work.wasted), (2, 310 * 4096, 300 * 4096));
+    // Nine clusters of 32 go before the frame is met; the twelve pages of the tenth are put back.
+    assert_eq!((work.sources, work.copied, work.wasted), (2, 298 * 4096, 288 * 4096));
     assert_eq!(free_blocks(&world)[1], 512, "the second block, whatever lies in the others");
+}
+
+/// The kernel's frame in the first block, behind 200 that move; the second can be emptied into the others, but for 200
+/// frames there are none to copy to.
+fn kernel_below() -> InMemory {
+    let mut world = filled(&[200, 150, 412, 412]);
+    world.take_frame(Frame(511), false);
+    world
+}
+
+#[test]
+fn pageblocks_for_what_can_move_are_emptied_first() {
+    let mut world = kernel_below();
+    let mut normal = Compactor::as_released(Compaction::Normal);
+    // Without mobility the free frames go to the block that cannot be emptied, and lie below all others then.
+    assert_eq!(run(&mut normal, PageSize::Huge, &mut world), Progress::Failed);
+    assert_eq!(normal.work().wasted, 192 * 4096);
+    assert_eq!(free_blocks(&world), [311 + 192, 362, 8, 0]);
+
+    let mut world = kernel_below();
+    world.keep_for_unmovable(Frame(0));
+    let mut normal = Compactor::as_released(Compaction::Normal);
+    assert_eq!(run(&mut normal, PageSize::Huge, &mut world), Progress::Free);
+    assert_eq!(normal.work(), Work { runs: 1, succeeded: 1, sources: 1, copied: 150 * 4096, wasted: 0 });
+    assert_eq!(free_blocks(&world), [311, 512, 50, 0]);
+}
+
+#[test]
+fn free_frames_in_pageblocks_for_what_cannot_move_are_left_alone() {
+    let mut world = filled(&[100, 300, 1]);
+    world.keep_for_unmovable(Frame(2 * HUGE));
+    let mut normal = Compactor::as_released(Compaction::Normal);
+    assert_eq!(run(&mut normal, PageSize::Huge, &mut world), Progress::Free);
+    assert_eq!(free_blocks(&world), [512, 112, 511]);
+}
+
+#[test]
+fn the_second_pass_empties_pageblocks_of_any_mobility() {
+    let mut world = filled(&[100, 512, 412]);
+    world.keep_for_unmovable(Frame(0));
+    let mut normal = Compactor::as_released(Compaction::Normal);
+    assert_eq!(run(&mut normal, PageSize::Huge, &mut world), Progress::Free);
+    assert_eq!(free_blocks(&world), [512, 0, 0]);
+    assert_eq!(normal.work().wasted, 0);
+}
+
+#[test]
+fn a_block_that_could_not_be_emptied_is_left_alone_until_a_compaction_fails() {
+    let mut world = filled(&[40, 500, 500]);
+    world.take_frame(Frame(60), false);
+    let copied = |normal: &mut Compactor, world: &mut InMemory| {
+        let before = normal.work().copied;
+        assert_eq!(run(normal, PageSize::Huge, world), Progress::Failed);
+        (normal.work().copied - before) / 4096
+    };
+    let mut normal = Compactor::as_released(Compaction::Normal);
+    // There is room for 24 pages: not for a cluster of the first block, nor for the second block.
+    assert_eq!(copied(&mut normal, &mut world), 0);
+    // The second pass moved none of the eight pages that would fit, as the first had marked the block; it begins anew.
+    world.give_frames(&(512..544).collect::<Vec<_>>());
+    assert_eq!(copied(&mut normal, &mut world), 32, "a cluster, once more than that is free");
+    assert_eq!(copied(&mut normal, &mut world), 0, "the eight pages left are no cluster");
+    assert_eq!(free_blocks(&world)[0], 512 - 9);
+}
+
+#[test]
+fn both_cursors_begin_anew_once_they_have_met() {
+    let mut world = filled(&[10, 20, 490, 512]);
+    let mut normal = Compactor::as_released(Compaction::Normal);
+    assert_eq!(run(&mut normal, PageSize::Huge, &mut world), Progress::Free);
+    assert_eq!(free_blocks(&world), [512, 492, 12, 0]);
+    // What is above the source has no room for the second block; the first, passed already, can be emptied again.
+    for frame in 0..412 {
+        world.take_frame(Frame(frame), true);
+    }
+    assert_eq!(run(&mut normal, PageSize::Huge, &mut world), Progress::Free);
+    assert_eq!(free_blocks(&world), [512, 92, 0, 0]);
+}
+
+#[test]
+fn as_much_is_reclaimed_before_the_second_pass_as_it_may_copy() {
+    let full = |high: Bytes| {
+        // Free memory enough to begin with, but in blocks that cannot be emptied, all below the one that could.
+        let mut world = filled(&[0, 0, 0, 100, 0]);
+        for block in 0..3 {
+            world.take_frame(Frame(block * HUGE), false);
+        }
+        for frame in 0..HUGE {
+            let frame = Frame(4 * HUGE + frame);
+            if frame.0 < 4 * HUGE + 200 { world.cache_frame(frame) } else { world.take_frame(frame, true) }
+        }
+        world.set_watermarks(TIER, Watermarks { low: Bytes(0), high });
+        let progress = run(&mut Compactor::as_released(Compaction::Normal), PageSize::Huge, &mut world);
+        (progress, free_blocks(&world))
+    };
+    assert_eq!(full(Bytes::mib(8)), (Progress::Free, vec![511, 511, 511, 512, 100]));
+    assert_eq!(full(Bytes(0)), (Progress::Failed, vec![511, 511, 511, 412, 0]), "enough is free above it");
 }
 
 #[test]

@@ -4,7 +4,9 @@ use super::orders::Item;
 use super::world::World;
 use std::num::NonZeroU32;
 use terrace_model::{Bytes, Frame, PageSize, TierId};
-use terrace_policy::{Cost, FrameRegion, FrameState, MoveOptions, PhysicalMemory, Relocate, Ticket};
+use terrace_policy::{
+    Cost, FrameRegion, FrameState, MoveOptions, PhysicalMemory, Relocate, Ticket, Watermarks,
+};
 
 impl PhysicalMemory for World<'_> {
     fn tier_frames(&self, tier: TierId) -> (Frame, u64) {
@@ -26,7 +28,15 @@ impl PhysicalMemory for World<'_> {
                 _ => os.buddy(tier).region(at, count),
             };
             let zeroed = free == length && os.buddy(tier).is_zeroed(at, size.order());
-            visit(FrameRegion { first: Frame(base.0 + at), frames: count, free, unmovable, zeroed });
+            let for_movable = os.buddy(tier).is_for_movable(at, count);
+            visit(FrameRegion {
+                first: Frame(base.0 + at),
+                frames: count,
+                free,
+                unmovable,
+                zeroed,
+                for_movable,
+            });
         }
     }
 
@@ -49,6 +59,11 @@ impl PhysicalMemory for World<'_> {
         self.works(span, Cost { time: span, ..Cost::default() });
         self.state.counters.evicted += evicted;
         Bytes(self.machine.shared.os.buddy(tier).free_frames() << 12)
+    }
+
+    fn watermarks(&self, tier: TierId) -> Watermarks {
+        let (low, high) = self.machine.shared.os.watermarks(tier);
+        Watermarks { low: Bytes(low << 12), high: Bytes(high << 12) }
     }
 
     fn isolate(&mut self, block: Frame, size: PageSize, isolated: bool) {

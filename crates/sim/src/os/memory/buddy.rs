@@ -309,6 +309,13 @@ impl Buddy {
         (sum(&self.free_in_huge[blocks.clone()]), sum(&self.unmovable_in_huge[blocks]))
     }
 
+    /// Whether every pageblock that these frames lie in is kept for what can move.
+    pub fn is_for_movable(&self, first: u64, frames: u64) -> bool {
+        let last = (first + frames - 1) >> self.pageblock_order;
+        let pageblocks = (first >> self.pageblock_order) as usize..=last as usize;
+        self.pageblocks[pageblocks].iter().all(|mobility| *mobility == Mobility::Movable)
+    }
+
     /// Free-memory fragmentation index at `order`: the share of free memory that lies in blocks too small for a
     /// request of that order (Gorman's "unusable free space index"). 0 is unfragmented; 0 too when nothing is free.
     pub fn fragmentation_index(&self, order: u32) -> f64 {

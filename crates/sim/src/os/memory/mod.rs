@@ -34,9 +34,8 @@ use owner::{Word, Words};
 pub use snapshot::Snapshot;
 use terrace_model::{Frame, PageSize, Time};
 
-/// The page cache is evicted when less than this share of a tier is free, and until half as much again is: the
-/// watermarks of a zone are a thousandth of it apart (Linux, `vm.watermark_scale_factor`).
-const LOW_WATER: u64 = 500;
+/// The watermarks of a zone are at least this share of it apart (Linux, `vm.watermark_scale_factor`).
+const WATER_STEP: f64 = 0.001;
 
 /// A block that was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +56,9 @@ pub struct TierMemory {
     buddy: Buddy,
     owners: Words,
     cache: PageCache,
+    /// The page cache is evicted when fewer frames than the low watermark are free, until those of the high one are.
+    low_water: u64,
+    high_water: u64,
     /// Frames in use times the time they were, in femtoseconds, up to `changed_at`.
     usage: u128,
     changed_at: Time,
@@ -65,12 +67,18 @@ pub struct TierMemory {
 impl TierMemory {
     /// All of it free.
     pub fn new(name: &str, base: u64, frames: u64, parameters: &MemoryParameters) -> TierMemory {
+        // Linux, mm/page_alloc.c, __setup_per_zone_wmarks.
+        let of_all = |share: f64| (frames as f64 * share) as u64;
+        let step = WATER_STEP.max(parameters.min_free / 4.0);
+        let low_water = of_all(parameters.min_free + step);
         TierMemory {
             name: name.to_owned(),
             base,
             buddy: Buddy::new(frames, parameters),
             owners: Words::none(frames),
             cache: PageCache::default(),
+            low_water,
+            high_water: low_water + of_all(step),
             usage: 0,
             changed_at: Time::ZERO,
         }
@@ -114,8 +122,8 @@ impl TierMemory {
     /// Takes a free block of the size of a page. The page cache shrinks where memory is short.
     pub fn take(&mut self, size: PageSize, owner: Owner, now: Time) -> Option<Block> {
         self.before_change(now);
-        if self.cache.len() > 0 && self.buddy.free_frames() < self.frames() / LOW_WATER + size.base_pages() {
-            self.reclaim(self.frames() / LOW_WATER * 3 / 2 + size.base_pages());
+        if self.cache.len() > 0 && self.buddy.free_frames() < self.low_water + size.base_pages() {
+            self.reclaim(self.high_water + size.base_pages());
         }
         let (frame, zeroed) = self.buddy.allocate(size.order(), mobility(owner))?;
         self.owners.set(frame as usize, Word::new(owner, size));
@@ -143,6 +151,11 @@ impl TierMemory {
         if let Some(owner) = owner {
             self.buddy.release(at, word.size().order(), mobility(owner));
         }
+    }
+
+    /// Free frames below which the page cache is evicted, and those that are free then.
+    pub fn watermarks(&self) -> (u64, u64) {
+        (self.low_water, self.high_water)
     }
 
     /// Evicts pages of files until `free` frames are free, or no such page is left. Answers how many were evicted.
@@ -201,8 +214,8 @@ impl TierMemory {
 
     /// A page of a file comes into the page cache, unless memory is full.
     pub fn cache_page(&mut self) -> Option<u64> {
-        if self.buddy.free_frames() <= self.frames() / LOW_WATER {
-            self.reclaim(self.frames() / LOW_WATER + 1);
+        if self.buddy.free_frames() <= self.low_water {
+            self.reclaim(self.low_water + 1);
         }
         let (frame, _) = self.buddy.allocate(0, Mobility::Movable)?;
         let place = self.cache.push(frame as u32);

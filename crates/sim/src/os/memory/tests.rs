@@ -209,6 +209,39 @@ fn builds_leave_free_memory_that_is_in_no_order() {
 }
 
 #[test]
+fn the_page_cache_gives_way_between_the_watermarks() {
+    let free_while_taking = |min_free: f64| {
+        let mut memory =
+            TierMemory::new("dram", 0, 8192, &MemoryParameters { min_free, ..parameters(true, true) });
+        age(&mut memory, &Aging::PageCache { reads: 1.0, dropped: 0.0, kernel: 0.0, fmfi: None, seed: 1 })
+            .unwrap();
+        let free = |_| {
+            memory.take(PageSize::Base, Owner::Taken, Time::ZERO).unwrap();
+            memory.buddy().free_frames()
+        };
+        let free: Vec<u64> = (0..1000).map(free).collect();
+        (memory.watermarks(), *free.iter().min().unwrap(), *free.iter().max().unwrap())
+    };
+    // A step is a thousandth, or a quarter of what stays free.
+    assert_eq!(free_while_taking(0.001), ((16, 24), 16, 24));
+    assert_eq!(free_while_taking(0.05), ((512, 614), 512, 614));
+}
+
+#[test]
+fn a_pageblock_with_a_frame_of_the_kernel_is_not_for_what_moves() {
+    for grouping in [false, true] {
+        let parameters = MemoryParameters { max_order: 9, ..parameters(true, grouping) };
+        let mut memory = TierMemory::new("dram", 0, 4 * HUGE, &parameters);
+        let frame = memory.take(PageSize::Base, Owner::Kernel, Time::ZERO).unwrap().frame.0;
+        let first = frame & !(HUGE - 1);
+        assert_eq!(memory.buddy().is_for_movable(first, HUGE), !grouping);
+        assert_eq!(memory.buddy().is_for_movable(0, 4 * HUGE), !grouping);
+        let others = (0..4 * HUGE).step_by(HUGE as usize).filter(|other| *other != first);
+        assert_eq!(others.filter(|other| memory.buddy().is_for_movable(*other, HUGE)).count(), 3);
+    }
+}
+
+#[test]
 fn a_snapshot_comes_back_as_it_was() {
     for aging in
         [builds(0.02), Aging::PageCache { reads: 1.0, dropped: 0.3, kernel: 0.01, fmfi: None, seed: 3 }]
