@@ -273,3 +273,37 @@ fn the_page_cache_is_movable_and_gives_way() {
     assert_eq!(outcomes(&signals), [Outcome::Done; 20]);
     assert!((2900..3100).contains(&cached) && (950..1100).contains(&free), "{cached} {free}");
 }
+
+#[test]
+fn policies_see_the_mobility_of_pageblocks_and_the_watermarks() {
+    let mut design = machine(4096);
+    let aging = Aging::PageCache { reads: 1.0, dropped: 0.25, kernel: 0.01, fmfi: None, seed: 1 };
+    design.os.memory = MemoryParameters {
+        max_order: 9,
+        grouping: true,
+        min_free: 0.05,
+        aging,
+        ..MemoryParameters::default()
+    };
+    let (_, (watermarks, regions)) = order_and_look(
+        &program(4),
+        &design,
+        |_| {},
+        |memory| {
+            let physical = memory.physical().unwrap();
+            let mut regions = Vec::new();
+            physical.regions(TIER, PageSize::Huge, &mut |region| regions.push(region));
+            (physical.watermarks(TIER), regions)
+        },
+    );
+    // A twentieth, and a quarter of that, and as much again, of 16 MiB.
+    let frames = |share: f64| Bytes(((4096.0 * share) as u64) * PAGE);
+    assert_eq!(
+        watermarks,
+        Watermarks { low: frames(0.0625), high: Bytes(frames(0.0625).0 + frames(0.0125).0) }
+    );
+    // The kernel's frames, one for a hundred pages, and the page tables lie in one pageblock.
+    let apart: Vec<&FrameRegion> = regions.iter().filter(|region| !region.for_movable).collect();
+    assert_eq!((regions.len(), apart.len()), (8, 1));
+    assert!(regions.iter().all(|region| region.for_movable == (region.unmovable == 0)), "{regions:?}");
+}
