@@ -261,9 +261,13 @@ proptest! {
         huge in 0..3u64,
         failures in 0..6u64,
         pin in any::<bool>(),
+        for_unmovable in prop::collection::vec(0..5u64, 0..3),
     ) {
         let mut world = InMemory::new(&[("dram", Bytes::mib(10))]);
         world.map_anonymous(0, 0, 2048);
+        for pageblock in for_unmovable {
+            world.keep_for_unmovable(Frame(pageblock * HUGE));
+        }
         for (frame, movable) in other {
             world.take_frame(Frame(frame), movable);
         }
