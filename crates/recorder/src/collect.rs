@@ -350,40 +350,36 @@ impl Collector {
         progress
     }
 
-    /// Takes what one thread has written, handed over or not.
+    /// Takes what one thread has written: the first chunk that it handed over or, where there is none, what stands in the one
+    /// that it fills. No more at once, so that batches do not pile up before a thread that writes as fast as we read.
     fn harvest(&mut self, number: usize) -> bool {
-        let mut progress = false;
         let shared = self.shared();
         let slot = shared.slot(number);
         loop {
-            let Some(source) = &self.sources[number] else { return progress };
+            let Some(source) = &self.sources[number] else { return false };
             if self.next_sequence < source.needs {
-                return progress;
+                return false;
             }
             let tail = slot.tail.load(Acquire);
             if tail != slot.head.load(Relaxed) {
-                if !self.take_chunk(number) {
-                    return progress;
-                }
-                progress = true;
-                continue;
+                return self.take_chunk(number);
             }
             let tag = slot.current.load(Acquire) as u32;
             let cursor = self.cursor(number);
             if slot.tail.load(Acquire) != tail || slot.current.load(Acquire) as u32 != tag {
                 continue;
             }
-            let Some(process) = &self.processes[source.process] else { return progress };
-            let Some(written) = written(tag, cursor, process.base) else { return progress };
+            let Some(process) = &self.processes[source.process] else { return false };
+            let Some(written) = written(tag, cursor, process.base) else { return false };
             let done = if source.partial.0 == tag { source.partial.1 } else { 0 };
             if written <= done {
-                return progress;
+                return false;
             }
-            let Some(mut source) = self.sources[number].take() else { return progress };
+            let Some(mut source) = self.sources[number].take() else { return false };
             let used = self.advance(number, &mut source, untag(tag), done, written);
             source.partial = (tag, used);
             self.sources[number] = Some(source);
-            return progress | (used > done);
+            return used > done;
         }
     }
 
@@ -893,4 +889,26 @@ fn written(tag: u32, cursor: u64, base: u64) -> Option<usize> {
     let start = base + Shared::data_offset(untag(tag)) as u64;
     let bytes = cursor.checked_sub(start).filter(|&bytes| bytes <= CHUNK_BYTES as u64)?;
     Some(bytes as usize / RECORD_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{RecordOptions, record};
+    use terrace_trace::EventSource;
+
+    /// A thread that always has a full queue, because we read slower than it writes.
+    #[test]
+    fn batches_do_not_pile_up() {
+        let script = "i=0; while [ $i -lt 8000 ]; do i=$((i + 1)); done";
+        let command = ["/bin/dash", "-c", script].map(std::ffi::OsString::from);
+        let mut recording = record(&command, &RecordOptions::default()).unwrap();
+        let mut most = 0;
+        while recording.next_batch().unwrap().is_some() {
+            most = most.max(recording.collector.ready.len());
+            std::thread::sleep(std::time::Duration::from_micros(300));
+        }
+        assert!(recording.accesses() > 100 * terrace_trace::BATCH_ACCESSES as u64);
+        // A chunk each of the thread and of what else was looked at, and what stood in a batch before.
+        assert!(most <= 4, "{most} batches at once");
+    }
 }
