@@ -547,6 +547,12 @@ fn a_look_that_gets_nowhere_at_first_still_finds_a_page_split() {
     moves_keep_to(2212, 8008394343775880460).unwrap();
 }
 
+/// Programs have filled a node to its last page: what leaves it is room only once as much is free as is always kept.
+#[test]
+fn what_leaves_an_overfull_node_is_no_room_yet() {
+    moves_keep_to(1120, 11806252914838231328).unwrap();
+}
+
 /// Orders random moves while some are refused; looks after each call that no node holds more than it may.
 fn moves_keep_to(limit: u64, seed: u64) -> Result<(), TestCaseError> {
     let kernel = any_machine(seed, false);

@@ -92,8 +92,9 @@ pub struct World {
     wanted: SignalSet,
     spaces: BTreeMap<SpaceId, Space>,
     next_space: u32,
-    /// Free memory of each node, less what was moved there since it was read.
-    node_free: BTreeMap<u32, u64>,
+    /// Free memory of each node beyond what is always kept, less what was moved there since it was read; below 0 where less
+    /// is free than is kept.
+    node_free: BTreeMap<u32, i64>,
     orders: Orders,
     /// Pages that are moved together.
     batch: usize,
@@ -250,8 +251,10 @@ impl World {
     fn look_at_nodes(&mut self) {
         let nodes = nodes::discover(&*self.kernel);
         self.tiers.refresh(&*self.kernel, &nodes);
-        self.node_free =
-            nodes.iter().map(|node| (node.id, node.free.0.saturating_sub(node.total.0 / HEADROOM))).collect();
+        self.node_free = nodes
+            .iter()
+            .map(|node| (node.id, node.free.0 as i64 - (node.total.0 / HEADROOM) as i64))
+            .collect();
     }
 
     /// What is used, and may be: of a tier's memory what targets hold and what is free; of other processes' memory nothing.
@@ -276,7 +279,11 @@ impl World {
     fn physical_free(&self, tier: TierId) -> u64 {
         match self.tiers.nodes[tier.index()].as_slice() {
             [] => self.tiers.topology.tier(tier).free().0,
-            nodes => nodes.iter().filter_map(|node| self.node_free.get(node)).sum(),
+            nodes => nodes
+                .iter()
+                .filter_map(|node| self.node_free.get(node))
+                .map(|free| (*free).max(0) as u64)
+                .sum(),
         }
     }
 

@@ -250,13 +250,13 @@ impl World {
         if let Some(node) = self.roomiest_node(to)
             && let Some(free) = self.node_free.get_mut(&(node as u32))
         {
-            *free = free.saturating_sub(bytes);
+            *free -= bytes as i64;
         }
         // Which node it has left is not known; one that has little gains the least by a mistake.
         let nodes = &self.tiers.nodes[from.index()];
         let fullest = nodes.iter().min_by_key(|node| self.node_free.get(node).copied().unwrap_or(0));
         if let Some(free) = fullest.and_then(|node| self.node_free.get_mut(node)) {
-            *free += bytes;
+            *free += bytes as i64;
         }
     }
 
