@@ -54,14 +54,20 @@ pub(crate) struct Graph {
 impl Graph {
     /// Undirected edges of the graph that the parameters ask for.
     pub fn edges(parameters: &Parameters) -> Result<u64, WorkloadError> {
+        let (scale, edge_factor) = Graph::size(parameters)?;
+        Ok(edge_factor << scale)
+    }
+
+    /// Base-2 logarithm of the vertices, and undirected edges for each.
+    fn size(parameters: &Parameters) -> Result<(u32, u64), WorkloadError> {
         let scale = parameters.count_within("scale", 4, 36)? as u32;
-        Ok((1 << scale) * parameters.count_within("edgefactor", 1, 1024)?)
+        Ok((scale, parameters.count_within("edgefactor", 1, 1024)?))
     }
 
     /// Reads the graph's parameters and lays its two arrays out.
     pub fn parse(parameters: &Parameters, layout: &mut Layout) -> Result<Graph, WorkloadError> {
-        let scale = parameters.count_within("scale", 4, 36)? as u32;
-        let degree = 2 * parameters.count_within("edgefactor", 1, 1024)?;
+        let (scale, edge_factor) = Graph::size(parameters)?;
+        let degree = 2 * edge_factor;
         let implicit = parameters.choice("implicit", &[("true", true), ("false", false)])?;
         let vertices = 1u64 << scale;
         if vertices.saturating_mul(degree * 8) > 32 << 40 {

@@ -258,6 +258,7 @@ impl Blocks {
         (at, length)
     }
 }
+
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;

@@ -59,6 +59,7 @@ const fn lane(record: usize) -> usize {
         _ => record,
     }
 }
+
 impl Template {
     /// Of nothing.
     pub fn new() -> Template {
@@ -89,10 +90,7 @@ impl Template {
     pub fn make(entries: Entries, number: u32, most: usize) -> Option<(Template, [u64; LANES])> {
         let mut made = Template::new();
         let mut pcs = [0; LANES];
-        let mut origins = [const { Origin::Before(0) }; REGISTERS];
-        for (register, origin) in origins.iter_mut().enumerate() {
-            *origin = Origin::Before(1 << register);
-        }
+        let mut origins: [Origin; REGISTERS] = std::array::from_fn(|register| Origin::Before(1 << register));
         let (mut place, mut carry, mut loads) = (number, 0, 0);
         let left = entries.get(number).left;
         for _ in 0..most.min(usize::from(left)) {

@@ -78,6 +78,7 @@ pub(super) struct DictionaryBuilder {
 const FIRST_SLOTS: usize = 2048;
 /// At most one slot in this many is in use.
 const SPARSITY: usize = 4;
+
 /// A table of slots, a power of two of them.
 #[derive(Debug)]
 struct Table<S> {
