@@ -1,5 +1,5 @@
-//! Builds the library that Terrace preloads into a command whose stores it is to know.
+//! Builds the libraries that Terrace preloads into a command whose stores and accesses it is to know.
 
 fn main() {
-    terrace_libraries::build(&["helper"], &[]);
+    terrace_libraries::build(&["helper", "zapper"], &[]);
 }

@@ -1,5 +1,6 @@
 //! The help of a command that is launched: a library that is preloaded into it hands over a userfaultfd of its memory, with
-//! which its stores are known exactly (`crates/live/helper`).
+//! which its stores are known exactly (`crates/live/helper`). With another one a thread of it takes page-table entries of
+//! shared memory out, by which accesses are known (`crates/live/zapper`).
 
 use std::collections::HashMap;
 use std::ffi::{OsString, c_int};
@@ -14,6 +15,9 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 const LIBRARY: &[u8] = include_bytes!(env!("TERRACE_HELPER_LIBRARY"));
+const ZAPPER: &[u8] = include_bytes!(env!("TERRACE_ZAPPER_LIBRARY"));
+/// What the one byte of a message says that hands over a thread's socket; any other hands over a userfaultfd.
+const HANDS_OVER_ZAPPER: u8 = 1;
 /// Where the library finds the socket.
 const SOCKET: &str = "TERRACE_HELPER_SOCKET";
 /// How long a program that has connected may take to hand over its descriptor.
@@ -23,23 +27,35 @@ const MANY: usize = 64;
 /// Room for one descriptor in a control message.
 const CONTROL: usize = 64;
 
+/// What one process has handed over.
+#[derive(Debug, Default)]
+struct Handed {
+    tracker: Option<OwnedFd>,
+    zapper: Option<UnixStream>,
+}
+
 /// What programs have handed over, by process.
 #[derive(Clone, Debug, Default)]
-pub struct Trackers(Arc<Mutex<HashMap<u32, OwnedFd>>>);
+pub struct Trackers(Arc<Mutex<HashMap<u32, Handed>>>);
 
 impl Trackers {
     /// What a process has handed over since it was last asked for. A program that executes another does so anew.
     pub fn take(&self, pid: u32) -> Option<OwnedFd> {
-        self.0.lock().ok()?.remove(&pid)
+        self.0.lock().ok()?.get_mut(&pid)?.tracker.take()
     }
 
-    fn put(&self, pid: u32, descriptor: OwnedFd) {
+    /// The other end of the socket of a process's thread that zaps, likewise.
+    pub fn take_zapper(&self, pid: u32) -> Option<UnixStream> {
+        self.0.lock().ok()?.get_mut(&pid)?.zapper.take()
+    }
+
+    fn put(&self, pid: u32, hand_over: impl FnOnce(&mut Handed)) {
         let Ok(mut all) = self.0.lock() else { return };
         if all.len() >= MANY {
             // SAFETY: no signal is sent with number 0.
             all.retain(|pid, _| unsafe { libc::kill(*pid as i32, 0) } == 0);
         }
-        all.insert(pid, descriptor);
+        hand_over(all.entry(pid).or_default());
     }
 }
 
@@ -48,22 +64,39 @@ impl Trackers {
 #[derive(Debug)]
 pub struct Help {
     folder: TempDir,
+    /// Whether programs are to find accesses to shared memory as well.
+    zaps: bool,
     trackers: Trackers,
     stop: Arc<AtomicBool>,
 }
 
 impl Help {
-    /// Waits for programs.
+    /// Waits for programs whose stores are tracked.
     ///
     /// # Errors
     /// No file or socket can be made in the folder for temporary files.
     pub fn start() -> io::Result<Help> {
+        Help::with(false)
+    }
+
+    /// Waits for programs that take out entries of their shared memory as well, when they are asked to.
+    ///
+    /// # Errors
+    /// As [`Help::start`].
+    pub fn start_with_zapper() -> io::Result<Help> {
+        Help::with(true)
+    }
+
+    fn with(zaps: bool) -> io::Result<Help> {
         let folder = tempfile::Builder::new().prefix("terrace-").tempdir()?;
         // The library is for every user that the command may become, the socket for this one alone.
         let searchable = std::fs::Permissions::from_mode(0o711);
         std::fs::set_permissions(folder.path(), searchable)?;
-        let help = Help { folder, trackers: Trackers::default(), stop: Arc::default() };
+        let help = Help { folder, zaps, trackers: Trackers::default(), stop: Arc::default() };
         std::fs::write(help.library(), LIBRARY)?;
+        if zaps {
+            std::fs::write(help.zapper(), ZAPPER)?;
+        }
         let listener = UnixListener::bind(help.socket())?;
         std::fs::set_permissions(help.socket(), std::fs::Permissions::from_mode(0o600))?;
         let (trackers, stop) = (help.trackers.clone(), help.stop.clone());
@@ -81,6 +114,10 @@ impl Help {
     /// What the command's environment has to say: names and values.
     pub fn environment(&self) -> [(OsString, OsString); 2] {
         let mut preload = self.library().into_os_string();
+        if self.zaps {
+            preload.push(":");
+            preload.push(self.zapper());
+        }
         if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
             preload.push(":");
             preload.push(others);
@@ -95,6 +132,10 @@ impl Help {
 
     fn library(&self) -> PathBuf {
         self.folder.path().join("libterrace_helper.so")
+    }
+
+    fn zapper(&self) -> PathBuf {
+        self.folder.path().join("libterrace_zapper.so")
     }
 
     fn socket(&self) -> PathBuf {
@@ -117,17 +158,21 @@ fn listen(listener: &UnixListener, trackers: &Trackers, stop: &AtomicBool) {
             return;
         }
         match received(&stream) {
-            Ok((pid, descriptor)) => {
+            Ok((pid, HANDS_OVER_ZAPPER, descriptor)) => {
+                tracing::debug!(pid, "the program helps: it takes out entries of shared memory");
+                trackers.put(pid, |handed| handed.zapper = Some(descriptor.into()));
+            }
+            Ok((pid, _, descriptor)) => {
                 tracing::debug!(pid, "the program helps: its stores are known");
-                trackers.put(pid, descriptor);
+                trackers.put(pid, |handed| handed.tracker = Some(descriptor));
             }
             Err(error) => tracing::debug!(%error, "a program connected and did not help"),
         }
     }
 }
 
-/// The process at the other end, and the descriptor that it hands over.
-fn received(stream: &UnixStream) -> io::Result<(u32, OwnedFd)> {
+/// The process at the other end, the byte that it says, and the descriptor that it hands over.
+fn received(stream: &UnixStream) -> io::Result<(u32, u8, OwnedFd)> {
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
@@ -155,7 +200,7 @@ fn received(stream: &UnixStream) -> io::Result<(u32, OwnedFd)> {
             return Err(io::ErrorKind::InvalidData.into());
         }
         let descriptor = OwnedFd::from_raw_fd(libc::CMSG_DATA(header).cast::<c_int>().read_unaligned());
-        Ok((peer.pid as u32, descriptor))
+        Ok((peer.pid as u32, byte[0], descriptor))
     }
 }
 

@@ -11,8 +11,26 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// How Terrace has DAMON watch: whole processes, in regions that stay as they were given.
-pub(crate) const OPERATIONS: &str = "fvaddr";
+/// How Terrace has DAMON work: so many threads, with these operations.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kdamonds {
+    /// Kernel threads.
+    pub threads: u64,
+    /// What each watches by.
+    pub operations: String,
+}
+
+impl Kdamonds {
+    /// One watches whole processes, in regions that stay as they were given.
+    pub(crate) fn watching() -> Kdamonds {
+        Kdamonds { threads: 1, operations: "fvaddr".to_owned() }
+    }
+
+    /// Two watch physical memory, and move what they find.
+    pub(crate) fn moving() -> Kdamonds {
+        Kdamonds { threads: 2, operations: "paddr".to_owned() }
+    }
+}
 
 /// One change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +54,9 @@ pub enum Change {
     Damon {
         /// `…/kdamonds`.
         path: PathBuf,
+        /// As what.
+        #[serde(default = "Kdamonds::watching")]
+        as_what: Kdamonds,
     },
 }
 
@@ -134,8 +155,8 @@ impl Journal {
     ///
     /// # Errors
     /// Of noting it.
-    pub fn damon(&mut self, path: &Path) -> io::Result<()> {
-        let change = Change::Damon { path: path.to_owned() };
+    pub fn damon(&mut self, path: &Path, as_what: Kdamonds) -> io::Result<()> {
+        let change = Change::Damon { path: path.to_owned(), as_what };
         if self.record.changes.contains(&change) { Ok(()) } else { self.note(change) }
     }
 
@@ -248,20 +269,33 @@ fn undo_one(kernel: &dyn Kernel, change: &Change) -> io::Result<Undone> {
             }
             result => result.map(|()| Undone::Back(format!("{} is removed", path.display()))),
         },
-        Change::Damon { path } => {
+        Change::Damon { path, as_what } => {
             let count = path.join("nr_kdamonds");
             let threads = read_text(kernel, &count)?;
             if threads.trim() == "0" {
                 return Ok(Undone::Back("DAMON is off again".to_owned()));
             }
-            let state = path.join("0/state");
-            if read_text(kernel, &state)?.trim() != "off" {
-                // What runs there may be someone else's who began since; Terrace has one thread that watches so.
-                let operations = read_text(kernel, path.join("0/contexts/0/operations")).unwrap_or_default();
-                if threads.trim() != "1" || operations.trim() != OPERATIONS {
-                    return Ok(Undone::Left("DAMON is at work for someone else: left alone".to_owned()));
+            let someone_else =
+                || Ok(Undone::Left("DAMON is at work for someone else: left alone".to_owned()));
+            if threads.trim() != as_what.threads.to_string() {
+                return someone_else();
+            }
+            let of_thread = |thread: u64, file: &str| path.join(format!("{thread}/{file}"));
+            for thread in 0..as_what.threads {
+                let state = of_thread(thread, "state");
+                // A thread that was not set up yet has no state.
+                let now = match read_text(kernel, &state) {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                    now => now?,
+                };
+                if now.trim() != "off" {
+                    // What runs there may be someone else's who began since; Terrace's threads watch so.
+                    let operations = read_text(kernel, of_thread(thread, "contexts/0/operations"));
+                    if operations.unwrap_or_default().trim() != as_what.operations {
+                        return someone_else();
+                    }
+                    kernel.write(&state, "off")?;
                 }
-                kernel.write(&state, "off")?;
             }
             kernel.write(&count, "0")?;
             Ok(Undone::Back("DAMON is off again".to_owned()))
@@ -368,7 +402,7 @@ mod tests {
             std::fs::write(folder.join("0/contexts/0/operations"), operations).unwrap();
             let mut journal = bench.journal();
             for _ in 0..3 {
-                journal.damon("/sys/kdamonds".as_ref()).unwrap();
+                journal.damon("/sys/kdamonds".as_ref(), Kdamonds::watching()).unwrap();
             }
             let restored = journal.undo();
             assert_eq!((restored.done.len(), restored.left.len()), (usize::from(off), usize::from(!off)));

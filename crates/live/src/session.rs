@@ -3,8 +3,11 @@
 use crate::access::AccessSource;
 use crate::access::damon::{self, Damon};
 use crate::access::page_out::PageOut;
+use crate::access::samples::ProcessorSamples;
+use crate::access::schemes::{self, Schemes};
+use crate::access::zap::ZapAndLook;
 use crate::doctor::setting_that_runs;
-use crate::engine::{Engine, Limits};
+use crate::engine::{Engine, Guard, Limits};
 use crate::facts::{Fact, Facts};
 use crate::fault_cost;
 use crate::journal::Journal;
@@ -16,7 +19,9 @@ use crate::world::{self, World};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use terrace_model::Time;
-use terrace_policy::{Capability, MemorySystem, Needs, PolicyError, Setup, registry};
+use terrace_policy::{
+    Capability, MemorySystem, Moment, Needs, NextTick, Policy, PolicyError, Setup, Signal, registry,
+};
 use toml::Table;
 
 /// Policies in the order in which they are tried where none is named, each with the parameters that live Linux needs.
@@ -47,6 +52,8 @@ pub struct Config {
     pub limits: Limits,
     /// How finely accesses are watched.
     pub damon: damon::Options,
+    /// The kernel carries out the policy by itself, as schemes of DAMON.
+    pub offload: bool,
     /// The seed of the policy's random choices.
     pub seed: u64,
 }
@@ -91,6 +98,9 @@ impl Session {
     ) -> Result<Session, Problem> {
         let mut choices = Vec::new();
         let help = config.world.trackers.is_some();
+        if config.world.zaps {
+            facts.zaps().map_err(|missing| Problem::Machine(missing.to_string()))?;
+        }
         if help && !facts.tracking.can_be_helped() {
             return Err(Problem::Machine(
                 "stores cannot be tracked here: that takes PAGEMAP_SCAN and a userfaultfd with asynchronous write \
@@ -98,7 +108,11 @@ impl Session {
                     .to_owned(),
             ));
         }
-        let capabilities = if help { facts.capabilities_with_help() } else { facts.capabilities() };
+        let capabilities = match (config.world.zaps, help) {
+            (true, _) => facts.capabilities_with_zaps(),
+            (false, true) => facts.capabilities_with_help(),
+            (false, false) => facts.capabilities(),
+        };
         let mut world = World::new(kernel.clone(), facts.tiers.clone(), capabilities, &config.world)
             .map_err(Problem::Usage)?;
         let latency = facts.tiers.compressed().and_then(|_| fault_cost::measure());
@@ -121,16 +135,74 @@ impl Session {
             Some(shares) => NewPages::from_shares(&shares, &facts.tiers).map_err(Problem::Machine)?,
             None => NewPages::AsUsual,
         };
-        let compressed = facts.tiers.compressed().is_some();
-        let source = source(kernel, &journal, needs, compressed, config, &mut choices)?;
         let pressure_file = match &selection {
             Selection::Cgroup(folder) => folder.join("memory.pressure"),
             _ => PathBuf::from("/proc/pressure/memory"),
+        };
+        let (policy, source) = if config.offload {
+            let guard = config.limits.pressure.map(|limit| Guard::new(pressure_file.clone(), limit));
+            let schemes = offload(kernel, &journal, &*policy, facts, &selection, config, guard)?;
+            choices.push(format!("{}: the kernel promotes and demotes by itself", schemes.name()));
+            (Box::new(Offloaded) as Box<dyn Policy>, Some(Box::new(schemes) as Box<dyn AccessSource>))
+        } else {
+            (policy, source(kernel, &journal, needs, facts, config, &mut choices)?)
         };
         let targets = Targets::new(selection, std::process::id());
         let engine = Engine::new(world, policy, targets, source, config.limits, pressure_file);
         Ok(Session { engine, policy: name, parameters, choices, new_pages, journal })
     }
+}
+
+/// In place of a policy that the kernel carries out: it orders nothing.
+struct Offloaded;
+
+impl Policy for Offloaded {
+    fn needs(&self) -> Needs {
+        Needs::default()
+    }
+
+    fn on(&mut self, _: Moment, _: &[Signal], _: &mut dyn MemorySystem) -> NextTick {
+        NextTick::Never
+    }
+}
+
+fn offload(
+    kernel: &Arc<dyn Kernel>,
+    journal: &Arc<Mutex<Journal>>,
+    policy: &dyn Policy,
+    facts: &Facts,
+    selection: &Selection,
+    config: &Config,
+    guard: Option<Guard>,
+) -> Result<Schemes, Problem> {
+    let plan = policy.schemes().ok_or_else(|| {
+        Problem::Usage(
+            "this policy is no pair of schemes for DAMON, so the kernel cannot carry it out; `damon` is one"
+                .to_owned(),
+        )
+    })?;
+    let Selection::Cgroup(cgroup) = selection else {
+        return Err(Problem::Usage(
+            "DAMON's schemes know cgroups, not processes: name one with --cgroup".to_owned(),
+        ));
+    };
+    if !config.world.limits.is_empty() {
+        return Err(Problem::Usage(
+            "DAMON's schemes know no limits of tiers; leave out --limit, or --offload".to_owned(),
+        ));
+    }
+    match &facts.tracking.damon.migration {
+        Fact::Absent(reason) => return Err(Problem::Machine(reason.clone())),
+        // What is not known is tried.
+        Fact::Known(()) | Fact::Unknown(_) => {}
+    }
+    let bounds = schemes::Bounds {
+        bandwidth: config.limits.bandwidth.map(|bytes| bytes.0),
+        cpu: config.limits.cpu,
+        dry_run: config.world.dry_run,
+    };
+    Schemes::new(kernel.clone(), journal.clone(), plan, bounds, &facts.tiers, cgroup, guard)
+        .map_err(Problem::Machine)
 }
 
 type Chosen = (String, Table, Box<dyn terrace_policy::Policy>);
@@ -231,17 +303,32 @@ fn source(
     kernel: &Arc<dyn Kernel>,
     journal: &Arc<Mutex<Journal>>,
     needs: Needs,
-    compressed: bool,
+    facts: &Facts,
     config: &Config,
     choices: &mut Vec<String>,
 ) -> Result<Option<Box<dyn AccessSource>>, Problem> {
+    if config.world.zaps {
+        choices.push(
+            "accesses: zap-and-look, exact to the page, on shared memory that the command and what it starts map; \
+             no other memory is managed"
+                .to_owned(),
+        );
+        return Ok(Some(Box::new(ZapAndLook::new())));
+    }
+    let cpus: Vec<u32> = facts.nodes.iter().flat_map(|node| node.cpus.iter().copied()).collect();
+    if needs.capabilities.contains(Capability::AccessSamples)
+        && let Fact::Known(sampler) = facts.tracking.sampler
+    {
+        choices.push(format!("accesses: {} samples, on all {} processors", sampler.name, cpus.len()));
+        return Ok(Some(Box::new(ProcessorSamples::new(kernel.clone(), sampler, cpus))));
+    }
     let of_accesses = [Capability::AccessedBits, Capability::HintFaults, Capability::CountedFaults];
     if !of_accesses.iter().any(|capability| needs.capabilities.contains(*capability)) {
         return Ok(None);
     }
-    if !needs.capabilities.contains(Capability::AccessedBits) && compressed {
+    if !needs.capabilities.contains(Capability::AccessedBits) && facts.tiers.compressed().is_some() {
         choices.push("accesses: the page-out probe, on the pages that the policy watches".to_owned());
-        return Ok(Some(Box::new(PageOut::new(kernel.clone()))));
+        return Ok(Some(Box::new(PageOut::new(kernel.clone(), &cpus))));
     }
     let damon = Damon::new(kernel.clone(), journal.clone(), config.damon).map_err(Problem::Machine)?;
     choices.push(format!("accesses: DAMON, at most {} regions", config.damon.regions));

@@ -9,7 +9,9 @@ use std::path::Path;
 use std::time::Duration;
 use terrace_live::doctor::diagnose;
 use terrace_live::facts::{Fact, Facts, Privilege};
-use terrace_live::kernel::{Advice, Kernel, Linux, PageRun, PageScan, Probe, Process, Rooted};
+use terrace_live::kernel::{
+    Advice, Event, Kernel, Linux, PageRun, PageScan, Probe, Process, Rooted, Samples,
+};
 use terrace_model::{Bytes, PageSize};
 use terrace_policy::Capability;
 
@@ -201,6 +203,10 @@ impl Kernel for Untouched {
 
     fn touch(&self, _: &Process, _: &[u64]) -> io::Result<usize> {
         panic!("pages are touched")
+    }
+
+    fn sample(&self, _: Event, _: u32) -> io::Result<Box<dyn Samples>> {
+        panic!("something is sampled")
     }
 
     fn probe(&self, what: Probe) -> io::Result<u64> {

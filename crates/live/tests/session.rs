@@ -4,10 +4,12 @@ mod common;
 use common::Machine;
 use std::sync::Arc;
 use terrace_live::facts::Facts;
+use terrace_live::help::Trackers;
 use terrace_live::kernel::Kernel;
 use terrace_live::session::{Config, PREFERRED, Problem, Session};
 use terrace_live::targets::Selection;
-use terrace_policy::{Setup, registry};
+use terrace_live::world::Options;
+use terrace_policy::{Capability, Setup, registry};
 use toml::Table;
 
 fn preset(settings: &[(&str, &str)]) -> Table {
@@ -63,4 +65,39 @@ fn a_refusal_says_with_what_the_policy_runs() {
     }
     let message = refusal("hemem", Table::new());
     assert!(!message.contains("--set"), "nothing helps: {message}");
+}
+
+/// With the help of the command accesses to its shared memory are known although someone else has DAMON.
+#[test]
+fn zap_and_look_serves_where_damon_does_not() {
+    let prepared = |machine: &Machine| {
+        let kernel: Arc<dyn Kernel> = Arc::new(machine.kernel());
+        let facts = Facts::discover(&*kernel);
+        let world = Options { trackers: Some(Trackers::default()), zaps: true, ..Options::default() };
+        let config = Config {
+            policy: Some("ambix".to_owned()),
+            parameters: preset(&[("flush", "false")]),
+            world,
+            ..Config::default()
+        };
+        Session::prepare(&kernel, &facts, Selection::Trees(Vec::new()), &config)
+    };
+    let refused = |machine: &Machine| match prepared(machine) {
+        Err(Problem::Machine(message)) => message,
+        Err(other) => panic!("{other:?}"),
+        Ok(_) => panic!("it runs"),
+    };
+    let machine = Machine::named("two-nodes-6.12");
+    machine.set("/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds", "1\n");
+    let session = prepared(&machine).unwrap();
+    assert!(session.choices.iter().any(|choice| choice.starts_with("accesses: zap-and-look")));
+    assert!(session.engine.source_name().starts_with("zap-and-look"));
+    let facts = Facts::discover(&machine.kernel());
+    let missing = facts.missing()[&Capability::AccessedBits].to_string();
+    assert!(missing.contains("run --track-accesses"), "{missing}");
+
+    let message = refused(&Machine::named("two-nodes-6.1"));
+    assert!(message.contains("6.11"), "{message}");
+    let message = refused(&Machine::named("zram-user"));
+    assert!(message.contains("page-out probe"), "{message}");
 }

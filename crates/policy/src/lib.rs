@@ -22,6 +22,7 @@ mod profile;
 mod random;
 pub mod registry;
 mod report;
+mod schemes;
 mod signal;
 pub mod support;
 #[cfg(test)]
@@ -41,6 +42,7 @@ pub use profile::{AccessOrder, Heat, ObjectProfile, Profile};
 pub use random::Random;
 pub use registry::{Entry, ParameterInfo, PolicyError, all, find};
 pub use report::Report;
+pub use schemes::Schemes;
 pub use signal::{Agent, Signal};
 pub use topology::{Initiator, Tier, TierTraffic, Topology};
 

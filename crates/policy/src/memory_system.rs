@@ -179,6 +179,9 @@ pub trait MemorySystem {
     /// faults a page in. Pages that hold no zeros are split as well.
     fn drop_zeros(&mut self, pages: &[PageId]) -> Ticket;
 
+    /// Lets a fault go on that waits for a block ([`crate::Signal::Stalled`]), whether there is one now or not.
+    fn resume(&mut self, _page: PageId) {}
+
     /// Frames, where the world shows them ([`crate::Capability::Frames`]).
     fn physical(&mut self) -> Option<&mut dyn PhysicalMemory>;
 }

@@ -128,6 +128,9 @@ pub struct Area {
     pub kind: AreaKind,
     /// Whether the program may store to it.
     pub writable: bool,
+    /// Whether the program asked for huge pages in it, or for none (`madvise`); none where it did not say, or the world
+    /// does not know.
+    pub huge_advice: Option<bool>,
     /// The data structure at the address that was asked for, where the world knows it.
     pub object: Option<Object>,
 }
@@ -185,7 +188,7 @@ mod tests {
     #[test]
     fn mappable_sizes_of_an_area() {
         let range = PageRange::new(PageId::new(0, 0x100), 0x40650);
-        let area = Area { range, kind: AreaKind::Anonymous, writable: true, object: None };
+        let area = Area { range, kind: AreaKind::Anonymous, writable: true, huge_advice: None, object: None };
         assert_eq!(area.largest_page(PageId::new(0, 0x1ff)), PageSize::Base);
         assert_eq!(area.largest_page(PageId::new(0, 0x200)), PageSize::Huge);
         assert_eq!(area.largest_page(PageId::new(0, 0x40700)), PageSize::Base);

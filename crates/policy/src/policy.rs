@@ -1,8 +1,8 @@
 //! The policy's side of the seam.
 
 use crate::{
-    Agent, Area, Capabilities, Lack, MemorySystem, Moment, Needs, PageId, Profile, Random, Report, Signal,
-    Topology,
+    Agent, Area, Capabilities, Lack, MemorySystem, Moment, Needs, PageId, Profile, Random, Report, Schemes,
+    Signal, Topology,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -44,12 +44,18 @@ pub struct Wish {
 pub struct Placement {
     wishes: [Wish; WISHES],
     count: usize,
+    stalls: bool,
+    tells: bool,
 }
 
 impl Placement {
     /// No wish: wherever there is room.
-    pub const ANYWHERE: Placement =
-        Placement { wishes: [Wish { tier: TierId(0), size: None }; WISHES], count: 0 };
+    pub const ANYWHERE: Placement = Placement {
+        wishes: [Wish { tier: TierId(0), size: None }; WISHES],
+        count: 0,
+        stalls: false,
+        tells: false,
+    };
 
     /// In this tier if there is room.
     pub const fn tier(tier: TierId) -> Placement {
@@ -63,6 +69,27 @@ impl Placement {
             self.count += 1;
         }
         self
+    }
+
+    /// Where the first wish is for a large page that fits and its tier has no free block for it, the fault waits: the policy
+    /// hears of it by [`Signal::Stalled`]. For worlds that offer [`crate::Capability::StalledFaults`].
+    pub const fn or_stalls(self, stalls: bool) -> Placement {
+        Placement { stalls, ..self }
+    }
+
+    /// See [`Placement::or_stalls`].
+    pub const fn stalls(&self) -> bool {
+        self.stalls
+    }
+
+    /// In the same case the fault goes on, and the policy hears of it at once by [`Signal::Refused`].
+    pub const fn or_tells(self, tells: bool) -> Placement {
+        Placement { tells, ..self }
+    }
+
+    /// See [`Placement::or_tells`].
+    pub const fn tells(&self) -> bool {
+        self.tells
     }
 
     /// The wishes, first choice first.
@@ -98,6 +125,12 @@ pub trait Policy: Send {
     /// The shares in which new pages go to the tiers, fastest first, where that is all that [`Policy::place`] does: for
     /// worlds that cannot ask at each fault. None for policies that place by more than that, or leave it to the world.
     fn shares(&self, _topology: &Topology) -> Option<Vec<f64>> {
+        None
+    }
+
+    /// The policy as schemes of DAMON, where it can be said so: for worlds whose kernel carries them out by itself. It is then
+    /// not called.
+    fn schemes(&self) -> Option<Schemes> {
         None
     }
 

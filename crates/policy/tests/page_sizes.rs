@@ -24,6 +24,8 @@ fn settings() -> Vec<(&'static str, String)> {
     vec![
         ("thp", hurried("thp", "")),
         ("thp", hurried("thp", "fault = false\ncompaction = \"smart\"")),
+        ("thp", hurried("thp", "defrag = \"always\"")),
+        ("thp", hurried("thp", "defrag = \"defer\"")),
         ("hugetlbfs", hurried("hugetlbfs", "")),
         ("trident", hurried("trident", recover)),
         ("trident", hurried("trident", "sizes = \"2m\"\ncompaction = \"normal\"\nrecover = false")),

@@ -9,10 +9,11 @@
 //! before it wrote the record is found missing and passed over.
 
 use crate::blocks::Blocks;
+use crate::entries::{Entries, Record};
 use crate::filter::Filter;
 use crate::process::Process;
 use crate::session::Session;
-use crate::stream::{Entries, Record, Stop, Stream};
+use crate::stream::{Stop, Stream};
 use crate::symbols::Symbols;
 use crate::{RecordOptions, events};
 use std::collections::{HashMap, VecDeque};

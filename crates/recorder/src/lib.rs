@@ -20,6 +20,7 @@
 
 mod blocks;
 mod collect;
+mod entries;
 mod events;
 mod filter;
 mod launch;

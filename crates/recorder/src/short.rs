@@ -1,8 +1,8 @@
 //! The decoder's short way: instructions whose shape says which records they make, and which did make these. That is
 //! nearly all of them.
 
+use crate::entries::{ADDRESS_BITS, ADDRESS_MASK, Entries, Record};
 use crate::origins::{Origins, Tracker};
-use crate::stream::{ADDRESS_BITS, ADDRESS_MASK, Entries, Record};
 use terrace_protocol::entry::{Entry, shape};
 use terrace_trace::AccessKind;
 

@@ -1,22 +1,14 @@
 //! One thread's records, decoded into the columns of a batch: the recorder's hot loop.
 //!
-//! A record names an [`Entry`], which says what is known of its instruction; together they give size, kind,
+//! A record names an entry ([`crate::entries`]), which says what is known of its instruction; together they give size, kind,
 //! instructions retired and, followed through the registers, the load that an address depends on.
 
 use crate::blocks::{Blocks, LANES, Places};
+use crate::entries::{ADDRESS_BITS, ADDRESS_MASK, Entries, Record};
 use crate::origins::{Origins, Tracker};
 use crate::short::Short;
 use std::sync::Arc;
-use terrace_protocol::entry::{Effect, Entry};
 use terrace_trace::{AccessKind, BATCH_ACCESSES, Batch, BatchPool, Event, StreamId};
-
-/// A record as it lies in a chunk.
-pub type Record = [u64; 2];
-
-/// Instruction counts lie above the address.
-pub const ADDRESS_BITS: u32 = 48;
-/// The address itself.
-pub const ADDRESS_MASK: u64 = (1 << ADDRESS_BITS) - 1;
 
 /// Room that a batch has beyond a full one: an instruction's accesses stay together, and an entry's number of callbacks
 /// is a byte; each makes up to two accesses.
@@ -31,43 +23,6 @@ pub enum Stop {
     Control,
     /// The batch is full, or as many accesses are decoded as were asked for.
     Full,
-}
-
-/// What the entry table looks like to the decoder.
-#[derive(Clone, Copy)]
-pub struct Entries(*const Entry);
-
-impl Entries {
-    /// The table at `base`.
-    ///
-    /// # Safety
-    /// It must stay mapped while the value is used, and entries that records name must have been written.
-    pub unsafe fn new(base: *const Entry) -> Entries {
-        Entries(base)
-    }
-
-    /// What is known of an entry's instruction.
-    #[inline(always)]
-    pub fn get(&self, number: u32) -> &Entry {
-        const ENTRIES: u32 =
-            (terrace_protocol::layout::BLOCKS * terrace_protocol::layout::BLOCK_ENTRIES) as u32;
-        // SAFETY: in range by the mask; any content of the file is a valid entry.
-        unsafe { &*self.0.add((number & (ENTRIES - 1)) as usize) }
-    }
-
-    /// Effects of an entry: `count` after the first `skip`. They run on into the next places of the table.
-    #[inline(always)]
-    pub fn effects(&self, number: u32, skip: u8, count: u8) -> &[Effect] {
-        const ENTRIES: u32 =
-            (terrace_protocol::layout::BLOCKS * terrace_protocol::layout::BLOCK_ENTRIES) as u32;
-        // SAFETY: in range by the mask, and the file goes on behind the table's last entry for as many effects as the
-        // numbers can say; any content is a valid effect.
-        unsafe {
-            let entry = self.0.add((number & (ENTRIES - 1)) as usize);
-            let first = entry.cast::<u8>().add(std::mem::offset_of!(Entry, effects)).cast::<Effect>();
-            std::slice::from_raw_parts(first.add(usize::from(skip)), usize::from(count))
-        }
-    }
 }
 
 /// The decoder's state for one thread.
@@ -505,7 +460,7 @@ impl<'a> Columns<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use terrace_protocol::entry::{Expected, NO_DESTINATION, NO_REGISTER, OWN_EFFECTS, shape};
+    use terrace_protocol::entry::{Effect, Entry, Expected, NO_DESTINATION, NO_REGISTER, OWN_EFFECTS, shape};
 
     const READ: u32 = 1 << 16;
     const WRITE: u32 = 2 << 16;

@@ -199,11 +199,13 @@ fn run(profile: &Profile, change: &Change) -> RunRecord {
             ("policy.wait_time", 410_000, Unit::Nanoseconds),
             ("policy.time", 2_700_000, Unit::Nanoseconds),
             ("policy.migration_time", 31_000_000, Unit::Nanoseconds),
+            ("policy.relocated", pages / 30, Unit::Pages),
             ("vmstat.pgpromote_success", pages / 7, Unit::Pages),
             ("vmstat.pgdemote_policy", pages / 5, Unit::Pages),
         ] {
             stats.count(name, value, unit);
         }
+        stats.real("policy.own.coverage_128", 0.62, Unit::Ratio);
     }
     let (small, huge) = match change.pages {
         "2m" => (0, profile.footprint + (24 << 20)),

@@ -6,7 +6,7 @@
 
 use crate::conclusion::Conclusion;
 use crate::run::{RunRecord, TimelinePoint};
-use crate::{Comparison, HeatMap, InputSummary, Tiering};
+use crate::{Comparison, Contiguity, HeatMap, InputSummary, Tiering};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::collections::BTreeMap;
 use terrace_model::{Stats, Unit, Value};
@@ -52,6 +52,8 @@ struct Run<'a> {
     notes: &'a [String],
     #[serde(skip_serializing_if = "Option::is_none")]
     tiering: Option<Tiering>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    contiguity: Option<Contiguity>,
     #[serde(skip_serializing_if = "<[TimelinePoint]>::is_empty")]
     timeline: &'a [TimelinePoint],
     parameters: Pairs<'a>,
@@ -126,7 +128,15 @@ impl Comparison {
         let conclusions = self.conclusions();
         Document {
             schema: SCHEMA,
-            runs: self.runs.iter().map(|one| Run { tiering: self.tiering_of(one), ..run(one) }).collect(),
+            runs: self
+                .runs
+                .iter()
+                .map(|one| Run {
+                    tiering: self.tiering_of(one),
+                    contiguity: self.contiguity_of(one),
+                    ..run(one)
+                })
+                .collect(),
             title: &self.title,
             command: &self.command,
             date: &self.date,
@@ -185,6 +195,7 @@ fn run(run: &RunRecord) -> Run<'_> {
         left_out: &run.left_out,
         notes: &run.notes,
         tiering: None,
+        contiguity: None,
         timeline: &run.timeline,
         parameters: Pairs(&run.parameters),
         stats: tree(&run.stats),

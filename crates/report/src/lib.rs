@@ -7,6 +7,7 @@
 
 mod comparison;
 mod conclusion;
+mod contiguity;
 mod csv_output;
 mod format;
 mod html;
@@ -24,6 +25,7 @@ mod write;
 
 pub use comparison::Comparison;
 pub use conclusion::Conclusion;
+pub use contiguity::Contiguity;
 pub use format::Charset;
 pub use input::{HeatMap, HeatRow, InputObserver, InputSummary};
 pub use memory_picture::{Look, MemoryPanel, MemoryPicture, MemoryRun};

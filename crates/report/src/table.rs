@@ -2,7 +2,7 @@
 
 use crate::format::{bytes, count, fit, percent, seconds, significant, slowdown, speedup, wrap};
 use crate::run::component_label;
-use crate::{Charset, Comparison, InputSummary, PolicyWork, RunRecord, Tiering};
+use crate::{Charset, Comparison, Contiguity, InputSummary, PolicyWork, RunRecord, Tiering};
 use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 
 /// Columns after the design's name.
@@ -27,6 +27,7 @@ impl Comparison {
             if let Some(baseline) = self.baseline_of(input) {
                 out += &designs(self.runs_of(input), baseline, width, charset);
                 out += &self.tiers(input, width, charset);
+                out += &self.contiguity(input, baseline, width, charset);
             } else {
                 out += "No run of this input is complete.\n";
             }
@@ -97,6 +98,44 @@ impl Comparison {
         if moves {
             legend += "; up, down: 4 KiB pages moved; back: within a period; waited: for pages on the move";
         }
+        format!("\n{}{}\n", rows_of_designs(&columns, &rows, width, charset), wrap(&legend, width, ""))
+    }
+
+    /// What contiguity gained and what producing it cost, where hardware or a policy is about it.
+    fn contiguity(&self, input: &str, baseline: &RunRecord, width: usize, charset: Charset) -> String {
+        let runs: Vec<(&RunRecord, Contiguity)> =
+            self.runs_of(input).filter_map(|run| Some((run, self.contiguity_of(run)?))).collect();
+        if runs.is_empty() {
+            return String::new();
+        }
+        let none = || "-".to_owned();
+        let signed = |span: f64| match span {
+            span if span < 0.0 => format!("-{}", seconds(-span)),
+            span => seconds(span),
+        };
+        let rows: Vec<(&str, Vec<String>)> = runs
+            .iter()
+            .map(|(run, one)| {
+                let work = |text: &dyn Fn(&PolicyWork) -> String| one.policy.as_ref().map_or_else(none, text);
+                let cells = vec![
+                    signed(one.saved_seconds),
+                    one.coverage_128.map_or_else(none, percent),
+                    work(&|work| bytes(work.copied_bytes)),
+                    work(&|work| seconds(work.policy_seconds + work.migration_seconds)),
+                    work(&|work| count(work.interrupts)),
+                    work(&|work| seconds(work.wait_seconds)),
+                    signed(one.net_seconds),
+                ];
+                (run.design.as_str(), cells)
+            })
+            .collect();
+        let columns = ["saved", "in 128", "copied", "beside", "interr", "waited", "net"];
+        let legend = format!(
+            "saved: time in translation less than {}'s; in 128: memory in the 128 largest contiguous regions; beside: \
+             time of processors that scanned and copied; interr: cores interrupted; waited: for pages on the move, \
+             all threads; net: run time less than {0}'s",
+            fit(&baseline.design, 28, charset)
+        );
         format!("\n{}{}\n", rows_of_designs(&columns, &rows, width, charset), wrap(&legend, width, ""))
     }
 }
@@ -310,6 +349,11 @@ mod tests {
     #[test]
     fn the_table_of_policies() {
         insta::assert_snapshot!(test_data::policies().table(80, Charset::Ascii));
+    }
+
+    #[test]
+    fn the_table_of_contiguity() {
+        insta::assert_snapshot!(test_data::contiguity().table(80, Charset::Ascii));
     }
 
     #[test]

@@ -121,3 +121,22 @@ pub(crate) fn policies() -> Comparison {
         ..comparison()
     }
 }
+
+/// Plain TLBs, and a range TLB under a policy that makes memory contiguous.
+pub(crate) fn contiguity() -> Comparison {
+    let mut ranger = run("rmm", "radix", 800, 200);
+    ranger.parameters.push(("translation.contiguity.kind".to_owned(), "range".to_owned()));
+    for (name, value, unit) in [
+        ("policy.calls", 12, Unit::Count),
+        ("policy.copied_bytes", 40_960, Unit::Bytes),
+        ("policy.relocated", 10, Unit::Pages),
+        ("policy.interrupts", 9, Unit::Count),
+        ("policy.time", 1_000, Unit::Nanoseconds),
+        ("policy.migration_time", 30_000, Unit::Nanoseconds),
+        ("policy.wait_time", 2_000, Unit::Nanoseconds),
+    ] {
+        ranger.stats.count(name, value, unit);
+    }
+    ranger.stats.real("policy.own.coverage_128", 0.75, Unit::Ratio);
+    Comparison { runs: vec![run("native-4k", "radix", 1000, 500), ranger], ..comparison() }
+}

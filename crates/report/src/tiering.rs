@@ -125,7 +125,7 @@ impl RunRecord {
         Some(tiers)
     }
 
-    fn policy_work(&self) -> Option<PolicyWork> {
+    pub(crate) fn policy_work(&self) -> Option<PolicyWork> {
         self.stats.get("policy.calls")?;
         let integer = |name: &str| self.stats.integer(name);
         let seconds = |name: &str| self.stats.get(name).map_or(0.0, |stat| stat.value.as_f64() * 1e-9);

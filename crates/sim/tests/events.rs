@@ -438,7 +438,7 @@ fn events_without_effect_have_none() {
     program.event(Event::Alloc { object: 1, site: 0, range }).write(DATA);
     program.event(Event::Realloc { object: 1, range }).event(Event::Free { object: 1 });
     program.event(Event::Protect { range: AddressRange::new(DATA, PAGE), protection: Protection::READ });
-    program.mark(MarkKind::Phase).mark(MarkKind::RequestBegin).mark(MarkKind::RequestEnd);
+    program.mark(MarkKind::Phase);
     program.read(DATA + PAGE);
     let outcome = program.run(&small(), Fidelity::Full);
     assert_eq!(outcome, plain);

@@ -307,3 +307,57 @@ fn policies_see_the_mobility_of_pageblocks_and_the_watermarks() {
     assert_eq!((regions.len(), apart.len()), (8, 1));
     assert!(regions.iter().all(|region| region.for_movable == (region.unmovable == 0)), "{regions:?}");
 }
+
+/// Run time in seconds, bytes copied, and bytes that copies moved to and from memory. Half of the memory holds pages of a file,
+/// and where `copies`, one thread moves them to and fro for as long as the program runs.
+fn beside_copies(workload_spec: &str, copies: bool) -> (f64, u64, u64) {
+    let sets = [("os.reserved", "0 B"), ("core.count", "4"), ("device.local.channels", "1")];
+    let mut design = design("native-4k", "broadwell-2650v4", &sets);
+    design.tiers.truncate(1);
+    design.tiers[0].capacity = Bytes(96 * MIB);
+    let aging = Aging::PageCache { reads: 1.0, dropped: 0.5, kernel: 0.0, fmfi: None, seed: 1 };
+    design.os.memory = MemoryParameters { max_order: 10, aging, ..MemoryParameters::default() };
+    let mut places: Vec<(Frame, Frame)> = Vec::new();
+    let mut pending = 0;
+    let on = move |_: Moment, signals: &[Signal], memory: &mut dyn MemorySystem| {
+        pending -= outcomes(signals).len();
+        if copies && pending == 0 {
+            let physical = memory.physical().unwrap();
+            if places.is_empty() {
+                // The highest frames: faults begin at the lowest.
+                let (first, frames) = physical.tier_frames(TIER);
+                let upper: Vec<Frame> = (first.0 + frames / 2..first.0 + frames).map(Frame).collect();
+                let held = |frame: &&Frame| physical.state(**frame) == FrameState::MovableOther;
+                let free = |frame: &&Frame| matches!(physical.state(**frame), FrameState::Free { .. });
+                places = upper.iter().filter(held).copied().zip(upper.iter().filter(free).copied()).collect();
+                places.truncate(512);
+            }
+            let moves: Vec<Relocate> =
+                places.iter().map(|(from, to)| Relocate { from: *from, to: *to, exchange: false }).collect();
+            places.iter_mut().for_each(|(from, to)| std::mem::swap(from, to));
+            pending = moves.len();
+            physical.relocate(&moves, MoveOptions { in_flight: None, ..MoveOptions::default() });
+        }
+        NextTick::Unchanged
+    };
+    let policy: Box<dyn Policy> = Box::new(Probe { signals: SignalSet::NONE, first: TIER, on });
+    let options = terrace_sim::Options { policy: Some(Box::new(move |_| Ok(policy))), ..Default::default() };
+    let outcome = run_with(&design, &mut *workload(workload_spec), options).unwrap();
+    let [copied, moved] = counts(&outcome, ["policy.copied_bytes", "tier.dram.bytes_by.copy"]);
+    (outcome.seconds_simulated, copied, moved)
+}
+
+#[test]
+fn copies_take_bandwidth_from_a_program_that_wants_it_and_from_no_other() {
+    // Within the caches, and at the bandwidth of one channel.
+    for (spec, slower) in [
+        ("gups,bytes=64KiB,updates=4e6,threads=4", 0.999..1.001),
+        ("stream,bytes=24MiB,iterations=6,threads=4", 1.15..2.0),
+    ] {
+        let (alone, nothing, no_traffic) = beside_copies(spec, false);
+        let (beside, copied, moved) = beside_copies(spec, true);
+        assert_eq!((nothing, no_traffic), (0, 0), "{spec}");
+        assert!(moved > 4 * MIB && moved >= 2 * copied, "{spec}: {copied}, {moved}");
+        assert!(slower.contains(&(beside / alone)), "{spec}: {alone} s alone, {beside} s beside copies");
+    }
+}

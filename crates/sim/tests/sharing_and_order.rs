@@ -100,6 +100,34 @@ fn complete_inputs_violate_no_order() {
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
+/// A thread that computes for long and then loads does not take the memory's banks at a time that others have not reached yet.
+#[test]
+fn what_computes_waits_for_others_before_it_loads() {
+    let waits = |loads_afterwards: bool| {
+        let mut program = Program::new();
+        let pages = 64;
+        program.map(DATA, 2 * pages * PAGE);
+        for page in 0..2 * pages {
+            program.write(DATA + page * PAGE);
+        }
+        program
+            .on(1)
+            .spawn(0, 1, None)
+            .mark(MarkKind::Barrier)
+            .event(Event::Compute { instructions: 50_000_000 });
+        if loads_afterwards {
+            program.read(DATA + pages * PAGE + 64);
+        }
+        program.on(0).mark(MarkKind::Barrier);
+        for line in 1..pages * PAGE / 64 {
+            program.chase(DATA + line * 64);
+        }
+        count(&program.run(&cores(small(), 2), Fidelity::Full), "core.cycles.memory")
+    };
+    let (alone, beside) = (waits(false), waits(true));
+    assert!(beside < alone + alone / 10, "{alone} and {beside} cycles");
+}
+
 /// A fault's time lies between an access's start and its translation, so part of its wait for memory is blamed on
 /// translation.
 #[test]

@@ -269,6 +269,31 @@ fn huge_pages_split_and_collapse_in_place_and_elsewhere() {
 }
 
 #[test]
+fn a_collapse_unmaps_once_for_all_its_parts() {
+    let took = |unmap: Time| {
+        let mut design = with_pages(machine(2048, 4096), PagePolicy::Huge);
+        design.os.costs.unmap = unmap;
+        let mut program = Program::new();
+        program.map(DATA, 2 * MIB);
+        for _ in 0..5000 {
+            program.access(DATA, 8, terrace_trace::AccessKind::Write, 0, 4600);
+        }
+        let (_, signals) = order(&program, &design, SLOW, 1_000_000, |memory| {
+            memory.resize(&[
+                Resize { page: page(0), to: PageSize::Base },
+                Resize { page: page(0), to: PageSize::Huge },
+            ]);
+        });
+        assert_eq!(outcomes(&signals), [terrace_policy::Outcome::Done; 2]);
+        let Some(Signal::Done { cost, .. }) = signals.last() else { panic!("{signals:?}") };
+        assert_eq!((cost.copied, cost.shootdowns), (0, 1), "all 512 lay in place");
+        cost.time
+    };
+    let micro = Time::from_nanos(1000);
+    assert_eq!(took(micro.times(2)) - took(micro), micro);
+}
+
+#[test]
 fn a_page_that_goes_while_it_moves_is_gone_and_a_shared_one_does_not_move() {
     let design = with_pages(machine(2048, 4096), PagePolicy::Huge);
     let mut program = Program::new();
@@ -626,6 +651,50 @@ fn a_policy_that_is_told_a_slowdown_keeps_it() {
         let pages = ["tier.slow.mean_pages", "tier.dram.mean_pages"].map(|name| slowed.stats.number(name));
         assert!(pages[0] > pages[1] / 20.0, "{target}: {pages:?}");
     }
+}
+
+/// The other five applications of the source, 32 MiB each. What their scan interval of 30 s is divided by, so that a
+/// period holds as many accesses to a page, and again by 16 with the machine. Eight threads share the budget.
+#[test]
+fn a_slowdown_is_kept_on_every_kind_of_service() {
+    for (interval, spec) in [
+        (
+            "1.3 s",
+            "service,bytes=32MiB,traffic=0,zipf=0.99,value=1KiB,chain=4,threads=8,think=2e5,requests=150e3",
+        ),
+        ("1.3 s", "lsm,bytes=32MiB,threads=8,think=1.7e6,requests=20e3"),
+        ("1.7 s", "tpcc,bytes=32MiB,threads=8,think=4e6,requests=11e3"),
+        ("6.8 s", "search,bytes=32MiB,threads=8,think=7e8,requests=240"),
+        ("1.3 s", "analytics,bytes=8MiB,threads=8,iterations=2,think=5e5"),
+    ] {
+        let run = |name: &str, sets: &[(&str, &str)]| {
+            let emulated = [("tier.slow.link.latency", "0 ns"), ("os.pages", "thp")];
+            let design = design(name, "e5-2699v3", &[sets, &emulated].concat()).scaled(16).unwrap();
+            run_with(&design, &mut workload(spec), Options::default()).unwrap()
+        };
+        let [fast, slowed] = [run("all-fast", &[]), run("thermostat", &[("os.policy.interval", interval)])];
+        let slowdown = slowed.seconds_simulated / fast.seconds_simulated - 1.0;
+        assert!(slowdown <= 0.035, "{spec}: {slowdown}");
+        assert!(count(&slowed, "policy.own.rounds") > 2, "{spec}");
+    }
+}
+
+/// Threads that think between requests: what they load is under way no longer than the reorder buffer holds it, with a
+/// policy or without.
+#[test]
+fn a_policy_that_never_acts_costs_nothing() {
+    let spec = "service,bytes=16MiB,traffic=0,zipf=0.99,chain=4,think=2e5,requests=4e3";
+    let run = |name: &str, threads: u32, sets: &[(&str, &str)]| {
+        let design = design(name, "e5-2699v3", sets).scaled(16).unwrap();
+        run_with(&design, &mut workload(&format!("{spec},threads={threads}")), Options::default()).unwrap()
+    };
+    let [without, with] = [run("all-fast", 4, &[]), run("idle", 4, &[("os.policy.scan", "1000 s")])];
+    let ratio = with.seconds_simulated / without.seconds_simulated;
+    assert!((ratio - 1.0).abs() < 0.002, "{ratio}");
+    // A request's loads depend on each other, so their latencies show; four threads that mostly think do not disturb each other.
+    let [alone, together] = [run("all-fast", 1, &[]), without].map(|run| count(&run, "core.cycles.memory"));
+    let ratio = together as f64 / alone as f64;
+    assert!(alone > 4000 * 200 && (0.9..1.1).contains(&ratio), "{alone} and {together} cycles");
 }
 
 #[test]

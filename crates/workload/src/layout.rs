@@ -35,6 +35,8 @@ pub(crate) struct Layout {
     pub maps: Vec<(AddressRange, MapKind)>,
     /// What the initialisation phase touches, in order; all threads finish one range before the next begins.
     pub touched: Vec<AddressRange>,
+    /// How many of them, from the first on, every thread touches side by side instead, as one loop over several arrays does.
+    pub together: usize,
     /// How it touches them.
     pub init: Init,
     /// Instructions that each thread computes between initialisation and run.
@@ -53,6 +55,7 @@ impl Layout {
             structures: Vec::new(),
             maps: Vec::new(),
             touched: Vec::new(),
+            together: 1,
             init,
             settle: 0,
             heap_used: 0,

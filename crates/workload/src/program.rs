@@ -84,11 +84,14 @@ pub(crate) fn init_parameter(parameters: &Parameters) -> Result<Init, WorkloadEr
 /// The initialisation phase of one thread: its share of every range of the layout, one store per page or line.
 pub(crate) struct Touch {
     ranges: Vec<AddressRange>,
+    /// Ranges from the first on that are touched side by side.
+    together: usize,
     stride: u64,
     thread: u32,
     threads: u32,
-    range: usize,
-    next: u64,
+    /// The ranges touched at present, and how far.
+    current: std::ops::Range<usize>,
+    at: u64,
     end: u64,
 }
 
@@ -96,8 +99,9 @@ impl Touch {
     pub fn new(layout: &Layout, thread: u32, threads: u32) -> Touch {
         let stride = layout.init.stride();
         let ranges = if stride.is_some() { layout.touched.clone() } else { Vec::new() };
-        let mut touch =
-            Touch { ranges, stride: stride.unwrap_or(4096), thread, threads, range: 0, next: 0, end: 0 };
+        let stride = stride.unwrap_or(4096);
+        let together = layout.together.clamp(1, ranges.len().max(1));
+        let mut touch = Touch { ranges, together, stride, thread, threads, current: 0..0, at: 0, end: 0 };
         touch.enter();
         touch
     }
@@ -108,32 +112,46 @@ impl Touch {
         layout.touched.iter().map(|range| range.bytes.div_ceil(stride)).sum()
     }
 
+    /// The strides of a range that are this thread's.
+    fn own(&self, range: &AddressRange) -> std::ops::Range<u64> {
+        share(range.bytes.div_ceil(self.stride), self.thread, self.threads)
+    }
+
     fn enter(&mut self) {
-        if let Some(range) = self.ranges.get(self.range) {
-            let own = share(range.bytes.div_ceil(self.stride), self.thread, self.threads);
-            self.next = range.start.0 + own.start * self.stride;
-            self.end = range.start.0 + own.end * self.stride;
-        }
+        let start = self.current.end;
+        let count = if start == 0 { self.together } else { 1 };
+        self.current = start..(start + count).min(self.ranges.len());
+        let steps = self.ranges[self.current.clone()].iter().map(|range| {
+            let own = self.own(range);
+            own.end - own.start
+        });
+        (self.at, self.end) = (0, steps.max().unwrap_or(0));
     }
 }
 
 impl Kernel for Touch {
     fn step<M: Memory>(&mut self, memory: &mut M) -> Progress {
-        if self.range == self.ranges.len() {
+        if self.current.is_empty() {
             return Progress::Run;
         }
-        let end = self.end.min(self.next + 128 * self.stride);
-        while self.next < end {
-            // Store, advance, compare and branch.
-            memory.touch(self.next, 4);
-            self.next += self.stride;
+        let until = self.end.min(self.at + 128 / self.current.len() as u64);
+        for at in self.at..until {
+            for range in &self.ranges[self.current.clone()] {
+                let own = self.own(range);
+                // The longest share advances by one, the others in proportion.
+                let reached = |at: u64| own.start + at * (own.end - own.start) / self.end;
+                for stride in reached(at)..reached(at + 1) {
+                    // Store, advance, compare and branch.
+                    memory.touch(range.start.0 + stride * self.stride, 4);
+                }
+            }
         }
-        if self.next < self.end {
+        self.at = until;
+        if self.at < self.end {
             return Progress::Working;
         }
-        self.range += 1;
         self.enter();
-        if self.range < self.ranges.len() { Progress::Barrier } else { Progress::Working }
+        if self.current.is_empty() { Progress::Working } else { Progress::Barrier }
     }
 }
 

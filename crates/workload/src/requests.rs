@@ -1,12 +1,13 @@
 //! Services: what a request does is planned piece by piece, then issued a few accesses at a time.
 
+use crate::WorkloadError;
 use crate::emitter::Emitter;
 use crate::layout::map;
 use crate::memory::{Memory, Nothing, follow};
-use crate::parameters::ParameterInfo;
+use crate::parameters::{ParameterInfo, Parameters};
 use crate::program::{Kernel, Program, Progress};
 use terrace_model::AddressRange;
-use terrace_trace::{Event, MapKind};
+use terrace_trace::{Event, MapKind, MarkKind};
 
 /// `think`, shared by services.
 pub(crate) const THINK: ParameterInfo = ParameterInfo {
@@ -22,6 +23,22 @@ pub(crate) const WAITING: ParameterInfo = ParameterInfo {
     help: "Instructions between two requests of a thread, once it runs: network, waiting.",
     ..THINK
 };
+
+/// `timed`, shared by services.
+pub(crate) const TIMED: ParameterInfo = ParameterInfo {
+    name: "timed",
+    default: "no",
+    unit: "no|yes",
+    help: "Mark where each request begins and ends, so that a simulation tells the distribution of their latencies.",
+};
+
+/// Marks the beginning or the end of a request where that is asked for.
+#[inline(always)]
+pub(crate) fn mark<M: Memory>(memory: &mut M, timed: bool, kind: MarkKind) {
+    if timed && M::WANTS_EVENTS {
+        memory.event(Event::Mark { kind, name: String::new(), value: 0 });
+    }
+}
 
 /// Longest time between two requests: minutes.
 pub(crate) const LONGEST_THINK: u64 = 1_000_000_000_000;
@@ -191,13 +208,32 @@ pub(crate) struct Client<S: Service> {
     state: S::State,
     plan: Plan,
     left: u64,
-    think: u64,
+    pace: Pace,
+    /// A request was begun and is not marked as ended.
+    open: bool,
+}
+
+/// How a service's requests follow each other.
+#[derive(Clone, Copy)]
+pub(crate) struct Pace {
+    /// Instructions before each.
+    pub think: u64,
+    /// Each is marked.
+    pub timed: bool,
+}
+
+impl Pace {
+    /// Reads `think` and `timed`.
+    pub fn parse(parameters: &Parameters) -> Result<Pace, WorkloadError> {
+        let think = parameters.count_within("think", 0, LONGEST_THINK)?;
+        Ok(Pace { think, timed: parameters.choice("timed", &[("no", false), ("yes", true)])? })
+    }
 }
 
 impl<S: Service> Client<S> {
-    pub fn new(service: &S, thread: u32, requests: u64, think: u64) -> Client<S> {
+    pub fn new(service: &S, thread: u32, requests: u64, pace: Pace) -> Client<S> {
         let state = service.state(thread);
-        Client { service: service.clone(), state, plan: Plan::default(), left: requests, think }
+        Client { service: service.clone(), state, plan: Plan::default(), left: requests, pace, open: false }
     }
 }
 
@@ -205,11 +241,15 @@ impl<S: Service> Kernel for Client<S> {
     #[inline]
     fn step<M: Memory>(&mut self, memory: &mut M) -> Progress {
         if self.plan.is_issued() {
+            if std::mem::replace(&mut self.open, self.left > 0) {
+                mark(memory, self.pace.timed, MarkKind::RequestEnd);
+            }
             if self.left == 0 {
                 return Progress::Done;
             }
             self.left -= 1;
-            memory.compute(self.think);
+            memory.compute(self.pace.think);
+            mark(memory, self.pace.timed, MarkKind::RequestBegin);
             self.plan.begin();
             self.service.plan(&mut self.state, &mut self.plan, memory);
         }

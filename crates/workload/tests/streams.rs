@@ -245,12 +245,13 @@ fn every_parameter_has_an_effect() {
                 ("slab", "bytes") => "20 MiB",
                 ("svm", "moves") => "0.5",
                 (_, "bytes") => "5 MiB",
-                (_, "implicit") => "true",
+                (_, "implicit" | "workspace") => "true",
                 (
                     _,
                     "updates" | "accesses" | "requests" | "lookups" | "edges" | "probe" | "moves" | "build",
                 ) => "900",
                 ("bfs", "list") => "false",
+                ("bfs", "first") => "search",
                 ("slab", "keys") => "150e3",
                 (_, "keys" | "elements" | "rows") => "999",
                 (_, "node") => "128 B",
@@ -276,6 +277,7 @@ fn every_parameter_has_an_effect() {
                 (_, "sigma" | "traffic" | "hot" | "old" | "cold" | "input" | "stored") => "0.25",
                 (_, "think") => "1e6",
                 (_, "planes") => "12",
+                (_, "timed") => "yes",
                 (_, "values") => "varied",
                 (_, "popular") => "together",
                 (_, "chain") => "3",
@@ -484,10 +486,7 @@ fn bt_writes_the_right_hand_side_most_and_never_the_forcing() {
 fn ft_writes_each_array_as_often_as_its_passes_do() {
     let traffic = traffic("ft,bytes=1 MiB,iterations=1");
     let one = traffic["u0"].1;
-    assert_eq!(
-        ["u0", "u1", "u2"].map(|name| traffic[name]),
-        [(one, one), (2 * one, 2 * one), (one, 2 * one)]
-    );
+    assert_eq!(["u0", "u1"].map(|name| traffic[name]), [(one, one), (3 * one, 4 * one)]);
     assert_eq!(traffic["twiddle"], (one / 2, 0));
 }
 
@@ -499,6 +498,23 @@ fn mg_never_writes_its_right_hand_side_and_sweeps_the_others_as_a_v_cycle_does()
     let (r, u) = (traffic["r"].1 as f64 / grid as f64, traffic["u"].1 as f64 / grid as f64);
     // On the finest grid two residuals, an interpolation and a smoothing; below an eighth, a sixty-fourth, ...
     assert!((2.0..2.5).contains(&r) && (2.0..2.7).contains(&u), "{r} {u}");
+}
+
+#[test]
+fn cg_s_workspace_is_touched_before_the_matrix_and_never_again() {
+    let traffic = |workspace: bool| traffic(&format!("cg,rows=2000,nonzeros=20,workspace={workspace}"));
+    let (with, without) = (traffic(true), traffic(false));
+    assert_eq!(with.get("workspace").copied().unwrap_or_default(), (0, 0));
+    assert_eq!(with["values"], without["values"]);
+    let (with, without) = (open("cg,rows=2000,nonzeros=20,workspace=true"), open("cg,rows=2000,nonzeros=20"));
+    assert_eq!(with.unwrap().footprint(), without.unwrap().footprint() + 12 * 2000 * 20);
+}
+
+#[test]
+fn ft_touches_its_arrays_side_by_side() {
+    let touched: Vec<u64> = batches("ft,bytes=4 MiB").iter().flat_map(|b| b.addr.clone()).take(500).collect();
+    let u0 = touched.iter().filter(|addr| **addr < touched[0] + (1 << 20)).count();
+    assert!((190..210).contains(&u0), "two fifths of the pages are u0's: {u0}");
 }
 
 #[test]

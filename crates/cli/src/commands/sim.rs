@@ -174,7 +174,8 @@ fn migration(design: &Resolved, json: &JsonOption) -> CommandResult {
         );
     }
     text += "\nBytes both ways of an exchange count. Concurrent: 8 huge pages, or all base pages,\n\
-             are between unmap and map at once. x base: against 512 base pages one by one.";
+             are between unmap and map at once; of lists by length, all pages. Copy alone: no\n\
+             kernel, threads that run already. x base: against 512 base pages one by one.";
     output::print_line(&text)
 }
 

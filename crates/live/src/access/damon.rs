@@ -6,20 +6,18 @@
 //! then tells that page exactly. Results come through a trace instance of our own.
 
 use super::AccessSource;
+use super::kdamond::{self, KDAMONDS, Kdamond};
 use super::ring::{Format, Region};
-use crate::journal::{Journal, OPERATIONS};
+use crate::journal::{Journal, Kdamonds};
 use crate::kernel::{Kernel, read_text};
 use crate::world::{Regions, Sampling, World};
 use std::fs::File;
 use std::io::{self, Read};
-use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use terrace_model::Time;
 
-/// DAMON's folder.
-pub const KDAMONDS: &str = "/sys/kernel/mm/damon/admin/kdamonds";
 const TRACING: &str = "/sys/kernel/tracing";
 
 /// Samples that are reported together.
@@ -84,14 +82,7 @@ impl Damon {
         journal: Arc<Mutex<Journal>>,
         options: Options,
     ) -> Result<Damon, String> {
-        let count = read_text(&*kernel, format!("{KDAMONDS}/nr_kdamonds"))
-            .map_err(|error| format!("DAMON cannot be used: {KDAMONDS}/nr_kdamonds: {error}"))?;
-        if count.trim() != "0" {
-            return Err(format!(
-                "DAMON is in use by someone else ({KDAMONDS}/nr_kdamonds is {}); Terrace does not disturb it",
-                count.trim()
-            ));
-        }
+        kdamond::ensure_unused(&*kernel)?;
         let instance = PathBuf::from(format!("{TRACING}/instances/terrace-{}", std::process::id()));
         let event = instance.join("events/damon/damon_aggregated");
         let in_words =
@@ -166,37 +157,22 @@ impl Damon {
         self.interval = Duration::try_from_secs_f64(per_sample.as_secs_f64() / self.options.cpu)
             .unwrap_or(SAMPLE_MOST)
             .clamp(SAMPLE_LEAST, SAMPLE_MOST);
-        self.journal.lock().map_err(|_| io::Error::other("an earlier failure"))?.damon(KDAMONDS.as_ref())?;
-        let kdamond = format!("{KDAMONDS}/0");
-        let context = format!("{kdamond}/contexts/0");
-        let set = |path: String, value: String| self.kernel.write(path.as_ref(), &value);
-        set(format!("{KDAMONDS}/nr_kdamonds"), "1".to_owned())?;
-        set(format!("{kdamond}/contexts/nr_contexts"), "1".to_owned())?;
-        set(format!("{context}/operations"), OPERATIONS.to_owned())?;
+        let as_what = Kdamonds::watching();
+        kdamond::claim(&*self.kernel, &self.journal, &as_what)?;
+        let kdamond = Kdamond { kernel: &*self.kernel, thread: 0 };
         let micros = self.interval.as_micros();
-        set(format!("{context}/monitoring_attrs/intervals/sample_us"), micros.to_string())?;
-        set(
-            format!("{context}/monitoring_attrs/intervals/aggr_us"),
-            (micros * u128::from(SAMPLES)).to_string(),
-        )?;
-        // At least three by the kernel's rule; both equal: nothing is merged or split.
-        for bound in ["min", "max"] {
-            set(format!("{context}/monitoring_attrs/nr_regions/{bound}"), count.max(3).to_string())?;
-        }
-        set(format!("{context}/targets/nr_targets"), (regions.len() * TURNS).to_string())?;
+        // Both bounds equal: nothing is merged or split.
+        kdamond.watch(&as_what.operations, [micros, micros * u128::from(SAMPLES)], count..=count)?;
+        kdamond.set("contexts/0/targets/nr_targets", regions.len() * TURNS)?;
         for (number, (pid, regions)) in regions.iter().enumerate() {
             for turn in 0..TURNS {
-                let target = format!("{context}/targets/{}", number * TURNS + turn);
-                let mine: Vec<&Range<u64>> = regions.iter().skip(turn).step_by(TURNS).collect();
-                set(format!("{target}/pid_target"), pid.to_string())?;
-                set(format!("{target}/regions/nr_regions"), mine.len().to_string())?;
-                for (number, region) in mine.iter().enumerate() {
-                    set(format!("{target}/regions/{number}/start"), (region.start << 12).to_string())?;
-                    set(format!("{target}/regions/{number}/end"), (region.end << 12).to_string())?;
-                }
+                let target = number * TURNS + turn;
+                let mine = regions.iter().skip(turn).step_by(TURNS);
+                kdamond.set(&format!("contexts/0/targets/{target}/pid_target"), pid)?;
+                kdamond.regions(target, mine.map(|region| region.start << 12..region.end << 12))?;
             }
         }
-        set(format!("{kdamond}/state"), "on".to_owned())?;
+        kdamond.set("state", "on")?;
         self.running = true;
         let interval = Time::from_nanos(self.interval.as_nanos() as u64);
         self.began = self.kernel.now();
@@ -240,9 +216,7 @@ impl Damon {
     fn off(&mut self) -> io::Result<()> {
         if self.running {
             self.running = false;
-            // It has ended by itself where all its processes have.
-            let _ = self.kernel.write(format!("{KDAMONDS}/0/state").as_ref(), "off");
-            self.kernel.write(format!("{KDAMONDS}/nr_kdamonds").as_ref(), "0")?;
+            kdamond::release(&*self.kernel, &Kdamonds::watching())?;
         }
         Ok(())
     }

@@ -1,9 +1,14 @@
 //! Where accesses are seen: sources behind one interface, chosen by what the kernel offers.
 
 pub mod damon;
+mod kdamond;
 pub mod page_out;
 pub mod ring;
+pub mod samples;
+pub mod schemes;
+pub mod zap;
 
+use crate::kernel::{Event, Kernel, Samples};
 use crate::world::World;
 use std::io;
 use std::time::Duration;
@@ -20,6 +25,21 @@ pub trait AccessSource: Send {
     /// It cannot go on.
     fn collect(&mut self, world: &mut World) -> io::Result<Duration>;
 
+    /// Rests, or works again, where it does more than look.
+    ///
+    /// # Errors
+    /// It cannot be told so.
+    fn pause(&mut self, _paused: bool) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Puts back what was set up. Called again it does nothing.
     fn stop(&mut self);
+}
+
+/// An event's samples on each of these processors; those that have just been switched off are left out.
+fn on_all(kernel: &dyn Kernel, event: Event, cpus: &[u32]) -> io::Result<Vec<Box<dyn Samples>>> {
+    let opened = cpus.iter().map(|cpu| kernel.sample(event, *cpu));
+    let is_off = |error: &io::Error| error.raw_os_error() == Some(libc::ENODEV);
+    opened.filter(|one| !one.as_ref().is_err_and(is_off)).collect()
 }

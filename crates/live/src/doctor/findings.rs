@@ -333,6 +333,18 @@ fn watching(facts: &Facts) -> Vec<Finding> {
         .otherwise("a kernel from 6.7 on"),
     );
     findings.push(userfaultfd(facts));
+    findings.push(match facts.zaps() {
+        Ok(()) => Finding::new(
+            WATCHING,
+            "zap-and-look",
+            State::Ok,
+            "accesses to shared memory of a program that is launched: run --track-accesses",
+        ),
+        Err(missing) => {
+            let finding = Finding::new(WATCHING, "zap-and-look", State::Missing, missing.reason);
+            Finding { enable: missing.remedy, ..finding }
+        }
+    });
     findings.push(sampling(facts));
     findings
 }

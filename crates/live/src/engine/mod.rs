@@ -243,6 +243,7 @@ impl Engine {
             Ok(next) => self.next_look = now + next,
             Err(error) => {
                 tracing::warn!(source = source.name(), %error, "the access source has failed and is given up");
+                source.stop();
                 self.source = None;
             }
         }
@@ -350,6 +351,11 @@ impl Engine {
     pub fn pause(&mut self, paused: bool) {
         if self.paused != paused {
             tracing::info!("{}", if paused { "paused" } else { "resumed" });
+            if let Some(source) = &mut self.source
+                && let Err(error) = source.pause(paused)
+            {
+                tracing::warn!(source = source.name(), %error, "it cannot be paused or resumed");
+            }
         }
         self.paused = paused;
     }

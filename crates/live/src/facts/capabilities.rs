@@ -38,6 +38,42 @@ impl Facts {
         self.capabilities_with(CapabilitySet::of(&[Capability::DirtyBits, Capability::Traffic]))
     }
 
+    /// The same where it also takes out entries of its shared memory: accesses to that are known, and no other is managed.
+    pub fn capabilities_with_zaps(&self) -> Capabilities {
+        self.capabilities_with(CapabilitySet::of(&[
+            Capability::DirtyBits,
+            Capability::Traffic,
+            Capability::AccessedBits,
+            Capability::HintFaults,
+            Capability::CountedFaults,
+        ]))
+    }
+
+    /// Whether accesses to shared memory can be found with the help of the program.
+    ///
+    /// # Errors
+    /// The reason, and what would help.
+    pub fn zaps(&self) -> Result<(), Missing> {
+        if self.tiers.compressed().is_some() {
+            return because(
+                "zap-and-look is for memory on nodes, and compressed swap is a tier here: the page-out probe serves",
+            );
+        }
+        match &self.release {
+            Fact::Known(release) if release.version < (6, 11) => unless(
+                "a kernel from 6.11 on",
+                format!(
+                    "zap-and-look asks what is mapped by PROCMAP_QUERY, which Linux {release} does not have"
+                ),
+            ),
+            _ if !self.tracking.can_be_helped() => unless(
+                "a kernel from 6.11 on with CONFIG_USERFAULTFD=y",
+                "zap-and-look takes PAGEMAP_SCAN and a userfaultfd with asynchronous write protection",
+            ),
+            _ => Ok(()),
+        }
+    }
+
     fn capabilities_with(&self, more: CapabilitySet) -> Capabilities {
         let is_offered = |one: &&Capability| more.contains(**one) || self.offers(**one).is_ok();
         let offered = Capability::ALL.iter().filter(is_offered).fold(CapabilitySet::NONE, add);
@@ -79,7 +115,7 @@ impl Facts {
             // Advice for one base page of a huge page splits it.
             Capability::Split => self.advise_others(),
             Capability::AccessSamples => match &self.tracking.sampler {
-                Fact::Known(_) => because("Terrace does not read the processor's samples yet"),
+                Fact::Known(_) => Ok(()),
                 Fact::Absent(reason) => because(reason),
                 Fact::Unknown(reason) => unless(AS_ROOT, reason),
             },
@@ -99,6 +135,10 @@ impl Facts {
             Capability::Traffic => self.dirty_bits(),
             Capability::LoadedLatency => because("Terrace does not read the memory controllers' counters"),
             Capability::Frames => because("Linux lets no process choose frames"),
+            Capability::StalledFaults => because(
+                "what a fault does for want of a huge page is up to Linux: \
+                 /sys/kernel/mm/transparent_hugepage/defrag",
+            ),
             Capability::ZeroPages => {
                 because("Linux gives back zeros of huge pages by itself, and not by the page")
             }
@@ -147,10 +187,13 @@ impl Facts {
     fn accessed_bits(&self) -> Result<(), Missing> {
         let damon = &self.tracking.damon;
         match (&damon.threads, &damon.virtual_addresses) {
-            (Fact::Absent(reason), _) => {
-                unless("a kernel with CONFIG_DAMON_VADDR=y and CONFIG_DAMON_SYSFS=y", reason)
+            (Fact::Absent(reason), _) => unless(
+                format!("a kernel with CONFIG_DAMON_VADDR=y and CONFIG_DAMON_SYSFS=y{}", self.or_by_zaps()),
+                reason,
+            ),
+            (_, Fact::Absent(reason)) => {
+                unless(format!("a kernel with CONFIG_DAMON_VADDR=y{}", self.or_by_zaps()), reason)
             }
-            (_, Fact::Absent(reason)) => unless("a kernel with CONFIG_DAMON_VADDR=y", reason),
             _ if !self.privileges.root => unless(AS_ROOT, "only root may use DAMON"),
             (Fact::Known(0), Fact::Known(())) => Ok(()),
             (Fact::Known(0), Fact::Unknown(reason)) => unless(
@@ -158,11 +201,19 @@ impl Facts {
                 format!("whether DAMON can watch a process is unknown: {reason}"),
             ),
             (Fact::Known(threads), _) => unless(
-                "end the other user of DAMON, such as damo; Terrace leaves it alone",
+                format!(
+                    "end the other user of DAMON, such as damo; Terrace leaves it alone{}",
+                    self.or_by_zaps()
+                ),
                 format!("DAMON is in use: nr_kdamonds is {threads}"),
             ),
             (Fact::Unknown(reason), _) => unless(AS_ROOT, reason),
         }
+    }
+
+    /// What serves where DAMON does not.
+    fn or_by_zaps(&self) -> &'static str {
+        if self.zaps().is_ok() { "; or for shared memory: terrace run --track-accesses" } else { "" }
     }
 
     fn dirty_bits(&self) -> Result<(), Missing> {

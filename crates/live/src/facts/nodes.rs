@@ -3,6 +3,7 @@
 use super::text;
 use crate::kernel::{Kernel, read_text};
 use std::collections::BTreeMap;
+use std::ops::Range;
 use terrace_model::{Bytes, BytesPerSec, Time};
 
 const NODES: &str = "/sys/devices/system/node";
@@ -71,6 +72,26 @@ pub fn discover(kernel: &dyn Kernel) -> Vec<Node> {
     let online = read_text(kernel, format!("{NODES}/online"))
         .map_or_else(|_| ids.clone(), |text| text::numbers(&text));
     ids.iter().map(|id| node(kernel, *id, &online)).collect()
+}
+
+/// Where a node's memory lies, in bytes of physical address, by zone; holes included.
+pub fn physical(kernel: &dyn Kernel, node: u32) -> Vec<Range<u64>> {
+    let text = read_text(kernel, "/proc/zoneinfo").unwrap_or_default();
+    let of_node = format!("{node},");
+    let zones = text.split("Node ").filter(|zone| zone.starts_with(&of_node));
+    let mut ranges: Vec<Range<u64>> = zones
+        .filter_map(|zone| {
+            let number = |key: &str| {
+                let value = zone.lines().find_map(|line| line.trim().strip_prefix(key))?;
+                value.trim().parse::<u64>().ok()
+            };
+            let (start, pages) = (number("start_pfn:")?, number("spanned")?);
+            let bytes = |page: u64| page.checked_mul(4096);
+            Some(bytes(start)?..bytes(start.checked_add(pages)?)?).filter(|range| !range.is_empty())
+        })
+        .collect();
+    ranges.sort_by_key(|range| range.start);
+    ranges
 }
 
 fn node(kernel: &dyn Kernel, id: u32, online: &[u32]) -> Node {

@@ -75,8 +75,10 @@ fn has_symbol(kernel: &dyn Kernel, beginning: &str) -> Option<bool> {
 pub struct Sampler {
     /// `PEBS` or `IBS`.
     pub name: &'static str,
-    /// What opens it.
+    /// What opens it: samples of loads, or of loads and stores alike.
     pub event: SamplingEvent,
+    /// Samples of stores, where they take an event of their own.
+    pub stores: Option<SamplingEvent>,
 }
 
 /// By what accesses can be seen.
@@ -152,20 +154,23 @@ fn sampler(kernel: &dyn Kernel) -> Fact<Sampler> {
         fact::file_as(kernel, &format!("{COUNTERS}/{folder}/type"), |text| text.trim().parse::<u32>().ok())
     };
     let found = if let Fact::Known(counters) = counters("ibs_op") {
-        Some(("IBS", SamplingEvent { counters, config: 0, config1: 0, precise: 0 }))
+        Some(("IBS", SamplingEvent { counters, config: 0, config1: 0, precise: 0 }, None))
     } else {
         // Processors with two kinds of cores have two sets of counters; the faster cores' stand for both.
         ["cpu", "cpu_core"].iter().find_map(|folder| {
-            let event = read_text(kernel, format!("{COUNTERS}/{folder}/events/mem-loads")).ok()?;
             let counters = *counters(folder).known()?;
-            let (config, config1) = event_numbers(&event);
-            Some(("PEBS", SamplingEvent { counters, config, config1, precise: 2 }))
+            let event = |name: &str| {
+                let event = read_text(kernel, format!("{COUNTERS}/{folder}/events/{name}")).ok()?;
+                let (config, config1) = event_numbers(&event);
+                Some(SamplingEvent { counters, config, config1, precise: 2 })
+            };
+            Some(("PEBS", event("mem-loads")?, event("mem-stores")))
         })
     };
     match found {
-        Some((name, event)) => {
+        Some((name, event, stores)) => {
             fact::tried(kernel, Probe::AccessSampling(event), &format!("{name} sampling of accesses"))
-                .map(|_| Sampler { name, event })
+                .map(|_| Sampler { name, event, stores })
         }
         None => Fact::Absent(
             "the processor shows no PEBS and no IBS; few virtual machines pass them on".to_owned(),

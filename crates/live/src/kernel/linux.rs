@@ -1,6 +1,6 @@
 //! The kernel that runs here.
 
-use super::{Advice, Kernel, PageRun, PageScan, Probe, Process};
+use super::{Advice, Event, Kernel, PageRun, PageScan, Probe, Process, Samples};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -224,6 +224,10 @@ impl Kernel for Linux {
             }
         }
         Ok(read)
+    }
+
+    fn sample(&self, event: Event, cpu: u32) -> io::Result<Box<dyn Samples>> {
+        super::samples::open(event, cpu)
     }
 
     fn probe(&self, what: Probe) -> io::Result<u64> {

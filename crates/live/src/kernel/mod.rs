@@ -3,10 +3,12 @@
 mod linux;
 mod probe;
 mod rooted;
+mod samples;
 
 pub use linux::Linux;
 pub use probe::{Probe, SamplingEvent, USER_MODE_ONLY};
 pub use rooted::Rooted;
+pub use samples::{Event, Sample, Samples};
 
 use std::fs::File;
 use std::io;
@@ -185,6 +187,12 @@ pub trait Kernel: Send + Sync {
     /// # Errors
     /// The process ended, or may not be read.
     fn touch(&self, process: &Process, addresses: &[u64]) -> io::Result<usize>;
+
+    /// Begins to sample an event on a processor, whatever process runs there.
+    ///
+    /// # Errors
+    /// The kernel or the processor does not have it, or it is not permitted.
+    fn sample(&self, event: Event, cpu: u32) -> io::Result<Box<dyn Samples>>;
 
     /// Tries something on Terrace's own process, without any lasting effect. The answer depends on the question.
     ///

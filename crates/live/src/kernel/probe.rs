@@ -127,10 +127,7 @@ pub(super) fn probe(kernel: &Linux, what: Probe) -> io::Result<u64> {
                 _ => Err(io::Error::last_os_error()),
             }
         }
-        Probe::AccessSampling(event) => {
-            // Counters of older AMD processors watch a processor, not a process.
-            access_sampling(event, 0, -1).or_else(|error| access_sampling(event, -1, 0).map_err(|_| error))
-        }
+        Probe::AccessSampling(event) => super::samples::try_accesses(event),
     }
 }
 
@@ -158,44 +155,6 @@ fn userfaultfd(flags: libc::c_int) -> io::Result<u64> {
         0 => Ok(api.features),
         _ => Err(io::Error::last_os_error()),
     }
-}
-
-fn access_sampling(event: SamplingEvent, pid: libc::pid_t, cpu: libc::c_int) -> io::Result<u64> {
-    /// `struct perf_event_attr` in its second version.
-    #[repr(C)]
-    #[derive(Default)]
-    struct Attributes {
-        counters: u32,
-        size: u32,
-        config: u64,
-        sample_period: u64,
-        sample_type: u64,
-        read_format: u64,
-        flags: u64,
-        wakeup: u32,
-        breakpoint: u32,
-        config1: u64,
-    }
-    const DISABLED: u64 = 1 << 0;
-    const PRECISE_SHIFT: u32 = 15;
-    const SAMPLE_ADDRESS: u64 = 1 << 3;
-    const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
-    let attributes = Attributes {
-        counters: event.counters,
-        size: size_of::<Attributes>() as u32,
-        config: event.config,
-        // Rounded by IBS to a multiple of 16; it never counts, for it is never enabled.
-        sample_period: 0x10_0000,
-        sample_type: SAMPLE_ADDRESS,
-        flags: DISABLED | u64::from(event.precise & 3) << PRECISE_SHIFT,
-        config1: event.config1,
-        ..Attributes::default()
-    };
-    // SAFETY: `attributes` is the structure that the call reads, with its size.
-    descriptor(unsafe {
-        libc::syscall(libc::SYS_perf_event_open, &raw const attributes, pid, cpu, -1, CLOSE_ON_EXEC)
-    })
-    .map(|_| 0)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! A kernel whose files lie below a folder: `/proc` and `/sys` as they were found on some machine.
 
-use super::{Advice, Kernel, PageRun, PageScan, Probe, Process};
+use super::{Advice, Event, Kernel, PageRun, PageScan, Probe, Process, Samples};
 use crate::facts::text;
 use std::fs::File;
 use std::io;
@@ -91,6 +91,10 @@ impl Kernel for Rooted {
     }
 
     fn touch(&self, _: &Process, _: &[u64]) -> io::Result<usize> {
+        absent()
+    }
+
+    fn sample(&self, _: Event, _: u32) -> io::Result<Box<dyn Samples>> {
         absent()
     }
 

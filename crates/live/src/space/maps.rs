@@ -19,6 +19,8 @@ pub struct Mapping {
     pub writable: bool,
     /// The size of its pages where all have one size that is not the base page: a reservation of huge pages.
     pub fixed_size: Option<PageSize>,
+    /// What it shows of which file: the file's number, and how far its pages lie from those of the address space.
+    pub shows: (u64, u64),
 }
 
 /// The mappings of a `maps` file that hold memory of the program's own: anonymous memory, stacks, memory shared without
@@ -42,7 +44,8 @@ fn line(text: &str) -> Option<Mapping> {
     let [first, end] = [first, end].map(|address| u64::from_str_radix(address, 16).ok());
     let permissions = fields.next()?.as_bytes();
     let [_, write, _, shared] = permissions else { return None };
-    let inode = fields.nth(2)?;
+    let offset = u64::from_str_radix(fields.next()?, 16).ok()?;
+    let inode = fields.nth(1)?;
     let path = fields.next().unwrap_or("");
     let (first, end) = (first? >> 12, end? >> 12);
     // Above half the space lies the kernel's own page for old system calls.
@@ -51,7 +54,8 @@ fn line(text: &str) -> Option<Mapping> {
     }
     let kind = kind(path, inode, *shared == b's')?;
     let fixed_size = (kind == AreaKind::HugeTlb).then_some(reserved_size(path, first, end));
-    Some(Mapping { first, end, kind, writable: *write == b'w', fixed_size })
+    let shows = (inode.parse().unwrap_or(0), (offset >> 12).wrapping_sub(first));
+    Some(Mapping { first, end, kind, writable: *write == b'w', fixed_size, shows })
 }
 
 fn kind(path: &str, inode: &str, shared: bool) -> Option<AreaKind> {

@@ -1,9 +1,12 @@
 //! A process under management: its areas, and what is known of each of its pages.
 
+mod entries;
 mod maps;
 mod pages;
 mod refresh;
+mod zapper;
 
+pub use entries::Looked;
 pub use maps::{Mapping, giants, parse as parse_maps};
 use pages::see_known;
 pub use pages::{PageAt, PageMap, PageState};
@@ -13,8 +16,10 @@ use crate::kernel::Process;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use terrace_model::{PageSize, TierId};
 use terrace_policy::{Area, PageId, PageRange, PageView, SpaceId};
+use zapper::Zapper;
 
 /// One process.
 #[derive(Debug)]
@@ -44,6 +49,12 @@ pub struct Space {
     relocate_from: u64,
     /// Bounds of the mappings whose stores are tracked, or cannot be.
     tracked: BTreeSet<(u64, u64)>,
+    /// Page numbers of what is managed, where that is only what the process takes out entries of.
+    covered: Option<Vec<Range<u64>>>,
+    /// Its thread that does.
+    zapper: Option<Zapper>,
+    /// Pages that Terrace itself has had put back, to move them.
+    ours: BTreeSet<u64>,
     /// `/proc/PID/clear_refs` takes no 4: the kernel has no soft-dirty bits.
     no_soft_dirty: bool,
 }
@@ -64,6 +75,9 @@ impl Space {
             giant: BTreeMap::new(),
             relocate_from: 0,
             tracked: BTreeSet::new(),
+            covered: None,
+            zapper: None,
+            ours: BTreeSet::new(),
             no_soft_dirty: false,
         }
     }
@@ -72,6 +86,16 @@ impl Space {
     pub fn helps(&mut self, tracker: OwnedFd) {
         self.process.tracker = Some(tracker);
         self.tracked.clear();
+    }
+
+    /// Only shared memory is managed whose entries the process takes out; nothing until it says which that is.
+    pub fn cover_only_zapped(&mut self) {
+        self.covered = Some(Vec::new());
+    }
+
+    /// The process has handed over the socket of its thread that takes entries out.
+    pub fn zaps(&mut self, thread: UnixStream) {
+        self.zapper = Zapper::new(thread).ok();
     }
 
     /// The mapping that holds page `vpn`.
@@ -87,6 +111,7 @@ impl Space {
             range: PageRange::new(first, mapping.end - mapping.first),
             kind: mapping.kind,
             writable: mapping.writable,
+            huge_advice: None,
             object: None,
         }
     }

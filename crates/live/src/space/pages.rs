@@ -17,6 +17,7 @@ const DIRTY: u16 = 1 << 6;
 const IN_FLIGHT: u16 = 1 << 7;
 const SEEN: u16 = 1 << 8;
 const SWAPPED: u16 = 1 << 9;
+const ZAPPED: u16 = 1 << 10;
 
 macro_rules! flag {
     ($($(#[$doc:meta])* $get:ident $set:ident $bit:ident;)+) => {
@@ -49,6 +50,8 @@ impl PageState {
         is_seen set_seen SEEN;
         /// In swap.
         is_swapped set_swapped SWAPPED;
+        /// Its entry was taken out, so it may be there although it does not show.
+        is_zapped set_zapped ZAPPED;
     }
 
     /// Where it lies; meaningful where it is located.

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
 use terrace_model::{PageSize, TierId};
+use terrace_policy::AreaKind;
 
 /// How stores to pages are found out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,15 +59,19 @@ impl Space {
         dirtiness: Dirtiness,
     ) -> io::Result<Refreshed> {
         let maps = read_text(kernel, format!("/proc/{}/maps", self.process.pid))?;
-        let mappings = parse_maps(&maps);
+        let mappings = match &self.covered {
+            Some(covered) => clipped(parse_maps(&maps), covered),
+            None => parse_maps(&maps),
+        };
         // An empty file: the process is a zombie.
         if maps.is_empty() {
             return Err(io::Error::from_raw_os_error(libc::ESRCH));
         }
-        self.mappings = mappings;
+        let before = std::mem::replace(&mut self.mappings, mappings);
         self.find_giants(kernel);
         let dirtiness = if self.no_soft_dirty { Dirtiness::Unknown } else { dirtiness };
-        if dirtiness == Dirtiness::Tracked {
+        // Registered memory has no neighbours mapped along with a page that is accessed, so accesses are exact, too.
+        if dirtiness == Dirtiness::Tracked || self.covered.is_some() {
             self.track(kernel);
         }
         let mut refreshed = Refreshed { written: vec![0; self.resident.len()], ..Refreshed::default() };
@@ -120,6 +125,9 @@ impl Space {
                     _ => return Err(error),
                 }
             }
+        }
+        if self.covered.is_some() {
+            self.see_zapped(&before);
         }
         self.pages.sweep(|range| refreshed.gone.push(range));
         if tiers.only_tier().is_none() {
@@ -261,6 +269,8 @@ impl Space {
                 let tier = u32::try_from(*node).ok().and_then(|node| tiers.tier_of(node));
                 match tier {
                     Some(tier) => state.set_tier(tier),
+                    // Without an entry nobody can say; it lies where it lay.
+                    None if state.is_zapped() => {}
                     // Gone meanwhile, or on a node that is not managed.
                     None => state.set_located(false),
                 }
@@ -288,11 +298,26 @@ impl Space {
     }
 }
 
+/// What of mappings lies in these ranges of page numbers.
+fn clipped(mappings: Vec<Mapping>, covered: &[Range<u64>]) -> Vec<Mapping> {
+    let shared = mappings.into_iter().filter(|mapping| mapping.kind == AreaKind::Shared);
+    let parts = shared.flat_map(|mapping| {
+        covered.iter().filter_map(move |range| {
+            let (first, end) = (mapping.first.max(range.start), mapping.end.min(range.end));
+            // How far its pages lie from those of the file is the same for each part.
+            (first < end).then_some(Mapping { first, end, ..mapping })
+        })
+    });
+    let mut parts: Vec<Mapping> = parts.collect();
+    parts.sort_by_key(|part| part.first);
+    parts
+}
+
 /// Scans a range to its end, however many calls it takes.
 ///
 /// # Errors
 /// The process has ended or may not be looked into, or calls get nowhere: what was not looked at must not count as gone.
-fn all_runs(
+pub(super) fn all_runs(
     kernel: &dyn Kernel,
     process: &crate::kernel::Process,
     mut scan: PageScan,

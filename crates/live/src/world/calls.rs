@@ -160,8 +160,8 @@ impl MemorySystem for World {
         self.watches.counts(visit);
     }
 
-    fn sample_accesses(&mut self, _one_in: u64) {
-        // Offered by no live world yet, so no policy that needs it is here.
+    fn sample_accesses(&mut self, one_in: u64) {
+        self.samples_one_in = Some(one_in);
     }
 
     fn wake_below(&mut self, tier: TierId, free: Bytes) {

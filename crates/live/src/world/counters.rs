@@ -25,6 +25,8 @@ pub struct Counters {
     pub hint_faults: u64,
     /// Accesses counted on watched pages, before correction.
     pub count_faults: u64,
+    /// Accesses sampled by the processor.
+    pub samples: u64,
     /// Pieces of orders that a dry run did not carry out.
     pub planned: u64,
     /// Processes taken under management.
@@ -59,6 +61,7 @@ impl Counters {
         stats.count("policy.copied_bytes", moved << 12, Unit::Bytes);
         stats.count("policy.count_faults", self.count_faults, Unit::Count);
         stats.count("policy.scanned_pages", self.scanned, Unit::Count);
+        stats.count("policy.samples", self.samples, Unit::Count);
         stats.count("live.returned", self.returned, Unit::Pages);
         stats.count("live.planned", self.planned, Unit::Count);
         stats.count("live.processes", self.adopted, Unit::Count);

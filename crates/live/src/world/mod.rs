@@ -2,6 +2,7 @@
 
 mod calls;
 mod counters;
+mod entries;
 mod exchanging;
 mod moving;
 mod orders;
@@ -28,6 +29,9 @@ use terrace_policy::{
 
 /// Memory that is left free on every node, as a share of it: the kernel's own reserve, and room for pages on their way.
 const HEADROOM: u64 = 64;
+
+/// Bytes that an access to memory moves.
+const CACHE_LINE: u64 = 64;
 
 /// What is to be watched.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -76,6 +80,8 @@ pub struct Options {
     pub workers: usize,
     /// What the command hands over, where it is launched with the library that lets its stores be tracked.
     pub trackers: Option<Trackers>,
+    /// Only shared memory is managed whose entries the command takes out.
+    pub zaps: bool,
 }
 
 /// The processes under management, their pages, and what the policy has ordered.
@@ -89,6 +95,7 @@ pub struct World {
     workers: usize,
     dirtiness: Dirtiness,
     trackers: Trackers,
+    zaps: bool,
     wanted: SignalSet,
     spaces: BTreeMap<SpaceId, Space>,
     next_space: u32,
@@ -100,6 +107,8 @@ pub struct World {
     batch: usize,
     watches: Watches,
     sampling: Sampling,
+    /// One access in so many is to be told, once the policy has said so.
+    samples_one_in: Option<u64>,
     signals: VecDeque<Signal>,
     /// By tier: the level, and whether memory is below it.
     low_water: Vec<(u64, bool)>,
@@ -143,6 +152,7 @@ impl World {
             workers: options.workers.max(1),
             dirtiness: Dirtiness::Unknown,
             trackers: options.trackers.clone().unwrap_or_default(),
+            zaps: options.zaps,
             wanted: SignalSet::NONE,
             spaces: BTreeMap::new(),
             next_space: 0,
@@ -151,6 +161,7 @@ impl World {
             batch: moving::BATCH,
             watches: Watches::default(),
             sampling: Sampling::default(),
+            samples_one_in: None,
             signals: VecDeque::new(),
             low_water: vec![(0, false); count],
             traffic: vec![TierTraffic::default(); count],
@@ -178,6 +189,9 @@ impl World {
             .map_or_else(|_| pid.to_string(), |name| name.trim_end().to_owned());
         let id = SpaceId(self.next_space);
         let mut space = Space::new(id, process, name, self.topology.tiers.len());
+        if self.zaps {
+            space.cover_only_zapped();
+        }
         self.trackers.take(pid).into_iter().for_each(|tracker| space.helps(tracker));
         space.refresh(&*self.kernel, &self.tiers, self.dirtiness)?;
         tracing::info!(pid, name = %space.name, pages = space.resident_pages(), "process joined");
@@ -376,6 +390,37 @@ impl World {
     /// The access source has looked so often since it last said so.
     pub fn looked(&mut self, times: u64) {
         self.watches.looked(times);
+    }
+
+    /// One access in so many is to be told to the policy one by one; none until it has asked for that.
+    pub fn samples_one_in(&self) -> Option<u64> {
+        self.samples_one_in
+    }
+
+    /// The kernel itself has moved so many base pages up and down.
+    pub fn offloaded(&mut self, promoted: u64, demoted: u64) {
+        self.counters.promoted += promoted;
+        self.counters.demoted += demoted;
+    }
+
+    /// Accesses of a process to a base page were sampled. Those to memory that is not managed are left out.
+    pub fn sampled(&mut self, pid: u32, vpn: u64, write: bool, count: u32) {
+        let Some(space) = self.spaces.values_mut().find(|space| space.process.pid == pid) else { return };
+        let (traffic, mut known) = (&mut self.traffic, false);
+        let bytes = u64::from(count) * self.samples_one_in.unwrap_or(1) * CACHE_LINE;
+        space.visit_mut(vpn..vpn + 1, |view, state| {
+            known = true;
+            state.set_accessed(true);
+            // What was written is known by the pages that were, where it is known at all.
+            if !write {
+                traffic[view.tier.index()].read[Initiator::Demand as usize] += bytes;
+            }
+            true
+        });
+        if known {
+            self.counters.samples += u64::from(count);
+            self.signals.push_back(Signal::Access { page: PageId { space: space.id, vpn }, write, count });
+        }
     }
 
     /// An access source has found accesses to pages in so many of the last intervals.

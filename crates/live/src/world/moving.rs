@@ -213,6 +213,7 @@ impl World {
             addresses.extend((0..parts).map(|part| (found.page.vpn + part) << 12));
             owner.extend(std::iter::repeat_n(at, parts as usize));
         }
+        space.put_back(&*self.kernel, &addresses);
         let workers =
             usize::from(how.threads.max(1)).min(self.workers).min(addresses.len().div_ceil(16).max(1));
         let mut status = vec![UNTOLD; addresses.len()];

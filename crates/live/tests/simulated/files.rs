@@ -92,21 +92,34 @@ impl Files {
 
     /// Writes a file that is there; of DAMON's any.
     pub fn write(&mut self, path: &Path, value: &str) -> io::Result<()> {
-        let kdamond = Path::new(KDAMONDS).join("0");
-        if path == Path::new(KDAMONDS).join("nr_kdamonds") {
-            if self.0.get(&kdamond.join("state")).is_some_and(|state| state == "on\n") {
-                return Err(io::Error::from_raw_os_error(libc::EBUSY));
+        let refused = |errno| Err(io::Error::from_raw_os_error(errno));
+        let threads = Path::new(KDAMONDS).join("nr_kdamonds");
+        if path == threads {
+            let is_on = |file: &PathBuf| file.ends_with("state") && self.0[file] == "on\n";
+            if self.below(KDAMONDS.as_ref()).any(is_on) {
+                return refused(libc::EBUSY);
             }
-            self.0.retain(|file, _| !file.starts_with(&kdamond));
-            if value != "0" {
-                self.set(kdamond.join("state"), "off\n");
+            self.0.retain(|file, _| !file.starts_with(KDAMONDS));
+            for thread in 0..value.parse().unwrap_or(0) {
+                let thread = Path::new(KDAMONDS).join(thread.to_string());
+                self.set(thread.join("state"), "off\n");
+                self.set(thread.join("contexts/0/schemes/0/stats/sz_applied"), "0\n");
             }
         } else if path.starts_with(KDAMONDS) {
-            if !self.0.contains_key(&kdamond.join("state")) {
-                return Err(io::Error::from_raw_os_error(libc::ENOENT));
+            let thread = path.ancestors().find(|folder| folder.parent() == Some(Path::new(KDAMONDS)));
+            let state = thread.map(|thread| thread.join("state")).and_then(|state| self.get(&state));
+            match (state, path.ends_with("state"), value) {
+                (None, ..) => return refused(libc::ENOENT),
+                (Some(_), true, "on" | "off") | (Some(_), false, _) => {}
+                // Commands to a thread that runs; it runs on.
+                (Some(state), true, _) if state == "on\n" => {
+                    self.set(path.with_file_name("last_command"), value);
+                    return Ok(());
+                }
+                (Some(_), true, _) => return refused(libc::EINVAL),
             }
         } else if !self.0.contains_key(path) {
-            return Err(io::Error::from_raw_os_error(libc::ENOENT));
+            return refused(libc::ENOENT);
         }
         self.set(path, format!("{value}\n"));
         Ok(())

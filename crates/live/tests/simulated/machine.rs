@@ -1,12 +1,12 @@
 //! What the kernel in memory keeps: nodes, swap, processes with their pages, and what programs do meanwhile.
 
 use super::{Files, Plan};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
-use terrace_live::kernel::Advice;
+use terrace_live::kernel::{Advice, Event, Sample};
 use terrace_model::PageSize;
 use terrace_policy::Random;
 
@@ -60,6 +60,10 @@ pub struct Machine {
     pub processes: BTreeMap<u32, Program>,
     /// Pages that were tried to be moved.
     pub attempts: u64,
+    /// What sampled events have shown, ever.
+    pub noted: HashMap<Event, Vec<Sample>>,
+    /// Which were opened, on which processor.
+    pub sampled: Vec<(Event, u32)>,
     /// Base pages per node.
     capacity: Vec<u64>,
     swap: u64,
@@ -76,6 +80,8 @@ impl Machine {
             clock: Duration::from_secs(100),
             processes: BTreeMap::new(),
             attempts: 0,
+            noted: HashMap::new(),
+            sampled: Vec::new(),
             capacity: capacity.to_vec(),
             swap,
             next_pid: 1000,
@@ -292,6 +298,9 @@ impl Machine {
         if page.place == Place::Swap {
             let Some(node) = (0..self.capacity.len()).find(|node| self.free(*node) > 0) else { return false };
             self.page_mut(pid, head).unwrap().1.place = Place::Node(node);
+            let (time, address) = (self.clock.as_nanos() as u64, (vpn << 12) + 8);
+            let faults = self.noted.entry(Event::MajorFaults).or_default();
+            faults.push(Sample { pid, time, address, store: false });
         }
         true
     }

@@ -17,7 +17,9 @@ use std::io;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
-use terrace_live::kernel::{Advice, Kernel, PageRun, PageScan, Probe, Process, category};
+use terrace_live::kernel::{
+    Advice, Event, Kernel, PageRun, PageScan, Probe, Process, Sample, Samples, category,
+};
 use terrace_model::PageSize;
 use terrace_policy::Random;
 
@@ -324,6 +326,12 @@ impl Kernel for Simulated {
         Ok(read)
     }
 
+    fn sample(&self, event: Event, cpu: u32) -> io::Result<Box<dyn Samples>> {
+        let call = self.machine().plan.call;
+        self.enter(call, &[libc::EACCES, libc::EMFILE])?.sampled.push((event, cpu));
+        Ok(Box::new(Ring { machine: self.machine.clone(), event, cpu, seen: 0 }))
+    }
+
     fn probe(&self, what: Probe) -> io::Result<u64> {
         let machine = self.machine();
         let answers = machine.files.get(Path::new("/probes")).unwrap_or_default();
@@ -347,5 +355,29 @@ impl Kernel for Simulated {
 
     fn sleep(&self, span: Duration) {
         self.pass(span);
+    }
+}
+
+/// What the machine has noted of an event since the ring was opened, all on its first processor.
+struct Ring {
+    machine: Arc<Mutex<Machine>>,
+    event: Event,
+    cpu: u32,
+    seen: usize,
+}
+
+impl Samples for Ring {
+    fn read(&mut self, found: &mut dyn FnMut(Sample)) -> u64 {
+        let mut machine = self.machine.lock().unwrap();
+        let noted = machine.noted.get(&self.event).map_or(&[][..], Vec::as_slice);
+        let new = noted[self.seen..].to_vec();
+        self.seen = noted.len();
+        let call = machine.plan.call;
+        match self.cpu == 0 {
+            false => return 0,
+            true if machine.chance(call) => return new.len() as u64,
+            true => new.iter().for_each(|sample| found(*sample)),
+        }
+        0
     }
 }

@@ -71,7 +71,15 @@ impl Driver {
     /// One access by `agent`.
     pub fn touch_by(&mut self, agent: Agent, page: PageId, write: bool) {
         if let Some(fault) = self.world.touch_by(agent, page, write) {
-            let placement = self.policy.place(&fault, &self.world.topology);
+            let mut placement = self.policy.place(&fault, &self.world.topology);
+            while let Some(page) = self.world.stall(&fault, &placement) {
+                self.advance(Time::ZERO);
+                while self.world.is_stalled(page) {
+                    let at = self.next_event().unwrap_or_else(|| panic!("nobody lets {page:?} go on"));
+                    self.advance(at.since(self.world.now()));
+                }
+                placement = self.policy.place(&fault, &self.world.topology);
+            }
             self.world.fault_in(&fault, &placement);
             self.world.touch_by(agent, page, write);
         }

@@ -80,6 +80,8 @@ pub struct InMemory {
     watermarks: Vec<(Bytes, bool)>,
     failures: Failures,
     largest_default: PageSize,
+    /// Faults that wait for a block.
+    stalled: BTreeSet<PageId>,
     ordered_pages: u64,
     /// Counts changes of what lies where.
     changes: u64,
@@ -118,6 +120,7 @@ impl InMemory {
                 random: Random::new(0),
             },
             largest_default: PageSize::Base,
+            stalled: BTreeSet::new(),
             ordered_pages: 0,
             changes: 0,
         };
@@ -225,7 +228,20 @@ impl InMemory {
     /// Maps anonymous, writable memory.
     pub fn map_anonymous(&mut self, space: u32, vpn: u64, pages: u64) {
         let range = PageRange::new(PageId::new(space, vpn), pages);
-        self.map(Area { range, kind: crate::AreaKind::Anonymous, writable: true, object: None });
+        self.map(Area {
+            range,
+            kind: crate::AreaKind::Anonymous,
+            writable: true,
+            huge_advice: None,
+            object: None,
+        });
+    }
+
+    /// Maps private memory for which the program asked for huge pages.
+    pub fn map_advised(&mut self, space: u32, vpn: u64, pages: u64) {
+        let range = PageRange::new(PageId::new(space, vpn), pages);
+        let huge_advice = Some(true);
+        self.map(Area { range, kind: crate::AreaKind::Anonymous, writable: true, huge_advice, object: None });
     }
 
     /// The area that holds `page`.
@@ -313,6 +329,32 @@ impl InMemory {
             }
         }
         self.account();
+    }
+
+    /// Lets a fault wait where its placement says so and there is no block for its first wish; answers the page that it waits
+    /// for. Where the placement wants to hear of it instead, it does.
+    pub(crate) fn stall(&mut self, fault: &Fault, placement: &Placement) -> Option<PageId> {
+        let wish = placement.wishes().first().filter(|_| placement.stalls() || placement.tells())?;
+        let size =
+            wish.size.filter(|size| *size > PageSize::Base && *size <= self.capabilities.largest_page)?;
+        let (page, tier) = (fault.page.aligned(size), wish.tier);
+        let range = PageRange::of(page, size);
+        let fits = fault.area.range.covers(range) && self.is_empty(range);
+        if !fits || self.frames.get(tier.index())?.find(size).is_some() {
+            return None;
+        }
+        if !placement.stalls() {
+            self.signals.push(Signal::Refused { page, size, tier });
+            return None;
+        }
+        self.stalled.insert(page);
+        self.signals.push(Signal::Stalled { page, size, tier });
+        Some(page)
+    }
+
+    /// Whether a fault still waits.
+    pub(crate) fn is_stalled(&self, page: PageId) -> bool {
+        self.stalled.contains(&page)
     }
 
     /// Brings in the page of a fault as the policy wishes, else in the first tier with room.

@@ -193,6 +193,10 @@ impl MemorySystem for InMemory {
         self.order(pages.iter().map(|page| Item::DropZeros(*page)).collect(), MoveOptions::default())
     }
 
+    fn resume(&mut self, page: PageId) {
+        self.stalled.remove(&page);
+    }
+
     fn physical(&mut self) -> Option<&mut dyn PhysicalMemory> {
         if self.capabilities.has(Capability::Frames) { Some(self) } else { None }
     }

@@ -25,7 +25,7 @@
 use crate::support::Pending;
 use crate::{
     Area, Capability, CapabilitySet, Clear, MemorySystem, Moment, Move, MoveOptions, Needs, NextTick, PageId,
-    PageRange, Policy, Published, Random, Refusal, Report, ScanHand, Scope, Setup, Signal, Step,
+    PageRange, Policy, Published, Random, Refusal, Report, ScanHand, Schemes, Scope, Setup, Signal, Step,
 };
 use serde::{Deserialize, Serialize};
 use terrace_model::{Bytes, TierId, Time};
@@ -170,6 +170,22 @@ impl Policy for Damon {
         }
         self.choose_samples(memory);
         NextTick::At(now.plus(self.parameters.sampling))
+    }
+
+    fn schemes(&self) -> Option<Schemes> {
+        let p = &self.parameters;
+        Some(Schemes {
+            fast: self.fast,
+            slow: self.slow,
+            sampling: p.sampling,
+            aggregation: p.aggregation,
+            min_regions: p.min_regions,
+            max_regions: p.max_regions,
+            hot: p.hot,
+            cold_age: p.cold_age,
+            high_usage: p.high_usage,
+            quota: p.quota,
+        })
     }
 
     fn report(&self, report: &mut Report) {

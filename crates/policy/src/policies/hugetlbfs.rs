@@ -106,7 +106,7 @@ mod tests {
         let mut world = InMemory::new(&[("dram", Bytes::gib(2))]);
         world.map_anonymous(0, 0, (512 + 1) * 512);
         let range = PageRange::new(PageId::new(0, 1 << 24), 512);
-        world.map(Area { range, kind: AreaKind::Stack, writable: true, object: None });
+        world.map(Area { range, kind: AreaKind::Stack, writable: true, huge_advice: None, object: None });
         let mut driver = Driver::open("hugetlbfs", parameters, world).unwrap();
         [1000, 512 * 512, 1 << 24].map(|vpn| {
             driver.touch(PageId::new(0, vpn), true);

@@ -9,20 +9,22 @@
 //! Translation Ranger (Yan, thesis, §4.5) and of others.
 //!
 //! **Left open by the source.** *Which area*: private memory without a file, stacks included. *Compaction at the fault*
-//! (`defrag`): none, as with `defer` and with `madvise`, Linux's default; the fault asks the allocator and nobody else.
-//! *Shared and swapped-out base pages* (`max_ptes_shared`, `max_ptes_swap`): do not occur here. *Several tiers*: the
-//! first tier with a block, then its base pages, then the next tier. *Where the world shows no frames* (live Linux), it
-//! compacts by itself or not at all.
+//! (`defrag`): `never`, which for programs that do not ask for huge pages is what Linux's default, `madvise`, does: the fault
+//! asks the allocator and nobody else. With the other settings a fault waits for compaction or wakes a daemon for it; how
+//! hard either tries is open: as khugepaged does. *Shared and swapped-out base pages* (`max_ptes_shared`, `max_ptes_swap`): do
+//! not occur here. *Several tiers*: the first tier with a block, then its base pages, then the next tier. *Where the world
+//! shows no frames* (live Linux), it compacts by itself or not at all.
 //!
 //! **When to use it.** The default to compare other page-size policies with, and the right choice while memory is not
 //! fragmented.
 
 use crate::support::{
-    Compaction, Compactor, FaultSizes, Khugepaged, LargePages, Pace, largest_first, takes_large_pages,
+    Compaction, Compactor, Defrag, FaultCompaction, FaultSizes, Khugepaged, LargePages, Pace, largest_first,
+    takes_large_pages,
 };
 use crate::{
-    Capability, Fault, MemorySystem, Moment, Needs, NextTick, Outcome, Placement, Policy, Published, Refusal,
-    Report, Setup, Signal, SignalKind, Topology,
+    Capability, CapabilitySet, Fault, MemorySystem, Moment, Needs, NextTick, Outcome, Placement, Policy,
+    Published, Refusal, Report, Setup, Signal, SignalKind, Topology,
 };
 use serde::{Deserialize, Serialize};
 use terrace_model::{PageSize, Time};
@@ -33,6 +35,9 @@ use terrace_model::{PageSize, Time};
 pub struct Parameters {
     /// Ask for a 2 MiB page at the fault (Linux: `enabled` = `always`). Off: only the daemon makes them.
     pub fault: bool,
+    /// What a fault does that finds no free block: `always`, `defer`, `defer+madvise`, `madvise` or `never`, as Linux's
+    /// `defrag` (Linux: `madvise`). At `always` it waits for reclaim and compaction.
+    pub defrag: Defrag,
     /// Run the daemon (Linux: `khugepaged/defrag` and `enabled`).
     pub promote: bool,
     /// Base pages that the daemon looks at per wake (Linux: 4096).
@@ -51,6 +56,7 @@ impl Default for Parameters {
     fn default() -> Parameters {
         Parameters {
             fault: true,
+            defrag: Defrag::Never,
             promote: true,
             pages_to_scan: 4096,
             scan_sleep: crate::moment::seconds(10),
@@ -71,6 +77,9 @@ pub struct Thp {
     daemon: Option<Khugepaged>,
     pages: LargePages,
     faults: FaultSizes,
+    compaction: FaultCompaction,
+    /// Something follows when a fault finds no block.
+    compacts: bool,
 }
 
 impl Published for Thp {
@@ -96,18 +105,23 @@ impl Published for Thp {
             daemon: p.promote.then(|| Khugepaged::new(pace, compactor)),
             pages: LargePages::default(),
             faults: FaultSizes::default(),
+            compaction: FaultCompaction::new(p.defrag),
+            compacts: p.fault && p.defrag.acts(),
         })
     }
 }
 
 impl Policy for Thp {
     fn needs(&self) -> Needs {
-        let collapse: &[Capability] = if self.daemon.is_some() { &[Capability::Collapse] } else { &[] };
-        Needs::of(collapse).and_signals(&[SignalKind::Allocated, SignalKind::Unmapped])
+        let capabilities = CapabilitySet::NONE
+            .with_if(self.daemon.is_some(), Capability::Collapse)
+            .with_if(self.compacts, Capability::StalledFaults);
+        Needs { capabilities, ..Needs::default() }.and_signals(&[SignalKind::Allocated, SignalKind::Unmapped])
     }
 
     fn place(&mut self, fault: &Fault, topology: &Topology) -> Placement {
-        largest_first(fault, if self.fault { &SIZES } else { &[] }, topology)
+        let placement = largest_first(fault, if self.fault { &SIZES } else { &[] }, topology);
+        self.compaction.place(fault, placement)
     }
 
     fn on(&mut self, now: Moment, signals: &[Signal], memory: &mut dyn MemorySystem) -> NextTick {
@@ -118,12 +132,14 @@ impl Policy for Thp {
                     if let Some(area) = area {
                         self.faults.allocated(page, size, zeroed, area.largest_page(page), &SIZES);
                     }
+                    self.compaction.allocated(page);
                     self.pages.appeared(page, size);
                 }
                 Signal::Unmapped { range } => {
                     self.pages.forget(range);
                     self.faults.unmapped(range);
                 }
+                _ if self.compaction.hear(signal, now, memory) => {}
                 _ => {
                     let collapsed = self.daemon.as_mut().and_then(|daemon| daemon.hear(signal, now, memory));
                     if let Some(done) = collapsed.filter(|done| done.outcome == Outcome::Done) {
@@ -140,6 +156,7 @@ impl Policy for Thp {
     fn report(&self, report: &mut Report) {
         self.faults.report(report);
         self.pages.report(report);
+        self.compaction.report(report);
         if let Some(daemon) = &self.daemon {
             daemon.report(report);
         }
@@ -241,6 +258,62 @@ mod tests {
             (2, 5),
             "a lap without a candidate lies between"
         );
+    }
+
+    /// A page of each of three ranges is touched in a fragmented world whose second area has advice, and the daemon has no
+    /// time.
+    fn faulted(parameters: &str) -> (Driver, Vec<PageSize>) {
+        let mut world = InMemory::new(&[("dram", Bytes::mib(16))]);
+        world.map_anonymous(0, 0, 2 * HUGE);
+        world.map_advised(0, 4 * HUGE, HUGE);
+        for block in 0..8 {
+            world.take_frame(Frame(block * HUGE + 7), true);
+        }
+        let mut driver = Driver::open("thp", &format!("promote = false\n{parameters}"), world).unwrap();
+        for range in [0, 4, 1] {
+            driver.touch(PageId::new(0, range * HUGE), true);
+            driver.advance(seconds(1));
+        }
+        let sizes = [0, 4, 1].map(|range| size(&driver, range * HUGE)).to_vec();
+        (driver, sizes)
+    }
+
+    #[test]
+    fn a_fault_waits_for_compaction_or_leaves_it_to_a_daemon() {
+        use PageSize::{Base, Huge};
+        let expected = [
+            ("never", [Base, Base, Base], (0, 0)),
+            ("madvise", [Base, Huge, Base], (1, 0)),
+            ("always", [Huge, Huge, Huge], (3, 0)),
+            // What the daemon frees after a fault, the next one takes.
+            ("defer", [Base, Huge, Base], (0, 2)),
+            ("defer+madvise", [Base, Huge, Base], (0, 2)),
+        ];
+        for (defrag, pages, (direct, daemon)) in expected {
+            let (driver, sizes) = faulted(&format!("defrag = \"{defrag}\""));
+            let stats = driver.report().stats;
+            let counts = (stats.integer("compact_success"), stats.integer("compact_daemon"));
+            assert_eq!((sizes.as_slice(), counts), (pages.as_slice(), (direct, daemon)), "{defrag}");
+            assert_eq!(stats.integer("fault_compaction_bytes") > 0, direct + daemon > 0);
+        }
+        let world = world(1).without(Capability::StalledFaults);
+        let error = Driver::open("thp", "defrag = \"always\"", world).err().unwrap().to_string();
+        assert!(error.contains("stalled-faults"), "{error}");
+    }
+
+    #[test]
+    fn faults_that_find_no_block_wait_ever_less_often() {
+        let mut world = world(32);
+        for block in 0..64 {
+            world.take_frame(Frame(block * HUGE + 7), false);
+        }
+        let mut driver = Driver::open("thp", "promote = false\ndefrag = \"always\"", world).unwrap();
+        for range in 0..16 {
+            driver.touch(PageId::new(0, range * HUGE), true);
+        }
+        let stats = driver.report().stats;
+        let counts = ["compact_success", "compact_fail", "compact_deferred"].map(|name| stats.integer(name));
+        assert_eq!(counts, [0, 4, 12], "the faults 1, 3, 7 and 15 try");
     }
 
     #[test]

@@ -52,7 +52,7 @@ fn dense_structures_first() {
     for (site, vpn, reads) in [(1, 0, 10_000), (2, 200, 90_000), (3, 400, 1)] {
         let range = PageRange::new(PageId::new(0, vpn), 200);
         let object = Some(Object { site, range });
-        world.map(Area { range, kind: AreaKind::Anonymous, writable: true, object });
+        world.map(Area { range, kind: AreaKind::Anonymous, writable: true, huge_advice: None, object });
         let heat = Heat { reads, writes: 0 };
         profile.objects.insert(site, ObjectProfile { bytes: 200 << 12, heat });
     }

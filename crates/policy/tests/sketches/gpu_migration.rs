@@ -79,7 +79,7 @@ fn thresholds_neighbours_and_balance() {
     for (site, vpn) in [(1, 0), (2, 100)] {
         let range = PageRange::new(PageId::new(0, vpn), 100);
         let object = Some(Object { site, range });
-        world.map(Area { range, kind: AreaKind::Anonymous, writable: true, object });
+        world.map(Area { range, kind: AreaKind::Anonymous, writable: true, huge_advice: None, object });
     }
     let policy = GpuMigration {
         threshold: 2,

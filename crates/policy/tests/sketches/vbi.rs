@@ -57,7 +57,7 @@ fn the_hot_block_ends_up_in_fast_memory() {
     for (site, vpn) in [(1, 0), (2, 200), (3, 400)] {
         let range = PageRange::new(PageId::new(0, vpn), 200);
         let object = Some(Object { site, range });
-        world.map(Area { range, kind: AreaKind::Anonymous, writable: true, object });
+        world.map(Area { range, kind: AreaKind::Anonymous, writable: true, huge_advice: None, object });
     }
     let mut driver = Driver::new(Box::new(HotBlocks::default()), world);
     for _ in 0..5 {

@@ -9,16 +9,14 @@
 
 mod template;
 
+use crate::entries::{ADDRESS_BITS, ADDRESS_MASK, Entries, Record};
 use crate::origins::Origins;
-use crate::stream::{ADDRESS_BITS, ADDRESS_MASK, Entries, Record};
 use std::ops::Range;
+pub use template::LANES;
 use template::{Derived, KNOWN, Template};
 use terrace_protocol::entry::REGISTERS;
 use terrace_protocol::layout::{BLOCK_ENTRIES, BLOCKS};
 use terrace_trace::AccessKind;
-
-/// Records and accesses that a template can have: longer blocks are several templates.
-pub const LANES: usize = 8;
 
 /// Entries in the whole table.
 const ENTRIES: usize = BLOCKS * BLOCK_ENTRIES;

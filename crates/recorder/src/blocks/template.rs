@@ -1,9 +1,11 @@
 //! What a run of some instructions of a block will be like: made once, from the entries.
 
-use super::LANES;
-use crate::stream::{ADDRESS_MASK, Entries, Record};
+use crate::entries::{ADDRESS_MASK, Entries, Record};
 use terrace_protocol::entry::{Effect, Entry, Expected, NO_REGISTER, REGISTERS, places, shape};
 use terrace_trace::AccessKind;
+
+/// Records and accesses that a template can have: longer blocks are several templates.
+pub const LANES: usize = 8;
 
 /// As a source of an origin: none, a distance of 0.
 const NO_SOURCE: u8 = 0x80;

@@ -24,6 +24,8 @@ export type Run = {
   notes: string[];
   /** On machines with several tiers. */
   tiering?: Tiering;
+  /** Where hardware or a policy is about contiguity. */
+  contiguity?: Contiguity;
   /** Of a live run. */
   timeline?: Moment[];
   parameters: Record<string, string>;
@@ -51,6 +53,15 @@ export type PolicyWork = {
   interrupts: number;
   policy_seconds: number;
   migration_seconds: number;
+};
+
+/** Against the baseline of the same input. */
+export type Contiguity = {
+  translation_share: number;
+  saved_seconds: number;
+  net_seconds: number;
+  coverage_128: number | null;
+  policy: PolicyWork | null;
 };
 
 export type HeatRow = { process: number; start: string; bytes: number; name: string; reads: string; writes: string };

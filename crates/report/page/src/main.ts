@@ -1,6 +1,7 @@
 // The page: reads the embedded document, builds the sections, keeps to the reader's colour scheme.
 
 import "./style.css";
+import { contiguity } from "./contiguity";
 import { designNames, inputNames, type Conclusion, type Report } from "./data";
 import { h } from "./dom";
 import { times, withTimesSign } from "./format";
@@ -18,6 +19,7 @@ function start(): void {
     live(report),
     cycles(report),
     translation(report),
+    contiguity(report),
     traffic(report),
     pageSizes(report),
     inputs(report),

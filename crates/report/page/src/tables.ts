@@ -2,6 +2,7 @@
 
 import {
   type Leaf,
+  type PolicyWork,
   type Report,
   type Run,
   cpi,
@@ -15,7 +16,7 @@ import {
   speedup,
 } from "./data";
 import { h, section, segmented } from "./dom";
-import { exact, percent, seconds, significant, times } from "./format";
+import { bytes, exact, percent, seconds, significant, times } from "./format";
 
 export type Column = {
   key: string;
@@ -24,6 +25,18 @@ export type Column = {
   value: (run: Run) => string | number | null;
   text?: (value: number) => string;
 };
+
+/** What a policy's moves cost. */
+export function costOfMoves(policy: (run: Run) => PolicyWork | null): Column[] {
+  const work = (key: keyof PolicyWork) => (run: Run) => policy(run)?.[key] ?? null;
+  return [
+    { key: "copied_bytes", title: "Copied", help: "Bytes that moves copied", value: work("copied_bytes"), text: bytes },
+    { key: "wait_seconds", title: "Waited", help: "Time that threads waited for pages on the move, summed over them", value: work("wait_seconds"), text: seconds },
+    { key: "interrupts", title: "Interrupts", help: "Cores interrupted for the policy", value: work("interrupts"), text: exact },
+    { key: "policy_seconds", title: "Policy", help: "Time of the policy's own processor", value: work("policy_seconds"), text: seconds },
+    { key: "migration_seconds", title: "Migration", help: "Time of the processors that moved pages", value: work("migration_seconds"), text: seconds },
+  ];
+}
 
 export function numbers(report: Report): HTMLElement | null {
   if (report.runs.every(isLive)) return null;

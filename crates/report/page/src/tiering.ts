@@ -5,7 +5,7 @@ import { type PolicyWork, type Report, type Run, type Tiering, inputNames, isLiv
 import { h, legend, section, segmented } from "./dom";
 import { bytes, exact, percent, seconds, slowdown } from "./format";
 import { runsOf, whenShown } from "./sections";
-import { type Column, scroll, sortable } from "./tables";
+import { type Column, costOfMoves, scroll, sortable } from "./tables";
 import { onSchemeChange, palette } from "./theme";
 
 const SYMBOLS = ["circle", "diamond", "triangle", "rect", "roundRect", "pin"];
@@ -141,11 +141,7 @@ function columns(placed: Placed[], slowdowns: boolean, costs: boolean): Column[]
     { key: "promoted_pages", title: "Promoted", help: "Pages of 4 KiB that came to a faster tier", value: work("promoted_pages"), text: exact },
     { key: "demoted_pages", title: "Demoted", help: "Pages of 4 KiB that came to a slower tier", value: work("demoted_pages"), text: exact },
     { key: "ping_pong_pages", title: "Ping-pong", help: "Pages that went back within a period", value: work("ping_pong_pages"), text: exact },
-    { key: "copied_bytes", title: "Copied", help: "Bytes that migrations copied", value: work("copied_bytes"), text: bytes },
-    { key: "wait_seconds", title: "Waited", help: "Time that threads waited for pages on the move, summed over them", value: work("wait_seconds"), text: seconds },
-    { key: "interrupts", title: "Interrupts", help: "Cores interrupted for the policy", value: work("interrupts"), text: exact },
-    { key: "policy_seconds", title: "Policy", help: "Time of the policy's own processor", value: work("policy_seconds"), text: seconds },
-    { key: "migration_seconds", title: "Migration", help: "Time of the processors that moved pages", value: work("migration_seconds"), text: seconds },
+    ...costOfMoves((run) => of(run).policy),
   );
   // Nobody counts these on a real machine.
   const unknown = placed.every(isLive) ? ["ping_pong_pages", "wait_seconds", "interrupts", "policy_seconds"] : [];

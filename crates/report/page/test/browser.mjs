@@ -21,8 +21,11 @@ const scratch = mkdtempSync(join(tmpdir(), "terrace-report-"));
 const directory = args[0] ? resolve(args[0]) : sample();
 
 function sample() {
-  const command = ["run", "--quiet", "-p", "terrace-report", "--example", "sample_report", "--", join(scratch, "sample")];
-  execFileSync("cargo", command, { cwd: page_directory, stdio: ["ignore", "ignore", "inherit"] });
+  // As the other tests are built, so that nothing is built twice.
+  const target = process.env.CARGO_TARGET_DIR ?? join(page_directory, "../../../target");
+  const build = ["build", "--quiet", "--workspace", "--profile", "verify", "--example", "sample_report"];
+  execFileSync("cargo", build, { cwd: page_directory, stdio: ["ignore", "ignore", "inherit"] });
+  execFileSync(join(target, "verify/examples/sample_report"), [join(scratch, "sample")], { stdio: ["ignore", "ignore", "inherit"] });
   return join(scratch, "sample");
 }
 
@@ -91,6 +94,24 @@ const tests = {
       await button.click();
       assert.ok(await page.$$eval("#tiering .chart", (all) => all.every((one) => one.querySelector("svg path"))));
     }
+    assert.deepEqual(errors, []);
+    await close();
+  },
+
+  async "contiguity is shown where hardware or a policy is about it, with the numbers of results.json"() {
+    const shown = report.runs.filter((run) => run.contiguity);
+    const { page, errors, close } = await open({});
+    const rows = await page.$$eval("#contiguity-table tbody tr", (all) =>
+      all.map((row) => Object.fromEntries([...row.children].map((cell) => [cell.dataset.key, cell.dataset.value]))),
+    );
+    assert.equal(rows.length, shown.length);
+    assert.ok(args[0] || rows.length > 0, "the sample has none");
+    rows.forEach((row, at) => {
+      const { policy, coverage_128, ...sides } = shown[at].contiguity;
+      for (const [key, value] of Object.entries(sides)) assert.equal(Number(row[key]), value, key);
+      if (coverage_128 !== null) assert.equal(Number(row.coverage_128), coverage_128);
+      if (policy) assert.equal(Number(row.copied_bytes), policy.copied_bytes);
+    });
     assert.deepEqual(errors, []);
     await close();
   },

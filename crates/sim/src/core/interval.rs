@@ -143,6 +143,16 @@ impl Interval {
         }
     }
 
+    /// Dispatches many instructions, as [`Interval::dispatch`] does one after the other: what lies a whole reorder buffer
+    /// back is waited for where they come to it. Dispatched together, they would hide loads of any latency.
+    pub fn compute(&mut self, mut count: u64) {
+        while let Some(room) = self.blocks_at.checked_sub(self.instructions).filter(|room| *room <= count) {
+            self.dispatch(room);
+            count -= room;
+        }
+        self.dispatch(count);
+    }
+
     /// Takes back the dispatch of the last `count` instructions: the access that they led to is made again later.
     pub fn take_back(&mut self, count: u64) {
         let span = self.instruction_time.times(count);
@@ -309,6 +319,16 @@ impl Interval {
         self.now = self.now.max(time);
     }
 
+    /// When all loads issued so far are done: what a program that answers with what it has read waits for.
+    pub fn loads_done(&self) -> Time {
+        let mask = self.in_flight.len() - 1;
+        let in_flight = (0..self.tail.wrapping_sub(self.head))
+            .map(|at| self.in_flight[self.head.wrapping_add(at) & mask].timeline.done);
+        // The last loads were too quick to be in flight.
+        let last = self.load_done[self.loads.wrapping_sub(1) % LOADS_KEPT];
+        in_flight.fold(self.now.max(last), Time::max)
+    }
+
     /// Waits for everything in flight: the stream ends, or another takes the core.
     pub fn drain(&mut self) {
         while self.head != self.tail {
@@ -376,6 +396,24 @@ mod tests {
         core.dispatch(1);
         assert_eq!(core.now, ns(101), "the eighth waits until the load of time 1 is done");
         assert_eq!(core.blame.memory, ns(92));
+    }
+
+    #[test]
+    fn computing_hides_no_more_than_a_reorder_buffer() {
+        let run = |go: &dyn Fn(&mut Interval)| {
+            let mut core = core(CoreKind::OutOfOrder, 8);
+            for latency in [100, 300, 50] {
+                core.dispatch(1);
+                core.load(miss(core.now, ns(latency)));
+            }
+            go(&mut core);
+            (core.now, core.blame, core.instructions)
+        };
+        let together = run(&|core| core.compute(1000));
+        assert_eq!(together, run(&|core| (0..1000).for_each(|_| core.dispatch(1))));
+        assert_eq!(together, run(&|core| (0..10).for_each(|_| core.compute(100))));
+        // The load of time 2 is done at 302, and the tenth instruction waits for it.
+        assert_eq!(together.0, ns(302 + 1003 - 10));
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub(super) const CONTIGUOUS: u8 = 3;
 /// Why an access was not made.
 #[derive(Debug)]
 pub(super) enum Stop {
-    /// Its page is between unmap and map: the thread waits, then makes the access again.
+    /// Its page is between unmap and map, or its fault waits for a block: the thread waits, then makes the access again.
     Held,
     /// The simulated kernel failed.
     Failed(OsError),
@@ -167,8 +167,9 @@ impl Shared {
         let beyond_base = lines - PageSize::Base.bytes() / LINE_BYTES;
         let zeroing = if fault.zeroed { Time::ZERO } else { self.timing.zero_line.times(beyond_base) };
         core.pipeline.kernel(self.timing.fault + zeroing);
-        let took = core.pipeline.now - begin;
+        let took = core.pipeline.now - core.fault_began(space, addr).unwrap_or(begin);
         self.fault_time += took;
+        core.stalled_fault = None;
         self.fault_latency[fault.size.index()].record(took.as_nanos() as u64);
         if let Some(parts) = &mut self.parts {
             parts.faulted(space, addr, took);
@@ -257,7 +258,13 @@ impl Shared {
                     self.os.now = core.pipeline.now;
                     let fault = match &mut self.tiering {
                         Some(tiering) => {
-                            tiering.fault(&mut self.os, space, addr, write, core.pipeline.now)?
+                            let now = core.pipeline.now;
+                            let Some(fault) = tiering.fault(&mut self.os, space, addr, write, now)? else {
+                                core.fault_stalls(space, addr);
+                                self.stopped_at = Some((space, addr >> 12));
+                                return Err(Stop::Held);
+                            };
+                            fault
                         }
                         None => self.os.fault(space, addr, &[])?,
                     };
@@ -336,6 +343,19 @@ impl Shared {
 }
 
 impl Core {
+    /// A fault waits, if it does not do so already.
+    fn fault_stalls(&mut self, space: u32, addr: u64) {
+        if self.fault_began(space, addr).is_none() {
+            self.stalled_fault = Some((space, addr, self.pipeline.now));
+        }
+    }
+
+    /// When a fault that has waited began.
+    fn fault_began(&self, space: u32, addr: u64) -> Option<Time> {
+        let (_, _, began) = self.stalled_fault.filter(|(of, at, _)| (*of, *at) == (space, addr))?;
+        Some(began)
+    }
+
     /// Translates through TLBs and page walks. Answers the page and when its address is known.
     #[inline(always)]
     fn translate<const F: u8, const S: u8>(

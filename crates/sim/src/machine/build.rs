@@ -40,6 +40,8 @@ pub(super) struct Core {
     pub nested: Option<Box<Nested>>,
     pub walkers: Outstanding,
     pub look_ahead: LookAhead,
+    /// The fault that waits for a block, or did: where, and when it began.
+    pub stalled_fault: Option<(u32, u64, Time)>,
     /// The process that runs on it; none when it has nothing to run.
     pub space: Option<u32>,
 }
@@ -62,7 +64,7 @@ pub(super) struct Shared {
     pub placement: Option<Box<PlacementMaker>>,
     /// The parts of programs, where somebody asks about them.
     pub parts: Option<Box<Parts>>,
-    /// The base page at which a core had to stop, because it is on the move.
+    /// The base page at which a core had to stop, because it is on the move or its fault waits.
     pub stopped_at: Option<(u32, u64)>,
     /// Pages whose sharing a core broke: the other cores' TLBs must drop them before they run again.
     pub dropped_pages: Vec<(u32, AddressRange)>,
@@ -147,6 +149,7 @@ impl Machine {
                 },
                 walkers: Outstanding::new(design.translation.walkers),
                 look_ahead: LookAhead::new(),
+                stalled_fault: None,
                 space: None,
             });
         }

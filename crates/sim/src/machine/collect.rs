@@ -198,6 +198,9 @@ pub(super) fn outcome(engine: &Engine, cores_used: u64) -> Outcome {
         let mean = *usage as f64 / totals.now.0.max(1) as f64;
         stats.real(format!("tier.{name}.mean_pages"), mean, Unit::Pages);
     }
+    if engine.options.fidelity == Fidelity::Full {
+        engine.requests.count_into(&mut stats);
+    }
     let blame = &totals.blame;
     let all = cycles(totals.now, cycle);
     let busy = cycles(blame.total(), cycle);

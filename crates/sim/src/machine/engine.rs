@@ -11,6 +11,7 @@ use super::memory_map::{MapMaker, MemoryMap};
 use super::parts::PartUse;
 use super::placement_map::PlacementMap;
 use super::profile::ProfileCounter;
+use super::requests::Requests;
 use super::streams::{Stream, Streams};
 use super::tiering::{Change, OpenPolicy, Tiering};
 use crate::design::{Design, TranslationScheme};
@@ -19,8 +20,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use terrace_model::{AddressRange, Stats, Time};
-use terrace_policy::Profile;
+use terrace_model::{AddressRange, PageSize, Stats, Time};
+use terrace_policy::{PageId, Profile};
 use terrace_trace::{Batch, Event, EventSource, KernelAccess, MapKind, MarkKind, SourceError};
 
 /// How far a core may run ahead of the slowest. Measured on the bandwidth-bound IWB tables: 1 µs bends them by 16 %.
@@ -207,8 +208,28 @@ struct Turn {
     waiting: VecDeque<usize>,
     slice_ends: Time,
     used: bool,
-    /// The base page on the move that its thread waits for.
+    /// The base page that its thread waits for: it is on the move, or its fault waits for a block.
     waits_for: Option<(u32, u64)>,
+}
+
+/// Lets the threads go on that wait for these pages. Answers how long they have waited.
+fn wake(turns: &mut [Turn], machine: &mut Machine, pages: &[(PageId, PageSize, Time)]) -> Time {
+    let mut waited = Time::ZERO;
+    for (page, size, at) in pages {
+        for (turn, core) in turns.iter_mut().zip(&mut machine.cores) {
+            let arrived = turn.waits_for.is_some_and(|(space, vpn)| {
+                space == page.space.0 && (page.vpn..page.vpn + size.base_pages()).contains(&vpn)
+            });
+            if arrived {
+                turn.waits_for = None;
+                core.pipeline.drain();
+                let span = at.saturating_sub(core.pipeline.now);
+                core.pipeline.kernel(span);
+                waited += span;
+            }
+        }
+    }
+    waited
 }
 
 /// Where the region of interest stands.
@@ -235,6 +256,7 @@ pub(super) struct Engine<'a> {
     /// Streams whose next batch follows a global event that was not applied yet.
     blocked: Vec<usize>,
     pub gaps: u64,
+    pub requests: Requests,
     pub region: Region,
     /// The region of interest is still to come, and only the operating system is simulated until then.
     pub forwarding: bool,
@@ -263,6 +285,7 @@ impl<'a> Engine<'a> {
             order_violations: 0,
             blocked: Vec::new(),
             gaps: 0,
+            requests: Requests::default(),
             region: Region::default(),
             map_maker,
             stopped: false,
@@ -387,7 +410,8 @@ impl<'a> Engine<'a> {
                 && self.turns.iter().any(|turn| turn.waits_for.is_some())
             {
                 // Whoever could run waits for a page.
-                self.act::<F>(due);
+                let told = self.machine.shared.tiering.as_ref().map(|tiering| tiering.state.told_at());
+                self.act::<F>(due.max(told.unwrap_or_default()));
                 continue;
             }
             // Every stream is blocked, starved or done.
@@ -406,20 +430,10 @@ impl<'a> Engine<'a> {
         let turns = &mut self.turns;
         self.machine.with_tiering(|tiering, machine| {
             tiering.act::<F>(machine, now);
-            for (page, size, at) in tiering.state.take_released() {
-                for (turn, core) in turns.iter_mut().zip(&mut machine.cores) {
-                    let arrived = turn.waits_for.is_some_and(|(space, vpn)| {
-                        space == page.space.0 && (page.vpn..page.vpn + size.base_pages()).contains(&vpn)
-                    });
-                    if arrived {
-                        turn.waits_for = None;
-                        core.pipeline.drain();
-                        let span = at.saturating_sub(core.pipeline.now);
-                        core.pipeline.kernel(span);
-                        tiering.state.counters.wait_time += span;
-                    }
-                }
-            }
+            let state = &mut tiering.state;
+            let (released, resumed) = (state.take_released(), state.take_resumed());
+            state.counters.wait_time += wake(turns, machine, &released);
+            state.counters.stall_time += wake(turns, machine, &resumed);
         });
     }
 
@@ -603,7 +617,8 @@ impl<'a> Engine<'a> {
                 self.turns[core].slice_ends = Time::ZERO;
                 return Ok(());
             }
-            if self.streams.streams[stream].exited {
+            // An event can take long: others come first.
+            if self.streams.streams[stream].exited || self.machine.cores[core].pipeline.now > horizon {
                 return Ok(());
             }
         }
@@ -612,19 +627,19 @@ impl<'a> Engine<'a> {
     /// Computes without an access. A policy has its turns meanwhile: where one is due, the stream goes on afterwards.
     fn compute(&mut self, core: usize, stream: usize, instructions: u64) {
         let pipeline = &mut self.machine.cores[core].pipeline;
-        let Some(tiering) = &self.machine.shared.tiering else { return pipeline.dispatch(instructions) };
+        let Some(tiering) = &self.machine.shared.tiering else { return pipeline.compute(instructions) };
         let computed = &mut self.streams.streams[stream].computed;
         let due = tiering.due().unwrap_or(Time::MAX);
         loop {
             let begin = pipeline.now;
             let little = (instructions - *computed).min(COMPUTE_PIECE);
-            pipeline.dispatch(little);
+            pipeline.compute(little);
             *computed += little;
             let took = (pipeline.now - begin).0.max(1);
             // Up to what is due, by the pace of this piece.
             let pieces = due.saturating_sub(pipeline.now).0 / took;
             let rest = pieces.saturating_mul(little).min(instructions - *computed);
-            pipeline.dispatch(rest);
+            pipeline.compute(rest);
             *computed += rest;
             if *computed == instructions {
                 *computed = 0;
@@ -641,7 +656,8 @@ impl<'a> Engine<'a> {
         let Some(page) = self.machine.shared.stopped_at.take() else { return false };
         self.turns[core].waits_for = Some(page);
         if let Some(tiering) = &mut self.machine.shared.tiering {
-            tiering.state.counters.waits += 1;
+            // Faults that wait are counted as such.
+            tiering.state.counters.waits += u64::from(!tiering.state.is_stalled(page.0, page.1));
         }
         true
     }
@@ -766,7 +782,7 @@ impl<'a> Engine<'a> {
                 }
                 self.compute(core, stream, *instructions);
             }
-            Event::Mark { kind, name, value } => self.mark(*kind, name, *value),
+            Event::Mark { kind, value, .. } => self.mark(core, stream, *kind, *value),
             // Data structures matter to policies and designs that know them; a plain machine does not.
             Event::Spawn { .. }
             | Event::Alloc { .. }
@@ -865,10 +881,14 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn mark(&mut self, kind: MarkKind, _name: &str, value: u64) {
+    fn mark(&mut self, core: usize, stream: usize, kind: MarkKind, value: u64) {
+        let pipeline = &self.machine.cores[core].pipeline;
         match kind {
+            MarkKind::RequestBegin => self.requests.begin(stream, pipeline.now),
+            MarkKind::RequestEnd => self.requests.end(stream, pipeline.loads_done()),
             MarkKind::RegionBegin if self.region.begin.is_none() && !self.options.whole => {
                 self.region.begin = Some(Box::new(super::collect::Totals::of(self)));
+                self.requests.forget();
                 self.forwarding = false;
                 if let Some(parts) = &mut self.machine.shared.parts {
                     parts.region_begins();

@@ -12,6 +12,7 @@ mod parts;
 mod placement_map;
 mod profile;
 mod regions;
+mod requests;
 mod run;
 mod streams;
 mod tiering;

@@ -360,6 +360,24 @@ impl Os {
         Ok(Fault { frame, size, copied_from: None, zeroed })
     }
 
+    /// The size that a wish asks for, where it is a large page that would fit at `addr` in its area, and its tier has no free
+    /// block for it.
+    pub fn lacks_block(
+        &self,
+        space: u32,
+        addr: u64,
+        start: u64,
+        area: &Area,
+        wish: &Wish,
+    ) -> Option<PageSize> {
+        let size = wish.size.filter(|size| *size > PageSize::Base)?;
+        let page = AddressRange::new(addr & !(size.bytes() - 1), size.bytes());
+        let fits = page.start.0 >= start && page.end().0 <= area.end;
+        let lacks = self.tiers.get(wish.tier.index())?.buddy().free_blocks(size.order()).0 == 0;
+        let empty = || self.spaces[space as usize].table.is_region_empty(addr, size);
+        (fits && lacks && empty()).then_some(size)
+    }
+
     /// A frame for one wish, if it can be granted. Without a size it is the one that the design wants, else a base page.
     fn grant(
         &mut self,

@@ -5,7 +5,7 @@ use crate::memory::Memory;
 use crate::parameters::{INIT, ParameterInfo, Parameters, SEED, THREADS};
 use crate::program::{Program, init_parameter, share};
 use crate::random::{Permutation, Random, Zipf, hash, scale};
-use crate::requests::{Client, Extents, LONGEST_THINK, Plan, Service, THINK};
+use crate::requests::{Client, Extents, LONGEST_THINK, Pace, Plan, Service, THINK};
 use crate::{WorkloadError, WorkloadInfo};
 use terrace_model::AddressRange;
 
@@ -65,7 +65,7 @@ pub(crate) struct Analytics {
     zipf: Zipf,
     order: Permutation,
     iterations: u64,
-    think: u64,
+    pace: Pace,
     /// Room of each thread for new factors.
     room: Vec<AddressRange>,
     site: u32,
@@ -130,7 +130,7 @@ impl Program for Analytics {
             zipf: Zipf::new(blocks, parameters.number("zipf", 0.0, 4.0)?),
             order: Permutation::new(blocks, seed),
             iterations,
-            think: parameters.count_within("think", 0, LONGEST_THINK)?,
+            pace: Pace { think: parameters.count_within("think", 0, LONGEST_THINK)?, timed: false },
             room: Vec::new(),
             site: layout.site("new factors"),
             threads,
@@ -156,7 +156,7 @@ impl Program for Analytics {
 
     fn thread(&self, index: u32) -> Client<Analytics> {
         let own = self.own(index);
-        Client::new(self, index, (own.end - own.start) * (1 + 2 * self.iterations), self.think)
+        Client::new(self, index, (own.end - own.start) * (1 + 2 * self.iterations), self.pace)
     }
 
     fn kernel_accesses(&self) -> u64 {

@@ -20,7 +20,8 @@ everything it can, the parents are cleared and another root is drawn, until the 
 Stands for kernel 2 of Graph500 (Murphy et al., 2010), on its Kronecker graph (A = 0.57, B = C = 0.19, scrambled labels, \
 both directions, duplicates kept), compressed rows of 8-byte numbers. The benchmark's list of edges, 16 bytes for each \
 undirected one, from which it builds the graph and against which it validates the result, lies before the graph where \
-`list` says so; no search reads it. It differs: building the graph is not part of the \
+`list` says so; no search reads it. GAP frees what it built the graph with before the search allocates its arrays, \
+which then find room where that lay: `first=search`. It differs: building the graph is not part of the \
 stream; a run is bounded by edges, not by 64 searches; with several threads each has its own search, queue and parents \
 over the shared graph, so that the accesses are the same in every run.",
     parameters: &[
@@ -33,6 +34,12 @@ over the shared graph, so that the accesses are the same in every run.",
             default: "false",
             unit: "true|false",
             help: "Keep the generator's list of edges in memory, which no search reads.",
+        },
+        ParameterInfo {
+            name: "first",
+            default: "graph",
+            unit: "graph|search",
+            help: "What is touched first, and so finds fast memory: the graph, or parents and queues.",
         },
         INIT,
         SETTLE,
@@ -76,6 +83,9 @@ impl Program for Bfs {
         let mut vector =
             |name| -> Vec<u64> { (0..threads).map(|_| layout.array(name, 8 * graph.vertices)).collect() };
         let (parents, queues) = (vector("parents"), vector("queue"));
+        if parameters.choice("first", &[("graph", false), ("search", true)])? {
+            layout.touched.rotate_right(parents.len() + queues.len());
+        }
         let edges = parameters.count("edges", threads.into())?;
         Ok(Bfs { graph, edges, threads, seed: parameters.seed()?, parents, queues, layout })
     }

@@ -20,10 +20,10 @@ the auxiliary arrays by one, forcing by none: pages that are written hot lie bes
 instruction level it reads 2.0 bytes for each that it writes, scratch memory included. Below the caches it is 3.5, \
 fills for stores included, where the differences along z find none of the planes that they share still in the cache, \
 and 2.8 where they find them all; Ambix (Marques, MSc thesis, 2021) states 3.5, with 32 threads each on planes of its \
-own. Choose `planes` so that a plane of all arrays is large against the last-level cache divided by the threads. It \
-differs: the grid is flat where the original's is a cube, so that this holds at smaller footprints too; the loops of \
-the right-hand side are one for each direction; eight lines are solved at once, with accesses of 64 bytes (AVX-512). \
-Threads take contiguous lines.",
+own. Arrays are first touched in the original's order: u, forcing, the auxiliary ones, rhs. Choose `planes` so that a \
+plane of all arrays is large against the last-level cache divided by the threads. It differs: the grid is flat where \
+the original's is a cube, so that this holds at smaller footprints too; the loops of the right-hand side are one for \
+each direction; eight lines are solved at once, with accesses of 64 bytes (AVX-512). Threads take contiguous lines.",
     parameters: &[
         ParameterInfo { name: "bytes", default: "256 MiB", unit: "bytes", help: "Size of all arrays together." },
         ParameterInfo { name: "planes", default: "16", unit: "planes", help: "Planes of the grid, at least 5." },
@@ -146,9 +146,10 @@ impl Program for BlockTridiagonal {
         let cells = edge * edge * planes;
         let mut layout = Layout::new(init_parameter(parameters)?);
         let mut array = |name, numbers| layout.array(name, cells * 8 * numbers);
-        let (u, rhs) = (array("u", UNKNOWNS), array("rhs", UNKNOWNS));
-        let forcing = array("forcing", UNKNOWNS);
+        // As the original touches them: `initialize`, `exact_rhs`, then `compute_rhs`, whose last array is rhs.
+        let (u, forcing) = (array("u", UNKNOWNS), array("forcing", UNKNOWNS));
         let auxiliary = ["us", "vs", "ws", "qs", "square", "rho_i"].map(|name| array(name, 1));
+        let rhs = array("rhs", UNKNOWNS);
         let scratch = edge.max(planes) * BLOCK * LINE;
         Ok(BlockTridiagonal {
             groups: edge / 8,

@@ -23,11 +23,23 @@ not symmetric and the scalars are constants, so the numbers do not converge to a
 What is read and written below the caches depends on the nonzeros, since only the vectors are written. The classes \
 have about 56 (S), 240 (C) and 460 (D) in a row. With nonzeros=256 at least 98 bytes are read for each that is \
 written, and more where the vectors stay in the cache in part; Ambix (Marques, MSc thesis, 2021) states more than 60. \
-rows=85e3,nonzeros=256 takes 256 MiB, and more rows as much more.",
+rows=85e3,nonzeros=256 takes 256 MiB, and more rows as much more.
+
+Where the vector that is gathered from is larger than the caches, nearly each nonzero reads a line of it besides, and \
+nonzeros=32 read 62 bytes for each that is written. In class D it has 12 MB, in E 72: choose `rows` by the caches. \
+NPB's OpenMP version, 3.4, first fills two arrays of together 12 bytes for each nonzero (v and iv), from which it \
+compacts the matrix, and keeps them to the end without another access: half of its memory, and the half that is \
+touched first. With `workspace` they are there.",
     parameters: &[
         ParameterInfo { name: "rows", default: "1.5e6", unit: "rows", help: "Rows and columns of the matrix." },
         ParameterInfo { name: "nonzeros", default: "8", unit: "per row", help: "Nonzeros in each row." },
         ParameterInfo { name: "iterations", default: "1", unit: "iterations", help: "Conjugate gradient iterations." },
+        ParameterInfo {
+            name: "workspace",
+            default: "false",
+            unit: "true|false",
+            help: "Keep what the matrix was built from, as much again, touched first and never read.",
+        },
         INIT,
         THREADS,
         SEED,
@@ -81,6 +93,9 @@ impl Program for ConjugateGradient {
         let nonzeros = parameters.count_within("nonzeros", 1, rows.min(1024))?;
         let mut layout = Layout::new(init_parameter(parameters)?);
         let row_ends = layout.array("row pointers", 8 * rows);
+        if parameters.choice("workspace", &[("true", true), ("false", false)])? {
+            layout.array("workspace", 12 * rows * nonzeros);
+        }
         let columns = layout.array("column numbers", (4 * rows * nonzeros).next_multiple_of(8));
         let values = layout.array("values", 8 * rows * nonzeros);
         let padded = rows.next_multiple_of(LANES as u64) * 8;

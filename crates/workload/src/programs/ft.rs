@@ -10,21 +10,23 @@ pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
     name: "ft",
     summary: "3-D Fourier transforms through a blocked scratch buffer (NPB FT)",
     description: "\
-Each iteration multiplies a grid of complex numbers by its time factors and copies it, then transforms the copy along \
-z, y and x. A pass takes 16 lines of the grid at a time: it copies them into scratch memory of its thread, transforms \
-them there and writes them to the other array. Along x the 16 lines are neighbouring rows; along y and z each of their \
-points is a piece of 256 bytes, a row or a plane from the next.
+Each iteration multiplies a grid of complex numbers (u0) by its time factors and copies it, then transforms the copy \
+(u1) along z, y and x, within that one array. A pass takes 16 lines of the grid at a time: it copies them into \
+scratch memory of its thread, transforms them there and writes 16 lines back. Along x the 16 lines are neighbouring \
+rows; along y and z each of their points is a piece of 256 bytes, a row or a plane from the next.
 
-Stands for FT of the NAS Parallel Benchmarks (Bailey et al., 1991), with its arrays u0, u1, u2 and twiddle. Of every \
-five transfers that write the grid's arrays, u1 and u2 take two each and u0 one; twiddle is only read. Below the \
-caches that is 1.7 bytes read per byte written, fills for stores included, which is what Ambix (Marques, MSc thesis, \
-2021) states for FT; at the instruction level it is 1.0, most of it in scratch memory. It differs: every pass writes \
-the other array, where the original transforms most of them in place and loses the lines in between; a transform is \
-three radix-8 steps over the scratch memory whatever its length, which need not be a power of two; no checksum; an \
-access moves 64 bytes (AVX-512). The grid has as many rows as columns, both multiples of 16, and as many planes as \
-fit. Threads take contiguous blocks.",
+Stands for FT of the NAS Parallel Benchmarks (Bailey et al., 1991) in the OpenMP version 3.4: 40 bytes for each \
+point, in u0, u1 and twiddle, which one loop touches first, side by side. Of every five transfers that write the \
+grid's arrays, u1 takes four and u0 one; twiddle is only read. Below the caches that is 1.7 bytes read per byte \
+written, fills for stores included, which is what Ambix (Marques, MSc thesis, 2021) states for FT; at the instruction \
+level it is 1.0, most of it in scratch memory. It differs: the original writes a block to where it came from, and \
+with lines of a thousand points and more loses it from the caches in between; here, where lines are short, it is \
+written half of the thread's share away, so that it is lost as well. A transform is three radix-8 steps over the \
+scratch memory whatever its length, which need not be a power of two; no checksum; an access moves 64 bytes \
+(AVX-512). The grid has as many rows as columns, both multiples of 16, and as many planes as fit. Threads take \
+contiguous blocks.",
     parameters: &[
-        ParameterInfo { name: "bytes", default: "256 MiB", unit: "bytes", help: "Size of the four arrays together." },
+        ParameterInfo { name: "bytes", default: "256 MiB", unit: "bytes", help: "Size of the three arrays together." },
         ParameterInfo { name: "iterations", default: "1", unit: "iterations", help: "Transforms." },
         INIT,
         THREADS,
@@ -35,8 +37,8 @@ fit. Threads take contiguous blocks.",
 /// A cache line and a vector register: four points.
 type Line = [u64; 8];
 const LINE: u64 = 64;
-/// Three complex arrays and the time factors.
-const POINT_BYTES: u64 = 3 * 16 + 8;
+/// Two complex arrays and the time factors.
+const POINT_BYTES: u64 = 2 * 16 + 8;
 /// Grid lines that are transformed together: NPB's `fftblock`.
 const BLOCK: u64 = 16;
 const BLOCK_LINES: u64 = BLOCK * 16 / LINE;
@@ -51,7 +53,7 @@ pub(crate) struct Fourier {
     planes: u64,
     iterations: u64,
     threads: u32,
-    u: [u64; 3],
+    u: [u64; 2],
     twiddle: u64,
     /// Two buffers for each thread.
     scratch: Vec<u64>,
@@ -111,8 +113,10 @@ impl Program for Fourier {
         let planes = points / (side * side);
         let mut layout = Layout::new(init_parameter(parameters)?);
         let complex = side * side * planes * 16;
-        let u = ["u0", "u1", "u2"].map(|name| layout.array(name, complex));
+        let u = ["u0", "u1"].map(|name| layout.array(name, complex));
         let twiddle = layout.array("twiddle", complex / 2);
+        // By init_ui, one loop over all three.
+        layout.together = 3;
         let block = side.max(planes) * BLOCK * 16;
         let scratch = (0..threads).map(|_| layout.array("scratch", 2 * block)).collect();
         let iterations = parameters.count("iterations", 1)?;
@@ -181,7 +185,7 @@ impl Transform {
     }
 
     fn evolve<M: Memory>(&mut self, memory: &mut M) {
-        let [u0, u1, _] = self.program.u;
+        let [u0, u1] = self.program.u;
         let end = self.end.min(self.at + 32);
         for group in self.at..end {
             memory.load_payload::<Line>(self.program.twiddle + group * LINE, 0, 1);
@@ -197,19 +201,21 @@ impl Transform {
 
     fn pass<M: Memory>(&mut self, memory: &mut M, direction: u64) {
         let program = &self.program;
-        // u1 to u2 along z, back along y, to u2 along x.
-        let (from, to) = if direction == 1 { (2, 1) } else { (1, 2) };
         let lines = program.length(direction) * BLOCK_LINES;
         let scratch = program.scratch[self.index as usize];
         let buffers = [scratch, scratch + lines * LINE];
         let end = lines.min(self.line + 100);
+        // Where the block is written to: by then the caches have lost it.
+        let share = share(program.blocks(direction), self.index, program.threads);
+        let count = share.end - share.start;
+        let target_block = share.start + (self.at - share.start + count / 2) % count;
         for line in self.line..end {
             let offset = program.offset(direction, self.at, line);
             let parity = (self.stage & 1) as usize;
             let (source, target) = (buffers[1 - parity] + line * LINE, buffers[parity] + line * LINE);
             if self.stage == 0 {
                 // Transposed on the way: two shuffles.
-                memory.load_payload::<Line>(program.u[from] + offset, 0, 2);
+                memory.load_payload::<Line>(program.u[1] + offset, 0, 2);
                 memory.store_payload::<Line>(target, [line; 8], 0, 3);
             } else if self.stage <= RADIX_STEPS {
                 // 5 n log2(n) operations of a transform, in three steps, eight at once.
@@ -217,7 +223,8 @@ impl Transform {
                 memory.store_payload::<Line>(target, [line; 8], 0, 6);
             } else {
                 memory.load_payload::<Line>(source, 0, 2);
-                memory.store_payload::<Line>(program.u[to] + offset, [line; 8], 0, 3);
+                let offset = program.offset(direction, target_block, line);
+                memory.store_payload::<Line>(program.u[1] + offset, [line; 8], 0, 3);
             }
         }
         self.line = end;

@@ -5,11 +5,11 @@ use crate::memory::{Memory, prefetch};
 use crate::parameters::{ParameterInfo, Parameters, SEED, SETTLE, THREADS};
 use crate::program::{Init, Kernel, Program, Progress, share};
 use crate::random::{Permutation, Random, Zipf, hash, mix};
-use crate::requests::{LONGEST_THINK, WAITING};
+use crate::requests::{Pace, TIMED, WAITING, mark};
 use crate::{WorkloadError, WorkloadInfo};
 use std::collections::VecDeque;
 use terrace_model::AddressRange;
-use terrace_trace::{Event, MapKind};
+use terrace_trace::{Event, MapKind, MarkKind};
 
 pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
     name: "kv",
@@ -33,6 +33,7 @@ share of the keys, as a Redis cluster on one host. Initialisation inserts the sh
         ParameterInfo { name: "zipf", default: "0.99", unit: "exponent", help: "Zipf exponent of the keys' popularity." },
         ParameterInfo { name: "preload", default: "0.5", unit: "share", help: "Share of the keys inserted beforehand." },
         WAITING,
+        TIMED,
         SETTLE,
         THREADS,
         SEED,
@@ -66,7 +67,7 @@ pub(crate) struct KeyValue {
     reads: f64,
     zipf: f64,
     preload: f64,
-    think: u64,
+    pace: Pace,
     threads: u32,
     seed: u64,
     /// Room for the heap and for the tables of each thread.
@@ -108,7 +109,7 @@ impl Program for KeyValue {
             reads: parameters.number("reads", 0.0, 1.0)?,
             zipf: parameters.number("zipf", 0.01, 4.0)?,
             preload: parameters.number("preload", 0.0, 1.0)?,
-            think: parameters.count_within("think", 0, LONGEST_THINK)?,
+            pace: Pace::parse(parameters)?,
             threads,
             seed: parameters.seed()?,
             heaps: Vec::new(),
@@ -444,10 +445,12 @@ impl Kernel for Store {
         }
         match self.next_request() {
             Some((key, get)) => {
-                if self.program.think > 0 {
-                    memory.compute(self.program.think);
+                if self.program.pace.think > 0 {
+                    memory.compute(self.program.pace.think);
                 }
+                mark(memory, self.program.pace.timed, MarkKind::RequestBegin);
                 self.request(memory, key, get);
+                mark(memory, self.program.pace.timed, MarkKind::RequestEnd);
                 Progress::Working
             }
             None => Progress::Done,

@@ -5,7 +5,7 @@ use crate::memory::Memory;
 use crate::parameters::{INIT, ParameterInfo, Parameters, SEED, THREADS};
 use crate::program::{Program, init_parameter, share};
 use crate::random::{Permutation, Random, Zipf, hash, scale};
-use crate::requests::{Client, Extents, LONGEST_THINK, Plan, Service, THINK, VECTOR_BYTES, expected};
+use crate::requests::{Client, Extents, Pace, Plan, Service, THINK, TIMED, VECTOR_BYTES, expected};
 use crate::{WorkloadError, WorkloadInfo};
 use std::collections::HashMap;
 use terrace_model::AddressRange;
@@ -37,6 +37,7 @@ commit log of its own and a share of the keys.",
         ParameterInfo { name: "reads", default: "0.95", unit: "share", help: "Share of reads among the requests." },
         ParameterInfo { name: "requests", default: "100e3", unit: "requests", help: "Requests, all threads together." },
         THINK,
+        TIMED,
         INIT,
         THREADS,
         SEED,
@@ -65,7 +66,7 @@ pub(crate) struct ColumnStore {
     zipf: f64,
     reads: f64,
     requests: u64,
-    think: u64,
+    pace: Pace,
     rows: u64,
     index: u64,
     summary: u64,
@@ -127,7 +128,7 @@ impl Program for ColumnStore {
             zipf: parameters.number("zipf", 0.01, 4.0)?,
             reads,
             requests: parameters.count("requests", threads.into())?,
-            think: parameters.count_within("think", 0, LONGEST_THINK)?,
+            pace: Pace::parse(parameters)?,
             rows: layout.array("sorted tables", keys * row),
             index: layout.array("partition index", keys * INDEX_BYTES),
             summary: layout.array("index summary", (keys / SUMMARY_INTERVAL + 1) * VECTOR_BYTES),
@@ -168,7 +169,7 @@ impl Program for ColumnStore {
     }
 
     fn thread(&self, index: u32) -> Client<ColumnStore> {
-        Client::new(self, index, self.requests_of(index), self.think)
+        Client::new(self, index, self.requests_of(index), self.pace)
     }
 
     fn kernel_accesses(&self) -> u64 {

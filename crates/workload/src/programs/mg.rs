@@ -118,13 +118,18 @@ impl Program for Multigrid {
         let planes = parameters.count_within("planes", SHORTEST_EDGE, points / 64)?;
         let edge = (((points / planes) as f64).sqrt() as u64 / 8 * 8).max(8);
         let mut layout = Layout::new(init_parameter(parameters)?);
-        let v = layout.array("v", edge * edge * planes * 8);
+        // As the original touches them: u is cleared, v filled with charges, then r is their residual.
+        let finest = edge * edge * planes * 8;
+        let [finest_u, v, finest_r] = ["u", "v", "r"].map(|name| layout.array(name, finest));
         let mut levels = Vec::new();
         let (mut lines, mut rows, mut planes) = (edge / 8, edge, planes);
         loop {
             let bytes = lines * rows * planes * LINE;
-            let u = layout.array("u", bytes);
-            levels.push(Level { lines, rows, planes, u, r: layout.array("r", bytes) });
+            let (u, r) = match levels.is_empty() {
+                true => (finest_u, finest_r),
+                false => (layout.array("u", bytes), layout.array("r", bytes)),
+            };
+            levels.push(Level { lines, rows, planes, u, r });
             if rows.min(planes) < 2 * SHORTEST_EDGE {
                 break;
             }

@@ -5,7 +5,7 @@ use crate::memory::Memory;
 use crate::parameters::{INIT, ParameterInfo, Parameters, SEED, THREADS};
 use crate::program::{Program, init_parameter, share};
 use crate::random::{Permutation, Random, Zipf, hash, mix, scale};
-use crate::requests::{Client, LONGEST_THINK, Plan, Service, THINK, expected};
+use crate::requests::{Client, Pace, Plan, Service, THINK, TIMED, expected};
 use crate::{WorkloadError, WorkloadInfo};
 use std::sync::Arc;
 
@@ -31,6 +31,7 @@ skipped; no caches of results and no heap of the Java machine.",
         ParameterInfo { name: "zipf", default: "0.9", unit: "exponent", help: "Zipf exponent of the words of queries." },
         ParameterInfo { name: "requests", default: "4e3", unit: "queries", help: "Queries, all threads together." },
         THINK,
+        TIMED,
         INIT,
         THREADS,
         SEED,
@@ -75,7 +76,7 @@ pub(crate) struct Search {
     scores: u64,
     stored: u64,
     requests: u64,
-    think: u64,
+    pace: Pace,
     threads: u32,
     seed: u64,
     layout: Layout,
@@ -128,7 +129,7 @@ impl Program for Search {
             scores: layout.array("scores", documents * SCORE_BYTES),
             stored: layout.array("documents", documents * DOCUMENT_BYTES),
             requests: parameters.count("requests", 1)?,
-            think: parameters.count_within("think", 0, LONGEST_THINK)?,
+            pace: Pace::parse(parameters)?,
             threads: parameters.threads()?,
             seed,
             layout,
@@ -145,7 +146,7 @@ impl Program for Search {
 
     fn thread(&self, index: u32) -> Client<Search> {
         let own = share(self.requests, index, self.threads);
-        Client::new(self, index, own.end - own.start, self.think)
+        Client::new(self, index, own.end - own.start, self.pace)
     }
 
     fn kernel_accesses(&self) -> u64 {

@@ -5,7 +5,7 @@ use crate::memory::Memory;
 use crate::parameters::{INIT, ParameterInfo, Parameters, SEED, THREADS};
 use crate::program::{Program, init_parameter, share};
 use crate::random::{Permutation, Random, Zipf, hash, mix, scale};
-use crate::requests::{Client, LONGEST_THINK, Plan, Service, THINK, VECTOR_BYTES, expected};
+use crate::requests::{Client, Pace, Plan, Service, THINK, TIMED, VECTOR_BYTES, expected};
 use crate::{WorkloadError, WorkloadInfo};
 
 pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
@@ -50,6 +50,7 @@ does not grow; record sizes come in 32 steps; keys are numbers. All threads serv
         ParameterInfo { name: "reads", default: "0.95", unit: "share", help: "Share of reads among the requests." },
         ParameterInfo { name: "requests", default: "200e3", unit: "requests", help: "Requests, all threads together." },
         THINK,
+        TIMED,
         INIT,
         THREADS,
         SEED,
@@ -74,7 +75,7 @@ pub(crate) struct KeyValueService {
     order: Option<Permutation>,
     reads: f64,
     requests: u64,
-    think: u64,
+    pace: Pace,
     /// Record sizes of a group, and their sum.
     sizes: [u64; GROUP as usize],
     group_bytes: u64,
@@ -142,7 +143,7 @@ impl Program for KeyValueService {
             order: scattered.then(|| Permutation::new(keys, seed)),
             reads: parameters.number("reads", 0.0, 1.0)?,
             requests: parameters.count("requests", 1)?,
-            think: parameters.count_within("think", 0, LONGEST_THINK)?,
+            pace: Pace::parse(parameters)?,
             sizes,
             group_bytes,
             table: layout.array("hash table", chains * BUCKET_BYTES),
@@ -164,7 +165,7 @@ impl Program for KeyValueService {
 
     fn thread(&self, index: u32) -> Client<KeyValueService> {
         let own = share(self.requests, index, self.threads);
-        Client::new(self, index, own.end - own.start, self.think)
+        Client::new(self, index, own.end - own.start, self.pace)
     }
 
     fn kernel_accesses(&self) -> u64 {

@@ -5,10 +5,10 @@ use crate::memory::Memory;
 use crate::parameters::{ParameterInfo, Parameters, SEED, SETTLE, THREADS};
 use crate::program::{Init, Kernel, Program, Progress, share};
 use crate::random::{Permutation, Random, Zipf, hash, mix, scale};
-use crate::requests::{LONGEST_THINK, WAITING};
+use crate::requests::{Pace, TIMED, WAITING, mark};
 use crate::{WorkloadError, WorkloadInfo};
 use terrace_model::AddressRange;
-use terrace_trace::{Event, MapKind};
+use terrace_trace::{Event, MapKind, MarkKind};
 
 pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
     name: "slab",
@@ -33,6 +33,7 @@ of its own with its share of memory and keys. Initialisation stores the share `p
         ParameterInfo { name: "zipf", default: "0.99", unit: "exponent", help: "Zipf exponent of the keys' popularity." },
         ParameterInfo { name: "preload", default: "0.5", unit: "share", help: "Share of the keys stored beforehand." },
         WAITING,
+        TIMED,
         SETTLE,
         THREADS,
         SEED,
@@ -64,7 +65,7 @@ pub(crate) struct Slab {
     reads: f64,
     zipf: f64,
     preload: f64,
-    think: u64,
+    pace: Pace,
     threads: u32,
     seed: u64,
     /// Chunk size of each class.
@@ -120,7 +121,7 @@ impl Program for Slab {
             reads: parameters.number("reads", 0.0, 1.0)?,
             zipf: parameters.number("zipf", 0.01, 4.0)?,
             preload: parameters.number("preload", 0.0, 1.0)?,
-            think: parameters.count_within("think", 0, LONGEST_THINK)?,
+            pace: Pace::parse(parameters)?,
             threads,
             seed: parameters.seed()?,
             chunks,
@@ -380,10 +381,12 @@ impl Kernel for Cache {
         self.left -= 1;
         let key = self.order.apply(self.zipf.sample(&mut self.random)) + 1;
         let get = self.random.unit() < self.program.reads;
-        if self.program.think > 0 {
-            memory.compute(self.program.think);
+        if self.program.pace.think > 0 {
+            memory.compute(self.program.pace.think);
         }
+        mark(memory, self.program.pace.timed, MarkKind::RequestBegin);
         self.request(memory, key, get);
+        mark(memory, self.program.pace.timed, MarkKind::RequestEnd);
         Progress::Working
     }
 }

@@ -5,7 +5,7 @@ use crate::memory::Memory;
 use crate::parameters::{INIT, ParameterInfo, Parameters, SEED, THREADS};
 use crate::program::{Program, init_parameter, share};
 use crate::random::{Random, hash};
-use crate::requests::{Client, Extents, LONGEST_THINK, Plan, Service, THINK, VECTOR_BYTES, expected};
+use crate::requests::{Client, Extents, Pace, Plan, Service, THINK, TIMED, VECTOR_BYTES, expected};
 use crate::{WorkloadError, WorkloadInfo};
 use terrace_model::AddressRange;
 
@@ -33,6 +33,7 @@ page checksums; orders and new orders are kept with their lines; rows have whole
         ParameterInfo { name: "cold", default: "0.45", unit: "share", help: "Share of the order lines loaded beforehand." },
         ParameterInfo { name: "requests", default: "50e3", unit: "transactions", help: "Transactions, all threads together." },
         THINK,
+        TIMED,
         INIT,
         THREADS,
         SEED,
@@ -119,7 +120,7 @@ pub(crate) struct OrderProcessing {
     log: u64,
     log_bytes: u64,
     requests: u64,
-    think: u64,
+    pace: Pace,
     site: u32,
     threads: u32,
     seed: u64,
@@ -170,7 +171,7 @@ impl Program for OrderProcessing {
             log: layout.array("redo log", log_bytes * u64::from(threads)),
             log_bytes,
             requests: parameters.count("requests", threads.into())?,
-            think: parameters.count_within("think", 0, LONGEST_THINK)?,
+            pace: Pace::parse(parameters)?,
             site: layout.site("new order lines"),
             threads,
             seed: parameters.seed()?,
@@ -194,7 +195,7 @@ impl Program for OrderProcessing {
     }
 
     fn thread(&self, index: u32) -> Client<OrderProcessing> {
-        Client::new(self, index, self.requests_of(index), self.think)
+        Client::new(self, index, self.requests_of(index), self.pace)
     }
 
     fn kernel_accesses(&self) -> u64 {

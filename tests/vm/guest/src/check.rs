@@ -123,9 +123,13 @@ pub fn vmstat(name: &str) -> Result<u64> {
         .with_context(|| format!("no {name} in vmstat"))
 }
 
+/// How long something is waited for that happens within seconds on an idle machine. The emulation can be ten times slower on a
+/// busy one, and no check is about speed.
+pub const PATIENCE: Duration = Duration::from_secs(180);
+
 /// Waits until something holds; whether it came to hold.
-pub fn eventually(limit: Duration, mut holds: impl FnMut() -> Result<bool>) -> Result<bool> {
-    let deadline = Instant::now() + limit;
+pub fn eventually(mut holds: impl FnMut() -> Result<bool>) -> Result<bool> {
+    let deadline = Instant::now() + PATIENCE;
     while !holds()? {
         if Instant::now() > deadline {
             return Ok(false);

@@ -136,8 +136,14 @@ pub struct Terrace {
 impl Terrace {
     /// Attaches to a process and those it starts.
     pub fn attach(pid: u32, arguments: &[&str]) -> Result<Terrace> {
+        Terrace::attach_to(&["--tree", &pid.to_string()], arguments)
+    }
+
+    /// Attaches to other targets.
+    pub fn attach_to(targets: &[&str], arguments: &[&str]) -> Result<Terrace> {
         let child = Command::new("terrace")
-            .args(["attach", "--tree", &pid.to_string()])
+            .arg("attach")
+            .args(targets)
             .args(arguments)
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

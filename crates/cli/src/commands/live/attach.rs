@@ -1,6 +1,6 @@
 //! `terrace attach`: a policy at work on processes that run already.
 
-use super::LiveOptions;
+use super::{Helped, LiveOptions};
 use crate::error::{CommandResult, Failure};
 use clap::Args;
 use std::path::PathBuf;
@@ -14,6 +14,7 @@ Examples:
   sudo terrace attach --cgroup /sys/fs/cgroup/system.slice/redis.service
   sudo terrace attach --pid 4711 --policy nimble --limit dram=2GiB
   sudo terrace attach --pid 4711 --dry-run -v --seconds 60
+  sudo terrace attach --cgroup /sys/fs/cgroup/jobs --policy damon --offload
 
 While it runs:
   kill -USR1 PID   pause: nothing is moved
@@ -40,6 +41,12 @@ pub struct Arguments {
     /// folder
     #[arg(long, value_name = "FOLDER", help_heading = "Targets")]
     cgroup: Option<PathBuf>,
+
+    /// Let the kernel carry out the policy by itself, as schemes of DAMON (Linux
+    /// 6.11): for `damon`, on a cgroup. Terrace switches them on and off and
+    /// counts what they move
+    #[arg(long, requires = "cgroup")]
+    offload: bool,
 
     /// Stop after so many seconds
     #[arg(long, value_name = "N")]
@@ -80,7 +87,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
         (None, false) => Selection::Processes(arguments.pid.clone()),
         (None, true) => Selection::Trees(arguments.tree.clone()),
     };
-    let mut session = options.session(selection, None)?;
+    let mut session = options.session(selection, Helped::default(), arguments.offload)?;
     let control = super::control()?;
     let stop = control.stop.clone();
     let end = arguments.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));

@@ -114,8 +114,17 @@ fn parse_limit(text: &str) -> Result<(String, Bytes), String> {
     Ok((tier.trim().to_owned(), size.trim().parse().map_err(|error| format!("{error}"))?))
 }
 
+/// How a command that is launched helps.
+#[derive(Clone, Copy, Debug, Default)]
+struct Helped<'a> {
+    /// Where it hands over what its stores are tracked with.
+    trackers: Option<&'a Trackers>,
+    /// Whether it also takes out entries of its shared memory.
+    zaps: bool,
+}
+
 impl LiveOptions {
-    fn config(&self, trackers: Option<&Trackers>) -> Config {
+    fn config(&self, helped: Helped<'_>, offload: bool) -> Config {
         let mut parameters = Table::new();
         for (key, value) in &self.sets {
             terrace_policy::registry::set(&mut parameters, key, value);
@@ -127,7 +136,8 @@ impl LiveOptions {
                 limits: self.limits.iter().cloned().collect(),
                 dry_run: self.dry_run,
                 workers: std::thread::available_parallelism().map_or(1, usize::from),
-                trackers: trackers.cloned(),
+                trackers: helped.trackers.cloned(),
+                zaps: helped.zaps,
             },
             limits: Limits {
                 cpu: self.cpu.0.unwrap_or(f64::INFINITY),
@@ -138,21 +148,21 @@ impl LiveOptions {
                 regions: self.regions.max(1),
                 cpu: self.cpu.0.map_or(0.5, |cpu| cpu * 2.0 / 3.0),
             },
+            offload,
             seed: self.seed,
         }
     }
 
-    /// Prepares a session and says what was chosen. `trackers`: where the command hands over what its stores are tracked with.
-    fn session(&self, selection: Selection, trackers: Option<&Trackers>) -> Result<Session, Failure> {
+    /// Prepares a session and says what was chosen. `offload`: the kernel carries the policy out.
+    fn session(&self, selection: Selection, helped: Helped<'_>, offload: bool) -> Result<Session, Failure> {
         let kernel: Arc<dyn Kernel> = Arc::new(Linux);
         let facts = Facts::discover(&*kernel);
-        let session =
-            Session::prepare(&kernel, &facts, selection, &self.config(trackers)).map_err(|problem| {
-                match problem {
-                    Problem::Usage(message) => Failure::usage(message),
-                    Problem::Machine(message) => Failure::run(message),
-                }
-            })?;
+        let session = Session::prepare(&kernel, &facts, selection, &self.config(helped, offload)).map_err(
+            |problem| match problem {
+                Problem::Usage(message) => Failure::usage(message),
+                Problem::Machine(message) => Failure::run(message),
+            },
+        )?;
         for choice in &session.choices {
             progress::note(choice);
         }

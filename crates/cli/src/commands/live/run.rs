@@ -1,6 +1,6 @@
 //! `terrace run`: starts a command with a policy at work on it.
 
-use super::LiveOptions;
+use super::{Helped, LiveOptions};
 use crate::error::{CommandResult, Failure};
 use clap::Args;
 use std::ffi::OsString;
@@ -46,6 +46,14 @@ pub struct Arguments {
     #[arg(long, help_heading = "Policy")]
     track_stores: bool,
 
+    /// Find accesses exactly to the page, in shared memory only (shared
+    /// anonymous memory, memfd, tmpfs, System V): no other memory is managed
+    /// then. A thread in the command takes page-table entries out when asked
+    /// (Linux 6.11, dynamically linked programs). Includes --track-stores.
+    /// Not for programs that map memory by system calls of their own
+    #[arg(long, help_heading = "Policy")]
+    track_accesses: bool,
+
     /// The command: everything after `--`
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -54,12 +62,16 @@ pub struct Arguments {
 /// Carries out the subcommand.
 pub fn run(arguments: Arguments) -> CommandResult {
     let options = &arguments.options;
-    let help = arguments.track_stores.then(Help::start).transpose();
-    let help = help.map_err(|error| {
-        Failure::run(format!("the library for --track-stores has no place in the temporary folder: {error}"))
+    let help = match (arguments.track_accesses, arguments.track_stores) {
+        (true, _) => Some(Help::start_with_zapper()),
+        (false, true) => Some(Help::start()),
+        (false, false) => None,
+    };
+    let help = help.transpose().map_err(|error| {
+        Failure::run(format!("the library for the command has no place in the temporary folder: {error}"))
     })?;
-    let trackers = help.as_ref().map(Help::trackers);
-    let mut session = options.session(Selection::Trees(Vec::new()), trackers)?;
+    let helped = Helped { trackers: help.as_ref().map(Help::trackers), zaps: arguments.track_accesses };
+    let mut session = options.session(Selection::Trees(Vec::new()), helped, false)?;
     let control = super::control()?;
     let mut watch = options.watch(&session, &control)?;
     if let Ok(mut journal) = session.journal.lock() {

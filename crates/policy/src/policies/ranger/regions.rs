@@ -138,7 +138,7 @@ mod tests {
 
     fn area(vpn: u64, pages: u64) -> Area {
         let range = PageRange::new(PageId::new(0, vpn), pages);
-        Area { range, kind: AreaKind::Anonymous, writable: true, object: None }
+        Area { range, kind: AreaKind::Anonymous, writable: true, huge_advice: None, object: None }
     }
 
     fn frames(regions: &Regions, areas: &[Area]) -> Vec<Option<u64>> {

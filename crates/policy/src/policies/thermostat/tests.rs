@@ -117,6 +117,23 @@ fn a_slow_page_that_becomes_hot_comes_back() {
 }
 
 #[test]
+fn intervals_above_the_budget_are_counted_until_correction_ends_them() {
+    let figures = |correction: bool| {
+        let mut driver = open(&format!("correction = {correction}"));
+        run(&mut driver, 60, &[0, 2, 5]);
+        run(&mut driver, 5, &[0, 2, 5, 6]);
+        let stats = driver.report().stats;
+        assert!(stats.number("highest_slow_accesses_per_second") > 30.0);
+        assert!(stats.integer("slow_accesses") > 0);
+        let in_a_row = stats.integer("most_intervals_above_budget_in_a_row");
+        assert_eq!(in_a_row, stats.integer("intervals_above_budget"));
+        in_a_row
+    };
+    assert_eq!(figures(true), 1);
+    assert!(figures(false) > 3);
+}
+
+#[test]
 fn a_page_that_finds_no_room_on_its_way_back_is_reported() {
     let mut driver = open("");
     run(&mut driver, 60, &[0, 2, 5]);

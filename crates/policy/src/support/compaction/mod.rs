@@ -15,8 +15,8 @@
 //! at most. *Failure half-way*: the source is given up, and what was copied out of it stays where it is. *A source that
 //! cannot be emptied for want of free frames elsewhere*: is not begun. *Huge pages in a 1 GiB source*: go whole to a
 //! free 2 MiB block; without one the source is given up. *Batches*: 512 pages, of which 32 are in flight
-//! (`COMPACT_CLUSTER_MAX` of Linux). *What Linux does and this does not*: deferring after failures, and marks on blocks
-//! without free frames, which only save it time.
+//! (`COMPACT_CLUSTER_MAX` of Linux). *What Linux does and this does not*: marks on blocks without free
+//! frames, which only save it time. Deferring after failures is for who compacts: faults do (`fault_compaction.rs`).
 
 mod normal;
 mod smart;

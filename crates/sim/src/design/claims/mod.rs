@@ -28,7 +28,8 @@
 //!
 //! A claim whose expression is an order (`1 < vivt < perfect`) holds when the order does; any other is compared with
 //! `published` within `tolerance`: a number in the same unit, or `"10 %"` of the published value. Rows that a constant was
-//! fitted to are listed in `calibrated`; they are shown and not judged, because only predictions count as reproduced.
+//! fitted to are listed in `calibrated`, `[""]` where there is one number; they are shown and not judged, because only
+//! predictions count as reproduced.
 
 mod expression;
 #[cfg(test)]
@@ -217,13 +218,17 @@ struct ClaimTable {
 
 /// The claim files that come with Terrace.
 const FILES: &[(&str, &str)] = &[
+    ("claims/ambix-bfs.toml", include_str!("../../../../../claims/ambix-bfs.toml")),
     ("claims/ambix-iwb.toml", include_str!("../../../../../claims/ambix-iwb.toml")),
+    ("claims/ambix-npb.toml", include_str!("../../../../../claims/ambix-npb.toml")),
     ("claims/ambix-pb.toml", include_str!("../../../../../claims/ambix-pb.toml")),
-    ("claims/ambix-tiering.toml", include_str!("../../../../../claims/ambix-tiering.toml")),
+    ("claims/ambix-pmbench.toml", include_str!("../../../../../claims/ambix-pmbench.toml")),
+    ("claims/contiguity.toml", include_str!("../../../../../claims/contiguity.toml")),
     ("claims/nimble-programs.toml", include_str!("../../../../../claims/nimble-programs.toml")),
     ("claims/nimble.toml", include_str!("../../../../../claims/nimble.toml")),
     ("claims/ranger.toml", include_str!("../../../../../claims/ranger.toml")),
     ("claims/thermostat.toml", include_str!("../../../../../claims/thermostat.toml")),
+    ("claims/trident-tail.toml", include_str!("../../../../../claims/trident-tail.toml")),
     ("claims/trident-timing.toml", include_str!("../../../../../claims/trident-timing.toml")),
     ("claims/trident.toml", include_str!("../../../../../claims/trident.toml")),
     ("claims/vbi.toml", include_str!("../../../../../claims/vbi.toml")),

@@ -117,6 +117,11 @@ fn a_machine_like_the_published_reproduces_and_another_does_not() {
     assert!(evaluate(by_id(&claims, "best"), &same).holds);
     assert!(evaluate(by_id(&claims, "order"), &same).holds);
 
+    let fitted = parse(&SMALL.replace("[0, 100]", "[0, 50, 80, 100]"), "small.toml").unwrap();
+    let verdict = evaluate(by_id(&fitted, "rows"), &same);
+    assert!(!verdict.holds && !verdict.evaluated && verdict.rows.len() == 4, "{verdict:?}");
+    assert!(verdict.reason.starts_with("a constant was fitted to it"), "{}", verdict.reason);
+
     let slower = |key: &RunKey| bottleneck(key, 150.0, 55.11);
     let verdict = evaluate(by_id(&claims, "rows"), &slower);
     assert!(!verdict.holds);

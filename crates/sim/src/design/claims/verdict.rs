@@ -33,7 +33,7 @@ pub struct Verdict {
     pub published: String,
     /// Whether the claim is reproduced.
     pub holds: bool,
-    /// Whether there was a result to judge at all.
+    /// Whether there was a result to judge at all, one that no constant was fitted to.
     pub evaluated: bool,
     /// Why it does not hold; with a claim that holds, what is to be known about it. May be empty.
     pub reason: String,
@@ -105,9 +105,6 @@ fn judge(claim: &Claim, metric: &dyn Fn(&str, &str) -> Result<Value, String>) ->
     }
     let rows = rows(claim, &claim.expression.value(metric)?)?;
     let judged: Vec<&Row> = rows.iter().filter(|row| row.judged).collect();
-    if judged.is_empty() {
-        return Err("every row was used for calibration, so nothing is predicted".into());
-    }
     let mut complaints = Vec::new();
     let outside: Vec<&&Row> = judged.iter().filter(|row| !row.within).collect();
     if !outside.is_empty() {
@@ -131,6 +128,11 @@ fn judge(claim: &Claim, metric: &dyn Fn(&str, &str) -> Result<Value, String>) ->
     };
     if rows.len() > 1 && !errors.is_empty() {
         ours = format!("{ours} (mean error {:.1} %)", mean * 100.0);
+    }
+    if judged.is_empty() {
+        // Shown all the same.
+        let reason = "a constant was fitted to it, so nothing is predicted".to_owned();
+        return Ok(Verdict { evaluated: false, ..verdict(claim, ours, false, reason, rows) });
     }
     Ok(verdict(claim, ours, complaints.is_empty(), complaints.join("; "), rows))
 }

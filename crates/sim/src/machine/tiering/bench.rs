@@ -2,12 +2,12 @@
 
 use super::Tiering;
 use super::world::World;
-use crate::design::Design;
+use crate::design::{Design, KernelCosts};
 use crate::machine::access::FULL;
 use crate::machine::build::Machine;
 use crate::machine::engine::Options;
 use std::num::NonZeroU32;
-use terrace_model::{AddressRange, BytesPerSec, PageSize, Stats, TierId, Time, Unit};
+use terrace_model::{AddressRange, BytesPerSec, Cycles, PageSize, Stats, TierId, Time, Unit};
 use terrace_policy::{
     Exchange, HugePages, MemorySystem, Moment, Move, MoveOptions, Needs, NextTick, PageId, Policy, Signal,
     Wish,
@@ -31,6 +31,8 @@ pub struct MigrationRow {
     pub huge: HugePages,
     /// Pairs change places.
     pub exchange: bool,
+    /// The kernel and its calls take no time, and the threads run already.
+    pub copy_alone: bool,
     /// Bytes moved, both ways of an exchange counted, by the time from the call to the last page mapped.
     pub throughput: BytesPerSec,
 }
@@ -63,10 +65,40 @@ pub fn migration_benchmark(design: &Design) -> Result<Vec<MigrationRow>, String>
     for threads in [4, 8, 16] {
         rows.push(row("huge pages, parallel and concurrent exchange", 64, huge, threads, Some(8), true));
     }
+    rows.extend(sweep());
     for row in &mut rows {
         row.throughput = measure(design, row)?;
     }
     Ok(rows)
+}
+
+/// By the length of the list (Yan 2019, figures 3.3 and 3.9 to 3.11): single and several threads, all pages in flight at
+/// once, exchange, and the copy alone.
+fn sweep() -> Vec<MigrationRow> {
+    let mut rows = Vec::new();
+    for (size, what, longest) in [(PageSize::Base, "base pages", 512), (PageSize::Huge, "huge pages", 64)] {
+        for pages in [1, 8, 64, 512] {
+            // What throughput is reached with 64 huge pages one after the other, is reached with 512.
+            if pages <= longest {
+                rows.push(row(&format!("{what}, list of {pages}"), pages, size, 1, Some(1), false));
+                rows.push(row(&format!("{what}, parallel, list of {pages}"), pages, size, 4, Some(1), false));
+            }
+            rows.push(row(&format!("{what}, concurrent, list of {pages}"), pages, size, 4, None, false));
+            rows.push(row(&format!("{what}, exchange, list of {pages}"), pages, size, 4, None, true));
+        }
+    }
+    for threads in [2, 8, 16] {
+        rows.push(row("base pages, parallel, list of 512", 512, PageSize::Base, threads, Some(1), false));
+        rows.push(row("huge pages, parallel, list of 1", 1, PageSize::Huge, threads, Some(1), false));
+    }
+    for pages in [1, 8, 64] {
+        for threads in [1, 2, 4, 8, 16] {
+            let name = format!("copy alone, list of {pages}");
+            let copy = row(&name, pages, PageSize::Huge, threads, None, false);
+            rows.push(MigrationRow { copy_alone: true, ..copy });
+        }
+    }
+    rows
 }
 
 impl MigrationRow {
@@ -99,9 +131,30 @@ fn row(
         in_flight,
         huge: HugePages::Whole,
         exchange,
+        copy_alone: false,
         throughput,
     }
 }
+
+/// A kernel that takes no time.
+const NO_COSTS: KernelCosts = KernelCosts {
+    scan_entry: Time::ZERO,
+    hint_fault: Time::ZERO,
+    count_fault: Time::ZERO,
+    sample: Time::ZERO,
+    shootdown: Time::ZERO,
+    shootdown_per_core: Time::ZERO,
+    interrupt: Time::ZERO,
+    order: Time::ZERO,
+    allocate: Time::ZERO,
+    unmap: Time::ZERO,
+    map: Time::ZERO,
+    free: Time::ZERO,
+    copy_thread: Time::ZERO,
+    copy_line: Cycles(0.0),
+    split: Time::ZERO,
+    collapse: Time::ZERO,
+};
 
 /// A policy that lets everything be.
 struct Quiet;
@@ -120,6 +173,9 @@ fn measure(design: &Design, row: &MigrationRow) -> Result<BytesPerSec, String> {
     let options = Options::default();
     let mut machine = Machine::new(design, &options)?;
     let mut tiering = Tiering::new(|_| Ok(Box::new(Quiet)), 1, design, &mut machine.shared, &options)?;
+    if row.copy_alone {
+        tiering.state.costs = KernelCosts { copy_line: design.os.costs.copy_line, ..NO_COSTS };
+    }
     if tiering.state.topology.tiers.len() < 2 {
         return Err("tier: moving pages takes two tiers".to_owned());
     }

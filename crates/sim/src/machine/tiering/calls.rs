@@ -89,4 +89,9 @@ impl State {
     pub fn take_released(&mut self) -> Vec<(PageId, PageSize, Time)> {
         std::mem::take(&mut self.released)
     }
+
+    /// Pages whose faults go on, and since when, since the last call.
+    pub fn take_resumed(&mut self) -> Vec<(PageId, PageSize, Time)> {
+        std::mem::take(&mut self.resumed)
+    }
 }

@@ -130,8 +130,10 @@ impl Copy {
                 }
             }
             let buffer = thread.next_buffer;
-            thread.next_buffer = (buffer + 1) % thread.buffers.len();
-            let now = thread.now.max(thread.buffers[buffer]);
+            // Of a pair that changes places both lines are under way.
+            let other = if chunk.swap { (buffer + 1) % thread.buffers.len() } else { buffer };
+            thread.next_buffer = (other + 1) % thread.buffers.len();
+            let now = thread.now.max(thread.buffers[buffer]).max(thread.buffers[other]);
             let from = chunk.from.map(|from| from + line);
             let done = if F == FULL {
                 copy_line(shared, from, chunk.to + line, chunk.swap, now)
@@ -139,6 +141,7 @@ impl Copy {
                 copy_line_untimed(shared, state, from, chunk.to + line, chunk.swap, now)
             };
             thread.buffers[buffer] = done;
+            thread.buffers[other] = done;
             thread.arrived = thread.arrived.max(done);
             thread.now = now + issued;
             line += 1;

@@ -45,6 +45,9 @@ pub(in crate::machine) struct Counters {
     /// How often a thread touched a page between unmap and map.
     pub waits: u64,
     pub wait_time: Time,
+    /// Faults that waited for a block, and how long.
+    pub stalls: u64,
+    pub stall_time: Time,
     /// Base pages that moved back within one period of the policy.
     pub ping_pong: u64,
     /// The last move of each page: when, and whether up.
@@ -126,6 +129,8 @@ impl Tiering {
         stats.count("policy.interrupts", counters.interrupts, Unit::Count);
         stats.count("policy.waits", counters.waits, Unit::Count);
         stats.count("policy.wait_time", nanos(counters.wait_time), Unit::Nanoseconds);
+        stats.count("policy.stalls", counters.stalls, Unit::Count);
+        stats.count("policy.stall_time", nanos(counters.stall_time), Unit::Nanoseconds);
         let Report { stats: own, .. } = self.report();
         for (name, stat) in own.iter() {
             stats.insert(format!("policy.own.{name}"), stat.clone());

@@ -93,6 +93,12 @@ pub(in crate::machine) struct State {
     held: HashSet<PageId>,
     /// Pages that arrived, or that an order gave up, since the engine last looked: whoever waits for them goes on.
     released: Vec<(PageId, PageSize, Time)>,
+    /// Pages whose faults wait for a block.
+    stalled: BTreeMap<PageId, PageSize>,
+    /// Those that may go on, since the engine last looked.
+    resumed: Vec<(PageId, PageSize, Time)>,
+    /// When the latest urgent news happened.
+    told_at: Time,
     /// When the draining of lists of pages under way that was begun last is over.
     drained_at: Time,
     sample_one_in: u64,
@@ -129,7 +135,7 @@ fn area_of(space: u32, start: u64, area: &crate::os::Area) -> Area {
         MapKind::HugeTlb => AreaKind::HugeTlb,
     };
     let range = PageRange { first: page_id(space, start), pages: (area.end - start) >> 12 };
-    Area { range, kind, writable: area.protection.write, object: None }
+    Area { range, kind, writable: area.protection.write, huge_advice: area.huge_advice, object: None }
 }
 
 impl std::fmt::Debug for Tiering {
@@ -139,7 +145,7 @@ impl std::fmt::Debug for Tiering {
 }
 
 impl Tiering {
-    /// A page fault: the policy says where the page shall lie.
+    /// A page fault: the policy says where the page shall lie. None where it waits for a block.
     pub fn fault(
         &mut self,
         os: &mut Os,
@@ -147,7 +153,7 @@ impl Tiering {
         addr: u64,
         write: bool,
         now: Time,
-    ) -> Result<Page, OsError> {
+    ) -> Result<Option<Page>, OsError> {
         let (start, area) = os.area_at_fault(space, addr);
         let fault = Fault {
             page: page_id(space, addr),
@@ -158,6 +164,17 @@ impl Tiering {
         };
         self.state.account(os);
         let placement = self.policy.place(&fault, &self.state.topology);
+        if (placement.stalls() || placement.tells())
+            && let Some(wish) = placement.wishes().first()
+            && let Some(size) = os.lacks_block(space, addr, start, &area, wish)
+        {
+            let (page, tier) = (fault.page.aligned(size), wish.tier);
+            if placement.stalls() {
+                self.state.stall(page, size, tier, now);
+                return Ok(None);
+            }
+            self.state.tell_at_once(Signal::Refused { page, size, tier });
+        }
         let page = os.fault(space, addr, placement.wishes())?;
         let first = fault.page.aligned(page.size);
         if self.state.wanted.contains(SignalKind::Allocated) {
@@ -170,7 +187,7 @@ impl Tiering {
             });
         }
         self.state.account(os);
-        Ok(page)
+        Ok(Some(page))
     }
 
     /// A walk met a watched page. Answers what the fault costs, and whether the page is watched still.
@@ -262,6 +279,34 @@ impl State {
     fn tell_at_once(&mut self, signal: Signal) {
         self.signals.push(signal);
         self.urgent = true;
+    }
+
+    /// A fault waits for a block, if it does not do so already for another thread.
+    fn stall(&mut self, page: PageId, size: PageSize, tier: TierId, now: Time) {
+        self.counters.stalls += 1;
+        if self.stalled.insert(page, size).is_none() {
+            self.told_at = self.told_at.max(now);
+            self.tell_at_once(Signal::Stalled { page, size, tier });
+        }
+    }
+
+    /// A fault that waits may go on.
+    fn resume(&mut self, page: PageId, now: Time) {
+        if let Some(size) = self.stalled.remove(&page) {
+            self.resumed.push((page, size, now));
+        }
+    }
+
+    /// Whether faults in the page of `addr` wait for a block.
+    pub fn is_stalled(&self, space: u32, vpn: u64) -> bool {
+        let page = PageId::new(space, vpn);
+        let before = self.stalled.range(..=page).next_back();
+        before.is_some_and(|(first, size)| PageRange::of(*first, *size).contains(page))
+    }
+
+    /// When the latest urgent news happened: who has nothing else to do hears of it then, not before.
+    pub fn told_at(&self) -> Time {
+        self.told_at
     }
 }
 

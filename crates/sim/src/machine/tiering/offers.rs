@@ -31,6 +31,7 @@ pub(in crate::machine) fn capabilities(fidelity: Fidelity, scheme: TranslationSc
         Capability::Collapse,
         Capability::Frames,
         Capability::ZeroPages,
+        Capability::StalledFaults,
     ]);
     let tlbs = [Capability::CountedFaults, Capability::TlbMisses];
     let memory = [
@@ -155,6 +156,9 @@ impl Tiering {
             next_ticket: 0,
             held: HashSet::new(),
             released: Vec::new(),
+            stalled: BTreeMap::new(),
+            resumed: Vec::new(),
+            told_at: Time::ZERO,
             drained_at: Time::ZERO,
             sample_one_in: 0,
             until_sample: 0,

@@ -159,7 +159,7 @@ impl Order {
             for (page, _) in &held {
                 set_held(machine, *page, true);
             }
-            let span = state.costs.unmap.times(held.len() as u64);
+            let span = state.costs.unmap.times(part.cleared_entries());
             self.now += span;
             part.cost.time += span;
             pages.extend(held);
@@ -257,6 +257,7 @@ impl Order {
         state.spent += cost;
         state.counters.migration_time += cost.time;
         state.counters.copied_bytes += cost.copied;
+        state.told_at = state.told_at.max(self.now);
         state.tell_at_once(Signal::Done { ticket: self.ticket, subject, outcome, cost });
     }
 

@@ -74,6 +74,15 @@ impl Part {
         }
     }
 
+    /// Entries that the unmap takes away. A collapse takes that of the table above, once for all parts (Linux,
+    /// `mm/khugepaged.c`, `pmdp_collapse_flush`).
+    pub fn cleared_entries(&self) -> u64 {
+        match &self.work {
+            Work::Collapse { .. } => 1,
+            _ => self.pages().len() as u64,
+        }
+    }
+
     /// The blocks that were taken for it.
     pub fn blocks(&self) -> Vec<(Frame, PageSize)> {
         match &self.work {

@@ -349,6 +349,11 @@ impl MemorySystem for World<'_> {
         self.order(pages.iter().map(|page| Item::DropZeros(*page)).collect(), MoveOptions::default())
     }
 
+    fn resume(&mut self, page: PageId) {
+        let now = self.now;
+        self.state.resume(page, now);
+    }
+
     fn physical(&mut self) -> Option<&mut dyn PhysicalMemory> {
         Some(self)
     }

@@ -5,7 +5,6 @@ use crate::process::Target;
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::process::Command;
-use std::time::Duration;
 use terrace_live::kernel::{Kernel, Linux, PageScan, category};
 
 const NODES: &str = "/sys/devices/system/node";
@@ -49,12 +48,12 @@ pub fn hotplug(checks: &mut Checks) -> Result<()> {
     nodes(checks, "0", "0")?;
     // The harness sees this line and plugs the memory in.
     println!("REQUEST hot-add");
-    let came = eventually(Duration::from_secs(20), || Ok(text(format!("{NODES}/has_memory"))? == "0-1"))?;
+    let came = eventually(|| Ok(text(format!("{NODES}/has_memory"))? == "0-1"))?;
     checks.that(came, "node 1 appears", text(format!("{NODES}/has_memory"))?);
     checks.equal("memory tiers", tiers()?, ["0", "1"].map(String::from).to_vec());
     // The kernel lets processes have it a little later.
     let allowed = || Ok(text("/proc/self/status")?.lines().any(|line| line == "Mems_allowed_list:\t0-1"));
-    checks.that(eventually(Duration::from_secs(20), allowed)?, "programs may use it", "Mems_allowed_list");
+    checks.that(eventually(allowed)?, "programs may use it", "Mems_allowed_list");
     let target = Target::start(&["verify", "--mib", "8", "--no-thp", "--on", "1"])?;
     let (process, memory) = (open(&target)?, target.range("memory")?);
     let count = pages(&memory).len();

@@ -125,11 +125,11 @@ fn next(trace: &mut Trace, watched: &[Range<u64>]) -> Result<Vec<Region>> {
     // The one under way has begun before.
     trace.aggregations(watched)?;
     let mut found = Vec::new();
-    eventually(Duration::from_secs(20), || {
+    eventually(|| {
         found.extend(trace.aggregations(watched)?);
         Ok(found.len() >= 2)
     })?;
-    found.into_iter().nth(1).context("no complete aggregation in 20 s: were regions merged or split?")
+    found.into_iter().nth(1).context("no complete aggregation: were regions merged or split?")
 }
 
 fn exact(checks: &mut Checks, what: &str, found: &[Region], watched: &[Range<u64>], hot: &Range<u64>) {

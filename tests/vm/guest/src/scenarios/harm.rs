@@ -1,10 +1,13 @@
 //! Terrace does no harm: under the most aggressive settings, killed at any instant, on full memory, and against whoever
 //! changes settings meanwhile.
 
-use crate::check::{Checks, eventually, huge_bytes, move_to, nodes_of, open, pages, set, text, vmstat};
+use crate::check::{
+    Checks, PATIENCE, eventually, huge_bytes, move_to, nodes_of, open, pages, set, text, vmstat,
+};
 use crate::memory::{GIANT, HUGE, PAGE};
 use crate::process::{Target, Terrace};
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::process::Command;
@@ -28,6 +31,8 @@ const AGGRESSIVE: &[&str] =
 /// One page in a thousand may take as long as this to be checked and written anew, beside all other work of two
 /// emulated processors. A thread that waited for a dead Terrace would take for ever.
 const STALL: Duration = Duration::from_millis(250);
+/// Pages that are moved while a program checks its memory, however long that takes.
+const ENOUGH: usize = 1000;
 
 /// What the scenarios need: accessed bits that are seen, and a kernel that moves nothing by itself.
 fn quiet() -> Result<Target> {
@@ -68,7 +73,7 @@ fn killed_again_and_again(
     let (process, memory) = (open(&target)?, pages(&target.range("memory")?));
     let deadline = Instant::now() + time;
     let (mut kills, mut moved, mut left_behind) = (0, 0, Vec::new());
-    while Instant::now() < deadline {
+    while Instant::now() < deadline || (moved < ENOUGH && Instant::now() < deadline + PATIENCE) {
         let terrace = Terrace::attach(target.pid(), &[AGGRESSIVE, &["--limit", "dram=8MiB"]].concat())?;
         let mut killed = Instant::now() + Duration::from_millis(300 + random.below(1700));
         // Every second one is killed at work, however long the emulation takes until then.
@@ -77,7 +82,7 @@ fn killed_again_and_again(
             std::thread::sleep(Duration::from_millis(100));
             let up = taken_down(&process, &memory)?;
             moved += up;
-            if !begun && (up > 0 || Instant::now() > killed + Duration::from_secs(20)) {
+            if !begun && (up > 0 || Instant::now() > killed + PATIENCE) {
                 begun = true;
                 killed = Instant::now() + Duration::from_millis(random.below(1000));
             }
@@ -92,7 +97,7 @@ fn killed_again_and_again(
         if left_behind.is_empty() { "nothing left".to_owned() } else { left_behind.join("; ") },
     );
     checks.that(
-        moved > 1000,
+        moved >= ENOUGH,
         format!("{name}: pages were moved meanwhile"),
         format!("{moved} pages came up"),
     );
@@ -182,7 +187,7 @@ pub fn exchange_full(checks: &mut Checks) -> Result<()> {
     let exchanged = "/tmp/exchange.json";
     let limits = ["--limit", "dram=8MiB", "--limit", "slow=8MiB", "--json", exchanged];
     let terrace = Terrace::attach(target.pid(), &[AGGRESSIVE, &limits].concat())?;
-    let up = eventually(Duration::from_secs(40), || Ok(share_on(&process, &hot, 0)? >= 0.95))?;
+    let up = eventually(|| Ok(share_on(&process, &hot, 0)? >= 0.95))?;
     checks.that(
         up,
         "the hot pages come up though both tiers are full",
@@ -231,7 +236,7 @@ pub fn whole_huge_pages(checks: &mut Checks) -> Result<()> {
     let counts = ["thp_migration_success", "thp_split_page", "thp_migration_split"];
     let [moved, split, split_to_move] = counts.map(vmstat);
     let terrace = Terrace::attach(target.pid(), AGGRESSIVE)?;
-    let up = eventually(Duration::from_secs(30), || Ok(share_on(&process, &hot, 0)? >= 0.99))?;
+    let up = eventually(|| Ok(share_on(&process, &hot, 0)? >= 0.99))?;
     checks.that(up, "the hot pages come up", format!("{:.3}", share_on(&process, &hot, 0)?));
     checks.note(terrace.finish()?);
     let moved = vmstat("thp_migration_success")? - moved?;
@@ -258,7 +263,7 @@ pub fn giant(checks: &mut Checks) -> Result<()> {
     };
     checks.that(all(1)?, "it lies on the slow node", "1 GiB");
     let terrace = Terrace::attach(target.pid(), AGGRESSIVE)?;
-    let came = eventually(Duration::from_secs(120), || all(0))?;
+    let came = eventually(|| all(0))?;
     checks.that(came, "the page is moved to the fast node", format!("{:?}", nodes_of(&process, &memory)?));
     checks.note(terrace.finish()?);
     match target.finish() {
@@ -322,7 +327,10 @@ pub fn dry_run(checks: &mut Checks) -> Result<()> {
     let (process, memory) = (open(&target)?, target.range("memory")?);
     let planned = "/tmp/dry-run.json";
     let terrace = Terrace::attach(target.pid(), &[AGGRESSIVE, &["--dry-run", "--json", planned]].concat())?;
-    std::thread::sleep(Duration::from_secs(4));
+    eventually(|| {
+        let told = super::watch::status().unwrap_or_default();
+        Ok(told.pointer("/moves/planned").and_then(Value::as_u64) > Some(0))
+    })?;
     checks.note(terrace.finish()?);
     let pieces = statistic(planned, "live.planned")?;
     checks.that(pieces > 0, "moves are planned", format!("{pieces} pieces"));

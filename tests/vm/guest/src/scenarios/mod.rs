@@ -5,6 +5,7 @@ mod boot;
 mod damon;
 mod harm;
 mod move_pages;
+mod offload;
 mod policies;
 mod swap;
 mod watch;
@@ -26,11 +27,13 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "softdirty", machine: "two", run: writes::soft_dirty },
     Scenario { name: "pagemap-scan", machine: "two", run: writes::protected },
     Scenario { name: "helped", machine: "two", run: writes::helped },
+    Scenario { name: "zapped", machine: "two", run: policies::zapped },
     Scenario { name: "pageout", machine: "two", run: swap::page_out },
     Scenario { name: "watch", machine: "two", run: watch::run },
     Scenario { name: "damon", machine: "two", run: damon::run },
     Scenario { name: "verify-self", machine: "two", run: move_pages::under_fire },
     Scenario { name: "policies", machine: "two", run: policies::converge },
+    Scenario { name: "offload", machine: "two", run: offload::run },
     Scenario { name: "thermostat", machine: "two", run: policies::thermostat },
     Scenario { name: "agreement", machine: "two", run: agreement::run },
     Scenario { name: "integrity", machine: "two", run: harm::integrity },

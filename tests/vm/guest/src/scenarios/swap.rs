@@ -4,10 +4,10 @@ use crate::check::{Checks, eventually, move_to, open, pages, set, text, vmstat};
 use crate::memory::PAGE;
 use crate::process::Target;
 use anyhow::{Context, Result, ensure};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::process::Command;
-use std::time::Duration;
-use terrace_live::kernel::{Advice, Kernel, Linux, Process};
+use terrace_live::kernel::{Advice, Event, Kernel, Linux, Process, Samples};
 
 const SWAPPED: u64 = 1 << 62;
 const PRESENT: u64 = 1 << 63;
@@ -41,12 +41,16 @@ pub fn page_out(checks: &mut Checks) -> Result<()> {
     checks.equal("hot pages present", count_with(&process, &hot, PRESENT)?, pages(&hot).len());
 
     let read = vmstat("pswpin")?;
+    let mut faults = Faults::open()?;
+    let before = Linux.now().as_nanos() as u64;
     target.next_phase()?;
     let next = target.range("hot")?;
-    let back = eventually(Duration::from_secs(10), || {
-        Ok(count_with(&process, &next, PRESENT)? == pages(&next).len())
-    })?;
+    let back = eventually(|| Ok(count_with(&process, &next, PRESENT)? == pages(&next).len()))?;
     checks.that(back, "pages in use come back", format!("pswpin + {}", vmstat("pswpin")? - read));
+    let after = Linux.now().as_nanos() as u64;
+    let (told, others) = faults.read(process.pid, &next, before..after);
+    checks.equal("faults are told one by one, with their pages and times", told, pages(&next).len());
+    checks.equal("no fault elsewhere in the process's memory, or at another time", others, 0);
     // Swap reads ahead at most a cluster of eight pages around each fault.
     let rest = next.end + 8 * PAGE..memory.end;
     checks.equal("the others stay", count_with(&process, &rest, SWAPPED)?, pages(&rest).len());
@@ -55,6 +59,32 @@ pub fn page_out(checks: &mut Checks) -> Result<()> {
     Linux.advise(&process, &whole, Advice::WillNeed).context("MADV_WILLNEED")?;
     drop(target);
     zram.off()
+}
+
+/// Major faults on all processors.
+struct Faults(Vec<Box<dyn Samples>>);
+
+impl Faults {
+    fn open() -> Result<Faults> {
+        let count = std::thread::available_parallelism()?.get() as u32;
+        let opened = (0..count).map(|cpu| Linux.sample(Event::MajorFaults, cpu));
+        Ok(Faults(opened.collect::<std::io::Result<_>>().context("perf_event_open")?))
+    }
+
+    /// How many pages of a range a process has faulted for within a span of time, and how many of its faults were others.
+    fn read(&mut self, pid: u32, range: &Range<u64>, times: Range<u64>) -> (usize, usize) {
+        let (mut told, mut others) = (BTreeSet::new(), 0);
+        for ring in &mut self.0 {
+            ring.read(&mut |fault| {
+                if fault.pid == pid && range.contains(&fault.address) && times.contains(&fault.time) {
+                    told.insert(fault.address / PAGE);
+                } else {
+                    others += usize::from(fault.pid == pid);
+                }
+            });
+        }
+        (told.len(), others)
+    }
 }
 
 fn count_with(process: &Process, range: &Range<u64>, bit: u64) -> Result<usize> {
@@ -74,7 +104,7 @@ impl Zram {
             for module in text("/modules/order")?.lines() {
                 command(&["insmod", module])?;
             }
-            let there = eventually(Duration::from_secs(5), || Ok(std::fs::exists("/dev/zram0")?))?;
+            let there = eventually(|| Ok(std::fs::exists("/dev/zram0")?))?;
             ensure!(there, "no /dev/zram0");
         }
         set("/sys/block/zram0/disksize", "256M")?;

@@ -40,7 +40,7 @@ pub fn run(checks: &mut Checks) -> Result<()> {
     ];
     let terrace = Terrace::attach(target.pid(), &arguments)?;
     let mut last = Value::Null;
-    let settled = eventually(Duration::from_secs(60), || {
+    let settled = eventually(|| {
         last = status().unwrap_or(Value::Null);
         let number = |path: &str| last.pointer(path).and_then(Value::as_u64).unwrap_or(0);
         Ok(number("/moves/promoted") >= 4 << 20 && number("/moves/waiting") == 0)
@@ -88,7 +88,7 @@ pub fn run(checks: &mut Checks) -> Result<()> {
 
     let (_, socket) = server::sockets(Path::new(FOLDER)).pop().context("no socket")?;
     server::ask(&socket, "POST", "/pause")?;
-    let paused = eventually(Duration::from_secs(10), || Ok(status()?["state"] == "paused"))?;
+    let paused = eventually(|| Ok(status()?["state"] == "paused"))?;
     checks.that(paused, "a pause is obeyed", status()?["state"].clone());
     server::ask(&socket, "POST", "/resume")?;
 
@@ -117,6 +117,7 @@ fn top(arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8(output.stdout)?)
 }
 
-fn status() -> Result<Value> {
+/// What the Terrace that runs says of itself.
+pub fn status() -> Result<Value> {
     Ok(serde_json::from_str(&top(&["--json", "-"])?)?)
 }

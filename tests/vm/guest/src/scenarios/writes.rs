@@ -1,6 +1,6 @@
 //! Which pages were written, seen from outside and exact to the page.
 
-use crate::check::{Checks, open, pages, set, text};
+use crate::check::{Checks, PATIENCE, open, pages, set, text};
 use crate::memory::PAGE;
 use crate::process::Target;
 use anyhow::{Context, Result, ensure};
@@ -143,7 +143,7 @@ pub fn helped(checks: &mut Checks) -> Result<()> {
     let memory = target.range("memory")?;
     let tracked =
         PageScan { all_of: category::WRITE_TRACKED, tell: category::WRITE_TRACKED, ..whole(&memory) };
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + PATIENCE;
     while scanned(&process, &tracked)?.is_empty() && Instant::now() < deadline {
         std::thread::sleep(WATCHED);
     }
@@ -163,7 +163,7 @@ pub fn helped(checks: &mut Checks) -> Result<()> {
 
 /// What a target has handed over, once it has.
 fn handed_over(help: &Help, target: &Target) -> Option<OwnedFd> {
-    let deadline = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + PATIENCE;
     loop {
         let descriptor = help.trackers().take(target.pid());
         if descriptor.is_some() || Instant::now() > deadline {
@@ -174,7 +174,7 @@ fn handed_over(help: &Help, target: &Target) -> Option<OwnedFd> {
 }
 
 /// Processor time of a process in ticks of a hundredth of a second.
-fn cpu_ticks(pid: u32) -> Result<u64> {
+pub fn cpu_ticks(pid: u32) -> Result<u64> {
     let stat = text(format!("/proc/{pid}/stat"))?;
     let after_name = stat.rsplit(')').next().unwrap_or_default();
     let field = |at: usize| after_name.split_whitespace().nth(at).and_then(|field| field.parse::<u64>().ok());

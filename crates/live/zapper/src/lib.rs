@@ -1,0 +1,341 @@
+//! Preload library by which Terrace learns which pages of a program's shared memory are accessed: a thread that, when
+//! asked, takes out page-table entries, so that the next access to each page makes a new one, which shows from outside.
+//!
+//! The call for that is `madvise(MADV_DONTNEED)`. On shared memory it drops entries and no data: the pages stay in their file.
+//! **On private memory it destroys data**, so everything here is about never making it there:
+//!
+//! - Only mappings are touched that the program made through this library's `mmap`, `mremap` or `shmat`, that are shared
+//!   anonymous memory, memfds, tmpfs files or System V segments, and that it has not given up since.
+//! - Those functions and `munmap` and `shmdt` keep out a zap while they work, and wait for one under way ([`gate`]). Within that exclusion
+//!   the kernel is asked for each piece whether it is shared still (`PROCMAP_QUERY`); only then the call is made.
+//! - A mapping that is not what this library knows of it was changed by system calls that went past it: from then on
+//!   nothing is zapped in this process. What no check can exclude is that such a call comes between the check and the zap.
+//!
+//! The thread waits in `read` for Terrace and ends with it. It takes no signals, and has a table of open files of its own, so
+//! that a program that closes every descriptor neither ends it nor gets its number. It is a thread of the C library's, so
+//! that it gives up privileges with the others.
+
+#![cfg(target_os = "linux")]
+
+mod areas;
+mod calls;
+mod gate;
+
+use std::ffi::{c_char, c_int, c_void};
+use std::mem::{size_of, zeroed};
+use std::ops::Range;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// Where Terrace listens, for the children too, which may have cleared their environment.
+static SOCKET: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
+/// What the message says that hands over the other end of this thread's socket (`crates/live/src/help.rs`).
+const ZAPPER: u8 = 1;
+/// Bytes of the largest piece that is zapped while changes of the address space wait.
+const PIECE: u64 = 2 << 20;
+const PAGE: u64 = 4096;
+/// Bytes of the thread's stack.
+const STACK: usize = 256 << 10;
+
+/// Requests: which areas there are; to zap one range. Answers bear the same number.
+const LIST: u64 = 1;
+const ZAP: u64 = 2;
+/// What became of a zap.
+const DONE: u64 = 0;
+/// Some of the range is not, or no longer, an area.
+const ELSEWHERE: u64 = 1;
+/// The program is changing its address space; nothing was done.
+const BUSY: u64 = 2;
+/// Mappings were changed past this library; nothing is zapped any more.
+const LOST: u64 = 3;
+
+/// Run by the dynamic linker when the library is loaded.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: extern "C" fn() = start;
+
+extern "C" fn start() {
+    gate::begin_anew();
+    // SAFETY: the name ends with a zero; the answer is null or a string that stays while nobody changes the environment,
+    // which no code of the program has had time for.
+    unsafe {
+        let path = libc::getenv(c"TERRACE_HELPER_SOCKET".as_ptr());
+        if path.is_null() {
+            return;
+        }
+        SOCKET.store(libc::strdup(path), Ordering::Relaxed);
+        libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child));
+    }
+    offer();
+}
+
+extern "C" fn before_fork() {
+    areas::lock();
+}
+
+extern "C" fn in_parent() {
+    areas::unlock();
+}
+
+/// The child has the mappings and no thread but this one.
+extern "C" fn in_child() {
+    areas::unlock();
+    gate::begin_anew();
+    offer();
+}
+
+/// Hands over one end of a socket and starts the thread that serves the other.
+fn offer() {
+    let path = SOCKET.load(Ordering::Relaxed);
+    if path.is_null() {
+        return;
+    }
+    let mut ends: [c_int; 2] = [-1; 2];
+    // SAFETY: two numbers are filled. The descriptors are this function's until the thread takes one; the thread begins
+    // with every signal blocked, as it is created with, and the old mask comes back.
+    unsafe {
+        if libc::socketpair(libc::AF_UNIX, libc::SOCK_STREAM | libc::SOCK_CLOEXEC, 0, ends.as_mut_ptr()) != 0
+        {
+            return;
+        }
+        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = (zeroed(), zeroed());
+        libc::sigfillset(&raw mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
+        let mut attributes: libc::pthread_attr_t = zeroed();
+        libc::pthread_attr_init(&raw mut attributes);
+        libc::pthread_attr_setdetachstate(&raw mut attributes, libc::PTHREAD_CREATE_DETACHED);
+        libc::pthread_attr_setstacksize(&raw mut attributes, STACK);
+        let mut thread: libc::pthread_t = zeroed();
+        // The thread copies the table of open files; until it has, its descriptor stays open in this one.
+        let ready = libc::eventfd(0, libc::EFD_CLOEXEC);
+        let packed = (ready as u32 as u64) << 32 | u64::from(ends[0] as u32);
+        let argument = packed as usize as *mut c_void;
+        if ready >= 0
+            && let Some(socket) = connected(path)
+        {
+            if libc::pthread_create(&raw mut thread, &raw const attributes, serve, argument) == 0 {
+                let mut count = 0u64;
+                libc::read(ready, (&raw mut count).cast(), 8);
+                send(socket, ends[1]);
+            }
+            libc::close(socket);
+        }
+        libc::pthread_attr_destroy(&raw mut attributes);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
+        if ready >= 0 {
+            libc::close(ready);
+        }
+        libc::close(ends[0]);
+        libc::close(ends[1]);
+    }
+}
+
+/// A connection to Terrace, if it takes one at once.
+///
+/// # Safety
+/// `path` is a string.
+unsafe fn connected(path: *const c_char) -> Option<c_int> {
+    // SAFETY: zeros are a valid address; what is copied fits, and the address is as long as is said.
+    unsafe {
+        let mut address: libc::sockaddr_un = zeroed();
+        let bytes = libc::strlen(path) + 1;
+        if bytes > address.sun_path.len() {
+            return None;
+        }
+        address.sun_family = libc::AF_UNIX as libc::sa_family_t;
+        std::ptr::copy_nonoverlapping(path, address.sun_path.as_mut_ptr(), bytes);
+        let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        let socket = libc::socket(libc::AF_UNIX, kind, 0);
+        let length = size_of::<libc::sockaddr_un>() as libc::socklen_t;
+        if socket >= 0 && libc::connect(socket, (&raw const address).cast(), length) != 0 {
+            libc::close(socket);
+            return None;
+        }
+        (socket >= 0).then_some(socket)
+    }
+}
+
+/// Room for one descriptor in a control message.
+const CONTROL: usize = 64;
+
+fn send(socket: c_int, descriptor: c_int) {
+    let mut byte = [ZAPPER];
+    let mut control = [0u64; CONTROL / 8];
+    // SAFETY: the message refers to one byte and to a control buffer that has room for one descriptor; both outlive the call.
+    unsafe {
+        let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast::<c_void>(), iov_len: 1 };
+        let mut message: libc::msghdr = zeroed();
+        message.msg_iov = &raw mut part;
+        message.msg_iovlen = 1;
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = libc::CMSG_SPACE(size_of::<c_int>() as u32) as _;
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        (*header).cmsg_level = libc::SOL_SOCKET;
+        (*header).cmsg_type = libc::SCM_RIGHTS;
+        (*header).cmsg_len = libc::CMSG_LEN(size_of::<c_int>() as u32) as _;
+        libc::CMSG_DATA(header).cast::<c_int>().write_unaligned(descriptor);
+        libc::sendmsg(socket, &raw const message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT);
+    }
+}
+
+/// The thread.
+extern "C" fn serve(argument: *mut c_void) -> *mut c_void {
+    let packed = argument as usize as u64;
+    let (ready, socket) = ((packed >> 32) as c_int, packed as u32 as c_int);
+    // SAFETY: from `unshare` on descriptors are this thread's alone; all but its socket are closed again, here only. Whoever
+    // created it waits until then.
+    let maps = unsafe {
+        let own = libc::unshare(libc::CLONE_FILES) == 0;
+        let one = 1u64;
+        libc::write(ready, (&raw const one).cast(), 8);
+        if !own {
+            return std::ptr::null_mut();
+        }
+        if socket > 0 {
+            libc::syscall(libc::SYS_close_range, 0, socket - 1, 0);
+        }
+        libc::syscall(libc::SYS_close_range, socket + 1, u32::MAX, 0);
+        libc::open(c"/proc/self/maps".as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC)
+    };
+    answer(socket, maps);
+    // SAFETY: both are this thread's; a number below 0 is refused.
+    unsafe {
+        libc::close(maps);
+        libc::close(socket);
+    }
+    std::ptr::null_mut()
+}
+
+/// Answers requests until the other end is gone.
+fn answer(socket: c_int, maps: c_int) {
+    let mut list = [(0u64, 0u64); areas::MOST];
+    loop {
+        let mut request = [0u64; 3];
+        if !whole(socket, request.as_mut_ptr().cast(), size_of::<[u64; 3]>(), false) {
+            return;
+        }
+        let count = match request {
+            [LIST, ..] => areas::all(&mut list),
+            [ZAP, start, end] => {
+                list[0] = timed(|| zap(maps, start..end));
+                1
+            }
+            _ => return,
+        };
+        let mut head = [request[0], count as u64];
+        let told = whole(socket, head.as_mut_ptr().cast(), size_of::<[u64; 2]>(), true)
+            && whole(socket, list.as_mut_ptr().cast(), count * size_of::<(u64, u64)>(), true);
+        if !told {
+            return;
+        }
+    }
+}
+
+/// Sends or receives so many bytes; false when the other end is gone.
+fn whole(socket: c_int, bytes: *mut c_void, count: usize, send: bool) -> bool {
+    let mut done = 0;
+    while done < count {
+        // SAFETY: the callers' memory holds `count` bytes.
+        let result = unsafe {
+            let (at, left) = (bytes.byte_add(done), count - done);
+            match send {
+                true => libc::send(socket, at, left, libc::MSG_NOSIGNAL),
+                false => libc::recv(socket, at, left, 0),
+            }
+        };
+        if result <= 0 {
+            return false;
+        }
+        done += result as usize;
+    }
+    true
+}
+
+fn timed(work: impl FnOnce() -> u64) -> (u64, u64) {
+    let now = || {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the call fills the structure.
+        unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    };
+    let started = now();
+    let result = work();
+    (result, now() - started)
+}
+
+/// Takes out the entries of a range, piece by piece.
+fn zap(maps: c_int, range: Range<u64>) -> u64 {
+    if !range.start.is_multiple_of(PAGE) || !range.end.is_multiple_of(PAGE) {
+        return ELSEWHERE;
+    }
+    let mut at = range.start;
+    while at < range.end {
+        let piece = at..range.end.min((at / PIECE + 1) * PIECE);
+        let Some(_alone) = gate::Zapping::begin() else { return BUSY };
+        // From here until the end of this round no function of this library changes the address space.
+        match zap_piece(maps, &piece) {
+            DONE => at = piece.end,
+            other => return other,
+        }
+    }
+    DONE
+}
+
+fn zap_piece(maps: c_int, piece: &Range<u64>) -> u64 {
+    if areas::is_lost() {
+        return LOST;
+    }
+    if !areas::contain(piece) {
+        return ELSEWHERE;
+    }
+    let mut at = piece.start;
+    while at < piece.end {
+        let Some((end, page)) = shared_until(maps, at) else {
+            // It is an area, so it is mapped and shared, as far as this library knows.
+            areas::lose();
+            return LOST;
+        };
+        let end = end.min(piece.end);
+        if page == PAGE {
+            // SAFETY: the kernel has just said that this is one shared mapping of base pages, whose data are in its file;
+            // nothing of this library changes that while `Zapping` lives. A mapping that is locked refuses, and stays as it is.
+            unsafe { libc::madvise(at as *mut c_void, (end - at) as usize, libc::MADV_DONTNEED) };
+        }
+        at = end;
+    }
+    DONE
+}
+
+/// `struct procmap_query` of linux/fs.h.
+#[repr(C)]
+#[derive(Default)]
+struct Query {
+    size: u64,
+    query_flags: u64,
+    query_addr: u64,
+    vma_start: u64,
+    vma_end: u64,
+    vma_flags: u64,
+    vma_page_size: u64,
+    vma_offset: u64,
+    inode: u64,
+    dev_major: u32,
+    dev_minor: u32,
+    vma_name_size: u32,
+    build_id_size: u32,
+    vma_name_addr: u64,
+    build_id_addr: u64,
+}
+
+/// `_IOWR('f', 17, struct procmap_query)` (Linux 6.11).
+const PROCMAP_QUERY: libc::Ioctl = 0xc068_6611;
+/// `PROCMAP_QUERY_VMA_SHARED`.
+const SHARED: u64 = 1 << 3;
+
+/// Where the mapping ends that holds this address, and the bytes of its pages, if it is shared.
+fn shared_until(maps: c_int, address: u64) -> Option<(u64, u64)> {
+    let mut query = Query { size: size_of::<Query>() as u64, query_addr: address, ..Query::default() };
+    // SAFETY: the structure is the one that the request names, with its size, and asks for no name and no build id.
+    let found = unsafe { libc::ioctl(maps, PROCMAP_QUERY, &raw mut query) } == 0;
+    let fits = query.vma_flags & SHARED != 0 && query.vma_start <= address && address < query.vma_end;
+    (found && fits).then_some((query.vma_end, query.vma_page_size))
+}
