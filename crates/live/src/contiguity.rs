@@ -1,14 +1,12 @@
 //! How contiguous the memory of a process is, from the frame numbers that the kernel shows of it.
 
-use crate::kernel::{Kernel, Process, read_text};
+use crate::kernel::{IN_MEMORY, Kernel, Process, read_text};
 use crate::space::parse_maps;
 use std::io;
 use terrace_policy::Runs;
 
 pub use terrace_policy::Contiguity;
 
-/// An entry of `pagemap`: the page is in memory.
-const PRESENT: u64 = 1 << 63;
 /// An entry of `pagemap`: the number of the frame, or zero where the reader may not know.
 const FRAME: u64 = (1 << 55) - 1;
 /// Entries per read.
@@ -30,7 +28,8 @@ pub fn measure(kernel: &dyn Kernel, process: &Process) -> io::Result<Contiguity>
             if count == 0 {
                 break;
             }
-            for (at, entry) in entries[..count].iter().enumerate().filter(|(_, entry)| **entry & PRESENT != 0)
+            for (at, entry) in
+                entries[..count].iter().enumerate().filter(|(_, entry)| **entry & IN_MEMORY != 0)
             {
                 if entry & FRAME == 0 {
                     return Err(io::Error::from_raw_os_error(libc::EPERM));

@@ -3,9 +3,10 @@
 //! shared memory out, by which accesses are known (`crates/live/zapper`).
 
 use std::collections::HashMap;
-use std::ffi::{OsString, c_int};
+use std::ffi::{OsStr, OsString, c_int};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
@@ -13,19 +14,18 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tempfile::TempDir;
+use terrace_handover::{CONTROL, VARIABLE};
 
 const LIBRARY: &[u8] = include_bytes!(env!("TERRACE_HELPER_LIBRARY"));
-const ZAPPER: &[u8] = include_bytes!(env!("TERRACE_ZAPPER_LIBRARY"));
-/// What the one byte of a message says that hands over a thread's socket; any other hands over a userfaultfd.
-const HANDS_OVER_ZAPPER: u8 = 1;
-/// Where the library finds the socket.
-const SOCKET: &str = "TERRACE_HELPER_SOCKET";
+const ZAPPER_LIBRARY: &[u8] = include_bytes!(env!("TERRACE_ZAPPER_LIBRARY"));
 /// How long a program that has connected may take to hand over its descriptor.
 const PATIENCE: Duration = Duration::from_millis(200);
 /// From so many descriptors on those of processes that have ended are looked for.
 const MANY: usize = 64;
-/// Room for one descriptor in a control message.
-const CONTROL: usize = 64;
+/// Where the libraries find the socket.
+fn variable() -> OsString {
+    OsStr::from_bytes(VARIABLE.to_bytes()).to_owned()
+}
 
 /// What one process has handed over.
 #[derive(Debug, Default)]
@@ -95,7 +95,7 @@ impl Help {
         let help = Help { folder, zaps, trackers: Trackers::default(), stop: Arc::default() };
         std::fs::write(help.library(), LIBRARY)?;
         if zaps {
-            std::fs::write(help.zapper(), ZAPPER)?;
+            std::fs::write(help.zapper(), ZAPPER_LIBRARY)?;
         }
         let listener = UnixListener::bind(help.socket())?;
         std::fs::set_permissions(help.socket(), std::fs::Permissions::from_mode(0o600))?;
@@ -122,7 +122,7 @@ impl Help {
             preload.push(":");
             preload.push(others);
         }
-        [("LD_PRELOAD".into(), preload), (SOCKET.into(), self.socket().into_os_string())]
+        [("LD_PRELOAD".into(), preload), (variable(), self.socket().into_os_string())]
     }
 
     /// Stops listening, and leaves the library for programs that are started later.
@@ -158,7 +158,7 @@ fn listen(listener: &UnixListener, trackers: &Trackers, stop: &AtomicBool) {
             return;
         }
         match received(&stream) {
-            Ok((pid, HANDS_OVER_ZAPPER, descriptor)) => {
+            Ok((pid, terrace_handover::ZAPPER, descriptor)) => {
                 tracing::debug!(pid, "the program helps: it takes out entries of shared memory");
                 trackers.put(pid, |handed| handed.zapper = Some(descriptor.into()));
             }
@@ -238,7 +238,7 @@ mod tests {
         let help = Help::start().unwrap();
         let [(_, preload), (name, socket)] = help.environment();
         assert!(preload.to_string_lossy().contains("libterrace_helper.so"));
-        assert_eq!((name, socket), (SOCKET.into(), help.socket().into_os_string()));
+        assert_eq!((name, socket), (variable(), help.socket().into_os_string()));
         let own = std::process::id();
         drop(UnixStream::connect(help.socket()).unwrap());
         offer(&help, None);

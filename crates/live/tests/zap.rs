@@ -9,6 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use terrace_handover::zap::{DONE, ELSEWHERE, LOST, ZAP};
 use terrace_live::facts::Facts;
 use terrace_live::help::{Help, Trackers};
 use terrace_live::kernel::{Kernel, Linux};
@@ -19,11 +20,6 @@ use terrace_policy::{Clear, MemorySystem, ScanHand, Scope, SignalSet, Step};
 const PAGE: u64 = 4096;
 /// Says which program the test binary is to be.
 const ROLE: &str = "TERRACE_TEST_PROGRAM";
-/// As the library has them: a request to zap, and what becomes of it.
-const ZAP: u64 = 2;
-const DONE: u64 = 0;
-const ELSEWHERE: u64 = 1;
-const LOST: u64 = 3;
 
 // --- The programs ---
 

@@ -42,6 +42,9 @@ pub enum Advice {
     Collapse,
 }
 
+/// The bit of an entry of `pagemap` that says the page is in memory.
+pub const IN_MEMORY: u64 = 1 << 63;
+
 /// What a page is, in the categories of `PAGEMAP_SCAN`.
 pub mod category {
     /// Tracked for writes by a registration of userfaultfd with asynchronous write protection.

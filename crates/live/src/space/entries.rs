@@ -3,7 +3,7 @@
 use super::pages::CHUNK;
 use super::refresh::all_runs;
 use super::{Mapping, Space};
-use crate::kernel::{Kernel, PageRun, PageScan, category};
+use crate::kernel::{IN_MEMORY, Kernel, PageRun, PageScan, category};
 use std::io;
 use std::ops::Range;
 
@@ -156,7 +156,7 @@ impl Space {
         let is_out = |vpn: u64| {
             let zapped = self.pages.get(vpn).is_some_and(|(_, state)| state.is_zapped());
             let mut entry = [0];
-            zapped && kernel.pagemap(&self.process, vpn, &mut entry).is_ok() && entry[0] & PRESENT == 0
+            zapped && kernel.pagemap(&self.process, vpn, &mut entry).is_ok() && entry[0] & IN_MEMORY == 0
         };
         let out: Vec<u64> = addresses.iter().copied().filter(|address| is_out(address >> 12)).collect();
         // What cannot be put back does not move either, and is answered so.
@@ -165,9 +165,6 @@ impl Space {
         }
     }
 }
-
-/// The bit of a `pagemap` entry that says the page is there.
-const PRESENT: u64 = 1 << 63;
 
 fn scan_of(pages: &Range<u64>) -> PageScan {
     PageScan { start: pages.start << 12, end: pages.end << 12, ..PageScan::default() }

@@ -3,12 +3,8 @@
 use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::os::unix::net::UnixStream;
+use terrace_handover::zap::{LIST, LOST, ZAP};
 
-/// Requests: which areas there are; to zap one range. Answers bear the same number, with a count of pairs of numbers.
-const LIST: u64 = 1;
-const ZAP: u64 = 2;
-/// What became of a zap, where it was not done: mappings were changed past the library, which ends its work there.
-const LOST: u64 = 3;
 /// Bytes of an answer's head, and of each pair that follows.
 const PAIR: usize = 16;
 /// More pairs than the library ever has areas.

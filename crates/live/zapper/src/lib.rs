@@ -21,32 +21,17 @@ mod areas;
 mod calls;
 mod gate;
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{c_int, c_void};
 use std::mem::{size_of, zeroed};
 use std::ops::Range;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use terrace_handover::zap::{BUSY, DONE, ELSEWHERE, LIST, LOST, ZAP};
+use terrace_handover::{ZAPPER, connected, remember, send};
 
-/// Where Terrace listens, for the children too, which may have cleared their environment.
-static SOCKET: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
-/// What the message says that hands over the other end of this thread's socket (`crates/live/src/help.rs`).
-const ZAPPER: u8 = 1;
 /// Bytes of the largest piece that is zapped while changes of the address space wait.
 const PIECE: u64 = 2 << 20;
 const PAGE: u64 = 4096;
 /// Bytes of the thread's stack.
 const STACK: usize = 256 << 10;
-
-/// Requests: which areas there are; to zap one range. Answers bear the same number.
-const LIST: u64 = 1;
-const ZAP: u64 = 2;
-/// What became of a zap.
-const DONE: u64 = 0;
-/// Some of the range is not, or no longer, an area.
-const ELSEWHERE: u64 = 1;
-/// The program is changing its address space; nothing was done.
-const BUSY: u64 = 2;
-/// Mappings were changed past this library; nothing is zapped any more.
-const LOST: u64 = 3;
 
 /// Run by the dynamic linker when the library is loaded.
 #[used]
@@ -55,16 +40,11 @@ static START: extern "C" fn() = start;
 
 extern "C" fn start() {
     gate::begin_anew();
-    // SAFETY: the name ends with a zero; the answer is null or a string that stays while nobody changes the environment,
-    // which no code of the program has had time for.
-    unsafe {
-        let path = libc::getenv(c"TERRACE_HELPER_SOCKET".as_ptr());
-        if path.is_null() {
-            return;
-        }
-        SOCKET.store(libc::strdup(path), Ordering::Relaxed);
-        libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child));
+    if !remember() {
+        return;
     }
+    // SAFETY: the three functions may run around a fork, in the order in which they are given.
+    unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
     offer();
 }
 
@@ -85,10 +65,6 @@ extern "C" fn in_child() {
 
 /// Hands over one end of a socket and starts the thread that serves the other.
 fn offer() {
-    let path = SOCKET.load(Ordering::Relaxed);
-    if path.is_null() {
-        return;
-    }
     let mut ends: [c_int; 2] = [-1; 2];
     // SAFETY: two numbers are filled. The descriptors are this function's until the thread takes one; the thread begins
     // with every signal blocked, as it is created with, and the old mask comes back.
@@ -110,14 +86,12 @@ fn offer() {
         let packed = (ready as u32 as u64) << 32 | u64::from(ends[0] as u32);
         let argument = packed as usize as *mut c_void;
         if ready >= 0
-            && let Some(socket) = connected(path)
+            && let Some(socket) = connected()
+            && libc::pthread_create(&raw mut thread, &raw const attributes, serve, argument) == 0
         {
-            if libc::pthread_create(&raw mut thread, &raw const attributes, serve, argument) == 0 {
-                let mut count = 0u64;
-                libc::read(ready, (&raw mut count).cast(), 8);
-                send(socket, ends[1]);
-            }
-            libc::close(socket);
+            let mut count = 0u64;
+            libc::read(ready, (&raw mut count).cast(), 8);
+            send(&socket, ZAPPER, ends[1]);
         }
         libc::pthread_attr_destroy(&raw mut attributes);
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const before, std::ptr::null_mut());
@@ -126,54 +100,6 @@ fn offer() {
         }
         libc::close(ends[0]);
         libc::close(ends[1]);
-    }
-}
-
-/// A connection to Terrace, if it takes one at once.
-///
-/// # Safety
-/// `path` is a string.
-unsafe fn connected(path: *const c_char) -> Option<c_int> {
-    // SAFETY: zeros are a valid address; what is copied fits, and the address is as long as is said.
-    unsafe {
-        let mut address: libc::sockaddr_un = zeroed();
-        let bytes = libc::strlen(path) + 1;
-        if bytes > address.sun_path.len() {
-            return None;
-        }
-        address.sun_family = libc::AF_UNIX as libc::sa_family_t;
-        std::ptr::copy_nonoverlapping(path, address.sun_path.as_mut_ptr(), bytes);
-        let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
-        let socket = libc::socket(libc::AF_UNIX, kind, 0);
-        let length = size_of::<libc::sockaddr_un>() as libc::socklen_t;
-        if socket >= 0 && libc::connect(socket, (&raw const address).cast(), length) != 0 {
-            libc::close(socket);
-            return None;
-        }
-        (socket >= 0).then_some(socket)
-    }
-}
-
-/// Room for one descriptor in a control message.
-const CONTROL: usize = 64;
-
-fn send(socket: c_int, descriptor: c_int) {
-    let mut byte = [ZAPPER];
-    let mut control = [0u64; CONTROL / 8];
-    // SAFETY: the message refers to one byte and to a control buffer that has room for one descriptor; both outlive the call.
-    unsafe {
-        let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast::<c_void>(), iov_len: 1 };
-        let mut message: libc::msghdr = zeroed();
-        message.msg_iov = &raw mut part;
-        message.msg_iovlen = 1;
-        message.msg_control = control.as_mut_ptr().cast();
-        message.msg_controllen = libc::CMSG_SPACE(size_of::<c_int>() as u32) as _;
-        let header = libc::CMSG_FIRSTHDR(&raw const message);
-        (*header).cmsg_level = libc::SOL_SOCKET;
-        (*header).cmsg_type = libc::SCM_RIGHTS;
-        (*header).cmsg_len = libc::CMSG_LEN(size_of::<c_int>() as u32) as _;
-        libc::CMSG_DATA(header).cast::<c_int>().write_unaligned(descriptor);
-        libc::sendmsg(socket, &raw const message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT);
     }
 }
 

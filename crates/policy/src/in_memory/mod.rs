@@ -227,20 +227,15 @@ impl InMemory {
 
     /// Maps anonymous, writable memory.
     pub fn map_anonymous(&mut self, space: u32, vpn: u64, pages: u64) {
-        let range = PageRange::new(PageId::new(space, vpn), pages);
-        self.map(Area {
-            range,
-            kind: crate::AreaKind::Anonymous,
-            writable: true,
-            huge_advice: None,
-            object: None,
-        });
+        self.map_private(PageRange::new(PageId::new(space, vpn), pages), None);
     }
 
     /// Maps private memory for which the program asked for huge pages.
     pub fn map_advised(&mut self, space: u32, vpn: u64, pages: u64) {
-        let range = PageRange::new(PageId::new(space, vpn), pages);
-        let huge_advice = Some(true);
+        self.map_private(PageRange::new(PageId::new(space, vpn), pages), Some(true));
+    }
+
+    fn map_private(&mut self, range: PageRange, huge_advice: Option<bool>) {
         self.map(Area { range, kind: crate::AreaKind::Anonymous, writable: true, huge_advice, object: None });
     }
 

@@ -128,13 +128,19 @@ pub fn vmstat(name: &str) -> Result<u64> {
 pub const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Waits until something holds; whether it came to hold.
-pub fn eventually(mut holds: impl FnMut() -> Result<bool>) -> Result<bool> {
+pub fn eventually(holds: impl FnMut() -> Result<bool>) -> Result<bool> {
+    until(holds, |holds| *holds)
+}
+
+/// Measures until the measurement is good, and answers that one; the last one where it never was. To be judged is what
+/// this answers: what is measured afterwards may be another moment's.
+pub fn until<T>(mut measure: impl FnMut() -> Result<T>, good: impl Fn(&T) -> bool) -> Result<T> {
     let deadline = Instant::now() + PATIENCE;
-    while !holds()? {
-        if Instant::now() > deadline {
-            return Ok(false);
+    loop {
+        let measured = measure()?;
+        if good(&measured) || Instant::now() > deadline {
+            return Ok(measured);
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    Ok(true)
 }

@@ -6,7 +6,7 @@
 //! every 10 ms, and after some seconds another quarter. In the simulator bits are cleared with a flush; in the virtual machine
 //! the ticker switches address spaces each millisecond, which has the same effect.
 
-use crate::check::{Checks, eventually, open, pages, set};
+use crate::check::{Checks, open, pages, set, until};
 use crate::process::{Target, Terrace};
 use anyhow::{Context, Result, anyhow};
 use std::collections::BTreeMap;
@@ -159,12 +159,11 @@ fn live(case: &Case, simulated: &Tiers) -> Result<Tiers> {
     let process = open(&target)?;
     let addresses = pages(&target.range("memory")?);
     let mut status = vec![0; addresses.len()];
-    let mut tiers = Tiers::new();
-    eventually(|| {
+    let tiers = || -> Result<Tiers> {
         Linux.move_pages(&process, &addresses, None, &mut status).context("querying nodes")?;
-        tiers = status.iter().map(|node| u8::try_from(*node).ok().map(TierId)).collect();
-        Ok(agreement(&tiers, simulated, 0..tiers.len()) >= case.floor)
-    })?;
+        Ok(status.iter().map(|node| u8::try_from(*node).ok().map(TierId)).collect())
+    };
+    let tiers = until(tiers, |tiers| agreement(tiers, simulated, 0..tiers.len()) >= case.floor)?;
     terrace.finish()?;
     Ok(tiers)
 }

@@ -2,7 +2,7 @@
 //! changes settings meanwhile.
 
 use crate::check::{
-    Checks, PATIENCE, eventually, huge_bytes, move_to, nodes_of, open, pages, set, text, vmstat,
+    Checks, PATIENCE, eventually, huge_bytes, move_to, nodes_of, open, pages, set, text, until, vmstat,
 };
 use crate::memory::{GIANT, HUGE, PAGE};
 use crate::process::{Target, Terrace};
@@ -187,12 +187,8 @@ pub fn exchange_full(checks: &mut Checks) -> Result<()> {
     let exchanged = "/tmp/exchange.json";
     let limits = ["--limit", "dram=8MiB", "--limit", "slow=8MiB", "--json", exchanged];
     let terrace = Terrace::attach(target.pid(), &[AGGRESSIVE, &limits].concat())?;
-    let up = eventually(|| Ok(share_on(&process, &hot, 0)? >= 0.95))?;
-    checks.that(
-        up,
-        "the hot pages come up though both tiers are full",
-        format!("{:.3}", share_on(&process, &hot, 0)?),
-    );
+    let up = until(|| share_on(&process, &hot, 0), |up| *up >= 0.95)?;
+    checks.that(up >= 0.95, "the hot pages come up though both tiers are full", format!("{up:.3}"));
     checks.note(terrace.finish()?);
     // Its other memory, its stack for one, may have changed places, too.
     let fast = share_on(&process, &memory, 0)?;
@@ -236,8 +232,8 @@ pub fn whole_huge_pages(checks: &mut Checks) -> Result<()> {
     let counts = ["thp_migration_success", "thp_split_page", "thp_migration_split"];
     let [moved, split, split_to_move] = counts.map(vmstat);
     let terrace = Terrace::attach(target.pid(), AGGRESSIVE)?;
-    let up = eventually(|| Ok(share_on(&process, &hot, 0)? >= 0.99))?;
-    checks.that(up, "the hot pages come up", format!("{:.3}", share_on(&process, &hot, 0)?));
+    let up = until(|| share_on(&process, &hot, 0), |up| *up >= 0.99)?;
+    checks.that(up >= 0.99, "the hot pages come up", format!("{up:.3}"));
     checks.note(terrace.finish()?);
     let moved = vmstat("thp_migration_success")? - moved?;
     let hot_pages = (hot.end - hot.start) / HUGE;
@@ -339,7 +335,7 @@ pub fn dry_run(checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// The same pages are moved by Terrace's orders and by the bare call, in turns.
+/// The same pages are moved by Terrace's orders and by the bare call, in turns. How fast each is, is noted and not judged.
 pub fn speed(checks: &mut Checks) -> Result<()> {
     const ROUNDS: usize = 9;
     set("/proc/sys/kernel/numa_balancing", 0)?;
@@ -356,12 +352,17 @@ pub fn speed(checks: &mut Checks) -> Result<()> {
         let addresses: Vec<u64> = (memory.start..memory.end).step_by(step as usize).collect();
         let all = pages(&memory).len();
         let (mut ordered, mut bare, mut parts) = (Vec::new(), Vec::new(), Vec::new());
+        let mut arrived = 0;
+        let mut arrive = |node: i32| -> Result<()> {
+            arrived += usize::from(nodes_of(&process, &memory)? == BTreeMap::from([(node, all)]));
+            Ok(())
+        };
         for _ in 0..ROUNDS {
             for node in [1, 0] {
                 let started = Instant::now();
                 move_to(&process, &addresses, node)?;
                 bare.push(started.elapsed().as_secs_f64());
-                ensure!(nodes_of(&process, &memory)? == BTreeMap::from([(node, all)]), "not all has moved");
+                arrive(node)?;
             }
             for node in [1, 0] {
                 let started = Instant::now();
@@ -369,6 +370,7 @@ pub fn speed(checks: &mut Checks) -> Result<()> {
                     move_to(&process, some, node)?;
                 }
                 parts.push(started.elapsed().as_secs_f64());
+                arrive(node)?;
             }
             for node in [1, 0] {
                 let to = TierId(node as u8);
@@ -379,7 +381,7 @@ pub fn speed(checks: &mut Checks) -> Result<()> {
                 while world.step().is_some() {}
                 ordered.push(started.elapsed().as_secs_f64());
                 world.take_signals();
-                ensure!(nodes_of(&process, &memory)? == BTreeMap::from([(node, all)]), "not all has moved");
+                arrive(node)?;
             }
         }
         let rate = |seconds: f64| (memory.end - memory.start) as f64 / 1e6 / seconds;
@@ -389,7 +391,7 @@ pub fn speed(checks: &mut Checks) -> Result<()> {
             "{what}: {ordered:.0} MB/s by orders, {bare:.0} MB/s by one call of move_pages, {parts:.0} MB/s by calls for \
              512 pages: orders have {share:.3} of the one call"
         ));
-        checks.that(share > 0.7, format!("{what}: orders cost little"), format!("{share:.3}"));
+        checks.equal(format!("{what}: times that all of them arrived"), arrived, 3 * 2 * ROUNDS);
     }
     Ok(())
 }

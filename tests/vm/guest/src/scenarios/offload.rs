@@ -1,7 +1,7 @@
 //! A policy that the kernel carries out by itself: DAMON's schemes move what a cgroup has, and nothing else.
 
 use super::policies::share_on;
-use crate::check::{Checks, eventually, open, set, text};
+use crate::check::{Checks, open, set, text, until};
 use crate::process::{Target, Terrace};
 use anyhow::Result;
 
@@ -43,8 +43,7 @@ fn promotes(checks: &mut Checks) -> Result<()> {
     let (process, hot) = (open(&managed)?, managed.range("hot")?);
     let (others, others_hot) = (open(&other)?, other.range("hot")?);
     let terrace = terrace(&["--set", "high_usage=1"])?;
-    eventually(|| Ok(share_on(&process, &hot, 0)? >= 0.9))?;
-    let up = share_on(&process, &hot, 0)?;
+    let up = until(|| share_on(&process, &hot, 0), |up| *up >= 0.9)?;
     checks.that(up >= 0.9, "the kernel brings the cgroup's hot pages up", format!("{up:.3}"));
     let up = share_on(&others, &others_hot, 0)?;
     checks.that(up == 0.0, "and no page of another process", format!("{up:.3}"));
@@ -62,8 +61,7 @@ fn demotes(checks: &mut Checks) -> Result<()> {
     let cold = hot.end..managed.range("memory")?.end;
     // As if the node were full.
     let terrace = terrace(&["--set", "high_usage=0.01", "--set", "cold_age=2 s"])?;
-    eventually(|| Ok(share_on(&process, &cold, 1)? >= 0.15))?;
-    let down = share_on(&process, &cold, 1)?;
+    let down = until(|| share_on(&process, &cold, 1), |down| *down >= 0.15)?;
     checks.that(down >= 0.15, "the kernel takes cold pages down", format!("{down:.3}"));
     let stayed = share_on(&process, &hot, 0)?;
     checks.that(stayed >= 0.75, "the hot ones stay up", format!("{stayed:.3}"));

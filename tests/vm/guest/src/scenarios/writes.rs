@@ -1,6 +1,6 @@
 //! Which pages were written, seen from outside and exact to the page.
 
-use crate::check::{Checks, PATIENCE, open, pages, set, text};
+use crate::check::{Checks, eventually, open, pages, set, text, until};
 use crate::memory::PAGE;
 use crate::process::Target;
 use anyhow::{Context, Result, ensure};
@@ -16,7 +16,7 @@ use terrace_live::space::Dirtiness;
 use terrace_live::world::{Options, World};
 use terrace_policy::{Clear, MemorySystem, ScanHand, Scope, SignalSet, Step};
 
-/// Long enough for several rounds of the target.
+/// Long enough for several rounds of the target on an idle machine.
 const WATCHED: Duration = Duration::from_millis(300);
 
 /// Soft-dirty bits of an unmodified process.
@@ -25,20 +25,18 @@ pub fn soft_dirty(checks: &mut Checks) -> Result<()> {
     let (process, memory) = (open(&target)?, target.range("memory")?);
     for _ in 0..2 {
         set(format!("/proc/{}/clear_refs", target.pid()), 4)?;
-        std::thread::sleep(WATCHED);
         let hot = target.range("hot")?;
-        same(checks, "soft-dirty in pagemap", &dirty(&process, &memory)?, &hot);
+        same(checks, "soft-dirty in pagemap", &hot, || dirty(&process, &memory))?;
         let scan = PageScan { all_of: category::SOFT_DIRTY, tell: category::SOFT_DIRTY, ..whole(&memory) };
-        same(checks, "soft-dirty in PAGEMAP_SCAN", &scanned(&process, &scan)?, &hot);
+        same(checks, "soft-dirty in PAGEMAP_SCAN", &hot, || scanned(&process, &scan))?;
         target.next_phase()?;
     }
 
     let target = Target::start(&["writers", "--mib", "4", "--no-thp"])?;
     let process = open(&target)?;
     set(format!("/proc/{}/clear_refs", target.pid()), 4)?;
-    std::thread::sleep(WATCHED);
     let written = target.range("written")?;
-    same(checks, "a written region", &dirty(&process, &written)?, &written);
+    same(checks, "a written region", &written, || dirty(&process, &written))?;
     for region in ["read", "cold"] {
         let found = dirty(&process, &target.range(region)?)?.len();
         checks.equal(format!("soft-dirty pages of a region that is {region}"), found, 0);
@@ -64,9 +62,8 @@ pub fn protected(checks: &mut Checks) -> Result<()> {
     checks.equal("all pages begin as written", scanned(&process, &scan)?.len(), pages(&memory).len());
     for _ in 0..2 {
         scanned(&process, &scan)?;
-        std::thread::sleep(WATCHED);
-        let hot = target.range("hot")?;
-        same(checks, "written in PAGEMAP_SCAN", &scanned(&process, &scan)?, &hot);
+        let (hot, look) = (target.range("hot")?, PageScan { protect: false, ..scan });
+        same(checks, "written in PAGEMAP_SCAN", &hot, || scanned(&process, &look))?;
         target.next_phase()?;
     }
     // Without the registration nothing is protected, and the scan says so by finding nothing.
@@ -87,7 +84,7 @@ pub fn helped(checks: &mut Checks) -> Result<()> {
     let mut target = start(HOTSET)?;
     target.wait_for("phase")?;
     let (mut process, memory) = (open(&target)?, target.range("memory")?);
-    process.tracker = handed_over(&help, &target);
+    process.tracker = handed_over(&help, &target)?;
     checks.that(process.tracker.is_some(), "a program hands over its descriptor", target.pid());
     Linux.track_writes(&process, memory.start, memory.end - memory.start).context("tracking")?;
     let tracked =
@@ -96,9 +93,8 @@ pub fn helped(checks: &mut Checks) -> Result<()> {
         PageScan { all_of: category::WRITTEN, tell: category::WRITTEN, protect: true, ..whole(&memory) };
     for _ in 0..2 {
         scanned(&process, &scan)?;
-        std::thread::sleep(WATCHED);
-        let hot = target.range("hot")?;
-        same(checks, "written, with help", &scanned(&process, &scan)?, &hot);
+        let (hot, look) = (target.range("hot")?, PageScan { protect: false, ..scan });
+        same(checks, "written, with help", &hot, || scanned(&process, &look))?;
         target.next_phase()?;
     }
     // Pages are protected at this moment, and nobody is left to ask.
@@ -118,14 +114,21 @@ pub fn helped(checks: &mut Checks) -> Result<()> {
         world.serve(SignalSet::NONE, Dirtiness::Tracked);
         world.adopt(target.pid())?;
         let ended = Instant::now() + Duration::from_secs(3);
-        while Instant::now() < ended {
-            world.refresh();
-        }
-        let mut dirty = 0;
-        world.scan(Scope::All, &mut ScanHand::default(), Clear::NOTHING, &mut |view| {
-            dirty += u64::from(view.dirty);
-            Step::Keep
-        });
+        let dirty = until(
+            || {
+                world.refresh();
+                while Instant::now() < ended {
+                    world.refresh();
+                }
+                let mut dirty = 0;
+                world.scan(Scope::All, &mut ScanHand::default(), Clear::NOTHING, &mut |view| {
+                    dirty += u64::from(view.dirty);
+                    Step::Keep
+                });
+                Ok(dirty)
+            },
+            |dirty| *dirty > 0,
+        )?;
         checks.that(dirty > 0, format!("{mode}: its stores are seen"), dirty);
         drop(world);
         checks.note(format!("{mode}: {}", target.finish()?));
@@ -143,18 +146,12 @@ pub fn helped(checks: &mut Checks) -> Result<()> {
     let memory = target.range("memory")?;
     let tracked =
         PageScan { all_of: category::WRITE_TRACKED, tell: category::WRITE_TRACKED, ..whole(&memory) };
-    let deadline = Instant::now() + PATIENCE;
-    while scanned(&process, &tracked)?.is_empty() && Instant::now() < deadline {
-        std::thread::sleep(WATCHED);
-    }
     let pages = pages(&memory).len();
-    checks.equal("run --track-stores: tracked pages", scanned(&process, &tracked)?.len(), pages);
+    let found = until(|| Ok(scanned(&process, &tracked)?.len()), |found| *found == pages)?;
+    checks.equal("run --track-stores: tracked pages", found, pages);
     target.kill()?;
     checks.equal("of a killed Terrace", scanned(&process, &tracked)?.len(), 0);
-    let before = cpu_ticks(pid)?;
-    std::thread::sleep(Duration::from_secs(1));
-    let worked = cpu_ticks(pid)? - before;
-    checks.that(worked > 0, "the command goes on", format!("{worked} ticks in a second"));
+    checks.that(goes_on(pid)?, "the command goes on", pid);
     // SAFETY: it is a child of the process killed above and so of the first process, which never waits: the number is its.
     unsafe { libc::kill(pid as i32, libc::SIGKILL) };
     checks.equal("left after terrace restore", super::harm::restored()?, Vec::new());
@@ -162,19 +159,18 @@ pub fn helped(checks: &mut Checks) -> Result<()> {
 }
 
 /// What a target has handed over, once it has.
-fn handed_over(help: &Help, target: &Target) -> Option<OwnedFd> {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let descriptor = help.trackers().take(target.pid());
-        if descriptor.is_some() || Instant::now() > deadline {
-            return descriptor;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
+fn handed_over(help: &Help, target: &Target) -> Result<Option<OwnedFd>> {
+    until(|| Ok(help.trackers().take(target.pid())), Option::is_some)
+}
+
+/// Whether a process still works.
+pub fn goes_on(pid: u32) -> Result<bool> {
+    let before = cpu_ticks(pid)?;
+    eventually(|| Ok(cpu_ticks(pid)? > before))
 }
 
 /// Processor time of a process in ticks of a hundredth of a second.
-pub fn cpu_ticks(pid: u32) -> Result<u64> {
+fn cpu_ticks(pid: u32) -> Result<u64> {
     let stat = text(format!("/proc/{pid}/stat"))?;
     let after_name = stat.rsplit(')').next().unwrap_or_default();
     let field = |at: usize| after_name.split_whitespace().nth(at).and_then(|field| field.parse::<u64>().ok());
@@ -207,12 +203,21 @@ fn scanned(process: &Process, scan: &PageScan) -> Result<BTreeSet<u64>> {
     Ok(found)
 }
 
-fn same(checks: &mut Checks, what: &str, found: &BTreeSet<u64>, hot: &Range<u64>) {
+/// Checks that in the end exactly these pages are found, however long the program takes until it has stored to all of them.
+fn same(
+    checks: &mut Checks,
+    what: &str,
+    hot: &Range<u64>,
+    look: impl FnMut() -> Result<BTreeSet<u64>>,
+) -> Result<()> {
     let expected: BTreeSet<u64> = pages(hot).into_iter().collect();
+    std::thread::sleep(WATCHED);
+    let found = until(look, |found| found.is_superset(&expected))?;
     let right = found.intersection(&expected).count();
     checks.that(
-        found == &expected && !expected.is_empty(),
+        found == expected && !expected.is_empty(),
         format!("{what}: exactly the pages in use"),
         format!("{} found, {right} of {} in use", found.len(), expected.len()),
     );
+    Ok(())
 }
