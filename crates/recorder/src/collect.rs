@@ -30,7 +30,7 @@ use terrace_trace::{Batch, BatchPool, Event, MarkKind, StreamId};
 
 /// How long the first sleep lasts after something came: what a busy thread hands over comes sooner, and a process that
 /// has ended is soon noticed.
-const FIRST_NAP: Duration = Duration::from_micros(500);
+const FIRST_NAP: Duration = Duration::from_micros(150);
 /// Longest sleep before processes are looked at again.
 const NAP: Duration = Duration::from_millis(5);
 /// How long a forked process may take to register after all others have ended.

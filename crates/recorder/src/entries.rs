@@ -1,5 +1,7 @@
 //! Records and the table of entries that they name, as they lie in the shared memory.
 
+pub use terrace_protocol::layout::ADDRESS_BITS;
+
 use terrace_protocol::entry::{Effect, Entry};
 use terrace_protocol::layout::{BLOCK_ENTRIES, BLOCKS};
 
@@ -9,8 +11,6 @@ const ENTRIES: u32 = (BLOCKS * BLOCK_ENTRIES) as u32;
 /// A record as it lies in a chunk.
 pub type Record = [u64; 2];
 
-/// Instruction counts lie above the address.
-pub const ADDRESS_BITS: u32 = 48;
 /// The address itself.
 pub const ADDRESS_MASK: u64 = (1 << ADDRESS_BITS) - 1;
 

@@ -10,9 +10,10 @@ use terrace_protocol::VERSION;
 use terrace_protocol::entry::Entry;
 use terrace_protocol::layout::{QUEUE, Shared, TOTAL_BYTES, UNKNOWN_ENTRY};
 
-/// Chunks for which a sleeping recorder is woken. Fewer cost a system call and a change of processor more often; more
-/// leave too little room in a thread's queue ([`QUEUE`]) to go on while the recorder wakes.
-const WORTH_WAKING: u64 = QUEUE as u64 / 4;
+/// Chunks for which a sleeping recorder is woken. Fewer cost the thread a system call and an interrupt of another processor more
+/// often, where the recorder mostly wakes by itself in time; more leave too little room in a thread's queue ([`QUEUE`])
+/// to go on while the recorder wakes.
+const WORTH_WAKING: u64 = QUEUE as u64 * 3 / 4;
 
 /// The shared memory, alive until dropped; processes that still have it mapped keep it for themselves.
 pub struct Session {

@@ -1,7 +1,11 @@
 //! The callbacks that run for every load and store: all speed is won or lost here.
 //!
-//! A record is two words: the address, with instructions retired in blocks without a record in its upper 16 bits,
-//! and the entry's number, with what QEMU says of the access above it.
+//! A record is two words: the address, with instructions retired in blocks without a record in its upper 16 bits, and the
+//! entry's number, with what QEMU says of the access above it.
+//!
+//! An access costs some fifteen instructions, of which each is a few percent of a recording. So the first vCPU, which is all of
+//! most programs, has no lane to look for; halves of a word are stored as they come; and instructions wait in the bits where
+//! the record has them.
 
 use crate::qemu::{qemu_plugin_mem_is_store, qemu_plugin_mem_size_shift};
 use crate::ring;
@@ -9,39 +13,65 @@ use std::ffi::{c_uint, c_void};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use terrace_protocol::control::Operation;
-use terrace_protocol::layout::{Lane, RECORD_BYTES};
+use terrace_protocol::layout::{ADDRESS_BITS, Lane, RECORD_BYTES};
 
-/// Bit of the record's second word at which QEMU's description of the access begins.
-const INFO_SHIFT: u32 = 32;
-/// Bits of an address; instruction counts lie above.
-const ADDRESS_BITS: u32 = 48;
+/// A record as it is written.
+#[derive(Clone, Copy)]
+#[repr(C)]
+struct Access {
+    address: u64,
+    entry: u32,
+    /// QEMU's description.
+    info: u32,
+}
+
+const _: () = assert!(size_of::<Access>() == RECORD_BYTES);
 
 /// Any access but a block's first.
 pub extern "C" fn access(vcpu: c_uint, info: u32, address: u64, entry: *mut c_void) {
-    append(ring::lane(vcpu), vcpu, address, entry as u64 | u64::from(info) << INFO_SHIFT);
+    if vcpu != 0 {
+        return access_elsewhere(vcpu, info, address, entry);
+    }
+    append(ring::first_lane(), vcpu, Access { address, entry: number(entry), info });
+}
+
+#[inline(never)]
+extern "C" fn access_elsewhere(vcpu: c_uint, info: u32, address: u64, entry: *mut c_void) {
+    append(ring::lane(vcpu), vcpu, Access { address, entry: number(entry), info });
 }
 
 /// A block's first access: takes along the instructions of blocks that made no record.
 pub extern "C" fn first_access(vcpu: c_uint, info: u32, address: u64, entry: *mut c_void) {
-    let lane = ring::lane(vcpu);
-    let pending = lane.pending.load(Relaxed);
-    lane.pending.store(0, Relaxed);
-    let word = entry as u64 | u64::from(info) << INFO_SHIFT;
-    if pending >> (64 - ADDRESS_BITS) != 0 {
-        return many_instructions(vcpu, pending, address, word);
+    if vcpu != 0 {
+        return first_access_elsewhere(vcpu, info, address, entry);
     }
-    append(lane, vcpu, address | pending << ADDRESS_BITS, word);
+    append_with_pending(ring::first_lane(), vcpu, Access { address, entry: number(entry), info });
 }
 
-/// A block without an access that carries its instructions.
+#[inline(never)]
+extern "C" fn first_access_elsewhere(vcpu: c_uint, info: u32, address: u64, entry: *mut c_void) {
+    append_with_pending(ring::lane(vcpu), vcpu, Access { address, entry: number(entry), info });
+}
+
+/// A block without an access that carries its instructions, which stand in the upper bits.
 pub extern "C" fn count_instructions(vcpu: c_uint, instructions: *mut c_void) {
     let lane = ring::lane(vcpu);
-    lane.pending.store(lane.pending.load(Relaxed) + instructions as u64, Relaxed);
+    let (pending, is_too_many) = lane.pending.load(Relaxed).overflowing_add(instructions as u64);
+    if is_too_many {
+        return many_instructions(vcpu, lane, instructions as u64);
+    }
+    lane.pending.store(pending, Relaxed);
 }
 
 /// A block without access that moves values between registers.
 pub extern "C" fn note_effects(vcpu: c_uint, entry: *mut c_void) {
-    append(ring::lane(vcpu), vcpu, 0, entry as u64);
+    append(ring::lane(vcpu), vcpu, Access { address: 0, entry: number(entry), info: 0 });
+}
+
+/// The number of an entry, which QEMU keeps as a pointer.
+#[inline(always)]
+fn number(entry: *mut c_void) -> u32 {
+    entry as usize as u32
 }
 
 static COUNT: AtomicU64 = AtomicU64::new(0);
@@ -71,32 +101,40 @@ pub fn layout_is_known() -> bool {
 }
 
 #[inline(always)]
-fn append(lane: &Lane, vcpu: u32, first: u64, second: u64) {
-    let cursor = lane.cursor.load(Relaxed);
-    if cursor >= lane.limit.load(Relaxed) {
-        return append_slowly(vcpu, first, second);
-    }
-    write(lane, cursor, first, second);
+fn append_with_pending(lane: &Lane, vcpu: u32, access: Access) {
+    let pending = lane.pending.load(Relaxed);
+    lane.pending.store(0, Relaxed);
+    append(lane, vcpu, Access { address: access.address | pending, ..access });
 }
 
 #[inline(always)]
-fn write(lane: &Lane, cursor: u64, first: u64, second: u64) {
+fn append(lane: &Lane, vcpu: u32, access: Access) {
+    let cursor = lane.cursor.load(Relaxed);
+    if cursor >= lane.limit.load(Relaxed) {
+        return append_slowly(vcpu, access.address, access.entry, access.info);
+    }
+    write(lane, cursor, access);
+}
+
+#[inline(always)]
+fn write(lane: &Lane, cursor: u64, access: Access) {
     // SAFETY: cursor < limit, both in the thread's own chunk, whose size is a multiple of a record's.
-    unsafe { (cursor as *mut [u64; 2]).write([first, second]) };
+    unsafe { (cursor as *mut Access).write(access) };
     lane.cursor.store(cursor + RECORD_BYTES as u64, Release);
 }
 
 #[cold]
 #[inline(never)]
-fn append_slowly(vcpu: u32, first: u64, second: u64) {
+fn append_slowly(vcpu: u32, address: u64, entry: u32, info: u32) {
     let lane = ring::reserve(vcpu, 1);
-    write(lane, lane.cursor.load(Relaxed), first, second);
+    write(lane, lane.cursor.load(Relaxed), Access { address, entry, info });
     crate::after_slow_path();
 }
 
+/// More instructions than a record has room for.
 #[cold]
 #[inline(never)]
-fn many_instructions(vcpu: u32, pending: u64, address: u64, word: u64) {
-    ring::emit(vcpu, Operation::Compute, &[pending], &[]);
-    append(ring::lane(vcpu), vcpu, address, word);
+fn many_instructions(vcpu: u32, lane: &Lane, instructions: u64) {
+    let pending = lane.pending.swap(0, Relaxed);
+    ring::emit(vcpu, Operation::Compute, &[(pending >> ADDRESS_BITS) + (instructions >> ADDRESS_BITS)], &[]);
 }

@@ -80,6 +80,13 @@ pub fn attach(mapping: Shared) {
     }
 }
 
+/// The lane of the first vCPU.
+#[inline(always)]
+pub fn first_lane() -> &'static Lane {
+    // SAFETY: as in `lane`.
+    unsafe { &*OWN_LANES.load(Relaxed) }
+}
+
 /// The lane of a vCPU, to be used without further look.
 #[inline(always)]
 pub fn lane(vcpu: u32) -> &'static Lane {

@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use terrace_protocol::control::{Operation, map_kind};
-use terrace_protocol::layout::LANES;
+use terrace_protocol::layout::{ADDRESS_BITS, LANES};
 use terrace_protocol::marker;
 
 mod number {
@@ -148,7 +148,7 @@ pub extern "C" fn begins(
         number::EXIT | number::EXIT_GROUP => {
             let pending = ring::lane(vcpu).pending.swap(0, Relaxed);
             if pending > 0 {
-                ring::emit(vcpu, Operation::Compute, &[pending], &[]);
+                ring::emit(vcpu, Operation::Compute, &[pending >> ADDRESS_BITS], &[]);
             }
             ring::emit(vcpu, Operation::Exit, &[u64::from(number == number::EXIT_GROUP)], &[]);
             ring::flush(vcpu);

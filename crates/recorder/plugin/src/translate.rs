@@ -18,7 +18,7 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use terrace_protocol::entry::{
     Effect, Entry, Expected, MAX_EFFECTS, NO_DESTINATION, NO_REGISTER, OWN_EFFECTS, places, shape,
 };
-use terrace_protocol::layout::{BLOCK_ENTRIES, BLOCKS, UNKNOWN_ENTRY};
+use terrace_protocol::layout::{ADDRESS_BITS, BLOCK_ENTRIES, BLOCKS, UNKNOWN_ENTRY};
 
 /// QEMU translates at most this many instructions at once.
 const MAX_INSTRUCTIONS: usize = 512;
@@ -219,7 +219,7 @@ impl Translator {
                     block,
                     access::count_instructions,
                     NO_REGISTERS,
-                    lost as *mut c_void,
+                    (lost << ADDRESS_BITS) as *mut c_void,
                 );
             }
         }

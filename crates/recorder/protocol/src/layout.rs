@@ -37,6 +37,8 @@ pub const CHUNK_BYTES: usize = RECORD_BYTES * CHUNK_RECORDS;
 pub const CHUNK_RECORDS: usize = 4096;
 /// Bytes of a record.
 pub const RECORD_BYTES: usize = 16;
+/// Bits of an address in a record's first word and in [`Lane::pending`]; instructions are counted above them.
+pub const ADDRESS_BITS: u32 = 48;
 /// Chunks that one thread may have handed over and not yet got back: the bound on read-ahead per thread.
 pub const QUEUE: usize = 32;
 /// Lanes of a process: its vCPUs.
@@ -135,7 +137,7 @@ pub struct Lane {
     pub cursor: AtomicU64,
     /// End of the current chunk; 0 sends the next access to the slow path.
     pub limit: AtomicU64,
-    /// Instructions retired in blocks that make no record; the producer's own.
+    /// Instructions retired in blocks that make no record, from bit [`ADDRESS_BITS`] on; the producer's own.
     pub pending: AtomicU64,
     /// Not 0: an event of another thread happened; say so before the next access.
     pub cut: AtomicU32,

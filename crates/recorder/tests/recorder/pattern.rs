@@ -1,7 +1,7 @@
 //! Programs whose accesses are known: exactly those must be recorded.
 
 use crate::support::{Recorded, Workshop, options, run};
-use terrace_trace::{Access, AccessKind};
+use terrace_trace::{Access, AccessKind, Event, Item, SequencedEvent};
 
 /// Accesses of a region that lie in the object of the given name.
 fn in_object(recorded: &Recorded, region: &str, object: &str) -> Vec<Access> {
@@ -86,6 +86,45 @@ fn instructions_of_each_shape_are_counted_once() {
         let each: Vec<u16> = round.iter().skip(1).map(|a| a.instructions).collect();
         assert_eq!(each, [1, 0, 1, 0, 6, 0, 1, 0]);
     }
+}
+
+/// Blocks without an access make no record: what they retire waits for the next one, which has room for 65,535.
+#[test]
+fn instructions_without_any_access_are_counted() {
+    let workshop = Workshop::new();
+    let program = workshop.static_c(
+        r#"
+        #include "terrace.h"
+        static long sink;
+        #define ROUNDS(n) __asm__ volatile( \
+            "mov %%rcx, %0\n mov %1, %%ecx\n jmp 1f\n 1: nop\n dec %%ecx\n jnz 1b\n mov %%rcx, %0" \
+            : "=m"(sink) : "i"(n) : "rcx")
+        int main() {
+            terrace_alloc(&sink, sizeof sink, "sink");
+            ROUNDS(10);
+            ROUNDS(1000000);
+        }
+        "#,
+    );
+    let recorded = run(&[&program], &options());
+    let sink = recorded.object("sink").start.0;
+    let (mut retired, mut sums) = (0, Vec::new());
+    for (_, item) in recorded.items() {
+        match item {
+            Item::Access(access) => {
+                retired += u64::from(access.instructions);
+                if access.addr == sink {
+                    sums.push(std::mem::take(&mut retired));
+                }
+            }
+            Item::Event(SequencedEvent { event: Event::Compute { instructions }, .. }) => {
+                retired += *instructions
+            }
+            Item::Event(_) => {}
+        }
+    }
+    // The loop, two instructions before it, and the store.
+    assert_eq!((sums.len(), sums[1], sums[3]), (4, 3 * 10 + 3, 3 * 1_000_000 + 3));
 }
 
 #[test]
