@@ -35,9 +35,9 @@ impl Schemes {
         ((looks * self.hot).ceil() as u64).max(1)
     }
 
-    /// Aggregations without any access after which a region is cold.
+    /// Aggregations without any access after which a region is cold, at least one.
     pub fn cold_aggregations(&self) -> u64 {
-        self.cold_age.0.div_ceil(self.aggregation.0.max(1))
+        self.cold_age.0.div_ceil(self.aggregation.0.max(1)).max(1)
     }
 }
 
@@ -54,6 +54,11 @@ mod tests {
         let schemes = open("damon").schemes().unwrap();
         // 100 ms hold 20 looks of 5 ms, a fifth of which is 4; 5 s are 50 aggregations.
         assert_eq!((schemes.hot_looks(), schemes.cold_aggregations()), (4, 50));
+        // So many whole ones that the time has passed for certain.
+        let cold = |age: u64| {
+            Schemes { cold_age: Time(age * schemes.aggregation.0 / 2), ..schemes }.cold_aggregations()
+        };
+        assert_eq!([0, 1, 2, 3].map(cold), [1, 1, 1, 2]);
         assert_eq!((schemes.min_regions, schemes.max_regions), (10, 1000));
         assert_eq!(open("first-touch").schemes(), None);
     }

@@ -230,9 +230,9 @@ impl InMemory {
         self.map_private(PageRange::new(PageId::new(space, vpn), pages), None);
     }
 
-    /// Maps private memory for which the program asked for huge pages.
-    pub fn map_advised(&mut self, space: u32, vpn: u64, pages: u64) {
-        self.map_private(PageRange::new(PageId::new(space, vpn), pages), Some(true));
+    /// Maps private memory for which the program asked for huge pages, or for none.
+    pub fn map_advised(&mut self, space: u32, vpn: u64, pages: u64, huge: bool) {
+        self.map_private(PageRange::new(PageId::new(space, vpn), pages), Some(huge));
     }
 
     fn map_private(&mut self, range: PageRange, huge_advice: Option<bool>) {

@@ -173,19 +173,7 @@ impl Policy for Damon {
     }
 
     fn schemes(&self) -> Option<Schemes> {
-        let p = &self.parameters;
-        Some(Schemes {
-            fast: self.fast,
-            slow: self.slow,
-            sampling: p.sampling,
-            aggregation: p.aggregation,
-            min_regions: p.min_regions,
-            max_regions: p.max_regions,
-            hot: p.hot,
-            cold_age: p.cold_age,
-            high_usage: p.high_usage,
-            quota: p.quota,
-        })
+        Some(self.plan())
     }
 
     fn report(&self, report: &mut Report) {
@@ -308,15 +296,32 @@ impl Damon {
             .collect();
     }
 
+    /// The policy as the kernel would carry it out.
+    fn plan(&self) -> Schemes {
+        let p = &self.parameters;
+        Schemes {
+            fast: self.fast,
+            slow: self.slow,
+            sampling: p.sampling,
+            aggregation: p.aggregation,
+            min_regions: p.min_regions,
+            max_regions: p.max_regions,
+            hot: p.hot,
+            cold_age: p.cold_age,
+            high_usage: p.high_usage,
+            quota: p.quota,
+        }
+    }
+
     /// migrate_hot from the slow tier, hottest first; migrate_cold from the fast tier, longest idle first.
     fn apply_schemes(&mut self, looks: u32, memory: &mut dyn MemorySystem) {
         let p = &self.parameters;
         let hot_from = (p.hot * f64::from(looks)).ceil().max(1.0) as u32;
-        let cold_from = (p.cold_age.0 / p.aggregation.0).max(1) as u32;
+        let cold_from = self.plan().cold_aggregations();
         let mut hot: Vec<Region> = self.regions.iter().filter(|r| r.last >= hot_from).copied().collect();
         hot.sort_by_key(|region| (std::cmp::Reverse(region.last), region.range.first));
         let mut cold: Vec<Region> =
-            self.regions.iter().filter(|r| r.last == 0 && r.age >= cold_from).copied().collect();
+            self.regions.iter().filter(|r| r.last == 0 && u64::from(r.age) >= cold_from).copied().collect();
         cold.sort_by_key(|region| (std::cmp::Reverse(region.age), region.range.first));
         let topology = memory.topology();
         let fast = topology.tier(self.fast);

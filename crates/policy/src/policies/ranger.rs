@@ -30,7 +30,7 @@ mod regions;
 #[cfg(test)]
 mod tests;
 
-use crate::support::{ContiguitySampler, Pending, largest_first, takes_large_pages};
+use crate::support::{ContiguitySampler, Pending, is_private, largest_first, takes_large_pages};
 use crate::{
     Area, Capability, CapabilitySet, Clear, Fault, FrameState, MemorySystem, Moment, MoveOptions, Needs,
     NextTick, Outcome, PageId, PageRange, Placement, Policy, Published, Refusal, Report, Resize, ScanHand,
@@ -235,7 +235,7 @@ impl Ranger {
         let smallest = self.parameters.smallest_area.0 >> 12;
         let mut areas = Vec::new();
         memory.areas(None, &mut |area| {
-            if takes_large_pages(area) && area.range.pages >= smallest.max(1) {
+            if is_private(area) && area.range.pages >= smallest.max(1) {
                 areas.push(*area);
             }
         });
@@ -264,7 +264,7 @@ impl Ranger {
             };
             let from = pass.hand.unwrap_or(area.range.first);
             let rest = PageRange::new(from, area.range.end() - from.vpn);
-            let found = self.look(rest, region, memory);
+            let found = self.look(rest, region, takes_large_pages(&area), memory);
             self.order(&found, region, memory);
             if let Some(pass) = &mut self.pass {
                 pass.hand = found.stopped;
@@ -275,12 +275,18 @@ impl Ranger {
         }
     }
 
-    /// Looks at a part of an area.
-    fn look(&self, range: PageRange, region: Region, memory: &mut dyn MemorySystem) -> Found {
+    /// Looks at a part of an area, whose base pages may become huge ones where it `takes_huge`.
+    fn look(
+        &self,
+        range: PageRange,
+        region: Region,
+        takes_huge: bool,
+        memory: &mut dyn MemorySystem,
+    ) -> Found {
         let mut found = Found::default();
         let mut left = self.parameters.batch.0 >> 12;
         let huge = PageSize::Huge.base_pages();
-        let congruent = region.target(0).is_multiple_of(huge) && self.parameters.promote;
+        let congruent = region.target(0).is_multiple_of(huge) && self.parameters.promote && takes_huge;
         // Base pages in place, side by side from the begin of an aligned range.
         let mut run = 0;
         let mut hand = ScanHand { next: range.first };

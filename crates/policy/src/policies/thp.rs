@@ -265,7 +265,7 @@ mod tests {
     fn faulted(parameters: &str) -> (Driver, Vec<PageSize>) {
         let mut world = InMemory::new(&[("dram", Bytes::mib(16))]);
         world.map_anonymous(0, 0, 2 * HUGE);
-        world.map_advised(0, 4 * HUGE, HUGE);
+        world.map_advised(0, 4 * HUGE, HUGE, true);
         for block in 0..8 {
             world.take_frame(Frame(block * HUGE + 7), true);
         }

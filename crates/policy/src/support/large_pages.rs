@@ -4,9 +4,15 @@ use crate::{Area, AreaKind, Fault, MemorySystem, PageId, PageRange, Placement, R
 use std::collections::{BTreeMap, BTreeSet};
 use terrace_model::{PageSize, TierId};
 
-/// Whether large pages of the transparent kind may lie in an area: private memory without a file, stacks included.
-pub fn takes_large_pages(area: &Area) -> bool {
+/// Whether an area is private memory without a file, stacks included.
+pub fn is_private(area: &Area) -> bool {
     matches!(area.kind, AreaKind::Anonymous | AreaKind::Stack)
+}
+
+/// Whether large pages of the transparent kind may lie in an area: private memory, unless the program wants none there
+/// (`MADV_NOHUGEPAGE`).
+pub fn takes_large_pages(area: &Area) -> bool {
+    is_private(area) && area.huge_advice != Some(false)
 }
 
 /// How fragmented the free memory of a tier is, for pages of `size`: the share of it that lies in smaller blocks. 0 where all of it
@@ -20,7 +26,7 @@ pub fn fragmentation(tier: TierId, size: PageSize, memory: &mut dyn MemorySystem
 }
 
 /// Asks for `sizes`, the largest first, and for a base page: in one tier after the other, each down to its base pages.
-/// Areas of other kinds than private memory and reserved huge pages are left to the world.
+/// Areas that take no large pages are left to the world, but for reserved ones.
 pub fn largest_first(fault: &Fault, sizes: &[PageSize], topology: &Topology) -> Placement {
     if !takes_large_pages(&fault.area) && fault.area.kind != AreaKind::HugeTlb {
         return Placement::ANYWHERE;

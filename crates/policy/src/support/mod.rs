@@ -24,7 +24,9 @@ pub use compaction::{Compaction, Compactor, Progress, Work};
 pub use contiguity_sampler::ContiguitySampler;
 pub use fault_compaction::{Defrag, FaultCompaction};
 pub use khugepaged::{Khugepaged, Pace};
-pub use large_pages::{FaultSizes, LargePages, Tries, fragmentation, largest_first, takes_large_pages};
+pub use large_pages::{
+    FaultSizes, LargePages, Tries, fragmentation, is_private, largest_first, takes_large_pages,
+};
 pub use lru::Lru;
 pub use page_map::PageMap;
 pub use pending::Pending;
