@@ -144,6 +144,26 @@ fn many_descriptions_take_wider_codes() {
 }
 
 #[test]
+fn addresses_without_a_pattern_are_left_as_they_are() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("t.trace");
+    // A chunk of 60-bit noise, and a shorter one of a walk, for which the longer one's buffers are used again.
+    let mut noise = Batch::default();
+    let mut state = 1u64;
+    for _ in 0..1 << 18 {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        noise.push(state >> 4, 8, AccessKind::Read, 0, 1);
+    }
+    let mut walk = Batch::default();
+    (0..1000).for_each(|step| walk.push(0x1000 + 8 * step, 8, AccessKind::Read, 0, 1));
+    let batches = [noise, walk];
+    write(&path, &Header::default(), &batches);
+    assert_eq!(read(&path), batches);
+    let bytes = fs::metadata(&path).unwrap().len() as f64 / f64::from(1 << 18);
+    assert!((7.5..8.1).contains(&bytes), "{bytes} bytes an access");
+}
+
+#[test]
 fn the_file_is_what_earlier_versions_wrote() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("small.trace");
