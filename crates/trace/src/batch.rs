@@ -133,7 +133,9 @@ impl Batch {
             Event::Compute { instructions } => instructions,
             _ => 0,
         });
-        let columns = self.instructions.iter().map(|&n| u64::from(n)).sum::<u64>();
+        // Narrower sums first, of which more are added at once; so many cannot overflow.
+        let narrow = |part: &[u16]| part.iter().map(|&n| u32::from(n)).sum::<u32>();
+        let columns = self.instructions.chunks(65_536).map(|part| u64::from(narrow(part))).sum::<u64>();
         counts.fold(columns, u64::saturating_add)
     }
 
