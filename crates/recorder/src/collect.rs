@@ -408,7 +408,7 @@ impl Collector {
         let entries = unsafe { Entries::new(self.shared().entries()) };
         let mut at = done;
         source.needs = 0;
-        while at < end && !self.filter.is_exhausted() {
+        while (at < end || source.stream.has_derived()) && !self.filter.is_exhausted() {
             let (mut keep, mut run) = self.filter.next();
             let counts = !self.options.region || self.region_is_open(source);
             if !counts {

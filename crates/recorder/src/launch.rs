@@ -134,7 +134,8 @@ pub fn start(
     let mut plugin = libraries.plugin().into_os_string();
     plugin.push(",memory=");
     plugin.push(memory);
-    plugin.push(format!(",dependences={},count={}", on(options.dependences), on(options.count_only)));
+    let (dependences, derive) = (on(options.dependences), on(options.derive_addresses));
+    plugin.push(format!(",dependences={dependences},derive={derive},count={}", on(options.count_only)));
     let mut command = Command::new(qemu);
     command.arg("-cpu").arg(OsStr::from_bytes(PROCESSOR.to_bytes())).arg("-plugin").arg(&plugin);
     if (options.follow_exec || options.allocations) && !options.count_only {

@@ -65,6 +65,9 @@ pub struct RecordOptions {
     pub region: bool,
     /// Follow loaded values into the addresses of later accesses.
     pub dependences: bool,
+    /// Ask QEMU only for addresses that do not follow from another's of the same block. Off, it is asked for all: slower,
+    /// with the same result.
+    pub derive_addresses: bool,
     /// Record instruction addresses.
     pub program_counters: bool,
     /// Record allocations, by a preload library in the program.
@@ -87,6 +90,7 @@ impl Default for RecordOptions {
             every: None,
             region: false,
             dependences: true,
+            derive_addresses: true,
             program_counters: false,
             allocations: false,
             follow_exec: true,

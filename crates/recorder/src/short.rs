@@ -3,7 +3,7 @@
 
 use crate::entries::{ADDRESS_BITS, ADDRESS_MASK, Entries, Record};
 use crate::origins::{Origins, Tracker};
-use terrace_protocol::entry::{Entry, shape};
+use terrace_protocol::entry::{Base, Entry, shape};
 use terrace_trace::AccessKind;
 
 /// Decodes what it can and leaves the rest to [`Stream::decode`], which without it gives the same.
@@ -15,6 +15,8 @@ use terrace_trace::AccessKind;
 pub struct Short {
     /// Instructions that belong to the next access.
     pub carry: u64,
+    /// Addresses from which derived ones count.
+    pub bases: Bases,
     /// What later addresses derive from.
     pub origins: Origins,
     /// Addresses decoded.
@@ -39,6 +41,7 @@ impl Short {
     pub fn new() -> Short {
         Short {
             carry: 0,
+            bases: Bases::default(),
             origins: Origins::default(),
             addr: [0; SHORT_ROOM],
             size: [0; SHORT_ROOM],
@@ -83,6 +86,15 @@ impl Short {
         done
     }
 
+    /// All records of an instruction have come.
+    pub fn complete<const DEPENDENCES: bool>(&mut self, entries: Entries, number: u32) {
+        let entry = entries.get(number);
+        self.bases.passed(entry, number);
+        if DEPENDENCES {
+            self.origins.apply(entries.effects(number, entry.effects_before, entry.effects_after));
+        }
+    }
+
     #[inline(always)]
     fn decode_with<T: Tracker, const DEPENDENCES: bool, const PCS: bool>(
         &mut self,
@@ -94,32 +106,47 @@ impl Short {
         let room = room.min(SHORT_ROOM - 1);
         let mut carry = self.carry;
         let (mut left, mut length) = (records, 0);
-        while length < room
-            && let [[first, second], rest @ ..] = left
-        {
-            let (first, second) = (*first, *second);
-            let (entry, number) = (entries.get(second as u32), second as u32);
-            let instructions = carry + u64::from(entry.before) + (first >> ADDRESS_BITS);
-            if instructions > u64::from(u16::MAX) {
-                break;
-            }
-            let access = entry.expected;
-            let is_expected = access.is((second >> 32) as u32);
-            if entry.shape == shape::ONE && is_expected {
-                left = rest;
-            } else if entry.shape == shape::EFFECTS {
-                left = rest;
-                carry = instructions;
-                if DEPENDENCES {
-                    origins.apply(entries.effects(number, 0, entry.effects_before));
+        while length < room {
+            let derived = self.bases.following();
+            let (number, address, instructions, entry);
+            if let Some(next) = derived {
+                number = next;
+                entry = entries.get(number);
+                address = self.bases.derived(entry.base);
+                instructions = carry + u64::from(entry.before);
+            } else if let [[first, second], rest @ ..] = left {
+                let (first, second) = (*first, *second);
+                number = second as u32;
+                entry = entries.get(number);
+                address = first & ADDRESS_MASK;
+                instructions = carry + u64::from(entry.before) + (first >> ADDRESS_BITS);
+                if instructions > u64::from(u16::MAX) {
+                    break;
                 }
-                continue;
-            } else if entry.shape != shape::OTHER && is_expected {
-                let Some(rest) = more_records(entry, first & ADDRESS_MASK, second, rest) else { break };
-                left = rest;
+                let is_expected = entry.expected.is((second >> 32) as u32);
+                if entry.is_derived() {
+                    break;
+                } else if (entry.shape == shape::ONE || entry.shape == shape::UPDATE) && is_expected {
+                    left = rest;
+                } else if entry.shape == shape::EFFECTS {
+                    left = rest;
+                    carry = instructions;
+                    if DEPENDENCES {
+                        origins.apply(entries.effects(number, 0, entry.effects_before));
+                    }
+                    continue;
+                } else if entry.shape == shape::VECTOR && is_expected {
+                    let Some(rest) = more_records(entry, address, second, rest) else { break };
+                    left = rest;
+                } else {
+                    break;
+                }
+                self.bases.anchor(entry.base, address);
             } else {
                 break;
             }
+            self.bases.passed(entry, number);
+            let access = entry.expected;
             carry = u64::from(entry.tail);
             let has_effects = DEPENDENCES && (entry.effects_before, entry.effects_after) != (0, 0);
             if has_effects {
@@ -129,7 +156,7 @@ impl Short {
                 self.depends_on[length] = origins.dependence(entry.load_address);
                 origins.access(access.loads(), entry.destination);
             }
-            self.addr[length] = first & ADDRESS_MASK;
+            self.addr[length] = address;
             self.size[length] = access.size();
             self.kind[length] = if access.loads() { AccessKind::Read } else { AccessKind::Write };
             self.instructions[length] = instructions as u16;
@@ -141,7 +168,7 @@ impl Short {
                 if DEPENDENCES {
                     self.depends_on[length] = origins.dependence(entry.store_address);
                 }
-                self.addr[length] = first & ADDRESS_MASK;
+                self.addr[length] = address;
                 self.size[length] = access.size();
                 self.kind[length] = AccessKind::Write;
                 self.instructions[length] = 0;
@@ -159,17 +186,46 @@ impl Short {
     }
 }
 
-/// What follows the records of an instruction that makes several, of which `rest` begins with the second. `None` where
-/// they are not as its shape says, or not all there yet.
+/// What derived accesses count from, and whether one is next.
+#[derive(Default)]
+pub struct Bases {
+    /// Addresses of the run's records; 0 for [`Base::CONSTANT`].
+    addresses: [u64; Base::SLOTS],
+    /// The entry of the derived access that follows the last one, or 0.
+    following: u32,
+}
+
+impl Bases {
+    /// The entry of the derived access that is next, before any record.
+    #[inline(always)]
+    pub fn following(&self) -> Option<u32> {
+        (self.following != 0).then_some(self.following)
+    }
+
+    /// The address of a derived access.
+    #[inline(always)]
+    pub fn derived(&self, base: Base) -> u64 {
+        self.addresses[base.slot()].wrapping_add(base.distance()) & ADDRESS_MASK
+    }
+
+    /// The record of an anchor has this address.
+    #[inline(always)]
+    pub fn anchor(&mut self, base: Base, address: u64) {
+        self.addresses[base.slot()] = address;
+    }
+
+    /// Nothing of an instruction's records is left to come.
+    #[inline(always)]
+    pub fn passed(&mut self, entry: &Entry, number: u32) {
+        self.following = if entry.base.goes_on() { entry.next(number) } else { 0 };
+    }
+}
+
+/// What follows the records of a vector, of which `rest` begins with the second. `None` where they are not as expected, or
+/// not all there yet.
 #[inline(never)]
 fn more_records<'a>(entry: &Entry, address: u64, second: u64, rest: &'a [Record]) -> Option<&'a [Record]> {
     let (more, rest) = rest.split_at_checked(usize::from(entry.callbacks.checked_sub(1)?))?;
-    let as_expected = if entry.shape == shape::VECTOR {
-        let size = 1 << (second >> 36 & 7);
-        more.iter().zip(1..).all(|(&record, part)| record == [address + part * size, second])
-    } else {
-        // A load's description turns into a store's.
-        more == [[address, second ^ 3 << 48]]
-    };
-    as_expected.then_some(rest)
+    let size = 1 << (second >> 36 & 7);
+    more.iter().zip(1..).all(|(&record, part)| record == [address + part * size, second]).then_some(rest)
 }

@@ -13,6 +13,7 @@ use std::ffi::{c_uint, c_void};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Relaxed, Release};
 use terrace_protocol::control::Operation;
+use terrace_protocol::entry::Expected;
 use terrace_protocol::layout::{ADDRESS_BITS, Lane, RECORD_BYTES};
 
 /// A record as it is written.
@@ -51,6 +52,16 @@ pub extern "C" fn first_access(vcpu: c_uint, info: u32, address: u64, entry: *mu
 #[inline(never)]
 extern "C" fn first_access_elsewhere(vcpu: c_uint, info: u32, address: u64, entry: *mut c_void) {
     append_with_pending(ring::lane(vcpu), vcpu, Access { address, entry: number(entry), info });
+}
+
+/// An instruction that loads and stores at one address, called back for one of both.
+pub extern "C" fn update(vcpu: c_uint, info: u32, address: u64, entry: *mut c_void) {
+    access(vcpu, info | Expected::BOTH, address, entry);
+}
+
+/// The same as a block's first access.
+pub extern "C" fn first_update(vcpu: c_uint, info: u32, address: u64, entry: *mut c_void) {
+    first_access(vcpu, info | Expected::BOTH, address, entry);
 }
 
 /// A block without an access that carries its instructions, which stand in the upper bits.

@@ -16,6 +16,7 @@
 #![allow(missing_docs)]
 
 mod access;
+mod addresses;
 mod maps;
 mod memory;
 mod qemu;
@@ -78,6 +79,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
             return 0;
         }
         translate::set_dependences(value(b"dependences=") == Some(b"on"));
+        translate::set_derives(value(b"derive=") == Some(b"on"));
         qemu::qemu_plugin_register_vcpu_init_cb(id, vcpu_begins);
         qemu::qemu_plugin_register_vcpu_exit_cb(id, vcpu_ends);
         qemu::qemu_plugin_register_vcpu_tb_trans_cb(id, translate::translated);

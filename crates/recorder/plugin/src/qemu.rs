@@ -39,6 +39,8 @@ pub struct Info {
 
 /// A callback does not touch registers.
 pub const NO_REGISTERS: c_int = 0;
+/// Call back for loads only.
+pub const READ: c_int = 1;
 /// Call back for loads and stores.
 pub const READ_WRITE: c_int = 3;
 

@@ -3,12 +3,15 @@
 //! Instructions are counted without a callback of their own. A *carrier* is an instruction whose number of callbacks
 //! per execution is known; its entry says how many instructions retired since the previous carrier of the block, and
 //! the last carrier also how many follow it. A block without carrier counts itself in one callback.
+//!
+//! Most accesses have no callback: their addresses follow from another's of the block ([`crate::addresses`]).
 
+use crate::addresses::Addresses;
 use crate::{access, maps, qemu, ring};
 use iced_x86::{
     Decoder, DecoderOptions, Instruction, InstructionInfo, InstructionInfoFactory, OpAccess, Register,
 };
-use qemu::{Block, NO_REGISTERS, PluginId, READ_WRITE};
+use qemu::{Block, NO_REGISTERS, PluginId, READ, READ_WRITE};
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -24,6 +27,7 @@ use terrace_protocol::layout::{ADDRESS_BITS, BLOCK_ENTRIES, BLOCKS, UNKNOWN_ENTR
 const MAX_INSTRUCTIONS: usize = 512;
 
 static DEPENDENCES: AtomicBool = AtomicBool::new(false);
+static DERIVES: AtomicBool = AtomicBool::new(false);
 static STARTED: AtomicBool = AtomicBool::new(false);
 static TRANSLATOR: Mutex<Option<Translator>> = Mutex::new(None);
 
@@ -31,6 +35,11 @@ static TRANSLATOR: Mutex<Option<Translator>> = Mutex::new(None);
 pub fn set_dependences(on: bool) {
     DEPENDENCES.store(on, Relaxed);
     maps::remember_own();
+}
+
+/// Whether accesses may do without a callback.
+pub fn set_derives(on: bool) {
+    DERIVES.store(on, Relaxed);
 }
 
 /// Called by QEMU for each translated block, one at a time.
@@ -118,7 +127,7 @@ impl Translator {
             }
             (qemu::qemu_plugin_tb_vaddr(block), code)
         };
-        self.plan.make(&mut self.factory, &code, DEPENDENCES.load(Relaxed));
+        self.plan.make(&mut self.factory, &code, DEPENDENCES.load(Relaxed), DERIVES.load(Relaxed));
         let mut hasher = DefaultHasher::new();
         code.hash(&mut hasher);
         let key = (start, hasher.finish());
@@ -183,24 +192,28 @@ impl Translator {
             0 => UNKNOWN_ENTRY as usize,
             _ => first as usize + plan.entries[entry].place,
         };
-        let mut callback: qemu::MemoryCallback = access::first_access;
+        let mut is_first = true;
         for (i, entry) in plan.entry_of.iter().enumerate() {
             // An instruction in which we see no memory operand gets its callback too: if QEMU sees one, it is right.
             let user_data = entry.map_or(UNKNOWN_ENTRY as usize, number) as *mut c_void;
+            let known = entry.filter(|_| first != 0).map(|entry| &plan.entries[entry].entry);
+            if known.is_some_and(Entry::is_derived) {
+                continue;
+            }
+            let is_update = known.is_some_and(|entry| entry.shape == shape::UPDATE);
+            let (callback, which): (qemu::MemoryCallback, _) = match (is_update, is_first) {
+                // QEMU 7.2 calls back for the store instead.
+                (true, true) => (access::first_update, READ),
+                (true, false) => (access::update, READ),
+                (false, true) => (access::first_access, READ_WRITE),
+                (false, false) => (access::access, READ_WRITE),
+            };
             // SAFETY: the block is valid during the translation callback.
             unsafe {
                 let instruction = qemu::qemu_plugin_tb_get_insn(block, i);
-                qemu::qemu_plugin_register_vcpu_mem_cb(
-                    instruction,
-                    callback,
-                    NO_REGISTERS,
-                    READ_WRITE,
-                    user_data,
-                );
+                qemu::qemu_plugin_register_vcpu_mem_cb(instruction, callback, NO_REGISTERS, which, user_data);
             }
-            if entry.is_some() {
-                callback = access::access;
-            }
+            is_first &= entry.is_none();
         }
         let effects_only = plan.entries.last().is_some_and(|e| e.entry.shape == shape::EFFECTS);
         let lost = if first == 0 { plan.entry_of.len() as u64 } else { plan.uncounted };
@@ -227,11 +240,18 @@ impl Translator {
 }
 
 impl Plan {
-    fn make(&mut self, factory: &mut InstructionInfoFactory, code: &[(u64, &[u8])], dependences: bool) {
+    fn make(
+        &mut self,
+        factory: &mut InstructionInfoFactory,
+        code: &[(u64, &[u8])],
+        dependences: bool,
+        derives: bool,
+    ) {
         debug_assert!(code.len() <= MAX_INSTRUCTIONS);
         self.entry_of.clear();
         self.entries.clear();
         let mut effects: Vec<Effect> = Vec::new();
+        let mut addresses = Addresses::new();
         let mut since_carrier = 0;
         let mut last_carrier = None;
         for (i, &(address, bytes)) in code.iter().enumerate() {
@@ -240,7 +260,11 @@ impl Plan {
             let repeated = is_repeated(&instruction);
             since_carrier += u16::from(!(repeated && i == 0));
             let info = factory.info(&instruction);
-            let entry = describe(info, address, repeated);
+            let mut entry = describe(info, address, repeated);
+            if derives && let Some(entry) = &mut entry {
+                addresses.learn(&instruction, info, entry);
+            }
+            addresses.advance(&instruction, info);
             self.entry_of.push(entry.map(|_| self.entries.len()));
             let Some(mut entry) = entry else {
                 if dependences {
@@ -248,7 +272,7 @@ impl Plan {
                 }
                 continue;
             };
-            if entry.callbacks > 0 {
+            if entry.callbacks > 0 || entry.is_derived() {
                 entry.before = since_carrier;
                 since_carrier = 0;
                 last_carrier = Some(self.entries.len());
@@ -286,6 +310,11 @@ impl Plan {
     fn push(&mut self, mut entry: Entry, effects: Vec<Effect>) {
         let effects = newest(&effects, MAX_EFFECTS).to_vec();
         entry.effects_before = effects.len() as u8;
+        if entry.is_derived()
+            && let Some(previous) = self.entries.last_mut()
+        {
+            previous.entry.base = previous.entry.base.going_on();
+        }
         let place = self.places();
         self.entries.push(Planned { entry, effects, place });
     }
@@ -350,7 +379,6 @@ fn describe(info: &InstructionInfo, address: u64, repeated: bool) -> Option<Entr
     }
     entry.shape = match (entry.callbacks, operands) {
         (1, _) => shape::ONE,
-        (2, 1) if loads && stores => shape::UPDATE,
         (2 | 4, 1) if loads != stores => shape::VECTOR,
         _ => shape::OTHER,
     };

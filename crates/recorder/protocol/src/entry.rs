@@ -5,7 +5,7 @@
 //! into the address of a later access without seeing any register's content.
 
 /// Bytes of an [`Entry`].
-pub const ENTRY_BYTES: usize = 32;
+pub const ENTRY_BYTES: usize = 40;
 
 /// General-purpose registers.
 pub const REGISTERS: usize = 16;
@@ -23,6 +23,12 @@ pub const OWN_EFFECTS: usize = 3;
 /// one.
 pub const MAX_EFFECTS: usize = OWN_EFFECTS + 4 * (ENTRY_BYTES / size_of::<Effect>());
 
+/// Most accesses of a run ([`Base`]).
+pub const RUN: usize = 8;
+
+/// Most records of a run.
+pub const RUN_RECORDS: usize = RUN - 1;
+
 /// Places in the table that an entry with this many effects takes.
 pub const fn places(effects: usize) -> usize {
     1 + effects.saturating_sub(OWN_EFFECTS).div_ceil(ENTRY_BYTES / size_of::<Effect>())
@@ -34,6 +40,8 @@ pub const fn places(effects: usize) -> usize {
 pub struct Entry {
     /// Address of the instruction.
     pub pc: u64,
+    /// Where the access's address comes from.
+    pub base: Base,
     /// Instructions from the previous carrier (exclusive) in the block, or the block's start, to this instruction
     /// (inclusive).
     pub before: u16,
@@ -41,8 +49,9 @@ pub struct Entry {
     pub tail: u16,
     /// What the records of its `shape` say, and what they mean.
     pub expected: Expected,
-    /// Callbacks that one execution of the instruction makes; 0 where that is not known. Only an instruction with a
-    /// known number carries instruction counts.
+    /// Records that one execution of the instruction makes. 0 where that is not known, and then its shape is
+    /// [`shape::OTHER`], or where the address is derived. Only an instruction of which it is known carries instruction
+    /// counts.
     pub callbacks: u8,
     /// Register that receives the loaded value, or [`NO_DESTINATION`].
     pub destination: u8,
@@ -82,8 +91,85 @@ impl Entry {
         shape: shape::OTHER,
         left: 0,
         expected: Expected(0),
+        base: Base::OWN,
         effects: [Effect(0); OWN_EFFECTS],
     };
+
+    /// Whether its execution makes no record, because its address follows from another's.
+    #[inline(always)]
+    pub const fn is_derived(&self) -> bool {
+        self.callbacks == 0 && self.shape != shape::OTHER && self.shape != shape::EFFECTS
+    }
+
+    /// The number of the block's next entry, if this is entry `number`.
+    #[inline(always)]
+    pub const fn next(&self, number: u32) -> u32 {
+        number.wrapping_add(places(self.effects_before as usize + self.effects_after as usize) as u32)
+    }
+}
+
+/// Where the address of an access comes from.
+///
+/// Many accesses of a block differ from an earlier one by a distance that is known when the block is translated: both
+/// count from the same register, which nothing has changed but by a constant in between. The first of them is an
+/// *anchor*, and makes records; the others are *derived*, and make none. A *run* is a part of a block, up to [`RUN`]
+/// accesses, whose derived accesses count from its own anchors: what is decoded at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(transparent)]
+pub struct Base(u64);
+
+impl Base {
+    /// An access with an address of its own, and a run of its own.
+    pub const OWN: Base = Base(Base::BEGINS);
+    /// As a slot: the address is a constant.
+    pub const CONSTANT: u8 = 15;
+    /// Slots, [`Base::CONSTANT`] included.
+    pub const SLOTS: usize = 16;
+
+    const SLOT_SHIFT: u32 = 48;
+    const BEGINS: u64 = 1 << 52;
+    const GOES_ON: u64 = 1 << 53;
+    const DISTANCE: u64 = (1 << Base::SLOT_SHIFT) - 1;
+
+    /// An address `distance` above that of the run's record number `slot`, which of an anchor is its own first one, with
+    /// distance 0; or, with [`Base::CONSTANT`], the address itself.
+    pub const fn new(slot: u8, distance: u64) -> Base {
+        Base((slot as u64 % Base::SLOTS as u64) << Base::SLOT_SHIFT | distance & Base::DISTANCE)
+    }
+
+    /// The same, of the first access of a run.
+    pub const fn beginning(self) -> Base {
+        Base(self.0 | Base::BEGINS)
+    }
+
+    /// The same, of an access that a derived one follows.
+    pub const fn going_on(self) -> Base {
+        Base(self.0 | Base::GOES_ON)
+    }
+
+    /// Which of the run's records the address counts from.
+    #[inline(always)]
+    pub const fn slot(self) -> usize {
+        (self.0 >> Base::SLOT_SHIFT) as usize % Base::SLOTS
+    }
+
+    /// What is added to it, modulo 2⁴⁸.
+    #[inline(always)]
+    pub const fn distance(self) -> u64 {
+        self.0 & Base::DISTANCE
+    }
+
+    /// Whether a run begins here.
+    #[inline(always)]
+    pub const fn begins(self) -> bool {
+        self.0 & Base::BEGINS != 0
+    }
+
+    /// Whether the next entry's access is derived.
+    #[inline(always)]
+    pub const fn goes_on(self) -> bool {
+        self.0 & Base::GOES_ON != 0
+    }
 }
 
 /// What QEMU says of an instruction's first access if it is as expected, in the bits in which QEMU says it (log2 of the
@@ -102,6 +188,14 @@ impl Expected {
         let (direction, kind) = if loads { (1, 0) } else { (2, 1) };
         Expected(part_shift << 4 | (size as u32) << 8 | direction << 16 | kind << 24)
     }
+
+    /// A load and a store of `size` bytes at the same address, of which one record tells.
+    pub const fn update(size: u8) -> Expected {
+        Expected(Expected::new(size.trailing_zeros(), size, true).0 | Expected::BOTH)
+    }
+
+    /// As a direction: load and store.
+    pub const BOTH: u32 = 3 << 16;
 
     /// Whether QEMU says what was expected.
     #[inline(always)]
@@ -122,7 +216,7 @@ impl Expected {
     }
 }
 
-/// Which records one execution of an instruction makes, where nothing unusual happens.
+/// Which records one execution of an instruction makes, where nothing unusual happens and its address is not derived.
 pub mod shape {
     /// Not known, or none of the others.
     pub const OTHER: u8 = 0;
@@ -130,7 +224,7 @@ pub mod shape {
     pub const ONE: u8 = 1;
     /// As many as it makes callbacks, 2 or 4: the parts of one load or one store, in order of address.
     pub const VECTOR: u8 = 2;
-    /// Two: a load, and a store to the same address.
+    /// One, of a load and of a store to the same address.
     pub const UPDATE: u8 = 3;
     /// The entry of a block without access, whose one record carries effects alone.
     pub const EFFECTS: u8 = 4;

@@ -16,7 +16,7 @@
 //! | [`Chunk`] × [`CHUNKS`] | 64 each |
 //! | owners of blocks of entries | 4 each |
 //! | chunk data | [`CHUNK_BYTES`] each |
-//! | entries | [`BLOCK_ENTRIES`] × 32 per block |
+//! | entries | [`BLOCK_ENTRIES`] × 40 per block |
 //! | [`Lane`] × [`LANES`] | 64 each, per process |
 //!
 //! The file is sparse: pages never written take no memory.

@@ -11,4 +11,4 @@ pub mod marker;
 pub mod program;
 
 /// Changes whenever any of the formats in this crate does; recorder and plugin of different versions do not mix.
-pub const VERSION: u64 = 3;
+pub const VERSION: u64 = 4;

@@ -1,11 +1,11 @@
 //! The decoder's shortest way: what a translated block's instructions have in common every time they run is worked out
 //! once, and from then on the block's records are compared with it and decoded all at once.
 //!
-//! A block's records differ from one run to the next in the addresses, in the instructions retired before it, and in what
-//! its first addresses derive from. Everything else is in its [`Template`]: what the records' second words must be, sizes,
-//! kinds and instruction counts of the accesses, and for each dependence either a load of the block itself or up to two
-//! registers whose origins lie before it. With 8 accesses in a template the work is a few vector instructions, however
-//! many of them it has.
+//! The records of a block's run differ from one execution to the next in the addresses, in the instructions retired before it, and
+//! in what its first addresses derive from. Everything else is in its [`Template`]: what the records' second words must be, from
+//! which of them and how far each address is, sizes, kinds and instruction counts of the accesses, and for each dependence either
+//! a load of the run itself or up to two registers whose origins lie before it. With 8 accesses in a template the work is a few
+//! vector instructions, however many of them it has.
 
 mod template;
 
@@ -37,7 +37,7 @@ impl Found {
     const FIRST: usize = 2;
     /// Bits of a template's number.
     const BITS: u32 = 24;
-    /// No more templates than these, 128 MiB with the instruction addresses: the recorder's memory is bounded.
+    /// No more templates than these, 160 MiB with the instruction addresses: the recorder's memory is bounded.
     const MOST: usize = 1 << 19;
 
     /// A template; `None` if there are too many.
@@ -104,7 +104,7 @@ impl Blocks {
     #[cold]
     #[inline(never)]
     fn learn(&mut self, entries: Entries, number: usize) -> Found {
-        let made = (1..=LANES).rev().find_map(|most| Template::make(entries, number as u32, most));
+        let made = Template::make(entries, number as u32);
         let place = self.free.last().copied().unwrap_or(self.templates.len());
         let made = made.and_then(|(template, pcs)| Some((Found::new(place, &template)?, template, pcs)));
         let found = made.map_or(Found::NONE, |(found, template, pcs)| {
@@ -180,6 +180,8 @@ impl Blocks {
         use std::arch::x86_64::*;
         let known = _mm256_set1_epi64x(KNOWN as i64);
         let address = _mm256_set1_epi64x(ADDRESS_MASK as i64);
+        // Constants are a distance from the last place, where no run has a record.
+        let last = _mm256_set_epi64x(0, -1, -1, -1);
         let one = _mm_set1_epi8(1);
         let mut pending = *carry;
         let mut registers = origins.load_vector();
@@ -202,24 +204,34 @@ impl Blocks {
             unsafe {
                 let record = records.as_ptr().add(at).cast::<__m256i>();
                 let word = template.words.as_ptr().cast::<__m256i>();
-                let column = out.addr.add(length).cast::<__m256i>();
                 let mut equal = 0;
-                for four in 0..LANES / 4 {
+                let mut firsts = [last; LANES / 4];
+                for (four, firsts) in firsts.iter_mut().enumerate() {
                     let a = _mm256_loadu_si256(record.add(2 * four));
                     let b = _mm256_loadu_si256(record.add(2 * four + 1));
                     let seconds = _mm256_and_si256(_mm256_unpackhi_epi64(a, b), known);
                     let same = _mm256_cmpeq_epi64(seconds, _mm256_load_si256(word.add(four)));
                     equal |= _mm256_movemask_pd(_mm256_castsi256_pd(same)) << (4 * four);
-                    let firsts = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_unpacklo_epi64(a, b));
-                    _mm256_storeu_si256(column.add(four), _mm256_and_si256(firsts, address));
+                    *firsts = _mm256_unpacklo_epi64(a, b);
                 }
                 if equal as u8 | template.absent != u8::MAX {
                     break;
                 }
-                if template.has_vectors && !template.gather(&records[at..at + LANES], out.addr.add(length)) {
+                if template.continued != 0 && !template.continues(&records[at..]) {
                     break;
                 }
                 let eight = |bytes: *const u8| _mm_loadl_epi64(bytes.cast());
+                firsts[1] = _mm256_and_si256(firsts[1], last);
+                let column = out.addr.add(length).cast::<__m256i>();
+                for four in 0..LANES / 4 {
+                    let from = _mm256_cvtepi8_epi32(eight(template.from[4 * four].as_ptr().cast()));
+                    let [a, b] =
+                        firsts.map(|firsts| _mm256_castsi256_pd(_mm256_permutevar8x32_epi32(firsts, from)));
+                    let base = _mm256_castpd_si256(_mm256_blendv_pd(a, b, _mm256_castsi256_pd(from)));
+                    let distance = _mm256_load_si256(template.distance.as_ptr().cast::<__m256i>().add(four));
+                    let sum = _mm256_and_si256(_mm256_add_epi64(base, distance), address);
+                    _mm256_storeu_si256(column.add(four), sum);
+                }
                 _mm_storel_epi64(out.size.add(length).cast(), eight(template.size.as_ptr()));
                 _mm_storel_epi64(out.kind.add(length).cast(), eight(template.kind.as_ptr().cast()));
                 let counts = _mm_loadu_si128(template.instructions.as_ptr().cast());
@@ -260,7 +272,7 @@ impl Blocks {
 #[cfg(all(test, target_arch = "x86_64"))]
 mod tests {
     use super::*;
-    use terrace_protocol::entry::{Entry, Expected, NO_DESTINATION, NO_REGISTER, shape};
+    use terrace_protocol::entry::{Base, Entry, Expected, NO_DESTINATION, NO_REGISTER, shape};
 
     const LOAD: u64 = 1 << 16 | 3 << 4;
     const STORE: u64 = 2 << 16 | 3 << 4;
@@ -325,8 +337,8 @@ mod tests {
         }
         let mut table = vec![Entry::UNKNOWN; 16];
         table[2] = entry(3, true, [3, NO_REGISTER], 0);
-        table[3] = entry(2, true, [0, 2], 1);
-        table[4] = Entry { tail: 3, ..entry(1, false, [3, 1], NO_DESTINATION) };
+        table[3] = Entry { base: Base::new(1, 0), ..entry(2, true, [0, 2], 1) };
+        table[4] = Entry { tail: 3, base: Base::new(2, 0), ..entry(1, false, [3, 1], NO_DESTINATION) };
         let run = |pending: u64, at: u64| {
             [[at | pending << 48, 2 | LOAD << 32], [at + 1, 3 | LOAD << 32], [at + 2, 4 | STORE << 32]]
         };

@@ -1,11 +1,13 @@
-//! What a run of some instructions of a block will be like: made once, from the entries.
+//! What a run of a block will be like: made once, from the entries.
 
 use crate::entries::{ADDRESS_MASK, Entries, Record};
-use terrace_protocol::entry::{Effect, Entry, Expected, NO_REGISTER, REGISTERS, places, shape};
+use terrace_protocol::entry::{
+    Base, Effect, Entry, Expected, NO_REGISTER, REGISTERS, RUN, RUN_RECORDS, shape,
+};
 use terrace_trace::AccessKind;
 
-/// Records and accesses that a template can have: longer blocks are several templates.
-pub const LANES: usize = 8;
+/// Records and accesses that a template can have.
+pub const LANES: usize = RUN;
 
 /// As a source of an origin: none, a distance of 0.
 const NO_SOURCE: u8 = 0x80;
@@ -19,7 +21,7 @@ pub struct Derived<const N: usize> {
     pub distance: [u8; N],
 }
 
-/// What the next run of some instructions of a block will be like.
+/// What the next execution of a run will be like.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub struct Template {
@@ -33,8 +35,8 @@ pub struct Template {
     pub instructions: [u16; LANES],
     pub records: u8,
     pub accesses: u8,
-    /// Whether some access takes several records.
-    pub has_vectors: bool,
+    /// A bit for each record that goes on where the one before it ended, as part of the same access.
+    pub continued: u8,
     /// A bit for each [`lane`]: those of no record are not compared.
     pub absent: u8,
     /// Instructions of the block up to the first access, or all where there is none.
@@ -43,11 +45,17 @@ pub struct Template {
     pub registers: Derived<REGISTERS>,
     /// Instructions after the last access.
     pub tail: u16,
-    /// Bytes from the previous record's address to that of a record that belongs to the same access; else 0.
-    pub step: [u8; LANES],
+    /// From which record each access's address comes, as a permutation of halves of words: for each half its place in
+    /// four records, of which those with the sign bit are the last four.
+    pub from: [[i8; 2]; LANES],
+    /// What is added to it.
+    pub distance: [u64; LANES],
 }
 
-const _: () = assert!(size_of::<Template>() == 192);
+const _: () = assert!(size_of::<Template>() == 256);
+
+/// Bytes that QEMU moves at once of a longer value.
+const PART: u64 = 8;
 
 /// The bits of a record's second word that a template knows: the entry's number, and of the access its size and
 /// direction.
@@ -74,7 +82,7 @@ impl Template {
             instructions: [0; LANES],
             records: 0,
             accesses: 0,
-            has_vectors: false,
+            continued: 0,
             absent: u8::MAX,
             before: 0,
             registers: Derived {
@@ -83,45 +91,46 @@ impl Template {
                 distance: [0; REGISTERS],
             },
             tail: 0,
-            step: [0; LANES],
+            from: [[0; 2]; LANES],
+            distance: [0; LANES],
         }
     }
 
-    /// The template of up to `most` instructions from entry `number` on, with the addresses of its accesses'
-    /// instructions. `None` where there is none, or where something derives from more than two registers.
-    pub fn make(entries: Entries, number: u32, most: usize) -> Option<(Template, [u64; LANES])> {
+    /// The template of the run that begins with entry `number`, with the addresses of its accesses' instructions. `None`
+    /// where there is none, or where something derives from more than two registers.
+    pub fn make(entries: Entries, number: u32) -> Option<(Template, [u64; LANES])> {
         let mut made = Template::new();
         let mut pcs = [0; LANES];
         let mut origins: [Origin; REGISTERS] = std::array::from_fn(|register| Origin::Before(1 << register));
         let (mut place, mut carry, mut loads) = (number, 0, 0);
-        let left = entries.get(number).left;
-        for _ in 0..most.min(usize::from(left)) {
+        for i in 0..entries.get(number).left {
             let entry = entries.get(place);
+            if entry.base.begins() != (i == 0) {
+                break;
+            }
+            let records = if entry.is_derived() { 0 } else { usize::from(entry.callbacks) };
             let (records, accesses) = match entry.shape {
-                shape::EFFECTS if made.records == 0 => (1, 0),
-                shape::ONE => (1, 1),
-                shape::VECTOR if entry.callbacks > 0 => (usize::from(entry.callbacks), 1),
-                shape::UPDATE if entry.callbacks == 2 => (2, 2),
+                shape::EFFECTS => (1, 0),
+                shape::ONE | shape::VECTOR => (records, 1),
+                shape::UPDATE => (records, 2),
                 _ => break,
             };
             let (record, access) = (usize::from(made.records), usize::from(made.accesses));
-            if record + records > LANES || access + accesses > LANES {
-                break;
+            if record + records > RUN_RECORDS || access + accesses > LANES {
+                return None;
             }
-            let expected = entry.expected;
+            let info = if entry.shape == shape::EFFECTS { 0 } else { entry.expected.0 & Expected::INFO };
             for part in 0..records {
-                // The second record of an update is the store.
-                let turn = if entry.shape == shape::UPDATE && part == 1 { 3 << 16 } else { 0 };
-                let info = if entry.shape == shape::EFFECTS { 0 } else { expected.0 & Expected::INFO ^ turn };
                 made.words[lane(record + part)] = u64::from(place) | u64::from(info) << 32;
-                if entry.shape == shape::VECTOR && part > 0 {
-                    made.step[record + part] = 1 << (expected.0 >> 4 & 7);
-                    made.has_vectors = true;
-                }
+                made.continued |= u8::from(part > 0) << (record + part);
             }
-            let Some(before) = entry.before.checked_add(carry) else { break };
+            made.records += records as u8;
+            made.accesses += accesses as u8;
+            pcs[access..access + accesses].fill(entry.pc);
+            (access..access + accesses).try_for_each(|access| made.address(access, entry.base))?;
+            let before = entry.before.checked_add(carry)?;
             carry = entry.tail;
-            if record == 0 {
+            if i == 0 {
                 made.before = before;
             }
             let (first, after) = (entry.effects_before, entry.effects_after);
@@ -129,9 +138,8 @@ impl Template {
             if entry.shape != shape::EFFECTS {
                 made.instructions[access] = if access == 0 { 0 } else { before };
                 let address = join(&origins, entry.load_address);
-                made.access(access, entry, expected.loads(), address.derived(loads)?);
-                pcs[access] = entry.pc;
-                if expected.loads() {
+                made.access(access, entry, entry.expected.loads(), address.derived(loads)?);
+                if entry.expected.loads() {
                     loads += 1;
                     for origin in &mut origins {
                         if let Origin::Load(distance) = origin {
@@ -146,15 +154,9 @@ impl Template {
             if entry.shape == shape::UPDATE {
                 let address = join(&origins, entry.store_address);
                 made.access(access + 1, entry, false, address.derived(loads)?);
-                pcs[access + 1] = entry.pc;
             }
             derive(&mut origins, entries.effects(place, first, after));
-            made.records += records as u8;
-            made.accesses += accesses as u8;
-            if entry.shape == shape::EFFECTS {
-                break;
-            }
-            place = place.wrapping_add(places(usize::from(first) + usize::from(after)) as u32);
+            place = entry.next(place);
         }
         if made.records == 0 {
             return None;
@@ -177,25 +179,26 @@ impl Template {
         (dependences.first[index], dependences.second[index], dependences.distance[index]) = derived;
     }
 
-    /// Writes the addresses of accesses that take several records each; `false` where such records are not each other's
-    /// continuation.
-    ///
-    /// # Safety
-    /// `records` are [`LANES`], and so many addresses may be written.
-    pub unsafe fn gather(&self, records: &[Record], addresses: *mut u64) -> bool {
-        let (mut previous, mut access) = (0, 0);
-        for (record, &step) in records.iter().zip(&self.step).take(usize::from(self.records)) {
-            let address = record[0] & ADDRESS_MASK;
-            if step == 0 {
-                // SAFETY: promised by the caller; there are no more accesses than records.
-                unsafe { addresses.add(access).write(address) };
-                access += 1;
-            } else if address != previous + u64::from(step) {
-                return false;
-            }
-            previous = address;
+    /// Sets where an access's address comes from; `None` where no record so far has it.
+    fn address(&mut self, access: usize, base: Base) -> Option<()> {
+        // The last record's place is never a record's, and read as 0.
+        let constant = base.slot() == usize::from(Base::CONSTANT);
+        let record = if constant { LANES - 1 } else { base.slot() };
+        if !constant && record >= usize::from(self.records) {
+            return None;
         }
-        true
+        let (half, is_last) = (lane(record) as i8 % 4 * 2, lane(record) >= 4);
+        self.from[access] = [half, (half + 1) | if is_last { i8::MIN } else { 0 }];
+        self.distance[access] = base.distance();
+        Some(())
+    }
+
+    /// Whether the records that go on where the one before them ended really do.
+    pub fn continues(&self, records: &[Record]) -> bool {
+        (1..usize::from(self.records)).all(|i| {
+            let (previous, next) = (records[i - 1][0] & ADDRESS_MASK, records[i][0] & ADDRESS_MASK);
+            self.continued & 1 << i == 0 || next == previous + PART
+        })
     }
 }
 
@@ -255,16 +258,19 @@ mod tests {
     }
 
     #[test]
-    fn what_derives_from_three_registers_ends_a_template() {
+    fn what_derives_from_three_registers_has_no_template() {
         let mut table = vec![Entry::UNKNOWN; 16];
         table[2] = load(2, [3, NO_REGISTER], 0);
-        table[3] = load(1, [5, 6], 1);
+        table[3] = Entry { base: Base::new(1, 0), ..load(1, [5, 6], 1) };
         table[3].effects_before = 2;
         table[3].effects[0] = Effect::new(5, 6, 7);
         table[3].effects[1] = Effect::new(6, 8, NO_REGISTER);
         // SAFETY: the entries named lie in the table.
         let entries = unsafe { Entries::new(table.as_ptr()) };
-        assert!(Template::make(entries, 2, LANES).is_none());
-        assert_eq!(Template::make(entries, 2, 1).unwrap().0.records, 1);
+        assert!(Template::make(entries, 2).is_none());
+        table[2].left = 1;
+        // SAFETY: as above.
+        let entries = unsafe { Entries::new(table.as_ptr()) };
+        assert_eq!(Template::make(entries, 2).unwrap().0.records, 1);
     }
 }
