@@ -231,15 +231,25 @@ fn is_atomic(instruction: &Instruction) -> bool {
 /// data are. Of others every access is asked for.
 fn is_plain(instruction: &Instruction) -> bool {
     use Mnemonic::*;
+    #[rustfmt::skip]
     let is_known = matches!(
         instruction.mnemonic(),
-        Mov | Movzx | Movsx | Movsxd | Add | Sub | Adc | Sbb | And | Or | Xor | Cmp | Test | Inc | Dec | Neg | Not | Imul
-            | Push | Pop | Call | Ret | Jmp | Leave | Xchg | Xadd
-            | Cmova | Cmovae | Cmovb | Cmovbe | Cmove | Cmovne | Cmovg | Cmovge | Cmovl | Cmovle | Cmovs | Cmovns | Cmovo | Cmovno | Cmovp | Cmovnp
+        Mov | Movzx | Movsx | Movsxd | Movbe | Push | Pop | Call | Ret | Jmp | Leave | Xchg | Xadd
+            | Add | Sub | Adc | Sbb | And | Or | Xor | Cmp | Test | Inc | Dec | Neg | Not | Mul | Imul
+            | Bsf | Bsr | Tzcnt | Lzcnt | Popcnt
+            | Cmova | Cmovae | Cmovb | Cmovbe | Cmove | Cmovne | Cmovg | Cmovge | Cmovl | Cmovle
+            | Cmovs | Cmovns | Cmovo | Cmovno | Cmovp | Cmovnp
             | Movd | Movq | Movss | Movlps | Movhps | Movlpd | Movhpd
             | Movaps | Movups | Movapd | Movupd | Movdqa | Movdqu
-            | Addss | Addsd | Subss | Subsd | Mulss | Mulsd | Divss | Divsd | Ucomiss | Ucomisd | Comiss | Comisd
-            | Pxor | Por | Pand | Pcmpeqb | Pminub | Paddd | Paddq
+            | Addss | Addsd | Subss | Subsd | Mulss | Mulsd | Divss | Divsd | Minss | Minsd | Maxss | Maxsd
+            | Ucomiss | Ucomisd | Comiss | Comisd | Sqrtss | Sqrtsd
+            | Cvtsi2ss | Cvtsi2sd | Cvtss2sd | Cvtsd2ss | Cvttss2si | Cvttsd2si
+            | Addps | Addpd | Subps | Subpd | Mulps | Mulpd | Divps | Divpd
+            | Andps | Andpd | Orps | Orpd | Xorps | Xorpd
+            | Pand | Pandn | Por | Pxor | Paddb | Paddw | Paddd | Paddq | Psubb | Psubw | Psubd | Psubq
+            | Pcmpeqb | Pcmpeqw | Pcmpeqd | Pcmpgtb | Pcmpgtd | Pminub | Pmaxub | Pshufd | Pshufb
+            | Vmovd | Vmovq | Vmovaps | Vmovups | Vmovapd | Vmovupd | Vmovdqa | Vmovdqu
+            | Vpand | Vpandn | Vpor | Vpxor | Vpcmpeqb | Vpcmpeqd | Vpminub | Vpsubb | Vpaddb
     )
         // Of the two instructions of this name one is a string instruction.
         || (instruction.mnemonic() == Movsd && !instruction.is_string_instruction());
