@@ -19,6 +19,9 @@ const MAX_PAYLOAD: usize = 600;
 /// How long a thread waits for room before it looks whether the recorder still lives, in nanoseconds.
 const WAIT_NANOS: i64 = 20_000_000;
 
+/// How long a thread that waits for room naps before it asks to be woken, in nanoseconds.
+const NAPS: [i64; 6] = [50_000, 50_000, 100_000, 200_000, 400_000, 800_000];
+
 /// The lanes of a process that is not recorded, or no longer.
 static UNRECORDED: [Lane; LANES] = [const {
     Lane {
@@ -52,6 +55,10 @@ static PROCESS: AtomicUsize = AtomicUsize::new(0);
 static FAMILY: AtomicUsize = AtomicUsize::new(0);
 /// Whether records are thrown away from now on.
 static DISCARDING: AtomicBool = AtomicBool::new(false);
+/// Chunks that are taken in turn before others are: as many as the cache of a processor's core holds.
+const TURN: usize = 256;
+/// Where the next turn begins.
+static NEXT: AtomicUsize = AtomicUsize::new(0);
 /// Tells two uses of a chunk apart.
 static GENERATION: AtomicU64 = AtomicU64::new(0);
 static SHARED: OnceLock<Shared> = OnceLock::new();
@@ -302,7 +309,9 @@ fn hand_over(slot: &Slot, lane: &Lane) {
         return;
     }
     let tail = slot.tail.load(Relaxed);
-    if !wait_until(|| tail.wrapping_sub(slot.head.load(Acquire)) < QUEUE as u32) {
+    let waiting = || tail.wrapping_sub(slot.head.load(Acquire));
+    // Having waited once, it waits until there is much to do before it must wait again.
+    if waiting() >= QUEUE as u32 && !wait_until(|| waiting() <= QUEUE as u32 * 3 / 4) {
         discard_all();
         return;
     }
@@ -318,12 +327,15 @@ fn hand_over(slot: &Slot, lane: &Lane) {
     wake_recorder_after(ticket + 1);
 }
 
-/// Takes a free chunk, the lowest, so that few chunks stay warm in the caches.
+/// Takes a free chunk, in turn: what the recorder has read lately lies in its processor's caches, from which each line that is
+/// written has to be taken away first.
 fn take_chunk(slot: &Slot, lane: &Lane) -> bool {
     let owner = slot_number(slot) as u32 + 1;
     let mut taken = None;
     let found = wait_until(|| {
-        taken = (0..CHUNKS).find(|&chunk| {
+        let first = NEXT.fetch_add(1, Relaxed);
+        let mut in_turn = (0..TURN).map(|i| (first + i) % TURN).chain(TURN..CHUNKS);
+        taken = in_turn.find(|&chunk| {
             let state = &shared().chunk(chunk).owner;
             state.load(Relaxed) == 0 && state.compare_exchange(0, owner, SeqCst, Relaxed).is_ok()
         });
@@ -343,16 +355,23 @@ fn slot_number(slot: &Slot) -> usize {
 }
 
 /// Waits until `ready`; `false` when recording has ended instead.
+///
+/// First it naps, without a word to the recorder: a thread that the recorder wakes may be put on the recorder's processor,
+/// though another is idle (in virtual machines, where Linux takes one that is halted for one that is busy elsewhere). The
+/// two would then take turns. One that wakes by itself stays where it was.
 fn wait_until(mut ready: impl FnMut() -> bool) -> bool {
-    for _ in 0..64 {
-        if ready() {
-            return true;
-        }
-        std::hint::spin_loop();
+    if ready() {
+        return true;
     }
     let header = shared().header();
     // It may sleep until more is handed over than there is room for.
     wake_recorder();
+    for nanos in NAPS {
+        nap(nanos);
+        if ready() {
+            return true;
+        }
+    }
     loop {
         if header.stop.load(Relaxed) != 0 || !recorder_lives() {
             return false;
@@ -374,6 +393,12 @@ fn recorder_lives() -> bool {
     let pid = shared().header().recorder.load(Relaxed) as i32;
     // SAFETY: signal 0 only asks whether the process exists.
     unsafe { libc::kill(pid, 0) == 0 || *libc::__errno_location() != libc::ESRCH }
+}
+
+fn nap(nanos: i64) {
+    let time = libc::timespec { tv_sec: 0, tv_nsec: nanos };
+    // SAFETY: the time is valid for the call; what is left of it after a signal is not asked for.
+    unsafe { libc::nanosleep(&time, std::ptr::null_mut()) };
 }
 
 fn futex_wait(word: &std::sync::atomic::AtomicU32, seen: u32) {
