@@ -94,16 +94,16 @@ fn claims_of(text: &str) -> Vec<Claim> {
             .join(" ")
     };
     let mut policies: BTreeMap<String, String> = BTreeMap::new();
-    for (run, table) in file["run"].as_table().unwrap() {
-        let table = table.as_table().unwrap();
-        let policy = match table.get("set").and_then(|set| set.get("os.policy.name")).and_then(Value::as_str)
-        {
-            Some(policy) => policy.to_owned(),
+    let runs = file["run"].as_table().unwrap();
+    for run in runs.keys() {
+        let said = |keys: &[&str]| said(runs, run, keys).unwrap_or_default();
+        let policy = match said(&["set", "os.policy.name"]) {
             // Its mechanisms without any policy.
-            None if word(table, "workload") == "microbenchmark:migration" => "nimble".to_owned(),
-            None => word(table, "design"),
+            "" if said(&["workload"]) == "microbenchmark:migration" => "nimble",
+            "" => said(&["design"]),
+            policy => policy,
         };
-        policies.insert(run.clone(), policy);
+        policies.insert(run.clone(), policy.to_owned());
     }
     let defined = file.get("define").and_then(Value::as_table).cloned().unwrap_or_default();
     let claim = |table: &Table| {
@@ -124,6 +124,12 @@ fn claims_of(text: &str) -> Vec<Claim> {
         Claim { id: text("id"), section: text("section"), statement: text("statement"), policies: used }
     };
     file["claim"].as_array().unwrap().iter().map(|table| claim(table.as_table().unwrap())).collect()
+}
+
+/// What a run says at `keys`, or one that it is `like`.
+fn said<'a>(runs: &'a Table, run: &str, keys: &[&str]) -> Option<&'a str> {
+    let own = keys.iter().try_fold(&runs[run], |value, key| value.get(key)).and_then(Value::as_str);
+    own.or_else(|| said(runs, runs[run].get("like")?.as_str()?, keys))
 }
 
 #[test]
@@ -151,6 +157,9 @@ fn a_claim_belongs_to_the_policies_whose_runs_it_reads() {
         run.plain = { design = "first-touch", workload = "gups" }
         run.other = { design = "native-4k", set = { "os.policy.name" = "tpp" }, workload = "gups" }
         run.move = { design = "first-touch", workload = "microbenchmark:migration" }
+        run.more = { like = "other", workload = "bfs" }
+        run.most = { like = "more", set = { "os.policy.name" = "ambix" } }
+        run.less = { like = "plain", workload = "bfs" }
         define.gain = "plain.seconds / other.seconds"
         [[claim]]
         id = "gain"
@@ -158,8 +167,11 @@ fn a_claim_belongs_to_the_policies_whose_runs_it_reads() {
         [[claim]]
         id = "rate"
         expression = "move.migration.base_pages.t1 / 1000"
+        [[claim]]
+        id = "like"
+        expression = "more.seconds + less.seconds / most.seconds"
     "#;
     let found: Vec<Vec<String>> =
         claims_of(text).into_iter().map(|claim| claim.policies.into_iter().collect()).collect();
-    assert_eq!(found, [vec!["first-touch", "tpp"], vec!["nimble"]]);
+    assert_eq!(found, [vec!["first-touch", "tpp"], vec!["nimble"], vec!["ambix", "first-touch", "tpp"]]);
 }

@@ -13,6 +13,10 @@
 //! points = [0, 50, 100]
 //! with = { dram = [0, 50, 100] }
 //!
+//! [run.write]                           # all else as in `read`; `set` and `with` are taken over key by key
+//! like = "read"
+//! workload = "iwb,mode=write"
+//!
 //! [define]
 //! gain = "max(read.throughput) / at(read.throughput, 100) - 1"
 //!
@@ -32,6 +36,7 @@
 //! predictions count as reproduced.
 
 mod expression;
+mod like;
 #[cfg(test)]
 mod tests;
 mod verdict;
@@ -154,6 +159,9 @@ pub struct Claim {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RunSpec {
+    /// The run whose keys are here where this one does not have its own. Done by [`like::complete`] before it is read.
+    #[serde(default)]
+    like: Option<String>,
     machine: String,
     design: String,
     workload: String,
@@ -253,7 +261,8 @@ pub fn load(path: &Path) -> Result<Vec<Claim>, DesignError> {
 
 /// Reads the text of a claim file called `shown`.
 pub fn parse(text: &str, shown: &str) -> Result<Vec<Claim>, DesignError> {
-    let tree = tree::parse_file(text, shown)?;
+    let mut tree = tree::parse_file(text, shown)?;
+    like::complete(&mut tree)?;
     let file: FileTable = read::read(&tree)?;
     let place = |key: &str| &tree.nearest(key).origin;
     for (name, run) in &file.run {
