@@ -102,3 +102,24 @@ fn services_are_timed_without_what_lies_between_requests() {
         );
     }
 }
+
+#[test]
+fn whole_requests_begin_with_what_the_server_computes_for_them() {
+    let machine = design("native-4k", "vbi-table1", &[]);
+    for (name, size) in [("service", "bytes=8MiB"), ("kv", "keys=20e3"), ("slab", "keys=20e3")] {
+        let of = |more: &str| {
+            let spec = format!("{name},{size},requests=2000,think=5e3,{more}");
+            run(&machine, &mut *workload(&spec), Fidelity::Full)
+        };
+        let (accesses, whole) = (of("timed=yes"), of("timed=whole"));
+        assert_eq!(value(&whole, "count"), 2000.0, "{name}");
+        assert_eq!(whole.cycles, accesses.cycles, "{name}: marks cost nothing");
+        // Four instructions a cycle, at most.
+        let think = value(&whole, "latency.mean") - value(&accesses, "latency.mean");
+        let least = 1250.0 * nanoseconds(&whole) / whole.cycles as f64;
+        assert!(think > least, "{name}: {think} ns for {least}");
+        // One request after the other fills all of the time.
+        let all = value(&whole, "latency.mean") * 2000.0;
+        assert!(all > 0.95 * nanoseconds(&whole), "{name}: {all} of {}", nanoseconds(&whole));
+    }
+}

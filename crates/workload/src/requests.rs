@@ -28,14 +28,15 @@ pub(crate) const WAITING: ParameterInfo = ParameterInfo {
 pub(crate) const TIMED: ParameterInfo = ParameterInfo {
     name: "timed",
     default: "no",
-    unit: "no|yes",
-    help: "Mark where each request begins and ends, so that a simulation tells the distribution of their latencies.",
+    unit: "no|yes|whole",
+    help: "Mark where each request begins and ends, without `think` or with it (whole), so that a simulation tells the \
+           distribution of their latencies.",
 };
 
-/// Marks the beginning or the end of a request where that is asked for.
+/// Marks the beginning or the end of a request.
 #[inline(always)]
-pub(crate) fn mark<M: Memory>(memory: &mut M, timed: bool, kind: MarkKind) {
-    if timed && M::WANTS_EVENTS {
+fn mark<M: Memory>(memory: &mut M, kind: MarkKind) {
+    if M::WANTS_EVENTS {
         memory.event(Event::Mark { kind, name: String::new(), value: 0 });
     }
 }
@@ -218,15 +219,49 @@ pub(crate) struct Client<S: Service> {
 pub(crate) struct Pace {
     /// Instructions before each.
     pub think: u64,
-    /// Each is marked.
-    pub timed: bool,
+    /// What of each is marked.
+    pub timed: Timed,
+}
+
+/// What is marked as a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Timed {
+    /// Nothing.
+    No,
+    /// Its accesses: `think` is the wait for it.
+    Accesses,
+    /// `think` and its accesses: where the server always has a next request, `think` is its work on this one.
+    Whole,
 }
 
 impl Pace {
     /// Reads `think` and `timed`.
     pub fn parse(parameters: &Parameters) -> Result<Pace, WorkloadError> {
         let think = parameters.count_within("think", 0, LONGEST_THINK)?;
-        Ok(Pace { think, timed: parameters.choice("timed", &[("no", false), ("yes", true)])? })
+        let timed = [("no", Timed::No), ("yes", Timed::Accesses), ("whole", Timed::Whole)];
+        Ok(Pace { think, timed: parameters.choice("timed", &timed)? })
+    }
+
+    /// Before a request.
+    #[inline(always)]
+    pub fn begin<M: Memory>(&self, memory: &mut M) {
+        if self.timed == Timed::Whole {
+            mark(memory, MarkKind::RequestBegin);
+        }
+        if self.think > 0 {
+            memory.compute(self.think);
+        }
+        if self.timed == Timed::Accesses {
+            mark(memory, MarkKind::RequestBegin);
+        }
+    }
+
+    /// After its last access.
+    #[inline(always)]
+    pub fn end<M: Memory>(&self, memory: &mut M) {
+        if self.timed != Timed::No {
+            mark(memory, MarkKind::RequestEnd);
+        }
     }
 }
 
@@ -242,14 +277,13 @@ impl<S: Service> Kernel for Client<S> {
     fn step<M: Memory>(&mut self, memory: &mut M) -> Progress {
         if self.plan.is_issued() {
             if std::mem::replace(&mut self.open, self.left > 0) {
-                mark(memory, self.pace.timed, MarkKind::RequestEnd);
+                self.pace.end(memory);
             }
             if self.left == 0 {
                 return Progress::Done;
             }
             self.left -= 1;
-            memory.compute(self.pace.think);
-            mark(memory, self.pace.timed, MarkKind::RequestBegin);
+            self.pace.begin(memory);
             self.plan.begin();
             self.service.plan(&mut self.state, &mut self.plan, memory);
         }

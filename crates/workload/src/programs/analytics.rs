@@ -5,7 +5,7 @@ use crate::memory::Memory;
 use crate::parameters::{INIT, ParameterInfo, Parameters, SEED, THREADS};
 use crate::program::{Program, init_parameter, share};
 use crate::random::{Permutation, Random, Zipf, hash, scale};
-use crate::requests::{Client, Extents, LONGEST_THINK, Pace, Plan, Service, THINK};
+use crate::requests::{Client, Extents, LONGEST_THINK, Pace, Plan, Service, THINK, Timed};
 use crate::{WorkloadError, WorkloadInfo};
 use terrace_model::AddressRange;
 
@@ -130,7 +130,7 @@ impl Program for Analytics {
             zipf: Zipf::new(blocks, parameters.number("zipf", 0.0, 4.0)?),
             order: Permutation::new(blocks, seed),
             iterations,
-            pace: Pace { think: parameters.count_within("think", 0, LONGEST_THINK)?, timed: false },
+            pace: Pace { think: parameters.count_within("think", 0, LONGEST_THINK)?, timed: Timed::No },
             room: Vec::new(),
             site: layout.site("new factors"),
             threads,

@@ -5,11 +5,11 @@ use crate::memory::{Memory, prefetch};
 use crate::parameters::{ParameterInfo, Parameters, SEED, SETTLE, THREADS};
 use crate::program::{Init, Kernel, Program, Progress, share};
 use crate::random::{Permutation, Random, Zipf, hash, mix};
-use crate::requests::{Pace, TIMED, WAITING, mark};
+use crate::requests::{Pace, TIMED, WAITING};
 use crate::{WorkloadError, WorkloadInfo};
 use std::collections::VecDeque;
 use terrace_model::AddressRange;
-use terrace_trace::{Event, MapKind, MarkKind};
+use terrace_trace::{Event, MapKind};
 
 pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
     name: "kv",
@@ -445,12 +445,9 @@ impl Kernel for Store {
         }
         match self.next_request() {
             Some((key, get)) => {
-                if self.program.pace.think > 0 {
-                    memory.compute(self.program.pace.think);
-                }
-                mark(memory, self.program.pace.timed, MarkKind::RequestBegin);
+                self.program.pace.begin(memory);
                 self.request(memory, key, get);
-                mark(memory, self.program.pace.timed, MarkKind::RequestEnd);
+                self.program.pace.end(memory);
                 Progress::Working
             }
             None => Progress::Done,

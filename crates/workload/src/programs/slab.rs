@@ -5,10 +5,10 @@ use crate::memory::Memory;
 use crate::parameters::{ParameterInfo, Parameters, SEED, SETTLE, THREADS};
 use crate::program::{Init, Kernel, Program, Progress, share};
 use crate::random::{Permutation, Random, Zipf, hash, mix, scale};
-use crate::requests::{Pace, TIMED, WAITING, mark};
+use crate::requests::{Pace, TIMED, WAITING};
 use crate::{WorkloadError, WorkloadInfo};
 use terrace_model::AddressRange;
-use terrace_trace::{Event, MapKind, MarkKind};
+use terrace_trace::{Event, MapKind};
 
 pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
     name: "slab",
@@ -381,12 +381,9 @@ impl Kernel for Cache {
         self.left -= 1;
         let key = self.order.apply(self.zipf.sample(&mut self.random)) + 1;
         let get = self.random.unit() < self.program.reads;
-        if self.program.pace.think > 0 {
-            memory.compute(self.program.pace.think);
-        }
-        mark(memory, self.program.pace.timed, MarkKind::RequestBegin);
+        self.program.pace.begin(memory);
         self.request(memory, key, get);
-        mark(memory, self.program.pace.timed, MarkKind::RequestEnd);
+        self.program.pace.end(memory);
         Progress::Working
     }
 }
