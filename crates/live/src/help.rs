@@ -1,6 +1,7 @@
 //! The help of a command that is launched: a library that is preloaded into it hands over a userfaultfd of its memory, with
 //! which its stores are known exactly (`crates/live/helper`). With another one a thread of it takes page-table entries of
-//! shared memory out, by which accesses are known (`crates/live/zapper`).
+//! shared memory out, by which accesses are known (`crates/live/zapper`), and with a third those are told as they happen
+//! (`crates/live/sampler`).
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString, c_int};
@@ -18,6 +19,7 @@ use terrace_handover::{CONTROL, VARIABLE};
 
 const LIBRARY: &[u8] = include_bytes!(env!("TERRACE_HELPER_LIBRARY"));
 const ZAPPER_LIBRARY: &[u8] = include_bytes!(env!("TERRACE_ZAPPER_LIBRARY"));
+const SAMPLER_LIBRARY: &[u8] = include_bytes!(env!("TERRACE_SAMPLER_LIBRARY"));
 /// How long a program that has connected may take to hand over its descriptor.
 const PATIENCE: Duration = Duration::from_millis(200);
 /// From so many descriptors on those of processes that have ended are looked for.
@@ -59,13 +61,20 @@ impl Trackers {
     }
 }
 
-/// The library in a folder of its own, and the socket at which it is awaited. Both are gone when this is dropped; what was
+/// A library that programs are started with: its name, and what is in it.
+type Library = (&'static str, &'static [u8]);
+
+const HELPER: Library = ("libterrace_helper.so", LIBRARY);
+const ZAPPER: Library = ("libterrace_zapper.so", ZAPPER_LIBRARY);
+const SAMPLER: Library = ("libterrace_sampler.so", SAMPLER_LIBRARY);
+
+/// The libraries in a folder of their own, and the socket at which it is awaited. Both are gone when this is dropped; what was
 /// handed over stays.
 #[derive(Debug)]
 pub struct Help {
     folder: TempDir,
-    /// Whether programs are to find accesses to shared memory as well.
-    zaps: bool,
+    /// What is preloaded, in that order.
+    libraries: &'static [Library],
     trackers: Trackers,
     stop: Arc<AtomicBool>,
 }
@@ -76,7 +85,7 @@ impl Help {
     /// # Errors
     /// No file or socket can be made in the folder for temporary files.
     pub fn start() -> io::Result<Help> {
-        Help::with(false)
+        Help::with(&[HELPER])
     }
 
     /// Waits for programs that take out entries of their shared memory as well, when they are asked to.
@@ -84,18 +93,25 @@ impl Help {
     /// # Errors
     /// As [`Help::start`].
     pub fn start_with_zapper() -> io::Result<Help> {
-        Help::with(true)
+        Help::with(&[HELPER, ZAPPER])
     }
 
-    fn with(zaps: bool) -> io::Result<Help> {
+    /// Waits for programs that take out entries of their shared memory, and let faults in it be answered.
+    ///
+    /// # Errors
+    /// As [`Help::start`].
+    pub fn start_with_sampler() -> io::Result<Help> {
+        Help::with(&[SAMPLER, ZAPPER])
+    }
+
+    fn with(libraries: &'static [Library]) -> io::Result<Help> {
         let folder = tempfile::Builder::new().prefix("terrace-").tempdir()?;
         // The library is for every user that the command may become, the socket for this one alone.
         let searchable = std::fs::Permissions::from_mode(0o711);
         std::fs::set_permissions(folder.path(), searchable)?;
-        let help = Help { folder, zaps, trackers: Trackers::default(), stop: Arc::default() };
-        std::fs::write(help.library(), LIBRARY)?;
-        if zaps {
-            std::fs::write(help.zapper(), ZAPPER_LIBRARY)?;
+        let help = Help { folder, libraries, trackers: Trackers::default(), stop: Arc::default() };
+        for (name, bytes) in libraries {
+            std::fs::write(help.folder.path().join(name), bytes)?;
         }
         let listener = UnixListener::bind(help.socket())?;
         std::fs::set_permissions(help.socket(), std::fs::Permissions::from_mode(0o600))?;
@@ -113,29 +129,15 @@ impl Help {
 
     /// What the command's environment has to say: names and values.
     pub fn environment(&self) -> [(OsString, OsString); 2] {
-        let mut preload = self.library().into_os_string();
-        if self.zaps {
-            preload.push(":");
-            preload.push(self.zapper());
-        }
-        if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
-            preload.push(":");
-            preload.push(others);
-        }
-        [("LD_PRELOAD".into(), preload), (variable(), self.socket().into_os_string())]
+        let ours = self.libraries.iter().map(|(name, _)| self.folder.path().join(name).into_os_string());
+        let others = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty());
+        let preload: Vec<OsString> = ours.chain(others).collect();
+        [("LD_PRELOAD".into(), preload.join(OsStr::new(":"))), (variable(), self.socket().into_os_string())]
     }
 
     /// Stops listening, and leaves the library for programs that are started later.
     pub fn stay(mut self) {
         self.folder.disable_cleanup(true);
-    }
-
-    fn library(&self) -> PathBuf {
-        self.folder.path().join("libterrace_helper.so")
-    }
-
-    fn zapper(&self) -> PathBuf {
-        self.folder.path().join("libterrace_zapper.so")
     }
 
     fn socket(&self) -> PathBuf {
@@ -163,7 +165,7 @@ fn listen(listener: &UnixListener, trackers: &Trackers, stop: &AtomicBool) {
                 trackers.put(pid, |handed| handed.zapper = Some(descriptor.into()));
             }
             Ok((pid, _, descriptor)) => {
-                tracing::debug!(pid, "the program helps: its stores are known");
+                tracing::debug!(pid, "the program helps: it has handed over a userfaultfd");
                 trackers.put(pid, |handed| handed.tracker = Some(descriptor));
             }
             Err(error) => tracing::debug!(%error, "a program connected and did not help"),

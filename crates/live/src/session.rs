@@ -2,6 +2,7 @@
 
 use crate::access::AccessSource;
 use crate::access::damon::{self, Damon};
+use crate::access::faults::SampledFaults;
 use crate::access::page_out::PageOut;
 use crate::access::samples::ProcessorSamples;
 use crate::access::schemes::{self, Schemes};
@@ -15,7 +16,7 @@ use crate::kernel::Kernel;
 use crate::launch::NewPages;
 use crate::space::Dirtiness;
 use crate::targets::{Selection, Targets};
-use crate::world::{self, World};
+use crate::world::{self, Managed, World};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use terrace_model::Time;
@@ -97,10 +98,14 @@ impl Session {
         config: &Config,
     ) -> Result<Session, Problem> {
         let mut choices = Vec::new();
-        let help = config.world.trackers.is_some();
-        if config.world.zaps {
-            facts.zaps().map_err(|missing| Problem::Machine(missing.to_string()))?;
+        let managed = config.world.managed;
+        let help = config.world.trackers.is_some() && managed != Managed::Sampled;
+        match managed {
+            Managed::All => Ok(()),
+            Managed::Zapped => facts.zaps(),
+            Managed::Sampled => facts.sampled_faults(),
         }
+        .map_err(|missing| Problem::Machine(missing.to_string()))?;
         if help && !facts.tracking.can_be_helped() {
             return Err(Problem::Machine(
                 "stores cannot be tracked here: that takes PAGEMAP_SCAN and a userfaultfd with asynchronous write \
@@ -108,10 +113,11 @@ impl Session {
                     .to_owned(),
             ));
         }
-        let capabilities = match (config.world.zaps, help) {
-            (true, _) => facts.capabilities_with_zaps(),
-            (false, true) => facts.capabilities_with_help(),
-            (false, false) => facts.capabilities(),
+        let capabilities = match managed {
+            Managed::Zapped => facts.capabilities_with_zaps(),
+            Managed::Sampled => facts.capabilities_with_sampled_faults(),
+            Managed::All if help => facts.capabilities_with_help(),
+            Managed::All => facts.capabilities(),
         };
         let mut world = World::new(kernel.clone(), facts.tiers.clone(), capabilities, &config.world)
             .map_err(Problem::Usage)?;
@@ -299,6 +305,10 @@ fn dirtiness(facts: &Facts, needs: Needs, help: bool, choices: &mut Vec<String>)
     }
 }
 
+/// What helped commands are managed of, where they take out entries.
+const ONLY_SHARED: &str =
+    "on shared memory that the command and what it starts map; no other memory is managed";
+
 fn source(
     kernel: &Arc<dyn Kernel>,
     journal: &Arc<Mutex<Journal>>,
@@ -307,13 +317,18 @@ fn source(
     config: &Config,
     choices: &mut Vec<String>,
 ) -> Result<Option<Box<dyn AccessSource>>, Problem> {
-    if config.world.zaps {
-        choices.push(
-            "accesses: zap-and-look, exact to the page, on shared memory that the command and what it starts map; \
-             no other memory is managed"
-                .to_owned(),
-        );
-        return Ok(Some(Box::new(ZapAndLook::new())));
+    match config.world.managed {
+        Managed::All => {}
+        Managed::Zapped => {
+            choices.push(format!("accesses: zap-and-look, exact to the page, {ONLY_SHARED}"));
+            return Ok(Some(Box::new(ZapAndLook::new())));
+        }
+        Managed::Sampled => {
+            choices.push(format!(
+                "accesses: minor faults of the pages that the policy watches, with their times, {ONLY_SHARED}"
+            ));
+            return Ok(Some(Box::new(SampledFaults::new())));
+        }
     }
     let cpus: Vec<u32> = facts.nodes.iter().flat_map(|node| node.cpus.iter().copied()).collect();
     if needs.capabilities.contains(Capability::AccessSamples)

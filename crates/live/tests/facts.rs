@@ -5,12 +5,13 @@ use common::Machine;
 use proptest::prelude::*;
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
 use terrace_live::doctor::diagnose;
 use terrace_live::facts::{Fact, Facts, Privilege};
 use terrace_live::kernel::{
-    Advice, Event, Kernel, Linux, PageRun, PageScan, Probe, Process, Rooted, Samples,
+    Advice, Event, Faults, Kernel, Linux, PageRun, PageScan, Probe, Process, Rooted, Samples,
 };
 use terrace_model::{Bytes, PageSize};
 use terrace_policy::Capability;
@@ -195,6 +196,10 @@ impl Kernel for Untouched {
 
     fn track_writes(&self, _: &Process, _: u64, _: u64) -> io::Result<()> {
         panic!("stores are tracked")
+    }
+
+    fn faults(&self, _: u32, _: OwnedFd) -> io::Result<Box<dyn Faults>> {
+        panic!("faults are answered")
     }
 
     fn pagemap(&self, _: &Process, _: u64, _: &mut [u64]) -> io::Result<usize> {

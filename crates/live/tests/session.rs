@@ -8,7 +8,7 @@ use terrace_live::help::Trackers;
 use terrace_live::kernel::Kernel;
 use terrace_live::session::{Config, PREFERRED, Problem, Session};
 use terrace_live::targets::Selection;
-use terrace_live::world::Options;
+use terrace_live::world::{Managed, Options};
 use terrace_policy::{Capability, Setup, registry};
 use toml::Table;
 
@@ -67,26 +67,61 @@ fn a_refusal_says_with_what_the_policy_runs() {
     assert!(!message.contains("--set"), "nothing helps: {message}");
 }
 
-/// With the help of the command accesses to its shared memory are known although someone else has DAMON.
-#[test]
-fn zap_and_look_serves_where_damon_does_not() {
-    let prepared = |machine: &Machine| {
-        let kernel: Arc<dyn Kernel> = Arc::new(machine.kernel());
-        let facts = Facts::discover(&*kernel);
-        let world = Options { trackers: Some(Trackers::default()), zaps: true, ..Options::default() };
-        let config = Config {
-            policy: Some("ambix".to_owned()),
-            parameters: preset(&[("flush", "false")]),
-            world,
-            ..Config::default()
-        };
-        Session::prepare(&kernel, &facts, Selection::Trees(Vec::new()), &config)
+fn prepared(
+    machine: &Machine,
+    managed: Managed,
+    policy: &str,
+    parameters: &[(&str, &str)],
+) -> Result<Session, Problem> {
+    let kernel: Arc<dyn Kernel> = Arc::new(machine.kernel());
+    let facts = Facts::discover(&*kernel);
+    let config = Config {
+        policy: Some(policy.to_owned()),
+        parameters: preset(parameters),
+        world: Options { trackers: Some(Trackers::default()), managed, ..Options::default() },
+        ..Config::default()
     };
-    let refused = |machine: &Machine| match prepared(machine) {
+    Session::prepare(&kernel, &facts, Selection::Trees(Vec::new()), &config)
+}
+
+fn refused(prepared: Result<Session, Problem>) -> String {
+    match prepared {
         Err(Problem::Machine(message)) => message,
         Err(other) => panic!("{other:?}"),
         Ok(_) => panic!("it runs"),
+    }
+}
+
+#[test]
+fn sampled_faults_serve_policies_that_count_and_no_others() {
+    let thermostat = |machine: &Machine, prefilter: &str| {
+        prepared(machine, Managed::Sampled, "thermostat", &[("prefilter", prefilter)])
     };
+    let machine = Machine::named("two-nodes-6.12");
+    let session = thermostat(&machine, "false").unwrap();
+    assert!(session.engine.source_name().starts_with("minor faults of watched pages"));
+    let message = refused(thermostat(&machine, "true"));
+    assert!(message.contains("--track-accesses") && message.contains("--set prefilter=false"), "{message}");
+    let message = refused(prepared(&machine, Managed::Sampled, "ambix", &[("flush", "false")]));
+    assert!(message.contains("--track-accesses"), "{message}");
+    // A userfaultfd of user code only, by bit 63; and one without minor faults of shared memory.
+    for (features, part) in
+        [("0x800000000001ffff", "vm.unprivileged_userfaultfd=1"), ("0x1fbff", "no minor faults")]
+    {
+        let probes = format!("pagemap-scan 0\nuserfaultfd {features}\nprocess-madvise 0\ncollapse 0\n");
+        machine.set("/probes", &probes);
+        let message = refused(thermostat(&machine, "false"));
+        assert!(message.contains(part), "{message}");
+    }
+    let message = refused(thermostat(&Machine::named("two-nodes-6.1"), "false"));
+    assert!(message.contains("6.11"), "{message}");
+}
+
+/// With the help of the command accesses to its shared memory are known although someone else has DAMON.
+#[test]
+fn zap_and_look_serves_where_damon_does_not() {
+    let prepared = |machine: &Machine| prepared(machine, Managed::Zapped, "ambix", &[("flush", "false")]);
+    let refused = |machine: &Machine| refused(prepared(machine));
     let machine = Machine::named("two-nodes-6.12");
     machine.set("/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds", "1\n");
     let session = prepared(&machine).unwrap();

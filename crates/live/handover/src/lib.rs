@@ -16,16 +16,22 @@ pub const TRACKER: u8 = 0;
 /// What it says when the descriptor is the other end of the zapper's socket.
 pub const ZAPPER: u8 = 1;
 
+/// `UFFD_API`, the version of the interface.
+const API: u64 = 0xaa;
+/// `_IOWR(0xaa, 0x3f, struct uffdio_api)`.
+const UFFDIO_API: libc::Ioctl = 0xc018_aa3f;
+
 /// The zapper's socket. A request is three numbers of 8 bytes: what, and a range of addresses; an answer is what was asked and
 /// a count of pairs, then so many pairs.
 pub mod zap {
     /// Request: which areas there are. A pair of its answer is an area's first address and its end.
     pub const LIST: u64 = 1;
-    /// Request: to take out the entries of a range. The pair of its answer is the outcome and the nanoseconds that it took.
+    /// Request: to take out the entries of a range. The pair of its answer is the outcome and when it began to, in nanoseconds of
+    /// the clock that goes on while a machine is suspended.
     pub const ZAP: u64 = 2;
     /// Outcome: the entries are gone.
     pub const DONE: u64 = 0;
-    /// Outcome: some of the range is not, or no longer, an area.
+    /// Outcome: some of the range is not, or no longer, an area, or is locked.
     pub const ELSEWHERE: u64 = 1;
     /// Outcome: the program is changing its address space; nothing was done.
     pub const BUSY: u64 = 2;
@@ -69,6 +75,27 @@ impl Drop for Descriptor {
     fn drop(&mut self) {
         // SAFETY: it is ours and open.
         unsafe { libc::close(self.0) };
+    }
+}
+
+/// A userfaultfd for this program's memory; none where the kernel has no such thing or does not let the program have it.
+pub fn userfaultfd(flags: c_int, features: u64) -> Option<Descriptor> {
+    // SAFETY: plain numbers; a new descriptor comes back or an error.
+    let number = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | flags) };
+    let descriptor = Descriptor::new(number as c_int)?;
+    // `struct uffdio_api`: the version, the features, the requests.
+    let mut api = [API, features, 0];
+    // SAFETY: three numbers are the structure that the request names.
+    let agreed = unsafe { libc::ioctl(descriptor.number(), UFFDIO_API, api.as_mut_ptr()) } == 0;
+    agreed.then_some(descriptor)
+}
+
+/// Hands a userfaultfd over, if Terrace takes it at once. The program's own is closed either way.
+pub fn hand_over(descriptor: Option<Descriptor>) {
+    if let Some(descriptor) = descriptor
+        && let Some(socket) = connected()
+    {
+        send(&socket, TRACKER, descriptor.number());
     }
 }
 

@@ -11,14 +11,10 @@
 #![cfg(target_os = "linux")]
 
 use std::ffi::c_int;
-use terrace_handover::{Descriptor, TRACKER, connected, remember, send};
+use terrace_handover::{hand_over, remember, userfaultfd};
 
 /// `UFFD_USER_MODE_ONLY`: any user may have one. No fault is ever waited for, so the kernel's own stores are no exception.
 const USER_MODE_ONLY: c_int = 1;
-/// `UFFD_API`, the version of the interface.
-const API: u64 = 0xaa;
-/// `_IOWR(0xaa, 0x3f, struct uffdio_api)`.
-const UFFDIO_API: libc::Ioctl = 0xc018_aa3f;
 /// `UFFD_FEATURE_WP_HUGETLBFS_SHMEM`, `UFFD_FEATURE_WP_UNPOPULATED`, `UFFD_FEATURE_WP_ASYNC` (Linux 6.7).
 const FEATURES: u64 = 1 << 12 | 1 << 13 | 1 << 15;
 
@@ -38,20 +34,5 @@ extern "C" fn start() {
 
 /// Only system calls, so that it may run in the child of a program with threads.
 extern "C" fn offer() {
-    let Some(descriptor) = tracker() else { return };
-    if let Some(socket) = connected() {
-        send(&socket, TRACKER, descriptor.number());
-    }
-}
-
-/// A userfaultfd for this program's memory; none where the kernel has no such thing.
-fn tracker() -> Option<Descriptor> {
-    // SAFETY: plain numbers; a new descriptor comes back or an error.
-    let number = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | USER_MODE_ONLY) };
-    let descriptor = Descriptor::new(number as c_int)?;
-    // `struct uffdio_api`: the version, the features, the requests.
-    let mut api = [API, FEATURES, 0];
-    // SAFETY: three numbers are the structure that the request names.
-    let agreed = unsafe { libc::ioctl(descriptor.number(), UFFDIO_API, api.as_mut_ptr()) } == 0;
-    agreed.then_some(descriptor)
+    hand_over(userfaultfd(USER_MODE_ONLY, FEATURES));
 }

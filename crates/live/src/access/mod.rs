@@ -1,6 +1,7 @@
 //! Where accesses are seen: sources behind one interface, chosen by what the kernel offers.
 
 pub mod damon;
+pub mod faults;
 mod kdamond;
 pub mod page_out;
 pub mod ring;

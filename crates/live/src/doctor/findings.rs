@@ -1,7 +1,7 @@
 //! Facts put into words.
 
 use super::{Finding, Measurement, State};
-use crate::facts::{AS_ROOT, Fact, Facts, Node, Privilege, Speed, ToldBy, ZRAM_SWAP, tracking};
+use crate::facts::{AS_ROOT, Fact, Facts, Missing, Node, Privilege, Speed, ToldBy, ZRAM_SWAP, tracking};
 use crate::kernel::USER_MODE_ONLY;
 use std::collections::BTreeMap;
 use terrace_model::{Bytes, BytesPerSec, Time};
@@ -333,20 +333,29 @@ fn watching(facts: &Facts) -> Vec<Finding> {
         .otherwise("a kernel from 6.7 on"),
     );
     findings.push(userfaultfd(facts));
-    findings.push(match facts.zaps() {
-        Ok(()) => Finding::new(
-            WATCHING,
-            "zap-and-look",
-            State::Ok,
-            "accesses to shared memory of a program that is launched: run --track-accesses",
-        ),
-        Err(missing) => {
-            let finding = Finding::new(WATCHING, "zap-and-look", State::Missing, missing.reason);
-            Finding { enable: missing.remedy, ..finding }
-        }
-    });
+    findings.push(helped(
+        "zap-and-look",
+        facts.zaps(),
+        "accesses to shared memory of a program that is launched: run --track-accesses",
+    ));
+    findings.push(helped(
+        "sampled faults",
+        facts.sampled_faults(),
+        "timed accesses to watched pages of such memory: run --sample-faults",
+    ));
     findings.push(sampling(facts));
     findings
+}
+
+/// What a program that is launched can help with.
+fn helped(name: &'static str, offered: Result<(), Missing>, what: &str) -> Finding {
+    match offered {
+        Ok(()) => Finding::new(WATCHING, name, State::Ok, what),
+        Err(missing) => {
+            let finding = Finding::new(WATCHING, name, State::Missing, missing.reason);
+            Finding { enable: missing.remedy, ..finding }
+        }
+    }
 }
 
 fn userfaultfd(facts: &Facts) -> Finding {

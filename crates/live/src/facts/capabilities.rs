@@ -1,6 +1,8 @@
 //! What policies may ask of this machine, derived from the facts.
 
+use super::tracking::MINOR_FAULTS;
 use super::{Fact, Facts, Privilege};
+use crate::kernel::USER_MODE_ONLY;
 use std::collections::BTreeMap;
 use terrace_model::PageSize;
 use terrace_policy::{Capabilities, Capability, CapabilitySet};
@@ -71,6 +73,40 @@ impl Facts {
                 "zap-and-look takes PAGEMAP_SCAN and a userfaultfd with asynchronous write protection",
             ),
             _ => Ok(()),
+        }
+    }
+
+    /// The same where faults of its shared memory are sampled instead: hints and counts, and nothing else, of that memory.
+    pub fn capabilities_with_sampled_faults(&self) -> Capabilities {
+        const UNKNOWN: [Capability; 4] =
+            [Capability::AccessedBits, Capability::DirtyBits, Capability::Traffic, Capability::AccessSamples];
+        let told = CapabilitySet::of(&[Capability::HintFaults, Capability::CountedFaults]);
+        UNKNOWN.iter().fold(self.capabilities_with(told), |capabilities, one| {
+            capabilities.without(
+                *one,
+                "with --sample-faults only accesses to the pages that a policy watches are known. What helps: \
+                 --track-accesses instead",
+            )
+        })
+    }
+
+    /// Whether faults of shared memory can be sampled with the help of the program.
+    ///
+    /// # Errors
+    /// The reason, and what would help.
+    pub fn sampled_faults(&self) -> Result<(), Missing> {
+        self.zaps()?;
+        match self.tracking.userfaultfd.known() {
+            Some(features) if features & USER_MODE_ONLY != 0 => unless(
+                "run it as root, or: sysctl vm.unprivileged_userfaultfd=1",
+                "system calls that are given the address of a sampled page would fail, for this user's userfaultfd \
+                 takes faults of user code only",
+            ),
+            Some(features) if features >> MINOR_FAULTS & 1 == 1 => Ok(()),
+            _ => unless(
+                "a kernel from 6.11 on with CONFIG_HAVE_ARCH_USERFAULTFD_MINOR=y",
+                "this kernel's userfaultfd tells no minor faults of shared memory",
+            ),
         }
     }
 

@@ -190,12 +190,15 @@ fn event_numbers(event: &str) -> (u64, u64) {
 /// The bit of `UFFD_FEATURE_WP_ASYNC`.
 const ASYNCHRONOUS: u32 = 15;
 
+/// The bit of `UFFD_FEATURE_MINOR_SHMEM`.
+pub const MINOR_FAULTS: u32 = 10;
+
 /// Names of userfaultfd's features that Terrace has use for, of those whose bits are set.
 pub fn userfaultfd_modes(features: u64) -> Vec<&'static str> {
     const NAMED: [(u32, &str); 6] = [
         (0, "write protection"),
         (5, "shared memory"),
-        (9, "minor faults"),
+        (MINOR_FAULTS, "minor faults"),
         (12, "write protection of shared memory"),
         (ASYNCHRONOUS, "asynchronous write protection"),
         (16, "moving pages"),

@@ -1,6 +1,6 @@
 //! The kernel that runs here.
 
-use super::{Advice, Event, Kernel, PageRun, PageScan, Probe, Process, Samples};
+use super::{Advice, Event, Faults, Kernel, PageRun, PageScan, Probe, Process, Samples};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -58,7 +58,7 @@ fn handle<T: AsRawFd>(handle: &Option<T>) -> io::Result<i32> {
     handle.as_ref().map(AsRawFd::as_raw_fd).ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))
 }
 
-fn clock(id: libc::clockid_t) -> Duration {
+pub(super) fn clock(id: libc::clockid_t) -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a timespec that the call fills; the clocks asked for exist on every Linux.
     unsafe { libc::clock_gettime(id, &mut time) };
@@ -194,6 +194,10 @@ impl Kernel for Linux {
         let result =
             unsafe { libc::ioctl(handle(&process.tracker)?, UFFDIO_REGISTER, register.as_mut_ptr()) };
         checked(i64::from(result)).map(|_| ())
+    }
+
+    fn faults(&self, pid: u32, tracker: OwnedFd) -> io::Result<Box<dyn Faults>> {
+        super::faults::serve(pid, tracker)
     }
 
     fn pagemap(&self, process: &Process, first: u64, entries: &mut [u64]) -> io::Result<usize> {

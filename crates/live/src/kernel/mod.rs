@@ -1,10 +1,12 @@
 //! Everything that Terrace asks of the kernel, behind one trait, so that tests can answer in its place.
 
+mod faults;
 mod linux;
 mod probe;
 mod rooted;
 mod samples;
 
+pub use faults::{Answer, Faults};
 pub use linux::Linux;
 pub use probe::{Probe, SamplingEvent, USER_MODE_ONLY};
 pub use rooted::Rooted;
@@ -178,6 +180,12 @@ pub trait Kernel: Send + Sync {
     /// # Errors
     /// The process has not handed over a userfaultfd (`ESRCH`), uses one itself (`EBUSY`), or the memory is of another kind.
     fn track_writes(&self, process: &Process, start: u64, bytes: u64) -> io::Result<()>;
+
+    /// Takes and answers minor faults of a process's shared memory, by the userfaultfd for those that it has handed over.
+    ///
+    /// # Errors
+    /// No thread can be started for that.
+    fn faults(&self, pid: u32, tracker: OwnedFd) -> io::Result<Box<dyn Faults>>;
 
     /// Entries of `/proc/PID/pagemap` from page number `first`; answers how many.
     ///

@@ -1,9 +1,10 @@
 //! A kernel whose files lie below a folder: `/proc` and `/sys` as they were found on some machine.
 
-use super::{Advice, Event, Kernel, PageRun, PageScan, Probe, Process, Samples};
+use super::{Advice, Event, Faults, Kernel, PageRun, PageScan, Probe, Process, Samples};
 use crate::facts::text;
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -83,6 +84,10 @@ impl Kernel for Rooted {
     }
 
     fn track_writes(&self, _: &Process, _: u64, _: u64) -> io::Result<()> {
+        absent()
+    }
+
+    fn faults(&self, _: u32, _: OwnedFd) -> io::Result<Box<dyn Faults>> {
         absent()
     }
 

@@ -29,7 +29,7 @@ impl Space {
     pub fn look_at_entries(&mut self, kernel: &dyn Kernel, zap: bool) -> io::Result<Looked> {
         let mut looked = Looked { written: vec![0; self.resident.len()], ..Looked::default() };
         let Some(zapper) = &mut self.zapper else { return Ok(looked) };
-        if zapper.poll().and_then(|()| zapper.ask()).is_err() {
+        if zapper.poll().and_then(|_| zapper.ask()).is_err() {
             // It ends with the process, and when that executes another program.
             self.zapper = None;
             self.covered = Some(Vec::new());
@@ -160,7 +160,7 @@ impl Space {
         };
         let out: Vec<u64> = addresses.iter().copied().filter(|address| is_out(address >> 12)).collect();
         // What cannot be put back does not move either, and is answered so.
-        if !out.is_empty() && kernel.touch(&self.process, &out).is_ok() {
+        if !out.is_empty() && kernel.touch(&self.process, &out).is_ok() && !self.is_sampled {
             self.ours.extend(out.iter().map(|address| address >> 12));
         }
     }

@@ -4,6 +4,7 @@ mod entries;
 mod maps;
 mod pages;
 mod refresh;
+mod sampling;
 mod zapper;
 
 pub use entries::Looked;
@@ -11,8 +12,10 @@ pub use maps::{Mapping, giants, parse as parse_maps};
 use pages::see_known;
 pub use pages::{PageAt, PageMap, PageState};
 pub use refresh::{Dirtiness, Refreshed};
+use sampling::Sampling;
+pub use sampling::{Access, Exposure};
 
-use crate::kernel::Process;
+use crate::kernel::{Faults, Process};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -55,6 +58,10 @@ pub struct Space {
     zapper: Option<Zapper>,
     /// Pages that Terrace itself has had put back, to move them.
     ours: BTreeSet<u64>,
+    /// Accesses are known by sampled faults; otherwise by all entries.
+    is_sampled: bool,
+    /// The faults that are sampled.
+    sampling: Option<Sampling>,
     /// `/proc/PID/clear_refs` takes no 4: the kernel has no soft-dirty bits.
     no_soft_dirty: bool,
 }
@@ -78,6 +85,8 @@ impl Space {
             covered: None,
             zapper: None,
             ours: BTreeSet::new(),
+            is_sampled: false,
+            sampling: None,
             no_soft_dirty: false,
         }
     }
@@ -96,6 +105,18 @@ impl Space {
     /// The process has handed over the socket of its thread that takes entries out.
     pub fn zaps(&mut self, thread: UnixStream) {
         self.zapper = Zapper::new(thread).ok();
+        self.sampling.iter_mut().for_each(Sampling::begin_anew);
+    }
+
+    /// Only shared memory is managed whose entries the process takes out, and faults of watched pages in it are sampled.
+    pub fn cover_only_sampled(&mut self) {
+        self.cover_only_zapped();
+        self.is_sampled = true;
+    }
+
+    /// The process has handed over the userfaultfd for its minor faults.
+    pub fn samples(&mut self, faults: Box<dyn Faults>) {
+        self.sampling = Some(Sampling::new(faults));
     }
 
     /// The mapping that holds page `vpn`.

@@ -71,7 +71,7 @@ impl Space {
         self.find_giants(kernel);
         let dirtiness = if self.no_soft_dirty { Dirtiness::Unknown } else { dirtiness };
         // Registered memory has no neighbours mapped along with a page that is accessed, so accesses are exact, too.
-        if dirtiness == Dirtiness::Tracked || self.covered.is_some() {
+        if dirtiness == Dirtiness::Tracked || self.covered.is_some() && !self.is_sampled {
             self.track(kernel);
         }
         let mut refreshed = Refreshed { written: vec![0; self.resident.len()], ..Refreshed::default() };

@@ -3,7 +3,8 @@
 use std::io::{self, Read, Write};
 use std::ops::Range;
 use std::os::unix::net::UnixStream;
-use terrace_handover::zap::{LIST, LOST, ZAP};
+use std::time::Duration;
+use terrace_handover::zap::{DONE, LIST, LOST, ZAP};
 
 /// Bytes of an answer's head, and of each pair that follows.
 const PAIR: usize = 16;
@@ -58,11 +59,12 @@ impl Zapper {
         }
     }
 
-    /// Takes in the answers that are there.
+    /// Takes in the answers that are there. For each zap that was asked for, in that order: when it began, if it was done.
     ///
     /// # Errors
     /// The thread has ended, or says what makes no sense.
-    pub fn poll(&mut self) -> io::Result<()> {
+    pub fn poll(&mut self) -> io::Result<Vec<Option<Duration>>> {
+        let mut zaps = Vec::new();
         let mut bytes = [0; 4096];
         loop {
             match self.thread.read(&mut bytes) {
@@ -91,18 +93,21 @@ impl Zapper {
                     self.areas = areas.map(|(start, end)| start >> 12..end >> 12).collect();
                     self.areas.sort_by_key(|area| area.start);
                 }
-                ZAP if told.iter().any(|(outcome, _)| *outcome == LOST) && !self.lost => {
-                    self.lost = true;
-                    tracing::warn!(
-                        "the program changes mappings by system calls of its own; its accesses are no longer looked for"
-                    );
+                ZAP => {
+                    if told.iter().any(|(outcome, _)| *outcome == LOST) && !self.lost {
+                        self.lost = true;
+                        tracing::warn!(
+                            "the program changes mappings by system calls of its own; its accesses are no longer looked for"
+                        );
+                    }
+                    let done = |one: &&(u64, u64)| one.0 == DONE;
+                    zaps.push(told.first().filter(done).map(|(_, began)| Duration::from_nanos(*began)));
                 }
-                ZAP => {}
                 _ => return Err(io::ErrorKind::InvalidData.into()),
             }
         }
         self.arrived.drain(..at);
-        Ok(())
+        Ok(zaps)
     }
 }
 
@@ -126,17 +131,17 @@ mod tests {
         let mut zapper = Zapper::new(ours).unwrap();
         let answer = said(&[LIST, 2, 0x9000, 0xb000, 0x2000, 0x5000, ZAP, 1, 0, 77]);
         for piece in answer.chunks(7) {
-            assert!(zapper.poll().is_ok());
+            assert_eq!(zapper.poll().unwrap(), []);
             theirs.write_all(piece).unwrap();
         }
-        zapper.poll().unwrap();
+        assert_eq!(zapper.poll().unwrap(), [Some(Duration::from_nanos(77))]);
         assert_eq!(zapper.areas(), [2..5, 9..11]);
         assert!(zapper.zap(2..5).unwrap());
         let mut request = [0; 24];
         theirs.read_exact(&mut request).unwrap();
         assert_eq!(request.to_vec(), said(&[ZAP, 0x2000, 0x5000]));
         theirs.write_all(&said(&[ZAP, 1, LOST, 5])).unwrap();
-        zapper.poll().unwrap();
+        assert_eq!(zapper.poll().unwrap(), [None]);
         assert!(zapper.areas().is_empty(), "nothing is known for certain any more");
         theirs.write_all(&said(&[7, 0])).unwrap();
         assert!(zapper.poll().is_err());

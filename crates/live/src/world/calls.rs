@@ -157,7 +157,7 @@ impl MemorySystem for World {
     }
 
     fn counts(&mut self, visit: &mut dyn FnMut(PageCount)) {
-        self.watches.counts(visit);
+        self.watches.counts(self.now, visit);
     }
 
     fn sample_accesses(&mut self, one_in: u64) {

@@ -7,6 +7,7 @@ mod exchanging;
 mod moving;
 mod orders;
 mod resizing;
+mod sampling;
 mod watches;
 
 pub use counters::Counters;
@@ -80,8 +81,20 @@ pub struct Options {
     pub workers: usize,
     /// What the command hands over, where it is launched with the library that lets its stores be tracked.
     pub trackers: Option<Trackers>,
-    /// Only shared memory is managed whose entries the command takes out.
-    pub zaps: bool,
+    /// Which memory is managed.
+    pub managed: Managed,
+}
+
+/// Which memory is managed, and how accesses to it are found out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Managed {
+    /// All; by what the kernel offers.
+    #[default]
+    All,
+    /// Shared memory whose entries the command takes out; by the entries that are there again.
+    Zapped,
+    /// The same memory; by faults of the pages that the policy watches.
+    Sampled,
 }
 
 /// The processes under management, their pages, and what the policy has ordered.
@@ -95,7 +108,7 @@ pub struct World {
     workers: usize,
     dirtiness: Dirtiness,
     trackers: Trackers,
-    zaps: bool,
+    managed: Managed,
     wanted: SignalSet,
     spaces: BTreeMap<SpaceId, Space>,
     next_space: u32,
@@ -152,7 +165,7 @@ impl World {
             workers: options.workers.max(1),
             dirtiness: Dirtiness::Unknown,
             trackers: options.trackers.clone().unwrap_or_default(),
-            zaps: options.zaps,
+            managed: options.managed,
             wanted: SignalSet::NONE,
             spaces: BTreeMap::new(),
             next_space: 0,
@@ -189,10 +202,12 @@ impl World {
             .map_or_else(|_| pid.to_string(), |name| name.trim_end().to_owned());
         let id = SpaceId(self.next_space);
         let mut space = Space::new(id, process, name, self.topology.tiers.len());
-        if self.zaps {
-            space.cover_only_zapped();
+        match self.managed {
+            Managed::All => {}
+            Managed::Zapped => space.cover_only_zapped(),
+            Managed::Sampled => space.cover_only_sampled(),
         }
-        self.trackers.take(pid).into_iter().for_each(|tracker| space.helps(tracker));
+        sampling::take_tracker(&self.trackers, self.managed, &*self.kernel, &mut space);
         space.refresh(&*self.kernel, &self.tiers, self.dirtiness)?;
         tracing::info!(pid, name = %space.name, pages = space.resident_pages(), "process joined");
         self.next_space += 1;
@@ -219,7 +234,7 @@ impl World {
         let ids: Vec<SpaceId> = self.spaces.keys().copied().collect();
         for id in ids {
             let Some(space) = self.spaces.get_mut(&id) else { continue };
-            self.trackers.take(space.process.pid).into_iter().for_each(|tracker| space.helps(tracker));
+            sampling::take_tracker(&self.trackers, self.managed, &*self.kernel, space);
             match space.refresh(&*self.kernel, &self.tiers, self.dirtiness) {
                 Ok(refreshed) => {
                     self.counters.returned += refreshed.returned.len() as u64;

@@ -32,7 +32,12 @@ impl World {
             _ => return Outcome::Unsupported,
         };
         let Some(space) = self.spaces.get_mut(&order.page.space) else { return Outcome::Gone };
+        space.rest_at(pages.start);
         let advised = self.kernel.advise(&space.process, &[range], advice);
+        if advised.is_ok() {
+            let shown = if order.to == PageSize::Base { pages.end } else { pages.start + 1 };
+            space.show(&*self.kernel, pages.start..shown);
+        }
         if let Err(error) = advised.and_then(|_| space.look_at(&*self.kernel, &self.tiers, pages)) {
             return outcome_of_call(&error);
         }

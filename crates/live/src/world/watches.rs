@@ -3,6 +3,9 @@
 //! No kernel lets one process count another's accesses to a page. What an access source does find out is whether a page was
 //! accessed within an interval δ; `k` of `m` intervals with an access tell a rate of `-ln(1 - k/m) / δ`, if accesses come at
 //! random. A hint needs only the first.
+//!
+//! Where faults are sampled it finds out more: how long a page went without an access from a given moment on. `k` accesses in
+//! exposures of `t` together tell a rate of `k / t`, under the same condition, with a standard error of `1 / sqrt(k)` of it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -22,7 +25,18 @@ struct Watched {
     returns: u64,
     /// Accesses that were seen one by one.
     seen: u64,
+    /// When the watch or its last reading began.
+    read: Moment,
+    /// For so long since then an access would have shown, and would have ended it.
+    exposed: Time,
+    /// So many did.
+    ended: u64,
 }
+
+/// Exposures shorter than this say only that the page is in use: the zap itself takes some of that.
+const RESOLUTION: Time = Time::from_nanos(20_000);
+/// A page that was watched so long without any exposure has a rate that nobody knows.
+const UNKNOWN: Time = Time::from_nanos(2_000_000_000);
 
 /// How an access source looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +55,8 @@ pub struct Watches {
     looks: u64,
     /// Grows with every page that is watched from now on.
     generation: u64,
+    /// Exposures are told, not looks.
+    timed: bool,
 }
 
 impl Watches {
@@ -51,8 +67,17 @@ impl Watches {
             if how == Watch::Off {
                 self.pages.remove(page);
             } else {
-                let fresh =
-                    Watched { size: *size, how, since: now, looks_before: self.looks, returns: 0, seen: 0 };
+                let fresh = Watched {
+                    size: *size,
+                    how,
+                    since: now,
+                    looks_before: self.looks,
+                    returns: 0,
+                    seen: 0,
+                    read: now,
+                    exposed: Time::default(),
+                    ended: 0,
+                };
                 self.pages.entry(*page).and_modify(|watched| watched.how = how).or_insert(fresh);
             }
         }
@@ -126,17 +151,41 @@ impl Watches {
         }
     }
 
+    /// From now on exposures are told, not looks.
+    pub fn time_exposures(&mut self) {
+        self.timed = true;
+    }
+
+    /// A page was exposed for a span, which an access may have ended: when, and whether it was a store. A hint that has come true
+    /// is told and ends.
+    pub fn exposed(&mut self, page: PageId, span: Time, access: Option<(Moment, bool)>) -> Option<Signal> {
+        let watched = self.pages.get_mut(&page)?;
+        watched.exposed = Time(watched.exposed.0.saturating_add(span.0));
+        let (at, write) = access?;
+        watched.ended += 1;
+        if watched.how != Watch::Hint {
+            return None;
+        }
+        let latency = at.since(watched.since);
+        self.pages.remove(&page);
+        Some(Signal::HintFault { page, write, at, latency, agent: Agent::default() })
+    }
+
     /// The source has looked so often since it last said so.
     pub fn looked(&mut self, times: u64) {
         self.looks += times;
     }
 
     /// Estimates of the accesses since the last reading.
-    pub fn counts(&mut self, visit: &mut dyn FnMut(PageCount)) {
+    pub fn counts(&mut self, now: Moment, visit: &mut dyn FnMut(PageCount)) {
         for (page, watched) in self.pages.iter_mut().filter(|(_, watched)| watched.how == Watch::Count) {
-            let (accesses, saturated) = estimate(self.looks - watched.looks_before, watched.returns);
+            let (accesses, saturated) = match self.timed {
+                true => timed(now.since(watched.read), watched.exposed, watched.ended),
+                false => estimate(self.looks - watched.looks_before, watched.returns),
+            };
             visit(PageCount { page: *page, accesses: accesses + watched.seen, saturated });
             (watched.looks_before, watched.returns, watched.seen) = (self.looks, 0, 0);
+            (watched.read, watched.exposed, watched.ended) = (now, Time::default(), 0);
         }
     }
 }
@@ -152,6 +201,17 @@ fn estimate(looks: u64, returns: u64) -> (u64, bool) {
     ((-(looks as f64) * (1.0 - share).ln()).round() as u64, saturated)
 }
 
+/// Accesses within a time, of a page that was exposed for a part of it, which so many of them ended.
+fn timed(within: Time, exposed: Time, ended: u64) -> (u64, bool) {
+    if exposed.0 == 0 {
+        return (ended, ended > 0 || within >= UNKNOWN);
+    }
+    // No exposure is known to have been shorter than the zap took.
+    let least = RESOLUTION.0.saturating_mul(ended);
+    let rate = ended as f64 / exposed.0.max(least) as f64;
+    ((rate * within.0 as f64).round() as u64, exposed.0 < least)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,6 +224,42 @@ mod tests {
         assert_eq!(estimate(1000, 632), (1000, false));
         assert_eq!(estimate(1, 1), (1, true));
         assert_eq!(estimate(100, 100), (530, true));
+    }
+
+    #[test]
+    fn exposures_tell_a_rate_up_to_the_time_that_a_zap_takes() {
+        let ms = |ms: u64| Time::from_nanos(ms * 1_000_000);
+        assert_eq!(timed(ms(30_000), ms(3_000), 6), (60, false));
+        assert_eq!(timed(ms(30_000), ms(30_000), 0), (0, false));
+        // 10 accesses, each at once: 50,000 per second are as many as can be told.
+        assert_eq!(timed(ms(1000), Time(1), 10), (50_000, true));
+        assert_eq!(timed(ms(1000), Time(0), 0), (0, false));
+        assert_eq!(timed(ms(2000), Time(0), 0), (0, true), "nobody knows");
+        assert_eq!(timed(ms(2000), Time(0), 3), (3, true));
+    }
+
+    #[test]
+    fn an_access_is_a_hint_or_a_count_with_its_time() {
+        let pages = [PageId::new(0, 8), PageId::new(0, 9)];
+        let mut watches = Watches::default();
+        watches.time_exposures();
+        watches.set(&[(pages[0], PageSize::Base)], Watch::Hint, Moment(1000));
+        watches.set(&[(pages[1], PageSize::Base)], Watch::Count, Moment(1000));
+        let access = Some((Moment(5000), true));
+        match watches.exposed(pages[0], Time::from_nanos(3000), access) {
+            Some(Signal::HintFault { at, write: true, latency, .. }) => {
+                assert_eq!((at, latency), (Moment(5000), Moment(5000).since(Moment(1000))));
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(!watches.has(pages[0]));
+        assert_eq!(watches.exposed(pages[1], Time::from_nanos(1_000_000), access), None);
+        assert_eq!(watches.exposed(pages[1], Time::from_nanos(3_000_000), None), None);
+        let mut counts = Vec::new();
+        for now in [8_001_000, 16_001_000] {
+            watches.counts(Moment(now), &mut |count| counts.push((count.accesses, count.saturated)));
+        }
+        assert_eq!(counts, [(2, false), (0, false)], "one in 4 ms of 8; and anew");
     }
 
     #[test]
@@ -190,7 +286,7 @@ mod tests {
                 watches.accessed(SpaceId(0), 8..9, u32::from(at < with_access), sampling, Moment(9_000_000));
             }
             let mut counts = Vec::new();
-            watches.counts(&mut |count| counts.push(count.accesses));
+            watches.counts(Moment::START, &mut |count| counts.push(count.accesses));
             counts
         };
         assert_eq!(look(100, 50), [69], "100 · ln 2");

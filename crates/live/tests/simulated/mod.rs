@@ -14,11 +14,12 @@ pub use machine::{Machine, Page, Place};
 
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use terrace_live::kernel::{
-    Advice, Event, Kernel, PageRun, PageScan, Probe, Process, Sample, Samples, category,
+    Advice, Event, Faults, Kernel, PageRun, PageScan, Probe, Process, Sample, Samples, category,
 };
 use terrace_model::PageSize;
 use terrace_policy::Random;
@@ -299,6 +300,10 @@ impl Kernel for Simulated {
             machine.page_mut(process.pid, head).expect("it was found").1.tracked = true;
         }
         Ok(())
+    }
+
+    fn faults(&self, _: u32, _: OwnedFd) -> io::Result<Box<dyn Faults>> {
+        error(libc::ENOSYS)
     }
 
     fn pagemap(&self, process: &Process, first: u64, entries: &mut [u64]) -> io::Result<usize> {

@@ -13,6 +13,10 @@ const TMPFS: i64 = 0x0102_1994;
 const KIND: c_int = 0x0f;
 /// `MREMAP_DONTUNMAP`.
 const LEAVE: c_int = 4;
+/// Memory of which Terrace samples a part is several mappings for the kernel, which moves one at a time only. Terrace lets go of
+/// what is an area no longer; so often, and so far apart, it is tried whether it has.
+const TRIES: u32 = 200;
+static APART: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 
 fn failed(result: *mut c_void) -> bool {
     result == libc::MAP_FAILED
@@ -143,9 +147,21 @@ pub unsafe extern "C" fn mremap(
             areas::remove(range(new, bytes));
         }
     });
-    // SAFETY: the caller's arguments, for the same call.
-    let mapped = unsafe { libc::syscall(libc::SYS_mremap, old, old_bytes, bytes, c_long::from(flags), new) }
-        as *mut c_void;
+    let mut mapped;
+    let mut tries = 0;
+    loop {
+        // SAFETY: the caller's arguments, for the same call.
+        mapped = unsafe { libc::syscall(libc::SYS_mremap, old, old_bytes, bytes, c_long::from(flags), new) }
+            as *mut c_void;
+        // SAFETY: the address is this thread's own number.
+        let parts = failed(mapped) && unsafe { *libc::__errno_location() } == libc::EFAULT;
+        if !(parts && was && !second && tries < TRIES) {
+            break;
+        }
+        tries += 1;
+        // SAFETY: the span is a constant; what would be left of it is not asked for.
+        quietly(|| unsafe { libc::nanosleep(&raw const APART, std::ptr::null_mut()) });
+    }
     quietly(|| {
         if was && !second && (failed(mapped) || flags & LEAVE != 0) {
             areas::add(from);

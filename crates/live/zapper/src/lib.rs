@@ -142,7 +142,8 @@ fn answer(socket: c_int, maps: c_int) {
         let count = match request {
             [LIST, ..] => areas::all(&mut list),
             [ZAP, start, end] => {
-                list[0] = timed(|| zap(maps, start..end));
+                let mut began = now();
+                list[0] = (zap(maps, start..end, &mut began), began);
                 1
             }
             _ => return,
@@ -176,20 +177,16 @@ fn whole(socket: c_int, bytes: *mut c_void, count: usize, send: bool) -> bool {
     true
 }
 
-fn timed(work: impl FnOnce() -> u64) -> (u64, u64) {
-    let now = || {
-        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: the call fills the structure.
-        unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
-        time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
-    };
-    let started = now();
-    let result = work();
-    (result, now() - started)
+/// Nanoseconds of the clock that goes on while a machine is suspended.
+fn now() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the call fills the structure.
+    unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Takes out the entries of a range, piece by piece.
-fn zap(maps: c_int, range: Range<u64>) -> u64 {
+/// Takes out the entries of a range, piece by piece; says when it began with the last one.
+fn zap(maps: c_int, range: Range<u64>, began: &mut u64) -> u64 {
     if !range.start.is_multiple_of(PAGE) || !range.end.is_multiple_of(PAGE) {
         return ELSEWHERE;
     }
@@ -198,6 +195,7 @@ fn zap(maps: c_int, range: Range<u64>) -> u64 {
         let piece = at..range.end.min((at / PIECE + 1) * PIECE);
         let Some(_alone) = gate::Zapping::begin() else { return BUSY };
         // From here until the end of this round no function of this library changes the address space.
+        *began = now();
         match zap_piece(maps, &piece) {
             DONE => at = piece.end,
             other => return other,
@@ -213,6 +211,7 @@ fn zap_piece(maps: c_int, piece: &Range<u64>) -> u64 {
     if !areas::contain(piece) {
         return ELSEWHERE;
     }
+    let mut outcome = DONE;
     let mut at = piece.start;
     while at < piece.end {
         let Some((end, page)) = shared_until(maps, at) else {
@@ -221,14 +220,16 @@ fn zap_piece(maps: c_int, piece: &Range<u64>) -> u64 {
             return LOST;
         };
         let end = end.min(piece.end);
-        if page == PAGE {
-            // SAFETY: the kernel has just said that this is one shared mapping of base pages, whose data are in its file;
-            // nothing of this library changes that while `Zapping` lives. A mapping that is locked refuses, and stays as it is.
-            unsafe { libc::madvise(at as *mut c_void, (end - at) as usize, libc::MADV_DONTNEED) };
+        // SAFETY: the kernel has just said that this is one shared mapping of base pages, whose data are in its file;
+        // nothing of this library changes that while `Zapping` lives. A mapping that is locked refuses, and stays as it is.
+        let gone = page == PAGE
+            && unsafe { libc::madvise(at as *mut c_void, (end - at) as usize, libc::MADV_DONTNEED) } == 0;
+        if !gone {
+            outcome = ELSEWHERE;
         }
         at = end;
     }
-    DONE
+    outcome
 }
 
 /// `struct procmap_query` of linux/fs.h.

@@ -20,6 +20,8 @@ struct Arguments {
 enum Command {
     /// Touches a known part of its memory
     Hotset(targets::hotset::Hotset),
+    /// Accesses pages at random moments, at known rates
+    Beats(targets::beats::Beats),
     /// Has a region that is written, one that is read and one that is left alone
     Writers(targets::writers::Writers),
     /// Checks every byte of its memory all the time
@@ -38,6 +40,7 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
         Command::Hotset(target) => target.run(),
+        Command::Beats(target) => target.run(),
         Command::Writers(target) => target.run(),
         Command::Verify(target) => target.run(),
         Command::Ticker => targets::ticker::run(),

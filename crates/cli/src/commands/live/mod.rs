@@ -26,6 +26,7 @@ use terrace_live::server::{self, Server};
 use terrace_live::session::{Config, Problem, Session};
 use terrace_live::status::{Board, Reporter};
 use terrace_live::targets::Selection;
+use terrace_live::world::Managed;
 use terrace_model::{Bytes, Stats};
 use toml::Table;
 
@@ -119,8 +120,8 @@ fn parse_limit(text: &str) -> Result<(String, Bytes), String> {
 struct Helped<'a> {
     /// Where it hands over what its stores are tracked with.
     trackers: Option<&'a Trackers>,
-    /// Whether it also takes out entries of its shared memory.
-    zaps: bool,
+    /// Which of its memory is managed then.
+    managed: Managed,
 }
 
 impl LiveOptions {
@@ -137,7 +138,7 @@ impl LiveOptions {
                 dry_run: self.dry_run,
                 workers: std::thread::available_parallelism().map_or(1, usize::from),
                 trackers: helped.trackers.cloned(),
-                zaps: helped.zaps,
+                managed: helped.managed,
             },
             limits: Limits {
                 cpu: self.cpu.0.unwrap_or(f64::INFINITY),

@@ -6,6 +6,7 @@ use clap::Args;
 use std::ffi::OsString;
 use terrace_live::help::Help;
 use terrace_live::targets::Selection;
+use terrace_live::world::Managed;
 use terrace_live::{control, launch};
 
 const EXAMPLES: &str = "\
@@ -28,7 +29,7 @@ runs on; `terrace restore` then puts back what Terrace had set.";
 /// The policy is the same code that the simulator runs. It sees which pages are
 /// accessed by what this kernel offers, and moves them with the kernel's own
 /// calls: no byte of the command is touched, and nothing of it ever waits for
-/// Terrace. Processes that the command starts are followed.
+/// Terrace, unless --sample-faults is asked for. Processes that the command starts are followed.
 ///
 /// Without --policy the best informed policy that this machine can run is
 /// taken, and the choice is explained. `terrace doctor` tells what the machine
@@ -54,6 +55,17 @@ pub struct Arguments {
     #[arg(long, help_heading = "Policy")]
     track_accesses: bool,
 
+    /// Let the pages that a policy watches fault at their next access, which
+    /// tells page and time, for policies that count accesses (thermostat with
+    /// prefilter=false). In shared memory only, as with --track-accesses, and
+    /// instead of it. An access to a watched page waits until Terrace answers,
+    /// some microseconds; if Terrace is killed nobody waits, but while it is
+    /// stopped (SIGSTOP) they do. As root, or with
+    /// vm.unprivileged_userfaultfd=1. Not for programs with robust or
+    /// priority-inheriting mutexes in shared memory
+    #[arg(long, help_heading = "Policy", conflicts_with_all = ["track_stores", "track_accesses"])]
+    sample_faults: bool,
+
     /// The command: everything after `--`
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -62,15 +74,17 @@ pub struct Arguments {
 /// Carries out the subcommand.
 pub fn run(arguments: Arguments) -> CommandResult {
     let options = &arguments.options;
-    let help = match (arguments.track_accesses, arguments.track_stores) {
-        (true, _) => Some(Help::start_with_zapper()),
-        (false, true) => Some(Help::start()),
-        (false, false) => None,
+    let (managed, help) = if arguments.sample_faults {
+        (Managed::Sampled, Some(Help::start_with_sampler()))
+    } else if arguments.track_accesses {
+        (Managed::Zapped, Some(Help::start_with_zapper()))
+    } else {
+        (Managed::All, arguments.track_stores.then(Help::start))
     };
     let help = help.transpose().map_err(|error| {
         Failure::run(format!("the library for the command has no place in the temporary folder: {error}"))
     })?;
-    let helped = Helped { trackers: help.as_ref().map(Help::trackers), zaps: arguments.track_accesses };
+    let helped = Helped { trackers: help.as_ref().map(Help::trackers), managed };
     let mut session = options.session(Selection::Trees(Vec::new()), helped, false)?;
     let control = super::control()?;
     let mut watch = options.watch(&session, &control)?;

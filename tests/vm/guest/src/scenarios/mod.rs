@@ -7,6 +7,7 @@ mod harm;
 mod move_pages;
 mod offload;
 mod policies;
+mod sampled;
 mod swap;
 mod watch;
 mod writes;
@@ -28,6 +29,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "pagemap-scan", machine: "two", run: writes::protected },
     Scenario { name: "helped", machine: "two", run: writes::helped },
     Scenario { name: "zapped", machine: "two", run: policies::zapped },
+    Scenario { name: "sampled", machine: "two", run: sampled::run },
     Scenario { name: "pageout", machine: "two", run: swap::page_out },
     Scenario { name: "watch", machine: "two", run: watch::run },
     Scenario { name: "damon", machine: "two", run: damon::run },

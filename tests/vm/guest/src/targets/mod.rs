@@ -1,5 +1,6 @@
 //! Programs to be observed and moved. Each tells where its memory is in `key=value` pairs and then works until it is killed.
 
+pub mod beats;
 pub mod hotset;
 pub mod ticker;
 pub mod verify;
