@@ -57,6 +57,13 @@ pub fn text(path: impl AsRef<Path>) -> Result<String> {
     Ok(text.trim_end().to_owned())
 }
 
+/// Which part of a range lies on a node.
+pub fn share_on(process: &Process, range: &Range<u64>, node: i32) -> Result<f64> {
+    let nodes = nodes_of(process, range)?;
+    let all: usize = nodes.values().sum();
+    Ok(nodes.get(&node).copied().unwrap_or(0) as f64 / all as f64)
+}
+
 /// Writes a control file.
 pub fn set(path: impl AsRef<Path>, value: impl Display) -> Result<()> {
     let path = path.as_ref();

@@ -2,7 +2,8 @@
 //! changes settings meanwhile.
 
 use crate::check::{
-    Checks, PATIENCE, eventually, huge_bytes, move_to, nodes_of, open, pages, set, text, until, vmstat,
+    Checks, PATIENCE, eventually, huge_bytes, move_to, nodes_of, open, pages, set, share_on, text, until,
+    vmstat,
 };
 use crate::memory::{GIANT, HUGE, PAGE};
 use crate::process::{Target, Terrace};
@@ -132,6 +133,24 @@ fn stall(said: &str) -> Result<Duration> {
     Ok(Duration::from_micros(value.context("no p999_us")?.parse()?))
 }
 
+/// The command of a Terrace that was killed goes on, until it is ended here, and nothing is left.
+pub(super) fn outlived(checks: &mut Checks, pid: u32) -> Result<()> {
+    let before = cpu_ticks(pid)?;
+    checks.that(eventually(|| Ok(cpu_ticks(pid)? > before))?, "without Terrace the command goes on", pid);
+    // SAFETY: it is a child of the killed process and so of the first process, which never waits: the number is its.
+    unsafe { libc::kill(pid as i32, libc::SIGKILL) };
+    checks.equal("left after terrace restore", restored()?, Vec::new());
+    Ok(())
+}
+
+/// Processor time of a process in ticks of a hundredth of a second.
+fn cpu_ticks(pid: u32) -> Result<u64> {
+    let stat = text(format!("/proc/{pid}/stat"))?;
+    let after_name = stat.rsplit(')').next().unwrap_or_default();
+    let field = |at: usize| after_name.split_whitespace().nth(at).and_then(|field| field.parse::<u64>().ok());
+    field(11).zip(field(12)).map(|(user, system)| user + system).context("no processor time")
+}
+
 /// Has `terrace restore` put back what a killed Terrace left; answers what is left all the same.
 pub(super) fn restored() -> Result<Vec<String>> {
     let output = Command::new("terrace").arg("restore").output().context("terrace restore")?;
@@ -213,12 +232,6 @@ fn statistic(file: &str, name: &str) -> Result<u64> {
     let digits = rest.trim_start_matches(|c: char| !c.is_ascii_digit());
     let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
     Ok(digits[..end].parse()?)
-}
-
-fn share_on(process: &Process, range: &Range<u64>, node: i32) -> Result<f64> {
-    let nodes = nodes_of(process, range)?;
-    let all: usize = nodes.values().sum();
-    Ok(nodes.get(&node).copied().unwrap_or(0) as f64 / all as f64)
 }
 
 /// Huge pages that are hot come up as they are.

@@ -1,7 +1,6 @@
 //! A policy that the kernel carries out by itself: DAMON's schemes move what a cgroup has, and nothing else.
 
-use super::policies::share_on;
-use crate::check::{Checks, open, set, text, until};
+use crate::check::{Checks, open, set, share_on, text, until};
 use crate::process::{Target, Terrace};
 use anyhow::Result;
 

@@ -1,11 +1,10 @@
 //! Policies at work on a program whose hot pages are known: what is hot comes up, what is cold goes down, and a change of
 //! phase is followed.
 
-use crate::check::{Checks, huge_bytes, nodes_of, open, set, until};
+use crate::check::{Checks, huge_bytes, nodes_of, open, set, share_on, until};
 use crate::process::{Target, Terrace};
 use anyhow::Result;
-use std::ops::Range;
-use terrace_live::kernel::{Kernel, Linux, Process};
+use terrace_live::kernel::{Kernel, Linux};
 
 /// A policy with the parameters that suit a run of seconds.
 struct Case {
@@ -121,11 +120,7 @@ pub fn zapped(checks: &mut Checks) -> Result<()> {
         }
     }
     target.kill()?;
-    checks.that(super::writes::goes_on(pid)?, "without Terrace the command goes on", pid);
-    // SAFETY: it is a child of the process killed above and so of the first process, which never waits: the number is its.
-    unsafe { libc::kill(pid as i32, libc::SIGKILL) };
-    checks.equal("left after terrace restore", super::harm::restored()?, Vec::new());
-    Ok(())
+    super::harm::outlived(checks, pid)
 }
 
 /// Cold huge pages go down, hot ones stay; both stay huge.
@@ -151,11 +146,4 @@ pub fn thermostat(checks: &mut Checks) -> Result<()> {
     checks.that(huge > 0.5, "most pages are huge", format!("{huge:.3}"));
     checks.note(terrace.finish()?);
     Ok(())
-}
-
-/// Which part of a range lies on a node.
-pub fn share_on(process: &Process, range: &Range<u64>, node: i32) -> Result<f64> {
-    let nodes = nodes_of(process, range)?;
-    let all: usize = nodes.values().sum();
-    Ok(nodes.get(&node).copied().unwrap_or(0) as f64 / all as f64)
 }

@@ -1,7 +1,6 @@
 //! Accesses to watched pages of shared memory by sampled faults: which pages, how often, and that nobody is left waiting.
 
-use super::policies::share_on;
-use crate::check::{Checks, eventually, pages, set, text, until};
+use crate::check::{Checks, eventually, pages, set, share_on, text, until};
 use crate::memory::PAGE;
 use crate::process::Target;
 use anyhow::{Context, Result, ensure};
@@ -212,10 +211,8 @@ fn thermostat(checks: &mut Checks) -> Result<()> {
         target.value("phase")?.to_owned(),
         "1".to_owned(),
     );
-    checks.that(super::writes::goes_on(pid)?, "the command goes on", pid);
     checks.that(!waiting(pid)?, "and no access waits", pid);
-    signal(pid, libc::SIGKILL)?;
-    checks.equal("left after terrace restore", super::harm::restored()?, Vec::new());
+    super::harm::outlived(checks, pid)?;
     set("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "never")?;
     Ok(())
 }

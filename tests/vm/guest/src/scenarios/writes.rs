@@ -1,6 +1,6 @@
 //! Which pages were written, seen from outside and exact to the page.
 
-use crate::check::{Checks, eventually, open, pages, set, text, until};
+use crate::check::{Checks, open, pages, set, until};
 use crate::memory::PAGE;
 use crate::process::Target;
 use anyhow::{Context, Result, ensure};
@@ -151,30 +151,12 @@ pub fn helped(checks: &mut Checks) -> Result<()> {
     checks.equal("run --track-stores: tracked pages", found, pages);
     target.kill()?;
     checks.equal("of a killed Terrace", scanned(&process, &tracked)?.len(), 0);
-    checks.that(goes_on(pid)?, "the command goes on", pid);
-    // SAFETY: it is a child of the process killed above and so of the first process, which never waits: the number is its.
-    unsafe { libc::kill(pid as i32, libc::SIGKILL) };
-    checks.equal("left after terrace restore", super::harm::restored()?, Vec::new());
-    Ok(())
+    super::harm::outlived(checks, pid)
 }
 
 /// What a target has handed over, once it has.
 fn handed_over(help: &Help, target: &Target) -> Result<Option<OwnedFd>> {
     until(|| Ok(help.trackers().take(target.pid())), Option::is_some)
-}
-
-/// Whether a process still works.
-pub fn goes_on(pid: u32) -> Result<bool> {
-    let before = cpu_ticks(pid)?;
-    eventually(|| Ok(cpu_ticks(pid)? > before))
-}
-
-/// Processor time of a process in ticks of a hundredth of a second.
-fn cpu_ticks(pid: u32) -> Result<u64> {
-    let stat = text(format!("/proc/{pid}/stat"))?;
-    let after_name = stat.rsplit(')').next().unwrap_or_default();
-    let field = |at: usize| after_name.split_whitespace().nth(at).and_then(|field| field.parse::<u64>().ok());
-    field(11).zip(field(12)).map(|(user, system)| user + system).context("no processor time")
 }
 
 const HOTSET: &[&str] = &["hotset", "--mib", "16", "--no-thp", "--write", "--hot-start-percent", "30"];
