@@ -55,6 +55,17 @@ pub fn remember() -> bool {
     !SOCKET.load(Ordering::Relaxed).is_null()
 }
 
+/// Calls `offer`, which makes only system calls, now and in every child that is forked, if anybody said where Terrace listens.
+/// For the start of a library.
+pub fn offer_in_every_process(offer: extern "C" fn()) {
+    if !remember() {
+        return;
+    }
+    // SAFETY: the function makes only system calls. A child's memory is its own: it has no registration yet.
+    unsafe { libc::pthread_atfork(None, None, Some(offer)) };
+    offer();
+}
+
 /// A descriptor that is closed at the end.
 #[derive(Debug)]
 pub struct Descriptor(c_int);

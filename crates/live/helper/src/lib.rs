@@ -11,7 +11,7 @@
 #![cfg(target_os = "linux")]
 
 use std::ffi::c_int;
-use terrace_handover::{hand_over, remember, userfaultfd};
+use terrace_handover::{hand_over, offer_in_every_process, userfaultfd};
 
 /// `UFFD_USER_MODE_ONLY`: any user may have one. No fault is ever waited for, so the kernel's own stores are no exception.
 const USER_MODE_ONLY: c_int = 1;
@@ -24,12 +24,7 @@ const FEATURES: u64 = 1 << 12 | 1 << 13 | 1 << 15;
 static START: extern "C" fn() = start;
 
 extern "C" fn start() {
-    if !remember() {
-        return;
-    }
-    // SAFETY: the function makes only system calls. A child's memory is its own: it has no registration yet.
-    unsafe { libc::pthread_atfork(None, None, Some(offer)) };
-    offer();
+    offer_in_every_process(offer);
 }
 
 /// Only system calls, so that it may run in the child of a program with threads.

@@ -14,7 +14,7 @@
 
 #![cfg(target_os = "linux")]
 
-use terrace_handover::{hand_over, remember, userfaultfd};
+use terrace_handover::{hand_over, offer_in_every_process, userfaultfd};
 
 /// `UFFD_FEATURE_THREAD_ID`, `UFFD_FEATURE_MINOR_SHMEM`, `UFFD_FEATURE_EXACT_ADDRESS` (Linux 5.18). No events: children and memory
 /// that has moved are not registered, and nobody waits for an answer about them.
@@ -26,12 +26,7 @@ const FEATURES: u64 = 1 << 8 | 1 << 10 | 1 << 11;
 static START: extern "C" fn() = start;
 
 extern "C" fn start() {
-    if !remember() {
-        return;
-    }
-    // SAFETY: the function makes only system calls. A child's memory is its own: it has no registration yet.
-    unsafe { libc::pthread_atfork(None, None, Some(offer)) };
-    offer();
+    offer_in_every_process(offer);
 }
 
 /// Only system calls, so that it may run in the child of a program with threads.

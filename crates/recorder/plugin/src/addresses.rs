@@ -143,9 +143,8 @@ impl Addresses {
         let stack = self.registers[Register::RSP.number()];
         for used in info.used_registers() {
             let register = used.register();
-            match used.access() {
-                OpAccess::Write | OpAccess::CondWrite | OpAccess::ReadWrite | OpAccess::ReadCondWrite => {}
-                _ => continue,
+            if !writes(used.access()) {
+                continue;
             }
             if register.is_segment_register() {
                 self.end_run();
@@ -219,6 +218,11 @@ impl Addresses {
             _ => None,
         }
     }
+}
+
+/// Whether something is written by such an access, or may be.
+pub fn writes(access: OpAccess) -> bool {
+    matches!(access, OpAccess::Write | OpAccess::ReadWrite | OpAccess::CondWrite | OpAccess::ReadCondWrite)
 }
 
 /// Whether QEMU may leave the access to a function of its own. If such an access has no callback, QEMU 7.2 calls the one of

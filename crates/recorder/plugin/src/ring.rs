@@ -55,7 +55,8 @@ static PROCESS: AtomicUsize = AtomicUsize::new(0);
 static FAMILY: AtomicUsize = AtomicUsize::new(0);
 /// Whether records are thrown away from now on.
 static DISCARDING: AtomicBool = AtomicBool::new(false);
-/// Chunks that are taken in turn before others are: as many as the cache of a processor's core holds.
+/// Chunks that are taken in turn before others are: 16 MiB, far more than a core's own caches hold, so that what the recorder has
+/// read has left them when it is written again.
 const TURN: usize = 256;
 /// Where the next turn begins.
 static NEXT: AtomicUsize = AtomicUsize::new(0);

@@ -6,7 +6,7 @@
 //!
 //! Most accesses have no callback: their addresses follow from another's of the block ([`crate::addresses`]).
 
-use crate::addresses::Addresses;
+use crate::addresses::{Addresses, writes};
 use crate::{access, maps, qemu, ring};
 use iced_x86::{
     Decoder, DecoderOptions, Instruction, InstructionInfo, InstructionInfoFactory, OpAccess, Register,
@@ -401,12 +401,8 @@ fn number_of(register: Register) -> u8 {
 /// General-purpose registers that an instruction writes.
 fn written(info: &InstructionInfo) -> impl Iterator<Item = u8> + '_ {
     info.used_registers().iter().filter_map(|used| {
-        let writes = matches!(
-            used.access(),
-            OpAccess::Write | OpAccess::ReadWrite | OpAccess::CondWrite | OpAccess::ReadCondWrite
-        );
         let number = number_of(used.register());
-        (writes && number != NO_REGISTER).then_some(number)
+        (writes(used.access()) && number != NO_REGISTER).then_some(number)
     })
 }
 
