@@ -53,20 +53,21 @@ impl Short {
     }
 
     /// Decodes records until one needs the long way, or until `room` accesses are there; the last instruction may add
-    /// one more. Returns how many records and accesses those were.
+    /// one more. With `one_run` it also ends where a run does ([`Base`]). Returns how many records and accesses those were.
     pub fn decode<const DEPENDENCES: bool, const PCS: bool>(
         &mut self,
         records: &[Record],
         entries: Entries,
         room: usize,
+        one_run: bool,
     ) -> (usize, usize) {
         #[cfg(target_arch = "x86_64")]
         if DEPENDENCES && std::arch::is_x86_feature_detected!("ssse3") {
             // SAFETY: asked just now.
-            return unsafe { self.decode_vector::<PCS>(records, entries, room) };
+            return unsafe { self.decode_vector::<PCS>(records, entries, room, one_run) };
         }
         let mut origins = self.origins;
-        let done = self.decode_with::<_, DEPENDENCES, PCS>(&mut origins, records, entries, room);
+        let done = self.decode_with::<_, DEPENDENCES, PCS>(&mut origins, records, entries, room, one_run);
         self.origins = origins;
         done
     }
@@ -78,10 +79,11 @@ impl Short {
         records: &[Record],
         entries: Entries,
         room: usize,
+        one_run: bool,
     ) -> (usize, usize) {
         // SAFETY: this function is only called where there is SSSE3.
         let mut origins = unsafe { crate::origins::Vector::new(&self.origins) };
-        let done = self.decode_with::<_, true, PCS>(&mut origins, records, entries, room);
+        let done = self.decode_with::<_, true, PCS>(&mut origins, records, entries, room, one_run);
         self.origins = origins.origins();
         done
     }
@@ -102,6 +104,7 @@ impl Short {
         records: &[Record],
         entries: Entries,
         room: usize,
+        one_run: bool,
     ) -> (usize, usize) {
         let room = room.min(SHORT_ROOM - 1);
         let mut carry = self.carry;
@@ -124,7 +127,8 @@ impl Short {
                     break;
                 }
                 let is_expected = entry.expected.is((second >> 32) as u32);
-                if entry.is_derived() {
+                let ends = one_run && entry.base.begins() && left.len() < records.len();
+                if ends || entry.is_derived() {
                     break;
                 } else if (entry.shape == shape::ONE || entry.shape == shape::UPDATE) && is_expected {
                     left = rest;

@@ -189,12 +189,11 @@ impl Stream {
                         used += taken;
                     }
                     room = stop_at.saturating_sub(columns.length);
-                    // What no block begins with: then blocks may go on.
-                    if records.len() - used >= LANES {
-                        room = room.min(1);
-                    }
                 }
-                let (taken, made) = self.short.decode::<DEPENDENCES, PCS>(&records[used..], entries, room);
+                // Where no template fits one may fit what follows.
+                let one_run = has_blocks && records.len() - used >= LANES;
+                let (taken, made) =
+                    self.short.decode::<DEPENDENCES, PCS>(&records[used..], entries, room, one_run);
                 if taken > 0 || made > 0 {
                     columns.append::<PCS>(&self.short, made);
                     // Nothing of an instruction is left to come, so nothing of the last one is looked at.

@@ -86,7 +86,7 @@ struct Table<S> {
     used: usize,
 }
 
-/// A slot with an instruction address, and the code plus one; 0 where it is free.
+/// A slot with an instruction address; its size is 0 where it is free.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     key: Packed,
@@ -97,46 +97,56 @@ struct Slot {
 /// What a table holds: its default is a free slot.
 trait Entry: Copy + Default {
     fn new(key: Packed, pc: u64, code: u32) -> Self;
-    /// The code; `None` for a free slot.
-    fn code(self) -> Option<u32>;
-    /// Whether this is the description's slot.
+    fn code(self) -> u32;
+    fn is_free(self) -> bool;
+    /// Whether this is the description's slot. A free one is no description's: their sizes are not 0.
     fn is(self, key: Packed, pc: u64) -> bool;
+    /// Its lowest bits are the best.
     fn hash(key: Packed, pc: u64) -> u64;
 }
 
-/// The code plus one lies above the key. The instruction address is always 0.
+/// The code lies above the key. The instruction address is always 0.
 impl Entry for u64 {
     #[inline(always)]
     fn new(key: Packed, _pc: u64, code: u32) -> u64 {
-        key.0 | u64::from(code + 1) << KEY_BITS
+        key.0 | u64::from(code) << KEY_BITS
     }
 
     #[inline(always)]
-    fn code(self) -> Option<u32> {
-        ((self >> KEY_BITS) as u32).checked_sub(1)
+    fn code(self) -> u32 {
+        (self >> KEY_BITS) as u32
+    }
+
+    #[inline(always)]
+    fn is_free(self) -> bool {
+        self == 0
     }
 
     #[inline(always)]
     fn is(self, key: Packed, _pc: u64) -> bool {
-        // No free slot has a description's key, whose size is not 0.
         (self ^ key.0) & KEY_MASK == 0
     }
 
     #[inline(always)]
     fn hash(key: Packed, _pc: u64) -> u64 {
-        key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32
     }
 }
 
 impl Entry for Slot {
     #[inline(always)]
     fn new(key: Packed, pc: u64, code: u32) -> Slot {
-        Slot { key, pc, code: code + 1 }
+        Slot { key, pc, code }
     }
 
     #[inline(always)]
-    fn code(self) -> Option<u32> {
-        self.code.checked_sub(1)
+    fn code(self) -> u32 {
+        self.code
+    }
+
+    #[inline(always)]
+    fn is_free(self) -> bool {
+        self.key.size() == 0
     }
 
     #[inline(always)]
@@ -146,7 +156,7 @@ impl Entry for Slot {
 
     #[inline(always)]
     fn hash(key: Packed, pc: u64) -> u64 {
-        <u64 as Entry>::hash(key, 0) ^ pc.wrapping_mul(0xff51_afd7_ed55_8ccd)
+        <u64 as Entry>::hash(key, 0) ^ pc.wrapping_mul(0xff51_afd7_ed55_8ccd) >> 32
     }
 }
 
@@ -165,18 +175,53 @@ impl<S: Entry> Table<S> {
         }
     }
 
-    /// The code of a description; a new one joins `entries`.
+    /// Appends the codes of up to [`KEYS`] descriptions; new ones join `entries`.
     #[inline(always)]
+    fn codes(
+        &mut self,
+        keys: &[Packed],
+        pc: impl Fn(usize) -> u64,
+        entries: &mut Vec<Description>,
+        codes: &mut Vec<u32>,
+    ) {
+        let mut found = [0; KEYS];
+        let mut done = 0;
+        while done < keys.len() {
+            // Nearly all are found at the first probe, and nothing is written then.
+            let slots = self.slots.as_slice();
+            let mask = slots.len() - 1;
+            let mut at = done;
+            for (&key, code) in keys[done..].iter().zip(&mut found[done..]) {
+                let slot = slots[S::hash(key, pc(at)) as usize & mask];
+                if !slot.is(key, pc(at)) {
+                    break;
+                }
+                *code = slot.code();
+                at += 1;
+            }
+            done = at;
+            if let Some(&key) = keys.get(done) {
+                found[done] = self.code(key, pc(done), entries);
+                done += 1;
+            }
+        }
+        codes.extend_from_slice(&found[..keys.len()]);
+    }
+
+    /// The code of a description; a new one joins `entries`.
+    #[inline(never)]
     fn code(&mut self, key: Packed, pc: u64, entries: &mut Vec<Description>) -> u32 {
         let mask = self.slots.len() - 1;
-        let mut at = (S::hash(key, pc) >> 32) as usize & mask;
+        let mut at = S::hash(key, pc) as usize & mask;
         loop {
             let slot = self.slots[at];
-            match slot.code() {
-                Some(code) if slot.is(key, pc) => return code,
-                Some(_) => at = (at + 1) & mask,
-                None => return self.insert(at, Description { key, pc }, entries),
+            if slot.is(key, pc) {
+                return slot.code();
             }
+            if slot.is_free() {
+                return self.insert(at, Description { key, pc }, entries);
+            }
+            at = (at + 1) & mask;
         }
     }
 
@@ -197,10 +242,12 @@ impl<S: Entry> Table<S> {
         self.slots.resize(2 * old.len(), S::default());
         let mask = self.slots.len() - 1;
         for slot in old {
-            let Some(code) = slot.code() else { continue };
-            let Description { key, pc } = entries[code as usize];
-            let mut at = (S::hash(key, pc) >> 32) as usize & mask;
-            while self.slots[at].code().is_some() {
+            if slot.is_free() {
+                continue;
+            }
+            let Description { key, pc } = entries[slot.code() as usize];
+            let mut at = S::hash(key, pc) as usize & mask;
+            while !self.slots[at].is_free() {
                 at = (at + 1) & mask;
             }
             self.slots[at] = slot;
@@ -233,11 +280,10 @@ impl DictionaryBuilder {
             let keys = &keys[..some.len()];
             // Two loops, so that traces without instruction addresses do not pay for them.
             if batch.pc.is_empty() {
-                codes.extend(keys.iter().map(|&key| plain.code(key, 0, entries)));
+                plain.codes(keys, |_| 0, entries, codes);
             } else {
-                codes.extend(
-                    keys.iter().zip(&batch.pc[some]).map(|(&key, &pc)| with_pc.code(key, pc, entries)),
-                );
+                let pcs = &batch.pc[some];
+                with_pc.codes(keys, |i| pcs[i], entries, codes);
             }
         }
     }
@@ -259,24 +305,28 @@ impl DictionaryBuilder {
 const KEYS: usize = 64;
 
 /// The descriptions of some accesses, at most [`KEYS`], without their instruction addresses.
-#[inline(always)]
 fn pack(batch: &Batch, some: Range<usize>, keys: &mut [Packed; KEYS]) {
-    let (sizes, kinds) = (&batch.size[some.clone()], &batch.kind[some.clone()]);
-    let (dependences, instructions) = (&batch.depends_on[some.clone()], &batch.instructions[some]);
-    // Of a fixed length where it can be, so that the compiler turns the loop into vector instructions.
-    if let (Ok(sizes), Ok(kinds), Ok(dependences), Ok(instructions)) = (
-        <&[u8; KEYS]>::try_from(sizes),
-        <&[AccessKind; KEYS]>::try_from(kinds),
-        <&[u8; KEYS]>::try_from(dependences),
-        <&[u16; KEYS]>::try_from(instructions),
-    ) {
-        for (i, key) in keys.iter_mut().enumerate() {
-            *key = Packed::new(sizes[i], kinds[i], dependences[i], instructions[i]);
-        }
-        return;
+    #[cfg(target_arch = "x86_64")]
+    if std::arch::is_x86_feature_detected!("avx2") {
+        // SAFETY: asked just now.
+        return unsafe { pack_wide(batch, some, keys) };
     }
-    for (i, key) in keys.iter_mut().enumerate().take(sizes.len()) {
-        *key = Packed::new(sizes[i], kinds[i], dependences[i], instructions[i]);
+    pack_as_it_comes(batch, some, keys);
+}
+
+/// The same in wider vectors.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2")]
+fn pack_wide(batch: &Batch, some: Range<usize>, keys: &mut [Packed; KEYS]) {
+    pack_as_it_comes(batch, some, keys);
+}
+
+#[inline(always)]
+fn pack_as_it_comes(batch: &Batch, some: Range<usize>, keys: &mut [Packed; KEYS]) {
+    let columns = batch.size[some.clone()].iter().zip(&batch.kind[some.clone()]);
+    let columns = columns.zip(&batch.depends_on[some.clone()]).zip(&batch.instructions[some]);
+    for (key, (((&size, &kind), &depends_on), &instructions)) in keys.iter_mut().zip(columns) {
+        *key = Packed::new(size, kind, depends_on, instructions);
     }
 }
 
