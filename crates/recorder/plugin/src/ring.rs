@@ -55,9 +55,9 @@ static PROCESS: AtomicUsize = AtomicUsize::new(0);
 static FAMILY: AtomicUsize = AtomicUsize::new(0);
 /// Whether records are thrown away from now on.
 static DISCARDING: AtomicBool = AtomicBool::new(false);
-/// Chunks that are taken in turn before others are: 16 MiB, far more than a core's own caches hold, so that what the recorder has
-/// read has left them when it is written again.
-const TURN: usize = 256;
+/// Chunks that are taken in turn before others are: 4 MiB, more than a core's own caches hold, so that what the recorder has
+/// read has left them when it is written again, and few enough to stay in the last level.
+const TURN: usize = 64;
 /// Where the next turn begins.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 /// Tells two uses of a chunk apart.
