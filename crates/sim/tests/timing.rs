@@ -9,7 +9,7 @@ mod support;
 use support::*;
 use terrace_model::{Bytes, BytesPerSec, Cycles, PageSize, Time};
 use terrace_sim::design::{
-    CacheParameters, CoreKind, Design, LinkParameters, PagePolicy, Replacement, TranslationScheme,
+    CacheParameters, CoreKind, Design, LinkParameters, PagePolicy, Replacement, SetIndex, TranslationScheme,
 };
 use terrace_sim::memory::{Device, DeviceParameters, Span};
 use terrace_sim::{Fidelity, Outcome};
@@ -21,6 +21,7 @@ fn cache(kib: u64, ways: u32, latency: f64, outstanding: u32) -> CacheParameters
         ways,
         latency: Cycles(latency),
         replacement: Replacement::Lru,
+        index: SetIndex::Modulo,
         outstanding,
     }
 }

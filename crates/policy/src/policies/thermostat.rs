@@ -15,7 +15,8 @@
 //! described; here a sampled page is collapsed when its round ends, three attempts, and a page that cannot be
 //! collapsed moves nowhere. *Ties*: by address. *When a page that should come back finds no room*: it stays, is
 //! tried again next round, and is reported. *Too few counts*: an estimate from a handful of faults says nothing;
-//! below `least_counts` per poisoned page on average, the run reports that instead of a rate. *Counts that a world
+//! below `least_counts` per poisoned page on average, the run reports that instead of a rate. *A budget that is exceeded all
+//! the same*, for more intervals in a row than a correction takes: the run says so. *Counts that a world
 //! cannot count to the end*: a slow page with one comes back, whatever the budget.
 //!
 //! **Otherwise than the source.** It samples huge pages hot and cold alike (§6.5); here only those of the fast tier are
@@ -73,7 +74,7 @@ pub struct Parameters {
     pub prefilter: bool,
     /// Bring the hottest slow pages back when all together exceed the budget (§6.3.5).
     pub correction: bool,
-    /// Mean counts per poisoned page below which no rate is reported. Ours: 1.
+    /// Mean counts per poisoned page below which no rate is reported. Ours: 5, a handful.
     pub least_counts: f64,
 }
 
@@ -88,7 +89,7 @@ impl Default for Parameters {
             rounds: Rounds::Pipelined,
             prefilter: true,
             correction: true,
-            least_counts: 1.0,
+            least_counts: 5.0,
         }
     }
 }
@@ -144,6 +145,9 @@ struct Figures {
     above_now: u64,
     longest_above: u64,
 }
+
+/// Intervals that a correction may take: one counts what is too much, in the next it is gone.
+const CORRECTED_WITHIN: u64 = 2;
 
 impl Figures {
     fn slow_pages_had(&mut self, rate: f64, budget: f64) {
@@ -244,6 +248,15 @@ impl Policy for Thermostat {
             ));
         } else if let Some(rate) = f.slow_rate {
             report.stats.real("slow_accesses_per_second", rate, Unit::Count);
+        }
+        if f.longest_above > CORRECTED_WITHIN {
+            report.note(format!(
+                "slow pages had more accesses than the budget in {} of the intervals, up to {} in a row: a slowdown of \
+                 {} % was not kept then",
+                f.above_budget,
+                f.longest_above,
+                100.0 * self.parameters.slowdown
+            ));
         }
         if f.stuck > 0 {
             report

@@ -73,7 +73,7 @@ const NOTHING_RECENT: Recent = Recent { line: NO_LINE, ready: Time::ZERO, owned:
 
 #[derive(Clone, Debug)]
 struct Private {
-    /// One per L1 set; a single, unused one where the sets are no power of two.
+    /// One per L1 set; a single, unused one where a set is not given by a line's lowest bits.
     recent: Box<[Recent]>,
     l1: Level,
     l2: Level,
@@ -137,7 +137,7 @@ impl Hierarchy {
         let level = |name: &str, p| Level::new(p).map_err(|e| format!("cache.{name}: {e}"));
         let (l1, l2) = (level("l1", &parameters.l1)?, level("l2", &parameters.l2)?);
         let prefetcher = &parameters.prefetcher;
-        let recent = if l1.sets().is_power_of_two() { l1.sets() } else { 1 };
+        let recent = l1.sets_by_lowest_bits().unwrap_or(1);
         let private = Private {
             recent: vec![NOTHING_RECENT; recent].into(),
             l1_ready: vec![Time::ZERO; l1.slots()],

@@ -1,7 +1,7 @@
 //! One cache level: tags, recency, and the dirty and writable bits of its lines.
 
 use crate::array::{Divider, NO_WAY, ORDER_MAX_WAYS, PackedSets};
-use crate::design::{CacheParameters, Replacement};
+use crate::design::{CacheParameters, Replacement, SetIndex};
 use terrace_model::LINE_BYTES;
 
 /// What happened at a level, counted where it happens.
@@ -69,6 +69,8 @@ pub struct Level {
     divider: Divider,
     ways: u32,
     replacement: Replacement,
+    /// With [`SetIndex::Hashed`] the bits of a set's number, else 0.
+    folded_bits: u32,
 }
 
 const SRRIP_DISTANT: u64 = 3;
@@ -79,7 +81,7 @@ impl Level {
     /// An empty level. The capacity is rounded down to whole sets.
     ///
     /// # Errors
-    /// More than 25 ways, or less capacity than one set.
+    /// More than 25 ways, less capacity than one set, or [`SetIndex::Hashed`] with a number of sets that is no power of two.
     pub fn new(parameters: &CacheParameters) -> Result<Level, String> {
         let ways = parameters.ways;
         if !(1..=ORDER_MAX_WAYS).contains(&ways) {
@@ -89,18 +91,41 @@ impl Level {
         if !(1..=1 << 24).contains(&sets) {
             return Err(format!("a cache of {} with {ways} ways has {sets} sets", parameters.capacity));
         }
+        let folded_bits = match parameters.index {
+            SetIndex::Modulo => 0,
+            SetIndex::Hashed if sets.is_power_of_two() => sets.trailing_zeros(),
+            SetIndex::Hashed => {
+                return Err(format!(
+                    "index = \"hashed\" needs a power of two of sets, not {sets}; take \"modulo\""
+                ));
+            }
+        };
         let mut packed = PackedSets::new(sets as usize, ways);
         if parameters.replacement == Replacement::Srrip {
             for set in 0..packed.len() {
                 packed.set(set).set_order(u64::MAX);
             }
         }
-        Ok(Level { sets: packed, divider: Divider::new(sets), ways, replacement: parameters.replacement })
+        let (divider, replacement) = (Divider::new(sets), parameters.replacement);
+        Ok(Level { sets: packed, divider, ways, replacement, folded_bits })
     }
 
-    /// Number of sets. The set of a line is its number modulo this.
-    pub fn sets(&self) -> usize {
-        self.sets.len()
+    /// Number of sets, where the set of a line is given by as many of its lowest bits.
+    pub fn sets_by_lowest_bits(&self) -> Option<usize> {
+        let sets = self.sets.len();
+        (sets.is_power_of_two() && self.folded_bits == 0).then_some(sets)
+    }
+
+    /// What a tag changes in the number of its line's set.
+    #[inline(always)]
+    fn folded(&self, tag: u32) -> u32 {
+        if self.folded_bits == 0 { 0 } else { tag.wrapping_mul(0x9e37_79b9) >> (32 - self.folded_bits) }
+    }
+
+    /// The line with this tag in this set.
+    #[inline(always)]
+    fn line(&self, tag: u32, set: u32) -> u64 {
+        u64::from(tag) * self.divider.divisor() + u64::from(set ^ self.folded(tag))
     }
 
     /// Whether a first hit leaves a line's standing as the insertion made it: under SRRIP it promotes the line.
@@ -130,7 +155,8 @@ impl Level {
     pub fn home(&self, line: u64) -> Home {
         let (tag, set) = self.divider.divide(line);
         debug_assert!(tag < u64::from(u32::MAX), "line {line:#x} beyond what a tag can hold");
-        Home { set: set as u32, tag: tag as u32 }
+        let tag = tag as u32;
+        Home { set: set as u32 ^ self.folded(tag), tag }
     }
 
     /// Finds a line and counts it as used.
@@ -166,7 +192,7 @@ impl Level {
     /// Puts in a line that is not there. Returns its slot and the line that had to go.
     #[inline(always)]
     pub fn insert(&mut self, home: Home, dirty: bool, writable: bool) -> (Slot, Option<Evicted>) {
-        let (replacement, ways, sets) = (self.replacement, self.ways, self.divider.divisor());
+        let (replacement, ways) = (self.replacement, self.ways);
         let mut set = self.sets.set(home.set as usize);
         debug_assert_eq!(set.find(home.tag), NO_WAY, "{home:?} inserted twice");
         let way = match replacement {
@@ -179,13 +205,12 @@ impl Level {
             }
         };
         let state = set.state();
-        let evicted = set.tag(way).map(|old| Evicted {
-            line: u64::from(old) * sets + u64::from(home.set),
-            dirty: state & dirty_bit(way) != 0,
-        });
+        let old = set.tag(way);
         set.set_tag(way, home.tag);
         let cleared = state & !(dirty_bit(way) | writable_bit(way));
         set.set_state(cleared | u64::from(dirty) << way | u64::from(writable) << (32 + way));
+        let was_dirty = state & dirty_bit(way) != 0;
+        let evicted = old.map(|old| Evicted { line: self.line(old, home.set), dirty: was_dirty });
         (Slot { set: home.set, way }, evicted)
     }
 
@@ -229,9 +254,8 @@ impl Level {
     /// All lines held, in no particular order of use.
     pub fn resident(&self) -> impl Iterator<Item = u64> + '_ {
         (0..self.sets.len()).flat_map(move |set| {
-            (0..self.ways).filter_map(move |way| {
-                self.sets.tag(set, way).map(|tag| u64::from(tag) * self.divider.divisor() + set as u64)
-            })
+            (0..self.ways)
+                .filter_map(move |way| self.sets.tag(set, way).map(|tag| self.line(tag, set as u32)))
         })
     }
 
@@ -243,7 +267,7 @@ impl Level {
         if self.sets.state(set) & dirty_bit(way) == 0 {
             return None;
         }
-        self.sets.tag(set, way).map(|tag| u64::from(tag) * self.divider.divisor() + u64::from(home.set))
+        self.sets.tag(set, way).map(|tag| self.line(tag, home.set))
     }
 
     /// Asks the host's memory for the set of a line, ahead of its use.
@@ -285,6 +309,7 @@ mod tests {
 
     fn parameters(sets: u64, ways: u32, replacement: Replacement) -> CacheParameters {
         CacheParameters {
+            index: SetIndex::Modulo,
             capacity: Bytes(sets * u64::from(ways) * 64),
             ways,
             latency: Cycles(4.0),
@@ -298,20 +323,33 @@ mod tests {
         sets: Vec<Vec<Option<(u64, bool, u8)>>>,
         recency: Vec<Vec<usize>>,
         replacement: Replacement,
+        index: SetIndex,
     }
 
     impl Naive {
-        fn new(sets: u64, ways: u32, replacement: Replacement) -> Naive {
+        fn new(sets: u64, ways: u32, replacement: Replacement, index: SetIndex) -> Naive {
             Naive {
+                index,
                 sets: vec![vec![None; ways as usize]; sets as usize],
                 recency: vec![(0..ways as usize).collect(); sets as usize],
                 replacement,
             }
         }
 
+        fn set(&self, line: u64) -> usize {
+            let sets = self.sets.len();
+            let hash = match self.index {
+                SetIndex::Modulo => 0,
+                SetIndex::Hashed => {
+                    let product = line / sets as u64 * 2_654_435_769 % (1 << 32);
+                    (product * sets as u64) >> 32
+                }
+            };
+            line as usize % sets ^ hash as usize
+        }
+
         fn access(&mut self, line: u64, write: bool) -> (bool, Option<Evicted>) {
-            let n = self.sets.len() as u64;
-            let s = (line % n) as usize;
+            let s = self.set(line);
             if let Some(way) = self.sets[s].iter().position(|w| w.is_some_and(|w| w.0 == line)) {
                 let entry = self.sets[s][way].as_mut().unwrap();
                 entry.1 |= write;
@@ -337,7 +375,7 @@ mod tests {
         }
 
         fn invalidate(&mut self, line: u64) -> Option<bool> {
-            let s = (line % self.sets.len() as u64) as usize;
+            let s = self.set(line);
             let way = self.sets[s].iter().position(|w| w.is_some_and(|w| w.0 == line))?;
             let dirty = self.sets[s][way].take().unwrap().1;
             self.recency[s].retain(|&w| w != way);
@@ -349,12 +387,15 @@ mod tests {
     proptest! {
         #[test]
         fn agrees_with_the_naive_cache(
-            sets in 1u64..9, ways in 1u32..=25, srrip: bool,
+            sets in 1u64..9, ways in 1u32..=25, srrip: bool, hashed: bool,
             steps in prop::collection::vec((0u64..200, 0u8..10), 0..600),
         ) {
             let replacement = if srrip { Replacement::Srrip } else { Replacement::Lru };
-            let mut level = Level::new(&parameters(sets, ways, replacement)).unwrap();
-            let mut naive = Naive::new(sets, ways, replacement);
+            let index = if hashed { SetIndex::Hashed } else { SetIndex::Modulo };
+            let sets = if hashed { sets.next_power_of_two() } else { sets };
+            let parameters = CacheParameters { index, ..parameters(sets, ways, replacement) };
+            let mut level = Level::new(&parameters).unwrap();
+            let mut naive = Naive::new(sets, ways, replacement, index);
             for (line, action) in steps {
                 if action == 0 {
                     prop_assert_eq!(level.invalidate(level.home(line)), naive.invalidate(line));
@@ -383,5 +424,24 @@ mod tests {
     fn a_level_that_cannot_be_built_says_why() {
         let error = Level::new(&parameters(4, 26, Replacement::Lru)).unwrap_err();
         assert!(error.contains("26 ways"), "{error}");
+        let odd = CacheParameters { index: SetIndex::Hashed, ..parameters(3, 4, Replacement::Lru) };
+        let error = Level::new(&odd).unwrap_err();
+        assert!(error.contains("power of two") && error.contains("not 3"), "{error}");
+    }
+
+    /// 64 lines a megabyte apart, of which 16 fit into one set; then as many blocks of 64 lines.
+    #[test]
+    fn hashing_spreads_what_lies_at_regular_distances() {
+        for (index, kept) in [(SetIndex::Modulo, [16, 1024]), (SetIndex::Hashed, [64, 4096])] {
+            let parameters = CacheParameters { index, ..parameters(1024, 16, Replacement::Lru) };
+            for (lines, kept) in [1, 64].into_iter().zip(kept) {
+                let mut level = Level::new(&parameters).unwrap();
+                for line in (0..64).flat_map(|i| (0..lines).map(move |line| (i << 14) + line)) {
+                    let home = level.home(line);
+                    level.insert(home, false, true);
+                }
+                assert_eq!(level.resident().count(), kept, "{index:?}");
+            }
+        }
     }
 }

@@ -227,6 +227,23 @@ pub enum Replacement {
     Srrip,
 }
 
+/// How the number of a line becomes that of its set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SetIndex {
+    /// The number modulo the sets: its lowest bits.
+    #[default]
+    Modulo,
+    /// The lowest bits, exclusive or with a hash of those above them, so that lines at regular distances spread over the
+    /// sets. Needs a number of sets that is a power of two. The hash is the highest bits of a product modulo 2³² with
+    /// 2654435769, 2³² over the golden ratio.
+    ///
+    /// Last levels of processors fold higher bits of the address in, each by a function of its own that its maker does
+    /// not publish (J. McCalpin, "Mapping Addresses to L3/CHA Slices in Intel Processors", TR-2021-03, University of Texas): this
+    /// stands for any that spreads well.
+    Hashed,
+}
+
 /// One level of cache.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -240,6 +257,9 @@ pub struct CacheParameters {
     /// Replacement.
     #[serde(default)]
     pub replacement: Replacement,
+    /// From a line to its set.
+    #[serde(default)]
+    pub index: SetIndex,
     /// Lines that may be outstanding below this level, per core for private levels.
     pub outstanding: u32,
 }

@@ -127,6 +127,8 @@ fn intervals_above_the_budget_are_counted_until_correction_ends_them() {
         assert!(stats.integer("slow_accesses") > 0);
         let in_a_row = stats.integer("most_intervals_above_budget_in_a_row");
         assert_eq!(in_a_row, stats.integer("intervals_above_budget"));
+        let says_so = driver.report().notes.iter().any(|note| note.contains("was not kept then"));
+        assert_eq!(says_so, in_a_row > 2);
         in_a_row
     };
     assert_eq!(figures(true), 1);
