@@ -1,6 +1,6 @@
 //! Progress on stderr: rate and remaining time, for what takes over two seconds, and only on a terminal.
 
-use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::fmt::Write as _;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -66,8 +66,7 @@ impl Progress {
         if let Some(share) = share {
             bar.set_position((share.clamp(0.0, 1.0) * PARTS as f64) as u64);
         }
-        let rate = self.accesses as f64 / self.started.elapsed().as_secs_f64();
-        bar.set_message(format!("{} accesses, {}/s", short(self.accesses as f64), short(rate)));
+        bar.set_message(message(self.accesses, self.started.elapsed(), share));
         bar.tick();
     }
 }
@@ -80,18 +79,27 @@ impl Drop for Progress {
     }
 }
 
+/// What stands beside the bar. The rest takes as long for its share as what is done: the bar itself appears late, and would
+/// take its first jump for the rate.
+fn message(accesses: u64, elapsed: Duration, share: Option<f64>) -> String {
+    let rate = accesses as f64 / elapsed.as_secs_f64();
+    let done = format!("{} accesses, {}/s", short(accesses as f64), short(rate));
+    match share.filter(|share| *share > 0.0) {
+        Some(share) => {
+            let left = elapsed.mul_f64((1.0 - share).max(0.0) / share);
+            format!("{done}, {} left", duration(left))
+        }
+        None => done,
+    }
+}
+
 fn begin(name: &str, length_known: bool) -> ProgressBar {
     let (bar, template) = if length_known {
-        (ProgressBar::new(PARTS), "{prefix:>14} [{bar:24}] {percent:>3}% {msg}, {left} left")
+        (ProgressBar::new(PARTS), "{prefix:>14} [{bar:24}] {percent:>3}% {msg}")
     } else {
         (ProgressBar::no_length(), "{prefix:>14} {spinner} {msg}")
     };
-    let style = ProgressStyle::with_template(template).expect("the templates above are valid").with_key(
-        "left",
-        |state: &ProgressState, text: &mut dyn std::fmt::Write| {
-            let _ = text.write_str(&duration(state.eta()));
-        },
-    );
+    let style = ProgressStyle::with_template(template).expect("the templates above are valid");
     let bar = bars().add(bar.with_style(style));
     bar.set_prefix(name.to_owned());
     bar
@@ -145,6 +153,16 @@ pub fn time(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_left_follows_from_what_is_done() {
+        let after = |seconds, share| message(2_000_000, Duration::from_secs(seconds), share);
+        assert_eq!(after(2, Some(0.02)), "2.00 M accesses, 1.00 M/s, 1 min 38 s left");
+        assert_eq!(after(4, Some(0.5)), "2.00 M accesses, 500 k/s, 4 s left");
+        assert_eq!(after(4, Some(1.0)), "2.00 M accesses, 500 k/s, 0 s left");
+        assert_eq!(after(4, None), "2.00 M accesses, 500 k/s");
+        assert_eq!(after(4, Some(0.0)), "2.00 M accesses, 500 k/s");
+    }
 
     #[test]
     fn numbers_are_short() {

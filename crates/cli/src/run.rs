@@ -211,7 +211,7 @@ fn one_input(
     extra: Extra,
     done: &Sender<()>,
 ) -> InputResult {
-    let name = input.name.clone();
+    let (name, is_live) = (input.name.clone(), input.is_live());
     let mut result = InputResult { name: name.clone(), ..InputResult::default() };
     let commands: Vec<String> = jobs.iter().map(|job| repeat_command(job, &input, settings)).collect();
     let profiles = first_pass::profiles(jobs.iter().map(|job| &job.design), &input, settings);
@@ -232,6 +232,9 @@ fn one_input(
     let header = source.header().clone();
     let observed = Arc::new(Mutex::new(InputObserver::new()));
     let observer = observe(&name, &header, Arc::clone(&observed));
+    // A live recording ends by itself when asked to stop, and all of it is simulated: a run is complete then too.
+    let to_its_end = Settings { simulation: settings.simulation, interrupt: Interrupt::default() };
+    let settings = if is_live { &to_its_end } else { settings };
     let (fanout, branches) = FanOut::start(source, jobs.len(), observer, settings.interrupt.flag());
 
     let outcomes: Vec<Result<Simulated, SimError>> = std::thread::scope(|scope| {

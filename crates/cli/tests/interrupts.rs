@@ -92,6 +92,46 @@ fn a_comparison_that_is_stopped_writes_the_finished_runs() {
     assert!(report.is_file());
 }
 
+/// A program that says that it runs, and never ends.
+const SERVER: [&str; 4] = ["--", "sh", "-c", "echo up > up; while :; do :; done"];
+
+#[test]
+fn what_a_command_did_until_it_was_stopped_is_kept() {
+    for (before, code) in [
+        (&["record", "-o", "x.trace"][..], 0),
+        (&["sim", "--design", "native-4k", "--json", "run.json"], 0),
+        (&["compare", "native-4k", "native-2m", "-o", "study"], 0),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let child = start(&[before, &SERVER].concat(), folder.path());
+        wait_until("the program runs", || folder.path().join("up").exists());
+        interrupt(&child);
+        let output = child.wait_with_output().unwrap();
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{before:?}: {message}");
+        let accesses = |path: &str, runs: usize| {
+            let text = std::fs::read_to_string(folder.path().join(path)).unwrap();
+            let document: serde_json::Value = serde_json::from_str(&text).unwrap();
+            let found = document["runs"].as_array().unwrap();
+            assert_eq!(found.len(), runs, "{message}");
+            found.iter().map(|run| run["accesses"].as_u64().unwrap()).min().unwrap()
+        };
+        match before[0] {
+            "record" => {
+                let trace = folder.path().join("x.trace");
+                let verified = json(terrace().args(["trace", "verify", "--json", "-"]).arg(&trace));
+                assert_eq!(verified["sound"], true);
+                assert!(verified["totals"]["accesses"].as_u64().unwrap() > 10_000);
+            }
+            "sim" => assert!(accesses("run.json", 1) > 10_000),
+            _ => {
+                assert!(accesses("study/results.json", 2) > 10_000);
+                assert!(folder.path().join("study/report.html").is_file());
+            }
+        }
+    }
+}
+
 #[test]
 fn a_second_interrupt_ends_at_once() {
     let folder = tempfile::tempdir().unwrap();

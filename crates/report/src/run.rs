@@ -27,9 +27,9 @@ pub struct RunRecord {
     pub accesses: u64,
     /// Instructions retired.
     pub instructions: u64,
-    /// Elapsed core cycles, from the first event to the last; 0 at a fidelity without time.
+    /// Elapsed core cycles, from the first event to the last; see [`RunRecord::is_timed`].
     pub cycles: u64,
-    /// Elapsed simulated time in seconds; 0 at a fidelity without time.
+    /// Elapsed simulated time in seconds; see [`RunRecord::is_timed`].
     pub seconds_simulated: f64,
     /// How long the simulation took, in seconds; of a live run, how long that was.
     pub wall_seconds: f64,
@@ -86,9 +86,11 @@ impl RunRecord {
         self.fidelity == LIVE
     }
 
-    /// Whether the run simulated time at all.
+    /// Whether the run's time can be compared: it simulated time, and that of its accesses, which only `full` does. The
+    /// others' is that of computing, walks, faults and copies alone.
     pub fn is_timed(&self) -> bool {
-        self.seconds_simulated.is_finite() && self.seconds_simulated > 0.0
+        let has_accesses = !matches!(self.fidelity.as_str(), "translation" | "pages");
+        has_accesses && self.seconds_simulated.is_finite() && self.seconds_simulated > 0.0
     }
 
     /// How many times faster than `baseline` this run is; `None` unless both are timed.

@@ -26,8 +26,8 @@ Examples:
       --price slow=0.33 --hasten 100 --trace app.trace
 
 A command after -- runs once, under the recorder, while all designs simulate
-it. End a server with Ctrl-C in its own terminal or from its client; Ctrl-C
-here stops the comparison and writes the runs that are finished.";
+it. Ctrl-C ends it, as it does a server, and all designs are compared on what
+it did until then. Of other inputs the runs that are finished are written.";
 
 /// Compare designs on the same inputs, and show who wins and why
 ///
