@@ -24,6 +24,15 @@ pub struct Settings<'a> {
     pub interrupt: Interrupt,
 }
 
+impl Settings<'_> {
+    /// For the runs of an opened input: a live recording ends by itself when asked to stop, and all of it is simulated. Those runs
+    /// are complete then.
+    pub fn to_the_end(&self, is_live: bool) -> Settings<'_> {
+        let interrupt = if is_live { Interrupt::default() } else { self.interrupt.clone() };
+        Settings { simulation: self.simulation, interrupt }
+    }
+}
+
 /// What came of one input.
 #[derive(Default)]
 pub struct InputResult {
@@ -232,9 +241,7 @@ fn one_input(
     let header = source.header().clone();
     let observed = Arc::new(Mutex::new(InputObserver::new()));
     let observer = observe(&name, &header, Arc::clone(&observed));
-    // A live recording ends by itself when asked to stop, and all of it is simulated: a run is complete then too.
-    let to_its_end = Settings { simulation: settings.simulation, interrupt: Interrupt::default() };
-    let settings = if is_live { &to_its_end } else { settings };
+    let settings = &settings.to_the_end(is_live);
     let (fanout, branches) = FanOut::start(source, jobs.len(), observer, settings.interrupt.flag());
 
     let outcomes: Vec<Result<Simulated, SimError>> = std::thread::scope(|scope| {
