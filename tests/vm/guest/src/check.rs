@@ -3,7 +3,7 @@
 use crate::memory::PAGE;
 use crate::process::Target;
 use anyhow::{Context, Result};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Display;
 use std::ops::Range;
 use std::path::Path;
@@ -149,5 +149,26 @@ pub fn until<T>(mut measure: impl FnMut() -> Result<T>, good: impl Fn(&T) -> boo
             return Ok(measured);
         }
         std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// As [`until`], for what has to stay as it is: measures once a second until the last `looks` measurements are all good, and
+/// answers these, which are what is to be judged.
+pub fn lasting<T>(
+    looks: usize,
+    mut measure: impl FnMut() -> Result<T>,
+    good: impl Fn(&T) -> bool,
+) -> Result<Vec<T>> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut last = VecDeque::new();
+    loop {
+        last.push_back(measure()?);
+        if last.len() > looks {
+            last.pop_front();
+        }
+        if last.len() == looks && last.iter().all(&good) || Instant::now() > deadline {
+            return Ok(last.into());
+        }
+        std::thread::sleep(Duration::from_secs(1));
     }
 }

@@ -10,6 +10,7 @@ mod policies;
 mod sampled;
 mod swap;
 mod watch;
+mod write_hot;
 mod writes;
 
 use crate::check::Checks;
@@ -35,6 +36,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "damon", machine: "two", run: damon::run },
     Scenario { name: "verify-self", machine: "two", run: move_pages::under_fire },
     Scenario { name: "policies", machine: "two", run: policies::converge },
+    Scenario { name: "write-hot", machine: "two", run: write_hot::run },
     Scenario { name: "offload", machine: "two", run: offload::run },
     Scenario { name: "thermostat", machine: "two", run: policies::thermostat },
     Scenario { name: "agreement", machine: "two", run: agreement::run },

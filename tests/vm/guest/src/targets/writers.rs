@@ -1,9 +1,11 @@
-//! Three regions of equal size: one that is written, one that is read and one that is left alone.
+//! Three regions of equal size: one that is written, one that is read and one that is left alone. The first two change roles
+//! with each SIGUSR1.
 
 use crate::memory::Layout;
 use crate::process::told;
 use anyhow::Result;
 use clap::Args;
+use std::sync::atomic::Ordering::Relaxed;
 
 #[derive(Args)]
 pub struct Writers {
@@ -17,12 +19,14 @@ pub struct Writers {
 
 impl Writers {
     pub fn run(&self) -> Result<()> {
+        super::count_signals(libc::SIGUSR1);
         let mut regions = Vec::new();
         for _ in 0..3 {
             let start = self.layout.map()?;
             regions.push(start..start + self.layout.bytes());
         }
-        let [written, read, cold] = [&regions[0], &regions[1], &regions[2]];
+        let (roles, cold) = ((&regions[0], &regions[1]), &regions[2]);
+        let (mut written, mut read) = roles;
         println!(
             "pid={} written={} read={} cold={} ready=1",
             std::process::id(),
@@ -31,7 +35,18 @@ impl Writers {
             told(cold)
         );
         let deadline = super::deadline(self.seconds);
+        let mut phase = 0;
         while !super::passed(deadline) {
+            let asked = super::SIGNALS.load(Relaxed);
+            if asked != phase {
+                phase = asked;
+                if phase % 2 == 0 {
+                    (written, read) = roles
+                } else {
+                    (read, written) = roles
+                }
+                println!("phase={phase} written={} read={}", told(written), told(read));
+            }
             super::round(&[(written, true), (read, false)]);
         }
         Ok(())
