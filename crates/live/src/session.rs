@@ -113,6 +113,7 @@ impl Session {
                     .to_owned(),
             ));
         }
+        facts.finds_pages().map_err(|missing| Problem::Machine(missing.to_string()))?;
         let capabilities = match managed {
             Managed::Zapped => facts.capabilities_with_zaps(),
             Managed::Sampled => facts.capabilities_with_sampled_faults(),

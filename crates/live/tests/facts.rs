@@ -8,7 +8,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::Duration;
-use terrace_live::doctor::diagnose;
+use terrace_live::doctor::{PolicyFinding, Verdict, diagnose};
 use terrace_live::facts::{Fact, Facts, Privilege};
 use terrace_live::kernel::{
     Advice, Event, Faults, Kernel, Linux, PageRun, PageScan, Probe, Process, Rooted, Samples,
@@ -86,7 +86,10 @@ fn two_nodes_move_exchange_and_watch() {
 fn an_old_kernel_lacks_in_words() {
     let facts = facts("two-nodes-6.1");
     assert!(reason(&facts, Capability::AccessedBits).contains("no DAMON"));
-    assert!(facts.tracking.pagemap_scan.reason().contains("6.7"));
+    assert!(facts.finds_pages().unwrap_err().to_string().contains("6.7"));
+    let policies = diagnose(&facts, &[]).policies;
+    let refused = |policy: &PolicyFinding| policy.refusal.as_ref().unwrap().contains("PAGEMAP_SCAN");
+    assert!(policies.iter().all(|policy| policy.verdict == Verdict::DoesNotRun && refused(policy)));
     assert!(matches!(facts.placement.weights, Fact::Absent(_)));
     assert_eq!(facts.kernel_tiers.len(), 1);
     assert!(facts.capabilities().has(Capability::Migration));

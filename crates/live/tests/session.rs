@@ -78,7 +78,11 @@ fn prepared(
     let config = Config {
         policy: Some(policy.to_owned()),
         parameters: preset(parameters),
-        world: Options { trackers: Some(Trackers::default()), managed, ..Options::default() },
+        world: Options {
+            trackers: (managed != Managed::All).then(Trackers::default),
+            managed,
+            ..Options::default()
+        },
         ..Config::default()
     };
     Session::prepare(&kernel, &facts, Selection::Trees(Vec::new()), &config)
@@ -89,6 +93,16 @@ fn refused(prepared: Result<Session, Problem>) -> String {
         Err(Problem::Machine(message)) => message,
         Err(other) => panic!("{other:?}"),
         Ok(_) => panic!("it runs"),
+    }
+}
+
+/// Not even policies that ask for nothing: their processes could never be looked into.
+#[test]
+fn without_a_way_to_find_pages_nothing_is_managed() {
+    let machine = Machine::named("two-nodes-6.1");
+    for policy in ["first-touch", "interleave", "ambix"] {
+        let message = refused(prepared(&machine, Managed::All, policy, &[]));
+        assert!(message.contains("PAGEMAP_SCAN") && message.contains("a kernel from 6.7 on"), "{message}");
     }
 }
 

@@ -49,11 +49,30 @@ pub struct Lacking {
 /// Most parameters that are changed at once in search of a setting that runs.
 const MOST_CHANGES: usize = 2;
 
+/// What every policy lacks on a kernel that does not have it.
+const NO_PAGES: &str = "PAGEMAP_SCAN, by which pages are found";
+
 pub(super) fn of(facts: &Facts) -> Vec<PolicyFinding> {
     let capabilities = facts.capabilities();
     let topology = &facts.tiers.topology;
     let setup = Setup { topology, capabilities: &capabilities, seed: 0, profile: None };
-    registry::all().iter().map(|entry| judge(entry, setup)).collect()
+    let findings = registry::all().iter().map(|entry| judge(entry, setup));
+    match facts.finds_pages() {
+        Ok(()) => findings.collect(),
+        Err(_) => findings.map(|finding| finding.refused(NO_PAGES)).collect(),
+    }
+}
+
+impl PolicyFinding {
+    /// The same where nothing runs, whatever the policy needs besides.
+    fn refused(self, reason: &str) -> PolicyFinding {
+        PolicyFinding {
+            verdict: Verdict::DoesNotRun,
+            with: Vec::new(),
+            refusal: Some(reason.to_owned()),
+            ..self
+        }
+    }
 }
 
 fn judge(entry: &Entry, setup: Setup<'_>) -> PolicyFinding {

@@ -51,6 +51,20 @@ impl Facts {
         ]))
     }
 
+    /// Whether the pages of processes can be found, without which nothing is managed.
+    ///
+    /// # Errors
+    /// The reason, and what would help.
+    pub fn finds_pages(&self) -> Result<(), Missing> {
+        match &self.tracking.pagemap_scan {
+            Fact::Absent(reason) => {
+                unless("a kernel from 6.7 on", format!("the pages of a process cannot be found: {reason}"))
+            }
+            // What is not known is tried.
+            Fact::Known(()) | Fact::Unknown(_) => Ok(()),
+        }
+    }
+
     /// Whether accesses to shared memory can be found with the help of the program.
     ///
     /// # Errors

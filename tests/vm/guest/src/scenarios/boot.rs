@@ -1,5 +1,6 @@
 //! The machine is what the other scenarios take it for.
 
+use super::doctor::{self, Machine};
 use crate::check::{Checks, eventually, move_to, nodes_of, open, pages, set, text};
 use crate::process::Target;
 use anyhow::{Context, Result};
@@ -9,6 +10,14 @@ use terrace_live::kernel::{Kernel, Linux, PageScan, category};
 
 const NODES: &str = "/sys/devices/system/node";
 
+/// DRAM, and a slow node without processors.
+const TWO: Machine = Machine {
+    processors: &[&[0, 1], &[]],
+    tiers: &[("dram", &[0]), ("slow", &[1])],
+    told_apart: "the kernel's memory tiers",
+    is_old: false,
+};
+
 pub fn two(checks: &mut Checks) -> Result<()> {
     nodes(checks, "0-1", "0")?;
     checks.equal("latency of node 0, ns", latency(0)?, 80);
@@ -16,17 +25,25 @@ pub fn two(checks: &mut Checks) -> Result<()> {
     checks.equal("memory tiers", tiers()?, ["0", "1"].map(String::from).to_vec());
     let version = Command::new("terrace").arg("--version").output().context("terrace")?;
     checks.that(version.status.success(), "terrace runs", String::from_utf8_lossy(&version.stdout).trim());
-    Ok(())
+    doctor::check(checks, &TWO)
 }
 
 pub fn four(checks: &mut Checks) -> Result<()> {
     nodes(checks, "0-3", "0-1")?;
     checks.equal("memory tiers", tiers()?, ["0-1", "2", "3"].map(String::from).to_vec());
-    Ok(())
+    doctor::check(
+        checks,
+        &Machine {
+            processors: &[&[0], &[1], &[], &[]],
+            tiers: &[("dram", &[0, 1]), ("node2", &[2]), ("node3", &[3])],
+            told_apart: "the kernel's memory tiers",
+            is_old: false,
+        },
+    )
 }
 
-/// A kernel before DAMON on addresses of processes, `PAGEMAP_SCAN` and tiers from the firmware's tables: what it lacks is refused, not
-/// misunderstood.
+/// A kernel before DAMON on addresses of processes, `PAGEMAP_SCAN` and tiers from the firmware's tables: what it lacks is told and
+/// refused, not misunderstood.
 pub fn old(checks: &mut Checks) -> Result<()> {
     nodes(checks, "0-1", "0")?;
     checks.equal("memory tiers", tiers()?, vec!["0-1".to_owned()]);
@@ -39,6 +56,29 @@ pub fn old(checks: &mut Checks) -> Result<()> {
     checks.equal("PAGEMAP_SCAN is refused", refused, Err(Some(libc::ENOTTY)));
     let all = pages(&memory);
     checks.equal("pages move", move_to(&process, &all, 1)?, BTreeMap::from([(1, all.len())]));
+    doctor::check(
+        checks,
+        &Machine {
+            told_apart: "latencies from the firmware (HMAT); the kernel holds them for one",
+            is_old: true,
+            ..TWO
+        },
+    )?;
+    // One that needs no accesses, and the one that Terrace would choose.
+    for policy in [&["--policy", "first-touch"][..], &[]] {
+        let pid = target.pid().to_string();
+        let attached = Command::new("terrace")
+            .args(["attach", "--pid", &pid, "--seconds", "10"])
+            .args(policy)
+            .output()?;
+        let said = String::from_utf8_lossy(&attached.stderr);
+        let words = ["this kernel has no PAGEMAP_SCAN", "6.7"];
+        checks.that(
+            !attached.status.success() && words.iter().all(|words| said.contains(words)),
+            format!("attach {} is refused in words", policy.join(" ")),
+            said.trim(),
+        );
+    }
     checks.that(true, "every byte as written", target.finish()?);
     Ok(())
 }
@@ -54,6 +94,7 @@ pub fn hotplug(checks: &mut Checks) -> Result<()> {
     // The kernel lets processes have it a little later.
     let allowed = || Ok(text("/proc/self/status")?.lines().any(|line| line == "Mems_allowed_list:\t0-1"));
     checks.that(eventually(allowed)?, "programs may use it", "Mems_allowed_list");
+    doctor::check(checks, &TWO)?;
     let target = Target::start(&["verify", "--mib", "8", "--no-thp", "--on", "1"])?;
     let (process, memory) = (open(&target)?, target.range("memory")?);
     let count = pages(&memory).len();

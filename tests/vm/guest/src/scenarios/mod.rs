@@ -3,6 +3,7 @@
 mod agreement;
 mod boot;
 mod damon;
+mod doctor;
 mod harm;
 mod move_pages;
 mod offload;
