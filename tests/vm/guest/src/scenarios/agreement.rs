@@ -2,11 +2,12 @@
 //! the same policy, leaves the same pages in the fast tier.
 //!
 //! *Measure*: of the program's pages, the share that lies in the same tier in both worlds at the end; of the hot ones alone, too.
+//! The end is when it has not been below the floor in [`LOOKS`] looks in a row, one a second; what is told is the least of them.
 //! The pattern: all memory is touched once and lies in the slow tier (Thermostat: in the fast one); then a quarter of it is used
 //! every 10 ms, and after some seconds another quarter. In the simulator bits are cleared with a flush; in the virtual machine
 //! the ticker switches address spaces each millisecond, which has the same effect.
 
-use crate::check::{Checks, open, pages, set, until};
+use crate::check::{Checks, lasting, open, pages, set};
 use crate::process::{Target, Terrace};
 use anyhow::{Context, Result, anyhow};
 use std::collections::BTreeMap;
@@ -91,6 +92,9 @@ const CASES: &[Case] = &[
     },
 ];
 
+/// So many looks in a row, one a second: several rounds of every policy.
+const LOOKS: usize = 10;
+
 /// The tier of each page of the program's memory, by its number.
 type Tiers = Vec<Option<TierId>>;
 
@@ -106,7 +110,7 @@ pub fn run(checks: &mut Checks) -> Result<()> {
         let fast = |tiers: &Tiers| tiers.iter().filter(|tier| **tier == Some(FAST)).count();
         checks.that(
             all >= case.floor,
-            format!("{}: pages lie in the same tier in both worlds", case.policy),
+            format!("{}: pages lie in the same tier in both worlds, and stay there", case.policy),
             format!(
                 "{all:.3} of all, {of_hot:.3} of the hot ones; in the fast tier {} and {} of {}",
                 fast(&live),
@@ -131,7 +135,7 @@ fn hot(case: &Case, phase: u64) -> std::ops::Range<u64> {
     first..first + hot
 }
 
-/// The tiers in the end, which comes when they are those of the simulated run, or never.
+/// The tiers in the end, which comes when they stay those of the simulated run; those of some looks where it never does.
 fn live(case: &Case, simulated: &Tiers) -> Result<Tiers> {
     let mib = case.mib.to_string();
     let on = case.from.0.to_string();
@@ -163,9 +167,11 @@ fn live(case: &Case, simulated: &Tiers) -> Result<Tiers> {
         Linux.move_pages(&process, &addresses, None, &mut status).context("querying nodes")?;
         Ok(status.iter().map(|node| u8::try_from(*node).ok().map(TierId)).collect())
     };
-    let tiers = until(tiers, |tiers| agreement(tiers, simulated, 0..tiers.len()) >= case.floor)?;
+    let same = |tiers: &Tiers| agreement(tiers, simulated, 0..tiers.len());
+    let looks = lasting(LOOKS, tiers, |tiers| same(tiers) >= case.floor)?;
+    let worst = looks.into_iter().min_by(|one, other| same(one).total_cmp(&same(other)));
     terrace.finish()?;
-    Ok(tiers)
+    worst.context("no look")
 }
 
 /// The pattern as a stream of events: the memory is touched, then each phase's pages every 10 ms.
