@@ -1,12 +1,16 @@
 //! Policies at work on a program whose hot pages are known: what is hot comes up, what is cold goes down, and a change of
-//! phase is followed.
+//! phase is followed, for which the fast tier is too small to keep the pages of both phases.
 
-use crate::check::{Checks, huge_bytes, nodes_of, open, set, share_on, until};
+use crate::check::{Checks, huge_bytes, lasting, nodes_of, open, set, share_on, until};
+use crate::memory::PAGE;
 use crate::process::{Target, Terrace};
 use anyhow::Result;
-use terrace_live::kernel::{Kernel, Linux};
+use std::ops::Range;
+use std::time::Instant;
+use terrace_live::kernel::{Kernel, Linux, Process};
 
-/// A policy with the parameters that suit a run of seconds.
+/// A policy with the parameters that suit a run of seconds and a fast tier of a thousand pages: shares of it that are kept free
+/// are larger, or a few pages at a time would change places.
 struct Case {
     /// None for the one that is preferred, which is Ambix here, with what it needs.
     policy: Option<&'static str>,
@@ -16,6 +20,13 @@ struct Case {
 }
 
 const CASES: &[Case] = &[
+    // Where pages go up in small portions, throughput rises and falls by chance between two cycles: with the default it soon
+    // promotes fewer pages than are hot, and in the end none.
+    Case {
+        policy: Some("memos"),
+        sets: &["period=1 s", "delay=500 ms", "flush=false", "shrink=1"],
+        write: true,
+    },
     Case {
         policy: Some("ambix"),
         sets: &["flush=false", "period=1 s", "delay=500 ms", "write_threshold=100 kB/s"],
@@ -26,16 +37,25 @@ const CASES: &[Case] = &[
     Case { policy: Some("idle"), sets: &["scan=1 s", "flush=false"], write: false },
     Case {
         policy: Some("damon"),
-        sets: &["sampling=100 ms", "aggregation=1 s", "cold_age=2 s"],
+        sets: &["sampling=100 ms", "aggregation=1 s", "cold_age=2 s", "high_usage=0.85"],
         write: false,
     },
-    Case { policy: Some("tpp"), sets: &["scan_period=500 ms"], write: false },
-    Case { policy: Some("numa-balancing"), sets: &["scan_period=500 ms"], write: false },
-    Case { policy: Some("memos"), sets: &["period=1 s", "delay=500 ms", "flush=false"], write: true },
+    Case { policy: Some("tpp"), sets: &["scan_period=500 ms", "demote_scale=0.1"], write: false },
+    Case {
+        policy: Some("numa-balancing"),
+        sets: &["scan_period=500 ms", "low_watermark=0.05", "high_watermark=0.1"],
+        write: false,
+    },
 ];
 
 /// Of the hot pages, so many have to lie in the fast tier in the end.
 const SHARE: f64 = 0.95;
+/// Of the pages that were hot in the phase before, so many have to lie in the slow tier then.
+const LEFT: f64 = 0.7;
+/// In so many looks in a row, one a second.
+const LOOKS: usize = 5;
+/// Of 16 MiB, 4 are hot in either phase: those of the second fit only where those of the first make room.
+const LIMIT_MIB: u64 = 5;
 
 pub fn converge(checks: &mut Checks) -> Result<()> {
     let _ticker = Target::start(&["ticker"])?;
@@ -66,25 +86,51 @@ fn one(checks: &mut Checks, case: &Case) -> Result<()> {
     let process = open(&target)?;
     let memory = target.range("memory")?;
     let sets: Vec<&str> = case.sets.iter().flat_map(|set| ["--set", set]).collect();
-    let bounds = ["--limit", "dram=8MiB", "--cpu", "none", "--pressure", "none", "--regions", "8192"];
+    let limit = format!("dram={LIMIT_MIB}MiB");
+    let bounds = ["--limit", &limit, "--cpu", "none", "--pressure", "none", "--regions", "8192"];
     let named: Vec<&str> = case.policy.iter().flat_map(|name| ["--policy", name]).collect();
     let policy = case.policy.unwrap_or("without a name");
     let terrace = Terrace::attach(target.pid(), &[&bounds[..], &named, &sets].concat())?;
-    for phase in ["first", "second"] {
-        let hot = target.range("hot")?;
-        let up = until(|| share_on(&process, &hot, 0), |up| *up >= SHARE)?;
-        let fast = share_on(&process, &memory, 0)?;
-        checks.that(
-            up >= SHARE,
-            format!("{policy}: the hot pages of the {phase} phase are in the fast tier"),
-            format!("{up:.3}"),
-        );
-        checks.that(fast <= 0.5, format!("{policy}: and its limit holds"), format!("{fast:.3} of all"));
-        if phase == "first" {
-            target.next_phase()?;
-        }
-    }
+    let first = target.range("hot")?;
+    let looks = lasting(LOOKS, || share_on(&process, &first, 0), |up| *up >= SHARE)?;
+    let up = looks.into_iter().fold(1.0, f64::min);
+    checks.that(
+        up >= SHARE,
+        format!("{policy}: the hot pages of the first phase are in the fast tier, and stay"),
+        format!("{up:.3}"),
+    );
+    within_limit(checks, policy, &process, &memory)?;
+
+    target.next_phase()?;
+    let second = target.range("hot")?;
+    let began = Instant::now();
+    let both = || Ok((share_on(&process, &second, 0)?, share_on(&process, &first, 1)?));
+    let looks = lasting(LOOKS, both, |(up, down)| *up >= SHARE && *down >= LEFT)?;
+    let up = looks.iter().map(|look| look.0).fold(1.0, f64::min);
+    let down = looks.iter().map(|look| look.1).fold(1.0, f64::min);
+    let seconds = began.elapsed().as_secs();
+    checks.that(
+        up >= SHARE,
+        format!("{policy}: the hot pages of the second phase are in the fast tier, and stay"),
+        format!("{up:.3}, after {seconds} s"),
+    );
+    checks.that(
+        down >= LEFT,
+        format!("{policy}: those of the first, cold now, are in the slow tier"),
+        format!("{down:.3}"),
+    );
+    within_limit(checks, policy, &process, &memory)?;
     checks.note(format!("{policy}: {}", terrace.finish()?));
+    Ok(())
+}
+
+fn within_limit(checks: &mut Checks, policy: &str, process: &Process, memory: &Range<u64>) -> Result<()> {
+    let fast = nodes_of(process, memory)?.get(&0).copied().unwrap_or(0) as u64;
+    checks.that(
+        fast * PAGE <= LIMIT_MIB << 20,
+        format!("{policy}: and its limit holds"),
+        format!("{fast} pages"),
+    );
     Ok(())
 }
 
@@ -142,6 +188,12 @@ pub fn thermostat(checks: &mut Checks) -> Result<()> {
     let (down, stayed) = until(both, |(down, stayed)| *down >= 0.7 && *stayed >= SHARE)?;
     checks.that(down >= 0.7, "most cold pages are in the slow tier", format!("{down:.3}"));
     checks.that(stayed >= SHARE, "the hot ones are in the fast tier", format!("{stayed:.3}"));
+    target.next_phase()?;
+    let next = target.range("hot")?;
+    let both = || Ok((share_on(&process, &next, 0)?, share_on(&process, &hot, 1)?));
+    let (up, down) = until(both, |(up, down)| *up >= SHARE && *down >= 0.7)?;
+    checks.that(up >= SHARE, "the hot pages of the next phase are in the fast tier", format!("{up:.3}"));
+    checks.that(down >= 0.7, "most of those before are in the slow tier", format!("{down:.3}"));
     let huge = huge_bytes(&process, &memory)? as f64 / (memory.end - memory.start) as f64;
     checks.that(huge > 0.5, "most pages are huge", format!("{huge:.3}"));
     checks.note(terrace.finish()?);
