@@ -80,10 +80,11 @@ impl Life<'_> {
                     page_in[frame as usize] = page as u32;
                 }
             }
+            // What is dropped frees whole blocks here and there, so that the index is only known afterwards.
+            let keep = (self.memory.cached() as f64 * (1.0 - dropped)) as u64;
+            let free = self.memory.buddy().free_frames() + self.memory.cached() - keep;
+            self.memory.reclaim(free);
             if fmfi.is_none_or(|least| self.fragmentation() >= least) {
-                let keep = (self.memory.cached() as f64 * (1.0 - dropped)) as u64;
-                let free = self.memory.buddy().free_frames() + self.memory.cached() - keep;
-                self.memory.reclaim(free);
                 return Ok(());
             }
             wanted = pages;
