@@ -3,6 +3,7 @@
 //! The metrics are those of Translation Ranger (Yan, PhD thesis, Rutgers 2019, §4.5: `TotalNum_ContigRegions`,
 //! `MemCoverage_32Regions`, `MemCoverage_128Regions`).
 
+use crate::Report;
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -26,6 +27,45 @@ impl Contiguity {
     pub fn coverage(&self, count: usize) -> f64 {
         let covered: u64 = self.largest.iter().take(count).sum();
         if self.pages == 0 { 0.0 } else { covered as f64 / self.pages as f64 }
+    }
+}
+
+/// What was found over a run, sample by sample.
+#[derive(Clone, Debug, Default)]
+pub struct ContiguitySamples {
+    count: u64,
+    /// Sums over the samples: regions, coverage by 32, by 128.
+    sums: (f64, f64, f64),
+    last: Contiguity,
+}
+
+impl ContiguitySamples {
+    /// Adds a sample. One without any memory counts for nothing.
+    pub fn add(&mut self, found: Contiguity) {
+        if found.pages > 0 {
+            self.count += 1;
+            self.sums.0 += found.regions as f64;
+            self.sums.1 += found.coverage(32);
+            self.sums.2 += found.coverage(128);
+            self.last = found;
+        }
+    }
+
+    /// The last sample.
+    pub fn last(&self) -> &Contiguity {
+        &self.last
+    }
+
+    /// Adds the last sample and the means over time.
+    pub fn report(&self, report: &mut Report) {
+        let mean = |sum: f64| if self.count == 0 { 0.0 } else { sum / self.count as f64 };
+        report.count("contiguous_regions", self.last.regions);
+        report.ratio("coverage_32", self.last.coverage(32));
+        report.ratio("coverage_128", self.last.coverage(128));
+        report.ratio("contiguous_regions_mean", mean(self.sums.0));
+        report.ratio("coverage_32_mean", mean(self.sums.1));
+        report.ratio("coverage_128_mean", mean(self.sums.2));
+        report.count("contiguity_samples", self.count);
     }
 }
 

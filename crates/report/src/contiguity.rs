@@ -13,7 +13,7 @@ pub struct Contiguity {
     pub saved_seconds: f64,
     /// Run time less than the baseline's, whatever the reason.
     pub net_seconds: f64,
-    /// Share of the memory in the 128 largest contiguous regions at the end, where the policy measures it.
+    /// Share of the memory in the 128 largest contiguous regions at the end, where it was sampled.
     pub coverage_128: Option<f64>,
     /// What a policy copied and what that took; none for designs without one.
     pub policy: Option<PolicyWork>,
@@ -45,7 +45,10 @@ impl Comparison {
             translation_share: ratio(translation, run.seconds_simulated)?,
             saved_seconds: to_femtoseconds(baseline.translation_seconds()? - translation),
             net_seconds: to_femtoseconds(baseline.seconds_simulated - run.seconds_simulated),
-            coverage_128: run.stats.get("policy.own.coverage_128").map(|stat| stat.value.as_f64()),
+            coverage_128: ["policy.own.coverage_128", "os.coverage_128"]
+                .iter()
+                .find_map(|name| run.stats.get(name))
+                .map(|stat| stat.value.as_f64()),
             policy: run.policy_work(),
         })
     }

@@ -13,7 +13,11 @@ const TIER: TierId = TierId(0);
 
 /// One tier with room for so many pages, page tables included.
 fn machine(pages: u64) -> Design {
-    let sets = [("os.reserved", "0 B"), ("core.count", "1")];
+    machine_with(pages, &[])
+}
+
+fn machine_with(pages: u64, more: &[(&str, &str)]) -> Design {
+    let sets = [&[("os.reserved", "0 B"), ("core.count", "1")], more].concat();
     let mut design = design("native-4k", "skylake-6140", &sets);
     design.tiers.truncate(1);
     design.tiers[0].capacity = Bytes(pages * PAGE);
@@ -360,4 +364,64 @@ fn copies_take_bandwidth_from_a_program_that_wants_it_and_from_no_other() {
         assert!(moved > 4 * MIB && moved >= 2 * copied, "{spec}: {copied}, {moved}");
         assert!(slower.contains(&(beside / alone)), "{spec}: {alone} s alone, {beside} s beside copies");
     }
+}
+
+/// Forty pages one by one downwards, in as many regions, and sixty upwards, in one; then about two milliseconds.
+fn scattered() -> Program {
+    let mut program = Program::new();
+    program.map(DATA, 64 * MIB);
+    for at in (0..40).rev().chain(100..160) {
+        program.write(DATA + at * PAGE);
+    }
+    for _ in 0..2000 {
+        program.access(DATA, 8, terrace_trace::AccessKind::Read, 0, 4600);
+    }
+    program
+}
+
+#[test]
+fn contiguity_is_sampled_whatever_the_design() {
+    let figures = ["contiguous_regions_mean", "coverage_32", "coverage_32_mean", "coverage_128_mean"];
+    let of = |outcome: &terrace_sim::Outcome, prefix: &str| {
+        figures.map(|name| outcome.stats.number(&format!("{prefix}.{name}")))
+    };
+    let mut design = machine(4000);
+    let period = terrace_model::Time::from_nanos(300_000);
+    assert!(
+        scattered().run(&design, Fidelity::Pages).stats.get("os.coverage_32").is_none(),
+        "none asked for"
+    );
+    design.os.sample_contiguity = Some(period);
+    for fidelity in [Fidelity::Full, Fidelity::Translation, Fidelity::Pages] {
+        let outcome = scattered().run(&design, fidelity);
+        assert_eq!(count(&outcome, "os.contiguous_regions"), 41, "{fidelity:?}");
+        assert_eq!(of(&outcome, "os"), [41.0, 0.91, 0.91, 1.0], "{fidelity:?}");
+        let samples = (outcome.seconds_simulated / period.as_secs()) as u64;
+        let taken = count(&outcome, "os.contiguity_samples");
+        // Where only pages are simulated, all of this program is one batch, which passes at once.
+        assert_eq!(taken, if fidelity == Fidelity::Pages { 1 } else { samples }, "{fidelity:?}");
+    }
+    // A policy that samples by itself finds the same.
+    let sets = [
+        ("os.policy.name", "ranger"),
+        ("os.policy.coalesce", "false"),
+        ("os.policy.thp", "false"),
+        ("os.policy.sample_period", "300 us"),
+        ("os.sample_contiguity", "300 us"),
+    ];
+    let outcome = scattered().run(&machine_with(4000, &sets), Fidelity::Full);
+    assert_eq!(of(&outcome, "os"), of(&outcome, "policy.own"));
+    assert_eq!(count(&outcome, "os.contiguous_regions"), 41);
+}
+
+#[test]
+fn samples_are_taken_while_a_program_only_computes() {
+    let mut design = machine(8000);
+    design.os.sample_contiguity = Some(terrace_model::Time::from_nanos(1_000_000));
+    let mut source = workload("growth,bytes=8MiB,at_once=1,chunked=0,compute=1e8,accesses=0");
+    let options = terrace_sim::Options { whole: true, fidelity: Fidelity::Pages, ..Default::default() };
+    let outcome = run_with(&design, &mut *source, options).unwrap();
+    let (samples, spans) =
+        (count(&outcome, "os.contiguity_samples"), (outcome.seconds_simulated * 1e3) as u64);
+    assert!(spans > 5 && samples + 1 >= spans, "{samples} in {spans} ms");
 }

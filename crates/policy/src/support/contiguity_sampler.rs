@@ -1,7 +1,8 @@
 //! Samples how contiguous memory is, over a run.
 
 use crate::{
-    AreaKind, Clear, Contiguity, MemorySystem, Moment, PageRange, Report, Runs, ScanHand, Scope, Step,
+    AreaKind, Clear, Contiguity, ContiguitySamples, MemorySystem, Moment, PageRange, Report, Runs, ScanHand,
+    Scope, Step,
 };
 use terrace_model::Time;
 
@@ -10,22 +11,13 @@ use terrace_model::Time;
 pub struct ContiguitySampler {
     period: Time,
     wakes: Moment,
-    samples: u64,
-    /// Sums over the samples: regions, coverage by 32, by 128.
-    sums: (f64, f64, f64),
-    last: Contiguity,
+    samples: ContiguitySamples,
 }
 
 impl ContiguitySampler {
     /// Measures every `period`, for the first time after one.
     pub fn new(period: Time) -> ContiguitySampler {
-        ContiguitySampler {
-            period,
-            wakes: Moment::START.plus(period),
-            samples: 0,
-            sums: (0.0, 0.0, 0.0),
-            last: Contiguity::default(),
-        }
+        ContiguitySampler { period, wakes: Moment::START.plus(period), samples: ContiguitySamples::default() }
     }
 
     /// When it wants to be called.
@@ -35,7 +27,7 @@ impl ContiguitySampler {
 
     /// What was found last.
     pub fn last(&self) -> &Contiguity {
-        &self.last
+        self.samples.last()
     }
 
     /// Measures if its time has come. A sample without any memory counts for nothing.
@@ -61,25 +53,11 @@ impl ContiguitySampler {
             });
             runs.close();
         }
-        let found = runs.finish();
-        if found.pages > 0 {
-            self.samples += 1;
-            self.sums.0 += found.regions as f64;
-            self.sums.1 += found.coverage(32);
-            self.sums.2 += found.coverage(128);
-            self.last = found;
-        }
+        self.samples.add(runs.finish());
     }
 
     /// Adds the last sample and the means over time.
     pub fn report(&self, report: &mut Report) {
-        let mean = |sum: f64| if self.samples == 0 { 0.0 } else { sum / self.samples as f64 };
-        report.count("contiguous_regions", self.last.regions);
-        report.ratio("coverage_32", self.last.coverage(32));
-        report.ratio("coverage_128", self.last.coverage(128));
-        report.ratio("contiguous_regions_mean", mean(self.sums.0));
-        report.ratio("coverage_32_mean", mean(self.sums.1));
-        report.ratio("coverage_128_mean", mean(self.sums.2));
-        report.count("contiguity_samples", self.samples);
+        self.samples.report(report);
     }
 }

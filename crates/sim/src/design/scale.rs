@@ -1,14 +1,14 @@
 //! Scaled-down machines: a run of a sixteenth of the footprint on a machine of a sixteenth of the reach.
 
 use super::schema::{Associativity, Design};
-use terrace_model::{Bytes, LINE_BYTES};
+use terrace_model::{Bytes, LINE_BYTES, Time};
 
 /// Largest divisor: below a sixteenth, TLBs and caches have too few sets to stand for the real ones.
 pub const LARGEST_SCALE: u32 = 16;
 
 impl Design {
-    /// This design with tier capacities, reserved memory, TLB and page-walk cache entries, the last-level cache and the
-    /// policy's periods and amounts divided by `scale`. Latencies, bandwidths, private caches and cores stay. What does not
+    /// This design with tier capacities, reserved memory, TLB and page-walk cache entries, the last-level cache, the
+    /// policy's periods and amounts and the period of samples divided by `scale`. Latencies, bandwidths, private caches and cores stay. What does not
     /// divide is rounded up to whole sets.
     ///
     /// Errors: a scale outside 1 to [`LARGEST_SCALE`].
@@ -25,6 +25,9 @@ impl Design {
             tier.capacity = pages(tier.capacity);
         }
         design.os.reserved = pages(design.os.reserved);
+        if let Some(period) = &mut design.os.sample_contiguity {
+            *period = Time((period.0 / u64::from(scale)).max(1));
+        }
         let translation = &mut design.translation;
         for tlb in translation.l1d.values_mut() {
             shrink(&mut tlb.entries, tlb.ways, scale);

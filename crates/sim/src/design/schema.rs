@@ -406,6 +406,9 @@ pub struct OsParameters {
     pub reserved: Bytes,
     /// How frames are handed out, and what they went through before.
     pub memory: MemoryParameters,
+    /// Time between two samples of how contiguous programs' memory is; none are taken when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sample_contiguity: Option<Time>,
     /// The policy that places and moves pages, if any; where it has no wish, `placement` decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyParameters>,

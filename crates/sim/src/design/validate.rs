@@ -258,6 +258,9 @@ fn os(design: &Design) -> Result<(), Fault> {
     memory(&os.memory)?;
     rule(os.zero_bandwidth.0 > 0.0, "os.zero_bandwidth", || "must be more than 0".into())?;
     rule(os.timeslice.0 > 0, "os.timeslice", || "must be more than 0".into())?;
+    rule(os.sample_contiguity.is_none_or(|period| period.0 > 0), "os.sample_contiguity", || {
+        "must be more than 0".into()
+    })?;
     rule(os.reserved < design.tiers[0].capacity, "os.reserved", || {
         format!(
             "{} leaves nothing of the {} of tier {}",

@@ -41,7 +41,9 @@ impl Totals {
     fn since(&self, begin: &Totals) -> Totals {
         let mut stats = Stats::new();
         for (name, stat) in self.stats.iter() {
-            let is_state = stat.unit == Unit::Pages || name.contains("resident_bytes.");
+            let is_state = stat.unit == Unit::Pages
+                || name.contains("resident_bytes.")
+                || name.ends_with(".contiguous_regions");
             match &stat.value {
                 Value::Integer(end) if !is_state => {
                     stats.count(name, end.saturating_sub(begin.stats.integer(name)), stat.unit);
@@ -168,6 +170,9 @@ fn stats(engine: &Engine, now: Time) -> Stats {
     stats.count("os.page_table_pages", shared.os.table_pages(), Unit::Pages);
     stats.count("os.unmapped_accesses", os.unmapped_accesses, Unit::Count);
     stats.count("os.kernel_lines", shared.kernel_lines, Unit::Count);
+    if let Some(watch) = &engine.contiguity {
+        watch.count_into(&mut stats);
+    }
     if let Some(tiering) = &shared.tiering {
         tiering.count_into(&mut stats);
     }

@@ -6,6 +6,7 @@
 
 use super::access::{CONTIGUOUS, FULL, PAGES, PERFECT, RADIX, Stop, TRANSLATION, VIVT};
 use super::build::Machine;
+use super::contiguity_samples::ContiguityWatch;
 use super::look_ahead::LookAhead;
 use super::memory_map::{MapMaker, MemoryMap};
 use super::parts::PartUse;
@@ -180,7 +181,7 @@ pub fn simulate(
         (None, None) => None,
     };
     machine.shared.tiering = tiering.transpose().map_err(problem)?.map(Box::new);
-    let engine = Engine::new(machine, source, options);
+    let engine = Engine::new(machine, source, options, design.os.sample_contiguity);
     match (engine.options.fidelity, engine.machine.scheme) {
         (Fidelity::Full, TranslationScheme::Radix) if engine.machine.contiguous => {
             engine.run::<FULL, CONTIGUOUS>()
@@ -261,11 +262,17 @@ pub(super) struct Engine<'a> {
     /// The region of interest is still to come, and only the operating system is simulated until then.
     pub forwarding: bool,
     pub map_maker: Option<MapMaker>,
+    pub contiguity: Option<ContiguityWatch>,
     stopped: bool,
 }
 
 impl<'a> Engine<'a> {
-    fn new(mut machine: Machine, source: &'a mut dyn EventSource, options: Options) -> Engine<'a> {
+    fn new(
+        mut machine: Machine,
+        source: &'a mut dyn EventSource,
+        options: Options,
+        sample_contiguity: Option<Time>,
+    ) -> Engine<'a> {
         let mut turns = Vec::new();
         turns.resize_with(machine.cores.len(), Turn::default);
         let levels = machine.shared.os.levels();
@@ -288,6 +295,7 @@ impl<'a> Engine<'a> {
             requests: Requests::default(),
             region: Region::default(),
             map_maker,
+            contiguity: sample_contiguity.map(ContiguityWatch::new),
             stopped: false,
         }
     }
@@ -336,7 +344,9 @@ impl<'a> Engine<'a> {
                 self.stopped = true;
                 break;
             }
-            self.look_at_placement(self.machine.cores[core].pipeline.now);
+            let now = self.machine.cores[core].pipeline.now;
+            self.look_at_placement(now);
+            self.look_at_contiguity(now);
             self.run_core::<F, S>(core, horizon)?;
         }
         Ok(())
@@ -397,6 +407,9 @@ impl<'a> Engine<'a> {
             }
             if let Some((now, core)) = first {
                 let mut horizon = if second == Time::MAX { Time::MAX } else { second + QUANTUM };
+                if let Some(watch) = &self.contiguity {
+                    horizon = horizon.min(watch.next() + QUANTUM);
+                }
                 if let Some(due) = due {
                     if due.is_some_and(|due| due <= now) {
                         self.act::<F>(now);
@@ -624,12 +637,17 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Computes without an access. A policy has its turns meanwhile: where one is due, the stream goes on afterwards.
+    /// Computes without an access. A policy and samples of contiguity have their turns meanwhile: where one is due, the
+    /// stream goes on afterwards.
     fn compute(&mut self, core: usize, stream: usize, instructions: u64) {
         let pipeline = &mut self.machine.cores[core].pipeline;
-        let Some(tiering) = &self.machine.shared.tiering else { return pipeline.compute(instructions) };
+        let tiering = &self.machine.shared.tiering;
+        if tiering.is_none() && self.contiguity.is_none() {
+            return pipeline.compute(instructions);
+        }
         let computed = &mut self.streams.streams[stream].computed;
-        let due = tiering.due().unwrap_or(Time::MAX);
+        let sample = self.contiguity.as_ref().map_or(Time::MAX, ContiguityWatch::next);
+        let due = tiering.as_ref().and_then(|tiering| tiering.due()).unwrap_or(Time::MAX).min(sample);
         loop {
             let begin = pipeline.now;
             let little = (instructions - *computed).min(COMPUTE_PIECE);

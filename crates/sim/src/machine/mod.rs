@@ -3,6 +3,7 @@
 mod access;
 mod build;
 mod collect;
+mod contiguity_samples;
 mod contiguous;
 mod engine;
 mod intermediate;
