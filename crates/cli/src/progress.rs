@@ -3,6 +3,8 @@
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::fmt::Write as _;
 use std::sync::OnceLock;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Shorter runs show nothing: a bar that flashes by is noise.
@@ -90,6 +92,44 @@ fn message(accesses: u64, elapsed: Duration, share: Option<f64>) -> String {
             format!("{done}, {} left", duration(left))
         }
         None => done,
+    }
+}
+
+/// What takes long and says nothing until it is done: a sign of life with the time so far.
+///
+/// How far a native run is it could only say by counting, which would slow what it measures.
+pub struct Busy {
+    done: Option<Sender<()>>,
+    shown: Option<JoinHandle<()>>,
+}
+
+impl Busy {
+    /// Shows nothing before two seconds have passed.
+    pub fn new(name: impl Into<String>) -> Busy {
+        let (name, started) = (name.into(), Instant::now());
+        let (done, waiting) = channel::<()>();
+        let shown = std::thread::spawn(move || {
+            if waiting.recv_timeout(SILENT) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+            let bar = begin(&name, false);
+            while waiting.recv_timeout(REDRAW) == Err(RecvTimeoutError::Timeout) {
+                bar.set_message(format!("{} so far", duration(started.elapsed())));
+                bar.tick();
+            }
+            bar.finish_and_clear();
+        });
+        Busy { done: Some(done), shown: Some(shown) }
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.done = None;
+        if let Some(shown) = self.shown.take() {
+            // It draws, and has nothing to say.
+            let _ = shown.join();
+        }
     }
 }
 

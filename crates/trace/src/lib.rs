@@ -30,5 +30,5 @@ pub use pool::BatchPool;
 pub use source::{EventSource, SourceError, VecSource};
 pub use tools::{
     Conversion, ConvertError, Slice, SliceOptions, TextFormat, TraceInfo, VerifyReport, convert, head, info,
-    slice, verify, write_text,
+    info_watched, slice, verify, verify_watched, write_text,
 };

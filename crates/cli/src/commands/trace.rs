@@ -5,6 +5,7 @@ use crate::error::{Blame, CommandResult, Failure};
 use crate::input::{Watched, open_trace, trace_failure};
 use crate::interrupt::Interrupt;
 use crate::options::{JsonOption, parse_count};
+use crate::progress::Progress;
 use crate::{output, progress};
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
@@ -139,7 +140,12 @@ pub fn run(arguments: Arguments) -> CommandResult {
 }
 
 fn info(input: &TraceInput, json: &JsonOption) -> CommandResult {
-    let info = terrace_trace::info(&input.file, input.salvage).map_err(trace_failure)?;
+    let mut progress = Progress::new(name_of(&input.file));
+    let info = terrace_trace::info_watched(&input.file, input.salvage, |accesses, share| {
+        progress.advance(accesses, || share);
+    });
+    drop(progress);
+    let info = info.map_err(trace_failure)?;
     if let Some(destination) = &json.json {
         output::write_json(destination, &info)?;
     }
@@ -344,7 +350,10 @@ struct VerifyDocument<'a> {
 }
 
 fn verify(file: &Path, json: &JsonOption) -> CommandResult {
-    let report = terrace_trace::verify(file).map_err(trace_failure)?;
+    let mut progress = Progress::new(name_of(file));
+    let report = terrace_trace::verify_watched(file, |accesses, share| progress.advance(accesses, || share));
+    drop(progress);
+    let report = report.map_err(trace_failure)?;
     if let Some(destination) = &json.json {
         output::write_json(destination, &VerifyDocument { sound: report.is_sound(), report: &report })?;
     }

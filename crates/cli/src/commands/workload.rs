@@ -2,6 +2,7 @@
 
 use crate::error::{Blame, CommandResult, Failure};
 use crate::options::JsonOption;
+use crate::progress::Busy;
 use crate::{output, progress};
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
@@ -233,7 +234,10 @@ fn shares(pages: &ResidentPages) -> String {
 fn run_natively(spec: &str, pages: NativePages, json: &JsonOption) -> CommandResult {
     let workload = terrace_workload::open(spec).or_usage()?;
     tracing::info!(spec, footprint = workload.footprint(), "native run begins");
-    let run: NativeRun = workload.run_native(pages).map_err(|error| Failure::Run(error.into()))?;
+    let busy = Busy::new(spec.split(',').next().unwrap_or_default());
+    let run = workload.run_native(pages);
+    drop(busy);
+    let run: NativeRun = run.map_err(|error| Failure::Run(error.into()))?;
     let rate = if run.seconds > 0.0 { run.accesses as f64 / run.seconds } else { 0.0 };
     if let Some(destination) = &json.json {
         let document = RunDocument {

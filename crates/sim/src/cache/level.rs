@@ -345,7 +345,7 @@ mod tests {
                     (product * sets as u64) >> 32
                 }
             };
-            line as usize % sets ^ hash as usize
+            (line as usize % sets) ^ hash as usize
         }
 
         fn access(&mut self, line: u64, write: bool) -> (bool, Option<Evicted>) {

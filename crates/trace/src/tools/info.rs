@@ -31,6 +31,18 @@ pub struct TraceInfo {
 /// # Errors
 /// As [`crate::open_any`] and [`crate::EventSource::next_batch`].
 pub fn info(path: impl AsRef<Path>, salvage: bool) -> Result<TraceInfo, SourceError> {
+    info_watched(path, salvage, |_, _| ())
+}
+
+/// The same, telling `watch` of each batch's accesses and what share of the trace is read, where that is known.
+///
+/// # Errors
+/// As [`info`].
+pub fn info_watched(
+    path: impl AsRef<Path>,
+    salvage: bool,
+    mut watch: impl FnMut(u64, Option<f64>),
+) -> Result<TraceInfo, SourceError> {
     let path = path.as_ref();
     let mut opened = Opened::open(path, salvage)?;
     let chunks = match &opened {
@@ -47,6 +59,7 @@ pub fn info(path: impl AsRef<Path>, salvage: bool) -> Result<TraceInfo, SourceEr
             let mut totals = Totals::default();
             while let Some(batch) = opened.source().next_batch()? {
                 totals.add(&batch);
+                watch(batch.len() as u64, opened.source().progress());
             }
             totals
         }

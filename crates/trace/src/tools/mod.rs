@@ -9,6 +9,6 @@ mod verify;
 
 pub use convert::{Conversion, ConvertError, TextFormat, convert, write_text};
 pub use head::head;
-pub use info::{TraceInfo, info};
+pub use info::{TraceInfo, info, info_watched};
 pub use slice::{Slice, SliceOptions, slice};
-pub use verify::{VerifyReport, verify};
+pub use verify::{VerifyReport, verify, verify_watched};

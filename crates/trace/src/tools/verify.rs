@@ -36,6 +36,17 @@ impl VerifyReport {
 /// # Errors
 /// When the file cannot be opened as a trace at all; damage further on is a problem in the report.
 pub fn verify(path: impl AsRef<Path>) -> Result<VerifyReport, SourceError> {
+    verify_watched(path, |_, _| ())
+}
+
+/// The same, telling `watch` of each batch's accesses and what share of the trace is read, where that is known.
+///
+/// # Errors
+/// As [`verify`].
+pub fn verify_watched(
+    path: impl AsRef<Path>,
+    mut watch: impl FnMut(u64, Option<f64>),
+) -> Result<VerifyReport, SourceError> {
     let path = path.as_ref();
     let mut opened = Opened::open(path, false)?;
     let indexed = match &opened {
@@ -62,6 +73,7 @@ pub fn verify(path: impl AsRef<Path>) -> Result<VerifyReport, SourceError> {
         let place =
             format!("batch {} (stream {}, access {})", totals.batches, batch.stream.0, totals.accesses);
         totals.add(&batch);
+        watch(batch.len() as u64, source.progress());
         if let Err(what) = batch.validate() {
             problems.push(format!("{place}: {what}"));
         }
