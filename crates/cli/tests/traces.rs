@@ -102,3 +102,26 @@ fn an_input_is_never_overwritten_by_its_own_output() {
     }
     assert!(std::fs::read(&trace).unwrap() == before);
 }
+
+/// What Valgrind itself writes is read whole: each of its lines counts, an `M` for a load and a store.
+#[test]
+fn a_run_under_lackey_is_imported() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("true.lackey");
+    let ran = std::process::Command::new("valgrind")
+        .args(["--tool=lackey", "--trace-mem=yes"])
+        .arg(format!("--log-file={}", log.display()))
+        .arg("/bin/true")
+        .status()
+        .expect("valgrind is installed");
+    assert!(ran.success());
+    let text = std::fs::read_to_string(&log).unwrap();
+    let lines = |begin: &str| text.lines().filter(|line| line.starts_with(begin)).count() as u64;
+    let (loads, stores, both) = (lines(" L "), lines(" S "), lines(" M "));
+    assert!(loads > 1000 && stores > 1000 && both > 100);
+    let info = json(terrace().args(["trace", "info", "--json", "-"]).arg(&log));
+    assert_eq!(info["format"], "lackey");
+    assert_eq!(info["totals"]["accesses"], loads + stores + 2 * both);
+    assert_eq!(info["totals"]["writes"], stores + both);
+    assert_eq!(info["totals"]["instructions"], lines("I "));
+}
