@@ -86,7 +86,8 @@ impl Drop for Progress {
 fn message(accesses: u64, elapsed: Duration, share: Option<f64>) -> String {
     let rate = accesses as f64 / elapsed.as_secs_f64();
     let done = format!("{} accesses, {}/s", short(accesses as f64), short(rate));
-    match share.filter(|share| *share > 0.0) {
+    // Of less than a millionth nothing follows.
+    match share.filter(|share| *share > 1e-6) {
         Some(share) => {
             let left = elapsed.mul_f64((1.0 - share).max(0.0) / share);
             format!("{done}, {} left", duration(left))
