@@ -40,7 +40,7 @@ pub struct RecordingOptions {
     pub skip: u64,
 
     /// End the recording after N accesses; the program runs on unobserved
-    #[arg(long, value_name = "N", value_parser = parse_count)]
+    #[arg(long, value_name = "N", value_parser = parse_some)]
     pub limit: Option<u64>,
 
     /// Record the first LENGTH accesses of every PERIOD, such as 1e9:1e7
@@ -357,6 +357,14 @@ impl JsonOption {
     /// Whether standard output belongs to JSON, so that nothing else may be printed there.
     pub fn owns_stdout(&self) -> bool {
         self.json.as_deref() == Some("-")
+    }
+}
+
+/// As [`parse_count`], of at least one.
+fn parse_some(text: &str) -> Result<u64, String> {
+    match parse_count(text)? {
+        0 => Err("0 leaves nothing; give at least 1".to_owned()),
+        count => Ok(count),
     }
 }
 

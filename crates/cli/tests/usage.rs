@@ -38,6 +38,7 @@ fn wrong_usage_exits_2_and_says_what_would_be_right() {
     refused(&["policy", "show", "ambx"], &["ambx", "did you mean \"ambix\"?"]);
     refused(&["policy", "show", "ambix", "--set", "perid=4 s"], &["perid", "did you mean \"period\"?"]);
     refused(&["policy", "show", "ambix", "--set", "period=4"], &["period: ", "expected a string"]);
+    refused(&["record", "--limit", "0", "--", "true"], &["--limit", "give at least 1"]);
     refused(&["policy", "show", "ambix", "--set", "dram_limit=2"], &["2 is not a share between 0 and 1"]);
     refused(&["record", "-o", "/tmp/x.trace"], &["COMMAND"]);
     refused(&["record", "-o", "/tmp/x.trace", "--every", "10", "--", "true"], &["PERIOD:LENGTH"]);
