@@ -231,6 +231,12 @@ impl Input {
         crate::output::shell_join(before.iter().chain(&self.words).chain(&separator).chain(&self.command))
     }
 
+    /// What ends the reading of this input where the user asks to stop: nothing for a live recording, which ends by itself
+    /// then and hands over what is still under way, so that what reads it is complete.
+    pub fn stop(&self, interrupt: &Interrupt) -> Interrupt {
+        if self.is_live() { Interrupt::default() } else { interrupt.clone() }
+    }
+
     /// Opens it: a recorded command starts to run here.
     pub fn open(self, interrupt: &Interrupt) -> Result<(Box<dyn EventSource>, Ending), Failure> {
         let ending = Ending { recording: Arc::default(), interrupt: interrupt.clone() };

@@ -24,15 +24,6 @@ pub struct Settings<'a> {
     pub interrupt: Interrupt,
 }
 
-impl Settings<'_> {
-    /// For the runs of an opened input: a live recording ends by itself when asked to stop, and all of it is simulated. Those runs
-    /// are complete then.
-    pub fn to_the_end(&self, is_live: bool) -> Settings<'_> {
-        let interrupt = if is_live { Interrupt::default() } else { self.interrupt.clone() };
-        Settings { simulation: self.simulation, interrupt }
-    }
-}
-
 /// What came of one input.
 #[derive(Default)]
 pub struct InputResult {
@@ -220,7 +211,7 @@ fn one_input(
     extra: Extra,
     done: &Sender<()>,
 ) -> InputResult {
-    let (name, is_live) = (input.name.clone(), input.is_live());
+    let (name, stop) = (input.name.clone(), input.stop(&settings.interrupt));
     let mut result = InputResult { name: name.clone(), ..InputResult::default() };
     let commands: Vec<String> = jobs.iter().map(|job| repeat_command(job, &input, settings)).collect();
     let profiles = first_pass::profiles(jobs.iter().map(|job| &job.design), &input, settings);
@@ -241,7 +232,7 @@ fn one_input(
     let header = source.header().clone();
     let observed = Arc::new(Mutex::new(InputObserver::new()));
     let observer = observe(&name, &header, Arc::clone(&observed));
-    let settings = &settings.to_the_end(is_live);
+    let settings = &Settings { simulation: settings.simulation, interrupt: stop };
     let (fanout, branches) = FanOut::start(source, jobs.len(), observer, settings.interrupt.flag());
 
     let outcomes: Vec<Result<Simulated, SimError>> = std::thread::scope(|scope| {

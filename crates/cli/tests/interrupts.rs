@@ -97,10 +97,10 @@ const SERVER: [&str; 4] = ["--", "sh", "-c", "echo up > up; while :; do :; done"
 
 #[test]
 fn what_a_command_did_until_it_was_stopped_is_kept() {
-    for (before, code) in [
-        (&["record", "-o", "x.trace"][..], 0),
-        (&["sim", "--design", "native-4k", "--json", "run.json"], 0),
-        (&["compare", "native-4k", "native-2m", "-o", "study"], 0),
+    for before in [
+        &["record", "-o", "x.trace"][..],
+        &["sim", "--design", "native-4k", "--json", "run.json"],
+        &["compare", "native-4k", "native-2m", "-o", "study"],
     ] {
         let folder = tempfile::tempdir().unwrap();
         let child = start(&[before, &SERVER].concat(), folder.path());
@@ -108,7 +108,7 @@ fn what_a_command_did_until_it_was_stopped_is_kept() {
         interrupt(&child);
         let output = child.wait_with_output().unwrap();
         let message = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{before:?}: {message}");
+        assert_eq!(output.status.code(), Some(0), "{before:?}: {message}");
         let accesses = |path: &str, runs: usize| {
             let text = std::fs::read_to_string(folder.path().join(path)).unwrap();
             let document: serde_json::Value = serde_json::from_str(&text).unwrap();

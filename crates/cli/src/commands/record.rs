@@ -82,14 +82,10 @@ pub struct Recorded {
 /// Writes all that `input` does to the trace `path`.
 pub fn write_trace(input: Input, path: &Path, interrupt: &Interrupt) -> Result<Recorded, Failure> {
     let name = input.name.clone();
-    let is_live = input.is_live();
+    let stop = input.stop(interrupt);
     let (mut source, ending) = input.open(interrupt)?;
     let mut writer = TraceWriter::create(path, source.header()).or_run()?;
-    let mut watched = Watched::new(&name, source.as_mut());
-    if !is_live {
-        // A live recording ends by itself when asked to stop, and hands over what is still under way.
-        watched = watched.until(interrupt);
-    }
+    let mut watched = Watched::new(&name, source.as_mut()).until(&stop);
     let failure = loop {
         match watched.next_batch() {
             Ok(Some(batch)) => writer.push(&batch).or_run()?,

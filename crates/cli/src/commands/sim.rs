@@ -104,9 +104,9 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let name = input.name.clone();
     let command = run::repeat_command(&job, &input, &settings);
     let profile = first_pass::profiles(std::iter::once(&job.design), &input, &settings)?.pop().flatten();
-    let is_live = input.is_live();
+    let stop = input.stop(&settings.interrupt);
     let (mut source, ending) = input.open(&settings.interrupt)?;
-    let settings = settings.to_the_end(is_live);
+    let settings = Settings { interrupt: stop, ..settings };
     let mut watched = Watched::new(&name, source.as_mut());
     let extra = run::Extra {
         memory_map: arguments.memory_map.is_some(),

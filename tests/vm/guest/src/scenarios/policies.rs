@@ -50,7 +50,7 @@ const CASES: &[Case] = &[
 
 /// Of the hot pages, so many have to lie in the fast tier in the end.
 const SHARE: f64 = 0.95;
-/// Of the pages that were hot in the phase before, so many have to lie in the slow tier then.
+/// Of what is cold, and of the pages that were hot in the phase before, so many have to lie in the slow tier then.
 const LEFT: f64 = 0.7;
 /// In so many looks in a row, one a second.
 const LOOKS: usize = 5;
@@ -185,15 +185,15 @@ pub fn thermostat(checks: &mut Checks) -> Result<()> {
     let cold = memory.start..hot.start;
     // A hot page whose sample missed its accesses goes down too, until correction brings it back.
     let both = || Ok((share_on(&process, &cold, 1)?, share_on(&process, &hot, 0)?));
-    let (down, stayed) = until(both, |(down, stayed)| *down >= 0.7 && *stayed >= SHARE)?;
-    checks.that(down >= 0.7, "most cold pages are in the slow tier", format!("{down:.3}"));
+    let (down, stayed) = until(both, |(down, stayed)| *down >= LEFT && *stayed >= SHARE)?;
+    checks.that(down >= LEFT, "most cold pages are in the slow tier", format!("{down:.3}"));
     checks.that(stayed >= SHARE, "the hot ones are in the fast tier", format!("{stayed:.3}"));
     target.next_phase()?;
     let next = target.range("hot")?;
     let both = || Ok((share_on(&process, &next, 0)?, share_on(&process, &hot, 1)?));
-    let (up, down) = until(both, |(up, down)| *up >= SHARE && *down >= 0.7)?;
+    let (up, down) = until(both, |(up, down)| *up >= SHARE && *down >= LEFT)?;
     checks.that(up >= SHARE, "the hot pages of the next phase are in the fast tier", format!("{up:.3}"));
-    checks.that(down >= 0.7, "most of those before are in the slow tier", format!("{down:.3}"));
+    checks.that(down >= LEFT, "most of those before are in the slow tier", format!("{down:.3}"));
     let huge = huge_bytes(&process, &memory)? as f64 / (memory.end - memory.start) as f64;
     checks.that(huge > 0.5, "most pages are huge", format!("{huge:.3}"));
     checks.note(terrace.finish()?);
