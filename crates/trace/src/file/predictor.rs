@@ -116,37 +116,6 @@ impl Predictor {
         control: &mut Vec<u8>,
         residuals: &mut Vec<u8>,
     ) {
-        #[cfg(target_arch = "x86_64")]
-        if std::arch::is_x86_feature_detected!("lzcnt") && std::arch::is_x86_feature_detected!("bmi2") {
-            // SAFETY: asked just now.
-            return unsafe { self.encode_shorter(state, codes, addresses, control, residuals) };
-        }
-        self.encode_as_it_comes(state, codes, addresses, control, residuals);
-    }
-
-    /// The same in fewer instructions.
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "lzcnt,bmi2")]
-    fn encode_shorter(
-        &mut self,
-        state: &mut PathState,
-        codes: &[u32],
-        addresses: &[u64],
-        control: &mut Vec<u8>,
-        residuals: &mut Vec<u8>,
-    ) {
-        self.encode_as_it_comes(state, codes, addresses, control, residuals);
-    }
-
-    #[inline(always)]
-    fn encode_as_it_comes(
-        &mut self,
-        state: &mut PathState,
-        codes: &[u32],
-        addresses: &[u64],
-        control: &mut Vec<u8>,
-        residuals: &mut Vec<u8>,
-    ) {
         let table = &mut *self.table;
         let PathState { mut long, mut short, mut previous, seed } = *state;
         let mut at = residuals.len();
