@@ -228,24 +228,86 @@ fn the_unit_is_one_that_systemd_takes() {
     }
 }
 
-/// Frame numbers are for root; everybody else is told so.
-#[test]
-fn contiguity_counts_regions_or_says_who_may() {
-    let pid = std::process::id().to_string();
-    let output = terrace().args(["contiguity", "--pid", &pid, "--json", "-"]).output().unwrap();
-    if output.status.success() {
-        let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-        let sample = &document["samples"][0];
-        let [pages, regions] = ["pages", "regions"].map(|key| sample[key].as_u64().unwrap());
-        assert!(pages > 0 && regions > 0 && regions <= pages, "{sample}");
-        let [of_32, of_128] = ["coverage_32", "coverage_128"].map(|key| sample[key].as_f64().unwrap());
-        assert!(0.0 < of_32 && of_32 <= of_128 && of_128 <= 1.0, "{sample}");
-    } else {
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(said.contains("run as root"), "{said}");
+/// The pages of a process's own memory, and the runs of them in frames in a row, counted here; none where frames are hidden.
+fn recount(pid: u32) -> Option<(u64, u64)> {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let pagemap = File::open(format!("/proc/{pid}/pagemap")).ok()?;
+    let (mut pages, mut runs) = (0, 0);
+    for line in maps.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let of_the_kernel = words.get(5).is_some_and(|name| name.starts_with("[v"));
+        // Without a file: its inode is 0.
+        if words[4] != "0" || of_the_kernel {
+            continue;
+        }
+        let (first, end) = words[0].split_once('-').unwrap();
+        let [first, end] = [first, end].map(|addr| u64::from_str_radix(addr, 16).unwrap() / 4096);
+        let mut before = None;
+        for page in first..end {
+            let mut entry = [0; 8];
+            std::os::unix::fs::FileExt::read_exact_at(&pagemap, &mut entry, page * 8).unwrap();
+            let entry = u64::from_le_bytes(entry);
+            let frame = (entry >> 63 == 1).then_some(entry & ((1 << 55) - 1));
+            if frame == Some(0) {
+                return None;
+            }
+            pages += u64::from(frame.is_some());
+            runs += u64::from(frame.is_some() && before.map(|before| before + 1) != frame);
+            before = frame;
+        }
     }
-    let nobody = terrace().args(["contiguity", "--pid", "4194304"]).output().unwrap();
-    let said = String::from_utf8_lossy(&nobody.stderr);
-    assert_eq!(nobody.status.code(), Some(2), "{said}");
+    Some((pages, runs))
+}
+
+/// Frame numbers are for who may see them (CAP_SYS_ADMIN); everybody else is told so.
+#[test]
+fn contiguity_counts_the_runs_of_a_process() {
+    let mut process = Command::new("sleep").arg("60").spawn().unwrap();
+    let pid = process.id();
+    // Until it is in its sleep, its memory grows.
+    let asleep = || std::fs::read_to_string(format!("/proc/{pid}/wchan")).unwrap_or_default();
+    let begun = Instant::now();
+    while !asleep().contains("nanosleep") && begun.elapsed() < Duration::from_secs(2) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let output = terrace().args(["contiguity", "--pid", &pid.to_string(), "--json", "-"]).output().unwrap();
+    let expected = recount(pid);
+    process.kill().unwrap();
+    process.wait().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let Some((pages, regions)) = expected else {
+        assert!(!output.status.success() && said.contains("run as root"), "{said}");
+        return;
+    };
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let sample = &document["samples"][0];
+    assert_eq!((&sample["pages"], &sample["regions"]), (&pages.into(), &regions.into()), "{said}");
+    let [of_32, of_128] = ["coverage_32", "coverage_128"].map(|key| sample[key].as_f64().unwrap());
+    assert!(0.0 < of_32 && of_32 <= of_128 && of_128 <= 1.0, "{sample}");
+    assert!(regions > 32 || of_32 == 1.0, "{sample}");
+}
+
+#[test]
+fn contiguity_of_no_process_is_an_error_of_the_user_s() {
+    let said = stderr(terrace().args(["contiguity", "--pid", "4194304"]), 2);
     assert!(said.contains("there is no process 4194304"), "{said}");
+}
+
+/// Who may not look is told who may. Root's own rights are laid down for the time of the command.
+#[test]
+fn contiguity_says_who_may() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let program = folder.path().join("terrace");
+    std::fs::copy(env!("CARGO_BIN_EXE_terrace"), &program).unwrap();
+    let mut command = Command::new(program);
+    command.args(["contiguity", "--pid", &std::process::id().to_string()]);
+    // SAFETY: asks a number.
+    if unsafe { libc::geteuid() } == 0 {
+        std::os::unix::process::CommandExt::uid(&mut command, 65534);
+    }
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("run as root"), "{said}");
 }

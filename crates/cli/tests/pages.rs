@@ -139,11 +139,11 @@ fn three_regions_deserve_three_sizes() {
     ] {
         assert_eq!(cost(name, way)["faults"], faults, "{name} {way}");
     }
-    let longest = |way: &str| cost("index", way)["longest_fault_ns"].as_u64().unwrap();
+    let longest = |way: &str| cost("index", way)["fault_latency"]["max_ns"].as_u64().unwrap();
     assert!(longest("4k") < longest("2m") && longest("2m") < longest("1g"));
     let seconds = |way: &str| cost("sparse", way)["fault_seconds"].as_f64().unwrap();
     assert!(seconds("2m") > 100.0 * seconds("4k"), "zeroing 2 MiB for each page that is used");
-    for way in document["ways"].as_array().unwrap().iter().filter(|way| way["is_other_hardware"] == false) {
+    for way in document["ways"].as_array().unwrap().iter().filter(|way| way["tlb"].is_null()) {
         let of = |name: &str| cost(name, way["name"].as_str().unwrap())["copied_bytes"].as_u64().unwrap();
         let copied = way["figures"]["copied_bytes"].as_u64().unwrap();
         assert_eq!(of("index") + of("cache") + of("sparse"), copied, "{way}");
@@ -163,6 +163,114 @@ fn three_regions_deserve_three_sizes() {
     assert!(text.contains("MADV_HUGEPAGE") && text.contains("index (1g)"), "{text}");
 }
 
+/// The figures of a way of using pages.
+fn figure(document: &Value, way: &str, name: &str) -> f64 {
+    find(document, "ways", way)["figures"][name].as_f64().unwrap()
+}
+
+#[test]
+fn each_way_is_shown_with_each_tlb_of_the_user_s() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = folder.path().join("ranges.toml");
+    std::fs::write(&own, "[translation.contiguity]\nkind = \"range\"\nentries = 64\n").unwrap();
+    let own = own.to_str().unwrap();
+    let run = |more: &[&str]| {
+        let mut command = terrace();
+        command.args(["advise", "--pages", "--policies", "thp"]);
+        command.args(["--workload", "gups,bytes=64MiB,updates=1e5"]).args(more);
+        command
+    };
+    let tlbs = ["--tlb", "spot", "--tlb", own, "--tlb", "zen5-turin", "--tlb", "rmm", "--tlb", "colt"];
+    let json_of = |more: &[&str]| json(run(&tlbs).args(["--json", "-"]).args(more));
+    let document = json_of(&[]);
+    let ways = document["ways"].as_array().unwrap();
+    assert_eq!(ways.len(), 5 * 6);
+    for way in ways {
+        let (name, plain) = (way["name"].as_str().unwrap(), way["plain"].as_str().unwrap());
+        let tlb = way["tlb"].as_str();
+        assert_eq!(name, tlb.map_or(plain.to_owned(), |tlb| format!("{plain}+{tlb}")));
+    }
+    // One run of frames: a range holds all of it. SpOT walks as often, and does not wait. The other machine has more entries.
+    let of = |way: &str, name: &str| figure(&document, way, name);
+    for tlb in ["rmm", "ranges"] {
+        assert!(of(&format!("4k+{tlb}"), "walks") < 0.001 * of("4k", "walks"), "{tlb}");
+    }
+    assert_eq!(of("4k+spot", "walks"), of("4k", "walks"));
+    assert!(of("4k+zen5-turin", "walks") < 0.9 * of("4k", "walks"));
+    assert!(of("4k+zen5-turin", "translation_share") < of("4k", "translation_share"));
+    assert_eq!(of("2m+colt", "walks"), of("2m", "walks"), "it coalesces base pages");
+    // They are no way to take, and options reach them by name.
+    assert!(!document["verdict"]["way"].as_str().unwrap().contains('+'));
+    let wider = json_of(&["--set", "colt:translation.contiguity.pages=16"]);
+    assert!(figure(&wider, "4k+colt", "walks") < of("4k+colt", "walks"));
+    assert_eq!(figure(&wider, "4k", "walks"), of("4k", "walks"));
+    let slower = json_of(&["--set", "zen5-turin:translation.l2.latency=90 cycles"]);
+    assert!(figure(&slower, "4k+zen5-turin", "gain") < of("4k+zen5-turin", "gain"));
+
+    let text = stdout(&mut run(&tlbs));
+    assert!(text.lines().all(|line| line.chars().count() <= 80 || line.starts_with("See it")), "{text}");
+    let heads = text.lines().filter(|line| line.starts_with("TLB ")).collect::<Vec<_>>();
+    assert_eq!(heads.len(), 2, "{text}");
+    assert!(heads[0].contains("as it is") && heads[1].contains("rmm"), "{text}");
+    assert!(!stdout(&mut run(&[])).contains("TLB  "), "thp alone makes no contiguity");
+}
+
+#[test]
+fn copied_pages_of_files_are_no_region_s_and_the_sum_is_whole() {
+    let aged = [
+        ("tier.dram.capacity", "256 MiB"),
+        ("tier.remote.capacity", "64 MiB"),
+        ("os.reserved", "8 MiB"),
+        ("os.memory.free_lists", "last-freed-first"),
+        ("os.memory.grouping", "true"),
+        ("os.memory.aging.kind", "page-cache"),
+        ("os.memory.aging.dropped", "0.3"),
+        ("thp:os.policy.defrag", "always"),
+    ];
+    // Nearly all of the second is before its region of interest: copies are of the whole run.
+    let programs = [
+        "slab,bytes=64MiB,keys=2e5,preload=0,reads=0.5,requests=60e3",
+        "slab,bytes=64MiB,keys=2e5,preload=1,reads=0.5,requests=1e3",
+    ];
+    let run = |program: &str| {
+        let mut command = terrace();
+        command.args(["advise", "--pages", "--policies", "thp", "--hasten", "2000"]);
+        for (key, value) in aged {
+            command.args(["--set", &format!("{key}={value}")]);
+        }
+        command.args(["--workload", program]);
+        command
+    };
+    let of = |costs: &Value| {
+        costs.as_array().unwrap().iter().find(|cost| cost["way"] == "thp").unwrap()["copied_bytes"].as_u64()
+    };
+    let documents = programs.map(|program| json(run(program).args(["--json", "-"])));
+    for document in &documents {
+        let regions = document["regions"].as_array().unwrap().iter().filter_map(|part| of(&part["costs"]));
+        let (regions, cached) = (regions.sum::<u64>(), of(&document["page_cache"]).unwrap());
+        assert!(regions > 0 && cached > 0, "{regions} {cached}");
+        assert_eq!((regions + cached) as f64, figure(document, "thp", "copied_bytes"));
+    }
+    let document = &documents[0];
+
+    // A fault waits for a compaction, and the region that it belongs to shows it.
+    let longest = |latency: &Value| latency["max_ns"].as_u64().unwrap();
+    let all = longest(&find(document, "ways", "thp")["figures"]["fault_latency"]);
+    let of_regions = document["regions"].as_array().unwrap().iter().flat_map(|region| {
+        let costs = region["costs"].as_array().unwrap();
+        costs.iter().filter(|cost| cost["way"] == "thp").map(|cost| longest(&cost["fault_latency"]))
+    });
+    assert!(all > 1_000_000);
+    assert_eq!(of_regions.max(), Some(all));
+
+    for program in programs {
+        let text = stdout(&mut run(program));
+        let row = |name: &str| text.lines().any(|line| line.starts_with(name));
+        assert!(row("(page cache) ") && row("all ") && row("copied "), "{text}");
+        assert!(text.lines().all(|line| line.chars().count() <= 80 || line.starts_with("See it")), "{text}");
+    }
+}
+
 #[test]
 fn huge_pages_stay_off_where_they_do_not_pay() {
     let small = ["--workload", "stream,bytes=1 MiB"];
@@ -179,6 +287,9 @@ fn wrong_input_is_said() {
         (&["--policies", "tridnt"], "did you mean \"trident\"?"),
         (&["--slowdown", "3%"], "--slowdown"),
         (&["--bloat", "much"], "is not a share"),
+        (&["--tlb", "colr"], "did you mean \"colt\"?"),
+        (&["--tlb", "native-2m"], "its [translation] is that of skylake-6140"),
+        (&["--tlb", "colt", "--set", "rmm:translation.contiguity.entries=8"], "called \"rmm\""),
     ] {
         let mut command = terrace();
         command.args(["advise", "--pages", "--workload", common::SMALL]).args(arguments);

@@ -48,6 +48,12 @@ fn slices_and_text_hold_the_accesses_asked_for() {
     assert_eq!(json(&mut slice)["accesses"], 1000);
     terrace().args(["sim", "--design", "native-4k", "--trace"]).arg(&part).assert().success();
 
+    let beyond = folder.path().join("beyond.trace");
+    let message =
+        stderr(terrace().args(["trace", "slice", "--from", "1e9", "-o"]).arg(&beyond).arg(&trace), 2);
+    assert!(message.contains("none is left from number 1000000000 on"), "{message}");
+    assert!(!beyond.exists(), "nothing is left behind");
+
     let text =
         |path: &Path| stdout(terrace().args(["trace", "convert", "--to", "text", "-o", "-"]).arg(path));
     let all = text(&trace);

@@ -23,6 +23,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Longest answer that a client reads.
 const ANSWER: u64 = 64 << 20;
 
+/// A socket's name until it is complete.
+const DRAFT: &str = "s";
+
 /// The default place of a process's socket.
 pub fn socket_of(folder: &Path, pid: u32) -> PathBuf {
     folder.join(format!("{pid}.sock"))
@@ -120,7 +123,7 @@ fn private(path: &Path) -> io::Result<UnixListener> {
     }
     let draft = folder.join(format!(".{}", std::process::id()));
     private.recursive(false).create(&draft)?;
-    let listener = bind(&draft.join("s"), path);
+    let listener = bind(&draft.join(DRAFT), path);
     // Empty again, or of no use.
     let _ = std::fs::remove_dir_all(&draft);
     listener
@@ -299,14 +302,32 @@ pub fn status(socket: &Path) -> io::Result<Status> {
     serde_json::from_str(&ask(socket, "GET", "/status")?).map_err(io::Error::other)
 }
 
-/// Removes sockets that killed processes have left behind; answers which.
+/// Removes what killed processes have left behind: sockets at which nobody answers, and drafts of sockets and journals; answers
+/// which.
 pub fn remove_stale(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let stale = entries.map(|entry| entry.path()).filter(|path| {
-        path.extension().is_some_and(|extension| extension == "sock")
-            && UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    let mut stale: Vec<PathBuf> = entries
+        .map(|entry| entry.path())
+        .filter(|path| is_dead(path) || is_draft_of_the_dead(path))
+        .collect();
+    stale.retain(|path| {
+        let _ = std::fs::remove_file(path.join(DRAFT));
+        std::fs::remove_file(path).or_else(|_| std::fs::remove_dir(path)).is_ok()
     });
-    stale.filter(|path| std::fs::remove_file(path).is_ok()).collect()
+    stale
+}
+
+fn is_dead(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "sock")
+        && UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+}
+
+/// Of a process that is no more, by the number in its name: a folder of [`private`], or a file of the journal.
+fn is_draft_of_the_dead(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let number = name.strip_prefix('.').or_else(|| name.strip_suffix(".draft"));
+    let pid = number.and_then(|number| number.parse::<u32>().ok());
+    pid.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
 }
 
 #[cfg(test)]
@@ -399,7 +420,25 @@ mod tests {
         drop(UnixListener::bind(folder.path().join("7.sock")).unwrap());
         std::fs::write(folder.path().join("8.json"), "").unwrap();
         std::fs::write(folder.path().join("x"), "mine").unwrap();
-        assert_eq!(remove_stale(folder.path()), [folder.path().join("7.sock")]);
+        // No process has such a number; this one lives.
+        let (dead, alive) = (u32::MAX, std::process::id());
+        let drafts =
+            [format!(".{dead}"), format!("{dead}.draft"), format!(".{alive}"), format!("{alive}.draft")]
+                .map(|name| folder.path().join(name));
+        for draft in &drafts {
+            if draft.extension().is_some() {
+                std::fs::write(draft, "{").unwrap();
+            } else {
+                std::fs::create_dir(draft).unwrap();
+                drop(UnixListener::bind(draft.join("s")).unwrap());
+            }
+        }
+        let mut removed = remove_stale(folder.path());
+        removed.sort();
+        let mut expected = vec![folder.path().join("7.sock"), drafts[0].clone(), drafts[1].clone()];
+        expected.sort();
+        assert_eq!(removed, expected);
+        assert!(expected.iter().all(|path| !path.exists()) && drafts[2..].iter().all(|path| path.exists()));
         let refused = Server::start(&folder.path().join("x"), None, Board::default(), &Control::default());
         assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(std::fs::read_to_string(folder.path().join("x")).unwrap(), "mine");

@@ -123,6 +123,7 @@ impl Session {
         let mut world = World::new(kernel.clone(), facts.tiers.clone(), capabilities, &config.world)
             .map_err(Problem::Usage)?;
         let latency = facts.tiers.compressed().and_then(|_| fault_cost::measure());
+        world.may_use(config.limits.cpu, latency);
         let (name, parameters, policy) = choose(&world, config, latency, &mut choices)?;
         let needs = policy.needs();
         let dirtiness = dirtiness(facts, needs, help, &mut choices);

@@ -135,7 +135,8 @@ fn clustered(space: Option<&Space>, pages: Vec<(u64, PageSize, TierId)>) -> Vec<
         if is_cluster(vpn / 512) {
             counts.entry(vpn / 512).or_default()[tier.index()] += size.base_pages();
         } else {
-            shown.push((vpn, size, tier));
+            // Whatever the kernel makes of it.
+            shown.extend((0..size.base_pages()).map(|part| (vpn + part, PageSize::Base, tier)));
         }
     }
     let place = |[present, swapped]: [u64; 2]| if swapped > present { SLOW } else { TierId(0) };
@@ -596,7 +597,7 @@ impl AccessSource for Guesses {
     }
 
     fn collect(&mut self, world: &mut World) -> std::io::Result<Duration> {
-        for (pid, regions) in world.regions(64).of_process {
+        for (pid, regions) in world.regions(64, &world::Focus::default()).of_process {
             for region in regions.into_iter().filter(|_| self.0.below(3) == 0) {
                 world.accessed(pid, region, 1);
             }

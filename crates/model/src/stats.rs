@@ -83,6 +83,20 @@ impl Histogram {
         self.sum += other.sum;
         self.max = self.max.max(other.max);
     }
+
+    /// The value that so many (a share) do not exceed, rounded up to the end of its bucket, but no more than the largest.
+    pub fn quantile(&self, share: f64) -> u64 {
+        let wanted = (self.count as f64 * share).ceil() as u64;
+        let mut seen = 0;
+        for (bucket, count) in self.buckets.iter().enumerate() {
+            seen += count;
+            if seen >= wanted && *count > 0 {
+                let upper = 1u64.checked_shl(bucket as u32).map_or(u64::MAX, |end| end - 1);
+                return upper.min(self.max);
+            }
+        }
+        self.max
+    }
 }
 
 /// The value of a statistic.
@@ -216,5 +230,20 @@ mod tests {
         }
         assert_eq!(histogram.buckets, [1, 1, 2, 1, 0, 0, 0, 0, 0, 0, 1]);
         assert_eq!((histogram.count, histogram.sum, histogram.max), (6, 1010, 1000));
+    }
+
+    #[test]
+    fn quantiles_are_upper_bounds() {
+        let mut histogram = Histogram::default();
+        for value in (0..98).map(|_| 500).chain([70_000, 90_000]) {
+            histogram.record(value);
+        }
+        assert_eq!(histogram.quantile(0.5), 511);
+        assert_eq!(
+            histogram.quantile(0.99),
+            90_000,
+            "of the bucket up to 131,071, but no more than the most"
+        );
+        assert_eq!(Histogram::default().quantile(0.99), 0);
     }
 }

@@ -32,7 +32,7 @@ mod topology;
 pub use capability::{Capabilities, Capability, CapabilitySet, Lack, Needs, SignalKind, SignalSet};
 pub use contiguity::{Contiguity, ContiguitySamples, Runs};
 pub use in_memory::{Driver, InMemory};
-pub use memory_system::{Clear, MemorySystem, PageCount, ScanHand, Scanned, Scope, Step, Watch};
+pub use memory_system::{Clear, HugeSample, MemorySystem, PageCount, ScanHand, Scanned, Scope, Step, Watch};
 pub use migration::{CopyBy, Cost, Exchange, HugePages, Move, MoveOptions, Outcome, Resize, Subject, Ticket};
 pub use moment::Moment;
 pub use page::{Area, AreaKind, Object, PageId, PageRange, PageView, SpaceId};

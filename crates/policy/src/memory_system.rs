@@ -4,7 +4,7 @@ use crate::{
     Area, Capabilities, Capability, Cost, Exchange, Move, MoveOptions, PageId, PageRange, PageView,
     PhysicalMemory, Resize, SpaceId, Ticket, TierTraffic, Topology,
 };
-use terrace_model::{Bytes, TierId};
+use terrace_model::{Bytes, TierId, Time};
 
 /// Which pages a scan visits, in the order of [`PageId`].
 #[derive(Clone, Copy, Debug)]
@@ -107,6 +107,16 @@ pub struct PageCount {
     pub saturated: bool,
 }
 
+/// What is done with a huge page that is sampled: it is split, so many of its base pages are under [`Watch::Count`] for a
+/// time, and it is collapsed again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HugeSample {
+    /// Base pages under watch.
+    pub counted: u64,
+    /// For so long.
+    pub span: Time,
+}
+
 /// The memory of the machine, as far as a policy may see and change it.
 ///
 /// The simulated operating system implements it, live Linux implements it, and [`crate::InMemory`] does for tests.
@@ -151,6 +161,12 @@ pub trait MemorySystem {
 
     /// Shows the counts of all pages under [`Watch::Count`], in page order, and sets them back to zero.
     fn counts(&mut self, visit: &mut dyn FnMut(PageCount));
+
+    /// How many huge pages per second can be sampled like this within what the world may use, as far as it knows what that
+    /// costs here. None: it sets no bound.
+    fn affordable_samples(&self, _sample: HugeSample) -> Option<f64> {
+        None
+    }
 
     /// Reports one of `one_in` accesses that reach memory as [`crate::Signal::Access`]; 1 needs
     /// [`crate::Capability::ExactAccesses`], 0 ends it.

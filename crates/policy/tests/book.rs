@@ -24,6 +24,16 @@ fn page(entry: &Entry, claims: &[Claim]) -> String {
              [How to read it, and the same under all policies](../policies.md#pictures)"
         );
     }
+    if root().join(format!("docs/src/images/policies/{name}-memory.svg")).exists() {
+        let _ = writeln!(
+            page,
+            "\n## Memory before and after\n\n![Who holds which frame before and after a program under \
+             {name}](../images/policies/{name}-memory.svg)\n\n```console\n$ terrace sim --design {name} {} \\\n    \
+             --memory-map {name}.svg\n```\n\n[How to read it, and what the others make of the same \
+             memory](../policies.md#pictures-of-memory)",
+            memory_of(name)
+        );
+    }
     let _ = writeln!(page, "\n## Claims\n");
     let mine: Vec<&Claim> = claims.iter().filter(|claim| claim.policies.contains(name)).collect();
     if mine.is_empty() {
@@ -64,6 +74,17 @@ fn page(entry: &Entry, claims: &[Claim]) -> String {
         }
     }
     page
+}
+
+/// What `scripts/policy-pictures` draws a policy's picture of memory with.
+fn memory_of(name: &str) -> String {
+    let script = std::fs::read_to_string(root().join("scripts/policy-pictures")).unwrap();
+    let variable = |name: &str| {
+        let (_, text) = script.split_once(&format!("\n{name}='"))?;
+        text.split_once('\'').map(|(text, _)| text.to_owned())
+    };
+    let own = variable(&format!("memory_of_{name}")).map_or(String::new(), |own| format!(" \\\n    {own}"));
+    variable("memory").unwrap() + &own
 }
 
 /// A published result, and the policies whose runs it is judged by.

@@ -407,7 +407,7 @@ fn parts_share_faults_and_copies() {
         let options = Options { parts: true, whole: true, ..Options::default() };
         let outcome = run_with(&design, &mut *endless("kv,keys=8e3,requests=2e5"), options).unwrap();
         let sum = |of: fn(&PartCost) -> u64| outcome.parts.iter().map(|part| of(&part.cost)).sum::<u64>();
-        assert_eq!(sum(|cost| cost.faults), outcome.stats.integer("os.faults"), "{policy}");
+        assert_eq!(sum(|cost| cost.fault_latency.count), outcome.stats.integer("os.faults"), "{policy}");
         let cycles = outcome.stats.integer("os.fault_cycles") as f64;
         let time = sum(|cost| cost.fault_time.0) as f64 * 1e-15 * design.core.frequency.0;
         assert!((time - cycles).abs() <= 1.0 + 1e-6 * cycles, "{policy}: {time} {cycles}");
@@ -415,8 +415,8 @@ fn parts_share_faults_and_copies() {
         copied += sum(|cost| cost.copied_bytes);
         // Objects hold most of what is resident.
         let of_structures = outcome.parts.iter().filter(|part| part.part.is_structure);
-        let theirs: u64 = of_structures.map(|part| part.cost.faults).sum();
-        assert!(2 * theirs > sum(|cost| cost.faults), "{policy}: {theirs} of structures");
+        let theirs: u64 = of_structures.map(|part| part.cost.fault_latency.count).sum();
+        assert!(2 * theirs > sum(|cost| cost.fault_latency.count), "{policy}: {theirs} of structures");
     }
     assert!(copied > MIB);
 }

@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use terrace_model::{AddressRange, Bytes, Frame, PageSize, TierId, Time};
 use terrace_policy::*;
-use terrace_sim::design::{Design, PagePolicy, TranslationScheme};
+use terrace_sim::design::{Design, KernelThreads, PagePolicy, TranslationScheme};
 use terrace_sim::{Fidelity, Options};
 use terrace_trace::{Event, EventSource};
 
@@ -547,10 +547,18 @@ proptest! {
 
     /// Frames are counted anew while the policy works (in builds with debug assertions, as these are).
     #[test]
-    fn nothing_is_lost_or_doubled_whatever_a_policy_orders(seed: u64, huge: bool, level in 0usize..3) {
+    fn nothing_is_lost_or_doubled_whatever_a_policy_orders(
+        seed: u64,
+        huge: bool,
+        shared_cores: bool,
+        level in 0usize..3,
+    ) {
         let fidelity = [Fidelity::Full, Fidelity::Translation, Fidelity::Pages][level];
         let pages = if huge { PagePolicy::Thp } else { PagePolicy::Base };
-        let design = with_pages(machine(3000, 60_000), pages);
+        let mut design = with_pages(machine(3000, 60_000), pages);
+        if shared_cores {
+            design.os.kernel_threads = KernelThreads::MachineCores;
+        }
         let run = || {
             probe(&churn(seed), &design, fidelity, (FAST, SignalSet::of(SignalKind::ALL)), chaos(seed))
         };
@@ -629,54 +637,6 @@ fn in_memory_mode_the_first_tier_is_a_cache_of_the_last() {
     let share = misses as f64 / (hits + misses) as f64;
     assert!((0.6..0.9).contains(&share), "{share}");
     assert!(count(&exceeds, "tier.dcpmm.writes") > 0);
-}
-
-/// Slow memory is emulated by the faults of poisoned pages alone, as in the source.
-#[test]
-fn a_policy_that_is_told_a_slowdown_keeps_it() {
-    let spec = "service,bytes=64MiB,values=varied,value=320 B,think=24e3,requests=400e3";
-    let run = |name: &str, sets: &[(&str, &str)]| {
-        let emulated = [("tier.slow.link.latency", "0 ns"), ("os.pages", "thp")];
-        let design = design(name, "e5-2699v3", &[sets, &emulated].concat()).scaled(16).unwrap();
-        run_with(&design, &mut workload(spec), Options::default()).unwrap()
-    };
-    let fast = run("all-fast", &[]);
-    for target in [0.01, 0.03, 0.1] {
-        let target_text = target.to_string();
-        let sets = [("os.policy.slowdown", target_text.as_str()), ("os.policy.interval", "2 s")];
-        let slowed = run("thermostat", &sets);
-        let slowdown = slowed.seconds_simulated / fast.seconds_simulated - 1.0;
-        assert!(slowdown <= target + 0.005, "{target}: {slowdown}");
-        // It found something to make slow: more than a twentieth of what is resident.
-        let pages = ["tier.slow.mean_pages", "tier.dram.mean_pages"].map(|name| slowed.stats.number(name));
-        assert!(pages[0] > pages[1] / 20.0, "{target}: {pages:?}");
-    }
-}
-
-/// The other five applications of the source, 32 MiB each. What their scan interval of 30 s is divided by, so that a
-/// period holds as many accesses to a page, and again by 16 with the machine. Eight threads share the budget.
-#[test]
-fn a_slowdown_is_kept_on_every_kind_of_service() {
-    for (interval, spec) in [
-        (
-            "1.3 s",
-            "service,bytes=32MiB,traffic=0,zipf=0.99,value=1KiB,chain=4,threads=8,think=2e5,requests=150e3",
-        ),
-        ("1.3 s", "lsm,bytes=32MiB,threads=8,think=1.7e6,requests=20e3"),
-        ("1.7 s", "tpcc,bytes=32MiB,threads=8,think=4e6,requests=11e3"),
-        ("6.8 s", "search,bytes=32MiB,threads=8,think=7e8,requests=240"),
-        ("1.3 s", "analytics,bytes=8MiB,threads=8,iterations=2,think=5e5"),
-    ] {
-        let run = |name: &str, sets: &[(&str, &str)]| {
-            let emulated = [("tier.slow.link.latency", "0 ns"), ("os.pages", "thp")];
-            let design = design(name, "e5-2699v3", &[sets, &emulated].concat()).scaled(16).unwrap();
-            run_with(&design, &mut workload(spec), Options::default()).unwrap()
-        };
-        let [fast, slowed] = [run("all-fast", &[]), run("thermostat", &[("os.policy.interval", interval)])];
-        let slowdown = slowed.seconds_simulated / fast.seconds_simulated - 1.0;
-        assert!(slowdown <= 0.035, "{spec}: {slowdown}");
-        assert!(count(&slowed, "policy.own.rounds") > 2, "{spec}");
-    }
 }
 
 /// Threads that think between requests: what they load is under way no longer than the reorder buffer holds it, with a

@@ -18,7 +18,7 @@ fn part(batches: Vec<Batch>, accesses: std::ops::Range<u64>, residency: bool) ->
 fn the_part_has_its_accesses_and_the_events_before() {
     let (header, batches) = small_trace();
     let all: Vec<u64> = batches.iter().flat_map(|batch| batch.addr.clone()).collect();
-    for (begin, end) in [(0, 120), (0, 1), (19, 21), (20, 40), (25, 25), (50, 500), (119, 120), (200, 300)] {
+    for (begin, end) in [(0, 120), (0, 1), (19, 21), (20, 40), (25, 25), (50, 500), (119, 120)] {
         let found = part(batches.clone(), begin..end, false);
         found.iter().for_each(|batch| batch.validate().unwrap());
         let addresses: Vec<u64> = found.iter().flat_map(|batch| batch.addr.clone()).collect();
@@ -31,7 +31,7 @@ fn the_part_has_its_accesses_and_the_events_before() {
                 if let Event::Mark { kind: MarkKind::Gap, value, .. } = e.event { Some(value) } else { None }
             })
             .collect();
-        assert_eq!(gaps, if begin == 0 || begin >= 120 { vec![] } else { vec![begin] });
+        assert_eq!(gaps, if begin == 0 { vec![] } else { vec![begin] });
         // Written out, it stands the full check.
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("part.trace");
@@ -39,6 +39,18 @@ fn the_part_has_its_accesses_and_the_events_before() {
         convert(&mut slice(VecSource::new(header.clone(), batches.clone()), options), &path).unwrap();
         assert_eq!(verify(&path).unwrap().problems, [""; 0], "{begin}..{end}");
         assert_eq!(TraceReader::open(&path).unwrap().header(), &header);
+    }
+}
+
+#[test]
+fn a_part_beyond_the_last_access_is_refused() {
+    let (_, batches) = small_trace();
+    for (begin, residency) in [(120, false), (200, true)] {
+        let options = SliceOptions { accesses: begin..300, residency };
+        let error =
+            drain(&mut slice(VecSource::new(Header::default(), batches.clone()), options)).unwrap_err();
+        let expected = format!("the input has 120 accesses: none is left from number {begin} on");
+        assert_eq!(error.to_string(), expected);
     }
 }
 

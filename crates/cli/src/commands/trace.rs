@@ -234,6 +234,11 @@ fn slice(
     let source = open_trace(&input.file, input.salvage)?;
     refuse_same_file(&input.file, output)?;
     let end = count.map_or(u64::MAX, |count| from.saturating_add(count));
+    // Other formats do not say before they are read to the end.
+    if let Some(all) = source.header().expected_accesses.filter(|all| from >= *all) {
+        let name = input.file.display();
+        return Err(Failure::usage(format!("{name} has {all} accesses: none is left from number {from} on")));
+    }
     let options = SliceOptions { accesses: from..end, residency: !cold };
     write_trace(&mut terrace_trace::slice(source, options), output, json)
 }

@@ -4,13 +4,16 @@
 //! so it may have as many as there are. It merges neighbours that touch up to a size that is the mean of all; so that base
 //! pages beside huge ones stay apart, neighbours are given in turn to two targets, which are the same process. A region of one page
 //! then tells that page exactly. Results come through a trace instance of our own.
+//!
+//! Where there are more pages than regions, those with accesses are looked at more closely each time, and the others from afar,
+//! until the regions in use are single pages or no smaller ones can be had.
 
 use super::AccessSource;
 use super::kdamond::{self, KDAMONDS, Kdamond};
 use super::ring::{Format, Region};
 use crate::journal::{Journal, Kdamonds};
 use crate::kernel::{Kernel, read_text};
-use crate::world::{Regions, Sampling, World};
+use crate::world::{Focus, Regions, Sampling, World};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::PathBuf;
@@ -30,6 +33,10 @@ const SAMPLE_MOST: Duration = Duration::from_millis(250);
 const REGION_COST: Duration = Duration::from_nanos(1_000);
 /// Targets of DAMON's per process: neighbours go to them in turn.
 const TURNS: usize = 2;
+/// Aggregations after which regions are set up anew where accesses are, as long as those are of several pages.
+const LOOKS: u64 = 8;
+/// And no sooner than that this takes no more than so much of what DAMON's thread may have.
+const AIMING: f64 = 0.25;
 /// Regions are set up anew when so many of the pages have come, gone, or changed their size.
 const CHANGE: f64 = 0.05;
 
@@ -56,17 +63,22 @@ pub struct Damon {
     format: Format,
     instance: PathBuf,
     buffers: Vec<File>,
-    /// The processes in DAMON's order.
-    pids: Vec<u32>,
     /// Pages of any size that regions cover.
     covered: u64,
-    pages_per_region: u64,
+    /// The regions, with the processes in DAMON's order.
+    aimed: Regions,
+    /// Where accesses were since then, and in how many aggregations.
+    focus: Focus,
+    looks: u64,
+    /// Where they were when that was last known from enough of them.
+    known: Focus,
     /// What the policy watched when the regions were set up.
     generation: u64,
     interval: Duration,
     region_cost: Duration,
-    regions: usize,
     began: Duration,
+    /// Processor time of the last set-up.
+    aiming: Duration,
     /// The time of the last record, by the buffer's clock.
     last_record: u64,
     running: bool,
@@ -115,14 +127,16 @@ impl Damon {
             format,
             instance,
             buffers,
-            pids: Vec::new(),
             covered: 0,
-            pages_per_region: 1,
+            aimed: Regions::default(),
+            focus: Focus::default(),
+            looks: 0,
+            known: Focus::default(),
             generation: 0,
             interval: SAMPLE_LEAST,
             region_cost: REGION_COST,
-            regions: 0,
             began: Duration::ZERO,
+            aiming: Duration::ZERO,
             last_record: 0,
             running: false,
         })
@@ -133,26 +147,55 @@ impl Damon {
         let pids = world.spaces().map(|space| space.process.pid);
         let pages: u64 = world.spaces().map(|space| space.units).sum();
         self.running
-            && pids.eq(self.pids.iter().copied())
+            && pids.eq(self.aimed.of_process.iter().map(|(pid, _)| *pid))
             // Where every page has a region of its own, those that are watched have one, too.
-            && (self.pages_per_region == 1 || world.watch_generation() == self.generation)
+            && (self.aimed.are_exact() || world.watch_generation() == self.generation)
             && pages.abs_diff(self.covered) as f64 <= CHANGE * self.covered as f64
+    }
+
+    /// Whether the last set-up is long enough ago.
+    fn may_aim(&self) -> bool {
+        let passed = self.kernel.now().saturating_sub(self.began).as_secs_f64();
+        self.aiming.as_secs_f64() <= passed * self.options.cpu * AIMING
+    }
+
+    /// Smaller regions where accesses are, if that makes a difference.
+    fn look_closer(&mut self, world: &mut World) -> io::Result<()> {
+        self.looks = 0;
+        self.known = std::mem::take(&mut self.focus);
+        if !self.known.leaves_open() {
+            return Ok(());
+        }
+        let before = self.kernel.cpu_time();
+        let closer = world.regions(self.options.regions, &self.known);
+        if closer == self.aimed {
+            return Ok(());
+        }
+        self.watch(closer, before, world)
     }
 
     /// Begins anew with regions for what is resident now.
     fn aim(&mut self, world: &mut World) -> io::Result<()> {
-        let Regions { of_process: regions, pages_per_region } = world.regions(self.options.regions);
-        self.pages_per_region = pages_per_region;
+        let before = self.kernel.cpu_time();
+        let focus = std::mem::take(&mut self.focus);
+        if std::mem::take(&mut self.looks) >= LOOKS || self.known.is_empty() {
+            self.known = focus;
+        }
+        let regions = world.regions(self.options.regions, &self.known);
+        self.watch(regions, before, world)
+    }
+
+    /// Has DAMON watch these regions and no others. Choosing them began at `before`, by Terrace's processor time.
+    fn watch(&mut self, regions: Regions, before: Duration, world: &mut World) -> io::Result<()> {
+        self.measure();
+        self.aimed = regions;
         self.generation = world.watch_generation();
         self.covered = world.spaces().map(|space| space.units).sum();
-        self.pids = regions.iter().map(|(pid, _)| *pid).collect();
-        let count: usize = regions.iter().map(|(_, regions)| regions.len()).sum();
-        self.measure();
+        let count = self.aimed.count();
         self.off()?;
         if count == 0 {
             return Ok(());
         }
-        self.regions = count;
         let per_sample = self.region_cost * count as u32;
         self.interval = Duration::try_from_secs_f64(per_sample.as_secs_f64() / self.options.cpu)
             .unwrap_or(SAMPLE_MOST)
@@ -163,8 +206,8 @@ impl Damon {
         let micros = self.interval.as_micros();
         // Both bounds equal: nothing is merged or split.
         kdamond.watch(&as_what.operations, [micros, micros * u128::from(SAMPLES)], count..=count)?;
-        kdamond.set("contexts/0/targets/nr_targets", regions.len() * TURNS)?;
-        for (number, (pid, regions)) in regions.iter().enumerate() {
+        kdamond.set("contexts/0/targets/nr_targets", self.aimed.of_process.len() * TURNS)?;
+        for (number, (pid, regions)) in self.aimed.of_process.iter().enumerate() {
             for turn in 0..TURNS {
                 let target = number * TURNS + turn;
                 let mine = regions.iter().skip(turn).step_by(TURNS);
@@ -174,10 +217,12 @@ impl Damon {
         }
         kdamond.set("state", "on")?;
         self.running = true;
+        self.aiming = self.kernel.cpu_time().saturating_sub(before);
         let interval = Time::from_nanos(self.interval.as_nanos() as u64);
         self.began = self.kernel.now();
         world.set_sampling(Sampling { interval, together: SAMPLES });
-        tracing::info!(count, pages_per_region = self.pages_per_region, interval = ?self.interval, "DAMON watches");
+        let Regions { close, wide, .. } = self.aimed;
+        tracing::info!(count, close, wide, interval = ?self.interval, "DAMON watches");
         Ok(())
     }
 
@@ -202,7 +247,7 @@ impl Damon {
             && samples >= 8.0
             && let Some(used) = self.thread_time()
         {
-            let cost = used.as_secs_f64() / samples / self.regions.max(1) as f64;
+            let cost = used.as_secs_f64() / samples / self.aimed.count().max(1) as f64;
             self.region_cost = Duration::try_from_secs_f64(cost).unwrap_or(self.region_cost);
         }
     }
@@ -241,7 +286,14 @@ impl Damon {
 
 impl AccessSource for Damon {
     fn name(&self) -> String {
-        format!("DAMON, regions of {} KiB every {} ms", self.pages_per_region * 4, self.interval.as_millis())
+        let Regions { close, wide, .. } = self.aimed;
+        let elsewhere =
+            if wide > close { format!(", of {} KiB elsewhere,", wide * 4) } else { String::new() };
+        format!(
+            "DAMON, regions of {} KiB{elsewhere} every {} ms",
+            close.max(1) * 4,
+            self.interval.as_millis()
+        )
     }
 
     fn collect(&mut self, world: &mut World) -> io::Result<Duration> {
@@ -250,13 +302,20 @@ impl AccessSource for Damon {
         found.sort_unstable_by_key(|region| region.time);
         let aggregations = self.aggregations(found.iter().map(|region| region.time));
         world.looked(aggregations * u64::from(SAMPLES));
+        self.looks += aggregations;
         for region in found {
-            if let Some(pid) = self.pids.get(region.target as usize / TURNS) {
-                world.accessed(*pid, region.start >> 12..region.end >> 12, region.accesses);
+            if let Some((pid, _)) = self.aimed.of_process.get(region.target as usize / TURNS) {
+                let pages = region.start >> 12..region.end >> 12;
+                if !self.aimed.are_exact() {
+                    self.focus.note(*pid, pages.clone());
+                }
+                world.accessed(*pid, pages, region.accesses);
             }
         }
         if !self.fits(world) {
             self.aim(world)?;
+        } else if self.looks >= LOOKS && !self.aimed.are_exact() && self.may_aim() {
+            self.look_closer(world)?;
         }
         Ok(self.interval * SAMPLES)
     }

@@ -377,7 +377,9 @@ impl Look<'_> {
         let dirty = is(category::SOFT_DIRTY) || is(category::WRITTEN) && is(category::WRITE_TRACKED);
         let size = match self.fixed_size {
             Some(size) if is(category::PRESENT) => size,
-            None if is(category::HUGE) => PageSize::Huge,
+            // With compressed memory as a tier only clusters count as huge, whatever the kernel makes of the rest: what the
+            // policy has split is split for it, and the kernel follows as soon as a part is sent out.
+            None if is(category::HUGE) && self.compressed.is_none() => PageSize::Huge,
             _ => PageSize::Base,
         };
         let step = size.base_pages();

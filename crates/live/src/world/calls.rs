@@ -5,8 +5,9 @@ use super::orders::Work;
 use std::ops::Range;
 use terrace_model::{Bytes, PageSize, TierId, Time};
 use terrace_policy::{
-    Area, Capabilities, Clear, Cost, Exchange, MemorySystem, Move, MoveOptions, PageCount, PageId, PageView,
-    PhysicalMemory, Resize, ScanHand, Scanned, Scope, SpaceId, Step, Ticket, TierTraffic, Topology, Watch,
+    Area, Capabilities, Clear, Cost, Exchange, HugeSample, MemorySystem, Move, MoveOptions, PageCount,
+    PageId, PageView, PhysicalMemory, Resize, ScanHand, Scanned, Scope, SpaceId, Step, Ticket, TierTraffic,
+    Topology, Watch,
 };
 
 /// No page number of a process reaches this.
@@ -158,6 +159,10 @@ impl MemorySystem for World {
 
     fn counts(&mut self, visit: &mut dyn FnMut(PageCount)) {
         self.watches.counts(self.now, visit);
+    }
+
+    fn affordable_samples(&self, sample: HugeSample) -> Option<f64> {
+        self.costs.affordable(sample, self.sampling.interval)
     }
 
     fn sample_accesses(&mut self, one_in: u64) {

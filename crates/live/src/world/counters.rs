@@ -25,6 +25,8 @@ pub struct Counters {
     pub hint_faults: u64,
     /// Accesses counted on watched pages, before correction.
     pub count_faults: u64,
+    /// Times that a watched page was in memory after it had been sent to swap: it did not go, or was back at once.
+    pub stayed: u64,
     /// Accesses sampled by the processor.
     pub samples: u64,
     /// Pieces of orders that a dry run did not carry out.
@@ -63,6 +65,7 @@ impl Counters {
         stats.count("policy.scanned_pages", self.scanned, Unit::Count);
         stats.count("policy.samples", self.samples, Unit::Count);
         stats.count("live.returned", self.returned, Unit::Pages);
+        stats.count("live.stayed", self.stayed, Unit::Count);
         stats.count("live.planned", self.planned, Unit::Count);
         stats.count("live.processes", self.adopted, Unit::Count);
     }

@@ -1,16 +1,20 @@
 //! Live Linux as policies see it: [`World`] implements [`terrace_policy::MemorySystem`].
 
 mod calls;
+mod costs;
 mod counters;
 mod entries;
 mod exchanging;
 mod moving;
 mod orders;
+mod regions;
 mod resizing;
 mod sampling;
 mod watches;
 
+pub use costs::Probed;
 pub use counters::Counters;
+pub use regions::{Focus, Regions};
 pub use watches::Sampling;
 use watches::Watches;
 
@@ -18,6 +22,7 @@ use crate::facts::{TierMap, nodes};
 use crate::help::Trackers;
 use crate::kernel::{Kernel, Process};
 use crate::space::{Dirtiness, Space};
+use costs::Costs;
 use orders::Orders;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -33,42 +38,6 @@ const HEADROOM: u64 = 64;
 
 /// Bytes that an access to memory moves.
 const CACHE_LINE: u64 = 64;
-
-/// What is to be watched.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Regions {
-    /// Page numbers, ascending and apart, by process.
-    pub of_process: Vec<(u32, Vec<Range<u64>>)>,
-    /// Pages in a region, of whatever size they are.
-    pub pages_per_region: u64,
-}
-
-fn regions(space: &mut Space, watches: &Watches, pages_per_region: u64) -> Vec<Range<u64>> {
-    let mut regions: Vec<Range<u64>> = Vec::new();
-    // The last region may grow: how many pages it has, and of which size.
-    let mut open: Option<(u64, PageSize)> = None;
-    space.visit_mut(0..u64::MAX >> 12, |view, state| {
-        if state.is_swapped() {
-            return true;
-        }
-        let range = view.page.vpn..view.page.vpn + view.base_pages();
-        let alone = watches.has(view.page);
-        match (&mut open, regions.last_mut()) {
-            (Some((pages, size)), Some(last))
-                if !alone && *size == view.size && *pages < pages_per_region && last.end == range.start =>
-            {
-                last.end = range.end;
-                *pages += 1;
-            }
-            _ => {
-                regions.push(range);
-                open = (!alone).then_some((1, view.size));
-            }
-        }
-        true
-    });
-    regions
-}
 
 /// What a world is made with.
 #[derive(Clone, Debug, Default)]
@@ -127,6 +96,7 @@ pub struct World {
     low_water: Vec<(u64, bool)>,
     traffic: Vec<TierTraffic>,
     spent: Cost,
+    costs: Costs,
     counters: Counters,
     now: Moment,
 }
@@ -179,6 +149,7 @@ impl World {
             low_water: vec![(0, false); count],
             traffic: vec![TierTraffic::default(); count],
             spent: Cost::default(),
+            costs: Costs::default(),
             counters: Counters::default(),
             now: Moment::START,
         };
@@ -363,19 +334,6 @@ impl World {
         &self.kernel
     }
 
-    /// What is to be watched, by process: at most about `most` regions. Pages that the policy watches are regions of their
-    /// own; the rest is divided evenly, whole pages together.
-    pub fn regions(&mut self, most: usize) -> Regions {
-        let watched = self.watches.pages().count();
-        let others: u64 =
-            self.spaces.values().map(|space| space.units).sum::<u64>().saturating_sub(watched as u64);
-        let left = most.saturating_sub(watched).max(1) as u64;
-        let pages_per_region = others.div_ceil(left).max(1);
-        let watches = &self.watches;
-        let of = |space: &mut Space| (space.process.pid, regions(space, watches, pages_per_region));
-        Regions { of_process: self.spaces.values_mut().map(of).collect(), pages_per_region }
-    }
-
     /// Changes when the policy watches more pages.
     pub fn watch_generation(&self) -> u64 {
         self.watches.generation()
@@ -395,6 +353,16 @@ impl World {
     pub fn seen(&mut self, page: PageId, accesses: u64) {
         self.counters.count_faults += accesses;
         self.watches.seen(page, accesses);
+    }
+
+    /// In the last interval the access source would not have seen an access to this watched page.
+    pub fn unseen(&mut self, page: PageId) {
+        self.watches.unseen(page);
+    }
+
+    /// So many watched pages were in memory after they had been sent to swap.
+    pub fn stayed(&mut self, pages: u64) {
+        self.counters.stayed += pages;
     }
 
     /// The process of a space, as long as it is managed.

@@ -33,7 +33,13 @@ impl World {
         };
         let Some(space) = self.spaces.get_mut(&order.page.space) else { return Outcome::Gone };
         space.rest_at(pages.start);
+        let began = self.kernel.cpu_time();
         let advised = self.kernel.advise(&space.process, &[range], advice);
+        let took = self.kernel.cpu_time().saturating_sub(began);
+        match order.to {
+            PageSize::Base => self.costs.split(took),
+            _ => self.costs.collapsed(took),
+        }
         if advised.is_ok() {
             let shown = if order.to == PageSize::Base { pages.end } else { pages.start + 1 };
             space.show(&*self.kernel, pages.start..shown);
@@ -57,7 +63,10 @@ impl World {
         let Some(space) = self.spaces.get_mut(&order.page.space) else { return Outcome::Gone };
         let (first, pages) = (order.page.aligned(PageSize::Huge).vpn, PageSize::Huge.base_pages());
         match order.to {
-            PageSize::Base => space.split.insert(first / pages),
+            PageSize::Base => {
+                self.costs.divided();
+                space.split.insert(first / pages)
+            }
             PageSize::Huge => space.split.remove(&(first / pages)),
             PageSize::Giant => return Outcome::Unsupported,
         };

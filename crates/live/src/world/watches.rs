@@ -2,7 +2,7 @@
 //!
 //! No kernel lets one process count another's accesses to a page. What an access source does find out is whether a page was
 //! accessed within an interval δ; `k` of `m` intervals with an access tell a rate of `-ln(1 - k/m) / δ`, if accesses come at
-//! random. A hint needs only the first.
+//! random. A hint needs only the first. Intervals in which the source could not see the page are none of the `m`.
 //!
 //! Where faults are sampled it finds out more: how long a page went without an access from a given moment on. `k` accesses in
 //! exposures of `t` together tell a rate of `k / t`, under the same condition, with a standard error of `1 / sqrt(k)` of it.
@@ -23,6 +23,8 @@ struct Watched {
     looks_before: u64,
     /// Intervals since then that had an access.
     returns: u64,
+    /// Intervals since then in which an access would not have shown.
+    blind: u64,
     /// Accesses that were seen one by one.
     seen: u64,
     /// When the watch or its last reading began.
@@ -73,6 +75,7 @@ impl Watches {
                     since: now,
                     looks_before: self.looks,
                     returns: 0,
+                    blind: 0,
                     seen: 0,
                     read: now,
                     exposed: Time::default(),
@@ -151,6 +154,13 @@ impl Watches {
         }
     }
 
+    /// In the last interval an access to this page would not have shown.
+    pub fn unseen(&mut self, page: PageId) {
+        if let Some(watched) = self.pages.get_mut(&page) {
+            watched.blind += 1;
+        }
+    }
+
     /// From now on exposures are told, not looks.
     pub fn time_exposures(&mut self) {
         self.timed = true;
@@ -181,23 +191,28 @@ impl Watches {
         for (page, watched) in self.pages.iter_mut().filter(|(_, watched)| watched.how == Watch::Count) {
             let (accesses, saturated) = match self.timed {
                 true => timed(now.since(watched.read), watched.exposed, watched.ended),
-                false => estimate(self.looks - watched.looks_before, watched.returns),
+                false => estimate(self.looks - watched.looks_before, watched.blind, watched.returns),
             };
             visit(PageCount { page: *page, accesses: accesses + watched.seen, saturated });
-            (watched.looks_before, watched.returns, watched.seen) = (self.looks, 0, 0);
+            (watched.looks_before, watched.returns, watched.blind, watched.seen) = (self.looks, 0, 0, 0);
             (watched.read, watched.exposed, watched.ended) = (now, Time::default(), 0);
         }
     }
 }
 
-/// Accesses that make `returns` of `looks` intervals have one, if they come at random: `-looks · ln(1 - returns/looks)`.
-/// A page that was accessed in every interval was accessed at least as often as one that missed half a one.
-fn estimate(looks: u64, returns: u64) -> (u64, bool) {
+/// Accesses that make `returns` of the intervals have one that were not blind, if they come at random and as often in the
+/// others: `-looks · ln(1 - returns/seen)`. A page that was accessed in every interval was accessed at least as often as one
+/// that missed half a one; of one that was never seen nobody knows anything.
+fn estimate(looks: u64, blind: u64, returns: u64) -> (u64, bool) {
     if looks == 0 {
         return (0, false);
     }
-    let saturated = returns >= looks;
-    let share = if saturated { 1.0 - 0.5 / looks as f64 } else { returns as f64 / looks as f64 };
+    let seen = looks.saturating_sub(blind).max(returns);
+    if seen == 0 {
+        return (0, true);
+    }
+    let saturated = returns >= seen;
+    let share = if saturated { 1.0 - 0.5 / seen as f64 } else { returns as f64 / seen as f64 };
     ((-(looks as f64) * (1.0 - share).ln()).round() as u64, saturated)
 }
 
@@ -218,12 +233,32 @@ mod tests {
 
     #[test]
     fn estimates_are_those_of_random_arrivals() {
-        assert_eq!(estimate(0, 0), (0, false));
-        assert_eq!(estimate(100, 0), (0, false));
+        assert_eq!(estimate(0, 0, 0), (0, false));
+        assert_eq!(estimate(100, 0, 0), (0, false));
         // 1 - e^-1 of the looks find a page that is accessed once per look on average.
-        assert_eq!(estimate(1000, 632), (1000, false));
-        assert_eq!(estimate(1, 1), (1, true));
-        assert_eq!(estimate(100, 100), (530, true));
+        assert_eq!(estimate(1000, 0, 632), (1000, false));
+        assert_eq!(estimate(1, 0, 1), (1, true));
+        assert_eq!(estimate(100, 0, 100), (530, true));
+    }
+
+    #[test]
+    fn intervals_in_which_a_page_could_not_be_seen_tell_nothing() {
+        // The other half is as busy as this one.
+        assert_eq!(estimate(1000, 500, 316), (1000, false));
+        assert_eq!(estimate(100, 99, 0), (0, false), "it was idle when it was seen");
+        assert_eq!(estimate(100, 100, 0), (0, true), "nobody knows");
+        let (page, mut watches) = (PageId::new(0, 8), Watches::default());
+        watches.set(&[(page, PageSize::Base)], Watch::Count, Moment::START);
+        let mut counts = |blind: bool| {
+            watches.looked(1);
+            if blind {
+                watches.unseen(page);
+            }
+            let mut counts = Vec::new();
+            watches.counts(Moment::START, &mut |count| counts.push((count.accesses, count.saturated)));
+            counts
+        };
+        assert_eq!([counts(true), counts(false)], [[(0, true)], [(0, false)]]);
     }
 
     #[test]

@@ -64,6 +64,10 @@ pub struct Machine {
     pub noted: HashMap<Event, Vec<Sample>>,
     /// Which were opened, on which processor.
     pub sampled: Vec<(Event, u32)>,
+    /// Processor time of advice, for each page.
+    pub advice_cost: Duration,
+    /// Processor time beyond that of the clock.
+    pub busy: Duration,
     /// Base pages per node.
     capacity: Vec<u64>,
     swap: u64,
@@ -82,6 +86,8 @@ impl Machine {
             attempts: 0,
             noted: HashMap::new(),
             sampled: Vec::new(),
+            advice_cost: Duration::ZERO,
+            busy: Duration::ZERO,
             capacity: capacity.to_vec(),
             swap,
             next_pid: 1000,
@@ -274,6 +280,7 @@ impl Machine {
             }
             Advice::WillNeed => {}
         }
+        self.busy += self.advice_cost * (range.end - range.start) as u32;
         let mut in_swap = self.used(Place::Swap);
         for (head, page) in self.pages_in(pid, range) {
             // Some are passed over without a word.

@@ -355,7 +355,8 @@ impl Kernel for Simulated {
     }
 
     fn cpu_time(&self) -> Duration {
-        self.machine().clock / 100
+        let machine = self.machine();
+        machine.clock / 100 + machine.busy
     }
 
     fn sleep(&self, span: Duration) {

@@ -82,6 +82,10 @@ pub struct InMemory {
     largest_default: PageSize,
     /// Faults that wait for a block.
     stalled: BTreeSet<PageId>,
+    /// Base pages whose accesses are not counted.
+    hidden: BTreeSet<PageId>,
+    /// Huge pages that can be sampled per second.
+    affordable: Option<f64>,
     ordered_pages: u64,
     /// Counts changes of what lies where.
     changes: u64,
@@ -121,6 +125,8 @@ impl InMemory {
             },
             largest_default: PageSize::Base,
             stalled: BTreeSet::new(),
+            hidden: BTreeSet::new(),
+            affordable: None,
             ordered_pages: 0,
             changes: 0,
         };
@@ -177,6 +183,16 @@ impl InMemory {
     /// Lets the next page that is ordered fail with `outcome`; repeatable.
     pub fn fail_next(&mut self, outcome: Outcome) {
         self.failures.next.push_back(outcome);
+    }
+
+    /// From now on so many huge pages can be sampled per second.
+    pub fn afford(&mut self, samples_per_second: f64) {
+        self.affordable = Some(samples_per_second);
+    }
+
+    /// From now on accesses to these base pages are not counted, and the world says so.
+    pub fn hide(&mut self, range: PageRange) {
+        self.hidden.extend((0..range.pages).map(|at| range.first.plus(at)));
     }
 
     /// Sets the idle latency of a tier, which its reads take, and its bandwidth.

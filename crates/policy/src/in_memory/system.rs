@@ -3,9 +3,9 @@
 use super::InMemory;
 use super::orders::Item;
 use crate::{
-    Area, Capabilities, Capability, Clear, Cost, Exchange, MemorySystem, Move, MoveOptions, PageCount,
-    PageId, PageRange, PageView, PhysicalMemory, Resize, ScanHand, Scanned, Scope, SpaceId, Step, Ticket,
-    TierTraffic, Topology, Watch,
+    Area, Capabilities, Capability, Clear, Cost, Exchange, HugeSample, MemorySystem, Move, MoveOptions,
+    PageCount, PageId, PageRange, PageView, PhysicalMemory, Resize, ScanHand, Scanned, Scope, SpaceId, Step,
+    Ticket, TierTraffic, Topology, Watch,
 };
 use terrace_model::{Bytes, Frame, TierId, Time};
 
@@ -152,9 +152,14 @@ impl MemorySystem for InMemory {
 
     fn counts(&mut self, visit: &mut dyn FnMut(PageCount)) {
         for (name, page) in self.pages.iter_mut().filter(|(_, page)| page.watch == Watch::Count) {
-            let accesses = std::mem::take(&mut page.counted);
-            visit(PageCount { page: *name, accesses, saturated: false });
+            let is_hidden = self.hidden.contains(name);
+            let accesses = if is_hidden { 0 } else { std::mem::take(&mut page.counted) };
+            visit(PageCount { page: *name, accesses, saturated: is_hidden });
         }
+    }
+
+    fn affordable_samples(&self, _: HugeSample) -> Option<f64> {
+        self.affordable
     }
 
     fn sample_accesses(&mut self, one_in: u64) {

@@ -17,7 +17,18 @@
 //! tried again next round, and is reported. *Too few counts*: an estimate from a handful of faults says nothing;
 //! below `least_counts` per poisoned page on average, the run reports that instead of a rate. *A budget that is exceeded all
 //! the same*, for more intervals in a row than a correction takes: the run says so. *Counts that a world
-//! cannot count to the end*: a slow page with one comes back, whatever the budget.
+//! cannot count to the end*: a slow page with one comes back, whatever the budget; a sampled page of which the world knows
+//! nothing tells nothing, and a huge page without any other stays where it is.
+//!
+//! *Memory that is slow by itself*, where the source has faults alone: several lines may be read for an access that
+//! is counted, or none is counted while the TLB holds the page. Where the world tells traffic and latency, the time
+//! t of an access is what the program's reads of the slow tier took more than those of the fast one, by accesses
+//! counted, if that is more than `slow_latency`; and while that alone is above the slowdown, translations of slow
+//! pages are dropped once an interval, so that each page in use is counted.
+//!
+//! *What sampling costs*: the source's kernel pays little; where a world knows what it may use and what a split, the counting
+//! and a collapse cost it, no more pages are sampled than that affords, which the run tells. Fewer samples find what is cold
+//! later; the budget of accesses is shared out by the share that was sampled, so the bound on the slowdown is the same.
 //!
 //! **Otherwise than the source.** It samples huge pages hot and cold alike (§6.5); here only those of the fast tier are
 //! split, as those of the slow tier are counted as a whole anyway, so that no cold data lies in base pages.
@@ -30,11 +41,14 @@
 mod estimate;
 #[path = "thermostat/round.rs"]
 mod round;
+#[path = "thermostat/slow_time.rs"]
+mod slow_time;
 
 use crate::support::Pending;
 use crate::{
-    Capability, CapabilitySet, MemorySystem, Moment, Move, MoveOptions, Needs, NextTick, Outcome, PageId,
-    Policy, Published, Random, Refusal, Report, Resize, Setup, Signal, SignalKind, Subject, Ticket, Watch,
+    Capability, CapabilitySet, HugeSample, MemorySystem, Moment, Move, MoveOptions, Needs, NextTick, Outcome,
+    PageId, Policy, Published, Random, Refusal, Report, Resize, Setup, Signal, SignalKind, Subject, Ticket,
+    Watch,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,6 +56,7 @@ use terrace_model::{PageSize, TierId, Time, Unit};
 
 pub use estimate::{budget, coldest_within, estimated_rate, hottest_beyond};
 use round::Round;
+use slow_time::SlowTime;
 
 /// How rounds follow each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,9 +75,9 @@ pub enum Rounds {
 pub struct Parameters {
     /// Slowdown that is tolerated, as a share of run time (§6.3.4: 0.03; also 0.06 and 0.10).
     pub slowdown: f64,
-    /// Time of one access to the slow tier (§6.3.4: 1 us). Measured where slow memory is emulated by faults.
+    /// Time of one access to the slow tier, at least (§6.3.4: 1 us).
     pub slow_latency: Time,
-    /// Share of the huge pages that is sampled per round (§6.3.2: 0.05).
+    /// Share of the huge pages that is sampled per round (§6.3.2: 0.05); less where the world affords less.
     pub sample: f64,
     /// Most base pages poisoned per sampled huge page, K (§6.3.2: 50).
     pub poisoned: u32,
@@ -114,6 +129,7 @@ pub struct Thermostat {
     fast: TierId,
     slow: TierId,
     random: Random,
+    slow_time: SlowTime,
     rounds: Vec<Round>,
     /// Huge pages in the slow tier with their counts of the last interval.
     cold: BTreeMap<PageId, u64>,
@@ -121,6 +137,8 @@ pub struct Thermostat {
     saturated: BTreeSet<PageId>,
     journeys: BTreeMap<PageId, Journey>,
     pending: Pending,
+    /// Huge pages that the world affords to sample by now; none where it sets no bound.
+    affordable: Option<f64>,
     last_tick: Moment,
     figures: Figures,
 }
@@ -130,6 +148,10 @@ pub struct Thermostat {
 struct Figures {
     rounds: u64,
     sampled: u64,
+    /// Rounds for which the world affords fewer pages than the share; the pages that those were to have, and had.
+    curbed_rounds: u64,
+    curbed_wanted: u64,
+    curbed_sampled: u64,
     poisoned: u64,
     counted: u64,
     demoted: u64,
@@ -150,10 +172,9 @@ struct Figures {
 const CORRECTED_WITHIN: u64 = 2;
 
 impl Figures {
-    fn slow_pages_had(&mut self, rate: f64, budget: f64) {
+    fn slow_pages_had(&mut self, rate: f64, above: bool) {
         self.slow_rate = Some(rate);
         self.highest_slow_rate = self.highest_slow_rate.max(rate);
-        let above = rate > budget;
         self.above_budget += u64::from(above);
         self.above_now = if above { self.above_now + 1 } else { 0 };
         self.longest_above = self.longest_above.max(self.above_now);
@@ -175,6 +196,7 @@ impl Published for Thermostat {
         }
         let (fast, slow) = setup.topology.fast_and_slow()?;
         Ok(Thermostat {
+            slow_time: SlowTime::new(parameters.slow_latency),
             parameters,
             fast,
             slow,
@@ -184,6 +206,7 @@ impl Published for Thermostat {
             saturated: BTreeSet::new(),
             journeys: BTreeMap::new(),
             pending: Pending::default(),
+            affordable: None,
             last_tick: Moment::START,
             figures: Figures::default(),
         })
@@ -229,6 +252,7 @@ impl Policy for Thermostat {
         let f = &self.figures;
         report.count("rounds", f.rounds);
         report.count("sampled", f.sampled);
+        report.count("curbed_rounds", f.curbed_rounds);
         report.count("poisoned", f.poisoned);
         report.count("counted", f.counted);
         report.count("demoted", f.demoted);
@@ -258,6 +282,13 @@ impl Policy for Thermostat {
                 100.0 * self.parameters.slowdown
             ));
         }
+        if f.curbed_rounds > 0 {
+            report.note(format!(
+                "{} times fewer huge pages were sampled than sample = {} asks for, {} instead of {}: what splitting, counting \
+                 and collapsing them costs here is as much as may be used",
+                f.curbed_rounds, self.parameters.sample, f.curbed_sampled, f.curbed_wanted
+            ));
+        }
         if f.stuck > 0 {
             report
                 .note(format!("{} times a page that had become hot found no room in the fast tier", f.stuck));
@@ -274,7 +305,8 @@ impl Thermostat {
         let seconds = now.seconds_since(self.last_tick);
         self.last_tick = now;
         self.read_counts(memory);
-        self.correct(seconds, memory);
+        self.correct(now, seconds, memory);
+        self.afford(seconds, memory);
         let mut finished = Vec::new();
         let parameters = &self.parameters;
         for round in &mut self.rounds {
@@ -303,21 +335,25 @@ impl Thermostat {
                     saturated.insert(count.page);
                 }
             } else {
-                rounds.iter_mut().for_each(|round| round.count(count.page, count.accesses));
+                rounds.iter_mut().for_each(|round| round.count(&count));
             }
         });
     }
 
     /// Brings the hottest slow pages back while all together are above the budget.
-    fn correct(&mut self, seconds: f64, memory: &mut dyn MemorySystem) {
+    fn correct(&mut self, now: Moment, seconds: f64, memory: &mut dyn MemorySystem) {
         if seconds <= 0.0 {
             return;
         }
+        let counted = self.cold.values().sum();
+        let slower = self.slow_time.interval(now, counted, (self.fast, self.slow), memory);
+        let too_slow = slower > self.parameters.slowdown;
         let mut rates: Vec<(PageId, f64)> =
             self.cold.iter().map(|(page, count)| (*page, *count as f64 / seconds)).collect();
-        let budget = budget(self.parameters.slowdown, self.parameters.slow_latency);
-        self.figures.slow_accesses += self.cold.values().sum::<u64>();
-        self.figures.slow_pages_had(rates.iter().map(|(_, rate)| rate).sum(), budget);
+        let budget = self.budget();
+        self.figures.slow_accesses += counted;
+        let rate = rates.iter().map(|(_, rate)| rate).sum();
+        self.figures.slow_pages_had(rate, rate > budget || too_slow);
         if !self.parameters.correction {
             return;
         }
@@ -332,6 +368,25 @@ impl Thermostat {
         let ticket = memory.migrate(&moves, MoveOptions::default());
         self.pending.ordered(ticket, moves.len());
         self.journeys.extend(moves.iter().map(|one| (one.page, Journey::Up)));
+        if too_slow {
+            let stay = self.cold.keys().filter(|page| !self.journeys.contains_key(page));
+            memory.watch(&stay.copied().collect::<Vec<_>>(), Watch::Count);
+        }
+    }
+
+    /// Accesses per second that slow pages may have.
+    fn budget(&self) -> f64 {
+        budget(self.parameters.slowdown, self.slow_time.per_access())
+    }
+
+    /// Adds what the world affords to sample in the seconds that have passed. What it does in an interval is there at the start.
+    fn afford(&mut self, seconds: f64, memory: &dyn MemorySystem) {
+        let interval = self.parameters.interval;
+        let sample = HugeSample { counted: self.parameters.poisoned.into(), span: interval };
+        self.affordable = memory.affordable_samples(sample).map(|per_second| match self.affordable {
+            Some(left) => left + per_second * seconds,
+            None => per_second * interval.as_secs(),
+        });
     }
 
     fn travel(&mut self, ticket: Ticket, page: PageId, journey: Journey) {
@@ -342,7 +397,19 @@ impl Thermostat {
     fn begin_round(&mut self, memory: &mut dyn MemorySystem) {
         let busy: BTreeSet<PageId> =
             self.rounds.iter().flat_map(Round::pages).chain(self.journeys.keys().copied()).collect();
-        let round = Round::choose(self.fast, self.parameters.sample, &busy, &mut self.random, memory);
+        let most = self.affordable.map_or(usize::MAX, |pages| pages as usize);
+        let (round, wanted) =
+            Round::choose(self.fast, self.parameters.sample, most, &busy, &mut self.random, memory);
+        let chosen = round.as_ref().map_or(0, |round| round.pages().count());
+        if chosen < wanted {
+            self.figures.curbed_rounds += 1;
+            self.figures.curbed_wanted += wanted as u64;
+            self.figures.curbed_sampled += chosen as u64;
+        }
+        if let Some(left) = &mut self.affordable {
+            // What one round cannot use is not saved up for many.
+            *left = (*left - chosen as f64).min(wanted.max(1) as f64);
+        }
         let Some(round) = round else { return };
         let splits: Vec<Resize> = round.pages().map(|page| Resize { page, to: PageSize::Base }).collect();
         let ticket = memory.resize(&splits);
@@ -359,8 +426,7 @@ impl Thermostat {
         self.figures.poisoned += poisoned;
         self.figures.counted += counted;
         let mut rates = round.rates(seconds);
-        let budget = budget(self.parameters.slowdown, self.parameters.slow_latency);
-        let cold = coldest_within(&mut rates, budget * round.share());
+        let cold = coldest_within(&mut rates, self.budget() * round.share());
         let pages: Vec<PageId> = round.pages().collect();
         let resizes: Vec<Resize> =
             pages.iter().map(|page| Resize { page: *page, to: PageSize::Huge }).collect();

@@ -20,8 +20,10 @@
 //! technique with the marks of its released module (`recover_below`, `recover_until`); which page has many zeros is left
 //! open there: half of it (`recover_zeros`). While memory is short, nothing is promoted. *A 1 GiB page with zeros*:
 //! split to 2 MiB first. *Compaction*: see `compaction_retries`, `compaction_timeout`; the released selector goes by
-//! migratetype, ours by the counter of unmovable frames, as the paper says. *Several tiers*: the first with a block,
-//! then its smaller pages, then the next tier.
+//! migratetype and never reads the counter of unmovable frames that the paper goes by (`compaction_unmovable`). The released code
+//! also passes over a source some of whose free frames could not be isolated; here all can be, so that there is nothing to set.
+//! *Reads*: the released fault handler maps a shared 1 GiB page of zeros for a load; the paper has none, and here a load
+//! gets memory as a store does. *Several tiers*: the first with a block, then its smaller pages, then the next tier.
 //!
 //! **When to use it.** Programs with tens of gigabytes in few large areas, whose accesses miss even with 2 MiB pages.
 //! On footprints of less than a few gibibytes it does what `thp` does.
@@ -31,8 +33,8 @@
 mod tests;
 
 use crate::support::{
-    BloatRecovery, Compaction, Compactor, FaultSizes, Khugepaged, LargePages, Marks, Pace, Zeroing,
-    largest_first, takes_large_pages,
+    BloatRecovery, Compaction, Compactor, FaultSizes, Khugepaged, LargePages, Marks, Pace, SmartLimits,
+    Unmovable, Zeroing, largest_first, takes_large_pages,
 };
 use crate::{
     Capability, CapabilitySet, Fault, MemorySystem, Moment, Needs, NextTick, Outcome, Placement, Policy,
@@ -81,6 +83,9 @@ pub struct Parameters {
     pub compaction_retries: u32,
     /// How long smart compaction leaves a region alone that it has tried (released: 120 s); 0 s for not at all.
     pub compaction_timeout: Time,
+    /// By what smart compaction knows regions that cannot be emptied: `counter` (§5.1.3), or `mobility` of their pageblocks
+    /// (released, whose pageblocks have 1 GiB).
+    pub compaction_unmovable: Unmovable,
     /// Base pages that the daemon looks at per wake (released: 2097152, which is 512 times Linux's 4096).
     pub pages_to_scan: u64,
     /// From the end of a wake of the daemon to the next (Linux and released: 10 s).
@@ -120,6 +125,7 @@ impl Default for Parameters {
             compaction: Compaction::Smart,
             compaction_retries: 5,
             compaction_timeout: seconds(120),
+            compaction_unmovable: Unmovable::Counter,
             pages_to_scan: 2_097_152,
             scan_sleep: seconds(10),
             alloc_sleep: seconds(10),
@@ -191,7 +197,12 @@ impl Published for Trident {
             max_none: p.max_ptes_none,
             max_none_giant: p.max_ptes_none_1g,
         };
-        let compactor = Compactor::new(p.compaction, p.compaction_retries, p.compaction_timeout);
+        let limits = SmartLimits {
+            retries: p.compaction_retries,
+            timeout: p.compaction_timeout,
+            unmovable: p.compaction_unmovable,
+        };
+        let compactor = Compactor::new(p.compaction, limits);
         let marks = Marks {
             below: p.recover_below,
             until: p.recover_until,

@@ -20,7 +20,7 @@ mod zeroing;
 pub use bloat::{BloatRecovery, Marks};
 pub use clock_pro::ClockPro;
 pub use collapse::{Candidate, Collapsed, Collapser};
-pub use compaction::{Compaction, Compactor, Progress, Work};
+pub use compaction::{Compaction, Compactor, Progress, SmartLimits, Unmovable, Work};
 pub use contiguity_sampler::ContiguitySampler;
 pub use fault_compaction::{Defrag, FaultCompaction};
 pub use khugepaged::{Khugepaged, Pace};

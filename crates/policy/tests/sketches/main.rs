@@ -10,8 +10,10 @@ mod bw_aware;
 mod gpu_migration;
 mod hatric;
 mod nimble;
+mod ranger;
 mod selective_caching;
 mod thermostat;
+mod trident;
 mod trident_pv;
 mod vbi;
 

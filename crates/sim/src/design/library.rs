@@ -123,6 +123,11 @@ impl Library {
         Ok(self.find(name_or_path, None)?.text.into_owned())
     }
 
+    /// What a name or a file stands for; a policy's name for a design. Errors: no such name or file, no TOML.
+    pub fn kind(&self, name_or_path: &str) -> Result<FileKind, DesignError> {
+        Ok(header(&self.find(name_or_path, None)?)?.0.kind)
+    }
+
     /// Joins the layers of a design. `name_or_path` is an embedded name or a path to a TOML file (recognised by a
     /// slash or the ending `.toml`); a machine's name stands for that machine with its own operating system, a policy's
     /// name for that policy on the default machine.

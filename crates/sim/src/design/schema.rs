@@ -383,6 +383,17 @@ pub enum Placement {
     },
 }
 
+/// Where a policy's work and its orders are carried out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KernelThreads {
+    /// On processors beside the design's cores: they take none of the program's time.
+    #[default]
+    ExtraCores,
+    /// On the design's cores: idle ones first, then those of the program, whose threads wait meanwhile.
+    MachineCores,
+}
+
 /// The operating system.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -409,6 +420,9 @@ pub struct OsParameters {
     /// Time between two samples of how contiguous programs' memory is; none are taken when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sample_contiguity: Option<Time>,
+    /// Where a policy's work and its orders are carried out.
+    #[serde(default)]
+    pub kernel_threads: KernelThreads,
     /// The policy that places and moves pages, if any; where it has no wish, `placement` decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<PolicyParameters>,

@@ -440,6 +440,7 @@ impl<'a> Engine<'a> {
     /// The policy or one of its orders has its turn.
     fn act<const F: u8>(&mut self, now: Time) {
         self.machine.shared.os.now = now;
+        self.tell_busy_cores();
         let turns = &mut self.turns;
         self.machine.with_tiering(|tiering, machine| {
             tiering.act::<F>(machine, now);
@@ -448,6 +449,18 @@ impl<'a> Engine<'a> {
             state.counters.wait_time += wake(turns, machine, &released);
             state.counters.stall_time += wake(turns, machine, &resumed);
         });
+    }
+
+    /// Kernel threads that share the cores go where the program leaves one idle.
+    fn tell_busy_cores(&mut self) {
+        let shares = |tiering: &Tiering| tiering.state.processors.share_cores();
+        if !self.machine.shared.tiering.as_deref().is_some_and(shares) {
+            return;
+        }
+        let busy = (0..self.turns.len()).filter(|core| self.has_runnable(*core)).collect();
+        if let Some(tiering) = &mut self.machine.shared.tiering {
+            tiering.state.processors.busy = busy;
+        }
     }
 
     /// The kernel is about to change the pages of a range: orders give up what they hold of it.

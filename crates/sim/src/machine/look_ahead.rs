@@ -93,7 +93,9 @@ impl LookAhead {
             && self.is_new_line(addr / LINE_BYTES)
             && let Some(page) = shared.regions.find(shared.os.table(space), space, addr)
         {
-            shared.caches.look_ahead(core, physical_line(page.frame, addr, PageSize::Base));
+            let line = physical_line(page.frame, addr, PageSize::Base);
+            shared.caches.look_ahead(core, line);
+            shared.memory.look_ahead(line);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Tiers in the machine's physical memory, and the devices behind them.
 
+use crate::array::{Divider, prefetch};
 use crate::design::Design;
 use crate::memory::{Device, Initiator, Link};
 use crate::translate::host_table_bytes;
@@ -41,6 +42,9 @@ struct HardwareCache {
     tier: usize,
     /// Per slot 0 when empty, else which of the lines that fall there it holds, plus 1, and whether it was written.
     tags: Vec<u32>,
+    /// Slots are so many blocks of `1 << block` lines.
+    blocks: Divider,
+    block: u32,
     hits: u64,
     misses: u64,
 }
@@ -55,14 +59,28 @@ struct Looked {
 
 const WRITTEN: u32 = 1 << 31;
 
+const LINES_PER_MIB: u64 = (1 << 20) / LINE_BYTES;
+
 impl HardwareCache {
     fn new(lines: u64, tier: usize) -> HardwareCache {
-        HardwareCache { tier, tags: vec![0; lines.max(1) as usize], hits: 0, misses: 0 }
+        // Whole MiB, so that no tier has more blocks than can be divided by.
+        let slots = if lines < LINES_PER_MIB { lines.max(1) } else { lines - lines % LINES_PER_MIB };
+        let block = slots.trailing_zeros();
+        let blocks = Divider::new(slots >> block);
+        HardwareCache { tier, tags: vec![0; slots as usize], blocks, block, hits: 0, misses: 0 }
+    }
+
+    /// The slot of a line, and which of the lines it is that fall there.
+    #[inline]
+    fn place(&self, line: u64) -> (u64, u64) {
+        let (round, block) = self.blocks.divide(line >> self.block);
+        (block << self.block | line & ((1 << self.block) - 1), round)
     }
 
     fn look_up(&mut self, line: u64, write: bool) -> Looked {
         let slots = self.tags.len() as u64;
-        let (slot, wanted) = (line % slots, (line / slots) as u32 + 1);
+        let (slot, round) = self.place(line);
+        let wanted = round as u32 + 1;
         let tag = &mut self.tags[slot as usize];
         let (held, written) = (*tag & !WRITTEN, *tag & WRITTEN != 0);
         let hit = held == wanted;
@@ -171,6 +189,18 @@ impl TieredMemory {
     pub fn use_first_as_cache(&mut self) {
         let lines = self.tiers[0].frames * (4096 / LINE_BYTES);
         self.hardware_cache = Some(HardwareCache::new(lines, self.tiers.len() - 1));
+    }
+
+    /// Brings what a read of a line will need into the host's caches.
+    #[inline]
+    pub fn look_ahead(&self, line: u64) {
+        if let Some(cache) = &self.hardware_cache {
+            let tier = self.tier_of_line(line).index();
+            if tier == cache.tier {
+                let (slot, _) = cache.place(line - self.tiers[tier].base_line);
+                prefetch(&cache.tags, slot as usize);
+            }
+        }
     }
 
     /// Reads a physical line; the answer is when its data is back at the last-level cache.
@@ -360,5 +390,17 @@ mod tests {
         assert_eq!(look(2, false), (2, false, None));
         assert_eq!(look(13, false), (1, false, Some(5)));
         assert_eq!((cache.hits, cache.misses), (2, 5));
+    }
+
+    #[test]
+    fn a_line_has_the_slot_that_a_division_gives() {
+        for slots in [1, 6, 1000, LINES_PER_MIB, 3 * LINES_PER_MIB, 37 * LINES_PER_MIB] {
+            let cache = HardwareCache::new(slots, 1);
+            for line in [0, 1, slots - 1, slots, 5 * slots - 1, 77 * slots + slots / 3, (1 << 39) + 12_345] {
+                assert_eq!(cache.place(line), (line % slots, line / slots), "{line} in {slots}");
+            }
+        }
+        // What is beyond a whole MiB holds nothing.
+        assert_eq!(HardwareCache::new(LINES_PER_MIB + 64, 1).place(LINES_PER_MIB), (0, 1));
     }
 }

@@ -95,3 +95,26 @@ pub fn outcomes(signals: &[Signal]) -> Vec<terrace_policy::Outcome> {
     };
     signals.iter().filter_map(done).collect()
 }
+
+/// What is done to memory at a time of the run.
+pub type TimedStep = (u64, Box<dyn FnMut(&mut dyn MemorySystem) + Send>);
+
+/// Runs a program and does each step at its time, in nanoseconds. Answers all news but ticks, and fails if the program
+/// ends before the last step.
+pub fn at_times(program: &Program, design: &Design, steps: Vec<TimedStep>) -> Vec<Signal> {
+    let (signals, log) = shared(Vec::new());
+    let (left, mut steps) = (Arc::new(Mutex::new(steps.len())), steps.into_iter().peekable());
+    let to_do = Arc::clone(&left);
+    probe(program, design, Fidelity::Full, (TierId(0), SignalSet::NONE), move |now, signals, memory| {
+        let news = signals.iter().filter(|signal| !matches!(signal, Signal::Tick));
+        log.lock().unwrap().extend(news.copied());
+        while let Some((_, mut step)) = steps.next_if(|(at, _)| *at <= now.0) {
+            step(memory);
+            *to_do.lock().unwrap() -= 1;
+        }
+        steps.peek().map_or(NextTick::Never, |(at, _)| NextTick::At(Moment(*at)))
+    });
+    assert_eq!(*left.lock().unwrap(), 0, "steps that were not done");
+    let mut signals = signals.lock().unwrap();
+    std::mem::take(&mut *signals)
+}

@@ -16,7 +16,7 @@ pub struct SliceOptions {
     pub residency: bool,
 }
 
-/// A part of `source`, as a source.
+/// A part of `source`, as a source. One that begins beyond the last access is an error at the end of `source`.
 ///
 /// Of what lies before the part, everything that shapes the state at its start is kept: address-space and lifetime
 /// events, allocation sites, phases and regions. Accesses, instructions, waits and system-call copies are left out; a
@@ -80,7 +80,7 @@ impl<S: EventSource> EventSource for Slice<S> {
                 self.pass(batch);
                 continue;
             }
-            let Some(batch) = self.source.next_batch()? else { return Ok(None) };
+            let Some(batch) = self.source.next_batch()? else { return self.end().map(|()| None) };
             self.take(&batch);
         }
     }
@@ -91,6 +91,17 @@ impl<S: EventSource> EventSource for Slice<S> {
 }
 
 impl<S: EventSource> Slice<S> {
+    /// The source has nothing left.
+    fn end(&self) -> Result<(), SourceError> {
+        if self.inserted.is_some() {
+            return Ok(());
+        }
+        let (all, start) = (self.position, self.accesses.start);
+        Err(SourceError::Malformed(format!(
+            "the input has {all} accesses: none is left from number {start} on"
+        )))
+    }
+
     fn take(&mut self, batch: &Batch) {
         let length = batch.len() as u64;
         let start = self.accesses.start.saturating_sub(self.position).min(length) as usize;

@@ -1,6 +1,6 @@
 //! Target programs, as the scenarios start and end them.
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -82,6 +82,19 @@ impl Target {
         Ok(())
     }
 
+    /// Asks a verifier to end whose starter has been killed; answers its own measurements, or an error where it has none, because
+    /// it found a difference or ended before.
+    pub fn finish_orphan(mut self) -> Result<String> {
+        let pid: i32 = self.value("pid")?.parse()?;
+        // SAFETY: it is a child of the first process now, which never waits, so the number is still its own.
+        ensure!(unsafe { libc::kill(pid, libc::SIGTERM) } == 0, "kill: {}", std::io::Error::last_os_error());
+        let mut said = String::new();
+        while self.output.read_line(&mut said)? != 0 {}
+        let said = said.trim().replace('\n', "; ");
+        ensure!(said.contains("operations="), "it ended with \"{said}\"");
+        Ok(said)
+    }
+
     /// A range of addresses that the target told.
     pub fn range(&self, key: &str) -> Result<Range<u64>> {
         let value = self.value(key)?;
@@ -94,6 +107,13 @@ impl Target {
     pub fn next_phase(&mut self) -> Result<()> {
         self.signal(libc::SIGUSR1)?;
         self.wait_for("phase")
+    }
+
+    /// How often the pages of each group of a beats were accessed by now.
+    pub fn counts(&mut self) -> Result<Vec<u64>> {
+        self.signal(libc::SIGUSR1)?;
+        self.wait_for("counts")?;
+        self.value("counts")?.split(',').map(|count| count.parse().context("counts")).collect()
     }
 
     fn signal(&self, signal: i32) -> Result<()> {

@@ -28,6 +28,8 @@ Examples:
   terrace advise --slowdown 5% --price slow=0.4 --trace app.trace
   terrace advise --workload kv,requests=2e6 --hasten 100
   terrace advise --pages -- ./app --its-options
+  terrace advise --pages --tlb spot --tlb zen5-turin --tlb my-tlb.toml \\
+      --trace app.trace
   terrace advise --policies ambix,tpp --resolution 1% --seeds 5 \\
       --machine xeon-5218-dcpmm --trace app.trace
 
@@ -58,6 +60,13 @@ pub struct Arguments {
     /// share of that
     #[arg(long, value_name = "SHARE", default_value = "10%", value_parser = pages::parse_bloat, requires = "pages", help_heading = "Question")]
     bloat: f64,
+
+    /// With --pages: show what the pages would bring with this TLB too, that of
+    /// a design (colt, rmm, direct-segment, spot, or a TOML file: all that it has
+    /// under [translation]) or of another machine; default: colt and rmm under 4k
+    /// and ranger. Repeatable
+    #[arg(long, value_name = "DESIGN|MACHINE", requires = "pages", help_heading = "Question")]
+    tlb: Vec<String>,
 
     /// Tolerated slowdown against everything in the fastest tier
     #[arg(long, value_name = "SHARE", default_value = "3%", value_parser = tiers::parse_share, help_heading = "Question")]

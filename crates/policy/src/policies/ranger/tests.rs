@@ -1,7 +1,9 @@
 //! Translation Ranger by hand and at random.
 
 use crate::moment::seconds;
-use crate::{Capability, Driver, FrameState, InMemory, Outcome, PageId, PhysicalMemory, Placement};
+use crate::{
+    Capability, Driver, FrameState, InMemory, MemorySystem, Outcome, PageId, PhysicalMemory, Placement,
+};
 use proptest::prelude::*;
 use terrace_model::{Bytes, Frame, PageSize, TierId};
 
@@ -261,6 +263,19 @@ proptest! {
         driver.advance(seconds(20));
         if kernel == 0 {
             prop_assert_eq!(driver.world.ordered_pages(), ordered, "it comes to rest");
+            let mut areas = Vec::new();
+            driver.world.areas(None, &mut |area| areas.push(area.range));
+            // Areas of 2 MiB and more have a place, unless there was no hole for one.
+            areas.retain(|range| range.pages >= HUGE);
+            let apart = areas.iter().filter(|range| offsets(&driver, **range) > 1).count() as u64;
+            prop_assert!(apart <= stats.integer("areas_without_place"), "{} of {:?}", apart, areas);
         }
     }
+}
+
+/// How many places an area lies in: differences between frame and page.
+fn offsets(driver: &Driver, range: crate::PageRange) -> usize {
+    let pages = (0..range.pages).map(|at| range.first.plus(at));
+    let frames = pages.filter_map(|page| Some(driver.world.frame(page)?.0.wrapping_sub(page.vpn)));
+    frames.collect::<std::collections::BTreeSet<u64>>().len()
 }

@@ -2,11 +2,10 @@
 
 use crate::PageId;
 use std::collections::BTreeSet;
-use terrace_model::Time;
 
-/// Accesses per second to slow memory that a slowdown allows (§6.3.4): `x / t`.
-pub fn budget(slowdown: f64, slow_latency: Time) -> f64 {
-    slowdown / slow_latency.as_secs()
+/// Accesses per second to slow memory that a slowdown allows (§6.3.4): `x / t`, t in seconds.
+pub fn budget(slowdown: f64, slow_access: f64) -> f64 {
+    slowdown / slow_access
 }
 
 /// Accesses per second of a huge page from its sample (§6.3.2): the mean count of the poisoned base pages times the

@@ -1,7 +1,7 @@
 //! One sample of huge pages on its way through the stages: split, observed, poisoned, over.
 
 use super::{Parameters, estimated_rate};
-use crate::{Clear, MemorySystem, PageId, PageRange, Random, ScanHand, Scope, Step, Watch};
+use crate::{Clear, MemorySystem, PageCount, PageId, PageRange, Random, ScanHand, Scope, Step, Watch};
 use std::collections::{BTreeMap, BTreeSet};
 use terrace_model::{PageSize, TierId};
 
@@ -10,8 +10,19 @@ use terrace_model::{PageSize, TierId};
 struct Sampled {
     /// Base pages whose accessed bit was set; all of them without the prefilter.
     accessed: u64,
-    /// Counts of the poisoned ones.
-    counts: BTreeMap<PageId, u64>,
+    /// Counts of the poisoned ones; none of those of which the world knows nothing.
+    counts: BTreeMap<PageId, Option<u64>>,
+}
+
+impl Sampled {
+    fn known(&self) -> impl Iterator<Item = u64> {
+        self.counts.values().flatten().copied()
+    }
+
+    /// Pages were poisoned, and nothing is known of any.
+    fn is_unknown(&self) -> bool {
+        !self.counts.is_empty() && self.known().next().is_none()
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,14 +42,16 @@ pub(super) struct Round {
 }
 
 impl Round {
-    /// Chooses `share` of the huge pages of `tier`, at least one. None where there is no huge page, or nothing is wanted.
+    /// Chooses `share` of the huge pages of `tier`, at least one, and at most `most`; answers as well how many that share is.
+    /// None where there is no huge page, or nothing is wanted or possible.
     pub fn choose(
         tier: TierId,
         share: f64,
+        most: usize,
         busy: &BTreeSet<PageId>,
         random: &mut Random,
         memory: &mut dyn MemorySystem,
-    ) -> Option<Round> {
+    ) -> (Option<Round>, usize) {
         let mut huge = Vec::new();
         memory.scan(Scope::Tier(tier), &mut ScanHand::default(), Clear::NOTHING, &mut |view| {
             if view.size == PageSize::Huge && !view.in_flight && !busy.contains(&view.page) {
@@ -48,12 +61,12 @@ impl Round {
         });
         let wanted = (share * huge.len() as f64).ceil() as usize;
         let all = huge.len();
-        let chosen = random.choose(&mut huge, wanted);
+        let chosen = random.choose(&mut huge, wanted.min(most));
         if chosen == 0 {
-            return None;
+            return (None, wanted);
         }
         let sampled = huge[..chosen].iter().map(|page| (*page, Sampled::default())).collect();
-        Some(Round { stage: Stage::Observed, sampled, share: chosen as f64 / all as f64 })
+        (Some(Round { stage: Stage::Observed, sampled, share: chosen as f64 / all as f64 }), wanted)
     }
 
     /// The share of all huge pages that this sample is.
@@ -75,11 +88,13 @@ impl Round {
     }
 
     /// Adds what was counted on a base page, if it is one of the sample's.
-    pub fn count(&mut self, page: PageId, accesses: u64) {
-        if let Some(sampled) = self.sampled.get_mut(&page.aligned(PageSize::Huge))
-            && let Some(count) = sampled.counts.get_mut(&page)
+    pub fn count(&mut self, count: &PageCount) {
+        if let Some(sampled) = self.sampled.get_mut(&count.page.aligned(PageSize::Huge))
+            && let Some(sum) = sampled.counts.get_mut(&count.page)
         {
-            *count += accesses;
+            // A lower bound of nothing says nothing.
+            let is_unknown = count.saturated && count.accesses == 0;
+            *sum = if is_unknown { None } else { sum.map(|sum| sum + count.accesses) };
         }
     }
 
@@ -92,7 +107,7 @@ impl Round {
                     sampled.accessed = candidates.len() as u64;
                     let count = random.choose(&mut candidates, parameters.poisoned as usize);
                     memory.watch(&candidates[..count], Watch::Count);
-                    sampled.counts = candidates[..count].iter().map(|page| (*page, 0)).collect();
+                    sampled.counts = candidates[..count].iter().map(|page| (*page, Some(0))).collect();
                 }
                 // Pages that were unmapped, or are not split yet, tell nothing.
                 self.sampled.retain(|page, _| memory.page(*page).is_some_and(|v| v.size == PageSize::Base));
@@ -110,17 +125,18 @@ impl Round {
 
     /// Pages poisoned, and accesses counted on them.
     pub fn totals(&self) -> (u64, u64) {
-        let counts = || self.sampled.values().flat_map(|sampled| sampled.counts.values());
-        (counts().count() as u64, counts().sum())
+        let known = || self.sampled.values().flat_map(Sampled::known);
+        (known().count() as u64, known().sum())
     }
 
-    /// The estimate for each huge page.
+    /// The estimate for each huge page of which anything is known.
     pub fn rates(&self, seconds: f64) -> Vec<(PageId, f64)> {
         let rate = |sampled: &Sampled| {
-            let counts: Vec<u64> = sampled.counts.values().copied().collect();
+            let counts: Vec<u64> = sampled.known().collect();
             estimated_rate(&counts, sampled.accessed, seconds)
         };
-        self.sampled.iter().map(|(page, sampled)| (*page, rate(sampled))).collect()
+        let known = self.sampled.iter().filter(|(_, sampled)| !sampled.is_unknown());
+        known.map(|(page, sampled)| (*page, rate(sampled))).collect()
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::moment::millis;
-use crate::{Driver, InMemory};
+use crate::{Driver, InMemory, PageRange};
 use terrace_model::Bytes;
 
 fn page(n: u64) -> PageId {
@@ -11,11 +11,11 @@ fn page(n: u64) -> PageId {
 
 #[test]
 fn three_percent_at_one_microsecond_are_30_000_accesses_per_second() {
-    let microsecond = Time::from_nanos(1000);
+    let microsecond = 1e-6;
     assert!((budget(0.03, microsecond) - 30_000.0).abs() < 1e-6);
     assert!((0.05 * budget(0.03, microsecond) - 1500.0).abs() < 1e-6, "the share of a sample of 5 %");
     // Slow memory emulated by faults of 5 us.
-    assert!((budget(0.03, Time::from_nanos(5000)) - 6000.0).abs() < 1e-6);
+    assert!((budget(0.03, 5e-6) - 6000.0).abs() < 1e-6);
 }
 
 #[test]
@@ -195,6 +195,44 @@ fn k_bounds_the_poisoned_pages() {
         stats.integer("poisoned") as f64 / (stats.integer("rounds") - 2) as f64
     };
     assert_eq!((poisoned(5), poisoned(50)), (5.0, 20.0), "20 subpages are in use");
+}
+
+/// Eight huge pages, all in use: a sample of 50 % is four of them, three while one is busy in an earlier round.
+#[test]
+fn no_more_pages_are_sampled_than_the_world_affords() {
+    let run_with = |per_second: Option<f64>, rounds: &str| {
+        let mut driver = open(&format!("sample = 0.5\nrounds = \"{rounds}\""));
+        if let Some(per_second) = per_second {
+            driver.world.afford(per_second);
+        }
+        run(&mut driver, 12, &[0, 1, 2, 3, 4, 5, 6, 7]);
+        let report = driver.report();
+        let says_so = report.notes.iter().any(|note| note.contains("fewer huge pages were sampled"));
+        assert_eq!(says_so, report.stats.integer("curbed_rounds") > 0);
+        (report.stats.integer("sampled"), report.stats.integer("curbed_rounds"))
+    };
+    let (unbounded, curbed) = run_with(None, "pipelined");
+    assert!(unbounded > 24 && curbed == 0, "{unbounded}");
+    assert_eq!(run_with(Some(100.0), "pipelined"), (unbounded, 0), "the parameter is less");
+    assert_eq!(run_with(Some(1.0), "pipelined"), (12, 12));
+    // A page every other second is sampled in every other round, and not one in each.
+    assert_eq!(run_with(Some(0.5), "pipelined").0, 6);
+    // Serial rounds have the time of two intervals each.
+    assert_eq!(run_with(Some(1.0), "serial").0, 1 + 5 * 2);
+    assert_eq!(run_with(Some(0.0), "pipelined").0, 0);
+}
+
+/// The first half of page 2's pages in use and all of page 5's cannot be seen.
+#[test]
+fn pages_of_which_nothing_is_known_are_not_taken_for_cold() {
+    let mut driver = open("sample = 1.0");
+    driver.world.hide(PageRange::new(page(2), 250));
+    driver.world.hide(PageRange::new(page(5), 512));
+    run(&mut driver, 20, &[2, 5]);
+    assert_eq!(slow_pages(&driver), [0, 1, 3, 4, 6, 7]);
+    // Of page 2 the other half is counted: 10 of its pages, 10 accesses each, in each of the 6 rounds that it was in.
+    let stats = driver.report().stats;
+    assert_eq!((stats.integer("poisoned"), stats.integer("counted")), (60, 600));
 }
 
 #[test]

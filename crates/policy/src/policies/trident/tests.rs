@@ -182,29 +182,63 @@ fn an_allocation_that_fails_ends_the_wake() {
     assert_eq!((tried(""), tried("alloc_sleep = \"60 s\"")), (5, 2));
 }
 
-#[test]
-fn compaction_has_its_options() {
-    let sources = |parameters: &str| {
-        let mut driver = fragmented(parameters);
-        for region in [0, 1] {
-            // Busy as long as it lasts.
-            driver.world.fail_often(1, crate::Outcome::Busy, region);
+/// Four GiB with a page in each that does not move, which no counter tells of: every region is a source, and none can be emptied.
+fn never_emptied(parameters: &str) -> Driver {
+    let mut driver = open(&format!("zero = false\n{parameters}"), world(4, GIANT));
+    let regions = 0..4;
+    let only = |driver: &mut Driver, open: Option<u64>| {
+        for region in regions.clone() {
+            driver.world.isolate(
+                Frame(region * GIANT),
+                PageSize::Giant,
+                open.is_some_and(|open| open != region),
+            );
         }
-        driver.advance(seconds(60));
+    };
+    for region in regions.clone() {
+        let page = PageId::new(1, region * HUGE);
+        driver.world.map_anonymous(1, page.vpn, 1);
+        only(&mut driver, Some(region));
+        driver.touch(page, true);
+        driver.world.pin(page);
+        assert_eq!(driver.world.frame(page).map(|frame| frame.0 / GIANT), Some(region));
+    }
+    only(&mut driver, None);
+    driver.touch(PageId::new(0, 3), true);
+    assert_eq!(size(&driver, 3), PageSize::Huge);
+    driver
+}
+
+#[test]
+fn compaction_tries_so_many_sources_and_none_again_before_its_timeout() {
+    // The daemon compacts once per wake, every ten seconds.
+    let sources = |parameters: &str, time: u64| {
+        let mut driver = never_emptied(parameters);
+        driver.advance(seconds(time));
         driver.report().stats.integer("compaction_sources")
     };
-    // One region can be a source at all; it is not chosen twice running, whatever the timeout.
-    assert_eq!(sources(""), 0, "a collapse that is busy asks for no block");
-    let mut driver = fragmented("");
-    driver.world.pin(PageId::new(0, 3));
-    driver.advance(seconds(60));
-    assert_eq!(driver.report().stats.integer("compaction_sources"), 0);
-    for parameters in ["compaction_retries = 0", "compaction_timeout = \"0 s\""] {
+    assert_eq!((sources("", 15), sources("", 100)), (4, 4), "each once, whatever the retries");
+    let two = "compaction_retries = 2";
+    assert_eq!((sources(two, 15), sources(two, 25), sources(two, 35)), (2, 4, 4));
+    assert_eq!(sources("compaction_retries = 0", 35), 0);
+    assert_eq!(sources("", 155), 8, "once more after 120 s");
+    let at_once = "compaction_timeout = \"0 s\"";
+    assert_eq!((sources(at_once, 15), sources(at_once, 25)), (5, 10));
+}
+
+#[test]
+fn a_source_is_told_by_its_counter_or_by_the_mobility_of_its_pageblocks() {
+    // The region with fewest frames in use has one of the kernel's behind them, in a pageblock for what can move.
+    let run = |parameters: &str| {
         let mut driver = fragmented(parameters);
+        driver.world.take_frame(Frame(GIANT + 5001), false);
         driver.advance(seconds(11));
-        let none = parameters.contains("retries");
-        assert_eq!(driver.report().stats.integer("compaction_sources"), u64::from(!none));
-    }
+        let stats = driver.report().stats;
+        assert_eq!(size(&driver, 3), PageSize::Giant, "{parameters}");
+        ["compaction_sources", "compaction_bytes", "compaction_bytes_wasted"].map(|name| stats.integer(name))
+    };
+    assert_eq!(run(""), [1, 10 * 4096, 0]);
+    assert_eq!(run("compaction_unmovable = \"mobility\""), [2, 13 * 4096, 3 * 4096]);
 }
 
 /// One GiB of which two pages were stored to, on a machine that it fills by half.

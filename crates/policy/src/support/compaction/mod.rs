@@ -51,6 +51,29 @@ pub enum Compaction {
     None,
 }
 
+/// By what smart compaction knows that a region cannot be emptied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unmovable {
+    /// By the counter of its unmovable frames (Trident §5.1.3).
+    #[default]
+    Counter,
+    /// By the mobility of its pageblocks: those that are not kept for what can move are out, whatever lies in them, and of the
+    /// others none is, whatever lies in it (Trident's released code, which keeps the counter and does not read it).
+    Mobility,
+}
+
+/// Limits of smart compaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SmartLimits {
+    /// Sources per compaction, at most.
+    pub retries: u32,
+    /// A source is none again until so much time has passed.
+    pub timeout: Time,
+    /// Which regions are none.
+    pub unmovable: Unmovable,
+}
+
 /// How a compaction stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Progress {
@@ -104,15 +127,15 @@ impl Compactor {
     /// Compacts in this way, smart compaction as in Trident's released code: at most five sources per compaction, and none
     /// again within 120 s.
     pub fn as_released(kind: Compaction) -> Compactor {
-        Compactor::new(kind, 5, crate::moment::seconds(120))
+        let timeout = crate::moment::seconds(120);
+        Compactor::new(kind, SmartLimits { retries: 5, timeout, unmovable: Unmovable::Counter })
     }
 
-    /// Compacts in this way. For smart compaction: at most so many sources per compaction, and no source again until
-    /// `timeout` has passed.
-    pub fn new(kind: Compaction, retries: u32, timeout: Time) -> Compactor {
+    /// Compacts in this way.
+    pub fn new(kind: Compaction, limits: SmartLimits) -> Compactor {
         let method = match kind {
             Compaction::Normal => Method::Normal(Normal::default()),
-            Compaction::Smart => Method::Smart(Smart::new(retries, timeout)),
+            Compaction::Smart => Method::Smart(Smart::new(limits)),
             Compaction::None => Method::None,
         };
         Compactor { method, wanted: None, pending: Pending::default(), work: Work::default() }

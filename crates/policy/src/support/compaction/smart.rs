@@ -1,10 +1,13 @@
 //! Compaction by counters per region.
 
-use super::{Met, Next, Progress, Work, has_block, is_free, is_free_block, is_stuck, regions, walk};
+use super::{
+    Met, Next, Progress, SmartLimits, Unmovable, Work, has_block, is_free, is_free_block, is_stuck, regions,
+    walk,
+};
 use crate::{FrameRegion, MemorySystem, Moment, Outcome, Relocate};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use terrace_model::{Frame, PageSize, TierId, Time};
+use terrace_model::{Frame, PageSize, TierId};
 
 /// Passes over a source some of whose frames were busy.
 const PASSES: u32 = 3;
@@ -36,8 +39,7 @@ struct Source {
 
 #[derive(Clone, Debug)]
 pub(super) struct Smart {
-    retries: u32,
-    timeout: Time,
+    limits: SmartLimits,
     attempts: u32,
     source: Option<Source>,
     previous: Option<Frame>,
@@ -45,8 +47,8 @@ pub(super) struct Smart {
 }
 
 impl Smart {
-    pub fn new(retries: u32, timeout: Time) -> Smart {
-        Smart { retries, timeout, attempts: 0, source: None, previous: None, chosen: BTreeMap::new() }
+    pub fn new(limits: SmartLimits) -> Smart {
+        Smart { limits, attempts: 0, source: None, previous: None, chosen: BTreeMap::new() }
     }
 
     pub fn begin(&mut self) {
@@ -74,7 +76,7 @@ impl Smart {
                 if has_block(tier, size, memory) {
                     return Next::Over(Progress::Free);
                 }
-                if self.attempts == self.retries {
+                if self.attempts == self.limits.retries {
                     return Next::Over(Progress::Failed);
                 }
                 let Some(source) = self.select(tier, size, now, memory) else {
@@ -106,7 +108,7 @@ impl Smart {
         }
     }
 
-    /// The region with most free frames and without unmovable ones, if others can take what is in it.
+    /// The region with most free frames of those that may be emptied, if others can take what is in it.
     fn select(
         &mut self,
         tier: TierId,
@@ -114,13 +116,17 @@ impl Smart {
         now: Moment,
         memory: &mut dyn MemorySystem,
     ) -> Option<Source> {
-        self.chosen.retain(|_, chosen| now.since(*chosen) < self.timeout);
+        self.chosen.retain(|_, chosen| now.since(*chosen) < self.limits.timeout);
         let regions = regions(tier, size, memory.physical()?);
         let free: u64 = regions.iter().map(|region| region.free).sum();
+        let movable = |region: &FrameRegion| match self.limits.unmovable {
+            Unmovable::Counter => region.unmovable == 0,
+            Unmovable::Mobility => region.for_movable,
+        };
         let fits = |region: &FrameRegion| {
             region.frames == size.base_pages()
                 && region.first.0.is_multiple_of(size.base_pages())
-                && region.unmovable == 0
+                && movable(region)
                 && region.free > 0
                 && region.frames <= free
                 && Some(region.first) != self.previous

@@ -37,6 +37,11 @@ fn filled(blocks: &[u64]) -> InMemory {
     world
 }
 
+/// Smart compaction by the paper's counter.
+fn smart(retries: u32, timeout: Time) -> Compactor {
+    Compactor::new(Compaction::Smart, SmartLimits { retries, timeout, unmovable: Unmovable::Counter })
+}
+
 fn free_blocks(world: &InMemory) -> Vec<u64> {
     let mut free = Vec::new();
     world.regions(TIER, PageSize::Huge, &mut |region| free.push(region.free));
@@ -62,6 +67,27 @@ fn smart_passes_over_regions_with_unmovable_frames() {
     let mut smart = Compactor::as_released(Compaction::Smart);
     assert_eq!(run(&mut smart, PageSize::Huge, &mut world), Progress::Free);
     assert_eq!(free_blocks(&world), [112, 501, 312, 512]);
+}
+
+#[test]
+fn by_mobility_smart_tries_what_the_counter_says_is_in_vain_and_leaves_what_is_not() {
+    let run = |unmovable: Unmovable| {
+        // Two with a frame of the kernel's behind what moves, one of them in a pageblock for such frames, which another one is
+        // too, though it has none.
+        let mut world = filled(&[300, 10, 100, 20]);
+        world.take_frame(Frame(HUGE + 400), false);
+        world.keep_for_unmovable(Frame(3 * HUGE));
+        let limits = SmartLimits { retries: 5, timeout: seconds(120), unmovable };
+        let mut smart = Compactor::new(Compaction::Smart, limits);
+        assert_eq!(run(&mut smart, PageSize::Huge, &mut world), Progress::Free);
+        let work = smart.work();
+        (free_blocks(&world), work.sources, work.copied / 4096, work.wasted / 4096)
+    };
+    assert_eq!(run(Unmovable::Counter), (vec![192, 501, 412, 512], 1, 20, 0));
+    // The ten pages of the second block were copied before its frame was met; the fourth was none to try.
+    let (free, sources, copied, wasted) = run(Unmovable::Mobility);
+    assert_eq!((sources, copied, wasted), (2, 110, 10));
+    assert_eq!(free, [212 - 110, 511, 512, 492]);
 }
 
 #[test]
@@ -188,7 +214,7 @@ fn the_cursors_go_on_where_they_stopped() {
 #[test]
 fn a_source_that_failed_is_not_the_next_one() {
     let mut world = filled(&[100, 10]);
-    let mut smart = Compactor::new(Compaction::Smart, 1, Time::ZERO);
+    let mut smart = smart(1, Time::ZERO);
     world.fail_next(Outcome::Unmovable);
     assert_eq!(run(&mut smart, PageSize::Huge, &mut world), Progress::Failed);
     assert_eq!(smart.work().wasted, 9 * 4096);
@@ -202,7 +228,7 @@ fn a_timeout_keeps_a_source_from_being_tried_by_every_compaction() {
     let tried = |timeout: u64, retries: u32| {
         let mut world = filled(&[100, 100, 100, 100]);
         world.fail_often(1, Outcome::Busy, 1);
-        let mut smart = Compactor::new(Compaction::Smart, retries, seconds(timeout));
+        let mut smart = smart(retries, seconds(timeout));
         for _ in 0..4 {
             assert_eq!(run(&mut smart, PageSize::Huge, &mut world), Progress::Failed);
             world.advance_to(world.now().plus(seconds(1)));

@@ -12,7 +12,7 @@ use crate::os::Os;
 use ranges::Ranges;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
-use terrace_model::{AddressRange, PageSize, Time, VirtAddr};
+use terrace_model::{AddressRange, Histogram, PageSize, Time, VirtAddr};
 use terrace_policy::PageId;
 use terrace_trace::{Event, MapKind};
 pub(super) use usage::Usages;
@@ -32,6 +32,13 @@ pub struct Part {
     pub name: String,
     /// It is a data structure: its name is that of the site that allocates it.
     pub is_structure: bool,
+}
+
+impl Part {
+    /// The pages of files that only the kernel maps. They are nobody's part: all that is known of them is what was copied.
+    pub fn page_cache() -> Part {
+        Part { process: 0, name: "page cache".to_owned(), is_structure: false }
+    }
 }
 
 /// What is known of a part.
@@ -59,14 +66,12 @@ pub struct PartUse {
 }
 
 /// What the pages of a part cost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PartCost {
-    /// Page faults, those of the first store after a fork included.
-    pub faults: u64,
-    /// The time that the program spent in them, and the longest.
+    /// How long page faults took, those of the first store after a fork included, in nanoseconds.
+    pub fault_latency: Histogram,
+    /// The time that the program spent in them.
     pub fault_time: Time,
-    /// See there.
-    pub longest_fault: Time,
     /// Bytes of its pages that policies had copied: into larger pages, to other frames, to other tiers.
     pub copied_bytes: u64,
 }
@@ -181,9 +186,8 @@ impl Parts {
     fn count_fault(&mut self, (space, addr, took): (u32, u64, Time)) {
         let (_, number) = self.find(space, addr);
         let cost = &mut self.costs[number as usize];
-        cost.faults += 1;
+        cost.fault_latency.record(took.as_nanos() as u64);
         cost.fault_time += took;
-        cost.longest_fault = cost.longest_fault.max(took);
     }
 
     /// An object is about to go: its faults are counted while it is known.
@@ -202,6 +206,13 @@ impl Parts {
         self.pieces(page.space.0, from..from + size.bytes(), |parts, number, bytes| {
             parts.costs[number].copied_bytes += bytes;
         });
+    }
+
+    /// Pages of files were copied, which no part of a program has.
+    pub fn copied_cached(&mut self, bytes: u64) {
+        let Part { process, name, is_structure } = Part::page_cache();
+        let number = self.number(process, name, is_structure);
+        self.costs[number as usize].copied_bytes += bytes;
     }
 
     /// A range piece by piece, as parts share it: each one's number and bytes.
@@ -338,7 +349,7 @@ impl Parts {
                 part: part.clone(),
                 walks: end.0 - begin.0,
                 walk_cycles: cycles(time, cycle),
-                cost: self.costs[number],
+                cost: self.costs[number].clone(),
                 ..self.usages.of(number)
             }
         });

@@ -53,11 +53,41 @@ fn a_fault_belongs_to_the_object_that_comes_to_hold_the_middle_of_its_page() {
     parts.apply(0, &Event::Free { object: 1 });
     parts.copied(PageId::new(0, 0x11), PageSize::Base);
     let uses = parts.uses(Time::from_nanos(1));
-    let cost = |name: &str| uses.iter().find(|part| part.part.name == name).unwrap().cost;
+    let cost = |name: &str| uses.iter().find(|part| part.part.name == name).unwrap().cost.clone();
     let expected = |faults, nanos, copied_bytes| {
         let time = Time::from_nanos(nanos);
-        PartCost { faults, fault_time: time, longest_fault: time, copied_bytes }
+        let mut fault_latency = Histogram::default();
+        (0..faults).for_each(|_| fault_latency.record(nanos));
+        PartCost { fault_latency, fault_time: time, copied_bytes }
     };
     assert_eq!(cost("tree"), expected(1, 700, 0));
     assert_eq!(cost("heap"), expected(1, 1400, 4096));
+}
+
+#[test]
+fn the_tail_of_a_part_is_more_than_its_longest_fault() {
+    let mut parts = Parts::default();
+    map(&mut parts, 0x10000, 0x10000, "heap");
+    for number in 0..300 {
+        parts.faulted(0, 0x10000, Time::from_nanos(if number == 7 { 900_000 } else { 700 }));
+    }
+    let cost = parts.uses(Time::from_nanos(1))[0].cost.clone();
+    let latency = &cost.fault_latency;
+    assert_eq!((latency.count, latency.quantile(0.99), latency.max), (300, 1023, 900_000));
+    assert_eq!(cost.fault_time, Time::from_nanos(299 * 700 + 900_000));
+}
+
+#[test]
+fn copied_pages_of_files_are_no_part_s() {
+    let mut parts = Parts::default();
+    map(&mut parts, 0x10000, 0x10000, "heap");
+    parts.copied(PageId::new(0, 0x11), PageSize::Base);
+    parts.copied_cached(3 * 4096);
+    parts.copied_cached(4096);
+    let copied = |part: &Part| {
+        let uses = parts.clone().uses(Time::from_nanos(1));
+        uses.iter().find(|other| other.part == *part).map(|part| part.cost.copied_bytes)
+    };
+    assert_eq!(copied(&Part { name: "heap".to_owned(), ..Part::default() }), Some(4096));
+    assert_eq!(copied(&Part::page_cache()), Some(4 * 4096));
 }

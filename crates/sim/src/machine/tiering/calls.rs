@@ -33,6 +33,8 @@ impl Tiering {
             Some(((next, ticket), mut order)) if next <= call => {
                 if order.step::<F>(machine, &mut self.state) {
                     self.state.orders.insert((order.next(), ticket), order);
+                } else {
+                    order.end(&mut self.state);
                 }
             }
             other => {

@@ -49,8 +49,7 @@ pub(super) struct Copy {
 impl Copy {
     /// Shares `chunks` among `threads` threads that begin at `now`: whole chunks where there are enough, else parts of
     /// each.
-    pub fn new(state: &State, chunks: &[Chunk], threads: u16, now: Time) -> Copy {
-        let threads = usize::from(threads.max(1));
+    pub fn new(state: &State, chunks: &[Chunk], threads: usize, now: Time) -> Copy {
         // The first thread is the one that carries out the order.
         let begins = if threads > 1 { now + state.costs.copy_thread } else { now };
         let mut copy = Copy::default();
@@ -101,11 +100,12 @@ impl Copy {
             .fold(Time::ZERO, |sum, thread| sum + thread.arrived.saturating_sub(begin))
     }
 
-    /// Lets the thread that is furthest behind copy a piece.
-    pub fn step<const F: u8>(&mut self, shared: &mut Shared, state: &State) {
-        let ready = self.threads.iter_mut().filter(|thread| !thread.chunks.is_empty());
-        let Some(thread) = ready.min_by_key(|thread| thread.now) else { return };
-        let Some(chunk) = thread.chunks.front_mut() else { return };
+    /// Lets the thread that is furthest behind copy a piece. Answers which it was, from when on, and how long it took.
+    pub fn step<const F: u8>(&mut self, shared: &mut Shared, state: &State) -> Option<(usize, Time, Time)> {
+        let ready = self.threads.iter_mut().enumerate().filter(|(_, thread)| !thread.chunks.is_empty());
+        let (at, thread) = ready.min_by_key(|(_, thread)| thread.now)?;
+        let chunk = thread.chunks.front_mut()?;
+        let begin = thread.arrived;
         let pace = state.costs.copy_line.at(state.cycle);
         let issued = if chunk.swap { pace.times(2) } else { pace };
         let lines = if F == FULL { PIECE.min(chunk.lines) } else { chunk.lines };
@@ -152,6 +152,7 @@ impl Copy {
         if chunk.lines == 0 {
             thread.chunks.pop_front();
         }
+        Some((at, begin, thread.arrived - begin))
     }
 }
 

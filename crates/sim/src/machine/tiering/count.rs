@@ -125,6 +125,7 @@ impl Tiering {
         stats.count("policy.scanned_entries", counters.scanned_entries, Unit::Count);
         stats.count("policy.time", nanos(counters.policy_time), Unit::Nanoseconds);
         stats.count("policy.migration_time", nanos(counters.migration_time), Unit::Nanoseconds);
+        stats.count("policy.preempted", nanos(self.state.processors.preempted), Unit::Nanoseconds);
         stats.count("policy.shootdowns", counters.shootdowns, Unit::Count);
         stats.count("policy.interrupts", counters.interrupts, Unit::Count);
         stats.count("policy.waits", counters.waits, Unit::Count);

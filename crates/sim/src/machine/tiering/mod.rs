@@ -1,9 +1,8 @@
 //! The simulated operating system's side of the policy seam.
 //!
 //! A [`Tiering`] holds a policy and what the kernel keeps for it: watches, orders under way, news to tell, and what all
-//! of it cost. The policy's own work and its orders run on processors beside those that run the program: they slow the
-//! program by the interrupts they send, by the pages they hold, and by the traffic of their copies, and take none of its
-//! cores' time otherwise.
+//! of it cost. The policy's own work and its orders slow the program by the interrupts they send, by the pages they hold and by the
+//! traffic of their copies, and, where they share its cores (`os.kernel_threads`), by the time they take there.
 //!
 //! | file | what |
 //! |---|---|
@@ -11,9 +10,11 @@
 //! | `calls.rs` | when the policy is called, and with what |
 //! | `world.rs` | [`terrace_policy::MemorySystem`]: what a policy sees and orders |
 //! | `orders.rs` | orders: the five steps of a migration, exchange, split, collapse |
+//! | `changes.rs` | what becomes of orders and watches when the program unmaps, renames or forks |
 //! | `physical.rs`, `relocate.rs` | [`terrace_policy::PhysicalMemory`]: frames by number, and orders upon them |
 //! | `part.rs` | what an order has between unmap and map |
 //! | `copy.rs` | the lines that a copy moves |
+//! | `processors.rs` | the processors that all of this runs on |
 //! | `shootdown.rs` | TLB shootdowns and what they cost whom |
 //! | `offers.rs` | what the machine offers, and what it looks like to a policy |
 //! | `bench.rs` | the throughput of migrations alone |
@@ -21,12 +22,14 @@
 
 mod bench;
 mod calls;
+mod changes;
 mod copy;
 mod count;
 mod offers;
 mod orders;
 mod part;
 mod physical;
+mod processors;
 mod relocate;
 mod shootdown;
 mod world;
@@ -37,6 +40,7 @@ pub use bench::{MigrationRow, migration_benchmark};
 use count::Counters;
 pub use offers::OpenPolicy;
 use orders::Order;
+use processors::Processors;
 use std::collections::{BTreeMap, HashSet};
 use terrace_model::{AddressRange, Bytes, PageSize, TierId, Time};
 use terrace_policy::{
@@ -80,6 +84,7 @@ pub(in crate::machine) struct State {
     reserved: Vec<u64>,
     wanted: SignalSet,
     tick: Option<Time>,
+    pub processors: Processors,
     /// The policy's own processor works until then.
     busy_until: Time,
     signals: Vec<Signal>,

@@ -5,6 +5,7 @@ use crate::design::{Design, PolicyParameters, TranslationScheme};
 use crate::machine::build::Shared;
 use crate::machine::engine::{Fidelity, Options};
 use crate::machine::tiering::count::Counters;
+use crate::machine::tiering::processors::Processors;
 use std::collections::{BTreeMap, HashSet};
 use terrace_model::{Bytes, PageSize, TierId, Time};
 use terrace_policy::{
@@ -148,6 +149,7 @@ impl Tiering {
             line_buffers: design.cache.l1.outstanding.max(1) as usize,
             wanted: policy.needs().signals,
             tick: Some(Time::ZERO),
+            processors: Processors::new(design.os.kernel_threads),
             busy_until: Time::ZERO,
             signals: Vec::new(),
             urgent: false,

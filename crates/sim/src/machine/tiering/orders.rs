@@ -5,17 +5,19 @@
 //! shared by its threads. Between unmap and map a page is held, and who touches it waits. The page table's own lines are
 //! written without traffic.
 
+use super::changes::unwatch;
 use super::copy::{Chunk, Copy};
 use super::part::{Part, Work, point_to, set_held};
+use super::processors::Seat;
 use super::shootdown::shoot_down;
-use super::{Change, State, page_id, pages_of};
+use super::{State, page_id};
 use crate::machine::build::Machine;
 use crate::os::{Leaf, Pte};
 use std::collections::VecDeque;
 use terrace_model::{AddressRange, Frame, PageSize, TierId, Time};
 use terrace_policy::{
     Cost, Exchange, HugePages, Move, MoveOptions, Outcome, PageId, PageRange, Relocate, Resize, Signal,
-    SignalKind, Subject, Ticket,
+    Subject, Ticket,
 };
 
 /// One piece of an order, as the policy gave it.
@@ -70,12 +72,13 @@ pub(super) struct Order {
     /// Base pages of huge pages that were split, to be moved or exchanged one by one, and the item each is of.
     split_parts: VecDeque<(usize, SplitPart)>,
     /// Between unmap and map.
-    flying: Vec<Part>,
+    pub(super) flying: Vec<Part>,
     copy: Option<Copy>,
     copy_began: Time,
     /// Up to where its own thread has come.
     pub(super) now: Time,
-    started: bool,
+    /// Its threads; empty before it begins. The first is the one that carries it out.
+    seats: Vec<Seat>,
 }
 
 impl Order {
@@ -90,7 +93,7 @@ impl Order {
             copy: None,
             copy_began: now,
             now,
-            started: false,
+            seats: Vec::new(),
         }
     }
 
@@ -104,30 +107,46 @@ impl Order {
 
     /// Does what comes next. Answers whether there is more to do.
     pub fn step<const F: u8>(&mut self, machine: &mut Machine, state: &mut State) -> bool {
-        if !self.started {
-            self.started = true;
-            self.begin(state);
+        if self.seats.is_empty() {
+            self.begin(machine, state);
             return true;
         }
         match &mut self.copy {
             Some(copy) if copy.next().is_some() => {
-                copy.step::<F>(&mut machine.shared, state);
+                if let Some((thread, begin, span)) = copy.step::<F>(&mut machine.shared, state) {
+                    state.occupy(machine, self.seats[thread], begin, span);
+                }
                 true
             }
             Some(_) => {
                 self.land(machine, state);
                 true
             }
-            None => self.launch(machine, state),
+            None => {
+                let begin = self.now;
+                let more = self.launch(machine, state);
+                state.occupy(machine, self.seats[0], begin, self.now - begin);
+                more
+            }
         }
     }
 
+    /// Nothing is left to do: its threads go.
+    pub fn end(&self, state: &mut State) {
+        state.processors.leave(&self.seats);
+    }
+
     /// The call itself. Callers that come while the lists of pages under way are drained share that.
-    fn begin(&mut self, state: &mut State) {
+    fn begin(&mut self, machine: &mut Machine, state: &mut State) {
+        // They share its copies.
+        let most = state.processors.most_threads(machine.cores.len());
+        let threads = self.options.threads.min(state.capabilities.copy_threads).clamp(1, most);
+        self.seats = state.processors.take(threads.into());
         if self.now < state.drained_at {
             self.now = state.drained_at;
             return;
         }
+        state.occupy(machine, self.seats[0], self.now, state.costs.order);
         self.now += state.costs.order;
         state.drained_at = self.now;
         state.counters.migration_time += state.costs.order;
@@ -173,8 +192,7 @@ impl Order {
             part.cost.shootdowns += if at == 0 { cost.shootdowns } else { 0 };
         }
         let chunks: Vec<Chunk> = self.flying.iter().flat_map(Part::chunks).collect();
-        let threads = self.options.threads.min(state.capabilities.copy_threads);
-        self.copy = Some(Copy::new(state, &chunks, threads, self.now));
+        self.copy = Some(Copy::new(state, &chunks, self.seats.len(), self.now));
         self.copy_began = self.now;
         true
     }
@@ -419,6 +437,7 @@ impl Order {
     fn land(&mut self, machine: &mut Machine, state: &mut State) {
         let Some(copy) = self.copy.take() else { return };
         self.now = self.now.max(copy.arrived());
+        let landed = self.now;
         let copy_time = copy.time_since(self.copy_began);
         let bytes: u64 = self.flying.iter().map(Part::copied_bytes).sum();
         let mut parts = std::mem::take(&mut self.flying);
@@ -440,10 +459,18 @@ impl Order {
             part.cost.time += Time((copy_time.0 as f64 * share) as u64);
             part.cost.copied = part.copied_bytes();
             if let Some(parts) = machine.shared.parts.as_deref_mut().filter(|_| part.cost.copied > 0) {
-                part.pages().into_iter().for_each(|(page, size)| parts.copied(page, size));
+                let mut others = part.cost.copied;
+                for (page, size) in part.pages() {
+                    parts.copied(page, size);
+                    others -= size.bytes();
+                }
+                if others > 0 {
+                    parts.copied_cached(others);
+                }
             }
             self.over(state, part.item, part.lost.unwrap_or(Outcome::Done), part.cost);
         }
+        state.occupy(machine, self.seats[0], landed, self.now - landed);
         state.account(&machine.shared.os);
     }
 
@@ -503,28 +530,6 @@ impl Order {
         }
         machine.shared.regions.flush();
     }
-
-    /// Gives up the parts that hold pages of `range`.
-    fn lose(
-        &mut self,
-        machine: &mut Machine,
-        state: &mut State,
-        range: PageRange,
-        outcome: Outcome,
-        now: Time,
-    ) {
-        for part in &mut self.flying {
-            let pages = part.pages();
-            let touches = |(page, size): &(PageId, PageSize)| {
-                page.space == range.first.space
-                    && page.vpn < range.end()
-                    && page.vpn + size.base_pages() > range.first.vpn
-            };
-            if part.lost.is_none() && pages.iter().any(touches) {
-                part.give_up(machine, state, outcome, now);
-            }
-        }
-    }
 }
 
 /// The leaf of the page that begins at `page`, if an order may have it.
@@ -552,85 +557,4 @@ fn exchangeable(machine: &Machine, state: &State, pair: Exchange) -> Result<(Lea
 
 fn checked_tier(state: &State, tier: TierId) -> Result<TierId, Outcome> {
     if tier.index() < state.topology.tiers.len() { Ok(tier) } else { Err(Outcome::Unsupported) }
-}
-
-/// Ends the watches of the pages that begin in `range`, of those for which `ends` holds. TLBs may go on without them.
-fn unwatch(
-    machine: &mut Machine,
-    state: &mut State,
-    range: PageRange,
-    ends: impl Fn(PageId, PageSize) -> bool,
-) {
-    let end = PageId { vpn: range.end(), ..range.first };
-    let watched: Vec<PageId> = state.watched.range(range.first..end).map(|(page, _)| *page).collect();
-    for page in watched {
-        let (addr, table) = (page.addr().0, machine.shared.os.table_mut(page.space.0));
-        let leaf = table.find(addr);
-        if !ends(page, leaf.map_or(PageSize::Base, |leaf| leaf.size)) {
-            continue;
-        }
-        if let Some(leaf) = leaf {
-            table.store(&leaf, addr, leaf.pte.with_traps(false, false));
-        }
-        state.watched.remove(&page);
-    }
-}
-
-impl State {
-    /// Counts all frames anew, and checks that pages are held by the orders that say so and by nobody else.
-    ///
-    /// # Errors
-    /// The first thing that is wrong, in words.
-    pub fn audit(&self, machine: &Machine) -> Result<(), String> {
-        let orders = self.orders.values();
-        let flying = || orders.clone().flat_map(|order| &order.flying).filter(|part| part.lost.is_none());
-        let cached = flying().flat_map(Part::cached).map(|frame| (*frame, PageSize::Base));
-        let taken: Vec<(Frame, PageSize)> = flying().flat_map(Part::blocks).chain(cached).collect();
-        machine.shared.os.audit(&taken, &self.reserved)?;
-        let mut held: Vec<PageId> = flying().flat_map(Part::pages).map(|(page, _)| page).collect();
-        held.sort_unstable();
-        let mut known: Vec<PageId> = self.held.iter().copied().collect();
-        known.sort_unstable();
-        if held != known {
-            return Err(format!("orders hold {held:?}, the kernel knows of {known:?}"));
-        }
-        for space in machine.shared.os.live_spaces() {
-            for (addr, _, pte) in machine.shared.os.table(space).pages_in(AddressRange::new(0, u64::MAX)) {
-                if pte.is_held() != self.held.contains(&page_id(space, addr)) {
-                    return Err(format!("{space}:{addr:#x}: held {} by its entry only", pte.is_held()));
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// The kernel is about to change the pages of a range for the program: orders that hold them give them up.
-    pub fn before_change(
-        &mut self,
-        machine: &mut Machine,
-        space: u32,
-        range: AddressRange,
-        change: &Change,
-        now: Time,
-    ) {
-        let outcome = match change {
-            Change::Unmap | Change::Rename => Outcome::Gone,
-            Change::Share => Outcome::Busy,
-        };
-        let pages = pages_of(space, range);
-        let mut orders = std::mem::take(&mut self.orders);
-        for order in orders.values_mut() {
-            order.lose(machine, self, pages, outcome, now);
-        }
-        self.orders = orders;
-        if !matches!(change, Change::Share) {
-            if self.wanted.contains(SignalKind::Unmapped) {
-                self.signals.push(Signal::Unmapped { range: pages });
-            }
-            // Large pages that reach into the range are split by what follows, and lose their watch with that.
-            let first = pages.first.aligned(PageSize::Giant);
-            let wide = PageRange { first, pages: pages.end() - first.vpn };
-            unwatch(machine, self, wide, |page, size| page.vpn + size.base_pages() > pages.first.vpn);
-        }
-    }
 }

@@ -1,6 +1,7 @@
 //! The simulated machine as a [`MemorySystem`].
 
 use super::orders::{Item, Order};
+use super::processors::POLICY;
 use super::relocate::looking_time;
 use super::shootdown::shoot_down;
 use super::{LowWater, State, Watched, area_of, page_id};
@@ -123,6 +124,7 @@ impl World<'_> {
 
     /// The policy's processor is busy for `span`.
     pub(super) fn works(&mut self, span: Time, cost: Cost) {
+        self.state.occupy(self.machine, POLICY, self.now, span);
         self.now += span;
         self.state.spent += cost;
         self.state.counters.policy_time += span;

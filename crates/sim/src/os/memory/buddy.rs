@@ -221,7 +221,18 @@ impl Buddy {
         if mobility != Mobility::Movable {
             self.count(frame, order, |_, unmovable, frames| *unmovable -= frames);
         }
-        self.insert_merging(frame, order);
+        self.insert_around_isolated(frame, order);
+    }
+
+    /// Puts a block on the lists, in parts where it is larger than an isolated one that lies in it.
+    fn insert_around_isolated(&mut self, frame: u64, order: u32) {
+        let inside = |&(first, have): &(u64, u32)| have < order && first >> order == frame >> order;
+        if self.isolated.iter().any(inside) {
+            self.insert_around_isolated(frame, order - 1);
+            self.insert_around_isolated(frame + (1 << (order - 1)), order - 1);
+        } else {
+            self.insert_merging(frame, order);
+        }
     }
 
     /// Keeps the block from being handed out, or ends that.

@@ -25,6 +25,7 @@ mod tests;
 
 use crate::design::MemoryParameters;
 pub use aging::age;
+use buddy::HUGE;
 pub use buddy::{Buddy, Mobility};
 use cache::PageCache;
 pub use figures::{MemoryFigures, OrderFigures, RegionFigures};
@@ -285,11 +286,26 @@ impl TierMemory {
             }
         }
         let mut held = 0;
+        // Of each 2 MiB, as policies see it: free frames, and those that hold what cannot move.
+        let mut regions = vec![(0, 0); free.len().div_ceil(HUGE as usize)];
         for (frame, free) in (0..).zip(&free) {
             let block = self.block_of(Frame(self.base + frame));
             held += u64::from(block.is_some());
             if *free == block.is_some() {
                 return Err(format!("{}: frame {frame:#x} is free {free} and held by {block:?}", self.name));
+            }
+            let region: &mut (u64, u64) = &mut regions[(frame / HUGE) as usize];
+            region.0 += u64::from(*free);
+            let stays = |(_, _, owner)| matches!(mobility(owner), Mobility::Unmovable);
+            region.1 += u64::from(block.is_some_and(stays));
+        }
+        for (first, recount) in (0..).step_by(HUGE as usize).zip(&regions) {
+            let counters = self.buddy.region(first, HUGE.min(self.frames() - first));
+            if counters != *recount {
+                return Err(format!(
+                    "{}: (free, unmovable) of the region at {first:#x} are {recount:?}, its counters {counters:?}",
+                    self.name
+                ));
             }
         }
         let counted = free.iter().filter(|free| **free).count() as u64;

@@ -104,6 +104,25 @@ impl Reference {
     }
 }
 
+#[test]
+fn what_is_isolated_within_a_page_is_not_handed_out_when_that_is_freed() {
+    let (huge, giant) = (PageSize::Huge, PageSize::Giant);
+    let parameters = MemoryParameters { max_order: 18, ..parameters(false, false) };
+    let mut memory = TierMemory::new("dram", 0, giant.base_pages(), &parameters);
+    let page = memory.take(giant, Owner::Taken, Time::ZERO).unwrap().frame;
+    let part = Frame(7 * huge.base_pages());
+    memory.isolate(part, huge, true);
+    memory.give_back(page, Time::ZERO);
+    assert!(memory.take(giant, Owner::Taken, Time::ZERO).is_none());
+    let taken: Vec<Frame> =
+        std::iter::from_fn(|| memory.take(huge, Owner::Taken, Time::ZERO)).map(|block| block.frame).collect();
+    assert_eq!((taken.len(), taken.contains(&part)), (511, false));
+    taken.into_iter().for_each(|frame| memory.give_back(frame, Time::ZERO));
+    memory.isolate(part, huge, false);
+    memory.audit().unwrap();
+    assert!(memory.take(giant, Owner::Taken, Time::ZERO).is_some());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
 
@@ -300,6 +319,23 @@ fn aged(aging: &Aging, frames: u64) -> TierMemory {
     age(&mut memory, aging).unwrap();
     memory.audit().unwrap();
     memory
+}
+
+#[test]
+fn an_audit_counts_what_cannot_move_region_by_region() {
+    let mut memory = TierMemory::new("dram", 0, 4 * HUGE, &parameters(false, false));
+    let kernel = |memory: &mut TierMemory, frame: u64| {
+        assert!(memory.take_at(Frame(frame), PageSize::Base, Owner::Kernel, Time::ZERO));
+    };
+    kernel(&mut memory, 3 * HUGE);
+    assert!(memory.take_at(Frame(7), PageSize::Base, Owner::Taken, Time::ZERO));
+    memory.audit().unwrap();
+    // As many cannot move as the counters of all regions say, but in another region.
+    memory.give_back(Frame(3 * HUGE), Time::ZERO);
+    kernel(&mut memory, HUGE);
+    memory.owners.swap(HUGE as usize, 7);
+    let error = memory.audit().unwrap_err();
+    assert!(error.contains("of the region at 0x0 are (511, 1), its counters (511, 0)"), "{error}");
 }
 
 #[test]

@@ -1,12 +1,19 @@
 //! The machine is what the other scenarios take it for.
 
 use super::doctor::{self, Machine};
-use crate::check::{Checks, eventually, move_to, nodes_of, open, pages, set, text};
-use crate::process::Target;
+use super::policies;
+use crate::check::{Checks, eventually, move_to, nodes_of, open, pages, set, text, until};
+use crate::process::{Target, Terrace};
 use anyhow::{Context, Result};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::process::Command;
+use std::sync::Arc;
+use terrace_live::facts::Facts;
 use terrace_live::kernel::{Kernel, Linux, PageScan, category};
+use terrace_live::world::{Options, World};
+use terrace_model::TierId;
+use terrace_policy::{MemorySystem, Move, MoveOptions, PageId};
 
 const NODES: &str = "/sys/devices/system/node";
 
@@ -39,7 +46,48 @@ pub fn four(checks: &mut Checks) -> Result<()> {
             told_apart: "the kernel's memory tiers",
             is_old: false,
         },
-    )
+    )?;
+    three_tiers(checks)
+}
+
+/// A policy manages the two fastest tiers and leaves the third alone; whoever orders moves may use all three.
+fn three_tiers(checks: &mut Checks) -> Result<()> {
+    let verify = ["verify", "--mib", "8", "--no-thp", "--on", "3"];
+    let slowest = Target::start(&verify)?;
+    let (process, memory) = (open(&slowest)?, slowest.range("memory")?);
+    let count = pages(&memory).len();
+    policies::on_nodes(checks, [&[0, 1], &[2]])?;
+    let _ticker = Target::start(&["ticker"])?;
+    let bounds = ["--policy", "nimble", "--set", "period=1 s", "--cpu", "none", "--pressure", "none"];
+    let terrace = Terrace::attach(slowest.pid(), &bounds)?;
+    let hot = until(
+        || Ok(super::watch::status().unwrap_or_default().pointer("/tiers/2/hot").and_then(Value::as_u64)),
+        |hot| *hot > Some(0),
+    )?;
+    checks.that(hot > Some(0), "pages in the third tier are seen to be accessed", format!("{hot:?} bytes"));
+    checks.note(terrace.finish()?);
+    checks.equal("and left there", nodes_of(&process, &memory)?, BTreeMap::from([(3, count)]));
+
+    let kernel: Arc<dyn Kernel> = Arc::new(Linux);
+    let facts = Facts::discover(&*kernel);
+    let mut world = World::new(kernel, facts.tiers.clone(), facts.capabilities(), &Options::default())
+        .map_err(anyhow::Error::msg)?;
+    let space = world.adopt(slowest.pid())?;
+    let vpns = pages(&memory).into_iter().map(|at| PageId { space, vpn: at >> 12 });
+    let all: Vec<PageId> = vpns.collect();
+    // Down and up by one tier and by two.
+    for (tier, nodes) in [(1, &[2][..]), (0, &[0, 1]), (2, &[3]), (1, &[2]), (2, &[3]), (0, &[0, 1])] {
+        let moves: Vec<Move> = all.iter().map(|page| Move { page: *page, to: TierId(tier) }).collect();
+        world.migrate(&moves, MoveOptions { in_flight: None, ..MoveOptions::default() });
+        while world.step().is_some() {}
+        world.take_signals();
+        let found = nodes_of(&process, &memory)?;
+        let there: usize = nodes.iter().filter_map(|node| found.get(node)).sum();
+        checks.that(there == count, format!("all pages in tier {tier}"), format!("{found:?}"));
+    }
+    drop(world);
+    checks.that(true, "every byte as written", slowest.finish()?);
+    Ok(())
 }
 
 /// A kernel before DAMON on addresses of processes, `PAGEMAP_SCAN` and tiers from the firmware's tables: what it lacks is told and
@@ -95,19 +143,32 @@ pub fn hotplug(checks: &mut Checks) -> Result<()> {
     let allowed = || Ok(text("/proc/self/status")?.lines().any(|line| line == "Mems_allowed_list:\t0-1"));
     checks.that(eventually(allowed)?, "programs may use it", "Mems_allowed_list");
     doctor::check(checks, &TWO)?;
+    policies::on_nodes(checks, [&[0], &[1]])?;
     let target = Target::start(&["verify", "--mib", "8", "--no-thp", "--on", "1"])?;
     let (process, memory) = (open(&target)?, target.range("memory")?);
     let count = pages(&memory).len();
     checks.equal("memory on it", nodes_of(&process, &memory)?, BTreeMap::from([(1, count)]));
+    // It goes away while a policy is at work, which may have a part of the memory in the fast tier.
+    let bounds = ["--limit", "dram=4MiB", "--cpu", "none", "--pressure", "none"];
+    let terrace = Terrace::attach(
+        target.pid(),
+        &[&["--policy", "nimble", "--set", "period=500 ms"], &bounds[..]].concat(),
+    )?;
+    let up = until(|| Ok(nodes_of(&process, &memory)?.get(&0).copied().unwrap_or(0)), |up| *up > 0)?;
+    checks.that(up > 0, "a policy is at work on it", format!("{up} pages came up"));
     for entry in std::fs::read_dir(format!("{NODES}/node1"))? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
         if name.strip_prefix("memory").is_some_and(|number| number.parse::<u32>().is_ok()) {
-            set(entry.path().join("state"), "offline")?;
+            // Pages that are on their way at this moment cannot be taken off it.
+            let state = entry.path().join("state");
+            let gone = eventually(|| Ok(set(&state, "offline").is_ok() || text(&state)? == "offline"))?;
+            checks.that(gone, "a block goes off line", &name);
         }
     }
     checks.equal("nodes with memory afterwards", text(format!("{NODES}/has_memory"))?.as_str(), "0");
     checks.equal("memory off it", nodes_of(&process, &memory)?, BTreeMap::from([(0, count)]));
+    checks.note(terrace.finish()?);
     checks.that(true, "every byte as written", target.finish()?);
     Ok(())
 }

@@ -31,12 +31,12 @@ const AGGRESSIVE: &[&str] =
 
 /// One page in a thousand may take as long as this to be checked and written anew, beside all other work of two
 /// emulated processors. A thread that waited for a dead Terrace would take for ever.
-const STALL: Duration = Duration::from_millis(250);
+pub(super) const STALL: Duration = Duration::from_millis(250);
 /// Pages that are moved while a program checks its memory, however long that takes.
 const ENOUGH: usize = 1000;
 
 /// What the scenarios need: accessed bits that are seen, and a kernel that moves nothing by itself.
-fn quiet() -> Result<Target> {
+pub(super) fn quiet() -> Result<Target> {
     set("/proc/sys/kernel/numa_balancing", 0)?;
     Target::start(&["ticker"])
 }
@@ -128,7 +128,7 @@ fn taken_down(process: &Process, memory: &[u64]) -> Result<usize> {
 }
 
 /// The 99.9th percentile that the verifier tells.
-fn stall(said: &str) -> Result<Duration> {
+pub(super) fn stall(said: &str) -> Result<Duration> {
     let value = said.split_whitespace().find_map(|pair| pair.strip_prefix("p999_us="));
     Ok(Duration::from_micros(value.context("no p999_us")?.parse()?))
 }
@@ -144,7 +144,7 @@ pub(super) fn outlived(checks: &mut Checks, pid: u32) -> Result<()> {
 }
 
 /// Processor time of a process in ticks of a hundredth of a second.
-fn cpu_ticks(pid: u32) -> Result<u64> {
+pub(super) fn cpu_ticks(pid: u32) -> Result<u64> {
     let stat = text(format!("/proc/{pid}/stat"))?;
     let after_name = stat.rsplit(')').next().unwrap_or_default();
     let field = |at: usize| after_name.split_whitespace().nth(at).and_then(|field| field.parse::<u64>().ok());
@@ -226,7 +226,7 @@ fn free_mib(node: u32) -> Result<u64> {
 }
 
 /// A count of a statistics file, by its name.
-fn statistic(file: &str, name: &str) -> Result<u64> {
+pub(super) fn statistic(file: &str, name: &str) -> Result<u64> {
     let text = text(file)?;
     let rest = text.split_once(&format!("\"{name}\"")).with_context(|| format!("no {name}"))?.1;
     let digits = rest.trim_start_matches(|c: char| !c.is_ascii_digit());

@@ -4,10 +4,13 @@ mod agreement;
 mod boot;
 mod damon;
 mod doctor;
+mod focus;
 mod harm;
+mod killed;
 mod move_pages;
 mod offload;
 mod policies;
+mod probe;
 mod sampled;
 mod swap;
 mod watch;
@@ -35,6 +38,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "pageout", machine: "two", run: swap::page_out },
     Scenario { name: "watch", machine: "two", run: watch::run },
     Scenario { name: "damon", machine: "two", run: damon::run },
+    Scenario { name: "focus", machine: "two", run: focus::run },
     Scenario { name: "verify-self", machine: "two", run: move_pages::under_fire },
     Scenario { name: "policies", machine: "two", run: policies::converge },
     Scenario { name: "write-hot", machine: "two", run: write_hot::run },
@@ -50,6 +54,12 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "speed", machine: "two", run: harm::speed },
     Scenario { name: "giant", machine: "giant", run: move_pages::giant },
     Scenario { name: "giant-moved", machine: "giant", run: harm::giant },
+    Scenario { name: "bounded", machine: "two", run: policies::bounded },
+    Scenario { name: "killed", machine: "two", run: killed::on_nodes },
+    Scenario { name: "killed-helped", machine: "two", run: killed::helped },
+    Scenario { name: "probe", machine: "one", run: probe::run },
+    Scenario { name: "compressed", machine: "one", run: swap::policy },
+    Scenario { name: "killed-swap", machine: "one", run: killed::with_swap },
     Scenario { name: "tiers", machine: "four", run: boot::four },
     Scenario { name: "hotplug", machine: "hotplug", run: boot::hotplug },
     Scenario { name: "old", machine: "old", run: boot::old },

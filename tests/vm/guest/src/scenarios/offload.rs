@@ -59,7 +59,8 @@ fn demotes(checks: &mut Checks) -> Result<()> {
     let (process, hot) = (open(&managed)?, managed.range("hot")?);
     let cold = hot.end..managed.range("memory")?.end;
     // As if the node were full.
-    let terrace = terrace(&["--set", "high_usage=0.01", "--set", "cold_age=2 s"])?;
+    // On a busy machine a program may not come to touch its pages for a second or two.
+    let terrace = terrace(&["--set", "high_usage=0.01", "--set", "cold_age=5 s"])?;
     let down = until(|| share_on(&process, &cold, 1), |down| *down >= 0.15)?;
     checks.that(down >= 0.15, "the kernel takes cold pages down", format!("{down:.3}"));
     let stayed = share_on(&process, &hot, 0)?;

@@ -17,7 +17,17 @@ struct Case {
     sets: &'static [&'static str],
     /// The hot pages are written, not only read.
     write: bool,
+    /// What Terrace may use; the defaults where nothing is said.
+    bounds: &'static [&'static str],
+    /// The nodes of the fast tier and of the next; all memory lies on the first of these at first.
+    nodes: [&'static [i32]; 2],
 }
+
+/// No bound on processor time, and no guard.
+const UNBOUNDED: &[&str] = &["--cpu", "none", "--pressure", "none", "--regions", "8192"];
+const TWO_NODES: [&[i32]; 2] = [&[0], &[1]];
+const NIMBLE: Case =
+    Case { policy: Some("nimble"), sets: &["period=1 s"], write: false, bounds: UNBOUNDED, nodes: TWO_NODES };
 
 const CASES: &[Case] = &[
     // Where pages go up in small portions, throughput rises and falls by chance between two cycles: with the default it soon
@@ -26,25 +36,29 @@ const CASES: &[Case] = &[
         policy: Some("memos"),
         sets: &["period=1 s", "delay=500 ms", "flush=false", "shrink=1"],
         write: true,
+        ..NIMBLE
     },
     Case {
         policy: Some("ambix"),
         sets: &["flush=false", "period=1 s", "delay=500 ms", "write_threshold=100 kB/s"],
         write: true,
+        ..NIMBLE
     },
-    Case { policy: None, sets: &["period=1 s", "write_threshold=100 kB/s"], write: true },
-    Case { policy: Some("nimble"), sets: &["period=1 s"], write: false },
-    Case { policy: Some("idle"), sets: &["scan=1 s", "flush=false"], write: false },
+    Case { policy: None, sets: &["period=1 s", "write_threshold=100 kB/s"], write: true, ..NIMBLE },
+    NIMBLE,
+    Case { policy: Some("idle"), sets: &["scan=1 s", "flush=false"], write: false, ..NIMBLE },
     Case {
         policy: Some("damon"),
         sets: &["sampling=100 ms", "aggregation=1 s", "cold_age=2 s", "high_usage=0.85"],
         write: false,
+        ..NIMBLE
     },
-    Case { policy: Some("tpp"), sets: &["scan_period=500 ms", "demote_scale=0.1"], write: false },
+    Case { policy: Some("tpp"), sets: &["scan_period=500 ms", "demote_scale=0.1"], write: false, ..NIMBLE },
     Case {
         policy: Some("numa-balancing"),
         sets: &["scan_period=500 ms", "low_watermark=0.05", "high_watermark=0.1"],
         write: false,
+        ..NIMBLE
     },
 ];
 
@@ -67,14 +81,37 @@ pub fn converge(checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
+/// Nimble on a machine whose tiers are made of other nodes.
+pub(super) fn on_nodes(checks: &mut Checks, nodes: [&'static [i32]; 2]) -> Result<()> {
+    let _ticker = super::harm::quiet()?;
+    one(checks, &Case { nodes, ..NIMBLE })
+}
+
+/// The share of a core that stands for the default of 3 % on the emulated machine, which is some twenty times slower. With 3 %
+/// Terrace rests: in three minutes Nimble brought up nothing that is hot, and Thermostat took 65 % of the cold pages down.
+pub(super) const BUDGET: &str = "0.6";
+
+/// A bounded budget and the guard's default let a policy converge. With fewer regions, which DAMON's files take less time to set up.
+pub fn bounded(checks: &mut Checks) -> Result<()> {
+    let _ticker = super::harm::quiet()?;
+    one(checks, &Case { bounds: &["--regions", "256", "--cpu", BUDGET], ..NIMBLE })
+}
+
+/// Which part of a range lies on some nodes.
+fn share_in(process: &Process, range: &Range<u64>, nodes: &[i32]) -> Result<f64> {
+    nodes.iter().map(|node| share_on(process, range, *node)).sum()
+}
+
 fn one(checks: &mut Checks, case: &Case) -> Result<()> {
+    let [fast, slow] = case.nodes;
+    let on = slow[0].to_string();
     let arguments = [
         "hotset",
         "--mib",
         "16",
         "--no-thp",
         "--on",
-        "1",
+        &on,
         "--hot-percent",
         "25",
         "--hot-start-percent",
@@ -87,24 +124,24 @@ fn one(checks: &mut Checks, case: &Case) -> Result<()> {
     let memory = target.range("memory")?;
     let sets: Vec<&str> = case.sets.iter().flat_map(|set| ["--set", set]).collect();
     let limit = format!("dram={LIMIT_MIB}MiB");
-    let bounds = ["--limit", &limit, "--cpu", "none", "--pressure", "none", "--regions", "8192"];
     let named: Vec<&str> = case.policy.iter().flat_map(|name| ["--policy", name]).collect();
     let policy = case.policy.unwrap_or("without a name");
-    let terrace = Terrace::attach(target.pid(), &[&bounds[..], &named, &sets].concat())?;
+    let terrace =
+        Terrace::attach(target.pid(), &[&["--limit", &limit], case.bounds, &named, &sets].concat())?;
     let first = target.range("hot")?;
-    let looks = lasting(LOOKS, || share_on(&process, &first, 0), |up| *up >= SHARE)?;
+    let looks = lasting(LOOKS, || share_in(&process, &first, fast), |up| *up >= SHARE)?;
     let up = looks.into_iter().fold(1.0, f64::min);
     checks.that(
         up >= SHARE,
         format!("{policy}: the hot pages of the first phase are in the fast tier, and stay"),
         format!("{up:.3}"),
     );
-    within_limit(checks, policy, &process, &memory)?;
+    within_limit(checks, case, &process, &memory)?;
 
     target.next_phase()?;
     let second = target.range("hot")?;
     let began = Instant::now();
-    let both = || Ok((share_on(&process, &second, 0)?, share_on(&process, &first, 1)?));
+    let both = || Ok((share_in(&process, &second, fast)?, share_in(&process, &first, slow)?));
     let looks = lasting(LOOKS, both, |(up, down)| *up >= SHARE && *down >= LEFT)?;
     let up = looks.iter().map(|look| look.0).fold(1.0, f64::min);
     let down = looks.iter().map(|look| look.1).fold(1.0, f64::min);
@@ -119,13 +156,15 @@ fn one(checks: &mut Checks, case: &Case) -> Result<()> {
         format!("{policy}: those of the first, cold now, are in the slow tier"),
         format!("{down:.3}"),
     );
-    within_limit(checks, policy, &process, &memory)?;
+    within_limit(checks, case, &process, &memory)?;
     checks.note(format!("{policy}: {}", terrace.finish()?));
     Ok(())
 }
 
-fn within_limit(checks: &mut Checks, policy: &str, process: &Process, memory: &Range<u64>) -> Result<()> {
-    let fast = nodes_of(process, memory)?.get(&0).copied().unwrap_or(0) as u64;
+fn within_limit(checks: &mut Checks, case: &Case, process: &Process, memory: &Range<u64>) -> Result<()> {
+    let nodes = nodes_of(process, memory)?;
+    let fast: u64 = case.nodes[0].iter().filter_map(|node| nodes.get(node)).map(|pages| *pages as u64).sum();
+    let policy = case.policy.unwrap_or("without a name");
     checks.that(
         fast * PAGE <= LIMIT_MIB << 20,
         format!("{policy}: and its limit holds"),

@@ -1,8 +1,10 @@
 //! Pages go to compressed swap from outside, and come back when they are used.
 
-use crate::check::{Checks, eventually, move_to, open, pages, set, text, vmstat};
+use super::harm::statistic;
+use super::policies::BUDGET;
+use crate::check::{Checks, eventually, move_to, open, pages, set, text, until, vmstat};
 use crate::memory::PAGE;
-use crate::process::Target;
+use crate::process::{Target, Terrace};
 use anyhow::{Context, Result, ensure};
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -61,6 +63,41 @@ pub fn page_out(checks: &mut Checks) -> Result<()> {
     zram.off()
 }
 
+/// Thermostat over the page-out probe, with a bounded budget and the guard's default: cold huge pages go to swap, hot ones stay, and
+/// a change of phase is followed.
+pub fn policy(checks: &mut Checks) -> Result<()> {
+    let zram = Zram::on()?;
+    let hotset = ["hotset", "--mib", "32", "--thp", "--hot-percent", "25", "--hot-start-percent", "50"];
+    let mut target = Target::start(&hotset)?;
+    target.wait_for("phase")?;
+    let (process, memory, hot) = (open(&target)?, target.range("memory")?, target.range("hot")?);
+    let share = |range: &Range<u64>, bit: u64| -> Result<f64> {
+        Ok(count_with(&process, range, bit)? as f64 / pages(range).len() as f64)
+    };
+    let sets = ["--set", "prefilter=false", "--set", "interval=2 s", "--set", "sample=0.4"];
+    let told = "/tmp/policy.json";
+    let arguments = [&["--policy", "thermostat", "--json", told, "--cpu", BUDGET], &sets[..]].concat();
+    let terrace = Terrace::attach(target.pid(), &arguments)?;
+    let cold = memory.start..hot.start;
+    // Of a hot huge page that is sampled some pages are out at any moment.
+    let both = || Ok((share(&cold, SWAPPED)?, share(&hot, PRESENT)?));
+    let (down, stayed) = until(both, |(down, stayed)| *down >= 0.7 && *stayed >= 0.9)?;
+    checks.that(down >= 0.7, "most cold pages are in swap", format!("{down:.3}"));
+    checks.that(stayed >= 0.9, "the hot ones are in memory", format!("{stayed:.3}"));
+    target.next_phase()?;
+    let next = target.range("hot")?;
+    let both = || Ok((share(&next, PRESENT)?, share(&hot, SWAPPED)?));
+    let (up, down) = until(both, |(up, down)| *up >= 0.9 && *down >= 0.7)?;
+    checks.that(up >= 0.9, "the hot pages of the next phase are in memory", format!("{up:.3}"));
+    checks.that(down >= 0.7, "most of those before are in swap", format!("{down:.3}"));
+    checks.note(terrace.finish()?);
+    let [sampled, curbed] = ["policy.own.sampled", "policy.own.curbed_rounds"];
+    let [sampled, curbed] = [statistic(told, sampled)?, statistic(told, curbed)?];
+    checks.note(format!("{sampled} huge pages sampled; {curbed} times fewer than the parameter asks for"));
+    drop(target);
+    zram.off()
+}
+
 /// Major faults on all processors.
 struct Faults(Vec<Box<dyn Samples>>);
 
@@ -95,10 +132,10 @@ fn count_with(process: &Process, range: &Range<u64>, bit: u64) -> Result<usize> 
 }
 
 /// Swap in compressed memory.
-struct Zram;
+pub(super) struct Zram;
 
 impl Zram {
-    fn on() -> Result<Zram> {
+    pub(super) fn on() -> Result<Zram> {
         // Loaded once; a second scenario finds the device.
         if text("/sys/block/zram0/disksize").is_err() {
             for module in text("/modules/order")?.lines() {
@@ -113,7 +150,7 @@ impl Zram {
         Ok(Zram)
     }
 
-    fn off(self) -> Result<()> {
+    pub(super) fn off(self) -> Result<()> {
         command(&["swapoff", "/dev/zram0"])?;
         set("/sys/block/zram0/reset", 1)
     }

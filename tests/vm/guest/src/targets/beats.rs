@@ -1,10 +1,10 @@
-//! Accesses pages at random moments, each at the rate of its group; with SIGTERM it tells how often those of each group were.
+//! Accesses pages at random moments, each at the rate of its group; with SIGUSR1, and at its end with SIGTERM, it tells how often
+//! those of each group were.
 
 use crate::memory::{Layout, PAGE, touch};
 use crate::process::told;
 use anyhow::Result;
 use clap::Args;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 use terrace_policy::Random;
 
@@ -25,6 +25,7 @@ const REST: Duration = Duration::from_millis(20);
 
 impl Beats {
     pub fn run(&self) -> Result<()> {
+        super::count_signals(libc::SIGUSR1);
         super::count_signals(libc::SIGTERM);
         let start = self.layout.map()?;
         println!("pid={} memory={} ready=1", std::process::id(), told(&(start..start + self.layout.bytes())));
@@ -36,8 +37,12 @@ impl Beats {
         let pages = self.rates.len() * self.group;
         let mut due: Vec<Duration> = (0..pages).map(&mut wait).collect();
         let mut counts = vec![0u64; self.rates.len()];
-        let started = Instant::now();
-        while super::SIGNALS.load(Relaxed) == 0 {
+        let (started, mut asked) = (Instant::now(), 0);
+        while !super::ended() {
+            if super::asked() > asked {
+                asked = super::asked();
+                tell(&counts);
+            }
             let Some(page) = (0..pages).min_by_key(|page| due[*page]) else { break };
             let left = due[page].saturating_sub(started.elapsed());
             std::thread::sleep(left.min(REST));
@@ -48,8 +53,12 @@ impl Beats {
             counts[page / self.group] += 1;
             due[page] += wait(page);
         }
-        let counts: Vec<String> = counts.iter().map(u64::to_string).collect();
-        println!("counts={}", counts.join(","));
+        tell(&counts);
         Ok(())
     }
+}
+
+fn tell(counts: &[u64]) {
+    let counts: Vec<String> = counts.iter().map(u64::to_string).collect();
+    println!("counts={}", counts.join(","));
 }

@@ -5,7 +5,6 @@ use crate::process::told;
 use anyhow::{Result, ensure};
 use clap::Args;
 use std::ops::Range;
-use std::sync::atomic::Ordering::Relaxed;
 
 #[derive(Args)]
 pub struct Hotset {
@@ -17,12 +16,18 @@ pub struct Hotset {
     /// Where the hot part of the first phase begins; each later one begins where the one before ended
     #[arg(long, default_value_t = 0)]
     hot_start_percent: u64,
+    /// Of the hot part, touch every so manieth page only
+    #[arg(long, default_value_t = 1)]
+    hot_every: u64,
     /// Write instead of read
     #[arg(long)]
     write: bool,
     /// Let the kernel note writes for PAGEMAP_SCAN, through userfaultfd with asynchronous write protection
     #[arg(long)]
     track_writes: bool,
+    /// Have a child that shares the memory, and sleeps
+    #[arg(long)]
+    with_child: bool,
     /// End by itself
     #[arg(long)]
     seconds: Option<u64>,
@@ -31,25 +36,29 @@ pub struct Hotset {
 impl Hotset {
     pub fn run(&self) -> Result<()> {
         ensure!(self.hot_percent <= 100, "--hot-percent is at most 100");
+        ensure!(self.hot_every > 0, "--hot-every is at least 1");
         super::count_signals(libc::SIGUSR1);
         let start = self.layout.map()?;
         let memory = start..start + self.layout.bytes();
         if self.track_writes {
             track_writes(&memory)?;
         }
+        if self.with_child {
+            super::sleeping_child()?;
+        }
         println!("pid={} memory={} ready=1", std::process::id(), told(&memory));
         let deadline = super::deadline(self.seconds);
         let mut phase = None;
         let mut hot = 0..0;
         while !super::passed(deadline) {
-            let asked = super::SIGNALS.load(Relaxed);
+            let asked = super::asked();
             if phase != Some(asked) {
                 hot = self.hot(&memory, asked);
-                super::round(&[(&hot, self.write)]);
+                super::round_of_every(self.hot_every, &[(&hot, self.write)]);
                 println!("phase={asked} hot={}", told(&hot));
                 phase = Some(asked);
             }
-            super::round(&[(&hot, self.write)]);
+            super::round_of_every(self.hot_every, &[(&hot, self.write)]);
         }
         Ok(())
     }

@@ -5,7 +5,6 @@ use crate::memory::Layout;
 use crate::process::told;
 use anyhow::Result;
 use clap::Args;
-use std::sync::atomic::Ordering::Relaxed;
 
 #[derive(Args)]
 pub struct Writers {
@@ -37,7 +36,7 @@ impl Writers {
         let deadline = super::deadline(self.seconds);
         let mut phase = 0;
         while !super::passed(deadline) {
-            let asked = super::SIGNALS.load(Relaxed);
+            let asked = super::asked();
             if asked != phase {
                 phase = asked;
                 if phase % 2 == 0 {

@@ -1,6 +1,6 @@
 //! The answer as JSON and as one screen.
 
-use super::parts::PartAnswer;
+use super::parts::{CopiedAnswer, PartAnswer, PartCostAnswer};
 use super::verdict::{Verdict, share};
 use super::ways::WayAnswer;
 use crate::commands::workload::readable;
@@ -24,6 +24,8 @@ pub(super) struct Document {
     pub ways: Vec<WayAnswer>,
     #[serde(rename = "regions")]
     pub parts: Vec<PartAnswer>,
+    /// What no region has a share in, by way.
+    pub page_cache: Vec<CopiedAnswer>,
     pub remarks: Vec<String>,
     pub command: Option<String>,
 }
@@ -45,11 +47,16 @@ pub(super) fn text(document: &Document) -> String {
     say("");
     out.push_str(&ways(document));
     out.push('\n');
+    out.push_str(&hardware(document));
     let shown = shown(document);
     out.push_str(&regions(document, &shown));
     out.push('\n');
-    out.push_str(&costs(document, &shown));
+    out.push_str(&faults(document, &shown));
     out.push('\n');
+    if let Some(copies) = copies(document, &shown) {
+        out.push_str(&copies);
+        out.push('\n');
+    }
     for remark in &document.remarks {
         out.push_str(&output::hanging("- ", remark, 76));
     }
@@ -64,8 +71,8 @@ fn ways(document: &Document) -> String {
         "{:<12}{:>10}{:>8}{:>8}{:>7}{:>8}{:>12}{:>15}\n",
         "pages", "time", "gain", "walks", "large", "bloat", "copied", "faults"
     );
-    for way in &document.ways {
-        let name: String = way.name.chars().take(12).collect();
+    for way in document.ways.iter().filter(|way| way.tlb.is_none()) {
+        let name = cut(&way.name, 12);
         let Some(figures) = &way.figures else {
             let why = way.refused.as_deref().unwrap_or("it failed");
             out.push_str(&output::hanging("", &format!("{name:<12} cannot run: {why}"), 78));
@@ -90,6 +97,43 @@ fn ways(document: &Document) -> String {
     out + &output::wrap(legend, 80).join("\n") + "\n"
 }
 
+/// TLBs for which there is room on a line.
+const TLBS: usize = 4;
+
+/// What the ways bring with each TLB, the machine's own first; nothing where it has no other.
+fn hardware(document: &Document) -> String {
+    let mut tlbs: Vec<Option<&str>> = document.ways.iter().map(|way| way.tlb.as_deref()).collect();
+    tlbs.dedup();
+    if tlbs.len() < 2 {
+        return String::new();
+    }
+    let way = |plain: &str, tlb: Option<&str>| {
+        document.ways.iter().find(|way| way.plain == plain && way.tlb.as_deref() == tlb)
+    };
+    let mut out = String::new();
+    for shown in tlbs.chunks(TLBS) {
+        let names = shown.iter().map(|tlb| format!("{:>17}", cut(tlb.unwrap_or("as it is"), 15)));
+        out += &format!("{:<12}{}\n", "TLB", names.collect::<String>());
+        out += &format!("{:<12}{}\n", "pages", format!("{:>9}{:>8}", "gain", "waits").repeat(shown.len()));
+        for plain in document.ways.iter().filter(|way| way.tlb.is_none()) {
+            if tlbs[1..].iter().all(|tlb| way(&plain.name, *tlb).is_none()) {
+                continue;
+            }
+            out += &format!("{:<12}", cut(&plain.name, 12));
+            for tlb in shown {
+                let figures = way(&plain.name, *tlb).and_then(|way| way.figures.as_ref());
+                let is_base = plain.name == "4k" && tlb.is_none();
+                let gain = figures.filter(|_| !is_base).map_or("-".to_owned(), |figures| share(figures.gain));
+                let waits = figures.map_or("-".to_owned(), |figures| share(figures.translation_share));
+                out += &format!("{gain:>9}{waits:>8}");
+            }
+            out.push('\n');
+        }
+    }
+    let legend = "gain: over 4k with the TLB as it is; waits: cycles that wait for translation, of all";
+    out + &output::wrap(legend, 80).join("\n") + "\n\n"
+}
+
 /// `0.7`, `838`, `429k`.
 fn microseconds(nanoseconds: u64) -> String {
     match nanoseconds {
@@ -111,7 +155,7 @@ fn regions(document: &Document, shown: &[&PartAnswer]) -> String {
     out.push_str("region               walks    touched   mappable      bloat         gain\n");
     out.push_str("                                       2m   1g     2m    1g     2m     1g  size\n");
     for part in shown {
-        let name: String = part.name.chars().take(19).collect();
+        let name = cut(&part.name, 19);
         let of = |bytes: u64| bytes as f64 / part.touched_bytes.max(1) as f64;
         let [huge, giant] = &part.sizes;
         let whole =
@@ -141,55 +185,84 @@ fn regions(document: &Document, shown: &[&PartAnswer]) -> String {
 /// Page sizes whose faults are shown for each region.
 const SIZES: [&str; 3] = ["4k", "2m", "1g"];
 /// Ways that copy for which there is room on a line.
-const COPYING: usize = 3;
+const COPYING: usize = 6;
 
-/// What each region costs: in faults under each page size, and in copying under each way that copies.
-fn costs(document: &Document, shown: &[&PartAnswer]) -> String {
+/// What each region waits in page faults, under each page size.
+fn faults(document: &Document, shown: &[&PartAnswer]) -> String {
     let ran = |name: &&str| document.ways.iter().any(|way| way.name == *name && way.figures.is_some());
     let sizes: Vec<&str> = SIZES.into_iter().filter(ran).collect();
-    let copies = |way: &&WayAnswer| way.figures.as_ref().is_some_and(|figures| figures.copied_bytes > 0);
-    let copying: Vec<&str> = document
-        .ways
-        .iter()
-        .filter(|way| !way.is_other_hardware)
-        .filter(copies)
-        .map(|way| way.name.as_str())
-        .take(COPYING)
-        .collect();
-    let columns = |names: &[&str], width: usize| -> String {
-        names
-            .iter()
-            .map(|name| format!("{:>width$}", name.chars().take(width - 1).collect::<String>()))
-            .collect()
-    };
-    let (times, longest) = (sizes.len() * 7, sizes.len() * 6);
-    let mut out = format!("{:<17}{:>times$}{:>longest$}", "region", "in faults, ms", "longest, us");
-    if !copying.is_empty() {
-        out += &format!("{:>width$}", "copied", width = copying.len() * 8);
-    }
-    let head = [columns(&sizes, 7), columns(&sizes, 6), columns(&copying, 8)].concat();
-    out += &format!("\n{:<17}{head}\n", "");
+    let columns = |width: usize| sizes.iter().map(|size| format!("{size:>width$}")).collect::<String>();
+    let (times, tails) = (sizes.len() * 8, sizes.len() * 12);
+    let mut out = format!(
+        "{:<20}{:>times$}{:>tails$}\n{:<20}{}{}\n",
+        "region",
+        "in faults, ms",
+        "99 % / longest, us",
+        "",
+        columns(8),
+        columns(12)
+    );
     for part in shown {
-        let name: String = part.name.chars().take(16).collect();
-        out += &format!("{name:<17}");
-        let of = |way: &str| part.costs.iter().find(|cost| cost.way == way);
-        for size in &sizes {
-            let time = of(size).map_or(0.0, |cost| cost.fault_seconds);
-            out += &format!("{:>7}", milliseconds(time));
+        let costs = sizes.iter().map(|size| part.costs.iter().find(|cost| cost.way == *size));
+        let costs: Vec<_> = costs.map(|cost| cost.filter(|cost| cost.faults > 0)).collect();
+        out += &format!("{:<20}", cut(&part.name, 19));
+        for cost in &costs {
+            out += &format!("{:>8}", milliseconds(cost.map_or(0.0, |cost| cost.fault_seconds)));
         }
-        for size in &sizes {
-            let longest = of(size).filter(|cost| cost.faults > 0);
-            out +=
-                &format!("{:>6}", longest.map_or("-".to_owned(), |cost| microseconds(cost.longest_fault_ns)));
-        }
-        for way in &copying {
-            let copied = of(way).map_or(0, |cost| cost.copied_bytes);
-            out += &format!("{:>8}", if copied == 0 { "-".to_owned() } else { short_bytes(copied) });
+        for cost in &costs {
+            let tail = |cost: &PartCostAnswer| {
+                [cost.fault_latency.p99_ns, cost.fault_latency.max_ns].map(microseconds).join("/")
+            };
+            out += &format!("{:>12}", cost.map_or("-".to_owned(), tail));
         }
         out.push('\n');
     }
-    let legend = "in faults: the program's time in page faults; copied: of its pages, to make larger ones or room; both in the whole run";
-    out + &output::wrap(legend, 80).join("\n") + "\n"
+    out + "in faults: the program's time in page faults of the whole run; 99 %: so many\ntake no longer\n"
+}
+
+/// What was copied of each region under each way that copies, if one does.
+fn copies(document: &Document, shown: &[&PartAnswer]) -> Option<String> {
+    let copied = |way: &WayAnswer| way.figures.as_ref().map_or(0, |figures| figures.copied_bytes);
+    let ways: Vec<(&str, u64)> = document
+        .ways
+        .iter()
+        .filter(|way| way.tlb.is_none() && copied(way) > 0)
+        .map(|way| (way.name.as_str(), copied(way)))
+        .take(COPYING)
+        .collect();
+    if ways.is_empty() {
+        return None;
+    }
+    let region = |part: &PartAnswer, way: &str| {
+        part.costs.iter().find(|cost| cost.way == way).map_or(0, |cost| cost.copied_bytes)
+    };
+    let cached = |way: &str| {
+        document.page_cache.iter().find(|cost| cost.way == way).map_or(0, |cost| cost.copied_bytes)
+    };
+    let of_shown = |way: &str| shown.iter().map(|part| region(part, way)).sum::<u64>();
+    let row = |name: &str, of: &dyn Fn(&str, u64) -> u64| -> (String, Vec<u64>) {
+        (cut(name, 19), ways.iter().map(|(way, all)| of(way, *all)).collect())
+    };
+    let mut rows: Vec<_> = shown.iter().map(|part| row(&part.name, &|way, _| region(part, way))).collect();
+    rows.push(row("smaller regions", &|way, all| all.saturating_sub(cached(way) + of_shown(way))));
+    rows.push(row("(page cache)", &|way, _| cached(way)));
+    rows.push(row("all", &|_, all| all));
+    rows.retain(|(_, bytes)| bytes.iter().any(|bytes| *bytes > 0));
+    let names: String = ways.iter().map(|(way, _)| format!("{:>10}", cut(way, 9))).collect();
+    let mut out = format!("{:<20}{names}\n", "copied");
+    for (name, bytes) in rows {
+        let cell = |bytes: &u64| if *bytes == 0 { "-".to_owned() } else { short_bytes(*bytes) };
+        let cells: String = bytes.iter().map(|bytes| format!("{:>10}", cell(bytes))).collect();
+        out += &format!("{name:<20}{cells}\n");
+    }
+    Some(
+        out + "to make larger pages or room, in the whole run; pages of files that lay where a\n\
+               large page was to be are no region's\n",
+    )
+}
+
+fn cut(name: &str, width: usize) -> String {
+    name.chars().take(width).collect()
 }
 
 /// `0.02`, `7.1`, `419`.

@@ -1,11 +1,13 @@
 //! `terrace advise --pages`: what 2 MiB and 1 GiB pages would bring this program, and what they would cost.
 
 mod answer;
+mod hardware;
 mod parts;
 mod verdict;
 mod ways;
 
 use self::answer::{Document, text};
+use self::parts::CopiedAnswer;
 use self::verdict::{Bounds, Verdict};
 use self::ways::{Way, WayAnswer};
 use super::Arguments;
@@ -77,7 +79,10 @@ fn answer(
     let answers: Vec<WayAnswer> = ways
         .iter()
         .map(|way| match at(&way.name) {
-            Some(run) => WayAnswer::of(way, &result.runs[run], base_run, settings),
+            Some(run) => {
+                let run = (&result.runs[run], &result.parts[run][..]);
+                WayAnswer::of(way, run, base_run, settings)
+            }
             None => {
                 let own = format!("{} on ", way.name);
                 let why = result.failures.iter().find_map(|failure| failure.strip_prefix(&own));
@@ -91,9 +96,10 @@ fn answer(
     let bounds = Bounds { bloat: arguments.bloat };
     let ran: Vec<_> = ways
         .iter()
-        .filter(|way| !way.is_other_hardware)
+        .filter(|way| way.tlb.is_none())
         .filter_map(|way| Some((way.name.as_str(), &result.parts[at(&way.name)?][..])))
         .collect();
+    let page_cache = ran.iter().map(|(way, uses)| CopiedAnswer::of(way, uses)).collect();
     let parts = parts::weigh((base_run, &result.parts[base]), large, &ran, &bounds);
     let verdict = Verdict::of(&answers, &parts, &bounds);
     let remarks = remarks(arguments, &answers, base_run, live, settings);
@@ -109,6 +115,7 @@ fn answer(
         verdict,
         ways: answers,
         parts,
+        page_cache,
         remarks,
         command,
     })
@@ -117,10 +124,7 @@ fn answer(
 fn command(arguments: &Arguments, answers: &[WayAnswer], input: &[String]) -> String {
     let mut words: Vec<String> = ["terrace", "compare"].map(str::to_owned).into();
     words.extend(
-        answers
-            .iter()
-            .filter(|way| way.figures.is_some() && !way.is_other_hardware)
-            .map(|way| way.design.clone()),
+        answers.iter().filter(|way| way.figures.is_some() && way.tlb.is_none()).map(|way| way.design.clone()),
     );
     words.extend(arguments.designs.to_words());
     words.extend(arguments.simulation.to_words());
@@ -137,8 +141,10 @@ fn remarks(
     settings: &Settings<'_>,
 ) -> Vec<String> {
     let mut remarks = Vec::new();
-    let short: Vec<&WayAnswer> =
-        answers.iter().filter(|way| way.periods.is_some_and(|periods| periods < FEW_PERIODS)).collect();
+    let short: Vec<&WayAnswer> = answers
+        .iter()
+        .filter(|way| way.tlb.is_none() && way.periods.is_some_and(|periods| periods < FEW_PERIODS))
+        .collect();
     if let Some(fewest) = short.iter().filter_map(|way| way.periods).min_by(f64::total_cmp) {
         let names: Vec<&str> = short.iter().map(|way| way.name.as_str()).collect();
         remarks.push(format!(
@@ -173,8 +179,8 @@ fn remarks(
     }
     if !settings.simulation.whole {
         remarks.push(
-            "Set-up: where the input marks a region of interest, times and walks are those of the region; fault latencies \
-             and memory are those of the whole run. --whole counts all."
+            "Set-up: where the input marks a region of interest, times and walks are those of the region; faults, copies and \
+             memory are those of the whole run. --whole counts all."
                 .to_owned(),
         );
     }
@@ -186,12 +192,14 @@ fn remarks(
     if base.scale != 1 {
         remarks.push(format!("Scaled: the machine's capacities and TLBs are divided by {}.", base.scale));
     }
-    if answers.iter().any(|way| way.is_other_hardware) {
-        remarks.push(
-            "Hardware: ranger+colt and ranger+rmm have TLBs that hold contiguous pages in one entry, which this machine \
-             does not have. They bound what contiguity could bring, and are not recommended."
-                .to_owned(),
-        );
+    let mut tlbs: Vec<&str> = answers.iter().filter_map(|way| way.tlb.as_deref()).collect();
+    tlbs.dedup();
+    if !tlbs.is_empty() {
+        remarks.push(format!(
+            "Hardware: this machine does not have the TLBs of {}. They show what another one would bring, and are not \
+             recommended.",
+            tlbs.join(", ")
+        ));
     }
     let once = if live { "one recording" } else { "one input" };
     remarks.push(format!("Input: {once}; another run of the program may differ."));

@@ -1,7 +1,7 @@
 //! The regions of the program: what each would gain from larger pages, what it would cost, and which size it deserves.
 
 use super::verdict::{Bounds, LEAST_GAIN_OF_A_REGION};
-use super::ways::{OS, cycles_by_part};
+use super::ways::{FaultLatency, OS, cycles_by_part};
 use crate::memory_picture;
 use serde::Serialize;
 use terrace_model::PageSize;
@@ -35,22 +35,37 @@ pub(super) struct PartCostAnswer {
     pub faults: u64,
     /// Time in them.
     pub fault_seconds: f64,
-    pub longest_fault_ns: u64,
+    pub fault_latency: FaultLatency,
     /// Bytes of its pages that were copied, to make larger ones of them or to make room.
     pub copied_bytes: u64,
 }
 
 impl PartCostAnswer {
     fn of(way: &str, uses: &[PartUse], part: &Part) -> PartCostAnswer {
-        let cost =
-            uses.iter().find(|other| other.part == *part).map_or_else(PartCost::default, |same| same.cost);
+        let nothing = PartCost::default();
+        let cost = uses.iter().find(|other| other.part == *part).map_or(&nothing, |same| &same.cost);
         PartCostAnswer {
             way: way.to_owned(),
-            faults: cost.faults,
+            faults: cost.fault_latency.count,
             fault_seconds: cost.fault_time.as_secs(),
-            longest_fault_ns: cost.longest_fault.as_nanos() as u64,
+            fault_latency: FaultLatency::of(&cost.fault_latency),
             copied_bytes: cost.copied_bytes,
         }
+    }
+}
+
+/// What a way copied of no region: pages of files, which lay where a large page was to be.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct CopiedAnswer {
+    pub way: String,
+    pub copied_bytes: u64,
+}
+
+impl CopiedAnswer {
+    pub fn of(way: &str, uses: &[PartUse]) -> CopiedAnswer {
+        let cache = Part::page_cache();
+        let theirs = uses.iter().find(|other| other.part == cache);
+        CopiedAnswer { way: way.to_owned(), copied_bytes: theirs.map_or(0, |part| part.cost.copied_bytes) }
     }
 }
 

@@ -43,7 +43,7 @@ impl Verdict {
     pub fn of(ways: &[WayAnswer], parts: &[PartAnswer], bounds: &Bounds) -> Verdict {
         let large: Vec<(&WayAnswer, &WayFigures)> = ways[1..]
             .iter()
-            .filter(|way| !way.is_other_hardware)
+            .filter(|way| way.tlb.is_none())
             .filter_map(|way| Some((way, way.figures.as_ref()?)))
             .collect();
         let fastest = large.iter().max_by(|a, b| a.1.gain.total_cmp(&b.1.gain));

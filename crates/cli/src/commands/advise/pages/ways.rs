@@ -1,13 +1,14 @@
 //! The ways of using large pages that are put beside each other.
 
 use super::super::Arguments;
-use super::POLICIES;
+use super::{POLICIES, hardware};
 use crate::error::Failure;
 use crate::options::{Job, Setting};
 use crate::run::{self, Settings};
 use serde::Serialize;
 use terrace_model::{Histogram, PageSize, Value};
 use terrace_report::RunRecord;
+use terrace_sim::PartUse;
 
 /// A way, ready to run.
 pub(super) struct Way {
@@ -17,8 +18,10 @@ pub(super) struct Way {
     pub meaning: &'static str,
     /// The design by its own name.
     pub design: String,
-    /// It needs translation hardware that the machine does not have.
-    pub is_other_hardware: bool,
+    /// The way without the other TLB.
+    pub plain: String,
+    /// The TLB, where it is not the machine's.
+    pub tlb: Option<String>,
     pub job: Job,
 }
 
@@ -29,10 +32,6 @@ const BUILT_IN: [(&str, &str, &str); 4] = [
     ("2m", "native-2m", "2 MiB for everything, as from hugetlbfs"),
     ("1g", "native-1g", "1 GiB for everything, as from hugetlbfs"),
 ];
-
-/// TLBs that use contiguity, which ranger makes.
-const OTHER_HARDWARE: [(&str, &str); 2] =
-    [("colt", "contiguity in coalesced TLB entries"), ("rmm", "contiguity in a range TLB")];
 
 /// All ways that there are, checked.
 pub(super) fn all(arguments: &Arguments) -> Result<Vec<Way>, Failure> {
@@ -48,7 +47,8 @@ pub(super) fn all(arguments: &Arguments) -> Result<Vec<Way>, Failure> {
     let way = |name: &str, design: &str, meaning: &'static str| -> Result<Way, Failure> {
         let mut job = arguments.designs.resolve(design, None)?;
         name.clone_into(&mut job.design.design.name);
-        Ok(Way { name: name.to_owned(), meaning, design: design.to_owned(), is_other_hardware: false, job })
+        let (name, design) = (name.to_owned(), design.to_owned());
+        Ok(Way { plain: name.clone(), name, meaning, design, tlb: None, job })
     };
     let mut ways = Vec::new();
     for (name, design, meaning) in BUILT_IN {
@@ -70,17 +70,11 @@ pub(super) fn all(arguments: &Arguments) -> Result<Vec<Way>, Failure> {
             ways.push(way(policy, policy, meaning)?);
         }
     }
-    if ways.iter().any(|way| way.name == "ranger") {
-        for (design, meaning) in OTHER_HARDWARE {
-            let mut options = arguments.designs.clone();
-            options.sets.push(Setting::of_all("os.policy.name", "ranger"));
-            let mut job = options.resolve(design, None)?;
-            let name = format!("ranger+{design}");
-            name.clone_into(&mut job.design.design.name);
-            ways.push(Way { name, meaning, design: design.to_owned(), is_other_hardware: true, job });
-        }
-    }
-    arguments.designs.check_names(ways.iter().map(|way| way.design.as_str()))?;
+    ways.extend(hardware::ways(arguments, &ways)?);
+    let words = ways.iter().filter(|way| way.tlb.is_none()).map(|way| way.design.as_str());
+    let tlbs = arguments.tlb.iter().map(String::as_str);
+    let tlbs = tlbs.chain(hardware::DEFAULT.into_iter().filter(|_| arguments.tlb.is_empty()));
+    arguments.designs.check_names(words.chain(tlbs))?;
     Ok(ways)
 }
 
@@ -90,7 +84,10 @@ pub(super) struct WayAnswer {
     pub name: String,
     pub meaning: &'static str,
     pub design: String,
-    pub is_other_hardware: bool,
+    /// The way without the other TLB.
+    pub plain: String,
+    /// The TLB, where it is not the machine's.
+    pub tlb: Option<String>,
     /// Absent where it could not run.
     pub figures: Option<WayFigures>,
     pub refused: Option<String>,
@@ -115,6 +112,7 @@ pub(super) struct WayFigures {
     pub large_share: f64,
     /// Resident beyond what base pages have, over that.
     pub bloat: f64,
+    /// In the whole run, as faults and memory are.
     pub copied_bytes: u64,
     pub zeroed_ahead_bytes: u64,
     /// Large pages that were wanted and not to be had.
@@ -122,8 +120,8 @@ pub(super) struct WayFigures {
     pub fault_latency: FaultLatency,
 }
 
-/// Of all faults of the run, in nanoseconds.
-#[derive(Debug, Default, Serialize)]
+/// Of faults, in nanoseconds.
+#[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct FaultLatency {
     pub p50_ns: u64,
     pub p99_ns: u64,
@@ -131,7 +129,12 @@ pub(super) struct FaultLatency {
 }
 
 impl WayAnswer {
-    pub fn of(way: &Way, run: &RunRecord, base: &RunRecord, settings: &Settings<'_>) -> WayAnswer {
+    pub fn of(
+        way: &Way,
+        (run, uses): (&RunRecord, &[PartUse]),
+        base: &RunRecord,
+        settings: &Settings<'_>,
+    ) -> WayAnswer {
         let [resident, before] = [run, base].map(|run| sizes(run).iter().sum::<u64>());
         let count = |name: &str| run.stats.integer(name);
         let figures = WayFigures {
@@ -144,10 +147,10 @@ impl WayAnswer {
             resident_bytes: resident,
             large_share: 1.0 - sizes(run)[0] as f64 / resident.max(1) as f64,
             bloat: resident as f64 / before.max(1) as f64 - 1.0,
-            copied_bytes: count("policy.copied_bytes"),
+            copied_bytes: uses.iter().map(|part| part.cost.copied_bytes).sum(),
             zeroed_ahead_bytes: count("policy.zeroed_bytes"),
             fallbacks: count("os.huge_fallbacks"),
-            fault_latency: FaultLatency::of(run),
+            fault_latency: FaultLatency::of_run(run),
         };
         let period = run::longest_period(&way.job.design.design, settings);
         WayAnswer {
@@ -163,7 +166,8 @@ impl WayAnswer {
             name: way.name.clone(),
             meaning: way.meaning,
             design: way.design.clone(),
-            is_other_hardware: way.is_other_hardware,
+            plain: way.plain.clone(),
+            tlb: way.tlb.clone(),
             figures: None,
             refused: (!why.is_empty()).then(|| why.to_owned()),
             periods: None,
@@ -192,7 +196,13 @@ fn translation_share(run: &RunRecord) -> f64 {
 }
 
 impl FaultLatency {
-    fn of(run: &RunRecord) -> FaultLatency {
+    pub fn of(faults: &Histogram) -> FaultLatency {
+        let [p50_ns, p99_ns] = [0.5, 0.99].map(|share| faults.quantile(share));
+        FaultLatency { p50_ns, p99_ns, max_ns: faults.max }
+    }
+
+    /// Of pages of all sizes.
+    fn of_run(run: &RunRecord) -> FaultLatency {
         let mut all = Histogram::default();
         for size in PageSize::ALL {
             let stat = run.stats.get(&format!("os.fault_latency.{size}"));
@@ -200,40 +210,6 @@ impl FaultLatency {
                 all.merge(latency);
             }
         }
-        FaultLatency { p50_ns: quantile(&all, 0.5), p99_ns: quantile(&all, 0.99), max_ns: all.max }
-    }
-}
-
-/// The value that so many do not exceed, rounded up as the buckets, each twice as wide as the last, have it.
-fn quantile(histogram: &Histogram, share: f64) -> u64 {
-    let wanted = (histogram.count as f64 * share).ceil() as u64;
-    let mut seen = 0;
-    for (bucket, count) in histogram.buckets.iter().enumerate() {
-        seen += count;
-        if seen >= wanted && *count > 0 {
-            let upper = 1u64.checked_shl(bucket as u32).map_or(u64::MAX, |end| end - 1);
-            return upper.min(histogram.max);
-        }
-    }
-    histogram.max
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn quantiles_are_upper_bounds() {
-        let mut histogram = Histogram::default();
-        for value in (0..98).map(|_| 500).chain([70_000, 90_000]) {
-            histogram.record(value);
-        }
-        assert_eq!(quantile(&histogram, 0.5), 511);
-        assert_eq!(
-            quantile(&histogram, 0.99),
-            90_000,
-            "of the bucket up to 131,071, but no more than the most"
-        );
-        assert_eq!(quantile(&Histogram::default(), 0.99), 0);
+        FaultLatency::of(&all)
     }
 }
