@@ -57,7 +57,7 @@ impl Topology {
         self.ids().find(|id| self.tier(*id).name == name)
     }
 
-    /// The two fastest tiers, for policies that manage a fast and a slow one. Pages in further tiers are left alone.
+    /// The two fastest tiers, for policies that manage a fast and a slow one and leave pages in further tiers alone.
     ///
     /// # Errors
     /// A machine with a single tier: there is nothing to decide.

@@ -9,8 +9,9 @@
 //! **Source.** The baseline `autonuma` of Ambix (M. Marques, IST Lisboa 2021, §2.3.4: Intel's tiering-0.4), and its
 //! descendant in Linux: `numa_balancing = 2`, described in admin-guide/sysctl/kernel.
 //!
-//! **Left open by the source.** *Watermarks*: Linux derives them from the size of memory; here they are shares of the
-//! fast tier (`low_watermark`, `high_watermark`), ours. *The step of the threshold*: a sixteenth of twice the initial
+//! **Left open by the source.** *Watermarks*: Linux derives them from the size of memory; here they are shares of a
+//! tier (`low_watermark`, `high_watermark`), ours. *More than two tiers*: each demotes to the next slower one, and a fault
+//! in any of them promotes to the fastest, as in Linux. *The step of the threshold*: a sixteenth of twice the initial
 //! value, within a tenth above or below the rate, as fair.c has it. *While the fast tier has room* every faulting
 //! page is promoted, as in the kernel, whose margin is larger: a sixteenth of the node, at least 1 GiB, above its
 //! watermark (fair.c, pgdat_free_space_enough). It also sets the threshold back then; that is not done here. *Scan
@@ -20,10 +21,10 @@
 //! in production. Faults cost the program, so very hot slow memory hurts until it is found; `rate_limit` and the
 //! threshold bound what it moves.
 
-use crate::support::{List, Pending, Reclaim, Watermarks};
+use crate::support::{Cascade, List, Marker, Pending};
 use crate::{
-    Capability, Clear, MemorySystem, Moment, Move, MoveOptions, Needs, NextTick, PageId, Policy, Published,
-    Refusal, Report, ScanHand, Scope, Setup, Signal, SignalKind, Step, Watch,
+    Capability, MemorySystem, Moment, Move, MoveOptions, Needs, NextTick, PageId, Policy, Published, Refusal,
+    Report, Setup, Signal, SignalKind,
 };
 use serde::{Deserialize, Serialize};
 use terrace_model::{Bytes, BytesPerSec, TierId, Time};
@@ -49,9 +50,9 @@ pub struct Parameters {
     pub adapt: bool,
     /// Time between two adaptations (kernel/sched/fair.c, sysctl_numa_balancing_scan_period_max: 60 s).
     pub adapt_period: Time,
-    /// Free share of the fast tier below which pages are demoted. Ours: 0.01.
+    /// Free share of a tier below which pages are demoted. Ours: 0.01.
     pub low_watermark: f64,
-    /// Free share of the fast tier at which demotion ends, and above which every faulting page is promoted. Ours: 0.02.
+    /// Free share of a tier at which demotion ends, and, of the fastest, above which every faulting page is promoted. Ours: 0.02.
     pub high_watermark: f64,
 }
 
@@ -79,9 +80,8 @@ const STEPS: u64 = 16;
 pub struct NumaBalancing {
     parameters: Parameters,
     fast: TierId,
-    slow: TierId,
-    hand: ScanHand,
-    reclaim: Reclaim,
+    marker: Marker,
+    reclaim: Cascade,
     pending: Pending,
     threshold: Time,
     /// Base pages below the threshold since the last adaptation.
@@ -105,14 +105,11 @@ impl Published for NumaBalancing {
         Refusal::unless_positive("adapt_period", p.adapt_period)?;
         Refusal::unless_share("low_watermark", p.low_watermark)?;
         Refusal::unless_share("high_watermark", p.high_watermark)?;
-        let (fast, slow) = setup.topology.fast_and_slow()?;
-        let capacity = setup.topology.tier(fast).capacity;
-        let watermarks = Watermarks::of(capacity, p.low_watermark, p.high_watermark);
+        let (fast, _) = setup.topology.fast_and_slow()?;
         Ok(NumaBalancing {
             fast,
-            slow,
-            hand: ScanHand::default(),
-            reclaim: Reclaim::new(fast, slow, watermarks, List::Active),
+            marker: Marker::new(setup.topology),
+            reclaim: Cascade::new(setup.topology, p.low_watermark, p.high_watermark, List::Active),
             pending: Pending::default(),
             threshold: p.hot_threshold,
             candidates: 0,
@@ -141,11 +138,11 @@ impl Policy for NumaBalancing {
             self.second = now;
             self.allowance = self.parameters.rate_limit.0;
         }
-        let (mut tick, mut short) = (false, false);
+        let mut tick = false;
         let mut moves = Vec::new();
         for signal in signals {
             self.pending.hear(signal);
-            short |= self.reclaim.hear(signal);
+            self.reclaim.hear(signal);
             match *signal {
                 Signal::Tick => tick = true,
                 Signal::HintFault { page, write, latency, .. } => {
@@ -156,20 +153,18 @@ impl Policy for NumaBalancing {
         }
         let ticket = memory.migrate(&moves, MoveOptions::default());
         self.pending.ordered(ticket, moves.len());
-        if short || (tick || self.reclaim.progressed()) && self.reclaim.is_short(memory) {
-            self.reclaim.demote(0, memory);
-        }
+        self.reclaim.demote(tick, memory);
         if !tick {
             return NextTick::Unchanged;
         }
         self.adapt(now);
-        self.mark(memory);
+        self.marker.mark(self.parameters.scan_size, memory, |_| {});
         NextTick::At(now.plus(self.parameters.scan_period))
     }
 
     fn report(&self, report: &mut Report) {
         report.pages("promoted", self.promoted);
-        report.pages("demoted", self.reclaim.ordered);
+        report.pages("demoted", self.reclaim.ordered());
         report.pages("rate_limited", self.limited);
         report.count("failed", self.pending.failed);
         report.stats.real("threshold", self.threshold.as_nanos(), terrace_model::Unit::Nanoseconds);
@@ -185,7 +180,7 @@ impl NumaBalancing {
         memory: &mut dyn MemorySystem,
         moves: &mut Vec<Move>,
     ) {
-        let Some(view) = memory.page(page).filter(|view| view.tier == self.slow && !view.in_flight) else {
+        let Some(view) = memory.page(page).filter(|view| view.tier != self.fast && !view.in_flight) else {
             return;
         };
         let pages = view.base_pages();
@@ -222,23 +217,6 @@ impl NumaBalancing {
             self.threshold = Time((self.threshold.0 + step.0).min(2 * p.hot_threshold.0));
         }
         (self.candidates, self.adapted) = (0, now);
-    }
-
-    /// Marks the next stretch of the slow tier.
-    fn mark(&mut self, memory: &mut dyn MemorySystem) {
-        let mut left = self.parameters.scan_size.0 >> 12;
-        let mut pages = Vec::new();
-        memory.scan(Scope::Tier(self.slow), &mut self.hand, Clear::NOTHING, &mut |view| {
-            if left == 0 {
-                return Step::Stop;
-            }
-            left = left.saturating_sub(view.base_pages());
-            if !view.in_flight {
-                pages.push(view.page);
-            }
-            Step::Keep
-        });
-        memory.watch(&pages, Watch::Hint);
     }
 }
 
@@ -322,6 +300,29 @@ mod tests {
         };
         assert!(threshold_after("8 kB/s") < 1.0, "20 times as many candidates as may go");
         assert_eq!(threshold_after("1 GB/s"), 1.625, "five steps of an eighth up");
+    }
+
+    #[test]
+    fn with_three_tiers_every_slow_page_can_come_up() {
+        let tiers =
+            [("fast", 400), ("slow", 80), ("slowest", 1200)].map(|(name, kib)| (name, Bytes::kib(kib)));
+        let mut world = InMemory::new(&tiers);
+        world.map_anonymous(0, 0, 200);
+        // A stretch is less than the slow tiers have together.
+        let parameters = "scan_size = \"120 KiB\"\nlow_watermark = 0.1\nhigh_watermark = 0.2";
+        let mut driver = Driver::open("numa-balancing", parameters, world).unwrap();
+        driver.touch_all(0, 0..200, true);
+        let touched = [105, 125, 195];
+        // With so little room each of them may have to go again.
+        let mut came_up = [false; 3];
+        for _ in 0..40 {
+            driver.advance(millis(300));
+            touched.iter().for_each(|vpn| driver.touch(PageId::new(0, *vpn), false));
+            driver.advance(millis(700));
+            came_up.iter_mut().zip(touched).for_each(|(came, vpn)| *came |= in_fast(&driver, vpn));
+        }
+        assert_eq!(came_up, [true; 3]);
+        assert!(driver.world.resident(TierId(1)) <= 20);
     }
 
     #[test]

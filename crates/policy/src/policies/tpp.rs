@@ -8,17 +8,18 @@
 //! **Source.** H. Al Maruf et al., "TPP: Transparent Page Placement for CXL-Enabled Tiered-Memory", ASPLOS 2023:
 //! demotion instead of reclaim, decoupled watermarks (2 % of capacity), promotion by hint faults of the slow node only.
 //!
-//! **Left open by the source.** *How activity ends*: the paper leans on the kernel's lists; here a page that was marked
+//! **Left open by the source.** *More than two tiers*: each demotes to the next slower one by watermarks of its own, and a
+//! fault in any of them promotes to the fastest, as in Linux. *How activity ends*: the paper leans on the kernel's lists; here a page that was marked
 //! and did not fault until its next mark is inactive again. *Marking*: a stretch per period as NUMA balancing does.
 //! *File pages*: placed and moved as others; the paper's option to allocate them in the slow tier first is not here.
 //!
 //! **When to use it.** Programs that allocate hot memory all the time while old memory cools, as caches and web
 //! services do: room is made ahead of need. It promotes at the second fault, so pages used once in a while stay down.
 
-use crate::support::{List, PageMap, Pending, Reclaim, Watermarks};
+use crate::support::{Cascade, List, Marker, PageMap, Pending};
 use crate::{
-    Capability, Clear, MemorySystem, Moment, Move, MoveOptions, Needs, NextTick, Policy, Published, Refusal,
-    Report, ScanHand, Scope, Setup, Signal, SignalKind, Step, Watch,
+    Capability, MemorySystem, Moment, Move, MoveOptions, Needs, NextTick, Policy, Published, Refusal, Report,
+    Setup, Signal, SignalKind,
 };
 use serde::{Deserialize, Serialize};
 use terrace_model::{Bytes, TierId, Time};
@@ -27,7 +28,7 @@ use terrace_model::{Bytes, TierId, Time};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Parameters {
-    /// Share of the fast tier that demotion keeps free (authors' patch, admin-guide/sysctl/vm, demote_scale_factor: 200
+    /// Share of a tier that demotion keeps free (authors' patch, admin-guide/sysctl/vm, demote_scale_factor: 200
     /// of 10,000).
     pub demote_scale: f64,
     /// Demotion begins when less than this part of it is left. Ours: 0.5, so that it works in batches
@@ -53,7 +54,7 @@ impl Default for Parameters {
     }
 }
 
-/// What is known of a page in the slow tier.
+/// What is known of a page in a slow tier.
 #[derive(Clone, Copy, Debug, Default)]
 struct Marked {
     /// Marked and not faulted since.
@@ -66,10 +67,9 @@ struct Marked {
 pub struct Tpp {
     parameters: Parameters,
     fast: TierId,
-    slow: TierId,
-    hand: ScanHand,
+    marker: Marker,
     marked: PageMap<Marked>,
-    reclaim: Reclaim,
+    reclaim: Cascade,
     pending: Pending,
     started: bool,
     promoted: u64,
@@ -85,16 +85,15 @@ impl Published for Tpp {
         Refusal::unless_positive("scan_period", p.scan_period)?;
         Refusal::unless_share("demote_scale", p.demote_scale)?;
         Refusal::unless_share("demote_start", p.demote_start)?;
-        let (fast, slow) = setup.topology.fast_and_slow()?;
-        let capacity = setup.topology.tier(fast).capacity;
-        let watermarks = Watermarks::of(capacity, p.demote_scale * p.demote_start, p.demote_scale);
+        let (fast, _) = setup.topology.fast_and_slow()?;
+        let low = p.demote_scale * p.demote_start;
+        let reclaim = Cascade::new(setup.topology, low, p.demote_scale, List::Active);
         Ok(Tpp {
             parameters,
             fast,
-            slow,
-            hand: ScanHand::default(),
+            marker: Marker::new(setup.topology),
             marked: PageMap::default(),
-            reclaim: Reclaim::new(fast, slow, watermarks, List::Active),
+            reclaim,
             pending: Pending::default(),
             started: false,
             promoted: 0,
@@ -113,17 +112,17 @@ impl Policy for Tpp {
         if !std::mem::replace(&mut self.started, true) {
             self.reclaim.arm(memory);
         }
-        let (mut tick, mut short) = (false, false);
+        let mut tick = false;
         let mut moves = Vec::new();
         for signal in signals {
             self.pending.hear(signal);
-            short |= self.reclaim.hear(signal);
+            self.reclaim.hear(signal);
             match *signal {
                 Signal::Tick => tick = true,
                 Signal::Unmapped { range } => self.marked.forget(range),
                 Signal::HintFault { page, .. } => {
                     let Some(view) =
-                        memory.page(page).filter(|view| view.tier == self.slow && !view.in_flight)
+                        memory.page(page).filter(|view| view.tier != self.fast && !view.in_flight)
                     else {
                         continue;
                     };
@@ -146,16 +145,13 @@ impl Policy for Tpp {
         if tick {
             self.mark(memory);
         }
-        // Short at a signal, or still at a tick: pages that are inactive by now.
-        if short || (tick || self.reclaim.progressed()) && self.reclaim.is_short(memory) {
-            self.reclaim.demote(0, memory);
-        }
+        self.reclaim.demote(tick, memory);
         if tick { NextTick::At(now.plus(self.parameters.scan_period)) } else { NextTick::Unchanged }
     }
 
     fn report(&self, report: &mut Report) {
         report.pages("promoted", self.promoted);
-        report.pages("demoted", self.reclaim.ordered);
+        report.pages("demoted", self.reclaim.ordered());
         report.count("activated", self.activated);
         report.count("failed", self.pending.failed);
     }
@@ -163,23 +159,12 @@ impl Policy for Tpp {
 
 impl Tpp {
     fn mark(&mut self, memory: &mut dyn MemorySystem) {
-        let mut left = self.parameters.scan_size.0 >> 12;
-        let mut pages = Vec::new();
         let marked = &mut self.marked;
-        memory.scan(Scope::Tier(self.slow), &mut self.hand, Clear::NOTHING, &mut |view| {
-            if left == 0 {
-                return Step::Stop;
-            }
-            left = left.saturating_sub(view.base_pages());
+        self.marker.mark(self.parameters.scan_size, memory, |view| {
             let entry = marked.entry(view.page);
             entry.active &= !entry.waiting;
-            if !view.in_flight {
-                entry.waiting = true;
-                pages.push(view.page);
-            }
-            Step::Keep
+            entry.waiting |= !view.in_flight;
         });
-        memory.watch(&pages, Watch::Hint);
     }
 }
 
@@ -238,6 +223,27 @@ mod tests {
         assert!(!promoted("", &[2]));
         assert!(!promoted("", &[1, 4]), "inactive again in between");
         assert!(promoted("active_only = false", &[2]));
+    }
+
+    #[test]
+    fn with_three_tiers_pages_come_up_from_each_and_sink_one_by_one() {
+        let tiers =
+            [("fast", 400), ("slow", 400), ("slowest", 1200)].map(|(name, kib)| (name, Bytes::kib(kib)));
+        let mut world = InMemory::new(&tiers);
+        world.map_anonymous(0, 0, 260);
+        let mut driver = Driver::open("tpp", "demote_scale = 0.1", world).unwrap();
+        driver.touch_all(0, 0..260, true);
+        for _ in 0..20 {
+            driver.advance(millis(500));
+            for vpn in [150, 250] {
+                driver.touch(PageId::new(0, vpn), false);
+            }
+            driver.advance(millis(500));
+        }
+        assert!(in_fast(&driver, 150) && in_fast(&driver, 250));
+        let resident = [0, 1, 2].map(|tier| driver.world.resident(TierId(tier)));
+        assert!(resident[0] <= 95 && resident[1] <= 95, "{resident:?}: demotion begins with 5 % left");
+        assert_eq!(resident.iter().sum::<u64>(), 260);
     }
 
     #[test]

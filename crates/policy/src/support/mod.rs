@@ -9,6 +9,7 @@ mod fault_compaction;
 mod khugepaged;
 mod large_pages;
 mod lru;
+mod marker;
 mod page_map;
 mod pending;
 mod promoter;
@@ -28,10 +29,11 @@ pub use large_pages::{
     FaultSizes, LargePages, Tries, fragmentation, is_private, largest_first, takes_large_pages,
 };
 pub use lru::Lru;
+pub use marker::Marker;
 pub use page_map::PageMap;
 pub use pending::Pending;
 pub use promoter::Promoter;
 pub use rates::Rates;
-pub use reclaim::{Reclaim, Watermarks};
+pub use reclaim::Cascade;
 pub use two_list::{List, TwoLists};
 pub use zeroing::Zeroing;
