@@ -4,6 +4,7 @@ use super::fact::{self, Fact};
 use super::system::{Options, Release};
 use super::text;
 use crate::kernel::{Kernel, Probe, SamplingEvent, read_text};
+use std::cell::LazyCell;
 
 const DAMON: &str = "/sys/kernel/mm/damon/admin/kdamonds";
 const COUNTERS: &str = "/sys/bus/event_source/devices";
@@ -39,9 +40,13 @@ impl Damon {
             folder.and_then(|_| fact::file_as(kernel, &format!("{DAMON}/nr_kdamonds"), text::number));
         // Where someone has set it up, it lists what it can watch.
         let listed = read_text(kernel, format!("{DAMON}/0/contexts/0/avail_operations")).ok();
+        // A hundred thousand lines, which the kernel writes anew for each reader.
+        let symbols =
+            LazyCell::new(|| read_text(kernel, "/proc/kallsyms").ok().filter(|text| !text.is_empty()));
+        let has_symbol = |beginning: &str| symbols.as_ref().map(|symbols| symbols.contains(beginning));
         let operation = |name: &str, option: &str, symbol: &str| {
             let listed = listed.as_ref().map(|listed| listed.split_whitespace().any(|one| one == name));
-            match listed.or_else(|| options.has(option)).or_else(|| has_symbol(kernel, symbol)) {
+            match listed.or_else(|| options.has(option)).or_else(|| has_symbol(symbol)) {
                 Some(true) => Fact::Known(()),
                 Some(false) => Fact::Absent(format!("this kernel's DAMON is built without {option}")),
                 None => Fact::Unknown("not tried, because trying would change the setting".to_owned()),
@@ -62,12 +67,6 @@ impl Damon {
             migration,
         }
     }
-}
-
-/// Whether the kernel has a function whose name begins so; none where it does not tell.
-fn has_symbol(kernel: &dyn Kernel, beginning: &str) -> Option<bool> {
-    let symbols = read_text(kernel, "/proc/kallsyms").ok().filter(|symbols| !symbols.is_empty())?;
-    Some(symbols.contains(beginning))
 }
 
 /// A sampler of memory accesses in the processor.

@@ -153,6 +153,9 @@ impl Space {
 
     /// Puts back entries of pages that are to be moved, which the kernel does not find without.
     pub(crate) fn put_back(&mut self, kernel: &dyn Kernel, addresses: &[u64]) {
+        if self.covered.is_none() {
+            return;
+        }
         let is_out = |vpn: u64| {
             let zapped = self.pages.get(vpn).is_some_and(|(_, state)| state.is_zapped());
             let mut entry = [0];

@@ -167,25 +167,46 @@ impl Space {
         true
     }
 
-    /// Notes that a page has moved to a tier; answers its size and where it lay.
+    /// The whole page that holds `page`; none where it is not resident or its place is not known.
+    #[inline]
+    pub fn found(&self, page: PageId) -> Option<Found> {
+        let (at, state) = self.pages.get(page.vpn)?;
+        (state.is_resident() && state.is_located()).then(|| Found {
+            page: page.aligned(at.size),
+            size: at.size,
+            tier: state.tier(),
+        })
+    }
+
+    /// Notes that a page has moved to a tier, which [`Space::moved`] counts; answers its size and where it lay.
     pub fn relocate(&mut self, vpn: u64, to: TierId) -> Option<(PageSize, TierId)> {
-        let (at, _) = self.pages.get(vpn)?;
-        let state = self.pages.get_mut(vpn)?;
-        if !state.is_located() {
-            return None;
-        }
+        let (at, state) = self.pages.get_mut(vpn).filter(|(_, state)| state.is_located())?;
         let from = state.tier();
         state.set_tier(to);
-        let pages = at.size.base_pages();
+        Some((at.size, from))
+    }
+
+    /// Counts base pages that have moved.
+    pub fn moved(&mut self, from: TierId, to: TierId, pages: u64) {
         self.resident[from.index()] = self.resident[from.index()].saturating_sub(pages);
         self.resident[to.index()] += pages;
-        Some((at.size, from))
     }
 
     /// Base pages of all sizes that are resident.
     pub fn resident_pages(&self) -> u64 {
         self.resident.iter().sum()
     }
+}
+
+/// A page as it is when its turn comes.
+#[derive(Clone, Copy, Debug)]
+pub struct Found {
+    /// Its first base page.
+    pub page: PageId,
+    /// Its size.
+    pub size: PageSize,
+    /// Where it lies.
+    pub tier: TierId,
 }
 
 fn view(space: SpaceId, at: PageAt, state: PageState, writable: bool) -> PageView {

@@ -109,6 +109,7 @@ pub struct PageAt {
 
 impl PageMap {
     /// The nearest chunk that begins at `at` or below, by its number and its place.
+    #[inline]
     fn find(&self, at: u64) -> Option<(u64, usize)> {
         let (last, first, place) = self.last.get();
         if last == at {
@@ -135,6 +136,7 @@ impl PageMap {
     }
 
     /// The page that holds `vpn`, resident or not; none where nothing was ever seen near it.
+    #[inline]
     pub fn get(&self, vpn: u64) -> Option<(PageAt, PageState)> {
         let (first, place) = self.find(vpn / CHUNK)?;
         match &self.chunks[place] {
@@ -149,11 +151,16 @@ impl PageMap {
     }
 
     /// The same, to change.
-    pub fn get_mut(&mut self, vpn: u64) -> Option<&mut PageState> {
+    #[inline]
+    pub fn get_mut(&mut self, vpn: u64) -> Option<(PageAt, &mut PageState)> {
         let (first, place) = self.find(vpn / CHUNK)?;
         match &mut self.chunks[place] {
-            Chunk::Base(pages) if first == vpn / CHUNK => Some(&mut pages[(vpn % CHUNK) as usize]),
-            Chunk::Whole(size, state) if vpn < first * CHUNK + size.base_pages() => Some(state),
+            Chunk::Base(pages) if first == vpn / CHUNK => {
+                Some((PageAt { vpn, size: PageSize::Base }, &mut pages[(vpn % CHUNK) as usize]))
+            }
+            Chunk::Whole(size, state) if vpn < first * CHUNK + size.base_pages() => {
+                Some((PageAt { vpn: first * CHUNK, size: *size }, state))
+            }
             _ => None,
         }
     }

@@ -252,7 +252,7 @@ impl Space {
     fn locate(&mut self, kernel: &dyn Kernel, tiers: &TierMap, unknown: &mut Vec<u64>) -> io::Result<()> {
         if let Some(only) = tiers.only_tier() {
             for vpn in unknown {
-                if let Some(state) = self.pages.get_mut(*vpn) {
+                if let Some((_, state)) = self.pages.get_mut(*vpn) {
                     state.set_tier(only);
                 }
             }
@@ -265,7 +265,7 @@ impl Space {
             let addresses: Vec<u64> = some.iter().map(|vpn| vpn << 12).collect();
             kernel.move_pages(&self.process, &addresses, None, &mut status)?;
             for (vpn, node) in some.iter().zip(&status) {
-                let Some(state) = self.pages.get_mut(*vpn) else { continue };
+                let Some((_, state)) = self.pages.get_mut(*vpn) else { continue };
                 let tier = u32::try_from(*node).ok().and_then(|node| tiers.tier_of(node));
                 match tier {
                     Some(tier) => state.set_tier(tier),
@@ -468,7 +468,7 @@ impl Look<'_> {
 
     fn dirty(&mut self, run: &PageRun) {
         for vpn in run.start >> 12..run.end >> 12 {
-            if let Some(state) = self.pages.get_mut(vpn) {
+            if let Some((_, state)) = self.pages.get_mut(vpn) {
                 state.set_dirty(true);
             }
         }

@@ -3,6 +3,7 @@
 use super::World;
 use super::orders::Work;
 use std::ops::Range;
+use std::sync::Arc;
 use terrace_model::{Bytes, PageSize, TierId, Time};
 use terrace_policy::{
     Area, Capabilities, Clear, Cost, Exchange, HugeSample, MemorySystem, Move, MoveOptions, PageCount,
@@ -46,10 +47,8 @@ impl World {
     }
 
     fn take(&mut self, work: impl Iterator<Item = Work>, how: MoveOptions) -> Ticket {
-        let work: Vec<Work> = work.collect();
-        for one in &work {
-            self.set_in_flight(one.subject(), true);
-        }
+        let work: Arc<[Work]> = work.collect();
+        self.set_in_flight(&work, true);
         self.orders.take(work, how)
     }
 }

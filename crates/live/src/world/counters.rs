@@ -37,15 +37,30 @@ pub struct Counters {
     pub scanned: u64,
 }
 
+/// Pages that moved.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Moved {
+    /// Base pages.
+    pub pages: u64,
+    /// Larger pages, whose base pages are among those.
+    pub huge: u64,
+}
+
+impl Moved {
+    pub fn add(&mut self, size: PageSize) {
+        self.pages += size.base_pages();
+        self.huge += u64::from(size != PageSize::Base);
+    }
+}
+
 impl Counters {
-    pub(super) fn moved(&mut self, from: TierId, to: TierId, size: PageSize) {
-        let pages = size.base_pages();
+    pub(super) fn moved(&mut self, from: TierId, to: TierId, moved: Moved) {
         if to < from {
-            self.promoted += pages;
+            self.promoted += moved.pages;
         } else {
-            self.demoted += pages;
+            self.demoted += moved.pages;
         }
-        self.huge_moved += u64::from(size != PageSize::Base);
+        self.huge_moved += moved.huge;
     }
 
     /// Into a statistics tree.

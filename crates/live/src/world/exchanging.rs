@@ -1,7 +1,8 @@
 //! Exchanges: pairs change places both or not at all.
 
 use super::World;
-use super::moving::{Answer, Found, Once};
+use super::moving::{Answer, Once};
+use crate::space::Found;
 use std::collections::VecDeque;
 use terrace_model::TierId;
 use terrace_policy::{Exchange, MoveOptions, Outcome};

@@ -1,13 +1,14 @@
 //! Carrying out orders with the kernel's calls: moves in batches, both ways, verified.
 
 use super::World;
+use super::counters::Moved;
 use super::orders::{Work, answers, outcome_of, outcome_of_call};
 use crate::kernel::{Advice, Kernel, Process};
-use crate::space::{PageState, bytes_of};
+use crate::space::{Found, PageState, Space, bytes_of};
 use std::collections::BTreeSet;
 use std::io;
 use terrace_model::{PageSize, TierId, Time};
-use terrace_policy::{Exchange, HugePages, Move, MoveOptions, Outcome, PageId, Resize, SpaceId, Subject};
+use terrace_policy::{Exchange, HugePages, Move, MoveOptions, Outcome, PageId, Resize, SpaceId};
 
 /// Pages per batch, at first and at least. The kernel waits for all processors once per call, so more are better.
 pub(super) const BATCH: usize = 512;
@@ -24,36 +25,33 @@ const ATTEMPTS: u32 = 3;
 /// What became of one piece of work, and the bytes that moved for it.
 pub(super) type Answer = (Outcome, u64);
 
-/// A page as it is when its turn comes.
+/// A page that is to move.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Found {
-    pub page: PageId,
-    pub size: PageSize,
-    pub tier: TierId,
+struct Wanted {
+    /// Where its answer belongs.
+    at: usize,
+    found: Found,
+    to: TierId,
 }
 
 impl World {
     /// Carries out one batch; answers the bytes that were moved, or none where there was nothing to do.
     pub fn step(&mut self) -> Option<u64> {
-        let (ticket, how, work) = self.orders.next(self.batch)?;
+        let work = self.orders.next(self.batch)?;
+        let how = work.how;
         let started = self.kernel.now();
         let results: Vec<Answer> = if self.dry_run {
             self.counters.planned += work.len() as u64;
             vec![(Outcome::Done, 0); work.len()]
         } else {
             match work[0] {
-                Work::Move(_) => {
-                    let moves: Vec<Move> = of(&work, |work| match work {
-                        Work::Move(one) => Some(one),
-                        _ => None,
-                    });
-                    self.move_pages(&moves, how)
-                }
+                Work::Move(_) => self.move_pages(&work, how),
                 Work::Exchange(_) => {
-                    let pairs: Vec<Exchange> = of(&work, |work| match work {
-                        Work::Exchange(pair) => Some(pair),
+                    let pair = |work: &Work| match work {
+                        Work::Exchange(pair) => Some(*pair),
                         _ => None,
-                    });
+                    };
+                    let pairs: Vec<Exchange> = work.iter().filter_map(pair).collect();
                     self.exchange_pages(&pairs, how)
                 }
                 Work::Resize(_) => work
@@ -77,26 +75,16 @@ impl World {
         self.spent.copied += bytes;
         self.counters.failed +=
             results.iter().filter(|(outcome, _)| *outcome != Outcome::Done).count() as u64;
-        let done: Vec<(Subject, Outcome, u64)> = work
-            .iter()
-            .zip(results)
-            .map(|(work, (outcome, copied))| (work.subject(), outcome, copied))
-            .collect();
-        for (subject, ..) in &done {
-            self.set_in_flight(*subject, false);
-        }
-        self.signals.extend(answers(ticket, done.into_iter(), time));
+        self.set_in_flight(&work, false);
+        let done = work.iter().zip(results);
+        let done = done.map(|(work, (outcome, copied))| (work.subject(), outcome, copied));
+        self.signals.extend(answers(work.ticket, done, time));
         self.account();
         Some(bytes)
     }
 
     pub(super) fn found(&self, page: PageId) -> Option<Found> {
-        let (size, state) = self.state(page)?;
-        (state.is_resident() && state.is_located()).then(|| Found {
-            page: page.aligned(size),
-            size,
-            tier: state.tier(),
-        })
+        self.spaces.get(&page.space)?.found(page)
     }
 
     pub(super) fn state(&self, page: PageId) -> Option<(PageSize, PageState)> {
@@ -104,16 +92,19 @@ impl World {
         Some((at.size, state))
     }
 
-    pub(super) fn set_in_flight(&mut self, subject: Subject, on: bool) {
-        let pages = match subject {
-            Subject::Page(page) => [Some(page), None],
-            Subject::Pair(one, other) => [Some(one), Some(other)],
-            Subject::Frame(_) => [None, None],
-        };
-        for page in pages.into_iter().flatten() {
-            if let Some(space) = self.spaces.get_mut(&page.space)
-                && let Some(state) = space.pages.get_mut(page.vpn)
-            {
+    /// Marks the pages of orders as on their way, or as no longer.
+    pub(super) fn set_in_flight(&mut self, work: &[Work], on: bool) {
+        let others = work.iter().filter_map(|work| match work {
+            Work::Exchange(pair) => Some(pair.other),
+            _ => None,
+        });
+        let mut space: Option<&mut Space> = None;
+        for page in work.iter().filter_map(|work| work.subject().page()).chain(others) {
+            // Neighbours are mostly of one space.
+            if space.as_ref().is_none_or(|space| space.id != page.space) {
+                space = self.spaces.get_mut(&page.space);
+            }
+            if let Some((_, state)) = space.as_mut().and_then(|space| space.pages.get_mut(page.vpn)) {
                 state.set_in_flight(on);
             }
         }
@@ -121,97 +112,106 @@ impl World {
 
     /// Moves pages to tiers, never more of them than the tiers' capacities allow at that moment. The tier with the most
     /// room is filled first, and what leaves makes room for what follows.
-    fn move_pages(&mut self, moves: &[Move], how: MoveOptions) -> Vec<Answer> {
-        let mut answers = vec![(Outcome::Gone, 0); moves.len()];
+    fn move_pages(&mut self, work: &[Work], how: MoveOptions) -> Vec<Answer> {
+        let mut answers = vec![(Outcome::Gone, 0); work.len()];
         let mut ordered = Once::default();
-        let mut left: Vec<(usize, Found, TierId)> = Vec::new();
-        for (at, one) in moves.iter().enumerate() {
-            let Some(found) = self.found(one.page) else { continue };
-            answers[at].0 = if one.to.index() >= self.topology.tiers.len() {
+        let mut left: Vec<Wanted> = Vec::with_capacity(work.len());
+        let mut space: Option<&Space> = None;
+        for (at, work) in work.iter().enumerate() {
+            let Work::Move(Move { page, to }) = *work else { continue };
+            if space.is_none_or(|space| space.id != page.space) {
+                space = self.spaces.get(&page.space);
+            }
+            let Some(found) = space.and_then(|space| space.found(page)) else { continue };
+            answers[at].0 = if to.index() >= self.topology.tiers.len() {
                 Outcome::Unsupported
             } else if !ordered.take(found.page) {
                 // It is on its way already.
                 Outcome::Busy
-            } else if found.tier == one.to {
+            } else if found.tier == to {
                 Outcome::Done
             } else {
-                left.push((at, found, one.to));
+                left.push(Wanted { at, found, to });
                 Outcome::NoSpace
             };
         }
-        loop {
+        while !left.is_empty() {
             let mut got_on = false;
             let mut tiers: Vec<TierId> = self.topology.ids().collect();
             tiers.sort_by_key(|tier| std::cmp::Reverse(self.topology.free_pages(*tier)));
             for tier in tiers {
                 let mut room = self.topology.free_pages(tier);
-                let fits = |(_, found, to): &mut (usize, Found, TierId)| {
-                    let fits = *to == tier && found.size.base_pages() <= room;
-                    room -= if fits { found.size.base_pages() } else { 0 };
+                let mut fits = |one: &mut Wanted| {
+                    let fits = one.to == tier && one.found.size.base_pages() <= room;
+                    room -= if fits { one.found.size.base_pages() } else { 0 };
                     fits
                 };
-                let some: Vec<(usize, Found, TierId)> = left.extract_if(.., fits).collect();
+                let first = left.iter_mut().position(|one| !fits(one)).unwrap_or(left.len());
+                // Mostly there is room for all.
+                let mut rest = left.split_off(first);
+                left.extend(rest.extract_if(.., fits));
+                let some = std::mem::replace(&mut left, rest);
                 if some.is_empty() {
                     continue;
                 }
-                let wanted: Vec<(Found, TierId)> = some.iter().map(|(_, found, to)| (*found, *to)).collect();
-                for ((at, ..), answer) in some.iter().zip(self.transfer(&wanted, how)) {
-                    answers[*at] = answer;
-                    got_on |= answer.0 == Outcome::Done;
-                }
+                got_on |= self.carry(some, how, &mut answers);
                 self.account();
             }
-            if left.is_empty() || !got_on {
-                return answers;
+            if !got_on {
+                break;
             }
         }
+        answers
     }
 
     /// Moves pages without asking whether the tiers' limits allow it.
     pub(super) fn transfer(&mut self, wanted: &[(Found, TierId)], how: MoveOptions) -> Vec<Answer> {
         let mut answers = vec![(Outcome::Busy, 0); wanted.len()];
-        // By process and destination: one call each.
-        let mut groups: Vec<((SpaceId, TierId), Vec<usize>)> = Vec::new();
-        for (at, (found, to)) in wanted.iter().enumerate() {
-            let group = (found.page.space, *to);
-            match groups.iter_mut().find(|(known, _)| *known == group) {
-                Some((_, members)) => members.push(at),
-                None => groups.push((group, vec![at])),
-            }
-        }
-        for ((space, to), members) in groups {
-            let pages: Vec<Found> = members.iter().map(|at| wanted[*at].0).collect();
-            let results = if Some(to) == self.tiers.compressed() {
-                self.page_out(space, &pages)
-            } else if pages.iter().all(|found| Some(found.tier) == self.tiers.compressed()) {
-                self.bring_in(space, &pages)
-            } else {
-                self.move_to_node(space, to, &pages, how)
-            };
-            members.into_iter().zip(results).for_each(|(at, answer)| answers[at] = answer);
-        }
+        let wanted = wanted.iter().enumerate().map(|(at, (found, to))| Wanted { at, found: *found, to: *to });
+        self.carry(wanted.collect(), how, &mut answers);
         answers
     }
 
-    /// By `move_pages(2)`, shared among `how.threads` workers.
-    fn move_to_node(&mut self, id: SpaceId, to: TierId, pages: &[Found], how: MoveOptions) -> Vec<Answer> {
-        let Some(node) = self.roomiest_node(to) else { return vec![(Outcome::NoSpace, 0); pages.len()] };
-        if how.huge == HugePages::SplitFirst {
-            let huge: Vec<PageId> =
-                pages.iter().filter(|found| found.size == PageSize::Huge).map(|found| found.page).collect();
-            for page in huge {
-                self.resize_page(Resize { page, to: PageSize::Base });
+    /// The same, with the answers put in their places; answers whether any page moved. One call for each process and destination.
+    fn carry(&mut self, mut wanted: Vec<Wanted>, how: MoveOptions, answers: &mut [Answer]) -> bool {
+        let group = |one: &Wanted| (one.found.page.space, one.to);
+        wanted.sort_by_key(group);
+        let (compressed, mut any) = (self.tiers.compressed(), false);
+        for some in wanted.chunk_by(|one, other| group(one) == group(other)) {
+            let (space, to) = group(&some[0]);
+            let results = match compressed {
+                Some(tier) if tier == to => self.page_out(space, some),
+                Some(tier) if some.iter().all(|one| one.found.tier == tier) => self.bring_in(space, some),
+                _ => self.move_to_node(space, to, some, how),
+            };
+            for (one, answer) in some.iter().zip(results) {
+                answers[one.at] = answer;
+                any |= answer.0 == Outcome::Done;
             }
+        }
+        any
+    }
+
+    /// By `move_pages(2)`, shared among `how.threads` workers.
+    fn move_to_node(&mut self, id: SpaceId, to: TierId, pages: &[Wanted], how: MoveOptions) -> Vec<Answer> {
+        let Some(node) = self.roomiest_node(to) else { return vec![(Outcome::NoSpace, 0); pages.len()] };
+        let splits = how.huge == HugePages::SplitFirst;
+        let huge = pages.iter().map(|one| one.found).filter(|found| splits && found.size == PageSize::Huge);
+        for found in huge {
+            self.resize_page(Resize { page: found.page, to: PageSize::Base });
         }
         let Some(space) = self.spaces.get_mut(&id) else { return vec![(Outcome::Gone, 0); pages.len()] };
         // A page that was split is now many.
         let mut addresses = Vec::with_capacity(pages.len());
         let mut owner = Vec::with_capacity(pages.len());
-        for (at, found) in pages.iter().enumerate() {
-            let split = space.pages.get(found.page.vpn).is_some_and(|(page, _)| page.size < found.size);
+        for (at, Wanted { found, .. }) in pages.iter().enumerate() {
+            let split =
+                splits && space.pages.get(found.page.vpn).is_some_and(|(page, _)| page.size < found.size);
             let parts = if split { found.size.base_pages() } else { 1 };
-            addresses.extend((0..parts).map(|part| (found.page.vpn + part) << 12));
-            owner.extend(std::iter::repeat_n(at, parts as usize));
+            for part in 0..parts {
+                addresses.push((found.page.vpn + part) << 12);
+                owner.push(at);
+            }
         }
         space.put_back(&*self.kernel, &addresses);
         let workers =
@@ -229,19 +229,22 @@ impl World {
             });
         }
         let mut answers = vec![(Outcome::Done, 0); pages.len()];
-        let mut left = vec![0; self.topology.tiers.len()];
+        let mut left = vec![Moved::default(); self.topology.tiers.len()];
         for ((address, at), status) in addresses.iter().zip(owner).zip(status) {
             let (outcome, copied) = &mut answers[at];
             if status != node {
                 *outcome = if status < 0 { outcome_of(-status) } else { Outcome::Busy };
             } else if let Some((size, from)) = space.relocate(address >> 12, to) {
                 *copied += size.bytes();
-                left[from.index()] += size.bytes();
-                self.counters.moved(from, to, size);
+                left[from.index()].add(size);
             }
         }
-        for (from, bytes) in self.topology.ids().zip(left) {
-            self.occupy(from, to, bytes);
+        for (from, moved) in self.topology.ids().zip(&left) {
+            space.moved(from, to, moved.pages);
+            self.counters.moved(from, to, *moved);
+        }
+        for (from, moved) in self.topology.ids().zip(left) {
+            self.occupy(from, to, moved.pages << 12);
         }
         answers
     }
@@ -262,9 +265,9 @@ impl World {
     }
 
     /// To swap. The call says yes to pages that it passed over, so each is looked at afterwards.
-    fn page_out(&mut self, id: SpaceId, pages: &[Found]) -> Vec<Answer> {
+    fn page_out(&mut self, id: SpaceId, pages: &[Wanted]) -> Vec<Answer> {
         let Some(space) = self.spaces.get_mut(&id) else { return vec![(Outcome::Gone, 0); pages.len()] };
-        let ranges = joined(pages.iter().map(|found| bytes_of(found.page.vpn, found.size)));
+        let ranges = joined(pages.iter().map(|one| bytes_of(one.found.page.vpn, one.found.size)));
         if let Err(error) = advise(&*self.kernel, &space.process, &ranges, Advice::PageOut) {
             return vec![(outcome_of_call(&error), 0); pages.len()];
         }
@@ -272,14 +275,16 @@ impl World {
     }
 
     /// Back from swap: read ahead, then touched.
-    fn bring_in(&mut self, id: SpaceId, pages: &[Found]) -> Vec<Answer> {
+    fn bring_in(&mut self, id: SpaceId, pages: &[Wanted]) -> Vec<Answer> {
         let Some(space) = self.spaces.get_mut(&id) else { return vec![(Outcome::Gone, 0); pages.len()] };
-        let ranges = joined(pages.iter().map(|found| bytes_of(found.page.vpn, found.size)));
+        let ranges = joined(pages.iter().map(|one| bytes_of(one.found.page.vpn, one.found.size)));
         // Only a help to what follows.
         let _ = advise(&*self.kernel, &space.process, &ranges, Advice::WillNeed);
         let addresses: Vec<u64> = pages
             .iter()
-            .flat_map(|found| (0..found.size.base_pages()).map(|part| (found.page.vpn + part) << 12))
+            .flat_map(|Wanted { found, .. }| {
+                (0..found.size.base_pages()).map(|part| (found.page.vpn + part) << 12)
+            })
             .collect();
         if let Err(error) = self.kernel.touch(&space.process, &addresses) {
             return vec![(outcome_of_call(&error), 0); pages.len()];
@@ -287,9 +292,9 @@ impl World {
         self.look_after(id, pages, |state| !state.is_swapped())
     }
 
-    fn look_after(&mut self, id: SpaceId, pages: &[Found], good: impl Fn(PageState) -> bool) -> Vec<Answer> {
+    fn look_after(&mut self, id: SpaceId, pages: &[Wanted], good: impl Fn(PageState) -> bool) -> Vec<Answer> {
         let mut answers = Vec::with_capacity(pages.len());
-        for found in pages {
+        for Wanted { found, .. } in pages {
             let Some(space) = self.spaces.get_mut(&id) else {
                 answers.push((Outcome::Gone, 0));
                 continue;
@@ -310,7 +315,9 @@ impl World {
             });
             let copied = changed.iter().map(|(size, _)| size.bytes()).sum();
             for (size, to) in changed {
-                self.counters.moved(found.tier, to, size);
+                let mut moved = Moved::default();
+                moved.add(size);
+                self.counters.moved(found.tier, to, moved);
                 self.occupy(found.tier, to, size.bytes());
             }
             answers.push((if all { Outcome::Done } else { Outcome::Busy }, copied));
@@ -329,6 +336,7 @@ pub(super) struct Once {
 
 impl Once {
     /// Whether it has not come before.
+    #[inline]
     pub fn take(&mut self, page: PageId) -> bool {
         if self.ascending.last().is_none_or(|last| *last < page) {
             self.ascending.push(page);
@@ -336,10 +344,6 @@ impl Once {
         }
         self.ascending.binary_search(&page).is_err() && self.others.insert(page)
     }
-}
-
-fn of<T>(work: &[Work], pick: impl Fn(Work) -> Option<T>) -> Vec<T> {
-    work.iter().copied().filter_map(pick).collect()
 }
 
 /// Ranges of `(address, bytes)` with neighbours joined.
@@ -386,40 +390,47 @@ fn advise(kernel: &dyn Kernel, process: &Process, ranges: &[(u64, u64)], advice:
 /// so the call is made again for the rest as long as that gets anywhere. Where it fails as a whole, as it does when the
 /// node is full, some pages have moved all the same.
 fn move_to(kernel: &dyn Kernel, process: &Process, addresses: &[u64], node: i32, status: &mut [i32]) {
-    let mut left: Vec<usize> = (0..addresses.len()).collect();
-    let mut fruitless = 0;
-    while !left.is_empty() && fruitless < ATTEMPTS {
+    let mut failed = attempt(kernel, process, addresses, node, status);
+    let mut left: Vec<usize> = (0..status.len()).filter(|at| status[*at] == UNTOLD).collect();
+    let mut fruitless = u32::from(left.len() == status.len());
+    while failed.is_none() && !left.is_empty() && fruitless < ATTEMPTS {
         let pages: Vec<u64> = left.iter().map(|at| addresses[*at]).collect();
         let mut told = vec![UNTOLD; pages.len()];
-        let moved = kernel.move_pages(process, &pages, Some(&vec![node; pages.len()]), &mut told);
-        let failed = moved.err().map(|error| match error.raw_os_error() {
-            // The arguments are right; it is how the call says that the process has ended.
-            Some(libc::EINVAL) => libc::ESRCH,
-            errno => errno.unwrap_or(libc::EIO),
-        });
-        if failed.is_some() {
-            told.fill(UNTOLD);
-        }
-        let untold: Vec<usize> = (0..told.len()).filter(|at| told[*at] == UNTOLD).collect();
-        if !untold.is_empty() && failed != Some(libc::ESRCH) {
-            let asked: Vec<u64> = untold.iter().map(|at| pages[*at]).collect();
-            let mut where_now = vec![UNTOLD; asked.len()];
-            if kernel.move_pages(process, &asked, None, &mut where_now).is_ok() {
-                for (at, found) in untold.iter().zip(where_now) {
-                    told[*at] = if found >= 0 && found != node { UNTOLD } else { found };
-                }
+        failed = attempt(kernel, process, &pages, node, &mut told);
+        left.iter().zip(told).for_each(|(at, told)| status[*at] = told);
+        let before = left.len();
+        left.retain(|at| status[*at] == UNTOLD);
+        fruitless = if left.len() == before { fruitless + 1 } else { 0 };
+    }
+    left.into_iter().for_each(|at| status[at] = -failed.unwrap_or(libc::EBUSY));
+}
+
+/// One call, and a look at where those pages are of which it told nothing; answers the error of a call that failed as a whole.
+fn attempt(
+    kernel: &dyn Kernel,
+    process: &Process,
+    pages: &[u64],
+    node: i32,
+    told: &mut [i32],
+) -> Option<i32> {
+    let moved = kernel.move_pages(process, pages, Some(&vec![node; pages.len()]), told);
+    let failed = moved.err().map(|error| match error.raw_os_error() {
+        // The arguments are right; it is how the call says that the process has ended.
+        Some(libc::EINVAL) => libc::ESRCH,
+        errno => errno.unwrap_or(libc::EIO),
+    });
+    if failed.is_some() {
+        told.fill(UNTOLD);
+    }
+    let untold: Vec<usize> = (0..told.len()).filter(|at| told[*at] == UNTOLD).collect();
+    if !untold.is_empty() && failed != Some(libc::ESRCH) {
+        let asked: Vec<u64> = untold.iter().map(|at| pages[*at]).collect();
+        let mut where_now = vec![UNTOLD; asked.len()];
+        if kernel.move_pages(process, &asked, None, &mut where_now).is_ok() {
+            for (at, found) in untold.iter().zip(where_now) {
+                told[*at] = if found >= 0 && found != node { UNTOLD } else { found };
             }
         }
-        for (at, told) in left.iter().zip(&told) {
-            status[*at] = if *told == UNTOLD { -failed.unwrap_or(libc::EBUSY) } else { *told };
-        }
-        if failed.is_some() {
-            return;
-        }
-        let before = left.len();
-        let retried: Vec<usize> =
-            left.iter().zip(&told).filter(|(_, told)| **told == UNTOLD).map(|(at, _)| *at).collect();
-        fruitless = if retried.len() == before { fruitless + 1 } else { 0 };
-        left = retried;
     }
+    failed
 }

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::ops::{Deref, Range};
+use std::sync::Arc;
 use terrace_model::Time;
 use terrace_policy::{Cost, Exchange, Move, MoveOptions, Outcome, PageId, Resize, Signal, Subject, Ticket};
 
@@ -30,15 +32,32 @@ impl Work {
     }
 }
 
-/// An order, less what is done.
+/// An order, and what of it is left to do.
 #[derive(Clone, Debug)]
-pub struct Order {
+struct Order {
+    ticket: Ticket,
+    work: Arc<[Work]>,
+    left: Range<usize>,
+    how: MoveOptions,
+}
+
+/// Some pieces of an order, all of one kind.
+#[derive(Debug)]
+pub struct Batch {
     /// What its answers carry.
     pub ticket: Ticket,
-    /// What is left to do.
-    pub work: VecDeque<Work>,
     /// How.
     pub how: MoveOptions,
+    work: Arc<[Work]>,
+    pieces: Range<usize>,
+}
+
+impl Deref for Batch {
+    type Target = [Work];
+
+    fn deref(&self) -> &[Work] {
+        &self.work[self.pieces.clone()]
+    }
 }
 
 /// Orders, first come first served.
@@ -50,26 +69,27 @@ pub struct Orders {
 
 impl Orders {
     /// Takes an order.
-    pub fn take(&mut self, work: impl IntoIterator<Item = Work>, how: MoveOptions) -> Ticket {
+    pub fn take(&mut self, work: Arc<[Work]>, how: MoveOptions) -> Ticket {
         let ticket = Ticket(self.tickets);
         self.tickets += 1;
-        let work: VecDeque<Work> = work.into_iter().collect();
         if !work.is_empty() {
-            self.waiting.push_back(Order { ticket, work, how });
+            self.waiting.push_back(Order { ticket, left: 0..work.len(), work, how });
         }
         ticket
     }
 
     /// At most `most` pieces of the order whose turn it is, all of one kind.
-    pub fn next(&mut self, most: usize) -> Option<(Ticket, MoveOptions, Vec<Work>)> {
+    pub fn next(&mut self, most: usize) -> Option<Batch> {
         let order = self.waiting.front_mut()?;
-        let kind = order.work.front().map(std::mem::discriminant);
+        let left = &order.work[order.left.clone()];
+        let kind = left.first().map(std::mem::discriminant);
         let in_flight = order.how.in_flight.map_or(most, |count| most.min(count.get() as usize));
         let same = |work: &&Work| Some(std::mem::discriminant(*work)) == kind;
-        let count = order.work.iter().take(in_flight).take_while(same).count();
-        let pieces = order.work.drain(..count).collect();
-        let next = (order.ticket, order.how, pieces);
-        if order.work.is_empty() {
+        let count = left.iter().take(in_flight).take_while(same).count();
+        let pieces = order.left.start..order.left.start + count;
+        order.left.start = pieces.end;
+        let next = Batch { ticket: order.ticket, how: order.how, work: order.work.clone(), pieces };
+        if order.left.is_empty() {
             self.waiting.pop_front();
         }
         Some(next)
@@ -77,7 +97,7 @@ impl Orders {
 
     /// Pieces that wait.
     pub fn len(&self) -> usize {
-        self.waiting.iter().map(|order| order.work.len()).sum()
+        self.waiting.iter().map(|order| order.left.len()).sum()
     }
 }
 
@@ -128,15 +148,15 @@ mod tests {
     fn an_order_is_done_in_parts_no_larger_than_its_pages_in_flight() {
         let mut orders = Orders::default();
         let how = MoveOptions { in_flight: NonZeroU32::new(3), ..MoveOptions::default() };
-        let first = orders.take(moves(0..5), how);
-        let second = orders.take(moves(9..10), MoveOptions { in_flight: None, ..how });
+        let first = orders.take(moves(0..5).collect(), how);
+        let second = orders.take(moves(9..10).collect(), MoveOptions { in_flight: None, ..how });
         let mut sizes = Vec::new();
-        while let Some((ticket, _, work)) = orders.next(512) {
-            sizes.push((ticket, work.len()));
+        while let Some(batch) = orders.next(512) {
+            sizes.push((batch.ticket, batch.len()));
         }
         assert_eq!(sizes, [(first, 3), (first, 2), (second, 1)]);
         assert_eq!(orders.len(), 0);
-        let nothing = orders.take(moves(0..0), how);
+        let nothing = orders.take(moves(0..0).collect(), how);
         assert!(orders.next(512).is_none() && nothing != second);
     }
 
@@ -145,9 +165,8 @@ mod tests {
         let mut orders = Orders::default();
         let resize = Work::Resize(Resize { page: PageId::new(0, 512), to: PageSize::Huge });
         let mixed = moves(0..2).chain([resize]).chain(moves(2..3));
-        orders.take(mixed, MoveOptions { in_flight: None, ..MoveOptions::default() });
-        let sizes: Vec<usize> =
-            std::iter::from_fn(|| orders.next(512)).map(|(_, _, work)| work.len()).collect();
+        orders.take(mixed.collect(), MoveOptions { in_flight: None, ..MoveOptions::default() });
+        let sizes: Vec<usize> = std::iter::from_fn(|| orders.next(512)).map(|batch| batch.len()).collect();
         assert_eq!(sizes, [2, 1, 1]);
     }
 }

@@ -52,7 +52,7 @@ impl World {
         let ago = now.saturating_sub(access.at).as_nanos() as u64;
         let at = Moment(self.now.0.saturating_sub(ago));
         if let Some(space) = self.spaces.get_mut(&space)
-            && let Some(state) = space.pages.get_mut(exposure.vpn)
+            && let Some((_, state)) = space.pages.get_mut(exposure.vpn)
         {
             state.set_accessed(true);
         }
