@@ -14,9 +14,16 @@ fn start(arguments: &[&str], folder: &Path) -> Child {
         .args(arguments)
         .current_dir(folder)
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
+        .stderr(std::fs::File::create(folder.join(SAID)).unwrap())
         .spawn()
         .unwrap()
+}
+
+/// Where a child's messages go: they can be read while it runs.
+const SAID: &str = "said";
+
+fn said(folder: &Path) -> String {
+    std::fs::read_to_string(folder.join(SAID)).unwrap()
 }
 
 fn interrupt(child: &Child) {
@@ -42,7 +49,7 @@ fn a_recording_that_is_stopped_leaves_a_whole_trace() {
     wait_until("something was written", || std::fs::metadata(&trace).is_ok_and(|m| m.len() > 100_000));
     interrupt(&child);
     let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{}", said(folder.path()));
     let verified = json(terrace().args(["trace", "verify", "--json", "-"]).arg(&trace));
     assert_eq!(verified["sound"], true);
     assert!(verified["totals"]["accesses"].as_u64().unwrap() > 10_000);
@@ -52,7 +59,7 @@ fn a_recording_that_is_stopped_leaves_a_whole_trace() {
 fn a_simulation_that_is_stopped_shows_what_it_saw() {
     let folder = tempfile::tempdir().unwrap();
     let child = start(&["-v", "sim", "--design", "native-4k", "--workload", ENDLESS], folder.path());
-    std::thread::sleep(Duration::from_millis(500));
+    wait_until("it runs", || said(folder.path()).contains("run begins"));
     interrupt(&child);
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(1));
@@ -79,11 +86,11 @@ fn a_comparison_that_is_stopped_writes_the_finished_runs() {
         ],
         folder.path(),
     );
-    wait_until("the directory is there", || report.parent().unwrap().is_dir());
-    std::thread::sleep(Duration::from_secs(3));
+    let runs = |what: &str| said(folder.path()).matches(what).count();
+    wait_until("one is over, the other not", || runs("run ends") == 1 && runs("run begins") == 2);
     interrupt(&child);
     let output = child.wait_with_output().unwrap();
-    let message = String::from_utf8_lossy(&output.stderr);
+    let message = said(folder.path());
     assert_eq!(output.status.code(), Some(1), "{message}");
     assert!(message.contains("1 of 2 runs were complete"), "{message}");
     let text = std::fs::read_to_string(folder.path().join("study/results.json")).unwrap();
@@ -107,7 +114,7 @@ fn what_a_command_did_until_it_was_stopped_is_kept() {
         wait_until("the program runs", || folder.path().join("up").exists());
         interrupt(&child);
         let output = child.wait_with_output().unwrap();
-        let message = String::from_utf8_lossy(&output.stderr);
+        let message = said(folder.path());
         assert_eq!(output.status.code(), Some(0), "{before:?}: {message}");
         let accesses = |path: &str, runs: usize| {
             let text = std::fs::read_to_string(folder.path().join(path)).unwrap();

@@ -22,10 +22,13 @@ fn run(arguments: &[&str], command: &[&str]) -> Child {
         .unwrap()
 }
 
+/// Only keeps a broken test from hanging, and a machine may be busy.
+const PATIENCE: Duration = Duration::from_secs(180);
+
 fn wait_for_numbers(socket: &Path) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + PATIENCE;
     while terrace_live::server::status(socket).is_err() {
-        assert!(Instant::now() < deadline, "no status within 20 s");
+        assert!(Instant::now() < deadline, "no status");
         std::thread::sleep(Duration::from_millis(50));
     }
 }
@@ -59,7 +62,7 @@ fn a_run_can_be_watched_paused_and_read_about() {
         "--log-format",
         "json",
     ];
-    let child = run(&arguments, &["sleep", "60"]);
+    let child = run(&arguments, &["sleep", "1000"]);
     wait_for_numbers(&socket);
     let top = |arguments: &[&str]| {
         let mut command = terrace();
@@ -80,7 +83,7 @@ fn a_run_can_be_watched_paused_and_read_about() {
     assert!(message.contains("needs a terminal"), "{message}");
 
     terrace_live::server::ask(&socket, "POST", "/pause").unwrap();
-    let deadline = Instant::now() + Duration::from_secs(40);
+    let deadline = Instant::now() + PATIENCE;
     while json(&mut top(&["--json", "-"]))["state"] != "paused" {
         assert!(Instant::now() < deadline, "never paused");
     }

@@ -94,6 +94,12 @@ pub fn churner() {
         .collect();
     let turns: Vec<u64> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
     println!("intact {}", turns.iter().min().unwrap());
+    wait_for_the_end();
+}
+
+/// Until the test says a line, or hangs up: it may be behind.
+pub fn wait_for_the_end() {
+    std::io::stdin().read_line(&mut String::new()).unwrap();
 }
 
 fn churn(first: u64, seed: u64) -> u64 {

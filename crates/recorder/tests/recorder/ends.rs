@@ -179,27 +179,27 @@ fn a_program_outlives_its_recording() {
 #[test]
 fn a_program_outlives_a_killed_recorder() {
     let workshop = Workshop::new();
-    let marker = workshop.path("done");
+    let [marker, begun] = ["done", "begun"].map(|name| workshop.path(name));
     let source = touching(
-        "for (long i = 0; i < 60000000; i++) array[i % 1000]++; \
+        "fclose(fopen(argv[2], \"w\")); for (long i = 0; i < 60000000; i++) array[i % 1000]++; \
          FILE *f = fopen(argv[1], \"w\"); fputs(\"done\", f); fclose(f); return 4;",
     );
     let program = workshop.c(&source);
     let mut recorder = std::process::Command::new(example("dump"))
-        .args([program.as_path(), marker.as_path()])
+        .args([program.as_path(), marker.as_path(), begun.as_path()])
         .stderr(std::process::Stdio::null())
         .spawn()
         .unwrap();
-    std::thread::sleep(std::time::Duration::from_millis(300));
+    let comes = |file: &Path| {
+        (0..1200).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            file.exists()
+        })
+    };
+    assert!(comes(&begun), "the program did not begin");
     recorder.kill().unwrap();
     recorder.wait().unwrap();
-    for _ in 0..600 {
-        if marker.exists() {
-            return;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(100));
-    }
-    panic!("the program did not go on");
+    assert!(comes(&marker), "the program did not go on");
 }
 
 #[test]

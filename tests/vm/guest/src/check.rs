@@ -130,9 +130,9 @@ pub fn vmstat(name: &str) -> Result<u64> {
         .with_context(|| format!("no {name} in vmstat"))
 }
 
-/// How long something is waited for that happens within seconds on an idle machine. The emulation can be ten times slower on a
-/// busy one, and no check is about speed.
-pub const PATIENCE: Duration = Duration::from_secs(180);
+/// How long something is waited for that happens within seconds, or within a minute and a half where Terrace has to rest in
+/// between. By the guest's time, which passes with its instructions.
+pub const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Waits until something holds; whether it came to hold.
 pub fn eventually(holds: impl FnMut() -> Result<bool>) -> Result<bool> {

@@ -5,7 +5,7 @@
 //! lower limit; that alone would do for regions of one size, but for base pages beside huge ones, neighbours are given to two
 //! targets in turn, which are the same process. A few big regions do not become pages by splitting: DAMON never splits two pages.
 //!
-//! Measured on emulated processors, some ten times slower than real ones; a fifth of the pages is accessed:
+//! Measured on emulated processors by the host's clock, some ten times slower than real ones; a fifth of the pages is accessed:
 //!
 //! | | 2,000 pages | 16,384 pages |
 //! |---|---|---|

@@ -157,7 +157,7 @@ fn live(case: &Case, simulated: &Tiers) -> Result<Tiers> {
         if phase > 0 {
             target.next_phase()?;
         }
-        // Under emulation a policy's periods are late.
+        // A policy's periods are late on slow processors.
         std::thread::sleep(Duration::from_secs(seconds * 5 / 4));
     }
     let process = open(&target)?;

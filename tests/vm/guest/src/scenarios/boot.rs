@@ -50,13 +50,14 @@ pub fn four(checks: &mut Checks) -> Result<()> {
     three_tiers(checks)
 }
 
-/// A policy manages the two fastest tiers and leaves the third alone; whoever orders moves may use all three.
+/// Nimble manages the two fastest tiers and leaves the third alone, TPP manages all; whoever orders moves may use all three.
 fn three_tiers(checks: &mut Checks) -> Result<()> {
     let verify = ["verify", "--mib", "8", "--no-thp", "--on", "3"];
     let slowest = Target::start(&verify)?;
     let (process, memory) = (open(&slowest)?, slowest.range("memory")?);
     let count = pages(&memory).len();
     policies::on_nodes(checks, [&[0, 1], &[2]])?;
+    policies::on_three_tiers(checks)?;
     let _ticker = Target::start(&["ticker"])?;
     let bounds = ["--policy", "nimble", "--set", "period=1 s", "--cpu", "none", "--pressure", "none"];
     let terrace = Terrace::attach(slowest.pid(), &bounds)?;
@@ -107,6 +108,7 @@ pub fn old(checks: &mut Checks) -> Result<()> {
     doctor::check(
         checks,
         &Machine {
+            processors: &[&[0], &[]],
             told_apart: "latencies from the firmware (HMAT); the kernel holds them for one",
             is_old: true,
             ..TWO
@@ -142,6 +144,9 @@ pub fn hotplug(checks: &mut Checks) -> Result<()> {
     // The kernel lets processes have it a little later.
     let allowed = || Ok(text("/proc/self/status")?.lines().any(|line| line == "Mems_allowed_list:\t0-1"));
     checks.that(eventually(allowed)?, "programs may use it", "Mems_allowed_list");
+    // It comes on line one block after the other.
+    let whole = || Ok(text(format!("{NODES}/node1/meminfo"))?.contains("MemTotal:        1048576 kB"));
+    checks.that(eventually(whole)?, "all of it comes", "MemTotal");
     doctor::check(checks, &TWO)?;
     policies::on_nodes(checks, [&[0], &[1]])?;
     let target = Target::start(&["verify", "--mib", "8", "--no-thp", "--on", "1"])?;

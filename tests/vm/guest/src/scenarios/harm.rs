@@ -30,8 +30,8 @@ const AGGRESSIVE: &[&str] =
     &["--policy", "nimble", "--set", "period=100 ms", "--cpu", "none", "--pressure", "none"];
 
 /// One page in a thousand may take as long as this to be checked and written anew, beside all other work of two
-/// emulated processors. A thread that waited for a dead Terrace would take for ever.
-pub(super) const STALL: Duration = Duration::from_millis(250);
+/// processors that take a nanosecond for an instruction. A thread that waited for a dead Terrace would take for ever.
+pub(super) const STALL: Duration = Duration::from_millis(50);
 /// Pages that are moved while a program checks its memory, however long that takes.
 const ENOUGH: usize = 1000;
 
@@ -77,7 +77,7 @@ fn killed_again_and_again(
     while Instant::now() < deadline || (moved < ENOUGH && Instant::now() < deadline + PATIENCE) {
         let terrace = Terrace::attach(target.pid(), &[AGGRESSIVE, &["--limit", "dram=8MiB"]].concat())?;
         let mut killed = Instant::now() + Duration::from_millis(300 + random.below(1700));
-        // Every second one is killed at work, however long the emulation takes until then.
+        // Every second one is killed at work, however long it takes until then.
         let mut begun = kills % 2 == 0;
         while Instant::now() < killed || !begun {
             std::thread::sleep(Duration::from_millis(100));

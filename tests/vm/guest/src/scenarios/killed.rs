@@ -106,8 +106,8 @@ pub fn with_swap(checks: &mut Checks) -> Result<()> {
     zram.off()
 }
 
-/// Waits for a moment at which to kill: some time, or `at_work` some time after the first work was seen, however long the emulation
-/// takes until then. Answers the most work that was seen.
+/// Waits for a moment at which to kill: some time, or `at_work` some time after the first work was seen, however long it takes
+/// until then. Answers the most work that was seen.
 fn wait_to_kill(at_work: bool, random: &mut Random, work: impl Fn() -> Result<u64>) -> Result<u64> {
     let began = Instant::now();
     let (mut seen, mut kill) = (0, began + Duration::from_millis(200 + random.below(1800)));

@@ -19,7 +19,8 @@ struct Case {
     write: bool,
     /// What Terrace may use; the defaults where nothing is said.
     bounds: &'static [&'static str],
-    /// The nodes of the fast tier and of the next; all memory lies on the first of these at first.
+    /// The nodes of the fast tier and of slower ones; all memory lies on the first of these at first, and what has cooled on the
+    /// last in the end.
     nodes: [&'static [i32]; 2],
 }
 
@@ -28,6 +29,9 @@ const UNBOUNDED: &[&str] = &["--cpu", "none", "--pressure", "none", "--regions",
 const TWO_NODES: [&[i32]; 2] = [&[0], &[1]];
 const NIMBLE: Case =
     Case { policy: Some("nimble"), sets: &["period=1 s"], write: false, bounds: UNBOUNDED, nodes: TWO_NODES };
+
+const TPP: Case =
+    Case { policy: Some("tpp"), sets: &["scan_period=500 ms", "demote_scale=0.1"], write: false, ..NIMBLE };
 
 const CASES: &[Case] = &[
     // Where pages go up in small portions, throughput rises and falls by chance between two cycles: with the default it soon
@@ -53,7 +57,7 @@ const CASES: &[Case] = &[
         write: false,
         ..NIMBLE
     },
-    Case { policy: Some("tpp"), sets: &["scan_period=500 ms", "demote_scale=0.1"], write: false, ..NIMBLE },
+    TPP,
     Case {
         policy: Some("numa-balancing"),
         sets: &["scan_period=500 ms", "low_watermark=0.05", "high_watermark=0.1"],
@@ -87,14 +91,16 @@ pub(super) fn on_nodes(checks: &mut Checks, nodes: [&'static [i32]; 2]) -> Resul
     one(checks, &Case { nodes, ..NIMBLE })
 }
 
-/// The share of a core that stands for the default of 3 % on the emulated machine, which is some twenty times slower. With 3 %
-/// Terrace rests: in three minutes Nimble brought up nothing that is hot, and Thermostat took 65 % of the cold pages down.
-pub(super) const BUDGET: &str = "0.6";
+/// TPP on three tiers: what is hot comes up from the third past the second, and what has cooled sinks to the second.
+pub(super) fn on_three_tiers(checks: &mut Checks) -> Result<()> {
+    let _ticker = super::harm::quiet()?;
+    one(checks, &Case { nodes: [&[0, 1], &[3, 2]], ..TPP })
+}
 
-/// A bounded budget and the guard's default let a policy converge. With fewer regions, which DAMON's files take less time to set up.
+/// The defaults, 3 % of a core and the guard, let a policy converge.
 pub fn bounded(checks: &mut Checks) -> Result<()> {
     let _ticker = super::harm::quiet()?;
-    one(checks, &Case { bounds: &["--regions", "256", "--cpu", BUDGET], ..NIMBLE })
+    one(checks, &Case { bounds: &[], ..NIMBLE })
 }
 
 /// Which part of a range lies on some nodes.
@@ -157,6 +163,10 @@ fn one(checks: &mut Checks, case: &Case) -> Result<()> {
         format!("{down:.3}"),
     );
     within_limit(checks, case, &process, &memory)?;
+    if let [_, .., next] = slow {
+        let sunk = share_on(&process, &first, *next)?;
+        checks.that(sunk >= LEFT, format!("{policy}: they sank to the next tier"), format!("{sunk:.3}"));
+    }
     checks.note(format!("{policy}: {}", terrace.finish()?));
     Ok(())
 }

@@ -89,7 +89,7 @@ fn is_unknown(count: &PageCount) -> bool {
     count.saturated && count.accesses == 0
 }
 
-/// In so many intervals all hot pages are accessed, however slowly the machine is emulated.
+/// In so many intervals all hot pages are accessed.
 const LOOKS: usize = 8;
 
 /// Exactly the pages in use are found, in two phases.
@@ -138,9 +138,9 @@ const RATES: [f64; 4] = [0.01, 0.1, 0.3, 1.0];
 const GROUP: usize = 128;
 /// Of the slowest group so many are waited for; of the others there are more.
 const ENOUGH: u64 = 100;
-/// What an estimate may be wrong by: three times the 4 % that are stated for the probe, for on the emulated machine
-/// intervals are uneven (up to 5 % were found). And a few accesses more: those between a count and the look beside it.
-const WRONG: f64 = 0.12;
+/// What an estimate may be wrong by: the 4 % that are stated for the probe, and a few accesses more, those between a count and the
+/// look beside it.
+const WRONG: f64 = 0.04;
 const BESIDE: f64 = 3.0;
 
 /// Rates of accesses that come at random are recovered by `-ln(1 - k/m) / δ`: compared with how often the program did access.

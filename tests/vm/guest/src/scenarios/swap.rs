@@ -1,7 +1,6 @@
 //! Pages go to compressed swap from outside, and come back when they are used.
 
 use super::harm::statistic;
-use super::policies::BUDGET;
 use crate::check::{Checks, eventually, move_to, open, pages, set, text, until, vmstat};
 use crate::memory::PAGE;
 use crate::process::{Target, Terrace};
@@ -63,7 +62,7 @@ pub fn page_out(checks: &mut Checks) -> Result<()> {
     zram.off()
 }
 
-/// Thermostat over the page-out probe, with a bounded budget and the guard's default: cold huge pages go to swap, hot ones stay, and
+/// Thermostat over the page-out probe, with the default bounds, 3 % of a core and the guard: cold huge pages go to swap, hot ones stay, and
 /// a change of phase is followed.
 pub fn policy(checks: &mut Checks) -> Result<()> {
     let zram = Zram::on()?;
@@ -76,7 +75,7 @@ pub fn policy(checks: &mut Checks) -> Result<()> {
     };
     let sets = ["--set", "prefilter=false", "--set", "interval=2 s", "--set", "sample=0.4"];
     let told = "/tmp/policy.json";
-    let arguments = [&["--policy", "thermostat", "--json", told, "--cpu", BUDGET], &sets[..]].concat();
+    let arguments = [&["--policy", "thermostat", "--json", told], &sets[..]].concat();
     let terrace = Terrace::attach(target.pid(), &arguments)?;
     let cold = memory.start..hot.start;
     // Of a hot huge page that is sampled some pages are out at any moment.
