@@ -6,6 +6,7 @@ mod damon;
 mod doctor;
 mod focus;
 mod harm;
+mod huge;
 mod killed;
 mod move_pages;
 mod offload;
@@ -48,6 +49,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "integrity", machine: "two", run: harm::integrity },
     Scenario { name: "exchange-full", machine: "two", run: harm::exchange_full },
     Scenario { name: "whole-thp", machine: "two", run: harm::whole_huge_pages },
+    Scenario { name: "huge", machine: "two", run: huge::run },
     Scenario { name: "shares", machine: "two", run: harm::shares },
     Scenario { name: "dry-run", machine: "two", run: harm::dry_run },
     Scenario { name: "admin", machine: "two", run: harm::administrator },

@@ -1,0 +1,39 @@
+//! Policies that make huge pages, on a kernel that would make none by itself.
+
+use crate::check::{Checks, huge_bytes, open, set, until};
+use crate::process::{Target, Terrace};
+use anyhow::Result;
+
+const ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+/// Of the memory, so much has to lie in huge pages in the end.
+const SHARE: f64 = 0.95;
+
+/// Each with what makes it take seconds instead of minutes.
+const POLICIES: &[(&str, &[&str])] =
+    &[("thp", &["scan_sleep=1 s"]), ("hawkeye", &["zero=false", "sample_period=2 s", "promote_period=1 s"])];
+
+/// A program that checks every byte has its base pages collapsed under it.
+pub fn run(checks: &mut Checks) -> Result<()> {
+    let _ticker = super::harm::quiet()?;
+    // The kernel's own daemon obeys this, a collapse that is asked for does not.
+    set(ENABLED, "never")?;
+    for (policy, sets) in POLICIES {
+        collapsed(checks, policy, sets)?;
+    }
+    set(ENABLED, "madvise")
+}
+
+fn collapsed(checks: &mut Checks, policy: &str, sets: &[&str]) -> Result<()> {
+    let target = Target::start(&["verify", "--mib", "16", "--on", "0"])?;
+    let (process, memory) = (open(&target)?, target.range("memory")?);
+    checks.equal(format!("{policy}: huge pages at first"), huge_bytes(&process, &memory)?, 0);
+    let sets: Vec<&str> = sets.iter().flat_map(|set| ["--set", set]).collect();
+    let bounds = ["--policy", policy, "--cpu", "none", "--pressure", "none"];
+    let terrace = Terrace::attach(target.pid(), &[&bounds[..], &sets].concat())?;
+    let share = || Ok(huge_bytes(&process, &memory)? as f64 / (memory.end - memory.start) as f64);
+    let huge = until(share, |share| *share >= SHARE)?;
+    checks.that(huge >= SHARE, format!("{policy}: memory lies in huge pages"), format!("{huge:.3}"));
+    checks.note(format!("{policy}: {}", terrace.finish()?));
+    checks.that(true, format!("{policy}: every byte as written"), target.finish()?);
+    Ok(())
+}
