@@ -106,6 +106,7 @@ pub fn simulate(
         command,
         notes: outcome.notes,
         timeline: Vec::new(),
+        contiguity_over_time: outcome.contiguity,
     };
     record.notes.extend(too_short(&design.design, &record, settings));
     let terrace_sim::Outcome { memory_map, placement_map, parts, .. } = outcome;

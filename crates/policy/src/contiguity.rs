@@ -7,6 +7,7 @@ use crate::Report;
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use terrace_model::{ContiguityPoint, Thinned};
 
 /// Runs whose lengths are kept.
 const KEPT: usize = 128;
@@ -37,16 +38,20 @@ pub struct ContiguitySamples {
     /// Sums over the samples: regions, coverage by 32, by 128.
     sums: (f64, f64, f64),
     last: Contiguity,
+    over_time: Thinned<ContiguityPoint>,
 }
 
 impl ContiguitySamples {
-    /// Adds a sample. One without any memory counts for nothing.
-    pub fn add(&mut self, found: Contiguity) {
+    /// Adds a sample of so many seconds after the start. One without any memory counts for nothing.
+    pub fn add(&mut self, found: Contiguity, seconds: f64) {
         if found.pages > 0 {
+            let (coverage_32, coverage_128) = (found.coverage(32), found.coverage(128));
             self.count += 1;
             self.sums.0 += found.regions as f64;
-            self.sums.1 += found.coverage(32);
-            self.sums.2 += found.coverage(128);
+            self.sums.1 += coverage_32;
+            self.sums.2 += coverage_128;
+            let regions = found.regions;
+            self.over_time.add(|| ContiguityPoint { seconds, regions, coverage_32, coverage_128 });
             self.last = found;
         }
     }
@@ -56,8 +61,14 @@ impl ContiguitySamples {
         &self.last
     }
 
-    /// Adds the last sample and the means over time.
+    /// Samples over time, at most as many as a chart can show.
+    pub fn over_time(&self) -> &[ContiguityPoint] {
+        self.over_time.points()
+    }
+
+    /// Adds the last sample, the means over time, and the samples.
     pub fn report(&self, report: &mut Report) {
+        report.contiguity = self.over_time().to_vec();
         let mean = |sum: f64| if self.count == 0 { 0.0 } else { sum / self.count as f64 };
         report.count("contiguous_regions", self.last.regions);
         report.ratio("coverage_32", self.last.coverage(32));

@@ -1,6 +1,6 @@
 //! What a policy says about itself at the end of a run.
 
-use terrace_model::{Stats, Unit};
+use terrace_model::{ContiguityPoint, Stats, Unit};
 
 /// A policy's own figures and remarks.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -9,6 +9,8 @@ pub struct Report {
     pub stats: Stats,
     /// What a reader of the run must know, in sentences.
     pub notes: Vec<String>,
+    /// How contiguous memory was over time, of a policy that samples that.
+    pub contiguity: Vec<ContiguityPoint>,
 }
 
 impl Report {

@@ -5,7 +5,7 @@
 //! a handful of plausible rates, and the page says so in its title and notes.
 
 use std::path::PathBuf;
-use terrace_model::{AddressRange, Histogram, Stats, Unit};
+use terrace_model::{AddressRange, ContiguityPoint, Histogram, Stats, Unit};
 use terrace_report::{Charset, Comparison, InputObserver, InputSummary, RunRecord};
 use terrace_trace::{AccessKind, Batch, Event, Header, MapKind, Protection};
 
@@ -118,6 +118,27 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     print!("{}", comparison.table(80, Charset::from_environment()));
     println!("{}", comparison.write_directory(&directory)?.display());
     Ok(())
+}
+
+/// Under the policy memory comes together, otherwise it falls apart a little.
+fn over_time(change: &Change) -> Vec<ContiguityPoint> {
+    if !["native-4k", "native-thp", "mover"].contains(&change.name) {
+        return Vec::new();
+    }
+    let comes_together = change.name == "mover";
+    let point = |at: u32| {
+        let passed = f64::from(at) / 30.0;
+        let coverage_128 = if comes_together { 0.1 + 0.52 * passed.sqrt() } else { 0.1 - 0.05 * passed };
+        let regions =
+            if comes_together { 40_000 - 1_200 * u64::from(at) } else { 40_000 + 90 * u64::from(at) };
+        ContiguityPoint {
+            seconds: 0.004 * f64::from(at + 1),
+            regions,
+            coverage_32: coverage_128 / 2.0,
+            coverage_128,
+        }
+    };
+    (0..=30).map(point).collect()
 }
 
 fn run(profile: &Profile, change: &Change) -> RunRecord {
@@ -257,6 +278,7 @@ fn run(profile: &Profile, change: &Change) -> RunRecord {
             change.name, profile.name
         ),
         timeline: Vec::new(),
+        contiguity_over_time: over_time(change),
         notes: vec![
             "Sample data: these numbers are invented to show the page; no simulation made them.".to_owned(),
         ],

@@ -9,7 +9,7 @@ use crate::run::{RunRecord, TimelinePoint};
 use crate::{Comparison, Contiguity, HeatMap, InputSummary, Tiering};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::collections::BTreeMap;
-use terrace_model::{Stats, Unit, Value};
+use terrace_model::{ContiguityPoint, Stats, Unit, Value};
 
 /// Version of the document's shape.
 const SCHEMA: u32 = 1;
@@ -56,6 +56,8 @@ struct Run<'a> {
     contiguity: Option<Contiguity>,
     #[serde(skip_serializing_if = "<[TimelinePoint]>::is_empty")]
     timeline: &'a [TimelinePoint],
+    #[serde(skip_serializing_if = "<[ContiguityPoint]>::is_empty")]
+    contiguity_over_time: &'a [ContiguityPoint],
     parameters: Pairs<'a>,
     stats: Node<'a>,
 }
@@ -197,6 +199,7 @@ fn run(run: &RunRecord) -> Run<'_> {
         tiering: None,
         contiguity: None,
         timeline: &run.timeline,
+        contiguity_over_time: &run.contiguity_over_time,
         parameters: Pairs(&run.parameters),
         stats: tree(&run.stats),
     }

@@ -1,7 +1,7 @@
 //! The record of one run: one design on one input, with everything needed to judge and to repeat it.
 
 use std::collections::BTreeMap;
-use terrace_model::Stats;
+use terrace_model::{ContiguityPoint, Stats};
 
 /// The fidelity of a run on a real machine: nothing was simulated, so there are no cycles and no accesses.
 pub const LIVE: &str = "live";
@@ -45,6 +45,8 @@ pub struct RunRecord {
     pub notes: Vec<String>,
     /// How a live run went, by time; empty for simulations.
     pub timeline: Vec<TimelinePoint>,
+    /// How contiguous memory was, by time; empty where that was not sampled.
+    pub contiguity_over_time: Vec<ContiguityPoint>,
 }
 
 /// A live run at one moment.

@@ -55,6 +55,7 @@ fn run(design: &str, scheme: &str, cycles: u64, translation: u64) -> RunRecord {
         command: format!("terrace sim --design {design} --workload gups"),
         notes: Vec::new(),
         timeline: Vec::new(),
+        contiguity_over_time: Vec::new(),
     }
 }
 

@@ -400,6 +400,10 @@ fn contiguity_is_sampled_whatever_the_design() {
         let taken = count(&outcome, "os.contiguity_samples");
         // Where only pages are simulated, all of this program is one batch, which passes at once.
         assert_eq!(taken, if fidelity == Fidelity::Pages { 1 } else { samples }, "{fidelity:?}");
+        let over_time = &outcome.contiguity;
+        assert!(over_time.len() as u64 <= taken && over_time.len() as u64 >= taken.min(32), "{over_time:?}");
+        assert!(over_time.is_sorted_by(|one, next| one.seconds < next.seconds), "{over_time:?}");
+        assert!(over_time.iter().all(|point| (point.regions, point.coverage_32) == (41, 0.91)));
     }
     // A policy that samples by itself finds the same.
     let sets = [
@@ -411,6 +415,8 @@ fn contiguity_is_sampled_whatever_the_design() {
     ];
     let outcome = scattered().run(&machine_with(4000, &sets), Fidelity::Full);
     assert_eq!(of(&outcome, "os"), of(&outcome, "policy.own"));
+    let by_policy = scattered().run(&machine_with(4000, &sets[..4]), Fidelity::Full);
+    assert_eq!(by_policy.contiguity.len(), outcome.contiguity.len());
     assert_eq!(count(&outcome, "os.contiguous_regions"), 41);
 }
 

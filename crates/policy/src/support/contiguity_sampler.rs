@@ -53,7 +53,7 @@ impl ContiguitySampler {
             });
             runs.close();
         }
-        self.samples.add(runs.finish());
+        self.samples.add(runs.finish(), now.seconds_since(Moment::START));
     }
 
     /// Adds the last sample and the means over time.

@@ -1,18 +1,60 @@
 // What contiguity gained in translation and what producing it cost: where hardware or a policy is about it.
 
-import { type Contiguity, type Report, type Run } from "./data";
-import { section } from "./dom";
-import { percent, seconds } from "./format";
+import { tradePanels, type Trade } from "./charts";
+import { type Contiguity, type ContiguityPoint, type Report, type Run } from "./data";
+import { h, legend, section } from "./dom";
+import { count, percent, seconds } from "./format";
+import { whenShown } from "./sections";
 import { type Column, costOfMoves, scroll, sortable } from "./tables";
+import { onSchemeChange, palette } from "./theme";
 
 type Contiguous = Run & { contiguity: Contiguity };
+type Sampled = Run & { contiguity_over_time: ContiguityPoint[] };
 
 export function contiguity(report: Report): HTMLElement | null {
   const runs = report.runs.filter((run): run is Contiguous => run.contiguity !== undefined);
-  if (runs.length === 0) return null;
-  const table = sortable("contiguity-table", "Contiguity, one row per run", columns(runs), runs);
-  const intro = `What contiguity saved in translation, and what producing it took. Times saved are against ${report.baseline}'s on the same input.`;
-  return section("contiguity", "Contiguity", "Contiguity", intro, scroll(table, "Contiguity"));
+  const sampled = report.runs.filter((run): run is Sampled => (run.contiguity_over_time?.length ?? 0) > 1);
+  if (runs.length === 0 && sampled.length === 0) return null;
+  const intro =
+    runs.length === 0
+      ? "Runs of pages that are neighbours both in an address space and in physical memory."
+      : `What contiguity saved in translation, and what producing it took. Times saved are against ${report.baseline}'s on the same input.`;
+  const table = runs.length === 0 ? [] : [scroll(sortable("contiguity-table", "Contiguity, one row per run", columns(runs), runs), "Contiguity")];
+  const inputs = [...new Set(sampled.map((run) => run.input))];
+  return section("contiguity", "Contiguity", "Contiguity", intro, ...table, ...inputs.map((input) => overTime(input, sampled.filter((run) => run.input === input))));
+}
+
+/** Coverage by the largest regions and their number as the runs of an input went on, a line per design. */
+function overTime(input: string, runs: Sampled[]): HTMLElement {
+  const color = (at: number) => {
+    const hues = [...palette().tiers.map(([strong]) => strong), ...palette().others];
+    return hues[at % hues.length];
+  };
+  const panel = (title: string, value: (point: ContiguityPoint) => number, format: (value: number) => string): Trade => ({
+    title,
+    series: runs.map((run, at) => ({
+      name: run.design,
+      color: () => color(at),
+      symbol: "none",
+      points: run.contiguity_over_time.map((point) => ({ name: run.design, x: point.seconds, y: value(point), best: false, facts: [] })),
+    })),
+    x: { name: "simulated time", format: seconds },
+    y: { name: "", format },
+    description: `${title} on ${input}: at the end ` + runs.map((run) => `${run.design} ${format(value(run.contiguity_over_time[run.contiguity_over_time.length - 1]))}`).join(", "),
+  });
+  const panels = h("div");
+  const key = h("div");
+  const draw = () => {
+    key.replaceChildren(legend(runs.map((run, at) => ({ name: run.design, color: color(at) }))));
+    tradePanels(panels, () => [
+      panel("Memory in the 128 largest regions", (point) => point.coverage_128, percent),
+      panel("Memory in the 32 largest regions", (point) => point.coverage_32, percent),
+      panel("Contiguous regions", (point) => point.regions, count),
+    ]);
+  };
+  whenShown(draw);
+  onSchemeChange(() => key.childElementCount > 0 && draw());
+  return h("div", { class: "block" }, h("h3", {}, `Over time on ${input}`), h("div", { class: "controls" }, key), panels);
 }
 
 function columns(runs: Contiguous[]): Column[] {

@@ -28,6 +28,8 @@ export type Run = {
   contiguity?: Contiguity;
   /** Of a live run. */
   timeline?: Moment[];
+  /** Where it was sampled. */
+  contiguity_over_time?: ContiguityPoint[];
   parameters: Record<string, string>;
   stats: Tree;
 };
@@ -63,6 +65,9 @@ export type Contiguity = {
   coverage_128: number | null;
   policy: PolicyWork | null;
 };
+
+/** How contiguous memory was at one moment: contiguous regions, and the share of memory in the largest of them. */
+export type ContiguityPoint = { seconds: number; regions: number; coverage_32: number; coverage_128: number };
 
 export type HeatRow = { process: number; start: string; bytes: number; name: string; reads: string; writes: string };
 

@@ -112,6 +112,18 @@ const tests = {
       if (coverage_128 !== null) assert.equal(Number(row.coverage_128), coverage_128);
       if (policy) assert.equal(Number(row.copied_bytes), policy.copied_bytes);
     });
+    const sampled = report.runs.filter((run) => (run.contiguity_over_time?.length ?? 0) > 1);
+    assert.ok(args[0] || sampled.length > 0, "the sample has none over time");
+    for (const input of new Set(sampled.map((run) => run.input))) {
+      const block = page.locator("#contiguity .block", { has: page.locator(`h3:text-is("Over time on ${input}")`) });
+      await block.scrollIntoViewIfNeeded();
+      await block.locator(".chart svg path").first().waitFor({ state: "attached" });
+      const described = await block.locator(".chart").evaluateAll((all) => all.map((one) => one.getAttribute("aria-label")));
+      assert.equal(described.length, 3);
+      for (const run of sampled.filter((run) => run.input === input)) {
+        for (const text of described) assert.ok(text.includes(run.design), `${run.design} in ${text}`);
+      }
+    }
     assert.deepEqual(errors, []);
     await close();
   },

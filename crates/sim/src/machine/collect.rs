@@ -7,7 +7,7 @@ use super::engine::{Engine, Fidelity, Outcome};
 use crate::core::Blame;
 use crate::memory::Initiator;
 use crate::translate::{Nested, TlbCounters};
-use terrace_model::{LINE_BYTES, PageSize, Stats, TierId, Time, Unit, Value};
+use terrace_model::{ContiguityPoint, LINE_BYTES, PageSize, Stats, TierId, Time, Unit, Value};
 
 /// Everything counted up to a moment.
 #[derive(Clone, Debug)]
@@ -232,6 +232,7 @@ pub(super) fn outcome(engine: &Engine, cores_used: u64) -> Outcome {
         seconds_simulated: totals.now.as_secs(),
         left_out: engine.options.fidelity.left_out().iter().map(|&s| s.to_owned()).collect(),
         notes: notes(engine, &stats, totals.accesses),
+        contiguity: contiguity(engine),
         stats,
         stopped: false,
         profile: None,
@@ -239,6 +240,13 @@ pub(super) fn outcome(engine: &Engine, cores_used: u64) -> Outcome {
         memory_map: None,
         placement_map: None,
     }
+}
+
+/// Over time, as the design asks for it or else as the policy samples it.
+fn contiguity(engine: &Engine) -> Vec<ContiguityPoint> {
+    let asked = engine.contiguity.as_ref().map(|watch| watch.over_time().to_vec());
+    let by_policy = || engine.machine.shared.tiering.as_ref().map(|tiering| tiering.report().contiguity);
+    asked.or_else(by_policy).unwrap_or_default()
 }
 
 /// What a reader of the numbers should know.

@@ -5,7 +5,7 @@
 //! simulated time.
 
 use super::engine::Engine;
-use terrace_model::{AddressRange, Stats, Time};
+use terrace_model::{AddressRange, ContiguityPoint, Stats, Time};
 use terrace_policy::{ContiguitySamples, Report, Runs};
 use terrace_trace::MapKind;
 
@@ -36,6 +36,11 @@ impl ContiguityWatch {
             stats.insert(format!("os.{name}"), stat.clone());
         }
     }
+
+    /// Samples over time, at most as many as a chart can show.
+    pub fn over_time(&self) -> &[ContiguityPoint] {
+        self.samples.over_time()
+    }
 }
 
 impl Engine<'_> {
@@ -65,7 +70,7 @@ impl Engine<'_> {
         }
         if let Some(watch) = &mut self.contiguity {
             watch.next = now + watch.period;
-            watch.samples.add(runs.finish());
+            watch.samples.add(runs.finish(), now.as_secs());
         }
     }
 }

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use terrace_model::{AddressRange, PageSize, Stats, Time};
+use terrace_model::{AddressRange, ContiguityPoint, PageSize, Stats, Time};
 use terrace_policy::{PageId, PageRange, Profile};
 use terrace_trace::{Batch, Event, EventSource, KernelAccess, MapKind, MarkKind, SourceError};
 
@@ -122,6 +122,8 @@ pub struct Outcome {
     pub left_out: Vec<String>,
     /// What a reader of the numbers should know.
     pub notes: Vec<String>,
+    /// How contiguous memory was over time, where the policy or `os.sample_contiguity` sampled that.
+    pub contiguity: Vec<ContiguityPoint>,
     /// The run was stopped from outside before the input's end.
     pub stopped: bool,
     /// Accesses that reached memory, by page, where [`Options::count_accesses`] asked for it.

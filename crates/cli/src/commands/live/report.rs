@@ -7,38 +7,17 @@ use std::path::{Path, PathBuf};
 use terrace_live::kernel::read_text;
 use terrace_live::session::Session;
 use terrace_live::status::Status;
-use terrace_model::Stats;
+use terrace_model::{Stats, Thinned};
 use terrace_report::{Comparison, LIVE, RunRecord, TimelinePoint};
-
-/// Points that a timeline keeps, at most: what a chart can show.
-const POINTS: usize = 64;
 
 /// How a run goes, in few points however long it lasts.
 #[derive(Debug, Default)]
-pub struct Timeline {
-    points: Vec<TimelinePoint>,
-    /// Of so many snapshots, less one, none is kept.
-    skip: usize,
-    skipped: usize,
-}
+pub struct Timeline(Thinned<TimelinePoint>);
 
 impl Timeline {
     /// One more snapshot.
     pub fn add(&mut self, status: &Status) {
-        if self.skipped < self.skip {
-            self.skipped += 1;
-            return;
-        }
-        self.skipped = 0;
-        if self.points.len() == POINTS {
-            let mut at = 0;
-            self.points.retain(|_| {
-                at += 1;
-                at % 2 == 1
-            });
-            self.skip = self.skip * 2 + 1;
-        }
-        self.points.push(TimelinePoint {
+        self.0.add(|| TimelinePoint {
             seconds: status.run_seconds,
             promoted_bytes: status.moves.promoted,
             demoted_bytes: status.moves.demoted,
@@ -48,7 +27,7 @@ impl Timeline {
 
     /// What was kept, by time.
     pub fn points(&self) -> Vec<TimelinePoint> {
-        self.points.clone()
+        self.0.points().to_vec()
     }
 }
 
@@ -111,15 +90,12 @@ mod tests {
     use crate::commands::live::top::example;
 
     #[test]
-    fn a_long_run_keeps_its_beginning_its_end_and_even_steps() {
+    fn a_long_run_keeps_its_beginning_and_its_end() {
         let mut timeline = Timeline::default();
         for second in 0..10_000 {
             timeline.add(&Status { run_seconds: f64::from(second), ..example() });
         }
         let points = timeline.points();
-        assert!((POINTS / 2..=POINTS).contains(&points.len()), "{}", points.len());
-        let steps: Vec<f64> = points.windows(2).map(|pair| pair[1].seconds - pair[0].seconds).collect();
-        assert!(steps.iter().all(|step| *step == steps[0]), "{steps:?}");
         assert_eq!(points[0].seconds, 0.0);
         assert!(points[points.len() - 1].seconds > 9_700.0);
         assert_eq!(points[0].used_bytes["dram"], 24 << 20);
