@@ -110,6 +110,8 @@ set_of! {
         Collapse = "collapse",
         /// Frames can be looked at and chosen: the physical view.
         Frames = "frames",
+        /// The sizes of new pages are chosen at their first fault.
+        FaultSizes = "fault-sizes",
         /// A fault can wait while memory is compacted for it, or tell that it would have.
         StalledFaults = "stalled-faults",
         /// Pages exchange their frames by rewriting a lower level of translation, without a copy.

@@ -185,6 +185,10 @@ impl Facts {
             Capability::Traffic => self.dirty_bits(),
             Capability::LoadedLatency => because("Terrace does not read the memory controllers' counters"),
             Capability::Frames => because("Linux lets no process choose frames"),
+            Capability::FaultSizes => because(
+                "which size a new page has is up to Linux and the program: \
+                 /sys/kernel/mm/transparent_hugepage/enabled, MADV_HUGEPAGE, MAP_HUGETLB",
+            ),
             Capability::StalledFaults => because(
                 "what a fault does for want of a huge page is up to Linux: \
                  /sys/kernel/mm/transparent_hugepage/defrag",

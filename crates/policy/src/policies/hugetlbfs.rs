@@ -16,8 +16,8 @@
 
 use crate::support::largest_first;
 use crate::{
-    AreaKind, Fault, MemorySystem, Moment, Needs, NextTick, Placement, Policy, Published, Refusal, Setup,
-    Signal, Topology,
+    AreaKind, Capability, Fault, MemorySystem, Moment, Needs, NextTick, Placement, Policy, Published,
+    Refusal, Setup, Signal, Topology,
 };
 use serde::{Deserialize, Serialize};
 use terrace_model::PageSize;
@@ -80,7 +80,7 @@ impl Published for Hugetlbfs {
 
 impl Policy for Hugetlbfs {
     fn needs(&self) -> Needs {
-        Needs::default()
+        Needs::of(&[Capability::FaultSizes])
     }
 
     fn place(&mut self, fault: &Fault, topology: &Topology) -> Placement {

@@ -115,6 +115,7 @@ impl Policy for Thp {
     fn needs(&self) -> Needs {
         let capabilities = CapabilitySet::NONE
             .with_if(self.daemon.is_some(), Capability::Collapse)
+            .with_if(self.fault, Capability::FaultSizes)
             .with_if(self.compacts, Capability::StalledFaults);
         Needs { capabilities, ..Needs::default() }.and_signals(&[SignalKind::Allocated, SignalKind::Unmapped])
     }

@@ -32,6 +32,7 @@ pub(in crate::machine) fn capabilities(fidelity: Fidelity, scheme: TranslationSc
         Capability::Collapse,
         Capability::Frames,
         Capability::ZeroPages,
+        Capability::FaultSizes,
         Capability::StalledFaults,
     ]);
     let tlbs = [Capability::CountedFaults, Capability::TlbMisses];

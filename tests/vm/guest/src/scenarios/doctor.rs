@@ -23,19 +23,9 @@ pub struct Machine {
 
 /// Policies that run on 6.12 as they are, and those that do with other parameters; the rest need what only hardware or a simulator
 /// tells.
-const RUN: &[&str] = &[
-    "damon",
-    "first-touch",
-    "hugetlbfs",
-    "interleave",
-    "nimble",
-    "numa-balancing",
-    "static-ratio",
-    "thermostat",
-    "thp",
-    "tpp",
-];
-const RUN_OTHERWISE: &[&str] = &["ambix", "hawkeye", "idle", "memos"];
+const RUN: &[&str] =
+    &["damon", "first-touch", "interleave", "nimble", "numa-balancing", "static-ratio", "thermostat", "tpp"];
+const RUN_OTHERWISE: &[&str] = &["ambix", "hawkeye", "idle", "memos", "thp"];
 
 /// Compares both of its forms with the machine.
 pub fn check(checks: &mut Checks, machine: &Machine) -> Result<()> {

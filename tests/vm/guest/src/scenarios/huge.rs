@@ -9,8 +9,10 @@ const ENABLED: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 const SHARE: f64 = 0.95;
 
 /// Each with what makes it take seconds instead of minutes.
-const POLICIES: &[(&str, &[&str])] =
-    &[("thp", &["scan_sleep=1 s"]), ("hawkeye", &["zero=false", "sample_period=2 s", "promote_period=1 s"])];
+const POLICIES: &[(&str, &[&str])] = &[
+    ("thp", &["fault=false", "scan_sleep=1 s"]),
+    ("hawkeye", &["zero=false", "sample_period=2 s", "promote_period=1 s"]),
+];
 
 /// A program that checks every byte has its base pages collapsed under it.
 pub fn run(checks: &mut Checks) -> Result<()> {
