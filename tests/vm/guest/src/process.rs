@@ -97,10 +97,7 @@ impl Target {
 
     /// A range of addresses that the target told.
     pub fn range(&self, key: &str) -> Result<Range<u64>> {
-        let value = self.value(key)?;
-        let number = |text: &str| u64::from_str_radix(text, 16);
-        let (start, end) = value.split_once("..").with_context(|| format!("{key}={value} is no range"))?;
-        Ok(number(start)?..number(end)?)
+        range(self.value(key)?).with_context(|| key.to_owned())
     }
 
     /// The next phase of a hotset.
@@ -143,7 +140,14 @@ impl Drop for Target {
     }
 }
 
-/// Tells a range as [`Target::range`] reads it.
+/// Reads a range as [`told`] writes it.
+pub fn range(value: &str) -> Result<Range<u64>> {
+    let number = |text: &str| u64::from_str_radix(text, 16);
+    let (start, end) = value.split_once("..").with_context(|| format!("{value} is no range"))?;
+    Ok(number(start)?..number(end)?)
+}
+
+/// Tells a range as [`range`] reads it.
 pub fn told(range: &Range<u64>) -> String {
     format!("{:x}..{:x}", range.start, range.end)
 }

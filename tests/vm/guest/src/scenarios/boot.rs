@@ -141,7 +141,9 @@ pub fn hotplug(checks: &mut Checks) -> Result<()> {
     println!("REQUEST hot-add");
     let came = plugged(|| Ok(text(format!("{NODES}/has_memory"))? == "0-1"))?;
     checks.that(came, "node 1 appears", text(format!("{NODES}/has_memory"))?);
-    checks.equal("memory tiers", tiers()?, ["0", "1"].map(String::from).to_vec());
+    // The kernel puts it into a tier a little later.
+    let found = until(tiers, |found| found.len() == 2)?;
+    checks.equal("memory tiers", found, ["0", "1"].map(String::from).to_vec());
     // The kernel lets processes have it a little later.
     let allowed = || Ok(text("/proc/self/status")?.lines().any(|line| line == "Mems_allowed_list:\t0-1"));
     checks.that(eventually(allowed)?, "programs may use it", "Mems_allowed_list");

@@ -14,6 +14,7 @@ mod policies;
 mod probe;
 mod sampled;
 mod swap;
+mod unit;
 mod watch;
 mod write_hot;
 mod writes;
@@ -64,6 +65,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "killed-swap", machine: "one", run: killed::with_swap },
     Scenario { name: "tiers", machine: "four", run: boot::four },
     Scenario { name: "hotplug", machine: "hotplug", run: boot::hotplug },
+    Scenario { name: "unit", machine: "systemd", run: unit::run },
     Scenario { name: "old", machine: "old", run: boot::old },
 ];
 

@@ -1,0 +1,93 @@
+//! The unit that Terrace comes with, under a running systemd.
+
+use super::harm::{quiet, restored};
+use super::watch::status;
+use crate::check::{Checks, eventually, move_to, nodes_of, pages, text, until};
+use crate::process::range;
+use anyhow::{Context, Result, ensure};
+use std::process::Command;
+use terrace_live::kernel::{Kernel, Linux};
+
+const SERVICE: &str = "verify.service";
+const UNIT: &str = "terrace@verify.service";
+/// Where the service's output goes, and the unit's messages.
+const SAID: &str = "/run/verify.said";
+const LOG: &str = "/run/terrace.said";
+
+pub fn run(checks: &mut Checks) -> Result<()> {
+    let _ticker = quiet()?;
+    systemctl(&["start", SERVICE])?;
+    eventually(|| Ok(text(SAID).unwrap_or_default().contains("ready=1")))?;
+    let process = Linux.open(told("pid")?.parse()?).context("opening the service")?;
+    let memory = range(&told("memory")?)?;
+    let up = || Ok(nodes_of(&process, &memory)?.get(&0).copied().unwrap_or(0));
+
+    systemctl(&["enable", "--now", UNIT])?;
+    let came = until(up, |up| *up > 0)?;
+    checks.that(came > 0, "the service's pages come to the fast tier", format!("{came} pages"));
+    let first = property("MainPID")?;
+    let sandbox = text(format!("/proc/{first}/status"))?;
+    let line =
+        |name: &str| sandbox.lines().find(|line| line.starts_with(name)).unwrap_or_default().to_owned();
+    // What the unit asks for was done by this systemd on this kernel: CAP_SYS_ADMIN (21), CAP_SYS_NICE (23), CAP_SYS_PTRACE
+    // (19), CAP_DAC_READ_SEARCH (2) and CAP_DAC_OVERRIDE (1).
+    let allowed = [21, 23, 19, 2, 1].iter().map(|bit| 1u64 << bit).sum::<u64>();
+    checks.equal("capabilities that it may have", line("CapBnd"), format!("CapBnd:\t{allowed:016x}"));
+    checks.equal("no new privileges", line("NoNewPrivs"), "NoNewPrivs:\t1".to_owned());
+    checks.equal("system calls are filtered", line("Seccomp:"), "Seccomp:\t2".to_owned());
+    let quota = text(format!("/sys/fs/cgroup{}/cpu.max", property("ControlGroup")?))?;
+    checks.equal("a fifth of a processor", quota.as_str(), "20000 100000");
+    let promoted = || Ok(status()?["moves"]["promoted"].as_u64().unwrap_or(0));
+    let watched = until(promoted, |bytes| *bytes > 0)?;
+    checks.that(watched > 0, "it can be watched from outside", format!("{watched} bytes promoted"));
+
+    systemctl(&["kill", "--signal=KILL", "--kill-whom=main", UNIT])?;
+    let ended = eventually(|| Ok(property("SubState")? == "auto-restart"))?;
+    checks.that(ended, "a killed Terrace is to begin anew", property("SubState")?);
+    // Before that, so that it is the unit that put everything back and not the next start.
+    let threads = text("/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds")?;
+    checks.equal("the unit has put back what was set", threads.as_str(), "0");
+    let again = eventually(|| Ok(property("ActiveState")? == "active" && property("MainPID")? != first))?;
+    checks.that(again, "it begins anew", format!("{} starts anew", property("NRestarts")?));
+    move_to(&process, &pages(&memory), 1)?;
+    // Nobody answers until it has begun.
+    let works = until(|| Ok(promoted().unwrap_or(0)), |bytes| *bytes > 0)?;
+    checks.that(works > 0, "and works on", format!("{works} bytes promoted since"));
+
+    systemctl(&["stop", SERVICE])?;
+    let said = text(SAID)?;
+    checks.that(
+        said.contains("operations="),
+        "every byte as written",
+        said.lines().last().unwrap_or_default(),
+    );
+    let stopped = eventually(|| Ok(property("ActiveState")? == "inactive"))?;
+    checks.that(stopped, "it ends with its service", property("ActiveState")?);
+    checks.equal("orderly", property("Result")?.as_str(), "success");
+    checks.equal("left after it", restored()?, Vec::new());
+    let log = text(LOG)?;
+    let ends = log.lines().filter(|line| line.contains("of processor time")).count();
+    checks.equal("summaries in its log", ends, 1);
+    Ok(())
+}
+
+fn systemctl(arguments: &[&str]) -> Result<String> {
+    let output = Command::new("systemctl").args(arguments).output().context("systemctl")?;
+    let log = || text(LOG).unwrap_or_default();
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "systemctl {}: {said}{}", arguments.join(" "), log());
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+}
+
+/// A property of the unit.
+fn property(name: &str) -> Result<String> {
+    systemctl(&["show", "--value", "--property", name, UNIT])
+}
+
+/// What the service has told in `key=value` pairs.
+fn told(key: &str) -> Result<String> {
+    let said = text(SAID)?;
+    let mut pairs = said.split_whitespace().filter_map(|pair| pair.split_once('='));
+    let value = pairs.find_map(|(found, value)| (found == key).then(|| value.to_owned()));
+    value.with_context(|| format!("the service told no \"{key}\": {said}"))
+}
