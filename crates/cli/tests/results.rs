@@ -1,8 +1,10 @@
 //! What `sim`, `compare` and `reproduce` write: schema, names, determinism, completeness.
 
 mod common;
+use assert_cmd::Command;
 use common::{SMALL, json, stderr, stdout, terrace};
 use serde_json::Value;
+use std::path::Path;
 
 fn sim(design: &str, input: &[&str]) -> Value {
     json(terrace().args(["sim", "--design", design, "--json", "-"]).args(input))
@@ -236,24 +238,36 @@ fn a_claim_that_does_not_hold_is_shown_and_fails_only_when_strict() {
     assert!(message.contains("1 of 2 claims"), "{message}");
 }
 
+/// A comparison in which `all-fast` has too little memory.
+fn with_too_little_memory(designs: &[&str], directory: &Path) -> Command {
+    let mut command = terrace();
+    command
+        .arg("compare")
+        .args(designs)
+        .args(["--machine", "zen4-cxl", "--set", "tier.dram.capacity=\"2 GiB\""])
+        .args(["--workload", "gups,bytes=3 GiB,updates=1e3", "--fidelity", "pages", "-o"])
+        .arg(directory);
+    command
+}
+
+#[test]
+fn a_comparison_without_a_result_leaves_no_directory() {
+    let folder = tempfile::tempdir().unwrap();
+    let directory = folder.path().join("study");
+    let message = stderr(&mut with_too_little_memory(&["all-fast"], &directory), 1);
+    assert!(message.contains("0 of 1 runs"), "{message}");
+    assert!(!directory.exists());
+    // Who made it may want it.
+    std::fs::create_dir(&directory).unwrap();
+    stderr(&mut with_too_little_memory(&["all-fast"], &directory), 1);
+    assert!(directory.exists());
+}
+
 #[test]
 fn a_tier_that_is_too_small_fails_that_run_and_keeps_the_others() {
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().join("study");
-    let mut command = terrace();
-    command
-        .args([
-            "compare",
-            "all-fast",
-            "native-4k",
-            "--machine",
-            "zen4-cxl",
-            "--set",
-            "tier.dram.capacity=\"2 GiB\"",
-        ])
-        .args(["--workload", "gups,bytes=3 GiB,updates=1e3", "--fidelity", "pages", "-o"])
-        .arg(&directory);
-    let message = stderr(&mut command, 1);
+    let message = stderr(&mut with_too_little_memory(&["all-fast", "native-4k"], &directory), 1);
     assert!(message.contains("all-fast") && message.contains("1 of 2 runs"), "{message}");
     let document: Value =
         serde_json::from_str(&std::fs::read_to_string(directory.join("results.json")).unwrap()).unwrap();

@@ -10,7 +10,7 @@ use crate::tiers::{self, PriceOption};
 use crate::{output, progress, provenance, study};
 use clap::Args;
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use terrace_model::Bytes;
 use terrace_report::{Charset, Comparison};
 
@@ -92,7 +92,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let prices = arguments.price.of(&chosen.jobs[0].design.design)?;
     let settings = Settings { simulation: &arguments.simulation, interrupt: Interrupt::install() };
     // A directory that cannot be written is better known before an hour of simulation than after it.
-    std::fs::create_dir_all(&arguments.output)
+    let _created = CreatedDirectory::create(&arguments.output)
         .map_err(|error| Failure::usage(format!("{}: {error}", arguments.output.display())))?;
 
     let inputs = chosen.for_inputs(&arguments, inputs, &settings)?;
@@ -127,6 +127,29 @@ pub fn run(arguments: Arguments) -> CommandResult {
         0 => Ok(()),
         _ if finished == pairs => Err(Failure::run("all runs are complete, but the input ended badly")),
         _ => Err(Failure::run(format!("{finished} of {pairs} runs succeeded"))),
+    }
+}
+
+/// A directory for results, which is removed again if nothing was written to it and it was not there before.
+struct CreatedDirectory<'a> {
+    path: &'a Path,
+    was_there: bool,
+}
+
+impl CreatedDirectory<'_> {
+    fn create(path: &Path) -> std::io::Result<CreatedDirectory<'_>> {
+        let was_there = path.exists();
+        std::fs::create_dir_all(path)?;
+        Ok(CreatedDirectory { path, was_there })
+    }
+}
+
+impl Drop for CreatedDirectory<'_> {
+    fn drop(&mut self) {
+        if !self.was_there {
+            // Refused where something is in it, which is the usual end.
+            let _ = std::fs::remove_dir(self.path);
+        }
     }
 }
 
