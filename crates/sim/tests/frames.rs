@@ -101,6 +101,121 @@ fn a_page_goes_to_the_frame_that_was_chosen_and_an_exchange_brings_back_what_lay
     assert_eq!(frames, [1, 6, 300, 7]);
 }
 
+/// A process stores to pages `0..pages` and forks another. Both then read page 0 for about two milliseconds.
+fn forked(pages: u64) -> Program {
+    let mut program = program(pages);
+    // What follows an event of the global order is after all that the process did before it.
+    program.map(DATA + 128 * MIB, PAGE);
+    program.on(1).spawn(1, 0, Some(0));
+    for stream in [0, 1] {
+        program.on(stream);
+        for _ in 0..2000 {
+            program.access(DATA, 8, terrace_trace::AccessKind::Read, 0, 4600);
+        }
+    }
+    program
+}
+
+#[test]
+fn what_processes_share_moves_for_all_of_them() {
+    let both = |memory: &mut dyn MemorySystem, at: u64| {
+        [0, 1].map(|space| memory.page(PageId::new(space, page(at).vpn)).unwrap().frame.unwrap().0)
+    };
+    let (seen, log) = shared((Vec::new(), Vec::new()));
+    let mut step = 0;
+    let outcome = probe(
+        &forked(4),
+        &machine_with(512, &[("core.count", "2")]),
+        Fidelity::Full,
+        (TIER, SignalSet::NONE),
+        move |now, signals, memory| {
+            let news = signals.iter().filter(|signal| !matches!(signal, Signal::Tick));
+            log.lock().unwrap().0.extend(news.copied());
+            // The child is there after a good two milliseconds.
+            let times = [0, 2_600_000, 3_600_000];
+            if step < 3 && now.0 >= times[step] {
+                if step == 1 {
+                    let frames = [1, 2].map(|at| both(memory, at));
+                    assert!(frames.iter().all(|[parent, child]| parent == child), "{frames:?}");
+                    let [one, other] = frames.map(|[frame, _]| Frame(frame));
+                    let physical = memory.physical().unwrap();
+                    assert_eq!(physical.state(one), FrameState::Movable(page(1)));
+                    let moves = [
+                        Relocate { from: one, to: Frame(300), exchange: false },
+                        // With one that is shared as well.
+                        Relocate { from: other, to: Frame(300), exchange: true },
+                    ];
+                    physical.relocate(
+                        &moves,
+                        MoveOptions { in_flight: std::num::NonZeroU32::new(1), ..MoveOptions::default() },
+                    );
+                    log.lock().unwrap().1.push([one.0; 2]);
+                    log.lock().unwrap().1.push([other.0; 2]);
+                } else if step == 2 {
+                    let frames = [1, 2].map(|at| both(memory, at));
+                    log.lock().unwrap().1.extend(frames);
+                }
+                step += 1;
+            }
+            times.get(step).map_or(NextTick::Never, |at| NextTick::At(Moment(*at)))
+        },
+    );
+    let (signals, frames) = std::mem::take(&mut *seen.lock().unwrap());
+    assert_eq!(outcomes(&signals), [Outcome::Done; 2]);
+    let [_, other, one_now, other_now] = frames[..] else { panic!("{frames:?}") };
+    assert_eq!((one_now, other_now), (other, [300; 2]), "for parent and child");
+    // One page moved, then two changed places; a mapping more does not make it more.
+    assert_eq!(counts(&outcome, ["policy.relocated", "policy.copied_bytes"]), [3, 3 * PAGE]);
+}
+
+/// The thesis, section 4.3.5: of areas that share frames one is coalesced, and its synonyms are skipped.
+#[test]
+fn ranger_coalesces_what_processes_share_once() {
+    let mut program = Program::new();
+    // The first place is this one's, with the page tables' frames in it.
+    program.map(DATA - 64 * MIB, 128 * PAGE);
+    program.map(DATA, 64 * PAGE);
+    // So that neighbours do not lie side by side.
+    for at in 0..64 {
+        program.write(DATA + at * 37 % 64 * PAGE);
+    }
+    program.map(DATA + 128 * MIB, PAGE);
+    program.on(1).spawn(1, 0, Some(0));
+    for stream in [0, 1] {
+        program.on(stream);
+        for _ in 0..4000 {
+            program.access(DATA, 8, terrace_trace::AccessKind::Read, 0, 4600);
+        }
+    }
+    let run = |coalesce: &str| {
+        let sets = [
+            ("core.count", "2"),
+            ("os.policy.name", "ranger"),
+            ("os.policy.coalesce", coalesce),
+            ("os.policy.thp", "false"),
+            ("os.policy.smallest_area", "8 KiB"),
+            ("os.policy.period", "500 us"),
+            ("os.policy.sample_period", "500 us"),
+        ];
+        let options = terrace_sim::Options { whole: true, ..Default::default() };
+        run_with(&machine_with(2048, &sets), &mut program.source(), options).unwrap()
+    };
+    let names = [
+        "policy.own.contiguous_regions",
+        "policy.own.skipped_synonyms",
+        "policy.own.moved",
+        "policy.own.exchanged",
+    ];
+    let [scattered, synonyms, moved, _] = counts(&run("false"), names);
+    assert_eq!((scattered, synonyms, moved), (2 * 64, 0, 0));
+    let [regions, synonyms, moved, exchanged] = counts(&run("true"), names);
+    assert_eq!((regions, synonyms), (2, 1), "one run for each process, of the same frames");
+    assert!(
+        moved + exchanged <= 64,
+        "{moved} pages moved and {exchanged} changed places: they are not pulled to and fro"
+    );
+}
+
 #[test]
 fn a_huge_page_changes_places_with_a_mixture() {
     let mut design = with_pages(machine(2048), PagePolicy::Thp);

@@ -80,6 +80,6 @@ fn a_slowdown_is_kept_on_memory_that_is_slow_or_the_run_says_that_it_was_not() {
         assert!(slowdown <= target + 0.005 || latency == "1 us", "{target} at {latency}: {slowdown}");
         // Slow pages were found, and some of them too many.
         let [demoted, returned] = counts(&slowed, ["policy.own.demoted", "policy.own.returned"]);
-        assert!(demoted > 30 && returned > 5, "{target} at {latency}: {demoted} down, {returned} up");
+        assert!(demoted > 30 && returned > 0, "{target} at {latency}: {demoted} down, {returned} up");
     }
 }

@@ -14,9 +14,11 @@
 //! over; a pass that takes longer than the period is followed at once by the next. *A huge page at the place of a
 //! base page*: it does not belong there, for regions do not overlap, so it is split (`split`) and its parts are
 //! exchanged in the next pass. *No hole big enough*: the area stays where it is until there is one. *An area that shrinks*:
-//! so does its region; areas that split keep their places. *1 GiB alignment that fits nowhere*: 2 MiB. *Areas of files,
-//! shared ones*: are left alone, as synonyms of one another they would pull at the same frames. *Several tiers*: the
-//! first one; pages elsewhere stay there. *Faults*: ask for 2 MiB, for the source has transparent huge pages on in all
+//! so does its region; areas that split keep their places. *1 GiB alignment that fits nowhere*: 2 MiB. *Synonyms*: of areas
+//! that share frames since a fork one is coalesced, the one that its frames are named after, and the others are skipped. The
+//! source tells them by the kernel's lists of areas (`anon_vma`), ours by the first page in an area; in an area that
+//! is none any more, as its first page was written since, pages that still are synonyms stay where the other one wants
+//! them. *Areas of files*: are left alone. *Several tiers*: the first one; pages elsewhere stay there. *Faults*: ask for 2 MiB, for the source has transparent huge pages on in all
 //! its runs (`thp`).
 //!
 //! **When to use it.** Hardware that can use contiguity of any size (coalesced or range TLBs), or huge pages for memory
@@ -32,9 +34,9 @@ mod tests;
 
 use crate::support::{ContiguitySampler, Pending, is_private, largest_first, takes_large_pages};
 use crate::{
-    Area, Capability, CapabilitySet, Clear, Fault, FrameState, MemorySystem, Moment, MoveOptions, Needs,
-    NextTick, Outcome, PageId, PageRange, Placement, Policy, Published, Refusal, Report, Resize, ScanHand,
-    Scope, Setup, Signal, Step, Subject, Topology,
+    Area, AreaKind, Capability, CapabilitySet, Clear, Fault, FrameState, MemorySystem, Moment, MoveOptions,
+    Needs, NextTick, Outcome, PageId, PageRange, Placement, Policy, Published, Refusal, Report, Resize,
+    ScanHand, Scope, Setup, Signal, Step, Subject, Topology,
 };
 use batch::{Batch, Placed};
 use regions::{Region, Regions};
@@ -115,6 +117,7 @@ struct Counts {
     /// In this pass.
     busy: u64,
     unmovable: u64,
+    synonyms: u64,
 }
 
 /// The policy.
@@ -206,6 +209,7 @@ impl Policy for Ranger {
         report.bytes("copied", counts.copied);
         report.count("skipped_busy", counts.busy);
         report.count("skipped_unmovable", counts.unmovable);
+        report.count("skipped_synonyms", counts.synonyms);
         let regions = self.regions.as_ref();
         report.count("anchors_moved", regions.map_or(0, |regions| regions.moved));
         report.count("areas_without_place", regions.map_or(0, |regions| regions.homeless));
@@ -235,11 +239,18 @@ impl Ranger {
         let smallest = self.parameters.smallest_area.0 >> 12;
         let mut areas = Vec::new();
         memory.areas(None, &mut |area| {
-            if is_private(area) && area.range.pages >= smallest.max(1) {
+            let kind = is_private(area) || area.kind == AreaKind::Shared;
+            if kind && area.range.pages >= smallest.max(1) {
                 areas.push(*area);
             }
         });
         areas.sort_by_key(|area| area.range.first);
+        (self.counts.busy, self.counts.unmovable, self.counts.synonyms) = (0, 0, 0);
+        areas.retain(|area| {
+            let synonym = is_synonym(area, memory);
+            self.counts.synonyms += u64::from(synonym);
+            !synonym
+        });
         let (tier, align) = (self.tier, self.parameters.align);
         let Some(physical) = memory.physical() else { return };
         let regions = self.regions.get_or_insert_with(|| {
@@ -251,7 +262,6 @@ impl Ranger {
         let areas: Vec<(Area, Region)> = placed.rev().collect();
         self.pass = Some(Pass { areas, hand: None });
         self.counts.passes += 1;
-        (self.counts.busy, self.counts.unmovable) = (0, 0);
     }
 
     /// Goes on with the pass, if nothing is under way, until an order is given or all areas are done.
@@ -330,6 +340,9 @@ impl Ranger {
                 self.counts.unmovable += 1;
                 continue;
             }
+            if belongs_elsewhere(page, frame, memory) {
+                continue;
+            }
             let placed = batch.place(frame, size, target, &mut |frame| {
                 let state = memory.physical().map_or(FrameState::Unmovable, |physical| physical.state(frame));
                 let size = match state {
@@ -362,4 +375,21 @@ impl Ranger {
         let ticket = memory.resize(&resizes);
         self.resizes.ordered(ticket, resizes.len());
     }
+}
+
+/// Whether an area's first page lies in a frame that is another area's, with which it shares it.
+fn is_synonym(area: &Area, memory: &mut dyn MemorySystem) -> bool {
+    let mut first = None;
+    let mut hand = ScanHand { next: area.range.first };
+    memory.scan(Scope::Range(area.range), &mut hand, Clear::NOTHING, &mut |view| {
+        first = view.frame.map(|frame| (view.page, frame));
+        Step::Stop
+    });
+    first.is_some_and(|(page, frame)| belongs_elsewhere(page, frame, memory))
+}
+
+/// Whether a page's frame is one that moves with another page.
+fn belongs_elsewhere(page: PageId, frame: Frame, memory: &mut dyn MemorySystem) -> bool {
+    let state = memory.physical().map(|physical| physical.state(frame));
+    matches!(state, Some(FrameState::Movable(owner)) if owner != page)
 }

@@ -200,6 +200,7 @@ impl Shared {
         if let Some(Region::Table(index, above)) = self.regions.get(space, addr)
             && let Some(pte) = table.base_entry(index, addr)
         {
+            debug_assert_eq!(table.find(addr).map(|leaf| leaf.pte), Some(pte), "a table of another region");
             return Some(Leaf::of_base_page(pte, index, above));
         }
         self.find_leaf_from_root(space, addr)

@@ -7,7 +7,7 @@ use super::engine::{Engine, Fidelity, Outcome};
 use crate::core::Blame;
 use crate::memory::Initiator;
 use crate::translate::{Nested, TlbCounters};
-use terrace_model::{ContiguityPoint, LINE_BYTES, PageSize, Stats, TierId, Time, Unit, Value};
+use terrace_model::{LINE_BYTES, PageSize, Stats, TierId, Time, Unit, Value};
 
 /// Everything counted up to a moment.
 #[derive(Clone, Debug)]
@@ -225,14 +225,18 @@ pub(super) fn outcome(engine: &Engine, cores_used: u64) -> Outcome {
     stats.count("core.cycles.idle", (all * cores_used).saturating_sub(busy), Unit::Cycles);
     stats.count("core.cores_used", cores_used, Unit::Count);
     stats.count("core.instructions", totals.instructions, Unit::Count);
+    let tiering = engine.machine.shared.tiering.as_ref();
+    let policy = tiering.map(|tiering| tiering.report()).unwrap_or_default();
+    // Over time, as the design asks for it or else as the policy samples it.
+    let asked = engine.contiguity.as_ref().map(|watch| watch.over_time().to_vec());
     Outcome {
         accesses: totals.accesses,
         instructions: totals.instructions,
         cycles: all,
         seconds_simulated: totals.now.as_secs(),
         left_out: engine.options.fidelity.left_out().iter().map(|&s| s.to_owned()).collect(),
-        notes: notes(engine, &stats, totals.accesses),
-        contiguity: contiguity(engine),
+        notes: notes(engine, &stats, totals.accesses, policy.notes),
+        contiguity: asked.unwrap_or(policy.contiguity),
         stats,
         stopped: false,
         profile: None,
@@ -242,15 +246,8 @@ pub(super) fn outcome(engine: &Engine, cores_used: u64) -> Outcome {
     }
 }
 
-/// Over time, as the design asks for it or else as the policy samples it.
-fn contiguity(engine: &Engine) -> Vec<ContiguityPoint> {
-    let asked = engine.contiguity.as_ref().map(|watch| watch.over_time().to_vec());
-    let by_policy = || engine.machine.shared.tiering.as_ref().map(|tiering| tiering.report().contiguity);
-    asked.or_else(by_policy).unwrap_or_default()
-}
-
 /// What a reader of the numbers should know.
-fn notes(engine: &Engine, stats: &Stats, counted: u64) -> Vec<String> {
+fn notes(engine: &Engine, stats: &Stats, counted: u64, of_the_policy: Vec<String>) -> Vec<String> {
     let mut notes = Vec::new();
     if engine.region.begin.is_some() {
         notes.push(format!(
@@ -288,9 +285,7 @@ fn notes(engine: &Engine, stats: &Stats, counted: u64) -> Vec<String> {
              instruction addresses (translation.contiguity.substitute_region)"
         ));
     }
-    if let Some(tiering) = &engine.machine.shared.tiering {
-        notes.extend(tiering.report().notes);
-    }
+    notes.extend(of_the_policy);
     let waited = stats.integer("input.waited_nanoseconds");
     if waited > 0 {
         let span =

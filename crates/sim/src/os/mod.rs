@@ -15,4 +15,5 @@ pub use address_space::Area;
 pub use bench::FaultBench;
 pub use memory::{FrameRun, Holder, MemoryFigures, OrderFigures, Owner, RegionFigures, Snapshot};
 pub use page_table::{Leaf, PageTable, Pte};
+pub use pages::Mappers;
 pub use paging::{Fault, Os, OsError};

@@ -179,6 +179,9 @@ pub struct PageTable {
     entries: Vec<[u64; 512]>,
     /// The simulated frame that holds each table: walks read entries at its address.
     frames: Vec<Frame>,
+    /// Tables that hang nowhere since a larger page took their place, all empty. The next that is needed is one of them, as
+    /// Linux keeps the table of a page that became huge for when it is split (`pgtable_trans_huge_deposit`).
+    spare: Vec<u32>,
     levels: u32,
 }
 
@@ -196,7 +199,7 @@ const fn index_at(addr: u64, level: u32) -> usize {
 impl PageTable {
     /// An empty table of 4 or 5 levels whose root lies in `root`.
     pub fn new(levels: u32, root: Frame) -> PageTable {
-        PageTable { entries: vec![[0; 512]], frames: vec![root], levels }
+        PageTable { entries: vec![[0; 512]], frames: vec![root], spare: Vec::new(), levels }
     }
 
     /// Number of levels.
@@ -292,24 +295,43 @@ impl PageTable {
             table = if entry & Pte::PRESENT != 0 {
                 (entry >> 12) as u32
             } else {
-                let frame = new_frame()?;
-                let next = self.entries.len() as u32;
-                huge_reserve(&mut self.entries);
-                self.entries.push([0; 512]);
-                self.frames.push(frame);
+                let next = match self.spare.pop() {
+                    Some(spare) => spare,
+                    None => self.add_table(new_frame()?),
+                };
                 self.entries[table as usize][index] = u64::from(next) << 12 | Pte::PRESENT;
                 next
             };
             level -= 1;
         }
-        let entry = &mut self.entries[table as usize][index_at(addr, level)];
-        if *entry & Pte::PRESENT != 0 && (*entry & Pte::LEAF != 0 || !self.is_empty_below(table, addr, level))
-        {
-            return None;
+        let index = index_at(addr, level);
+        let entry = self.entries[table as usize][index];
+        if entry & Pte::PRESENT != 0 {
+            if entry & Pte::LEAF != 0 || !self.is_empty_below(table, addr, level) {
+                return None;
+            }
+            self.set_aside((entry >> 12) as u32);
         }
-        // An empty table may hang here; the leaf replaces it (its frame stays with the space until the end).
-        self.entries[table as usize][index_at(addr, level)] = pte.0;
+        self.entries[table as usize][index] = pte.0;
         Some(())
+    }
+
+    fn add_table(&mut self, frame: Frame) -> u32 {
+        let number = self.entries.len() as u32;
+        huge_reserve(&mut self.entries);
+        self.entries.push([0; 512]);
+        self.frames.push(frame);
+        number
+    }
+
+    /// A table that maps nothing, and those that hang from it, are to be used elsewhere.
+    fn set_aside(&mut self, table: u32) {
+        for below in std::mem::replace(&mut self.entries[table as usize], [0; 512]) {
+            if below != 0 {
+                self.set_aside((below >> 12) as u32);
+            }
+        }
+        self.spare.push(table);
     }
 
     /// Whether no leaf lies under the entry for `addr` at `level` of `table`.
@@ -476,6 +498,40 @@ mod tests {
         assert!(table.map(0x20_1000, PageSize::Base, Pte::new(Frame(5)), frames()).is_none());
     }
 
+    #[test]
+    fn a_table_that_a_larger_page_replaced_is_used_again() {
+        let mut table = PageTable::new(4, Frame(1));
+        let (mut asked, giant) = (0, PageSize::Giant.bytes());
+        let mut frame = || {
+            asked += 1;
+            Some(Frame(asked))
+        };
+        for round in 0..3 {
+            for at in (0..giant).step_by(4096 << 9) {
+                table.map(at, PageSize::Base, Pte::new(Frame(round)), &mut frame).unwrap();
+            }
+            assert_eq!(table.pages_in(AddressRange::new(0, giant)).len(), 512, "nothing else is in them");
+            for at in (0..giant).step_by(4096 << 9) {
+                table.unmap(at).unwrap();
+            }
+            table.map(0, PageSize::Giant, Pte::new(Frame(0)), &mut frame).unwrap();
+            table.unmap(0).unwrap();
+        }
+        // Below the root one table for 512 GiB, one for 1 GiB and 512 for 2 MiB each.
+        assert_eq!((table.table_pages(), asked), (1 + 514, 514));
+    }
+
+    /// The tables that hang from `table`, itself included.
+    fn reachable(table: &PageTable, number: u32) -> Vec<u32> {
+        let mut all = vec![number];
+        for entry in table.entries[number as usize] {
+            if entry & (Pte::PRESENT | Pte::LEAF) == Pte::PRESENT {
+                all.extend(reachable(table, (entry >> 12) as u32));
+            }
+        }
+        all
+    }
+
     proptest! {
         #[test]
         fn agrees_with_a_map(levels in 4u32..=5, steps in prop::collection::vec((0u64..64, 0usize..3, any::<bool>()), 0..200)) {
@@ -505,6 +561,12 @@ mod tests {
             let all: Vec<_> = table.pages_in(AddressRange::new(0, 1 << 40)).iter()
                 .map(|(a, s, p)| (*a, (*s, p.frame().0))).collect();
             prop_assert_eq!(all, reference.into_iter().collect::<Vec<_>>());
+            // Every table hangs in one place or waits, empty, to be used.
+            let mut tables = reachable(&table, 0);
+            tables.extend(&table.spare);
+            tables.sort_unstable();
+            prop_assert_eq!(tables, (0..table.table_pages() as u32).collect::<Vec<_>>());
+            prop_assert!(table.spare.iter().all(|number| table.entries[*number as usize] == [0; 512]));
         }
     }
 }

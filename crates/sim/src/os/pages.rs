@@ -10,6 +10,22 @@ use terrace_policy::PageId;
 /// Frames of a tier that are few enough to look at each: 1 GiB.
 const AUDITED_BY_FRAME: u64 = 1 << 18;
 
+/// The pages that map one block.
+#[derive(Clone, Debug)]
+pub struct Mappers {
+    /// The one that the block is named after.
+    pub first: PageId,
+    /// Those of other processes.
+    pub others: Vec<PageId>,
+}
+
+impl Mappers {
+    /// All of them, the first one first.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = PageId> + '_ {
+        std::iter::once(self.first).chain(self.others.iter().copied())
+    }
+}
+
 impl Os {
     /// Processes that are not over.
     pub fn live_spaces(&self) -> impl Iterator<Item = u32> + use<> {
@@ -37,6 +53,22 @@ impl Os {
     /// Whether several page tables map this frame.
     pub fn is_shared(&self, frame: Frame) -> bool {
         self.shared.contains_key(&frame.0)
+    }
+
+    /// The pages that map a block, which `owner` names: of a block that processes share since a fork the page of every one. None
+    /// if one of them cannot be found, since its process maps it elsewhere.
+    pub fn mappers(&self, frame: Frame, size: PageSize, owner: PageId) -> Option<Mappers> {
+        let maps = |page: &PageId| {
+            self.leaf_of(*page).is_some_and(|leaf| leaf.pte.frame() == frame && leaf.size == size)
+        };
+        let Some(sharers) = self.shared.get(&frame.0) else {
+            return maps(&owner).then(|| Mappers { first: owner, others: Vec::new() });
+        };
+        let others = self.live_spaces().filter(|space| *space != owner.space.0);
+        let same_place = others.map(|space| PageId::new(space, owner.vpn));
+        let mut all = std::iter::once(owner).chain(same_place).filter(maps);
+        let mappers = Mappers { first: all.next()?, others: all.collect() };
+        (mappers.iter().count() == *sharers as usize).then_some(mappers)
     }
 
     /// Takes a free block of a tier, for a page on its way there.
@@ -115,6 +147,15 @@ impl Os {
     /// What two blocks of one tier hold changes places; the page tables are not told.
     pub fn swap_frames(&mut self, one: Frame, other: Frame, frames: u64) {
         self.tier_with_mut(one).swap_owners(one, other, frames);
+        if self.shared.is_empty() {
+            return;
+        }
+        for at in 0..frames {
+            let (one, other) = (one.0 + at, other.0 + at);
+            let (of_one, of_other) = (self.shared.remove(&one), self.shared.remove(&other));
+            self.shared.extend(of_one.map(|sharers| (other, sharers)));
+            self.shared.extend(of_other.map(|sharers| (one, sharers)));
+        }
     }
 
     /// Evicts pages of files until so many frames are free in a tier. Answers how many were evicted.

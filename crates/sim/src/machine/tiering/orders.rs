@@ -460,7 +460,7 @@ impl Order {
             part.cost.copied = part.copied_bytes();
             if let Some(parts) = machine.shared.parts.as_deref_mut().filter(|_| part.cost.copied > 0) {
                 let mut others = part.cost.copied;
-                for (page, size) in part.pages() {
+                for (page, size) in part.contents() {
                     parts.copied(page, size);
                     others -= size.bytes();
                 }

@@ -3,6 +3,7 @@
 use super::State;
 use super::copy::Chunk;
 use crate::machine::build::Machine;
+use crate::os::Mappers;
 use std::collections::HashSet;
 use terrace_model::{AddressRange, Frame, LINE_BYTES, PageSize, Time};
 use terrace_policy::{Cost, Outcome, PageId};
@@ -33,10 +34,10 @@ pub(super) enum Work {
         from: Frame,
         to: Frame,
         size: PageSize,
-        /// The page that moves; none for a page of a file.
-        page: Option<PageId>,
-        /// Pages that come back.
-        back: Vec<(PageId, PageSize, Frame)>,
+        /// Those that map what moves; none for a page of a file.
+        pages: Option<Mappers>,
+        /// Blocks that come back, with those that map them.
+        back: Vec<(Mappers, PageSize, Frame)>,
         /// Frames of the page cache that take part, held for the time.
         cached: Vec<Frame>,
         /// What was free at the destination, taken for the time.
@@ -61,17 +62,37 @@ pub(super) struct Part {
 }
 
 impl Part {
+    /// The pages whose entries change.
     pub fn pages(&self) -> Vec<(PageId, PageSize)> {
         match &self.work {
             Work::Move { page, size, .. } => vec![(*page, *size)],
             Work::Swap { one, other, size } => vec![(one.0, *size), (other.0, *size)],
             Work::Collapse { parts, .. } => parts.iter().map(|(page, size, _)| (*page, *size)).collect(),
-            Work::Relocate { size, page, back, .. } => {
-                let back = back.iter().map(|(page, size, _)| (*page, *size));
-                page.iter().map(|page| (*page, *size)).chain(back).collect()
+            Work::Relocate { .. } => {
+                let pages = |(mappers, size): (&Mappers, PageSize)| -> Vec<(PageId, PageSize)> {
+                    mappers.iter().map(|page| (page, size)).collect()
+                };
+                self.relocated().flat_map(pages).collect()
             }
             Work::Zero { .. } => Vec::new(),
         }
+    }
+
+    /// The pages whose contents move: of those that share a block one.
+    pub fn contents(&self) -> Vec<(PageId, PageSize)> {
+        match &self.work {
+            Work::Relocate { .. } => self.relocated().map(|(mappers, size)| (mappers.first, size)).collect(),
+            _ => self.pages(),
+        }
+    }
+
+    /// The blocks of pages that a relocation moves.
+    fn relocated(&self) -> impl Iterator<Item = (&Mappers, PageSize)> {
+        let (pages, size, back) = match &self.work {
+            Work::Relocate { pages, size, back, .. } => (pages.as_ref(), *size, back.as_slice()),
+            _ => (None, PageSize::Base, [].as_slice()),
+        };
+        pages.map(|pages| (pages, size)).into_iter().chain(back.iter().map(|(pages, size, _)| (pages, *size)))
     }
 
     /// Entries that the unmap takes away. A collapse takes that of the table above, once for all parts (Linux,
@@ -169,6 +190,8 @@ impl Part {
             set_held(machine, page, false);
             state.held.remove(&page);
             state.released.push((page, size, now));
+        }
+        for (_, size) in self.contents() {
             state.counters.gave_up(size);
         }
         for (block, _) in self.blocks() {

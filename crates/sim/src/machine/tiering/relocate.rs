@@ -5,32 +5,27 @@ use super::part::Work;
 use super::shootdown::shoot_down;
 use super::{State, page_id};
 use crate::machine::build::Machine;
-use crate::os::{Os, Owner};
+use crate::os::{Mappers, Os, Owner};
 use terrace_model::{Frame, PageSize, Time};
 use terrace_policy::{Outcome, PageId, Relocate};
 
-/// What lies in a frame, and whether it may be moved now.
+/// The pages that map a block, if it may be moved now; none for a page of a file.
 fn held_by(
     os: &Os,
     state: &State,
     first: Frame,
     size: PageSize,
     owner: Owner,
-) -> Result<Option<PageId>, Outcome> {
+) -> Result<Option<Mappers>, Outcome> {
     match owner {
         Owner::Cache(_) => Ok(None),
         Owner::Table | Owner::Kernel => Err(Outcome::Unmovable),
         Owner::Taken => Err(Outcome::Busy),
         Owner::Page(page) => {
-            // Frames that several processes map, and those that their first owner left to another, stay.
-            let owned = os.leaf_of(page).is_some_and(|leaf| leaf.pte.frame() == first && leaf.size == size);
-            if !owned || os.is_shared(first) {
-                Err(Outcome::Unmovable)
-            } else if state.held.contains(&page) {
-                Err(Outcome::Busy)
-            } else {
-                Ok(Some(page))
-            }
+            // What its first owner left to another stays.
+            let pages = os.mappers(first, size, page).ok_or(Outcome::Unmovable)?;
+            let held = pages.iter().any(|page| state.held.contains(&page));
+            if held { Err(Outcome::Busy) } else { Ok(Some(pages)) }
         }
     }
 }
@@ -46,7 +41,7 @@ impl State {
             };
         };
         match held_by(os, self, first, size, owner) {
-            Ok(Some(page)) => FrameState::Movable(page),
+            Ok(Some(pages)) => FrameState::Movable(pages.first),
             Ok(None) => FrameState::MovableOther,
             Err(Outcome::Busy) => FrameState::Busy,
             Err(_) => FrameState::Unmovable,
@@ -68,7 +63,7 @@ impl Order {
         if first != from {
             return Err(Outcome::Gone);
         }
-        let page = held_by(os, state, from, size, owner)?;
+        let pages = held_by(os, state, from, size, owner)?;
         // Moves between tiers are for `migrate`.
         if !os.contains(to) || !to.0.is_multiple_of(size.base_pages()) || os.tier_of(from) != os.tier_of(to) {
             return Err(Outcome::Unsupported);
@@ -77,8 +72,10 @@ impl Order {
             return Ok(None);
         }
         let mut work =
-            Work::Relocate { from, to, size, page, back: Vec::new(), cached: Vec::new(), free: Vec::new() };
-        let Work::Relocate { back, cached, free, .. } = &mut work else { return Err(Outcome::Unsupported) };
+            Work::Relocate { from, to, size, pages, back: Vec::new(), cached: Vec::new(), free: Vec::new() };
+        let Work::Relocate { pages, back, cached, free, .. } = &mut work else {
+            return Err(Outcome::Unsupported);
+        };
         if !exchange || os.is_free(to, size) {
             if !os.take_block_at(to, size) {
                 return Err(Outcome::NoSpace);
@@ -96,7 +93,7 @@ impl Order {
                     return Err(Outcome::Unmovable);
                 }
                 match held_by(os, state, first, part, owner)? {
-                    Some(page) => back.push((page, part, first)),
+                    Some(pages) => back.push((pages, part, first)),
                     None => cached.push(first),
                 }
                 at += part.base_pages();
@@ -108,7 +105,7 @@ impl Order {
                 os.hold_cached(*frame);
             }
         }
-        if page.is_none() {
+        if pages.is_none() {
             os.hold_cached(from);
             cached.push(from);
         }
@@ -173,15 +170,16 @@ impl Order {
 
     /// A relocation has landed.
     pub(super) fn land_relocation(machine: &mut Machine, work: &Work) {
-        let Work::Relocate { from, to, size, page, back, cached, free } = work else { return };
+        let Work::Relocate { from, to, size, pages, back, cached, free } = work else { return };
         let os = &mut machine.shared.os;
         os.swap_frames(*from, *to, size.base_pages());
-        if let Some(page) = page {
-            os.point_to(*page, *to);
-        }
         let returned = |frame: Frame| Frame(if frame == *from { to.0 } else { from.0 + frame.0 - to.0 });
-        for (page, _, frame) in back {
-            os.point_to(*page, returned(*frame));
+        let moved = pages.iter().map(|pages| (pages, *to));
+        for (pages, frame) in moved.chain(back.iter().map(|(pages, _, frame)| (pages, returned(*frame)))) {
+            // The first one last, as the block is named after it.
+            for page in pages.iter().rev() {
+                os.point_to(page, frame);
+            }
         }
         for frame in cached {
             os.release_cached(returned(*frame));
