@@ -11,7 +11,7 @@ pub enum FrameState {
         /// Known to hold only zeros.
         zeroed: bool,
     },
-    /// Part of a page that can move.
+    /// Part of a page that can move; where several share the frame, the one that it is named after.
     Movable(PageId),
     /// Movable data that belongs to no managed page, such as a file's pages in the page cache.
     MovableOther,

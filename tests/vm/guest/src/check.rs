@@ -80,12 +80,16 @@ pub fn pages(range: &Range<u64>) -> Vec<u64> {
     (range.start..range.end).step_by(PAGE as usize).collect()
 }
 
+/// The node of each page; negative ones are error numbers.
+pub fn node_of_each(process: &Process, pages: &[u64]) -> Result<Vec<i32>> {
+    let mut nodes = vec![0; pages.len()];
+    Linux.move_pages(process, pages, None, &mut nodes).context("querying nodes")?;
+    Ok(nodes)
+}
+
 /// How many pages lie on each node; negative keys are error numbers.
 pub fn nodes_of(process: &Process, range: &Range<u64>) -> Result<BTreeMap<i32, usize>> {
-    let pages = pages(range);
-    let mut status = vec![0; pages.len()];
-    Linux.move_pages(process, &pages, None, &mut status).context("querying nodes")?;
-    Ok(counted(&status))
+    Ok(counted(&node_of_each(process, &pages(range))?))
 }
 
 /// Moves pages to a node; answers what became of how many.

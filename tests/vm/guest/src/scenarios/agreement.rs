@@ -7,13 +7,12 @@
 //! every 10 ms, and after some seconds another quarter. In the simulator bits are cleared with a flush; in the virtual machine
 //! the ticker switches address spaces each millisecond, which has the same effect.
 
-use crate::check::{Checks, lasting, open, pages, set};
+use crate::check::{Checks, lasting, node_of_each, open, pages, set};
 use crate::process::{Target, Terrace};
 use anyhow::{Context, Result, anyhow};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use terrace_live::kernel::{Kernel, Linux};
 use terrace_model::{AddressRange, Bytes, TierId};
 use terrace_policy::{
     Capabilities, Clear, Fault, MemorySystem, Moment, Needs, NextTick, Placement, Policy, Report, ScanHand,
@@ -162,10 +161,9 @@ fn live(case: &Case, simulated: &Tiers) -> Result<Tiers> {
     }
     let process = open(&target)?;
     let addresses = pages(&target.range("memory")?);
-    let mut status = vec![0; addresses.len()];
     let tiers = || -> Result<Tiers> {
-        Linux.move_pages(&process, &addresses, None, &mut status).context("querying nodes")?;
-        Ok(status.iter().map(|node| u8::try_from(*node).ok().map(TierId)).collect())
+        let nodes = node_of_each(&process, &addresses)?;
+        Ok(nodes.iter().map(|node| u8::try_from(*node).ok().map(TierId)).collect())
     };
     let same = |tiers: &Tiers| agreement(tiers, simulated, 0..tiers.len());
     let looks = lasting(LOOKS, tiers, |tiers| same(tiers) >= case.floor)?;

@@ -1,10 +1,9 @@
 //! Hot pages far apart in more memory than can be watched page by page: regions close in on them.
 
-use crate::check::{Checks, lasting, open, set};
+use crate::check::{Checks, lasting, node_of_each, open, set};
 use crate::memory::PAGE;
 use crate::process::{Target, Terrace};
-use anyhow::{Context, Result};
-use terrace_live::kernel::{Kernel, Linux};
+use anyhow::Result;
 
 /// Of 4,096 pages every sixteenth is hot.
 const EVERY: u64 = 16;
@@ -32,8 +31,7 @@ pub fn run(checks: &mut Checks) -> Result<()> {
     let policy = ["--policy", "nimble", "--set", "period=1 s"];
     let terrace = Terrace::attach(target.pid(), &[&bounds[..], &policy].concat())?;
     let share = || {
-        let mut nodes = vec![0; hot.len()];
-        Linux.move_pages(&process, &hot, None, &mut nodes).context("querying nodes")?;
+        let nodes = node_of_each(&process, &hot)?;
         Ok(nodes.iter().filter(|node| **node == 0).count() as f64 / hot.len() as f64)
     };
     let looks = lasting(LOOKS, share, |up| *up >= SHARE)?;

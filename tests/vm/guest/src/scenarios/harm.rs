@@ -2,8 +2,8 @@
 //! changes settings meanwhile.
 
 use crate::check::{
-    Checks, PATIENCE, eventually, huge_bytes, move_to, nodes_of, open, pages, set, share_on, text, until,
-    vmstat,
+    Checks, PATIENCE, eventually, huge_bytes, move_to, node_of_each, nodes_of, open, pages, set, share_on,
+    text, until, vmstat,
 };
 use crate::memory::{GIANT, HUGE, PAGE};
 use crate::process::{Target, Terrace};
@@ -119,10 +119,9 @@ fn killed_again_and_again(
 /// Moves everything to the slow node, so that there is always something for Terrace to move, and somebody who moves the
 /// same pages at the same time; answers how many pages Terrace had brought up.
 fn taken_down(process: &Process, memory: &[u64]) -> Result<usize> {
-    let mut status = vec![0; memory.len()];
-    Linux.move_pages(process, memory, None, &mut status).context("querying nodes")?;
+    let nodes = node_of_each(process, memory)?;
     let up: Vec<u64> =
-        memory.iter().zip(&status).filter(|(_, node)| **node == 0).map(|(page, _)| *page).collect();
+        memory.iter().zip(&nodes).filter(|(_, node)| **node == 0).map(|(page, _)| *page).collect();
     move_to(process, &up, 1)?;
     Ok(up.len())
 }
