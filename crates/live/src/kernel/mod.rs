@@ -226,5 +226,7 @@ pub trait Kernel: Send + Sync {
 /// # Errors
 /// As [`Kernel::read`].
 pub fn read_text(kernel: &dyn Kernel, path: impl AsRef<Path>) -> io::Result<String> {
-    kernel.read(path.as_ref()).map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+    let bytes = kernel.read(path.as_ref())?;
+    Ok(String::from_utf8(bytes)
+        .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }

@@ -288,7 +288,9 @@ impl PageMap {
             }
         };
         let PageMap { index, chunks, vacant, last } = self;
-        index.retain(|at, place| {
+        // Mostly there are none, and to look at all is quicker than to retain.
+        let mut empty = Vec::new();
+        for (at, place) in &*index {
             let keep = match &mut chunks[*place] {
                 Chunk::Whole(size, state) => {
                     if !state.is_seen() && state.is_resident() {
@@ -298,7 +300,7 @@ impl PageMap {
                     state.set_seen(false);
                     keep
                 }
-                Chunk::Base(pages) if common(&pages[..]).is_seen() => {
+                Chunk::Base(pages) if common_and_any(&pages[..]).0.is_seen() => {
                     pages.iter_mut().for_each(|state| state.set_seen(false));
                     true
                 }
@@ -323,9 +325,12 @@ impl PageMap {
                 // Nothing is kept of a chunk but its place.
                 chunks[*place] = Chunk::Whole(PageSize::Huge, PageState::default());
                 vacant.push(*place);
+                empty.push(*at);
             }
-            keep
-        });
+        }
+        for at in empty {
+            index.remove(&at);
+        }
         last.set(NOWHERE);
         if let Some(done) = run {
             gone(done);
@@ -360,30 +365,26 @@ impl PageMap {
         for place in self.index.values() {
             match &self.chunks[*place] {
                 Chunk::Whole(size, state) => add(*state, 1, size.base_pages()),
-                Chunk::Base(pages) if common(&pages[..]).0 & KIND == either(&pages[..]).0 & KIND => {
-                    add(pages[0], CHUNK, CHUNK);
-                }
-                Chunk::Base(pages) => pages.iter().for_each(|state| add(*state, 1, 1)),
+                Chunk::Base(pages) => match common_and_any(&pages[..]) {
+                    (all, any) if all.0 & KIND == any.0 & KIND => add(pages[0], CHUNK, CHUNK),
+                    _ => pages.iter().for_each(|state| add(*state, 1, 1)),
+                },
             }
         }
         in_memory
     }
 }
 
-/// What holds of all these pages. Loops like these are what a compiler does many at a time.
-fn common(pages: &[PageState]) -> PageState {
-    PageState(pages.iter().fold(u16::MAX, |all, state| all & state.0))
-}
-
-/// What holds of any of these pages.
-fn either(pages: &[PageState]) -> PageState {
-    PageState(pages.iter().fold(0, |any, state| any | state.0))
+/// What holds of all these pages, and what of any. Loops like these are what a compiler does many at a time.
+fn common_and_any(pages: &[PageState]) -> (PageState, PageState) {
+    let (all, any) = pages.iter().fold((u16::MAX, 0), |(all, any), state| (all & state.0, any | state.0));
+    (PageState(all), PageState(any))
 }
 
 /// Marks pages as seen if nothing else is news of them: all are known, and known not to be in swap. Answers whether.
 pub fn see_known(pages: &mut [PageState]) -> bool {
-    let all = common(pages);
-    let known = all.is_resident() && all.is_located() && !either(pages).is_swapped();
+    let (all, any) = common_and_any(pages);
+    let known = all.is_resident() && all.is_located() && !any.is_swapped();
     if known {
         pages.iter_mut().for_each(|state| state.set_seen(true));
     }
