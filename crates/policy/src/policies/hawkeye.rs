@@ -7,13 +7,19 @@
 //!
 //! **Source.** A. Panwar, S. Bansal, K. Gopinath: "HawkEye: Efficient fine-grained OS support for huge pages", ASPLOS 2019:
 //! pre-zeroing, recovery of bloat, promotion (`access_map`), fairness (HawkEye-G, without counters). Values marked *released*
-//! were read in the authors' code; those marked *paper* await a check against its text.
+//! were read in the authors' code (`mm/ohp.c`, `mm/asynczero.c`, `remove.c`); those marked *paper* await a check against its
+//! text.
 //!
-//! **Left open by the source.** *Weight of the newest sample in the moving average*: half (`weight`). *How many are promoted
-//! per wake*: what Linux's daemon would look at, 4096 base pages or 8 ranges (`promotions`). *Ranges without any
-//! access*: are not promoted. *Many zeros*: half of a page (`recover_zeros`). *Order of recovery*: by address, as the
-//! released module does; the paper begins with the process of least translation overhead. *While memory is short*: nothing is
-//! promoted. *Interval and window*: `sample_period`, `sample_window`.
+//! **Left open by the source.** *How many are promoted per wake*: what Linux's daemon would look at, 4096 base pages or 8
+//! ranges (`promotions`), tries that fail included, of which the released code makes up to a hundred. *Many zeros*: half of
+//! a page (`recover_zeros`). *Order of recovery*: by address, as the released module does; the paper begins with the process
+//! of least translation overhead. *While memory is short*: nothing is promoted. *Interval and window*: `sample_period`,
+//! `sample_window`.
+//!
+//! **Where the released code differs.** Its bins are logarithmic, and each scan moves a range to the head of its bin; here
+//! they are the paper's, fifty pages wide. It orders processes by measured overhead unless told otherwise
+//! (`promotion_metric = 2` is HawkEye-G). Its recovery takes every page of zeros of one process, named to it, and sleeps after
+//! each run. It zeroes blocks of 4 MiB only.
 //!
 //! **Missing.** HawkEye-PMU, which orders processes by measured translation overhead.
 //!
@@ -49,11 +55,11 @@ pub struct Parameters {
     pub zero_period: Time,
     /// Blocks of 2 MiB that it zeroes per wake (released: ten of 4 MiB, about 10000 base pages per second).
     pub zero_blocks: u64,
-    /// Time between two samples of access coverage (paper: 30 s; released: 10 s).
+    /// Time between two samples of access coverage (paper: 30 s; released: at least 5 s after the window).
     pub sample_period: Time,
-    /// How long accesses are collected for a sample (paper: 1 s).
+    /// How long accesses are collected for a sample (paper and released: 1 s).
     pub sample_window: Time,
-    /// Weight of the newest sample in the moving average of coverage (ours: a half).
+    /// Weight of the newest sample in the moving average of coverage, which begins at nothing (released: 0.4).
     pub weight: f64,
     /// Drop TLB entries when accessed bits are cleared. Linux does not, and neither does the source: off.
     pub flush: bool,
@@ -61,7 +67,7 @@ pub struct Parameters {
     pub promote_period: Time,
     /// Ranges that it promotes per wake (Linux looks at 4096 base pages: 8).
     pub promotions: u64,
-    /// How long it sleeps after an allocation has failed (Linux: 60 s).
+    /// How long it sleeps after an allocation has failed (released: no longer than ever, 10 s; Linux: 60 s).
     pub alloc_sleep: Time,
     /// How memory is compacted for it: `normal`, `smart` or `none` (Linux: normal).
     pub compaction: Compaction,
@@ -71,7 +77,7 @@ pub struct Parameters {
     pub recover_below: f64,
     /// Go on until this share of memory is free (paper: 70 % used; released: 30 %).
     pub recover_until: f64,
-    /// Take apart pages of which this share is zeros (ours: half).
+    /// Take apart pages of which this share is zeros (ours: half; released: any).
     pub recover_zeros: f64,
     /// From the end of a pass over all huge pages to the next (released: 120 s).
     pub recover_sleep: Time,
@@ -86,11 +92,11 @@ impl Default for Parameters {
             zero_blocks: 20,
             sample_period: seconds(30),
             sample_window: seconds(1),
-            weight: 0.5,
+            weight: 0.4,
             flush: false,
             promote_period: seconds(10),
             promotions: 8,
-            alloc_sleep: seconds(60),
+            alloc_sleep: seconds(10),
             compaction: Compaction::Normal,
             recover: true,
             recover_below: 0.15,

@@ -8,6 +8,8 @@ use terrace_model::{PageSize, TierId};
 const BUCKETS: usize = 10;
 /// Base pages per bucket: 0 to 49 accessed, 50 to 99, and so on; the last takes the rest.
 const WIDTH: f64 = 50.0;
+/// A range is promoted above this coverage (released: the lowest bin, of averages of at most 1, never is).
+const IDLE: f64 = 1.0;
 
 /// A range under observation.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +53,8 @@ impl AccessMap {
         for &(page, accessed, tier) in sample {
             let old = before.get(&page);
             let now = accessed.min(PageSize::Huge.base_pages()) as f64;
-            let coverage = old.map_or(now, |old| self.weight * now + (1.0 - self.weight) * old.coverage);
+            let before = old.map_or(0.0, |old| old.coverage);
+            let coverage = self.weight * now + (1.0 - self.weight) * before;
             let bucket = ((coverage / WIDTH) as usize).min(BUCKETS - 1);
             let turn = match old {
                 Some(old) if old.bucket == bucket => old.turn,
@@ -71,7 +74,7 @@ impl AccessMap {
     }
 
     /// The next range to promote: from the highest bucket, the head of its queue; spaces take turns. It is observed no
-    /// longer. Ranges without accesses are worth nothing.
+    /// longer. Ranges that are hardly accessed are worth nothing.
     pub fn next(&mut self) -> Option<(PageId, TierId)> {
         for bucket in (0..BUCKETS).rev() {
             let spaces: Vec<SpaceId> = self.buckets[bucket].keys().copied().collect();
@@ -92,7 +95,7 @@ impl AccessMap {
         let mut found = None;
         while let Some((page, turn)) = queue.pop_front() {
             match self.ranges.get(&page) {
-                Some(range) if range.turn == turn && range.coverage > 0.0 => {
+                Some(range) if range.turn == turn && range.coverage > IDLE => {
                     found = Some((page, range.tier));
                     break;
                 }
@@ -171,8 +174,12 @@ mod tests {
         let mut map = AccessMap::new(0.5);
         map.sample(&[(at(0, 0), 400, TIER), (at(0, 1), 260, TIER)]);
         map.sample(&[(at(0, 0), 0, TIER), (at(0, 1), 260, TIER)]);
-        assert_eq!(order(&mut map.clone()), [at(0, 1), at(0, 0)], "200 against 260");
+        assert_eq!(order(&mut map.clone()), [at(0, 1), at(0, 0)], "100 against 195");
         map.sample(&[(at(0, 0), 0, TIER)]);
-        assert_eq!(order(&mut map), [at(0, 0)]);
+        assert_eq!(order(&mut map.clone()), [at(0, 0)]);
+        for _ in 0..6 {
+            map.sample(&[(at(0, 0), 0, TIER)]);
+        }
+        assert_eq!(order(&mut map), [], "below one page on average");
     }
 }

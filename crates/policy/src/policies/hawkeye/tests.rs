@@ -89,7 +89,7 @@ fn samples_have_a_period_a_window_and_a_memory() {
     assert_eq!((sampled(never, 12), sampled(never, 32)), (vec![], vec![0]), "in 25 s all were accessed");
     let first =
         |weight: &str| sampled(&format!("promotions = 1\nsample_period = \"4 s\"\nweight = {weight}"), 12);
-    assert_eq!((first("0.0"), first("1.0")), (vec![0], vec![1]), "without weight the first sample stays");
+    assert_eq!((first("0.0"), first("1.0")), (vec![], vec![1]), "without weight no sample counts");
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn compaction_makes_blocks_and_a_failure_makes_it_sleep() {
         }
         driver.report().stats.integer("promotion_2m_failed")
     };
-    assert!(tried("alloc_sleep = \"10 s\"") > tried(""));
+    assert!(tried("") > tried("alloc_sleep = \"60 s\""));
 }
 
 #[test]

@@ -6,7 +6,8 @@
 //!
 //! **Source.** Karakostas et al., "Redundant Memory Mappings for Fast Access to Large Memories", ISCA 2015: a range TLB
 //! of 32 entries, fully associative, and a range table per process, kept by the kernel as a B-tree with four ranges to a
-//! node. The figures are quoted from memory, not checked against the paper's text.
+//! node. The figures agree with what others say of the paper (the MMU models of Virtuoso among them), and are not checked
+//! against its text; four ranges to a node follow from 32 bytes each.
 //!
 //! **Left open, and chosen here.** The paper allocates ranges eagerly; here ranges are whatever runs the page table has,
 //! as long as [`RangeParameters::least`](crate::design::RangeParameters::least) or longer, so that they can come from any

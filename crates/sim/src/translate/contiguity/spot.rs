@@ -7,13 +7,15 @@
 //! **Source.** Alverti et al., "Enhancing and Exploiting Contiguity for Fast Memory Virtualization", ISCA 2020: 32 entries
 //! in sets of four; an entry begins at 1, predicts above that, goes up with each hit and down with each miss, and takes a
 //! new offset at 0; only pages that the kernel marked contiguous (runs of 32 pages) teach it; a wrong prediction costs a
-//! flush of 20 cycles. The figures are quoted from memory, not checked against the paper's text.
+//! flush of 20 cycles. But for the flush the figures agree with Virtuoso's model of it, which cites the paper's pages; they are not
+//! checked against its text.
 //!
 //! **Left open, and chosen here.** *Walks* are made as ever, with their traffic and bits, so accessed and dirty bits are
 //! those of plain paging. A right prediction hides the walk whole, as the paper's own model has it, although a load cannot
 //! retire before its walk ends. A wrong one waits for the walk, then for the flush; the line it fetched in vain is not
 //! simulated. *Without instruction addresses* in the input, the aligned region of the data's address
-//! ([`substitute_region`](crate::design::SpotParameters::substitute_region)) stands for the instruction. *Processes*:
+//! ([`substitute_region`](crate::design::SpotParameters::substitute_region)) stands for the instruction. *A full set*: the
+//! entry used least recently gives way; in Virtuoso's model only one whose counter is 0 does. *Processes*:
 //! entries carry the address space. *Invalidation*: an entry whose latest page overlaps is dropped; no prediction is used
 //! unverified in any case.
 
