@@ -220,7 +220,7 @@ fn answer_all(serving: &GiveUp<'_>, pid: u32, sender: &SyncSender<Sample>) {
                 _ => return,
             }
         }
-        let time = super::linux::clock(libc::CLOCK_BOOTTIME).as_nanos() as u64;
+        let time = super::clock(libc::CLOCK_BOOTTIME).as_nanos() as u64;
         for message in messages.iter().take(read as usize / size_of::<Message>()) {
             if message.event != PAGE_FAULT {
                 continue;

@@ -1,6 +1,6 @@
 //! The kernel that runs here.
 
-use super::{Advice, Event, Faults, Kernel, PageRun, PageScan, Probe, Process, Samples};
+use super::{Advice, Event, Faults, Kernel, PageRun, PageScan, Probe, Process, Samples, clock};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -59,13 +59,6 @@ fn checked(result: i64) -> io::Result<i64> {
 
 fn handle<T: AsRawFd>(handle: &Option<T>) -> io::Result<i32> {
     handle.as_ref().map(AsRawFd::as_raw_fd).ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))
-}
-
-pub(super) fn clock(id: libc::clockid_t) -> Duration {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is a timespec that the call fills; the clocks asked for exist on every Linux.
-    unsafe { libc::clock_gettime(id, &mut time) };
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 impl Kernel for Linux {
