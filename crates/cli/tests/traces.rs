@@ -32,6 +32,13 @@ fn info_head_and_verify_agree() {
     let head = stdout(terrace().args(["trace", "head", "-n", "7"]).arg(&trace));
     assert_eq!(head.lines().count(), 7);
     assert!(head.contains("Spawn"), "{head}");
+    let items = json(terrace().args(["trace", "head", "-n", "2000", "--json", "-"]).arg(&trace));
+    let items = items["items"].as_array().unwrap();
+    assert_eq!(items[0]["event"]["event"]["Spawn"]["process"], 0);
+    let shown: Vec<_> = items.iter().filter_map(|item| item.get("access")).collect();
+    assert!(shown.len() > 1000 && shown.iter().enumerate().all(|(at, access)| access["number"] == at));
+    assert!(shown.iter().any(|access| access["kind"] == "Write" && access["address"].is_u64()));
+    assert!(shown.iter().all(|access| access.get("instruction_address").is_none()), "it is not known");
     let verified = json(terrace().args(["trace", "verify", "--json", "-"]).arg(&trace));
     assert_eq!(verified["sound"], true);
     assert_eq!(verified["totals"]["accesses"], accesses);

@@ -29,6 +29,6 @@ pub use import::{Format, open_any};
 pub use pool::BatchPool;
 pub use source::{EventSource, SourceError, VecSource};
 pub use tools::{
-    Conversion, ConvertError, Slice, SliceOptions, TextFormat, TraceInfo, VerifyReport, convert, head, info,
-    info_watched, slice, verify, verify_watched, write_text,
+    Conversion, ConvertError, HeadItem, Slice, SliceOptions, TextFormat, TraceInfo, VerifyReport, convert,
+    head, info, info_watched, slice, verify, verify_watched, write_text,
 };

@@ -11,7 +11,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use terrace_trace::{EventSource, Format, SliceOptions, TextFormat, TraceInfo, VerifyReport};
+use terrace_trace::{EventSource, Format, HeadItem, SliceOptions, TextFormat, TraceInfo, VerifyReport};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -199,18 +199,19 @@ fn describe(info: &TraceInfo) -> String {
 
 #[derive(Serialize)]
 struct HeadDocument {
-    lines: Vec<String>,
+    items: Vec<HeadItem>,
 }
 
 fn head(input: &TraceInput, lines: u64, json: &JsonOption) -> CommandResult {
     let mut source = open_trace(&input.file, input.salvage)?;
-    let items = usize::try_from(lines).unwrap_or(usize::MAX);
-    let lines = terrace_trace::head(source.as_mut(), items).or_run()?;
-    if !json.owns_stdout() && !lines.is_empty() {
+    let most = usize::try_from(lines).unwrap_or(usize::MAX);
+    let items = terrace_trace::head(source.as_mut(), most).or_run()?;
+    if !json.owns_stdout() && !items.is_empty() {
+        let lines: Vec<String> = items.iter().map(HeadItem::to_string).collect();
         output::print_line(&lines.join("\n"))?;
     }
     match &json.json {
-        Some(destination) => output::write_json(destination, &HeadDocument { lines }),
+        Some(destination) => output::write_json(destination, &HeadDocument { items }),
         None => Ok(()),
     }
 }

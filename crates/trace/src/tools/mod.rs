@@ -8,7 +8,7 @@ mod slice;
 mod verify;
 
 pub use convert::{Conversion, ConvertError, TextFormat, convert, write_text};
-pub use head::head;
+pub use head::{HeadItem, head};
 pub use info::{TraceInfo, info, info_watched};
 pub use slice::{Slice, SliceOptions, slice};
 pub use verify::{VerifyReport, verify, verify_watched};
