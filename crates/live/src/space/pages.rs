@@ -69,9 +69,35 @@ impl PageState {
 #[derive(Clone, Debug)]
 pub enum Chunk {
     /// Base pages.
-    Base(Box<[PageState; 512]>),
+    Base(BasePages),
     /// One page that begins here.
     Whole(PageSize, PageState),
+}
+
+/// The base pages of a chunk, and what is known of all of them without looking at each.
+#[derive(Clone, Debug)]
+pub struct BasePages {
+    pages: Box<[PageState; 512]>,
+    /// All are seen, whatever each says.
+    all_seen: bool,
+    /// What holds of all and what of any, where nothing was changed since that was found out.
+    common_and_any: Option<(PageState, PageState)>,
+}
+
+impl BasePages {
+    fn new(state: PageState) -> BasePages {
+        BasePages { pages: Box::new([state; 512]), all_seen: false, common_and_any: None }
+    }
+
+    /// To change one or all.
+    #[inline]
+    fn change(&mut self) -> &mut [PageState; 512] {
+        self.common_and_any = None;
+        if std::mem::take(&mut self.all_seen) {
+            self.pages.iter_mut().for_each(|state| state.set_seen(true));
+        }
+        &mut self.pages
+    }
 }
 
 /// Base pages in a chunk.
@@ -140,8 +166,8 @@ impl PageMap {
     pub fn get(&self, vpn: u64) -> Option<(PageAt, PageState)> {
         let (first, place) = self.find(vpn / CHUNK)?;
         match &self.chunks[place] {
-            Chunk::Base(pages) if first == vpn / CHUNK => {
-                Some((PageAt { vpn, size: PageSize::Base }, pages[(vpn % CHUNK) as usize]))
+            Chunk::Base(base) if first == vpn / CHUNK => {
+                Some((PageAt { vpn, size: PageSize::Base }, base.pages[(vpn % CHUNK) as usize]))
             }
             Chunk::Whole(size, state) if vpn < first * CHUNK + size.base_pages() => {
                 Some((PageAt { vpn: first * CHUNK, size: *size }, *state))
@@ -155,8 +181,8 @@ impl PageMap {
     pub fn get_mut(&mut self, vpn: u64) -> Option<(PageAt, &mut PageState)> {
         let (first, place) = self.find(vpn / CHUNK)?;
         match &mut self.chunks[place] {
-            Chunk::Base(pages) if first == vpn / CHUNK => {
-                Some((PageAt { vpn, size: PageSize::Base }, &mut pages[(vpn % CHUNK) as usize]))
+            Chunk::Base(base) if first == vpn / CHUNK => {
+                Some((PageAt { vpn, size: PageSize::Base }, &mut base.change()[(vpn % CHUNK) as usize]))
             }
             Chunk::Whole(size, state) if vpn < first * CHUNK + size.base_pages() => {
                 Some((PageAt { vpn: first * CHUNK, size: *size }, state))
@@ -176,16 +202,16 @@ impl PageMap {
         let at = range.start / CHUNK;
         let place = self
             .place_of(at)
-            .unwrap_or_else(|| self.insert(at, Chunk::Base(Box::new([PageState::default(); 512]))));
+            .unwrap_or_else(|| self.insert(at, Chunk::Base(BasePages::new(PageState::default()))));
         let chunk = &mut self.chunks[place];
         if let Chunk::Whole(_, state) = chunk {
             state.set_in_flight(false);
-            *chunk = Chunk::Base(Box::new([*state; 512]));
+            *chunk = Chunk::Base(BasePages::new(*state));
         }
         let from = (range.start % CHUNK) as usize;
         let to = (range.end - at * CHUNK).min(CHUNK) as usize;
         match chunk {
-            Chunk::Base(pages) => &mut pages[from..to],
+            Chunk::Base(base) => &mut base.change()[from..to],
             Chunk::Whole(..) => unreachable!("it was split above"),
         }
     }
@@ -206,7 +232,7 @@ impl PageMap {
         let place =
             self.place_of(at).unwrap_or_else(|| self.insert(at, Chunk::Whole(size, PageState::default())));
         let chunk = &mut self.chunks[place];
-        if let Chunk::Base(pages) = chunk {
+        if let Chunk::Base(BasePages { pages, .. }) = chunk {
             let mut joined = PageState::default();
             joined.set_accessed(pages.iter().any(|page| page.is_resident() && page.is_accessed()));
             joined.set_resident(pages.iter().any(|page| page.is_resident()));
@@ -220,6 +246,30 @@ impl PageMap {
             }
             Chunk::Base(_) => unreachable!("it was joined above"),
         }
+    }
+
+    /// Marks chunks of base pages from the start of a range as seen, up to the first that is not whole in it or of which anything is
+    /// news; answers where that is.
+    pub fn see_known_base(&mut self, range: Range<u64>) -> u64 {
+        let (mut at, end) = (range.start / CHUNK, range.end / CHUNK);
+        if !range.start.is_multiple_of(CHUNK) || at >= end {
+            return range.start;
+        }
+        for (found, place) in self.index.range(at..end) {
+            match &mut self.chunks[*place] {
+                Chunk::Base(base) if *found == at => {
+                    let found = base.common_and_any.unwrap_or_else(|| common_and_any(&base.pages[..]));
+                    if !is_known(found) {
+                        break;
+                    }
+                    base.common_and_any = Some(found);
+                    base.all_seen = true;
+                    at += 1;
+                }
+                _ => break,
+            }
+        }
+        at * CHUNK
     }
 
     /// Marks huge pages from the start of a range as seen, up to the first that is not known or not whole; answers
@@ -260,10 +310,10 @@ impl PageMap {
                         return false;
                     }
                 }
-                Chunk::Base(pages) => {
+                Chunk::Base(base) => {
                     let from = range.start.saturating_sub(at * CHUNK).min(CHUNK) as usize;
                     let to = (range.end - at * CHUNK).min(CHUNK) as usize;
-                    for (offset, state) in pages[from..to].iter_mut().enumerate() {
+                    for (offset, state) in base.change()[from..to].iter_mut().enumerate() {
                         let vpn = at * CHUNK + (from + offset) as u64;
                         if state.is_resident() && !visit(PageAt { vpn, size: PageSize::Base }, state) {
                             return false;
@@ -300,13 +350,13 @@ impl PageMap {
                     state.set_seen(false);
                     keep
                 }
-                Chunk::Base(pages) if common_and_any(&pages[..]).0.is_seen() => {
-                    pages.iter_mut().for_each(|state| state.set_seen(false));
+                Chunk::Base(base) if base.all_seen => {
+                    base.all_seen = false;
                     true
                 }
-                Chunk::Base(pages) => {
+                Chunk::Base(base) => {
                     let mut any = false;
-                    for (offset, state) in pages.iter_mut().enumerate() {
+                    for (offset, state) in base.change().iter_mut().enumerate() {
                         if state.is_seen() {
                             state.set_seen(false);
                             any = true;
@@ -365,10 +415,12 @@ impl PageMap {
         for place in self.index.values() {
             match &self.chunks[*place] {
                 Chunk::Whole(size, state) => add(*state, 1, size.base_pages()),
-                Chunk::Base(pages) => match common_and_any(&pages[..]) {
-                    (all, any) if all.0 & KIND == any.0 & KIND => add(pages[0], CHUNK, CHUNK),
-                    _ => pages.iter().for_each(|state| add(*state, 1, 1)),
-                },
+                Chunk::Base(base) => {
+                    match base.common_and_any.unwrap_or_else(|| common_and_any(&base.pages[..])) {
+                        (all, any) if all.0 & KIND == any.0 & KIND => add(all, CHUNK, CHUNK),
+                        _ => base.pages.iter().for_each(|state| add(*state, 1, 1)),
+                    }
+                }
             }
         }
         in_memory
@@ -381,10 +433,14 @@ fn common_and_any(pages: &[PageState]) -> (PageState, PageState) {
     (PageState(all), PageState(any))
 }
 
+/// Whether all pages are known, and known not to be in swap, by what holds of all and of any.
+fn is_known((all, any): (PageState, PageState)) -> bool {
+    all.is_resident() && all.is_located() && !any.is_swapped()
+}
+
 /// Marks pages as seen if nothing else is news of them: all are known, and known not to be in swap. Answers whether.
 pub fn see_known(pages: &mut [PageState]) -> bool {
-    let (all, any) = common_and_any(pages);
-    let known = all.is_resident() && all.is_located() && !any.is_swapped();
+    let known = is_known(common_and_any(pages));
     if known {
         pages.iter_mut().for_each(|state| state.set_seen(true));
     }
@@ -518,6 +574,56 @@ mod tests {
                 true
             });
             prop_assert_eq!((counts, hot, in_memory), (plain, plain_hot, plain_in_memory));
+        }
+
+        #[test]
+        fn chunks_at_a_time_do_as_page_by_page(
+            news in proptest::collection::btree_set(0u64..5 * CHUNK, 0..3),
+            range in (0u64..6 * CHUNK, 0u64..6 * CHUNK),
+            aligned: bool,
+            changed in proptest::collection::vec(0u64..5 * CHUNK, 0..4),
+        ) {
+            let start = if aligned { range.0 / CHUNK * CHUNK } else { range.0 };
+            let range = start..start.max(range.1);
+            let mut map = PageMap::default();
+            for vpn in 0..5 * CHUNK {
+                let page = map.base_mut(vpn);
+                page.set_resident(true);
+                page.set_tier(TierId(u8::from(vpn % CHUNK > 100)));
+                page.set_located(!news.contains(&vpn));
+            }
+            let mut plain = map.clone();
+            for round in 0..2 {
+                let until = map.see_known_base(range.clone());
+                let mut plain_until = range.start;
+                while range.start % CHUNK == 0
+                    && plain_until + CHUNK <= range.end
+                    && plain.index.contains_key(&(plain_until / CHUNK))
+                    && see_one_by_one(plain.base_run_mut(plain_until..plain_until + CHUNK))
+                {
+                    plain_until += CHUNK;
+                }
+                prop_assert_eq!(until, plain_until);
+                for map in [&mut map, &mut plain] {
+                    for vpn in &changed {
+                        if let Some((_, page)) = map.get_mut(*vpn) {
+                            page.set_accessed(round == 0);
+                        }
+                    }
+                }
+                let [mut gone, mut plain_gone] = [Vec::new(), Vec::new()];
+                map.sweep(|range| gone.push(range));
+                plain.sweep(|range| plain_gone.push(range));
+                prop_assert_eq!(gone, plain_gone);
+                let count = |map: &PageMap| {
+                    let (mut counts, mut hot) = ([0; 2], [0; 2]);
+                    (map.count(&mut counts, &mut hot), counts, hot)
+                };
+                prop_assert_eq!(count(&map), count(&plain));
+                for vpn in 0..5 * CHUNK {
+                    prop_assert_eq!(map.get(vpn), plain.get(vpn));
+                }
+            }
         }
 
         #[test]

@@ -387,6 +387,13 @@ impl Look<'_> {
         while vpn < end && !self.is_cluster(vpn / CHUNK) {
             // Almost all pages have no news, so those of a chunk are passed over together.
             if step == 1 && !swapped && !dirty && vpn >= looked_at {
+                // With compressed memory as a tier the next chunk may be a cluster.
+                let reach = if self.compressed.is_some() { end.min(vpn + CHUNK) } else { end };
+                let news = self.pages.see_known_base(vpn..reach);
+                if news > vpn {
+                    vpn = news;
+                    continue;
+                }
                 let some = self.pages.base_run_mut(vpn..end);
                 looked_at = vpn + some.len() as u64;
                 if see_known(some) {
