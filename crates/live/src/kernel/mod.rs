@@ -221,9 +221,6 @@ pub trait Kernel: Send + Sync {
     fn sleep(&self, span: Duration);
 }
 
-/// A file as text; bytes that are no UTF-8 are replaced.
-///
-/// # Errors
 fn clock(id: libc::clockid_t) -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a timespec that the call fills; the clocks asked for exist on every Linux.
@@ -231,6 +228,9 @@ fn clock(id: libc::clockid_t) -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
+/// A file as text; bytes that are no UTF-8 are replaced.
+///
+/// # Errors
 /// As [`Kernel::read`].
 pub fn read_text(kernel: &dyn Kernel, path: impl AsRef<Path>) -> io::Result<String> {
     let bytes = kernel.read(path.as_ref())?;

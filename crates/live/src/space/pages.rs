@@ -251,44 +251,47 @@ impl PageMap {
     /// Marks chunks of base pages from the start of a range as seen, up to the first that is not whole in it or of which anything is
     /// news; answers where that is.
     pub fn see_known_base(&mut self, range: Range<u64>) -> u64 {
-        let (mut at, end) = (range.start / CHUNK, range.end / CHUNK);
-        if !range.start.is_multiple_of(CHUNK) || at >= end {
-            return range.start;
-        }
-        for (found, place) in self.index.range(at..end) {
-            match &mut self.chunks[*place] {
-                Chunk::Base(base) if *found == at => {
-                    let found = base.common_and_any.unwrap_or_else(|| common_and_any(&base.pages[..]));
-                    if !is_known(found) {
-                        break;
-                    }
+        self.see_chunks(range, |chunk| match chunk {
+            Chunk::Base(base) => {
+                let found = base.common_and_any.unwrap_or_else(|| common_and_any(&base.pages[..]));
+                let known = is_known(found);
+                if known {
                     base.common_and_any = Some(found);
                     base.all_seen = true;
-                    at += 1;
                 }
-                _ => break,
+                known
             }
-        }
-        at * CHUNK
+            Chunk::Whole(..) => false,
+        })
     }
 
     /// Marks huge pages from the start of a range as seen, up to the first that is not known or not whole; answers
     /// where that is.
     pub fn see_known_huge(&mut self, range: Range<u64>) -> u64 {
+        self.see_chunks(range, |chunk| match chunk {
+            Chunk::Whole(PageSize::Huge, state) => {
+                let known = is_known((*state, *state));
+                if known {
+                    state.set_seen(true);
+                }
+                known
+            }
+            _ => false,
+        })
+    }
+
+    /// Shows `see` the chunks from the start of a range, up to the first that is not there, not whole in the range, or for which
+    /// it answers false; answers where that is.
+    fn see_chunks(&mut self, range: Range<u64>, mut see: impl FnMut(&mut Chunk) -> bool) -> u64 {
         let (mut at, end) = (range.start / CHUNK, range.end / CHUNK);
         if !range.start.is_multiple_of(CHUNK) || at >= end {
             return range.start;
         }
         for (found, place) in self.index.range(at..end) {
-            match &mut self.chunks[*place] {
-                Chunk::Whole(PageSize::Huge, state)
-                    if *found == at && state.is_resident() && state.is_located() && !state.is_swapped() =>
-                {
-                    state.set_seen(true);
-                    at += 1;
-                }
-                _ => break,
+            if *found != at || !see(&mut self.chunks[*place]) {
+                break;
             }
+            at += 1;
         }
         at * CHUNK
     }

@@ -71,11 +71,7 @@ impl Order {
         if from == to {
             return Ok(None);
         }
-        let mut work =
-            Work::Relocate { from, to, size, pages, back: Vec::new(), cached: Vec::new(), free: Vec::new() };
-        let Work::Relocate { pages, back, cached, free, .. } = &mut work else {
-            return Err(Outcome::Unsupported);
-        };
+        let (mut back, mut cached, mut free) = (Vec::new(), Vec::new(), Vec::new());
         if !exchange || os.is_free(to, size) {
             if !os.take_block_at(to, size) {
                 return Err(Outcome::NoSpace);
@@ -98,10 +94,10 @@ impl Order {
                 }
                 at += part.base_pages();
             }
-            for (frame, part) in free.iter() {
+            for (frame, part) in &free {
                 os.take_block_at(*frame, *part);
             }
-            for frame in cached.iter() {
+            for frame in &cached {
                 os.hold_cached(*frame);
             }
         }
@@ -111,7 +107,7 @@ impl Order {
         }
         self.now += state.costs.allocate;
         state.account(&machine.shared.os);
-        Ok(Some(work))
+        Ok(Some(Work::Relocate { from, to, size, pages, back, cached, free }))
     }
 
     /// Takes a free block to be filled with zeros.

@@ -2,14 +2,13 @@
 
 use super::doctor::{self, Machine};
 use super::policies;
-use crate::check::{Checks, PATIENCE, eventually, move_to, nodes_of, open, pages, set, text, until};
+use crate::check::{Checks, eventually, move_to, nodes_of, open, pages, set, text, until, until_the_host};
 use crate::process::{Target, Terrace};
 use anyhow::{Context, Result};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Instant;
 use terrace_live::facts::Facts;
 use terrace_live::kernel::{Kernel, Linux, PageScan, category};
 use terrace_live::world::{Options, World};
@@ -139,8 +138,8 @@ pub fn hotplug(checks: &mut Checks) -> Result<()> {
     nodes(checks, "0", "0")?;
     // The harness sees this line and plugs the memory in.
     println!("REQUEST hot-add");
-    let came = plugged(|| Ok(text(format!("{NODES}/has_memory"))? == "0-1"))?;
-    checks.that(came, "node 1 appears", text(format!("{NODES}/has_memory"))?);
+    let came = until_the_host(|| text(format!("{NODES}/has_memory")), |nodes| nodes == "0-1")?;
+    checks.that(came == "0-1", "node 1 appears", came);
     // The kernel puts it into a tier a little later.
     let found = until(tiers, |found| found.len() == 2)?;
     checks.equal("memory tiers", found, ["0", "1"].map(String::from).to_vec());
@@ -179,18 +178,6 @@ pub fn hotplug(checks: &mut Checks) -> Result<()> {
     checks.note(terrace.finish()?);
     checks.that(true, "every byte as written", target.finish()?);
     Ok(())
-}
-
-/// Waits for what the host does. Without sleeping, which takes the host no time: a minute would be over here before the
-/// harness has read the request.
-fn plugged(mut holds: impl FnMut() -> Result<bool>) -> Result<bool> {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds()? {
-        if Instant::now() > deadline {
-            return Ok(false);
-        }
-    }
-    Ok(true)
 }
 
 fn nodes(checks: &mut Checks, memory: &str, cpu: &str) -> Result<()> {
