@@ -48,7 +48,7 @@ impl Failure {
             Failure::Usage(error) => (error, 2),
             Failure::Run(error) => (error, 1),
         };
-        eprintln!("terrace: {}", without_repetition(error));
+        eprintln!("terrace: {}", crate::output::printable(&without_repetition(error)));
         ExitCode::from(code)
     }
 }
@@ -76,6 +76,12 @@ impl From<anyhow::Error> for Failure {
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Failure {
         Failure::Run(error.into())
+    }
+}
+
+impl From<terrace_study::Error> for Failure {
+    fn from(error: terrace_study::Error) -> Failure {
+        if error.is_request() { Failure::Usage(error.into()) } else { Failure::Run(error.into()) }
     }
 }
 

@@ -2,23 +2,16 @@
 //!
 //! This file only routes; each subcommand is one file under `commands/`.
 
-mod bench;
 mod commands;
 mod error;
-mod fanout;
-mod first_pass;
 mod input;
 mod interrupt;
 mod logging;
-mod memory_picture;
 mod options;
 mod output;
-mod placement_picture;
 mod progress;
 mod provenance;
-mod run;
-mod study;
-mod tiers;
+mod shares;
 
 use clap::Parser;
 use commands::Command;
@@ -32,6 +25,7 @@ fn main() -> ExitCode {
         Command::Trace(arguments) => commands::trace::run(arguments),
         Command::Workload(arguments) => commands::workload::run(arguments),
         Command::Machine(arguments) => commands::machine::run(arguments),
+        Command::Calibrate(arguments) => commands::calibrate::run(arguments),
         Command::Memory(arguments) => commands::memory::run(arguments),
         Command::Design(arguments) => commands::design::run(arguments),
         Command::Policy(arguments) => commands::policy::run(arguments),

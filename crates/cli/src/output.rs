@@ -3,16 +3,33 @@
 use crate::error::{Blame, Failure};
 use anyhow::Context;
 use serde::Serialize;
+use std::borrow::Cow;
 use std::io::Write;
 use std::path::Path;
+
+pub use terrace_study::words::shell_join;
 
 /// The version of every JSON document that the commands write.
 pub const SCHEMA: u32 = 1;
 
+/// `text` with its control characters spelled out, line ends and tabs apart: names of files and programs come from
+/// outside, and a terminal obeys what it is sent.
+pub fn printable(text: &str) -> Cow<'_, str> {
+    let harmless = |letter: char| !letter.is_control() || matches!(letter, '\n' | '\t');
+    if text.chars().all(harmless) {
+        return Cow::Borrowed(text);
+    }
+    let shown = |letter: char| match harmless(letter) {
+        true => letter.to_string(),
+        false => letter.escape_debug().to_string(),
+    };
+    Cow::Owned(text.chars().map(shown).collect())
+}
+
 /// Writes `text` to stdout; a closed pipe becomes an error that ends the process quietly.
 pub fn print(text: &str) -> Result<(), Failure> {
     let mut stdout = std::io::stdout().lock();
-    stdout.write_all(text.as_bytes())?;
+    stdout.write_all(printable(text).as_bytes())?;
     stdout.flush()?;
     Ok(())
 }
@@ -49,21 +66,6 @@ pub fn write_text(destination: &str, text: &str) -> Result<(), Failure> {
 pub fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
     let text = format!("{}\n", text.trim_end_matches('\n'));
     terrace_report::write_atomically(path, text.as_bytes()).or_run()
-}
-
-/// A word as a shell takes it, for commands that people are to repeat.
-pub fn shell_quote(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_=.,/:+@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
-}
-
-/// Words as one shell command.
-pub fn shell_join<S: AsRef<str>>(words: impl IntoIterator<Item = S>) -> String {
-    words.into_iter().map(|word| shell_quote(word.as_ref())).collect::<Vec<_>>().join(" ")
 }
 
 /// Two columns: names, and texts that wrap at 80 columns under themselves.
@@ -112,11 +114,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quoting_survives_a_shell() {
-        let words = ["sh", "-c", "echo 'a b' $HOME", "", "gups,bytes=1 GiB"];
-        let command = format!("printf '%s\\n' {}", shell_join(words));
-        let out = std::process::Command::new("sh").args(["-c", &command]).output().unwrap();
-        assert_eq!(String::from_utf8(out.stdout).unwrap(), words.join("\n") + "\n");
+    fn control_characters_are_spelled_out() {
+        assert_eq!(printable("plain\n\ttext é"), "plain\n\ttext é");
+        assert_eq!(printable("a\x1b[2Jb\r\u{9b}c"), "a\\u{1b}[2Jb\\r\\u{9b}c");
     }
 
     #[test]

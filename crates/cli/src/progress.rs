@@ -1,11 +1,13 @@
 //! Progress on stderr: rate and remaining time, for what takes over two seconds, and only on a terminal.
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::fmt::Write as _;
 use std::sync::OnceLock;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use terrace_study::{Stop, Task};
+
+pub use terrace_study::figures::short;
 
 /// Shorter runs show nothing: a bar that flashes by is noise.
 const SILENT: Duration = Duration::from_secs(2);
@@ -21,7 +23,7 @@ fn bars() -> &'static MultiProgress {
 
 /// Prints one line on stderr without tearing the bars.
 pub fn note(message: &str) {
-    bars().suspend(|| eprintln!("terrace: {message}"));
+    bars().suspend(|| eprintln!("terrace: {}", crate::output::printable(message)));
 }
 
 /// Where log lines go: stderr, between redraws of the bars.
@@ -54,7 +56,7 @@ impl Progress {
     }
 
     /// `accesses` more are done; `share` of the whole, 0 to 1, where it is known.
-    pub fn advance(&mut self, accesses: u64, share: impl FnOnce() -> Option<f64>) {
+    pub fn advance(&mut self, accesses: u64, share: impl Fn() -> Option<f64>) {
         self.accesses += accesses;
         if self.last_drawn.elapsed() < REDRAW {
             return;
@@ -70,6 +72,38 @@ impl Progress {
         }
         bar.set_message(message(self.accesses, self.started.elapsed(), share));
         bar.tick();
+    }
+}
+
+impl Task for Progress {
+    fn advance(&mut self, accesses: u64, share: &dyn Fn() -> Option<f64>) {
+        Progress::advance(self, accesses, share);
+    }
+}
+
+/// Shows the progress of a study on the terminal; Ctrl-C asks it to stop.
+pub struct Terminal {
+    stop: Stop,
+}
+
+impl Terminal {
+    /// Takes over the signals for the rest of the process.
+    pub fn install() -> Terminal {
+        Terminal { stop: crate::interrupt::install() }
+    }
+}
+
+impl terrace_study::Progress for Terminal {
+    fn begin(&self, name: &str) -> Box<dyn Task> {
+        Box::new(Progress::new(name))
+    }
+
+    fn note(&self, message: &str) {
+        note(message);
+    }
+
+    fn stop(&self) -> Stop {
+        self.stop.clone()
     }
 }
 
@@ -156,41 +190,6 @@ fn duration(left: Duration) -> String {
     }
 }
 
-/// Three significant digits: `812`, `1.50 k`, `20.3 M`, `4.10 G`.
-pub fn short(value: f64) -> String {
-    let mut text = String::new();
-    let (scaled, suffix) = match value {
-        v if v >= 1e12 => (v / 1e12, " T"),
-        v if v >= 1e9 => (v / 1e9, " G"),
-        v if v >= 1e6 => (v / 1e6, " M"),
-        v if v >= 1e3 => (v / 1e3, " k"),
-        v => (v, ""),
-    };
-    let decimals = match scaled {
-        _ if suffix.is_empty() => 0,
-        s if s < 10.0 => 2,
-        s if s < 100.0 => 1,
-        _ => 0,
-    };
-    let _ = write!(text, "{scaled:.decimals$}{suffix}");
-    text
-}
-
-/// `3.1%`: a tenth of a percent is what bounds are stated in.
-pub fn tenth(share: f64) -> String {
-    format!("{:.1}%", share * 100.0)
-}
-
-/// A time in seconds with the unit that suits it: `2 s`, `125 ms`, `40 us`.
-pub fn time(seconds: f64) -> String {
-    let (value, unit) = match seconds {
-        s if s >= 1.0 => (s, "s"),
-        s if s >= 1e-3 => (s * 1e3, "ms"),
-        s => (s * 1e6, "us"),
-    };
-    format!("{} {unit}", (value * 100.0).round() / 100.0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,17 +202,6 @@ mod tests {
         assert_eq!(after(4, Some(1.0)), "2.00 M accesses, 500 k/s, 0 s left");
         assert_eq!(after(4, None), "2.00 M accesses, 500 k/s");
         assert_eq!(after(4, Some(0.0)), "2.00 M accesses, 500 k/s");
-    }
-
-    #[test]
-    fn numbers_are_short() {
-        let texts: Vec<String> = [0.0, 812.0, 1500.0, 20_300_000.0, 4.1e9, 2e12].map(short).into();
-        assert_eq!(texts, ["0", "812", "1.50 k", "20.3 M", "4.10 G", "2.00 T"]);
-    }
-
-    #[test]
-    fn times_have_their_unit() {
-        assert_eq!([2.0, 0.125, 4e-5].map(time), ["2 s", "125 ms", "40 us"]);
     }
 
     #[test]

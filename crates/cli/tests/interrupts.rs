@@ -55,6 +55,21 @@ fn a_recording_that_is_stopped_leaves_a_whole_trace() {
     assert!(verified["totals"]["accesses"].as_u64().unwrap() > 10_000);
 }
 
+/// `timeout -s INT` sends its signal to the command and then to the command's group.
+#[test]
+fn two_signals_of_one_request_leave_a_whole_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("x.trace");
+    let child = start(&["record", "--workload", ENDLESS, "-o", "x.trace"], folder.path());
+    wait_until("something was written", || std::fs::metadata(&trace).is_ok_and(|m| m.len() > 100_000));
+    interrupt(&child);
+    interrupt(&child);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", said(folder.path()));
+    let verified = json(terrace().args(["trace", "verify", "--json", "-"]).arg(&trace));
+    assert_eq!(verified["sound"], true);
+}
+
 #[test]
 fn a_simulation_that_is_stopped_shows_what_it_saw() {
     let folder = tempfile::tempdir().unwrap();

@@ -208,6 +208,101 @@ fn a_place_where_nobody_can_listen_is_named() {
 }
 
 #[test]
+fn a_socket_in_no_folder_is_refused_and_leaves_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let none = folder.path().join("none");
+    let socket = none.join("x.sock");
+    let run = ["run", "--policy", "first-touch", "--socket", socket.to_str().unwrap(), "--", "true"];
+    let message = stderr(terrace().args(run), 2);
+    assert!(message.contains("cannot listen at") && message.contains("No such file"), "{message}");
+    assert!(!none.exists());
+}
+
+#[test]
+fn the_longest_time_that_can_be_named_is_for_ever() {
+    let longest = u64::MAX.to_string();
+    stderr(terrace().args(["run", "--policy", "first-touch", "--seconds", &longest, "--", "true"]), 0);
+    let mut process = Command::new("sleep").arg("1").spawn().unwrap();
+    let pid = process.id().to_string();
+    let attach = ["attach", "--policy", "first-touch", "--seconds", "9223372036854775807", "--pid", &pid];
+    // Somebody has to wait for the process, or it never ends.
+    let waits = std::thread::spawn(move || process.wait().unwrap());
+    let output = terrace().args(attach).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!said.contains("panicked") && output.status.code().is_some_and(|code| code < 2), "{said}");
+    waits.join().unwrap();
+}
+
+#[test]
+fn a_run_that_is_to_stop_lets_its_command_go_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("s.sock");
+    let arguments = ["--seconds", "1", "--socket", socket.to_str().unwrap()];
+    // Ends when its input does.
+    let mut run = Command::new(env!("CARGO_BIN_EXE_terrace"))
+        .args(["run", "--policy", "first-touch"])
+        .args(arguments)
+        .args(["--", "sh", "-c", "read line; exit 7"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    let stopped = || {
+        let status = terrace_live::server::status(&socket);
+        status.is_ok_and(|status| status.state == terrace_live::engine::State::Stopped)
+    };
+    while !stopped() {
+        assert!(Instant::now() < deadline, "it does not stop");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(run.try_wait().unwrap().is_none(), "the command runs on");
+    run.stdin.take().unwrap().write_all(b"\n").unwrap();
+    assert_eq!(run.wait().unwrap().code(), Some(7));
+}
+
+#[test]
+fn a_process_that_has_ended_is_not_said_to_need_root() {
+    let mut zombie = Command::new("true").spawn().unwrap();
+    let pid = zombie.id();
+    let deadline = Instant::now() + PATIENCE;
+    while !std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") Z ") {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let message = stderr(terrace().args(["attach", "--policy", "first-touch", "--pid", &pid.to_string()]), 2);
+    assert!(message.contains("has ended") && !message.contains("needs root"), "{message}");
+    zombie.wait().unwrap();
+    if let Ok(name) = std::fs::read_to_string("/proc/2/comm")
+        && name.trim() == "kthreadd"
+    {
+        let message = stderr(terrace().args(["attach", "--policy", "first-touch", "--pid", "2"]), 2);
+        assert!(message.contains("thread of the kernel"), "{message}");
+    }
+}
+
+#[test]
+fn the_units_sandbox_is_a_tight_one() {
+    let unit = repository().join("packaging/terrace@.service");
+    let mut analyze = Command::new("systemd-analyze");
+    // Tenths: 2.5.
+    analyze.args(["security", "--offline=true", "--no-pager", "--threshold=25"]).arg(unit);
+    match analyze.output() {
+        Ok(output) => {
+            let said = [output.stdout, output.stderr]
+                .map(|said| String::from_utf8_lossy(&said).into_owned())
+                .concat();
+            // Older ones know no such options.
+            let is_known = !said.contains("unrecognized option");
+            assert!(!is_known || output.status.success(), "{said}");
+        }
+        Err(error) => {
+            assert_eq!(error.kind(), std::io::ErrorKind::NotFound, "machines without systemd are fine")
+        }
+    }
+}
+
+#[test]
 fn the_unit_is_one_that_systemd_takes() {
     let folder = tempfile::tempdir().unwrap();
     let unit = std::fs::read_to_string(repository().join("packaging/terrace@.service")).unwrap();
@@ -273,7 +368,7 @@ fn contiguity_counts_the_runs_of_a_process() {
     while !asleep().contains("nanosleep") && begun.elapsed() < Duration::from_secs(2) {
         std::thread::sleep(Duration::from_millis(20));
     }
-    let output = terrace().args(["contiguity", "--pid", &pid.to_string(), "--json", "-"]).output().unwrap();
+    let output = terrace().args(["contiguity", &pid.to_string(), "--json", "-"]).output().unwrap();
     let expected = recount(pid);
     process.kill().unwrap();
     process.wait().unwrap();

@@ -201,7 +201,7 @@ fn each_way_is_shown_with_each_tlb_of_the_user_s() {
     assert_eq!(of("2m+colt", "walks"), of("2m", "walks"), "it coalesces base pages");
     // They are no way to take, and options reach them by name.
     assert!(!document["verdict"]["way"].as_str().unwrap().contains('+'));
-    let wider = json_of(&["--set", "colt:translation.contiguity.pages=16"]);
+    let wider = json_of(&["--set", "colt:translation.scheme.pages=16"]);
     assert!(figure(&wider, "4k+colt", "walks") < of("4k+colt", "walks"));
     assert_eq!(figure(&wider, "4k", "walks"), of("4k", "walks"));
     let slower = json_of(&["--set", "zen5-turin:translation.l2.latency=90 cycles"]);
@@ -289,7 +289,7 @@ fn wrong_input_is_said() {
         (&["--bloat", "much"], "is not a share"),
         (&["--tlb", "colr"], "did you mean \"colt\"?"),
         (&["--tlb", "native-2m"], "its [translation] is that of skylake-6140"),
-        (&["--tlb", "colt", "--set", "rmm:translation.contiguity.entries=8"], "called \"rmm\""),
+        (&["--tlb", "colt", "--set", "rmm:translation.scheme.entries=8"], "called \"rmm\""),
     ] {
         let mut command = terrace();
         command.args(["advise", "--pages", "--workload", common::SMALL]).args(arguments);

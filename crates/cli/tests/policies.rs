@@ -224,7 +224,7 @@ fn advice_keeps_within_the_slowdown_and_repeats() {
     let screen = stdout(terrace().args(question).args(search));
     let lines: Vec<&str> = screen.lines().take_while(|line| !line.starts_with("See it:")).collect();
     assert!(lines.len() <= 24 && lines.iter().all(|line| line.chars().count() <= 80), "{screen}");
-    for part in ["can be slow", "saves", "Seeds:", "Search:", "Hastened:"] {
+    for part in ["can be slow", "saves", "Seeds:", "Search:", "Time scale:"] {
         assert!(screen.contains(part), "no {part}:\n{screen}");
     }
 }
@@ -234,7 +234,7 @@ fn advice_on_a_run_shorter_than_the_periods_says_so() {
     let arguments =
         ["advise", "--policies", "ambix", "--resolution", "50%", "--seeds", "1", "--workload", KV];
     let screen = stdout(terrace().args(arguments));
-    assert!(screen.contains("Too short:") && screen.contains("try --hasten"), "{screen}");
+    assert!(screen.contains("Too short:") && screen.contains("try --time-scale"), "{screen}");
     assert!(!screen.contains("saves"), "no price, no saving:\n{screen}");
 }
 
@@ -315,7 +315,7 @@ fn tuning_repeats_gains_and_says_what_it_was_not_tuned_on() {
     let resident = document["resident_bytes"].as_u64().unwrap();
     let fast = (resident / 2).next_multiple_of(4096);
     let shell = format!(
-        "{} sim --design hemem --machine xeon-5218-dcpmm --hasten 1000 --set 'os.reserved=0 B' \
+        "{} sim --design hemem --machine xeon-5218-dcpmm --time-scale 1000 --set 'os.reserved=0 B' \
          --set 'tier.dram.capacity={fast} B' {sets} --workload {KV} --json -",
         terrace.display()
     );
@@ -343,7 +343,7 @@ fn tuning_shows_a_screen_and_refuses_contradictory_settings() {
     assert!(lines.into_iter().all(|line| line.chars().count() <= 80), "{screen}");
     let screen = screen.split_whitespace().collect::<Vec<_>>().join(" ");
     for part in
-        ["price of the memory in use", "defaults", "tuned", "gain", "alone", "not tuned on", "Hastened:"]
+        ["price of the memory in use", "defaults", "tuned", "gain", "alone", "not tuned on", "Time scale:"]
     {
         assert!(screen.contains(part), "no {part}:\n{screen}");
     }

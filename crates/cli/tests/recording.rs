@@ -52,8 +52,187 @@ fn the_limit_ends_the_recording_and_on_request_the_program() {
     let mut command = terrace();
     command.args(["record", "--limit", "1e6", "--end-at-limit", "-o"]).arg(&trace);
     command.args(["--", "sh", "-c", "while :; do :; done"]);
-    // The program was ended by us, so how it ended is no failure of its own; the trace is what counts.
-    command.output().unwrap();
+    // The program was ended by us, so how it ended is no failure.
+    command.assert().success();
     let info = json(terrace().args(["trace", "info", "--json", "-"]).arg(&trace));
     assert_eq!(info["totals"]["accesses"], 1_000_000);
+}
+
+/// A job of six steps that execute programs. It says what went wrong in `errors`, and writes `done` at its end.
+const JOB: &str = "exec 2>errors; for step in 1 2 3 4 5 6; do \
+                   seq 1 2000 | sort -rn | head -n $step >result$step || echo step $step failed >&2; done; touch done";
+
+fn assert_job_done(folder: &std::path::Path) {
+    let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    assert_eq!(read("errors"), "");
+    for step in 1..=6 {
+        let expected: String = (0..step).map(|i| format!("{}\n", 2000 - i)).collect();
+        assert_eq!(read(&format!("result{step}")), expected);
+    }
+    assert!(folder.join("done").exists(), "terrace waits for the program");
+}
+
+/// Works for every user; a disk that is full is the same to the recorder.
+#[test]
+fn a_trace_that_nobody_takes_any_more_does_the_program_no_harm() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = "mkfifo x.trace && { head -c 3000 x.trace >/dev/null & } && \
+                  exec \"$0\" record -o x.trace -- bash -c \"$1\"";
+    let mut command = assert_cmd::Command::new("bash");
+    command.current_dir(folder.path()).args(["-c", script]);
+    command.arg(assert_cmd::cargo::cargo_bin("terrace")).arg(JOB);
+    // A reader that has seen enough is no failure.
+    let message = stderr(&mut command, 0);
+    assert!(message.contains("the recording ends here"), "{message}");
+    assert_job_done(folder.path());
+}
+
+/// Needs a mount namespace: root, or user namespaces for others.
+#[test]
+fn a_full_disk_does_the_program_no_harm() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("disk")).unwrap();
+    // SAFETY: this call cannot fail.
+    let options: &[&str] = if unsafe { libc::geteuid() } == 0 { &["-m"] } else { &["-Urm"] };
+    let mount = "mount -t tmpfs -o size=64k none disk";
+    let run = |script: &str| {
+        let mut command = assert_cmd::Command::new("unshare");
+        command.current_dir(folder.path()).args(options).args(["bash", "-c", script]);
+        command.arg(assert_cmd::cargo::cargo_bin("terrace")).arg(JOB);
+        command
+    };
+    if !run(mount).output().unwrap().status.success() {
+        eprintln!("not tested: mounting in a namespace is not allowed here");
+        return;
+    }
+    let record = format!("{mount} && exec \"$0\" record -o disk/x.trace -- bash -c \"$1\"");
+    let message = stderr(&mut run(&record), 1);
+    assert!(message.contains("No space left on device"), "{message}");
+    assert_job_done(folder.path());
+}
+
+#[test]
+fn a_simulated_machine_without_memory_does_the_program_no_harm() {
+    for simulate in [&["sim", "--design", "first-touch"][..], &["compare", "first-touch", "ambix"]] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = terrace();
+        command.current_dir(folder.path()).args(simulate);
+        for small in
+            ["tier.dram.capacity=\"3 MiB\"", "tier.remote.capacity=\"1 MiB\"", "os.reserved=\"2 MiB\""]
+        {
+            command.args(["--set", small]);
+        }
+        command.args(["--", "bash", "-c", JOB]);
+        let message = stderr(&mut command, 1);
+        assert!(message.contains("memory"), "{message}");
+        assert_job_done(folder.path());
+    }
+}
+
+#[test]
+fn a_program_is_not_started_where_its_trace_cannot_be_written() {
+    let folder = tempfile::tempdir().unwrap();
+    for (output, code, said) in
+        [("no/such/folder/x.trace", 1, "No such file"), ("-", 2, "belongs to the recorded program")]
+    {
+        let mut command = terrace();
+        command.current_dir(folder.path()).args(["record", "-o", output, "--", "touch", "started"]);
+        let message = stderr(&mut command, code);
+        assert!(message.contains(said), "{message}");
+    }
+    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_workload_is_recorded_to_standard_output() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("x.trace");
+    let output = terrace().args(["record", "-o", "-", "--workload", common::SMALL]).output().unwrap();
+    assert!(output.status.success());
+    std::fs::write(&trace, output.stdout).unwrap();
+    terrace().args(["trace", "verify"]).arg(&trace).assert().success();
+}
+
+#[test]
+fn why_a_program_cannot_be_recorded_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("program");
+    let record = |said: &str| {
+        let mut command = terrace();
+        command.args(["record", "-o"]).arg(folder.path().join("x.trace")).arg("--").arg(&program);
+        let message = stderr(&mut command, 2);
+        assert!(message.contains(said), "{message}");
+    };
+    std::fs::create_dir(&program).unwrap();
+    record("a directory, not a program");
+    std::fs::remove_dir(&program).unwrap();
+    std::fs::write(&program, "#!/bin/sh\n").unwrap();
+    record("no permission to execute it");
+    let mut arm = std::fs::read("/proc/self/exe").unwrap();
+    arm.truncate(4096);
+    arm[18] = 183;
+    std::fs::write(&program, &arm).unwrap();
+    std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    record("built for another processor (arm64)");
+    arm[18] = 62;
+    std::fs::write(&program, [&arm[..], b"__asan_init"].concat()).unwrap();
+    record("AddressSanitizer");
+}
+
+#[test]
+fn a_fault_that_may_be_the_emulators_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("x.trace");
+    let mut command = terrace();
+    command.args(["record", "-o"]).arg(&trace).args(["--", "sh", "-c", "kill -SEGV $$"]);
+    let message = stderr(&mut command, 1);
+    assert!(message.contains("SIGSEGV") && message.contains("newer qemu-user"), "{message}");
+}
+
+#[test]
+fn restore_removes_what_a_killed_recording_left() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = folder.path().canonicalize().unwrap();
+    let mut child = std::process::Command::new(assert_cmd::cargo::cargo_bin("terrace"))
+        .args([
+            "record",
+            "-o",
+            "x.trace",
+            "--",
+            "sh",
+            "-c",
+            "touch up; while [ ! -e go ]; do sleep 0.02; done",
+        ])
+        .current_dir(&place)
+        .env("TMPDIR", &place)
+        .spawn()
+        .unwrap();
+    let recordings = || {
+        let names = std::fs::read_dir(&place).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name.to_string_lossy().starts_with("terrace-record-")).count()
+    };
+    let restore = || {
+        // Settings of other runs may be put back, or not; only the folder is looked at.
+        terrace().arg("restore").env("TMPDIR", &place).env("XDG_RUNTIME_DIR", &place).output().unwrap();
+    };
+    let wait_until = |condition: &dyn Fn() -> bool| {
+        for _ in 0..6000 {
+            if condition() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        panic!("waited in vain");
+    };
+    wait_until(&|| place.join("up").exists());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    restore();
+    assert_eq!(recordings(), 1, "the program uses it");
+    std::fs::write(place.join("go"), "").unwrap();
+    wait_until(&|| {
+        restore();
+        recordings() == 0
+    });
 }

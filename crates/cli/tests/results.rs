@@ -273,4 +273,9 @@ fn a_tier_that_is_too_small_fails_that_run_and_keeps_the_others() {
         serde_json::from_str(&std::fs::read_to_string(directory.join("results.json")).unwrap()).unwrap();
     assert_eq!(document["runs"].as_array().unwrap().len(), 1);
     assert_eq!(document["runs"][0]["design"], "native-4k");
+    let failures = document["failures"].as_array().unwrap();
+    assert!(
+        failures.len() == 1 && failures[0].as_str().unwrap().starts_with("all-fast on gups: "),
+        "{failures:?}"
+    );
 }

@@ -31,7 +31,7 @@ fn info_head_and_verify_agree() {
     assert!(stdout(terrace().args(["trace", "info"]).arg(&trace)).contains(&accesses.to_string()));
     let head = stdout(terrace().args(["trace", "head", "-n", "7"]).arg(&trace));
     assert_eq!(head.lines().count(), 7);
-    assert!(head.contains("Spawn"), "{head}");
+    assert!(head.contains("spawn"), "{head}");
     let items = json(terrace().args(["trace", "head", "-n", "2000", "--json", "-"]).arg(&trace));
     let items = items["items"].as_array().unwrap();
     assert_eq!(items[0]["event"]["event"]["Spawn"]["process"], 0);
@@ -137,4 +137,30 @@ fn a_run_under_lackey_is_imported() {
     assert_eq!(info["totals"]["accesses"], loads + stores + 2 * both);
     assert_eq!(info["totals"]["writes"], stores + both);
     assert_eq!(info["totals"]["instructions"], lines("I "));
+}
+
+#[test]
+fn a_hostile_file_name_is_spelled_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a\u{1b}[2Jb.trace");
+    stderr_of_record(&path);
+    let text = stdout(terrace().args(["trace", "info"]).arg(&path));
+    assert!(!text.contains('\u{1b}') && text.contains("a\\u{1b}[2Jb.trace"), "{text}");
+    let message = stderr(terrace().args(["trace", "info"]).arg(folder.path().join("c\u{1b}[2J.trace")), 2);
+    assert!(!message.contains('\u{1b}') && message.contains("\\u{1b}"), "{message}");
+}
+
+fn stderr_of_record(path: &std::path::Path) {
+    let output = terrace().args(["record", "--workload", SMALL, "-o"]).arg(path).output().unwrap();
+    assert!(output.status.success() && !output.stderr.contains(&0x1b));
+}
+
+#[test]
+fn the_first_items_fit_80_columns() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("small.trace");
+    stderr_of_record(&path);
+    let text = stdout(terrace().args(["trace", "head", "-n", "200"]).arg(&path));
+    assert!(text.lines().all(|line| line.chars().count() <= 80) && !text.contains('{'), "{text}");
+    assert!(text.lines().next().unwrap().contains(" spawn process=0 thread=0"), "{text}");
 }

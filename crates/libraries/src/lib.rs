@@ -7,21 +7,23 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Builds `libterrace_NAME.so` for each name, from the folder NAME beside the build script; the crate finds its path in the
-/// variable `TERRACE_NAME_LIBRARY` at compile time. It is built anew when one of them or of `shared` changes.
+/// Builds `libterrace_NAME.so` for each package, which lies in a folder NAME. Folders are relative to the one of the build
+/// script. The crate finds the library's path in the variable `TERRACE_NAME_LIBRARY` at compile time. The libraries are
+/// built anew when one of `packages` or of `shared` changes.
 ///
 /// # Panics
 /// A library cannot be built, or the program is no build script.
-pub fn build(names: &[&str], shared: &[&str]) {
+pub fn build(packages: &[&str], shared: &[&str]) {
     let root = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
     let target = PathBuf::from(variable("OUT_DIR")).join("libraries");
-    for name in names {
-        one(&root.join(name), &target);
+    for package in packages {
+        one(&root.join(package), &target);
+        let name = package.rsplit('/').next().unwrap_or(package);
         let library = target.join("release").join(format!("libterrace_{name}.so"));
         assert!(library.is_file(), "{} was not built", library.display());
         println!("cargo:rustc-env=TERRACE_{}_LIBRARY={}", name.to_uppercase(), library.display());
     }
-    for watched in names.iter().chain(shared).chain(&["build.rs"]) {
+    for watched in packages.iter().chain(shared).chain(&["build.rs"]) {
         println!("cargo:rerun-if-changed={}", root.join(watched).display());
     }
 }

@@ -29,7 +29,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut faults = Linux.faults(std::process::id(), tracker)?;
     faults.begin(start as u64, pages * PAGE, Answer::Page)?;
     let before = Linux.cpu_time();
-    let (mut zaps, mut waits) = (Vec::new(), Vec::new());
+    let (mut drops, mut waits) = (Vec::new(), Vec::new());
     for page in all {
         // Now and then, as samples come.
         std::thread::sleep(Duration::from_micros(50));
@@ -38,18 +38,18 @@ fn main() -> Result<(), Box<dyn Error>> {
         if unsafe { libc::madvise(page as *mut _, PAGE as usize, libc::MADV_DONTNEED) } != 0 {
             return Err(std::io::Error::last_os_error().into());
         }
-        let zapped = Instant::now();
+        let dropped = Instant::now();
         // SAFETY: inside the mapping.
         assert_eq!(unsafe { (page as *mut u64).read_volatile() }, page);
-        waits.push(zapped.elapsed());
-        zaps.push(zapped - began);
+        waits.push(dropped.elapsed());
+        drops.push(dropped - began);
     }
     let (mut told, cpu) = (0u64, Linux.cpu_time() - before);
     let lost = faults.read(&mut |_| told += 1);
     println!(
         "{pages} pages, {told} faults told, {lost} beyond what is kept; {cpu:.1?} of processor time for all"
     );
-    for (what, mut times) in [("zap", zaps), ("access after it", waits)] {
+    for (what, mut times) in [("drop_entries", drops), ("access after it", waits)] {
         times.sort_unstable();
         let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize];
         println!(

@@ -1,16 +1,16 @@
 //! The help of a command that is launched: a library that is preloaded into it hands over a userfaultfd of its memory, with
-//! which its stores are known exactly (`crates/live/helper`). With another one a thread of it takes page-table entries of
-//! shared memory out, by which accesses are known (`crates/live/zapper`), and with a third those are told as they happen
-//! (`crates/live/sampler`).
+//! which its stores are known exactly (`crates/preload/helper`). With another one a thread of it takes page-table entries of
+//! shared memory out, by which accesses are known (`crates/preload/dropper`), and with a third those are told as they happen
+//! (`crates/preload/sampler`).
 
 use std::collections::HashMap;
-use std::ffi::{OsStr, OsString, c_int};
+use std::ffi::{CString, OsStr, OsString, c_int};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -18,8 +18,10 @@ use tempfile::TempDir;
 use terrace_handover::{CONTROL, VARIABLE};
 
 const LIBRARY: &[u8] = include_bytes!(env!("TERRACE_HELPER_LIBRARY"));
-const ZAPPER_LIBRARY: &[u8] = include_bytes!(env!("TERRACE_ZAPPER_LIBRARY"));
+const DROPPER_LIBRARY: &[u8] = include_bytes!(env!("TERRACE_DROPPER_LIBRARY"));
 const SAMPLER_LIBRARY: &[u8] = include_bytes!(env!("TERRACE_SAMPLER_LIBRARY"));
+/// How the names of folders with libraries begin; the number of the process that made it follows.
+const PREFIX: &str = "terrace-help-";
 /// How long a program that has connected may take to hand over its descriptor.
 const PATIENCE: Duration = Duration::from_millis(200);
 /// From so many descriptors on those of processes that have ended are looked for.
@@ -33,25 +35,45 @@ fn variable() -> OsString {
 #[derive(Debug, Default)]
 struct Handed {
     tracker: Option<OwnedFd>,
-    zapper: Option<UnixStream>,
+    dropper: Option<UnixStream>,
 }
 
 /// What programs have handed over, by process.
 #[derive(Clone, Debug, Default)]
-pub struct Trackers(Arc<Mutex<HashMap<u32, Handed>>>);
+pub struct Trackers(Arc<Mutex<HashMap<u32, Handed>>>, Arc<AtomicBool>);
 
 impl Trackers {
+    /// Whether any process has handed over something, ever.
+    pub fn has_any(&self) -> bool {
+        self.1.load(Ordering::Relaxed)
+    }
+
     /// What a process has handed over since it was last asked for. A program that executes another does so anew.
     pub fn take(&self, pid: u32) -> Option<OwnedFd> {
         self.0.lock().ok()?.get_mut(&pid)?.tracker.take()
     }
 
-    /// The other end of the socket of a process's thread that zaps, likewise.
-    pub fn take_zapper(&self, pid: u32) -> Option<UnixStream> {
-        self.0.lock().ok()?.get_mut(&pid)?.zapper.take()
+    /// The other end of the socket of a process's thread that drops, likewise.
+    pub fn take_dropper(&self, pid: u32) -> Option<UnixStream> {
+        self.0.lock().ok()?.get_mut(&pid)?.dropper.take()
+    }
+
+    /// Puts back what was taken and belongs to a program that the process has executed since, unless there is newer.
+    pub fn give_back(&self, pid: u32, tracker: OwnedFd) {
+        self.put(pid, |handed| {
+            handed.tracker.get_or_insert(tracker);
+        });
+    }
+
+    /// The same for the socket of its thread.
+    pub fn give_back_dropper(&self, pid: u32, thread: UnixStream) {
+        self.put(pid, |handed| {
+            handed.dropper.get_or_insert(thread);
+        });
     }
 
     fn put(&self, pid: u32, hand_over: impl FnOnce(&mut Handed)) {
+        self.1.store(true, Ordering::Relaxed);
         let Ok(mut all) = self.0.lock() else { return };
         if all.len() >= MANY {
             // SAFETY: no signal is sent with number 0.
@@ -65,7 +87,7 @@ impl Trackers {
 type Library = (&'static str, &'static [u8]);
 
 const HELPER: Library = ("libterrace_helper.so", LIBRARY);
-const ZAPPER: Library = ("libterrace_zapper.so", ZAPPER_LIBRARY);
+const DROPPER: Library = ("libterrace_dropper.so", DROPPER_LIBRARY);
 const SAMPLER: Library = ("libterrace_sampler.so", SAMPLER_LIBRARY);
 
 /// The libraries in a folder of their own, and the socket at which it is awaited. Both are gone when this is dropped; what was
@@ -92,8 +114,8 @@ impl Help {
     ///
     /// # Errors
     /// As [`Help::start`].
-    pub fn start_with_zapper() -> io::Result<Help> {
-        Help::with(&[HELPER, ZAPPER])
+    pub fn start_with_dropper() -> io::Result<Help> {
+        Help::with(&[HELPER, DROPPER])
     }
 
     /// Waits for programs that take out entries of their shared memory, and let faults in it be answered.
@@ -101,17 +123,29 @@ impl Help {
     /// # Errors
     /// As [`Help::start`].
     pub fn start_with_sampler() -> io::Result<Help> {
-        Help::with(&[SAMPLER, ZAPPER])
+        Help::with(&[SAMPLER, DROPPER])
     }
 
     fn with(libraries: &'static [Library]) -> io::Result<Help> {
-        let folder = tempfile::Builder::new().prefix("terrace-").tempdir()?;
+        let temporary = std::env::temp_dir();
+        remove_stale(&temporary);
+        if is_noexec(&temporary)? {
+            let place = temporary.display();
+            return Err(io::Error::other(format!(
+                "no program can load a library from {place}, which is mounted with noexec; set TMPDIR to a folder \
+                 that is not"
+            )));
+        }
+        let prefix = format!("{PREFIX}{}-", std::process::id());
+        let folder = tempfile::Builder::new().prefix(&prefix).tempdir_in(&temporary)?;
         // The library is for every user that the command may become, the socket for this one alone.
         let searchable = std::fs::Permissions::from_mode(0o711);
         std::fs::set_permissions(folder.path(), searchable)?;
         let help = Help { folder, libraries, trackers: Trackers::default(), stop: Arc::default() };
         for (name, bytes) in libraries {
-            std::fs::write(help.folder.path().join(name), bytes)?;
+            let path = help.folder.path().join(name);
+            std::fs::write(&path, bytes)?;
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))?;
         }
         let listener = UnixListener::bind(help.socket())?;
         std::fs::set_permissions(help.socket(), std::fs::Permissions::from_mode(0o600))?;
@@ -154,15 +188,61 @@ impl Drop for Help {
     }
 }
 
+/// Whether programs on this file system cannot be run.
+fn is_noexec(folder: &Path) -> io::Result<bool> {
+    let name = CString::new(folder.as_os_str().as_bytes())?;
+    // SAFETY: zeros are a valid structure, which the call fills; the name ends with a zero.
+    unsafe {
+        let mut system: libc::statvfs = std::mem::zeroed();
+        if libc::statvfs(name.as_ptr(), &raw mut system) != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(system.f_flag & libc::ST_NOEXEC != 0)
+    }
+}
+
+/// Removes what runs that were killed have left in the folder for temporary files, where no process looks for it any more;
+/// returns which.
+pub fn remove_stale(temporary: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(temporary).into_iter().flatten().flatten();
+    let mut stale: Vec<PathBuf> = entries.filter(is_of_the_dead).map(|entry| entry.path()).collect();
+    if stale.is_empty() {
+        return stale;
+    }
+    // A command that outlives its Terrace starts others, which load the library, too.
+    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let environments = processes.filter_map(|process| std::fs::read(process.path().join("environ")).ok());
+    for environment in environments {
+        stale.retain(|folder| {
+            let name = folder.as_os_str().as_bytes();
+            !environment.windows(name.len()).any(|part| part == name)
+        });
+    }
+    // Whoever replaces the folder by a link meanwhile has it refused: no link is followed.
+    stale.retain(|folder| std::fs::remove_dir_all(folder).is_ok());
+    stale
+}
+
+/// Whether this is a folder of this user's that was made by a process which is no more.
+fn is_of_the_dead(entry: &std::fs::DirEntry) -> bool {
+    let name = entry.file_name();
+    let number =
+        name.to_str().and_then(|name| name.strip_prefix(PREFIX)?.split('-').next()?.parse::<u32>().ok());
+    let is_ours = |there: std::fs::Metadata| there.is_dir() && there.uid() == crate::folder::user();
+    // The metadata are those of a link itself.
+    number.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
+        && entry.metadata().is_ok_and(is_ours)
+}
+
 fn listen(listener: &UnixListener, trackers: &Trackers, stop: &AtomicBool) {
     while let Ok((stream, _)) = listener.accept() {
         if stop.load(Ordering::Relaxed) {
             return;
         }
         match received(&stream) {
-            Ok((pid, terrace_handover::ZAPPER, descriptor)) => {
+            Ok((pid, terrace_handover::DROPPER, descriptor)) => {
                 tracing::debug!(pid, "the program helps: it takes out entries of shared memory");
-                trackers.put(pid, |handed| handed.zapper = Some(descriptor.into()));
+                trackers.put(pid, |handed| handed.dropper = Some(descriptor.into()));
             }
             Ok((pid, _, descriptor)) => {
                 tracing::debug!(pid, "the program helps: it has handed over a userfaultfd");
@@ -233,6 +313,41 @@ mod tests {
             libc::CMSG_DATA(header).cast::<c_int>().write_unaligned(descriptor);
             assert_eq!(libc::sendmsg(stream.as_raw_fd(), &raw const message, 0), 1);
         }
+    }
+
+    #[test]
+    fn what_killed_runs_left_goes_when_nobody_looks_for_it() {
+        let place = tempfile::tempdir().unwrap();
+        // No process has this number, nor ever will: it is beyond the kernel's largest.
+        let dead = place.path().join(format!("{PREFIX}4194305-abc"));
+        let used = place.path().join(format!("{PREFIX}4194306-abc"));
+        let alive = place.path().join(format!("{PREFIX}{}-abc", std::process::id()));
+        let others = ["terrace-4194305", "terrace-help-x", "else"].map(|name| place.path().join(name));
+        for folder in [&dead, &used, &alive].into_iter().chain(&others) {
+            std::fs::create_dir(folder).unwrap();
+            std::fs::write(folder.join("libterrace_helper.so"), "").unwrap();
+        }
+        let target = place.path().join("target");
+        std::fs::create_dir(&target).unwrap();
+        let link = place.path().join(format!("{PREFIX}4194307-abc"));
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        let mut user =
+            std::process::Command::new("sleep").arg("600").env("LD_AUDIT_NOT", &used).spawn().unwrap();
+        assert_eq!(remove_stale(place.path()), [dead]);
+        assert!(used.exists() && alive.exists() && others.iter().all(|other| other.exists()));
+        assert!(target.exists() && link.exists());
+        user.kill().unwrap();
+        user.wait().unwrap();
+        assert_eq!(remove_stale(place.path()), [used]);
+    }
+
+    #[test]
+    fn modes_do_not_depend_on_the_users_mask() {
+        let help = Help::start().unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o7777;
+        assert_eq!(mode(help.folder.path()), 0o711);
+        assert_eq!(mode(&help.folder.path().join("libterrace_helper.so")), 0o755);
+        assert_eq!(mode(&help.socket()), 0o600);
     }
 
     #[test]

@@ -14,7 +14,7 @@ const INTERLEAVE: libc::c_int = 3;
 /// `MPOL_WEIGHTED_INTERLEAVE` (Linux 6.9).
 const WEIGHTED: libc::c_int = 6;
 /// Where weights are set, for the whole machine.
-const WEIGHTS: &str = "/sys/kernel/mm/mempolicy/weighted_interleave";
+pub(crate) const WEIGHTS: &str = "/sys/kernel/mm/mempolicy/weighted_interleave";
 /// Weights are small whole numbers; a share is kept to within half of one in so many.
 const LARGEST_WEIGHT: u32 = 32;
 

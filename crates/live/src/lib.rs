@@ -11,6 +11,7 @@ pub mod doctor;
 pub mod engine;
 pub mod facts;
 mod fault_cost;
+pub mod folder;
 pub mod help;
 pub mod journal;
 pub mod kernel;

@@ -1,19 +1,22 @@
 //! The status for others: HTTP on a Unix socket that only its owner may use, and on request the metrics on a TCP port.
 //!
 //! A few lines of our own instead of a web server: whoever may connect must not be able to take more than a second and a few
-//! kilobytes from a process that moves the memory of others. A request has one line that matters, bodies are not read, every
-//! answer ends its connection, and one connection is served at a time.
+//! kilobytes from a process that moves the memory of others. A request has one line that matters, bodies are not read, and
+//! every answer ends its connection. A few connections are served at a time, and where there are more the oldest has to go:
+//! clients that connect and say nothing keep nobody out.
 
 use crate::control::Control;
+use crate::folder::Folder;
 use crate::metrics;
 use crate::status::{Board, Status};
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Longest head of a request.
@@ -23,6 +26,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Longest answer that a client reads.
 const ANSWER: u64 = 64 << 20;
 
+/// Connections of one listener that are open at a time.
+const CONNECTIONS: usize = 16;
+
 /// A socket's name until it is complete.
 const DRAFT: &str = "s";
 
@@ -31,13 +37,14 @@ pub fn socket_of(folder: &Path, pid: u32) -> PathBuf {
     folder.join(format!("{pid}.sock"))
 }
 
-/// The sockets in a folder at which someone answers, by process.
+/// The sockets at which someone answers in a folder of this user's, by process.
 pub fn sockets(folder: &Path) -> Vec<(u32, PathBuf)> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut found: Vec<(u32, PathBuf)> = entries
-        .filter_map(|entry| {
-            let path = entry.path();
-            let pid = path.file_name()?.to_str()?.strip_suffix(".sock")?.parse().ok()?;
+    let names = Folder::open(folder).and_then(|folder| folder.names()).unwrap_or_default();
+    let mut found: Vec<(u32, PathBuf)> = names
+        .into_iter()
+        .filter_map(|name| {
+            let pid = name.strip_suffix(".sock")?.parse().ok()?;
+            let path = folder.join(name);
             // A socket that a killed process left behind refuses; one that is not ours is not to be opened.
             let gone = |error: &io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
             let is_there = UnixStream::connect(&path).map_or_else(|error| !gone(&error), |_| true);
@@ -66,7 +73,7 @@ struct Service {
 }
 
 impl Server {
-    /// Listens at `socket`, and for metrics alone at `metrics`. What a killed process has left at `socket` is replaced.
+    /// Listens at `socket`, whose folder must be there, and for metrics alone at `metrics`. What a killed process has left at `socket` is replaced.
     ///
     /// # Errors
     /// A place where nothing can be made, or an address that is taken.
@@ -114,15 +121,12 @@ fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
 /// A socket at `path` that was never anyone else's to open: made in a folder of its own and put in its place complete.
 fn private(path: &Path) -> io::Result<UnixListener> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut private = std::fs::DirBuilder::new();
-    private.mode(0o700);
-    private.recursive(true).create(folder)?;
     let is_in_use = std::fs::symlink_metadata(path).is_ok() && UnixStream::connect(path).is_ok();
     if is_in_use {
         return Err(io::Error::new(io::ErrorKind::AddrInUse, "another process answers there"));
     }
     let draft = folder.join(format!(".{}", std::process::id()));
-    private.recursive(false).create(&draft)?;
+    std::fs::DirBuilder::new().mode(0o700).create(&draft)?;
     let listener = bind(&draft.join(DRAFT), path);
     // Empty again, or of no use.
     let _ = std::fs::remove_dir_all(&draft);
@@ -144,17 +148,60 @@ fn is_socket(there: &std::fs::Metadata) -> bool {
 }
 
 /// A connection whose patience can be set.
-trait Stream: Read + Write {
+trait Stream: Read + Write + Send + Sized + 'static {
     fn patience(&self, left: Duration) -> io::Result<()>;
+    /// Another handle of the same connection.
+    fn another(&self) -> io::Result<Self>;
+    /// Ends it, whoever reads or writes.
+    fn hang_up(&self);
+}
+
+/// The open connections of a listener, the oldest first, by a number each.
+struct Connections<S>(Mutex<(u64, VecDeque<(u64, S)>)>);
+
+impl<S: Stream> Connections<S> {
+    /// One more. Where there are too many the oldest ends.
+    fn add(&self, stream: S) -> u64 {
+        let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (number, open) = &mut *guard;
+        if open.len() >= CONNECTIONS
+            && let Some((_, oldest)) = open.pop_front()
+        {
+            oldest.hang_up();
+        }
+        *number += 1;
+        open.push_back((*number, stream));
+        *number
+    }
+
+    fn remove(&self, number: u64) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).1.retain(|(one, _)| *one != number);
+    }
 }
 
 impl Stream for UnixStream {
+    fn another(&self) -> io::Result<UnixStream> {
+        self.try_clone()
+    }
+
+    fn hang_up(&self) {
+        let _ = self.shutdown(Shutdown::Both);
+    }
+
     fn patience(&self, left: Duration) -> io::Result<()> {
         self.set_read_timeout(Some(left)).and_then(|()| self.set_write_timeout(Some(left)))
     }
 }
 
 impl Stream for TcpStream {
+    fn another(&self) -> io::Result<TcpStream> {
+        self.try_clone()
+    }
+
+    fn hang_up(&self) {
+        let _ = self.shutdown(Shutdown::Both);
+    }
+
     fn patience(&self, left: Duration) -> io::Result<()> {
         self.set_read_timeout(Some(left)).and_then(|()| self.set_write_timeout(Some(left)))
     }
@@ -175,11 +222,25 @@ impl Answer {
 
 impl Service {
     fn serve<S: Stream>(&self, mut accept: impl FnMut() -> io::Result<S>) {
-        while !self.stop.load(Ordering::Relaxed) {
-            match accept() {
-                Ok(mut stream) => {
-                    if let Err(error) = self.one(&mut stream) {
-                        tracing::debug!(%error, "a request was given up");
+        let open = Arc::new(Connections(Mutex::new((0, VecDeque::new()))));
+        loop {
+            let accepted = accept().and_then(|stream| Ok((stream.another()?, stream)));
+            if self.stop.load(Ordering::Relaxed) {
+                return;
+            }
+            match accepted {
+                Ok((mut stream, handle)) => {
+                    let number = open.add(handle);
+                    let (service, all) = (self.clone(), open.clone());
+                    let served = thread("connection", move || {
+                        if let Err(error) = service.one(&mut stream) {
+                            tracing::debug!(%error, "a request was given up");
+                        }
+                        all.remove(number);
+                    });
+                    if let Err(error) = served {
+                        open.remove(number);
+                        tracing::debug!(%error, "cannot serve a connection");
                     }
                 }
                 // Too many open files, say: that passes.
@@ -191,7 +252,7 @@ impl Service {
         }
     }
 
-    fn one(&self, stream: &mut impl Stream) -> io::Result<()> {
+    fn one<S: Stream>(&self, stream: &mut S) -> io::Result<()> {
         let deadline = Instant::now() + PATIENCE;
         let Answer { status, kind, body } = match head(stream, deadline)? {
             Some(head) => self.answer(&head),
@@ -276,13 +337,13 @@ fn write_until(stream: &mut impl Stream, mut bytes: &[u8], deadline: Instant) ->
     Ok(())
 }
 
-/// Asks a server at a socket; answers the body of what it says.
+/// Asks a server at a socket; returns the body of what it says.
 ///
 /// # Errors
 /// Nobody answers, or not what was hoped for: then with what it said.
 pub fn ask(socket: &Path, method: &str, path: &str) -> io::Result<String> {
     let mut stream = UnixStream::connect(socket)?;
-    // The server serves one at a time.
+    // A machine under load may take its time.
     stream.patience(PATIENCE * 5)?;
     write!(stream, "{method} {path} HTTP/1.1\r\nHost: terrace\r\n\r\n")?;
     let mut text = String::new();
@@ -305,9 +366,10 @@ pub fn status(socket: &Path) -> io::Result<Status> {
 /// Removes what killed processes have left behind: sockets at which nobody answers, and drafts of sockets and journals; answers
 /// which.
 pub fn remove_stale(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    let mut stale: Vec<PathBuf> = entries
-        .map(|entry| entry.path())
+    let names = Folder::open(folder).and_then(|folder| folder.names()).unwrap_or_default();
+    let mut stale: Vec<PathBuf> = names
+        .iter()
+        .map(|name| folder.join(name))
         .filter(|path| is_dead(path) || is_draft_of_the_dead(path))
         .collect();
     stale.retain(|path| {
@@ -343,11 +405,9 @@ mod tests {
 
     impl Bench {
         fn new() -> Bench {
-            Bench {
-                folder: tempfile::tempdir().unwrap(),
-                control: Control::default(),
-                board: Board::default(),
-            }
+            let folder = tempfile::tempdir().unwrap();
+            Folder::create(&folder.path().join("terrace")).unwrap();
+            Bench { folder, control: Control::default(), board: Board::default() }
         }
 
         fn socket(&self) -> PathBuf {
@@ -400,9 +460,34 @@ mod tests {
     }
 
     #[test]
+    fn clients_that_say_nothing_keep_nobody_out() {
+        let bench = Bench::new();
+        let server = bench.start(Some("127.0.0.1:0"));
+        bench.board.put(Arc::new(example()));
+        let address = server.metrics().unwrap();
+        // One after the other they would take two minutes.
+        let idle: Vec<TcpStream> = (0..120).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        assert!(text.starts_with("HTTP/1.1 200") && text.contains("terrace_tier_used_bytes"), "{text}");
+        drop(idle);
+    }
+
+    #[test]
+    fn a_socket_in_no_folder_makes_none() {
+        let bench = Bench::new();
+        let folder = bench.folder.path().join("none");
+        let started = Server::start(&folder.join("x.sock"), None, bench.board.clone(), &bench.control);
+        assert_eq!(started.unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert!(!folder.exists());
+    }
+
+    #[test]
     fn a_stale_socket_is_replaced_and_a_living_one_is_not() {
         let bench = Bench::new();
-        std::fs::create_dir(bench.folder.path().join("terrace")).unwrap();
         drop(UnixListener::bind(bench.socket()).unwrap());
         assert!(sockets(&bench.folder.path().join("terrace")).is_empty(), "nobody answers");
         let _server = bench.start(None);

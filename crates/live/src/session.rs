@@ -2,11 +2,11 @@
 
 use crate::access::AccessSource;
 use crate::access::damon::{self, Damon};
+use crate::access::entry_dropping::EntryDropping;
 use crate::access::faults::SampledFaults;
 use crate::access::page_out::PageOut;
 use crate::access::samples::ProcessorSamples;
 use crate::access::schemes::{self, Schemes};
-use crate::access::zap::ZapAndLook;
 use crate::doctor::setting_that_runs;
 use crate::engine::{Engine, Guard, Limits};
 use crate::facts::{Fact, Facts};
@@ -102,7 +102,7 @@ impl Session {
         let help = config.world.trackers.is_some() && managed != Managed::Sampled;
         match managed {
             Managed::All => Ok(()),
-            Managed::Zapped => facts.zaps(),
+            Managed::EntriesDropped => facts.drops_entries(),
             Managed::Sampled => facts.sampled_faults(),
         }
         .map_err(|missing| Problem::Machine(missing.to_string()))?;
@@ -115,7 +115,7 @@ impl Session {
         }
         facts.finds_pages().map_err(|missing| Problem::Machine(missing.to_string()))?;
         let capabilities = match managed {
-            Managed::Zapped => facts.capabilities_with_zaps(),
+            Managed::EntriesDropped => facts.capabilities_with_entry_dropping(),
             Managed::Sampled => facts.capabilities_with_sampled_faults(),
             Managed::All if help => facts.capabilities_with_help(),
             Managed::All => facts.capabilities(),
@@ -321,9 +321,9 @@ fn source(
 ) -> Result<Option<Box<dyn AccessSource>>, Problem> {
     match config.world.managed {
         Managed::All => {}
-        Managed::Zapped => {
-            choices.push(format!("accesses: zap-and-look, exact to the page, {ONLY_SHARED}"));
-            return Ok(Some(Box::new(ZapAndLook::new())));
+        Managed::EntriesDropped => {
+            choices.push(format!("accesses: entry dropping, exact to the page, {ONLY_SHARED}"));
+            return Ok(Some(Box::new(EntryDropping::new())));
         }
         Managed::Sampled => {
             choices.push(format!(

@@ -2,6 +2,7 @@
 
 use crate::engine::{Engine, State};
 use crate::session::Session;
+use crate::space::Space;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -73,9 +74,9 @@ pub struct TierStatus {
     pub capacity: u64,
     /// What they have, in bytes.
     pub used: u64,
-    /// Of that: accessed between the policy's last two looks. Null where nobody sees accesses.
+    /// Of that: accessed between the policy's last two looks. Null where nobody has looked for accesses yet.
     pub hot: Option<u64>,
-    /// Of that: not accessed then.
+    /// Of that: not accessed then. Null where accesses to some pages do not show: of those nothing is known.
     pub cold: Option<u64>,
 }
 
@@ -88,7 +89,7 @@ pub struct ProcessStatus {
     pub name: String,
     /// Bytes by tier.
     pub bytes: BTreeMap<String, u64>,
-    /// Bytes accessed between the policy's last two looks. Null where nobody sees accesses.
+    /// Bytes accessed between the policy's last two looks. Null where nobody has looked for accesses yet.
     pub hot: Option<u64>,
 }
 
@@ -238,6 +239,11 @@ impl Reporter {
     }
 }
 
+/// Whether accesses to a process's pages would have shown by now. Before that its pages are neither hot nor cold.
+fn is_looked_at(space: &Space) -> bool {
+    space.looks > 0
+}
+
 fn tiers(engine: &Engine) -> Vec<TierStatus> {
     let world = engine.world();
     let tiers = world.tiers().iter().enumerate();
@@ -247,7 +253,9 @@ fn tiers(engine: &Engine) -> Vec<TierStatus> {
             let hot: u64 = world.spaces().map(|space| space.hot[at] << 12).sum();
             // Pages may have left since they were counted.
             let hot = engine.sees_accesses().then_some(hot.min(used));
+            let hot = hot.filter(|_| !engine.sees_all_pages() || world.spaces().any(is_looked_at));
             let cold = hot.map(|hot| used - hot);
+            let cold = cold.filter(|_| engine.sees_all_pages() && world.spaces().all(is_looked_at));
             TierStatus { name: tier.name.clone(), capacity: tier.capacity.0, used, hot, cold }
         })
         .collect()
@@ -265,7 +273,8 @@ fn processes(engine: &Engine) -> Vec<ProcessStatus> {
             pid: space.process.pid,
             name: space.name.clone(),
             bytes: of(&space.resident),
-            hot: engine.sees_accesses().then(|| space.hot.iter().sum::<u64>() << 12),
+            hot: (engine.sees_accesses() && (!engine.sees_all_pages() || is_looked_at(space)))
+                .then(|| space.hot.iter().sum::<u64>() << 12),
         })
         .collect()
 }

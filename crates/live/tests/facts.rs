@@ -185,6 +185,14 @@ impl Kernel for Untouched {
         false
     }
 
+    fn has_same_memory(&self, _: &Process) -> bool {
+        false
+    }
+
+    fn shares_memory(&self, _: u32, _: u32) -> bool {
+        panic!("processes are compared")
+    }
+
     fn move_pages(&self, _: &Process, _: &[u64], _: Option<&[i32]>, _: &mut [i32]) -> io::Result<()> {
         panic!("pages move")
     }

@@ -4,14 +4,14 @@
 
 mod helped;
 use helped::{
-    CHURNED, PAGE, PLACE, PLACES, ROLE, SHARED, Started, TOUCHED, Zapper, churner, entries, map, touched,
+    CHURNED, Dropper, PAGE, PLACE, PLACES, ROLE, SHARED, Started, TOUCHED, churner, entries, map, touched,
     toucher, until, wait_for_the_end, word,
 };
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use terrace_handover::zap::DONE;
+use terrace_handover::entries::DONE;
 use terrace_live::facts::Facts;
 use terrace_live::help::Help;
 use terrace_live::kernel::{Answer, Kernel, Linux};
@@ -224,7 +224,7 @@ fn accesses_to_sampled_pages_are_exact_to_the_page() {
         });
         world.refresh();
         assert_eq!(all_pages(&mut world).len() as u64, all, "what has no entry is still there");
-        // The last answers, which tell that the zaps were done.
+        // The last answers, which tell that the drops were done.
         std::thread::sleep(Duration::from_millis(20));
         look(&mut world, false);
         counts(&mut world);
@@ -350,13 +350,13 @@ fn a_mapping_can_be_moved_while_a_part_of_it_is_sampled() {
     program.end();
 }
 
-/// Past the world, which is too slow for it: mappings of both kinds come and go at a place while it is registered and zapped.
+/// Past the world, which is too slow for it: mappings of both kinds come and go at a place while it is registered and dropped.
 #[test]
 fn no_byte_is_lost_while_sampled_mappings_come_and_go() {
     let Some((_, help)) = helped() else { return };
     let mut program = Started::new("churner", &help);
     let pid = program.child.id();
-    let mut zapper = Zapper::of(&help, pid);
+    let mut dropper = Dropper::of(&help, pid);
     let tracker = until("a userfaultfd is handed over", || help.trackers().take(pid));
     let mut faults = Linux.faults(pid, tracker).unwrap();
     let arena = program.hear("arena")[0];
@@ -368,7 +368,7 @@ fn no_byte_is_lost_while_sampled_mappings_come_and_go() {
         if faults.begin(at, PLACE, Answer::Page).is_err() {
             refused += 1;
         }
-        done += u64::from(zapper.zap(at..at + PLACE) == DONE);
+        done += u64::from(dropper.drop_entries(at..at + PLACE) == DONE);
         if random.below(4) == 0 {
             // Of what has gone meanwhile nothing is registered.
             let _ = faults.end(at, PLACE);
@@ -376,7 +376,7 @@ fn no_byte_is_lost_while_sampled_mappings_come_and_go() {
         assert_eq!(faults.read(&mut |fault| accesses += u64::from(fault.pid == pid)), 0, "lost");
     }
     let turns = program.hear("intact")[0];
-    println!("{turns} turns; {done} zaps, {accesses} accesses told, {refused} times private memory");
+    println!("{turns} turns; {done} drops, {accesses} accesses told, {refused} times private memory");
     assert!(turns > 100 && done > 100 && accesses > 100 && refused > 100, "too little was tried");
     program.end();
 }

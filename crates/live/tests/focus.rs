@@ -13,7 +13,7 @@ use terrace_model::PageSize;
 
 const HUGE: u64 = 512;
 
-/// A process with areas of base pages and of huge ones; answers its number and the first page of each.
+/// A process with areas of base pages and of huge ones; returns its number and the first page of each.
 fn process(base: u64, huge: u64) -> (World, u32, u64, u64) {
     let kernel = Simulated::new("two-nodes-6.12", &[1 << 20, 1 << 20], 0, 1);
     let (pid, small, large) = {

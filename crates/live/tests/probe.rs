@@ -18,7 +18,7 @@ use terrace_policy::*;
 
 const HUGE: u64 = 512;
 
-/// A machine with compressed swap, and a program with so many huge pages of memory; answers its first page.
+/// A machine with compressed swap, and a program with so many huge pages of memory; returns its first page.
 fn machine(huge: u64, size: PageSize) -> (Simulated, u32, u64) {
     let kernel = Simulated::new("zram-user", &[100_000], 100_000, 1);
     let (pid, first) = {
@@ -38,7 +38,7 @@ fn world(kernel: &Simulated) -> World {
     World::new(shared, facts.tiers.clone(), facts.capabilities(), &Options::default()).unwrap()
 }
 
-/// Looks once, so much later; answers the counts of base pages in order.
+/// Looks once, so much later; returns the counts of base pages in order.
 fn look(kernel: &Simulated, world: &mut World, probe: &mut PageOut) -> Vec<(u64, bool)> {
     kernel.pass(Duration::from_millis(250));
     world.set_now(Moment(kernel.now().as_nanos() as u64));
@@ -110,7 +110,7 @@ fn an_access_between_sending_out_and_looking_is_not_counted_twice() {
     assert_eq!(look(&kernel, &mut world, &mut probe), [USED]);
 }
 
-/// Runs Thermostat for some time on 64 huge pages of which the first is in use; answers what it says of itself.
+/// Runs Thermostat for some time on 64 huge pages of which the first is in use; returns what it says of itself.
 fn thermostat(cpu: f64, advice: Duration) -> (u64, u64, Vec<String>) {
     let (kernel, pid, first) = machine(64, PageSize::Huge);
     kernel.machine().advice_cost = advice;

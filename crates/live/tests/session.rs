@@ -133,14 +133,15 @@ fn sampled_faults_serve_policies_that_count_and_no_others() {
 
 /// With the help of the command accesses to its shared memory are known although someone else has DAMON.
 #[test]
-fn zap_and_look_serves_where_damon_does_not() {
-    let prepared = |machine: &Machine| prepared(machine, Managed::Zapped, "ambix", &[("flush", "false")]);
+fn entry_dropping_serves_where_damon_does_not() {
+    let prepared =
+        |machine: &Machine| prepared(machine, Managed::EntriesDropped, "ambix", &[("flush", "false")]);
     let refused = |machine: &Machine| refused(prepared(machine));
     let machine = Machine::named("two-nodes-6.12");
     machine.set("/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds", "1\n");
     let session = prepared(&machine).unwrap();
-    assert!(session.choices.iter().any(|choice| choice.starts_with("accesses: zap-and-look")));
-    assert!(session.engine.source_name().starts_with("zap-and-look"));
+    assert!(session.choices.iter().any(|choice| choice.starts_with("accesses: entry dropping")));
+    assert!(session.engine.source_name().starts_with("entry dropping"));
     let facts = Facts::discover(&machine.kernel());
     let missing = facts.missing()[&Capability::AccessedBits].to_string();
     assert!(missing.contains("run --track-accesses"), "{missing}");

@@ -1,62 +1,115 @@
 //! Address spaces, one newtype each, so that a virtual address cannot be used as a physical one.
 
-use crate::PageSize;
+use crate::{Frame, PageSize};
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::ops::{Add, AddAssign, Sub};
 
 /// Bytes in a cache line, on every machine Terrace models.
 pub const LINE_BYTES: u64 = 64;
 
-/// A virtual address of one process.
-#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct VirtAddr(pub u64);
+macro_rules! address_spaces {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        #[repr(transparent)]
+        pub struct $name(pub u64);
 
-/// An address in the physical memory of the (simulated or real) machine.
-#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct PhysAddr(pub u64);
+        impl $name {
+            /// The first address of page number `number` of `size`.
+            #[inline]
+            pub const fn of_page(number: u64, size: PageSize) -> $name {
+                $name(number << size.shift())
+            }
 
-impl VirtAddr {
-    /// The page number at `size`: the address divided by the page size.
-    #[inline]
-    pub const fn page_number(self, size: PageSize) -> u64 {
-        self.0 >> size.shift()
-    }
+            /// The page number at `size`: the address divided by the page size.
+            #[inline]
+            pub const fn page_number(self, size: PageSize) -> u64 {
+                self.0 >> size.shift()
+            }
 
-    /// The address of the page of `size` that holds this address.
-    #[inline]
-    pub const fn align_down(self, size: PageSize) -> VirtAddr {
-        VirtAddr(self.0 & !(size.bytes() - 1))
-    }
+            /// The address of the page of `size` that holds this address.
+            #[inline]
+            pub const fn align_down(self, size: PageSize) -> $name {
+                $name(self.0 & !(size.bytes() - 1))
+            }
 
-    /// The distance in bytes from the start of the page of `size`.
-    #[inline]
-    pub const fn page_offset(self, size: PageSize) -> u64 {
-        self.0 & (size.bytes() - 1)
-    }
-}
+            /// The first address of a page of `size` at or above this address; none above the last such page.
+            #[inline]
+            pub const fn align_up(self, size: PageSize) -> Option<$name> {
+                match self.0.checked_add(size.bytes() - 1) {
+                    Some(sum) => Some($name(sum & !(size.bytes() - 1))),
+                    None => None,
+                }
+            }
 
-impl PhysAddr {
-    /// The number of the cache line that holds this address.
-    #[inline]
-    pub const fn line(self) -> u64 {
-        self.0 / LINE_BYTES
-    }
-}
+            /// Whether a page of `size` can begin here.
+            #[inline]
+            pub const fn is_aligned(self, size: PageSize) -> bool {
+                self.page_offset(size) == 0
+            }
 
-macro_rules! hex_formats {
-    ($($name:ident),*) => {$(
+            /// The distance in bytes from the start of the page of `size`.
+            #[inline]
+            pub const fn page_offset(self, size: PageSize) -> u64 {
+                self.0 & (size.bytes() - 1)
+            }
+
+            /// The address `bytes` further up; none beyond the end of the address space.
+            #[inline]
+            pub const fn checked_add(self, bytes: u64) -> Option<$name> {
+                match self.0.checked_add(bytes) {
+                    Some(sum) => Some($name(sum)),
+                    None => None,
+                }
+            }
+        }
+
+        impl Add<u64> for $name {
+            type Output = $name;
+            #[inline]
+            fn add(self, bytes: u64) -> $name {
+                $name(self.0 + bytes)
+            }
+        }
+
+        impl AddAssign<u64> for $name {
+            #[inline]
+            fn add_assign(&mut self, bytes: u64) {
+                self.0 += bytes;
+            }
+        }
+
+        impl Sub<u64> for $name {
+            type Output = $name;
+            #[inline]
+            fn sub(self, bytes: u64) -> $name {
+                $name(self.0 - bytes)
+            }
+        }
+
+        impl Sub for $name {
+            type Output = u64;
+            /// The distance in bytes from the lower address `other`.
+            #[inline]
+            fn sub(self, other: $name) -> u64 {
+                self.0 - other.0
+            }
+        }
+
         impl fmt::Debug for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, concat!(stringify!($name), "({:#x})"), self.0)
             }
         }
+
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, "{:#x}", self.0)
             }
         }
+
         impl fmt::LowerHex for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 fmt::LowerHex::fmt(&self.0, f)
@@ -64,7 +117,114 @@ macro_rules! hex_formats {
         }
     )*};
 }
-hex_formats!(VirtAddr, PhysAddr);
+
+address_spaces! {
+    /// A virtual address of one address space.
+    VirtAddr,
+    /// An address that a guest's operating system takes for physical. The hypervisor translates it once more: to the
+    /// hypervisor, a guest's memory is an address space, and this is an address in it.
+    GuestPhysAddr,
+    /// An address in the physical memory of the (simulated or real) machine.
+    PhysAddr,
+}
+
+impl GuestPhysAddr {
+    /// The same address as the hypervisor's operating system names it: a virtual address in the space that holds the
+    /// guest's memory.
+    #[inline]
+    pub const fn in_host_space(self) -> VirtAddr {
+        VirtAddr(self.0)
+    }
+
+    /// The address at `addr` in the space that holds the guest's memory. The inverse of
+    /// [`GuestPhysAddr::in_host_space`].
+    #[inline]
+    pub const fn from_host_space(addr: VirtAddr) -> GuestPhysAddr {
+        GuestPhysAddr(addr.0)
+    }
+
+    /// The guest's frame that holds this address, by the guest's own numbering.
+    #[inline]
+    pub const fn frame(self) -> Frame {
+        Frame(self.page_number(PageSize::Base))
+    }
+}
+
+impl PhysAddr {
+    /// The cache line that holds this address.
+    #[inline]
+    pub const fn line(self) -> Line {
+        Line(self.0 / LINE_BYTES)
+    }
+
+    /// The frame that holds this address.
+    #[inline]
+    pub const fn frame(self) -> Frame {
+        Frame(self.page_number(PageSize::Base))
+    }
+}
+
+/// A cache line of physical memory, by number: physical address divided by [`LINE_BYTES`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+#[repr(transparent)]
+pub struct Line(pub u64);
+
+impl Line {
+    /// Lines in a base page.
+    pub const PER_FRAME: u64 = PageSize::Base.bytes() / LINE_BYTES;
+
+    /// The address of the line's first byte.
+    #[inline]
+    pub const fn addr(self) -> PhysAddr {
+        PhysAddr(self.0 * LINE_BYTES)
+    }
+
+    /// The frame that holds the line.
+    #[inline]
+    pub const fn frame(self) -> Frame {
+        Frame(self.0 / Line::PER_FRAME)
+    }
+}
+
+impl Add<u64> for Line {
+    type Output = Line;
+    /// The line `lines` lines further up.
+    #[inline]
+    fn add(self, lines: u64) -> Line {
+        Line(self.0 + lines)
+    }
+}
+
+impl AddAssign<u64> for Line {
+    #[inline]
+    fn add_assign(&mut self, lines: u64) {
+        self.0 += lines;
+    }
+}
+
+impl Sub for Line {
+    type Output = u64;
+    /// The distance in lines from the lower line `other`.
+    #[inline]
+    fn sub(self, other: Line) -> u64 {
+        self.0 - other.0
+    }
+}
+
+/// A core of the machine, by number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+#[repr(transparent)]
+pub struct CoreId(pub u32);
+
+impl CoreId {
+    /// As an index into tables with an entry per core.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
 
 /// A half-open range `[start, start + bytes)` of virtual addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -119,6 +279,27 @@ mod tests {
         assert_eq!(addr.page_number(PageSize::Giant), 1);
         assert_eq!(addr.align_down(PageSize::Huge), VirtAddr(0x4020_0000));
         assert_eq!(addr.page_offset(PageSize::Base), 0x234);
+        assert_eq!(addr.align_up(PageSize::Giant), Some(VirtAddr(0x8000_0000)));
+        assert_eq!(VirtAddr(u64::MAX).align_up(PageSize::Base), None);
+        assert!(!addr.is_aligned(PageSize::Base) && (addr - 0x234).is_aligned(PageSize::Base));
+        assert_eq!(VirtAddr::of_page(0x201, PageSize::Huge) + 0x1234, addr);
+        assert_eq!(addr - VirtAddr(0x4020_0000), 0x1234);
+    }
+
+    #[test]
+    fn lines_and_frames_by_hand() {
+        let addr = PhysAddr(0x1_2345);
+        assert_eq!((addr.line(), addr.frame()), (Line(0x48d), Frame(0x12)));
+        assert_eq!((addr.line().addr(), addr.line().frame()), (PhysAddr(0x1_2340), Frame(0x12)));
+        assert_eq!(Frame(0x12).line() + Line::PER_FRAME, Frame(0x13).line());
+        assert_eq!(Line(70) - Line(6), Line::PER_FRAME);
+    }
+
+    #[test]
+    fn a_guests_physical_address_is_virtual_to_its_host() {
+        let addr = GuestPhysAddr(0x5000);
+        assert_eq!((addr.in_host_space(), addr.frame()), (VirtAddr(0x5000), Frame(5)));
+        assert_eq!(GuestPhysAddr::from_host_space(addr.in_host_space()), addr);
     }
 
     #[test]

@@ -2,18 +2,27 @@
 //!
 //! Everything here is plain data without I/O. Every other crate speaks in these words.
 
+// The derives name this crate.
+extern crate self as terrace_model;
+
 mod address;
 mod contiguity;
 mod page;
+mod page_name;
+pub mod parameters;
 mod quantity;
 pub mod stats;
 pub mod thinned;
 mod tier;
 mod time;
 
-pub use address::{AddressRange, LINE_BYTES, PhysAddr, VirtAddr};
+/// The derives of [`parameters`] alone, for modules in which `Parameters` is a struct.
+pub use terrace_model_derive as derive;
+
+pub use address::{AddressRange, CoreId, GuestPhysAddr, LINE_BYTES, Line, PhysAddr, VirtAddr};
 pub use contiguity::ContiguityPoint;
 pub use page::{Frame, PageSize};
+pub use page_name::{PageId, PageRange, SpaceId};
 pub use quantity::{Bytes, BytesPerSec, Cycles, Energy, Frequency, QuantityError};
 pub use stats::{Histogram, Stat, Stats, Unit, Value};
 pub use thinned::Thinned;

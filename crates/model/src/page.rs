@@ -1,6 +1,6 @@
 //! Page sizes of x86-64 and the frames that back them.
 
-use crate::PhysAddr;
+use crate::{Line, PhysAddr};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -77,6 +77,7 @@ impl fmt::Display for PageSize {
 /// A 4 KiB frame of physical memory, by number: physical address divided by 4096.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
+#[repr(transparent)]
 pub struct Frame(pub u64);
 
 impl Frame {
@@ -84,5 +85,17 @@ impl Frame {
     #[inline]
     pub const fn addr(self) -> PhysAddr {
         PhysAddr(self.0 << 12)
+    }
+
+    /// The frame's first cache line.
+    #[inline]
+    pub const fn line(self) -> Line {
+        self.addr().line()
+    }
+
+    /// The frame `frames` frames further up.
+    #[inline]
+    pub const fn plus(self, frames: u64) -> Frame {
+        Frame(self.0 + frames)
     }
 }

@@ -14,6 +14,13 @@ pub struct QuantityError {
     expected: &'static str,
 }
 
+impl QuantityError {
+    /// What was expected in its place.
+    pub const fn expected(&self) -> &'static str {
+        self.expected
+    }
+}
+
 impl fmt::Display for QuantityError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "\"{}\" is not {}", self.text, self.expected)
@@ -209,8 +216,17 @@ impl Time {
 impl FromStr for Time {
     type Err = QuantityError;
     fn from_str(text: &str) -> Result<Self, QuantityError> {
-        const UNITS: [(&str, f64); 7] =
-            [("fs", 1.0), ("ps", 1e3), ("ns", 1e6), ("us", 1e9), ("µs", 1e9), ("ms", 1e12), ("s", 1e15)];
+        const UNITS: [(&str, f64); 9] = [
+            ("fs", 1.0),
+            ("ps", 1e3),
+            ("ns", 1e6),
+            ("us", 1e9),
+            ("µs", 1e9),
+            ("ms", 1e12),
+            ("s", 1e15),
+            ("min", 60e15),
+            ("h", 3600e15),
+        ];
         Ok(Time(parse(text, &UNITS, Self::EXPECTED)?.round() as u64))
     }
 }
@@ -304,6 +320,8 @@ mod tests {
         assert_eq!("64 KiB".parse::<Bytes>().unwrap(), Bytes(65536));
         assert_eq!("1.5GiB".parse::<Bytes>().unwrap(), Bytes(3 << 29));
         assert_eq!("80 ns".parse::<Time>().unwrap(), Time(80_000_000));
+        assert_eq!("5 h".parse::<Time>().unwrap(), "300 min".parse::<Time>().unwrap());
+        assert_eq!("5 h".parse::<Time>().unwrap().to_string(), "18000 s");
         assert_eq!("2.3 GHz".parse::<Frequency>().unwrap().period(), Time(434_783));
         assert_eq!("4 cycles".parse::<Cycles>().unwrap().at(Time(500)), Time(2000));
         assert_eq!("19.2 GB/s".parse::<BytesPerSec>().unwrap().0, 19.2e9);

@@ -11,6 +11,12 @@ use std::ops::{Add, AddAssign, Sub, SubAssign};
 pub struct Time(pub u64);
 
 impl Time {
+    /// The span in cycles of this length, rounded.
+    #[inline]
+    pub const fn in_cycles(self, cycle: Time) -> u64 {
+        (self.0 + cycle.0 / 2) / cycle.0
+    }
+
     /// The start of the simulation, and the empty span.
     pub const ZERO: Time = Time(0);
     /// Later than everything.

@@ -12,6 +12,7 @@ extern crate self as terrace_policy;
 mod capability;
 mod contiguity;
 pub mod in_memory;
+mod lap;
 mod memory_system;
 mod migration;
 mod moment;
@@ -35,16 +36,21 @@ pub use in_memory::{Driver, InMemory};
 pub use memory_system::{Clear, HugeSample, MemorySystem, PageCount, ScanHand, Scanned, Scope, Step, Watch};
 pub use migration::{CopyBy, Cost, Exchange, HugePages, Move, MoveOptions, Outcome, Resize, Subject, Ticket};
 pub use moment::Moment;
-pub use page::{Area, AreaKind, Object, PageId, PageRange, PageView, SpaceId};
+pub use page::{Area, AreaKind, Object, PageView};
 pub use physical::{FrameRegion, FrameState, PhysicalMemory, Relocate, Watermarks};
 pub use policy::{Fault, NextTick, Placement, Policy, Published, Refusal, Setup, Wish};
 pub use profile::{AccessOrder, Heat, ObjectProfile, Profile};
 pub use random::Random;
-pub use registry::{Entry, ParameterInfo, PolicyError, all, find};
+pub use registry::{Entry, PolicyError, all, find};
 pub use report::Report;
 pub use schemes::Schemes;
 pub use signal::{Agent, Signal};
 pub use topology::{Initiator, Tier, TierTraffic, Topology};
+
+// Words of the model that every policy uses.
+pub use terrace_model::derive::{Choice, Parameters};
+pub use terrace_model::parameters::ParameterInfo;
+pub use terrace_model::{PageId, PageRange, SpaceId};
 
 include!(concat!(env!("OUT_DIR"), "/policies.rs"));
 

@@ -21,8 +21,9 @@ pub enum Scope<'a> {
 
 /// Where a scan goes on: the hand of a clock. Starts at the lowest page.
 ///
-/// A scan begins at the hand, goes up, wraps once, and ends where it began at the latest. Afterwards the hand points
-/// at the first page that was not visited. Scans of [`Scope::Pages`] ignore it.
+/// A scan begins at the hand, goes up, wraps once, and ends where it began at the latest. A scan that was stopped leaves
+/// the hand at the page that stopped it; a scan that showed everything leaves the hand where it was. Scans of
+/// [`Scope::Pages`] ignore it. [`ScanHand::lap`] is this order, for every world.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ScanHand {
     /// The first page to visit, or the next above it.
@@ -120,7 +121,7 @@ pub struct HugeSample {
 /// The memory of the machine, as far as a policy may see and change it.
 ///
 /// The simulated operating system implements it, live Linux implements it, and [`crate::InMemory`] does for tests.
-/// Orders are asynchronous: a method takes the order and answers a [`Ticket`]; what became of each page arrives later
+/// Orders are asynchronous: a method takes the order and returns a [`Ticket`]; what became of each page arrives later
 /// as [`crate::Signal::Done`], also for orders that cannot be carried out at all. So no method can fail.
 pub trait MemorySystem {
     /// What this world offers. Constant while a policy runs.
@@ -135,7 +136,7 @@ pub trait MemorySystem {
     /// What all mechanisms cost so far: scans, faults of watched pages, samples, moves, splits, collapses.
     fn spent(&self) -> Cost;
 
-    /// Shows the pages in scope to `visit` and clears bits as it answers. Pages under way are shown where they are.
+    /// Shows the pages in scope to `visit` and clears bits as the returned [`Step`] says. Pages under way are shown where they are.
     ///
     /// Nothing else happens to memory during a scan. `visit` is called once per page, so it must be cheap.
     fn scan(

@@ -41,6 +41,7 @@ pub(crate) const fn seconds(n: u64) -> Time {
 }
 
 /// A span of whole milliseconds.
+#[cfg(test)]
 pub(crate) const fn millis(n: u64) -> Time {
     Time::from_nanos(n * 1_000_000)
 }

@@ -65,7 +65,7 @@ pub struct Relocate {
     pub exchange: bool,
 }
 
-/// Frames by number, and work upon them. Answers carry [`crate::Subject::Frame`] with the frame as ordered.
+/// Frames by number, and work upon them. Results carry [`crate::Subject::Frame`] with the frame as ordered.
 pub trait PhysicalMemory {
     /// The first frame of a tier and the number of its frames.
     fn tier_frames(&self, tier: TierId) -> (Frame, u64);
@@ -87,7 +87,7 @@ pub trait PhysicalMemory {
     fn zero(&mut self, blocks: &[Frame], size: PageSize) -> Ticket;
 
     /// Gives up pages of files that nobody uses, those read longest ago first, until `free` is free in the tier or there
-    /// are no more. Answers what is free then.
+    /// are no more. Returns what is free then.
     fn reclaim(&mut self, tier: TierId, free: Bytes) -> Bytes;
 
     /// How much free memory the world keeps in a tier by itself.

@@ -4,8 +4,7 @@ use crate::{
     Agent, Area, Capabilities, Lack, MemorySystem, Moment, Needs, PageId, Profile, Random, Report, Schemes,
     Signal, Topology,
 };
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use terrace_model::parameters::Parameters;
 use terrace_model::{PageSize, TierId};
 
 /// A first touch of an address that has no page yet.
@@ -72,7 +71,7 @@ impl Placement {
     }
 
     /// Where the first wish is for a large page that fits and its tier has no free block for it, the fault waits: the policy
-    /// hears of it by [`Signal::Stalled`]. For worlds that offer [`crate::Capability::StalledFaults`].
+    /// is notified by [`Signal::Stalled`]. For worlds that offer [`crate::Capability::StalledFaults`].
     pub const fn or_stalls(self, stalls: bool) -> Placement {
         Placement { stalls, ..self }
     }
@@ -82,7 +81,7 @@ impl Placement {
         self.stalls
     }
 
-    /// In the same case the fault goes on, and the policy hears of it at once by [`Signal::Refused`].
+    /// In the same case the fault goes on, and the policy is notified at once by [`Signal::Refused`].
     pub const fn or_tells(self, tells: bool) -> Placement {
         Placement { tells, ..self }
     }
@@ -111,8 +110,8 @@ pub enum NextTick {
 
 /// A memory-management policy.
 ///
-/// Pure and deterministic: no clock, no I/O, no randomness but the generator it was handed. The same calls get the
-/// same answers.
+/// Pure and deterministic: no clock, no I/O, no randomness but the generator it was handed. The same calls return the
+/// same results.
 pub trait Policy: Send {
     /// What it cannot do without, with these parameters.
     fn needs(&self) -> Needs;
@@ -134,7 +133,7 @@ pub trait Policy: Send {
         None
     }
 
-    /// Takes news and gives orders. The first call has [`Signal::Tick`] and comes before the program runs.
+    /// Handles signals and gives orders. The first call has [`Signal::Tick`] and comes before the program runs.
     fn on(&mut self, now: Moment, signals: &[Signal], memory: &mut dyn MemorySystem) -> NextTick;
 
     /// Figures and remarks at the end of a run.
@@ -163,18 +162,14 @@ impl Setup<'_> {
 
 /// A policy that can be opened by name: how it is built from its parameters.
 pub trait Published: Policy + Sized + 'static {
-    /// Its parameters. Serde renders the defaults and reads what a user sets; `#[serde(default, deny_unknown_fields)]`.
-    type Parameters: Default + Serialize + DeserializeOwned;
-
-    /// The parameters that are periods of the policy or amounts of memory per period. On a machine and an input whose
-    /// memory is divided by N, these are divided by N as well; rates, shares and latencies stay.
-    const SCALED: &'static [&'static str] = &[];
+    /// Its parameters, as the derive declares them.
+    type Parameters: Parameters;
 
     /// Builds it.
     ///
     /// # Errors
-    /// Parameters that contradict each other, or a machine that it cannot manage. Missing capabilities need no check
-    /// here: whoever opens the policy compares [`Policy::needs`] with what the world offers.
+    /// Parameters that contradict each other, or a machine that it cannot manage. Values out of their ranges have been
+    /// refused before. Missing capabilities need no check here: whoever opens the policy compares [`Policy::needs`] with what the world offers.
     fn new(parameters: Self::Parameters, setup: Setup<'_>) -> Result<Self, Refusal>;
 }
 
@@ -204,39 +199,5 @@ impl Refusal {
     /// A parameter whose value makes no sense.
     pub fn parameter(key: &str, problem: impl Into<String>) -> Refusal {
         Refusal::Parameter { key: key.to_owned(), problem: problem.into() }
-    }
-
-    /// `value` if it is a share between 0 and 1.
-    ///
-    /// # Errors
-    /// Otherwise, naming `key`.
-    pub fn unless_share(key: &str, value: f64) -> Result<f64, Refusal> {
-        if (0.0..=1.0).contains(&value) {
-            Ok(value)
-        } else {
-            Err(Refusal::parameter(key, format!("{value} is not a share between 0 and 1")))
-        }
-    }
-
-    /// Refuses a count of none.
-    ///
-    /// # Errors
-    /// A zero `value`, naming `key`.
-    pub fn unless_counted(key: &str, value: u64) -> Result<(), Refusal> {
-        if value == 0 {
-            return Err(Refusal::parameter(key, "0 makes no sense; 1 is the least"));
-        }
-        Ok(())
-    }
-
-    /// Refuses a span of no length.
-    ///
-    /// # Errors
-    /// A zero `value`, naming `key`.
-    pub fn unless_positive(key: &str, value: terrace_model::Time) -> Result<(), Refusal> {
-        if value == terrace_model::Time::ZERO {
-            return Err(Refusal::parameter(key, "0 s would leave no time between two ticks"));
-        }
-        Ok(())
     }
 }

@@ -24,7 +24,7 @@ impl Random {
         ((self.next() as u128 * n as u128) >> 64) as u64
     }
 
-    /// Moves `count` items chosen at random, all sets of that size equally likely, to the front, and answers how many
+    /// Moves `count` items chosen at random, all sets of that size equally likely, to the front, and returns how many
     /// there are: fewer where `items` has fewer.
     pub fn choose<T>(&mut self, items: &mut [T], count: usize) -> usize {
         let count = count.min(items.len());

@@ -1,29 +1,68 @@
 //! The policies by name, with their documents and their parameters.
 //!
-//! A policy's file is all there is of it: the module list comes from the folder (`build.rs`), its documents are the
-//! comments of the file itself, its defaults are rendered by serde.
+//! A policy's file is all there is of it: the module list comes from the folder (`build.rs`), its document is the file's
+//! first comment, its parameters are described by the struct that declares them.
 
 use crate::{
     Capabilities, Capability, CapabilitySet, ENTRIES, Needs, Policy, Profile, Published, Refusal, Setup,
     Tier, Topology,
 };
-use serde::Serialize;
+use terrace_model::parameters::{Kind, ParameterError, ParameterInfo, Parameters, did_you_mean, nearest};
 use terrace_model::{Bytes, BytesPerSec, PageSize, Time};
 use toml::{Table, Value};
+
+/// One of the algorithms that a policy chooses from: a file in the policy's folder `algorithms/`.
+#[derive(Clone, Copy, Debug)]
+pub struct AlgorithmEntry {
+    /// The value that chooses it.
+    pub name: &'static str,
+    /// The text of its file.
+    pub source: &'static str,
+}
+
+impl AlgorithmEntry {
+    /// One line.
+    pub fn summary(&self) -> String {
+        summary_of(&self.document())
+    }
+
+    /// The doc comment of its file: idea, source, what the source leaves open. Markdown.
+    pub fn document(&self) -> String {
+        document_of(self.source)
+    }
+}
+
+/// The doc comment that a source file begins with.
+fn document_of(source: &str) -> String {
+    let lines = source.lines().take_while(|line| line.starts_with("//!"));
+    lines
+        .map(|line| line.trim_start_matches("//!").strip_prefix(' ').unwrap_or(""))
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+/// The first paragraph of a document in one line.
+fn summary_of(document: &str) -> String {
+    document.lines().take_while(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+}
 
 /// One policy.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     name: &'static str,
     source: &'static str,
-    effective: fn(Table) -> Result<Table, String>,
-    scaled: &'static [&'static str],
-    open: fn(Table, Setup<'_>) -> Result<Box<dyn Policy>, OpenProblem>,
+    algorithms: &'static [AlgorithmEntry],
+    parameters: fn() -> Vec<ParameterInfo>,
+    effective: fn(&Table) -> Result<Table, ParameterError>,
+    open: Open,
 }
+
+/// Builds a policy from its parameters.
+type Open = fn(&Table, Setup<'_>) -> Result<Box<dyn Policy>, OpenProblem>;
 
 #[derive(Debug)]
 enum OpenProblem {
-    Value(String),
+    Parameter(ParameterError),
     Refused(Refusal),
 }
 
@@ -52,13 +91,13 @@ pub enum PolicyError {
         /// All keys.
         valid: String,
     },
-    /// A parameter's value cannot be read.
+    /// A parameter's value cannot be read, or is out of its range.
     #[error("{policy}: {problem}")]
     BadValue {
         /// The policy.
         policy: &'static str,
-        /// The parameter and what was expected.
-        problem: String,
+        /// The parameter, its value and what was expected.
+        problem: ParameterError,
     },
     /// It refuses to run with these parameters in this world.
     #[error("{policy} does not start: {refusal}")]
@@ -68,17 +107,6 @@ pub enum PolicyError {
         /// Why.
         refusal: Refusal,
     },
-}
-
-/// A parameter as documents show it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct ParameterInfo {
-    /// The key.
-    pub name: String,
-    /// The value where none is given, as TOML; `none` where it is unset.
-    pub default: String,
-    /// Meaning, unit and source: the field's doc comment.
-    pub help: String,
 }
 
 /// All policies, by name.
@@ -95,7 +123,7 @@ pub fn find(name: &str) -> Result<&'static Entry, PolicyError> {
         let names: Vec<&str> = ENTRIES.iter().map(|entry| entry.name).collect();
         PolicyError::Unknown {
             name: name.to_owned(),
-            suggestion: suggestion(name, &names),
+            suggestion: did_you_mean(nearest(name, names.iter().copied())),
             valid: names.join(", "),
         }
     })
@@ -113,8 +141,13 @@ pub fn set(table: &mut Table, key: &str, text: &str) {
 
 impl Entry {
     /// The entry of `P`, documented by the text of its source file.
-    pub const fn of<P: Published>(name: &'static str, source: &'static str) -> Entry {
-        Entry { name, source, effective: effective::<P>, scaled: P::SCALED, open: open::<P> }
+    pub const fn of<P: Published>(
+        name: &'static str,
+        source: &'static str,
+        algorithms: &'static [AlgorithmEntry],
+    ) -> Entry {
+        let (parameters, effective) = (P::Parameters::parameters, effective::<P>);
+        Entry { name, source, algorithms, parameters, effective, open: open::<P> }
     }
 
     /// Its name.
@@ -124,34 +157,30 @@ impl Entry {
 
     /// One line.
     pub fn summary(&self) -> String {
-        self.document().lines().take_while(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
+        summary_of(&self.document())
     }
 
     /// The whole doc comment of its file: idea, source, what the source leaves open, when to use it. Markdown.
     pub fn document(&self) -> String {
-        let lines = self.source.lines().take_while(|line| line.starts_with("//!"));
-        lines
-            .map(|line| line.trim_start_matches("//!").strip_prefix(' ').unwrap_or(""))
-            .collect::<Vec<_>>()
-            .join("\n")
+        document_of(self.source)
+    }
+
+    /// The algorithms that its parameter `algorithm` chooses from; none for most policies.
+    pub const fn algorithms(&self) -> &'static [AlgorithmEntry] {
+        self.algorithms
     }
 
     /// Its parameters, in the order of the file.
     pub fn parameters(&self) -> Vec<ParameterInfo> {
-        let defaults = self.effective(&Table::new()).unwrap_or_default();
-        let fields = fields(self.source).into_iter();
-        let shown = |name: &str| defaults.get(name).map_or_else(|| "none".to_owned(), Value::to_string);
-        fields.map(|(name, help)| ParameterInfo { default: shown(&name), name, help }).collect()
+        (self.parameters)()
     }
 
     /// All parameters with their values: those given, and the defaults.
     ///
     /// # Errors
-    /// A key that it does not have, or a value that cannot be read.
+    /// A key that it does not have, a value that cannot be read, or one out of its range.
     pub fn effective(&self, given: &Table) -> Result<Table, PolicyError> {
-        self.check_keys(given)?;
-        (self.effective)(given.clone())
-            .map_err(|problem| PolicyError::BadValue { policy: self.name, problem })
+        (self.effective)(given).map_err(|problem| self.wrong(problem))
     }
 
     /// All parameters for a machine and an input whose memory is divided by `by`: periods and amounts are divided too.
@@ -160,8 +189,8 @@ impl Entry {
     /// A wrong parameter.
     pub fn scaled(&self, given: &Table, by: u32) -> Result<Table, PolicyError> {
         let mut table = self.effective(given)?;
-        for key in self.scaled {
-            if let Some(value) = table.get_mut(*key) {
+        for ParameterInfo { name, .. } in self.parameters().into_iter().filter(|parameter| parameter.scaled) {
+            if let Some(value) = table.get_mut(&name) {
                 divide(value, by);
             }
         }
@@ -175,7 +204,9 @@ impl Entry {
     /// A wrong parameter.
     pub fn longest_period(&self, given: &Table) -> Result<Option<Time>, PolicyError> {
         let table = self.effective(given)?;
-        let times = self.scaled.iter().filter_map(|key| table.get(*key)?.as_str()?.parse::<Time>().ok());
+        let periods = self.parameters().into_iter();
+        let periods = periods.filter(|parameter| parameter.scaled && parameter.kind == Kind::Time);
+        let times = periods.filter_map(|period| table.get(&period.name)?.as_str()?.parse::<Time>().ok());
         Ok(times.max().filter(|time| time.0 > 0))
     }
 
@@ -184,15 +215,26 @@ impl Entry {
     /// # Errors
     /// A wrong parameter, or a world in which it cannot run, with the reason.
     pub fn open(&self, given: &Table, setup: Setup<'_>) -> Result<Box<dyn Policy>, PolicyError> {
-        self.check_keys(given)?;
         let refused = |refusal| PolicyError::Refused { policy: self.name, refusal };
-        let policy = (self.open)(given.clone(), setup).map_err(|problem| match problem {
-            OpenProblem::Value(problem) => PolicyError::BadValue { policy: self.name, problem },
+        let policy = (self.open)(given, setup).map_err(|problem| match problem {
+            OpenProblem::Parameter(problem) => self.wrong(problem),
             OpenProblem::Refused(refusal) => refused(refusal),
         })?;
         match setup.capabilities.lacks(policy.needs().capabilities) {
             Some(lack) => Err(refused(Refusal::Lacks(lack))),
             None => Ok(policy),
+        }
+    }
+
+    fn wrong(&self, problem: ParameterError) -> PolicyError {
+        match problem {
+            ParameterError::Unknown { key, nearest, valid } => PolicyError::UnknownKey {
+                policy: self.name,
+                key,
+                suggestion: did_you_mean(nearest.as_deref()),
+                valid: if valid.is_empty() { "none".to_owned() } else { valid.join(", ") },
+            },
+            problem => PolicyError::BadValue { policy: self.name, problem },
         }
     }
 
@@ -217,20 +259,6 @@ impl Entry {
             Setup { topology: &topology, capabilities: &capabilities, seed: 0, profile: Some(&profile) };
         Ok(self.open(given, setup)?.needs())
     }
-
-    fn check_keys(&self, given: &Table) -> Result<(), PolicyError> {
-        let fields = fields(self.source);
-        let names: Vec<&str> = fields.iter().map(|(name, _)| name.as_str()).collect();
-        match given.keys().find(|key| !names.contains(&key.as_str())) {
-            None => Ok(()),
-            Some(key) => Err(PolicyError::UnknownKey {
-                policy: self.name,
-                key: key.clone(),
-                suggestion: suggestion(key, &names),
-                valid: if names.is_empty() { "none".to_owned() } else { names.join(", ") },
-            }),
-        }
-    }
 }
 
 /// Divides a time, an amount of memory or a count, as a parameter says it; counts stay at least 1.
@@ -249,47 +277,38 @@ fn divide(value: &mut Value, by: u32) {
     }
 }
 
-fn read<P: Published>(given: Table) -> Result<P::Parameters, String> {
-    serde_path_to_error::deserialize(Value::Table(given)).map_err(|error| {
-        let key = error.path().to_string();
-        // Further lines only repeat the key.
-        format!("{key}: {}", error.into_inner().to_string().lines().next().unwrap_or_default())
-    })
+/// The defaults with the values of `given` in their place.
+fn read<P: Published>(given: &Table) -> Result<P::Parameters, ParameterError> {
+    let texts: Vec<(&String, String)> = given.iter().map(|(key, value)| (key, text(value))).collect();
+    P::Parameters::read(texts.iter().map(|(key, text)| (key.as_str(), text.as_str())))
 }
 
-fn effective<P: Published>(given: Table) -> Result<Table, String> {
-    Table::try_from(read::<P>(given)?).map_err(|error| error.to_string())
+/// A TOML value as the text that stands for it elsewhere: strings without quotes.
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-fn open<P: Published>(given: Table, setup: Setup<'_>) -> Result<Box<dyn Policy>, OpenProblem> {
-    let parameters = read::<P>(given).map_err(OpenProblem::Value)?;
-    Ok(Box::new(P::new(parameters, setup).map_err(OpenProblem::Refused)?))
-}
-
-/// The fields of `pub struct Parameters` in a source text, with their doc comments.
-fn fields(source: &str) -> Vec<(String, String)> {
-    let mut fields = Vec::new();
-    let mut help: Vec<&str> = Vec::new();
-    let body = source.lines().skip_while(|line| *line != "pub struct Parameters {").skip(1);
-    for line in body.take_while(|line| !line.starts_with('}')) {
-        let line = line.trim();
-        if let Some(text) = line.strip_prefix("///") {
-            help.push(text.trim());
-        } else if let Some((name, _)) = line.strip_prefix("pub ").and_then(|field| field.split_once(':')) {
-            fields.push((name.to_owned(), help.join(" ")));
-            help.clear();
-        }
+/// The values of all parameters that are set, as TOML.
+fn effective<P: Published>(given: &Table) -> Result<Table, ParameterError> {
+    let parameters = read::<P>(given)?;
+    let mut table = Table::new();
+    for ParameterInfo { name, kind, .. } in P::Parameters::parameters() {
+        let text = parameters.get(&name).unwrap_or_default();
+        let value = match kind {
+            Kind::Switch => text.parse().ok().map(Value::Boolean),
+            Kind::Count => text.parse().ok().map(Value::Integer),
+            Kind::Number => text.parse().ok().map(Value::Float),
+            _ => Some(Value::String(text)),
+        };
+        // An unset number has no value.
+        table.extend(value.map(|value| (name, value)));
     }
-    fields
+    Ok(table)
 }
 
-fn suggestion(word: &str, valid: &[&str]) -> String {
-    valid
-        .iter()
-        .map(|candidate| (strsim::jaro_winkler(word, candidate), candidate))
-        .filter(|(similarity, _)| *similarity > 0.7)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
-        .map_or_else(String::new, |(_, nearest)| format!("; did you mean \"{nearest}\"?"))
+fn open<P: Published>(given: &Table, setup: Setup<'_>) -> Result<Box<dyn Policy>, OpenProblem> {
+    let parameters = read::<P>(given).map_err(OpenProblem::Parameter)?;
+    Ok(Box::new(P::new(parameters, setup).map_err(OpenProblem::Refused)?))
 }
 
 #[cfg(test)]
@@ -310,8 +329,25 @@ mod tests {
             for part in ["**Idea.**", "**Source.**", "**Left open by the source.**", "**When to use it.**"] {
                 assert!(document.contains(part), "{name}: its doc comment has no {part}");
             }
+            for algorithm in entry.algorithms() {
+                let (name, document) = (algorithm.name, algorithm.document());
+                let summary = algorithm.summary();
+                assert!(summary.len() <= 110 && summary.ends_with('.'), "{name}: {summary}");
+                for part in ["**Idea.**", "**Source.**", "**Left open by the source.**"] {
+                    assert!(document.contains(part), "{name}: its doc comment has no {part}");
+                }
+            }
             for parameter in entry.parameters() {
-                assert!(parameter.help.len() > 20, "{name}: {} is not documented", parameter.name);
+                let key = &parameter.name;
+                assert!(
+                    parameter.help.len() > 12 && parameter.help.ends_with('.'),
+                    "{name}: {key} has no help"
+                );
+                assert_eq!(
+                    parameter.range.is_some(),
+                    parameter.kind.is_ordered(),
+                    "{name}: {key} has no range"
+                );
             }
         }
     }
@@ -332,17 +368,12 @@ mod tests {
     fn periods_and_amounts_are_divided_with_the_machine() {
         for entry in all() {
             let defaults = entry.effective(&Table::new()).unwrap();
-            for key in entry.scaled {
-                assert!(
-                    defaults.contains_key(*key),
-                    "{}: {key} is no parameter with a default",
-                    entry.name()
-                );
-            }
+            let parameters = entry.parameters();
+            let is_scaled = |key: &str| parameters.iter().any(|one| one.name == key && one.scaled);
             let scaled = entry.scaled(&Table::new(), 16).unwrap();
             for (key, value) in &defaults {
                 let nothing = value.as_str().is_some_and(|text| text.starts_with("0 "));
-                let divided = entry.scaled.contains(&key.as_str()) && !nothing;
+                let divided = is_scaled(key) && !nothing;
                 assert_eq!(scaled[key] != *value, divided, "{}: {key}", entry.name());
             }
         }
@@ -371,8 +402,12 @@ mod tests {
         let error = ambix.effective(&given).unwrap_err().to_string();
         assert_eq!(
             error,
-            "ambix: period: \"4 parsecs\" is not a time with its unit, such as \"80 ns\" or \"2 s\""
+            "ambix: period = 4 parsecs: expected a time with its unit, such as \"80 ns\" or \"2 s\""
         );
+        let mut given = Table::new();
+        set(&mut given, "dram_target", "95");
+        let error = ambix.effective(&given).unwrap_err().to_string();
+        assert_eq!(error, "ambix: dram_target = 95.0 is out of range: 0.0 to 1.0");
         let mut given = Table::new();
         set(&mut given, "period", "4 s");
         set(&mut given, "switch", "false");

@@ -1,4 +1,4 @@
-//! What a policy is told.
+//! The signals that a policy is called with.
 
 use crate::{Cost, Moment, Outcome, PageId, PageRange, Subject, Ticket};
 use terrace_model::{Bytes, PageSize, TierId, Time};
@@ -18,7 +18,7 @@ impl Default for Agent {
     }
 }
 
-/// One piece of news. A batch holds them in the order in which they happened.
+/// One signal. A batch holds them in the order in which they happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
     /// The time that the policy asked for has come. The first call has one.

@@ -17,6 +17,12 @@ fn page(entry: &Entry, claims: &[Claim]) -> String {
     let document = entry.document();
     let (document, when) = document.trim_end().split_once(WHEN).unwrap();
     let mut page = format!("# `{name}`\n\n{}\n\n## When to use it\n\n{when}\n", document.trim_end());
+    if !entry.algorithms().is_empty() {
+        let _ = writeln!(page, "\n## Algorithms");
+    }
+    for algorithm in entry.algorithms() {
+        let _ = writeln!(page, "\n### `{}`\n\n{}", algorithm.name, algorithm.document().trim_end());
+    }
     if root().join(format!("docs/src/images/policies/{name}.svg")).exists() {
         let _ = writeln!(
             page,
@@ -67,10 +73,12 @@ fn page(entry: &Entry, claims: &[Claim]) -> String {
         let _ = writeln!(page, "None.");
     } else {
         let _ = writeln!(page, "`--set os.policy.KEY=VALUE`, or under `[os.policy]` in a design.\n");
-        let _ = writeln!(page, "| key | default | meaning |\n|---|---|---|");
+        let _ = writeln!(page, "| key | default | range | meaning |\n|---|---|---|---|");
         for parameter in parameters {
-            let help = parameter.help.replace('|', "\\|");
-            let _ = writeln!(page, "| `{}` | `{}` | {help} |", parameter.name, parameter.default);
+            let help = parameter.explanation().replace('|', "\\|");
+            let range = parameter.range.as_ref();
+            let range = range.map(|range| format!("{} to {}", range.low, range.high)).unwrap_or_default();
+            let _ = writeln!(page, "| `{}` | `{}` | {range} | {help} |", parameter.name, parameter.default);
         }
     }
     page

@@ -16,7 +16,7 @@ const PAGES: u64 = 1300;
 fn settings() -> Vec<(&'static str, String)> {
     let hurried = |name: &str, more: &str| {
         let spans = find(name).unwrap().parameters().into_iter();
-        let spans = spans.filter(|p| p.default.trim_matches('"').ends_with(" s"));
+        let spans = spans.filter(|p| p.default.ends_with(" s"));
         let spans: String = spans.map(|p| format!("{} = \"500 ms\"\n", p.name)).collect();
         format!("{spans}{more}")
     };

@@ -46,8 +46,8 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// Parameters that make slow policies act within the few seconds of a case.
 fn hurried(entry: &Entry) -> String {
-    let spans = entry.parameters().into_iter().filter(|p| p.default.trim_matches('"').ends_with(" s"));
-    spans.filter(|p| p.default != "\"0 s\"").map(|p| format!("{} = \"1 s\"\n", p.name)).collect()
+    let spans = entry.parameters().into_iter().filter(|p| p.default.ends_with(" s"));
+    spans.filter(|p| p.default != "0 s").map(|p| format!("{} = \"1 s\"\n", p.name)).collect()
 }
 
 fn profile() -> Profile {
@@ -143,7 +143,7 @@ proptest! {
         seed in any::<u64>(),
     ) {
         let entry = terrace_policy::find("replacement").unwrap();
-        for algorithm in ["lru", "nru", "clock-pro", "optimal"] {
+        for algorithm in entry.algorithms().iter().map(|algorithm| algorithm.name) {
             let run = || {
                 let mut driver = open_as(entry, world(huge), &format!("algorithm = \"{algorithm}\""), seed);
                 let expected = play(&mut driver, &steps);

@@ -244,7 +244,11 @@ impl Collector {
             if state & 0xff != 2 {
                 continue;
             }
-            let pid = (state >> 8) as u32;
+            let pid = entry.seen_pid.load(Acquire);
+            if pid == 0 {
+                // The keeper is about to write it.
+                continue;
+            }
             // A program that replaced another comes after all that the other did.
             if self.processes.iter().flatten().any(|p| p.pid == pid) {
                 continue;
@@ -692,7 +696,8 @@ impl Collector {
     fn is_replaced(&self, pid: u32, place: usize) -> bool {
         let used = (self.shared().header().processes_used.load(Acquire) as usize).min(PROCESSES);
         (0..used).any(|other| {
-            other != place && self.shared().process(other).state.load(Acquire) == u64::from(pid) << 8 | 2
+            let entry = self.shared().process(other);
+            other != place && entry.state.load(Acquire) & 0xff == 2 && entry.seen_pid.load(Acquire) == pid
         })
     }
 
@@ -783,11 +788,13 @@ impl Collector {
                 state.store(0, Release);
             }
         }
+        shared.process(process.place).seen_pid.store(0, Relaxed);
         shared.process(process.place).state.store(0, Release);
         match exec {
             Some((_, false, name)) => self.warn(format!(
                 "{name}: not recorded, because the program that started it is statically linked, or started it \
-                 by a direct system call, or exec-following is off, or it is no x86-64 program"
+                 by a direct system call, or can no longer see the recorder's files, or exec-following is off, \
+                 or it is no x86-64 program or one that gains privileges"
             )),
             Some((stream, true, name)) if replaced => {
                 self.discover();
@@ -861,7 +868,7 @@ impl Collector {
         let header = self.shared().header();
         let unrecorded = header.unrecorded.load(Relaxed);
         if unrecorded > 0 {
-            self.warn(format!("{unrecorded} threads or processes ran unrecorded: too many at the same time"));
+            self.warn(format!("{unrecorded} threads or processes ran unrecorded: too many at the same time, or out of the recorder's reach"));
         }
         if header.entries_exhausted.load(Relaxed) != 0 {
             self.warn(

@@ -1,19 +1,16 @@
-//! Finding the program and QEMU, unpacking the plugin, and starting it all.
+//! Finding the program and QEMU, and starting the one under the other.
 
 use crate::{RecordError, RecordOptions};
-use std::ffi::{OsStr, OsString};
-use std::io::{Read, Write};
+use std::ffi::{CString, OsStr, OsString};
+use std::io::{ErrorKind, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use terrace_protocol::program::{Image, PROCESSOR, inspect};
+use terrace_protocol::session::{ALLOCATIONS, PLUGIN, PRELOAD};
 use terrace_trace::Header;
-
-static PLUGIN: &[u8] = include_bytes!(env!("TERRACE_PLUGIN_LIBRARY"));
-static PRELOAD: &[u8] = include_bytes!(env!("TERRACE_PRELOAD_LIBRARY"));
-static ALLOCATIONS: &[u8] = include_bytes!(env!("TERRACE_ALLOCATIONS_LIBRARY"));
 
 /// Name of the emulator's executable.
 pub const QEMU: &str = "qemu-x86_64";
@@ -45,46 +42,10 @@ pub struct Program {
     pub is_dynamic: bool,
 }
 
-/// The libraries, unpacked into a directory that disappears with the value.
-pub struct Libraries {
-    directory: tempfile::TempDir,
-}
-
-impl Libraries {
-    /// Unpacks them.
-    pub fn unpack() -> std::io::Result<Libraries> {
-        let directory = tempfile::Builder::new().prefix("terrace-").tempdir()?;
-        let libraries = [
-            ("libterrace_plugin.so", PLUGIN),
-            ("libterrace_preload.so", PRELOAD),
-            ("libterrace_allocations.so", ALLOCATIONS),
-        ];
-        for (name, content) in libraries {
-            std::fs::File::create(directory.path().join(name))?.write_all(content)?;
-        }
-        Ok(Libraries { directory })
-    }
-
-    fn plugin(&self) -> PathBuf {
-        self.directory.path().join("libterrace_plugin.so")
-    }
-
-    /// The libraries to load into the program, separated by colons. The first runs other programs without them
-    /// where those are not followed.
-    fn preload(&self, allocations: bool) -> OsString {
-        let mut list = self.directory.path().join("libterrace_preload.so").into_os_string();
-        if allocations {
-            list.push(":");
-            list.push(self.directory.path().join("libterrace_allocations.so"));
-        }
-        list
-    }
-}
-
 /// Finds `command` as a shell would, and the interpreter if it is a script.
 pub fn resolve(command: &[OsString]) -> Result<Program, RecordError> {
     let name = command.first().ok_or(RecordError::NoProgram)?;
-    let mut path = find(name).ok_or_else(|| RecordError::NotFound { program: name.clone() })?;
+    let mut path = find(name)?;
     let mut arguments = command.to_vec();
     for _ in 0..MAX_SCRIPTS {
         let unreadable = |error| RecordError::Io { what: format!("cannot read {}", path.display()), error };
@@ -104,8 +65,7 @@ pub fn resolve(command: &[OsString]) -> Result<Program, RecordError> {
                 outer.push(path.into_os_string());
                 outer.extend(arguments.into_iter().skip(1));
                 arguments = outer;
-                path = find(&arguments[0])
-                    .ok_or_else(|| RecordError::NotFound { program: arguments[0].clone() })?;
+                path = find(&arguments[0])?;
             }
             Image::OtherMachine(machine) => {
                 return Err(RecordError::OtherMachine { program: path, machine });
@@ -119,27 +79,31 @@ pub fn resolve(command: &[OsString]) -> Result<Program, RecordError> {
 /// Finds QEMU.
 pub fn find_qemu(options: &RecordOptions) -> Result<PathBuf, RecordError> {
     let name = options.qemu.as_deref().unwrap_or(Path::new(QEMU));
-    find(name.as_os_str()).ok_or(RecordError::QemuMissing)
+    find(name.as_os_str()).map_err(|_| RecordError::QemuMissing)
 }
 
 /// Starts the program under QEMU. Standard input, output and error are the caller's own.
 pub fn start(
     program: &Program,
     qemu: &Path,
-    libraries: &Libraries,
-    memory: &Path,
+    folder: &Path,
     options: &RecordOptions,
 ) -> Result<Child, RecordError> {
     let on = |value: bool| if value { "on" } else { "off" };
-    let mut plugin = libraries.plugin().into_os_string();
-    plugin.push(",memory=");
-    plugin.push(memory);
+    let mut plugin = folder.join(PLUGIN).into_os_string();
+    plugin.push(",folder=");
+    plugin.push(folder);
     let (dependences, derive) = (on(options.dependences), on(options.derive_addresses));
     plugin.push(format!(",dependences={dependences},derive={derive},count={}", on(options.count_only)));
     let mut command = Command::new(qemu);
     command.arg("-cpu").arg(OsStr::from_bytes(PROCESSOR.to_bytes())).arg("-plugin").arg(&plugin);
     if (options.follow_exec || options.allocations) && !options.count_only {
-        let mut preload = libraries.preload(options.allocations);
+        // The first runs other programs without them where those are not followed.
+        let mut preload = folder.join(PRELOAD).into_os_string();
+        if options.allocations {
+            preload.push(":");
+            preload.push(folder.join(ALLOCATIONS));
+        }
         command.env("TERRACE_PRELOAD", &preload);
         if let Some(own) = std::env::var_os("LD_PRELOAD").filter(|own| !own.is_empty()) {
             // QEMU itself must not load what is meant for the program.
@@ -184,15 +148,88 @@ pub fn header(command: &[OsString], options: &RecordOptions) -> Header {
 }
 
 /// A file by its path, or in the search path if the name has no slash.
-fn find(name: &OsStr) -> Option<PathBuf> {
-    let is_program = |path: &Path| {
-        std::fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
-    };
+fn find(name: &OsStr) -> Result<PathBuf, RecordError> {
     if name.as_bytes().contains(&b'/') {
-        return Some(PathBuf::from(name)).filter(|path| is_program(path));
+        let path = PathBuf::from(name);
+        return check_program(&path).map(|()| path);
     }
-    let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path).map(|directory| directory.join(name)).find(|path| is_program(path))
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let mut refusal = RecordError::NotFound { program: name.to_owned() };
+    for candidate in std::env::split_paths(&path).map(|directory| directory.join(name)) {
+        match check_program(&candidate) {
+            Ok(()) => return Ok(candidate),
+            // As shells do: what is there and cannot be executed is named if nothing else is there.
+            Err(found @ RecordError::NotExecutable { .. }) => refusal = found,
+            Err(_) => {}
+        }
+    }
+    Err(refusal)
+}
+
+/// Whether this user may execute the file.
+fn check_program(path: &Path) -> Result<(), RecordError> {
+    let metadata = std::fs::metadata(path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => {
+            RecordError::NotFound { program: path.as_os_str().to_owned() }
+        }
+        _ => RecordError::Io { what: format!("cannot look at {}", path.display()), error },
+    })?;
+    if metadata.is_dir() {
+        return Err(RecordError::IsDirectory { path: path.to_owned() });
+    }
+    let name = CString::new(path.as_os_str().as_bytes()).unwrap_or_default();
+    // SAFETY: the name is a string.
+    let may_execute = unsafe { libc::access(name.as_ptr(), libc::X_OK) == 0 };
+    if !may_execute || !metadata.is_file() {
+        return Err(RecordError::NotExecutable { program: path.to_owned() });
+    }
+    Ok(())
+}
+
+/// What the recorded program will lack besides: privileges that Linux gives to those who execute its file.
+pub fn lost_privileges(program: &Path) -> Option<String> {
+    let metadata = std::fs::metadata(program).ok()?;
+    let mode = metadata.permissions().mode();
+    // SAFETY: these calls cannot fail.
+    let (user, group) = unsafe { (libc::geteuid(), libc::getegid()) };
+    let gains = if mode & libc::S_ISUID != 0 && metadata.uid() != user {
+        "set-user-ID: by itself it runs with its owner's privileges"
+    } else if mode & libc::S_ISGID != 0 && metadata.gid() != group {
+        "set-group-ID: by itself it runs with its group's privileges"
+    } else if user != 0 && has_capabilities(program) {
+        "has file capabilities: by itself it runs with more privileges than yours"
+    } else {
+        return None;
+    };
+    Some(format!("{}: {gains}, recorded with yours only, and may fail for that", program.display()))
+}
+
+fn has_capabilities(program: &Path) -> bool {
+    let name = CString::new(program.as_os_str().as_bytes()).unwrap_or_default();
+    // SAFETY: both names are strings; a size of 0 only asks how long the value is.
+    unsafe { libc::getxattr(name.as_ptr(), c"security.capability".as_ptr(), std::ptr::null_mut(), 0) > 0 }
+}
+
+/// Whether a program is built with AddressSanitizer: it names the function that every such program calls first.
+pub fn has_address_sanitizer(program: &Path) -> bool {
+    const NAME: &[u8] = b"__asan_init";
+    let Ok(mut file) = std::fs::File::open(program) else { return false };
+    let mut buffer = vec![0; 1 << 20];
+    // The end of what was read before stays at the beginning.
+    let mut kept = 0;
+    while let Ok(read) = file.read(&mut buffer[kept..])
+        && read > 0
+    {
+        let filled = kept + read;
+        // SAFETY: both pointers are valid for the lengths that follow them.
+        let found = unsafe { libc::memmem(buffer.as_ptr().cast(), filled, NAME.as_ptr().cast(), NAME.len()) };
+        if !found.is_null() {
+            return true;
+        }
+        kept = filled.min(NAME.len() - 1);
+        buffer.copy_within(filled - kept..filled, 0);
+    }
+    false
 }
 
 fn machine() -> String {
@@ -266,7 +303,43 @@ mod tests {
         let mut arm = std::fs::read("/proc/self/exe").unwrap()[..4096].to_vec();
         arm[18] = 40;
         assert!(matches!(make("arm", &arm), RecordError::OtherMachine { machine: 40, .. }));
+        assert!(matches!(resolve(&[directory.path().into()]), Err(RecordError::IsDirectory { .. })));
+        let plain = directory.path().join("plain");
+        std::fs::write(&plain, "#!/bin/sh\n").unwrap();
+        assert!(matches!(resolve(&[plain.into()]), Err(RecordError::NotExecutable { .. })));
+        assert!(matches!(resolve(&["/no/such/program".into()]), Err(RecordError::NotFound { .. })));
         assert!(matches!(resolve(&["no-such-program".into()]), Err(RecordError::NotFound { .. })));
         assert!(matches!(resolve(&[]), Err(RecordError::NoProgram)));
+    }
+
+    #[test]
+    fn gained_privileges_are_noticed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("program");
+        std::fs::write(&path, "").unwrap();
+        let with_mode = |mode| {
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+            lost_privileges(&path)
+        };
+        assert_eq!(with_mode(0o4755), None, "it is ours");
+        // SAFETY: this call cannot fail.
+        if unsafe { libc::geteuid() } == 0 {
+            std::os::unix::fs::chown(&path, Some(65_534), Some(65_534)).unwrap();
+            assert!(with_mode(0o4755).unwrap().contains("set-user-ID"));
+            assert!(with_mode(0o2755).unwrap().contains("set-group-ID"));
+            assert_eq!(with_mode(0o755), None);
+        }
+    }
+
+    #[test]
+    fn address_sanitizer_is_found_wherever_its_name_lies() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("program");
+        for before in [0, (1 << 20) - 5, (1 << 20) + 7] {
+            std::fs::write(&path, [&vec![0; before][..], b"__asan_init"].concat()).unwrap();
+            assert!(has_address_sanitizer(&path), "{before}");
+        }
+        std::fs::write(&path, vec![0; 3 << 20]).unwrap();
+        assert!(!has_address_sanitizer(&path));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The program runs, unmodified, under QEMU's user-mode emulator with a plugin that writes each load and store into
 //! shared memory; [`record`] starts it and returns a [`Recording`], an [`EventSource`] that takes them out as they
-//! come. Nothing is written to disk but the plugin itself, in a private temporary directory, and the memory in between
+//! come. Nothing is written to disk but the plugin itself, in a private temporary folder, and the memory in between
 //! is bounded: a program that runs ahead of its consumer waits.
 //!
 //! ```no_run
@@ -23,6 +23,8 @@ mod collect;
 mod entries;
 mod events;
 mod filter;
+mod folder;
+mod keeper;
 mod launch;
 mod origins;
 mod process;
@@ -33,6 +35,8 @@ mod symbols;
 mod touched;
 
 use collect::Collector;
+use folder::Folder;
+pub use folder::remove_stale;
 use session::Session;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -101,6 +105,18 @@ impl Default for RecordOptions {
     }
 }
 
+/// The name of a processor that ELF numbers so.
+fn processor(machine: u16) -> String {
+    match machine {
+        3 => "i386".to_owned(),
+        40 => "32-bit Arm".to_owned(),
+        62 => "x32".to_owned(),
+        183 => "arm64".to_owned(),
+        243 => "RISC-V".to_owned(),
+        _ => format!("ELF machine {machine}"),
+    }
+}
+
 /// Why nothing could be recorded. Each message says what to do about it.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
@@ -125,11 +141,37 @@ pub enum RecordError {
         /// The file.
         program: PathBuf,
     },
+    /// A directory was given.
+    #[error("{}: a directory, not a program; give the path of a program in it", .path.display())]
+    IsDirectory {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// The file may not be executed.
+    #[error(
+        "{}: no permission to execute it; if it is a program, allow that with: chmod +x FILE",
+        .program.display()
+    )]
+    NotExecutable {
+        /// The file.
+        program: PathBuf,
+    },
+    /// The program would take the machine's memory.
+    #[error(
+        "{}: built with AddressSanitizer, for whose shadow memory the emulator takes more than 20 GB of this \
+         machine's; build it without -fsanitize=address to record it",
+        .program.display()
+    )]
+    AddressSanitizer {
+        /// The file.
+        program: PathBuf,
+    },
     /// The program is for another processor.
     #[error(
-        "{}: built for another processor (ELF machine {machine}); only x86-64 programs can be recorded, rebuild it \
-         with: cc --target=x86_64-linux-gnu",
-        .program.display()
+        "{}: built for another processor ({}); only x86-64 programs can be recorded: build it with cc -m64 on an \
+         x86-64 machine, or with x86_64-linux-gnu-gcc (package gcc-x86-64-linux-gnu) elsewhere",
+        .program.display(),
+        processor(*.machine)
     )]
     OtherMachine {
         /// The file.
@@ -161,6 +203,23 @@ pub enum RecordError {
 /// # Errors
 /// When the emulator or the program cannot be found or started.
 pub fn record(command: &[OsString], options: &RecordOptions) -> Result<Recording, RecordError> {
+    prepare(command, options)?.start()
+}
+
+/// A program that can be recorded, and has not been started.
+#[derive(Debug)]
+pub struct Prepared {
+    program: launch::Program,
+    qemu: PathBuf,
+    options: RecordOptions,
+    header: Header,
+}
+
+/// Finds the program and the emulator, and starts neither.
+///
+/// # Errors
+/// When one of them cannot be found, or the program cannot run under the emulator.
+pub fn prepare(command: &[OsString], options: &RecordOptions) -> Result<Prepared, RecordError> {
     if let Some(Every { period, length }) = options.every
         && (length == 0 || length > period)
     {
@@ -168,23 +227,44 @@ pub fn record(command: &[OsString], options: &RecordOptions) -> Result<Recording
     }
     let program = launch::resolve(command)?;
     let qemu = launch::find_qemu(options)?;
-    let failed = |what: &str| {
-        let what = what.to_owned();
-        move |error| RecordError::Io { what, error }
-    };
-    let libraries = launch::Libraries::unpack().map_err(failed("cannot unpack the recorder's libraries"))?;
-    let session = Session::new().map_err(failed("cannot make the recorder's shared memory"))?;
-    let child = launch::start(&program, &qemu, &libraries, &session.path(), options)?;
-    let header = launch::header(command, options);
-    let mut collector = Collector::new(session, options.clone(), header.program.clone());
-    if options.allocations && !program.is_dynamic {
-        collector.warnings.push(format!(
-            "{}: allocations are not recorded, because the program is statically linked or does not load preload \
-             libraries",
-            header.program
-        ));
+    if launch::has_address_sanitizer(&program.executable) {
+        return Err(RecordError::AddressSanitizer { program: program.executable });
     }
-    Ok(Recording { collector, header, child, status: None, _libraries: libraries })
+    let header = launch::header(command, options);
+    Ok(Prepared { program, qemu, options: options.clone(), header })
+}
+
+impl Prepared {
+    /// What the trace will say about itself.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// Starts the program.
+    ///
+    /// # Errors
+    /// When the system refuses what the recorder needs.
+    pub fn start(self) -> Result<Recording, RecordError> {
+        let Prepared { program, qemu, options, header } = self;
+        let failed = |what: &str| {
+            let what = what.to_owned();
+            move |error| RecordError::Io { what, error }
+        };
+        let folder = Folder::new().map_err(failed("cannot unpack the recorder's libraries"))?;
+        let session =
+            Session::new(folder.path()).map_err(failed("cannot make the recorder's shared memory"))?;
+        let child = launch::start(&program, &qemu, folder.path(), &options)?;
+        let mut collector = Collector::new(session, options, header.program.clone());
+        collector.warnings.extend(launch::lost_privileges(&program.executable));
+        if collector.options.allocations && !program.is_dynamic {
+            collector.warnings.push(format!(
+                "{}: allocations are not recorded, because the program is statically linked or does not load \
+                 preload libraries",
+                header.program
+            ));
+        }
+        Ok(Recording { collector, header, child, status: None, _folder: folder })
+    }
 }
 
 /// A program being recorded.
@@ -195,7 +275,8 @@ pub struct Recording {
     header: Header,
     child: Child,
     status: Option<ExitStatus>,
-    _libraries: launch::Libraries,
+    /// Last: it stays as long as a process uses it.
+    _folder: Folder,
 }
 
 /// Ends a recording from another thread, or from a signal handler.

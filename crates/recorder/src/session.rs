@@ -1,14 +1,17 @@
 //! The recorder's end of the shared memory.
 
-use std::fs::File;
+use crate::keeper::Keeper;
+use std::fs::{File, Permissions};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::time::Duration;
 use terrace_protocol::VERSION;
 use terrace_protocol::entry::Entry;
 use terrace_protocol::layout::{QUEUE, Shared, TOTAL_BYTES, UNKNOWN_ENTRY};
+use terrace_protocol::session::MEMORY;
 
 /// Chunks for which a sleeping recorder is woken. Fewer cost the thread a system call and an interrupt of another processor more
 /// often, where the recorder mostly wakes by itself in time; more leave too little room in a thread's queue ([`QUEUE`])
@@ -19,12 +22,14 @@ const WORTH_WAKING: u64 = QUEUE as u64 * 3 / 4;
 pub struct Session {
     file: File,
     shared: Shared,
+    /// `None` only while it is dropped.
+    keeper: Option<Keeper>,
 }
 
 impl Session {
-    /// Makes an anonymous file, sized and initialized. It has no name in any directory, so nothing is left behind
+    /// Makes an anonymous file, sized and initialized, and has processes find it through `folder`. It has no name in any directory, so nothing is left behind
     /// however the recorder ends, and it is not subject to the size of `/dev/shm`.
-    pub fn new() -> io::Result<Session> {
+    pub fn new(folder: &Path) -> io::Result<Session> {
         // SAFETY: the name is a valid string.
         let fd = unsafe { libc::memfd_create(c"terrace".as_ptr(), libc::MFD_CLOEXEC) };
         if fd < 0 {
@@ -32,7 +37,9 @@ impl Session {
         }
         // SAFETY: a new descriptor that nobody else owns.
         let file = unsafe { File::from_raw_fd(fd) };
+        file.set_permissions(Permissions::from_mode(0o600))?;
         file.set_len(TOTAL_BYTES as u64)?;
+        let memory = file.try_clone()?.into();
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a new mapping disturbs no other.
         let base = unsafe {
@@ -43,12 +50,17 @@ impl Session {
         }
         // SAFETY: mapped just now; `Drop` unmaps it when nothing uses it any more.
         let shared = unsafe { Shared::new(base.cast()) };
+        let mut session = Session { file, shared, keeper: None };
+        // A name of the same length in every run: programs see it in their environment, and the place of their stack
+        // follows from how long that is.
+        let descriptor = format!("/proc/{}/fd/{}", std::process::id(), session.file.as_raw_fd());
+        std::os::unix::fs::symlink(descriptor, folder.join(MEMORY))?;
+        session.keeper = Some(Keeper::start(shared, memory, folder)?);
         let header = shared.header();
-        header.recorder.store(std::process::id(), Relaxed);
         // SAFETY: inside the table, and nobody else has the mapping yet.
         unsafe { shared.entries().add(UNKNOWN_ENTRY as usize).write(Entry::UNKNOWN) };
         header.version.store(VERSION, SeqCst);
-        Ok(Session { file, shared })
+        Ok(session)
     }
 
     /// The mapping.
@@ -56,14 +68,13 @@ impl Session {
         self.shared
     }
 
-    /// A path by which this user's processes can open the file while the recorder lives.
-    pub fn path(&self) -> PathBuf {
-        format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into()
-    }
-
     /// Ends recording: programs run on unrecorded.
     pub fn stop(&self) {
-        stop(self.shared);
+        self.shared.header().stop.store(1, SeqCst);
+        wake_producers(self.shared);
+        if let Some(keeper) = &self.keeper {
+            keeper.close();
+        }
     }
 
     /// Sleeps until producers have handed over enough to be worth waking for, or one of them sleeps or ends, or
@@ -95,12 +106,6 @@ impl Session {
     }
 }
 
-/// See [`Session::stop`].
-pub fn stop(shared: Shared) {
-    shared.header().stop.store(1, SeqCst);
-    wake_producers(shared);
-}
-
 fn wake_producers(shared: Shared) {
     let word = &shared.header().freed.0;
     word.fetch_add(1, SeqCst);
@@ -111,6 +116,8 @@ fn wake_producers(shared: Shared) {
 impl Drop for Session {
     fn drop(&mut self) {
         self.stop();
+        // It writes to the mapping until it ends.
+        self.keeper = None;
         // SAFETY: the mapping made in `new`; the collector, which holds the only copies of `Shared`, ends with us.
         unsafe { libc::munmap(self.shared.base().cast(), TOTAL_BYTES) };
     }

@@ -22,6 +22,8 @@ pub struct Comparison {
     pub baseline: String,
     /// Price of a tier's memory over that of the fastest tier, by the tier's name; empty where cost is not asked for.
     pub prices: Vec<(String, f64)>,
+    /// Runs that were asked for and have no result, and why, a sentence each.
+    pub failures: Vec<String>,
 }
 
 impl Comparison {

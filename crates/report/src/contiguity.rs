@@ -4,6 +4,10 @@ use crate::run::ratio;
 use crate::{Comparison, PolicyWork, RunRecord};
 use serde::Serialize;
 
+/// Statistics that only hardware has which profits from contiguity, one for each kind.
+const OF_CONTIGUITY: [&str; 4] =
+    ["tlb.coalesced.fills", "tlb.range.hit", "tlb.segment.hit", "walk.predictions.right"];
+
 /// Both sides of contiguity, against the baseline of the same input.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Contiguity {
@@ -22,7 +26,7 @@ pub struct Contiguity {
 impl RunRecord {
     /// Whether its hardware or its policy is about contiguity.
     fn is_about_contiguity(&self) -> bool {
-        self.parameters.iter().any(|(name, _)| name.starts_with("translation.contiguity."))
+        OF_CONTIGUITY.iter().any(|name| self.stats.get(name).is_some())
             || self.stats.integer("policy.relocated") > 0
     }
 

@@ -5,7 +5,7 @@
 //! hold (infinite, not a number) is `null`.
 
 use crate::conclusion::Conclusion;
-use crate::run::{RunRecord, TimelinePoint};
+use crate::run::{MachineTier, RunRecord, TimelinePoint};
 use crate::{Comparison, Contiguity, HeatMap, InputSummary, Tiering};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::collections::BTreeMap;
@@ -26,6 +26,8 @@ struct Document<'a> {
     baseline: &'a str,
     #[serde(skip_serializing_if = "Pairs::is_empty")]
     prices: Pairs<'a, f64>,
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    failures: &'a [String],
     conclusions: Vec<Conclusion>,
     inputs: Vec<Input<'a>>,
     units: BTreeMap<&'a str, Unit>,
@@ -35,6 +37,8 @@ struct Document<'a> {
 struct Run<'a> {
     design: &'a str,
     machine: &'a str,
+    #[serde(skip_serializing_if = "<[MachineTier]>::is_empty")]
+    machine_tiers: &'a [MachineTier],
     input: &'a str,
     accesses: u64,
     instructions: u64,
@@ -145,6 +149,7 @@ impl Comparison {
             tool_version: &self.tool_version,
             baseline: &self.baseline,
             prices: Pairs(&self.prices),
+            failures: &self.failures,
             conclusions,
             inputs: self.inputs.iter().map(input).collect(),
             units: self
@@ -181,6 +186,7 @@ fn run(run: &RunRecord) -> Run<'_> {
     Run {
         design: &run.design,
         machine: &run.machine,
+        machine_tiers: &run.tiers,
         input: &run.input,
         accesses: run.accesses,
         instructions: run.instructions,

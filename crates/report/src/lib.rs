@@ -1,8 +1,7 @@
 //! The results of simulations, for programs and for people: JSON (schema 1), CSV, terminal tables of 80 columns and
 //! one self-contained HTML page.
 //!
-//! A [`RunRecord`] is one design on one input; an [`InputSummary`] says what that input did, computed on the way by
-//! an [`InputObserver`]; a [`Comparison`] joins them and writes every output. All outputs show the same numbers: the
+//! A [`RunRecord`] is one design on one input; an [`InputSummary`] says what that input did; a [`Comparison`] joins them and writes every output. All outputs show the same numbers: the
 //! page embeds the JSON document and computes nothing that is not in it.
 
 mod comparison;
@@ -27,9 +26,9 @@ pub use comparison::Comparison;
 pub use conclusion::Conclusion;
 pub use contiguity::Contiguity;
 pub use format::Charset;
-pub use input::{HeatMap, HeatRow, InputObserver, InputSummary};
+pub use input::{HeatMap, HeatRow, InputSummary};
 pub use memory_picture::{Look, MemoryPanel, MemoryPicture, MemoryRun};
 pub use placement_picture::{PlacementBand, PlacementPicture};
-pub use run::{CycleComponent, LIVE, RunRecord, TimelinePoint};
+pub use run::{CycleComponent, LIVE, MachineTier, RunRecord, TimelinePoint, machine_in_words};
 pub use tiering::{PolicyWork, TierUse, Tiering};
 pub use write::{WriteError, write_atomically};

@@ -15,6 +15,8 @@ pub struct RunRecord {
     pub design_summary: String,
     /// Name of the machine preset below the design.
     pub machine: String,
+    /// The machine's tiers, fastest first; empty for live runs.
+    pub tiers: Vec<MachineTier>,
     /// Name of the input, as in [`InputSummary::name`](crate::InputSummary::name).
     pub input: String,
     /// Fidelity level: `full`, `translation` or `pages`; [`LIVE`] for what happened to real processes.
@@ -47,6 +49,29 @@ pub struct RunRecord {
     pub timeline: Vec<TimelinePoint>,
     /// How contiguous memory was, by time; empty where that was not sampled.
     pub contiguity_over_time: Vec<ContiguityPoint>,
+}
+
+/// A tier of a simulated machine.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
+pub struct MachineTier {
+    /// The tier's name.
+    pub name: String,
+    /// What it holds.
+    pub capacity_bytes: u64,
+    /// Time of a read below the last-level cache, with nothing else under way.
+    pub read_latency_ns: f64,
+}
+
+/// `zen4-cxl: dram 64.0 GiB at 95.0 ns, cxl 256 GiB at 250 ns`: a machine with its tiers.
+pub fn machine_in_words(machine: &str, tiers: &[MachineTier]) -> String {
+    let words = tiers.iter().map(|tier| {
+        let latency = crate::format::significant(tier.read_latency_ns);
+        format!("{} {} at {latency} ns", tier.name, crate::format::bytes(tier.capacity_bytes))
+    });
+    match tiers {
+        [] => machine.to_owned(),
+        _ => format!("{machine}: {}", words.collect::<Vec<_>>().join(", ")),
+    }
 }
 
 /// A live run at one moment.
@@ -180,6 +205,21 @@ mod tests {
         }
         run.stats.count("tlb.l2.miss", 30, Unit::Count);
         run
+    }
+
+    #[test]
+    fn a_machine_is_named_with_its_tiers() {
+        let tier = |name: &str, gib: u64, read_latency_ns| MachineTier {
+            name: name.to_owned(),
+            capacity_bytes: gib << 30,
+            read_latency_ns,
+        };
+        let tiers = [tier("dram", 64, 95.25), tier("cxl", 256, 250.0)];
+        assert_eq!(
+            machine_in_words("zen4-cxl", &tiers),
+            "zen4-cxl: dram 64.0 GiB at 95.2 ns, cxl 256 GiB at 250 ns"
+        );
+        assert_eq!(machine_in_words("Linux 6.1", &[]), "Linux 6.1");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Tables for the terminal: a comparison and a single run, in a given width.
 
 use crate::format::{bytes, count, fit, percent, seconds, significant, slowdown, speedup, wrap};
-use crate::run::component_label;
+use crate::run::{component_label, machine_in_words};
 use crate::{Charset, Comparison, Contiguity, InputSummary, PolicyWork, RunRecord, Tiering};
 use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 
@@ -41,6 +41,7 @@ impl Comparison {
             out += &wrap(&text, width, "  ");
             out.push('\n');
         }
+        out += &machines(&self.runs, width);
         out += &caveats(&self.runs, width);
         out
     }
@@ -178,6 +179,7 @@ impl RunRecord {
             out.push('\n');
         }
         out += &self.cycle_bars(width, charset);
+        out += &machines(std::slice::from_ref(self), width);
         out += &caveats(std::slice::from_ref(self), width);
         out
     }
@@ -294,8 +296,31 @@ fn bar(share: f64, room: usize, charset: Charset) -> String {
     }
 }
 
-/// Scale, fidelity and notes: what keeps the numbers from being the whole truth. Each is said once.
+/// The simulated machines, each with its tiers.
+fn machines(runs: &[RunRecord], width: usize) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for run in runs.iter().filter(|run| !run.tiers.is_empty()) {
+        let line = format!("Machine {} (reads, idle).", machine_in_words(&run.machine, &run.tiers));
+        if !lines.contains(&line) {
+            lines.push(line);
+        }
+    }
+    lines.iter().map(|line| wrap(line, width, "  ") + "\n").collect()
+}
+
+/// Scale, fidelity and notes: what keeps the numbers from being the whole truth. Each is said once; a note that is not
+/// about all inputs names those that it is about.
 fn caveats(runs: &[RunRecord], width: usize) -> String {
+    let inputs = |of: &dyn Fn(&RunRecord) -> bool| {
+        let mut names: Vec<&str> = Vec::new();
+        for run in runs.iter().filter(|run| of(run)) {
+            if !names.contains(&run.input.as_str()) {
+                names.push(&run.input);
+            }
+        }
+        names
+    };
+    let all = inputs(&|_| true);
     let mut lines: Vec<String> = Vec::new();
     let mut say = |line: String| {
         if !lines.contains(&line) {
@@ -317,7 +342,11 @@ fn caveats(runs: &[RunRecord], width: usize) -> String {
             ));
         }
         for note in &run.notes {
-            say(format!("Note: {note}"));
+            let about = inputs(&|other| other.notes.contains(note));
+            match about.len() < all.len() {
+                true => say(format!("Note on {}: {note}", about.join(", "))),
+                false => say(format!("Note: {note}")),
+            }
         }
     }
     lines.iter().map(|line| wrap(line, width, "  ") + "\n").collect()

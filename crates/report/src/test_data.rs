@@ -37,6 +37,7 @@ fn run(design: &str, scheme: &str, cycles: u64, translation: u64) -> RunRecord {
         design: design.to_owned(),
         design_summary: format!("The {design} design."),
         machine: "test-machine".to_owned(),
+        tiers: Vec::new(),
         input: "gups".to_owned(),
         fidelity: "full".to_owned(),
         scale: 1,
@@ -126,8 +127,9 @@ pub(crate) fn policies() -> Comparison {
 /// Plain TLBs, and a range TLB under a policy that makes memory contiguous.
 pub(crate) fn contiguity() -> Comparison {
     let mut ranger = run("rmm", "radix", 800, 200);
-    ranger.parameters.push(("translation.contiguity.kind".to_owned(), "range".to_owned()));
+    ranger.parameters.push(("translation.scheme.kind".to_owned(), "rmm".to_owned()));
     for (name, value, unit) in [
+        ("tlb.range.hit", 20, Unit::Count),
         ("policy.calls", 12, Unit::Count),
         ("policy.copied_bytes", 40_960, Unit::Bytes),
         ("policy.relocated", 10, Unit::Pages),

@@ -1,18 +1,25 @@
 //! The simulated machine: what would happen to a program if its memory were managed differently.
 //!
-//! [`simulate`] runs a [`design::Design`] on an event source and answers with a statistics tree.
+//! [`simulate`] runs a [`design::Design`] on an event source and returns a statistics tree.
 
 mod array;
 mod cache;
 mod core;
 pub mod design;
+mod engine;
+mod host;
 mod machine;
 pub mod memory;
+mod observe;
 mod os;
+mod outcome;
+mod tiering;
 mod translate;
 
-pub use machine::{
-    Fidelity, MemoryMap, MigrationRow, OpenPolicy, Options, Outcome, Part, PartCost, PartUse,
-    PlacementColumn, PlacementMap, SimError, TierMap, migration_benchmark, simulate,
-};
+pub use engine::simulate;
 pub use os::{FaultBench, FrameRun, Holder, MemoryFigures, OrderFigures, RegionFigures, Snapshot};
+pub use outcome::{
+    Fidelity, MemoryMap, OpenPolicy, Options, Outcome, Part, PartCost, PartUse, PlacementColumn,
+    PlacementMap, SimError, TierMap,
+};
+pub use tiering::{MigrationRow, migration_benchmark};

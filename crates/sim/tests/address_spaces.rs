@@ -6,7 +6,7 @@ mod support;
 use proptest::prelude::*;
 use support::*;
 use terrace_model::{AddressRange, Bytes};
-use terrace_sim::design::{Design, PagePolicy, Placement, TranslationScheme};
+use terrace_sim::design::{Design, PagePolicy, Placement};
 use terrace_sim::{Fidelity, Options, Outcome};
 use terrace_trace::{AccessKind, Advice, Event, KernelAccess, MapKind};
 
@@ -173,7 +173,7 @@ proptest! {
         owned(&pages)?;
         let translation = whole(&design, &program, Fidelity::Translation);
         prop_assert_eq!(counts(&translation, SHARED), counts(&pages, SHARED));
-        let perfect = with_scheme(design.clone(), TranslationScheme::PerfectTlb);
+        let perfect = with_scheme(design.clone(), "perfect-tlb");
         let full = whole(&perfect, &program, Fidelity::Full);
         prop_assert_eq!(counts(&full, SHARED), counts(&pages, SHARED));
         program.exit(true);

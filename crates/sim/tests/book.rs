@@ -1,16 +1,13 @@
-//! The book has a page per scheme of hardware that profits from contiguity: its file's own document, its design and parameters,
-//! and what it gains in the run of the overview.
+//! The book has a page per translation scheme: its file's own document, its design and keys, and where it turns contiguity
+//! into shorter walks what it gains in the run of the overview. The overview and the table of contents list them all.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use terrace_sim::design::schemes::{ALL, Entry};
+use terrace_sim::design::{Library, SchemeParameters};
 
-/// Design, file, and the value of `translation.contiguity.kind`.
-const SCHEMES: [(&str, &str, &str); 4] = [
-    ("colt", "coalesced", "coalesced"),
-    ("rmm", "range", "range"),
-    ("direct-segment", "segment", "direct-segment"),
-    ("spot", "spot", "spot"),
-];
+/// The schemes that turn contiguity into shorter walks: the overview has a run of each.
+const OF_CONTIGUITY: [&str; 4] = ["colt", "rmm", "direct-segment", "spot"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -20,17 +17,18 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The comment at the head of a source file, without links that only the compiler knows.
-fn document(source: &str) -> String {
-    let lines = source.lines().map_while(|line| line.strip_prefix("//!"));
-    let text: Vec<&str> = lines.map(|line| line.strip_prefix(' ').unwrap_or(line)).collect();
-    let mut text = text.join("\n");
-    while let Some(at) = text.find("](crate::") {
+/// The document of a scheme, without links that only the compiler knows: its title, and the text after it.
+fn document(scheme: &Entry) -> (String, String) {
+    let mut text = scheme.document();
+    while let Some(at) = text.find("](") {
         let end = at + text[at..].find(')').unwrap();
         let begin = text[..at].rfind('[').unwrap();
         text = format!("{}{}{}", &text[..begin], &text[begin + 1..at], &text[end + 1..]);
     }
-    text
+    let text = text.replace("[`", "`").replace("`]", "`");
+    let (title, text) = text.split_once(": ").unwrap();
+    let mut first = text.chars();
+    (title.to_owned(), first.next().unwrap().to_uppercase().collect::<String>() + first.as_str())
 }
 
 /// The cells of a table's row.
@@ -38,57 +36,128 @@ fn cells(row: &str) -> Vec<&str> {
     row.trim_matches('|').split(" | ").map(|cell| cell.trim_matches(['|', ' '])).collect()
 }
 
-fn page((name, file, kind): (&str, &str, &str), overview: &str) -> String {
-    let document = document(&read(&format!("crates/sim/src/translate/contiguity/{file}.rs")));
-    let (title, text) = document.split_once(": ").unwrap();
-    let mut first = text.chars();
-    let text = first.next().unwrap().to_uppercase().collect::<String>() + first.as_str();
-    let mut page = format!("# {title} (`{name}`)\n\n{text}\n\n## The design\n\n```toml\n");
-    let _ = writeln!(page, "{}```\n\n## Parameters\n", read(&format!("designs/{name}.toml")));
-    let _ =
-        writeln!(page, "| key of `translation.contiguity` | unit | default | meaning |\n|---|---|---|---|");
-    let reference = read("docs/src/reference/designs.md");
-    let (_, table) = reference.split_once("| key of `translation.contiguity` |").unwrap();
-    let is_own = |row: &&str| row.contains(&format!("`{kind}`:")) || row.contains(&format!("`{kind}`)"));
-    for row in table.lines().skip(2).take_while(|row| row.starts_with('|')).filter(is_own) {
-        let _ = writeln!(page, "{row}");
-    }
+/// What a scheme gains in the run of the overview.
+fn gain(name: &str, overview: &str) -> String {
     let (_, run) = overview.split_once("```console\n").unwrap();
     let (command, run) = run.split_once("\n```").unwrap();
-    let others = SCHEMES.iter().filter(|(other, _, _)| *other != name);
-    let command = others
-        .fold(command.to_owned(), |command, (other, _, _)| command.replace(&format!(" --tlb {other}"), ""));
+    let others = OF_CONTIGUITY.iter().filter(|other| **other != name);
+    let command =
+        others.fold(command.to_owned(), |command, other| command.replace(&format!(" --tlb {other}"), ""));
     let mut rows = run.lines().filter(|line| line.starts_with('|'));
     let column = cells(rows.next().unwrap()).iter().position(|cell| *cell == format!("`{name}`")).unwrap();
-    let _ = writeln!(
-        page,
+    let mut text = format!(
         "\n## What it gains in one run\n\n```console\n{command}\n```\n\n\
-         | pages | gain, TLB as it is | with `{name}` | waits, TLB as it is | with `{name}` |\n|---|---:|---:|---:|---:|"
+         | pages | gain, TLB as it is | with `{name}` | waits, TLB as it is | with `{name}` |\n|---|---:|---:|---:|---:|\n"
     );
     for row in rows.skip(1) {
         let row = cells(row);
         let [before, after] = [1, column].map(|at| row[at].split_once(", ").unwrap());
-        let _ = writeln!(page, "| {} | {} | {} | {} | {} |", row[0], before.0, after.0, before.1, after.1);
+        let _ = writeln!(text, "| {} | {} | {} | {} | {} |", row[0], before.0, after.0, before.1, after.1);
     }
-    let _ = writeln!(page, "\n[What the columns mean, and the others beside it](../translation.md)");
-    page
+    text
+}
+
+fn page(scheme: &Entry, overview: &str) -> String {
+    let (title, text) = document(scheme);
+    let name = scheme.name;
+    let mut page = format!("# {title} (`{name}`)\n\n{text}\n");
+    let file = root().join(format!("designs/{name}.toml"));
+    let design = std::fs::read_to_string(file).ok().or(scheme.design.map(str::to_owned));
+    if let Some(design) = design {
+        let _ = writeln!(page, "\n## The design\n\n```toml\n{}\n```", design.trim());
+    }
+    let keys = scheme.keys();
+    if !keys.is_empty() {
+        let _ =
+            writeln!(page, "\n## Keys\n\n| key of `translation.scheme` | default | meaning |\n|---|---|---|");
+        for key in keys {
+            let _ = writeln!(page, "| `{}` | `{}` | {} |", key.name, key.default, key.help);
+        }
+    }
+    if !scheme.statistics.is_empty() {
+        page += "\n## Statistics\n\n| name | meaning |\n|---|---|\n";
+        for (name, meaning) in scheme.statistics {
+            let _ = writeln!(page, "| `{name}` | {meaning} |");
+        }
+    }
+    if OF_CONTIGUITY.contains(&name) {
+        page += &gain(name, overview);
+    }
+    page + "\n[The others beside it](../translation.md)\n"
+}
+
+/// Compares what is written with what is to be; writes it where asked to.
+fn check(path: &Path, expected: &str) {
+    if std::env::var_os("TERRACE_UPDATE").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, expected).unwrap();
+    }
+    let written = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(written == expected, "{} is stale; run with TERRACE_UPDATE=1", path.display());
+}
+
+/// A text in which these lines stand for those that begin with `prefix` and link into `folder`.
+fn with_lines(text: &str, prefix: &str, lines: &str, folder: &str) -> String {
+    let is_one = |line: &&str| line.starts_with(prefix) && line.contains(&format!("]({folder}"));
+    let mut before = true;
+    let mut out = String::new();
+    for line in text.split_inclusive('\n') {
+        if !is_one(&line) {
+            out += line;
+        } else if std::mem::take(&mut before) {
+            out += lines;
+        }
+    }
+    out
 }
 
 #[test]
 fn the_book_has_a_page_per_scheme() {
-    let summary = read("docs/src/SUMMARY.md");
     let overview = read("docs/src/translation.md");
-    for scheme in SCHEMES {
-        let name = format!("translation/{}.md", scheme.0);
-        assert!(summary.contains(&format!("({name})")), "docs/src/SUMMARY.md does not list {name}");
-        assert!(overview.contains(&format!("({name})")), "docs/src/translation.md does not list {name}");
-        let path = root().join("docs/src").join(&name);
-        let page = page(scheme, &overview);
-        if std::env::var_os("TERRACE_UPDATE").is_some() {
-            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-            std::fs::write(&path, &page).unwrap();
+    let (mut listed, mut rows) = (String::new(), String::new());
+    for scheme in ALL {
+        let name = scheme.name;
+        check(&root().join(format!("docs/src/translation/{name}.md")), &page(scheme, &overview));
+        let _ = writeln!(listed, "  - [{name}](translation/{name}.md)");
+        let (title, _) = document(scheme);
+        let _ = writeln!(rows, "| [`{name}`](translation/{name}.md) | {title} |");
+    }
+    let contents = read("docs/src/SUMMARY.md");
+    check(&root().join("docs/src/SUMMARY.md"), &with_lines(&contents, "  - [", &listed, "translation/"));
+    check(&root().join("docs/src/translation.md"), &with_lines(&overview, "| [`", &rows, "translation/"));
+}
+
+#[test]
+fn every_scheme_has_a_document_a_design_and_keys_that_are_explained() {
+    let library = Library::embedded();
+    let designs: Vec<_> = library
+        .design_names()
+        .iter()
+        .map(|listed| library.design(&listed.name, None, &[]).unwrap().design.translation.scheme.kind)
+        .collect();
+    for scheme in ALL {
+        let text = scheme.document();
+        for part in ["**What it does.**", "**Source.**", "**Left open, and chosen here.**"] {
+            assert!(text.contains(part), "{}.rs has no {part}", scheme.file);
         }
-        let written = std::fs::read_to_string(&path).unwrap_or_default();
-        assert!(written == page, "{} is stale; run with TERRACE_UPDATE=1", path.display());
+        assert!(designs.iter().any(|kind| kind == scheme.name), "no design shows {}", scheme.name);
+        let defaults = scheme.effective(&SchemeParameters::named(scheme.name).own).unwrap();
+        let program = "kv,keys=2e3,requests=4e3";
+        let base = library.design("native-4k", Some("vbi-table1"), &[]).unwrap().design;
+        let run = |kind: &str| {
+            let mut design = base.clone();
+            design.translation.scheme = SchemeParameters::named(kind);
+            let mut source = terrace_workload::open(program).unwrap().source();
+            terrace_sim::simulate(&design, &mut *source, terrace_sim::Options::default()).unwrap().stats
+        };
+        let (own, plain) = (run(scheme.name), run("radix"));
+        let beyond: Vec<&str> =
+            own.iter().map(|(name, _)| name).filter(|name| plain.get(name).is_none()).collect();
+        let mut documented: Vec<&str> = scheme.statistics.iter().map(|(name, _)| *name).collect();
+        documented.sort_unstable();
+        assert_eq!(beyond, documented, "{}: statistics", scheme.name);
+        let keys = scheme.keys();
+        assert_eq!(keys.len(), defaults.len(), "{}: {keys:?}", scheme.name);
+        assert!(keys.iter().all(|key| key.help.len() > 10), "{}: {keys:?}", scheme.name);
     }
 }

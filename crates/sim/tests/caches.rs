@@ -6,7 +6,7 @@ mod support;
 use proptest::prelude::*;
 use support::*;
 use terrace_model::Bytes;
-use terrace_sim::design::{CacheParameters, Design, PagePolicy, Replacement, TranslationScheme};
+use terrace_sim::design::{CacheParameters, Design, PagePolicy, Replacement};
 use terrace_sim::{Fidelity, Outcome};
 use terrace_trace::{AccessKind, Event};
 
@@ -22,7 +22,7 @@ fn set_geometry(level: &mut CacheParameters, (sets, ways, replacement): Geometry
 /// Data alone goes through the caches, in one page of 2 MiB, the machine's second: line `i` of the program is physical
 /// line `FIRST + i`.
 fn machine(cores: u32, geometry: [Geometry; 3], inclusive: bool) -> Design {
-    let mut design = with_scheme(with_pages(small(), PagePolicy::Huge), TranslationScheme::PerfectTlb);
+    let mut design = with_scheme(with_pages(small(), PagePolicy::Huge), "perfect-tlb");
     design.core.count = cores;
     design.os.reserved = Bytes(0);
     set_geometry(&mut design.cache.l1, geometry[0]);

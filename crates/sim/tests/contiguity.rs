@@ -9,37 +9,37 @@ use proptest::prelude::*;
 use support::*;
 use terrace_model::{Bytes, PageSize, Time};
 use terrace_sim::design::{
-    CoalescedLevels, CoalescedParameters, ContiguityParameters, Design, PagePolicy, Placement,
-    RangeParameters, SegmentParameters, SpotParameters,
+    CoalescedLevels, CoalescedParameters, Design, PagePolicy, Placement, RangeParameters, SchemeParameters,
+    SegmentParameters, SpotParameters,
 };
 use terrace_sim::{Fidelity, Options, Outcome, PartCost};
 use terrace_trace::{AccessKind, KernelAccess, VecSource};
 
-fn with(mut design: Design, contiguity: ContiguityParameters) -> Design {
+fn with(mut design: Design, contiguity: SchemeParameters) -> Design {
     // Tables of the pages would lie among them.
     design.os.page_table_tier = Some(design.tiers[1].name.clone());
-    design.translation.contiguity = Some(contiguity);
+    design.translation.scheme = contiguity;
     design
 }
 
-fn coalesced(pages: u32, levels: CoalescedLevels) -> ContiguityParameters {
+fn coalesced(pages: u32, levels: CoalescedLevels) -> SchemeParameters {
     let sizes = vec![PageSize::Base, PageSize::Huge];
-    ContiguityParameters::Coalesced(CoalescedParameters { pages, levels, sizes })
+    SchemeParameters::with("colt", &CoalescedParameters { pages, levels, sizes })
 }
 
-fn range() -> ContiguityParameters {
-    ContiguityParameters::Range(RangeParameters::default())
+fn range() -> SchemeParameters {
+    SchemeParameters::with("rmm", &RangeParameters::default())
 }
 
-fn segment() -> ContiguityParameters {
-    ContiguityParameters::DirectSegment(SegmentParameters { least: Bytes::kib(32), period: Time::ZERO })
+fn segment() -> SchemeParameters {
+    SchemeParameters::with("direct-segment", &SegmentParameters { least: Bytes::kib(32), period: Time::ZERO })
 }
 
-fn spot() -> ContiguityParameters {
-    ContiguityParameters::Spot(SpotParameters::default())
+fn spot() -> SchemeParameters {
+    SchemeParameters::with("spot", &SpotParameters::default())
 }
 
-fn all() -> [ContiguityParameters; 4] {
+fn all() -> [SchemeParameters; 4] {
     [coalesced(8, CoalescedLevels::Both), range(), segment(), spot()]
 }
 
@@ -157,7 +157,7 @@ fn huge_pages_coalesce_where_asked() {
     }
     let outcome = program.run(&design, Fidelity::Translation);
     assert_eq!(counts(&outcome, ["walk.count", "walk.avoided"]), [32 + 4, 28]);
-    design.translation.contiguity = Some(ContiguityParameters::Coalesced(CoalescedParameters::default()));
+    design.translation.scheme = SchemeParameters::named("colt");
     let outcome = program.run(&design, Fidelity::Translation);
     assert_eq!(counts(&outcome, ["walk.count", "walk.avoided"]), [64, 0], "4 KiB only");
 }
@@ -206,7 +206,7 @@ fn contiguity_pays_and_its_absence_changes_nothing() {
         let design = with(small(), contiguity.clone());
         let (count, cycles, blamed) = walks(&design);
         println!("{contiguity:?}: walks {count} of {}, cycles {cycles} of {}", radix.0, radix.1);
-        if !matches!(contiguity, ContiguityParameters::Spot(_)) {
+        if contiguity.kind != "spot" {
             assert!(4 * (count - pages) <= radix.0 - pages, "{contiguity:?}: {count} walks");
         }
         assert!(cycles < radix.1 && blamed < radix.2, "{contiguity:?}");
@@ -225,7 +225,11 @@ fn random_updates_end_to_end() {
     let pages = 16 << 8;
     let program = updates(pages, 60_000);
     for machine in ["vbi-table1", "zen4-cxl"] {
-        let plain = with_table_elsewhere(design("native-4k", machine, &[("core.count", "1")]));
+        let plain = with_table_elsewhere(design(
+            "native-4k",
+            machine,
+            &[("core.count", "1"), ("os.zero_stores", "non-temporal")],
+        ));
         let mut small_reach = plain;
         small_reach.translation.l2.array.iter_mut().for_each(|array| array.entries /= 4);
         let measure = |design: &Design| {
@@ -236,7 +240,7 @@ fn random_updates_end_to_end() {
         let (radix, alone) = (measure(&small_reach), measure(&scattered(small_reach.clone())));
         println!("{machine}: native-4k {radix:?}, scattered {alone:?}");
         for name in ["colt", "rmm", "direct-segment", "spot"] {
-            let own = design(name, machine, &[]).translation.contiguity.unwrap();
+            let own = design(name, machine, &[]).translation.scheme;
             let design = with(small_reach.clone(), own);
             let (contiguous, scattered) = (measure(&design), measure(&scattered(design)));
             println!("{machine}: {name} {contiguous:?}, scattered {scattered:?}");
@@ -279,7 +283,7 @@ fn a_segment_bypasses_the_tlbs_until_it_is_shot_down() {
     assert_eq!(counts(&outcome, ["tlb.segment.hit", "walk.count", "os.segment.pages"]), [64, 64, 64]);
     let mut slow = design.clone();
     let never = SegmentParameters { least: Bytes::kib(32), period: Time::from_nanos(1 << 40) };
-    slow.translation.contiguity = Some(ContiguityParameters::DirectSegment(never));
+    slow.translation.scheme = SchemeParameters::with("direct-segment", &never);
     let outcome = program.run(&slow, Fidelity::Translation);
     assert_eq!(
         counts(&outcome, ["tlb.segment.hit", "os.segment.changes"]),
@@ -287,7 +291,7 @@ fn a_segment_bypasses_the_tlbs_until_it_is_shot_down() {
         "it looked once, too early"
     );
     let long = SegmentParameters { least: Bytes::kib(512), period: Time::ZERO };
-    slow.translation.contiguity = Some(ContiguityParameters::DirectSegment(long));
+    slow.translation.scheme = SchemeParameters::with("direct-segment", &long);
     assert_eq!(count(&program.run(&slow, Fidelity::Translation), "tlb.segment.hit"), 0, "too short");
 }
 
@@ -332,7 +336,7 @@ fn a_wrong_prediction_costs_the_walk_and_a_flush() {
     }
     let cycles = |flush: f64| {
         let own = SpotParameters { flush: terrace_model::Cycles(flush), ..SpotParameters::default() };
-        let mut design = with(small(), ContiguityParameters::Spot(own));
+        let mut design = with(small(), SchemeParameters::with("spot", &own));
         design.translation.l2.array.clear();
         let outcome = program.run(&design, Fidelity::Full);
         (count(&outcome, "walk.predictions.wrong"), outcome.cycles)
@@ -349,23 +353,44 @@ fn mistakes_in_the_table_name_their_key() {
         let sets: Vec<_> = sets.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
         library.design("native-4k", None, &sets).unwrap_err().to_string()
     };
-    let key = "translation.contiguity";
     for (value, expected) in [
-        ("{ kind = \"coalesced\", pages = 6 }", "contiguity.pages: 6 is not 2, 4, 8 or 16"),
-        ("{ kind = \"coalesced\", sizes = [\"1g\"] }", "contiguity.sizes: only 4k and 2m"),
-        ("{ kind = \"range\", entries = 0 }", "contiguity.entries: must be at least 1"),
-        ("{ kind = \"direct-segment\", least = \"4 KiB\" }", "contiguity.least: 4 KiB is less than two"),
-        ("{ kind = \"spot\", ways = 5 }", "contiguity.ways: 5 ways do not divide 32"),
-        ("{ kind = \"spot\", confidence = 4 }", "contiguity.confidence: 4 is not 1 to 3"),
-        ("{ kind = \"spot\", substitute_region = \"3 MiB\" }", "contiguity.substitute_region: "),
-        ("{ kind = \"range\", pages = 8 }", "pages"),
-        ("{ kind = \"ranges\" }", "ranges"),
+        ("{ kind = \"colt\", pages = 6 }", "translation.scheme.pages: 6 is not 2, 4, 8 or 16"),
+        ("{ kind = \"colt\", sizes = [\"1g\"] }", "translation.scheme.sizes: only 4k and 2m"),
+        ("{ kind = \"rmm\", entries = 0 }", "translation.scheme.entries: must be at least 1"),
+        (
+            "{ kind = \"direct-segment\", least = \"4 KiB\" }",
+            "translation.scheme.least: 4 KiB is less than two",
+        ),
+        ("{ kind = \"spot\", ways = 5 }", "translation.scheme.ways: 5 ways do not divide 32"),
+        ("{ kind = \"spot\", confidence = 4 }", "translation.scheme.confidence: 4 is not 1 to 3"),
+        ("{ kind = \"spot\", substitute_region = \"3 MiB\" }", "translation.scheme.substitute_region: "),
+        ("{ kind = \"rmm\", pages = 8 }", "unknown key \"translation.scheme.pages\""),
+        ("{ kind = \"rmm\", least = 8 }", "translation.scheme.least"),
+        ("rnm", "translation.scheme: \"rnm\" is not valid; did you mean \"rmm\"?"),
+        ("{ entries = 8 }", "unknown key \"translation.scheme.entries\""),
     ] {
-        let found = error(&[(key, value)]);
-        assert!(found.contains(expected) && found.contains("contiguity"), "{value}: {found}");
+        let found = error(&[("translation.scheme", value)]);
+        assert!(found.contains(expected), "{value}: {found}");
     }
-    let found = error(&[(key, "{ kind = \"range\" }"), ("translation.scheme", "vivt")]);
-    assert!(found.contains("translation.scheme must be"), "{found}");
+}
+
+#[test]
+fn the_older_spelling_of_schemes_is_read() {
+    let newer = design("rmm", "vbi-table1", &[("translation.scheme.entries", "8")]);
+    for (older, name) in [("{ kind = \"range\", entries = 8 }", "rmm"), ("{ kind = \"coalesced\" }", "colt")]
+    {
+        let read = design("native-4k", "vbi-table1", &[("translation.contiguity", older)]);
+        assert_eq!(read.translation.scheme.kind, name);
+        if name == newer.translation.scheme.kind {
+            assert_eq!(read.translation, newer.translation);
+        }
+    }
+    let set = design("colt", "vbi-table1", &[("translation.contiguity.pages", "4")]);
+    assert_eq!(set.translation.scheme, coalesced_of_base_pages(4));
+}
+
+fn coalesced_of_base_pages(pages: u32) -> SchemeParameters {
+    SchemeParameters::with("colt", &CoalescedParameters { pages, ..CoalescedParameters::default() })
 }
 
 /// Migrations, splits, collapses, watches and cleared bits under every mechanism: each translation is compared inside.
@@ -378,18 +403,20 @@ fn policies_may_move_what_mechanisms_cover() {
                 ("tier.dram.capacity", "12 MiB"),
                 ("os.reserved", "0 KiB"),
                 ("core.count", "2"),
+                ("os.zero_stores", "non-temporal"),
                 ("os.pages", pages),
             ];
-            for contiguity in all() {
+            for contiguity in all().into_iter().chain([SchemeParameters::named("pom-tlb")]) {
                 let mut design = design(policy, "xeon-5218-dcpmm", &sets);
-                design.translation.contiguity = Some(contiguity);
+                design.translation.scheme = contiguity;
                 hasten(&mut design, 2000);
                 let outcome = run(&design, &mut *workload("gups,bytes=24 MiB,updates=4e4"), Fidelity::Full);
                 let n = |name: &str| outcome.stats.integer(name);
                 moved += n("vmstat.pgmigrate_success");
                 let l1 = n("tlb.l1d.4k.miss") + n("tlb.l1d.2m.miss");
                 assert_eq!(l1, n("tlb.l2.hit") + n("tlb.l2.miss"), "{policy}");
-                assert_eq!(n("tlb.l2.miss"), n("walk.count") + n("tlb.range.hit"), "{policy}");
+                let elsewhere = n("tlb.range.hit") + n("tlb.pom.hit");
+                assert_eq!(n("tlb.l2.miss"), n("walk.count") + elsewhere, "{policy}");
             }
         }
     }

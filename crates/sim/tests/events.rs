@@ -5,7 +5,7 @@ mod support;
 
 use support::*;
 use terrace_model::AddressRange;
-use terrace_sim::design::{Design, PagePolicy, TranslationScheme};
+use terrace_sim::design::{Design, PagePolicy};
 use terrace_sim::{Fidelity, Options, Outcome, SimError};
 use terrace_trace::{
     AccessKind, Advice, Batch, Event, Header, KernelAccess, MapKind, MarkKind, Protection, StreamId,
@@ -105,7 +105,7 @@ fn an_order_that_the_input_lost_is_given_up_and_counted() {
 fn addresses_at_the_ends_of_the_address_space_are_addresses() {
     let mut program = Program::new();
     program.read(0).read(0x7fff_ffff_fff8).write(0x1000);
-    for scheme in [TranslationScheme::Radix, TranslationScheme::PerfectTlb, TranslationScheme::Vivt] {
+    for scheme in ["radix", "perfect-tlb", "vivt"] {
         let outcome = program.run(&with_scheme(small(), scheme), Fidelity::Full);
         assert_eq!((outcome.accesses, count(&outcome, "os.faults")), (3, 3), "{scheme:?}");
     }

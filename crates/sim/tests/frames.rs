@@ -314,8 +314,8 @@ fn a_block_zeroed_ahead_makes_its_fault_short() {
             other => panic!("{other:?}"),
         }
     };
-    // 2.5 GB/s zero 2 MiB less 4 KiB in 837 us; a fault takes 0.7 us.
-    assert_eq!((latency(false) / 1000, latency(true)), (837, 700));
+    // 2.5 GB/s zero 2 MiB in 839 us; a fault takes 0.7 us.
+    assert_eq!((latency(false) / 1000, latency(true)), (839, 700));
 }
 
 #[test]
@@ -430,7 +430,13 @@ fn policies_see_the_mobility_of_pageblocks_and_the_watermarks() {
 /// Run time in seconds, bytes copied, and bytes that copies moved to and from memory. Half of the memory holds pages of a file,
 /// and where `copies`, one thread moves them to and fro for as long as the program runs.
 fn beside_copies(workload_spec: &str, copies: bool) -> (f64, u64, u64) {
-    let sets = [("os.reserved", "0 B"), ("core.count", "4"), ("device.local.channels", "1")];
+    let sets = [
+        ("os.reserved", "0 B"),
+        ("core.count", "4"),
+        ("device.local.channels", "1"),
+        ("os.zero_stores", "non-temporal"),
+        ("os.zero_bandwidth", "1000 GB/s"),
+    ];
     let mut design = design("native-4k", "broadwell-2650v4", &sets);
     design.tiers.truncate(1);
     design.tiers[0].capacity = Bytes(96 * MIB);
@@ -471,7 +477,7 @@ fn copies_take_bandwidth_from_a_program_that_wants_it_and_from_no_other() {
     // Within the caches, and at the bandwidth of one channel.
     for (spec, slower) in [
         ("gups,bytes=64KiB,updates=4e6,threads=4", 0.999..1.001),
-        ("stream,bytes=24MiB,iterations=6,threads=4", 1.15..2.0),
+        ("stream,bytes=24MiB,iterations=6,threads=4", 1.1..2.0),
     ] {
         let (alone, nothing, no_traffic) = beside_copies(spec, false);
         let (beside, copied, moved) = beside_copies(spec, true);
@@ -538,6 +544,7 @@ fn contiguity_is_sampled_whatever_the_design() {
 #[test]
 fn samples_are_taken_while_a_program_only_computes() {
     let mut design = machine(8000);
+    design.os.zero_bandwidth = terrace_model::BytesPerSec(1e12); // Faults are one step of the program, unsampled.
     design.os.sample_contiguity = Some(terrace_model::Time::from_nanos(1_000_000));
     let mut source = workload("growth,bytes=8MiB,at_once=1,chunked=0,compute=1e8,accesses=0");
     let options = terrace_sim::Options { whole: true, fidelity: Fidelity::Pages, ..Default::default() };

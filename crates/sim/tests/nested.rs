@@ -6,7 +6,7 @@ mod support;
 use support::*;
 use terrace_model::PageSize;
 use terrace_sim::design::{Design, Library, NestedParameters};
-use terrace_sim::{Fidelity, Outcome};
+use terrace_sim::{Fidelity, Options, Outcome};
 
 /// [`small`], in a virtual machine whose host maps pages of this size, with neither nested TLB nor page-walk cache.
 fn nested(guest: PageSize, host: PageSize) -> Design {
@@ -133,10 +133,55 @@ fn what_nesting_does_not_go_with_is_refused() {
         let set = [("translation.nested".to_owned(), "{ host = \"2m\" }".to_owned())];
         Library::embedded().design(name, None, &set).unwrap_err().to_string()
     };
-    assert!(refused("vivt").contains("must be \"radix\""));
-    assert!(refused("colt").contains("leave one of them out"));
+    for name in ["vivt", "perfect-tlb"] {
+        assert!(refused(name).contains(&format!("which the scheme \"{name}\" does not have")));
+    }
     let set = [("translation.nested.host".to_owned(), "2m".to_owned())];
     let design = Library::embedded().design("native-4k", None, &set).unwrap().design;
     let tlb = design.translation.nested.unwrap().tlb;
     assert_eq!((tlb.entries, tlb.latency.0), (16, 1.0), "the default");
+}
+
+/// In builds with debug assertions every translation is compared with the page table's.
+#[test]
+fn schemes_that_walk_run_in_a_virtual_machine() {
+    for scheme in ["colt", "rmm", "direct-segment", "spot", "pom-tlb"] {
+        for (pages, host) in [("4k", "4k"), ("thp", "4k"), ("thp", "2m"), ("4k", "1g")] {
+            let sets = [("translation.nested.host", host), ("os.pages", pages)];
+            let [own, plain] = [scheme, "native-4k"].map(|name| {
+                let options = Options { whole: true, ..Options::default() };
+                let mut source = workload("gups,bytes=24 MiB,updates=3e4");
+                run_with(&design(name, "vbi-table1", &sets), &mut *source, options).unwrap()
+            });
+            assert_eq!(own.accesses, plain.accesses);
+            assert!(count(&own, "walk.nested_tlb.miss") > 0, "{scheme}, {pages} on {host}");
+            if pages == "4k" {
+                // Splintered pages are alone in the sets of coalesced TLBs, eight of them in each.
+                assert!(
+                    count(&own, "walk.count") <= count(&plain, "walk.count"),
+                    "{scheme}, {pages} on {host}"
+                );
+            }
+        }
+    }
+}
+
+/// The point of a TLB in memory: its entries hold whole translations, so a hit saves a walk in two dimensions.
+#[test]
+fn a_tlb_in_memory_saves_walks_in_two_dimensions() {
+    let sets = [("translation.nested.host", "4k")];
+    let references = |name: &str| {
+        let design = design(name, "vbi-table1", &sets);
+        let outcome = run(&design, &mut *workload("gups,bytes=64 MiB,updates=1e5"), Fidelity::Translation);
+        (count(&outcome, "walk.memory_refs"), outcome)
+    };
+    let ((plain, _), (own, outcome)) = (references("native-4k"), references("pom-tlb"));
+    assert!(own < plain, "{own} references instead of {plain}");
+    let [hits, misses, walks] = counts(&outcome, ["tlb.pom.hit", "tlb.pom.miss", "walk.count"]);
+    assert_eq!(hits + misses, count(&outcome, "tlb.l2.miss"), "every miss of level 2 asks it");
+    assert_eq!(misses, walks);
+    assert!(
+        hits > 50_000 && misses == 0,
+        "the entries of all 16,384 pages fit: {hits} hits, {misses} misses"
+    );
 }

@@ -21,7 +21,7 @@ const ELSEWHERE: u64 = DATA + 16 * GIB;
 
 /// One tier with room for so many pages, page tables included.
 fn machine(pages: u64, size: PagePolicy) -> Design {
-    let sets = [("os.reserved", "0 B"), ("core.count", "2")];
+    let sets = [("os.reserved", "0 B"), ("core.count", "2"), ("os.zero_bandwidth", "1000 GB/s")];
     let mut design = with_pages(design("native-4k", "skylake-6140", &sets), size);
     design.tiers.truncate(1);
     design.tiers[0].capacity = Bytes(pages * PAGE);

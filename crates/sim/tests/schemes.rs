@@ -4,7 +4,7 @@
 mod support;
 
 use support::*;
-use terrace_sim::design::{Design, PagePolicy, TranslationScheme};
+use terrace_sim::design::{Design, PagePolicy};
 use terrace_sim::{Fidelity, Outcome};
 use terrace_trace::MarkKind;
 
@@ -52,7 +52,7 @@ fn a_perfect_tlb_blames_nothing_on_translation() {
         }
         program.chase(DATA + random.below(4 * MIB / 64) * 64);
     }
-    let perfect = program.run(&with_scheme(small(), TranslationScheme::PerfectTlb), Fidelity::Full);
+    let perfect = program.run(&with_scheme(small(), "perfect-tlb"), Fidelity::Full);
     assert_eq!(count(&perfect, "core.cycles.translation"), 0);
     let radix = program.run(&small(), Fidelity::Full);
     assert!(count(&radix, "core.cycles.translation") > 20_000);
@@ -60,7 +60,7 @@ fn a_perfect_tlb_blames_nothing_on_translation() {
 
 /// Cycles of a design over those of a perfect TLB with the same pages.
 fn slowdown(design: &Design, spec: &str) -> f64 {
-    let perfect = with_scheme(design.clone(), TranslationScheme::PerfectTlb);
+    let perfect = with_scheme(design.clone(), "perfect-tlb");
     let [own, bound] = [design, &perfect].map(|design| run(design, &mut *workload(spec), Fidelity::Full));
     assert_eq!(own.accesses, bound.accesses);
     own.cycles as f64 / bound.cycles as f64
@@ -71,7 +71,7 @@ fn nothing_beats_a_perfect_tlb() {
     let mut failed = Vec::new();
     for machine in ["vbi-table1", "zen4-cxl"] {
         for name in ["native-4k", "native-2m", "vivt"] {
-            let design = design(name, machine, &[]);
+            let design = design(name, machine, &[("os.zero_stores", "non-temporal")]);
             for spec in WORKLOADS {
                 let slowdown = slowdown(&design, spec);
                 // Page-table lines in the caches and other names of lines shift conflicts and turns a little.
@@ -87,7 +87,7 @@ fn nothing_beats_a_perfect_tlb() {
 }
 
 fn vivt() -> Design {
-    let mut design = with_scheme(small(), TranslationScheme::Vivt);
+    let mut design = with_scheme(small(), "vivt");
     design.os.pages = PagePolicy::Huge;
     design
 }

@@ -4,7 +4,7 @@
 mod support;
 
 use support::*;
-use terrace_sim::design::{Design, PagePolicy, TranslationScheme};
+use terrace_sim::design::{Design, PagePolicy};
 use terrace_sim::{Fidelity, Options};
 use terrace_trace::{Event, MarkKind};
 
@@ -35,7 +35,7 @@ fn virtual_caches_do_not_lose_the_copy_on_write_fault() {
     program.map(DATA, PAGE).write(DATA);
     program.on(1).spawn(1, 0, Some(0)).event(Event::Free { object: 0 });
     program.on(0).write(DATA);
-    let design = cores(with_scheme(small(), TranslationScheme::Vivt), 2);
+    let design = cores(with_scheme(small(), "vivt"), 2);
     let outcome = program.run(&design, Fidelity::Full);
     assert_eq!(counts(&outcome, ["os.copy_on_write_faults", "os.faults"]), [1, 2]);
 }
@@ -137,7 +137,7 @@ fn a_perfect_tlb_blames_nothing_on_translation_where_pages_fault() {
     for page in 0..16 {
         program.chase(DATA + page * PAGE);
     }
-    let outcome = program.run(&with_scheme(small(), TranslationScheme::PerfectTlb), Fidelity::Full);
+    let outcome = program.run(&with_scheme(small(), "perfect-tlb"), Fidelity::Full);
     assert_eq!(count(&outcome, "core.cycles.translation"), 0);
 }
 

@@ -9,7 +9,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use terrace_model::{AddressRange, Bytes, Frame, PageSize, TierId, Time};
 use terrace_policy::*;
-use terrace_sim::design::{Design, KernelThreads, PagePolicy, TranslationScheme};
+use terrace_sim::design::{Design, KernelThreads, PagePolicy};
 use terrace_sim::{Fidelity, Options};
 use terrace_trace::{Event, EventSource};
 
@@ -18,7 +18,8 @@ const SLOW: TierId = TierId(1);
 
 /// Two tiers, 4 KiB pages, room for `fast` and `slow` pages beside page tables.
 fn machine(fast: u64, slow: u64) -> Design {
-    let mut design = design("native-4k", "haswell-2650v3", &[("os.reserved", "0 B"), ("core.count", "2")]);
+    let sets = [("os.reserved", "0 B"), ("core.count", "2"), ("os.zero_stores", "non-temporal")];
+    let mut design = design("native-4k", "haswell-2650v3", &sets);
     design.tiers[0].capacity = Bytes(fast * PAGE);
     design.tiers[1].capacity = Bytes(slow * PAGE);
     design
@@ -575,7 +576,8 @@ proptest! {
 fn every_policy_runs_and_runs_the_same_again() {
     let spec = "kv,keys=20e3,requests=60e3,value=256 B";
     for entry in terrace_policy::all() {
-        let sets = [("os.reserved", "0 B"), ("os.policy.name", entry.name())];
+        let sets =
+            [("os.reserved", "0 B"), ("os.zero_stores", "non-temporal"), ("os.policy.name", entry.name())];
         let mut design = design("first-touch", "xeon-5218-dcpmm", &sets);
         design.tiers[0].capacity = Bytes::mib(3);
         let chosen = design.os.policy.as_mut().unwrap_or_else(|| panic!("{}", entry.name()));
@@ -618,9 +620,15 @@ fn every_policy_runs_and_runs_the_same_again() {
 
 #[test]
 fn in_memory_mode_the_first_tier_is_a_cache_of_the_last() {
-    let sets = [("os.policy.name", "memory-mode"), ("tier.dram.capacity", "16 MiB"), ("os.reserved", "0 B")];
+    let past_caches = ("os.zero_stores", "non-temporal");
+    let sets = [
+        ("os.policy.name", "memory-mode"),
+        ("tier.dram.capacity", "16 MiB"),
+        ("os.reserved", "0 B"),
+        past_caches,
+    ];
     let cached = design("first-touch", "xeon-5218-dcpmm", &sets);
-    let slow = design("all-slow", "xeon-5218-dcpmm", &[]);
+    let slow = design("all-slow", "xeon-5218-dcpmm", &[past_caches]);
     let spec = "gups,bytes=8 MiB,updates=2e5";
     let run = |design: &Design, spec: &str| run(design, &mut workload(spec), Fidelity::Full);
     let (fits, all_slow) = (run(&cached, spec), run(&slow, spec));
@@ -669,7 +677,7 @@ fn what_cannot_run_says_why() {
         error.contains("counted-faults") && error.contains("use --fidelity translation or full"),
         "{error}"
     );
-    let error = refused(&with_scheme(thermostat, TranslationScheme::Vivt), Fidelity::Full);
+    let error = refused(&with_scheme(thermostat, "vivt"), Fidelity::Full);
     assert!(error.contains("vivt"), "{error}");
     let error = refused(&design("oracle", "xeon-5218-dcpmm", &[]), Fidelity::Full);
     assert!(error.contains("it needs a first pass"), "{error}");

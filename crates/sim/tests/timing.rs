@@ -9,7 +9,7 @@ mod support;
 use support::*;
 use terrace_model::{Bytes, BytesPerSec, Cycles, PageSize, Time};
 use terrace_sim::design::{
-    CacheParameters, CoreKind, Design, LinkParameters, PagePolicy, Replacement, SetIndex, TranslationScheme,
+    CacheParameters, CoreKind, Design, LinkParameters, PagePolicy, Replacement, SetIndex,
 };
 use terrace_sim::memory::{Device, DeviceParameters, Span};
 use terrace_sim::{Fidelity, Outcome};
@@ -39,7 +39,7 @@ fn flat() -> DeviceParameters {
 
 /// One core of 1 GHz with round latencies: 4, 12, 40 cycles, and 31 ns of memory behind them. No translation costs.
 fn round() -> Design {
-    let mut design = with_scheme(small(), TranslationScheme::PerfectTlb);
+    let mut design = with_scheme(small(), "perfect-tlb");
     design.os.pages = PagePolicy::Huge;
     design.core.frequency = terrace_model::Frequency(1e9);
     design.core.base_cpi = 0.25;
@@ -181,7 +181,7 @@ fn alternate(design: &Design, apart: u64) -> f64 {
 
 #[test]
 fn translation_adds_the_latencies_on_its_way() {
-    let mut design = with_scheme(round(), TranslationScheme::Radix);
+    let mut design = with_scheme(round(), "radix");
     design.os.pages = PagePolicy::Base;
     design.translation.l2.latency = Cycles(9.0);
     design.translation.page_walk_cache.latency = Cycles(1.0);
@@ -206,24 +206,6 @@ fn translation_adds_the_latencies_on_its_way() {
         program.run(&design, Fidelity::Translation).cycles as f64
     };
     assert!((steps(4000) - steps(2000) - 2000.0 * (9.0 + 1.0 + 40.0)).abs() < 2.0);
-}
-
-#[test]
-fn a_fault_costs_what_the_kernel_says() {
-    let mut design = round();
-    design.os.fault_cost = Time::from_nanos(500);
-    design.os.zero_bandwidth = BytesPerSec(64e9);
-    for (pages, each) in [(PagePolicy::Base, 500.0), (PagePolicy::Huge, 500.0 + 512.0 * 64.0 - 64.0)] {
-        design.os.pages = pages;
-        let mut program = Program::new();
-        program.map(DATA, 32 * MIB);
-        for page in 0..16 {
-            program.read(DATA + page * 2 * MIB);
-        }
-        let outcome = program.run(&design, Fidelity::Full);
-        assert_eq!(counts(&outcome, ["os.faults", "os.fault_cycles"]), [16, (16.0 * each) as u64]);
-        assert_eq!(count(&outcome, "core.cycles.os"), (16.0 * each) as u64);
-    }
 }
 
 /// The region's transfers per second of the first tier over the bound of its device for that mix.
@@ -258,7 +240,7 @@ const MACHINES: [&str; 7] = [
 
 /// All of a machine's cores on its fast tier, as far as its device allows: nothing else holds them up.
 fn wide(machine: &str) -> Design {
-    let mut design = design("perfect-tlb", machine, &[]);
+    let mut design = design("perfect-tlb", machine, &[("os.zero_stores", "non-temporal")]);
     design.os.pages = PagePolicy::Huge;
     for level in [&mut design.cache.l1, &mut design.cache.l2] {
         level.outstanding = 48;

@@ -236,8 +236,8 @@ fn head_shows_rows_and_events() {
     let (_directory, path) = file("ls.lackey", LACKEY.as_bytes());
     let items = head(&mut open_any(&path, false).unwrap(), 3).unwrap();
     let lines: Vec<String> = items.iter().map(ToString::to_string).collect();
-    assert!(lines[0].starts_with("- 0 #1 Spawn {"), "{lines:?}");
-    assert!(lines[1].starts_with("- 0 #2 Map {"), "{lines:?}");
+    assert!(lines[0].starts_with("- 0 #1 spawn process=0 "), "{lines:?}");
+    assert!(lines[1].starts_with("- 0 #2 map 0x"), "{lines:?}");
     assert_eq!(lines[2], "0 0 W 0x1ffefffe48 8 +2 pc=0x4001093");
     assert_eq!(lines.len(), 3);
 }

@@ -1,18 +1,15 @@
 //! `terrace compare`: several designs on the same inputs.
 
 use crate::error::{Blame, CommandResult, Failure};
-use crate::first_pass;
-use crate::input::{self, Input};
-use crate::interrupt::Interrupt;
-use crate::options::{DesignOptions, InputOptions, Job, JsonOption, RecordingOptions, SimulationOptions};
-use crate::run::{self, InputResult, Settings};
-use crate::tiers::{self, PriceOption};
-use crate::{output, progress, provenance, study};
+use crate::input;
+use crate::options::{DesignOptions, InputOptions, JsonOption, RecordingOptions, SimulationOptions};
+use crate::progress::{self, Terminal};
+use crate::shares::{PriceOption, parse_fast_share};
+use crate::{output, provenance};
 use clap::Args;
-use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use terrace_model::Bytes;
-use terrace_report::{Charset, Comparison};
+use terrace_report::Charset;
+use terrace_study::{Comparison, Progress};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -23,7 +20,7 @@ Examples:
       --workload kv --workload gups,bytes=8GiB -o my-study
   terrace compare native-4k mine.toml --workload bfs --set core.count=4
   terrace compare --policies ambix,tpp,memtis --fast 25%,50%,75% \\
-      --price slow=0.33 --hasten 100 --trace app.trace
+      --price slow=0.33 --time-scale 100 --trace app.trace
 
 A command after -- runs once, under the recorder, while all designs simulate
 it. Ctrl-C ends it, as it does a server, and all designs are compared on what
@@ -58,7 +55,7 @@ pub struct Arguments {
     /// Make the fastest tier this share of what the input has resident, and
     /// reserve nothing of it; several shares, separated by commas, are a sweep.
     /// Reads the input once more beforehand
-    #[arg(long, value_name = "SHARES", value_delimiter = ',', value_parser = tiers::parse_fast_share, help_heading = "Design")]
+    #[arg(long, value_name = "SHARES", value_delimiter = ',', value_parser = parse_fast_share, help_heading = "Design")]
     fast: Vec<f64>,
 
     #[command(flatten)]
@@ -86,48 +83,80 @@ pub struct Arguments {
 
 /// Carries out the comparison.
 pub fn run(arguments: Arguments) -> CommandResult {
-    let chosen = resolve_designs(&arguments)?;
-    let inputs = prepare_inputs(&arguments)?;
-    first_pass::check(chosen.jobs.iter().chain(&chosen.bound).map(|job| &job.design), &inputs)?;
-    let prices = arguments.price.of(&chosen.jobs[0].design.design)?;
-    let settings = Settings { simulation: &arguments.simulation, interrupt: Interrupt::install() };
+    let terminal = Terminal::install();
+    let words = arguments.design.clone();
+    let mut study = Comparison::new(arguments.design)
+        .policies(arguments.policies)
+        .fast_shares(arguments.fast)
+        .changes(arguments.designs.changes())
+        .simulation(arguments.simulation.to_simulation());
+    for (tier, price) in arguments.price.price {
+        study = study.price(tier, price);
+    }
+    study.check().map_err(|error| with_dashes(error.into(), &words))?;
+    for input in input::prepare(&arguments.input, &arguments.recording)? {
+        study = study.input(input);
+    }
+    study.check()?;
     // A directory that cannot be written is better known before an hour of simulation than after it.
     let _created = CreatedDirectory::create(&arguments.output)
         .map_err(|error| Failure::usage(format!("{}: {error}", arguments.output.display())))?;
 
-    let inputs = chosen.for_inputs(&arguments, inputs, &settings)?;
-    let pairs = inputs.iter().map(|(_, jobs)| jobs.len()).sum::<usize>();
-    let designs: Vec<String> = inputs[0].1.iter().map(|job| job.design.design.name.clone()).collect();
-    let mut results = run::all_pairs(inputs, &settings);
-    let endings: Vec<_> =
-        results.iter_mut().map(|result| (result.name.clone(), std::mem::take(&mut result.ending))).collect();
-    let (mut comparison, mut failures) = join(&arguments, &designs, results);
-    comparison.prices = prices;
-    let finished = comparison.runs.len();
+    let mut result = study.run(&terminal)?;
+    result.comparison.command = provenance::own_command();
+    result.comparison.date = provenance::today();
+    let (finished, asked) = (result.comparison.runs.len(), result.asked);
 
     if finished > 0 {
-        let report = comparison.write_directory(&arguments.output).or_run()?;
+        let report = result.comparison.write_directory(&arguments.output).or_run()?;
         if let Some(destination) = &arguments.json.json {
-            output::write_text(destination, &comparison.to_json())?;
+            output::write_text(destination, &result.comparison.to_json())?;
         }
         if !arguments.json.owns_stdout() {
-            output::print(&comparison.table(80, Charset::from_environment()))?;
+            output::print(&result.comparison.table(80, Charset::from_environment()))?;
             output::print_line(&format!("\nReport: {}", report.display()))?;
         }
     }
     // Last, since a program may run on after its recording ended.
-    failures.extend(endings.into_iter().filter_map(|(name, ending)| ending.wait(&name)));
-    for failure in &failures {
+    result.wait(&terminal);
+    for failure in &result.failures {
         progress::note(failure);
     }
-    if settings.interrupt.requested() && finished < pairs {
-        return Err(Failure::run(format!("stopped; {finished} of {pairs} runs were complete")));
+    if terminal.stop().requested() && finished < asked {
+        return Err(Failure::run(format!("stopped; {finished} of {asked} runs were complete")));
     }
-    match failures.len() {
+    match result.failures.len() {
         0 => Ok(()),
-        _ if finished == pairs => Err(Failure::run("all runs are complete, but the input ended badly")),
-        _ => Err(Failure::run(format!("{finished} of {pairs} runs succeeded"))),
+        _ if finished == asked => Err(Failure::run("all runs are complete, but the input ended badly")),
+        _ => Err(Failure::run(format!("{finished} of {asked} runs succeeded"))),
     }
+}
+
+/// A program that was meant to be recorded is taken for a design where the dashes are missing.
+fn with_dashes(failure: Failure, words: &[String]) -> Failure {
+    let Failure::Usage(error) = &failure else { return failure };
+    let text = error.to_string();
+    let is_named = |word: &String| text.contains(&format!("no machine, design or policy \"{word}\";"));
+    match words.iter().position(is_named) {
+        Some(at) if is_program(&words[at]) && !text.contains("did you mean") => Failure::usage(format!(
+            "there is no design \"{}\"; to record a program, put -- before it: terrace compare {}",
+            words[at],
+            output::shell_join(
+                words[..at]
+                    .iter()
+                    .map(String::as_str)
+                    .chain(["--"])
+                    .chain(words[at..].iter().map(String::as_str))
+            )
+        )),
+        _ => failure,
+    }
+}
+
+/// Whether the search path has such a file.
+fn is_program(word: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| folder.join(word).is_file())
 }
 
 /// A directory for results, which is removed again if nothing was written to it and it was not there before.
@@ -151,129 +180,4 @@ impl Drop for CreatedDirectory<'_> {
             let _ = std::fs::remove_dir(self.path);
         }
     }
-}
-
-/// What is compared, before it is fitted to an input.
-struct Chosen {
-    jobs: Vec<Job>,
-    /// The run with everything fast, where tiering is compared.
-    bound: Option<Job>,
-    /// Machine of the designs, where the command line names none.
-    machine: Option<&'static str>,
-}
-
-impl Chosen {
-    /// The designs of each input, with the fast memory that was asked for.
-    fn for_inputs(
-        &self,
-        arguments: &Arguments,
-        inputs: Vec<Input>,
-        settings: &Settings<'_>,
-    ) -> Result<Vec<(Input, Vec<Job>)>, Failure> {
-        let mut fitted = Vec::new();
-        for input in inputs {
-            let mut jobs = match &self.bound {
-                Some(bound) if !arguments.fast.is_empty() => {
-                    let resident = tiers::resident(bound, &input, "--fast reads its input twice", settings)?;
-                    self.at_shares(arguments, resident)?
-                }
-                _ => self.jobs.clone(),
-            };
-            jobs.extend(self.bound.clone());
-            fitted.push((input, jobs));
-        }
-        Ok(fitted)
-    }
-
-    fn at_shares(&self, arguments: &Arguments, resident: Bytes) -> Result<Vec<Job>, Failure> {
-        let (options, scale) = (&arguments.designs, arguments.simulation.scale);
-        let mut jobs = Vec::new();
-        for job in &self.jobs {
-            for &share in &arguments.fast {
-                let mut sized = tiers::with_share(&job.word, share, resident, options, self.machine, scale)?;
-                if arguments.fast.len() > 1 {
-                    sized.design.design.name = tiers::name_at(&sized.design.design.name, share);
-                }
-                jobs.push(sized);
-            }
-        }
-        Ok(jobs)
-    }
-}
-
-fn resolve_designs(arguments: &Arguments) -> Result<Chosen, Failure> {
-    let is_tiering = !arguments.policies.is_empty() || !arguments.fast.is_empty();
-    let mut names = arguments.design.clone();
-    if !arguments.policies.is_empty() {
-        // A bound, or a baseline, is there once.
-        names.push("first-touch".to_owned());
-        names.extend(arguments.policies.clone());
-        let mut seen = HashSet::new();
-        names.retain(|name| name != tiers::ALL_FAST && seen.insert(name.clone()));
-    } else if names.is_empty() && !is_tiering {
-        names = study::DESIGNS.map(str::to_owned).into();
-    }
-    let machine = arguments.design.is_empty().then_some(study::MACHINE);
-    let bound = is_tiering.then_some(tiers::ALL_FAST);
-    arguments.designs.check_names(names.iter().map(String::as_str).chain(bound))?;
-    let mut jobs: Vec<Job> = Vec::new();
-    for name in names {
-        let job = arguments.designs.resolve(&name, machine)?;
-        let earlier = jobs.iter().find(|other| other.design.design.name == job.design.design.name);
-        if let Some(Job { word: earlier, .. }) = earlier {
-            return Err(Failure::usage(format!(
-                "{earlier} and {name} are both named \"{}\"; a comparison needs distinct names",
-                job.design.design.name
-            )));
-        }
-        jobs.push(job);
-    }
-    jobs.retain(|job| !is_tiering || job.design.design.name != tiers::ALL_FAST);
-    if jobs.is_empty() {
-        return Err(Failure::usage("--fast needs policies or designs to compare; add --policies ambix,tpp"));
-    }
-    let bound = if is_tiering { Some(tiers::all_fast(&arguments.designs, machine)?) } else { None };
-    if let (false, Some(bound)) = (arguments.fast.is_empty(), &bound) {
-        tiers::check_capacity_is_free(bound, &arguments.designs, |key| {
-            format!("--fast and --set {key} both size the fastest tier; give one")
-        })?;
-    }
-    Ok(Chosen { jobs, bound, machine })
-}
-
-fn prepare_inputs(arguments: &Arguments) -> Result<Vec<Input>, Failure> {
-    let mut inputs = input::prepare(&arguments.input, &arguments.recording)?;
-    if inputs.is_empty() {
-        inputs = study::INPUTS.iter().map(|spec| input::prepare_workload(spec)).collect::<Result<_, _>>()?;
-    }
-    // A program that runs now cannot wait; files and workloads can.
-    inputs.sort_by_key(|input| !input.is_live());
-    Ok(inputs)
-}
-
-fn join(arguments: &Arguments, designs: &[String], results: Vec<InputResult>) -> (Comparison, Vec<String>) {
-    let mut comparison = Comparison {
-        title: title(&results, designs.len()),
-        command: provenance::own_command(),
-        date: provenance::today(),
-        tool_version: env!("CARGO_PKG_VERSION").to_owned(),
-        baseline: designs[0].clone(),
-        ..Comparison::default()
-    };
-    tracing::debug!(output = %arguments.output.display(), "joining results");
-    let mut failures = Vec::new();
-    for result in results {
-        failures.extend(result.failures);
-        if !result.runs.is_empty() {
-            comparison.inputs.extend(result.summary);
-            comparison.runs.extend(result.runs);
-        }
-    }
-    (comparison, failures)
-}
-
-fn title(results: &[InputResult], designs: usize) -> String {
-    let inputs: Vec<&str> =
-        results.iter().filter_map(|r| r.summary.as_ref()).map(|summary| summary.name.as_str()).collect();
-    format!("{designs} designs on {}", inputs.join(", "))
 }

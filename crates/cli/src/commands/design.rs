@@ -57,8 +57,9 @@ pub fn run(arguments: Arguments) -> CommandResult {
     match arguments.action {
         Action::List(json) => list(ListKind::Design, &json),
         Action::Show { name, options, json } => {
-            options.check_names([name.as_str()])?;
-            show("design", &options.resolve(&name, None)?.design, &json)
+            let changes = options.changes();
+            changes.check_names([name.as_str()])?;
+            show("design", &changes.resolve(&name, None)?.design, &json)
         }
     }
 }
@@ -131,6 +132,9 @@ struct Ledger<'a> {
     cited: &'a [String],
 }
 
+/// Columns of the output.
+const WIDTH: usize = 80;
+
 /// Shows a resolved machine or design.
 pub fn show(kind: &str, resolved: &Resolved, json: &JsonOption) -> CommandResult {
     let design = &resolved.design;
@@ -154,7 +158,7 @@ pub fn show(kind: &str, resolved: &Resolved, json: &JsonOption) -> CommandResult
         return Ok(());
     }
 
-    let mut text = format!("{kind} {}: {}\n", design.name, design.summary);
+    let mut text = output::hanging("", &format!("{kind} {}: {}", design.name, design.summary), WIDTH - 2);
     if kind == "design" {
         let _ = writeln!(text, "machine {}", design.machine);
     }
@@ -163,7 +167,15 @@ pub fn show(kind: &str, resolved: &Resolved, json: &JsonOption) -> CommandResult
     let value_width = resolved.parameters.iter().map(|p| p.value.chars().count()).max().unwrap_or(0).min(20);
     for Parameter { key, value, origin } in &resolved.parameters {
         let line = format!("  {key:key_width$}  {value:value_width$}  {origin}");
-        let _ = writeln!(text, "{}", line.trim_end());
+        if line.trim_end().chars().count() <= WIDTH {
+            let _ = writeln!(text, "{}", line.trim_end());
+            continue;
+        }
+        // What does not fit goes below, to the right.
+        for (at, part) in output::wrap(&format!("{key}  {value}"), WIDTH - 2).iter().enumerate() {
+            let _ = writeln!(text, "{}{part}", if at == 0 { "  " } else { "      " });
+        }
+        let _ = writeln!(text, "{origin:>WIDTH$}");
     }
     let ledgers = [
         ("Calibrated: fitted to published rows, so no prediction", &ledger.calibrated),

@@ -1,7 +1,6 @@
 //! `terrace memory`: memories that have aged, in files.
 
 use crate::error::{Blame, CommandResult, Failure};
-use crate::memory_picture::{bytes, panel};
 use crate::options::{DesignOptions, JsonOption};
 use crate::output;
 use clap::{Args, Subcommand};
@@ -11,18 +10,23 @@ use std::path::{Path, PathBuf};
 use terrace_report::MemoryPicture;
 use terrace_sim::design::Aging;
 use terrace_sim::{MemoryFigures, RegionFigures, Snapshot};
+use terrace_study::memory_picture::{bytes, panel};
 
 const EXAMPLES: &str = "\
 Examples:
   terrace memory age -o aged.mem --machine skylake-6140 \\
       --set tier.dram.capacity=\"16 GiB\" --set os.memory.max_order=10 \\
-      --set os.memory.free_lists=last-freed-first --set os.memory.grouping=true \\
+      --set os.memory.free_lists=last-freed-first \\
+      --set os.memory.grouping=true \\
       --set os.memory.aging.kind=page-cache --set os.memory.aging.fmfi=0.95
   terrace memory show aged.mem --svg aged.svg
   terrace sim --design trident --workload gups \\
+      --machine skylake-6140 \\
       --set tier.dram.capacity=\"16 GiB\" --set os.memory.max_order=10 \\
-      --set os.memory.free_lists=last-freed-first --set os.memory.grouping=true \\
-      --set os.memory.aging.kind=snapshot --set os.memory.aging.file=aged.mem
+      --set os.memory.free_lists=last-freed-first \\
+      --set os.memory.grouping=true \\
+      --set os.memory.aging.kind=snapshot \\
+      --set os.memory.aging.file=aged.mem
 
 A run that begins with a saved memory needs the capacity and the os.memory keys
 that it was saved with.";
@@ -93,8 +97,9 @@ pub fn run(arguments: Arguments) -> CommandResult {
 }
 
 fn age(arguments: &AgeArguments) -> CommandResult {
-    arguments.designs.check_names([arguments.design.as_str()])?;
-    let job = arguments.designs.resolve(&arguments.design, None)?;
+    let changes = arguments.designs.changes();
+    changes.check_names([arguments.design.as_str()])?;
+    let job = changes.resolve(&arguments.design, None)?;
     let design = job.design.design.scaled(arguments.scale).map_err(Failure::usage)?;
     if design.os.memory.aging == Aging::None {
         return Err(Failure::usage(

@@ -1,6 +1,7 @@
 //! The command line: one file per subcommand, holding its help and what it does.
 
 pub mod advise;
+pub mod calibrate;
 pub mod compare;
 pub mod design;
 pub mod doctor;
@@ -68,6 +69,7 @@ pub enum Command {
     Trace(trace::Arguments),
     Workload(workload::Arguments),
     Machine(machine::Arguments),
+    Calibrate(calibrate::Arguments),
     Memory(memory::Arguments),
     Design(design::Arguments),
     Policy(policy::Arguments),
@@ -90,6 +92,18 @@ pub enum Command {
 mod tests {
     use super::*;
     use clap::CommandFactory;
+
+    #[test]
+    fn examples_are_not_wrapped_since_they_are_to_be_pasted() {
+        fn check(command: &clap::Command) {
+            let examples = command.get_after_long_help().map(ToString::to_string).unwrap_or_default();
+            for line in examples.lines() {
+                assert!(line.chars().count() <= 79, "{}: {line}", command.get_name());
+            }
+            command.get_subcommands().for_each(check);
+        }
+        check(&Cli::command());
+    }
 
     #[test]
     fn the_command_line_is_consistent() {

@@ -82,10 +82,21 @@ struct ShowDocument {
     summary: String,
     /// Markdown.
     document: String,
+    /// What the parameter `algorithm` chooses from.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    algorithms: Vec<Algorithm>,
     needs: Vec<Need>,
     /// The input is run twice: first to count the accesses of every page.
     first_pass: bool,
     parameters: Vec<Parameter>,
+}
+
+#[derive(Serialize)]
+struct Algorithm {
+    name: &'static str,
+    summary: String,
+    /// Markdown.
+    document: String,
 }
 
 #[derive(Serialize)]
@@ -96,7 +107,7 @@ struct Need {
 
 #[derive(Serialize)]
 struct Parameter {
-    /// With `--set` applied, as TOML.
+    /// With `--set` applied.
     value: String,
     #[serde(flatten)]
     info: ParameterInfo,
@@ -122,13 +133,18 @@ fn describe(entry: &Entry, sets: &[(String, String)]) -> Result<ShowDocument, cr
     let effective = entry.effective(&given).or_usage()?;
     let needs = entry.needs(&given).or_usage()?;
     let parameters = entry.parameters().into_iter().map(|info| Parameter {
-        value: effective.get(&info.name).map_or_else(|| info.default.clone(), ToString::to_string),
+        value: effective.get(&info.name).map_or_else(|| info.default.clone(), plain),
         info,
     });
     Ok(ShowDocument {
         name: entry.name(),
         summary: entry.summary(),
         document: entry.document(),
+        algorithms: entry
+            .algorithms()
+            .iter()
+            .map(|one| Algorithm { name: one.name, summary: one.summary(), document: one.document() })
+            .collect(),
         needs: needs
             .capabilities
             .iter()
@@ -139,12 +155,23 @@ fn describe(entry: &Entry, sets: &[(String, String)]) -> Result<ShowDocument, cr
     })
 }
 
+/// A TOML value as `--set` takes it.
+fn plain(value: &toml::Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
 fn text(policy: &ShowDocument) -> String {
     let mut text = String::new();
     for paragraph in format!("{}: {}", policy.name, policy.document).split("\n\n") {
         for line in output::wrap(&paragraph.replace("**", ""), 80) {
             let _ = writeln!(text, "{line}");
         }
+        text.push('\n');
+    }
+    if !policy.algorithms.is_empty() {
+        text.push_str("Algorithms:\n");
+        let lines = policy.algorithms.iter().map(|one| (one.name, one.summary.as_str()));
+        text.push_str(&output::two_columns(lines));
         text.push('\n');
     }
     if policy.needs.is_empty() && !policy.first_pass {
@@ -166,7 +193,8 @@ fn text(policy: &ShowDocument) -> String {
         let changed =
             if *value == info.default { String::new() } else { format!("  (default {})", info.default) };
         let _ = writeln!(text, "  {}={value}{changed}", info.name);
-        for line in output::wrap(&info.help, 74) {
+        let range = info.range.as_ref().map(|range| format!(" Range: {} to {}.", range.low, range.high));
+        for line in output::wrap(&(info.explanation() + &range.unwrap_or_default()), 74) {
             let _ = writeln!(text, "      {line}");
         }
     }

@@ -1,17 +1,16 @@
 //! `terrace record`: a program's events into a trace file.
 
-use crate::commands::workload::readable;
-use crate::error::{Blame, CommandResult, Failure};
-use crate::input::{self, Ending, Input, Watched};
-use crate::interrupt::Interrupt;
+use crate::error::{CommandResult, Failure};
+use crate::input;
 use crate::options::{InputOptions, JsonOption, RecordingOptions};
-use crate::{output, progress};
+use crate::progress::{self, Terminal};
 use clap::Args;
 use serde::Serialize;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use terrace_trace::{EventSource, SourceError, Summary, TraceWriter};
+use terrace_study::figures::readable;
+use terrace_study::record::{Recorded, write_trace};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -40,7 +39,8 @@ trace is kept.";
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
-    /// The trace to write; an existing file is replaced
+    /// The trace to write; an existing file is replaced. - is standard output,
+    /// for workloads
     #[arg(short, long, value_name = "FILE", help_heading = "Output")]
     output: PathBuf,
 
@@ -69,52 +69,6 @@ struct Document {
     accesses_per_second: f64,
 }
 
-/// A trace that was written.
-pub struct Recorded {
-    /// What is in it.
-    pub summary: Summary,
-    /// The program, which may still run.
-    pub ending: Ending,
-    /// Why it ended early, if it did; what came before is whole.
-    pub failure: Option<SourceError>,
-}
-
-/// Writes all that `input` does to the trace `path`.
-pub fn write_trace(input: Input, path: &Path, interrupt: &Interrupt) -> Result<Recorded, Failure> {
-    let name = input.name.clone();
-    let stop = input.stop(interrupt);
-    let (mut source, ending) = input.open(interrupt)?;
-    let mut writer = TraceWriter::create(path, source.header()).or_run()?;
-    let mut watched = Watched::new(&name, source.as_mut()).until(&stop);
-    let failure = loop {
-        match watched.next_batch() {
-            Ok(Some(batch)) => writer.push(&batch).or_run()?,
-            Ok(None) => break None,
-            Err(error) => break Some(error),
-        }
-    };
-    drop(watched);
-    drop(source);
-    // Also after a failure: what came before it is whole.
-    Ok(Recorded { summary: writer.finish().or_run()?, ending, failure })
-}
-
-/// A live command into a trace in `folder`, as an input that can be read many times.
-pub fn once(input: Input, folder: &Path, interrupt: &Interrupt) -> Result<Input, Failure> {
-    let name = input.name.clone();
-    let path = folder.join("recorded.trace");
-    let Recorded { summary, ending, failure } = write_trace(input, &path, interrupt)?;
-    if let Some(error) = failure {
-        return Err(Failure::Run(error.into()));
-    }
-    if let Some(trouble) = ending.wait(&name) {
-        // What it did until then is an input all the same.
-        progress::note(&trouble);
-    }
-    progress::note(&format!("{name}: {} accesses recorded", progress::short(summary.totals.accesses as f64)));
-    Input::recorded(&path, &name)
-}
-
 /// Carries out the recording.
 pub fn run(arguments: Arguments) -> CommandResult {
     let options = InputOptions {
@@ -124,11 +78,25 @@ pub fn run(arguments: Arguments) -> CommandResult {
         command: arguments.command,
     };
     let input = input::prepare(&options, &arguments.recording)?.remove(0);
-    let interrupt = Interrupt::install();
+    let path = match arguments.output.as_os_str() == "-" {
+        true if input.is_live() => {
+            return Err(Failure::usage(
+                "-o -: standard output belongs to the recorded program; name a file, or a descriptor of your own: \
+                 -o /dev/fd/3 3>app.trace",
+            ));
+        }
+        true if arguments.json.owns_stdout() => {
+            return Err(Failure::usage(
+                "-o - and --json - both write to standard output; give one of them a file",
+            ));
+        }
+        true => Path::new("/dev/stdout"),
+        false => &arguments.output,
+    };
+    let terminal = Terminal::install();
     let name = input.name.clone();
     let begin = Instant::now();
-    let path = &arguments.output;
-    let Recorded { summary, ending, failure } = write_trace(input, path, &interrupt)?;
+    let Recorded { summary, ending, failure } = write_trace(input, path, &terminal)?;
     let (accesses, bytes) = (summary.totals.accesses, summary.file_bytes);
     let seconds = begin.elapsed().as_secs_f64();
 
@@ -140,9 +108,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
         seconds,
         accesses_per_second: accesses as f64 / seconds,
     };
-    if let Some(destination) = &arguments.json.json {
-        output::write_json(destination, &document)?;
-    }
+    arguments.json.write(&document)?;
     // Standard output belongs to the recorded program.
     progress::note(&format!(
         "{}: {} accesses in {seconds:.1} s, {} ({:.2} bytes per access)",
@@ -151,7 +117,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
         readable(bytes),
         document.bytes_per_access,
     ));
-    let trouble = ending.wait(&name);
+    let trouble = ending.wait(&name, &terminal);
     if let Some(error) = failure {
         return Err(Failure::Run(error.into()));
     }

@@ -1,18 +1,15 @@
 //! `terrace sim`: one design on one input.
 
-use crate::error::{Blame, CommandResult, Failure};
-use crate::first_pass;
-use crate::input::{self, Watched};
-use crate::interrupt::Interrupt;
-use crate::memory_picture;
+use crate::error::{CommandResult, Failure};
+use crate::input;
 use crate::options::{DesignOptions, InputOptions, JsonOption, RecordingOptions, SimulationOptions};
 use crate::output;
-use crate::placement_picture;
-use crate::run::{self, Settings};
+use crate::progress::Terminal;
 use clap::{Args, ValueEnum};
 use terrace_report::Charset;
 use terrace_sim::design::Resolved;
 use terrace_sim::{MigrationRow, migration_benchmark};
+use terrace_study::{Settings, Watched, first_pass, memory_picture, placement_picture, run};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -93,21 +90,23 @@ enum Microbenchmark {
 /// Carries out the run.
 pub fn run(arguments: Arguments) -> CommandResult {
     let design = arguments.design.as_deref().unwrap_or("first-touch");
-    arguments.designs.check_names([design])?;
-    let job = arguments.designs.resolve(design, None)?;
+    let changes = arguments.designs.changes();
+    changes.check_names([design])?;
+    let job = changes.resolve(design, None)?;
     if let Some(Microbenchmark::Migration) = arguments.microbenchmark {
         return migration(&job.design, &arguments.json);
     }
     let input = input::prepare_one(&arguments.input, &arguments.recording, "sim", "compare takes several")?;
-    let settings = Settings { simulation: &arguments.simulation, interrupt: Interrupt::install() };
+    let terminal = Terminal::install();
+    let settings = Settings::new(arguments.simulation.to_simulation(), &terminal);
 
     let name = input.name.clone();
     let command = run::repeat_command(&job, &input, &settings);
     let profile = first_pass::profiles(std::iter::once(&job.design), &input, &settings)?.pop().flatten();
-    let stop = input.stop(&settings.interrupt);
-    let (mut source, ending) = input.open(&settings.interrupt)?;
-    let settings = Settings { interrupt: stop, ..settings };
-    let mut watched = Watched::new(&name, source.as_mut());
+    let stop = input.stop(&settings.stop);
+    let (mut source, ending) = input.open(&settings)?;
+    let settings = Settings { stop, ..settings };
+    let mut watched = Watched::new(&name, source.as_mut(), &terminal);
     let extra = run::Extra {
         memory_map: arguments.memory_map.is_some(),
         placement_map: arguments.placement_map.is_some(),
@@ -116,7 +115,14 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let outcome = run::simulate(&job.design, &name, command, &mut watched, profile, &settings, extra);
     drop(watched);
     drop(source);
-    let run::Simulated { mut record, stopped, memory_map, placement_map, .. } = outcome.or_run()?;
+    let run::Simulated { mut record, stopped, memory_map, placement_map, .. } = match outcome {
+        Ok(simulated) => simulated,
+        Err(error) => {
+            crate::progress::note(&format!("the simulation ends here: {error}"));
+            ending.wait(&name, &terminal);
+            return Err(Failure::Run(error.into()));
+        }
+    };
     if stopped {
         record.notes.push("stopped by the user before the end of the input".to_owned());
     }
@@ -136,7 +142,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
     if !arguments.json.owns_stdout() {
         output::print_line(&record.summary(80, Charset::from_environment()))?;
     }
-    match ending.wait(&name) {
+    match ending.wait(&name, &terminal) {
         _ if stopped => Err(Failure::run("stopped before the end of the input")),
         Some(trouble) => Err(Failure::run(trouble)),
         None => Ok(()),

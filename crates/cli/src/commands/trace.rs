@@ -1,16 +1,16 @@
 //! `terrace trace`: look into, check, cut and convert traces.
 
-use crate::commands::workload::readable;
 use crate::error::{Blame, CommandResult, Failure};
-use crate::input::{Watched, open_trace, trace_failure};
-use crate::interrupt::Interrupt;
 use crate::options::{JsonOption, parse_count};
-use crate::progress::Progress;
+use crate::progress::{Progress, Terminal};
 use crate::{output, progress};
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use terrace_study::figures::readable;
+use terrace_study::input::open_trace;
+use terrace_study::{Error, Progress as _, Stop, Watched};
 use terrace_trace::{EventSource, Format, HeadItem, SliceOptions, TextFormat, TraceInfo, VerifyReport};
 
 const EXAMPLES: &str = "\
@@ -145,7 +145,7 @@ fn info(input: &TraceInput, json: &JsonOption) -> CommandResult {
         progress.advance(accesses, || share);
     });
     drop(progress);
-    let info = info.map_err(trace_failure)?;
+    let info = info.map_err(Error::Open)?;
     if let Some(destination) = &json.json {
         output::write_json(destination, &info)?;
     }
@@ -269,9 +269,9 @@ fn refuse_same_file(input: &Path, output: &Path) -> CommandResult {
 }
 
 fn write_trace(source: &mut dyn EventSource, path: &Path, json: &JsonOption) -> CommandResult {
-    let interrupt = Interrupt::install();
+    let terminal = Terminal::install();
     let name = name_of(path);
-    let mut watched = Watched::new(&name, source).until(&interrupt);
+    let mut watched = Watched::new(&name, source, &terminal).until(&terminal.stop());
     let summary = terrace_trace::convert(&mut watched, path).or_run()?;
     let document = WrittenDocument {
         trace: path.display().to_string(),
@@ -291,7 +291,7 @@ fn write_trace(source: &mut dyn EventSource, path: &Path, json: &JsonOption) -> 
             document.bytes_per_access
         ))?;
     }
-    stopped(&interrupt, path)
+    stopped(&terminal.stop(), path)
 }
 
 #[derive(Serialize)]
@@ -308,8 +308,8 @@ fn write_text(
     path: &Path,
     json: &JsonOption,
 ) -> CommandResult {
-    let interrupt = Interrupt::install();
-    let mut watched = Watched::new(&name_of(path), source).until(&interrupt);
+    let terminal = Terminal::install();
+    let mut watched = Watched::new(&name_of(path), source, &terminal).until(&terminal.stop());
     let conversion = if path == Path::new("-") {
         if json.owns_stdout() {
             return Err(Failure::usage("the text and the JSON cannot both go to standard output"));
@@ -334,11 +334,11 @@ fn write_text(
         "{}: {} accesses of {} streams; text has no place for {} other events",
         document.text, document.accesses, document.streams_merged, document.events_left_out
     ));
-    stopped(&interrupt, path)
+    stopped(&terminal.stop(), path)
 }
 
-fn stopped(interrupt: &Interrupt, path: &Path) -> CommandResult {
-    if interrupt.requested() {
+fn stopped(stop: &Stop, path: &Path) -> CommandResult {
+    if stop.requested() {
         return Err(Failure::run(format!("stopped; {} holds what came before", path.display())));
     }
     Ok(())
@@ -359,7 +359,7 @@ fn verify(file: &Path, json: &JsonOption) -> CommandResult {
     let mut progress = Progress::new(name_of(file));
     let report = terrace_trace::verify_watched(file, |accesses, share| progress.advance(accesses, || share));
     drop(progress);
-    let report = report.map_err(trace_failure)?;
+    let report = report.map_err(Error::Open)?;
     if let Some(destination) = &json.json {
         output::write_json(destination, &VerifyDocument { sound: report.is_sound(), report: &report })?;
     }

@@ -7,7 +7,7 @@ use crate::{output, progress};
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 use std::fmt::Write;
-use terrace_model::Bytes;
+use terrace_study::figures::readable;
 use terrace_workload::{NativePages, NativeRun, ResidentPages, Workload, WorkloadInfo};
 
 const EXAMPLES: &str = "\
@@ -277,13 +277,4 @@ fn run_natively(spec: &str, pages: NativePages, json: &JsonOption) -> CommandRes
         run.checksum,
     );
     output::print(&text)
-}
-
-/// Two decimals of the largest binary unit, for people.
-pub fn readable(bytes: u64) -> String {
-    let units = [("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10)];
-    match units.iter().find(|(_, shift)| bytes >> shift > 0) {
-        Some((unit, shift)) => format!("{:.2} {unit}", bytes as f64 / (1u64 << shift) as f64),
-        None => Bytes(bytes).to_string(),
-    }
 }

@@ -11,6 +11,7 @@
 use super::AccessSource;
 use super::kdamond::{self, KDAMONDS, Kdamond};
 use super::ring::{Format, Region};
+use crate::access::TRACING;
 use crate::journal::{Journal, Kdamonds};
 use crate::kernel::{Kernel, read_text};
 use crate::world::{Focus, Regions, Sampling, World};
@@ -20,8 +21,6 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use terrace_model::Time;
-
-const TRACING: &str = "/sys/kernel/tracing";
 
 /// Samples that are reported together.
 const SAMPLES: u32 = 4;
@@ -74,6 +73,8 @@ pub struct Damon {
     known: Focus,
     /// What the policy watched when the regions were set up.
     generation: u64,
+    /// How many processes had joined when regions were last laid out: one that has executed a program keeps its number.
+    joined: u64,
     interval: Duration,
     region_cost: Duration,
     began: Duration,
@@ -133,6 +134,7 @@ impl Damon {
             looks: 0,
             known: Focus::default(),
             generation: 0,
+            joined: 0,
             interval: SAMPLE_LEAST,
             region_cost: REGION_COST,
             began: Duration::ZERO,
@@ -147,6 +149,7 @@ impl Damon {
         let pids = world.spaces().map(|space| space.process.pid);
         let pages: u64 = world.spaces().map(|space| space.units).sum();
         self.running
+            && world.counters().adopted == self.joined
             && pids.eq(self.aimed.of_process.iter().map(|(pid, _)| *pid))
             // Where every page has a region of its own, those that are watched have one, too.
             && (self.aimed.are_exact() || world.watch_generation() == self.generation)
@@ -190,6 +193,7 @@ impl Damon {
         self.measure();
         self.aimed = regions;
         self.generation = world.watch_generation();
+        self.joined = world.counters().adopted;
         self.covered = world.spaces().map(|space| space.units).sum();
         let count = self.aimed.count();
         self.off()?;

@@ -1,8 +1,8 @@
 //! Accesses to watched pages of the shared memory of launched programs, by sampled minor faults: a thread of the program takes a
-//! page's entry out (`crates/live/zapper`), the next access faults, and Terrace answers the fault and knows page and time
+//! page's entry out (`crates/preload/dropper`), the next access faults, and Terrace answers the fault and knows page and time
 //! ([`crate::kernel::Faults`]).
 //!
-//! For policies that count accesses or want hints. Unlike [`super::zap`] it tells when a page was accessed, so that rates have no
+//! For policies that count accesses or want hints. Unlike [`super::drop`] it tells when a page was accessed, so that rates have no
 //! upper bound at one access per look; and it costs the program nothing for pages that nobody watches. The program pays
 //! for each page that is taken out and accessed again, and no more are taken out than keeps that within a share of its time.
 
@@ -46,6 +46,10 @@ impl AccessSource for SampledFaults {
     fn name(&self) -> String {
         let most = SHARE / FAULT_COST.as_secs_f64();
         format!("minor faults of watched pages, shared memory only, at most {most:.0} per second")
+    }
+
+    fn sees_all_pages(&self) -> bool {
+        false
     }
 
     fn collect(&mut self, world: &mut World) -> io::Result<Duration> {

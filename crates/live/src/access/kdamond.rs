@@ -7,7 +7,7 @@ use std::ops::{Range, RangeInclusive};
 use std::sync::Mutex;
 
 /// DAMON's folder.
-pub(super) const KDAMONDS: &str = "/sys/kernel/mm/damon/admin/kdamonds";
+pub(crate) const KDAMONDS: &str = "/sys/kernel/mm/damon/admin/kdamonds";
 /// The fewest regions that the kernel takes as a bound.
 const FEWEST_REGIONS: usize = 3;
 

@@ -1,25 +1,35 @@
 //! Where accesses are seen: sources behind one interface, chosen by what the kernel offers.
 
 pub mod damon;
+pub mod entry_dropping;
 pub mod faults;
 mod kdamond;
 pub mod page_out;
 pub mod ring;
 pub mod samples;
 pub mod schemes;
-pub mod zap;
+
+pub(crate) use kdamond::KDAMONDS;
 
 use crate::kernel::{Event, Kernel, Samples};
 use crate::world::World;
 use std::io;
 use std::time::Duration;
 
+/// Where the kernel's tracing is steered.
+pub(crate) const TRACING: &str = "/sys/kernel/tracing";
+
 /// Finds out which pages were accessed.
 pub trait AccessSource: Send {
     /// What it is and how fine, for people: `DAMON, regions of 4 KiB`.
     fn name(&self) -> String;
 
-    /// Tells the world what was accessed since the last call, and follows its processes. Answers when to come again at
+    /// Whether it would see an access to any page. Of the others nothing is known.
+    fn sees_all_pages(&self) -> bool {
+        true
+    }
+
+    /// Tells the world what was accessed since the last call, and follows its processes. Returns when to come again at
     /// the latest.
     ///
     /// # Errors

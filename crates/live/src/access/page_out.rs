@@ -85,7 +85,7 @@ impl PageOut {
         found
     }
 
-    /// Sends what is in memory of these pages, and is of this kind, to swap; answers how many 2 MiB it lies in.
+    /// Sends what is in memory of these pages, and is of this kind, to swap; returns how many 2 MiB it lies in.
     fn send_out(&self, world: &World, found: &[Found], kind: impl Fn(&PageRun) -> bool) -> u64 {
         let mut out: BTreeMap<SpaceId, Vec<(u64, u64)>> = BTreeMap::new();
         let mut chunks = BTreeSet::new();
@@ -178,6 +178,10 @@ impl AccessSource for PageOut {
     fn name(&self) -> String {
         let by = if self.faults.is_empty() { "" } else { ", by faults" };
         format!("page-out probe every {} ms{by}", PERIOD.as_millis())
+    }
+
+    fn sees_all_pages(&self) -> bool {
+        false
     }
 
     fn collect(&mut self, world: &mut World) -> io::Result<Duration> {

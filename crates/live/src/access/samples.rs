@@ -51,6 +51,10 @@ impl AccessSource for ProcessorSamples {
         }
     }
 
+    fn sees_all_pages(&self) -> bool {
+        false
+    }
+
     fn collect(&mut self, world: &mut World) -> io::Result<Duration> {
         if world.samples_one_in() != self.one_in
             && let Some(one_in) = world.samples_one_in()

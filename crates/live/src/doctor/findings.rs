@@ -334,8 +334,8 @@ fn watching(facts: &Facts) -> Vec<Finding> {
     );
     findings.push(userfaultfd(facts));
     findings.push(helped(
-        "zap-and-look",
-        facts.zaps(),
+        "entry dropping",
+        facts.drops_entries(),
         "accesses to shared memory of a program that is launched: run --track-accesses",
     ));
     findings.push(helped(

@@ -18,10 +18,14 @@ use terrace_policy::{MemorySystem, Moment, NextTick, Policy, Report, Signal};
 
 /// How often new and ended processes are looked for.
 const MEMBERSHIP: Duration = Duration::from_millis(500);
+/// How soon a process is looked at again that is about to execute its program.
+const EXEC: Duration = Duration::from_millis(20);
 /// How long orders are carried out before the loop looks around.
 const SLICE: Duration = Duration::from_millis(20);
 /// How often pages are counted where the policy never looks at them itself.
 const COUNT: Duration = Duration::from_secs(5);
+/// How soon they are counted after a process has joined; from then on ever less often.
+const COUNT_LEAST: Duration = Duration::from_secs(1);
 /// The longest rest: a stop or a pause is noticed so soon.
 const REST: Duration = Duration::from_millis(200);
 /// How often pressure is looked at while there are orders.
@@ -63,6 +67,8 @@ pub struct Engine {
     /// Page-seconds of each tier, for the mean over time.
     occupied: Vec<f64>,
     next_count: Duration,
+    /// Until the count after that.
+    count_pause: Duration,
     started: Duration,
     last_turn: Duration,
     last_cpu: Duration,
@@ -130,6 +136,7 @@ impl Engine {
             vmstat: Vmstat::new(&**world.kernel()),
             occupied: vec![0.0; world.topology().tiers.len()],
             next_count: now,
+            count_pause: COUNT_LEAST,
             world,
             policy,
             source,
@@ -157,7 +164,7 @@ impl Engine {
         self.settle(now);
         if now >= self.next_membership {
             self.next_membership = now + MEMBERSHIP;
-            if !self.follow() {
+            if !self.follow(now) {
                 return Turn::Over;
             }
         }
@@ -173,9 +180,12 @@ impl Engine {
             self.next_look = Duration::ZERO;
         }
         self.look(now);
-        if self.tick.is_none() && now >= self.next_count {
-            self.next_count = now + COUNT;
-            self.world.refresh();
+        if now >= self.next_count {
+            // A process that has just joined grows faster than most policies look.
+            let pause = if self.tick.is_none() { self.count_pause.min(COUNT) } else { self.count_pause };
+            self.next_count = now + pause;
+            self.count_pause = pause * 2;
+            self.refresh();
         }
         if due || self.world.has_signals() {
             self.call(moment, due);
@@ -197,8 +207,8 @@ impl Engine {
         (self.last_turn, self.last_cpu) = (now, cpu);
     }
 
-    /// Adopts new processes; answers false when all have ended.
-    fn follow(&mut self) -> bool {
+    /// Adopts new processes and lets go of ended ones. Returns false when all have ended.
+    fn follow(&mut self, now: Duration) -> bool {
         let kernel = self.world.kernel().clone();
         let pids = match self.targets.now(&*kernel) {
             Ok(pids) => pids,
@@ -207,11 +217,15 @@ impl Engine {
                 return false;
             }
         };
-        let mut changed = false;
+        let mut changed = self.world.renew();
         for pid in &pids {
             if !self.world.has(*pid) {
                 match self.world.adopt(*pid) {
                     Ok(_) => changed = true,
+                    Err(error) if error.raw_os_error() == Some(libc::EBUSY) => {
+                        tracing::debug!(pid, "not managed before it has executed its program");
+                        self.next_membership = self.next_membership.min(now + EXEC);
+                    }
                     // Ended meanwhile, or a kernel thread: both have no memory to manage.
                     Err(error) => tracing::debug!(pid, %error, "not managed"),
                 }
@@ -227,6 +241,8 @@ impl Engine {
         ended.into_iter().for_each(|id| self.world.let_go(id));
         if changed {
             self.next_look = Duration::ZERO;
+            self.count_pause = COUNT_LEAST;
+            self.next_count = now + COUNT_LEAST;
         }
         self.populated |= !pids.is_empty();
         !(self.populated && pids.is_empty())
@@ -379,6 +395,11 @@ impl Engine {
     /// Whether accesses are seen at all.
     pub fn sees_accesses(&self) -> bool {
         self.source.is_some()
+    }
+
+    /// Whether an access to any page would be seen, so that those that were not accessed are known, too.
+    pub fn sees_all_pages(&self) -> bool {
+        self.source.as_ref().is_some_and(|source| source.sees_all_pages())
     }
 
     /// What it may use.

@@ -41,7 +41,7 @@ impl Facts {
     }
 
     /// The same where it also takes out entries of its shared memory: accesses to that are known, and no other is managed.
-    pub fn capabilities_with_zaps(&self) -> Capabilities {
+    pub fn capabilities_with_entry_dropping(&self) -> Capabilities {
         self.capabilities_with(CapabilitySet::of(&[
             Capability::DirtyBits,
             Capability::Traffic,
@@ -69,22 +69,22 @@ impl Facts {
     ///
     /// # Errors
     /// The reason, and what would help.
-    pub fn zaps(&self) -> Result<(), Missing> {
+    pub fn drops_entries(&self) -> Result<(), Missing> {
         if self.tiers.compressed().is_some() {
             return because(
-                "zap-and-look is for memory on nodes, and compressed swap is a tier here: the page-out probe serves",
+                "entry dropping is for memory on nodes, and compressed swap is a tier here: the page-out probe serves",
             );
         }
         match &self.release {
             Fact::Known(release) if release.version < (6, 11) => unless(
                 "a kernel from 6.11 on",
                 format!(
-                    "zap-and-look asks what is mapped by PROCMAP_QUERY, which Linux {release} does not have"
+                    "entry dropping asks what is mapped by PROCMAP_QUERY, which Linux {release} does not have"
                 ),
             ),
             _ if !self.tracking.can_be_helped() => unless(
                 "a kernel from 6.11 on with CONFIG_USERFAULTFD=y",
-                "zap-and-look takes PAGEMAP_SCAN and a userfaultfd with asynchronous write protection",
+                "entry dropping takes PAGEMAP_SCAN and a userfaultfd with asynchronous write protection",
             ),
             _ => Ok(()),
         }
@@ -109,7 +109,7 @@ impl Facts {
     /// # Errors
     /// The reason, and what would help.
     pub fn sampled_faults(&self) -> Result<(), Missing> {
-        self.zaps()?;
+        self.drops_entries()?;
         match self.tracking.userfaultfd.known() {
             Some(features) if features & USER_MODE_ONLY != 0 => unless(
                 "run it as root, or: sysctl vm.unprivileged_userfaultfd=1",
@@ -242,11 +242,14 @@ impl Facts {
         let damon = &self.tracking.damon;
         match (&damon.threads, &damon.virtual_addresses) {
             (Fact::Absent(reason), _) => unless(
-                format!("a kernel with CONFIG_DAMON_VADDR=y and CONFIG_DAMON_SYSFS=y{}", self.or_by_zaps()),
+                format!(
+                    "a kernel with CONFIG_DAMON_VADDR=y and CONFIG_DAMON_SYSFS=y{}",
+                    self.or_by_entry_dropping()
+                ),
                 reason,
             ),
             (_, Fact::Absent(reason)) => {
-                unless(format!("a kernel with CONFIG_DAMON_VADDR=y{}", self.or_by_zaps()), reason)
+                unless(format!("a kernel with CONFIG_DAMON_VADDR=y{}", self.or_by_entry_dropping()), reason)
             }
             _ if !self.privileges.root => unless(AS_ROOT, "only root may use DAMON"),
             (Fact::Known(0), Fact::Known(())) => Ok(()),
@@ -257,7 +260,7 @@ impl Facts {
             (Fact::Known(threads), _) => unless(
                 format!(
                     "end the other user of DAMON, such as damo; Terrace leaves it alone{}",
-                    self.or_by_zaps()
+                    self.or_by_entry_dropping()
                 ),
                 format!("DAMON is in use: nr_kdamonds is {threads}"),
             ),
@@ -266,8 +269,8 @@ impl Facts {
     }
 
     /// What serves where DAMON does not.
-    fn or_by_zaps(&self) -> &'static str {
-        if self.zaps().is_ok() { "; or for shared memory: terrace run --track-accesses" } else { "" }
+    fn or_by_entry_dropping(&self) -> &'static str {
+        if self.drops_entries().is_ok() { "; or for shared memory: terrace run --track-accesses" } else { "" }
     }
 
     fn dirty_bits(&self) -> Result<(), Missing> {

@@ -35,7 +35,7 @@ pub trait Faults: Send {
     /// The memory has gone, or is of another kind now.
     fn end(&mut self, start: u64, bytes: u64) -> io::Result<()>;
 
-    /// Tells of each fault since the last call, oldest first; answers how many more were lost. Those of Terrace's own accesses
+    /// Tells of each fault since the last call, oldest first; returns how many more were lost. Those of Terrace's own accesses
     /// have its own process number.
     fn read(&mut self, found: &mut dyn FnMut(Sample)) -> u64;
 }
@@ -136,7 +136,7 @@ impl Wide {
     }
 }
 
-/// Answers a fault; false where nothing helps but to give up the descriptor.
+/// Resolves a fault; false where nothing helps but to give up the descriptor.
 fn answered(kernel: &impl Requests, wide: &Wide, address: u64) -> bool {
     let page = address & !(PAGE - 1);
     let whole = address & !(HUGE - 1);

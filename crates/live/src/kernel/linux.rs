@@ -1,6 +1,8 @@
 //! The kernel that runs here.
 
-use super::{Advice, Event, Faults, Kernel, PageRun, PageScan, Probe, Process, Samples, clock};
+use super::{
+    Advice, Event, Faults, Image, Kernel, PageRun, PageScan, Probe, Process, Samples, clock, read_text,
+};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -15,6 +17,10 @@ pub struct Linux;
 /// What is asked for at first of a file: all of most.
 const READ: usize = 16 << 10;
 
+/// How often a process is opened anew that executes a program meanwhile.
+const ATTEMPTS: u32 = 3;
+/// `KCMP_VM` of linux/kcmp.h.
+const KCMP_VM: libc::c_int = 1;
 /// `MPOL_MF_MOVE`: only pages that no other process maps.
 const MOVE: libc::c_int = 1 << 1;
 /// `_IOWR('f', 16, struct pm_scan_arg)` (linux/fs.h).
@@ -61,6 +67,11 @@ fn handle<T: AsRawFd>(handle: &Option<T>) -> io::Result<i32> {
     handle.as_ref().map(AsRawFd::as_raw_fd).ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))
 }
 
+/// The memory that a process has now; none where its description is incomplete.
+fn image(pid: u32) -> io::Result<Option<Image>> {
+    read_text(&Linux, format!("/proc/{pid}/stat")).map(|stat| Image::parse(&stat))
+}
+
 impl Kernel for Linux {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         // The kernel's files tell no length, by which the standard library asks for 32 bytes first, then for twice as many.
@@ -94,8 +105,18 @@ impl Kernel for Linux {
         let pidfd = checked(unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) })?;
         // SAFETY: the kernel has just made this descriptor for us.
         let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd as i32) };
-        let pagemap = File::open(format!("/proc/{pid}/pagemap"))?;
-        let process = Process { pid, pidfd: Some(pidfd), pagemap: Some(pagemap), tracker: None };
+        let mut image = image(pid)?;
+        let mut pagemap = File::open(format!("/proc/{pid}/pagemap"))?;
+        for _ in 0..ATTEMPTS {
+            let now = self::image(pid)?;
+            if now == image {
+                break;
+            }
+            // It was executing a program meanwhile, so that the file may show the memory before.
+            image = now;
+            pagemap = File::open(format!("/proc/{pid}/pagemap"))?;
+        }
+        let process = Process { pid, pidfd: Some(pidfd), pagemap: Some(pagemap), image, tracker: None };
         // Had the number been reused between the two, the first would have ended by now.
         if self.is_alive(&process) { Ok(process) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }
     }
@@ -110,6 +131,20 @@ impl Kernel for Linux {
         }
     }
 
+    fn has_same_memory(&self, process: &Process) -> bool {
+        // What cannot be read just now is no evidence of another program.
+        let same = |now: Option<Image>| process.image.is_none() || now.is_none() || now == process.image;
+        // Of a memory that no process has any more the kernel shows nothing. That of a parent that waits in `vfork` stays,
+        // as does one that is shared by `CLONE_VM`.
+        let is_over = || self.pagemap(process, 0, &mut [0]).is_ok_and(|count| count == 0);
+        self.is_alive(process) && image(process.pid).is_ok_and(same) && !is_over()
+    }
+
+    fn shares_memory(&self, pid: u32, other: u32) -> bool {
+        // SAFETY: plain numbers; the last two have no meaning for this question.
+        unsafe { libc::syscall(libc::SYS_kcmp, pid, other, KCMP_VM, 0, 0) == 0 }
+    }
+
     fn move_pages(
         &self,
         process: &Process,
@@ -117,6 +152,10 @@ impl Kernel for Linux {
         nodes: Option<&[i32]>,
         status: &mut [i32],
     ) -> io::Result<()> {
+        // The call knows a number only, which may be another process's by now.
+        if !self.is_alive(process) {
+            return Err(io::Error::from_raw_os_error(libc::ESRCH));
+        }
         assert!(status.len() >= pages.len() && nodes.is_none_or(|nodes| nodes.len() == pages.len()));
         let nodes = nodes.map_or(std::ptr::null(), <[i32]>::as_ptr);
         // SAFETY: the three arrays hold `pages.len()` elements each, or `nodes` is null, as the call allows.

@@ -1,12 +1,14 @@
 //! Everything that Terrace asks of the kernel, behind one trait, so that tests can answer in its place.
 
 mod faults;
+mod image;
 mod linux;
 mod probe;
 mod rooted;
 mod samples;
 
 pub use faults::{Answer, Faults};
+pub use image::Image;
 pub use linux::Linux;
 pub use probe::{Probe, SamplingEvent, USER_MODE_ONLY};
 pub use rooted::Rooted;
@@ -25,8 +27,10 @@ pub struct Process {
     pub pid: u32,
     /// Refers to this process and no later one of the same number.
     pub pidfd: Option<OwnedFd>,
-    /// `/proc/PID/pagemap`.
+    /// `/proc/PID/pagemap`: of the memory that the process had when it was opened, whatever it executes afterwards.
     pub pagemap: Option<File>,
+    /// Which memory that was, as far as this user may know.
+    pub image: Option<Image>,
     /// A userfaultfd of its memory, which it has handed over ([`crate::help`]).
     pub tracker: Option<OwnedFd>,
 }
@@ -145,6 +149,14 @@ pub trait Kernel: Send + Sync {
     /// Whether the process that was opened still runs.
     fn is_alive(&self, process: &Process) -> bool;
 
+    /// Whether the process still runs, and still has the memory that it had when it was opened. It has another one as
+    /// soon as it has executed a program.
+    fn has_same_memory(&self, process: &Process) -> bool;
+
+    /// Whether two processes have one memory, as a child has that of its parent between `vfork` and `exec`. False where
+    /// the kernel does not say.
+    fn shares_memory(&self, pid: u32, other: u32) -> bool;
+
     /// Moves pages to nodes, or with `nodes` none tells on which node each lies. `status` gets a node or a negated
     /// error number for each page.
     ///
@@ -158,13 +170,13 @@ pub trait Kernel: Send + Sync {
         status: &mut [i32],
     ) -> io::Result<()>;
 
-    /// Gives advice for ranges of `(address, bytes)`; answers the bytes that were advised, which may be fewer.
+    /// Gives advice for ranges of `(address, bytes)`; returns the bytes that were advised, which may be fewer.
     ///
     /// # Errors
     /// Nothing was advised.
     fn advise(&self, process: &Process, ranges: &[(u64, u64)], advice: Advice) -> io::Result<u64>;
 
-    /// Fills `runs`; answers how many and up to which address the scan came.
+    /// Fills `runs`; returns how many and up to which address the scan came.
     ///
     /// # Errors
     /// The kernel has no `PAGEMAP_SCAN` (`ENOTTY`), or the process ended.
@@ -187,13 +199,13 @@ pub trait Kernel: Send + Sync {
     /// No thread can be started for that.
     fn faults(&self, pid: u32, tracker: OwnedFd) -> io::Result<Box<dyn Faults>>;
 
-    /// Entries of `/proc/PID/pagemap` from page number `first`; answers how many.
+    /// Entries of `/proc/PID/pagemap` from page number `first`; returns how many.
     ///
     /// # Errors
     /// The process ended, or may not be looked into.
     fn pagemap(&self, process: &Process, first: u64, entries: &mut [u64]) -> io::Result<usize>;
 
-    /// Makes the process's pages present, as its own reading would; answers how many addresses could be read.
+    /// Makes the process's pages present, as its own reading would; returns how many addresses could be read.
     ///
     /// # Errors
     /// The process ended, or may not be read.

@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 pub enum Probe {
     /// `PAGEMAP_SCAN` of one page.
     PagemapScan,
-    /// A userfaultfd; answers its features, and [`USER_MODE_ONLY`] where only faults of user code may be taken.
+    /// A userfaultfd; returns its features, and [`USER_MODE_ONLY`] where only faults of user code may be taken.
     Userfaultfd,
     /// Whether a page just written is marked so in `pagemap`: 1 or 0.
     SoftDirty,

@@ -63,12 +63,21 @@ impl Kernel for Rooted {
             pid,
             pidfd: None,
             pagemap: None,
+            image: None,
             tracker: None,
         })
     }
 
     fn is_alive(&self, process: &Process) -> bool {
         self.path(Path::new(&format!("/proc/{}", process.pid))).exists()
+    }
+
+    fn has_same_memory(&self, process: &Process) -> bool {
+        self.is_alive(process)
+    }
+
+    fn shares_memory(&self, _: u32, _: u32) -> bool {
+        false
     }
 
     fn move_pages(&self, _: &Process, _: &[u64], _: Option<&[i32]>, _: &mut [i32]) -> io::Result<()> {

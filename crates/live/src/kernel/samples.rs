@@ -37,7 +37,7 @@ pub struct Sample {
 
 /// Samples of one processor, as long as it lives.
 pub trait Samples: Send {
-    /// Tells of each sample since the last call, oldest first; answers how many more were lost.
+    /// Tells of each sample since the last call, oldest first; returns how many more were lost.
     fn read(&mut self, found: &mut dyn FnMut(Sample)) -> u64;
 }
 

@@ -15,36 +15,36 @@ pub struct Looked {
     /// Bytes of the pages that were found written, by the tier they lie in.
     pub written: Vec<u64>,
     /// Base pages whose entries are taken out now.
-    pub zapped: u64,
+    pub dropped: u64,
 }
 
 /// Runs per call: a piece of 2 MiB has no more.
 const RUNS: usize = CHUNK as usize;
 
 impl Space {
-    /// Looks which of the pages whose entries were taken out have one again. With `zap` all that have one lose it.
+    /// Looks which of the pages whose entries were taken out have one again. With `drop` all that have one lose it.
     ///
     /// # Errors
     /// The process has ended, or may not be looked into.
-    pub fn look_at_entries(&mut self, kernel: &dyn Kernel, zap: bool) -> io::Result<Looked> {
+    pub fn look_at_entries(&mut self, kernel: &dyn Kernel, drop_entries: bool) -> io::Result<Looked> {
         let mut looked = Looked { written: vec![0; self.resident.len()], ..Looked::default() };
-        let Some(zapper) = &mut self.zapper else { return Ok(looked) };
-        if zapper.poll().and_then(|_| zapper.ask()).is_err() {
+        let Some(dropper) = &mut self.dropper else { return Ok(looked) };
+        if dropper.poll().and_then(|_| dropper.ask()).is_err() {
             // It ends with the process, and when that executes another program.
-            self.zapper = None;
+            self.dropper = None;
             self.covered = Some(Vec::new());
             return Ok(looked);
         }
-        self.covered = Some(zapper.areas().to_vec());
-        let mut zaps = zap;
+        self.covered = Some(dropper.areas().to_vec());
+        let mut drops = drop_entries;
         for mapping in self.mappings.clone() {
             for piece in self.populated(&mapping) {
                 self.stores(kernel, &piece, &mut looked)?;
-                if let Some(present) = self.entries(kernel, &piece, zaps, &mut looked)?
-                    && let Some(zapper) = &mut self.zapper
+                if let Some(present) = self.entries(kernel, &piece, drops, &mut looked)?
+                    && let Some(dropper) = &mut self.dropper
                 {
                     // A thread that is behind with its work has its next chance in the next round.
-                    zaps &= zapper.zap(present).unwrap_or(false);
+                    drops &= dropper.drop_entries(present).unwrap_or(false);
                 }
             }
         }
@@ -70,7 +70,7 @@ impl Space {
     /// Takes over which pages were written and protects them again, before their entries go: an entry that is protected when it
     /// is taken out leaves a mark that its successor will be, too.
     ///
-    /// What is written between this and the zap shows as written when it is next accessed.
+    /// What is written between this and the drop shows as written when it is next accessed.
     fn stores(&mut self, kernel: &dyn Kernel, piece: &Range<u64>, looked: &mut Looked) -> io::Result<()> {
         let scan = PageScan {
             all_of: category::WRITE_TRACKED | category::WRITTEN,
@@ -90,12 +90,12 @@ impl Space {
         })
     }
 
-    /// Takes over which pages have entries. Answers what is to lose them: from the first to the last.
+    /// Takes over which pages have entries. Returns what is to lose them: from the first to the last.
     fn entries(
         &mut self,
         kernel: &dyn Kernel,
         piece: &Range<u64>,
-        zap: bool,
+        drop_entries: bool,
         looked: &mut Looked,
     ) -> io::Result<Option<Range<u64>>> {
         let scan = PageScan {
@@ -112,10 +112,10 @@ impl Space {
             pages.visit_mut(range.clone(), |at, state| {
                 let page = at.vpn..at.vpn + at.size.base_pages();
                 let is_ours = ours.contains(&at.vpn) && exact;
-                if zap && exact {
+                if drop_entries && exact {
                     ours.remove(&at.vpn);
                 }
-                state.set_zapped(zap && exact);
+                state.set_entry_dropped(drop_entries && exact);
                 if !is_ours {
                     match looked.accessed.last_mut() {
                         Some(last) if last.end == page.start => last.end = page.end,
@@ -125,8 +125,8 @@ impl Space {
                 }
                 true
             });
-            if zap && exact {
-                looked.zapped += range.end - range.start;
+            if drop_entries && exact {
+                looked.dropped += range.end - range.start;
                 out = Some(out.as_ref().map_or(range.start, |out| out.start)..range.end);
             }
         })?;
@@ -134,7 +134,7 @@ impl Space {
     }
 
     /// Marks pages without an entry as found, where the mapping still shows the same of the same file as before.
-    pub(super) fn see_zapped(&mut self, before: &[Mapping]) {
+    pub(super) fn see_dropped(&mut self, before: &[Mapping]) {
         for mapping in &self.mappings {
             let same = before.iter().filter(|one| one.shows == mapping.shows);
             for part in same.map(|one| one.first.max(mapping.first)..one.end.min(mapping.end)) {
@@ -142,7 +142,7 @@ impl Space {
                     continue;
                 }
                 self.pages.visit_mut(part, |_, state| {
-                    if state.is_zapped() {
+                    if state.is_entry_dropped() {
                         state.set_seen(true);
                     }
                     true
@@ -157,9 +157,9 @@ impl Space {
             return;
         }
         let is_out = |vpn: u64| {
-            let zapped = self.pages.get(vpn).is_some_and(|(_, state)| state.is_zapped());
+            let dropped = self.pages.get(vpn).is_some_and(|(_, state)| state.is_entry_dropped());
             let mut entry = [0];
-            zapped && kernel.pagemap(&self.process, vpn, &mut entry).is_ok() && entry[0] & IN_MEMORY == 0
+            dropped && kernel.pagemap(&self.process, vpn, &mut entry).is_ok() && entry[0] & IN_MEMORY == 0
         };
         let out: Vec<u64> = addresses.iter().copied().filter(|address| is_out(address >> 12)).collect();
         // What cannot be put back does not move either, and is answered so.

@@ -1,11 +1,11 @@
 //! A process under management: its areas, and what is known of each of its pages.
 
+mod dropper;
 mod entries;
 mod maps;
 mod pages;
 mod refresh;
 mod sampling;
-mod zapper;
 
 pub use entries::Looked;
 pub use maps::{Mapping, giants, parse as parse_maps};
@@ -16,13 +16,13 @@ use sampling::Sampling;
 pub use sampling::{Access, Exposure};
 
 use crate::kernel::{Faults, Process};
+use dropper::Dropper;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use terrace_model::{PageSize, TierId};
 use terrace_policy::{Area, PageId, PageRange, PageView, SpaceId};
-use zapper::Zapper;
 
 /// One process.
 #[derive(Debug)]
@@ -43,6 +43,8 @@ pub struct Space {
     pub units: u64,
     /// Those of them that had been accessed when they were counted.
     pub hot: Vec<u64>,
+    /// How often an access source has looked at it since it joined.
+    pub looks: u64,
     /// Clusters that the policy has split: base pages until it joins them again. By page number divided by 512.
     pub split: BTreeSet<u64>,
     /// Whether mappings that may have pages of 1 GiB do, by their bounds. Asked once for each: the kernel's answer walks
@@ -55,7 +57,7 @@ pub struct Space {
     /// Page numbers of what is managed, where that is only what the process takes out entries of.
     covered: Option<Vec<Range<u64>>>,
     /// Its thread that does.
-    zapper: Option<Zapper>,
+    dropper: Option<Dropper>,
     /// Pages that Terrace itself has had put back, to move them.
     ours: BTreeSet<u64>,
     /// Accesses are known by sampled faults; otherwise by all entries.
@@ -78,12 +80,13 @@ impl Space {
             resident: vec![0; tiers],
             units: 0,
             hot: vec![0; tiers],
+            looks: 0,
             split: BTreeSet::new(),
             giant: BTreeMap::new(),
             relocate_from: 0,
             tracked: BTreeSet::new(),
             covered: None,
-            zapper: None,
+            dropper: None,
             ours: BTreeSet::new(),
             is_sampled: false,
             sampling: None,
@@ -98,19 +101,19 @@ impl Space {
     }
 
     /// Only shared memory is managed whose entries the process takes out; nothing until it says which that is.
-    pub fn cover_only_zapped(&mut self) {
+    pub fn cover_only_droppable(&mut self) {
         self.covered = Some(Vec::new());
     }
 
     /// The process has handed over the socket of its thread that takes entries out.
-    pub fn zaps(&mut self, thread: UnixStream) {
-        self.zapper = Zapper::new(thread).ok();
+    pub fn drops_entries(&mut self, thread: UnixStream) {
+        self.dropper = Dropper::new(thread).ok();
         self.sampling.iter_mut().for_each(Sampling::begin_anew);
     }
 
     /// Only shared memory is managed whose entries the process takes out, and faults of watched pages in it are sampled.
     pub fn cover_only_sampled(&mut self) {
-        self.cover_only_zapped();
+        self.cover_only_droppable();
         self.is_sampled = true;
     }
 
@@ -178,7 +181,7 @@ impl Space {
         })
     }
 
-    /// Notes that a page has moved to a tier, which [`Space::moved`] counts; answers its size and where it lay.
+    /// Notes that a page has moved to a tier, which [`Space::moved`] counts; returns its size and where it lay.
     pub fn relocate(&mut self, vpn: u64, to: TierId) -> Option<(PageSize, TierId)> {
         let (at, state) = self.pages.get_mut(vpn).filter(|(_, state)| state.is_located())?;
         let from = state.tier();

@@ -127,7 +127,7 @@ impl Space {
             }
         }
         if self.covered.is_some() {
-            self.see_zapped(&before);
+            self.see_dropped(&before);
         }
         self.pages.sweep(|range| refreshed.gone.push(range));
         if tiers.only_tier().is_none() {
@@ -270,7 +270,7 @@ impl Space {
                 match tier {
                     Some(tier) => state.set_tier(tier),
                     // Without an entry nobody can say; it lies where it lay.
-                    None if state.is_zapped() => {}
+                    None if state.is_entry_dropped() => {}
                     // Gone meanwhile, or on a node that is not managed.
                     None => state.set_located(false),
                 }

@@ -2,7 +2,7 @@
 //! how often they are accessed.
 //!
 //! A page goes round: *in* (it has an entry, or nobody knows) → *asked* (the process's thread was asked to take it out) → *out* →
-//! in, with the access. Each span from the zap to the access, or to now, is an exposure; accesses that come at random have a rate
+//! in, with the access. Each span from the drop to the access, or to now, is an exposure; accesses that come at random have a rate
 //! of as many as there were, by the sum of the exposures.
 
 use super::pages::CHUNK;
@@ -42,7 +42,7 @@ pub struct Exposure {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     In,
-    /// With the last fault since, if there was one: it may have come before the zap or after.
+    /// With the last fault since, if there was one: it may have come before the drop or after.
     Asked(Option<Fault>),
     /// Since then, or since its exposure was last told.
     Out(Duration),
@@ -162,16 +162,16 @@ impl Sampling {
         Ok(())
     }
 
-    /// Takes over the faults, and which zaps were done.
-    fn take_over(&mut self, pid: u32, zaps: Vec<Option<Duration>>, told: &mut Vec<Exposure>) {
+    /// Takes over the faults, and which drops were done.
+    fn take_over(&mut self, pid: u32, drops: Vec<Option<Duration>>, told: &mut Vec<Exposure>) {
         let mut faults: Vec<Sample> = Vec::new();
         let lost = self.faults.read(&mut |fault| faults.push(fault));
         for fault in faults {
             self.faulted(pid, &fault, told);
         }
-        for began in zaps {
+        for began in drops {
             let Some(vpn) = self.asked.pop_front() else { break };
-            self.zapped(vpn, began, told);
+            self.dropped(vpn, began, told);
         }
         if lost > 0 {
             tracing::debug!(pid, lost, "more faults than were kept; the pages are looked at instead");
@@ -204,7 +204,7 @@ impl Sampling {
         }
     }
 
-    fn zapped(&mut self, vpn: u64, began: Option<Duration>, told: &mut Vec<Exposure>) {
+    fn dropped(&mut self, vpn: u64, began: Option<Duration>, told: &mut Vec<Exposure>) {
         let Some((size, state)) = self.pages.get_mut(&vpn) else { return };
         let State::Asked(fault) = *state else { return };
         *state = match (began, fault) {
@@ -214,7 +214,7 @@ impl Sampling {
                 told.push(Exposure { vpn, span: fault.access.at - began, access });
                 State::In
             }
-            // The fault has ended the registration, and the zap came after it: the next access will not be told.
+            // The fault has ended the registration, and the drop came after it: the next access will not be told.
             (Some(_), Some(_)) if *size == PageSize::Huge => State::In,
             (Some(began), _) => State::Out(began),
         };
@@ -269,19 +269,21 @@ impl Space {
         may: &mut dyn FnMut() -> bool,
     ) -> io::Result<Vec<Exposure>> {
         let mut told = Vec::new();
-        let (Some(zapper), Some(sampling)) = (&mut self.zapper, &mut self.sampling) else { return Ok(told) };
-        let zaps = match zapper.poll().and_then(|zaps| zapper.ask().map(|()| zaps)) {
-            Ok(zaps) => zaps,
+        let (Some(dropper), Some(sampling)) = (&mut self.dropper, &mut self.sampling) else {
+            return Ok(told);
+        };
+        let drops = match dropper.poll().and_then(|drops| dropper.ask().map(|()| drops)) {
+            Ok(drops) => drops,
             Err(_) => {
                 // It ends with the process, and when that executes another program.
-                self.zapper = None;
+                self.dropper = None;
                 sampling.begin_anew();
                 self.covered = Some(Vec::new());
                 return Ok(told);
             }
         };
-        let mut covered = zapper.areas().to_vec();
-        sampling.take_over(self.process.pid, zaps, &mut told);
+        let mut covered = dropper.areas().to_vec();
+        sampling.take_over(self.process.pid, drops, &mut told);
         for one in told.iter().filter(|one| one.access.is_some()) {
             mark(&mut self.pages, one.vpn, 1, false);
         }
@@ -309,7 +311,7 @@ impl Space {
                 continue;
             }
             // A thread that is behind with its work, or has ended.
-            if !zapper.zap(vpn..vpn + size.base_pages()).unwrap_or(false) {
+            if !dropper.drop_entries(vpn..vpn + size.base_pages()).unwrap_or(false) {
                 sampling.from = vpn;
                 break;
             }
@@ -346,9 +348,9 @@ impl Space {
 }
 
 /// Whether pages may be there although they have no entry.
-fn mark(pages: &mut PageMap, vpn: u64, count: u64, zapped: bool) {
+fn mark(pages: &mut PageMap, vpn: u64, count: u64, dropped: bool) {
     pages.visit_mut(vpn..vpn + count, |_, state| {
-        state.set_zapped(zapped);
+        state.set_entry_dropped(dropped);
         true
     });
 }

@@ -6,6 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
 
+/// The field of `/proc/PID/stat` that says when a process began.
+const BEGAN: usize = 22;
+
+/// The field with the flags of the kernel's task.
+const FLAGS: usize = 9;
+/// `PF_KTHREAD` of linux/sched.h.
+const KERNEL_THREAD: u64 = 0x20_0000;
+
 /// What was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selection {
@@ -21,8 +29,9 @@ pub enum Selection {
 #[derive(Clone, Debug)]
 pub struct Targets {
     selection: Selection,
-    /// Members of trees: one whose parent has ended is still a member.
-    members: BTreeSet<u32>,
+    /// Members of trees: one whose parent has ended is still a member. With the time at which each began, in the kernel's
+    /// ticks, as soon as it is known: a later process of the same number is no member for that.
+    members: BTreeMap<u32, Option<u64>>,
     /// Never a target: Terrace does not manage itself.
     except: u32,
 }
@@ -31,8 +40,10 @@ impl Targets {
     /// Those of a selection, except one.
     pub fn new(selection: Selection, except: u32) -> Targets {
         let members = match &selection {
-            Selection::Processes(pids) | Selection::Trees(pids) => pids.iter().copied().collect(),
-            Selection::Cgroup(_) => BTreeSet::new(),
+            Selection::Processes(pids) | Selection::Trees(pids) => {
+                pids.iter().map(|pid| (*pid, None)).collect()
+            }
+            Selection::Cgroup(_) => BTreeMap::new(),
         };
         Targets { selection, members, except }
     }
@@ -44,7 +55,7 @@ impl Targets {
 
     /// One more process, or root of a tree.
     pub fn add(&mut self, pid: u32) {
-        self.members.insert(pid);
+        self.members.insert(pid, None);
     }
 
     /// The processes now, ascending. Processes that end while this looks are normal.
@@ -54,22 +65,22 @@ impl Targets {
     pub fn now(&mut self, kernel: &dyn Kernel) -> io::Result<Vec<u32>> {
         let mut pids = match &self.selection {
             Selection::Processes(_) => {
-                self.members.retain(|pid| exists(kernel, *pid));
-                self.members.iter().copied().collect()
+                self.members.retain(|pid, began| is_member(kernel, *pid, began));
+                self.members.keys().copied().collect()
             }
             Selection::Trees(_) => {
                 self.grow(kernel);
-                self.members.iter().copied().collect()
+                self.members.keys().copied().collect()
             }
             Selection::Cgroup(folder) => {
                 let mut pids = BTreeSet::new();
                 match in_cgroup(kernel, folder.clone(), &mut pids) {
-                    Ok(()) => self.members = pids,
+                    Ok(()) => self.members = pids.into_iter().map(|pid| (pid, None)).collect(),
                     Err(error) if is_gone(&error) => return Err(error),
                     // Those of the last time, until it can be read again.
                     Err(error) => tracing::debug!(%error, "cgroup"),
                 }
-                self.members.iter().copied().collect::<Vec<u32>>()
+                self.members.keys().copied().collect::<Vec<u32>>()
             }
         };
         pids.retain(|pid| *pid != self.except);
@@ -78,25 +89,51 @@ impl Targets {
 
     /// Adds children of members, and drops members that ended.
     fn grow(&mut self, kernel: &dyn Kernel) {
-        let parents = parents(kernel);
+        // First, so that nobody joins for being the child of a later process with a member's number.
+        self.members.retain(|pid, began| is_member(kernel, *pid, began));
+        let births = births(kernel);
         loop {
-            let joined: Vec<u32> = parents
+            let is_new = |pid: &u32, birth: &Birth| {
+                self.members.contains_key(&birth.parent) && !self.members.contains_key(pid)
+            };
+            let joined: Vec<(u32, Option<u64>)> = births
                 .iter()
-                .filter(|(pid, parent)| self.members.contains(parent) && !self.members.contains(pid))
-                .map(|(pid, _)| *pid)
+                .filter(|(pid, birth)| is_new(pid, birth))
+                .map(|(pid, birth)| (*pid, birth.began))
                 .collect();
             if joined.is_empty() {
                 break;
             }
             self.members.extend(joined);
         }
-        // One that could not be read just now has not ended for that.
-        self.members.retain(|pid| parents.contains_key(pid) || exists(kernel, *pid));
     }
 }
 
-fn exists(kernel: &dyn Kernel, pid: u32) -> bool {
-    !kernel.read(format!("/proc/{pid}/stat").as_ref()).is_err_and(|error| is_gone(&error))
+/// Why a process has no memory of its own, if it has none.
+pub fn without_memory(kernel: &dyn Kernel, pid: u32) -> Option<&'static str> {
+    let stat = read_text(kernel, format!("/proc/{pid}/stat")).ok()?;
+    let state = stat.rsplit_once(')')?.1.split_ascii_whitespace().next()?;
+    match text::stat_field(&stat, FLAGS) {
+        _ if matches!(state, "Z" | "X") => Some("has ended, and its parent has not waited for it yet"),
+        Some(flags) if flags & KERNEL_THREAD != 0 => Some("is a thread of the kernel's"),
+        _ => None,
+    }
+}
+
+/// Whether the process of this number is still the one that began then. One that could not be read just now has not ended
+/// for that.
+fn is_member(kernel: &dyn Kernel, pid: u32, began: &mut Option<u64>) -> bool {
+    match read_text(kernel, format!("/proc/{pid}/stat")) {
+        Ok(stat) => match (text::stat_field(&stat, BEGAN), *began) {
+            (Some(now), Some(before)) => now == before,
+            (now, None) => {
+                *began = now;
+                true
+            }
+            (None, _) => true,
+        },
+        Err(error) => !is_gone(&error),
+    }
 }
 
 /// Whether a file cannot be read because what it is about is no more.
@@ -104,13 +141,20 @@ fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH | libc::ENODEV))
 }
 
-/// The parent of every process.
-fn parents(kernel: &dyn Kernel) -> BTreeMap<u32, u32> {
+/// Who has started a process, and when.
+struct Birth {
+    parent: u32,
+    began: Option<u64>,
+}
+
+/// The births of all processes.
+fn births(kernel: &dyn Kernel) -> BTreeMap<u32, Birth> {
     let names = kernel.list("/proc".as_ref()).unwrap_or_default();
     let pids = names.iter().filter_map(|name| name.parse::<u32>().ok());
     pids.filter_map(|pid| {
         let stat = read_text(kernel, format!("/proc/{pid}/stat")).ok()?;
-        Some((pid, text::stat_field(&stat, 4)?.try_into().ok()?))
+        let parent = text::stat_field(&stat, 4)?.try_into().ok()?;
+        Some((pid, Birth { parent, began: text::stat_field(&stat, BEGAN) }))
     })
     .collect()
 }
@@ -133,9 +177,14 @@ mod tests {
     use crate::kernel::Rooted;
 
     fn process(root: &std::path::Path, pid: u32, name: &str, parent: u32) {
+        born(root, pid, name, parent, 5000);
+    }
+
+    fn born(root: &std::path::Path, pid: u32, name: &str, parent: u32, began: u64) {
         let folder = root.join(format!("proc/{pid}"));
         std::fs::create_dir_all(&folder).unwrap();
-        std::fs::write(folder.join("stat"), format!("{pid} ({name}) S {parent} 1 1 0")).unwrap();
+        let fields = "0 ".repeat(17);
+        std::fs::write(folder.join("stat"), format!("{pid} ({name}) S {parent} {fields}{began} 0")).unwrap();
     }
 
     #[test]
@@ -153,6 +202,43 @@ mod tests {
         process(root.path(), 12, "c", 1);
         process(root.path(), 13, "d", 12);
         assert_eq!(targets.now(&kernel).unwrap(), [10, 12, 13]);
+    }
+
+    #[test]
+    fn zombies_and_threads_of_the_kernel_have_no_memory() {
+        let root = tempfile::tempdir().unwrap();
+        let kernel = Rooted::new(root.path());
+        for (pid, state, flags, expected) in [
+            (1, "Z", 0x40_0000, Some("has ended")),
+            (2, "I", 0x420_8040, Some("thread of the kernel")),
+            (3, "S", 0x40_0100, None),
+        ] {
+            let folder = root.path().join(format!("proc/{pid}"));
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("stat"), format!("{pid} (a) b) {state} 1 1 1 0 -1 {flags} 0"))
+                .unwrap();
+            let why = without_memory(&kernel, pid);
+            assert!(
+                why.is_some() == expected.is_some() && why.unwrap_or("").contains(expected.unwrap_or("")),
+                "{why:?}"
+            );
+        }
+        assert_eq!(without_memory(&kernel, 4), None);
+    }
+
+    #[test]
+    fn whoever_gets_the_number_next_is_nobody() {
+        for selection in [Selection::Processes(vec![10]), Selection::Trees(vec![10])] {
+            let root = tempfile::tempdir().unwrap();
+            let kernel = Rooted::new(root.path());
+            born(root.path(), 10, "service", 1, 77);
+            let mut targets = Targets::new(selection, 0);
+            assert_eq!(targets.now(&kernel).unwrap(), [10]);
+            assert_eq!(targets.now(&kernel).unwrap(), [10]);
+            born(root.path(), 10, "stranger", 1, 78);
+            born(root.path(), 11, "child of the stranger", 10, 79);
+            assert_eq!(targets.now(&kernel).unwrap(), [0; 0]);
+        }
     }
 
     #[test]

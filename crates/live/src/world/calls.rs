@@ -11,26 +11,22 @@ use terrace_policy::{
     Topology, Watch,
 };
 
-/// No page number of a process reaches this.
-const BEYOND: u64 = 1 << 52;
-
 impl World {
-    /// Shows pages of one space; answers whether to go on.
+    /// Shows the pages of one space that begin in a range. Returns the page at which the visitor stopped.
     fn scan_space(
         &mut self,
         id: SpaceId,
         range: Range<u64>,
         clear: Clear,
         visit: &mut dyn FnMut(&PageView) -> Option<Step>,
-        stopped: &mut Option<PageId>,
-    ) -> bool {
-        let Some(space) = self.spaces.get_mut(&id) else { return true };
-        let mut shown = 0;
-        let go_on = space.visit_mut(range, |view, state| match visit(&view) {
+    ) -> Option<PageId> {
+        let space = self.spaces.get_mut(&id)?;
+        let (mut shown, mut stopped) = (0, None);
+        space.visit_mut(range, |view, state| match visit(&view) {
             None => true,
             Some(step) => {
                 if step == Step::Stop {
-                    *stopped = Some(view.page);
+                    stopped = Some(view.page);
                     return false;
                 }
                 shown += view.base_pages();
@@ -43,7 +39,7 @@ impl World {
             }
         });
         self.counters.scanned += shown;
-        go_on
+        stopped
     }
 
     fn take(&mut self, work: impl Iterator<Item = Work>, how: MoveOptions) -> Ticket {
@@ -79,7 +75,6 @@ impl MemorySystem for World {
     ) -> Scanned {
         let started = self.kernel.now();
         let mut pages = 0;
-        let mut stopped = None;
         let mut show = |view: &PageView| {
             let wanted = match scope {
                 Scope::Tier(tier) => view.tier == tier,
@@ -91,48 +86,15 @@ impl MemorySystem for World {
                 step
             })
         };
-        let ids: Vec<SpaceId> = self.spaces.keys().copied().collect();
-        match scope {
-            Scope::Pages(some) => {
-                for page in some {
-                    let Some(view) = self.page(*page) else { continue };
-                    let range = view.page.vpn..view.page.vpn + 1;
-                    if !self.scan_space(page.space, range, clear, &mut show, &mut stopped) {
-                        break;
-                    }
-                }
-            }
-            Scope::Range(range) => {
-                let from = if range.contains(hand.next) { hand.next.vpn } else { range.first.vpn };
-                let space = range.first.space;
-                for part in [from..range.end(), range.first.vpn..from] {
-                    if !part.is_empty() && !self.scan_space(space, part, clear, &mut show, &mut stopped) {
-                        break;
-                    }
-                }
-                hand.next = stopped.unwrap_or(PageId { space, vpn: from });
-            }
-            Scope::All | Scope::Tier(_) => {
-                let start = hand.next;
-                let after = ids.iter().filter(|id| **id > start.space).map(|id| (*id, 0..BEYOND));
-                let before = ids.iter().filter(|id| **id < start.space).map(|id| (*id, 0..BEYOND));
-                let lap: Vec<(SpaceId, Range<u64>)> = std::iter::once((start.space, start.vpn..BEYOND))
-                    .chain(after)
-                    .chain(before)
-                    .chain([(start.space, 0..start.vpn)])
-                    .collect();
-                for (id, range) in lap {
-                    if !range.is_empty() && !self.scan_space(id, range, clear, &mut show, &mut stopped) {
-                        break;
-                    }
-                }
-                hand.next = stopped.unwrap_or(start);
-            }
-        }
+        let spaces: Vec<SpaceId> = self.spaces.keys().copied().collect();
+        let find = |world: &mut World, page| Some(world.page(page)?.page);
+        let lap = hand.lap(self, scope, &spaces, find, |world, space, range| {
+            world.scan_space(space, range, clear, &mut show)
+        });
         let time = Time::from_nanos((self.kernel.now() - started).as_nanos() as u64);
         let cost = Cost { time, ..Cost::default() };
         self.spent += cost;
-        Scanned { pages, lap: stopped.is_none(), cost }
+        Scanned { pages, lap, cost }
     }
 
     fn page(&mut self, page: PageId) -> Option<PageView> {

@@ -7,6 +7,7 @@ mod entries;
 mod exchanging;
 mod moving;
 mod orders;
+mod plan;
 mod regions;
 mod resizing;
 mod sampling;
@@ -18,7 +19,7 @@ pub use regions::{Focus, Regions};
 pub use watches::Sampling;
 use watches::Watches;
 
-use crate::facts::{TierMap, nodes};
+use crate::facts::{TierMap, nodes, text};
 use crate::help::Trackers;
 use crate::kernel::{Kernel, Process};
 use crate::space::{Dirtiness, Space};
@@ -61,7 +62,7 @@ pub enum Managed {
     #[default]
     All,
     /// Shared memory whose entries the command takes out; by the entries that are there again.
-    Zapped,
+    EntriesDropped,
     /// The same memory; by faults of the pages that the policy watches.
     Sampled,
 }
@@ -166,8 +167,12 @@ impl World {
     /// Takes a process under management.
     ///
     /// # Errors
-    /// It has ended, or may not be looked into.
+    /// It has ended, or may not be looked into; or it still has the memory of its parent (`EBUSY`), which is Terrace or is
+    /// managed already: it is about to execute a program.
     pub fn adopt(&mut self, pid: u32) -> std::io::Result<SpaceId> {
+        if self.is_before_exec(pid) {
+            return Err(std::io::Error::from_raw_os_error(libc::EBUSY));
+        }
         let process = self.kernel.open(pid)?;
         let name = crate::kernel::read_text(&*self.kernel, format!("/proc/{pid}/comm"))
             .map_or_else(|_| pid.to_string(), |name| name.trim_end().to_owned());
@@ -175,7 +180,7 @@ impl World {
         let mut space = Space::new(id, process, name, self.topology.tiers.len());
         match self.managed {
             Managed::All => {}
-            Managed::Zapped => space.cover_only_zapped(),
+            Managed::EntriesDropped => space.cover_only_droppable(),
             Managed::Sampled => space.cover_only_sampled(),
         }
         sampling::take_tracker(&self.trackers, self.managed, &*self.kernel, &mut space);
@@ -186,6 +191,33 @@ impl World {
         self.spaces.insert(id, space);
         self.account();
         Ok(id)
+    }
+
+    /// Whether a process is a child that has not executed its program yet and works in the memory of its parent, as after
+    /// `vfork`. To manage it would be to manage that memory once more, or Terrace's own.
+    fn is_before_exec(&self, pid: u32) -> bool {
+        let Ok(stat) = crate::kernel::read_text(&*self.kernel, format!("/proc/{pid}/stat")) else {
+            return false;
+        };
+        let parent = text::stat_field(&stat, 4).and_then(|parent| u32::try_from(parent).ok());
+        parent.is_some_and(|parent| {
+            (parent == std::process::id() || self.has(parent)) && self.kernel.shares_memory(pid, parent)
+        })
+    }
+
+    /// Takes processes under management anew that have executed a program, or whose number is another process's by now:
+    /// nothing that was known holds of the memory that they have. Returns whether there were any.
+    pub fn renew(&mut self) -> bool {
+        let spaces = self.spaces.values();
+        let stale = spaces.filter(|space| !self.kernel.has_same_memory(&space.process));
+        let stale: Vec<(SpaceId, u32)> = stale.map(|space| (space.id, space.process.pid)).collect();
+        for (id, pid) in &stale {
+            self.let_go(*id);
+            if let Err(error) = self.adopt(*pid) {
+                tracing::debug!(pid, %error, "not managed any more");
+            }
+        }
+        !stale.is_empty()
     }
 
     /// The processes under management.
@@ -201,6 +233,7 @@ impl World {
     /// Brings all processes up to date and lets go of those that ended.
     pub fn refresh(&mut self) {
         self.look_at_nodes();
+        self.renew();
         let mut ended = Vec::new();
         let ids: Vec<SpaceId> = self.spaces.keys().copied().collect();
         for id in ids {
@@ -373,6 +406,7 @@ impl World {
     /// The access source has looked so often since it last said so.
     pub fn looked(&mut self, times: u64) {
         self.watches.looked(times);
+        self.spaces.values_mut().for_each(|space| space.looks += times);
     }
 
     /// One access in so many is to be told to the policy one by one; none until it has asked for that.

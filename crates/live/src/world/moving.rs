@@ -35,13 +35,16 @@ struct Wanted {
 }
 
 impl World {
-    /// Carries out one batch; answers the bytes that were moved, or none where there was nothing to do.
+    /// Carries out one batch; returns the bytes that were moved, or none where there was nothing to do.
     pub fn step(&mut self) -> Option<u64> {
         let work = self.orders.next(self.batch)?;
         let how = work.how;
         let started = self.kernel.now();
         let results: Vec<Answer> = if self.dry_run {
             self.counters.planned += work.len() as u64;
+            if tracing::enabled!(tracing::Level::INFO) {
+                self.plan(&work).iter().for_each(|line| tracing::info!("{line}"));
+            }
             vec![(Outcome::Done, 0); work.len()]
         } else {
             match work[0] {
@@ -172,7 +175,7 @@ impl World {
         answers
     }
 
-    /// The same, with the answers put in their places; answers whether any page moved. One call for each process and destination.
+    /// The same, with the answers put in their places; returns whether any page moved. One call for each process and destination.
     fn carry(&mut self, mut wanted: Vec<Wanted>, how: MoveOptions, answers: &mut [Answer]) -> bool {
         let group = |one: &Wanted| (one.found.page.space, one.to);
         wanted.sort_by_key(group);
@@ -405,7 +408,7 @@ fn move_to(kernel: &dyn Kernel, process: &Process, addresses: &[u64], node: i32,
     left.into_iter().for_each(|at| status[at] = -failed.unwrap_or(libc::EBUSY));
 }
 
-/// One call, and a look at where those pages are of which it told nothing; answers the error of a call that failed as a whole.
+/// One call, and a look at where those pages are of which it told nothing; returns the error of a call that failed as a whole.
 fn attempt(
     kernel: &dyn Kernel,
     process: &Process,

@@ -12,6 +12,11 @@ use terrace_policy::{Moment, PageId, SpaceId};
 pub(super) fn take_tracker(trackers: &Trackers, managed: Managed, kernel: &dyn Kernel, space: &mut Space) {
     let pid = space.process.pid;
     let Some(tracker) = trackers.take(pid) else { return };
+    if !kernel.has_same_memory(&space.process) {
+        // It may be that of a program which the process has executed since; whoever adopts that takes it.
+        trackers.give_back(pid, tracker);
+        return;
+    }
     if managed != Managed::Sampled {
         space.helps(tracker);
         return;
@@ -19,6 +24,17 @@ pub(super) fn take_tracker(trackers: &Trackers, managed: Managed, kernel: &dyn K
     match kernel.faults(pid, tracker) {
         Ok(faults) => space.samples(faults),
         Err(error) => tracing::warn!(pid, %error, "the program's accesses are not sampled"),
+    }
+}
+
+/// Takes the socket that a process has handed over, of its thread that drops entries.
+pub(super) fn take_dropper(trackers: &Trackers, kernel: &dyn Kernel, space: &mut Space) {
+    let pid = space.process.pid;
+    let Some(thread) = trackers.take_dropper(pid) else { return };
+    if kernel.has_same_memory(&space.process) {
+        space.drops_entries(thread);
+    } else {
+        trackers.give_back_dropper(pid, thread);
     }
 }
 
@@ -31,8 +47,7 @@ impl World {
         for id in ids {
             let Some(space) = self.spaces.get_mut(&id) else { continue };
             take_tracker(&self.trackers, self.managed, &*self.kernel, space);
-            let pid = space.process.pid;
-            self.trackers.take_zapper(pid).into_iter().for_each(|thread| space.zaps(thread));
+            take_dropper(&self.trackers, &*self.kernel, space);
             let of_space = |(page, size): (PageId, PageSize)| (page.space == id).then_some((page.vpn, size));
             let watched: Vec<(u64, PageSize)> = self.watches.pages().filter_map(of_space).collect();
             // A process that has ended is let go with the next look at the targets.

@@ -35,7 +35,7 @@ struct Watched {
     ended: u64,
 }
 
-/// Exposures shorter than this say only that the page is in use: the zap itself takes some of that.
+/// Exposures shorter than this say only that the page is in use: the drop itself takes some of that.
 const RESOLUTION: Time = Time::from_nanos(20_000);
 /// A page that was watched so long without any exposure has a rate that nobody knows.
 const UNKNOWN: Time = Time::from_nanos(2_000_000_000);
@@ -221,7 +221,7 @@ fn timed(within: Time, exposed: Time, ended: u64) -> (u64, bool) {
     if exposed.0 == 0 {
         return (ended, ended > 0 || within >= UNKNOWN);
     }
-    // No exposure is known to have been shorter than the zap took.
+    // No exposure is known to have been shorter than the drop took.
     let least = RESOLUTION.0.saturating_mul(ended);
     let rate = ended as f64 / exposed.0.max(least) as f64;
     ((rate * within.0 as f64).round() as u64, exposed.0 < least)
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn exposures_tell_a_rate_up_to_the_time_that_a_zap_takes() {
+    fn exposures_tell_a_rate_up_to_the_time_that_dropping_takes() {
         let ms = |ms: u64| Time::from_nanos(ms * 1_000_000);
         assert_eq!(timed(ms(30_000), ms(3_000), 6), (60, false));
         assert_eq!(timed(ms(30_000), ms(30_000), 0), (0, false));

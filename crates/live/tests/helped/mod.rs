@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
-use terrace_handover::zap::ZAP;
+use terrace_handover::entries::DROP;
 use terrace_live::help::Help;
 use terrace_live::kernel::{Kernel, Linux};
 
@@ -206,17 +206,17 @@ pub fn entries(pid: u32, pages: Range<u64>) -> usize {
     entries.iter().filter(|entry| *entry >> 63 == 1).count()
 }
 
-/// Asks for zaps without looking at what there is to zap.
-pub struct Zapper(UnixStream);
+/// Asks for drops without looking at what there is to drop.
+pub struct Dropper(UnixStream);
 
-impl Zapper {
-    pub fn of(help: &Help, pid: u32) -> Zapper {
-        let thread = until("a thread is handed over", || help.trackers().take_zapper(pid));
-        Zapper(thread)
+impl Dropper {
+    pub fn of(help: &Help, pid: u32) -> Dropper {
+        let thread = until("a thread is handed over", || help.trackers().take_dropper(pid));
+        Dropper(thread)
     }
 
-    pub fn zap(&mut self, range: Range<u64>) -> u64 {
-        let request = [ZAP, range.start, range.end].map(u64::to_ne_bytes).concat();
+    pub fn drop_entries(&mut self, range: Range<u64>) -> u64 {
+        let request = [DROP, range.start, range.end].map(u64::to_ne_bytes).concat();
         self.0.write_all(&request).unwrap();
         let mut answer = [0; 32];
         self.0.read_exact(&mut answer).unwrap();

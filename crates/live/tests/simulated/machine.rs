@@ -6,7 +6,7 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::time::Duration;
-use terrace_live::kernel::{Advice, Event, Sample};
+use terrace_live::kernel::{Advice, Event, Image, Sample};
 use terrace_model::PageSize;
 use terrace_policy::Random;
 
@@ -46,6 +46,10 @@ pub struct Area {
 #[derive(Clone, Debug, Default)]
 pub struct Program {
     parent: u32,
+    /// How many programs the process has executed.
+    executed: u64,
+    /// It has its parent's memory until it executes a program.
+    in_vfork: bool,
     pub areas: BTreeMap<u64, Area>,
     pub pages: BTreeMap<u64, Page>,
 }
@@ -108,7 +112,7 @@ impl Machine {
         self.next_pid
     }
 
-    /// A new area of so many pages; answers its first page.
+    /// A new area of so many pages; returns its first page.
     pub fn map(&mut self, pid: u32, pages: u64) -> u64 {
         let first = self.next_area * AREA;
         self.next_area += 1;
@@ -131,7 +135,7 @@ impl Machine {
         self.processes.get_mut(&pid).unwrap().pages.extend(heads.map(|head| (head, page)));
     }
 
-    /// A process with memory of all kinds on all nodes; answers its number.
+    /// A process with memory of all kinds on all nodes; returns its number.
     pub fn populate(&mut self, parent: u32) -> u32 {
         let pid = self.start(parent);
         for _ in 0..2 {
@@ -158,6 +162,30 @@ impl Machine {
             page.shared = random.below(40) == 0;
         }
         pid
+    }
+
+    /// A child that works in its parent's memory.
+    pub fn vfork(&mut self, parent: u32) -> u32 {
+        let pid = self.start(parent);
+        let program = self.processes.get_mut(&pid).unwrap();
+        program.in_vfork = true;
+        pid
+    }
+
+    /// The process executes a program: its memory is a new one.
+    pub fn exec(&mut self, pid: u32) {
+        let program = self.processes.get_mut(&pid).unwrap();
+        *program = Program { parent: program.parent, executed: program.executed + 1, ..Program::default() };
+    }
+
+    /// Which memory a process has.
+    pub fn image(&self, pid: u32) -> Option<Image> {
+        self.processes.get(&pid).and_then(|program| Image::parse(&stat(pid, program)))
+    }
+
+    pub fn shares_memory(&self, pid: u32, other: u32) -> bool {
+        let program = self.processes.get(&pid);
+        program.is_some_and(|program| program.in_vfork && program.parent == other)
     }
 
     pub fn end(&mut self, pid: u32) {
@@ -325,7 +353,18 @@ impl Machine {
         let (first, end) = areas[self.random.below(areas.len() as u64) as usize];
         let from = first + self.random.below(end - first);
         let to = end.min(from + 1 + self.random.below(200));
-        match self.random.below(9) {
+        match self.random.below(10) {
+            9 => {
+                self.exec(pid);
+                let first = self.map(pid, end - first);
+                let mut room = self.room();
+                for vpn in first..first + 200 {
+                    if let Some(node) = room.iter().position(|free| *free > 0) {
+                        room[node] -= 1;
+                        self.fill(pid, vpn..vpn + 1, PageSize::Base, node);
+                    }
+                }
+            }
             0 => {
                 for vpn in from..to {
                     self.touch(pid, vpn);
@@ -412,7 +451,7 @@ impl Machine {
             let program = self.processes.get(&pid)?;
             return match name {
                 "comm" => Some(format!("program {pid}\n")),
-                "stat" => Some(format!("{pid} (program) S {} 0", program.parent)),
+                "stat" => Some(stat(pid, program)),
                 "maps" => Some(maps(program)),
                 _ => None,
             };
@@ -455,4 +494,16 @@ fn maps(program: &Program) -> String {
     // A program has other memory, too, which is none of Terrace's business.
     let text = "400000-500000 r-xp 00000000 fe:00 77 /bin/program\n".to_owned();
     text + &program.areas.iter().map(line).collect::<String>()
+}
+
+/// The line of `/proc/PID/stat`: one that has executed nothing has `PF_FORKNOEXEC`, and each program its own addresses.
+fn stat(pid: u32, program: &Program) -> String {
+    let flags = if program.executed == 0 { 0x40 } else { 0 };
+    let places = (10..=51).map(|field| match field {
+        26 => (program.executed << 12).to_string(),
+        22 => pid.to_string(),
+        _ => "0".to_owned(),
+    });
+    let places: Vec<String> = places.collect();
+    format!("{pid} (program) S {} 1 1 0 -1 {flags} {}", program.parent, places.join(" "))
 }

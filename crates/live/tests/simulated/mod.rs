@@ -175,14 +175,23 @@ impl Kernel for Simulated {
     }
 
     fn open(&self, pid: u32) -> io::Result<Process> {
-        let process = Process { pid, pidfd: None, pagemap: None, tracker: None };
+        let process = Process { pid, pidfd: None, pagemap: None, image: None, tracker: None };
         let call = self.machine().plan.call;
-        drop(self.enter_for(&process, call, &[libc::EPERM, libc::EMFILE])?);
-        Ok(process)
+        let image = self.enter_for(&process, call, &[libc::EPERM, libc::EMFILE])?.image(pid);
+        Ok(Process { image, ..process })
     }
 
     fn is_alive(&self, process: &Process) -> bool {
         self.machine().processes.contains_key(&process.pid)
+    }
+
+    fn has_same_memory(&self, process: &Process) -> bool {
+        let image = self.machine().image(process.pid);
+        image.is_some() && image == process.image
+    }
+
+    fn shares_memory(&self, pid: u32, other: u32) -> bool {
+        self.machine().shares_memory(pid, other)
     }
 
     fn move_pages(
@@ -260,7 +269,10 @@ impl Kernel for Simulated {
             self.enter_for(process, plan.ask * 4, &[libc::EINTR, libc::ENOMEM, libc::EFAULT])?;
         let mut count = 0;
         let (first, end) = (scan.start >> 12, scan.end >> 12);
-        let found: Vec<(u64, Page)> = machine.pages_in(process.pid, first..end);
+        // The file was opened for a memory that may be over; what is mapped now does not show in it.
+        let same = machine.image(process.pid) == process.image;
+        let found: Vec<(u64, Page)> =
+            if same { machine.pages_in(process.pid, first..end) } else { Vec::new() };
         for (head, page) in found {
             let tracked = if page.tracked { category::WRITE_TRACKED } else { 0 };
             let flag = |on: bool, bit: u64| if on { bit } else { 0 };

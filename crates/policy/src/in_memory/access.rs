@@ -8,7 +8,7 @@ use terrace_model::Time;
 const FAULT: Cost = Cost { time: Time::from_nanos(1000), copied: 0, shootdowns: 0, faults: 1 };
 
 impl InMemory {
-    /// One access by the first CPU. Answers the fault where no page is mapped; bring it in and touch again.
+    /// One access by the first CPU. Returns the fault where no page is mapped; bring it in and touch again.
     pub fn touch(&mut self, page: PageId, write: bool) -> Option<Fault> {
         self.touch_by(Agent::default(), page, write)
     }

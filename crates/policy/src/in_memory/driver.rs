@@ -165,7 +165,7 @@ impl Driver {
 }
 
 impl InMemory {
-    /// Opens a policy in this world although it lacks `capability`, and answers the refusal.
+    /// Opens a policy in this world although it lacks `capability`, and returns the refusal.
     ///
     /// # Errors
     /// The refusal.

@@ -6,7 +6,7 @@ use crate::{CopyBy, Cost, Initiator, MoveOptions, Outcome, PageId, PageRange, Re
 use terrace_model::{TierId, Time};
 
 impl InMemory {
-    /// Carries out one piece of an order, if what it took is still as it was, and answers it.
+    /// Carries out one piece of an order, if what it took is still as it was, and returns it.
     pub(super) fn land(&mut self, ticket: Ticket, options: MoveOptions, flying: Flying) {
         let Flying { item, doomed, reserved, held } = flying;
         let subject = item.subject();

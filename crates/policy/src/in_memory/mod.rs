@@ -342,8 +342,8 @@ impl InMemory {
         self.account();
     }
 
-    /// Lets a fault wait where its placement says so and there is no block for its first wish; answers the page that it waits
-    /// for. Where the placement wants to hear of it instead, it does.
+    /// Lets a fault wait where its placement says so and there is no block for its first wish; returns the page that it waits
+    /// for. Where the placement asks for a signal instead, the fault goes on and the signal is sent.
     pub(crate) fn stall(&mut self, fault: &Fault, placement: &Placement) -> Option<PageId> {
         let wish = placement.wishes().first().filter(|_| placement.stalls() || placement.tells())?;
         let size =

@@ -32,7 +32,7 @@ impl Item {
     }
 }
 
-/// An order and what of it is in the air.
+/// An order and those of its moves that are not finished.
 #[derive(Clone, Debug)]
 pub(super) struct Order {
     ticket: Ticket,

@@ -7,6 +7,8 @@ use crate::{
     PageCount, PageId, PageRange, PageView, PhysicalMemory, Resize, ScanHand, Scanned, Scope, SpaceId, Step,
     Ticket, TierTraffic, Topology, Watch,
 };
+use std::collections::BTreeSet;
+use std::ops::Range;
 use terrace_model::{Bytes, Frame, TierId, Time};
 
 /// What it costs to look at one page.
@@ -79,36 +81,22 @@ impl MemorySystem for InMemory {
         clear: Clear,
         visit: &mut dyn FnMut(&PageView) -> Step,
     ) -> Scanned {
-        let start = hand.next;
-        let in_scope = |tier: TierId| match scope {
-            Scope::All => true,
-            Scope::Tier(wanted) => tier == wanted,
-            Scope::Range(_) | Scope::Pages(_) => false,
+        let wanted = match scope {
+            Scope::Tier(tier) => Some(tier),
+            _ => None,
         };
-        let names: Vec<PageId> = match scope {
-            Scope::Pages(pages) => pages.iter().filter_map(|page| self.find(*page)).collect(),
-            Scope::Range(range) => {
-                let end = PageId { space: range.first.space, vpn: range.end() };
-                let middle = start.clamp(range.first, end);
-                let both = self.pages.range(middle..end).chain(self.pages.range(range.first..middle));
-                both.map(|(name, _)| *name).collect()
-            }
-            _ => {
-                let (above, below) = (self.pages.range(start..), self.pages.range(..start));
-                let both = above.chain(below);
-                both.filter(|(_, page)| in_scope(page.tier)).map(|(name, _)| *name).collect()
-            }
+        let spaces: BTreeSet<SpaceId> = self.pages.keys().map(|page| page.space).collect();
+        let spaces: Vec<SpaceId> = spaces.into_iter().collect();
+        let mut scanned = Scanned::default();
+        let show = |world: &mut InMemory, space, range: Range<u64>| {
+            let [first, end] = [range.start, range.end].map(|vpn| PageId { space, vpn });
+            let pages = world.pages.range(first..end);
+            let in_scope = pages.filter(|(_, page)| wanted.is_none_or(|tier| page.tier == tier));
+            let names: Vec<PageId> = in_scope.map(|(name, _)| *name).collect();
+            names.into_iter().find(|name| !world.show(*name, clear, &mut scanned, visit))
         };
-        let mut scanned = Scanned { lap: true, ..Scanned::default() };
-        for (at, first) in names.iter().enumerate() {
-            if !self.show(*first, clear, &mut scanned, visit) {
-                scanned.lap = false;
-                if !matches!(scope, Scope::Pages(_)) {
-                    hand.next = names[at];
-                }
-                break;
-            }
-        }
+        let lap = hand.lap(self, scope, &spaces, |world, page| world.find(page), show);
+        scanned.lap = lap;
         self.spent += scanned.cost;
         scanned
     }

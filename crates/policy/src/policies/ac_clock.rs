@@ -18,28 +18,23 @@
 
 use crate::support::{PageMap, Promoter};
 use crate::{
-    Capability, Clear, MemorySystem, Moment, Needs, NextTick, PageId, Policy, Published, Refusal, Report,
-    ScanHand, Scope, Setup, Signal, SignalKind, Step,
+    Capability, Clear, MemorySystem, Moment, Needs, NextTick, PageId, Parameters, Policy, Published, Refusal,
+    Report, ScanHand, Scope, Setup, Signal, SignalKind, Step,
 };
-use serde::{Deserialize, Serialize};
 use terrace_model::TierId;
 
 /// Parameters of AC-CLOCK.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Parameters)]
 pub struct Parameters {
-    /// Reads since the last visit that move a page one degree up. Ours: 4.
+    /// Reads since the last visit that move a page one degree up.
+    #[parameter(default = 4, range = 0..=1_000_000_000, source = "ours")]
     pub reads_up: u32,
-    /// Degree, 0 to 3, up to which a page makes room for a slow page's first store (the source: 0).
+    /// Degree up to which a page makes room for a slow page's first store.
+    #[parameter(default = 0, range = 0..=VERY_HOT, source = "the source")]
     pub first_goal: u8,
-    /// The same for its second and further stores (the source: 2).
+    /// The same for its second and further stores.
+    #[parameter(default = 2, range = 0..=VERY_HOT, source = "the source")]
     pub second_goal: u8,
-}
-
-impl Default for Parameters {
-    fn default() -> Parameters {
-        Parameters { reads_up: 4, first_goal: 0, second_goal: 2 }
-    }
 }
 
 /// The highest degree.
@@ -75,8 +70,8 @@ impl Published for AcClock {
     type Parameters = Parameters;
 
     fn new(parameters: Parameters, setup: Setup<'_>) -> Result<AcClock, Refusal> {
-        if parameters.first_goal > parameters.second_goal || parameters.second_goal > VERY_HOT {
-            return Err(Refusal::parameter("second_goal", "expected first_goal <= second_goal <= 3"));
+        if parameters.first_goal > parameters.second_goal {
+            return Err(Refusal::parameter("second_goal", "expected first_goal <= second_goal"));
         }
         let (fast, slow) = setup.topology.fast_and_slow()?;
         Ok(AcClock {
@@ -102,7 +97,7 @@ impl Policy for AcClock {
             memory.sample_accesses(1);
         }
         for signal in signals {
-            if let Some((page, _)) = self.promoter.hear(signal, memory) {
+            if let Some((page, _)) = self.promoter.handle(signal, memory) {
                 *self.pages.entry(page) = State::default();
             }
             match *signal {

@@ -23,26 +23,20 @@
 
 use crate::support::{Lru, PageMap, Promoter};
 use crate::{
-    Capability, Clear, MemorySystem, Moment, Needs, NextTick, PageId, PageView, Policy, Published, Refusal,
-    Report, ScanHand, Scope, Setup, Signal, SignalKind, Step,
+    Capability, Clear, MemorySystem, Moment, Needs, NextTick, PageId, PageView, Parameters, Policy,
+    Published, Refusal, Report, ScanHand, Scope, Setup, Signal, SignalKind, Step,
 };
-use serde::{Deserialize, Serialize};
 use terrace_model::TierId;
 
 /// Parameters of AIMR.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Parameters)]
 pub struct Parameters {
-    /// Pages that left the fast tier and are remembered, as a multiple of its pages. Ours: 1.
+    /// Pages that left the fast tier and are remembered, as a multiple of its pages.
+    #[parameter(default = 1.0, range = 0.0..=1e3, source = "ours")]
     pub ghosts: f64,
-    /// Whether every store to a page of the slow tier looks for a place, or only its first access there. Ours: on.
+    /// Whether every store to a page of the slow tier looks for a place, or only its first access there.
+    #[parameter(default = true, source = "ours")]
     pub stores_ask: bool,
-}
-
-impl Default for Parameters {
-    fn default() -> Parameters {
-        Parameters { ghosts: 1.0, stores_ask: true }
-    }
 }
 
 /// Laps after which a hand that must find a victim has taken back all marks.
@@ -80,9 +74,6 @@ impl Published for Aimr {
     type Parameters = Parameters;
 
     fn new(parameters: Parameters, setup: Setup<'_>) -> Result<Aimr, Refusal> {
-        if !(parameters.ghosts >= 0.0 && parameters.ghosts.is_finite()) {
-            return Err(Refusal::parameter("ghosts", "expected a factor of 0 or more"));
-        }
         let (fast, slow) = setup.topology.fast_and_slow()?;
         let pages = setup.topology.tier(fast).capacity.0 >> 12;
         Ok(Aimr {
@@ -111,7 +102,7 @@ impl Policy for Aimr {
             memory.sample_accesses(1);
         }
         for signal in signals {
-            if let Some((page, tier)) = self.promoter.hear(signal, memory) {
+            if let Some((page, tier)) = self.promoter.handle(signal, memory) {
                 self.arrived(page, tier);
             }
             match *signal {
@@ -324,6 +315,6 @@ mod tests {
     fn a_list_of_negative_length_is_refused() {
         let world = InMemory::new(&[("fast", Bytes::kib(16)), ("slow", Bytes::kib(32))]);
         let error = Driver::open("aimr", "ghosts = -1", world).map(|_| ()).unwrap_err().to_string();
-        assert_eq!(error, "aimr does not start: ghosts: expected a factor of 0 or more");
+        assert_eq!(error, "aimr: ghosts = -1.0 is out of range: 0.0 to 1000.0");
     }
 }

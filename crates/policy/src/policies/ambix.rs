@@ -30,61 +30,57 @@
 use crate::support::{Pending, Rates};
 use crate::{
     Capability, CapabilitySet, Clear, MemorySystem, Moment, Move, MoveOptions, Needs, NextTick, PageView,
-    Policy, Published, Refusal, Report, ScanHand, Scope, Setup, Signal, Step,
+    Parameters, Policy, Published, Refusal, Report, ScanHand, Scope, Setup, Signal, Step,
 };
-use serde::{Deserialize, Serialize};
 use terrace_model::{Bytes, BytesPerSec, TierId, Time};
 
 /// Parameters of Ambix.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Parameters)]
 pub struct Parameters {
-    /// Time between two decisions (§5.2: 2 s).
+    /// Time between two decisions.
+    #[parameter(default = "2 s", range = "1 ns"..="5 h", source = "§5.2", scaled)]
     pub period: Time,
-    /// Between clearing the slow tier's bits and looking for hot pages in it (§5.2: 50 ms).
+    /// Between clearing the slow tier's bits and looking for hot pages in it.
+    #[parameter(default = "50 ms", range = "0 s"..="5 h", source = "§5.2", scaled)]
     pub delay: Time,
-    /// Run the Switch component (§4.4: off for uniform access patterns, such as breadth-first search).
+    /// Run the Switch component; better off for uniform access patterns, such as breadth-first search.
+    #[parameter(default = true, source = "§4.4")]
     pub switch: bool,
     /// Run the Threshold component.
+    #[parameter(default = true)]
     pub threshold: bool,
-    /// Write bandwidth of the slow tier above which Switch acts (§5.2: 50 MB/s).
+    /// Write bandwidth of the slow tier above which Switch acts.
+    #[parameter(default = "50 MB/s", range = "0 B/s"..="1000 TB/s", source = "§5.2")]
     pub write_threshold: BytesPerSec,
-    /// Usage of the fast tier, 0 to 1, that promotions fill it to and demotions empty it to (§5.2: 0.95).
+    /// Usage of the fast tier, 0 to 1, that promotions fill it to and demotions empty it to.
+    #[parameter(default = 0.95, range = 0.0..=1.0, source = "§5.2")]
     pub dram_target: f64,
-    /// Usage of the fast tier, 0 to 1, above which Threshold demotes (authors' release: 0.96).
+    /// Usage of the fast tier, 0 to 1, above which Threshold demotes.
+    #[parameter(default = 0.96, range = 0.0..=1.0, source = "authors' release")]
     pub dram_limit: f64,
-    /// Usage of the fast tier, 0 to 1, below which Threshold promotes while Switch is off. Ours: 0.9.
+    /// Usage of the fast tier, 0 to 1, below which Threshold promotes while Switch is off.
+    #[parameter(default = 0.9, range = 0.0..=1.0, source = "ours")]
     pub dram_minimum: f64,
-    /// Usage of the slow tier, 0 to 1, above which nothing is demoted (authors' release: 0.98).
+    /// Usage of the slow tier, 0 to 1, above which nothing is demoted.
+    #[parameter(default = 0.98, range = 0.0..=1.0, source = "authors' release")]
     pub nvm_limit: f64,
-    /// Most memory per search (§4.4: 2 GB). SWITCH takes half of it from either tier.
+    /// Most memory per search. SWITCH takes half of it from either tier.
+    #[parameter(default = "2 GiB", range = "0 B"..="1024 TiB", source = "§4.4: 2 GB", scaled)]
     pub max_request: Bytes,
-    /// Drop TLB entries when bits are cleared; off: as in the thesis. Ours: on.
+    /// Drop TLB entries when bits are cleared; off: as in the thesis.
+    #[parameter(default = true, source = "ours")]
     pub flush: bool,
     /// Count what migrations write into the write bandwidth, as the thesis' counters do.
+    #[parameter(default = true)]
     pub count_copies: bool,
-    /// Extra time after a decision that moved pages (authors' release: one more period; thesis: none).
+    /// Extra time after a decision that moved pages.
+    #[parameter(
+        default = "0 s",
+        range = "0 s"..="5 h",
+        source = "authors' release: one more period; thesis: none",
+        scaled,
+    )]
     pub settle: Time,
-}
-
-impl Default for Parameters {
-    fn default() -> Parameters {
-        Parameters {
-            period: crate::moment::seconds(2),
-            delay: crate::moment::millis(50),
-            switch: true,
-            threshold: true,
-            write_threshold: BytesPerSec(50e6),
-            dram_target: 0.95,
-            dram_limit: 0.96,
-            dram_minimum: 0.9,
-            nvm_limit: 0.98,
-            max_request: Bytes::gib(2),
-            flush: true,
-            count_copies: true,
-            settle: Time::ZERO,
-        }
-    }
 }
 
 /// What a search is for (Table 4.1). `DCPMM_CLEAR` finds nothing and is a method of its own.
@@ -203,19 +199,9 @@ pub struct Ambix {
 
 impl Published for Ambix {
     type Parameters = Parameters;
-    const SCALED: &'static [&'static str] = &["period", "delay", "max_request", "settle"];
 
     fn new(parameters: Parameters, setup: Setup<'_>) -> Result<Ambix, Refusal> {
         let p = &parameters;
-        Refusal::unless_positive("period", p.period)?;
-        for (key, share) in [
-            ("dram_target", p.dram_target),
-            ("dram_limit", p.dram_limit),
-            ("dram_minimum", p.dram_minimum),
-            ("nvm_limit", p.nvm_limit),
-        ] {
-            Refusal::unless_share(key, share)?;
-        }
         if !(p.dram_minimum <= p.dram_target && p.dram_target <= p.dram_limit) {
             let problem = "expected dram_minimum <= dram_target <= dram_limit";
             return Err(Refusal::parameter("dram_target", problem));
@@ -255,7 +241,7 @@ impl Policy for Ambix {
 
     fn on(&mut self, now: Moment, signals: &[Signal], memory: &mut dyn MemorySystem) -> NextTick {
         for signal in signals {
-            self.pending.hear(signal);
+            self.pending.handle(signal);
         }
         if !signals.contains(&Signal::Tick) {
             return NextTick::Unchanged;
@@ -352,7 +338,7 @@ impl Ambix {
         found
     }
 
-    /// The Switch component, after the delay. Answers whether it ordered anything.
+    /// The Switch component, after the delay. Returns whether it ordered anything.
     fn switch(&mut self, memory: &mut dyn MemorySystem) -> bool {
         // Less than a page below the target is no room: to wait for it to be filled would be to wait for ever.
         let room = self.room(memory);
@@ -404,7 +390,7 @@ impl Ambix {
         self.order(&moves, size_of(&pages), true, memory)
     }
 
-    /// The Threshold component's DEMOTE. Answers whether it ordered anything.
+    /// The Threshold component's DEMOTE. Returns whether it ordered anything.
     fn demote(&mut self, memory: &mut dyn MemorySystem) -> bool {
         let p = &self.parameters;
         let (fast, slow) = (memory.topology().tier(self.fast), memory.topology().tier(self.slow));

@@ -20,28 +20,23 @@
 
 use crate::support::{PageMap, Promoter};
 use crate::{
-    Capability, Clear, Fault, MemorySystem, Moment, Needs, NextTick, PageId, Placement, Policy, Published,
-    Refusal, Report, ScanHand, Scope, Setup, Signal, SignalKind, Step, Topology,
+    Capability, Clear, Fault, MemorySystem, Moment, Needs, NextTick, PageId, Parameters, Placement, Policy,
+    Published, Refusal, Report, ScanHand, Scope, Setup, Signal, SignalKind, Step, Topology,
 };
-use serde::{Deserialize, Serialize};
 use terrace_model::TierId;
 
 /// Parameters of CLOCK-DWF.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Parameters)]
 pub struct Parameters {
-    /// Stores to a page of the slow tier above which it is promoted. Ours: 2.
+    /// Stores to a page of the slow tier above which it is promoted.
+    #[parameter(default = 2, range = 0..=1_000_000_000, source = "ours")]
     pub promote_writes: u32,
-    /// Visits of the hand that found a page written, above which it counts as written often. Ours: 2.
+    /// Visits of the hand that found a page written, above which it counts as written often.
+    #[parameter(default = 2, range = 0..=1_000_000_000, source = "ours")]
     pub often_written: u32,
-    /// How often a page that was written often is overlooked before it is demoted. Ours: 2.
+    /// How often a page that was written often is overlooked before it is demoted.
+    #[parameter(default = 2, range = 0..=1_000_000_000, source = "ours")]
     pub expiration: u32,
-}
-
-impl Default for Parameters {
-    fn default() -> Parameters {
-        Parameters { promote_writes: 2, often_written: 2, expiration: 2 }
-    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -98,7 +93,7 @@ impl Policy for ClockDwf {
             memory.sample_accesses(1);
         }
         for signal in signals {
-            if let Some((page, _)) = self.promoter.hear(signal, memory) {
+            if let Some((page, _)) = self.promoter.handle(signal, memory) {
                 *self.pages.entry(page) = State::default();
             }
             match *signal {

@@ -22,46 +22,43 @@
 
 use crate::support::{PageMap, Pending, Rates};
 use crate::{
-    Capability, Clear, MemorySystem, Moment, Move, MoveOptions, Needs, NextTick, PageView, Policy, Published,
-    Refusal, Report, ScanHand, Scope, Setup, Signal, SignalKind, Step,
+    Capability, Clear, MemorySystem, Moment, Move, MoveOptions, Needs, NextTick, PageView, Parameters,
+    Policy, Published, Refusal, Report, ScanHand, Scope, Setup, Signal, SignalKind, Step,
 };
-use serde::{Deserialize, Serialize};
 use terrace_model::{BytesPerSec, TierId, Time, Unit};
 
 /// Parameters of Colloid.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Parameters)]
 pub struct Parameters {
-    /// Time between two comparisons (pebs.h, PEBS_KSWAPD_INTERVAL: 10 ms).
+    /// Time between two comparisons.
+    #[parameter(default = "10 ms", range = "1 ns"..="5 h", source = "pebs.h, PEBS_KSWAPD_INTERVAL", scaled)]
     pub quantum: Time,
-    /// Distance of the two known shares below which the search opens again, ε (pebs.h, COLLOID_EPSILON: 0.01).
+    /// Distance of the two known shares below which the search opens again, ε.
+    #[parameter(default = 0.01, range = 0.0..=1.0, source = "pebs.h, COLLOID_EPSILON")]
     pub epsilon: f64,
-    /// Difference of latencies, as a share of the fast tier's, that counts as balance, δ (pebs.h,
-    /// COLLOID_DELTA: 0.05).
+    /// Difference of latencies, as a share of the fast tier's, that counts as balance, δ.
+    #[parameter(default = 0.05, range = 0.0..=1.0, source = "pebs.h, COLLOID_DELTA")]
     pub delta: f64,
-    /// One access in so many is sampled (pebs.h, SAMPLE_PERIOD: 5003).
+    /// One access in so many is sampled.
+    #[parameter(default = 5003, range = 1..=1_000_000_000_000, source = "pebs.h, SAMPLE_PERIOD")]
     pub sample_period: u64,
-    /// Quanta between two halvings of the heat. Ours: 100 (the authors' code cools as HeMem does, by counts).
+    /// Quanta between two halvings of the heat.
+    #[parameter(
+        default = 100,
+        range = 1..=1_000_000_000,
+        source = "ours; the authors' code cools as HeMem does, by counts",
+    )]
     pub halve_every: u32,
-    /// Share of the old value in smoothed latencies (1 less pebs.h, COLLOID_EWMA, 0.0625: 0.9375).
+    /// Share of the old value in smoothed latencies.
+    #[parameter(default = 0.9375, range = 0.0..=1.0, source = "1 less pebs.h, COLLOID_EWMA, 0.0625")]
     pub smoothing: f64,
-    /// Most memory moved per second, either way (pebs.h, PEBS_KSWAPD_MIGRATE_RATE: 10 GiB; that it is meant per
-    /// second is our reading).
+    /// Most memory moved per second, either way.
+    #[parameter(
+        default = "10 GiB/s",
+        range = "0 B/s"..="1000 TB/s",
+        source = "pebs.h, PEBS_KSWAPD_MIGRATE_RATE: 10 GiB; that it is meant per second is our reading",
+    )]
     pub rate_limit: BytesPerSec,
-}
-
-impl Default for Parameters {
-    fn default() -> Parameters {
-        Parameters {
-            quantum: crate::moment::millis(10),
-            epsilon: 0.01,
-            delta: 0.05,
-            sample_period: 5003,
-            halve_every: 100,
-            smoothing: 0.9375,
-            rate_limit: BytesPerSec(10.0 * 1073741824.0),
-        }
-    }
 }
 
 /// The search for the share of accesses at which both tiers take equally long (Algorithm 2).
@@ -123,20 +120,8 @@ pub struct Colloid {
 
 impl Published for Colloid {
     type Parameters = Parameters;
-    const SCALED: &'static [&'static str] = &["quantum"];
 
     fn new(parameters: Parameters, setup: Setup<'_>) -> Result<Colloid, Refusal> {
-        let p = &parameters;
-        Refusal::unless_positive("quantum", p.quantum)?;
-        for (key, share) in [("epsilon", p.epsilon), ("delta", p.delta), ("smoothing", p.smoothing)] {
-            Refusal::unless_share(key, share)?;
-        }
-        if p.sample_period == 0 {
-            return Err(Refusal::parameter("sample_period", "0 samples nothing; 1 is the least"));
-        }
-        if p.halve_every == 0 {
-            return Err(Refusal::parameter("halve_every", "0 quanta make no sense; 1 is the least"));
-        }
         let (fast, slow) = setup.topology.fast_and_slow()?;
         let idle = [fast, slow].map(|tier| setup.topology.tier(tier).read_latency.as_nanos());
         Ok(Colloid {
@@ -171,7 +156,7 @@ impl Policy for Colloid {
         }
         let mut tick = false;
         for signal in signals {
-            self.pending.hear(signal);
+            self.pending.handle(signal);
             match *signal {
                 Signal::Tick => tick = true,
                 Signal::Unmapped { range } => self.heat.forget(range),
@@ -410,9 +395,8 @@ mod tests {
 
     #[test]
     fn epsilon_says_when_the_search_opens_again() {
-        let mut wide = Balance { low: 0.5, high: 0.6 };
-        assert!(wide.shift(0.55, 100.0, 300.0, 0.2, 0.05) > 0.2, "0.05 apart is less than 0.2: up to 1");
-        let mut narrow = Balance { low: 0.5, high: 0.6 };
-        assert!(narrow.shift(0.55, 100.0, 300.0, 0.01, 0.05) < 0.03);
+        let shift = |epsilon| Balance { low: 0.5, high: 0.6 }.shift(0.55, 100.0, 300.0, epsilon, 0.05);
+        assert!(shift(0.2) > 0.2, "0.05 apart is less than 0.2: up to 1");
+        assert!(shift(0.01) < 0.03);
     }
 }

@@ -25,54 +25,77 @@
 use crate::support::Pending;
 use crate::{
     Area, Capability, CapabilitySet, Clear, MemorySystem, Moment, Move, MoveOptions, Needs, NextTick, PageId,
-    PageRange, Policy, Published, Random, Refusal, Report, ScanHand, Schemes, Scope, Setup, Signal, Step,
+    PageRange, Parameters, Policy, Published, Random, Refusal, Report, ScanHand, Schemes, Scope, Setup,
+    Signal, Step,
 };
-use serde::{Deserialize, Serialize};
 use terrace_model::{Bytes, TierId, Time};
 
 /// Parameters of DAMON and its two schemes.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Parameters)]
 pub struct Parameters {
-    /// Time between two looks at the sampled pages (mm/damon/core.c, damon_new_ctx, sample_interval: 5 ms).
+    /// Time between two looks at the sampled pages.
+    #[parameter(
+        default = "5 ms",
+        range = "1 ns"..="5 h",
+        source = "mm/damon/core.c, damon_new_ctx, sample_interval",
+        scaled,
+    )]
     pub sampling: Time,
-    /// Time over which looks are added up (mm/damon/core.c, damon_new_ctx, aggr_interval: 100 ms).
+    /// Time over which looks are added up.
+    #[parameter(
+        default = "100 ms",
+        range = "0 s"..="5 h",
+        source = "mm/damon/core.c, damon_new_ctx, aggr_interval",
+        scaled,
+    )]
     pub aggregation: Time,
-    /// Fewest regions, so that a large uniform area is still looked at in several places (mm/damon/core.c,
-    /// damon_new_ctx, min_nr_regions: 10).
+    /// Fewest regions, so that a large uniform area is still looked at in several places.
+    #[parameter(
+        default = 10,
+        range = 1..=1_000_000,
+        source = "mm/damon/core.c, damon_new_ctx, min_nr_regions",
+    )]
     pub min_regions: u32,
-    /// Most regions (mm/damon/core.c, damon_new_ctx, max_nr_regions: 1000).
+    /// Most regions.
+    #[parameter(
+        default = 1000,
+        range = 1..=1_000_000,
+        source = "mm/damon/core.c, damon_new_ctx, max_nr_regions",
+    )]
     pub max_regions: u32,
-    /// Share of the looks that found an access from which on a region is promoted. Ours: 0.2 (DAMON_LRU_SORT,
-    /// hot_thres_access_freq: 0.5; samples/damon/mtier.c: any access).
+    /// Share of the looks that found an access from which on a region is promoted.
+    #[parameter(
+        default = 0.2,
+        range = 0.0..=1.0,
+        source = "ours; DAMON_LRU_SORT, hot_thres_access_freq: 0.5; samples/damon/mtier.c: any access",
+    )]
     pub hot: f64,
-    /// Time without any access after which a region is demoted. Ours: 5 s (DAMON_RECLAIM, min_age, and DAMON_LRU_SORT,
-    /// cold_min_age: 120 s; samples/damon/mtier.c: none).
+    /// Time without any access after which a region is demoted.
+    #[parameter(
+        default = "5 s",
+        range = "0 s"..="5 h",
+        source = "ours; DAMON_RECLAIM, min_age, and DAMON_LRU_SORT, cold_min_age: 120 s",
+        scaled,
+    )]
     pub cold_age: Time,
-    /// Usage of the fast tier, 0 to 1, above which cold regions are demoted. Ours: 0.95 (samples/damon/mtier.c,
-    /// node0_mem_free_bp, aims at 0.995).
+    /// Usage of the fast tier, 0 to 1, above which cold regions are demoted.
+    #[parameter(
+        default = 0.95,
+        range = 0.0..=1.0,
+        source = "ours; samples/damon/mtier.c, node0_mem_free_bp, aims at 0.995",
+    )]
     pub high_usage: f64,
-    /// Most memory that either scheme moves per aggregation; DAMOS' quota. Ours: 64 MiB (samples/damon/mtier.c:
-    /// 200 MiB per second; DAMON_RECLAIM, quota_sz: 128 MiB per second).
+    /// Most memory that either scheme moves per aggregation; DAMOS' quota.
+    #[parameter(
+        default = "64 MiB",
+        range = "0 B"..="1024 TiB",
+        source = "ours; samples/damon/mtier.c: 200 MiB per second; DAMON_RECLAIM, quota_sz: 128 MiB per second",
+        scaled,
+    )]
     pub quota: Bytes,
     /// Drop TLB entries with the accessed bits. DAMON does not: off.
+    #[parameter(default = false)]
     pub flush: bool,
-}
-
-impl Default for Parameters {
-    fn default() -> Parameters {
-        Parameters {
-            sampling: crate::moment::millis(5),
-            aggregation: crate::moment::millis(100),
-            min_regions: 10,
-            max_regions: 1000,
-            hot: 0.2,
-            cold_age: crate::moment::seconds(5),
-            high_usage: 0.95,
-            quota: Bytes::mib(64),
-            flush: false,
-        }
-    }
 }
 
 /// Pages assumed to be alike.
@@ -118,18 +141,14 @@ pub struct Damon {
 
 impl Published for Damon {
     type Parameters = Parameters;
-    const SCALED: &'static [&'static str] = &["sampling", "aggregation", "cold_age", "quota"];
 
     fn new(parameters: Parameters, setup: Setup<'_>) -> Result<Damon, Refusal> {
         let p = &parameters;
-        Refusal::unless_positive("sampling", p.sampling)?;
-        Refusal::unless_share("hot", p.hot)?;
-        Refusal::unless_share("high_usage", p.high_usage)?;
         if p.aggregation < p.sampling {
             return Err(Refusal::parameter("aggregation", "it has to be at least one sampling interval"));
         }
-        if p.min_regions == 0 || p.max_regions < p.min_regions {
-            return Err(Refusal::parameter("max_regions", "expected 1 <= min_regions <= max_regions"));
+        if p.max_regions < p.min_regions {
+            return Err(Refusal::parameter("max_regions", "expected min_regions <= max_regions"));
         }
         let (fast, slow) = setup.topology.fast_and_slow()?;
         Ok(Damon {
@@ -158,7 +177,7 @@ impl Policy for Damon {
 
     fn on(&mut self, now: Moment, signals: &[Signal], memory: &mut dyn MemorySystem) -> NextTick {
         for signal in signals {
-            self.pending.hear(signal);
+            self.pending.handle(signal);
         }
         if !signals.contains(&Signal::Tick) {
             return NextTick::Unchanged;

@@ -12,14 +12,12 @@
 //! it uses most, or where all of it fits.
 
 use crate::{
-    Fault, MemorySystem, Moment, Needs, NextTick, Placement, Policy, Published, Refusal, Setup, Signal,
-    Topology,
+    Fault, MemorySystem, Moment, Needs, NextTick, Parameters, Placement, Policy, Published, Refusal, Setup,
+    Signal, Topology,
 };
-use serde::{Deserialize, Serialize};
 
 /// None.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Parameters)]
 pub struct Parameters {}
 
 /// The policy.

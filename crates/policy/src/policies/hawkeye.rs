@@ -38,73 +38,77 @@ use crate::support::{
 };
 use crate::{
     Area, Capability, CapabilitySet, Clear, Fault, MemorySystem, Moment, Needs, NextTick, Outcome, PageId,
-    Placement, Policy, Published, Refusal, Report, ScanHand, Scope, Setup, Signal, SignalKind, SignalSet,
-    Step, Topology,
+    Parameters, Placement, Policy, Published, Refusal, Report, ScanHand, Scope, Setup, Signal, SignalKind,
+    SignalSet, Step, Topology,
 };
 use access_map::AccessMap;
-use serde::{Deserialize, Serialize};
 use terrace_model::{PageSize, TierId, Time};
 
 /// Parameters of HawkEye.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Parameters)]
 pub struct Parameters {
-    /// Zero free 2 MiB blocks ahead (paper).
+    /// Zero free 2 MiB blocks ahead.
+    #[parameter(default = true, source = "paper")]
     pub zero: bool,
-    /// Time between two wakes of the zeroing daemon (released: 1 s).
+    /// Time between two wakes of the zeroing daemon.
+    #[parameter(default = "1 s", range = "1 ns"..="5 h", source = "released", scaled)]
     pub zero_period: Time,
-    /// Blocks of 2 MiB that it zeroes per wake (released: ten of 4 MiB, about 10000 base pages per second).
+    /// Blocks of 2 MiB that it zeroes per wake.
+    #[parameter(
+        default = 20,
+        range = 0..=1_000_000_000,
+        source = "released: ten of 4 MiB, about 10000 base pages per second",
+    )]
     pub zero_blocks: u64,
-    /// Time between two samples of access coverage (paper: 30 s; released: at least 5 s after the window).
+    /// Time between two samples of access coverage.
+    #[parameter(
+        default = "30 s",
+        range = "1 ns"..="5 h",
+        source = "paper: 30 s; released: at least 5 s after the window",
+        scaled,
+    )]
     pub sample_period: Time,
-    /// How long accesses are collected for a sample (paper and released: 1 s).
+    /// How long accesses are collected for a sample.
+    #[parameter(default = "1 s", range = "1 ns"..="5 h", source = "paper and released", scaled)]
     pub sample_window: Time,
-    /// Weight of the newest sample in the moving average of coverage, which begins at nothing (released: 0.4).
+    /// Weight of the newest sample in the moving average of coverage, which begins at nothing.
+    #[parameter(default = 0.4, range = 0.0..=1.0, source = "released")]
     pub weight: f64,
     /// Drop TLB entries when accessed bits are cleared. Linux does not, and neither does the source: off.
+    #[parameter(default = false)]
     pub flush: bool,
-    /// Time between two wakes of the promoting daemon (Linux: 10 s).
+    /// Time between two wakes of the promoting daemon.
+    #[parameter(default = "10 s", range = "1 ns"..="5 h", source = "Linux", scaled)]
     pub promote_period: Time,
-    /// Ranges that it promotes per wake (Linux looks at 4096 base pages: 8).
+    /// Ranges that it promotes per wake.
+    #[parameter(default = 8, range = 0..=1_000_000_000, source = "Linux looks at 4096 base pages")]
     pub promotions: u64,
-    /// How long it sleeps after an allocation has failed (released: no longer than ever, 10 s; Linux: 60 s).
+    /// How long it sleeps after an allocation has failed.
+    #[parameter(
+        default = "10 s",
+        range = "1 ns"..="5 h",
+        source = "released, which sleeps no longer than ever; Linux: 60 s",
+        scaled,
+    )]
     pub alloc_sleep: Time,
-    /// How memory is compacted for it: `normal`, `smart` or `none` (Linux: normal).
+    /// How memory is compacted for it.
+    #[parameter(default = Compaction::Normal, source = "Linux")]
     pub compaction: Compaction,
-    /// Take back zeros when memory runs short (paper), where the world finds them.
+    /// Take back zeros when memory runs short, where the world finds them.
+    #[parameter(default = true)]
     pub recover: bool,
-    /// Begin when less than this share of memory is free (paper: 85 % used; released: 15 %).
+    /// Begin when less than this share of memory is free.
+    #[parameter(default = 0.15, range = 0.0..=1.0, source = "paper: 85 % used; released: 15 %")]
     pub recover_below: f64,
-    /// Go on until this share of memory is free (paper: 70 % used; released: 30 %).
+    /// Go on until this share of memory is free.
+    #[parameter(default = 0.30, range = 0.0..=1.0, source = "paper: 70 % used; released: 30 %")]
     pub recover_until: f64,
-    /// Take apart pages of which this share is zeros (ours: half; released: any).
+    /// Take apart pages of which this share is zeros.
+    #[parameter(default = 0.5, range = 0.0..=1.0, source = "ours: half; released: any")]
     pub recover_zeros: f64,
-    /// From the end of a pass over all huge pages to the next (released: 120 s).
+    /// From the end of a pass over all huge pages to the next.
+    #[parameter(default = "120 s", range = "1 ns"..="5 h", source = "released", scaled)]
     pub recover_sleep: Time,
-}
-
-impl Default for Parameters {
-    fn default() -> Parameters {
-        use crate::moment::seconds;
-        Parameters {
-            zero: true,
-            zero_period: seconds(1),
-            zero_blocks: 20,
-            sample_period: seconds(30),
-            sample_window: seconds(1),
-            weight: 0.4,
-            flush: false,
-            promote_period: seconds(10),
-            promotions: 8,
-            alloc_sleep: seconds(10),
-            compaction: Compaction::Normal,
-            recover: true,
-            recover_below: 0.15,
-            recover_until: 0.30,
-            recover_zeros: 0.5,
-            recover_sleep: seconds(120),
-        }
-    }
 }
 
 /// Sizes that are asked for.
@@ -130,29 +134,9 @@ pub struct Hawkeye {
 
 impl Published for Hawkeye {
     type Parameters = Parameters;
-    const SCALED: &'static [&'static str] =
-        &["zero_period", "sample_period", "sample_window", "promote_period", "alloc_sleep", "recover_sleep"];
 
     fn new(parameters: Parameters, setup: Setup<'_>) -> Result<Hawkeye, Refusal> {
         let p = &parameters;
-        for (key, span) in [
-            ("zero_period", p.zero_period),
-            ("sample_period", p.sample_period),
-            ("sample_window", p.sample_window),
-            ("promote_period", p.promote_period),
-            ("alloc_sleep", p.alloc_sleep),
-            ("recover_sleep", p.recover_sleep),
-        ] {
-            Refusal::unless_positive(key, span)?;
-        }
-        for (key, share) in [
-            ("weight", p.weight),
-            ("recover_below", p.recover_below),
-            ("recover_until", p.recover_until),
-            ("recover_zeros", p.recover_zeros),
-        ] {
-            Refusal::unless_share(key, share)?;
-        }
         let marks = Marks {
             below: p.recover_below,
             until: p.recover_until,
@@ -193,7 +177,7 @@ impl Policy for Hawkeye {
 
     fn on(&mut self, now: Moment, signals: &[Signal], memory: &mut dyn MemorySystem) -> NextTick {
         for signal in signals {
-            self.hear(signal, now, memory);
+            self.handle(signal, now, memory);
         }
         let mut next = self.samples;
         if self.samples <= now {
@@ -230,7 +214,7 @@ impl Policy for Hawkeye {
 }
 
 impl Hawkeye {
-    fn hear(&mut self, signal: &Signal, now: Moment, memory: &mut dyn MemorySystem) {
+    fn handle(&mut self, signal: &Signal, now: Moment, memory: &mut dyn MemorySystem) {
         match *signal {
             Signal::Allocated { page, size, zeroed, .. } => {
                 if let Some(area) = memory.area(page).filter(takes_large_pages) {
@@ -245,13 +229,13 @@ impl Hawkeye {
             }
             Signal::Done { .. } => {
                 let (pages, faults) = (&mut self.pages, &mut self.faults);
-                let of_zeroing = self.zeroing.as_mut().is_some_and(|zeroing| zeroing.hear(signal));
+                let of_zeroing = self.zeroing.as_mut().is_some_and(|zeroing| zeroing.handle(signal));
                 let of_recovery =
-                    self.recovery.as_mut().is_some_and(|recovery| recovery.hear(signal, pages, faults));
+                    self.recovery.as_mut().is_some_and(|recovery| recovery.handle(signal, pages, faults));
                 if of_zeroing || of_recovery {
                     return;
                 }
-                match self.collapser.hear(signal, now, memory) {
+                match self.collapser.handle(signal, now, memory) {
                     Some(done) if done.outcome == Outcome::Done => {
                         self.pages.appeared(done.candidate.page, PageSize::Huge);
                     }
@@ -281,7 +265,7 @@ impl Hawkeye {
         }
     }
 
-    /// Clears accessed bits, or counts those that were set since; answers when to come again.
+    /// Clears accessed bits, or counts those that were set since; returns when to come again.
     fn sample(&mut self, now: Moment, memory: &mut dyn MemorySystem) -> Moment {
         let mut areas: Vec<Area> = Vec::new();
         memory.areas(None, &mut |area| {

@@ -21,46 +21,44 @@
 
 use crate::support::{PageMap, Pending};
 use crate::{
-    Capability, Clear, MemorySystem, Moment, Move, MoveOptions, Needs, NextTick, PageId, Policy, Published,
-    Refusal, Report, ScanHand, Scope, Setup, Signal, SignalKind, Step,
+    Capability, Clear, MemorySystem, Moment, Move, MoveOptions, Needs, NextTick, PageId, Parameters, Policy,
+    Published, Refusal, Report, ScanHand, Scope, Setup, Signal, SignalKind, Step,
 };
-use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use terrace_model::{BytesPerSec, TierId, Time};
 
 /// Parameters of HeMem.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Parameters)]
 pub struct Parameters {
-    /// One access in so many is sampled (pebs.h, SAMPLE_PERIOD: 5003).
+    /// One access in so many is sampled.
+    #[parameter(default = 5003, range = 1..=1_000_000_000_000, source = "pebs.h, SAMPLE_PERIOD")]
     pub sample_period: u64,
-    /// Sampled reads that make a page hot (pebs.h, HOT_READ_THRESHOLD: 8).
+    /// Sampled reads that make a page hot.
+    #[parameter(default = 8, range = 1..=65_535, source = "pebs.h, HOT_READ_THRESHOLD")]
     pub hot_reads: u16,
-    /// Sampled writes that make a page hot (pebs.h, HOT_WRITE_THRESHOLD: 4).
+    /// Sampled writes that make a page hot.
+    #[parameter(default = 4, range = 1..=65_535, source = "pebs.h, HOT_WRITE_THRESHOLD")]
     pub hot_writes: u16,
-    /// Count of reads or writes at which all counts are halved (pebs.h, PEBS_COOLING_THRESHOLD: 18; there, above it).
+    /// Count of reads or writes at which all counts are halved.
+    #[parameter(
+        default = 18,
+        range = 1..=65_535,
+        source = "pebs.h, PEBS_COOLING_THRESHOLD: 18; there, above it",
+    )]
     pub cooling: u16,
-    /// Time between two looks of the migration thread (pebs.h, PEBS_KSWAPD_INTERVAL: 10 ms).
+    /// Time between two looks of the migration thread.
+    #[parameter(default = "10 ms", range = "1 ns"..="5 h", source = "pebs.h, PEBS_KSWAPD_INTERVAL", scaled)]
     pub period: Time,
-    /// Most memory moved per second, either way (pebs.h, PEBS_KSWAPD_MIGRATE_RATE: 10 GiB; that it is meant per
-    /// second is our reading).
+    /// Most memory moved per second, either way.
+    #[parameter(
+        default = "10 GiB/s",
+        range = "0 B/s"..="1000 TB/s",
+        source = "pebs.h, PEBS_KSWAPD_MIGRATE_RATE: 10 GiB; that it is meant per second is our reading",
+    )]
     pub rate_limit: BytesPerSec,
-    /// Share of the fast tier to keep free for new pages. Ours: 1/192, such as 1 GB of 192 GB.
+    /// Share of the fast tier to keep free for new pages.
+    #[parameter(default = 1.0 / 192.0, range = 0.0..=1.0, source = "ours, such as 1 GB of 192 GB")]
     pub headroom: f64,
-}
-
-impl Default for Parameters {
-    fn default() -> Parameters {
-        Parameters {
-            sample_period: 5003,
-            hot_reads: 8,
-            hot_writes: 4,
-            cooling: 18,
-            period: crate::moment::millis(10),
-            rate_limit: BytesPerSec(10.0 * 1073741824.0),
-            headroom: 1.0 / 192.0,
-        }
-    }
 }
 
 /// Counts of one page; halved late, when they are next looked at.
@@ -104,20 +102,9 @@ pub struct Hemem {
 
 impl Published for Hemem {
     type Parameters = Parameters;
-    const SCALED: &'static [&'static str] = &["period"];
 
     fn new(parameters: Parameters, setup: Setup<'_>) -> Result<Hemem, Refusal> {
         let p = &parameters;
-        Refusal::unless_positive("period", p.period)?;
-        Refusal::unless_share("headroom", p.headroom)?;
-        for (key, value) in [
-            ("sample_period", p.sample_period),
-            ("hot_reads", p.hot_reads.into()),
-            ("hot_writes", p.hot_writes.into()),
-            ("cooling", p.cooling.into()),
-        ] {
-            Refusal::unless_counted(key, value)?;
-        }
         let (fast, slow) = setup.topology.fast_and_slow()?;
         let pages = setup.topology.tier(fast).capacity.0 >> 12;
         Ok(Hemem {
@@ -151,7 +138,7 @@ impl Policy for Hemem {
         }
         let mut tick = false;
         for signal in signals {
-            self.pending.hear(signal);
+            self.pending.handle(signal);
             match *signal {
                 Signal::Tick => tick = true,
                 Signal::Access { page, write, count } => self.sampled(page, write, count, memory),

@@ -16,27 +16,25 @@
 
 use crate::support::largest_first;
 use crate::{
-    AreaKind, Capability, Fault, MemorySystem, Moment, Needs, NextTick, Placement, Policy, Published,
-    Refusal, Setup, Signal, Topology,
+    AreaKind, Capability, Choice, Fault, MemorySystem, Moment, Needs, NextTick, Parameters, Placement,
+    Policy, Published, Refusal, Setup, Signal, Topology,
 };
-use serde::{Deserialize, Serialize};
 use terrace_model::PageSize;
 
 /// A size of huge pages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
 pub enum Size {
     /// 2 MiB.
     #[default]
-    #[serde(rename = "2m")]
+    #[choice("2m")]
     Huge,
     /// 1 GiB.
-    #[serde(rename = "1g")]
+    #[choice("1g")]
     Giant,
 }
 
 /// What memory gets that no static page can serve.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
 pub enum Rest {
     /// Base pages.
     #[default]
@@ -46,12 +44,12 @@ pub enum Rest {
 }
 
 /// Parameters of static huge pages.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Parameters)]
 pub struct Parameters {
-    /// The size of the pages: `2m` or `1g` (the source compares both).
+    /// The size of the pages.
+    #[parameter(source = "the source compares both")]
     pub size: Size,
-    /// What memory gets that they do not serve: `base` or `thp` pages.
+    /// What memory gets that they do not serve.
     pub rest: Rest,
 }
 

@@ -17,30 +17,26 @@
 
 use crate::support::{PageMap, Pending};
 use crate::{
-    Capability, CapabilitySet, Clear, MemorySystem, Moment, Move, MoveOptions, Needs, NextTick, Policy,
-    Published, Refusal, Report, ScanHand, Scope, Setup, Signal, SignalKind, Step,
+    Capability, CapabilitySet, Clear, MemorySystem, Moment, Move, MoveOptions, Needs, NextTick, Parameters,
+    Policy, Published, Refusal, Report, ScanHand, Scope, Setup, Signal, SignalKind, Step,
 };
-use serde::{Deserialize, Serialize};
 use terrace_model::{TierId, Time};
 
 /// Parameters of idle placement.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Parameters)]
 pub struct Parameters {
-    /// Time between two scans of all pages (§6.1, Fig. 6.1: 10 s).
+    /// Time between two scans of all pages.
+    #[parameter(default = "10 s", range = "1 ns"..="5 h", source = "§6.1, Fig. 6.1", scaled)]
     pub scan: Time,
-    /// Scans in a row that have to find a page untouched before it is demoted. Ours: 1, as in the figure.
+    /// Scans in a row that have to find a page untouched before it is demoted.
+    #[parameter(default = 1, range = 1..=255, source = "ours, as in the figure")]
     pub idle_scans: u8,
     /// Bring touched pages of the slow tier back. Off: what was idle once stays.
+    #[parameter(default = true)]
     pub promote: bool,
     /// Drop TLB entries when bits are cleared, so that no access goes unseen. Linux does not: ours is on.
+    #[parameter(default = true)]
     pub flush: bool,
-}
-
-impl Default for Parameters {
-    fn default() -> Parameters {
-        Parameters { scan: crate::moment::seconds(10), idle_scans: 1, promote: true, flush: true }
-    }
 }
 
 /// The policy.
@@ -59,13 +55,8 @@ pub struct Idle {
 
 impl Published for Idle {
     type Parameters = Parameters;
-    const SCALED: &'static [&'static str] = &["scan"];
 
     fn new(parameters: Parameters, setup: Setup<'_>) -> Result<Idle, Refusal> {
-        Refusal::unless_positive("scan", parameters.scan)?;
-        if parameters.idle_scans == 0 {
-            return Err(Refusal::parameter("idle_scans", "0 would call every page idle; 1 is the least"));
-        }
         let (fast, slow) = setup.topology.fast_and_slow()?;
         let (ages, pending) = (PageMap::default(), Pending::default());
         Ok(Idle { parameters, fast, slow, ages, pending, promoted: 0, demoted: 0, started: false })
@@ -81,7 +72,7 @@ impl Policy for Idle {
 
     fn on(&mut self, now: Moment, signals: &[Signal], memory: &mut dyn MemorySystem) -> NextTick {
         for signal in signals {
-            self.pending.hear(signal);
+            self.pending.handle(signal);
             if let Signal::Unmapped { range } = signal {
                 self.ages.forget(*range);
             }

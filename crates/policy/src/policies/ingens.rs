@@ -29,46 +29,36 @@ use crate::support::{
     takes_large_pages,
 };
 use crate::{
-    Capability, Fault, MemorySystem, Moment, Needs, NextTick, Outcome, PageId, PageRange, Placement, Policy,
-    Published, Refusal, Report, Setup, Signal, SignalKind, Topology,
+    Capability, Fault, MemorySystem, Moment, Needs, NextTick, Outcome, PageId, PageRange, Parameters,
+    Placement, Policy, Published, Refusal, Report, Setup, Signal, SignalKind, Topology,
 };
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use terrace_model::{PageSize, TierId, Time};
 
 /// Parameters of Ingens.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Parameters)]
 pub struct Parameters {
-    /// Below this fragmentation of free memory huge pages are made as Linux makes them (paper: 0.5).
+    /// Below this fragmentation of free memory huge pages are made as Linux makes them.
+    #[parameter(default = 0.5, range = 0.0..=1.0, source = "paper")]
     pub fmfi_threshold: f64,
-    /// Time between two measurements of the fragmentation (ours: 1 s).
+    /// Time between two measurements of the fragmentation.
+    #[parameter(default = "1 s", range = "1 ns"..="5 h", source = "ours", scaled)]
     pub fmfi_period: Time,
-    /// Share of a range's base pages that makes it a huge page above the threshold (paper and released: 90 %, which is 460 of 512).
+    /// Share of a range's base pages that makes it a huge page above the threshold.
+    #[parameter(default = 0.9, range = 0.0..=1.0, source = "paper and released: 90 %, which is 460 of 512")]
     pub utilisation: f64,
-    /// Base pages that the daemon looks at per wake (Linux: 4096).
+    /// Base pages that the daemon looks at per wake.
+    #[parameter(default = 4096, range = 1..=1_000_000_000_000, source = "Linux")]
     pub pages_to_scan: u64,
-    /// From the end of a wake of the daemon to the next (Linux: 10 s).
+    /// From the end of a wake of the daemon to the next.
+    #[parameter(default = "10 s", range = "1 ns"..="5 h", source = "Linux", scaled)]
     pub scan_sleep: Time,
-    /// The same after an allocation has failed (Linux: 60 s).
+    /// The same after an allocation has failed.
+    #[parameter(default = "60 s", range = "1 ns"..="5 h", source = "Linux", scaled)]
     pub alloc_sleep: Time,
-    /// How memory is compacted for the daemon: `normal`, `smart` or `none` (Linux: normal).
+    /// How memory is compacted for the daemon.
+    #[parameter(default = Compaction::Normal, source = "Linux")]
     pub compaction: Compaction,
-}
-
-impl Default for Parameters {
-    fn default() -> Parameters {
-        use crate::moment::seconds;
-        Parameters {
-            fmfi_threshold: 0.5,
-            fmfi_period: seconds(1),
-            utilisation: 0.9,
-            pages_to_scan: 4096,
-            scan_sleep: seconds(10),
-            alloc_sleep: seconds(60),
-            compaction: Compaction::Normal,
-        }
-    }
 }
 
 /// Base pages of a huge page.
@@ -95,19 +85,10 @@ pub struct Ingens {
 
 impl Published for Ingens {
     type Parameters = Parameters;
-    const SCALED: &'static [&'static str] = &["fmfi_period", "scan_sleep", "alloc_sleep"];
 
     fn new(parameters: Parameters, setup: Setup<'_>) -> Result<Ingens, Refusal> {
         let p = &parameters;
-        for (key, span) in
-            [("fmfi_period", p.fmfi_period), ("scan_sleep", p.scan_sleep), ("alloc_sleep", p.alloc_sleep)]
-        {
-            Refusal::unless_positive(key, span)?;
-        }
-        Refusal::unless_counted("pages_to_scan", p.pages_to_scan)?;
-        Refusal::unless_share("fmfi_threshold", p.fmfi_threshold)?;
-        let utilisation = Refusal::unless_share("utilisation", p.utilisation)?;
-        let enough = ((utilisation * HUGE as f64) as u64).max(1);
+        let enough = ((p.utilisation * HUGE as f64) as u64).max(1);
         let pace = Pace {
             sizes: SIZES.to_vec(),
             pages_to_scan: p.pages_to_scan,
@@ -158,7 +139,7 @@ impl Policy for Ingens {
 
     fn on(&mut self, now: Moment, signals: &[Signal], memory: &mut dyn MemorySystem) -> NextTick {
         for signal in signals {
-            self.hear(signal, now, memory);
+            self.handle(signal, now, memory);
         }
         if self.measures <= now {
             self.measures = now.plus(self.parameters.fmfi_period);
@@ -190,7 +171,7 @@ impl Ingens {
         self.fmfi.get(tier.index()).is_some_and(|fmfi| *fmfi < self.parameters.fmfi_threshold)
     }
 
-    fn hear(&mut self, signal: &Signal, now: Moment, memory: &mut dyn MemorySystem) {
+    fn handle(&mut self, signal: &Signal, now: Moment, memory: &mut dyn MemorySystem) {
         match *signal {
             Signal::Allocated { page, size, tier, zeroed } => {
                 self.pages.appeared(page, size);
@@ -215,7 +196,7 @@ impl Ingens {
                 self.forget(range);
             }
             _ => {
-                let done = self.daemon.hear(signal, now, memory);
+                let done = self.daemon.handle(signal, now, memory);
                 if let Some(done) = done.filter(|done| done.outcome == Outcome::Done) {
                     self.pages.appeared(done.candidate.page, done.candidate.size);
                     self.used.remove(&done.candidate.page);

@@ -18,24 +18,18 @@
 
 use crate::support::{PageMap, Promoter};
 use crate::{
-    Capability, Clear, MemorySystem, Moment, Needs, NextTick, PageId, Policy, Published, Refusal, Report,
-    ScanHand, Scope, Setup, Signal, SignalKind, Step, Watch,
+    Capability, Clear, MemorySystem, Moment, Needs, NextTick, PageId, Parameters, Policy, Published, Refusal,
+    Report, ScanHand, Scope, Setup, Signal, SignalKind, Step, Watch,
 };
-use serde::{Deserialize, Serialize};
 use terrace_model::TierId;
 
 /// Parameters of M-CLOCK.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Parameters)]
 pub struct Parameters {
-    /// Migrate lazily, as the source does. Off: the first store already forces a page out of a full fast tier.
+    /// Migrate lazily, as the source does. Off: the first store already forces a page out of a full fast
+    /// tier.
+    #[parameter(default = true)]
     pub lazy: bool,
-}
-
-impl Default for Parameters {
-    fn default() -> Parameters {
-        Parameters { lazy: true }
-    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -92,7 +86,7 @@ impl Policy for MClock {
 
     fn on(&mut self, _: Moment, signals: &[Signal], memory: &mut dyn MemorySystem) -> NextTick {
         for signal in signals {
-            if let Some((page, tier)) = self.promoter.hear(signal, memory) {
+            if let Some((page, tier)) = self.promoter.handle(signal, memory) {
                 *self.pages.entry(page) = State::default();
                 let how = if tier == self.slow { Watch::HintStore } else { Watch::Off };
                 memory.watch(&[page], how);

@@ -14,15 +14,13 @@
 //! not. The fast tier's capacity is lost to the system.
 
 use crate::{
-    Capability, Fault, MemorySystem, Moment, Needs, NextTick, Placement, Policy, Published, Refusal, Setup,
-    Signal, Topology,
+    Capability, Fault, MemorySystem, Moment, Needs, NextTick, Parameters, Placement, Policy, Published,
+    Refusal, Setup, Signal, Topology,
 };
-use serde::{Deserialize, Serialize};
 use terrace_model::TierId;
 
 /// None.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Parameters)]
 pub struct Parameters {}
 
 /// The policy.

@@ -21,40 +21,37 @@
 use crate::support::{Pending, Rates};
 use crate::{
     Capability, CapabilitySet, Clear, Fault, MemorySystem, Moment, Move, MoveOptions, Needs, NextTick,
-    PageId, Placement, Policy, Published, Refusal, Report, ScanHand, Scope, Setup, Signal, Step, Topology,
+    PageId, Parameters, Placement, Policy, Published, Refusal, Report, ScanHand, Scope, Setup, Signal, Step,
+    Topology,
 };
-use serde::{Deserialize, Serialize};
 use terrace_model::{TierId, Time};
 
 /// Parameters of Memos.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Parameters)]
 pub struct Parameters {
-    /// Time between two cycles (Ambix §5.3: 4 s instead of the original 40 s).
+    /// Time between two cycles.
+    #[parameter(
+        default = "4 s",
+        range = "1 ns"..="5 h",
+        source = "Ambix §5.3: 4 s instead of the original 40 s",
+        scaled,
+    )]
     pub period: Time,
-    /// Between clearing the bits and reading them (Ambix §5.2: 50 ms).
+    /// Between clearing the bits and reading them.
+    #[parameter(default = "50 ms", range = "0 s"..="5 h", source = "Ambix §5.2", scaled)]
     pub delay: Time,
-    /// Base pages that a cycle may promote, to begin with (Ambix §5.3: 100,000).
+    /// Base pages that a cycle may promote, to begin with.
+    #[parameter(default = 100_000, range = 0..=1_000_000_000_000, source = "Ambix §5.3", scaled)]
     pub most_pages: u64,
-    /// Factor on that number when the gain falls, 0 to 1. Ours: 0.5.
+    /// Factor on that number when the gain falls, 0 to 1.
+    #[parameter(default = 0.5, range = 0.0..=1.0, source = "ours")]
     pub shrink: f64,
-    /// Usage of the fast tier, 0 to 1, that promotion fills it to (Ambix's default: 0.95).
+    /// Usage of the fast tier, 0 to 1, that promotion fills it to.
+    #[parameter(default = 0.95, range = 0.0..=1.0, source = "Ambix's default")]
     pub dram_limit: f64,
-    /// Drop TLB entries when bits are cleared. Ours: on, as for Ambix.
+    /// Drop TLB entries when bits are cleared.
+    #[parameter(default = true, source = "ours, as for Ambix")]
     pub flush: bool,
-}
-
-impl Default for Parameters {
-    fn default() -> Parameters {
-        Parameters {
-            period: crate::moment::seconds(4),
-            delay: crate::moment::millis(50),
-            most_pages: 100_000,
-            shrink: 0.5,
-            dram_limit: 0.95,
-            flush: true,
-        }
-    }
 }
 
 /// What the throughput says about the last promotion.
@@ -98,12 +95,8 @@ pub struct Memos {
 
 impl Published for Memos {
     type Parameters = Parameters;
-    const SCALED: &'static [&'static str] = &["period", "delay", "most_pages"];
 
     fn new(parameters: Parameters, setup: Setup<'_>) -> Result<Memos, Refusal> {
-        Refusal::unless_positive("period", parameters.period)?;
-        Refusal::unless_share("shrink", parameters.shrink)?;
-        Refusal::unless_share("dram_limit", parameters.dram_limit)?;
         let (fast, slow) = setup.topology.fast_and_slow()?;
         Ok(Memos {
             most_pages: parameters.most_pages,
@@ -142,7 +135,7 @@ impl Policy for Memos {
 
     fn on(&mut self, now: Moment, signals: &[Signal], memory: &mut dyn MemorySystem) -> NextTick {
         for signal in signals {
-            self.pending.hear(signal);
+            self.pending.handle(signal);
         }
         if !signals.contains(&Signal::Tick) {
             return NextTick::Unchanged;
@@ -181,7 +174,7 @@ impl Policy for Memos {
 }
 
 impl Memos {
-    /// Looks at what the last promotion did to the throughput. Answers whether it is being undone.
+    /// Looks at what the last promotion did to the throughput. Returns whether it is being undone.
     fn weigh(&mut self, now: Moment, memory: &mut dyn MemorySystem) -> bool {
         let (traffic, seconds) = self.rates.since_last(now, memory);
         let throughput = [self.fast, self.slow].map(|tier| {

@@ -29,54 +29,59 @@ mod histogram;
 use crate::support::{PageMap, Pending};
 use crate::{
     Capability, CapabilitySet, Clear, MemorySystem, Moment, Move, MoveOptions, Needs, NextTick, PageId,
-    PageRange, PageView, Policy, Published, Refusal, Report, Resize, ScanHand, Scope, Setup, Signal,
-    SignalKind, Step,
+    PageRange, PageView, Parameters, Policy, Published, Refusal, Report, Resize, ScanHand, Scope, Setup,
+    Signal, SignalKind, Step,
 };
 use histogram::{Histogram, Thresholds, bin_of};
-use serde::{Deserialize, Serialize};
 use terrace_model::{PageSize, TierId, Time};
 
 /// Parameters of MEMTIS.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Parameters)]
 pub struct Parameters {
-    /// One access in so many is sampled (release, htmm_sample_period: 199).
+    /// One access in so many is sampled.
+    #[parameter(default = 199, range = 1..=1_000_000_000_000, source = "release, htmm_sample_period")]
     pub sample_period: u64,
-    /// Samples between two adaptations of the thresholds (release, htmm_adaptation_period: 100,000).
+    /// Samples between two adaptations of the thresholds.
+    #[parameter(default = 100_000, range = 1..=1_000_000_000_000, source = "release, htmm_adaptation_period")]
     pub adapt_every: u64,
-    /// Samples between two coolings, which halve all counts (release, htmm_cooling_period: 2,000,000).
+    /// Samples between two coolings, which halve all counts.
+    #[parameter(default = 2_000_000, range = 1..=1_000_000_000_000, source = "release, htmm_cooling_period")]
     pub cool_every: u64,
-    /// The warm threshold is one bin below the hot one unless hot pages fill this share of the fast tier (htmm_core.c,
-    /// __adjust_active_threshold: 0.9 in early states of the code, 0.75 in later ones; the choice is ours).
+    /// The warm threshold is one bin below the hot one unless hot pages fill this share of the fast tier.
+    #[parameter(
+        default = 0.9,
+        range = 0.0..=1.0,
+        source = "htmm_core.c, __adjust_active_threshold: 0.9 in early states of the code, 0.75 in later ones",
+    )]
     pub alpha: f64,
-    /// Time between two looks of the migration thread (release, htmm_promotion_period_in_ms and
-    /// htmm_demotion_period_in_ms: 500).
+    /// Time between two looks of the migration thread.
+    #[parameter(
+        default = "500 ms",
+        range = "1 ns"..="5 h",
+        source = "release, htmm_promotion_period_in_ms and htmm_demotion_period_in_ms: 500",
+        scaled,
+    )]
     pub period: Time,
-    /// Share of the fast tier to keep free (htmm_migrater.c, get_memcg_demotion_watermark: 2 %).
+    /// Share of the fast tier to keep free.
+    #[parameter(
+        default = 0.02,
+        range = 0.0..=1.0,
+        source = "htmm_migrater.c, get_memcg_demotion_watermark: 2 %",
+    )]
     pub headroom: f64,
     /// Split skewed huge pages.
+    #[parameter(default = true)]
     pub split: bool,
-    /// Fast-tier hits, as a share of all samples, that splitting has to gain. Ours: 0.05 (htmm_core.c,
-    /// set_memcg_nr_split: 5 % of the hits with base pages).
+    /// Fast-tier hits, as a share of all samples, that splitting has to gain.
+    #[parameter(
+        default = 0.05,
+        range = 0.0..=1.0,
+        source = "ours; htmm_core.c, set_memcg_nr_split: 5 % of the hits with base pages",
+    )]
     pub split_gain: f64,
-    /// Most huge pages split per adaptation. Ours: 16.
+    /// Most huge pages split per adaptation.
+    #[parameter(default = 16, range = 0..=1_000_000_000, source = "ours")]
     pub split_limit: u32,
-}
-
-impl Default for Parameters {
-    fn default() -> Parameters {
-        Parameters {
-            sample_period: 199,
-            adapt_every: 100_000,
-            cool_every: 2_000_000,
-            alpha: 0.9,
-            period: crate::moment::millis(500),
-            headroom: 0.02,
-            split: true,
-            split_gain: 0.05,
-            split_limit: 16,
-        }
-    }
 }
 
 /// The policy.
@@ -104,19 +109,9 @@ pub struct Memtis {
 
 impl Published for Memtis {
     type Parameters = Parameters;
-    const SCALED: &'static [&'static str] = &["period"];
 
     fn new(parameters: Parameters, setup: Setup<'_>) -> Result<Memtis, Refusal> {
         let p = &parameters;
-        Refusal::unless_positive("period", p.period)?;
-        for (key, share) in [("alpha", p.alpha), ("headroom", p.headroom), ("split_gain", p.split_gain)] {
-            Refusal::unless_share(key, share)?;
-        }
-        for (key, count) in
-            [("sample_period", p.sample_period), ("adapt_every", p.adapt_every), ("cool_every", p.cool_every)]
-        {
-            Refusal::unless_counted(key, count)?;
-        }
         let (fast, slow) = setup.topology.fast_and_slow()?;
         let capacity = setup.topology.tier(fast).capacity.0 >> 12;
         Ok(Memtis {
@@ -154,7 +149,7 @@ impl Policy for Memtis {
         }
         let mut tick = false;
         for signal in signals {
-            self.pending.hear(signal);
+            self.pending.handle(signal);
             match *signal {
                 Signal::Tick => tick = true,
                 Signal::Access { page, count, .. } => self.sampled(page, count, memory),

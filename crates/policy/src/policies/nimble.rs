@@ -24,56 +24,48 @@
 use crate::support::{List, Pending, TwoLists};
 use crate::{
     Capability, CapabilitySet, Clear, Exchange, HugePages, MemorySystem, Moment, Move, MoveOptions, Needs,
-    NextTick, PageId, Policy, Published, Refusal, Report, ScanHand, Scope, Setup, Signal, SignalKind, Step,
+    NextTick, PageId, Parameters, Policy, Published, Refusal, Report, ScanHand, Scope, Setup, Signal,
+    SignalKind, Step,
 };
-use serde::{Deserialize, Serialize};
 use std::num::NonZeroU32;
 use terrace_model::{Bytes, PageSize, TierId, Time};
 
 /// Parameters of Nimble.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Parameters)]
 pub struct Parameters {
-    /// Time between two ticks (§3.3.2: 5 s).
+    /// Time between two ticks.
+    #[parameter(default = "5 s", range = "1 ns"..="5 h", source = "§3.3.2", scaled)]
     pub period: Time,
-    /// Move huge pages whole; off: they are split first, as Linux did before 4.14 (§3.3.1).
+    /// Move huge pages whole; off: they are split first, as Linux did before 4.14.
+    #[parameter(default = true, source = "§3.3.1")]
     pub thp_migration: bool,
-    /// Let several threads share each copy (§3.3.1).
+    /// Let several threads share each copy.
+    #[parameter(default = true, source = "§3.3.1")]
     pub parallel_copy: bool,
-    /// Keep several pages in flight at once, with one distributed copy for all (§3.3.1).
+    /// Keep several pages in flight at once, with one distributed copy for all.
+    #[parameter(default = true, source = "§3.3.1")]
     pub concurrent: bool,
-    /// Swap pairs of pages instead of moving each into a free frame (§3.3.1).
+    /// Swap pairs of pages instead of moving each into a free frame.
+    #[parameter(default = true, source = "§3.3.1")]
     pub exchange: bool,
-    /// Threads of a parallel copy (§3.4: 4 of 1 to 16 is best).
+    /// Threads of a parallel copy.
+    #[parameter(default = 4, range = 1..=65_535, source = "§3.4: 4 of 1 to 16 is best")]
     pub copy_threads: u16,
-    /// Huge pages in flight with `concurrent` (§3.4: 8); 0 for all at once.
+    /// Huge pages in flight with `concurrent`; 0 for all at once.
+    #[parameter(default = 8, range = 0..=1_000_000_000, source = "§3.4")]
     pub huge_in_flight: u32,
-    /// Base pages in flight with `concurrent` (§3.4: 512); 0 for all at once.
+    /// Base pages in flight with `concurrent`; 0 for all at once.
+    #[parameter(default = 512, range = 0..=1_000_000_000, source = "§3.4")]
     pub base_in_flight: u32,
-    /// Most memory to promote per tick; 0 B for no limit. The source states none.
+    /// Most memory to promote per tick; 0 B for no limit.
+    #[parameter(default = "0 B", range = "0 B"..="1024 TiB", source = "the source states none", scaled)]
     pub limit: Bytes,
-    /// The list on which a page starts: `active` or `inactive`. The source leaves it open; Linux 4.14 has active.
+    /// The list on which a page starts.
+    #[parameter(default = List::Active, source = "ours, as in Linux 4.14")]
     pub new_pages: List,
     /// Drop TLB entries when accessed bits are cleared. Linux does not, and neither does the source: off.
+    #[parameter(default = false)]
     pub flush: bool,
-}
-
-impl Default for Parameters {
-    fn default() -> Parameters {
-        Parameters {
-            period: crate::moment::seconds(5),
-            thp_migration: true,
-            parallel_copy: true,
-            concurrent: true,
-            exchange: true,
-            copy_threads: 4,
-            huge_in_flight: 8,
-            base_in_flight: 512,
-            limit: Bytes(0),
-            new_pages: List::Active,
-            flush: false,
-        }
-    }
 }
 
 /// Candidates of one page size.
@@ -103,13 +95,8 @@ pub struct Nimble {
 
 impl Published for Nimble {
     type Parameters = Parameters;
-    const SCALED: &'static [&'static str] = &["period", "limit"];
 
     fn new(parameters: Parameters, setup: Setup<'_>) -> Result<Nimble, Refusal> {
-        Refusal::unless_positive("period", parameters.period)?;
-        if parameters.copy_threads == 0 {
-            return Err(Refusal::parameter("copy_threads", "0 threads copy nothing; 1 is the least"));
-        }
         let (fast, slow) = setup.topology.fast_and_slow()?;
         Ok(Nimble {
             lists: TwoLists::new(parameters.new_pages),
@@ -141,7 +128,7 @@ impl Policy for Nimble {
 
     fn on(&mut self, now: Moment, signals: &[Signal], memory: &mut dyn MemorySystem) -> NextTick {
         for signal in signals {
-            self.pending.hear(signal);
+            self.pending.handle(signal);
             if let Signal::Unmapped { range } = signal {
                 self.lists.forget(*range);
             }

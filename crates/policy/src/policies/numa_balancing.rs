@@ -23,53 +23,70 @@
 
 use crate::support::{Cascade, List, Marker, Pending};
 use crate::{
-    Capability, MemorySystem, Moment, Move, MoveOptions, Needs, NextTick, PageId, Policy, Published, Refusal,
-    Report, Setup, Signal, SignalKind,
+    Capability, MemorySystem, Moment, Move, MoveOptions, Needs, NextTick, PageId, Parameters, Policy,
+    Published, Refusal, Report, Setup, Signal, SignalKind,
 };
-use serde::{Deserialize, Serialize};
 use terrace_model::{Bytes, BytesPerSec, TierId, Time};
 
 /// Parameters of NUMA balancing with memory tiering.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Parameters)]
 pub struct Parameters {
-    /// Time between two stretches of marking (kernel/sched/fair.c, sysctl_numa_balancing_scan_period_min: 1000 ms).
+    /// Time between two stretches of marking.
+    #[parameter(
+        default = "1 s",
+        range = "1 ns"..="5 h",
+        source = "kernel/sched/fair.c, sysctl_numa_balancing_scan_period_min: 1000 ms",
+        scaled,
+    )]
     pub scan_period: Time,
-    /// How much is marked per period (kernel/sched/fair.c, sysctl_numa_balancing_scan_size: 256 MB).
+    /// How much is marked per period.
+    #[parameter(
+        default = "256 MiB",
+        range = "0 B"..="1024 TiB",
+        source = "kernel/sched/fair.c, sysctl_numa_balancing_scan_size: 256 MB",
+        scaled,
+    )]
     pub scan_size: Bytes,
-    /// Time from mark to fault below which a page is hot, to begin with (kernel/sched/fair.c,
-    /// sysctl_numa_balancing_hot_threshold, in debugfs hot_threshold_ms: 1000 ms).
+    /// Time from mark to fault below which a page is hot, to begin with.
+    #[parameter(
+        default = "1 s",
+        range = "0 s"..="5 h",
+        source = "kernel/sched/fair.c, sysctl_numa_balancing_hot_threshold: 1000 ms",
+        scaled,
+    )]
     pub hot_threshold: Time,
-    /// Factor on the threshold for faults by stores (tiering-0.4, by Ambix §2.3.4, and Huang Ying's patches of 2019 and
-    /// 2020, TNF_WRITE: 2; Linux as merged: 1).
+    /// Factor on the threshold for faults by stores.
+    #[parameter(
+        default = 2.0,
+        range = 0.0..=1e6,
+        source = "tiering-0.4, by Ambix §2.3.4, and patches of 2019 and 2020, TNF_WRITE; Linux as merged: 1",
+    )]
     pub write_factor: f64,
-    /// Most memory promoted per second (kernel/sched/fair.c, sysctl_numa_balancing_promote_rate_limit: 65536 MB, of
-    /// 2^20 bytes each).
+    /// Most memory promoted per second.
+    #[parameter(
+        default = "65536 MiB/s",
+        range = "0 B/s"..="1000 TB/s",
+        source = "kernel/sched/fair.c, sysctl_numa_balancing_promote_rate_limit: 65536 MB, of 2^20 bytes each",
+    )]
     pub rate_limit: BytesPerSec,
-    /// Adapt the threshold to the rate limit (kernel/sched/fair.c, numa_promotion_adjust_threshold: always).
+    /// Adapt the threshold to the rate limit.
+    #[parameter(default = true, source = "kernel/sched/fair.c, numa_promotion_adjust_threshold: always")]
     pub adapt: bool,
-    /// Time between two adaptations (kernel/sched/fair.c, sysctl_numa_balancing_scan_period_max: 60 s).
+    /// Time between two adaptations.
+    #[parameter(
+        default = "60 s",
+        range = "1 ns"..="5 h",
+        source = "kernel/sched/fair.c, sysctl_numa_balancing_scan_period_max",
+        scaled,
+    )]
     pub adapt_period: Time,
-    /// Free share of a tier below which pages are demoted. Ours: 0.01.
+    /// Free share of a tier below which pages are demoted.
+    #[parameter(default = 0.01, range = 0.0..=1.0, source = "ours")]
     pub low_watermark: f64,
-    /// Free share of a tier at which demotion ends, and, of the fastest, above which every faulting page is promoted. Ours: 0.02.
+    /// Free share of a tier at which demotion ends, and, of the fastest, above which every faulting page is
+    /// promoted.
+    #[parameter(default = 0.02, range = 0.0..=1.0, source = "ours")]
     pub high_watermark: f64,
-}
-
-impl Default for Parameters {
-    fn default() -> Parameters {
-        Parameters {
-            scan_period: crate::moment::seconds(1),
-            scan_size: Bytes::mib(256),
-            hot_threshold: crate::moment::seconds(1),
-            write_factor: 2.0,
-            rate_limit: BytesPerSec(65536.0 * 1048576.0),
-            adapt: true,
-            adapt_period: crate::moment::seconds(60),
-            low_watermark: 0.01,
-            high_watermark: 0.02,
-        }
-    }
 }
 
 /// Steps between nothing and twice the initial threshold (kernel/sched/fair.c, NUMA_MIGRATION_ADJUST_STEPS: 16).
@@ -97,14 +114,9 @@ pub struct NumaBalancing {
 
 impl Published for NumaBalancing {
     type Parameters = Parameters;
-    const SCALED: &'static [&'static str] = &["scan_period", "scan_size", "hot_threshold", "adapt_period"];
 
     fn new(parameters: Parameters, setup: Setup<'_>) -> Result<NumaBalancing, Refusal> {
         let p = &parameters;
-        Refusal::unless_positive("scan_period", p.scan_period)?;
-        Refusal::unless_positive("adapt_period", p.adapt_period)?;
-        Refusal::unless_share("low_watermark", p.low_watermark)?;
-        Refusal::unless_share("high_watermark", p.high_watermark)?;
         let (fast, _) = setup.topology.fast_and_slow()?;
         Ok(NumaBalancing {
             fast,
@@ -141,8 +153,8 @@ impl Policy for NumaBalancing {
         let mut tick = false;
         let mut moves = Vec::new();
         for signal in signals {
-            self.pending.hear(signal);
-            self.reclaim.hear(signal);
+            self.pending.handle(signal);
+            self.reclaim.handle(signal);
             match *signal {
                 Signal::Tick => tick = true,
                 Signal::HintFault { page, write, latency, .. } => {

@@ -16,30 +16,25 @@
 //! A policy that beats it gains from moving pages between phases.
 
 use crate::{
-    Fault, Heat, MemorySystem, Moment, Needs, NextTick, PageId, Placement, Policy, Published, Refusal,
-    Report, Setup, Signal, Topology,
+    Fault, Heat, MemorySystem, Moment, Needs, NextTick, PageId, Parameters, Placement, Policy, Published,
+    Refusal, Report, Setup, Signal, Topology,
 };
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use terrace_model::{Bytes, TierId};
 
 /// Parameters of the oracle.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Parameters)]
 pub struct Parameters {
-    /// Stop when the fast tier would serve its share of the accesses, by read bandwidth, as the source does (§3.3). Ours:
-    /// off, fill it, which is better where latency counts more than bandwidth.
+    /// Stop when the fast tier would serve its share of the accesses, by read bandwidth. Off: fill it, which is
+    /// better where latency counts more than bandwidth.
+    #[parameter(default = false, source = "ours; §3.3 balances")]
     pub balance: bool,
     /// How many reads a write counts for. The source counts accesses: 1.
+    #[parameter(default = 1.0, range = 0.0..=1e6)]
     pub write_weight: f64,
     /// Fast memory to leave free. The source leaves none: 0 B.
+    #[parameter(default = "0 B", range = "0 B"..="1024 TiB")]
     pub headroom: Bytes,
-}
-
-impl Default for Parameters {
-    fn default() -> Parameters {
-        Parameters { balance: false, write_weight: 1.0, headroom: Bytes(0) }
-    }
 }
 
 /// The policy.
@@ -57,9 +52,6 @@ impl Published for Oracle {
     fn new(parameters: Parameters, setup: Setup<'_>) -> Result<Oracle, Refusal> {
         let (fast, slow) = setup.topology.fast_and_slow()?;
         let profile = setup.profile.ok_or(Refusal::NoProfile)?;
-        if !(parameters.write_weight >= 0.0 && parameters.write_weight.is_finite()) {
-            return Err(Refusal::parameter("write_weight", "expected a factor of 0 or more"));
-        }
         let weight = |heat: &Heat| heat.reads as f64 + parameters.write_weight * heat.writes as f64;
         let mut pages: Vec<(PageId, f64)> =
             profile.pages.iter().map(|(page, heat)| (*page, weight(heat))).collect();

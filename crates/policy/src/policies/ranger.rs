@@ -35,53 +35,44 @@ mod tests;
 use crate::support::{ContiguitySampler, Pending, is_private, largest_first, takes_large_pages};
 use crate::{
     Area, AreaKind, Capability, CapabilitySet, Clear, Fault, FrameState, MemorySystem, Moment, MoveOptions,
-    Needs, NextTick, Outcome, PageId, PageRange, Placement, Policy, Published, Refusal, Report, Resize,
-    ScanHand, Scope, Setup, Signal, Step, Subject, Topology,
+    Needs, NextTick, Outcome, PageId, PageRange, Parameters, Placement, Policy, Published, Refusal, Report,
+    Resize, ScanHand, Scope, Setup, Signal, Step, Subject, Topology,
 };
 use batch::{Batch, Placed};
 use regions::{Region, Regions};
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, VecDeque};
 use terrace_model::{Bytes, Frame, PageSize, TierId, Time};
 
 /// Parameters of Translation Ranger.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Parameters)]
 pub struct Parameters {
-    /// Time from the begin of a pass over all areas to the next (§4.5: 5 s and 50 s).
+    /// Time from the begin of a pass over all areas to the next.
+    #[parameter(default = "5 s", range = "1 ns"..="5 h", source = "§4.5: 5 s and 50 s", scaled)]
     pub period: Time,
-    /// Most memory in one order. The source leaves it open; ours: 16 MiB.
+    /// Most memory in one order.
+    #[parameter(default = "16 MiB", range = "4 KiB"..="1024 TiB", source = "ours")]
     pub batch: Bytes,
-    /// Areas below this size are left alone (ch. 4: 2 MiB).
+    /// Areas below this size are left alone.
+    #[parameter(default = "2 MiB", range = "0 B"..="1024 TiB", source = "ch. 4")]
     pub smallest_area: Bytes,
-    /// Align places to 2 MiB, those of 1 GiB and more to 1 GiB (ch. 4).
+    /// Align places to 2 MiB, those of 1 GiB and more to 1 GiB.
+    #[parameter(default = true, source = "ch. 4")]
     pub align: bool,
-    /// Join 512 base pages that lie in one aligned block (ch. 4).
+    /// Join 512 base pages that lie in one aligned block.
+    #[parameter(default = true, source = "ch. 4")]
     pub promote: bool,
     /// Split huge pages that lie where base pages belong. The source leaves it open.
+    #[parameter(default = true)]
     pub split: bool,
-    /// Ask for 2 MiB at the fault (§4.5: transparent huge pages are on).
+    /// Ask for 2 MiB at the fault.
+    #[parameter(default = true, source = "§4.5: transparent huge pages are on")]
     pub thp: bool,
-    /// Move pages. Off: contiguity is measured only (§4.5: Linux Default).
+    /// Move pages. Off: contiguity is measured only.
+    #[parameter(default = true, source = "§4.5: Linux Default")]
     pub coalesce: bool,
-    /// Time between two samples of contiguity (§4.5: 5 s).
+    /// Time between two samples of contiguity.
+    #[parameter(default = "5 s", range = "1 ns"..="5 h", source = "§4.5", scaled)]
     pub sample_period: Time,
-}
-
-impl Default for Parameters {
-    fn default() -> Parameters {
-        Parameters {
-            period: crate::moment::seconds(5),
-            batch: Bytes::mib(16),
-            smallest_area: Bytes::mib(2),
-            align: true,
-            promote: true,
-            split: true,
-            thp: true,
-            coalesce: true,
-            sample_period: crate::moment::seconds(5),
-        }
-    }
 }
 
 /// A pass over all areas.
@@ -140,14 +131,8 @@ pub struct Ranger {
 
 impl Published for Ranger {
     type Parameters = Parameters;
-    const SCALED: &'static [&'static str] = &["period", "sample_period"];
 
     fn new(parameters: Parameters, _: Setup<'_>) -> Result<Ranger, Refusal> {
-        Refusal::unless_positive("period", parameters.period)?;
-        Refusal::unless_positive("sample_period", parameters.sample_period)?;
-        if parameters.batch.0 < PageSize::Base.bytes() {
-            return Err(Refusal::parameter("batch", "less than one page of 4 KiB moves nothing"));
-        }
         Ok(Ranger {
             wakes: Moment::START.plus(parameters.period),
             sampler: ContiguitySampler::new(parameters.sample_period),
@@ -179,7 +164,7 @@ impl Policy for Ranger {
 
     fn on(&mut self, now: Moment, signals: &[Signal], memory: &mut dyn MemorySystem) -> NextTick {
         for signal in signals {
-            self.hear(signal);
+            self.handle(signal);
         }
         self.sampler.tick(now, memory);
         if self.parameters.coalesce {
@@ -212,14 +197,14 @@ impl Policy for Ranger {
         report.count("skipped_synonyms", counts.synonyms);
         let regions = self.regions.as_ref();
         report.count("anchors_moved", regions.map_or(0, |regions| regions.moved));
-        report.count("areas_without_place", regions.map_or(0, |regions| regions.homeless));
+        report.count("areas_without_place", regions.map_or(0, |regions| regions.unplaced));
     }
 }
 
 impl Ranger {
-    fn hear(&mut self, signal: &Signal) {
+    fn handle(&mut self, signal: &Signal) {
         let Signal::Done { cost, .. } = signal else { return };
-        if let Some((_, _, outcome)) = self.relocations.hear(signal) {
+        if let Some((_, _, outcome)) = self.relocations.handle(signal) {
             let exchange = self.exchanges.pop_front().unwrap_or_default();
             match outcome {
                 Outcome::Done if exchange => self.counts.exchanged += 1,
@@ -227,7 +212,7 @@ impl Ranger {
                 _ => self.counts.failed += 1,
             }
             self.counts.copied += cost.copied;
-        } else if let Some((_, Subject::Page(page), outcome)) = self.resizes.hear(signal) {
+        } else if let Some((_, Subject::Page(page), outcome)) = self.resizes.handle(signal) {
             let count =
                 if self.joining.remove(&page) { &mut self.counts.promoted } else { &mut self.counts.split };
             *count += u64::from(outcome == Outcome::Done);

@@ -18,26 +18,20 @@
 
 use crate::support::{Lru, PageMap, Promoter};
 use crate::{
-    Capability, MemorySystem, Moment, Needs, NextTick, PageId, Policy, Published, Refusal, Report, Setup,
-    Signal, SignalKind,
+    Capability, MemorySystem, Moment, Needs, NextTick, PageId, Parameters, Policy, Published, Refusal,
+    Report, Setup, Signal, SignalKind,
 };
-use serde::{Deserialize, Serialize};
 use terrace_model::TierId;
 
 /// Parameters of the policy of Seok et al.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Parameters)]
 pub struct Parameters {
-    /// α, the share of the old weight, 0 to 1. Ours: 0.5.
+    /// α, the share of the old weight.
+    #[parameter(default = 0.5, range = 0.0..=1.0, source = "ours")]
     pub alpha: f64,
-    /// Weight, −1 to 1, above which a page belongs into the fast tier. Ours: 0.5.
+    /// Weight above which a page belongs into the fast tier.
+    #[parameter(default = 0.5, range = -1.0..=1.0, source = "ours")]
     pub threshold: f64,
-}
-
-impl Default for Parameters {
-    fn default() -> Parameters {
-        Parameters { alpha: 0.5, threshold: 0.5 }
-    }
 }
 
 /// The weight after `count` accesses of one kind.
@@ -67,10 +61,6 @@ impl Published for Seok {
     type Parameters = Parameters;
 
     fn new(parameters: Parameters, setup: Setup<'_>) -> Result<Seok, Refusal> {
-        Refusal::unless_share("alpha", parameters.alpha)?;
-        if !(-1.0..=1.0).contains(&parameters.threshold) {
-            return Err(Refusal::parameter("threshold", "expected a weight between -1 and 1"));
-        }
         let (fast, slow) = setup.topology.fast_and_slow()?;
         Ok(Seok {
             parameters,
@@ -94,7 +84,7 @@ impl Policy for Seok {
             memory.sample_accesses(1);
         }
         for signal in signals {
-            if let Some((page, tier)) = self.promoter.hear(signal, memory) {
+            if let Some((page, tier)) = self.promoter.handle(signal, memory) {
                 if tier == self.fast {
                     self.used.touch(page);
                 } else {

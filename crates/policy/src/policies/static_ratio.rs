@@ -16,15 +16,13 @@
 //! otherwise idle. Nothing moves, so it costs nothing, and skewed accesses are none of its concern.
 
 use crate::{
-    Fault, MemorySystem, Moment, Needs, NextTick, Placement, Policy, Published, Random, Refusal, Setup,
-    Signal, Topology,
+    Choice, Fault, MemorySystem, Moment, Needs, NextTick, Parameters, Placement, Policy, Published, Random,
+    Refusal, Setup, Signal, Topology,
 };
-use serde::{Deserialize, Serialize};
 use terrace_model::TierId;
 
 /// How the tier of a page is chosen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
 pub enum Order {
     /// In turns, spread as evenly as the ratio allows.
     #[default]
@@ -34,13 +32,13 @@ pub enum Order {
 }
 
 /// Parameters of the static ratio.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Parameters)]
 pub struct Parameters {
-    /// Share of the pages that go to the fast tier, 0 to 1 (Yu et al.: 5/6; BW-AWARE's runs: 0.7). Unset: in proportion
-    /// to the tiers' read bandwidths.
+    /// Share of the pages that go to the fast tier. Unset: in proportion to the tiers' read bandwidths.
+    #[parameter(range = 0.0..=1.0, source = "Yu et al.: 5/6; BW-AWARE's runs: 0.7")]
     pub fast_share: Option<f64>,
-    /// `turns` (Yu et al.) or `draw`, at random for each page (BW-AWARE §3.2).
+    /// How the tier of each page is chosen.
+    #[parameter(source = "Yu et al.; BW-AWARE §3.2 draws")]
     pub order: Order,
 }
 
@@ -67,7 +65,6 @@ impl Published for StaticRatio {
         if parameters.fast_share.is_none() && !share.is_finite() {
             return Err(Refusal::Machine("its tiers have no bandwidth; set fast_share".to_owned()));
         }
-        Refusal::unless_share("fast_share", share)?;
         let (order, random) = (parameters.order, setup.random());
         Ok(StaticRatio { fast, slow, share, order, random, pages: 0, in_fast: 0 })
     }

@@ -46,11 +46,10 @@ mod slow_time;
 
 use crate::support::Pending;
 use crate::{
-    Capability, CapabilitySet, HugeSample, MemorySystem, Moment, Move, MoveOptions, Needs, NextTick, Outcome,
-    PageId, Policy, Published, Random, Refusal, Report, Resize, Setup, Signal, SignalKind, Subject, Ticket,
-    Watch,
+    Capability, CapabilitySet, Choice, HugeSample, MemorySystem, Moment, Move, MoveOptions, Needs, NextTick,
+    Outcome, PageId, Parameters, Policy, Published, Random, Refusal, Report, Resize, Setup, Signal,
+    SignalKind, Subject, Ticket, Watch,
 };
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use terrace_model::{PageSize, TierId, Time, Unit};
 
@@ -59,8 +58,7 @@ use round::Round;
 use slow_time::SlowTime;
 
 /// How rounds follow each other.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
 pub enum Rounds {
     /// Every scan interval a new sample begins, while the one before is counted.
     #[default]
@@ -70,43 +68,35 @@ pub enum Rounds {
 }
 
 /// Parameters of Thermostat.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Parameters)]
 pub struct Parameters {
-    /// Slowdown that is tolerated, as a share of run time (§6.3.4: 0.03; also 0.06 and 0.10).
+    /// Slowdown that is tolerated, as a share of run time.
+    #[parameter(default = 0.03, range = 0.0..=1.0, source = "§6.3.4, beside 0.06 and 0.10", goal)]
     pub slowdown: f64,
-    /// Time of one access to the slow tier, at least (§6.3.4: 1 us).
+    /// Time of one access to the slow tier, at least.
+    #[parameter(default = "1 us", range = "1 ns"..="5 h", source = "§6.3.4")]
     pub slow_latency: Time,
-    /// Share of the huge pages that is sampled per round (§6.3.2: 0.05); less where the world affords less.
+    /// Share of the huge pages that is sampled per round; less where the world affords less.
+    #[parameter(default = 0.05, range = 0.0..=1.0, source = "§6.3.2")]
     pub sample: f64,
-    /// Most base pages poisoned per sampled huge page, K (§6.3.2: 50).
+    /// Most base pages poisoned per sampled huge page, K.
+    #[parameter(default = 50, range = 1..=512, source = "§6.3.2")]
     pub poisoned: u32,
-    /// Scan interval: the length of each stage of a round (§6.4.4: 30 s).
+    /// Scan interval: the length of each stage of a round.
+    #[parameter(default = "30 s", range = "1 ns"..="5 h", source = "§6.4.4", scaled)]
     pub interval: Time,
-    /// Whether rounds overlap: `pipelined` or `serial`. The source can be read either way.
+    /// Whether rounds overlap. The source can be read either way.
+    #[parameter(default = Rounds::Pipelined)]
     pub rounds: Rounds,
     /// Poison only base pages whose accessed bit was set (§6.3.2); off: any of them.
+    #[parameter(default = true)]
     pub prefilter: bool,
-    /// Bring the hottest slow pages back when all together exceed the budget (§6.3.5).
+    /// Bring the hottest slow pages back when all together exceed the budget.
+    #[parameter(default = true, source = "§6.3.5")]
     pub correction: bool,
-    /// Mean counts per poisoned page below which no rate is reported. Ours: 5, a handful.
+    /// Mean counts per poisoned page below which no rate is reported.
+    #[parameter(default = 5.0, range = 0.0..=1e6, source = "ours, a handful")]
     pub least_counts: f64,
-}
-
-impl Default for Parameters {
-    fn default() -> Parameters {
-        Parameters {
-            slowdown: 0.03,
-            slow_latency: Time::from_nanos(1000),
-            sample: 0.05,
-            poisoned: 50,
-            interval: crate::moment::seconds(30),
-            rounds: Rounds::Pipelined,
-            prefilter: true,
-            correction: true,
-            least_counts: 5.0,
-        }
-    }
 }
 
 /// A page on its way between the tiers.
@@ -183,17 +173,8 @@ impl Figures {
 
 impl Published for Thermostat {
     type Parameters = Parameters;
-    const SCALED: &'static [&'static str] = &["interval"];
 
     fn new(parameters: Parameters, setup: Setup<'_>) -> Result<Thermostat, Refusal> {
-        let p = &parameters;
-        Refusal::unless_share("sample", p.sample)?;
-        Refusal::unless_share("slowdown", p.slowdown)?;
-        Refusal::unless_positive("interval", p.interval)?;
-        Refusal::unless_positive("slow_latency", p.slow_latency)?;
-        if p.poisoned == 0 {
-            return Err(Refusal::parameter("poisoned", "0 pages count nothing; 1 is the least"));
-        }
         let (fast, slow) = setup.topology.fast_and_slow()?;
         Ok(Thermostat {
             slow_time: SlowTime::new(parameters.slow_latency),
@@ -235,7 +216,7 @@ impl Policy for Thermostat {
                     self.cold.retain(|page, _| !range.contains(*page));
                 }
                 _ => {
-                    if let Some((_, Subject::Page(page), outcome)) = self.pending.hear(signal) {
+                    if let Some((_, Subject::Page(page), outcome)) = self.pending.handle(signal) {
                         self.arrived(page, outcome, memory);
                     }
                 }

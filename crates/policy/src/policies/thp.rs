@@ -23,48 +23,38 @@ use crate::support::{
     takes_large_pages,
 };
 use crate::{
-    Capability, CapabilitySet, Fault, MemorySystem, Moment, Needs, NextTick, Outcome, Placement, Policy,
-    Published, Refusal, Report, Setup, Signal, SignalKind, Topology,
+    Capability, CapabilitySet, Fault, MemorySystem, Moment, Needs, NextTick, Outcome, Parameters, Placement,
+    Policy, Published, Refusal, Report, Setup, Signal, SignalKind, Topology,
 };
-use serde::{Deserialize, Serialize};
 use terrace_model::{PageSize, Time};
 
 /// Parameters of transparent huge pages.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Parameters)]
 pub struct Parameters {
     /// Ask for a 2 MiB page at the fault (Linux: `enabled` = `always`). Off: only the daemon makes them.
+    #[parameter(default = true)]
     pub fault: bool,
-    /// What a fault does that finds no free block: `always`, `defer`, `defer+madvise`, `madvise` or `never`, as Linux's
-    /// `defrag` (Linux: `madvise`). At `always` it waits for reclaim and compaction.
+    /// What a fault does that finds no free block, as Linux's `defrag`.
+    #[parameter(default = Defrag::Never, source = "ours; Linux: madvise")]
     pub defrag: Defrag,
-    /// Run the daemon (Linux: `khugepaged/defrag` and `enabled`).
+    /// Run the daemon.
+    #[parameter(default = true, source = "Linux: `khugepaged/defrag` and `enabled`")]
     pub promote: bool,
-    /// Base pages that the daemon looks at per wake (Linux: 4096).
+    /// Base pages that the daemon looks at per wake.
+    #[parameter(default = 4096, range = 1..=1_000_000_000_000, source = "Linux")]
     pub pages_to_scan: u64,
-    /// From the end of a wake of the daemon to the next (Linux: 10 s).
+    /// From the end of a wake of the daemon to the next.
+    #[parameter(default = "10 s", range = "1 ns"..="5 h", source = "Linux", scaled)]
     pub scan_sleep: Time,
-    /// The same after an allocation has failed (Linux: 60 s).
+    /// The same after an allocation has failed.
+    #[parameter(default = "60 s", range = "1 ns"..="5 h", source = "Linux", scaled)]
     pub alloc_sleep: Time,
-    /// Most base pages of a 2 MiB range that may be missing when it is joined (Linux: 511).
+    /// Most base pages of a 2 MiB range that may be missing when it is joined.
+    #[parameter(default = 511, range = 0..=511, source = "Linux")]
     pub max_ptes_none: u64,
-    /// How memory is compacted for the daemon: `normal`, `smart` or `none` (Linux: two cursors, normal).
+    /// How memory is compacted for the daemon.
+    #[parameter(default = Compaction::Normal, source = "Linux")]
     pub compaction: Compaction,
-}
-
-impl Default for Parameters {
-    fn default() -> Parameters {
-        Parameters {
-            fault: true,
-            defrag: Defrag::Never,
-            promote: true,
-            pages_to_scan: 4096,
-            scan_sleep: crate::moment::seconds(10),
-            alloc_sleep: crate::moment::seconds(60),
-            max_ptes_none: 511,
-            compaction: Compaction::Normal,
-        }
-    }
 }
 
 /// Sizes that are asked for.
@@ -84,13 +74,9 @@ pub struct Thp {
 
 impl Published for Thp {
     type Parameters = Parameters;
-    const SCALED: &'static [&'static str] = &["scan_sleep", "alloc_sleep"];
 
     fn new(parameters: Parameters, _: Setup<'_>) -> Result<Thp, Refusal> {
         let p = parameters;
-        Refusal::unless_positive("scan_sleep", p.scan_sleep)?;
-        Refusal::unless_positive("alloc_sleep", p.alloc_sleep)?;
-        Refusal::unless_counted("pages_to_scan", p.pages_to_scan)?;
         let pace = Pace {
             sizes: SIZES.to_vec(),
             pages_to_scan: p.pages_to_scan,
@@ -140,9 +126,10 @@ impl Policy for Thp {
                     self.pages.forget(range);
                     self.faults.unmapped(range);
                 }
-                _ if self.compaction.hear(signal, now, memory) => {}
+                _ if self.compaction.handle(signal, now, memory) => {}
                 _ => {
-                    let collapsed = self.daemon.as_mut().and_then(|daemon| daemon.hear(signal, now, memory));
+                    let collapsed =
+                        self.daemon.as_mut().and_then(|daemon| daemon.handle(signal, now, memory));
                     if let Some(done) = collapsed.filter(|done| done.outcome == Outcome::Done) {
                         self.pages.appeared(done.candidate.page, done.candidate.size);
                     }

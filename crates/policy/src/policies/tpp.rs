@@ -18,40 +18,47 @@
 
 use crate::support::{Cascade, List, Marker, PageMap, Pending};
 use crate::{
-    Capability, MemorySystem, Moment, Move, MoveOptions, Needs, NextTick, Policy, Published, Refusal, Report,
-    Setup, Signal, SignalKind,
+    Capability, MemorySystem, Moment, Move, MoveOptions, Needs, NextTick, Parameters, Policy, Published,
+    Refusal, Report, Setup, Signal, SignalKind,
 };
-use serde::{Deserialize, Serialize};
 use terrace_model::{Bytes, TierId, Time};
 
 /// Parameters of TPP.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Parameters)]
 pub struct Parameters {
-    /// Share of a tier that demotion keeps free (authors' patch, admin-guide/sysctl/vm, demote_scale_factor: 200
-    /// of 10,000).
+    /// Share of a tier that demotion keeps free.
+    #[parameter(
+        default = 0.02,
+        range = 0.0..=1.0,
+        source = "authors' patch, admin-guide/sysctl/vm, demote_scale_factor: 200 of 10,000",
+    )]
     pub demote_scale: f64,
-    /// Demotion begins when less than this part of it is left. Ours: 0.5, so that it works in batches
-    /// (the patch begins below all of it).
+    /// Demotion begins when less than this part of it is left.
+    #[parameter(
+        default = 0.5,
+        range = 0.0..=1.0,
+        source = "ours, so that it works in batches; the patch begins below all of it",
+    )]
     pub demote_start: f64,
-    /// Time between two stretches of marking (kernel/sched/fair.c, sysctl_numa_balancing_scan_period_min: 1000 ms).
+    /// Time between two stretches of marking.
+    #[parameter(
+        default = "1 s",
+        range = "1 ns"..="5 h",
+        source = "kernel/sched/fair.c, sysctl_numa_balancing_scan_period_min: 1000 ms",
+        scaled,
+    )]
     pub scan_period: Time,
-    /// How much is marked per period (kernel/sched/fair.c, sysctl_numa_balancing_scan_size: 256 MB).
+    /// How much is marked per period.
+    #[parameter(
+        default = "256 MiB",
+        range = "0 B"..="1024 TiB",
+        source = "kernel/sched/fair.c, sysctl_numa_balancing_scan_size: 256 MB",
+        scaled,
+    )]
     pub scan_size: Bytes,
     /// Promote only pages that were active when they faulted. Off: promote at the first fault.
+    #[parameter(default = true)]
     pub active_only: bool,
-}
-
-impl Default for Parameters {
-    fn default() -> Parameters {
-        Parameters {
-            demote_scale: 0.02,
-            demote_start: 0.5,
-            scan_period: crate::moment::seconds(1),
-            scan_size: Bytes::mib(256),
-            active_only: true,
-        }
-    }
 }
 
 /// What is known of a page in a slow tier.
@@ -78,13 +85,9 @@ pub struct Tpp {
 
 impl Published for Tpp {
     type Parameters = Parameters;
-    const SCALED: &'static [&'static str] = &["scan_period", "scan_size"];
 
     fn new(parameters: Parameters, setup: Setup<'_>) -> Result<Tpp, Refusal> {
         let p = &parameters;
-        Refusal::unless_positive("scan_period", p.scan_period)?;
-        Refusal::unless_share("demote_scale", p.demote_scale)?;
-        Refusal::unless_share("demote_start", p.demote_start)?;
         let (fast, _) = setup.topology.fast_and_slow()?;
         let low = p.demote_scale * p.demote_start;
         let reclaim = Cascade::new(setup.topology, low, p.demote_scale, List::Active);
@@ -115,8 +118,8 @@ impl Policy for Tpp {
         let mut tick = false;
         let mut moves = Vec::new();
         for signal in signals {
-            self.pending.hear(signal);
-            self.reclaim.hear(signal);
+            self.pending.handle(signal);
+            self.reclaim.handle(signal);
             match *signal {
                 Signal::Tick => tick = true,
                 Signal::Unmapped { range } => self.marked.forget(range),

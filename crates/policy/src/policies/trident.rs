@@ -37,24 +37,23 @@ use crate::support::{
     Unmovable, Zeroing, largest_first, takes_large_pages,
 };
 use crate::{
-    Capability, CapabilitySet, Fault, MemorySystem, Moment, Needs, NextTick, Outcome, Placement, Policy,
-    Published, Refusal, Report, Setup, Signal, SignalKind, SignalSet, Topology,
+    Capability, CapabilitySet, Choice, Fault, MemorySystem, Moment, Needs, NextTick, Outcome, Parameters,
+    Placement, Policy, Published, Refusal, Report, Setup, Signal, SignalKind, SignalSet, Topology,
 };
-use serde::{Deserialize, Serialize};
 use terrace_model::{PageSize, Time};
 
 /// Sizes that are made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
 pub enum Sizes {
     /// 1 GiB, and 2 MiB where that fails.
     #[default]
-    #[serde(rename = "1g+2m")]
+    #[choice("1g+2m")]
     All,
     /// 1 GiB, and 4 KiB where that fails.
-    #[serde(rename = "1g")]
+    #[choice("1g")]
     GiantOnly,
     /// 2 MiB only.
-    #[serde(rename = "2m")]
+    #[choice("2m")]
     HugeOnly,
 }
 
@@ -70,78 +69,76 @@ impl Sizes {
 }
 
 /// Parameters of Trident.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Parameters)]
 pub struct Parameters {
-    /// Sizes besides 4 KiB: `1g+2m`, `1g` (Trident-1Gonly) or `2m`.
+    /// Sizes besides 4 KiB.
+    #[parameter(default = Sizes::All)]
     pub sizes: Sizes,
-    /// Run the promoting daemon (§5.1.3); off: large pages come from faults only (Table 3, PF).
+    /// Run the promoting daemon. Off: large pages come from faults only (Table 3, PF).
+    #[parameter(default = true, source = "§5.1.3")]
     pub promote: bool,
-    /// How memory is compacted: `smart` (§5.1.3), `normal` (Trident-NC) or `none`.
+    /// How memory is compacted; `normal` is Trident-NC.
+    #[parameter(default = Compaction::Smart, source = "§5.1.3")]
     pub compaction: Compaction,
-    /// Regions that one smart compaction tries to empty (released: 5).
+    /// Regions that one smart compaction tries to empty.
+    #[parameter(default = 5, range = 0..=1_000_000_000, source = "released")]
     pub compaction_retries: u32,
-    /// How long smart compaction leaves a region alone that it has tried (released: 120 s); 0 s for not at all.
+    /// How long smart compaction leaves a region alone that it has tried; 0 s: not at all.
+    #[parameter(default = "120 s", range = "0 s"..="5 h", source = "released", scaled)]
     pub compaction_timeout: Time,
-    /// By what smart compaction knows regions that cannot be emptied: `counter` (§5.1.3), or `mobility` of their pageblocks
-    /// (released, whose pageblocks have 1 GiB).
+    /// By what smart compaction knows regions that cannot be emptied.
+    #[parameter(default = Unmovable::Counter, source = "§5.1.3; released: mobility, with pageblocks of 1 GiB")]
     pub compaction_unmovable: Unmovable,
-    /// Base pages that the daemon looks at per wake (released: 2097152, which is 512 times Linux's 4096).
+    /// Base pages that the daemon looks at per wake.
+    #[parameter(
+        default = 2_097_152,
+        range = 1..=1_000_000_000_000,
+        source = "released: 2097152, which is 512 times Linux's 4096",
+    )]
     pub pages_to_scan: u64,
-    /// From the end of a wake of the daemon to the next (Linux and released: 10 s).
+    /// From the end of a wake of the daemon to the next.
+    #[parameter(default = "10 s", range = "1 ns"..="5 h", source = "Linux and released", scaled)]
     pub scan_sleep: Time,
-    /// The same after an allocation has failed (released: 10 s; Linux: 60 s).
+    /// The same after an allocation has failed.
+    #[parameter(default = "10 s", range = "1 ns"..="5 h", source = "released: 10 s; Linux: 60 s", scaled)]
     pub alloc_sleep: Time,
-    /// Most base pages of a 2 MiB range that may be missing when it is joined (Linux: 511).
+    /// Most base pages of a 2 MiB range that may be missing when it is joined.
+    #[parameter(default = 511, range = 0..=511, source = "Linux")]
     pub max_ptes_none: u64,
-    /// The same for 1 GiB (released: 262143, so that one page is enough).
+    /// The same for 1 GiB.
+    #[parameter(
+        default = 262_143,
+        range = 0..=262_143,
+        source = "released: 262143, so that one page is enough",
+    )]
     pub max_ptes_none_1g: u64,
-    /// Zero free 1 GiB regions ahead (§5.1.2).
+    /// Zero free 1 GiB regions ahead.
+    #[parameter(default = true, source = "§5.1.2")]
     pub zero: bool,
-    /// Time between two wakes of the zeroing daemon (ours: 1 s).
+    /// Time between two wakes of the zeroing daemon.
+    #[parameter(default = "1 s", range = "1 ns"..="5 h", source = "ours", scaled)]
     pub zero_period: Time,
-    /// Regions that it zeroes per wake (ours: 1).
+    /// Regions that it zeroes per wake.
+    #[parameter(default = 1, range = 0..=1_000_000, source = "ours")]
     pub zero_regions: u64,
-    /// Free zeroed regions of a tier that are enough; 0 for no limit, which is the paper's.
+    /// Free zeroed regions of a tier that are enough; 0: no limit.
+    #[parameter(default = 0, range = 0..=1_000_000, source = "§5.1.2")]
     pub zero_high_water: u64,
-    /// Take back zeros when memory runs short (evaluation), where the world finds them.
+    /// Take back zeros when memory runs short, where the world finds them.
+    #[parameter(default = true)]
     pub recover: bool,
-    /// Begin when less than this share of memory is free (HawkEye: 85 % used).
+    /// Begin when less than this share of memory is free.
+    #[parameter(default = 0.15, range = 0.0..=1.0, source = "HawkEye: 85 % used")]
     pub recover_below: f64,
-    /// Go on until this share of memory is free (HawkEye: 70 % used).
+    /// Go on until this share of memory is free.
+    #[parameter(default = 0.30, range = 0.0..=1.0, source = "HawkEye: 70 % used")]
     pub recover_until: f64,
-    /// Take apart pages of which this share is zeros (ours: half).
+    /// Take apart pages of which this share is zeros.
+    #[parameter(default = 0.5, range = 0.0..=1.0, source = "ours: half")]
     pub recover_zeros: f64,
-    /// From the end of a pass over all large pages to the next (HawkEye, released: 120 s).
+    /// From the end of a pass over all large pages to the next.
+    #[parameter(default = "120 s", range = "1 ns"..="5 h", source = "HawkEye, released", scaled)]
     pub recover_sleep: Time,
-}
-
-impl Default for Parameters {
-    fn default() -> Parameters {
-        use crate::moment::seconds;
-        Parameters {
-            sizes: Sizes::All,
-            promote: true,
-            compaction: Compaction::Smart,
-            compaction_retries: 5,
-            compaction_timeout: seconds(120),
-            compaction_unmovable: Unmovable::Counter,
-            pages_to_scan: 2_097_152,
-            scan_sleep: seconds(10),
-            alloc_sleep: seconds(10),
-            max_ptes_none: 511,
-            max_ptes_none_1g: 262_143,
-            zero: true,
-            zero_period: seconds(1),
-            zero_regions: 1,
-            zero_high_water: 0,
-            recover: true,
-            recover_below: 0.15,
-            recover_until: 0.30,
-            recover_zeros: 0.5,
-            recover_sleep: seconds(120),
-        }
-    }
 }
 
 /// The policy.
@@ -157,27 +154,9 @@ pub struct Trident {
 
 impl Published for Trident {
     type Parameters = Parameters;
-    const SCALED: &'static [&'static str] =
-        &["compaction_timeout", "scan_sleep", "alloc_sleep", "zero_period", "recover_sleep"];
 
     fn new(parameters: Parameters, setup: Setup<'_>) -> Result<Trident, Refusal> {
         let p = parameters;
-        for (key, span) in [
-            ("scan_sleep", p.scan_sleep),
-            ("alloc_sleep", p.alloc_sleep),
-            ("zero_period", p.zero_period),
-            ("recover_sleep", p.recover_sleep),
-        ] {
-            Refusal::unless_positive(key, span)?;
-        }
-        Refusal::unless_counted("pages_to_scan", p.pages_to_scan)?;
-        for (key, share) in [
-            ("recover_below", p.recover_below),
-            ("recover_until", p.recover_until),
-            ("recover_zeros", p.recover_zeros),
-        ] {
-            Refusal::unless_share(key, share)?;
-        }
         if p.recover_until < p.recover_below {
             return Err(Refusal::parameter(
                 "recover_until",
@@ -238,7 +217,7 @@ impl Policy for Trident {
 
     fn on(&mut self, now: Moment, signals: &[Signal], memory: &mut dyn MemorySystem) -> NextTick {
         for signal in signals {
-            self.hear(signal, now, memory);
+            self.handle(signal, now, memory);
         }
         let mut next = None;
         let mut earliest = |at: Moment| next = Some(next.map_or(at, |next: Moment| next.min(at)));
@@ -274,7 +253,7 @@ impl Policy for Trident {
 }
 
 impl Trident {
-    fn hear(&mut self, signal: &Signal, now: Moment, memory: &mut dyn MemorySystem) {
+    fn handle(&mut self, signal: &Signal, now: Moment, memory: &mut dyn MemorySystem) {
         match *signal {
             Signal::Allocated { page, size, zeroed, .. } => {
                 if let Some(area) = memory.area(page).filter(takes_large_pages) {
@@ -288,13 +267,13 @@ impl Trident {
             }
             Signal::Done { .. } => {
                 let (pages, faults) = (&mut self.pages, &mut self.faults);
-                let of_zeroing = self.zeroing.as_mut().is_some_and(|zeroing| zeroing.hear(signal));
+                let of_zeroing = self.zeroing.as_mut().is_some_and(|zeroing| zeroing.handle(signal));
                 let of_recovery =
-                    self.recovery.as_mut().is_some_and(|recovery| recovery.hear(signal, pages, faults));
+                    self.recovery.as_mut().is_some_and(|recovery| recovery.handle(signal, pages, faults));
                 if of_zeroing || of_recovery {
                     return;
                 }
-                let collapsed = self.daemon.as_mut().and_then(|daemon| daemon.hear(signal, now, memory));
+                let collapsed = self.daemon.as_mut().and_then(|daemon| daemon.handle(signal, now, memory));
                 if let Some(done) = collapsed.filter(|done| done.outcome == Outcome::Done) {
                     self.pages.appeared(done.candidate.page, done.candidate.size);
                 }

@@ -17,30 +17,26 @@
 
 use crate::support::{Lru, PageMap, Promoter};
 use crate::{
-    Capability, MemorySystem, Moment, Needs, NextTick, PageId, Policy, Published, Refusal, Report, Setup,
-    Signal, SignalKind,
+    Capability, MemorySystem, Moment, Needs, NextTick, PageId, Parameters, Policy, Published, Refusal,
+    Report, Setup, Signal, SignalKind,
 };
-use serde::{Deserialize, Serialize};
 use terrace_model::{Bytes, TierId};
 
 /// Parameters of TwoLRU.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, PartialEq, Parameters)]
 pub struct Parameters {
-    /// Writes to a page of the slow tier that promote it. Ours: 4.
+    /// Writes to a page of the slow tier that promote it.
+    #[parameter(default = 4, range = 1..=1_000_000_000, source = "ours")]
     pub writes: u32,
-    /// Reads that promote it; more than writes (the source), 16 is ours.
+    /// Reads that promote it; at least as many as writes.
+    #[parameter(default = 16, range = 1..=1_000_000_000, source = "ours; more than writes in the source")]
     pub reads: u32,
-    /// Accesses to the slow tier after which all counts are halved. Ours: 100,000.
+    /// Accesses to the slow tier after which all counts are halved.
+    #[parameter(default = 100_000, range = 1..=1_000_000_000_000, source = "ours")]
     pub halve_every: u64,
-    /// Share of the fast tier to keep free for new pages. Ours: 0.01.
+    /// Share of the fast tier to keep free for new pages.
+    #[parameter(default = 0.01, range = 0.0..=1.0, source = "ours")]
     pub headroom: f64,
-}
-
-impl Default for Parameters {
-    fn default() -> Parameters {
-        Parameters { writes: 4, reads: 16, halve_every: 100_000, headroom: 0.01 }
-    }
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -68,12 +64,8 @@ impl Published for TwoLru {
 
     fn new(parameters: Parameters, setup: Setup<'_>) -> Result<TwoLru, Refusal> {
         let p = &parameters;
-        Refusal::unless_share("headroom", p.headroom)?;
-        if p.writes == 0 || p.reads < p.writes {
-            return Err(Refusal::parameter("reads", "expected 1 <= writes <= reads"));
-        }
-        if p.halve_every == 0 {
-            return Err(Refusal::parameter("halve_every", "0 accesses make no sense; 1 is the least"));
+        if p.reads < p.writes {
+            return Err(Refusal::parameter("reads", "expected writes <= reads"));
         }
         let (fast, slow) = setup.topology.fast_and_slow()?;
         let pages = setup.topology.tier(fast).capacity.0 >> 12;
@@ -104,7 +96,7 @@ impl Policy for TwoLru {
         }
         let mut crowded = false;
         for signal in signals {
-            if let Some((page, tier)) = self.promoter.hear(signal, memory) {
+            if let Some((page, tier)) = self.promoter.handle(signal, memory) {
                 *self.counts.entry(page) = Counts::default();
                 if tier == self.fast {
                     self.fast_list.touch(page);

@@ -123,9 +123,9 @@ impl BloatRecovery {
         }
     }
 
-    /// Takes a signal; answers whether it was about one of its pages, and keeps the books.
-    pub fn hear(&mut self, signal: &Signal, pages: &mut LargePages, faults: &mut FaultSizes) -> bool {
-        let Some((_, subject, outcome)) = self.pending.hear(signal) else { return false };
+    /// Takes a signal; returns whether it was about one of its pages, and keeps the books.
+    pub fn handle(&mut self, signal: &Signal, pages: &mut LargePages, faults: &mut FaultSizes) -> bool {
+        let Some((_, subject, outcome)) = self.pending.handle(signal) else { return false };
         let Subject::Page(page) = subject else { return true };
         let dropped = self.found.iter().position(|(found, ..)| *found == page);
         match dropped.map(|at| self.found.swap_remove(at)) {

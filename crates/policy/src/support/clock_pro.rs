@@ -1,4 +1,4 @@
-//! CLOCK-Pro's circle of pages, with its three hands. It knows no memory: whoever has it tells what was referenced.
+//! CLOCK-Pro's circle of pages, with its three hands. It knows no memory: its owner reports what was referenced.
 //!
 //! Jiang, Chen and Zhang, USENIX ATC 2005, §3. Pages that left stay on the circle while they are in their test period: one
 //! that comes back within it has a short reuse distance and is hot.
@@ -168,7 +168,7 @@ impl ClockPro {
         }
     }
 
-    /// The hot hand goes on until a page cools. Answers whether one did.
+    /// The hot hand goes on until a page cools. Returns whether one did.
     fn cool_one(&mut self) -> bool {
         let before = self.hot;
         while self.hot > 0 && self.hot == before {

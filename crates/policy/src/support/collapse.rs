@@ -78,17 +78,22 @@ impl Collapser {
         self.pending.ordered(ticket, 1);
     }
 
-    /// Takes a signal. Answers what became of the candidate once that is known.
-    pub fn hear(&mut self, signal: &Signal, now: Moment, memory: &mut dyn MemorySystem) -> Option<Collapsed> {
+    /// Takes a signal. Returns what became of the candidate once that is known.
+    pub fn handle(
+        &mut self,
+        signal: &Signal,
+        now: Moment,
+        memory: &mut dyn MemorySystem,
+    ) -> Option<Collapsed> {
         let candidate = self.candidate?;
-        let progress = if let Some((_, _, outcome)) = self.pending.hear(signal) {
+        let progress = if let Some((_, _, outcome)) = self.pending.handle(signal) {
             if outcome != Outcome::NoSpace || self.compacted {
                 return Some(self.finish(candidate, outcome));
             }
             self.compacted = true;
             self.compactor.start(candidate.tier, candidate.size, now, memory)
         } else {
-            self.compactor.hear(signal, now, memory)?
+            self.compactor.handle(signal, now, memory)?
         };
         match progress {
             Progress::Working => None,

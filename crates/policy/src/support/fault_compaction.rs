@@ -11,29 +11,28 @@
 //! its own sleep after them.
 
 use super::{Compaction, Compactor, Progress};
-use crate::{Fault, MemorySystem, Moment, PageId, Placement, Report, Signal};
-use serde::{Deserialize, Serialize};
+use crate::{Choice, Fault, MemorySystem, Moment, PageId, Placement, Report, Signal};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use terrace_model::{PageSize, TierId};
 
 /// What a fault does that finds no free block for a huge page.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
 pub enum Defrag {
     /// It waits for direct reclaim and compaction.
-    #[serde(rename = "always")]
+    #[choice("always")]
     Always,
     /// It takes a base page and wakes the daemon that compacts.
-    #[serde(rename = "defer")]
+    #[choice("defer")]
     Defer,
     /// The first where the program asked for huge pages (`MADV_HUGEPAGE`), else the second.
-    #[serde(rename = "defer+madvise")]
+    #[choice("defer+madvise")]
     DeferMadvise,
     /// It waits where the program asked for huge pages, else takes a base page.
-    #[serde(rename = "madvise")]
+    #[choice("madvise")]
     Madvise,
     /// It takes a base page.
     #[default]
-    #[serde(rename = "never")]
+    #[choice("never")]
     Never,
 }
 
@@ -132,8 +131,8 @@ impl FaultCompaction {
         self.tried.remove(&page.aligned(PageSize::Huge));
     }
 
-    /// Takes a signal. Answers whether it was about this compaction.
-    pub fn hear(&mut self, signal: &Signal, now: Moment, memory: &mut dyn MemorySystem) -> bool {
+    /// Takes a signal. Returns whether it was about this compaction.
+    pub fn handle(&mut self, signal: &Signal, now: Moment, memory: &mut dyn MemorySystem) -> bool {
         match *signal {
             Signal::Stalled { page, tier, .. } => {
                 self.waiting.push_back((page, tier));
@@ -146,7 +145,7 @@ impl FaultCompaction {
             }
             _ => {}
         }
-        match self.compactor.hear(signal, now, memory) {
+        match self.compactor.handle(signal, now, memory) {
             None => return false,
             Some(Progress::Working) => {}
             Some(progress) => {

@@ -4,7 +4,7 @@
 //! has few enough missing becomes a candidate, the largest size first; where 1 GiB fails, the 2 MiB pieces of that range
 //! follow. A failed allocation of 2 MiB ends the wake, and the sleep after it is another one.
 //!
-//! As Linux 4.3 and later: a range needs a writable page and one that was accessed, where the world tells.
+//! As Linux 4.3 and later: a range needs a writable page and one that was accessed, where the world shows it.
 
 use super::{Candidate, Collapsed, Collapser, Compactor, takes_large_pages};
 use crate::{
@@ -119,7 +119,7 @@ impl Khugepaged {
         }
     }
 
-    /// Begins with the next request that is worth a page; answers whether there was one.
+    /// Begins with the next request that is worth a page; returns whether there was one.
     fn serve(&mut self, now: Moment, memory: &mut dyn MemorySystem) -> bool {
         while let Some(page) = self.requests.pop_front() {
             let fits = memory.area(page).is_some_and(|area| {
@@ -158,9 +158,14 @@ impl Khugepaged {
         self.go_on(now, memory);
     }
 
-    /// Takes a signal. Answers what became of a candidate, after which it goes on by itself.
-    pub fn hear(&mut self, signal: &Signal, now: Moment, memory: &mut dyn MemorySystem) -> Option<Collapsed> {
-        let collapsed = self.collapser.hear(signal, now, memory)?;
+    /// Takes a signal. Returns what became of a candidate, after which it goes on by itself.
+    pub fn handle(
+        &mut self,
+        signal: &Signal,
+        now: Moment,
+        memory: &mut dyn MemorySystem,
+    ) -> Option<Collapsed> {
+        let collapsed = self.collapser.handle(signal, now, memory)?;
         let Candidate { page, size, .. } = collapsed.candidate;
         let end = page.plus(size.base_pages());
         if std::mem::take(&mut self.requested) {

@@ -33,8 +33,8 @@ impl Pending {
         self.open.values().sum()
     }
 
-    /// Takes a signal; answers what is done with it, if it is about an order of ours.
-    pub fn hear(&mut self, signal: &Signal) -> Option<(Ticket, Subject, Outcome)> {
+    /// Takes a signal; returns what is done with it, if it is about an order of ours.
+    pub fn handle(&mut self, signal: &Signal) -> Option<(Ticket, Subject, Outcome)> {
         let Signal::Done { ticket, subject, outcome, cost } = *signal else { return None };
         let left = self.open.get_mut(&ticket)?;
         *left -= 1;

@@ -58,9 +58,9 @@ impl Promoter {
         self.demote(victim, memory);
     }
 
-    /// Takes a signal. Answers a page that has arrived, and where.
-    pub fn hear(&mut self, signal: &Signal, memory: &mut dyn MemorySystem) -> Option<(PageId, TierId)> {
-        let (_, subject, outcome) = self.pending.hear(signal)?;
+    /// Takes a signal. Returns a page that has arrived, and where.
+    pub fn handle(&mut self, signal: &Signal, memory: &mut dyn MemorySystem) -> Option<(PageId, TierId)> {
+        let (_, subject, outcome) = self.pending.handle(signal)?;
         let Subject::Page(page) = subject else { return None };
         let next = self.following.remove(&page);
         if outcome != Outcome::Done {

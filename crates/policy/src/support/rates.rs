@@ -2,7 +2,7 @@
 
 use crate::{MemorySystem, Moment, TierTraffic};
 
-/// Remembers each tier's traffic and answers what was added.
+/// Remembers each tier's traffic and returns what was added.
 #[derive(Clone, Debug, Default)]
 pub struct Rates {
     before: Vec<TierTraffic>,

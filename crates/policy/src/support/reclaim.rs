@@ -36,19 +36,19 @@ struct Reclaim {
     /// Something of the last demotion succeeded.
     progress: bool,
     /// The world has said that memory is short.
-    is_told: bool,
+    is_notified: bool,
     /// Base pages demoted so far, failures included.
     ordered: u64,
 }
 
 impl Reclaim {
-    fn hear(&mut self, signal: &Signal) {
-        if let Some((_, _, Outcome::Done)) = self.pending.hear(signal) {
+    fn handle(&mut self, signal: &Signal) {
+        if let Some((_, _, Outcome::Done)) = self.pending.handle(signal) {
             self.progress = true;
         }
         match signal {
             Signal::Unmapped { range } => self.lists.forget(*range),
-            Signal::LowWater { tier, .. } if *tier == self.from => self.is_told = true,
+            Signal::LowWater { tier, .. } if *tier == self.from => self.is_notified = true,
             _ => {}
         }
     }
@@ -109,7 +109,7 @@ impl Cascade {
             watermarks: Watermarks::of(topology.tier(from).capacity, low, high),
             pending: Pending::default(),
             progress: false,
-            is_told: false,
+            is_notified: false,
             ordered: 0,
         };
         Cascade { steps: topology.ids().zip(topology.ids().skip(1)).map(step).collect() }
@@ -123,16 +123,16 @@ impl Cascade {
     }
 
     /// Takes a signal.
-    pub fn hear(&mut self, signal: &Signal) {
-        self.steps.iter_mut().for_each(|step| step.hear(signal));
+    pub fn handle(&mut self, signal: &Signal) {
+        self.steps.iter_mut().for_each(|step| step.handle(signal));
     }
 
     /// Demotes from the tiers of which the world has said that they are short, and at a tick or after a demotion that got
     /// somewhere from those that still are. The slowest goes first and makes room for the others.
     pub fn demote(&mut self, tick: bool, memory: &mut dyn MemorySystem) {
         for step in self.steps.iter_mut().rev() {
-            let told = std::mem::take(&mut step.is_told);
-            if told || (tick || step.progressed()) && step.is_short(memory) {
+            let notified = std::mem::take(&mut step.is_notified);
+            if notified || (tick || step.progressed()) && step.is_short(memory) {
                 step.demote(memory);
             }
         }

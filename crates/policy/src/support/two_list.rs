@@ -1,12 +1,10 @@
 //! Active and inactive pages of a tier, as Linux keeps them, from accessed bits alone.
 
 use super::PageMap;
-use crate::{PageId, PageRange, PageView};
-use serde::{Deserialize, Serialize};
+use crate::{Choice, PageId, PageRange, PageView};
 
 /// Where a page stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
 pub enum List {
     /// In use.
     #[default]
@@ -29,7 +27,7 @@ enum State {
     },
 }
 
-/// Two lists per tier, told apart by one state per page.
+/// Two lists per tier, distinguished by one state per page.
 ///
 /// Transitions at each look at a page, whose hardware accessed bit is read and cleared (Nimble Fig. 3.7; the state
 /// machine is Linux's, whose figure labels the thesis' text lost): an inactive page that was accessed once is
@@ -47,7 +45,7 @@ impl TwoLists {
         TwoLists { states: PageMap::default(), first }
     }
 
-    /// Looks at a page, whose accessed bit the caller clears, and answers the list it is on now.
+    /// Looks at a page, whose accessed bit the caller clears, and returns the list it is on now.
     #[inline]
     pub fn look(&mut self, view: &PageView) -> List {
         let state = self.states.entry(view.page);

@@ -61,9 +61,9 @@ impl Zeroing {
         }
     }
 
-    /// Takes a signal; answers whether it was about one of its blocks.
-    pub fn hear(&mut self, signal: &Signal) -> bool {
-        let Some((_, _, outcome)) = self.pending.hear(signal) else { return false };
+    /// Takes a signal; returns whether it was about one of its blocks.
+    pub fn handle(&mut self, signal: &Signal) -> bool {
+        let Some((_, _, outcome)) = self.pending.handle(signal) else { return false };
         self.zeroed += u64::from(outcome == Outcome::Done);
         true
     }

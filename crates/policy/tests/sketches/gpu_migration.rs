@@ -35,7 +35,7 @@ impl Policy for GpuMigration {
 
     fn on(&mut self, now: Moment, signals: &[Signal], memory: &mut dyn MemorySystem) -> NextTick {
         for signal in signals {
-            self.pending.hear(signal);
+            self.pending.handle(signal);
             if *signal == Signal::Tick {
                 let (traffic, _) = self.rates.since_last(now, memory);
                 let bytes = |tier: usize| (traffic[tier].bytes_read() + traffic[tier].bytes_written()) as f64;

@@ -139,7 +139,6 @@ fn write(lane: &Lane, cursor: u64, access: Access) {
 fn append_slowly(vcpu: u32, address: u64, entry: u32, info: u32) {
     let lane = ring::reserve(vcpu, 1);
     write(lane, lane.cursor.load(Relaxed), Access { address, entry, info });
-    crate::after_slow_path();
 }
 
 /// More instructions than a record has room for.

@@ -1,11 +1,11 @@
 //! The QEMU user-mode plugin: writes every load and store of a program, and what the program does to its address
 //! space, into memory shared with the recorder.
 //!
-//! Started by the recorder as `qemu-x86_64 -plugin libterrace_plugin.so,memory=PATH,…`. Arguments:
+//! Started by the recorder as `qemu-x86_64 -plugin libterrace_plugin.so,folder=PATH,…`. Arguments:
 //!
 //! | argument | meaning |
 //! |---|---|
-//! | `memory=PATH` | the shared memory, laid out as `terrace_protocol::layout` says |
+//! | `folder=PATH` | the recording's folder, see `terrace_protocol::session` |
 //! | `dependences=on` | follow loaded values into later addresses |
 //! | `count=on` | only count accesses (the floor for speed measurements) |
 //!
@@ -20,20 +20,17 @@ mod addresses;
 mod maps;
 mod memory;
 mod qemu;
+mod recorder;
+mod removal;
 mod ring;
 mod syscalls;
 mod translate;
 
 use qemu::{Info, PluginId};
-use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU64};
 use terrace_protocol::VERSION;
 use terrace_protocol::layout::{Shared, TOTAL_BYTES};
-
-static PLUGIN: AtomicU64 = AtomicU64::new(0);
-static REMOVED: AtomicBool = AtomicBool::new(false);
 
 /// Called by QEMU after it has loaded the plugin.
 ///
@@ -57,9 +54,17 @@ pub unsafe extern "C" fn qemu_plugin_install(
         return 1;
     }
     let value = |key: &[u8]| arguments.iter().find_map(|a| a.strip_prefix(key));
-    let Some(shared) = value(b"memory=").and_then(map) else {
-        eprintln!("terrace: the recorder's memory cannot be opened; the program runs unrecorded");
-        return 0;
+    recorder::set_folder(value(b"folder=").unwrap_or_default());
+    let shared = match map() {
+        Ok(shared) => shared,
+        // The recording has ended since the program was started, which is no news to anyone.
+        Err(error) if recorder::has_ended(&error) => return 0,
+        Err(error) => {
+            eprintln!(
+                "terrace: the recorder's memory cannot be opened ({error}); the program runs unrecorded"
+            );
+            return 0;
+        }
     };
     if shared.header().version.load(Relaxed) != VERSION || !access::layout_is_known() {
         eprintln!("terrace: this QEMU or this plugin does not fit the recorder; the program runs unrecorded");
@@ -69,7 +74,8 @@ pub unsafe extern "C" fn qemu_plugin_install(
     if shared.header().stop.load(Relaxed) != 0 {
         return 0;
     }
-    PLUGIN.store(id, Relaxed);
+    // SAFETY: promised by the caller.
+    removal::prepare(id, unsafe { &*info });
     ring::attach(shared);
     // SAFETY: the callbacks have the types that the interface prescribes.
     unsafe {
@@ -89,16 +95,6 @@ pub unsafe extern "C" fn qemu_plugin_install(
     0
 }
 
-/// After a thread found that records are thrown away: once per process, gives QEMU its full speed back.
-fn after_slow_path() {
-    if ring::is_discarding() && !REMOVED.swap(true, SeqCst) {
-        // SAFETY: asynchronous; callbacks that still come are discarded.
-        unsafe { qemu::qemu_plugin_reset(PLUGIN.load(Relaxed), removed) };
-    }
-}
-
-extern "C" fn removed(_id: PluginId) {}
-
 extern "C" fn vcpu_begins(_id: PluginId, vcpu: c_uint) {
     ring::announce(vcpu);
 }
@@ -112,9 +108,9 @@ extern "C" fn report_count(_id: PluginId, _user_data: *mut c_void) {
 }
 
 /// Maps the shared memory and lets go of the file, which the program could otherwise close.
-fn map(path: &[u8]) -> Option<Shared> {
-    let file = std::fs::OpenOptions::new().read(true).write(true).open(OsStr::from_bytes(path)).ok()?;
+fn map() -> std::io::Result<Shared> {
+    let file = recorder::open_memory()?;
     let base = memory::map_shared(&file, TOTAL_BYTES)?;
     // SAFETY: mapped just now, never unmapped.
-    Some(unsafe { Shared::new(base) })
+    Ok(unsafe { Shared::new(base) })
 }

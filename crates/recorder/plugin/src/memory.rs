@@ -4,12 +4,12 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 
 /// Maps `bytes` of `file`, shared, at an address of the system's choice.
-pub fn map_shared(file: &File, bytes: usize) -> Option<*mut u8> {
+pub fn map_shared(file: &File, bytes: usize) -> std::io::Result<*mut u8> {
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     // SAFETY: a new mapping disturbs no other.
     let base =
         unsafe { libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, file.as_raw_fd(), 0) };
-    (base != libc::MAP_FAILED).then_some(base.cast())
+    if base == libc::MAP_FAILED { Err(std::io::Error::last_os_error()) } else { Ok(base.cast()) }
 }
 
 /// Copies the program's memory at `address` into `buffer`, as far as it is readable; the number of bytes copied.

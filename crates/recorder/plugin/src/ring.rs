@@ -4,6 +4,7 @@
 //! here when there is no room: because the chunk is full, because an event of another thread must be noted first, or
 //! because the thread has no slot yet.
 
+use crate::{recorder, removal};
 use std::cell::UnsafeCell;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -120,6 +121,7 @@ pub fn announce(vcpu: u32) {
         eprintln!("terrace: more than {LANES} threads at the same time cannot be recorded");
         std::process::abort();
     }
+    removal::thread_begins(vcpu);
     if TABLE[vcpu as usize].load(SeqCst) == EMPTY {
         clear(lane(vcpu));
     }
@@ -136,6 +138,7 @@ fn clear(lane: &Lane) {
 
 /// The thread of a vCPU has ended; its number may be used again.
 pub fn retire(vcpu: u32) {
+    removal::thread_ends(vcpu);
     let slot = slot(vcpu);
     TABLE[vcpu as usize].store(EMPTY, SeqCst);
     let lane = lane(vcpu);
@@ -151,6 +154,7 @@ pub fn retire(vcpu: u32) {
 
 /// The child of a fork: nothing that the parent's threads own belongs to it.
 pub fn after_fork(vcpu: u32) {
+    removal::after_fork(vcpu);
     let parent_serial = slot(vcpu).map_or(0, |parent| parent.serial.load(Relaxed));
     for entry in &TABLE[..VCPUS.load(Relaxed)] {
         entry.store(EMPTY, Relaxed);
@@ -374,7 +378,7 @@ fn wait_until(mut ready: impl FnMut() -> bool) -> bool {
         }
     }
     loop {
-        if header.stop.load(Relaxed) != 0 || !recorder_lives() {
+        if header.stop.load(Relaxed) != 0 || !header.lease.is_held() {
             return false;
         }
         header.producers_wait.fetch_add(1, SeqCst);
@@ -388,12 +392,6 @@ fn wait_until(mut ready: impl FnMut() -> bool) -> bool {
             return true;
         }
     }
-}
-
-fn recorder_lives() -> bool {
-    let pid = shared().header().recorder.load(Relaxed) as i32;
-    // SAFETY: signal 0 only asks whether the process exists.
-    unsafe { libc::kill(pid, 0) == 0 || *libc::__errno_location() != libc::ESRCH }
 }
 
 fn nap(nanos: i64) {
@@ -480,6 +478,13 @@ fn claim_process(mapping: Shared, forked_from: u64, family: Option<usize>) -> Op
     process.forked_from.store(forked_from, Relaxed);
     let family = family.unwrap_or(number);
     process.family.store(family as u32 + 1, Relaxed);
+    if !recorder::join(mapping, number) {
+        process.state.store(0, SeqCst);
+        if header.stop.load(Relaxed) == 0 {
+            header.unrecorded.fetch_add(1, Relaxed);
+        }
+        return None;
+    }
     PROCESS.store(number, Relaxed);
     OWN_LANES.store(mapping.lanes(number), SeqCst);
     FAMILY.store(family, Relaxed);

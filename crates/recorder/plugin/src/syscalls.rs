@@ -4,7 +4,7 @@
 //! vCPU in between. Numbers are those of x86-64, whatever the host.
 
 use crate::qemu::PluginId;
-use crate::{maps, memory, ring};
+use crate::{maps, memory, removal, ring};
 use std::cell::UnsafeCell;
 use std::collections::HashMap;
 use std::ffi::c_uint;
@@ -114,7 +114,7 @@ pub extern "C" fn begins(
     _a8: u64,
 ) {
     if ring::is_discarding() {
-        crate::after_slow_path();
+        removal::remove_if_over(vcpu);
         return;
     }
     let call = Call { arguments: [a1, a2, a3, a4, a5, a6], started: 0 };

@@ -22,6 +22,7 @@
 //! The file is sparse: pages never written take no memory.
 
 use crate::entry::{ENTRY_BYTES, Entry};
+use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Processes recorded at the same time; more run unrecorded.
@@ -77,8 +78,12 @@ const _: () = assert!(size_of::<Chunk>() == 64);
 pub struct Header {
     /// [`crate::VERSION`].
     pub version: AtomicU64,
-    /// The recorder's process id: a producer that waits looks whether it still lives.
-    pub recorder: AtomicU32,
+    /// Held by the recorder while it lives: a producer that waits looks at it.
+    pub lease: Lease,
+    /// Name of the recorder's socket that needs no file system: [`crate::session::abstract_name`].
+    pub socket_name: AtomicU64,
+    /// Shown to that socket by those who belong to the recording.
+    pub secret: AtomicU64,
     /// Not 0: recording is over, programs run on unrecorded.
     pub stop: AtomicU32,
     /// Processes forked that have not registered yet.
@@ -110,6 +115,29 @@ pub struct Header {
     pub producers_wait: AtomicU32,
 }
 
+/// A word that the kernel clears when the process that holds it ends, however it ends: a robust futex (futex(2),
+/// set_robust_list(2)). Process ids cannot tell that across pid namespaces.
+#[derive(Default)]
+#[repr(C)]
+pub struct Lease {
+    /// The holder's list of what the kernel is to clear, as an address in the holder's memory.
+    pub next: AtomicU64,
+    /// Thread id of the holder, as the kernel compares it; 0 when there is none.
+    pub holder: AtomicU32,
+}
+
+impl Lease {
+    /// From [`Lease::next`] to [`Lease::holder`], as the kernel wants to know it.
+    pub const FUTEX_OFFSET: usize = std::mem::offset_of!(Lease, holder) - std::mem::offset_of!(Lease, next);
+
+    /// Whether the holder lives.
+    pub fn is_held(&self) -> bool {
+        /// The bits of the thread id (`FUTEX_TID_MASK` of Linux); the kernel clears them when the thread ends.
+        const THREAD: u32 = 0x3fff_ffff;
+        self.holder.load(SeqCst) & THREAD != 0
+    }
+}
+
 /// Its own cache line.
 #[derive(Default)]
 #[repr(C, align(64))]
@@ -118,7 +146,7 @@ pub struct Aligned<T>(pub T);
 /// A recorded process.
 #[repr(C, align(128))]
 pub struct Process {
-    /// 0 free; else process id << 8 | 1 while it registers, | 2 when the rest is valid.
+    /// 0 free; else the process's own id << 8 | 1 while it registers, | 2 when the rest is valid.
     pub state: AtomicU64,
     /// Address at which this process mapped the file.
     pub base: AtomicU64,
@@ -127,6 +155,9 @@ pub struct Process {
     /// Process number (in this table) plus 1 of the one that translated the code this process inherited; its own for
     /// one that did not come from a fork.
     pub family: AtomicU32,
+    /// The process id that the recorder sees, which is another than the process's own where that lies in a pid
+    /// namespace. The recorder asks the kernel and writes it here; 0 until then.
+    pub seen_pid: AtomicU32,
 }
 
 /// What a thread needs for each access. It lies at a place that follows from the vCPU's number, not in the [`Slot`]: to

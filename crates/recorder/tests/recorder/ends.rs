@@ -2,7 +2,6 @@
 
 use crate::support::{Workshop, options, run, start};
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
 use terrace_recorder::RecordOptions;
 use terrace_trace::{Event, EventSource};
 
@@ -177,32 +176,6 @@ fn a_program_outlives_its_recording() {
 }
 
 #[test]
-fn a_program_outlives_a_killed_recorder() {
-    let workshop = Workshop::new();
-    let [marker, begun] = ["done", "begun"].map(|name| workshop.path(name));
-    let source = touching(
-        "fclose(fopen(argv[2], \"w\")); for (long i = 0; i < 60000000; i++) array[i % 1000]++; \
-         FILE *f = fopen(argv[1], \"w\"); fputs(\"done\", f); fclose(f); return 4;",
-    );
-    let program = workshop.c(&source);
-    let mut recorder = std::process::Command::new(example("dump"))
-        .args([program.as_path(), marker.as_path(), begun.as_path()])
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
-    let comes = |file: &Path| {
-        (0..1200).any(|_| {
-            std::thread::sleep(std::time::Duration::from_millis(100));
-            file.exists()
-        })
-    };
-    assert!(comes(&begun), "the program did not begin");
-    recorder.kill().unwrap();
-    recorder.wait().unwrap();
-    assert!(comes(&marker), "the program did not go on");
-}
-
-#[test]
 fn a_daemon_is_recorded_after_its_parent() {
     let workshop = Workshop::new();
     let end = "if (fork() == 0) { usleep(200000); for (int i = 0; i < 1000; i++) array[i] = i; } return 0;";
@@ -217,13 +190,4 @@ fn a_daemon_is_recorded_after_its_parent() {
         .filter(|a| range.contains(terrace_model::VirtAddr(**a)))
         .count();
     assert_eq!(stores, 1000);
-}
-
-/// An example of this package; Cargo builds them before it runs the tests.
-fn example(name: &str) -> std::path::PathBuf {
-    let test = std::env::current_exe().unwrap();
-    let directory = test.parent().and_then(Path::parent).unwrap().join("examples");
-    let path = directory.join(name);
-    assert!(path.exists(), "{} is missing; run the tests by cargo test, which builds it", path.display());
-    path
 }

@@ -4,6 +4,8 @@
 mod ends;
 mod events;
 mod filters;
+mod namespaces;
+mod outlives;
 mod pattern;
 mod programs;
 mod support;

@@ -171,3 +171,23 @@ impl Recorded {
         )
     }
 }
+
+/// An example of this package; Cargo builds them before it runs the tests.
+pub fn example(name: &str) -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let directory = test.parent().and_then(Path::parent).unwrap().join("examples");
+    let path = directory.join(name);
+    assert!(path.exists(), "{} is missing; run the tests by cargo test, which builds it", path.display());
+    path
+}
+
+/// Waits until `condition` holds. The limit only keeps a broken test from waiting for ever.
+pub fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {
+    for _ in 0..6000 {
+        if condition() {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    panic!("waited in vain until {what}");
+}

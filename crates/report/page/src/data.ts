@@ -7,6 +7,8 @@ export type Tree = { [name: string]: Tree | Leaf };
 export type Run = {
   design: string;
   machine: string;
+  /** Of a simulated machine, fastest first. */
+  machine_tiers?: { name: string; capacity_bytes: number; read_latency_ns: number }[];
   input: string;
   accesses: number;
   instructions: number;

@@ -2,9 +2,9 @@
 
 import "./style.css";
 import { contiguity } from "./contiguity";
-import { designNames, inputNames, type Conclusion, type Report } from "./data";
+import { designNames, inputNames, type Conclusion, type Report, type Run } from "./data";
 import { h } from "./dom";
-import { times, withTimesSign } from "./format";
+import { bytes, significant, times, withTimesSign } from "./format";
 import { live } from "./live";
 import { cycles, drawPending, inputs, pageSizes, speedups, traffic, translation } from "./sections";
 import { numbers, parameters, provenance, statistics } from "./tables";
@@ -63,11 +63,17 @@ function logo(): SVGElement {
   return svg;
 }
 
+/** A machine with its tiers: what they hold, and how long a read takes with nothing else under way. */
+function machineInWords(run: Run): string {
+  const tiers = (run.machine_tiers ?? []).map((t) => `${t.name} ${bytes(t.capacity_bytes)} at ${significant(t.read_latency_ns)} ns`);
+  return tiers.length === 0 ? run.machine : `${run.machine}: ${tiers.join(", ")}`;
+}
+
 function hero(report: Report): HTMLElement {
   // One input needs no card beside its sentence.
   const verdict = report.conclusions.find((c) => c.input === null) ?? (report.conclusions.length === 1 ? report.conclusions[0] : null);
   const each = report.conclusions.filter((c) => c !== verdict);
-  const machines = [...new Set(report.runs.map((run) => run.machine).filter((m) => m !== ""))];
+  const machines = [...new Set(report.runs.map(machineInWords).filter((m) => m !== ""))];
   const fidelities = [...new Set(report.runs.map((run) => run.fidelity).filter((f) => f !== ""))];
   const scales = [...new Set(report.runs.map((run) => run.scale))].filter((s) => s > 1);
   const facts = [

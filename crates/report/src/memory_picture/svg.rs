@@ -159,7 +159,7 @@ fn axis(out: &mut String, (x, y): (u64, u64), side: u64, rows: u64, frames_of_ro
     }
 }
 
-/// Every look that occurs, with how much of it there is. Answers where it ends.
+/// Every look that occurs, with how much of it there is. Returns where it ends.
 fn legend(out: &mut String, picture: &MemoryPicture, colours: &[Option<usize>], top: u64, width: u64) -> u64 {
     let two = picture.rows.iter().any(|row| row.len() > 1);
     let (before, after) = (totals(picture, false), totals(picture, true));

@@ -10,8 +10,8 @@
 use super::directory::{DIRECTORY_MAX_CORES, Directory, Sharers};
 use super::level::{Home, Level, LevelCounters, Slot};
 use super::outstanding::Outstanding;
+use super::parameters::CacheHierarchyParameters;
 use super::prefetcher::StridePrefetcher;
-use crate::design::CacheHierarchyParameters;
 use crate::memory::Initiator;
 use terrace_model::Time;
 
@@ -55,6 +55,8 @@ pub struct CacheCounters {
     pub back_invalidations: u64,
     /// Lines the prefetcher asked for.
     pub prefetches: u64,
+    /// Lines that the zeroing of new pages put in.
+    pub zero_fills: u64,
 }
 
 /// A line that was the most recent of its L1 set: until another takes its place, using it again changes nothing, and
@@ -371,7 +373,7 @@ impl Hierarchy {
         (Served { done, cache_start: start, cache_end: looked_up }, writable)
     }
 
-    /// Asks the directory who holds `line` and makes room for `core`. Answers whether another core supplied the data,
+    /// Asks the directory who holds `line` and makes room for `core`. Returns whether another core supplied the data,
     /// and whether `core` owns the line now.
     #[inline(never)]
     fn consult_directory<B: Below>(
@@ -576,7 +578,7 @@ impl Hierarchy {
         }
     }
 
-    /// The inclusive last level gave up a line: it leaves the private caches too. Answers whether one had modified it.
+    /// The inclusive last level gave up a line: it leaves the private caches too. Returns whether one had modified it.
     fn evict_from_private(&mut self, line: u64) -> bool {
         let mut mask = self.holders(line);
         let mut dirty = false;
@@ -644,7 +646,7 @@ impl Hierarchy {
     }
 
     /// Removes a line from all caches without writing it back: its memory was freed or replaced, or a copy of its page
-    /// took it from there. Answers whether any held it.
+    /// took it from there. Returns whether any held it.
     pub fn discard(&mut self, line: u64) -> bool {
         let mut held = self.llc.invalidate(self.llc.home(line)).is_some();
         let mut sharers = self.holders(line);
@@ -660,20 +662,56 @@ impl Hierarchy {
         held
     }
 
+    /// A core writes zeros over a whole line and keeps it in its L1, modified. Nothing is read, since no old byte stays.
+    /// Returns whether a cache held the line before, and when the device has taken what had to leave for it.
+    pub fn zero_in_l1<B: Below>(&mut self, core: usize, line: u64, now: Time, below: &mut B) -> (bool, Time) {
+        let held = self.discard(line);
+        self.counters.zero_fills += 1;
+        let mut taken = Time::ZERO;
+        if self.inclusive {
+            taken = self.install_llc(self.llc.home(line), false, now, below);
+        }
+        let sole = Sharers { mask: 1 << core, exclusive: true };
+        if let Some((old_line, old)) = self.directory.as_mut().and_then(|d| d.record(line, sole)) {
+            self.back_invalidate(old_line, old.mask, now, below);
+        }
+        let private = &mut self.private[core];
+        let (slot, evicted) = private.l1.insert(private.l1.home(line), true, true);
+        let index = private.l1.slot_index(slot);
+        private.l1_ready[index] = now;
+        private.forget(line);
+        if let Some(evicted) = evicted {
+            taken = taken.max(self.leave_l1(core, evicted.line, evicted.dirty, now, below));
+        }
+        (held, taken)
+    }
+
+    /// The same for a line that lies in the last level alone afterwards.
+    pub fn zero_in_llc<B: Below>(&mut self, line: u64, now: Time, below: &mut B) -> (bool, Time) {
+        let held = self.discard(line);
+        self.counters.zero_fills += 1;
+        (held, self.install_llc(self.llc.home(line), true, now, below))
+    }
+
+    /// Lines that the last level can hold.
+    pub fn llc_lines(&self) -> u64 {
+        self.llc.lines() as u64
+    }
+
     /// Asks the host's memory for the last level's set of a line, ahead of its use.
     #[inline(always)]
-    pub fn look_ahead_llc(&self, line: u64) {
+    pub fn host_prefetch_llc(&self, line: u64) {
         self.llc.prefetch_set(self.llc.home(line));
     }
 
     /// Asks the host's memory for what an access to `line` will probably need, ahead of its time.
     #[inline(always)]
-    pub fn look_ahead(&self, core: usize, line: u64) {
-        self.look_ahead_llc(line);
+    pub fn host_prefetch(&self, core: usize, line: u64) {
+        self.host_prefetch_llc(line);
         // The sets of the private caches are near enough.
         let l2 = &self.private[core].l2;
         if let Some(victim) = l2.likely_dirty_victim(l2.home(line)) {
-            self.look_ahead_llc(victim);
+            self.host_prefetch_llc(victim);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! One cache level: tags, recency, and the dirty and writable bits of its lines.
 
+use super::parameters::{CacheParameters, Replacement, SetIndex};
 use crate::array::{Divider, NO_WAY, ORDER_MAX_WAYS, PackedSets};
-use crate::design::{CacheParameters, Replacement, SetIndex};
 use terrace_model::LINE_BYTES;
 
 /// What happened at a level, counted where it happens.

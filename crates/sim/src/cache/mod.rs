@@ -4,7 +4,9 @@ mod directory;
 mod hierarchy;
 mod level;
 mod outstanding;
+mod parameters;
 mod prefetcher;
 
 pub use hierarchy::{Below, Hierarchy, Served};
 pub use outstanding::Outstanding;
+pub use parameters::*;

@@ -1,6 +1,6 @@
 //! A stride prefetcher: detects constant distances between the lines of one page that reach L2.
 
-use crate::design::PrefetcherParameters;
+use super::parameters::PrefetcherParameters;
 
 /// Lines of a base page; streams stop at its border, since the next page's frame is unknown.
 const PAGE_LINES: u64 = 64;

@@ -9,7 +9,7 @@
 //! Idea: Genbrugge, Eyerman, Eeckhout, "Interval simulation", HPCA 2010, with the reorder buffer tracked per load
 //! instead of by interval analysis.
 
-use crate::design::{CoreKind, CoreParameters};
+use super::parameters::{CoreKind, CoreParameters};
 use terrace_model::Time;
 
 /// Time by what it is blamed on. The sum is the time the core was busy.

@@ -6,16 +6,23 @@
 //! design can stand on any machine.
 
 use super::error::{DesignError, Origin, suggestion};
+use super::layer::{Layer, check_placement, expand, header, name_tiers, take_bandwidth_weights};
 use super::schema::{Design, Placement};
-use super::tree::{self, Entry, Node, name_of};
+use super::schemes::KeyProblem;
+use super::tree::{self, Entry, name_of};
+use super::{SchemeParameters, schemes};
 use super::{embedded, read, validate};
 use crate::memory;
 use std::borrow::Cow;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// The machine of a design that names none.
 pub const DEFAULT_MACHINE: &str = "skylake-6140";
+
+/// Longest text of a design, machine or claim file: a hundred times the longest there is.
+const LONGEST_TEXT: u64 = 4 << 20;
 
 /// Longest chain of `extends`.
 const DEEPEST: usize = 32;
@@ -67,13 +74,13 @@ pub struct Library {
 }
 
 #[derive(Clone, Debug)]
-struct File {
-    name: String,
+pub(super) struct File {
+    pub name: String,
     /// As shown in messages.
-    shown: String,
-    text: Cow<'static, str>,
+    pub shown: String,
+    pub text: Cow<'static, str>,
     /// Directory that relative `extends` of a user's file start from.
-    directory: Option<PathBuf>,
+    pub directory: Option<PathBuf>,
 }
 
 /// The design that a policy's name stands for: 4 KiB pages, first touch where it has no wish, and the policy.
@@ -88,14 +95,6 @@ fn policy_file(name: &str) -> Option<File> {
 /// What to do with each file that another extends, given the files on the way to it.
 type Visit<'a> = dyn FnMut(&File, &mut Vec<String>) -> Result<(), DesignError> + 'a;
 
-/// A parsed file without its header keys.
-struct Layer {
-    name: String,
-    summary: Option<String>,
-    kind: FileKind,
-    tree: Entry,
-}
-
 impl Library {
     /// The files that come with Terrace.
     pub fn embedded() -> Library {
@@ -105,7 +104,13 @@ impl Library {
                 File { name: name.clone(), shown: shown.to_string(), text: (*text).into(), directory: None };
             (name, file)
         });
-        Library { files: files.collect() }
+        // Schemes may bring a design along in their source.
+        let of_schemes = schemes::ALL.iter().filter_map(|scheme| {
+            let (name, shown) = (scheme.name.to_owned(), format!("scheme {}", scheme.name));
+            let file = File { name: name.clone(), shown, text: scheme.design?.into(), directory: None };
+            Some((name, file))
+        });
+        Library { files: files.chain(of_schemes).collect() }
     }
 
     /// The machines, by name.
@@ -217,6 +222,7 @@ impl Library {
             design.os.placement = Placement::WeightedInterleave { weights: vec![1; design.tiers.len()] };
         }
         validate::validate(&design).map_err(|fault| fault_at(&tree, fault))?;
+        design.translation.scheme.own = scheme_keys(&design.translation.scheme, &tree)?;
         if let Some(policy) = &mut design.os.policy {
             // With its defaults, so that they are listed.
             policy.parameters =
@@ -255,8 +261,7 @@ impl Library {
             // Without the dots, so that one file has one name.
             let path: PathBuf = path.components().collect();
             let shown = path.display().to_string();
-            let text =
-                std::fs::read_to_string(&path).map_err(|error| DesignError::at(&shown, reason(&error)))?;
+            let text = read_text(&path).map_err(|problem| DesignError::at(&shown, problem))?;
             let directory = Some(path.parent().map(Path::to_path_buf).unwrap_or_default());
             return Ok(File { name: stem(&path), shown, text: text.into(), directory });
         }
@@ -266,7 +271,10 @@ impl Library {
         policy_file(name_or_path).ok_or_else(|| {
             let policies = terrace_policy::all().iter().map(|policy| policy.name());
             let names: Vec<_> = self.files.keys().map(String::as_str).chain(policies).collect();
-            let hint = suggestion(name_or_path, &names);
+            let mut hint = suggestion(name_or_path, &names);
+            if hint.starts_with("; valid here") {
+                hint = "; see terrace design list, machine list and policy list".to_owned();
+            }
             DesignError::new(format!("there is no machine, design or policy \"{name_or_path}\"{hint}"))
         })
     }
@@ -363,6 +371,18 @@ fn stem(path: &Path) -> String {
     path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
+/// A file of the user, which may be a pipe or a device that never ends.
+pub(super) fn read_text(path: &Path) -> Result<String, String> {
+    let mut text = String::new();
+    std::fs::File::open(path)
+        .and_then(|file| file.take(LONGEST_TEXT + 1).read_to_string(&mut text))
+        .map_err(|error| reason(&error))?;
+    match text.len() as u64 > LONGEST_TEXT {
+        true => Err(format!("longer than {} MiB, which no such file is", LONGEST_TEXT >> 20)),
+        false => Ok(text),
+    }
+}
+
 fn reason(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound => "there is no such file".to_owned(),
@@ -371,141 +391,22 @@ fn reason(error: &std::io::Error) -> String {
     }
 }
 
-/// Parses a file and takes its header keys (`name`, `summary`, `kind`, `extends`) out of the tree.
-fn header(file: &File) -> Result<(Layer, Vec<Entry>), DesignError> {
-    let mut tree = tree::parse_file(&file.text, &file.shown)?;
-    let table = tree.table_mut().expect("a TOML file is a table");
-    let mut text = |key: &str| match table.remove(key) {
-        None => Ok(None),
-        Some(entry) => match entry.as_str() {
-            Some(text) => Ok(Some((text.to_owned(), entry.origin.clone()))),
-            None => Err(DesignError::at(&entry.origin, format!("{key}: expected text in quotes"))),
-        },
+/// All keys of a scheme, those that are left out with their defaults.
+fn scheme_keys(scheme: &SchemeParameters, tree: &Entry) -> Result<toml::Table, DesignError> {
+    const KEY: &str = "translation.scheme";
+    let Some(entry) = schemes::find(&scheme.kind) else {
+        let names: Vec<&str> = schemes::ALL.iter().map(|entry| entry.name).collect();
+        let hint = suggestion(&scheme.kind, &names);
+        let origin = &tree.nearest("translation.scheme.kind").origin;
+        return Err(DesignError::at(origin, format!("{KEY}: \"{}\" is not valid{hint}", scheme.kind)));
     };
-    let name = text("name")?.map_or_else(|| file.name.clone(), |(name, _)| name);
-    let summary = text("summary")?.map(|(summary, _)| summary);
-    let kind = match text("kind")? {
-        None => FileKind::Design,
-        Some((kind, origin)) => match kind.as_str() {
-            "machine" => FileKind::Machine,
-            "design" => FileKind::Design,
-            "part" => FileKind::Part,
-            other => {
-                let hint = suggestion(other, &["machine", "design", "part"]);
-                return Err(DesignError::at(origin, format!("kind: \"{other}\" is not valid{hint}")));
-            }
-        },
-    };
-    let parents = match table.remove("extends") {
-        None => Vec::new(),
-        Some(Entry { node: Node::Array(parents), .. }) => parents,
-        Some(parent) => vec![parent],
-    };
-    if let Some(Node::Array(tiers)) = tree.child("tier").map(|tiers| &tiers.node) {
-        let mut names = HashSet::new();
-        for tier in tiers {
-            let Some(name) = name_of(tier) else { continue };
-            if !names.insert(name) {
-                let message = format!("there is another tier named \"{name}\"");
-                return Err(DesignError::at(&tier.origin, message));
-            }
+    entry.effective(&scheme.own).map_err(|problem| match problem {
+        KeyProblem::Unreadable(error) => read::explain_error(tree, KEY, &error),
+        KeyProblem::Senseless(key, problem) => {
+            let key = format!("{KEY}.{key}");
+            DesignError::at(&tree.nearest(&key).origin, format!("{key}: {problem}"))
         }
-    }
-    Ok((Layer { name, summary, kind, tree }, parents))
-}
-
-/// Writes out what a layer says in short: a placement by its name alone, a device by its preset.
-fn expand(mut layer: Entry) -> Result<Entry, DesignError> {
-    if let Some(placement) = layer.at_mut("os.placement")
-        && let Some(kind) = placement.as_str()
-    {
-        let kind = Entry::text(kind, placement.origin.clone());
-        placement.node = Node::Table(BTreeMap::from([("kind".to_owned(), kind)]));
-    }
-    if let Some(devices) = layer.at_mut("device").and_then(Entry::table_mut) {
-        for device in devices.values_mut() {
-            let Some(preset) = device.table_mut().and_then(|table| table.remove("preset")) else { continue };
-            let mut start = preset_tree(&preset)?;
-            let own = std::mem::replace(device, Entry::empty_table(Origin::Default));
-            tree::merge(&mut start, own);
-            // Marks the device as complete, so that it replaces the one of the layers below.
-            if let Some(table) = start.table_mut() {
-                table.insert("preset".to_owned(), preset);
-            }
-            *device = start;
-        }
-    }
-    Ok(layer)
-}
-
-fn preset_tree(preset: &Entry) -> Result<Entry, DesignError> {
-    let Some(name) = preset.as_str() else {
-        return Err(DesignError::at(&preset.origin, "preset: expected the name of a device in quotes"));
-    };
-    let Some(text) = memory::preset_table(name) else {
-        let names: Vec<_> = memory::preset_names().collect();
-        let hint = suggestion(name, &names);
-        return Err(DesignError::at(&preset.origin, format!("there is no device preset \"{name}\"{hint}")));
-    };
-    let name: std::sync::Arc<str> = name.into();
-    tree::parse(text, &|line| Origin::Preset { name: name.clone(), line })
-}
-
-/// Replaces `fastest` and `slowest` by the names of the first and the last tier, so that a design can speak of tiers
-/// without knowing the machine; and drops the marks that [`expand`] left.
-fn name_tiers(tree: &mut Entry) {
-    let names: Vec<String> = match tree.child("tier").map(|tiers| &tiers.node) {
-        Some(Node::Array(tiers)) => tiers.iter().filter_map(name_of).map(str::to_owned).collect(),
-        _ => Vec::new(),
-    };
-    for key in ["os.placement.tier", "os.page_table_tier"] {
-        let Some(entry) = tree.at_mut(key) else { continue };
-        let name = match entry.as_str() {
-            Some("fastest") => names.first(),
-            Some("slowest") => names.last(),
-            _ => None,
-        };
-        if let Some(name) = name {
-            entry.node = Node::Scalar(toml::Value::String(name.clone()));
-        }
-    }
-    if let Some(devices) = tree.at_mut("device").and_then(Entry::table_mut) {
-        for table in devices.values_mut().filter_map(Entry::table_mut) {
-            table.remove("preset");
-        }
-    }
-}
-
-/// Placements without parameters take none; serde does not look.
-fn check_placement(tree: &Entry) -> Result<(), DesignError> {
-    let Some(table) = tree.at("os.placement").and_then(Entry::table) else { return Ok(()) };
-    let kind = table.get("kind").and_then(Entry::as_str).unwrap_or_default();
-    let extra = table.iter().find(|(key, _)| key.as_str() != "kind");
-    match extra {
-        Some((key, entry)) if matches!(kind, "first-touch" | "interleave") => Err(DesignError::at(
-            &entry.origin,
-            format!("unknown key \"{key}\"; the placement \"{kind}\" takes none"),
-        )),
-        _ => Ok(()),
-    }
-}
-
-/// Whether the weights say `bandwidth`; if so puts a list in their place until the devices are known.
-fn take_bandwidth_weights(tree: &mut Entry) -> Result<bool, DesignError> {
-    let Some(weights) = tree.at_mut("os.placement.weights") else { return Ok(false) };
-    match weights.as_str() {
-        Some("bandwidth") => {
-            weights.node = Node::Array(Vec::new());
-            Ok(true)
-        }
-        Some(text) => Err(DesignError::at(
-            &weights.origin,
-            format!(
-                "os.placement.weights: found \"{text}\", expected a list with one weight per tier, or \"bandwidth\""
-            ),
-        )),
-        None => Ok(false),
-    }
+    })
 }
 
 fn named_key(tree: &Entry, key: &str) -> String {

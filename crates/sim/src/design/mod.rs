@@ -4,9 +4,9 @@
 //! every key.
 
 pub mod claims;
-mod contiguity;
 mod embedded;
 mod error;
+mod layer;
 mod library;
 mod memory;
 mod read;
@@ -16,15 +16,25 @@ mod tree;
 mod validate;
 mod weights;
 
-pub use contiguity::{
-    CoalescedLevels, CoalescedParameters, ContiguityParameters, RangeParameters, SegmentParameters,
-    SpotParameters,
-};
 pub use error::{DesignError, Origin};
 pub use library::{DEFAULT_MACHINE, FileKind, Library, Listed, Parameter, Resolved};
 pub use memory::{Aging, FreeLists, LARGEST_ORDER, MemoryParameters};
 pub use scale::LARGEST_SCALE;
 pub use schema::*;
+
+pub use crate::cache::{
+    CacheHierarchyParameters, CacheParameters, PrefetcherParameters, Replacement, SetIndex,
+};
+pub use crate::core::{CoreKind, CoreParameters};
+pub use crate::translate::schemes;
+pub use crate::translate::schemes::colt::{CoalescedLevels, CoalescedParameters};
+pub use crate::translate::schemes::direct_segment::SegmentParameters;
+pub use crate::translate::schemes::rmm::RangeParameters;
+pub use crate::translate::schemes::spot::SpotParameters;
+pub use crate::translate::{
+    Associativity, FullKeyword, L2TlbArrayParameters, L2TlbParameters, NestedParameters,
+    PageWalkCacheParameters, SchemeParameters, TlbParameters, TranslationParameters,
+};
 
 #[cfg(test)]
 mod tests;

@@ -7,21 +7,29 @@ use serde_path_to_error::Segment;
 
 /// Reads `tree` as a `T`. Errors: unknown or missing key, wrong type, wrong unit, each with the place of the key.
 pub(crate) fn read<T: DeserializeOwned>(tree: &Entry) -> Result<T, DesignError> {
-    serde_path_to_error::deserialize(tree.value()).map_err(|error| {
-        let mut entry = tree;
-        let mut path: Vec<String> = Vec::new();
-        for segment in error.path().iter() {
-            let key = match segment {
-                Segment::Map { key } => key.clone(),
-                Segment::Seq { index } => index.to_string(),
-                Segment::Enum { .. } | Segment::Unknown => continue,
-            };
-            let Some(child) = entry.child(&key) else { break };
-            entry = child;
-            path.push(super::tree::name_of(entry).map_or(key, str::to_owned));
-        }
-        explain(error.inner().message(), entry, path)
-    })
+    serde_path_to_error::deserialize(tree.value()).map_err(|error| explain_error(tree, "", &error))
+}
+
+/// The reader's complaint about the part of `tree` at the dotted key `above`; the whole where that is empty.
+pub(crate) fn explain_error(
+    tree: &Entry,
+    above: &str,
+    error: &serde_path_to_error::Error<toml::de::Error>,
+) -> DesignError {
+    let mut entry = tree;
+    let mut path: Vec<String> = Vec::new();
+    let above = above.split('.').filter(|segment| !segment.is_empty()).map(str::to_owned);
+    let below = error.path().iter().filter_map(|segment| match segment {
+        Segment::Map { key } => Some(key.clone()),
+        Segment::Seq { index } => Some(index.to_string()),
+        Segment::Enum { .. } | Segment::Unknown => None,
+    });
+    for key in above.chain(below) {
+        let Some(child) = entry.child(&key) else { break };
+        entry = child;
+        path.push(super::tree::name_of(entry).map_or(key, str::to_owned));
+    }
+    explain(error.inner().message(), entry, path)
 }
 
 /// Rewrites serde's message about `entry`, which lies at `path`.

@@ -1,6 +1,6 @@
 //! Scaled-down machines: a run of a sixteenth of the footprint on a machine of a sixteenth of the reach.
 
-use super::schema::{Associativity, Design};
+use super::{Associativity, Design, schemes};
 use terrace_model::{Bytes, LINE_BYTES, Time};
 
 /// Largest divisor: below a sixteenth, TLBs and caches have too few sets to stand for the real ones.
@@ -37,6 +37,9 @@ impl Design {
         }
         let cache = &mut translation.page_walk_cache;
         shrink(&mut cache.entries, cache.ways, scale);
+        if let Some(scheme) = schemes::find(&translation.scheme.kind) {
+            scheme.scale(&mut translation.scheme, scale);
+        }
         if let Some(nested) = &mut translation.nested {
             shrink(&mut nested.tlb.entries, nested.tlb.ways, scale);
         }

@@ -1,12 +1,13 @@
 //! The shape of a design file, with units in the types. One struct per TOML table.
 
-use super::contiguity::ContiguityParameters;
 use super::memory::MemoryParameters;
+use crate::cache::CacheHierarchyParameters;
+use crate::core::CoreParameters;
 use crate::memory::DeviceParameters;
-use serde::de::Error;
-use serde::{Deserialize, Deserializer, Serialize};
+use crate::translate::TranslationParameters;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use terrace_model::{Bytes, BytesPerSec, Cycles, Frequency, PageSize, Time};
+use terrace_model::{Bytes, BytesPerSec, Cycles, Time};
 
 /// A complete design: a machine, its operating system's choices and its translation scheme.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -50,248 +51,6 @@ pub struct Ledger {
     /// `key: data sheet, table or page`.
     #[serde(default)]
     pub cited: Vec<String>,
-}
-
-/// The kind of core.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum CoreKind {
-    /// Interval model of an out-of-order core.
-    #[default]
-    OutOfOrder,
-    /// Every access completes before the next instruction issues.
-    InOrder,
-}
-
-/// One core; all cores of a machine are equal.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CoreParameters {
-    /// Out of order or in order.
-    pub kind: CoreKind,
-    /// Number of hardware threads that run program threads at once.
-    pub count: u32,
-    /// Clock.
-    pub frequency: Frequency,
-    /// Instructions dispatched per cycle at most.
-    pub dispatch_width: u32,
-    /// Instructions in flight.
-    pub reorder_buffer: u32,
-    /// Stores retired but not yet in the cache.
-    pub store_buffer: u32,
-    /// Cycles per instruction when nothing misses; at least `1 / dispatch_width`.
-    pub base_cpi: f64,
-}
-
-/// How many ways a set has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged, expecting = "expected a number of ways or \"full\"")]
-pub enum Associativity {
-    /// This many.
-    Ways(u32),
-    /// `"full"`: one set.
-    Full(FullKeyword),
-}
-
-/// The word `full`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum FullKeyword {
-    /// Fully associative.
-    #[serde(rename = "full")]
-    Full,
-}
-
-/// One TLB array. True LRU.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TlbParameters {
-    /// Number of entries; 0 for none.
-    pub entries: u32,
-    /// Ways; entries / ways sets, any number of them.
-    pub ways: Associativity,
-}
-
-/// The level-2 TLB: which arrays exist and which sizes share them.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct L2TlbParameters {
-    /// Arrays; each page size may appear in at most one, a size in none has no level-2 entry.
-    pub array: Vec<L2TlbArrayParameters>,
-    /// Added to an access that misses the level-1 TLB and hits here.
-    pub latency: Cycles,
-}
-
-/// One array of the level-2 TLB.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct L2TlbArrayParameters {
-    /// Page sizes that share the array.
-    pub sizes: Vec<PageSize>,
-    /// Number of entries.
-    pub entries: u32,
-    /// Ways.
-    pub ways: Associativity,
-}
-
-/// Which mechanism translates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum TranslationScheme {
-    /// x86-64 radix page tables behind TLBs, before the first-level cache.
-    Radix,
-    /// Radix page tables whose translations cost nothing: no access ever misses the level-1 TLB.
-    PerfectTlb,
-    /// Virtually indexed, virtually tagged caches: translation only for, and in parallel with, the last-level
-    /// cache access (`vbi.md` §3).
-    Vivt,
-}
-
-/// Translation hardware.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TranslationParameters {
-    /// Mechanism.
-    pub scheme: TranslationScheme,
-    /// Levels of the page table, 4 or 5.
-    pub levels: u32,
-    /// Level-1 data TLBs by page size (`4k`, `2m`, `1g`).
-    #[serde(deserialize_with = "by_page_size")]
-    pub l1d: BTreeMap<PageSize, TlbParameters>,
-    /// Level-2 TLB.
-    pub l2: L2TlbParameters,
-    /// Caches of intermediate page-table entries.
-    pub page_walk_cache: PageWalkCacheParameters,
-    /// Walks in flight at once per core.
-    pub walkers: u32,
-    /// Hardware that profits from contiguity, if any.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub contiguity: Option<ContiguityParameters>,
-    /// Nested paging, if the program runs in a virtual machine.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub nested: Option<NestedParameters>,
-}
-
-/// Reads the keys as text first, so that an error below one of them can name it.
-fn by_page_size<'de, D: Deserializer<'de>>(
-    deserializer: D,
-) -> Result<BTreeMap<PageSize, TlbParameters>, D::Error> {
-    const NAMES: &[&str] = &["4k", "2m", "1g"];
-    let by_name = BTreeMap::<String, TlbParameters>::deserialize(deserializer)?;
-    let by_size = by_name.into_iter().map(|(name, tlb)| {
-        let size = PageSize::ALL.into_iter().find(|size| size.name() == name);
-        size.map(|size| (size, tlb)).ok_or_else(|| D::Error::unknown_variant(&name, NAMES))
-    });
-    by_size.collect()
-}
-
-/// The page-walk cache: entries of all intermediate levels in one array, LRU.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PageWalkCacheParameters {
-    /// Number of entries; 0 for none.
-    pub entries: u32,
-    /// Ways.
-    pub ways: Associativity,
-    /// Time of a lookup.
-    pub latency: Cycles,
-}
-
-/// Nested paging: a host's page table under the program's.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct NestedParameters {
-    /// Page size with which the host maps all of the guest's memory.
-    pub host: PageSize,
-    /// The nested TLB: guest-physical pages of the host's size.
-    #[serde(default = "nested_tlb")]
-    pub tlb: PageWalkCacheParameters,
-}
-
-/// Assumed: Bhargava et al. (ASPLOS 2008) describe AMD's nested TLB as small; processors' manuals state no size.
-fn nested_tlb() -> PageWalkCacheParameters {
-    PageWalkCacheParameters {
-        entries: 16,
-        ways: Associativity::Full(FullKeyword::Full),
-        latency: Cycles(1.0),
-    }
-}
-
-/// Which line a full set gives up.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Replacement {
-    /// Least recently used.
-    #[default]
-    Lru,
-    /// Static re-reference interval prediction with 2-bit counters, hit priority.
-    Srrip,
-}
-
-/// How the number of a line becomes that of its set.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum SetIndex {
-    /// The number modulo the sets: its lowest bits.
-    #[default]
-    Modulo,
-    /// The lowest bits, exclusive or with a hash of those above them, so that lines at regular distances spread over the
-    /// sets. Needs a number of sets that is a power of two. The hash is the highest bits of a product modulo 2³² with
-    /// 2654435769, 2³² over the golden ratio.
-    ///
-    /// Last levels of processors fold higher bits of the address in, each by a function of its own that its maker does
-    /// not publish (J. McCalpin, "Mapping Addresses to L3/CHA Slices in Intel Processors", TR-2021-03, University of Texas): this
-    /// stands for any that spreads well.
-    Hashed,
-}
-
-/// One level of cache.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CacheParameters {
-    /// Capacity; for a shared level the whole of it.
-    pub capacity: Bytes,
-    /// Ways; any number of sets.
-    pub ways: u32,
-    /// Load-to-use latency of a hit, from the start of the access (not added to the levels above).
-    pub latency: Cycles,
-    /// Replacement.
-    #[serde(default)]
-    pub replacement: Replacement,
-    /// From a line to its set.
-    #[serde(default)]
-    pub index: SetIndex,
-    /// Lines that may be outstanding below this level, per core for private levels.
-    pub outstanding: u32,
-}
-
-/// A stride prefetcher between L2 and the last level.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PrefetcherParameters {
-    /// Off by default.
-    pub enabled: bool,
-    /// Streams tracked per core.
-    pub streams: u32,
-    /// Lines fetched ahead of a confirmed stream.
-    pub degree: u32,
-}
-
-/// Three levels of write-back, write-allocate caches.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CacheHierarchyParameters {
-    /// Private level 1 (data).
-    pub l1: CacheParameters,
-    /// Private level 2.
-    pub l2: CacheParameters,
-    /// Shared last level, beside the MESI directory.
-    pub llc: CacheParameters,
-    /// Whether the last level holds all lines of the private levels (evicting from it evicts above).
-    pub inclusive: bool,
-    /// Time for a line to come from another core's private cache, instead of the last level's latency.
-    pub cache_to_cache: Cycles,
-    /// Stride prefetcher.
-    pub prefetcher: PrefetcherParameters,
 }
 
 /// A memory tier: a share of a device, as the operating system sees it (a NUMA node).
@@ -394,6 +153,17 @@ pub enum KernelThreads {
     MachineCores,
 }
 
+/// The stores with which the kernel zeroes new pages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ZeroStores {
+    /// Stores that leave the zeros in caches, as Linux does (`clear_page`).
+    #[default]
+    Cached,
+    /// Stores past the caches (`movnti`).
+    NonTemporal,
+}
+
 /// The operating system.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -405,10 +175,16 @@ pub struct OsParameters {
     /// Tier of page-table pages; the first tier when absent.
     #[serde(default)]
     pub page_table_tier: Option<String>,
-    /// Time of a minor fault on a base page, zeroing it included, on the faulting core.
+    /// Time of a minor fault on the faulting core, without the zeroing of the page: exception, look-up of the area,
+    /// allocation, page-table update.
     pub fault_cost: Time,
-    /// Rate at which the kernel zeroes what a new page has beyond 4 KiB.
+    /// Rate at which a core zeroes a base page, and the lines of a larger page that caches still hold.
     pub zero_bandwidth: BytesPerSec,
+    /// Rate at which a core zeroes the other lines of larger pages.
+    pub huge_zero_bandwidth: BytesPerSec,
+    /// Whether zeros stay in caches.
+    #[serde(default)]
+    pub zero_stores: ZeroStores,
     /// Time of a context switch, when threads share a core.
     pub context_switch_cost: Time,
     /// How long a thread runs before another waiting for its core may.

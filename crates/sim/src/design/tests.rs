@@ -26,7 +26,7 @@ fn every_design_stands_on_every_machine() {
     let library = Library::embedded();
     let machines = library.machine_names();
     let designs = library.design_names();
-    assert_eq!((machines.len(), designs.len()), (12, 15));
+    assert_eq!((machines.len(), designs.len()), (12, 16));
     for listed in machines.iter().chain(&designs) {
         assert!(!listed.summary.is_empty(), "{} has no summary", listed.name);
     }
@@ -179,7 +179,7 @@ fn messages_name_file_line_key_and_the_nearest_valid_one() {
     let cases = [
         (
             "[translation]\n[translation.l2_tbl]\nentries = 4",
-            "my.toml:2: unknown key \"l2_tbl\"; valid here: scheme, levels, l1d, l2, page_walk_cache, walkers, contiguity, nested",
+            "my.toml:2: unknown key \"l2_tbl\"; valid here: scheme, levels, l1d, l2, page_walk_cache, walkers, nested",
         ),
         (
             "[cache]\nprefecher.enabled = true",
@@ -387,6 +387,10 @@ fn the_reference_page_names_every_key() {
             ["native-4k", "all-slow", "weighted-interleave", "colt", "rmm", "direct-segment", "spot"]
         {
             for parameter in resolve(design, Some(&machine.name), &[]).unwrap().parameters {
+                // A scheme's own keys stand on its page, which is written from its source.
+                if parameter.key.starts_with("translation.scheme.") {
+                    continue;
+                }
                 let last = parameter.key.rsplit('.').next().unwrap();
                 if !page.contains(&format!("`{last}`")) && !page.contains(&format!(".{last}`")) {
                     missing.insert(parameter.key.clone());

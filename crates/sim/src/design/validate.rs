@@ -1,9 +1,7 @@
 //! Rules that types alone cannot state. Each names the key at fault, so that the message can name its line.
 
-use super::contiguity::ContiguityParameters;
 use super::error::suggestion;
-use super::memory::{Aging, LARGEST_ORDER, MemoryParameters};
-use super::schema::*;
+use super::*;
 use std::collections::HashSet;
 use terrace_model::PageSize;
 
@@ -77,59 +75,21 @@ fn translation(translation: &TranslationParameters) -> Result<(), Fault> {
     let cache = &translation.page_walk_cache;
     ways(cache.entries, cache.ways, "translation.page_walk_cache")?;
     positive(translation.walkers, "translation.walkers")?;
+    let scheme = schemes::find(&translation.scheme.kind);
     if let Some(nested) = &translation.nested {
-        rule(translation.scheme == TranslationScheme::Radix, "translation.nested", || {
-            "needs TLBs and page walks before the caches: translation.scheme must be \"radix\"".into()
-        })?;
-        rule(translation.contiguity.is_none(), "translation.nested", || {
-            "is not simulated together with translation.contiguity: leave one of them out".into()
-        })?;
+        rule(
+            scheme.is_none_or(|scheme| scheme.walks && !scheme.virtual_caches),
+            "translation.nested",
+            || {
+                format!(
+                    "needs TLBs and page walks before the caches, which the scheme \"{}\" does not have",
+                    translation.scheme.kind
+                )
+            },
+        )?;
         ways(nested.tlb.entries, nested.tlb.ways, "translation.nested.tlb")?;
     }
-    translation.contiguity.as_ref().map_or(Ok(()), |contiguity| {
-        rule(translation.scheme == TranslationScheme::Radix, "translation.contiguity", || {
-            "needs TLBs and page walks before the caches: translation.scheme must be \"radix\"".into()
-        })?;
-        self::contiguity(contiguity)
-    })
-}
-
-fn contiguity(contiguity: &ContiguityParameters) -> Result<(), Fault> {
-    let key = |name: &str| format!("translation.contiguity.{name}");
-    let least = |least: terrace_model::Bytes| {
-        rule(least.0 >= 8192, &key("least"), || format!("{least} is less than two pages of 4 KiB"))
-    };
-    match contiguity {
-        ContiguityParameters::Coalesced(own) => {
-            rule(matches!(own.pages, 2 | 4 | 8 | 16), &key("pages"), || {
-                format!("{} is not 2, 4, 8 or 16", own.pages)
-            })?;
-            rule(!own.sizes.is_empty(), &key("sizes"), || "names no page size".into())?;
-            rule(!own.sizes.contains(&PageSize::Giant), &key("sizes"), || {
-                "only 4k and 2m pages coalesce".into()
-            })
-        }
-        ContiguityParameters::Range(own) => {
-            positive(own.entries, &key("entries"))?;
-            least(own.least)
-        }
-        ContiguityParameters::DirectSegment(own) => least(own.least),
-        ContiguityParameters::Spot(own) => {
-            positive(own.entries, &key("entries"))?;
-            ways(own.entries, Associativity::Ways(own.ways), "translation.contiguity")?;
-            rule((1..=3).contains(&own.confidence), &key("confidence"), || {
-                format!("{} is not 1 to 3, the values of a counter of two bits", own.confidence)
-            })?;
-            least(own.least)?;
-            rule(own.flush.0 >= 0.0 && own.flush.0.is_finite(), &key("flush"), || {
-                format!("{} is no span of time", own.flush)
-            })?;
-            let region = own.substitute_region.0;
-            rule(region.is_power_of_two() && region >= 4096, &key("substitute_region"), || {
-                format!("{} is not a power of two of at least 4 KiB", own.substitute_region)
-            })
-        }
-    }
+    Ok(())
 }
 
 fn caches(cache: &CacheHierarchyParameters) -> Result<(), Fault> {
@@ -257,6 +217,7 @@ fn os(design: &Design) -> Result<(), Fault> {
     }
     memory(&os.memory)?;
     rule(os.zero_bandwidth.0 > 0.0, "os.zero_bandwidth", || "must be more than 0".into())?;
+    rule(os.huge_zero_bandwidth.0 > 0.0, "os.huge_zero_bandwidth", || "must be more than 0".into())?;
     rule(os.timeslice.0 > 0, "os.timeslice", || "must be more than 0".into())?;
     rule(os.sample_contiguity.is_none_or(|period| period.0 > 0), "os.sample_contiguity", || {
         "must be more than 0".into()

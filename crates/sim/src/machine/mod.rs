@@ -1,26 +1,29 @@
-//! The machine: cores, translation, caches, memory and operating system joined by one time-ordered engine.
+//! The machine: cores, translation, caches, memory and operating system joined.
+//!
+//! | file | what |
+//! |---|---|
+//! | `build.rs` | the parts, and a machine made from a design |
+//! | `site.rs` | where an access takes place: one core, what all share, who manages memory |
+//! | `run.rs` | runs of accesses on one core |
+//! | `access.rs` | one access |
+//! | `walk.rs` | page walks and the faults that they meet |
+//! | `behind.rs` | what lies below the last-level cache |
+//! | `changes.rs` | what the cores drop when pages change |
+//! | `manager.rs` | what faults and walks ask and tell of a policy |
+//! | `zeroing.rs` | what a page fault costs |
+//! | `tiers.rs` | the tiers in physical memory, and their devices |
 
 mod access;
+mod behind;
 mod build;
-mod collect;
-mod contiguity_samples;
-mod contiguous;
-mod engine;
-mod intermediate;
-mod look_ahead;
-mod memory_map;
-mod parts;
-mod placement_map;
-mod profile;
-mod regions;
-mod requests;
+mod changes;
+mod manager;
 mod run;
-mod streams;
-mod tiering;
+mod site;
 mod tiers;
+mod walk;
+mod zeroing;
 
-pub use engine::{Fidelity, Options, Outcome, SimError, simulate};
-pub use memory_map::{MemoryMap, TierMap};
-pub use parts::{Part, PartCost, PartUse};
-pub use placement_map::{PlacementColumn, PlacementMap};
-pub use tiering::{MigrationRow, OpenPolicy, migration_benchmark};
+pub(crate) use build::{Machine, Shared};
+pub(crate) use manager::{Manager, Trap};
+pub(crate) use site::{FULL, Own, PAGES, Site, TRANSLATION};

@@ -1,10 +1,11 @@
 //! Runs of accesses on one core: the loops over a batch's columns.
 
-use super::access::{CONTIGUOUS, FULL, PAGES, RADIX, Stop, TRANSLATION, VIVT, physical_line, timeline};
-use super::build::{Core, Shared};
+use super::access::{physical_line, timeline};
+use super::build::Shared;
+use super::site::{FULL, Own, PAGES, Site, TRANSLATION};
 use crate::memory::Initiator;
 use crate::os::OsError;
-use crate::translate::TlbHit;
+use crate::translate::{Request, Stop, TlbHit, Translation};
 use terrace_model::{LINE_BYTES, Time};
 use terrace_trace::{AccessKind, BATCH_ACCESSES, Batch};
 
@@ -14,13 +15,15 @@ fn has_small_tables(shared: &Shared, space: u32) -> bool {
     shared.os.table(space).table_pages() <= 256
 }
 
-impl Core {
-    /// Runs accesses `from..to` of a batch until the clock passes `horizon`; answers how far it came.
+impl<const F: u8> Site<'_, F> {
+    /// Runs accesses `from..to` of a batch until the clock passes `horizon`; returns how far it came.
+    ///
+    /// # Errors
+    /// The simulated kernel failed.
     #[inline(never)]
-    pub fn run<const F: u8, const S: u8>(
+    pub(crate) fn run<T: Translation>(
         &mut self,
-        id: usize,
-        shared: &mut Shared,
+        own: &mut Own<'_, T>,
         space: u32,
         batch: &Batch,
         from: usize,
@@ -28,138 +31,143 @@ impl Core {
         horizon: Time,
     ) -> Result<usize, OsError> {
         if F == PAGES {
-            return self.run_pages(shared, space, batch, from, to);
+            return self.run_pages(own, space, batch, from, to);
         }
         let addrs = &batch.addr[from..to];
         let sizes = &batch.size[from..to];
         let kinds = &batch.kind[from..to];
         let depends = &batch.depends_on[from..to];
         let instructions = &batch.instructions[from..to];
-        if from == 0 && S != VIVT {
-            let small = F == TRANSLATION && has_small_tables(shared, space);
-            let misses = self.tlbs.counters_in_use().l2_misses + shared.caches.counters.llc.misses;
-            self.look_ahead.weigh(misses, BATCH_ACCESSES, small);
+        if from == 0 && !T::VIRTUAL_CACHES {
+            let small = F == TRANSLATION && has_small_tables(self.shared, space);
+            let misses = own.scheme.tlb_counters().l2_misses + self.shared.caches.counters.llc.misses;
+            self.core.host_prefetch.weigh(misses, BATCH_ACCESSES, small);
         }
-        let look_ahead = S != VIVT && self.look_ahead.is_active();
-        let mut demand_reads = shared.memory.demand_reads;
+        let prefetches = !T::VIRTUAL_CACHES && self.core.host_prefetch.is_active();
+        let mut demand_reads = self.shared.memory.demand_reads;
         for at in 0..addrs.len() {
-            if look_ahead {
-                match (F == FULL, S == RADIX || S == CONTIGUOUS) {
-                    (true, true) => self.look_ahead.look::<true, true>(id, shared, space, addrs, at),
-                    (true, false) => self.look_ahead.look::<true, false>(id, shared, space, addrs, at),
-                    (false, _) => self.look_ahead.look::<false, false>(id, shared, space, addrs, at),
-                }
+            if prefetches {
+                self.prefetch_for::<T>(space, addrs, at);
             }
-            self.pipeline.dispatch(u64::from(instructions[at]));
+            self.core.pipeline.dispatch(u64::from(instructions[at]));
             let addr = addrs[at];
             let write = kinds[at] == AccessKind::Write;
-            let now = self.pipeline.operands_ready(depends[at]);
+            let now = self.core.pipeline.operands_ready(depends[at]);
             let crosses = (addr & (LINE_BYTES - 1)) + u64::from(sizes[at]) > LINE_BYTES;
-            if S == RADIX
-                && !crosses
-                && let Some(page) = self.tlbs.recent(space, addr)
+            if !crosses
+                && let Some(page) = own.scheme.recent(space, addr)
                 && (!write || page.entry.is_dirty())
             {
                 // A hit in the level-1 TLB that changes nothing there.
-                self.tlbs.count_hit(page);
-                self.access_translated::<F>(id, shared, page, addr, write, now);
-                if F == FULL && shared.sampling && shared.memory.demand_reads != demand_reads {
-                    demand_reads = shared.memory.demand_reads;
-                    shared.reached_memory(self, space, addr, write);
+                own.scheme.count_hit(page);
+                self.access_translated(page, addr, write, now);
+                if F == FULL && self.shared.sampling && self.shared.memory.demand_reads != demand_reads {
+                    demand_reads = self.shared.memory.demand_reads;
+                    self.reached_memory(space, addr, write);
                 }
-                if self.pipeline.now > horizon {
+                if self.core.pipeline.now > horizon {
                     return Ok(from + at + 1);
                 }
                 continue;
             }
-            if S == CONTIGUOUS {
-                self.tlbs.contiguity.set_instruction(batch.pc.get(from + at).copied());
-            }
+            own.scheme.set_instruction(batch.pc.get(from + at).copied());
+            let request = Request { space, addr, write, now };
             let timeline = if crosses {
-                self.access_lines::<F, S>(id, shared, space, addr, sizes[at], write, now)
+                self.access_lines(own, &request, sizes[at])
             } else {
-                self.access_line::<F, S>(id, shared, space, addr, write, now, Initiator::Demand)
+                self.access_line(own, &request, Initiator::Demand)
             };
             let timeline = match timeline {
                 Ok(timeline) => timeline,
                 Err(Stop::Held) => {
-                    self.pipeline.take_back(u64::from(instructions[at]));
+                    self.core.pipeline.take_back(u64::from(instructions[at]));
                     return Ok(from + at);
                 }
                 Err(Stop::Failed(error)) => return Err(error),
             };
-            self.pipeline.access(write, timeline);
-            if F == FULL && shared.sampling && shared.memory.demand_reads != demand_reads {
-                demand_reads = shared.memory.demand_reads;
-                shared.reached_memory(self, space, addr, write);
+            self.core.pipeline.access(write, timeline);
+            if F == FULL && self.shared.sampling && self.shared.memory.demand_reads != demand_reads {
+                demand_reads = self.shared.memory.demand_reads;
+                self.reached_memory(space, addr, write);
             }
-            if self.pipeline.now > horizon {
+            if self.core.pipeline.now > horizon {
                 return Ok(from + at + 1);
             }
         }
         Ok(to)
     }
 
+    /// Prefetches on the host what accesses after `at` will need.
+    #[inline(always)]
+    fn prefetch_for<T: Translation>(&mut self, space: u32, addrs: &[u64], at: usize) {
+        let shared = &mut *self.shared;
+        let (prefetch, table) = (&mut self.core.host_prefetch, shared.os.table(space));
+        if F == FULL && T::WALKS {
+            prefetch.entries::<true>(&shared.caches, table, &mut shared.regions, space, addrs, at);
+        } else {
+            prefetch.entries::<false>(&shared.caches, table, &mut shared.regions, space, addrs, at);
+        }
+        if F == FULL
+            && let Some(line) =
+                prefetch.line(self.id, &shared.caches, table, &shared.regions, space, addrs, at)
+        {
+            shared.memory.host_prefetch(line);
+        }
+    }
+
     /// An access to one line whose page is known at `now`.
     #[inline(always)]
-    fn access_translated<const F: u8>(
-        &mut self,
-        id: usize,
-        shared: &mut Shared,
-        page: TlbHit,
-        addr: u64,
-        write: bool,
-        now: Time,
-    ) {
+    fn access_translated(&mut self, page: TlbHit, addr: u64, write: bool, now: Time) {
         if F == TRANSLATION {
-            return self.pipeline.hit(write, now, now, now);
+            return self.core.pipeline.hit(write, now, now, now);
         }
         let line = physical_line(page.entry.frame(), addr, page.size);
-        if let Some((looked_up, done)) = shared.caches.access_recent(id, line, write, now) {
-            return self.pipeline.hit(write, now, looked_up, done);
+        let shared = &mut *self.shared;
+        if let Some((looked_up, done)) = shared.caches.access_recent(self.id, line, write, now) {
+            return self.core.pipeline.hit(write, now, looked_up, done);
         }
-        let served =
-            shared.caches.access_not_recent(id, line, write, now, Initiator::Demand, &mut shared.memory);
+        let by = Initiator::Demand;
+        let served = shared.caches.access_not_recent(self.id, line, write, now, by, &mut shared.memory);
         self.wait_for_register(served.cache_start.saturating_sub(now));
-        self.pipeline.access(write, timeline(now, now, served));
+        self.core.pipeline.access(write, timeline(now, now, served));
     }
 
     /// Residency and unfiltered traffic. The order of simulated time between cores is that of their batches.
-    fn run_pages(
+    fn run_pages<T: Translation>(
         &mut self,
-        shared: &mut Shared,
+        own: &mut Own<'_, T>,
         space: u32,
         batch: &Batch,
         from: usize,
         to: usize,
     ) -> Result<usize, OsError> {
         if from == 0 {
-            let small = has_small_tables(shared, space);
-            self.look_ahead.weigh(shared.page_changes, BATCH_ACCESSES, small);
+            let small = has_small_tables(self.shared, space);
+            self.core.host_prefetch.weigh(self.shared.page_changes, BATCH_ACCESSES, small);
         }
         let instructions = batch.instructions[from..to].iter().map(|&count| u64::from(count)).sum();
-        self.pipeline.dispatch(instructions);
-        let (reached, ran) = if self.look_ahead.is_active() {
-            self.run_pages_as::<true>(shared, space, batch, from, to)
+        self.core.pipeline.dispatch(instructions);
+        let (reached, ran) = if self.core.host_prefetch.is_active() {
+            self.run_pages_as::<T, true>(own, space, batch, from, to)
         } else {
-            self.run_pages_as::<false>(shared, space, batch, from, to)
+            self.run_pages_as::<T, false>(own, space, batch, from, to)
         };
         match ran {
             Ok(()) => Ok(reached),
             Err(Stop::Held) => {
                 let rest = batch.instructions[reached..to].iter().map(|&count| u64::from(count)).sum();
-                self.pipeline.take_back(rest);
+                self.core.pipeline.take_back(rest);
                 Ok(reached)
             }
             Err(Stop::Failed(error)) => Err(error),
         }
     }
 
-    /// Answers how far it came, and why not further.
+    /// Returns how far it came, and why not further.
     #[inline(always)]
-    fn run_pages_as<const LOOK_AHEAD: bool>(
+    fn run_pages_as<T: Translation, const PREFETCH: bool>(
         &mut self,
-        shared: &mut Shared,
+        own: &mut Own<'_, T>,
         space: u32,
         batch: &Batch,
         from: usize,
@@ -172,31 +180,54 @@ impl Core {
         let kinds = &batch.kind[from..to];
         // The page of the access before, its tier, and whether it may be written as it is.
         let (mut known, mut tier, mut writable) = (NO_PAGE, 0, false);
+        // Accesses to that tier that are not counted in memory yet, and the writes among them: both stay in registers.
+        let (mut accesses, mut writes) = (0, 0);
+        let mut ended = (to, Ok(()));
         for at in 0..addrs.len() {
-            if LOOK_AHEAD {
-                self.look_ahead.look::<false, false>(0, shared, space, addrs, at);
+            if PREFETCH {
+                self.prefetch_for::<T>(space, addrs, at);
             }
             let addr = addrs[at];
             let write = kinds[at] == AccessKind::Write;
             if addr >> 12 != known || (write && !writable) {
-                let page = match shared.translate_for_free::<PAGES>(self, space, addr, write) {
+                let request = Request { space, addr, write, now: self.core.pipeline.now };
+                let page = match self.base_page(own, &request) {
                     Ok(page) => page,
-                    Err(stop) => return (from + at, Err(stop)),
+                    Err(stop) => {
+                        ended = (from + at, Err(stop));
+                        break;
+                    }
                 };
-                shared.page_changes += 1;
+                self.shared.page_changes += 1;
                 (known, writable) = (addr >> 12, page.writable);
-                tier = shared.memory.tier_of_line(page.frame * (4096 / LINE_BYTES)).index();
+                let now_tier = self.shared.memory.tier_of_line(page.frame * (4096 / LINE_BYTES)).index();
+                if now_tier != tier {
+                    self.count_unfiltered(tier, std::mem::take(&mut accesses), std::mem::take(&mut writes));
+                    tier = now_tier;
+                }
             }
-            shared.unfiltered[tier][usize::from(write)] += 1;
+            accesses += 1;
+            writes += u64::from(write);
             let size = u64::from(sizes[at]);
             if (addr & 4095) + size > 4096 {
                 let last = addr.wrapping_add(size - 1);
-                if let Err(stop) = shared.translate_for_free::<PAGES>(self, space, last, write) {
+                let request = Request { space, addr: last, write, now: self.core.pipeline.now };
+                if let Err(stop) = self.base_page(own, &request) {
                     // The part on the first page is made, and counted, again.
-                    return (from + at, Err(stop));
+                    ended = (from + at, Err(stop));
+                    break;
                 }
             }
         }
-        (to, Ok(()))
+        self.count_unfiltered(tier, accesses, writes);
+        ended
+    }
+
+    /// Counts accesses to a tier, `writes` of them stores.
+    #[inline]
+    fn count_unfiltered(&mut self, tier: usize, accesses: u64, writes: u64) {
+        let [reads_so_far, writes_so_far] = &mut self.shared.unfiltered[tier];
+        *reads_so_far += accesses - writes;
+        *writes_so_far += writes;
     }
 }

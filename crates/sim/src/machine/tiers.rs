@@ -3,8 +3,8 @@
 use crate::array::{Divider, prefetch};
 use crate::design::Design;
 use crate::memory::{Device, Initiator, Link};
-use crate::translate::host_table_bytes;
-use terrace_model::{BytesPerSec, Frame, LINE_BYTES, Stats, TierId, Time, Unit};
+use crate::translate::{host_table_bytes, schemes};
+use terrace_model::{BytesPerSec, LINE_BYTES, Stats, TierId, Time, Unit};
 
 /// Tiers start at multiples of this many lines, so that the tier of a line is a table look-up.
 const REGION_LINES: u64 = (1 << 30) / LINE_BYTES;
@@ -103,8 +103,8 @@ pub struct TieredMemory {
     device_names: Vec<String>,
     /// Tier by physical address divided by 1 GiB.
     tier_of_region: Vec<u8>,
-    /// First address beyond all tiers, where a host's page tables lie.
-    host_tables: u64,
+    /// First address beyond all tiers, where tables of the translation hardware lie.
+    end: u64,
     /// Lines read for loads and stores of the program.
     pub demand_reads: u64,
     /// One tier as a hardware cache of another.
@@ -152,13 +152,15 @@ impl TieredMemory {
             let regions = tier.capacity.0.div_ceil(1 << 30).max(1) as usize;
             tier_of_region.extend(std::iter::repeat_n(at as u8, regions));
         }
-        let host_tables = (tier_of_region.len() as u64) << 30;
+        let end = (tier_of_region.len() as u64) << 30;
+        let mut beyond = schemes::find(&design.translation.scheme.kind)
+            .map_or(0, |scheme| scheme.memory_bytes(&design.translation.scheme).next_multiple_of(1 << 30));
         if design.translation.nested.is_some() {
-            let bytes = host_table_bytes(host_tables, design.translation.levels);
-            tier_of_region.extend(std::iter::repeat_n(0, bytes.div_ceil(1 << 30) as usize));
+            beyond += host_table_bytes(end, design.translation.levels);
         }
+        tier_of_region.extend(std::iter::repeat_n(0, beyond.div_ceil(1 << 30) as usize));
         Ok(TieredMemory {
-            host_tables,
+            end,
             tiers,
             devices,
             device_names,
@@ -173,9 +175,10 @@ impl TieredMemory {
         self.tiers.iter().map(|t| (t.name.clone(), (t.base_line * LINE_BYTES) >> 12, t.frames)).collect()
     }
 
-    /// First address beyond all tiers. Under nested paging the host's page table lies there, in the first tier's device.
-    pub fn host_tables(&self) -> u64 {
-        self.host_tables
+    /// First address beyond all tiers. Tables of the translation hardware lie there, on the first tier's device: those of
+    /// the scheme, then under nested paging the host's page table.
+    pub fn end(&self) -> u64 {
+        self.end
     }
 
     /// The tier of a physical line.
@@ -193,7 +196,7 @@ impl TieredMemory {
 
     /// Brings what a read of a line will need into the host's caches.
     #[inline]
-    pub fn look_ahead(&self, line: u64) {
+    pub fn host_prefetch(&self, line: u64) {
         if let Some(cache) = &self.hardware_cache {
             let tier = self.tier_of_line(line).index();
             if tier == cache.tier {
@@ -337,10 +340,9 @@ impl TieredMemory {
         self.tiers.iter().map(|tier| tier.waits)
     }
 
-    /// The kernel writes zeros to a new page, at `pace` per line, past the caches: when the device has taken them.
-    pub fn zero(&mut self, frame: Frame, bytes: u64, now: Time, pace: Time) -> Time {
-        let first = frame.addr().line();
-        let lines = bytes / LINE_BYTES;
+    /// The kernel writes zeros to `lines` lines from `first` on, at `pace` per line, past the caches. Returns when the
+    /// device has taken them.
+    pub fn zero(&mut self, first: u64, lines: u64, now: Time, pace: Time) -> Time {
         if self.hardware_cache.is_some() {
             let write = |taken: Time, line: u64| {
                 self.write(first + line, taken.max(now + pace.times(line)), Initiator::Zero)

@@ -104,7 +104,7 @@ impl Device {
 
     /// Writes `count` consecutive lines as a paced stream of 4 KiB pieces: the buses are busy for as long as the lines
     /// take, at the time each piece comes, without a look at single banks. For zeroing and copying whole pages, where
-    /// line-by-line timing would cost more than everything else. Answers when the last piece was written.
+    /// line-by-line timing would cost more than everything else. Returns when the last piece was written.
     pub fn write_stream(&mut self, first: u64, count: u64, now: Time, pace: Time, by: Initiator) -> Time {
         const PIECE: u64 = 4096 / LINE_BYTES;
         let Channels::Banked(timing, channels) = &mut self.channels else {

@@ -26,7 +26,7 @@ impl FaultBench {
         Ok(FaultBench { os, bytes })
     }
 
-    /// Touches every page of the area for the first time. Answers how many faults that took.
+    /// Touches every page of the area for the first time. Returns how many faults that took.
     ///
     /// # Errors
     /// Memory is full.

@@ -30,7 +30,7 @@ impl Os {
         Ok(())
     }
 
-    /// `munmap`. Answers whether any page was mapped there, so that TLBs must be told.
+    /// `munmap`. Returns whether any page was mapped there, so that TLBs must be told.
     ///
     /// # Errors
     /// Memory is full (a huge page had to be split).
@@ -40,7 +40,7 @@ impl Os {
         self.drop_pages(space, range, true)
     }
 
-    /// `madvise`. Answers whether TLBs must be told.
+    /// `madvise`. Returns whether TLBs must be told.
     ///
     /// # Errors
     /// Memory is full (a huge page had to be split).
@@ -68,7 +68,7 @@ impl Os {
     }
 
     /// `mremap`. Pages move without a copy where their size fits the new alignment; others are dropped from the page
-    /// table and fault again. Answers whether TLBs must be told.
+    /// table and fault again. Returns whether TLBs must be told.
     ///
     /// # Errors
     /// Memory is full.

@@ -3,6 +3,7 @@
 mod address_space;
 mod bench;
 mod events;
+mod faults;
 mod memory;
 mod page_table;
 mod pages;

@@ -158,7 +158,7 @@ impl Os {
         }
     }
 
-    /// Evicts pages of files until so many frames are free in a tier. Answers how many were evicted.
+    /// Evicts pages of files until so many frames are free in a tier. Returns how many were evicted.
     pub fn reclaim(&mut self, tier: TierId, free: u64) -> u64 {
         self.tiers[tier.index()].reclaim(free)
     }

@@ -1,14 +1,13 @@
 //! Demand paging: which frame, of which size, in which tier backs an address, and the events that change it.
 
-use super::address_space::{AddressSpace, Area};
+use super::address_space::AddressSpace;
 use super::memory::{Block, Buddy, Owner, TierMemory, age};
 use super::page_table::{Leaf, PageTable, Pte};
 use super::stores::Stores;
 use crate::design::{OsParameters, PagePolicy, Placement};
 use std::collections::HashMap;
-use terrace_model::{AddressRange, Frame, PageSize, TierId, Time};
-use terrace_policy::{PageId, Wish};
-use terrace_trace::{MapKind, Protection};
+use terrace_model::{Frame, PageSize, TierId, Time};
+use terrace_policy::PageId;
 
 /// The operating system cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -87,7 +86,7 @@ fn table_frame(tiers: &mut [TierMemory], first: usize, now: Time) -> Option<Fram
 #[derive(Clone, Debug)]
 pub struct Os {
     pub(super) pages: PagePolicy,
-    placement: PlacementState,
+    pub(super) placement: PlacementState,
     pub(super) page_table_tier: usize,
     pub(super) levels: u32,
     pub(super) spaces: Vec<Space>,
@@ -109,7 +108,7 @@ pub struct Os {
 
 /// Placement with its names resolved and its place in the round.
 #[derive(Clone, Debug)]
-enum PlacementState {
+pub(super) enum PlacementState {
     FirstTouch,
     /// A tier per slot of the round.
     Round {
@@ -301,7 +300,7 @@ impl Os {
         TierId(at as u8)
     }
 
-    /// Sets accessed (and, for a store, dirty) in the entry a walk found; answers the new entry.
+    /// Sets accessed (and, for a store, dirty) in the entry a walk found; returns the new entry.
     #[inline]
     pub fn mark(&mut self, space: u32, addr: u64, leaf: &Leaf, write: bool) -> Pte {
         let old = leaf.pte;
@@ -310,204 +309,6 @@ impl Os {
             self.spaces[space as usize].table.store(leaf, addr, new);
         }
         new
-    }
-
-    /// The area that holds `addr` with its first address; an address that no event mapped gets one.
-    pub fn area_at_fault(&mut self, space: u32, addr: u64) -> (u64, Area) {
-        let areas = &mut self.spaces[space as usize].areas;
-        if let Some(found) = areas.find_next(addr) {
-            return found;
-        }
-        self.counters.unmapped_accesses += 1;
-        let page = AddressRange::new(addr & !4095, 4096);
-        areas.map(page, MapKind::Anonymous, Protection::READ_WRITE);
-        let alone = Area {
-            end: page.end().0,
-            kind: MapKind::Anonymous,
-            protection: Protection::READ_WRITE,
-            huge_advice: None,
-        };
-        areas.find(addr).unwrap_or((page.start.0, alone))
-    }
-
-    /// Brings in the page that holds `addr`, which is not mapped in the page table: as the first of `wishes` that can be
-    /// granted says, else as the design does.
-    ///
-    /// # Errors
-    /// Memory is full.
-    pub fn fault(&mut self, space: u32, addr: u64, wishes: &[Wish]) -> Result<Fault, OsError> {
-        let (start, area) = self.area_at_fault(space, addr);
-        let wanted = self.wanted_size(addr, start, &area);
-        let granted = wishes.iter().find_map(|wish| self.grant(space, addr, start, &area, wanted, wish));
-        let (Block { frame, zeroed }, size) = match granted {
-            Some(granted) => granted,
-            None => {
-                let (block, size) = self.place_by_design(space, addr, start, wanted)?;
-                if size != wanted {
-                    self.counters.huge_fallbacks += 1;
-                }
-                (block, size)
-            }
-        };
-        let page = addr & !(size.bytes() - 1);
-        self.install(space, page, size, Pte::new(frame))?;
-        if let Some(stores) = &mut self.stores {
-            stores.clear(space, page, size);
-        }
-        self.resident[size.index()] += size.base_pages();
-        self.counters.faults[size.index()] += 1;
-        self.note_peak();
-        Ok(Fault { frame, size, copied_from: None, zeroed })
-    }
-
-    /// The size that a wish asks for, where it is a large page that would fit at `addr` in its area, and its tier has no free
-    /// block for it.
-    pub fn lacks_block(
-        &self,
-        space: u32,
-        addr: u64,
-        start: u64,
-        area: &Area,
-        wish: &Wish,
-    ) -> Option<PageSize> {
-        let size = wish.size.filter(|size| *size > PageSize::Base)?;
-        let page = AddressRange::new(addr & !(size.bytes() - 1), size.bytes());
-        let fits = page.start.0 >= start && page.end().0 <= area.end;
-        let lacks = self.tiers.get(wish.tier.index())?.buddy().free_blocks(size.order()).0 == 0;
-        let empty = || self.spaces[space as usize].table.is_region_empty(addr, size);
-        (fits && lacks && empty()).then_some(size)
-    }
-
-    /// A frame for one wish, if it can be granted. Without a size it is the one that the design wants, else a base page.
-    fn grant(
-        &mut self,
-        space: u32,
-        addr: u64,
-        start: u64,
-        area: &Area,
-        wanted: PageSize,
-        wish: &Wish,
-    ) -> Option<(Block, PageSize)> {
-        let sizes = match wish.size {
-            Some(size) => [size, size],
-            None => [wanted, PageSize::Base],
-        };
-        sizes.into_iter().find_map(|size| {
-            let page = AddressRange::new(addr & !(size.bytes() - 1), size.bytes());
-            let fits = wish.size.is_none() || (page.start.0 >= start && page.end().0 <= area.end);
-            let free = fits
-                && (size == PageSize::Base || self.spaces[space as usize].table.is_region_empty(addr, size));
-            let tier = Some(wish.tier.index()).filter(|tier| free && *tier < self.tiers.len())?;
-            let owner = Owner::Page(PageId::new(space, page.start.0 >> 12));
-            self.take(tier, size, owner).map(|block| (block, size))
-        })
-    }
-
-    /// A frame as the design places it, of the size wanted or the largest below that there is room for.
-    fn place_by_design(
-        &mut self,
-        space: u32,
-        addr: u64,
-        start: u64,
-        wanted: PageSize,
-    ) -> Result<(Block, PageSize), OsError> {
-        let mut size = wanted;
-        loop {
-            let page = addr & !(size.bytes() - 1);
-            let free =
-                size == PageSize::Base || self.spaces[space as usize].table.is_region_empty(addr, size);
-            let owner = Owner::Page(PageId::new(space, page >> 12));
-            if free && let Some(block) = self.place(page.max(start) - start, size, owner) {
-                return Ok((block, size));
-            }
-            size = match size {
-                PageSize::Giant => PageSize::Huge,
-                PageSize::Huge => PageSize::Base,
-                PageSize::Base => return Err(self.out_of_memory(None)),
-            };
-        }
-    }
-
-    /// The page size that the design and the program's advice want at `addr`.
-    fn wanted_size(&self, addr: u64, start: u64, area: &Area) -> PageSize {
-        match self.pages {
-            PagePolicy::Base if area.kind == MapKind::HugeTlb => PageSize::Huge,
-            PagePolicy::Base => PageSize::Base,
-            PagePolicy::Huge => PageSize::Huge,
-            PagePolicy::Giant => PageSize::Giant,
-            PagePolicy::Thp => {
-                let page = AddressRange::new(addr & !(PageSize::Huge.bytes() - 1), PageSize::Huge.bytes());
-                let anonymous = matches!(area.kind, MapKind::Anonymous | MapKind::Heap | MapKind::Stack);
-                let inside = page.start.0 >= start && page.end().0 <= area.end;
-                if area.kind == MapKind::HugeTlb || (anonymous && inside && area.huge_advice != Some(false)) {
-                    PageSize::Huge
-                } else {
-                    PageSize::Base
-                }
-            }
-        }
-    }
-
-    /// A write to a page that a fork shares: the writer gets a copy, or the page itself when nobody else is left.
-    ///
-    /// # Errors
-    /// Memory is full.
-    pub fn break_sharing(&mut self, space: u32, addr: u64, leaf: &Leaf) -> Result<Option<Fault>, OsError> {
-        self.counters.copy_on_write_faults += 1;
-        let old = leaf.pte.frame();
-        if !self.shared.contains_key(&old.0) {
-            let own = leaf.pte.with_copy_on_write(false).dirtied();
-            self.spaces[space as usize].table.store(leaf, addr, own);
-            // Its first owner may be gone.
-            self.own(space, addr & !(leaf.size.bytes() - 1), leaf.size, old);
-            return Ok(None);
-        }
-        let page = addr & !(leaf.size.bytes() - 1);
-        let owner = Owner::Page(PageId::new(space, page >> 12));
-        let Some(Block { frame, .. }) = self.place(page, leaf.size, owner) else {
-            if leaf.size == PageSize::Base {
-                return Err(self.out_of_memory(None));
-            }
-            // No block of that size: only the base page that is written gets a copy.
-            self.counters.huge_fallbacks += 1;
-            self.counters.copy_on_write_faults -= 1;
-            self.split(space, page, leaf, PageSize::Base)?;
-            let base = self.table(space).find(addr).ok_or_else(|| self.out_of_memory(None))?;
-            return self.break_sharing(space, addr, &base);
-        };
-        self.release_frames(old, leaf.size);
-        self.resident[leaf.size.index()] += leaf.size.base_pages();
-        self.note_peak();
-        self.spaces[space as usize].table.store(leaf, addr, Pte::new(frame).dirtied());
-        Ok(Some(Fault { frame, size: leaf.size, copied_from: Some(old), zeroed: false }))
-    }
-
-    /// Chooses a tier and takes a block in it. `offset` is the page's distance from its area's start.
-    fn place(&mut self, offset: u64, size: PageSize, owner: Owner) -> Option<Block> {
-        let count = self.tiers.len();
-        let first = match &mut self.placement {
-            PlacementState::FirstTouch => 0,
-            PlacementState::Only(tier) => {
-                let tier = *tier;
-                return self.take(tier, size, owner);
-            }
-            PlacementState::Prefer(tier) => *tier,
-            PlacementState::Round { slots, next } => {
-                let tier = slots[*next];
-                *next = (*next + 1) % slots.len();
-                tier as usize
-            }
-            PlacementState::Ratio { first, group } => {
-                // Spread evenly over the group: page i goes first when i * first crosses a multiple of the group.
-                let position = (offset >> size.shift()) % *group;
-                let crossed = (position + 1) * *first / *group != position * *first / *group;
-                usize::from(!crossed)
-            }
-        };
-        if let Some(block) = self.take(first, size, owner) {
-            return Some(block);
-        }
-        (0..count).filter(|&tier| tier != first).find_map(|tier| self.take(tier, size, owner))
     }
 
     pub(super) fn take(&mut self, tier: usize, size: PageSize, owner: Owner) -> Option<Block> {

@@ -1,15 +1,28 @@
-//! Translation hardware: TLBs, the page-walk cache and the walker.
+//! Address translation: the hardware that schemes are made of, and the schemes.
+//!
+//! `scheme.rs` is the seam, `schemes/` has one file per scheme. The page walker itself stands in the machine
+//! (`machine/walk.rs`), since a walk is made of accesses to its caches and memory.
 
-mod contiguity;
 mod nested;
 mod page_walk_cache;
+mod parameters;
+mod range_table;
+mod scheme;
+pub mod schemes;
 mod tlb;
 mod tlbs;
 
-pub use contiguity::{
-    Contiguity, ContiguityKind, PageRun, Prediction, RangeTables, SegmentChoices, base_pages,
-};
 pub use nested::{Nested, host_table_bytes};
 pub use page_walk_cache::PageWalkCache;
+pub use parameters::*;
+pub use range_table::{RangeTables, Run};
+pub use scheme::*;
 pub use tlb::TlbEntry;
 pub use tlbs::{TlbCounters, TlbHit, Tlbs};
+
+use terrace_model::AddressRange;
+
+/// First base page of a range, and the first after it.
+pub fn base_pages(range: AddressRange) -> (u64, u64) {
+    (range.start.0 >> 12, range.start.0.saturating_add(range.bytes).div_ceil(4096))
+}

@@ -13,9 +13,9 @@
 //! translated; setting a dirty bit after the walk is one reference, as without nesting.
 
 use super::page_walk_cache::PageWalkCache;
+use super::parameters::NestedParameters;
 use super::tlb::{Tlb, TlbEntry, key};
 use super::tlbs::TlbHit;
-use crate::design::NestedParameters;
 use std::iter::Rev;
 use std::ops::Range;
 use terrace_model::PageSize;
@@ -117,7 +117,7 @@ impl Nested {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::design::{Associativity, FullKeyword, PageWalkCacheParameters};
+    use crate::translate::parameters::{Associativity, FullKeyword, PageWalkCacheParameters};
     use std::collections::HashSet;
     use terrace_model::Cycles;
 

@@ -3,8 +3,8 @@
 //! A walk looks for the lowest intermediate entry first (which leaves one reference), then for higher ones. Only the
 //! entry found counts as used; every intermediate entry that a walk fetches is put in.
 
+use super::parameters::PageWalkCacheParameters;
 use super::tlb::{Tlb, TlbEntry};
-use crate::design::PageWalkCacheParameters;
 
 /// Intermediate entries by level and virtual-address prefix.
 #[derive(Clone, Debug)]
@@ -68,7 +68,7 @@ impl PageWalkCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::design::{Associativity, FullKeyword};
+    use crate::translate::parameters::{Associativity, FullKeyword};
     use terrace_model::Cycles;
 
     fn cache(entries: u32) -> PageWalkCache {

@@ -1,7 +1,7 @@
 //! One TLB array with true LRU.
 
+use super::parameters::Associativity;
 use crate::array::{Divider, FullyAssociative, NARROW_MAX_WAYS, PackedSets};
-use crate::design::Associativity;
 use terrace_model::PageSize;
 
 /// What a TLB entry says, in one word: frame number of the page's first byte, and flags.
@@ -159,7 +159,7 @@ impl Tlb {
         }
     }
 
-    /// Finds a page and makes it the most recently used of its set. Answers also where it is, for
+    /// Finds a page and makes it the most recently used of its set. Returns also where it is, for
     /// [`Tlb::touch_slot`].
     #[inline(always)]
     pub fn touch(&mut self, key: u64) -> Option<(TlbEntry, u32)> {
@@ -180,7 +180,7 @@ impl Tlb {
         }
     }
 
-    /// Puts in a page that is not there; it becomes the most recently used. Answers where it is.
+    /// Puts in a page that is not there; it becomes the most recently used. Returns where it is.
     #[inline(always)]
     pub fn insert(&mut self, key: u64, entry: TlbEntry) -> u32 {
         match self {
@@ -309,7 +309,7 @@ impl SetTlb {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::design::FullKeyword;
+    use crate::translate::parameters::FullKeyword;
     use proptest::prelude::*;
     use std::collections::HashMap;
 

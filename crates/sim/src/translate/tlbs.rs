@@ -4,10 +4,10 @@
 //! neither inclusive nor exclusive. All arrays of a level are probed at once: that is one lookup, and its miss counts
 //! under the size that the walk (or level 2) finds.
 
-use super::contiguity::Contiguity;
+use super::parameters::TranslationParameters;
+use super::scheme::{Request, Walker};
 use super::tlb::{Tlb, TlbEntry, key, split_key};
-use crate::design::TranslationParameters;
-use terrace_model::{AddressRange, PageSize};
+use terrace_model::{AddressRange, PageSize, Time};
 
 /// Counters of one core's TLBs, or of all cores' together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,6 +20,18 @@ pub struct TlbCounters {
     pub l2_hits: u64,
     /// Level-2 misses: walks.
     pub l2_misses: u64,
+}
+
+impl TlbCounters {
+    /// Adds another core's.
+    pub fn add(&mut self, other: &TlbCounters) {
+        for size in 0..3 {
+            self.l1_hits[size] += other.l1_hits[size];
+            self.l1_misses[size] += other.l1_misses[size];
+        }
+        self.l2_hits += other.l2_hits;
+        self.l2_misses += other.l2_misses;
+    }
 }
 
 /// A translation found.
@@ -88,8 +100,6 @@ pub struct Tlbs {
     first_set: [usize; 3],
     /// What happened so far.
     pub counters: TlbCounters,
-    /// What stands beside or instead of the arrays.
-    pub contiguity: Contiguity,
 }
 
 impl Tlbs {
@@ -124,7 +134,6 @@ impl Tlbs {
             most_recent: vec![NO_KEY; sets].into(),
             first_set,
             counters: TlbCounters::default(),
-            contiguity: Contiguity::new(parameters)?,
         })
     }
 
@@ -242,6 +251,17 @@ impl Tlbs {
             Recent { page: base_page(space, addr), key, set: set as u32, slot, hit };
     }
 
+    /// Looks both levels up: the page, and when that is known. None where neither level knows it.
+    #[inline(always)]
+    pub fn find(&mut self, walker: &impl Walker, request: &Request) -> Option<(TlbHit, Time)> {
+        match self.lookup_l1(request.space, request.addr) {
+            Some(hit) => Some((hit, request.now)),
+            None => self
+                .lookup_l2(request.space, request.addr)
+                .map(|hit| (hit, request.now + walker.l2_tlb_latency())),
+        }
+    }
+
     /// Replaces a page's entry wherever it is held (its dirty bit was set).
     pub fn update(&mut self, space: u32, addr: u64, hit: TlbHit) {
         let key = key(space, addr >> hit.size.shift(), hit.size);
@@ -257,14 +277,6 @@ impl Tlbs {
         }
     }
 
-    /// The counters of the arrays that are in use, plain or coalesced.
-    pub fn counters_in_use(&self) -> &TlbCounters {
-        match &self.contiguity {
-            Contiguity::Coalesced(tlbs) => &tlbs.counters,
-            _ => &self.counters,
-        }
-    }
-
     fn forget_recent(&mut self) {
         self.recent.fill(NOTHING_RECENT);
     }
@@ -272,7 +284,6 @@ impl Tlbs {
     /// Drops every page of `space` that overlaps `range`.
     pub fn invalidate(&mut self, space: u32, range: AddressRange) {
         self.forget_recent();
-        self.contiguity.invalidate(space, range);
         let pages = range.bytes >> 12;
         let arrays = self.l1.iter_mut().chain(self.l2.iter_mut());
         if pages <= 32 {
@@ -298,7 +309,6 @@ impl Tlbs {
     /// Drops every page of `space`.
     pub fn flush_space(&mut self, space: u32) {
         self.forget_recent();
-        self.contiguity.flush_space(space);
         for tlb in self.l1.iter_mut().chain(self.l2.iter_mut()) {
             tlb.retain(|k| split_key(k).0 != space);
         }

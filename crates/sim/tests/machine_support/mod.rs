@@ -7,8 +7,8 @@ pub mod probe;
 use std::sync::Arc;
 use terrace_model::{AddressRange, PageSize};
 use terrace_sim::design::{
-    Associativity, Design, FullKeyword, L2TlbArrayParameters, Library, PagePolicy, Placement, TlbParameters,
-    TranslationScheme,
+    Associativity, Design, FullKeyword, L2TlbArrayParameters, Library, PagePolicy, Placement,
+    SchemeParameters, TlbParameters, ZeroStores,
 };
 use terrace_sim::{Fidelity, Options, Outcome, SimError, simulate};
 use terrace_trace::{
@@ -232,7 +232,7 @@ pub fn design(name: &str, machine: &str, sets: &[(&str, &str)]) -> Design {
 
 /// One core of a machine with two tiers, 4 KiB pages, radix page tables. Level 1: 4 KiB pages in 2 sets of 2,
 /// 2 MiB pages in one set of 2, 1 GiB pages in one of 2; level 2: 16 entries in 4 sets of 4 for 4 KiB and 2 MiB, none
-/// for 1 GiB; no page-walk cache.
+/// for 1 GiB; no page-walk cache. New pages are in no cache.
 pub fn small() -> Design {
     let mut design = design("native-4k", "vbi-table1", &[("core.count", "1")]);
     let l1d = &mut design.translation.l1d;
@@ -241,6 +241,7 @@ pub fn small() -> Design {
     l1d.insert(PageSize::Giant, tlb(2, 2));
     design.translation.l2.array = vec![array(&[PageSize::Base, PageSize::Huge], 16, 4)];
     design.translation.page_walk_cache.entries = 0;
+    design.os.zero_stores = ZeroStores::NonTemporal;
     design
 }
 
@@ -249,8 +250,8 @@ pub fn with_pages(mut design: Design, pages: PagePolicy) -> Design {
     design
 }
 
-pub fn with_scheme(mut design: Design, scheme: TranslationScheme) -> Design {
-    design.translation.scheme = scheme;
+pub fn with_scheme(mut design: Design, scheme: &str) -> Design {
+    design.translation.scheme = SchemeParameters::named(scheme);
     design
 }
 

@@ -99,7 +99,7 @@ pub fn outcomes(signals: &[Signal]) -> Vec<terrace_policy::Outcome> {
 /// What is done to memory at a time of the run.
 pub type TimedStep = (u64, Box<dyn FnMut(&mut dyn MemorySystem) + Send>);
 
-/// Runs a program and does each step at its time, in nanoseconds. Answers all news but ticks, and fails if the program
+/// Runs a program and does each step at its time, in nanoseconds. Returns all news but ticks, and fails if the program
 /// ends before the last step.
 pub fn at_times(program: &Program, design: &Design, steps: Vec<TimedStep>) -> Vec<Signal> {
     let (signals, log) = shared(Vec::new());

@@ -92,7 +92,7 @@ pub fn nodes_of(process: &Process, range: &Range<u64>) -> Result<BTreeMap<i32, u
     Ok(counted(&node_of_each(process, &pages(range))?))
 }
 
-/// Moves pages to a node; answers what became of how many.
+/// Moves pages to a node; returns what became of how many.
 pub fn move_to(process: &Process, pages: &[u64], node: i32) -> Result<BTreeMap<i32, usize>> {
     let mut status = vec![0; pages.len()];
     Linux

@@ -26,6 +26,10 @@ enum Command {
     Writers(targets::writers::Writers),
     /// Checks every byte of its memory all the time
     Verify(targets::verify::Verify),
+    /// Starts another program in a roundabout way
+    Starter(targets::starter::Starter),
+    /// Tries what the unit's sandbox must not permit
+    Denied,
     /// Switches every processor's address space each millisecond
     Ticker,
     /// Runs scenarios and prints the verdict
@@ -43,6 +47,8 @@ fn main() -> ExitCode {
         Command::Beats(target) => target.run(),
         Command::Writers(target) => target.run(),
         Command::Verify(target) => target.run(),
+        Command::Starter(target) => target.run(),
+        Command::Denied => targets::denied::run(),
         Command::Ticker => targets::ticker::run(),
         Command::Scenario { names } => scenarios::run(&names),
         Command::List => {

@@ -39,7 +39,7 @@ impl Layout {
         self.mib << 20
     }
 
-    /// Maps the memory at a multiple of the largest page and touches every page; answers its address.
+    /// Maps the memory at a multiple of the largest page and touches every page; returns its address.
     pub fn map(&self) -> Result<u64> {
         let start = reserve(self.bytes(), self.alignment())?;
         self.map_at(start, self.bytes())?;

@@ -47,7 +47,7 @@ impl Target {
         self.child.id()
     }
 
-    /// Ends what is behind this and waits for whoever started it; answers whether that went well.
+    /// Ends what is behind this and waits for whoever started it; returns whether that went well.
     pub fn end(mut self, pid: u32) -> Result<()> {
         // SAFETY: its parent, which has not ended, has not waited for it, so the number is still its own.
         unsafe { libc::kill(pid as i32, libc::SIGKILL) };
@@ -82,7 +82,7 @@ impl Target {
         Ok(())
     }
 
-    /// Asks a verifier to end whose starter has been killed; answers its own measurements, or an error where it has none, because
+    /// Asks a verifier to end whose starter has been killed; returns its own measurements, or an error where it has none, because
     /// it found a difference or ended before.
     pub fn finish_orphan(mut self) -> Result<String> {
         let pid: i32 = self.value("pid")?.parse()?;
@@ -121,7 +121,7 @@ impl Target {
         }
     }
 
-    /// Asks a verifier to end; answers its own measurements, or an error where it found a difference.
+    /// Asks a verifier to end; returns its own measurements, or an error where it found a difference.
     pub fn finish(mut self) -> Result<String> {
         self.signal(libc::SIGTERM)?;
         let mut said = String::new();
@@ -176,6 +176,12 @@ impl Terrace {
         Ok(Terrace { child })
     }
 
+    /// Whether it has ended, waited for or not.
+    pub fn has_ended(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap_or_default();
+        stat.rsplit_once(')').is_none_or(|(_, fields)| fields.trim_start().starts_with('Z'))
+    }
+
     /// Kills it, wherever it is.
     pub fn kill(mut self) -> Result<()> {
         self.child.kill()?;
@@ -183,7 +189,7 @@ impl Terrace {
         Ok(())
     }
 
-    /// Asks it to stop; answers what it said, or an error where it failed.
+    /// Asks it to stop; returns what it said, or an error where it failed.
     pub fn finish(mut self) -> Result<String> {
         // SAFETY: the child has not been waited for, so the number is still its own.
         unsafe { libc::kill(self.child.id() as i32, libc::SIGINT) };

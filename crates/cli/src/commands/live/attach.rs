@@ -4,9 +4,10 @@ use super::{Helped, LiveOptions};
 use crate::error::{CommandResult, Failure};
 use clap::Args;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
-use terrace_live::control;
-use terrace_live::targets::Selection;
+use std::time::Instant;
+use terrace_live::kernel::Linux;
+use terrace_live::targets::{self, Selection};
+use terrace_live::{control, folder};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -68,12 +69,34 @@ impl Arguments {
     }
 }
 
+/// Why no process could be managed, and what would help.
+fn nothing_managed(arguments: &Arguments) -> String {
+    let pids = arguments.pid.iter().chain(&arguments.tree);
+    let mut reasons =
+        pids.filter_map(|pid| Some(format!("process {pid} {}", targets::without_memory(&Linux, *pid)?)));
+    match reasons.next() {
+        Some(reason) => format!("nothing could be managed: {reason}"),
+        None if folder::user() == 0 => {
+            "none of the processes could be looked into: they had ended, or this container may not look into them \
+             (CAP_SYS_PTRACE, CAP_SYS_NICE); -vv shows the kernel's errors"
+                .to_owned()
+        }
+        None => "none of the processes could be looked into; Terrace needs root for processes of others".to_owned(),
+    }
+}
+
 /// Carries out the subcommand.
 pub fn run(arguments: Arguments) -> CommandResult {
     let options = &arguments.options;
     for pid in arguments.pid.iter().chain(&arguments.tree) {
         if !PathBuf::from(format!("/proc/{pid}")).exists() {
             return Err(Failure::usage(format!("there is no process {pid}")));
+        }
+    }
+    // Of a tree the root may have nothing, and its children all.
+    for pid in &arguments.pid {
+        if let Some(why) = targets::without_memory(&Linux, *pid) {
+            return Err(Failure::usage(format!("process {pid} has no memory to manage: {why}")));
         }
     }
     let selection = match (&arguments.cgroup, arguments.pid.is_empty()) {
@@ -90,7 +113,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let mut session = options.session(selection, Helped::default(), arguments.offload)?;
     let control = super::control()?;
     let stop = control.stop.clone();
-    let end = arguments.seconds.map(|seconds| Instant::now() + Duration::from_secs(seconds));
+    let end = super::end_after(arguments.seconds);
     let mut watch = options.watch(&session, &control)?;
     control::run(&mut session.engine, &control, None, None, |engine| {
         watch.turn(engine);
@@ -100,9 +123,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
     });
     super::end(&mut session);
     if session.engine.world().counters().adopted == 0 {
-        return Err(Failure::run(
-            "none of the processes could be looked into; Terrace needs root for processes of others",
-        ));
+        return Err(Failure::run(nothing_managed(&arguments)));
     }
     super::conclude(options, &session, &watch, &arguments.targets())
 }

@@ -11,9 +11,9 @@ use terrace_live::kernel::{Kernel, Linux, Process};
 
 const EXAMPLES: &str = "\
 Examples:
-  sudo terrace contiguity --pid $(pidof redis-server)
-  sudo terrace contiguity --pid 4711 --every 5 --seconds 60
-  sudo terrace contiguity --pid 4711 --json - | jq .samples[-1].coverage_128";
+  sudo terrace contiguity $(pidof redis-server)
+  sudo terrace contiguity 4711 --every 5 --seconds 60
+  sudo terrace contiguity 4711 --json - | jq .samples[-1].coverage_128";
 
 /// Show how contiguous the physical memory of a process is
 ///
@@ -25,8 +25,12 @@ Examples:
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
     /// The process
+    #[arg(value_name = "PID", required_unless_present = "pid", conflicts_with = "pid")]
+    process: Option<u32>,
+
+    /// The same, as other commands name it
     #[arg(long, value_name = "PID")]
-    pid: u32,
+    pid: Option<u32>,
 
     /// Look again every N seconds, until the process ends
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
@@ -57,7 +61,10 @@ struct Document {
 
 /// Carries out the subcommand.
 pub fn run(arguments: Arguments) -> CommandResult {
-    let pid = arguments.pid;
+    let pid = arguments
+        .process
+        .or(arguments.pid)
+        .ok_or_else(|| Failure::usage("name a process, such as terrace contiguity 4711"))?;
     let process = Linux.open(pid).map_err(|error| match error.raw_os_error() {
         Some(number) if number == rustix::io::Errno::SRCH.raw_os_error() => {
             Failure::usage(format!("there is no process {pid}"))
@@ -81,7 +88,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
         }
         samples.push(sample);
         let Some(every) = arguments.every else { break };
-        let next = Duration::from_secs(every * samples.len() as u64);
+        let next = Duration::from_secs(every.saturating_mul(samples.len() as u64));
         if arguments.seconds.is_some_and(|seconds| next > Duration::from_secs(seconds)) {
             break;
         }

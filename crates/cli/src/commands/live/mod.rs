@@ -16,9 +16,11 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 use terrace_live::control::Control;
 use terrace_live::engine::{Engine, Limits};
 use terrace_live::facts::Facts;
+use terrace_live::folder::Folder;
 use terrace_live::help::Trackers;
 use terrace_live::journal;
 use terrace_live::kernel::{Kernel, Linux};
@@ -184,6 +186,11 @@ impl LiveOptions {
         let board = Board::default();
         let default = server::socket_of(&journal::folder(), std::process::id());
         let socket = self.socket.as_ref().unwrap_or(&default);
+        if self.socket.is_none()
+            && let Err(error) = Folder::create(&journal::folder())
+        {
+            tracing::warn!(%error, "the folder of sockets and journals");
+        }
         let server = match Server::start(socket, self.metrics, board.clone(), control) {
             Ok(server) => Some(server),
             Err(error) if self.socket.is_none() && self.metrics.is_none() => {
@@ -232,6 +239,11 @@ fn control() -> Result<Control, Failure> {
         })?;
     }
     Ok(control)
+}
+
+/// When to stop after so many seconds: never where that is later than the clock can say.
+fn end_after(seconds: Option<u64>) -> Option<Instant> {
+    seconds.and_then(|seconds| Instant::now().checked_add(Duration::from_secs(seconds)))
 }
 
 #[derive(Serialize)]

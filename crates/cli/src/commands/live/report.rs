@@ -31,7 +31,7 @@ impl Timeline {
     }
 }
 
-/// Writes the report of a run into `folder`; answers its page.
+/// Writes the report of a run into `folder`; returns its page.
 pub fn write(folder: &Path, run: RunRecord) -> Result<PathBuf, Failure> {
     let comparison = Comparison {
         title: format!("{} on {}, live", run.design, run.input),

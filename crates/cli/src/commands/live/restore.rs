@@ -4,6 +4,7 @@ use crate::error::{Blame, CommandResult, Failure};
 use crate::options::JsonOption;
 use crate::output;
 use clap::Args;
+use terrace_live::help;
 use terrace_live::journal;
 use terrace_live::kernel::Linux;
 use terrace_live::server;
@@ -29,7 +30,10 @@ pub struct Arguments {
 pub fn run(arguments: Arguments) -> CommandResult {
     let mut restored = journal::restore(&Linux, &journal::folder()).or_run()?;
     let sockets = server::remove_stale(&journal::folder());
-    restored.done.extend(sockets.iter().map(|socket| format!("{} is removed", socket.display())));
+    let helpers = help::remove_stale(&std::env::temp_dir());
+    let recorders = terrace_recorder::remove_stale();
+    let removed = sockets.iter().chain(&helpers).chain(&recorders);
+    restored.done.extend(removed.map(|path| format!("{} is removed", path.display())));
     if !arguments.json.owns_stdout() {
         let lines: Vec<&String> =
             restored.done.iter().chain(&restored.left).chain(&restored.failed).collect();

@@ -4,6 +4,8 @@ use super::{Helped, LiveOptions};
 use crate::error::{CommandResult, Failure};
 use clap::Args;
 use std::ffi::OsString;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
 use terrace_live::help::Help;
 use terrace_live::targets::Selection;
 use terrace_live::world::Managed;
@@ -14,6 +16,7 @@ Examples:
   sudo terrace run -- redis-server
   sudo terrace run --policy nimble --limit dram=2GiB -- ./app
   sudo terrace run --dry-run -v -- ./app
+  sudo terrace run --seconds 60 -- ./app
   terrace run --policy static-ratio --set fast_share=0.7 -- ./stream
 
 While it runs:
@@ -66,6 +69,10 @@ pub struct Arguments {
     #[arg(long, help_heading = "Policy", conflicts_with_all = ["track_stores", "track_accesses"])]
     sample_faults: bool,
 
+    /// Stop managing after so many seconds; the command runs on
+    #[arg(long, value_name = "N")]
+    seconds: Option<u64>,
+
     /// The command: everything after `--`
     #[arg(last = true, required = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -77,13 +84,13 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let (managed, help) = if arguments.sample_faults {
         (Managed::Sampled, Some(Help::start_with_sampler()))
     } else if arguments.track_accesses {
-        (Managed::Zapped, Some(Help::start_with_zapper()))
+        (Managed::EntriesDropped, Some(Help::start_with_dropper()))
     } else {
         (Managed::All, arguments.track_stores.then(Help::start))
     };
-    let help = help.transpose().map_err(|error| {
-        Failure::run(format!("the library for the command has no place in the temporary folder: {error}"))
-    })?;
+    let help = help
+        .transpose()
+        .map_err(|error| Failure::run(format!("the library for the command has no place: {error}")))?;
     let helped = Helped { trackers: help.as_ref().map(Help::trackers), managed };
     let mut session = options.session(Selection::Trees(Vec::new()), helped, false)?;
     let control = super::control()?;
@@ -102,10 +109,21 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let pid = child.id();
     session.engine.add(pid);
     let children = control::wait_for_children();
+    let stop = control.stop.clone();
+    let end = super::end_after(arguments.seconds);
     let code = control::run(&mut session.engine, &control, Some(&children), Some(pid), |engine| {
         watch.turn(engine);
+        if end.is_some_and(|end| Instant::now() >= end) {
+            stop.store(true, Ordering::Relaxed);
+        }
     });
     super::end(&mut session);
+    if help.as_ref().is_some_and(|help| !help.trackers().has_any()) {
+        tracing::warn!(
+            "no program has loaded the library that was to help, so nothing of what it was for was seen: programs that \
+             are linked statically, or run with other privileges, load none"
+        );
+    }
     super::conclude(options, &session, &watch, &name)?;
     // The exit below runs no destructors. Where the command runs on, what it starts looks for the library still.
     match (help, code) {

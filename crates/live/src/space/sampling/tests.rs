@@ -60,7 +60,7 @@ impl Process {
         self.sampling.watch(&self.watched, &self.covered);
     }
 
-    /// Asks for all that are in to be taken out; answers which.
+    /// Asks for all that are in to be taken out; returns which.
     fn ask(&mut self) -> Vec<u64> {
         let mut asked = Vec::new();
         for (vpn, size) in self.sampling.next() {
@@ -79,10 +79,10 @@ impl Process {
     }
 
     /// What is told, as page, nanoseconds, and whether an access ended it.
-    fn told(&mut self, zaps: &[Option<u64>]) -> Vec<(u64, u64, bool)> {
+    fn told(&mut self, drops: &[Option<u64>]) -> Vec<(u64, u64, bool)> {
         let mut told = Vec::new();
-        let zaps = zaps.iter().map(|began| began.map(Duration::from_nanos)).collect();
-        self.sampling.take_over(PID, zaps, &mut told);
+        let drops = drops.iter().map(|began| began.map(Duration::from_nanos)).collect();
+        self.sampling.take_over(PID, drops, &mut told);
         told.iter().map(|one| (one.vpn, one.span.as_nanos() as u64, one.access.is_some())).collect()
     }
 
@@ -114,7 +114,7 @@ fn a_page_goes_out_and_comes_in_with_its_access() {
 }
 
 #[test]
-fn a_fault_that_is_told_before_the_zap_is_put_in_order() {
+fn a_fault_that_is_told_before_the_drop_is_put_in_order() {
     let mut process = Process::new(&[AREA], &[(1030, BASE), (1031, BASE), (1032, BASE)]);
     process.ask();
     process.fault(PID, 1030, 12);
@@ -137,7 +137,7 @@ fn a_huge_page_is_registered_anew_after_each_access() {
     assert_eq!(process.told(&[Some(10)]), [(1024, 15, true)]);
     assert_eq!(process.ask(), [1024]);
     assert_eq!(process.pieces(), [(1024, 1536)]);
-    // Between the registration and the zap: nothing would be told of the next access.
+    // Between the registration and the drop: nothing would be told of the next access.
     process.fault(PID, 1300, 30);
     process.kernel.lock().unwrap().registered.clear();
     assert_eq!(process.told(&[Some(40)]), []);

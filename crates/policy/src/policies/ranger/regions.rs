@@ -38,13 +38,13 @@ pub struct Regions {
     /// Anchors that were given up because an area grew.
     pub moved: u64,
     /// Areas that no hole was big enough for, when they were last looked at.
-    pub homeless: u64,
+    pub unplaced: u64,
 }
 
 impl Regions {
     /// No regions in the frames of a tier.
     pub fn new(first: Frame, frames: u64, align: bool) -> Regions {
-        Regions { list: Vec::new(), first: first.0, end: first.0 + frames, align, moved: 0, homeless: 0 }
+        Regions { list: Vec::new(), first: first.0, end: first.0 + frames, align, moved: 0, unplaced: 0 }
     }
 
     /// The region of an area.
@@ -75,7 +75,7 @@ impl Regions {
         }
         self.list = kept;
         self.list.sort_by_key(|region| region.frame);
-        self.homeless = 0;
+        self.unplaced = 0;
         for area in areas {
             if self.of(area).is_none() {
                 match self.first_fit(area.range) {
@@ -83,7 +83,7 @@ impl Regions {
                         let at = self.list.partition_point(|region| region.frame < frame);
                         self.list.insert(at, Region { range: area.range, frame });
                     }
-                    None => self.homeless += 1,
+                    None => self.unplaced += 1,
                 }
             }
         }
@@ -165,7 +165,7 @@ mod tests {
         let more = [areas[1], areas[2], area(200, 11), area(300, 8), area(400, 60)];
         regions.update(&more);
         assert_eq!(frames(&regions, &more), [Some(10), Some(30), Some(60), Some(0), None]);
-        assert_eq!(regions.homeless, 1);
+        assert_eq!(regions.unplaced, 1);
     }
 
     #[test]
@@ -219,7 +219,7 @@ mod tests {
                 }
                 let placed = areas.iter().filter(|area| regions.of(area).is_some()).count();
                 prop_assert_eq!(placed, regions.list.len());
-                prop_assert_eq!(placed as u64 + regions.homeless, areas.len() as u64);
+                prop_assert_eq!(placed as u64 + regions.unplaced, areas.len() as u64);
                 for region in &regions.list {
                     prop_assert!(region.frame.0 >= 17 && region.end() <= 3017);
                     if align {

@@ -27,7 +27,7 @@ impl SlowTime {
         self.per_access
     }
 
-    /// An interval is over in which `counted` accesses were counted. Answers the share of it by which reads of the slow tier
+    /// An interval is over in which `counted` accesses were counted. Returns the share of it by which reads of the slow tier
     /// took longer than those of the fast one; 0 where nobody knows.
     pub fn interval(
         &mut self,

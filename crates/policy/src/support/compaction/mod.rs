@@ -8,7 +8,7 @@
 //! **Smart** (Trident §5.1.3, Figure 6b): the region with most free frames and without unmovable ones is emptied into
 //! the fullest ones that have room.
 //!
-//! Orders take time, so a compaction is a state machine: [`Compactor::start`] begins it and [`Compactor::hear`] drives
+//! Orders take time, so a compaction is a state machine: [`Compactor::start`] begins it and [`Compactor::handle`] drives
 //! it by the answers to its orders.
 //!
 //! **Left open by the sources.** *Ties*: the lowest region. *A frame that is busy*: another pass over the source, three
@@ -25,10 +25,10 @@ mod tests;
 
 use super::Pending;
 use crate::{
-    FrameState, MemorySystem, Moment, MoveOptions, Outcome, PhysicalMemory, Relocate, Report, Signal, Subject,
+    Choice, FrameState, MemorySystem, Moment, MoveOptions, Outcome, PhysicalMemory, Relocate, Report, Signal,
+    Subject,
 };
 use normal::Normal;
-use serde::{Deserialize, Serialize};
 use smart::Smart;
 use std::num::NonZeroU32;
 use terrace_model::{Bytes, Frame, PageSize, TierId, Time};
@@ -39,8 +39,7 @@ const BATCH: usize = 512;
 const IN_FLIGHT: Option<NonZeroU32> = NonZeroU32::new(32);
 
 /// How memory is compacted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
 pub enum Compaction {
     /// Two cursors, as in Linux.
     Normal,
@@ -52,8 +51,7 @@ pub enum Compaction {
 }
 
 /// By what smart compaction knows that a region cannot be emptied.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
 pub enum Unmovable {
     /// By the counter of its unmovable frames (Trident §5.1.3).
     #[default]
@@ -179,10 +177,15 @@ impl Compactor {
         self.go_on(now, memory)
     }
 
-    /// Takes a signal. Answers none if it is not about this compaction.
-    pub fn hear(&mut self, signal: &Signal, now: Moment, memory: &mut dyn MemorySystem) -> Option<Progress> {
+    /// Takes a signal. Returns none if it is not about this compaction.
+    pub fn handle(
+        &mut self,
+        signal: &Signal,
+        now: Moment,
+        memory: &mut dyn MemorySystem,
+    ) -> Option<Progress> {
         let Signal::Done { cost, .. } = signal else { return None };
-        let (_, subject, outcome) = self.pending.hear(signal)?;
+        let (_, subject, outcome) = self.pending.handle(signal)?;
         let copied = cost.copied;
         self.work.copied += copied;
         let Subject::Frame(_) = subject else { return Some(Progress::Working) };

@@ -16,7 +16,7 @@ fn run(compactor: &mut Compactor, size: PageSize, world: &mut InMemory) -> Progr
     while progress == Progress::Working {
         world.advance_to(world.now().plus(Time::from_nanos(20_000)));
         for signal in world.take_signals() {
-            if let Some(now) = compactor.hear(&signal, world.now(), world) {
+            if let Some(now) = compactor.handle(&signal, world.now(), world) {
                 progress = now;
             }
         }

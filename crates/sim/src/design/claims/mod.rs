@@ -45,6 +45,7 @@ pub use expression::{Direction, Expression, Function, Operator, Value};
 pub use verdict::{Row, Verdict, evaluate};
 
 use super::error::{DesignError, suggestion};
+use super::library::read_text;
 use super::{LARGEST_SCALE, read, tree};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
@@ -254,8 +255,7 @@ pub fn embedded() -> Result<Vec<Claim>, DesignError> {
 /// The claims of a file of the user. Errors: the file, its syntax, its keys, its expressions, each with the line.
 pub fn load(path: &Path) -> Result<Vec<Claim>, DesignError> {
     let shown = path.display().to_string();
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| DesignError::at(&shown, format!("cannot be read: {error}")))?;
+    let text = read_text(path).map_err(|problem| DesignError::at(&shown, problem))?;
     parse(&text, &shown)
 }
 

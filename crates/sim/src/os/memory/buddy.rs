@@ -274,7 +274,7 @@ impl Buddy {
         self.free_block_of(frame, order).is_some()
     }
 
-    /// Notes that a block, of 2 MiB or more, holds only zeros. Answers whether it is free, as it has to be.
+    /// Notes that a block, of 2 MiB or more, holds only zeros. Returns whether it is free, as it has to be.
     pub fn mark_zeroed(&mut self, frame: u64, order: u32) -> bool {
         if order < HUGE_ORDER || !self.is_free(frame, order) {
             return false;
@@ -415,7 +415,7 @@ impl Buddy {
         }
     }
 
-    /// Counts a block that was taken; answers whether it was zeroed.
+    /// Counts a block that was taken; returns whether it was zeroed.
     fn taken(&mut self, frame: u64, order: u32, mobility: Mobility) -> bool {
         self.free_frames -= 1 << order;
         self.count(frame, order, |free, _, frames| *free -= frames);

@@ -159,7 +159,7 @@ impl TierMemory {
         (self.low_water, self.high_water)
     }
 
-    /// Evicts pages of files until `free` frames are free, or no such page is left. Answers how many were evicted.
+    /// Evicts pages of files until `free` frames are free, or no such page is left. Returns how many were evicted.
     pub fn reclaim(&mut self, free: u64) -> u64 {
         let mut evicted = 0;
         while self.buddy.free_frames() < free
@@ -267,7 +267,7 @@ impl TierMemory {
         }
     }
 
-    /// A free block was filled with zeros. Answers whether it is free still.
+    /// A free block was filled with zeros. Returns whether it is free still.
     pub fn mark_zeroed(&mut self, frame: Frame, size: PageSize) -> bool {
         self.buddy.mark_zeroed(frame.0 - self.base, size.order())
     }

@@ -117,7 +117,7 @@ fn killed_again_and_again(
 }
 
 /// Moves everything to the slow node, so that there is always something for Terrace to move, and somebody who moves the
-/// same pages at the same time; answers how many pages Terrace had brought up.
+/// same pages at the same time; returns how many pages Terrace had brought up.
 fn taken_down(process: &Process, memory: &[u64]) -> Result<usize> {
     let nodes = node_of_each(process, memory)?;
     let up: Vec<u64> =
@@ -150,7 +150,7 @@ pub(super) fn cpu_ticks(pid: u32) -> Result<u64> {
     field(11).zip(field(12)).map(|(user, system)| user + system).context("no processor time")
 }
 
-/// Has `terrace restore` put back what a killed Terrace left; answers what is left all the same.
+/// Has `terrace restore` put back what a killed Terrace left; returns what is left all the same.
 pub(super) fn restored() -> Result<Vec<String>> {
     let output = Command::new("terrace").arg("restore").output().context("terrace restore")?;
     let mut left = Vec::new();
@@ -285,7 +285,7 @@ fn weights() -> Result<[String; 2]> {
     Ok([text(format!("{WEIGHTS}/node0"))?, text(format!("{WEIGHTS}/node1"))?])
 }
 
-/// A program whose memory a Terrace places with these shares; answers it, its number and its memory.
+/// A program whose memory a Terrace places with these shares; returns it, its number and its memory.
 fn placed(policy: &[&str], mib: &str) -> Result<(Target, u32, Range<u64>)> {
     let arguments = [&["run"], policy, &["--", "/bin/guest", "hotset", "--mib", mib, "--no-thp"]].concat();
     let target = Target::started_by("terrace", &arguments)?;

@@ -80,9 +80,9 @@ pub fn on_nodes(checks: &mut Checks) -> Result<()> {
 pub fn helped(checks: &mut Checks) -> Result<()> {
     set("/proc/sys/kernel/numa_balancing", 0)?;
     let mut random = Random::new(4);
-    let zapped = ["--track-accesses", "--policy", "ambix", "--set", "flush=false", "--set", "period=500 ms"];
-    let zapped = [&zapped[..], &["--set", "delay=250 ms", "--limit", "dram=8MiB"]].concat();
-    launched(checks, "zap-and-look", &zapped, "--no-thp", &mut random)?;
+    let dropped = ["--track-accesses", "--policy", "ambix", "--set", "flush=false", "--set", "period=500 ms"];
+    let dropped = [&dropped[..], &["--set", "delay=250 ms", "--limit", "dram=8MiB"]].concat();
+    launched(checks, "entry dropping", &dropped, "--no-thp", &mut random)?;
     set("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "advise")?;
     let sampled = [&["--sample-faults", "--set", "prefilter=false"], &RESTLESS[..]].concat();
     launched(checks, "sampled faults", &sampled, "--thp", &mut random)?;
@@ -107,7 +107,7 @@ pub fn with_swap(checks: &mut Checks) -> Result<()> {
 }
 
 /// Waits for a moment at which to kill: some time, or `at_work` some time after the first work was seen, however long it takes
-/// until then. Answers the most work that was seen.
+/// until then. Returns the most work that was seen.
 fn wait_to_kill(at_work: bool, random: &mut Random, work: impl Fn() -> Result<u64>) -> Result<u64> {
     let began = Instant::now();
     let (mut seen, mut kill) = (0, began + Duration::from_millis(200 + random.below(1800)));

@@ -4,6 +4,7 @@ mod agreement;
 mod boot;
 mod damon;
 mod doctor;
+mod exec;
 mod focus;
 mod harm;
 mod huge;
@@ -35,7 +36,8 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "softdirty", machine: "two", run: writes::soft_dirty },
     Scenario { name: "pagemap-scan", machine: "two", run: writes::protected },
     Scenario { name: "helped", machine: "two", run: writes::helped },
-    Scenario { name: "zapped", machine: "two", run: policies::zapped },
+    Scenario { name: "track-accesses", machine: "two", run: policies::track_accesses },
+    Scenario { name: "exec", machine: "two", run: exec::run },
     Scenario { name: "sampled", machine: "two", run: sampled::run },
     Scenario { name: "pageout", machine: "two", run: swap::page_out },
     Scenario { name: "watch", machine: "two", run: watch::run },

@@ -89,7 +89,7 @@ pub fn under_fire(checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// Answers how many pages arrived.
+/// Returns how many pages arrived.
 fn back_and_forth(target: &Target, time: Duration) -> Result<usize> {
     let (process, memory) = (open(target)?, target.range("memory")?);
     let all = pages(&memory);

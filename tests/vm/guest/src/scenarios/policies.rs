@@ -183,9 +183,9 @@ fn within_limit(checks: &mut Checks, case: &Case, process: &Process, memory: &Ra
     Ok(())
 }
 
-/// A command's shared memory under Ambix, whose accesses are seen by zap-and-look and by nothing else: hot pages come up, and
+/// A command's shared memory under Ambix, whose accesses are seen by entry dropping and by nothing else: hot pages come up, and
 /// pages without an entry go down to make room for those of the next phase.
-pub fn zapped(checks: &mut Checks) -> Result<()> {
+pub fn track_accesses(checks: &mut Checks) -> Result<()> {
     set("/proc/sys/kernel/numa_balancing", 0)?;
     let bounds = ["run", "--track-accesses", "--limit", "dram=6MiB", "--cpu", "none", "--pressure", "none"];
     let policy =

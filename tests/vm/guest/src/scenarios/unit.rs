@@ -10,6 +10,9 @@ use terrace_live::kernel::{Kernel, Linux};
 
 const SERVICE: &str = "verify.service";
 const UNIT: &str = "terrace@verify.service";
+const UNIT_FILE: &str = "/etc/systemd/system/terrace@.service";
+/// As `systemd-analyze security` rates units: 0 is safest, 10 has no sandbox.
+const EXPOSURE: f64 = 2.5;
 /// Where the service's output goes, and the unit's messages.
 const SAID: &str = "/run/verify.said";
 const LOG: &str = "/run/terrace.said";
@@ -35,6 +38,27 @@ pub fn run(checks: &mut Checks) -> Result<()> {
     checks.equal("capabilities that it may have", line("CapBnd"), format!("CapBnd:\t{allowed:016x}"));
     checks.equal("no new privileges", line("NoNewPrivs"), "NoNewPrivs:\t1".to_owned());
     checks.equal("system calls are filtered", line("Seccomp:"), "Seccomp:\t2".to_owned());
+    checks.that(
+        text(LOG)?.contains("denied: 9 system calls"),
+        "what it has no use for is refused in its sandbox",
+        LOG,
+    );
+    checks.equal("what it makes is for root alone", line("Umask:"), "Umask:\t0077".to_owned());
+    let network = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/net"));
+    checks.that(network(&first)? != network("self")?, "it has no network", &first);
+    let analysis = Command::new("systemd-analyze")
+        .args(["security", "--offline=true", "--no-pager", UNIT_FILE])
+        .output()
+        .context("systemd-analyze")?;
+    let said = String::from_utf8_lossy(&analysis.stdout).into_owned();
+    let level = said.lines().find_map(|line| {
+        line.split_once("exposure level for ")?.1.split_whitespace().nth(1)?.parse::<f64>().ok()
+    });
+    checks.that(
+        level.is_some_and(|level| level <= EXPOSURE),
+        format!("systemd-analyze security is at most {EXPOSURE}"),
+        level.map_or(said, |level| level.to_string()),
+    );
     let quota = text(format!("/sys/fs/cgroup{}/cpu.max", property("ControlGroup")?))?;
     checks.equal("a fifth of a processor", quota.as_str(), "20000 100000");
     let promoted = || Ok(status()?["moves"]["promoted"].as_u64().unwrap_or(0));

@@ -1,7 +1,9 @@
 //! Programs to be observed and moved. Each tells where its memory is in `key=value` pairs and then works until it is killed.
 
 pub mod beats;
+pub mod denied;
 pub mod hotset;
+pub mod starter;
 pub mod ticker;
 pub mod verify;
 pub mod writers;

@@ -179,7 +179,7 @@ struct Worker<'a> {
 }
 
 impl Worker<'_> {
-    /// Answers how long the page operations took.
+    /// Returns how long the page operations took.
     fn run(mut self) -> Result<Stalls> {
         let mut stalls = Stalls::default();
         while !self.shared.ends() {

@@ -1,0 +1,119 @@
+//! Dependent loads around random cycles: latencies, and how many misses a core keeps in flight.
+
+use crate::clock::OwnTime;
+use crate::region::Region;
+use crate::spread::Spread;
+use std::hint::black_box;
+
+/// Bytes between two places of a cycle.
+pub const LINE: usize = 64;
+
+/// A generator of SplitMix64, so that no crate is needed for a shuffle.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((u128::from(bits ^ (bits >> 31)) * limit as u128) >> 64) as usize
+    }
+}
+
+/// Random cycles over places of a region.
+#[derive(Debug)]
+pub struct Chase<'a> {
+    region: &'a Region,
+    starts: Vec<usize>,
+}
+
+impl<'a> Chase<'a> {
+    /// `chains` separate cycles over every line of the first `bytes` of a region.
+    pub fn over_lines(region: &'a Region, bytes: usize, chains: usize) -> Chase<'a> {
+        Chase::over(region, (0..bytes / LINE).map(|line| line * LINE).collect(), chains)
+    }
+
+    /// One cycle over one line in each of the first `pages` pieces of 4 KiB. Lines differ, so that sets of caches do.
+    pub fn over_pages(region: &'a Region, pages: usize) -> Chase<'a> {
+        Chase::over(region, (0..pages).map(|page| page * 4096 + page % 64 * LINE).collect(), 1)
+    }
+
+    fn over(region: &'a Region, mut places: Vec<usize>, chains: usize) -> Chase<'a> {
+        let mut random = Random(1);
+        for at in (1..places.len()).rev() {
+            places.swap(at, random.below(at + 1));
+        }
+        let each = (places.len() / chains).max(1);
+        let mut starts = Vec::new();
+        for cycle in places.chunks_exact(each).take(chains) {
+            starts.push(cycle[0]);
+            for (at, place) in cycle.iter().enumerate() {
+                let next = cycle[(at + 1) % cycle.len()];
+                // SAFETY: Places are multiples of 64 inside the region, which nothing else refers to.
+                unsafe { region.start().add(*place).cast::<usize>().write(next) };
+            }
+        }
+        Chase { region, starts }
+    }
+
+    /// Nanoseconds per load where all chains go on at once, over `steps` steps of each; `rounds` repetitions.
+    pub fn run(&self, steps: usize, rounds: usize) -> Spread {
+        let start = self.region.start().cast_const();
+        let mut at = self.starts.clone();
+        let mut times = Vec::new();
+        for round in 0..=rounds {
+            let begin = OwnTime::now();
+            match at.as_mut_slice() {
+                [only] => {
+                    for _ in 0..steps {
+                        // SAFETY: Each place of a cycle holds another place of it.
+                        *only = unsafe { start.add(*only).cast::<usize>().read() };
+                    }
+                }
+                many => {
+                    for _ in 0..steps {
+                        for place in &mut *many {
+                            // SAFETY: As above.
+                            *place = unsafe { start.add(*place).cast::<usize>().read() };
+                        }
+                    }
+                }
+            }
+            black_box(&at);
+            // The first round warms the caches.
+            if round > 0 {
+                times.push(begin.nanos() / (steps * at.len()) as f64);
+            }
+        }
+        Spread::of(times)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::region::Pages;
+
+    #[test]
+    fn each_cycle_visits_its_places_once() {
+        let region = Region::map(1 << 20, Pages::Base).unwrap();
+        for chains in [1, 3] {
+            let chase = Chase::over_lines(&region, 96 * LINE, chains);
+            let mut seen = std::collections::HashSet::new();
+            for start in &chase.starts {
+                let mut at = *start;
+                loop {
+                    assert!(seen.insert(at), "{at} twice");
+                    // SAFETY: A place of the cycle.
+                    at = unsafe { region.start().add(at).cast::<usize>().read() };
+                    if at == *start {
+                        break;
+                    }
+                }
+            }
+            assert_eq!((seen.len(), chase.starts.len()), (96, chains));
+        }
+        assert_eq!(Chase::over_pages(&region, 100).run(200, 3).count, 3);
+    }
+}

@@ -1,0 +1,25 @@
+//! Measures the machine it runs on: page faults, zeroing, latencies of caches and memory, misses in flight, bandwidths,
+//! TLB shootdowns. The result is a machine preset ([`preset`]) in which each value states its spread.
+//!
+//! Everything is measured from inside a process, without performance counters and without privileges. Memory is bounded
+//! ([`Budget`]), no setting of the system changes, and nothing is left behind. What cannot be measured this way is taken
+//! from the nearest preset, and the preset says so.
+
+mod analysis;
+mod bandwidth;
+mod chase;
+mod clock;
+mod date;
+mod faults;
+mod measure;
+pub mod preset;
+mod processor;
+mod region;
+mod shootdown;
+mod spread;
+
+pub use analysis::{FaultCosts, Step, split_faults, steps};
+pub use date::today;
+pub use measure::{Budget, Error, Measured, measure};
+pub use processor::Processor;
+pub use spread::Spread;

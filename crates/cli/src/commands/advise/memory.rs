@@ -1,0 +1,110 @@
+//! What `terrace advise` says of fast memory, in one screen.
+
+use crate::output;
+use terrace_report::machine_in_words;
+use terrace_study::advise::{MemoryAdvice, PolicyAdvice};
+use terrace_study::figures::{percent, readable, short, tenth, time};
+use terrace_study::run::FEW_PERIODS;
+
+fn mebibytes(bytes: f64) -> String {
+    readable(bytes as u64)
+}
+
+/// The advice in one screen.
+pub fn text(advice: &MemoryAdvice) -> String {
+    let mut out = String::new();
+    let mut say = |text: &str| out.push_str(&output::hanging("", text, 78));
+    let whole = percent(advice.tolerated_slowdown);
+    let prices: Vec<String> =
+        advice.prices.iter().map(|price| format!("{} at {}", price.tier, price.price)).collect();
+    let priced =
+        if prices.is_empty() { String::new() } else { format!("; {} of the price", prices.join(", ")) };
+    say(&format!(
+        "{} on {}: {} accesses, {} resident, {} with everything fast; at most {whole} slower{priced}",
+        advice.input,
+        advice.machine,
+        short(advice.accesses as f64),
+        mebibytes(advice.resident_bytes as f64),
+        time(advice.seconds_simulated),
+    ));
+    say(&format!("Machine {} (reads, idle).", machine_in_words(&advice.machine, &advice.machine_tiers)));
+    say("");
+    match &advice.advice {
+        Some(best) => {
+            let saving = best.saving.map_or(String::new(), |saving| {
+                format!("; it saves {} of the memory's price", tenth(saving))
+            });
+            say(&format!(
+                "{} of the memory in use can be slow ({}), under {} with {} fast: {} slower{saving}.",
+                percent((best.slow_share * 100.0).round() / 100.0),
+                mebibytes(best.slow_bytes),
+                best.policy,
+                mebibytes(best.fast_capacity_bytes as f64),
+                tenth(best.slowdown),
+            ));
+        }
+        None => {
+            say(&format!("None of these policies stays within {whole}, whatever its share of fast memory."))
+        }
+    }
+    say("");
+    out.push_str(&table(advice));
+    out.push('\n');
+    for remark in &advice.uncertainty.remarks {
+        out.push_str(&output::hanging("- ", remark, 76));
+    }
+    if let Some(command) = &advice.command {
+        out.push_str(&format!("\nSee it: {command}\n"));
+    }
+    out
+}
+
+fn table(advice: &MemoryAdvice) -> String {
+    let mut out = format!(
+        "{:<16}{:>9}{:>10}{:>6}{:>7}{:>9}{:>12}{:>9}\n",
+        "policy", "fast tier", "slowdown", "slow", "cost", "one less", "copied", "periods"
+    );
+    let mut order: Vec<&PolicyAdvice> = advice.policies.iter().collect();
+    let expense = |policy: &PolicyAdvice| {
+        policy.answer.as_ref().map_or(f64::INFINITY, |answer| answer.cost.unwrap_or(1.0 - answer.slow_share))
+    };
+    order.sort_by(|a, b| expense(a).total_cmp(&expense(b)));
+    let none = || "-".to_owned();
+    for policy in order {
+        let PolicyAdvice { policy: name, answer, too_small_slowdown, copied_bytes, periods, refused, .. } =
+            policy;
+        let name: String = name.chars().take(16).collect();
+        let line = match (answer, refused) {
+            (_, Some(reason)) => format!("{name:<16}cannot run: {reason}"),
+            (None, None) => format!(
+                "{name:<16}{:>9}{:>10}{:>6}{:>7}{:>9}{:>12}{:>9}",
+                "never",
+                too_small_slowdown.map_or_else(none, tenth),
+                "",
+                "",
+                "",
+                "",
+                periods.map_or_else(none, few)
+            ),
+            (Some(answer), None) => format!(
+                "{name:<16}{:>9}{:>10}{:>6}{:>7}{:>9}{:>12}{:>9}",
+                percent(answer.fast_capacity_share),
+                tenth(answer.slowdown),
+                format!("{:.0}%", answer.slow_share * 100.0),
+                answer.cost.map_or_else(none, |cost| format!("{:.0}%", cost * 100.0)),
+                too_small_slowdown.map_or_else(none, tenth),
+                copied_bytes.map_or_else(none, |bytes| mebibytes(bytes as f64)),
+                periods.map_or_else(none, few),
+            ),
+        };
+        out.push_str(line.chars().take(80).collect::<String>().trim_end());
+        out.push('\n');
+    }
+    out + "fast tier: its size over what is resident; slow: of the memory in use, averaged\n\
+           over time; one less: the slowdown with a step less; never: too slow with all\n"
+}
+
+/// Periods that the run holds.
+fn few(periods: f64) -> String {
+    if periods < FEW_PERIODS { format!("{periods:.1}") } else { short(periods) }
+}

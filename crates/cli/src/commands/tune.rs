@@ -1,0 +1,226 @@
+//! `terrace tune`: a policy's parameters, searched on an input.
+
+use crate::error::CommandResult;
+use crate::input;
+use crate::options::{DesignOptions, InputOptions, JsonOption, RecordingOptions, SimulationOptions};
+use crate::output;
+use crate::progress::Terminal;
+use crate::shares::{PriceOption, parse_fast_share, parse_share};
+use clap::Args;
+use std::path::Path;
+use terrace_report::machine_in_words;
+use terrace_study::Input;
+use terrace_study::figures::{readable, tenth, time};
+use terrace_study::tune::{Tune, Tuned, TunedRun};
+
+const EXAMPLES: &str = "\
+Examples:
+  terrace tune ambix --trace app.trace --time-scale 100
+  terrace tune tpp --fast 25% --runs 100 --workload kv,requests=1e6 \\
+      --check kv,requests=1e6,skew=0.8 --check other.trace
+  terrace tune hemem --parameter period,hot_reads --workload bfs
+  terrace tune ambix --range period=\"1 ms..100 ms\" --workload kv
+  terrace tune memtis --slowdown 5% --price slow=0.33 --trace app.trace
+
+Take over the result with the --set options of its last line.";
+
+/// Search a policy's parameters on an input
+///
+/// Tries settings of the policy's numbers, times and switches, guided by an
+/// optimiser (a tree-structured Parzen estimator); beginning with the values in
+/// force. Reports the gain, how much each parameter matters around the best
+/// setting, and how that setting does on inputs it was not tuned on: those of
+/// --check, else a built-in workload under other seeds.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Arguments {
+    /// A name of `terrace policy list`
+    #[arg(value_name = "POLICY")]
+    policy: String,
+
+    /// Parameters to search, separated by commas. By default all numbers,
+    /// times, amounts and switches
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', help_heading = "Search")]
+    parameter: Vec<String>,
+
+    /// Bounds of a parameter. By default an eighth to eight times the value in
+    /// force; shares stay below 1. Repeatable
+    #[arg(long, value_name = "NAME=LOW..HIGH", value_parser = parse_range, help_heading = "Search")]
+    range: Vec<(String, String, String)>,
+
+    /// Settings to try; those for the sensitivity and the checks come on top
+    #[arg(long, value_name = "N", default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=100_000), help_heading = "Search")]
+    runs: u32,
+
+    /// Seed of the search; the same seed tries the same settings
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Search")]
+    seed: u64,
+
+    /// Minimize the price of the memory in use (without --price: fast memory)
+    /// among settings within this slowdown, instead of the run time
+    #[arg(long, value_name = "SHARE", value_parser = parse_share, help_heading = "Search")]
+    slowdown: Option<f64>,
+
+    /// Input that the setting is not tuned on but tried on: a trace, or a
+    /// workload with its parameters. Repeatable
+    #[arg(long, value_name = "FILE|NAME[,KEY=VALUE…]", help_heading = "Input")]
+    check: Vec<String>,
+
+    /// Make the fastest tier this share of what the input has resident
+    #[arg(long, value_name = "SHARE", default_value = "50%", value_parser = parse_fast_share, help_heading = "Design")]
+    fast: f64,
+
+    #[command(flatten)]
+    designs: DesignOptions,
+
+    #[command(flatten)]
+    price: PriceOption,
+
+    #[command(flatten)]
+    input: InputOptions,
+
+    #[command(flatten)]
+    simulation: SimulationOptions,
+
+    #[command(flatten)]
+    recording: RecordingOptions,
+
+    #[command(flatten)]
+    json: JsonOption,
+}
+
+/// `period=1 ms..100 ms`.
+fn parse_range(text: &str) -> Result<(String, String, String), String> {
+    let parts = || {
+        let (name, range) = text.split_once('=')?;
+        let (low, high) = range.split_once("..")?;
+        Some((name.trim().to_owned(), low.trim().to_owned(), high.trim().to_owned()))
+    };
+    parts().ok_or_else(|| format!("\"{text}\" is not NAME=LOW..HIGH, such as period=\"1 ms..100 ms\""))
+}
+
+/// Carries out the search.
+pub fn run(arguments: Arguments) -> CommandResult {
+    let terminal = Terminal::install();
+    let tune = Tune {
+        policy: arguments.policy,
+        changes: arguments.designs.changes(),
+        simulation: arguments.simulation.to_simulation(),
+        parameters: arguments.parameter,
+        ranges: arguments.range,
+        runs: arguments.runs,
+        seed: arguments.seed,
+        slowdown: arguments.slowdown,
+        fast: arguments.fast,
+        prices: arguments.price.price,
+    };
+    tune.check()?;
+    let input =
+        input::prepare_one(&arguments.input, &arguments.recording, "tune", "--check takes the others")?;
+    let mut others = Vec::new();
+    for word in arguments.check {
+        let path = Path::new(&word);
+        let other = if path.exists() {
+            Input::trace(path, arguments.input.salvage)?
+        } else {
+            Input::workload(&word)?
+        };
+        others.push((word, other));
+    }
+    let tuned = tune.run(input, others, &terminal)?;
+    arguments.json.write(&tuned)?;
+    if !arguments.json.owns_stdout() {
+        output::print(&text(&tuned))?;
+    }
+    Ok(())
+}
+
+fn text(tuned: &Tuned) -> String {
+    let mut out = String::new();
+    let mut say = |text: &str| out.push_str(&output::hanging("", text, 78));
+    let mebibytes = readable(tuned.resident_bytes);
+    say(&format!(
+        "{} on {}, {}: {} of {mebibytes} resident is fast; {} is least after {} settings (seed {})",
+        tuned.policy,
+        tuned.input,
+        tuned.machine,
+        tenth(tuned.fast_share),
+        tuned.objective,
+        tuned.runs,
+        tuned.seed
+    ));
+    say(&format!("Machine {} (reads, idle).", machine_in_words(&tuned.machine, &tuned.machine_tiers)));
+    say("");
+    let line = |name: &str, result: &TunedRun| {
+        let cost = result.cost.map_or(String::new(), |cost| format!(", cost {}", tenth(cost)));
+        format!(
+            "{name:<12}{:>10} {:>10} slower than all fast{cost}",
+            time(result.seconds_simulated),
+            tenth(result.slowdown)
+        )
+    };
+    out.push_str(&line("defaults", &tuned.default));
+    out.push('\n');
+    out.push_str(&line("tuned", &tuned.tuned));
+    out.push_str(&format!("; gain {}\n", tenth(tuned.gain)));
+    if let Some(slowdown) = tuned.first_touch_slowdown {
+        out.push_str(&format!(
+            "{:<12}{:>10} {:>10} slower than all fast\n",
+            "first-touch",
+            "",
+            tenth(slowdown)
+        ));
+    }
+    out.push_str(&format!(
+        "\n{:<17}{:>11}{:>11}  {}\n",
+        "parameter", "default", "tuned", "alone, from tuned"
+    ));
+    for parameter in &tuned.parameters {
+        let steps = parameter.sensitivity.iter().map(|one| {
+            let change =
+                one.change.map_or_else(|| "refused".to_owned(), |change| format!("{:+.1}%", change * 100.0));
+            format!("{} {change}", one.value)
+        });
+        let row = format!(
+            "{:<17}{:>11}{:>11}  {}",
+            parameter.name,
+            parameter.default,
+            parameter.tuned,
+            steps.collect::<Vec<_>>().join(", ")
+        );
+        out.push_str(row.chars().take(80).collect::<String>().trim_end());
+        out.push('\n');
+    }
+    if !tuned.not_searched.is_empty() {
+        let text = format!("not searched: {}", tuned.not_searched.join(", "));
+        out.push_str(&(output::wrap(&text, 80).join("\n  ") + "\n"));
+    }
+    if !tuned.checks.is_empty() {
+        out.push_str(&format!("\n{:<38}{:>10}{:>10}{:>10}\n", "not tuned on", "defaults", "tuned", "gain"));
+        for check in &tuned.checks {
+            let name: String = check.input.chars().take(37).collect();
+            let (default, searched) = (tenth(check.default_slowdown), tenth(check.tuned_slowdown));
+            out.push_str(&format!("{name:<38}{default:>10}{searched:>10}{:>10}\n", tenth(check.gain)));
+        }
+    }
+    out.push('\n');
+    for remark in &tuned.remarks {
+        out.push_str(&output::hanging("- ", remark, 76));
+    }
+    if tuned.command.is_empty() {
+        return out + "\nNothing that was tried is better than the defaults.\n";
+    }
+    out + &format!("\nUse it: {}\n", tuned.command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_read() {
+        let (name, low, high) = parse_range("period=1 ms..100 ms").unwrap();
+        assert_eq!((name.as_str(), low.as_str(), high.as_str()), ("period", "1 ms", "100 ms"));
+        assert!(parse_range("period=1 ms").unwrap_err().contains("LOW..HIGH"));
+    }
+}

@@ -1,0 +1,101 @@
+//! What a journal may name: exactly what Terrace itself changes. A journal that names anything else is not Terrace's.
+
+use super::{Change, Kdamonds};
+use crate::access::{KDAMONDS, TRACING};
+use crate::launch::WEIGHTS;
+use std::path::Path;
+
+/// Weights of nodes, as the kernel takes them.
+const WEIGHT: std::ops::RangeInclusive<u32> = 1..=255;
+
+/// Whether a run of the process `pid` may have made this change; if not, why.
+pub(super) fn check(change: &Change, pid: u32) -> Result<(), String> {
+    match change {
+        Change::Setting { path, before, after } => {
+            let node = under(path, &format!("{WEIGHTS}/node"));
+            if node.and_then(digits).is_none() {
+                return Err(format!("{} is nothing that Terrace sets", path.display()));
+            }
+            for value in [before, after] {
+                if !digits(value).is_some_and(|weight| WEIGHT.contains(&weight)) {
+                    return Err(format!("\"{}\" is no value of {}", value.escape_debug(), path.display()));
+                }
+            }
+            Ok(())
+        }
+        Change::Folder { path } => match under(path, &format!("{TRACING}/instances/terrace-")) {
+            Some(number) if digits(number) == Some(pid) => Ok(()),
+            _ => Err(format!("{} is no folder that this run made", path.display())),
+        },
+        Change::Damon { path, as_what } => {
+            if path != Path::new(KDAMONDS) {
+                return Err(format!("{} is not where DAMON is set up", path.display()));
+            }
+            let known = [Kdamonds::watching(), Kdamonds::moving()];
+            if known.contains(as_what) { Ok(()) } else { Err("Terrace has no such use for DAMON".to_owned()) }
+        }
+    }
+}
+
+/// The rest of a path after exactly this beginning.
+fn under<'a>(path: &'a Path, beginning: &str) -> Option<&'a str> {
+    path.to_str()?.strip_prefix(beginning)
+}
+
+/// A number as Terrace and the kernel write it: digits and nothing else.
+fn digits(text: &str) -> Option<u32> {
+    let number = text.parse::<u32>().ok()?;
+    (number.to_string() == text).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn setting(path: &str, before: &str, after: &str) -> Change {
+        Change::Setting { path: path.into(), before: before.to_owned(), after: after.to_owned() }
+    }
+
+    #[test]
+    fn what_terrace_sets_passes_and_nothing_else_does() {
+        let weight = format!("{WEIGHTS}/node1");
+        let instance = format!("{TRACING}/instances/terrace-42");
+        let folder = |path: &str| Change::Folder { path: path.into() };
+        let damon = |path: &str, as_what| Change::Damon { path: path.into(), as_what };
+        for good in [
+            setting(&weight, "1", "255"),
+            folder(&instance),
+            damon(KDAMONDS, Kdamonds::watching()),
+            damon(KDAMONDS, Kdamonds::moving()),
+        ] {
+            check(&good, 42).unwrap();
+        }
+        let many = Kdamonds { threads: 1 << 40, operations: "fvaddr".to_owned() };
+        let other = Kdamonds { threads: 1, operations: "fvaddr\n".to_owned() };
+        for bad in [
+            setting("/home/user/.profile", "1", "2"),
+            setting("/etc/passwd", "1", "2"),
+            setting("/proc/sys/kernel/core_pattern", "1", "2"),
+            setting("/sys/kernel/mm/transparent_hugepage/enabled", "always", "never"),
+            setting(&format!("{WEIGHTS}/node1/../../../x"), "1", "2"),
+            setting(&format!("{WEIGHTS}/../x/node1"), "1", "2"),
+            setting(&format!("{WEIGHTS}/node"), "1", "2"),
+            setting(&format!("{WEIGHTS}/node+1"), "1", "2"),
+            setting(&format!("/tmp{WEIGHTS}/node1"), "1", "2"),
+            setting(&weight, "", "2"),
+            setting(&weight, "0", "2"),
+            setting(&weight, "256", "2"),
+            setting(&weight, "1\n2", "2"),
+            setting(&weight, "1", "|/tmp/x"),
+            folder("/home/user/empty"),
+            folder(&format!("{TRACING}/instances/terrace-43")),
+            folder(&format!("{TRACING}/instances/someone")),
+            folder(&format!("{instance}/../someone")),
+            damon("/tmp/kdamonds", Kdamonds::watching()),
+            damon(KDAMONDS, many),
+            damon(KDAMONDS, other),
+        ] {
+            assert!(check(&bad, 42).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! The shape of caches in a design file.
+
+use serde::{Deserialize, Serialize};
+use terrace_model::{Bytes, Cycles};
+
+/// Which line a full set gives up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Replacement {
+    /// Least recently used.
+    #[default]
+    Lru,
+    /// Static re-reference interval prediction with 2-bit counters, hit priority.
+    Srrip,
+}
+
+/// How the number of a line becomes that of its set.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SetIndex {
+    /// The number modulo the sets: its lowest bits.
+    #[default]
+    Modulo,
+    /// The lowest bits, exclusive or with a hash of those above them, so that lines at regular distances spread over the
+    /// sets. Needs a number of sets that is a power of two. The hash is the highest bits of a product modulo 2³² with
+    /// 2654435769, 2³² over the golden ratio.
+    ///
+    /// Last levels of processors fold higher bits of the address in, each by a function of its own that its maker does
+    /// not publish (J. McCalpin, "Mapping Addresses to L3/CHA Slices in Intel Processors", TR-2021-03, University of Texas): this
+    /// stands for any that spreads well.
+    Hashed,
+}
+
+/// One level of cache.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CacheParameters {
+    /// Capacity; for a shared level the whole of it.
+    pub capacity: Bytes,
+    /// Ways; any number of sets.
+    pub ways: u32,
+    /// Load-to-use latency of a hit, from the start of the access (not added to the levels above).
+    pub latency: Cycles,
+    /// Replacement.
+    #[serde(default)]
+    pub replacement: Replacement,
+    /// From a line to its set.
+    #[serde(default)]
+    pub index: SetIndex,
+    /// Lines that may be outstanding below this level, per core for private levels.
+    pub outstanding: u32,
+}
+
+/// A stride prefetcher between L2 and the last level.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PrefetcherParameters {
+    /// Off by default.
+    pub enabled: bool,
+    /// Streams tracked per core.
+    pub streams: u32,
+    /// Lines fetched ahead of a confirmed stream.
+    pub degree: u32,
+}
+
+/// Three levels of write-back, write-allocate caches.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CacheHierarchyParameters {
+    /// Private level 1 (data).
+    pub l1: CacheParameters,
+    /// Private level 2.
+    pub l2: CacheParameters,
+    /// Shared last level, beside the MESI directory.
+    pub llc: CacheParameters,
+    /// Whether the last level holds all lines of the private levels (evicting from it evicts above).
+    pub inclusive: bool,
+    /// Time for a line to come from another core's private cache, instead of the last level's latency.
+    pub cache_to_cache: Cycles,
+    /// Stride prefetcher.
+    pub prefetcher: PrefetcherParameters,
+}

@@ -1,0 +1,76 @@
+use super::*;
+
+fn metric(run: &str, name: &str) -> Result<Value, String> {
+    match (run, name) {
+        ("a", "seconds") => Ok(Value::Number(2.0)),
+        ("s", "seconds") => {
+            Ok(Value::Series([("0", 1.0), ("50", 4.0), ("100", 2.0)].map(|(p, v)| (p.to_owned(), v)).into()))
+        }
+        ("w", "seconds") => {
+            Ok(Value::Series([("gups", 1.0), ("bfs", 4.0)].map(|(p, v)| (p.to_owned(), v)).into()))
+        }
+        _ => Err(format!("no {run}.{name}")),
+    }
+}
+
+fn number(text: &str) -> f64 {
+    match parse(text, &|_| None).unwrap().value(&metric).unwrap() {
+        Value::Number(number) => number,
+        series => panic!("{series}"),
+    }
+}
+
+#[test]
+fn arithmetic_and_functions_by_hand() {
+    assert_eq!(number("1 + 2 * 3 - 4 / 2"), 5.0);
+    assert_eq!(number("(1 + 2) * -a.seconds"), -6.0);
+    assert_eq!(number("argmax(s.seconds)"), 50.0);
+    assert_eq!(number("argmin(s.seconds)"), 0.0);
+    assert_eq!(number("at(s.seconds, 100) / max(s.seconds)"), 0.5);
+    assert!((number("geomean(2 * s.seconds)") - 4.0).abs() < 1e-12);
+    assert_eq!(number("mean(s.seconds - s.seconds)"), 0.0);
+    assert_eq!(number("min(s.seconds)"), 1.0);
+    assert_eq!(number("at(w.seconds, bfs) / at(w.seconds, gups)"), 4.0);
+}
+
+#[test]
+fn orders_hold_at_every_point() {
+    let order = |text: &str| parse(text, &|_| None).unwrap().order(&metric).unwrap().unwrap().0;
+    assert!(order("1 < a.seconds < 3"));
+    assert!(!order("1 < a.seconds < 2"));
+    assert!(order("5 > s.seconds > 0"));
+    assert!(!order("s.seconds > 1"));
+}
+
+#[test]
+fn mistakes_say_what_was_expected() {
+    for (text, expected) in [
+        ("1 +", "the expression ends where a number or a name was expected"),
+        ("(1", "a bracket is not closed"),
+        ("speed", "\"speed\" is neither defined nor a run's metric such as read.seconds"),
+        ("argmx(s.seconds)", "unknown function \"argmx\"; did you mean \"argmax\"?"),
+        ("1 < 2 > 1", "an order goes one way: use only < or only >"),
+        ("1 2", "found 2 after the end of the expression"),
+        ("a.seconds & 2", "\"&\" has no meaning here"),
+        ("at(s.seconds)", "at takes 2 arguments, not 1"),
+        ("1.2.3", "\"1.2.3\" is not a number"),
+    ] {
+        assert_eq!(parse(text, &|_| None).unwrap_err(), expected);
+    }
+    let value = |text: &str| parse(text, &|_| None).unwrap().value(&metric).unwrap_err();
+    assert_eq!(value("s.seconds + w.seconds"), "the series have different points");
+    assert_eq!(value("argmax(w.seconds)"), "the point \"bfs\" is no number");
+    assert_eq!(value("at(w.seconds, bt)"), "the series has no such point; it has gups, bfs");
+    assert_eq!(value("at(s.seconds, 7)"), "the series has no such point; it has 0, 50, 100");
+    assert_eq!(value("max(a.seconds)"), "a function of a series was given one number");
+    assert!(parse(&"(".repeat(5000), &|_| None).is_err());
+}
+
+#[test]
+fn numbers_read_with_four_digits() {
+    for (number, text) in
+        [(0.0, "0"), (217.64, "217.6"), (0.798, "0.798"), (80.0, "80"), (12345.6, "12346"), (1e9, "1.000e9")]
+    {
+        assert_eq!(short(number), text);
+    }
+}

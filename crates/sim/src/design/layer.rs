@@ -1,0 +1,183 @@
+//! One file as a layer of a design: its header, what it says in short written out, and what it may say of tiers.
+
+use super::error::{DesignError, Origin, suggestion};
+use super::library::{File, FileKind};
+use super::tree::{self, Entry, Node, name_of};
+use crate::memory;
+use std::collections::{BTreeMap, HashSet};
+
+/// A parsed file without its header keys.
+pub(super) struct Layer {
+    pub name: String,
+    pub summary: Option<String>,
+    pub kind: FileKind,
+    pub tree: Entry,
+}
+
+/// Parses a file and takes its header keys (`name`, `summary`, `kind`, `extends`) out of the tree.
+pub(super) fn header(file: &File) -> Result<(Layer, Vec<Entry>), DesignError> {
+    let mut tree = tree::parse_file(&file.text, &file.shown)?;
+    let table = tree.table_mut().expect("a TOML file is a table");
+    let mut text = |key: &str| match table.remove(key) {
+        None => Ok(None),
+        Some(entry) => match entry.as_str() {
+            Some(text) => Ok(Some((text.to_owned(), entry.origin.clone()))),
+            None => Err(DesignError::at(&entry.origin, format!("{key}: expected text in quotes"))),
+        },
+    };
+    let name = text("name")?.map_or_else(|| file.name.clone(), |(name, _)| name);
+    let summary = text("summary")?.map(|(summary, _)| summary);
+    let kind = match text("kind")? {
+        None => FileKind::Design,
+        Some((kind, origin)) => match kind.as_str() {
+            "machine" => FileKind::Machine,
+            "design" => FileKind::Design,
+            "part" => FileKind::Part,
+            other => {
+                let hint = suggestion(other, &["machine", "design", "part"]);
+                return Err(DesignError::at(origin, format!("kind: \"{other}\" is not valid{hint}")));
+            }
+        },
+    };
+    let parents = match table.remove("extends") {
+        None => Vec::new(),
+        Some(Entry { node: Node::Array(parents), .. }) => parents,
+        Some(parent) => vec![parent],
+    };
+    if let Some(Node::Array(tiers)) = tree.child("tier").map(|tiers| &tiers.node) {
+        let mut names = HashSet::new();
+        for tier in tiers {
+            let Some(name) = name_of(tier) else { continue };
+            if !names.insert(name) {
+                let message = format!("there is another tier named \"{name}\"");
+                return Err(DesignError::at(&tier.origin, message));
+            }
+        }
+    }
+    Ok((Layer { name, summary, kind, tree }, parents))
+}
+
+/// Writes out what a layer says in short: a placement by its name alone, a device by its preset.
+pub(super) fn expand(mut layer: Entry) -> Result<Entry, DesignError> {
+    if let Some(placement) = layer.at_mut("os.placement")
+        && let Some(kind) = placement.as_str()
+    {
+        let kind = Entry::text(kind, placement.origin.clone());
+        placement.node = Node::Table(BTreeMap::from([("kind".to_owned(), kind)]));
+    }
+    expand_scheme(&mut layer)?;
+    if let Some(devices) = layer.at_mut("device").and_then(Entry::table_mut) {
+        for device in devices.values_mut() {
+            let Some(preset) = device.table_mut().and_then(|table| table.remove("preset")) else { continue };
+            let mut start = preset_tree(&preset)?;
+            let own = std::mem::replace(device, Entry::empty_table(Origin::Default));
+            tree::merge(&mut start, own);
+            // Marks the device as complete, so that it replaces the one of the layers below.
+            if let Some(table) = start.table_mut() {
+                table.insert("preset".to_owned(), preset);
+            }
+            *device = start;
+        }
+    }
+    Ok(layer)
+}
+
+/// Makes a table of a scheme that is named alone, and takes the older spelling: a table `translation.contiguity`.
+fn expand_scheme(layer: &mut Entry) -> Result<(), DesignError> {
+    let Some(translation) = layer.at_mut("translation").and_then(Entry::table_mut) else { return Ok(()) };
+    if let Some(scheme) = translation.get_mut("scheme")
+        && let Some(kind) = scheme.as_str()
+    {
+        let kind = Entry::text(kind, scheme.origin.clone());
+        scheme.node = Node::Table(BTreeMap::from([("kind".to_owned(), kind)]));
+    }
+    let Some(mut older) = translation.remove("contiguity") else { return Ok(()) };
+    if let Some(scheme) = translation.get("scheme") {
+        return Err(DesignError::at(
+            &scheme.origin,
+            "translation.scheme: translation.contiguity is an older spelling of it; write only one of them",
+        ));
+    }
+    if let Some(kind) = older.child_mut("kind") {
+        let newer = match kind.as_str() {
+            Some("coalesced") => Some("colt"),
+            Some("range") => Some("rmm"),
+            _ => None,
+        };
+        if let Some(newer) = newer {
+            kind.node = Node::Scalar(toml::Value::String(newer.to_owned()));
+        }
+    }
+    translation.insert("scheme".to_owned(), older);
+    Ok(())
+}
+
+fn preset_tree(preset: &Entry) -> Result<Entry, DesignError> {
+    let Some(name) = preset.as_str() else {
+        return Err(DesignError::at(&preset.origin, "preset: expected the name of a device in quotes"));
+    };
+    let Some(text) = memory::preset_table(name) else {
+        let names: Vec<_> = memory::preset_names().collect();
+        let hint = suggestion(name, &names);
+        return Err(DesignError::at(&preset.origin, format!("there is no device preset \"{name}\"{hint}")));
+    };
+    let name: std::sync::Arc<str> = name.into();
+    tree::parse(text, &|line| Origin::Preset { name: name.clone(), line })
+}
+
+/// Replaces `fastest` and `slowest` by the names of the first and the last tier, so that a design can speak of tiers
+/// without knowing the machine; and drops the marks that [`expand`] left.
+pub(super) fn name_tiers(tree: &mut Entry) {
+    let names: Vec<String> = match tree.child("tier").map(|tiers| &tiers.node) {
+        Some(Node::Array(tiers)) => tiers.iter().filter_map(name_of).map(str::to_owned).collect(),
+        _ => Vec::new(),
+    };
+    for key in ["os.placement.tier", "os.page_table_tier"] {
+        let Some(entry) = tree.at_mut(key) else { continue };
+        let name = match entry.as_str() {
+            Some("fastest") => names.first(),
+            Some("slowest") => names.last(),
+            _ => None,
+        };
+        if let Some(name) = name {
+            entry.node = Node::Scalar(toml::Value::String(name.clone()));
+        }
+    }
+    if let Some(devices) = tree.at_mut("device").and_then(Entry::table_mut) {
+        for table in devices.values_mut().filter_map(Entry::table_mut) {
+            table.remove("preset");
+        }
+    }
+}
+
+/// Placements without parameters take none; serde does not look.
+pub(super) fn check_placement(tree: &Entry) -> Result<(), DesignError> {
+    let Some(table) = tree.at("os.placement").and_then(Entry::table) else { return Ok(()) };
+    let kind = table.get("kind").and_then(Entry::as_str).unwrap_or_default();
+    let extra = table.iter().find(|(key, _)| key.as_str() != "kind");
+    match extra {
+        Some((key, entry)) if matches!(kind, "first-touch" | "interleave") => Err(DesignError::at(
+            &entry.origin,
+            format!("unknown key \"{key}\"; the placement \"{kind}\" takes none"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the weights say `bandwidth`; if so puts a list in their place until the devices are known.
+pub(super) fn take_bandwidth_weights(tree: &mut Entry) -> Result<bool, DesignError> {
+    let Some(weights) = tree.at_mut("os.placement.weights") else { return Ok(false) };
+    match weights.as_str() {
+        Some("bandwidth") => {
+            weights.node = Node::Array(Vec::new());
+            Ok(true)
+        }
+        Some(text) => Err(DesignError::at(
+            &weights.origin,
+            format!(
+                "os.placement.weights: found \"{text}\", expected a list with one weight per tier, or \"bandwidth\""
+            ),
+        )),
+        None => Ok(false),
+    }
+}

@@ -1,0 +1,278 @@
+//! From counters to the statistics tree.
+//!
+//! A region of interest counts from its begin to its end: counters are differences, while what is a state (resident
+//! pages) is that of the end.
+
+use super::Engine;
+use crate::core::Blame;
+use crate::memory::Initiator;
+use crate::outcome::{Fidelity, Outcome};
+use crate::translate::Nested;
+use terrace_model::{LINE_BYTES, PageSize, Stats, TierId, Time, Unit, Value};
+
+/// Everything counted up to a moment.
+#[derive(Clone, Debug)]
+pub(super) struct Totals {
+    stats: Stats,
+    blame: Blame,
+    accesses: u64,
+    instructions: u64,
+    /// Frames in use in each tier times the time they were.
+    usage: Vec<u128>,
+    now: Time,
+}
+
+impl Totals {
+    /// What was counted until now.
+    pub fn of(engine: &Engine) -> Totals {
+        let now = engine.machine.cores.iter().map(|c| c.pipeline.now).max().unwrap_or_default();
+        let mut blame = Blame::default();
+        let mut instructions = 0;
+        for core in &engine.machine.cores {
+            blame.add(&core.pipeline.blame);
+            instructions += core.pipeline.instructions;
+        }
+        let os = &engine.machine.shared.os;
+        let tiers = engine.machine.shared.memory.layout().len();
+        let usage = (0..tiers).map(|at| os.usage(TierId(at as u8), now)).collect();
+        Totals { stats: stats(engine, now), blame, accesses: engine.accesses, instructions, usage, now }
+    }
+
+    /// What was counted since `begin`.
+    fn since(&self, begin: &Totals) -> Totals {
+        let mut stats = Stats::new();
+        for (name, stat) in self.stats.iter() {
+            let is_state = stat.unit == Unit::Pages
+                || name.contains("resident_bytes.")
+                || name.ends_with(".contiguous_regions");
+            match &stat.value {
+                Value::Integer(end) if !is_state => {
+                    stats.count(name, end.saturating_sub(begin.stats.integer(name)), stat.unit);
+                }
+                Value::Real(end) if stat.unit == Unit::Ratio => stats.real(name, *end, stat.unit),
+                Value::Real(end) => stats.real(name, end - begin.stats.number(name), stat.unit),
+                Value::Integer(end) => stats.count(name, *end, stat.unit),
+                Value::Histogram(end) => stats.histogram(name, end.clone(), stat.unit),
+            }
+        }
+        let blame = Blame {
+            base: self.blame.base - begin.blame.base,
+            translation: self.blame.translation - begin.blame.translation,
+            cache: self.blame.cache - begin.blame.cache,
+            memory: self.blame.memory - begin.blame.memory,
+            os: self.blame.os - begin.blame.os,
+        };
+        Totals {
+            stats,
+            blame,
+            accesses: self.accesses - begin.accesses,
+            instructions: self.instructions - begin.instructions,
+            usage: self.usage.iter().zip(&begin.usage).map(|(end, begin)| end - begin).collect(),
+            now: self.now - begin.now,
+        }
+    }
+}
+
+/// All counters but the cycles, which are divided up at the end.
+fn stats(engine: &Engine, now: Time) -> Stats {
+    let mut stats = Stats::new();
+    let machine = &engine.machine;
+    let shared = &machine.shared;
+    let fidelity = engine.options.fidelity;
+    if fidelity != Fidelity::Pages {
+        let tlb = machine.scheme.tlb_counters();
+        let pwc_hits = machine.cores.iter().map(|core| core.page_walk_cache.hits).sum();
+        let pwc_misses = machine.cores.iter().map(|core| core.page_walk_cache.misses).sum();
+        for size in PageSize::ALL {
+            stats.count(format!("tlb.l1d.{size}.hit"), tlb.l1_hits[size.index()], Unit::Count);
+            stats.count(format!("tlb.l1d.{size}.miss"), tlb.l1_misses[size.index()], Unit::Count);
+        }
+        stats.count("tlb.l2.hit", tlb.l2_hits, Unit::Count);
+        stats.count("tlb.l2.miss", tlb.l2_misses, Unit::Count);
+        stats.count("walk.count", shared.walks.count, Unit::Count);
+        stats.count("walk.memory_refs", shared.walks.memory_refs, Unit::Count);
+        stats.count("walk.cycles", shared.walks.time.in_cycles(shared.timing.cycle), Unit::Cycles);
+        stats.count("walk.dirty_updates", shared.walks.dirty_updates, Unit::Count);
+        stats.count("walk.page_walk_cache.hit", pwc_hits, Unit::Count);
+        stats.count("walk.page_walk_cache.miss", pwc_misses, Unit::Count);
+        let nested: Vec<_> = machine.cores.iter().filter_map(|core| core.nested.as_deref()).collect();
+        if !nested.is_empty() {
+            let sum = |of: fn(&Nested) -> u64| nested.iter().map(|nested| of(nested)).sum::<u64>();
+            stats.count("walk.host_refs", sum(|nested| nested.references), Unit::Count);
+            stats.count("walk.nested_tlb.hit", sum(|nested| nested.hits), Unit::Count);
+            stats.count("walk.nested_tlb.miss", sum(|nested| nested.misses), Unit::Count);
+        }
+        machine.scheme.count_into(shared.timing.cycle, &mut stats);
+    }
+    if fidelity == Fidelity::Full {
+        let caches = &shared.caches.counters;
+        for (name, level) in [("l1", caches.l1), ("l2", caches.l2), ("llc", caches.llc)] {
+            stats.count(format!("cache.{name}.hit"), level.hits, Unit::Count);
+            stats.count(format!("cache.{name}.miss"), level.misses, Unit::Count);
+            stats.count(format!("cache.{name}.writeback"), level.writebacks, Unit::Count);
+        }
+        stats.count("cache.prefetches", caches.prefetches, Unit::Count);
+        stats.count("cache.zero_fills", caches.zero_fills, Unit::Count);
+        stats.count("coherence.cache_to_cache", caches.cache_to_cache, Unit::Count);
+        stats.count("coherence.invalidations", caches.invalidations, Unit::Count);
+        stats.count("coherence.back_invalidations", caches.back_invalidations, Unit::Count);
+        for (name, traffic) in shared.memory.traffic() {
+            let (reads, writes): (u64, u64) = (traffic.reads.iter().sum(), traffic.writes.iter().sum());
+            stats.count(format!("tier.{name}.reads"), reads, Unit::Count);
+            stats.count(format!("tier.{name}.writes"), writes, Unit::Count);
+            stats.count(format!("tier.{name}.bytes_read"), reads * LINE_BYTES, Unit::Bytes);
+            stats.count(format!("tier.{name}.bytes_written"), writes * LINE_BYTES, Unit::Bytes);
+            for by in Initiator::ALL {
+                let bytes = (traffic.reads[by as usize] + traffic.writes[by as usize]) * LINE_BYTES;
+                stats.count(format!("tier.{name}.bytes_by.{}", by.name()), bytes, Unit::Bytes);
+            }
+        }
+        shared.memory.report(now, &mut stats);
+    }
+    for (at, (name, _, _)) in shared.memory.layout().iter().enumerate() {
+        stats.count(format!("tier.{name}.pages"), shared.os.used_frames(TierId(at as u8)), Unit::Pages);
+        stats.count(format!("tier.{name}.peak_pages"), shared.os.peak().used[at], Unit::Pages);
+        let unusable = shared.os.buddy(TierId(at as u8)).fragmentation_index(PageSize::Huge.order());
+        stats.real(format!("tier.{name}.free_unusable_for_2m"), unusable, Unit::Ratio);
+        if fidelity == Fidelity::Pages {
+            let [reads, writes] = shared.unfiltered[at];
+            stats.count(format!("tier.{name}.unfiltered_reads"), reads, Unit::Count);
+            stats.count(format!("tier.{name}.unfiltered_writes"), writes, Unit::Count);
+        }
+    }
+    let os = &shared.os.counters;
+    stats.count("os.faults", os.faults.iter().sum::<u64>() + os.copy_on_write_faults, Unit::Count);
+    stats.count("os.fault_cycles", shared.fault_time.in_cycles(shared.timing.cycle), Unit::Cycles);
+    for size in PageSize::ALL {
+        stats.count(format!("os.faults_by_size.{size}"), os.faults[size.index()], Unit::Count);
+        let latency = &shared.fault_latency[size.index()];
+        stats.histogram(format!("os.fault_latency.{size}"), latency.clone(), Unit::Nanoseconds);
+        let resident = shared.os.resident()[size.index()] * 4096;
+        stats.count(format!("os.resident_bytes.{size}"), resident, Unit::Bytes);
+        let peak = shared.os.peak().resident[size.index()] * 4096;
+        stats.count(format!("os.peak_resident_bytes.{size}"), peak, Unit::Bytes);
+    }
+    stats.count("os.copy_on_write_faults", os.copy_on_write_faults, Unit::Count);
+    stats.count("os.huge_fallbacks", os.huge_fallbacks, Unit::Count);
+    stats.count("os.splits", os.splits, Unit::Count);
+    stats.count("os.shootdowns", os.shootdowns, Unit::Count);
+    stats.count("os.pages_freed", os.pages_freed, Unit::Count);
+    stats.count("os.page_table_pages", shared.os.table_pages(), Unit::Pages);
+    stats.count("os.unmapped_accesses", os.unmapped_accesses, Unit::Count);
+    stats.count("os.kernel_lines", shared.kernel_lines, Unit::Count);
+    if let Some(watch) = &engine.contiguity {
+        watch.count_into(&mut stats);
+    }
+    if let Some(tiering) = &engine.tiering {
+        tiering.count_into(&mut stats);
+    }
+    stats.count("input.waited_nanoseconds", engine.waited_nanos, Unit::Nanoseconds);
+    stats.count("input.order_violations", engine.order_violations, Unit::Count);
+    stats.count("input.accesses_left_out", engine.gaps, Unit::Count);
+    stats
+}
+
+/// The outcome of a finished run.
+pub(super) fn outcome(engine: &Engine, cores_used: u64) -> Outcome {
+    let whole = Totals::of(engine);
+    let totals = match (&engine.region.begin, &engine.region.end) {
+        (Some(begin), Some(end)) => end.since(begin),
+        (Some(begin), None) => whole.since(begin),
+        (None, _) => whole,
+    };
+    let cycle = engine.machine.shared.timing.cycle;
+    let mut stats = totals.stats;
+    let layout = engine.machine.shared.memory.layout();
+    // Where only pages are simulated, a batch's instructions pass before its faults.
+    let timed = engine.options.fidelity != Fidelity::Pages;
+    for ((name, _, _), usage) in layout.iter().zip(&totals.usage).filter(|_| timed) {
+        let mean = *usage as f64 / totals.now.0.max(1) as f64;
+        stats.real(format!("tier.{name}.mean_pages"), mean, Unit::Pages);
+    }
+    if engine.options.fidelity == Fidelity::Full {
+        engine.requests.count_into(&mut stats);
+    }
+    let blame = &totals.blame;
+    let all = totals.now.in_cycles(cycle);
+    let busy = blame.total().in_cycles(cycle);
+    let parts = [
+        ("translation", blame.translation.in_cycles(cycle)),
+        ("cache", blame.cache.in_cycles(cycle)),
+        ("memory", blame.memory.in_cycles(cycle)),
+        ("os", blame.os.in_cycles(cycle)),
+    ];
+    // Rounding goes to the largest part of most runs, so that the parts add up exactly.
+    let base = busy.saturating_sub(parts.iter().map(|part| part.1).sum());
+    stats.count("core.cycles.base", base, Unit::Cycles);
+    for (name, count) in parts {
+        stats.count(format!("core.cycles.{name}"), count, Unit::Cycles);
+    }
+    // Cores that began late, ended early or waited for another core's event.
+    stats.count("core.cycles.idle", (all * cores_used).saturating_sub(busy), Unit::Cycles);
+    stats.count("core.cores_used", cores_used, Unit::Count);
+    stats.count("core.instructions", totals.instructions, Unit::Count);
+    let tiering = engine.tiering.as_ref();
+    let policy = tiering.map(|tiering| tiering.report()).unwrap_or_default();
+    // Over time, as the design asks for it or else as the policy samples it.
+    let asked = engine.contiguity.as_ref().map(|watch| watch.over_time().to_vec());
+    Outcome {
+        accesses: totals.accesses,
+        instructions: totals.instructions,
+        cycles: all,
+        seconds_simulated: totals.now.as_secs(),
+        left_out: engine.options.fidelity.left_out().iter().map(|&s| s.to_owned()).collect(),
+        notes: notes(engine, &stats, totals.accesses, policy.notes),
+        contiguity: asked.unwrap_or(policy.contiguity),
+        stats,
+        stopped: false,
+        profile: None,
+        parts: Vec::new(),
+        memory_map: None,
+        placement_map: None,
+    }
+}
+
+/// What a reader of the numbers should know.
+fn notes(engine: &Engine, stats: &Stats, counted: u64, of_the_policy: Vec<String>) -> Vec<String> {
+    let mut notes = Vec::new();
+    if engine.region.begin.is_some() {
+        notes.push(format!(
+            "statistics cover the region of interest that the input marks: {counted} of {} accesses",
+            engine.accesses
+        ));
+    }
+    if engine.forwarding {
+        notes.push(
+            "the input marks no region of interest, so that only the operating system was simulated".into(),
+        );
+    } else if engine.options.fast_forward {
+        notes.push(
+            "before the region of interest only the operating system was simulated; TLBs and caches began it empty"
+                .into(),
+        );
+    }
+    let mut about = |name: &str, text: &str| {
+        let count = stats.integer(name);
+        if count > 0 {
+            notes.push(format!("{count} {text}"));
+        }
+    };
+    about("os.huge_fallbacks", "pages came smaller than the design wants, for want of an aligned free block");
+    about("os.unmapped_accesses", "accesses to addresses that no event had mapped; each mapped its page");
+    about(
+        "input.order_violations",
+        "batches ran before an event they follow, because it is missing in the input",
+    );
+    about("input.accesses_left_out", "accesses were left out when the input was recorded");
+    notes.extend(engine.machine.scheme.notes());
+    notes.extend(of_the_policy);
+    let waited = stats.integer("input.waited_nanoseconds");
+    if waited > 0 {
+        let span =
+            if waited < 1_000_000 { format!("{waited} ns") } else { format!("{:.3} s", waited as f64 / 1e9) };
+        notes.push(format!(
+            "{span} of idle waiting in the recorded run are left out: the program is as busy as it can be"
+        ));
+    }
+    notes
+}

@@ -1,0 +1,246 @@
+//! What events of the input do: processes and threads that come and go, memory that is mapped and unmapped, marks.
+
+use super::Engine;
+use super::collect::Totals;
+use super::streams::Stream;
+use crate::outcome::SimError;
+use crate::tiering::Change;
+use crate::translate::{Stop, Translation};
+use terrace_model::AddressRange;
+use terrace_trace::{Event, KernelAccess, MapKind, MarkKind, SourceError};
+
+/// Most instructions in one `Compute` event: minutes of time. Anything more is damage, and would overflow the clock.
+const LONGEST_COMPUTE: u64 = 1 << 40;
+
+impl Engine<'_> {
+    /// A stream without `Spawn` (a slice of a trace) belongs to the process of its number.
+    pub(super) fn adopt(&mut self, stream: usize) -> Result<u32, SimError> {
+        let space = self.space_of(0)?;
+        self.streams.streams[stream].space = Some(space);
+        Ok(space)
+    }
+
+    fn space_of(&mut self, process: u32) -> Result<u32, SimError> {
+        if let Some(&space) = self.spaces.get(&process) {
+            return Ok(space);
+        }
+        let space = self.machine.shared.os.new_space()?;
+        self.spaces.insert(process, space);
+        Ok(space)
+    }
+
+    /// Applies one event of a stream.
+    pub(super) fn apply<const F: u8, T: Translation>(
+        &mut self,
+        core: usize,
+        stream: usize,
+        event: &Event,
+    ) -> Result<(), SimError> {
+        if let Event::Spawn { process, forked_from, .. } = event {
+            return self.spawn(core, stream, *process, forked_from.map(|s| s.index()));
+        }
+        let space = match self.streams.streams[stream].space {
+            Some(space) => space,
+            None => self.adopt(stream)?,
+        };
+        self.machine.shared.os.now = self.machine.cores[core].pipeline.now;
+        match event {
+            Event::Map { range, kind, protection, .. } => {
+                let range = *range;
+                if self.machine.shared.os.areas(space).overlaps(range) {
+                    self.before_change(core, space, range, Change::Unmap);
+                    self.forget_lines(space, range);
+                    self.machine.shared.os.map(space, range, *kind, *protection)?;
+                    self.machine.shoot_down(space, range);
+                } else {
+                    self.machine.shared.os.map(space, range, *kind, *protection)?;
+                }
+            }
+            Event::Unmap { range } => {
+                self.look_at_memory(false, false);
+                self.before_change(core, space, *range, Change::Unmap);
+                self.forget_lines(space, *range);
+                if self.machine.shared.os.unmap(space, *range)? {
+                    self.machine.shoot_down(space, *range);
+                }
+            }
+            Event::Remap { from, to } => {
+                self.before_change(core, space, *from, Change::Rename);
+                self.before_change(core, space, *to, Change::Unmap);
+                self.forget_lines(space, *from);
+                self.forget_lines(space, *to);
+                if self.machine.shared.os.remap(space, *from, *to)? {
+                    self.machine.shoot_down(space, *from);
+                    self.machine.shoot_down(space, *to);
+                }
+            }
+            Event::Protect { range, protection } => {
+                self.machine.shared.os.protect(space, *range, *protection)
+            }
+            Event::Advise { range, advice } => {
+                if *advice == terrace_trace::Advice::DontNeed {
+                    self.look_at_memory(false, false);
+                    self.before_change(core, space, *range, Change::Unmap);
+                    self.forget_lines(space, *range);
+                }
+                if self.machine.shared.os.advise(space, *range, *advice)? {
+                    self.machine.shoot_down(space, *range);
+                }
+            }
+            Event::Kernel { range, kind } => {
+                let write = *kind == KernelAccess::Write;
+                let mut done = std::mem::take(&mut self.streams.streams[stream].kernel_lines);
+                let (mut site, mut own) = self.site::<F, T>(core);
+                let (start, bytes) = (range.start.0, range.bytes);
+                let ended = site.kernel_access(&mut own, space, start, bytes, write, &mut done);
+                self.machine.drop_pages(core);
+                if write {
+                    self.machine.shared.os.note_stores_in(space, *range);
+                }
+                match ended {
+                    Ok(()) => {}
+                    // It goes on there when the page has arrived.
+                    Err(Stop::Held) => self.streams.streams[stream].kernel_lines = done,
+                    Err(Stop::Failed(error)) => return Err(error.into()),
+                }
+            }
+            Event::Resident { start, bitmap } => self.make_resident(space, *start, bitmap)?,
+            Event::Exit { process_ends } => {
+                if *process_ends {
+                    self.ending.insert(space);
+                }
+                self.end_stream(core, stream)?;
+            }
+            Event::Exec { .. } => self.end_process(core, space, false)?,
+            Event::Wait { nanos } => self.waited_nanos = self.waited_nanos.saturating_add(*nanos),
+            Event::Compute { instructions } => {
+                if *instructions > LONGEST_COMPUTE {
+                    let problem = format!("stream {stream}: a Compute event of {instructions} instructions");
+                    return Err(SourceError::Malformed(problem).into());
+                }
+                self.compute(core, stream, *instructions);
+            }
+            Event::Mark { kind, value, .. } => self.mark(core, stream, *kind, *value),
+            // Data structures matter to policies and designs that know them; a plain machine does not.
+            Event::Spawn { .. }
+            | Event::Alloc { .. }
+            | Event::Realloc { .. }
+            | Event::Free { .. }
+            | Event::Site { .. } => {}
+        }
+        if let Some(parts) = &mut self.machine.shared.observers.parts {
+            parts.apply(space, event);
+        }
+        Ok(())
+    }
+
+    /// A stream has nothing left. Other threads may not have come as far as the one that ended their process: the last
+    /// thread to end frees the address space.
+    pub(super) fn end_stream(&mut self, core: usize, stream: usize) -> Result<(), SimError> {
+        self.streams.streams[stream].exited = true;
+        self.machine.cores[core].space = None;
+        let Some(space) = self.streams.streams[stream].space else { return Ok(()) };
+        if !self.ending.contains(&space) {
+            return Ok(());
+        }
+        let belongs = |stream: &Stream| match (stream.space, stream.process) {
+            (Some(own), _) => own == space,
+            // Its `Spawn` is still to come.
+            (None, Some(process)) => self.spaces.get(&process) == Some(&space),
+            (None, None) => false,
+        };
+        if !self.streams.streams.iter().any(|stream| !stream.exited && belongs(stream)) {
+            self.ending.remove(&space);
+            self.spaces.retain(|_, of| *of != space);
+            self.end_process(core, space, true)?;
+        }
+        Ok(())
+    }
+
+    fn spawn(
+        &mut self,
+        core: usize,
+        stream: usize,
+        process: u32,
+        forked_from: Option<usize>,
+    ) -> Result<(), SimError> {
+        let parent = forked_from.and_then(|parent| self.streams.streams.get(parent)?.space);
+        let space = match parent {
+            Some(parent) if !self.spaces.contains_key(&process) => {
+                self.before_change(core, parent, AddressRange::new(0, u64::MAX), Change::Share);
+                let child = self.machine.shared.os.fork(parent)?;
+                if let Some(parts) = &mut self.machine.shared.observers.parts {
+                    parts.forked(parent, child);
+                }
+                self.spaces.insert(process, child);
+                self.machine.shoot_down_space(parent);
+                child
+            }
+            _ => self.space_of(process)?,
+        };
+        self.streams.streams[stream].space = Some(space);
+        Ok(())
+    }
+
+    fn make_resident(&mut self, space: u32, start: u64, bitmap: &[u64]) -> Result<(), SimError> {
+        let os = &mut self.machine.shared.os;
+        // Residency without an area (the input began in the middle): plain anonymous memory.
+        for (word, &bits) in bitmap.iter().enumerate() {
+            for bit in 0..64u64 {
+                let page = start.wrapping_add(4096 * (64 * word as u64 + bit));
+                if bits >> bit & 1 != 0 && os.areas(space).find(page).is_none() {
+                    let kind = MapKind::Anonymous;
+                    os.map(
+                        space,
+                        AddressRange::new(page, 4096),
+                        kind,
+                        terrace_trace::Protection::READ_WRITE,
+                    )?;
+                }
+            }
+        }
+        os.make_resident(space, start, bitmap)?;
+        Ok(())
+    }
+
+    fn end_process(&mut self, core: usize, space: u32, ends: bool) -> Result<(), SimError> {
+        self.look_at_memory(true, false);
+        self.before_change(core, space, AddressRange::new(0, u64::MAX), Change::Unmap);
+        self.forget_lines(space, AddressRange::new(0, u64::MAX));
+        self.machine.shared.os.clear_space(space, ends)?;
+        self.machine.shoot_down_space(space);
+        Ok(())
+    }
+
+    /// Virtually tagged caches must not keep lines of addresses that get other memory.
+    fn forget_lines(&mut self, space: u32, range: AddressRange) {
+        if self.machine.scheme.has_virtual_caches() {
+            self.machine.discard_lines(space, range);
+        }
+    }
+
+    fn mark(&mut self, core: usize, stream: usize, kind: MarkKind, value: u64) {
+        let pipeline = &self.machine.cores[core].pipeline;
+        match kind {
+            MarkKind::RequestBegin => self.requests.begin(stream, pipeline.now),
+            MarkKind::RequestEnd => self.requests.end(stream, pipeline.loads_done()),
+            MarkKind::RegionBegin if self.region.begin.is_none() && !self.options.whole => {
+                self.region.begin = Some(Box::new(Totals::of(self)));
+                self.requests.forget();
+                self.forwarding = false;
+                if let Some(parts) = &mut self.machine.shared.observers.parts {
+                    parts.region_begins();
+                }
+            }
+            MarkKind::RegionEnd if self.region.begin.is_some() => {
+                // The last end counts: threads end their parts one after the other.
+                self.region.end = Some(Box::new(Totals::of(self)));
+                if let Some(parts) = &mut self.machine.shared.observers.parts {
+                    parts.region_ends();
+                }
+            }
+            MarkKind::Gap => self.gaps = self.gaps.saturating_add(value),
+            _ => {}
+        }
+    }
+}

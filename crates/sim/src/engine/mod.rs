@@ -1,0 +1,421 @@
+//! The engine: runs streams on cores in the order of simulated time.
+//!
+//! The core whose clock is furthest behind runs until it is [`QUANTUM`] ahead of the next one. A stream runs on core
+//! `stream number mod cores`; streams that share a core alternate by time slice. Everything is decided by the input and
+//! the design, never by the host's timing: equal inputs give equal statistics.
+
+mod collect;
+mod events;
+mod schedule;
+mod streams;
+mod watch;
+
+use crate::design::Design;
+use crate::host::HostPrefetch;
+use crate::machine::{FULL, Machine, Manager, Own, PAGES, Site, TRANSLATION};
+use crate::observe::{ContiguityWatch, MapMaker, ProfileCounter, Requests};
+use crate::outcome::{Fidelity, Options, Outcome, SimError};
+use crate::tiering::{Change, Tiering};
+use crate::translate::{Scheme, Translation, schemes};
+use schedule::RunQueue;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use streams::Streams;
+use terrace_model::{AddressRange, Time};
+use terrace_trace::{Batch, Event, EventSource};
+
+/// How far a core may run ahead of the slowest. Measured on the bandwidth-bound IWB tables: 1 µs bends them by 16 %.
+const QUANTUM: Time = Time::from_nanos(100);
+
+/// How far a core may run before a policy is notified of what happened.
+const SIGNAL_INTERVAL: Time = Time::from_nanos(5000);
+
+/// Instructions of a `Compute` event by which its pace is known.
+const COMPUTE_PIECE: u64 = 4096;
+
+/// Simulates a design on an input, to the input's end.
+///
+/// # Errors
+/// A design that cannot be built, an input that fails, or simulated memory that is full.
+pub fn simulate(
+    design: &Design,
+    source: &mut dyn EventSource,
+    mut options: Options,
+) -> Result<Outcome, SimError> {
+    let problem = |problem: String| SimError::Design { design: design.name.clone(), problem };
+    if options.count_accesses && options.fidelity != Fidelity::Full {
+        return Err(problem(
+            "a first pass counts the accesses that reach memory, so it needs the caches: use --fidelity full"
+                .to_owned(),
+        ));
+    }
+    if options.fast_forward && options.whole {
+        return Err(problem(
+            "the whole input is to be counted, so no part of it can be passed over".to_owned(),
+        ));
+    }
+    let mut machine = Machine::new(design, &options).map_err(problem)?;
+    let tiering = match (options.policy.take(), &design.os.policy) {
+        (Some(open), _) => Some(Tiering::new(open, 1, design, &mut machine.shared, &options)),
+        (None, Some(chosen)) => Some(Tiering::of_design(chosen, design, &mut machine.shared, &options)),
+        (None, None) => None,
+    };
+    let tiering = tiering.transpose().map_err(problem)?;
+    let kind = &design.translation.scheme.kind;
+    if options.fidelity == Fidelity::Translation
+        && schemes::find(kind).is_some_and(|scheme| scheme.virtual_caches)
+    {
+        return Err(problem(format!(
+            "translation.scheme: {kind} translates what misses the L2, so it needs the caches: use --fidelity full"
+        )));
+    }
+    let engine = Engine::new(machine, tiering, source, options, design.os.sample_contiguity);
+    match schemes::visit(kind, engine) {
+        Ok(outcome) => outcome,
+        Err(_) => Err(problem(format!("translation.scheme: there is no scheme \"{kind}\""))),
+    }
+}
+
+impl schemes::Visitor for Engine<'_> {
+    type Output = Result<Outcome, SimError>;
+
+    fn visit<T: Translation>(self) -> Result<Outcome, SimError> {
+        match self.options.fidelity {
+            Fidelity::Full => self.run::<FULL, T>(),
+            Fidelity::Translation => self.run::<TRANSLATION, T>(),
+            Fidelity::Pages => self.run::<PAGES, T>(),
+        }
+    }
+}
+
+/// Where the region of interest stands.
+#[derive(Clone, Debug, Default)]
+struct Region {
+    /// Statistics when it began.
+    pub begin: Option<Box<collect::Totals>>,
+    /// Statistics when it ended.
+    pub end: Option<Box<collect::Totals>>,
+}
+
+pub(crate) struct Engine<'a> {
+    pub machine: Machine,
+    /// The policy that manages memory, if there is one.
+    pub tiering: Option<Tiering>,
+    streams: Streams<'a>,
+    run_queues: Vec<RunQueue>,
+    /// Simulated process of each process of the input.
+    spaces: HashMap<u32, u32>,
+    /// Simulated processes that exited while some of their threads still had to catch up.
+    ending: HashSet<u32>,
+    pub options: Options,
+    pub accesses: u64,
+    pub waited_nanos: u64,
+    pub order_violations: u64,
+    /// Streams whose next batch follows a global event that was not applied yet.
+    blocked: Vec<usize>,
+    pub gaps: u64,
+    pub requests: Requests,
+    region: Region,
+    /// The region of interest is still to come, and only the operating system is simulated until then.
+    pub forwarding: bool,
+    pub map_maker: Option<MapMaker>,
+    pub contiguity: Option<ContiguityWatch>,
+    stopped: bool,
+}
+
+impl<'a> Engine<'a> {
+    fn new(
+        mut machine: Machine,
+        tiering: Option<Tiering>,
+        source: &'a mut dyn EventSource,
+        options: Options,
+        sample_contiguity: Option<Time>,
+    ) -> Engine<'a> {
+        let mut run_queues = Vec::new();
+        run_queues.resize_with(machine.cores.len(), RunQueue::default);
+        let levels = machine.shared.os.levels();
+        let shared = &mut machine.shared;
+        let parts = shared.observers.parts.as_deref_mut().filter(|_| options.memory_map);
+        let map_maker = parts.map(|parts| MapMaker::new(&shared.os, parts));
+        Engine {
+            machine,
+            tiering,
+            forwarding: options.fast_forward,
+            streams: Streams::new(source, levels),
+            run_queues,
+            spaces: HashMap::new(),
+            ending: HashSet::new(),
+            options,
+            accesses: 0,
+            waited_nanos: 0,
+            order_violations: 0,
+            blocked: Vec::new(),
+            gaps: 0,
+            requests: Requests::default(),
+            region: Region::default(),
+            map_maker,
+            contiguity: sample_contiguity.map(ContiguityWatch::new),
+            stopped: false,
+        }
+    }
+
+    fn run<const F: u8, T: Translation>(mut self) -> Result<Outcome, SimError> {
+        if let Some(tiering) = &mut self.tiering {
+            tiering.call(&mut self.machine, Time::ZERO);
+        }
+        self.pull(Time::ZERO)?;
+        if self.forwarding {
+            self.advance::<PAGES, T>()?;
+            // What it counts on the host's behalf is another thing from here on.
+            self.machine.cores.iter_mut().for_each(|core| core.host_prefetch = HostPrefetch::new());
+        }
+        if !self.forwarding {
+            self.advance::<F, T>()?;
+        }
+        for (core, queue) in self.machine.cores.iter_mut().zip(&self.run_queues) {
+            if queue.used {
+                core.pipeline.drain();
+            }
+        }
+        if cfg!(debug_assertions)
+            && let Some(tiering) = &self.tiering
+        {
+            tiering.audit(&self.machine);
+        }
+        let cores_used = self.run_queues.iter().filter(|queue| queue.used).count() as u64;
+        self.look_at_memory(true, true);
+        let mut outcome = collect::outcome(&self, cores_used);
+        outcome.stopped = self.stopped;
+        outcome.profile = self.machine.shared.observers.profile.take().map(ProfileCounter::finish);
+        outcome.memory_map = self.memory_map();
+        outcome.placement_map = self.placement_map();
+        if let Some(parts) = self.machine.shared.observers.parts.as_mut().filter(|_| self.options.parts) {
+            outcome.parts = parts.uses(self.machine.shared.timing.cycle);
+        }
+        Ok(outcome)
+    }
+
+    /// Runs to the end of the input, or of the part that is passed over.
+    fn advance<const F: u8, T: Translation>(&mut self) -> Result<(), SimError> {
+        let forwarding = self.forwarding;
+        while self.forwarding == forwarding
+            && let Some((core, horizon)) = self.next_core::<F>()?
+        {
+            if self.is_stopped() {
+                self.stopped = true;
+                break;
+            }
+            let now = self.machine.cores[core].pipeline.now;
+            self.look_at_placement(now);
+            self.look_at_contiguity(now);
+            self.run_core::<F, T>(core, horizon)?;
+        }
+        Ok(())
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.options.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed))
+    }
+
+    /// Reads one batch; a new stream gets its core. `now` is the clock of whoever needed input.
+    fn pull(&mut self, now: Time) -> Result<bool, SimError> {
+        let Some((stream, is_new)) = self.streams.pull()? else { return Ok(false) };
+        let entry = &mut self.streams.streams[stream];
+        if is_new && entry.space.is_none() {
+            entry.core = stream % self.run_queues.len();
+            let core = entry.core;
+            if !self.run_queues[core].used {
+                self.run_queues[core].used = true;
+                self.machine.shared.caches.activate(core);
+            }
+            if self.run_queues[core].running.is_none() && self.run_queues[core].waiting.is_empty() {
+                self.machine.cores[core].pipeline.idle_until(now);
+            }
+            self.run_queues[core].waiting.push_back(stream);
+        } else if entry.starved {
+            entry.starved = false;
+            let core = entry.core;
+            let alone = self.run_queues[core].running.is_none_or(|running| running == stream);
+            if alone
+                && self.run_queues[core]
+                    .waiting
+                    .iter()
+                    .all(|&s| s == stream || self.streams.streams[s].starved)
+            {
+                self.machine.cores[core].pipeline.idle_until(now);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The kernel is about to change the pages of a range: orders give up what they hold of it.
+    fn before_change(&mut self, core: usize, space: u32, range: AddressRange, change: Change) {
+        let now = self.machine.cores[core].pipeline.now;
+        if let Some(tiering) = &mut self.tiering {
+            tiering.state.before_change(&mut self.machine, space, range, &change, now);
+        }
+    }
+
+    /// Runs a core's stream until it passes the horizon or has nothing to run.
+    fn run_core<const F: u8, T: Translation>(&mut self, core: usize, horizon: Time) -> Result<(), SimError> {
+        let Some(stream) = self.choose_stream(core) else { return Ok(()) };
+        self.machine.cores[core].space = self.streams.streams[stream].space;
+        if !self.streams.advance(stream) {
+            let now = self.machine.cores[core].pipeline.now;
+            if self.streams.exhausted {
+                // Without an `Exit`: the input was cut off, and what it had stays.
+                self.streams.streams[stream].exited = true;
+                return Ok(());
+            }
+            if self.streams.is_full() {
+                self.streams.streams[stream].starved = true;
+                return Ok(());
+            }
+            // What comes may belong to another core: the horizon is another.
+            self.pull(now)?;
+            return Ok(());
+        }
+        let Some(batch) = self.streams.streams[stream].current.clone() else { return Ok(()) };
+        let begins =
+            self.streams.streams[stream].next_access == 0 && self.streams.streams[stream].next_event == 0;
+        if begins && batch.after > self.streams.order.watermark {
+            self.streams.streams[stream].blocked = true;
+            self.blocked.push(stream);
+            return Ok(());
+        }
+        self.run_batch::<F, T>(core, stream, &batch, horizon)
+    }
+
+    /// Runs the current batch of a stream from where it stands.
+    fn run_batch<const F: u8, T: Translation>(
+        &mut self,
+        core: usize,
+        stream: usize,
+        batch: &Arc<Batch>,
+        horizon: Time,
+    ) -> Result<(), SimError> {
+        loop {
+            let state = &mut self.streams.streams[stream];
+            let event = batch.events.get(state.next_event);
+            let stop_at = event.map_or(batch.len(), |event| event.before as usize);
+            if state.next_access < stop_at {
+                let space = match state.space {
+                    Some(space) => space,
+                    None => self.adopt(stream)?,
+                };
+                let from = self.streams.streams[stream].next_access;
+                let (mut site, mut own) = self.site::<F, T>(core);
+                let reached = site.run(&mut own, space, batch, from, stop_at, horizon)?;
+                self.machine.drop_pages(core);
+                self.machine.shared.os.note_stores(space, batch, from..reached);
+                self.accesses += (reached - from) as u64;
+                self.streams.streams[stream].accesses += (reached - from) as u64;
+                self.streams.streams[stream].next_access = reached;
+                if self.waits_for_page(core) {
+                    return Ok(());
+                }
+                if reached < stop_at || self.machine.cores[core].pipeline.now > horizon {
+                    if reached == batch.len() && event.is_none() {
+                        self.finish_batch(stream);
+                    }
+                    return Ok(());
+                }
+                continue;
+            }
+            let Some(event) = event else {
+                self.finish_batch(stream);
+                return Ok(());
+            };
+            state.next_event += 1;
+            let forwarding = self.forwarding;
+            self.apply::<F, T>(core, stream, &event.event)?;
+            if self.waits_for_page(core) || self.streams.streams[stream].computed > 0 {
+                // The event is not over.
+                self.streams.streams[stream].next_event -= 1;
+                return Ok(());
+            }
+            if event.sequence != 0 {
+                self.streams.order.apply(event.sequence);
+                if !self.blocked.is_empty() {
+                    self.unblock(self.machine.cores[core].pipeline.now);
+                    // Others may run now: the horizon is another.
+                    return Ok(());
+                }
+            }
+            if forwarding != self.forwarding {
+                // What follows is simulated otherwise.
+                return Ok(());
+            }
+            if matches!(event.event, Event::Wait { .. }) && !self.run_queues[core].waiting.is_empty() {
+                // The thread slept: its core is free for another.
+                self.run_queues[core].slice_ends = Time::ZERO;
+                return Ok(());
+            }
+            // An event can take long: others come first.
+            if self.streams.streams[stream].exited || self.machine.cores[core].pipeline.now > horizon {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Computes without an access. A policy and samples of contiguity may be due meanwhile: where one is, the
+    /// stream goes on afterwards.
+    fn compute(&mut self, core: usize, stream: usize, instructions: u64) {
+        let pipeline = &mut self.machine.cores[core].pipeline;
+        let tiering = &self.tiering;
+        if tiering.is_none() && self.contiguity.is_none() {
+            return pipeline.compute(instructions);
+        }
+        let computed = &mut self.streams.streams[stream].computed;
+        let sample = self.contiguity.as_ref().map_or(Time::MAX, ContiguityWatch::next);
+        let due = tiering.as_ref().and_then(|tiering| tiering.due()).unwrap_or(Time::MAX).min(sample);
+        loop {
+            let begin = pipeline.now;
+            let little = (instructions - *computed).min(COMPUTE_PIECE);
+            pipeline.compute(little);
+            *computed += little;
+            let took = (pipeline.now - begin).0.max(1);
+            // Up to what is due, by the pace of this piece.
+            let pieces = due.saturating_sub(pipeline.now).0 / took;
+            let rest = pieces.saturating_mul(little).min(instructions - *computed);
+            pipeline.compute(rest);
+            *computed += rest;
+            if *computed == instructions {
+                *computed = 0;
+                return;
+            }
+            if pipeline.now > due {
+                return;
+            }
+        }
+    }
+
+    /// Whether the core had to stop at a page on the move.
+    fn waits_for_page(&mut self, core: usize) -> bool {
+        let Some(page) = self.machine.shared.stopped_at.take() else { return false };
+        self.run_queues[core].waits_for = Some(page);
+        if let Some(tiering) = &mut self.tiering {
+            // Faults that wait are counted as such.
+            tiering.state.counters.waits += u64::from(!tiering.state.is_stalled(page.0, page.1));
+        }
+        true
+    }
+
+    /// A core, and what it and the kernel have of the scheme.
+    fn site<const F: u8, T: Translation>(&mut self, core: usize) -> (Site<'_, F>, Own<'_, T>) {
+        let Machine { cores, shared, scheme } = &mut self.machine;
+        let scheme: &mut Scheme<T> =
+            scheme.as_any().downcast_mut().expect("the engine runs the machine's scheme");
+        let own = Own { scheme: &mut scheme.cores[core], kernel: &mut scheme.kernel };
+        let manager = self.tiering.as_mut().map(|tiering| tiering as &mut dyn Manager);
+        (Site { id: core, core: &mut cores[core], shared, manager }, own)
+    }
+
+    fn finish_batch(&mut self, stream: usize) {
+        self.streams.streams[stream].current = None;
+        if let Some(progress) = &mut self.options.progress {
+            progress(self.accesses);
+        }
+    }
+}

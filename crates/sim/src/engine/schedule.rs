@@ -1,0 +1,191 @@
+//! Which stream runs where: cores in the order of simulated time, and the streams of each core by time slices.
+
+use super::{Engine, QUANTUM, SIGNAL_INTERVAL};
+use crate::machine::Machine;
+use crate::outcome::SimError;
+use crate::tiering::Tiering;
+use std::collections::VecDeque;
+use terrace_model::{PageSize, Time};
+use terrace_policy::{PageId, PageRange};
+
+/// The streams of one core: the one that runs and those that wait.
+#[derive(Debug, Default)]
+pub(super) struct RunQueue {
+    pub running: Option<usize>,
+    pub waiting: VecDeque<usize>,
+    pub slice_ends: Time,
+    pub used: bool,
+    /// The base page that its thread waits for: it is on the move, or its fault waits for a block.
+    pub waits_for: Option<(u32, u64)>,
+}
+
+/// Lets the threads go on that wait for these pages. Returns how long they have waited.
+fn wake(run_queues: &mut [RunQueue], machine: &mut Machine, pages: &[(PageId, PageSize, Time)]) -> Time {
+    let mut waited = Time::ZERO;
+    for (page, size, at) in pages {
+        for (queue, core) in run_queues.iter_mut().zip(&mut machine.cores) {
+            let arrived = queue
+                .waits_for
+                .is_some_and(|(space, vpn)| PageRange::of(*page, *size).contains(PageId::new(space, vpn)));
+            if arrived {
+                queue.waits_for = None;
+                core.pipeline.drain();
+                let span = at.saturating_sub(core.pipeline.now);
+                core.pipeline.kernel(span);
+                waited += span;
+            }
+        }
+    }
+    waited
+}
+
+impl Engine<'_> {
+    /// The core to run next and how far it may go; `None` when nothing is left.
+    pub(super) fn next_core<const F: u8>(&mut self) -> Result<Option<(usize, Time)>, SimError> {
+        loop {
+            let due = self.tiering.as_ref().map(|tiering| tiering.due());
+            let mut first: Option<(Time, usize)> = None;
+            let mut second = Time::MAX;
+            for core in 0..self.run_queues.len() {
+                if !self.run_queues[core].used || !self.has_runnable(core) {
+                    continue;
+                }
+                let now = self.machine.cores[core].pipeline.now;
+                match first {
+                    Some((time, _)) if now >= time => second = second.min(now),
+                    _ => {
+                        if let Some((time, _)) = first {
+                            second = second.min(time);
+                        }
+                        first = Some((now, core));
+                    }
+                }
+            }
+            if let Some((now, core)) = first {
+                let mut horizon = if second == Time::MAX { Time::MAX } else { second + QUANTUM };
+                if let Some(watch) = &self.contiguity {
+                    horizon = horizon.min(watch.next() + QUANTUM);
+                }
+                if let Some(due) = due {
+                    if due.is_some_and(|due| due <= now) {
+                        self.act::<F>(now);
+                        continue;
+                    }
+                    horizon =
+                        horizon.min(now + SIGNAL_INTERVAL).min(due.map_or(Time::MAX, |due| due + QUANTUM));
+                }
+                return Ok(Some((core, horizon)));
+            }
+            if let Some(due) = due.flatten()
+                && self.run_queues.iter().any(|queue| queue.waits_for.is_some())
+            {
+                // Whoever could run waits for a page.
+                let told = self.tiering.as_ref().map(|tiering| tiering.state.notified_at());
+                self.act::<F>(due.max(told.unwrap_or_default()));
+                continue;
+            }
+            // Every stream is blocked, starved or done.
+            let now = self.machine.cores.iter().map(|c| c.pipeline.now).max().unwrap_or_default();
+            if !self.blocked.is_empty() && (self.streams.exhausted || self.streams.is_full()) {
+                self.give_up_waiting();
+            } else if self.streams.exhausted || (!self.pull(now)? && self.blocked.is_empty()) {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The policy is called, or one of its orders goes on, whichever is due first.
+    fn act<const F: u8>(&mut self, now: Time) {
+        self.machine.shared.os.now = now;
+        self.note_busy_cores();
+        let Some(tiering) = &mut self.tiering else { return };
+        tiering.act::<F>(&mut self.machine, now);
+        let state = &mut tiering.state;
+        let (released, resumed) = (state.take_released(), state.take_resumed());
+        state.counters.wait_time += wake(&mut self.run_queues, &mut self.machine, &released);
+        state.counters.stall_time += wake(&mut self.run_queues, &mut self.machine, &resumed);
+    }
+
+    /// Kernel threads that share the cores go where the program leaves one idle.
+    fn note_busy_cores(&mut self) {
+        let shares = |tiering: &Tiering| tiering.state.processors.share_cores();
+        if !self.tiering.as_ref().is_some_and(shares) {
+            return;
+        }
+        let busy = (0..self.run_queues.len()).filter(|core| self.has_runnable(*core)).collect();
+        if let Some(tiering) = &mut self.tiering {
+            tiering.state.processors.busy = busy;
+        }
+    }
+
+    /// Whether a core has a stream that may run now.
+    pub(super) fn has_runnable(&self, core: usize) -> bool {
+        let queue = &self.run_queues[core];
+        if queue.waits_for.is_some() {
+            return false;
+        }
+        let runnable = |&stream: &usize| self.streams.streams[stream].may_run();
+        queue.running.as_ref().is_some_and(runnable) || queue.waiting.iter().any(runnable)
+    }
+
+    /// Makes sure that the core's running stream is one that can run.
+    pub(super) fn choose_stream(&mut self, core: usize) -> Option<usize> {
+        let now = self.machine.cores[core].pipeline.now;
+        let queue = &mut self.run_queues[core];
+        if let Some(running) = queue.running {
+            let stream = &self.streams.streams[running];
+            let over = now >= queue.slice_ends && !queue.waiting.is_empty();
+            if stream.may_run() && !over {
+                return Some(running);
+            }
+            if !stream.exited {
+                queue.waiting.push_back(running);
+            }
+            queue.running = None;
+        }
+        queue.waiting.retain(|&stream| !self.streams.streams[stream].exited);
+        let at = queue.waiting.iter().position(|&stream| self.streams.streams[stream].may_run())?;
+        let next = queue.waiting.remove(at)?;
+        queue.running = Some(next);
+        let pipeline = &mut self.machine.cores[core].pipeline;
+        pipeline.drain();
+        if pipeline.instructions > 0 {
+            pipeline.kernel(self.machine.shared.timing.context_switch);
+        }
+        queue.slice_ends = pipeline.now + self.machine.shared.timing.timeslice;
+        Some(next)
+    }
+
+    /// A global event was applied at `now`: streams that waited for it may run, but not before that time.
+    pub(super) fn unblock(&mut self, now: Time) {
+        let watermark = self.streams.order.watermark;
+        let (streams, run_queues, cores) =
+            (&mut self.streams.streams, &mut self.run_queues, &mut self.machine.cores);
+        self.blocked.retain(|&at| {
+            let stream = &mut streams[at];
+            let waits = stream.current.as_ref().is_some_and(|batch| batch.after > watermark);
+            if !waits {
+                stream.blocked = false;
+                // A core that had nothing else to do waited with its stream.
+                let core = stream.core;
+                let queue = &mut run_queues[core];
+                let idle = queue.running.is_none_or(|running| running == at)
+                    && queue.waiting.iter().all(|&other| other == at || !streams[other].may_run());
+                if idle {
+                    cores[core].pipeline.idle_until(now);
+                }
+            }
+            waits
+        });
+    }
+
+    /// Nothing can run but streams that wait for events which nobody is left to apply: the input lost them.
+    pub(super) fn give_up_waiting(&mut self) {
+        let needed = |&stream: &usize| self.streams.streams[stream].current.as_ref().map_or(0, |b| b.after);
+        if let Some(sequence) = self.blocked.iter().map(needed).min() {
+            self.streams.order.give_up_before(sequence);
+            self.order_violations += 1;
+            self.unblock(Time::ZERO);
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! From batches in the order of the input to one queue per stream.
+//!
+//! Read-ahead is bounded: while one stream waits for its next batch, at most [`READ_AHEAD`] batches of others are kept.
+//! A stream whose next batch lies further away was idle that long in the recorded run too; it stands aside until the
+//! batch comes.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use terrace_trace::{Batch, Event, EventSource, SourceError};
+
+/// Batches kept for streams other than the one that is waited for.
+pub(super) const READ_AHEAD: usize = 512;
+
+/// One stream of the input as the engine sees it.
+#[derive(Debug, Default)]
+pub(super) struct Stream {
+    pub queue: VecDeque<Arc<Batch>>,
+    /// The batch that runs, and how far it has come: accesses, and entries of its `events`.
+    pub current: Option<Arc<Batch>>,
+    pub next_access: usize,
+    pub next_event: usize,
+    /// Process number in the simulated kernel, once the stream's `Spawn` was applied.
+    pub space: Option<u32>,
+    pub core: usize,
+    /// No batch is near: the stream was idle.
+    pub starved: bool,
+    /// The current batch follows a global event that was not applied yet.
+    pub blocked: bool,
+    /// The process that the stream's `Spawn`, which may not have been applied yet, puts it into.
+    pub process: Option<u32>,
+    pub exited: bool,
+    pub accesses: u64,
+    /// Lines that the kernel touched of the event under way.
+    pub kernel_lines: u64,
+    /// Instructions of the `Compute` event under way that were executed.
+    pub computed: u64,
+}
+
+impl Stream {
+    /// Whether a core may take it up.
+    #[inline]
+    pub fn may_run(&self) -> bool {
+        !self.exited && !self.starved && !self.blocked
+    }
+}
+
+/// All streams and the input they come from.
+pub(super) struct Streams<'a> {
+    source: &'a mut dyn EventSource,
+    levels: u32,
+    pub streams: Vec<Stream>,
+    /// Batches in all queues.
+    queued: usize,
+    pub exhausted: bool,
+    pub order: GlobalOrder,
+}
+
+impl<'a> Streams<'a> {
+    /// The streams of an input whose addresses page tables of `levels` levels must be able to map.
+    pub fn new(source: &'a mut dyn EventSource, levels: u32) -> Streams<'a> {
+        Streams {
+            source,
+            levels,
+            streams: Vec::new(),
+            queued: 0,
+            exhausted: false,
+            order: GlobalOrder::default(),
+        }
+    }
+
+    /// Reads one batch into its queue. Returns the stream it belongs to and whether the stream is new; `None` at the
+    /// end of the input.
+    pub fn pull(&mut self) -> Result<Option<(usize, bool)>, SourceError> {
+        let Some(batch) = self.source.next_batch()? else {
+            self.exhausted = true;
+            return Ok(None);
+        };
+        let stream = batch.stream.index();
+        if stream > 1 << 20 {
+            return Err(SourceError::Malformed(format!("stream {stream}: more than a million streams")));
+        }
+        if batch.validate().is_err() {
+            let problem = batch.validate().err().unwrap_or_default();
+            return Err(SourceError::Malformed(format!("stream {stream}: {problem}")));
+        }
+        if let Some(addr) = not_canonical(&batch.addr, self.levels) {
+            return Err(SourceError::Malformed(format!(
+                "stream {stream}: address {addr:#x} is not canonical with {} levels of page tables{}",
+                self.levels,
+                if self.levels == 4 { "; set translation.levels=5 if it is meant" } else { "" }
+            )));
+        }
+        let known = self.streams.len();
+        if stream >= known {
+            self.streams.resize_with(stream + 1, Stream::default);
+        }
+        let is_new = self.streams[stream].space.is_none()
+            && self.streams[stream].queue.is_empty()
+            && self.streams[stream].current.is_none();
+        if is_new {
+            self.streams[stream].process = batch.events.iter().find_map(|event| match event.event {
+                Event::Spawn { process, .. } => Some(process),
+                _ => None,
+            });
+        }
+        self.streams[stream].queue.push_back(batch);
+        self.queued += 1;
+        Ok(Some((stream, is_new)))
+    }
+
+    /// Whether reading further for one waiting stream would keep too much of the others.
+    pub fn is_full(&self) -> bool {
+        self.queued >= READ_AHEAD
+    }
+
+    /// Makes the stream's next batch its current one, if there is one.
+    pub fn advance(&mut self, stream: usize) -> bool {
+        let stream = &mut self.streams[stream];
+        if stream.current.is_some() {
+            return true;
+        }
+        let Some(batch) = stream.queue.pop_front() else { return false };
+        self.queued -= 1;
+        stream.current = Some(batch);
+        stream.next_access = 0;
+        stream.next_event = 0;
+        true
+    }
+}
+
+/// An address whose top bits do not repeat the highest one that `levels` levels of page tables translate.
+fn not_canonical(addrs: &[u64], levels: u32) -> Option<u64> {
+    let bits = 12 + 9 * levels;
+    let excess = |addr: u64| addr.wrapping_add(1 << (bits - 1)) >> bits;
+    // One pass without branches, as nearly all batches are right.
+    if addrs.iter().fold(0, |all, &addr| all | excess(addr)) == 0 {
+        return None;
+    }
+    addrs.iter().copied().find(|&addr| excess(addr) != 0)
+}
+
+/// Which of the globally ordered events were applied: a watermark and those beyond it.
+#[derive(Debug, Default)]
+pub(super) struct GlobalOrder {
+    /// All events with this sequence number or a lower one were applied.
+    pub watermark: u64,
+    beyond: BTreeSet<u64>,
+}
+
+impl GlobalOrder {
+    /// An event was applied.
+    pub fn apply(&mut self, sequence: u64) {
+        if sequence == self.watermark + 1 {
+            self.watermark = sequence;
+            while self.beyond.remove(&(self.watermark + 1)) {
+                self.watermark += 1;
+            }
+        } else if sequence > self.watermark {
+            self.beyond.insert(sequence);
+        }
+    }
+
+    /// Nobody will ever apply the events up to `sequence` that are missing (the input begins after them, or lost them).
+    pub fn give_up_before(&mut self, sequence: u64) {
+        self.watermark = self.watermark.max(sequence);
+        let later = self.beyond.split_off(&(self.watermark + 1));
+        self.beyond = later;
+        while self.beyond.remove(&(self.watermark + 1)) {
+            self.watermark += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_watermark_waits_for_the_missing_event() {
+        let mut order = GlobalOrder::default();
+        for sequence in [1, 3, 4] {
+            order.apply(sequence);
+        }
+        assert_eq!(order.watermark, 1);
+        order.apply(2);
+        assert_eq!(order.watermark, 4);
+        order.apply(7);
+        order.give_up_before(6);
+        assert_eq!(order.watermark, 7);
+    }
+}

@@ -1,0 +1,118 @@
+//! Prefetching into the host's caches what the next accesses of a batch will need. Changes nothing that is simulated.
+//!
+//! The tables of the simulator (page tables, sets of the last level) do not fit into the host's caches when the program's
+//! footprint is large: each random access would wait for several host misses, one after the other.
+
+use super::regions::{Region, RegionCache};
+use crate::cache::Hierarchy;
+use crate::os::PageTable;
+use terrace_model::LINE_BYTES;
+
+/// Far enough to hide a host miss for a page-table entry, and again as far for what it leads to.
+const FAR: usize = 24;
+const NEAR: usize = 12;
+
+/// What one core prefetches.
+#[derive(Clone, Debug)]
+pub struct HostPrefetch {
+    /// Whether it pays: it does when many accesses miss what the host's caches hold.
+    active: bool,
+    /// Misses until the last decision.
+    misses: u64,
+    /// What was prefetched lately, direct mapped.
+    lines: Box<[u64; 256]>,
+    last_line: u64,
+    pages: Box<[u64; 64]>,
+}
+
+impl HostPrefetch {
+    /// Not active.
+    pub fn new() -> HostPrefetch {
+        HostPrefetch {
+            active: false,
+            misses: 0,
+            lines: Box::new([u64::MAX; 256]),
+            last_line: 0,
+            pages: Box::new([u64::MAX; 64]),
+        }
+    }
+
+    /// Whether a line was not seen lately and does not follow the last one: what lies in sequence the host foresees.
+    #[inline(always)]
+    fn is_new_line(&mut self, line: u64) -> bool {
+        let follows = line.wrapping_sub(std::mem::replace(&mut self.last_line, line)) <= 1;
+        !follows && std::mem::replace(&mut self.lines[line as usize % 256], line) != line
+    }
+
+    /// Whether a base page was not seen lately.
+    #[inline(always)]
+    fn is_new_page(&mut self, page: u64) -> bool {
+        std::mem::replace(&mut self.pages[page as usize % 64], page) != page
+    }
+
+    /// Decides for the next batch of `accesses`: when more than one access in seven of the last one needed what
+    /// looking ahead brings. (A sequential stream of doubles misses once in eight, in an order that the host foresees.)
+    /// `misses` counts those since the start; `small`: what would be brought is near already.
+    pub fn weigh(&mut self, misses: u64, accesses: usize, small: bool) {
+        self.active = !small && (misses - self.misses) * 7 > accesses as u64;
+        self.misses = misses;
+    }
+
+    /// Whether it pays.
+    pub fn is_active(&self) -> bool {
+        self.active
+    }
+
+    /// Before access `at` is simulated: the page-table entry that access [`FAR`] ahead needs. With `WALKS` also the
+    /// last-level set of that entry's line.
+    #[inline(always)]
+    pub fn entries<const WALKS: bool>(
+        &mut self,
+        caches: &Hierarchy,
+        table: &PageTable,
+        regions: &mut RegionCache,
+        space: u32,
+        addrs: &[u64],
+        at: usize,
+    ) {
+        if let Some(&addr) = addrs.get(at + FAR)
+            && self.is_new_page(addr >> 12)
+        {
+            match regions.get(space, addr) {
+                Some(Region::Table(index, _)) => {
+                    let entry = table.prefetch_base_entry(index, addr);
+                    if WALKS {
+                        caches.host_prefetch_llc(entry.line().0);
+                    }
+                }
+                Some(Region::Page { .. }) => {}
+                None => {
+                    regions.leaf_from_root(table, space, addr);
+                }
+            }
+        }
+    }
+
+    /// Before access `at` is simulated: the physical line that access [`NEAR`] ahead needs, where the sets of the caches
+    /// are worth prefetching for it. Its sets are prefetched here; those of memory are up to whoever asks.
+    #[inline(always)]
+    pub fn line(
+        &mut self,
+        core: usize,
+        caches: &Hierarchy,
+        table: &PageTable,
+        regions: &RegionCache,
+        space: u32,
+        addrs: &[u64],
+        at: usize,
+    ) -> Option<u64> {
+        let &addr = addrs.get(at + NEAR)?;
+        if !self.is_new_line(addr / LINE_BYTES) {
+            return None;
+        }
+        let page = regions.find(table, space, addr)?;
+        let line = ((page.frame << 12) + (addr & 4095)) / LINE_BYTES;
+        caches.host_prefetch(core, line);
+        Some(line)
+    }
+}

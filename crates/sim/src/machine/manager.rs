@@ -1,0 +1,37 @@
+//! Who manages memory while the programs run: what faults, walks and accesses ask and tell.
+
+use crate::os::{Fault, Leaf, Os, OsError};
+use terrace_model::{PageSize, Time};
+
+/// What a trapped walk led to.
+pub(crate) struct Trap {
+    /// Time of the fault.
+    pub cost: Time,
+    /// The access goes on although the page stays trapped.
+    pub goes_on: bool,
+}
+
+/// The side of a policy that the program's accesses meet.
+pub(crate) trait Manager {
+    /// A page fault: the policy says where the page shall lie. None where it waits for a block.
+    ///
+    /// # Errors
+    /// The kernel failed.
+    fn fault(
+        &mut self,
+        os: &mut Os,
+        space: u32,
+        addr: u64,
+        write: bool,
+        now: Time,
+    ) -> Result<Option<Fault>, OsError>;
+
+    /// A walk met a page under watch.
+    fn trap(&mut self, os: &mut Os, space: u32, addr: u64, leaf: &Leaf, write: bool, now: Time) -> Trap;
+
+    /// A walk ended at a page of `size`.
+    fn walked(&mut self, space: u32, addr: u64, size: PageSize);
+
+    /// An access reached memory. Returns the time that a sample of it costs its core.
+    fn reached_memory(&mut self, space: u32, addr: u64, write: bool) -> Time;
+}

@@ -1,0 +1,28 @@
+//! Where an access takes place: one core, what all cores share, and who manages memory.
+
+use super::build::{Core, Shared};
+use super::manager::Manager;
+use crate::translate::Translation;
+
+/// Everything.
+pub(crate) const FULL: u8 = 0;
+/// TLBs, page-walk cache and walks; no data caches.
+pub(crate) const TRANSLATION: u8 = 1;
+/// Residency and unfiltered traffic.
+pub(crate) const PAGES: u8 = 2;
+
+/// One core among the others, at a fidelity.
+pub(crate) struct Site<'a, const F: u8> {
+    /// The core's number.
+    pub id: usize,
+    pub core: &'a mut Core,
+    pub shared: &'a mut Shared,
+    /// Who manages memory, if anybody does.
+    pub manager: Option<&'a mut dyn Manager>,
+}
+
+/// What one core and the kernel have of a translation scheme.
+pub(crate) struct Own<'a, T: Translation> {
+    pub scheme: &'a mut T,
+    pub kernel: &'a mut T::Kernel,
+}

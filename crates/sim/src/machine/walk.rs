@@ -1,0 +1,345 @@
+//! The page walker of a core, and the faults that its walks meet.
+
+use super::access::physical_line;
+use super::behind::Behind;
+use super::build::Core;
+use super::site::{FULL, Own, Site};
+use crate::host::BasePage;
+use crate::memory::Initiator;
+use crate::os::{Leaf, PageTable};
+use crate::translate::{KernelState, Request, Stop, TlbEntry, TlbHit, Translation, Walk, Walker};
+use terrace_model::{AddressRange, LINE_BYTES, PageSize, Time};
+
+impl<const F: u8> Site<'_, F> {
+    /// The leaf that maps an access's page for its kind, after whatever faults that takes; whether there were any.
+    #[inline]
+    fn resolve<T: Translation>(
+        &mut self,
+        own: &mut Own<'_, T>,
+        request: &Request,
+    ) -> Result<(Leaf, bool), Stop> {
+        let Request { space, addr, write, .. } = *request;
+        let mut faulted = false;
+        loop {
+            match self.find_leaf(space, addr) {
+                Some(leaf) if !leaf.pte.stops(write) => return Ok((leaf, faulted)),
+                Some(leaf) if leaf.pte.is_held() => {
+                    self.shared.stopped_at = Some((space, addr >> 12));
+                    return Err(Stop::Held);
+                }
+                Some(leaf) if write && leaf.pte.is_copy_on_write() => {
+                    self.break_sharing(own, request, &leaf)?;
+                    faulted = true;
+                }
+                Some(leaf) => {
+                    if self.take_trap(request, &leaf) {
+                        return Ok((leaf, true));
+                    }
+                    faulted = true;
+                }
+                None => {
+                    let now = self.core.pipeline.now;
+                    let os = &mut self.shared.os;
+                    os.now = now;
+                    let fault = match &mut self.manager {
+                        Some(manager) => {
+                            let Some(fault) = manager.fault(os, space, addr, write, now)? else {
+                                self.core.fault_stalls(space, addr);
+                                self.shared.stopped_at = Some((space, addr >> 12));
+                                return Err(Stop::Held);
+                            };
+                            fault
+                        }
+                        None => os.fault(space, addr, &[])?,
+                    };
+                    self.charge_fault(own, space, addr, &fault);
+                    faulted = true;
+                }
+            }
+        }
+    }
+
+    /// A store to a page that is shared since a fork.
+    #[inline(never)]
+    fn break_sharing<T: Translation>(
+        &mut self,
+        own: &mut Own<'_, T>,
+        request: &Request,
+        leaf: &Leaf,
+    ) -> Result<(), Stop> {
+        let Request { space, addr, .. } = *request;
+        self.shared.os.now = self.core.pipeline.now;
+        let Some(fault) = self.shared.os.break_sharing(space, addr, leaf)? else { return Ok(()) };
+        let page = AddressRange::new(addr & !(leaf.size.bytes() - 1), leaf.size.bytes());
+        self.shared.regions.flush();
+        own.kernel.forget(space, page);
+        self.shared.dropped_pages.push((space, page));
+        if leaf.size != PageSize::Base {
+            // The caller replaces the entry of a base page; of a larger one parts may be remembered, or it was split.
+            own.scheme.invalidate(space, page);
+        } else {
+            own.scheme.drop_changed(space, page);
+        }
+        self.charge_fault(own, space, addr, &fault);
+        Ok(())
+    }
+
+    /// A walk met a page that a policy watches. Returns whether the access goes on although the page stays trapped.
+    #[inline(never)]
+    fn take_trap(&mut self, request: &Request, leaf: &Leaf) -> bool {
+        let Request { space, addr, write, .. } = *request;
+        let Some(manager) = &mut self.manager else { return true };
+        self.core.pipeline.drain();
+        let trap = manager.trap(&mut self.shared.os, space, addr, leaf, write, self.core.pipeline.now);
+        self.core.pipeline.kernel(trap.cost);
+        if leaf.size != PageSize::Base {
+            self.shared.regions.flush();
+        }
+        trap.goes_on
+    }
+
+    /// The leaf that maps `addr`, if any.
+    #[inline(always)]
+    fn find_leaf(&mut self, space: u32, addr: u64) -> Option<Leaf> {
+        self.shared.regions.leaf(self.shared.os.table(space), space, addr)
+    }
+
+    /// Translation from the simulator's own tables, for schemes and fidelities without TLBs.
+    #[inline(always)]
+    pub(super) fn base_page<T: Translation>(
+        &mut self,
+        own: &mut Own<'_, T>,
+        request: &Request,
+    ) -> Result<BasePage, Stop> {
+        let Request { space, addr, write, .. } = *request;
+        match self.shared.regions.find(self.shared.os.table(space), space, addr) {
+            Some(page) if page.allows(write) => Ok(page),
+            _ => self.base_page_by_walk(own, request),
+        }
+    }
+
+    #[inline(never)]
+    fn base_page_by_walk<T: Translation>(
+        &mut self,
+        own: &mut Own<'_, T>,
+        request: &Request,
+    ) -> Result<BasePage, Stop> {
+        let Request { space, addr, write, .. } = *request;
+        let (leaf, _) = self.resolve(own, request)?;
+        let pte = self.shared.os.mark(space, addr, &leaf, write);
+        self.shared.regions.put(space, addr, &leaf, pte);
+        let within = (addr & (leaf.size.bytes() - 1)) >> 12;
+        Ok(BasePage {
+            frame: pte.frame().0 + within,
+            size: leaf.size,
+            readable: pte.is_readable_at_once(),
+            writable: pte.is_writable_at_once(),
+        })
+    }
+
+    /// A page-table entry, fetched by a walker.
+    #[inline]
+    fn fetch_entry<T: Translation>(&mut self, kernel: &T::Kernel, addr: u64, write: bool, now: Time) -> Time {
+        let shared = &mut *self.shared;
+        if F != FULL {
+            // Without data caches every entry is taken to come from the last level.
+            return now + shared.timing.llc;
+        }
+        let line = addr / LINE_BYTES;
+        if T::VIRTUAL_CACHES {
+            let translated = Time::ZERO;
+            let mut below = Behind { kernel, os: &shared.os, memory: &mut shared.memory, translated };
+            let line = kernel.physical_line(line);
+            return shared.caches.access(self.id, line, write, now, Initiator::Walk, &mut below).done;
+        }
+        shared.caches.access(self.id, line, write, now, Initiator::Walk, &mut shared.memory).done
+    }
+
+    /// Nested paging: translates a guest-physical address that a walk met.
+    #[inline(never)]
+    fn walk_host<T: Translation>(&mut self, kernel: &T::Kernel, addr: u64, mut at: Time) -> Time {
+        let Some(nested) = &mut self.core.nested else { return at };
+        at += self.shared.timing.nested_tlb;
+        let levels = nested.levels_to_fetch(addr, &mut self.core.page_walk_cache);
+        if levels.len() > 0 {
+            at += self.shared.timing.page_walk_cache;
+        }
+        for level in levels {
+            let Some(entry) = self.core.nested.as_ref().map(|nested| nested.entry_address(addr, level))
+            else {
+                continue;
+            };
+            at = self.fetch_entry::<T>(kernel, entry, false, at);
+            self.shared.walks.memory_refs += 1;
+        }
+        at
+    }
+
+    /// Whether a translation is the page table's.
+    pub(super) fn agrees(&self, request: &Request, hit: &TlbHit) -> bool {
+        let frame = |first: u64, size: PageSize| first + ((request.addr & (size.bytes() - 1)) >> 12);
+        self.shared
+            .os
+            .table(request.space)
+            .find(request.addr)
+            .is_some_and(|leaf| frame(leaf.pte.frame().0, leaf.size) == frame(hit.entry.frame(), hit.size))
+    }
+}
+
+impl<const F: u8> Walker for Site<'_, F> {
+    #[inline(always)]
+    fn walk<T: Translation>(
+        &mut self,
+        scheme: &mut T,
+        kernel: &mut T::Kernel,
+        request: &Request,
+        looked_up: Time,
+    ) -> Result<Walk, Stop> {
+        let Request { space, addr, write, .. } = *request;
+        let (leaf, faulted) = self.resolve(&mut Own { scheme, kernel }, request)?;
+        // The instruction begins again after a fault, and walks then.
+        let looked_up = if faulted { self.core.pipeline.now + self.shared.timing.l2_tlb } else { looked_up };
+        let begin = self.core.walkers.start(looked_up);
+        let pte = self.shared.os.mark(space, addr, &leaf, write);
+        let bits_set = pte != leaf.pte;
+        let leaf_level = leaf.size.index() as u32 + 1;
+        let table = self.shared.os.table(space);
+        let start = self.core.page_walk_cache.start_level(space, addr, leaf_level, table.levels());
+        // Where the walk reads tables that the short cut to the leaf passed by, it is gone from the root.
+        let leaf = if leaf.knows(start) { leaf } else { table.find(addr).unwrap_or(leaf) };
+        let is_nested = self.core.nested.is_some();
+        let mut at = begin + self.shared.timing.page_walk_cache;
+        for level in (leaf_level..=start).rev() {
+            let entry = self.shared.os.table(space).entry_address(&leaf, addr, level);
+            if is_nested {
+                at = self.walk_host::<T>(kernel, entry.0, at);
+            }
+            // A walker that sets an accessed or dirty bit writes the leaf's line.
+            let sets_bits = level == leaf_level && bits_set;
+            at = self.fetch_entry::<T>(kernel, entry.0, sets_bits, at);
+            self.shared.walks.memory_refs += 1;
+        }
+        self.core.page_walk_cache.fill(space, addr, leaf_level + 1, start);
+        if is_nested {
+            let data = physical_line(pte.frame().0, addr, leaf.size) * LINE_BYTES;
+            at = self.walk_host::<T>(kernel, data, at);
+        }
+        self.core.walkers.occupy(at);
+        self.shared.walks.count += 1;
+        self.shared.walks.time += at - begin;
+        if let Some(parts) = &mut self.shared.observers.parts {
+            parts.walked(space, addr, at - begin);
+        }
+        if let Some(manager) = &mut self.manager {
+            manager.walked(space, addr, leaf.size);
+        }
+        Ok(Walk { leaf, pte, looked_up, begin, done: at })
+    }
+
+    #[inline(never)]
+    fn set_dirty<T: Translation>(
+        &mut self,
+        scheme: &mut T,
+        kernel: &mut T::Kernel,
+        request: &Request,
+    ) -> Result<(TlbHit, Time), Stop> {
+        let Request { space, addr, now, .. } = *request;
+        let (leaf, faulted) = self.resolve(&mut Own { scheme, kernel }, request)?;
+        let pte = self.shared.os.mark(space, addr, &leaf, true);
+        let hit = TlbHit { entry: TlbEntry::new(pte.frame().0, true), size: leaf.size };
+        let hit = self.splinter(addr, hit);
+        scheme.update(self.shared.os.table(space), request, &leaf, pte, hit);
+        let begin = if faulted { self.core.pipeline.now } else { now };
+        if pte == leaf.pte {
+            return Ok((hit, begin));
+        }
+        self.shared.walks.dirty_updates += 1;
+        let level = leaf.size.index() as u32 + 1;
+        let entry = self.shared.os.table(space).entry_address(&leaf, addr, level);
+        let done = self.fetch_entry::<T>(kernel, entry.0, true, begin);
+        Ok((hit, done))
+    }
+
+    #[inline(always)]
+    fn translate_for_free<T: Translation>(
+        &mut self,
+        scheme: &mut T,
+        kernel: &mut T::Kernel,
+        request: &Request,
+    ) -> Result<(u64, PageSize), Stop> {
+        let page = self.base_page(&mut Own { scheme, kernel }, request)?;
+        Ok((page.frame, page.size))
+    }
+
+    fn fetch<T: Translation>(
+        &mut self,
+        _scheme: &mut T,
+        kernel: &mut T::Kernel,
+        addr: u64,
+        write: bool,
+        now: Time,
+    ) -> Time {
+        self.fetch_entry::<T>(kernel, addr, write, now)
+    }
+
+    #[inline(always)]
+    fn count_references(&mut self, references: u64) {
+        self.shared.walks.memory_refs += references;
+    }
+
+    fn confirm(&mut self, request: &Request, frame: u64) -> Option<TlbHit> {
+        let leaf = self.find_leaf(request.space, request.addr)?;
+        let at_once =
+            if request.write { leaf.pte.is_writable_at_once() } else { leaf.pte.is_readable_at_once() };
+        if !at_once {
+            return None;
+        }
+        let within = (request.addr & (leaf.size.bytes() - 1)) >> 12;
+        debug_assert_eq!(leaf.pte.frame().0 + within, frame, "{request:x?}: stale");
+        let entry = TlbEntry::new(frame - within, leaf.pte.is_writable_in_tlb());
+        Some(TlbHit { entry, size: leaf.size })
+    }
+
+    #[inline(always)]
+    fn splinter(&self, addr: u64, hit: TlbHit) -> TlbHit {
+        match &self.core.nested {
+            None => hit,
+            Some(nested) => nested.splinter(addr, hit),
+        }
+    }
+
+    #[inline(always)]
+    fn table(&self, space: u32) -> &PageTable {
+        self.shared.os.table(space)
+    }
+
+    #[inline(always)]
+    fn now(&self) -> Time {
+        self.core.pipeline.now
+    }
+
+    #[inline(always)]
+    fn l2_tlb_latency(&self) -> Time {
+        self.shared.timing.l2_tlb
+    }
+
+    #[inline(always)]
+    fn llc_latency(&self) -> Time {
+        self.shared.timing.llc
+    }
+}
+
+impl Core {
+    /// A fault waits, if it does not do so already.
+    fn fault_stalls(&mut self, space: u32, addr: u64) {
+        if self.fault_began(space, addr).is_none() {
+            self.stalled_fault = Some((space, addr, self.pipeline.now));
+        }
+    }
+
+    /// When a fault that has waited began.
+    pub(super) fn fault_began(&self, space: u32, addr: u64) -> Option<Time> {
+        let (_, _, began) = self.stalled_fault.filter(|(of, at, _)| (*of, *at) == (space, addr))?;
+        Some(began)
+    }
+}

@@ -1,0 +1,57 @@
+//! Who watches a run without being part of it: profiles, maps, samples, requests. Watching changes nothing that is
+//! simulated.
+
+mod contiguity;
+mod memory;
+mod parts;
+mod placement;
+mod profile;
+mod requests;
+
+pub use contiguity::ContiguityWatch;
+pub use memory::MapMaker;
+pub use parts::Parts;
+pub use placement::PlacementMaker;
+pub use profile::ProfileCounter;
+pub use requests::Requests;
+
+use crate::os::Os;
+use crate::outcome::Options;
+
+/// Those who are told of single accesses, walks and faults.
+#[derive(Debug, Default)]
+pub struct Observers {
+    /// Counts accesses that reach memory, for a later run.
+    pub profile: Option<ProfileCounter>,
+    /// Records where memory lies over time.
+    pub placement: Option<Box<PlacementMaker>>,
+    /// The parts of programs.
+    pub parts: Option<Box<Parts>>,
+}
+
+impl Observers {
+    /// Those that a run asks for.
+    pub fn new(options: &Options) -> Observers {
+        Observers {
+            profile: options.count_accesses.then(ProfileCounter::default),
+            placement: options.placement_map.then(PlacementMaker::new).map(Box::new),
+            parts: (options.parts || options.memory_map).then(Box::default),
+        }
+    }
+
+    /// Whether somebody wants to know of accesses that reach memory.
+    pub fn want_accesses(&self) -> bool {
+        self.profile.is_some() || self.placement.is_some()
+    }
+
+    /// An access reached memory.
+    pub fn reached_memory(&mut self, os: &Os, space: u32, addr: u64, write: bool) {
+        if let Some(profile) = &mut self.profile {
+            profile.count(space, addr, write);
+        }
+        if let Some(placement) = &mut self.placement {
+            let leaf = os.table(space).find(addr);
+            placement.count(space, addr, leaf.map(|leaf| os.tier_of(leaf.pte.frame())));
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! What each part has resident when most is.
+
+use super::Parts;
+use crate::os::Os;
+use crate::outcome::PartUse;
+use std::ops::Range;
+use terrace_model::{AddressRange, PageSize};
+
+/// Of how many parts memory must have grown by one until it is looked at again.
+const GROWTH: u64 = 64;
+
+/// Resident bytes of each part at the moment at which most was resident, within a [`GROWTH`]th.
+#[derive(Clone, Debug, Default)]
+pub struct Usages {
+    most: u64,
+    parts: Vec<PartUse>,
+}
+
+impl Usages {
+    pub fn of(&self, number: usize) -> PartUse {
+        self.parts.get(number).cloned().unwrap_or_default()
+    }
+
+    pub fn look(&mut self, parts: &mut Parts, os: &Os, over: bool) {
+        let resident: u64 = os.resident().iter().sum();
+        if resident <= self.most + if over { 0 } else { self.most / GROWTH } {
+            return;
+        }
+        self.most = resident;
+        self.parts.clear();
+        for space in os.live_spaces() {
+            let pages = os.table(space).pages_in(AddressRange::new(0, u64::MAX));
+            for &(page, size, _) in &pages {
+                self.each(parts, space, page..page + size.bytes(), |part, bytes| {
+                    part.resident[size.index()] += bytes;
+                });
+            }
+            let resident: Vec<Range<u64>> =
+                pages.iter().map(|(page, size, _)| *page..page + size.bytes()).collect();
+            for size in [PageSize::Huge, PageSize::Giant] {
+                self.weigh(parts, os, space, &resident, size);
+            }
+        }
+    }
+
+    /// What pages of `size` would hold where one fits into a mapping: what is resident, and what is not.
+    fn weigh(&mut self, parts: &mut Parts, os: &Os, space: u32, resident: &[Range<u64>], size: PageSize) {
+        let count = |usages: &mut Usages, parts: &mut Parts, range: Range<u64>, is_resident: bool| {
+            usages.each(parts, space, range, |part, bytes| {
+                *match (size, is_resident) {
+                    (PageSize::Giant, true) => &mut part.mappable_1g,
+                    (PageSize::Giant, false) => &mut part.bloat_1g,
+                    (_, true) => &mut part.mappable_2m,
+                    (_, false) => &mut part.bloat_2m,
+                } += bytes;
+            });
+        };
+        let block_of = |addr: u64| addr & !(size.bytes() - 1);
+        let mut at = 0;
+        while at < resident.len() {
+            // All that is resident in one aligned block; a page that is larger counts as its own block.
+            let first = block_of(resident[at].start);
+            let end = resident[at].end.max(first + size.bytes());
+            let inside = resident[at..].iter().take_while(|page| page.start < end).count();
+            let pages = &resident[at..at + inside];
+            at += inside;
+            let fits = os
+                .areas(space)
+                .find(pages[0].start)
+                .is_some_and(|(start, area)| start <= first && end <= area.end);
+            if !fits {
+                continue;
+            }
+            let mut covered = first;
+            for page in pages {
+                count(self, parts, covered..page.start, false);
+                count(self, parts, page.clone(), true);
+                covered = page.end;
+            }
+            count(self, parts, covered..end, false);
+        }
+    }
+
+    /// A range piece by piece, as parts share it.
+    fn each(
+        &mut self,
+        parts: &mut Parts,
+        space: u32,
+        range: Range<u64>,
+        mut count: impl FnMut(&mut PartUse, u64),
+    ) {
+        parts.pieces(space, range, |_, number, bytes| {
+            if self.parts.len() <= number {
+                self.parts.resize_with(number + 1, PartUse::default);
+            }
+            count(&mut self.parts[number], bytes);
+        });
+    }
+}

@@ -1,0 +1,136 @@
+//! What a run is asked, and what it returns.
+
+mod maps;
+mod parts;
+
+pub use maps::{MemoryMap, PlacementColumn, PlacementMap, TierMap};
+pub use parts::{Part, PartCost, PartUse};
+
+use crate::os::OsError;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use terrace_model::{ContiguityPoint, Stats};
+use terrace_policy::{Policy, PolicyError, Profile, Setup};
+use terrace_trace::SourceError;
+
+/// Opens a policy on what the machine is and offers.
+pub type OpenPolicy = dyn FnOnce(Setup<'_>) -> Result<Box<dyn Policy>, PolicyError> + Send;
+
+/// How much of the machine is simulated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fidelity {
+    /// Everything.
+    #[default]
+    Full,
+    /// TLBs, page-walk cache, walks, paging; no data caches and no memory timing.
+    Translation,
+    /// Page residency and unfiltered tier traffic only.
+    Pages,
+}
+
+impl Fidelity {
+    /// The name used in options and output.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Fidelity::Full => "full",
+            Fidelity::Translation => "translation",
+            Fidelity::Pages => "pages",
+        }
+    }
+
+    /// What a run at this level leaves out, for its output.
+    pub fn left_out(self) -> &'static [&'static str] {
+        match self {
+            Fidelity::Full => &[],
+            Fidelity::Translation => &[
+                "data caches and memory: accesses cost nothing, every page-table entry comes from the last level",
+                "tier traffic",
+            ],
+            Fidelity::Pages => &[
+                "TLBs and page walks",
+                "data caches and memory timing: cycles count instructions and page faults only",
+                "tier traffic after the caches: tier.<name>.unfiltered_{reads,writes} count every access",
+            ],
+        }
+    }
+}
+
+/// How to run.
+#[derive(Default)]
+pub struct Options {
+    /// How much is simulated.
+    pub fidelity: Fidelity,
+    /// Count the whole input, even where it marks a region of interest.
+    pub whole: bool,
+    /// Simulate only the operating system until the region of interest begins, as [`Fidelity::Pages`] does. TLBs and
+    /// caches are empty when it begins.
+    pub fast_forward: bool,
+    /// Set from outside to end the run early; what was simulated until then is reported.
+    pub stop: Option<Arc<AtomicBool>>,
+    /// Called with the number of accesses simulated so far, once per batch.
+    pub progress: Option<Box<dyn FnMut(u64) + Send>>,
+    /// Count the accesses of every page that reach memory: [`Outcome::profile`]. Needs [`Fidelity::Full`].
+    pub count_accesses: bool,
+    /// Tell the parts of the programs apart: [`Outcome::parts`].
+    pub parts: bool,
+    /// Take pictures of physical memory: [`Outcome::memory_map`].
+    pub memory_map: bool,
+    /// Record where memory lies over time: [`Outcome::placement_map`].
+    pub placement_map: bool,
+    /// What such a run found, for policies in two passes.
+    pub profile: Option<Arc<Profile>>,
+    /// A policy instead of the design's.
+    pub policy: Option<Box<OpenPolicy>>,
+}
+
+/// What a run found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Outcome {
+    /// The statistics tree.
+    pub stats: Stats,
+    /// Loads and stores simulated (inside the region of interest, where the input marks one).
+    pub accesses: u64,
+    /// Instructions retired.
+    pub instructions: u64,
+    /// Cycles from the start to the end of the last core.
+    pub cycles: u64,
+    /// The same in seconds of simulated time.
+    pub seconds_simulated: f64,
+    /// What the fidelity leaves out.
+    pub left_out: Vec<String>,
+    /// What a reader of the numbers should know.
+    pub notes: Vec<String>,
+    /// How contiguous memory was over time, where the policy or `os.sample_contiguity` sampled that.
+    pub contiguity: Vec<ContiguityPoint>,
+    /// The run was stopped from outside before the input's end.
+    pub stopped: bool,
+    /// Accesses that reached memory, by page, where [`Options::count_accesses`] asked for it.
+    pub profile: Option<Profile>,
+    /// Areas and data structures in the order of their appearance, where [`Options::parts`] asked for them.
+    pub parts: Vec<PartUse>,
+    /// Memory before and after, where [`Options::memory_map`] asked for it.
+    pub memory_map: Option<MemoryMap>,
+    /// Where memory lay over time, where [`Options::placement_map`] asked for it.
+    pub placement_map: Option<PlacementMap>,
+}
+
+/// A run that cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum SimError {
+    /// The design describes a machine that cannot be built.
+    #[error("design {design}: {problem}")]
+    Design {
+        /// The design's name.
+        design: String,
+        /// Key and reason.
+        problem: String,
+    },
+    /// The input failed.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// The simulated kernel failed.
+    #[error("{0}")]
+    Os(#[from] OsError),
+}

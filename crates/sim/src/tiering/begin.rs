@@ -1,0 +1,194 @@
+//! How the items of an order begin: what each takes, splits or refuses.
+
+use super::changes::unwatch;
+use super::orders::Order;
+use super::part::Work;
+use super::shootdown::shoot_down;
+use super::{State, page_id};
+use crate::machine::Machine;
+use crate::os::Leaf;
+use terrace_model::{AddressRange, PageSize, TierId};
+use terrace_policy::{Exchange, Outcome, PageId, PageRange, Resize};
+
+impl Order {
+    /// Splits a huge page that is to move as base pages. Returns whether it was one.
+    pub(super) fn split_first(
+        &mut self,
+        machine: &mut Machine,
+        state: &mut State,
+        page: PageId,
+        to: TierId,
+    ) -> Result<bool, Outcome> {
+        let leaf = available(machine, state, page)?;
+        if leaf.size == PageSize::Base || machine.shared.os.tier_of(leaf.pte.frame()) == to {
+            return Ok(false);
+        }
+        if leaf.size == PageSize::Giant {
+            return Err(Outcome::Unsupported);
+        }
+        let buddy_free = machine.shared.os.buddy(checked_tier(state, to)?).free_frames();
+        if buddy_free < leaf.size.base_pages() {
+            return Err(Outcome::NoSpace);
+        }
+        self.split(machine, state, page, leaf.size, PageSize::Base)?;
+        Ok(true)
+    }
+
+    /// Splits both huge pages of a pair that is to change places as base pages. Returns whether they were huge.
+    pub(super) fn split_pair(
+        &mut self,
+        machine: &mut Machine,
+        state: &mut State,
+        pair: Exchange,
+    ) -> Result<bool, Outcome> {
+        let size = exchangeable(machine, state, pair)?.0.size;
+        match size {
+            PageSize::Base => return Ok(false),
+            PageSize::Huge => {}
+            PageSize::Giant => return Err(Outcome::Unsupported),
+        }
+        for page in [pair.one, pair.other] {
+            self.split(machine, state, page, size, PageSize::Base)?;
+        }
+        Ok(true)
+    }
+
+    pub(super) fn split(
+        &mut self,
+        machine: &mut Machine,
+        state: &mut State,
+        page: PageId,
+        size: PageSize,
+        parts: PageSize,
+    ) -> Result<(), Outcome> {
+        unwatch(machine, state, PageRange::of(page, size), |_, _| true);
+        machine.shared.os.split_page(page.space.0, page.addr().0, parts).map_err(|_| Outcome::NoSpace)?;
+        let (_, waits) = shoot_down(machine, state, &[(page, size)]);
+        self.now += state.costs.split + waits;
+        state.counters.migration_time += state.costs.split + waits;
+        state.counters.split += 1;
+        Ok(())
+    }
+
+    pub(super) fn start_move(
+        &mut self,
+        machine: &mut Machine,
+        state: &mut State,
+        page: PageId,
+        to: TierId,
+    ) -> Result<Option<Work>, Outcome> {
+        let leaf = available(machine, state, page)?;
+        let from = leaf.pte.frame();
+        if machine.shared.os.tier_of(from) == checked_tier(state, to)? {
+            return Ok(None);
+        }
+        self.now += state.costs.allocate;
+        let block = machine.shared.os.take_block(to, leaf.size);
+        let Some(block) = block else {
+            state.counters.gave_up(leaf.size);
+            return Err(Outcome::NoSpace);
+        };
+        state.account(&machine.shared.os);
+        Ok(Some(Work::Move { page, size: leaf.size, from, to: block }))
+    }
+
+    pub(super) fn start_exchange(
+        &mut self,
+        machine: &mut Machine,
+        state: &mut State,
+        pair: Exchange,
+    ) -> Result<Option<Work>, Outcome> {
+        let (one, other) = exchangeable(machine, state, pair)?;
+        self.now += state.costs.allocate;
+        Ok(Some(Work::Swap {
+            one: (pair.one, one.pte.frame()),
+            other: (pair.other, other.pte.frame()),
+            size: one.size,
+        }))
+    }
+
+    pub(super) fn start_resize(
+        &mut self,
+        machine: &mut Machine,
+        state: &mut State,
+        resize: Resize,
+    ) -> Result<Option<Work>, Outcome> {
+        let Resize { page, to } = resize;
+        if !machine.shared.os.is_live(page.space.0) {
+            return Err(Outcome::Gone);
+        }
+        if let Some(leaf) = machine.shared.os.table(page.space.0).find(page.addr().0)
+            && leaf.size >= to
+        {
+            if !page.is_aligned(leaf.size) {
+                return Err(Outcome::Gone);
+            }
+            if leaf.size == to {
+                return Ok(None);
+            }
+            available(machine, state, page)?;
+            return self.split(machine, state, page, leaf.size, to).map(|()| None);
+        }
+        let os = &mut machine.shared.os;
+        let range = PageRange::of(page, to);
+        let bytes = AddressRange::new(page.addr().0, to.bytes());
+        let fits = page.is_aligned(to) && to <= state.capabilities.largest_page;
+        let area = os.areas(page.space.0).find(page.addr().0);
+        if !fits || area.is_none_or(|(_, area)| area.end < bytes.end().0) {
+            return Err(Outcome::Gone);
+        }
+        let mut parts = Vec::new();
+        let mut pages_in = vec![0u64; state.topology.tiers.len()];
+        for (addr, size, pte) in os.table(page.space.0).pages_in(bytes) {
+            if state.held.contains(&page_id(page.space.0, addr)) {
+                return Err(Outcome::Busy);
+            }
+            if os.is_shared(pte.frame()) {
+                return Err(Outcome::Unmovable);
+            }
+            pages_in[os.tier_of(pte.frame()).index()] += size.base_pages();
+            parts.push((page_id(page.space.0, addr), size, pte.frame()));
+        }
+        let most = pages_in.iter().copied().max().filter(|most| *most > 0).ok_or(Outcome::Gone)?;
+        self.now += state.costs.collapse;
+        let first = parts[0].2;
+        let in_place = first.0.is_multiple_of(to.base_pages())
+            && pages_in.iter().sum::<u64>() == range.pages
+            && parts.iter().all(|(part, _, frame)| frame.0 == first.0 + part.vpn - page.vpn);
+        let block = if in_place {
+            None
+        } else {
+            let tier = TierId(pages_in.iter().position(|pages| *pages == most).unwrap_or_default() as u8);
+            Some(os.take_block(tier, to).ok_or(Outcome::NoSpace)?)
+        };
+        state.account(&machine.shared.os);
+        Ok(Some(Work::Collapse { page, size: to, to: block, parts }))
+    }
+}
+
+/// The leaf of the page that begins at `page`, if an order may have it.
+pub(super) fn available(machine: &Machine, state: &State, page: PageId) -> Result<Leaf, Outcome> {
+    let os = &machine.shared.os;
+    let leaf = os.leaf_of(page).ok_or(Outcome::Gone)?;
+    if !page.is_aligned(leaf.size) {
+        Err(Outcome::Gone)
+    } else if state.held.contains(&page) {
+        Err(Outcome::Busy)
+    } else if os.is_shared(leaf.pte.frame()) {
+        // Linux moves pages that several processes map only when told to (MPOL_MF_MOVE_ALL).
+        Err(Outcome::Unmovable)
+    } else {
+        Ok(leaf)
+    }
+}
+
+/// The leaves of two pages of equal size that may change places.
+fn exchangeable(machine: &Machine, state: &State, pair: Exchange) -> Result<(Leaf, Leaf), Outcome> {
+    let one = available(machine, state, pair.one)?;
+    let other = available(machine, state, pair.other)?;
+    if one.size != other.size || pair.one == pair.other { Err(Outcome::Gone) } else { Ok((one, other)) }
+}
+
+fn checked_tier(state: &State, tier: TierId) -> Result<TierId, Outcome> {
+    if tier.index() < state.topology.tiers.len() { Ok(tier) } else { Err(Outcome::Unsupported) }
+}

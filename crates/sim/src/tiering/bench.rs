@@ -1,0 +1,227 @@
+//! The throughput of migrations alone: no program runs, pages go from the second tier to the first.
+
+use super::Tiering;
+use super::world::World;
+use crate::design::{Design, KernelCosts};
+use crate::machine::FULL;
+use crate::machine::Machine;
+use crate::outcome::Options;
+use std::num::NonZeroU32;
+use terrace_model::{AddressRange, BytesPerSec, Cycles, PageSize, Stats, TierId, Time, Unit};
+use terrace_policy::{
+    Exchange, HugePages, MemorySystem, Moment, Move, MoveOptions, Needs, NextTick, PageId, Policy, Signal,
+    Wish,
+};
+use terrace_trace::{MapKind, Protection};
+
+/// One way of moving pages, and how fast it is.
+#[derive(Clone, Debug, PartialEq)]
+pub struct MigrationRow {
+    /// What moves, and how.
+    pub name: String,
+    /// Pages of the list; of an exchange, pairs.
+    pub pages: u64,
+    /// Their size.
+    pub size: PageSize,
+    /// Threads that share the copy.
+    pub threads: u16,
+    /// Pages between unmap and map at once; none for the whole list.
+    pub in_flight: Option<u32>,
+    /// What becomes of huge pages on the way.
+    pub huge: HugePages,
+    /// Pairs change places.
+    pub exchange: bool,
+    /// The kernel and its calls take no time, and the threads run already.
+    pub copy_alone: bool,
+    /// Bytes moved, both ways of an exchange counted, by the time from the call to the last page mapped.
+    pub throughput: BytesPerSec,
+}
+
+/// Moves lists of pages from the second tier of a design's machine to the first, by each mechanism that Nimble
+/// (Yan 2019, section 3.4) compares.
+///
+/// # Errors
+/// A machine with one tier, or with too little memory for the lists.
+pub fn migration_benchmark(design: &Design) -> Result<Vec<MigrationRow>, String> {
+    let (base, huge) = (PageSize::Base, PageSize::Huge);
+    let mut rows = vec![
+        row("one base page", 1, base, 1, Some(1), false),
+        row("base pages", 512, base, 1, Some(1), false),
+        row("base pages, concurrent", 512, base, 4, None, false),
+        row("base pages, concurrent exchange", 512, base, 4, None, true),
+        MigrationRow {
+            huge: HugePages::SplitFirst,
+            ..row("huge page, split first", 1, huge, 1, Some(1), false)
+        },
+        row("one huge page", 1, huge, 1, Some(1), false),
+        row("huge pages", 64, huge, 1, Some(1), false),
+    ];
+    for threads in [2, 4, 8, 16] {
+        rows.push(row("huge pages, parallel", 64, huge, threads, Some(1), false));
+    }
+    for threads in [4, 8, 16] {
+        rows.push(row("huge pages, parallel and concurrent", 64, huge, threads, Some(8), false));
+    }
+    for threads in [4, 8, 16] {
+        rows.push(row("huge pages, parallel and concurrent exchange", 64, huge, threads, Some(8), true));
+    }
+    rows.extend(sweep());
+    for row in &mut rows {
+        row.throughput = measure(design, row)?;
+    }
+    Ok(rows)
+}
+
+/// By the length of the list (Yan 2019, figures 3.3 and 3.9 to 3.11): single and several threads, all pages in flight at
+/// once, exchange, and the copy alone.
+fn sweep() -> Vec<MigrationRow> {
+    let mut rows = Vec::new();
+    for (size, what, longest) in [(PageSize::Base, "base pages", 512), (PageSize::Huge, "huge pages", 64)] {
+        for pages in [1, 8, 64, 512] {
+            // What throughput is reached with 64 huge pages one after the other, is reached with 512.
+            if pages <= longest {
+                rows.push(row(&format!("{what}, list of {pages}"), pages, size, 1, Some(1), false));
+                rows.push(row(&format!("{what}, parallel, list of {pages}"), pages, size, 4, Some(1), false));
+            }
+            rows.push(row(&format!("{what}, concurrent, list of {pages}"), pages, size, 4, None, false));
+            rows.push(row(&format!("{what}, exchange, list of {pages}"), pages, size, 4, None, true));
+        }
+    }
+    for threads in [2, 8, 16] {
+        rows.push(row("base pages, parallel, list of 512", 512, PageSize::Base, threads, Some(1), false));
+        rows.push(row("huge pages, parallel, list of 1", 1, PageSize::Huge, threads, Some(1), false));
+    }
+    for pages in [1, 8, 64] {
+        for threads in [1, 2, 4, 8, 16] {
+            let name = format!("copy alone, list of {pages}");
+            let copy = row(&name, pages, PageSize::Huge, threads, None, false);
+            rows.push(MigrationRow { copy_alone: true, ..copy });
+        }
+    }
+    rows
+}
+
+impl MigrationRow {
+    /// The rows as statistics, `migration.<what moves>.t<threads>`.
+    pub fn stats(rows: &[MigrationRow]) -> Stats {
+        let mut stats = Stats::new();
+        for row in rows {
+            let name = row.name.replace(", ", "_").replace(' ', "_");
+            let name = format!("migration.{name}.t{}", row.threads);
+            stats.real(name, row.throughput.0, Unit::BytesPerSecond);
+        }
+        stats
+    }
+}
+
+fn row(
+    name: &str,
+    pages: u64,
+    size: PageSize,
+    threads: u16,
+    in_flight: Option<u32>,
+    exchange: bool,
+) -> MigrationRow {
+    let throughput = BytesPerSec(0.0);
+    MigrationRow {
+        name: name.to_owned(),
+        pages,
+        size,
+        threads,
+        in_flight,
+        huge: HugePages::Whole,
+        exchange,
+        copy_alone: false,
+        throughput,
+    }
+}
+
+/// A kernel that takes no time.
+const NO_COSTS: KernelCosts = KernelCosts {
+    scan_entry: Time::ZERO,
+    hint_fault: Time::ZERO,
+    count_fault: Time::ZERO,
+    sample: Time::ZERO,
+    shootdown: Time::ZERO,
+    shootdown_per_core: Time::ZERO,
+    interrupt: Time::ZERO,
+    order: Time::ZERO,
+    allocate: Time::ZERO,
+    unmap: Time::ZERO,
+    map: Time::ZERO,
+    free: Time::ZERO,
+    copy_thread: Time::ZERO,
+    copy_line: Cycles(0.0),
+    split: Time::ZERO,
+    collapse: Time::ZERO,
+};
+
+/// A policy that lets everything be.
+struct Quiet;
+
+impl Policy for Quiet {
+    fn needs(&self) -> Needs {
+        Needs::default()
+    }
+
+    fn on(&mut self, _: Moment, _: &[Signal], _: &mut dyn MemorySystem) -> NextTick {
+        NextTick::Never
+    }
+}
+
+fn measure(design: &Design, row: &MigrationRow) -> Result<BytesPerSec, String> {
+    let options = Options::default();
+    let mut machine = Machine::new(design, &options)?;
+    let mut tiering = Tiering::new(|_| Ok(Box::new(Quiet)), 1, design, &mut machine.shared, &options)?;
+    if row.copy_alone {
+        tiering.state.costs = KernelCosts { copy_line: design.os.costs.copy_line, ..NO_COSTS };
+    }
+    if tiering.state.topology.tiers.len() < 2 {
+        return Err("tier: moving pages takes two tiers".to_owned());
+    }
+    let failed = |problem: crate::os::OsError| problem.to_string();
+    let os = &mut machine.shared.os;
+    let space = os.new_space().map_err(failed)?;
+    let bytes = row.size.bytes();
+    let lists = if row.exchange { 2 } else { 1 };
+    let begin = 1 << 40;
+    let range = AddressRange::new(begin, bytes * row.pages * lists);
+    os.map(space, range, MapKind::Anonymous, Protection::READ_WRITE).map_err(failed)?;
+    for page in 0..row.pages * lists {
+        let tier = TierId(u8::from(page < row.pages));
+        let wish = Wish { tier, size: Some(row.size) };
+        let fault = os.fault(space, begin + page * bytes, &[wish]).map_err(failed)?;
+        if os.tier_of(fault.frame) != tier || fault.size != row.size {
+            return Err("tier: too little memory for the pages to move".to_owned());
+        }
+    }
+    let how = MoveOptions {
+        huge: row.huge,
+        threads: row.threads,
+        in_flight: row.in_flight.and_then(NonZeroU32::new),
+        ..MoveOptions::default()
+    };
+    let name = |page: u64| PageId::new(space, (begin + page * bytes) >> 12);
+    // One core runs the process: it may hold its translations.
+    machine.cores[0].space = Some(space);
+    let mut world = World { machine: &mut machine, state: &mut tiering.state, now: Time::ZERO };
+    if row.exchange {
+        let pairs: Vec<Exchange> =
+            (0..row.pages).map(|at| Exchange { one: name(at), other: name(row.pages + at) }).collect();
+        world.exchange(&pairs, how);
+    } else {
+        let moves: Vec<Move> = (0..row.pages).map(|at| Move { page: name(at), to: TierId(0) }).collect();
+        world.migrate(&moves, how);
+    }
+    let mut end = Time::ZERO;
+    while let Some(next) = tiering.next_order() {
+        end = end.max(next);
+        tiering.act::<FULL>(&mut machine, next);
+    }
+    let moved = tiering.state.counters.promoted + tiering.state.counters.demoted;
+    let expected = row.pages * row.size.base_pages() * lists;
+    if moved != expected {
+        return Err(format!("{moved} of {expected} pages moved"));
+    }
+    Ok(BytesPerSec((expected * PageSize::Base.bytes()) as f64 / end.as_secs()))
+}

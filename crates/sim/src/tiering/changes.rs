@@ -1,0 +1,113 @@
+//! What the program changes while orders and watches hold its pages, and a check that nothing is lost.
+
+use super::orders::Order;
+use super::part::Part;
+use super::{Change, State, page_id, pages_of};
+use crate::machine::Machine;
+use terrace_model::{AddressRange, Frame, PageSize, Time};
+use terrace_policy::{Outcome, PageId, PageRange, Signal, SignalKind};
+
+/// Ends the watches of the pages that begin in `range`, of those for which `ends` holds. TLBs may go on without them.
+pub(super) fn unwatch(
+    machine: &mut Machine,
+    state: &mut State,
+    range: PageRange,
+    ends: impl Fn(PageId, PageSize) -> bool,
+) {
+    let end = PageId { vpn: range.end(), ..range.first };
+    let watched: Vec<PageId> = state.watched.range(range.first..end).map(|(page, _)| *page).collect();
+    for page in watched {
+        let (addr, table) = (page.addr().0, machine.shared.os.table_mut(page.space.0));
+        let leaf = table.find(addr);
+        if !ends(page, leaf.map_or(PageSize::Base, |leaf| leaf.size)) {
+            continue;
+        }
+        if let Some(leaf) = leaf {
+            table.store(&leaf, addr, leaf.pte.with_traps(false, false));
+        }
+        state.watched.remove(&page);
+    }
+}
+
+impl Order {
+    /// Gives up the parts that hold pages of `range`.
+    fn lose(
+        &mut self,
+        machine: &mut Machine,
+        state: &mut State,
+        range: PageRange,
+        outcome: Outcome,
+        now: Time,
+    ) {
+        for part in &mut self.flying {
+            let pages = part.pages();
+            let touches = |(page, size): &(PageId, PageSize)| {
+                page.space == range.first.space
+                    && page.vpn < range.end()
+                    && page.vpn + size.base_pages() > range.first.vpn
+            };
+            if part.lost.is_none() && pages.iter().any(touches) {
+                part.give_up(machine, state, outcome, now);
+            }
+        }
+    }
+}
+
+impl State {
+    /// Counts all frames anew, and checks that pages are held by the orders that say so and by nobody else.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, in words.
+    pub fn audit(&self, machine: &Machine) -> Result<(), String> {
+        let orders = self.orders.values();
+        let flying = || orders.clone().flat_map(|order| &order.flying).filter(|part| part.lost.is_none());
+        let cached = flying().flat_map(Part::cached).map(|frame| (*frame, PageSize::Base));
+        let taken: Vec<(Frame, PageSize)> = flying().flat_map(Part::blocks).chain(cached).collect();
+        machine.shared.os.audit(&taken, &self.reserved)?;
+        let mut held: Vec<PageId> = flying().flat_map(Part::pages).map(|(page, _)| page).collect();
+        held.sort_unstable();
+        let mut known: Vec<PageId> = self.held.iter().copied().collect();
+        known.sort_unstable();
+        if held != known {
+            return Err(format!("orders hold {held:?}, the kernel knows of {known:?}"));
+        }
+        for space in machine.shared.os.live_spaces() {
+            for (addr, _, pte) in machine.shared.os.table(space).pages_in(AddressRange::new(0, u64::MAX)) {
+                if pte.is_held() != self.held.contains(&page_id(space, addr)) {
+                    return Err(format!("{space}:{addr:#x}: held {} by its entry only", pte.is_held()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The kernel is about to change the pages of a range for the program: orders that hold them give them up.
+    pub fn before_change(
+        &mut self,
+        machine: &mut Machine,
+        space: u32,
+        range: AddressRange,
+        change: &Change,
+        now: Time,
+    ) {
+        let outcome = match change {
+            Change::Unmap | Change::Rename => Outcome::Gone,
+            Change::Share => Outcome::Busy,
+        };
+        let pages = pages_of(space, range);
+        let mut orders = std::mem::take(&mut self.orders);
+        for order in orders.values_mut() {
+            order.lose(machine, self, pages, outcome, now);
+        }
+        self.orders = orders;
+        if !matches!(change, Change::Share) {
+            if self.wanted.contains(SignalKind::Unmapped) {
+                self.signals.push(Signal::Unmapped { range: pages });
+            }
+            // Large pages that reach into the range are split by what follows, and lose their watch with that.
+            let first = pages.first.aligned(PageSize::Giant);
+            let wide = PageRange { first, pages: pages.end() - first.vpn };
+            unwatch(machine, self, wide, |page, size| page.vpn + size.base_pages() > pages.first.vpn);
+        }
+    }
+}

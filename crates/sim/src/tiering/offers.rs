@@ -1,0 +1,174 @@
+//! What the simulated machine offers to policies, and what it looks like to them.
+
+use super::{LowWater, State, Tiering};
+use crate::design::{Design, PolicyParameters};
+use crate::machine::Shared;
+use crate::outcome::{Fidelity, Options};
+use crate::tiering::count::Counters;
+use crate::tiering::processors::Processors;
+use crate::translate::schemes;
+use std::collections::{BTreeMap, HashSet};
+use terrace_model::{Bytes, PageSize, TierId, Time};
+use terrace_policy::{
+    Capabilities, Capability, CapabilitySet, Cost, Policy, PolicyError, Setup, Tier, TierTraffic, Topology,
+    find,
+};
+
+/// Most threads that share a copy, as Nimble's experiments (Yan 2019, section 3.4).
+const COPY_THREADS: u16 = 16;
+
+/// What a run at this fidelity with this scheme offers, and why not more.
+pub(crate) fn capabilities(fidelity: Fidelity, scheme: Option<&schemes::Entry>) -> Capabilities {
+    let everywhere = CapabilitySet::of(&[
+        Capability::AccessedBits,
+        Capability::DirtyBits,
+        Capability::FlushOnClear,
+        Capability::HintFaults,
+        Capability::WriteFaults,
+        Capability::Migration,
+        Capability::WholeHugePages,
+        Capability::Exchange,
+        Capability::ParallelCopy,
+        Capability::Split,
+        Capability::Collapse,
+        Capability::Frames,
+        Capability::ZeroPages,
+        Capability::FaultSizes,
+        Capability::StalledFaults,
+    ]);
+    let tlbs = [Capability::CountedFaults, Capability::TlbMisses];
+    let memory = [
+        Capability::Traffic,
+        Capability::LoadedLatency,
+        Capability::AccessSamples,
+        Capability::ExactAccesses,
+        Capability::HardwareCache,
+    ];
+    let with_tlbs = fidelity != Fidelity::Pages && scheme.is_some_and(|scheme| scheme.walks);
+    let mut offers = tlbs.iter().fold(everywhere, |set, one| set.with_if(with_tlbs, *one));
+    offers = memory.iter().fold(offers, |set, one| set.with_if(fidelity == Fidelity::Full, *one));
+    let mut capabilities = Capabilities::new(offers, PageSize::Giant)
+        .without(Capability::CopylessExchange, "the simulated machine is no guest")
+        .without(Capability::Objects, "the simulated operating system does not tell data structures yet");
+    if !with_tlbs {
+        for one in tlbs {
+            let reason = if fidelity == Fidelity::Pages {
+                "TLBs are not simulated at this fidelity; use --fidelity translation or full"
+            } else {
+                "this design's translation scheme has no TLB misses; use radix"
+            };
+            capabilities = capabilities.without(one, reason);
+        }
+    }
+    if fidelity != Fidelity::Full {
+        for one in memory {
+            let reason = "memory is not simulated at this fidelity; use --fidelity full";
+            capabilities = capabilities.without(one, reason);
+        }
+    }
+    capabilities.copy_threads = COPY_THREADS;
+    capabilities
+}
+
+/// The tiers as policies see them, empty.
+fn topology(shared: &Shared, design: &Design) -> Topology {
+    let tiers = shared.memory.layout().into_iter().enumerate().map(|(at, (name, _, frames))| {
+        let id = TierId(at as u8);
+        let reserved = shared.os.used_frames(id);
+        let (read_latency, write_latency) = shared.memory.idle_latencies(id);
+        let (read_bandwidth, write_bandwidth) = shared.memory.bandwidths(id, design);
+        Tier {
+            name,
+            capacity: Bytes((frames - reserved) << 12),
+            used: Bytes(0),
+            read_latency,
+            write_latency,
+            read_bandwidth,
+            write_bandwidth,
+        }
+    });
+    Topology { tiers: tiers.collect() }
+}
+
+impl Tiering {
+    /// The design's policy on a machine on which nothing has run yet.
+    ///
+    /// # Errors
+    /// A policy that cannot run on it, with the reason.
+    pub fn of_design(
+        chosen: &PolicyParameters,
+        design: &Design,
+        shared: &mut Shared,
+        options: &Options,
+    ) -> Result<Tiering, String> {
+        let open = |setup: Setup<'_>| find(&chosen.name)?.open(&chosen.parameters, setup);
+        Tiering::new(open, chosen.seed, design, shared, options)
+    }
+
+    /// The policy that `open` opens, on a machine on which nothing has run yet.
+    ///
+    /// # Errors
+    /// A policy that cannot run on it, with the reason.
+    pub fn new(
+        open: impl FnOnce(Setup<'_>) -> Result<Box<dyn Policy>, PolicyError>,
+        seed: u64,
+        design: &Design,
+        shared: &mut Shared,
+        options: &Options,
+    ) -> Result<Tiering, String> {
+        let scheme = schemes::find(&design.translation.scheme.kind);
+        if let Some(scheme) = scheme.filter(|scheme| scheme.virtual_caches) {
+            return Err(format!(
+                "translation.scheme: virtually tagged caches ({}) and policies do not go together: \
+                 the caches would have to be flushed at each move",
+                scheme.name
+            ));
+        }
+        let capabilities = capabilities(options.fidelity, scheme);
+        let topology = topology(shared, design);
+        let profile = options.profile.as_deref();
+        let setup = Setup { topology: &topology, capabilities: &capabilities, seed, profile };
+        let policy = open(setup).map_err(|problem| problem.to_string())?;
+        let tiers = topology.tiers.len();
+        if policy.needs().capabilities.contains(Capability::HardwareCache) {
+            if tiers < 2 {
+                return Err("tier: a hardware cache of a slower tier takes two tiers".to_owned());
+            }
+            shared.memory.use_first_as_cache();
+            shared.os.give_up_first_tier();
+        }
+        if policy.needs().capabilities.contains(Capability::ZeroPages) {
+            shared.os.watch_stores();
+        }
+        let state = State {
+            reserved: topology.ids().map(|id| shared.os.used_frames(id)).collect(),
+            topology,
+            capabilities,
+            costs: design.os.costs.clone(),
+            cycle: shared.timing.cycle,
+            line_buffers: design.cache.l1.outstanding.max(1) as usize,
+            wanted: policy.needs().signals,
+            tick: Some(Time::ZERO),
+            processors: Processors::new(design.os.kernel_threads),
+            busy_until: Time::ZERO,
+            signals: Vec::new(),
+            urgent: false,
+            watched: BTreeMap::new(),
+            orders: BTreeMap::new(),
+            next_ticket: 0,
+            held: HashSet::new(),
+            released: Vec::new(),
+            stalled: BTreeMap::new(),
+            resumed: Vec::new(),
+            notified_at: Time::ZERO,
+            drained_at: Time::ZERO,
+            sample_one_in: 0,
+            until_sample: 0,
+            low_water: vec![LowWater::default(); tiers],
+            traffic: vec![TierTraffic::default(); tiers],
+            spent: Cost::default(),
+            counters: Counters::default(),
+        };
+        Ok(Tiering { policy, state })
+    }
+}

@@ -1,0 +1,345 @@
+//! The simulated machine as a [`MemorySystem`].
+
+use super::orders::{Item, Order};
+use super::processors::POLICY;
+use super::relocate::looking_time;
+use super::shootdown::shoot_down;
+use super::{LowWater, State, Watched, area_of, page_id};
+use crate::machine::Machine;
+use crate::memory::Initiator as Requester;
+use crate::os::Pte;
+use std::num::NonZeroU32;
+use terrace_model::{AddressRange, Bytes, LINE_BYTES, PageSize, TierId, Time};
+use terrace_policy::{
+    Area, Capabilities, Capability, Clear, Cost, Exchange, Initiator, MemorySystem, Move, MoveOptions,
+    PageCount, PageId, PageView, PhysicalMemory, Resize, ScanHand, Scanned, Scope, SpaceId, Step, Ticket,
+    TierTraffic, Topology, Watch,
+};
+
+/// What a policy works on while it is called.
+pub(super) struct World<'a> {
+    pub machine: &'a mut Machine,
+    pub state: &'a mut State,
+    /// The clock of the policy's processor.
+    pub now: Time,
+}
+
+/// What a scan did so far.
+struct Progress {
+    scanned: Scanned,
+    entries: u64,
+    /// Pages whose translations are to be dropped.
+    flush: Vec<(PageId, PageSize)>,
+    /// A large page lost bits.
+    large: bool,
+}
+
+/// Whether stores are permitted, by the area that the last page lay in: scans go through areas in order.
+struct Permissions {
+    space: u32,
+    range: std::ops::Range<u64>,
+    writable: bool,
+}
+
+impl Permissions {
+    fn unknown() -> Permissions {
+        Permissions { space: u32::MAX, range: 0..0, writable: false }
+    }
+
+    fn of(&mut self, machine: &Machine, space: u32, addr: u64) -> bool {
+        if self.space != space || !self.range.contains(&addr) {
+            let found = machine.shared.os.areas(space).find(addr);
+            (self.range, self.writable) = found
+                .map_or((addr..addr + 1, true), |(start, area)| (start..area.end, area.protection.write));
+            self.space = space;
+        }
+        self.writable
+    }
+}
+
+impl World<'_> {
+    fn view(&self, space: u32, addr: u64, size: PageSize, pte: Pte, writable: bool) -> PageView {
+        PageView {
+            page: page_id(space, addr),
+            size,
+            tier: self.machine.shared.os.tier_of(pte.frame()),
+            accessed: pte.is_accessed(),
+            dirty: pte.is_dirty(),
+            writable: writable && !pte.is_copy_on_write(),
+            in_flight: pte.is_held(),
+            frame: Some(pte.frame()),
+        }
+    }
+
+    /// Shows the pages of `space` that begin in `range`; returns where a visitor stopped.
+    fn scan_range(
+        &mut self,
+        space: u32,
+        range: AddressRange,
+        tier: Option<TierId>,
+        clear: Clear,
+        progress: &mut Progress,
+        visit: &mut dyn FnMut(&PageView) -> Step,
+    ) -> Option<PageId> {
+        let mut permissions = Permissions::unknown();
+        let mut stopped = None;
+        // The table is taken apart from the machine while its entries change.
+        let mut table = std::mem::take(self.machine.shared.os.table_mut(space));
+        table.visit(range, |addr, size, pte| {
+            progress.entries += 1;
+            if tier.is_some_and(|tier| self.machine.shared.os.tier_of(pte.frame()) != tier) {
+                return true;
+            }
+            let writable = permissions.of(self.machine, space, addr);
+            let page = self.view(space, addr, size, *pte, writable);
+            match visit(&page) {
+                Step::Stop => {
+                    stopped = Some(page.page);
+                    return false;
+                }
+                Step::Keep => {}
+                Step::Clear => progress.clear(clear, &page, pte),
+            }
+            progress.scanned.pages += 1;
+            true
+        });
+        *self.machine.shared.os.table_mut(space) = table;
+        stopped
+    }
+
+    /// What a scan leaves to be done at its end.
+    fn finish(&mut self, mut progress: Progress) -> Scanned {
+        if progress.large {
+            self.machine.shared.regions.flush();
+        }
+        let (cost, waits) = shoot_down(self.machine, self.state, &progress.flush);
+        progress.scanned.cost += cost;
+        let looked = self.state.costs.scan_entry.times(progress.entries);
+        progress.scanned.cost.time += looked;
+        self.works(looked + waits, progress.scanned.cost);
+        self.state.counters.scanned_pages += progress.scanned.pages;
+        self.state.counters.scanned_entries += progress.entries;
+        progress.scanned
+    }
+
+    /// The policy's processor is busy for `span`.
+    pub(super) fn works(&mut self, span: Time, cost: Cost) {
+        self.state.occupy(self.machine, POLICY, self.now, span);
+        self.now += span;
+        self.state.spent += cost;
+        self.state.counters.policy_time += span;
+    }
+
+    pub(super) fn order(&mut self, items: Vec<Item>, options: MoveOptions) -> Ticket {
+        let ticket = Ticket(self.state.next_ticket);
+        self.state.next_ticket += 1;
+        if !items.is_empty() {
+            let order = Order::new(ticket, items.into(), options, self.now);
+            self.state.orders.insert((order.next(), ticket), order);
+        }
+        ticket
+    }
+
+    /// Sets what accesses to a page are trapped.
+    fn set_traps(&mut self, page: PageId, accesses: bool, stores: bool) -> Option<(PageId, PageSize)> {
+        let os = &mut self.machine.shared.os;
+        let leaf = os.leaf_of(page)?;
+        os.table_mut(page.space.0).store(&leaf, page.addr().0, leaf.pte.with_traps(accesses, stores));
+        Some((page.aligned(leaf.size), leaf.size))
+    }
+}
+
+impl Progress {
+    fn new() -> Progress {
+        let scanned = Scanned { lap: true, ..Scanned::default() };
+        Progress { scanned, entries: 0, flush: Vec::new(), large: false }
+    }
+
+    fn clear(&mut self, clear: Clear, page: &PageView, pte: &mut Pte) {
+        let cleared = pte.cleared(clear.accessed, clear.dirty);
+        if cleared != *pte {
+            *pte = cleared;
+            self.large |= page.size != PageSize::Base;
+            if clear.flush {
+                self.flush.push((page.page, page.size));
+            }
+        }
+    }
+}
+
+impl MemorySystem for World<'_> {
+    fn capabilities(&self) -> &Capabilities {
+        &self.state.capabilities
+    }
+
+    fn topology(&self) -> &Topology {
+        &self.state.topology
+    }
+
+    fn traffic(&mut self) -> &[TierTraffic] {
+        let traffic = &mut self.state.traffic;
+        for (tier, (reads, read_time)) in traffic.iter_mut().zip(self.machine.shared.memory.waits()) {
+            tier.reads = reads;
+            tier.read_nanos = read_time.as_nanos() as u64;
+        }
+        for (tier, (_, lines)) in traffic.iter_mut().zip(self.machine.shared.memory.traffic()) {
+            tier.read = by_initiator(&lines.reads);
+            tier.written = by_initiator(&lines.writes);
+        }
+        &self.state.traffic
+    }
+
+    fn spent(&self) -> Cost {
+        self.state.spent
+    }
+
+    fn scan(
+        &mut self,
+        scope: Scope<'_>,
+        hand: &mut ScanHand,
+        clear: Clear,
+        visit: &mut dyn FnMut(&PageView) -> Step,
+    ) -> Scanned {
+        let mut progress = Progress::new();
+        let tier = match scope {
+            Scope::Tier(tier) => Some(tier),
+            _ => None,
+        };
+        let spaces: Vec<SpaceId> = self.machine.shared.os.live_spaces().map(SpaceId).collect();
+        let find = |world: &mut Self, page| Some(world.page(page)?.page);
+        let lap = hand.lap(self, scope, &spaces, find, |world, space, pages| {
+            let range = AddressRange::new(pages.start << 12, (pages.end - pages.start) << 12);
+            world.scan_range(space.0, range, tier, clear, &mut progress, visit)
+        });
+        progress.scanned.lap = lap;
+        self.finish(progress)
+    }
+
+    fn page(&mut self, page: PageId) -> Option<PageView> {
+        let space = page.space.0;
+        let leaf = self.machine.shared.os.leaf_of(page)?;
+        let first = page.aligned(leaf.size).addr().0;
+        let writable = Permissions::unknown().of(self.machine, space, first);
+        Some(self.view(space, first, leaf.size, leaf.pte, writable))
+    }
+
+    fn areas(&mut self, space: Option<SpaceId>, visit: &mut dyn FnMut(&Area)) {
+        let os = &self.machine.shared.os;
+        for of in os.live_spaces().filter(|of| space.is_none_or(|space| space.0 == *of)) {
+            for (start, area) in os.areas(of).iter() {
+                visit(&area_of(of, start, &area));
+            }
+        }
+    }
+
+    fn area(&mut self, page: PageId) -> Option<Area> {
+        let os = &self.machine.shared.os;
+        let space = page.space.0;
+        let found = os.is_live(space).then(|| os.areas(space).find(page.addr().0)).flatten();
+        found.map(|(start, area)| area_of(space, start, &area))
+    }
+
+    fn watch(&mut self, pages: &[PageId], how: Watch) {
+        let (needed, accesses, stores) = match how {
+            Watch::Off => (None, false, false),
+            Watch::Hint => (Some(Capability::HintFaults), true, false),
+            Watch::HintStore => (Some(Capability::WriteFaults), false, true),
+            Watch::Count => (Some(Capability::CountedFaults), true, false),
+        };
+        if needed.is_some_and(|needed| !self.state.capabilities.has(needed)) {
+            return;
+        }
+        let mut changed = Vec::new();
+        for page in pages {
+            let Some((first, size)) = self.set_traps(*page, accesses, stores) else { continue };
+            if how == Watch::Off {
+                self.state.watched.remove(&first);
+            } else {
+                self.state.watched.insert(first, Watched { how, since: self.now, count: 0 });
+                changed.push((first, size));
+            }
+            // TLBs may keep what they hold of pages that are watched no longer.
+            if size != PageSize::Base {
+                self.machine.shared.regions.flush();
+            }
+        }
+        let (mut cost, waits) = shoot_down(self.machine, self.state, &changed);
+        let looked = self.state.costs.scan_entry.times(pages.len() as u64);
+        cost.time += looked;
+        self.works(looked + waits, cost);
+    }
+
+    fn counts(&mut self, visit: &mut dyn FnMut(PageCount)) {
+        for (page, watched) in self.state.watched.iter_mut().filter(|(_, w)| w.how == Watch::Count) {
+            let accesses = std::mem::take(&mut watched.count);
+            visit(PageCount { page: *page, accesses, saturated: false });
+        }
+    }
+
+    fn sample_accesses(&mut self, one_in: u64) {
+        let offered = self.state.capabilities.has(Capability::of_sampling(one_in));
+        self.state.sample_one_in = if offered { one_in } else { 0 };
+        self.state.until_sample = one_in;
+        let shared = &mut self.machine.shared;
+        shared.sampling = self.state.sample_one_in > 0 || shared.observers.want_accesses();
+    }
+
+    fn wake_below(&mut self, tier: TierId, free: Bytes) {
+        self.state.low_water[tier.index()] = LowWater { below: free, notified: false };
+        self.state.account(&self.machine.shared.os);
+    }
+
+    fn migrate(&mut self, moves: &[Move], how: MoveOptions) -> Ticket {
+        self.order(moves.iter().map(|one| Item::Move(*one)).collect(), how)
+    }
+
+    fn exchange(&mut self, pairs: &[Exchange], how: MoveOptions) -> Ticket {
+        self.order(pairs.iter().map(|pair| Item::Exchange(*pair)).collect(), how)
+    }
+
+    fn resize(&mut self, pages: &[Resize]) -> Ticket {
+        // As khugepaged does, one page after the other.
+        let one = MoveOptions { in_flight: NonZeroU32::new(1), ..MoveOptions::default() };
+        self.order(pages.iter().map(|page| Item::Resize(*page)).collect(), one)
+    }
+
+    fn zero_pages(&mut self, page: PageId) -> Option<u64> {
+        let view = self.page(page)?;
+        let os = &self.machine.shared.os;
+        let zeros = os.zero_pages(page.space.0, view.page.addr().0, view.size)?;
+        let looked = looking_time(self.state, view.base_pages(), zeros);
+        self.works(looked, Cost { time: looked, ..Cost::default() });
+        Some(zeros)
+    }
+
+    fn drop_zeros(&mut self, pages: &[PageId]) -> Ticket {
+        self.order(pages.iter().map(|page| Item::DropZeros(*page)).collect(), MoveOptions::default())
+    }
+
+    fn resume(&mut self, page: PageId) {
+        let now = self.now;
+        self.state.resume(page, now);
+    }
+
+    fn physical(&mut self) -> Option<&mut dyn PhysicalMemory> {
+        Some(self)
+    }
+}
+
+/// Lines by who asked for them as bytes by whom policies tell apart.
+fn by_initiator(lines: &[u64; Requester::ALL.len()]) -> [u64; Initiator::COUNT] {
+    let mut bytes = [0; Initiator::COUNT];
+    for requester in Requester::ALL {
+        let initiator = match requester {
+            // What the kernel touches for a system call is the program's demand.
+            Requester::Demand | Requester::Kernel => Initiator::Demand,
+            Requester::Walk => Initiator::Walk,
+            Requester::Writeback => Initiator::Writeback,
+            Requester::Prefetch => Initiator::Prefetch,
+            Requester::Copy => Initiator::Copy,
+            Requester::Zero => Initiator::Zero,
+        };
+        bytes[initiator as usize] += lines[requester as usize] * LINE_BYTES;
+    }
+    bytes
+}

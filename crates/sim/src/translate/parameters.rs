@@ -1,0 +1,178 @@
+//! The shape of translation hardware in a design file.
+
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::collections::BTreeMap;
+use terrace_model::{Cycles, PageSize};
+
+/// A translation scheme by its name, and the parameters that are its own.
+///
+/// In a file `scheme = "radix"` or a table with a `kind` and the scheme's keys. Keys that are left out have the scheme's
+/// defaults.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SchemeParameters {
+    /// A name of the registry, `translate/schemes`.
+    pub kind: String,
+    /// Its own keys.
+    pub own: toml::Table,
+}
+
+impl SchemeParameters {
+    /// A scheme with its defaults.
+    pub fn named(kind: &str) -> SchemeParameters {
+        SchemeParameters { kind: kind.to_owned(), own: toml::Table::new() }
+    }
+
+    /// A scheme with these keys.
+    ///
+    /// # Panics
+    /// Parameters that are no table.
+    pub fn with(kind: &str, own: &impl Serialize) -> SchemeParameters {
+        let own = toml::Table::try_from(own).expect("parameters are a table");
+        SchemeParameters { kind: kind.to_owned(), own }
+    }
+}
+
+impl Serialize for SchemeParameters {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.own.is_empty() {
+            return serializer.serialize_str(&self.kind);
+        }
+        let mut table = self.own.clone();
+        table.insert("kind".to_owned(), self.kind.clone().into());
+        table.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for SchemeParameters {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<SchemeParameters, D::Error> {
+        match toml::Value::deserialize(deserializer)? {
+            toml::Value::String(kind) => Ok(SchemeParameters { kind, own: toml::Table::new() }),
+            toml::Value::Table(mut own) => match own.remove("kind") {
+                Some(toml::Value::String(kind)) => Ok(SchemeParameters { kind, own }),
+                _ => Err(D::Error::custom("a table of a scheme needs its kind, such as kind = \"colt\"")),
+            },
+            other => Err(D::Error::custom(format!(
+                "found {}, expected the name of a scheme or a table with its kind",
+                other.type_str()
+            ))),
+        }
+    }
+}
+
+/// How many ways a set has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "expected a number of ways or \"full\"")]
+pub enum Associativity {
+    /// This many.
+    Ways(u32),
+    /// `"full"`: one set.
+    Full(FullKeyword),
+}
+
+/// The word `full`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FullKeyword {
+    /// Fully associative.
+    #[serde(rename = "full")]
+    Full,
+}
+
+/// One TLB array. True LRU.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlbParameters {
+    /// Number of entries; 0 for none.
+    pub entries: u32,
+    /// Ways; entries / ways sets, any number of them.
+    pub ways: Associativity,
+}
+
+/// The level-2 TLB: which arrays exist and which sizes share them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct L2TlbParameters {
+    /// Arrays; each page size may appear in at most one, a size in none has no level-2 entry.
+    pub array: Vec<L2TlbArrayParameters>,
+    /// Added to an access that misses the level-1 TLB and hits here.
+    pub latency: Cycles,
+}
+
+/// One array of the level-2 TLB.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct L2TlbArrayParameters {
+    /// Page sizes that share the array.
+    pub sizes: Vec<PageSize>,
+    /// Number of entries.
+    pub entries: u32,
+    /// Ways.
+    pub ways: Associativity,
+}
+
+/// Translation hardware.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TranslationParameters {
+    /// The scheme, with parameters of its own where it has some.
+    pub scheme: SchemeParameters,
+    /// Levels of the page table, 4 or 5.
+    pub levels: u32,
+    /// Level-1 data TLBs by page size (`4k`, `2m`, `1g`).
+    #[serde(deserialize_with = "by_page_size")]
+    pub l1d: BTreeMap<PageSize, TlbParameters>,
+    /// Level-2 TLB.
+    pub l2: L2TlbParameters,
+    /// Caches of intermediate page-table entries.
+    pub page_walk_cache: PageWalkCacheParameters,
+    /// Walks in flight at once per core.
+    pub walkers: u32,
+    /// Nested paging, if the program runs in a virtual machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nested: Option<NestedParameters>,
+}
+
+/// Reads the keys as text first, so that an error below one of them can name it.
+fn by_page_size<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<BTreeMap<PageSize, TlbParameters>, D::Error> {
+    const NAMES: &[&str] = &["4k", "2m", "1g"];
+    let by_name = BTreeMap::<String, TlbParameters>::deserialize(deserializer)?;
+    let by_size = by_name.into_iter().map(|(name, tlb)| {
+        let size = PageSize::ALL.into_iter().find(|size| size.name() == name);
+        size.map(|size| (size, tlb)).ok_or_else(|| D::Error::unknown_variant(&name, NAMES))
+    });
+    by_size.collect()
+}
+
+/// The page-walk cache: entries of all intermediate levels in one array, LRU.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PageWalkCacheParameters {
+    /// Number of entries; 0 for none.
+    pub entries: u32,
+    /// Ways.
+    pub ways: Associativity,
+    /// Time of a lookup.
+    pub latency: Cycles,
+}
+
+/// Nested paging: a host's page table under the program's.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NestedParameters {
+    /// Page size with which the host maps all of the guest's memory.
+    pub host: PageSize,
+    /// The nested TLB: guest-physical pages of the host's size.
+    #[serde(default = "nested_tlb")]
+    pub tlb: PageWalkCacheParameters,
+}
+
+/// Assumed: Bhargava et al. (ASPLOS 2008) describe AMD's nested TLB as small; processors' manuals state no size.
+fn nested_tlb() -> PageWalkCacheParameters {
+    PageWalkCacheParameters {
+        entries: 16,
+        ways: Associativity::Full(FullKeyword::Full),
+        latency: Cycles(1.0),
+    }
+}

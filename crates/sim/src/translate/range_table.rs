@@ -1,0 +1,189 @@
+//! The kernel's view of contiguity: for each process, the runs of its page table.
+//!
+//! A run is a maximal row of base pages in frames in a row; larger pages count as the base pages they hold. Only pages
+//! belong that nothing stands before: none that is watched, on the move or shared since a fork. A run is known from the
+//! first walk to one of its pages on, and what a shootdown names is forgotten, so that the table never says more than
+//! the page table. Everything here is bookkeeping of the simulated kernel and costs no simulated time: the sources build
+//! it while allocating.
+
+use super::base_pages;
+use crate::os::PageTable;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use terrace_model::{AddressRange, Bytes};
+
+/// Ranges in a node of the range table.
+const RANGES_PER_NODE: u64 = 4;
+
+/// A run, in base pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// First page.
+    pub first: u64,
+    /// First page after it.
+    pub end: u64,
+    /// Added to a page's number gives its frame's, modulo 2^64.
+    pub offset: u64,
+}
+
+impl Run {
+    /// Number of pages.
+    pub fn pages(&self) -> u64 {
+        self.end - self.first
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+struct Table {
+    /// End and offset of each run, by first page.
+    runs: BTreeMap<u64, (u64, u64)>,
+    /// Those that are long enough, by length; the lowest address last among equals.
+    long: BTreeSet<(u64, Reverse<u64>)>,
+    covered: u64,
+}
+
+impl Table {
+    fn insert(&mut self, run: Run, least: u64) {
+        self.runs.insert(run.first, (run.end, run.offset));
+        if run.pages() >= least {
+            self.long.insert((run.pages(), Reverse(run.first)));
+            self.covered += run.pages();
+        }
+    }
+
+    fn remove(&mut self, run: Run) {
+        self.runs.remove(&run.first);
+        if self.long.remove(&(run.pages(), Reverse(run.first))) {
+            self.covered -= run.pages();
+        }
+    }
+
+    /// The last run that begins before `page`.
+    fn before(&self, page: u64) -> Option<Run> {
+        let (&first, &(end, offset)) = self.runs.range(..page).next_back()?;
+        Some(Run { first, end, offset })
+    }
+
+    /// The first run that begins at `page` or later.
+    fn from(&self, page: u64) -> Option<Run> {
+        let (&first, &(end, offset)) = self.runs.range(page..).next()?;
+        Some(Run { first, end, offset })
+    }
+
+    fn find(&self, page: u64) -> Option<Run> {
+        self.before(page.saturating_add(1)).filter(|run| run.end > page)
+    }
+}
+
+/// The shortest run that counts, in base pages.
+fn least_pages(least: Bytes) -> u64 {
+    least.0.div_ceil(4096).max(1)
+}
+
+/// The runs of all processes.
+#[derive(Clone, Debug)]
+pub struct RangeTables {
+    tables: Vec<Table>,
+    /// Length in pages from which a run is a range.
+    least: u64,
+}
+
+impl RangeTables {
+    /// No process has a run yet; those of `least` bytes and more are ranges.
+    pub fn new(least: Bytes) -> RangeTables {
+        RangeTables { tables: Vec::new(), least: least_pages(least) }
+    }
+
+    /// The range that holds a base page.
+    pub fn range(&self, space: u32, page: u64) -> Option<Run> {
+        self.tables.get(space as usize)?.find(page).filter(|run| run.pages() >= self.least)
+    }
+
+    /// The longest range of a process; that of the lowest address where there are several.
+    pub fn longest(&self, space: u32) -> Option<Run> {
+        let table = self.tables.get(space as usize)?;
+        let (_, Reverse(first)) = table.long.last()?;
+        table.find(*first)
+    }
+
+    /// Levels of the tree that holds a process's ranges.
+    pub fn depth(&self, space: u32) -> u64 {
+        let ranges = self.tables.get(space as usize).map_or(0, |table| table.long.len() as u64);
+        let (mut depth, mut room) = (1, RANGES_PER_NODE);
+        while room < ranges {
+            depth += 1;
+            room = room * (RANGES_PER_NODE + 1) + RANGES_PER_NODE;
+        }
+        depth
+    }
+
+    /// Base pages in ranges, over all processes.
+    pub fn covered(&self) -> u64 {
+        self.tables.iter().map(|table| table.covered).sum()
+    }
+
+    /// A walk came by the page of `addr`: finds its run, joining what it touches.
+    pub fn learn(&mut self, space: u32, addr: u64, table: &PageTable) {
+        let at = space as usize;
+        if self.tables.len() <= at {
+            self.tables.resize(at + 1, Table::default());
+        }
+        let own = &mut self.tables[at];
+        let page = addr >> 12;
+        if own.find(page).is_some() {
+            return;
+        }
+        // The part of the page at `page` that no run holds, if it belongs to one, and its offset.
+        let part = |own: &Table, page: u64| {
+            let leaf = table.find(page << 12).filter(|leaf| leaf.pte.is_plain())?;
+            let begin = page & !(leaf.size.base_pages() - 1);
+            let first = own.before(page + 1).map_or(begin, |run| run.end.max(begin));
+            let end = begin + leaf.size.base_pages();
+            let end = own.from(page).map_or(end, |run| run.first.min(end));
+            Some(Run { first, end, offset: leaf.pte.frame().0.wrapping_sub(begin) })
+        };
+        let Some(mut run) = part(own, page) else { return };
+        while run.first > 0 {
+            let left = own.find(run.first - 1);
+            let known = left.is_some();
+            match left.or_else(|| part(own, run.first - 1)) {
+                Some(left) if left.offset == run.offset => {
+                    if known {
+                        own.remove(left);
+                    }
+                    run.first = left.first;
+                }
+                _ => break,
+            }
+        }
+        loop {
+            let right = own.find(run.end);
+            let known = right.is_some();
+            match right.or_else(|| part(own, run.end)) {
+                Some(right) if right.offset == run.offset => {
+                    if known {
+                        own.remove(right);
+                    }
+                    run.end = right.end;
+                }
+                _ => break,
+            }
+        }
+        own.insert(run, self.least);
+    }
+
+    /// The pages of `range` changed: runs are cut there.
+    pub fn forget(&mut self, space: u32, range: AddressRange) {
+        let Some(table) = self.tables.get_mut(space as usize) else { return };
+        let (first, end) = base_pages(range);
+        while let Some(run) = table.before(end).filter(|run| run.end > first) {
+            table.remove(run);
+            if run.end > end {
+                table.insert(Run { first: end, ..run }, self.least);
+            }
+            if run.first < first {
+                table.insert(Run { end: first, ..run }, self.least);
+            }
+        }
+    }
+}

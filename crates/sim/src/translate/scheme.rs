@@ -1,0 +1,375 @@
+//! The seam of translation: what a scheme is, and what it may ask of the machine around it.
+//!
+//! A scheme is a type that holds what one core has of it; [`Translation::Kernel`] is what the kernel keeps for all cores.
+//! It is generic over the [`Walker`] that serves it, so nothing here is dispatched dynamically on the way of an access.
+//! What happens rarely (shootdowns, statistics) goes through [`AnyScheme`], which knows no type.
+
+use super::parameters::TranslationParameters;
+use super::tlb::TlbEntry;
+use super::tlbs::{TlbCounters, TlbHit};
+use crate::os::{Leaf, Os, OsError, PageTable, Pte};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::any::Any;
+use std::fmt::Debug;
+use terrace_model::{AddressRange, PageSize, Stats, Time};
+
+/// Why an access was not made.
+#[derive(Debug)]
+pub enum Stop {
+    /// Its page is between unmap and map, or its fault waits for a block: the thread waits, then makes the access again.
+    Held,
+    /// The simulated kernel failed.
+    Failed(OsError),
+}
+
+impl From<OsError> for Stop {
+    fn from(error: OsError) -> Stop {
+        Stop::Failed(error)
+    }
+}
+
+/// An access that needs a translation.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    /// The process.
+    pub space: u32,
+    /// Its virtual address.
+    pub addr: u64,
+    /// A store.
+    pub write: bool,
+    /// When its operands were there.
+    pub now: Time,
+}
+
+impl Request {
+    /// The same at another time.
+    #[inline(always)]
+    pub fn at(&self, now: Time) -> Request {
+        Request { now, ..*self }
+    }
+
+    /// The number of its base page.
+    #[inline(always)]
+    pub fn page(&self) -> u64 {
+        self.addr >> 12
+    }
+}
+
+/// A walk that ended at a leaf.
+#[derive(Clone, Copy, Debug)]
+pub struct Walk {
+    /// The entry found, as it was before the walk.
+    pub leaf: Leaf,
+    /// The leaf's entry with the bits that the walk set.
+    pub pte: Pte,
+    /// When the TLBs had answered, after faults.
+    pub looked_up: Time,
+    /// When it began: a walker may have had to become free first.
+    pub begin: Time,
+    /// When the leaf's entry was there.
+    pub done: Time,
+}
+
+impl Walk {
+    /// What a TLB holds of it.
+    #[inline(always)]
+    pub fn hit(&self) -> TlbHit {
+        TlbHit {
+            entry: TlbEntry::new(self.pte.frame().0, self.pte.is_writable_in_tlb()),
+            size: self.leaf.size,
+        }
+    }
+}
+
+/// The machine as a scheme sees it: one core, its page walker, and the kernel behind it.
+pub trait Walker {
+    /// Walks the page table for an access, after whatever faults that takes. `looked_up`: when the TLBs had answered
+    /// that it needs a walk.
+    ///
+    /// # Errors
+    /// The page is held, or the kernel failed.
+    fn walk<T: Translation>(
+        &mut self,
+        scheme: &mut T,
+        kernel: &mut T::Kernel,
+        request: &Request,
+        looked_up: Time,
+    ) -> Result<Walk, Stop>;
+
+    /// The first store through a TLB entry whose dirty bit is not set, looked up by `request.now`: the hardware sets the
+    /// bit in the page table, or faults where the page is shared since a fork. [`Translation::update`] is called with the
+    /// new entry. Returns it, and when it is known.
+    ///
+    /// # Errors
+    /// The page is held, or the kernel failed.
+    fn set_dirty<T: Translation>(
+        &mut self,
+        scheme: &mut T,
+        kernel: &mut T::Kernel,
+        request: &Request,
+    ) -> Result<(TlbHit, Time), Stop>;
+
+    /// Translates without any hardware, after whatever faults that takes. Returns the frame of the base page, and the size
+    /// of the page that it belongs to.
+    ///
+    /// # Errors
+    /// The page is held, or the kernel failed.
+    fn translate_for_free<T: Translation>(
+        &mut self,
+        scheme: &mut T,
+        kernel: &mut T::Kernel,
+        request: &Request,
+    ) -> Result<(u64, PageSize), Stop>;
+
+    /// Fetches a line of the kernel's or the hardware's own tables by physical address, through the data caches. Returns
+    /// when it is there.
+    fn fetch<T: Translation>(
+        &mut self,
+        scheme: &mut T,
+        kernel: &mut T::Kernel,
+        addr: u64,
+        write: bool,
+        now: Time,
+    ) -> Time;
+
+    /// Counts references of a walk that the scheme made by itself.
+    fn count_references(&mut self, references: u64);
+
+    /// The page of an access that changes nothing in the page table; none where it would. `frame` is what a mechanism
+    /// says of its base page.
+    fn confirm(&mut self, request: &Request, frame: u64) -> Option<TlbHit>;
+
+    /// The part of a page that one TLB entry covers: under nested paging no more than a page of the host.
+    fn splinter(&self, addr: u64, hit: TlbHit) -> TlbHit;
+
+    /// A process's page table.
+    fn table(&self, space: u32) -> &PageTable;
+
+    /// The core's clock.
+    fn now(&self) -> Time;
+
+    /// Added to an access that misses the level-1 TLB and hits level 2.
+    fn l2_tlb_latency(&self) -> Time;
+
+    /// A hit in the last-level cache.
+    fn llc_latency(&self) -> Time;
+}
+
+/// What stands behind a line of the last-level cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// A physical line.
+    Memory(u64),
+    /// Nothing yet, and what is read is zero: a read takes no memory access, a write-back nothing to write.
+    Zero,
+    /// Nothing, and nothing may be read: the address is not mapped. A prefetch ends here.
+    Fault,
+}
+
+/// What the kernel keeps for a scheme, one for all cores.
+pub trait KernelState: Debug + 'static {
+    /// The pages of `range` change.
+    fn forget(&mut self, _space: u32, _range: AddressRange) {}
+
+    /// The name of the cache line at a virtual address, where caches are virtually tagged.
+    #[inline(always)]
+    fn virtual_line(&mut self, _space: u32, _addr: u64) -> Option<u64> {
+        None
+    }
+
+    /// The name of the cache line at a physical line.
+    #[inline(always)]
+    fn physical_line(&self, line: u64) -> u64 {
+        line
+    }
+
+    /// What a line that leaves or enters the last-level cache stands for.
+    #[inline(always)]
+    fn backing(&self, line: u64, _os: &Os) -> Backing {
+        Backing::Memory(line)
+    }
+}
+
+impl KernelState for () {}
+
+/// The parameters that are a scheme's own.
+pub trait SchemeKeys: Clone + Debug + Default + Serialize + DeserializeOwned {
+    /// The first value that makes no sense: its key, and what is wrong with it.
+    ///
+    /// # Errors
+    /// That value.
+    fn validate(&self) -> Result<(), (&'static str, String)> {
+        Ok(())
+    }
+
+    /// Divides what is reach by `scale`, as TLBs are.
+    fn scale(&mut self, _scale: u32) {}
+}
+
+/// A scheme without parameters of its own.
+#[derive(Clone, Debug, Default, Serialize, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NoKeys {}
+
+impl SchemeKeys for NoKeys {}
+
+/// What a scheme is made from.
+#[derive(Debug)]
+pub struct Setup<'a, K> {
+    /// The translation hardware of the design.
+    pub translation: &'a TranslationParameters,
+    /// The scheme's own parameters.
+    pub own: &'a K,
+    /// A core's cycle.
+    pub cycle: Time,
+    /// First physical address beyond all tiers, where [`Translation::memory_bytes`] lie.
+    pub memory: u64,
+}
+
+/// A translation scheme: what one core has of it.
+pub trait Translation: Debug + Sized + 'static {
+    /// Its name in designs.
+    const NAME: &'static str;
+    /// Its own parameters.
+    type Keys: SchemeKeys;
+    /// What the kernel keeps for it.
+    type Kernel: KernelState;
+    /// Whether misses of its TLBs walk the page table, so that policies can count them.
+    const WALKS: bool = true;
+    /// Whether lines carry virtual names down to the last level, and translation stands below the L2.
+    const VIRTUAL_CACHES: bool = false;
+    /// A design that shows it, as the text of a file; none where the designs' folder has one.
+    const DESIGN: Option<&'static str> = None;
+
+    /// The names of its own statistics, and what they mean.
+    const STATISTICS: &'static [(&'static str, &'static str)];
+
+    /// An empty core.
+    ///
+    /// # Errors
+    /// A geometry that cannot be built.
+    fn new(setup: &Setup<'_, Self::Keys>) -> Result<Self, String>;
+
+    /// The kernel's side, empty.
+    fn kernel(setup: &Setup<'_, Self::Keys>) -> Self::Kernel;
+
+    /// Bytes of memory beyond all tiers, on the first tier's device, that its own structures take.
+    fn memory_bytes(_keys: &Self::Keys) -> u64 {
+        0
+    }
+
+    /// The translation of a page used lately, if it is known to be in level 1; `None` says nothing. Uses it, but counts
+    /// nothing: whoever goes on with it calls [`Translation::count_hit`].
+    #[inline(always)]
+    fn recent(&mut self, _space: u32, _addr: u64) -> Option<TlbHit> {
+        None
+    }
+
+    /// Counts a level-1 hit that [`Translation::recent`] returned.
+    #[inline(always)]
+    fn count_hit(&mut self, _hit: TlbHit) {}
+
+    /// Translates an access. Returns its page, and when that is known.
+    ///
+    /// # Errors
+    /// The page is held, or the kernel failed.
+    fn translate<W: Walker>(
+        &mut self,
+        kernel: &mut Self::Kernel,
+        walker: &mut W,
+        request: &Request,
+    ) -> Result<(TlbHit, Time), Stop>;
+
+    /// The page of an access was found dirty, or made so, at a store through an entry that did not say so. `pte` is the
+    /// entry now, `hit` what a plain TLB holds of it.
+    fn update(&mut self, table: &PageTable, request: &Request, leaf: &Leaf, pte: Pte, hit: TlbHit);
+
+    /// The instruction whose access comes next, where it is known.
+    #[inline(always)]
+    fn set_instruction(&mut self, _instruction: Option<u64>) {}
+
+    /// Drops every translation of `space` that overlaps `range`.
+    fn invalidate(&mut self, space: u32, range: AddressRange);
+
+    /// A base page got another frame on this core, which replaces its own entry of the TLBs: what covers the page
+    /// together with others goes.
+    fn drop_changed(&mut self, _space: u32, _page: AddressRange) {}
+
+    /// Drops every translation of `space`.
+    fn flush_space(&mut self, space: u32);
+
+    /// Hits and misses of its TLBs.
+    fn tlb_counters(&self) -> TlbCounters;
+
+    /// Adds what it counts beside its TLBs to the statistics of a run, over all cores.
+    fn count_into(_cores: &[Self], _kernel: &Self::Kernel, _cycle: Time, _stats: &mut Stats) {}
+
+    /// What a reader of the numbers should know.
+    fn notes(_cores: &[Self]) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// A scheme on all cores of a machine.
+#[derive(Debug)]
+pub struct Scheme<T: Translation> {
+    /// One for each core.
+    pub cores: Vec<T>,
+    /// The kernel's side.
+    pub kernel: T::Kernel,
+}
+
+/// A scheme whose type is not known: for what happens rarely.
+pub trait AnyScheme: Debug {
+    /// For a downcast to [`Scheme`].
+    fn as_any(&mut self) -> &mut dyn Any;
+    /// Drops one core's translations that overlap a range.
+    fn invalidate(&mut self, core: usize, space: u32, range: AddressRange);
+    /// Drops one core's translations of a process.
+    fn flush_space(&mut self, core: usize, space: u32);
+    /// Tells the kernel's side that pages change.
+    fn forget(&mut self, space: u32, range: AddressRange);
+    /// The name of a cache line, where caches are virtually tagged.
+    fn virtual_line(&mut self, space: u32, addr: u64) -> Option<u64>;
+    /// Whether caches are virtually tagged.
+    fn has_virtual_caches(&self) -> bool;
+    /// Hits and misses of all cores' TLBs together.
+    fn tlb_counters(&self) -> TlbCounters;
+    /// Adds what it counts beside its TLBs to the statistics of a run.
+    fn count_into(&self, cycle: Time, stats: &mut Stats);
+    /// What a reader of the numbers should know.
+    fn notes(&self) -> Vec<String>;
+}
+
+impl<T: Translation> AnyScheme for Scheme<T> {
+    fn as_any(&mut self) -> &mut dyn Any {
+        self
+    }
+    fn invalidate(&mut self, core: usize, space: u32, range: AddressRange) {
+        self.cores[core].invalidate(space, range);
+    }
+    fn flush_space(&mut self, core: usize, space: u32) {
+        self.cores[core].flush_space(space);
+    }
+    fn forget(&mut self, space: u32, range: AddressRange) {
+        self.kernel.forget(space, range);
+    }
+    fn virtual_line(&mut self, space: u32, addr: u64) -> Option<u64> {
+        self.kernel.virtual_line(space, addr)
+    }
+    fn has_virtual_caches(&self) -> bool {
+        T::VIRTUAL_CACHES
+    }
+    fn tlb_counters(&self) -> TlbCounters {
+        let mut sum = TlbCounters::default();
+        self.cores.iter().for_each(|core| sum.add(&core.tlb_counters()));
+        sum
+    }
+    fn count_into(&self, cycle: Time, stats: &mut Stats) {
+        T::count_into(&self.cores, &self.kernel, cycle, stats);
+    }
+    fn notes(&self) -> Vec<String> {
+        T::notes(&self.cores)
+    }
+}

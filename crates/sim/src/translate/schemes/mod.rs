@@ -1,0 +1,221 @@
+//! The translation schemes, one file each. A new scheme is its file and its line in [`schemes`] below; everything else
+//! follows from that: the value of `translation.scheme`, its keys, the checks, the statistics, its page in the book.
+//!
+//! Each says what the page table says and nothing else: a page that is watched, on the move or shared since a fork is
+//! never covered together with others, and every change of an entry drops what overlaps it.
+
+mod plain;
+#[cfg(test)]
+mod tests;
+
+use super::scheme::{AnyScheme, Scheme, SchemeKeys, Setup, Translation};
+use super::{SchemeParameters, TranslationParameters};
+use terrace_model::{Bytes, Time};
+
+/// What is done with the type of a scheme.
+pub trait Visitor {
+    /// What comes of it.
+    type Output;
+    /// Works with the scheme.
+    fn visit<T: Translation>(self) -> Self::Output;
+}
+
+macro_rules! schemes {
+    ($($file:ident :: $scheme:ident),* $(,)?) => {
+        $(pub mod $file;)*
+
+        /// All schemes, in the order of the book.
+        pub const ALL: &[Entry] = &[$(Entry::of::<$file::$scheme>(
+            stringify!($file),
+            include_str!(concat!(stringify!($file), ".rs")),
+        )),*];
+
+        /// Lets `visitor` work with the scheme of this name; gives it back where there is none.
+        ///
+        /// # Errors
+        /// No scheme has the name.
+        pub fn visit<V: Visitor>(name: &str, visitor: V) -> Result<V::Output, V> {
+            $(if name == $file::$scheme::NAME {
+                return Ok(visitor.visit::<$file::$scheme>());
+            })*
+            Err(visitor)
+        }
+    };
+}
+
+schemes! {
+    radix::Radix,
+    perfect_tlb::PerfectTlb,
+    vivt::Vivt,
+    colt::Colt,
+    rmm::Rmm,
+    direct_segment::DirectSegment,
+    spot::Spot,
+    pom_tlb::PomTlb,
+}
+
+/// Makes a scheme for a number of cores with a cycle, whose own memory begins at an address.
+type Build = fn(&TranslationParameters, usize, Time, u64) -> Result<Box<dyn AnyScheme>, String>;
+
+/// A scheme as the registry knows it.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Its name in designs.
+    pub name: &'static str,
+    /// Its file, without the ending.
+    pub file: &'static str,
+    /// The file's text: its head is the scheme's page.
+    pub source: &'static str,
+    /// Whether misses of its TLBs walk the page table.
+    pub walks: bool,
+    /// Whether lines carry virtual names down to the last level.
+    pub virtual_caches: bool,
+    /// A design that shows it, as the text of a file.
+    pub design: Option<&'static str>,
+    /// The names of its own statistics, and what they mean.
+    pub statistics: &'static [(&'static str, &'static str)],
+    read: fn(&toml::Table) -> Result<toml::Table, KeyProblem>,
+    scale: fn(&mut toml::Table, u32),
+    memory_bytes: fn(&toml::Table) -> u64,
+    build: Build,
+}
+
+/// A key of a scheme's own, for its page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Key {
+    /// Its name.
+    pub name: String,
+    /// Its default as a file writes it.
+    pub default: String,
+    /// What it means: its document in the source.
+    pub help: String,
+}
+
+/// What is wrong with a scheme's own keys.
+#[derive(Debug)]
+pub enum KeyProblem {
+    /// They cannot be read.
+    Unreadable(Box<serde_path_to_error::Error<toml::de::Error>>),
+    /// A key, and what is wrong with its value.
+    Senseless(&'static str, String),
+}
+
+impl Entry {
+    const fn of<T: Translation>(file: &'static str, source: &'static str) -> Entry {
+        Entry {
+            name: T::NAME,
+            file,
+            source,
+            walks: T::WALKS,
+            virtual_caches: T::VIRTUAL_CACHES,
+            design: T::DESIGN,
+            statistics: T::STATISTICS,
+            read: read::<T>,
+            scale: scale::<T>,
+            memory_bytes: |own| T::memory_bytes(&keys::<T>(own)),
+            build: build::<T>,
+        }
+    }
+
+    /// All of its own keys, those that are left out with their defaults.
+    ///
+    /// # Errors
+    /// A key that it does not have, or a value that makes no sense.
+    pub fn effective(&self, own: &toml::Table) -> Result<toml::Table, KeyProblem> {
+        (self.read)(own)
+    }
+
+    /// Bytes of memory beyond all tiers that its structures take.
+    pub fn memory_bytes(&self, parameters: &SchemeParameters) -> u64 {
+        (self.memory_bytes)(&parameters.own)
+    }
+
+    /// Divides its reach.
+    pub fn scale(&self, parameters: &mut SchemeParameters, scale: u32) {
+        (self.scale)(&mut parameters.own, scale);
+    }
+
+    /// The scheme on `cores` cores, empty. `memory` is the first physical address beyond all tiers.
+    ///
+    /// # Errors
+    /// A geometry that cannot be built.
+    pub fn build(
+        &self,
+        translation: &TranslationParameters,
+        cores: usize,
+        cycle: Time,
+        memory: u64,
+    ) -> Result<Box<dyn AnyScheme>, String> {
+        (self.build)(translation, cores, cycle, memory)
+    }
+
+    /// Its own keys in the order of the source.
+    pub fn keys(&self) -> Vec<Key> {
+        let Ok(defaults) = self.effective(&toml::Table::new()) else { return Vec::new() };
+        let fields = self
+            .source
+            .split_once("impl SchemeKeys for ")
+            .and_then(|(_, rest)| rest.split_once(' '))
+            .and_then(|(name, _)| self.source.split_once(&format!("pub struct {name} {{")))
+            .map_or("", |(_, fields)| fields);
+        let (mut keys, mut help) = (Vec::new(), String::new());
+        for line in fields.lines().map(str::trim).take_while(|line| *line != "}") {
+            if let Some(text) = line.strip_prefix("///") {
+                help += text;
+            } else if let Some((name, _)) = line.strip_prefix("pub ").and_then(|field| field.split_once(':'))
+            {
+                let default = defaults.get(name).map(toml::Value::to_string).unwrap_or_default();
+                let help = std::mem::take(&mut help).trim().to_owned();
+                keys.push(Key { name: name.to_owned(), default, help });
+            }
+        }
+        keys
+    }
+
+    /// What its file says of it, without the marks of a comment.
+    pub fn document(&self) -> String {
+        let lines = self.source.lines().map_while(|line| line.strip_prefix("//!"));
+        let text: Vec<&str> = lines.map(|line| line.strip_prefix(' ').unwrap_or(line)).collect();
+        text.join("\n")
+    }
+}
+
+/// The scheme of a name.
+pub fn find(name: &str) -> Option<&'static Entry> {
+    ALL.iter().find(|entry| entry.name == name)
+}
+
+/// The keys of a table that was read before.
+fn keys<T: Translation>(own: &toml::Table) -> T::Keys {
+    own.clone().try_into().unwrap_or_default()
+}
+
+fn read<T: Translation>(own: &toml::Table) -> Result<toml::Table, KeyProblem> {
+    let keys: T::Keys = serde_path_to_error::deserialize(toml::Value::Table(own.clone()))
+        .map_err(|error| KeyProblem::Unreadable(Box::new(error)))?;
+    keys.validate().map_err(|(key, problem)| KeyProblem::Senseless(key, problem))?;
+    Ok(toml::Table::try_from(&keys).unwrap_or_default())
+}
+
+fn scale<T: Translation>(own: &mut toml::Table, scale: u32) {
+    let mut keys = keys::<T>(own);
+    keys.scale(scale);
+    *own = toml::Table::try_from(&keys).unwrap_or_default();
+}
+
+fn build<T: Translation>(
+    translation: &TranslationParameters,
+    cores: usize,
+    cycle: Time,
+    memory: u64,
+) -> Result<Box<dyn AnyScheme>, String> {
+    let own = &keys::<T>(&translation.scheme.own);
+    let setup = Setup { translation, own, cycle, memory };
+    let cores = (0..cores).map(|_| T::new(&setup)).collect::<Result<Vec<T>, String>>()?;
+    Ok(Box::new(Scheme { cores, kernel: T::kernel(&setup) }))
+}
+
+/// A run of one page is none.
+fn at_least_two_pages(least: Bytes) -> Result<(), (&'static str, String)> {
+    if least.0 >= 8192 { Ok(()) } else { Err(("least", format!("{least} is less than two pages of 4 KiB"))) }
+}

@@ -1,0 +1,57 @@
+//! Perfect TLB: radix page tables whose translations cost nothing.
+//!
+//! **What it does.** No access ever misses the level-1 TLB, and no walk is made. Page faults cost what they cost: the
+//! bound of all that better translation can bring.
+//!
+//! **Source.** None; every paper on translation compares with it.
+//!
+//! **Left open, and chosen here.** Accessed and dirty bits are set as by the page walker, without traffic.
+
+use crate::os::{Leaf, PageTable, Pte};
+use crate::translate::{
+    NoKeys, Request, Setup, Stop, TlbCounters, TlbEntry, TlbHit, Translation, Walker,
+};
+use terrace_model::{AddressRange, PageSize, Time};
+
+/// One core: nothing but what it counts.
+#[derive(Debug, Default)]
+pub struct PerfectTlb {
+    counters: TlbCounters,
+}
+
+impl Translation for PerfectTlb {
+    const NAME: &'static str = "perfect-tlb";
+    const STATISTICS: &'static [(&'static str, &'static str)] = &[];
+    const WALKS: bool = false;
+    type Keys = NoKeys;
+    type Kernel = ();
+
+    fn new(_setup: &Setup<'_, NoKeys>) -> Result<PerfectTlb, String> {
+        Ok(PerfectTlb::default())
+    }
+
+    fn kernel(_setup: &Setup<'_, NoKeys>) {}
+
+    #[inline(always)]
+    fn translate<W: Walker>(
+        &mut self,
+        kernel: &mut (),
+        walker: &mut W,
+        request: &Request,
+    ) -> Result<(TlbHit, Time), Stop> {
+        let (frame, size) = walker.translate_for_free(self, kernel, request)?;
+        self.counters.l1_hits[size.index()] += 1;
+        let hit = TlbHit { entry: TlbEntry::new(frame, true), size: PageSize::Base };
+        Ok((hit, request.now.max(walker.now())))
+    }
+
+    fn update(&mut self, _: &PageTable, _: &Request, _: &Leaf, _: Pte, _: TlbHit) {}
+
+    fn invalidate(&mut self, _space: u32, _range: AddressRange) {}
+
+    fn flush_space(&mut self, _space: u32) {}
+
+    fn tlb_counters(&self) -> TlbCounters {
+        self.counters
+    }
+}

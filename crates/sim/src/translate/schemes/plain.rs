@@ -1,0 +1,75 @@
+//! What schemes share that have plain TLBs, alone or beside something else.
+
+use crate::translate::{Request, Stop, TlbHit, Tlbs, Translation, Walk, Walker};
+use terrace_model::Time;
+
+/// A scheme with plain TLBs.
+pub trait PlainTlbs: Translation {
+    /// The TLBs of its core.
+    fn tlbs(&mut self) -> &mut Tlbs;
+}
+
+/// TLBs, then a page walk.
+#[inline(always)]
+pub fn translate_plain<T: PlainTlbs, W: Walker>(
+    scheme: &mut T,
+    kernel: &mut T::Kernel,
+    walker: &mut W,
+    request: &Request,
+) -> Result<(TlbHit, Time), Stop> {
+    if let Some(hit) = scheme.tlbs().lookup_l1(request.space, request.addr) {
+        if !request.write || hit.entry.is_dirty() {
+            return Ok((hit, request.now));
+        }
+        return walker.set_dirty(scheme, kernel, request);
+    }
+    translate_beyond_l1(scheme, kernel, walker, request)
+}
+
+#[inline(never)]
+fn translate_beyond_l1<T: PlainTlbs, W: Walker>(
+    scheme: &mut T,
+    kernel: &mut T::Kernel,
+    walker: &mut W,
+    request: &Request,
+) -> Result<(TlbHit, Time), Stop> {
+    let looked_up = request.now + walker.l2_tlb_latency();
+    if let Some(hit) = scheme.tlbs().lookup_l2(request.space, request.addr) {
+        if request.write && !hit.entry.is_dirty() {
+            return walker.set_dirty(scheme, kernel, &request.at(looked_up));
+        }
+        return Ok((hit, looked_up));
+    }
+    let (hit, walk) = walk_and_fill(scheme, kernel, walker, request, looked_up)?;
+    Ok((hit, walk.done))
+}
+
+/// Looks up both levels of TLBs; none where neither knows the page.
+#[inline(always)]
+pub fn look_up<T: PlainTlbs, W: Walker>(
+    scheme: &mut T,
+    kernel: &mut T::Kernel,
+    walker: &mut W,
+    request: &Request,
+) -> Result<Option<(TlbHit, Time)>, Stop> {
+    let Some((hit, at)) = scheme.tlbs().find(walker, request) else { return Ok(None) };
+    if request.write && !hit.entry.is_dirty() {
+        return walker.set_dirty(scheme, kernel, &request.at(at)).map(Some);
+    }
+    Ok(Some((hit, at)))
+}
+
+/// Walks the page table and fills the TLBs with what it found.
+#[inline(always)]
+pub fn walk_and_fill<T: PlainTlbs, W: Walker>(
+    scheme: &mut T,
+    kernel: &mut T::Kernel,
+    walker: &mut W,
+    request: &Request,
+    looked_up: Time,
+) -> Result<(TlbHit, Walk), Stop> {
+    let walk = walker.walk(scheme, kernel, request, looked_up)?;
+    let hit = walker.splinter(request.addr, walk.hit());
+    scheme.tlbs().fill_after_walk(request.space, request.addr, hit);
+    Ok((hit, walk))
+}

@@ -1,0 +1,238 @@
+//! Range TLB: a few entries with base, limit and offset, beside the level-2 TLB.
+//!
+//! **What it does.** A look-up that misses the level-1 TLB asks the level-2 TLB and the range TLB at once. A page inside
+//! a range needs no walk: its entry of the level-1 TLB is made from the range. What misses both walks the page table;
+//! where the page lies in a range of the range table, that is walked in the background and its entry put in.
+//!
+//! **Source.** Karakostas et al., "Redundant Memory Mappings for Fast Access to Large Memories", ISCA 2015: a range TLB
+//! of 32 entries, fully associative, and a range table per process, kept by the kernel as a B-tree with four ranges to a
+//! node. The figures agree with what others say of the paper (the MMU models of Virtuoso among them), and are not checked
+//! against its text; four ranges to a node follow from 32 bytes each.
+//!
+//! **Left open, and chosen here.** The paper allocates ranges eagerly; here ranges are whatever runs the page table has,
+//! as long as [`RangeParameters::least`] or longer, so that they can come from any
+//! allocator or policy. *Bits*: a range answers only accesses that change nothing in the page table. The first touch of
+//! a page and its first store go by a page walk, which sets the accessed and the dirty bit; this stands for hardware that
+//! keeps the two bits of each page beside the range. *Recency*: a range counts as used when level 2 missed. *Time*: the
+//! range TLB is as fast as level 2; a range can be used when its background walk is over, one last-level access per node
+//! of the tree, which small tables find there. A node is two lines. *Sizes*: level 1 is filled with the page as it is
+//! mapped; level 2 is not. *Invalidation*: a range that overlaps is dropped whole, and the table keeps what remains on
+//! either side.
+
+use super::at_least_two_pages;
+use super::plain::{PlainTlbs, look_up, walk_and_fill};
+use crate::os::{Leaf, PageTable, Pte};
+use crate::translate::{
+    KernelState, RangeTables, Request, SchemeKeys, Setup, Stop, TlbCounters, TlbHit, Tlbs, Translation, Walker,
+    base_pages,
+};
+use serde::{Deserialize, Serialize};
+use terrace_model::{AddressRange, Bytes, Stats, Time, Unit};
+
+/// Lines of a node of the range table.
+const LINES_PER_NODE: u64 = 2;
+
+/// Parameters of the range TLB and the range table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RangeParameters {
+    /// Entries of the fully associative range TLB.
+    pub entries: u32,
+    /// Shortest run of pages that the kernel keeps in the range table.
+    pub least: Bytes,
+}
+
+impl Default for RangeParameters {
+    fn default() -> RangeParameters {
+        RangeParameters { entries: 32, least: Bytes::kib(32) }
+    }
+}
+
+impl SchemeKeys for RangeParameters {
+    fn validate(&self) -> Result<(), (&'static str, String)> {
+        if self.entries == 0 {
+            return Err(("entries", "must be at least 1".to_owned()));
+        }
+        at_least_two_pages(self.least)
+    }
+}
+
+/// A range in the TLB.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    space: u32,
+    first: u64,
+    end: u64,
+    /// Added to a page's number gives its frame's.
+    offset: u64,
+    ready: Time,
+}
+
+/// The range TLB of one core, most recent first.
+#[derive(Clone, Debug)]
+pub struct RangeTlb {
+    entries: Vec<Entry>,
+    capacity: usize,
+    /// Level-2 misses that a range answered.
+    pub hits: u64,
+    /// Level-2 misses that walked.
+    pub misses: u64,
+    /// Walks of the range table.
+    pub walks: u64,
+    /// Lines of its nodes that those read.
+    pub memory_refs: u64,
+}
+
+impl RangeTlb {
+    /// Empty, with room for `entries`.
+    pub fn new(entries: u32) -> RangeTlb {
+        RangeTlb {
+            entries: Vec::with_capacity(entries as usize + 1),
+            capacity: entries as usize,
+            hits: 0,
+            misses: 0,
+            walks: 0,
+            memory_refs: 0,
+        }
+    }
+
+    /// The frame of a base page by a range that is there at `now`; that is then the most recent.
+    pub fn lookup(&mut self, space: u32, page: u64, now: Time) -> Option<u64> {
+        let at = self.entries.iter().position(|entry| entry.covers(space, page) && entry.ready <= now)?;
+        self.entries[..=at].rotate_right(1);
+        Some(page.wrapping_add(self.entries[0].offset))
+    }
+
+    /// Whether a range with this page is there or under way.
+    pub fn holds(&self, space: u32, page: u64) -> bool {
+        self.entries.iter().any(|entry| entry.covers(space, page))
+    }
+
+    /// A range was read from the range table and is there from `ready` on. What it overlaps is shorter, and goes.
+    pub fn insert(&mut self, space: u32, first: u64, end: u64, offset: u64, ready: Time) {
+        self.invalidate(space, first, end);
+        self.entries.insert(0, Entry { space, first, end, offset, ready });
+        self.entries.truncate(self.capacity);
+    }
+
+    /// Drops every range of `space` with one of the base pages `first..end`.
+    pub fn invalidate(&mut self, space: u32, first: u64, end: u64) {
+        self.entries.retain(|entry| entry.space != space || entry.first >= end || entry.end <= first);
+    }
+}
+
+impl Entry {
+    fn covers(&self, space: u32, page: u64) -> bool {
+        self.space == space && (self.first..self.end).contains(&page)
+    }
+}
+
+impl KernelState for RangeTables {
+    fn forget(&mut self, space: u32, range: AddressRange) {
+        RangeTables::forget(self, space, range);
+    }
+}
+
+/// Plain TLBs and the range TLB of one core.
+#[derive(Debug)]
+pub struct Rmm {
+    tlbs: Tlbs,
+    ranges: RangeTlb,
+}
+
+impl PlainTlbs for Rmm {
+    #[inline(always)]
+    fn tlbs(&mut self) -> &mut Tlbs {
+        &mut self.tlbs
+    }
+}
+
+impl Translation for Rmm {
+    const NAME: &'static str = "rmm";
+    const STATISTICS: &'static [(&'static str, &'static str)] = &[
+        ("tlb.range.hit", "misses of level 2 that a range answered"),
+        ("tlb.range.miss", "misses of level 2 that walked"),
+        ("walk.avoided", "misses of level 2 without a walk"),
+        ("walk.range.count", "walks of the range table, in the background"),
+        ("walk.range.memory_refs", "lines of its nodes that they read"),
+        ("os.ranges.pages", "pages in ranges, at the end"),
+    ];
+    type Keys = RangeParameters;
+    type Kernel = RangeTables;
+
+    fn new(setup: &Setup<'_, RangeParameters>) -> Result<Rmm, String> {
+        Ok(Rmm { tlbs: Tlbs::new(setup.translation)?, ranges: RangeTlb::new(setup.own.entries) })
+    }
+
+    fn kernel(setup: &Setup<'_, RangeParameters>) -> RangeTables {
+        RangeTables::new(setup.own.least)
+    }
+
+    #[inline(never)]
+    fn translate<W: Walker>(
+        &mut self,
+        tables: &mut RangeTables,
+        walker: &mut W,
+        request: &Request,
+    ) -> Result<(TlbHit, Time), Stop> {
+        let Request { space, addr, now, .. } = *request;
+        if let Some(found) = look_up(self, tables, walker, request)? {
+            return Ok(found);
+        }
+        let (page, looked_up) = (request.page(), now + walker.l2_tlb_latency());
+        if let Some(frame) = self.ranges.lookup(space, page, looked_up)
+            && let Some(hit) = walker.confirm(request, frame)
+        {
+            self.ranges.hits += 1;
+            let hit = walker.splinter(addr, hit);
+            self.tlbs.fill_l1(space, addr, hit);
+            return Ok((hit, looked_up));
+        }
+        let (hit, walk) = walk_and_fill(self, tables, walker, request, looked_up)?;
+        tables.learn(space, addr, walker.table(space));
+        self.ranges.misses += 1;
+        if let Some(run) = tables.range(space, page)
+            && !self.ranges.holds(space, page)
+        {
+            let depth = tables.depth(space);
+            self.ranges.walks += 1;
+            self.ranges.memory_refs += depth * LINES_PER_NODE;
+            let ready = walk.done + walker.llc_latency().times(depth);
+            self.ranges.insert(space, run.first, run.end, run.offset, ready);
+        }
+        Ok((hit, walk.done))
+    }
+
+    fn update(&mut self, _table: &PageTable, request: &Request, _leaf: &Leaf, _pte: Pte, hit: TlbHit) {
+        self.tlbs.update(request.space, request.addr, hit);
+    }
+
+    fn invalidate(&mut self, space: u32, range: AddressRange) {
+        self.tlbs.invalidate(space, range);
+        self.drop_changed(space, range);
+    }
+
+    fn drop_changed(&mut self, space: u32, page: AddressRange) {
+        let (first, end) = base_pages(page);
+        self.ranges.invalidate(space, first, end);
+    }
+
+    fn flush_space(&mut self, space: u32) {
+        self.tlbs.flush_space(space);
+        self.drop_changed(space, AddressRange::new(0, u64::MAX));
+    }
+
+    fn tlb_counters(&self) -> TlbCounters {
+        self.tlbs.counters
+    }
+
+    fn count_into(cores: &[Rmm], tables: &RangeTables, _cycle: Time, stats: &mut Stats) {
+        let sum = |of: fn(&RangeTlb) -> u64| cores.iter().map(|core| of(&core.ranges)).sum::<u64>();
+        stats.count("tlb.range.hit", sum(|own| own.hits), Unit::Count);
+        stats.count("tlb.range.miss", sum(|own| own.misses), Unit::Count);
+        stats.count("walk.avoided", sum(|own| own.hits), Unit::Count);
+        stats.count("walk.range.count", sum(|own| own.walks), Unit::Count);
+        stats.count("walk.range.memory_refs", sum(|own| own.memory_refs), Unit::Count);
+        stats.count("os.ranges.pages", tables.covered(), Unit::Pages);
+    }
+}

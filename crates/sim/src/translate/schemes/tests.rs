@@ -1,0 +1,404 @@
+//! Every mechanism against the page table itself, on random tables and random histories; and examples by hand.
+
+use super::colt::{CoalescedLevels, CoalescedParameters, CoalescedTlbs, PageRun};
+use super::direct_segment::{SegmentChoices, SegmentRegisters};
+use super::rmm::RangeTlb;
+use super::spot::{Prediction, PredictionTable, SpotParameters};
+use crate::design::{Associativity, Design, Library};
+use crate::os::{PageTable, Pte};
+use crate::translate::{RangeTables, Run, TlbHit};
+use proptest::prelude::*;
+use terrace_model::{AddressRange, Bytes, Frame, PageSize, Time};
+
+const PAGE: u64 = 4096;
+
+/// The default design with these coalesced TLBs, small ones.
+fn design() -> Design {
+    let mut design = Library::embedded().design("native-4k", None, &[]).unwrap().design;
+    for tlb in design.translation.l1d.values_mut() {
+        (tlb.entries, tlb.ways) = (4, Associativity::Ways(2));
+    }
+    design.translation.l2.array.truncate(1);
+    let array = &mut design.translation.l2.array[0];
+    (array.entries, array.ways) = (12, Associativity::Ways(3));
+    array.sizes = vec![PageSize::Base, PageSize::Huge];
+    design
+}
+
+fn coalesced(pages: u32, levels: CoalescedLevels) -> CoalescedTlbs {
+    let own = CoalescedParameters { pages, levels, sizes: vec![PageSize::Base, PageSize::Huge] };
+    CoalescedTlbs::new(&design().translation, &own).unwrap()
+}
+
+/// A page table to change, and the frames of its own tables.
+struct World {
+    table: PageTable,
+    next: u64,
+}
+
+impl World {
+    fn new() -> World {
+        World { table: PageTable::new(4, Frame(1 << 30)), next: 1 << 30 }
+    }
+
+    fn map(&mut self, page: u64, size: PageSize, pte: Pte) {
+        let next = &mut self.next;
+        let _ = self.table.map(page * PAGE, size, pte, || {
+            *next += 1;
+            Some(Frame(*next))
+        });
+    }
+
+    fn store(&mut self, page: u64, change: impl FnOnce(Pte) -> Pte) {
+        if let Some(leaf) = self.table.find(page * PAGE) {
+            self.table.store(&leaf, page * PAGE, change(leaf.pte));
+        }
+    }
+
+    fn frame(&self, page: u64) -> Option<u64> {
+        let leaf = self.table.find(page * PAGE)?;
+        Some(leaf.pte.frame().0 + (page & (leaf.size.base_pages() - 1)))
+    }
+
+    /// The run around a page, the slow way.
+    fn run(&self, page: u64) -> Option<Run> {
+        let offset = |page: u64| {
+            let leaf = self.table.find(page * PAGE)?;
+            let frame = self.frame(page)?;
+            leaf.pte.is_plain().then(|| frame.wrapping_sub(page))
+        };
+        let own = offset(page)?;
+        let (mut first, mut end) = (page, page + 1);
+        while first > 0 && offset(first - 1) == Some(own) {
+            first -= 1;
+        }
+        while offset(end) == Some(own) {
+            end += 1;
+        }
+        Some(Run { first, end, offset: own })
+    }
+}
+
+fn frame_of(hit: TlbHit, page: u64) -> u64 {
+    hit.entry.frame() + (page & (hit.size.base_pages() - 1))
+}
+
+/// Walks: sets the bits and fills.
+fn walk(world: &mut World, tlbs: &mut CoalescedTlbs, page: u64, write: bool) -> PageRun {
+    world.store(page, |pte| if write { pte.dirtied() } else { pte.accessed() });
+    let leaf = world.table.find(page * PAGE).unwrap();
+    let run = PageRun::around(&world.table, &leaf, leaf.pte, page * PAGE, tlbs.group(leaf.size));
+    tlbs.fill_after_walk(0, page * PAGE, leaf.size, run);
+    run
+}
+
+#[test]
+fn a_run_of_eight_pages_costs_one_walk() {
+    let mut world = World::new();
+    for page in 0..16 {
+        world.map(page, PageSize::Base, Pte::new(Frame(100 + page)).accessed());
+    }
+    let mut tlbs = coalesced(8, CoalescedLevels::Both);
+    assert_eq!(
+        walk(&mut world, &mut tlbs, 3, false),
+        PageRun { first: 0, pages: 8, frame: 100, dirty: false }
+    );
+    for page in 0..8 {
+        assert_eq!(frame_of(tlbs.lookup_l1(0, page * PAGE).unwrap(), page), 100 + page);
+    }
+    assert_eq!(tlbs.lookup_l1(0, 8 * PAGE), None, "the next group");
+    assert_eq!(tlbs.lookup_l1(1, 3 * PAGE), None, "another process");
+    // Seven of the eight first uses needed no walk of their own.
+    assert_eq!((tlbs.coalesced.avoided, tlbs.coalesced.l1_hits), (7, 8));
+    tlbs.invalidate(0, 7, 8);
+    assert_eq!(tlbs.lookup_l1(0, 0), None, "one page changed: the entry goes whole");
+    assert_eq!(tlbs.lookup_l2(0, 0), None);
+}
+
+#[test]
+fn holes_bits_and_strangers_split_a_group() {
+    let mut world = World::new();
+    let plain = |page: u64| Pte::new(Frame(100 + page)).accessed();
+    for page in 0..32 {
+        world.map(page, PageSize::Base, plain(page));
+    }
+    let mut tlbs = coalesced(8, CoalescedLevels::Both);
+    let mut run_at = |world: &mut World, page: u64| {
+        let run = walk(world, &mut tlbs, page, false);
+        (run.first, run.pages)
+    };
+    world.table.unmap(3 * PAGE);
+    assert_eq!(run_at(&mut world, 1), (0, 3), "a hole");
+    assert_eq!(run_at(&mut world, 4), (4, 4), "the other side of it, in the same set");
+    world.store(10, |pte| pte.moved_to(Frame(7)));
+    assert_eq!(
+        (run_at(&mut world, 8), run_at(&mut world, 10), run_at(&mut world, 11)),
+        ((8, 2), (10, 1), (11, 5))
+    );
+    world.store(17, Pte::dirtied);
+    assert_eq!((run_at(&mut world, 16), run_at(&mut world, 18)), ((16, 1), (18, 6)), "dirty or not");
+    world.store(20, |pte| pte.cleared(true, false));
+    assert_eq!(run_at(&mut world, 18), (18, 2), "never accessed: its walk has a bit to set");
+    for change in [
+        Pte::with_traps as fn(Pte, bool, bool) -> Pte,
+        |pte, _, _| pte.with_held(true),
+        |pte, _, _| pte.with_copy_on_write(true),
+    ] {
+        world.store(26, |pte| change(pte, true, false));
+        assert_eq!(run_at(&mut world, 24), (24, 2), "watched, on the move, or shared");
+        let leaf = world.table.find(26 * PAGE).unwrap();
+        assert_eq!(PageRun::around(&world.table, &leaf, leaf.pte, 26 * PAGE, 8).pages, 1);
+        world.store(26, |_| plain(26));
+    }
+}
+
+#[test]
+fn the_first_store_makes_a_dirty_entry_of_what_is_dirty() {
+    let mut world = World::new();
+    for page in 0..8 {
+        world.map(page, PageSize::Base, Pte::new(Frame(100 + page)).accessed());
+    }
+    let mut tlbs = coalesced(8, CoalescedLevels::Both);
+    walk(&mut world, &mut tlbs, 0, false);
+    for page in 2..4 {
+        assert!(tlbs.lookup_l1(0, page * PAGE).is_none_or(|hit| !hit.entry.is_dirty()));
+        if page == 3 {
+            walk(&mut world, &mut tlbs, 3, false);
+        }
+        world.store(page, Pte::dirtied);
+        let leaf = world.table.find(page * PAGE).unwrap();
+        let run = PageRun::around(&world.table, &leaf, leaf.pte, page * PAGE, 8);
+        tlbs.update(0, page * PAGE, PageSize::Base, run);
+    }
+    assert!(tlbs.lookup_l1(0, 2 * PAGE).unwrap().entry.is_dirty());
+    assert!(tlbs.lookup_l1(0, 3 * PAGE).unwrap().entry.is_dirty());
+    assert_eq!(tlbs.lookup_l1(0, PAGE), None, "clean pages left the entry");
+}
+
+#[test]
+fn huge_pages_coalesce_and_frames_need_no_alignment() {
+    let mut world = World::new();
+    for page in 0..4u64 {
+        world.map(page * 512, PageSize::Huge, Pte::new(Frame(512 * (10 + page))).accessed());
+    }
+    let mut tlbs = coalesced(4, CoalescedLevels::L2);
+    assert_eq!(
+        walk(&mut world, &mut tlbs, 700, false),
+        PageRun { first: 0, pages: 4, frame: 5120, dirty: false }
+    );
+    assert_eq!(tlbs.lookup_l1(0, 1100 * PAGE), None, "level 1 does not coalesce");
+    assert_eq!(frame_of(tlbs.lookup_l2(0, 1100 * PAGE).unwrap(), 1100), 5120 + 1100);
+    assert!(tlbs.lookup_l1(0, 1100 * PAGE).is_some());
+    assert_eq!(tlbs.lookup_l1(0, 1600 * PAGE), None, "only the page asked for came to level 1");
+    // Virtual pages 5..8 in frames 1..4: the group begins at 0 all the same.
+    for page in 2053..2056 {
+        world.map(page, PageSize::Base, Pte::new(Frame(page - 2052)).accessed());
+    }
+    assert_eq!(
+        walk(&mut world, &mut tlbs, 2054, false),
+        PageRun { first: 2053, pages: 3, frame: 1, dirty: false }
+    );
+}
+
+#[test]
+fn a_range_is_there_after_its_walk_and_gone_after_a_shootdown() {
+    let mut ranges = RangeTlb::new(2);
+    ranges.insert(0, 10, 20, 90, Time(500));
+    assert_eq!(ranges.lookup(0, 15, Time(499)), None);
+    assert!(ranges.holds(0, 15));
+    assert_eq!(ranges.lookup(0, 15, Time(500)), Some(105));
+    assert_eq!((ranges.lookup(1, 15, Time(500)), ranges.lookup(0, 20, Time(500))), (None, None));
+    ranges.insert(0, 30, 40, 0, Time(0));
+    assert!(ranges.lookup(0, 10, Time(500)).is_some(), "now the most recent");
+    ranges.insert(0, 50, 60, 0, Time(0));
+    assert!(ranges.holds(0, 10) && !ranges.holds(0, 30));
+    ranges.invalidate(0, 19, 20);
+    assert!(!ranges.holds(0, 10) && ranges.holds(0, 50));
+}
+
+#[test]
+fn the_kernel_looks_for_the_longest_run_once_a_period() {
+    let mut world = World::new();
+    let mut tables = RangeTables::new(Bytes::kib(16));
+    let mut choices = SegmentChoices::new(Time(100));
+    let map = |world: &mut World, tables: &mut RangeTables, pages: std::ops::Range<u64>, frame: u64| {
+        for page in pages.clone() {
+            world.map(page, PageSize::Base, Pte::new(Frame(frame + page)));
+        }
+        tables.learn(0, pages.start * PAGE, &world.table);
+    };
+    map(&mut world, &mut tables, 0..3, 100);
+    choices.look(0, &tables, Time(0));
+    assert_eq!((choices.of(0), tables.covered()), (None, 0), "too short");
+    map(&mut world, &mut tables, 10..15, 200);
+    choices.look(0, &tables, Time(99));
+    assert_eq!(choices.of(0), None, "not yet");
+    choices.look(0, &tables, Time(100));
+    assert_eq!(choices.of(0), Some(Run { first: 10, end: 15, offset: 200 }));
+    let mut registers = SegmentRegisters::default();
+    registers.load(0, choices.of(0));
+    assert_eq!(
+        (registers.lookup(0, 14), registers.lookup(0, 15), registers.lookup(1, 14)),
+        (Some(214), None, None)
+    );
+    tables.forget(0, AddressRange::new(14 * PAGE, PAGE));
+    choices.forget(0, 14, 15);
+    registers.invalidate(0, 14, 15);
+    assert_eq!((choices.of(0), registers.lookup(0, 10)), (None, None));
+    choices.look(0, &tables, Time(200));
+    assert_eq!((choices.of(0).unwrap().end, choices.changes), (14, 2));
+}
+
+#[test]
+fn a_prediction_needs_two_confirmations_and_unlearns() {
+    let own = SpotParameters::default();
+    let mut spot = PredictionTable::new(&own);
+    spot.instruction = Some(0x400);
+    let mut look = |addr: u64, offset: u64, marked: bool| spot.predict_and_learn(0, addr, offset, marked);
+    assert_eq!(look(0, 50, false), Prediction::None, "not marked contiguous: not kept");
+    assert_eq!([0; 5].map(|_| look(0, 50, true)), {
+        use Prediction::{None, Right};
+        [None, None, Right, Right, Right]
+    });
+    use Prediction::{None, Right, Wrong};
+    // 3, then down to 1, then silent, then the new offset at 1.
+    assert_eq!([0; 6].map(|_| look(0, 60, true)), [Wrong, Wrong, None, None, None, Right]);
+    spot.invalidate(0, 0, 1);
+    assert_eq!(spot.predict_and_learn(0, 0, 60, true), None);
+    spot.instruction = Option::None;
+    spot.predict_and_learn(0, 5 << 30, 60, true);
+    assert_eq!((spot.substitutes, spot.outcomes), (1, [4, 2, 8]));
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Map { page: u64, frame: u64, huge: bool },
+    Unmap { page: u64 },
+    Change { page: u64, what: u8 },
+    Forget { page: u64, pages: u64 },
+    Access { page: u64, write: bool },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    // Base pages below 64, huge ones above 512; frames mostly in a row with the pages.
+    let page = prop_oneof![6 => 0u64..64, 1 => 512u64..2560];
+    let frame = |page: u64, far: u64| if far < 6 { page + 4096 } else { page + 512 * far };
+    let step = prop_oneof![
+        4 => (page.clone(), 0u64..9).prop_map(move |(page, far)| {
+            let huge = page >= 512;
+            let page = if huge { page & !511 } else { page };
+            Step::Map { page, frame: frame(page, far), huge }
+        }),
+        1 => page.clone().prop_map(|page| Step::Unmap { page }),
+        1 => (page.clone(), 0u8..6).prop_map(|(page, what)| Step::Change { page, what }),
+        1 => (page.clone(), 1u64..40).prop_map(|(page, pages)| Step::Forget { page, pages }),
+        12 => (page, any::<bool>()).prop_map(|(page, write)| Step::Access { page, write }),
+    ];
+    proptest::collection::vec(step, 1..400)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// What any mechanism answers is what the page table says, and nothing is answered of a page just invalidated.
+    #[test]
+    fn answers_are_the_page_tables(steps in steps(), pages in 0u32..4, levels in 0usize..3) {
+        use CoalescedLevels::{Both, L1, L2};
+        let mut world = World::new();
+        let mut tlbs = coalesced(2 << pages, [Both, L1, L2][levels]);
+        let mut tables = RangeTables::new(Bytes(8192));
+        let mut ranges = RangeTlb::new(3);
+        let mut choices = SegmentChoices::new(Time(0));
+        let mut registers = SegmentRegisters::default();
+        for step in steps {
+            let changed = match step {
+                Step::Access { page, write } => {
+                    let Some(frame) = world.frame(page) else { continue };
+                    let leaf = world.table.find(page * PAGE).unwrap();
+                    if leaf.pte.stops(write) {
+                        continue;
+                    }
+                    for answer in [ranges.lookup(0, page, Time(1)), registers.lookup(0, page)] {
+                        prop_assert!(answer.is_none_or(|answer| answer == frame && leaf.pte.is_plain()));
+                    }
+                    let hit = tlbs.lookup_l1(0, page * PAGE).or_else(|| tlbs.lookup_l2(0, page * PAGE));
+                    match hit {
+                        Some(hit) => {
+                            prop_assert_eq!(frame_of(hit, page), frame);
+                            prop_assert!(leaf.pte.is_accessed());
+                            if write && !hit.entry.is_dirty() {
+                                world.store(page, Pte::dirtied);
+                                let leaf = world.table.find(page * PAGE).unwrap();
+                                let group = tlbs.group(leaf.size);
+                                let run = PageRun::around(&world.table, &leaf, leaf.pte, page * PAGE, group);
+                                tlbs.update(0, page * PAGE, leaf.size, run);
+                            }
+                            prop_assert!(!write || world.table.find(page * PAGE).unwrap().pte.is_dirty());
+                        }
+                        None => {
+                            walk(&mut world, &mut tlbs, page, write);
+                        }
+                    }
+                    let known = tables.range(0, page);
+                    tables.learn(0, page * PAGE, &world.table);
+                    let run = world.run(page);
+                    match (known, tables.range(0, page)) {
+                        (None, range) => prop_assert!(
+                            range == run.filter(|run| run.pages() > 1) || range.is_none()
+                        ),
+                        (before, after) => prop_assert_eq!(before, after),
+                    }
+                    if let Some(range) = tables.range(0, page) {
+                        let whole = run.unwrap();
+                        prop_assert!(whole.first <= range.first && range.end <= whole.end);
+                        ranges.insert(0, range.first, range.end, range.offset, Time(0));
+                        choices.look(0, &tables, Time(0));
+                        registers.load(0, choices.of(0));
+                    }
+                    continue;
+                }
+                Step::Map { page, frame, huge } => {
+                    let size = if huge { PageSize::Huge } else { PageSize::Base };
+                    let pte = Pte::new(Frame(if huge { frame & !511 } else { frame }));
+                    if world.table.find(page * PAGE).is_none() {
+                        // Nothing was there: nobody is told.
+                        world.map(page, size, pte);
+                        continue;
+                    }
+                    world.store(page, |old| old.moved_to(pte.frame()));
+                    (page, size.base_pages())
+                }
+                Step::Unmap { page } => match world.table.unmap(page * PAGE) {
+                    Some(leaf) => (page & !(leaf.size.base_pages() - 1), leaf.size.base_pages()),
+                    None => continue,
+                },
+                Step::Change { page, what } => {
+                    world.store(page, |pte| match what {
+                        0 => pte.with_traps(true, false),
+                        1 => pte.with_traps(false, true),
+                        2 => pte.with_held(!pte.is_held()),
+                        3 => pte.with_copy_on_write(!pte.is_copy_on_write()),
+                        4 => pte.with_traps(false, false),
+                        _ => pte.cleared(true, true),
+                    });
+                    let pages = world.table.find(page * PAGE).map_or(1, |leaf| leaf.size.base_pages());
+                    (page & !(pages - 1), pages)
+                }
+                Step::Forget { page, pages } => (page, pages),
+            };
+            let (first, end) = (changed.0, changed.0 + changed.1);
+            let range = AddressRange::new(first * PAGE, (end - first) * PAGE);
+            tlbs.invalidate(0, first, end);
+            ranges.invalidate(0, first, end);
+            registers.invalidate(0, first, end);
+            choices.forget(0, first, end);
+            tables.forget(0, range);
+            for page in first..end {
+                prop_assert_eq!(tlbs.lookup_l1(0, page * PAGE), None);
+                prop_assert_eq!(tlbs.lookup_l2(0, page * PAGE), None);
+                prop_assert!(ranges.lookup(0, page, Time(1)).is_none() && registers.lookup(0, page).is_none());
+                prop_assert!(tables.range(0, page).is_none() && choices.of(0).is_none_or(|run| page < run.first || run.end <= page));
+            }
+        }
+    }
+}

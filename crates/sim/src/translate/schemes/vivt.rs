@@ -1,0 +1,180 @@
+//! VIVT: virtually indexed, virtually tagged caches down to the L2, translation beside the last level.
+//!
+//! **What it does.** Lines carry virtual names in all caches. Only what misses the L2 is translated, while the last level is
+//! looked up; its answer waits for the translation, since permissions are in the TLB.
+//!
+//! **Source.** The baseline VIVT of Hajinazar et al., "The Virtual Block Interface", ISCA 2020, section 7.
+//!
+//! **Left open, and chosen here.** *Names*: tags hold 32 bits, virtual addresses of many processes do not fit. Each
+//! touched 1 GiB of an address space gets the next number, and a line's cache address is that number followed by its
+//! offset: set indices are those of the virtual address, and no two lines share a name. Page-table frames, which only
+//! have physical addresses, live apart. *Synonyms* after a fork: the right to write is looked up as if it travelled with
+//! the line. *Unmapped memory*: its lines are dropped, dirty ones without a write-back.
+
+use super::plain::{PlainTlbs, translate_plain};
+use crate::os::{Leaf, Os, PageTable, Pte};
+use crate::translate::{
+    Backing, KernelState, NoKeys, Request, Setup, Stop, TlbCounters, TlbHit, Tlbs, Translation, Walker,
+};
+use std::collections::HashMap;
+use terrace_model::{AddressRange, LINE_BYTES, Time};
+
+const REGION_SHIFT: u32 = 30;
+const REGION_LINES: u64 = (1 << REGION_SHIFT) / LINE_BYTES;
+/// Lines named by physical address.
+const PHYSICAL: u64 = 1 << 37;
+
+/// The names given so far.
+#[derive(Clone, Debug, Default)]
+pub struct LineNames {
+    numbers: HashMap<(u32, u64), u64>,
+    regions: Vec<(u32, u64)>,
+    last: Option<((u32, u64), u64)>,
+}
+
+impl LineNames {
+    /// The cache line of a virtual address.
+    #[inline]
+    pub fn line(&mut self, space: u32, addr: u64) -> u64 {
+        let region = (space, addr >> REGION_SHIFT);
+        let offset = addr % (1 << REGION_SHIFT) / LINE_BYTES;
+        if let Some((known, number)) = self.last
+            && known == region
+        {
+            return number * REGION_LINES + offset;
+        }
+        let regions = &mut self.regions;
+        let number = *self.numbers.entry(region).or_insert_with(|| {
+            regions.push(region);
+            regions.len() as u64 - 1
+        });
+        self.last = Some((region, number));
+        number * REGION_LINES + offset
+    }
+
+    /// The cache line of a physical line that has no virtual name.
+    #[inline]
+    pub fn physical(line: u64) -> u64 {
+        line | PHYSICAL
+    }
+
+    /// What a cache line stands for.
+    pub fn resolve(&self, line: u64) -> Name {
+        if line & PHYSICAL != 0 {
+            return Name::Physical(line & !PHYSICAL);
+        }
+        let (space, region) = self.regions[(line / REGION_LINES) as usize];
+        Name::Virtual { space, addr: region << REGION_SHIFT | ((line % REGION_LINES) * LINE_BYTES) }
+    }
+}
+
+/// The meaning of a cache line's number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// A physical line.
+    Physical(u64),
+    /// The line at a virtual address.
+    Virtual {
+        /// Process.
+        space: u32,
+        /// First byte.
+        addr: u64,
+    },
+}
+
+impl KernelState for LineNames {
+    #[inline(always)]
+    fn virtual_line(&mut self, space: u32, addr: u64) -> Option<u64> {
+        Some(self.line(space, addr))
+    }
+
+    #[inline(always)]
+    fn physical_line(&self, line: u64) -> u64 {
+        LineNames::physical(line)
+    }
+
+    fn backing(&self, line: u64, os: &Os) -> Backing {
+        match self.resolve(line) {
+            Name::Physical(line) => Backing::Memory(line),
+            Name::Virtual { space, addr } => match os.table(space).find(addr) {
+                Some(leaf) => {
+                    let first = leaf.pte.frame().addr().line().0;
+                    Backing::Memory(first + (addr & (leaf.size.bytes() - 1)) / LINE_BYTES)
+                }
+                None => Backing::Fault,
+            },
+        }
+    }
+}
+
+/// The TLBs of one core, which stand below its L2.
+#[derive(Debug)]
+pub struct Vivt {
+    tlbs: Tlbs,
+}
+
+impl PlainTlbs for Vivt {
+    #[inline(always)]
+    fn tlbs(&mut self) -> &mut Tlbs {
+        &mut self.tlbs
+    }
+}
+
+impl Translation for Vivt {
+    const NAME: &'static str = "vivt";
+    const STATISTICS: &'static [(&'static str, &'static str)] = &[];
+    const WALKS: bool = false;
+    const VIRTUAL_CACHES: bool = true;
+    type Keys = NoKeys;
+    type Kernel = LineNames;
+
+    fn new(setup: &Setup<'_, NoKeys>) -> Result<Vivt, String> {
+        Ok(Vivt { tlbs: Tlbs::new(setup.translation)? })
+    }
+
+    fn kernel(_setup: &Setup<'_, NoKeys>) -> LineNames {
+        LineNames::default()
+    }
+
+    #[inline(always)]
+    fn translate<W: Walker>(
+        &mut self,
+        kernel: &mut LineNames,
+        walker: &mut W,
+        request: &Request,
+    ) -> Result<(TlbHit, Time), Stop> {
+        translate_plain(self, kernel, walker, request)
+    }
+
+    fn update(&mut self, _table: &PageTable, request: &Request, _leaf: &Leaf, _pte: Pte, hit: TlbHit) {
+        self.tlbs.update(request.space, request.addr, hit);
+    }
+
+    fn invalidate(&mut self, space: u32, range: AddressRange) {
+        self.tlbs.invalidate(space, range);
+    }
+
+    fn flush_space(&mut self, space: u32) {
+        self.tlbs.flush_space(space);
+    }
+
+    fn tlb_counters(&self) -> TlbCounters {
+        self.tlbs.counters
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_resolve() {
+        let mut names = LineNames::default();
+        let places = [(0, 0x7fff_ffff_f000), (1, 0x7fff_ffff_f000), (0, 0x40), (0, 0x4000_0000)];
+        let lines: Vec<u64> = places.iter().map(|&(space, addr)| names.line(space, addr)).collect();
+        for (line, (space, addr)) in lines.iter().zip(places) {
+            assert_eq!(names.resolve(*line), Name::Virtual { space, addr });
+        }
+        assert_eq!(names.resolve(LineNames::physical(99)), Name::Physical(99));
+    }
+}

@@ -1,0 +1,444 @@
+//! How much of a program's memory can be slow, under which policy, and what that saves.
+
+mod result;
+mod search;
+
+pub use result::{MemoryAdvice, Placement, PolicyAdvice, Price, Seed, Uncertainty};
+
+use self::search::Search;
+use crate::bench::{Bench, Trial};
+use crate::defaults;
+use crate::designs::{Changes, Job, Setting};
+use crate::figures::{self, percent, tenth};
+use crate::input::Input;
+use crate::run::{self, FEW_PERIODS};
+use crate::simulation::{Settings, Simulation};
+use crate::tiers::Prices;
+use crate::words::shell_join;
+use crate::{Error, Progress, record, tiers};
+use terrace_model::Bytes;
+use terrace_report::RunRecord;
+use terrace_sim::Fidelity;
+
+/// The question how much of a program's memory can be slow.
+///
+/// Runs the input with everything in the fastest tier; then, for each policy, finds the smallest fastest tier with which
+/// the run is no slower than tolerated. The share is searched by halving the interval: more fast memory is taken never
+/// to be slower.
+#[derive(Clone, Debug)]
+pub struct Advise {
+    /// Machine and changed parameters.
+    pub changes: Changes,
+    /// How closely to simulate; run times need [`Fidelity::Full`].
+    pub simulation: Simulation,
+    /// Policies to choose from.
+    pub policies: Vec<String>,
+    /// Tolerated slowdown against everything in the fastest tier, as a share.
+    pub slowdown: f64,
+    /// Step of the search, as a share of what the input has resident; 0.001 to 0.5.
+    pub resolution: f64,
+    /// Runs of the recommended policy with different seeds, of the policy and of a built-in workload.
+    pub seeds: u64,
+    /// Prices of tiers where the fastest tier's is 1; `slow` stands for every other tier.
+    pub prices: Prices,
+}
+
+/// The policies to choose from where none are named.
+pub const POLICIES: [&str; 8] =
+    ["first-touch", "ambix", "nimble", "tpp", "hemem", "memtis", "colloid", "thermostat"];
+
+impl Default for Advise {
+    fn default() -> Advise {
+        Advise {
+            changes: Changes::default(),
+            simulation: Simulation::default(),
+            policies: POLICIES.map(str::to_owned).into(),
+            slowdown: 0.03,
+            resolution: 0.05,
+            seeds: 3,
+            prices: Vec::new(),
+        }
+    }
+}
+
+impl Advise {
+    /// Checks all of the question that can be wrong before there is an input.
+    ///
+    /// # Errors
+    /// What does not exist or contradicts itself.
+    pub fn check(&self) -> Result<(), Error> {
+        self.checked().map(|_| ())
+    }
+
+    /// Carries out the search on `input`. A program to record runs once, into a temporary file.
+    ///
+    /// # Errors
+    /// A question that is wrong, an input that fails, a caller who stopped.
+    pub fn run(&self, input: Input, progress: &dyn Progress) -> Result<MemoryAdvice, Error> {
+        let (all_fast, prices) = self.checked()?;
+        let folder = tempfile::tempdir().map_err(Error::Folder)?;
+        let live = input.is_live();
+        let input = if live { record::once(input, folder.path(), progress)? } else { input };
+        let settings = Settings::new(self.simulation, progress);
+        let fastest = all_fast.design.design.tiers[0].name.clone();
+        Question { asked: self, settings: &settings, prices, all_fast, fastest }.answer(&input, live)
+    }
+
+    /// The run with everything fast, and the prices of the other tiers.
+    fn checked(&self) -> Result<(Job, Prices), Error> {
+        if self.simulation.fidelity != Fidelity::Full {
+            return Err(Error::request("advise weighs run times, which only --fidelity full has"));
+        }
+        let all_fast = tiers::all_fast(&self.changes, Some(defaults::MACHINE))?;
+        tiers::check_capacity_is_free(&all_fast, &self.changes, |key| {
+            format!("--set {key} is what advise searches; leave it out")
+        })?;
+        let policies = self.policies.iter().map(String::as_str);
+        self.changes.check_names(policies.chain([tiers::ALL_FAST]))?;
+        let prices = tiers::prices_of(&self.prices, &all_fast.design.design)?;
+        for policy in &self.policies {
+            self.job(policy, 1.0, Bytes::gib(1), 1)?;
+        }
+        Ok((all_fast, prices))
+    }
+
+    /// `policy` with a share of fast memory; a policy that takes a tolerated slowdown gets the question's.
+    fn job(&self, policy: &str, share: f64, resident: Bytes, seed: u64) -> Result<Job, Error> {
+        let mut changes = self.changes.clone();
+        if let Ok(entry) = terrace_policy::find(policy) {
+            let key = "os.policy.slowdown".to_owned();
+            let takes_one = entry.parameters().iter().any(|parameter| parameter.name == "slowdown");
+            if takes_one && !changes.sets_of(policy).iter().any(|set| set.key == key) {
+                changes.sets.push(Setting::of_all(key, format!("{:?}", self.slowdown)));
+            }
+            let runs_as_policy =
+                changes.resolve(policy, Some(defaults::MACHINE))?.design.design.os.policy.is_some();
+            if seed != 1 && runs_as_policy {
+                changes.sets.push(Setting::of_all("os.policy.seed", seed.to_string()));
+            }
+        }
+        tiers::with_share(policy, share, resident, &changes, Some(defaults::MACHINE), self.simulation.scale)
+    }
+}
+
+/// The question, checked.
+struct Question<'a> {
+    asked: &'a Advise,
+    settings: &'a Settings<'a>,
+    prices: Prices,
+    all_fast: Job,
+    fastest: String,
+}
+
+impl Question<'_> {
+    fn answer(&self, input: &Input, live: bool) -> Result<MemoryAdvice, Error> {
+        let (asked, settings) = (self.asked, self.settings);
+        let why = "advise runs its input many times";
+        let bench = Bench { input, settings, prices: &self.prices, why };
+        let resident = tiers::resident(&self.all_fast, input, why, settings)?;
+        let (all_fast, searches) = self.search(&bench, resident)?;
+
+        let policies: Vec<PolicyAdvice> =
+            searches.iter().map(|search| self.policy_answer(search, resident, &all_fast)).collect();
+        let best = best(&searches, &policies);
+        let seeds = match &best {
+            Some((search, at, trial)) => {
+                self.seeds(&bench, &search.policy, self.share(*at), resident, trial)?
+            }
+            None => Vec::new(),
+        };
+        let advice = best.map(|(search, at, trial)| self.advice(&search.policy, at, trial, resident));
+        let command = advice.as_ref().filter(|_| !live).map(|advice| self.command(advice, input));
+        let remarks = self.remarks(&policies, advice.as_ref(), &seeds, &all_fast, input, live);
+        Ok(MemoryAdvice {
+            input: input.name.clone(),
+            machine: self.all_fast.design.design.machine.clone(),
+            machine_tiers: run::tiers_of(
+                &self.asked.changes.resolve(tiers::ALL_FAST, Some(defaults::MACHINE))?.design.design,
+            ),
+            accesses: all_fast.accesses,
+            resident_bytes: resident.0,
+            scale: asked.simulation.scale,
+            tolerated_slowdown: asked.slowdown,
+            prices: self
+                .prices
+                .iter()
+                .map(|(tier, price)| Price { tier: tier.clone(), price: *price })
+                .collect(),
+            seconds_simulated: all_fast.seconds_simulated,
+            advice,
+            policies,
+            uncertainty: Uncertainty { resolution: asked.resolution, seeds, remarks },
+            command,
+        })
+    }
+
+    fn steps(&self) -> usize {
+        (1.0 / self.asked.resolution).ceil() as usize
+    }
+
+    fn share(&self, steps: usize) -> f64 {
+        (steps as f64 * self.asked.resolution).min(1.0)
+    }
+
+    /// The all-fast run, and for each policy the fewest steps of fast memory that are enough. All policies take a step
+    /// at the same time, so that the input is read once per step.
+    fn search(&self, bench: &Bench<'_>, resident: Bytes) -> Result<(RunRecord, Vec<Search>), Error> {
+        let tolerated = self.asked.slowdown;
+        let mut searches: Vec<Search> = Vec::new();
+        for policy in &self.asked.policies {
+            if !searches.iter().any(|search| search.policy == *policy) {
+                let policy = policy.clone();
+                searches.push(Search { policy, too_few: 0, enough: None, over: None, refused: None });
+            }
+        }
+        let first = bench.run("all fast", vec![self.all_fast.clone()])?.remove(0);
+        let all_fast =
+            first.map_err(|reason| Error::failed(format!("everything in {}: {reason}", self.fastest)))?;
+        for step in 1.. {
+            let trying: Vec<(usize, usize)> = searches
+                .iter()
+                .enumerate()
+                .filter_map(|(at, search)| Some((at, search.next(self.steps())?)))
+                .collect();
+            if trying.is_empty() {
+                break;
+            }
+            tracing::info!(policies = trying.len(), "a step of the search");
+            let jobs = trying
+                .iter()
+                .map(|(at, steps)| self.asked.job(&searches[*at].policy, self.share(*steps), resident, 1))
+                .collect::<Result<_, _>>()?;
+            for ((at, steps), outcome) in trying.into_iter().zip(bench.run(&format!("step {step}"), jobs)?) {
+                searches[at].learn(steps, outcome.map(|record| bench.judge(record, &all_fast)), tolerated);
+            }
+        }
+        Ok((all_fast, searches))
+    }
+
+    /// The recommended run under other seeds, each against an all-fast run of its own input.
+    fn seeds(
+        &self,
+        bench: &Bench<'_>,
+        policy: &str,
+        share: f64,
+        resident: Bytes,
+        found: &Trial,
+    ) -> Result<Vec<Seed>, Error> {
+        let base = found.record.seed.unwrap_or(1);
+        let mut seeds = vec![Seed { seed: base, slowdown: found.slowdown() }];
+        let job = self.asked.job(policy, share, resident, 2)?;
+        let seeded_policy = job.design.design.os.policy.is_some();
+        for number in 1..self.asked.seeds {
+            let seed = base.wrapping_add(number);
+            let reseeded = bench.input.reseeded(seed);
+            if reseeded.is_none() && !seeded_policy {
+                break;
+            }
+            let input = reseeded.as_ref().unwrap_or(bench.input);
+            let jobs = vec![self.all_fast.clone(), self.asked.job(policy, share, resident, number + 1)?];
+            let mut runs = Bench { input, ..*bench }.run(&format!("seed {seed}"), jobs)?.into_iter();
+            if let (Some(Ok(all_fast)), Some(Ok(record))) = (runs.next(), runs.next()) {
+                seeds.push(Seed { seed, slowdown: bench.judge(record, &all_fast).slowdown() });
+            }
+        }
+        Ok(seeds)
+    }
+
+    fn advice(&self, policy: &str, steps: usize, trial: &Trial, resident: Bytes) -> Placement {
+        let share = self.share(steps);
+        let slow_share = trial.slow_share();
+        Placement {
+            policy: policy.to_owned(),
+            fast_capacity_share: share,
+            fast_capacity_bytes: (resident.0 as f64 * share) as u64,
+            slow_share,
+            slow_bytes: trial.tiering.tiers[1..].iter().map(|tier| tier.mean_bytes).sum(),
+            slowdown: trial.slowdown(),
+            cost: trial.tiering.cost,
+            saving: trial.tiering.cost.map(|cost| 1.0 - cost),
+        }
+    }
+
+    fn policy_answer(&self, search: &Search, resident: Bytes, all_fast: &RunRecord) -> PolicyAdvice {
+        let job = self.asked.job(&search.policy, 1.0, resident, 1).ok();
+        let period = job.and_then(|job| run::longest_period(&job.design.design, self.settings));
+        let enough = search.enough.as_ref();
+        // Of the all-fast run: a policy that is slow must not look better tested.
+        let seconds = all_fast.seconds_simulated;
+        PolicyAdvice {
+            policy: search.policy.clone(),
+            answer: enough.map(|(at, trial)| self.advice(&search.policy, *at, trial, resident)),
+            too_small_share: self.share(search.too_few),
+            too_small_slowdown: search.over,
+            copied_bytes: enough.and_then(|(_, trial)| Some(trial.tiering.policy?.copied_bytes)),
+            period_seconds: period,
+            periods: period.map(|period| seconds / period),
+            refused: search.refused.clone(),
+        }
+    }
+
+    fn command(&self, advice: &Placement, input: &Input) -> String {
+        let mut words: Vec<String> =
+            ["terrace", "compare", "--policies", &advice.policy, "--fast"].map(str::to_owned).into();
+        words.push(percent(advice.fast_capacity_share));
+        let mut options = self.asked.changes.clone();
+        options.machine.get_or_insert_with(|| defaults::MACHINE.to_owned());
+        words.extend(options.to_words());
+        for (tier, price) in &self.prices {
+            words.extend(["--price".to_owned(), format!("{tier}={price}")]);
+        }
+        words.extend(self.asked.simulation.to_words());
+        words.extend(input.words());
+        shell_join(words)
+    }
+
+    /// What is known to be uncertain, most serious first.
+    fn remarks(
+        &self,
+        policies: &[PolicyAdvice],
+        advice: Option<&Placement>,
+        seeds: &[Seed],
+        all_fast: &RunRecord,
+        input: &Input,
+        live: bool,
+    ) -> Vec<String> {
+        let mut remarks = Vec::new();
+        let short: Vec<&PolicyAdvice> =
+            policies.iter().filter(|policy| policy.periods.is_some_and(|n| n < FEW_PERIODS)).collect();
+        if let Some(fewest) = short.iter().filter_map(|policy| policy.periods).min_by(f64::total_cmp) {
+            let names: Vec<&str> = short.iter().map(|policy| policy.policy.as_str()).collect();
+            let time_scale = u64::from(self.asked.changes.time_scale) * run::time_scale_for(fewest);
+            remarks.push(format!(
+                "Too short: {} are simulated, fewer than {FEW_PERIODS} periods of {}. That says nothing of them in the \
+                 long run; record more, or try --time-scale {time_scale}.",
+                figures::time(all_fast.seconds_simulated),
+                names.join(", "),
+            ));
+        }
+        if let Some(advice) = advice {
+            let below = policies.iter().find(|policy| policy.policy == advice.policy);
+            remarks.push(match below.and_then(|policy| Some((policy.too_small_share, policy.too_small_slowdown?))) {
+                Some((share, slowdown)) => format!(
+                    "Search: in steps of {}; {} with {} of the memory fast is {} slower. More fast memory is taken never \
+                     to be slower.",
+                    percent(self.asked.resolution),
+                    advice.policy,
+                    percent(share),
+                    tenth(slowdown),
+                ),
+                None => format!("Search: {} was the least that was tried.", percent(self.asked.resolution)),
+            });
+            let worst = seeds.iter().map(|seed| seed.slowdown).fold(f64::NEG_INFINITY, f64::max);
+            let least = seeds.iter().map(|seed| seed.slowdown).fold(f64::INFINITY, f64::min);
+            let whose = if input.reseeded(1).is_some() { "workload and policy" } else { "the policy" };
+            if seeds.len() > 1 {
+                let over = seeds.iter().filter(|seed| seed.slowdown > self.asked.slowdown).count();
+                let consequence = match over {
+                    0 => String::new(),
+                    n => format!(" {n} of them are over what is tolerated: take a step more fast memory."),
+                };
+                remarks.push(format!(
+                    "Seeds: {} to {} slower over {} seeds of {whose}.{consequence}",
+                    tenth(least),
+                    tenth(worst),
+                    seeds.len()
+                ));
+            }
+            if input.reseeded(1).is_none() {
+                let recorded = if live { "one recording" } else { "one trace" };
+                remarks.push(format!(
+                    "Input: {recorded}; another run of the program may differ, and is not in this."
+                ));
+            }
+        }
+        if let Some(time_scale) = Some(self.asked.changes.time_scale).filter(|time_scale| *time_scale > 1) {
+            remarks.push(format!(
+                "Time scale: the policies' periods are divided by {time_scale}, so the run stands for one {time_scale} times as \
+                 long, and what they do per period weighs {time_scale} times as much."
+            ));
+        }
+        if all_fast.scale > 1 {
+            remarks.push(format!(
+                "Scaled: capacities, TLB reach and periods are divided by {}.",
+                all_fast.scale
+            ));
+        }
+        remarks
+    }
+}
+
+/// Expenses closer than this are no reason to prefer one policy.
+const SAME_EXPENSE: f64 = 0.01;
+
+/// The policy that needs least; among those that need about as little, one that the run is long enough to judge, and
+/// then the one that was named first.
+fn best<'s>(searches: &'s [Search], answers: &[PolicyAdvice]) -> Option<(&'s Search, usize, &'s Trial)> {
+    let found: Vec<_> = searches
+        .iter()
+        .zip(answers)
+        .filter_map(|(search, answer)| {
+            let (at, trial) = search.enough.as_ref()?;
+            let is_untried = answer.periods.is_some_and(|periods| periods < FEW_PERIODS);
+            Some((is_untried, (search, *at, trial)))
+        })
+        .collect();
+    let least = found.iter().map(|(_, (_, _, trial))| trial.expense()).min_by(f64::total_cmp)?;
+    found
+        .into_iter()
+        .filter(|(_, (_, _, trial))| trial.expense() <= least + SAME_EXPENSE)
+        // The first of equals.
+        .min_by_key(|(is_untried, _)| *is_untried)
+        .map(|(_, best)| best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use terrace_report::{TierUse, Tiering};
+
+    fn trial(slowdown: f64) -> Trial {
+        let tier = |name: &str, share| TierUse { name: name.to_owned(), mean_bytes: 0.0, share };
+        let tiering = Tiering {
+            slowdown: Some(slowdown),
+            tiers: vec![tier("fast", 0.5), tier("slow", 0.5)],
+            cost: None,
+            is_pareto: false,
+            is_pareto_by_cost: false,
+            policy: None,
+        };
+        Trial { record: RunRecord::default(), tiering }
+    }
+
+    fn search(slowdown_at: impl Fn(usize) -> f64, steps: usize) -> (Search, usize) {
+        let mut search =
+            Search { policy: String::new(), too_few: 0, enough: None, over: None, refused: None };
+        let mut tried = 0;
+        while let Some(at) = search.next(steps) {
+            search.learn(at, Ok(trial(slowdown_at(at))), 0.03);
+            tried += 1;
+        }
+        (search, tried)
+    }
+
+    #[test]
+    fn the_search_finds_the_first_step_that_is_enough() {
+        for enough in 1..=20 {
+            let (found, tried) = search(|at| if at >= enough { 0.01 } else { 0.09 }, 20);
+            assert_eq!(found.enough.map(|(at, _)| at), Some(enough));
+            assert_eq!(found.too_few, enough - 1);
+            assert!(tried <= 5, "{tried} runs for {enough}");
+        }
+        let (never, _) = search(|_| 0.09, 20);
+        assert!(never.enough.is_none() && never.too_few == 20);
+    }
+
+    #[test]
+    fn a_policy_that_refuses_is_asked_once() {
+        let mut search =
+            Search { policy: String::new(), too_few: 0, enough: None, over: None, refused: None };
+        let at = search.next(20).unwrap();
+        search.learn(at, Err("no cache".to_owned()), 0.03);
+        assert_eq!(search.next(20), None);
+    }
+}

@@ -1,0 +1,279 @@
+//! Several designs on the same inputs.
+
+use crate::designs::{Changes, Job, Setting};
+use crate::input::{self, Ending, Input};
+use crate::run::{self, InputResult};
+use crate::simulation::{Settings, Simulation};
+use crate::tiers::Prices;
+use crate::{Error, Progress, defaults, first_pass, tiers};
+use std::collections::HashSet;
+use terrace_model::Bytes;
+
+/// Designs that are to be compared on the same inputs.
+///
+/// Every design runs on every input, on all cores; each input is decoded once. The first design is the baseline.
+///
+/// ```
+/// use terrace_study::{Comparison, Input, Silent};
+///
+/// let result = Comparison::new(["native-4k", "native-2m"])
+///     .machine("zen4-cxl")
+///     .input(Input::workload("gups,bytes=16MiB,updates=2e4")?)
+///     .run(&Silent)?;
+/// assert!(result.failures.is_empty());
+/// let [base, huge] = &result.comparison.runs[..] else { panic!("two runs") };
+/// assert!(huge.stats.integer("walk.count") < base.stats.integer("walk.count"));
+/// println!("{:.2} times as fast", huge.speedup_over(base).unwrap());
+/// # Ok::<(), terrace_study::Error>(())
+/// ```
+#[derive(Default)]
+pub struct Comparison {
+    designs: Vec<String>,
+    policies: Vec<String>,
+    fast_shares: Vec<f64>,
+    prices: Prices,
+    changes: Changes,
+    simulation: Simulation,
+    inputs: Vec<Input>,
+}
+
+/// What came of a comparison.
+pub struct ComparisonResult {
+    /// The runs that are complete, as tables, documents and the report show them.
+    pub comparison: terrace_report::Comparison,
+    /// What went wrong, a sentence each.
+    pub failures: Vec<String>,
+    /// Runs that were asked for.
+    pub asked: usize,
+    endings: Vec<(String, Ending)>,
+}
+
+impl ComparisonResult {
+    /// Waits for recorded programs, which may run on after their recording ended. Adds those that ended badly to the
+    /// failures.
+    pub fn wait(&mut self, progress: &dyn Progress) {
+        let endings = std::mem::take(&mut self.endings);
+        self.failures.extend(endings.into_iter().filter_map(|(name, ending)| ending.wait(&name, progress)));
+    }
+
+    /// Whether every run that was asked for is there.
+    pub fn is_complete(&self) -> bool {
+        self.comparison.runs.len() == self.asked
+    }
+}
+
+impl Comparison {
+    /// Compares these designs: names of the library, or TOML files. None: those of the built-in study.
+    pub fn new<S: Into<String>>(designs: impl IntoIterator<Item = S>) -> Comparison {
+        Comparison { designs: designs.into_iter().map(Into::into).collect(), ..Comparison::default() }
+    }
+
+    /// Compares these policies as well, with `first-touch`, the baseline, and the run with everything in fast memory,
+    /// the bound.
+    pub fn policies<S: Into<String>>(mut self, policies: impl IntoIterator<Item = S>) -> Comparison {
+        self.policies.extend(policies.into_iter().map(Into::into));
+        self
+    }
+
+    /// Makes the fastest tier these shares of what the input has resident, one after the other, and reserves nothing of
+    /// it. Reads each input once more beforehand.
+    pub fn fast_shares(mut self, shares: impl IntoIterator<Item = f64>) -> Comparison {
+        self.fast_shares.extend(shares);
+        self
+    }
+
+    /// The price of a tier's memory, where the fastest tier's is 1; `slow` stands for every other tier.
+    pub fn price(mut self, tier: impl Into<String>, price: f64) -> Comparison {
+        self.prices.push((tier.into(), price));
+        self
+    }
+
+    /// Puts the designs on this machine: a name of the library, or a TOML file.
+    pub fn machine(mut self, machine: impl Into<String>) -> Comparison {
+        self.changes.machine = Some(machine.into());
+        self
+    }
+
+    /// Changes one parameter of all designs.
+    pub fn set(mut self, key: impl Into<String>, value: impl Into<String>) -> Comparison {
+        self.changes.sets.push(Setting::of_all(key, value));
+        self
+    }
+
+    /// All changes at once, in place of [`Comparison::machine`] and [`Comparison::set`].
+    pub fn changes(mut self, changes: Changes) -> Comparison {
+        self.changes = changes;
+        self
+    }
+
+    /// How closely to simulate.
+    pub fn simulation(mut self, simulation: Simulation) -> Comparison {
+        self.simulation = simulation;
+        self
+    }
+
+    /// Adds an input. None: those of the built-in study.
+    pub fn input(mut self, input: Input) -> Comparison {
+        self.inputs.push(input);
+        self
+    }
+
+    /// Checks all that can be wrong before anything runs.
+    ///
+    /// # Errors
+    /// What does not exist or contradicts itself, and inputs that cannot be read as often as is needed.
+    pub fn check(&self) -> Result<(), Error> {
+        let chosen = self.chosen()?;
+        first_pass::check(chosen.all(), &self.inputs)?;
+        tiers::prices_of(&self.prices, &chosen.jobs[0].design.design)?;
+        Ok(())
+    }
+
+    /// Runs every design on every input. A run that fails does not stop the others; one that was stopped early is no
+    /// part of the result.
+    ///
+    /// # Errors
+    /// As [`Comparison::check`], and inputs whose footprint cannot be measured.
+    pub fn run(mut self, progress: &dyn Progress) -> Result<ComparisonResult, Error> {
+        self.prepare_inputs()?;
+        let chosen = self.chosen()?;
+        first_pass::check(chosen.all(), &self.inputs)?;
+        let prices = tiers::prices_of(&self.prices, &chosen.jobs[0].design.design)?;
+        let settings = Settings::new(self.simulation, progress);
+        let inputs = self.pair(&chosen, &settings)?;
+        let asked = inputs.iter().map(|(_, jobs)| jobs.len()).sum::<usize>();
+        let designs: Vec<String> = inputs[0].1.iter().map(|job| job.design.design.name.clone()).collect();
+        let mut results = run::all_pairs(inputs, &settings);
+        let ending = |result: &mut InputResult| (result.name.clone(), std::mem::take(&mut result.ending));
+        let endings = results.iter_mut().map(ending).collect();
+        let (mut comparison, failures) = join(&designs, results);
+        comparison.prices = prices;
+        comparison.failures.clone_from(&failures);
+        Ok(ComparisonResult { comparison, failures, asked, endings })
+    }
+
+    fn prepare_inputs(&mut self) -> Result<(), Error> {
+        if self.inputs.is_empty() {
+            self.inputs =
+                defaults::INPUTS.iter().map(|spec| Input::workload(spec)).collect::<Result<_, _>>()?;
+        }
+        input::name_apart(&mut self.inputs);
+        // A program that runs now cannot wait; files and workloads can.
+        self.inputs.sort_by_key(|input| !input.is_live());
+        Ok(())
+    }
+
+    fn chosen(&self) -> Result<Chosen, Error> {
+        let is_tiering = !self.policies.is_empty() || !self.fast_shares.is_empty();
+        let mut names = self.designs.clone();
+        if !self.policies.is_empty() {
+            // A bound, or a baseline, is there once.
+            names.push("first-touch".to_owned());
+            names.extend(self.policies.clone());
+            let mut seen = HashSet::new();
+            names.retain(|name| name != tiers::ALL_FAST && seen.insert(name.clone()));
+        } else if names.is_empty() && !is_tiering {
+            names = defaults::DESIGNS.map(str::to_owned).into();
+        }
+        let machine = self.designs.is_empty().then_some(defaults::MACHINE);
+        let bound = is_tiering.then_some(tiers::ALL_FAST);
+        self.changes.check_names(names.iter().map(String::as_str).chain(bound))?;
+        let mut jobs: Vec<Job> = Vec::new();
+        for name in names {
+            let job = self.changes.resolve(&name, machine)?;
+            let earlier = jobs.iter().find(|other| other.design.design.name == job.design.design.name);
+            if let Some(Job { word: earlier, .. }) = earlier {
+                return Err(Error::request(format!(
+                    "{earlier} and {name} are both named \"{}\"; a comparison needs distinct names",
+                    job.design.design.name
+                )));
+            }
+            jobs.push(job);
+        }
+        jobs.retain(|job| !is_tiering || job.design.design.name != tiers::ALL_FAST);
+        if jobs.is_empty() {
+            return Err(Error::request(
+                "--fast needs policies or designs to compare; add --policies ambix,tpp",
+            ));
+        }
+        let bound = if is_tiering { Some(tiers::all_fast(&self.changes, machine)?) } else { None };
+        if let (false, Some(bound)) = (self.fast_shares.is_empty(), &bound) {
+            tiers::check_capacity_is_free(bound, &self.changes, |key| {
+                format!("--fast and --set {key} both size the fastest tier; give one")
+            })?;
+        }
+        Ok(Chosen { jobs, bound, machine })
+    }
+
+    /// The inputs, each with its designs and the fast memory that was asked for.
+    fn pair(&mut self, chosen: &Chosen, settings: &Settings<'_>) -> Result<Vec<(Input, Vec<Job>)>, Error> {
+        let mut paired = Vec::new();
+        for input in std::mem::take(&mut self.inputs) {
+            let mut jobs = match &chosen.bound {
+                Some(bound) if !self.fast_shares.is_empty() => {
+                    let resident = tiers::resident(bound, &input, "--fast reads its input twice", settings)?;
+                    self.at_shares(chosen, resident)?
+                }
+                _ => chosen.jobs.clone(),
+            };
+            jobs.extend(chosen.bound.clone());
+            paired.push((input, jobs));
+        }
+        Ok(paired)
+    }
+
+    fn at_shares(&self, chosen: &Chosen, resident: Bytes) -> Result<Vec<Job>, Error> {
+        let (changes, scale) = (&self.changes, self.simulation.scale);
+        let mut jobs = Vec::new();
+        for job in &chosen.jobs {
+            for &share in &self.fast_shares {
+                let mut sized =
+                    tiers::with_share(&job.word, share, resident, changes, chosen.machine, scale)?;
+                if self.fast_shares.len() > 1 {
+                    sized.design.design.name = tiers::name_at(&sized.design.design.name, share);
+                }
+                jobs.push(sized);
+            }
+        }
+        Ok(jobs)
+    }
+}
+
+/// What is compared, before it is fitted to an input.
+struct Chosen {
+    jobs: Vec<Job>,
+    /// The run with everything fast, where tiering is compared.
+    bound: Option<Job>,
+    /// Machine of the designs, where the changes name none.
+    machine: Option<&'static str>,
+}
+
+impl Chosen {
+    fn all(&self) -> impl Iterator<Item = &terrace_sim::design::Resolved> {
+        self.jobs.iter().chain(&self.bound).map(|job| &job.design)
+    }
+}
+
+fn join(designs: &[String], results: Vec<InputResult>) -> (terrace_report::Comparison, Vec<String>) {
+    let mut comparison = terrace_report::Comparison {
+        title: title(&results, designs.len()),
+        tool_version: env!("CARGO_PKG_VERSION").to_owned(),
+        baseline: designs[0].clone(),
+        ..terrace_report::Comparison::default()
+    };
+    let mut failures = Vec::new();
+    for result in results {
+        failures.extend(result.failures);
+        if !result.runs.is_empty() {
+            comparison.inputs.extend(result.summary);
+            comparison.runs.extend(result.runs);
+        }
+    }
+    (comparison, failures)
+}
+
+fn title(results: &[InputResult], designs: usize) -> String {
+    let inputs: Vec<&str> =
+        results.iter().filter_map(|r| r.summary.as_ref()).map(|summary| summary.name.as_str()).collect();
+    format!("{designs} designs on {}", inputs.join(", "))
+}

@@ -1,0 +1,198 @@
+//! Designs by name, with the machine under them and the parameters that are changed.
+
+use crate::Error;
+use std::path::Path;
+use terrace_sim::Snapshot;
+use terrace_sim::design::{Library, Resolved};
+
+/// A parameter, its new value, and the design that it is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// The design as it is named in this study; none: all designs.
+    pub design: Option<String>,
+    /// Dotted key.
+    pub key: String,
+    /// Value as text, with its unit.
+    pub value: String,
+}
+
+impl Setting {
+    /// A setting for all designs.
+    pub fn of_all(key: impl Into<String>, value: impl Into<String>) -> Setting {
+        Setting { design: None, key: key.into(), value: value.into() }
+    }
+
+    /// Reads `KEY=VALUE` or `DESIGN:KEY=VALUE`.
+    ///
+    /// # Errors
+    /// A text without a key.
+    pub fn parse(text: &str) -> Result<Setting, String> {
+        let (key, value) = parse_set(text)?;
+        // The last colon, as a file's path may have one too; keys have none.
+        match key.rsplit_once(':') {
+            None => Ok(Setting { design: None, key, value }),
+            Some((design, key)) if !design.is_empty() && !key.is_empty() => {
+                Ok(Setting { design: Some(design.to_owned()), key: key.to_owned(), value })
+            }
+            Some(_) => Err(format!("\"{text}\" is not DESIGN:KEY=VALUE, such as ambix:os.policy.period=1s")),
+        }
+    }
+
+    /// Whether it is for the design that `word` names: by that word, or for a file by its name without folder and
+    /// ending.
+    pub fn is_for(&self, word: &str) -> bool {
+        let Some(design) = &self.design else { return true };
+        let stem = || Path::new(word).file_stem().and_then(|stem| stem.to_str());
+        design == word || (word.ends_with(".toml") && stem() == Some(design))
+    }
+
+    fn pair(&self) -> (String, String) {
+        (self.key.clone(), self.value.clone())
+    }
+}
+
+impl std::fmt::Display for Setting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if let Some(design) = &self.design {
+            write!(f, "{design}:")?;
+        }
+        write!(f, "{}={}", self.key, self.value)
+    }
+}
+
+/// Reads `KEY=VALUE`.
+///
+/// # Errors
+/// A text without a key.
+pub fn parse_set(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.trim().is_empty() => Ok((key.trim().to_owned(), value.trim().to_owned())),
+        _ => Err(format!("\"{text}\" is not KEY=VALUE, such as os.pages=2m")),
+    }
+}
+
+/// What designs are put on, and what is changed in them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Changes {
+    /// The machine under the designs: a name of the library, or a TOML file; none: what the study runs on by default.
+    pub machine: Option<String>,
+    /// Parameters that differ from the designs'. The last of several for one key counts.
+    pub sets: Vec<Setting>,
+    /// Policies' periods, and the amounts they move per period, are divided by this; 1 leaves them.
+    pub time_scale: u32,
+}
+
+impl Default for Changes {
+    fn default() -> Changes {
+        Changes { machine: None, sets: Vec::new(), time_scale: 1 }
+    }
+}
+
+impl Changes {
+    /// The changes as words of a command that repeats the run.
+    pub fn to_words(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        if let Some(machine) = &self.machine {
+            words.extend(["--machine".to_owned(), machine.clone()]);
+        }
+        for setting in &self.sets {
+            words.extend(["--set".to_owned(), setting.to_string()]);
+        }
+        if self.time_scale != 1 {
+            words.extend(["--time-scale".to_owned(), self.time_scale.to_string()]);
+        }
+        words
+    }
+
+    /// The settings for the design that `word` names, those for all designs included, as if they were for all.
+    pub fn sets_of(&self, word: &str) -> Vec<Setting> {
+        let here = self.sets.iter().filter(|setting| setting.is_for(word));
+        here.map(|setting| Setting::of_all(&setting.key, &setting.value)).collect()
+    }
+
+    /// Refuses settings for designs that are not among `words`.
+    ///
+    /// # Errors
+    /// The first of them, with the names that there are.
+    pub fn check_names<'a>(&self, words: impl IntoIterator<Item = &'a str>) -> Result<(), Error> {
+        let words: Vec<&str> = words.into_iter().collect();
+        let astray = self.sets.iter().find(|setting| !words.iter().any(|word| setting.is_for(word)));
+        match astray {
+            None => Ok(()),
+            Some(setting) => Err(Error::request(format!(
+                "--set {setting}: no design of this run is called \"{}\"; there {} {}",
+                setting.design.as_deref().unwrap_or_default(),
+                if words.len() == 1 { "is" } else { "are" },
+                words.join(", ")
+            ))),
+        }
+    }
+
+    /// The design that `word` names, on `machine` where the changes name none.
+    ///
+    /// # Errors
+    /// Unknown names and keys, values that cannot be.
+    pub fn resolve(&self, word: &str, machine: Option<&str>) -> Result<Job, Error> {
+        let machine = self.machine.clone().or_else(|| machine.map(str::to_owned));
+        let changes = Changes { machine, sets: self.sets_of(word), time_scale: self.time_scale };
+        let library = Library::embedded();
+        let sets: Vec<_> = changes.sets.iter().map(Setting::pair).collect();
+        let mut design = library.design(word, changes.machine.as_deref(), &sets)?;
+        if let Some(policy) = design.design.os.policy.as_ref().filter(|_| changes.time_scale > 1) {
+            let scaled =
+                terrace_policy::find(&policy.name)?.scaled(&policy.parameters, changes.time_scale)?;
+            let changed = scaled.iter().filter(|(key, value)| policy.parameters.get(*key) != Some(*value));
+            let sets = changed.map(|(key, value)| {
+                let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                (format!("os.policy.{key}"), text)
+            });
+            let sets: Vec<_> = changes.sets.iter().map(Setting::pair).chain(sets).collect();
+            design = library.design(word, changes.machine.as_deref(), &sets)?;
+        }
+        Snapshot::check(&design.design).map_err(Error::request)?;
+        Ok(Job { word: word.to_owned(), words: changes.to_words(), design })
+    }
+}
+
+/// A design that is ready to run.
+#[derive(Clone, Debug)]
+pub struct Job {
+    /// Name or file, as it was given.
+    pub word: String,
+    /// The changes that went into it, as words of a command that repeats the run.
+    pub words: Vec<String>,
+    /// What it resolved to.
+    pub design: Resolved,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_is_for_all_designs_or_for_one() {
+        let one = Setting::parse("ambix:os.policy.period = 1 s").unwrap();
+        assert_eq!(one.to_string(), "ambix:os.policy.period=1 s");
+        assert!(one.is_for("ambix") && !one.is_for("nimble"));
+        let file = Setting::parse("C:/my.toml:os.pages=2m").unwrap();
+        assert!(file.is_for("C:/my.toml") && !file.is_for("my"));
+        let all = Setting::parse("os.note=a:b=c").unwrap();
+        assert_eq!((all.design.as_deref(), all.key.as_str(), all.value.as_str()), (None, "os.note", "a:b=c"));
+        assert!(all.is_for("ambix"));
+        assert!(Setting::parse("my:os.pages=2m").unwrap().is_for("designs/my.toml"));
+        for text in [":os.pages=2m", "ambix:=1", "ambix:os.pages"] {
+            assert!(Setting::parse(text).is_err(), "{text}");
+        }
+        let changes = Changes { sets: vec![all, one], ..Changes::default() };
+        assert_eq!(changes.sets_of("nimble").len(), 1);
+        assert_eq!(changes.sets_of("ambix")[1], Setting::of_all("os.policy.period", "1 s"));
+        assert!(changes.check_names(["nimble", "ambix"]).is_ok());
+        assert!(changes.check_names(["nimble"]).is_err());
+    }
+
+    #[test]
+    fn a_set_may_hold_further_equal_signs() {
+        assert_eq!(parse_set("a.b = c=d"), Ok(("a.b".to_owned(), "c=d".to_owned())));
+        assert!(parse_set("=x").is_err() && parse_set("x").is_err());
+    }
+}

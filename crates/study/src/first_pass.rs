@@ -1,0 +1,99 @@
+//! The first pass of policies that look at their input twice: the same design without its policy, counting accesses.
+
+use crate::Error;
+use crate::fanout::FanOut;
+use crate::input::Input;
+use crate::progress::share;
+use crate::simulation::Settings;
+use std::sync::Arc;
+use terrace_policy::Profile;
+use terrace_sim::Options;
+use terrace_sim::design::{Design, Resolved};
+
+/// Whether the design's policy wants one.
+fn is_needed(design: &Design) -> bool {
+    design.os.policy.as_ref().is_some_and(|policy| policy.needs_first_pass())
+}
+
+/// Refuses what cannot be read twice before anything runs.
+pub fn check<'a>(designs: impl Iterator<Item = &'a Resolved>, inputs: &[Input]) -> Result<(), Error> {
+    for design in designs {
+        if is_needed(&design.design) {
+            for input in inputs {
+                input.again(&why(&design.design))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What a first pass over `input` found for each design; nothing for those that want none. Designs that differ only in
+/// their policy share a pass.
+pub fn profiles<'a>(
+    designs: impl Iterator<Item = &'a Resolved> + Clone,
+    input: &Input,
+    settings: &Settings<'_>,
+) -> Result<Vec<Option<Arc<Profile>>>, Error> {
+    let mut passes: Vec<Design> = Vec::new();
+    let mut wants: Vec<Option<usize>> = Vec::new();
+    for Resolved { design, .. } in designs.clone() {
+        if !is_needed(design) {
+            wants.push(None);
+            continue;
+        }
+        let bare = without_policy(design);
+        wants.push(Some(passes.iter().position(|pass| *pass == bare).unwrap_or_else(|| {
+            passes.push(bare);
+            passes.len() - 1
+        })));
+    }
+    let Some(first) = wants.iter().position(Option::is_some) else { return Ok(vec![None; wants.len()]) };
+    let who = designs.clone().nth(first).map(|design| why(&design.design)).unwrap_or_default();
+    let found = count(&passes, input.again(&who)?, settings)?;
+    Ok(wants.into_iter().map(|want| want.map(|at| Arc::clone(&found[at]))).collect())
+}
+
+fn why(design: &Design) -> String {
+    format!("{} looks at its input twice", design.name)
+}
+
+/// Names apart, the machine as it would be without the policy.
+fn without_policy(design: &Design) -> Design {
+    let mut bare = design.clone();
+    bare.name = "the first pass".to_owned();
+    bare.summary.clear();
+    bare.os.policy = None;
+    bare
+}
+
+fn count(designs: &[Design], input: Input, settings: &Settings<'_>) -> Result<Vec<Arc<Profile>>, Error> {
+    let name = input.name.clone();
+    tracing::info!(input = name, passes = designs.len(), "first pass begins");
+    let (source, _) = input.open(settings)?;
+    let header = source.header().clone();
+    let (mut task, mut accesses) = (settings.progress.begin(&format!("{name}, 1st pass")), 0);
+    let observer = Box::new(move |batch: &terrace_trace::Batch, done| {
+        accesses += batch.len() as u64;
+        task.advance(batch.len() as u64, &|| share(done, &header, accesses));
+    });
+    let (fanout, branches) = FanOut::start(source, designs.len(), observer, settings.stop.flag());
+    let outcomes: Vec<_> = std::thread::scope(|scope| {
+        let runs: Vec<_> = designs
+            .iter()
+            .zip(branches)
+            .map(|(design, mut branch)| {
+                let options = Options { count_accesses: true, ..settings.options() };
+                scope.spawn(move || {
+                    let design = settings.scaled(design)?;
+                    terrace_sim::simulate(&design, &mut branch, options)
+                })
+            })
+            .collect();
+        runs.into_iter().map(|run| run.join().unwrap_or_else(|p| std::panic::resume_unwind(p))).collect()
+    });
+    let decoded = fanout.join();
+    if let Some(error) = decoded.error {
+        return Err(Error::Read(error));
+    }
+    outcomes.into_iter().map(|outcome| Ok(Arc::new(outcome?.profile.unwrap_or_default()))).collect()
+}

@@ -1,0 +1,44 @@
+//! Studies of memory-management designs, for any front door: a command line, a Python package, a service.
+//!
+//! [`Comparison`] runs several designs on the same inputs; [`advise`] finds how little fast memory is enough, [`pages`]
+//! whether large pages are right, [`tune`] a policy's best parameters; [`reproduce`] holds published results against
+//! ours; [`run::simulate`] is one design on one input. What they need has one shape everywhere: an [`Input`], designs
+//! with their [`Changes`], a [`Simulation`], and the [`Progress`] of whoever asks.
+//!
+//! Nothing here prints, parses a command line or ends a process. Results are plain data that serialize; remarks in them
+//! are sentences for the reader. Errors say whether the request was at fault, [`Error::is_request`].
+
+#![deny(clippy::print_stdout, clippy::print_stderr, clippy::exit)]
+
+pub mod advise;
+mod bench;
+mod compare;
+mod defaults;
+pub mod designs;
+mod error;
+mod fanout;
+pub mod figures;
+pub mod first_pass;
+pub mod input;
+pub mod memory_picture;
+mod observer;
+pub mod pages;
+pub mod placement_picture;
+mod progress;
+pub mod record;
+pub mod reproduce;
+pub mod run;
+mod simulation;
+mod stop;
+pub mod tiers;
+pub mod tune;
+pub mod words;
+
+pub use compare::{Comparison, ComparisonResult};
+pub use designs::{Changes, Job, Setting};
+pub use error::Error;
+pub use input::Input;
+pub use observer::InputObserver;
+pub use progress::{Progress, Silent, Task, Watched};
+pub use simulation::{Settings, Simulation};
+pub use stop::Stop;

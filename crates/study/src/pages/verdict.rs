@@ -1,0 +1,163 @@
+//! One recommendation, with its reason.
+
+use super::parts::Region;
+use super::ways::{WayFigures, WayResult};
+use crate::figures::{self, percent, readable, share, tenth};
+use crate::run::FEW_PERIODS;
+use serde::Serialize;
+
+/// A way that gains less is not worth an operator's change.
+const LEAST_GAIN: f64 = 0.01;
+
+/// A region that gains less deserves no larger pages.
+pub(super) const LEAST_GAIN_OF_A_REGION: f64 = 0.005;
+
+/// Gains that differ by less are the same: the simpler way is taken.
+const SAME_GAIN: f64 = 0.01;
+
+/// Ways from the simplest to run to the one that needs most; what is not in the list comes last.
+const SIMPLEST_FIRST: [&str; 4] = ["thp", "thp-fault", "2m", "trident"];
+
+/// What the user tolerates.
+pub(super) struct Bounds {
+    /// Memory beyond what base pages have resident, as a share of that.
+    pub bloat: f64,
+}
+
+/// The recommendation.
+#[derive(Clone, Debug, Serialize)]
+pub struct Verdict {
+    /// A way, where one is right for the whole program.
+    pub way: Option<String>,
+    /// Regions that deserve larger pages by themselves.
+    pub regions: Vec<String>,
+    /// In one sentence or two.
+    pub advice: String,
+    /// Why, and at what cost.
+    pub reason: String,
+}
+
+impl Verdict {
+    pub(super) fn of(ways: &[WayResult], parts: &[Region], bounds: &Bounds) -> Verdict {
+        let large: Vec<(&WayResult, &WayFigures)> = ways[1..]
+            .iter()
+            .filter(|way| way.tlb.is_none())
+            .filter_map(|way| Some((way, way.figures.as_ref()?)))
+            .collect();
+        let fastest = large.iter().max_by(|a, b| a.1.gain.total_cmp(&b.1.gain));
+        let Some((first, most)) = fastest.copied() else {
+            return Verdict::off(
+                "No large pages could be had.".to_owned(),
+                "None of the ways ran; the table says why.".to_owned(),
+                Vec::new(),
+            );
+        };
+        if most.gain < LEAST_GAIN {
+            let reason = format!("The best of them, {}, makes the run {}.", first.name, faster(most.gain),);
+            return Verdict::off("Leave huge pages off: they do not pay.".to_owned(), reason, Vec::new());
+        }
+        let fitting = large.iter().filter(|(_, figures)| figures.bloat <= bounds.bloat);
+        let fitting: Vec<_> = fitting.filter(|(_, figures)| figures.gain >= LEAST_GAIN).collect();
+        let deserving: Vec<&Region> = parts.iter().filter(|part| part.size != "4k").collect();
+        let named = |size: &str| -> Vec<String> {
+            deserving.iter().filter(|part| part.size == size).map(|part| part.name.clone()).collect()
+        };
+        let best = fitting.iter().map(|(_, figures)| figures.gain).fold(0.0, f64::max);
+        let place = |name: &str| SIMPLEST_FIRST.iter().position(|other| *other == name).unwrap_or(usize::MAX);
+        let chosen =
+            fitting.iter().filter(|(_, figures)| figures.gain >= best - SAME_GAIN).min_by_key(|(way, _)| {
+                (way.periods.is_some_and(|periods| periods < FEW_PERIODS), place(&way.name))
+            });
+        let regions: Vec<String> = deserving.iter().map(|part| part.name.clone()).collect();
+        match chosen {
+            Some((way, figures)) => {
+                let [huge, giant] = [named("2m"), named("1g")];
+                let mut reason = format!(
+                    "Page walks take {} of the cycles that they take with base pages. It holds {} more memory, and its \
+                     slowest fault takes {}.",
+                    share(figures.walk_cycles_left),
+                    share(figures.bloat.max(0.0)),
+                    nanoseconds(figures.fault_latency.max_ns),
+                );
+                if figures.copied_bytes > 0 {
+                    reason += &format!(" It copies {} to get there.", readable(figures.copied_bytes));
+                }
+                for (size, names) in [("2 MiB", huge), ("1 GiB", giant)] {
+                    if !names.is_empty() {
+                        reason += &format!(" {size} are right for {}.", listed(&names));
+                    }
+                }
+                Verdict {
+                    way: Some(way.name.clone()),
+                    regions,
+                    advice: format!(
+                        "Turn huge pages on: {} ({}) makes the run {}.",
+                        way.name,
+                        way.meaning,
+                        faster(figures.gain)
+                    ),
+                    reason,
+                }
+            }
+            None => {
+                let reason = format!(
+                    "{} makes the run {}, but holds {} more memory, and {} is tolerated (--bloat).",
+                    first.name,
+                    faster(most.gain),
+                    share(most.bloat),
+                    percent(bounds.bloat),
+                );
+                if regions.is_empty() {
+                    return Verdict::off(
+                        "Leave huge pages off: they cost too much memory.".to_owned(),
+                        reason,
+                        regions,
+                    );
+                }
+                let sized: Vec<String> =
+                    deserving.iter().map(|part| format!("{} ({})", part.name, part.size)).collect();
+                let gain: f64 = deserving.iter().filter_map(|part| part.gain()).sum();
+                let advice = format!(
+                    "Leave huge pages off for the program as a whole; ask for them (MADV_HUGEPAGE, 1g from hugetlbfs) for \
+                     {}: about {}.",
+                    listed(&sized),
+                    faster(gain / (1.0 - gain)),
+                );
+                Verdict::off(advice, reason, regions)
+            }
+        }
+    }
+
+    fn off(advice: String, reason: String, regions: Vec<String>) -> Verdict {
+        Verdict { way: None, regions, advice, reason }
+    }
+}
+
+impl Region {
+    /// Of the size that it deserves.
+    pub(super) fn gain(&self) -> Option<f64> {
+        self.sizes.iter().find(|size| size.size == self.size)?.gain
+    }
+}
+
+fn faster(gain: f64) -> String {
+    if gain < 0.0 { format!("{} slower", tenth(-gain)) } else { format!("{} faster", tenth(gain)) }
+}
+
+fn nanoseconds(nanoseconds: u64) -> String {
+    figures::time(nanoseconds as f64 / 1e9)
+}
+
+/// `a`, `a and b`, `a, b and 3 more`.
+fn listed(names: &[String]) -> String {
+    match names {
+        [one] => one.clone(),
+        [one, other] => format!("{one} and {other}"),
+        [one, other, third] => format!("{one}, {other} and {third}"),
+        [one, other, rest @ ..] => format!("{one}, {other} and {} more", rest.len()),
+        [] => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,297 @@
+//! Published results beside ours.
+
+use crate::{Error, Progress, Stop};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use terrace_model::parameters::{did_you_mean, nearest};
+use terrace_sim::design::Library;
+use terrace_sim::design::claims::{self, Claim, ClaimKind, MIGRATION, Row, RunKey, RunNumbers, Verdict};
+use terrace_sim::{Fidelity, MigrationRow, Options, migration_benchmark};
+use terrace_trace::{Batch, EventSource, Header, SourceError};
+
+/// Claims and what came of them.
+#[derive(Clone, Debug, Serialize)]
+pub struct Reproduction {
+    /// Claims that hold.
+    pub reproduced: usize,
+    /// Claims that do not.
+    pub not_reproduced: usize,
+    /// Claims some of whose runs are missing.
+    pub not_evaluated: usize,
+    /// In the order in which they were given.
+    pub claims: Vec<ClaimResult>,
+    /// Runs that failed, a sentence each.
+    #[serde(skip)]
+    pub failures: Vec<String>,
+}
+
+/// A claim with the published number, ours, and whether it holds.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClaimResult {
+    /// Its name.
+    pub id: String,
+    /// What it states: a value, an order or a shape.
+    pub kind: ClaimKind,
+    /// The paper.
+    pub source: String,
+    /// Section, figure or table of the paper.
+    pub section: String,
+    /// What the paper states.
+    pub statement: String,
+    /// Of the numbers.
+    pub unit: String,
+    /// What is computed from the runs.
+    pub expression: String,
+    /// The published number.
+    pub published: String,
+    /// Our number.
+    pub ours: String,
+    /// Whether it holds.
+    pub verdict: Outcome,
+    /// Why it does not hold, where it does not.
+    pub reason: String,
+    /// Of a claim about several rows.
+    pub rows: Vec<Row>,
+    /// The runs that it needs.
+    pub runs: Vec<RunKey>,
+}
+
+/// Whether a claim holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum Outcome {
+    /// It holds.
+    #[serde(rename = "reproduced")]
+    Reproduced,
+    /// It does not hold.
+    #[serde(rename = "not reproduced")]
+    NotReproduced,
+    /// Some of its runs are missing.
+    #[serde(rename = "not evaluated")]
+    NotEvaluated,
+}
+
+impl Outcome {
+    /// As documents and tables have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Outcome::Reproduced => "reproduced",
+            Outcome::NotReproduced => "not reproduced",
+            Outcome::NotEvaluated => "not evaluated",
+        }
+    }
+}
+
+/// Runs all that `claims` need, each run once, and judges every claim.
+///
+/// # Errors
+/// Workloads that do not exist. A run that fails leaves its claims not evaluated.
+pub fn reproduce(claims: &[Claim], progress: &dyn Progress) -> Result<Reproduction, Error> {
+    let keys: BTreeSet<RunKey> = claims.iter().flat_map(Claim::runs).collect();
+    let (results, failures) = run_all(keys.into_iter().collect(), progress)?;
+    let verdict = |claim| ClaimResult::of(claim, claims::evaluate(claim, &|key| results.get(key).cloned()));
+    let claims: Vec<ClaimResult> = claims.iter().map(verdict).collect();
+    let count = |outcome| claims.iter().filter(|claim| claim.verdict == outcome).count();
+    Ok(Reproduction {
+        reproduced: count(Outcome::Reproduced),
+        not_reproduced: count(Outcome::NotReproduced),
+        not_evaluated: count(Outcome::NotEvaluated),
+        claims,
+        failures,
+    })
+}
+
+impl ClaimResult {
+    fn of(claim: &Claim, verdict: Verdict) -> ClaimResult {
+        ClaimResult {
+            id: claim.id.clone(),
+            kind: claim.kind,
+            source: claim.source.clone(),
+            section: claim.section.clone(),
+            statement: claim.statement.clone(),
+            unit: claim.unit.clone(),
+            expression: claim.expression_text.clone(),
+            published: verdict.published,
+            ours: verdict.ours,
+            verdict: match (verdict.evaluated, verdict.holds) {
+                (true, true) => Outcome::Reproduced,
+                (true, false) => Outcome::NotReproduced,
+                (false, _) => Outcome::NotEvaluated,
+            },
+            reason: verdict.reason,
+            rows: verdict.rows,
+            runs: claim.runs(),
+        }
+    }
+}
+
+/// The claims that the words name: names or beginnings of names of claims, or files with claims; all embedded claims
+/// where there are no words.
+///
+/// # Errors
+/// A word that names no claim, a file that cannot be read.
+pub fn select(words: &[String]) -> Result<Vec<Claim>, Error> {
+    let embedded = claims::embedded()?;
+    if words.is_empty() {
+        return Ok(embedded);
+    }
+    let mut selected: Vec<Claim> = Vec::new();
+    for word in words {
+        let found: Vec<Claim> = if word.ends_with(".toml") || word.contains('/') {
+            claims::load(Path::new(word))?
+        } else {
+            embedded.iter().filter(|claim| claim.id.starts_with(word.as_str())).cloned().collect()
+        };
+        if found.is_empty() {
+            // Beginnings of names are names too.
+            let length = word.chars().count();
+            let beginning = |claim: &Claim| claim.id.chars().take(length).collect::<String>();
+            let beginnings: Vec<String> = embedded.iter().map(beginning).collect();
+            let hint = did_you_mean(nearest(word, beginnings.iter().map(String::as_str)));
+            return Err(Error::request(format!(
+                "no claim is called \"{word}\"{hint} (see: terrace reproduce list)"
+            )));
+        }
+        for claim in found {
+            if !selected.iter().any(|known| known.id == claim.id) {
+                selected.push(claim);
+            }
+        }
+    }
+    Ok(selected)
+}
+
+type Results = BTreeMap<RunKey, RunNumbers>;
+
+/// Makes every run once, as many at a time as there are cores. Returns the results and what failed.
+fn run_all(keys: Vec<RunKey>, progress: &dyn Progress) -> Result<(Results, Vec<String>), Error> {
+    let mut expected = 0;
+    for key in &keys {
+        if key.workload == MIGRATION {
+            continue;
+        }
+        expected += terrace_workload::open(&key.workload)?.accesses();
+    }
+    let stop = progress.stop();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let (next, finished, accesses) = (AtomicUsize::new(0), AtomicUsize::new(0), Arc::new(AtomicU64::new(0)));
+    let results = Mutex::new(Results::new());
+    let failures = Mutex::new(Vec::new());
+    std::thread::scope(|scope| {
+        for _ in 0..cores.min(keys.len()) {
+            scope.spawn(|| {
+                while let Some(key) = keys.get(next.fetch_add(1, Ordering::Relaxed))
+                    && !stop.requested()
+                {
+                    match run_one(key, &stop, &accesses) {
+                        Ok(Some(numbers)) => {
+                            let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+                            results.insert(key.clone(), numbers);
+                        }
+                        Ok(None) => (),
+                        Err(error) => {
+                            let RunKey { design, machine, workload, .. } = key;
+                            let text =
+                                format!("{design} on {machine} with {workload}: {}", error.with_causes());
+                            failures.lock().unwrap_or_else(PoisonError::into_inner).push(text);
+                        }
+                    }
+                }
+                finished.fetch_add(1, Ordering::Release);
+            });
+        }
+        let mut task = progress.begin(&format!("{} runs", keys.len()));
+        let mut shown = 0;
+        while finished.load(Ordering::Acquire) < cores.min(keys.len()) {
+            let total = accesses.load(Ordering::Relaxed);
+            task.advance(total - shown, &|| (expected > 0).then(|| total as f64 / expected as f64));
+            shown = total;
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    });
+    let mut failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
+    failures.sort();
+    Ok((results.into_inner().unwrap_or_else(PoisonError::into_inner), failures))
+}
+
+/// One run; `None` when the caller stopped it.
+fn run_one(key: &RunKey, stop: &Stop, accesses: &Arc<AtomicU64>) -> Result<Option<RunNumbers>, Error> {
+    let resolved = Library::embedded().design(&key.design, Some(&key.machine), &key.sets)?;
+    let design = resolved.design.scaled(key.scale).map_err(Error::failed)?;
+    if key.workload == MIGRATION {
+        let rows = migration_benchmark(&design).map_err(Error::failed)?;
+        return Ok(Some(RunNumbers { stats: MigrationRow::stats(&rows), ..RunNumbers::default() }));
+    }
+    let fidelity = match key.fidelity.as_str() {
+        "pages" => Fidelity::Pages,
+        "translation" => Fidelity::Translation,
+        _ => Fidelity::Full,
+    };
+    let source = terrace_workload::open(&key.workload)?.source();
+    let mut counted = Counted { source, accesses: Arc::clone(accesses) };
+    let options = Options {
+        fidelity,
+        whole: key.whole,
+        fast_forward: key.fast_forward,
+        stop: Some(stop.flag()),
+        ..Options::default()
+    };
+    tracing::info!(?key, "run begins");
+    let outcome = terrace_sim::simulate(&design, &mut counted, options)?;
+    tracing::info!(?key, seconds = outcome.seconds_simulated, "run ends");
+    if outcome.stopped {
+        return Ok(None);
+    }
+    Ok(Some(RunNumbers {
+        accesses: outcome.accesses,
+        instructions: outcome.instructions,
+        cycles: outcome.cycles,
+        seconds: outcome.seconds_simulated,
+        stats: outcome.stats,
+    }))
+}
+
+/// Counts accesses over all runs.
+struct Counted {
+    source: Box<dyn EventSource>,
+    accesses: Arc<AtomicU64>,
+}
+
+impl EventSource for Counted {
+    fn header(&self) -> &Header {
+        self.source.header()
+    }
+
+    fn next_batch(&mut self) -> Result<Option<Arc<Batch>>, SourceError> {
+        let batch = self.source.next_batch()?;
+        if let Some(batch) = &batch {
+            self.accesses.fetch_add(batch.len() as u64, Ordering::Relaxed);
+        }
+        Ok(batch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn claims_are_named_whole_or_by_their_beginning() {
+        let all = select(&[]).unwrap();
+        let some = select(&["vbi".to_owned()]).unwrap();
+        assert!(!some.is_empty() && some.len() < all.len());
+        assert!(some.iter().all(|claim| claim.id.starts_with("vbi")));
+        let twice = select(&["vbi".to_owned(), some[0].id.clone()]).unwrap();
+        assert_eq!(twice.len(), some.len());
+    }
+
+    #[test]
+    fn an_unknown_claim_names_the_nearest() {
+        let error = select(&["vbj".to_owned()]).unwrap_err();
+        assert!(error.is_request());
+        assert!(error.to_string().contains("did you mean \"vbi"), "{error}");
+    }
+}

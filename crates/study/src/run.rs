@@ -1,0 +1,289 @@
+//! Runs designs on inputs and turns the outcomes into run records.
+
+use crate::designs::Job;
+use crate::fanout::{Branch, FanOut, Observer};
+use crate::figures;
+use crate::first_pass;
+use crate::input::{Ending, Input};
+use crate::observer::InputObserver;
+use crate::progress::share;
+use crate::simulation::Settings;
+use crossbeam_channel::{Sender, unbounded};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+use terrace_policy::Profile;
+use terrace_report::{InputSummary, MachineTier, RunRecord};
+use terrace_sim::design::{Design, Resolved};
+use terrace_sim::memory::Device;
+use terrace_sim::{MemoryMap, Options, PartUse, PlacementMap, SimError};
+use terrace_trace::EventSource;
+
+/// What came of one input.
+#[derive(Default)]
+pub struct InputResult {
+    /// What the input did; `None` when nothing of it was read.
+    pub summary: Option<InputSummary>,
+    /// The finished runs, in the order of the designs.
+    pub runs: Vec<RunRecord>,
+    /// The parts of the programs, of each run, where they were asked for.
+    pub parts: Vec<Vec<PartUse>>,
+    /// What went wrong, one message each.
+    pub failures: Vec<String>,
+    /// The recorded program, which may still run.
+    pub ending: Ending,
+    /// The input's name.
+    pub name: String,
+}
+
+/// A run, and whether it saw its whole input.
+pub struct Simulated {
+    /// The result.
+    pub record: RunRecord,
+    /// The user stopped it before the end.
+    pub stopped: bool,
+    /// Memory before and after, where it was asked for.
+    pub memory_map: Option<MemoryMap>,
+    /// Where memory lay over time, where it was asked for.
+    pub placement_map: Option<PlacementMap>,
+    /// The parts of the programs, where they were asked for.
+    pub parts: Vec<PartUse>,
+}
+
+/// What else a run is to tell.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Extra {
+    /// Pictures of memory.
+    pub memory_map: bool,
+    /// Where memory lies over time.
+    pub placement_map: bool,
+    /// The parts of the programs.
+    pub parts: bool,
+}
+
+/// One design on one source.
+///
+/// # Errors
+/// When the source or the simulation fails.
+pub fn simulate(
+    design: &Resolved,
+    input_name: &str,
+    command: String,
+    source: &mut dyn EventSource,
+    profile: Option<Arc<Profile>>,
+    settings: &Settings<'_>,
+    Extra { memory_map, placement_map, parts }: Extra,
+) -> Result<Simulated, SimError> {
+    let options = Options { profile, memory_map, placement_map, parts, ..settings.options() };
+    tracing::info!(design = design.design.name, input = input_name, "run begins");
+    let seed = source.header().seed;
+    let begin = Instant::now();
+    let outcome = terrace_sim::simulate(&settings.scaled(&design.design)?, source, options)?;
+    let wall_seconds = begin.elapsed().as_secs_f64();
+    tracing::info!(design = design.design.name, input = input_name, wall_seconds, "run ends");
+    let stopped = outcome.stopped;
+    let mut record = RunRecord {
+        design: design.design.name.clone(),
+        design_summary: design.design.summary.clone(),
+        machine: design.design.machine.clone(),
+        tiers: tiers_of(&design.design),
+        input: input_name.to_owned(),
+        fidelity: settings.simulation.fidelity_name().to_owned(),
+        scale: settings.simulation.scale,
+        seed,
+        accesses: outcome.accesses,
+        instructions: outcome.instructions,
+        cycles: outcome.cycles,
+        seconds_simulated: outcome.seconds_simulated,
+        wall_seconds,
+        stats: outcome.stats,
+        parameters: design.parameters.iter().map(|p| (p.key.clone(), p.value.clone())).collect(),
+        left_out: outcome.left_out,
+        command,
+        notes: outcome.notes,
+        timeline: Vec::new(),
+        contiguity_over_time: outcome.contiguity,
+    };
+    record.notes.extend(too_short(&design.design, &record, settings));
+    let terrace_sim::Outcome { memory_map, placement_map, parts, .. } = outcome;
+    Ok(Simulated { record, stopped, memory_map, placement_map, parts })
+}
+
+/// The machine's tiers with their idle latencies.
+pub fn tiers_of(design: &Design) -> Vec<MachineTier> {
+    let tiers = design.tiers.iter().map(|tier| {
+        // A design that was built has devices that can be.
+        let device = design.devices.get(&tier.device).and_then(|parameters| Device::new(parameters).ok());
+        let device = device.map_or(0.0, |device| device.idle_read_latency().as_nanos());
+        let link = tier.link.as_ref().map_or(0.0, |link| link.latency.as_nanos());
+        MachineTier {
+            name: tier.name.clone(),
+            capacity_bytes: tier.capacity.0,
+            read_latency_ns: tier.path_latency.as_nanos() + link + device,
+        }
+    });
+    tiers.collect()
+}
+
+/// A run holds at least so many periods of its policy before it says what the policy does in the long run.
+pub const FEW_PERIODS: f64 = 10.0;
+
+/// The policy's longest period in seconds, as the run has it.
+pub fn longest_period(design: &Design, settings: &Settings<'_>) -> Option<f64> {
+    let design = settings.scaled(design).ok()?;
+    let policy = design.os.policy.as_ref()?;
+    let period = terrace_policy::find(&policy.name).ok()?.longest_period(&policy.parameters).ok()??;
+    Some(period.as_secs())
+}
+
+/// What to know where the policy hardly came to act.
+fn too_short(design: &Design, run: &RunRecord, settings: &Settings<'_>) -> Option<String> {
+    let period = longest_period(design, settings)?;
+    let periods = run.seconds_simulated / period;
+    let policy = &design.os.policy.as_ref()?.name;
+    (run.is_timed() && periods < FEW_PERIODS).then(|| {
+        format!(
+            "{policy} acts in periods of up to {}, of which the run holds fewer than {FEW_PERIODS}: too few to judge it by; simulate \
+             more, or shorten them with --time-scale",
+            figures::time(period),
+        )
+    })
+}
+
+/// What to divide periods by so that a run which holds `periods` of them holds enough.
+pub fn time_scale_for(periods: f64) -> u64 {
+    let factor = 2.0 * FEW_PERIODS / periods.max(1e-6);
+    // One digit: nobody needs 173.
+    let magnitude = 10f64.powf(factor.log10().floor());
+    ((factor / magnitude).ceil() * magnitude) as u64
+}
+
+/// The command that repeats one run.
+pub fn repeat_command(job: &Job, input: &Input, settings: &Settings<'_>) -> String {
+    let mut words: Vec<String> = ["terrace", "sim", "--design", &job.word].map(str::to_owned).into();
+    words.extend_from_slice(&job.words);
+    words.extend(settings.simulation.to_words());
+    input.repeat(&words)
+}
+
+/// All designs on their inputs. Every input is decoded once; the designs of one input run at the same time, and the
+/// next input begins as soon as a core is free.
+pub fn all_pairs(inputs: Vec<(Input, Vec<Job>)>, settings: &Settings<'_>) -> Vec<InputResult> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let (done, finished) = unbounded();
+    std::thread::scope(|scope| {
+        let mut active = 0;
+        let mut groups = Vec::new();
+        for (input, jobs) in inputs {
+            while active >= cores && finished.recv().is_ok() {
+                active -= 1;
+            }
+            if settings.stop.requested() {
+                break;
+            }
+            active += jobs.len();
+            let done = done.clone();
+            groups.push(scope.spawn(move || one_input(&jobs, input, settings, Extra::default(), &done)));
+        }
+        groups
+            .into_iter()
+            .map(|group| group.join().unwrap_or_else(|p| std::panic::resume_unwind(p)))
+            .collect()
+    })
+}
+
+/// All designs on one input, side by side, with the parts of its programs told apart.
+pub fn by_parts(jobs: &[Job], input: Input, settings: &Settings<'_>) -> InputResult {
+    let extra = Extra { parts: true, ..Extra::default() };
+    one_input(jobs, input, settings, extra, &unbounded().0)
+}
+
+/// All designs on one input, side by side.
+fn one_input(
+    jobs: &[Job],
+    input: Input,
+    settings: &Settings<'_>,
+    extra: Extra,
+    done: &Sender<()>,
+) -> InputResult {
+    let (name, stop) = (input.name.clone(), input.stop(&settings.stop));
+    let mut result = InputResult { name: name.clone(), ..InputResult::default() };
+    let commands: Vec<String> = jobs.iter().map(|job| repeat_command(job, &input, settings)).collect();
+    let profiles = first_pass::profiles(jobs.iter().map(|job| &job.design), &input, settings);
+    let opened = profiles.and_then(|profiles| Ok((profiles, input.open(settings)?)));
+    let (profiles, source) = match opened {
+        Ok((profiles, (source, ending))) => {
+            result.ending = ending;
+            (profiles, source)
+        }
+        Err(error) => {
+            result.failures.push(format!("{name}: {}", error.with_causes()));
+            for _ in jobs {
+                let _ = done.send(());
+            }
+            return result;
+        }
+    };
+    let header = source.header().clone();
+    let observed = Arc::new(Mutex::new(InputObserver::new()));
+    let observer = observe(&name, &header, Arc::clone(&observed), settings);
+    let settings = &settings.until(stop);
+    let (fanout, branches) = FanOut::start(source, jobs.len(), observer, settings.stop.flag());
+
+    let outcomes: Vec<Result<Simulated, SimError>> = std::thread::scope(|scope| {
+        let runs: Vec<_> = jobs
+            .iter()
+            .zip(branches)
+            .zip(commands.into_iter().zip(profiles))
+            .map(|((Job { design, .. }, mut branch), (command, profile))| {
+                let (name, done) = (&name, done.clone());
+                scope.spawn(move || {
+                    let source = &mut branch as &mut Branch;
+                    let outcome = simulate(design, name, command, source, profile, settings, extra);
+                    drop(branch);
+                    let _ = done.send(());
+                    outcome
+                })
+            })
+            .collect();
+        runs.into_iter().map(|run| run.join().unwrap_or_else(|p| std::panic::resume_unwind(p))).collect()
+    });
+    let decoded = fanout.join();
+    drop(decoded.observer);
+    drop(decoded.source);
+
+    let cut_short = decoded.stopped;
+    let source_failed = decoded.error.is_some();
+    result.failures.extend(decoded.error.map(|error| format!("{name}: {error}")));
+    for (Job { design, .. }, outcome) in jobs.iter().zip(outcomes) {
+        match outcome {
+            // A run that was cut short is no result of this comparison.
+            Ok(run) if run.stopped || cut_short => (),
+            Ok(run) => {
+                result.runs.push(run.record);
+                result.parts.push(run.parts);
+            }
+            Err(_) if source_failed => (),
+            Err(error) => result.failures.push(format!("{} on {name}: {error}", design.design.name)),
+        }
+    }
+    let observer = std::mem::take(&mut *observed.lock().unwrap_or_else(PoisonError::into_inner));
+    result.summary = Some(observer.finish(&name, &header));
+    result
+}
+
+/// Feeds the summary, and tells how far the input is read.
+fn observe(
+    name: &str,
+    header: &terrace_trace::Header,
+    summary: Arc<Mutex<InputObserver>>,
+    settings: &Settings<'_>,
+) -> Observer {
+    let mut task = settings.progress.begin(name);
+    let header = header.clone();
+    let mut accesses = 0;
+    Box::new(move |batch, source_progress| {
+        summary.lock().unwrap_or_else(PoisonError::into_inner).observe(batch);
+        accesses += batch.len() as u64;
+        task.advance(batch.len() as u64, &|| share(source_progress, &header, accesses));
+    })
+}

@@ -1,0 +1,96 @@
+//! How closely, and how large a machine, a study simulates.
+
+use crate::{Progress, Stop};
+use terrace_sim::design::Design;
+use terrace_sim::{Fidelity, Options, SimError};
+
+/// How closely, and how large a machine, to simulate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Simulation {
+    /// How much of the machine is simulated.
+    pub fidelity: Fidelity,
+    /// Tier capacities, TLB reach and last-level cache are divided by this, for an input whose footprint was.
+    pub scale: u32,
+    /// Count the whole input rather than its region of interest.
+    pub whole: bool,
+    /// Simulate only the operating system until the region of interest begins.
+    pub fast_forward: bool,
+}
+
+impl Default for Simulation {
+    fn default() -> Simulation {
+        Simulation { fidelity: Fidelity::Full, scale: 1, whole: false, fast_forward: false }
+    }
+}
+
+impl Simulation {
+    /// The level's name, as run records have it.
+    pub fn fidelity_name(&self) -> &'static str {
+        match self.fidelity {
+            Fidelity::Full => "full",
+            Fidelity::Translation => "translation",
+            Fidelity::Pages => "pages",
+        }
+    }
+
+    /// The options as words of a command that repeats the run.
+    pub fn to_words(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        if self.fidelity != Fidelity::Full {
+            words.extend(["--fidelity".to_owned(), self.fidelity_name().to_owned()]);
+        }
+        if self.scale != 1 {
+            words.extend(["--scale".to_owned(), self.scale.to_string()]);
+        }
+        if self.whole {
+            words.push("--whole".to_owned());
+        }
+        if self.fast_forward {
+            words.push("--fast-forward".to_owned());
+        }
+        words
+    }
+}
+
+/// What all runs of a study share.
+pub struct Settings<'a> {
+    /// How closely to simulate.
+    pub simulation: Simulation,
+    /// Who is told how far the study is.
+    pub progress: &'a dyn Progress,
+    /// The wish to stop.
+    pub stop: Stop,
+}
+
+impl<'a> Settings<'a> {
+    /// Settings of runs that end when `progress` asks for it.
+    pub fn new(simulation: Simulation, progress: &'a dyn Progress) -> Settings<'a> {
+        Settings { simulation, progress, stop: progress.stop() }
+    }
+
+    /// The same runs, which end when `stop` says so.
+    pub(crate) fn until(&self, stop: Stop) -> Settings<'a> {
+        Settings { stop, ..*self }
+    }
+
+    /// What is asked of every run.
+    pub fn options(&self) -> Options {
+        Options {
+            fidelity: self.simulation.fidelity,
+            whole: self.simulation.whole,
+            fast_forward: self.simulation.fast_forward,
+            stop: Some(self.stop.flag()),
+            ..Options::default()
+        }
+    }
+
+    /// The design on the scaled-down machine.
+    ///
+    /// # Errors
+    /// A machine that cannot be scaled so far.
+    pub fn scaled(&self, design: &Design) -> Result<Design, SimError> {
+        design
+            .scaled(self.simulation.scale)
+            .map_err(|problem| SimError::Design { design: design.name.clone(), problem })
+    }
+}

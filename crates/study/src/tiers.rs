@@ -1,0 +1,159 @@
+//! How much fast memory, at which prices: what studies of tiering policies share.
+
+use crate::Error;
+use crate::designs::{Changes, Job, Setting};
+use crate::figures::percent;
+use crate::input::Input;
+use crate::progress::Watched;
+use crate::simulation::Settings;
+use terrace_model::{Bytes, PageSize};
+use terrace_sim::design::Design;
+use terrace_sim::{Fidelity, Options};
+
+/// The design with everything in the fastest tier.
+pub const ALL_FAST: &str = "all-fast";
+
+/// Prices of tiers by name, where the fastest tier's is 1.
+pub type Prices = Vec<(String, f64)>;
+
+/// A price for each tier of `design` but the first, in the machine's order; nothing where none was given. Prices are
+/// relative to the first tier's; the tier `slow` stands for every other one.
+///
+/// # Errors
+/// A tier that the machine does not have, or one without a price.
+pub fn prices_of(given: &[(String, f64)], design: &Design) -> Result<Prices, Error> {
+    let names: Vec<&str> = design.tiers.iter().map(|tier| tier.name.as_str()).collect();
+    if given.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (fastest, slower) = (names[0], &names[1..]);
+    for (tier, _) in given {
+        if tier == fastest {
+            return Err(Error::request(format!(
+                "--price {tier}: prices are relative to {tier}'s, which is 1"
+            )));
+        }
+        if tier != "slow" && !slower.contains(&tier.as_str()) {
+            return Err(Error::request(format!(
+                "--price {tier}: {} has no such tier; give slow, or one of {}",
+                design.machine,
+                slower.join(", ")
+            )));
+        }
+    }
+    let price = |name: &str| {
+        let named = given.iter().rev().find(|(tier, _)| tier == name);
+        named.or_else(|| given.iter().rev().find(|(tier, _)| tier == "slow")).map(|(_, price)| *price)
+    };
+    slower
+        .iter()
+        .map(|name| {
+            let missing = || Error::request(format!("--price has none for {name}; add --price {name}=PRICE"));
+            Ok(((*name).to_owned(), price(name).ok_or_else(missing)?))
+        })
+        .collect()
+}
+
+/// Refuses machines on which there is nothing to decide.
+pub fn check_tiers(design: &Design) -> Result<(), Error> {
+    if design.tiers.len() < 2 {
+        let machine = &design.machine;
+        return Err(Error::request(format!(
+            "{machine} has one tier of memory; choose a machine with two, such as --machine zen4-cxl"
+        )));
+    }
+    Ok(())
+}
+
+fn capacity_key(design: &Design) -> String {
+    format!("tier.{}.capacity", design.tiers[0].name)
+}
+
+/// Everything in the fastest tier, which is made as large as all tiers together: the run that slowdowns refer to.
+pub fn all_fast(options: &Changes, machine: Option<&str>) -> Result<Job, Error> {
+    let asked = options.resolve(ALL_FAST, machine)?.design.design;
+    check_tiers(&asked)?;
+    let key = capacity_key(&asked);
+    let mut options = options.clone();
+    options.sets.retain(|set| set.key != key);
+    // The machine's own capacity, where the command line had shrunk it.
+    let own = options.resolve(ALL_FAST, machine)?.design.design;
+    let all: u64 = own.tiers.iter().map(|tier| tier.capacity.0).sum();
+    options.sets.push(Setting::of_all(key, Bytes(all).to_string()));
+    options.resolve(ALL_FAST, machine)
+}
+
+/// `word` with this share of `resident` as its fastest tier, nothing of it reserved.
+pub fn with_share(
+    word: &str,
+    share: f64,
+    resident: Bytes,
+    options: &Changes,
+    machine: Option<&str>,
+    scale: u32,
+) -> Result<Job, Error> {
+    let mut options = options.clone();
+    let key = capacity_key(&options.resolve(word, machine)?.design.design);
+    // Whole pages, after the division by the scale too.
+    let page = PageSize::Base.bytes();
+    let pages = (resident.0 as f64 * share / page as f64).ceil().max(1.0) as u64;
+    let capacity = Bytes(pages * page * u64::from(scale));
+    options.sets.insert(0, Setting::of_all("os.reserved", "0 B"));
+    options.sets.push(Setting::of_all(key, capacity.to_string()));
+    options.resolve(word, machine)
+}
+
+/// Refuses a `--set` of what the command sizes itself; `refusal` says so of the key.
+pub fn check_capacity_is_free(
+    all_fast: &Job,
+    options: &Changes,
+    refusal: impl Fn(&str) -> String,
+) -> Result<(), Error> {
+    let key = capacity_key(&all_fast.design.design);
+    if options.sets.iter().any(|set| set.key == key) { Err(Error::request(refusal(&key))) } else { Ok(()) }
+}
+
+/// The name of a design at a share.
+pub fn name_at(design: &str, share: f64) -> String {
+    format!("{design}@{}", percent(share))
+}
+
+/// Most memory that `input` ever has resident. Reads the input once, without timing.
+///
+/// # Errors
+/// An input that cannot be read twice, or does not fit the machine.
+pub fn resident(all_fast: &Job, input: &Input, why: &str, settings: &Settings<'_>) -> Result<Bytes, Error> {
+    let name = format!("{}, footprint", input.name);
+    let (mut source, _) = input.again(why)?.open(settings)?;
+    let mut watched = Watched::new(&name, source.as_mut(), settings.progress);
+    let options = Options { fidelity: Fidelity::Pages, ..settings.options() };
+    let design = settings.scaled(&all_fast.design.design)?;
+    let outcome = terrace_sim::simulate(&design, &mut watched, options)?;
+    if outcome.stopped {
+        return Err(Error::Stopped("stopped while the input's footprint was measured".to_owned()));
+    }
+    let sizes =
+        ["4k", "2m", "1g"].map(|size| outcome.stats.integer(&format!("os.peak_resident_bytes.{size}")));
+    match sizes.iter().sum() {
+        0 => Err(Error::failed(format!("{} touches no memory", input.name))),
+        bytes => Ok(Bytes(bytes)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_fits_the_fast_run_and_a_share_is_exact() {
+        let shrunk = [("tier.dram.capacity", "4 MiB"), ("os.reserved", "0 B")];
+        let sets = shrunk.map(|(key, value)| Setting::of_all(key, value)).into();
+        let options = Changes { machine: Some("zen4-cxl".to_owned()), sets, time_scale: 1 };
+        let fast = all_fast(&options, None).unwrap().design.design;
+        assert_eq!(fast.tiers[0].capacity, Bytes::gib(128));
+        let job = with_share("ambix", 0.25, Bytes::mib(64), &options, None, 4).unwrap();
+        assert_eq!(job.design.design.tiers[0].capacity, Bytes::mib(64));
+        assert_eq!(job.design.design.scaled(4).unwrap().tiers[0].capacity, Bytes::mib(16));
+        assert_eq!(name_at("ambix", 0.125), "ambix@12.5%");
+    }
+}
