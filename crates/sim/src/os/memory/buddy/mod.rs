@@ -4,10 +4,13 @@
 //! free block takes a handful of steps at any size; the whole costs about a byte per frame, and only where memory was
 //! ever in use. Lists hand out the lowest address first, or the block that was freed last, as Linux does: placement is
 //! the same in every run either way.
-//!
-//! Grouping follows Linux (`mm/page_alloc.c`): every pageblock has a mobility, requests are served from blocks of
-//! theirs, and when there are none they take over the free blocks of the pageblock in which another's largest one lies, and
-//! the pageblock itself where at least half of it is theirs by then.
+
+mod free;
+mod layout;
+mod mobility;
+
+pub(super) use layout::Layout;
+pub use mobility::Mobility;
 
 use super::block_set::BlockSet;
 use super::lists::Lists;
@@ -23,30 +26,6 @@ const HUGE_ORDER: u32 = 9;
 
 /// Of how many blocks of a list the zeroed ones are looked for.
 const ZEROED_LOOKED_FOR: usize = 64;
-
-/// Whether what lies in a frame can be moved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mobility {
-    /// Pages of programs, and of files.
-    Movable,
-    /// The kernel's own: page tables, slabs.
-    Unmovable,
-    /// The kernel's caches, which can be dropped but not moved.
-    Reclaimable,
-}
-
-impl Mobility {
-    const ALL: [Mobility; 3] = [Mobility::Movable, Mobility::Unmovable, Mobility::Reclaimable];
-
-    /// Whose blocks a request takes when there are none of its own, first choice first.
-    const fn fallbacks(self) -> [Mobility; 2] {
-        match self {
-            Mobility::Movable => [Mobility::Reclaimable, Mobility::Unmovable],
-            Mobility::Unmovable => [Mobility::Reclaimable, Mobility::Movable],
-            Mobility::Reclaimable => [Mobility::Unmovable, Mobility::Movable],
-        }
-    }
-}
 
 /// Number of the lists of isolated blocks, behind those of each mobility.
 const ISOLATED: usize = Mobility::ALL.len();
@@ -74,17 +53,6 @@ pub struct Buddy {
     zeroed: BlockSet,
     frames: u64,
     free_frames: u64,
-}
-
-/// Which blocks are free, in the order in which lists hand them out.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Layout {
-    pub frames: u64,
-    pub parameters: MemoryParameters,
-    /// Mobility of each pageblock, by its number in the order of declaration.
-    pub pageblocks: Vec<u8>,
-    /// First frame, order, and number of the mobility.
-    pub free: Vec<(u64, u32, u8)>,
 }
 
 impl Buddy {
@@ -125,40 +93,6 @@ impl Buddy {
             zeroed: BlockSet::new(huge),
             frames,
             free_frames: 0,
-        }
-    }
-
-    /// What is free, to be restored later.
-    pub(super) fn layout(&self) -> Layout {
-        let mut free = Vec::new();
-        for (order, kinds) in (0u32..).zip(&self.free) {
-            for (kind, set) in kinds[..ISOLATED].iter().enumerate() {
-                match &self.lists {
-                    Some(lists) => {
-                        free.extend(
-                            lists.iter(order as usize * KINDS + kind).map(|first| (first, order, kind as u8)),
-                        );
-                    }
-                    None => {
-                        free.extend(set.range(0, u64::MAX).map(|block| (block << order, order, kind as u8)))
-                    }
-                }
-            }
-        }
-        let pageblocks = self.pageblocks.iter().map(|mobility| *mobility as u8).collect();
-        Layout { frames: self.frames, parameters: self.parameters(), pageblocks, free }
-    }
-
-    /// Makes exactly the blocks of a layout free, one of such an allocator. They do not overlap and lie within.
-    pub(super) fn restore(&mut self, layout: &Layout) {
-        *self = Buddy::full(self.frames, &self.parameters());
-        for (mobility, number) in self.pageblocks.iter_mut().zip(&layout.pageblocks) {
-            *mobility = Mobility::ALL[usize::from(*number)];
-        }
-        for (first, order, kind) in layout.free.iter().rev() {
-            self.free_frames += 1 << order;
-            self.count(*first, *order, |free, _, frames| *free += frames);
-            self.insert(*first, *order, usize::from(*kind));
         }
     }
 
@@ -222,17 +156,6 @@ impl Buddy {
             self.count(frame, order, |_, unmovable, frames| *unmovable -= frames);
         }
         self.insert_around_isolated(frame, order);
-    }
-
-    /// Puts a block on the lists, in parts where it is larger than an isolated one that lies in it.
-    fn insert_around_isolated(&mut self, frame: u64, order: u32) {
-        let inside = |&(first, have): &(u64, u32)| have < order && first >> order == frame >> order;
-        if self.isolated.iter().any(inside) {
-            self.insert_around_isolated(frame, order - 1);
-            self.insert_around_isolated(frame + (1 << (order - 1)), order - 1);
-        } else {
-            self.insert_merging(frame, order);
-        }
     }
 
     /// Keeps the block from being handed out, or ends that.
@@ -320,13 +243,6 @@ impl Buddy {
         (sum(&self.free_in_huge[blocks.clone()]), sum(&self.unmovable_in_huge[blocks]))
     }
 
-    /// Whether every pageblock that these frames lie in is kept for what can move.
-    pub fn is_for_movable(&self, first: u64, frames: u64) -> bool {
-        let last = (first + frames - 1) >> self.pageblock_order;
-        let pageblocks = (first >> self.pageblock_order) as usize..=last as usize;
-        self.pageblocks[pageblocks].iter().all(|mobility| *mobility == Mobility::Movable)
-    }
-
     /// Free-memory fragmentation index at `order`: the share of free memory that lies in blocks too small for a
     /// request of that order (Gorman's "unusable free space index"). 0 is unfragmented; 0 too when nothing is free.
     pub fn fragmentation_index(&self, order: u32) -> f64 {
@@ -343,76 +259,6 @@ impl Buddy {
         let kinds =
             self.free.iter().zip(0u32..).flat_map(|(kinds, order)| kinds.iter().map(move |set| (set, order)));
         kinds.flat_map(|(set, order)| set.range(0, u64::MAX).map(move |block| (block << order, order)))
-    }
-
-    /// The lists that a block's frames belong to.
-    fn kind_of(&self, frame: u64) -> usize {
-        let inside = |&(first, order): &(u64, u32)| frame >= first && frame < first + (1 << order);
-        if !self.isolated.is_empty() && self.isolated.iter().any(inside) {
-            return ISOLATED;
-        }
-        self.pageblocks[(frame >> self.pageblock_order) as usize] as usize
-    }
-
-    fn insert(&mut self, frame: u64, order: u32, kind: usize) {
-        self.free[order as usize][kind].insert(frame >> order);
-        self.filled[kind] |= 1 << order;
-        if let Some(lists) = &mut self.lists {
-            lists.push(order as usize * KINDS + kind, frame);
-        }
-    }
-
-    fn remove(&mut self, frame: u64, order: u32, kind: usize) {
-        let set = &mut self.free[order as usize][kind];
-        set.remove(frame >> order);
-        if set.count() == 0 {
-            self.filled[kind] &= !(1 << order);
-        }
-        if let Some(lists) = &mut self.lists {
-            lists.unlink(order as usize * KINDS + kind, frame);
-        }
-    }
-
-    /// The free block of order `order` or above that holds these frames: its first frame, order and lists.
-    fn free_block_of(&self, frame: u64, order: u32) -> Option<(u64, u32, usize)> {
-        (order..=self.max_order).find_map(|have| {
-            let block = frame >> have;
-            let kind = (0..KINDS).find(|kind| self.free[have as usize][*kind].contains(block))?;
-            Some((block << have, have, kind))
-        })
-    }
-
-    fn smallest(&self, order: u32, kind: usize) -> Option<u32> {
-        let have = self.filled[kind] >> order << order;
-        (have != 0).then(|| have.trailing_zeros())
-    }
-
-    /// The block of a list that goes next: a zeroed one where there is one among the first.
-    fn choose(&self, order: u32, have: u32, kind: usize) -> Option<u64> {
-        let set = &self.free[have as usize][kind];
-        let first = match &self.lists {
-            Some(lists) => lists.first(have as usize * KINDS + kind)?,
-            None => set.first()? << have,
-        };
-        if order < HUGE_ORDER || self.zeroed.count() == 0 || self.is_zeroed(first, order) {
-            return Some(first);
-        }
-        let mut others = set.range(0, u64::MAX).take(ZEROED_LOOKED_FOR).map(|block| block << have);
-        Some(others.find(|frame| self.is_zeroed(*frame, order)).unwrap_or(first))
-    }
-
-    /// Gives back what is left of a block of order `have` when the part at `frame` of order `order` is taken from it.
-    fn split(&mut self, mut first: u64, mut have: u32, frame: u64, order: u32, kind: usize) {
-        while have > order {
-            have -= 1;
-            let upper = first + (1 << have);
-            if frame >= upper {
-                self.insert(first, have, kind);
-                first = upper;
-            } else {
-                self.insert(upper, have, kind);
-            }
-        }
     }
 
     /// Counts a block that was taken; returns whether it was zeroed.
@@ -443,82 +289,5 @@ impl Buddy {
         let blocks = first..first + (1 << (order - HUGE_ORDER));
         let counts = self.free_in_huge[blocks.clone()].iter_mut().zip(&mut self.unmovable_in_huge[blocks]);
         counts.for_each(|(free, unmovable)| change(free, unmovable, HUGE as u16));
-    }
-
-    fn insert_merging(&mut self, frame: u64, order: u32) {
-        let mut kind = self.kind_of(frame);
-        let (mut order, mut block) = (order, frame >> order);
-        while order < self.max_order {
-            let other = block ^ 1;
-            // What was taken over from another mobility is on lists that are not its pageblock's.
-            let Some(on) = (0..KINDS).find(|on| self.free[order as usize][*on].contains(other)) else {
-                break;
-            };
-            if (on == ISOLATED) != (kind == ISOLATED) {
-                break;
-            }
-            self.remove(other << order, order, on);
-            let other_kind = self.kind_of(other << order);
-            block >>= 1;
-            order += 1;
-            if other_kind != kind {
-                // A free block of several pageblocks belongs to nobody in particular.
-                kind = Mobility::Movable as usize;
-                self.set_pageblocks(block << order, order, Mobility::Movable);
-            }
-        }
-        self.insert(block << order, order, kind);
-    }
-
-    fn set_pageblocks(&mut self, frame: u64, order: u32, mobility: Mobility) {
-        let first = (frame >> self.pageblock_order) as usize;
-        let blocks = 1usize << order.saturating_sub(self.pageblock_order);
-        let end = (first + blocks).min(self.pageblocks.len());
-        self.pageblocks[first..end].fill(mobility);
-    }
-
-    /// Which lists to take a block from when there is none of the right mobility; what of the pageblock becomes the
-    /// request's does so here.
-    fn fall_back(&mut self, order: u32, wanted: Mobility) -> Option<(u32, usize)> {
-        let largest = (order..=self.max_order).rev().find_map(|have| {
-            let others = wanted.fallbacks().into_iter();
-            let mut filled = others.filter(|other| self.filled[*other as usize] >> have & 1 != 0);
-            filled.next().map(|other| (have, other))
-        });
-        let (have, other) = largest?;
-        // Small requests for memory that moves do little harm where they fall, so they take the smallest block.
-        let steals = wanted != Mobility::Movable || have >= self.pageblock_order / 2;
-        if !steals {
-            return self.smallest(order, other as usize).map(|have| (have, other as usize));
-        }
-        let frame = self.choose(order, have, other as usize)?;
-        if have >= self.pageblock_order {
-            self.remove(frame, have, other as usize);
-            self.set_pageblocks(frame, have, wanted);
-            self.insert(frame, have, wanted as usize);
-            return Some((have, wanted as usize));
-        }
-        let first = frame >> self.pageblock_order << self.pageblock_order;
-        let frames = (1u64 << self.pageblock_order).min(self.frames - first);
-        let (free, unmovable) = self.region(first, frames);
-        let alike = match (wanted, other) {
-            (Mobility::Movable, _) => frames - free - unmovable,
-            (_, Mobility::Movable) => unmovable,
-            _ => 0,
-        };
-        // The free blocks of the pageblock come over, so that what follows falls there too; the pageblock itself does if
-        // at least half of it is then of the same kind.
-        if 2 * (free + alike) >= frames {
-            self.pageblocks[(first >> self.pageblock_order) as usize] = wanted;
-        }
-        for below in 0..self.pageblock_order.min(self.max_order + 1) {
-            let inside =
-                self.free[below as usize][other as usize].range(first >> below, (first + frames) >> below);
-            for block in inside.collect::<Vec<_>>() {
-                self.remove(block << below, below, other as usize);
-                self.insert(block << below, below, wanted as usize);
-            }
-        }
-        self.smallest(order, wanted as usize).map(|have| (have, wanted as usize))
     }
 }
