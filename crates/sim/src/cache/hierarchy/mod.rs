@@ -1,0 +1,188 @@
+//! Three levels of write-back, write-allocate caches: private L1 and L2 per core, a shared last level (LLC), and the
+//! directory that keeps the private ones coherent (MESI).
+//!
+//! L2 is neither inclusive nor exclusive of L1. The LLC is inclusive where the design says so. Dirty victims go to the
+//! next level, which allocates them. State changes at once; what takes time is carried in the completion times, so a
+//! line is "there" from the moment its miss was sent, and a second access to it waits for the first one's data.
+
+mod coherence;
+mod last_level;
+mod prefetch;
+mod private;
+mod zeroing;
+
+use super::directory::{DIRECTORY_MAX_CORES, Directory};
+use super::level::{Level, LevelCounters};
+use super::outstanding::Outstanding;
+use super::parameters::CacheHierarchyParameters;
+use super::prefetcher::StridePrefetcher;
+use crate::memory::Initiator;
+use private::{NOTHING_RECENT, Private, Recent};
+use terrace_model::Time;
+
+/// What lies below the private caches: translation where the scheme puts it there, and the memory devices.
+pub trait Below {
+    /// A line missed the L2 at `now`: when may the last level's answer be used? Schemes that translate here answer
+    /// later than `now`.
+    fn translated(&self, now: Time) -> Time;
+    /// Reads a line; the answer is when its data reaches the last level.
+    fn fill(&mut self, line: u64, now: Time, by: Initiator) -> Time;
+    /// Writes a dirty line that left the last level; the answer is when the device has taken it. The miss that pushed
+    /// it out is not done before: that is how a full write queue slows the cores down.
+    fn evict(&mut self, line: u64, now: Time) -> Time;
+}
+
+/// How an access was served, for the core's accounting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// When the data is there (for a store: when the line is owned).
+    pub done: Time,
+    /// From here to `cache_end` caches were looked up; before it the access waited for a free miss register.
+    pub cache_start: Time,
+    /// From here to `done` memory was waited for.
+    pub cache_end: Time,
+}
+
+/// Counters of all levels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheCounters {
+    /// All L1 caches together.
+    pub l1: LevelCounters,
+    /// All L2 caches together.
+    pub l2: LevelCounters,
+    /// The last level.
+    pub llc: LevelCounters,
+    /// Lines that another core's private cache supplied.
+    pub cache_to_cache: u64,
+    /// Private copies invalidated because another core wrote.
+    pub invalidations: u64,
+    /// Private copies lost because the directory or an inclusive last level gave up their entry.
+    pub back_invalidations: u64,
+    /// Lines the prefetcher asked for.
+    pub prefetches: u64,
+    /// Lines that the zeroing of new pages put in.
+    pub zero_fills: u64,
+}
+
+/// The caches of a machine.
+#[derive(Clone, Debug)]
+pub struct Hierarchy {
+    private: Vec<Private>,
+    llc: Level,
+    llc_misses: Outstanding,
+    directory: Option<Directory>,
+    /// The only core that has run so far, until a second one does.
+    only_core: Option<usize>,
+    inclusive: bool,
+    l1_latency: Time,
+    l2_latency: Time,
+    llc_latency: Time,
+    cache_to_cache_latency: Time,
+    /// What happened so far.
+    pub counters: CacheCounters,
+}
+
+impl Hierarchy {
+    /// Empty caches for `cores` cores whose clock cycle lasts `cycle`.
+    ///
+    /// # Errors
+    /// A geometry that cannot be built, or more than 64 cores.
+    pub fn new(parameters: &CacheHierarchyParameters, cores: u32, cycle: Time) -> Result<Hierarchy, String> {
+        if cores > DIRECTORY_MAX_CORES {
+            return Err(format!("{cores} cores: the directory can name {DIRECTORY_MAX_CORES} at most"));
+        }
+        let level = |name: &str, p| Level::new(p).map_err(|e| format!("cache.{name}: {e}"));
+        let (l1, l2) = (level("l1", &parameters.l1)?, level("l2", &parameters.l2)?);
+        let prefetcher = &parameters.prefetcher;
+        let recent = l1.sets_by_lowest_bits().unwrap_or(1);
+        let private = Private {
+            recent: vec![NOTHING_RECENT; recent].into(),
+            l1_ready: vec![Time::ZERO; l1.slots()],
+            l2_ready: if prefetcher.enabled { vec![Time::ZERO; l2.slots()] } else { Vec::new() },
+            l1_misses: Outstanding::new(parameters.l1.outstanding),
+            l2_misses: Outstanding::new(parameters.l2.outstanding),
+            prefetcher: prefetcher.enabled.then(|| StridePrefetcher::new(prefetcher)),
+            l1,
+            l2,
+        };
+        Ok(Hierarchy {
+            private: vec![private; cores as usize],
+            llc: level("llc", &parameters.llc)?,
+            llc_misses: Outstanding::new(parameters.llc.outstanding),
+            directory: None,
+            only_core: None,
+            inclusive: parameters.inclusive,
+            l1_latency: parameters.l1.latency.at(cycle),
+            l2_latency: parameters.l2.latency.at(cycle),
+            llc_latency: parameters.llc.latency.at(cycle),
+            cache_to_cache_latency: parameters.cache_to_cache.at(cycle),
+            counters: CacheCounters::default(),
+        })
+    }
+
+    /// One access to the line that its L1 set was asked for last: when the lookup ends, and when the data is there.
+    /// `None` if it is another line, or a store that still has to change the line's state; then nothing happened.
+    #[inline(always)]
+    pub fn access_recent(&mut self, core: usize, line: u64, write: bool, now: Time) -> Option<(Time, Time)> {
+        let private = &self.private[core];
+        let recent = &private.recent[private.recent_index(line)];
+        if recent.line != line || (write && !recent.owned) {
+            return None;
+        }
+        self.counters.l1.hits += 1;
+        let hit = now + self.l1_latency;
+        Some((hit, hit.max(recent.ready)))
+    }
+
+    /// One access to a line by a core, issued at `now`.
+    #[inline(always)]
+    pub fn access<B: Below>(
+        &mut self,
+        core: usize,
+        line: u64,
+        write: bool,
+        now: Time,
+        by: Initiator,
+        below: &mut B,
+    ) -> Served {
+        if let Some((hit, done)) = self.access_recent(core, line, write, now) {
+            return Served { done, cache_start: now, cache_end: hit };
+        }
+        self.access_not_recent(core, line, write, now, by, below)
+    }
+
+    /// The same for a line that [`Hierarchy::access_recent`] did not find.
+    #[inline(always)]
+    pub fn access_not_recent<B: Below>(
+        &mut self,
+        core: usize,
+        line: u64,
+        write: bool,
+        now: Time,
+        by: Initiator,
+        below: &mut B,
+    ) -> Served {
+        let private = &mut self.private[core];
+        let home = private.l1.home(line);
+        let Some(held) = private.l1.touch(home) else {
+            return self.miss_l1(core, line, home, write, now, by, below);
+        };
+        if write && !held.writable {
+            return self.own(core, line, held.slot, now, below);
+        }
+        let ready = private.l1_ready[private.l1.slot_index(held.slot)];
+        let owned = write || (held.dirty && held.writable);
+        if write && !held.dirty {
+            private.l1.set_dirty(held.slot);
+        }
+        private.remember(Recent { line, ready, owned });
+        self.counters.l1.hits += 1;
+        let hit = now + self.l1_latency;
+        Served { done: hit.max(ready), cache_start: now, cache_end: hit }
+    }
+
+    /// Lines that the last level can hold.
+    pub fn llc_lines(&self) -> u64 {
+        self.llc.lines() as u64
+    }
+}

@@ -1,0 +1,63 @@
+//! Lines fetched ahead of their use: by the simulated prefetcher, and on the host for the simulator itself.
+
+use super::{Below, Hierarchy};
+use crate::memory::Initiator;
+use terrace_model::Time;
+
+impl Hierarchy {
+    /// Trains the prefetcher with an access that reached L2 and fetches what it predicts into L2.
+    #[inline(always)]
+    pub(super) fn prefetch<B: Below>(&mut self, core: usize, line: u64, now: Time, below: &mut B) {
+        if self.private[core].prefetcher.is_some() {
+            self.prefetch_predicted(core, line, now, below);
+        }
+    }
+
+    #[inline(never)]
+    pub(super) fn prefetch_predicted<B: Below>(&mut self, core: usize, line: u64, now: Time, below: &mut B) {
+        let Some(prefetcher) = self.private[core].prefetcher.as_mut() else { return };
+        let predicted = prefetcher.train(line);
+        for line in predicted {
+            let private = &self.private[core];
+            if private.l2.holds(line) || private.l1.holds(line) {
+                continue;
+            }
+            self.counters.prefetches += 1;
+            // A prefetch neither counts as a lookup nor takes a demand miss's register.
+            let mut writable = true;
+            let mut supplied = false;
+            if self.directory.is_some() {
+                (supplied, writable) = self.consult_directory(core, line, false, now, below);
+            }
+            let looked_up = now + self.llc_latency;
+            let ready = if supplied {
+                now + self.cache_to_cache_latency
+            } else if self.llc.touch(self.llc.home(line)).is_some() {
+                looked_up
+            } else {
+                let done = below.fill(line, looked_up, Initiator::Prefetch);
+                self.install_llc(self.llc.home(line), false, now, below);
+                done
+            };
+            let home = self.private[core].l2.home(line);
+            self.install_l2(core, home, writable, ready, now, below);
+        }
+    }
+
+    /// Asks the host's memory for the last level's set of a line, ahead of its use.
+    #[inline(always)]
+    pub fn host_prefetch_llc(&self, line: u64) {
+        self.llc.prefetch_set(self.llc.home(line));
+    }
+
+    /// Asks the host's memory for what an access to `line` will probably need, ahead of its time.
+    #[inline(always)]
+    pub fn host_prefetch(&self, core: usize, line: u64) {
+        self.host_prefetch_llc(line);
+        // The sets of the private caches are near enough.
+        let l2 = &self.private[core].l2;
+        if let Some(victim) = l2.likely_dirty_victim(l2.home(line)) {
+            self.host_prefetch_llc(victim);
+        }
+    }
+}

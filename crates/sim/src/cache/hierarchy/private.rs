@@ -1,0 +1,222 @@
+//! The private levels of a core: L1 and L2, what misses them, and what leaves them.
+
+use super::super::level::{Home, Level};
+use super::super::outstanding::Outstanding;
+use super::super::prefetcher::StridePrefetcher;
+use super::{Below, Hierarchy, Served};
+use crate::memory::Initiator;
+use terrace_model::Time;
+
+/// A line that was the most recent of its L1 set: until another takes its place, using it again changes nothing, and
+/// the level need not be looked up.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Recent {
+    pub line: u64,
+    /// When its data arrives.
+    pub ready: Time,
+    /// It is dirty and writable, so that a store changes nothing either.
+    pub owned: bool,
+}
+
+const NO_LINE: u64 = u64::MAX;
+pub(super) const NOTHING_RECENT: Recent = Recent { line: NO_LINE, ready: Time::ZERO, owned: false };
+
+#[derive(Clone, Debug)]
+pub(super) struct Private {
+    /// One per L1 set; a single, unused one where a set is not given by a line's lowest bits.
+    pub recent: Box<[Recent]>,
+    pub l1: Level,
+    pub l2: Level,
+    /// When each L1 slot's data arrives.
+    pub l1_ready: Vec<Time>,
+    /// When each L2 slot's data arrives; only prefetches are that early, so empty without a prefetcher.
+    pub l2_ready: Vec<Time>,
+    pub l1_misses: Outstanding,
+    pub l2_misses: Outstanding,
+    pub prefetcher: Option<StridePrefetcher>,
+}
+
+impl Private {
+    #[inline(always)]
+    pub fn recent_index(&self, line: u64) -> usize {
+        line as usize & (self.recent.len() - 1)
+    }
+
+    #[inline(always)]
+    pub fn remember(&mut self, recent: Recent) {
+        if self.recent.len() > 1 {
+            let index = self.recent_index(recent.line);
+            self.recent[index] = recent;
+        }
+    }
+
+    /// The line's state changed other than by the core's own accesses.
+    pub fn forget(&mut self, line: u64) {
+        let index = self.recent_index(line);
+        self.recent[index] = NOTHING_RECENT;
+    }
+}
+
+impl Hierarchy {
+    /// Brings a line into L1, where it belongs at `home`.
+    #[allow(clippy::too_many_arguments)]
+    #[inline(never)]
+    pub(super) fn miss_l1<B: Below>(
+        &mut self,
+        core: usize,
+        line: u64,
+        home: Home,
+        write: bool,
+        now: Time,
+        by: Initiator,
+        below: &mut B,
+    ) -> Served {
+        self.counters.l1.misses += 1;
+        let start = self.private[core].l1_misses.start(now);
+        let (mut served, writable) = self.fetch(core, line, write, start, by, below);
+        let private = &mut self.private[core];
+        private.l1_misses.occupy(served.done);
+        let (slot, evicted) = private.l1.insert(home, write, writable);
+        let index = private.l1.slot_index(slot);
+        private.l1_ready[index] = served.done;
+        if private.l1.hit_after_insert_changes_nothing() {
+            private.remember(Recent { line, ready: served.done, owned: write && writable });
+        } else {
+            private.forget(line);
+        }
+        if let Some(evicted) = evicted {
+            let taken = self.leave_l1(core, evicted.line, evicted.dirty, start, below);
+            served.done = served.done.max(taken);
+        }
+        // Last, so that what it pushes out of L2 cannot be taken for a line that nobody holds.
+        self.prefetch(core, line, start, below);
+        served
+    }
+
+    /// Gets a line from L2 or further down. Also answers whether the core owns it afterwards.
+    #[inline(always)]
+    pub(super) fn fetch<B: Below>(
+        &mut self,
+        core: usize,
+        line: u64,
+        write: bool,
+        start: Time,
+        by: Initiator,
+        below: &mut B,
+    ) -> (Served, bool) {
+        let private = &mut self.private[core];
+        let home = private.l2.home(line);
+        if let Some(held) = private.l2.touch(home) {
+            self.counters.l2.hits += 1;
+            let mut done = start + self.l2_latency;
+            if !private.l2_ready.is_empty() {
+                done = done.max(private.l2_ready[private.l2.slot_index(held.slot)]);
+            }
+            let mut writable = held.writable;
+            if write && !writable {
+                self.invalidate_others(core, line, start, below);
+                self.private[core].l2.set_writable(held.slot);
+                writable = true;
+                done = done.max(start + self.llc_latency);
+            }
+            return (Served { done, cache_start: start, cache_end: done }, writable);
+        }
+        self.counters.l2.misses += 1;
+        let start = private.l2_misses.start(start);
+        let usable = below.translated(start);
+        let (mut served, writable) = self.fetch_from_llc(core, line, write, start, by, below);
+        served.done = served.done.max(usable);
+        let private = &mut self.private[core];
+        private.l2_misses.occupy(served.done);
+        let taken = self.install_l2(core, home, writable, Time::ZERO, start, below);
+        served.done = served.done.max(taken);
+        (served, writable)
+    }
+
+    /// A line left `core`'s L1.
+    #[inline(always)]
+    pub(super) fn leave_l1<B: Below>(
+        &mut self,
+        core: usize,
+        line: u64,
+        dirty: bool,
+        now: Time,
+        below: &mut B,
+    ) -> Time {
+        if dirty {
+            self.counters.l1.writebacks += 1;
+            let private = &mut self.private[core];
+            let home = private.l2.home(line);
+            if let Some(held) = private.l2.touch(home) {
+                private.l2.set_dirty(held.slot);
+            } else {
+                let (slot, evicted) = private.l2.insert(home, true, true);
+                if !private.l2_ready.is_empty() {
+                    let index = private.l2.slot_index(slot);
+                    private.l2_ready[index] = Time::ZERO;
+                }
+                if let Some(evicted) = evicted {
+                    return self.leave_l2(core, evicted.line, evicted.dirty, now, below);
+                }
+            }
+        } else if let Some(directory) = &mut self.directory
+            && !self.private[core].l2.holds(line)
+        {
+            directory.remove(line, core as u32);
+        }
+        Time::ZERO
+    }
+
+    /// Puts a clean line into `core`'s L2.
+    #[inline(always)]
+    pub(super) fn install_l2<B: Below>(
+        &mut self,
+        core: usize,
+        home: Home,
+        writable: bool,
+        ready: Time,
+        now: Time,
+        below: &mut B,
+    ) -> Time {
+        let private = &mut self.private[core];
+        // A back-invalidation on the way down cannot have brought the line back in.
+        let (slot, evicted) = private.l2.insert(home, false, writable);
+        if !private.l2_ready.is_empty() {
+            let index = private.l2.slot_index(slot);
+            private.l2_ready[index] = ready;
+        }
+        match evicted {
+            Some(evicted) => self.leave_l2(core, evicted.line, evicted.dirty, now, below),
+            None => Time::ZERO,
+        }
+    }
+
+    /// A line left `core`'s L2.
+    #[inline(always)]
+    pub(super) fn leave_l2<B: Below>(
+        &mut self,
+        core: usize,
+        line: u64,
+        dirty: bool,
+        now: Time,
+        below: &mut B,
+    ) -> Time {
+        let mut taken = Time::ZERO;
+        if dirty {
+            self.counters.l2.writebacks += 1;
+            taken = self.write_to_llc(line, now, below);
+        }
+        if let Some(directory) = &mut self.directory
+            && !self.private[core].l1.holds(line)
+        {
+            directory.remove(line, core as u32);
+        }
+        taken
+    }
+
+    /// Whether a core's private caches hold a line.
+    #[inline]
+    pub fn is_private(&self, core: usize, line: u64) -> bool {
+        self.private[core].l1.holds(line) || self.private[core].l2.holds(line)
+    }
+}
