@@ -1,0 +1,295 @@
+//! The threads and processes that write records: when they are seen first, what they inherit, and when they have ended.
+
+use super::Collector;
+use crate::process::{Object, Process};
+use crate::stream::Stream;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use terrace_protocol::layout::{BLOCK_ENTRIES, BLOCKS, CHUNKS, PROCESSES, SLOTS};
+use terrace_trace::{Agent, Event, StreamId};
+
+/// A slot's owner and how far its records have been taken.
+pub(super) struct Source {
+    pub serial: u64,
+    pub process: usize,
+    pub stream: Stream,
+    /// The chunk being filled, by tag, and how many of its records are taken.
+    pub partial: (u32, usize),
+    /// The last event of another thread that came before its records, and the stream's own last.
+    pub sequence: u64,
+    /// Records wait until this is the next sequence number; 0 when they do not.
+    pub needs: u64,
+    /// Whether accesses are kept at the moment.
+    pub keeps: bool,
+    /// An allocation being resized.
+    pub resized: Option<Object>,
+}
+
+impl Collector {
+    /// Looks for processes and threads that have registered.
+    pub(super) fn discover(&mut self) {
+        let shared = self.shared();
+        let header = shared.header();
+        let used = (header.processes_used.load(Acquire) as usize).min(PROCESSES);
+        for place in 0..used {
+            if self.places[place].is_some() {
+                continue;
+            }
+            let entry = shared.process(place);
+            let state = entry.state.load(Acquire);
+            if state & 0xff != 2 {
+                continue;
+            }
+            let pid = entry.seen_pid.load(Acquire);
+            if pid == 0 {
+                // The keeper is about to write it.
+                continue;
+            }
+            // A program that replaced another comes after all that the other did.
+            if self.processes.iter().flatten().any(|p| p.pid == pid) {
+                continue;
+            }
+            let process = Process::new(
+                place,
+                pid,
+                entry.base.load(Relaxed),
+                entry.forked_from.load(Relaxed),
+                entry.family.load(Relaxed),
+            );
+            let index = self.processes.iter().position(Option::is_none).unwrap_or(self.processes.len());
+            if index == self.processes.len() {
+                self.processes.push(None);
+            }
+            self.processes[index] = Some(process);
+            self.places[place] = Some(index);
+        }
+        let used = self.slots_used();
+        for number in 0..used {
+            let slot = shared.slot(number);
+            let state = slot.state.load(Acquire);
+            if state & 0xff < 2 || self.sources[number].is_some() {
+                continue;
+            }
+            let Some(process) = self.places[(state >> 8) as usize - 1] else {
+                continue;
+            };
+            self.sources[number] = Some(Box::new(Source {
+                serial: slot.serial.load(Relaxed),
+                process,
+                // Numbered when its first record, the spawn, is taken.
+                stream: Stream::new(StreamId(u32::MAX)),
+                partial: (0, 0),
+                sequence: 0,
+                needs: 0,
+                keeps: true,
+                resized: None,
+            }));
+        }
+    }
+
+    /// A thread begins: its first record.
+    pub(super) fn spawn(&mut self, number: usize, source: &mut Source) {
+        let index = source.process;
+        let thread = self.shared().slot(number).thread.load(Relaxed);
+        let Some(process) = self.processes[index].as_mut() else { return };
+        source.keeps = true;
+        if let Some((stream, process_number, next_thread)) = process.inherited.take() {
+            // The program was replaced: the stream goes on.
+            process.number = Some(process_number);
+            process.next_thread = next_thread;
+            let name = process.name.clone();
+            source.stream = Stream::new(stream);
+            source.stream.set_after(self.order.emitted());
+            self.serials.insert(source.serial, stream);
+            self.emit_global(number, &mut source.stream, Event::Exec { name });
+            return;
+        }
+        let stream = StreamId(self.streams);
+        self.streams += 1;
+        self.serials.insert(source.serial, stream);
+        let thread_number = process.next_thread;
+        process.next_thread += 1;
+        let is_new = process.number.is_none();
+        let process_number = *process.number.get_or_insert_with(|| {
+            self.next_process += 1;
+            self.next_process - 1
+        });
+        let forked_from = self.serials.get(&process.forked_from).copied().filter(|_| is_new);
+        let mut name = String::new();
+        if is_new && forked_from.is_none() {
+            name.clone_from(&self.program);
+            process.name.clone_from(&name);
+        }
+        if let Some(parent) = forked_from {
+            let parent = self
+                .sources
+                .iter()
+                .flatten()
+                .find(|s| s.stream.id == parent)
+                .map(|s| (s.process, s.sequence));
+            if let Some((parent, sequence)) = parent.filter(|&(parent, _)| parent != index) {
+                let mut child = self.processes[index].take().expect("present above");
+                if let Some(parent) = &self.processes[parent] {
+                    child.inherit(parent, sequence);
+                }
+                self.processes[index] = Some(child);
+            }
+        }
+        source.stream = Stream::new(stream);
+        source.stream.set_after(self.order.emitted());
+        let event = Event::Spawn {
+            process: process_number,
+            thread: thread_number,
+            agent: Agent::Cpu,
+            forked_from,
+            os_id: thread,
+            name,
+        };
+        self.emit_global(number, &mut source.stream, event);
+    }
+
+    /// Ends threads and processes that have ended. `false` when there was none.
+    pub(super) fn reap(&mut self) -> bool {
+        let mut progress = false;
+        for number in 0..self.slots_used() {
+            let ended = self.shared().slot(number).state.load(Acquire) & 0xff == 3;
+            if ended && self.sources[number].is_some() && self.is_drained(number) {
+                self.end_thread(number, Some(false));
+                progress = true;
+            }
+        }
+        for index in 0..self.processes.len() {
+            let Some(process) = self.processes[index].as_mut() else { continue };
+            let ended = process.has_ended();
+            let replaced = !ended && process.exec.as_ref().is_some_and(|e| e.1) && {
+                let (pid, place) = (process.pid, process.place);
+                self.is_replaced(pid, place)
+            };
+            if !ended && !replaced {
+                continue;
+            }
+            // Nothing is written any more; take what is left, then see whether anything had to wait.
+            let slots: Vec<usize> = (0..SLOTS)
+                .filter(|&n| self.sources[n].as_ref().is_some_and(|s| s.process == index))
+                .collect();
+            for &number in &slots {
+                progress |= self.harvest(number);
+            }
+            if slots.iter().all(|&number| self.is_drained(number)) && !self.has_unknown_slots(index) {
+                self.end_process(index, replaced, &slots);
+                progress = true;
+            }
+        }
+        progress
+    }
+
+    /// Whether another program registered under the same process id.
+    pub(super) fn is_replaced(&self, pid: u32, place: usize) -> bool {
+        let used = (self.shared().header().processes_used.load(Acquire) as usize).min(PROCESSES);
+        (0..used).any(|other| {
+            let entry = self.shared().process(other);
+            other != place && entry.state.load(Acquire) & 0xff == 2 && entry.seen_pid.load(Acquire) == pid
+        })
+    }
+
+    /// Whether a slot of the process is valid but not yet in our list.
+    pub(super) fn has_unknown_slots(&self, index: usize) -> bool {
+        let Some(process) = &self.processes[index] else { return false };
+        let used = self.slots_used();
+        (0..used).any(|number| {
+            let state = self.shared().slot(number).state.load(Acquire);
+            self.sources[number].is_none() && state & 0xff >= 2 && (state >> 8) as usize == process.place + 1
+        })
+    }
+
+    /// Ends a stream: `Some(whether the process ends)`, or `None` if another program goes on with it.
+    pub(super) fn end_thread(&mut self, number: usize, exit: Option<bool>) {
+        let Some(mut source) = self.sources[number].take() else { return };
+        let known = source.stream.id != StreamId(u32::MAX);
+        if let Some(process_ends) = exit.filter(|_| known) {
+            if source.keeps {
+                source.stream.flush_instructions();
+            }
+            self.emit_global(number, &mut source.stream, Event::Exit { process_ends });
+        }
+        if known {
+            self.deliver(number, &mut source.stream);
+        }
+        let shared = self.shared();
+        for chunk in 0..CHUNKS {
+            let owner = &shared.chunk(chunk).owner;
+            if owner.load(Relaxed) == number as u32 + 1 {
+                owner.store(0, Release);
+            }
+        }
+        shared.slot(number).state.store(0, Release);
+        self.session.wake_producers();
+    }
+
+    pub(super) fn end_process(&mut self, index: usize, replaced: bool, slots: &[usize]) {
+        let Some(mut process) = self.processes[index].take() else { return };
+        let exec = process.exec.take();
+        let heir = exec.as_ref().filter(|_| replaced).map(|e| e.0);
+        let stream_of = |this: &Collector, n: usize| this.sources[n].as_ref().map(|s| s.stream.id);
+        // The process ends with the last of its streams; the one that replaced the program goes on.
+        let mut others: Vec<usize> = slots.iter().copied().filter(|&n| stream_of(self, n) != heir).collect();
+        others.sort_by_key(|&n| std::cmp::Reverse(stream_of(self, n)));
+        for (i, &number) in others.iter().enumerate() {
+            let last = heir.is_none() && i + 1 == others.len();
+            self.processes[index] = Some(process);
+            self.end_thread(number, Some(last));
+            process = self.processes[index].take().expect("put there above");
+        }
+        if let Some(&number) = slots.iter().find(|&&n| self.sources[n].is_some()) {
+            self.processes[index] = Some(process);
+            self.end_thread(number, None);
+            process = self.processes[index].take().expect("put there above");
+        }
+        if self.options.allocations && !process.reports_allocations && !replaced {
+            self.warn(format!(
+                "{}: allocations are not recorded, because the program is statically linked or does not load \
+                 preload libraries",
+                process.name
+            ));
+        }
+        let family = process.family;
+        let (pid, number, threads) = (process.pid, process.number, process.next_thread);
+        self.places[process.place] = None;
+        let shared = self.shared();
+        for number in 0..SLOTS {
+            // A slot claimed by a thread that was killed before it said so.
+            let state = &shared.slot(number).state;
+            let claimed = state.load(Relaxed);
+            if claimed != 0 && (claimed >> 8) as usize == process.place + 1 && self.sources[number].is_none()
+            {
+                state.store(0, Release);
+            }
+        }
+        shared.process(process.place).seen_pid.store(0, Relaxed);
+        shared.process(process.place).state.store(0, Release);
+        match exec {
+            Some((_, false, name)) => self.warn(format!(
+                "{name}: not recorded, because the program that started it is statically linked, or started it \
+                 by a direct system call, or can no longer see the recorder's files, or exec-following is off, \
+                 or it is no x86-64 program or one that gains privileges"
+            )),
+            Some((stream, true, name)) if replaced => {
+                self.discover();
+                let successor = self.processes.iter_mut().flatten().find(|p| p.pid == pid);
+                if let Some(successor) = successor {
+                    successor.inherited = number.map(|number| (stream, number, threads));
+                    successor.name = name;
+                }
+            }
+            _ => {}
+        }
+        if !self.processes.iter().flatten().any(|p| p.family == family) {
+            for block in 0..BLOCKS {
+                let owner = shared.block_owner(block);
+                if owner.load(Relaxed) == family {
+                    self.blocks.forget(block * BLOCK_ENTRIES..(block + 1) * BLOCK_ENTRIES);
+                    owner.store(0, Release);
+                }
+            }
+        }
+    }
+}
