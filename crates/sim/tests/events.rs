@@ -3,6 +3,8 @@
 #[path = "machine_support/mod.rs"]
 mod support;
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use support::*;
 use terrace_model::AddressRange;
 use terrace_sim::design::{Design, PagePolicy};
@@ -89,7 +91,67 @@ fn malformed_batches_are_refused_with_their_stream() {
     }
     let far = Batch { stream: StreamId(u32::MAX), ..Batch::default() };
     let error = run_with(&small(), &mut VecSource::new(Header::default(), [far]), Options::default());
-    assert!(error.unwrap_err().to_string().contains("million streams"));
+    assert!(error.unwrap_err().to_string().contains("a number below 1048576"));
+}
+
+#[test]
+fn what_no_program_can_do_is_refused_before_it_is_simulated() {
+    let kernel_half = 0xffff_ffff_ffff_f000;
+    let far = AddressRange::new(1 << 47, PAGE);
+    let protection = Protection::READ_WRITE;
+    for (event, text) in [
+        (None, "access 1: 8 bytes at address 0xfffffffffffff000"),
+        (
+            Some(Event::Map { range: far, kind: MapKind::Heap, protection, name: String::new() }),
+            "Map of 4096 bytes",
+        ),
+        (
+            Some(Event::Kernel { range: AddressRange::new(DATA, 1 << 40), kind: KernelAccess::Write }),
+            "Kernel of",
+        ),
+        (Some(Event::Compute { instructions: u64::MAX }), "Compute of 18446744073709551615"),
+    ] {
+        for fidelity in ALL {
+            let mut program = Program::new();
+            program.read(DATA);
+            match &event {
+                None => program.read(kernel_half),
+                Some(event) => program.event(event.clone()),
+            };
+            let options = Options { fidelity, ..Options::default() };
+            let error = run_with(&small(), &mut program.source(), options).unwrap_err().to_string();
+            assert!(error.contains("stream 0") && error.contains(text), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_long_copy_by_the_kernel_ends_when_the_run_is_stopped() {
+    let lines = (1 << 31) / 64 - 64;
+    let mut program = Program::new();
+    program.kernel(DATA, lines * 64, KernelAccess::Read);
+    // The copy takes seconds: the run is asked to stop as soon as it has begun.
+    let stop = Arc::new(AtomicBool::new(false));
+    let asks = Arc::clone(&stop);
+    let asking = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        asks.store(true, Ordering::Relaxed);
+    });
+    let options = Options { stop: Some(stop), ..Options::default() };
+    let outcome = run_with(&small(), &mut program.source(), options).unwrap();
+    asking.join().unwrap();
+    assert!(outcome.stopped && count(&outcome, "os.kernel_lines") < lines, "{}", outcome.stopped);
+}
+
+#[test]
+fn a_copy_touches_the_same_lines_and_pages_at_every_fidelity() {
+    // From the last line of a page, over two whole ones, to the second line of the fourth: 1 + 64 + 64 + 2.
+    let mut program = Program::new();
+    program.kernel(DATA + PAGE - 1, 1 + 2 * PAGE + 65, KernelAccess::Write);
+    for fidelity in ALL {
+        let outcome = program.run(&small(), fidelity);
+        assert_eq!(counts(&outcome, ["os.kernel_lines", "os.faults"]), [131, 4], "{fidelity:?}");
+    }
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use terrace_recorder::{Prepared, RecordOptions, Recording};
-use terrace_trace::{Batch, EventSource, Header, SourceError};
+use terrace_trace::{Batch, Checked, EventSource, Header, SourceError};
 use terrace_workload::Workload;
 
 /// An input that exists: files were opened and parameters checked, nothing has run yet.
@@ -336,7 +336,8 @@ impl Input {
                 let stopper = recording.stopper();
                 settings.stop.on_request(move || stopper.stop());
                 let left = Arc::clone(&ending.left);
-                Box::new(Live { header: recording.header().clone(), recording: Some(recording), left })
+                let live = Live { header: recording.header().clone(), recording: Some(recording), left };
+                Box::new(Checked::new(self.name, live))
             }
         };
         Ok((source, ending))

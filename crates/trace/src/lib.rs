@@ -9,6 +9,7 @@ mod file;
 mod header;
 mod import;
 mod pool;
+mod rules;
 mod source;
 mod tools;
 
@@ -27,6 +28,7 @@ pub use file::{ChunkInfo, Summary, Totals, TraceReader, TraceWriter, WriteError}
 pub use header::{Header, StreamInfo};
 pub use import::{Format, open_any};
 pub use pool::BatchPool;
+pub use rules::{Checked, MAX_COMPUTE, MAX_KERNEL_BYTES, MAX_STREAMS, Place, Rules, Violation};
 pub use source::{EventSource, SourceError, VecSource};
 pub use tools::{
     Conversion, ConvertError, HeadItem, Slice, SliceOptions, TextFormat, TraceInfo, VerifyReport, convert,

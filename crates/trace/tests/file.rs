@@ -333,3 +333,26 @@ fn an_error_of_the_source_ends_a_conversion() {
     let error = convert(&mut source, directory.path().join("t.trace")).unwrap_err();
     assert!(error.to_string().contains("bad.txt: line 2: expected"), "{error}");
 }
+
+#[test]
+fn verify_and_every_reader_refuse_what_no_program_can_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("odd.trace");
+    let mut batch = Batch { stream: StreamId(0), after: 1, ..Batch::default() };
+    let (process, thread, agent) = (0, 0, terrace_trace::Agent::Cpu);
+    batch.push_event(
+        1,
+        Event::Spawn { process, thread, agent, forked_from: None, os_id: 1, name: String::new() },
+    );
+    batch.push(0xffff_ffff_ffff_f000, 8, AccessKind::Read, 0, 1);
+    let range = terrace_model::AddressRange::new(0x1000, 1 << 40);
+    batch.push_event(0, Event::Kernel { range, kind: terrace_trace::KernelAccess::Write });
+    common::write(&path, &Header::default(), &[batch]);
+    let report = terrace_trace::verify(&path).unwrap();
+    let expected = "stream 0, access 0: 8 bytes at address 0xfffffffffffff000: expected a user address below \
+                    0x100000000000000, as 5 levels of page tables have them";
+    assert_eq!(report.problems, [format!("batch 0: {expected}")]);
+    let mut source = terrace_trace::open_any(&path, false).unwrap();
+    assert_eq!(source.next_batch().unwrap_err().to_string(), format!("{}: {expected}", path.display()));
+    assert!(source.next_batch().unwrap().is_none());
+}

@@ -7,10 +7,7 @@ use crate::outcome::SimError;
 use crate::tiering::Change;
 use crate::translate::{Stop, Translation};
 use terrace_model::AddressRange;
-use terrace_trace::{Event, KernelAccess, MapKind, MarkKind, SourceError};
-
-/// Most instructions in one `Compute` event: minutes of time. Anything more is damage, and would overflow the clock.
-const LONGEST_COMPUTE: u64 = 1 << 40;
+use terrace_trace::{Event, KernelAccess, MapKind, MarkKind};
 
 impl Engine<'_> {
     /// A stream without `Spawn` (a slice of a trace) belongs to the process of its number.
@@ -90,9 +87,9 @@ impl Engine<'_> {
             Event::Kernel { range, kind } => {
                 let write = *kind == KernelAccess::Write;
                 let mut done = std::mem::take(&mut self.streams.streams[stream].kernel_lines);
+                let stop = self.options.stop.clone();
                 let (mut site, mut own) = self.site::<F, T>(core);
-                let (start, bytes) = (range.start.0, range.bytes);
-                let ended = site.kernel_access(&mut own, space, start, bytes, write, &mut done);
+                let ended = site.kernel_access(&mut own, space, *range, write, &mut done, stop.as_deref());
                 self.machine.drop_pages(core);
                 if write {
                     self.machine.shared.os.note_stores_in(space, *range);
@@ -113,13 +110,7 @@ impl Engine<'_> {
             }
             Event::Exec { .. } => self.end_process(core, space, false)?,
             Event::Wait { nanos } => self.waited_nanos = self.waited_nanos.saturating_add(*nanos),
-            Event::Compute { instructions } => {
-                if *instructions > LONGEST_COMPUTE {
-                    let problem = format!("stream {stream}: a Compute event of {instructions} instructions");
-                    return Err(SourceError::Malformed(problem).into());
-                }
-                self.compute(core, stream, *instructions);
-            }
+            Event::Compute { instructions } => self.compute(core, stream, *instructions),
             Event::Mark { kind, value, .. } => self.mark(core, stream, *kind, *value),
             // Data structures matter to policies and designs that know them; a plain machine does not.
             Event::Spawn { .. }

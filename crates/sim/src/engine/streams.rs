@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use terrace_trace::{Batch, Event, EventSource, SourceError};
+use terrace_trace::{Batch, Event, EventSource, Rules, SourceError};
 
 /// Batches kept for streams other than the one that is waited for.
 pub(super) const READ_AHEAD: usize = 512;
@@ -47,7 +47,7 @@ impl Stream {
 /// All streams and the input they come from.
 pub(super) struct Streams<'a> {
     source: &'a mut dyn EventSource,
-    levels: u32,
+    rules: Rules,
     pub streams: Vec<Stream>,
     /// Batches in all queues.
     queued: usize,
@@ -60,7 +60,7 @@ impl<'a> Streams<'a> {
     pub fn new(source: &'a mut dyn EventSource, levels: u32) -> Streams<'a> {
         Streams {
             source,
-            levels,
+            rules: Rules::new(levels),
             streams: Vec::new(),
             queued: 0,
             exhausted: false,
@@ -76,20 +76,7 @@ impl<'a> Streams<'a> {
             return Ok(None);
         };
         let stream = batch.stream.index();
-        if stream > 1 << 20 {
-            return Err(SourceError::Malformed(format!("stream {stream}: more than a million streams")));
-        }
-        if batch.validate().is_err() {
-            let problem = batch.validate().err().unwrap_or_default();
-            return Err(SourceError::Malformed(format!("stream {stream}: {problem}")));
-        }
-        if let Some(addr) = not_canonical(&batch.addr, self.levels) {
-            return Err(SourceError::Malformed(format!(
-                "stream {stream}: address {addr:#x} is not canonical with {} levels of page tables{}",
-                self.levels,
-                if self.levels == 4 { "; set translation.levels=5 if it is meant" } else { "" }
-            )));
-        }
+        self.rules.check(&batch).map_err(|violation| SourceError::Malformed(violation.to_string()))?;
         let known = self.streams.len();
         if stream >= known {
             self.streams.resize_with(stream + 1, Stream::default);
@@ -126,17 +113,6 @@ impl<'a> Streams<'a> {
         stream.next_event = 0;
         true
     }
-}
-
-/// An address whose top bits do not repeat the highest one that `levels` levels of page tables translate.
-fn not_canonical(addrs: &[u64], levels: u32) -> Option<u64> {
-    let bits = 12 + 9 * levels;
-    let excess = |addr: u64| addr.wrapping_add(1 << (bits - 1)) >> bits;
-    // One pass without branches, as nearly all batches are right.
-    if addrs.iter().fold(0, |all, &addr| all | excess(addr)) == 0 {
-        return None;
-    }
-    addrs.iter().copied().find(|&addr| excess(addr) != 0)
 }
 
 /// Which of the globally ordered events were applied: a watermark and those beyond it.

@@ -9,7 +9,11 @@ use crate::cache::Served;
 use crate::core::Timeline;
 use crate::memory::Initiator;
 use crate::translate::{KernelState, Request, Stop, Translation};
-use terrace_model::{LINE_BYTES, PageSize, Time};
+use std::sync::atomic::{AtomicBool, Ordering};
+use terrace_model::{AddressRange, LINE_BYTES, PageSize, Time};
+
+/// Lines of a base page.
+const PAGE_LINES: u64 = PageSize::Base.bytes() / LINE_BYTES;
 
 /// The physical line of an address in the page of `size` that begins in base frame `frame`.
 #[inline(always)]
@@ -129,27 +133,35 @@ impl<const F: u8> Site<'_, F> {
     }
 
     /// Bytes that a system call copies: the kernel touches every line of the buffer from the `done`th on, on this core,
-    /// and counts them there: it may have to stop at a page on the move.
+    /// and counts them there: it may have to stop at a page on the move. Where `stop` is set it ends early, as the run
+    /// does.
     pub(crate) fn kernel_access<T: Translation>(
         &mut self,
         own: &mut Own<'_, T>,
         space: u32,
-        addr: u64,
-        bytes: u64,
+        range: AddressRange,
         write: bool,
         done: &mut u64,
+        stop: Option<&AtomicBool>,
     ) -> Result<(), Stop> {
-        if bytes == 0 {
+        if range.bytes == 0 {
             return Ok(());
         }
         own.scheme.set_instruction(None);
-        let last = addr.saturating_add(bytes - 1) / LINE_BYTES;
-        for line in addr / LINE_BYTES + *done..=last {
+        let first = range.start.0 / LINE_BYTES;
+        let end = range.start.0.saturating_add(range.bytes - 1) / LINE_BYTES + 1;
+        while first + *done < end {
+            let line = first + *done;
+            if line.is_multiple_of(PAGE_LINES) && stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+                return Ok(());
+            }
             let mut request = Request { space, addr: line * LINE_BYTES, write, now: self.core.pipeline.now };
             if F == PAGES {
                 self.base_page(own, &request)?;
-                self.shared.kernel_lines += 1;
-                *done += 1;
+                // The other lines of the page find what the first has found.
+                let lines = (PAGE_LINES - line % PAGE_LINES).min(end - line);
+                self.shared.kernel_lines += lines;
+                *done += lines;
                 continue;
             }
             // A copy loop moves a line in about two instructions.

@@ -2,7 +2,7 @@
 
 use super::chunk::{HEAD_BYTES, TARGET_BATCHES};
 use super::varint::{self, Cursor};
-use crate::{AccessKind, Batch, Event, StreamInfo};
+use crate::{AccessKind, Batch, Event, MAX_STREAMS, StreamInfo};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -49,10 +49,6 @@ pub struct Totals {
     /// Each stream, by number.
     pub streams: Vec<StreamInfo>,
 }
-
-/// Streams beyond this number are counted in the totals but get no entry of their own: a stream number is a claim
-/// of the input, and a table as long as the largest must not exhaust memory.
-const MAX_STREAMS: usize = 1 << 20;
 
 impl Totals {
     /// Counts one batch.

@@ -1,11 +1,9 @@
 //! Turns the rows of an imported trace into valid batches: process start and end, mappings, wide accesses.
 
-use crate::{AccessKind, Agent, BATCH_ACCESSES, Batch, Event, MapKind, Protection, StreamId};
+use crate::{AccessKind, Agent, BATCH_ACCESSES, Batch, Event, MapKind, Protection, Rules, StreamId};
 use std::collections::HashSet;
 use terrace_model::{AddressRange, PageSize};
 
-/// No user-space address of x86-64 lies beyond, five-level paging included.
-const ADDRESS_LIMIT: u64 = 1 << 56;
 /// A wider access is split into parts of 128 bytes, as a batch's column holds at most 255.
 const PART_BYTES: u64 = 128;
 /// The widest single access of x86-64 by far (`xsave`); more is a damaged record.
@@ -50,8 +48,11 @@ impl ImportBuilder {
         if bytes == 0 || bytes > MAX_ACCESS_BYTES {
             return Err(format!("expected an access of 1 to {MAX_ACCESS_BYTES} bytes, found {bytes}"));
         }
-        if addr >= ADDRESS_LIMIT - MAX_ACCESS_BYTES {
-            return Err(format!("expected a user-space address below {ADDRESS_LIMIT:#x}, found {addr:#x}"));
+        let end = Rules::default().user_end();
+        if addr >= end || bytes > end - addr {
+            return Err(format!(
+                "expected a user-space address below {end:#x}, found {bytes} bytes at {addr:#x}"
+            ));
         }
         self.map(addr >> PageSize::Huge.shift());
         self.map((addr + bytes - 1) >> PageSize::Huge.shift());

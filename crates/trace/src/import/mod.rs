@@ -22,7 +22,7 @@ mod input;
 mod lackey;
 mod text;
 
-use crate::{Batch, EventSource, Header, SourceError, TraceReader};
+use crate::{Batch, Checked, EventSource, Header, SourceError, TraceReader};
 use builder::ImportBuilder;
 use champsim::ChampSim;
 use input::Input;
@@ -72,12 +72,14 @@ impl fmt::Display for Format {
 ///
 /// # Errors
 /// When the file cannot be read, is empty, or is of no known format; a Terrace trace also as in
-/// [`TraceReader::open`].
+/// [`TraceReader::open`]. What is read of it ends with an error where it is implausible ([`Rules`](crate::Rules)), with
+/// `salvage` too.
 pub fn open_any(path: impl AsRef<Path>, salvage: bool) -> Result<Box<dyn EventSource>, SourceError> {
     let path = path.as_ref();
+    let name = path.display().to_string();
     Ok(match Opened::open(path, salvage)? {
-        Opened::Terrace(reader) => reader,
-        Opened::Import(import) => import,
+        Opened::Terrace(reader) => Box::new(Checked::new(name, *reader)),
+        Opened::Import(import) => Box::new(Checked::new(name, *import)),
     })
 }
 

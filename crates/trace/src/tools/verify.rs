@@ -1,7 +1,7 @@
 //! `terrace trace verify`.
 
 use crate::import::Opened;
-use crate::{Event, Format, SourceError, Totals};
+use crate::{Event, Format, Rules, SourceError, Totals};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use std::path::Path;
@@ -29,8 +29,8 @@ impl VerifyReport {
     }
 }
 
-/// Reads a whole trace and checks everything that can be checked: checksums, encoding, the rules of
-/// [`crate::Batch`], a `Spawn` at each stream's start, unique and gapless sequence numbers, and the index against
+/// Reads a whole trace and checks everything that can be checked: checksums, encoding, what is
+/// plausible ([`Rules`]), a `Spawn` at each stream's start, unique and gapless sequence numbers, and the index against
 /// the content.
 ///
 /// # Errors
@@ -59,6 +59,7 @@ pub fn verify_watched(
     let mut problems = Vec::new();
     let mut spawned = HashSet::new();
     let mut sequences = SequenceCheck::default();
+    let mut rules = Rules::default();
     let mut whole = true;
     while problems.len() < VerifyReport::MAX_PROBLEMS {
         let batch = match source.next_batch() {
@@ -74,8 +75,8 @@ pub fn verify_watched(
             format!("batch {} (stream {}, access {})", totals.batches, batch.stream.0, totals.accesses);
         totals.add(&batch);
         watch(batch.len() as u64, source.progress());
-        if let Err(what) = batch.validate() {
-            problems.push(format!("{place}: {what}"));
+        if let Err(violation) = rules.check(&batch) {
+            problems.push(format!("batch {}: {violation}", totals.batches - 1));
         }
         if spawned.insert(batch.stream) {
             let first = batch.events.first();
