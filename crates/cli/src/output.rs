@@ -6,6 +6,7 @@ use serde::Serialize;
 use std::borrow::Cow;
 use std::io::Write;
 use std::path::Path;
+use terrace_model::parameters::ParameterInfo;
 
 pub use terrace_study::words::shell_join;
 
@@ -90,6 +91,12 @@ pub fn hanging(first: &str, text: &str, width: usize) -> String {
         .enumerate()
         .map(|(at, line)| format!("{}{line}\n", if at == 0 { first } else { "  " }))
         .collect()
+}
+
+/// What a parameter means, its words where it has a few, its source and its range.
+pub fn parameter_help(info: &ParameterInfo) -> String {
+    let range = info.range.as_ref().map(|range| format!(" Range: {} to {}.", range.low, range.high));
+    info.explanation() + &range.unwrap_or_default()
 }
 
 /// Breaks a text at spaces into lines of `width` characters; a longer word has its own line.

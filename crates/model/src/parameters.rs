@@ -255,8 +255,8 @@ impl std::error::Error for ParameterError {}
 
 /// A set of declared parameters. Derived; see the module's documentation.
 pub trait Parameters: Default {
-    /// Adds what was declared, in the order of the fields, each name after `prefix`.
-    fn describe(prefix: &str, described: &mut Vec<ParameterInfo>);
+    /// Adds what was declared, in the order of the fields, each name after `prefix`; the values are given as defaults.
+    fn describe(&self, prefix: &str, described: &mut Vec<ParameterInfo>);
 
     /// Sets one parameter from text, whatever its range; false where there is none of this name.
     ///
@@ -276,7 +276,7 @@ pub trait Parameters: Default {
     /// What was declared, in the order of the fields.
     fn parameters() -> Vec<ParameterInfo> {
         let mut described = Vec::new();
-        Self::describe("", &mut described);
+        Self::default().describe("", &mut described);
         described
     }
 

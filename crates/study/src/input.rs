@@ -273,7 +273,7 @@ impl Input {
     /// The same workload under another seed; nothing for inputs that have none.
     pub fn reseeded(&self, seed: u64) -> Option<Input> {
         let Kind::Workload { spec, workload } = &self.kind else { return None };
-        if !workload.info().parameters.iter().any(|parameter| parameter.name == "seed") {
+        if !workload.info().parameters().iter().any(|parameter| parameter.name == "seed") {
             return None;
         }
         let parts = spec.split(',').filter(|part| !part.trim_start().starts_with("seed="));

@@ -1,33 +1,30 @@
 //! Kronecker graphs in compressed rows, stored or implicit.
 
-use crate::WorkloadError;
 use crate::layout::Layout;
 use crate::memory::{Backing, Contents, Memory};
-use crate::parameters::{ParameterInfo, Parameters};
+use crate::parameters::{Parameters, Problem};
 use crate::random::{Permutation, hash};
 
 /// The parameters of a graph.
-pub(crate) const SCALE: ParameterInfo = ParameterInfo {
-    name: "scale",
-    default: "20",
-    unit: "log2 vertices",
-    help: "The graph has 2^scale vertices.",
-};
-/// See [`SCALE`].
-pub(crate) const EDGE_FACTOR: ParameterInfo = ParameterInfo {
-    name: "edgefactor",
-    default: "16",
-    unit: "edges per vertex",
-    help: "Undirected edges per vertex; each is stored in both directions.",
-};
-/// See [`SCALE`].
-pub(crate) const IMPLICIT: ParameterInfo = ParameterInfo {
-    name: "implicit",
-    default: "false",
-    unit: "true|false",
-    help: "Compute edges by a hash instead of storing them: a graph of hundreds of gigabytes needs no memory for its \
-           edges in a simulation. Every vertex then has the same number of edges; their ends keep the skew.",
-};
+#[derive(Clone, Copy, Debug, PartialEq, Parameters)]
+pub(crate) struct GraphParameters {
+    /// The graph has 2^scale vertices.
+    #[parameter(default = 20, range = 4..=36, unit = "log2 vertices")]
+    pub scale: u32,
+    /// Undirected edges per vertex; each is stored in both directions.
+    #[parameter(default = 16, range = 1..=1024, unit = "edges per vertex")]
+    pub edgefactor: u64,
+    /// Compute edges by a hash instead of storing them: a graph of hundreds of gigabytes needs no memory for its edges in a
+    /// simulation. Every vertex then has the same number of edges; their ends keep the skew.
+    pub implicit: bool,
+}
+
+impl GraphParameters {
+    /// Undirected edges of the graph.
+    pub fn edges(&self) -> u64 {
+        self.edgefactor << self.scale
+    }
+}
 
 /// Initiator probabilities of the Graph500 Kronecker generator: A = 0.57, B = 0.19, C = 0.19, D = 0.05, as cumulative
 /// thresholds of 16 random bits.
@@ -52,28 +49,14 @@ pub(crate) struct Graph {
 }
 
 impl Graph {
-    /// Undirected edges of the graph that the parameters ask for.
-    pub fn edges(parameters: &Parameters) -> Result<u64, WorkloadError> {
-        let (scale, edge_factor) = Graph::size(parameters)?;
-        Ok(edge_factor << scale)
-    }
-
-    /// Base-2 logarithm of the vertices, and undirected edges for each.
-    fn size(parameters: &Parameters) -> Result<(u32, u64), WorkloadError> {
-        let scale = parameters.count_within("scale", 4, 36)? as u32;
-        Ok((scale, parameters.count_within("edgefactor", 1, 1024)?))
-    }
-
-    /// Reads the graph's parameters and lays its two arrays out.
-    pub fn parse(parameters: &Parameters, layout: &mut Layout) -> Result<Graph, WorkloadError> {
-        let (scale, edge_factor) = Graph::size(parameters)?;
-        let degree = 2 * edge_factor;
-        let implicit = parameters.choice("implicit", &[("true", true), ("false", false)])?;
+    /// Lays the graph's two arrays out.
+    pub fn new(parameters: &GraphParameters, seed: u64, layout: &mut Layout) -> Result<Graph, Problem> {
+        let GraphParameters { scale, edgefactor, implicit } = *parameters;
+        let degree = 2 * edgefactor;
         let vertices = 1u64 << scale;
         if vertices.saturating_mul(degree * 8) > 32 << 40 {
-            return Err(parameters.error("scale", "a graph of at most 32 TiB"));
+            return Err(Problem::new("scale", "a graph of at most 32 TiB"));
         }
-        let seed = parameters.seed()?;
         Ok(Graph {
             vertices,
             directed_edges: vertices * degree,

@@ -1,7 +1,7 @@
 //! Where a workload's data structures lie in its virtual address space, and heaps that grow while it runs.
 
 use crate::memory::Memory;
-use crate::program::Init;
+use crate::parameters::Init;
 use terrace_model::AddressRange;
 use terrace_trace::{Event, MapKind, Protection};
 

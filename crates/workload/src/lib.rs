@@ -30,13 +30,15 @@ mod source;
 pub use memory::Digest;
 pub use native::NativeRun;
 pub use pages::{NativePages, ResidentPages};
-pub use parameters::ParameterInfo;
+pub use terrace_model::parameters::ParameterInfo;
 
+use parameters::{did_you_mean, nearest};
 use terrace_model::Bytes;
+use terrace_model::parameters::ParameterError;
 use terrace_trace::{EventSource, Header};
 
 /// What a workload says about itself: its help text and its documentation page.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct WorkloadInfo {
     /// The name [`open`] takes.
     pub name: &'static str,
@@ -44,10 +46,17 @@ pub struct WorkloadInfo {
     pub summary: &'static str,
     /// What it does, which published benchmark it stands for and how it differs.
     pub description: &'static str,
-    /// The parameters, in the order in which they are shown.
-    pub parameters: &'static [ParameterInfo],
+    /// See [`WorkloadInfo::parameters`].
+    pub(crate) parameters: fn() -> Vec<ParameterInfo>,
     /// Whether [`Workload::accesses`] is exact; otherwise it is an expectation.
     pub exact: bool,
+}
+
+impl WorkloadInfo {
+    /// The parameters as they were declared, in the order in which they are shown.
+    pub fn parameters(&self) -> Vec<ParameterInfo> {
+        (self.parameters)()
+    }
 }
 
 /// A workload with its parameters.
@@ -81,7 +90,7 @@ pub trait Workload: Send {
 #[derive(Debug, thiserror::Error)]
 pub enum WorkloadError {
     /// No workload has that name.
-    #[error("unknown workload \"{name}\"{}; there are {valid}", suggest(.nearest))]
+    #[error("unknown workload \"{name}\"{}; there are {valid}", did_you_mean(.nearest.as_deref()))]
     UnknownWorkload {
         /// As given.
         name: String,
@@ -90,17 +99,13 @@ pub enum WorkloadError {
         /// All names.
         valid: String,
     },
-    /// The workload has no such parameter.
-    #[error("workload {workload}: unknown parameter \"{key}\"{}; there are {valid}", suggest(.nearest))]
-    UnknownParameter {
+    /// There is no such parameter, or its value cannot be used.
+    #[error("workload {workload}: {problem}")]
+    Parameter {
         /// The workload.
         workload: &'static str,
-        /// As given.
-        key: String,
-        /// The most similar key.
-        nearest: Option<String>,
-        /// All keys.
-        valid: String,
+        /// The parameter, its value and what would do.
+        problem: ParameterError,
     },
     /// Something between two commas is not `key=value`.
     #[error("workload {workload}: \"{text}\" is not key=value")]
@@ -116,19 +121,7 @@ pub enum WorkloadError {
         /// The workload.
         workload: &'static str,
         /// The parameter.
-        key: &'static str,
-    },
-    /// A parameter's value cannot be used.
-    #[error("workload {workload}: {key}={value}: expected {expected}")]
-    BadValue {
-        /// The workload.
-        workload: &'static str,
-        /// The parameter.
-        key: &'static str,
-        /// As given.
-        value: String,
-        /// What would do.
-        expected: String,
+        key: String,
     },
     /// The machine has less memory available than a native run touches.
     #[error(
@@ -164,10 +157,6 @@ pub enum WorkloadError {
     },
 }
 
-fn suggest(nearest: &Option<String>) -> String {
-    nearest.as_ref().map(|word| format!(", did you mean \"{word}\"?")).unwrap_or_default()
-}
-
 /// All workloads, in the order of the documentation.
 pub fn all() -> &'static [&'static WorkloadInfo] {
     const INFOS: [&WorkloadInfo; programs::ALL.len()] = {
@@ -193,7 +182,8 @@ pub fn open(spec: &str) -> Result<Box<dyn Workload>, WorkloadError> {
         Some((_, open)) => open(parameters),
         None => {
             let valid: Vec<&str> = programs::ALL.iter().map(|(info, _)| info.name).collect();
-            let (name, nearest) = (name.to_owned(), parameters::nearest(name, &valid));
+            let nearest = nearest(name, valid.iter().copied()).map(str::to_owned);
+            let name = name.to_owned();
             Err(WorkloadError::UnknownWorkload { name, nearest, valid: valid.join(", ") })
         }
     }

@@ -61,7 +61,7 @@ pub(crate) fn prepare<P: Program>(program: &P, pages: NativePages) -> Result<Bac
         && let Some(available) = available_memory()
         && footprint > available
     {
-        return Err(WorkloadError::NotEnoughMemory { workload: P::info().name, footprint, available });
+        return Err(WorkloadError::NotEnoughMemory { workload: P::INFO.name, footprint, available });
     }
     let backing = Backing::of_pages(layout.window_bytes(), pages, &layout.ranges())?;
     program.prepare(&backing);

@@ -4,7 +4,7 @@ use crate::layout::Layout;
 use crate::memory::{Backing, Digested, Memory, Native, Nothing};
 use crate::native::{self, NativeRun};
 use crate::pages::NativePages;
-use crate::parameters::Parameters;
+use crate::parameters::{self, Init, Parameters, Problem};
 use crate::source::StreamSource;
 use crate::{Workload, WorkloadError, WorkloadInfo};
 use terrace_model::AddressRange;
@@ -31,13 +31,17 @@ pub(crate) trait Kernel: Send {
 
 /// A workload with its parameters read.
 pub(crate) trait Program: Clone + Send + Sync + 'static {
+    /// What a user can choose.
+    type Parameters: Parameters;
     /// Its threads.
     type Thread: Kernel;
+    /// What it says about itself.
+    const INFO: &'static WorkloadInfo;
     /// Whether its threads fill data structures of their own before the run; they then say [`Progress::Run`].
     const POPULATES: bool = false;
 
-    fn info() -> &'static WorkloadInfo;
-    fn parse(parameters: &Parameters) -> Result<Self, WorkloadError>;
+    /// The program with parameters that are within their ranges. Those that do not go together are a problem.
+    fn new(parameters: &Self::Parameters) -> Result<Self, Problem>;
     fn layout(&self) -> &Layout;
     fn threads(&self) -> u32;
     fn thread(&self, index: u32) -> Self::Thread;
@@ -57,28 +61,13 @@ pub(crate) fn share(total: u64, index: u32, threads: u32) -> std::ops::Range<u64
     at(index)..at(index + 1)
 }
 
-/// How initialisation touches the arrays.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Init {
-    Pages,
-    Lines,
-    None,
-}
-
-impl Init {
-    /// Bytes between two touches.
-    fn stride(self) -> Option<u64> {
-        match self {
-            Init::Pages => Some(4096),
-            Init::Lines => Some(64),
-            Init::None => None,
-        }
+/// Bytes between two touches of initialisation.
+fn stride(init: Init) -> Option<u64> {
+    match init {
+        Init::Pages => Some(4096),
+        Init::Lines => Some(64),
+        Init::None => None,
     }
-}
-
-/// Reads the `init` parameter.
-pub(crate) fn init_parameter(parameters: &Parameters) -> Result<Init, WorkloadError> {
-    parameters.choice("init", &[("pages", Init::Pages), ("lines", Init::Lines), ("none", Init::None)])
 }
 
 /// The initialisation phase of one thread: its share of every range of the layout, one store per page or line.
@@ -97,7 +86,7 @@ pub(crate) struct Touch {
 
 impl Touch {
     pub fn new(layout: &Layout, thread: u32, threads: u32) -> Touch {
-        let stride = layout.init.stride();
+        let stride = stride(layout.init);
         let ranges = if stride.is_some() { layout.touched.clone() } else { Vec::new() };
         let stride = stride.unwrap_or(4096);
         let together = layout.together.clamp(1, ranges.len().max(1));
@@ -108,7 +97,7 @@ impl Touch {
 
     /// Stores of the whole phase, all threads together.
     pub fn accesses(layout: &Layout) -> u64 {
-        let Some(stride) = layout.init.stride() else { return 0 };
+        let Some(stride) = stride(layout.init) else { return 0 };
         layout.touched.iter().map(|range| range.bytes.div_ceil(stride)).sum()
     }
 
@@ -263,22 +252,22 @@ pub(crate) struct Runner<P> {
 }
 
 /// Reads the parameters of program `P`.
-pub(crate) fn open<P: Program>(parameters: &str) -> Result<Box<dyn Workload>, WorkloadError> {
-    let parameters = Parameters::parse(P::info(), parameters)?;
-    let program = P::parse(&parameters)?;
-    let seed =
-        if P::info().parameters.iter().any(|p| p.name == "seed") { Some(parameters.seed()?) } else { None };
-    Ok(Box::new(Runner { program, arguments: parameters.resolved(), seed }))
+pub(crate) fn open<P: Program>(text: &str) -> Result<Box<dyn Workload>, WorkloadError> {
+    let name = P::INFO.name;
+    let given: P::Parameters = parameters::read(name, text)?;
+    let program = P::new(&given).map_err(|problem| problem.of(name, &given))?;
+    let seed = given.get("seed").and_then(|seed| seed.parse().ok());
+    Ok(Box::new(Runner { program, arguments: parameters::resolved(&given), seed }))
 }
 
 impl<P: Program> Workload for Runner<P> {
     fn info(&self) -> &'static WorkloadInfo {
-        P::info()
+        P::INFO
     }
 
     fn header(&self) -> Header {
         Header {
-            program: P::info().name.to_owned(),
+            program: P::INFO.name.to_owned(),
             arguments: self.arguments.clone(),
             origin: "workload".to_owned(),
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),

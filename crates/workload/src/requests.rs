@@ -1,37 +1,12 @@
 //! Services: what a request does is planned piece by piece, then issued a few accesses at a time.
 
-use crate::WorkloadError;
 use crate::emitter::Emitter;
 use crate::layout::map;
 use crate::memory::{Memory, Nothing, follow};
-use crate::parameters::{ParameterInfo, Parameters};
+use crate::parameters::{Choice, Parameters};
 use crate::program::{Kernel, Program, Progress};
 use terrace_model::AddressRange;
 use terrace_trace::{Event, MapKind, MarkKind};
-
-/// `think`, shared by services.
-pub(crate) const THINK: ParameterInfo = ParameterInfo {
-    name: "think",
-    default: "20e3",
-    unit: "instructions",
-    help: "Instructions between two requests of a thread: parsing, network, waiting. They set the rate of accesses.",
-};
-
-/// The same for workloads that ask one request after the other unless they are told to wait.
-pub(crate) const WAITING: ParameterInfo = ParameterInfo {
-    default: "0",
-    help: "Instructions between two requests of a thread, once it runs: network, waiting.",
-    ..THINK
-};
-
-/// `timed`, shared by services.
-pub(crate) const TIMED: ParameterInfo = ParameterInfo {
-    name: "timed",
-    default: "no",
-    unit: "no|yes|whole",
-    help: "Mark where each request begins and ends, without `think` or with it (whole), so that a simulation tells the \
-           distribution of their latencies.",
-};
 
 /// Marks the beginning or the end of a request.
 #[inline(always)]
@@ -42,7 +17,7 @@ fn mark<M: Memory>(memory: &mut M, kind: MarkKind) {
 }
 
 /// Longest time between two requests: minutes.
-pub(crate) const LONGEST_THINK: u64 = 1_000_000_000_000;
+const LONGEST_THINK: u64 = 1_000_000_000_000;
 
 /// Payload moves in vector registers of 32 bytes (AVX2).
 pub(crate) const VECTOR_BYTES: u64 = 32;
@@ -214,42 +189,45 @@ pub(crate) struct Client<S: Service> {
     open: bool,
 }
 
+/// The time between two requests.
+#[derive(Clone, Copy, Debug, PartialEq, Parameters)]
+pub(crate) struct Think {
+    /// Instructions between two requests of a thread, once it runs: parsing, network, waiting. They set the rate of accesses.
+    #[parameter(name = "think", default = "20e3", range = 0..=LONGEST_THINK, unit = "instructions")]
+    pub instructions: u64,
+}
+
 /// How a service's requests follow each other.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Parameters)]
 pub(crate) struct Pace {
-    /// Instructions before each.
-    pub think: u64,
-    /// What of each is marked.
+    #[parameter(flatten)]
+    pub think: Think,
+    /// Mark where each request begins and ends, so that a simulation reports the distribution of their latencies.
     pub timed: Timed,
 }
 
 /// What is marked as a request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
 pub(crate) enum Timed {
-    /// Nothing.
+    /// Nothing is marked.
+    #[default]
     No,
-    /// Its accesses: `think` is the wait for it.
+    /// The accesses: `think` is the wait for the request.
+    #[choice("yes")]
     Accesses,
-    /// `think` and its accesses: where the server always has a next request, `think` is its work on this one.
+    /// `think` and the accesses: where the server always has a next request, `think` is its work on this one.
     Whole,
 }
 
 impl Pace {
-    /// Reads `think` and `timed`.
-    pub fn parse(parameters: &Parameters) -> Result<Pace, WorkloadError> {
-        let think = parameters.count_within("think", 0, LONGEST_THINK)?;
-        let timed = [("no", Timed::No), ("yes", Timed::Accesses), ("whole", Timed::Whole)];
-        Ok(Pace { think, timed: parameters.choice("timed", &timed)? })
-    }
-
     /// Before a request.
     #[inline(always)]
     pub fn begin<M: Memory>(&self, memory: &mut M) {
         if self.timed == Timed::Whole {
             mark(memory, MarkKind::RequestBegin);
         }
-        if self.think > 0 {
-            memory.compute(self.think);
+        if self.think.instructions > 0 {
+            memory.compute(self.think.instructions);
         }
         if self.timed == Timed::Accesses {
             mark(memory, MarkKind::RequestBegin);

@@ -117,7 +117,7 @@ where
             let stream = &mut self.streams[index];
             emitter.begin(StreamId(index as u32), recycled);
             if !std::mem::replace(&mut stream.begun, true) {
-                emitter.event(spawn(index as u32, P::info().name));
+                emitter.event(spawn(index as u32, P::INFO.name));
                 if index == 0 {
                     announce_layout(&self.program, emitter);
                     let name = "init".to_owned();

@@ -193,8 +193,7 @@ fn text(policy: &ShowDocument) -> String {
         let changed =
             if *value == info.default { String::new() } else { format!("  (default {})", info.default) };
         let _ = writeln!(text, "  {}={value}{changed}", info.name);
-        let range = info.range.as_ref().map(|range| format!(" Range: {} to {}.", range.low, range.high));
-        for line in output::wrap(&(info.explanation() + &range.unwrap_or_default()), 74) {
+        for line in output::wrap(&output::parameter_help(info), 74) {
             let _ = writeln!(text, "      {line}");
         }
     }

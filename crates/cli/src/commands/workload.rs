@@ -8,7 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 use std::fmt::Write;
 use terrace_study::figures::readable;
-use terrace_workload::{NativePages, NativeRun, ResidentPages, Workload, WorkloadInfo};
+use terrace_workload::{NativePages, NativeRun, ParameterInfo, ResidentPages, Workload, WorkloadInfo};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -130,26 +130,13 @@ struct ShowDocument {
     threads: u32,
     /// As resolved, `key=value`.
     arguments: Vec<String>,
-    parameters: Vec<ShowParameter>,
-}
-
-#[derive(Serialize)]
-struct ShowParameter {
-    name: &'static str,
-    default: &'static str,
-    unit: &'static str,
-    help: &'static str,
+    parameters: Vec<ParameterInfo>,
 }
 
 fn show(spec: &str, json: &JsonOption) -> CommandResult {
     let workload = terrace_workload::open(spec).or_usage()?;
     let info = workload.info();
     if let Some(destination) = &json.json {
-        let parameters = info
-            .parameters
-            .iter()
-            .map(|p| ShowParameter { name: p.name, default: p.default, unit: p.unit, help: p.help })
-            .collect();
         let document = ShowDocument {
             name: info.name,
             summary: info.summary,
@@ -159,7 +146,7 @@ fn show(spec: &str, json: &JsonOption) -> CommandResult {
             footprint_bytes: workload.footprint(),
             threads: workload.threads(),
             arguments: workload.header().arguments,
-            parameters,
+            parameters: info.parameters(),
         };
         output::write_json(destination, &document)?;
     }
@@ -181,9 +168,10 @@ fn describe(info: &WorkloadInfo, workload: &dyn Workload) -> String {
     let _ = writeln!(text, "Accesses   {about}{}", progress::short(workload.accesses() as f64));
     let _ = writeln!(text, "Footprint  {}", readable(workload.footprint()));
     let _ = writeln!(text, "\nParameters (default, unit):");
-    for parameter in info.parameters {
-        let _ = writeln!(text, "  {}={}  ({})", parameter.name, parameter.default, parameter.unit);
-        for line in output::wrap(parameter.help, 74) {
+    for parameter in info.parameters() {
+        let unit = if parameter.unit.is_empty() { String::new() } else { format!("  ({})", parameter.unit) };
+        let _ = writeln!(text, "  {}={}{unit}", parameter.name, parameter.default);
+        for line in output::wrap(&output::parameter_help(&parameter), 74) {
             let _ = writeln!(text, "      {line}");
         }
     }

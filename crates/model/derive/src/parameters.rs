@@ -42,6 +42,7 @@ pub fn derive(input: &DeriveInput) -> syn::Result<TokenStream> {
 
         impl ::terrace_model::parameters::Parameters for #name {
             fn describe(
+                &self,
                 prefix: &str,
                 described: &mut ::std::vec::Vec<::terrace_model::parameters::ParameterInfo>,
             ) {
@@ -123,7 +124,7 @@ fn pieces(field: &Field) -> syn::Result<Pieces> {
                     ::std::format!("{prefix}{}", #key),
                     #help,
                     #unit,
-                    &<Self as ::core::default::Default>::default().#ident,
+                    &self.#ident,
                 )
             });
         },
@@ -149,7 +150,7 @@ fn section(field_type: &Type, ident: &syn::Ident, prefix: &str, default: TokenSt
     let inner = quote!(<#field_type as ::terrace_model::parameters::Parameters>);
     Pieces {
         default,
-        describe: quote!(#inner::describe(&::std::format!("{prefix}{}", #prefix), described);),
+        describe: quote!(#inner::describe(&self.#ident, &::std::format!("{prefix}{}", #prefix), described);),
         set: quote! {
             if let ::core::option::Option::Some(rest) = key.strip_prefix(#prefix)
                 && #inner::set(&mut self.#ident, rest, text).map_err(|error| error.within(#prefix))?

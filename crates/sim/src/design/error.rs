@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use terrace_model::parameters::{did_you_mean, nearest};
 
 /// Where a value of a design comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,19 +92,10 @@ fn one_line(text: String) -> String {
 
 /// `; did you mean "x"?` for the candidate nearest to `wrong`, or the list of what is valid where none is near.
 pub(crate) fn suggestion<S: AsRef<str>>(wrong: &str, candidates: &[S]) -> String {
-    let nearest = candidates
-        .iter()
-        .map(|candidate| (strsim::damerau_levenshtein(wrong, candidate.as_ref()), candidate.as_ref()))
-        .min();
-    match nearest {
-        // A third of the letters wrong is a slip; more is another word.
-        Some((distance, candidate)) if distance <= wrong.chars().count().div_ceil(3).max(1) => {
-            format!("; did you mean \"{candidate}\"?")
-        }
-        Some(_) => {
-            let list: Vec<_> = candidates.iter().map(|candidate| candidate.as_ref()).collect();
-            format!("; valid here: {}", list.join(", "))
-        }
-        None => String::new(),
+    let words = || candidates.iter().map(AsRef::as_ref);
+    match nearest(wrong, words()) {
+        None if candidates.is_empty() => String::new(),
+        None => format!("; valid here: {}", words().collect::<Vec<_>>().join(", ")),
+        found => did_you_mean(found),
     }
 }

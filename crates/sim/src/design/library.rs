@@ -17,6 +17,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use terrace_model::parameters::{did_you_mean, nearest};
 
 /// The machine of a design that names none.
 pub const DEFAULT_MACHINE: &str = "skylake-6140";
@@ -270,11 +271,11 @@ impl Library {
         }
         policy_file(name_or_path).ok_or_else(|| {
             let policies = terrace_policy::all().iter().map(|policy| policy.name());
-            let names: Vec<_> = self.files.keys().map(String::as_str).chain(policies).collect();
-            let mut hint = suggestion(name_or_path, &names);
-            if hint.starts_with("; valid here") {
-                hint = "; see terrace design list, machine list and policy list".to_owned();
-            }
+            let names = self.files.keys().map(String::as_str).chain(policies);
+            let hint = match nearest(name_or_path, names) {
+                None => "; see terrace design list, machine list and policy list".to_owned(),
+                found => did_you_mean(found),
+            };
             DesignError::new(format!("there is no machine, design or policy \"{name_or_path}\"{hint}"))
         })
     }

@@ -179,7 +179,11 @@ fn messages_name_file_line_key_and_the_nearest_valid_one() {
     let cases = [
         (
             "[translation]\n[translation.l2_tbl]\nentries = 4",
-            "my.toml:2: unknown key \"l2_tbl\"; valid here: scheme, levels, l1d, l2, page_walk_cache, walkers, nested",
+            "my.toml:2: unknown key \"l2_tbl\"; did you mean \"l2\"?",
+        ),
+        (
+            "[translation]\n[translation.qq]\nentries = 4",
+            "my.toml:2: unknown key \"qq\"; valid here: scheme, levels, l1d, l2, page_walk_cache, walkers, nested",
         ),
         (
             "[cache]\nprefecher.enabled = true",
@@ -208,7 +212,7 @@ fn messages_name_file_line_key_and_the_nearest_valid_one() {
         ("[os]\npages = \"2mb\"", "my.toml:2: os.pages: \"2mb\" is not valid; did you mean \"2m\"?"),
         (
             "[translation.l1d]\n8k = { entries = 4, ways = 1 }",
-            "my.toml:2: unknown key \"8k\"; did you mean \"4k\"?",
+            "my.toml:2: unknown key \"8k\"; valid here: 4k, 2m, 1g",
         ),
         (
             "[translation.l1d]\n4k = { entries = 64, ways = \"ful\" }",

@@ -1,15 +1,15 @@
 //! Collaborative filtering in memory.
 
+use crate::WorkloadInfo;
 use crate::layout::Layout;
 use crate::memory::Memory;
-use crate::parameters::{INIT, ParameterInfo, Parameters, SEED, THREADS};
-use crate::program::{Program, init_parameter, share};
+use crate::parameters::*;
+use crate::program::{Program, share};
 use crate::random::{Permutation, Random, Zipf, hash, scale};
-use crate::requests::{Client, Extents, LONGEST_THINK, Pace, Plan, Service, THINK, Timed};
-use crate::{WorkloadError, WorkloadInfo};
-use terrace_model::AddressRange;
+use crate::requests::{Client, Extents, Pace, Plan, Service, Think, Timed};
+use terrace_model::{AddressRange, Bytes};
 
-pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
+const INFO: WorkloadInfo = WorkloadInfo {
     name: "analytics",
     summary: "alternating least squares over ratings, with results that grow (Spark collaborative filtering)",
     description: "\
@@ -25,18 +25,33 @@ the other, so their pages are idle for most of the time and never so for long; f
 the work for each user or item: 20e3 instructions solve for 64 factors, and more slow the sweeps down as a larger \
 dataset would. threads=8. It differs: no garbage collector and no shuffle files; every user has 64 ratings, and so has \
 every item, although items are gathered unevenly.",
-    parameters: &[
-        ParameterInfo { name: "bytes", default: "64 MiB", unit: "bytes", help: "Size of input and ratings; the factors come on top." },
-        ParameterInfo { name: "input", default: "0.15", unit: "share", help: "Share of `bytes` that is input." },
-        ParameterInfo { name: "zipf", default: "0.8", unit: "exponent", help: "Zipf exponent of the items' popularity." },
-        ParameterInfo { name: "iterations", default: "2", unit: "iterations", help: "Passes over all users and all items." },
-        THINK,
-        INIT,
-        THREADS,
-        SEED,
-    ],
+    parameters: declared::<Parameters>,
     exact: true,
 };
+
+#[derive(Clone, Debug, PartialEq, Parameters)]
+pub(crate) struct Parameters {
+    /// Size of input and ratings; the factors come on top.
+    #[parameter(default = "64 MiB", range = "64 KiB"..="32 TiB")]
+    bytes: Bytes,
+    /// Share of `bytes` that is input.
+    #[parameter(default = 0.15, range = 0.0..=0.9, unit = "share")]
+    input: f64,
+    /// Zipf exponent of the items' popularity.
+    #[parameter(default = 0.8, range = 0.0..=4.0, unit = "exponent")]
+    zipf: f64,
+    /// Passes over all users and all items.
+    #[parameter(default = 2, range = 1..=1000, unit = "iterations")]
+    iterations: u64,
+    #[parameter(flatten)]
+    think: Think,
+    #[parameter(flatten)]
+    start: Start,
+    #[parameter(flatten)]
+    threads: Threads,
+    #[parameter(flatten)]
+    seed: Seed,
+}
 
 /// User or item, rating.
 const RATING_BYTES: u64 = 16;
@@ -103,23 +118,21 @@ impl Analytics {
 }
 
 impl Program for Analytics {
+    const INFO: &WorkloadInfo = &INFO;
+    type Parameters = Parameters;
     type Thread = Client<Analytics>;
 
-    fn info() -> &'static WorkloadInfo {
-        &INFO
-    }
-
-    fn parse(parameters: &Parameters) -> Result<Analytics, WorkloadError> {
-        let threads = parameters.threads()?;
-        let bytes = parameters.bytes("bytes", (64 << 10) * u64::from(threads))?;
-        let input_bytes = (bytes as f64 * parameters.number("input", 0.0, 0.9)?) as u64 / 4096 * 4096;
+    fn new(parameters: &Parameters) -> Result<Analytics, Problem> {
+        let threads = parameters.threads.count;
+        let bytes = at_least("bytes", parameters.bytes, Bytes((64 << 10) * u64::from(threads)))?.0;
+        let input_bytes = (bytes as f64 * parameters.input) as u64 / 4096 * 4096;
         let blocks = (bytes - input_bytes) / (2 * BLOCK_BYTES);
         if blocks < u64::from(threads) {
-            return Err(parameters.error("bytes", format!("at least a user for each of {threads} threads")));
+            return Err(Problem::new("bytes", format!("at least a user for each of {threads} threads")));
         }
-        let iterations = parameters.count_within("iterations", 1, 1000)?;
-        let seed = parameters.seed()?;
-        let mut layout = Layout::new(init_parameter(parameters)?);
+        let iterations = parameters.iterations;
+        let seed = parameters.seed.number;
+        let mut layout = Layout::new(parameters.start.init);
         let mut program = Analytics {
             blocks,
             input: layout.array("input", input_bytes.max(4096)),
@@ -127,10 +140,10 @@ impl Program for Analytics {
             ratings: ["ratings by user", "ratings by item"]
                 .map(|name| layout.array(name, blocks * BLOCK_BYTES)),
             factors: layout.array("item factors", blocks * FACTOR_BYTES),
-            zipf: Zipf::new(blocks, parameters.number("zipf", 0.0, 4.0)?),
+            zipf: Zipf::new(blocks, parameters.zipf),
             order: Permutation::new(blocks, seed),
             iterations,
-            pace: Pace { think: parameters.count_within("think", 0, LONGEST_THINK)?, timed: Timed::No },
+            pace: Pace { think: parameters.think, timed: Timed::No },
             room: Vec::new(),
             site: layout.site("new factors"),
             threads,

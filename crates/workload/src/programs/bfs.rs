@@ -1,15 +1,15 @@
 //! Breadth-first search on a Kronecker graph.
 
-use crate::graph::{EDGE_FACTOR, Graph, IMPLICIT, SCALE};
+use crate::WorkloadInfo;
+use crate::graph::{Graph, GraphParameters};
 use crate::layout::Layout;
 use crate::memory::{Backing, Memory};
-use crate::parameters::{INIT, ParameterInfo, Parameters, SEED, SETTLE, THREADS};
-use crate::program::{Kernel, Program, Progress, init_parameter, share};
+use crate::parameters::*;
+use crate::program::{Kernel, Program, Progress, share};
 use crate::random::Random;
-use crate::{WorkloadError, WorkloadInfo};
 use std::collections::VecDeque;
 
-pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
+const INFO: WorkloadInfo = WorkloadInfo {
     name: "bfs",
     summary: "top-down breadth-first search on a Kronecker graph (Graph500)",
     description: "\
@@ -24,30 +24,39 @@ undirected one, from which it builds the graph and against which it validates th
 which then find room where that lay: `first=search`. It differs: building the graph is not part of the \
 stream; a run is bounded by edges, not by 64 searches; with several threads each has its own search, queue and parents \
 over the shared graph, so that the accesses are the same in every run.",
-    parameters: &[
-        SCALE,
-        EDGE_FACTOR,
-        ParameterInfo { name: "edges", default: "12e6", unit: "edges", help: "Directed edges examined, all threads together." },
-        IMPLICIT,
-        ParameterInfo {
-            name: "list",
-            default: "false",
-            unit: "true|false",
-            help: "Keep the generator's list of edges in memory, which no search reads.",
-        },
-        ParameterInfo {
-            name: "first",
-            default: "graph",
-            unit: "graph|search",
-            help: "What is touched first, and so finds fast memory: the graph, or parents and queues.",
-        },
-        INIT,
-        SETTLE,
-        THREADS,
-        SEED,
-    ],
+    parameters: declared::<Parameters>,
     exact: false,
 };
+
+#[derive(Clone, Debug, PartialEq, Parameters)]
+pub(crate) struct Parameters {
+    #[parameter(flatten)]
+    graph: GraphParameters,
+    /// Directed edges examined, all threads together.
+    #[parameter(default = "12e6", range = 1..=LARGEST_COUNT, unit = "edges")]
+    edges: u64,
+    /// Keep the generator's list of edges in memory, which no search reads.
+    list: bool,
+    /// What is touched first, and so finds fast memory.
+    first: First,
+    #[parameter(flatten)]
+    start: Start,
+    #[parameter(flatten)]
+    settle: Settle,
+    #[parameter(flatten)]
+    threads: Threads,
+    #[parameter(flatten)]
+    seed: Seed,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
+pub(crate) enum First {
+    /// The graph.
+    #[default]
+    Graph,
+    /// Parents and queues.
+    Search,
+}
 
 /// Bytes of an edge in the generator's list: both ends.
 const LISTED_EDGE: u64 = 16;
@@ -66,28 +75,25 @@ pub(crate) struct Bfs {
 }
 
 impl Program for Bfs {
+    const INFO: &WorkloadInfo = &INFO;
+    type Parameters = Parameters;
     type Thread = Search;
 
-    fn info() -> &'static WorkloadInfo {
-        &INFO
-    }
-
-    fn parse(parameters: &Parameters) -> Result<Bfs, WorkloadError> {
-        let threads = parameters.threads()?;
-        let mut layout = Layout::new(init_parameter(parameters)?).settling(parameters.count("settle", 0)?);
-        let listed = parameters.choice("list", &[("true", true), ("false", false)])?;
-        if listed {
-            layout.array("list", LISTED_EDGE * Graph::edges(parameters)?);
+    fn new(parameters: &Parameters) -> Result<Bfs, Problem> {
+        let threads = parameters.threads.count;
+        let mut layout = Layout::new(parameters.start.init).settling(parameters.settle.instructions);
+        if parameters.list {
+            layout.array("list", LISTED_EDGE * parameters.graph.edges());
         }
-        let graph = Graph::parse(parameters, &mut layout)?;
+        let graph = Graph::new(&parameters.graph, parameters.seed.number, &mut layout)?;
         let mut vector =
             |name| -> Vec<u64> { (0..threads).map(|_| layout.array(name, 8 * graph.vertices)).collect() };
         let (parents, queues) = (vector("parents"), vector("queue"));
-        if parameters.choice("first", &[("graph", false), ("search", true)])? {
+        if parameters.first == First::Search {
             layout.touched.rotate_right(parents.len() + queues.len());
         }
-        let edges = parameters.count("edges", threads.into())?;
-        Ok(Bfs { graph, edges, threads, seed: parameters.seed()?, parents, queues, layout })
+        let edges = at_least("edges", parameters.edges, threads.into())?;
+        Ok(Bfs { graph, edges, threads, seed: parameters.seed.number, parents, queues, layout })
     }
 
     fn layout(&self) -> &Layout {

@@ -1,12 +1,13 @@
 //! A block tridiagonal solver.
 
+use crate::WorkloadInfo;
 use crate::layout::Layout;
 use crate::memory::Memory;
-use crate::parameters::{INIT, ParameterInfo, Parameters, THREADS};
-use crate::program::{Kernel, Program, Progress, init_parameter, share};
-use crate::{WorkloadError, WorkloadInfo};
+use crate::parameters::*;
+use crate::program::{Kernel, Program, Progress, share};
+use terrace_model::Bytes;
 
-pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
+const INFO: WorkloadInfo = WorkloadInfo {
     name: "bt",
     summary: "block tridiagonal sweeps along x, y and z of a 3-D grid (NPB BT)",
     description: "\
@@ -24,15 +25,26 @@ own. Arrays are first touched in the original's order: u, forcing, the auxiliary
 plane of all arrays is large against the last-level cache divided by the threads. It differs: the grid is flat where \
 the original's is a cube, so that this holds at smaller footprints too; the loops of the right-hand side are one for \
 each direction; eight lines are solved at once, with accesses of 64 bytes (AVX-512). Threads take contiguous lines.",
-    parameters: &[
-        ParameterInfo { name: "bytes", default: "256 MiB", unit: "bytes", help: "Size of all arrays together." },
-        ParameterInfo { name: "planes", default: "16", unit: "planes", help: "Planes of the grid, at least 5." },
-        ParameterInfo { name: "iterations", default: "1", unit: "steps", help: "Time steps." },
-        INIT,
-        THREADS,
-    ],
+    parameters: declared::<Parameters>,
     exact: true,
 };
+
+#[derive(Clone, Debug, PartialEq, Parameters)]
+pub(crate) struct Parameters {
+    /// Size of all arrays together.
+    #[parameter(default = "256 MiB", range = "1 MiB"..="32 TiB")]
+    bytes: Bytes,
+    /// Planes of the grid.
+    #[parameter(default = 16, range = 5..=LARGEST_COUNT, unit = "planes")]
+    planes: u64,
+    /// Time steps.
+    #[parameter(default = 1, range = 1..=LARGEST_COUNT, unit = "steps")]
+    iterations: u64,
+    #[parameter(flatten)]
+    start: Start,
+    #[parameter(flatten)]
+    threads: Threads,
+}
 
 /// A cache line and a vector register: one number of eight cells.
 type Line = [u64; 8];
@@ -132,19 +144,17 @@ impl BlockTridiagonal {
 }
 
 impl Program for BlockTridiagonal {
+    const INFO: &WorkloadInfo = &INFO;
+    type Parameters = Parameters;
     type Thread = Solver;
 
-    fn info() -> &'static WorkloadInfo {
-        &INFO
-    }
-
-    fn parse(parameters: &Parameters) -> Result<BlockTridiagonal, WorkloadError> {
-        let cells = parameters.bytes("bytes", 1 << 20)? / CELL_BYTES;
-        let planes = parameters.count_within("planes", 5, cells / 64)?;
-        let threads = parameters.threads()?;
+    fn new(parameters: &Parameters) -> Result<BlockTridiagonal, Problem> {
+        let cells = parameters.bytes.0 / CELL_BYTES;
+        let planes = within("planes", parameters.planes, 5..=cells / 64)?;
+        let threads = parameters.threads.count;
         let edge = (((cells / planes) as f64).sqrt() as u64 / 8 * 8).max(8);
         let cells = edge * edge * planes;
-        let mut layout = Layout::new(init_parameter(parameters)?);
+        let mut layout = Layout::new(parameters.start.init);
         let mut array = |name, numbers| layout.array(name, cells * 8 * numbers);
         // As the original touches them: `initialize`, `exact_rhs`, then `compute_rhs`, whose last array is rhs.
         let (u, forcing) = (array("u", UNKNOWNS), array("forcing", UNKNOWNS));
@@ -155,7 +165,7 @@ impl Program for BlockTridiagonal {
             groups: edge / 8,
             rows: edge,
             planes,
-            iterations: parameters.count("iterations", 1)?,
+            iterations: parameters.iterations,
             threads,
             u,
             rhs,

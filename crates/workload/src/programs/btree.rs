@@ -1,13 +1,14 @@
 //! Lookups in a B+ tree.
 
+use crate::WorkloadInfo;
 use crate::layout::{Heap, Layout};
 use crate::memory::Memory;
-use crate::parameters::{ParameterInfo, Parameters, SEED, SETTLE, THREADS};
-use crate::program::{Init, Kernel, Program, Progress, share};
+use crate::parameters::*;
+use crate::program::{Kernel, Program, Progress, share};
 use crate::random::{Permutation, Random, Zipf};
-use crate::{WorkloadError, WorkloadInfo};
+use terrace_model::Bytes;
 
-pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
+const INFO: WorkloadInfo = WorkloadInfo {
     name: "btree",
     summary: "point lookups in a bulk-loaded B+ tree that grew node by node",
     description: "\
@@ -19,17 +20,31 @@ Stands for the BTree index lookups used in translation studies (for one Mitosis,
 for the access path of in-memory database indexes. It differs: the tree is bulk-loaded with full nodes and is not \
 changed afterwards; nodes are pages of `node` bytes with key and pointer side by side. The first thread loads, all \
 threads look up.",
-    parameters: &[
-        ParameterInfo { name: "keys", default: "12e6", unit: "keys", help: "Keys in the tree, 16 bytes each in a leaf." },
-        ParameterInfo { name: "node", default: "4 KiB", unit: "bytes", help: "Size of a node: a multiple of 64 B." },
-        ParameterInfo { name: "lookups", default: "600e3", unit: "lookups", help: "Lookups, all threads together." },
-        ParameterInfo { name: "zipf", default: "0", unit: "exponent", help: "Zipf exponent of the keys looked up; 0 is uniform." },
-        SETTLE,
-        THREADS,
-        SEED,
-    ],
+    parameters: declared::<Parameters>,
     exact: false,
 };
+
+#[derive(Clone, Debug, PartialEq, Parameters)]
+pub(crate) struct Parameters {
+    /// Keys in the tree, 16 bytes each in a leaf.
+    #[parameter(default = "12e6", range = 1..=(1 << 40), unit = "keys")]
+    keys: u64,
+    /// Size of a node: a multiple of 64 B.
+    #[parameter(default = "4 KiB", range = "64 B"..="1 MiB")]
+    node: Bytes,
+    /// Lookups, all threads together.
+    #[parameter(default = "600e3", range = 1..=LARGEST_COUNT, unit = "lookups")]
+    lookups: u64,
+    /// Zipf exponent of the keys looked up; 0 is uniform.
+    #[parameter(default = 0.0, range = 0.0..=4.0, unit = "exponent")]
+    zipf: f64,
+    #[parameter(flatten)]
+    settle: Settle,
+    #[parameter(flatten)]
+    threads: Threads,
+    #[parameter(flatten)]
+    seed: Seed,
+}
 
 /// A node's header holds the number of its entries.
 const HEADER_BYTES: u64 = 16;
@@ -68,30 +83,28 @@ impl BTree {
 }
 
 impl Program for BTree {
+    const INFO: &WorkloadInfo = &INFO;
+    type Parameters = Parameters;
     type Thread = Tree;
     const POPULATES: bool = true;
 
-    fn info() -> &'static WorkloadInfo {
-        &INFO
-    }
-
-    fn parse(parameters: &Parameters) -> Result<BTree, WorkloadError> {
-        let node = parameters.bytes("node", 64)?;
-        if !node.is_multiple_of(64) || node > 1 << 20 {
-            return Err(parameters.error("node", "a multiple of 64 B up to 1 MiB"));
+    fn new(parameters: &Parameters) -> Result<BTree, Problem> {
+        let node = parameters.node.0;
+        if !node.is_multiple_of(64) {
+            return Err(Problem::new("node", "a multiple of 64 B"));
         }
         let mut tree = BTree {
-            keys: parameters.count_within("keys", 1, 1 << 40)?,
+            keys: parameters.keys,
             node,
-            lookups: parameters.count("lookups", 1)?,
-            zipf: parameters.number("zipf", 0.0, 4.0)?,
-            threads: parameters.threads()?,
-            seed: parameters.seed()?,
+            lookups: parameters.lookups,
+            zipf: parameters.zipf,
+            threads: parameters.threads.count,
+            seed: parameters.seed.number,
             heap: 0,
             heap_bytes: 0,
             handle: 0,
             site: 0,
-            layout: Layout::new(Init::None).settling(parameters.count("settle", 0)?),
+            layout: Layout::new(Init::None).settling(parameters.settle.instructions),
         };
         let used = tree.levels().iter().sum::<u64>() * node;
         tree.heap_bytes = used + (1 << 20);

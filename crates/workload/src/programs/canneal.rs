@@ -1,13 +1,13 @@
 //! Simulated annealing of a netlist: random elements, and the elements wired to them.
 
+use crate::WorkloadInfo;
 use crate::layout::Layout;
 use crate::memory::{Backing, Contents, Memory};
-use crate::parameters::{INIT, ParameterInfo, Parameters, SEED, SETTLE, THREADS};
-use crate::program::{Kernel, Program, Progress, init_parameter, share};
+use crate::parameters::*;
+use crate::program::{Kernel, Program, Progress, share};
 use crate::random::{Random, hash, scale};
-use crate::{WorkloadError, WorkloadInfo};
 
-pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
+const INFO: WorkloadInfo = WorkloadInfo {
     name: "canneal",
     summary: "random swaps of netlist elements by simulated annealing (PARSEC canneal)",
     description: "\
@@ -20,17 +20,30 @@ simulation needs no memory for them (a native run writes them first and follows 
 location instead of a pointer to it; a move is accepted with a fixed probability instead of by cost and temperature, \
 so that the accesses are the same in every run with any number of threads; each thread swaps elements of its own \
 part and reads those of all.",
-    parameters: &[
-        ParameterInfo { name: "elements", default: "8e6", unit: "elements", help: "Elements of the netlist, 64 bytes each." },
-        ParameterInfo { name: "moves", default: "600e3", unit: "moves", help: "Pairs examined, all threads together." },
-        ParameterInfo { name: "accept", default: "0.3", unit: "probability", help: "Share of the moves that swap." },
-        INIT,
-        SETTLE,
-        THREADS,
-        SEED,
-    ],
+    parameters: declared::<Parameters>,
     exact: false,
 };
+
+#[derive(Clone, Debug, PartialEq, Parameters)]
+pub(crate) struct Parameters {
+    /// Elements of the netlist, 64 bytes each.
+    #[parameter(default = "8e6", range = 2..=u64::from(u32::MAX), unit = "elements")]
+    elements: u64,
+    /// Pairs examined, all threads together.
+    #[parameter(default = "600e3", range = 1..=LARGEST_COUNT, unit = "moves")]
+    moves: u64,
+    /// Share of the moves that swap.
+    #[parameter(default = 0.3, range = 0.0..=1.0, unit = "probability")]
+    accept: f64,
+    #[parameter(flatten)]
+    start: Start,
+    #[parameter(flatten)]
+    settle: Settle,
+    #[parameter(flatten)]
+    threads: Threads,
+    #[parameter(flatten)]
+    seed: Seed,
+}
 
 const ELEMENT_BYTES: u64 = 64;
 /// Fan-in and fan-out together; the benchmark's netlist generator makes about five of each.
@@ -63,23 +76,21 @@ impl Canneal {
 }
 
 impl Program for Canneal {
+    const INFO: &WorkloadInfo = &INFO;
+    type Parameters = Parameters;
     type Thread = Moves;
 
-    fn info() -> &'static WorkloadInfo {
-        &INFO
-    }
-
-    fn parse(parameters: &Parameters) -> Result<Canneal, WorkloadError> {
-        let threads = parameters.threads()?;
-        let elements = parameters.count_within("elements", 2 * u64::from(threads), u32::MAX.into())?;
-        let mut layout = Layout::new(init_parameter(parameters)?).settling(parameters.count("settle", 0)?);
+    fn new(parameters: &Parameters) -> Result<Canneal, Problem> {
+        let threads = parameters.threads.count;
+        let elements = at_least("elements", parameters.elements, 2 * u64::from(threads))?;
+        let mut layout = Layout::new(parameters.start.init).settling(parameters.settle.instructions);
         let array = layout.array("elements", elements * ELEMENT_BYTES);
         Ok(Canneal {
             elements,
-            moves: parameters.count("moves", 1)?,
-            accept: parameters.number("accept", 0.0, 1.0)?,
+            moves: parameters.moves,
+            accept: parameters.accept,
             threads,
-            seed: parameters.seed()?,
+            seed: parameters.seed.number,
             array,
             layout,
         })

@@ -1,13 +1,13 @@
 //! Conjugate gradient on a random sparse matrix.
 
+use crate::WorkloadInfo;
 use crate::layout::Layout;
 use crate::memory::{Backing, Contents, Memory};
-use crate::parameters::{INIT, ParameterInfo, Parameters, SEED, THREADS};
-use crate::program::{Kernel, Program, Progress, init_parameter, share};
+use crate::parameters::*;
+use crate::program::{Kernel, Program, Progress, share};
 use crate::random::{hash, scale};
-use crate::{WorkloadError, WorkloadInfo};
 
-pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
+const INFO: WorkloadInfo = WorkloadInfo {
     name: "cg",
     summary: "conjugate gradient iterations on a random sparse matrix (NPB CG)",
     description: "\
@@ -30,22 +30,30 @@ nonzeros=32 read 62 bytes for each that is written. In class D it has 12 MB, in 
 NPB's OpenMP version, 3.4, first fills two arrays of together 12 bytes for each nonzero (v and iv), from which it \
 compacts the matrix, and keeps them to the end without another access: half of its memory, and the half that is \
 touched first. With `workspace` they are there.",
-    parameters: &[
-        ParameterInfo { name: "rows", default: "1.5e6", unit: "rows", help: "Rows and columns of the matrix." },
-        ParameterInfo { name: "nonzeros", default: "8", unit: "per row", help: "Nonzeros in each row." },
-        ParameterInfo { name: "iterations", default: "1", unit: "iterations", help: "Conjugate gradient iterations." },
-        ParameterInfo {
-            name: "workspace",
-            default: "false",
-            unit: "true|false",
-            help: "Keep what the matrix was built from, as much again, touched first and never read.",
-        },
-        INIT,
-        THREADS,
-        SEED,
-    ],
+    parameters: declared::<Parameters>,
     exact: true,
 };
+
+#[derive(Clone, Debug, PartialEq, Parameters)]
+pub(crate) struct Parameters {
+    /// Rows and columns of the matrix.
+    #[parameter(default = "1.5e6", range = 16..=u64::from(u32::MAX), unit = "rows")]
+    rows: u64,
+    /// Nonzeros in each row.
+    #[parameter(default = 8, range = 1..=1024, unit = "per row")]
+    nonzeros: u64,
+    /// Conjugate gradient iterations.
+    #[parameter(default = 1, range = 1..=LARGEST_COUNT, unit = "iterations")]
+    iterations: u64,
+    /// Keep what the matrix was built from, as much again, touched first and never read.
+    workspace: bool,
+    #[parameter(flatten)]
+    start: Start,
+    #[parameter(flatten)]
+    threads: Threads,
+    #[parameter(flatten)]
+    seed: Seed,
+}
 
 /// Vector operations move 32 bytes at a time (AVX2).
 const LANES: usize = 4;
@@ -82,18 +90,16 @@ impl ConjugateGradient {
 }
 
 impl Program for ConjugateGradient {
+    const INFO: &WorkloadInfo = &INFO;
+    type Parameters = Parameters;
     type Thread = Solver;
 
-    fn info() -> &'static WorkloadInfo {
-        &INFO
-    }
-
-    fn parse(parameters: &Parameters) -> Result<ConjugateGradient, WorkloadError> {
-        let rows = parameters.count_within("rows", 16, u32::MAX.into())?;
-        let nonzeros = parameters.count_within("nonzeros", 1, rows.min(1024))?;
-        let mut layout = Layout::new(init_parameter(parameters)?);
+    fn new(parameters: &Parameters) -> Result<ConjugateGradient, Problem> {
+        let rows = parameters.rows;
+        let nonzeros = within("nonzeros", parameters.nonzeros, 1..=rows.min(1024))?;
+        let mut layout = Layout::new(parameters.start.init);
         let row_ends = layout.array("row pointers", 8 * rows);
-        if parameters.choice("workspace", &[("true", true), ("false", false)])? {
+        if parameters.workspace {
             layout.array("workspace", 12 * rows * nonzeros);
         }
         let columns = layout.array("column numbers", (4 * rows * nonzeros).next_multiple_of(8));
@@ -103,9 +109,9 @@ impl Program for ConjugateGradient {
         Ok(ConjugateGradient {
             rows,
             nonzeros,
-            iterations: parameters.count("iterations", 1)?,
-            threads: parameters.threads()?,
-            seed: parameters.seed()?,
+            iterations: parameters.iterations,
+            threads: parameters.threads.count,
+            seed: parameters.seed.number,
             row_ends,
             columns,
             values,

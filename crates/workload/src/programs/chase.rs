@@ -1,13 +1,14 @@
 //! A dependent pointer chase: one miss at a time.
 
+use crate::WorkloadInfo;
 use crate::layout::Layout;
 use crate::memory::{Backing, Contents, Memory};
-use crate::parameters::{INIT, ParameterInfo, Parameters, SEED, THREADS};
-use crate::program::{Kernel, Program, Progress, init_parameter, share};
+use crate::parameters::*;
+use crate::program::{Kernel, Program, Progress, share};
 use crate::random::{Permutation, hash};
-use crate::{WorkloadError, WorkloadInfo};
+use terrace_model::Bytes;
 
-pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
+const INFO: WorkloadInfo = WorkloadInfo {
     name: "chase",
     summary: "dependent pointer chase over a random cycle (lmbench lat_mem_rd)",
     description: "\
@@ -17,16 +18,28 @@ the time per access is the latency of memory and of translation. Every node is v
 Stands for lat_mem_rd of lmbench (McVoy and Staelin, 1996) with a random order. It differs: the cycle is a computed \
 permutation, so a simulation needs no memory for it and a footprint of hundreds of gigabytes costs nothing; a native \
 run writes the pointers first and really follows them. Each thread has its own slice of the array and its own cycle.",
-    parameters: &[
-        ParameterInfo { name: "bytes", default: "1 GiB", unit: "bytes", help: "Size of the array." },
-        ParameterInfo { name: "node", default: "64 B", unit: "bytes", help: "Distance of the nodes: a multiple of 8 bytes." },
-        ParameterInfo { name: "accesses", default: "20e6", unit: "accesses", help: "Loads, all threads together." },
-        INIT,
-        THREADS,
-        SEED,
-    ],
+    parameters: declared::<Parameters>,
     exact: true,
 };
+
+#[derive(Clone, Debug, PartialEq, Parameters)]
+pub(crate) struct Parameters {
+    /// Size of the array.
+    #[parameter(default = "1 GiB", range = "4 KiB"..="32 TiB")]
+    bytes: Bytes,
+    /// Distance of the nodes: a multiple of 8 bytes.
+    #[parameter(default = "64 B", range = "8 B"..="32 TiB")]
+    node: Bytes,
+    /// Loads, all threads together.
+    #[parameter(default = "20e6", range = 1..=LARGEST_COUNT, unit = "accesses")]
+    accesses: u64,
+    #[parameter(flatten)]
+    start: Start,
+    #[parameter(flatten)]
+    threads: Threads,
+    #[parameter(flatten)]
+    seed: Seed,
+}
 
 #[derive(Clone)]
 pub(crate) struct Chase {
@@ -49,26 +62,24 @@ impl Chase {
 }
 
 impl Program for Chase {
+    const INFO: &WorkloadInfo = &INFO;
+    type Parameters = Parameters;
     type Thread = Walk;
 
-    fn info() -> &'static WorkloadInfo {
-        &INFO
-    }
-
-    fn parse(parameters: &Parameters) -> Result<Chase, WorkloadError> {
-        let node = parameters.bytes("node", 8)?;
+    fn new(parameters: &Parameters) -> Result<Chase, Problem> {
+        let node = parameters.node.0;
         if !node.is_multiple_of(8) {
-            return Err(parameters.error("node", "a multiple of 8 B"));
+            return Err(Problem::new("node", "a multiple of 8 B"));
         }
-        let threads = parameters.threads()?;
-        let nodes = parameters.bytes("bytes", 4096)? / node;
+        let threads = parameters.threads.count;
+        let nodes = parameters.bytes.0 / node;
         if nodes < u64::from(threads) {
-            return Err(parameters.error("bytes", "room for at least one node per thread"));
+            return Err(Problem::new("bytes", "room for at least one node per thread"));
         }
-        let mut layout = Layout::new(init_parameter(parameters)?);
+        let mut layout = Layout::new(parameters.start.init);
         let array = layout.array("nodes", nodes * node);
-        let accesses = parameters.count("accesses", 1)?;
-        Ok(Chase { node, nodes, accesses, threads, seed: parameters.seed()?, array, layout })
+        let accesses = parameters.accesses;
+        Ok(Chase { node, nodes, accesses, threads, seed: parameters.seed.number, array, layout })
     }
 
     fn layout(&self) -> &Layout {

@@ -1,15 +1,15 @@
 //! churn: threads that allocate and free memory through their whole life.
 
+use crate::WorkloadInfo;
 use crate::layout::{Layout, map};
 use crate::memory::Memory;
-use crate::parameters::{ParameterInfo, Parameters, SEED, THREADS};
-use crate::program::{Init, Kernel, Program, Progress, share};
+use crate::parameters::*;
+use crate::program::{Kernel, Program, Progress, share};
 use crate::random::Random;
-use crate::{WorkloadError, WorkloadInfo};
-use terrace_model::AddressRange;
+use terrace_model::{AddressRange, Bytes};
 use terrace_trace::{Event, MapKind};
 
-pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
+const INFO: WorkloadInfo = WorkloadInfo {
     name: "churn",
     summary: "threads that allocate, use and free areas of memory through their whole life",
     description: "\
@@ -20,38 +20,35 @@ every fourth a store, with `think` instructions of computing in between the allo
 \n\
 Stands for the programs of class B of Translation Ranger (Yan 2019, section 4.5: 556.psp and 570.pbt, whose worker threads \
 allocate and free through the run). It differs: sizes and lifetimes are drawn, not theirs.",
-    parameters: &[
-        ParameterInfo {
-            name: "bytes",
-            default: "256 MiB",
-            unit: "bytes",
-            help: "Most memory that is mapped at a time.",
-        },
-        ParameterInfo { name: "smallest", default: "2 MiB", unit: "bytes", help: "Smallest area." },
-        ParameterInfo { name: "largest", default: "32 MiB", unit: "bytes", help: "Largest area." },
-        ParameterInfo {
-            name: "allocations",
-            default: "200",
-            unit: "allocations",
-            help: "Areas that are allocated, all threads together.",
-        },
-        ParameterInfo {
-            name: "uses",
-            default: "5e3",
-            unit: "accesses",
-            help: "Accesses after each allocation.",
-        },
-        ParameterInfo {
-            name: "think",
-            default: "0",
-            unit: "instructions",
-            help: "Computed after each allocation.",
-        },
-        THREADS,
-        SEED,
-    ],
+    parameters: declared::<Parameters>,
     exact: true,
 };
+
+#[derive(Clone, Debug, PartialEq, Parameters)]
+pub(crate) struct Parameters {
+    /// Most memory that is mapped at a time.
+    #[parameter(default = "256 MiB", range = "4 KiB"..="32 TiB")]
+    bytes: Bytes,
+    /// Smallest area.
+    #[parameter(default = "2 MiB", range = "4 KiB"..="32 TiB")]
+    smallest: Bytes,
+    /// Largest area.
+    #[parameter(default = "32 MiB", range = "4 KiB"..="32 TiB")]
+    largest: Bytes,
+    /// Areas that are allocated, all threads together.
+    #[parameter(default = 200, range = 1..=LARGEST_COUNT, unit = "allocations")]
+    allocations: u64,
+    /// Accesses after each allocation.
+    #[parameter(default = "5e3", range = 0..=LARGEST_COUNT, unit = "accesses")]
+    uses: u64,
+    /// Computed after each allocation.
+    #[parameter(default = 0, range = 0..=LARGEST_COUNT, unit = "instructions")]
+    think: u64,
+    #[parameter(flatten)]
+    threads: Threads,
+    #[parameter(flatten)]
+    seed: Seed,
+}
 
 const PAGE: u64 = 4096;
 const HUGE_PAGE: u64 = 2 << 20;
@@ -85,33 +82,31 @@ impl Churn {
 }
 
 impl Program for Churn {
+    const INFO: &WorkloadInfo = &INFO;
+    type Parameters = Parameters;
     type Thread = Worker;
 
-    fn info() -> &'static WorkloadInfo {
-        &INFO
-    }
-
-    fn parse(parameters: &Parameters) -> Result<Churn, WorkloadError> {
-        let threads = parameters.threads()?;
-        let smallest = parameters.bytes("smallest", PAGE)? / PAGE * PAGE;
-        let largest = parameters.bytes("largest", PAGE)? / PAGE * PAGE;
+    fn new(parameters: &Parameters) -> Result<Churn, Problem> {
+        let threads = parameters.threads.count;
+        let smallest = parameters.smallest.0 / PAGE * PAGE;
+        let largest = parameters.largest.0 / PAGE * PAGE;
         if largest < smallest {
-            return Err(parameters.error("largest", "no less than smallest"));
+            return Err(Problem::new("largest", "no less than smallest"));
         }
-        let total = parameters.bytes("bytes", PAGE)?;
+        let total = parameters.bytes.0;
         let bytes = total / u64::from(threads);
         if bytes < largest {
-            return Err(parameters.error("bytes", "room for one of the largest areas in each thread's share"));
+            return Err(Problem::new("bytes", "room for one of the largest areas in each thread's share"));
         }
         let mut churn = Churn {
             bytes,
             smallest,
             largest,
-            allocations: parameters.count("allocations", 1)?,
-            uses: parameters.count("uses", 0)?,
-            think: parameters.count("think", 0)?,
+            allocations: parameters.allocations,
+            uses: parameters.uses,
+            think: parameters.think,
             threads,
-            seed: parameters.seed()?,
+            seed: parameters.seed.number,
             start: 0,
             places: bytes / smallest,
             layout: Layout::new(Init::None),

@@ -1,12 +1,13 @@
 //! A three-dimensional Fourier transform.
 
+use crate::WorkloadInfo;
 use crate::layout::Layout;
 use crate::memory::Memory;
-use crate::parameters::{INIT, ParameterInfo, Parameters, THREADS};
-use crate::program::{Kernel, Program, Progress, init_parameter, share};
-use crate::{WorkloadError, WorkloadInfo};
+use crate::parameters::*;
+use crate::program::{Kernel, Program, Progress, share};
+use terrace_model::Bytes;
 
-pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
+const INFO: WorkloadInfo = WorkloadInfo {
     name: "ft",
     summary: "3-D Fourier transforms through a blocked scratch buffer (NPB FT)",
     description: "\
@@ -25,14 +26,23 @@ written half of the thread's share away, so that it is lost as well. A transform
 scratch memory whatever its length, which need not be a power of two; no checksum; an access moves 64 bytes \
 (AVX-512). The grid has as many rows as columns, both multiples of 16, and as many planes as fit. Threads take \
 contiguous blocks.",
-    parameters: &[
-        ParameterInfo { name: "bytes", default: "256 MiB", unit: "bytes", help: "Size of the three arrays together." },
-        ParameterInfo { name: "iterations", default: "1", unit: "iterations", help: "Transforms." },
-        INIT,
-        THREADS,
-    ],
+    parameters: declared::<Parameters>,
     exact: true,
 };
+
+#[derive(Clone, Debug, PartialEq, Parameters)]
+pub(crate) struct Parameters {
+    /// Size of the three arrays together.
+    #[parameter(default = "256 MiB", range = "256 KiB"..="32 TiB")]
+    bytes: Bytes,
+    /// Transforms.
+    #[parameter(default = 1, range = 1..=LARGEST_COUNT, unit = "iterations")]
+    iterations: u64,
+    #[parameter(flatten)]
+    start: Start,
+    #[parameter(flatten)]
+    threads: Threads,
+}
 
 /// A cache line and a vector register: four points.
 type Line = [u64; 8];
@@ -99,19 +109,17 @@ impl Fourier {
 }
 
 impl Program for Fourier {
+    const INFO: &WorkloadInfo = &INFO;
+    type Parameters = Parameters;
     type Thread = Transform;
 
-    fn info() -> &'static WorkloadInfo {
-        &INFO
-    }
-
-    fn parse(parameters: &Parameters) -> Result<Fourier, WorkloadError> {
-        let points = parameters.bytes("bytes", 256 << 10)? / POINT_BYTES;
-        let threads = parameters.threads()?;
+    fn new(parameters: &Parameters) -> Result<Fourier, Problem> {
+        let points = parameters.bytes.0 / POINT_BYTES;
+        let threads = parameters.threads.count;
         // A cube as nearly as multiples of 16 allow; the planes make up for the rounding.
         let side = ((points as f64).cbrt() as u64 / BLOCK * BLOCK).max(BLOCK);
         let planes = points / (side * side);
-        let mut layout = Layout::new(init_parameter(parameters)?);
+        let mut layout = Layout::new(parameters.start.init);
         let complex = side * side * planes * 16;
         let u = ["u0", "u1"].map(|name| layout.array(name, complex));
         let twiddle = layout.array("twiddle", complex / 2);
@@ -119,7 +127,7 @@ impl Program for Fourier {
         layout.together = 3;
         let block = side.max(planes) * BLOCK * 16;
         let scratch = (0..threads).map(|_| layout.array("scratch", 2 * block)).collect();
-        let iterations = parameters.count("iterations", 1)?;
+        let iterations = parameters.iterations;
         Ok(Fourier { side, planes, iterations, threads, u, twiddle, scratch, layout })
     }
 

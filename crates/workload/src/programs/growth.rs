@@ -1,15 +1,15 @@
 //! growth: memory that is allocated the way large programs do it, then read at random.
 
+use crate::WorkloadInfo;
 use crate::layout::{Layout, map};
 use crate::memory::Memory;
-use crate::parameters::{INIT, ParameterInfo, Parameters, SEED, THREADS};
-use crate::program::{Kernel, Program, Progress, init_parameter, share};
+use crate::parameters::*;
+use crate::program::{Kernel, Program, Progress, share};
 use crate::random::Random;
-use crate::{WorkloadError, WorkloadInfo};
-use terrace_model::AddressRange;
+use terrace_model::{AddressRange, Bytes};
 use terrace_trace::MapKind;
 
-pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
+const INFO: WorkloadInfo = WorkloadInfo {
     name: "growth",
     summary: "memory allocated at once, in chunks, little by little and apart, as large programs do; then random reads",
     description: "\
@@ -22,51 +22,43 @@ theirs. `apart` of it lies in mappings of 64 MiB that never touch one another. T
 Stands for how programs of tens of gigabytes allocate, which is what decides the page sizes that a fault can map \
 (Trident, MICRO 2021, tables 2 and 3): those that allocate at once get 1 GiB pages from the fault, those that grow get \
 them by promotion only. It differs: what is computed on the memory afterwards is not theirs.",
-    parameters: &[
-        ParameterInfo { name: "bytes", default: "256 MiB", unit: "bytes", help: "Memory in all." },
-        ParameterInfo {
-            name: "at_once",
-            default: "0.5",
-            unit: "share",
-            help: "Of it, in an array that exists from the beginning.",
-        },
-        ParameterInfo {
-            name: "chunked",
-            default: "0.25",
-            unit: "share",
-            help: "Of it, in a mapping that grows by chunks.",
-        },
-        ParameterInfo { name: "chunk", default: "64 MiB", unit: "bytes", help: "Size of a chunk." },
-        ParameterInfo {
-            name: "apart",
-            default: "0",
-            unit: "share",
-            help: "Of it, in mappings of 64 MiB apart from each other.",
-        },
-        ParameterInfo {
-            name: "fronts",
-            default: "1",
-            unit: "places",
-            help: "Places at which the array is filled in turn, 2 MiB each, as the threads of a program do.",
-        },
-        ParameterInfo {
-            name: "compute",
-            default: "0",
-            unit: "instructions",
-            help: "Computed by each thread between filling and reading.",
-        },
-        ParameterInfo {
-            name: "accesses",
-            default: "1e6",
-            unit: "accesses",
-            help: "Random reads, all threads together.",
-        },
-        INIT,
-        THREADS,
-        SEED,
-    ],
+    parameters: declared::<Parameters>,
     exact: true,
 };
+
+#[derive(Clone, Debug, PartialEq, Parameters)]
+pub(crate) struct Parameters {
+    /// Memory in all.
+    #[parameter(default = "256 MiB", range = "2 MiB"..="32 TiB")]
+    bytes: Bytes,
+    /// Of it, in an array that exists from the beginning.
+    #[parameter(default = 0.5, range = 0.0..=1.0, unit = "share")]
+    at_once: f64,
+    /// Of it, in a mapping that grows by chunks.
+    #[parameter(default = 0.25, range = 0.0..=1.0, unit = "share")]
+    chunked: f64,
+    /// Size of a chunk.
+    #[parameter(default = "64 MiB", range = "4 KiB"..="32 TiB")]
+    chunk: Bytes,
+    /// Of it, in mappings of 64 MiB apart from each other.
+    #[parameter(default = 0.0, range = 0.0..=1.0, unit = "share")]
+    apart: f64,
+    /// Places at which the array is filled in turn, 2 MiB each, as the threads of a program do.
+    #[parameter(default = 1, range = 1..=4096, unit = "places")]
+    fronts: u64,
+    /// Computed by each thread between filling and reading.
+    #[parameter(default = 0, range = 0..=LARGEST_COUNT, unit = "instructions")]
+    compute: u64,
+    /// Random reads, all threads together.
+    #[parameter(default = "1e6", range = 0..=LARGEST_COUNT, unit = "accesses")]
+    accesses: u64,
+    #[parameter(flatten)]
+    start: Start,
+    #[parameter(flatten)]
+    threads: Threads,
+    #[parameter(flatten)]
+    seed: Seed,
+}
 
 const PAGE: u64 = 4096;
 const HUGE_PAGE: u64 = 2 << 20;
@@ -130,28 +122,25 @@ pub(crate) struct Growth {
 }
 
 impl Program for Growth {
+    const INFO: &WorkloadInfo = &INFO;
+    type Parameters = Parameters;
     type Thread = Filler;
     const POPULATES: bool = true;
 
-    fn info() -> &'static WorkloadInfo {
-        &INFO
-    }
-
-    fn parse(parameters: &Parameters) -> Result<Growth, WorkloadError> {
-        let bytes = parameters.bytes("bytes", HUGE_PAGE)?;
-        let share = |name| parameters.number(name, 0.0, 1.0);
-        let (at_once, chunked, apart) = (share("at_once")?, share("chunked")?, share("apart")?);
+    fn new(parameters: &Parameters) -> Result<Growth, Problem> {
+        let bytes = parameters.bytes.0;
+        let Parameters { at_once, chunked, apart, .. } = *parameters;
         let heap = 1.0 - at_once - chunked - apart;
         if heap < -1e-9 {
-            return Err(parameters.error("apart", "shares at_once, chunked and apart of at most 1 in all"));
+            return Err(Problem::new("apart", "shares at_once, chunked and apart of at most 1 in all"));
         }
-        let chunk = parameters.bytes("chunk", PAGE)?;
+        let chunk = parameters.chunk.0;
         if !chunk.is_multiple_of(PAGE) {
-            return Err(parameters.error("chunk", "whole pages of 4 KiB"));
+            return Err(Problem::new("chunk", "whole pages of 4 KiB"));
         }
         let pages = |share: f64| (bytes as f64 * share.max(0.0) / PAGE as f64).round() as u64 * PAGE;
-        let mut layout = Layout::new(init_parameter(parameters)?);
-        let fronts = parameters.count_within("fronts", 1, 4096)?;
+        let mut layout = Layout::new(parameters.start.init);
+        let fronts = parameters.fronts;
         let mut growing = Vec::new();
         let mut array = None;
         match pages(at_once) {
@@ -178,10 +167,10 @@ impl Program for Growth {
         Ok(Growth {
             array,
             growing,
-            compute: parameters.count("compute", 0)?,
-            accesses: parameters.count("accesses", 0)?,
-            threads: parameters.threads()?,
-            seed: parameters.seed()?,
+            compute: parameters.compute,
+            accesses: parameters.accesses,
+            threads: parameters.threads.count,
+            seed: parameters.seed.number,
             layout,
         })
     }

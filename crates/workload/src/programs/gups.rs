@@ -1,13 +1,14 @@
 //! GUPS: random updates of a large table.
 
+use crate::WorkloadInfo;
 use crate::layout::Layout;
 use crate::memory::Memory;
-use crate::parameters::{INIT, ParameterInfo, Parameters, SEED, SETTLE, THREADS};
-use crate::program::{Kernel, Program, Progress, init_parameter, share};
+use crate::parameters::*;
+use crate::program::{Kernel, Program, Progress, share};
 use crate::random::{Random, scale};
-use crate::{WorkloadError, WorkloadInfo};
+use terrace_model::Bytes;
 
-pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
+const INFO: WorkloadInfo = WorkloadInfo {
     name: "gups",
     summary: "random read-modify-write updates of a table (HPCC RandomAccess)",
     description: "\
@@ -19,16 +20,27 @@ It differs in three ways: the random numbers come from splitmix64 and are scaled
 instead of from a shift register by masking, so the table need not be a power of two; the number of updates is a \
 parameter of its own instead of four times the table's words; and threads update one shared table without the \
 benchmark's bounded look-ahead between processes. As there, threads race for words and may lose updates.",
-    parameters: &[
-        ParameterInfo { name: "bytes", default: "1 GiB", unit: "bytes", help: "Size of the table." },
-        ParameterInfo { name: "updates", default: "16e6", unit: "updates", help: "Updates, all threads together." },
-        INIT,
-        SETTLE,
-        THREADS,
-        SEED,
-    ],
+    parameters: declared::<Parameters>,
     exact: true,
 };
+
+#[derive(Clone, Debug, PartialEq, Parameters)]
+pub(crate) struct Parameters {
+    /// Size of the table.
+    #[parameter(default = "1 GiB", range = "4 KiB"..="32 TiB")]
+    bytes: Bytes,
+    /// Updates, all threads together.
+    #[parameter(default = "16e6", range = 1..=LARGEST_COUNT, unit = "updates")]
+    updates: u64,
+    #[parameter(flatten)]
+    start: Start,
+    #[parameter(flatten)]
+    settle: Settle,
+    #[parameter(flatten)]
+    threads: Threads,
+    #[parameter(flatten)]
+    seed: Seed,
+}
 
 #[derive(Clone)]
 pub(crate) struct Gups {
@@ -41,21 +53,19 @@ pub(crate) struct Gups {
 }
 
 impl Program for Gups {
+    const INFO: &WorkloadInfo = &INFO;
+    type Parameters = Parameters;
     type Thread = Updates;
 
-    fn info() -> &'static WorkloadInfo {
-        &INFO
-    }
-
-    fn parse(parameters: &Parameters) -> Result<Gups, WorkloadError> {
-        let words = parameters.bytes("bytes", 4096)? / 8;
-        let mut layout = Layout::new(init_parameter(parameters)?).settling(parameters.count("settle", 0)?);
+    fn new(parameters: &Parameters) -> Result<Gups, Problem> {
+        let words = parameters.bytes.0 / 8;
+        let mut layout = Layout::new(parameters.start.init).settling(parameters.settle.instructions);
         let table = layout.array("table", words * 8);
         Ok(Gups {
             words,
-            updates: parameters.count("updates", 1)?,
-            threads: parameters.threads()?,
-            seed: parameters.seed()?,
+            updates: parameters.updates,
+            threads: parameters.threads.count,
+            seed: parameters.seed.number,
             table,
             layout,
         })

@@ -1,13 +1,13 @@
 //! A hash join: build a table from one relation, probe it with another.
 
+use crate::WorkloadInfo;
 use crate::layout::Layout;
 use crate::memory::{Backing, Contents, Memory};
-use crate::parameters::{INIT, ParameterInfo, Parameters, SEED, THREADS};
-use crate::program::{Kernel, Program, Progress, init_parameter, share};
+use crate::parameters::*;
+use crate::program::{Kernel, Program, Progress, share};
 use crate::random::{Permutation, Random, Zipf, hash, mix, scale};
-use crate::{WorkloadError, WorkloadInfo};
 
-pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
+const INFO: WorkloadInfo = WorkloadInfo {
     name: "hashjoin",
     summary: "in-memory hash join, build and probe with bucket chains (Balkesen et al.)",
     description: "\
@@ -19,16 +19,28 @@ Stands for the no-partitioning hash join studied by Balkesen et al., \"Main-memo
 ICDE 2013, with primary keys in the build relation and, by `skew`, a Zipf distribution of the foreign keys. It \
 differs: buckets are single pointers and entries are separate, without latches; with several threads each joins a \
 partition of its own, so that the accesses are the same in every run.",
-    parameters: &[
-        ParameterInfo { name: "build", default: "4e6", unit: "tuples", help: "Tuples of the build relation." },
-        ParameterInfo { name: "probe", default: "6e6", unit: "tuples", help: "Tuples of the probe relation." },
-        ParameterInfo { name: "skew", default: "0", unit: "exponent", help: "Zipf exponent of the foreign keys; 0 is uniform." },
-        INIT,
-        THREADS,
-        SEED,
-    ],
+    parameters: declared::<Parameters>,
     exact: false,
 };
+
+#[derive(Clone, Debug, PartialEq, Parameters)]
+pub(crate) struct Parameters {
+    /// Tuples of the build relation.
+    #[parameter(default = "4e6", range = 1..=(1 << 36), unit = "tuples")]
+    build: u64,
+    /// Tuples of the probe relation.
+    #[parameter(default = "6e6", range = 1..=(1 << 36), unit = "tuples")]
+    probe: u64,
+    /// Zipf exponent of the foreign keys; 0 is uniform.
+    #[parameter(default = 0.0, range = 0.0..=4.0, unit = "exponent")]
+    skew: f64,
+    #[parameter(flatten)]
+    start: Start,
+    #[parameter(flatten)]
+    threads: Threads,
+    #[parameter(flatten)]
+    seed: Seed,
+}
 
 const TUPLE_BYTES: u64 = 16;
 /// Key, payload, next entry, padded to half a line.
@@ -52,18 +64,16 @@ pub(crate) struct HashJoin {
 }
 
 impl Program for HashJoin {
+    const INFO: &WorkloadInfo = &INFO;
+    type Parameters = Parameters;
     type Thread = Join;
 
-    fn info() -> &'static WorkloadInfo {
-        &INFO
-    }
-
-    fn parse(parameters: &Parameters) -> Result<HashJoin, WorkloadError> {
-        let threads = parameters.threads()?;
-        let build = parameters.count_within("build", threads.into(), 1 << 36)?;
-        let probe = parameters.count_within("probe", threads.into(), 1 << 36)?;
+    fn new(parameters: &Parameters) -> Result<HashJoin, Problem> {
+        let threads = parameters.threads.count;
+        let build = at_least("build", parameters.build, threads.into())?;
+        let probe = at_least("probe", parameters.probe, threads.into())?;
         let buckets = build.div_ceil(threads.into()).next_power_of_two();
-        let mut layout = Layout::new(init_parameter(parameters)?);
+        let mut layout = Layout::new(parameters.start.init);
         let build_tuples = layout.array("build relation", build * TUPLE_BYTES);
         let probe_tuples = layout.array("probe relation", probe * TUPLE_BYTES);
         let inputs = layout.touched.clone();
@@ -74,9 +84,9 @@ impl Program for HashJoin {
         Ok(HashJoin {
             build,
             probe,
-            skew: parameters.number("skew", 0.0, 4.0)?,
+            skew: parameters.skew,
             threads,
-            seed: parameters.seed()?,
+            seed: parameters.seed.number,
             build_tuples,
             probe_tuples,
             entries,

@@ -1,23 +1,16 @@
 //! IWB, the interleave weighted benchmark of Ambix: one line per page, every page equally often.
 
+use crate::WorkloadInfo;
 use crate::layout::Layout;
 use crate::memory::Memory;
-use crate::parameters::{INIT, ParameterInfo, Parameters, THREADS};
-use crate::program::{Kernel, Program, Progress, init_parameter};
+use crate::parameters::*;
+use crate::program::{Kernel, Program, Progress};
 use crate::random::mix;
-use crate::{WorkloadError, WorkloadInfo};
+use terrace_model::Bytes;
 
 pub(crate) const PAGE: u64 = 4096;
 
-pub(crate) const LINE: ParameterInfo = ParameterInfo {
-    name: "line",
-    default: "first",
-    unit: "first|hashed|rotate",
-    help: "Which 64 B line of a page a visit touches: always the first, one that a hash of the page number fixes, or \
-           the next one on every pass.",
-};
-
-pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
+const INFO: WorkloadInfo = WorkloadInfo {
     name: "iwb",
     summary: "strided visits, one line per 4 KiB page (interleave weighted benchmark)",
     description: "\
@@ -32,31 +25,57 @@ design under test. It differs: a run ends after a number of passes, not after a 
 which line of a page is touched (its entries begin at multiples of the stride, read here as the page's first line; \
 other choices by `line`), whether 24 GB means 2^30 or 10^9 (2^30 here, as its DRAM sizes), and the start of later \
 visits, printed as 2*n*stride, which would not be disjoint as the text demands (read as (n + k*N)*stride).",
-    parameters: &[
-        ParameterInfo { name: "bytes", default: "24 GiB", unit: "bytes", help: "Size of the array." },
-        ParameterInfo { name: "mode", default: "read", unit: "read|write", help: "Read-only (1R) or write-only (1R1W) visits." },
-        ParameterInfo { name: "passes", default: "2", unit: "passes", help: "Times every page is visited." },
-        LINE,
-        INIT,
-        ParameterInfo { default: "32", ..THREADS },
-    ],
+    parameters: declared::<Parameters>,
     exact: true,
 };
 
+#[derive(Clone, Debug, PartialEq, Parameters)]
+pub(crate) struct Parameters {
+    /// Size of the array.
+    #[parameter(default = "24 GiB", range = "4 KiB"..="32 TiB")]
+    bytes: Bytes,
+    /// What a visit does.
+    mode: Mode,
+    /// Times every page is visited.
+    #[parameter(default = 2, range = 1..=LARGEST_COUNT, unit = "passes")]
+    passes: u64,
+    #[parameter(flatten)]
+    line: LineParameter,
+    #[parameter(flatten)]
+    start: Start,
+    #[parameter(flatten, default = Threads { count: 32 })]
+    threads: Threads,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
+pub(crate) enum Mode {
+    /// Read-only visits (1R).
+    #[default]
+    Read,
+    /// Write-only visits (1R1W).
+    Write,
+}
+
+/// The parameter of workloads whose visits touch one line of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Parameters)]
+pub(crate) struct LineParameter {
+    /// Which 64 B line of a page a visit touches.
+    pub line: Line,
+}
+
 /// Which line of a page is touched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
 pub(crate) enum Line {
+    /// Always the first.
+    #[default]
     First,
+    /// One that a hash of the page number fixes.
     Hashed,
+    /// The next one on every pass.
     Rotate,
 }
 
 impl Line {
-    pub fn parse(parameters: &Parameters) -> Result<Line, WorkloadError> {
-        parameters
-            .choice("line", &[("first", Line::First), ("hashed", Line::Hashed), ("rotate", Line::Rotate)])
-    }
-
     /// Offset in the page, in bytes.
     #[inline(always)]
     pub fn offset(self, page: u64, pass: u64) -> u64 {
@@ -91,22 +110,20 @@ pub(crate) struct Iwb {
 }
 
 impl Program for Iwb {
+    const INFO: &WorkloadInfo = &INFO;
+    type Parameters = Parameters;
     type Thread = Visits;
 
-    fn info() -> &'static WorkloadInfo {
-        &INFO
-    }
-
-    fn parse(parameters: &Parameters) -> Result<Iwb, WorkloadError> {
-        let threads = parameters.threads()?;
-        let pages = parameters.bytes("bytes", PAGE * u64::from(threads))? / PAGE;
-        let mut layout = Layout::new(init_parameter(parameters)?);
+    fn new(parameters: &Parameters) -> Result<Iwb, Problem> {
+        let threads = parameters.threads.count;
+        let pages = at_least("bytes", parameters.bytes, Bytes(PAGE * u64::from(threads)))?.0 / PAGE;
+        let mut layout = Layout::new(parameters.start.init);
         let array = layout.array("array", pages * PAGE);
         Ok(Iwb {
             pages,
-            write: parameters.choice("mode", &[("read", false), ("write", true)])?,
-            passes: parameters.count("passes", 1)?,
-            line: Line::parse(parameters)?,
+            write: parameters.mode == Mode::Write,
+            passes: parameters.passes,
+            line: parameters.line.line,
             threads,
             array,
             layout,

@@ -1,17 +1,17 @@
 //! A key-value store under Zipf requests, as Redis keeps one.
 
+use crate::WorkloadInfo;
 use crate::layout::{Heap, Layout, map};
 use crate::memory::{Memory, prefetch};
-use crate::parameters::{ParameterInfo, Parameters, SEED, SETTLE, THREADS};
-use crate::program::{Init, Kernel, Program, Progress, share};
+use crate::parameters::*;
+use crate::program::{Kernel, Program, Progress, share};
 use crate::random::{Permutation, Random, Zipf, hash, mix};
-use crate::requests::{Pace, TIMED, WAITING};
-use crate::{WorkloadError, WorkloadInfo};
+use crate::requests::{Pace, Think};
 use std::collections::VecDeque;
-use terrace_model::AddressRange;
+use terrace_model::{AddressRange, Bytes};
 use terrace_trace::{Event, MapKind};
 
-pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
+const INFO: WorkloadInfo = WorkloadInfo {
     name: "kv",
     summary: "Zipf requests to a hash table that grows as it is filled (Redis under YCSB)",
     description: "\
@@ -25,21 +25,39 @@ Stands for Redis (its dict, with incremental rehashing) under the core workloads
 Zipf exponent is 0.99. It differs: no network, no command parsing beyond its instruction count, no expiry; keys are \
 16 bytes; the heap is a bump allocator; the table begins with 512 buckets. Each thread is a store of its own with its \
 share of the keys, as a Redis cluster on one host. Initialisation inserts the share `preload` of the keys in order.",
-    parameters: &[
-        ParameterInfo { name: "keys", default: "400e3", unit: "keys", help: "Different keys." },
-        ParameterInfo { name: "value", default: "512 B", unit: "bytes", help: "Size of a value." },
-        ParameterInfo { name: "requests", default: "1e6", unit: "requests", help: "Requests, all threads together." },
-        ParameterInfo { name: "reads", default: "0.95", unit: "share", help: "Share of GET among the requests." },
-        ParameterInfo { name: "zipf", default: "0.99", unit: "exponent", help: "Zipf exponent of the keys' popularity." },
-        ParameterInfo { name: "preload", default: "0.5", unit: "share", help: "Share of the keys inserted beforehand." },
-        WAITING,
-        TIMED,
-        SETTLE,
-        THREADS,
-        SEED,
-    ],
+    parameters: declared::<Parameters>,
     exact: false,
 };
+
+#[derive(Clone, Debug, PartialEq, Parameters)]
+pub(crate) struct Parameters {
+    /// Different keys.
+    #[parameter(default = "400e3", range = 1..=(1 << 36), unit = "keys")]
+    keys: u64,
+    /// Size of a value.
+    #[parameter(default = "512 B", range = Bytes(1)..=Bytes(LARGEST_VALUE))]
+    value: Bytes,
+    /// Requests, all threads together.
+    #[parameter(default = "1e6", range = 1..=LARGEST_COUNT, unit = "requests")]
+    requests: u64,
+    /// Share of GET among the requests.
+    #[parameter(default = 0.95, range = 0.0..=1.0, unit = "share")]
+    reads: f64,
+    /// Zipf exponent of the keys' popularity.
+    #[parameter(default = 0.99, range = 0.01..=4.0, unit = "exponent")]
+    zipf: f64,
+    /// Share of the keys inserted beforehand.
+    #[parameter(default = 0.5, range = 0.0..=1.0, unit = "share")]
+    preload: f64,
+    #[parameter(flatten, default = Pace { think: Think { instructions: 0 }, ..Pace::default() })]
+    pace: Pace,
+    #[parameter(flatten)]
+    settle: Settle,
+    #[parameter(flatten)]
+    threads: Threads,
+    #[parameter(flatten)]
+    seed: Seed,
+}
 
 const FIRST_BUCKETS: u64 = 512;
 /// Entry: pointer to the key, pointer to the value, next entry.
@@ -89,33 +107,28 @@ impl KeyValue {
 }
 
 impl Program for KeyValue {
+    const INFO: &WorkloadInfo = &INFO;
+    type Parameters = Parameters;
     type Thread = Store;
     const POPULATES: bool = true;
 
-    fn info() -> &'static WorkloadInfo {
-        &INFO
-    }
-
-    fn parse(parameters: &Parameters) -> Result<KeyValue, WorkloadError> {
-        let threads = parameters.threads()?;
-        let value = parameters.bytes("value", 1)?;
-        if value > LARGEST_VALUE {
-            return Err(parameters.error("value", format!("at most {LARGEST_VALUE} B")));
-        }
+    fn new(parameters: &Parameters) -> Result<KeyValue, Problem> {
+        let threads = parameters.threads.count;
+        let value = parameters.value.0;
         let mut program = KeyValue {
-            keys: parameters.count_within("keys", threads.into(), 1 << 36)?,
+            keys: at_least("keys", parameters.keys, threads.into())?,
             value,
-            requests: parameters.count("requests", 1)?,
-            reads: parameters.number("reads", 0.0, 1.0)?,
-            zipf: parameters.number("zipf", 0.01, 4.0)?,
-            preload: parameters.number("preload", 0.0, 1.0)?,
-            pace: Pace::parse(parameters)?,
+            requests: parameters.requests,
+            reads: parameters.reads,
+            zipf: parameters.zipf,
+            preload: parameters.preload,
+            pace: parameters.pace,
             threads,
-            seed: parameters.seed()?,
+            seed: parameters.seed.number,
             heaps: Vec::new(),
             tables: Vec::new(),
             sites: [0; 3],
-            layout: Layout::new(Init::None).settling(parameters.count("settle", 0)?),
+            layout: Layout::new(Init::None).settling(parameters.settle.instructions),
         };
         let object = program.object();
         for thread in 0..threads {

@@ -1,16 +1,16 @@
 //! A wide-column store: memtables that grow, sorted tables, files nobody reads again.
 
+use crate::WorkloadInfo;
 use crate::layout::Layout;
 use crate::memory::Memory;
-use crate::parameters::{INIT, ParameterInfo, Parameters, SEED, THREADS};
-use crate::program::{Program, init_parameter, share};
+use crate::parameters::*;
+use crate::program::{Program, share};
 use crate::random::{Permutation, Random, Zipf, hash, scale};
-use crate::requests::{Client, Extents, Pace, Plan, Service, THINK, TIMED, VECTOR_BYTES, expected};
-use crate::{WorkloadError, WorkloadInfo};
+use crate::requests::{Client, Extents, Pace, Plan, Service, VECTOR_BYTES, expected};
 use std::collections::HashMap;
-use terrace_model::AddressRange;
+use terrace_model::{AddressRange, Bytes};
 
-pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
+const INFO: WorkloadInfo = WorkloadInfo {
     name: "lsm",
     summary: "memtable inserts and Zipf reads of sorted tables (Cassandra under YCSB)",
     description: "\
@@ -28,22 +28,42 @@ two instructions a cycle; with less memory the same `think` keeps the share of i
 admits. It differs: the memtable is not flushed within a run, as it was not in that evaluation, and no garbage \
 collector moves the heap; a skip list is searched as a binary tree of 64-byte nodes; every thread has a memtable and a \
 commit log of its own and a share of the keys.",
-    parameters: &[
-        ParameterInfo { name: "bytes", default: "256 MiB", unit: "bytes", help: "Memory at the start: rows, index, filter, old files." },
-        ParameterInfo { name: "row", default: "2 KiB", unit: "bytes", help: "Size of a row, at most 16 KiB." },
-        ParameterInfo { name: "field", default: "128 B", unit: "bytes", help: "What a write changes, at most a row." },
-        ParameterInfo { name: "old", default: "0.35", unit: "share", help: "Share of `bytes` in files that nothing reads again." },
-        ParameterInfo { name: "zipf", default: "0.99", unit: "exponent", help: "Zipf exponent of the keys' popularity." },
-        ParameterInfo { name: "reads", default: "0.95", unit: "share", help: "Share of reads among the requests." },
-        ParameterInfo { name: "requests", default: "100e3", unit: "requests", help: "Requests, all threads together." },
-        THINK,
-        TIMED,
-        INIT,
-        THREADS,
-        SEED,
-    ],
+    parameters: declared::<Parameters>,
     exact: false,
 };
+
+#[derive(Clone, Debug, PartialEq, Parameters)]
+pub(crate) struct Parameters {
+    /// Memory at the start: rows, index, filter, old files.
+    #[parameter(default = "256 MiB", range = "1 MiB"..="32 TiB")]
+    bytes: Bytes,
+    /// Size of a row.
+    #[parameter(default = "2 KiB", range = Bytes(VECTOR_BYTES)..=Bytes(LARGEST_ROW))]
+    row: Bytes,
+    /// What a write changes, at most a row.
+    #[parameter(default = "128 B", range = Bytes(1)..=Bytes(LARGEST_ROW))]
+    field: Bytes,
+    /// Share of `bytes` in files that nothing reads again.
+    #[parameter(default = 0.35, range = 0.0..=0.9, unit = "share")]
+    old: f64,
+    /// Zipf exponent of the keys' popularity.
+    #[parameter(default = 0.99, range = 0.01..=4.0, unit = "exponent")]
+    zipf: f64,
+    /// Share of reads among the requests.
+    #[parameter(default = 0.95, range = 0.0..=1.0, unit = "share")]
+    reads: f64,
+    /// Requests, all threads together.
+    #[parameter(default = "100e3", range = 1..=LARGEST_COUNT, unit = "requests")]
+    requests: u64,
+    #[parameter(flatten)]
+    pace: Pace,
+    #[parameter(flatten)]
+    start: Start,
+    #[parameter(flatten)]
+    threads: Threads,
+    #[parameter(flatten)]
+    seed: Seed,
+}
 
 const NODE_BYTES: u64 = 64;
 const INDEX_BYTES: u64 = 32;
@@ -93,31 +113,26 @@ impl ColumnStore {
 }
 
 impl Program for ColumnStore {
+    const INFO: &WorkloadInfo = &INFO;
+    type Parameters = Parameters;
     type Thread = Client<ColumnStore>;
 
-    fn info() -> &'static WorkloadInfo {
-        &INFO
-    }
-
-    fn parse(parameters: &Parameters) -> Result<ColumnStore, WorkloadError> {
-        let threads = parameters.threads()?;
-        let row = parameters.bytes("row", 32)?.next_multiple_of(VECTOR_BYTES);
-        if row > LARGEST_ROW {
-            return Err(parameters.error("row", format!("at most {LARGEST_ROW} B")));
-        }
-        let field = parameters.bytes("field", 1)?.next_multiple_of(VECTOR_BYTES);
+    fn new(parameters: &Parameters) -> Result<ColumnStore, Problem> {
+        let threads = parameters.threads.count;
+        let row = parameters.row.0.next_multiple_of(VECTOR_BYTES);
+        let field = parameters.field.0.next_multiple_of(VECTOR_BYTES);
         if field > row {
-            return Err(parameters.error("field", format!("at most a row, {row} B")));
+            return Err(Problem::new("field", format!("at most a row, {row} B")));
         }
         let per_key = row + INDEX_BYTES + FILTER_BYTES + VECTOR_BYTES / SUMMARY_INTERVAL;
         let least = per_key * (u64::from(threads) + SUMMARY_INTERVAL);
-        let old = parameters.number("old", 0.0, 0.9)?;
+        let old = parameters.old;
         let minimum = ((least as f64 / (1.0 - old)) as u64).next_multiple_of(1 << 20);
-        let bytes = parameters.bytes("bytes", minimum)?;
+        let bytes = at_least("bytes", parameters.bytes, Bytes(minimum))?.0;
         let old_bytes = (bytes as f64 * old) as u64 / 4096 * 4096;
         let keys = (bytes - old_bytes) / per_key;
-        let reads = parameters.number("reads", 0.0, 1.0)?;
-        let mut layout = Layout::new(init_parameter(parameters)?);
+        let reads = parameters.reads;
+        let mut layout = Layout::new(parameters.start.init);
         if old_bytes > 0 {
             layout.array("old files", old_bytes);
         }
@@ -125,10 +140,10 @@ impl Program for ColumnStore {
             keys,
             row,
             field,
-            zipf: parameters.number("zipf", 0.01, 4.0)?,
+            zipf: parameters.zipf,
             reads,
-            requests: parameters.count("requests", threads.into())?,
-            pace: Pace::parse(parameters)?,
+            requests: at_least("requests", parameters.requests, threads.into())?,
+            pace: parameters.pace,
             rows: layout.array("sorted tables", keys * row),
             index: layout.array("partition index", keys * INDEX_BYTES),
             summary: layout.array("index summary", (keys / SUMMARY_INTERVAL + 1) * VECTOR_BYTES),
@@ -138,7 +153,7 @@ impl Program for ColumnStore {
             logs: Vec::new(),
             sites: ["memtable", "commit log"].map(|name| layout.site(name)),
             threads,
-            seed: parameters.seed()?,
+            seed: parameters.seed.number,
             layout,
         };
         for thread in 0..threads {

@@ -1,12 +1,13 @@
 //! Multigrid V-cycles.
 
+use crate::WorkloadInfo;
 use crate::layout::Layout;
 use crate::memory::Memory;
-use crate::parameters::{INIT, ParameterInfo, Parameters, THREADS};
-use crate::program::{Kernel, Program, Progress, init_parameter, share};
-use crate::{WorkloadError, WorkloadInfo};
+use crate::parameters::*;
+use crate::program::{Kernel, Program, Progress, share};
+use terrace_model::Bytes;
 
-pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
+const INFO: WorkloadInfo = WorkloadInfo {
     name: "mg",
     summary: "multigrid V-cycles over a hierarchy of grids (NPB MG)",
     description: "\
@@ -24,15 +25,26 @@ where they do; Ambix (Marques, MSc thesis, 2021) states 4.0, with 32 threads eac
 where the original's is a cube, so that this holds at smaller footprints too, and coarsening ends when any edge would \
 be shorter than 4 points; row buffers and ghost cells are left out; an access moves 64 bytes (AVX-512). Threads take \
 contiguous rows.",
-    parameters: &[
-        ParameterInfo { name: "bytes", default: "256 MiB", unit: "bytes", help: "Size of all grids together." },
-        ParameterInfo { name: "planes", default: "32", unit: "planes", help: "Planes of the finest grid, at least 4." },
-        ParameterInfo { name: "iterations", default: "1", unit: "V-cycles", help: "V-cycles." },
-        INIT,
-        THREADS,
-    ],
+    parameters: declared::<Parameters>,
     exact: true,
 };
+
+#[derive(Clone, Debug, PartialEq, Parameters)]
+pub(crate) struct Parameters {
+    /// Size of all grids together.
+    #[parameter(default = "256 MiB", range = "1 MiB"..="32 TiB")]
+    bytes: Bytes,
+    /// Planes of the finest grid.
+    #[parameter(default = 32, range = SHORTEST_EDGE..=LARGEST_COUNT, unit = "planes")]
+    planes: u64,
+    /// V-cycles.
+    #[parameter(default = 1, range = 1..=LARGEST_COUNT, unit = "V-cycles")]
+    iterations: u64,
+    #[parameter(flatten)]
+    start: Start,
+    #[parameter(flatten)]
+    threads: Threads,
+}
 
 /// A cache line and a vector register: eight points.
 type Line = [u64; 8];
@@ -105,19 +117,17 @@ impl Multigrid {
 }
 
 impl Program for Multigrid {
+    const INFO: &WorkloadInfo = &INFO;
+    type Parameters = Parameters;
     type Thread = Cycle;
 
-    fn info() -> &'static WorkloadInfo {
-        &INFO
-    }
-
-    fn parse(parameters: &Parameters) -> Result<Multigrid, WorkloadError> {
-        let bytes = parameters.bytes("bytes", 1 << 20)?;
+    fn new(parameters: &Parameters) -> Result<Multigrid, Problem> {
+        let bytes = parameters.bytes.0;
         // u and r on all levels, each an eighth of the one before, and v.
         let points = (bytes as f64 / (8.0 * (1.0 + 2.0 * 8.0 / 7.0))) as u64;
-        let planes = parameters.count_within("planes", SHORTEST_EDGE, points / 64)?;
+        let planes = within("planes", parameters.planes, SHORTEST_EDGE..=points / 64)?;
         let edge = (((points / planes) as f64).sqrt() as u64 / 8 * 8).max(8);
-        let mut layout = Layout::new(init_parameter(parameters)?);
+        let mut layout = Layout::new(parameters.start.init);
         // As the original touches them: u is cleared, v filled with charges, then r is their residual.
         let finest = edge * edge * planes * 8;
         let [finest_u, v, finest_r] = ["u", "v", "r"].map(|name| layout.array(name, finest));
@@ -148,8 +158,8 @@ impl Program for Multigrid {
             cycle.extend(up.map(|operation| (operation, level)));
         }
         cycle.push((Operation::Residual, 0));
-        let iterations = parameters.count("iterations", 1)?;
-        Ok(Multigrid { levels, v, cycle, iterations, threads: parameters.threads()?, layout })
+        let iterations = parameters.iterations;
+        Ok(Multigrid { levels, v, cycle, iterations, threads: parameters.threads.count, layout })
     }
 
     fn layout(&self) -> &Layout {

@@ -28,38 +28,42 @@ mod svm;
 mod tpcc;
 mod xsbench;
 
-use crate::program::open;
+use crate::program::{Program, open};
 use crate::{Workload, WorkloadError, WorkloadInfo};
 
 type Open = fn(&str) -> Result<Box<dyn Workload>, WorkloadError>;
 
+const fn entry<P: Program>() -> (&'static WorkloadInfo, Open) {
+    (P::INFO, open::<P>)
+}
+
 /// All workloads, in the order of the documentation.
 pub(crate) const ALL: [(&WorkloadInfo, Open); 27] = [
-    (&gups::INFO, open::<gups::Gups>),
-    (&chase::INFO, open::<chase::Chase>),
-    (&stream::INFO, open::<stream::Triad>),
-    (&kv::INFO, open::<kv::KeyValue>),
-    (&slab::INFO, open::<slab::Slab>),
-    (&btree::INFO, open::<btree::BTree>),
-    (&bfs::INFO, open::<bfs::Bfs>),
-    (&pagerank::INFO, open::<pagerank::PageRank>),
-    (&xsbench::INFO, open::<xsbench::XsBench>),
-    (&cg::INFO, open::<cg::ConjugateGradient>),
-    (&svm::INFO, open::<svm::Classifier>),
-    (&bt::INFO, open::<bt::BlockTridiagonal>),
-    (&ft::INFO, open::<ft::Fourier>),
-    (&mg::INFO, open::<mg::Multigrid>),
-    (&stencil::INFO, open::<stencil::Stencil>),
-    (&hashjoin::INFO, open::<hashjoin::HashJoin>),
-    (&canneal::INFO, open::<canneal::Canneal>),
-    (&iwb::INFO, open::<iwb::Iwb>),
-    (&pb::INFO, open::<pb::Pb>),
-    (&pmbench::INFO, open::<pmbench::PmBench>),
-    (&service::INFO, open::<service::KeyValueService>),
-    (&lsm::INFO, open::<lsm::ColumnStore>),
-    (&tpcc::INFO, open::<tpcc::OrderProcessing>),
-    (&analytics::INFO, open::<analytics::Analytics>),
-    (&search::INFO, open::<search::Search>),
-    (&growth::INFO, open::<growth::Growth>),
-    (&churn::INFO, open::<churn::Churn>),
+    entry::<gups::Gups>(),
+    entry::<chase::Chase>(),
+    entry::<stream::Triad>(),
+    entry::<kv::KeyValue>(),
+    entry::<slab::Slab>(),
+    entry::<btree::BTree>(),
+    entry::<bfs::Bfs>(),
+    entry::<pagerank::PageRank>(),
+    entry::<xsbench::XsBench>(),
+    entry::<cg::ConjugateGradient>(),
+    entry::<svm::Classifier>(),
+    entry::<bt::BlockTridiagonal>(),
+    entry::<ft::Fourier>(),
+    entry::<mg::Multigrid>(),
+    entry::<stencil::Stencil>(),
+    entry::<hashjoin::HashJoin>(),
+    entry::<canneal::Canneal>(),
+    entry::<iwb::Iwb>(),
+    entry::<pb::Pb>(),
+    entry::<pmbench::PmBench>(),
+    entry::<service::KeyValueService>(),
+    entry::<lsm::ColumnStore>(),
+    entry::<tpcc::OrderProcessing>(),
+    entry::<analytics::Analytics>(),
+    entry::<search::Search>(),
+    entry::<growth::Growth>(),
+    entry::<churn::Churn>(),
 ];

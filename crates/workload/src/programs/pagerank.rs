@@ -1,13 +1,13 @@
 //! PageRank on a Kronecker graph.
 
-use crate::graph::{EDGE_FACTOR, Graph, IMPLICIT, SCALE};
+use crate::WorkloadInfo;
+use crate::graph::{Graph, GraphParameters};
 use crate::layout::Layout;
 use crate::memory::{Backing, Memory};
-use crate::parameters::{INIT, ParameterInfo, Parameters, SEED, THREADS};
-use crate::program::{Kernel, Program, Progress, init_parameter, share};
-use crate::{WorkloadError, WorkloadInfo};
+use crate::parameters::*;
+use crate::program::{Kernel, Program, Progress, share};
 
-pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
+const INFO: WorkloadInfo = WorkloadInfo {
     name: "pagerank",
     summary: "pull-direction PageRank on a Kronecker graph (GAP)",
     description: "\
@@ -17,17 +17,24 @@ its neighbours' shares. Edges and scores are read in order, the neighbours' shar
 Stands for PageRank of the GAP benchmark suite (Beamer et al., 2015), pull direction, on the Kronecker graph of Graph500. \
 It differs: vertices are numbered by 8 bytes; the number of iterations is fixed instead of a bound on the error; \
 building the graph is not part of the stream. Threads take contiguous vertices instead of dynamic blocks.",
-    parameters: &[
-        SCALE,
-        ParameterInfo { default: "8", ..EDGE_FACTOR },
-        ParameterInfo { name: "iterations", default: "1", unit: "iterations", help: "Iterations over the graph." },
-        IMPLICIT,
-        INIT,
-        THREADS,
-        SEED,
-    ],
+    parameters: declared::<Parameters>,
     exact: true,
 };
+
+#[derive(Clone, Debug, PartialEq, Parameters)]
+pub(crate) struct Parameters {
+    #[parameter(flatten, default = GraphParameters { edgefactor: 8, ..GraphParameters::default() })]
+    graph: GraphParameters,
+    /// Iterations over the graph.
+    #[parameter(default = 1, range = 1..=LARGEST_COUNT, unit = "iterations")]
+    iterations: u64,
+    #[parameter(flatten)]
+    start: Start,
+    #[parameter(flatten)]
+    threads: Threads,
+    #[parameter(flatten)]
+    seed: Seed,
+}
 
 #[derive(Clone)]
 pub(crate) struct PageRank {
@@ -40,19 +47,17 @@ pub(crate) struct PageRank {
 }
 
 impl Program for PageRank {
+    const INFO: &WorkloadInfo = &INFO;
+    type Parameters = Parameters;
     type Thread = Ranks;
 
-    fn info() -> &'static WorkloadInfo {
-        &INFO
-    }
-
-    fn parse(parameters: &Parameters) -> Result<PageRank, WorkloadError> {
-        let mut layout = Layout::new(init_parameter(parameters)?);
-        let graph = Graph::parse(parameters, &mut layout)?;
+    fn new(parameters: &Parameters) -> Result<PageRank, Problem> {
+        let mut layout = Layout::new(parameters.start.init);
+        let graph = Graph::new(&parameters.graph, parameters.seed.number, &mut layout)?;
         let scores = layout.array("scores", 8 * graph.vertices);
         let shares = layout.array("outgoing contributions", 8 * graph.vertices);
-        let iterations = parameters.count("iterations", 1)?;
-        Ok(PageRank { graph, iterations, threads: parameters.threads()?, scores, shares, layout })
+        let iterations = parameters.iterations;
+        Ok(PageRank { graph, iterations, threads: parameters.threads.count, scores, shares, layout })
     }
 
     fn layout(&self) -> &Layout {

@@ -1,13 +1,14 @@
 //! PB, the policy benchmark of Ambix: half of an array is written, half is read.
 
-use super::iwb::{LINE, Line, PAGE, visit};
+use super::iwb::{Line, LineParameter, PAGE, visit};
+use crate::WorkloadInfo;
 use crate::layout::Layout;
 use crate::memory::Memory;
-use crate::parameters::{ParameterInfo, Parameters, THREADS};
-use crate::program::{Init, Kernel, Program, Progress};
-use crate::{WorkloadError, WorkloadInfo};
+use crate::parameters::*;
+use crate::program::{Kernel, Program, Progress};
+use terrace_model::Bytes;
 
-pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
+const INFO: WorkloadInfo = WorkloadInfo {
     name: "pb",
     summary: "strided visits, half the array written and half read (policy benchmark)",
     description: "\
@@ -23,26 +24,49 @@ differs: a run ends after a number of passes, not after a fixed time. The thesis
 the pattern sequential, and leaves open how the halves share the time: `order=alternate`, the default, takes a page of \
 each in turn, so that they are equally intensive at every moment; `order=sequential` runs through the write half, then \
 through the read half. Which line of a page is touched is open too, see `line`.",
-    parameters: &[
-        ParameterInfo { name: "bytes", default: "32 GiB", unit: "bytes", help: "Size of the array, both halves." },
-        ParameterInfo { name: "passes", default: "2", unit: "passes", help: "Times every page is visited." },
-        ParameterInfo {
-            name: "order",
-            default: "alternate",
-            unit: "alternate|sequential",
-            help: "Take a page of each half in turn, or one half after the other.",
-        },
-        LINE,
-        ParameterInfo {
-            name: "init",
-            default: "write-first",
-            unit: "write-first|read-first|none",
-            help: "Which half is initialised first, with one store per 4 KiB page.",
-        },
-        ParameterInfo { default: "32", ..THREADS },
-    ],
+    parameters: declared::<Parameters>,
     exact: true,
 };
+
+#[derive(Clone, Debug, PartialEq, Parameters)]
+pub(crate) struct Parameters {
+    /// Size of the array, both halves.
+    #[parameter(default = "32 GiB", range = "8 KiB"..="32 TiB")]
+    bytes: Bytes,
+    /// Times every page is visited.
+    #[parameter(default = 2, range = 1..=LARGEST_COUNT, unit = "passes")]
+    passes: u64,
+    /// The order of the visits.
+    order: Order,
+    #[parameter(flatten)]
+    line: LineParameter,
+    /// Which half is initialised first, with one store per 4 KiB page.
+    init: FirstHalf,
+    #[parameter(flatten, default = Threads { count: 32 })]
+    threads: Threads,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
+pub(crate) enum Order {
+    /// A page of each half in turn.
+    #[default]
+    Alternate,
+    /// One half after the other.
+    Sequential,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
+pub(crate) enum FirstHalf {
+    /// The half that is written.
+    #[default]
+    #[choice("write-first")]
+    Written,
+    /// The half that is read.
+    #[choice("read-first")]
+    Read,
+    /// Neither: there is no initialisation.
+    None,
+}
 
 #[derive(Clone)]
 pub(crate) struct Pb {
@@ -57,29 +81,26 @@ pub(crate) struct Pb {
 }
 
 impl Program for Pb {
+    const INFO: &WorkloadInfo = &INFO;
+    type Parameters = Parameters;
     type Thread = Visits;
 
-    fn info() -> &'static WorkloadInfo {
-        &INFO
-    }
-
-    fn parse(parameters: &Parameters) -> Result<Pb, WorkloadError> {
-        let threads = parameters.threads()?;
-        let half = parameters.bytes("bytes", 2 * PAGE * u64::from(threads))? / PAGE / 2;
-        let words = [("write-first", Some(false)), ("read-first", Some(true)), ("none", None)];
-        let read_first = parameters.choice("init", &words)?;
-        let mut layout = Layout::new(if read_first.is_some() { Init::Pages } else { Init::None });
+    fn new(parameters: &Parameters) -> Result<Pb, Problem> {
+        let threads = parameters.threads.count;
+        let half = at_least("bytes", parameters.bytes, Bytes(2 * PAGE * u64::from(threads)))?.0 / PAGE / 2;
+        let mut layout =
+            Layout::new(if parameters.init == FirstHalf::None { Init::None } else { Init::Pages });
         let array = layout.array("array", 2 * half * PAGE);
         let halves = [0, 1].map(|i| terrace_model::AddressRange::new(array + i * half * PAGE, half * PAGE));
         layout.touched = halves.to_vec();
-        if read_first == Some(true) {
+        if parameters.init == FirstHalf::Read {
             layout.touched.reverse();
         }
         Ok(Pb {
             half,
-            passes: parameters.count("passes", 1)?,
-            alternate: parameters.choice("order", &[("alternate", true), ("sequential", false)])?,
-            line: Line::parse(parameters)?,
+            passes: parameters.passes,
+            alternate: parameters.order == Order::Alternate,
+            line: parameters.line.line,
             threads,
             array,
             layout,

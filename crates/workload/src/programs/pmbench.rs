@@ -1,14 +1,14 @@
 //! pmbench: single accesses to pages that a normal distribution chooses.
 
+use crate::WorkloadInfo;
 use crate::layout::Layout;
 use crate::memory::Memory;
-use crate::parameters::{INIT, ParameterInfo, Parameters, SEED, THREADS};
-use crate::program::{Kernel, Program, Progress, init_parameter, share};
+use crate::parameters::*;
+use crate::program::{Kernel, Program, Progress, share};
 use crate::random::Random;
-use crate::{WorkloadError, WorkloadInfo};
-use terrace_model::AddressRange;
+use terrace_model::{AddressRange, Bytes};
 
-pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
+const INFO: WorkloadInfo = WorkloadInfo {
     name: "pmbench",
     summary: "one access at a time to pages around the middle of an array (pmbench, normal distribution)",
     description: "\
@@ -23,28 +23,34 @@ Stands for pmbench (Yang and Seymour, \"Pmbench: a micro-benchmark for profiling
 arrays of 32 to 240 GB, 32 threads. It differs: a run ends after a number of accesses, not after a time; accesses are \
 not timed one by one, but an access carries the instructions of drawing and of that bookkeeping. Threads initialise \
 one 2 MiB piece of the array together before the next, so that its beginning is the first to find fast memory.",
-    parameters: &[
-        ParameterInfo { name: "bytes", default: "256 MiB", unit: "bytes", help: "Size of the array." },
-        ParameterInfo {
-            name: "sigma",
-            default: "0.125",
-            unit: "share",
-            help: "Standard deviation of the page, as a share of the array's size.",
-        },
-        ParameterInfo { name: "reads", default: "0.5", unit: "share", help: "Share of loads among the accesses." },
-        ParameterInfo {
-            name: "phases",
-            default: "1",
-            unit: "phases",
-            help: "Places around which pages are drawn, one after the other; pmbench has 1.",
-        },
-        ParameterInfo { name: "accesses", default: "5e6", unit: "accesses", help: "Accesses of the run, all threads together." },
-        INIT,
-        THREADS,
-        SEED,
-    ],
+    parameters: declared::<Parameters>,
     exact: true,
 };
+
+#[derive(Clone, Debug, PartialEq, Parameters)]
+pub(crate) struct Parameters {
+    /// Size of the array.
+    #[parameter(default = "256 MiB", range = "64 KiB"..="32 TiB")]
+    bytes: Bytes,
+    /// Standard deviation of the page, as a share of the array's size.
+    #[parameter(default = 0.125, range = 0.001..=10.0, unit = "share")]
+    sigma: f64,
+    /// Share of loads among the accesses.
+    #[parameter(default = 0.5, range = 0.0..=1.0, unit = "share")]
+    reads: f64,
+    /// Places around which pages are drawn, one after the other; pmbench has 1.
+    #[parameter(default = 1, range = 1..=LARGEST_COUNT, unit = "phases")]
+    phases: u64,
+    /// Accesses of the run, all threads together.
+    #[parameter(default = "5e6", range = 1..=LARGEST_COUNT, unit = "accesses")]
+    accesses: u64,
+    #[parameter(flatten)]
+    start: Start,
+    #[parameter(flatten)]
+    threads: Threads,
+    #[parameter(flatten)]
+    seed: Seed,
+}
 
 const PAGE: u64 = 4096;
 const PIECE: u64 = 2 << 20;
@@ -65,15 +71,13 @@ pub(crate) struct PmBench {
 }
 
 impl Program for PmBench {
+    const INFO: &WorkloadInfo = &INFO;
+    type Parameters = Parameters;
     type Thread = Draws;
 
-    fn info() -> &'static WorkloadInfo {
-        &INFO
-    }
-
-    fn parse(parameters: &Parameters) -> Result<PmBench, WorkloadError> {
-        let pages = parameters.bytes("bytes", 16 * PAGE)? / PAGE;
-        let mut layout = Layout::new(init_parameter(parameters)?);
+    fn new(parameters: &Parameters) -> Result<PmBench, Problem> {
+        let pages = parameters.bytes.0 / PAGE;
+        let mut layout = Layout::new(parameters.start.init);
         let array = layout.array("array", pages * PAGE);
         // All threads finish one range before the next begins.
         let pieces = (0..pages * PAGE).step_by(PIECE as usize);
@@ -82,12 +86,12 @@ impl Program for PmBench {
             .collect();
         Ok(PmBench {
             pages,
-            sigma: parameters.number("sigma", 0.001, 10.0)?,
-            reads: parameters.number("reads", 0.0, 1.0)?,
-            phases: parameters.count("phases", 1)?,
-            accesses: parameters.count("accesses", 1)?,
-            threads: parameters.threads()?,
-            seed: parameters.seed()?,
+            sigma: parameters.sigma,
+            reads: parameters.reads,
+            phases: parameters.phases,
+            accesses: parameters.accesses,
+            threads: parameters.threads.count,
+            seed: parameters.seed.number,
             array,
             layout,
         })

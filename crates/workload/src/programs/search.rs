@@ -1,15 +1,16 @@
 //! Queries on an inverted index.
 
+use crate::WorkloadInfo;
 use crate::layout::Layout;
 use crate::memory::Memory;
-use crate::parameters::{INIT, ParameterInfo, Parameters, SEED, THREADS};
-use crate::program::{Program, init_parameter, share};
+use crate::parameters::*;
+use crate::program::{Program, share};
 use crate::random::{Permutation, Random, Zipf, hash, mix, scale};
-use crate::requests::{Client, Pace, Plan, Service, THINK, TIMED, expected};
-use crate::{WorkloadError, WorkloadInfo};
+use crate::requests::{Client, Pace, Plan, Service, expected};
 use std::sync::Arc;
+use terrace_model::Bytes;
 
-pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
+const INFO: WorkloadInfo = WorkloadInfo {
     name: "search",
     summary: "queries of two words on an inverted index (web search)",
     description: "\
@@ -25,19 +26,33 @@ which are most of the memory and are hardly touched, beside a dictionary, scores
 used. threads=8,think=7e8 gives that rate at 2.3 GHz and two instructions a cycle; with less memory the same `think` \
 keeps the share of it that a budget of accesses a second admits. It differs: two words in every query; no block is \
 skipped; no caches of results and no heap of the Java machine.",
-    parameters: &[
-        ParameterInfo { name: "bytes", default: "256 MiB", unit: "bytes", help: "Size of the index and the documents." },
-        ParameterInfo { name: "stored", default: "0.4", unit: "share", help: "Share of the documents' text in `bytes`." },
-        ParameterInfo { name: "zipf", default: "0.9", unit: "exponent", help: "Zipf exponent of the words of queries." },
-        ParameterInfo { name: "requests", default: "4e3", unit: "queries", help: "Queries, all threads together." },
-        THINK,
-        TIMED,
-        INIT,
-        THREADS,
-        SEED,
-    ],
+    parameters: declared::<Parameters>,
     exact: false,
 };
+
+#[derive(Clone, Debug, PartialEq, Parameters)]
+pub(crate) struct Parameters {
+    /// Size of the index and the documents.
+    #[parameter(default = "256 MiB", range = "1 MiB"..="32 TiB")]
+    bytes: Bytes,
+    /// Share of the documents' text in `bytes`.
+    #[parameter(default = 0.4, range = 0.05..=0.9, unit = "share")]
+    stored: f64,
+    /// Zipf exponent of the words of queries.
+    #[parameter(default = 0.9, range = 0.0..=4.0, unit = "exponent")]
+    zipf: f64,
+    /// Queries, all threads together.
+    #[parameter(default = "4e3", range = 1..=LARGEST_COUNT, unit = "queries")]
+    requests: u64,
+    #[parameter(flatten)]
+    pace: Pace,
+    #[parameter(flatten)]
+    start: Start,
+    #[parameter(flatten)]
+    threads: Threads,
+    #[parameter(flatten)]
+    seed: Seed,
+}
 
 /// A posting block: 128 documents in packed differences, with frequencies.
 const BLOCK_BYTES: u64 = 256;
@@ -83,20 +98,17 @@ pub(crate) struct Search {
 }
 
 impl Program for Search {
+    const INFO: &WorkloadInfo = &INFO;
+    type Parameters = Parameters;
     type Thread = Client<Search>;
 
-    fn info() -> &'static WorkloadInfo {
-        &INFO
-    }
-
-    fn parse(parameters: &Parameters) -> Result<Search, WorkloadError> {
-        let bytes = parameters.bytes("bytes", 1 << 20)?;
-        let documents =
-            ((bytes as f64 * parameters.number("stored", 0.05, 0.9)?) as u64 / DOCUMENT_BYTES).max(1);
+    fn new(parameters: &Parameters) -> Result<Search, Problem> {
+        let bytes = parameters.bytes.0;
+        let documents = ((bytes as f64 * parameters.stored) as u64 / DOCUMENT_BYTES).max(1);
         let index = bytes - (documents * (DOCUMENT_BYTES + SCORE_BYTES)).min(bytes - (64 << 10));
         let terms = index / (BYTES_PER_TERM + TERM_BYTES);
         let blocks = index / (BLOCK_BYTES + SKIP_BYTES);
-        let seed = parameters.seed()?;
+        let seed = parameters.seed.number;
         let order = Permutation::new(terms, seed);
         // Lengths by popularity, in the order of the dictionary, then where each begins.
         let harmonic: f64 = (1..=terms).map(|rank| 1.0 / rank as f64).sum();
@@ -109,7 +121,7 @@ impl Program for Search {
             lists[term + 1] += lists[term];
         }
         let blocks = lists[terms as usize];
-        let mut layout = Layout::new(init_parameter(parameters)?);
+        let mut layout = Layout::new(parameters.start.init);
         let mut nodes = terms;
         let upper = ["dictionary nodes", "dictionary nodes", "dictionary root"].map(|name| {
             nodes = nodes.div_ceil(FAN_OUT);
@@ -119,7 +131,7 @@ impl Program for Search {
             documents,
             lists: Arc::new(lists),
             order,
-            words: Zipf::new(terms, parameters.number("zipf", 0.0, 4.0)?),
+            words: Zipf::new(terms, parameters.zipf),
             found: Zipf::new(documents, DOCUMENT_ZIPF),
             scattered: Permutation::new(documents, mix(seed)),
             dictionary: layout.array("dictionary", terms * TERM_BYTES),
@@ -128,9 +140,9 @@ impl Program for Search {
             skips: layout.array("skip entries", blocks * SKIP_BYTES),
             scores: layout.array("scores", documents * SCORE_BYTES),
             stored: layout.array("documents", documents * DOCUMENT_BYTES),
-            requests: parameters.count("requests", 1)?,
-            pace: Pace::parse(parameters)?,
-            threads: parameters.threads()?,
+            requests: parameters.requests,
+            pace: parameters.pace,
+            threads: parameters.threads.count,
             seed,
             layout,
         })

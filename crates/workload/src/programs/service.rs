@@ -1,14 +1,15 @@
 //! A loaded key-value store at a given rate of requests.
 
+use crate::WorkloadInfo;
 use crate::layout::Layout;
 use crate::memory::Memory;
-use crate::parameters::{INIT, ParameterInfo, Parameters, SEED, THREADS};
-use crate::program::{Program, init_parameter, share};
+use crate::parameters::*;
+use crate::program::{Program, share};
 use crate::random::{Permutation, Random, Zipf, hash, mix, scale};
-use crate::requests::{Client, Pace, Plan, Service, THINK, TIMED, VECTOR_BYTES, expected};
-use crate::{WorkloadError, WorkloadInfo};
+use crate::requests::{Client, Pace, Plan, Service, VECTOR_BYTES, expected};
+use terrace_model::Bytes;
 
-pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
+const INFO: WorkloadInfo = WorkloadInfo {
     name: "service",
     summary: "a loaded key-value store at a given rate of requests (Redis, Aerospike under YCSB)",
     description: "\
@@ -28,35 +29,67 @@ Zipf distribution. `think` is that of their published 188,000 and 176,000 reques
 instructions a cycle; with less memory the same `think` keeps the share of it that a budget of accesses a second \
 admits. It differs: no network and no parsing beyond their instructions; values are overwritten in place, so the store \
 does not grow; record sizes come in 32 steps; keys are numbers. All threads serve all keys.",
-    parameters: &[
-        ParameterInfo { name: "bytes", default: "256 MiB", unit: "bytes", help: "Size of table, entries and records." },
-        ParameterInfo { name: "value", default: "512 B", unit: "bytes", help: "Mean size of a value, at most 4 KiB." },
-        ParameterInfo {
-            name: "values",
-            default: "fixed",
-            unit: "fixed|varied",
-            help: "All values of one size, or sizes spread as in a large cache.",
-        },
-        ParameterInfo { name: "hot", default: "0.0001", unit: "share", help: "Share of the keys that are hot." },
-        ParameterInfo { name: "traffic", default: "0.9", unit: "share", help: "Share of the requests that go to hot keys." },
-        ParameterInfo { name: "zipf", default: "0", unit: "exponent", help: "Zipf exponent of the other requests; 0 is uniform." },
-        ParameterInfo {
-            name: "popular",
-            default: "scattered",
-            unit: "scattered|together",
-            help: "Where the records of popular keys lie: anywhere, or side by side.",
-        },
-        ParameterInfo { name: "chain", default: "1", unit: "entries", help: "Keys that share a bucket, 1 to 32." },
-        ParameterInfo { name: "reads", default: "0.95", unit: "share", help: "Share of reads among the requests." },
-        ParameterInfo { name: "requests", default: "200e3", unit: "requests", help: "Requests, all threads together." },
-        THINK,
-        TIMED,
-        INIT,
-        THREADS,
-        SEED,
-    ],
+    parameters: declared::<Parameters>,
     exact: false,
 };
+
+#[derive(Clone, Debug, PartialEq, Parameters)]
+pub(crate) struct Parameters {
+    /// Size of table, entries and records.
+    #[parameter(default = "256 MiB", range = "4 KiB"..="32 TiB")]
+    bytes: Bytes,
+    /// Mean size of a value.
+    #[parameter(default = "512 B", range = Bytes(1)..=Bytes(LARGEST_VALUE))]
+    value: Bytes,
+    /// Sizes of the values.
+    values: Values,
+    /// Share of the keys that are hot.
+    #[parameter(default = 0.0001, range = 0.0..=1.0, unit = "share")]
+    hot: f64,
+    /// Share of the requests that go to hot keys.
+    #[parameter(default = 0.9, range = 0.0..=1.0, unit = "share")]
+    traffic: f64,
+    /// Zipf exponent of the other requests; 0 is uniform.
+    #[parameter(default = 0.0, range = 0.0..=4.0, unit = "exponent")]
+    zipf: f64,
+    /// Where the records of popular keys lie.
+    popular: Popular,
+    /// Keys that share a bucket.
+    #[parameter(default = 1, range = 1..=32, unit = "entries")]
+    chain: u64,
+    /// Share of reads among the requests.
+    #[parameter(default = 0.95, range = 0.0..=1.0, unit = "share")]
+    reads: f64,
+    /// Requests, all threads together.
+    #[parameter(default = "200e3", range = 1..=LARGEST_COUNT, unit = "requests")]
+    requests: u64,
+    #[parameter(flatten)]
+    pace: Pace,
+    #[parameter(flatten)]
+    start: Start,
+    #[parameter(flatten)]
+    threads: Threads,
+    #[parameter(flatten)]
+    seed: Seed,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
+pub(crate) enum Values {
+    /// All of one size.
+    #[default]
+    Fixed,
+    /// Sizes spread as in a large cache.
+    Varied,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
+pub(crate) enum Popular {
+    /// Anywhere.
+    #[default]
+    Scattered,
+    /// Side by side.
+    Together,
+}
 
 const ENTRY_BYTES: u64 = 64;
 const BUCKET_BYTES: u64 = 8;
@@ -106,18 +139,13 @@ impl KeyValueService {
 }
 
 impl Program for KeyValueService {
+    const INFO: &WorkloadInfo = &INFO;
+    type Parameters = Parameters;
     type Thread = Client<KeyValueService>;
 
-    fn info() -> &'static WorkloadInfo {
-        &INFO
-    }
-
-    fn parse(parameters: &Parameters) -> Result<KeyValueService, WorkloadError> {
-        let value = parameters.bytes("value", 1)?;
-        if value > LARGEST_VALUE {
-            return Err(parameters.error("value", format!("at most {LARGEST_VALUE} B")));
-        }
-        let varied = parameters.choice("values", &[("fixed", false), ("varied", true)])?;
+    fn new(parameters: &Parameters) -> Result<KeyValueService, Problem> {
+        let value = parameters.value.0;
+        let varied = parameters.values == Values::Varied;
         let mut sizes = [0; GROUP as usize];
         let quantile = |i: usize| etc_quantile((i as f64 + 0.5) / GROUP as f64);
         let mean = (0..sizes.len()).map(quantile).sum::<f64>() / GROUP as f64;
@@ -126,30 +154,30 @@ impl Program for KeyValueService {
             *size = HEADER_BYTES + bytes.max(1).next_multiple_of(VECTOR_BYTES);
         }
         let group_bytes: u64 = sizes.iter().sum();
-        let chain = parameters.count_within("chain", 1, 32)?;
+        let chain = parameters.chain;
         // Whole groups, and whole chains: 32 is a multiple of few chains, so the keys are rounded to both.
         let unit = GROUP * chain;
         let unit_bytes = group_bytes * chain + unit * ENTRY_BYTES + GROUP * BUCKET_BYTES;
-        let keys = parameters.bytes("bytes", unit_bytes)? / unit_bytes * unit;
+        let keys = at_least("bytes", parameters.bytes, Bytes(unit_bytes))?.0 / unit_bytes * unit;
         let chains = keys / chain;
-        let seed = parameters.seed()?;
-        let scattered = parameters.choice("popular", &[("scattered", true), ("together", false)])?;
-        let mut layout = Layout::new(init_parameter(parameters)?);
+        let seed = parameters.seed.number;
+        let scattered = parameters.popular == Popular::Scattered;
+        let mut layout = Layout::new(parameters.start.init);
         Ok(KeyValueService {
             chains,
-            hot_keys: ((keys as f64 * parameters.number("hot", 0.0, 1.0)?) as u64).max(1),
-            traffic: parameters.number("traffic", 0.0, 1.0)?,
-            zipf: Zipf::new(keys, parameters.number("zipf", 0.0, 4.0)?),
+            hot_keys: ((keys as f64 * parameters.hot) as u64).max(1),
+            traffic: parameters.traffic,
+            zipf: Zipf::new(keys, parameters.zipf),
             order: scattered.then(|| Permutation::new(keys, seed)),
-            reads: parameters.number("reads", 0.0, 1.0)?,
-            requests: parameters.count("requests", 1)?,
-            pace: Pace::parse(parameters)?,
+            reads: parameters.reads,
+            requests: parameters.requests,
+            pace: parameters.pace,
             sizes,
             group_bytes,
             table: layout.array("hash table", chains * BUCKET_BYTES),
             entries: layout.array("index entries", keys * ENTRY_BYTES),
             records: layout.array("records", keys / GROUP * group_bytes),
-            threads: parameters.threads()?,
+            threads: parameters.threads.count,
             seed,
             layout,
         })

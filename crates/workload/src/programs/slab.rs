@@ -1,16 +1,16 @@
 //! A slab-allocated object cache with LRU lists, as Memcached keeps one.
 
+use crate::WorkloadInfo;
 use crate::layout::{Layout, map};
 use crate::memory::Memory;
-use crate::parameters::{ParameterInfo, Parameters, SEED, SETTLE, THREADS};
-use crate::program::{Init, Kernel, Program, Progress, share};
+use crate::parameters::*;
+use crate::program::{Kernel, Program, Progress, share};
 use crate::random::{Permutation, Random, Zipf, hash, mix, scale};
-use crate::requests::{Pace, TIMED, WAITING};
-use crate::{WorkloadError, WorkloadInfo};
-use terrace_model::AddressRange;
+use crate::requests::{Pace, Think};
+use terrace_model::{AddressRange, Bytes};
 use terrace_trace::{Event, MapKind};
 
-pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
+const INFO: WorkloadInfo = WorkloadInfo {
     name: "slab",
     summary: "Zipf requests to a bounded cache with slab classes and LRU lists (Memcached)",
     description: "\
@@ -23,23 +23,45 @@ Stands for Memcached under the read-mostly loads of Atikoglu et al., \"Workload 
 store\", SIGMETRICS 2012. It differs: no network and no expiry; one list per class instead of the segmented LRU; an item \
 moves on every hit instead of once a minute; the hash table has its final size from the start; each thread is a cache \
 of its own with its share of memory and keys. Initialisation stores the share `preload` of the keys.",
-    parameters: &[
-        ParameterInfo { name: "bytes", default: "256 MiB", unit: "bytes", help: "Memory for items, all threads together." },
-        ParameterInfo { name: "keys", default: "400e3", unit: "keys", help: "Different keys." },
-        ParameterInfo { name: "smallest", default: "64 B", unit: "bytes", help: "Smallest value." },
-        ParameterInfo { name: "largest", default: "2 KiB", unit: "bytes", help: "Largest value, at most 4 KiB." },
-        ParameterInfo { name: "requests", default: "800e3", unit: "requests", help: "Requests, all threads together." },
-        ParameterInfo { name: "reads", default: "0.97", unit: "share", help: "Share of GET among the requests." },
-        ParameterInfo { name: "zipf", default: "0.99", unit: "exponent", help: "Zipf exponent of the keys' popularity." },
-        ParameterInfo { name: "preload", default: "0.5", unit: "share", help: "Share of the keys stored beforehand." },
-        WAITING,
-        TIMED,
-        SETTLE,
-        THREADS,
-        SEED,
-    ],
+    parameters: declared::<Parameters>,
     exact: false,
 };
+
+#[derive(Clone, Debug, PartialEq, Parameters)]
+pub(crate) struct Parameters {
+    /// Memory for items, all threads together.
+    #[parameter(default = "256 MiB", range = "1 MiB"..="32 TiB")]
+    bytes: Bytes,
+    /// Different keys.
+    #[parameter(default = "400e3", range = 1..=(1 << 36), unit = "keys")]
+    keys: u64,
+    /// Smallest value.
+    #[parameter(default = "64 B", range = Bytes(1)..=Bytes(LARGEST_VALUE))]
+    smallest: Bytes,
+    /// Largest value.
+    #[parameter(default = "2 KiB", range = Bytes(1)..=Bytes(LARGEST_VALUE))]
+    largest: Bytes,
+    /// Requests, all threads together.
+    #[parameter(default = "800e3", range = 1..=LARGEST_COUNT, unit = "requests")]
+    requests: u64,
+    /// Share of GET among the requests.
+    #[parameter(default = 0.97, range = 0.0..=1.0, unit = "share")]
+    reads: f64,
+    /// Zipf exponent of the keys' popularity.
+    #[parameter(default = 0.99, range = 0.01..=4.0, unit = "exponent")]
+    zipf: f64,
+    /// Share of the keys stored beforehand.
+    #[parameter(default = 0.5, range = 0.0..=1.0, unit = "share")]
+    preload: f64,
+    #[parameter(flatten, default = Pace { think: Think { instructions: 0 }, ..Pace::default() })]
+    pace: Pace,
+    #[parameter(flatten)]
+    settle: Settle,
+    #[parameter(flatten)]
+    threads: Threads,
+    #[parameter(flatten)]
+    seed: Seed,
+}
 
 /// Item header: next and previous in the list, next in the hash chain, key, length; then the value.
 const PREVIOUS: u64 = 8;
@@ -94,15 +116,13 @@ impl Slab {
 }
 
 impl Program for Slab {
+    const INFO: &WorkloadInfo = &INFO;
+    type Parameters = Parameters;
     type Thread = Cache;
     const POPULATES: bool = true;
 
-    fn info() -> &'static WorkloadInfo {
-        &INFO
-    }
-
-    fn parse(parameters: &Parameters) -> Result<Slab, WorkloadError> {
-        let threads = parameters.threads()?;
+    fn new(parameters: &Parameters) -> Result<Slab, Problem> {
+        let threads = parameters.threads.count;
         let mut chunks = vec![SMALLEST_CHUNK];
         while let Some(last) = chunks.last()
             && *last < HEADER_BYTES + LARGEST_VALUE
@@ -111,30 +131,27 @@ impl Program for Slab {
         }
         // Every class can get at least one page.
         let minimum = chunks.len() as u64 * SLAB_PAGE * u64::from(threads);
-        let keys = parameters.count_within("keys", threads.into(), 1 << 36)?;
+        let keys = at_least("keys", parameters.keys, threads.into())?;
         let mut program = Slab {
-            bytes: parameters.bytes("bytes", minimum)?,
+            bytes: at_least("bytes", parameters.bytes, Bytes(minimum))?.0,
             keys,
-            smallest: parameters.bytes("smallest", 1)?,
-            largest: parameters.bytes("largest", 1)?,
-            requests: parameters.count("requests", 1)?,
-            reads: parameters.number("reads", 0.0, 1.0)?,
-            zipf: parameters.number("zipf", 0.01, 4.0)?,
-            preload: parameters.number("preload", 0.0, 1.0)?,
-            pace: Pace::parse(parameters)?,
+            smallest: parameters.smallest.0,
+            largest: parameters.largest.0,
+            requests: parameters.requests,
+            reads: parameters.reads,
+            zipf: parameters.zipf,
+            preload: parameters.preload,
+            pace: parameters.pace,
             threads,
-            seed: parameters.seed()?,
+            seed: parameters.seed.number,
             chunks,
             tables: Vec::new(),
             buckets: keys.div_ceil(threads.into()).next_power_of_two(),
             site: 0,
-            layout: Layout::new(Init::None).settling(parameters.count("settle", 0)?),
+            layout: Layout::new(Init::None).settling(parameters.settle.instructions),
         };
-        if program.largest > LARGEST_VALUE {
-            return Err(parameters.error("largest", format!("at most {LARGEST_VALUE} B")));
-        }
         if program.smallest > program.largest {
-            return Err(parameters.error("smallest", "at most the largest value"));
+            return Err(Problem::new("smallest", "at most the largest value"));
         }
         for _ in 0..threads {
             let table = program.layout.array("hash table", 8 * program.buckets);

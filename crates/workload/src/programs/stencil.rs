@@ -1,12 +1,12 @@
 //! A 7-point stencil in three dimensions.
 
+use crate::WorkloadInfo;
 use crate::layout::Layout;
 use crate::memory::Memory;
-use crate::parameters::{INIT, ParameterInfo, Parameters, THREADS};
-use crate::program::{Kernel, Program, Progress, init_parameter, share};
-use crate::{WorkloadError, WorkloadInfo};
+use crate::parameters::*;
+use crate::program::{Kernel, Program, Progress, share};
 
-pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
+const INFO: WorkloadInfo = WorkloadInfo {
     name: "stencil",
     summary: "7-point stencil sweeps over a 3-D grid (Parboil stencil)",
     description: "\
@@ -17,15 +17,36 @@ are a row away, those along z a plane away.
 Stands for the stencil benchmark of Parboil (Stratton et al., 2012), a Jacobi sweep of the 3-D heat equation. It \
 differs: numbers have 8 bytes instead of 4; the width of an access is a parameter, because compilers vectorize the \
 inner loop (32 B: AVX2); the first and last vector of a row belong to the boundary. Threads take contiguous planes.",
-    parameters: &[
-        ParameterInfo { name: "side", default: "256", unit: "cells", help: "Cells along each edge: a multiple of width / 8." },
-        ParameterInfo { name: "iterations", default: "1", unit: "sweeps", help: "Sweeps over the grid." },
-        ParameterInfo { name: "width", default: "32", unit: "8|32", help: "Bytes that one access moves." },
-        INIT,
-        THREADS,
-    ],
+    parameters: declared::<Parameters>,
     exact: true,
 };
+
+#[derive(Clone, Debug, PartialEq, Parameters)]
+pub(crate) struct Parameters {
+    /// Cells along each edge: a multiple of width / 8.
+    #[parameter(default = 256, range = 12..=16384, unit = "cells")]
+    side: u64,
+    /// Sweeps over the grid.
+    #[parameter(default = 1, range = 1..=LARGEST_COUNT, unit = "sweeps")]
+    iterations: u64,
+    /// Bytes that one access moves.
+    width: Width,
+    #[parameter(flatten)]
+    start: Start,
+    #[parameter(flatten)]
+    threads: Threads,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
+pub(crate) enum Width {
+    /// One number.
+    #[choice("8")]
+    Eight = 8,
+    /// Four, as AVX2 does.
+    #[default]
+    #[choice("32")]
+    ThirtyTwo = 32,
+}
 
 /// Accesses per vector of cells: itself, six neighbours, the result.
 const POINT_ACCESSES: u64 = 8;
@@ -48,24 +69,23 @@ impl Stencil {
 }
 
 impl Program for Stencil {
+    const INFO: &WorkloadInfo = &INFO;
+    type Parameters = Parameters;
     type Thread = Sweep;
 
-    fn info() -> &'static WorkloadInfo {
-        &INFO
-    }
-
-    fn parse(parameters: &Parameters) -> Result<Stencil, WorkloadError> {
-        let width: u64 = parameters.choice("width", &[("8", 8), ("32", 32)])?;
-        let side = parameters.count_within("side", 12, 16384)?;
+    fn new(parameters: &Parameters) -> Result<Stencil, Problem> {
+        let width = parameters.width as u64;
+        let side = parameters.side;
         if !(side * 8).is_multiple_of(width) {
-            return Err(
-                parameters.error("side", format!("a multiple of {}, the cells of one access", width / 8))
-            );
+            return Err(Problem::new(
+                "side",
+                format!("a multiple of {}, the cells of one access", width / 8),
+            ));
         }
-        let mut layout = Layout::new(init_parameter(parameters)?);
+        let mut layout = Layout::new(parameters.start.init);
         let grids = ["grid", "next grid"].map(|name| layout.array(name, side * side * side * 8));
-        let iterations = parameters.count("iterations", 1)?;
-        Ok(Stencil { side, width, iterations, threads: parameters.threads()?, grids, layout })
+        let iterations = parameters.iterations;
+        Ok(Stencil { side, width, iterations, threads: parameters.threads.count, grids, layout })
     }
 
     fn layout(&self) -> &Layout {

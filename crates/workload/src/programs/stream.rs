@@ -1,12 +1,13 @@
 //! STREAM triad: three long vectors at full bandwidth.
 
+use crate::WorkloadInfo;
 use crate::layout::Layout;
 use crate::memory::Memory;
-use crate::parameters::{INIT, ParameterInfo, Parameters, THREADS};
-use crate::program::{Kernel, Program, Progress, init_parameter, share};
-use crate::{WorkloadError, WorkloadInfo};
+use crate::parameters::*;
+use crate::program::{Kernel, Program, Progress, share};
+use terrace_model::Bytes;
 
-pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
+const INFO: WorkloadInfo = WorkloadInfo {
     name: "stream",
     summary: "triad a[i] = b[i] + s*c[i] over three long vectors (STREAM)",
     description: "\
@@ -16,15 +17,42 @@ sequential loads and one sequential store, all independent. It measures bandwidt
 Stands for the Triad kernel of STREAM (McCalpin, 1995). It differs: only Triad runs, not Copy, Scale and Add; and the \
 width of an access is a parameter, because compilers vectorize this loop (32 B: AVX2). Threads take contiguous parts, \
 as OpenMP's static schedule does.",
-    parameters: &[
-        ParameterInfo { name: "bytes", default: "384 MiB", unit: "bytes", help: "Size of the three vectors together." },
-        ParameterInfo { name: "iterations", default: "2", unit: "passes", help: "Passes over the vectors." },
-        ParameterInfo { name: "width", default: "32", unit: "8|16|32|64", help: "Bytes that one access moves." },
-        INIT,
-        THREADS,
-    ],
+    parameters: declared::<Parameters>,
     exact: true,
 };
+
+#[derive(Clone, Debug, PartialEq, Parameters)]
+pub(crate) struct Parameters {
+    /// Size of the three vectors together.
+    #[parameter(default = "384 MiB", range = "4 KiB"..="32 TiB")]
+    bytes: Bytes,
+    /// Passes over the vectors.
+    #[parameter(default = 2, range = 1..=LARGEST_COUNT, unit = "passes")]
+    iterations: u64,
+    /// Bytes that one access moves.
+    width: Width,
+    #[parameter(flatten)]
+    start: Start,
+    #[parameter(flatten)]
+    threads: Threads,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
+pub(crate) enum Width {
+    /// One number.
+    #[choice("8")]
+    Eight = 8,
+    /// Two, as SSE2 does.
+    #[choice("16")]
+    Sixteen = 16,
+    /// Four, as AVX2 does.
+    #[default]
+    #[choice("32")]
+    ThirtyTwo = 32,
+    /// Eight, as AVX-512 does.
+    #[choice("64")]
+    SixtyFour = 64,
+}
 
 /// STREAM's scalar.
 const SCALAR: f64 = 3.0;
@@ -41,19 +69,17 @@ pub(crate) struct Triad {
 }
 
 impl Program for Triad {
+    const INFO: &WorkloadInfo = &INFO;
+    type Parameters = Parameters;
     type Thread = Pass;
 
-    fn info() -> &'static WorkloadInfo {
-        &INFO
-    }
-
-    fn parse(parameters: &Parameters) -> Result<Triad, WorkloadError> {
-        let width = parameters.choice("width", &[("8", 8), ("16", 16), ("32", 32), ("64", 64)])?;
-        let chunks = parameters.bytes("bytes", 4096)? / 3 / width;
-        let mut layout = Layout::new(init_parameter(parameters)?);
+    fn new(parameters: &Parameters) -> Result<Triad, Problem> {
+        let width = parameters.width as u64;
+        let chunks = parameters.bytes.0 / 3 / width;
+        let mut layout = Layout::new(parameters.start.init);
         let vectors = ["a", "b", "c"].map(|name| layout.array(name, chunks * width));
-        let iterations = parameters.count("iterations", 1)?;
-        Ok(Triad { chunks, width, iterations, threads: parameters.threads()?, vectors, layout })
+        let iterations = parameters.iterations;
+        Ok(Triad { chunks, width, iterations, threads: parameters.threads.count, vectors, layout })
     }
 
     fn layout(&self) -> &Layout {

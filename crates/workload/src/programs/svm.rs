@@ -1,13 +1,13 @@
 //! Coordinate descent for a linear classifier on sparse data.
 
+use crate::WorkloadInfo;
 use crate::layout::Layout;
 use crate::memory::{Backing, Contents, Memory, follow};
-use crate::parameters::{INIT, ParameterInfo, Parameters, SEED, SETTLE, THREADS};
-use crate::program::{Kernel, Program, Progress, init_parameter, share};
+use crate::parameters::*;
+use crate::program::{Kernel, Program, Progress, share};
 use crate::random::{Permutation, Random, hash, scale};
-use crate::{WorkloadError, WorkloadInfo};
 
-pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
+const INFO: WorkloadInfo = WorkloadInfo {
     name: "svm",
     summary: "coordinate descent over the columns of sparse data (LIBLINEAR)",
     description: "\
@@ -22,19 +22,36 @@ feature has the same number of nodes, one in each of as many equal slices of the
 that a simulation needs no memory for them (a native run writes them first and gathers by what it reads); a \
 coordinate moves with a fixed probability; each thread takes features of its own. The data by rows, from which \
 the columns were made, stays allocated as it does there, and is not used again.",
-    parameters: &[
-        ParameterInfo { name: "rows", default: "1.5e6", unit: "rows", help: "Instances of the data." },
-        ParameterInfo { name: "features", default: "550e3", unit: "features", help: "Features, one column each." },
-        ParameterInfo { name: "nonzeros", default: "30", unit: "per column", help: "Nodes of each column, at most 40." },
-        ParameterInfo { name: "updates", default: "100e3", unit: "updates", help: "Features taken, all threads together." },
-        ParameterInfo { name: "moves", default: "0.3", unit: "probability", help: "Share of the updates whose coordinate moves." },
-        INIT,
-        SETTLE,
-        THREADS,
-        SEED,
-    ],
+    parameters: declared::<Parameters>,
     exact: false,
 };
+
+#[derive(Clone, Debug, PartialEq, Parameters)]
+pub(crate) struct Parameters {
+    /// Instances of the data.
+    #[parameter(default = "1.5e6", range = LONGEST_COLUMN..=u64::from(u32::MAX), unit = "rows")]
+    rows: u64,
+    /// Features, one column each.
+    #[parameter(default = "550e3", range = 1..=u64::from(u32::MAX), unit = "features")]
+    features: u64,
+    /// Nodes of each column.
+    #[parameter(default = 30, range = 1..=LONGEST_COLUMN, unit = "per column")]
+    nonzeros: u64,
+    /// Features taken, all threads together.
+    #[parameter(default = "100e3", range = 1..=LARGEST_COUNT, unit = "updates")]
+    updates: u64,
+    /// Share of the updates whose coordinate moves.
+    #[parameter(default = 0.3, range = 0.0..=1.0, unit = "probability")]
+    moves: f64,
+    #[parameter(flatten)]
+    start: Start,
+    #[parameter(flatten)]
+    settle: Settle,
+    #[parameter(flatten)]
+    threads: Threads,
+    #[parameter(flatten)]
+    seed: Seed,
+}
 
 /// Row number, padding and value.
 const NODE_BYTES: u64 = 16;
@@ -84,19 +101,17 @@ impl Classifier {
 }
 
 impl Program for Classifier {
+    const INFO: &WorkloadInfo = &INFO;
+    type Parameters = Parameters;
     type Thread = Descent;
 
-    fn info() -> &'static WorkloadInfo {
-        &INFO
-    }
-
-    fn parse(parameters: &Parameters) -> Result<Classifier, WorkloadError> {
-        let rows = parameters.count_within("rows", LONGEST_COLUMN, u32::MAX.into())?;
-        let threads = parameters.threads()?;
-        let features = parameters.count_within("features", threads.into(), u32::MAX.into())?;
-        let nonzeros = parameters.count_within("nonzeros", 1, LONGEST_COLUMN)?;
-        let settle = parameters.count("settle", 0)?;
-        let mut layout = Layout::new(init_parameter(parameters)?).settling(settle);
+    fn new(parameters: &Parameters) -> Result<Classifier, Problem> {
+        let rows = parameters.rows;
+        let threads = parameters.threads.count;
+        let features = at_least("features", parameters.features, threads.into())?;
+        let nonzeros = parameters.nonzeros;
+        let settle = parameters.settle.instructions;
+        let mut layout = Layout::new(parameters.start.init).settling(settle);
         layout.array("data by rows", NODE_BYTES * features * nonzeros);
         let nodes = layout.array("data by columns", NODE_BYTES * features * nonzeros);
         let columns = layout.array("column pointers", 8 * features);
@@ -107,10 +122,10 @@ impl Program for Classifier {
             rows,
             features,
             nonzeros,
-            updates: parameters.count("updates", 1)?,
-            moves: parameters.number("moves", 0.0, 1.0)?,
+            updates: parameters.updates,
+            moves: parameters.moves,
             threads,
-            seed: parameters.seed()?,
+            seed: parameters.seed.number,
             nodes,
             columns,
             order,

@@ -1,15 +1,15 @@
 //! Order processing on a relational database.
 
+use crate::WorkloadInfo;
 use crate::layout::Layout;
 use crate::memory::Memory;
-use crate::parameters::{INIT, ParameterInfo, Parameters, SEED, THREADS};
-use crate::program::{Program, init_parameter, share};
+use crate::parameters::*;
+use crate::program::{Program, share};
 use crate::random::{Random, hash};
-use crate::requests::{Client, Extents, Pace, Plan, Service, THINK, TIMED, VECTOR_BYTES, expected};
-use crate::{WorkloadError, WorkloadInfo};
-use terrace_model::AddressRange;
+use crate::requests::{Client, Extents, Pace, Plan, Service, VECTOR_BYTES, expected};
+use terrace_model::{AddressRange, Bytes};
 
-pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
+const INFO: WorkloadInfo = WorkloadInfo {
     name: "tpcc",
     summary: "order-processing transactions over tables of which the largest is history (TPC-C on MySQL)",
     description: "\
@@ -28,18 +28,30 @@ log hot. No rate is published; threads=8,think=4e6 makes about 9,000 transaction
 instructions a cycle; with less memory the same `think` keeps the share of it that a budget of accesses a second \
 admits. It differs: tables are scaled with `bytes`, not whole warehouses; no locks, no rollbacks, no undo log and no \
 page checksums; orders and new orders are kept with their lines; rows have whole multiples of 32 bytes.",
-    parameters: &[
-        ParameterInfo { name: "bytes", default: "256 MiB", unit: "bytes", help: "Size of all tables at the start." },
-        ParameterInfo { name: "cold", default: "0.45", unit: "share", help: "Share of the order lines loaded beforehand." },
-        ParameterInfo { name: "requests", default: "50e3", unit: "transactions", help: "Transactions, all threads together." },
-        THINK,
-        TIMED,
-        INIT,
-        THREADS,
-        SEED,
-    ],
+    parameters: declared::<Parameters>,
     exact: false,
 };
+
+#[derive(Clone, Debug, PartialEq, Parameters)]
+pub(crate) struct Parameters {
+    /// Size of all tables at the start.
+    #[parameter(default = "256 MiB", range = "4 MiB"..="32 TiB")]
+    bytes: Bytes,
+    /// Share of the order lines loaded beforehand.
+    #[parameter(default = 0.45, range = 0.05..=0.9, unit = "share")]
+    cold: f64,
+    /// Transactions, all threads together.
+    #[parameter(default = "50e3", range = 1..=LARGEST_COUNT, unit = "transactions")]
+    requests: u64,
+    #[parameter(flatten)]
+    pace: Pace,
+    #[parameter(flatten)]
+    start: Start,
+    #[parameter(flatten)]
+    threads: Threads,
+    #[parameter(flatten)]
+    seed: Seed,
+}
 
 const ITEM_BYTES: u64 = 96;
 const STOCK_BYTES: u64 = 320;
@@ -135,22 +147,20 @@ impl OrderProcessing {
 }
 
 impl Program for OrderProcessing {
+    const INFO: &WorkloadInfo = &INFO;
+    type Parameters = Parameters;
     type Thread = Client<OrderProcessing>;
 
-    fn info() -> &'static WorkloadInfo {
-        &INFO
-    }
-
-    fn parse(parameters: &Parameters) -> Result<OrderProcessing, WorkloadError> {
-        let threads = parameters.threads()?;
-        let bytes = parameters.bytes("bytes", (1 << 20) * u64::from(threads).max(4))?;
-        let cold = parameters.number("cold", 0.05, 0.9)?;
+    fn new(parameters: &Parameters) -> Result<OrderProcessing, Problem> {
+        let threads = parameters.threads.count;
+        let bytes = at_least("bytes", parameters.bytes, Bytes((1 << 20) * u64::from(threads).max(4)))?.0;
+        let cold = parameters.cold;
         let history_bytes = (bytes as f64 * cold) as u64;
         let orders = history_bytes / (LINES_PER_ORDER * LINE_BYTES);
         // Of the rest, in a real database of hundreds of warehouses: stock 32 MB each, customers 20 MB, little else.
         let rest = bytes - history_bytes;
         let log_bytes = (rest / 64).next_multiple_of(4096);
-        let mut layout = Layout::new(init_parameter(parameters)?);
+        let mut layout = Layout::new(parameters.start.init);
         let history = layout.array("order lines", orders * LINES_PER_ORDER * LINE_BYTES);
         let mut table = |name, share: f64, row_bytes| {
             Table::new(&mut layout, name, (rest as f64 * share) as u64 / row_bytes, row_bytes)
@@ -170,11 +180,11 @@ impl Program for OrderProcessing {
             room: Vec::new(),
             log: layout.array("redo log", log_bytes * u64::from(threads)),
             log_bytes,
-            requests: parameters.count("requests", threads.into())?,
-            pace: Pace::parse(parameters)?,
+            requests: at_least("requests", parameters.requests, threads.into())?,
+            pace: parameters.pace,
             site: layout.site("new order lines"),
             threads,
-            seed: parameters.seed()?,
+            seed: parameters.seed.number,
             layout,
         };
         for thread in 0..threads {

@@ -1,13 +1,13 @@
 //! Cross-section lookups of a Monte Carlo neutron transport code.
 
+use crate::WorkloadInfo;
 use crate::layout::Layout;
 use crate::memory::{Backing, Contents, Memory};
-use crate::parameters::{INIT, ParameterInfo, Parameters, SEED, SETTLE, THREADS};
-use crate::program::{Kernel, Program, Progress, init_parameter, share};
+use crate::parameters::*;
+use crate::program::{Kernel, Program, Progress, share};
 use crate::random::{Permutation, Random, hash, scale};
-use crate::{WorkloadError, WorkloadInfo};
 
-pub(crate) const INFO: WorkloadInfo = WorkloadInfo {
+const INFO: WorkloadInfo = WorkloadInfo {
     name: "xsbench",
     summary: "macroscopic cross-section lookups on a unionized energy grid (XSBench)",
     description: "\
@@ -19,17 +19,30 @@ Stands for XSBench (Tramm et al., 2014), event-based, unionized grid, with its t
 and probabilities; the large problem's fuel from 355 nuclides on). The default is its small problem. It differs: \
 energies are evenly spaced and the index rows follow from that, so a simulation needs no memory for them (a native run \
 writes them first and searches what it reads); which nuclides a material holds is drawn by the seed.",
-    parameters: &[
-        ParameterInfo { name: "nuclides", default: "68", unit: "nuclides", help: "Nuclides: 68 small, 355 large problem." },
-        ParameterInfo { name: "gridpoints", default: "11303", unit: "points", help: "Energy points of each nuclide." },
-        ParameterInfo { name: "lookups", default: "300e3", unit: "lookups", help: "Lookups, all threads together." },
-        INIT,
-        SETTLE,
-        THREADS,
-        SEED,
-    ],
+    parameters: declared::<Parameters>,
     exact: false,
 };
+
+#[derive(Clone, Debug, PartialEq, Parameters)]
+pub(crate) struct Parameters {
+    /// Nuclides: 68 small, 355 large problem.
+    #[parameter(default = 68, range = 34..=(1 << 20), unit = "nuclides")]
+    nuclides: u64,
+    /// Energy points of each nuclide.
+    #[parameter(default = 11303, range = 2..=(1 << 24), unit = "points")]
+    gridpoints: u64,
+    /// Lookups, all threads together.
+    #[parameter(default = "300e3", range = 1..=LARGEST_COUNT, unit = "lookups")]
+    lookups: u64,
+    #[parameter(flatten)]
+    start: Start,
+    #[parameter(flatten)]
+    settle: Settle,
+    #[parameter(flatten)]
+    threads: Threads,
+    #[parameter(flatten)]
+    seed: Seed,
+}
 
 /// Nuclides per material and the probability of a lookup in it, as XSBench's materials table states them.
 const MATERIALS: [(u64, f64); 12] = [
@@ -94,20 +107,18 @@ impl XsBench {
 }
 
 impl Program for XsBench {
+    const INFO: &WorkloadInfo = &INFO;
+    type Parameters = Parameters;
     type Thread = Lookups;
 
-    fn info() -> &'static WorkloadInfo {
-        &INFO
-    }
-
-    fn parse(parameters: &Parameters) -> Result<XsBench, WorkloadError> {
-        let nuclides = parameters.count_within("nuclides", 34, 1 << 20)?;
-        let gridpoints = parameters.count_within("gridpoints", 2, 1 << 24)?;
+    fn new(parameters: &Parameters) -> Result<XsBench, Problem> {
+        let nuclides = parameters.nuclides;
+        let gridpoints = parameters.gridpoints;
         let union_points = nuclides * gridpoints;
         if union_points.saturating_mul(8 + 4 * nuclides) > 32 << 40 {
-            return Err(parameters.error("gridpoints", "a unionized grid of at most 32 TiB"));
+            return Err(Problem::new("gridpoints", "a unionized grid of at most 32 TiB"));
         }
-        let seed = parameters.seed()?;
+        let seed = parameters.seed.number;
         let materials = MATERIALS
             .iter()
             .enumerate()
@@ -118,13 +129,13 @@ impl Program for XsBench {
                 (0..count).map(|i| order.apply(i) as u32).collect()
             })
             .collect();
-        let mut layout = Layout::new(init_parameter(parameters)?).settling(parameters.count("settle", 0)?);
+        let mut layout = Layout::new(parameters.start.init).settling(parameters.settle.instructions);
         let lists = MATERIALS.len() as u64 * LIST_ENTRIES;
         Ok(XsBench {
             nuclides,
             gridpoints,
-            lookups: parameters.count("lookups", 1)?,
-            threads: parameters.threads()?,
+            lookups: parameters.lookups,
+            threads: parameters.threads.count,
             seed,
             materials,
             energies: layout.array("unionized energies", 8 * union_points),
