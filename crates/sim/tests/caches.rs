@@ -328,23 +328,29 @@ proptest! {
         naive.check(&program.run(&design, Fidelity::Full))?;
     }
 
-    /// Two cores take turns in an order that the input fixes. So few lines that the directory holds all of them.
+    /// Cores take turns in an order that the input fixes. So few lines that the directory holds all of them.
     #[test]
-    fn two_cores_agree_with_lists(
+    fn many_cores_agree_with_lists(
+        cores in prop_oneof![Just(2u32), Just(64), Just(65), Just(200)],
         geometry in hierarchy(), inclusive: bool, seed: u64, lines in 1u64..16, turns in 1u64..150
     ) {
-        let design = machine(2, geometry, inclusive);
-        let mut naive = Naive::new(2, geometry, inclusive);
+        let design = machine(cores, geometry, inclusive);
+        let mut naive = Naive::new(cores, geometry, inclusive);
         let mut random = Random(seed);
         let mut program = Program::new();
         program.map(DATA, 2 * MIB).event(Event::Free { object: 0 });
-        program.on(1).spawn(0, 1, None);
+        let mut spawned = vec![0];
         for turn in 0..turns {
-            let core = turn % 2;
-            program.on(core as u32);
+            // Two of them in turn, then also others.
+            let core = if turn < 20 { turn as u32 % 2 } else { random.below(u64::from(cores)) as u32 };
+            program.on(core);
+            if !spawned.contains(&core) {
+                spawned.push(core);
+                program.spawn(0, 1, None);
+            }
             for _ in 0..1 + random.below(6) {
                 let line = random.below(lines);
-                let write = random.below(3) == 0;
+                let write = random.below(6) == 0;
                 program.access(DATA + 64 * line, 8, kind(write), 0, 1);
                 naive.access(core as usize, line, write);
             }

@@ -1,34 +1,40 @@
 //! The MESI directory beside the last level: which private caches hold a line.
 
+use super::sharers::{NARROW_CORES, SharerSet, WideSet};
 use crate::array::{Divider, NO_WAY, PackedSets};
-
-/// Cores that one sharer mask can name.
-pub const DIRECTORY_MAX_CORES: u32 = 64;
 
 const WAYS: u32 = 16;
 
 /// What the directory knows about a line.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sharers {
-    /// One bit per core whose private caches hold the line.
-    pub mask: u64,
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sharers<S> {
+    /// The cores whose private caches hold the line.
+    pub cores: S,
     /// The single sharer may write it (and may have).
     pub exclusive: bool,
+}
+
+impl<S: SharerSet> Sharers<S> {
+    /// A core holds the line alone.
+    #[inline(always)]
+    pub fn sole(core: usize) -> Sharers<S> {
+        Sharers { cores: S::one(core), exclusive: true }
+    }
 }
 
 /// A sparse directory: set-associative, with room for twice the lines of all private caches, as built directories have.
 ///
 /// When an entry must go, the line leaves all private caches with it; the caller does that.
 #[derive(Clone, Debug)]
-pub struct Directory {
+pub struct Directory<S> {
     sets: PackedSets,
-    sharers: Vec<Sharers>,
+    sharers: Vec<Sharers<S>>,
     divider: Divider,
 }
 
-impl Directory {
+impl<S: SharerSet> Directory<S> {
     /// An empty directory for private caches of `private_lines` lines altogether.
-    pub fn new(private_lines: usize) -> Directory {
+    pub fn new(private_lines: usize) -> Directory<S> {
         let sets = (2 * private_lines).div_ceil(WAYS as usize).clamp(1, 1 << 24);
         Directory {
             sets: PackedSets::new(sets, WAYS),
@@ -37,19 +43,26 @@ impl Directory {
         }
     }
 
+    #[inline]
     fn find(&self, line: u64) -> (usize, u32, u32) {
         let (tag, set) = self.divider.divide(line);
         (set as usize, tag as u32, self.sets.find(set as usize, tag as u32))
     }
 
     /// Who holds `line`; nobody when it has no entry.
-    pub fn sharers(&self, line: u64) -> Sharers {
+    #[inline]
+    pub fn sharers(&self, line: u64) -> Sharers<S> {
         let (set, _, way) = self.find(line);
-        if way == NO_WAY { Sharers::default() } else { self.sharers[set * WAYS as usize + way as usize] }
+        if way == NO_WAY {
+            Sharers::default()
+        } else {
+            self.sharers[set * WAYS as usize + way as usize].clone()
+        }
     }
 
     /// Sets who holds `line`, making an entry if needed. Returns the entry that had to go for it.
-    pub fn record(&mut self, line: u64, sharers: Sharers) -> Option<(u64, Sharers)> {
+    #[inline]
+    pub fn record(&mut self, line: u64, sharers: Sharers<S>) -> Option<(u64, Sharers<S>)> {
         let (number, tag, way) = self.find(line);
         let mut set = self.sets.set(number);
         if way != NO_WAY {
@@ -66,14 +79,15 @@ impl Directory {
     }
 
     /// `core` no longer holds `line`; an entry without sharers is freed.
-    pub fn remove(&mut self, line: u64, core: u32) {
+    #[inline]
+    pub fn remove(&mut self, line: u64, core: usize) {
         let (set, _, way) = self.find(line);
         if way == NO_WAY {
             return;
         }
         let entry = &mut self.sharers[set * WAYS as usize + way as usize];
-        entry.mask &= !(1 << core);
-        if entry.mask == 0 {
+        entry.cores.remove(core);
+        if entry.cores.is_empty() {
             let mut set = self.sets.set(set);
             set.clear_tag(way);
             set.move_to_back(way);
@@ -81,16 +95,76 @@ impl Directory {
     }
 }
 
+/// The directory of a machine, once two of its cores have run.
+#[derive(Clone, Debug)]
+pub enum AnyDirectory {
+    /// At most one core has run: nobody else can hold a line.
+    None,
+    /// That of a machine whose cores one word can name.
+    Narrow(Directory<u64>),
+    /// That of a larger machine.
+    Wide(Directory<WideSet>),
+}
+
+impl AnyDirectory {
+    /// An empty directory for `cores` cores whose private caches have `private_lines` lines altogether.
+    pub fn new(cores: usize, private_lines: usize) -> AnyDirectory {
+        if cores <= NARROW_CORES as usize {
+            AnyDirectory::Narrow(Directory::new(private_lines))
+        } else {
+            AnyDirectory::Wide(Directory::new(private_lines))
+        }
+    }
+
+    /// Whether there is one.
+    #[inline(always)]
+    pub fn is_some(&self) -> bool {
+        !matches!(self, AnyDirectory::None)
+    }
+
+    /// `core` no longer holds `line`.
+    #[inline(always)]
+    pub fn remove(&mut self, line: u64, core: usize) {
+        match self {
+            AnyDirectory::None => {}
+            AnyDirectory::Narrow(directory) => directory.remove(line, core),
+            AnyDirectory::Wide(directory) => directory.remove(line, core),
+        }
+    }
+}
+
+/// The directory that is kept in sets of this type.
+pub trait InDirectory: SharerSet {
+    /// It, where the machine has it.
+    fn of(any: &mut AnyDirectory) -> Option<&mut Directory<Self>>;
+}
+
+impl InDirectory for u64 {
+    #[inline(always)]
+    fn of(any: &mut AnyDirectory) -> Option<&mut Directory<u64>> {
+        if let AnyDirectory::Narrow(directory) = any { Some(directory) } else { None }
+    }
+}
+
+impl InDirectory for WideSet {
+    #[inline(always)]
+    fn of(any: &mut AnyDirectory) -> Option<&mut Directory<WideSet>> {
+        if let AnyDirectory::Wide(directory) = any { Some(directory) } else { None }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use std::collections::{BTreeSet, VecDeque};
 
     #[test]
     fn an_entry_lives_as_long_as_a_sharer() {
         let mut directory = Directory::new(64);
-        directory.record(7, Sharers { mask: 0b101, exclusive: false });
+        directory.record(7, Sharers { cores: 0b101u64, exclusive: false });
         directory.remove(7, 0);
-        assert_eq!(directory.sharers(7), Sharers { mask: 0b100, exclusive: false });
+        assert_eq!(directory.sharers(7), Sharers { cores: 0b100, exclusive: false });
         directory.remove(7, 2);
         assert_eq!(directory.sharers(7), Sharers::default());
     }
@@ -98,11 +172,93 @@ mod tests {
     #[test]
     fn the_least_recent_entry_of_a_full_set_goes() {
         let mut directory = Directory::new(8); // one set of 16
-        let one = Sharers { mask: 1, exclusive: true };
+        let one = Sharers::<u64>::sole(0);
         for line in 0..16 {
-            assert_eq!(directory.record(line, one), None);
+            assert_eq!(directory.record(line, one.clone()), None);
         }
-        directory.record(0, one);
-        assert_eq!(directory.record(16, one), Some((1, one)));
+        directory.record(0, one.clone());
+        assert_eq!(directory.record(16, one.clone()), Some((1, one)));
+    }
+
+    #[test]
+    fn an_entry_of_up_to_64_cores_takes_two_words() {
+        assert_eq!(size_of::<Sharers<u64>>(), 16);
+    }
+
+    /// One set: lines in the order of their last use, least recent first.
+    #[derive(Default)]
+    struct Naive(VecDeque<(u64, BTreeSet<usize>, bool)>);
+
+    impl Naive {
+        fn record(
+            &mut self,
+            line: u64,
+            cores: BTreeSet<usize>,
+            exclusive: bool,
+        ) -> Option<(u64, BTreeSet<usize>, bool)> {
+            let old = self.0.iter().position(|entry| entry.0 == line);
+            old.map(|at| self.0.remove(at));
+            let full = self.0.len() == WAYS as usize;
+            let evicted = if full { self.0.pop_front() } else { None };
+            self.0.push_back((line, cores, exclusive));
+            evicted
+        }
+
+        fn remove(&mut self, line: u64, core: usize) {
+            if let Some(entry) = self.0.iter_mut().find(|entry| entry.0 == line) {
+                entry.1.remove(&core);
+            }
+            self.0.retain(|entry| !entry.1.is_empty());
+        }
+    }
+
+    fn agrees<S: SharerSet>(cores: usize, steps: &[(u64, usize, usize, u8)]) -> Result<(), TestCaseError> {
+        let set_of = |members: &BTreeSet<usize>| {
+            members.iter().fold(S::default(), |mut set, core| {
+                set.insert(*core);
+                set
+            })
+        };
+        let (mut directory, mut naive) = (Directory::<S>::new(8), Naive::default());
+        for &(line, core, others, action) in steps {
+            let core = core % cores;
+            if action < 3 {
+                directory.remove(line, core);
+                naive.remove(line, core);
+            } else {
+                let members: BTreeSet<usize> = (0..=others % 9).map(|at| (core + at * at) % cores).collect();
+                let exclusive = members.len() == 1 && action % 2 == 0;
+                let evicted = directory.record(line, Sharers { cores: set_of(&members), exclusive });
+                let expected = naive.record(line, members, exclusive);
+                let expected = expected
+                    .map(|(line, members, exclusive)| (line, Sharers { cores: set_of(&members), exclusive }));
+                prop_assert_eq!(evicted, expected);
+            }
+            for line in 0..20 {
+                let expected = naive.0.iter().find(|entry| entry.0 == line).map_or(
+                    Sharers::default(),
+                    |(_, members, exclusive)| Sharers { cores: set_of(members), exclusive: *exclusive },
+                );
+                let mut held = directory.sharers(line);
+                // What an entry says of nobody means nothing.
+                held.exclusive &= !held.cores.is_empty();
+                prop_assert_eq!(held, expected);
+            }
+        }
+        Ok(())
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_list_of_lines(
+            steps in prop::collection::vec((0u64..20, 0usize..1000, 0usize..100, 0u8..10), 0..120),
+        ) {
+            for cores in [1, 2, 64] {
+                agrees::<u64>(cores, &steps)?;
+            }
+            for cores in [1, 2, 64, 65, 200] {
+                agrees::<WideSet>(cores, &steps)?;
+            }
+        }
     }
 }

@@ -6,7 +6,9 @@ mod level;
 mod outstanding;
 mod parameters;
 mod prefetcher;
+mod sharers;
 
 pub use hierarchy::{Below, Hierarchy, Served};
 pub use outstanding::Outstanding;
 pub use parameters::*;
+pub use sharers::MAX_CORES;

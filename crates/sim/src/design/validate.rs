@@ -2,6 +2,7 @@
 
 use super::error::suggestion;
 use super::*;
+use crate::cache::MAX_CORES;
 use std::collections::HashSet;
 use terrace_model::PageSize;
 
@@ -27,7 +28,9 @@ fn positive(number: u32, key: &str) -> Result<(), Fault> {
 
 fn core(core: &CoreParameters) -> Result<(), Fault> {
     positive(core.count, "core.count")?;
-    rule(core.count <= 4096, "core.count", || format!("{} is more than 4096", core.count))?;
+    rule(core.count <= MAX_CORES, "core.count", || {
+        format!("{} is more than {MAX_CORES}, the most cores that the cache directory can name", core.count)
+    })?;
     positive(core.dispatch_width, "core.dispatch_width")?;
     positive(core.reorder_buffer, "core.reorder_buffer")?;
     positive(core.store_buffer, "core.store_buffer")?;

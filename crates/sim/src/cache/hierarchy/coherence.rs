@@ -2,9 +2,10 @@
 //!
 //! While only one core has ever run, nobody else can hold a line and the directory is not consulted.
 
-use super::super::directory::{Directory, Sharers};
+use super::super::directory::{AnyDirectory, Directory, InDirectory, Sharers};
 use super::super::level::Slot;
-use super::private::Recent;
+use super::super::sharers::{SharerSet, WideSet};
+use super::private::{Private, Recent};
 use super::{Below, Hierarchy, Served};
 use terrace_model::Time;
 
@@ -12,17 +13,15 @@ impl Hierarchy {
     /// Tells the hierarchy that `core` runs now. The first core is free; with the second, coherence begins.
     pub fn activate(&mut self, core: usize) {
         match self.only_core {
-            None if self.directory.is_none() => self.only_core = Some(core),
+            None if !self.directory.is_some() => self.only_core = Some(core),
             Some(first) if first != core => {
                 let lines: usize = self.private.iter().map(|p| p.l1.lines() + p.l2.lines()).sum();
-                let mut directory = Directory::new(lines);
-                let sole = Sharers { mask: 1 << first, exclusive: true };
-                let first = &self.private[first];
-                for line in first.l2.resident().chain(first.l1.resident()) {
-                    // Twice the room of all private lines: nothing of one core's share can be pushed out by itself.
-                    directory.record(line, sole);
+                self.directory = AnyDirectory::new(self.private.len(), lines);
+                match &mut self.directory {
+                    AnyDirectory::None => {}
+                    AnyDirectory::Narrow(directory) => enter(directory, &self.private[first], first),
+                    AnyDirectory::Wide(directory) => enter(directory, &self.private[first], first),
                 }
-                self.directory = Some(directory);
                 self.only_core = None;
             }
             _ => {}
@@ -55,7 +54,7 @@ impl Hierarchy {
 
     /// Asks the directory who holds `line` and makes room for `core`. Returns whether another core supplied the data,
     /// and whether `core` owns the line now.
-    #[inline(never)]
+    #[inline(always)]
     pub(super) fn consult_directory<B: Below>(
         &mut self,
         core: usize,
@@ -64,33 +63,64 @@ impl Hierarchy {
         now: Time,
         below: &mut B,
     ) -> (bool, bool) {
-        let directory = self.directory.as_ref().expect("called with a directory");
-        let held = directory.sharers(line);
-        let others = held.mask & !(1 << core);
-        let mut supplied = false;
-        if others != 0 {
+        match self.directory {
+            AnyDirectory::None => (false, true),
+            AnyDirectory::Narrow(_) => self.consult::<u64, B>(core, line, write, now, below),
+            AnyDirectory::Wide(_) => self.consult::<WideSet, B>(core, line, write, now, below),
+        }
+    }
+
+    #[inline(never)]
+    fn consult<S: InDirectory, B: Below>(
+        &mut self,
+        core: usize,
+        line: u64,
+        write: bool,
+        now: Time,
+        below: &mut B,
+    ) -> (bool, bool) {
+        let Some(directory) = S::of(&mut self.directory) else { return (false, true) };
+        let Sharers { cores: mut others, exclusive } = directory.sharers(line);
+        others.remove(core);
+        let alone = others.is_empty();
+        let supplied = !alone && exclusive;
+        if !alone {
             if write {
-                supplied = held.exclusive;
-                self.invalidate_others(core, line, now, below);
-            } else if held.exclusive {
-                supplied = true;
-                let owner = others.trailing_zeros() as usize;
+                self.invalidate_all_but::<S, B>(core, line, now, below);
+            } else if let Some(owner) = others.clone().pop().filter(|_| exclusive) {
                 self.downgrade(owner, line, now, below);
             }
         }
         if supplied {
             self.counters.cache_to_cache += 1;
         }
-        let sharers = if write || others == 0 {
-            Sharers { mask: 1 << core, exclusive: true }
+        let sharers = if write || alone {
+            Sharers::sole(core)
         } else {
-            Sharers { mask: others | 1 << core, exclusive: false }
+            others.insert(core);
+            Sharers { cores: others, exclusive: false }
         };
-        let evicted = self.directory.as_mut().and_then(|d| d.record(line, sharers));
+        let owned = sharers.exclusive;
+        self.record(line, sharers, now, below);
+        (supplied, owned)
+    }
+
+    /// Notes who holds a line now. A line whose entry has to go for it leaves all private caches.
+    #[inline(always)]
+    fn record<S: InDirectory, B: Below>(&mut self, line: u64, sharers: Sharers<S>, now: Time, below: &mut B) {
+        let evicted = S::of(&mut self.directory).and_then(|directory| directory.record(line, sharers));
         if let Some((old_line, old)) = evicted {
-            self.back_invalidate(old_line, old.mask, now, below);
+            self.back_invalidate(old_line, old.cores, now, below);
         }
-        (supplied, sharers.exclusive)
+    }
+
+    /// Notes that `core` alone holds a line.
+    pub(super) fn record_sole<B: Below>(&mut self, core: usize, line: u64, now: Time, below: &mut B) {
+        match self.directory {
+            AnyDirectory::None => {}
+            AnyDirectory::Narrow(_) => self.record(line, Sharers::<u64>::sole(core), now, below),
+            AnyDirectory::Wide(_) => self.record(line, Sharers::<WideSet>::sole(core), now, below),
+        }
     }
 
     /// The owner keeps a shared copy; what it had modified goes to the last level.
@@ -112,34 +142,44 @@ impl Hierarchy {
 
     /// Takes `line` from every core but `core`. Modified data passes to `core`'s copy through the last level.
     pub(super) fn invalidate_others<B: Below>(&mut self, core: usize, line: u64, now: Time, below: &mut B) {
-        let Some(directory) = self.directory.as_mut() else { return };
-        let held = directory.sharers(line);
-        let evicted = directory.record(line, Sharers { mask: 1 << core, exclusive: true });
-        let mut others = held.mask & !(1 << core);
+        match self.directory {
+            AnyDirectory::None => {}
+            AnyDirectory::Narrow(_) => self.invalidate_all_but::<u64, B>(core, line, now, below),
+            AnyDirectory::Wide(_) => self.invalidate_all_but::<WideSet, B>(core, line, now, below),
+        }
+    }
+
+    fn invalidate_all_but<S: InDirectory, B: Below>(
+        &mut self,
+        core: usize,
+        line: u64,
+        now: Time,
+        below: &mut B,
+    ) {
+        let Some(directory) = S::of(&mut self.directory) else { return };
+        let mut others = directory.sharers(line).cores;
+        let evicted = directory.record(line, Sharers::sole(core));
+        others.remove(core);
         let mut dirty = false;
-        while others != 0 {
-            let other = others.trailing_zeros() as usize;
-            others &= others - 1;
+        while let Some(other) = others.pop() {
             self.counters.invalidations += 1;
-            dirty |= self.drop_private(other, line);
+            dirty |= self.drop_private(other, line) == Some(true);
         }
         if dirty {
             self.counters.l2.writebacks += 1;
             self.write_to_llc(line, now, below);
         }
         if let Some((old_line, old)) = evicted {
-            self.back_invalidate(old_line, old.mask, now, below);
+            self.back_invalidate(old_line, old.cores, now, below);
         }
     }
 
-    /// Removes a line from all private caches named by `mask`: its directory entry or last-level line is gone.
-    pub(super) fn back_invalidate<B: Below>(&mut self, line: u64, mut mask: u64, now: Time, below: &mut B) {
+    /// Removes a line from the private caches of `cores`: its directory entry is gone.
+    fn back_invalidate<B: Below>(&mut self, line: u64, mut cores: impl SharerSet, now: Time, below: &mut B) {
         let mut dirty = false;
-        while mask != 0 {
-            let core = mask.trailing_zeros() as usize;
-            mask &= mask - 1;
+        while let Some(core) = cores.pop() {
             self.counters.back_invalidations += 1;
-            dirty |= self.drop_private(core, line);
+            dirty |= self.drop_private(core, line) == Some(true);
         }
         if dirty {
             self.counters.l2.writebacks += 1;
@@ -147,42 +187,53 @@ impl Hierarchy {
         }
     }
 
-    pub(super) fn drop_private(&mut self, core: usize, line: u64) -> bool {
+    /// Removes a line from a core's private caches. Says whether it was dirty there, if it was there.
+    fn drop_private(&mut self, core: usize, line: u64) -> Option<bool> {
         let private = &mut self.private[core];
         private.forget(line);
-        let l1 = private.l1.invalidate(private.l1.home(line)) == Some(true);
-        let l2 = private.l2.invalidate(private.l2.home(line)) == Some(true);
-        l1 | l2
+        let l1 = private.l1.invalidate(private.l1.home(line));
+        let l2 = private.l2.invalidate(private.l2.home(line));
+        (l1.is_some() || l2.is_some()).then_some(l1 == Some(true) || l2 == Some(true))
     }
 
-    /// One bit per core whose private caches may hold a line.
-    pub(super) fn holders(&self, line: u64) -> u64 {
-        match (&self.directory, self.only_core) {
-            (Some(directory), _) => directory.sharers(line).mask,
-            (None, Some(core)) => 1 << core,
-            (None, None) => 0,
+    /// Removes a line from all private caches. Returns how many cores held it, and whether one had modified it.
+    pub(super) fn drop_everywhere(&mut self, line: u64) -> (u64, bool) {
+        match self.directory {
+            AnyDirectory::None => {
+                let held = self.only_core.and_then(|core| self.drop_private(core, line));
+                (u64::from(held.is_some()), held == Some(true))
+            }
+            AnyDirectory::Narrow(_) => self.drop_from_sharers::<u64>(line),
+            AnyDirectory::Wide(_) => self.drop_from_sharers::<WideSet>(line),
         }
+    }
+
+    fn drop_from_sharers<S: InDirectory>(&mut self, line: u64) -> (u64, bool) {
+        let Some(directory) = S::of(&mut self.directory) else { return (0, false) };
+        let mut sharers = directory.sharers(line).cores;
+        let (mut holders, mut dirty) = (0, false);
+        while let Some(core) = sharers.pop() {
+            if let Some(modified) = self.drop_private(core, line) {
+                holders += 1;
+                dirty |= modified;
+            }
+            self.directory.remove(line, core);
+        }
+        (holders, dirty)
     }
 
     /// The inclusive last level gave up a line: it leaves the private caches too. Returns whether one had modified it.
     pub(super) fn evict_from_private(&mut self, line: u64) -> bool {
-        let mut mask = self.holders(line);
-        let mut dirty = false;
-        while mask != 0 {
-            let core = mask.trailing_zeros() as usize;
-            mask &= mask - 1;
-            let private = &mut self.private[core];
-            private.forget(line);
-            let l1 = private.l1.invalidate(private.l1.home(line));
-            let l2 = private.l2.invalidate(private.l2.home(line));
-            if l1.is_some() || l2.is_some() {
-                self.counters.back_invalidations += 1;
-            }
-            dirty |= l1 == Some(true) || l2 == Some(true);
-            if let Some(directory) = &mut self.directory {
-                directory.remove(line, core as u32);
-            }
-        }
+        let (holders, dirty) = self.drop_everywhere(line);
+        self.counters.back_invalidations += holders;
         dirty
+    }
+}
+
+/// Enters the lines that the only core so far holds.
+fn enter<S: SharerSet>(directory: &mut Directory<S>, private: &Private, core: usize) {
+    for line in private.l2.resident().chain(private.l1.resident()) {
+        // Twice the room of all private lines: nothing of one core's share can be pushed out by itself.
+        directory.record(line, Sharers::sole(core));
     }
 }

@@ -11,11 +11,12 @@ mod prefetch;
 mod private;
 mod zeroing;
 
-use super::directory::{DIRECTORY_MAX_CORES, Directory};
+use super::directory::AnyDirectory;
 use super::level::{Level, LevelCounters};
 use super::outstanding::Outstanding;
 use super::parameters::CacheHierarchyParameters;
 use super::prefetcher::StridePrefetcher;
+use super::sharers::MAX_CORES;
 use crate::memory::Initiator;
 use private::{NOTHING_RECENT, Private, Recent};
 use terrace_model::Time;
@@ -70,7 +71,7 @@ pub struct Hierarchy {
     private: Vec<Private>,
     llc: Level,
     llc_misses: Outstanding,
-    directory: Option<Directory>,
+    directory: AnyDirectory,
     /// The only core that has run so far, until a second one does.
     only_core: Option<usize>,
     inclusive: bool,
@@ -86,10 +87,10 @@ impl Hierarchy {
     /// Empty caches for `cores` cores whose clock cycle lasts `cycle`.
     ///
     /// # Errors
-    /// A geometry that cannot be built, or more than 64 cores.
+    /// A geometry that cannot be built, or more than [`MAX_CORES`] cores.
     pub fn new(parameters: &CacheHierarchyParameters, cores: u32, cycle: Time) -> Result<Hierarchy, String> {
-        if cores > DIRECTORY_MAX_CORES {
-            return Err(format!("{cores} cores: the directory can name {DIRECTORY_MAX_CORES} at most"));
+        if cores > MAX_CORES {
+            return Err(format!("{cores} cores: the directory can name {MAX_CORES} at most"));
         }
         let level = |name: &str, p| Level::new(p).map_err(|e| format!("cache.{name}: {e}"));
         let (l1, l2) = (level("l1", &parameters.l1)?, level("l2", &parameters.l2)?);
@@ -109,7 +110,7 @@ impl Hierarchy {
             private: vec![private; cores as usize],
             llc: level("llc", &parameters.llc)?,
             llc_misses: Outstanding::new(parameters.llc.outstanding),
-            directory: None,
+            directory: AnyDirectory::None,
             only_core: None,
             inclusive: parameters.inclusive,
             l1_latency: parameters.l1.latency.at(cycle),

@@ -159,10 +159,8 @@ impl Hierarchy {
                     return self.leave_l2(core, evicted.line, evicted.dirty, now, below);
                 }
             }
-        } else if let Some(directory) = &mut self.directory
-            && !self.private[core].l2.holds(line)
-        {
-            directory.remove(line, core as u32);
+        } else if self.directory.is_some() && !self.private[core].l2.holds(line) {
+            self.directory.remove(line, core);
         }
         Time::ZERO
     }
@@ -206,10 +204,8 @@ impl Hierarchy {
             self.counters.l2.writebacks += 1;
             taken = self.write_to_llc(line, now, below);
         }
-        if let Some(directory) = &mut self.directory
-            && !self.private[core].l1.holds(line)
-        {
-            directory.remove(line, core as u32);
+        if self.directory.is_some() && !self.private[core].l1.holds(line) {
+            self.directory.remove(line, core);
         }
         taken
     }

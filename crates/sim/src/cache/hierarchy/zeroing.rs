@@ -1,6 +1,5 @@
 //! Lines whose content is replaced as a whole: those of freed and of newly zeroed pages.
 
-use super::super::directory::Sharers;
 use super::{Below, Hierarchy};
 use terrace_model::Time;
 
@@ -8,18 +7,9 @@ impl Hierarchy {
     /// Removes a line from all caches without writing it back: its memory was freed or replaced, or a copy of its page
     /// took it from there. Returns whether any held it.
     pub fn discard(&mut self, line: u64) -> bool {
-        let mut held = self.llc.invalidate(self.llc.home(line)).is_some();
-        let mut sharers = self.holders(line);
-        while sharers != 0 {
-            let core = sharers.trailing_zeros() as usize;
-            sharers &= sharers - 1;
-            held |= self.is_private(core, line);
-            self.drop_private(core, line);
-            if let Some(directory) = &mut self.directory {
-                directory.remove(line, core as u32);
-            }
-        }
-        held
+        let in_llc = self.llc.invalidate(self.llc.home(line)).is_some();
+        let (holders, _) = self.drop_everywhere(line);
+        in_llc || holders > 0
     }
 
     /// A core writes zeros over a whole line and keeps it in its L1, modified. Nothing is read, since no old byte stays.
@@ -31,10 +21,7 @@ impl Hierarchy {
         if self.inclusive {
             taken = self.install_llc(self.llc.home(line), false, now, below);
         }
-        let sole = Sharers { mask: 1 << core, exclusive: true };
-        if let Some((old_line, old)) = self.directory.as_mut().and_then(|d| d.record(line, sole)) {
-            self.back_invalidate(old_line, old.mask, now, below);
-        }
+        self.record_sole(core, line, now, below);
         let private = &mut self.private[core];
         let (slot, evicted) = private.l1.insert(private.l1.home(line), true, true);
         let index = private.l1.slot_index(slot);
