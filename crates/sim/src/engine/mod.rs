@@ -4,6 +4,7 @@
 //! `stream number mod cores`; streams that share a core alternate by time slice. Everything is decided by the input and
 //! the design, never by the host's timing: equal inputs give equal statistics.
 
+mod agenda;
 mod collect;
 mod events;
 mod schedule;
@@ -17,6 +18,7 @@ use crate::observe::{ContiguityWatch, MapMaker, ProfileCounter, Requests};
 use crate::outcome::{Fidelity, Options, Outcome, SimError};
 use crate::tiering::{Change, Tiering};
 use crate::translate::{Scheme, Translation, schemes};
+use agenda::Agenda;
 use schedule::RunQueue;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -104,6 +106,8 @@ pub(crate) struct Engine<'a> {
     pub tiering: Option<Tiering>,
     streams: Streams<'a>,
     run_queues: Vec<RunQueue>,
+    /// Cores that may have something to run.
+    agenda: Agenda,
     /// Simulated process of each process of the input.
     spaces: HashMap<u32, u32>,
     /// Simulated processes that exited while some of their threads still had to catch up.
@@ -143,6 +147,7 @@ impl<'a> Engine<'a> {
             tiering,
             forwarding: options.fast_forward,
             streams: Streams::new(source, levels),
+            agenda: Agenda::new(run_queues.len()),
             run_queues,
             spaces: HashMap::new(),
             ending: HashSet::new(),
@@ -233,9 +238,11 @@ impl<'a> Engine<'a> {
                 self.machine.cores[core].pipeline.idle_until(now);
             }
             self.run_queues[core].waiting.push_back(stream);
+            self.agenda.add(core);
         } else if entry.starved {
             entry.starved = false;
             let core = entry.core;
+            self.agenda.add(core);
             let alone = self.run_queues[core].running.is_none_or(|running| running == stream);
             if alone
                 && self.run_queues[core]

@@ -1,5 +1,8 @@
 //! Which stream runs where: cores in the order of simulated time, and the streams of each core by time slices.
 
+use super::agenda::Agenda;
+#[cfg(debug_assertions)]
+use super::agenda::next_by_scan;
 use super::{Engine, QUANTUM, SIGNAL_INTERVAL};
 use crate::machine::Machine;
 use crate::outcome::SimError;
@@ -20,15 +23,21 @@ pub(super) struct RunQueue {
 }
 
 /// Lets the threads go on that wait for these pages. Returns how long they have waited.
-fn wake(run_queues: &mut [RunQueue], machine: &mut Machine, pages: &[(PageId, PageSize, Time)]) -> Time {
+fn wake(
+    run_queues: &mut [RunQueue],
+    agenda: &mut Agenda,
+    machine: &mut Machine,
+    pages: &[(PageId, PageSize, Time)],
+) -> Time {
     let mut waited = Time::ZERO;
     for (page, size, at) in pages {
-        for (queue, core) in run_queues.iter_mut().zip(&mut machine.cores) {
+        for (id, (queue, core)) in run_queues.iter_mut().zip(&mut machine.cores).enumerate() {
             let arrived = queue
                 .waits_for
                 .is_some_and(|(space, vpn)| PageRange::of(*page, *size).contains(PageId::new(space, vpn)));
             if arrived {
                 queue.waits_for = None;
+                agenda.add(id);
                 core.pipeline.drain();
                 let span = at.saturating_sub(core.pipeline.now);
                 core.pipeline.kernel(span);
@@ -44,25 +53,8 @@ impl Engine<'_> {
     pub(super) fn next_core<const F: u8>(&mut self) -> Result<Option<(usize, Time)>, SimError> {
         loop {
             let due = self.tiering.as_ref().map(|tiering| tiering.due());
-            let mut first: Option<(Time, usize)> = None;
-            let mut second = Time::MAX;
-            for core in 0..self.run_queues.len() {
-                if !self.run_queues[core].used || !self.has_runnable(core) {
-                    continue;
-                }
-                let now = self.machine.cores[core].pipeline.now;
-                match first {
-                    Some((time, _)) if now >= time => second = second.min(now),
-                    _ => {
-                        if let Some((time, _)) = first {
-                            second = second.min(time);
-                        }
-                        first = Some((now, core));
-                    }
-                }
-            }
-            if let Some((now, core)) = first {
-                let mut horizon = if second == Time::MAX { Time::MAX } else { second + QUANTUM };
+            if let Some((now, core, second)) = self.first_two() {
+                let mut horizon = second.map_or(Time::MAX, |second| second + QUANTUM);
                 if let Some(watch) = &self.contiguity {
                     horizon = horizon.min(watch.next() + QUANTUM);
                 }
@@ -94,6 +86,18 @@ impl Engine<'_> {
         }
     }
 
+    /// The core whose clock is least, with its clock, and the least clock of the others that can run.
+    #[inline]
+    fn first_two(&mut self) -> Option<(Time, usize, Option<Time>)> {
+        let mut agenda = std::mem::take(&mut self.agenda);
+        let clock = |core: usize| self.has_runnable(core).then(|| self.machine.cores[core].pipeline.now);
+        let next = agenda.next(clock);
+        #[cfg(debug_assertions)]
+        assert_eq!(next, next_by_scan(self.run_queues.len(), clock), "a core was not added to the agenda");
+        self.agenda = agenda;
+        next
+    }
+
     /// The policy is called, or one of its orders goes on, whichever is due first.
     fn act<const F: u8>(&mut self, now: Time) {
         self.machine.shared.os.now = now;
@@ -102,8 +106,9 @@ impl Engine<'_> {
         tiering.act::<F>(&mut self.machine, now);
         let state = &mut tiering.state;
         let (released, resumed) = (state.take_released(), state.take_resumed());
-        state.counters.wait_time += wake(&mut self.run_queues, &mut self.machine, &released);
-        state.counters.stall_time += wake(&mut self.run_queues, &mut self.machine, &resumed);
+        let Engine { run_queues, agenda, machine, .. } = self;
+        state.counters.wait_time += wake(run_queues, agenda, machine, &released);
+        state.counters.stall_time += wake(run_queues, agenda, machine, &resumed);
     }
 
     /// Kernel threads that share the cores go where the program leaves one idle.
@@ -159,8 +164,8 @@ impl Engine<'_> {
     /// A global event was applied at `now`: streams that waited for it may run, but not before that time.
     pub(super) fn unblock(&mut self, now: Time) {
         let watermark = self.streams.order.watermark;
-        let (streams, run_queues, cores) =
-            (&mut self.streams.streams, &mut self.run_queues, &mut self.machine.cores);
+        let (streams, run_queues, agenda, cores) =
+            (&mut self.streams.streams, &mut self.run_queues, &mut self.agenda, &mut self.machine.cores);
         self.blocked.retain(|&at| {
             let stream = &mut streams[at];
             let waits = stream.current.as_ref().is_some_and(|batch| batch.after > watermark);
@@ -168,6 +173,7 @@ impl Engine<'_> {
                 stream.blocked = false;
                 // A core that had nothing else to do waited with its stream.
                 let core = stream.core;
+                agenda.add(core);
                 let queue = &mut run_queues[core];
                 let idle = queue.running.is_none_or(|running| running == at)
                     && queue.waiting.iter().all(|&other| other == at || !streams[other].may_run());
