@@ -266,3 +266,25 @@ fn accesses_on_two_lines_are_blamed_once() {
         assert_eq!(parts.iter().sum::<u64>(), outcome.cycles * count(&outcome, "core.cores_used"), "{name}");
     }
 }
+
+#[test]
+fn every_line_that_a_device_moves_finds_its_row() {
+    // Writes that still wait in a queue when the run ends are counted by the row they would find.
+    for (name, machine) in
+        [("interleave", "zen4-cxl"), ("first-touch", "vbi-table1"), ("native-4k", "skylake-6140")]
+    {
+        let design = tight(name, machine);
+        for spec in ["gups,bytes=16 MiB,updates=4e4", "stream,bytes=6 MiB,iterations=1"] {
+            let outcome = whole(&design, &mut *endless(spec), Fidelity::Full);
+            for (device, parameters) in design.devices.iter().filter(|(_, device)| device.bank.is_some()) {
+                let of = |what: &str| sum(&outcome, &format!("device.{device}."), &[what]);
+                let by_row = of("row.hit") + of("row.miss") + of("row.conflict");
+                let moved =
+                    INITIATORS.iter().map(|who| of(&format!("reads.{who}")) + of(&format!("writes.{who}")));
+                assert_eq!(by_row, moved.sum::<u64>(), "{name} {spec} {device} {}", parameters.channels);
+            }
+        }
+    }
+}
+
+const INITIATORS: [&str; 7] = ["demand", "walk", "writeback", "prefetch", "copy", "zero", "kernel"];

@@ -367,6 +367,7 @@ impl TieredMemory {
             stats.count("cache.memory.miss", cache.misses, Unit::Count);
         }
         for (name, device) in self.device_names.iter().zip(&self.devices) {
+            let device = device.settled(now);
             device.counters().report(&format!("device.{name}"), stats);
             stats.real(format!("energy.{name}"), device.energy(now).total(), Unit::Joules);
         }

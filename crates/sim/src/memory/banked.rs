@@ -269,12 +269,22 @@ impl BankedChannel {
     /// Writes the oldest waiting lines until the low mark is left.
     fn drain(&mut self, timing: &BankTiming, counters: &mut DeviceCounters, now: u64) {
         counters.write_drains += 1;
+        self.write_waiting(timing, counters, now, timing.low);
+    }
+
+    /// Writes all waiting lines.
+    pub(super) fn settle(&mut self, timing: &BankTiming, counters: &mut DeviceCounters, now: u64) {
+        self.write_waiting(timing, counters, now, 0);
+    }
+
+    /// Writes the oldest waiting lines until `left` are.
+    fn write_waiting(&mut self, timing: &BankTiming, counters: &mut DeviceCounters, now: u64, left: usize) {
         if self.reads_since_drain {
             self.bus.occupy(now, timing.read_to_write);
             self.reads_since_drain = false;
         }
         self.writing = true;
-        let batch = self.waiting.len() - timing.low;
+        let batch = self.waiting.len().saturating_sub(left);
         for index in 0..batch {
             let QueuedWrite { line, segment } = self.waiting[index];
             let slot = self.slot(timing, now);

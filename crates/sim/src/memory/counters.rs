@@ -54,7 +54,8 @@ pub struct DeviceCounters {
     pub reads: [u64; 7],
     /// Lines written, by initiator in the order of [`Initiator::ALL`].
     pub writes: [u64; 7],
-    /// Column accesses to an open row. Counted when the access is scheduled; a write waits in its queue before.
+    /// Column accesses to an open row. Counted when the access is scheduled; a write waits in its queue before, and is
+    /// counted at the end of a run by [`Device::settled`](super::Device::settled).
     pub row_hits: u64,
     /// Column accesses that found their bank closed.
     pub row_misses: u64,

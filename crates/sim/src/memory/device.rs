@@ -207,6 +207,16 @@ impl Device {
         }
     }
 
+    /// The device as if all writes that wait in its queues had been drained at `now`: at the end of a run they are
+    /// counted by the rows that they would have found. The drains themselves count as none.
+    pub fn settled(&self, now: Time) -> Device {
+        let mut device = self.clone();
+        if let Channels::Banked(timing, channels) = &mut device.channels {
+            channels.iter_mut().for_each(|channel| channel.settle(timing, &mut device.counters, now.0));
+        }
+        device
+    }
+
     /// What was counted so far.
     pub fn counters(&self) -> &DeviceCounters {
         &self.counters
