@@ -11,4 +11,5 @@ mod sharers;
 pub use hierarchy::{Below, Hierarchy, Served};
 pub use outstanding::Outstanding;
 pub use parameters::*;
+#[cfg(test)]
 pub use sharers::MAX_CORES;

@@ -9,6 +9,7 @@ mod error;
 mod layer;
 mod library;
 mod memory;
+mod ranges;
 mod read;
 mod scale;
 mod schema;

@@ -255,7 +255,7 @@ fn messages_name_file_line_key_and_the_nearest_valid_one() {
             "[core]\nbase_cpi = 0.1",
             "my.toml:2: core.base_cpi: 0.1 is below 0.25, which is 1 / dispatch_width",
         ),
-        ("[translation]\nlevels = 3", "my.toml:2: translation.levels: 3 is not 4 or 5"),
+        ("[translation]\nlevels = 3", "my.toml:2: translation.levels: 3 is not between 4 and 5"),
         (
             "[cache.l1]\ncapacity = \"1000 B\"",
             "my.toml:2: cache.l1.capacity: 1000 B is not a whole number of sets of 8 lines of 64 bytes",
@@ -296,6 +296,19 @@ fn messages_name_file_line_key_and_the_nearest_valid_one() {
         ),
         ("[core]\ncount = = 1", "my.toml:2: "),
         ("os = 3", "my.toml:1: os: found integer 3, expected a table"),
+        ("core.store_buffer = 56000000", "my.toml:1: core.store_buffer: 56000000 is not between 1 and 16384"),
+        (
+            "[translation.page_walk_cache]\nentries = 32000000",
+            "my.toml:2: translation.page_walk_cache.entries: 32000000 is not between 0 and 32767",
+        ),
+        (
+            "[[tier]]\nname = \"dram\"\ncapacity = \"192000 GiB\"\ndevice = \"local\"\npath_latency = \"1 ns\"",
+            "my.toml:3: tier.dram.capacity: 187.5 TiB is not between 4 KiB and 8 TiB",
+        ),
+        (
+            "[translation.l1d]\n4k = { entries = 40000, ways = \"full\" }",
+            "my.toml:2: translation.l1d.4k.ways: 40000 entries in one set are more than 32767",
+        ),
         (
             "os.reserved = \"300 GiB\"",
             "my.toml:1: os.reserved: 300 GiB leaves nothing of the 192 GiB of tier dram",

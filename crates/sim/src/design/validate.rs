@@ -1,8 +1,8 @@
 //! Rules that types alone cannot state. Each names the key at fault, so that the message can name its line.
 
 use super::error::suggestion;
+use super::ranges;
 use super::*;
-use crate::cache::MAX_CORES;
 use std::collections::HashSet;
 use terrace_model::PageSize;
 
@@ -11,6 +11,7 @@ pub(crate) type Fault = (String, String);
 
 /// The first broken rule of `design`, if any.
 pub(crate) fn validate(design: &Design) -> Result<(), Fault> {
+    ranges::check(design)?;
     core(&design.core)?;
     translation(&design.translation)?;
     caches(&design.cache)?;
@@ -27,24 +28,23 @@ fn positive(number: u32, key: &str) -> Result<(), Fault> {
 }
 
 fn core(core: &CoreParameters) -> Result<(), Fault> {
-    positive(core.count, "core.count")?;
-    rule(core.count <= MAX_CORES, "core.count", || {
-        format!("{} is more than {MAX_CORES}, the most cores that the cache directory can name", core.count)
-    })?;
-    positive(core.dispatch_width, "core.dispatch_width")?;
-    positive(core.reorder_buffer, "core.reorder_buffer")?;
-    positive(core.store_buffer, "core.store_buffer")?;
     let least = 1.0 / f64::from(core.dispatch_width);
     rule(core.base_cpi.is_finite() && core.base_cpi >= least, "core.base_cpi", || {
         format!("{} is below {least}, which is 1 / dispatch_width", core.base_cpi)
-    })?;
-    let period = core.frequency.period().0;
-    rule((1..=1_000_000_000).contains(&period), "core.frequency", || {
-        format!("{} is not between 1 MHz and 1 THz", core.frequency)
     })
 }
 
+/// Entries of one set that is searched by a table of hashes.
+const LARGEST_SET: u32 = 32_767;
+
 fn ways(entries: u32, ways: Associativity, key: &str) -> Result<(), Fault> {
+    let one_set = match ways {
+        Associativity::Ways(ways) => ways,
+        Associativity::Full(_) => entries,
+    };
+    rule(one_set <= LARGEST_SET, &format!("{key}.ways"), || {
+        format!("{one_set} entries in one set are more than {LARGEST_SET}")
+    })?;
     match ways {
         Associativity::Ways(ways) if entries > 0 => {
             let key = format!("{key}.ways");
@@ -58,9 +58,6 @@ fn ways(entries: u32, ways: Associativity, key: &str) -> Result<(), Fault> {
 }
 
 fn translation(translation: &TranslationParameters) -> Result<(), Fault> {
-    rule(matches!(translation.levels, 4 | 5), "translation.levels", || {
-        format!("{} is not 4 or 5", translation.levels)
-    })?;
     for (size, tlb) in &translation.l1d {
         ways(tlb.entries, tlb.ways, &format!("translation.l1d.{size}"))?;
     }
@@ -77,7 +74,6 @@ fn translation(translation: &TranslationParameters) -> Result<(), Fault> {
     }
     let cache = &translation.page_walk_cache;
     ways(cache.entries, cache.ways, "translation.page_walk_cache")?;
-    positive(translation.walkers, "translation.walkers")?;
     let scheme = schemes::find(&translation.scheme.kind);
     if let Some(nested) = &translation.nested {
         rule(
@@ -98,18 +94,9 @@ fn translation(translation: &TranslationParameters) -> Result<(), Fault> {
 fn caches(cache: &CacheHierarchyParameters) -> Result<(), Fault> {
     for (level, key) in [(&cache.l1, "cache.l1"), (&cache.l2, "cache.l2"), (&cache.llc, "cache.llc")] {
         let way_bytes = u64::from(level.ways) * terrace_model::LINE_BYTES;
-        positive(level.ways, &format!("{key}.ways"))?;
-        rule(
-            level.capacity.0 > 0 && level.capacity.0.is_multiple_of(way_bytes),
-            &format!("{key}.capacity"),
-            || {
-                format!(
-                    "{} is not a whole number of sets of {} lines of 64 bytes",
-                    level.capacity, level.ways
-                )
-            },
-        )?;
-        positive(level.outstanding, &format!("{key}.outstanding"))?;
+        rule(level.capacity.0.is_multiple_of(way_bytes), &format!("{key}.capacity"), || {
+            format!("{} is not a whole number of sets of {} lines of 64 bytes", level.capacity, level.ways)
+        })?;
     }
     rule(cache.l1.latency.0 > 0.0, "cache.l1.latency", || "must be more than 0 cycles".into())?;
     rule(cache.l2.latency.0 >= cache.l1.latency.0, "cache.l2.latency", || {
@@ -154,20 +141,10 @@ fn tiers(design: &Design) -> Result<(), Fault> {
         rule(names.insert(&tier.name), &format!("{key}.name"), || {
             format!("there is another tier named \"{}\"", tier.name)
         })?;
-        rule(tier.capacity.0 >= 4096, &format!("{key}.capacity"), || {
-            format!("{} is less than a page of 4 KiB", tier.capacity)
-        })?;
         rule(design.devices.contains_key(&tier.device), &format!("{key}.device"), || {
             let devices: Vec<_> = design.devices.keys().collect();
             format!("there is no device \"{}\"{}", tier.device, suggestion(&tier.device, &devices))
         })?;
-        if let Some(link) = &tier.link {
-            for (name, bandwidth) in [("read", link.read_bandwidth), ("write", link.write_bandwidth)] {
-                rule(bandwidth.0 > 0.0, &format!("{key}.link.{name}_bandwidth"), || {
-                    "must be more than 0".into()
-                })?;
-            }
-        }
     }
     Ok(())
 }
@@ -205,7 +182,6 @@ fn os(design: &Design) -> Result<(), Fault> {
             tier_exists(tier, "os.placement.tier")?;
         }
         Placement::Ratio { first, group } => {
-            positive(*group, "os.placement.group")?;
             rule(first <= group, "os.placement.first", || format!("{first} pages of a group of {group}"))?;
             rule(design.tiers.len() >= 2, "os.placement.kind", || {
                 format!("a ratio needs two tiers, and {} has one", design.machine)
@@ -219,12 +195,6 @@ fn os(design: &Design) -> Result<(), Fault> {
         policy_parameters(policy)?;
     }
     memory(&os.memory)?;
-    rule(os.zero_bandwidth.0 > 0.0, "os.zero_bandwidth", || "must be more than 0".into())?;
-    rule(os.huge_zero_bandwidth.0 > 0.0, "os.huge_zero_bandwidth", || "must be more than 0".into())?;
-    rule(os.timeslice.0 > 0, "os.timeslice", || "must be more than 0".into())?;
-    rule(os.sample_contiguity.is_none_or(|period| period.0 > 0), "os.sample_contiguity", || {
-        "must be more than 0".into()
-    })?;
     rule(os.reserved < design.tiers[0].capacity, "os.reserved", || {
         format!(
             "{} leaves nothing of the {} of tier {}",
@@ -234,33 +204,7 @@ fn os(design: &Design) -> Result<(), Fault> {
 }
 
 fn memory(memory: &MemoryParameters) -> Result<(), Fault> {
-    rule((9..=LARGEST_ORDER).contains(&memory.max_order), "os.memory.max_order", || {
-        format!("{} is not between 9 (2 MiB) and {LARGEST_ORDER} (2 GiB)", memory.max_order)
-    })?;
     rule(memory.pageblock != PageSize::Base, "os.memory.pageblock", || {
         "pageblocks have 2m or 1g: a block of one page keeps nothing apart".into()
-    })?;
-    rule((0.0..=0.5).contains(&memory.min_free), "os.memory.min_free", || {
-        format!("{} is not between 0 and 0.5", memory.min_free)
-    })?;
-    let share = |value: f64, key: &str| {
-        let key = format!("os.memory.aging.{key}");
-        rule((0.0..=1.0).contains(&value), &key, || format!("{value} is not between 0 and 1"))
-    };
-    let (kernel, fmfi) = match &memory.aging {
-        Aging::PageCache { reads, dropped, kernel, fmfi, .. } => {
-            share(*dropped, "dropped")?;
-            rule((0.0..=1000.0).contains(reads), "os.memory.aging.reads", || {
-                format!("{reads} is not between 0 and 1000 reads of each page")
-            })?;
-            (*kernel, *fmfi)
-        }
-        Aging::Builds { kernel, fmfi, rounds, .. } => {
-            positive(*rounds, "os.memory.aging.rounds")?;
-            (*kernel, *fmfi)
-        }
-        Aging::None | Aging::Snapshot { .. } => return Ok(()),
-    };
-    share(kernel, "kernel")?;
-    share(fmfi.unwrap_or_default(), "fmfi")
+    })
 }

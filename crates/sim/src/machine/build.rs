@@ -5,7 +5,7 @@ use super::zeroing::Zeroing;
 use crate::cache::{Hierarchy, Outstanding};
 use crate::core::Interval;
 use crate::design::Design;
-use crate::host::{HostPrefetch, RegionCache};
+use crate::host::{HostPrefetch, RegionCache, can_have};
 use crate::observe::Observers;
 use crate::os::Os;
 use crate::outcome::Options;
@@ -104,6 +104,14 @@ impl Machine {
             return Err("core.count: a machine needs a core".to_owned());
         }
         let cycle = design.core.frequency.period();
+        for tier in &design.tiers {
+            // An owner and two links for each frame.
+            can_have(
+                &format!("tier.{}.capacity", tier.name),
+                "the table of its frames",
+                tier.capacity.0 >> 12 << 4,
+            )?;
+        }
         let memory = TieredMemory::new(design)?;
         let layout = memory.layout();
         if layout.is_empty() {

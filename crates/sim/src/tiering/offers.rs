@@ -2,13 +2,14 @@
 
 use super::{LowWater, State, Tiering};
 use crate::design::{Design, PolicyParameters};
+use crate::host::can_have;
 use crate::machine::Shared;
 use crate::outcome::{Fidelity, Options};
 use crate::tiering::count::Counters;
 use crate::tiering::processors::Processors;
 use crate::translate::schemes;
 use std::collections::{BTreeMap, HashSet};
-use terrace_model::{Bytes, PageSize, TierId, Time};
+use terrace_model::{Bytes, LINE_BYTES, PageSize, TierId, Time};
 use terrace_policy::{
     Capabilities, Capability, CapabilitySet, Cost, Policy, PolicyError, Setup, Tier, TierTraffic, Topology,
     find,
@@ -134,6 +135,10 @@ impl Tiering {
             if tiers < 2 {
                 return Err("tier: a hardware cache of a slower tier takes two tiers".to_owned());
             }
+            // A tag of four bytes for each line.
+            let first = &design.tiers[0];
+            let key = format!("tier.{}.capacity", first.name);
+            can_have(&key, "the tags of a hardware cache", first.capacity.0 / LINE_BYTES * 4)?;
             shared.memory.use_first_as_cache();
             shared.os.give_up_first_tier();
         }

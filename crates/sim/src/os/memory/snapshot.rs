@@ -13,8 +13,13 @@ use terrace_model::PageSize;
 
 const MAGIC: &[u8; 8] = b"TERRMEM1";
 
-/// Most frames that a file may speak of: 16 TiB.
-const MOST_FRAMES: u64 = 1 << 32;
+/// Most frames that a file may speak of: 1 TiB.
+const MOST_FRAMES: u64 = 1 << 28;
+/// Most frames for each byte of a file: 4 GiB. A free block, the largest thing that is written, has at most 2 GiB and takes
+/// more than a byte however well it is compressed, so whole memories stay far below.
+const MOST_FRAMES_PER_BYTE: u64 = 1 << 20;
+/// No file is longer: memories of 1 TiB whose frames all lie apart have less.
+const LONGEST_FILE: u64 = 4 << 30;
 
 /// Runs of frames: first and number.
 type Runs = Vec<(u32, u32)>;
@@ -159,15 +164,21 @@ impl Snapshot {
     pub fn read(path: &Path) -> Result<Snapshot, String> {
         let name = path.display();
         let file = std::fs::File::open(path).map_err(|problem| format!("{name}: {}", missing(&problem)))?;
-        Snapshot::parse(file).map_err(|problem| format!("{name}: {problem}"))
+        let mut bytes = Vec::new();
+        let read = file.take(LONGEST_FILE + 1).read_to_end(&mut bytes);
+        read.map_err(|problem| format!("{name}: {problem}"))?;
+        if bytes.len() as u64 > LONGEST_FILE {
+            return Err(format!("{name}: longer than {} GiB, which no saved memory is", LONGEST_FILE >> 30));
+        }
+        Snapshot::parse(&bytes).map_err(|problem| format!("{name}: {problem}"))
     }
 
     /// Reads what [`Snapshot::write`] wrote.
     ///
     /// # Errors
     /// Anything else.
-    pub fn parse(input: impl Read) -> Result<Snapshot, String> {
-        let mut reader = Numbers(zstd::Decoder::new(input).map_err(|_| damaged("no zstd frame"))?);
+    pub fn parse(bytes: &[u8]) -> Result<Snapshot, String> {
+        let mut reader = Numbers(zstd::Decoder::new(bytes).map_err(|_| damaged("no zstd frame"))?);
         let mut magic = [0; 8];
         if reader.0.read_exact(&mut magic).is_err() {
             return Err(format!("this is not a saved memory, or it is damaged; {NEXT_STEP}"));
@@ -175,7 +186,16 @@ impl Snapshot {
         if &magic != MAGIC {
             return Err(format!("this is not a saved memory; {NEXT_STEP}"));
         }
-        let frames = reader.number(MOST_FRAMES)?;
+        let frames = reader.number(u64::MAX)?;
+        let most = MOST_FRAMES.min(MOST_FRAMES_PER_BYTE * bytes.len() as u64);
+        if frames > most {
+            return Err(damaged(&format!(
+                "it claims {} GiB of memory in {} bytes, where at most {} GiB can be",
+                frames >> 18,
+                bytes.len(),
+                most >> 18
+            )));
+        }
         let max_order = reader.number(crate::design::LARGEST_ORDER.into())? as u32;
         let flags = reader.number(7)?;
         let parameters = MemoryParameters {
@@ -190,8 +210,13 @@ impl Snapshot {
         for _ in 0..blocks {
             pageblocks.push(reader.number(2)? as u8);
         }
+        // Each takes more than a byte however well it is compressed.
+        let entries = |what: &str, claimed: u64| match claimed > 4 * bytes.len() as u64 {
+            true => Err(damaged(&format!("it claims {claimed} {what} in {} bytes", bytes.len()))),
+            false => Ok(claimed),
+        };
         let mut free = Vec::new();
-        for _ in 0..reader.number(frames)? {
+        for _ in 0..entries("free blocks", reader.number(frames)?)? {
             let order = reader.number(max_order.into())? as u32;
             let kind = reader.number(2)? as u8;
             let first = reader.number(frames.saturating_sub(1))?;
@@ -201,7 +226,7 @@ impl Snapshot {
             free.push((first, order, kind));
         }
         let mut cache = Vec::new();
-        for _ in 0..reader.number(frames)? {
+        for _ in 0..entries("runs of the page cache", reader.number(frames)?)? {
             let first = reader.number(frames.saturating_sub(1))?;
             let count = reader.number(frames - first)?;
             if cache.len() as u64 + count > frames {

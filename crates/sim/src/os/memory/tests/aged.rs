@@ -103,7 +103,7 @@ fn a_snapshot_comes_back_as_it_was() {
         let mut old = aged(&aging, 8192);
         let mut bytes = Vec::new();
         Snapshot::of(&old).write(&mut bytes).unwrap();
-        let snapshot = Snapshot::parse(&bytes[..]).unwrap();
+        let snapshot = Snapshot::parse(&bytes).unwrap();
         assert_eq!(snapshot, Snapshot::of(&old));
         let mut memory = TierMemory::new("dram", 1 << 18, 8192, &parameters(true, true));
         snapshot.restore(&mut memory).unwrap();
@@ -124,6 +124,28 @@ fn a_snapshot_comes_back_as_it_was() {
     }
 }
 
+#[test]
+fn a_small_file_cannot_claim_a_large_memory() {
+    let file = |numbers: &[u64], zeros: usize| {
+        let mut bytes = b"TERRMEM1".to_vec();
+        numbers.iter().for_each(|number| bytes.extend(&number.to_le_bytes()[..5]));
+        bytes.resize(bytes.len() + 5 * zeros, 0);
+        zstd::encode_all(&bytes[..], 3).unwrap()
+    };
+    // All of 16 TiB less a page the kernel's: a mobility for each 512 frames, no free block, no page cache.
+    let huge = file(&[u64::from(u32::MAX), 10, 0], (1 << 32) / 512 / 64);
+    let most = (4 * huge.len()).min(1024);
+    let refused = Snapshot::parse(&huge).unwrap_err();
+    let expected =
+        format!("claims 16383 GiB of memory in {} bytes, where at most {most} GiB can be", huge.len());
+    assert!(refused.contains(&expected), "{refused}");
+    // The first frame is free a million times.
+    let mut numbers = vec![0; 3 + 2048 + 1];
+    (numbers[0], numbers[1], numbers[3 + 2048]) = (1 << 20, 10, 1 << 20);
+    let refused = Snapshot::parse(&file(&numbers, 3 << 20)).unwrap_err();
+    assert!(refused.contains("free blocks") && refused.contains("bytes"), "{refused}");
+}
+
 proptest! {
     #[test]
     fn damaged_snapshots_are_refused(at in 0usize..4000, bit in 0u8..8, cut in 0usize..4000) {
@@ -134,7 +156,7 @@ proptest! {
         let at = at % bytes.len();
         bytes[at] ^= 1 << bit;
         // The checksum sees it, or zstd does, or nothing changed in what was meant.
-        if let Ok(snapshot) = Snapshot::parse(&bytes[..]) {
+        if let Ok(snapshot) = Snapshot::parse(&bytes) {
             prop_assert_eq!(snapshot, Snapshot::of(&aged(&builds(0.02), 4096)));
         }
     }
