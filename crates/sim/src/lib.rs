@@ -4,6 +4,7 @@
 
 mod array;
 mod cache;
+mod coherence;
 mod core;
 pub mod design;
 mod engine;

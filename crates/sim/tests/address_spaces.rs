@@ -149,7 +149,7 @@ const SHARED: [&str; 13] = [
     "os.resident_bytes.2m",
     "os.huge_fallbacks",
     "os.splits",
-    "os.shootdowns",
+    "os.shootdowns.count",
     "os.pages_freed",
     "os.page_table_pages",
     "os.unmapped_accesses",

@@ -186,7 +186,7 @@ fn memory_unmapped_and_touched_again_is_new_memory() {
     }
     for fidelity in ALL {
         let outcome = program.run(&small(), fidelity);
-        let names = ["os.faults", "os.pages_freed", "os.unmapped_accesses", "os.shootdowns"];
+        let names = ["os.faults", "os.pages_freed", "os.unmapped_accesses", "os.shootdowns.count"];
         assert_eq!(counts(&outcome, names), [6, 2, 2, 1]);
         assert_eq!(resident(&outcome), 4);
     }
@@ -205,7 +205,7 @@ fn unmapping_what_is_not_there_does_nothing() {
     let mut program = Program::new();
     program.map(DATA, PAGE).write(DATA).unmap(DATA + GIB, GIB).unmap(DATA + PAGE, 0).read(DATA);
     let outcome = program.run(&small(), Fidelity::Full);
-    assert_eq!(counts(&outcome, ["os.pages_freed", "os.shootdowns", "walk.count"]), [0, 0, 1]);
+    assert_eq!(counts(&outcome, ["os.pages_freed", "os.shootdowns.count", "walk.count"]), [0, 0, 1]);
 }
 
 #[test]
@@ -499,7 +499,8 @@ fn events_without_effect_have_none() {
     program.event(Event::Site { site: 0, name: "main".to_owned() });
     program.event(Event::Alloc { object: 1, site: 0, range }).write(DATA);
     program.event(Event::Realloc { object: 1, range }).event(Event::Free { object: 1 });
-    program.event(Event::Protect { range: AddressRange::new(DATA, PAGE), protection: Protection::READ });
+    let everything = AddressRange::new(DATA, PAGE);
+    program.event(Event::Protect { range: everything, protection: Protection::READ_WRITE });
     program.mark(MarkKind::Phase);
     program.read(DATA + PAGE);
     let outcome = program.run(&small(), Fidelity::Full);

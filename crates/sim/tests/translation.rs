@@ -227,7 +227,7 @@ fn invalidation_takes_the_pages_that_went_and_no_others() {
     program.read(DATA).read(DATA + 2 * PAGE);
     let outcome = program.run(&small(), Fidelity::Translation);
     assert_eq!(tlb_counts(&outcome, PageSize::Base), [2, 3, 0, 3]);
-    assert_eq!(count(&outcome, "os.shootdowns"), 1);
+    assert_eq!(count(&outcome, "os.shootdowns.count"), 1);
 }
 
 /// Lists of keys, most recent first.

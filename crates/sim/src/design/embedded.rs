@@ -14,6 +14,7 @@ files![
     "designs/colt.toml",
     "designs/direct-segment.toml",
     "designs/first-touch.toml",
+    "designs/ideal-coherence.toml",
     "designs/interleave.toml",
     "designs/native-1g.toml",
     "designs/native-2m.toml",

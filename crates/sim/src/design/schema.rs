@@ -250,6 +250,8 @@ pub struct KernelCosts {
     pub shootdown_per_core: Time,
     /// The interrupt, on each core that receives it.
     pub interrupt: Time,
+    /// To drop one translation of the core's own, or all of a process together.
+    pub flush: Time,
     /// To begin an order of moves: the system call, and draining every core's lists of pages under way.
     pub order: Time,
     /// To isolate a page and to find and take a frame for it.

@@ -26,7 +26,7 @@ fn every_design_stands_on_every_machine() {
     let library = Library::embedded();
     let machines = library.machine_names();
     let designs = library.design_names();
-    assert_eq!((machines.len(), designs.len()), (12, 16));
+    assert_eq!((machines.len(), designs.len()), (12, 17));
     for listed in machines.iter().chain(&designs) {
         assert!(!listed.summary.is_empty(), "{} has no summary", listed.name);
     }
@@ -183,7 +183,7 @@ fn messages_name_file_line_key_and_the_nearest_valid_one() {
         ),
         (
             "[translation]\n[translation.qq]\nentries = 4",
-            "my.toml:2: unknown key \"qq\"; valid here: scheme, levels, l1d, l2, page_walk_cache, walkers, nested",
+            "my.toml:2: unknown key \"qq\"; valid here: scheme, coherence, levels, l1d, l2, page_walk_cache, walkers, nested",
         ),
         (
             "[cache]\nprefecher.enabled = true",

@@ -113,6 +113,7 @@ fn stats(engine: &Engine, now: Time) -> Stats {
         }
         stats.count("cache.prefetches", caches.prefetches, Unit::Count);
         stats.count("cache.zero_fills", caches.zero_fills, Unit::Count);
+        stats.count("cache.outside_fills", caches.outside_fills, Unit::Count);
         stats.count("coherence.cache_to_cache", caches.cache_to_cache, Unit::Count);
         stats.count("coherence.invalidations", caches.invalidations, Unit::Count);
         stats.count("coherence.back_invalidations", caches.back_invalidations, Unit::Count);
@@ -155,7 +156,10 @@ fn stats(engine: &Engine, now: Time) -> Stats {
     stats.count("os.copy_on_write_faults", os.copy_on_write_faults, Unit::Count);
     stats.count("os.huge_fallbacks", os.huge_fallbacks, Unit::Count);
     stats.count("os.splits", os.splits, Unit::Count);
-    stats.count("os.shootdowns", os.shootdowns, Unit::Count);
+    shared.shootdowns.count_into(&mut stats);
+    let [by_threads, by_cores] = shared.table_stores;
+    stats.count("os.page_table_stores", by_cores, Unit::Count);
+    stats.count("os.page_table_stores_by_threads", by_threads, Unit::Count);
     stats.count("os.pages_freed", os.pages_freed, Unit::Count);
     stats.count("os.page_table_pages", shared.os.table_pages(), Unit::Pages);
     stats.count("os.unmapped_accesses", os.unmapped_accesses, Unit::Count);

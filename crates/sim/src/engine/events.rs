@@ -3,6 +3,7 @@
 use super::Engine;
 use super::collect::Totals;
 use super::streams::Stream;
+use crate::coherence::Cause;
 use crate::outcome::SimError;
 use crate::tiering::Change;
 use crate::translate::{Stop, Translation};
@@ -40,6 +41,7 @@ impl Engine<'_> {
             Some(space) => space,
             None => self.adopt(stream)?,
         };
+        self.machine.shared.running[core] = Some(space);
         self.machine.shared.os.now = self.machine.cores[core].pipeline.now;
         match event {
             Event::Map { range, kind, protection, .. } => {
@@ -48,7 +50,7 @@ impl Engine<'_> {
                     self.before_change(core, space, range, Change::Unmap);
                     self.forget_lines(space, range);
                     self.machine.shared.os.map(space, range, *kind, *protection)?;
-                    self.machine.shoot_down(space, range);
+                    self.complete(core, Cause::Unmap);
                 } else {
                     self.machine.shared.os.map(space, range, *kind, *protection)?;
                 }
@@ -57,22 +59,20 @@ impl Engine<'_> {
                 self.look_at_memory(false, false);
                 self.before_change(core, space, *range, Change::Unmap);
                 self.forget_lines(space, *range);
-                if self.machine.shared.os.unmap(space, *range)? {
-                    self.machine.shoot_down(space, *range);
-                }
+                self.machine.shared.os.unmap(space, *range)?;
+                self.complete(core, Cause::Unmap);
             }
             Event::Remap { from, to } => {
                 self.before_change(core, space, *from, Change::Rename);
                 self.before_change(core, space, *to, Change::Unmap);
                 self.forget_lines(space, *from);
                 self.forget_lines(space, *to);
-                if self.machine.shared.os.remap(space, *from, *to)? {
-                    self.machine.shoot_down(space, *from);
-                    self.machine.shoot_down(space, *to);
-                }
+                self.machine.shared.os.remap(space, *from, *to)?;
+                self.complete(core, Cause::Remap);
             }
             Event::Protect { range, protection } => {
-                self.machine.shared.os.protect(space, *range, *protection)
+                self.machine.shared.os.protect(space, *range, *protection);
+                self.complete(core, Cause::Protect);
             }
             Event::Advise { range, advice } => {
                 if *advice == terrace_trace::Advice::DontNeed {
@@ -80,9 +80,8 @@ impl Engine<'_> {
                     self.before_change(core, space, *range, Change::Unmap);
                     self.forget_lines(space, *range);
                 }
-                if self.machine.shared.os.advise(space, *range, *advice)? {
-                    self.machine.shoot_down(space, *range);
-                }
+                self.machine.shared.os.advise(space, *range, *advice)?;
+                self.complete(core, Cause::Advise);
             }
             Event::Kernel { range, kind } => {
                 let write = *kind == KernelAccess::Write;
@@ -90,7 +89,7 @@ impl Engine<'_> {
                 let stop = self.options.stop.clone();
                 let (mut site, mut own) = self.site::<F, T>(core);
                 let ended = site.kernel_access(&mut own, space, *range, write, &mut done, stop.as_deref());
-                self.machine.drop_pages(core);
+                self.machine.drop_stale();
                 if write {
                     self.machine.shared.os.note_stores_in(space, *range);
                 }
@@ -125,11 +124,17 @@ impl Engine<'_> {
         Ok(())
     }
 
+    /// Completes what the program on a core changed in page tables.
+    fn complete(&mut self, core: usize, cause: Cause) {
+        let now = self.machine.cores[core].pipeline.now;
+        self.machine.complete(cause, Some(core), now);
+    }
+
     /// A stream has nothing left. Other threads may not have come as far as the one that ended their process: the last
     /// thread to end frees the address space.
     pub(super) fn end_stream(&mut self, core: usize, stream: usize) -> Result<(), SimError> {
         self.streams.streams[stream].exited = true;
-        self.machine.cores[core].space = None;
+        self.machine.shared.running[core] = None;
         let Some(space) = self.streams.streams[stream].space else { return Ok(()) };
         if !self.ending.contains(&space) {
             return Ok(());
@@ -155,16 +160,17 @@ impl Engine<'_> {
         process: u32,
         forked_from: Option<usize>,
     ) -> Result<(), SimError> {
-        let parent = forked_from.and_then(|parent| self.streams.streams.get(parent)?.space);
+        let parent = forked_from.and_then(|parent| self.streams.streams.get(parent));
+        let parent = parent.and_then(|stream| Some((stream.space?, stream.core)));
         let space = match parent {
-            Some(parent) if !self.spaces.contains_key(&process) => {
+            Some((parent, forks)) if !self.spaces.contains_key(&process) => {
                 self.before_change(core, parent, AddressRange::new(0, u64::MAX), Change::Share);
                 let child = self.machine.shared.os.fork(parent)?;
                 if let Some(parts) = &mut self.machine.shared.observers.parts {
                     parts.forked(parent, child);
                 }
                 self.spaces.insert(process, child);
-                self.machine.shoot_down_space(parent);
+                self.complete(forks, Cause::Fork);
                 child
             }
             _ => self.space_of(process)?,
@@ -199,7 +205,7 @@ impl Engine<'_> {
         self.before_change(core, space, AddressRange::new(0, u64::MAX), Change::Unmap);
         self.forget_lines(space, AddressRange::new(0, u64::MAX));
         self.machine.shared.os.clear_space(space, ends)?;
-        self.machine.shoot_down_space(space);
+        self.complete(core, Cause::Exit);
         Ok(())
     }
 

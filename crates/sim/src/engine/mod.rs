@@ -204,6 +204,7 @@ impl<'a> Engine<'a> {
     /// Runs to the end of the input, or of the part that is passed over.
     fn advance<const F: u8, T: Translation>(&mut self) -> Result<(), SimError> {
         let forwarding = self.forwarding;
+        self.machine.shared.has_caches = F == FULL;
         while self.forwarding == forwarding
             && let Some((core, horizon)) = self.next_core::<F>()?
         {
@@ -267,7 +268,8 @@ impl<'a> Engine<'a> {
     /// Runs a core's stream until it passes the horizon or has nothing to run.
     fn run_core<const F: u8, T: Translation>(&mut self, core: usize, horizon: Time) -> Result<(), SimError> {
         let Some(stream) = self.choose_stream(core) else { return Ok(()) };
-        self.machine.cores[core].space = self.streams.streams[stream].space;
+        // A stream without `Spawn` has none before its first batch.
+        self.machine.shared.running[core] = self.streams.streams[stream].space;
         if !self.streams.advance(stream) {
             let now = self.machine.cores[core].pipeline.now;
             if self.streams.exhausted {
@@ -311,10 +313,11 @@ impl<'a> Engine<'a> {
                     Some(space) => space,
                     None => self.adopt(stream)?,
                 };
+                self.machine.shared.running[core] = Some(space);
                 let from = self.streams.streams[stream].next_access;
                 let (mut site, mut own) = self.site::<F, T>(core);
                 let reached = site.run(&mut own, space, batch, from, stop_at, horizon)?;
-                self.machine.drop_pages(core);
+                self.machine.drop_stale();
                 self.machine.shared.os.note_stores(space, batch, from..reached);
                 self.accesses += (reached - from) as u64;
                 self.streams.streams[stream].accesses += (reached - from) as u64;

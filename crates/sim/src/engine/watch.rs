@@ -61,7 +61,7 @@ impl Engine<'_> {
     #[inline]
     pub(super) fn look_at_contiguity(&mut self, now: Time) {
         if let Some(watch) = self.contiguity.as_mut().filter(|watch| watch.next() <= now) {
-            watch.sample(&mut self.machine.shared.os, now);
+            watch.sample(&self.machine.shared.os, now);
         }
     }
 }

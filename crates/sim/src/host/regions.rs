@@ -152,6 +152,7 @@ impl RegionCache {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::os::Changes;
     use terrace_model::Frame;
 
     fn table() -> (PageTable, RegionCache) {
@@ -160,9 +161,20 @@ mod tests {
             next += 1;
             Some(Frame(next))
         };
+        let mut changes = Changes::default();
         let mut table = PageTable::new(4, Frame(1));
-        table.map(0x5000, PageSize::Base, Pte::new(Frame(7)).accessed(), &mut frames).unwrap();
-        table.map(1 << 30, PageSize::Giant, Pte::new(Frame(1 << 18)).dirtied(), &mut frames).unwrap();
+        table
+            .map(0x5000, PageSize::Base, Pte::new(Frame(7)).accessed(), &mut changes.door(0), &mut frames)
+            .unwrap();
+        table
+            .map(
+                1 << 30,
+                PageSize::Giant,
+                Pte::new(Frame(1 << 18)).dirtied(),
+                &mut changes.door(0),
+                &mut frames,
+            )
+            .unwrap();
         let mut cache = RegionCache::new();
         for addr in [0x5000, (1 << 30) + (3 << 21)] {
             let leaf = table.find(addr).unwrap();
@@ -182,9 +194,9 @@ mod tests {
         assert_eq!(cache.find(&table, 0, 0x6000), None, "not mapped");
         assert_eq!(cache.find(&table, 1, 0x5123), None, "another process");
         let leaf = table.find(0x5000).unwrap();
-        table.store(&leaf, 0x5000, leaf.pte.dirtied());
+        table.set_bits(&leaf, 0x5000, leaf.pte.dirtied());
         assert_eq!(cache.find(&table, 0, 0x5123), page(7, PageSize::Base, true, true));
-        table.unmap(0x5000);
+        table.unmap(0x5000, &mut Changes::default().door(0));
         assert_eq!(cache.find(&table, 0, 0x5123), None);
     }
 

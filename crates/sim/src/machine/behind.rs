@@ -23,7 +23,7 @@ impl Below for TieredMemory {
 }
 
 /// Memory under virtually tagged caches: lines carry virtual names down to here.
-pub(super) struct Behind<'a, K: KernelState> {
+pub(super) struct Behind<'a, K: KernelState + ?Sized> {
     pub kernel: &'a K,
     pub os: &'a Os,
     pub memory: &'a mut TieredMemory,
@@ -31,7 +31,7 @@ pub(super) struct Behind<'a, K: KernelState> {
     pub translated: Time,
 }
 
-impl<K: KernelState> Below for Behind<'_, K> {
+impl<K: KernelState + ?Sized> Below for Behind<'_, K> {
     fn translated(&self, now: Time) -> Time {
         now.max(self.translated)
     }

@@ -1,8 +1,10 @@
 //! A machine made from a design.
 
+use super::changes::Pending;
 use super::tiers::TieredMemory;
 use super::zeroing::Zeroing;
 use crate::cache::{Hierarchy, Outstanding};
+use crate::coherence::{self, Coherence, Shootdowns};
 use crate::core::Interval;
 use crate::design::Design;
 use crate::host::{HostPrefetch, RegionCache, can_have};
@@ -10,7 +12,7 @@ use crate::observe::Observers;
 use crate::os::Os;
 use crate::outcome::Options;
 use crate::translate::{AnyScheme, Nested, PageWalkCache, schemes};
-use terrace_model::{AddressRange, Histogram, Time};
+use terrace_model::{Histogram, Time};
 
 /// Counters of page walks over all cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,8 +39,6 @@ pub(crate) struct Core {
     pub host_prefetch: HostPrefetch,
     /// The fault that waits for a block, or did: where, and when it began.
     pub stalled_fault: Option<(u32, u64, Time)>,
-    /// The process that runs on it; none when it has nothing to run.
-    pub space: Option<u32>,
 }
 
 /// What all cores share.
@@ -53,8 +53,18 @@ pub(crate) struct Shared {
     pub sampling: bool,
     /// The base page at which a core had to stop, because it is on the move or its fault waits.
     pub stopped_at: Option<(u32, u64)>,
-    /// Pages whose sharing a core broke: the other cores' TLBs must drop them before they run again.
-    pub dropped_pages: Vec<(u32, AddressRange)>,
+    /// The process that runs on each core; none where there is nothing to run.
+    pub running: Vec<Option<u32>>,
+    /// How translations are dropped.
+    pub coherence: Box<dyn Coherence>,
+    /// What was dropped so far.
+    pub shootdowns: Shootdowns,
+    /// Lines of page tables that were stored to: by kernel threads on processors of their own, by cores.
+    pub table_stores: [u64; 2],
+    /// What cores have to drop before they run again.
+    pub pending: Vec<Pending>,
+    /// Whether data caches are simulated now.
+    pub has_caches: bool,
     pub walks: WalkCounters,
     pub timing: Timing,
     /// Accesses per tier before any cache, for the fidelity that has none.
@@ -122,6 +132,10 @@ impl Machine {
         let entry = schemes::find(&translation.scheme.kind).ok_or_else(|| {
             format!("translation.scheme: there is no scheme \"{}\"", translation.scheme.kind)
         })?;
+        let coherence = coherence::find(&translation.coherence).ok_or_else(|| {
+            let (wanted, known) = (&translation.coherence, coherence::names().join(", "));
+            format!("translation.coherence: there is no scheme \"{wanted}\"; there are {known}")
+        })?;
         let own_memory = entry.memory_bytes(&translation.scheme).next_multiple_of(1 << 30);
         let mut cores = Vec::new();
         for _ in 0..design.core.count {
@@ -138,7 +152,6 @@ impl Machine {
                 walkers: Outstanding::new(design.translation.walkers),
                 host_prefetch: HostPrefetch::new(),
                 stalled_fault: None,
-                space: None,
             });
         }
         let observers = Observers::new(options);
@@ -152,7 +165,12 @@ impl Machine {
             sampling: observers.want_accesses(),
             observers,
             stopped_at: None,
-            dropped_pages: Vec::new(),
+            running: vec![None; cores.len()],
+            coherence: (coherence.new)(&design.os.costs),
+            shootdowns: Shootdowns::default(),
+            table_stores: [0; 2],
+            pending: Vec::new(),
+            has_caches: false,
             walks: WalkCounters::default(),
             timing: Timing {
                 cycle,

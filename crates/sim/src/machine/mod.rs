@@ -8,7 +8,7 @@
 //! | `access.rs` | one access |
 //! | `walk.rs` | page walks and the faults that they meet |
 //! | `behind.rs` | what lies below the last-level cache |
-//! | `changes.rs` | what the cores drop when pages change |
+//! | `changes.rs` | changes of page tables completed: stores, costs, and what cores drop |
 //! | `manager.rs` | what faults and walks ask and tell of a policy |
 //! | `zeroing.rs` | what a page fault costs |
 //! | `tiers.rs` | the tiers in physical memory, and their devices |

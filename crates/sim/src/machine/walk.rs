@@ -4,11 +4,12 @@ use super::access::physical_line;
 use super::behind::Behind;
 use super::build::Core;
 use super::site::{FULL, Own, Site};
+use crate::coherence::Cause;
 use crate::host::BasePage;
 use crate::memory::Initiator;
 use crate::os::{Leaf, PageTable};
 use crate::translate::{KernelState, Request, Stop, TlbEntry, TlbHit, Translation, Walk, Walker};
-use terrace_model::{AddressRange, LINE_BYTES, PageSize, Time};
+use terrace_model::{LINE_BYTES, PageSize, Time};
 
 impl<const F: u8> Site<'_, F> {
     /// The leaf that maps an access's page for its kind, after whatever faults that takes; whether there were any.
@@ -32,7 +33,7 @@ impl<const F: u8> Site<'_, F> {
                     faulted = true;
                 }
                 Some(leaf) => {
-                    if self.take_trap(request, &leaf) {
+                    if self.take_trap(own, request, &leaf) {
                         return Ok((leaf, true));
                     }
                     faulted = true;
@@ -52,7 +53,7 @@ impl<const F: u8> Site<'_, F> {
                         }
                         None => os.fault(space, addr, &[])?,
                     };
-                    self.charge_fault(own, space, addr, &fault);
+                    self.charge_fault(own, space, addr, &fault, Cause::Fault);
                     faulted = true;
                 }
             }
@@ -69,32 +70,22 @@ impl<const F: u8> Site<'_, F> {
     ) -> Result<(), Stop> {
         let Request { space, addr, .. } = *request;
         self.shared.os.now = self.core.pipeline.now;
-        let Some(fault) = self.shared.os.break_sharing(space, addr, leaf)? else { return Ok(()) };
-        let page = AddressRange::new(addr & !(leaf.size.bytes() - 1), leaf.size.bytes());
-        self.shared.regions.flush();
-        own.kernel.forget(space, page);
-        self.shared.dropped_pages.push((space, page));
-        if leaf.size != PageSize::Base {
-            // The caller replaces the entry of a base page; of a larger one parts may be remembered, or it was split.
-            own.scheme.invalidate(space, page);
-        } else {
-            own.scheme.drop_changed(space, page);
+        match self.shared.os.break_sharing(space, addr, leaf)? {
+            Some(fault) => self.charge_fault(own, space, addr, &fault, Cause::CopyOnWrite),
+            None => self.complete(own, Cause::CopyOnWrite),
         }
-        self.charge_fault(own, space, addr, &fault);
         Ok(())
     }
 
     /// A walk met a page that a policy watches. Returns whether the access goes on although the page stays trapped.
     #[inline(never)]
-    fn take_trap(&mut self, request: &Request, leaf: &Leaf) -> bool {
+    fn take_trap<T: Translation>(&mut self, own: &mut Own<'_, T>, request: &Request, leaf: &Leaf) -> bool {
         let Request { space, addr, write, .. } = *request;
         let Some(manager) = &mut self.manager else { return true };
         self.core.pipeline.drain();
         let trap = manager.trap(&mut self.shared.os, space, addr, leaf, write, self.core.pipeline.now);
         self.core.pipeline.kernel(trap.cost);
-        if leaf.size != PageSize::Base {
-            self.shared.regions.flush();
-        }
+        self.complete(own, Cause::Watch);
         trap.goes_on
     }
 

@@ -14,6 +14,7 @@
 use super::behind::Behind;
 use super::build::Shared;
 use super::site::{FULL, Own, Site};
+use crate::coherence::Cause;
 use crate::design::{Design, ZeroStores};
 use crate::memory::Initiator;
 use crate::os::Fault;
@@ -72,6 +73,7 @@ impl<const F: u8> Site<'_, F> {
         space: u32,
         addr: u64,
         fault: &Fault,
+        cause: Cause,
     ) {
         let (core, shared) = (&mut *self.core, &mut *self.shared);
         core.pipeline.drain();
@@ -92,6 +94,8 @@ impl<const F: u8> Site<'_, F> {
             shared.zero_page(own, self.id, space, addr, fault, from)
         };
         core.pipeline.kernel(filled.now - begin);
+        self.complete(own, cause);
+        let (core, shared) = (&mut *self.core, &mut *self.shared);
         let took = core.pipeline.now - core.fault_began(space, addr).unwrap_or(begin);
         shared.fault_time += took;
         core.stalled_fault = None;

@@ -46,16 +46,16 @@ impl ContiguityWatch {
 impl ContiguityWatch {
     /// Samples private and shared memory at `now`; files' pages are left out.
     #[cold]
-    pub fn sample(&mut self, os: &mut Os, now: Time) {
+    pub fn sample(&mut self, os: &Os, now: Time) {
         let mut runs = Runs::default();
         for space in os.live_spaces() {
             let areas = os.areas(space).iter().filter(|(_, area)| area.kind != MapKind::PrivateFile);
             let areas: Vec<(u64, u64)> = areas.map(|(start, area)| (start, area.end)).collect();
             for (start, end) in areas {
-                os.table_mut(space).visit(AddressRange::new(start, end - start), |addr, size, pte| {
+                let pages = os.table(space).pages_in(AddressRange::new(start, end - start)).into_iter();
+                for (addr, size, pte) in pages.filter(|(addr, _, _)| *addr >= start) {
                     runs.add(addr >> 12, pte.frame().0, size.base_pages());
-                    true
-                });
+                }
                 runs.close();
             }
         }

@@ -1,9 +1,10 @@
 //! What programs do to their address space: map, unmap, advise, move, fork, end.
 
 use super::address_space::AddressSpace;
+use super::changes::Changes;
 use super::memory::Owner;
 use super::page_table::{Leaf, PageTable, Pte};
-use super::paging::{Os, OsError};
+use super::paging::{Os, OsError, Space};
 use crate::design::PagePolicy;
 use std::ops::Range;
 use terrace_model::{AddressRange, Frame, PageSize};
@@ -30,21 +31,21 @@ impl Os {
         Ok(())
     }
 
-    /// `munmap`. Returns whether any page was mapped there, so that TLBs must be told.
+    /// `munmap`.
     ///
     /// # Errors
     /// Memory is full (a huge page had to be split).
-    pub fn unmap(&mut self, space: u32, range: AddressRange) -> Result<bool, OsError> {
+    pub fn unmap(&mut self, space: u32, range: AddressRange) -> Result<(), OsError> {
         let range = range.page_cover(PageSize::Base);
         self.spaces[space as usize].areas.unmap(range);
         self.drop_pages(space, range, true)
     }
 
-    /// `madvise`. Returns whether TLBs must be told.
+    /// `madvise`.
     ///
     /// # Errors
     /// Memory is full (a huge page had to be split).
-    pub fn advise(&mut self, space: u32, range: AddressRange, advice: Advice) -> Result<bool, OsError> {
+    pub fn advise(&mut self, space: u32, range: AddressRange, advice: Advice) -> Result<(), OsError> {
         let range = range.page_cover(PageSize::Base);
         match advice {
             Advice::DontNeed => return self.drop_pages(space, range, false),
@@ -58,36 +59,52 @@ impl Os {
             // until memory is short.
             _ => {}
         }
-        Ok(false)
+        Ok(())
     }
 
-    /// `mprotect`.
+    /// `mprotect`: the entries of all pages in the range are written anew. Where they lose a right, translations of them
+    /// must be dropped.
     pub fn protect(&mut self, space: u32, range: AddressRange, protection: Protection) {
         let range = range.page_cover(PageSize::Base);
-        self.spaces[space as usize].areas.update(range, |area| area.protection = protection);
+        let Os { spaces, changes, .. } = self;
+        let Space { table, areas, .. } = &mut spaces[space as usize];
+        for (page, size, _) in table.pages_in(range) {
+            let before = areas.find(page).map(|(_, area)| area.protection);
+            let Some(before) = before.filter(|before| *before != protection) else { continue };
+            if let Some(leaf) = table.find(page) {
+                changes.rewrote(table.leaf_address(&leaf, page));
+            }
+            let loses = |had: bool, has: bool| had && !has;
+            if loses(before.read, protection.read)
+                || loses(before.write, protection.write)
+                || loses(before.execute, protection.execute)
+            {
+                changes.make_stale(space, page, size);
+            }
+        }
+        areas.update(range, |area| area.protection = protection);
     }
 
     /// `mremap`. Pages move without a copy where their size fits the new alignment; others are dropped from the page
-    /// table and fault again. Returns whether TLBs must be told.
+    /// table and fault again.
     ///
     /// # Errors
     /// Memory is full.
-    pub fn remap(&mut self, space: u32, from: AddressRange, to: AddressRange) -> Result<bool, OsError> {
+    pub fn remap(&mut self, space: u32, from: AddressRange, to: AddressRange) -> Result<(), OsError> {
         let (from, to) = (from.page_cover(PageSize::Base), to.page_cover(PageSize::Base));
         if from.start == to.start {
             if to.bytes < from.bytes {
                 return self.unmap(space, AddressRange::new(to.end().0, from.bytes - to.bytes));
             }
             self.spaces[space as usize].areas.remap(from, to);
-            return Ok(false);
+            return Ok(());
         }
-        let dropped = self.drop_pages(space, to, true)?;
+        self.drop_pages(space, to, true)?;
         self.split_at(space, from.start.0)?;
         self.split_at(space, from.end().0)?;
-        let pages = self.spaces[space as usize].table.pages_in(from);
-        for &(page, size, pte) in &pages {
+        for (page, size, pte) in self.table(space).pages_in(from) {
             let target = page.wrapping_sub(from.start.0).wrapping_add(to.start.0);
-            self.spaces[space as usize].table.unmap(page);
+            self.take_out(space, page);
             let fits = target & (size.bytes() - 1) == 0 && target + size.bytes() <= to.end().0;
             // Where large pages are forced, one may be held at the target for a neighbouring area.
             let free = fits && self.spaces[space as usize].table.is_region_empty(target, size);
@@ -102,7 +119,7 @@ impl Os {
             stores.remap(space, from, to.start.0);
         }
         self.spaces[space as usize].areas.remap(from, to);
-        Ok(dropped || !pages.is_empty())
+        Ok(())
     }
 
     /// Pages that were resident before the recorded region: mapped without a fault.
@@ -122,6 +139,8 @@ impl Os {
             }
         }
         self.counters = before;
+        // Nobody made these stores, and nothing was there before.
+        self.changes = Changes::default();
         Ok(())
     }
 
@@ -144,7 +163,7 @@ impl Os {
                 .is_some_and(|(_, a)| matches!(a.kind, MapKind::SharedAnonymous | MapKind::SharedFile));
             let pte = pte.with_copy_on_write(!shared_mapping);
             if let Some(leaf) = self.spaces[parent as usize].table.find(page) {
-                self.spaces[parent as usize].table.store(&leaf, page, pte);
+                self.put(parent, &leaf, page, pte);
             }
             // Nobody watches the child's pages.
             self.install(child, page, size, pte.with_traps(false, false))?;
@@ -161,7 +180,7 @@ impl Os {
         let everything = AddressRange::new(0, u64::MAX);
         self.spaces[space as usize].areas = AddressSpace::default();
         for (page, size, pte) in self.spaces[space as usize].table.pages_in(everything) {
-            self.spaces[space as usize].table.unmap(page);
+            self.take_out(space, page);
             self.release_page(size, pte);
         }
         let tables: Vec<Frame> = self.spaces[space as usize].table.table_frames().collect();
@@ -170,6 +189,7 @@ impl Os {
             self.give_back(*frame);
         }
         self.spaces[space as usize].table = PageTable::new(self.levels, tables[0]);
+        self.changes.reshaped = true;
         self.spaces[space as usize].alive = !ends;
         Ok(())
     }
@@ -193,31 +213,26 @@ impl Os {
 
     /// Unmaps the pages in `range`. With `areas_gone`, pages larger than the hole are split (or dropped whole where
     /// nothing of them is mapped any more); without, only what lies inside goes.
-    fn drop_pages(&mut self, space: u32, range: AddressRange, areas_gone: bool) -> Result<bool, OsError> {
+    fn drop_pages(&mut self, space: u32, range: AddressRange, areas_gone: bool) -> Result<(), OsError> {
         if range.bytes == 0 {
-            return Ok(false);
+            return Ok(());
         }
         let forced = matches!(self.pages, PagePolicy::Huge | PagePolicy::Giant);
         if !forced {
             self.split_at(space, range.start.0)?;
             self.split_at(space, range.end().0)?;
         }
-        let mut any = false;
         for (page, size, pte) in self.spaces[space as usize].table.pages_in(range) {
             let whole = AddressRange::new(page, size.bytes());
             let inside = whole.start.0 >= range.start.0 && whole.end().0 <= range.end().0;
             // Designs that force a large page everywhere hold it until its last area is gone.
             let unused = areas_gone && !self.spaces[space as usize].areas.overlaps(whole);
             if inside || unused {
-                self.spaces[space as usize].table.unmap(page);
+                self.take_out(space, page);
                 self.release_page(size, pte);
-                any = true;
             }
         }
-        if any {
-            self.counters.shootdowns += 1;
-        }
-        Ok(any)
+        Ok(())
     }
 
     /// Makes `addr` a page border: splits the large page that spans it into base pages.
@@ -230,7 +245,7 @@ impl Os {
     }
 
     /// Splits a large page into parts of a smaller size, in the tables of all processes that share it. The frames stay
-    /// where they are, so translations that TLBs hold remain right.
+    /// where they are.
     pub(super) fn split(
         &mut self,
         space: u32,
@@ -252,7 +267,7 @@ impl Os {
         }
         let places = || (0..leaf.size.base_pages()).step_by(parts.base_pages() as usize);
         for (holder, page, old) in holders {
-            self.spaces[holder as usize].table.unmap(page);
+            self.take_out(holder, page);
             for i in places() {
                 let mut pte = Pte::new(Frame(first.0 + i)).with_copy_on_write(old.is_copy_on_write());
                 if old.is_dirty() {

@@ -155,7 +155,7 @@ impl Os {
         let old = leaf.pte.frame();
         if !self.shared.contains_key(&old.0) {
             let own = leaf.pte.with_copy_on_write(false).dirtied();
-            self.spaces[space as usize].table.store(leaf, addr, own);
+            self.put(space, leaf, addr, own);
             // Its first owner may be gone.
             self.own(space, addr & !(leaf.size.bytes() - 1), leaf.size, old);
             return Ok(None);
@@ -176,7 +176,7 @@ impl Os {
         self.release_frames(old, leaf.size);
         self.resident[leaf.size.index()] += leaf.size.base_pages();
         self.note_peak();
-        self.spaces[space as usize].table.store(leaf, addr, Pte::new(frame).dirtied());
+        self.put(space, leaf, addr, Pte::new(frame).dirtied());
         Ok(Some(Fault { frame, size: leaf.size, copied_from: Some(old), zeroed: false }))
     }
 

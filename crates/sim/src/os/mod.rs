@@ -2,6 +2,7 @@
 
 mod address_space;
 mod bench;
+mod changes;
 mod events;
 mod faults;
 mod memory;
@@ -12,8 +13,9 @@ mod stores;
 #[cfg(test)]
 mod tests;
 
-pub use address_space::Area;
+pub use address_space::{AddressSpace, Area};
 pub use bench::FaultBench;
+pub use changes::{Changes, StalePages};
 pub use memory::{FrameRun, Holder, MemoryFigures, OrderFigures, Owner, RegionFigures, Snapshot};
 pub use page_table::{Leaf, PageTable, Pte};
 pub use pages::Mappers;

@@ -1,175 +1,13 @@
 //! x86-64 radix page tables in simulated frames.
 
+mod entry;
+#[cfg(test)]
+mod tests;
+
+use super::changes::Door;
 use crate::array::{huge_reserve, prefetch};
+pub use entry::{Leaf, Pte};
 use terrace_model::{AddressRange, Frame, PageSize, PhysAddr};
-
-/// A leaf page-table entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pte(u64);
-
-impl Pte {
-    const PRESENT: u64 = 1;
-    const LEAF: u64 = 1 << 1;
-    const ACCESSED: u64 = 1 << 2;
-    const DIRTY: u64 = 1 << 3;
-    const COPY_ON_WRITE: u64 = 1 << 4;
-    /// The next walk faults (a reserved bit, as BadgerTrap sets it, or no permission, as for a hint fault).
-    const TRAPS_ACCESS: u64 = 1 << 5;
-    /// The next walk for a store faults.
-    const TRAPS_STORE: u64 = 1 << 6;
-    /// The page is between unmap and map: whoever touches it waits.
-    const HELD: u64 = 1 << 7;
-    const TRAPS: u64 = Pte::TRAPS_ACCESS | Pte::TRAPS_STORE;
-    /// What a load cannot pass.
-    const STOPS_LOAD: u64 = Pte::TRAPS_ACCESS | Pte::HELD;
-    /// What a store cannot pass.
-    const STOPS_STORE: u64 = Pte::STOPS_LOAD | Pte::TRAPS_STORE | Pte::COPY_ON_WRITE;
-
-    /// A present, clean, unreferenced leaf.
-    pub const fn new(frame: Frame) -> Pte {
-        Pte(frame.0 << 12 | Pte::PRESENT | Pte::LEAF)
-    }
-
-    /// The frame of the page's first byte.
-    #[inline(always)]
-    pub const fn frame(self) -> Frame {
-        Frame(self.0 >> 12)
-    }
-
-    /// Set by a walk.
-    pub const fn is_accessed(self) -> bool {
-        self.0 & Pte::ACCESSED != 0
-    }
-
-    /// Set by the first store after it was cleared.
-    #[inline(always)]
-    pub const fn is_dirty(self) -> bool {
-        self.0 & Pte::DIRTY != 0
-    }
-
-    /// Shared with another process until one of them writes.
-    #[inline(always)]
-    pub const fn is_copy_on_write(self) -> bool {
-        self.0 & Pte::COPY_ON_WRITE != 0
-    }
-
-    /// Whether a store needs neither a fault nor a bit set in the table.
-    #[inline(always)]
-    pub const fn is_writable_at_once(self) -> bool {
-        self.0 & (Pte::DIRTY | Pte::STOPS_STORE) == Pte::DIRTY
-    }
-
-    /// Whether a load needs neither a fault nor a bit set in the table.
-    #[inline(always)]
-    pub const fn is_readable_at_once(self) -> bool {
-        self.0 & (Pte::ACCESSED | Pte::STOPS_LOAD) == Pte::ACCESSED
-    }
-
-    /// Whether a store through a TLB entry made from this one needs the table. A page whose walks are counted is
-    /// trapped at walks only: the handler lets the access through and leaves the entry as it found it.
-    #[inline(always)]
-    pub const fn is_writable_in_tlb(self) -> bool {
-        self.0 & (Pte::DIRTY | Pte::COPY_ON_WRITE | Pte::TRAPS_STORE) == Pte::DIRTY
-    }
-
-    /// Whether the kernel has to do something before an access of this kind.
-    #[inline(always)]
-    pub const fn stops(self, write: bool) -> bool {
-        self.0 & (if write { Pte::STOPS_STORE } else { Pte::STOPS_LOAD }) != 0
-    }
-
-    /// Whether an access needs at most bits set: nobody watches the page, shares it or moves it.
-    #[inline(always)]
-    pub const fn is_plain(self) -> bool {
-        self.0 & (Pte::TRAPS | Pte::HELD | Pte::COPY_ON_WRITE) == 0
-    }
-
-    /// Between unmap and map.
-    pub const fn is_held(self) -> bool {
-        self.0 & Pte::HELD != 0
-    }
-
-    /// Held, or no longer.
-    #[must_use]
-    pub const fn with_held(self, held: bool) -> Pte {
-        if held { Pte(self.0 | Pte::HELD) } else { Pte(self.0 & !Pte::HELD) }
-    }
-
-    /// Trapping these accesses and no others.
-    #[must_use]
-    pub const fn with_traps(self, accesses: bool, stores: bool) -> Pte {
-        let access = if accesses { Pte::TRAPS_ACCESS } else { 0 };
-        let store = if stores { Pte::TRAPS_STORE } else { 0 };
-        Pte(self.0 & !Pte::TRAPS | access | store)
-    }
-
-    /// With some of the bits that walks set cleared.
-    #[must_use]
-    pub const fn cleared(self, accessed: bool, dirty: bool) -> Pte {
-        let accessed = if accessed { Pte::ACCESSED } else { 0 };
-        let dirty = if dirty { Pte::DIRTY } else { 0 };
-        Pte(self.0 & !(accessed | dirty))
-    }
-
-    /// The same page in another frame.
-    #[must_use]
-    pub const fn moved_to(self, frame: Frame) -> Pte {
-        Pte(self.0 & 0xfff | frame.0 << 12)
-    }
-
-    /// With the accessed bit.
-    #[must_use]
-    pub const fn accessed(self) -> Pte {
-        Pte(self.0 | Pte::ACCESSED)
-    }
-
-    /// With accessed and dirty bits.
-    #[must_use]
-    pub const fn dirtied(self) -> Pte {
-        Pte(self.0 | Pte::ACCESSED | Pte::DIRTY)
-    }
-
-    /// Shared, or no longer.
-    #[must_use]
-    pub const fn with_copy_on_write(self, shared: bool) -> Pte {
-        if shared { Pte(self.0 | Pte::COPY_ON_WRITE) } else { Pte(self.0 & !Pte::COPY_ON_WRITE) }
-    }
-}
-
-/// A table that was not looked at.
-const NO_TABLE: u32 = u32::MAX;
-
-/// Where a walk ended.
-#[derive(Clone, Copy, Debug)]
-pub struct Leaf {
-    /// The entry.
-    pub pte: Pte,
-    /// Page size it maps.
-    pub size: PageSize,
-    /// Tables visited, root at index `levels - 1`, the leaf's table at index `size`'s level - 1.
-    tables: [u32; 5],
-}
-
-impl Leaf {
-    /// The leaf of a base page, from the numbers of its table and of the one above. [`PageTable::entry_address`] of
-    /// higher levels is not for it.
-    #[inline(always)]
-    pub fn of_base_page(pte: Pte, table: u32, above: u32) -> Leaf {
-        Leaf { pte, size: PageSize::Base, tables: [table, above, NO_TABLE, NO_TABLE, NO_TABLE] }
-    }
-
-    /// Number of the table at `level` on the way to the entry, if it is known.
-    #[inline(always)]
-    pub fn table(&self, level: u32) -> u32 {
-        self.tables[level as usize - 1]
-    }
-
-    /// Whether the tables up to `level` are known.
-    #[inline(always)]
-    pub fn knows(&self, level: u32) -> bool {
-        self.tables[level as usize - 1] != NO_TABLE
-    }
-}
 
 /// The page table of one address space.
 #[derive(Clone, Debug, Default)]
@@ -191,9 +29,20 @@ pub(crate) const fn leaf_level(size: PageSize) -> u32 {
     size.index() as u32 + 1
 }
 
+/// Bits of an address that lie within the reach of one entry at `level`.
+#[inline(always)]
+const fn shift_at(level: u32) -> u32 {
+    12 + 9 * (level - 1)
+}
+
 #[inline(always)]
 const fn index_at(addr: u64, level: u32) -> usize {
-    (addr >> (12 + 9 * (level - 1)) & 511) as usize
+    (addr >> shift_at(level) & 511) as usize
+}
+
+/// The size of pages whose entries lie at `level`; the largest above those that map pages.
+fn size_at(level: u32) -> PageSize {
+    PageSize::ALL[(level as usize - 1).min(PageSize::ALL.len() - 1)]
 }
 
 impl PageTable {
@@ -267,11 +116,34 @@ impl PageTable {
         PhysAddr(self.frames[table as usize].addr().0 + 8 * index_at(addr, level) as u64)
     }
 
-    /// Replaces the entry that `leaf` was found in.
+    /// Physical address of the entry that maps the page at `addr`, which `leaf` was found in.
+    #[inline(always)]
+    pub fn leaf_address(&self, leaf: &Leaf, addr: u64) -> PhysAddr {
+        self.entry_address(leaf, addr, leaf_level(leaf.size))
+    }
+
+    /// Sets accessed and dirty bits in the entry that `leaf` was found in, as a walker does.
     #[inline]
-    pub fn store(&mut self, leaf: &Leaf, addr: u64, pte: Pte) {
+    pub fn set_bits(&mut self, leaf: &Leaf, addr: u64, pte: Pte) {
+        debug_assert_eq!(pte.cleared(true, true), leaf.pte.cleared(true, true));
         let level = leaf_level(leaf.size);
         self.entries[leaf.tables[level as usize - 1] as usize][index_at(addr, level)] = pte.0;
+    }
+
+    /// Replaces an entry: what the kernel changes, it changes here.
+    fn write(&mut self, table: u32, level: u32, addr: u64, new: Pte, door: &mut Door<'_>) {
+        let index = index_at(addr, level);
+        let old = Pte(std::mem::replace(&mut self.entries[table as usize][index], new.0));
+        if old != new {
+            let entry = PhysAddr(self.frames[table as usize].addr().0 + 8 * index as u64);
+            door.stored(entry, addr >> shift_at(level) << shift_at(level), size_at(level), old, new);
+        }
+    }
+
+    /// Replaces the entry that `leaf` was found in.
+    pub fn store(&mut self, leaf: &Leaf, addr: u64, pte: Pte, door: &mut Door<'_>) {
+        let level = leaf_level(leaf.size);
+        self.write(leaf.tables[level as usize - 1], level, addr, pte, door);
     }
 
     /// Maps the page of `size` at `addr`. Missing tables are made in frames from `new_frame`.
@@ -282,6 +154,7 @@ impl PageTable {
         addr: u64,
         size: PageSize,
         pte: Pte,
+        door: &mut Door<'_>,
         mut new_frame: impl FnMut() -> Option<Frame>,
     ) -> Option<()> {
         let mut table = 0u32;
@@ -299,7 +172,7 @@ impl PageTable {
                     Some(spare) => spare,
                     None => self.add_table(new_frame()?),
                 };
-                self.entries[table as usize][index] = u64::from(next) << 12 | Pte::PRESENT;
+                self.write(table, level, addr, Pte(u64::from(next) << 12 | Pte::PRESENT), door);
                 next
             };
             level -= 1;
@@ -312,7 +185,7 @@ impl PageTable {
             }
             self.set_aside((entry >> 12) as u32);
         }
-        self.entries[table as usize][index] = pte.0;
+        self.write(table, level, addr, pte, door);
         Some(())
     }
 
@@ -366,10 +239,9 @@ impl PageTable {
     }
 
     /// Removes the leaf that maps `addr`.
-    pub fn unmap(&mut self, addr: u64) -> Option<Leaf> {
+    pub fn unmap(&mut self, addr: u64, door: &mut Door<'_>) -> Option<Leaf> {
         let leaf = self.find(addr)?;
-        let level = leaf_level(leaf.size);
-        self.entries[leaf.tables[level as usize - 1] as usize][index_at(addr, level)] = 0;
+        self.store(&leaf, addr, Pte::ABSENT, door);
         Some(leaf)
     }
 
@@ -385,9 +257,10 @@ impl PageTable {
     pub fn visit(
         &mut self,
         range: AddressRange,
+        door: &mut Door<'_>,
         mut visit: impl FnMut(u64, PageSize, &mut Pte) -> bool,
     ) -> bool {
-        self.visit_below(0, self.levels, 0, range, &mut visit)
+        self.visit_below(0, self.levels, 0, range, door, &mut visit)
     }
 
     fn visit_below(
@@ -396,30 +269,31 @@ impl PageTable {
         level: u32,
         base: u64,
         range: AddressRange,
+        door: &mut Door<'_>,
         visit: &mut impl FnMut(u64, PageSize, &mut Pte) -> bool,
     ) -> bool {
-        let shift = 12 + 9 * (level - 1);
+        let shift = shift_at(level);
         let from = range.start.0.saturating_sub(base) >> shift;
         let to = (range.end().0.saturating_sub(base)).div_ceil(1 << shift).min(512);
         for index in from.min(512)..to {
-            let entry = &mut self.entries[table as usize][index as usize];
+            let entry = self.entries[table as usize][index as usize];
             let addr = base + (index << shift);
-            if *entry & Pte::PRESENT == 0 {
+            if entry & Pte::PRESENT == 0 {
                 continue;
             }
-            if *entry & Pte::LEAF != 0 {
+            if entry & Pte::LEAF != 0 {
                 if addr < range.start.0 {
                     continue;
                 }
-                let mut pte = Pte(*entry);
+                let mut pte = Pte(entry);
                 let goes_on = visit(addr, PageSize::ALL[level as usize - 1], &mut pte);
-                *entry = pte.0;
+                self.write(table, level, addr, pte, door);
                 if !goes_on {
                     return false;
                 }
             } else {
-                let below = (*entry >> 12) as u32;
-                if !self.visit_below(below, level - 1, addr, range, visit) {
+                let below = (entry >> 12) as u32;
+                if !self.visit_below(below, level - 1, addr, range, door, visit) {
                     return false;
                 }
             }
@@ -435,7 +309,7 @@ impl PageTable {
         range: AddressRange,
         pages: &mut Vec<(u64, PageSize, Pte)>,
     ) {
-        let shift = 12 + 9 * (level - 1);
+        let shift = shift_at(level);
         let from = range.start.0.saturating_sub(base) >> shift;
         let to = (range.end().0.saturating_sub(base)).div_ceil(1 << shift).min(512);
         for index in from.min(512)..to {
@@ -452,6 +326,3 @@ impl PageTable {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,8 +1,9 @@
 //! Pages as policies handle them: blocks for orders, splits and collapses, and the account of all frames.
 
+use super::address_space::AddressSpace;
 use super::memory::{Owner, TierMemory};
-use super::page_table::{Leaf, PageTable, Pte};
-use super::paging::{Os, OsError};
+use super::page_table::{Leaf, Pte};
+use super::paging::{Os, OsError, Space, tier_of};
 use std::collections::HashMap;
 use terrace_model::{AddressRange, Frame, PageSize, TierId, Time};
 use terrace_policy::PageId;
@@ -17,6 +18,21 @@ pub struct Mappers {
     pub first: PageId,
     /// Those of other processes.
     pub others: Vec<PageId>,
+}
+
+/// What a visitor of a page table sees beside the entries.
+#[derive(Debug)]
+pub struct Around<'a> {
+    /// The areas of the process.
+    pub areas: &'a AddressSpace,
+    tiers: &'a [TierMemory],
+}
+
+impl Around<'_> {
+    /// The tier of a frame.
+    pub fn tier_of(&self, frame: Frame) -> TierId {
+        tier_of(self.tiers, frame)
+    }
 }
 
 impl Mappers {
@@ -45,9 +61,30 @@ impl Os {
         space.table.find(page.addr().0)
     }
 
-    /// The page table of a process, to change entries in.
-    pub fn table_mut(&mut self, space: u32) -> &mut PageTable {
-        &mut self.spaces[space as usize].table
+    /// Changes what accesses to the page in `leaf` are trapped.
+    pub fn set_traps(&mut self, space: u32, leaf: &Leaf, addr: u64, accesses: bool, stores: bool) {
+        self.put(space, leaf, addr, leaf.pte.with_traps(accesses, stores));
+    }
+
+    /// Marks the page at an address held, or no longer.
+    pub fn set_held(&mut self, page: PageId, held: bool) {
+        if let Some(leaf) = self.table(page.space.0).find(page.addr().0) {
+            self.put(page.space.0, &leaf, page.addr().0, leaf.pte.with_held(held));
+        }
+    }
+
+    /// Shows every page whose first byte lies in `range`, by address, until `visit` answers false; it may change the
+    /// entry.
+    pub fn visit(
+        &mut self,
+        space: u32,
+        range: AddressRange,
+        mut visit: impl FnMut(&Around<'_>, u64, PageSize, &mut Pte) -> bool,
+    ) {
+        let Os { spaces, tiers, changes, .. } = self;
+        let Space { table, areas, .. } = &mut spaces[space as usize];
+        let around = Around { areas, tiers };
+        table.visit(range, &mut changes.door(space), |addr, size, pte| visit(&around, addr, size, pte));
     }
 
     /// Whether several page tables map this frame.
@@ -79,9 +116,8 @@ impl Os {
     /// The page lies in another block now, and is held no longer.
     pub fn point_to(&mut self, page: PageId, frame: Frame) {
         let addr = page.addr().0;
-        let table = &mut self.spaces[page.space.0 as usize].table;
-        if let Some(leaf) = table.find(addr) {
-            table.store(&leaf, addr, leaf.pte.moved_to(frame).with_held(false));
+        if let Some(leaf) = self.table(page.space.0).find(addr) {
+            self.put(page.space.0, &leaf, addr, leaf.pte.moved_to(frame).with_held(false));
             self.own(page.space.0, addr, leaf.size, frame);
         }
     }
@@ -203,7 +239,7 @@ impl Os {
         let addresses = (0..size.base_pages()).map(|at| page + 4096 * at);
         let zeros: Vec<u64> = addresses.filter(|addr| !stores.contains(space, *addr)).collect();
         for addr in &zeros {
-            if let Some(leaf) = self.spaces[space as usize].table.unmap(*addr) {
+            if let Some(leaf) = self.take_out(space, *addr) {
                 self.release_page(leaf.size, leaf.pte);
             }
         }
@@ -251,7 +287,7 @@ impl Os {
         for (part, part_size, old) in
             self.spaces[space as usize].table.pages_in(AddressRange::new(page, size.bytes()))
         {
-            self.spaces[space as usize].table.unmap(part);
+            self.take_out(space, part);
             self.resident[part_size.index()] -= part_size.base_pages();
             if !in_place {
                 self.give_back(old.frame());

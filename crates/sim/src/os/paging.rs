@@ -1,6 +1,7 @@
 //! Demand paging: which frame, of which size, in which tier backs an address, and the events that change it.
 
 use super::address_space::AddressSpace;
+use super::changes::Changes;
 use super::memory::{Block, Buddy, Owner, TierMemory, age};
 use super::page_table::{Leaf, PageTable, Pte};
 use super::stores::Stores;
@@ -43,8 +44,6 @@ pub struct OsCounters {
     pub unmapped_accesses: u64,
     /// Base pages given back.
     pub pages_freed: u64,
-    /// Events after which other cores' TLBs had to be told.
-    pub shootdowns: u64,
 }
 
 /// A page that a fault brought in.
@@ -100,6 +99,8 @@ pub struct Os {
     pub(super) resident: [u64; 3],
     /// Which base pages hold something, where somebody wants to know.
     pub(super) stores: Option<Stores>,
+    /// What changed in the page tables and is not completed yet.
+    pub changes: Changes,
     /// What happened so far.
     pub counters: OsCounters,
     /// When what comes next happens.
@@ -181,6 +182,7 @@ impl Os {
             peak: Peak { resident: [0; 3], used: vec![0; tiers.len()] },
             resident: [0; 3],
             stores: None,
+            changes: Changes::default(),
             counters: OsCounters::default(),
             now: Time::ZERO,
         };
@@ -296,8 +298,7 @@ impl Os {
     /// The tier of a frame.
     #[inline]
     pub fn tier_of(&self, frame: Frame) -> TierId {
-        let at = self.tiers.iter().rposition(|tier| tier.base <= frame.0).unwrap_or(0);
-        TierId(at as u8)
+        tier_of(&self.tiers, frame)
     }
 
     /// Sets accessed (and, for a store, dirty) in the entry a walk found; returns the new entry.
@@ -306,9 +307,21 @@ impl Os {
         let old = leaf.pte;
         let new = if write && !old.is_copy_on_write() { old.dirtied() } else { old.accessed() };
         if new != old {
-            self.spaces[space as usize].table.store(leaf, addr, new);
+            self.spaces[space as usize].table.set_bits(leaf, addr, new);
         }
         new
+    }
+
+    /// Replaces the entry that `leaf` was found in.
+    pub(super) fn put(&mut self, space: u32, leaf: &Leaf, addr: u64, pte: Pte) {
+        let door = &mut self.changes.door(space);
+        self.spaces[space as usize].table.store(leaf, addr, pte, door);
+    }
+
+    /// Removes the leaf that maps an address from its page table; its frame keeps its owner.
+    pub(super) fn take_out(&mut self, space: u32, addr: u64) -> Option<Leaf> {
+        let door = &mut self.changes.door(space);
+        self.spaces[space as usize].table.unmap(addr, door)
     }
 
     pub(super) fn take(&mut self, tier: usize, size: PageSize, owner: Owner) -> Option<Block> {
@@ -326,10 +339,10 @@ impl Os {
     }
 
     pub(super) fn install(&mut self, space: u32, page: u64, size: PageSize, pte: Pte) -> Result<(), OsError> {
-        let Os { spaces, tiers, page_table_tier, now, .. } = self;
+        let Os { spaces, tiers, page_table_tier, changes, now, .. } = self;
         let table = &mut spaces[space as usize].table;
         table
-            .map(page, size, pte, || table_frame(tiers, *page_table_tier, *now))
+            .map(page, size, pte, &mut changes.door(space), || table_frame(tiers, *page_table_tier, *now))
             .ok_or_else(|| self.out_of_memory(None))
     }
 
@@ -341,6 +354,13 @@ impl Os {
         };
         OsError::OutOfMemory { resident: self.resident.iter().sum::<u64>() >> 8, tiers }
     }
+}
+
+/// The tier of a frame.
+#[inline]
+pub(super) fn tier_of(tiers: &[TierMemory], frame: Frame) -> TierId {
+    let at = tiers.iter().rposition(|tier| tier.base <= frame.0).unwrap_or(0);
+    TierId(at as u8)
 }
 
 /// One round of weighted interleaving: each tier as often as its weight, spread as evenly as the weights allow.

@@ -92,7 +92,8 @@ fn thp_maps_huge_pages_only_where_an_area_holds_them_whole() {
     os.advise(0, AddressRange::new(0x40_0000, 0x20_0000), Advice::NoHugePage).unwrap();
     assert_eq!(os.fault(0, 0x40_0000, &[]).unwrap().size, PageSize::Base);
     // Unmapping a part splits the huge page and frees just that part.
-    assert!(os.unmap(0, AddressRange::new(0x30_0000, 0x1000)).unwrap());
+    os.unmap(0, AddressRange::new(0x30_0000, 0x1000)).unwrap();
+    assert_eq!(os.changes.stale_pages(), 2, "the huge page that was split, and the part of it");
     assert_eq!(os.resident(), [2 + 511, 0, 0]);
     assert!(os.table(0).find(0x30_0000).is_none());
     assert_eq!(os.table(0).find(0x2f_f000).unwrap().size, PageSize::Base);

@@ -3,8 +3,9 @@
 use super::changes::unwatch;
 use super::orders::Order;
 use super::part::Work;
-use super::shootdown::shoot_down;
+use super::shootdown::complete;
 use super::{State, page_id};
+use crate::coherence::Cause;
 use crate::machine::Machine;
 use crate::os::Leaf;
 use terrace_model::{AddressRange, PageSize, TierId};
@@ -63,7 +64,7 @@ impl Order {
     ) -> Result<(), Outcome> {
         unwatch(machine, state, PageRange::of(page, size), |_, _| true);
         machine.shared.os.split_page(page.space.0, page.addr().0, parts).map_err(|_| Outcome::NoSpace)?;
-        let (_, waits) = shoot_down(machine, state, &[(page, size)]);
+        let (_, waits) = complete(machine, state, Cause::Migration, self.now);
         self.now += state.costs.split + waits;
         state.counters.migration_time += state.costs.split + waits;
         state.counters.split += 1;

@@ -145,6 +145,7 @@ const NO_COSTS: KernelCosts = KernelCosts {
     shootdown: Time::ZERO,
     shootdown_per_core: Time::ZERO,
     interrupt: Time::ZERO,
+    flush: Time::ZERO,
     order: Time::ZERO,
     allocate: Time::ZERO,
     unmap: Time::ZERO,
@@ -203,7 +204,7 @@ fn measure(design: &Design, row: &MigrationRow) -> Result<BytesPerSec, String> {
     };
     let name = |page: u64| PageId::new(space, (begin + page * bytes) >> 12);
     // One core runs the process: it may hold its translations.
-    machine.cores[0].space = Some(space);
+    machine.shared.running[0] = Some(space);
     let mut world = World { machine: &mut machine, state: &mut tiering.state, now: Time::ZERO };
     if row.exchange {
         let pairs: Vec<Exchange> =

@@ -1,7 +1,9 @@
 //! When the policy is called, and its orders' turns among the cores.
 
+use super::shootdown::complete;
 use super::world::World;
 use super::{State, Tiering, moment};
+use crate::coherence::Cause;
 use crate::machine::Machine;
 use terrace_model::{PageSize, Time};
 use terrace_policy::{NextTick, PageId, Signal};
@@ -42,6 +44,8 @@ impl Tiering {
                 self.call(machine, now);
             }
         }
+        // What ended with an order or a watch.
+        complete(machine, &mut self.state, Cause::Migration, now);
     }
 
     /// Checks that no page and no frame was lost or doubled.

@@ -17,13 +17,13 @@ pub(super) fn unwatch(
     let end = PageId { vpn: range.end(), ..range.first };
     let watched: Vec<PageId> = state.watched.range(range.first..end).map(|(page, _)| *page).collect();
     for page in watched {
-        let (addr, table) = (page.addr().0, machine.shared.os.table_mut(page.space.0));
-        let leaf = table.find(addr);
+        let (addr, os) = (page.addr().0, &mut machine.shared.os);
+        let leaf = os.table(page.space.0).find(addr);
         if !ends(page, leaf.map_or(PageSize::Base, |leaf| leaf.size)) {
             continue;
         }
         if let Some(leaf) = leaf {
-            table.store(&leaf, addr, leaf.pte.with_traps(false, false));
+            os.set_traps(page.space.0, &leaf, addr, false, false);
         }
         state.watched.remove(&page);
     }

@@ -16,7 +16,7 @@
 //! | `part.rs` | what an order has between unmap and map |
 //! | `copy.rs` | the lines that a copy moves |
 //! | `processors.rs` | the processors that all of this runs on |
-//! | `shootdown.rs` | TLB shootdowns and what they cost whom |
+//! | `shootdown.rs` | changes that kernel threads made to page tables, completed |
 //! | `offers.rs` | what the machine offers, and what it looks like to a policy |
 //! | `bench.rs` | the throughput of migrations alone |
 //! | `count.rs` | counters, and how often pages go back and forth |
@@ -207,7 +207,7 @@ impl Manager for Tiering {
             state.counters.count_faults += 1;
             return Trap { cost: cost.time, goes_on: true };
         }
-        os.table_mut(space).store(leaf, addr, leaf.pte.with_traps(false, false));
+        os.set_traps(space, leaf, addr, false, false);
         let cost = Cost { time: state.costs.hint_fault, faults: 1, ..Cost::default() };
         state.spent += cost;
         state.counters.hint_faults += 1;

@@ -3,14 +3,15 @@
 //! A move takes the five steps of Linux (Yan 2019, chapter 1): allocate, unmap with a TLB shootdown, copy, map, free.
 //! An order takes as many pages through them together as it may have in flight: one shootdown for all of them, one copy
 //! shared by its threads. Between unmap and map a page is held, and who touches it waits. The page table's own lines are
-//! written without traffic.
+//! written by the thread, whose work the costs of the steps cover.
 
 use super::State;
 use super::changes::unwatch;
 use super::copy::{Chunk, Copy};
-use super::part::{Part, Work, point_to, set_held};
+use super::part::{Part, Work};
 use super::processors::KernelThread;
-use super::shootdown::shoot_down;
+use super::shootdown::complete;
+use crate::coherence::Cause;
 use crate::machine::Machine;
 use crate::os::Pte;
 use std::collections::VecDeque;
@@ -172,18 +173,16 @@ impl Order {
         if self.flying.is_empty() {
             return !self.items.is_empty() || !self.split_parts.is_empty();
         }
-        let mut pages = Vec::new();
         for part in &mut self.flying {
             let held = part.pages();
             for (page, _) in &held {
-                set_held(machine, *page, true);
+                machine.shared.os.set_held(*page, true);
             }
             let span = state.costs.unmap.times(part.cleared_entries());
             self.now += span;
             part.cost.time += span;
-            pages.extend(held);
         }
-        let (cost, waits) = shoot_down(machine, state, &pages);
+        let (cost, waits) = complete(machine, state, Cause::Migration, self.now);
         self.now += waits;
         let parts = self.flying.len() as u64;
         for (at, part) in self.flying.iter_mut().enumerate() {
@@ -331,7 +330,7 @@ impl Order {
         }
         match &part.work {
             Work::Move { page, size, from, to } => {
-                point_to(machine, *page, *to);
+                machine.shared.os.point_to(*page, *to);
                 let os = &mut machine.shared.os;
                 os.free_block(*from);
                 let (from, to) = (os.tier_of(*from), os.tier_of(*to));
@@ -340,8 +339,8 @@ impl Order {
             Work::Swap { one, other, size } => {
                 let os = &machine.shared.os;
                 let (a, b) = (os.tier_of(one.1), os.tier_of(other.1));
-                point_to(machine, one.0, other.1);
-                point_to(machine, other.0, one.1);
+                machine.shared.os.point_to(one.0, other.1);
+                machine.shared.os.point_to(other.0, one.1);
                 state.counters.exchanged += 1;
                 if a != b {
                     state.counters.moved(one.0, *size, b < a, now);
@@ -376,6 +375,6 @@ impl Order {
                 state.released.push((*page, *size, now));
             }
         }
-        machine.shared.regions.flush();
+        complete(machine, state, Cause::Migration, now);
     }
 }

@@ -187,7 +187,7 @@ impl Part {
     pub fn give_up(&mut self, machine: &mut Machine, state: &mut State, outcome: Outcome, now: Time) {
         self.lost = Some(outcome);
         for (page, size) in self.pages() {
-            set_held(machine, page, false);
+            machine.shared.os.set_held(page, false);
             state.held.remove(&page);
             state.released.push((page, size, now));
         }
@@ -215,18 +215,4 @@ impl Part {
             Work::Collapse { parts, .. } => parts.iter().map(|(_, size, _)| size.bytes()).sum(),
         }
     }
-}
-
-/// Marks a page held, or no longer.
-pub(super) fn set_held(machine: &mut Machine, page: PageId, held: bool) {
-    let addr = page.addr().0;
-    let table = machine.shared.os.table_mut(page.space.0);
-    if let Some(leaf) = table.find(addr) {
-        table.store(&leaf, addr, leaf.pte.with_held(held));
-    }
-}
-
-/// The page lies in another frame now, and is held no longer.
-pub(super) fn point_to(machine: &mut Machine, page: PageId, frame: Frame) {
-    machine.shared.os.point_to(page, frame);
 }

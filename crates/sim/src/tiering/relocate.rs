@@ -3,8 +3,9 @@
 use super::begin::available;
 use super::orders::Order;
 use super::part::Work;
-use super::shootdown::shoot_down;
+use super::shootdown::complete;
 use super::{State, page_id};
+use crate::coherence::Cause;
 use crate::machine::Machine;
 use crate::os::{Mappers, Os, Owner};
 use terrace_model::{Frame, PageSize, Time};
@@ -149,18 +150,15 @@ impl Order {
             self.split(machine, state, page, size, PageSize::Base)?;
         }
         let dropped = machine.shared.os.drop_zeros(page.space.0, page.addr().0, size);
-        let freed: Vec<(PageId, PageSize)> =
-            dropped.iter().map(|addr| (page_id(page.space.0, *addr), PageSize::Base)).collect();
-        for (page, _) in &freed {
-            state.watched.remove(page);
+        for addr in &dropped {
+            state.watched.remove(&page_id(page.space.0, *addr));
         }
-        let (cost, waits) = shoot_down(machine, state, &freed);
-        let span = state.costs.free.times(freed.len() as u64) + waits;
+        let (cost, waits) = complete(machine, state, Cause::Migration, self.now);
+        let span = state.costs.free.times(dropped.len() as u64) + waits;
         self.now += span;
         state.spent += cost;
         state.counters.migration_time += span;
-        state.counters.zeros_dropped += freed.len() as u64;
-        machine.shared.regions.flush();
+        state.counters.zeros_dropped += dropped.len() as u64;
         state.account(&machine.shared.os);
         Ok(None)
     }

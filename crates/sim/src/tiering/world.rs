@@ -3,11 +3,12 @@
 use super::orders::{Item, Order};
 use super::processors::POLICY;
 use super::relocate::looking_time;
-use super::shootdown::shoot_down;
+use super::shootdown::complete;
 use super::{LowWater, State, Watched, area_of, page_id};
+use crate::coherence::Cause;
 use crate::machine::Machine;
 use crate::memory::Initiator as Requester;
-use crate::os::Pte;
+use crate::os::{AddressSpace, Pte};
 use std::num::NonZeroU32;
 use terrace_model::{AddressRange, Bytes, LINE_BYTES, PageSize, TierId, Time};
 use terrace_policy::{
@@ -30,8 +31,6 @@ struct Progress {
     entries: u64,
     /// Pages whose translations are to be dropped.
     flush: Vec<(PageId, PageSize)>,
-    /// A large page lost bits.
-    large: bool,
 }
 
 /// Whether stores are permitted, by the area that the last page lay in: scans go through areas in order.
@@ -46,9 +45,9 @@ impl Permissions {
         Permissions { space: u32::MAX, range: 0..0, writable: false }
     }
 
-    fn of(&mut self, machine: &Machine, space: u32, addr: u64) -> bool {
+    fn of(&mut self, areas: &AddressSpace, space: u32, addr: u64) -> bool {
         if self.space != space || !self.range.contains(&addr) {
-            let found = machine.shared.os.areas(space).find(addr);
+            let found = areas.find(addr);
             (self.range, self.writable) = found
                 .map_or((addr..addr + 1, true), |(start, area)| (start..area.end, area.protection.write));
             self.space = space;
@@ -58,19 +57,6 @@ impl Permissions {
 }
 
 impl World<'_> {
-    fn view(&self, space: u32, addr: u64, size: PageSize, pte: Pte, writable: bool) -> PageView {
-        PageView {
-            page: page_id(space, addr),
-            size,
-            tier: self.machine.shared.os.tier_of(pte.frame()),
-            accessed: pte.is_accessed(),
-            dirty: pte.is_dirty(),
-            writable: writable && !pte.is_copy_on_write(),
-            in_flight: pte.is_held(),
-            frame: Some(pte.frame()),
-        }
-    }
-
     /// Shows the pages of `space` that begin in `range`; returns where a visitor stopped.
     fn scan_range(
         &mut self,
@@ -83,15 +69,14 @@ impl World<'_> {
     ) -> Option<PageId> {
         let mut permissions = Permissions::unknown();
         let mut stopped = None;
-        // The table is taken apart from the machine while its entries change.
-        let mut table = std::mem::take(self.machine.shared.os.table_mut(space));
-        table.visit(range, |addr, size, pte| {
+        self.machine.shared.os.visit(space, range, |around, addr, size, pte| {
             progress.entries += 1;
-            if tier.is_some_and(|tier| self.machine.shared.os.tier_of(pte.frame()) != tier) {
+            let holder = around.tier_of(pte.frame());
+            if tier.is_some_and(|tier| holder != tier) {
                 return true;
             }
-            let writable = permissions.of(self.machine, space, addr);
-            let page = self.view(space, addr, size, *pte, writable);
+            let writable = permissions.of(around.areas, space, addr);
+            let page = view(holder, space, addr, size, *pte, writable);
             match visit(&page) {
                 Step::Stop => {
                     stopped = Some(page.page);
@@ -103,16 +88,15 @@ impl World<'_> {
             progress.scanned.pages += 1;
             true
         });
-        *self.machine.shared.os.table_mut(space) = table;
         stopped
     }
 
     /// What a scan leaves to be done at its end.
     fn finish(&mut self, mut progress: Progress) -> Scanned {
-        if progress.large {
-            self.machine.shared.regions.flush();
+        for (page, size) in &progress.flush {
+            self.machine.shared.os.changes.make_stale(page.space.0, page.addr().0, *size);
         }
-        let (cost, waits) = shoot_down(self.machine, self.state, &progress.flush);
+        let (cost, waits) = complete(self.machine, self.state, Cause::Watch, self.now);
         progress.scanned.cost += cost;
         let looked = self.state.costs.scan_entry.times(progress.entries);
         progress.scanned.cost.time += looked;
@@ -144,22 +128,35 @@ impl World<'_> {
     fn set_traps(&mut self, page: PageId, accesses: bool, stores: bool) -> Option<(PageId, PageSize)> {
         let os = &mut self.machine.shared.os;
         let leaf = os.leaf_of(page)?;
-        os.table_mut(page.space.0).store(&leaf, page.addr().0, leaf.pte.with_traps(accesses, stores));
+        os.set_traps(page.space.0, &leaf, page.addr().0, accesses, stores);
         Some((page.aligned(leaf.size), leaf.size))
+    }
+}
+
+/// A page as policies see it.
+fn view(tier: TierId, space: u32, addr: u64, size: PageSize, pte: Pte, writable: bool) -> PageView {
+    PageView {
+        page: page_id(space, addr),
+        size,
+        tier,
+        accessed: pte.is_accessed(),
+        dirty: pte.is_dirty(),
+        writable: writable && !pte.is_copy_on_write(),
+        in_flight: pte.is_held(),
+        frame: Some(pte.frame()),
     }
 }
 
 impl Progress {
     fn new() -> Progress {
         let scanned = Scanned { lap: true, ..Scanned::default() };
-        Progress { scanned, entries: 0, flush: Vec::new(), large: false }
+        Progress { scanned, entries: 0, flush: Vec::new() }
     }
 
     fn clear(&mut self, clear: Clear, page: &PageView, pte: &mut Pte) {
         let cleared = pte.cleared(clear.accessed, clear.dirty);
         if cleared != *pte {
             *pte = cleared;
-            self.large |= page.size != PageSize::Base;
             if clear.flush {
                 self.flush.push((page.page, page.size));
             }
@@ -219,8 +216,9 @@ impl MemorySystem for World<'_> {
         let space = page.space.0;
         let leaf = self.machine.shared.os.leaf_of(page)?;
         let first = page.aligned(leaf.size).addr().0;
-        let writable = Permissions::unknown().of(self.machine, space, first);
-        Some(self.view(space, first, leaf.size, leaf.pte, writable))
+        let os = &self.machine.shared.os;
+        let writable = Permissions::unknown().of(os.areas(space), space, first);
+        Some(view(os.tier_of(leaf.pte.frame()), space, first, leaf.size, leaf.pte, writable))
     }
 
     fn areas(&mut self, space: Option<SpaceId>, visit: &mut dyn FnMut(&Area)) {
@@ -249,21 +247,18 @@ impl MemorySystem for World<'_> {
         if needed.is_some_and(|needed| !self.state.capabilities.has(needed)) {
             return;
         }
-        let mut changed = Vec::new();
         for page in pages {
             let Some((first, size)) = self.set_traps(*page, accesses, stores) else { continue };
             if how == Watch::Off {
                 self.state.watched.remove(&first);
             } else {
                 self.state.watched.insert(first, Watched { how, since: self.now, count: 0 });
-                changed.push((first, size));
-            }
-            // TLBs may keep what they hold of pages that are watched no longer.
-            if size != PageSize::Base {
-                self.machine.shared.regions.flush();
+                // Also where it was trapped already: the next access has to meet the trap. TLBs may keep what they hold of
+                // pages that are watched no longer.
+                self.machine.shared.os.changes.make_stale(first.space.0, first.addr().0, size);
             }
         }
-        let (mut cost, waits) = shoot_down(self.machine, self.state, &changed);
+        let (mut cost, waits) = complete(self.machine, self.state, Cause::Watch, self.now);
         let looked = self.state.costs.scan_entry.times(pages.len() as u64);
         cost.time += looked;
         self.works(looked + waits, cost);

@@ -116,6 +116,9 @@ pub struct L2TlbArrayParameters {
 pub struct TranslationParameters {
     /// The scheme, with parameters of its own where it has some.
     pub scheme: SchemeParameters,
+    /// How cores lose translations of entries that changed: `software` (interrupts) or `ideal` (at once, for nothing).
+    #[serde(default = "software")]
+    pub coherence: String,
     /// Levels of the page table, 4 or 5.
     pub levels: u32,
     /// Level-1 data TLBs by page size (`4k`, `2m`, `1g`).
@@ -175,4 +178,8 @@ fn nested_tlb() -> PageWalkCacheParameters {
         ways: Associativity::Full(FullKeyword::Full),
         latency: Cycles(1.0),
     }
+}
+
+fn software() -> String {
+    "software".to_owned()
 }

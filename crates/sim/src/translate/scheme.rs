@@ -292,9 +292,8 @@ pub trait Translation: Debug + Sized + 'static {
     /// Drops every translation of `space` that overlaps `range`.
     fn invalidate(&mut self, space: u32, range: AddressRange);
 
-    /// A base page got another frame on this core, which replaces its own entry of the TLBs: what covers the page
-    /// together with others goes.
-    fn drop_changed(&mut self, _space: u32, _page: AddressRange) {}
+    /// Drops what the scheme holds of a range beside its plain TLBs.
+    fn drop_changed(&mut self, _space: u32, _range: AddressRange) {}
 
     /// Drops every translation of `space`.
     fn flush_space(&mut self, space: u32);
@@ -330,6 +329,8 @@ pub trait AnyScheme: Debug {
     fn flush_space(&mut self, core: usize, space: u32);
     /// Tells the kernel's side that pages change.
     fn forget(&mut self, space: u32, range: AddressRange);
+    /// What the kernel keeps for it.
+    fn kernel(&self) -> &dyn KernelState;
     /// The name of a cache line, where caches are virtually tagged.
     fn virtual_line(&mut self, space: u32, addr: u64) -> Option<u64>;
     /// Whether caches are virtually tagged.
@@ -354,6 +355,9 @@ impl<T: Translation> AnyScheme for Scheme<T> {
     }
     fn forget(&mut self, space: u32, range: AddressRange) {
         self.kernel.forget(space, range);
+    }
+    fn kernel(&self) -> &dyn KernelState {
+        &self.kernel
     }
     fn virtual_line(&mut self, space: u32, addr: u64) -> Option<u64> {
         self.kernel.virtual_line(space, addr)

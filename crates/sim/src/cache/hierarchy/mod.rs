@@ -7,6 +7,7 @@
 
 mod coherence;
 mod last_level;
+mod outside;
 mod prefetch;
 mod private;
 mod zeroing;
@@ -63,6 +64,8 @@ pub struct CacheCounters {
     pub prefetches: u64,
     /// Lines that the zeroing of new pages put in.
     pub zero_fills: u64,
+    /// Lines that stores from beyond the caches read from memory.
+    pub outside_fills: u64,
 }
 
 /// The caches of a machine.

@@ -5,7 +5,7 @@ use super::direct_segment::{SegmentChoices, SegmentRegisters};
 use super::rmm::RangeTlb;
 use super::spot::{Prediction, PredictionTable, SpotParameters};
 use crate::design::{Associativity, Design, Library};
-use crate::os::{PageTable, Pte};
+use crate::os::{Changes, Leaf, PageTable, Pte};
 use crate::translate::{RangeTables, Run, TlbHit};
 use proptest::prelude::*;
 use terrace_model::{AddressRange, Bytes, Frame, PageSize, Time};
@@ -43,7 +43,7 @@ impl World {
 
     fn map(&mut self, page: u64, size: PageSize, pte: Pte) {
         let next = &mut self.next;
-        let _ = self.table.map(page * PAGE, size, pte, || {
+        let _ = self.table.map(page * PAGE, size, pte, &mut Changes::default().door(0), || {
             *next += 1;
             Some(Frame(*next))
         });
@@ -51,8 +51,12 @@ impl World {
 
     fn store(&mut self, page: u64, change: impl FnOnce(Pte) -> Pte) {
         if let Some(leaf) = self.table.find(page * PAGE) {
-            self.table.store(&leaf, page * PAGE, change(leaf.pte));
+            self.table.store(&leaf, page * PAGE, change(leaf.pte), &mut Changes::default().door(0));
         }
+    }
+
+    fn unmap(&mut self, page: u64) -> Option<Leaf> {
+        self.table.unmap(page * PAGE, &mut Changes::default().door(0))
     }
 
     fn frame(&self, page: u64) -> Option<u64> {
@@ -127,7 +131,7 @@ fn holes_bits_and_strangers_split_a_group() {
         let run = walk(world, &mut tlbs, page, false);
         (run.first, run.pages)
     };
-    world.table.unmap(3 * PAGE);
+    world.unmap(3);
     assert_eq!(run_at(&mut world, 1), (0, 3), "a hole");
     assert_eq!(run_at(&mut world, 4), (4, 4), "the other side of it, in the same set");
     world.store(10, |pte| pte.moved_to(Frame(7)));
@@ -368,7 +372,7 @@ proptest! {
                     world.store(page, |old| old.moved_to(pte.frame()));
                     (page, size.base_pages())
                 }
-                Step::Unmap { page } => match world.table.unmap(page * PAGE) {
+                Step::Unmap { page } => match world.unmap(page) {
                     Some(leaf) => (page & !(leaf.size.base_pages() - 1), leaf.size.base_pages()),
                     None => continue,
                 },

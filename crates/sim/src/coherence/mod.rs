@@ -1,0 +1,65 @@
+//! Translation coherence: how cores lose translations whose page-table entries changed, and what that costs whom.
+//!
+//! A scheme is one file here and one line in [`SCHEMES`]. Entries change through one door ([`crate::os::Changes`]); the
+//! machine makes the stores, asks the scheme for the bill, charges it, and drops what is stale (`machine/changes.rs`).
+
+mod cause;
+mod ideal;
+mod software;
+
+use crate::design::KernelCosts;
+pub(crate) use cause::{Cause, Shootdowns};
+use std::fmt::Debug;
+use terrace_model::Time;
+
+/// What has to be dropped, and who holds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Invalidation {
+    /// Pages whose translations are stale.
+    pub pages: u64,
+    /// The whole of a process's memory changes: a fork, its end.
+    pub whole: bool,
+    /// Other cores that run one of the processes now.
+    pub targets: u64,
+    /// Whether the core that made the changes runs one of them.
+    pub local: bool,
+}
+
+/// What that costs, and what goes with the stale translations.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Bill {
+    /// Whoever made the changes waits so long until no core uses what was.
+    pub waits: Time,
+    /// Every target is held up so long.
+    pub interrupt: Time,
+    /// Cores drop all translations of the process instead of one page after the other.
+    pub flushes_space: bool,
+    /// Cores drop what their page-walk caches hold.
+    pub flushes_walk_cache: bool,
+}
+
+/// A scheme of translation coherence.
+pub(crate) trait Coherence: Debug {
+    /// What an invalidation costs. Cores that do not run the process now drop what they hold of it before they run it
+    /// again.
+    fn bill(&self, what: &Invalidation) -> Bill;
+}
+
+/// One scheme: its name in designs, what it is, and how it is made.
+pub(crate) struct Entry {
+    pub name: &'static str,
+    pub new: fn(&KernelCosts) -> Box<dyn Coherence>,
+}
+
+/// All schemes.
+pub(crate) const SCHEMES: &[Entry] = &[software::ENTRY, ideal::ENTRY];
+
+/// The scheme of a name.
+pub(crate) fn find(name: &str) -> Option<&'static Entry> {
+    SCHEMES.iter().find(|entry| entry.name == name)
+}
+
+/// Their names, for messages.
+pub(crate) fn names() -> Vec<&'static str> {
+    SCHEMES.iter().map(|entry| entry.name).collect()
+}

@@ -1,0 +1,288 @@
+//! Translation coherence: what a change of a page table costs whom, and that nobody goes on with what was.
+
+#[path = "machine_support/mod.rs"]
+mod support;
+
+use proptest::prelude::*;
+use std::num::NonZeroU32;
+use support::probe::{every, probe};
+use support::*;
+use terrace_model::{AddressRange, Bytes, Frequency, PageSize, TierId};
+use terrace_policy::{
+    Clear, CopyBy, Exchange, HugePages, MemorySystem, Moment, Move, MoveOptions, NextTick, PageId, Resize,
+    ScanHand, Scope, Signal, SignalKind, SignalSet, Step, Watch,
+};
+use terrace_sim::design::{Design, NestedParameters, PagePolicy, PageWalkCacheParameters};
+use terrace_sim::{Fidelity, Options, Outcome};
+use terrace_trace::{AccessKind, Advice, Event, KernelAccess, MarkKind, Protection};
+
+/// The costs of Linux's shootdowns in these designs, in nanoseconds: to send one, for each further core, the interrupt
+/// that a core receives, and to drop a translation of one's own.
+const SEND: u64 = 1000;
+const PER_CORE: u64 = 100;
+const INTERRUPT: u64 = 280;
+const FLUSH: u64 = 140;
+
+/// Cores of 1 GHz, so that a cycle is a nanosecond; 3,000 pages of fast memory.
+fn machine(cores: u32, scheme: &str, coherence: &str) -> Design {
+    let mut design = with_scheme(small(), scheme);
+    design.core.count = cores;
+    design.core.frequency = Frequency(1e9);
+    design.os.reserved = Bytes(0);
+    design.tiers[0].capacity = Bytes(3000 * PAGE);
+    design.translation.coherence = coherence.to_owned();
+    design
+}
+
+/// Threads on so many cores touch `pages` pages of one process; then the first makes a change, and all go on.
+fn threads(cores: u32, pages: u64, change: impl Fn(&mut Program)) -> Program {
+    let mut program = Program::new();
+    program.map(DATA, 64 * PAGE).map(DATA + GIB, PAGE);
+    for core in 0..cores {
+        program.on(core);
+        if core > 0 {
+            program.spawn(0, core, None);
+        }
+        for page in 0..pages {
+            program.write(DATA + page * PAGE);
+        }
+        program.write(DATA + GIB).mark(MarkKind::Barrier);
+    }
+    change(program.on(0));
+    program
+}
+
+fn unmap(pages: u64) -> impl Fn(&mut Program) {
+    move |program| _ = program.unmap(DATA, pages * PAGE)
+}
+
+fn shootdowns(outcome: &Outcome, cause: &str) -> [u64; 3] {
+    ["count", "targets", "time"].map(|what| count(outcome, &format!("os.shootdowns.{cause}.{what}")))
+}
+
+#[test]
+fn an_unmap_costs_by_the_cores_that_run_the_process() {
+    for (cores, pages, flushes) in [(1, 1, 1), (2, 1, 1), (8, 1, 1), (8, 33, 33), (8, 34, 1)] {
+        let others = u64::from(cores) - 1;
+        let waits = FLUSH * flushes + if others > 0 { SEND + PER_CORE * others } else { 0 };
+        let program = threads(cores, pages, unmap(pages));
+        let run = |coherence: &str| program.run(&machine(cores, "radix", coherence), Fidelity::Translation);
+        let (software, ideal) = (run("software"), run("ideal"));
+        let what = format!("{pages} pages on {cores} cores");
+        assert_eq!(shootdowns(&software, "munmap"), [1, others, waits], "{what}");
+        assert_eq!(shootdowns(&ideal, "munmap"), [1, others, 0], "{what}");
+        // What one waits and the others are held up for is the kernel's time, and nothing else is.
+        let cycles = |outcome: &Outcome| count(outcome, "core.cycles.os");
+        assert_eq!(cycles(&software) - cycles(&ideal), waits + INTERRUPT * others, "{what}");
+    }
+}
+
+#[test]
+fn each_change_of_the_program_has_its_cause() {
+    let range = |page: u64, pages: u64| AddressRange::new(DATA + page * PAGE, pages * PAGE);
+    let protect = |protection| Event::Protect { range: range(1, 2), protection };
+    let nothing = [0, 0, 0];
+    let two = [1, 1, 2 * FLUSH + SEND + PER_CORE];
+    let of = |cause: &str, change: &dyn Fn(&mut Program)| {
+        let program = threads(2, 4, change);
+        shootdowns(&program.run(&machine(2, "radix", "software"), Fidelity::Full), cause)
+    };
+    assert_eq!(of("munmap", &unmap(2)), two);
+    assert_eq!(of("mremap", &|p| _ = p.remap((DATA, 2 * PAGE), (DATA + 2 * GIB, 2 * PAGE))), two);
+    let dont_need = Event::Advise { range: range(0, 2), advice: Advice::DontNeed };
+    assert_eq!(of("madvise", &|p| _ = p.event(dont_need.clone())), two);
+    assert_eq!(of("mprotect", &|p| _ = p.event(protect(Protection::READ))), two);
+    // What a page may do beyond what it could needs nobody to be told.
+    let gains =
+        |p: &mut Program| _ = p.event(protect(Protection { execute: true, ..Protection::READ_WRITE }));
+    assert_eq!(of("mprotect", &gains), nothing);
+    // What was never touched is in no page table.
+    assert_eq!(of("munmap", &|p| _ = p.unmap(DATA + 32 * PAGE, 8 * PAGE)), nothing);
+    // A fork takes the right to write from five pages: each core drops all it has of the process. The store after it
+    // moves one page.
+    let fork = |p: &mut Program| {
+        p.on(2).spawn(1, 0, Some(0)).mark(MarkKind::Barrier);
+        p.on(0).write(DATA);
+    };
+    let mut design = machine(3, "radix", "software");
+    let outcome = threads(2, 4, fork).run(&design, Fidelity::Full);
+    assert_eq!(shootdowns(&outcome, "fork"), [1, 1, FLUSH + SEND + PER_CORE]);
+    assert_eq!(shootdowns(&outcome, "copy_on_write"), [1, 1, FLUSH + SEND + PER_CORE]);
+    assert_eq!(shootdowns(&outcome, "fault"), nothing);
+    // Page by page the parent's entry and the child's; for the first of these three tables lead there, for that 1 GiB away
+    // two of its own. Then the entry of the page that was copied.
+    assert_eq!(count(&outcome, "os.page_table_stores"), 5 + (5 + 3 + 2) + 1);
+    design.translation.coherence = "hope".to_owned();
+    let error = run_with(&design, &mut Program::new().source(), Options::default()).unwrap_err().to_string();
+    assert!(error.contains("translation.coherence: there is no scheme \"hope\"; there are software, ideal"));
+}
+
+#[test]
+fn entries_are_stored_through_the_caches() {
+    // Sixteen pages fill two lines of the page table; a core that unmaps them has both from its walks.
+    let alone = |change: &dyn Fn(&mut Program)| {
+        threads(1, 16, change).run(&machine(1, "radix", "software"), Fidelity::Full)
+    };
+    let (before, after) = (alone(&|_| ()), alone(&unmap(16)));
+    assert_eq!(counts(&after, ["os.page_table_stores", "os.page_table_stores_by_threads"]), [2, 0]);
+    let l1 = |outcome: &Outcome| count(outcome, "cache.l1.hit") + count(outcome, "cache.l1.miss");
+    assert_eq!(l1(&after) - l1(&before), 2);
+    assert_eq!(count(&after, "cache.llc.miss"), count(&before, "cache.llc.miss"), "they are on the chip");
+    // A second core holds them too: each store takes the line from it.
+    let two = |change: &dyn Fn(&mut Program)| {
+        threads(2, 16, change).run(&machine(2, "radix", "software"), Fidelity::Full)
+    };
+    let invalidations = |outcome: &Outcome| count(outcome, "coherence.invalidations");
+    assert_eq!(invalidations(&two(&unmap(16))) - invalidations(&two(&|_| ())), 2);
+}
+
+#[test]
+fn ideal_coherence_takes_what_is_stale_and_nothing_else() {
+    // More pages than Linux drops one by one: of the software the other translations fall victim.
+    let change = |program: &mut Program| _ = program.unmap(DATA + 4 * PAGE, 40 * PAGE).read(DATA + GIB);
+    let misses = |coherence: &str| {
+        let outcome = threads(1, 48, change).run(&machine(1, "radix", coherence), Fidelity::Translation);
+        count(&outcome, "walk.count")
+    };
+    assert_eq!(misses("software"), misses("ideal") + 1);
+}
+
+/// Threads and processes that map, touch, protect, move, unmap and fork. What changed is touched by all threads next.
+fn churn(seed: u64) -> Program {
+    let mut random = Random(seed);
+    let mut program = Program::new();
+    let base = |area: u64| DATA + area * 8 * MIB;
+    for area in 0..3 {
+        program.map(base(area), 6 * MIB);
+    }
+    for thread in 1..3 {
+        program.on(thread).spawn(0, thread, None);
+    }
+    let mut processes = 1;
+    for _ in 0..40 {
+        let area = base(random.below(3));
+        let (start, pages) = (area + random.below(1400) * PAGE, 1 + random.below(100));
+        let touch = |program: &mut Program, random: &mut Random| {
+            for thread in 0..3 {
+                program.on(thread);
+                for _ in 0..60 {
+                    let addr = start + random.below(pages) * PAGE + random.below(64) * 64;
+                    let kind = if random.below(3) == 0 { AccessKind::Write } else { AccessKind::Read };
+                    program.access(addr, 8, kind, 0, 100 + random.below(2000));
+                }
+                program.mark(MarkKind::Barrier);
+            }
+        };
+        touch(&mut program, &mut random);
+        program.on(random.below(3) as u32);
+        let (bytes, range) = (pages * PAGE, AddressRange::new(start, pages * PAGE));
+        match random.below(7) {
+            0 => _ = program.unmap(start, bytes).map(start, bytes),
+            1 => _ = program.remap((area, 2 * MIB), (area + 4 * MIB, 2 * MIB)).map(area, 2 * MIB),
+            2 => _ = program.event(Event::Advise { range, advice: Advice::DontNeed }),
+            3 => {
+                let protection = if random.below(2) == 0 { Protection::READ } else { Protection::READ_WRITE };
+                program.event(Event::Protect { range, protection });
+            }
+            4 => _ = program.kernel(start, bytes, KernelAccess::Write),
+            _ if processes < 4 => {
+                let child = 2 + processes;
+                program.on(child).spawn(processes, 0, Some(0));
+                (0..pages.min(40)).for_each(|page| _ = program.write(start + page * PAGE));
+                if random.below(2) == 0 {
+                    program.exit(true);
+                }
+                processes += 1;
+            }
+            _ => {}
+        }
+        program.mark(MarkKind::Barrier);
+        touch(&mut program, &mut random);
+    }
+    program
+}
+
+/// Moves, exchanges, splits, joins and watches pages at random.
+fn meddler(seed: u64) -> impl FnMut(Moment, &[Signal], &mut dyn MemorySystem) -> NextTick + Send {
+    let mut random = Random(seed);
+    move |now, _, memory| {
+        let mut pages = Vec::new();
+        let mut hand = ScanHand { next: PageId::new(0, random.below(1 << 34)) };
+        let clear = Clear { accessed: true, dirty: true, flush: true };
+        memory.scan(Scope::All, &mut hand, clear, &mut |view| {
+            pages.push(view.page);
+            if random.below(2) == 0 { Step::Clear } else { Step::Keep }
+        });
+        if pages.is_empty() {
+            return every(now, 2000);
+        }
+        let one = |random: &mut Random| pages[random.below(pages.len() as u64) as usize];
+        let how = MoveOptions {
+            huge: if random.below(2) == 0 { HugePages::Whole } else { HugePages::SplitFirst },
+            threads: 1,
+            in_flight: NonZeroU32::new(random.below(9) as u32),
+            copy: CopyBy::Bytes,
+        };
+        let some: Vec<PageId> = (0..random.below(12)).map(|_| one(&mut random)).collect();
+        match random.below(4) {
+            0 => {
+                let to = TierId(random.below(2) as u8);
+                memory.migrate(&some.iter().map(|page| Move { page: *page, to }).collect::<Vec<_>>(), how);
+            }
+            1 => {
+                let pair = |page: &PageId| Exchange { one: *page, other: one(&mut random) };
+                memory.exchange(&some.iter().map(pair).collect::<Vec<_>>(), how);
+            }
+            2 => {
+                let to = if random.below(2) == 0 { PageSize::Base } else { PageSize::Huge };
+                let resize = |page: &PageId| Resize { page: page.aligned(to), to };
+                memory.resize(&some.iter().map(resize).collect::<Vec<_>>());
+            }
+            _ => {
+                let hows = [Watch::Off, Watch::Hint, Watch::HintStore, Watch::Count];
+                memory.watch(&some, hows[random.below(4) as usize]);
+            }
+        }
+        every(now, 1000 + random.below(20_000))
+    }
+}
+
+const SCHEMES: [&str; 8] =
+    ["radix", "perfect-tlb", "vivt", "colt", "rmm", "direct-segment", "spot", "pom-tlb"];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// In builds with debug assertions, as these are, an access that is translated to another frame than the page table's
+    /// ends the run.
+    #[test]
+    fn nobody_goes_on_with_what_was(
+        seed: u64,
+        scheme in 0..SCHEMES.len(),
+        ideal: bool,
+        nested: bool,
+        huge: bool,
+        full: bool,
+    ) {
+        let scheme = SCHEMES[scheme];
+        let mut design = machine(3, scheme, if ideal { "ideal" } else { "software" });
+        design.os.pages = if huge { PagePolicy::Thp } else { PagePolicy::Base };
+        let walks = !["perfect-tlb", "vivt"].contains(&scheme);
+        if nested && walks {
+            let tlb = PageWalkCacheParameters { entries: 8, ..design.translation.page_walk_cache.clone() };
+            design.translation.nested = Some(NestedParameters { host: PageSize::Huge, tlb });
+        }
+        // Virtual caches translate beyond the L2, so they need it.
+        let fidelity = if full || scheme == "vivt" { Fidelity::Full } else { Fidelity::Translation };
+        let program = churn(seed);
+        let alone = program.run_whole(&design, fidelity);
+        prop_assert!(count(&alone, "os.shootdowns.count") > 3);
+        if scheme == "vivt" {
+            return Ok(());
+        }
+        let signals = SignalSet::of(SignalKind::ALL);
+        let managed = probe(&program, &design, fidelity, (TierId(0), signals), meddler(seed));
+        prop_assert!(count(&managed, "policy.calls") > 10);
+        prop_assert_eq!(managed.accesses, alone.accesses);
+    }
+}
