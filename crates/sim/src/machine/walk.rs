@@ -262,14 +262,7 @@ impl<const F: u8> Walker for Site<'_, F> {
         Ok((page.frame, page.size))
     }
 
-    fn fetch<T: Translation>(
-        &mut self,
-        _scheme: &mut T,
-        kernel: &mut T::Kernel,
-        addr: u64,
-        write: bool,
-        now: Time,
-    ) -> Time {
+    fn fetch<T: Translation>(&mut self, kernel: &mut T::Kernel, addr: u64, write: bool, now: Time) -> Time {
         self.fetch_entry::<T>(kernel, addr, write, now)
     }
 

@@ -124,14 +124,7 @@ pub trait Walker {
 
     /// Fetches a line of the kernel's or the hardware's own tables by physical address, through the data caches. Returns
     /// when it is there.
-    fn fetch<T: Translation>(
-        &mut self,
-        scheme: &mut T,
-        kernel: &mut T::Kernel,
-        addr: u64,
-        write: bool,
-        now: Time,
-    ) -> Time;
+    fn fetch<T: Translation>(&mut self, kernel: &mut T::Kernel, addr: u64, write: bool, now: Time) -> Time;
 
     /// Counts references of a walk that the scheme made by itself.
     fn count_references(&mut self, references: u64);
@@ -227,6 +220,18 @@ pub struct Setup<'a, K> {
     pub memory: u64,
 }
 
+/// The TLBs of one core: what the page table's changes do to them, and what they count.
+pub trait TlbSet: Debug {
+    /// See [`Translation::update`].
+    fn update(&mut self, table: &PageTable, request: &Request, leaf: &Leaf, pte: Pte, hit: TlbHit);
+    /// Drops every translation of `space` that overlaps `range`.
+    fn invalidate(&mut self, space: u32, range: AddressRange);
+    /// Drops every translation of `space`.
+    fn flush_space(&mut self, space: u32);
+    /// Hits and misses.
+    fn counters(&self) -> TlbCounters;
+}
+
 /// A translation scheme: what one core has of it.
 pub trait Translation: Debug + Sized + 'static {
     /// Its name in designs.
@@ -235,6 +240,8 @@ pub trait Translation: Debug + Sized + 'static {
     type Keys: SchemeKeys;
     /// What the kernel keeps for it.
     type Kernel: KernelState;
+    /// Its TLBs.
+    type Tlbs: TlbSet;
     /// Whether misses of its TLBs walk the page table, so that policies can count them.
     const WALKS: bool = true;
     /// Whether lines carry virtual names down to the last level, and translation stands below the L2.
@@ -253,6 +260,12 @@ pub trait Translation: Debug + Sized + 'static {
 
     /// The kernel's side, empty.
     fn kernel(setup: &Setup<'_, Self::Keys>) -> Self::Kernel;
+
+    /// The TLBs of its core.
+    fn tlbs(&self) -> &Self::Tlbs;
+
+    /// The TLBs of its core, to change them.
+    fn tlbs_mut(&mut self) -> &mut Self::Tlbs;
 
     /// Bytes of memory beyond all tiers, on the first tier's device, that its own structures take.
     fn memory_bytes(_keys: &Self::Keys) -> u64 {
@@ -283,23 +296,33 @@ pub trait Translation: Debug + Sized + 'static {
 
     /// The page of an access was found dirty, or made so, at a store through an entry that did not say so. `pte` is the
     /// entry now, `hit` what a plain TLB holds of it.
-    fn update(&mut self, table: &PageTable, request: &Request, leaf: &Leaf, pte: Pte, hit: TlbHit);
+    fn update(&mut self, table: &PageTable, request: &Request, leaf: &Leaf, pte: Pte, hit: TlbHit) {
+        self.tlbs_mut().update(table, request, leaf, pte, hit);
+    }
 
     /// The instruction whose access comes next, where it is known.
     #[inline(always)]
     fn set_instruction(&mut self, _instruction: Option<u64>) {}
 
     /// Drops every translation of `space` that overlaps `range`.
-    fn invalidate(&mut self, space: u32, range: AddressRange);
+    fn invalidate(&mut self, space: u32, range: AddressRange) {
+        self.tlbs_mut().invalidate(space, range);
+        self.drop_changed(space, range);
+    }
 
     /// Drops what the scheme holds of a range beside its plain TLBs.
     fn drop_changed(&mut self, _space: u32, _range: AddressRange) {}
 
     /// Drops every translation of `space`.
-    fn flush_space(&mut self, space: u32);
+    fn flush_space(&mut self, space: u32) {
+        self.tlbs_mut().flush_space(space);
+        self.drop_changed(space, AddressRange::new(0, u64::MAX));
+    }
 
     /// Hits and misses of its TLBs.
-    fn tlb_counters(&self) -> TlbCounters;
+    fn tlb_counters(&self) -> TlbCounters {
+        self.tlbs().counters()
+    }
 
     /// Adds what it counts beside its TLBs to the statistics of a run, over all cores.
     fn count_into(_cores: &[Self], _kernel: &Self::Kernel, _cycle: Time, _stats: &mut Stats) {}

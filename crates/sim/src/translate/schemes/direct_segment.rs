@@ -15,11 +15,10 @@
 //! overlaps is gone until the kernel looks again. Loading the registers costs nothing.
 
 use super::at_least_two_pages;
-use super::plain::{PlainTlbs, look_up, walk_and_fill};
-use crate::os::{Leaf, PageTable, Pte};
+use super::plain::{look_up, walk_and_fill};
 use crate::translate::{
-    KernelState, RangeTables, Request, Run, SchemeKeys, Setup, Stop, TlbCounters, TlbHit, Tlbs, Translation,
-    Walker, base_pages,
+    KernelState, RangeTables, Request, Run, SchemeKeys, Setup, Stop, TlbHit, Tlbs, Translation, Walker,
+    base_pages,
 };
 use serde::{Deserialize, Serialize};
 use terrace_model::{AddressRange, Bytes, Stats, Time, Unit};
@@ -152,13 +151,6 @@ pub struct DirectSegment {
     registers: SegmentRegisters,
 }
 
-impl PlainTlbs for DirectSegment {
-    #[inline(always)]
-    fn tlbs(&mut self) -> &mut Tlbs {
-        &mut self.tlbs
-    }
-}
-
 impl Translation for DirectSegment {
     const NAME: &'static str = "direct-segment";
     const STATISTICS: &'static [(&'static str, &'static str)] = &[
@@ -168,6 +160,7 @@ impl Translation for DirectSegment {
     ];
     type Keys = SegmentParameters;
     type Kernel = Segments;
+    type Tlbs = Tlbs;
 
     fn new(setup: &Setup<'_, SegmentParameters>) -> Result<DirectSegment, String> {
         Ok(DirectSegment { tlbs: Tlbs::new(setup.translation)?, registers: SegmentRegisters::default() })
@@ -176,6 +169,16 @@ impl Translation for DirectSegment {
     fn kernel(setup: &Setup<'_, SegmentParameters>) -> Segments {
         let (ranges, choices) = (RangeTables::new(setup.own.least), SegmentChoices::new(setup.own.period));
         Segments { ranges, choices }
+    }
+
+    #[inline(always)]
+    fn tlbs(&self) -> &Tlbs {
+        &self.tlbs
+    }
+
+    #[inline(always)]
+    fn tlbs_mut(&mut self) -> &mut Tlbs {
+        &mut self.tlbs
     }
 
     #[inline(never)]
@@ -207,27 +210,9 @@ impl Translation for DirectSegment {
         Ok((hit, walk.done))
     }
 
-    fn update(&mut self, _table: &PageTable, request: &Request, _leaf: &Leaf, _pte: Pte, hit: TlbHit) {
-        self.tlbs.update(request.space, request.addr, hit);
-    }
-
-    fn invalidate(&mut self, space: u32, range: AddressRange) {
-        self.tlbs.invalidate(space, range);
-        self.drop_changed(space, range);
-    }
-
     fn drop_changed(&mut self, space: u32, page: AddressRange) {
         let (first, end) = base_pages(page);
         self.registers.invalidate(space, first, end);
-    }
-
-    fn flush_space(&mut self, space: u32) {
-        self.tlbs.flush_space(space);
-        self.drop_changed(space, AddressRange::new(0, u64::MAX));
-    }
-
-    fn tlb_counters(&self) -> TlbCounters {
-        self.tlbs.counters
     }
 
     fn count_into(cores: &[DirectSegment], kernel: &Segments, _cycle: Time, stats: &mut Stats) {

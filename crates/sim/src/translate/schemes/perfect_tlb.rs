@@ -9,14 +9,32 @@
 
 use crate::os::{Leaf, PageTable, Pte};
 use crate::translate::{
-    NoKeys, Request, Setup, Stop, TlbCounters, TlbEntry, TlbHit, Translation, Walker,
+    NoKeys, Request, Setup, Stop, TlbCounters, TlbEntry, TlbHit, TlbSet, Translation, Walker,
 };
 use terrace_model::{AddressRange, PageSize, Time};
 
-/// One core: nothing but what it counts.
+/// TLBs that hold everything: nothing but what they count.
+#[derive(Debug, Default)]
+pub struct AllHits {
+    counters: TlbCounters,
+}
+
+impl TlbSet for AllHits {
+    fn update(&mut self, _: &PageTable, _: &Request, _: &Leaf, _: Pte, _: TlbHit) {}
+
+    fn invalidate(&mut self, _space: u32, _range: AddressRange) {}
+
+    fn flush_space(&mut self, _space: u32) {}
+
+    fn counters(&self) -> TlbCounters {
+        self.counters
+    }
+}
+
+/// One core.
 #[derive(Debug, Default)]
 pub struct PerfectTlb {
-    counters: TlbCounters,
+    tlbs: AllHits,
 }
 
 impl Translation for PerfectTlb {
@@ -25,12 +43,21 @@ impl Translation for PerfectTlb {
     const WALKS: bool = false;
     type Keys = NoKeys;
     type Kernel = ();
+    type Tlbs = AllHits;
 
     fn new(_setup: &Setup<'_, NoKeys>) -> Result<PerfectTlb, String> {
         Ok(PerfectTlb::default())
     }
 
     fn kernel(_setup: &Setup<'_, NoKeys>) {}
+
+    fn tlbs(&self) -> &AllHits {
+        &self.tlbs
+    }
+
+    fn tlbs_mut(&mut self) -> &mut AllHits {
+        &mut self.tlbs
+    }
 
     #[inline(always)]
     fn translate<W: Walker>(
@@ -40,18 +67,8 @@ impl Translation for PerfectTlb {
         request: &Request,
     ) -> Result<(TlbHit, Time), Stop> {
         let (frame, size) = walker.translate_for_free(self, kernel, request)?;
-        self.counters.l1_hits[size.index()] += 1;
+        self.tlbs.counters.l1_hits[size.index()] += 1;
         let hit = TlbHit { entry: TlbEntry::new(frame, true), size: PageSize::Base };
         Ok((hit, request.now.max(walker.now())))
-    }
-
-    fn update(&mut self, _: &PageTable, _: &Request, _: &Leaf, _: Pte, _: TlbHit) {}
-
-    fn invalidate(&mut self, _space: u32, _range: AddressRange) {}
-
-    fn flush_space(&mut self, _space: u32) {}
-
-    fn tlb_counters(&self) -> TlbCounters {
-        self.counters
     }
 }

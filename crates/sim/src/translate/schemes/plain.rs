@@ -1,13 +1,31 @@
 //! What schemes share that have plain TLBs, alone or beside something else.
 
-use crate::translate::{Request, Stop, TlbHit, Tlbs, Translation, Walk, Walker};
-use terrace_model::Time;
+use crate::os::{Leaf, PageTable, Pte};
+use crate::translate::{Request, Stop, TlbCounters, TlbHit, TlbSet, Tlbs, Translation, Walk, Walker};
+use terrace_model::{AddressRange, Time};
+
+impl TlbSet for Tlbs {
+    fn update(&mut self, _table: &PageTable, request: &Request, _leaf: &Leaf, _pte: Pte, hit: TlbHit) {
+        Tlbs::update(self, request.space, request.addr, hit);
+    }
+
+    fn invalidate(&mut self, space: u32, range: AddressRange) {
+        Tlbs::invalidate(self, space, range);
+    }
+
+    fn flush_space(&mut self, space: u32) {
+        Tlbs::flush_space(self, space);
+    }
+
+    fn counters(&self) -> TlbCounters {
+        self.counters
+    }
+}
 
 /// A scheme with plain TLBs.
-pub trait PlainTlbs: Translation {
-    /// The TLBs of its core.
-    fn tlbs(&mut self) -> &mut Tlbs;
-}
+pub trait PlainTlbs: Translation<Tlbs = Tlbs> {}
+
+impl<T: Translation<Tlbs = Tlbs>> PlainTlbs for T {}
 
 /// TLBs, then a page walk.
 #[inline(always)]
@@ -17,7 +35,7 @@ pub fn translate_plain<T: PlainTlbs, W: Walker>(
     walker: &mut W,
     request: &Request,
 ) -> Result<(TlbHit, Time), Stop> {
-    if let Some(hit) = scheme.tlbs().lookup_l1(request.space, request.addr) {
+    if let Some(hit) = scheme.tlbs_mut().lookup_l1(request.space, request.addr) {
         if !request.write || hit.entry.is_dirty() {
             return Ok((hit, request.now));
         }
@@ -34,7 +52,7 @@ fn translate_beyond_l1<T: PlainTlbs, W: Walker>(
     request: &Request,
 ) -> Result<(TlbHit, Time), Stop> {
     let looked_up = request.now + walker.l2_tlb_latency();
-    if let Some(hit) = scheme.tlbs().lookup_l2(request.space, request.addr) {
+    if let Some(hit) = scheme.tlbs_mut().lookup_l2(request.space, request.addr) {
         if request.write && !hit.entry.is_dirty() {
             return walker.set_dirty(scheme, kernel, &request.at(looked_up));
         }
@@ -52,7 +70,7 @@ pub fn look_up<T: PlainTlbs, W: Walker>(
     walker: &mut W,
     request: &Request,
 ) -> Result<Option<(TlbHit, Time)>, Stop> {
-    let Some((hit, at)) = scheme.tlbs().find(walker, request) else { return Ok(None) };
+    let Some((hit, at)) = scheme.tlbs_mut().find(walker, request) else { return Ok(None) };
     if request.write && !hit.entry.is_dirty() {
         return walker.set_dirty(scheme, kernel, &request.at(at)).map(Some);
     }
@@ -70,6 +88,6 @@ pub fn walk_and_fill<T: PlainTlbs, W: Walker>(
 ) -> Result<(TlbHit, Walk), Stop> {
     let walk = walker.walk(scheme, kernel, request, looked_up)?;
     let hit = walker.splinter(request.addr, walk.hit());
-    scheme.tlbs().fill_after_walk(request.space, request.addr, hit);
+    scheme.tlbs_mut().fill_after_walk(request.space, request.addr, hit);
     Ok((hit, walk))
 }

@@ -17,11 +17,8 @@
 //! the paper, which skips data caches, is not simulated: every set goes through the caches from the L1 on. *Changes of the
 //! page table* drop the entries they concern, without traffic. *Dirty bits* are kept in the entries as in a TLB's.
 
-use super::plain::{PlainTlbs, look_up, walk_and_fill};
-use crate::os::{Leaf, PageTable, Pte};
-use crate::translate::{
-    KernelState, Request, SchemeKeys, Setup, Stop, TlbCounters, TlbHit, Tlbs, Translation, Walker,
-};
+use super::plain::{look_up, walk_and_fill};
+use crate::translate::{KernelState, Request, SchemeKeys, Setup, Stop, TlbHit, Tlbs, Translation, Walker};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use terrace_model::{AddressRange, Bytes, LINE_BYTES, PageSize, Stats, Time, Unit};
@@ -153,13 +150,6 @@ impl PomTlb {
     }
 }
 
-impl PlainTlbs for PomTlb {
-    #[inline(always)]
-    fn tlbs(&mut self) -> &mut Tlbs {
-        &mut self.tlbs
-    }
-}
-
 impl Translation for PomTlb {
     const NAME: &'static str = "pom-tlb";
     const DESIGN: Option<&'static str> = Some(
@@ -173,6 +163,7 @@ impl Translation for PomTlb {
     ];
     type Keys = PomTlbParameters;
     type Kernel = PomTable;
+    type Tlbs = Tlbs;
 
     fn new(setup: &Setup<'_, PomTlbParameters>) -> Result<PomTlb, String> {
         let large = vec![false; setup.own.predictor as usize];
@@ -181,6 +172,16 @@ impl Translation for PomTlb {
 
     fn kernel(setup: &Setup<'_, PomTlbParameters>) -> PomTable {
         PomTable::new(setup.memory, setup.own.capacity)
+    }
+
+    #[inline(always)]
+    fn tlbs(&self) -> &Tlbs {
+        &self.tlbs
+    }
+
+    #[inline(always)]
+    fn tlbs_mut(&mut self) -> &mut Tlbs {
+        &mut self.tlbs
     }
 
     fn memory_bytes(keys: &PomTlbParameters) -> u64 {
@@ -202,11 +203,12 @@ impl Translation for PomTlb {
         let predicts_large = slot.is_some_and(|slot| self.large[slot]);
         let mut at = now + walker.l2_tlb_latency();
         for (try_number, large) in [predicts_large, !predicts_large].into_iter().enumerate() {
-            let sizes: &[PageSize] = if large { &[PageSize::Huge, PageSize::Giant] } else { &[PageSize::Base] };
+            let sizes: &[PageSize] =
+                if large { &[PageSize::Huge, PageSize::Giant] } else { &[PageSize::Base] };
             for &size in sizes {
                 // Both large sizes of an address have a line of their own.
                 let line = table.address(table.set(space, addr >> size.shift(), size));
-                at = walker.fetch(self, table, line, false, at);
+                at = walker.fetch::<PomTlb>(table, line, false, at);
                 walker.count_references(1);
                 let Some(hit) = table.touch(space, addr, size) else { continue };
                 self.hits += 1;
@@ -230,25 +232,9 @@ impl Translation for PomTlb {
             // The walker writes the set's line; nobody waits for that. What a policy watches is walked for each time.
             let set = table.insert(space, addr, hit);
             let line = table.address(set);
-            walker.fetch(self, table, line, true, walk.done);
+            walker.fetch::<PomTlb>(table, line, true, walk.done);
         }
         Ok((hit, walk.done))
-    }
-
-    fn update(&mut self, _table: &PageTable, request: &Request, _leaf: &Leaf, _pte: Pte, hit: TlbHit) {
-        self.tlbs.update(request.space, request.addr, hit);
-    }
-
-    fn invalidate(&mut self, space: u32, range: AddressRange) {
-        self.tlbs.invalidate(space, range);
-    }
-
-    fn flush_space(&mut self, space: u32) {
-        self.tlbs.flush_space(space);
-    }
-
-    fn tlb_counters(&self) -> TlbCounters {
-        self.tlbs.counters
     }
 
     fn count_into(cores: &[PomTlb], _table: &PomTable, _cycle: Time, stats: &mut Stats) {

@@ -9,10 +9,9 @@
 //! **Left open, and chosen here.** Levels are neither inclusive nor exclusive of each other. All arrays of a level are
 //! probed at once.
 
-use super::plain::{PlainTlbs, translate_plain};
-use crate::os::{Leaf, PageTable, Pte};
-use crate::translate::{NoKeys, Request, Setup, Stop, TlbCounters, TlbHit, Tlbs, Translation, Walker};
-use terrace_model::{AddressRange, Time};
+use super::plain::translate_plain;
+use crate::translate::{NoKeys, Request, Setup, Stop, TlbHit, Tlbs, Translation, Walker};
+use terrace_model::Time;
 
 /// The TLBs of one core.
 #[derive(Debug)]
@@ -20,24 +19,28 @@ pub struct Radix {
     tlbs: Tlbs,
 }
 
-impl PlainTlbs for Radix {
-    #[inline(always)]
-    fn tlbs(&mut self) -> &mut Tlbs {
-        &mut self.tlbs
-    }
-}
-
 impl Translation for Radix {
     const NAME: &'static str = "radix";
     const STATISTICS: &'static [(&'static str, &'static str)] = &[];
     type Keys = NoKeys;
     type Kernel = ();
+    type Tlbs = Tlbs;
 
     fn new(setup: &Setup<'_, NoKeys>) -> Result<Radix, String> {
         Ok(Radix { tlbs: Tlbs::new(setup.translation)? })
     }
 
     fn kernel(_setup: &Setup<'_, NoKeys>) {}
+
+    #[inline(always)]
+    fn tlbs(&self) -> &Tlbs {
+        &self.tlbs
+    }
+
+    #[inline(always)]
+    fn tlbs_mut(&mut self) -> &mut Tlbs {
+        &mut self.tlbs
+    }
 
     #[inline(always)]
     fn recent(&mut self, space: u32, addr: u64) -> Option<TlbHit> {
@@ -57,21 +60,5 @@ impl Translation for Radix {
         request: &Request,
     ) -> Result<(TlbHit, Time), Stop> {
         translate_plain(self, kernel, walker, request)
-    }
-
-    fn update(&mut self, _table: &PageTable, request: &Request, _leaf: &Leaf, _pte: Pte, hit: TlbHit) {
-        self.tlbs.update(request.space, request.addr, hit);
-    }
-
-    fn invalidate(&mut self, space: u32, range: AddressRange) {
-        self.tlbs.invalidate(space, range);
-    }
-
-    fn flush_space(&mut self, space: u32) {
-        self.tlbs.flush_space(space);
-    }
-
-    fn tlb_counters(&self) -> TlbCounters {
-        self.tlbs.counters
     }
 }

@@ -20,11 +20,9 @@
 //! either side.
 
 use super::at_least_two_pages;
-use super::plain::{PlainTlbs, look_up, walk_and_fill};
-use crate::os::{Leaf, PageTable, Pte};
+use super::plain::{look_up, walk_and_fill};
 use crate::translate::{
-    KernelState, RangeTables, Request, SchemeKeys, Setup, Stop, TlbCounters, TlbHit, Tlbs, Translation, Walker,
-    base_pages,
+    KernelState, RangeTables, Request, SchemeKeys, Setup, Stop, TlbHit, Tlbs, Translation, Walker, base_pages,
 };
 use serde::{Deserialize, Serialize};
 use terrace_model::{AddressRange, Bytes, Stats, Time, Unit};
@@ -140,13 +138,6 @@ pub struct Rmm {
     ranges: RangeTlb,
 }
 
-impl PlainTlbs for Rmm {
-    #[inline(always)]
-    fn tlbs(&mut self) -> &mut Tlbs {
-        &mut self.tlbs
-    }
-}
-
 impl Translation for Rmm {
     const NAME: &'static str = "rmm";
     const STATISTICS: &'static [(&'static str, &'static str)] = &[
@@ -159,6 +150,7 @@ impl Translation for Rmm {
     ];
     type Keys = RangeParameters;
     type Kernel = RangeTables;
+    type Tlbs = Tlbs;
 
     fn new(setup: &Setup<'_, RangeParameters>) -> Result<Rmm, String> {
         Ok(Rmm { tlbs: Tlbs::new(setup.translation)?, ranges: RangeTlb::new(setup.own.entries) })
@@ -166,6 +158,16 @@ impl Translation for Rmm {
 
     fn kernel(setup: &Setup<'_, RangeParameters>) -> RangeTables {
         RangeTables::new(setup.own.least)
+    }
+
+    #[inline(always)]
+    fn tlbs(&self) -> &Tlbs {
+        &self.tlbs
+    }
+
+    #[inline(always)]
+    fn tlbs_mut(&mut self) -> &mut Tlbs {
+        &mut self.tlbs
     }
 
     #[inline(never)]
@@ -203,27 +205,9 @@ impl Translation for Rmm {
         Ok((hit, walk.done))
     }
 
-    fn update(&mut self, _table: &PageTable, request: &Request, _leaf: &Leaf, _pte: Pte, hit: TlbHit) {
-        self.tlbs.update(request.space, request.addr, hit);
-    }
-
-    fn invalidate(&mut self, space: u32, range: AddressRange) {
-        self.tlbs.invalidate(space, range);
-        self.drop_changed(space, range);
-    }
-
     fn drop_changed(&mut self, space: u32, page: AddressRange) {
         let (first, end) = base_pages(page);
         self.ranges.invalidate(space, first, end);
-    }
-
-    fn flush_space(&mut self, space: u32) {
-        self.tlbs.flush_space(space);
-        self.drop_changed(space, AddressRange::new(0, u64::MAX));
-    }
-
-    fn tlb_counters(&self) -> TlbCounters {
-        self.tlbs.counters
     }
 
     fn count_into(cores: &[Rmm], tables: &RangeTables, _cycle: Time, stats: &mut Stats) {

@@ -20,10 +20,9 @@
 //! unverified in any case.
 
 use super::at_least_two_pages;
-use super::plain::{PlainTlbs, look_up, walk_and_fill};
-use crate::os::{Leaf, PageTable, Pte};
+use super::plain::{look_up, walk_and_fill};
 use crate::translate::{
-    RangeTables, Request, SchemeKeys, Setup, Stop, TlbCounters, TlbHit, Tlbs, Translation, Walker, base_pages,
+    RangeTables, Request, SchemeKeys, Setup, Stop, TlbHit, Tlbs, Translation, Walker, base_pages,
 };
 use serde::{Deserialize, Serialize};
 use terrace_model::{AddressRange, Bytes, Cycles, Stats, Time, Unit};
@@ -69,7 +68,8 @@ impl SchemeKeys for SpotParameters {
             return Err(("ways", "must be at least 1, or \"full\"".to_owned()));
         }
         if !self.entries.is_multiple_of(self.ways) {
-            let problem = format!("{} ways do not divide {} entries into whole sets", self.ways, self.entries);
+            let problem =
+                format!("{} ways do not divide {} entries into whole sets", self.ways, self.entries);
             return Err(("ways", problem));
         }
         if !(1..=3).contains(&self.confidence) {
@@ -207,13 +207,6 @@ pub struct Spot {
     hidden: Time,
 }
 
-impl PlainTlbs for Spot {
-    #[inline(always)]
-    fn tlbs(&mut self) -> &mut Tlbs {
-        &mut self.tlbs
-    }
-}
-
 impl Translation for Spot {
     const NAME: &'static str = "spot";
     const STATISTICS: &'static [(&'static str, &'static str)] = &[
@@ -224,6 +217,7 @@ impl Translation for Spot {
     ];
     type Keys = SpotParameters;
     type Kernel = RangeTables;
+    type Tlbs = Tlbs;
 
     fn new(setup: &Setup<'_, SpotParameters>) -> Result<Spot, String> {
         Ok(Spot {
@@ -236,6 +230,16 @@ impl Translation for Spot {
 
     fn kernel(setup: &Setup<'_, SpotParameters>) -> RangeTables {
         RangeTables::new(setup.own.least)
+    }
+
+    #[inline(always)]
+    fn tlbs(&self) -> &Tlbs {
+        &self.tlbs
+    }
+
+    #[inline(always)]
+    fn tlbs_mut(&mut self) -> &mut Tlbs {
+        &mut self.tlbs
     }
 
     #[inline(never)]
@@ -267,32 +271,14 @@ impl Translation for Spot {
         Ok((hit, known))
     }
 
-    fn update(&mut self, _table: &PageTable, request: &Request, _leaf: &Leaf, _pte: Pte, hit: TlbHit) {
-        self.tlbs.update(request.space, request.addr, hit);
-    }
-
     #[inline(always)]
     fn set_instruction(&mut self, instruction: Option<u64>) {
         self.table.instruction = instruction;
     }
 
-    fn invalidate(&mut self, space: u32, range: AddressRange) {
-        self.tlbs.invalidate(space, range);
-        self.drop_changed(space, range);
-    }
-
     fn drop_changed(&mut self, space: u32, page: AddressRange) {
         let (first, end) = base_pages(page);
         self.table.invalidate(space, first, end);
-    }
-
-    fn flush_space(&mut self, space: u32) {
-        self.tlbs.flush_space(space);
-        self.drop_changed(space, AddressRange::new(0, u64::MAX));
-    }
-
-    fn tlb_counters(&self) -> TlbCounters {
-        self.tlbs.counters
     }
 
     fn count_into(cores: &[Spot], _tables: &RangeTables, cycle: Time, stats: &mut Stats) {

@@ -114,7 +114,7 @@ fn a_run_of_eight_pages_costs_one_walk() {
     assert_eq!(tlbs.lookup_l1(1, 3 * PAGE), None, "another process");
     // Seven of the eight first uses needed no walk of their own.
     assert_eq!((tlbs.coalesced.avoided, tlbs.coalesced.l1_hits), (7, 8));
-    tlbs.invalidate(0, 7, 8);
+    tlbs.drop_pages(0, 7, 8);
     assert_eq!(tlbs.lookup_l1(0, 0), None, "one page changed: the entry goes whole");
     assert_eq!(tlbs.lookup_l2(0, 0), None);
 }
@@ -172,7 +172,7 @@ fn the_first_store_makes_a_dirty_entry_of_what_is_dirty() {
         world.store(page, Pte::dirtied);
         let leaf = world.table.find(page * PAGE).unwrap();
         let run = PageRun::around(&world.table, &leaf, leaf.pte, page * PAGE, 8);
-        tlbs.update(0, page * PAGE, PageSize::Base, run);
+        tlbs.replace(0, page * PAGE, PageSize::Base, run);
     }
     assert!(tlbs.lookup_l1(0, 2 * PAGE).unwrap().entry.is_dirty());
     assert!(tlbs.lookup_l1(0, 3 * PAGE).unwrap().entry.is_dirty());
@@ -335,7 +335,7 @@ proptest! {
                                 let leaf = world.table.find(page * PAGE).unwrap();
                                 let group = tlbs.group(leaf.size);
                                 let run = PageRun::around(&world.table, &leaf, leaf.pte, page * PAGE, group);
-                                tlbs.update(0, page * PAGE, leaf.size, run);
+                                tlbs.replace(0, page * PAGE, leaf.size, run);
                             }
                             prop_assert!(!write || world.table.find(page * PAGE).unwrap().pte.is_dirty());
                         }
@@ -392,7 +392,7 @@ proptest! {
             };
             let (first, end) = (changed.0, changed.0 + changed.1);
             let range = AddressRange::new(first * PAGE, (end - first) * PAGE);
-            tlbs.invalidate(0, first, end);
+            tlbs.drop_pages(0, first, end);
             ranges.invalidate(0, first, end);
             registers.invalidate(0, first, end);
             choices.forget(0, first, end);

@@ -11,13 +11,13 @@
 //! have physical addresses, live apart. *Synonyms* after a fork: the right to write is looked up as if it travelled with
 //! the line. *Unmapped memory*: its lines are dropped, dirty ones without a write-back.
 
-use super::plain::{PlainTlbs, translate_plain};
-use crate::os::{Leaf, Os, PageTable, Pte};
+use super::plain::translate_plain;
+use crate::os::Os;
 use crate::translate::{
-    Backing, KernelState, NoKeys, Request, Setup, Stop, TlbCounters, TlbHit, Tlbs, Translation, Walker,
+    Backing, KernelState, NoKeys, Request, Setup, Stop, TlbHit, Tlbs, Translation, Walker,
 };
 use std::collections::HashMap;
-use terrace_model::{AddressRange, LINE_BYTES, Time};
+use terrace_model::{LINE_BYTES, Time};
 
 const REGION_SHIFT: u32 = 30;
 const REGION_LINES: u64 = (1 << REGION_SHIFT) / LINE_BYTES;
@@ -113,13 +113,6 @@ pub struct Vivt {
     tlbs: Tlbs,
 }
 
-impl PlainTlbs for Vivt {
-    #[inline(always)]
-    fn tlbs(&mut self) -> &mut Tlbs {
-        &mut self.tlbs
-    }
-}
-
 impl Translation for Vivt {
     const NAME: &'static str = "vivt";
     const STATISTICS: &'static [(&'static str, &'static str)] = &[];
@@ -127,6 +120,7 @@ impl Translation for Vivt {
     const VIRTUAL_CACHES: bool = true;
     type Keys = NoKeys;
     type Kernel = LineNames;
+    type Tlbs = Tlbs;
 
     fn new(setup: &Setup<'_, NoKeys>) -> Result<Vivt, String> {
         Ok(Vivt { tlbs: Tlbs::new(setup.translation)? })
@@ -137,6 +131,16 @@ impl Translation for Vivt {
     }
 
     #[inline(always)]
+    fn tlbs(&self) -> &Tlbs {
+        &self.tlbs
+    }
+
+    #[inline(always)]
+    fn tlbs_mut(&mut self) -> &mut Tlbs {
+        &mut self.tlbs
+    }
+
+    #[inline(always)]
     fn translate<W: Walker>(
         &mut self,
         kernel: &mut LineNames,
@@ -144,22 +148,6 @@ impl Translation for Vivt {
         request: &Request,
     ) -> Result<(TlbHit, Time), Stop> {
         translate_plain(self, kernel, walker, request)
-    }
-
-    fn update(&mut self, _table: &PageTable, request: &Request, _leaf: &Leaf, _pte: Pte, hit: TlbHit) {
-        self.tlbs.update(request.space, request.addr, hit);
-    }
-
-    fn invalidate(&mut self, space: u32, range: AddressRange) {
-        self.tlbs.invalidate(space, range);
-    }
-
-    fn flush_space(&mut self, space: u32) {
-        self.tlbs.flush_space(space);
-    }
-
-    fn tlb_counters(&self) -> TlbCounters {
-        self.tlbs.counters
     }
 }
 

@@ -1,0 +1,83 @@
+//! Runs of pages that one entry can cover, and how a walk finds them.
+
+use crate::os::{Leaf, PageTable, Pte};
+use crate::translate::{TlbEntry, TlbHit};
+use terrace_model::PageSize;
+
+/// Pages of one size in a row, in frames in a row, with the same attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PageRun {
+    /// Number of the first page, at its size.
+    pub first: u64,
+    /// How many.
+    pub pages: u64,
+    /// Base frame of the first byte.
+    pub frame: u64,
+    /// Whether stores may go ahead without visiting the page table.
+    pub dirty: bool,
+}
+
+impl PageRun {
+    /// The run around the page of `addr` in its aligned group of `pages`. `pte` is the entry that `leaf` was found in, as
+    /// the walk left it.
+    pub fn around(table: &PageTable, leaf: &Leaf, pte: Pte, addr: u64, pages: u64) -> PageRun {
+        let size = leaf.size;
+        let page = addr >> size.shift();
+        let alone = PageRun { first: page, pages: 1, frame: pte.frame().0, dirty: pte.is_writable_in_tlb() };
+        if pages == 1 || !pte.is_plain() {
+            return alone;
+        }
+        let number = leaf.table(size.index() as u32 + 1);
+        let agrees = |other: u64| {
+            let frame = alone.frame.wrapping_add(other.wrapping_sub(page).wrapping_mul(size.base_pages()));
+            table.leaf_in(number, other << size.shift(), size).is_some_and(|entry| {
+                entry.is_plain()
+                    && entry.is_accessed()
+                    && entry.is_dirty() == pte.is_dirty()
+                    && entry.frame().0 == frame
+            })
+        };
+        let group = page & !(pages - 1);
+        let (mut first, mut end) = (page, page + 1);
+        while first > group && agrees(first - 1) {
+            first -= 1;
+        }
+        while end < group + pages && agrees(end) {
+            end += 1;
+        }
+        let frame = alone.frame - (page - first) * size.base_pages();
+        PageRun { first, pages: end - first, frame, dirty: alone.dirty }
+    }
+
+    /// The page of `addr` by itself.
+    pub fn alone(addr: u64, hit: TlbHit) -> PageRun {
+        let first = addr >> hit.size.shift();
+        PageRun { first, pages: 1, frame: hit.entry.frame(), dirty: hit.entry.is_dirty() }
+    }
+
+    #[inline(always)]
+    /// Whether a page, by its number, is one of them.
+    pub fn holds(&self, page: u64) -> bool {
+        page.wrapping_sub(self.first) < self.pages
+    }
+
+    /// Whether it has a page of `first..end`.
+    pub fn overlaps(&self, first: u64, end: u64) -> bool {
+        self.first < end && first < self.first + self.pages
+    }
+
+    /// What of the run lies in the aligned group of `pages` around `page`.
+    pub fn within(&self, page: u64, pages: u64, size: PageSize) -> PageRun {
+        let group = page & !(pages - 1);
+        let first = self.first.max(group);
+        let end = (self.first + self.pages).min(group + pages);
+        let frame = self.frame + (first - self.first) * size.base_pages();
+        PageRun { first, pages: end - first, frame, ..*self }
+    }
+
+    /// What a TLB answers for one of its pages.
+    pub fn hit(&self, page: u64, size: PageSize) -> TlbHit {
+        let frame = self.frame + (page - self.first) * size.base_pages();
+        TlbHit { entry: TlbEntry::new(frame, self.dirty), size }
+    }
+}

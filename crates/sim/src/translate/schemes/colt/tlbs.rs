@@ -1,0 +1,294 @@
+//! The TLBs: arrays whose entries cover runs, and both levels of one core.
+
+use super::run::PageRun;
+use super::{CoalescedLevels, CoalescedParameters};
+use crate::os::{Leaf, PageTable, Pte};
+use crate::translate::{
+    Associativity, Request, TlbCounters, TlbHit, TlbSet, TranslationParameters, base_pages,
+};
+use terrace_model::{AddressRange, PageSize};
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    space: u32,
+    size: PageSize,
+    run: PageRun,
+    /// Pages of the group that were used since the entry was put in, the page walked included.
+    used: u16,
+}
+
+impl Entry {
+    #[inline(always)]
+    fn covers(&self, space: u32, size: PageSize, page: u64) -> bool {
+        self.run.holds(page) && self.size == size && self.space == space
+    }
+}
+
+/// One array, most recent first in each set. No page is covered twice.
+#[derive(Clone, Debug, Default)]
+struct Array {
+    sets: Vec<Vec<Entry>>,
+    ways: usize,
+}
+
+impl Array {
+    fn new(entries: u32, ways: Associativity) -> Result<Array, String> {
+        let ways = match ways {
+            Associativity::Ways(ways) => ways,
+            Associativity::Full(_) => entries.max(1),
+        };
+        if ways == 0 || !entries.is_multiple_of(ways) {
+            return Err(format!("{entries} entries in {ways} ways: the ways must divide the entries"));
+        }
+        let sets = (entries / ways) as usize;
+        Ok(Array { sets: vec![Vec::with_capacity(ways as usize + 1); sets], ways: ways as usize })
+    }
+
+    #[inline(always)]
+    fn set(&mut self, page: u64, group: u64) -> Option<&mut Vec<Entry>> {
+        let sets = self.sets.len() as u64;
+        if sets == 0 { None } else { self.sets.get_mut((page / group % sets) as usize) }
+    }
+
+    /// The entry that covers a page, now the most recent of its set.
+    #[inline]
+    fn touch(&mut self, space: u32, size: PageSize, page: u64, group: u64) -> Option<&mut Entry> {
+        let set = self.set(page, group)?;
+        let at = set.iter().position(|entry| entry.covers(space, size, page))?;
+        set[..=at].rotate_right(1);
+        set.first_mut()
+    }
+
+    /// The entry that covers a page, as recent as it is.
+    fn find(&mut self, space: u32, size: PageSize, page: u64, group: u64) -> Option<&mut Entry> {
+        self.set(page, group)?.iter_mut().find(|entry| entry.covers(space, size, page))
+    }
+
+    fn insert(&mut self, entry: Entry, group: u64) {
+        let ways = self.ways;
+        let Some(set) = self.set(entry.run.first, group) else { return };
+        let end = entry.run.first + entry.run.pages;
+        set.retain(|old| {
+            old.space != entry.space || old.size != entry.size || !old.run.overlaps(entry.run.first, end)
+        });
+        set.insert(0, entry);
+        set.truncate(ways);
+    }
+
+    /// Puts `run` in the place of the entry that covers `page`, if there is one.
+    fn replace(&mut self, space: u32, size: PageSize, page: u64, run: PageRun, group: u64) {
+        let Some(set) = self.set(page, group) else { return };
+        let Some(at) = set.iter().position(|entry| entry.covers(space, size, page)) else { return };
+        set[at].run = run;
+        let end = run.first + run.pages;
+        let mut position = 0;
+        set.retain(|entry| {
+            position += 1;
+            let other = entry.space != space || entry.size != size || !entry.run.overlaps(run.first, end);
+            other || position - 1 == at
+        });
+    }
+
+    fn invalidate(&mut self, space: u32, first: u64, end: u64) {
+        for set in &mut self.sets {
+            set.retain(|entry| {
+                let pages = entry.size.base_pages();
+                let from = entry.run.first * pages;
+                entry.space != space || from >= end || from + entry.run.pages * pages <= first
+            });
+        }
+    }
+}
+
+/// What happened so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CoalescedCounters {
+    /// Level-1 hits on entries of several pages.
+    pub l1_hits: u64,
+    /// Level-2 hits on entries of several pages.
+    pub l2_hits: u64,
+    /// Walks that put an entry in.
+    pub fills: u64,
+    /// Pages that those entries covered.
+    pub pages: u64,
+    /// First uses, since its entry was put in, of a page that was not the one walked.
+    pub avoided: u64,
+}
+
+/// Both levels of one core. As [`crate::translate::Tlbs`] in everything but that entries cover runs.
+#[derive(Clone, Debug)]
+pub struct CoalescedTlbs {
+    l1: [Array; 3],
+    l2: Vec<Array>,
+    l2_of_size: [Option<u8>; 3],
+    /// Pages of a group, by page size.
+    l1_group: [u64; 3],
+    l2_group: [u64; 3],
+    /// Hits and misses as of any TLB.
+    pub counters: TlbCounters,
+    /// What is particular to coalescing.
+    pub coalesced: CoalescedCounters,
+}
+
+impl CoalescedTlbs {
+    /// Empty TLBs.
+    ///
+    /// # Errors
+    /// A geometry that cannot be built.
+    pub fn new(
+        translation: &TranslationParameters,
+        own: &CoalescedParameters,
+    ) -> Result<CoalescedTlbs, String> {
+        let mut l1 = [Array::default(), Array::default(), Array::default()];
+        for (size, tlb) in &translation.l1d {
+            l1[size.index()] =
+                Array::new(tlb.entries, tlb.ways).map_err(|e| format!("translation.l1d.{size}: {e}"))?;
+        }
+        let mut l2 = Vec::new();
+        let mut l2_of_size = [None; 3];
+        for array in &translation.l2.array {
+            for size in &array.sizes {
+                l2_of_size[size.index()] = Some(l2.len() as u8);
+            }
+            l2.push(Array::new(array.entries, array.ways).map_err(|e| format!("translation.l2.array: {e}"))?);
+        }
+        let group = |coalesces: bool| {
+            PageSize::ALL
+                .map(|size| if coalesces && own.sizes.contains(&size) { u64::from(own.pages) } else { 1 })
+        };
+        Ok(CoalescedTlbs {
+            l1,
+            l2,
+            l2_of_size,
+            l1_group: group(own.levels != CoalescedLevels::L2),
+            l2_group: group(own.levels != CoalescedLevels::L1),
+            counters: TlbCounters::default(),
+            coalesced: CoalescedCounters::default(),
+        })
+    }
+
+    /// Pages of a group of this size: how far a walk should look.
+    pub fn group(&self, size: PageSize) -> u64 {
+        self.l1_group[size.index()].max(self.l2_group[size.index()])
+    }
+
+    /// Looks level 1 up. A miss is not counted yet.
+    #[inline]
+    pub fn lookup_l1(&mut self, space: u32, addr: u64) -> Option<TlbHit> {
+        PageSize::ALL.into_iter().find_map(|size| self.lookup_l1_of(size, space, addr))
+    }
+
+    #[inline]
+    fn lookup_l1_of(&mut self, size: PageSize, space: u32, addr: u64) -> Option<TlbHit> {
+        let (at, page) = (size.index(), addr >> size.shift());
+        let group = self.l1_group[at];
+        let entry = self.l1[at].touch(space, size, page, group)?;
+        let bit = 1 << (page % group);
+        let new = entry.used & bit == 0;
+        entry.used |= bit;
+        let run = entry.run;
+        self.counters.l1_hits[at] += 1;
+        self.coalesced.l1_hits += u64::from(run.pages > 1);
+        if new {
+            self.coalesced.avoided += 1;
+            let group = self.l2_group[at];
+            if let Some(array) = self.l2_of_size[at]
+                && let Some(entry) = self.l2[array as usize].find(space, size, page, group)
+            {
+                entry.used |= 1 << (page % group);
+            }
+        }
+        Some(run.hit(page, size))
+    }
+
+    /// Looks level 2 up after a miss in level 1. A hit fills level 1; a miss must be followed by
+    /// [`CoalescedTlbs::fill_after_walk`].
+    #[inline]
+    pub fn lookup_l2(&mut self, space: u32, addr: u64) -> Option<TlbHit> {
+        PageSize::ALL.into_iter().find_map(|size| self.lookup_l2_of(size, space, addr))
+    }
+
+    fn lookup_l2_of(&mut self, size: PageSize, space: u32, addr: u64) -> Option<TlbHit> {
+        let (at, page) = (size.index(), addr >> size.shift());
+        let array = self.l2_of_size[at]?;
+        let group = self.l2_group[at];
+        let entry = self.l2[array as usize].touch(space, size, page, group)?;
+        let bit = 1 << (page % group);
+        self.coalesced.avoided += u64::from(entry.used & bit == 0);
+        entry.used |= bit;
+        let (run, used) = (entry.run, entry.used);
+        self.counters.l1_misses[at] += 1;
+        self.counters.l2_hits += 1;
+        self.coalesced.l2_hits += u64::from(run.pages > 1);
+        self.fill_l1(space, size, page, run, used);
+        Some(run.hit(page, size))
+    }
+
+    fn fill_l1(&mut self, space: u32, size: PageSize, page: u64, run: PageRun, used: u16) {
+        let group = self.l1_group[size.index()];
+        let used = if group == 1 { 1 } else { used | 1 << (page % group) };
+        let run = run.within(page, group, size);
+        self.l1[size.index()].insert(Entry { space, size, run, used }, group);
+    }
+
+    /// Counts the misses of both levels and fills both with the run that the walk found around `addr`.
+    pub fn fill_after_walk(&mut self, space: u32, addr: u64, size: PageSize, run: PageRun) -> TlbHit {
+        let (at, page) = (size.index(), addr >> size.shift());
+        self.counters.l1_misses[at] += 1;
+        self.counters.l2_misses += 1;
+        self.coalesced.fills += 1;
+        self.coalesced.pages += run.pages;
+        if let Some(array) = self.l2_of_size[at] {
+            let group = self.l2_group[at];
+            let entry = Entry { space, size, run: run.within(page, group, size), used: 1 << (page % group) };
+            self.l2[array as usize].insert(entry, group);
+        }
+        self.fill_l1(space, size, page, run, 0);
+        run.hit(page, size)
+    }
+
+    /// The page of `addr` changed its dirty bit: wherever it is held, its entry becomes `run`.
+    pub fn replace(&mut self, space: u32, addr: u64, size: PageSize, run: PageRun) {
+        let (at, page) = (size.index(), addr >> size.shift());
+        let group = self.l1_group[at];
+        self.l1[at].replace(space, size, page, run.within(page, group, size), group);
+        if let Some(array) = self.l2_of_size[at] {
+            let group = self.l2_group[at];
+            self.l2[array as usize].replace(space, size, page, run.within(page, group, size), group);
+        }
+    }
+
+    /// Drops every entry of `space` that covers one of the base pages `first..end`.
+    pub fn drop_pages(&mut self, space: u32, first: u64, end: u64) {
+        self.l1.iter_mut().chain(&mut self.l2).for_each(|array| array.invalidate(space, first, end));
+    }
+}
+
+impl TlbSet for CoalescedTlbs {
+    fn update(&mut self, table: &PageTable, request: &Request, leaf: &Leaf, pte: Pte, hit: TlbHit) {
+        let Request { space, addr, .. } = *request;
+        if hit.size != leaf.size {
+            return self.replace(space, addr, hit.size, PageRun::alone(addr, hit));
+        }
+        let group = self.group(leaf.size);
+        let mut run = PageRun::around(table, leaf, pte, addr, group);
+        if !run.dirty {
+            // As plain TLBs do: the store that led here has been let through.
+            run = PageRun::alone(addr, hit);
+        }
+        self.replace(space, addr, leaf.size, run);
+    }
+
+    fn invalidate(&mut self, space: u32, range: AddressRange) {
+        let (first, end) = base_pages(range);
+        self.drop_pages(space, first, end);
+    }
+
+    fn flush_space(&mut self, space: u32) {
+        TlbSet::invalidate(self, space, AddressRange::new(0, u64::MAX));
+    }
+
+    fn counters(&self) -> TlbCounters {
+        self.counters
+    }
+}
