@@ -1,0 +1,216 @@
+//! The status for others: HTTP on a Unix socket that only its owner may use, and on request the metrics on a TCP port.
+//!
+//! A few lines of our own instead of a web server: whoever may connect must not be able to take more than a second and a few
+//! kilobytes from a process that moves the memory of others. A request has one line that matters, bodies are not read, and
+//! every answer ends its connection. A few connections are served at a time, and where there are more the oldest has to go:
+//! clients that connect and say nothing keep nobody out.
+
+mod connections;
+mod sockets;
+
+pub use sockets::{remove_stale, socket_of, sockets};
+
+use crate::control::Control;
+use crate::metrics;
+use crate::status::{Board, Status};
+use connections::{Connections, Stream, head, write_until};
+use sockets::private;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Longest time that one request may take to arrive, and its answer to leave.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Longest answer that a client reads.
+const ANSWER: u64 = 64 << 20;
+
+/// Serves a board until it is dropped; then the socket is gone.
+#[derive(Debug)]
+pub struct Server {
+    socket: PathBuf,
+    metrics: Option<SocketAddr>,
+    stop: Arc<AtomicBool>,
+}
+
+/// What those who connect may ask for.
+#[derive(Clone)]
+struct Service {
+    board: Board,
+    /// None where only metrics may be read.
+    control: Option<Control>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Server {
+    /// Listens at `socket`, whose folder must be there, and for metrics alone at `metrics`. What a killed process has left at `socket` is replaced.
+    ///
+    /// # Errors
+    /// A place where nothing can be made, or an address that is taken.
+    pub fn start(
+        socket: &Path,
+        metrics: Option<SocketAddr>,
+        board: Board,
+        control: &Control,
+    ) -> io::Result<Server> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let tcp = metrics.map(TcpListener::bind).transpose()?;
+        let unix = private(socket)?;
+        let metrics = tcp.as_ref().map(TcpListener::local_addr).transpose()?;
+        let mut server = Server { socket: socket.to_owned(), metrics: None, stop: stop.clone() };
+        let service = Service { board, control: Some(control.clone()), stop };
+        if let Some(tcp) = tcp {
+            server.metrics = metrics;
+            let service = Service { control: None, ..service.clone() };
+            thread("metrics", move || service.serve(|| tcp.accept().map(|(stream, _)| stream)))?;
+        }
+        thread("status", move || service.serve(|| unix.accept().map(|(stream, _)| stream)))?;
+        Ok(server)
+    }
+
+    /// Where metrics are served by TCP; the port is known only now where any was asked for.
+    pub fn metrics(&self) -> Option<SocketAddr> {
+        self.metrics
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        // Whoever waits for a connection gets one and sees that it is over.
+        let _ = UnixStream::connect(&self.socket);
+        let _ = self.metrics.map(|address| TcpStream::connect_timeout(&address, PATIENCE));
+        let _ = std::fs::remove_file(&self.socket);
+    }
+}
+
+fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(work).map(|_| ())
+}
+
+/// An answer.
+struct Answer {
+    status: &'static str,
+    kind: &'static str,
+    body: String,
+}
+
+impl Answer {
+    fn plain(status: &'static str, body: &str) -> Answer {
+        Answer { status, kind: "text/plain; charset=utf-8", body: format!("{body}\n") }
+    }
+}
+
+impl Service {
+    fn serve<S: Stream>(&self, mut accept: impl FnMut() -> io::Result<S>) {
+        let open = Arc::new(Connections::default());
+        loop {
+            let accepted = accept().and_then(|stream| Ok((stream.another()?, stream)));
+            if self.stop.load(Ordering::Relaxed) {
+                return;
+            }
+            match accepted {
+                Ok((mut stream, handle)) => {
+                    let number = open.add(handle);
+                    let (service, all) = (self.clone(), open.clone());
+                    let served = thread("connection", move || {
+                        if let Err(error) = service.one(&mut stream) {
+                            tracing::debug!(%error, "a request was given up");
+                        }
+                        all.remove(number);
+                    });
+                    if let Err(error) = served {
+                        open.remove(number);
+                        tracing::debug!(%error, "cannot serve a connection");
+                    }
+                }
+                // Too many open files, say: that passes.
+                Err(error) => {
+                    tracing::debug!(%error, "cannot accept a connection");
+                    std::thread::sleep(PATIENCE);
+                }
+            }
+        }
+    }
+
+    fn one<S: Stream>(&self, stream: &mut S) -> io::Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        let Answer { status, kind, body } = match head(stream, deadline)? {
+            Some(head) => self.answer(&head),
+            None => Answer::plain("431 Request Header Fields Too Large", "the request is too long"),
+        };
+        let head = format!(
+            "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+            body.len()
+        );
+        for part in [head.as_bytes(), body.as_bytes()] {
+            write_until(stream, part, deadline)?;
+        }
+        Ok(())
+    }
+
+    fn answer(&self, head: &str) -> Answer {
+        let mut words = head.lines().next().unwrap_or_default().split(' ');
+        let (Some(method), Some(path), Some(version)) = (words.next(), words.next(), words.next()) else {
+            return Answer::plain("400 Bad Request", "this is not HTTP");
+        };
+        if !version.starts_with("HTTP/1.") {
+            return Answer::plain("505 HTTP Version Not Supported", "HTTP 1.1 is spoken here");
+        }
+        let path = path.split('?').next().unwrap_or_default();
+        match (method, path, &self.control) {
+            ("GET", "/metrics", _) => self.show(metrics::CONTENT_TYPE, metrics::text),
+            ("GET", "/status", Some(_)) => self.show("application/json", |status| {
+                serde_json::to_string(status).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"))
+            }),
+            ("POST", "/pause" | "/resume", Some(control)) => {
+                control.pause.store(path == "/pause", Ordering::Relaxed);
+                Answer::plain("200 OK", if path == "/pause" { "paused" } else { "resumed" })
+            }
+            (_, "/metrics", _) | (_, "/status" | "/pause" | "/resume", Some(_)) => Answer::plain(
+                "405 Method Not Allowed",
+                "GET /status, GET /metrics, POST /pause, POST /resume",
+            ),
+            _ => Answer::plain("404 Not Found", "nothing here"),
+        }
+    }
+
+    fn show(&self, kind: &'static str, text: impl Fn(&Status) -> String) -> Answer {
+        match self.board.latest() {
+            Some(status) => Answer { status: "200 OK", kind, body: text(&status) },
+            None => Answer::plain("503 Service Unavailable", "nothing is known yet; ask again in a second"),
+        }
+    }
+}
+
+/// Asks a server at a socket; returns the body of what it says.
+///
+/// # Errors
+/// Nobody answers, or not what was hoped for: then with what it said.
+pub fn ask(socket: &Path, method: &str, path: &str) -> io::Result<String> {
+    let mut stream = UnixStream::connect(socket)?;
+    // A machine under load may take its time.
+    stream.patience(PATIENCE * 5)?;
+    write!(stream, "{method} {path} HTTP/1.1\r\nHost: terrace\r\n\r\n")?;
+    let mut text = String::new();
+    stream.take(ANSWER).read_to_string(&mut text)?;
+    let (head, body) = text.split_once("\r\n\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
+    match head.split(' ').nth(1) {
+        Some("200") => Ok(body.to_owned()),
+        _ => Err(io::Error::other(body.trim_end())),
+    }
+}
+
+/// The latest snapshot of the process behind a socket.
+///
+/// # Errors
+/// Nobody answers, or someone who is not Terrace.
+pub fn status(socket: &Path) -> io::Result<Status> {
+    serde_json::from_str(&ask(socket, "GET", "/status")?).map_err(io::Error::other)
+}
+
+#[cfg(test)]
+mod tests;
