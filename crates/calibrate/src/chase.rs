@@ -4,22 +4,10 @@ use crate::clock::OwnTime;
 use crate::region::Region;
 use crate::spread::Spread;
 use std::hint::black_box;
+use terrace_model::Random;
 
 /// Bytes between two places of a cycle.
 pub const LINE: usize = 64;
-
-/// A generator of SplitMix64, so that no crate is needed for a shuffle.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((u128::from(bits ^ (bits >> 31)) * limit as u128) >> 64) as usize
-    }
-}
 
 /// Random cycles over places of a region.
 #[derive(Debug)]
@@ -40,9 +28,9 @@ impl<'a> Chase<'a> {
     }
 
     fn over(region: &'a Region, mut places: Vec<usize>, chains: usize) -> Chase<'a> {
-        let mut random = Random(1);
+        let mut random = Random::new(1);
         for at in (1..places.len()).rev() {
-            places.swap(at, random.below(at + 1));
+            places.swap(at, random.below(at as u64 + 1) as usize);
         }
         let each = (places.len() / chains).max(1);
         let mut starts = Vec::new();

@@ -20,7 +20,6 @@ mod page;
 mod physical;
 mod policy;
 mod profile;
-mod random;
 pub mod registry;
 mod report;
 mod schemes;
@@ -40,7 +39,6 @@ pub use page::{Area, AreaKind, Object, PageView};
 pub use physical::{FrameRegion, FrameState, PhysicalMemory, Relocate, Watermarks};
 pub use policy::{Fault, NextTick, Placement, Policy, Published, Refusal, Setup, Wish};
 pub use profile::{AccessOrder, Heat, ObjectProfile, Profile};
-pub use random::Random;
 pub use registry::{Entry, PolicyError, all, find};
 pub use report::Report;
 pub use schemes::Schemes;
@@ -50,7 +48,7 @@ pub use topology::{Initiator, Tier, TierTraffic, Topology};
 // Words of the model that every policy uses.
 pub use terrace_model::derive::{Choice, Parameters};
 pub use terrace_model::parameters::ParameterInfo;
-pub use terrace_model::{PageId, PageRange, SpaceId};
+pub use terrace_model::{PageId, PageRange, Random, SpaceId};
 
 include!(concat!(env!("OUT_DIR"), "/policies.rs"));
 

@@ -43,8 +43,8 @@ pub struct Wish {
 pub struct Placement {
     wishes: [Wish; WISHES],
     count: usize,
-    stalls: bool,
-    tells: bool,
+    waits: bool,
+    notifies: bool,
 }
 
 impl Placement {
@@ -52,8 +52,8 @@ impl Placement {
     pub const ANYWHERE: Placement = Placement {
         wishes: [Wish { tier: TierId(0), size: None }; WISHES],
         count: 0,
-        stalls: false,
-        tells: false,
+        waits: false,
+        notifies: false,
     };
 
     /// In this tier if there is room.
@@ -72,23 +72,23 @@ impl Placement {
 
     /// Where the first wish is for a large page that fits and its tier has no free block for it, the fault waits: the policy
     /// is notified by [`Signal::Stalled`]. For worlds that offer [`crate::Capability::StalledFaults`].
-    pub const fn or_stalls(self, stalls: bool) -> Placement {
-        Placement { stalls, ..self }
+    pub const fn or_waits(self, waits: bool) -> Placement {
+        Placement { waits, ..self }
     }
 
-    /// See [`Placement::or_stalls`].
-    pub const fn stalls(&self) -> bool {
-        self.stalls
+    /// See [`Placement::or_waits`].
+    pub const fn waits(&self) -> bool {
+        self.waits
     }
 
     /// In the same case the fault goes on, and the policy is notified at once by [`Signal::Refused`].
-    pub const fn or_tells(self, tells: bool) -> Placement {
-        Placement { tells, ..self }
+    pub const fn or_notifies(self, notifies: bool) -> Placement {
+        Placement { notifies, ..self }
     }
 
-    /// See [`Placement::or_tells`].
-    pub const fn tells(&self) -> bool {
-        self.tells
+    /// See [`Placement::or_notifies`].
+    pub const fn notifies(&self) -> bool {
+        self.notifies
     }
 
     /// The wishes, first choice first.

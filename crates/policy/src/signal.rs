@@ -74,7 +74,7 @@ pub enum Signal {
         /// Its block was known to hold only zeros, so the fault did not fill it.
         zeroed: bool,
     },
-    /// A fault waits for a free block, as its placement asked for ([`crate::Placement::or_stalls`]). It goes on at
+    /// A fault waits for a free block, as its placement asked for ([`crate::Placement::or_waits`]). It goes on at
     /// [`crate::MemorySystem::resume`], and asks the policy anew.
     Stalled {
         /// The page that the block is for.
@@ -85,7 +85,7 @@ pub enum Signal {
         tier: TierId,
     },
     /// A fault found no free block for the large page that its placement asked for first, and took something else
-    /// ([`crate::Placement::or_tells`]).
+    /// ([`crate::Placement::or_notifies`]).
     Refused {
         /// The page that the block would have been for.
         page: PageId,

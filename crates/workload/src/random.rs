@@ -1,63 +1,6 @@
-//! Seeded randomness with the same results on every machine: splitmix64, permutations, Zipf ranks.
+//! Permutations and Zipf ranks by a seed, with the same results on every machine.
 
-/// splitmix64: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, with the mixing
-/// constants of its reference implementation.
-#[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
-
-const GOLDEN_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// The generator's output function: a bijection of 64-bit words.
-#[inline(always)]
-pub(crate) const fn mix(z: u64) -> u64 {
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
-/// A hash of `index` under `seed`: the `index`-th output of the generator seeded with `seed`.
-#[inline(always)]
-pub(crate) const fn hash(seed: u64, index: u64) -> u64 {
-    mix(seed.wrapping_add(index.wrapping_add(1).wrapping_mul(GOLDEN_GAMMA)))
-}
-
-/// Scales a random word to `0..n` by multiplication; the bias is below n / 2^64.
-#[inline(always)]
-pub(crate) const fn scale(word: u64, n: u64) -> u64 {
-    ((word as u128 * n as u128) >> 64) as u64
-}
-
-/// A random word as a number in [0, 1) with 53 random bits.
-#[inline(always)]
-pub(crate) fn unit(word: u64) -> f64 {
-    (word >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
-}
-
-impl Random {
-    /// The generator of one thread: streams of different threads start at unrelated states.
-    pub fn new(seed: u64, thread: u32) -> Random {
-        Random(mix(seed ^ mix(u64::from(thread).wrapping_add(GOLDEN_GAMMA))))
-    }
-
-    /// The next 64 random bits.
-    #[inline(always)]
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(GOLDEN_GAMMA);
-        mix(self.0)
-    }
-
-    /// Uniform in `0..n`.
-    #[inline(always)]
-    pub fn below(&mut self, n: u64) -> u64 {
-        scale(self.next(), n)
-    }
-
-    /// Uniform in [0, 1).
-    #[inline(always)]
-    pub fn unit(&mut self) -> f64 {
-        unit(self.next())
-    }
-}
+pub(crate) use terrace_model::random::{Random, hash, mix, scale};
 
 /// A random permutation of `0..n`, computed, not stored: bijective rounds on the next power of two, walked until the
 /// result falls inside (cycle walking), fewer than two tries on average.
@@ -152,15 +95,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    #[test]
-    fn splitmix64_gives_its_published_first_outputs() {
-        // Reference outputs for seed 1234567, as listed with the reference implementation's test vectors.
-        let expected = [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423];
-        for (index, value) in expected.into_iter().enumerate() {
-            assert_eq!(hash(1_234_567, index as u64), value);
-        }
-    }
-
     proptest! {
         #[test]
         fn a_permutation_hits_every_index_once(n in 1u64..3000, seed: u64) {
@@ -177,7 +111,7 @@ mod tests {
         for exponent in [0.5, 0.99, 1.0, 1.3] {
             let (n, samples) = (1000u64, 400_000u64);
             let zipf = Zipf::new(n, exponent);
-            let mut random = Random::new(7, 0);
+            let mut random = Random::of_thread(7, 0);
             let mut counts = vec![0u64; n as usize];
             for _ in 0..samples {
                 counts[zipf.sample(&mut random) as usize] += 1;

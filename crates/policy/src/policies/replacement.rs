@@ -24,6 +24,9 @@ use std::fmt;
 use terrace_model::parameters::{ChoiceInfo, Kind, ParameterValue, expected_choice};
 use terrace_model::{Bytes, TierId, Time};
 
+#[path = "replacement/least_used.rs"]
+mod least_used;
+
 /// The algorithms, one file each.
 pub mod algorithms {
     include!(concat!(env!("OUT_DIR"), "/replacement_algorithms.rs"));

@@ -123,7 +123,7 @@ impl FaultCompaction {
             return placement;
         }
         let waits = self.defrag.waits(fault.area.huge_advice == Some(true));
-        placement.or_stalls(waits).or_tells(!waits && self.defrag.wakes_the_daemon())
+        placement.or_waits(waits).or_notifies(!waits && self.defrag.wakes_the_daemon())
     }
 
     /// A fault has brought in a page.

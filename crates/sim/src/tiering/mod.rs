@@ -170,12 +170,12 @@ impl Manager for Tiering {
         };
         self.state.account(os);
         let placement = self.policy.place(&fault, &self.state.topology);
-        if (placement.stalls() || placement.tells())
+        if (placement.waits() || placement.notifies())
             && let Some(wish) = placement.wishes().first()
             && let Some(size) = os.lacks_block(space, addr, start, &area, wish)
         {
             let (page, tier) = (fault.page.aligned(size), wish.tier);
-            if placement.stalls() {
+            if placement.waits() {
                 self.state.stall(page, size, tier, now);
                 return Ok(None);
             }

@@ -213,7 +213,7 @@ impl Service for Analytics {
             let generation = (worker.pass - 1) / 2;
             // Users gather the items' factors of the iteration before, items those that users have just got.
             let (other, other_generation) = if side == 0 { (1, generation) } else { (0, generation + 1) };
-            let mut random = Random::new(hash(self.seed, block), side as u32);
+            let mut random = Random::of_thread(hash(self.seed, block), side as u32);
             for rating in 0..RATINGS {
                 let rated = if side == 0 {
                     self.order.apply(self.zipf.sample(&mut random))

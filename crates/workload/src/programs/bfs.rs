@@ -110,7 +110,7 @@ impl Program for Bfs {
             graph: self.graph.clone(),
             parents: self.parents[index as usize],
             queue: self.queues[index as usize],
-            random: Random::new(self.seed, index),
+            random: Random::of_thread(self.seed, index),
             left: own.end - own.start,
             head: 0,
             tail: 0,

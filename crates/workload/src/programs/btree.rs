@@ -131,7 +131,7 @@ impl Program for BTree {
             running: false,
             handle: self.handle,
             height: self.levels().len(),
-            random: Random::new(self.seed, index),
+            random: Random::of_thread(self.seed, index),
             zipf: (self.zipf > 0.0).then(|| Zipf::new(self.keys, self.zipf)),
             order: Permutation::new(self.keys, self.seed),
             left: own.end - own.start,

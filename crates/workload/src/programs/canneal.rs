@@ -107,7 +107,7 @@ impl Program for Canneal {
     fn thread(&self, index: u32) -> Moves {
         let moves = share(self.moves, index, self.threads);
         let own = share(self.elements, index, self.threads);
-        let random = Random::new(self.seed, index);
+        let random = Random::of_thread(self.seed, index);
         Moves { random, left: moves.end - moves.start, own, program: self.clone() }
     }
 

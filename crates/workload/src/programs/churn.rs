@@ -127,7 +127,7 @@ impl Program for Churn {
     fn thread(&self, index: u32) -> Worker {
         let own = share(self.allocations, index, self.threads);
         Worker {
-            random: Random::new(self.seed, index),
+            random: Random::of_thread(self.seed, index),
             start: self.start + self.room() * self.places * u64::from(index),
             thread: index,
             turn: 0,
@@ -154,7 +154,7 @@ impl Program for Churn {
 impl Churn {
     /// The size of an area.
     fn size(&self, thread: u32, turn: u64) -> u64 {
-        let mut random = Random::new(crate::random::hash(self.seed, turn), thread);
+        let mut random = Random::of_thread(crate::random::hash(self.seed, turn), thread);
         let span = self.largest as f64 / self.smallest as f64;
         let size = self.smallest as f64 * libm::pow(span, random.unit());
         (size as u64).clamp(self.smallest, self.largest) / PAGE * PAGE

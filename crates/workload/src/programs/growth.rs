@@ -188,7 +188,7 @@ impl Program for Growth {
         // One thread allocates, as the main thread of a program does.
         let filled = |part: &Growing| if index == 0 { 0 } else { part.pages() };
         Filler {
-            random: Random::new(self.seed, index),
+            random: Random::of_thread(self.seed, index),
             filled: self.growing.iter().map(filled).collect(),
             compute: self.compute,
             left: own.end - own.start,

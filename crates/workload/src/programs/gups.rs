@@ -81,7 +81,7 @@ impl Program for Gups {
 
     fn thread(&self, index: u32) -> Updates {
         let own = share(self.updates, index, self.threads);
-        let random = Random::new(self.seed, index);
+        let random = Random::of_thread(self.seed, index);
         Updates { random, left: own.end - own.start, table: self.table, words: self.words }
     }
 

@@ -138,7 +138,7 @@ impl Program for HashJoin {
                 memory.write(self.build_tuples + (build.start + i) * TUPLE_BYTES, [order.apply(i) + 1, i]);
             }
             let zipf = (self.skew > 0.0).then(|| Zipf::new(keys, self.skew));
-            let mut random = Random::new(self.seed, thread);
+            let mut random = Random::of_thread(self.seed, thread);
             for i in share(self.probe, thread, self.threads) {
                 let key = match &zipf {
                     Some(zipf) => order.apply(zipf.sample(&mut random)),

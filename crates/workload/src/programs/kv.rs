@@ -165,7 +165,7 @@ impl Program for KeyValue {
             old: None,
             rehashed: 0,
             entries: 0,
-            random: Random::new(self.seed, index),
+            random: Random::of_thread(self.seed, index),
             zipf: Zipf::new(keys, self.zipf),
             order: Permutation::new(keys, hash(self.seed, index.into())),
             loaded: 0,

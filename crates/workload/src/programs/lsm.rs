@@ -234,7 +234,7 @@ impl Service for ColumnStore {
         Memtable {
             thread,
             keys,
-            random: Random::new(self.seed, thread),
+            random: Random::of_thread(self.seed, thread),
             zipf: Zipf::new(count, self.zipf),
             order: Permutation::new(count, hash(self.seed, thread.into())),
             cells: extents(self.cells[thread as usize], 0),

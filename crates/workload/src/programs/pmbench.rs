@@ -107,7 +107,7 @@ impl Program for PmBench {
 
     fn thread(&self, index: u32) -> Draws {
         let own = share(self.accesses, index, self.threads);
-        let random = Random::new(self.seed, index);
+        let random = Random::of_thread(self.seed, index);
         let all = own.end - own.start;
         Draws { program: self.clone(), random, spare: None, all, left: all }
     }

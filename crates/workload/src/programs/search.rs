@@ -190,7 +190,7 @@ impl Service for Search {
     type State = Random;
 
     fn state(&self, thread: u32) -> Random {
-        Random::new(self.seed, thread)
+        Random::of_thread(self.seed, thread)
     }
 
     fn plan<M: Memory>(&self, random: &mut Random, plan: &mut Plan, _: &mut M) {

@@ -184,7 +184,7 @@ impl Program for Slab {
             pages_used: 0,
             fresh: vec![(0, 0); self.chunks.len()],
             object: (u64::from(index) + 1) << 40,
-            random: Random::new(self.seed, index),
+            random: Random::of_thread(self.seed, index),
             zipf: Zipf::new(keys, self.zipf),
             order: Permutation::new(keys, hash(self.seed, index.into())),
             loaded: 0,

@@ -147,7 +147,7 @@ impl Program for Classifier {
     fn thread(&self, index: u32) -> Descent {
         let updates = share(self.updates, index, self.threads);
         Descent {
-            random: Random::new(self.seed, index),
+            random: Random::of_thread(self.seed, index),
             order: self.shuffled(index),
             own: share(self.features, index, self.threads),
             at: 0,

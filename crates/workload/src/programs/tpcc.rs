@@ -318,7 +318,7 @@ impl Service for OrderProcessing {
     fn state(&self, thread: u32) -> Terminal {
         Terminal {
             thread,
-            random: Random::new(self.seed, thread),
+            random: Random::of_thread(self.seed, thread),
             lines: Extents::new(self.room[thread as usize], EXTENT, self.site, thread, 0),
             appended: 0,
             delivered: 0,

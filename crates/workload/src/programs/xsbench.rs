@@ -158,7 +158,7 @@ impl Program for XsBench {
     fn thread(&self, index: u32) -> Lookups {
         let own = share(self.lookups, index, self.threads);
         Lookups {
-            random: Random::new(self.seed, index),
+            random: Random::of_thread(self.seed, index),
             left: own.end - own.start,
             spacing: 1.0 / self.union_points() as f64,
             state: None,

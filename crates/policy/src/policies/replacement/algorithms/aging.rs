@@ -7,44 +7,17 @@
 //! **Left open by the source.** *The direction*: the counter moves to the right; the thesis' "left" is a slip. *What is counted*: periods in
 //! which the accessed bit was set.
 
-use super::super::{AlgorithmSetup, Arrival, Replace, by_rank, ranked};
-use crate::support::PageMap;
-use crate::{Clear, MemorySystem, PageId, PageRange, PageView, Refusal};
-use terrace_model::TierId;
+use super::super::least_used::{Count, LeastUsed};
 
 /// The algorithm.
+pub type Aging = LeastUsed<Fading>;
+
+/// The counter moves to the right, and a use sets its highest bit.
 #[derive(Debug)]
-pub struct Aging {
-    fast: TierId,
-    counters: PageMap<u32>,
-}
+pub struct Fading;
 
-impl Aging {
-    /// All counters at zero.
-    ///
-    /// # Errors
-    /// None.
-    pub fn new(AlgorithmSetup { fast, .. }: AlgorithmSetup<'_>) -> Result<Aging, Refusal> {
-        Ok(Aging { fast, counters: PageMap::default() })
-    }
-}
-
-impl Replace for Aging {
-    fn arrived(&mut self, page: PageId, _: TierId, _: Arrival) {
-        *self.counters.entry(page) = 0;
-    }
-
-    fn forget(&mut self, range: PageRange) {
-        self.counters.forget(range);
-    }
-
-    fn victims(&mut self, _: usize, memory: &mut dyn MemorySystem) -> Vec<PageView> {
-        let counters = &mut self.counters;
-        let pages = ranked(self.fast, Clear::ACCESSED, memory, |view| {
-            let counter = counters.entry(view.page);
-            *counter = *counter >> 1 | u32::from(view.accessed) << 31;
-            u64::from(*counter)
-        });
-        by_rank(pages, |_| 0)
+impl Count for Fading {
+    fn next(counter: u32, accessed: bool) -> u32 {
+        counter >> 1 | u32::from(accessed) << 31
     }
 }

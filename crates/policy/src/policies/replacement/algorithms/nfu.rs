@@ -6,44 +6,17 @@
 //!
 //! **Left open by the source.** *What is counted*: periods in which the accessed bit was set.
 
-use super::super::{AlgorithmSetup, Arrival, Replace, by_rank, ranked};
-use crate::support::PageMap;
-use crate::{Clear, MemorySystem, PageId, PageRange, PageView, Refusal};
-use terrace_model::TierId;
+use super::super::least_used::{Count, LeastUsed};
 
 /// The algorithm.
+pub type Nfu = LeastUsed<Growing>;
+
+/// The counter grows by one with each period of use.
 #[derive(Debug)]
-pub struct Nfu {
-    fast: TierId,
-    counters: PageMap<u32>,
-}
+pub struct Growing;
 
-impl Nfu {
-    /// All counters at zero.
-    ///
-    /// # Errors
-    /// None.
-    pub fn new(AlgorithmSetup { fast, .. }: AlgorithmSetup<'_>) -> Result<Nfu, Refusal> {
-        Ok(Nfu { fast, counters: PageMap::default() })
-    }
-}
-
-impl Replace for Nfu {
-    fn arrived(&mut self, page: PageId, _: TierId, _: Arrival) {
-        *self.counters.entry(page) = 0;
-    }
-
-    fn forget(&mut self, range: PageRange) {
-        self.counters.forget(range);
-    }
-
-    fn victims(&mut self, _: usize, memory: &mut dyn MemorySystem) -> Vec<PageView> {
-        let counters = &mut self.counters;
-        let pages = ranked(self.fast, Clear::ACCESSED, memory, |view| {
-            let counter = counters.entry(view.page);
-            *counter += u32::from(view.accessed);
-            u64::from(*counter)
-        });
-        by_rank(pages, |_| 0)
+impl Count for Growing {
+    fn next(counter: u32, accessed: bool) -> u32 {
+        counter + u32::from(accessed)
     }
 }
