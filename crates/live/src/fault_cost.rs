@@ -38,8 +38,8 @@ pub fn measure() -> Option<Time> {
     let gone = unsafe { libc::madvise(start, PAGES * PAGE, libc::MADV_PAGEOUT) } == 0;
     let mut resident = [0u8; PAGES];
     // SAFETY: the vector has a byte for each page of the mapping.
-    let told = unsafe { libc::mincore(start, PAGES * PAGE, resident.as_mut_ptr()) } == 0;
-    for (page, resident) in resident.iter().enumerate().filter(|_| gone && told) {
+    let known = unsafe { libc::mincore(start, PAGES * PAGE, resident.as_mut_ptr()) } == 0;
+    for (page, resident) in resident.iter().enumerate().filter(|_| gone && known) {
         let started = Instant::now();
         // SAFETY: a readable word of the mapping above.
         unsafe { start.cast::<u64>().add(page * PAGE / 8).read_volatile() };

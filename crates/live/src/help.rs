@@ -1,6 +1,6 @@
 //! The help of a command that is launched: a library that is preloaded into it hands over a userfaultfd of its memory, with
 //! which its stores are known exactly (`crates/preload/helper`). With another one a thread of it takes page-table entries of
-//! shared memory out, by which accesses are known (`crates/preload/dropper`), and with a third those are told as they happen
+//! shared memory out, by which accesses are known (`crates/preload/dropper`), and with a third those are reported as they happen
 //! (`crates/preload/sampler`).
 
 use std::collections::HashMap;

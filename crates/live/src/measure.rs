@@ -122,7 +122,7 @@ impl Buffer {
         kernel
             .open(std::process::id())
             .and_then(|own| kernel.move_pages(&own, &pages, None, &mut status))
-            .map_err(|error| format!("where the memory lies is not told: {error}"))?;
+            .map_err(|error| format!("the kernel does not say where the memory lies: {error}"))?;
         match status.iter().all(|on| *on == node as i32) {
             true => Ok(()),
             false => Err(format!("node {node} had no room, the memory came from another node")),

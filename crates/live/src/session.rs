@@ -1,4 +1,4 @@
-//! From what a user asks for to an engine that runs: what this machine supports is chosen, and the reasons are told.
+//! From what a user asks for to an engine that runs: what this machine supports is chosen, and the reasons are given.
 
 use crate::access::AccessSource;
 use crate::access::damon::{self, Damon};
@@ -28,7 +28,7 @@ use toml::Table;
 /// Policies in the order in which they are tried where none is named, each with the parameters that live Linux needs.
 /// The first needs the most and knows the most: stores as well as accesses. The last does without DAMON.
 ///
-/// Nothing drops translations when accessed bits are cleared, so none may insist on `flush`. What was accessed is told
+/// Nothing drops translations when accessed bits are cleared, so none may insist on `flush`. What was accessed is known
 /// after some tenths of a second, later than Ambix's own `delay` is over.
 pub const PREFERRED: &[(&str, &[(&str, &str)])] = &[
     ("ambix", &[("flush", "false"), ("delay", "500 ms")]),
@@ -215,7 +215,7 @@ fn offload(
 
 type Chosen = (String, Table, Box<dyn terrace_policy::Policy>);
 
-/// `latency` is what an access to the slow tier was measured to cost: policies that want to know it are told.
+/// `latency` is what an access to the slow tier was measured to cost: policies that want it get it.
 fn choose(
     world: &World,
     config: &Config,
@@ -246,7 +246,7 @@ fn choose(
                     .ok()
                     .and_then(|entry| setting_that_runs(entry, &config.parameters, setup));
                 let hint = with.map_or(String::new(), |with| format!(". Here it runs with {}", sets(&with)));
-                Problem::Machine(format!("{error}{hint}; `terrace doctor` tells what this machine offers"))
+                Problem::Machine(format!("{error}{hint}; `terrace doctor` shows what this machine offers"))
             }
             _ => Problem::Usage(error.to_string()),
         });
@@ -269,7 +269,7 @@ fn choose(
         }
     }
     Err(Problem::Machine(format!(
-        "no policy can run here: {}. `terrace doctor` tells what would enable one",
+        "no policy can run here: {}. `terrace doctor` shows what would enable one",
         refusals.join("; ")
     )))
 }

@@ -97,7 +97,7 @@ impl Server {
                     let _ = self.answer(&stream, is_in_folder);
                 }
             }
-            // After what had connected before: it was told by then that it would be served.
+            // After what had connected before: it had been accepted by then.
             if waits[0].revents != 0 {
                 return;
             }

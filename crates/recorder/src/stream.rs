@@ -33,7 +33,7 @@ pub struct Stream {
     batch: Batch,
     /// For the batch after the one being filled: see [`Batch::after`].
     next_after: u64,
-    /// Origins of the registers, instructions not yet told, and the short way of decoding.
+    /// Origins of the registers, instructions not yet emitted, and the short way of decoding.
     short: Box<Short>,
     /// The entry decoded last, and how many more callbacks its execution makes.
     last: u32,
@@ -113,7 +113,7 @@ impl Stream {
         self.short.carry += instructions;
     }
 
-    /// Instructions not yet told, because no access followed; they become an event.
+    /// Instructions not yet emitted, because no access followed; they become an event.
     pub fn flush_instructions(&mut self) {
         let instructions = std::mem::take(&mut self.short.carry);
         if instructions > 0 {

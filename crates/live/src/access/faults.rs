@@ -2,7 +2,7 @@
 //! page's entry out (`crates/preload/dropper`), the next access faults, and Terrace answers the fault and knows page and time
 //! ([`crate::kernel::Faults`]).
 //!
-//! For policies that count accesses or want hints. Unlike [`super::drop`] it tells when a page was accessed, so that rates have no
+//! For policies that count accesses or want hints. Unlike [`super::drop`] it shows when a page was accessed, so that rates have no
 //! upper bound at one access per look; and it costs the program nothing for pages that nobody watches. The program pays
 //! for each page that is taken out and accessed again, and no more are taken out than keeps that within a share of its time.
 

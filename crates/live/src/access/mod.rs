@@ -39,7 +39,7 @@ pub trait AccessSource: Send {
     /// Rests, or works again, where it does more than look.
     ///
     /// # Errors
-    /// It cannot be told so.
+    /// It cannot be found out so.
     fn pause(&mut self, _paused: bool) -> io::Result<()> {
         Ok(())
     }

@@ -1,13 +1,13 @@
 //! Accesses to chosen pages of unmodified processes by the page-out probe: a page that is sent to compressed swap faults when it
 //! is next accessed, and `pagemap` shows that it is back.
 //!
-//! A watched base page is sent out again after each look, so that it tells in how many of the looks it was accessed. Of 2 MiB
+//! A watched base page is sent out again after each look, so that it shows in how many of the looks it was accessed. Of 2 MiB
 //! that lie in the compressed tier, every base page that is back is an access, seen by itself; they, too, are sent out again,
 //! since the policy wants them there.
 //!
 //! A page that is back as part of a huge page was brought back by the kernel, and a page that did not go when it was sent (another
 //! process shares it, or it is locked) cannot come back: of both nothing is known, which is not the same as no access. Where the
-//! kernel tells of major faults one by one, those count as accesses as well: of pages in huge pages, and of pages that the kernel
+//! kernel reports major faults one by one, those count as accesses as well: of pages in huge pages, and of pages that the kernel
 //! has sent out again since.
 
 use super::AccessSource;
@@ -21,7 +21,7 @@ use std::time::Duration;
 use terrace_model::{PageSize, Time};
 use terrace_policy::{MemorySystem, PageId, SpaceId};
 
-/// Between two looks at the watched pages. A page's accesses are told apart that far.
+/// Between two looks at the watched pages. A page's accesses are distinguished that far.
 const PERIOD: Duration = Duration::from_millis(250);
 
 /// The probe.
@@ -39,7 +39,7 @@ impl PageOut {
     /// Without any page yet, on a machine with these processors.
     pub fn new(kernel: Arc<dyn Kernel>, cpus: &[u32]) -> PageOut {
         let faults = super::on_all(&*kernel, Event::MajorFaults, cpus).unwrap_or_else(|error| {
-            tracing::info!(%error, "major faults are not told one by one; pages that are back in memory tell");
+            tracing::info!(%error, "major faults are not reported one by one; pages that are back in memory show accesses");
             Vec::new()
         });
         PageOut { kernel, armed: BTreeSet::new(), sent: Duration::ZERO, faults }

@@ -194,7 +194,7 @@ impl Schemes {
     }
 
     /// Bytes that a scheme has moved since the last call; of a dry run, that it would have.
-    fn news(&mut self, thread: usize) -> io::Result<u64> {
+    fn newly_moved(&mut self, thread: usize) -> io::Result<u64> {
         let state = read_text(&*self.kernel, format!("{KDAMONDS}/{thread}/state"))?;
         if state.trim() == "off" {
             return Err(io::Error::other("someone has stopped DAMON's thread"));
@@ -229,7 +229,7 @@ impl AccessSource for Schemes {
         let holds = self.guard.as_mut().is_some_and(|guard| guard.holds(&*kernel, now));
         let is_full = self.usage() > self.plan.high_usage;
         self.steer([!holds, !holds && is_full], false)?;
-        let [up, down] = [self.news(UP)? >> 12, self.news(DOWN)? >> 12];
+        let [up, down] = [self.newly_moved(UP)? >> 12, self.newly_moved(DOWN)? >> 12];
         if self.bounds.dry_run {
             tracing::info!(up, down, "base pages that would have moved");
         } else {

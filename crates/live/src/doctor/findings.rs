@@ -328,7 +328,7 @@ fn watching(facts: &Facts) -> Vec<Finding> {
             WATCHING,
             "PAGEMAP_SCAN",
             &tracking.pagemap_scan,
-            "finds pages by state; tells writes of a program that asks for it",
+            "finds pages by state; reports writes of a program that asks for it",
         )
         .otherwise("a kernel from 6.7 on"),
     );

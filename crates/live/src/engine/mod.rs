@@ -283,7 +283,7 @@ impl Engine {
         }
         let ordered = self.world.orders_waiting().saturating_sub(waiting);
         if ordered > 0 {
-            let why = if tick { "its period is over" } else { "news" };
+            let why = if tick { "its period is over" } else { "signals" };
             tracing::info!(ordered, why, at = moment.0 as f64 / 1e9, "the policy ordered moves");
         }
     }

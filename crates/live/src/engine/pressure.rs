@@ -70,7 +70,7 @@ mod tests {
             std::fs::write(root.path().join("proc/pressure/memory"), text).unwrap();
             guard.holds(&kernel, Duration::from_secs(second))
         };
-        assert!(!at(0, 5_000_000), "what was lost before is no news");
+        assert!(!at(0, 5_000_000), "what was lost before does not count");
         assert!(!at(1, 5_090_000));
         assert!(at(2, 5_290_000));
         assert!(at(3, 5_360_000), "7 % is less than the limit, but more than half of it");

@@ -68,9 +68,9 @@ mod tests {
         std::fs::write(&file, "pgmigrate_success 160\nthp_split_page 3\npgdemote_kswapd 7\nbad\n").unwrap();
         let mut stats = Stats::new();
         vmstat.collect(&kernel, &mut stats);
-        let told: Vec<_> = stats.under("kernel").map(|(name, stat)| (name, stat.value.as_f64())).collect();
+        let counted: Vec<_> = stats.under("kernel").map(|(name, stat)| (name, stat.value.as_f64())).collect();
         assert_eq!(
-            told,
+            counted,
             [("pgdemote_kswapd", 7.0), ("pgmigrate_success", 160.0 - 100.0), ("thp_split_page", 0.0)]
         );
         std::fs::remove_file(&file).unwrap();

@@ -94,8 +94,8 @@ impl Facts {
     pub fn capabilities_with_sampled_faults(&self) -> Capabilities {
         const UNKNOWN: [Capability; 4] =
             [Capability::AccessedBits, Capability::DirtyBits, Capability::Traffic, Capability::AccessSamples];
-        let told = CapabilitySet::of(&[Capability::HintFaults, Capability::CountedFaults]);
-        UNKNOWN.iter().fold(self.capabilities_with(told), |capabilities, one| {
+        let reported = CapabilitySet::of(&[Capability::HintFaults, Capability::CountedFaults]);
+        UNKNOWN.iter().fold(self.capabilities_with(reported), |capabilities, one| {
             capabilities.without(
                 *one,
                 "with --sample-faults only accesses to the pages that a policy watches are known. What helps: \
@@ -119,7 +119,7 @@ impl Facts {
             Some(features) if features >> MINOR_FAULTS & 1 == 1 => Ok(()),
             _ => unless(
                 "a kernel from 6.11 on with CONFIG_HAVE_ARCH_USERFAULTFD_MINOR=y",
-                "this kernel's userfaultfd tells no minor faults of shared memory",
+                "this kernel's userfaultfd reports no minor faults of shared memory",
             ),
         }
     }
@@ -158,7 +158,7 @@ impl Facts {
                 "no kernel interface that clears accessed bits drops translations on x86, so a page whose \
                  translation stays in a TLB looks idle",
             ),
-            // Where accessed bits are sampled, a page's first access shows, and how often samples find one tells a rate.
+            // Where accessed bits are sampled, a page's first access shows, and how often samples find one gives a rate.
             Capability::HintFaults | Capability::CountedFaults => {
                 self.accessed_bits().or_else(|_| self.page_out_probe())
             }
@@ -202,7 +202,7 @@ impl Facts {
         }
     }
 
-    /// Where nodes are told apart, so that pages can move as they are.
+    /// Where nodes are distinguished, so that pages can move as they are.
     fn several_nodes(&self) -> Result<(), Missing> {
         match self.tiers.nodes.iter().filter(|nodes| !nodes.is_empty()).count() {
             0 | 1 => because("all nodes with memory are one tier"),
@@ -281,7 +281,7 @@ impl Facts {
             (other, true) => unless(
                 remedy,
                 format!(
-                    "{}; PAGEMAP_SCAN tells the writes only of a program that helps: terrace run --track-stores",
+                    "{}; PAGEMAP_SCAN reports the writes only of a program that helps: terrace run --track-stores",
                     other.reason()
                 ),
             ),

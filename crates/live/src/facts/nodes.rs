@@ -23,9 +23,9 @@ pub struct Node {
     pub total: Bytes,
     /// What a new page could have at once: free memory, and file pages not used lately, which the kernel gives up first.
     pub free: Bytes,
-    /// Its distance from each node, as the firmware tells it: 10 is local, 20 is said to be twice as far.
+    /// Its distance from each node, as the firmware states it: 10 is local, 20 is said to be twice as far.
     pub distances: BTreeMap<u32, u32>,
-    /// How fast its memory is from the nearest processors, where the firmware tells (ACPI HMAT).
+    /// How fast its memory is from the nearest processors, where the firmware states it (ACPI HMAT).
     pub speed: Speed,
 }
 

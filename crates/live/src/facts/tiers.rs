@@ -15,9 +15,9 @@ const MEMORY_TIERS: &str = "/sys/devices/virtual/memory_tiering";
 /// channels of one kind of memory, remote CXL and NVM begin at about twice DRAM's latency.
 const SAME_TIER: f64 = 1.25;
 
-/// Of local DRAM, where the firmware tells nothing. Terrace's assumption: current servers lie between 80 and 120 ns.
+/// Of local DRAM, where the firmware states nothing. Terrace's assumption: current servers lie between 80 and 120 ns.
 const ASSUMED_LATENCY: Time = Time::from_nanos(100);
-/// Of local DRAM, where the firmware tells nothing. Terrace's assumption: one channel of DDR4-2666 carries 21.3 GB/s.
+/// Of local DRAM, where the firmware states nothing. Terrace's assumption: one channel of DDR4-2666 carries 21.3 GB/s.
 const ASSUMED_BANDWIDTH: BytesPerSec = BytesPerSec(20e9);
 /// A fault that finds its page compressed, entry and decompression together. Terrace's assumption.
 const COMPRESSED_LATENCY: Time = Time::from_nanos(5_000);
@@ -27,16 +27,16 @@ const COMPRESSED_BANDWIDTH: BytesPerSec = BytesPerSec(1e9);
 /// The name of the tier of compressed memory.
 pub const COMPRESSED: &str = "compressed";
 
-/// What the nodes were told apart by.
+/// What the nodes were distinguished by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToldBy {
     /// The kernel's memory tiers: it promotes and demotes between the same groups.
     Kernel,
-    /// Latencies that the firmware tells (HMAT); the kernel holds the nodes for one tier.
+    /// Latencies that the firmware states (HMAT); the kernel holds the nodes for one tier.
     Latency,
-    /// Distances of nodes without processors; the kernel holds the nodes for one tier, and the firmware tells no latencies.
+    /// Distances of nodes without processors; the kernel holds the nodes for one tier, and the firmware states no latencies.
     Distance,
-    /// Nothing tells them apart, or there is one.
+    /// Nothing distinguishes them, or there is one.
     Nothing,
 }
 
@@ -62,7 +62,7 @@ pub struct TierMap {
     pub tier_of_node: Vec<Option<TierId>>,
     /// Whether latency and bandwidth of each tier come from the firmware rather than from an assumption.
     pub told_speed: Vec<bool>,
-    /// What the nodes were told apart by.
+    /// What the nodes were distinguished by.
     pub told_by: ToldBy,
 }
 
@@ -157,7 +157,7 @@ fn compressed(swap: &Swap) -> (Bytes, Bytes) {
 
 type Groups<'a> = Vec<Vec<&'a Node>>;
 
-/// What the kernel tells apart counts, for it acts on it. Where it sees one tier, what the firmware tells counts, since
+/// What the kernel distinguishes counts, for it acts on it. Where it sees one tier, the firmware's figures count, since
 /// early kernels with tiers do not read it; then that nodes without processors are far.
 fn groups<'a>(nodes: &[&'a Node], kernel_tiers: &BTreeMap<u32, Vec<u32>>) -> (Groups<'a>, ToldBy) {
     let of_kernel: Groups<'_> = kernel_tiers
@@ -220,7 +220,7 @@ fn names(groups: &[Vec<&Node>]) -> Vec<String> {
     groups.iter().enumerate().map(|(at, group)| name(at, group)).collect()
 }
 
-/// The slowest node's latency and the bandwidth of all together; none where any node's is not told.
+/// The slowest node's latency and the bandwidth of all together; none where any node's is unknown.
 fn speed_of(group: &[&Node]) -> Speed {
     let latency = |of: fn(&Speed) -> Option<Time>| {
         group.iter().map(|node| of(&node.speed)).try_fold(Time::ZERO, |slowest, one| Some(slowest.max(one?)))

@@ -1,4 +1,4 @@
-//! By what the kernel tells which pages a program uses.
+//! By which means the kernel shows which pages a program uses.
 
 use super::fact::{self, Fact};
 use super::system::{Options, Release};
@@ -83,7 +83,7 @@ pub struct Sampler {
 /// By what accesses can be seen.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tracking {
-    /// Finds pages by category and tells which were written.
+    /// Finds pages by category and shows which were written.
     pub pagemap_scan: Fact<()>,
     /// Its features, as bits of `UFFD_FEATURE_…`.
     pub userfaultfd: Fact<u64>,
@@ -108,7 +108,7 @@ impl Tracking {
         asynchronous && self.pagemap_scan.is_known()
     }
 
-    /// Looks, and where only trying tells, tries on Terrace's own process.
+    /// Looks, and where only a trial shows it, tries on Terrace's own process.
     pub fn discover(kernel: &dyn Kernel, options: &Options, release: Option<&Release>) -> Tracking {
         let soft_dirty = fact::tried(kernel, Probe::SoftDirty, "soft-dirty bits");
         let soft_dirty = match (soft_dirty, options.has("MEM_SOFT_DIRTY")) {

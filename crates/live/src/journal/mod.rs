@@ -70,7 +70,7 @@ pub enum Change {
 #[derive(Debug, Serialize, Deserialize)]
 struct Record {
     pid: u32,
-    /// When the process began, in the kernel's ticks: tells it from a later one of the same number.
+    /// When the process began, in the kernel's ticks: distinguishes it from a later one of the same number.
     began: u64,
     changes: Vec<Change>,
 }

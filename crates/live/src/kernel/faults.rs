@@ -23,7 +23,7 @@ pub enum Answer {
 
 /// The minor faults of one process. They are answered as long as this lives.
 pub trait Faults: Send {
-    /// From now on minor faults in this range, the process's own shared memory, are told and answered.
+    /// From now on minor faults in this range, the process's own shared memory, are reported and answered.
     ///
     /// # Errors
     /// The memory is of another kind, or someone else's; too many huge pages; nothing is answered any more (`ENOTTY`).
@@ -185,7 +185,7 @@ struct Served {
 
 /// Starts the thread that answers the faults of a process.
 pub(super) fn serve(pid: u32, tracker: OwnedFd) -> io::Result<Box<dyn Faults>> {
-    // SAFETY: the descriptor is open. The kernel tells of faults only to those that do not wait in `read`.
+    // SAFETY: the descriptor is open. The kernel reports faults only to those that do not wait in `read`.
     if unsafe { libc::fcntl(tracker.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) } < 0 {
         return Err(io::Error::last_os_error());
     }
@@ -228,7 +228,7 @@ fn answer_all(serving: &GiveUp<'_>, pid: u32, sender: &SyncSender<Sample>) {
             if !answered(&shared.descriptor, &shared.wide, message.address) {
                 return;
             }
-            // SAFETY: no signal is sent with number 0: it tells whether the thread is one of ours.
+            // SAFETY: no signal is sent with number 0: it shows whether the thread is one of ours.
             let ours = unsafe { libc::syscall(libc::SYS_tgkill, own, message.thread, 0) } == 0;
             let sample = Sample {
                 pid: if ours { own } else { pid },

@@ -9,10 +9,10 @@ const FLAGS: usize = 9;
 /// Fields that tell where a program's parts were loaded: code, its end, stack, data, its end, heap.
 const PLACES: [usize; 6] = [26, 27, 28, 45, 46, 47];
 
-/// What tells the memory of one program from that of another which the same process executes.
+/// What distinguishes the memory of one program from that of another which the same process executes.
 ///
 /// The kernel clears `PF_FORKNOEXEC` at the first exec after a fork, and a program is loaded at random addresses. Two
-/// programs in a row that are loaded at the same addresses are told apart by the end of the first memory instead
+/// programs in a row that are loaded at the same addresses are distinguished by the end of the first memory instead
 /// ([`super::Kernel::has_same_memory`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Image {

@@ -157,7 +157,7 @@ pub trait Kernel: Send + Sync {
     /// the kernel does not say.
     fn shares_memory(&self, pid: u32, other: u32) -> bool;
 
-    /// Moves pages to nodes, or with `nodes` none tells on which node each lies. `status` gets a node or a negated
+    /// Moves pages to nodes, or with `nodes` none reports on which node each lies. `status` gets a node or a negated
     /// error number for each page.
     ///
     /// # Errors
@@ -187,7 +187,7 @@ pub trait Kernel: Send + Sync {
         runs: &mut [PageRun],
     ) -> io::Result<(usize, u64)>;
 
-    /// From now on [`category::WRITTEN`] is told of the pages in a range, a process's own memory, until it is mapped anew.
+    /// From now on [`category::WRITTEN`] is reported for the pages in a range, a process's own memory, until it is mapped anew.
     ///
     /// # Errors
     /// The process has not handed over a userfaultfd (`ESRCH`), uses one itself (`EBUSY`), or the memory is of another kind.

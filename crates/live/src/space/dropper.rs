@@ -84,24 +84,24 @@ impl Dropper {
             if end > self.arrived.len() {
                 break;
             }
-            let told = (1..=count as usize).filter_map(|number| pair(&self.arrived, at + PAIR * number));
-            let told: Vec<(u64, u64)> = told.collect();
+            let pairs = (1..=count as usize).filter_map(|number| pair(&self.arrived, at + PAIR * number));
+            let pairs: Vec<(u64, u64)> = pairs.collect();
             at = end;
             match what {
                 LIST => {
-                    let areas = told.iter().filter(|(start, end)| start < end);
+                    let areas = pairs.iter().filter(|(start, end)| start < end);
                     self.areas = areas.map(|(start, end)| start >> 12..end >> 12).collect();
                     self.areas.sort_by_key(|area| area.start);
                 }
                 DROP => {
-                    if told.iter().any(|(outcome, _)| *outcome == LOST) && !self.lost {
+                    if pairs.iter().any(|(outcome, _)| *outcome == LOST) && !self.lost {
                         self.lost = true;
                         tracing::warn!(
                             "the program changes mappings by system calls of its own; its accesses are no longer looked for"
                         );
                     }
                     let done = |one: &&(u64, u64)| one.0 == DONE;
-                    drops.push(told.first().filter(done).map(|(_, began)| Duration::from_nanos(*began)));
+                    drops.push(pairs.first().filter(done).map(|(_, began)| Duration::from_nanos(*began)));
                 }
                 _ => return Err(io::ErrorKind::InvalidData.into()),
             }

@@ -107,7 +107,7 @@ impl Space {
         let mut out: Option<Range<u64>> = None;
         all_runs(kernel, &self.process, scan, &mut [PageRun::default(); RUNS], |run| {
             let range = run.start >> 12..run.end >> 12;
-            // Elsewhere entries come with those of neighbours, and one that shows tells nothing. Unknown counts as accessed.
+            // Elsewhere entries come with those of neighbours, and one that is there proves nothing. Unknown counts as accessed.
             let exact = run.categories & category::WRITE_TRACKED != 0;
             pages.visit_mut(range.clone(), |at, state| {
                 let page = at.vpn..at.vpn + at.size.base_pages();

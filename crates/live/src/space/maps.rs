@@ -74,7 +74,7 @@ fn kind(path: &str, inode: &str, shared: bool) -> Option<AreaKind> {
 }
 
 impl Mapping {
-    /// Whether its pages may have 1 GiB although its file's name does not say so: `numa_maps` tells.
+    /// Whether its pages may have 1 GiB although its file's name does not say so: `numa_maps` shows it.
     pub fn may_be_giant(&self) -> bool {
         self.fixed_size == Some(PageSize::Huge) && whole_giants(self.first, self.end)
     }

@@ -248,8 +248,8 @@ impl PageMap {
         }
     }
 
-    /// Marks chunks of base pages from the start of a range as seen, up to the first that is not whole in it or of which anything is
-    /// news; returns where that is.
+    /// Marks chunks of base pages from the start of a range as seen, up to the first that is not whole in it or in which anything is
+    /// not yet known; returns where that is.
     pub fn see_known_base(&mut self, range: Range<u64>) -> u64 {
         self.see_chunks(range, |chunk| match chunk {
             Chunk::Base(base) => {
@@ -328,7 +328,7 @@ impl PageMap {
         true
     }
 
-    /// Ends a pass that marked what it found as seen: forgets the rest and unmarks. `gone` hears of runs of base pages
+    /// Ends a pass that marked what it found as seen: forgets the rest and unmarks. `gone` is called with runs of base pages
     /// that were resident and were not seen.
     pub fn sweep(&mut self, mut gone: impl FnMut(Range<u64>)) {
         let mut run: Option<Range<u64>> = None;
@@ -441,7 +441,7 @@ fn is_known((all, any): (PageState, PageState)) -> bool {
     all.is_resident() && all.is_located() && !any.is_swapped()
 }
 
-/// Marks pages as seen if nothing else is news of them: all are known, and known not to be in swap. Returns whether.
+/// Marks pages as seen if nothing else of them is new: all are known, and known not to be in swap. Returns whether.
 pub fn see_known(pages: &mut [PageState]) -> bool {
     let known = is_known(common_and_any(pages));
     if known {

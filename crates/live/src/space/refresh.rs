@@ -220,7 +220,7 @@ impl Space {
         let mut runs = [PageRun::default(); 512];
         let scanned = all_runs(kernel, &self.process, scan, &mut runs, |run| look.take(run));
         look.finish();
-        // Only a whole pass tells what is gone, by the marks that this one must not leave.
+        // Only a whole pass shows what is gone, by the marks that this one must not leave.
         self.pages.visit_mut(range, |_, state| {
             state.set_seen(false);
             true
@@ -385,13 +385,13 @@ impl Look<'_> {
         let step = size.base_pages();
         let mut looked_at = vpn;
         while vpn < end && !self.is_cluster(vpn / CHUNK) {
-            // Almost all pages have no news, so those of a chunk are passed over together.
+            // Almost all pages are unchanged, so those of a chunk are passed over together.
             if step == 1 && !swapped && !dirty && vpn >= looked_at {
                 // With compressed memory as a tier the next chunk may be a cluster.
                 let reach = if self.compressed.is_some() { end.min(vpn + CHUNK) } else { end };
-                let news = self.pages.see_known_base(vpn..reach);
-                if news > vpn {
-                    vpn = news;
+                let changed = self.pages.see_known_base(vpn..reach);
+                if changed > vpn {
+                    vpn = changed;
                     continue;
                 }
                 let some = self.pages.base_run_mut(vpn..end);
@@ -402,10 +402,10 @@ impl Look<'_> {
                 }
             }
             if size == PageSize::Huge && !swapped && !dirty && vpn >= looked_at {
-                let news = self.pages.see_known_huge(vpn..end);
-                looked_at = news + step;
-                if news > vpn {
-                    vpn = news;
+                let changed = self.pages.see_known_huge(vpn..end);
+                looked_at = changed + step;
+                if changed > vpn {
+                    vpn = changed;
                     continue;
                 }
             }

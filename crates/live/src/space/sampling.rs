@@ -1,4 +1,4 @@
-//! Watched pages of shared memory whose next access is to fault: their entries are taken out, and how long they stay out tells
+//! Watched pages of shared memory whose next access is to fault: their entries are taken out, and how long they stay out shows
 //! how often they are accessed.
 //!
 //! A page goes round: *in* (it has an entry, or nobody knows) → *asked* (the process's thread was asked to take it out) → *out* →
@@ -33,7 +33,7 @@ pub struct Access {
 pub struct Exposure {
     /// The page.
     pub vpn: u64,
-    /// For so long it was out without an access, since that was last told.
+    /// For so long it was out without an access, since that was last reported.
     pub span: Duration,
     /// The access that ended it, if one did.
     pub access: Option<Access>,
@@ -44,7 +44,7 @@ enum State {
     In,
     /// With the last fault since, if there was one: it may have come before the drop or after.
     Asked(Option<Fault>),
-    /// Since then, or since its exposure was last told.
+    /// Since then, or since its exposure was last reported.
     Out(Duration),
 }
 
@@ -60,12 +60,12 @@ pub struct Sampling {
     faults: Box<dyn Faults>,
     /// Registered pieces, by their first pages: where each ends, and how its faults are answered.
     pieces: BTreeMap<u64, (u64, Answer)>,
-    /// Areas of which the kernel tells no minor faults: System V segments.
+    /// Areas of which the kernel reports no minor faults: System V segments.
     refused: Vec<Range<u64>>,
     pages: BTreeMap<u64, (PageSize, State)>,
     /// What the thread was asked to take out, in order.
     asked: VecDeque<u64>,
-    /// Pages that are out and were found with an entry: the fault may be answered and not yet told.
+    /// Pages that are out and were found with an entry: the fault may be answered and not yet reported.
     doubtful: BTreeSet<u64>,
     /// Where the next call begins to take pages out.
     from: u64,
@@ -163,15 +163,15 @@ impl Sampling {
     }
 
     /// Takes over the faults, and which drops were done.
-    fn take_over(&mut self, pid: u32, drops: Vec<Option<Duration>>, told: &mut Vec<Exposure>) {
+    fn take_over(&mut self, pid: u32, drops: Vec<Option<Duration>>, exposures: &mut Vec<Exposure>) {
         let mut faults: Vec<Sample> = Vec::new();
         let lost = self.faults.read(&mut |fault| faults.push(fault));
         for fault in faults {
-            self.faulted(pid, &fault, told);
+            self.faulted(pid, &fault, exposures);
         }
         for began in drops {
             let Some(vpn) = self.asked.pop_front() else { break };
-            self.dropped(vpn, began, told);
+            self.dropped(vpn, began, exposures);
         }
         if lost > 0 {
             tracing::debug!(pid, lost, "more faults than were kept; the pages are looked at instead");
@@ -179,7 +179,7 @@ impl Sampling {
         }
     }
 
-    fn faulted(&mut self, pid: u32, fault: &Sample, told: &mut Vec<Exposure>) {
+    fn faulted(&mut self, pid: u32, fault: &Sample, exposures: &mut Vec<Exposure>) {
         let vpn = fault.address >> 12;
         let access = Access { at: Duration::from_nanos(fault.time), store: fault.store };
         let ours = fault.pid != pid;
@@ -199,38 +199,38 @@ impl Sampling {
             State::Out(since) => {
                 *state = State::In;
                 let span = access.at.saturating_sub(since);
-                told.push(Exposure { vpn, span, access: Some(access).filter(|_| !ours) });
+                exposures.push(Exposure { vpn, span, access: Some(access).filter(|_| !ours) });
             }
         }
     }
 
-    fn dropped(&mut self, vpn: u64, began: Option<Duration>, told: &mut Vec<Exposure>) {
+    fn dropped(&mut self, vpn: u64, began: Option<Duration>, exposures: &mut Vec<Exposure>) {
         let Some((size, state)) = self.pages.get_mut(&vpn) else { return };
         let State::Asked(fault) = *state else { return };
         *state = match (began, fault) {
             (None, _) => State::In,
             (Some(began), Some(fault)) if fault.access.at >= began => {
                 let access = Some(fault.access).filter(|_| !fault.ours);
-                told.push(Exposure { vpn, span: fault.access.at - began, access });
+                exposures.push(Exposure { vpn, span: fault.access.at - began, access });
                 State::In
             }
-            // The fault has ended the registration, and the drop came after it: the next access will not be told.
+            // The fault has ended the registration, and the drop came after it: the next access will not be reported.
             (Some(_), Some(_)) if *size == PageSize::Huge => State::In,
             (Some(began), _) => State::Out(began),
         };
     }
 
-    /// Exposures that go on are told up to now.
-    fn credit(&mut self, now: Duration, told: &mut Vec<Exposure>) {
+    /// Exposures that go on are reported up to now.
+    fn credit(&mut self, now: Duration, exposures: &mut Vec<Exposure>) {
         for (vpn, (_, state)) in &mut self.pages {
             if let State::Out(since) = state {
-                told.push(Exposure { vpn: *vpn, span: now.saturating_sub(*since), access: None });
+                exposures.push(Exposure { vpn: *vpn, span: now.saturating_sub(*since), access: None });
                 *since = now.max(*since);
             }
         }
     }
 
-    /// Pages that have an entry, twice in a row, although no fault was told, as after a mapping has gone and come, are in.
+    /// Pages that have an entry, twice in a row, although no fault was reported, as after a mapping has gone and come, are in.
     fn check(&mut self, mut has_entry: impl FnMut(u64) -> bool) {
         self.calls += 1;
         let turn = self.calls % CHECKED;
@@ -268,9 +268,9 @@ impl Space {
         watched: &[(u64, PageSize)],
         may: &mut dyn FnMut() -> bool,
     ) -> io::Result<Vec<Exposure>> {
-        let mut told = Vec::new();
+        let mut exposures = Vec::new();
         let (Some(dropper), Some(sampling)) = (&mut self.dropper, &mut self.sampling) else {
-            return Ok(told);
+            return Ok(exposures);
         };
         let drops = match dropper.poll().and_then(|drops| dropper.ask().map(|()| drops)) {
             Ok(drops) => drops,
@@ -279,15 +279,15 @@ impl Space {
                 self.dropper = None;
                 sampling.begin_anew();
                 self.covered = Some(Vec::new());
-                return Ok(told);
+                return Ok(exposures);
             }
         };
         let mut covered = dropper.areas().to_vec();
-        sampling.take_over(self.process.pid, drops, &mut told);
-        for one in told.iter().filter(|one| one.access.is_some()) {
+        sampling.take_over(self.process.pid, drops, &mut exposures);
+        for one in exposures.iter().filter(|one| one.access.is_some()) {
             mark(&mut self.pages, one.vpn, 1, false);
         }
-        sampling.credit(kernel.now(), &mut told);
+        sampling.credit(kernel.now(), &mut exposures);
         sampling.watch(watched, &covered);
         sampling.check(|vpn| {
             let mut entry = [0];
@@ -323,7 +323,7 @@ impl Space {
             covered.retain(|area| !sampling.refused.contains(area));
         }
         self.covered = Some(covered);
-        Ok(told)
+        Ok(exposures)
     }
 }
 

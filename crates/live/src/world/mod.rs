@@ -90,7 +90,7 @@ pub struct World {
     batch: usize,
     watches: Watches,
     sampling: Sampling,
-    /// One access in so many is to be told, once the policy has said so.
+    /// One access in so many is to be signalled, once the policy has said so.
     samples_one_in: Option<u64>,
     signals: VecDeque<Signal>,
     /// By tier: the level, and whether memory is below it.
@@ -158,7 +158,7 @@ impl World {
         Ok(world)
     }
 
-    /// What the policy asked for: which news it wants, and how stores are found out.
+    /// What the policy asked for: which signals it wants, and how stores are found out.
     pub fn serve(&mut self, wanted: SignalSet, dirtiness: Dirtiness) {
         self.wanted = wanted;
         self.dirtiness = dirtiness;
@@ -332,7 +332,7 @@ impl World {
         self.signals.drain(..).collect()
     }
 
-    /// Whether there is news.
+    /// Whether signals wait.
     pub fn has_signals(&self) -> bool {
         !self.signals.is_empty()
     }
@@ -409,7 +409,7 @@ impl World {
         self.spaces.values_mut().for_each(|space| space.looks += times);
     }
 
-    /// One access in so many is to be told to the policy one by one; none until it has asked for that.
+    /// One access in so many is signalled to the policy one by one; none until it has asked for that.
     pub fn samples_one_in(&self) -> Option<u64> {
         self.samples_one_in
     }

@@ -18,7 +18,7 @@ const BATCH_MOST: usize = 1024;
 /// obeyed soon.
 const BATCH_TIME: Time = Time::from_nanos(20_000_000);
 /// `status` before the kernel has written it: no node and no error has this number.
-const UNTOLD: i32 = i32::MIN;
+const UNKNOWN: i32 = i32::MIN;
 /// Calls for the same pages that get nowhere before they count as busy.
 const ATTEMPTS: u32 = 3;
 
@@ -219,7 +219,7 @@ impl World {
         space.put_back(&*self.kernel, &addresses);
         let workers =
             usize::from(how.threads.max(1)).min(self.workers).min(addresses.len().div_ceil(16).max(1));
-        let mut status = vec![UNTOLD; addresses.len()];
+        let mut status = vec![UNKNOWN; addresses.len()];
         let part = addresses.len().div_ceil(workers);
         let (kernel, process) = (&*self.kernel, &space.process);
         if workers == 1 {
@@ -389,49 +389,49 @@ fn advise(kernel: &dyn Kernel, process: &Process, ranges: &[(u64, u64)], advice:
 
 /// Moves pages to a node; `status` has the node of each that arrived, and an error for each other.
 ///
-/// The kernel stops at the first group with a page that does not move and leaves the status of what follows untold,
+/// The kernel stops at the first group with a page that does not move and leaves the status of what follows unreported,
 /// so the call is made again for the rest as long as that gets anywhere. Where it fails as a whole, as it does when the
 /// node is full, some pages have moved all the same.
 fn move_to(kernel: &dyn Kernel, process: &Process, addresses: &[u64], node: i32, status: &mut [i32]) {
     let mut failed = attempt(kernel, process, addresses, node, status);
-    let mut left: Vec<usize> = (0..status.len()).filter(|at| status[*at] == UNTOLD).collect();
+    let mut left: Vec<usize> = (0..status.len()).filter(|at| status[*at] == UNKNOWN).collect();
     let mut fruitless = u32::from(left.len() == status.len());
     while failed.is_none() && !left.is_empty() && fruitless < ATTEMPTS {
         let pages: Vec<u64> = left.iter().map(|at| addresses[*at]).collect();
-        let mut told = vec![UNTOLD; pages.len()];
-        failed = attempt(kernel, process, &pages, node, &mut told);
-        left.iter().zip(told).for_each(|(at, told)| status[*at] = told);
+        let mut statuses = vec![UNKNOWN; pages.len()];
+        failed = attempt(kernel, process, &pages, node, &mut statuses);
+        left.iter().zip(statuses).for_each(|(at, found)| status[*at] = found);
         let before = left.len();
-        left.retain(|at| status[*at] == UNTOLD);
+        left.retain(|at| status[*at] == UNKNOWN);
         fruitless = if left.len() == before { fruitless + 1 } else { 0 };
     }
     left.into_iter().for_each(|at| status[at] = -failed.unwrap_or(libc::EBUSY));
 }
 
-/// One call, and a look at where those pages are of which it told nothing; returns the error of a call that failed as a whole.
+/// One call, and a look at where those pages are of which it reported nothing; returns the error of a call that failed as a whole.
 fn attempt(
     kernel: &dyn Kernel,
     process: &Process,
     pages: &[u64],
     node: i32,
-    told: &mut [i32],
+    statuses: &mut [i32],
 ) -> Option<i32> {
-    let moved = kernel.move_pages(process, pages, Some(&vec![node; pages.len()]), told);
+    let moved = kernel.move_pages(process, pages, Some(&vec![node; pages.len()]), statuses);
     let failed = moved.err().map(|error| match error.raw_os_error() {
         // The arguments are right; it is how the call says that the process has ended.
         Some(libc::EINVAL) => libc::ESRCH,
         errno => errno.unwrap_or(libc::EIO),
     });
     if failed.is_some() {
-        told.fill(UNTOLD);
+        statuses.fill(UNKNOWN);
     }
-    let untold: Vec<usize> = (0..told.len()).filter(|at| told[*at] == UNTOLD).collect();
-    if !untold.is_empty() && failed != Some(libc::ESRCH) {
-        let asked: Vec<u64> = untold.iter().map(|at| pages[*at]).collect();
-        let mut where_now = vec![UNTOLD; asked.len()];
+    let unreported: Vec<usize> = (0..statuses.len()).filter(|at| statuses[*at] == UNKNOWN).collect();
+    if !unreported.is_empty() && failed != Some(libc::ESRCH) {
+        let asked: Vec<u64> = unreported.iter().map(|at| pages[*at]).collect();
+        let mut where_now = vec![UNKNOWN; asked.len()];
         if kernel.move_pages(process, &asked, None, &mut where_now).is_ok() {
-            for (at, found) in untold.iter().zip(where_now) {
-                told[*at] = if found >= 0 && found != node { UNTOLD } else { found };
+            for (at, found) in unreported.iter().zip(where_now) {
+                statuses[*at] = if found >= 0 && found != node { UNKNOWN } else { found };
             }
         }
     }

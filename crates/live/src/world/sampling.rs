@@ -51,9 +51,9 @@ impl World {
             let of_space = |(page, size): (PageId, PageSize)| (page.space == id).then_some((page.vpn, size));
             let watched: Vec<(u64, PageSize)> = self.watches.pages().filter_map(of_space).collect();
             // A process that has ended is let go with the next look at the targets.
-            let Ok(told) = space.sample_faults(&*self.kernel, &watched, may) else { continue };
+            let Ok(exposures) = space.sample_faults(&*self.kernel, &watched, may) else { continue };
             let now = self.kernel.now();
-            told.iter().for_each(|one| self.exposed(id, one, now));
+            exposures.iter().for_each(|one| self.exposed(id, one, now));
         }
     }
 

@@ -1,4 +1,4 @@
-//! Pages whose accesses the policy wants to hear of.
+//! Pages whose accesses the policy wants to be signalled.
 //!
 //! No kernel lets one process count another's accesses to a page. What an access source does find out is whether a page was
 //! accessed within an interval δ; `k` of `m` intervals with an access tell a rate of `-ln(1 - k/m) / δ`, if accesses come at
@@ -43,7 +43,7 @@ const UNKNOWN: Time = Time::from_nanos(2_000_000_000);
 /// How an access source looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sampling {
-    /// An access is told apart from others this much earlier or later.
+    /// An access is distinguished from others this much earlier or later.
     pub interval: Time,
     /// Intervals that are reported together.
     pub together: u32,
@@ -57,7 +57,7 @@ pub struct Watches {
     looks: u64,
     /// Grows with every page that is watched from now on.
     generation: u64,
-    /// Exposures are told, not looks.
+    /// Exposures are reported, not looks.
     timed: bool,
 }
 
@@ -110,7 +110,7 @@ impl Watches {
         self.generation
     }
 
-    /// A source has found accesses in some of the last intervals. Hints that have come true are told and end.
+    /// A source has found accesses in some of the last intervals. Hints that have come true are signalled and end.
     pub fn accessed(
         &mut self,
         space: SpaceId,
@@ -161,13 +161,13 @@ impl Watches {
         }
     }
 
-    /// From now on exposures are told, not looks.
+    /// From now on exposures are reported, not looks.
     pub fn time_exposures(&mut self) {
         self.timed = true;
     }
 
     /// A page was exposed for a span, which an access may have ended: when, and whether it was a store. A hint that has come true
-    /// is told and ends.
+    /// is signalled and ends.
     pub fn exposed(&mut self, page: PageId, span: Time, access: Option<(Moment, bool)>) -> Option<Signal> {
         let watched = self.pages.get_mut(&page)?;
         watched.exposed = Time(watched.exposed.0.saturating_add(span.0));
@@ -266,7 +266,7 @@ mod tests {
         let ms = |ms: u64| Time::from_nanos(ms * 1_000_000);
         assert_eq!(timed(ms(30_000), ms(3_000), 6), (60, false));
         assert_eq!(timed(ms(30_000), ms(30_000), 0), (0, false));
-        // 10 accesses, each at once: 50,000 per second are as many as can be told.
+        // 10 accesses, each at once: 50,000 per second are as many as can be distinguished.
         assert_eq!(timed(ms(1000), Time(1), 10), (50_000, true));
         assert_eq!(timed(ms(1000), Time(0), 0), (0, false));
         assert_eq!(timed(ms(2000), Time(0), 0), (0, true), "nobody knows");

@@ -2,7 +2,7 @@
 //!
 //! Each register is an unknown value plus a constant. What only adds a constant, or copies a register, changes the
 //! constant; whatever else writes a register makes it a new unknown. Two addresses with the same unknowns differ by a
-//! constant, so that one callback tells both.
+//! constant, so that one callback gives both.
 
 use iced_x86::{Instruction, InstructionInfo, Mnemonic, OpAccess, OpKind, Register, UsedMemory};
 use terrace_protocol::entry::{Base, Entry, Expected, REGISTERS, RUN, RUN_RECORDS, shape};

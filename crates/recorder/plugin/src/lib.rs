@@ -57,7 +57,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
     recorder::set_folder(value(b"folder=").unwrap_or_default());
     let shared = match map() {
         Ok(shared) => shared,
-        // The recording has ended since the program was started, which is no news to anyone.
+        // The recording has ended since the program was started, which everyone knows.
         Err(error) if recorder::has_ended(&error) => return 0,
         Err(error) => {
             eprintln!(

@@ -189,7 +189,7 @@ impl Expected {
         Expected(part_shift << 4 | (size as u32) << 8 | direction << 16 | kind << 24)
     }
 
-    /// A load and a store of `size` bytes at the same address, of which one record tells.
+    /// A load and a store of `size` bytes at the same address, which share one record.
     pub const fn update(size: u8) -> Expected {
         Expected(Expected::new(size.trailing_zeros(), size, true).0 | Expected::BOTH)
     }

@@ -1,7 +1,7 @@
 //! Where a running recorder is found, and what is said to it.
 //!
 //! Each recording has a folder that only its user can enter, with the libraries and a socket. The socket accepts while
-//! the recording goes on, so that connecting to it tells whether a program that is about to start can be recorded. A
+//! the recording goes on, so that connecting to it shows whether a program that is about to start can be recorded. A
 //! process that joins the recording sends a [`Request`], and the recorder takes the process id from the kernel
 //! (`SO_PEERCRED`): what a process calls itself means nothing outside its pid namespace.
 

@@ -129,7 +129,7 @@ proptest! {
 
     #[test]
     fn chunks_at_a_time_do_as_page_by_page(
-        news in proptest::collection::btree_set(0u64..5 * CHUNK, 0..3),
+        unknown in proptest::collection::btree_set(0u64..5 * CHUNK, 0..3),
         range in (0u64..6 * CHUNK, 0u64..6 * CHUNK),
         aligned: bool,
         changed in proptest::collection::vec(0u64..5 * CHUNK, 0..4),
@@ -141,7 +141,7 @@ proptest! {
             let page = map.base_mut(vpn);
             page.set_resident(true);
             page.set_tier(TierId(u8::from(vpn % CHUNK > 100)));
-            page.set_located(!news.contains(&vpn));
+            page.set_located(!unknown.contains(&vpn));
         }
         let mut plain = map.clone();
         for round in 0..2 {

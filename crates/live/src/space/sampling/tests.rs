@@ -1,4 +1,4 @@
-//! The rounds of a page, with a kernel that tells and refuses what it is told to.
+//! The rounds of a page, with a kernel that reports and refuses as the test says.
 
 use super::*;
 use std::sync::{Arc, Mutex};
@@ -78,12 +78,12 @@ impl Process {
         self.kernel.lock().unwrap().faults.push(sample);
     }
 
-    /// What is told, as page, nanoseconds, and whether an access ended it.
-    fn told(&mut self, drops: &[Option<u64>]) -> Vec<(u64, u64, bool)> {
-        let mut told = Vec::new();
+    /// What is reported, as page, nanoseconds, and whether an access ended it.
+    fn reported(&mut self, drops: &[Option<u64>]) -> Vec<(u64, u64, bool)> {
+        let mut reported = Vec::new();
         let drops = drops.iter().map(|began| began.map(Duration::from_nanos)).collect();
-        self.sampling.take_over(PID, drops, &mut told);
-        told.iter().map(|one| (one.vpn, one.span.as_nanos() as u64, one.access.is_some())).collect()
+        self.sampling.take_over(PID, drops, &mut reported);
+        reported.iter().map(|one| (one.vpn, one.span.as_nanos() as u64, one.access.is_some())).collect()
     }
 
     fn pieces(&self) -> Vec<(u64, u64)> {
@@ -100,16 +100,16 @@ fn a_page_goes_out_and_comes_in_with_its_access() {
     let mut process = Process::new(&[AREA], &[(1030, BASE), (1031, BASE)]);
     assert_eq!(process.ask(), [1030, 1031]);
     assert_eq!(process.pieces(), [(1024, 1536)], "what is around, and no more");
-    assert_eq!(process.told(&[Some(10), None]), [], "the second was busy");
+    assert_eq!(process.reported(&[Some(10), None]), [], "the second was busy");
     assert_eq!(process.ask(), [1031], "and is asked for again");
     process.fault(PID, 1030, 25);
     process.fault(PID, 1040, 26);
-    assert_eq!(process.told(&[Some(20)]), [(1030, 15, true)], "nobody watches the other page");
-    let mut told = Vec::new();
-    process.sampling.credit(Duration::from_nanos(50), &mut told);
-    assert_eq!(told, [Exposure { vpn: 1031, span: Duration::from_nanos(30), access: None }]);
+    assert_eq!(process.reported(&[Some(20)]), [(1030, 15, true)], "nobody watches the other page");
+    let mut reported = Vec::new();
+    process.sampling.credit(Duration::from_nanos(50), &mut reported);
+    assert_eq!(reported, [Exposure { vpn: 1031, span: Duration::from_nanos(30), access: None }]);
     process.fault(PID, 1031, 60);
-    assert_eq!(process.told(&[]), [(1031, 10, true)], "only the rest");
+    assert_eq!(process.reported(&[]), [(1031, 10, true)], "only the rest");
     assert_eq!(process.ask(), [1030, 1031]);
 }
 
@@ -120,11 +120,11 @@ fn a_fault_that_is_told_before_the_drop_is_put_in_order() {
     process.fault(PID, 1030, 12);
     process.fault(PID, 1031, 9);
     process.fault(PID + 1, 1032, 12);
-    assert_eq!(process.told(&[]), []);
-    assert_eq!(process.told(&[Some(10), Some(10), Some(10)]), [(1030, 2, true), (1032, 2, false)]);
+    assert_eq!(process.reported(&[]), []);
+    assert_eq!(process.reported(&[Some(10), Some(10), Some(10)]), [(1030, 2, true), (1032, 2, false)]);
     // The second had been accessed before; the third was put back by Terrace itself.
     process.fault(PID, 1031, 30);
-    assert_eq!(process.told(&[]), [(1031, 20, true)]);
+    assert_eq!(process.reported(&[]), [(1031, 20, true)]);
 }
 
 #[test]
@@ -134,13 +134,13 @@ fn a_huge_page_is_registered_anew_after_each_access() {
     assert_eq!(process.kernel.lock().unwrap().registered[&1024], (1536, Answer::Whole));
     process.fault(PID, 1300, 25);
     process.kernel.lock().unwrap().registered.clear();
-    assert_eq!(process.told(&[Some(10)]), [(1024, 15, true)]);
+    assert_eq!(process.reported(&[Some(10)]), [(1024, 15, true)]);
     assert_eq!(process.ask(), [1024]);
     assert_eq!(process.pieces(), [(1024, 1536)]);
-    // Between the registration and the drop: nothing would be told of the next access.
+    // Between the registration and the drop: the next access would not be reported.
     process.fault(PID, 1300, 30);
     process.kernel.lock().unwrap().registered.clear();
-    assert_eq!(process.told(&[Some(40)]), []);
+    assert_eq!(process.reported(&[Some(40)]), []);
     assert_eq!(process.ask(), [1024]);
     // A huge page that is not wholly in the area is none.
     process.watched = vec![(2560, PageSize::Huge)];
@@ -153,14 +153,14 @@ fn pieces_end_with_their_area_and_with_the_watch() {
     let mut process = Process::new(&[1000..1100, 1100..3000], &[(1090, BASE), (1110, BASE), (2000, BASE)]);
     assert_eq!(process.ask(), [1090, 1110, 2000]);
     assert_eq!(process.pieces(), [(1024, 1100), (1100, 1536), (1536, 2048)], "neighbours in 2 MiB");
-    process.told(&[Some(1), Some(1), Some(1)]);
+    process.reported(&[Some(1), Some(1), Some(1)]);
     assert!(process.ask().is_empty());
     process.watched.pop();
     process.covered[0] = 1000..1050;
     process.watch();
     assert_eq!(process.pieces(), [(1100, 1536)]);
     process.sampling.begin_anew();
-    assert_eq!((process.pieces(), process.told(&[Some(5)])), (vec![], vec![]));
+    assert_eq!((process.pieces(), process.reported(&[Some(5)])), (vec![], vec![]));
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn what_the_kernel_refuses_is_left_and_what_fails_is_tried_again() {
     // Memory that has gone cannot be left either; it is forgotten all the same.
     process.kernel.lock().unwrap().refusal = Some(libc::EINVAL);
     process.sampling.leave(1024);
-    process.told(&[None]);
+    process.reported(&[None]);
     assert!(process.ask().is_empty());
     process.kernel.lock().unwrap().refusal = None;
     assert_eq!((process.ask(), &process.sampling.refused), (vec![], &vec![AREA]));
@@ -184,16 +184,16 @@ fn after_a_loss_all_pages_are_taken_out_again_and_those_with_an_entry_are_in() {
     let watched: Vec<(u64, PageSize)> = (1030..1046).map(|vpn| (vpn, BASE)).collect();
     let mut process = Process::new(&[AREA], &watched);
     process.ask();
-    process.told(&[Some(1); 16]);
+    process.reported(&[Some(1); 16]);
     for _ in 0..CHECKED {
         process.sampling.check(|vpn| vpn == 1031);
     }
-    assert!(process.ask().is_empty(), "its fault may be about to be told");
+    assert!(process.ask().is_empty(), "its fault may be about to be reported");
     for _ in 0..CHECKED {
         process.sampling.check(|vpn| vpn == 1031);
     }
     assert_eq!(process.ask(), [1031]);
     process.kernel.lock().unwrap().lost = 3;
-    process.told(&[Some(2)]);
+    process.reported(&[Some(2)]);
     assert_eq!(process.ask().len(), 16);
 }
