@@ -8,6 +8,8 @@ mod coherence;
 mod core;
 pub mod design;
 mod engine;
+#[doc(hidden)]
+pub mod fuzz;
 mod host;
 mod machine;
 pub mod memory;

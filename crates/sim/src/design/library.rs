@@ -114,6 +114,13 @@ impl Library {
         Library { files: files.chain(of_schemes).collect() }
     }
 
+    /// With one more file under this name.
+    pub(crate) fn with(mut self, name: &str, text: String) -> Library {
+        let file = File { name: name.to_owned(), shown: name.to_owned(), text: text.into(), directory: None };
+        self.files.insert(name.to_owned(), file);
+        self
+    }
+
     /// The machines, by name.
     pub fn machine_names(&self) -> Vec<Listed> {
         self.listed(FileKind::Machine)

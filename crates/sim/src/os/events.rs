@@ -191,6 +191,9 @@ impl Os {
         self.spaces[space as usize].table = PageTable::new(self.levels, tables[0]);
         self.changes.reshaped = true;
         self.spaces[space as usize].alive = !ends;
+        if ends {
+            self.ended.push_back(space);
+        }
         Ok(())
     }
 

@@ -6,7 +6,7 @@ use super::memory::{Block, Buddy, Owner, TierMemory, age};
 use super::page_table::{Leaf, PageTable, Pte};
 use super::stores::Stores;
 use crate::design::{OsParameters, PagePolicy, Placement};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use terrace_model::{Frame, PageSize, TierId, Time};
 use terrace_policy::PageId;
 
@@ -25,9 +25,14 @@ pub enum OsError {
         tiers: String,
     },
     /// Too many processes for the TLB's address-space tags.
-    #[error("more than 32,767 processes")]
+    #[error(
+        "more than {MOST_PROCESSES} processes at a time; simulate a part of the input (terrace trace slice)"
+    )]
     TooManyProcesses,
 }
+
+/// Processes at a time: the tags of TLBs have 15 bits, and one value means none.
+const MOST_PROCESSES: u32 = 32_767;
 
 /// Counters of the operating system.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,6 +94,8 @@ pub struct Os {
     pub(super) page_table_tier: usize,
     pub(super) levels: u32,
     pub(super) spaces: Vec<Space>,
+    /// Numbers of processes that have ended, oldest first. Nothing holds translations of theirs any more.
+    pub(super) ended: VecDeque<u32>,
     pub(super) tiers: Vec<TierMemory>,
     /// How many page tables map a frame, for frames shared by fork. Absent: one.
     pub(super) shared: HashMap<u64, u32>,
@@ -173,6 +180,7 @@ impl Os {
             page_table_tier,
             levels,
             spaces: Vec::new(),
+            ended: VecDeque::new(),
             tiers: tiers
                 .iter()
                 .map(|(name, base, frames)| TierMemory::new(name, *base, *frames, &parameters.memory))
@@ -216,16 +224,25 @@ impl Os {
     /// # Errors
     /// No frame for its page table, or too many processes.
     pub fn new_space(&mut self) -> Result<u32, OsError> {
-        if self.spaces.len() >= 32_767 {
-            return Err(OsError::TooManyProcesses);
-        }
+        let fresh = self.spaces.len() as u32;
+        // Numbers of processes that have ended are used again, the oldest first, where there are no others.
+        let number = match fresh < MOST_PROCESSES {
+            true => fresh,
+            false => *self.ended.front().ok_or(OsError::TooManyProcesses)?,
+        };
         let root = self.table_frame().ok_or_else(|| self.out_of_memory(None))?;
-        self.spaces.push(Space {
-            areas: AddressSpace::default(),
-            table: PageTable::new(self.levels, root),
-            alive: true,
-        });
-        Ok(self.spaces.len() as u32 - 1)
+        let space =
+            Space { areas: AddressSpace::default(), table: PageTable::new(self.levels, root), alive: true };
+        if number == fresh {
+            self.spaces.push(space);
+        } else {
+            self.ended.pop_front();
+            self.spaces[number as usize] = space;
+            if let Some(stores) = &mut self.stores {
+                stores.forget(number);
+            }
+        }
+        Ok(number)
     }
 
     /// Levels of the page tables.

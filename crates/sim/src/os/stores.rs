@@ -27,6 +27,12 @@ impl Stores {
         bitmap[(page % PAGES / 64) as usize] |= 1 << (page % 64);
     }
 
+    /// The process is gone, and its number goes to another.
+    pub fn forget(&mut self, space: u32) {
+        self.bitmaps.retain(|(of, _), _| *of != space);
+        self.last = None;
+    }
+
     /// Whether it was ever stored to.
     pub fn contains(&self, space: u32, addr: u64) -> bool {
         let page = addr >> 12;

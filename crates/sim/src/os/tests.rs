@@ -26,6 +26,22 @@ fn map(os: &mut Os, start: u64, bytes: u64) {
 }
 
 #[test]
+fn numbers_of_ended_processes_are_used_again_oldest_first() {
+    let mut os = os(PagePolicy::Base, Placement::FirstTouch, 40_000);
+    for number in 0..32_767 {
+        assert_eq!(os.new_space(), Ok(number));
+    }
+    assert_eq!(os.new_space(), Err(OsError::TooManyProcesses));
+    for number in [7, 3] {
+        os.clear_space(number, true).unwrap();
+    }
+    // A program that replaces another keeps its number.
+    os.clear_space(5, false).unwrap();
+    assert_eq!((os.new_space(), os.new_space()), (Ok(7), Ok(3)));
+    assert_eq!(os.new_space(), Err(OsError::TooManyProcesses));
+}
+
+#[test]
 fn first_touch_fills_the_first_tier_then_spills() {
     let mut os = os(PagePolicy::Base, Placement::FirstTouch, 100);
     os.new_space().unwrap();

@@ -331,3 +331,30 @@ fn waiting_and_gaps_are_told() {
     assert!(outcome.notes.iter().any(|note| note.starts_with("5007 ns")));
     assert!(outcome.notes.iter().any(|note| note.starts_with("123 accesses were left out")));
 }
+
+#[test]
+fn many_more_processes_may_run_one_after_the_other_than_at_a_time() {
+    // Each begins when the one before has ended, touches the page that all of them have, and ends.
+    let processes = 40_000;
+    let (mut sequence, mut batches) = (0, Vec::new());
+    for process in 0..processes {
+        let mut batch = Batch { stream: StreamId(process), after: sequence, ..Batch::default() };
+        let mut event = |batch: &mut Batch, event: Event| {
+            sequence += 1;
+            batch.push_event(sequence, event);
+        };
+        let (thread, agent) = (0, terrace_trace::Agent::Cpu);
+        let name = String::new();
+        event(&mut batch, Event::Spawn { process, thread, agent, forked_from: None, os_id: process, name });
+        let range = AddressRange::new(DATA, PAGE);
+        let (kind, protection) = (MapKind::Anonymous, Protection::READ_WRITE);
+        event(&mut batch, Event::Map { range, kind, protection, name: String::new() });
+        batch.push(DATA, 8, AccessKind::Write, 0, 1);
+        event(&mut batch, Event::Exit { process_ends: true });
+        batches.push(batch);
+    }
+    let outcome = run(&small(), &mut VecSource::new(Header::default(), batches), Fidelity::Pages);
+    // No process sees a page of another: each has its own fault.
+    assert_eq!(counts(&outcome, ["os.faults", "os.page_table_pages"]), [u64::from(processes), 0]);
+    assert_eq!((outcome.accesses, resident(&outcome)), (u64::from(processes), 0));
+}
