@@ -1,8 +1,10 @@
-//! `results.json`, schema 1: a stable document for programs.
+//! `results.json`, schema 2: a stable document for programs.
 //!
 //! Keys are only ever added within a schema. Order is fixed: fields as declared here, statistics by name, so that two
-//! equal comparisons are byte-identical apart from `wall_seconds` and `accesses_per_second`. A number that JSON cannot
-//! hold (infinite, not a number) is `null`.
+//! equal comparisons are byte-identical apart from the field `host`, which holds all that the computer and the day
+//! decide. A number that JSON cannot hold (infinite, not a number) is `null`.
+//!
+//! In schema 1 the fields of `host` lay in each run and at the top.
 
 use crate::conclusion::Conclusion;
 use crate::run::{MachineTier, RunRecord, TimelinePoint};
@@ -12,7 +14,7 @@ use std::collections::BTreeMap;
 use terrace_model::{ContiguityPoint, Stats, Unit, Value};
 
 /// Version of the document's shape.
-const SCHEMA: u32 = 1;
+const SCHEMA: u32 = 2;
 
 /// The document of several runs.
 #[derive(serde::Serialize)]
@@ -21,7 +23,6 @@ struct Document<'a> {
     runs: Vec<Run<'a>>,
     title: &'a str,
     command: &'a str,
-    date: &'a str,
     tool_version: &'a str,
     baseline: &'a str,
     #[serde(skip_serializing_if = "Pairs::is_empty")]
@@ -31,6 +32,32 @@ struct Document<'a> {
     conclusions: Vec<Conclusion>,
     inputs: Vec<Input<'a>>,
     units: BTreeMap<&'a str, Unit>,
+    host: Host<'a>,
+}
+
+/// What differs between two equal comparisons: when they ran, and how fast the computer was.
+#[derive(serde::Serialize)]
+struct Host<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    date: Option<&'a str>,
+    /// In the order of the document's runs.
+    runs: Vec<HostRun>,
+}
+
+#[derive(serde::Serialize)]
+struct HostRun {
+    wall_seconds: f64,
+    accesses_per_second: f64,
+}
+
+impl<'a> Host<'a> {
+    fn of(date: Option<&'a str>, runs: &[RunRecord]) -> Host<'a> {
+        let of_run = |run: &RunRecord| HostRun {
+            wall_seconds: run.wall_seconds,
+            accesses_per_second: run.accesses_per_second(),
+        };
+        Host { date, runs: runs.iter().map(of_run).collect() }
+    }
 }
 
 #[derive(serde::Serialize)]
@@ -44,8 +71,6 @@ struct Run<'a> {
     instructions: u64,
     cycles: u64,
     seconds_simulated: f64,
-    wall_seconds: f64,
-    accesses_per_second: f64,
     fidelity: &'a str,
     scale: u32,
     seed: Option<u64>,
@@ -145,7 +170,6 @@ impl Comparison {
                 .collect(),
             title: &self.title,
             command: &self.command,
-            date: &self.date,
             tool_version: &self.tool_version,
             baseline: &self.baseline,
             prices: Pairs(&self.prices),
@@ -157,6 +181,7 @@ impl Comparison {
                 .iter()
                 .flat_map(|r| r.stats.iter().map(|(name, stat)| (name, stat.unit)))
                 .collect(),
+            host: Host::of(Some(&self.date), &self.runs),
         }
     }
 }
@@ -170,8 +195,10 @@ impl RunRecord {
             schema: u32,
             runs: [Run<'a>; 1],
             units: BTreeMap<&'a str, Unit>,
+            host: Host<'a>,
         }
-        pretty(&Single { schema: SCHEMA, runs: [run(self)], units })
+        let host = Host::of(None, std::slice::from_ref(self));
+        pretty(&Single { schema: SCHEMA, runs: [run(self)], units, host })
     }
 }
 
@@ -192,8 +219,6 @@ fn run(run: &RunRecord) -> Run<'_> {
         instructions: run.instructions,
         cycles: run.cycles,
         seconds_simulated: run.seconds_simulated,
-        wall_seconds: run.wall_seconds,
-        accesses_per_second: run.accesses_per_second(),
         fidelity: &run.fidelity,
         scale: run.scale,
         seed: run.seed,
@@ -297,7 +322,7 @@ mod tests {
     #[test]
     fn an_empty_comparison_is_a_document_too() {
         let document: serde_json::Value = serde_json::from_str(&Comparison::default().to_json()).unwrap();
-        assert_eq!(document["schema"], 1);
+        assert_eq!(document["schema"], 2);
         assert_eq!(document["runs"], serde_json::json!([]));
     }
 
@@ -306,9 +331,24 @@ mod tests {
         let comparison = test_data::comparison();
         let all: serde_json::Value = serde_json::from_str(&comparison.to_json()).unwrap();
         let one: serde_json::Value = serde_json::from_str(&comparison.runs[0].to_json()).unwrap();
-        assert_eq!(one["schema"], 1);
+        assert_eq!(one["schema"], 2);
         assert_eq!(one["runs"][0], all["runs"][0]);
         assert_eq!(one["units"]["energy.dram"], "joules");
+    }
+
+    #[test]
+    fn what_the_computer_and_the_day_decide_is_in_one_field() {
+        let (fast, mut slow) = (test_data::comparison(), test_data::comparison());
+        slow.date = "2031-12-31".to_owned();
+        slow.runs.iter_mut().for_each(|run| run.wall_seconds *= 7.0);
+        let before_host = |comparison: &Comparison| {
+            let text = comparison.to_json();
+            text[..text.find("\n  \"host\": {").unwrap()].to_owned()
+        };
+        assert_eq!(before_host(&fast), before_host(&slow));
+        let host: serde_json::Value = serde_json::from_str(&slow.to_json()).unwrap();
+        assert_eq!(host["host"]["runs"][1]["wall_seconds"], 3.5);
+        assert_eq!(host["host"]["date"], "2031-12-31");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-// The document that the page shows (results.json, schema 1) and the measures derived from it.
+// The document that the page shows (results.json, schema 2) and the measures derived from it.
 
 export type Histogram = { buckets: number[]; count: number; sum: number; max: number };
 export type Leaf = number | null | Histogram;
@@ -14,6 +14,7 @@ export type Run = {
   instructions: number;
   cycles: number;
   seconds_simulated: number;
+  /** Of the document's `host`. */
   wall_seconds: number;
   accesses_per_second: number;
   fidelity: string;
@@ -106,7 +107,6 @@ export type Report = {
   runs: Run[];
   title: string;
   command: string;
-  date: string;
   tool_version: string;
   baseline: string;
   /** Of a tier's memory, where the fastest tier's is 1. */
@@ -114,6 +114,8 @@ export type Report = {
   conclusions: Conclusion[];
   inputs: Input[];
   units: Record<string, string>;
+  /** What the computer and the day decide. */
+  host: { date: string; runs: { wall_seconds: number; accesses_per_second: number }[] };
 };
 
 /** Whether this is what a policy did to real processes: no time, cycles or accesses were simulated. */

@@ -13,6 +13,7 @@ import { apply, onSchemeChange, scheme, toggleScheme } from "./theme";
 
 function start(): void {
   const report = JSON.parse(document.getElementById("data")!.textContent!) as Report;
+  report.runs.forEach((run, at) => Object.assign(run, report.host.runs[at]));
   const sections = [
     speedups(report),
     tiering(report),
@@ -82,7 +83,7 @@ function hero(report: Report): HTMLElement {
     machines.length > 0 ? `machine ${machines.join(", ")}` : "",
     fidelities.length > 0 ? `fidelity ${fidelities.join(", ")}` : "",
     scales.length > 0 ? `scaled down by ${scales.join(", ")}` : "",
-    report.date,
+    report.host.date,
   ].filter((text) => text !== "");
   const chips = h("ul", { class: "chips" }, ...facts.map((text) => h("li", {}, text)));
   const cards = h("div", { class: "cards" }, ...each.map(card));

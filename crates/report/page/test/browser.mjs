@@ -142,8 +142,10 @@ const tests = {
       const run = report.runs[at];
       assert.deepEqual([row.design, row.input], [run.design, run.input]);
       for (const key of ["cycles", "instructions", "accesses"]) assert.equal(number(row.cells[key].text), run[key], key);
-      for (const key of ["seconds_simulated", "accesses_per_second"]) assert.equal(Number(row.cells[key].value), run[key], key);
-      assert.equal(number(row.cells.accesses_per_second.text), Math.round(run.accesses_per_second));
+      assert.equal(Number(row.cells.seconds_simulated.value), run.seconds_simulated);
+      const rate = report.host.runs[at].accesses_per_second;
+      assert.equal(Number(row.cells.accesses_per_second.value), rate);
+      assert.equal(number(row.cells.accesses_per_second.text), Math.round(rate));
       const misses = run.stats.tlb?.l2?.miss;
       if (misses !== undefined) assert.equal(Number(row.cells.tlb.value), (1000 * misses) / run.instructions);
     });
