@@ -60,7 +60,8 @@ impl Summary {
 ///
 /// Accesses are described on the caller's thread, and encoded, compressed and written on a second one; when that falls
 /// behind, `push` waits. Memory is bounded by a few chunks. A writer that is dropped without `finish` writes out what it was
-/// given but no index: the file is then read in salvage mode.
+/// given but no index: the file is then read in salvage mode. Where writing fails before the first whole chunk, the file is
+/// removed.
 #[derive(Debug)]
 pub struct TraceWriter {
     path: PathBuf,
@@ -108,7 +109,7 @@ impl TraceWriter {
         bytes.extend(json);
         let begin = || -> std::io::Result<(File, Compressor)> {
             let mut file = File::create(&path)?;
-            file.write_all(&bytes)?;
+            file.write_all(&bytes).inspect_err(|_| discard(&path))?;
             Ok((file, Compressor::new()?))
         };
         let (file, compressor) = begin().map_err(|error| io(&path, 0, error))?;
@@ -234,8 +235,13 @@ fn write_chunks(
         let chunk = encoder.encode(&mut collected);
         let (head, sections) = compressor.compress(chunk).map_err(|error| io(path, complete, error))?;
         let bytes = HEAD_BYTES + sections.len();
-        written.file.write_all(&head).map_err(|error| io(path, complete, error))?;
-        written.file.write_all(sections).map_err(|error| io(path, complete, error))?;
+        let write = written.file.write_all(&head).and_then(|()| written.file.write_all(sections));
+        write.map_err(|error| {
+            if complete == 0 {
+                discard(path);
+            }
+            io(path, complete, error)
+        })?;
         written.chunks.push(ChunkInfo {
             offset: written.end,
             bytes: bytes as u32,
@@ -279,6 +285,13 @@ fn split(batch: &Batch, longest: usize) -> Vec<Batch> {
 
 fn content(path: &Path, what: String) -> WriteError {
     WriteError::Content { path: path.display().to_string(), what }
+}
+
+/// Removes a file without a whole chunk, in which nothing could be read. What is no file of its own stays.
+fn discard(path: &Path) {
+    if std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_file()) {
+        let _ = std::fs::remove_file(path);
+    }
 }
 
 fn io(path: &Path, complete_chunks: u64, error: std::io::Error) -> WriteError {
