@@ -181,6 +181,31 @@ fn why_a_program_cannot_be_recorded_is_said() {
 }
 
 #[test]
+fn a_step_of_a_job_with_address_sanitizer_is_refused_before_it_takes_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let (source, step) = (folder.path().join("step.c"), folder.path().join("step"));
+    std::fs::write(&source, "#include <stdio.h>\nint main(void) { puts(\"ran\"); return 0; }\n").unwrap();
+    let mut compiler = std::process::Command::new("gcc");
+    let built = compiler.arg("-fsanitize=address").arg("-o").args([&step, &source]).status().unwrap();
+    assert!(built.success(), "gcc with its library of AddressSanitizer");
+    let job = format!("{0}; echo status $?; exit 0", step.display());
+    let record = |options: &[&str]| {
+        let mut command = terrace();
+        command.args(["record", "-o"]).arg(folder.path().join("x.trace")).args(options);
+        let output = command.args(["--", "sh", "-c", &job]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (said, problems) = record(&[]);
+    assert!(said.contains("status 126") && !said.contains("ran"), "{said}");
+    let expected = format!("terrace: {}: built with AddressSanitizer", step.display());
+    assert!(problems.contains(&expected) && problems.contains("--no-follow-exec"), "{problems}");
+    // Outside the recorder it runs as ever.
+    let (said, _) = record(&["--no-follow-exec"]);
+    assert!(said.contains("ran\nstatus 0"), "{said}");
+}
+
+#[test]
 fn a_fault_that_may_be_the_emulators_is_said() {
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("x.trace");

@@ -210,28 +210,6 @@ fn has_capabilities(program: &Path) -> bool {
     unsafe { libc::getxattr(name.as_ptr(), c"security.capability".as_ptr(), std::ptr::null_mut(), 0) > 0 }
 }
 
-/// Whether a program is built with AddressSanitizer: it names the function that every such program calls first.
-pub fn has_address_sanitizer(program: &Path) -> bool {
-    const NAME: &[u8] = b"__asan_init";
-    let Ok(mut file) = std::fs::File::open(program) else { return false };
-    let mut buffer = vec![0; 1 << 20];
-    // The end of what was read before stays at the beginning.
-    let mut kept = 0;
-    while let Ok(read) = file.read(&mut buffer[kept..])
-        && read > 0
-    {
-        let filled = kept + read;
-        // SAFETY: both pointers are valid for the lengths that follow them.
-        let found = unsafe { libc::memmem(buffer.as_ptr().cast(), filled, NAME.as_ptr().cast(), NAME.len()) };
-        if !found.is_null() {
-            return true;
-        }
-        kept = filled.min(NAME.len() - 1);
-        buffer.copy_within(filled - kept..filled, 0);
-    }
-    false
-}
-
 fn machine() -> String {
     let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let processor = processor
@@ -329,17 +307,5 @@ mod tests {
             assert!(with_mode(0o2755).unwrap().contains("set-group-ID"));
             assert_eq!(with_mode(0o755), None);
         }
-    }
-
-    #[test]
-    fn address_sanitizer_is_found_wherever_its_name_lies() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("program");
-        for before in [0, (1 << 20) - 5, (1 << 20) + 7] {
-            std::fs::write(&path, [&vec![0; before][..], b"__asan_init"].concat()).unwrap();
-            assert!(has_address_sanitizer(&path), "{before}");
-        }
-        std::fs::write(&path, vec![0; 3 << 20]).unwrap();
-        assert!(!has_address_sanitizer(&path));
     }
 }

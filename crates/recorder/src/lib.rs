@@ -227,7 +227,7 @@ pub fn prepare(command: &[OsString], options: &RecordOptions) -> Result<Prepared
     }
     let program = launch::resolve(command)?;
     let qemu = launch::find_qemu(options)?;
-    if launch::has_address_sanitizer(&program.executable) {
+    if terrace_protocol::sanitizer::has_address_sanitizer(&program.executable) {
         return Err(RecordError::AddressSanitizer { program: program.executable });
     }
     let header = launch::header(command, options);

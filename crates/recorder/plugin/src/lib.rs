@@ -27,10 +27,13 @@ mod syscalls;
 mod translate;
 
 use qemu::{Info, PluginId};
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use terrace_protocol::VERSION;
 use terrace_protocol::layout::{Shared, TOTAL_BYTES};
+use terrace_protocol::sanitizer;
 
 /// Called by QEMU after it has loaded the plugin.
 ///
@@ -53,6 +56,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
         eprintln!("terrace: the recorder understands x86_64 programs only");
         return 1;
     }
+    refuse_address_sanitizer();
     let value = |key: &[u8]| arguments.iter().find_map(|a| a.strip_prefix(key));
     recorder::set_folder(value(b"folder=").unwrap_or_default());
     let shared = match map() {
@@ -93,6 +97,24 @@ pub unsafe extern "C" fn qemu_plugin_install(
         qemu::qemu_plugin_register_vcpu_syscall_ret_cb(id, syscalls::ends);
     }
     0
+}
+
+/// Ends the process before the emulated program begins, where its shadow memory would take the host's: a recorded job
+/// may execute such programs in its steps.
+fn refuse_address_sanitizer() {
+    let command_line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    let Some(program) = sanitizer::program_of(&command_line) else { return };
+    let program = Path::new(OsStr::from_bytes(program));
+    if sanitizer::has_address_sanitizer(program) {
+        eprintln!(
+            "terrace: {}: built with AddressSanitizer, for whose shadow memory the emulator takes more than 20 GB of this \
+             machine's; it is not run. Build it without -fsanitize=address, or record with --no-follow-exec, which runs \
+             such steps unrecorded",
+            program.display()
+        );
+        // As a shell does for a program that is there and cannot be executed.
+        std::process::exit(126);
+    }
 }
 
 extern "C" fn vcpu_begins(_id: PluginId, vcpu: c_uint) {
