@@ -2,6 +2,7 @@
 //!
 //! This file only routes; each subcommand is one file under `commands/`.
 
+mod allocator;
 mod commands;
 mod error;
 mod input;
@@ -16,6 +17,9 @@ mod shares;
 use clap::Parser;
 use commands::Command;
 use std::process::ExitCode;
+
+#[global_allocator]
+static ALLOCATOR: allocator::Ending = allocator::Ending;
 
 fn main() -> ExitCode {
     let cli = commands::Cli::parse();
