@@ -24,3 +24,10 @@ pub mod space;
 pub mod status;
 pub mod targets;
 pub mod world;
+
+/// Entry functions of the fuzz targets: each takes any bytes and panics where a promise about bad input is broken.
+#[doc(hidden)]
+pub mod fuzz {
+    pub use crate::journal::fuzz as journal;
+    pub use crate::server::fuzz::request;
+}

@@ -127,8 +127,12 @@ impl Record {
     /// A journal as it lies in the folder, if it is one of Terrace's.
     fn load(folder: &Folder, name: &str) -> Result<Record, String> {
         let text = folder.read(name).map_err(|error| error.to_string())?;
-        let path = folder.path_of(name);
-        let record: Record = serde_json::from_str(&text)
+        Record::parse(&text, name, &folder.path_of(name))
+    }
+
+    /// The journal of this name at this path.
+    fn parse(text: &str, name: &str, path: &Path) -> Result<Record, String> {
+        let record: Record = serde_json::from_str(text)
             .map_err(|error| format!("{} is no journal of Terrace: {error}", path.display()))?;
         if record.name() != name {
             return Err(format!(
@@ -142,6 +146,23 @@ impl Record {
                 .map_err(|why| format!("{} is not obeyed: {why}; nothing in it was done", path.display()))?;
         }
         Ok(record)
+    }
+}
+
+/// Any text as the journal of process 7, for fuzzing: it is refused with a reason, or names nothing but what Terrace changes.
+///
+/// # Panics
+/// When a promise is broken.
+#[doc(hidden)]
+pub fn fuzz(data: &[u8]) {
+    match Record::parse(&String::from_utf8_lossy(data), "7.json", Path::new("/run/terrace/7.json")) {
+        Err(message) => assert!(message.starts_with("/run/terrace/7.json "), "{message}"),
+        Ok(record) => {
+            assert_eq!(record.pid, 7);
+            for change in &record.changes {
+                assert_eq!(allowed::check(change, 7), Ok(()), "{change:?}");
+            }
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 //! clients that connect and say nothing keep nobody out.
 
 mod connections;
+pub(crate) mod fuzz;
 mod sockets;
 
 pub use sockets::{remove_stale, socket_of, sockets};

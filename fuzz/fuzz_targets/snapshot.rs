@@ -1,0 +1,4 @@
+//! A saved memory.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| terrace_sim::fuzz::snapshot(data));
