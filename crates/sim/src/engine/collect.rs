@@ -155,6 +155,7 @@ fn stats(engine: &Engine, now: Time) -> Stats {
     }
     stats.count("os.copy_on_write_faults", os.copy_on_write_faults, Unit::Count);
     stats.count("os.huge_fallbacks", os.huge_fallbacks, Unit::Count);
+    stats.count("os.huge_occupied", os.huge_occupied, Unit::Count);
     stats.count("os.splits", os.splits, Unit::Count);
     shared.shootdowns.count_into(&mut stats);
     let [by_threads, by_cores] = shared.table_stores;
@@ -262,6 +263,10 @@ fn notes(engine: &Engine, stats: &Stats, counted: u64, of_the_policy: Vec<String
         }
     };
     about("os.huge_fallbacks", "pages came smaller than the design wants, for want of an aligned free block");
+    about(
+        "os.huge_occupied",
+        "pages came smaller than the design wants, since smaller pages lay in the place of the larger one already",
+    );
     about("os.unmapped_accesses", "accesses to addresses that no event had mapped; each mapped its page");
     about(
         "input.order_violations",

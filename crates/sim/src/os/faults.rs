@@ -40,8 +40,11 @@ impl Os {
         let (Block { frame, zeroed }, size) = match granted {
             Some(granted) => granted,
             None => {
+                let occupied = wanted != PageSize::Base && !self.table(space).is_region_empty(addr, wanted);
                 let (block, size) = self.place_by_design(space, addr, start, wanted)?;
-                if size != wanted {
+                if occupied {
+                    self.counters.huge_occupied += 1;
+                } else if size != wanted {
                     self.counters.huge_fallbacks += 1;
                 }
                 (block, size)

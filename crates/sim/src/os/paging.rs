@@ -43,6 +43,8 @@ pub struct OsCounters {
     pub copy_on_write_faults: u64,
     /// Pages that were wanted larger than they came, for want of an aligned free block.
     pub huge_fallbacks: u64,
+    /// Pages that were wanted larger than they came, since smaller pages lay in the larger one's place already.
+    pub huge_occupied: u64,
     /// Huge pages split into base pages because a part was unmapped.
     pub splits: u64,
     /// Accesses to addresses that no event had mapped; each mapped its page.
