@@ -9,7 +9,7 @@ mod support;
 use support::*;
 use terrace_model::{Bytes, BytesPerSec, Cycles, PageSize, Time};
 use terrace_sim::design::{
-    CacheParameters, CoreKind, Design, LinkParameters, PagePolicy, Replacement, SetIndex,
+    CacheParameters, Design, InOrderKeys, LinkParameters, ModelParameters, PagePolicy, Replacement, SetIndex,
 };
 use terrace_sim::memory::{Device, DeviceParameters, Span};
 use terrace_sim::{Fidelity, Outcome};
@@ -112,9 +112,9 @@ fn a_chase_along_rows_pays_for_each_row_once() {
 }
 
 #[test]
-fn an_in_order_core_waits_for_each_access_after_issuing_it() {
+fn an_in_order_core_with_one_entry_waits_for_each_access_after_issuing_it() {
     let mut design = round();
-    design.core.kind = CoreKind::InOrder;
+    design.core.model = ModelParameters::InOrder(InOrderKeys { loads: 1 });
     let cycles = difference(&design, 1000, |n| {
         let mut program = Program::new();
         program.map(DATA, PAGE);

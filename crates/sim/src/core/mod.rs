@@ -1,7 +1,21 @@
-//! Cores: how long a stream of accesses takes, and what it waited for.
+//! Cores: how long a stream of accesses takes, and what it waited for. The models lie behind one seam, `CoreModel` in
+//! `model.rs`, and are listed below.
 
-mod interval;
+mod clock;
+#[macro_use]
+mod model;
 mod parameters;
+mod store_buffer;
 
-pub use interval::{Blame, Interval, Timeline};
-pub use parameters::{CoreKind, CoreParameters};
+use clock::Clock;
+use model::{CoreModel, ModelKeys};
+use terrace_model::Time;
+
+pub use clock::{Blame, Timeline};
+pub use in_order::Keys as InOrderKeys;
+pub use parameters::{CoreGroup, CoreParameters};
+
+core_models! {
+    "interval" => interval::Interval,
+    "in-order" => in_order::InOrder,
+}

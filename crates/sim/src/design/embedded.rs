@@ -15,6 +15,7 @@ files![
     "designs/direct-segment.toml",
     "designs/first-touch.toml",
     "designs/ideal-coherence.toml",
+    "designs/in-order.toml",
     "designs/interleave.toml",
     "designs/native-1g.toml",
     "designs/native-2m.toml",

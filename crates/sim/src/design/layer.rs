@@ -44,13 +44,14 @@ pub(super) fn header(file: &File) -> Result<(Layer, Vec<Entry>), DesignError> {
         Some(Entry { node: Node::Array(parents), .. }) => parents,
         Some(parent) => vec![parent],
     };
-    if let Some(Node::Array(tiers)) = tree.child("tier").map(|tiers| &tiers.node) {
+    for (key, what) in [("tier", "tier"), ("core.groups", "group of cores")] {
+        let Some(Node::Array(entries)) = tree.at(key).map(|entries| &entries.node) else { continue };
         let mut names = HashSet::new();
-        for tier in tiers {
-            let Some(name) = name_of(tier) else { continue };
+        for entry in entries {
+            let Some(name) = name_of(entry) else { continue };
             if !names.insert(name) {
-                let message = format!("there is another tier named \"{name}\"");
-                return Err(DesignError::at(&tier.origin, message));
+                let message = format!("there is another {what} named \"{name}\"");
+                return Err(DesignError::at(&entry.origin, message));
             }
         }
     }
@@ -66,6 +67,12 @@ pub(super) fn expand(mut layer: Entry) -> Result<Entry, DesignError> {
         placement.node = Node::Table(BTreeMap::from([("kind".to_owned(), kind)]));
     }
     expand_scheme(&mut layer)?;
+    if let Some(core) = layer.child_mut("core") {
+        expand_model(core)?;
+        if let Some(Entry { node: Node::Array(groups), .. }) = core.child_mut("groups") {
+            groups.iter_mut().try_for_each(expand_model)?;
+        }
+    }
     if let Some(devices) = layer.at_mut("device").and_then(Entry::table_mut) {
         for device in devices.values_mut() {
             let Some(preset) = device.table_mut().and_then(|table| table.remove("preset")) else { continue };
@@ -109,6 +116,39 @@ fn expand_scheme(layer: &mut Entry) -> Result<(), DesignError> {
         }
     }
     translation.insert("scheme".to_owned(), older);
+    Ok(())
+}
+
+/// Makes a table of a core model that is named alone, and takes the older spelling: `kind`.
+fn expand_model(core: &mut Entry) -> Result<(), DesignError> {
+    let Some(core) = core.table_mut() else { return Ok(()) };
+    if let Some(model) = core.get_mut("model")
+        && let Some(kind) = model.as_str()
+    {
+        let kind = Entry::text(kind, model.origin.clone());
+        model.node = Node::Table(BTreeMap::from([("kind".to_owned(), kind)]));
+    }
+    let Some(older) = core.remove("kind") else { return Ok(()) };
+    if core.contains_key("model") {
+        return Err(DesignError::at(
+            &older.origin,
+            "core.kind: is an older spelling of core.model; write only one of them",
+        ));
+    }
+    let origin = older.origin.clone();
+    let mut model = BTreeMap::new();
+    let kind = match older.as_str() {
+        Some("out-of-order") => Entry::text("interval", origin.clone()),
+        Some("in-order") => {
+            // Every load was waited for.
+            let loads = Node::Scalar(toml::Value::Integer(1));
+            model.insert("loads".to_owned(), Entry { node: loads, origin: origin.clone() });
+            older
+        }
+        _ => older,
+    };
+    model.insert("kind".to_owned(), kind);
+    core.insert("model".to_owned(), Entry { node: Node::Table(model), origin });
     Ok(())
 }
 

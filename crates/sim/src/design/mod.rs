@@ -26,7 +26,7 @@ pub use schema::*;
 pub use crate::cache::{
     CacheHierarchyParameters, CacheParameters, PrefetcherParameters, Replacement, SetIndex,
 };
-pub use crate::core::{CoreKind, CoreParameters};
+pub use crate::core::{CoreGroup, CoreParameters, InOrderKeys, ModelParameters};
 pub use crate::translate::schemes;
 pub use crate::translate::schemes::colt::{CoalescedLevels, CoalescedParameters};
 pub use crate::translate::schemes::direct_segment::SegmentParameters;

@@ -26,7 +26,7 @@ fn every_design_stands_on_every_machine() {
     let library = Library::embedded();
     let machines = library.machine_names();
     let designs = library.design_names();
-    assert_eq!((machines.len(), designs.len()), (12, 17));
+    assert_eq!((machines.len(), designs.len()), (12, 18));
     for listed in machines.iter().chain(&designs) {
         assert!(!listed.summary.is_empty(), "{} has no summary", listed.name);
     }
@@ -289,7 +289,7 @@ fn messages_name_file_line_key_and_the_nearest_valid_one() {
             "kind = \"machine\"\nextends = \"vivt\"",
             "designs/vivt.toml: is a design; the machine my.toml cannot extend it",
         ),
-        ("kind = \"machine\"\n[core]\ncount = 1", "my.toml:2: core.kind is missing"),
+        ("kind = \"machine\"\n[core]\ncount = 1", "my.toml:2: core.frequency is missing"),
         (
             "machine = \"zen4-cxl\"",
             "my.toml:1: \"machine\" cannot be set here; a design names its machine by extends = \"...\" or --machine",

@@ -1,8 +1,9 @@
 //! Parsed TOML whose every value remembers where it was written, and the merging of such trees.
 //!
 //! Merging is what `extends` means: a table is merged key by key, an array of tables that all have a `name` is merged
-//! by name, everything else is replaced. Three tables have a rule of their own, because a mixture of two layers would
-//! mean nothing: a device that names a `preset` starts anew from it; a placement or a translation scheme of another `kind` starts anew; the
+//! by name, everything else is replaced. Four tables have a rule of their own, because a mixture of two layers would
+//! mean nothing: a device that names a `preset` starts anew from it; a placement, a core model
+//! or a translation scheme of another `kind` starts anew; the
 //! lists of sources and assumptions are joined.
 
 use super::error::{DesignError, Origin, suggestion};
@@ -215,7 +216,10 @@ pub(crate) fn merge(base: &mut Entry, over: Entry) {
 fn merge_at(base: &mut Entry, over: Entry, path: &mut Vec<String>) {
     let path_parts: Vec<&str> = path.iter().map(String::as_str).collect();
     let starts_anew = match path_parts[..] {
-        ["os", "placement"] | ["translation", "scheme"] => {
+        ["os", "placement"]
+        | ["translation", "scheme"]
+        | ["core", "model"]
+        | ["core", "groups", _, "model"] => {
             let kind = over.child("kind");
             kind.is_some() && kind.map(Entry::value) != base.child("kind").map(Entry::value)
         }

@@ -28,8 +28,28 @@ fn positive(number: u32, key: &str) -> Result<(), Fault> {
 }
 
 fn core(core: &CoreParameters) -> Result<(), Fault> {
+    let mut names = HashSet::new();
+    for (at, group) in core.groups.iter().enumerate() {
+        let key = format!("core.groups.{at}");
+        rule(usable_name(&group.name), &format!("{key}.name"), || {
+            format!(
+                "\"{}\" is not a name of small letters, digits, - and _ (nor fastest, slowest)",
+                group.name
+            )
+        })?;
+        rule(names.insert(&group.name), &format!("{key}.name"), || {
+            format!("there is another group of cores named \"{}\"", group.name)
+        })?;
+        pipeline(&core.of(group), &key)?;
+    }
+    pipeline(core, "core")
+}
+
+/// What must hold of cores whose keys lie below `key`.
+fn pipeline(core: &CoreParameters, key: &str) -> Result<(), Fault> {
+    core.model.validate().map_err(|(name, problem)| (format!("{key}.model.{name}"), problem))?;
     let least = 1.0 / f64::from(core.dispatch_width);
-    rule(core.base_cpi.is_finite() && core.base_cpi >= least, "core.base_cpi", || {
+    rule(core.base_cpi.is_finite() && core.base_cpi >= least, &format!("{key}.base_cpi"), || {
         format!("{} is below {least}, which is 1 / dispatch_width", core.base_cpi)
     })
 }

@@ -17,6 +17,8 @@ pub(super) struct Totals {
     blame: Blame,
     accesses: u64,
     instructions: u64,
+    /// Time that each group of cores was busy, and its instructions.
+    groups: Vec<(Time, u64)>,
     /// Frames in use in each tier times the time they were.
     usage: Vec<u128>,
     now: Time,
@@ -32,10 +34,25 @@ impl Totals {
             blame.add(&core.pipeline.blame);
             instructions += core.pipeline.instructions;
         }
+        let groups = engine.machine.groups.iter().map(|(_, cores, _)| {
+            let pipelines = engine.machine.cores[cores.clone()].iter().map(|core| &core.pipeline);
+            pipelines.fold((Time::ZERO, 0), |(busy, instructions), pipeline| {
+                (busy + pipeline.blame.total(), instructions + pipeline.instructions)
+            })
+        });
+        let groups = groups.collect();
         let os = &engine.machine.shared.os;
         let tiers = engine.machine.shared.memory.layout().len();
         let usage = (0..tiers).map(|at| os.usage(TierId(at as u8), now)).collect();
-        Totals { stats: stats(engine, now), blame, accesses: engine.accesses, instructions, usage, now }
+        Totals {
+            stats: stats(engine, now),
+            blame,
+            accesses: engine.accesses,
+            instructions,
+            groups,
+            usage,
+            now,
+        }
     }
 
     /// What was counted since `begin`.
@@ -67,6 +84,9 @@ impl Totals {
             blame,
             accesses: self.accesses - begin.accesses,
             instructions: self.instructions - begin.instructions,
+            groups: (self.groups.iter().zip(&begin.groups))
+                .map(|(end, begin)| (end.0 - begin.0, end.1 - begin.1))
+                .collect(),
             usage: self.usage.iter().zip(&begin.usage).map(|(end, begin)| end - begin).collect(),
             now: self.now - begin.now,
         }
@@ -216,6 +236,13 @@ pub(super) fn outcome(engine: &Engine, cores_used: u64) -> Outcome {
     stats.count("core.cycles.idle", (all * cores_used).saturating_sub(busy), Unit::Cycles);
     stats.count("core.cores_used", cores_used, Unit::Count);
     stats.count("core.instructions", totals.instructions, Unit::Count);
+    for ((name, _, cycle), (busy, instructions)) in engine.machine.groups.iter().zip(&totals.groups) {
+        let cycles = busy.in_cycles(*cycle);
+        stats.count(format!("core.group.{name}.cycles"), cycles, Unit::Cycles);
+        stats.count(format!("core.group.{name}.instructions"), *instructions, Unit::Count);
+        let ipc = *instructions as f64 / cycles.max(1) as f64;
+        stats.real(format!("core.group.{name}.ipc"), ipc, Unit::Ratio);
+    }
     let tiering = engine.tiering.as_ref();
     let policy = tiering.map(|tiering| tiering.report()).unwrap_or_default();
     // Over time, as the design asks for it or else as the policy samples it.

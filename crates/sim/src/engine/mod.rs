@@ -414,7 +414,7 @@ impl<'a> Engine<'a> {
 
     /// A core, and what it and the kernel have of the scheme.
     fn site<const F: u8, T: Translation>(&mut self, core: usize) -> (Site<'_, F>, Own<'_, T>) {
-        let Machine { cores, shared, scheme } = &mut self.machine;
+        let Machine { cores, shared, scheme, .. } = &mut self.machine;
         let scheme: &mut Scheme<T> =
             scheme.as_any().downcast_mut().expect("the engine runs the machine's scheme");
         let own = Own { scheme: &mut scheme.cores[core], kernel: &mut scheme.kernel };

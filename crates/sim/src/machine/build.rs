@@ -5,13 +5,14 @@ use super::tiers::TieredMemory;
 use super::zeroing::Zeroing;
 use crate::cache::{Hierarchy, Outstanding};
 use crate::coherence::{self, Coherence, Shootdowns};
-use crate::core::Interval;
+use crate::core::{CoreGroup, CoreParameters, Pipeline};
 use crate::design::Design;
 use crate::host::{HostPrefetch, RegionCache, can_have};
 use crate::observe::Observers;
 use crate::os::Os;
 use crate::outcome::Options;
 use crate::translate::{AnyScheme, Nested, PageWalkCache, schemes};
+use std::ops::Range;
 use terrace_model::{Histogram, Time};
 
 /// Counters of page walks over all cores.
@@ -31,7 +32,7 @@ pub(crate) struct WalkCounters {
 /// [`Machine::scheme`].
 #[derive(Debug)]
 pub(crate) struct Core {
-    pub pipeline: Interval,
+    pub pipeline: Pipeline,
     pub page_walk_cache: PageWalkCache,
     /// Nested paging, where the program runs in a virtual machine.
     pub nested: Option<Box<Nested>>,
@@ -99,6 +100,8 @@ pub(crate) struct Timing {
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub cores: Vec<Core>,
+    /// Where the design has groups of cores: the name of each, its cores, and their clock cycle.
+    pub groups: Vec<(String, Range<usize>, Time)>,
     pub shared: Shared,
     /// The translation scheme of all cores.
     pub scheme: Box<dyn AnyScheme>,
@@ -110,7 +113,8 @@ impl Machine {
     /// # Errors
     /// The first part that cannot be built, by its key.
     pub fn new(design: &Design, options: &Options) -> Result<Machine, String> {
-        if design.core.count == 0 {
+        let each_core = design.core.each();
+        if each_core.is_empty() {
             return Err("core.count: a machine needs a core".to_owned());
         }
         let cycle = design.core.frequency.period();
@@ -138,9 +142,9 @@ impl Machine {
         })?;
         let own_memory = entry.memory_bytes(&translation.scheme).next_multiple_of(1 << 30);
         let mut cores = Vec::new();
-        for _ in 0..design.core.count {
+        for core in &each_core {
             cores.push(Core {
-                pipeline: Interval::new(&design.core),
+                pipeline: Pipeline::new(core),
                 page_walk_cache: PageWalkCache::new(&design.translation.page_walk_cache)?,
                 nested: match &design.translation.nested {
                     Some(nested) => {
@@ -157,7 +161,7 @@ impl Machine {
         let observers = Observers::new(options);
         let scheme = entry.build(translation, cores.len(), cycle, memory.end())?;
         let shared = Shared {
-            caches: Hierarchy::new(&design.cache, design.core.count, cycle)?,
+            caches: Hierarchy::new(&design.cache, cores.len() as u32, cycle)?,
             unfiltered: vec![[0; 2]; layout.len()],
             memory,
             os,
@@ -193,6 +197,17 @@ impl Machine {
             fault_time: Time::ZERO,
             fault_latency: std::array::from_fn(|_| Histogram::default()),
         };
-        Ok(Machine { cores, shared, scheme })
+        Ok(Machine { cores, groups: groups(&design.core), shared, scheme })
     }
+}
+
+/// The groups of cores, each with the numbers of its cores and their clock cycle.
+fn groups(core: &CoreParameters) -> Vec<(String, Range<usize>, Time)> {
+    let mut begin = 0;
+    let group = |group: &CoreGroup| {
+        let cores = begin..begin + group.count as usize;
+        begin = cores.end;
+        (group.name.clone(), cores, core.of(group).frequency.period())
+    };
+    core.groups.iter().map(group).collect()
 }

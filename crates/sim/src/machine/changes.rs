@@ -67,7 +67,7 @@ impl Machine {
     }
 
     fn store_entries(&mut self, cause: Cause, core: Option<usize>, now: Time, changes: &Changes) {
-        let Machine { cores, shared, scheme } = self;
+        let Machine { cores, shared, scheme, .. } = self;
         let kernel = scheme.has_virtual_caches().then(|| scheme.kernel());
         for line in changes.stored_lines() {
             let Some(id) = core else {

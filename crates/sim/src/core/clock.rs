@@ -1,0 +1,125 @@
+//! What all core models share: the clock, the counters, and what waits are blamed on.
+
+use terrace_model::Time;
+
+/// Time by what it is blamed on. The sum is the time the core was busy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Blame {
+    /// Dispatching instructions.
+    pub base: Time,
+    /// Waiting for address translation.
+    pub translation: Time,
+    /// Waiting for data that was in a cache.
+    pub cache: Time,
+    /// Waiting for memory, a free miss register included.
+    pub memory: Time,
+    /// Page faults and context switches.
+    pub os: Time,
+}
+
+impl Blame {
+    /// All of it.
+    pub fn total(&self) -> Time {
+        self.base + self.translation + self.cache + self.memory + self.os
+    }
+
+    /// Adds another core's.
+    pub fn add(&mut self, other: &Blame) {
+        self.base += other.base;
+        self.translation += other.translation;
+        self.cache += other.cache;
+        self.memory += other.memory;
+        self.os += other.os;
+    }
+}
+
+/// When the parts of an access end. Every field is at least the one before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Timeline {
+    /// The access was issued: its address operands were there.
+    pub start: Time,
+    /// The physical address is known.
+    pub translated: Time,
+    /// A miss register was free.
+    pub cache_start: Time,
+    /// All caches were looked up.
+    pub cache_end: Time,
+    /// The data is there.
+    pub done: Time,
+}
+
+impl Timeline {
+    /// Its part up to the translation.
+    pub fn translation(self) -> Timeline {
+        let translated = self.translated;
+        Timeline { cache_start: translated, cache_end: translated, done: translated, ..self }
+    }
+}
+
+/// The clock of a core and what it has counted. Every model moves it; the rest of the machine reads it.
+#[derive(Clone, Debug, Default)]
+pub struct Clock {
+    /// When the next instruction dispatches.
+    pub now: Time,
+    /// Instructions dispatched.
+    pub instructions: u64,
+    /// Where the time went.
+    pub blame: Blame,
+}
+
+impl Clock {
+    /// `count` instructions were dispatched in `span`.
+    #[inline(always)]
+    pub fn pass(&mut self, count: u64, span: Time) {
+        self.now += span;
+        self.blame.base += span;
+        self.instructions += count;
+    }
+
+    /// Takes back what [`Clock::pass`] did.
+    pub fn take_back(&mut self, count: u64, span: Time) {
+        self.now -= span;
+        self.blame.base -= span;
+        self.instructions -= count;
+    }
+
+    /// Waits until an access is done, blaming its parts by their shares of its latency.
+    #[inline]
+    pub fn wait_for(&mut self, timeline: &Timeline) {
+        let Timeline { start, translated, cache_start, cache_end, done } = *timeline;
+        if done <= self.now {
+            return;
+        }
+        let span = done - self.now;
+        self.now = done;
+        if translated == start && cache_start == cache_end {
+            self.blame.memory += span;
+            return;
+        }
+        // At least the span's end belongs to the access, so its latency is not zero.
+        let share = span.0 as f64 / (done - start).0 as f64;
+        let part = |of: Time| Time((of.0 as f64 * share) as u64);
+        let translation = part(translated - start);
+        let cache = part(cache_end - cache_start);
+        self.blame.translation += translation;
+        self.blame.cache += cache;
+        self.blame.memory += span - translation - cache;
+    }
+
+    /// The kernel runs for `span`.
+    pub fn kernel(&mut self, span: Time) {
+        self.now += span;
+        self.blame.os += span;
+    }
+
+    /// Dispatch stands still for `span` until memory has taken or freed something: a miss register, a written page.
+    pub fn wait_for_memory(&mut self, span: Time) {
+        self.now += span;
+        self.blame.memory += span;
+    }
+
+    /// The core idles until `time`; no component is blamed.
+    pub fn idle_until(&mut self, time: Time) {
+        self.now = self.now.max(time);
+    }
+}

@@ -1,0 +1,215 @@
+//! The seam of core models: what a model has to say of a stream of instructions and accesses, and the list of models.
+//!
+//! A new model is its file and its line in the list `core_models` in `mod.rs`. The value of `core.model`, its keys and their checks
+//! follow from that.
+
+use super::clock::{Clock, Timeline};
+use super::parameters::CoreParameters;
+use super::{ModelParameters, Pipeline, interval};
+use std::fmt::Debug;
+use std::ops::Deref;
+use terrace_model::Time;
+
+/// A model's own keys in a design, each with a default.
+pub trait ModelKeys: Clone + Debug + Default + PartialEq {
+    /// What the types alone do not say.
+    ///
+    /// # Errors
+    /// The key at fault, and what is wrong with it.
+    fn validate(&self) -> Result<(), (&'static str, String)> {
+        Ok(())
+    }
+}
+
+/// How the time of a core passes.
+///
+/// For each access the machine calls [`dispatch`](CoreModel::dispatch) with the instructions before and including it, then
+/// [`operands_ready`](CoreModel::operands_ready), and when the access was made [`load`](CoreModel::load) or
+/// [`store`](CoreModel::store). A model moves the clock and says what its waits are blamed on.
+pub trait CoreModel: Clone + Debug + Sized {
+    /// Its own keys.
+    type Keys: ModelKeys;
+
+    /// An idle core.
+    fn new(parameters: &CoreParameters, keys: &Self::Keys) -> Self;
+
+    /// Dispatches `count` instructions; waits where the core cannot take them.
+    fn dispatch(&mut self, clock: &mut Clock, count: u64);
+
+    /// Dispatches many instructions without an access, as [`CoreModel::dispatch`] does one after the other.
+    fn compute(&mut self, clock: &mut Clock, count: u64) {
+        self.dispatch(clock, count);
+    }
+
+    /// Takes back the dispatch of the last `count` instructions: the access that they led to is made again later.
+    fn take_back(&mut self, clock: &mut Clock, count: u64);
+
+    /// When an access may start that depends on the load `depends_on` loads back; on none where that is 0.
+    fn operands_ready(&mut self, clock: &mut Clock, depends_on: u8) -> Time;
+
+    /// An access issued at `start` that was looked up in L1 until `hit` and whose data is there at `done`. As
+    /// [`CoreModel::load`] and [`CoreModel::store`] do, only faster.
+    #[inline(always)]
+    fn hit(&mut self, clock: &mut Clock, write: bool, start: Time, hit: Time, done: Time) {
+        let timeline = Timeline { start, translated: start, cache_start: start, cache_end: hit, done };
+        if write { self.store(clock, timeline) } else { self.load(clock, timeline) }
+    }
+
+    /// A load was issued and will take its course.
+    fn load(&mut self, clock: &mut Clock, timeline: Timeline);
+
+    /// A store was issued. It needs its translation to retire and a place to wait in until it is in the cache.
+    fn store(&mut self, clock: &mut Clock, timeline: Timeline);
+
+    /// When all loads issued so far are done: what a program that answers with what it has read waits for.
+    fn loads_done(&self, clock: &Clock) -> Time;
+
+    /// Waits for everything in flight: the stream ends, or another takes the core.
+    fn drain(&mut self, clock: &mut Clock);
+}
+
+macro_rules! core_models {
+    ($($name:literal => $file:ident :: $model:ident),* $(,)?) => {
+        $(mod $file;)*
+
+        /// A core model and its keys. In a file `model = "interval"` or a table with a `kind` and the model's keys.
+        #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
+        #[serde(tag = "kind")]
+        pub enum ModelParameters {
+            $(
+                #[doc = concat!("`", $name, "`.")]
+                #[serde(rename = $name)]
+                $model($file::Keys),
+            )*
+        }
+
+        impl ModelParameters {
+            /// The names of all models.
+            pub const NAMES: &[&str] = &[$($name),*];
+
+            /// What the types alone do not say.
+            ///
+            /// # Errors
+            /// The key at fault, and what is wrong with it.
+            pub fn validate(&self) -> Result<(), (&'static str, String)> {
+                match self {
+                    $(ModelParameters::$model(keys) => keys.validate(),)*
+                }
+            }
+        }
+
+        #[derive(Clone, Debug)]
+        enum Model {
+            $($model($file::$model),)*
+        }
+
+        /// One core's pipeline: a clock, and the model that moves it. What all models share is the [`Clock`]'s.
+        #[derive(Clone, Debug)]
+        pub struct Pipeline {
+            clock: Clock,
+            model: Model,
+        }
+
+        impl Pipeline {
+            /// An idle core at time zero.
+            pub fn new(parameters: &CoreParameters) -> Pipeline {
+                let model = match &parameters.model {
+                    $(ModelParameters::$model(keys) => Model::$model($file::$model::new(parameters, keys)),)*
+                };
+                Pipeline { clock: Clock::default(), model }
+            }
+
+            /// [`CoreModel::dispatch`].
+            #[inline(always)]
+            pub fn dispatch(&mut self, count: u64) {
+                match &mut self.model { $(Model::$model(model) => model.dispatch(&mut self.clock, count),)* }
+            }
+
+            /// [`CoreModel::compute`].
+            pub fn compute(&mut self, count: u64) {
+                match &mut self.model { $(Model::$model(model) => model.compute(&mut self.clock, count),)* }
+            }
+
+            /// [`CoreModel::take_back`].
+            pub fn take_back(&mut self, count: u64) {
+                match &mut self.model { $(Model::$model(model) => model.take_back(&mut self.clock, count),)* }
+            }
+
+            /// [`CoreModel::operands_ready`].
+            #[inline(always)]
+            pub fn operands_ready(&mut self, depends_on: u8) -> Time {
+                match &mut self.model {
+                    $(Model::$model(model) => model.operands_ready(&mut self.clock, depends_on),)*
+                }
+            }
+
+            /// [`CoreModel::hit`].
+            #[inline(always)]
+            pub fn hit(&mut self, write: bool, start: Time, hit: Time, done: Time) {
+                match &mut self.model {
+                    $(Model::$model(model) => model.hit(&mut self.clock, write, start, hit, done),)*
+                }
+            }
+
+            /// [`CoreModel::load`].
+            #[inline(always)]
+            pub fn load(&mut self, timeline: Timeline) {
+                match &mut self.model { $(Model::$model(model) => model.load(&mut self.clock, timeline),)* }
+            }
+
+            /// [`CoreModel::store`].
+            #[inline(always)]
+            pub fn store(&mut self, timeline: Timeline) {
+                match &mut self.model { $(Model::$model(model) => model.store(&mut self.clock, timeline),)* }
+            }
+
+            /// [`CoreModel::loads_done`].
+            pub fn loads_done(&self) -> Time {
+                match &self.model { $(Model::$model(model) => model.loads_done(&self.clock),)* }
+            }
+
+            /// [`CoreModel::drain`].
+            pub fn drain(&mut self) {
+                match &mut self.model { $(Model::$model(model) => model.drain(&mut self.clock),)* }
+            }
+        }
+    };
+}
+
+impl Default for ModelParameters {
+    fn default() -> ModelParameters {
+        ModelParameters::Interval(interval::Keys::default())
+    }
+}
+
+impl Deref for Pipeline {
+    type Target = Clock;
+
+    #[inline(always)]
+    fn deref(&self) -> &Clock {
+        &self.clock
+    }
+}
+
+impl Pipeline {
+    /// A load or a store was issued.
+    #[inline(always)]
+    pub fn access(&mut self, write: bool, timeline: Timeline) {
+        if write { self.store(timeline) } else { self.load(timeline) }
+    }
+
+    /// The kernel runs on this core for `span`.
+    pub fn kernel(&mut self, span: Time) {
+        self.clock.kernel(span);
+    }
+
+    /// Dispatch stands still for `span` until memory has taken or freed something: a miss register, a written page.
+    pub fn wait_for_memory(&mut self, span: Time) {
+        self.clock.wait_for_memory(span);
+    }
+
+    /// The core idles until `time`; no component is blamed.
+    pub fn idle_until(&mut self, time: Time) {
+        self.clock.idle_until(time);
+    }
+}
