@@ -175,8 +175,13 @@ fn why_a_program_cannot_be_recorded_is_said() {
     std::fs::write(&program, &arm).unwrap();
     std::fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     record("built for another processor (arm64)");
-    arm[18] = 62;
-    std::fs::write(&program, [&arm[..], b"__asan_init"].concat()).unwrap();
+    std::fs::remove_file(&program).unwrap();
+    let source = folder.path().join("program.c");
+    std::fs::write(&source, "int main(void) { return 0; }\n").unwrap();
+    let mut compiler = std::process::Command::new("gcc");
+    assert!(
+        compiler.arg("-fsanitize=address").arg("-o").args([&program, &source]).status().unwrap().success()
+    );
     record("AddressSanitizer");
 }
 

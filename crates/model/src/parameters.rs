@@ -302,11 +302,17 @@ fn unknown<P: Parameters>(key: &str) -> ParameterError {
     ParameterError::Unknown { key: key.to_owned(), nearest, valid }
 }
 
-/// The candidate most similar to `word`, where one is similar at all.
+/// The candidate most similar to `word`, where one is similar at all: `ls` is no slip of `all-slow`.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let word = word.to_lowercase();
     let similarity = |candidate: &str| strsim::jaro_winkler(&word, &candidate.to_lowercase());
-    let similar = candidates.into_iter().map(|candidate| (similarity(candidate), candidate));
+    let is_alike = |candidate: &&str| {
+        let (one, other) = (word.chars().count(), candidate.chars().count());
+        one.max(other) <= 2 * one.min(other)
+            || candidate.to_lowercase().starts_with(&word)
+            || word.starts_with(&candidate.to_lowercase())
+    };
+    let similar = candidates.into_iter().filter(is_alike).map(|candidate| (similarity(candidate), candidate));
     let similar = similar.filter(|(similarity, _)| *similarity > 0.7);
     similar.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, candidate)| candidate)
 }
