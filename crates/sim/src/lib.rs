@@ -18,6 +18,7 @@ mod os;
 mod outcome;
 mod tiering;
 mod translate;
+pub mod vbi;
 
 pub use engine::simulate;
 pub use os::{FaultBench, FrameRun, Holder, MemoryFigures, OrderFigures, RegionFigures, Snapshot};
