@@ -4,10 +4,10 @@
 //! A [`RunRecord`] is one design on one input; an [`InputSummary`] says what that input did; a [`Comparison`] joins them and writes every output. All outputs show the same numbers: the
 //! page embeds the JSON document and computes nothing that is not in it.
 
+mod columns;
 mod comparison;
 mod conclusion;
 mod contiguity;
-mod csv_output;
 mod format;
 mod html;
 mod input;
@@ -22,6 +22,7 @@ mod test_data;
 mod tiering;
 mod write;
 
+pub use columns::{Column, Columns};
 pub use comparison::Comparison;
 pub use conclusion::Conclusion;
 pub use contiguity::Contiguity;

@@ -1,0 +1,30 @@
+//! The extension module below the Python package `terrace`: a thin door over `terrace-study`.
+//!
+//! What users see is the Python code in `terrace/`, which gives these functions their defaults and documentation. Here
+//! words become a study's types, results become Python's, and errors become exceptions with the same words.
+
+mod columns;
+mod errors;
+mod inputs;
+mod results;
+mod studies;
+mod wait;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+mod _terrace {
+    #[pymodule_export]
+    use super::errors::{RequestError, RunError, TerraceError};
+    #[pymodule_export]
+    use super::results::{Comparison, Run};
+    #[pymodule_export]
+    use super::studies::{advise, advise_pages, compare, record, reproduce, tune};
+
+    use super::*;
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

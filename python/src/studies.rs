@@ -1,0 +1,163 @@
+//! The studies, one function each. Python code gives them their defaults.
+
+use crate::errors::{RunError, exception};
+use crate::inputs::{self, InputSpec, Options};
+use crate::results::Comparison;
+use crate::wait::carry_out;
+use pyo3::prelude::*;
+use std::path::PathBuf;
+use std::time::Instant;
+use terrace_study::advise::Advise;
+use terrace_study::pages::AdvisePages;
+use terrace_study::record::{Recorded, write_trace};
+use terrace_study::reproduce as claims;
+use terrace_study::tune::Tune;
+
+/// Designs, and policies with their bound, on the same inputs.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)] // Named in Python.
+pub fn compare(
+    py: Python<'_>,
+    designs: Vec<String>,
+    policies: Vec<String>,
+    fast: Vec<f64>,
+    prices: Vec<(String, f64)>,
+    inputs: Vec<InputSpec>,
+    options: Options,
+    show: Option<Py<PyAny>>,
+) -> PyResult<Comparison> {
+    let mut study = terrace_study::Comparison::new(designs)
+        .policies(policies)
+        .fast_shares(fast)
+        .changes(options.changes()?)
+        .simulation(options.simulation()?);
+    for (tier, price) in prices {
+        study = study.price(tier, price);
+    }
+    // Designs are checked before a trace is opened, as on the command line.
+    study.check().map_err(|error| exception(&error))?;
+    for input in inputs::open(&inputs)? {
+        study = study.input(input);
+    }
+    let result = carry_out(py, show.as_ref(), move |progress| {
+        study.check()?;
+        let mut result = study.run(progress)?;
+        result.wait(progress);
+        Ok(result)
+    })?;
+    let terrace_study::ComparisonResult { mut comparison, failures, asked, .. } = result;
+    comparison.failures = failures;
+    Ok(Comparison { comparison, asked })
+}
+
+/// Writes a trace. Returns what came of it as JSON: accesses, bytes, seconds, and why it ended badly, if it did.
+#[pyfunction]
+pub fn record(
+    py: Python<'_>,
+    input: InputSpec,
+    path: PathBuf,
+    show: Option<Py<PyAny>>,
+) -> PyResult<(u64, u64, f64, Option<String>)> {
+    let input = input.to_input()?;
+    carry_out(py, show.as_ref(), move |progress| {
+        let (name, begin) = (input.name.clone(), Instant::now());
+        let Recorded { summary, ending, failure } = write_trace(input, &path, progress)?;
+        let seconds = begin.elapsed().as_secs_f64();
+        let trouble = ending.wait(&name, progress).map(|trouble| format!("{trouble}; the trace is kept"));
+        let trouble = failure.map(|error| error.to_string()).or(trouble);
+        Ok((summary.totals.accesses, summary.file_bytes, seconds, trouble))
+    })
+}
+
+/// How much memory can be slow; the answer as JSON.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)] // Named in Python.
+pub fn advise(
+    py: Python<'_>,
+    input: InputSpec,
+    policies: Option<Vec<String>>,
+    slowdown: f64,
+    resolution: f64,
+    seeds: u64,
+    prices: Vec<(String, f64)>,
+    options: Options,
+    show: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let mut question = Advise {
+        changes: options.changes()?,
+        simulation: options.simulation()?,
+        slowdown,
+        resolution,
+        seeds,
+        prices,
+        ..Advise::default()
+    };
+    if let Some(policies) = policies {
+        question.policies = policies;
+    }
+    question.check().map_err(|error| exception(&error))?;
+    let input = input.to_input()?;
+    to_json(&carry_out(py, show.as_ref(), move |progress| question.run(input, progress))?)
+}
+
+/// Whether huge pages are right; the answer as JSON.
+#[pyfunction]
+pub fn advise_pages(
+    py: Python<'_>,
+    input: InputSpec,
+    policies: Vec<String>,
+    tlbs: Vec<String>,
+    bloat: f64,
+    options: Options,
+    show: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let (changes, simulation) = (options.changes()?, options.simulation()?);
+    let question = AdvisePages { changes, simulation, policies, tlbs, bloat };
+    question.check().map_err(|error| exception(&error))?;
+    let input = input.to_input()?;
+    to_json(&carry_out(py, show.as_ref(), move |progress| question.run(input, progress))?)
+}
+
+/// Searches a policy's parameters; what was found as JSON.
+#[pyfunction]
+#[allow(clippy::too_many_arguments)] // Named in Python.
+pub fn tune(
+    py: Python<'_>,
+    policy: String,
+    input: InputSpec,
+    checks: Vec<(String, InputSpec)>,
+    parameters: Vec<String>,
+    ranges: Vec<(String, String, String)>,
+    runs: u32,
+    seed: u64,
+    slowdown: Option<f64>,
+    fast: f64,
+    prices: Vec<(String, f64)>,
+    options: Options,
+    show: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let (changes, simulation) = (options.changes()?, options.simulation()?);
+    let question =
+        Tune { policy, changes, simulation, parameters, ranges, runs, seed, slowdown, fast, prices };
+    question.check().map_err(|error| exception(&error))?;
+    let input = input.to_input()?;
+    let open = |(name, spec): &(String, InputSpec)| Ok((name.clone(), spec.to_input()?));
+    let checks = checks.iter().map(open).collect::<PyResult<_>>()?;
+    to_json(&carry_out(py, show.as_ref(), move |progress| question.run(input, checks, progress))?)
+}
+
+/// Runs published claims; the verdicts as JSON.
+#[pyfunction]
+pub fn reproduce(py: Python<'_>, words: Vec<String>, show: Option<Py<PyAny>>) -> PyResult<String> {
+    let selected = claims::select(&words).map_err(|error| exception(&error))?;
+    let result = carry_out(py, show.as_ref(), move |progress| claims::reproduce(&selected, progress))?;
+    if let Some(failure) = result.failures.first() {
+        let count = result.failures.len();
+        return Err(RunError::new_err(format!("{count} runs failed; the first: {failure}")));
+    }
+    to_json(&result)
+}
+
+fn to_json(result: &impl serde::Serialize) -> PyResult<String> {
+    serde_json::to_string(result).map_err(|error| RunError::new_err(error.to_string()))
+}

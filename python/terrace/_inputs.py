@@ -1,0 +1,199 @@
+"""Inputs of a study: traces, built-in workloads, programs that are recorded while they run."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any, Mapping, Sequence, Union
+
+from ._terrace import RequestError
+
+#: An input, or what names one: the path of a trace, the name of a workload, the words of a command.
+InputLike = Union["Workload", "Trace", "Command", str, "os.PathLike[str]", Sequence[str]]
+
+
+def text_of(value: Any) -> str:
+    """A parameter's value as designs and workloads spell it.
+
+    >>> [text_of(value) for value in (True, 4, 0.5, "2 MiB")]
+    ['true', '4', '0.5', '2 MiB']
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(_quoted(part) for part in value) + "]"
+    return str(value)
+
+
+def _quoted(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else text_of(value)
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A built-in workload with its parameters (``terrace workload list`` shows them).
+
+    >>> Workload("gups", bytes="16 MiB", seed=7).spec
+    'gups,bytes=16 MiB,seed=7'
+    """
+
+    spec: str
+
+    def __init__(self, name: str, /, **parameters: Any) -> None:
+        words = [name, *(f"{key}={text_of(value)}" for key, value in parameters.items())]
+        object.__setattr__(self, "spec", ",".join(words))
+
+    def _words(self) -> dict[str, Any]:
+        return _words(workload=self.spec)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """A trace file: Terrace's own, Valgrind lackey, ChampSim or R|W text; the content decides."""
+
+    path: Union[str, "os.PathLike[str]"]
+    #: Read every whole chunk before the damage of a truncated or corrupt trace, instead of refusing it.
+    salvage: bool = False
+
+    def _words(self) -> dict[str, Any]:
+        return _words(trace=os.fspath(self.path), salvage=self.salvage)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A program and its arguments, recorded while it runs. It runs once, whatever the number of designs.
+
+    >>> Command(["sort", "big.txt"], limit=1_000_000).words
+    ('sort', 'big.txt')
+    """
+
+    words: Sequence[str]
+    #: Leave out the first accesses; pages they touch count as resident.
+    skip: int = field(default=0, kw_only=True)
+    #: End the recording after so many accesses; the program runs on unobserved.
+    limit: int | None = field(default=None, kw_only=True)
+    #: Record the first LENGTH accesses of every PERIOD: ``(period, length)``.
+    every: tuple[int, int] | None = field(default=None, kw_only=True)
+    #: End the program at ``limit`` instead of letting it run on.
+    end_at_limit: bool = field(default=False, kw_only=True)
+    #: Record only between the markers that the program issues (``terrace.h``).
+    region: bool = field(default=False, kw_only=True)
+    #: Record each access's instruction address.
+    program_counters: bool = field(default=False, kw_only=True)
+    #: Record allocations and frees of data structures, by call site.
+    allocations: bool = field(default=False, kw_only=True)
+    #: Derive which load an access's address depends on.
+    dependences: bool = field(default=True, kw_only=True)
+    #: Follow programs that the command starts by exec.
+    follow_exec: bool = field(default=True, kw_only=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "words", tuple(os.fspath(word) for word in self.words))
+
+    def _words(self) -> dict[str, Any]:
+        return _words(
+            command=list(self.words),
+            skip=int(self.skip),
+            limit=None if self.limit is None else int(self.limit),
+            every=self.every,
+            end_at_limit=self.end_at_limit,
+            region=self.region,
+            program_counters=self.program_counters,
+            allocations=self.allocations,
+            dependences=self.dependences,
+            follow_exec=self.follow_exec,
+        )
+
+
+def _words(**given: Any) -> dict[str, Any]:
+    """What the extension module takes an input as."""
+    return {
+        "workload": None,
+        "trace": None,
+        "command": None,
+        "salvage": False,
+        "skip": 0,
+        "limit": None,
+        "every": None,
+        "end_at_limit": False,
+        "region": False,
+        "program_counters": False,
+        "allocations": False,
+        "dependences": True,
+        "follow_exec": True,
+        **given,
+    }
+
+
+def as_input(word: InputLike) -> Workload | Trace | Command:
+    """The input that ``word`` names.
+
+    A path object and the name of a file that exists are traces, another text is a workload, a list of words is a command.
+
+    >>> as_input("kv,requests=1e5")
+    Workload(spec='kv,requests=1e5')
+    >>> as_input(["ls", "-l"]).words
+    ('ls', '-l')
+    """
+    if isinstance(word, (Workload, Trace, Command)):
+        return word
+    if isinstance(word, str):
+        return Trace(word) if "/" in word or os.path.exists(word) else Workload(word)
+    if isinstance(word, os.PathLike):
+        return Trace(word)
+    if isinstance(word, Sequence):
+        return Command(word)
+    raise RequestError(f"{word!r} is no input; give a workload, the path of a trace, or a list of words")
+
+
+def _several(value: Any) -> list[Any]:
+    if value is None:
+        return []
+    single = isinstance(value, (str, os.PathLike, Workload, Trace, Command))
+    return [value] if single else list(value)
+
+
+def gather(
+    inputs: Any,
+    workload: str | Sequence[str] | None,
+    trace: Any,
+    command: Sequence[str] | None,
+) -> list[dict[str, Any]]:
+    """All inputs of a call, in the order of the command line: traces, workloads, the command."""
+    found: list[Workload | Trace | Command] = []
+    if isinstance(inputs, (list, tuple)) and inputs and all(isinstance(part, str) for part in inputs):
+        # A list of texts is a command where one input is taken; here it is several inputs.
+        found += [as_input(part) for part in inputs]
+    else:
+        found += [as_input(part) for part in _several(inputs)]
+    found += [Trace(part) for part in _several(trace)]
+    found += [Workload(part) if isinstance(part, str) else part for part in _several(workload)]
+    if command is not None:
+        found.append(Command(command))
+    return [part._words() for part in found]
+
+
+def one(
+    what: str,
+    input: InputLike | None,
+    workload: str | None,
+    trace: Any,
+    command: Sequence[str] | None,
+) -> dict[str, Any]:
+    """The one input of a call."""
+    given = [] if input is None else [as_input(input)._words()]
+    given += gather(None, workload, trace, command)
+    if len(given) == 1:
+        return given[0]
+    if not given:
+        raise RequestError("no input; give a trace, a workload or a command")
+    raise RequestError(f"{what} takes one input, not {len(given)}; compare takes several")
+
+
+def settings(values: Mapping[str, Any] | Sequence[str] | None) -> list[str]:
+    """``{"os.pages": "2m"}`` as the command line's ``os.pages=2m``."""
+    if values is None:
+        return []
+    if isinstance(values, Mapping):
+        return [f"{key}={text_of(value)}" for key, value in values.items()]
+    return list(values)

@@ -1,0 +1,331 @@
+"""The studies: one design, several designs, advice, tuning, published results, recording."""
+
+from __future__ import annotations
+
+import json
+import os
+from contextlib import contextmanager
+from typing import Any, Iterator, Mapping, Sequence
+
+from . import _terrace
+from ._answers import Advice, Claims, Recording, Tuned
+from ._inputs import InputLike, as_input, gather, one, settings
+from ._progress import ProgressLike, shown
+from ._results import Comparison, Run
+from ._terrace import RequestError, RunError
+
+Settings = Mapping[str, Any] | Sequence[str] | None
+
+
+def _options(
+    machine: str | os.PathLike[str] | None,
+    set: Settings,
+    time_scale: int,
+    fidelity: str,
+    scale: int,
+    whole: bool,
+    fast_forward: bool,
+) -> dict[str, Any]:
+    return {
+        "machine": None if machine is None else os.fspath(machine),
+        "sets": settings(set),
+        "time_scale": time_scale,
+        "fidelity": fidelity,
+        "scale": scale,
+        "whole": whole,
+        "fast_forward": fast_forward,
+    }
+
+
+def _share(name: str, value: float | str) -> float:
+    """A share of 0 to 1.
+
+    >>> _share("slowdown", "3%"), _share("slowdown", 0.5)
+    (0.03, 0.5)
+    """
+    text = str(value).strip()
+    try:
+        share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise RequestError(f'{name}: "{text}" is not a share, such as 3% or 0.03 and at most 100%')
+    return share
+
+
+def _fast_share(name: str, value: float | str) -> float:
+    share = _share(name, value)
+    if share == 0:
+        raise RequestError(
+            f"{name}: some memory has to be fast, if only for page tables; 1% is little"
+        )
+    return share
+
+
+def _prices(prices: Mapping[str, float] | None) -> list[tuple[str, float]]:
+    found = [(tier, float(price)) for tier, price in (prices or {}).items()]
+    for tier, price in found:
+        if not 0 <= price < float("inf"):
+            raise RequestError(f'"{tier}={price}" is not TIER=PRICE, such as slow=0.33')
+    return found
+
+
+@contextmanager
+def _showing(progress: ProgressLike) -> Iterator[Any]:
+    show = shown(progress)
+    try:
+        yield show
+    finally:
+        show.close()
+
+
+def _names(words: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None) -> list[str]:
+    if words is None:
+        return []
+    return [os.fspath(words)] if isinstance(words, (str, os.PathLike)) else [os.fspath(word) for word in words]
+
+
+def compare(
+    designs: str | Sequence[str | os.PathLike[str]] | None = None,
+    inputs: Any = None,
+    *,
+    workload: str | Sequence[str] | None = None,
+    trace: Any = None,
+    command: Sequence[str] | None = None,
+    policies: Sequence[str] = (),
+    fast: float | str | Sequence[float | str] = (),
+    price: Mapping[str, float] | None = None,
+    machine: str | os.PathLike[str] | None = None,
+    set: Settings = None,
+    time_scale: int = 1,
+    fidelity: str = "full",
+    scale: int = 1,
+    whole: bool = False,
+    fast_forward: bool = False,
+    progress: ProgressLike = None,
+) -> Comparison:
+    """Runs every design on every input, on all cores, decoding each input once. The first design is the baseline.
+
+    ``policies`` compares tiering policies as well, with ``first-touch``, the baseline, and ``all-fast``, the bound;
+    ``fast`` makes the fastest tier these shares of what the input has resident; ``price`` says what a tier's memory
+    costs where the fastest tier's is 1. ``set`` changes parameters, such as ``{"os.pages": "2m"}``; one for a design alone
+    is ``{"ambix:os.policy.period": "1 s"}``. Without designs or without inputs those of the built-in study are taken.
+
+    >>> import terrace
+    >>> result = terrace.compare(
+    ...     ["native-4k", "native-thp"],
+    ...     workload="gups,bytes=16MiB,updates=2e4",
+    ...     set={"translation.l2.array.0.ways": 6},
+    ... )
+    >>> frame = result.to_pandas()
+    >>> frame[["design", "input", "accesses"]].values.tolist()
+    [['native-4k', 'gups', 40000], ['native-thp', 'gups', 40000]]
+
+    Raises :class:`RequestError` for what does not exist, and :class:`RunError` where a run failed; its ``result`` has
+    those that are complete.
+    """
+    options = _options(machine, set, time_scale, fidelity, scale, whole, fast_forward)
+    shares = [fast] if isinstance(fast, (str, float, int)) else fast
+    with _showing(progress) as show:
+        result = Comparison(
+            _terrace.compare(
+                _names(designs),
+                _names(policies),
+                [_fast_share("fast", share) for share in shares],
+                _prices(price),
+                gather(inputs, workload, trace, command),
+                options,
+                show,
+            )
+        )
+    if result.failures:
+        finished, asked = len(result.runs), result._inner.asked
+        reasons = "; ".join(result.failures)
+        error = RunError(f"{finished} of {asked} runs succeeded: {reasons}")
+        error.result = result  # type: ignore[attr-defined]
+        raise error
+    return result
+
+
+def run(
+    design: str | os.PathLike[str],
+    input: InputLike | None = None,
+    *,
+    workload: str | None = None,
+    trace: Any = None,
+    command: Sequence[str] | None = None,
+    machine: str | os.PathLike[str] | None = None,
+    set: Settings = None,
+    time_scale: int = 1,
+    fidelity: str = "full",
+    scale: int = 1,
+    whole: bool = False,
+    fast_forward: bool = False,
+    progress: ProgressLike = None,
+) -> Run:
+    """Simulates one design on one input.
+
+    A policy is a design too: its name stands for 4 KiB pages on the default machine under that policy.
+
+    >>> import terrace
+    >>> fast = terrace.run("native-2m", terrace.Workload("gups", bytes="16 MiB", updates=20000))
+    >>> fast.stats["os.peak_resident_bytes.2m"] > 0
+    True
+    >>> terrace.run("native-2n", "gups")
+    Traceback (most recent call last):
+        ...
+    terrace.RequestError: there is no machine, design or policy "native-2n"; did you mean "native-2m"?
+    """
+    given = one("run", input, workload, trace, command)
+    options = _options(machine, set, time_scale, fidelity, scale, whole, fast_forward)
+    with _showing(progress) as show:
+        result = Comparison(_terrace.compare(_names(design), [], [], [], [given], options, show))
+    if result.failures:
+        raise RunError("; ".join(result.failures))
+    return result.runs[0]
+
+
+def record(
+    output: str | os.PathLike[str],
+    input: InputLike | None = None,
+    *,
+    workload: str | None = None,
+    command: Sequence[str] | None = None,
+    progress: ProgressLike = None,
+) -> Recording:
+    """Writes a program's memory accesses, or those of a workload, to the trace ``output``.
+
+    What is returned can be used wherever a trace is taken.
+
+    >>> import tempfile, os, terrace
+    >>> path = os.path.join(tempfile.mkdtemp(), "gups.trace")
+    >>> recording = terrace.record(path, workload="gups,bytes=16MiB,updates=2e4")
+    >>> terrace.run("native-4k", recording).accesses
+    40000
+    """
+    given = one("record", input, workload, None, command)
+    with _showing(progress) as show:
+        accesses, size, seconds, trouble = _terrace.record(given, os.fspath(output), show)
+    document = {
+        "trace": os.fspath(output),
+        "accesses": accesses,
+        "bytes": size,
+        "bytes_per_access": size / accesses if accesses else 0.0,
+        "seconds": seconds,
+        "accesses_per_second": accesses / seconds if seconds else 0.0,
+    }
+    result = Recording(document)
+    if trouble is not None:
+        error = RunError(trouble)
+        error.result = result  # type: ignore[attr-defined]
+        raise error
+    return result
+
+
+def advise(
+    input: InputLike | None = None,
+    *,
+    workload: str | None = None,
+    trace: Any = None,
+    command: Sequence[str] | None = None,
+    slowdown: float | str = 0.03,
+    policies: Sequence[str] | None = None,
+    resolution: float | str = 0.05,
+    seeds: int = 3,
+    price: Mapping[str, float] | None = None,
+    machine: str | os.PathLike[str] | None = None,
+    set: Settings = None,
+    time_scale: int = 1,
+    scale: int = 1,
+    whole: bool = False,
+    fast_forward: bool = False,
+    progress: ProgressLike = None,
+) -> Advice:
+    """How much of the input's memory can be slow within ``slowdown``, under which policy, and what that saves."""
+    step = _share("resolution", resolution)
+    if not 0.001 <= step <= 0.5:
+        raise RequestError("resolution: a step is between 0.1% and 50%")
+    if not 1 <= seeds <= 100:
+        raise RequestError(f"seeds: {seeds} is not in 1..=100")
+    given = one("advise", input, workload, trace, command)
+    options = _options(machine, set, time_scale, "full", scale, whole, fast_forward)
+    names = None if policies is None else _names(policies)
+    with _showing(progress) as show:
+        tolerated = _share("slowdown", slowdown)
+        text = _terrace.advise(given, names, tolerated, step, seeds, _prices(price), options, show)
+    return Advice(json.loads(text))
+
+
+def advise_pages(
+    input: InputLike | None = None,
+    *,
+    workload: str | None = None,
+    trace: Any = None,
+    command: Sequence[str] | None = None,
+    policies: Sequence[str] = (),
+    tlbs: Sequence[str] = (),
+    bloat: float = 0.10,
+    machine: str | os.PathLike[str] | None = None,
+    set: Settings = None,
+    time_scale: int = 1,
+    scale: int = 1,
+    whole: bool = False,
+    fast_forward: bool = False,
+    progress: ProgressLike = None,
+) -> Advice:
+    """What 2 MiB and 1 GiB pages would bring the input, what they would cost, and which regions deserve which size."""
+    if not 0 <= bloat < float("inf"):
+        raise RequestError(f'bloat: "{bloat}" is not a share, such as 10% or 0.1')
+    given = one("advise_pages", input, workload, trace, command)
+    options = _options(machine, set, time_scale, "full", scale, whole, fast_forward)
+    with _showing(progress) as show:
+        text = _terrace.advise_pages(given, _names(policies), _names(tlbs), bloat, options, show)
+    return Advice(json.loads(text))
+
+
+def tune(
+    policy: str,
+    input: InputLike | None = None,
+    *,
+    workload: str | None = None,
+    trace: Any = None,
+    command: Sequence[str] | None = None,
+    check: Sequence[InputLike] = (),
+    parameters: Sequence[str] = (),
+    ranges: Mapping[str, tuple[Any, Any]] | None = None,
+    runs: int = 40,
+    seed: int = 1,
+    slowdown: float | str | None = None,
+    fast: float | str = 0.5,
+    price: Mapping[str, float] | None = None,
+    machine: str | os.PathLike[str] | None = None,
+    set: Settings = None,
+    time_scale: int = 1,
+    scale: int = 1,
+    whole: bool = False,
+    fast_forward: bool = False,
+    progress: ProgressLike = None,
+) -> Tuned:
+    """Searches a policy's parameters on an input, and says how the best setting does on inputs it was not tuned on."""
+    if not 1 <= runs <= 100_000:
+        raise RequestError(f"runs: {runs} is not in 1..=100000")
+    given = one("tune", input, workload, trace, command)
+    others = [(str(word), as_input(word)._words()) for word in check]
+    bounds = [(name, str(low), str(high)) for name, (low, high) in (ranges or {}).items()]
+    tolerated = None if slowdown is None else _share("slowdown", slowdown)
+    options = _options(machine, set, time_scale, "full", scale, whole, fast_forward)
+    share = _fast_share("fast", fast)
+    with _showing(progress) as show:
+        text = _terrace.tune(
+            policy, given, others, _names(parameters), bounds, runs, seed, tolerated, share, _prices(price), options, show
+        )
+    return Tuned(json.loads(text))
+
+
+def reproduce(*claims: str, progress: ProgressLike = None) -> Claims:
+    """Runs published claims and says whether they hold; all of them where none is named.
+
+    A name may be the beginning of claims' names, or a file with claims.
+    """
+    with _showing(progress) as show:
+        return Claims(json.loads(_terrace.reproduce(list(claims), show)))

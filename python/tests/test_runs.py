@@ -1,0 +1,234 @@
+"""Runs and comparisons: the numbers of the command line, as Python's types and as data frames."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+
+import terrace
+
+SMALL = "gups,bytes=16MiB,updates=2e4"
+LARGE = "gups,bytes=1GiB,updates=1e9"
+
+
+@pytest.fixture(scope="module")
+def pair():
+    return terrace.compare(["native-4k", "native-2m"], workload=SMALL)
+
+
+def test_a_run_has_the_numbers_of_a_comparison(pair):
+    run = terrace.run("native-2m", SMALL)
+    assert run.stats == pair["native-2m"].stats
+    assert run.design == "native-2m" and run.input == "gups" and run.accesses == 40000
+    assert run.seconds_simulated > 0 and run.cycles > 0 and run.wall_seconds > 0
+    assert run.parameters["os.pages"] == "2m"
+    assert "terrace sim --design native-2m" in run.command
+    assert set(run.units) == set(run.stats)
+    assert run.units["core.cycles.base"] == "cycles"
+
+
+def test_equal_runs_are_equal(pair):
+    again = terrace.compare(["native-4k", "native-2m"], workload=SMALL)
+    assert [run.stats for run in again.runs] == [run.stats for run in pair.runs]
+
+
+def test_a_histogram_is_a_dictionary(pair):
+    histograms = [value for value in pair.runs[0].stats.values() if isinstance(value, dict)]
+    assert histograms
+    for histogram in histograms:
+        assert set(histogram) == {"count", "sum", "max", "buckets"}
+        assert sum(histogram["buckets"]) == histogram["count"]
+
+
+def test_the_baseline_and_its_speedup(pair):
+    base, huge = pair.runs
+    assert pair.baseline == "native-4k"
+    assert huge.speedup_over(base) == base.seconds_simulated / huge.seconds_simulated
+    assert terrace.run("native-2m", SMALL, fidelity="pages").speedup_over(base) is None
+
+
+def test_documents_are_those_of_the_command_line(pair, tmp_path):
+    document = json.loads(pair.to_json())
+    assert document["schema"] == 2 and len(document["runs"]) == 2
+    assert pair.to_csv().splitlines()[0].startswith("design,machine,input,fidelity")
+    page = pair.write(tmp_path / "out")
+    assert page.endswith("report.html") and (tmp_path / "out/results.json").exists()
+    assert "native-2m" in pair.table() and str(pair) == pair.table()
+
+
+def test_frames_agree(pair):
+    pandas, polars = pair.to_pandas(), pair.to_polars()
+    arrow = pair.to_arrow()
+    assert list(pandas.columns) == polars.columns == arrow.column_names == pair.column_names
+    assert str(pandas["accesses"].dtype) == "int64" and str(pandas["seconds_simulated"].dtype) == "float64"
+    for name in ("design", "accesses", "seconds_simulated", "walk.count"):
+        assert list(pandas[name]) == polars[name].to_list() == arrow[name].to_pylist()
+    assert list(pandas["walk.count"]) == [run.stats["walk.count"] for run in pair.runs]
+
+
+def test_arrow_speaks_the_capsule_interface(pair):
+    import polars
+    import pyarrow
+
+    assert pyarrow.table(pair).num_rows == 2
+    assert polars.DataFrame(pair).height == 2
+
+
+def test_gaps_are_gaps_in_every_frame():
+    table = terrace.Table({
+        "count": ("integer", [1, None]),
+        "large": ("integer", [2**64 - 1, 0]),
+        "share": ("real", [None, 0.5]),
+        "name": ("text", ["a", None]),
+    })
+    frame = table.to_pandas()
+    assert str(frame["count"].dtype) == "Int64" and frame["count"].isna().tolist() == [False, True]
+    assert str(frame["large"].dtype) == "uint64" and frame["large"][0] == 2**64 - 1
+    assert table.to_polars().rows() == [(1, 2**64 - 1, None, "a"), (None, 0, 0.5, None)]
+    assert table.to_arrow().to_pylist() == table.rows()
+
+
+def test_parameters_and_machines_have_an_effect():
+    base = terrace.run("native-4k", SMALL)
+    small = terrace.run("native-4k", SMALL, set={"translation.l2.array.0.entries": 96})
+    assert small.stats["tlb.l2.miss"] > base.stats["tlb.l2.miss"]
+    assert terrace.run("native-4k", SMALL, machine="zen4-cxl").machine == "zen4-cxl"
+    both = terrace.compare(["native-4k", "native-2m"], SMALL, set={"native-2m:os.pages": "4k"})
+    assert both["native-2m"].stats["walk.count"] == both["native-4k"].stats["walk.count"]
+
+
+def test_scale_fidelity_and_region_have_an_effect():
+    base = terrace.run("native-4k", SMALL)
+    assert terrace.run("native-4k", SMALL, scale=4).scale == 4
+    assert terrace.run("native-4k", SMALL, fidelity="translation").left_out
+    assert terrace.run("native-4k", SMALL, whole=True).accesses > base.accesses
+    quick = terrace.run("native-4k", SMALL, fast_forward=True)
+    assert quick.accesses == base.accesses and quick.stats != base.stats
+
+
+def test_policies_with_shares_and_prices():
+    result = terrace.compare(
+        policies=["ambix"], fast=["50%"], price={"slow": 0.3}, workload=SMALL, machine="zen4-cxl", time_scale=1000
+    )
+    assert [run.design for run in result.runs] == ["first-touch", "ambix", "all-fast"]
+    tiering = json.loads(result.to_json())["runs"][1]["tiering"]
+    assert 0 < tiering["cost"] <= 1
+
+
+def test_inputs_are_named_in_several_ways(tmp_path):
+    recording = terrace.record(tmp_path / "small.trace", workload=SMALL)
+    assert recording.accesses > 40000 and recording.bytes > 0
+    direct = terrace.run("native-4k", SMALL).stats
+    for given in ({"trace": recording}, {"input": str(tmp_path / "small.trace")}, {"input": tmp_path / "small.trace"}):
+        assert terrace.run("native-4k", **given).stats == direct
+    both = terrace.compare(["native-4k"], [SMALL, tmp_path / "small.trace"])
+    assert [run.input for run in both.runs] == ["gups", "small"]
+    workload = terrace.Workload("gups", bytes="16MiB", updates=20000)
+    assert terrace.run("native-4k", workload).stats == direct
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: terrace.run("native-2n", SMALL), 'did you mean "native-2m"?'),
+        (lambda: terrace.run("native-4k", "gupps"), 'did you mean "gups"?'),
+        (lambda: terrace.run("native-4k", SMALL, set={"os.pagez": 1}), "os.pages"),
+        (lambda: terrace.run("native-4k", SMALL, scale=99), "scale: 99 is not in 1..=16"),
+        (lambda: terrace.run("native-4k", SMALL, time_scale=0), "time_scale: 0 is not in 1..=1000000"),
+        (lambda: terrace.run("native-4k", SMALL, fidelity="exact"), '"exact" is not full, translation or pages'),
+        (lambda: terrace.run("native-4k", SMALL, whole=True, fast_forward=True), "exclude each other"),
+        (lambda: terrace.run("native-4k"), "no input"),
+        (lambda: terrace.run("native-4k", SMALL, workload=SMALL), "run takes one input, not 2"),
+        (lambda: terrace.run("native-4k", "no/such.trace"), "no/such.trace"),
+        (lambda: terrace.run("native-4k", terrace.Command(["no-such-program"])), "no-such-program"),
+        (lambda: terrace.run("native-4k", terrace.Command(["ls"], limit=0)), "0 leaves nothing"),
+        (lambda: terrace.compare(["native-4k", "native-4k"], SMALL), "a comparison needs distinct names"),
+        (lambda: terrace.compare(policies=["ambix"], fast=[0], workload=SMALL), "some memory has to be fast"),
+        (lambda: terrace.compare(policies=["ambix"], fast=["x"], workload=SMALL), "is not a share"),
+        (lambda: terrace.run("native-4k", 7), "7 is no input"),
+    ],
+)
+def test_wrong_requests_are_refused_in_words(call, words):
+    with pytest.raises(terrace.RequestError) as raised:
+        call()
+    assert words in str(raised.value)
+    assert isinstance(raised.value, terrace.TerraceError)
+
+
+def test_a_damaged_trace_is_a_failed_run(tmp_path):
+    path = tmp_path / "cut.trace"
+    whole = terrace.record(path, workload="gups,bytes=16MiB,updates=1e6").bytes
+    path.write_bytes(path.read_bytes()[: whole * 9 // 10])
+    with pytest.raises(terrace.TerraceError) as raised:
+        terrace.run("native-4k", terrace.Trace(path))
+    assert "cut" in str(raised.value)
+    assert terrace.run("native-4k", terrace.Trace(path, salvage=True), whole=True).accesses > 0
+
+
+def test_a_recorded_program_is_an_input():
+    command = terrace.Command(["true"], limit=100_000)
+    assert 0 < terrace.run("native-4k", command, whole=True).accesses <= 100_000
+
+
+def test_progress_is_told_and_ends():
+    heard = []
+    terrace.run("native-4k", "gups,bytes=64MiB,updates=5e5", progress=lambda notes, tasks: heard.extend(tasks))
+    assert {name for _, name, _, _, _ in heard} == {"gups"}
+    assert heard[-1][4] and all(0 <= (share or 0) <= 1 for _, _, _, share, _ in heard)
+
+
+def test_an_exception_of_the_progress_stops_the_study():
+    def show(notes, tasks):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        terrace.run("native-4k", LARGE, progress=show)
+
+
+def test_control_c_stops_a_study():
+    program = (
+        "import terrace\n"
+        "def show(notes, tasks):\n"
+        "    print('begun', flush=True)\n"
+        "try:\n"
+        f"    terrace.run('native-4k', {LARGE!r}, progress=show)\n"
+        "except KeyboardInterrupt:\n"
+        "    print('interrupted', flush=True)\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
+    assert child.stdout.readline() == "begun\n"
+    child.send_signal(signal.SIGINT)
+    rest = child.stdout.read()
+    assert child.wait() == 0 and rest.endswith("interrupted\n")
+
+
+def test_other_threads_run_meanwhile():
+    counted, over = [0], threading.Event()
+
+    def count():
+        while not over.is_set():
+            counted[0] += 1
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    terrace.run("native-4k", "gups,bytes=64MiB,updates=2e5")
+    over.set()
+    thread.join()
+    assert counted[0] > 10
+
+
+def test_the_package_needs_no_library():
+    program = "import sys, terrace; assert not {'pandas', 'polars', 'pyarrow', 'tqdm', 'ray'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", program], check=True, env={**os.environ})
+
+
+def test_a_missing_library_is_named(pair, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(terrace.RequestError, match="pip install pandas"):
+        pair.to_pandas()
