@@ -58,9 +58,14 @@
 //! `default` takes its type's. `name = "…"` gives a key that differs from the field's name. `section` nests a struct under the
 //! field's name and a dot, `flatten` puts its parameters beside the others. `scaled` marks periods and amounts of memory that
 //! are divided with the machine; `goal` marks what only a user can choose, so that no search does.
+//!
+//! A struct that serde reads from a file is marked `#[parameter(table)]`. It implements [`Declared`] alone: a field without
+//! `#[serde(default)]` has to be given, so the table has no `Default`. See [`Declared`] for an example.
 
+mod declared;
 mod value;
 
+pub use declared::Declared;
 pub use terrace_model_derive::{Choice, Parameters};
 pub use value::{Bounded, ParameterValue};
 
@@ -129,7 +134,7 @@ pub struct ParameterInfo {
     pub kind: Kind,
     /// What a number counts; for quantities with units the kind of unit.
     pub unit: String,
-    /// The value where none is given; `none` where it is unset.
+    /// The value where none is given; `none` where it is unset, empty where a value has to be given.
     pub default: String,
     /// Smallest and largest value.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -148,22 +153,57 @@ pub struct ParameterInfo {
     /// A goal of the user, which no search chooses.
     #[serde(skip)]
     pub goal: bool,
+    /// The kind of its table that has this parameter, where the other kinds do not.
+    #[serde(skip)]
+    pub only_with: String,
 }
 
 impl ParameterInfo {
     /// A parameter with values of `T`, without range and source.
-    pub fn of<T: ParameterValue>(name: String, help: &str, unit: &str, default: &T) -> ParameterInfo {
+    pub fn of<T: ParameterValue>(name: String, help: &str, unit: &str, default: String) -> ParameterInfo {
         ParameterInfo {
             name,
             kind: T::KIND,
             unit: if unit.is_empty() { T::unit().to_owned() } else { unit.to_owned() },
-            default: default.text(),
+            default,
             range: None,
             choices: T::choices(),
             source: String::new(),
             help: help.to_owned(),
             scaled: false,
             goal: false,
+            only_with: String::new(),
+        }
+    }
+
+    /// A key that names the kind of its table.
+    pub fn kinds(name: String, help: &str, default: &str, kinds: &[(&str, &str)]) -> ParameterInfo {
+        let choice =
+            |(name, help): &(&str, &str)| ChoiceInfo { name: (*name).to_owned(), help: (*help).to_owned() };
+        ParameterInfo {
+            kind: Kind::Choice,
+            choices: kinds.iter().map(choice).collect(),
+            ..ParameterInfo::of::<String>(name, help, "", default.to_owned())
+        }
+    }
+
+    /// Whether this declares the value at a dotted key. `*` in its name stands for the name or the position of an element.
+    pub fn is_at(&self, key: &str) -> bool {
+        let (name, key) = (self.name.split('.'), key.split('.'));
+        name.clone().count() == key.clone().count()
+            && name.zip(key).all(|(part, found)| part == "*" || part == found)
+    }
+
+    /// The default as a file writes it: what is neither a number nor a truth value in quotes.
+    pub fn written_default(&self) -> String {
+        let quoted = |text: &str| match text {
+            "" | "none" | "true" | "false" => text.to_owned(),
+            number if number.parse::<f64>().is_ok() => number.to_owned(),
+            text => format!("\"{text}\""),
+        };
+        match self.default.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            Some(list) => format!("[{}]", list.split(", ").map(quoted).collect::<Vec<_>>().join(", ")),
+            None => quoted(&self.default),
         }
     }
 
@@ -253,11 +293,8 @@ impl fmt::Display for ParameterError {
 
 impl std::error::Error for ParameterError {}
 
-/// A set of declared parameters. Derived; see the module's documentation.
-pub trait Parameters: Default {
-    /// Adds what was declared, in the order of the fields, each name after `prefix`; the values are given as defaults.
-    fn describe(&self, prefix: &str, described: &mut Vec<ParameterInfo>);
-
+/// A set of declared parameters, each with a default. Derived; see the module's documentation.
+pub trait Parameters: Declared + Default {
     /// Sets one parameter from text, whatever its range; false where there is none of this name.
     ///
     /// # Errors
@@ -267,17 +304,9 @@ pub trait Parameters: Default {
     /// The text of one parameter's value; none where there is no such parameter.
     fn get(&self, key: &str) -> Option<String>;
 
-    /// Whether all values are within their ranges.
-    ///
-    /// # Errors
-    /// The first that is not, with its range.
-    fn check(&self) -> Result<(), ParameterError>;
-
     /// What was declared, in the order of the fields.
     fn parameters() -> Vec<ParameterInfo> {
-        let mut described = Vec::new();
-        Self::default().describe("", &mut described);
-        described
+        Self::default().current()
     }
 
     /// The defaults with the given values in their place.
@@ -357,12 +386,8 @@ pub fn check_range<T: Bounded>(
     low: &T::Bound,
     high: &T::Bound,
 ) -> Result<(), ParameterError> {
-    match value.bounded() {
-        Some(bounded) if !(low <= bounded && bounded <= high) => Err(ParameterError::OutOfRange {
-            key: key.to_owned(),
-            value: bounded.text(),
-            range: range_of::<T>(low, high),
-        }),
-        _ => Ok(()),
+    match value.outside(low, high) {
+        None => Ok(()),
+        Some((value, range)) => Err(ParameterError::OutOfRange { key: key.to_owned(), value, range }),
     }
 }

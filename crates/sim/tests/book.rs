@@ -1,10 +1,12 @@
 //! The book has a page per translation scheme: its file's own document, its design and keys, and where it turns contiguity
-//! into shorter walks what it gains in the run of the overview. The overview and the table of contents list them all.
+//! into shorter walks what it gains in the run of the overview. The overview and the table of contents list them all. The
+//! tables of keys on the reference page come from their declarations.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use terrace_model::parameters::{Declared, ParameterInfo};
 use terrace_sim::design::schemes::{ALL, Entry};
-use terrace_sim::design::{Library, SchemeParameters};
+use terrace_sim::design::{Design, Library, SchemeParameters};
 
 /// The schemes that turn contiguity into shorter walks: the overview has a run of each.
 const OF_CONTIGUITY: [&str; 4] = ["colt", "rmm", "direct-segment", "spot"];
@@ -57,6 +59,11 @@ fn gain(name: &str, overview: &str) -> String {
     text
 }
 
+/// Smallest and largest value, as a cell.
+fn range(key: &ParameterInfo) -> String {
+    key.range.as_ref().map_or(String::new(), |range| format!("{} to {}", range.low, range.high))
+}
+
 fn page(scheme: &Entry, overview: &str) -> String {
     let (title, text) = document(scheme);
     let name = scheme.name;
@@ -68,10 +75,12 @@ fn page(scheme: &Entry, overview: &str) -> String {
     }
     let keys = scheme.keys();
     if !keys.is_empty() {
-        let _ =
-            writeln!(page, "\n## Keys\n\n| key of `translation.scheme` | default | meaning |\n|---|---|---|");
+        page +=
+            "\n## Keys\n\n| key of `translation.scheme` | default | range | meaning |\n|---|---|---|---|\n";
         for key in keys {
-            let _ = writeln!(page, "| `{}` | `{}` | {} |", key.name, key.default, key.help);
+            let default = key.written_default();
+            let _ =
+                writeln!(page, "| `{}` | `{default}` | {} | {} |", key.name, range(&key), key.explanation());
         }
     }
     if !scheme.statistics.is_empty() {
@@ -125,6 +134,109 @@ fn the_book_has_a_page_per_scheme() {
     let contents = read("docs/src/SUMMARY.md");
     check(&root().join("docs/src/SUMMARY.md"), &with_lines(&contents, "  - [", &listed, "translation/"));
     check(&root().join("docs/src/translation.md"), &with_lines(&overview, "| [`", &rows, "translation/"));
+}
+
+/// The keys of the reference page that begin with `above`, less those that stand elsewhere.
+fn keys_below<'a>(declared: &'a [ParameterInfo], above: &str, elsewhere: &[&str]) -> Vec<&'a ParameterInfo> {
+    let is_here = |key: &&ParameterInfo| {
+        key.name.starts_with(above) && !elsewhere.iter().any(|other| key.name.starts_with(other))
+    };
+    declared.iter().filter(is_here).collect()
+}
+
+/// A table of keys. What says the same of several keys is one row.
+fn table_of_keys(keys: &[&ParameterInfo], shown: &dyn Fn(&str) -> String) -> String {
+    let mut rows: Vec<(Vec<String>, String)> = Vec::new();
+    for key in keys {
+        let meaning = match key.only_with.as_str() {
+            // What the kinds are stands in a table of their own.
+            "" if key.name.ends_with(".kind") => key.help.clone(),
+            "" => key.explanation(),
+            kind => format!("With `{kind}`: {}", key.explanation()),
+        };
+        let default = match key.default.as_str() {
+            "" => String::new(),
+            "none" => "none".to_owned(),
+            _ => format!("`{}`", key.written_default()),
+        };
+        let cells = format!("{} | {default} | {} | {meaning} |", key.unit, range(key));
+        let name = format!("`{}`", shown(&key.name));
+        match rows.iter_mut().find(|(_, other)| *other == cells) {
+            Some((names, _)) => names.push(name),
+            None => rows.push((vec![name], cells)),
+        }
+    }
+    let mut table = "| key | unit | default | range | meaning |\n|---|---|---|---|---|\n".to_owned();
+    for (names, cells) in rows {
+        let _ = writeln!(table, "| {} | {cells}", names.join(", "));
+    }
+    table
+}
+
+/// A table of the kinds that a table of a file can be of.
+fn table_of_kinds(declared: &[ParameterInfo], above: &str) -> String {
+    let kind = declared.iter().find(|key| key.name == format!("{above}kind")).unwrap();
+    let mut table = "| kind | its keys | meaning |\n|---|---|---|\n".to_owned();
+    for choice in &kind.choices {
+        let own = |key: &&ParameterInfo| key.name.starts_with(above) && key.only_with == choice.name;
+        let names = declared.iter().filter(own).map(|key| format!("`{}`", &key.name[above.len()..]));
+        let names = names.collect::<Vec<_>>().join(", ");
+        let _ = writeln!(table, "| `{}` | {names} | {} |", choice.name, choice.help);
+    }
+    table
+}
+
+/// `text` with `table` behind the comment `begin`, in place of the table there.
+fn with_table(text: &str, begin: &str, table: &str) -> String {
+    let begin = format!("<!-- {begin} -->\n");
+    let (before, rest) = text.split_once(&begin).unwrap_or_else(|| panic!("the page has no {begin}"));
+    let after: String = rest.split_inclusive('\n').skip_while(|line| line.starts_with('|')).collect();
+    format!("{before}{begin}{table}{after}")
+}
+
+#[test]
+fn the_reference_page_has_every_key_as_it_was_declared() {
+    let declared = Design::declared();
+    let mut page = read("docs/src/reference/designs.md");
+    let as_it_is = |name: &str| name.to_owned();
+    let of_groups = |name: &str| name.replace(".*.", ".G.");
+    let of_arrays = |name: &str| match name.strip_prefix("translation.l1d.*.") {
+        Some(rest) => format!("translation.l1d.SIZE.{rest}"),
+        None => name.replace(".*.", ".N."),
+    };
+    let of_tiers = |name: &str| name.replace(".*.", ".T.");
+    let of_devices = |name: &str| name.trim_start_matches("device.*.").replace(".*.", ".N.");
+    type Shown<'a> = &'a dyn Fn(&str) -> String;
+    let tables: [(&str, &[&str], Shown<'_>); 9] = [
+        ("core.", &["core.groups."], &as_it_is),
+        ("core.groups.", &[], &of_groups),
+        // A scheme's own keys stand on its page.
+        ("translation.", &["translation.scheme.", "translation.nested."], &of_arrays),
+        ("translation.nested.", &[], &as_it_is),
+        ("cache.", &[], &as_it_is),
+        ("tier.", &[], &of_tiers),
+        ("device.", &[], &of_devices),
+        ("os.", &["os.costs."], &as_it_is),
+        ("os.costs.", &[], &as_it_is),
+    ];
+    for (above, elsewhere, shown) in tables {
+        let table = table_of_keys(&keys_below(&declared, above, elsewhere), shown);
+        page = with_table(&page, &format!("keys of {}", above.trim_end_matches('.')), &table);
+    }
+    for above in ["os.placement.", "os.memory.aging."] {
+        let table = table_of_kinds(&declared, above);
+        page = with_table(&page, &format!("kinds of {}", above.trim_end_matches('.')), &table);
+    }
+    check(&root().join("docs/src/reference/designs.md"), &page);
+    // Beside the tables: the head of the file, the ledger, the name of a scheme, what a machine says in short.
+    let tops = ["name", "summary", "machine", "ledger", "translation.scheme"];
+    let is_top = |name: &str| tops.iter().any(|top| name == *top || name.starts_with(&format!("{top}.")));
+    for key in declared.iter().filter(|key| !tables.iter().any(|(above, ..)| key.name.starts_with(above))) {
+        assert!(is_top(&key.name), "no table has {}", key.name);
+    }
+    for key in ["extends", "kind", "summary", "preset", "translation.scheme"] {
+        assert!(page.contains(&format!("`{key}`")), "docs/src/reference/designs.md lacks {key}");
+    }
 }
 
 #[test]

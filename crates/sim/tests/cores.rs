@@ -235,7 +235,10 @@ fn bad_cores_give_one_message() {
             "core.model.kind: \"in-ordre\" is not valid; did you mean \"in-order\"?",
         ),
         (&[("core.model.loads", "4")], "unknown key"),
-        (&[("core.model", "in-order"), ("core.model.loads", "0")], "core.model.loads: 0 is not 1 to 256"),
+        (
+            &[("core.model", "in-order"), ("core.model.loads", "0")],
+            "core.model.loads: 0 is not between 1 and 256",
+        ),
     ] {
         let error = resolve(sets).unwrap_err();
         assert!(error.contains(expected) && !error.contains('\n'), "{error}\n{expected}");

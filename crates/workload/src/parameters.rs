@@ -124,9 +124,8 @@ pub(crate) fn read<P: Parameters>(workload: &'static str, text: &str) -> Result<
 
 /// All parameters as `key=value`, in the order of their declaration.
 pub(crate) fn resolved(parameters: &impl Parameters) -> Vec<String> {
-    let mut described = Vec::new();
-    parameters.describe("", &mut described);
-    described.into_iter().map(|parameter| format!("{}={}", parameter.name, parameter.default)).collect()
+    let declared = parameters.current().into_iter();
+    declared.map(|parameter| format!("{}={}", parameter.name, parameter.default)).collect()
 }
 
 /// The parameters of a workload as they were declared.

@@ -1,7 +1,9 @@
 //! What stands above a field or a variant.
 
+use proc_macro2::TokenStream;
+use quote::quote;
 use syn::ext::IdentExt;
-use syn::{Attribute, Expr, ExprLit, ExprRange, Lit, LitStr, Meta, RangeLimits, Token};
+use syn::{Attribute, Expr, ExprLit, ExprRange, Lit, LitStr, Meta, Path, RangeLimits, Token};
 
 /// The attributes of a field.
 #[derive(Default)]
@@ -24,6 +26,59 @@ pub struct FieldAttributes {
     pub section: bool,
     /// A struct of parameters whose keys stand beside the others.
     pub flatten: bool,
+    /// No parameter.
+    pub skip: bool,
+    /// What keys call this table as an element of a list.
+    pub element: bool,
+    /// The value where a file gives none, as serde has it.
+    pub file_default: Option<TokenStream>,
+}
+
+/// The attributes of a struct or an enum.
+#[derive(Default)]
+pub struct ContainerAttributes {
+    /// Read from a file by serde; a field without a default has to be given.
+    pub table: bool,
+    /// The key that names the variant of an enum.
+    pub tag: Option<String>,
+}
+
+impl ContainerAttributes {
+    /// Reads `#[parameter(table)]` and what serde is told.
+    pub fn read(attributes: &[Attribute]) -> syn::Result<ContainerAttributes> {
+        let mut read = ContainerAttributes::default();
+        for attribute in attributes {
+            if attribute.path().is_ident("parameter") {
+                attribute.parse_nested_meta(|meta| {
+                    read.table = meta.path.is_ident("table");
+                    if read.table { Ok(()) } else { Err(meta.error("expected table")) }
+                })?;
+            }
+        }
+        read.tag = serde(attributes)?.into_iter().find_map(|(key, value)| match value {
+            Some(value) if key == "tag" => Some(value),
+            _ => None,
+        });
+        Ok(read)
+    }
+}
+
+/// The keys that serde is told, with their texts.
+pub fn serde(attributes: &[Attribute]) -> syn::Result<Vec<(String, Option<String>)>> {
+    let mut told = Vec::new();
+    for attribute in attributes.iter().filter(|attribute| attribute.path().is_ident("serde")) {
+        attribute.parse_nested_meta(|meta| {
+            let key = meta.path.get_ident().map(ToString::to_string).unwrap_or_default();
+            let value = if meta.input.peek(Token![=]) { Some(meta.value()?.parse::<Expr>()?) } else { None };
+            let text = value.and_then(|value| match value {
+                Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Some(text.value()),
+                _ => None,
+            });
+            told.push((key, text));
+            Ok(())
+        })?;
+    }
+    Ok(told)
 }
 
 impl FieldAttributes {
@@ -45,17 +100,31 @@ impl FieldAttributes {
                     "goal" => read.goal = true,
                     "section" => read.section = true,
                     "flatten" => read.flatten = true,
+                    "skip" => read.skip = true,
+                    "element" => read.element = true,
                     _ => return Err(meta.error(EXPECTED)),
                 }
                 let separated = meta.input.is_empty() || meta.input.peek(Token![,]);
                 if separated { Ok(()) } else { Err(meta.error("expected a comma before the next attribute")) }
             })?;
         }
+        for (key, value) in serde(attributes)? {
+            match (key.as_str(), value) {
+                ("rename", Some(name)) => read.name = read.name.or(Some(name)),
+                ("default", None) => read.file_default = Some(quote!(::core::default::Default::default())),
+                ("default", Some(path)) => {
+                    let path: Path = syn::parse_str(&path)?;
+                    read.file_default = Some(quote!(#path()));
+                }
+                _ => {}
+            }
+        }
         Ok(read)
     }
 }
 
-const EXPECTED: &str = "expected one of name, default, range, unit, source, scaled, goal, section, flatten";
+const EXPECTED: &str =
+    "expected one of name, default, range, unit, source, scaled, goal, section, flatten, skip, element";
 
 /// Both ends of `low..=high`.
 fn ends(range: &Expr) -> syn::Result<(Expr, Expr)> {

@@ -58,7 +58,7 @@ fn word(attributes: &[Attribute]) -> syn::Result<Option<String>> {
 }
 
 /// `DeferMadvise` as `defer-madvise`.
-fn kebab(name: &str) -> String {
+pub fn kebab(name: &str) -> String {
     let mut text = String::new();
     for letter in name.chars() {
         if letter.is_uppercase() && !text.is_empty() {

@@ -10,7 +10,8 @@ mod parameters;
 use proc_macro::TokenStream;
 use syn::{DeriveInput, parse_macro_input};
 
-/// Implements `Default` and `terrace_model::parameters::Parameters` for a struct with named fields.
+/// Implements `Default` and `terrace_model::parameters::Parameters` for a struct with named fields; with
+/// `#[parameter(table)]` only `terrace_model::parameters::Declared`.
 #[proc_macro_derive(Parameters, attributes(parameter))]
 pub fn derive_parameters(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);

@@ -1,7 +1,8 @@
 //! What a parameter's value can be.
 
-use super::{ChoiceInfo, Kind};
+use super::{ChoiceInfo, Kind, Range};
 use crate::{Bytes, BytesPerSec, Cycles, Energy, Frequency, PageSize, Time};
+use std::path::PathBuf;
 
 /// A value of a parameter: read from a user's text, and shown as text that reads back.
 pub trait ParameterValue: Sized {
@@ -40,18 +41,19 @@ pub trait ParameterValue: Sized {
 /// A value with an order.
 pub trait Bounded: ParameterValue {
     /// What its bounds are.
-    type Bound: ParameterValue + PartialOrd;
+    type Bound: ParameterValue;
 
-    /// What has to be within the bounds; none where the value is unset.
-    fn bounded(&self) -> Option<&Self::Bound>;
+    /// The part of it that is not between the bounds, and the range that this part should be in; none where all of it is.
+    fn outside(&self, low: &Self::Bound, high: &Self::Bound) -> Option<(String, Range)>;
 }
 
 macro_rules! bounded {
     ($($name:ty),*) => {$(
         impl Bounded for $name {
             type Bound = $name;
-            fn bounded(&self) -> Option<&$name> {
-                Some(self)
+            fn outside(&self, low: &$name, high: &$name) -> Option<(String, Range)> {
+                let range = || Range { low: low.text(), high: high.text() };
+                (!(low <= self && self <= high)).then(|| (self.text(), range()))
             }
         }
     )*};
@@ -143,6 +145,18 @@ impl ParameterValue for String {
     }
 }
 
+impl ParameterValue for PathBuf {
+    const KIND: Kind = Kind::Text;
+
+    fn read(text: &str) -> Result<PathBuf, String> {
+        Ok(PathBuf::from(text))
+    }
+
+    fn text(&self) -> String {
+        self.display().to_string()
+    }
+}
+
 impl ParameterValue for PageSize {
     const KIND: Kind = Kind::Choice;
 
@@ -191,8 +205,39 @@ impl<T: ParameterValue> ParameterValue for Option<T> {
 impl<T: Bounded> Bounded for Option<T> {
     type Bound = T::Bound;
 
-    fn bounded(&self) -> Option<&T::Bound> {
-        self.as_ref().and_then(T::bounded)
+    fn outside(&self, low: &T::Bound, high: &T::Bound) -> Option<(String, Range)> {
+        self.as_ref().and_then(|value| value.outside(low, high))
+    }
+}
+
+/// A list is written as in a file.
+impl<T: ParameterValue> ParameterValue for Vec<T> {
+    const KIND: Kind = T::KIND;
+
+    fn read(text: &str) -> Result<Vec<T>, String> {
+        let list = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
+        let parts = list.split(',').map(str::trim).filter(|part| !part.is_empty());
+        parts.map(T::read).collect()
+    }
+
+    fn text(&self) -> String {
+        format!("[{}]", self.iter().map(T::text).collect::<Vec<_>>().join(", "))
+    }
+
+    fn choices() -> Vec<ChoiceInfo> {
+        T::choices()
+    }
+
+    fn unit() -> &'static str {
+        T::unit()
+    }
+}
+
+impl<T: Bounded> Bounded for Vec<T> {
+    type Bound = T::Bound;
+
+    fn outside(&self, low: &T::Bound, high: &T::Bound) -> Option<(String, Range)> {
+        self.iter().find_map(|value| value.outside(low, high))
     }
 }
 
@@ -213,6 +258,11 @@ mod tests {
         assert_eq!(Time::read("2").unwrap_err(), "a time with its unit, such as \"80 ns\" or \"2 s\"");
         assert_eq!(Option::<f64>::read("none"), Ok(None));
         assert_eq!((Some(0.5).text(), None::<f64>.text()), ("0.5".to_owned(), "none".to_owned()));
+        assert_eq!(Vec::<u32>::read("[3, 1]"), Ok(vec![3, 1]));
+        assert_eq!(
+            (vec![3u32, 1].text(), vec![3u32, 9].outside(&1, &8).unwrap().0),
+            ("[3, 1]".into(), "9".into())
+        );
         assert_eq!(PageSize::read("2m"), Ok(PageSize::Huge));
         assert_eq!(PageSize::read("2M").unwrap_err(), "one of 4k, 2m, 1g; did you mean \"2m\"?");
     }

@@ -17,37 +17,21 @@
 //! when the loads before it are done, too. *The reorder buffer* of a design is of no effect.
 
 use super::clock::{Clock, Timeline};
-use super::model::{CoreModel, ModelKeys};
+use super::model::CoreModel;
 use super::parameters::CoreParameters;
 use super::store_buffer::StoreBuffer;
 use serde::{Deserialize, Serialize};
 use terrace_model::Time;
+use terrace_model::parameters::Parameters;
 
 /// Keys of the in-order model.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
 #[serde(default, deny_unknown_fields)]
 pub struct Keys {
-    /// Loads whose results may be outstanding, 1 to 256. With 1 every load is waited for.
+    /// Loads whose results may be outstanding. With 1 every load is waited for. An access depends on one of the last 255 loads, so
+    /// more than 256 change nothing.
+    #[parameter(default = 8, range = 1..=256, source = "assumed")]
     pub loads: u32,
-}
-
-impl Default for Keys {
-    fn default() -> Keys {
-        Keys { loads: 8 }
-    }
-}
-
-/// An access depends on one of the last 255 loads, so more entries than this change nothing.
-const MOST_LOADS: u32 = 256;
-
-impl ModelKeys for Keys {
-    fn validate(&self) -> Result<(), (&'static str, String)> {
-        if (1..=MOST_LOADS).contains(&self.loads) {
-            Ok(())
-        } else {
-            Err(("loads", format!("{} is not 1 to {MOST_LOADS}", self.loads)))
-        }
-    }
 }
 
 /// An in-order core.

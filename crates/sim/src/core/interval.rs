@@ -11,18 +11,17 @@
 //! instead of by interval analysis.
 
 use super::clock::{Clock, Timeline};
-use super::model::{CoreModel, ModelKeys};
+use super::model::CoreModel;
 use super::parameters::CoreParameters;
 use super::store_buffer::StoreBuffer;
 use serde::{Deserialize, Serialize};
 use terrace_model::Time;
+use terrace_model::parameters::Parameters;
 
 /// The interval model has no keys beyond those of all cores.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
 #[serde(default, deny_unknown_fields)]
 pub struct Keys {}
-
-impl ModelKeys for Keys {}
 
 #[derive(Clone, Copy, Debug, Default)]
 struct InFlight {

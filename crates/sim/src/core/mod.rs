@@ -8,7 +8,7 @@ mod parameters;
 mod store_buffer;
 
 use clock::Clock;
-use model::{CoreModel, ModelKeys};
+use model::CoreModel;
 use terrace_model::Time;
 
 pub use clock::{Blame, Timeline};

@@ -9,17 +9,7 @@ use super::{ModelParameters, Pipeline, interval};
 use std::fmt::Debug;
 use std::ops::Deref;
 use terrace_model::Time;
-
-/// A model's own keys in a design, each with a default.
-pub trait ModelKeys: Clone + Debug + Default + PartialEq {
-    /// What the types alone do not say.
-    ///
-    /// # Errors
-    /// The key at fault, and what is wrong with it.
-    fn validate(&self) -> Result<(), (&'static str, String)> {
-        Ok(())
-    }
-}
+use terrace_model::parameters::Parameters;
 
 /// How the time of a core passes.
 ///
@@ -27,8 +17,8 @@ pub trait ModelKeys: Clone + Debug + Default + PartialEq {
 /// [`operands_ready`](CoreModel::operands_ready), and when the access was made [`load`](CoreModel::load) or
 /// [`store`](CoreModel::store). A model moves the clock and says what its waits are blamed on.
 pub trait CoreModel: Clone + Debug + Sized {
-    /// Its own keys.
-    type Keys: ModelKeys;
+    /// Its own keys, each with a default.
+    type Keys: Parameters;
 
     /// An idle core.
     fn new(parameters: &CoreParameters, keys: &Self::Keys) -> Self;
@@ -87,13 +77,34 @@ macro_rules! core_models {
             /// The names of all models.
             pub const NAMES: &[&str] = &[$($name),*];
 
-            /// What the types alone do not say.
-            ///
-            /// # Errors
-            /// The key at fault, and what is wrong with it.
-            pub fn validate(&self) -> Result<(), (&'static str, String)> {
+        }
+
+        impl terrace_model::parameters::Declared for ModelParameters {
+            fn declare(
+                values: Option<&ModelParameters>,
+                prefix: &str,
+                declared: &mut Vec<terrace_model::parameters::ParameterInfo>,
+            ) {
+                use terrace_model::parameters::ParameterInfo;
+                let kind = values.map_or("", |values| match values {
+                    $(ModelParameters::$model(_) => $name,)*
+                });
+                let help = "How the time of a core passes. A name alone, or a table with the name as its kind.";
+                let kinds = [$(($name, "")),*];
+                declared.push(ParameterInfo::kinds(format!("{prefix}kind"), help, kind, &kinds));
+                $(
+                    let own = <$file::Keys as terrace_model::parameters::Parameters>::parameters().into_iter().map(|own| ParameterInfo {
+                        name: format!("{prefix}{}", own.name),
+                        only_with: $name.to_owned(),
+                        ..own
+                    });
+                    declared.extend(own);
+                )*
+            }
+
+            fn check(&self) -> Result<(), terrace_model::parameters::ParameterError> {
                 match self {
-                    $(ModelParameters::$model(keys) => keys.validate(),)*
+                    $(ModelParameters::$model(keys) => terrace_model::parameters::Declared::check(keys),)*
                 }
             }
         }

@@ -2,56 +2,75 @@
 
 use super::ModelParameters;
 use serde::{Deserialize, Serialize};
+use terrace_model::parameters::Parameters;
 use terrace_model::{Frequency, Time};
 
 /// The cores of a machine: what they have in common, and the groups in which they differ.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
+#[parameter(table)]
 #[serde(deny_unknown_fields)]
 pub struct CoreParameters {
     /// How its time passes.
+    #[parameter(section)]
     #[serde(default)]
     pub model: ModelParameters,
     /// Number of hardware threads that run program threads at once. Where there are groups, the sum of theirs.
+    #[parameter(range = 1..=1024)]
     pub count: u32,
     /// Clock. What a design counts in `cycles` is in cycles of this clock, whatever the groups'.
+    #[parameter(range = "1 MHz"..="1000 GHz")]
     pub frequency: Frequency,
     /// Instructions dispatched per cycle at most.
+    #[parameter(range = 1..=1024)]
     pub dispatch_width: u32,
     /// Instructions in flight; of the interval model.
+    #[parameter(range = 1..=16384)]
     pub reorder_buffer: u32,
     /// Stores retired but not yet in the cache.
+    #[parameter(range = 1..=16384)]
     pub store_buffer: u32,
     /// Cycles per instruction when nothing misses; at least `1 / dispatch_width`.
+    #[parameter(range = 0.0001..=100_000.0)]
     pub base_cpi: f64,
     /// Cores that differ; none where all are equal. The cores of the first group have the lowest numbers.
+    #[parameter(section)]
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub groups: Vec<CoreGroup>,
 }
 
 /// Cores that are equal among themselves. What a group leaves out is as the machine's cores have it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
+#[parameter(table)]
 #[serde(deny_unknown_fields)]
 pub struct CoreGroup {
-    /// Name used in statistics: `fast`, `slow`.
+    /// Name used in [statistics](statistics.md): small letters, digits, `-` and `_`.
+    #[parameter(element)]
     pub name: String,
-    /// Number of its cores.
+    /// Number of its cores. `core.count` is the sum of the groups then and cannot be set.
+    #[parameter(range = 1..=1024)]
     pub count: u32,
     /// In place of the common key.
+    #[parameter(section)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<ModelParameters>,
     /// In place of the common key.
+    #[parameter(range = "1 MHz"..="1000 GHz")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub frequency: Option<Frequency>,
     /// In place of the common key.
+    #[parameter(range = 1..=1024)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dispatch_width: Option<u32>,
     /// In place of the common key.
+    #[parameter(range = 1..=16384)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reorder_buffer: Option<u32>,
     /// In place of the common key.
+    #[parameter(range = 1..=16384)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub store_buffer: Option<u32>,
     /// In place of the common key.
+    #[parameter(range = 0.0001..=100_000.0)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base_cpi: Option<f64>,
 }

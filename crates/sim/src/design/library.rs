@@ -17,7 +17,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use terrace_model::parameters::{did_you_mean, nearest};
+use terrace_model::parameters::{Declared, ParameterInfo, did_you_mean, nearest};
 
 /// The machine of a design that names none.
 pub const DEFAULT_MACHINE: &str = "skylake-6140";
@@ -432,12 +432,17 @@ fn scheme_keys(scheme: &SchemeParameters, tree: &Entry) -> Result<toml::Table, D
         let origin = &tree.nearest("translation.scheme.kind").origin;
         return Err(DesignError::at(origin, format!("{KEY}: \"{}\" is not valid{hint}", scheme.kind)));
     };
+    let broken = |key: &str, problem: &str| {
+        let key = format!("{KEY}.{key}");
+        DesignError::at(&tree.nearest(&key).origin, format!("{key}: {problem}"))
+    };
     entry.effective(&scheme.own).map_err(|problem| match problem {
         KeyProblem::Unreadable(error) => read::explain_error(tree, KEY, &error),
-        KeyProblem::Senseless(key, problem) => {
-            let key = format!("{KEY}.{key}");
-            DesignError::at(&tree.nearest(&key).origin, format!("{key}: {problem}"))
+        KeyProblem::OutOfRange(problem) => {
+            let (key, problem) = validate::not_between(&problem);
+            broken(&key, &problem)
         }
+        KeyProblem::Senseless(key, problem) => broken(key, &problem),
     })
 }
 
@@ -455,8 +460,20 @@ fn named_key(tree: &Entry, key: &str) -> String {
 fn parameters(design: &Design, tree: &Entry) -> Result<Vec<Parameter>, DesignError> {
     let value = toml::Value::try_from(design)
         .map_err(|error| DesignError::new(format!("the design cannot be written out: {error}")))?;
+    let declared = design.current();
+    let leaves = read::leaves(&value);
+    let kind_of = |key: &str| {
+        let of = key.rsplit_once('.').map(|(table, _)| format!("{table}.kind"))?;
+        leaves.iter().find(|(key, _)| *key == of).map(|(_, kind)| kind.as_str())
+    };
+    let source_of = |key: &str| {
+        let is_it = |one: &&ParameterInfo| {
+            one.is_at(key) && (one.only_with.is_empty() || kind_of(key) == Some(one.only_with.as_str()))
+        };
+        declared.iter().find(is_it).map_or("", |found| found.source.as_str())
+    };
     let mut parameters = Vec::new();
-    for (key, normalized) in read::leaves(&value) {
+    for (key, normalized) in &leaves {
         // What a number rests on is no setting.
         let is_note = key.starts_with("ledger.")
             || key.starts_with("device.") && key.ends_with(".source")
@@ -465,12 +482,16 @@ fn parameters(design: &Design, tree: &Entry) -> Result<Vec<Parameter>, DesignErr
         if is_note || matches!(key.as_str(), "name" | "summary") {
             continue;
         }
-        let entry = tree.at(&key);
+        let entry = tree.at(key);
+        let origin = entry.map_or(&Origin::Default, |entry| &entry.origin);
         let written = entry.and_then(read::leaf_text).filter(|text| text != "[]");
         parameters.push(Parameter {
-            value: written.unwrap_or(normalized),
-            origin: entry.map_or(&Origin::Default, |entry| &entry.origin).to_string(),
-            key,
+            value: written.unwrap_or_else(|| normalized.clone()),
+            origin: match (origin, source_of(key)) {
+                (Origin::Default, source) if !source.is_empty() => format!("default ({source})"),
+                (origin, _) => origin.to_string(),
+            },
+            key: key.clone(),
         });
     }
     Ok(parameters)

@@ -9,7 +9,6 @@ mod error;
 mod layer;
 mod library;
 mod memory;
-mod ranges;
 mod read;
 mod scale;
 mod schema;
@@ -37,5 +36,7 @@ pub use crate::translate::{
     PageWalkCacheParameters, SchemeParameters, TlbParameters, TranslationParameters,
 };
 
+#[cfg(test)]
+mod range_tests;
 #[cfg(test)]
 mod tests;

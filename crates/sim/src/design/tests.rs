@@ -395,37 +395,10 @@ fn options_reach_into_lists_and_start_placements_anew() {
 }
 
 #[test]
-fn the_reference_page_names_every_key() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/src/reference/designs.md");
-    let page = std::fs::read_to_string(root).unwrap();
-    let mut missing = std::collections::BTreeSet::new();
-    for machine in Library::embedded().machine_names() {
-        for design in
-            ["native-4k", "all-slow", "weighted-interleave", "colt", "rmm", "direct-segment", "spot"]
-        {
-            for parameter in resolve(design, Some(&machine.name), &[]).unwrap().parameters {
-                // A scheme's own keys stand on its page, which is written from its source.
-                if parameter.key.starts_with("translation.scheme.") {
-                    continue;
-                }
-                let last = parameter.key.rsplit('.').next().unwrap();
-                if !page.contains(&format!("`{last}`")) && !page.contains(&format!(".{last}`")) {
-                    missing.insert(parameter.key.clone());
-                }
-            }
-        }
-    }
-    for key in ["host", "tlb.entries", "tlb.ways", "tlb.latency"] {
-        assert!(
-            page.contains(&format!("`translation.nested.{key}`")),
-            "docs/src/reference/designs.md lacks {key}"
-        );
-    }
-    assert!(missing.is_empty(), "docs/src/reference/designs.md lacks {missing:?}");
-    for key in ["page_table_tier", "first", "group", "extends", "kind", "summary", "preset", "bank.segments"]
-    {
-        assert!(page.contains(&format!("`{key}`")), "docs/src/reference/designs.md lacks {key}");
-    }
+fn a_default_says_where_it_comes_from() {
+    let resolved = resolve("pom-tlb", None, &[]).unwrap();
+    let values = values(&resolved);
+    assert_eq!(values["translation.scheme.predictor"], ("512", "default (Ryoo 2017)"));
 }
 
 #[test]

@@ -1,22 +1,32 @@
 //! Rules that types alone cannot state. Each names the key at fault, so that the message can name its line.
 
 use super::error::suggestion;
-use super::ranges;
 use super::*;
 use std::collections::HashSet;
 use terrace_model::PageSize;
+use terrace_model::parameters::{Declared, ParameterError};
 
 /// A broken rule: the dotted key, and what is wrong with it.
 pub(crate) type Fault = (String, String);
 
 /// The first broken rule of `design`, if any.
 pub(crate) fn validate(design: &Design) -> Result<(), Fault> {
-    ranges::check(design)?;
+    design.check().map_err(|problem| not_between(&problem))?;
     core(&design.core)?;
     translation(&design.translation)?;
     caches(&design.cache)?;
     tiers(design)?;
     os(design)
+}
+
+/// What is said of a value outside its range: its key, and the range.
+pub(crate) fn not_between(problem: &ParameterError) -> Fault {
+    match problem {
+        ParameterError::OutOfRange { key, value, range } => {
+            (key.clone(), format!("{value} is not between {} and {}", range.low, range.high))
+        }
+        other => (String::new(), other.to_string()),
+    }
 }
 
 fn rule(holds: bool, key: &str, message: impl FnOnce() -> String) -> Result<(), Fault> {
@@ -47,7 +57,6 @@ fn core(core: &CoreParameters) -> Result<(), Fault> {
 
 /// What must hold of cores whose keys lie below `key`.
 fn pipeline(core: &CoreParameters, key: &str) -> Result<(), Fault> {
-    core.model.validate().map_err(|(name, problem)| (format!("{key}.model.{name}"), problem))?;
     let least = 1.0 / f64::from(core.dispatch_width);
     rule(core.base_cpi.is_finite() && core.base_cpi >= least, &format!("{key}.base_cpi"), || {
         format!("{} is below {least}, which is 1 / dispatch_width", core.base_cpi)

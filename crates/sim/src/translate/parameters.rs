@@ -1,8 +1,12 @@
 //! The shape of translation hardware in a design file.
 
+use super::schemes;
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
+use terrace_model::parameters::{
+    Bounded, Declared, Kind, ParameterError, ParameterInfo, ParameterValue, Parameters, Range,
+};
 use terrace_model::{Cycles, PageSize};
 
 /// A translation scheme by its name, and the parameters that are its own.
@@ -60,6 +64,27 @@ impl<'de> Deserialize<'de> for SchemeParameters {
     }
 }
 
+impl Declared for SchemeParameters {
+    fn declare(values: Option<&SchemeParameters>, prefix: &str, declared: &mut Vec<ParameterInfo>) {
+        let kind = values.map_or("", |values| &values.kind);
+        let kinds: Vec<(&str, &str)> = schemes::ALL.iter().map(|scheme| (scheme.name, "")).collect();
+        let help = "The translation scheme. A name alone, or a table with the name as its kind.";
+        declared.push(ParameterInfo::kinds(format!("{prefix}kind"), help, kind, &kinds));
+        for scheme in schemes::ALL {
+            declared.extend(scheme.keys().into_iter().map(|own| ParameterInfo {
+                name: format!("{prefix}{}", own.name),
+                only_with: scheme.name.to_owned(),
+                ..own
+            }));
+        }
+    }
+
+    /// The registry checks a scheme's own keys where it reads them.
+    fn check(&self) -> Result<(), ParameterError> {
+        Ok(())
+    }
+}
+
 /// How many ways a set has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "expected a number of ways or \"full\"")]
@@ -78,59 +103,107 @@ pub enum FullKeyword {
     Full,
 }
 
+impl ParameterValue for Associativity {
+    const KIND: Kind = Kind::Count;
+
+    fn read(text: &str) -> Result<Associativity, String> {
+        if text == "full" {
+            return Ok(Associativity::Full(FullKeyword::Full));
+        }
+        u32::read(text).map(Associativity::Ways).map_err(|_| "a number of ways or \"full\"".to_owned())
+    }
+
+    fn text(&self) -> String {
+        match self {
+            Associativity::Ways(ways) => ways.to_string(),
+            Associativity::Full(_) => "full".to_owned(),
+        }
+    }
+}
+
+impl Bounded for Associativity {
+    type Bound = u32;
+
+    fn outside(&self, low: &u32, high: &u32) -> Option<(String, Range)> {
+        match self {
+            Associativity::Ways(ways) => ways.outside(low, high),
+            Associativity::Full(_) => None,
+        }
+    }
+}
+
 /// One TLB array. True LRU.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
+#[parameter(table)]
 #[serde(deny_unknown_fields)]
 pub struct TlbParameters {
     /// Number of entries; 0 for none.
+    #[parameter(range = 0..=262_144)]
     pub entries: u32,
     /// Ways; entries / ways sets, any number of them.
+    #[parameter(range = 1..=262_144)]
     pub ways: Associativity,
 }
 
 /// The level-2 TLB: which arrays exist and which sizes share them.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
+#[parameter(table)]
 #[serde(deny_unknown_fields)]
 pub struct L2TlbParameters {
     /// Arrays; each page size may appear in at most one, a size in none has no level-2 entry.
+    #[parameter(section)]
     pub array: Vec<L2TlbArrayParameters>,
     /// Added to an access that misses the level-1 TLB and hits here.
+    #[parameter(range = "0 cycles"..="1000000 cycles")]
     pub latency: Cycles,
 }
 
 /// One array of the level-2 TLB.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
+#[parameter(table)]
 #[serde(deny_unknown_fields)]
 pub struct L2TlbArrayParameters {
     /// Page sizes that share the array.
     pub sizes: Vec<PageSize>,
     /// Number of entries.
+    #[parameter(range = 0..=262_144)]
     pub entries: u32,
     /// Ways.
+    #[parameter(range = 1..=262_144)]
     pub ways: Associativity,
 }
 
 /// Translation hardware.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
+#[parameter(table)]
 #[serde(deny_unknown_fields)]
 pub struct TranslationParameters {
     /// The scheme, with parameters of its own where it has some.
+    #[parameter(section)]
     pub scheme: SchemeParameters,
-    /// How cores lose translations of entries that changed: `software` (interrupts) or `ideal` (at once, for nothing).
+    /// How cores lose translations whose entries changed: `software` (interrupts, as Linux sends them, at the costs of
+    /// `os.costs.shootdown`, `.shootdown_per_core`, `.interrupt` and `.flush`) or `ideal` (all cores at once, for nothing: the
+    /// bound for hardware schemes).
     #[serde(default = "software")]
     pub coherence: String,
     /// Levels of the page table, 4 or 5.
+    #[parameter(range = 4..=5)]
     pub levels: u32,
     /// Level-1 data TLBs by page size (`4k`, `2m`, `1g`).
+    #[parameter(section)]
     #[serde(deserialize_with = "by_page_size")]
     pub l1d: BTreeMap<PageSize, TlbParameters>,
     /// Level-2 TLB.
+    #[parameter(section)]
     pub l2: L2TlbParameters,
     /// Caches of intermediate page-table entries.
+    #[parameter(section)]
     pub page_walk_cache: PageWalkCacheParameters,
     /// Walks in flight at once per core.
+    #[parameter(range = 1..=1024)]
     pub walkers: u32,
     /// Nested paging, if the program runs in a virtual machine.
+    #[parameter(section)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nested: Option<NestedParameters>,
 }
@@ -149,24 +222,30 @@ fn by_page_size<'de, D: Deserializer<'de>>(
 }
 
 /// The page-walk cache: entries of all intermediate levels in one array, LRU.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
+#[parameter(table)]
 #[serde(deny_unknown_fields)]
 pub struct PageWalkCacheParameters {
     /// Number of entries; 0 for none.
+    #[parameter(range = 0..=32_767)]
     pub entries: u32,
     /// Ways.
+    #[parameter(range = 1..=32_767)]
     pub ways: Associativity,
     /// Time of a lookup.
+    #[parameter(range = "0 cycles"..="1000000 cycles")]
     pub latency: Cycles,
 }
 
 /// Nested paging: a host's page table under the program's.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
+#[parameter(table)]
 #[serde(deny_unknown_fields)]
 pub struct NestedParameters {
     /// Page size with which the host maps all of the guest's memory.
     pub host: PageSize,
     /// The nested TLB: guest-physical pages of the host's size.
+    #[parameter(section)]
     #[serde(default = "nested_tlb")]
     pub tlb: PageWalkCacheParameters,
 }

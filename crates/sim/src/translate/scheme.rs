@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::any::Any;
 use std::fmt::Debug;
+use terrace_model::parameters::Parameters;
 use terrace_model::{AddressRange, PageSize, Stats, Time};
 
 /// Why an access was not made.
@@ -187,8 +188,8 @@ pub trait KernelState: Debug + 'static {
 impl KernelState for () {}
 
 /// The parameters that are a scheme's own.
-pub trait SchemeKeys: Clone + Debug + Default + Serialize + DeserializeOwned {
-    /// The first value that makes no sense: its key, and what is wrong with it.
+pub trait SchemeKeys: Clone + Debug + Parameters + Serialize + DeserializeOwned {
+    /// What must hold beside the ranges of the keys: the first key that breaks a rule, and what is wrong with it.
     ///
     /// # Errors
     /// That value.
@@ -201,7 +202,7 @@ pub trait SchemeKeys: Clone + Debug + Default + Serialize + DeserializeOwned {
 }
 
 /// A scheme without parameters of its own.
-#[derive(Clone, Debug, Default, Serialize, serde::Deserialize)]
+#[derive(Clone, Debug, Serialize, serde::Deserialize, Parameters)]
 #[serde(deny_unknown_fields)]
 pub struct NoKeys {}
 

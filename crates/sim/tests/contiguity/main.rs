@@ -356,13 +356,13 @@ fn mistakes_in_the_table_name_their_key() {
     for (value, expected) in [
         ("{ kind = \"colt\", pages = 6 }", "translation.scheme.pages: 6 is not 2, 4, 8 or 16"),
         ("{ kind = \"colt\", sizes = [\"1g\"] }", "translation.scheme.sizes: only 4k and 2m"),
-        ("{ kind = \"rmm\", entries = 0 }", "translation.scheme.entries: must be at least 1"),
+        ("{ kind = \"rmm\", entries = 0 }", "translation.scheme.entries: 0 is not between 1 and 1048576"),
         (
             "{ kind = \"direct-segment\", least = \"4 KiB\" }",
-            "translation.scheme.least: 4 KiB is less than two",
+            "translation.scheme.least: 4 KiB is not between 8 KiB and 8 TiB",
         ),
         ("{ kind = \"spot\", ways = 5 }", "translation.scheme.ways: 5 ways do not divide 32"),
-        ("{ kind = \"spot\", confidence = 4 }", "translation.scheme.confidence: 4 is not 1 to 3"),
+        ("{ kind = \"spot\", confidence = 4 }", "translation.scheme.confidence: 4 is not between 1 and 3"),
         ("{ kind = \"spot\", substitute_region = \"3 MiB\" }", "translation.scheme.substitute_region: "),
         ("{ kind = \"rmm\", pages = 8 }", "unknown key \"translation.scheme.pages\""),
         ("{ kind = \"rmm\", least = 8 }", "translation.scheme.least"),

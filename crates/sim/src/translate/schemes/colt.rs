@@ -25,25 +25,23 @@ pub use tlbs::{CoalescedCounters, CoalescedTlbs};
 
 use crate::translate::{Request, SchemeKeys, Setup, Stop, TlbHit, Translation, Walker};
 use serde::{Deserialize, Serialize};
+use terrace_model::parameters::{Choice, Parameters};
 use terrace_model::{LINE_BYTES, PageSize, Stats, Time, Unit};
 
 /// Parameters of coalesced TLBs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
 #[serde(default, deny_unknown_fields)]
 pub struct CoalescedParameters {
     /// Pages of an aligned group that one entry may cover: 2, 4, 8 or 16. Eight page-table entries share a cache line;
     /// for 16 the walker fetches the line beside it too.
+    #[parameter(default = 8, range = 2..=16)]
     pub pages: u32,
     /// Levels whose entries coalesce.
+    #[parameter(default = CoalescedLevels::Both)]
     pub levels: CoalescedLevels,
     /// Page sizes whose entries coalesce.
+    #[parameter(default = vec![PageSize::Base])]
     pub sizes: Vec<PageSize>,
-}
-
-impl Default for CoalescedParameters {
-    fn default() -> CoalescedParameters {
-        CoalescedParameters { pages: 8, levels: CoalescedLevels::Both, sizes: vec![PageSize::Base] }
-    }
 }
 
 impl SchemeKeys for CoalescedParameters {
@@ -62,7 +60,7 @@ impl SchemeKeys for CoalescedParameters {
 }
 
 /// Levels of TLB that coalesce.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Choice)]
 #[serde(rename_all = "lowercase")]
 pub enum CoalescedLevels {
     /// Level 1 and level 2.

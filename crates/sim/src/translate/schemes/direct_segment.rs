@@ -14,36 +14,28 @@
 //! first touch of a page and its first store are paged, and the walk sets the bits. *Invalidation*: a segment that
 //! overlaps is gone until the kernel looks again. Loading the registers costs nothing.
 
-use super::at_least_two_pages;
 use super::plain::{look_up, walk_and_fill};
 use crate::translate::{
     KernelState, RangeTables, Request, Run, SchemeKeys, Setup, Stop, TlbHit, Tlbs, Translation, Walker,
     base_pages,
 };
 use serde::{Deserialize, Serialize};
+use terrace_model::parameters::Parameters;
 use terrace_model::{AddressRange, Bytes, Stats, Time, Unit};
 
 /// Parameters of the direct segment.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
 #[serde(default, deny_unknown_fields)]
 pub struct SegmentParameters {
     /// Shortest run of pages that becomes a segment.
+    #[parameter(default = "1 MiB", range = "8 KiB"..="8 TiB")]
     pub least: Bytes,
     /// How often the kernel looks for a process's longest run.
+    #[parameter(default = "1 ms", range = "0 ns"..="3600 s")]
     pub period: Time,
 }
 
-impl Default for SegmentParameters {
-    fn default() -> SegmentParameters {
-        SegmentParameters { least: Bytes::mib(1), period: Time::from_nanos(1_000_000) }
-    }
-}
-
-impl SchemeKeys for SegmentParameters {
-    fn validate(&self) -> Result<(), (&'static str, String)> {
-        at_least_two_pages(self.least)
-    }
-}
+impl SchemeKeys for SegmentParameters {}
 
 /// The registers of one core.
 #[derive(Clone, Debug, Default)]

@@ -10,7 +10,8 @@ mod tests;
 
 use super::scheme::{AnyScheme, Scheme, SchemeKeys, Setup, Translation};
 use super::{SchemeParameters, TranslationParameters};
-use terrace_model::{Bytes, Time};
+use terrace_model::Time;
+use terrace_model::parameters::{Declared, ParameterError, ParameterInfo, Parameters};
 
 /// What is done with the type of a scheme.
 pub trait Visitor {
@@ -74,21 +75,11 @@ pub struct Entry {
     pub design: Option<&'static str>,
     /// The names of its own statistics, and what they mean.
     pub statistics: &'static [(&'static str, &'static str)],
+    keys: fn() -> Vec<ParameterInfo>,
     read: fn(&toml::Table) -> Result<toml::Table, KeyProblem>,
     scale: fn(&mut toml::Table, u32),
     memory_bytes: fn(&toml::Table) -> u64,
     build: Build,
-}
-
-/// A key of a scheme's own, for its page.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Key {
-    /// Its name.
-    pub name: String,
-    /// Its default as a file writes it.
-    pub default: String,
-    /// What it means: its document in the source.
-    pub help: String,
 }
 
 /// What is wrong with a scheme's own keys.
@@ -96,6 +87,8 @@ pub struct Key {
 pub enum KeyProblem {
     /// They cannot be read.
     Unreadable(Box<serde_path_to_error::Error<toml::de::Error>>),
+    /// A value outside its range.
+    OutOfRange(ParameterError),
     /// A key, and what is wrong with its value.
     Senseless(&'static str, String),
 }
@@ -110,6 +103,7 @@ impl Entry {
             virtual_caches: T::VIRTUAL_CACHES,
             design: T::DESIGN,
             statistics: T::STATISTICS,
+            keys: T::Keys::parameters,
             read: read::<T>,
             scale: scale::<T>,
             memory_bytes: |own| T::memory_bytes(&keys::<T>(own)),
@@ -149,27 +143,9 @@ impl Entry {
         (self.build)(translation, cores, cycle, memory)
     }
 
-    /// Its own keys in the order of the source.
-    pub fn keys(&self) -> Vec<Key> {
-        let Ok(defaults) = self.effective(&toml::Table::new()) else { return Vec::new() };
-        let fields = self
-            .source
-            .split_once("impl SchemeKeys for ")
-            .and_then(|(_, rest)| rest.split_once(' '))
-            .and_then(|(name, _)| self.source.split_once(&format!("pub struct {name} {{")))
-            .map_or("", |(_, fields)| fields);
-        let (mut keys, mut help) = (Vec::new(), String::new());
-        for line in fields.lines().map(str::trim).take_while(|line| *line != "}") {
-            if let Some(text) = line.strip_prefix("///") {
-                help += text;
-            } else if let Some((name, _)) = line.strip_prefix("pub ").and_then(|field| field.split_once(':'))
-            {
-                let default = defaults.get(name).map(toml::Value::to_string).unwrap_or_default();
-                let help = std::mem::take(&mut help).trim().to_owned();
-                keys.push(Key { name: name.to_owned(), default, help });
-            }
-        }
-        keys
+    /// Its own keys as they were declared.
+    pub fn keys(&self) -> Vec<ParameterInfo> {
+        (self.keys)()
     }
 
     /// What its file says of it, without the marks of a comment.
@@ -193,6 +169,7 @@ fn keys<T: Translation>(own: &toml::Table) -> T::Keys {
 fn read<T: Translation>(own: &toml::Table) -> Result<toml::Table, KeyProblem> {
     let keys: T::Keys = serde_path_to_error::deserialize(toml::Value::Table(own.clone()))
         .map_err(|error| KeyProblem::Unreadable(Box::new(error)))?;
+    keys.check().map_err(KeyProblem::OutOfRange)?;
     keys.validate().map_err(|(key, problem)| KeyProblem::Senseless(key, problem))?;
     Ok(toml::Table::try_from(&keys).unwrap_or_default())
 }
@@ -213,9 +190,4 @@ fn build<T: Translation>(
     let setup = Setup { translation, own, cycle, memory };
     let cores = (0..cores).map(|_| T::new(&setup)).collect::<Result<Vec<T>, String>>()?;
     Ok(Box::new(Scheme { cores, kernel: T::kernel(&setup) }))
-}
-
-/// A run of one page is none.
-fn at_least_two_pages(least: Bytes) -> Result<(), (&'static str, String)> {
-    if least.0 >= 8192 { Ok(()) } else { Err(("least", format!("{least} is less than two pages of 4 KiB"))) }
 }

@@ -21,6 +21,7 @@ use super::plain::{look_up, walk_and_fill};
 use crate::translate::{KernelState, Request, SchemeKeys, Setup, Stop, TlbHit, Tlbs, Translation, Walker};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
+use terrace_model::parameters::Parameters;
 use terrace_model::{AddressRange, Bytes, LINE_BYTES, PageSize, Stats, Time, Unit};
 
 /// Bytes of an entry, so that a line holds four.
@@ -29,29 +30,21 @@ const ENTRY_BYTES: u64 = 16;
 const WAYS: usize = (LINE_BYTES / ENTRY_BYTES) as usize;
 
 /// Parameters of a TLB in memory.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
 #[serde(default, deny_unknown_fields)]
 pub struct PomTlbParameters {
-    /// Memory that it takes, half of it for 4 KiB pages and half for larger ones: a power of two from 8 KiB to 1 GiB.
+    /// Memory that it takes, half of it for 4 KiB pages and half for larger ones: a power of two.
+    #[parameter(default = "16 MiB", range = "8 KiB"..="1 GiB", source = "Ryoo 2017")]
     pub capacity: Bytes,
     /// Entries of the predictor of the page's size, of one bit each; 0 for none, which reads the part for 4 KiB pages first.
+    #[parameter(default = 512, range = 0..=1_048_576, source = "Ryoo 2017")]
     pub predictor: u32,
-}
-
-impl Default for PomTlbParameters {
-    fn default() -> PomTlbParameters {
-        PomTlbParameters { capacity: Bytes::mib(16), predictor: 512 }
-    }
 }
 
 impl SchemeKeys for PomTlbParameters {
     fn validate(&self) -> Result<(), (&'static str, String)> {
-        if !self.capacity.0.is_power_of_two() || !(8 << 10..=1 << 30).contains(&self.capacity.0) {
-            let problem = format!("{} is not a power of two from 8 KiB to 1 GiB", self.capacity);
-            return Err(("capacity", problem));
-        }
-        if self.predictor > 1 << 20 {
-            return Err(("predictor", format!("{} is more than 1048576", self.predictor)));
+        if !self.capacity.0.is_power_of_two() {
+            return Err(("capacity", format!("{} is no power of two", self.capacity)));
         }
         Ok(())
     }

@@ -19,41 +19,30 @@
 //! mapped; level 2 is not. *Invalidation*: a range that overlaps is dropped whole, and the table keeps what remains on
 //! either side.
 
-use super::at_least_two_pages;
 use super::plain::{look_up, walk_and_fill};
 use crate::translate::{
     KernelState, RangeTables, Request, SchemeKeys, Setup, Stop, TlbHit, Tlbs, Translation, Walker, base_pages,
 };
 use serde::{Deserialize, Serialize};
+use terrace_model::parameters::Parameters;
 use terrace_model::{AddressRange, Bytes, Stats, Time, Unit};
 
 /// Lines of a node of the range table.
 const LINES_PER_NODE: u64 = 2;
 
 /// Parameters of the range TLB and the range table.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
 #[serde(default, deny_unknown_fields)]
 pub struct RangeParameters {
     /// Entries of the fully associative range TLB.
+    #[parameter(default = 32, range = 1..=1_048_576)]
     pub entries: u32,
     /// Shortest run of pages that the kernel keeps in the range table.
+    #[parameter(default = "32 KiB", range = "8 KiB"..="8 TiB")]
     pub least: Bytes,
 }
 
-impl Default for RangeParameters {
-    fn default() -> RangeParameters {
-        RangeParameters { entries: 32, least: Bytes::kib(32) }
-    }
-}
-
-impl SchemeKeys for RangeParameters {
-    fn validate(&self) -> Result<(), (&'static str, String)> {
-        if self.entries == 0 {
-            return Err(("entries", "must be at least 1".to_owned()));
-        }
-        at_least_two_pages(self.least)
-    }
-}
+impl SchemeKeys for RangeParameters {}
 
 /// A range in the TLB.
 #[derive(Clone, Copy, Debug)]

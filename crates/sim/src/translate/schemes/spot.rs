@@ -19,71 +19,48 @@
 //! entries carry the address space. *Invalidation*: an entry whose latest page overlaps is dropped; no prediction is used
 //! unverified in any case.
 
-use super::at_least_two_pages;
 use super::plain::{look_up, walk_and_fill};
 use crate::translate::{
     RangeTables, Request, SchemeKeys, Setup, Stop, TlbHit, Tlbs, Translation, Walker, base_pages,
 };
 use serde::{Deserialize, Serialize};
+use terrace_model::parameters::Parameters;
 use terrace_model::{AddressRange, Bytes, Cycles, Stats, Time, Unit};
 
 /// Parameters of predicted translations.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
 #[serde(default, deny_unknown_fields)]
 pub struct SpotParameters {
     /// Entries of the prediction table.
+    #[parameter(default = 32, range = 1..=1_048_576)]
     pub entries: u32,
     /// Ways of a set of the prediction table.
+    #[parameter(default = 4, range = 1..=1_048_576)]
     pub ways: u32,
     /// Value of an entry's 2-bit counter from which it predicts.
+    #[parameter(default = 2, range = 1..=3)]
     pub confidence: u32,
     /// Shortest run of pages that is marked contiguous, so that the table learns from it.
+    #[parameter(default = "128 KiB", range = "8 KiB"..="8 TiB")]
     pub least: Bytes,
     /// What a wrong prediction costs beyond the walk.
+    #[parameter(default = "20 cycles", range = "0 cycles"..="1000000 cycles")]
     pub flush: Cycles,
     /// Where the input has no instruction addresses, the aligned region of this size that holds the data's address
     /// stands for the instruction.
+    #[parameter(default = "1 GiB", range = "4 KiB"..="8 TiB")]
     pub substitute_region: Bytes,
-}
-
-impl Default for SpotParameters {
-    fn default() -> SpotParameters {
-        SpotParameters {
-            entries: 32,
-            ways: 4,
-            confidence: 2,
-            least: Bytes::kib(128),
-            flush: Cycles(20.0),
-            substitute_region: Bytes::gib(1),
-        }
-    }
 }
 
 impl SchemeKeys for SpotParameters {
     fn validate(&self) -> Result<(), (&'static str, String)> {
-        if self.entries == 0 {
-            return Err(("entries", "must be at least 1".to_owned()));
-        }
-        if self.ways == 0 {
-            return Err(("ways", "must be at least 1, or \"full\"".to_owned()));
-        }
         if !self.entries.is_multiple_of(self.ways) {
             let problem =
                 format!("{} ways do not divide {} entries into whole sets", self.ways, self.entries);
             return Err(("ways", problem));
         }
-        if !(1..=3).contains(&self.confidence) {
-            let problem = format!("{} is not 1 to 3, the values of a counter of two bits", self.confidence);
-            return Err(("confidence", problem));
-        }
-        at_least_two_pages(self.least)?;
-        if self.flush.0 < 0.0 || !self.flush.0.is_finite() {
-            return Err(("flush", format!("{} is no span of time", self.flush)));
-        }
-        let region = self.substitute_region.0;
-        if !region.is_power_of_two() || region < 4096 {
-            let problem = format!("{} is not a power of two of at least 4 KiB", self.substitute_region);
-            return Err(("substitute_region", problem));
+        if !self.substitute_region.0.is_power_of_two() {
+            return Err(("substitute_region", format!("{} is no power of two", self.substitute_region)));
         }
         Ok(())
     }
