@@ -37,6 +37,11 @@ pub struct InputOptions {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Recording")]
 pub struct RecordingOptions {
+    /// Record an OpenCL program without a GPU: its kernels run in software, on
+    /// Oclgrind
+    #[arg(long)]
+    pub gpu: bool,
+
     /// Leave out the first N accesses (pages they touch count as resident)
     #[arg(long, value_name = "N", default_value = "0", value_parser = parse_count)]
     pub skip: u64,
@@ -80,6 +85,7 @@ impl RecordingOptions {
     /// As the recorder takes them.
     pub fn to_record_options(&self) -> RecordOptions {
         RecordOptions {
+            gpu: self.gpu,
             skip: self.skip,
             limit: self.limit,
             every: self.every,

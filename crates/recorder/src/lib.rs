@@ -20,14 +20,17 @@
 
 mod blocks;
 mod collect;
+mod emulated;
 mod entries;
 mod events;
 mod filter;
 mod folder;
 mod keeper;
 mod launch;
+mod opencl;
 mod origins;
 mod process;
+mod recording;
 mod session;
 mod short;
 mod stream;
@@ -35,15 +38,14 @@ mod symbols;
 mod touched;
 
 use collect::Collector;
+use emulated::Emulated;
 use folder::Folder;
 pub use folder::remove_stale;
+pub use recording::{Recording, Stopper};
 use session::Session;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::{Child, ExitStatus};
-use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
-use terrace_trace::{Batch, EventSource, Header, SourceError};
+use terrace_trace::Header;
 
 /// The first `length` of each `period` accesses are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +84,9 @@ pub struct RecordOptions {
     pub end_at_limit: bool,
     /// QEMU's executable, where it is not `qemu-x86_64` in the search path.
     pub qemu: Option<PathBuf>,
+    /// An OpenCL program: its kernels run on Oclgrind, a device in software, and what they and the host do to buffers is
+    /// recorded.
+    pub gpu: bool,
     /// Record nothing and only count accesses; see [`Recording::counted`]. The floor for speed measurements.
     pub count_only: bool,
 }
@@ -100,6 +105,7 @@ impl Default for RecordOptions {
             follow_exec: true,
             end_at_limit: false,
             qemu: None,
+            gpu: false,
             count_only: false,
         }
     }
@@ -126,6 +132,21 @@ pub enum RecordError {
     /// The emulator is not installed.
     #[error("qemu-x86_64 was not found; install it with: sudo apt-get install qemu-user")]
     QemuMissing,
+    /// Oclgrind or what its plugin needs is not installed.
+    #[error(
+        "{what}; recording OpenCL programs needs Oclgrind, its headers and a C++ compiler: sudo apt-get install oclgrind \
+         liboclgrind-dev opencl-c-headers g++"
+    )]
+    OclgrindMissing {
+        /// What was missed.
+        what: String,
+    },
+    /// An option that is for programs of the CPU.
+    #[error("{option} does not apply to --gpu; of what is recorded, --limit leaves out the rest")]
+    NotForGpu {
+        /// The option.
+        option: &'static str,
+    },
     /// There is no such program.
     #[error(
         "{}: no such program; give the path of an executable file, or a name in the search path (see: echo $PATH)",
@@ -210,9 +231,18 @@ pub fn record(command: &[OsString], options: &RecordOptions) -> Result<Recording
 #[derive(Debug)]
 pub struct Prepared {
     program: launch::Program,
-    qemu: PathBuf,
+    on: On,
     options: RecordOptions,
     header: Header,
+}
+
+/// What the program will run on.
+#[derive(Debug)]
+enum On {
+    /// This executable of QEMU.
+    Qemu(PathBuf),
+    /// Oclgrind.
+    Device(opencl::Device),
 }
 
 /// Finds the program and the emulator, and starts neither.
@@ -226,12 +256,16 @@ pub fn prepare(command: &[OsString], options: &RecordOptions) -> Result<Prepared
         return Err(RecordError::BadPeriod { period, length });
     }
     let program = launch::resolve(command)?;
-    let qemu = launch::find_qemu(options)?;
+    let header = launch::header(command, options);
+    if options.gpu {
+        let on = On::Device(opencl::prepare(options)?);
+        return Ok(Prepared { program, on, options: options.clone(), header });
+    }
+    let on = On::Qemu(launch::find_qemu(options)?);
     if terrace_protocol::sanitizer::has_address_sanitizer(&program.executable) {
         return Err(RecordError::AddressSanitizer { program: program.executable });
     }
-    let header = launch::header(command, options);
-    Ok(Prepared { program, qemu, options: options.clone(), header })
+    Ok(Prepared { program, on, options: options.clone(), header })
 }
 
 impl Prepared {
@@ -245,7 +279,14 @@ impl Prepared {
     /// # Errors
     /// When the system refuses what the recorder needs.
     pub fn start(self) -> Result<Recording, RecordError> {
-        let Prepared { program, qemu, options, header } = self;
+        let Prepared { program, on, options, header } = self;
+        let qemu = match on {
+            On::Qemu(qemu) => qemu,
+            On::Device(device) => {
+                let recording = opencl::start(&program, &device, &options, &header.program)?;
+                return Ok(Recording { source: Box::new(recording), header });
+            }
+        };
         let failed = |what: &str| {
             let what = what.to_owned();
             move |error| RecordError::Io { what, error }
@@ -263,129 +304,7 @@ impl Prepared {
                 header.program
             ));
         }
-        Ok(Recording { collector, header, child, status: None, _folder: folder })
-    }
-}
-
-/// A program being recorded.
-///
-/// Its batches come live. Dropping it ends the recording, not the program.
-pub struct Recording {
-    collector: Collector,
-    header: Header,
-    child: Child,
-    status: Option<ExitStatus>,
-    /// Last: it stays as long as a process uses it.
-    _folder: Folder,
-}
-
-/// Ends a recording from another thread, or from a signal handler.
-#[derive(Clone, Debug)]
-pub struct Stopper(Arc<std::sync::atomic::AtomicBool>);
-
-impl Stopper {
-    /// Ends the recording: the source delivers what is complete, then ends. The program runs on.
-    pub fn stop(&self) {
-        self.0.store(true, SeqCst);
-    }
-}
-
-impl Recording {
-    /// Ends the recording. [`EventSource::next_batch`] delivers what is complete, then ends; the program runs on.
-    pub fn stop(&self) {
-        self.collector.session.stop();
-    }
-
-    /// A handle that ends the recording from elsewhere.
-    pub fn stopper(&mut self) -> Stopper {
-        Stopper(Arc::clone(&self.collector.stop_wanted))
-    }
-
-    /// Waits for the program to end and returns its exit status. Ends the recording, if it has not ended.
-    ///
-    /// # Errors
-    /// When the system cannot wait.
-    pub fn wait(mut self) -> std::io::Result<ExitStatus> {
-        self.collector.session.stop();
-        match self.status {
-            Some(status) => Ok(status),
-            None => self.child.wait(),
-        }
-    }
-
-    /// The program's process id.
-    pub fn id(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// The exit status of the program, once it is known.
-    pub fn status(&self) -> Option<ExitStatus> {
-        self.status
-    }
-
-    /// Accesses delivered so far.
-    pub fn accesses(&self) -> u64 {
-        self.collector.accesses
-    }
-
-    /// Accesses counted by [`RecordOptions::count_only`], in processes that ended by themselves.
-    pub fn counted(&self) -> u64 {
-        self.collector.session.shared().header().counted.load(SeqCst)
-    }
-
-    /// What the recording could not see, each said once. Complete when the source has ended.
-    pub fn warnings(&self) -> &[String] {
-        &self.collector.warnings
-    }
-
-    fn look_at_child(&mut self) -> Result<(), SourceError> {
-        if self.status.is_none() {
-            self.status = self
-                .child
-                .try_wait()
-                .map_err(|error| SourceError::Io { what: self.header.program.clone(), error })?;
-            self.collector.child_ended = self.status.is_some();
-        }
-        Ok(())
-    }
-}
-
-impl EventSource for Recording {
-    fn header(&self) -> &Header {
-        &self.header
-    }
-
-    fn next_batch(&mut self) -> Result<Option<Arc<Batch>>, SourceError> {
-        loop {
-            if let Some(batch) = self.collector.poll() {
-                return Ok(Some(batch));
-            }
-            if self.collector.is_finished() {
-                self.look_at_child()?;
-                if self.collector.options.end_at_limit
-                    && self.collector.reached_limit()
-                    && self.status.is_none()
-                {
-                    // Errors mean that it has just ended by itself.
-                    let _ = self.child.kill();
-                }
-                let nothing_ran = !self.collector.has_started() && !self.collector.options.count_only;
-                return match self.status {
-                    Some(status) if nothing_ran => Err(SourceError::Recorder(format!(
-                        "{}: ended before its first instruction under {} ({status})",
-                        self.header.program,
-                        launch::QEMU
-                    ))),
-                    _ => Ok(None),
-                };
-            }
-            self.look_at_child()?;
-            self.collector.nap();
-        }
-    }
-
-    fn progress(&self) -> Option<f64> {
-        let limit = self.header.expected_accesses?;
-        Some((self.collector.accesses as f64 / limit.max(1) as f64).min(1.0))
+        let source = Emulated::new(collector, &header.program, child, folder);
+        Ok(Recording { source: Box::new(source), header })
     }
 }

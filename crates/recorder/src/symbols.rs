@@ -65,6 +65,16 @@ impl Symbols {
         let module = Path::new(path).file_name().map_or(path.into(), |name| name.to_string_lossy());
         format!("{module}+{offset:#x}")
     }
+
+    /// The name of code at an address of a file, as the file numbers its addresses: a function's, else module and address.
+    pub fn name_in(&mut self, path: &str, address: u64) -> String {
+        let file = self.files.entry(path.to_owned()).or_insert_with(|| File::open(path).unwrap_or_default());
+        if let Some((function, distance)) = file.function_of(address) {
+            return format!("{function}+{distance:#x}");
+        }
+        let module = Path::new(path).file_name().map_or(path.into(), |name| name.to_string_lossy());
+        format!("{module}+{address:#x}")
+    }
 }
 
 impl File {
@@ -128,7 +138,10 @@ impl File {
     fn function_at(&self, offset: u64) -> Option<(&str, u64)> {
         let &(start, _, address) =
             self.segments.iter().find(|(start, bytes, _)| offset >= *start && offset - start < *bytes)?;
-        let address = address.checked_add(offset - start)?;
+        self.function_of(address.checked_add(offset - start)?)
+    }
+
+    fn function_of(&self, address: u64) -> Option<(&str, u64)> {
         let after = self.functions.partition_point(|(value, _, _)| *value <= address);
         let (value, size, name) = self.functions[..after].last()?;
         // A call in a function's last instruction returns to the byte behind it.

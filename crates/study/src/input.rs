@@ -174,6 +174,7 @@ pub fn recording_words(options: &RecordOptions) -> Vec<String> {
         words.extend(["--every".to_owned(), format!("{}:{}", every.period, every.length)]);
     }
     let switches = [
+        (options.gpu, "--gpu"),
         (options.end_at_limit, "--end-at-limit"),
         (options.region, "--region"),
         (options.program_counters, "--program-counters"),

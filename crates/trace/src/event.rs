@@ -147,12 +147,19 @@ pub enum MarkKind {
     RequestBegin,
     /// See [`MarkKind::RequestBegin`].
     RequestEnd,
-    /// A kernel launch on a GPU.
+    /// A kernel launch on a GPU; `value` is its number of work-groups, which follow on the same stream.
     KernelLaunch,
     /// Accesses were left out here (`--skip`, `--every`); `value` of the mark says how many.
     Gap,
     /// The thread has come to a barrier: what follows it on every thread comes after all of its marks.
     Barrier,
+    /// On a GPU's stream: a work-group of `value` work-items begins.
+    WorkGroup,
+    /// On a GPU's stream: what follows is done by warp `value` of the work-group. An access that brings no instructions belongs to
+    /// the same instruction of the warp as the access before it.
+    Warp,
+    /// On a GPU's stream: all warps of the work-group wait for each other here.
+    GroupBarrier,
 }
 
 /// Everything a program does to its memory except single loads and stores, which live in a [`Batch`]'s columns.

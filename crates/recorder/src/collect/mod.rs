@@ -42,7 +42,7 @@ pub struct Collector {
     /// For each place in the shared table, the index into `processes`.
     places: Vec<Option<usize>>,
     sources: Vec<Option<Box<Source>>>,
-    ready: VecDeque<Arc<Batch>>,
+    pub ready: VecDeque<Arc<Batch>>,
     pool: BatchPool,
     blocks: Blocks,
     filter: Filter,
@@ -263,7 +263,7 @@ mod tests {
         let mut recording = record(&command, &RecordOptions::default()).unwrap();
         let mut most = 0;
         while recording.next_batch().unwrap().is_some() {
-            most = most.max(recording.collector.ready.len());
+            most = most.max(recording.source.waiting());
             std::thread::sleep(std::time::Duration::from_micros(300));
         }
         assert!(recording.accesses() > 100 * terrace_trace::BATCH_ACCESSES as u64);

@@ -14,7 +14,7 @@ const MAP_KINDS: [MapKind; 7] = [
     MapKind::HugeTlb,
 ];
 
-const MARK_KINDS: [MarkKind; 8] = [
+const MARK_KINDS: [MarkKind; 11] = [
     MarkKind::RegionBegin,
     MarkKind::RegionEnd,
     MarkKind::Phase,
@@ -23,6 +23,9 @@ const MARK_KINDS: [MarkKind; 8] = [
     MarkKind::KernelLaunch,
     MarkKind::Gap,
     MarkKind::Barrier,
+    MarkKind::WorkGroup,
+    MarkKind::Warp,
+    MarkKind::GroupBarrier,
 ];
 
 const ADVICES: [Advice; 8] = [

@@ -58,6 +58,9 @@ pub fn event() -> impl Strategy<Value = Event> {
         MarkKind::KernelLaunch,
         MarkKind::Gap,
         MarkKind::Barrier,
+        MarkKind::WorkGroup,
+        MarkKind::Warp,
+        MarkKind::GroupBarrier,
     ]);
     let protection = (0u8..8).prop_map(Protection::from_bits);
     let name = "[a-z\u{e9}/]{0,12}";

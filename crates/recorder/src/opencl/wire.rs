@@ -1,0 +1,147 @@
+//! What the plugin sends: records of 24 bytes, some with a payload behind them.
+
+use std::io::{self, Read};
+
+/// Bytes of a record.
+const RECORD: usize = 24;
+
+/// Longest payload that is believed: names are shorter, and a damaged length must not take memory.
+const LONGEST: usize = 1 << 20;
+
+/// One thing that happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Message {
+    /// A work-item loads or stores global memory at `code`, after `instructions` others since its last.
+    Access { item: u32, address: u64, bytes: u8, write: bool, code: u32, instructions: u32 },
+    /// A work-item comes to a piece of straight code, which its first instruction names.
+    Enter { item: u32, code: u32 },
+    /// A work-item ends, after `instructions` since its last access.
+    ItemEnd { item: u32, instructions: u32 },
+    /// A work-group of so many work-items begins.
+    GroupBegin { items: u32 },
+    /// It ends.
+    GroupEnd,
+    /// All work-items of the group have come to a barrier.
+    Barrier,
+    /// The kernel that begins next gets this buffer as an argument of this name.
+    Argument { address: u64, name: String },
+    /// A kernel begins.
+    KernelBegin { name: String, groups: u64 },
+    /// It ends.
+    KernelEnd,
+    /// A buffer appears, allocated by code at `offset` of the file `module`; `initialized` by the host at once.
+    Allocate { address: u64, bytes: u64, initialized: bool, module: String, offset: u64 },
+    /// It disappears.
+    Free { address: u64 },
+    /// The host reads or writes a buffer.
+    Host { address: u64, bytes: u64, write: bool },
+    /// Oclgrind found a mistake of the program, and has said so.
+    Problem,
+}
+
+/// A message and the OpenCL context that it is about.
+pub type Received = (u16, Message);
+
+/// Reads messages from the plugin's end.
+#[derive(Debug)]
+pub struct Wire<R> {
+    from: R,
+}
+
+impl<R: Read> Wire<R> {
+    /// Messages of `from`.
+    pub fn new(from: R) -> Wire<R> {
+        Wire { from }
+    }
+
+    /// The next message; none where the program has ended.
+    ///
+    /// # Errors
+    /// Reading failed, or what came is no message.
+    pub fn next(&mut self) -> io::Result<Option<Received>> {
+        let mut record = [0; RECORD];
+        if let Err(error) = self.from.read_exact(&mut record) {
+            // A program that is killed may leave half a record.
+            return if error.kind() == io::ErrorKind::UnexpectedEof { Ok(None) } else { Err(error) };
+        }
+        let number =
+            |at: usize| u32::from_le_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]]);
+        let (kind, bytes) = (record[0], record[1]);
+        let context = u16::from_le_bytes([record[2], record[3]]);
+        let (item, code, count) = (number(4), number(16), number(20));
+        let address = u64::from(number(8)) | u64::from(number(12)) << 32;
+        let message = match kind {
+            1 | 2 => Message::Access { item, address, bytes, write: kind == 2, code, instructions: count },
+            3 => Message::Enter { item, code },
+            4 => Message::ItemEnd { item, instructions: count },
+            5 => Message::GroupBegin { items: count },
+            6 => Message::GroupEnd,
+            7 => Message::Barrier,
+            8 => Message::KernelBegin { name: self.text(count)?, groups: address },
+            9 => Message::KernelEnd,
+            10 => Message::Argument { address, name: self.text(count)? },
+            11 => {
+                let (size, offset) = (self.long()?, self.long()?);
+                let module = self.text(count.saturating_sub(16))?;
+                Message::Allocate { address, bytes: size, initialized: item != 0, module, offset }
+            }
+            12 => Message::Free { address },
+            13 | 14 => Message::Host { address, bytes: self.long()?, write: kind == 14 },
+            15 => Message::Problem,
+            other => {
+                let problem = format!("the OpenCL recorder sent a record of kind {other}");
+                return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
+            }
+        };
+        Ok(Some((context, message)))
+    }
+
+    fn long(&mut self) -> io::Result<u64> {
+        let mut bytes = [0; 8];
+        self.from.read_exact(&mut bytes)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    fn text(&mut self, bytes: u32) -> io::Result<String> {
+        let mut text = vec![0; (bytes as usize).min(LONGEST)];
+        self.from.read_exact(&mut text)?;
+        Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(kind: u8, bytes: u8, item: u32, address: u64, code: u32, count: u32) -> Vec<u8> {
+        let mut record = vec![kind, bytes, 3, 0];
+        record.extend(item.to_le_bytes());
+        record.extend(address.to_le_bytes());
+        record.extend(code.to_le_bytes());
+        record.extend(count.to_le_bytes());
+        record
+    }
+
+    #[test]
+    fn records_and_payloads_are_read() {
+        let mut sent = record(2, 4, 7, 1 << 48, 5, 9);
+        sent.extend(record(8, 0, 0, 16, 0, 6).into_iter().chain(*b"vecadd"));
+        sent.extend(record(14, 0, 0, 2 << 48, 0, 8).into_iter().chain(100u64.to_le_bytes()));
+        let mut wire = Wire::new(&sent[..]);
+        let access =
+            Message::Access { item: 7, address: 1 << 48, bytes: 4, write: true, code: 5, instructions: 9 };
+        assert_eq!(wire.next().unwrap(), Some((3, access)));
+        let begin = Message::KernelBegin { name: "vecadd".to_owned(), groups: 16 };
+        assert_eq!(wire.next().unwrap(), Some((3, begin)));
+        let host = Message::Host { address: 2 << 48, bytes: 100, write: true };
+        assert_eq!(wire.next().unwrap(), Some((3, host)));
+        assert_eq!(wire.next().unwrap(), None);
+    }
+
+    #[test]
+    fn damage_is_an_end_or_an_error_and_no_panic() {
+        assert!(Wire::new(&record(99, 0, 0, 0, 0, 0)[..]).next().is_err());
+        assert_eq!(Wire::new(&[1u8; 10][..]).next().unwrap(), None);
+        assert!(Wire::new(&record(8, 0, 0, 0, 0, u32::MAX)[..]).next().is_err());
+    }
+}

@@ -1,0 +1,192 @@
+//! OpenCL programs on Oclgrind.
+
+use super::support::{Workshop, start, words};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use terrace_recorder::{RecordError, RecordOptions, prepare};
+use terrace_trace::{AccessKind, Agent, Batch, Event, EventSource, Item, MarkKind};
+
+fn gpu() -> RecordOptions {
+    RecordOptions { gpu: true, ..RecordOptions::default() }
+}
+
+/// Compiles a program of `tests/opencl/`.
+fn program(workshop: &Workshop, name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/opencl");
+    let source = std::fs::read_to_string(folder.join(name).with_extension("c")).unwrap();
+    std::fs::copy(folder.join("host.h"), workshop.path("host.h")).unwrap();
+    workshop.compile("cc", &format!("{name}.c"), &source, &["-O1", "-w", "-Wl,--no-as-needed", "-lOpenCL"])
+}
+
+/// Everything that a recording delivered, in order.
+#[derive(Default)]
+struct Seen {
+    /// Loads and stores of the GPU and of the host.
+    gpu: [u64; 2],
+    host: [u64; 2],
+    /// Instructions of warps, by kernel: how many lanes each had.
+    lanes: BTreeMap<String, BTreeMap<usize, u64>>,
+    names: Vec<String>,
+    launches: Vec<(String, u64)>,
+    barriers: u64,
+    warnings: Vec<String>,
+}
+
+fn record(command: &[&dyn AsRef<std::ffi::OsStr>], options: &RecordOptions) -> Seen {
+    let mut recording = start(command, options);
+    let mut seen = Seen::default();
+    let mut agents = BTreeMap::new();
+    let mut sequence = 0;
+    let mut lanes = 0;
+    while let Some(batch) = recording.next_batch().unwrap() {
+        assert_eq!(batch.validate(), Ok(()));
+        assert!(batch.after >= sequence, "all that came before has happened");
+        for event in &batch.events {
+            if event.sequence > 0 {
+                sequence += 1;
+                assert_eq!(event.sequence, sequence);
+            }
+        }
+        seen.take(&batch, &mut agents, &mut lanes);
+    }
+    seen.warnings = recording.warnings().to_vec();
+    assert!(recording.wait().unwrap().success());
+    seen
+}
+
+impl Seen {
+    fn take(&mut self, batch: &Batch, agents: &mut BTreeMap<u32, Agent>, lanes: &mut usize) {
+        for item in batch.items() {
+            match item {
+                Item::Access(access) => {
+                    let write = usize::from(access.kind == AccessKind::Write);
+                    if agents[&batch.stream.0] == Agent::Cpu {
+                        self.host[write] += 1;
+                        continue;
+                    }
+                    self.gpu[write] += 1;
+                    if access.instructions > 0 {
+                        self.end_instruction(lanes);
+                    }
+                    *lanes += 1;
+                }
+                Item::Event(event) => {
+                    if !matches!(event.event, Event::Compute { .. }) {
+                        self.end_instruction(lanes);
+                    }
+                    match &event.event {
+                        Event::Spawn { agent, .. } => {
+                            agents.insert(batch.stream.0, *agent);
+                        }
+                        Event::Site { name, .. } => self.names.push(name.clone()),
+                        Event::Mark { kind: MarkKind::KernelLaunch, name, value } => {
+                            self.launches.push((name.clone(), *value));
+                        }
+                        Event::Mark { kind: MarkKind::GroupBarrier, .. } => self.barriers += 1,
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+
+    fn end_instruction(&mut self, lanes: &mut usize) {
+        let lanes = std::mem::take(lanes);
+        if lanes > 0 {
+            let kernel = self.launches.last().unwrap().0.clone();
+            *self.lanes.entry(kernel).or_default().entry(lanes).or_default() += 1;
+        }
+    }
+}
+
+#[test]
+fn a_vector_addition_has_two_loads_and_a_store_for_each_item() {
+    let workshop = Workshop::new();
+    let seen = record(&[&program(&workshop, "vecadd"), &"1048576"], &gpu());
+    assert_eq!(seen.gpu, [2_097_152, 1_048_576]);
+    // The host fills two vectors and reads the third, 64 bytes at a time.
+    assert_eq!(seen.host, [65_536, 131_072]);
+    assert_eq!(seen.launches, [("vecadd".to_owned(), 4096)]);
+    assert_eq!(seen.names, ["a", "b", "c"], "buffers are called as the kernel calls them");
+    let full = BTreeMap::from([(32, 3 * 1_048_576 / 32)]);
+    assert_eq!(seen.lanes["vecadd"], full, "no lane ever goes another way");
+    assert!(seen.warnings.is_empty(), "{:?}", seen.warnings);
+}
+
+#[test]
+fn lanes_that_part_meet_again() {
+    let workshop = Workshop::new();
+    let seen = record(&[&program(&workshop, "bfs"), &"2048", &"4"], &gpu());
+    let visit = &seen.lanes["visit"];
+    // `if (mask[node])` is asked by whole warps, at every level; edges are followed by those that are on it.
+    let levels = seen.launches.len() as u64 / 2;
+    assert!(levels >= 6, "{levels}");
+    assert_eq!(visit[&32] % (2048 / 32), visit[&32] - levels * 64, "{visit:?}");
+    assert!(visit.range(1..32).map(|(_, count)| count).sum::<u64>() > 500, "{visit:?}");
+    assert_eq!(seen.names, ["starts", "edges", "mask", "updating", "visited", "cost", "over"]);
+}
+
+#[test]
+fn barriers_and_mappings_are_recorded() {
+    let workshop = Workshop::new();
+    let seen = record(&[&program(&workshop, "sgemm"), &"64"], &gpu());
+    // 16 groups of 4 tiles with 2 barriers each.
+    assert_eq!(seen.barriers, 16 * 4 * 2);
+    // Each tile is loaded once by each group; local memory is none of ours.
+    assert_eq!(seen.gpu, [2 * 16 * 4 * 256, 64 * 64]);
+    assert_eq!(seen.host, [64 * 64 * 4 / 64, 2 * 64 * 64 * 4 / 64], "the result is read through its mapping");
+    assert_eq!(seen.lanes["sgemm"].keys().copied().collect::<Vec<_>>(), [32]);
+}
+
+#[test]
+fn equal_programs_give_equal_streams() {
+    let workshop = Workshop::new();
+    let program = program(&workshop, "bfs");
+    let all = || {
+        let mut recording = start(&[&program, &"512", &"4"], &gpu());
+        let mut batches = Vec::new();
+        while let Some(batch) = recording.next_batch().unwrap() {
+            batches.push(Batch::clone(&batch));
+        }
+        batches
+    };
+    assert_eq!(all(), all());
+}
+
+#[test]
+fn the_limit_ends_the_recording_and_not_the_program() {
+    let workshop = Workshop::new();
+    let options = RecordOptions { limit: Some(10_000), ..gpu() };
+    let seen = record(&[&program(&workshop, "vecadd"), &"65536"], &options);
+    let all: u64 = seen.gpu.iter().chain(&seen.host).sum();
+    assert!((10_000..10_032).contains(&all), "a warp's instruction is whole: {all}");
+}
+
+#[test]
+fn mistakes_of_kernels_are_counted_and_not_fatal() {
+    let workshop = Workshop::new();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/opencl");
+    let source = std::fs::read_to_string(folder.join("vecadd.c")).unwrap();
+    // The third vector is a page too short, and nobody looks at the sums.
+    let source = source.replace("c = buffer(4 * n, NULL)", "c = buffer(4 * n - 4096, NULL)");
+    let source = source.replace(
+        "CL_TRUE, 0, 4 * n, numbers, 0, NULL, NULL), \"read\"",
+        "CL_TRUE, 0, 4, numbers, 0, NULL, NULL), \"read\"",
+    );
+    let source = source.replace("2.0f * i", "numbers[i]");
+    std::fs::copy(folder.join("host.h"), workshop.path("host.h")).unwrap();
+    let short = workshop.compile("cc", "short.c", &source, &["-O1", "-w", "-Wl,--no-as-needed", "-lOpenCL"]);
+    let seen = record(&[&short, &"4096"], &gpu());
+    assert_eq!(seen.gpu, [2 * 4096, 4096 - 1024]);
+    let [warning] = &seen.warnings[..] else { panic!("{:?}", seen.warnings) };
+    assert!(warning.contains("1024 accesses outside of buffers are left out"), "{warning}");
+}
+
+#[test]
+fn what_does_not_fit_a_gpu_is_refused() {
+    let options = RecordOptions { skip: 5, ..gpu() };
+    let error = prepare(&words(&[&"ls"]), &options).unwrap_err();
+    assert!(matches!(error, RecordError::NotForGpu { option: "--skip" }), "{error}");
+    let seen = record(&[&"true"], &gpu());
+    assert!(seen.warnings[0].contains("true: started no OpenCL kernel"), "{:?}", seen.warnings);
+}
