@@ -3,7 +3,7 @@
 //!
 //! Everything is measured from inside a process, without performance counters and without privileges. Memory is bounded
 //! ([`Budget`]), no setting of the system changes, and nothing is left behind. What cannot be measured this way is taken
-//! from the nearest preset, and the preset says so.
+//! from the nearest preset, and the preset says so. [`native`] runs a program on base and on huge pages and measures it.
 
 mod analysis;
 mod bandwidth;
@@ -12,6 +12,7 @@ mod clock;
 mod date;
 mod faults;
 mod measure;
+pub mod native;
 pub mod preset;
 mod processor;
 mod region;

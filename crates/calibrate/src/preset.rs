@@ -40,6 +40,7 @@ pub fn write(measured_machine: &Measured, base: &Base, date: &str) -> String {
     let machine = measured_machine;
     let mut text = String::new();
     let mut cited: Vec<String> = Vec::new();
+    let mut spread: Vec<String> = Vec::new();
     let guest = if machine.processor.guest { ", a guest of a hypervisor" } else { "" };
     let processor = machine.processor.name.replace(['"', '\\'], "");
     // Writing to text cannot fail.
@@ -111,6 +112,19 @@ pub fn write(measured_machine: &Measured, base: &Base, date: &str) -> String {
             line(format!("fault_cost = \"{:.0} ns\"", costs.path_ns));
             line(format!("zero_bandwidth = \"{:.1} GB/s\"", costs.zero / 1e9));
             line(format!("huge_zero_bandwidth = \"{:.1} GB/s\"\n", costs.huge_zero / 1e9));
+            // A fault is mostly path on a base page and mostly zeroing on a huge one.
+            let of = |key, value: f64, low: f64, high: f64, unit| {
+                format!("os.{key} = {:.2} {unit} .. {:.2} {unit}", value * low, value * high)
+            };
+            let base = &machine.base_fault;
+            let (low, high) = (base.low / base.median, base.high / base.median);
+            spread.push(of("fault_cost", costs.path_ns, low, high, "ns"));
+            for (key, rate, fault) in
+                [("zero_bandwidth", costs.zero, held), ("huge_zero_bandwidth", costs.huge_zero, cold)]
+            {
+                let (slow, fast) = (fault.median / fault.high, fault.median / fault.low);
+                spread.push(of(key, rate / 1e9, slow, fast, "GB/s"));
+            }
             cited.push("os.fault_cost, os.zero_bandwidth, os.huge_zero_bandwidth".to_owned());
         }
         _ => {
@@ -153,6 +167,11 @@ pub fn write(measured_machine: &Measured, base: &Base, date: &str) -> String {
             .to_owned(),
     );
     line("]".to_owned());
+    if !spread.is_empty() {
+        line("# Quartiles of the repetitions.".to_owned());
+        let entries: Vec<String> = spread.iter().map(|entry| format!("    \"{entry}\",")).collect();
+        line(format!("spread = [\n{}\n]", entries.join("\n")));
+    }
     text
 }
 
@@ -237,6 +256,21 @@ mod tests {
         let tier = value(&table, "tier").as_array().unwrap()[0].as_table().unwrap();
         // 176 ns less 14 ns of the last level and 56 ns of the device.
         assert_eq!((tier["name"].as_str(), tier["path_latency"].as_str()), (Some("dram"), Some("106.0 ns")));
+    }
+
+    #[test]
+    fn the_spread_of_what_was_measured_is_in_the_ledger() {
+        let mut machine = zen5();
+        machine.base_fault = Spread { median: 1300.0, low: 1170.0, high: 1430.0, count: 11 };
+        machine.huge_fault = Some(Spread { median: 105_000.0, low: 100_000.0, high: 110_000.0, count: 11 });
+        let table: toml::Table = write(&machine, &base(), "2026-11-23").parse().unwrap();
+        let spread = value(&table, "ledger.spread").as_array().unwrap();
+        let expected = [
+            "os.fault_cost = 1122.62 ns .. 1372.09 ns",
+            "os.zero_bandwidth = 77.81 GB/s .. 77.81 GB/s",
+            "os.huge_zero_bandwidth = 19.27 GB/s .. 21.19 GB/s",
+        ];
+        assert_eq!(spread.iter().map(|entry| entry.as_str().unwrap()).collect::<Vec<_>>(), expected);
     }
 
     #[test]

@@ -30,6 +30,7 @@ fn main() -> ExitCode {
         Command::Workload(arguments) => commands::workload::run(arguments),
         Command::Machine(arguments) => commands::machine::run(arguments),
         Command::Calibrate(arguments) => commands::calibrate::run(arguments),
+        Command::Check(arguments) => commands::check::run(arguments),
         Command::Memory(arguments) => commands::memory::run(arguments),
         Command::Design(arguments) => commands::design::run(arguments),
         Command::Policy(arguments) => commands::policy::run(arguments),

@@ -131,7 +131,7 @@ impl DesignOptions {
 }
 
 /// The machine that a word names: `here` stands for the preset that `terrace calibrate` wrote.
-fn parse_machine(word: &str) -> Result<String, String> {
+pub fn parse_machine(word: &str) -> Result<String, String> {
     if word != "here" {
         return Ok(word.to_owned());
     }

@@ -2,7 +2,7 @@
 //!
 //! [`Comparison`] runs several designs on the same inputs; [`advise`] finds how little fast memory is enough, [`pages`]
 //! whether large pages are right, [`tune`] a policy's best parameters; [`reproduce`] holds published results against
-//! ours; [`run::simulate`] is one design on one input. What they need has one shape everywhere: an [`Input`], designs
+//! ours; [`check`] holds a prediction for this machine against it; [`run::simulate`] is one design on one input. What they need has one shape everywhere: an [`Input`], designs
 //! with their [`Changes`], a [`Simulation`], and the [`Progress`] of whoever asks.
 //!
 //! Nothing here prints, parses a command line or ends a process. Results are plain data that serialize; remarks in them
@@ -12,6 +12,7 @@
 
 pub mod advise;
 mod bench;
+pub mod check;
 mod compare;
 mod defaults;
 pub mod designs;

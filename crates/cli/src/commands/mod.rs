@@ -2,6 +2,7 @@
 
 pub mod advise;
 pub mod calibrate;
+pub mod check;
 pub mod compare;
 pub mod design;
 pub mod doctor;
@@ -70,6 +71,7 @@ pub enum Command {
     Workload(workload::Arguments),
     Machine(machine::Arguments),
     Calibrate(calibrate::Arguments),
+    Check(check::Arguments),
     Memory(memory::Arguments),
     Design(design::Arguments),
     Policy(policy::Arguments),

@@ -61,6 +61,9 @@ pub struct Ledger {
     /// `key: data sheet, table or page`.
     #[serde(default)]
     pub cited: Vec<String>,
+    /// `key = lowest .. highest`: between which values a measured constant lay.
+    #[serde(default)]
+    pub spread: Vec<String>,
 }
 
 /// A memory tier: a share of a device, as the operating system sees it (a NUMA node).

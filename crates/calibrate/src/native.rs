@@ -1,0 +1,303 @@
+//! A program run natively, on base pages or with transparent huge pages, and what it took.
+//!
+//! No setting of the system changes. Base pages: the process is started with transparent huge pages switched off for itself
+//! and all that it starts (`prctl`, `PR_SET_THP_DISABLE`). Huge pages: nothing is done where the system's setting is
+//! `always`; where it is `madvise`, the C library's allocator is told to ask for them (`GLIBC_TUNABLES`), and a preloaded
+//! library asks for the program's other anonymous mappings (`crates/preload/pages`). A program that maps its memory by calls
+//! of its own is not reached, so the share of memory that lay in huge pages is measured too.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+pub use crate::region::Pages;
+
+const LIBRARY: &[u8] = include_bytes!(env!("TERRACE_PAGES_LIBRARY"));
+const SETTING: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+/// Between two looks at how much of the program's memory lies in huge pages.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Why a program was not measured.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The system gives no transparent huge pages.
+    #[error(
+        "this system gives no transparent huge pages ({SETTING} is \"{0}\"); an administrator can set it to madvise"
+    )]
+    NoHugePages(String),
+    /// The preloaded library found no place.
+    #[error("no file for the preloaded library: {0}; set TMPDIR to a folder that can be written")]
+    Library(io::Error),
+    /// It did not start.
+    #[error("cannot start {program}: {source}")]
+    Start {
+        /// Its name.
+        program: String,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// It did not succeed.
+    #[error("{program} ended with {status}; only programs that succeed can be compared")]
+    Failed {
+        /// Its name.
+        program: String,
+        /// How it ended.
+        status: ExitStatus,
+    },
+}
+
+/// What one run took. Programs that it started and waited for are included.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Run {
+    /// Seconds from start to end.
+    pub elapsed: f64,
+    /// Seconds of processors in the program.
+    pub user: f64,
+    /// Seconds of processors in the kernel for it.
+    pub system: f64,
+    /// Page faults that read nothing from a disk.
+    pub faults: u64,
+    /// Most resident bytes of one process.
+    pub peak: u64,
+}
+
+impl Run {
+    /// Seconds of processors.
+    pub fn processor(&self) -> f64 {
+        self.user + self.system
+    }
+}
+
+/// How much anonymous memory the program's first process had when it had most, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Held {
+    /// All of it.
+    pub anonymous: u64,
+    /// In huge pages.
+    pub huge: u64,
+}
+
+/// A program that can be run on either size of pages.
+#[derive(Debug)]
+pub struct Program {
+    command: Vec<OsString>,
+    /// Where the preloaded library lies, if the setting requires one.
+    library: Option<TempDir>,
+}
+
+impl Program {
+    /// Finds out how huge pages can be had.
+    ///
+    /// # Errors
+    /// The system gives none, or the library finds no place.
+    ///
+    /// # Panics
+    /// Without a program.
+    pub fn new(command: &[OsString]) -> Result<Program, Error> {
+        assert!(!command.is_empty(), "a program is needed");
+        let setting = std::fs::read_to_string(SETTING).unwrap_or_default();
+        let library = match chosen(&setting) {
+            Some("always") => None,
+            Some("madvise") => Some(library().map_err(Error::Library)?),
+            _ => return Err(Error::NoHugePages(setting.trim().to_owned())),
+        };
+        Ok(Program { command: command.to_owned(), library })
+    }
+
+    /// Whether the program's mappings need a preloaded library to get huge pages.
+    pub fn preloads(&self) -> bool {
+        self.library.is_some()
+    }
+
+    /// Runs it to its end. Its input is empty, and what it prints is thrown away.
+    ///
+    /// # Errors
+    /// It does not start or does not succeed.
+    pub fn run(&self, pages: Pages) -> Result<Run, Error> {
+        self.watched(pages, |_| ())
+    }
+
+    /// The same, and looks meanwhile how much of its memory lies in huge pages. The looks take time of the run.
+    ///
+    /// # Errors
+    /// As [`Program::run`].
+    pub fn held(&self, pages: Pages) -> Result<Held, Error> {
+        let mut most = Held::default();
+        self.watched(pages, |pid| {
+            if let Some(held) = held(pid).filter(|held| held.anonymous >= most.anonymous) {
+                most = held;
+            }
+        })?;
+        Ok(most)
+    }
+
+    fn watched(&self, pages: Pages, mut look: impl FnMut(u32) + Send) -> Result<Run, Error> {
+        let program = || self.command[0].to_string_lossy().into_owned();
+        let mut command = Command::new(&self.command[0]);
+        command.args(&self.command[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        match (pages, &self.library) {
+            (Pages::Base, _) => {
+                // SAFETY: A system call without memory of the parent.
+                unsafe { command.pre_exec(without_huge_pages) };
+            }
+            (Pages::Huge, None) => (),
+            (Pages::Huge, Some(folder)) => {
+                let library = folder.path().join("libterrace_pages.so").into_os_string();
+                command.env("LD_PRELOAD", joined(library, " ", std::env::var_os("LD_PRELOAD")));
+                let tunable = OsString::from("glibc.malloc.hugetlb=1");
+                command.env("GLIBC_TUNABLES", joined(tunable, ":", std::env::var_os("GLIBC_TUNABLES")));
+            }
+        }
+        let begin = Instant::now();
+        let child = command.spawn().map_err(|source| Error::Start { program: program(), source })?;
+        let (pid, over) = (child.id(), AtomicBool::new(false));
+        let (ended, elapsed) = std::thread::scope(|scope| {
+            let over = &over;
+            let watcher = scope.spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    look(pid);
+                    std::thread::park_timeout(LOOK);
+                }
+            });
+            let ended = (wait(pid), begin.elapsed().as_secs_f64());
+            over.store(true, Ordering::Relaxed);
+            watcher.thread().unpark();
+            ended
+        });
+        let (status, usage) = ended.map_err(|source| Error::Start { program: program(), source })?;
+        if !status.success() {
+            return Err(Error::Failed { program: program(), status });
+        }
+        let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+        Ok(Run {
+            elapsed,
+            user: seconds(usage.ru_utime),
+            system: seconds(usage.ru_stime),
+            faults: usage.ru_minflt as u64,
+            peak: usage.ru_maxrss as u64 * 1024,
+        })
+    }
+}
+
+/// The chosen word of a setting such as `always [madvise] never`.
+fn chosen(setting: &str) -> Option<&str> {
+    setting.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))
+}
+
+fn library() -> io::Result<TempDir> {
+    let folder = tempfile::Builder::new().prefix("terrace-pages-").tempdir()?;
+    let path = folder.path().join("libterrace_pages.so");
+    std::fs::write(&path, LIBRARY)?;
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755))?;
+    Ok(folder)
+}
+
+fn joined(first: OsString, between: &str, rest: Option<OsString>) -> OsString {
+    let mut all = first;
+    if let Some(rest) = rest.filter(|rest| !rest.is_empty()) {
+        all.push(between);
+        all.push(rest);
+    }
+    all
+}
+
+fn without_huge_pages() -> io::Result<()> {
+    // SAFETY: The call takes numbers alone.
+    match unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Waits for a child, whose processor time comes with its end.
+fn wait(pid: u32) -> io::Result<(ExitStatus, libc::rusage)> {
+    // SAFETY: All zeros is a value of this structure of numbers.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    let mut status = 0;
+    loop {
+        // SAFETY: Both places are valid for the call, and the child is this process's and was not waited for.
+        let ended = unsafe { libc::wait4(pid as i32, &raw mut status, 0, &raw mut usage) };
+        if ended > 0 {
+            return Ok((ExitStatus::from_raw(status), usage));
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+fn held(pid: u32) -> Option<Held> {
+    parse_held(&std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?)
+}
+
+fn parse_held(text: &str) -> Option<Held> {
+    let bytes = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
+    };
+    Some(Held { anonymous: bytes("Anonymous:")?, huge: bytes("AnonHugePages:")? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(words: &[&str]) -> Vec<OsString> {
+        words.iter().map(OsString::from).collect()
+    }
+
+    /// Touches 64 MiB through the C library's allocator.
+    const TOUCH: &str =
+        "b = bytearray(64 << 20)\nfor i in range(0, len(b), 4096): b[i] = 1\nimport time; time.sleep(0.1)";
+
+    #[test]
+    fn a_setting_has_one_chosen_word() {
+        assert_eq!(chosen("always [madvise] never\n"), Some("madvise"));
+        assert_eq!(chosen("[always] madvise never"), Some("always"));
+        assert_eq!(chosen(""), None);
+    }
+
+    #[test]
+    fn what_is_held_is_read() {
+        let text = "00400000-7fff Rollup\nRss:  100 kB\nAnonymous:  96 kB\nAnonHugePages:  64 kB\n";
+        assert_eq!(parse_held(text), Some(Held { anonymous: 96 << 10, huge: 64 << 10 }));
+        assert_eq!(parse_held("Rss: 1 kB"), None);
+    }
+
+    #[test]
+    fn an_allocation_lies_on_the_pages_that_were_asked_for() {
+        let program = Program::new(&words(&["python3", "-c", TOUCH])).unwrap();
+        let base = program.held(Pages::Base).unwrap();
+        assert!(base.anonymous >= 64 << 20 && base.huge == 0, "{base:?}");
+        let huge = program.held(Pages::Huge).unwrap();
+        assert!(huge.huge >= 48 << 20, "{huge:?}");
+        // 64 MiB are 16,384 base pages, or 32 huge ones.
+        let faults = [Pages::Base, Pages::Huge].map(|pages| program.run(pages).unwrap().faults);
+        assert!(faults[0] > faults[1] + 12_000, "{faults:?}");
+    }
+
+    #[test]
+    fn a_program_that_fails_is_no_measurement() {
+        let run = |command: &[&str]| {
+            Program::new(&words(command)).unwrap().run(Pages::Base).unwrap_err().to_string()
+        };
+        assert_eq!(
+            run(&["false"]),
+            "false ended with exit status: 1; only programs that succeed can be compared"
+        );
+        assert!(run(&["/nonexistent/program"]).starts_with("cannot start /nonexistent/program: "));
+    }
+
+    #[test]
+    fn processor_time_of_what_it_started_counts() {
+        let busy = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
+        let program = Program::new(&words(&["sh", "-c", &format!("sh -c '{busy}'; true")])).unwrap();
+        assert!(program.run(Pages::Base).unwrap().processor() > 0.0);
+    }
+}

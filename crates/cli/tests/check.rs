@@ -1,0 +1,51 @@
+//! `terrace check` end to end: that both ways are run, recorded and compared. What they say depends on the machine.
+
+mod common;
+use common::{stderr, stdout, terrace};
+
+/// Touches 32 MiB, so that the two ways differ in their page faults by thousands.
+const TOUCH: &str = "b = bytearray(32 << 20)\nfor i in range(0, len(b), 4096): b[i] = 1";
+
+#[test]
+fn a_program_is_run_both_ways_and_predicted() {
+    let home = tempfile::tempdir().unwrap();
+    let check = |arguments: &[&str]| {
+        let mut command = terrace();
+        command.env("XDG_DATA_HOME", home.path()).args(["check", "--pairs", "2"]).args(arguments);
+        command
+    };
+    let message = stderr(&mut check(&["--", "true"]), 2);
+    assert!(message.contains("run `terrace calibrate` first"), "{message}");
+    stderr(terrace().env("XDG_DATA_HOME", home.path()).args(["calibrate", "--tiny"]), 0);
+
+    let text = stdout(&mut check(&["--json", "-", "--", "python3", "-c", TOUCH]));
+    let result: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let number = |path: &str| result.pointer(path).and_then(serde_json::Value::as_f64).unwrap();
+    assert_eq!((result["pairs"].as_u64(), result["program"].as_str()), (Some(2), Some("python3")));
+    // 32 MiB are 8,192 base pages, or 16 huge ones.
+    assert!(number("/base/faults") > number("/huge/faults") + 3000.0, "{text}");
+    assert!(number("/base/predicted_faults") > number("/huge/predicted_faults") + 3000.0, "{text}");
+    let error = number("/predicted/value") / number("/measured/value") - 1.0;
+    assert!((number("/error") - error).abs() < 1e-9, "{text}");
+    assert!(["right", "wrong", "undecided"].contains(&result["sign"].as_str().unwrap()), "{text}");
+    for interval in ["measured", "predicted"] {
+        let of = |end: &str| number(&format!("/{interval}/{end}"));
+        assert!(of("low") <= of("value") && of("value") <= of("high"), "{text}");
+    }
+}
+
+#[test]
+fn what_cannot_be_compared_is_one_message() {
+    let check = |arguments: &[&str], code| {
+        stderr(terrace().args(["check", "--machine", "zen4-cxl", "--pairs", "1"]).args(arguments), code)
+    };
+    let message = check(&["--", "sh", "-c", "exit 3"], 1);
+    assert!(
+        message.contains("sh ended with exit status: 3; only programs that succeed can be compared"),
+        "{message}"
+    );
+    let message = check(&["--", "no-such-program-anywhere"], 2);
+    assert!(message.contains("no-such-program-anywhere"), "{message}");
+    let message = stderr(terrace().args(["check", "--machine", "zen4-cxl", "--pairs", "0", "--", "true"]), 2);
+    assert!(message.contains("--pairs 0 measures nothing"), "{message}");
+}
