@@ -46,6 +46,8 @@ fn what_cannot_be_compared_is_one_message() {
     );
     let message = check(&["--", "no-such-program-anywhere"], 2);
     assert!(message.contains("no-such-program-anywhere"), "{message}");
+    let message = check(&["--gpu", "--", "true"], 2);
+    assert!(message.contains("--gpu records kernels"), "{message}");
     let message = stderr(terrace().args(["check", "--machine", "zen4-cxl", "--pairs", "0", "--", "true"]), 2);
     assert!(message.contains("--pairs 0 measures nothing"), "{message}");
 }

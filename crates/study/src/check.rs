@@ -119,6 +119,11 @@ impl Check {
         if self.pairs == 0 {
             return Err(Error::request("--pairs 0 measures nothing; give at least 1"));
         }
+        if self.recording.gpu {
+            return Err(Error::request(
+                "a check runs the program natively on this machine's processors; --gpu records kernels, see terrace compare --gpu",
+            ));
+        }
         self.jobs()?;
         self.input().prepare()?;
         Program::new(&self.command).map_err(Error::request)?;
