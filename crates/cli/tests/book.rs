@@ -173,7 +173,7 @@ fn every_statistic_is_documented() {
     }
     let documented = statistics_of(&page);
     assert!(is_meant("tier.<tier>.pages", "tier.dram.pages") && !is_meant("tier.<tier>.pages", "tier.dram"));
-    let runs: [&[&str]; 5] = [
+    let runs: [&[&str]; 6] = [
         &["--design", "native-thp", "--workload", "gups,updates=1e4,threads=2"],
         &["--design", "ambix", "--machine", "xeon-5218-dcpmm", "--workload", "kv,requests=1e4"],
         &[
@@ -183,6 +183,14 @@ fn every_statistic_is_documented() {
             "translation.nested.host=\"4k\"",
             "--workload",
             "kv,requests=1e4",
+        ],
+        &[
+            "--design",
+            "virtual-thp",
+            "--set",
+            "host.policy.name=first-touch",
+            "--workload",
+            "gups,bytes=16 MiB,updates=1e4",
         ],
         &["--design", "colt", "--workload", "chase,accesses=1e4"],
         &["--design", "pom-tlb", "--workload", "chase,accesses=1e4"],

@@ -5,14 +5,17 @@ mod support;
 
 use proptest::prelude::*;
 use std::num::NonZeroU32;
-use support::probe::{every, probe};
+use support::probe::{every, in_guest, on_host, probe};
 use support::*;
 use terrace_model::{AddressRange, Bytes, Frequency, PageSize, TierId};
 use terrace_policy::{
     Clear, CopyBy, Exchange, HugePages, MemorySystem, Moment, Move, MoveOptions, NextTick, PageId, Resize,
     ScanHand, Scope, Signal, SignalKind, SignalSet, Step, Watch,
 };
-use terrace_sim::design::{Design, NestedParameters, PagePolicy, PageWalkCacheParameters};
+use terrace_sim::design::{
+    Design, GuestTierParameters, HostParameters, NestedParameters, PagePolicy, PageWalkCacheParameters,
+    VmParameters,
+};
 use terrace_sim::{Fidelity, Options, Outcome};
 use terrace_trace::{AccessKind, Advice, Event, KernelAccess, MarkKind, Protection};
 
@@ -114,7 +117,9 @@ fn each_change_of_the_program_has_its_cause() {
     assert_eq!(count(&outcome, "os.page_table_stores"), 5 + (5 + 3 + 2) + 1);
     design.translation.coherence = "hope".to_owned();
     let error = run_with(&design, &mut Program::new().source(), Options::default()).unwrap_err().to_string();
-    assert!(error.contains("translation.coherence: there is no scheme \"hope\"; there are software, ideal"));
+    assert!(error.contains(
+        "translation.coherence: there is no scheme \"hope\"; there are software, software-virtual, ideal"
+    ));
 }
 
 #[test]
@@ -247,6 +252,21 @@ fn meddler(seed: u64) -> impl FnMut(Moment, &[Signal], &mut dyn MemorySystem) ->
     }
 }
 
+/// The machine in a virtual machine with a tier in each of its own.
+fn in_vm(mut design: Design, host: PagePolicy) -> Design {
+    let tiers = [("near", 1500 * PAGE), ("far", 40 * MIB)].into_iter().zip(&design.tiers);
+    let tier =
+        |((name, bytes), of): ((&str, u64), &terrace_sim::design::TierParameters)| GuestTierParameters {
+            name: name.to_owned(),
+            capacity: Bytes(bytes),
+            host_tier: Some(of.name.clone()),
+        };
+    design.vm = Some(VmParameters { memory: None, tiers: tiers.map(tier).collect() });
+    design.os.page_table_tier = None;
+    design.host = Some(HostParameters { pages: host, ..HostParameters::default() });
+    design
+}
+
 const SCHEMES: [&str; 8] =
     ["radix", "perfect-tlb", "vivt", "colt", "rmm", "direct-segment", "spot", "pom-tlb"];
 
@@ -263,14 +283,19 @@ proptest! {
         nested: bool,
         huge: bool,
         full: bool,
+        virtual_machine: bool,
+        host_huge: bool,
     ) {
         let scheme = SCHEMES[scheme];
         let mut design = machine(3, scheme, if ideal { "ideal" } else { "software" });
         design.os.pages = if huge { PagePolicy::Thp } else { PagePolicy::Base };
         let walks = !["perfect-tlb", "vivt"].contains(&scheme);
-        if nested && walks {
+        let in_machine = virtual_machine && ["radix", "pom-tlb"].contains(&scheme);
+        if in_machine {
+            design = in_vm(design, if host_huge { PagePolicy::Thp } else { PagePolicy::Base });
+        } else if nested && walks {
             let tlb = PageWalkCacheParameters { entries: 8, ..design.translation.page_walk_cache.clone() };
-            design.translation.nested = Some(NestedParameters { host: PageSize::Huge, tlb });
+            design.translation.nested = Some(NestedParameters { host: Some(PageSize::Huge), tlb, ..NestedParameters::default() });
         }
         // Virtual caches translate beyond the L2, so they need it.
         let fidelity = if full || scheme == "vivt" { Fidelity::Full } else { Fidelity::Translation };
@@ -284,5 +309,17 @@ proptest! {
         let managed = probe(&program, &design, fidelity, (TierId(0), signals), meddler(seed));
         prop_assert!(count(&managed, "policy.calls") > 10);
         prop_assert_eq!(managed.accesses, alone.accesses);
+        if in_machine {
+            // Alone in the hypervisor, and on both sides at once.
+            for both in [false, true] {
+                let mut options = Options { fidelity, ..on_host(signals, meddler(seed ^ 1)) };
+                if both {
+                    options = in_guest(options, signals, meddler(seed));
+                }
+                let outcome = run_with(&design, &mut program.source(), options).unwrap();
+                prop_assert!(count(&outcome, "host.policy.calls") > 10);
+                prop_assert_eq!(outcome.accesses, alone.accesses);
+            }
+        }
     }
 }

@@ -13,7 +13,8 @@ fn nested(guest: PageSize, host: PageSize) -> Design {
     let mut design = with_pages(small(), only(guest));
     let mut tlb = design.translation.page_walk_cache.clone();
     tlb.entries = 0;
-    design.translation.nested = Some(NestedParameters { host, tlb });
+    design.translation.nested =
+        Some(NestedParameters { host: Some(host), tlb, ..NestedParameters::default() });
     design
 }
 

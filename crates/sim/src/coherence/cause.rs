@@ -98,12 +98,13 @@ impl Shootdowns {
         sum.time += waits;
     }
 
-    /// Adds them to the statistics of a run.
-    pub fn count_into(&self, stats: &mut Stats) {
+    /// Adds them to the statistics of a run, as those of an operating system.
+    pub fn count_into(&self, system: &str, stats: &mut Stats) {
         let mut add = |name: &str, sum: &Sum| {
-            stats.count(format!("os.shootdowns{name}.count"), sum.count, Unit::Count);
-            stats.count(format!("os.shootdowns{name}.targets"), sum.targets, Unit::Count);
-            stats.count(format!("os.shootdowns{name}.time"), sum.time.as_nanos() as u64, Unit::Nanoseconds);
+            let name = format!("{system}.shootdowns{name}");
+            stats.count(format!("{name}.count"), sum.count, Unit::Count);
+            stats.count(format!("{name}.targets"), sum.targets, Unit::Count);
+            stats.count(format!("{name}.time"), sum.time.as_nanos() as u64, Unit::Nanoseconds);
         };
         let mut all = Sum::default();
         for (cause, sum) in Cause::ALL.into_iter().zip(&self.by_cause) {

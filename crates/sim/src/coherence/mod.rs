@@ -6,6 +6,7 @@
 mod cause;
 mod ideal;
 mod software;
+mod software_virtual;
 
 use crate::design::KernelCosts;
 pub(crate) use cause::{Cause, Shootdowns};
@@ -43,6 +44,12 @@ pub(crate) trait Coherence: Debug {
     /// What an invalidation costs. Cores that do not run the process now drop what they hold of it before they run it
     /// again.
     fn bill(&self, what: &Invalidation) -> Bill;
+
+    /// What an invalidation after a change of the hypervisor's page table costs: nothing by itself. Targets are the cores
+    /// that run the virtual machine, `exit` is the time that leaving the guest takes.
+    fn host_bill(&self, _what: &Invalidation, _exit: Time) -> Bill {
+        Bill::default()
+    }
 }
 
 /// One scheme: its name in designs, what it is, and how it is made.
@@ -52,7 +59,7 @@ pub(crate) struct Entry {
 }
 
 /// All schemes.
-pub(crate) const SCHEMES: &[Entry] = &[software::ENTRY, ideal::ENTRY];
+pub(crate) const SCHEMES: &[Entry] = &[software::ENTRY, software_virtual::ENTRY, ideal::ENTRY];
 
 /// The scheme of a name.
 pub(crate) fn find(name: &str) -> Option<&'static Entry> {

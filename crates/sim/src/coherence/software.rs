@@ -15,15 +15,15 @@ pub(super) const ENTRY: Entry = Entry { name: "software", new: |costs| Box::new(
 const FLUSH_ALL_ABOVE: u64 = 33;
 
 #[derive(Debug)]
-struct Software {
-    send: Time,
-    per_core: Time,
+pub(super) struct Software {
+    pub(super) send: Time,
+    pub(super) per_core: Time,
     interrupt: Time,
     flush: Time,
 }
 
 impl Software {
-    fn new(costs: &KernelCosts) -> Software {
+    pub(super) fn new(costs: &KernelCosts) -> Software {
         Software {
             send: costs.shootdown,
             per_core: costs.shootdown_per_core,

@@ -60,11 +60,13 @@ pub(super) fn header(file: &File) -> Result<(Layer, Vec<Entry>), DesignError> {
 
 /// Writes out what a layer says in short: a placement by its name alone, a device by its preset.
 pub(super) fn expand(mut layer: Entry) -> Result<Entry, DesignError> {
-    if let Some(placement) = layer.at_mut("os.placement")
-        && let Some(kind) = placement.as_str()
-    {
-        let kind = Entry::text(kind, placement.origin.clone());
-        placement.node = Node::Table(BTreeMap::from([("kind".to_owned(), kind)]));
+    for key in ["os.placement", "host.placement"] {
+        if let Some(placement) = layer.at_mut(key)
+            && let Some(kind) = placement.as_str()
+        {
+            let kind = Entry::text(kind, placement.origin.clone());
+            placement.node = Node::Table(BTreeMap::from([("kind".to_owned(), kind)]));
+        }
     }
     expand_scheme(&mut layer)?;
     if let Some(core) = layer.child_mut("core") {

@@ -232,10 +232,12 @@ impl Library {
         }
         validate::validate(&design).map_err(|fault| fault_at(&tree, fault))?;
         design.translation.scheme.own = scheme_keys(&design.translation.scheme, &tree)?;
-        if let Some(policy) = &mut design.os.policy {
+        let of_host = design.host.as_mut().map(|host| &mut host.policy);
+        let policies = [("os.policy", Some(&mut design.os.policy)), ("host.policy", of_host)];
+        for (key, policy) in policies.into_iter().filter_map(|(key, policy)| Some((key, policy?.as_mut()?))) {
             // With its defaults, so that they are listed.
             policy.parameters =
-                validate::policy_parameters(policy).map_err(|fault| fault_at(&tree, fault))?;
+                validate::policy_parameters(policy, key).map_err(|fault| fault_at(&tree, fault))?;
         }
         for (device, parameters) in &design.devices {
             memory::Device::new(parameters)

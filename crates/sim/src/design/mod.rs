@@ -14,6 +14,7 @@ mod scale;
 mod schema;
 mod tree;
 mod validate;
+mod virtualization;
 mod weights;
 
 pub use error::{DesignError, Origin};
@@ -21,6 +22,7 @@ pub use library::{DEFAULT_MACHINE, FileKind, Library, Listed, Parameter, Resolve
 pub use memory::{Aging, FreeLists, LARGEST_ORDER, MemoryParameters};
 pub use scale::LARGEST_SCALE;
 pub use schema::*;
+pub use virtualization::{GuestTierParameters, HostParameters, VmParameters};
 
 pub use crate::cache::{
     CacheHierarchyParameters, CacheParameters, PrefetcherParameters, Replacement, SetIndex,
@@ -33,7 +35,7 @@ pub use crate::translate::schemes::rmm::RangeParameters;
 pub use crate::translate::schemes::spot::SpotParameters;
 pub use crate::translate::{
     Associativity, FullKeyword, L2TlbArrayParameters, L2TlbParameters, NestedParameters,
-    PageWalkCacheParameters, SchemeParameters, TlbParameters, TranslationParameters,
+    PageWalkCacheParameters, SchemeParameters, TlbParameters, TranslationParameters, WalkCacheTags,
 };
 
 #[cfg(test)]

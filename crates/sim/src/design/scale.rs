@@ -25,6 +25,10 @@ impl Design {
             tier.capacity = pages(tier.capacity);
         }
         design.os.reserved = pages(design.os.reserved);
+        if let Some(vm) = &mut design.vm {
+            vm.memory = vm.memory.map(pages);
+            vm.tiers.iter_mut().for_each(|tier| tier.capacity = pages(tier.capacity));
+        }
         if let Some(period) = &mut design.os.sample_contiguity {
             *period = Time((period.0 / u64::from(scale)).max(1));
         }
@@ -43,7 +47,8 @@ impl Design {
         if let Some(nested) = &mut translation.nested {
             shrink(&mut nested.tlb.entries, nested.tlb.ways, scale);
         }
-        if let Some(policy) = &mut design.os.policy {
+        let of_host = design.host.as_mut().and_then(|host| host.policy.as_mut());
+        for policy in design.os.policy.iter_mut().chain(of_host) {
             let entry = terrace_policy::find(&policy.name).map_err(|problem| problem.to_string())?;
             policy.parameters =
                 entry.scaled(&policy.parameters, scale).map_err(|problem| problem.to_string())?;

@@ -1,6 +1,7 @@
 //! The shape of a design file, with units in the types. One struct per TOML table.
 
 use super::memory::MemoryParameters;
+use super::virtualization::{HostParameters, VmParameters};
 use crate::cache::CacheHierarchyParameters;
 use crate::core::CoreParameters;
 use crate::memory::DeviceParameters;
@@ -41,6 +42,14 @@ pub struct Design {
     /// The operating system.
     #[parameter(section)]
     pub os: OsParameters,
+    /// The virtual machine that the programs run in, if any; `os` is the guest's operating system then.
+    #[parameter(section)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vm: Option<VmParameters>,
+    /// The hypervisor of that virtual machine.
+    #[parameter(section)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<HostParameters>,
     /// What the machine's constants rest on.
     #[parameter(section)]
     #[serde(default)]

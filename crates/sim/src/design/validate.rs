@@ -1,6 +1,7 @@
 //! Rules that types alone cannot state. Each names the key at fault, so that the message can name its line.
 
 use super::error::suggestion;
+use super::virtualization;
 use super::*;
 use std::collections::HashSet;
 use terrace_model::PageSize;
@@ -13,9 +14,10 @@ pub(crate) type Fault = (String, String);
 pub(crate) fn validate(design: &Design) -> Result<(), Fault> {
     design.check().map_err(|problem| not_between(&problem))?;
     core(&design.core)?;
-    translation(&design.translation)?;
+    translation(&design.translation, design.vm.is_some())?;
     caches(&design.cache)?;
     tiers(design)?;
+    virtualization::check(design)?;
     os(design)
 }
 
@@ -29,7 +31,7 @@ pub(crate) fn not_between(problem: &ParameterError) -> Fault {
     }
 }
 
-fn rule(holds: bool, key: &str, message: impl FnOnce() -> String) -> Result<(), Fault> {
+pub(super) fn rule(holds: bool, key: &str, message: impl FnOnce() -> String) -> Result<(), Fault> {
     if holds { Ok(()) } else { Err((key.to_owned(), message())) }
 }
 
@@ -86,7 +88,7 @@ fn ways(entries: u32, ways: Associativity, key: &str) -> Result<(), Fault> {
     }
 }
 
-fn translation(translation: &TranslationParameters) -> Result<(), Fault> {
+fn translation(translation: &TranslationParameters, is_virtual: bool) -> Result<(), Fault> {
     for (size, tlb) in &translation.l1d {
         ways(tlb.entries, tlb.ways, &format!("translation.l1d.{size}"))?;
     }
@@ -116,6 +118,9 @@ fn translation(translation: &TranslationParameters) -> Result<(), Fault> {
             },
         )?;
         ways(nested.tlb.entries, nested.tlb.ways, "translation.nested.tlb")?;
+        rule(nested.host.is_some() || is_virtual, "translation.nested", || {
+            "needs the host's page size (translation.nested.host), or a virtual machine ([vm])".into()
+        })?;
     }
     Ok(())
 }
@@ -148,7 +153,7 @@ fn caches(cache: &CacheHierarchyParameters) -> Result<(), Fault> {
 }
 
 /// Names end up in the dotted names of statistics.
-fn usable_name(name: &str) -> bool {
+pub(super) fn usable_name(name: &str) -> bool {
     !name.is_empty()
         && name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'_' | b'-'))
         && !matches!(name, "fastest" | "slowest")
@@ -179,51 +184,62 @@ fn tiers(design: &Design) -> Result<(), Fault> {
 }
 
 /// All parameters of a policy, its defaults included.
-pub(crate) fn policy_parameters(policy: &PolicyParameters) -> Result<toml::Table, Fault> {
-    let entry = terrace_policy::find(&policy.name)
-        .map_err(|problem| ("os.policy.name".to_owned(), problem.to_string()))?;
+pub(crate) fn policy_parameters(policy: &PolicyParameters, key: &str) -> Result<toml::Table, Fault> {
+    let entry =
+        terrace_policy::find(&policy.name).map_err(|problem| (format!("{key}.name"), problem.to_string()))?;
     entry.effective(&policy.parameters).map_err(|problem| match &problem {
-        terrace_policy::PolicyError::UnknownKey { key, .. } => {
-            (format!("os.policy.{key}"), problem.to_string())
+        terrace_policy::PolicyError::UnknownKey { key: own, .. } => {
+            (format!("{key}.{own}"), problem.to_string())
         }
-        _ => ("os.policy".to_owned(), problem.to_string()),
+        _ => (key.to_owned(), problem.to_string()),
     })
+}
+
+/// What must hold of a placement below `key` over `tiers`.
+pub(super) fn placement(
+    placement: &Placement,
+    tiers: &[String],
+    machine: &str,
+    key: &str,
+) -> Result<(), Fault> {
+    let count = tiers.len();
+    match placement {
+        Placement::FirstTouch | Placement::Interleave => Ok(()),
+        Placement::WeightedInterleave { weights } => {
+            let key = format!("{key}.weights");
+            rule(weights.len() == count, &key, || format!("{} weights for {count} tiers", weights.len()))?;
+            rule(weights.iter().any(|weight| *weight > 0), &key, || "all weights are 0".into())
+        }
+        Placement::Bind { tier } | Placement::Preferred { tier } => {
+            rule(tiers.contains(tier), &format!("{key}.tier"), || no_tier(tier, machine, tiers))
+        }
+        Placement::Ratio { first, group } => {
+            let problem = || format!("{first} pages of a group of {group}");
+            rule(first <= group, &format!("{key}.first"), problem)?;
+            rule(count >= 2, &format!("{key}.kind"), || {
+                format!("a ratio needs two tiers, and {machine} has one")
+            })
+        }
+    }
+}
+
+fn no_tier(tier: &str, machine: &str, tiers: &[String]) -> String {
+    format!("there is no tier \"{tier}\" on {machine}; it has {}", tiers.join(", "))
 }
 
 fn os(design: &Design) -> Result<(), Fault> {
     let os = &design.os;
-    let tier_exists = |name: &str, key: &str| {
-        let names: Vec<_> = design.tiers.iter().map(|tier| tier.name.as_str()).collect();
-        rule(names.contains(&name), key, || {
-            format!("there is no tier \"{name}\" on {}; it has {}", design.machine, names.join(", "))
-        })
-    };
-    match &os.placement {
-        Placement::FirstTouch | Placement::Interleave => {}
-        Placement::WeightedInterleave { weights } => {
-            let key = "os.placement.weights";
-            rule(weights.len() == design.tiers.len(), key, || {
-                format!("{} weights for {} tiers", weights.len(), design.tiers.len())
-            })?;
-            rule(weights.iter().any(|weight| *weight > 0), key, || "all weights are 0".into())?;
-        }
-        Placement::Bind { tier } | Placement::Preferred { tier } => {
-            tier_exists(tier, "os.placement.tier")?;
-        }
-        Placement::Ratio { first, group } => {
-            rule(first <= group, "os.placement.first", || format!("{first} pages of a group of {group}"))?;
-            rule(design.tiers.len() >= 2, "os.placement.kind", || {
-                format!("a ratio needs two tiers, and {} has one", design.machine)
-            })?;
-        }
-    }
+    let tiers = design.tier_names_of_programs();
+    // In a virtual machine these are the guest's.
+    let machine = if design.vm.is_some() { "the guest" } else { &design.machine };
+    placement(&os.placement, &tiers, machine, "os.placement")?;
     if let Some(tier) = &os.page_table_tier {
-        tier_exists(tier, "os.page_table_tier")?;
+        rule(tiers.contains(tier), "os.page_table_tier", || no_tier(tier, machine, &tiers))?;
     }
     if let Some(policy) = &os.policy {
-        policy_parameters(policy)?;
+        policy_parameters(policy, "os.policy")?;
     }
-    memory(&os.memory)?;
+    memory(&os.memory, "os.memory")?;
     rule(os.reserved < design.tiers[0].capacity, "os.reserved", || {
         format!(
             "{} leaves nothing of the {} of tier {}",
@@ -232,8 +248,8 @@ fn os(design: &Design) -> Result<(), Fault> {
     })
 }
 
-fn memory(memory: &MemoryParameters) -> Result<(), Fault> {
-    rule(memory.pageblock != PageSize::Base, "os.memory.pageblock", || {
+pub(super) fn memory(memory: &MemoryParameters, key: &str) -> Result<(), Fault> {
+    rule(memory.pageblock != PageSize::Base, &format!("{key}.pageblock"), || {
         "pageblocks have 2m or 1g: a block of one page keeps nothing apart".into()
     })
 }

@@ -41,7 +41,7 @@ impl Totals {
             })
         });
         let groups = groups.collect();
-        let os = &engine.machine.shared.os;
+        let os = engine.machine.shared.machine_os();
         let tiers = engine.machine.shared.memory.layout().len();
         let usage = (0..tiers).map(|at| os.usage(TierId(at as u8), now)).collect();
         Totals {
@@ -151,9 +151,10 @@ fn stats(engine: &Engine, now: Time) -> Stats {
         shared.memory.report(now, &mut stats);
     }
     for (at, (name, _, _)) in shared.memory.layout().iter().enumerate() {
-        stats.count(format!("tier.{name}.pages"), shared.os.used_frames(TierId(at as u8)), Unit::Pages);
-        stats.count(format!("tier.{name}.peak_pages"), shared.os.peak().used[at], Unit::Pages);
-        let unusable = shared.os.buddy(TierId(at as u8)).fragmentation_index(PageSize::Huge.order());
+        let os = shared.machine_os();
+        stats.count(format!("tier.{name}.pages"), os.used_frames(TierId(at as u8)), Unit::Pages);
+        stats.count(format!("tier.{name}.peak_pages"), os.peak().used[at], Unit::Pages);
+        let unusable = os.buddy(TierId(at as u8)).fragmentation_index(PageSize::Huge.order());
         stats.real(format!("tier.{name}.free_unusable_for_2m"), unusable, Unit::Ratio);
         if fidelity == Fidelity::Pages {
             let [reads, writes] = shared.unfiltered[at];
@@ -177,7 +178,10 @@ fn stats(engine: &Engine, now: Time) -> Stats {
     stats.count("os.huge_fallbacks", os.huge_fallbacks, Unit::Count);
     stats.count("os.huge_occupied", os.huge_occupied, Unit::Count);
     stats.count("os.splits", os.splits, Unit::Count);
-    shared.shootdowns.count_into(&mut stats);
+    shared.shootdowns.count_into("os", &mut stats);
+    if let Some(hypervisor) = &shared.hypervisor {
+        hypervisor.count_into(shared.timing.cycle, &mut stats);
+    }
     let [by_threads, by_cores] = shared.table_stores;
     stats.count("os.page_table_stores", by_cores, Unit::Count);
     stats.count("os.page_table_stores_by_threads", by_threads, Unit::Count);
@@ -190,6 +194,13 @@ fn stats(engine: &Engine, now: Time) -> Stats {
     }
     if let Some(tiering) = &engine.tiering {
         tiering.count_into(&mut stats);
+    }
+    if let Some(tiering) = &engine.host_tiering {
+        let mut of_host = Stats::new();
+        tiering.count_into(&mut of_host);
+        for (name, stat) in of_host.iter() {
+            stats.insert(format!("host.{name}"), stat.clone());
+        }
     }
     stats.count("input.waited_nanoseconds", engine.waited_nanos, Unit::Nanoseconds);
     stats.count("input.order_violations", engine.order_violations, Unit::Count);
@@ -302,6 +313,7 @@ fn notes(engine: &Engine, stats: &Stats, counted: u64, of_the_policy: Vec<String
     about("input.accesses_left_out", "accesses were left out when the input was recorded");
     notes.extend(engine.machine.scheme.notes());
     notes.extend(of_the_policy);
+    notes.extend(engine.host_tiering.iter().flat_map(|tiering| tiering.report().notes));
     let waited = stats.integer("input.waited_nanoseconds");
     if waited > 0 {
         let span =

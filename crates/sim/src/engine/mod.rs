@@ -11,11 +11,11 @@ mod schedule;
 mod streams;
 mod watch;
 
-use crate::design::Design;
+use crate::design::{Design, PolicyParameters};
 use crate::host::HostPrefetch;
-use crate::machine::{FULL, Machine, Manager, Own, PAGES, Site, TRANSLATION};
+use crate::machine::{FULL, Machine, Manager, Own, PAGES, Site, System, TRANSLATION};
 use crate::observe::{ContiguityWatch, MapMaker, ProfileCounter, Requests};
-use crate::outcome::{Fidelity, Options, Outcome, SimError};
+use crate::outcome::{Fidelity, OpenPolicy, Options, Outcome, SimError};
 use crate::tiering::{Change, Tiering};
 use crate::translate::{Scheme, Translation, schemes};
 use agenda::Agenda;
@@ -57,13 +57,30 @@ pub fn simulate(
             "the whole input is to be counted, so no part of it can be passed over".to_owned(),
         ));
     }
+    if options.fidelity == Fidelity::Pages && (design.vm.is_some() || design.translation.nested.is_some()) {
+        let key = if design.vm.is_some() { "vm" } else { "translation.nested" };
+        return Err(problem(format!(
+            "{key}: without walks a virtual machine costs nothing: use --fidelity translation or full"
+        )));
+    }
     let mut machine = Machine::new(design, &options).map_err(problem)?;
-    let tiering = match (options.policy.take(), &design.os.policy) {
-        (Some(open), _) => Some(Tiering::new(open, 1, design, &mut machine.shared, &options)),
-        (None, Some(chosen)) => Some(Tiering::of_design(chosen, design, &mut machine.shared, &options)),
-        (None, None) => None,
+    let host_policy = design.hypervisor().and_then(|host| host.policy);
+    let [(given, chosen), (of_host, chosen_for_host)] = [
+        (options.policy.take(), design.os.policy.as_ref()),
+        (options.host_policy.take().filter(|_| design.vm.is_some()), host_policy.as_ref()),
+    ];
+    let mut manage = |given: Option<Box<OpenPolicy>>, chosen: Option<&PolicyParameters>, system| {
+        let shared = &mut machine.shared;
+        let tiering = match (given, chosen) {
+            (Some(open), _) => Tiering::new(open, 1, system, design, shared, &options),
+            (None, Some(chosen)) => Tiering::of_design(chosen, system, design, shared, &options),
+            (None, None) => return Ok(None),
+        };
+        tiering.map(Some)
     };
-    let tiering = tiering.transpose().map_err(problem)?;
+    let tiering = manage(given, chosen, System::Programs).map_err(problem)?;
+    let host_tiering = manage(of_host, chosen_for_host, System::Hypervisor)
+        .map_err(|reason| problem(format!("host.policy: {reason}")))?;
     let kind = &design.translation.scheme.kind;
     if options.fidelity == Fidelity::Translation
         && schemes::find(kind).is_some_and(|scheme| scheme.virtual_caches)
@@ -72,7 +89,8 @@ pub fn simulate(
             "translation.scheme: {kind} translates what misses the L2, so it needs the caches: use --fidelity full"
         )));
     }
-    let engine = Engine::new(machine, tiering, source, options, design.os.sample_contiguity);
+    let mut engine = Engine::new(machine, tiering, source, options, design.os.sample_contiguity);
+    engine.host_tiering = host_tiering;
     match schemes::visit(kind, engine) {
         Ok(outcome) => outcome,
         Err(_) => Err(problem(format!("translation.scheme: there is no scheme \"{kind}\""))),
@@ -104,6 +122,8 @@ pub(crate) struct Engine<'a> {
     pub machine: Machine,
     /// The policy that manages memory, if there is one.
     pub tiering: Option<Tiering>,
+    /// The policy that manages the hypervisor's memory.
+    pub host_tiering: Option<Tiering>,
     streams: Streams<'a>,
     run_queues: Vec<RunQueue>,
     /// Cores that may have something to run.
@@ -145,6 +165,7 @@ impl<'a> Engine<'a> {
         Engine {
             machine,
             tiering,
+            host_tiering: None,
             forwarding: options.fast_forward,
             streams: Streams::new(source, levels),
             agenda: Agenda::new(run_queues.len()),
@@ -166,7 +187,7 @@ impl<'a> Engine<'a> {
     }
 
     fn run<const F: u8, T: Translation>(mut self) -> Result<Outcome, SimError> {
-        if let Some(tiering) = &mut self.tiering {
+        for tiering in self.tiering.iter_mut().chain(&mut self.host_tiering) {
             tiering.call(&mut self.machine, Time::ZERO);
         }
         self.pull(Time::ZERO)?;
@@ -183,10 +204,8 @@ impl<'a> Engine<'a> {
                 core.pipeline.drain();
             }
         }
-        if cfg!(debug_assertions)
-            && let Some(tiering) = &self.tiering
-        {
-            tiering.audit(&self.machine);
+        if cfg!(debug_assertions) {
+            self.tiering.iter().chain(&self.host_tiering).for_each(|tiering| tiering.audit(&self.machine));
         }
         let cores_used = self.run_queues.iter().filter(|queue| queue.used).count() as u64;
         self.look_at_memory(true, true);
@@ -373,13 +392,14 @@ impl<'a> Engine<'a> {
     /// stream goes on afterwards.
     fn compute(&mut self, core: usize, stream: usize, instructions: u64) {
         let pipeline = &mut self.machine.cores[core].pipeline;
-        let tiering = &self.tiering;
-        if tiering.is_none() && self.contiguity.is_none() {
+        let managed = self.tiering.is_some() || self.host_tiering.is_some();
+        if !managed && self.contiguity.is_none() {
             return pipeline.compute(instructions);
         }
         let computed = &mut self.streams.streams[stream].computed;
         let sample = self.contiguity.as_ref().map_or(Time::MAX, ContiguityWatch::next);
-        let due = tiering.as_ref().and_then(|tiering| tiering.due()).unwrap_or(Time::MAX).min(sample);
+        let due = self.tiering.iter().chain(&self.host_tiering).filter_map(Tiering::due).min();
+        let due = due.unwrap_or(Time::MAX).min(sample);
         loop {
             let begin = pipeline.now;
             let little = (instructions - *computed).min(COMPUTE_PIECE);
@@ -405,9 +425,13 @@ impl<'a> Engine<'a> {
     fn waits_for_page(&mut self, core: usize) -> bool {
         let Some(page) = self.machine.shared.stopped_at.take() else { return false };
         self.run_queues[core].waits_for = Some(page);
-        if let Some(tiering) = &mut self.tiering {
+        let tiering = match page.system {
+            System::Programs => &mut self.tiering,
+            System::Hypervisor => &mut self.host_tiering,
+        };
+        if let Some(tiering) = tiering {
             // Faults that wait are counted as such.
-            tiering.state.counters.waits += u64::from(!tiering.state.is_stalled(page.0, page.1));
+            tiering.state.counters.waits += u64::from(!tiering.state.is_stalled(page.space, page.vpn));
         }
         true
     }
@@ -419,7 +443,8 @@ impl<'a> Engine<'a> {
             scheme.as_any().downcast_mut().expect("the engine runs the machine's scheme");
         let own = Own { scheme: &mut scheme.cores[core], kernel: &mut scheme.kernel };
         let manager = self.tiering.as_mut().map(|tiering| tiering as &mut dyn Manager);
-        (Site { id: core, core: &mut cores[core], shared, manager }, own)
+        let host_manager = self.host_tiering.as_mut().map(|tiering| tiering as &mut dyn Manager);
+        (Site { id: core, core: &mut cores[core], shared, manager, host_manager }, own)
     }
 
     fn finish_batch(&mut self, stream: usize) {

@@ -4,7 +4,7 @@ use super::agenda::Agenda;
 #[cfg(debug_assertions)]
 use super::agenda::next_by_scan;
 use super::{Engine, QUANTUM, SIGNAL_INTERVAL};
-use crate::machine::Machine;
+use crate::machine::{Machine, StoppedAt, System};
 use crate::outcome::SimError;
 use crate::tiering::Tiering;
 use std::collections::VecDeque;
@@ -19,7 +19,7 @@ pub(super) struct RunQueue {
     pub slice_ends: Time,
     pub used: bool,
     /// The base page that its thread waits for: it is on the move, or its fault waits for a block.
-    pub waits_for: Option<(u32, u64)>,
+    pub waits_for: Option<StoppedAt>,
 }
 
 /// Lets the threads go on that wait for these pages. Returns how long they have waited.
@@ -27,6 +27,7 @@ fn wake(
     run_queues: &mut [RunQueue],
     agenda: &mut Agenda,
     machine: &mut Machine,
+    system: System,
     pages: &[(PageId, PageSize, Time)],
 ) -> Time {
     let mut waited = Time::ZERO;
@@ -34,7 +35,8 @@ fn wake(
         for (id, (queue, core)) in run_queues.iter_mut().zip(&mut machine.cores).enumerate() {
             let arrived = queue
                 .waits_for
-                .is_some_and(|(space, vpn)| PageRange::of(*page, *size).contains(PageId::new(space, vpn)));
+                .filter(|at| at.system == system)
+                .is_some_and(|at| PageRange::of(*page, *size).contains(PageId::new(at.space, at.vpn)));
             if arrived {
                 queue.waits_for = None;
                 agenda.add(id);
@@ -52,7 +54,7 @@ impl Engine<'_> {
     /// The core to run next and how far it may go; `None` when nothing is left.
     pub(super) fn next_core<const F: u8>(&mut self) -> Result<Option<(usize, Time)>, SimError> {
         loop {
-            let due = self.tiering.as_ref().map(|tiering| tiering.due());
+            let due = self.policies_due();
             if let Some((now, core, second)) = self.first_two() {
                 let mut horizon = second.map_or(Time::MAX, |second| second + QUANTUM);
                 if let Some(watch) = &self.contiguity {
@@ -72,8 +74,9 @@ impl Engine<'_> {
                 && self.run_queues.iter().any(|queue| queue.waits_for.is_some())
             {
                 // Whoever could run waits for a page.
-                let told = self.tiering.as_ref().map(|tiering| tiering.state.notified_at());
-                self.act::<F>(due.max(told.unwrap_or_default()));
+                let policies = self.tiering.iter().chain(&self.host_tiering);
+                let notified = policies.map(|tiering| tiering.state.notified_at()).max();
+                self.act::<F>(due.max(notified.unwrap_or_default()));
                 continue;
             }
             // Every stream is blocked, starved or done.
@@ -98,26 +101,43 @@ impl Engine<'_> {
         next
     }
 
+    /// When a policy is to be called or an order does something next; none where nobody manages memory.
+    fn policies_due(&self) -> Option<Option<Time>> {
+        let due = self.tiering.as_ref().map(Tiering::due);
+        match &self.host_tiering {
+            None => due,
+            Some(host) => Some([due.flatten(), host.due()].into_iter().flatten().min()),
+        }
+    }
+
     /// The policy is called, or one of its orders goes on, whichever is due first.
     fn act<const F: u8>(&mut self, now: Time) {
-        self.machine.shared.os.now = now;
         self.note_busy_cores();
-        let Some(tiering) = &mut self.tiering else { return };
+        let due = |tiering: &Option<Tiering>| tiering.as_ref().and_then(Tiering::due).unwrap_or(Time::MAX);
+        let (tiering, system) = match due(&self.tiering) <= due(&self.host_tiering) {
+            true => (&mut self.tiering, System::Programs),
+            false => (&mut self.host_tiering, System::Hypervisor),
+        };
+        self.machine.shared.system_mut(system).now = now;
+        let Some(tiering) = tiering else { return };
         tiering.act::<F>(&mut self.machine, now);
         let state = &mut tiering.state;
         let (released, resumed) = (state.take_released(), state.take_resumed());
         let Engine { run_queues, agenda, machine, .. } = self;
-        state.counters.wait_time += wake(run_queues, agenda, machine, &released);
-        state.counters.stall_time += wake(run_queues, agenda, machine, &resumed);
+        state.counters.wait_time += wake(run_queues, agenda, machine, system, &released);
+        state.counters.stall_time += wake(run_queues, agenda, machine, system, &resumed);
     }
 
     /// Kernel threads that share the cores go where the program leaves one idle.
     fn note_busy_cores(&mut self) {
         let shares = |tiering: &Tiering| tiering.state.processors.share_cores();
-        if !self.tiering.as_ref().is_some_and(shares) {
+        if !self.tiering.iter().chain(&self.host_tiering).any(shares) {
             return;
         }
-        let busy = (0..self.run_queues.len()).filter(|core| self.has_runnable(*core)).collect();
+        let busy: Vec<usize> = (0..self.run_queues.len()).filter(|core| self.has_runnable(*core)).collect();
+        if let Some(tiering) = &mut self.host_tiering {
+            tiering.state.processors.busy.clone_from(&busy);
+        }
         if let Some(tiering) = &mut self.tiering {
             tiering.state.processors.busy = busy;
         }

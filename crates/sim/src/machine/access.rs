@@ -185,5 +185,9 @@ impl<const F: u8> Site<'_, F> {
                 self.core.pipeline.kernel(cost);
             }
         }
+        if self.host_manager.is_some() {
+            let cost = self.reached_memory_of_host(space, addr, write);
+            self.core.pipeline.kernel(cost);
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! A machine made from a design.
 
 use super::changes::Pending;
+use super::hypervisor::{Hypervisor, StoppedAt, System, guest_layout};
 use super::tiers::TieredMemory;
 use super::zeroing::Zeroing;
 use crate::cache::{Hierarchy, Outstanding};
@@ -11,9 +12,9 @@ use crate::host::{HostPrefetch, RegionCache, can_have};
 use crate::observe::Observers;
 use crate::os::Os;
 use crate::outcome::Options;
-use crate::translate::{AnyScheme, Nested, PageWalkCache, schemes};
+use crate::translate::{AnyScheme, Nested, NestedParameters, PageWalkCache, schemes};
 use std::ops::Range;
-use terrace_model::{Histogram, Time};
+use terrace_model::{Histogram, TierId, Time};
 
 /// Counters of page walks over all cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,13 +48,16 @@ pub(crate) struct Core {
 pub(crate) struct Shared {
     pub caches: Hierarchy,
     pub memory: TieredMemory,
+    /// The operating system that programs run on: in a virtual machine the guest's, whose frames are not the machine's.
     pub os: Os,
+    /// The hypervisor under it.
+    pub hypervisor: Option<Box<Hypervisor>>,
     pub regions: RegionCache,
     pub observers: Observers,
     /// Whether somebody wants to know of accesses that reach memory: an observer or whoever manages memory.
     pub sampling: bool,
     /// The base page at which a core had to stop, because it is on the move or its fault waits.
-    pub stopped_at: Option<(u32, u64)>,
+    pub stopped_at: Option<StoppedAt>,
     /// The process that runs on each core; none where there is nothing to run.
     pub running: Vec<Option<u32>>,
     /// How translations are dropped.
@@ -131,22 +135,33 @@ impl Machine {
         if layout.is_empty() {
             return Err("tier: a machine needs a memory tier".to_owned());
         }
-        let os = Os::new(&design.os, design.translation.levels, &layout)?;
+        let guest = design.guest_tiers().map(|tiers| guest_layout(&tiers));
+        let hypervisor = match &guest {
+            Some(guest) => Some(Box::new(Hypervisor::new(design, &layout, guest, cycle)?)),
+            None => None,
+        };
+        let os =
+            Os::new(&design.os_of_programs(), design.translation.levels, guest.as_ref().unwrap_or(&layout))?;
         let translation = &design.translation;
         let entry = schemes::find(&translation.scheme.kind).ok_or_else(|| {
             format!("translation.scheme: there is no scheme \"{}\"", translation.scheme.kind)
         })?;
-        let coherence = coherence::find(&translation.coherence).ok_or_else(|| {
+        // In a virtual machine, Linux's shootdowns are KVM's too.
+        let is_software = translation.coherence == "software" && hypervisor.is_some();
+        let coherence = if is_software { "software-virtual" } else { &translation.coherence };
+        let coherence = coherence::find(coherence).ok_or_else(|| {
             let (wanted, known) = (&translation.coherence, coherence::names().join(", "));
             format!("translation.coherence: there is no scheme \"{wanted}\"; there are {known}")
         })?;
         let own_memory = entry.memory_bytes(&translation.scheme).next_multiple_of(1 << 30);
+        let nested =
+            translation.nested.clone().or_else(|| design.vm.as_ref().map(|_| NestedParameters::default()));
         let mut cores = Vec::new();
         for core in &each_core {
             cores.push(Core {
                 pipeline: Pipeline::new(core),
                 page_walk_cache: PageWalkCache::new(&design.translation.page_walk_cache)?,
-                nested: match &design.translation.nested {
+                nested: match &nested {
                     Some(nested) => {
                         let (guest, begin) = (memory.end(), memory.end() + own_memory);
                         Some(Box::new(Nested::new(nested, translation.levels, guest, begin)?))
@@ -165,6 +180,7 @@ impl Machine {
             unfiltered: vec![[0; 2]; layout.len()],
             memory,
             os,
+            hypervisor,
             regions: RegionCache::new(),
             sampling: observers.want_accesses(),
             observers,
@@ -180,11 +196,7 @@ impl Machine {
                 cycle,
                 l2_tlb: design.translation.l2.latency.at(cycle),
                 page_walk_cache: design.translation.page_walk_cache.latency.at(cycle),
-                nested_tlb: design
-                    .translation
-                    .nested
-                    .as_ref()
-                    .map_or(Time::ZERO, |nested| nested.tlb.latency.at(cycle)),
+                nested_tlb: nested.as_ref().map_or(Time::ZERO, |nested| nested.tlb.latency.at(cycle)),
                 l2: design.cache.l2.latency.at(cycle),
                 llc: design.cache.llc.latency.at(cycle),
                 fault: design.os.fault_cost,
@@ -198,6 +210,37 @@ impl Machine {
             fault_latency: std::array::from_fn(|_| Histogram::default()),
         };
         Ok(Machine { cores, groups: groups(&design.core), shared, scheme })
+    }
+}
+
+impl Shared {
+    /// One of the operating systems. Of a native machine there is only the programs'.
+    pub fn system(&self, system: System) -> &Os {
+        match (&self.hypervisor, system) {
+            (Some(hypervisor), System::Hypervisor) => &hypervisor.os,
+            _ => &self.os,
+        }
+    }
+
+    /// The same, to change it.
+    pub fn system_mut(&mut self, system: System) -> &mut Os {
+        match (&mut self.hypervisor, system) {
+            (Some(hypervisor), System::Hypervisor) => &mut hypervisor.os,
+            _ => &mut self.os,
+        }
+    }
+
+    /// The machine's tier behind a tier of one of the operating systems.
+    pub fn tier_behind(&self, system: System, tier: TierId) -> TierId {
+        match (&self.hypervisor, system) {
+            (Some(hypervisor), System::Programs) => hypervisor.tier_behind(tier),
+            _ => tier,
+        }
+    }
+
+    /// The one whose frames are the machine's.
+    pub fn machine_os(&self) -> &Os {
+        self.system(System::Hypervisor)
     }
 }
 

@@ -6,14 +6,15 @@
 
 use super::access::timeline;
 use super::behind::Behind;
-use super::build::{Machine, Shared};
+use super::build::{Core, Machine, Shared};
+use super::hypervisor::System;
 use super::site::{FULL, Own, Site};
 use crate::cache::Served;
 use crate::coherence::{Bill, Cause, Invalidation};
 use crate::memory::Initiator;
-use crate::os::{Changes, StalePages};
+use crate::os::{Changes, Owner, StalePages};
 use crate::translate::{KernelState, Translation};
-use terrace_model::{AddressRange, LINE_BYTES, Time};
+use terrace_model::{AddressRange, Frame, LINE_BYTES, Line, Time};
 
 /// What a change came to for whoever made it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,6 +32,8 @@ pub(crate) struct Completed {
 /// Translations that cores have to drop before they run again.
 #[derive(Debug)]
 pub(crate) struct Pending {
+    /// Whose page table changed: of the hypervisor's, the spaces are its own.
+    system: System,
     stale: Vec<StalePages>,
     spaces: Vec<u32>,
     bill: Bill,
@@ -50,12 +53,7 @@ impl Machine {
             return Completed::default();
         }
         let changes = std::mem::take(&mut self.shared.os.changes);
-        self.shared.count_stores(cause, core.is_some(), &changes);
-        if self.shared.has_caches && cause.stores_entries() {
-            self.store_entries(cause, core, now, &changes);
-        }
-        let completed = self.shared.invalidate(cause, core, changes, false);
-        self.drop_stale();
+        let completed = self.complete_changes(System::Programs, cause, core, now, changes);
         if let Some(core) = core
             && completed.waits > Time::ZERO
         {
@@ -66,10 +64,56 @@ impl Machine {
         completed
     }
 
-    fn store_entries(&mut self, cause: Cause, core: Option<usize>, now: Time, changes: &Changes) {
+    /// Completes what changed in the hypervisor's page table: see [`Machine::complete`].
+    pub fn complete_host(&mut self, cause: Cause, core: Option<usize>, now: Time) -> Completed {
+        let Some(hypervisor) = &mut self.shared.hypervisor else { return Completed::default() };
+        if hypervisor.os.changes.is_empty() {
+            return Completed::default();
+        }
+        let changes = std::mem::take(&mut hypervisor.os.changes);
+        self.complete_changes(System::Hypervisor, cause, core, now, changes)
+    }
+
+    /// The same of either operating system, by a kernel thread on a processor of its own.
+    pub fn complete_of(&mut self, system: System, cause: Cause, now: Time) -> Completed {
+        match system {
+            System::Programs => self.complete(cause, None, now),
+            System::Hypervisor => self.complete_host(cause, None, now),
+        }
+    }
+
+    fn complete_changes(
+        &mut self,
+        system: System,
+        cause: Cause,
+        core: Option<usize>,
+        now: Time,
+        changes: Changes,
+    ) -> Completed {
+        self.shared.count_stores(system, cause, core.is_some(), &changes);
+        if self.shared.has_caches && cause.stores_entries() {
+            self.store_entries(system, cause, core, now, &changes);
+        }
+        let mut completed = self.shared.invalidate(system, cause, core, changes, false);
+        self.drop_stale();
+        if let Some(hypervisor) = &mut self.shared.hypervisor {
+            completed.waits += hypervisor.take_owed();
+        }
+        completed
+    }
+
+    fn store_entries(
+        &mut self,
+        system: System,
+        cause: Cause,
+        core: Option<usize>,
+        now: Time,
+        changes: &Changes,
+    ) {
         let Machine { cores, shared, scheme, .. } = self;
         let kernel = scheme.has_virtual_caches().then(|| scheme.kernel());
         for line in changes.stored_lines() {
+            let line = shared.machine_line(system, line);
             let Some(id) = core else {
                 shared.store_from_outside(kernel, line, now);
                 continue;
@@ -88,6 +132,10 @@ impl Machine {
     /// Every core drops what is stale.
     pub fn drop_stale(&mut self) {
         for pending in std::mem::take(&mut self.shared.pending) {
+            if pending.system == System::Hypervisor {
+                self.drop_stale_of_host(&pending);
+                continue;
+            }
             // A core that has dropped its own has told the kernel too.
             if pending.done.is_none() {
                 for pages in &pending.stale {
@@ -115,6 +163,32 @@ impl Machine {
         }
     }
 
+    /// The hypervisor's page table changed: cores drop what they hold of the guest.
+    fn drop_stale_of_host(&mut self, pending: &Pending) {
+        let virtual_pages = self.shared.pages_of_guest(pending);
+        let spaces: Vec<u32> = self.shared.os.live_spaces().collect();
+        match &virtual_pages {
+            Some(pages) => pages.iter().for_each(|(space, range)| self.scheme.forget(*space, *range)),
+            None => spaces.iter().for_each(|space| self.scheme.forget(*space, EVERYTHING)),
+        }
+        for (id, core) in self.cores.iter_mut().enumerate() {
+            if pending.targets.contains(&id) {
+                core.pipeline.drain();
+                core.pipeline.kernel(pending.bill.interrupt);
+            }
+            if pending.done == Some(id) {
+                continue;
+            }
+            match &virtual_pages {
+                Some(pages) => {
+                    pages.iter().for_each(|(space, range)| self.scheme.invalidate(id, *space, *range));
+                }
+                None => spaces.iter().for_each(|space| self.scheme.flush_space(id, *space)),
+            }
+            core.drop_nested(pending, virtual_pages.is_none());
+        }
+    }
+
     /// Drops the virtually named lines of a range from the caches, where names are virtual: the addresses may be
     /// backed by other memory next. Dirty lines of freed memory need no writeback.
     pub fn discard_lines(&mut self, space: u32, range: AddressRange) {
@@ -135,17 +209,21 @@ impl<const F: u8> Site<'_, F> {
             return;
         }
         let changes = std::mem::take(&mut self.shared.os.changes);
-        self.shared.count_stores(cause, true, &changes);
+        self.shared.count_stores(System::Programs, cause, true, &changes);
         if F == FULL && cause.stores_entries() {
             let kernel = T::VIRTUAL_CACHES.then_some(&*own.kernel);
             for line in changes.stored_lines() {
+                let line = self.shared.machine_line(System::Programs, line);
                 self.shared.store_entry(kernel, self.id, line, self.core.pipeline.now);
             }
+        }
+        if let Some(hypervisor) = &mut self.shared.hypervisor {
+            self.core.pipeline.kernel(hypervisor.take_owed());
         }
         if changes.stale.is_empty() && !changes.reshaped {
             return;
         }
-        let completed = self.shared.invalidate(cause, Some(self.id), changes, true);
+        let completed = self.shared.invalidate(System::Programs, cause, Some(self.id), changes, true);
         let Some(pending) = self.shared.pending.last().filter(|_| completed.shootdown) else { return };
         for pages in &pending.stale {
             own.kernel.forget(pages.space, pages.range());
@@ -158,22 +236,113 @@ impl<const F: u8> Site<'_, F> {
     }
 }
 
-impl Shared {
-    fn count_stores(&mut self, cause: Cause, by_core: bool, changes: &Changes) {
-        if cause.stores_entries() {
-            self.table_stores[usize::from(by_core)] += changes.stored_lines().count() as u64;
+impl<const F: u8> Site<'_, F> {
+    /// The same for what an EPT violation changed in the hypervisor's page table.
+    pub(super) fn complete_host<T: Translation>(&mut self, own: &mut Own<'_, T>, cause: Cause) {
+        let Some(hypervisor) = &mut self.shared.hypervisor else { return };
+        let changes = std::mem::take(&mut hypervisor.os.changes);
+        self.shared.count_stores(System::Hypervisor, cause, true, &changes);
+        if F == FULL && cause.stores_entries() {
+            for line in changes.stored_lines() {
+                self.shared.store_entry(None::<&T::Kernel>, self.id, line, self.core.pipeline.now);
+            }
         }
+        if changes.stale.is_empty() && !changes.reshaped {
+            return;
+        }
+        let completed = self.shared.invalidate(System::Hypervisor, cause, Some(self.id), changes, true);
+        let Some(pending) = self.shared.pending.last().filter(|_| completed.shootdown) else { return };
+        let virtual_pages = self.shared.pages_of_guest(pending);
+        let spaces: Vec<u32> = self.shared.os.live_spaces().collect();
+        match &virtual_pages {
+            Some(pages) => pages.iter().for_each(|(space, range)| own.scheme.invalidate(*space, *range)),
+            None => spaces.iter().for_each(|space| own.scheme.flush_space(*space)),
+        }
+        self.core.drop_nested(pending, virtual_pages.is_none());
+        self.core.pipeline.kernel(completed.waits);
+    }
+}
+
+/// All addresses.
+const EVERYTHING: AddressRange = AddressRange::new(0, u64::MAX);
+
+impl Core {
+    /// Drops what the nested TLB and the page-walk cache hold of pages whose entries changed in the hypervisor's table.
+    fn drop_nested(&mut self, pending: &Pending, everything: bool) {
+        if let Some(nested) = &mut self.nested {
+            if everything {
+                nested.flush();
+            } else {
+                pending.stale.iter().for_each(|pages| nested.invalidate(pages.range()));
+            }
+        }
+        // Entries of the guest's tables may lie in a page that moved, and entries of the host's are gone.
+        self.page_walk_cache.flush();
+    }
+}
+
+impl Shared {
+    /// Where a line of an operating system's page table lies in the machine.
+    #[inline]
+    fn machine_line(&mut self, system: System, line: u64) -> u64 {
+        match &mut self.hypervisor {
+            Some(hypervisor) if system == System::Programs => hypervisor.line(Line(line)).0,
+            _ => line,
+        }
+    }
+
+    /// The pages of programs behind pages of the hypervisor's that are to be dropped one by one: space and addresses. None
+    /// where all goes, or where a frame of the guest's is in hands that name no page.
+    fn pages_of_guest(&self, pending: &Pending) -> Option<Vec<(u32, AddressRange)>> {
+        if pending.bill.flushes_space {
+            return None;
+        }
+        let mut pages = Vec::new();
+        for stale in &pending.stale {
+            let range = stale.range();
+            let (mut frame, end) = (range.start.0 >> 12, range.end().0 >> 12);
+            while frame < end {
+                let Some((first, size, owner)) = self.os.block_of(Frame(frame)) else {
+                    frame += 1;
+                    continue;
+                };
+                match owner {
+                    Owner::Page(page) => {
+                        for page in self.os.mappers(first, size, page)?.iter() {
+                            pages.push((page.space.0, AddressRange::new(page.addr().0, size.bytes())));
+                        }
+                    }
+                    // Nobody translates to them but walks, which read the nested TLB.
+                    Owner::Table | Owner::Kernel | Owner::Cache(_) => {}
+                    Owner::Taken => return None,
+                }
+                frame = first.0 + size.base_pages();
+            }
+        }
+        Some(pages)
+    }
+
+    fn count_stores(&mut self, system: System, cause: Cause, by_core: bool, changes: &Changes) {
+        if !cause.stores_entries() {
+            return;
+        }
+        let stores = match (&mut self.hypervisor, system) {
+            (Some(hypervisor), System::Hypervisor) => &mut hypervisor.table_stores,
+            _ => &mut self.table_stores,
+        };
+        stores[usize::from(by_core)] += changes.stored_lines().count() as u64;
     }
 
     /// Finds out who has to drop what, counts it, and leaves it to be dropped.
     fn invalidate(
         &mut self,
+        system: System,
         cause: Cause,
         core: Option<usize>,
         changes: Changes,
         dropped_by_core: bool,
     ) -> Completed {
-        if changes.reshaped {
+        if changes.reshaped && system == System::Programs {
             self.regions.flush();
         }
         if changes.stale.is_empty() {
@@ -182,23 +351,39 @@ impl Shared {
         let mut spaces: Vec<u32> = changes.stale.iter().map(|pages| pages.space).collect();
         spaces.sort_unstable();
         spaces.dedup();
-        let runs = |id: usize| self.running[id].is_some_and(|space| spaces.contains(&space));
+        // Who runs the guest at all may hold translations by the hypervisor's table.
+        let of_host = system == System::Hypervisor;
+        let runs = |id: usize| self.running[id].is_some_and(|space| of_host || spaces.contains(&space));
         let targets: Vec<usize> =
             (0..self.running.len()).filter(|id| Some(*id) != core && runs(*id)).collect();
-        let bill = self.coherence.bill(&Invalidation {
+        let what = Invalidation {
             pages: changes.stale_pages(),
             whole: cause.is_whole(),
             targets: targets.len() as u64,
             local: core.is_some_and(runs),
-        });
+        };
+        let bill = match &self.hypervisor {
+            Some(hypervisor) if of_host => self.coherence.host_bill(&what, hypervisor.vm_exit),
+            _ => self.coherence.bill(&what),
+        };
         let completed = Completed {
             shootdown: true,
             waits: bill.waits,
             targets: targets.len() as u64,
             interrupt: bill.interrupt,
         };
-        self.shootdowns.add(cause, completed.targets, bill.waits);
+        match &mut self.hypervisor {
+            Some(hypervisor) if of_host => {
+                hypervisor.shootdowns.add(cause, completed.targets, bill.waits);
+                if bill.interrupt > Time::ZERO {
+                    hypervisor.exits.interrupts += completed.targets;
+                    hypervisor.exits.time += bill.interrupt.times(completed.targets);
+                }
+            }
+            _ => self.shootdowns.add(cause, completed.targets, bill.waits),
+        }
         self.pending.push(Pending {
+            system,
             stale: changes.stale,
             spaces,
             bill,

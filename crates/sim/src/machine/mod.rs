@@ -7,6 +7,8 @@
 //! | `run.rs` | runs of accesses on one core |
 //! | `access.rs` | one access |
 //! | `walk.rs` | page walks and the faults that they meet |
+//! | `hypervisor.rs` | the operating system under a guest's |
+//! | `nested.rs` | walks in two dimensions, and EPT violations |
 //! | `behind.rs` | what lies below the last-level cache |
 //! | `changes.rs` | changes of page tables completed: stores, costs, and what cores drop |
 //! | `manager.rs` | what faults and walks ask and tell of a policy |
@@ -17,7 +19,9 @@ mod access;
 mod behind;
 mod build;
 mod changes;
+mod hypervisor;
 mod manager;
+mod nested;
 mod run;
 mod site;
 mod tiers;
@@ -25,5 +29,7 @@ mod walk;
 mod zeroing;
 
 pub(crate) use build::{Machine, Shared};
+pub(crate) use hypervisor::{StoppedAt, System};
 pub(crate) use manager::{Manager, Trap};
 pub(crate) use site::{FULL, Own, PAGES, Site, TRANSLATION};
+pub(crate) use tiers::TierTraffic;

@@ -19,6 +19,8 @@ pub(crate) struct Site<'a, const F: u8> {
     pub shared: &'a mut Shared,
     /// Who manages memory, if anybody does.
     pub manager: Option<&'a mut dyn Manager>,
+    /// Who manages the hypervisor's memory, if anybody does.
+    pub host_manager: Option<&'a mut dyn Manager>,
 }
 
 /// What one core and the kernel have of a translation scheme.

@@ -1,5 +1,6 @@
 //! Tiers in the machine's physical memory, and the devices behind them.
 
+use super::hypervisor::guest_end;
 use crate::array::{Divider, prefetch};
 use crate::design::Design;
 use crate::memory::{Device, Initiator, Link};
@@ -155,10 +156,14 @@ impl TieredMemory {
         let end = (tier_of_region.len() as u64) << 30;
         let mut beyond = schemes::find(&design.translation.scheme.kind)
             .map_or(0, |scheme| scheme.memory_bytes(&design.translation.scheme).next_multiple_of(1 << 30));
-        if design.translation.nested.is_some() {
+        if design.translation.nested.as_ref().is_some_and(|nested| nested.host.is_some()) {
             beyond += host_table_bytes(end, design.translation.levels);
         }
         tier_of_region.extend(std::iter::repeat_n(0, beyond.div_ceil(1 << 30) as usize));
+        // What a guest's operating system takes for its frames is looked up here before it is backed.
+        let guest = (guest_end(design) >> 30) as usize;
+        let missing = guest.saturating_sub(tier_of_region.len());
+        tier_of_region.extend(std::iter::repeat_n(0, missing));
         Ok(TieredMemory {
             end,
             tiers,

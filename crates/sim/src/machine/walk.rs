@@ -3,13 +3,15 @@
 use super::access::physical_line;
 use super::behind::Behind;
 use super::build::Core;
+use super::hypervisor::{StoppedAt, System};
+use super::nested::in_guest;
 use super::site::{FULL, Own, Site};
 use crate::coherence::Cause;
 use crate::host::BasePage;
 use crate::memory::Initiator;
 use crate::os::{Leaf, PageTable};
 use crate::translate::{KernelState, Request, Stop, TlbEntry, TlbHit, Translation, Walk, Walker};
-use terrace_model::{LINE_BYTES, PageSize, Time};
+use terrace_model::{GuestPhysAddr, LINE_BYTES, PageSize, Time};
 
 impl<const F: u8> Site<'_, F> {
     /// The leaf that maps an access's page for its kind, after whatever faults that takes; whether there were any.
@@ -25,8 +27,7 @@ impl<const F: u8> Site<'_, F> {
             match self.find_leaf(space, addr) {
                 Some(leaf) if !leaf.pte.stops(write) => return Ok((leaf, faulted)),
                 Some(leaf) if leaf.pte.is_held() => {
-                    self.shared.stopped_at = Some((space, addr >> 12));
-                    return Err(Stop::Held);
+                    return Err(self.stop(space, addr));
                 }
                 Some(leaf) if write && leaf.pte.is_copy_on_write() => {
                     self.break_sharing(own, request, &leaf)?;
@@ -46,18 +47,23 @@ impl<const F: u8> Site<'_, F> {
                         Some(manager) => {
                             let Some(fault) = manager.fault(os, space, addr, write, now)? else {
                                 self.core.fault_stalls(space, addr);
-                                self.shared.stopped_at = Some((space, addr >> 12));
-                                return Err(Stop::Held);
+                                return Err(self.stop(space, addr));
                             };
                             fault
                         }
                         None => os.fault(space, addr, &[])?,
                     };
-                    self.charge_fault(own, space, addr, &fault, Cause::Fault);
+                    self.charge_fault(own, space, addr, &fault, Cause::Fault)?;
                     faulted = true;
                 }
             }
         }
+    }
+
+    /// The thread waits for a page that is on the move, or whose fault waits.
+    fn stop(&mut self, space: u32, addr: u64) -> Stop {
+        self.shared.stopped_at = Some(StoppedAt { system: System::Programs, space, vpn: addr >> 12 });
+        Stop::Held
     }
 
     /// A store to a page that is shared since a fork.
@@ -72,9 +78,11 @@ impl<const F: u8> Site<'_, F> {
         self.shared.os.now = self.core.pipeline.now;
         match self.shared.os.break_sharing(space, addr, leaf)? {
             Some(fault) => self.charge_fault(own, space, addr, &fault, Cause::CopyOnWrite),
-            None => self.complete(own, Cause::CopyOnWrite),
+            None => {
+                self.complete(own, Cause::CopyOnWrite);
+                Ok(())
+            }
         }
-        Ok(())
     }
 
     /// A walk met a page that a policy watches. Returns whether the access goes on although the page stays trapped.
@@ -117,6 +125,7 @@ impl<const F: u8> Site<'_, F> {
     ) -> Result<BasePage, Stop> {
         let Request { space, addr, write, .. } = *request;
         let (leaf, _) = self.resolve(own, request)?;
+        self.back_walk(own, request, &leaf)?;
         let pte = self.shared.os.mark(space, addr, &leaf, write);
         self.shared.regions.put(space, addr, &leaf, pte);
         let within = (addr & (leaf.size.bytes() - 1)) >> 12;
@@ -130,7 +139,13 @@ impl<const F: u8> Site<'_, F> {
 
     /// A page-table entry, fetched by a walker.
     #[inline]
-    fn fetch_entry<T: Translation>(&mut self, kernel: &T::Kernel, addr: u64, write: bool, now: Time) -> Time {
+    pub(super) fn fetch_entry<T: Translation>(
+        &mut self,
+        kernel: &T::Kernel,
+        addr: u64,
+        write: bool,
+        now: Time,
+    ) -> Time {
         let shared = &mut *self.shared;
         if F != FULL {
             // Without data caches every entry is taken to come from the last level.
@@ -146,34 +161,12 @@ impl<const F: u8> Site<'_, F> {
         shared.caches.access(self.id, line, write, now, Initiator::Walk, &mut shared.memory).done
     }
 
-    /// Nested paging: translates a guest-physical address that a walk met.
-    #[inline(never)]
-    fn walk_host<T: Translation>(&mut self, kernel: &T::Kernel, addr: u64, mut at: Time) -> Time {
-        let Some(nested) = &mut self.core.nested else { return at };
-        at += self.shared.timing.nested_tlb;
-        let levels = nested.levels_to_fetch(addr, &mut self.core.page_walk_cache);
-        if levels.len() > 0 {
-            at += self.shared.timing.page_walk_cache;
-        }
-        for level in levels {
-            let Some(entry) = self.core.nested.as_ref().map(|nested| nested.entry_address(addr, level))
-            else {
-                continue;
-            };
-            at = self.fetch_entry::<T>(kernel, entry, false, at);
-            self.shared.walks.memory_refs += 1;
-        }
-        at
-    }
-
     /// Whether a translation is the page table's.
     pub(super) fn agrees(&self, request: &Request, hit: &TlbHit) -> bool {
-        let frame = |first: u64, size: PageSize| first + ((request.addr & (size.bytes() - 1)) >> 12);
-        self.shared
-            .os
-            .table(request.space)
-            .find(request.addr)
-            .is_some_and(|leaf| frame(leaf.pte.frame().0, leaf.size) == frame(hit.entry.frame(), hit.size))
+        let within = (request.addr & (hit.size.bytes() - 1)) >> 12;
+        let leaf = self.shared.os.table(request.space).find(request.addr);
+        let frame = leaf.and_then(|leaf| self.machine_frame(request.addr, &leaf));
+        frame.is_some_and(|frame| frame.0 == hit.entry.frame() + within)
     }
 }
 
@@ -187,7 +180,11 @@ impl<const F: u8> Walker for Site<'_, F> {
         looked_up: Time,
     ) -> Result<Walk, Stop> {
         let Request { space, addr, write, .. } = *request;
-        let (leaf, faulted) = self.resolve(&mut Own { scheme, kernel }, request)?;
+        let (leaf, mut faulted) = self.resolve(&mut Own { scheme, kernel }, request)?;
+        let is_nested = self.core.nested.is_some();
+        if is_nested {
+            faulted |= self.back_walk(&mut Own { scheme, kernel }, request, &leaf)?;
+        }
         // The instruction begins again after a fault, and walks then.
         let looked_up = if faulted { self.core.pipeline.now + self.shared.timing.l2_tlb } else { looked_up };
         let begin = self.core.walkers.start(looked_up);
@@ -198,12 +195,14 @@ impl<const F: u8> Walker for Site<'_, F> {
         let start = self.core.page_walk_cache.start_level(space, addr, leaf_level, table.levels());
         // Where the walk reads tables that the short cut to the leaf passed by, it is gone from the root.
         let leaf = if leaf.knows(start) { leaf } else { table.find(addr).unwrap_or(leaf) };
-        let is_nested = self.core.nested.is_some();
         let mut at = begin + self.shared.timing.page_walk_cache;
         for level in (leaf_level..=start).rev() {
-            let entry = self.shared.os.table(space).entry_address(&leaf, addr, level);
+            let mut entry = self.shared.os.table(space).entry_address(&leaf, addr, level);
             if is_nested {
-                at = self.walk_host::<T>(kernel, entry.0, at);
+                (entry, at) = match level == start && self.knows_place(start, space) {
+                    true => (self.place_of(entry), at),
+                    false => self.walk_host::<T>(kernel, in_guest(entry), true, at),
+                };
             }
             // A walker that sets an accessed or dirty bit writes the leaf's line.
             let sets_bits = level == leaf_level && bits_set;
@@ -212,8 +211,8 @@ impl<const F: u8> Walker for Site<'_, F> {
         }
         self.core.page_walk_cache.fill(space, addr, leaf_level + 1, start);
         if is_nested {
-            let data = physical_line(pte.frame().0, addr, leaf.size) * LINE_BYTES;
-            at = self.walk_host::<T>(kernel, data, at);
+            let data = GuestPhysAddr(physical_line(pte.frame().0, addr, leaf.size) * LINE_BYTES);
+            (_, at) = self.walk_host::<T>(kernel, data, write, at);
         }
         self.core.walkers.occupy(at);
         self.shared.walks.count += 1;
@@ -223,6 +222,9 @@ impl<const F: u8> Walker for Site<'_, F> {
         }
         if let Some(manager) = &mut self.manager {
             manager.walked(space, addr, leaf.size);
+        }
+        if is_nested {
+            self.walked_in_host(addr, &leaf);
         }
         Ok(Walk { leaf, pte, looked_up, begin, done: at })
     }
@@ -235,18 +237,25 @@ impl<const F: u8> Walker for Site<'_, F> {
         request: &Request,
     ) -> Result<(TlbHit, Time), Stop> {
         let Request { space, addr, now, .. } = *request;
-        let (leaf, faulted) = self.resolve(&mut Own { scheme, kernel }, request)?;
+        let (leaf, mut faulted) = self.resolve(&mut Own { scheme, kernel }, request)?;
+        let is_nested = self.core.nested.is_some();
+        if is_nested {
+            faulted |= self.back_walk(&mut Own { scheme, kernel }, request, &leaf)?;
+        }
         let pte = self.shared.os.mark(space, addr, &leaf, true);
+        let level = leaf.size.index() as u32 + 1;
+        let mut begin = if faulted { self.core.pipeline.now } else { now };
+        let mut entry = self.shared.os.table(space).entry_address(&leaf, addr, level);
+        if is_nested {
+            (entry, begin) = self.set_dirty_in_host::<T>(kernel, entry, &leaf, addr, begin);
+        }
         let hit = TlbHit { entry: TlbEntry::new(pte.frame().0, true), size: leaf.size };
         let hit = self.splinter(addr, hit);
         scheme.update(self.shared.os.table(space), request, &leaf, pte, hit);
-        let begin = if faulted { self.core.pipeline.now } else { now };
         if pte == leaf.pte {
             return Ok((hit, begin));
         }
         self.shared.walks.dirty_updates += 1;
-        let level = leaf.size.index() as u32 + 1;
-        let entry = self.shared.os.table(space).entry_address(&leaf, addr, level);
         let done = self.fetch_entry::<T>(kernel, entry.0, true, begin);
         Ok((hit, done))
     }
@@ -288,7 +297,7 @@ impl<const F: u8> Walker for Site<'_, F> {
     fn splinter(&self, addr: u64, hit: TlbHit) -> TlbHit {
         match &self.core.nested {
             None => hit,
-            Some(nested) => nested.splinter(addr, hit),
+            Some(_) => self.splinter_in_host(addr, hit),
         }
     }
 

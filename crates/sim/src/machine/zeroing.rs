@@ -18,8 +18,8 @@ use crate::coherence::Cause;
 use crate::design::{Design, ZeroStores};
 use crate::memory::Initiator;
 use crate::os::Fault;
-use crate::translate::{KernelState, Translation};
-use terrace_model::{BytesPerSec, LINE_BYTES, PageSize, Time};
+use crate::translate::{KernelState, Stop, Translation};
+use terrace_model::{BytesPerSec, Frame, LINE_BYTES, PageSize, Time};
 
 /// Lines of a base page.
 const BASE_LINES: u64 = 4096 / LINE_BYTES;
@@ -58,11 +58,59 @@ impl Zeroing {
 
 /// The progress of a core that zeroes a page.
 #[derive(Clone, Copy, Debug)]
-struct Progress {
+pub(super) struct Progress {
     /// When it will have written what it has come to.
-    now: Time,
+    pub now: Time,
     /// When the devices have taken what had to leave the caches so far.
     taken: Time,
+}
+
+/// Where the lines of a block lie in the machine: runs of equal length, of a native machine one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place<'a> {
+    /// First line of each run.
+    runs: &'a [u64],
+    /// Lines of a run, as a power of two.
+    shift: u32,
+}
+
+impl Place<'_> {
+    /// Lines one after the other.
+    fn whole(first: &[u64; 1]) -> Place<'_> {
+        Place { runs: first, shift: u64::BITS - 1 }
+    }
+
+    /// The machine's line of the block's `at`th.
+    #[inline(always)]
+    fn line(&self, at: u64) -> u64 {
+        self.runs[(at >> self.shift) as usize] + (at & ((1 << self.shift) - 1))
+    }
+
+    /// The runs in which the block's lines from `begin` to `end` lie: first line and length of each.
+    fn pieces(self, begin: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
+        let mut at = begin;
+        std::iter::from_fn(move || {
+            (at < end).then(|| {
+                let next = end.min(((at >> self.shift) + 1) << self.shift);
+                let piece = (self.line(at), next - at);
+                at = next;
+                piece
+            })
+        })
+    }
+}
+
+/// The lines of a block in the frames that the programs' operating system sees: where they lie in the machine.
+#[derive(Debug)]
+pub(super) struct Lines {
+    runs: Vec<u64>,
+    shift: u32,
+}
+
+impl Lines {
+    fn place(&self) -> Place<'_> {
+        Place { runs: &self.runs, shift: self.shift }
+    }
 }
 
 impl<const F: u8> Site<'_, F> {
@@ -74,26 +122,16 @@ impl<const F: u8> Site<'_, F> {
         addr: u64,
         fault: &Fault,
         cause: Cause,
-    ) {
-        let (core, shared) = (&mut *self.core, &mut *self.shared);
-        core.pipeline.drain();
-        let begin = core.pipeline.now;
-        let from = begin + shared.timing.fault;
-        let filled = if fault.zeroed {
-            Progress { now: from, taken: from }
-        } else if F != FULL {
-            let now = from + shared.timing.zeroing.page(fault.size);
-            Progress { now, taken: now }
-        } else if fault.copied_from.is_some() {
-            shared.copy_page(fault, from)
-        } else if shared.timing.zeroing.stores == ZeroStores::NonTemporal {
-            let (pace, lines) = (shared.timing.zeroing.pace(fault.size), fault.size.bytes() / LINE_BYTES);
-            let taken = shared.memory.zero(fault.frame.addr().line().0, lines, from, pace);
-            Progress { now: from + pace.times(lines), taken }
-        } else {
-            shared.zero_page(own, self.id, space, addr, fault, from)
-        };
-        core.pipeline.kernel(filled.now - begin);
+    ) -> Result<(), Stop> {
+        self.core.pipeline.drain();
+        let begin = self.core.pipeline.now;
+        let mut lines = None;
+        if self.shared.hypervisor.is_some() {
+            lines = self.back_fault(own, fault)?;
+        }
+        let from = self.core.pipeline.now + self.shared.timing.fault;
+        let filled = self.fill_page(own, space, addr, fault, lines.as_ref(), from);
+        self.core.pipeline.kernel(filled.now - self.core.pipeline.now);
         self.complete(own, cause);
         let (core, shared) = (&mut *self.core, &mut *self.shared);
         let took = core.pipeline.now - core.fault_began(space, addr).unwrap_or(begin);
@@ -104,21 +142,86 @@ impl<const F: u8> Site<'_, F> {
             parts.faulted(space, addr, took);
         }
         // Nobody writes faster than memory takes it. The way there is not waited for: writes follow each other.
-        let handed_over = filled.taken.saturating_sub(shared.memory.round_trip(fault.frame.addr().line().0));
+        let first = lines.map_or(fault.frame.addr().line().0, |[to, _]| to.runs[0]);
+        let handed_over = filled.taken.saturating_sub(shared.memory.round_trip(first));
         core.pipeline.wait_for_memory(handed_over.saturating_sub(core.pipeline.now));
+        Ok(())
+    }
+
+    /// The guest's kernel fills a new page: the hypervisor finds memory for it, and where that lies is found out, as is the
+    /// place of what is copied.
+    #[inline(never)]
+    fn back_fault<T: Translation>(
+        &mut self,
+        own: &mut Own<'_, T>,
+        fault: &Fault,
+    ) -> Result<Option<[Lines; 2]>, Stop> {
+        if fault.zeroed {
+            return Ok(None);
+        }
+        let source = fault.copied_from.unwrap_or(fault.frame);
+        for frame in [fault.frame, source] {
+            self.back_block(own, frame, fault.size)?;
+        }
+        let lines = self.shared.hypervisor.as_ref().map(|hypervisor| {
+            [fault.frame, source].map(|frame| {
+                let (runs, shift) = hypervisor.runs(frame, fault.size);
+                Lines { runs, shift }
+            })
+        });
+        Ok(lines)
+    }
+
+    /// The content of a new page, written from `from` on. `lines`: where the page and what it is copied from lie, if not
+    /// where the fault says.
+    pub(super) fn fill_page<T: Translation>(
+        &mut self,
+        own: &mut Own<'_, T>,
+        space: u32,
+        addr: u64,
+        fault: &Fault,
+        lines: Option<&[Lines; 2]>,
+        from: Time,
+    ) -> Progress {
+        let shared = &mut *self.shared;
+        if fault.zeroed {
+            return Progress { now: from, taken: from };
+        }
+        if F != FULL {
+            let now = from + shared.timing.zeroing.page(fault.size);
+            return Progress { now, taken: now };
+        }
+        let first = |frame: Frame| [frame.addr().line().0];
+        let (own_place, own_source) = (first(fault.frame), first(fault.copied_from.unwrap_or(fault.frame)));
+        let (place, source) = match lines {
+            Some([place, source]) => (place.place(), source.place()),
+            None => (Place::whole(&own_place), Place::whole(&own_source)),
+        };
+        if fault.copied_from.is_some() {
+            return shared.copy_page(source, place, fault.size, from);
+        }
+        let (pace, count) = (shared.timing.zeroing.pace(fault.size), fault.size.bytes() / LINE_BYTES);
+        if shared.timing.zeroing.stores == ZeroStores::NonTemporal {
+            let mut progress = Progress { now: from, taken: from };
+            for (first, lines) in place.pieces(0, count) {
+                progress.taken = progress.taken.max(shared.memory.zero(first, lines, progress.now, pace));
+                progress.now += pace.times(lines);
+            }
+            return progress;
+        }
+        shared.zero_page(own, self.id, space, addr, fault.size, place, from)
     }
 }
 
 impl Shared {
     /// A page gets the content of the one it was copied from, at the rate of zeroing, past the caches.
-    fn copy_page(&mut self, fault: &Fault, from: Time) -> Progress {
-        let Some(source) = fault.copied_from else { return Progress { now: from, taken: from } };
-        let pace = self.timing.zeroing.pace(fault.size);
-        let lines = fault.size.bytes() / LINE_BYTES;
+    fn copy_page(&mut self, source: Place<'_>, to: Place<'_>, size: PageSize, from: Time) -> Progress {
+        let pace = self.timing.zeroing.pace(size);
+        let lines = size.bytes() / LINE_BYTES;
         let taken = (0..lines).fold(from, |taken, line| {
             let at = from + pace.times(line);
-            self.memory.read(source.addr().line().0 + line, at, Initiator::Copy);
-            taken.max(self.memory.write(fault.frame.addr().line().0 + line, at, Initiator::Copy))
+            self.memory.read(source.line(line), at, Initiator::Copy);
+            taken.max(self.memory.write(to.line(line), at, Initiator::Copy))
         });
         Progress { now: from + pace.times(lines), taken }
     }
@@ -130,30 +233,30 @@ impl Shared {
         core: usize,
         space: u32,
         addr: u64,
-        fault: &Fault,
+        size: PageSize,
+        place: Place<'_>,
         from: Time,
     ) -> Progress {
-        let page = addr & !(fault.size.bytes() - 1);
-        let lines = fault.size.bytes() / LINE_BYTES;
+        let page = addr & !(size.bytes() - 1);
+        let lines = size.bytes() / LINE_BYTES;
         let accessed = (addr - page) / 4096 * BASE_LINES;
         let mut progress = Progress { now: from, taken: from };
         // What the last level cannot hold has left it by the end, so it goes past the caches at once.
         let beyond = (lines - BASE_LINES).saturating_sub(self.caches.llc_lines());
-        let first = fault.frame.addr().line().0;
         let far = self.timing.zeroing.far;
         for (begin, end) in [(0, beyond.min(accessed)), (accessed + BASE_LINES, beyond + BASE_LINES)] {
-            if begin < end {
-                let taken = self.memory.zero(first + begin, end - begin, progress.now, far);
-                progress.now += far.times(end - begin);
+            for (first, lines) in place.pieces(begin, end) {
+                let taken = self.memory.zero(first, lines, progress.now, far);
+                progress.now += far.times(lines);
                 progress.taken = progress.taken.max(taken);
             }
         }
         for at in beyond..lines - BASE_LINES {
             let line = if at < accessed { at } else { at + BASE_LINES };
-            self.zero_line(own, None, space, page, first + line, line, &mut progress);
+            self.zero_line(own, None, space, page, place.line(line), line, &mut progress);
         }
         for line in accessed..accessed + BASE_LINES {
-            self.zero_line(own, Some(core), space, page, first + line, line, &mut progress);
+            self.zero_line(own, Some(core), space, page, place.line(line), line, &mut progress);
         }
         progress
     }

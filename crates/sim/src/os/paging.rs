@@ -294,6 +294,13 @@ impl Os {
         self.tiers[tier.index()].used()
     }
 
+    /// Frames of a tier that are in use, and hold no page tables.
+    pub fn frames_beside_tables(&self, tier: TierId) -> u64 {
+        let alive = self.spaces.iter().filter(|space| space.alive);
+        let tables = alive.flat_map(|space| space.table.table_frames());
+        self.used_frames(tier) - tables.filter(|frame| self.tier_of(*frame) == tier).count() as u64
+    }
+
     /// Base frames in use in a tier times the time they were, up to `now`, in femtoseconds.
     pub fn usage(&self, tier: TierId, now: Time) -> u128 {
         self.tiers[tier.index()].usage_at(now)

@@ -83,6 +83,8 @@ pub struct Options {
     pub profile: Option<Arc<Profile>>,
     /// A policy instead of the design's.
     pub policy: Option<Box<OpenPolicy>>,
+    /// A policy of the hypervisor's instead of the design's.
+    pub host_policy: Option<Box<OpenPolicy>>,
 }
 
 /// What a run found.

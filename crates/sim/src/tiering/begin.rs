@@ -21,13 +21,14 @@ impl Order {
         to: TierId,
     ) -> Result<bool, Outcome> {
         let leaf = available(machine, state, page)?;
-        if leaf.size == PageSize::Base || machine.shared.os.tier_of(leaf.pte.frame()) == to {
+        if leaf.size == PageSize::Base || machine.shared.system(state.system).tier_of(leaf.pte.frame()) == to
+        {
             return Ok(false);
         }
         if leaf.size == PageSize::Giant {
             return Err(Outcome::Unsupported);
         }
-        let buddy_free = machine.shared.os.buddy(checked_tier(state, to)?).free_frames();
+        let buddy_free = machine.shared.system(state.system).buddy(checked_tier(state, to)?).free_frames();
         if buddy_free < leaf.size.base_pages() {
             return Err(Outcome::NoSpace);
         }
@@ -63,7 +64,11 @@ impl Order {
         parts: PageSize,
     ) -> Result<(), Outcome> {
         unwatch(machine, state, PageRange::of(page, size), |_, _| true);
-        machine.shared.os.split_page(page.space.0, page.addr().0, parts).map_err(|_| Outcome::NoSpace)?;
+        machine
+            .shared
+            .system_mut(state.system)
+            .split_page(page.space.0, page.addr().0, parts)
+            .map_err(|_| Outcome::NoSpace)?;
         let (_, waits) = complete(machine, state, Cause::Migration, self.now);
         self.now += state.costs.split + waits;
         state.counters.migration_time += state.costs.split + waits;
@@ -80,16 +85,16 @@ impl Order {
     ) -> Result<Option<Work>, Outcome> {
         let leaf = available(machine, state, page)?;
         let from = leaf.pte.frame();
-        if machine.shared.os.tier_of(from) == checked_tier(state, to)? {
+        if machine.shared.system(state.system).tier_of(from) == checked_tier(state, to)? {
             return Ok(None);
         }
         self.now += state.costs.allocate;
-        let block = machine.shared.os.take_block(to, leaf.size);
+        let block = machine.shared.system_mut(state.system).take_block(to, leaf.size);
         let Some(block) = block else {
             state.counters.gave_up(leaf.size);
             return Err(Outcome::NoSpace);
         };
-        state.account(&machine.shared.os);
+        state.account(machine.shared.system(state.system));
         Ok(Some(Work::Move { page, size: leaf.size, from, to: block }))
     }
 
@@ -115,10 +120,10 @@ impl Order {
         resize: Resize,
     ) -> Result<Option<Work>, Outcome> {
         let Resize { page, to } = resize;
-        if !machine.shared.os.is_live(page.space.0) {
+        if !machine.shared.system(state.system).is_live(page.space.0) {
             return Err(Outcome::Gone);
         }
-        if let Some(leaf) = machine.shared.os.table(page.space.0).find(page.addr().0)
+        if let Some(leaf) = machine.shared.system(state.system).table(page.space.0).find(page.addr().0)
             && leaf.size >= to
         {
             if !page.is_aligned(leaf.size) {
@@ -130,7 +135,7 @@ impl Order {
             available(machine, state, page)?;
             return self.split(machine, state, page, leaf.size, to).map(|()| None);
         }
-        let os = &mut machine.shared.os;
+        let os = machine.shared.system_mut(state.system);
         let range = PageRange::of(page, to);
         let bytes = AddressRange::new(page.addr().0, to.bytes());
         let fits = page.is_aligned(to) && to <= state.capabilities.largest_page;
@@ -162,14 +167,14 @@ impl Order {
             let tier = TierId(pages_in.iter().position(|pages| *pages == most).unwrap_or_default() as u8);
             Some(os.take_block(tier, to).ok_or(Outcome::NoSpace)?)
         };
-        state.account(&machine.shared.os);
+        state.account(machine.shared.system(state.system));
         Ok(Some(Work::Collapse { page, size: to, to: block, parts }))
     }
 }
 
 /// The leaf of the page that begins at `page`, if an order may have it.
 pub(super) fn available(machine: &Machine, state: &State, page: PageId) -> Result<Leaf, Outcome> {
-    let os = &machine.shared.os;
+    let os = machine.shared.system(state.system);
     let leaf = os.leaf_of(page).ok_or(Outcome::Gone)?;
     if !page.is_aligned(leaf.size) {
         Err(Outcome::Gone)

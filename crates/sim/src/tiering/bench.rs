@@ -3,8 +3,8 @@
 use super::Tiering;
 use super::world::World;
 use crate::design::{Design, KernelCosts};
-use crate::machine::FULL;
 use crate::machine::Machine;
+use crate::machine::{FULL, System};
 use crate::outcome::Options;
 use std::num::NonZeroU32;
 use terrace_model::{AddressRange, BytesPerSec, Cycles, PageSize, Stats, TierId, Time, Unit};
@@ -173,7 +173,8 @@ impl Policy for Quiet {
 fn measure(design: &Design, row: &MigrationRow) -> Result<BytesPerSec, String> {
     let options = Options::default();
     let mut machine = Machine::new(design, &options)?;
-    let mut tiering = Tiering::new(|_| Ok(Box::new(Quiet)), 1, design, &mut machine.shared, &options)?;
+    let mut tiering =
+        Tiering::new(|_| Ok(Box::new(Quiet)), 1, System::Programs, design, &mut machine.shared, &options)?;
     if row.copy_alone {
         tiering.state.costs = KernelCosts { copy_line: design.os.costs.copy_line, ..NO_COSTS };
     }

@@ -74,7 +74,7 @@ impl Tiering {
         if cfg!(debug_assertions) && self.state.counters.calls.is_power_of_two() {
             self.audit(machine);
         }
-        self.state.account(&machine.shared.os);
+        self.state.account(machine.shared.system(self.state.system));
         let mut world = World { machine, state: &mut self.state, now };
         let next = self.policy.on(moment(now), &signals, &mut world);
         let busy_until = world.now;

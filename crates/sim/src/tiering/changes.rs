@@ -17,7 +17,7 @@ pub(super) fn unwatch(
     let end = PageId { vpn: range.end(), ..range.first };
     let watched: Vec<PageId> = state.watched.range(range.first..end).map(|(page, _)| *page).collect();
     for page in watched {
-        let (addr, os) = (page.addr().0, &mut machine.shared.os);
+        let (addr, os) = (page.addr().0, machine.shared.system_mut(state.system));
         let leaf = os.table(page.space.0).find(addr);
         if !ends(page, leaf.map_or(PageSize::Base, |leaf| leaf.size)) {
             continue;
@@ -63,7 +63,7 @@ impl State {
         let flying = || orders.clone().flat_map(|order| &order.flying).filter(|part| part.lost.is_none());
         let cached = flying().flat_map(Part::cached).map(|frame| (*frame, PageSize::Base));
         let taken: Vec<(Frame, PageSize)> = flying().flat_map(Part::blocks).chain(cached).collect();
-        machine.shared.os.audit(&taken, &self.reserved)?;
+        machine.shared.system(self.system).audit(&taken, &self.reserved)?;
         let mut held: Vec<PageId> = flying().flat_map(Part::pages).map(|(page, _)| page).collect();
         held.sort_unstable();
         let mut known: Vec<PageId> = self.held.iter().copied().collect();
@@ -71,8 +71,10 @@ impl State {
         if held != known {
             return Err(format!("orders hold {held:?}, the kernel knows of {known:?}"));
         }
-        for space in machine.shared.os.live_spaces() {
-            for (addr, _, pte) in machine.shared.os.table(space).pages_in(AddressRange::new(0, u64::MAX)) {
+        for space in machine.shared.system(self.system).live_spaces() {
+            for (addr, _, pte) in
+                machine.shared.system(self.system).table(space).pages_in(AddressRange::new(0, u64::MAX))
+            {
                 if pte.is_held() != self.held.contains(&page_id(space, addr)) {
                     return Err(format!("{space}:{addr:#x}: held {} by its entry only", pte.is_held()));
                 }

@@ -11,7 +11,7 @@ use crate::machine::FULL;
 use crate::machine::Shared;
 use crate::memory::Initiator;
 use std::collections::VecDeque;
-use terrace_model::{LINE_BYTES, TierId, Time};
+use terrace_model::{LINE_BYTES, Line, TierId, Time};
 
 /// Lines that a thread copies before another may go on.
 const PIECE: u64 = 16;
@@ -26,6 +26,34 @@ pub(super) struct Chunk {
     pub lines: u64,
     /// What lies at the destination goes to the source.
     pub swap: bool,
+}
+
+impl Chunk {
+    /// Lines of a guest's frames by where they lie in the machine: as many chunks as there are pages of the host between
+    /// them. What has no memory yet gets it.
+    pub fn in_machine(self, shared: &mut Shared) -> Vec<Chunk> {
+        /// Lines of a base page.
+        const PIECE: u64 = Line::PER_FRAME;
+        let Some(hypervisor) = &mut shared.hypervisor else { return vec![self] };
+        let mut chunks: Vec<Chunk> = Vec::new();
+        let mut at = 0;
+        while at < self.lines {
+            // Both ends begin at the same line of their pages.
+            let lines = (PIECE - (self.to + at) % PIECE).min(self.lines - at);
+            let from = self.from.map(|from| hypervisor.line(Line(from + at)).0);
+            let to = hypervisor.line(Line(self.to + at)).0;
+            at += lines;
+            match chunks.last_mut() {
+                Some(last)
+                    if last.to + last.lines == to && last.from.map(|first| first + last.lines) == from =>
+                {
+                    last.lines += lines;
+                }
+                _ => chunks.push(Chunk { from, to, lines, ..self }),
+            }
+        }
+        chunks
+    }
 }
 
 /// One copying thread.

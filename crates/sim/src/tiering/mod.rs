@@ -37,7 +37,7 @@ mod shootdown;
 mod world;
 
 use crate::design::KernelCosts;
-use crate::machine::{Manager, Trap};
+use crate::machine::{Manager, System, Trap};
 use crate::os::{Fault as Page, Leaf, Os, OsError};
 pub use bench::{MigrationRow, migration_benchmark};
 use count::Counters;
@@ -75,6 +75,8 @@ pub(crate) struct Tiering {
 
 /// What the kernel keeps for a policy.
 pub(crate) struct State {
+    /// Whose memory the policy manages.
+    pub system: System,
     pub topology: Topology,
     capabilities: Capabilities,
     costs: KernelCosts,

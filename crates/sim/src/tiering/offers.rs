@@ -3,7 +3,7 @@
 use super::{LowWater, State, Tiering};
 use crate::design::{Design, PolicyParameters};
 use crate::host::can_have;
-use crate::machine::Shared;
+use crate::machine::{Shared, System};
 use crate::outcome::{Fidelity, Options};
 use crate::tiering::count::Counters;
 use crate::tiering::processors::Processors;
@@ -72,15 +72,18 @@ pub(crate) fn capabilities(fidelity: Fidelity, scheme: Option<&schemes::Entry>) 
 }
 
 /// The tiers as policies see them, empty.
-fn topology(shared: &Shared, design: &Design) -> Topology {
-    let tiers = shared.memory.layout().into_iter().enumerate().map(|(at, (name, _, frames))| {
+fn topology(shared: &Shared, system: System, design: &Design) -> Topology {
+    let os = shared.system(system);
+    let tiers = os.tiers_of_memory().enumerate().map(|(at, memory)| {
         let id = TierId(at as u8);
-        let reserved = shared.os.used_frames(id);
-        let (read_latency, write_latency) = shared.memory.idle_latencies(id);
-        let (read_bandwidth, write_bandwidth) = shared.memory.bandwidths(id, design);
+        // The root of a virtual machine's page table is there already.
+        let reserved = os.frames_beside_tables(id);
+        let behind = shared.tier_behind(system, id);
+        let (read_latency, write_latency) = shared.memory.idle_latencies(behind);
+        let (read_bandwidth, write_bandwidth) = shared.memory.bandwidths(behind, design);
         Tier {
-            name,
-            capacity: Bytes((frames - reserved) << 12),
+            name: memory.name.clone(),
+            capacity: Bytes((memory.frames() - reserved) << 12),
             used: Bytes(0),
             read_latency,
             write_latency,
@@ -98,12 +101,13 @@ impl Tiering {
     /// A policy that cannot run on it, with the reason.
     pub fn of_design(
         chosen: &PolicyParameters,
+        system: System,
         design: &Design,
         shared: &mut Shared,
         options: &Options,
     ) -> Result<Tiering, String> {
         let open = |setup: Setup<'_>| find(&chosen.name)?.open(&chosen.parameters, setup);
-        Tiering::new(open, chosen.seed, design, shared, options)
+        Tiering::new(open, chosen.seed, system, design, shared, options)
     }
 
     /// The policy that `open` opens, on a machine on which nothing has run yet.
@@ -113,6 +117,7 @@ impl Tiering {
     pub fn new(
         open: impl FnOnce(Setup<'_>) -> Result<Box<dyn Policy>, PolicyError>,
         seed: u64,
+        system: System,
         design: &Design,
         shared: &mut Shared,
         options: &Options,
@@ -125,8 +130,16 @@ impl Tiering {
                 scheme.name
             ));
         }
-        let capabilities = capabilities(options.fidelity, scheme);
-        let topology = topology(shared, design);
+        let mut capabilities = capabilities(options.fidelity, scheme);
+        if shared.hypervisor.is_some() {
+            let why = "the machine runs a hypervisor, and memory mode is chosen when a machine starts";
+            capabilities = capabilities.without(Capability::HardwareCache, why);
+        }
+        if system == System::Hypervisor {
+            let why = "the hypervisor does not see what the guest's programs store";
+            capabilities = capabilities.without(Capability::ZeroPages, why);
+        }
+        let topology = topology(shared, system, design);
         let profile = options.profile.as_deref();
         let setup = Setup { topology: &topology, capabilities: &capabilities, seed, profile };
         let policy = open(setup).map_err(|problem| problem.to_string())?;
@@ -143,10 +156,11 @@ impl Tiering {
             shared.os.give_up_first_tier();
         }
         if policy.needs().capabilities.contains(Capability::ZeroPages) {
-            shared.os.watch_stores();
+            shared.system_mut(system).watch_stores();
         }
         let state = State {
-            reserved: topology.ids().map(|id| shared.os.used_frames(id)).collect(),
+            system,
+            reserved: topology.ids().map(|id| shared.system(system).frames_beside_tables(id)).collect(),
             topology,
             capabilities,
             costs: design.os.costs.clone(),

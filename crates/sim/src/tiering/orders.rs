@@ -12,7 +12,7 @@ use super::part::{Part, Work};
 use super::processors::KernelThread;
 use super::shootdown::complete;
 use crate::coherence::Cause;
-use crate::machine::Machine;
+use crate::machine::{Machine, System};
 use crate::os::Pte;
 use std::collections::VecDeque;
 use terrace_model::{Frame, PageSize, Time};
@@ -176,7 +176,7 @@ impl Order {
         for part in &mut self.flying {
             let held = part.pages();
             for (page, _) in &held {
-                machine.shared.os.set_held(*page, true);
+                machine.shared.system_mut(state.system).set_held(*page, true);
             }
             let span = state.costs.unmap.times(part.cleared_entries());
             self.now += span;
@@ -190,7 +190,11 @@ impl Order {
             // One shootdown for all of them: the first bears it.
             part.cost.shootdowns += if at == 0 { cost.shootdowns } else { 0 };
         }
-        let chunks: Vec<Chunk> = self.flying.iter().flat_map(Part::chunks).collect();
+        let mut chunks: Vec<Chunk> = self.flying.iter().flat_map(Part::chunks).collect();
+        if state.system == System::Programs && machine.shared.hypervisor.is_some() {
+            chunks = chunks.into_iter().flat_map(|chunk| chunk.in_machine(&mut machine.shared)).collect();
+            self.now += machine.shared.hypervisor.as_mut().map_or(Time::ZERO, |host| host.take_owed());
+        }
         self.copy = Some(Copy::new(state, &chunks, self.kernel_threads.len(), self.now));
         self.copy_began = self.now;
         true
@@ -287,7 +291,7 @@ impl Order {
         let bytes: u64 = self.flying.iter().map(Part::copied_bytes).sum();
         let mut parts = std::mem::take(&mut self.flying);
         for part in parts.iter_mut().filter(|part| part.lost.is_none()) {
-            if part.is_outgrown(machine) {
+            if part.is_outgrown(machine, state.system) {
                 part.give_up(machine, state, Outcome::Busy, self.now);
             }
         }
@@ -318,7 +322,7 @@ impl Order {
             self.over(state, part.item, part.lost.unwrap_or(Outcome::Done), part.cost);
         }
         state.occupy(machine, self.kernel_threads[0], landed, self.now - landed);
-        state.account(&machine.shared.os);
+        state.account(machine.shared.system(state.system));
     }
 
     /// Maps the pages of a part.
@@ -330,17 +334,17 @@ impl Order {
         }
         match &part.work {
             Work::Move { page, size, from, to } => {
-                machine.shared.os.point_to(*page, *to);
-                let os = &mut machine.shared.os;
+                machine.shared.system_mut(state.system).point_to(*page, *to);
+                let os = machine.shared.system_mut(state.system);
                 os.free_block(*from);
                 let (from, to) = (os.tier_of(*from), os.tier_of(*to));
                 state.counters.moved(*page, *size, to < from, now);
             }
             Work::Swap { one, other, size } => {
-                let os = &machine.shared.os;
+                let os = machine.shared.system(state.system);
                 let (a, b) = (os.tier_of(one.1), os.tier_of(other.1));
-                machine.shared.os.point_to(one.0, other.1);
-                machine.shared.os.point_to(other.0, one.1);
+                machine.shared.system_mut(state.system).point_to(one.0, other.1);
+                machine.shared.system_mut(state.system).point_to(other.0, one.1);
                 state.counters.exchanged += 1;
                 if a != b {
                     state.counters.moved(one.0, *size, b < a, now);
@@ -348,17 +352,17 @@ impl Order {
                 }
             }
             Work::Relocate { size, back, cached, .. } => {
-                Order::land_relocation(machine, &part.work);
+                Order::land_relocation(machine, state.system, &part.work);
                 let back: u64 = back.iter().map(|(_, size, _)| size.base_pages()).sum();
                 state.counters.relocated += size.base_pages() + back + cached.len() as u64;
             }
             Work::Zero { frame, size } => {
-                machine.shared.os.free_zeroed(*frame, *size);
+                machine.shared.system_mut(state.system).free_zeroed(*frame, *size);
                 state.counters.zeroed_bytes += size.bytes();
             }
             Work::Collapse { page, size, to, parts } => {
                 unwatch(machine, state, PageRange::of(*page, *size), |_, _| true);
-                let os = &mut machine.shared.os;
+                let os = machine.shared.system_mut(state.system);
                 let mut pte = Pte::new(to.unwrap_or(parts[0].2));
                 for (part, _, _) in parts {
                     if let Some(leaf) = os.table(page.space.0).find(part.addr().0) {

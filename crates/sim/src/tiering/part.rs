@@ -2,7 +2,7 @@
 
 use super::State;
 use super::copy::Chunk;
-use crate::machine::Machine;
+use crate::machine::{Machine, System};
 use crate::os::Mappers;
 use std::collections::HashSet;
 use terrace_model::{AddressRange, Frame, LINE_BYTES, PageSize, Time};
@@ -177,17 +177,17 @@ impl Part {
     }
 
     /// Whether pages came into the range of a collapse after it began: the copy is without them.
-    pub fn is_outgrown(&self, machine: &Machine) -> bool {
+    pub fn is_outgrown(&self, machine: &Machine, system: System) -> bool {
         let Work::Collapse { page, size, parts, .. } = &self.work else { return false };
         let range = AddressRange::new(page.addr().0, size.bytes());
-        machine.shared.os.table(page.space.0).pages_in(range).len() != parts.len()
+        machine.shared.system(system).table(page.space.0).pages_in(range).len() != parts.len()
     }
 
     /// Lets its pages be as they are.
     pub fn give_up(&mut self, machine: &mut Machine, state: &mut State, outcome: Outcome, now: Time) {
         self.lost = Some(outcome);
         for (page, size) in self.pages() {
-            machine.shared.os.set_held(page, false);
+            machine.shared.system_mut(state.system).set_held(page, false);
             state.held.remove(&page);
             state.released.push((page, size, now));
         }
@@ -195,10 +195,10 @@ impl Part {
             state.counters.gave_up(size);
         }
         for (block, _) in self.blocks() {
-            machine.shared.os.free_block(block);
+            machine.shared.system_mut(state.system).free_block(block);
         }
         for frame in self.cached() {
-            machine.shared.os.release_cached(*frame);
+            machine.shared.system_mut(state.system).release_cached(*frame);
         }
     }
 

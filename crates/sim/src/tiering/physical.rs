@@ -10,15 +10,15 @@ use terrace_policy::{
 
 impl PhysicalMemory for World<'_> {
     fn tier_frames(&self, tier: TierId) -> (Frame, u64) {
-        self.machine.shared.os.tier_frames(tier)
+        self.machine.shared.system(self.state.system).tier_frames(tier)
     }
 
     fn free_blocks(&self, tier: TierId, size: PageSize) -> (u64, u64) {
-        self.machine.shared.os.buddy(tier).free_blocks(size.order())
+        self.machine.shared.system(self.state.system).buddy(tier).free_blocks(size.order())
     }
 
     fn regions(&self, tier: TierId, size: PageSize, visit: &mut dyn FnMut(FrameRegion)) {
-        let os = &self.machine.shared.os;
+        let os = self.machine.shared.system(self.state.system);
         let (base, frames) = os.tier_frames(tier);
         let length = size.base_pages();
         for at in (0..frames).step_by(length as usize) {
@@ -41,7 +41,7 @@ impl PhysicalMemory for World<'_> {
     }
 
     fn state(&self, frame: Frame) -> FrameState {
-        self.state.frame_state(&self.machine.shared.os, frame)
+        self.state.frame_state(self.machine.shared.system(self.state.system), frame)
     }
 
     fn relocate(&mut self, moves: &[Relocate], how: MoveOptions) -> Ticket {
@@ -54,19 +54,19 @@ impl PhysicalMemory for World<'_> {
     }
 
     fn reclaim(&mut self, tier: TierId, free: Bytes) -> Bytes {
-        let evicted = self.machine.shared.os.reclaim(tier, free.0 >> 12);
+        let evicted = self.machine.shared.system_mut(self.state.system).reclaim(tier, free.0 >> 12);
         let span = self.state.costs.free.times(evicted);
         self.works(span, Cost { time: span, ..Cost::default() });
         self.state.counters.evicted += evicted;
-        Bytes(self.machine.shared.os.buddy(tier).free_frames() << 12)
+        Bytes(self.machine.shared.system(self.state.system).buddy(tier).free_frames() << 12)
     }
 
     fn watermarks(&self, tier: TierId) -> Watermarks {
-        let (low, high) = self.machine.shared.os.watermarks(tier);
+        let (low, high) = self.machine.shared.system(self.state.system).watermarks(tier);
         Watermarks { low: Bytes(low << 12), high: Bytes(high << 12) }
     }
 
     fn isolate(&mut self, block: Frame, size: PageSize, isolated: bool) {
-        self.machine.shared.os.isolate(block, size, isolated);
+        self.machine.shared.system_mut(self.state.system).isolate(block, size, isolated);
     }
 }

@@ -6,7 +6,7 @@ use super::part::Work;
 use super::shootdown::complete;
 use super::{State, page_id};
 use crate::coherence::Cause;
-use crate::machine::Machine;
+use crate::machine::{Machine, System};
 use crate::os::{Mappers, Os, Owner};
 use terrace_model::{Frame, PageSize, Time};
 use terrace_policy::{Outcome, PageId, Relocate};
@@ -60,7 +60,7 @@ impl Order {
         relocate: Relocate,
     ) -> Result<Option<Work>, Outcome> {
         let Relocate { from, to, exchange } = relocate;
-        let os = &mut machine.shared.os;
+        let os = machine.shared.system_mut(state.system);
         let (first, size, owner) = os.block_of(from).ok_or(Outcome::Gone)?;
         if first != from {
             return Err(Outcome::Gone);
@@ -108,7 +108,7 @@ impl Order {
             cached.push(from);
         }
         self.now += state.costs.allocate;
-        state.account(&machine.shared.os);
+        state.account(machine.shared.system(state.system));
         Ok(Some(Work::Relocate { from, to, size, pages, back, cached, free }))
     }
 
@@ -120,7 +120,7 @@ impl Order {
         frame: Frame,
         size: PageSize,
     ) -> Result<Option<Work>, Outcome> {
-        let os = &mut machine.shared.os;
+        let os = machine.shared.system_mut(state.system);
         if size == PageSize::Base || !os.contains(frame) || !frame.0.is_multiple_of(size.base_pages()) {
             return Err(Outcome::Unsupported);
         }
@@ -131,7 +131,7 @@ impl Order {
             return Err(Outcome::Gone);
         }
         self.now += state.costs.allocate;
-        state.account(&machine.shared.os);
+        state.account(machine.shared.system(state.system));
         Ok(Some(Work::Zero { frame, size }))
     }
 
@@ -142,14 +142,14 @@ impl Order {
         state: &mut State,
         page: PageId,
     ) -> Result<Option<Work>, Outcome> {
-        if !machine.shared.os.knows_zeros() {
+        if !machine.shared.system(state.system).knows_zeros() {
             return Err(Outcome::Unsupported);
         }
         let size = available(machine, state, page)?.size;
         if size != PageSize::Base {
             self.split(machine, state, page, size, PageSize::Base)?;
         }
-        let dropped = machine.shared.os.drop_zeros(page.space.0, page.addr().0, size);
+        let dropped = machine.shared.system_mut(state.system).drop_zeros(page.space.0, page.addr().0, size);
         for addr in &dropped {
             state.watched.remove(&page_id(page.space.0, *addr));
         }
@@ -159,14 +159,14 @@ impl Order {
         state.spent += cost;
         state.counters.migration_time += span;
         state.counters.zeros_dropped += dropped.len() as u64;
-        state.account(&machine.shared.os);
+        state.account(machine.shared.system(state.system));
         Ok(None)
     }
 
     /// A relocation has landed.
-    pub(super) fn land_relocation(machine: &mut Machine, work: &Work) {
+    pub(super) fn land_relocation(machine: &mut Machine, system: System, work: &Work) {
         let Work::Relocate { from, to, size, pages, back, cached, free } = work else { return };
-        let os = &mut machine.shared.os;
+        let os = machine.shared.system_mut(system);
         os.swap_frames(*from, *to, size.base_pages());
         let returned = |frame: Frame| Frame(if frame == *from { to.0 } else { from.0 + frame.0 - to.0 });
         let moved = pages.iter().map(|pages| (pages, *to));

@@ -8,7 +8,7 @@ use terrace_policy::Cost;
 
 /// Completes what a kernel thread changed up to `now`. Returns the cost, and in it the time that the thread waits.
 pub(super) fn complete(machine: &mut Machine, state: &mut State, cause: Cause, now: Time) -> (Cost, Time) {
-    let done = machine.complete(cause, None, now);
+    let done = machine.complete_of(state.system, cause, now);
     state.counters.shootdowns += u64::from(done.shootdown);
     state.counters.interrupts += done.targets;
     let cost = Cost {

@@ -6,7 +6,7 @@ use super::relocate::looking_time;
 use super::shootdown::complete;
 use super::{LowWater, State, Watched, area_of, page_id};
 use crate::coherence::Cause;
-use crate::machine::Machine;
+use crate::machine::{Machine, TierTraffic as TierLines};
 use crate::memory::Initiator as Requester;
 use crate::os::{AddressSpace, Pte};
 use std::num::NonZeroU32;
@@ -69,7 +69,7 @@ impl World<'_> {
     ) -> Option<PageId> {
         let mut permissions = Permissions::unknown();
         let mut stopped = None;
-        self.machine.shared.os.visit(space, range, |around, addr, size, pte| {
+        self.machine.shared.system_mut(self.state.system).visit(space, range, |around, addr, size, pte| {
             progress.entries += 1;
             let holder = around.tier_of(pte.frame());
             if tier.is_some_and(|tier| holder != tier) {
@@ -94,7 +94,11 @@ impl World<'_> {
     /// What a scan leaves to be done at its end.
     fn finish(&mut self, mut progress: Progress) -> Scanned {
         for (page, size) in &progress.flush {
-            self.machine.shared.os.changes.make_stale(page.space.0, page.addr().0, *size);
+            self.machine.shared.system_mut(self.state.system).changes.make_stale(
+                page.space.0,
+                page.addr().0,
+                *size,
+            );
         }
         let (cost, waits) = complete(self.machine, self.state, Cause::Watch, self.now);
         progress.scanned.cost += cost;
@@ -126,7 +130,7 @@ impl World<'_> {
 
     /// Sets what accesses to a page are trapped.
     fn set_traps(&mut self, page: PageId, accesses: bool, stores: bool) -> Option<(PageId, PageSize)> {
-        let os = &mut self.machine.shared.os;
+        let os = self.machine.shared.system_mut(self.state.system);
         let leaf = os.leaf_of(page)?;
         os.set_traps(page.space.0, &leaf, page.addr().0, accesses, stores);
         Some((page.aligned(leaf.size), leaf.size))
@@ -174,12 +178,14 @@ impl MemorySystem for World<'_> {
     }
 
     fn traffic(&mut self) -> &[TierTraffic] {
-        let traffic = &mut self.state.traffic;
-        for (tier, (reads, read_time)) in traffic.iter_mut().zip(self.machine.shared.memory.waits()) {
+        let shared = &self.machine.shared;
+        let waits: Vec<(u64, Time)> = shared.memory.waits().collect();
+        let lines: Vec<&TierLines> = shared.memory.traffic().map(|(_, lines)| lines).collect();
+        for (at, tier) in self.state.traffic.iter_mut().enumerate() {
+            let behind = shared.tier_behind(self.state.system, TierId(at as u8)).index();
+            let ((reads, read_time), lines) = (waits[behind], lines[behind]);
             tier.reads = reads;
             tier.read_nanos = read_time.as_nanos() as u64;
-        }
-        for (tier, (_, lines)) in traffic.iter_mut().zip(self.machine.shared.memory.traffic()) {
             tier.read = by_initiator(&lines.reads);
             tier.written = by_initiator(&lines.writes);
         }
@@ -202,7 +208,8 @@ impl MemorySystem for World<'_> {
             Scope::Tier(tier) => Some(tier),
             _ => None,
         };
-        let spaces: Vec<SpaceId> = self.machine.shared.os.live_spaces().map(SpaceId).collect();
+        let spaces: Vec<SpaceId> =
+            self.machine.shared.system(self.state.system).live_spaces().map(SpaceId).collect();
         let find = |world: &mut Self, page| Some(world.page(page)?.page);
         let lap = hand.lap(self, scope, &spaces, find, |world, space, pages| {
             let range = AddressRange::new(pages.start << 12, (pages.end - pages.start) << 12);
@@ -214,15 +221,15 @@ impl MemorySystem for World<'_> {
 
     fn page(&mut self, page: PageId) -> Option<PageView> {
         let space = page.space.0;
-        let leaf = self.machine.shared.os.leaf_of(page)?;
+        let leaf = self.machine.shared.system(self.state.system).leaf_of(page)?;
         let first = page.aligned(leaf.size).addr().0;
-        let os = &self.machine.shared.os;
+        let os = self.machine.shared.system(self.state.system);
         let writable = Permissions::unknown().of(os.areas(space), space, first);
         Some(view(os.tier_of(leaf.pte.frame()), space, first, leaf.size, leaf.pte, writable))
     }
 
     fn areas(&mut self, space: Option<SpaceId>, visit: &mut dyn FnMut(&Area)) {
-        let os = &self.machine.shared.os;
+        let os = self.machine.shared.system(self.state.system);
         for of in os.live_spaces().filter(|of| space.is_none_or(|space| space.0 == *of)) {
             for (start, area) in os.areas(of).iter() {
                 visit(&area_of(of, start, &area));
@@ -231,7 +238,7 @@ impl MemorySystem for World<'_> {
     }
 
     fn area(&mut self, page: PageId) -> Option<Area> {
-        let os = &self.machine.shared.os;
+        let os = self.machine.shared.system(self.state.system);
         let space = page.space.0;
         let found = os.is_live(space).then(|| os.areas(space).find(page.addr().0)).flatten();
         found.map(|(start, area)| area_of(space, start, &area))
@@ -255,7 +262,11 @@ impl MemorySystem for World<'_> {
                 self.state.watched.insert(first, Watched { how, since: self.now, count: 0 });
                 // Also where it was trapped already: the next access has to meet the trap. TLBs may keep what they hold of
                 // pages that are watched no longer.
-                self.machine.shared.os.changes.make_stale(first.space.0, first.addr().0, size);
+                self.machine.shared.system_mut(self.state.system).changes.make_stale(
+                    first.space.0,
+                    first.addr().0,
+                    size,
+                );
             }
         }
         let (mut cost, waits) = complete(self.machine, self.state, Cause::Watch, self.now);
@@ -276,12 +287,14 @@ impl MemorySystem for World<'_> {
         self.state.sample_one_in = if offered { one_in } else { 0 };
         self.state.until_sample = one_in;
         let shared = &mut self.machine.shared;
-        shared.sampling = self.state.sample_one_in > 0 || shared.observers.want_accesses();
+        // Under a hypervisor there may be another policy that samples.
+        let other = shared.sampling && shared.hypervisor.is_some();
+        shared.sampling = self.state.sample_one_in > 0 || shared.observers.want_accesses() || other;
     }
 
     fn wake_below(&mut self, tier: TierId, free: Bytes) {
         self.state.low_water[tier.index()] = LowWater { below: free, notified: false };
-        self.state.account(&self.machine.shared.os);
+        self.state.account(self.machine.shared.system(self.state.system));
     }
 
     fn migrate(&mut self, moves: &[Move], how: MoveOptions) -> Ticket {
@@ -300,7 +313,7 @@ impl MemorySystem for World<'_> {
 
     fn zero_pages(&mut self, page: PageId) -> Option<u64> {
         let view = self.page(page)?;
-        let os = &self.machine.shared.os;
+        let os = self.machine.shared.system(self.state.system);
         let zeros = os.zero_pages(page.space.0, view.page.addr().0, view.size)?;
         let looked = looking_time(self.state, view.base_pages(), zeros);
         self.works(looked, Cost { time: looked, ..Cost::default() });

@@ -12,7 +12,8 @@ pub mod schemes;
 mod tlb;
 mod tlbs;
 
-pub use nested::{Nested, host_table_bytes};
+pub(crate) use nested::HOST;
+pub use nested::{Nested, compose, host_table_bytes};
 pub use page_walk_cache::PageWalkCache;
 pub use parameters::*;
 pub use range_table::{RangeTables, Run};

@@ -7,30 +7,35 @@
 //! holds the host's intermediate entries beside the guest's. TLBs hold the whole translation, in the smaller of the
 //! guest's and the host's page.
 //!
-//! Left open by the source and chosen here: the host maps every guest-physical page at the same place in memory, with one
-//! page size, and its tables are filled beforehand, one array of entries per level beyond all tiers, on the first tier's
-//! device; the page-walk cache knows a guest table by its guest-physical address, so that a hit still needs that address
-//! translated; setting a dirty bit after the walk is one reference, as without nesting.
+//! The host's table is the hypervisor's, in frames of the machine (`machine/nested.rs` walks it), or a constant one without
+//! a hypervisor: [`Constant`].
+//!
+//! Left open by the source and chosen here: the page-walk cache knows a guest table by its guest-physical address, so that
+//! a hit still needs that address translated, or by its address in the machine, as Intel's does
+//! ([`WalkCacheTags`]); setting a dirty bit after the walk is one reference to each table whose bit was clear. A nested TLB
+//! holds pages of all sizes in one array.
 
 use super::page_walk_cache::PageWalkCache;
-use super::parameters::NestedParameters;
-use super::tlb::{Tlb, TlbEntry, key};
+use super::parameters::{NestedParameters, WalkCacheTags};
+use super::tlb::{Tlb, TlbEntry, key, split_key};
 use super::tlbs::TlbHit;
 use std::iter::Rev;
 use std::ops::Range;
-use terrace_model::PageSize;
+use terrace_model::{AddressRange, GuestPhysAddr, PageSize, PhysAddr};
 
 /// The address space of the host's table in the page-walk cache. Programs' spaces are counted from 0.
-const HOST: u32 = (1 << 15) - 1;
+pub(crate) const HOST: u32 = (1 << 15) - 1;
 
 /// Nested paging as one core sees it.
 #[derive(Clone, Debug)]
 pub struct Nested {
-    host: PageSize,
-    levels: u32,
-    /// Where the host's entries of each level begin, leaf level first.
-    tables: Vec<u64>,
+    /// The host's table where no hypervisor keeps one.
+    pub constant: Option<Constant>,
     tlb: Tlb,
+    /// Sizes of pages that the nested TLB was ever given.
+    seen: [bool; 3],
+    /// What the page-walk cache holds of the guest's tables.
+    pub walk_cache: WalkCacheTags,
     /// Guest-physical addresses that the nested TLB knew.
     pub hits: u64,
     /// Those it did not know.
@@ -39,7 +44,18 @@ pub struct Nested {
     pub references: u64,
 }
 
-/// Bytes of the host's table for `memory` bytes.
+/// A host's table that maps every guest-physical page to the same place in memory, with one page size. It is filled
+/// beforehand: one array of entries per level beyond all tiers, on the first tier's device. For a first look and for speed:
+/// nothing is allocated, and nothing ever faults or changes.
+#[derive(Clone, Debug)]
+pub struct Constant {
+    host: PageSize,
+    levels: u32,
+    /// Where the entries of each level begin, leaf level first.
+    tables: Vec<u64>,
+}
+
+/// Bytes of the constant table for `memory` bytes.
 pub fn host_table_bytes(memory: u64, levels: u32) -> u64 {
     (1..=levels).map(|level| level_bytes(memory, level)).sum()
 }
@@ -54,7 +70,7 @@ fn shift(level: u32) -> u32 {
 }
 
 impl Nested {
-    /// The host's table for `memory` bytes of guest-physical addresses lies from `begin` on.
+    /// A constant table for `memory` bytes of guest-physical addresses lies from `begin` on.
     ///
     /// # Errors
     /// Ways that do not divide the entries.
@@ -71,37 +87,79 @@ impl Nested {
             next += level_bytes(memory, level);
             at
         });
+        let constant = parameters.host.map(|host| Constant { host, levels, tables: tables.collect() });
         Ok(Nested {
-            host: parameters.host,
-            levels,
-            tables: tables.collect(),
+            constant,
             tlb: tlb.map_err(|e| format!("translation.nested.tlb: {e}"))?,
+            seen: [false; 3],
+            walk_cache: parameters.walk_cache,
             hits: 0,
             misses: 0,
             references: 0,
         })
     }
 
-    /// The levels of the host's table, highest first, whose entries translating `addr` fetches: none where the nested TLB
-    /// knows the page. Both caches know it afterwards.
-    pub fn levels_to_fetch(&mut self, addr: u64, cache: &mut PageWalkCache) -> Rev<Range<u32>> {
-        let page = key(0, addr >> self.host.shift(), self.host);
-        let leaf = self.host.index() as u32 + 1;
+    /// The levels of the constant table, highest first, whose entries translating `addr` fetches: none where the nested TLB
+    /// knows the page, or the table is the hypervisor's. Both caches know it afterwards.
+    pub fn levels_to_fetch(&mut self, addr: GuestPhysAddr, cache: &mut PageWalkCache) -> Rev<Range<u32>> {
+        let Some(Constant { host, levels, .. }) = self.constant else { return (0..0).rev() };
+        let page = key(0, addr.page_number(host), host);
+        let leaf = host.index() as u32 + 1;
         if self.tlb.touch(page).is_some() {
             self.hits += 1;
             return (0..0).rev();
         }
         self.misses += 1;
         self.tlb.insert(page, TlbEntry(0));
-        let start = cache.start_level(HOST, addr, leaf, self.levels);
-        cache.fill(HOST, addr, leaf + 1, start);
+        let start = cache.start_level(HOST, addr.0, leaf, levels);
+        cache.fill(HOST, addr.0, leaf + 1, start);
         self.references += u64::from(start + 1 - leaf);
         (leaf..start + 1).rev()
     }
 
-    /// Where the host's entry of `level` for `addr` lies.
-    pub fn entry_address(&self, addr: u64, level: u32) -> u64 {
-        self.tables[level as usize - 1] + (addr >> shift(level)) * 8
+    /// The page that holds `addr`, if the nested TLB knows it.
+    pub fn look_up(&mut self, addr: GuestPhysAddr) -> Option<TlbHit> {
+        for size in PageSize::ALL {
+            if self.seen[size.index()]
+                && let Some((entry, _)) = self.tlb.touch(key(0, addr.page_number(size), size))
+            {
+                self.hits += 1;
+                return Some(TlbHit { entry, size });
+            }
+        }
+        self.misses += 1;
+        None
+    }
+
+    /// The nested TLB knows a page from now on, as a walk of the hypervisor's table found it.
+    pub fn insert(&mut self, addr: GuestPhysAddr, hit: TlbHit) {
+        self.seen[hit.size.index()] = true;
+        self.tlb.insert(key(0, addr.page_number(hit.size), hit.size), hit.entry);
+    }
+
+    /// The dirty bit of a page that the nested TLB may know was set.
+    pub fn update(&mut self, addr: GuestPhysAddr, hit: TlbHit) {
+        self.tlb.update(key(0, addr.page_number(hit.size), hit.size), hit.entry);
+    }
+
+    /// Drops the nested TLB's pages that overlap guest-physical addresses, a range of the hypervisor's space.
+    pub fn invalidate(&mut self, range: AddressRange) {
+        self.tlb.retain(|key| {
+            let (_, page, size) = split_key(key);
+            !AddressRange::new(page << size.shift(), size.bytes()).overlaps(&range)
+        });
+    }
+
+    /// Drops all that the nested TLB knows.
+    pub fn flush(&mut self) {
+        self.tlb.retain(|_| false);
+    }
+}
+
+impl Constant {
+    /// Where the entry of `level` for `addr` lies.
+    pub fn entry_address(&self, addr: GuestPhysAddr, level: u32) -> PhysAddr {
+        PhysAddr(self.tables[level as usize - 1] + (addr.0 >> shift(level)) * 8)
     }
 
     /// What of a guest's page one entry of a TLB covers: no more than a page of the host.
@@ -112,6 +170,22 @@ impl Nested {
         let within = (addr & (hit.size.bytes() - 1)) >> self.host.shift() << (self.host.shift() - 12);
         TlbHit { entry: TlbEntry::new(hit.entry.frame() + within, hit.entry.is_dirty()), size: self.host }
     }
+}
+
+/// What a TLB holds of an address that a page of the guest and a page of the host lead to: the smaller of the two pages.
+/// `guest` holds a frame of the guest, the other two one of the machine. A store goes ahead at once where neither table has
+/// a bit to set.
+pub fn compose(addr: u64, guest: TlbHit, in_guest: GuestPhysAddr, host: TlbHit) -> TlbHit {
+    let size = guest.size.min(host.size);
+    let dirty = guest.entry.is_dirty() && host.entry.is_dirty();
+    // Where the page of the smaller size that holds the address begins in the machine.
+    let within = in_guest.page_offset(host.size) >> size.shift() << size.shift();
+    debug_assert_eq!(
+        addr & (size.bytes() - 1),
+        in_guest.page_offset(size),
+        "pages are aligned in every space"
+    );
+    TlbHit { entry: TlbEntry::new(host.entry.frame() + (within >> 12), dirty), size }
 }
 
 #[cfg(test)]
@@ -130,20 +204,41 @@ mod tests {
         };
         let memory = 5 << 30;
         for host in PageSize::ALL {
-            let parameters = NestedParameters { host, tlb: cache.clone() };
+            let parameters = NestedParameters {
+                host: Some(host),
+                tlb: cache.clone(),
+                walk_cache: WalkCacheTags::default(),
+            };
             let mut nested = Nested::new(&parameters, 4, memory, memory).unwrap();
             let mut walks = PageWalkCache::new(&cache).unwrap();
             let mut seen = HashSet::new();
             for page in 0..memory >> host.shift() {
-                let addr = page << host.shift();
+                let addr = GuestPhysAddr(page << host.shift());
                 for level in nested.levels_to_fetch(addr, &mut walks) {
-                    let entry = nested.entry_address(addr, level);
+                    let entry = nested.constant.as_ref().unwrap().entry_address(addr, level).0;
                     assert!((memory..memory + host_table_bytes(memory, 4)).contains(&entry));
-                    let first_of_entry = addr % (1 << shift(level)) == 0;
+                    let first_of_entry = addr.0.is_multiple_of(1 << shift(level));
                     assert_eq!(seen.insert(entry), first_of_entry, "{host} page at {addr:#x}, level {level}");
                 }
             }
             assert_eq!(nested.references, (memory >> host.shift()) * (4 - host.index() as u64));
         }
+    }
+
+    #[test]
+    fn a_tlb_holds_the_smaller_of_two_pages() {
+        let hit = |frame, size, dirty| TlbHit { entry: TlbEntry::new(frame, dirty), size };
+        // The guest's page of 2 MiB begins at its frame 0x400, its sixth base page lies in the host's frame 0x77.
+        let (addr, in_guest) = (0x7f00_0020_5123, GuestPhysAddr(0x40_5123));
+        let guest = hit(0x400, PageSize::Huge, true);
+        assert_eq!(
+            compose(addr, guest, in_guest, hit(0x77, PageSize::Base, true)),
+            hit(0x77, PageSize::Base, true)
+        );
+        // In a host's page of 1 GiB at frame 0x8_0000 the guest's page begins 0x400 frames on.
+        let giant = hit(0x8_0000, PageSize::Giant, false);
+        assert_eq!(compose(addr, guest, in_guest, giant), hit(0x8_0400, PageSize::Huge, false));
+        let base = hit(0x405, PageSize::Base, true);
+        assert_eq!(compose(addr, base, in_guest, giant), hit(0x8_0405, PageSize::Base, false));
     }
 }

@@ -5,7 +5,7 @@ use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
 use terrace_model::parameters::{
-    Bounded, Declared, Kind, ParameterError, ParameterInfo, ParameterValue, Parameters, Range,
+    Bounded, Choice, Declared, Kind, ParameterError, ParameterInfo, ParameterValue, Parameters, Range,
 };
 use terrace_model::{Cycles, PageSize};
 
@@ -182,7 +182,8 @@ pub struct TranslationParameters {
     #[parameter(section)]
     pub scheme: SchemeParameters,
     /// How cores lose translations whose entries changed: `software` (interrupts, as Linux sends them, at the costs of
-    /// `os.costs.shootdown`, `.shootdown_per_core`, `.interrupt` and `.flush`) or `ideal` (all cores at once, for nothing: the
+    /// `os.costs.shootdown`, `.shootdown_per_core`, `.interrupt` and `.flush`), `software-virtual` (the same, and what a
+    /// hypervisor's changes take; `software` means this where there is a hypervisor) or `ideal` (all cores at once, for nothing: the
     /// bound for hardware schemes).
     #[serde(default = "software")]
     pub coherence: String,
@@ -237,17 +238,43 @@ pub struct PageWalkCacheParameters {
     pub latency: Cycles,
 }
 
+/// How the page-walk cache knows entries of a guest's page table.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Choice)]
+#[serde(rename_all = "kebab-case")]
+pub enum WalkCacheTags {
+    /// It holds the guest-physical address of the next table, which still has to be translated (AMD: Bhargava et al., ASPLOS
+    /// 2008).
+    #[default]
+    #[choice("guest-physical")]
+    GuestPhysical,
+    /// It holds where the next table lies in the machine's memory, tagged by guest-virtual addresses (Intel, Software
+    /// Developer's Manual, volume 3, section 29.4, "combined mappings").
+    #[choice("guest-virtual")]
+    GuestVirtual,
+}
+
 /// Nested paging: a host's page table under the program's.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
 #[parameter(table)]
 #[serde(deny_unknown_fields)]
 pub struct NestedParameters {
-    /// Page size with which the host maps all of the guest's memory.
-    pub host: PageSize,
-    /// The nested TLB: guest-physical pages of the host's size.
+    /// Page size of a constant host table, which maps every address of the guest to the same address of the machine. Absent
+    /// in a virtual machine with a hypervisor, whose page table it is then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<PageSize>,
+    /// The nested TLB: guest-physical pages of the host's sizes.
     #[parameter(section)]
     #[serde(default = "nested_tlb")]
     pub tlb: PageWalkCacheParameters,
+    /// What the page-walk cache holds of the guest's tables.
+    #[serde(default)]
+    pub walk_cache: WalkCacheTags,
+}
+
+impl Default for NestedParameters {
+    fn default() -> NestedParameters {
+        NestedParameters { host: None, tlb: nested_tlb(), walk_cache: WalkCacheTags::default() }
+    }
 }
 
 /// Assumed: Bhargava et al. (ASPLOS 2008) describe AMD's nested TLB as small; processors' manuals state no size.

@@ -247,6 +247,9 @@ pub trait Translation: Debug + Sized + 'static {
     const WALKS: bool = true;
     /// Whether lines carry virtual names down to the last level, and translation stands below the L2.
     const VIRTUAL_CACHES: bool = false;
+    /// Whether it runs in a virtual machine with a page table of the hypervisor's: its entries hold what a walk in both
+    /// dimensions found, and nothing of the guest's frames.
+    const RUNS_IN_VM: bool = false;
     /// A design that shows it, as the text of a file; none where the designs' folder has one.
     const DESIGN: Option<&'static str> = None;
 

@@ -32,6 +32,44 @@ where
     }
 }
 
+/// The same as a hypervisor's policy, which does not see contents.
+struct OnHost<F>(Probe<F>);
+
+impl<F> Policy for OnHost<F>
+where
+    F: FnMut(Moment, &[Signal], &mut dyn MemorySystem) -> NextTick + Send,
+{
+    fn needs(&self) -> Needs {
+        Needs { signals: self.0.signals, ..Needs::of(&[]) }
+    }
+
+    fn place(&mut self, fault: &Fault, topology: &Topology) -> Placement {
+        self.0.place(fault, topology)
+    }
+
+    fn on(&mut self, now: Moment, signals: &[Signal], memory: &mut dyn MemorySystem) -> NextTick {
+        self.0.on(now, signals, memory)
+    }
+}
+
+/// Options with such a policy in the hypervisor; the guest's memory goes to the machine's first tier.
+pub fn on_host<F>(signals: SignalSet, on: F) -> Options
+where
+    F: FnMut(Moment, &[Signal], &mut dyn MemorySystem) -> NextTick + Send + 'static,
+{
+    let policy: Box<dyn Policy> = Box::new(OnHost(Probe { signals, first: TierId(0), on }));
+    Options { host_policy: Some(Box::new(move |_| Ok(policy))), whole: true, ..Options::default() }
+}
+
+/// Options with a policy in the guest, whose pages go to its first tier.
+pub fn in_guest<F>(options: Options, signals: SignalSet, on: F) -> Options
+where
+    F: FnMut(Moment, &[Signal], &mut dyn MemorySystem) -> NextTick + Send + 'static,
+{
+    let policy: Box<dyn Policy> = Box::new(Probe { signals, first: TierId(0), on });
+    Options { policy: Some(Box::new(move |_| Ok(policy))), ..options }
+}
+
 /// Runs a program under a policy written in the test; new pages go to `first`.
 pub fn probe<F>(
     program: &Program,

@@ -71,6 +71,8 @@ pub struct Entry {
     pub walks: bool,
     /// Whether lines carry virtual names down to the last level.
     pub virtual_caches: bool,
+    /// Whether it runs in a virtual machine with a page table of the hypervisor's.
+    pub runs_in_vm: bool,
     /// A design that shows it, as the text of a file.
     pub design: Option<&'static str>,
     /// The names of its own statistics, and what they mean.
@@ -101,6 +103,7 @@ impl Entry {
             source,
             walks: T::WALKS,
             virtual_caches: T::VIRTUAL_CACHES,
+            runs_in_vm: T::RUNS_IN_VM,
             design: T::DESIGN,
             statistics: T::STATISTICS,
             keys: T::Keys::parameters,

@@ -145,6 +145,7 @@ impl PomTlb {
 
 impl Translation for PomTlb {
     const NAME: &'static str = "pom-tlb";
+    const RUNS_IN_VM: bool = true;
     const DESIGN: Option<&'static str> = Some(
         "summary = \"4 KiB pages, a level-3 TLB of 16 MiB in memory whose lines are cached: part-of-memory TLB\"\n\
          extends = \"native-4k\"\n\n[translation.scheme]\nkind = \"pom-tlb\"\n",

@@ -1,0 +1,238 @@
+//! The virtual machine that the programs run in, and its hypervisor: keys `vm` and `host`.
+//!
+//! With `[vm]`, keys of `os` describe the operating system of the guest. The hypervisor has one of the same kind: what
+//! `[host]` leaves out is as in `os`, except for pages, placement, page allocator and policy. What a machine reserves for its
+//! system (`os.reserved`) the hypervisor keeps; the guest keeps nothing.
+
+use super::error::suggestion;
+use super::schema::{Design, OsParameters, PagePolicy, Placement, PolicyParameters};
+use super::validate::{Fault, policy_parameters, rule, usable_name};
+use super::{MemoryParameters, schemes};
+use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
+use terrace_model::parameters::Parameters;
+use terrace_model::{Bytes, Cycles};
+
+/// A virtual machine.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Parameters)]
+#[parameter(table)]
+#[serde(deny_unknown_fields)]
+pub struct VmParameters {
+    /// Guest-physical memory, where the guest has one tier. When absent, all of the machine that the hypervisor does not
+    /// keep for itself, less a sixteenth for its page tables.
+    #[parameter(range = "4 KiB"..="8 TiB")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Bytes>,
+    /// Tiers that the guest sees (virtual NUMA nodes), fastest first; one named `ram` when empty.
+    #[parameter(section)]
+    #[serde(default, rename = "tier", skip_serializing_if = "Vec::is_empty")]
+    pub tiers: Vec<GuestTierParameters>,
+}
+
+/// A tier as a guest sees it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
+#[parameter(table)]
+#[serde(deny_unknown_fields)]
+pub struct GuestTierParameters {
+    /// Name used in statistics.
+    #[parameter(element)]
+    pub name: String,
+    /// Its size.
+    #[parameter(range = "4 KiB"..="8 TiB")]
+    pub capacity: Bytes,
+    /// The machine's tier that the hypervisor takes its memory from first; any by the hypervisor's placement when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_tier: Option<String>,
+}
+
+/// The hypervisor.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
+#[parameter(table)]
+#[serde(deny_unknown_fields)]
+pub struct HostParameters {
+    /// Page sizes with which it maps the guest's memory.
+    #[serde(default = "base")]
+    pub pages: PagePolicy,
+    /// Placement of the guest's memory over the machine's tiers.
+    #[parameter(section)]
+    #[serde(default = "first_touch")]
+    pub placement: Placement,
+    /// Tier of its page-table pages; the first tier when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub page_table_tier: Option<String>,
+    /// Its page allocator, and what the machine's memory went through before the virtual machine started.
+    #[parameter(section)]
+    #[serde(default)]
+    pub memory: MemoryParameters,
+    /// The policy that places and moves the guest's memory, if any.
+    #[parameter(section)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<PolicyParameters>,
+    /// Time from the guest into the hypervisor and back, on the core that exits.
+    #[parameter(range = "0 cycles"..="1000000 cycles", source = "measured on Haswell (Yan 2019, section 2.1)")]
+    #[serde(default = "vm_exit")]
+    pub vm_exit: Cycles,
+}
+
+impl Default for HostParameters {
+    fn default() -> HostParameters {
+        HostParameters {
+            pages: base(),
+            placement: first_touch(),
+            page_table_tier: None,
+            memory: MemoryParameters::default(),
+            policy: None,
+            vm_exit: vm_exit(),
+        }
+    }
+}
+
+fn base() -> PagePolicy {
+    PagePolicy::Base
+}
+
+fn first_touch() -> Placement {
+    Placement::FirstTouch
+}
+
+fn vm_exit() -> Cycles {
+    Cycles(1300.0)
+}
+
+impl HostParameters {
+    /// The hypervisor's operating system; what it leaves out is that of `os`.
+    pub fn os(&self, os: &OsParameters) -> OsParameters {
+        OsParameters {
+            pages: self.pages,
+            placement: self.placement.clone(),
+            page_table_tier: self.page_table_tier.clone(),
+            memory: self.memory.clone(),
+            policy: self.policy.clone(),
+            sample_contiguity: None,
+            ..os.clone()
+        }
+    }
+}
+
+/// Name of the guest's only tier.
+const RAM: &str = "ram";
+
+impl Design {
+    /// The operating system that programs run on: in a virtual machine it keeps nothing for itself.
+    pub fn os_of_programs(&self) -> OsParameters {
+        let reserved = if self.vm.is_some() { Bytes(0) } else { self.os.reserved };
+        OsParameters { reserved, ..self.os.clone() }
+    }
+
+    /// What the guest sees of memory; none without a virtual machine.
+    pub fn guest_tiers(&self) -> Option<Vec<GuestTierParameters>> {
+        let vm = self.vm.as_ref()?;
+        if !vm.tiers.is_empty() {
+            return Some(vm.tiers.clone());
+        }
+        let capacity = vm.memory.unwrap_or_else(|| {
+            let free = self.free_of_host();
+            let most = free - free / 16;
+            Bytes(if most >= 1 << 30 { most >> 30 << 30 } else { most >> 21 << 21 })
+        });
+        Some(vec![GuestTierParameters { name: RAM.to_owned(), capacity, host_tier: None }])
+    }
+
+    /// The hypervisor; none without a virtual machine.
+    pub fn hypervisor(&self) -> Option<HostParameters> {
+        self.vm.as_ref().map(|_| self.host.clone().unwrap_or_default())
+    }
+
+    /// Names of the tiers that programs' pages lie in, as their operating system knows them.
+    pub(crate) fn tier_names_of_programs(&self) -> Vec<String> {
+        match self.guest_tiers() {
+            Some(tiers) => tiers.into_iter().map(|tier| tier.name).collect(),
+            None => self.tiers.iter().map(|tier| tier.name.clone()).collect(),
+        }
+    }
+
+    /// Bytes of the machine that the hypervisor does not keep for itself.
+    fn free_of_host(&self) -> u64 {
+        let all: u64 = self.tiers.iter().map(|tier| tier.capacity.0).sum();
+        all.saturating_sub(self.os.reserved.0)
+    }
+}
+
+/// The first broken rule of the virtual machine and its hypervisor.
+pub(super) fn check(design: &Design) -> Result<(), Fault> {
+    let Some(vm) = &design.vm else {
+        return rule(design.host.is_none(), "host", || {
+            "describes the hypervisor of a virtual machine, and there is none: add a table [vm]".into()
+        });
+    };
+    let scheme = &design.translation.scheme.kind;
+    rule(schemes::find(scheme).is_none_or(|scheme| scheme.runs_in_vm), "vm", || {
+        let able = schemes::ALL.iter().filter(|scheme| scheme.runs_in_vm);
+        let names: Vec<&str> = able.map(|scheme| scheme.name).collect();
+        format!(
+            "the translation scheme \"{scheme}\" does not tell how it covers pages that two page tables map; use {}, \
+             or translation.nested.host without [vm]",
+            names.join(" or ")
+        )
+    })?;
+    if let Some(nested) = &design.translation.nested {
+        rule(nested.host.is_none(), "translation.nested.host", || {
+            "is the page size of a constant host table, and [vm] has a real one: use host.pages".into()
+        })?;
+    }
+    tiers(design, vm)?;
+    let host = design.host.clone().unwrap_or_default();
+    if let Some(policy) = &host.policy {
+        policy_parameters(policy, "host.policy")?;
+    }
+    super::validate::memory(&host.memory, "host.memory")?;
+    super::validate::placement(&host.placement, &machine_tiers(design), &design.machine, "host.placement")?;
+    if let Some(tier) = &host.page_table_tier {
+        on_machine(design, tier, "host.page_table_tier")?;
+    }
+    Ok(())
+}
+
+fn machine_tiers(design: &Design) -> Vec<String> {
+    design.tiers.iter().map(|tier| tier.name.clone()).collect()
+}
+
+fn on_machine(design: &Design, tier: &str, key: &str) -> Result<(), Fault> {
+    let names = machine_tiers(design);
+    rule(names.iter().any(|name| name == tier), key, || {
+        format!("the machine has no tier \"{tier}\"{}; it has {}", suggestion(tier, &names), names.join(", "))
+    })
+}
+
+fn tiers(design: &Design, vm: &VmParameters) -> Result<(), Fault> {
+    rule(vm.memory.is_none() || vm.tiers.is_empty(), "vm.memory", || {
+        "is the size of a guest with one tier, and [[vm.tier]] lists tiers with sizes of their own".into()
+    })?;
+    rule(vm.tiers.len() <= 255, "vm.tier", || "more than 255 tiers".into())?;
+    let mut names = HashSet::new();
+    for (at, tier) in vm.tiers.iter().enumerate() {
+        let key = format!("vm.tier.{at}");
+        rule(usable_name(&tier.name), &format!("{key}.name"), || {
+            format!("\"{}\" is not a name of small letters, digits, - and _", tier.name)
+        })?;
+        rule(names.insert(&tier.name), &format!("{key}.name"), || {
+            format!("there is another tier named \"{}\"", tier.name)
+        })?;
+        if let Some(host) = &tier.host_tier {
+            on_machine(design, host, &format!("{key}.host_tier"))?;
+        }
+    }
+    let guest = design.guest_tiers().unwrap_or_default();
+    let wanted: u64 = guest.iter().map(|tier| tier.capacity.0).sum();
+    let free = design.free_of_host();
+    let key = if vm.tiers.is_empty() { "vm.memory" } else { "vm.tier" };
+    rule(wanted <= free, key, || {
+        format!(
+            "a virtual machine of {} is larger than the {} that the host has beside its own {}",
+            Bytes(wanted),
+            Bytes(free),
+            design.os.reserved
+        )
+    })?;
+    rule(guest.iter().all(|tier| tier.capacity.0 >= 4096), key, || "a guest's tier has no memory".into())
+}

@@ -1,0 +1,236 @@
+//! The hypervisor: a second operating system of the same kind, in one of whose address spaces a virtual machine lies.
+//!
+//! What the guest takes for physical memory is memory that the hypervisor maps on demand: each tier of the guest is an area
+//! of the virtual machine's space, and its page table in frames of the machine is what nested walks read. Left open by
+//! publications and chosen here: KVM keeps two tables for a guest's memory, that of the process and the nested one; here
+//! they are one.
+
+use crate::coherence::Shootdowns;
+use crate::design::{Design, GuestTierParameters};
+use crate::os::{Leaf, Os, OsError};
+use crate::translate::{TlbEntry, TlbHit};
+use terrace_model::{
+    AddressRange, Frame, GuestPhysAddr, LINE_BYTES, Line, PageSize, PhysAddr, Stats, TierId, Time, Unit,
+};
+use terrace_policy::Wish;
+use terrace_trace::{MapKind, Protection};
+
+/// Which of a machine's operating systems.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum System {
+    /// The one that programs run on: a native machine's only one, in a virtual machine the guest's.
+    #[default]
+    Programs,
+    /// The hypervisor's.
+    Hypervisor,
+}
+
+/// A page that a thread waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StoppedAt {
+    /// Whose page table maps it.
+    pub system: System,
+    /// Its space there.
+    pub space: u32,
+    /// The number of the base page.
+    pub vpn: u64,
+}
+
+/// Why cores left the guest.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Exits {
+    /// The hypervisor's table mapped nothing there, or the page is watched.
+    pub ept_violations: u64,
+    /// An interrupt of the hypervisor: to drop translations.
+    pub interrupts: u64,
+    /// Time of all of them, what the hypervisor did included.
+    pub time: Time,
+}
+
+/// A hypervisor with a virtual machine.
+#[derive(Debug)]
+pub(crate) struct Hypervisor {
+    pub os: Os,
+    /// The space that holds the virtual machine's memory: addresses in it are guest-physical ones.
+    pub space: u32,
+    /// The guest's tiers: where each ends, and the machine's tier that it is bound to.
+    tiers: Vec<(u64, Option<TierId>)>,
+    /// From the guest into the hypervisor and back.
+    pub vm_exit: Time,
+    /// A page fault of the hypervisor's, without the exit and the zeroing.
+    fault: Time,
+    pub exits: Exits,
+    pub shootdowns: Shootdowns,
+    /// Lines of its page table that were stored to: by kernel threads, by cores.
+    pub table_stores: [u64; 2],
+    /// Time that the guest's kernel threads and stores to page tables spent on memory that was not backed yet, and that
+    /// nobody has paid for.
+    owed: Time,
+}
+
+/// First address and size of each of the guest's tiers, one after the other at multiples of 1 GiB.
+pub(crate) fn guest_layout(tiers: &[GuestTierParameters]) -> Vec<(String, u64, u64)> {
+    let mut next = 0;
+    let place = |tier: &GuestTierParameters| {
+        let first = next;
+        next = (first + tier.capacity.0).next_multiple_of(1 << 30);
+        (tier.name.clone(), first >> 12, tier.capacity.0 >> 12)
+    };
+    tiers.iter().map(place).collect()
+}
+
+/// First address beyond all of the guest's tiers.
+pub(crate) fn guest_end(design: &Design) -> u64 {
+    let tiers = design.guest_tiers().unwrap_or_default();
+    guest_layout(&tiers)
+        .last()
+        .map_or(0, |(_, first, frames)| ((first + frames) << 12).next_multiple_of(1 << 30))
+}
+
+impl Hypervisor {
+    /// A hypervisor over the machine's tiers, and in it a virtual machine that holds nothing yet.
+    ///
+    /// # Errors
+    /// A placement that does not fit the machine, or no memory for the first page table.
+    pub fn new(
+        design: &Design,
+        machine: &[(String, u64, u64)],
+        guest: &[(String, u64, u64)],
+        cycle: Time,
+    ) -> Result<Hypervisor, String> {
+        let parameters = design.hypervisor().unwrap_or_default();
+        let own = parameters.os(&design.os);
+        let mut os = Os::new(&own, design.translation.levels, machine).map_err(|e| format!("host: {e}"))?;
+        let space = os.new_space().map_err(|e| format!("host: {e}"))?;
+        let bound = design.guest_tiers().unwrap_or_default().into_iter().map(|tier| {
+            let name = tier.host_tier?;
+            machine.iter().position(|(of, _, _)| *of == name).map(|at| TierId(at as u8))
+        });
+        let mut tiers = Vec::new();
+        for ((_, first, frames), tier) in guest.iter().zip(bound) {
+            let range = AddressRange::new(first << 12, frames << 12);
+            os.map(space, range, MapKind::Anonymous, Protection::READ_WRITE).map_err(|e| e.to_string())?;
+            tiers.push((range.end().0, tier));
+        }
+        Ok(Hypervisor {
+            os,
+            space,
+            tiers,
+            vm_exit: parameters.vm_exit.at(cycle),
+            fault: design.os.fault_cost,
+            exits: Exits::default(),
+            shootdowns: Shootdowns::default(),
+            table_stores: [0; 2],
+            owed: Time::ZERO,
+        })
+    }
+
+    /// What a page fault of the hypervisor's costs a guest, without zeroing.
+    pub fn fault_time(&self) -> Time {
+        self.vm_exit + self.fault
+    }
+
+    /// The leaf that maps a guest-physical address, if any does.
+    #[inline]
+    pub fn find(&self, addr: GuestPhysAddr) -> Option<Leaf> {
+        self.os.table(self.space).find(addr.in_host_space().0)
+    }
+
+    /// What a TLB may hold of a guest-physical address, where it is mapped.
+    pub fn translate(&self, addr: GuestPhysAddr) -> Option<TlbHit> {
+        let leaf = self.find(addr)?;
+        let entry = TlbEntry::new(leaf.pte.frame().0, leaf.pte.is_writable_in_tlb());
+        Some(TlbHit { entry, size: leaf.size })
+    }
+
+    /// Where a guest-physical address lies in the machine, if it is mapped.
+    pub fn place(&self, addr: GuestPhysAddr) -> Option<PhysAddr> {
+        let leaf = self.find(addr)?;
+        Some(leaf.pte.frame().addr() + addr.page_offset(leaf.size))
+    }
+
+    /// Where the tier of a guest-physical address is bound to, as the wish of a fault.
+    pub fn wish(&self, addr: GuestPhysAddr) -> Option<Wish> {
+        let (_, tier) = self.tiers.iter().find(|(end, _)| addr.0 < *end)?;
+        tier.map(|tier| Wish { tier, size: None })
+    }
+
+    /// The machine's tier that a tier of the guest is bound to; the first where it is bound to none.
+    pub fn tier_behind(&self, guest: TierId) -> TierId {
+        self.tiers.get(guest.index()).and_then(|(_, tier)| *tier).unwrap_or(TierId(0))
+    }
+
+    /// A guest-physical address is used by the guest's kernel, away from any walk: memory is found for it if there is none.
+    /// Returns where it lies.
+    ///
+    /// # Errors
+    /// The host's memory is full.
+    pub fn back(&mut self, addr: GuestPhysAddr) -> Result<PhysAddr, OsError> {
+        if let Some(place) = self.place(addr) {
+            return Ok(place);
+        }
+        let wishes = self.wish(addr);
+        let fault = self.os.fault(self.space, addr.in_host_space().0, wishes.as_slice())?;
+        self.exits.ept_violations += 1;
+        let span = self.fault_time();
+        self.exits.time += span;
+        self.owed += span;
+        // The entry was absent, so that no core holds anything of it.
+        self.os.changes = Default::default();
+        Ok(fault.frame.addr() + addr.page_offset(fault.size))
+    }
+
+    /// The machine's line behind a line of the guest's. Memory that cannot be found is the run's next fault.
+    pub fn line(&mut self, line: Line) -> Line {
+        let guest = GuestPhysAddr(line.0 * LINE_BYTES);
+        self.back(guest).map_or(Line(0), PhysAddr::line)
+    }
+
+    /// What the guest's kernel owes for memory that it found unbacked.
+    pub fn take_owed(&mut self) -> Time {
+        std::mem::take(&mut self.owed)
+    }
+
+    /// Where the lines of a block of the guest's lie in the machine: first lines of runs of equal length, and that length as
+    /// a power of two. All of it has to be backed.
+    pub fn runs(&self, frame: Frame, size: PageSize) -> (Vec<u64>, u32) {
+        let first = GuestPhysAddr(frame.addr().0);
+        let line = |addr: GuestPhysAddr| self.place(addr).map_or(0, |place| place.line().0);
+        if self.find(first).is_some_and(|leaf| leaf.size >= size) {
+            return (vec![line(first)], size.shift() - LINE_BYTES.ilog2());
+        }
+        // The smallest page of the host may be a base page.
+        let runs = (0..size.base_pages()).map(|page| line(first + page * 4096)).collect();
+        (runs, PageSize::Base.shift() - LINE_BYTES.ilog2())
+    }
+
+    /// The first address from `addr` on, and before `end`, that the host maps nothing to.
+    pub fn unbacked(&self, mut addr: GuestPhysAddr, end: GuestPhysAddr) -> Option<GuestPhysAddr> {
+        while addr < end {
+            let Some(leaf) = self.find(addr) else { return Some(addr) };
+            addr += leaf.size.bytes() - addr.page_offset(leaf.size);
+        }
+        None
+    }
+
+    /// Adds what the hypervisor did to the statistics of a run.
+    pub fn count_into(&self, cycle: Time, stats: &mut Stats) {
+        let counters = &self.os.counters;
+        stats.count("host.ept_violations", self.exits.ept_violations, Unit::Count);
+        stats.count("host.vm_exits.ept_violation", self.exits.ept_violations, Unit::Count);
+        stats.count("host.vm_exits.interrupt", self.exits.interrupts, Unit::Count);
+        stats.count("host.vm_exit_cycles", self.exits.time.in_cycles(cycle), Unit::Cycles);
+        for size in PageSize::ALL {
+            stats.count(format!("host.faults_by_size.{size}"), counters.faults[size.index()], Unit::Count);
+            let resident = self.os.resident()[size.index()] * 4096;
+            stats.count(format!("host.resident_bytes.{size}"), resident, Unit::Bytes);
+        }
+        stats.count("host.huge_fallbacks", counters.huge_fallbacks, Unit::Count);
+        stats.count("host.splits", counters.splits, Unit::Count);
+        stats.count("host.page_table_pages", self.os.table_pages(), Unit::Pages);
+        let [by_threads, by_cores] = self.table_stores;
+        stats.count("host.page_table_stores", by_cores, Unit::Count);
+        stats.count("host.page_table_stores_by_threads", by_threads, Unit::Count);
+        self.shootdowns.count_into("host", stats);
+    }
+}

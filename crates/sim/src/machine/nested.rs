@@ -1,0 +1,317 @@
+//! Two-dimensional walks: guest-physical addresses translated by the host's table, and the faults that this meets.
+//!
+//! All that a walk will need is backed before it begins, as an instruction begins again after an EPT violation. Accessed
+//! and dirty bits are set in both tables: a walker's read of a guest's entry marks the host's page accessed, and dirty, as
+//! the processor treats it as a write (Intel, Software Developer's Manual, volume 3, section 29.3.5).
+
+use super::hypervisor::{StoppedAt, System};
+use super::site::{Own, Site};
+use crate::coherence::Cause;
+use crate::os::{Leaf, PageTable};
+use crate::translate::{HOST, Request, Stop, TlbEntry, TlbHit, Translation, WalkCacheTags, compose};
+use terrace_model::{Frame, GuestPhysAddr, PageSize, PhysAddr, Time};
+
+/// An address that a guest's page table says.
+pub(super) fn in_guest(addr: PhysAddr) -> GuestPhysAddr {
+    GuestPhysAddr(addr.0)
+}
+
+/// The guest-physical address of an access in the page that begins in the guest's frame `first`.
+fn data_of(first: Frame, addr: u64, size: PageSize) -> GuestPhysAddr {
+    in_guest(first.addr()) + (addr & (size.bytes() - 1))
+}
+
+impl<const F: u8> Site<'_, F> {
+    /// Finds memory in the host for all that a walk to `leaf` meets. Returns whether any had to be found.
+    pub(super) fn back_walk<T: Translation>(
+        &mut self,
+        own: &mut Own<'_, T>,
+        request: &Request,
+        leaf: &Leaf,
+    ) -> Result<bool, Stop> {
+        if self.shared.hypervisor.is_none() {
+            return Ok(false);
+        }
+        let Request { space, addr, write, .. } = *request;
+        let (lowest, levels) = (leaf.size.index() as u32 + 1, self.shared.os.levels());
+        let path = match leaf.knows(levels) {
+            true => *leaf,
+            false => self.shared.os.table(space).find(addr).unwrap_or(*leaf),
+        };
+        let mut faulted = false;
+        for level in lowest..=levels {
+            let entry = self.shared.os.table(space).entry_address(&path, addr, level);
+            faulted |= self.back(own, in_guest(entry), true)?;
+        }
+        Ok(faulted | self.back(own, data_of(leaf.pte.frame(), addr, leaf.size), write)?)
+    }
+
+    /// Makes sure that the host maps a guest-physical address for a kind of access. Returns whether that took a fault.
+    fn back<T: Translation>(
+        &mut self,
+        own: &mut Own<'_, T>,
+        addr: GuestPhysAddr,
+        write: bool,
+    ) -> Result<bool, Stop> {
+        let mut faulted = false;
+        loop {
+            let Some(hypervisor) = &self.shared.hypervisor else { return Ok(faulted) };
+            match hypervisor.find(addr) {
+                Some(leaf) if !leaf.pte.stops(write) => return Ok(faulted),
+                Some(leaf) if leaf.pte.is_held() => return Err(self.stop_at_host(addr)),
+                Some(leaf) => {
+                    if self.take_host_trap(own, addr, &leaf, write) {
+                        return Ok(true);
+                    }
+                }
+                None => self.ept_violation(own, addr, write)?,
+            }
+            faulted = true;
+        }
+    }
+
+    /// The thread waits for a page of the host's.
+    fn stop_at_host(&mut self, addr: GuestPhysAddr) -> Stop {
+        let space = self.shared.hypervisor.as_ref().map_or(0, |hypervisor| hypervisor.space);
+        let vpn = addr.page_number(PageSize::Base);
+        self.shared.stopped_at = Some(StoppedAt { system: System::Hypervisor, space, vpn });
+        Stop::Held
+    }
+
+    /// The host maps nothing at a guest-physical address: the core leaves the guest, and the hypervisor finds a page.
+    fn ept_violation<T: Translation>(
+        &mut self,
+        own: &mut Own<'_, T>,
+        addr: GuestPhysAddr,
+        write: bool,
+    ) -> Result<(), Stop> {
+        self.core.pipeline.drain();
+        let now = self.core.pipeline.now;
+        let Some(hypervisor) = &mut self.shared.hypervisor else { return Ok(()) };
+        hypervisor.os.now = now;
+        let (space, at) = (hypervisor.space, addr.in_host_space().0);
+        let fault = match &mut self.host_manager {
+            Some(manager) => match manager.fault(&mut hypervisor.os, space, at, write, now)? {
+                Some(fault) => fault,
+                None => return Err(self.stop_at_host(addr)),
+            },
+            None => hypervisor.os.fault(space, at, hypervisor.wish(addr).as_slice())?,
+        };
+        hypervisor.exits.ept_violations += 1;
+        let from = now + hypervisor.fault_time();
+        let filled = self.fill_page(own, space, at, &fault, None, from);
+        self.core.pipeline.kernel(filled.now - now);
+        self.complete_host(own, Cause::Fault);
+        if let Some(hypervisor) = &mut self.shared.hypervisor {
+            hypervisor.exits.time += self.core.pipeline.now - now;
+        }
+        Ok(())
+    }
+
+    /// A walk met a page that the host's policy watches. Returns whether the access goes on although the page stays trapped.
+    fn take_host_trap<T: Translation>(
+        &mut self,
+        own: &mut Own<'_, T>,
+        addr: GuestPhysAddr,
+        leaf: &Leaf,
+        write: bool,
+    ) -> bool {
+        let (Some(manager), Some(hypervisor)) = (&mut self.host_manager, &mut self.shared.hypervisor) else {
+            return true;
+        };
+        self.core.pipeline.drain();
+        let (space, now) = (hypervisor.space, self.core.pipeline.now);
+        let trap = manager.trap(&mut hypervisor.os, space, addr.in_host_space().0, leaf, write, now);
+        let cost = trap.cost + hypervisor.vm_exit;
+        hypervisor.exits.ept_violations += 1;
+        hypervisor.exits.time += cost;
+        self.core.pipeline.kernel(cost);
+        self.complete_host(own, Cause::Watch);
+        trap.goes_on
+    }
+
+    /// The guest's kernel is about to touch all of a block of its memory.
+    pub(super) fn back_block<T: Translation>(
+        &mut self,
+        own: &mut Own<'_, T>,
+        frame: Frame,
+        size: PageSize,
+    ) -> Result<(), Stop> {
+        let mut from = in_guest(frame.addr());
+        let end = from + size.bytes();
+        while let Some(addr) =
+            self.shared.hypervisor.as_ref().and_then(|hypervisor| hypervisor.unbacked(from, end))
+        {
+            self.ept_violation(own, addr, true)?;
+            from = addr;
+        }
+        Ok(())
+    }
+
+    /// Nested paging: translates a guest-physical address that a walk met. Returns where it lies in the machine, and when
+    /// that is known. `write`: what the access behind it is to the host's table.
+    #[inline(never)]
+    pub(super) fn walk_host<T: Translation>(
+        &mut self,
+        kernel: &T::Kernel,
+        addr: GuestPhysAddr,
+        write: bool,
+        mut at: Time,
+    ) -> (PhysAddr, Time) {
+        if self.shared.hypervisor.is_some() {
+            return self.walk_hypervisor::<T>(kernel, addr, write, at);
+        }
+        // The constant table maps an address to itself.
+        let place = PhysAddr(addr.0);
+        let Some(nested) = &mut self.core.nested else { return (place, at) };
+        at += self.shared.timing.nested_tlb;
+        let levels = nested.levels_to_fetch(addr, &mut self.core.page_walk_cache);
+        if levels.len() > 0 {
+            at += self.shared.timing.page_walk_cache;
+        }
+        for level in levels {
+            let table = self.core.nested.as_ref().and_then(|nested| nested.constant.as_ref());
+            let Some(entry) = table.map(|table| table.entry_address(addr, level)) else { continue };
+            at = self.fetch_entry::<T>(kernel, entry.0, false, at);
+            self.shared.walks.memory_refs += 1;
+        }
+        (place, at)
+    }
+
+    /// The same by the hypervisor's table.
+    fn walk_hypervisor<T: Translation>(
+        &mut self,
+        kernel: &T::Kernel,
+        addr: GuestPhysAddr,
+        write: bool,
+        mut at: Time,
+    ) -> (PhysAddr, Time) {
+        let place = |hit: TlbHit| Frame(hit.entry.frame()).addr() + addr.page_offset(hit.size);
+        at += self.shared.timing.nested_tlb;
+        if let Some(hit) = self.core.nested.as_mut().and_then(|nested| nested.look_up(addr)) {
+            if write && !hit.entry.is_dirty() {
+                at = self.set_host_bits::<T>(kernel, addr, at);
+            }
+            return (place(hit), at);
+        }
+        at += self.shared.timing.page_walk_cache;
+        let Some(hypervisor) = &mut self.shared.hypervisor else { return (PhysAddr(addr.0), at) };
+        let in_space = addr.in_host_space().0;
+        let Some(leaf) = hypervisor.find(addr) else { return (PhysAddr(addr.0), at) };
+        let pte = hypervisor.os.mark(hypervisor.space, in_space, &leaf, write);
+        let sets_bits = pte != leaf.pte;
+        let lowest = leaf.size.index() as u32 + 1;
+        let start = self.core.page_walk_cache.start_level(HOST, in_space, lowest, hypervisor.os.levels());
+        for level in (lowest..=start).rev() {
+            let Some(entry) = self.host_entry(&leaf, addr, level) else { continue };
+            at = self.fetch_entry::<T>(kernel, entry.0, sets_bits && level == lowest, at);
+            self.shared.walks.memory_refs += 1;
+        }
+        self.core.page_walk_cache.fill(HOST, in_space, lowest + 1, start);
+        let hit = TlbHit { entry: TlbEntry::new(pte.frame().0, pte.is_writable_in_tlb()), size: leaf.size };
+        if let Some(nested) = &mut self.core.nested {
+            nested.references += u64::from(start + 1 - lowest);
+            nested.insert(addr, hit);
+        }
+        (place(hit), at)
+    }
+
+    /// Where the host's entry of `level` lies on the way to `leaf`.
+    fn host_entry(&self, leaf: &Leaf, addr: GuestPhysAddr, level: u32) -> Option<PhysAddr> {
+        let hypervisor = self.shared.hypervisor.as_ref()?;
+        let table: &PageTable = hypervisor.os.table(hypervisor.space);
+        Some(table.entry_address(leaf, addr.in_host_space().0, level))
+    }
+
+    /// A store goes to a page whose dirty bit is clear in the host's table: the walker sets it. Returns when that is done.
+    fn set_host_bits<T: Translation>(&mut self, kernel: &T::Kernel, addr: GuestPhysAddr, at: Time) -> Time {
+        let Some(hypervisor) = &mut self.shared.hypervisor else { return at };
+        let Some(leaf) = hypervisor.find(addr) else { return at };
+        let pte = hypervisor.os.mark(hypervisor.space, addr.in_host_space().0, &leaf, true);
+        let hit = TlbHit { entry: TlbEntry::new(pte.frame().0, pte.is_writable_in_tlb()), size: leaf.size };
+        if let Some(nested) = &mut self.core.nested {
+            nested.update(addr, hit);
+        }
+        if pte == leaf.pte {
+            return at;
+        }
+        let Some(entry) = self.host_entry(&leaf, addr, leaf.size.index() as u32 + 1) else { return at };
+        self.fetch_entry::<T>(kernel, entry.0, true, at)
+    }
+
+    /// Whether the page-walk cache said where the table at `start`, the first that a walk reads, lies in the machine.
+    pub(super) fn knows_place(&self, start: u32, space: u32) -> bool {
+        let by_guest_virtual =
+            self.core.nested.as_ref().is_some_and(|nested| nested.walk_cache == WalkCacheTags::GuestVirtual);
+        // A walk from the root found nothing there.
+        by_guest_virtual && start < self.shared.os.table(space).levels()
+    }
+
+    /// Where an address of the guest lies in the machine.
+    pub(super) fn place_of(&self, addr: PhysAddr) -> PhysAddr {
+        let place = self.shared.hypervisor.as_ref().and_then(|hypervisor| hypervisor.place(in_guest(addr)));
+        place.unwrap_or(addr)
+    }
+
+    /// The guest set a dirty bit in the entry at `entry`, at a store to `addr`: the host's tables say so too. Returns where
+    /// the entry lies in the machine, and when the host's bits are set.
+    pub(super) fn set_dirty_in_host<T: Translation>(
+        &mut self,
+        kernel: &T::Kernel,
+        entry: PhysAddr,
+        leaf: &Leaf,
+        addr: u64,
+        at: Time,
+    ) -> (PhysAddr, Time) {
+        let place = self.shared.hypervisor.as_ref().and_then(|hypervisor| hypervisor.place(in_guest(entry)));
+        let Some(place) = place else { return (entry, at) };
+        let at = self.set_host_bits::<T>(kernel, in_guest(entry), at);
+        (place, self.set_host_bits::<T>(kernel, data_of(leaf.pte.frame(), addr, leaf.size), at))
+    }
+
+    /// A walk ended at a page of the guest: the hypervisor's policy may want to know.
+    pub(super) fn walked_in_host(&mut self, addr: u64, leaf: &Leaf) {
+        let (Some(manager), Some(hypervisor)) = (&mut self.host_manager, &self.shared.hypervisor) else {
+            return;
+        };
+        let data = data_of(leaf.pte.frame(), addr, leaf.size);
+        if let Some(of_host) = hypervisor.find(data) {
+            manager.walked(hypervisor.space, data.in_host_space().0, of_host.size);
+        }
+    }
+
+    /// An access of the guest reached memory. Returns the time that a sample of it costs its core.
+    pub(super) fn reached_memory_of_host(&mut self, space: u32, addr: u64, write: bool) -> Time {
+        let (Some(manager), Some(hypervisor)) = (&mut self.host_manager, &self.shared.hypervisor) else {
+            return Time::ZERO;
+        };
+        let Some(leaf) = self.shared.os.table(space).find(addr) else { return Time::ZERO };
+        let data = data_of(leaf.pte.frame(), addr, leaf.size);
+        manager.reached_memory(hypervisor.space, data.in_host_space().0, write)
+    }
+
+    /// What a TLB holds of a page of the guest: no more than a page of the host, and in the machine's frames.
+    #[inline(never)]
+    pub(super) fn splinter_in_host(&self, addr: u64, hit: TlbHit) -> TlbHit {
+        if let Some(hypervisor) = &self.shared.hypervisor {
+            let in_guest = data_of(Frame(hit.entry.frame()), addr, hit.size);
+            return match hypervisor.translate(in_guest) {
+                Some(host) => compose(addr, hit, in_guest, host),
+                None => hit,
+            };
+        }
+        match self.core.nested.as_ref().and_then(|nested| nested.constant.as_ref()) {
+            Some(constant) => constant.splinter(addr, hit),
+            None => hit,
+        }
+    }
+
+    /// The machine's frame of an address in the page that `leaf` maps for the programs' operating system.
+    pub(super) fn machine_frame(&self, addr: u64, leaf: &Leaf) -> Option<Frame> {
+        let data = data_of(leaf.pte.frame(), addr, leaf.size);
+        match &self.shared.hypervisor {
+            Some(hypervisor) => hypervisor.place(data).map(PhysAddr::frame),
+            None => Some(PhysAddr(data.0).frame()),
+        }
+    }
+}
