@@ -6,6 +6,7 @@
 extern crate self as terrace_model;
 
 mod address;
+mod agent;
 mod contiguity;
 mod page;
 mod page_name;
@@ -16,11 +17,13 @@ pub mod stats;
 pub mod thinned;
 mod tier;
 mod time;
+mod traffic;
 
 /// The derives of [`parameters`] alone, for modules in which `Parameters` is a struct.
 pub use terrace_model_derive as derive;
 
 pub use address::{AddressRange, CoreId, GuestPhysAddr, LINE_BYTES, Line, PhysAddr, VirtAddr};
+pub use agent::{Agent, AgentKind};
 pub use contiguity::ContiguityPoint;
 pub use page::{Frame, PageSize};
 pub use page_name::{PageId, PageRange, SpaceId};
@@ -30,3 +33,4 @@ pub use stats::{Histogram, Stat, Stats, Unit, Value};
 pub use thinned::Thinned;
 pub use tier::TierId;
 pub use time::Time;
+pub use traffic::{Initiator, TierTraffic};

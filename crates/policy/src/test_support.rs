@@ -1,6 +1,11 @@
 //! What the tests of several policies share.
 
-use crate::moment::millis;
+#[path = "../tests/support/open.rs"]
+mod open;
+
+pub use open::Open;
+
+use crate::spans::millis;
 use crate::{Driver, InMemory, PageId};
 use terrace_model::{Bytes, TierId};
 

@@ -4,10 +4,15 @@
 //! changes a page's place, a statistic, a cost or the number of calls, the parameter must be in [`SHOWN_BY`], with the
 //! test that shows its effect by hand.
 
+#[path = "support/open.rs"]
+mod support;
+
 use std::path::Path;
+use support::Open;
+use terrace_in_memory::{Driver, InMemory};
 use terrace_model::parameters::{Kind, ParameterInfo};
 use terrace_model::{Bytes, BytesPerSec, Frame, Time};
-use terrace_policy::{AccessOrder, Driver, Entry, Heat, InMemory, PageId, Profile, all};
+use terrace_policy::{AccessOrder, Entry, Heat, PageId, Profile, all};
 
 /// Parameters whose effect needs a scene of its own: policy, parameter, and the test that sets it.
 const SHOWN_BY: &[(&str, &str, &str)] = &[

@@ -1,11 +1,15 @@
 //! What must hold for the policies of page sizes and contiguity, on memory that is fragmented and short: every byte that
 //! was stored stays readable at its address, the kernel's frames stay where they are, and nothing stays isolated.
 
+#[path = "support/open.rs"]
+mod support;
+
 use proptest::prelude::*;
+use support::Open;
+use terrace_in_memory::{Driver, InMemory};
 use terrace_model::{Bytes, Frame, PageSize, TierId, Time};
 use terrace_policy::{
-    Driver, FrameState, InMemory, MemorySystem, Outcome, PageId, PageRange, PhysicalMemory, Placement,
-    Resize, find,
+    FrameState, MemorySystem, Outcome, PageId, PageRange, PhysicalMemory, Placement, Resize, find,
 };
 
 const TIER: TierId = TierId(0);

@@ -1,13 +1,18 @@
 //! What must hold for every policy, whatever the program does and whatever fails: no page is lost or doubled, no tier
 //! overflows, and nothing goes on for ever. The worlds check themselves after every call of the policy.
 
+#[path = "support/open.rs"]
+mod support;
+
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use support::Open;
+use terrace_in_memory::{Driver, InMemory};
 use terrace_model::{Bytes, PageSize, TierId, Time};
 use terrace_policy::{
-    AccessOrder, Driver, Entry, Exchange, Heat, InMemory, MemorySystem, Move, MoveOptions, Outcome, PageId,
-    Placement, Profile, Resize, all,
+    AccessOrder, Entry, Exchange, Heat, MemorySystem, Move, MoveOptions, Outcome, PageId, Placement, Profile,
+    Resize, all,
 };
 
 /// Base pages that the program uses, in two spaces.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use terrace_model::AddressRange;
+pub use terrace_model::AgentKind as Agent;
 
 /// A stream of events: one thread (or GPU agent) of one process, numbered densely from 0 within a trace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -25,16 +26,6 @@ pub enum AccessKind {
     Read = 0,
     /// A store.
     Write = 1,
-}
-
-/// Who runs a stream.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Agent {
-    /// A CPU thread.
-    #[default]
-    Cpu,
-    /// A GPU's warps.
-    Gpu,
 }
 
 /// Page protection: what the mapping allows.

@@ -10,7 +10,7 @@ mod sampling;
 pub use entries::Looked;
 pub use maps::{Mapping, giants, parse as parse_maps};
 use pages::see_known;
-pub use pages::{PageAt, PageMap, PageState};
+pub use pages::{PageAt, PageState, PageStates};
 pub use refresh::{Dirtiness, Refreshed};
 use sampling::Sampling;
 pub use sampling::{Access, Exposure};
@@ -36,7 +36,7 @@ pub struct Space {
     /// What may be managed, by address.
     pub mappings: Vec<Mapping>,
     /// Its pages.
-    pub pages: PageMap,
+    pub pages: PageStates,
     /// Base pages in each tier.
     pub resident: Vec<u64>,
     /// Pages of any size, less those in swap.
@@ -76,7 +76,7 @@ impl Space {
             process,
             name,
             mappings: Vec::new(),
-            pages: PageMap::default(),
+            pages: PageStates::default(),
             resident: vec![0; tiers],
             units: 0,
             hot: vec![0; tiers],

@@ -105,22 +105,27 @@ pub const CHUNK: u64 = 512;
 
 /// All pages of a space, by page number.
 #[derive(Clone, Debug)]
-pub struct PageMap {
+pub struct PageStates {
     /// Where in `chunks` each is, by page number divided by 512.
     index: BTreeMap<u64, usize>,
     chunks: Vec<Chunk>,
     /// Places in `chunks` that hold nothing any more.
     vacant: Vec<usize>,
-    /// The last that was looked for: its number, and what [`PageMap::find`] answered. Neighbours are mostly asked for in turn.
+    /// The last that was looked for: its number, and what [`PageStates::find`] answered. Neighbours are mostly asked for in turn.
     last: Cell<(u64, u64, usize)>,
 }
 
 /// No chunk has this number.
 const NOWHERE: (u64, u64, usize) = (u64::MAX, 0, 0);
 
-impl Default for PageMap {
-    fn default() -> PageMap {
-        PageMap { index: BTreeMap::new(), chunks: Vec::new(), vacant: Vec::new(), last: Cell::new(NOWHERE) }
+impl Default for PageStates {
+    fn default() -> PageStates {
+        PageStates {
+            index: BTreeMap::new(),
+            chunks: Vec::new(),
+            vacant: Vec::new(),
+            last: Cell::new(NOWHERE),
+        }
     }
 }
 
@@ -133,7 +138,7 @@ pub struct PageAt {
     pub size: PageSize,
 }
 
-impl PageMap {
+impl PageStates {
     /// The nearest chunk that begins at `at` or below, by its number and its place.
     #[inline]
     fn find(&self, at: u64) -> Option<(u64, usize)> {
@@ -340,7 +345,7 @@ impl PageMap {
                 }
             }
         };
-        let PageMap { index, chunks, vacant, last } = self;
+        let PageStates { index, chunks, vacant, last } = self;
         // Mostly there are none, and to look at all is quicker than to retain.
         let mut empty = Vec::new();
         for (at, place) in &*index {

@@ -1,7 +1,7 @@
 //! A look at a whole process: which pages are there, written, huge, and on which node each lies.
 
 use super::pages::CHUNK;
-use super::{Mapping, PageMap, Space, giants, parse_maps, see_known};
+use super::{Mapping, PageStates, Space, giants, parse_maps, see_known};
 use crate::facts::TierMap;
 use crate::kernel::{Kernel, PageRun, PageScan, category, read_text};
 use std::collections::{BTreeMap, BTreeSet};
@@ -348,7 +348,7 @@ fn clusters(tiers: &TierMap, mapping: &Mapping) -> Range<u64> {
 
 /// What a look writes to.
 struct Look<'a> {
-    pages: &'a mut PageMap,
+    pages: &'a mut PageStates,
     /// Where 2 MiB of address space count as one page: the chunks wholly inside the mapping, less those that were split.
     clusters: Range<u64>,
     split: &'a BTreeSet<u64>,

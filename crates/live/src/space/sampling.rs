@@ -6,7 +6,7 @@
 //! of as many as there were, by the sum of the exposures.
 
 use super::pages::CHUNK;
-use super::{PageMap, Space};
+use super::{PageStates, Space};
 use crate::kernel::{Answer, Faults, IN_MEMORY, Kernel, Sample};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -348,7 +348,7 @@ impl Space {
 }
 
 /// Whether pages may be there although they have no entry.
-fn mark(pages: &mut PageMap, vpn: u64, count: u64, dropped: bool) {
+fn mark(pages: &mut PageStates, vpn: u64, count: u64, dropped: bool) {
     pages.visit_mut(vpn..vpn + count, |_, state| {
         state.set_entry_dropped(dropped);
         true

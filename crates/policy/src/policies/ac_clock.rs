@@ -160,8 +160,8 @@ impl AcClock {
 
 #[cfg(test)]
 mod tests {
-    use crate::Driver;
-    use crate::moment::millis;
+    use crate::{Driver, Open};
+    use crate::spans::millis;
     use crate::test_support::{access, four_fast_pages};
 
     /// A fast tier of four pages, 0..4; 4..8 in the slow one.

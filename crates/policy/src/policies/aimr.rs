@@ -202,9 +202,9 @@ impl Aimr {
 
 #[cfg(test)]
 mod tests {
-    use crate::moment::millis;
+    use crate::spans::millis;
     use crate::test_support::{access, four_fast_pages, in_fast};
-    use crate::{Driver, InMemory, PageId};
+    use crate::{Driver, InMemory, PageId, Open};
     use terrace_model::Bytes;
 
     /// A fast tier of four pages, 0..4, whose marks are spent: the next page that asks displaces page 0.

@@ -290,8 +290,8 @@ impl Colloid {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::moment::millis;
-    use crate::{Driver, InMemory, PageId};
+    use crate::spans::millis;
+    use crate::{Driver, InMemory, PageId, Open};
     use terrace_model::Bytes;
 
     #[test]

@@ -383,8 +383,8 @@ impl Damon {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::moment::millis;
-    use crate::{Driver, InMemory};
+    use crate::spans::millis;
+    use crate::{Driver, InMemory, Open};
 
     /// A fast tier of 100 pages; 200 pages in use, of which the first 100 lie there.
     fn open(parameters: &str) -> Driver {

@@ -48,7 +48,7 @@ impl Policy for FirstTouch {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Driver, InMemory};
+    use crate::{Driver, InMemory, Open};
     use terrace_model::{Bytes, TierId};
 
     #[test]

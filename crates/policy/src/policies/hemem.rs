@@ -269,9 +269,9 @@ impl Hemem {
 
 #[cfg(test)]
 mod tests {
-    use crate::moment::millis;
+    use crate::spans::millis;
     use crate::test_support::in_fast;
-    use crate::{Driver, InMemory, PageId};
+    use crate::{Driver, InMemory, PageId, Open};
     use terrace_model::{Bytes, TierId};
 
     /// A fast tier of 8 pages, filled but for the headroom; every access is sampled.

@@ -126,8 +126,8 @@ impl Idle {
 
 #[cfg(test)]
 mod tests {
-    use crate::moment::seconds;
-    use crate::{Driver, InMemory, PageId};
+    use crate::spans::seconds;
+    use crate::{Driver, InMemory, PageId, Open};
     use terrace_model::{Bytes, TierId};
 
     fn in_fast(parameters: &str, tlb: usize, hot: &[u64], scans: u64) -> Vec<u64> {

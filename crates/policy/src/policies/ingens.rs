@@ -218,8 +218,8 @@ impl Ingens {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::moment::{millis, seconds};
-    use crate::{Driver, InMemory};
+    use crate::spans::{millis, seconds};
+    use crate::{Driver, InMemory, Open};
     use terrace_model::{Bytes, Frame};
 
     /// Sixteen blocks; in so many of them a frame of the page cache.

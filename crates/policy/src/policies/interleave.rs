@@ -59,7 +59,7 @@ impl Policy for Interleave {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Driver, InMemory};
+    use crate::{Driver, InMemory, Open};
     use terrace_model::{Bytes, TierId};
 
     #[test]

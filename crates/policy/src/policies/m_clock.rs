@@ -187,9 +187,9 @@ impl MClock {
 
 #[cfg(test)]
 mod tests {
-    use crate::moment::millis;
+    use crate::spans::millis;
     use crate::test_support::{access, four_fast_pages, in_fast};
-    use crate::{Driver, PageId};
+    use crate::{Driver, PageId, Open};
 
     /// A fast tier of four pages, 0..4; 4..8 in the slow one.
     fn open(parameters: &str) -> Driver {

@@ -270,8 +270,8 @@ impl Memos {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::moment::millis;
-    use crate::{Driver, InMemory};
+    use crate::spans::millis;
+    use crate::{Driver, InMemory, Open};
     use terrace_model::Bytes;
 
     #[test]

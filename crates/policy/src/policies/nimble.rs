@@ -246,8 +246,8 @@ impl Nimble {
 
 #[cfg(test)]
 mod tests {
-    use crate::moment::seconds;
-    use crate::{Driver, InMemory, Outcome, PageId};
+    use crate::spans::seconds;
+    use crate::{Driver, InMemory, Outcome, PageId, Open};
     use terrace_model::{Bytes, PageSize, TierId};
 
     /// Eight base pages in a fast tier of four and a slow one of eight; the later four lie in the slow tier.
@@ -310,7 +310,7 @@ mod tests {
         periods(&mut driver, 1, &[0, 1, 2, 7]);
         driver.world.fail_next(Outcome::Busy);
         periods(&mut driver, 2, &[0, 1, 2, 7]);
-        driver.advance(crate::moment::millis(1));
+        driver.advance(crate::spans::millis(1));
         assert_eq!(driver.report().stats.integer("failed"), 1);
         periods(&mut driver, 1, &[0, 1, 2, 7]);
         assert_eq!(in_fast(&driver), [0, 1, 2, 7]);
@@ -346,7 +346,7 @@ mod tests {
         for (capability, switch) in
             [(Exchange, "exchange"), (ParallelCopy, "parallel_copy"), (WholeHugePages, "thp_migration")]
         {
-            let error = world().refuses("nimble", capability).unwrap_err().to_string();
+            let error = Driver::open("nimble", "", world().without(capability)).err().unwrap().to_string();
             assert!(error.starts_with("nimble does not start: it needs"), "{error}");
             assert!(error.contains(capability.name()), "{error}");
             let off = format!("{switch} = false");

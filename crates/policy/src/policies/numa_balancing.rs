@@ -146,7 +146,7 @@ impl Policy for NumaBalancing {
         if !std::mem::replace(&mut self.started, true) {
             self.reclaim.arm(memory);
         }
-        if now.since(self.second) >= crate::moment::seconds(1) {
+        if now.since(self.second) >= crate::spans::seconds(1) {
             self.second = now;
             self.allowance = self.parameters.rate_limit.0;
         }
@@ -234,9 +234,9 @@ impl NumaBalancing {
 
 #[cfg(test)]
 mod tests {
-    use crate::moment::{millis, seconds};
+    use crate::spans::{millis, seconds};
     use crate::test_support::in_fast;
-    use crate::{Capability, Driver, InMemory, PageId};
+    use crate::{Capability, Driver, InMemory, PageId, Open};
     use terrace_model::{Bytes, TierId};
 
     /// A fast tier of 100 pages, filled; pages 100..140 in the slow one.
@@ -350,7 +350,7 @@ mod tests {
     #[test]
     fn needs_hint_faults() {
         let world = InMemory::new(&[("fast", Bytes::kib(400)), ("slow", Bytes::kib(800))]);
-        assert!(world.refuses("numa-balancing", Capability::HintFaults).is_err());
+        assert!(Driver::open("numa-balancing", "", world.without(Capability::HintFaults)).is_err());
     }
 
     #[test]

@@ -150,8 +150,8 @@ impl Seok {
 #[cfg(test)]
 mod tests {
     use super::weight;
-    use crate::Driver;
-    use crate::moment::millis;
+    use crate::{Driver, Open};
+    use crate::spans::millis;
     use crate::test_support::{access, four_fast_pages, in_fast};
 
     #[test]

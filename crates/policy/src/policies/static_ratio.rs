@@ -100,7 +100,7 @@ impl Policy for StaticRatio {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Driver, InMemory};
+    use crate::{Driver, InMemory, Open};
     use terrace_model::{Bytes, BytesPerSec, TierId, Time};
 
     /// How many of `pages` lie in a fast tier of 1000.

@@ -173,9 +173,9 @@ impl Tpp {
 
 #[cfg(test)]
 mod tests {
-    use crate::moment::{millis, seconds};
+    use crate::spans::{millis, seconds};
     use crate::test_support::in_fast;
-    use crate::{Driver, InMemory, PageId};
+    use crate::{Driver, InMemory, PageId, Open};
     use terrace_model::{Bytes, TierId};
 
     /// A fast tier of 100 pages.

@@ -188,9 +188,9 @@ impl TwoLru {
 
 #[cfg(test)]
 mod tests {
-    use crate::moment::millis;
+    use crate::spans::millis;
     use crate::test_support::{access, four_fast_pages, in_fast};
-    use crate::{Driver, PageId};
+    use crate::{Driver, PageId, Open};
 
     /// A fast tier of four pages; eight in use, touched in order.
     fn open(parameters: &str) -> Driver {

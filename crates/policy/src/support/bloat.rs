@@ -6,7 +6,7 @@
 //! those of HawkEye's released module. A 1 GiB page is split to 2 MiB first.
 
 use super::{FaultSizes, LargePages, Pending};
-use crate::moment::seconds;
+use crate::spans::seconds;
 use crate::{MemorySystem, Moment, Outcome, PageId, PageRange, Report, Resize, Signal, Subject};
 use terrace_model::{PageSize, Time};
 

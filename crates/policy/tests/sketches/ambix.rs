@@ -3,7 +3,9 @@
 //! goes on there, over all spaces; clearing with or without a flush; write bandwidth per tier; a second tick 50 ms after
 //! the first.
 
+use crate::support::Open;
 use crate::two_tiers;
+use terrace_in_memory::Driver;
 use terrace_model::TierId;
 use terrace_policy::*;
 

@@ -3,6 +3,7 @@
 
 use crate::two_tiers;
 use std::collections::BTreeMap;
+use terrace_in_memory::Driver;
 use terrace_model::TierId;
 use terrace_policy::*;
 

@@ -2,6 +2,7 @@
 //! Asked of the seam: bandwidths in the topology and a seeded generator. A full pool falls back to the other.
 
 use crate::two_tiers;
+use terrace_in_memory::Driver;
 use terrace_model::{BytesPerSec, TierId, Time};
 use terrace_policy::*;
 

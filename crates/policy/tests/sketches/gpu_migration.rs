@@ -5,6 +5,7 @@
 
 use crate::two_tiers;
 use std::collections::{BTreeMap, VecDeque};
+use terrace_in_memory::Driver;
 use terrace_model::{TierId, Time};
 use terrace_policy::support::{Pending, Rates};
 use terrace_policy::*;

@@ -6,6 +6,7 @@
 //! faults at the next access of chosen pages, the news of fresh pages so that they can be armed, and a clock hand.
 
 use crate::{millis, two_tiers};
+use terrace_in_memory::Driver;
 use terrace_model::TierId;
 use terrace_policy::*;
 

@@ -12,13 +12,15 @@ mod hatric;
 mod nimble;
 mod ranger;
 mod selective_caching;
+#[path = "../support/open.rs"]
+mod support;
 mod thermostat;
 mod trident;
 mod trident_pv;
 mod vbi;
 
+use terrace_in_memory::InMemory;
 use terrace_model::{Bytes, Time};
-use terrace_policy::InMemory;
 
 /// A fast and a slow tier of so many MiB.
 fn two_tiers(fast: u64, slow: u64) -> InMemory {

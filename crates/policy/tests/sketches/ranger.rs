@@ -4,6 +4,7 @@
 
 use crate::{millis, two_tiers};
 use std::collections::BTreeMap;
+use terrace_in_memory::{Driver, InMemory};
 use terrace_model::{Bytes, Frame, PageSize, TierId};
 use terrace_policy::*;
 

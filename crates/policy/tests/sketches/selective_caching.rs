@@ -3,6 +3,7 @@
 //! placement with the weights of the paper.
 
 use crate::two_tiers;
+use terrace_in_memory::Driver;
 use terrace_model::TierId;
 use terrace_policy::*;
 

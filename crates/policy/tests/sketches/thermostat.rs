@@ -2,7 +2,9 @@
 //! and collapsing, accessed bits of the parts, counted faults that leave the page armed, on base pages of the sample and
 //! on whole huge pages in slow memory, and what all of it costs.
 
+use crate::support::Open;
 use crate::{millis, two_tiers};
+use terrace_in_memory::Driver;
 use terrace_model::{PageSize, TierId};
 use terrace_policy::*;
 

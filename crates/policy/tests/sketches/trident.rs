@@ -4,6 +4,7 @@
 //! the allocator while it is emptied, and collapse to 1 GiB.
 
 use crate::millis;
+use terrace_in_memory::{Driver, InMemory};
 use terrace_model::{Bytes, Frame, PageSize, TierId};
 use terrace_policy::*;
 

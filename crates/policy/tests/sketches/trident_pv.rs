@@ -3,6 +3,7 @@
 //! bytes in its cost. What fails is copied by the guest.
 
 use crate::millis;
+use terrace_in_memory::{Driver, InMemory};
 use terrace_model::{Bytes, Frame, PageSize, TierId};
 use terrace_policy::*;
 

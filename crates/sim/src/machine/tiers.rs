@@ -12,11 +12,11 @@ const REGION_LINES: u64 = (1 << 30) / LINE_BYTES;
 
 /// Line transfers by initiator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TierTraffic {
+pub struct TierLines {
     /// Lines read, by [`Initiator`].
-    pub reads: [u64; Initiator::ALL.len()],
+    pub reads: [u64; Initiator::COUNT],
     /// Lines written, by [`Initiator`].
-    pub writes: [u64; Initiator::ALL.len()],
+    pub writes: [u64; Initiator::COUNT],
 }
 
 #[derive(Debug)]
@@ -31,7 +31,7 @@ struct Tier {
     path: Time,
     link: Option<Link>,
     link_latency: Time,
-    traffic: TierTraffic,
+    traffic: TierLines,
     /// Reads, and the sum of the times they took.
     waits: (u64, Time),
 }
@@ -146,7 +146,7 @@ impl TieredMemory {
                 path: tier.path_latency,
                 link,
                 link_latency: tier.link.as_ref().map_or(Time::ZERO, |link| link.latency),
-                traffic: TierTraffic::default(),
+                traffic: TierLines::default(),
                 waits: (0, Time::ZERO),
             });
             used_lines[device] += frames * (4096 / LINE_BYTES);
@@ -361,7 +361,7 @@ impl TieredMemory {
     }
 
     /// Traffic of every tier, in the machine's order.
-    pub fn traffic(&self) -> impl Iterator<Item = (&str, &TierTraffic)> {
+    pub fn traffic(&self) -> impl Iterator<Item = (&str, &TierLines)> {
         self.tiers.iter().map(|tier| (tier.name.as_str(), &tier.traffic))
     }
 

@@ -1,59 +1,15 @@
 //! What a device counted.
 
+pub use terrace_model::Initiator;
 use terrace_model::{Stats, Unit};
-
-/// Who asked for a transfer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Initiator {
-    /// A load or store that missed the caches.
-    Demand,
-    /// A page walk.
-    Walk,
-    /// A dirty line leaving the last-level cache.
-    Writeback,
-    /// A prefetcher.
-    Prefetch,
-    /// A page migration or copy.
-    Copy,
-    /// Zeroing of a new page.
-    Zero,
-    /// The kernel, on a system call's behalf.
-    Kernel,
-}
-
-impl Initiator {
-    /// All of them, in the order of the counters.
-    pub const ALL: [Initiator; 7] = [
-        Initiator::Demand,
-        Initiator::Walk,
-        Initiator::Writeback,
-        Initiator::Prefetch,
-        Initiator::Copy,
-        Initiator::Zero,
-        Initiator::Kernel,
-    ];
-
-    /// The name in statistics.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Initiator::Demand => "demand",
-            Initiator::Walk => "walk",
-            Initiator::Writeback => "writeback",
-            Initiator::Prefetch => "prefetch",
-            Initiator::Copy => "copy",
-            Initiator::Zero => "zero",
-            Initiator::Kernel => "kernel",
-        }
-    }
-}
 
 /// Counts of events since the start. All transfers are 64-byte lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceCounters {
     /// Lines read, by initiator in the order of [`Initiator::ALL`].
-    pub reads: [u64; 7],
+    pub reads: [u64; Initiator::COUNT],
     /// Lines written, by initiator in the order of [`Initiator::ALL`].
-    pub writes: [u64; 7],
+    pub writes: [u64; Initiator::COUNT],
     /// Column accesses to an open row. Counted when the access is scheduled; a write waits in its queue before, and is
     /// counted at the end of a run by [`Device::settled`](super::Device::settled).
     pub row_hits: u64,

@@ -6,8 +6,7 @@ use super::relocate::looking_time;
 use super::shootdown::complete;
 use super::{LowWater, State, Watched, area_of, page_id};
 use crate::coherence::Cause;
-use crate::machine::{Machine, TierTraffic as TierLines};
-use crate::memory::Initiator as Requester;
+use crate::machine::{Machine, TierLines};
 use crate::os::{AddressSpace, Pte};
 use std::num::NonZeroU32;
 use terrace_model::{AddressRange, Bytes, LINE_BYTES, PageSize, TierId, Time};
@@ -334,20 +333,13 @@ impl MemorySystem for World<'_> {
     }
 }
 
-/// Lines by who asked for them as bytes by whom policies tell apart.
-fn by_initiator(lines: &[u64; Requester::ALL.len()]) -> [u64; Initiator::COUNT] {
+/// Lines by who asked for them as the bytes that policies see.
+fn by_initiator(lines: &[u64; Initiator::COUNT]) -> [u64; Initiator::COUNT] {
     let mut bytes = [0; Initiator::COUNT];
-    for requester in Requester::ALL {
-        let initiator = match requester {
-            // What the kernel touches for a system call is the program's demand.
-            Requester::Demand | Requester::Kernel => Initiator::Demand,
-            Requester::Walk => Initiator::Walk,
-            Requester::Writeback => Initiator::Writeback,
-            Requester::Prefetch => Initiator::Prefetch,
-            Requester::Copy => Initiator::Copy,
-            Requester::Zero => Initiator::Zero,
-        };
-        bytes[initiator as usize] += lines[requester as usize] * LINE_BYTES;
+    for by in Initiator::ALL {
+        // What the kernel touches for a system call is the program's demand.
+        let seen = if by == Initiator::Kernel { Initiator::Demand } else { by };
+        bytes[seen as usize] += lines[by as usize] * LINE_BYTES;
     }
     bytes
 }

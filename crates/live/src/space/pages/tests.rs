@@ -3,13 +3,13 @@
 use super::*;
 use proptest::prelude::*;
 
-fn seen(map: &mut PageMap, vpn: u64) {
+fn seen(map: &mut PageStates, vpn: u64) {
     let page = map.base_mut(vpn);
     page.set_resident(true);
     page.set_seen(true);
 }
 
-fn resident(map: &mut PageMap, range: Range<u64>) -> Vec<(u64, PageSize)> {
+fn resident(map: &mut PageStates, range: Range<u64>) -> Vec<(u64, PageSize)> {
     let mut pages = Vec::new();
     map.visit_mut(range, |page, _| {
         pages.push((page.vpn, page.size));
@@ -32,7 +32,7 @@ fn states_hold_what_was_set() {
 
 #[test]
 fn pages_join_and_fall_apart() {
-    let mut map = PageMap::default();
+    let mut map = PageStates::default();
     seen(&mut map, 1024);
     map.base_mut(1024).set_dirty(true);
     map.whole_mut(1024, PageSize::Huge).set_resident(true);
@@ -46,7 +46,7 @@ fn pages_join_and_fall_apart() {
 
 #[test]
 fn a_giant_page_covers_its_whole_range() {
-    let mut map = PageMap::default();
+    let mut map = PageStates::default();
     seen(&mut map, 5000);
     map.whole_mut(0, PageSize::Giant).set_resident(true);
     assert_eq!(resident(&mut map, 200_000..200_010), [(0, PageSize::Giant)]);
@@ -56,7 +56,7 @@ fn a_giant_page_covers_its_whole_range() {
 
 #[test]
 fn a_range_below_all_that_is_known_is_empty() {
-    let mut map = PageMap::default();
+    let mut map = PageStates::default();
     seen(&mut map, 5000);
     assert!(resident(&mut map, 0..100).is_empty());
     assert_eq!(resident(&mut map, 0..5001).len(), 1);
@@ -64,7 +64,7 @@ fn a_range_below_all_that_is_known_is_empty() {
 
 #[test]
 fn pieces_of_a_page_that_fell_apart_are_not_on_their_way() {
-    let mut map = PageMap::default();
+    let mut map = PageStates::default();
     let state = map.whole_mut(512, PageSize::Huge);
     state.set_resident(true);
     state.set_in_flight(true);
@@ -74,7 +74,7 @@ fn pieces_of_a_page_that_fell_apart_are_not_on_their_way() {
 
 #[test]
 fn huge_pages_are_seen_up_to_the_first_that_is_news() {
-    let mut map = PageMap::default();
+    let mut map = PageStates::default();
     for chunk in [2, 3, 5] {
         let state = map.whole_mut(chunk * CHUNK, PageSize::Huge);
         state.set_resident(true);
@@ -108,7 +108,7 @@ proptest! {
         let mut plain = pages.clone();
         prop_assert_eq!(see_known(&mut pages), see_one_by_one(&mut plain));
         prop_assert_eq!(&pages, &plain);
-        let mut map = PageMap::default();
+        let mut map = PageStates::default();
         for (at, page) in pages.iter().enumerate() {
             *map.base_mut(at as u64) = *page;
         }
@@ -136,7 +136,7 @@ proptest! {
     ) {
         let start = if aligned { range.0 / CHUNK * CHUNK } else { range.0 };
         let range = start..start.max(range.1);
-        let mut map = PageMap::default();
+        let mut map = PageStates::default();
         for vpn in 0..5 * CHUNK {
             let page = map.base_mut(vpn);
             page.set_resident(true);
@@ -166,7 +166,7 @@ proptest! {
             map.sweep(|range| gone.push(range));
             plain.sweep(|range| plain_gone.push(range));
             prop_assert_eq!(gone, plain_gone);
-            let count = |map: &PageMap| {
+            let count = |map: &PageStates| {
                 let (mut counts, mut hot) = ([0; 2], [0; 2]);
                 (map.count(&mut counts, &mut hot), counts, hot)
             };
@@ -179,7 +179,7 @@ proptest! {
 
     #[test]
     fn a_sweep_keeps_what_was_seen_and_tells_the_rest(first in proptest::collection::btree_set(0u64..3000, 0..200), second in proptest::collection::btree_set(0u64..3000, 0..200)) {
-        let mut map = PageMap::default();
+        let mut map = PageStates::default();
         first.iter().for_each(|vpn| seen(&mut map, *vpn));
         map.sweep(|_| panic!("all was seen"));
         second.iter().for_each(|vpn| seen(&mut map, *vpn));

@@ -1,9 +1,9 @@
 //! Algorithm 1 case by case, the modes of Table 4.1, both components, and the hazards of the published code.
 
 use super::*;
-use crate::moment::{millis, seconds};
+use crate::spans::{millis, seconds};
 use crate::test_support::in_fast;
-use crate::{Driver, InMemory, Outcome, PageId};
+use crate::{Driver, InMemory, Outcome, PageId, Open};
 use terrace_model::PageSize;
 
 fn view(vpn: u64, accessed: bool, dirty: bool) -> PageView {
@@ -341,7 +341,7 @@ fn copies_count_as_writes_unless_told_otherwise() {
 
 #[test]
 fn refuses_what_it_cannot_work_with() {
-    let error = world().refuses("ambix", Capability::DirtyBits).unwrap_err().to_string();
+    let error = Driver::open("ambix", "", world().without(Capability::DirtyBits)).err().unwrap().to_string();
     assert!(
         error.starts_with("ambix does not start: it needs dirty-bits (Scans tell which pages were stored")
     );

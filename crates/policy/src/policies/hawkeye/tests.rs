@@ -1,7 +1,7 @@
 //! HawkEye by hand.
 
-use crate::moment::{millis, seconds};
-use crate::{Capability, Driver, InMemory, PageId, PhysicalMemory};
+use crate::spans::{millis, seconds};
+use crate::{Capability, Driver, InMemory, PageId, PhysicalMemory, Open};
 use terrace_model::{Bytes, Frame, PageSize, TierId};
 
 const TIER: TierId = TierId(0);
@@ -167,7 +167,7 @@ fn zeros_are_taken_back_when_memory_is_short() {
 #[test]
 fn it_needs_accessed_bits_and_what_its_switches_take() {
     for capability in [Capability::AccessedBits, Capability::Collapse] {
-        let error = world(4).refuses("hawkeye", capability).unwrap_err().to_string();
+        let error = Driver::open("hawkeye", "", world(4).without(capability)).err().unwrap().to_string();
         assert!(error.contains(capability.name()), "{error}");
     }
     let without = |capability, parameters: &str| {

@@ -1,8 +1,8 @@
 //! Thresholds that follow what fits, cooling, warm pages that stay, and splitting.
 
 use super::*;
-use crate::moment::millis;
-use crate::{Driver, InMemory};
+use crate::spans::millis;
+use crate::{Driver, InMemory, Open};
 use terrace_model::Bytes;
 
 /// A fast tier of 8 pages, 24 pages in use, every access sampled, thresholds adapted every 100 samples.

@@ -1,9 +1,8 @@
 //! Translation Ranger by hand and at random.
 
-use crate::moment::seconds;
+use crate::spans::seconds;
 use crate::{
-    Capability, Driver, FrameState, InMemory, MemorySystem, Outcome, PageId, PhysicalMemory, Placement,
-};
+    Capability, Driver, FrameState, InMemory, MemorySystem, Outcome, PageId, PhysicalMemory, Placement, Open};
 use proptest::prelude::*;
 use terrace_model::{Bytes, Frame, PageSize, TierId};
 
@@ -213,11 +212,11 @@ fn faults_take_2_mib_and_an_area_without_a_hole_stays() {
 fn it_needs_frames_and_what_its_switches_take() {
     let world = || InMemory::new(&[("dram", Bytes::mib(4))]);
     for (capability, switch) in [(Capability::Collapse, "promote"), (Capability::Split, "split")] {
-        let error = world().refuses("ranger", capability).unwrap_err().to_string();
+        let error = Driver::open("ranger", "", world().without(capability)).err().unwrap().to_string();
         assert!(error.contains(capability.name()), "{error}");
         assert!(Driver::open("ranger", &format!("{switch} = false"), world().without(capability)).is_ok());
     }
-    assert!(world().refuses("ranger", Capability::Frames).is_err());
+    assert!(Driver::open("ranger", "", world().without(Capability::Frames)).is_err());
     assert!(Driver::open("ranger", "batch = \"1 KiB\"", world()).is_err());
 }
 

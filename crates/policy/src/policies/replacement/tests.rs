@@ -1,7 +1,7 @@
 //! What each algorithm replaces, by hand, and that none misses less than the optimal one.
 
-use crate::moment::millis;
-use crate::{AccessOrder, Capability, Driver, InMemory, PageId, Profile};
+use crate::spans::millis;
+use crate::{AccessOrder, Capability, Driver, InMemory, PageId, Profile, Open};
 use terrace_model::{Bytes, TierId};
 
 /// A fast tier of four pages, touched in the order 0..4; further pages go to the slow one.

@@ -1,8 +1,8 @@
 //! The thesis' arithmetic and its example of eight pages, then runs.
 
 use super::*;
-use crate::moment::millis;
-use crate::{Driver, InMemory, PageRange};
+use crate::spans::millis;
+use crate::{Driver, InMemory, PageRange, Open};
 use terrace_model::Bytes;
 
 fn page(n: u64) -> PageId {

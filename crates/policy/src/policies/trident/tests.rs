@@ -1,7 +1,7 @@
 //! Trident by hand, with 1 GiB regions.
 
-use crate::moment::{millis, seconds};
-use crate::{Capability, Driver, InMemory, MemorySystem, PageId, PhysicalMemory};
+use crate::spans::{millis, seconds};
+use crate::{Capability, Driver, InMemory, MemorySystem, PageId, PhysicalMemory, Open};
 use terrace_model::{Bytes, Frame, PageSize, TierId};
 
 const TIER: TierId = TierId(0);
@@ -308,7 +308,7 @@ fn promotion_and_recovery_leave_every_byte() {
 #[test]
 fn it_needs_frames_and_1_gib_pages() {
     let world = || InMemory::new(&[("dram", Bytes::mib(16))]);
-    let error = world().refuses("trident", Capability::Frames).unwrap_err().to_string();
+    let error = Driver::open("trident", "", world().without(Capability::Frames)).err().unwrap().to_string();
     assert!(error.contains("frames"), "{error}");
     assert!(Driver::open("trident", "recover = false", world().without(Capability::Split)).is_ok());
     assert!(Driver::open("trident", "", world().without(Capability::ZeroPages)).is_ok());

@@ -125,7 +125,7 @@ impl Compactor {
     /// Compacts in this way, smart compaction as in Trident's released code: at most five sources per compaction, and none
     /// again within 120 s.
     pub fn as_released(kind: Compaction) -> Compactor {
-        let timeout = crate::moment::seconds(120);
+        let timeout = crate::spans::seconds(120);
         Compactor::new(kind, SmartLimits { retries: 5, timeout, unmovable: Unmovable::Counter })
     }
 

@@ -1,7 +1,7 @@
 //! Compaction on small worlds, by hand and at random.
 
 use super::*;
-use crate::moment::seconds;
+use crate::spans::seconds;
 use crate::{InMemory, PageId, Placement, Watermarks};
 use proptest::prelude::*;
 use terrace_model::Bytes;

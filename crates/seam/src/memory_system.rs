@@ -120,7 +120,7 @@ pub struct HugeSample {
 
 /// The memory of the machine, as far as a policy may see and change it.
 ///
-/// The simulated operating system implements it, live Linux implements it, and [`crate::InMemory`] does for tests.
+/// The simulated operating system implements it, live Linux implements it, and a test double does for tests.
 /// Orders are asynchronous: a method takes the order and returns a [`Ticket`]; what became of each page arrives later
 /// as [`crate::Signal::Done`], also for orders that cannot be carried out at all. So no method can fail.
 pub trait MemorySystem {

@@ -1,8 +1,8 @@
 //! Which base pages of the test double hold only zeros: all that were never stored to.
 
 use super::InMemory;
-use crate::{PageId, PageRange};
 use terrace_model::PageSize;
+use terrace_seam::{PageId, PageRange};
 
 impl InMemory {
     /// Whether `page` has no frame and reads as zeros all the same.

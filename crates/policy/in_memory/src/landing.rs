@@ -2,8 +2,8 @@
 
 use super::orders::{Flying, Item};
 use super::{Holder, InMemory};
-use crate::{CopyBy, Cost, Initiator, MoveOptions, Outcome, PageId, PageRange, Resize, Ticket};
 use terrace_model::{TierId, Time};
+use terrace_seam::{CopyBy, Cost, Initiator, MoveOptions, Outcome, PageId, PageRange, Resize, Ticket};
 
 impl InMemory {
     /// Carries out one piece of an order, if what it took is still as it was, and returns it.

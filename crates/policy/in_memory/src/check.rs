@@ -11,7 +11,7 @@ impl InMemory {
     /// The first thing that is wrong, in words.
     pub fn check(&self) -> Result<(), String> {
         let mut held: BTreeMap<u64, u64> = BTreeMap::new();
-        let mut end = crate::PageId::default();
+        let mut end = terrace_seam::PageId::default();
         for (&name, page) in &self.pages {
             if name < end {
                 return Err(format!("{name:?} overlaps the page before it"));

@@ -1,8 +1,8 @@
 //! The frames of one tier: who holds each, and what lies in it.
 
-use crate::{PageId, Ticket, Watermarks};
 use std::collections::BTreeSet;
 use terrace_model::{Frame, PageSize};
+use terrace_seam::{PageId, Ticket, Watermarks};
 
 /// Frames of a 2 MiB block.
 const BLOCK: u64 = PageSize::Huge.base_pages();

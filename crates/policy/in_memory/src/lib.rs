@@ -18,14 +18,14 @@ mod zeros;
 
 pub use driver::Driver;
 
-use crate::{
+use frames::{Frames, Holder};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use terrace_model::{Bytes, BytesPerSec, Frame, PageSize, TierId, Time};
+use terrace_seam::{
     Area, Capabilities, Capability, CapabilitySet, Cost, Fault, Moment, Outcome, PageId, PageRange,
     Placement, Random, Signal, SignalKind, SignalSet, Subject, Ticket, Tier, TierTraffic, Topology, Watch,
     Watermarks,
 };
-use frames::{Frames, Holder};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use terrace_model::{Bytes, BytesPerSec, Frame, PageSize, TierId, Time};
 
 /// One mapped page.
 #[derive(Clone, Debug)]
@@ -253,7 +253,13 @@ impl InMemory {
     }
 
     fn map_private(&mut self, range: PageRange, huge_advice: Option<bool>) {
-        self.map(Area { range, kind: crate::AreaKind::Anonymous, writable: true, huge_advice, object: None });
+        self.map(Area {
+            range,
+            kind: terrace_seam::AreaKind::Anonymous,
+            writable: true,
+            huge_advice,
+            object: None,
+        });
     }
 
     /// The area that holds `page`.

@@ -1,12 +1,12 @@
 //! Orders under way: what they take when they start, what they change when they land.
 
 use super::{Holder, InMemory};
-use crate::{
+use std::collections::VecDeque;
+use terrace_model::{Frame, PageSize, TierId};
+use terrace_seam::{
     Capability, Exchange, HugePages, Moment, Move, MoveOptions, Outcome, PageId, PageRange, Relocate, Resize,
     Subject, Ticket,
 };
-use std::collections::VecDeque;
-use terrace_model::{Frame, PageSize, TierId};
 
 /// One piece of an order.
 #[derive(Clone, Copy, Debug)]
@@ -273,8 +273,8 @@ pub(super) type Attempt = Result<(Vec<(u64, u64)>, Vec<PageId>), Outcome>;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{MemorySystem, Placement, Signal};
     use terrace_model::{Bytes, Time};
+    use terrace_seam::{MemorySystem, Placement, Signal};
 
     fn world() -> InMemory {
         let mut world = InMemory::new(&[("fast", Bytes::mib(2)), ("slow", Bytes::mib(8))]);

@@ -1,8 +1,8 @@
 //! Accesses of the program, as the test makes them.
 
 use super::InMemory;
-use crate::{Agent, Cost, Fault, Initiator, PageId, Signal, SignalKind, Watch};
 use terrace_model::Time;
+use terrace_seam::{Agent, Cost, Fault, Initiator, PageId, Signal, SignalKind, Watch};
 
 /// What a fault of a watched page costs the program.
 const FAULT: Cost = Cost { time: Time::from_nanos(1000), copied: 0, shootdowns: 0, faults: 1 };

@@ -35,17 +35,6 @@ impl fmt::Debug for Moment {
     }
 }
 
-/// A span of whole seconds.
-pub(crate) const fn seconds(n: u64) -> Time {
-    Time::from_nanos(n * 1_000_000_000)
-}
-
-/// A span of whole milliseconds.
-#[cfg(test)]
-pub(crate) const fn millis(n: u64) -> Time {
-    Time::from_nanos(n * 1_000_000)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -53,6 +42,7 @@ mod tests {
     #[test]
     fn a_month_is_no_problem() {
         let month = Moment(30 * 86_400 * 1_000_000_000);
+        let seconds = |n: u64| Time::from_nanos(n * 1_000_000_000);
         assert_eq!(month.plus(seconds(2)).since(month), seconds(2));
         assert_eq!(Moment::START.since(month), Time::ZERO);
         assert_eq!(month.since(Moment::START), Time::MAX);

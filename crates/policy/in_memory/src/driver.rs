@@ -1,11 +1,8 @@
 //! Runs a policy on the test double: time, faults and signals, always in the same order.
 
 use super::InMemory;
-use crate::{
-    Agent, Capability, Moment, NextTick, PageId, PageRange, Policy, PolicyError, Profile, Report, Setup,
-    Signal, registry,
-};
 use terrace_model::Time;
+use terrace_seam::{Agent, Moment, NextTick, PageId, PageRange, Policy, Profile, Report, Setup, Signal};
 
 /// A policy at work on an [`InMemory`].
 pub struct Driver {
@@ -35,31 +32,18 @@ impl Driver {
         driver
     }
 
-    /// Opens the policy called `name` with parameters in TOML and starts it.
+    /// Starts the policy that `open` builds for this world, with a seed and a first pass.
     ///
     /// # Errors
-    /// A wrong name or parameter, or a world that it refuses.
-    pub fn open(name: &str, parameters: &str, world: InMemory) -> Result<Driver, PolicyError> {
-        Driver::open_with(name, parameters, world, 1, None)
-    }
-
-    /// The same with a seed and a first pass.
-    ///
-    /// # Errors
-    /// As [`Driver::open`].
-    ///
-    /// # Panics
-    /// `parameters` is no TOML: a mistake of the test.
-    pub fn open_with(
-        name: &str,
-        parameters: &str,
+    /// What `open` says.
+    pub fn opened<E>(
         world: InMemory,
         seed: u64,
         profile: Option<&Profile>,
-    ) -> Result<Driver, PolicyError> {
-        let given = toml::from_str(parameters).unwrap_or_else(|error| panic!("{parameters}: {error}"));
+        open: impl FnOnce(Setup<'_>) -> Result<Box<dyn Policy>, E>,
+    ) -> Result<Driver, E> {
         let setup = Setup { topology: world.tiers(), capabilities: world.offers(), seed, profile };
-        let policy = registry::find(name)?.open(&given, setup)?;
+        let policy = open(setup)?;
         Ok(Driver::new(policy, world))
     }
 
@@ -161,15 +145,5 @@ impl Driver {
         let mut report = Report::default();
         self.policy.report(&mut report);
         report
-    }
-}
-
-impl InMemory {
-    /// Opens a policy in this world although it lacks `capability`, and returns the refusal.
-    ///
-    /// # Errors
-    /// The refusal.
-    pub fn refuses(self, name: &str, capability: Capability) -> Result<(), PolicyError> {
-        Driver::open(name, "", self.without(capability)).map(|_| ())
     }
 }

@@ -2,14 +2,14 @@
 
 use super::InMemory;
 use super::orders::Item;
-use crate::{
+use std::collections::BTreeSet;
+use std::ops::Range;
+use terrace_model::{Bytes, Frame, TierId, Time};
+use terrace_seam::{
     Area, Capabilities, Capability, Clear, Cost, Exchange, HugeSample, MemorySystem, Move, MoveOptions,
     PageCount, PageId, PageRange, PageView, PhysicalMemory, Resize, ScanHand, Scanned, Scope, SpaceId, Step,
     Ticket, TierTraffic, Topology, Watch,
 };
-use std::collections::BTreeSet;
-use std::ops::Range;
-use terrace_model::{Bytes, Frame, TierId, Time};
 
 /// What it costs to look at one page.
 const LOOK: Time = Time::from_nanos(20);
@@ -198,7 +198,7 @@ impl MemorySystem for InMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Placement;
+    use terrace_seam::Placement;
 
     fn world() -> InMemory {
         let mut world = InMemory::new(&[("fast", Bytes::mib(4)), ("slow", Bytes::mib(8))]);

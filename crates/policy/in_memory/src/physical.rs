@@ -2,8 +2,8 @@
 
 use super::orders::Item;
 use super::{Holder, InMemory};
-use crate::{FrameRegion, FrameState, MoveOptions, PhysicalMemory, Relocate, Ticket, Watermarks};
 use terrace_model::{Bytes, Frame, PageSize, TierId};
+use terrace_seam::{FrameRegion, FrameState, MoveOptions, PhysicalMemory, Relocate, Ticket, Watermarks};
 
 impl PhysicalMemory for InMemory {
     fn tier_frames(&self, tier: TierId) -> (Frame, u64) {

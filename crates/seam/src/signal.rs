@@ -1,22 +1,7 @@
 //! The signals that a policy is called with.
 
-use crate::{Cost, Moment, Outcome, PageId, PageRange, Subject, Ticket};
+use crate::{Agent, Cost, Moment, Outcome, PageId, PageRange, Subject, Ticket};
 use terrace_model::{Bytes, PageSize, TierId, Time};
-
-/// Who accesses memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Agent {
-    /// A CPU, by the number of its node.
-    Cpu(u16),
-    /// A GPU, by its number.
-    Gpu(u16),
-}
-
-impl Default for Agent {
-    fn default() -> Agent {
-        Agent::Cpu(0)
-    }
-}
 
 /// One signal. A batch holds them in the order in which they happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

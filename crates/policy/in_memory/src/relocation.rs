@@ -2,8 +2,8 @@
 
 use super::orders::Attempt;
 use super::{Holder, InMemory};
-use crate::{Capability, CopyBy, Cost, MoveOptions, Outcome, PageId, Relocate, Ticket};
 use terrace_model::{PageSize, TierId};
+use terrace_seam::{Capability, CopyBy, Cost, MoveOptions, Outcome, PageId, Relocate, Ticket};
 
 impl InMemory {
     pub(super) fn start_relocate(
@@ -149,8 +149,8 @@ impl InMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{MemorySystem, Move, PageRange, PhysicalMemory, Placement, Signal};
     use terrace_model::{Bytes, Frame, Time};
+    use terrace_seam::{MemorySystem, Move, PageRange, PhysicalMemory, Placement, Signal};
 
     const HUGE: u64 = 512;
 
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(world.frame(PageId::new(0, 5)), Some(Frame(517)));
         assert_eq!(world.locate(PageId::new(0, 5)).unwrap().1, PageSize::Huge);
         assert_eq!(world.frame(PageId::new(0, HUGE + 1)), Some(Frame(1)));
-        assert_eq!(world.state(Frame(88)), crate::FrameState::MovableOther);
+        assert_eq!(world.state(Frame(88)), terrace_seam::FrameState::MovableOther);
         assert_eq!(world.tiers().free_pages(TierId(0)), free);
         assert_eq!(relocate(&mut world, 512, 1024, false), Outcome::Done, "a free block");
         assert_eq!(relocate(&mut world, 1024, 1024, true), Outcome::Done, "there already");
@@ -223,8 +223,8 @@ mod tests {
             PhysicalMemory::relocate(world, moves, MoveOptions::default());
         };
         order(&mut world, &[one]);
-        assert_eq!(world.state(to), crate::FrameState::Busy);
-        assert_eq!(world.state(Frame(600)), crate::FrameState::Busy);
+        assert_eq!(world.state(to), terrace_seam::FrameState::Busy);
+        assert_eq!(world.state(Frame(600)), terrace_seam::FrameState::Busy);
         order(&mut world, &[one]);
         world.migrate(&[Move { page: PageId::new(0, HUGE), to: TierId(0) }], MoveOptions::default());
         world.unmap(PageRange::new(PageId::new(0, HUGE), 1));
@@ -239,7 +239,7 @@ mod tests {
             })
             .collect();
         assert_eq!(outcomes, [Outcome::Gone, Outcome::Busy, Outcome::Busy]);
-        assert_eq!(world.state(Frame(600)), crate::FrameState::MovableOther);
+        assert_eq!(world.state(Frame(600)), terrace_seam::FrameState::MovableOther);
         assert_eq!(world.frame(PageId::new(0, 0)), Some(Frame(0)));
     }
 
