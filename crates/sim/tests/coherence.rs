@@ -267,8 +267,8 @@ fn in_vm(mut design: Design, host: PagePolicy) -> Design {
     design
 }
 
-const SCHEMES: [&str; 8] =
-    ["radix", "perfect-tlb", "vivt", "colt", "rmm", "direct-segment", "spot", "pom-tlb"];
+const SCHEMES: [&str; 10] =
+    ["radix", "perfect-tlb", "vivt", "colt", "rmm", "direct-segment", "spot", "pom-tlb", "vbi", "enigma"];
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
@@ -289,7 +289,13 @@ proptest! {
         let scheme = SCHEMES[scheme];
         let mut design = machine(3, scheme, if ideal { "ideal" } else { "software" });
         design.os.pages = if huge { PagePolicy::Thp } else { PagePolicy::Base };
-        let walks = !["perfect-tlb", "vivt"].contains(&scheme);
+        let virtual_caches = ["vivt", "vbi", "enigma"].contains(&scheme);
+        let walks = !virtual_caches && scheme != "perfect-tlb";
+        if scheme == "vbi" {
+            let own = &mut design.translation.scheme.own;
+            own.insert("delayed".to_owned(), nested.into());
+            own.insert("reservation".to_owned(), if full { "early" } else { "none" }.into());
+        }
         let in_machine = virtual_machine && ["radix", "pom-tlb"].contains(&scheme);
         if in_machine {
             design = in_vm(design, if host_huge { PagePolicy::Thp } else { PagePolicy::Base });
@@ -298,11 +304,11 @@ proptest! {
             design.translation.nested = Some(NestedParameters { host: Some(PageSize::Huge), tlb, ..NestedParameters::default() });
         }
         // Virtual caches translate beyond the L2, so they need it.
-        let fidelity = if full || scheme == "vivt" { Fidelity::Full } else { Fidelity::Translation };
+        let fidelity = if full || virtual_caches { Fidelity::Full } else { Fidelity::Translation };
         let program = churn(seed);
         let alone = program.run_whole(&design, fidelity);
         prop_assert!(count(&alone, "os.shootdowns.count") > 3);
-        if scheme == "vivt" {
+        if virtual_caches {
             return Ok(());
         }
         let signals = SignalSet::of(SignalKind::ALL);

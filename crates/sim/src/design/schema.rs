@@ -205,6 +205,8 @@ pub enum ZeroStores {
     Cached,
     /// Stores past the caches (`movnti`): all zeros go to memory at once.
     NonTemporal,
+    /// None: the memory controller notes that the page is zero, and answers reads of a line so until it is written.
+    Controller,
 }
 
 /// The operating system.

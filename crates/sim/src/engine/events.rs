@@ -43,6 +43,13 @@ impl Engine<'_> {
         };
         self.machine.shared.running[core] = Some(space);
         self.machine.shared.os.now = self.machine.cores[core].pipeline.now;
+        let machine = &mut self.machine;
+        for gone in machine.scheme.kernel().before_event(space, event, &mut machine.shared.os) {
+            self.before_change(core, space, gone, Change::Unmap);
+            self.forget_lines(space, gone);
+            self.machine.shared.os.advise(space, gone, terrace_trace::Advice::DontNeed)?;
+            self.complete(core, Cause::Advise);
+        }
         match event {
             Event::Map { range, kind, protection, .. } => {
                 let range = *range;
@@ -118,6 +125,7 @@ impl Engine<'_> {
             | Event::Free { .. }
             | Event::Site { .. } => {}
         }
+        self.machine.discard_stale_names();
         if let Some(parts) = &mut self.machine.shared.observers.parts {
             parts.apply(space, event);
         }
@@ -165,7 +173,11 @@ impl Engine<'_> {
         let space = match parent {
             Some((parent, forks)) if !self.spaces.contains_key(&process) => {
                 self.before_change(core, parent, AddressRange::new(0, u64::MAX), Change::Share);
+                let shared_lines = self.machine.scheme.kernel().before_fork(parent);
+                let now = self.machine.cores[forks].pipeline.now;
+                self.machine.flush_lines(shared_lines, now);
                 let child = self.machine.shared.os.fork(parent)?;
+                self.machine.scheme.kernel().forked(parent, child);
                 if let Some(parts) = &mut self.machine.shared.observers.parts {
                     parts.forked(parent, child);
                 }
@@ -203,6 +215,7 @@ impl Engine<'_> {
     fn end_process(&mut self, core: usize, space: u32, ends: bool) -> Result<(), SimError> {
         self.look_at_memory(true, false);
         self.before_change(core, space, AddressRange::new(0, u64::MAX), Change::Unmap);
+        self.machine.scheme.kernel().ended(space, &mut self.machine.shared.os);
         self.forget_lines(space, AddressRange::new(0, u64::MAX));
         self.machine.shared.os.clear_space(space, ends)?;
         self.complete(core, Cause::Exit);

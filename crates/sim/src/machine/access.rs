@@ -8,7 +8,7 @@ use super::site::{FULL, Own, PAGES, Site};
 use crate::cache::Served;
 use crate::core::Timeline;
 use crate::memory::Initiator;
-use crate::translate::{KernelState, Request, Stop, Translation};
+use crate::translate::{KernelState, LastLevel, Request, Stop, Translation};
 use std::sync::atomic::{AtomicBool, Ordering};
 use terrace_model::{AddressRange, LINE_BYTES, PageSize, Time};
 
@@ -42,7 +42,7 @@ impl<const F: u8> Site<'_, F> {
         by: Initiator,
     ) -> Result<Timeline, Stop> {
         if T::VIRTUAL_CACHES
-            && let Some(line) = own.kernel.virtual_line(request.space, request.addr)
+            && let Some(line) = own.kernel.virtual_line(request.space, request.addr, &self.shared.os)
         {
             return self.access_virtual_line(own, line, request, by);
         }
@@ -77,7 +77,7 @@ impl<const F: u8> Site<'_, F> {
     }
 
     /// The same under virtually tagged caches: L1 and L2 need no translation; beyond them it runs beside the last
-    /// level's lookup, whose answer waits for it (permissions are in the TLB).
+    /// level's lookup, or after it. Where permissions are in the TLB, the last level's answer waits for it.
     fn access_virtual_line<T: Translation>(
         &mut self,
         own: &mut Own<'_, T>,
@@ -85,24 +85,45 @@ impl<const F: u8> Site<'_, F> {
         request: &Request,
         by: Initiator,
     ) -> Result<Timeline, Stop> {
-        let Request { space, addr, write, now } = *request;
+        let Request { space, addr, write, .. } = *request;
+        if own.kernel.has_dirty_names() {
+            self.flush_dirty_names(own);
+        }
+        let now = own.scheme.check(own.kernel, self, request);
+        // Permissions travel with a line; fork takes the right to write away where the kernel's tables say so.
+        let shared_page = T::KERNEL_TABLES && write && self.shared.os.is_copy_on_write(space, addr);
+        let start = now.max(self.core.pipeline.now);
+        if !shared_page
+            && let Some((cache_end, done)) = self.shared.caches.access_recent(self.id, line, write, start)
+        {
+            return Ok(Timeline { start, translated: start, cache_start: start, cache_end, done });
+        }
         let mut translated = now;
-        // Permissions travel with a line; fork takes the right to write away.
-        let shared_page = write && self.shared.os.is_copy_on_write(space, addr);
-        if shared_page || !self.shared.caches.is_private(self.id, line) {
-            let late = request.at(now + self.shared.timing.l2);
-            (_, translated) = own.scheme.translate(own.kernel, self, &late)?;
+        let hidden = now + self.shared.timing.llc;
+        let beyond = match T::LAST_LEVEL {
+            LastLevel::After => shared_page || !self.shared.caches.is_cached(self.id, line),
+            _ => shared_page || !self.shared.caches.is_private(self.id, line),
+        };
+        if beyond {
+            let at = if T::LAST_LEVEL == LastLevel::After { hidden } else { now + self.shared.timing.l2 };
+            (_, translated) = own.scheme.translate(own.kernel, self, &request.at(at))?;
         }
         // A fault moved the core's clock.
         let now = now.max(self.core.pipeline.now);
         let shared = &mut *self.shared;
-        let mut below =
-            Behind { kernel: &*own.kernel, os: &shared.os, memory: &mut shared.memory, translated };
+        let misses = shared.caches.counters.llc.misses;
+        let hits_wait = T::LAST_LEVEL == LastLevel::Waits;
+        let (os, memory) = (&mut shared.os, &mut shared.memory);
+        let mut below = Behind { kernel: &mut *own.kernel, os, memory, translated, hits_wait };
         let served = shared.caches.access(self.id, line, write, now, by, &mut below);
+        if let Some(error) = own.kernel.failed() {
+            return Err(Stop::Failed(error));
+        }
+        let waited_for = hits_wait || self.shared.caches.counters.llc.misses != misses;
         self.wait_for_register(served.cache_start.saturating_sub(now));
         // What translation adds beyond the last level's own lookup is its share of the wait.
         let hidden = now + self.shared.timing.llc;
-        let late = if translated > hidden { translated } else { now };
+        let late = if waited_for && translated > hidden { translated } else { now };
         Ok(Timeline {
             start: now,
             translated: late,
@@ -110,6 +131,16 @@ impl<const F: u8> Site<'_, F> {
             cache_end: late.max(served.cache_end),
             done: late.max(served.done),
         })
+    }
+
+    #[inline(never)]
+    fn flush_dirty_names<T: Translation>(&mut self, own: &mut Own<'_, T>) {
+        let names = own.kernel.take_dirty_names();
+        let (now, shared) = (self.core.pipeline.now, &mut *self.shared);
+        let (os, memory) = (&mut shared.os, &mut shared.memory);
+        let kernel = &mut *own.kernel;
+        let mut below = Behind { kernel, os, memory, translated: Time::ZERO, hits_wait: false };
+        names.into_iter().for_each(|names| shared.caches.flush_range(names, now, &mut below));
     }
 
     /// An access that may lie on several lines: it is done when the last of them is.

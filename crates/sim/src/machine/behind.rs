@@ -4,7 +4,7 @@ use super::tiers::TieredMemory;
 use crate::cache::Below;
 use crate::memory::Initiator;
 use crate::os::Os;
-use crate::translate::{Backing, KernelState};
+use crate::translate::{Backing, Given, KernelState};
 use terrace_model::Time;
 
 impl Below for TieredMemory {
@@ -24,27 +24,61 @@ impl Below for TieredMemory {
 
 /// Memory under virtually tagged caches: lines carry virtual names down to here.
 pub(super) struct Behind<'a, K: KernelState + ?Sized> {
-    pub kernel: &'a K,
-    pub os: &'a Os,
+    pub kernel: &'a mut K,
+    pub os: &'a mut Os,
     pub memory: &'a mut TieredMemory,
     /// When the translation that runs beside the last level's lookup is done.
     pub translated: Time,
+    /// Whether a hit in the last level waits for it too.
+    pub hits_wait: bool,
+}
+
+impl<K: KernelState + ?Sized> Behind<'_, K> {
+    /// Memory was given: the controller writes what it holds, and nobody waits for that. Returns when the device has taken it.
+    fn give(&mut self, given: &Given, now: Time) -> Time {
+        let mut taken = now;
+        if let Some(source) = given.copied_from {
+            for line in 0..given.lines {
+                self.memory.read(source + line, now, Initiator::Copy);
+                taken = taken.max(self.memory.write(given.first + line, now, Initiator::Copy));
+            }
+        } else if given.notes_zeros {
+            self.memory.note_zeros(given.first, given.lines);
+        } else {
+            taken = taken.max(self.memory.zero(given.first, given.lines, now, Time::ZERO));
+        }
+        if let Some(entry) = given.entry {
+            taken = taken.max(self.memory.write(entry, now, Initiator::Walk));
+        }
+        taken
+    }
 }
 
 impl<K: KernelState + ?Sized> Below for Behind<'_, K> {
     fn translated(&self, now: Time) -> Time {
-        now.max(self.translated)
+        if self.hits_wait { now.max(self.translated) } else { now }
     }
     fn fill(&mut self, line: u64, now: Time, by: Initiator) -> Time {
-        match self.kernel.backing(line, self.os) {
-            Backing::Memory(physical) => self.memory.read(physical, now.max(self.translated), by),
+        let translated = now.max(self.translated);
+        match self.kernel.fill(line, self.os, now) {
+            Backing::Memory(physical) => self.memory.read(physical, translated, by),
+            Backing::Given(given) => {
+                self.give(&given, translated);
+                self.memory.read(given.line, translated, by)
+            }
+            // The controller answers by itself, as soon as it knows that there is nothing.
+            Backing::Zero => translated,
             // A prefetched line of a page that is not there reads nothing.
-            Backing::Zero | Backing::Fault => now,
+            Backing::Fault => now,
         }
     }
     fn evict(&mut self, line: u64, now: Time) -> Time {
-        match self.kernel.backing(line, self.os) {
+        match self.kernel.evict(line, self.os, now) {
             Backing::Memory(physical) => self.memory.write(physical, now, Initiator::Writeback),
+            Backing::Given(given) => {
+                let given_at = self.give(&given, now);
+                self.memory.write(given.line, given_at, Initiator::Writeback)
+            }
             Backing::Zero | Backing::Fault => now,
         }
     }

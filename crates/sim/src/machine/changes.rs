@@ -14,6 +14,7 @@ use crate::coherence::{Bill, Cause, Invalidation};
 use crate::memory::Initiator;
 use crate::os::{Changes, Owner, StalePages};
 use crate::translate::{KernelState, Translation};
+use std::ops::Range;
 use terrace_model::{AddressRange, Frame, LINE_BYTES, Line, Time};
 
 /// What a change came to for whoever made it.
@@ -90,9 +91,11 @@ impl Machine {
         now: Time,
         changes: Changes,
     ) -> Completed {
-        self.shared.count_stores(system, cause, core.is_some(), &changes);
-        if self.shared.has_caches && cause.stores_entries() {
-            self.store_entries(system, cause, core, now, &changes);
+        if self.scheme.has_kernel_tables() {
+            self.shared.count_stores(system, cause, core.is_some(), &changes);
+            if self.shared.has_caches && cause.stores_entries() {
+                self.store_entries(system, cause, core, now, &changes);
+            }
         }
         let mut completed = self.shared.invalidate(system, cause, core, changes, false);
         self.drop_stale();
@@ -111,9 +114,10 @@ impl Machine {
         changes: &Changes,
     ) {
         let Machine { cores, shared, scheme, .. } = self;
-        let kernel = scheme.has_virtual_caches().then(|| scheme.kernel());
+        let virtual_caches = scheme.has_virtual_caches();
         for line in changes.stored_lines() {
             let line = shared.machine_line(system, line);
+            let kernel = virtual_caches.then(|| scheme.kernel());
             let Some(id) = core else {
                 shared.store_from_outside(kernel, line, now);
                 continue;
@@ -189,12 +193,32 @@ impl Machine {
         }
     }
 
+    /// Drops lines whose names get another meaning.
+    pub fn discard_stale_names(&mut self) {
+        let names = self.scheme.kernel().take_stale_names();
+        names.into_iter().for_each(|names| self.shared.caches.discard_range(names));
+    }
+
+    /// Writes the dirty ones of these lines back; they leave the caches.
+    pub fn flush_lines(&mut self, names: Vec<Range<u64>>, now: Time) {
+        let Machine { shared, scheme, .. } = self;
+        let (os, memory) = (&mut shared.os, &mut shared.memory);
+        let kernel = scheme.kernel();
+        let mut below = Behind { kernel, os, memory, translated: Time::ZERO, hits_wait: false };
+        names.into_iter().for_each(|names| shared.caches.flush_range(names, now, &mut below));
+    }
+
     /// Drops the virtually named lines of a range from the caches, where names are virtual: the addresses may be
     /// backed by other memory next. Dirty lines of freed memory need no writeback.
     pub fn discard_lines(&mut self, space: u32, range: AddressRange) {
+        if let Some(names) = self.scheme.kernel().names(space, range) {
+            names.into_iter().for_each(|names| self.shared.caches.discard_range(names));
+            return;
+        }
         for (page, size, _) in self.shared.os.table(space).pages_in(range) {
             for line in 0..size.bytes() / LINE_BYTES {
-                if let Some(line) = self.scheme.virtual_line(space, page + line * LINE_BYTES) {
+                let (kernel, os) = (self.scheme.kernel(), &self.shared.os);
+                if let Some(line) = kernel.virtual_line(space, page + line * LINE_BYTES, os) {
                     self.shared.caches.discard(line);
                 }
             }
@@ -209,11 +233,13 @@ impl<const F: u8> Site<'_, F> {
             return;
         }
         let changes = std::mem::take(&mut self.shared.os.changes);
-        self.shared.count_stores(System::Programs, cause, true, &changes);
-        if F == FULL && cause.stores_entries() {
-            let kernel = T::VIRTUAL_CACHES.then_some(&*own.kernel);
+        if T::KERNEL_TABLES {
+            self.shared.count_stores(System::Programs, cause, true, &changes);
+        }
+        if F == FULL && cause.stores_entries() && T::KERNEL_TABLES {
             for line in changes.stored_lines() {
                 let line = self.shared.machine_line(System::Programs, line);
+                let kernel = T::VIRTUAL_CACHES.then_some(&mut *own.kernel);
                 self.shared.store_entry(kernel, self.id, line, self.core.pipeline.now);
             }
         }
@@ -244,7 +270,7 @@ impl<const F: u8> Site<'_, F> {
         self.shared.count_stores(System::Hypervisor, cause, true, &changes);
         if F == FULL && cause.stores_entries() {
             for line in changes.stored_lines() {
-                self.shared.store_entry(None::<&T::Kernel>, self.id, line, self.core.pipeline.now);
+                self.shared.store_entry(None::<&mut T::Kernel>, self.id, line, self.core.pipeline.now);
             }
         }
         if changes.stale.is_empty() && !changes.reshaped {
@@ -397,7 +423,7 @@ impl Shared {
     /// A core stores to a line of a page table. `kernel`: where caches are virtually tagged.
     fn store_entry<K: KernelState + ?Sized>(
         &mut self,
-        kernel: Option<&K>,
+        kernel: Option<&mut K>,
         core: usize,
         line: u64,
         now: Time,
@@ -406,16 +432,20 @@ impl Shared {
         let Some(kernel) = kernel else {
             return self.caches.access(core, line, true, now, by, &mut self.memory);
         };
-        let mut below = Behind { kernel, os: &self.os, memory: &mut self.memory, translated: Time::ZERO };
-        self.caches.access(core, kernel.physical_line(line), true, now, by, &mut below)
+        let line = kernel.physical_line(line);
+        let (os, memory) = (&mut self.os, &mut self.memory);
+        let mut below = Behind { kernel, os, memory, translated: Time::ZERO, hits_wait: false };
+        self.caches.access(core, line, true, now, by, &mut below)
     }
 
     /// The same by a processor that is none of the design's cores.
-    fn store_from_outside<K: KernelState + ?Sized>(&mut self, kernel: Option<&K>, line: u64, now: Time) {
+    fn store_from_outside<K: KernelState + ?Sized>(&mut self, kernel: Option<&mut K>, line: u64, now: Time) {
         let Some(kernel) = kernel else {
             return self.caches.store_from_outside(line, now, &mut self.memory);
         };
-        let mut below = Behind { kernel, os: &self.os, memory: &mut self.memory, translated: Time::ZERO };
-        self.caches.store_from_outside(kernel.physical_line(line), now, &mut below);
+        let line = kernel.physical_line(line);
+        let (os, memory) = (&mut self.os, &mut self.memory);
+        let mut below = Behind { kernel, os, memory, translated: Time::ZERO, hits_wait: false };
+        self.caches.store_from_outside(line, now, &mut below);
     }
 }

@@ -13,6 +13,7 @@
 //! | `changes.rs` | changes of page tables completed: stores, costs, and what cores drop |
 //! | `manager.rs` | what faults and walks ask and tell of a policy |
 //! | `zeroing.rs` | what a page fault costs |
+//! | `zero_lines.rs` | lines that the memory controller knows to be zero |
 //! | `tiers.rs` | the tiers in physical memory, and their devices |
 
 mod access;
@@ -26,6 +27,7 @@ mod run;
 mod site;
 mod tiers;
 mod walk;
+mod zero_lines;
 mod zeroing;
 
 pub(crate) use build::{Machine, Shared};

@@ -153,7 +153,7 @@ impl<const F: u8> Site<'_, F> {
     #[inline(never)]
     pub(super) fn walk_host<T: Translation>(
         &mut self,
-        kernel: &T::Kernel,
+        kernel: &mut T::Kernel,
         addr: GuestPhysAddr,
         write: bool,
         mut at: Time,
@@ -181,7 +181,7 @@ impl<const F: u8> Site<'_, F> {
     /// The same by the hypervisor's table.
     fn walk_hypervisor<T: Translation>(
         &mut self,
-        kernel: &T::Kernel,
+        kernel: &mut T::Kernel,
         addr: GuestPhysAddr,
         write: bool,
         mut at: Time,
@@ -224,7 +224,12 @@ impl<const F: u8> Site<'_, F> {
     }
 
     /// A store goes to a page whose dirty bit is clear in the host's table: the walker sets it. Returns when that is done.
-    fn set_host_bits<T: Translation>(&mut self, kernel: &T::Kernel, addr: GuestPhysAddr, at: Time) -> Time {
+    fn set_host_bits<T: Translation>(
+        &mut self,
+        kernel: &mut T::Kernel,
+        addr: GuestPhysAddr,
+        at: Time,
+    ) -> Time {
         let Some(hypervisor) = &mut self.shared.hypervisor else { return at };
         let Some(leaf) = hypervisor.find(addr) else { return at };
         let pte = hypervisor.os.mark(hypervisor.space, addr.in_host_space().0, &leaf, true);
@@ -257,7 +262,7 @@ impl<const F: u8> Site<'_, F> {
     /// the entry lies in the machine, and when the host's bits are set.
     pub(super) fn set_dirty_in_host<T: Translation>(
         &mut self,
-        kernel: &T::Kernel,
+        kernel: &mut T::Kernel,
         entry: PhysAddr,
         leaf: &Leaf,
         addr: u64,

@@ -1,6 +1,7 @@
 //! Tiers in the machine's physical memory, and the devices behind them.
 
 use super::hypervisor::guest_end;
+use super::zero_lines::ZeroLines;
 use crate::array::{Divider, prefetch};
 use crate::design::Design;
 use crate::memory::{Device, Initiator, Link};
@@ -110,6 +111,8 @@ pub struct TieredMemory {
     pub demand_reads: u64,
     /// One tier as a hardware cache of another.
     hardware_cache: Option<HardwareCache>,
+    /// Lines that the controller knows to be zero.
+    zeros: ZeroLines,
 }
 
 impl TieredMemory {
@@ -172,6 +175,7 @@ impl TieredMemory {
             tier_of_region,
             demand_reads: 0,
             hardware_cache: None,
+            zeros: ZeroLines::default(),
         })
     }
 
@@ -214,6 +218,9 @@ impl TieredMemory {
     /// Reads a physical line; the answer is when its data is back at the last-level cache.
     #[inline]
     pub fn read(&mut self, line: u64, now: Time, by: Initiator) -> Time {
+        if self.zeros.contains(line) {
+            return now;
+        }
         self.demand_reads += u64::from(by as usize == Initiator::Demand as usize);
         if self.hardware_cache.is_some() {
             return self.read_cached(line, now, by);
@@ -245,6 +252,7 @@ impl TieredMemory {
     /// Writes a physical line; nobody waits for it, unless the device's queue is full.
     #[inline]
     pub fn write(&mut self, line: u64, now: Time, by: Initiator) -> Time {
+        self.zeros.remove(line);
         if self.hardware_cache.is_some() {
             return self.write_cached(line, now, by);
         }
@@ -360,6 +368,11 @@ impl TieredMemory {
         self.devices[tier.device].write_stream(local, lines, now + tier.path, pace, Initiator::Zero)
     }
 
+    /// The controller notes that these lines are zero. Until one is written, reads of it are answered without the device.
+    pub fn note_zeros(&mut self, first: u64, lines: u64) {
+        self.zeros.insert(first, lines);
+    }
+
     /// Traffic of every tier, in the machine's order.
     pub fn traffic(&self) -> impl Iterator<Item = (&str, &TierLines)> {
         self.tiers.iter().map(|tier| (tier.name.as_str(), &tier.traffic))
@@ -370,6 +383,9 @@ impl TieredMemory {
         if let Some(cache) = &self.hardware_cache {
             stats.count("cache.memory.hit", cache.hits, Unit::Count);
             stats.count("cache.memory.miss", cache.misses, Unit::Count);
+        }
+        if self.zeros.reads > 0 {
+            stats.count("memory.zero_line_reads", self.zeros.reads, Unit::Count);
         }
         for (name, device) in self.device_names.iter().zip(&self.devices) {
             let device = device.settled(now);

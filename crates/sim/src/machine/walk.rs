@@ -141,7 +141,7 @@ impl<const F: u8> Site<'_, F> {
     #[inline]
     pub(super) fn fetch_entry<T: Translation>(
         &mut self,
-        kernel: &T::Kernel,
+        kernel: &mut T::Kernel,
         addr: u64,
         write: bool,
         now: Time,
@@ -153,9 +153,9 @@ impl<const F: u8> Site<'_, F> {
         }
         let line = addr / LINE_BYTES;
         if T::VIRTUAL_CACHES {
-            let translated = Time::ZERO;
-            let mut below = Behind { kernel, os: &shared.os, memory: &mut shared.memory, translated };
             let line = kernel.physical_line(line);
+            let (os, memory) = (&mut shared.os, &mut shared.memory);
+            let mut below = Behind { kernel, os, memory, translated: Time::ZERO, hits_wait: false };
             return shared.caches.access(self.id, line, write, now, Initiator::Walk, &mut below).done;
         }
         shared.caches.access(self.id, line, write, now, Initiator::Walk, &mut shared.memory).done
@@ -273,6 +273,32 @@ impl<const F: u8> Walker for Site<'_, F> {
 
     fn fetch<T: Translation>(&mut self, kernel: &mut T::Kernel, addr: u64, write: bool, now: Time) -> Time {
         self.fetch_entry::<T>(kernel, addr, write, now)
+    }
+
+    fn fetch_below<T: Translation>(
+        &mut self,
+        kernel: &mut T::Kernel,
+        addr: u64,
+        through_last_level: bool,
+        now: Time,
+    ) -> Time {
+        let shared = &mut *self.shared;
+        let line = addr / LINE_BYTES;
+        if F != FULL {
+            return now + shared.timing.llc;
+        }
+        if !through_last_level {
+            return shared.memory.read(line, now, Initiator::Walk);
+        }
+        let line = kernel.physical_line(line);
+        let (os, memory) = (&mut shared.os, &mut shared.memory);
+        let mut below = Behind { kernel, os, memory, translated: Time::ZERO, hits_wait: false };
+        shared.caches.read_from_below(line, now, Initiator::Walk, &mut below)
+    }
+
+    fn count_walk(&mut self, took: Time) {
+        self.shared.walks.count += 1;
+        self.shared.walks.time += took;
     }
 
     #[inline(always)]

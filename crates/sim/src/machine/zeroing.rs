@@ -6,7 +6,8 @@
 //! last level, as far as that can hold it, and goes to memory beyond. Lines that still lie in caches from an earlier use
 //! of the frame are zeroed at the rate of base pages. What has to leave the caches goes through the devices, and the core
 //! waits where they take it more slowly than it is written. With `os.zero_stores = "non-temporal"` all of a page goes past
-//! the caches.
+//! the caches. With `"controller"` nobody zeroes: the memory controller notes that the page's lines are zero and answers reads of
+//! them by itself until they are written; that is ours, the control for designs that delay the allocation of memory.
 //!
 //! Left open: sources give rates of whole pages. That the rates of cached and other lines add up, line by line, is
 //! ours; it meets what was measured for both extremes on the machine that `machines/zen5-turin.toml` describes.
@@ -187,9 +188,11 @@ impl<const F: u8> Site<'_, F> {
         if fault.zeroed {
             return Progress { now: from, taken: from };
         }
+        let by_controller =
+            shared.timing.zeroing.stores == ZeroStores::Controller && fault.copied_from.is_none();
         if F != FULL {
-            let now = from + shared.timing.zeroing.page(fault.size);
-            return Progress { now, taken: now };
+            let span = if by_controller { Time::ZERO } else { shared.timing.zeroing.page(fault.size) };
+            return Progress { now: from + span, taken: from + span };
         }
         let first = |frame: Frame| [frame.addr().line().0];
         let (own_place, own_source) = (first(fault.frame), first(fault.copied_from.unwrap_or(fault.frame)));
@@ -201,6 +204,10 @@ impl<const F: u8> Site<'_, F> {
             return shared.copy_page(source, place, fault.size, from);
         }
         let (pace, count) = (shared.timing.zeroing.pace(fault.size), fault.size.bytes() / LINE_BYTES);
+        if by_controller {
+            place.pieces(0, count).for_each(|(first, lines)| shared.note_zeros(first, lines));
+            return Progress { now: from, taken: from };
+        }
         if shared.timing.zeroing.stores == ZeroStores::NonTemporal {
             let mut progress = Progress { now: from, taken: from };
             for (first, lines) in place.pieces(0, count) {
@@ -214,6 +221,12 @@ impl<const F: u8> Site<'_, F> {
 }
 
 impl Shared {
+    /// The controller takes a page for zero. Lines of its last use leave the caches.
+    fn note_zeros(&mut self, first: u64, lines: u64) {
+        self.caches.discard_range(first..first + lines);
+        self.memory.note_zeros(first, lines);
+    }
+
     /// A page gets the content of the one it was copied from, at the rate of zeroing, past the caches.
     fn copy_page(&mut self, source: Place<'_>, to: Place<'_>, size: PageSize, from: Time) -> Progress {
         let pace = self.timing.zeroing.pace(size);
@@ -273,20 +286,21 @@ impl Shared {
         progress: &mut Progress,
     ) {
         let now = progress.now;
-        let (held, taken) = if let Some(line) = own.kernel.virtual_line(space, page + at * LINE_BYTES) {
-            let translated = Time::ZERO;
-            let mut below =
-                Behind { kernel: &*own.kernel, os: &self.os, memory: &mut self.memory, translated };
-            match near {
-                Some(core) => self.caches.zero_in_l1(core, line, now, &mut below),
-                None => self.caches.zero_in_llc(line, now, &mut below),
-            }
-        } else {
-            match near {
-                Some(core) => self.caches.zero_in_l1(core, physical, now, &mut self.memory),
-                None => self.caches.zero_in_llc(physical, now, &mut self.memory),
-            }
-        };
+        let (held, taken) =
+            if let Some(line) = own.kernel.virtual_line(space, page + at * LINE_BYTES, &self.os) {
+                let (os, memory) = (&mut self.os, &mut self.memory);
+                let kernel = &mut *own.kernel;
+                let mut below = Behind { kernel, os, memory, translated: Time::ZERO, hits_wait: false };
+                match near {
+                    Some(core) => self.caches.zero_in_l1(core, line, now, &mut below),
+                    None => self.caches.zero_in_llc(line, now, &mut below),
+                }
+            } else {
+                match near {
+                    Some(core) => self.caches.zero_in_l1(core, physical, now, &mut self.memory),
+                    None => self.caches.zero_in_llc(physical, now, &mut self.memory),
+                }
+            };
         let Zeroing { near: pace, far, .. } = self.timing.zeroing;
         progress.now += if held || near.is_some() { pace } else { far };
         progress.taken = progress.taken.max(taken);

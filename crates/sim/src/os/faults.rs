@@ -5,7 +5,7 @@ use super::memory::{Block, Owner};
 use super::page_table::{Leaf, Pte};
 use super::paging::{Fault, Os, OsError, PlacementState};
 use crate::design::PagePolicy;
-use terrace_model::{AddressRange, PageSize};
+use terrace_model::{AddressRange, Frame, PageSize};
 use terrace_policy::{PageId, Wish};
 use terrace_trace::{MapKind, Protection};
 
@@ -59,6 +59,35 @@ impl Os {
         self.counters.faults[size.index()] += 1;
         self.note_peak();
         Ok(Fault { frame, size, copied_from: None, zeroed })
+    }
+
+    /// Brings in the base page at `addr`, which is not mapped, in a frame that was taken for it.
+    ///
+    /// # Errors
+    /// Memory is full: the page table has no room.
+    pub fn fault_in(&mut self, space: u32, addr: u64, frame: Frame) -> Result<Fault, OsError> {
+        self.area_at_fault(space, addr);
+        let (page, size) = (addr & !4095, PageSize::Base);
+        self.install(space, page, size, Pte::new(frame))?;
+        self.own(space, page, size, frame);
+        if let Some(stores) = &mut self.stores {
+            stores.clear(space, page, size);
+        }
+        self.resident[size.index()] += 1;
+        self.counters.faults[size.index()] += 1;
+        self.note_peak();
+        Ok(Fault { frame, size, copied_from: None, zeroed: false })
+    }
+
+    /// Takes a free run of 2^`order` base frames, in the first tier that has one. Each is a block of its own.
+    pub fn take_run(&mut self, order: u32) -> Option<Frame> {
+        let now = self.now;
+        self.tiers.iter_mut().find_map(|tier| tier.take_run(order, now))
+    }
+
+    /// Whether a tier has such a run.
+    pub fn has_run(&self, order: u32) -> bool {
+        self.tiers.iter().any(|tier| tier.find_run(order).is_some())
     }
 
     /// The size that a wish asks for, where it is a large page that would fit at `addr` in its area, and its tier has no free

@@ -29,6 +29,9 @@ pub enum OsError {
         "more than {MOST_PROCESSES} processes at a time; simulate a part of the input (terrace trace slice)"
     )]
     TooManyProcesses,
+    /// The Virtual Block Interface has no block left.
+    #[error("{0}; gather allocations in fewer blocks (translation.scheme.blocks)")]
+    NoBlock(#[from] crate::vbi::VbiError),
 }
 
 /// Processes at a time: the tags of TLBs have 15 bits, and one value means none.
@@ -372,7 +375,8 @@ impl Os {
             .ok_or_else(|| self.out_of_memory(None))
     }
 
-    pub(super) fn out_of_memory(&self, tier: Option<usize>) -> OsError {
+    /// The error of memory that is full: a tier, or all that the placement allows.
+    pub fn out_of_memory(&self, tier: Option<usize>) -> OsError {
         let tiers = match (&self.placement, tier) {
             (_, Some(tier)) => self.tiers[tier].name.clone(),
             (PlacementState::Only(tier), None) => self.tiers[*tier].name.clone(),

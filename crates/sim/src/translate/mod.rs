@@ -3,6 +3,7 @@
 //! `scheme.rs` is the seam, `schemes/` has one file per scheme. The page walker itself stands in the machine
 //! (`machine/walk.rs`), since a walk is made of accesses to its caches and memory.
 
+mod kernel_state;
 mod nested;
 mod page_walk_cache;
 mod parameters;
@@ -12,6 +13,7 @@ pub mod schemes;
 mod tlb;
 mod tlbs;
 
+pub use kernel_state::{Backing, Given, KernelState};
 pub(crate) use nested::HOST;
 pub use nested::{Nested, compose, host_table_bytes};
 pub use page_walk_cache::PageWalkCache;

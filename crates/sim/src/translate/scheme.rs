@@ -4,10 +4,11 @@
 //! It is generic over the [`Walker`] that serves it, so nothing here is dispatched dynamically on the way of an access.
 //! What happens rarely (shootdowns, statistics) goes through [`AnyScheme`], which knows no type.
 
+use super::kernel_state::KernelState;
 use super::parameters::TranslationParameters;
 use super::tlb::TlbEntry;
 use super::tlbs::{TlbCounters, TlbHit};
-use crate::os::{Leaf, Os, OsError, PageTable, Pte};
+use crate::os::{Leaf, OsError, PageTable, Pte};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::any::Any;
@@ -127,8 +128,21 @@ pub trait Walker {
     /// when it is there.
     fn fetch<T: Translation>(&mut self, kernel: &mut T::Kernel, addr: u64, write: bool, now: Time) -> Time;
 
+    /// The same by the memory controller, which stands below the private caches: through the last level, or from memory
+    /// alone.
+    fn fetch_below<T: Translation>(
+        &mut self,
+        kernel: &mut T::Kernel,
+        addr: u64,
+        through_last_level: bool,
+        now: Time,
+    ) -> Time;
+
     /// Counts references of a walk that the scheme made by itself.
     fn count_references(&mut self, references: u64);
+
+    /// Counts a walk that the scheme made by itself, and the time it took.
+    fn count_walk(&mut self, took: Time);
 
     /// The page of an access that changes nothing in the page table; none where it would. `frame` is what a mechanism
     /// says of its base page.
@@ -149,43 +163,6 @@ pub trait Walker {
     /// A hit in the last-level cache.
     fn llc_latency(&self) -> Time;
 }
-
-/// What stands behind a line of the last-level cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Backing {
-    /// A physical line.
-    Memory(u64),
-    /// Nothing yet, and what is read is zero: a read takes no memory access, a write-back nothing to write.
-    Zero,
-    /// Nothing, and nothing may be read: the address is not mapped. A prefetch ends here.
-    Fault,
-}
-
-/// What the kernel keeps for a scheme, one for all cores.
-pub trait KernelState: Debug + 'static {
-    /// The pages of `range` change.
-    fn forget(&mut self, _space: u32, _range: AddressRange) {}
-
-    /// The name of the cache line at a virtual address, where caches are virtually tagged.
-    #[inline(always)]
-    fn virtual_line(&mut self, _space: u32, _addr: u64) -> Option<u64> {
-        None
-    }
-
-    /// The name of the cache line at a physical line.
-    #[inline(always)]
-    fn physical_line(&self, line: u64) -> u64 {
-        line
-    }
-
-    /// What a line that leaves or enters the last-level cache stands for.
-    #[inline(always)]
-    fn backing(&self, line: u64, _os: &Os) -> Backing {
-        Backing::Memory(line)
-    }
-}
-
-impl KernelState for () {}
 
 /// The parameters that are a scheme's own.
 pub trait SchemeKeys: Clone + Debug + Parameters + Serialize + DeserializeOwned {
@@ -233,6 +210,17 @@ pub trait TlbSet: Debug {
     fn counters(&self) -> TlbCounters;
 }
 
+/// Where translation stands under virtual caches, and who waits for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LastLevel {
+    /// Beside the last level's lookup, and a hit waits for it too: rights are in the TLB.
+    Waits,
+    /// Beside the last level's lookup, and only a miss waits for it: rights were checked before.
+    Beside,
+    /// After a miss of the last level.
+    After,
+}
+
 /// A translation scheme: what one core has of it.
 pub trait Translation: Debug + Sized + 'static {
     /// Its name in designs.
@@ -250,6 +238,11 @@ pub trait Translation: Debug + Sized + 'static {
     /// Whether it runs in a virtual machine with a page table of the hypervisor's: its entries hold what a walk in both
     /// dimensions found, and nothing of the guest's frames.
     const RUNS_IN_VM: bool = false;
+    /// Where translation stands in that case.
+    const LAST_LEVEL: LastLevel = LastLevel::Waits;
+    /// Whether the kernel's page tables are what hardware reads, so that changes of entries are stores. Where they are not,
+    /// they only record what memory stands behind what.
+    const KERNEL_TABLES: bool = true;
     /// A design that shows it, as the text of a file; none where the designs' folder has one.
     const DESIGN: Option<&'static str> = None;
 
@@ -263,7 +256,10 @@ pub trait Translation: Debug + Sized + 'static {
     fn new(setup: &Setup<'_, Self::Keys>) -> Result<Self, String>;
 
     /// The kernel's side, empty.
-    fn kernel(setup: &Setup<'_, Self::Keys>) -> Self::Kernel;
+    ///
+    /// # Errors
+    /// A geometry that cannot be built.
+    fn kernel(setup: &Setup<'_, Self::Keys>) -> Result<Self::Kernel, String>;
 
     /// The TLBs of its core.
     fn tlbs(&self) -> &Self::Tlbs;
@@ -286,6 +282,12 @@ pub trait Translation: Debug + Sized + 'static {
     /// Counts a level-1 hit that [`Translation::recent`] returned.
     #[inline(always)]
     fn count_hit(&mut self, _hit: TlbHit) {}
+
+    /// Under virtual caches: checks what can be checked without a translation, before the L1. Returns when that is done.
+    #[inline(always)]
+    fn check<W: Walker>(&mut self, _kernel: &mut Self::Kernel, _walker: &mut W, request: &Request) -> Time {
+        request.now
+    }
 
     /// Translates an access. Returns its page, and when that is known.
     ///
@@ -332,7 +334,7 @@ pub trait Translation: Debug + Sized + 'static {
     fn count_into(_cores: &[Self], _kernel: &Self::Kernel, _cycle: Time, _stats: &mut Stats) {}
 
     /// What a reader of the numbers should know.
-    fn notes(_cores: &[Self]) -> Vec<String> {
+    fn notes(_cores: &[Self], _kernel: &Self::Kernel) -> Vec<String> {
         Vec::new()
     }
 }
@@ -357,11 +359,11 @@ pub trait AnyScheme: Debug {
     /// Tells the kernel's side that pages change.
     fn forget(&mut self, space: u32, range: AddressRange);
     /// What the kernel keeps for it.
-    fn kernel(&self) -> &dyn KernelState;
-    /// The name of a cache line, where caches are virtually tagged.
-    fn virtual_line(&mut self, space: u32, addr: u64) -> Option<u64>;
+    fn kernel(&mut self) -> &mut dyn KernelState;
     /// Whether caches are virtually tagged.
     fn has_virtual_caches(&self) -> bool;
+    /// Whether hardware reads the kernel's page tables.
+    fn has_kernel_tables(&self) -> bool;
     /// Hits and misses of all cores' TLBs together.
     fn tlb_counters(&self) -> TlbCounters;
     /// Adds what it counts beside its TLBs to the statistics of a run.
@@ -383,24 +385,25 @@ impl<T: Translation> AnyScheme for Scheme<T> {
     fn forget(&mut self, space: u32, range: AddressRange) {
         self.kernel.forget(space, range);
     }
-    fn kernel(&self) -> &dyn KernelState {
-        &self.kernel
-    }
-    fn virtual_line(&mut self, space: u32, addr: u64) -> Option<u64> {
-        self.kernel.virtual_line(space, addr)
+    fn kernel(&mut self) -> &mut dyn KernelState {
+        &mut self.kernel
     }
     fn has_virtual_caches(&self) -> bool {
         T::VIRTUAL_CACHES
     }
+    fn has_kernel_tables(&self) -> bool {
+        T::KERNEL_TABLES
+    }
     fn tlb_counters(&self) -> TlbCounters {
         let mut sum = TlbCounters::default();
         self.cores.iter().for_each(|core| sum.add(&core.tlb_counters()));
+        sum.add(&self.kernel.tlb_counters());
         sum
     }
     fn count_into(&self, cycle: Time, stats: &mut Stats) {
         T::count_into(&self.cores, &self.kernel, cycle, stats);
     }
     fn notes(&self) -> Vec<String> {
-        T::notes(&self.cores)
+        T::notes(&self.cores, &self.kernel)
     }
 }

@@ -134,6 +134,16 @@ impl<M: MemoryLayer> System<M> {
         Ok(other)
     }
 
+    /// A fork leaves a block shared, as it does what a program maps to share.
+    ///
+    /// # Errors
+    /// The index points to no block.
+    pub fn keep_shared(&mut self, client: ClientId, index: Index) -> Result<(), VbiError> {
+        let entry = self.hardware.table(client)?.get(index)?;
+        self.hardware.table_mut(client)?.put(index, Cvt { shared: true, ..entry });
+        Ok(())
+    }
+
     /// A process moves to a larger block; its pointers stay. The block's other clients move too, and the smaller one goes.
     ///
     /// # Errors

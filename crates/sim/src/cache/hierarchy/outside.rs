@@ -5,6 +5,18 @@ use crate::memory::Initiator;
 use terrace_model::Time;
 
 impl Hierarchy {
+    /// The memory controller reads a line of its own tables through the last level. Returns when it is there.
+    pub fn read_from_below<B: Below>(&mut self, line: u64, now: Time, by: Initiator, below: &mut B) -> Time {
+        let looked_up = now + self.llc_latency;
+        let home = self.llc.home(line);
+        if self.llc.touch(home).is_some() {
+            return looked_up;
+        }
+        let done = below.fill(line, looked_up, by);
+        self.install_llc(home, false, looked_up, below);
+        done
+    }
+
     /// A part of a line is stored to, and the line lies modified in the last level alone afterwards.
     pub fn store_from_outside<B: Below>(&mut self, line: u64, now: Time, below: &mut B) {
         let (holders, _) = self.drop_everywhere(line);

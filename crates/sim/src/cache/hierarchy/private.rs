@@ -215,4 +215,10 @@ impl Hierarchy {
     pub fn is_private(&self, core: usize, line: u64) -> bool {
         self.private[core].l1.holds(line) || self.private[core].l2.holds(line)
     }
+
+    /// Whether a core's own caches or the last level hold a line.
+    #[inline]
+    pub fn is_cached(&self, core: usize, line: u64) -> bool {
+        self.is_private(core, line) || self.llc.holds(line)
+    }
 }

@@ -1,6 +1,7 @@
 //! Lines whose content is replaced as a whole: those of freed and of newly zeroed pages.
 
 use super::{Below, Hierarchy};
+use std::ops::Range;
 use terrace_model::Time;
 
 impl Hierarchy {
@@ -10,6 +11,39 @@ impl Hierarchy {
         let in_llc = self.llc.invalidate(self.llc.home(line)).is_some();
         let (holders, _) = self.drop_everywhere(line);
         in_llc || holders > 0
+    }
+
+    /// Removes all lines with these names: one by one, or by looking at what the caches hold, whichever is less.
+    pub fn discard_range(&mut self, names: Range<u64>) {
+        for line in self.held_of(names) {
+            self.discard(line);
+        }
+    }
+
+    /// Writes the dirty lines with these names to memory; they leave the caches.
+    pub fn flush_range<B: Below>(&mut self, names: Range<u64>, now: Time, below: &mut B) {
+        for line in self.held_of(names) {
+            let in_llc = self.llc.invalidate(self.llc.home(line)) == Some(true);
+            let (_, modified) = self.drop_everywhere(line);
+            if in_llc || modified {
+                self.counters.llc.writebacks += 1;
+                below.evict(line, now);
+            }
+        }
+    }
+
+    /// The lines with these names that a cache may hold, in the order of their names.
+    fn held_of(&self, names: Range<u64>) -> Vec<u64> {
+        let private: usize = self.private.iter().map(|p| p.l1.lines() + p.l2.lines()).sum();
+        if names.end.saturating_sub(names.start) <= (private + self.llc.lines()) as u64 {
+            return names.collect();
+        }
+        let above = self.private.iter().flat_map(|p| p.l1.resident().chain(p.l2.resident()));
+        let mut held: Vec<u64> =
+            above.chain(self.llc.resident()).filter(|line| names.contains(line)).collect();
+        held.sort_unstable();
+        held.dedup();
+        held
     }
 
     /// A core writes zeros over a whole line and keeps it in its L1, modified. Nothing is read, since no old byte stays.

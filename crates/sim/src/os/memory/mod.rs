@@ -142,6 +142,35 @@ impl TierMemory {
         true
     }
 
+    /// Takes a free run of 2^`order` frames that begins at a multiple of its size, each frame a block of its own.
+    pub fn take_run(&mut self, order: u32, now: Time) -> Option<Frame> {
+        let first = self.find_run(order)?;
+        self.before_change(now);
+        let step = order.min(self.buddy.max_order());
+        for at in (first..first + (1 << order)).step_by(1 << step) {
+            self.buddy.take_at(at, step, Mobility::Movable);
+        }
+        for at in first..first + (1 << order) {
+            self.owners.set(at as usize, Word::new(Owner::Taken, PageSize::Base));
+        }
+        Some(Frame(self.base + first))
+    }
+
+    /// The first frame of such a run: of the smallest free block that holds one, the lowest.
+    pub fn find_run(&self, order: u32) -> Option<u64> {
+        let most = self.buddy.max_order();
+        if order <= most {
+            let fits = self.buddy.blocks().filter(|(_, have)| *have >= order);
+            return fits.min_by_key(|(first, have)| (*have, *first)).map(|(first, _)| first);
+        }
+        let runs = (0..self.frames() >> order).map(|run| run << order);
+        let free = |first: u64| {
+            (first..first + (1 << order)).step_by(1 << most).all(|at| self.buddy.is_free(at, most))
+        };
+        let mut runs = runs;
+        runs.find(|first| free(*first))
+    }
+
     /// Gives a block back.
     pub fn give_back(&mut self, frame: Frame, now: Time) {
         self.before_change(now);

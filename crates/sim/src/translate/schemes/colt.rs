@@ -95,7 +95,9 @@ impl Translation for Colt {
         Ok(Colt { tlbs: CoalescedTlbs::new(setup.translation, setup.own)? })
     }
 
-    fn kernel(_setup: &Setup<'_, CoalescedParameters>) {}
+    fn kernel(_setup: &Setup<'_, CoalescedParameters>) -> Result<(), String> {
+        Ok(())
+    }
 
     #[inline(always)]
     fn tlbs(&self) -> &CoalescedTlbs {

@@ -158,9 +158,9 @@ impl Translation for DirectSegment {
         Ok(DirectSegment { tlbs: Tlbs::new(setup.translation)?, registers: SegmentRegisters::default() })
     }
 
-    fn kernel(setup: &Setup<'_, SegmentParameters>) -> Segments {
+    fn kernel(setup: &Setup<'_, SegmentParameters>) -> Result<Segments, String> {
         let (ranges, choices) = (RangeTables::new(setup.own.least), SegmentChoices::new(setup.own.period));
-        Segments { ranges, choices }
+        Ok(Segments { ranges, choices })
     }
 
     #[inline(always)]

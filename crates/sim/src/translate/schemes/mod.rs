@@ -53,6 +53,8 @@ schemes! {
     direct_segment::DirectSegment,
     spot::Spot,
     pom_tlb::PomTlb,
+    vbi::Vbi,
+    enigma::Enigma,
 }
 
 /// Makes a scheme for a number of cores with a cycle, whose own memory begins at an address.
@@ -192,5 +194,5 @@ fn build<T: Translation>(
     let own = &keys::<T>(&translation.scheme.own);
     let setup = Setup { translation, own, cycle, memory };
     let cores = (0..cores).map(|_| T::new(&setup)).collect::<Result<Vec<T>, String>>()?;
-    Ok(Box::new(Scheme { cores, kernel: T::kernel(&setup) }))
+    Ok(Box::new(Scheme { cores, kernel: T::kernel(&setup)? }))
 }

@@ -49,7 +49,9 @@ impl Translation for PerfectTlb {
         Ok(PerfectTlb::default())
     }
 
-    fn kernel(_setup: &Setup<'_, NoKeys>) {}
+    fn kernel(_setup: &Setup<'_, NoKeys>) -> Result<(), String> {
+        Ok(())
+    }
 
     fn tlbs(&self) -> &AllHits {
         &self.tlbs

@@ -164,8 +164,8 @@ impl Translation for PomTlb {
         Ok(PomTlb { tlbs: Tlbs::new(setup.translation)?, large, hits: 0, misses: 0, mispredictions: 0 })
     }
 
-    fn kernel(setup: &Setup<'_, PomTlbParameters>) -> PomTable {
-        PomTable::new(setup.memory, setup.own.capacity)
+    fn kernel(setup: &Setup<'_, PomTlbParameters>) -> Result<PomTable, String> {
+        Ok(PomTable::new(setup.memory, setup.own.capacity))
     }
 
     #[inline(always)]

@@ -31,7 +31,9 @@ impl Translation for Radix {
         Ok(Radix { tlbs: Tlbs::new(setup.translation)? })
     }
 
-    fn kernel(_setup: &Setup<'_, NoKeys>) {}
+    fn kernel(_setup: &Setup<'_, NoKeys>) -> Result<(), String> {
+        Ok(())
+    }
 
     #[inline(always)]
     fn tlbs(&self) -> &Tlbs {

@@ -145,8 +145,8 @@ impl Translation for Rmm {
         Ok(Rmm { tlbs: Tlbs::new(setup.translation)?, ranges: RangeTlb::new(setup.own.entries) })
     }
 
-    fn kernel(setup: &Setup<'_, RangeParameters>) -> RangeTables {
-        RangeTables::new(setup.own.least)
+    fn kernel(setup: &Setup<'_, RangeParameters>) -> Result<RangeTables, String> {
+        Ok(RangeTables::new(setup.own.least))
     }
 
     #[inline(always)]

@@ -205,8 +205,8 @@ impl Translation for Spot {
         })
     }
 
-    fn kernel(setup: &Setup<'_, SpotParameters>) -> RangeTables {
-        RangeTables::new(setup.own.least)
+    fn kernel(setup: &Setup<'_, SpotParameters>) -> Result<RangeTables, String> {
+        Ok(RangeTables::new(setup.own.least))
     }
 
     #[inline(always)]
@@ -267,7 +267,7 @@ impl Translation for Spot {
         stats.count("walk.hidden_cycles", hidden.in_cycles(cycle), Unit::Cycles);
     }
 
-    fn notes(cores: &[Spot]) -> Vec<String> {
+    fn notes(cores: &[Spot], _kernel: &<Spot as Translation>::Kernel) -> Vec<String> {
         let substitutes: u64 = cores.iter().map(|core| core.table.substitutes).sum();
         let note = format!(
             "{substitutes} look-ups of the prediction table went by the data's region: the input has no \

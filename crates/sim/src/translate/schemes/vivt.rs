@@ -84,7 +84,7 @@ pub enum Name {
 
 impl KernelState for LineNames {
     #[inline(always)]
-    fn virtual_line(&mut self, space: u32, addr: u64) -> Option<u64> {
+    fn virtual_line(&mut self, space: u32, addr: u64, _os: &Os) -> Option<u64> {
         Some(self.line(space, addr))
     }
 
@@ -126,8 +126,8 @@ impl Translation for Vivt {
         Ok(Vivt { tlbs: Tlbs::new(setup.translation)? })
     }
 
-    fn kernel(_setup: &Setup<'_, NoKeys>) -> LineNames {
-        LineNames::default()
+    fn kernel(_setup: &Setup<'_, NoKeys>) -> Result<LineNames, String> {
+        Ok(LineNames::default())
     }
 
     #[inline(always)]

@@ -112,6 +112,11 @@ impl Buddy {
         self.unmovable_in_huge[(frame / HUGE) as usize] += 1;
     }
 
+    /// The largest order of a free block.
+    pub fn max_order(&self) -> u32 {
+        self.max_order
+    }
+
     /// Frames in all.
     pub fn frames(&self) -> u64 {
         self.frames

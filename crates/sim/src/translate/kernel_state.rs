@@ -1,0 +1,129 @@
+//! What the kernel, or the memory controller, keeps for a translation scheme: one for all cores.
+//!
+//! A scheme whose lines have virtual names says here what a name means, and what memory stands behind it. A controller that
+//! gives memory by itself does it when a line is read from memory ([`KernelState::fill`]) or leaves the caches dirty
+//! ([`KernelState::evict`]).
+
+use super::tlbs::TlbCounters;
+use crate::os::{Os, OsError};
+use std::fmt::Debug;
+use std::ops::Range;
+use terrace_model::{AddressRange, Time};
+use terrace_trace::Event;
+
+/// What stands behind a line of the last-level cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backing {
+    /// A physical line.
+    Memory(u64),
+    /// A physical line of memory that was given just now.
+    Given(Given),
+    /// Nothing yet, and what is read is zero: a read takes no memory access, a write-back nothing to write.
+    Zero,
+    /// Nothing, and nothing may be read: the address is not mapped. A prefetch ends here.
+    Fault,
+}
+
+/// Memory that the controller gave to a line and those around it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// The line that it was given for.
+    pub line: u64,
+    /// First line of all that were given.
+    pub first: u64,
+    /// How many.
+    pub lines: u64,
+    /// First line of what they are a copy of; else they are zero.
+    pub copied_from: Option<u64>,
+    /// The controller notes which lines are zero still, and does not write them.
+    pub notes_zeros: bool,
+    /// The line of the controller's own tables that was stored to.
+    pub entry: Option<u64>,
+}
+
+/// What the kernel keeps for a scheme, one for all cores.
+pub trait KernelState: Debug + 'static {
+    /// The pages of `range` change.
+    fn forget(&mut self, _space: u32, _range: AddressRange) {}
+
+    /// The name of the cache line at a virtual address, where caches are virtually tagged.
+    #[inline(always)]
+    fn virtual_line(&mut self, _space: u32, _addr: u64, _os: &Os) -> Option<u64> {
+        None
+    }
+
+    /// The name of the cache line at a physical line.
+    #[inline(always)]
+    fn physical_line(&self, line: u64) -> u64 {
+        line
+    }
+
+    /// What a line that leaves or enters the last-level cache stands for.
+    #[inline(always)]
+    fn backing(&self, line: u64, _os: &Os) -> Backing {
+        Backing::Memory(line)
+    }
+
+    /// A line is read from memory.
+    #[inline(always)]
+    fn fill(&mut self, line: u64, os: &mut Os, _now: Time) -> Backing {
+        self.backing(line, os)
+    }
+
+    /// A dirty line leaves the last-level cache.
+    #[inline(always)]
+    fn evict(&mut self, line: u64, os: &mut Os, _now: Time) -> Backing {
+        self.backing(line, os)
+    }
+
+    /// Memory ran out where nothing could be told of it: since [`KernelState::fill`] or [`KernelState::evict`].
+    #[inline(always)]
+    fn failed(&mut self) -> Option<OsError> {
+        None
+    }
+
+    /// Whether [`KernelState::take_dirty_names`] has some.
+    #[inline(always)]
+    fn has_dirty_names(&self) -> bool {
+        false
+    }
+
+    /// Names of lines that have to be in memory before the access goes on: their block gets other names.
+    fn take_dirty_names(&mut self) -> Vec<Range<u64>> {
+        Vec::new()
+    }
+
+    /// A program's event is about to be applied. Returns addresses whose memory goes with it, beside what the event itself
+    /// says.
+    fn before_event(&mut self, _space: u32, _event: &Event, _os: &mut Os) -> Vec<AddressRange> {
+        Vec::new()
+    }
+
+    /// A process is about to be forked. Returns names of lines that have to be in memory before it is.
+    fn before_fork(&mut self, _parent: u32) -> Vec<Range<u64>> {
+        Vec::new()
+    }
+
+    /// A process was forked from another.
+    fn forked(&mut self, _parent: u32, _child: u32) {}
+
+    /// A process is gone, or replaced its program.
+    fn ended(&mut self, _space: u32, _os: &mut Os) {}
+
+    /// The names of a range's lines, where they are known without its page table.
+    fn names(&mut self, _space: u32, _range: AddressRange) -> Option<Vec<Range<u64>>> {
+        None
+    }
+
+    /// Names that are about to be used again: their lines must leave the caches now.
+    fn take_stale_names(&mut self) -> Vec<Range<u64>> {
+        Vec::new()
+    }
+
+    /// Hits and misses of TLBs that all cores share.
+    fn tlb_counters(&self) -> TlbCounters {
+        TlbCounters::default()
+    }
+}
+
+impl KernelState for () {}

@@ -1,0 +1,347 @@
+//! VBI: the Virtual Block Interface, caches named by block and memory managed in the memory controller.
+//!
+//! **What it does.** A program's data lie in virtual blocks of eight sizes, from 4 KiB to 128 TiB. An access names an entry of
+//! its process's table of blocks (CVT) and an offset; the core checks the right to it there, through a small cache, and caches are
+//! named by block down to the last level. Only what misses the last level needs memory. The memory translation layer (MTL) in
+//! the memory controller finds it: it looks a block up in the tables of blocks (VIT, through a cache), then in TLBs, then walks
+//! the block's own table, whose depth is that of the block's size. It begins when the L2 misses and is waited for when the last
+//! level misses. With *delayed allocation* a region gets memory when its first dirty line leaves the last level; until then
+//! reads of it are answered with zeros, without a walk and without memory. With *early reservation* a free run as large as the
+//! block is set aside at its first allocation, and one TLB entry covers the block.
+//!
+//! **Source.** Hajinazar et al., "The Virtual Block Interface", ISCA 2020: sections 4.1 to 4.5, 5.1 to 5.3. Designs: `vbi-1` has
+//! neither, `vbi-2` has delayed allocation, `vbi-full` both.
+//!
+//! **Left open, and chosen here.** *Which data lie in which block* of a program that knows nothing of blocks: `blocks`. *When
+//! memory is given without delayed allocation*: at the first miss of the last level. *Lines of a region besides the one it was
+//! given for* must read as zero: the controller writes zeros, or notes which lines are zero (`notes_zeros`). *A clone* would
+//! miss lines that are dirty in the source: they are written back first, and the source's later write-backs copy. *Memory that
+//! runs out at a write-back* has nobody to tell: the run ends there, and `headroom` keeps memory for write-backs by refusing it
+//! to loads and stores first. *A promoted block* changes for all clients that have it. *Tables of blocks in memory* lie beyond
+//! all tiers; a block's own table lies where the kernel's page table for the same addresses would, 512 entries to a page, and
+//! that page table is the simulator's record of what memory stands behind what: its changes cost a write by the controller for
+//! each region that gets memory, and no interrupts. *Walks* go through the last level or to memory (`walks_through_llc`). *Time
+//! of the controller's own programs*: `latency`, nothing by default as in the paper. *The CVT cache* answers beside the L1, so a hit
+//! takes no time. *TLBs* are those of the design, one set for all cores, the ones for 4 KiB pages for regions, those for 2 MiB pages for what
+//! lies in one run. *A block whose memory does not lie in its run any more* switches to a table and loses its TLB entries; the
+//! switch itself takes no time. *Memory of other blocks* is taken from the block with most of it unused, the farthest part
+//! first. *Files*: the operating system brings a page in as after a page fault. *Policies* see pages as everywhere; they are not
+//! asked where a region's first memory shall lie. *Passing over the start of an input* gives memory at first touch.
+
+mod gather;
+mod layer;
+mod mtl;
+mod names;
+mod reserve;
+mod state;
+
+use crate::translate::{
+    LastLevel, Request, SchemeKeys, Setup, Stop, TlbCounters, TlbEntry, TlbHit, TlbSet,
+    Translation, Walker,
+};
+use crate::os::{Leaf, PageTable, Pte};
+use crate::vbi::SizeClass;
+pub use gather::Gather;
+use mtl::Mtl;
+use reserve::Mapping;
+use serde::{Deserialize, Serialize};
+pub use state::Controller;
+use terrace_model::parameters::{Choice, Parameters};
+use terrace_model::{AddressRange, Bytes, Cycles, PageSize, Stats, Time, Unit};
+
+/// Entries of a core's cache of its process's table of blocks (section 4.3).
+const CVT_CACHE: usize = 64;
+/// Bytes of an entry in memory: 64 bits of a name, rights and a valid bit.
+const CVT_BYTES: u64 = 16;
+/// Bytes of an entry of a table of blocks.
+const VIT_BYTES: u64 = 32;
+/// Bytes of each of the controller's three tables: of processes, of blocks, and of blocks' pieces.
+const TABLE_BYTES: u64 = 64 << 20;
+
+/// Whether memory is set aside for whole blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Choice)]
+#[serde(rename_all = "kebab-case")]
+pub enum Reservation {
+    /// No: 4 KiB at a time, anywhere.
+    #[default]
+    None,
+    /// At a block's first allocation.
+    Early,
+}
+
+/// Parameters of the interface.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
+#[serde(default, deny_unknown_fields)]
+pub struct VbiParameters {
+    /// Delayed allocation: memory at the first dirty write-back, zeros until then.
+    #[parameter(default = false)]
+    pub delayed: bool,
+    /// Whether memory is set aside for whole blocks.
+    #[parameter(default = Reservation::None)]
+    pub reservation: Reservation,
+    /// What becomes a block.
+    #[parameter(default = Gather::Allocation)]
+    pub blocks: Gather,
+    /// Allocations of fewer bytes lie in the block of their area. Pages of an allocation are those whose middle byte it holds.
+    #[parameter(default = "128 KiB", range = "8 KiB"..="8 TiB")]
+    pub least: Bytes,
+    /// The controller notes which lines of new memory are zero, 64 bits for each 4 KiB, instead of writing zeros.
+    #[parameter(default = false)]
+    pub notes_zeros: bool,
+    /// Entries of the controller's cache of the tables of blocks, least recently used; 0 for none. The paper gives no size.
+    #[parameter(default = 64, range = 0..=32_767)]
+    pub vit_cache: u32,
+    /// Time of the controller's own programs for each translation.
+    #[parameter(default = "0 cycles", range = "0 cycles"..="1000000 cycles")]
+    pub latency: Cycles,
+    /// Whether the controller reads its tables through the last level; otherwise from memory.
+    #[parameter(default = true)]
+    pub walks_through_llc: bool,
+    /// Free memory that only write-backs may take.
+    #[parameter(default = "0 B", range = "0 B"..="8 TiB")]
+    pub headroom: Bytes,
+}
+
+impl SchemeKeys for VbiParameters {
+    fn scale(&mut self, scale: u32) {
+        self.least = Bytes((self.least.0 / u64::from(scale)).max(8192));
+        self.headroom = Bytes(self.headroom.0 / u64::from(scale));
+    }
+}
+
+/// Levels of the table of a block (sections 4.5.2 and 5.2): none for 4 KiB, one up to 4 MiB, else as many as 512 entries of a
+/// node take to map it 4 KiB at a time.
+fn levels(class: SizeClass) -> u32 {
+    match class.number() {
+        0 => 0,
+        1 | 2 => 1,
+        _ => (class.offset_bits() - 12).div_ceil(9),
+    }
+}
+
+/// The TLBs of a core: there are none.
+#[derive(Debug)]
+pub struct NoTlbs;
+
+impl TlbSet for NoTlbs {
+    fn update(&mut self, _table: &PageTable, _request: &Request, _leaf: &Leaf, _pte: Pte, _hit: TlbHit) {}
+    fn invalidate(&mut self, _space: u32, _range: AddressRange) {}
+    fn flush_space(&mut self, _space: u32) {}
+    fn counters(&self) -> TlbCounters {
+        TlbCounters::default()
+    }
+}
+
+/// What a core has: its cache of the table of blocks, direct-mapped by index.
+#[derive(Debug)]
+pub struct Vbi {
+    cvt: [u64; CVT_CACHE],
+    hits: u64,
+    misses: u64,
+    tlbs: NoTlbs,
+}
+
+impl Vbi {
+    /// The entry of a process's table comes from memory, through the data caches.
+    #[inline(never)]
+    fn fetch_entry<W: Walker>(&mut self, kernel: &mut Controller, walker: &mut W, now: Time) -> Time {
+        let at = kernel.at;
+        self.misses += 1;
+        self.cvt[at.entry as usize % CVT_CACHE] = at.entry;
+        // 4096 entries for each process, as far as the region goes.
+        let place = (at.entry >> 32) << 12 | at.entry & 4095;
+        let addr = kernel.memory + place * CVT_BYTES % TABLE_BYTES;
+        walker.fetch::<Vbi>(kernel, addr, false, now)
+    }
+
+    fn walk<W: Walker>(
+        &mut self,
+        kernel: &mut Controller,
+        walker: &mut W,
+        request: &Request,
+        at: &state::At,
+        references: u32,
+        now: Time,
+    ) -> Time {
+        let begin = kernel.mtl.walkers.start(now);
+        let through = kernel.keys.walks_through_llc;
+        let mut done = begin;
+        let in_pieces = matches!(kernel.blocks.layer().get(at.block), Some(block) if matches!(block.mapping, Mapping::Pieces(..)));
+        if in_pieces {
+            let entry = (u64::from(at.block) << 12 | at.offset >> 17 & 4095) * 8 % TABLE_BYTES;
+            done = walker.fetch_below::<Vbi>(kernel, kernel.memory + 2 * TABLE_BYTES + entry, through, done);
+            walker.count_references(1);
+        } else if let Some(leaf) = walker.table(request.space).find(request.addr)
+        {
+            let name = at.line * 64;
+            let lowest = leaf.size.index() as u32 + 1;
+            let depth = references.min(walker.table(request.space).levels()).max(lowest);
+            let start = kernel.mtl.tables.start_level(0, name, lowest, depth);
+            if depth > lowest {
+                done += kernel.mtl.table_latency;
+            }
+            for level in (lowest..=start).rev() {
+                let entry = walker.table(request.space).entry_address(&leaf, request.addr, level).0;
+                done = walker.fetch_below::<Vbi>(kernel, entry, through, done);
+                walker.count_references(1);
+            }
+            kernel.mtl.tables.fill(0, name, lowest + 1, start);
+        }
+        kernel.mtl.walkers.occupy(done);
+        walker.count_walk(done - begin);
+        done
+    }
+}
+
+impl Translation for Vbi {
+    const NAME: &'static str = "vbi";
+    const WALKS: bool = false;
+    const VIRTUAL_CACHES: bool = true;
+    const LAST_LEVEL: LastLevel = LastLevel::Beside;
+    const KERNEL_TABLES: bool = false;
+    const STATISTICS: &'static [(&'static str, &'static str)] = &[
+        ("vbi.blocks", "blocks in use at the end (a state; shown as pages)"),
+        ("vbi.blocks_disabled", "blocks that were given back"),
+        ("vbi.clones", "blocks cloned by forks"),
+        ("vbi.promotions", "blocks that moved to a larger size"),
+        ("vbi.cvt_cache.hit", "accesses whose entry of the process's table of blocks was in the core's cache"),
+        ("vbi.cvt_cache.miss", "accesses whose entry was fetched"),
+        ("vbi.vit_cache.hit", "translations whose block was in the controller's cache"),
+        ("vbi.vit_cache.miss", "translations whose block's entry was fetched"),
+        ("vbi.zero_lines", "lines read from regions without memory: zeros, without a walk"),
+        ("vbi.given_at_miss", "regions that got memory at a miss of the last level"),
+        ("vbi.given_at_writeback", "regions that got memory when a dirty line left the last level"),
+        ("vbi.copied_at_writeback", "regions of cloned blocks that were copied when a dirty line left the last level"),
+        ("vbi.reserved_unused", "memory set aside for blocks and not used, at the end"),
+        ("vbi.reserved_stolen", "base frames set aside for a block that others took"),
+        ("vbi.regions_given", "regions that got memory under early reservation"),
+        ("vbi.switches", "blocks in one run that switched to a table"),
+        ("vbi.without_right", "accesses that the process has no right to make"),
+        ("vbi.strays", "pages that were accessed and that no event had mapped"),
+    ];
+    type Keys = VbiParameters;
+    type Kernel = Controller;
+    type Tlbs = NoTlbs;
+
+    fn new(_setup: &Setup<'_, VbiParameters>) -> Result<Vbi, String> {
+        Ok(Vbi { cvt: [u64::MAX; CVT_CACHE], hits: 0, misses: 0, tlbs: NoTlbs })
+    }
+
+    fn kernel(setup: &Setup<'_, VbiParameters>) -> Result<Controller, String> {
+        let mtl = Mtl::new(setup.translation, setup.own.vit_cache, setup.cycle)?;
+        let latency = setup.own.latency.at(setup.cycle);
+        Ok(Controller::new(setup.own, mtl, setup.memory, latency))
+    }
+
+    fn tlbs(&self) -> &NoTlbs {
+        &self.tlbs
+    }
+
+    fn tlbs_mut(&mut self) -> &mut NoTlbs {
+        &mut self.tlbs
+    }
+
+    fn memory_bytes(_keys: &VbiParameters) -> u64 {
+        3 * TABLE_BYTES
+    }
+
+    #[inline(always)]
+    fn check<W: Walker>(&mut self, kernel: &mut Controller, walker: &mut W, request: &Request) -> Time {
+        let at = &kernel.at;
+        if !(if request.write { at.rights.write } else { at.rights.read }) {
+            kernel.wrong(request.space, request.addr, request.write);
+        }
+        if self.cvt[kernel.at.entry as usize % CVT_CACHE] == kernel.at.entry {
+            self.hits += 1;
+            return request.now;
+        }
+        self.fetch_entry(kernel, walker, request.now)
+    }
+
+    fn translate<W: Walker>(
+        &mut self,
+        kernel: &mut Controller,
+        walker: &mut W,
+        request: &Request,
+    ) -> Result<(TlbHit, Time), Stop> {
+        let at = kernel.at;
+        let through = kernel.keys.walks_through_llc;
+        let mut now = request.now + kernel.latency;
+        if !kernel.mtl.knows_block(at.block) {
+            let entry = kernel.memory + TABLE_BYTES + u64::from(at.block) * VIT_BYTES % TABLE_BYTES;
+            now = walker.fetch_below::<Vbi>(kernel, entry, through, now);
+            walker.count_references(1);
+        }
+        // A load: sharing since a fork ends when a line is written back.
+        let load = Request { write: false, ..*request };
+        let backed = walker.table(request.space).find(request.addr).is_some();
+        let file = kernel.blocks.layer().get(at.block).is_some_and(|block| block.file);
+        if !backed && !file {
+            let entry = TlbEntry::new(0, false);
+            return Ok((TlbHit { entry, size: PageSize::Base }, now));
+        }
+        let (frame, size) = walker.translate_for_free(self, kernel, &load)?;
+        kernel.at = at;
+        now = now.max(if backed { now } else { walker.now() });
+        let hit = TlbHit { entry: TlbEntry::new(frame, false), size };
+        let in_place = match kernel.blocks.layer().get(at.block).map(|block| &block.mapping) {
+            Some(Mapping::Direct(first)) => frame == first.0 + (at.offset >> 12),
+            Some(Mapping::Pieces(piece, firsts)) => {
+                let first = firsts.get(&(at.offset >> piece.offset_bits()));
+                first.is_none_or(|first| frame == first.0 + ((at.offset & (piece.bytes() - 1)) >> 12))
+            }
+            _ => true,
+        };
+        if !in_place {
+            kernel.switch(at.block);
+        }
+        let (covered, references) = kernel.covered(&at);
+        if let Some(known) = kernel.mtl.look_up(covered, now) {
+            return Ok((hit, known));
+        }
+        now += kernel.mtl.l2_latency;
+        if references > 0 {
+            now = self.walk(kernel, walker, request, &at, references, now);
+        }
+        kernel.mtl.fill(covered);
+        Ok((hit, now))
+    }
+
+    fn flush_space(&mut self, space: u32) {
+        self.cvt.iter_mut().filter(|entry| **entry >> 32 == u64::from(space)).for_each(|entry| *entry = u64::MAX);
+    }
+
+    fn count_into(cores: &[Vbi], kernel: &Controller, _cycle: Time, stats: &mut Stats) {
+        let sum = |of: fn(&Vbi) -> u64| cores.iter().map(of).sum::<u64>();
+        let layer = &kernel.blocks.system.hardware.layer;
+        let counters = &kernel.counters;
+        stats.count("vbi.blocks", kernel.blocks.in_use(), Unit::Pages);
+        stats.count("vbi.reserved_unused", layer.reservations.unused(), Unit::Pages);
+        for (name, count) in [
+            ("vbi.blocks_disabled", layer.disabled),
+            ("vbi.clones", layer.clones),
+            ("vbi.promotions", layer.promotions),
+            ("vbi.cvt_cache.hit", sum(|core| core.hits)),
+            ("vbi.cvt_cache.miss", sum(|core| core.misses)),
+            ("vbi.vit_cache.hit", kernel.mtl.block_hits),
+            ("vbi.vit_cache.miss", kernel.mtl.block_misses),
+            ("vbi.zero_lines", counters.zero_lines),
+            ("vbi.given_at_miss", counters.given_at_miss),
+            ("vbi.given_at_writeback", counters.given_at_writeback),
+            ("vbi.copied_at_writeback", counters.copied_at_writeback),
+            ("vbi.reserved_stolen", layer.reservations.stolen),
+            ("vbi.regions_given", layer.reservations.allocated),
+            ("vbi.switches", counters.switches),
+            ("vbi.without_right", counters.without_right),
+            ("vbi.strays", kernel.blocks.strays),
+        ] {
+            stats.count(name, count, Unit::Count);
+        }
+    }
+
+    fn notes(_cores: &[Vbi], kernel: &Controller) -> Vec<String> {
+        let first = kernel.first_wrong.iter();
+        let wrong = kernel.counters.without_right;
+        first.map(|first| format!("{wrong} accesses had no right to their block, first {first}; they were made")).collect()
+    }
+}

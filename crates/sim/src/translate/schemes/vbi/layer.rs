@@ -1,0 +1,167 @@
+//! The state of the memory translation layer: the blocks that are enabled, what addresses of programs they hold, and their
+//! memory.
+
+use super::names::{BlockNames, Name, Names};
+use super::reserve::{Mapping, Reservations};
+use crate::vbi::{MemoryLayer, SizeClass, Vbuid};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// Where a part of a block lies in the program's addresses: end offset, and address of the first byte.
+type Places = BTreeMap<u64, (u64, u64)>;
+
+/// A block that is enabled.
+#[derive(Clone, Debug)]
+pub struct Block {
+    pub class: SizeClass,
+    /// Storage has its bytes: a region without memory is read from there.
+    pub file: bool,
+    /// The process in whose page table its memory is written down.
+    pub space: u32,
+    pub places: Places,
+    pub names: BlockNames,
+    /// How its memory is found.
+    pub mapping: Mapping,
+}
+
+/// All blocks, by the number that the table of blocks keeps as their pointer.
+#[derive(Debug, Default)]
+pub struct Layer {
+    pub blocks: Vec<Option<Block>>,
+    free: Vec<u32>,
+    pub names: Names,
+    pub reservations: Reservations,
+    /// Lines that have to be in memory before anything else happens.
+    pub dirty: Vec<Range<u64>>,
+    /// Names that are given back once those are.
+    outdated: Vec<(BlockNames, SizeClass)>,
+    pub clones: u64,
+    pub promotions: u64,
+    pub disabled: u64,
+}
+
+impl Layer {
+    /// A new block. Returns its number.
+    pub fn add(&mut self, class: SizeClass, file: bool, space: u32) -> u32 {
+        self.put(Block {
+            class,
+            file,
+            space,
+            places: Places::new(),
+            names: BlockNames::new(),
+            mapping: Mapping::Unknown,
+        })
+    }
+
+    fn put(&mut self, block: Block) -> u32 {
+        match self.free.pop() {
+            Some(number) => {
+                self.blocks[number as usize] = Some(block);
+                number
+            }
+            None => {
+                self.blocks.push(Some(block));
+                self.blocks.len() as u32 - 1
+            }
+        }
+    }
+
+    /// A block by its number.
+    pub fn get(&mut self, number: u32) -> Option<&mut Block> {
+        self.blocks.get_mut(number as usize)?.as_mut()
+    }
+
+    /// The name of the line at an offset of a block.
+    pub fn line(&mut self, number: u32, offset: u64) -> u64 {
+        let Layer { blocks, names, .. } = self;
+        match blocks.get_mut(number as usize).and_then(Option::as_mut) {
+            Some(block) => names.line(&mut block.names, number, block.class, offset),
+            None => Names::physical(0),
+        }
+    }
+
+    /// The block of a line's name, the offset there, and the process and address that it stands for. None if nothing does.
+    pub fn place(&self, line: u64) -> Option<(u32, u64, u32, u64)> {
+        let Name::Block(number, offset) = self.names.resolve(line) else { return None };
+        let block = self.blocks.get(number as usize)?.as_ref()?;
+        let (first, (end, addr)) = block.places.range(..=offset).next_back()?;
+        (offset < *end).then(|| (number, offset, block.space, addr + offset - first))
+    }
+
+    /// Lines that have to be in memory now; the names that went with them may be used again later.
+    pub fn take_dirty(&mut self) -> Vec<Range<u64>> {
+        std::mem::take(&mut self.dirty)
+    }
+
+    /// Names of promoted blocks that were written back.
+    pub fn release_outdated(&mut self) {
+        for (mut names, class) in std::mem::take(&mut self.outdated) {
+            self.names.release(&mut names, class);
+        }
+    }
+
+    /// A part of a block is used for nothing any more.
+    pub fn remove_places(&mut self, number: u32, offsets: Range<u64>) {
+        let Some(block) = self.get(number) else { return };
+        for cut in [offsets.start, offsets.end] {
+            let holder = block.places.range(..cut).next_back().map(|(first, (end, addr))| (*first, *end, *addr));
+            if let Some((first, end, addr)) = holder.filter(|(_, end, _)| *end > cut) {
+                block.places.insert(first, (cut, addr));
+                block.places.insert(cut, (end, addr + cut - first));
+            }
+        }
+        block.places.retain(|first, _| !offsets.contains(first));
+    }
+}
+
+impl MemoryLayer for Layer {
+    /// The number of the block.
+    type Structure = Option<u32>;
+
+    fn disable(&mut self, _block: Vbuid, structure: Option<u32>) {
+        let Some(number) = structure else { return };
+        if let Some(mut block) = self.blocks[number as usize].take() {
+            self.names.release(&mut block.names, block.class);
+            self.reservations.give_up(number, block.mapping);
+            self.free.push(number);
+            self.disabled += 1;
+        }
+    }
+
+    fn invalidate_lines(&mut self, _block: Vbuid) {
+        // The names of its last use are never those of this one.
+    }
+
+    fn flush_lines(&mut self, _block: Vbuid, structure: &mut Option<u32>) {
+        if let Some(block) = structure.and_then(|number| self.get(number)) {
+            let names = Names::ranges(&block.names, block.class);
+            self.dirty.extend(names);
+        }
+    }
+
+    fn clone_structure(&mut self, from: &mut Option<u32>, to: &mut Option<u32>) {
+        let Some(block) = from.and_then(|number| self.get(number)) else { return };
+        // Its memory is the source's until it is copied, page by page, to other places.
+        let clone = Block { names: BlockNames::new(), mapping: Mapping::Tables, ..block.clone() };
+        *to = Some(self.put(clone));
+        self.clones += 1;
+    }
+
+    fn promote(&mut self, from: Option<u32>, to: &mut Option<u32>) {
+        // The caller names the larger class by `grown`, since the names of lines depend on it.
+        *to = from;
+        self.promotions += 1;
+    }
+}
+
+impl Layer {
+    /// A promoted block has another class. Lines of its old names are written back before the names are used again.
+    pub fn grown(&mut self, number: u32, class: SizeClass) {
+        let Some(block) = self.get(number) else { return };
+        let old = std::mem::replace(&mut block.class, class);
+        let names = std::mem::take(&mut block.names);
+        let mapping = std::mem::replace(&mut block.mapping, Mapping::Tables);
+        self.reservations.give_up(number, mapping);
+        self.outdated.push((names, old));
+    }
+}

@@ -1,0 +1,310 @@
+//! Early reservation (section 5.3): memory for a whole block is set aside when its first region gets some.
+//!
+//! At a block's first allocation the controller looks for a free run as large as the block. With one, the block is mapped
+//! directly: one TLB entry covers it. Without one, the largest size class that is free in one run is what the block gets piece
+//! by piece. A region takes, in this order: memory set aside for its block; free memory; memory set aside for another block.
+
+use crate::os::{Fault, Os, OsError};
+use crate::vbi::SizeClass;
+use std::collections::{BTreeMap, HashMap};
+use terrace_model::Frame;
+
+/// How the memory of a block is found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Mapping {
+    /// The block has no memory yet.
+    #[default]
+    Unknown,
+    /// By the table that its size class has, 4 KiB at a time.
+    Tables,
+    /// All of it lies from this frame on.
+    Direct(Frame),
+    /// One table of pieces of a size class, each in one run: the first frame of each.
+    Pieces(SizeClass, HashMap<u64, Frame>),
+}
+
+/// Frames that are set aside.
+#[derive(Clone, Debug)]
+struct Run {
+    block: u32,
+    /// One bit for each frame that the block, or another one, has taken.
+    taken: Vec<u64>,
+    frames: u64,
+    left: u64,
+}
+
+/// Frames given back at a time when memory is taken from another block: one for the region, the others for tables.
+const STOLEN: u64 = 8;
+
+/// All that is set aside.
+#[derive(Debug, Default)]
+pub struct Reservations {
+    /// Runs by their first frame.
+    runs: BTreeMap<u64, Run>,
+    /// Frames of blocks that are gone.
+    returned: Vec<(u64, Run)>,
+    /// Frames that were taken from other blocks.
+    pub stolen: u64,
+    /// Frames that were given to regions of blocks.
+    pub allocated: u64,
+}
+
+impl Reservations {
+    /// Frames that are set aside and not used.
+    pub fn unused(&self) -> u64 {
+        self.runs.values().map(|run| run.left).sum()
+    }
+
+    /// A block is gone, or found otherwise from now on: what it did not use is free.
+    pub fn give_up(&mut self, block: u32, mapping: Mapping) {
+        let firsts: Vec<Frame> = match mapping {
+            Mapping::Direct(first) => vec![first],
+            Mapping::Pieces(_, pieces) => pieces.into_values().collect(),
+            Mapping::Unknown | Mapping::Tables => return,
+        };
+        for first in firsts {
+            if self.runs.get(&first.0).is_some_and(|run| run.block == block)
+                && let Some(run) = self.runs.remove(&first.0)
+            {
+                self.returned.push((first.0, run));
+            }
+        }
+    }
+
+    /// Gives what blocks that are gone did not use back to the operating system's allocator.
+    pub fn settle(&mut self, os: &mut Os) {
+        for (first, run) in std::mem::take(&mut self.returned) {
+            let free = (0..run.frames).filter(|at| run.taken[(at / 64) as usize] >> (at % 64) & 1 == 0);
+            free.for_each(|at| os.free_block(Frame(first + at)));
+        }
+    }
+
+    fn set_aside(&mut self, block: u32, class: SizeClass, os: &mut Os) -> Option<Frame> {
+        let frames = class.bytes() >> 12;
+        let first = os.take_run(frames.trailing_zeros())?;
+        let taken = vec![0; frames.div_ceil(64) as usize];
+        self.runs.insert(first.0, Run { block, taken, frames, left: frames });
+        Some(first)
+    }
+
+    /// Finds out how the memory of a block will be found, at its first allocation.
+    fn begin(&mut self, block: u32, class: SizeClass, os: &mut Os) -> Mapping {
+        if let Some(first) = self.set_aside(block, class, os) {
+            return Mapping::Direct(first);
+        }
+        let smaller = SizeClass::ALL[1..].iter().rev().filter(|piece| **piece < class);
+        for piece in smaller {
+            if os.has_run((piece.bytes() >> 12).trailing_zeros()) {
+                return Mapping::Pieces(*piece, HashMap::new());
+            }
+        }
+        Mapping::Tables
+    }
+
+    /// Takes one frame of a run, if nobody else has it.
+    fn claim(&mut self, first: Frame, at: u64, os: &mut Os) -> Option<Frame> {
+        let run = self.runs.get_mut(&first.0)?;
+        let (word, bit) = ((at / 64) as usize, 1 << (at % 64));
+        let frame = Frame(first.0 + at);
+        if run.taken[word] & bit == 0 {
+            run.taken[word] |= bit;
+            run.left -= 1;
+            return Some(frame);
+        }
+        // The block had it, and gave it back.
+        os.take_block_at(frame, terrace_model::PageSize::Base).then_some(frame)
+    }
+
+    /// Memory for the region at an offset of a block.
+    ///
+    /// # Errors
+    /// Memory is full.
+    pub fn allocate(
+        &mut self,
+        number: u32,
+        class: SizeClass,
+        mapping: &mut Mapping,
+        offset: u64,
+        (space, page): (u32, u64),
+        os: &mut Os,
+    ) -> Result<Fault, OsError> {
+        if *mapping == Mapping::Unknown {
+            *mapping = self.begin(number, class, os);
+        }
+        let own = match mapping {
+            Mapping::Direct(first) => self.claim(*first, offset >> 12, os),
+            Mapping::Pieces(piece, firsts) => {
+                let at = offset >> piece.offset_bits();
+                let first = firsts.get(&at).copied().or_else(|| {
+                    let first = self.set_aside(number, *piece, os)?;
+                    firsts.insert(at, first);
+                    Some(first)
+                });
+                first.and_then(|first| self.claim(first, (offset & (piece.bytes() - 1)) >> 12, os))
+            }
+            Mapping::Unknown | Mapping::Tables => None,
+        };
+        self.allocated += 1;
+        if let Some(frame) = own {
+            loop {
+                match os.fault_in(space, page, frame) {
+                    Err(_) if self.steal(number, os) => {}
+                    Err(error) => {
+                        os.free_block(frame);
+                        return Err(error);
+                    }
+                    done => return done,
+                }
+            }
+        }
+        loop {
+            match os.fault(space, page, &[]) {
+                Err(_) if self.steal(number, os) => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// Takes frames from the block that has most of them set aside and unused, those that are farthest from what it uses. Its
+    /// own are taken last.
+    fn steal(&mut self, number: u32, os: &mut Os) -> bool {
+        let richest = self.runs.iter_mut().filter(|(_, run)| run.left > 0);
+        let Some((first, run)) = richest.max_by_key(|(first, run)| (run.block != number, run.left, **first)) else {
+            return false;
+        };
+        let mut wanted = STOLEN.min(run.left);
+        self.stolen += wanted;
+        for at in (0..run.frames).rev() {
+            let (word, bit) = ((at / 64) as usize, 1 << (at % 64));
+            if run.taken[word] & bit == 0 {
+                run.taken[word] |= bit;
+                run.left -= 1;
+                os.free_block(Frame(first + at));
+                wanted -= 1;
+                if wanted == 0 {
+                    break;
+                }
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::design::Library;
+    use proptest::prelude::*;
+    use std::collections::HashSet;
+    use terrace_model::{AddressRange, TierId};
+    use terrace_trace::{MapKind, Protection};
+
+    /// 4096 frames, and where blocks begin.
+    const FRAMES: u64 = 4096;
+    const BLOCK: u64 = 1 << 32;
+
+    fn os() -> Os {
+        let mut design = Library::embedded().design("native-4k", None, &[]).unwrap().design;
+        design.os.reserved = terrace_model::Bytes(0);
+        let mut os = Os::new(&design.os, 4, &[("dram".to_owned(), 0, FRAMES)]).unwrap();
+        os.new_space().unwrap();
+        os
+    }
+
+    fn free(os: &Os) -> u64 {
+        os.buddy(TierId(0)).free_frames()
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Touch(usize, u64),
+        Drop(usize),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let touch = (0usize..5, 0u64..1500).prop_map(|(block, page)| Step::Touch(block, page));
+        let step = prop_oneof![30 => touch, 1 => (0usize..5).prop_map(Step::Drop)];
+        prop::collection::vec(step, 1..2500)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(24))]
+        #[test]
+        fn no_frame_is_given_twice_and_all_come_back(steps in steps()) {
+            let classes = [1, 2, 2, 3, 2].map(|class| SizeClass::ALL[class]);
+            let mut os = os();
+            let mut reservations = Reservations::default();
+            let mut mappings: [Mapping; 5] = Default::default();
+            let mut held: [HashMap<u64, u64>; 5] = Default::default();
+            for (number, class) in (1..).zip(classes) {
+                let range = AddressRange::new(number * BLOCK, class.bytes());
+                os.map(0, range, MapKind::Anonymous, Protection::READ_WRITE).unwrap();
+            }
+            os.fault(0, BLOCK, &[]).unwrap();
+            os.advise(0, AddressRange::new(BLOCK, 4096), terrace_trace::Advice::DontNeed).unwrap();
+            for step in steps {
+                match step {
+                    Step::Touch(block, page) => {
+                        let class = classes[block];
+                        let page = page % (class.bytes() >> 12);
+                        if held[block].contains_key(&page) {
+                            continue;
+                        }
+                        let place = (0, (block as u64 + 1) * BLOCK + (page << 12));
+                        let number = block as u32;
+                        match reservations.allocate(number, class, &mut mappings[block], page << 12, place, &mut os) {
+                            Ok(fault) => {
+                                held[block].insert(page, fault.frame.0);
+                            }
+                            Err(_) => {
+                                // All of it is in use: what is left went to page tables.
+                                let used: usize = held.iter().map(HashMap::len).sum();
+                                prop_assert!(used as u64 + 64 > FRAMES, "{used} of {FRAMES}");
+                            }
+                        }
+                    }
+                    Step::Drop(block) => {
+                        let range = AddressRange::new((block as u64 + 1) * BLOCK, classes[block].bytes());
+                        os.advise(0, range, terrace_trace::Advice::DontNeed).unwrap();
+                        reservations.give_up(block as u32, std::mem::take(&mut mappings[block]));
+                        reservations.settle(&mut os);
+                        held[block].clear();
+                    }
+                }
+                let frames: Vec<u64> = held.iter().flat_map(HashMap::values).copied().collect();
+                prop_assert_eq!(frames.len(), frames.iter().collect::<HashSet<_>>().len());
+                prop_assert!(free(&os) + reservations.unused() + frames.len() as u64 <= FRAMES);
+            }
+            for (block, mapping) in (0..).zip(mappings) {
+                reservations.give_up(block, mapping);
+            }
+            reservations.settle(&mut os);
+            os.clear_space(0, false).unwrap();
+            prop_assert_eq!((free(&os), reservations.unused()), (FRAMES - 1, 0), "all but the root of the page table");
+        }
+    }
+
+    #[test]
+    fn a_block_that_fits_lies_in_one_run_and_a_larger_one_in_pieces() {
+        let (mut os, mut reservations) = (os(), Reservations::default());
+        os.map(0, AddressRange::new(BLOCK, 1 << 30), MapKind::Anonymous, Protection::READ_WRITE).unwrap();
+        let class = SizeClass::ALL[2];
+        let mut give = |mapping: &mut Mapping, number: u32, class: SizeClass, page: u64| {
+            let place = (0, BLOCK + u64::from(number) * (256 << 20) + (page << 12));
+            reservations.allocate(number, class, mapping, page << 12, place, &mut os).unwrap().frame.0
+        };
+        let mut direct = Mapping::Unknown;
+        let first = give(&mut direct, 0, class, 7);
+        assert_eq!(direct, Mapping::Direct(Frame(first - 7)));
+        assert_eq!(give(&mut direct, 0, class, 1023), first - 7 + 1023);
+        // 128 MiB do not fit into 16: pieces of 4 MiB.
+        let mut pieces = Mapping::Unknown;
+        let one = give(&mut pieces, 1, SizeClass::ALL[3], 1024 + 3);
+        let Mapping::Pieces(piece, firsts) = &pieces else { panic!("{pieces:?}") };
+        assert_eq!((*piece, firsts.get(&1)), (class, Some(&Frame(one - 3))));
+        assert_eq!(reservations.unused(), 1022 + 1023);
+        reservations.give_up(0, direct);
+        reservations.settle(&mut os);
+        assert_eq!(reservations.unused(), 1023);
+    }
+}

@@ -1,0 +1,412 @@
+//! What the memory controller keeps for all cores: blocks, their memory, and the hardware that finds it.
+
+use super::gather::Blocks;
+use super::mtl::{Covered, Mtl};
+use super::names::{Name, Names};
+use super::reserve::Mapping;
+use super::{Reservation, VbiParameters};
+use crate::os::{Os, OsError};
+use crate::translate::{Backing, Given, KernelState, TlbCounters};
+use crate::vbi::{Rights, VbiError};
+use std::ops::Range;
+use terrace_model::{AddressRange, LINE_BYTES, PageSize, Time};
+use terrace_trace::Event;
+
+/// Pages whose place is remembered.
+const RECENT: usize = 1024;
+
+/// Where an address lies, and who asks.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct At {
+    /// The entry of the client's table.
+    pub entry: u64,
+    pub rights: Rights,
+    pub block: u32,
+    /// Offset of the page in the block.
+    pub offset: u64,
+    /// Name of the page's first line.
+    pub line: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Recent {
+    page: u64,
+    space: u32,
+    at: At,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counters {
+    pub zero_lines: u64,
+    pub given_at_miss: u64,
+    pub given_at_writeback: u64,
+    pub copied_at_writeback: u64,
+    pub without_right: u64,
+    pub switches: u64,
+}
+
+/// The controller's state.
+#[derive(Debug)]
+pub struct Controller {
+    pub(super) blocks: Blocks,
+    pub(super) mtl: Mtl,
+    pub(super) keys: VbiParameters,
+    /// First address of its own tables.
+    pub(super) memory: u64,
+    pub(super) latency: Time,
+    pub(super) at: At,
+    recent: Box<[Recent]>,
+    pub(super) counters: Counters,
+    failed: Option<OsError>,
+    /// The first access that had no right to be made.
+    pub(super) first_wrong: Option<String>,
+}
+
+impl Controller {
+    pub(super) fn new(keys: &VbiParameters, mtl: Mtl, memory: u64, latency: Time) -> Controller {
+        let nothing = Recent { page: u64::MAX, space: 0, at: At::default() };
+        Controller {
+            blocks: Blocks::new(keys.blocks, keys.least),
+            mtl,
+            keys: keys.clone(),
+            memory,
+            latency,
+            at: At::default(),
+            recent: vec![nothing; RECENT].into(),
+            counters: Counters::default(),
+            failed: None,
+            first_wrong: None,
+        }
+    }
+
+    #[inline(never)]
+    fn find(&mut self, space: u32, addr: u64, os: &Os) -> Option<u64> {
+        match self.place(space, addr, os) {
+            Ok(at) => {
+                self.at = at;
+                let slot = slot(space, addr);
+                self.recent[slot] = Recent { page: addr >> 12, space, at };
+                Some(at.line + (addr & 4095) / LINE_BYTES)
+            }
+            Err(error) => {
+                self.failed.get_or_insert(error.into());
+                Some(Names::physical(0))
+            }
+        }
+    }
+
+    fn place(&mut self, space: u32, addr: u64, os: &Os) -> Result<At, VbiError> {
+        let page = addr & !4095;
+        let (start, piece) = self.blocks.piece(space, page, os)?;
+        self.settle();
+        let offset = piece.offset + page - start;
+        let line = self.blocks.layer().line(piece.block, offset);
+        let entry = u64::from(space) << 32 | u64::from(piece.index.0);
+        Ok(At { entry, rights: piece.rights, block: piece.block, offset, line })
+    }
+
+    /// Something changed in what pages lie where.
+    fn settle(&mut self) {
+        if std::mem::take(&mut self.blocks.changed) {
+            self.recent.iter_mut().for_each(|recent| recent.page = u64::MAX);
+        }
+    }
+
+    /// An access without the right to be made: the program's bug, which the core raises an exception for. It is noted, and the
+    /// run goes on.
+    #[cold]
+    pub(super) fn wrong(&mut self, space: u32, addr: u64, write: bool) {
+        self.counters.without_right += 1;
+        let what = if write { "store" } else { "load" };
+        self.first_wrong.get_or_insert_with(|| format!("a {what} at {addr:#x} of process {space}"));
+    }
+
+    /// Memory for the region of a line.
+    fn give(&mut self, line: u64, now: Time, os: &mut Os, at_writeback: bool) -> Backing {
+        let Some((number, offset, space, addr)) = self.blocks.layer().place(line) else { return Backing::Fault };
+        os.now = now;
+        let page = addr & !4095;
+        let free = || os.tiers_of_memory().map(|tier| tier.buddy().free_frames()).sum::<u64>();
+        if !at_writeback && self.keys.headroom.0 > 0 && free() <= self.keys.headroom.0 >> 12 {
+            self.failed.get_or_insert(os.out_of_memory(None));
+            return Backing::Fault;
+        }
+        let before = std::mem::take(&mut os.changes);
+        let given = match self.keys.reservation {
+            Reservation::None => os.fault(space, page, &[]),
+            Reservation::Early => self.give_reserved(number, offset, (space, page), os),
+        };
+        let own = std::mem::replace(&mut os.changes, before);
+        os.changes.reshaped |= own.reshaped;
+        match given {
+            Ok(fault) => {
+                let counter = match at_writeback {
+                    true => &mut self.counters.given_at_writeback,
+                    false => &mut self.counters.given_at_miss,
+                };
+                *counter += 1;
+                let first = fault.frame.addr().line().0;
+                let within = (addr & (fault.size.bytes() - 1)) / LINE_BYTES;
+                Backing::Given(Given {
+                    line: first + within,
+                    first,
+                    lines: if fault.zeroed { 0 } else { fault.size.bytes() / LINE_BYTES },
+                    copied_from: None,
+                    notes_zeros: self.keys.notes_zeros,
+                    entry: own.lines.last().map(|lines| lines.first),
+                })
+            }
+            Err(error) => {
+                self.failed.get_or_insert(error);
+                Backing::Fault
+            }
+        }
+    }
+
+    fn give_reserved(
+        &mut self,
+        number: u32,
+        offset: u64,
+        page: (u32, u64),
+        os: &mut Os,
+    ) -> Result<crate::os::Fault, OsError> {
+        let layer = self.blocks.layer();
+        layer.reservations.settle(os);
+        let Some(block) = layer.blocks.get_mut(number as usize).and_then(Option::as_mut) else {
+            return Err(os.out_of_memory(None));
+        };
+        layer.reservations.allocate(number, block.class, &mut block.mapping, offset & !4095, page, os)
+    }
+
+    /// A block is found otherwise from now on: some of its memory does not lie where its run says.
+    pub(super) fn switch(&mut self, number: u32) {
+        self.counters.switches += 1;
+        let layer = self.blocks.layer();
+        if let Some(block) = layer.get(number) {
+            let mapping = std::mem::replace(&mut block.mapping, Mapping::Tables);
+            layer.reservations.give_up(number, mapping);
+        }
+        self.mtl.forget_runs(number);
+    }
+
+    /// A dirty line of a page that is shared since a fork leaves the caches: its block gets a copy.
+    fn copy(&mut self, line: u64, space: u32, addr: u64, now: Time, os: &mut Os) -> Backing {
+        os.now = now;
+        let Some(leaf) = os.table(space).find(addr) else { return Backing::Fault };
+        let before = std::mem::take(&mut os.changes);
+        let broken = os.break_sharing(space, addr, &leaf);
+        let own = std::mem::replace(&mut os.changes, before);
+        os.changes.reshaped |= own.reshaped;
+        self.mtl.forget(&(line & !63..(line & !63) + 64));
+        match broken {
+            Ok(Some(fault)) => {
+                self.counters.copied_at_writeback += 1;
+                let first = fault.frame.addr().line().0;
+                Backing::Given(Given {
+                    line: first + (addr & (fault.size.bytes() - 1)) / LINE_BYTES,
+                    first,
+                    lines: fault.size.bytes() / LINE_BYTES,
+                    copied_from: fault.copied_from.map(|frame| frame.addr().line().0),
+                    notes_zeros: false,
+                    entry: own.lines.last().map(|lines| lines.first),
+                })
+            }
+            Ok(None) => self.backing(line, os),
+            Err(error) => {
+                self.failed.get_or_insert(error);
+                Backing::Fault
+            }
+        }
+    }
+
+    /// What is told of a program, and may find no block left.
+    fn told(&mut self, space: u32, event: &Event) -> Result<Vec<AddressRange>, VbiError> {
+        let blocks = &mut self.blocks;
+        let gone = match event {
+            Event::Map { range, .. } | Event::Unmap { range } => {
+                blocks.cut(space, range.page_cover(PageSize::Base))?;
+                None
+            }
+            Event::Remap { from, to } => {
+                blocks.remap(space, from.page_cover(PageSize::Base), to.page_cover(PageSize::Base))?;
+                None
+            }
+            Event::Protect { range, protection } => {
+                blocks.protect(space, range.page_cover(PageSize::Base), *protection)?;
+                None
+            }
+            Event::Alloc { object, site, range } => blocks.allocated(space, *object, *site, *range)?,
+            Event::Realloc { object, range } => {
+                let gone = blocks.freed(space, *object)?;
+                let more = blocks.allocated(space, *object, 0, *range)?;
+                return Ok(gone.into_iter().chain(more).collect());
+            }
+            Event::Free { object } => blocks.freed(space, *object)?,
+            _ => None,
+        };
+        Ok(gone.into_iter().collect())
+    }
+}
+
+/// Where a page is remembered.
+#[inline(always)]
+fn slot(space: u32, addr: u64) -> usize {
+    let page = addr >> 12 ^ u64::from(space) << 40;
+    (page.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - RECENT.ilog2())) as usize
+}
+
+impl KernelState for Controller {
+    fn forget(&mut self, space: u32, range: AddressRange) {
+        for names in self.blocks.names(space, range) {
+            self.mtl.forget(&names);
+        }
+    }
+
+    #[inline(always)]
+    fn virtual_line(&mut self, space: u32, addr: u64, os: &Os) -> Option<u64> {
+        let recent = &self.recent[slot(space, addr)];
+        if recent.page == addr >> 12 && recent.space == space {
+            self.at = recent.at;
+            return Some(recent.at.line + (addr & 4095) / LINE_BYTES);
+        }
+        self.find(space, addr, os)
+    }
+
+    #[inline(always)]
+    fn physical_line(&self, line: u64) -> u64 {
+        Names::physical(line)
+    }
+
+    fn backing(&self, line: u64, os: &Os) -> Backing {
+        let layer = &self.blocks.system.hardware.layer;
+        if let Name::Physical(line) = layer.names.resolve(line) {
+            return Backing::Memory(line);
+        }
+        let Some((_, _, space, addr)) = layer.place(line) else { return Backing::Fault };
+        match os.table(space).find(addr) {
+            Some(leaf) => {
+                let within = (addr & (leaf.size.bytes() - 1)) / LINE_BYTES;
+                Backing::Memory(leaf.pte.frame().addr().line().0 + within)
+            }
+            None => Backing::Zero,
+        }
+    }
+
+    fn fill(&mut self, line: u64, os: &mut Os, now: Time) -> Backing {
+        match self.backing(line, os) {
+            Backing::Zero if self.keys.delayed => {
+                self.counters.zero_lines += 1;
+                Backing::Zero
+            }
+            Backing::Zero => self.give(line, now, os, false),
+            found => found,
+        }
+    }
+
+    fn evict(&mut self, line: u64, os: &mut Os, now: Time) -> Backing {
+        let place = self.blocks.layer().place(line);
+        let Some((_, _, space, addr)) = place else { return self.backing(line, os) };
+        match os.table(space).find(addr) {
+            None => self.give(line, now, os, true),
+            Some(leaf) if leaf.pte.is_copy_on_write() && !leaf.pte.is_held() => self.copy(line, space, addr, now, os),
+            Some(leaf) => {
+                if !leaf.pte.is_held() {
+                    os.mark(space, addr, &leaf, true);
+                }
+                self.backing(line, os)
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn failed(&mut self) -> Option<OsError> {
+        self.failed.take()
+    }
+
+    #[inline(always)]
+    fn has_dirty_names(&self) -> bool {
+        !self.blocks.system.hardware.layer.dirty.is_empty()
+    }
+
+    fn take_dirty_names(&mut self) -> Vec<Range<u64>> {
+        let dirty = self.blocks.layer().take_dirty();
+        dirty.iter().for_each(|names| self.mtl.forget(names));
+        dirty
+    }
+
+    fn before_event(&mut self, space: u32, event: &Event, os: &mut Os) -> Vec<AddressRange> {
+        let gone = match self.told(space, event) {
+            Ok(gone) => gone,
+            Err(error) => {
+                self.failed.get_or_insert(error.into());
+                Vec::new()
+            }
+        };
+        self.settle();
+        self.blocks.layer().reservations.settle(os);
+        gone
+    }
+
+    fn before_fork(&mut self, parent: u32) -> Vec<Range<u64>> {
+        self.blocks.names(parent, AddressRange::new(0, u64::MAX))
+    }
+
+    fn forked(&mut self, parent: u32, child: u32) {
+        if let Err(error) = self.blocks.forked(parent, child) {
+            self.failed.get_or_insert(error.into());
+        }
+        self.settle();
+        // What the clones share was written back before.
+        self.blocks.layer().take_dirty();
+    }
+
+    fn ended(&mut self, space: u32, os: &mut Os) {
+        if let Err(error) = self.blocks.ended(space) {
+            self.failed.get_or_insert(error.into());
+        }
+        self.settle();
+        self.blocks.layer().reservations.settle(os);
+    }
+
+    fn names(&mut self, space: u32, range: AddressRange) -> Option<Vec<Range<u64>>> {
+        Some(self.blocks.names(space, range))
+    }
+
+    fn take_stale_names(&mut self) -> Vec<Range<u64>> {
+        let mut names = std::mem::take(&mut self.blocks.dropped);
+        let layer = self.blocks.layer();
+        if layer.dirty.is_empty() {
+            layer.release_outdated();
+        }
+        let clean = layer.names.clean();
+        if !clean.is_empty() {
+            self.mtl.tables.flush();
+        }
+        names.extend(clean);
+        names.iter().for_each(|names| self.mtl.forget(names));
+        names
+    }
+
+    fn tlb_counters(&self) -> TlbCounters {
+        self.mtl.counters
+    }
+}
+
+impl Controller {
+    /// What a translation of the region at `at` covers, and how many references find it where the TLBs do not know it.
+    pub(super) fn covered(&mut self, at: &At) -> (Covered, u32) {
+        let region = Covered::Region(at.line >> 6);
+        let Some(block) = self.blocks.layer().get(at.block) else { return (region, 0) };
+        let class = block.class;
+        match &block.mapping {
+            Mapping::Direct(_) if class.number() == 0 => (region, 0),
+            Mapping::Direct(_) => (Covered::Run(at.block, 0), 0),
+            Mapping::Pieces(piece, firsts) => {
+                let number = at.offset >> piece.offset_bits();
+                if firsts.contains_key(&number) { (Covered::Run(at.block, number), 1) } else { (region, 1) }
+            }
+            Mapping::Unknown | Mapping::Tables => (region, super::levels(class)),
+        }
+    }
+}
