@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => commands::doctor::run(arguments),
         Command::Sim(arguments) => commands::sim::run(arguments),
         Command::Compare(arguments) => commands::compare::run(arguments),
+        Command::Sweep(arguments) => commands::sweep::run(arguments),
         Command::Advise(arguments) => commands::advise::run(arguments),
         Command::Tune(arguments) => commands::tune::run(arguments),
         Command::Reproduce(arguments) => commands::reproduce::run(arguments),

@@ -57,6 +57,7 @@ fn all_subcommands_exist() {
         "restore",
         "sim",
         "compare",
+        "sweep",
         "advise",
         "tune",
         "reproduce",

@@ -1,4 +1,4 @@
-//! The results of simulations, for programs and for people: JSON (schema 1), CSV, terminal tables of 80 columns and
+//! The results of simulations, for programs and for people: JSON, CSV, Parquet, terminal tables of 80 columns and
 //! one self-contained HTML page.
 //!
 //! A [`RunRecord`] is one design on one input; an [`InputSummary`] says what that input did; a [`Comparison`] joins them and writes every output. All outputs show the same numbers: the
@@ -13,6 +13,7 @@ mod html;
 mod input;
 mod json;
 mod memory_picture;
+mod parquet_output;
 mod placement_picture;
 mod run;
 mod svg;

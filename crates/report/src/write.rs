@@ -32,23 +32,25 @@ fn advice(error: &io::Error) -> &'static str {
 }
 
 impl Comparison {
-    /// Writes `report.html`, `results.json` and `results.csv` into `directory`, which is created where it is missing.
-    /// No file is replaced before all three are safely on disk. Returns the path of `report.html`.
+    /// Writes `report.html`, `results.json`, `results.csv` and `results.parquet` into `directory`, which is created where it is
+    /// missing. No file is replaced before all four are safely on disk. Returns the path of `report.html`.
     ///
     /// # Errors
     /// When the directory cannot be created or a file cannot be written; earlier files stay as they were.
     pub fn write_directory(&self, directory: &Path) -> Result<PathBuf, WriteError> {
         fs::create_dir_all(directory).map_err(|error| WriteError { path: directory.to_owned(), error })?;
+        let columns = self.columns();
         let contents = [
-            ("results.json", self.to_json()),
-            ("results.csv", self.to_csv()),
-            ("report.html", self.to_html()),
+            ("results.json", self.to_json().into_bytes()),
+            ("results.csv", columns.to_csv().into_bytes()),
+            ("results.parquet", columns.to_parquet()),
+            ("report.html", self.to_html().into_bytes()),
         ];
         let prepared = contents
             .iter()
             .map(|(name, content)| {
                 let path = directory.join(name);
-                let file = prepare(&path, content.as_bytes())?;
+                let file = prepare(&path, content)?;
                 Ok((path, file))
             })
             .collect::<Result<Vec<_>, WriteError>>()?;
@@ -119,7 +121,7 @@ mod tests {
     use crate::test_data;
 
     #[test]
-    fn a_directory_gets_its_three_files_and_nothing_else() {
+    fn a_directory_gets_its_files_and_nothing_else() {
         let parent = tempfile::tempdir().unwrap();
         let directory = parent.path().join("deep/er");
         let page = test_data::comparison().write_directory(&directory).unwrap();
@@ -129,7 +131,7 @@ mod tests {
             .map(|e| e.unwrap().file_name().into_string().unwrap())
             .collect();
         names.sort();
-        assert_eq!(names, ["report.html", "results.csv", "results.json"]);
+        assert_eq!(names, ["report.html", "results.csv", "results.json", "results.parquet"]);
     }
 
     #[test]

@@ -20,6 +20,8 @@ mod error;
 mod fanout;
 pub mod figures;
 pub mod first_pass;
+#[doc(hidden)]
+pub mod fuzz;
 pub mod input;
 pub mod memory_picture;
 mod observer;
@@ -31,6 +33,7 @@ pub mod reproduce;
 pub mod run;
 mod simulation;
 mod stop;
+pub mod sweep;
 pub mod tiers;
 pub mod tune;
 pub mod words;

@@ -15,7 +15,7 @@ use terrace_policy::Profile;
 use terrace_report::{InputSummary, MachineTier, RunRecord};
 use terrace_sim::design::{Design, Resolved};
 use terrace_sim::memory::Device;
-use terrace_sim::{MemoryMap, Options, PartUse, PlacementMap, SimError};
+use terrace_sim::{MemoryMap, OpenPolicy, Options, PartUse, PlacementMap, SimError};
 use terrace_trace::EventSource;
 
 /// What came of one input.
@@ -74,6 +74,32 @@ pub fn simulate(
     Extra { memory_map, placement_map, parts }: Extra,
 ) -> Result<Simulated, SimError> {
     let options = Options { profile, memory_map, placement_map, parts, ..settings.options() };
+    simulate_with(design, input_name, command, source, settings, options)
+}
+
+/// One design on one source, under a policy that has no name.
+///
+/// # Errors
+/// When the policy does not fit the machine, or the source or the simulation fails.
+pub fn simulate_under(
+    policy: Box<OpenPolicy>,
+    design: &Resolved,
+    input_name: &str,
+    source: &mut dyn EventSource,
+    settings: &Settings<'_>,
+) -> Result<Simulated, SimError> {
+    let options = Options { policy: Some(policy), ..settings.options() };
+    simulate_with(design, input_name, String::new(), source, settings, options)
+}
+
+fn simulate_with(
+    design: &Resolved,
+    input_name: &str,
+    command: String,
+    source: &mut dyn EventSource,
+    settings: &Settings<'_>,
+    options: Options,
+) -> Result<Simulated, SimError> {
     tracing::info!(design = design.design.name, input = input_name, "run begins");
     let seed = source.header().seed;
     let begin = Instant::now();
@@ -168,13 +194,29 @@ pub fn repeat_command(job: &Job, input: &Input, settings: &Settings<'_>) -> Stri
 /// All designs on their inputs. Every input is decoded once; the designs of one input run at the same time, and the
 /// next input begins as soon as a core is free.
 pub fn all_pairs(inputs: Vec<(Input, Vec<Job>)>, settings: &Settings<'_>) -> Vec<InputResult> {
+    let results = Mutex::new(Vec::new());
+    each_pair(inputs, settings, &|at, result| {
+        results.lock().unwrap_or_else(PoisonError::into_inner).push((at, result));
+    });
+    let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.sort_by_key(|(at, _)| *at);
+    results.into_iter().map(|(_, result)| result).collect()
+}
+
+/// As [`all_pairs`], with inputs that are opened when their turn comes. `finished` is called with each input's number and
+/// result as soon as it has one.
+pub fn each_pair(
+    inputs: impl IntoIterator<Item = (Input, Vec<Job>)>,
+    settings: &Settings<'_>,
+    finished: &(dyn Fn(usize, InputResult) + Sync),
+) {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let (done, finished) = unbounded();
+    let (done, free) = unbounded();
     std::thread::scope(|scope| {
         let mut active = 0;
         let mut groups = Vec::new();
-        for (input, jobs) in inputs {
-            while active >= cores && finished.recv().is_ok() {
+        for (at, (input, jobs)) in inputs.into_iter().enumerate() {
+            while active >= cores && free.recv().is_ok() {
                 active -= 1;
             }
             if settings.stop.requested() {
@@ -182,13 +224,14 @@ pub fn all_pairs(inputs: Vec<(Input, Vec<Job>)>, settings: &Settings<'_>) -> Vec
             }
             active += jobs.len();
             let done = done.clone();
-            groups.push(scope.spawn(move || one_input(&jobs, input, settings, Extra::default(), &done)));
+            groups.push(scope.spawn(move || {
+                finished(at, one_input(&jobs, input, settings, Extra::default(), &done));
+            }));
         }
-        groups
-            .into_iter()
-            .map(|group| group.join().unwrap_or_else(|p| std::panic::resume_unwind(p)))
-            .collect()
-    })
+        for group in groups {
+            group.join().unwrap_or_else(|p| std::panic::resume_unwind(p));
+        }
+    });
 }
 
 /// All designs on one input, side by side, with the parts of its programs told apart.

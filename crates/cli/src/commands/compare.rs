@@ -30,8 +30,8 @@ it did until then. Of other inputs the runs that are finished are written.";
 ///
 /// Runs every design on every input, on all cores, decoding each input once.
 /// Prints a table, and writes a directory with report.html (self-contained,
-/// opens offline), results.json and results.csv. The first design is the
-/// baseline of the speed-ups.
+/// opens offline), results.json, results.csv and results.parquet. The first
+/// design is the baseline of the speed-ups.
 ///
 /// Without an input the four workloads of the built-in study are used, without
 /// a design its six designs.

@@ -14,6 +14,7 @@ pub mod policy;
 pub mod record;
 pub mod reproduce;
 pub mod sim;
+pub mod sweep;
 pub mod trace;
 pub mod tune;
 pub mod workload;
@@ -78,6 +79,7 @@ pub enum Command {
     Doctor(doctor::Arguments),
     Sim(sim::Arguments),
     Compare(compare::Arguments),
+    Sweep(sweep::Arguments),
     Advise(advise::Arguments),
     Tune(tune::Arguments),
     Reproduce(reproduce::Arguments),

@@ -1,0 +1,226 @@
+//! The file of a sweep.
+
+use super::Sweep;
+use super::point::{InputWord, Parts, Point, text_of};
+use crate::designs::Setting;
+use crate::simulation::Simulation;
+use crate::{Error, Input};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashSet};
+use terrace_model::parameters::{did_you_mean, nearest};
+use terrace_sim::Fidelity;
+use terrace_sim::design::LARGEST_SCALE;
+
+/// More runs than anybody waits for; a product of lists passes it by mistake.
+const MOST_POINTS: usize = 100_000;
+
+/// A sweep as its file spells it. Where a list stands, every value of it is tried with every value of the others.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SweepFile {
+    /// Names of designs and policies, or TOML files.
+    pub designs: Vec<String>,
+    /// Machines below the designs; none: the designs' own.
+    pub machines: Vec<String>,
+    /// Workloads with their parameters, as on the command line.
+    pub workloads: Vec<String>,
+    /// Paths of traces.
+    pub traces: Vec<String>,
+    /// How much is simulated.
+    pub fidelity: Fidelity,
+    /// The machine is divided by this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scale: Option<u32>,
+    /// Count the whole input rather than its region of interest.
+    pub whole: bool,
+    /// Simulate only the operating system until the region of interest begins.
+    pub fast_forward: bool,
+    /// Periods of policies are divided by this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub time_scale: Option<u32>,
+    /// Parameters of designs: a value, or a list of values to try.
+    pub set: BTreeMap<String, toml::Value>,
+    /// Workloads whose parameters are tried.
+    pub workload: Vec<WorkloadTable>,
+}
+
+/// A workload whose parameters are tried.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkloadTable {
+    /// Its name.
+    pub name: String,
+    /// Its parameters: a value, or a list of values to try.
+    #[serde(default)]
+    pub set: BTreeMap<String, toml::Value>,
+}
+
+/// A value for each of some names.
+type Choice = Vec<(String, toml::Value)>;
+
+impl SweepFile {
+    /// Reads a file's text.
+    ///
+    /// # Errors
+    /// Syntax, unknown keys and wrong types, with the line.
+    pub fn parse(text: &str, shown: &str) -> Result<SweepFile, Error> {
+        toml::from_str(text).map_err(|error| {
+            let before = error.span().map_or(0, |span| span.start.min(text.len()));
+            let line = 1 + text.as_bytes()[..before].iter().filter(|&&byte| byte == b'\n').count();
+            Error::request(format!("{shown}:{line}: {}", in_words(error.message())))
+        })
+    }
+
+    /// The runs that it asks for, each checked.
+    ///
+    /// # Errors
+    /// A sweep without designs or inputs; designs, parameters, workloads and traces that do not exist or cannot be.
+    pub fn sweep(&self) -> Result<Sweep, Error> {
+        let simulation = self.simulation()?;
+        if self.designs.is_empty() {
+            return Err(Error::request("a sweep needs designs = [\"native-4k\", …]"));
+        }
+        for key in self.set.keys() {
+            // As in `--set DESIGN:KEY=VALUE`; one for a design that is not there would have no effect.
+            let setting = Setting::parse(&format!("{key}=")).map_err(Error::request)?;
+            if !self.designs.iter().any(|word| setting.is_for(word)) {
+                let design = setting.design.unwrap_or_default();
+                return Err(Error::request(format!(
+                    "set.\"{key}\": no design of this sweep is called \"{design}\""
+                )));
+            }
+        }
+        let inputs = self.inputs()?;
+        if inputs.is_empty() {
+            return Err(Error::request(
+                "a sweep needs workloads = [\"gups\", …] or traces = [\"app.trace\", …]",
+            ));
+        }
+        let machines: Vec<Option<&str>> = match self.machines.is_empty() {
+            true => vec![None],
+            false => self.machines.iter().map(|name| Some(name.as_str())).collect(),
+        };
+        let choices = product(&self.set)?;
+        if inputs.len() * self.designs.len() * machines.len() * choices.len() > MOST_POINTS {
+            return Err(Error::request(format!("a sweep has at most {MOST_POINTS} runs")));
+        }
+        let mut points = Vec::new();
+        let mut seen = HashSet::new();
+        for (input, values) in &inputs {
+            for design in &self.designs {
+                for &machine in &machines {
+                    for choice in &choices {
+                        let point = self.point(design, machine, choice, input, values, simulation)?;
+                        // What is for another design makes no other run of this one.
+                        if seen.insert(point.identity().to_owned()) {
+                            points.push(point);
+                        }
+                    }
+                }
+            }
+        }
+        Ok(Sweep { points, simulation })
+    }
+
+    fn point(
+        &self,
+        design: &str,
+        machine: Option<&str>,
+        choice: &Choice,
+        input: &InputWord,
+        values: &Choice,
+        simulation: Simulation,
+    ) -> Result<Point, Error> {
+        let (mut sets, mut named) = (Vec::new(), values.clone());
+        for (key, value) in choice {
+            let setting = Setting::parse(&format!("{key}={}", text_of(value))).map_err(Error::request)?;
+            if setting.is_for(design) {
+                named.push((format!("set.{}", setting.key), value.clone()));
+                sets.push(setting);
+            }
+        }
+        Point::new(Parts {
+            word: design,
+            machine,
+            sets,
+            time_scale: self.time_scale.unwrap_or(1),
+            input: input.clone(),
+            simulation,
+            values: named,
+        })
+    }
+
+    fn simulation(&self) -> Result<Simulation, Error> {
+        let scale = self.scale.unwrap_or(1);
+        if !(1..=LARGEST_SCALE).contains(&scale) {
+            return Err(Error::request(format!("scale: {scale} is not in 1..={LARGEST_SCALE}")));
+        }
+        if self.time_scale == Some(0) {
+            return Err(Error::request("time_scale: 0 is not at least 1"));
+        }
+        if self.whole && self.fast_forward {
+            return Err(Error::request("whole and fast_forward exclude each other"));
+        }
+        Ok(Simulation { fidelity: self.fidelity, scale, whole: self.whole, fast_forward: self.fast_forward })
+    }
+
+    /// The inputs with the values that distinguish them; each could be opened.
+    fn inputs(&self) -> Result<Vec<(InputWord, Choice)>, Error> {
+        let mut inputs: Vec<(InputWord, Choice)> = Vec::new();
+        inputs.extend(self.traces.iter().map(|path| (InputWord::Trace(path.into()), Choice::new())));
+        inputs.extend(self.workloads.iter().map(|spec| (InputWord::Workload(spec.clone()), Choice::new())));
+        for table in &self.workload {
+            for choice in product(&table.set)? {
+                let parameters = choice.iter().map(|(key, value)| format!(",{key}={}", text_of(value)));
+                let spec = std::iter::once(table.name.clone()).chain(parameters).collect::<String>();
+                let named = choice.into_iter().map(|(key, value)| (format!("workload.{key}"), value));
+                inputs.push((InputWord::Workload(spec), named.collect()));
+            }
+        }
+        for (word, _) in &inputs {
+            match word {
+                InputWord::Workload(spec) => drop(Input::workload(spec)?),
+                InputWord::Trace(path) => drop(Input::trace(path, false)?),
+            }
+        }
+        Ok(inputs)
+    }
+}
+
+/// The reader's complaint on one line; of an unknown key with the nearest one.
+fn in_words(message: &str) -> String {
+    let message = message.split_whitespace().collect::<Vec<_>>().join(" ");
+    if !message.starts_with("unknown field") {
+        return message;
+    }
+    let mut quoted = message.split('`').skip(1).step_by(2);
+    let wrong = quoted.next().unwrap_or_default();
+    format!("unknown key \"{wrong}\"{}", did_you_mean(nearest(wrong, quoted)))
+}
+
+/// Every value of each list with every value of the others, the last list fastest.
+fn product(lists: &BTreeMap<String, toml::Value>) -> Result<Vec<Choice>, Error> {
+    let mut choices = vec![Choice::new()];
+    for (key, value) in lists {
+        let values = match value {
+            toml::Value::Array(values) => values.as_slice(),
+            single => std::slice::from_ref(single),
+        };
+        if values.is_empty() {
+            return Err(Error::request(format!("{key}: an empty list leaves no run; name a value")));
+        }
+        if choices.len() * values.len() > MOST_POINTS {
+            return Err(Error::request(format!("a sweep has at most {MOST_POINTS} runs")));
+        }
+        let with = |choice: &Choice| {
+            let choice = choice.clone();
+            values.iter().map(move |value| {
+                let mut longer = choice.clone();
+                longer.push((key.clone(), value.clone()));
+                longer
+            })
+        };
+        choices = choices.iter().flat_map(with).collect();
+    }
+    Ok(choices)
+}

@@ -1,0 +1,241 @@
+//! Sweeps: designs × values of their parameters × inputs, run on all cores, kept one by one, and gone on with where an
+//! earlier sweep ended.
+//!
+//! A [`Sweep`] is read from a file and is a list of [`Point`]s, one run each. Points of one input are run in groups, so that
+//! the input is decoded once for a group. A [`Store`] keeps every finished run under the [`Point::id`] of what it is a run of: a
+//! sweep that is started again, extended or divided over many machines runs only what is not there.
+
+mod file;
+mod point;
+mod store;
+#[cfg(test)]
+mod tests;
+
+pub use file::SweepFile;
+pub use point::{InputWord, Point};
+pub use store::{KEPT, Store, pack};
+
+use crate::designs::Changes;
+use crate::run::{self, InputResult};
+use crate::simulation::{Settings, Simulation};
+use crate::words::shell_join;
+use crate::{Error, Input, Progress};
+use std::sync::{Mutex, PoisonError};
+use terrace_report::{Column, Columns, RunRecord};
+
+/// Runs to make: every design with every value on every input.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sweep {
+    points: Vec<Point>,
+    simulation: Simulation,
+}
+
+/// What came of one point.
+pub type Outcome = Result<RunRecord, String>;
+
+impl Sweep {
+    /// Reads the text of a sweep's file, called `shown` in messages, and checks all that it names.
+    ///
+    /// # Errors
+    /// Syntax and unknown keys, with the line; designs, parameters, workloads and traces that do not exist or cannot be.
+    pub fn parse(text: &str, shown: &str) -> Result<Sweep, Error> {
+        SweepFile::parse(text, shown)?.sweep()
+    }
+
+    /// The runs, in the order of inputs, designs and values.
+    pub fn points(&self) -> &[Point] {
+        &self.points
+    }
+
+    /// Points that `store` has no run of.
+    ///
+    /// # Errors
+    /// A folder that cannot be read.
+    pub fn missing(&self, store: &Store) -> Result<Vec<usize>, Error> {
+        let mut missing = Vec::new();
+        for (at, point) in self.points.iter().enumerate() {
+            if store.get(point)?.is_none() {
+                missing.push(at);
+            }
+        }
+        Ok(missing)
+    }
+
+    /// The points of these identities.
+    ///
+    /// # Errors
+    /// An identity that no point has: the file, a trace or the tool is another than when it was listed.
+    pub fn named(&self, ids: &[String]) -> Result<Vec<usize>, Error> {
+        let find = |id: &String| {
+            self.points.iter().position(|point| point.id() == id).ok_or_else(|| {
+                Error::request(format!(
+                    "no run of this sweep is called \"{id}\"; its file, a trace or the version of Terrace has changed since \
+                     the commands were printed"
+                ))
+            })
+        };
+        ids.iter().map(find).collect()
+    }
+
+    /// `points` in groups of one input each, at most `at_once` in a group.
+    pub fn groups(&self, points: &[usize], at_once: usize) -> Vec<Vec<usize>> {
+        let mut groups: Vec<Vec<usize>> = Vec::new();
+        for &at in points {
+            match groups.last_mut() {
+                Some(group)
+                    if group.len() < at_once.max(1)
+                        && self.points[group[0]].input == self.points[at].input =>
+                {
+                    group.push(at);
+                }
+                _ => groups.push(vec![at]),
+            }
+        }
+        groups
+    }
+
+    /// Runs groups of points side by side. `finished` is called with each point and its outcome as soon as there is one; a point
+    /// that the caller stopped has none.
+    pub fn run(
+        &self,
+        groups: &[Vec<usize>],
+        progress: &dyn Progress,
+        finished: &(dyn Fn(&Point, Outcome) + Sync),
+    ) {
+        let settings = Settings::new(self.simulation, progress);
+        // Of those whose input could be opened: the others' failures are told at once.
+        let begun: Mutex<Vec<&Vec<usize>>> = Mutex::default();
+        let pairs = groups.iter().filter_map(|group| {
+            let input = match self.points[group[0]].input.open() {
+                Ok(input) => input,
+                Err(error) => {
+                    group.iter().for_each(|&at| finished(&self.points[at], Err(error.with_causes())));
+                    return None;
+                }
+            };
+            let jobs = group.iter().map(|&at| self.points[at].job()).collect::<Result<Vec<_>, _>>();
+            match jobs {
+                Ok(jobs) => {
+                    begun.lock().unwrap_or_else(PoisonError::into_inner).push(group);
+                    Some((input, jobs))
+                }
+                Err(error) => {
+                    group.iter().for_each(|&at| finished(&self.points[at], Err(error.with_causes())));
+                    None
+                }
+            }
+        });
+        run::each_pair(pairs, &settings, &|at, result| {
+            let group = begun.lock().unwrap_or_else(PoisonError::into_inner)[at];
+            self.tell(group, result, &settings, finished);
+        });
+    }
+
+    /// Passes on what came of a group.
+    fn tell(
+        &self,
+        group: &[usize],
+        result: InputResult,
+        settings: &Settings<'_>,
+        finished: &(dyn Fn(&Point, Outcome) + Sync),
+    ) {
+        let InputResult { mut runs, failures, .. } = result;
+        for &at in group {
+            let point = &self.points[at];
+            if let Some(found) = runs.iter().position(|run| run.design == point.id()) {
+                let mut record = runs.swap_remove(found);
+                record.design.clone_from(&point.design);
+                finished(point, Ok(record));
+                continue;
+            }
+            if settings.stop.requested() {
+                continue;
+            }
+            let own = failures.iter().find(|text| text.contains(point.id()));
+            let text = own.or(failures.first()).map_or("the run has no result", String::as_str);
+            finished(point, Err(text.replace(point.id(), &point.design)));
+        }
+    }
+
+    /// Commands that run `groups`, each with a line of its own, for schedulers and shells. `file` and `folder` are this
+    /// sweep's, as the commands name them.
+    pub fn commands(&self, groups: &[Vec<usize>], file: &str, folder: &str) -> Vec<String> {
+        let command = |group: &Vec<usize>| {
+            let ids: Vec<&str> = group.iter().map(|&at| self.points[at].id()).collect();
+            shell_join(["terrace", "sweep", file, "-o", folder, "--only", &ids.join(",")])
+        };
+        groups.iter().map(command).collect()
+    }
+
+    /// What is known of the sweep's runs, a row each: first what distinguishes them, then what every run has.
+    ///
+    /// # Errors
+    /// A folder that cannot be read.
+    pub fn columns(&self, store: &Store) -> Result<Columns, Error> {
+        let mut done = Vec::new();
+        for point in &self.points {
+            if let Some(record) = store.get(point)? {
+                done.push((point, record));
+            }
+        }
+        Ok(join(&done))
+    }
+}
+
+/// A table of points with their runs.
+fn join(done: &[(&Point, RunRecord)]) -> Columns {
+    let mut names: Vec<&str> = Vec::new();
+    for (name, _) in done.iter().flat_map(|(point, _)| point.values()) {
+        if !names.contains(&name.as_str()) {
+            names.push(name);
+        }
+    }
+    let value = |point: &Point, name: &str| {
+        point.values().iter().find(|(own, _)| own == name).map(|(_, value)| value.clone())
+    };
+    let mut columns: Vec<(String, Column)> = names
+        .into_iter()
+        .map(|name| {
+            let values: Vec<Option<toml::Value>> = done.iter().map(|(point, _)| value(point, name)).collect();
+            (name.to_owned(), column(&values))
+        })
+        .collect();
+    let runs: Vec<RunRecord> = done.iter().map(|(_, record)| record.clone()).collect();
+    columns.extend(Columns::of_runs(&runs).columns);
+    Columns { columns }
+}
+
+/// Numbers where all values are numbers, else texts as they were written.
+fn column(values: &[Option<toml::Value>]) -> Column {
+    let all = |is: fn(&toml::Value) -> bool| values.iter().flatten().all(is);
+    if all(|value| value.as_integer().is_some_and(|value| value >= 0)) {
+        let integer = |value: &Option<toml::Value>| value.as_ref()?.as_integer()?.try_into().ok();
+        return Column::Integer(values.iter().map(integer).collect());
+    }
+    if all(|value| value.is_integer() || value.is_float()) {
+        let real = |value: &Option<toml::Value>| {
+            let value = value.as_ref()?;
+            value.as_float().or_else(|| value.as_integer().map(|value| value as f64))
+        };
+        return Column::Real(values.iter().map(real).collect());
+    }
+    Column::Text(values.iter().map(|value| value.as_ref().map(point::text_of)).collect())
+}
+
+/// The changes of a point.
+fn changes(machine: Option<&str>, sets: Vec<crate::Setting>, time_scale: u32) -> Changes {
+    Changes { machine: machine.map(str::to_owned), sets, time_scale }
+}
+
+impl InputWord {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// A workload that cannot be, a trace that cannot be read.
+    pub fn open(&self) -> Result<Input, Error> {
+        match self {
+            InputWord::Workload(spec) => Input::workload(spec),
+            InputWord::Trace(path) => Input::trace(path, false),
+        }
+    }
+}

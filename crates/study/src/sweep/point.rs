@@ -1,0 +1,145 @@
+//! One run of a sweep, and what makes it another run than the next.
+
+use crate::Error;
+use crate::designs::{Job, Setting};
+use crate::simulation::Simulation;
+use std::fmt::Write;
+use std::path::PathBuf;
+use std::time::UNIX_EPOCH;
+
+/// What an input is called, so that it can be opened when its turn comes.
+#[derive(Clone, Debug, PartialEq)]
+pub enum InputWord {
+    /// A workload with its parameters.
+    Workload(String),
+    /// A trace's path.
+    Trace(PathBuf),
+}
+
+impl InputWord {
+    /// What distinguishes its content: a workload's parameters, a trace's name, length and time of change.
+    fn identity(&self) -> Result<String, Error> {
+        match self {
+            InputWord::Workload(spec) => Ok(format!("workload {spec}")),
+            InputWord::Trace(path) => {
+                let shown = path.display();
+                let data =
+                    std::fs::metadata(path).map_err(|error| Error::request(format!("{shown}: {error}")))?;
+                let changed = data.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+                let changed = changed.unwrap_or_default().as_nanos();
+                Ok(format!("trace {shown} {} {changed}", data.len()))
+            }
+        }
+    }
+}
+
+/// One design with its values on one input.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Point {
+    /// The design, as results call it.
+    pub design: String,
+    /// The input.
+    pub input: InputWord,
+    word: String,
+    machine: Option<String>,
+    sets: Vec<Setting>,
+    time_scale: u32,
+    values: Vec<(String, toml::Value)>,
+    id: String,
+    identity: String,
+}
+
+/// What a point is made of.
+pub(super) struct Parts<'a> {
+    pub word: &'a str,
+    pub machine: Option<&'a str>,
+    pub sets: Vec<Setting>,
+    pub time_scale: u32,
+    pub input: InputWord,
+    pub simulation: Simulation,
+    pub values: Vec<(String, toml::Value)>,
+}
+
+impl Point {
+    /// Checks the design with its values, and gives the point its identity.
+    pub(super) fn new(parts: Parts<'_>) -> Result<Point, Error> {
+        let Parts { word, machine, sets, time_scale, input, simulation, values } = parts;
+        let mut point = Point {
+            design: String::new(),
+            input,
+            word: word.to_owned(),
+            machine: machine.map(str::to_owned),
+            sets,
+            time_scale,
+            values,
+            id: String::new(),
+            identity: String::new(),
+        };
+        let resolved = point.resolve()?.design;
+        point.design.clone_from(&resolved.design.name);
+        // What is simulated, not how it was asked for: another file with the same parameters is the same run.
+        let mut identity = format!("terrace {}\n", env!("CARGO_PKG_VERSION"));
+        let _ = writeln!(identity, "{}", point.input.identity()?);
+        let _ = writeln!(identity, "{} {}", resolved.design.name, simulation.to_words().join(" "));
+        for parameter in &resolved.parameters {
+            let _ = writeln!(identity, "{}={}", parameter.key, parameter.value);
+        }
+        point.id = format!("{:016x}", fnv1a(identity.as_bytes()));
+        point.identity = identity;
+        Ok(point)
+    }
+
+    /// A short name for files and commands: a hash of what is simulated.
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// All that decides the run's result, as text.
+    pub fn identity(&self) -> &str {
+        &self.identity
+    }
+
+    /// The values that the sweep gave it: `set.KEY` of the design, `workload.KEY` of the input.
+    pub fn values(&self) -> &[(String, toml::Value)] {
+        &self.values
+    }
+
+    /// The design, ready to run under the point's identity.
+    pub(super) fn job(&self) -> Result<Job, Error> {
+        let mut job = self.resolve()?;
+        job.design.design.name.clone_from(&self.id);
+        Ok(job)
+    }
+
+    fn resolve(&self) -> Result<Job, Error> {
+        let changes = super::changes(self.machine.as_deref(), self.sets.clone(), self.time_scale);
+        // A design's own machine counts where the sweep names none.
+        changes.resolve(&self.word, None)
+    }
+}
+
+/// A value as designs and workloads spell it.
+pub(super) fn text_of(value: &toml::Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// The 64-bit hash of Fowler, Noll and Vo (variant 1a, <http://www.isthe.com/chongo/tech/comp/fnv/>), which is the same for
+/// all versions of all tools. The store compares whole identities, so a collision costs a run and no more.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_is_the_published_one() {
+        // Test vectors of the authors' page.
+        assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(fnv1a(b"a"), 0xaf63_dc4c_8601_ec8c);
+        assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);
+    }
+}

@@ -1,0 +1,235 @@
+//! Sweeps on small inputs, and files that are none.
+
+use super::*;
+use crate::Silent;
+use proptest::prelude::*;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const TWO: &str = r#"
+designs = ["native-4k", "native-2m"]
+workloads = ["gups,bytes=1MiB,updates=2000"]
+
+[set]
+"translation.l2.latency" = ["9 cycles", "18 cycles"]
+"native-4k:translation.page_walk_cache.entries" = [0, 32]
+
+[[workload]]
+name = "gups"
+set = { bytes = "2MiB", updates = 1000, seed = [1, 2] }
+"#;
+
+fn kept(sweep: &Sweep, store: &Store, points: &[usize]) -> usize {
+    let ran = AtomicUsize::new(0);
+    sweep.run(&sweep.groups(points, 4), &Silent, &|point, outcome| {
+        store.put(point, &outcome.unwrap()).unwrap();
+        ran.fetch_add(1, Ordering::Relaxed);
+    });
+    ran.into_inner()
+}
+
+#[test]
+fn every_value_meets_every_other_and_what_is_for_one_design_is_for_it_alone() {
+    let sweep = Sweep::parse(TWO, "two.toml").unwrap();
+    // Three inputs; of native-4k 2 × 2 values, of native-2m 2.
+    assert_eq!(sweep.points().len(), 3 * (4 + 2));
+    let of = |design: &str| sweep.points().iter().filter(|point| point.design == design).count();
+    assert_eq!((of("native-4k"), of("native-2m")), (12, 6));
+    let ids: std::collections::HashSet<&str> = sweep.points().iter().map(Point::id).collect();
+    assert_eq!(ids.len(), 18);
+    let last = &sweep.points()[17];
+    let names: Vec<&str> = last.values().iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["workload.bytes", "workload.seed", "workload.updates", "set.translation.l2.latency"]);
+}
+
+#[test]
+fn groups_have_one_input_and_a_bounded_size() {
+    let sweep = Sweep::parse(TWO, "two.toml").unwrap();
+    let all: Vec<usize> = (0..18).collect();
+    let groups = sweep.groups(&all, 4);
+    assert_eq!(groups.iter().map(Vec::len).collect::<Vec<_>>(), [4, 2, 4, 2, 4, 2]);
+    assert_eq!(groups.concat(), all);
+    for group in groups {
+        assert!(group.iter().all(|&at| sweep.points()[at].input == sweep.points()[group[0]].input));
+    }
+}
+
+#[test]
+fn a_sweep_goes_on_where_it_ended_and_its_table_is_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let (whole, parts) = (folder.path().join("whole"), folder.path().join("parts"));
+    let sweep = Sweep::parse(TWO, "two.toml").unwrap();
+    let store = Store::open(&whole).unwrap();
+    let all = sweep.missing(&store).unwrap();
+    assert_eq!((all.len(), kept(&sweep, &store, &all)), (18, 18));
+    assert!(sweep.missing(&store).unwrap().is_empty());
+
+    let again = Store::open(&parts).unwrap();
+    kept(&sweep, &again, &all[..7]);
+    // A file that was cut off by a crash is no run.
+    let cut = parts.join(KEPT).join(format!("{}.json", sweep.points()[3].id()));
+    let text = std::fs::read_to_string(&cut).unwrap();
+    std::fs::write(&cut, &text[..text.len() / 2]).unwrap();
+    let missing = sweep.missing(&again).unwrap();
+    assert_eq!(missing, [3, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17]);
+    kept(&sweep, &again, &missing);
+    assert_eq!(timeless(&sweep.columns(&again).unwrap()), timeless(&sweep.columns(&store).unwrap()));
+    // A longer file runs only what is new.
+    let longer = TWO.replace("seed = [1, 2]", "seed = [1, 2, 3]");
+    assert_eq!(Sweep::parse(&longer, "two.toml").unwrap().missing(&again).unwrap().len(), 6);
+}
+
+/// The table without what the computer decides.
+fn timeless(columns: &Columns) -> String {
+    let mut columns = columns.clone();
+    columns.columns.retain(|(name, _)| !["wall_seconds", "accesses_per_second"].contains(&name.as_str()));
+    columns.to_csv()
+}
+
+#[test]
+fn a_run_of_a_sweep_is_the_run_of_a_comparison() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "designs = [\"native-4k\"]\nworkloads = [\"gups,bytes=1MiB,updates=2000\"]";
+    let sweep = Sweep::parse(text, "one.toml").unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    kept(&sweep, &store, &[0]);
+    let ours = store.get(&sweep.points()[0]).unwrap().unwrap();
+    let compared = crate::Comparison::new(["native-4k"])
+        .input(Input::workload("gups,bytes=1MiB,updates=2000").unwrap())
+        .run(&Silent)
+        .unwrap();
+    let theirs = &compared.comparison.runs[0];
+    assert_eq!((&ours.stats, &ours.design, &ours.command), (&theirs.stats, &theirs.design, &theirs.command));
+    assert_eq!((ours.seconds_simulated, &ours.parameters), (theirs.seconds_simulated, &theirs.parameters));
+}
+
+#[test]
+fn columns_begin_with_the_values_and_numbers_stay_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "designs = [\"native-4k\"]\n[[workload]]\nname = \"gups\"\n\
+                set = { bytes = \"1MiB\", updates = [1000, 2000] }";
+    let sweep = Sweep::parse(text, "one.toml").unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    kept(&sweep, &store, &[0, 1]);
+    let columns = sweep.columns(&store).unwrap().columns;
+    let text = |text: &str| Some(text.to_owned());
+    assert_eq!(columns[0], ("workload.bytes".to_owned(), Column::Text(vec![text("1MiB"), text("1MiB")])));
+    assert_eq!(columns[1], ("workload.updates".to_owned(), Column::Integer(vec![Some(1000), Some(2000)])));
+    assert_eq!(columns[2].0, "design");
+}
+
+#[test]
+fn commands_name_the_groups_and_run_them() {
+    let sweep = Sweep::parse(TWO, "two.toml").unwrap();
+    let commands = sweep.commands(&sweep.groups(&[0, 1, 6], 2), "a file.toml", "out");
+    let id = |at: usize| sweep.points()[at].id();
+    assert_eq!(
+        commands,
+        [
+            format!("terrace sweep 'a file.toml' -o out --only {},{}", id(0), id(1)),
+            format!("terrace sweep 'a file.toml' -o out --only {}", id(6)),
+        ]
+    );
+    let ids = [id(6).to_owned(), id(0).to_owned()];
+    assert_eq!(sweep.named(&ids).unwrap(), [6, 0]);
+    let error = sweep.named(&["0123".to_owned()]).unwrap_err();
+    assert!(error.is_request() && error.to_string().contains("has changed"), "{error}");
+}
+
+#[test]
+fn a_point_that_fails_is_said_and_the_others_run() {
+    let text = "designs = [\"native-4k\", \"native-2m\"]\nworkloads = [\"gups,bytes=256MiB,updates=1e5\"]\n\
+                [set]\n\"native-2m:tier.dram.capacity\" = \"64 MiB\"\n\
+                \"native-2m:tier.remote.capacity\" = \"64 MiB\"\n\"native-2m:os.reserved\" = \"0 B\"";
+    let sweep = Sweep::parse(text, "small.toml").unwrap();
+    let outcomes = Mutex::new(Vec::new());
+    sweep.run(&[vec![0, 1]], &Silent, &|point, outcome| {
+        let outcome = outcome.map(|record| record.design);
+        outcomes.lock().unwrap().push((point.design.clone(), outcome));
+    });
+    let mut outcomes = outcomes.into_inner().unwrap();
+    outcomes.sort_by(|a, b| a.0.cmp(&b.0));
+    let failure = outcomes[0].1.as_ref().unwrap_err();
+    assert!(
+        failure.starts_with("native-2m on gups: ") && !failure.contains(sweep.points()[1].id()),
+        "{failure}"
+    );
+    assert_eq!(outcomes[1], ("native-4k".to_owned(), Ok("native-4k".to_owned())));
+}
+
+#[test]
+fn a_changed_trace_is_another_input() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("a.trace");
+    std::fs::write(&path, " L 1000,8\n S 2000,8\n").unwrap();
+    let text = format!("designs = [\"native-4k\"]\ntraces = [{:?}]", path.display().to_string());
+    let before = Sweep::parse(&text, "x.toml").unwrap();
+    std::fs::write(&path, " L 1000,8\n S 2000,8\n S 3000,8\n").unwrap();
+    let after = Sweep::parse(&text, "x.toml").unwrap();
+    assert_ne!(before.points()[0].id(), after.points()[0].id());
+}
+
+#[test]
+fn wrong_files_are_refused_with_the_line() {
+    for (text, words) in [
+        (
+            "designs = [\"native-4k\"]\nworkload_s = []",
+            "x.toml:2: unknown key \"workload_s\"; did you mean \"workloads\"?",
+        ),
+        ("designs = [", "x.toml:1: "),
+        ("designs = 7", "x.toml:1: invalid type"),
+        ("workloads = [\"gups\"]", "a sweep needs designs"),
+        ("designs = [\"native-4k\"]", "a sweep needs workloads"),
+        ("designs = [\"native-4q\"]\nworkloads = [\"gups\"]", "native-4k"),
+        ("designs = [\"native-4k\"]\nworkloads = [\"gupz\"]", "did you mean \"gups\"?"),
+        ("designs = [\"native-4k\"]\ntraces = [\"/no/such.trace\"]", "/no/such.trace"),
+        ("designs = [\"native-4k\"]\nworkloads = [\"gups\"]\nscale = 99", "scale: 99 is not in 1..=16"),
+        ("designs = [\"native-4k\"]\nworkloads = [\"gups\"]\ntime_scale = 0", "time_scale: 0"),
+        (
+            "designs = [\"native-4k\"]\nworkloads = [\"gups\"]\nfidelity = \"exact\"",
+            "x.toml:3: unknown variant",
+        ),
+        (
+            "designs = [\"native-4k\"]\nworkloads = [\"gups\"]\nwhole = true\nfast_forward = true",
+            "exclude each other",
+        ),
+        (
+            "designs = [\"native-4k\"]\nworkloads = [\"gups\"]\nset = { \"os.pages\" = [] }",
+            "os.pages: an empty list",
+        ),
+        ("designs = [\"native-4k\"]\nworkloads = [\"gups\"]\nset = { \"os.pagez\" = 1 }", "os.pages"),
+        (
+            "designs = [\"native-4k\"]\nworkloads = [\"gups\"]\nset = { \"ambix:os.pages\" = 1 }",
+            "no design of this sweep",
+        ),
+    ] {
+        let error = Sweep::parse(text, "x.toml").unwrap_err();
+        assert!(error.is_request() && error.to_string().contains(words), "{text}: {error}");
+    }
+}
+
+#[test]
+fn fidelity_scale_region_and_time_scale_make_other_runs() {
+    let base =
+        "designs = [\"ambix\"]\nmachines = [\"zen4-cxl\"]\nworkloads = [\"gups,bytes=1MiB,updates=2000\"]\n";
+    let id =
+        |more: &str| Sweep::parse(&format!("{base}{more}"), "x.toml").unwrap().points()[0].id().to_owned();
+    let changes =
+        ["", "fidelity = \"pages\"", "scale = 2", "whole = true", "fast_forward = true", "time_scale = 10"];
+    let ids: std::collections::HashSet<String> = changes.into_iter().map(id).collect();
+    assert_eq!(ids.len(), changes.len());
+    let other = Sweep::parse(&base.replace("zen4-cxl", "skylake-6140"), "x.toml").unwrap();
+    assert_ne!(other.points()[0].id(), id(""));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn any_text_is_read_or_refused(noise in ".{0,200}", cut in 0usize..400) {
+        let _ = Sweep::parse(&noise, "noise");
+        let cut = TWO.char_indices().map(|(at, _)| at).nth(cut).unwrap_or(TWO.len());
+        if let Err(error) = SweepFile::parse(&format!("{}{noise}", &TWO[..cut]), "noise") {
+            prop_assert!(!error.to_string().contains('\n'), "{error}");
+        }
+    }
+}
