@@ -6,8 +6,10 @@
 mod columns;
 mod errors;
 mod inputs;
+mod policy;
 mod results;
 mod studies;
+mod sweep;
 mod wait;
 
 use pyo3::prelude::*;
@@ -15,11 +17,17 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _terrace {
     #[pymodule_export]
+    use super::columns::write_parquet;
+    #[pymodule_export]
     use super::errors::{RequestError, RunError, TerraceError};
+    #[pymodule_export]
+    use super::policy::{Memory, nanoseconds};
     #[pymodule_export]
     use super::results::{Comparison, Run};
     #[pymodule_export]
-    use super::studies::{advise, advise_pages, compare, record, reproduce, tune};
+    use super::studies::{advise, advise_pages, compare, record, reproduce, run_under, tune};
+    #[pymodule_export]
+    use super::sweep::Sweep;
 
     use super::*;
 

@@ -2,16 +2,20 @@
 
 use crate::errors::{RunError, exception};
 use crate::inputs::{self, InputSpec, Options};
-use crate::results::Comparison;
+use crate::policy::{Failure, PythonPolicy};
+use crate::results::{Comparison, Run};
 use crate::wait::carry_out;
 use pyo3::prelude::*;
 use std::path::PathBuf;
 use std::time::Instant;
+use terrace_policy::{Policy, PolicyError, Refusal};
+use terrace_sim::OpenPolicy;
 use terrace_study::advise::Advise;
 use terrace_study::pages::AdvisePages;
 use terrace_study::record::{Recorded, write_trace};
 use terrace_study::reproduce as claims;
 use terrace_study::tune::Tune;
+use terrace_study::{Settings, Stop, Watched, run};
 
 /// Designs, and policies with their bound, on the same inputs.
 #[pyfunction]
@@ -48,6 +52,54 @@ pub fn compare(
     let terrace_study::ComparisonResult { mut comparison, failures, asked, .. } = result;
     comparison.failures = failures;
     Ok(Comparison { comparison, asked })
+}
+
+/// One design on one input under a policy that is an object of Python.
+#[pyfunction]
+pub fn run_under(
+    py: Python<'_>,
+    policy: Bound<'_, PyAny>,
+    design: &str,
+    input: InputSpec,
+    options: Options,
+    show: Option<Py<PyAny>>,
+) -> PyResult<Run> {
+    let (changes, simulation) = (options.changes()?, options.simulation()?);
+    changes.check_names([design]).map_err(|error| exception(&error))?;
+    let job = changes.resolve(design, None).map_err(|error| exception(&error))?;
+    let input = input.to_input()?;
+    let (failure, stop) = (Failure::default(), Stop::new());
+    let policy = PythonPolicy::new(policy, failure.clone(), stop.clone())?;
+    let simulated = carry_out(py, show.as_ref(), move |progress| {
+        let asked = progress.stop();
+        let own = stop.clone();
+        asked.on_request(move || {
+            own.request();
+        });
+        let settings = Settings { stop, ..Settings::new(simulation, progress) };
+        let name = input.name.clone();
+        let (mut source, ending) = input.open(&settings)?;
+        let mut watched = Watched::new(&name, source.as_mut(), progress);
+        let open: Box<OpenPolicy> = Box::new(move |setup| {
+            let lack = setup.capabilities.lacks(policy.needs().capabilities);
+            match lack {
+                Some(lack) => {
+                    Err(PolicyError::Refused { policy: "the policy", refusal: Refusal::Lacks(lack) })
+                }
+                None => Ok(Box::new(policy) as Box<dyn Policy>),
+            }
+        });
+        let simulated = run::simulate_under(open, &job.design, &name, &mut watched, &settings);
+        drop(watched);
+        drop(source);
+        ending.wait(&name, progress);
+        Ok(simulated?)
+    });
+    // What Python raised says more than that the run ended.
+    if let Some(error) = failure.take() {
+        return Err(error);
+    }
+    Ok(Run { record: simulated?.record })
 }
 
 /// Writes a trace. Returns what came of it as JSON: accesses, bytes, seconds, and why it ended badly, if it did.

@@ -19,18 +19,22 @@ from ._answers import Advice, Claims, Recording, Tuned
 from ._inputs import Command, Trace, Workload
 from ._results import Comparison, Run
 from ._studies import advise, advise_pages, compare, record, reproduce, run, tune
+from ._sweep import Sweep, sweep
 from ._table import Table
 from ._terrace import RequestError, RunError, TerraceError, __version__
+from .policies import Policy
 
 __all__ = [
     "Advice",
     "Claims",
     "Command",
     "Comparison",
+    "Policy",
     "Recording",
     "RequestError",
     "Run",
     "RunError",
+    "Sweep",
     "Table",
     "TerraceError",
     "Trace",
@@ -43,5 +47,6 @@ __all__ = [
     "record",
     "reproduce",
     "run",
+    "sweep",
     "tune",
 ]

@@ -161,11 +161,13 @@ def run(
     scale: int = 1,
     whole: bool = False,
     fast_forward: bool = False,
+    policy: Any = None,
     progress: ProgressLike = None,
 ) -> Run:
     """Simulates one design on one input.
 
-    A policy is a design too: its name stands for 4 KiB pages on the default machine under that policy.
+    A policy is a design too: its name stands for 4 KiB pages on the default machine under that policy. ``policy`` is one
+    that is written in Python, in place of the design's (see :class:`terrace.Policy`).
 
     >>> import terrace
     >>> fast = terrace.run("native-2m", terrace.Workload("gups", bytes="16 MiB", updates=20000))
@@ -179,6 +181,8 @@ def run(
     given = one("run", input, workload, trace, command)
     options = _options(machine, set, time_scale, fidelity, scale, whole, fast_forward)
     with _showing(progress) as show:
+        if policy is not None:
+            return Run(_terrace.run_under(policy, os.fspath(design), given, options, show))
         result = Comparison(_terrace.compare(_names(design), [], [], [], [given], options, show))
     if result.failures:
         raise RunError("; ".join(result.failures))

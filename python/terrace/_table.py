@@ -6,7 +6,7 @@ import importlib
 import os
 from typing import TYPE_CHECKING, Any, Iterator, Sequence
 
-from ._terrace import RequestError
+from ._terrace import RequestError, write_parquet
 
 if TYPE_CHECKING:
     import pandas
@@ -102,6 +102,10 @@ class Table:
             arrow_type = {"text": pyarrow.string(), "integer": integer, "real": pyarrow.float64()}[kind]
             arrays[name] = pyarrow.array(values, arrow_type)
         return pyarrow.table(arrays)
+
+    def to_parquet(self, path: str | os.PathLike[str]) -> None:
+        """Writes a Parquet file. Needs no library."""
+        write_parquet(self._of_columns(), os.fspath(path))
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         """The table for any library that speaks Arrow's interface for Python (DuckDB, Polars, pandas 3)."""

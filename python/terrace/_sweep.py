@@ -1,0 +1,173 @@
+"""Sweeps: designs with many values of their parameters on many inputs, here or on a Ray cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from typing import Any, Mapping, Sequence
+
+from . import _terrace
+from ._inputs import Trace, Workload, as_input
+from ._progress import ProgressLike, shown
+from ._studies import Settings, _names
+from ._table import Table
+from ._terrace import RequestError, RunError
+
+
+class Sweep(Table):
+    """The finished runs of a sweep: a row each, first the values that distinguish them.
+
+    Its folder has every run, ``results.csv`` and ``results.parquet``.
+    """
+
+    def __init__(self, inner: _terrace.Sweep, folder: str, failures: Sequence[str] = ()) -> None:
+        self._inner, self._folder = inner, folder
+        #: Runs that have no result, and why.
+        self.failures = list(failures)
+        self._kept: dict[str, tuple[str, list[Any]]] | None = None
+
+    def _of_columns(self) -> dict[str, tuple[str, list[Any]]]:
+        if self._kept is None:
+            self._kept = self._inner.columns(self._folder)
+        return self._kept
+
+    @property
+    def folder(self) -> str:
+        """Where the runs and the results are."""
+        return self._folder
+
+    @property
+    def asked(self) -> int:
+        """Runs that the sweep has."""
+        return len(self._inner)
+
+    def __repr__(self) -> str:
+        return f"<terrace.Sweep: {len(self)} of {self.asked} runs in {self._folder}>"
+
+
+def _document(space: Any, inputs: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """A sweep's file as a document."""
+    if not isinstance(space, Mapping):
+        space = {"designs": _names(space)}
+    document = {**space}
+    keys = {key: value for key, value in document.items() if "." in key}
+    document = {key: value for key, value in document.items() if key not in keys}
+    for name in ("designs", "machines", "workloads", "traces"):
+        if name in document:
+            document[name] = _names(document[name])
+    document["set"] = {**document.get("set", {}), **keys}
+    document["set"] = {key: _plain(value) for key, value in document["set"].items()}
+    for word in [inputs] if isinstance(inputs, (str, os.PathLike, Workload, Trace, Mapping)) else inputs or ():
+        if isinstance(word, Mapping):
+            table = {key: _plain(value) for key, value in word.items() if key != "name"}
+            document.setdefault("workload", []).append({"name": word["name"], "set": table})
+            continue
+        found = as_input(word)
+        if isinstance(found, Workload):
+            document.setdefault("workloads", []).append(found.spec)
+        elif isinstance(found, Trace):
+            if found.salvage:
+                raise RequestError("a sweep reads whole traces; convert a damaged one first")
+            document.setdefault("traces", []).append(os.fspath(found.path))
+        else:
+            raise RequestError("a program runs once, and a sweep reads its inputs many times; record it first")
+    document.update({key: value for key, value in options.items() if value not in (None, False)})
+    return document
+
+
+def _plain(value: Any) -> Any:
+    """Ranges, arrays of numbers and their elements as JSON has them."""
+    if isinstance(value, (str, bool, int, float)):
+        return value
+    if hasattr(value, "item") and not getattr(value, "shape", ()):
+        return value.item()
+    return [_plain(part) for part in value]
+
+
+def sweep(
+    space: Any,
+    inputs: Any = None,
+    *,
+    output: str | os.PathLike[str] | None = None,
+    fidelity: str | None = None,
+    scale: int | None = None,
+    whole: bool = False,
+    fast_forward: bool = False,
+    time_scale: int | None = None,
+    group: int | None = None,
+    ray: Any = None,
+    retries: int = 3,
+    progress: ProgressLike = None,
+) -> Sweep:
+    """Runs every design with every value of its parameters on every input, on all cores.
+
+    ``space`` is the path of a sweep's file (``terrace sweep --help`` shows one), a list of designs, or a mapping:
+    ``designs``, ``machines``, and parameters with a value or a list of values. ``inputs`` are workloads, traces, or mappings from a
+    workload's ``name`` and parameters to values or lists of values.
+
+    >>> import terrace
+    >>> found = terrace.sweep(
+    ...     {"designs": ["native-4k", "native-2m"], "translation.l2.latency": ["9 cycles", "30 cycles"]},
+    ...     [{"name": "gups", "bytes": "16MiB", "updates": [1000, 2000]}],
+    ... )
+    >>> found.asked, len(found)
+    (8, 8)
+    >>> found.column_names[:4]
+    ['workload.bytes', 'workload.updates', 'set.translation.l2.latency', 'design']
+
+    With ``output`` each finished run is kept in that folder: the same call goes on where it was stopped, and runs only what is
+    new in a larger space. At the end the folder has ``results.csv`` and ``results.parquet``.
+
+    ``ray=True`` runs on the Ray cluster that this process is connected to, or a local one; an address connects to that
+    cluster. A group of runs whose worker dies is given to another one, ``retries`` times.
+
+    Raises :class:`RunError` where runs failed; its ``result`` has those that are complete.
+    """
+    if retries < 0:
+        raise RequestError(f"retries: {retries} is less than 0")
+    if group is not None and group < 1:
+        raise RequestError(f"group: {group} is less than 1")
+    options = {
+        "fidelity": fidelity,
+        "scale": scale,
+        "whole": whole,
+        "fast_forward": fast_forward,
+        "time_scale": time_scale,
+    }
+    is_file = isinstance(space, os.PathLike) or (isinstance(space, str) and space.endswith(".toml"))
+    if is_file:
+        if inputs is not None or any(value not in (None, False) for value in options.values()):
+            raise RequestError("a sweep's file has its inputs and options; give the file alone")
+        try:
+            with open(space, encoding="utf-8") as file:
+                text = file.read()
+        except OSError as error:
+            raise RequestError(f"{os.fspath(space)}: {error.strerror}") from error
+        plan = _terrace.Sweep.of_toml(text, os.fspath(space))
+        source = ("toml", text, os.fspath(space))
+    else:
+        text = json.dumps(_document(space, inputs, options))
+        plan = _terrace.Sweep.of_json(text)
+        source = ("json", text, "")
+    folder = tempfile.mkdtemp(prefix="terrace-sweep-") if output is None else os.fspath(output)
+    missing = plan.missing(folder)
+    show = shown(progress)
+    try:
+        if ray:
+            from . import _ray
+
+            failures = _ray.run(plan, source, missing, folder, group, ray, retries, show)
+        else:
+            groups = plan.groups(missing, group or os.cpu_count() or 1)
+            _, failures = plan.run(groups, folder, show)
+    finally:
+        show.close()
+    plan.write(folder)
+    result = Sweep(plan, folder, failures)
+    if failures:
+        text = "; ".join(failures)
+        error = RunError(f"{result.asked - len(failures)} of {result.asked} runs succeeded: {text}")
+        error.result = result  # type: ignore[attr-defined]
+        raise error
+    return result

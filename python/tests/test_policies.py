@@ -1,0 +1,88 @@
+"""Policies in Python decide as their twins in Rust do."""
+
+import pytest
+
+import terrace
+from terrace.policies import Idle, StaticRatio, nanoseconds
+
+MACHINE = {"machine": "zen4-cxl"}
+KV = "kv,keys=2e4,requests=3e4"
+
+
+def apart_from_the_policys_own(run):
+    return {name: value for name, value in run.stats.items() if not name.startswith("policy.")}
+
+
+def test_a_static_ratio_places_as_its_twin():
+    workload = "gups,bytes=64MiB,updates=5e4"
+    for share in (0.25, 0.8):
+        ours = terrace.run("first-touch", workload, policy=StaticRatio(share), **MACHINE)
+        twin = terrace.run("static-ratio", workload, set={"os.policy.fast_share": share}, **MACHINE)
+        assert apart_from_the_policys_own(ours) == apart_from_the_policys_own(twin)
+        assert ours.stats["tier.cxl.bytes_read"] > 0
+
+
+def test_idle_moves_what_its_twin_moves():
+    ours = terrace.run("first-touch", KV, policy=Idle("200 us"), **MACHINE)
+    twin = terrace.run("idle", KV, set={"os.policy.scan": "200 us"}, **MACHINE)
+    assert apart_from_the_policys_own(ours) == apart_from_the_policys_own(twin)
+    assert ours.stats["vmstat.pgmigrate_success"] > 1000
+
+
+def test_an_exception_ends_the_run():
+    class Broken(terrace.Policy):
+        def on(self, now, signals, memory):
+            raise ZeroDivisionError("mine")
+
+    with pytest.raises(ZeroDivisionError, match="mine"):
+        terrace.run("first-touch", "gups,bytes=16MiB,updates=1e9", policy=Broken(), **MACHINE)
+
+
+def test_needs_are_checked():
+    class Wants(terrace.Policy):
+        needs = ("second-sight",)
+
+    with pytest.raises(terrace.RequestError, match='no capability is called "second-sight"; there are accessed-bits, '):
+        terrace.run("first-touch", KV, policy=Wants(), **MACHINE)
+
+    class Cached(terrace.Policy):
+        needs = ("copyless-exchange",)
+
+    with pytest.raises(terrace.TerraceError, match="copyless-exchange"):
+        terrace.run("first-touch", KV, policy=Cached(), **MACHINE)
+
+
+def test_memory_is_lent_for_the_call_alone():
+    kept = []
+
+    class Keeps(terrace.Policy):
+        def on(self, now, signals, memory):
+            kept.append(memory)
+            assert [tier["name"] for tier in memory.tiers()] == ["dram", "cxl"]
+            with pytest.raises(terrace.RequestError, match="tiers are 0 to 1"):
+                memory.scan(7)
+            return None
+
+    terrace.run("first-touch", "gups,bytes=16MiB,updates=1000", policy=Keeps(), **MACHINE)
+    assert len(kept) >= 1
+    with pytest.raises(BaseException):  # Of another thread, or late.
+        kept[0].tiers()
+    kept.clear()
+
+
+def test_exact_accesses_and_hint_faults_are_signals():
+    seen = set()
+
+    class Hears(terrace.Policy):
+        needs = ("hint-faults", "exact-accesses")
+        signals = ("allocated",)
+
+        def on(self, now, signals, memory):
+            seen.update(signal["kind"] for signal in signals)
+            memory.sample_accesses(1)
+            memory.watch([page["page"] for page in memory.scan()][:2000], "hint")
+            return now + nanoseconds("1 ms")
+
+    # Larger than the caches, so that accesses reach memory.
+    terrace.run("first-touch", "gups,bytes=64MiB,updates=2e5", policy=Hears(), whole=True, **MACHINE)
+    assert {"tick", "allocated", "access", "hint-fault"} <= seen
