@@ -95,7 +95,7 @@ impl Measured {
     }
 }
 
-/// Measures this machine. `progress` hears what is measured next.
+/// Measures this machine. `progress` is called with the name of the measurement that comes next.
 ///
 /// # Errors
 /// The system gives no memory.

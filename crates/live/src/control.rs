@@ -24,7 +24,7 @@ pub struct Ended {
     pub code: u8,
 }
 
-/// Hears of processes that end, from a thread that waits for them, until there are none left.
+/// Starts a thread that waits for child processes to end and reports each of them, until no child is left.
 pub fn wait_for_children() -> Receiver<Ended> {
     let (sender, receiver) = channel();
     std::thread::spawn(move || {

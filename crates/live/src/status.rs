@@ -131,7 +131,7 @@ impl Board {
     }
 }
 
-/// What of a snapshot stays the same for a whole run.
+/// The part of a snapshot that stays the same for a whole run.
 #[derive(Clone, Debug)]
 struct Heading {
     policy: String,
@@ -167,7 +167,7 @@ impl Reporter {
         Reporter { heading, board, samples: VecDeque::new(), next: Duration::ZERO }
     }
 
-    /// After a turn of the engine: leaves a snapshot on the board if it is time, and answers it.
+    /// After a turn of the engine: puts a snapshot on the board if one is due, and returns it.
     pub fn turn(&mut self, engine: &Engine) -> Option<Arc<Status>> {
         let now = engine.world().kernel().now();
         // Nothing comes after it has stopped.

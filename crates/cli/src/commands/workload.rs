@@ -194,7 +194,7 @@ struct RunDocument {
     init_accesses: u64,
     accesses_per_second: f64,
     bytes_touched: u64,
-    /// What of them lies in pages of which size.
+    /// These bytes by the size of the pages that they lie in.
     bytes_by_page_size: BytesByPageSize,
     /// As text: JSON numbers lose precision beyond 2^53.
     checksum: String,

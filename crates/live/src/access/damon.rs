@@ -69,7 +69,7 @@ pub struct Damon {
     /// Where accesses were since then, and in how many aggregations.
     focus: Focus,
     looks: u64,
-    /// Where they were when that was last known from enough of them.
+    /// Their places at the last time at which enough of the places were known.
     known: Focus,
     /// What the policy watched when the regions were set up.
     generation: u64,

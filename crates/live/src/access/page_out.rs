@@ -134,7 +134,7 @@ struct Found {
     page: PageId,
     /// Base pages that were accessed since the last look, if they were out then.
     accessed: u64,
-    /// What of it is in memory.
+    /// The pages of it that are in memory.
     present: Vec<PageRun>,
 }
 
@@ -154,7 +154,7 @@ fn span(pages: &[(PageId, PageSize)]) -> Range<u64> {
     first.vpn..last.vpn + size.base_pages()
 }
 
-/// What of the runs lies in a range of page numbers.
+/// The parts of the runs that lie in a range of page numbers.
 fn within(runs: &[PageRun], range: Range<u64>) -> Vec<PageRun> {
     let cut = |run: &PageRun| PageRun {
         start: run.start.max(range.start << 12),

@@ -4,8 +4,8 @@ use crate::kernel::{Kernel, read_text};
 use std::collections::BTreeMap;
 use terrace_model::{Stats, Unit};
 
-/// What of `/proc/vmstat` is about moves, and about what the kernel does by itself meanwhile. Kernels differ in which of
-/// these they have.
+/// The counters of `/proc/vmstat` that count moves, and those that count what the kernel does by itself meanwhile. Not every
+/// kernel has all of them.
 const PREFIXES: &[&str] = &[
     "pgmigrate_",
     "thp_migration_",

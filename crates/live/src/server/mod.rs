@@ -190,7 +190,7 @@ impl Service {
 /// Asks a server at a socket; returns the body of what it says.
 ///
 /// # Errors
-/// Nobody answers, or not what was hoped for: then with what it said.
+/// Nobody answers, or the answer is an error; the message quotes it.
 pub fn ask(socket: &Path, method: &str, path: &str) -> io::Result<String> {
     let mut stream = UnixStream::connect(socket)?;
     // A machine under load may take its time.
@@ -208,7 +208,7 @@ pub fn ask(socket: &Path, method: &str, path: &str) -> io::Result<String> {
 /// The latest snapshot of the process behind a socket.
 ///
 /// # Errors
-/// Nobody answers, or someone who is not Terrace.
+/// Nobody answers, or the answer is not that of Terrace.
 pub fn status(socket: &Path) -> io::Result<Status> {
     serde_json::from_str(&ask(socket, "GET", "/status")?).map_err(io::Error::other)
 }

@@ -14,7 +14,7 @@ pub fn socket_of(folder: &Path, pid: u32) -> PathBuf {
     folder.join(format!("{pid}.sock"))
 }
 
-/// The sockets at which someone answers in a folder of this user's, by process.
+/// The sockets in a folder of this user at which a process answers, by process.
 pub fn sockets(folder: &Path) -> Vec<(u32, PathBuf)> {
     let names = Folder::open(folder).and_then(|folder| folder.names()).unwrap_or_default();
     let mut found: Vec<(u32, PathBuf)> = names
@@ -61,8 +61,8 @@ fn is_socket(there: &std::fs::Metadata) -> bool {
     std::os::unix::fs::FileTypeExt::is_socket(&there.file_type())
 }
 
-/// Removes what killed processes have left behind: sockets at which nobody answers, and drafts of sockets and journals; answers
-/// which.
+/// Removes what killed processes have left behind: sockets at which nobody answers, and drafts of sockets and journals. Returns
+/// their paths.
 pub fn remove_stale(folder: &Path) -> Vec<PathBuf> {
     let names = Folder::open(folder).and_then(|folder| folder.names()).unwrap_or_default();
     let mut stale: Vec<PathBuf> = names

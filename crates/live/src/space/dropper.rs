@@ -15,7 +15,7 @@ const MOST: u64 = 4096;
 #[derive(Debug)]
 pub struct Dropper {
     thread: UnixStream,
-    /// What has arrived of answers and was not yet whole.
+    /// The bytes of an answer that has not arrived completely.
     arrived: Vec<u8>,
     areas: Vec<Range<u64>>,
     lost: bool,
@@ -59,7 +59,8 @@ impl Dropper {
         }
     }
 
-    /// Takes in the answers that are there. For each drop that was asked for, in that order: when it began, if it was done.
+    /// Reads the answers that have arrived. Returns for each drop, in the order of the requests, the time at which it began; none
+    /// where it was not done.
     ///
     /// # Errors
     /// The thread has ended, or says what makes no sense.

@@ -147,7 +147,7 @@ impl Space {
         (state.is_resident() && state.is_located()).then(|| view(self.id, at, state, writable))
     }
 
-    /// Calls `visit` for pages in `range` whose place is known, in order, until it answers false.
+    /// Calls `visit` for pages in `range` whose place is known, in order, until it returns false.
     pub fn visit_mut(
         &mut self,
         range: Range<u64>,

@@ -111,7 +111,8 @@ pub struct PageStates {
     chunks: Vec<Chunk>,
     /// Places in `chunks` that hold nothing any more.
     vacant: Vec<usize>,
-    /// The last that was looked for: its number, and what [`PageStates::find`] answered. Neighbours are mostly asked for in turn.
+    /// The chunk that was looked up last: its number, and what [`PageStates::find`] returned. Look-ups mostly follow the order of
+    /// the pages.
     last: Cell<(u64, u64, usize)>,
 }
 
@@ -270,8 +271,8 @@ impl PageStates {
         })
     }
 
-    /// Marks huge pages from the start of a range as seen, up to the first that is not known or not whole; answers
-    /// where that is.
+    /// Marks huge pages from the start of a range as seen, up to the first that is not known or not whole. Returns
+    /// the number of that page.
     pub fn see_known_huge(&mut self, range: Range<u64>) -> u64 {
         self.see_chunks(range, |chunk| match chunk {
             Chunk::Whole(PageSize::Huge, state) => {
@@ -286,7 +287,7 @@ impl PageStates {
     }
 
     /// Shows `see` the chunks from the start of a range, up to the first that is not there, not whole in the range, or for which
-    /// it answers false; returns where that is.
+    /// it returns false. Returns the first page of that chunk.
     fn see_chunks(&mut self, range: Range<u64>, mut see: impl FnMut(&mut Chunk) -> bool) -> u64 {
         let (mut at, end) = (range.start / CHUNK, range.end / CHUNK);
         if !range.start.is_multiple_of(CHUNK) || at >= end {
@@ -301,7 +302,7 @@ impl PageStates {
         at * CHUNK
     }
 
-    /// Calls `visit` for the resident pages of a range, in order, until it answers false.
+    /// Calls `visit` for the resident pages of a range, in order, until it returns false.
     pub fn visit_mut(
         &mut self,
         range: Range<u64>,

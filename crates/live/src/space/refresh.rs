@@ -298,7 +298,7 @@ impl Space {
     }
 }
 
-/// What of mappings lies in these ranges of page numbers.
+/// The parts of the mappings that lie in these ranges of page numbers.
 fn clipped(mappings: Vec<Mapping>, covered: &[Range<u64>]) -> Vec<Mapping> {
     let shared = mappings.into_iter().filter(|mapping| mapping.kind == AreaKind::Shared);
     let parts = shared.flat_map(|mapping| {

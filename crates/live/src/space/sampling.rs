@@ -28,12 +28,12 @@ pub struct Access {
     pub store: bool,
 }
 
-/// What was seen of a page that was out.
+/// A time for which the entry of a sampled page was dropped, and the access that ended it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exposure {
     /// The page.
     pub vpn: u64,
-    /// For so long it was out without an access, since that was last reported.
+    /// The time without an access since the last report.
     pub span: Duration,
     /// The access that ended it, if one did.
     pub access: Option<Access>,

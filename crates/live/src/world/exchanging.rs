@@ -89,7 +89,7 @@ impl World {
         answers
     }
 
-    /// What of a page lies in a tier: all, nothing, or some of the base pages that it was split into.
+    /// The parts of a page that lie in a tier: all, none, or some of the base pages that it was split into.
     fn parts_in(&self, whole: Found, tier: TierId) -> Vec<Found> {
         let pages = (0..whole.size.base_pages()).filter_map(|at| self.found(whole.page.plus(at)));
         let mut parts: Vec<Found> = pages.filter(|part| part.tier == tier).collect();

@@ -327,7 +327,7 @@ impl World {
         nodes.iter().rev().max_by_key(|node| free(node)).map(|node| *node as i32)
     }
 
-    /// News for the policy.
+    /// Takes the signals for the policy that came since the last call.
     pub fn take_signals(&mut self) -> Vec<Signal> {
         self.signals.drain(..).collect()
     }

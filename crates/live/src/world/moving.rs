@@ -22,7 +22,7 @@ const UNKNOWN: i32 = i32::MIN;
 /// Calls for the same pages that get nowhere before they count as busy.
 const ATTEMPTS: u32 = 3;
 
-/// What became of one piece of work, and the bytes that moved for it.
+/// The outcome of one piece of work, and the bytes that were moved for it.
 pub(super) type Answer = (Outcome, u64);
 
 /// A page that is to move.

@@ -1,4 +1,4 @@
-//! Orders of the policy on their way, and the answers.
+//! Orders of the policy that are not finished, and the signals that report their outcomes.
 
 use std::collections::VecDeque;
 use std::io;
@@ -44,7 +44,7 @@ struct Order {
 /// Some pieces of an order, all of one kind.
 #[derive(Debug)]
 pub struct Batch {
-    /// What its answers carry.
+    /// The ticket that the signals about it carry.
     pub ticket: Ticket,
     /// How.
     pub how: MoveOptions,

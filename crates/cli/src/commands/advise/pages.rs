@@ -199,7 +199,7 @@ fn faults(advice: &PageAdvice, shown: &[&Region]) -> String {
     out + "in faults: the program's time in page faults of the whole run; 99 %: so many\ntake no longer\n"
 }
 
-/// What was copied of each region under each way that copies, if one does.
+/// The bytes that were copied of each region, for each way that copies pages; none where no way does.
 fn copies(advice: &PageAdvice, shown: &[&Region]) -> Option<String> {
     let copied = |way: &WayResult| way.figures.as_ref().map_or(0, |figures| figures.copied_bytes);
     let ways: Vec<(&str, u64)> = advice

@@ -122,7 +122,7 @@ fn parse_limit(text: &str) -> Result<(String, Bytes), String> {
 struct Helped<'a> {
     /// Where it hands over what its stores are tracked with.
     trackers: Option<&'a Trackers>,
-    /// Which of its memory is managed then.
+    /// The part of its memory that is managed then.
     managed: Managed,
 }
 
@@ -263,7 +263,7 @@ fn end(session: &mut Session) {
     restored.left.iter().chain(&restored.failed).for_each(|line| progress::note(line));
 }
 
-/// What became of it, in a few lines and as a document.
+/// Shows the result of a run in a few lines, and writes it as a document.
 fn conclude(options: &LiveOptions, session: &Session, watch: &Watch, input: &str) -> Result<(), Failure> {
     let Session { engine, policy: name, parameters, choices, .. } = session;
     let (statistics, notes) = engine.statistics();

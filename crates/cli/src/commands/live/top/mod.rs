@@ -149,7 +149,7 @@ fn watch(
             }
             match key(&event::read()?) {
                 Some(Key::Quit) => return Ok(None),
-                // Whether it was heard shows with the next numbers.
+                // The next numbers show whether the request arrived.
                 Some(Key::Ask(path)) => drop(server::ask(socket, "POST", path)),
                 Some(Key::Redraw) => break,
                 None => {}
