@@ -10,6 +10,7 @@ pub mod design;
 mod engine;
 #[doc(hidden)]
 pub mod fuzz;
+mod gpu;
 mod host;
 mod machine;
 pub mod memory;

@@ -15,6 +15,7 @@
 //! ```
 
 mod emitter;
+mod gpu;
 mod graph;
 mod layout;
 mod memory;

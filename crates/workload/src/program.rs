@@ -8,7 +8,7 @@ use crate::parameters::{self, Init, Parameters, Problem};
 use crate::source::StreamSource;
 use crate::{Workload, WorkloadError, WorkloadInfo};
 use terrace_model::AddressRange;
-use terrace_trace::{EventSource, Header};
+use terrace_trace::{Agent, EventSource, Header};
 
 /// What a kernel says after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +39,8 @@ pub(crate) trait Program: Clone + Send + Sync + 'static {
     const INFO: &'static WorkloadInfo;
     /// Whether its threads fill data structures of their own before the run; they then say [`Progress::Run`].
     const POPULATES: bool = false;
+    /// Who runs it.
+    const AGENT: Agent = Agent::Cpu;
 
     /// The program with parameters that are within their ranges. Those that do not go together are a problem.
     fn new(parameters: &Self::Parameters) -> Result<Self, Problem>;

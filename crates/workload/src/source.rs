@@ -117,7 +117,7 @@ where
             let stream = &mut self.streams[index];
             emitter.begin(StreamId(index as u32), recycled);
             if !std::mem::replace(&mut stream.begun, true) {
-                emitter.event(spawn(index as u32, P::INFO.name));
+                emitter.event(spawn(index as u32, P::INFO.name, P::AGENT));
                 if index == 0 {
                     announce_layout(&self.program, emitter);
                     let name = "init".to_owned();
@@ -165,9 +165,9 @@ where
     }
 }
 
-fn spawn(thread: u32, name: &str) -> Event {
+fn spawn(thread: u32, name: &str, agent: Agent) -> Event {
     let name = if thread == 0 { name.to_owned() } else { String::new() };
-    Event::Spawn { process: 0, thread, agent: Agent::Cpu, forked_from: None, os_id: thread + 1, name }
+    Event::Spawn { process: 0, thread, agent, forked_from: None, os_id: thread + 1, name }
 }
 
 /// The mappings and data structures that exist before the first access.

@@ -28,6 +28,7 @@ pub use crate::cache::{
     CacheHierarchyParameters, CacheParameters, PrefetcherParameters, Replacement, SetIndex,
 };
 pub use crate::core::{CoreGroup, CoreParameters, InOrderKeys, ModelParameters};
+pub use crate::gpu::{GpuL1Parameters, GpuL2Parameters, GpuParameters, GpuTlbParameters};
 pub use crate::translate::schemes;
 pub use crate::translate::schemes::colt::{CoalescedLevels, CoalescedParameters};
 pub use crate::translate::schemes::direct_segment::SegmentParameters;

@@ -4,6 +4,7 @@ use super::memory::MemoryParameters;
 use super::virtualization::{HostParameters, VmParameters};
 use crate::cache::CacheHierarchyParameters;
 use crate::core::CoreParameters;
+use crate::gpu::GpuParameters;
 use crate::memory::DeviceParameters;
 use crate::translate::TranslationParameters;
 use serde::{Deserialize, Serialize};
@@ -39,6 +40,10 @@ pub struct Design {
     #[parameter(section)]
     #[serde(rename = "device")]
     pub devices: BTreeMap<String, DeviceParameters>,
+    /// A GPU beside the cores.
+    #[parameter(section)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<GpuParameters>,
     /// The operating system.
     #[parameter(section)]
     pub os: OsParameters,

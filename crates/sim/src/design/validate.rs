@@ -18,6 +18,9 @@ pub(crate) fn validate(design: &Design) -> Result<(), Fault> {
     caches(&design.cache)?;
     tiers(design)?;
     virtualization::check(design)?;
+    if let Some(gpu) = &design.gpu {
+        gpu.validate().map_err(|(key, problem)| (key.to_owned(), problem))?;
+    }
     os(design)
 }
 

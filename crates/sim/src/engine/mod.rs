@@ -12,6 +12,7 @@ mod streams;
 mod watch;
 
 use crate::design::{Design, PolicyParameters};
+use crate::gpu;
 use crate::host::HostPrefetch;
 use crate::machine::{FULL, Machine, Manager, Own, PAGES, Site, System, TRANSLATION};
 use crate::observe::{ContiguityWatch, MapMaker, ProfileCounter, Requests};
@@ -45,6 +46,9 @@ pub fn simulate(
     source: &mut dyn EventSource,
     mut options: Options,
 ) -> Result<Outcome, SimError> {
+    if let Some(gpu) = &design.gpu {
+        return gpu::simulate(design, gpu, source, options);
+    }
     let problem = |problem: String| SimError::Design { design: design.name.clone(), problem };
     if options.count_accesses && options.fidelity != Fidelity::Full {
         return Err(problem(

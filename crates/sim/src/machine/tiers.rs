@@ -20,6 +20,16 @@ pub struct TierLines {
     pub writes: [u64; Initiator::COUNT],
 }
 
+impl TierLines {
+    /// Adds what came between two counts.
+    pub fn add_since(&mut self, before: &TierLines, after: &TierLines) {
+        for by in 0..Initiator::ALL.len() {
+            self.reads[by] += after.reads[by] - before.reads[by];
+            self.writes[by] += after.writes[by] - before.writes[by];
+        }
+    }
+}
+
 #[derive(Debug)]
 struct Tier {
     name: String,
@@ -213,6 +223,20 @@ impl TieredMemory {
                 prefetch(&cache.tags, slot as usize);
             }
         }
+    }
+
+    /// Channels of all devices together.
+    pub fn channels(&self) -> usize {
+        self.devices.iter().map(|device| device.parameters().channels as usize).sum()
+    }
+
+    /// The channel of a physical line, counted over the devices in their order.
+    #[inline]
+    pub fn channel_of(&self, line: u64) -> usize {
+        let tier = &self.tiers[self.tier_of_line(line).index()];
+        let before: usize =
+            self.devices[..tier.device].iter().map(|device| device.parameters().channels as usize).sum();
+        before + self.devices[tier.device].channel_of(line - tier.base_line + tier.device_line)
     }
 
     /// Reads a physical line; the answer is when its data is back at the last-level cache.

@@ -48,6 +48,12 @@ impl Device {
         })
     }
 
+    /// The channel that a line lies on.
+    #[inline]
+    pub fn channel_of(&self, line: u64) -> usize {
+        self.map.locate(line).channel
+    }
+
     /// Reads a line: when its data are at the controller, ready to leave for the processor.
     #[inline]
     pub fn read(&mut self, line: u64, now: Time, by: Initiator) -> Time {

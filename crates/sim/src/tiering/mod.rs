@@ -46,8 +46,8 @@ use processors::Processors;
 use std::collections::{BTreeMap, HashSet};
 use terrace_model::{AddressRange, Bytes, PageSize, TierId, Time};
 use terrace_policy::{
-    Agent, Area, AreaKind, Capabilities, Cost, Fault, Moment, PageId, PageRange, Policy, Signal, SignalKind,
-    SignalSet, Ticket, TierTraffic, Topology, Watch,
+    Agent, Area, AreaKind, Capabilities, Cost, Fault, Moment, Needs, PageId, PageRange, Policy, Signal,
+    SignalKind, SignalSet, Ticket, TierTraffic, Topology, Watch,
 };
 use terrace_trace::MapKind;
 
@@ -150,6 +150,13 @@ fn area_of(space: u32, start: u64, area: &crate::os::Area) -> Area {
 impl std::fmt::Debug for Tiering {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Tiering").field("tick", &self.state.tick).finish_non_exhaustive()
+    }
+}
+
+impl Tiering {
+    /// What the policy cannot do without.
+    pub fn needs(&self) -> Needs {
+        self.policy.needs()
     }
 }
 

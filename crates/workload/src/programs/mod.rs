@@ -9,6 +9,9 @@ mod cg;
 mod chase;
 mod churn;
 mod ft;
+mod gpu_kmeans;
+mod gpu_stream;
+mod gpu_xsbench;
 mod growth;
 mod gups;
 mod hashjoin;
@@ -38,7 +41,7 @@ const fn entry<P: Program>() -> (&'static WorkloadInfo, Open) {
 }
 
 /// All workloads, in the order of the documentation.
-pub(crate) const ALL: [(&WorkloadInfo, Open); 27] = [
+pub(crate) const ALL: [(&WorkloadInfo, Open); 30] = [
     entry::<gups::Gups>(),
     entry::<chase::Chase>(),
     entry::<stream::Triad>(),
@@ -66,4 +69,7 @@ pub(crate) const ALL: [(&WorkloadInfo, Open); 27] = [
     entry::<search::Search>(),
     entry::<growth::Growth>(),
     entry::<churn::Churn>(),
+    entry::<gpu_stream::GpuStream>(),
+    entry::<gpu_kmeans::GpuKmeans>(),
+    entry::<gpu_xsbench::GpuXsBench>(),
 ];

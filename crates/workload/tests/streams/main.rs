@@ -11,7 +11,7 @@ use terrace_trace::{Access, AccessKind, Batch, Event, Item, MarkKind};
 use terrace_workload::{NativePages, all, open};
 
 /// Small versions, with at most a few million accesses. The slab cache is small enough to evict.
-const SMALL: [&str; 27] = [
+const SMALL: [&str; 30] = [
     "gups,bytes=8 MiB,updates=1e5",
     "chase,bytes=1 MiB,accesses=1e5",
     "stream,bytes=3 MiB",
@@ -39,9 +39,16 @@ const SMALL: [&str; 27] = [
     "search,bytes=8 MiB,requests=1e3,think=100",
     "growth,bytes=8 MiB,apart=0.1,chunk=512 KiB,accesses=1e4,compute=1e6",
     "churn,bytes=4 MiB,smallest=64 KiB,largest=1 MiB,allocations=40,uses=500",
+    "gpu-stream,bytes=3 MiB",
+    "gpu-kmeans,points=2048,features=5",
+    "gpu-xsbench,gridpoints=200,lookups=2048",
 ];
 
 fn with_threads(spec: &str, threads: u32) -> String {
+    // A GPU is one stream.
+    if spec.starts_with("gpu-") {
+        return spec.to_owned();
+    }
     format!("{},threads={threads}", spec.replace(",threads=1", ""))
 }
 

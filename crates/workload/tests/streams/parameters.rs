@@ -33,6 +33,8 @@ fn every_parameter_has_an_effect() {
                 (_, "at_once" | "chunked" | "apart") => "0.2",
                 (_, "chunk") => "1 MiB",
                 (_, "fronts" | "phases") => "2",
+                ("gpu-kmeans", "features" | "clusters") => "3",
+                (_, "points") => "999",
                 (_, "features") => "4e3",
                 (_, "settle") => "1e6",
                 (_, "compute") => "1e7",

@@ -1,0 +1,129 @@
+//! A set-associative cache of 128-byte lines in 32-byte sectors.
+
+use super::parameters::GPU_LINE;
+use terrace_model::Time;
+
+/// A way that holds nothing.
+const EMPTY: u64 = u64::MAX;
+
+/// A line that had to leave, and its written sectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Victim {
+    /// Its number.
+    pub line: u64,
+    /// A bit for each written sector.
+    pub dirty: u8,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    line: u64,
+    used: u64,
+    /// When its data is there.
+    ready: Time,
+    valid: u8,
+    dirty: u8,
+}
+
+/// The cache. Lines are spread over sets by a hash, as in GPUs; the least recently used way leaves.
+#[derive(Clone, Debug)]
+pub struct SectorCache {
+    ways: usize,
+    sets: u64,
+    all: Vec<Way>,
+    clock: u64,
+}
+
+impl SectorCache {
+    /// An empty cache. The capacity is a whole number of sets.
+    pub fn new(capacity: u64, ways: u32) -> SectorCache {
+        let sets = (capacity / GPU_LINE / u64::from(ways)).max(1);
+        let empty = Way { line: EMPTY, used: 0, ready: Time::ZERO, valid: 0, dirty: 0 };
+        let all = vec![empty; (sets * u64::from(ways)) as usize];
+        SectorCache { ways: ways as usize, sets, all, clock: 0 }
+    }
+
+    /// Forgets everything; nothing is written back.
+    pub fn clear(&mut self) {
+        self.all.iter_mut().for_each(|way| *way = Way { line: EMPTY, valid: 0, dirty: 0, ..*way });
+    }
+
+    fn set(&self, line: u64) -> std::ops::Range<usize> {
+        // Fibonacci hashing; the upper half of the product is scaled to the sets.
+        let hash = line.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let first = ((hash * self.sets) >> 32) as usize * self.ways;
+        first..first + self.ways
+    }
+
+    /// The sectors of a line that are there, and when.
+    pub fn look_up(&mut self, line: u64) -> Option<(u8, Time)> {
+        self.clock += 1;
+        let set = self.set(line);
+        let clock = self.clock;
+        let way = self.all[set].iter_mut().find(|way| way.line == line)?;
+        way.used = clock;
+        Some((way.valid, way.ready))
+    }
+
+    /// Puts sectors of a line in, or more of them; `written` if by a store. Returns what had to leave.
+    pub fn fill(&mut self, line: u64, sectors: u8, ready: Time, written: bool) -> Option<Victim> {
+        self.clock += 1;
+        let set = self.set(line);
+        let dirty = if written { sectors } else { 0 };
+        let clock = self.clock;
+        let ways = &mut self.all[set];
+        if let Some(way) = ways.iter_mut().find(|way| way.line == line) {
+            way.used = clock;
+            way.valid |= sectors;
+            way.dirty |= dirty;
+            way.ready = way.ready.max(ready);
+            return None;
+        }
+        let oldest = ways.iter_mut().min_by_key(|way| if way.line == EMPTY { 0 } else { way.used })?;
+        let left = *oldest;
+        *oldest = Way { line, used: clock, ready, valid: sectors, dirty };
+        (left.line != EMPTY && left.dirty != 0).then_some(Victim { line: left.line, dirty: left.dirty })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const NOW: Time = Time::ZERO;
+
+    #[test]
+    fn the_least_recently_used_line_leaves_with_its_written_sectors() {
+        let mut cache = SectorCache::new(2 * GPU_LINE, 2);
+        assert_eq!(cache.look_up(1), None);
+        assert_eq!(cache.fill(1, 0b0001, NOW, true), None);
+        assert_eq!(cache.fill(2, 0b1111, Time(7), false), None);
+        assert_eq!(cache.fill(1, 0b0100, NOW, true), None, "more of the same line");
+        assert_eq!(cache.look_up(1), Some((0b0101, NOW)));
+        assert_eq!(cache.look_up(2), Some((0b1111, Time(7))));
+        assert_eq!(cache.fill(3, 0b1111, NOW, false), Some(Victim { line: 1, dirty: 0b0101 }));
+        assert_eq!(cache.fill(4, 0b1111, NOW, false), None, "line 2 was only read");
+        cache.clear();
+        assert_eq!(cache.look_up(3), None);
+    }
+
+    proptest! {
+        /// One set against a list in the order of use.
+        #[test]
+        fn agrees_with_a_list(steps in prop::collection::vec((0u64..12, 1u8..16, prop::bool::ANY), 1..200)) {
+            let mut cache = SectorCache::new(4 * GPU_LINE, 4);
+            let mut list: Vec<(u64, u8, u8)> = Vec::new();
+            for (line, sectors, written) in steps {
+                let at = list.iter().position(|held| held.0 == line);
+                let held = at.map(|at| list.remove(at));
+                prop_assert_eq!(cache.look_up(line).map(|found| found.0), held.map(|held| held.1));
+                let (valid, dirty) = held.map_or((0, 0), |held| (held.1, held.2));
+                list.push((line, valid | sectors, dirty | if written { sectors } else { 0 }));
+                let left = (list.len() > 4).then(|| list.remove(0)).filter(|left| left.2 != 0);
+                let expected = left.map(|left| Victim { line: left.0, dirty: left.2 });
+                prop_assert_eq!(cache.fill(line, sectors, NOW, written), expected);
+            }
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Statistics of a run with a GPU. They count kernels; with the whole input asked for, the host's part too.
+
+use super::engine::Engine;
+use super::parameters::{GPU_LINE, GpuParameters, SECTOR};
+use crate::design::Design;
+use crate::memory::Initiator;
+use crate::outcome::Outcome;
+use terrace_model::{LINE_BYTES, PageSize, Stats, TierId, Time, Unit};
+
+/// The outcome of a finished run.
+pub(super) fn outcome(engine: &Engine, design: &Design, gpu: &GpuParameters) -> Outcome {
+    let whole = engine.options.whole;
+    let span = if whole { engine.now } else { engine.kernel_time };
+    let mut stats = Stats::new();
+    count_gpu(engine, gpu, &mut stats);
+    count_memory(engine, span, &mut stats);
+    count_os(engine, &mut stats);
+    let cycle = design.core.frequency.period();
+    let cycles = span.in_cycles(cycle);
+    // What SMs issue is spread over all of them: the rest of the time every SM waits for memory, or has nothing to run.
+    let busy = Time(engine.sms.counters.busy.0 / u64::from(gpu.sms.max(1))).min(engine.kernel_time);
+    let (busy, kernels) = (busy.in_cycles(cycle), engine.kernel_time.in_cycles(cycle));
+    stats.count("core.cycles.base", busy, Unit::Cycles);
+    stats.count("core.cycles.memory", kernels.saturating_sub(busy), Unit::Cycles);
+    stats.count("core.cycles.translation", 0, Unit::Cycles);
+    stats.count("core.cycles.cache", 0, Unit::Cycles);
+    stats.count("core.cycles.os", 0, Unit::Cycles);
+    stats.count("core.cycles.idle", cycles.saturating_sub(kernels), Unit::Cycles);
+    stats.count("core.cores_used", 1, Unit::Count);
+    let instructions = engine.sms.counters.instructions + if whole { engine.host_instructions } else { 0 };
+    stats.count("core.instructions", instructions, Unit::Count);
+    let accesses = engine.lanes.iter().sum::<u64>() + if whole { engine.host_accesses } else { 0 };
+    Outcome {
+        accesses,
+        instructions,
+        cycles,
+        seconds_simulated: span.as_secs(),
+        left_out: Vec::new(),
+        notes: notes(engine),
+        contiguity: Vec::new(),
+        stats,
+        stopped: false,
+        profile: None,
+        parts: Vec::new(),
+        memory_map: None,
+        placement_map: None,
+    }
+}
+
+fn count_gpu(engine: &Engine, gpu: &GpuParameters, stats: &mut Stats) {
+    let (sms, paths) = (&engine.sms.counters, &engine.paths.counters);
+    for (name, value) in [
+        ("kernels", engine.kernels),
+        ("work_groups", sms.groups),
+        ("warps", sms.warps),
+        ("instructions", sms.instructions),
+        ("loads", engine.lanes[0]),
+        ("stores", engine.lanes[1]),
+        ("transactions", paths.transactions),
+        ("sectors", paths.sectors),
+        ("l1.hit", paths.l1_hits),
+        ("l1.miss", paths.l1_misses),
+        ("l2.hit", paths.l2_hits),
+        ("l2.miss", paths.l2_misses),
+        ("tlb.hit", paths.tlb_hits),
+        ("tlb.miss", paths.tlb_misses),
+        ("faults", paths.faults),
+        ("host_accesses", engine.host_accesses),
+    ] {
+        stats.count(format!("gpu.{name}"), value, Unit::Count);
+    }
+    let cycle = gpu.frequency.period();
+    stats.count("gpu.cycles", engine.kernel_time.in_cycles(cycle), Unit::Cycles);
+    let used = (paths.sectors * SECTOR) as f64 / (paths.transactions * GPU_LINE).max(1) as f64;
+    stats.real("gpu.line_utilization", used, Unit::Ratio);
+    let host = engine.now.saturating_sub(engine.kernel_time);
+    stats.count("gpu.host_time", host.as_nanos() as u64, Unit::Nanoseconds);
+}
+
+fn count_memory(engine: &Engine, span: Time, stats: &mut Stats) {
+    let shared = &engine.machine.shared;
+    let caches = &shared.caches.counters;
+    for (name, level) in [("l1", caches.l1), ("l2", caches.l2), ("llc", caches.llc)] {
+        stats.count(format!("cache.{name}.hit"), level.hits, Unit::Count);
+        stats.count(format!("cache.{name}.miss"), level.misses, Unit::Count);
+        stats.count(format!("cache.{name}.writeback"), level.writebacks, Unit::Count);
+    }
+    for (at, (name, all)) in shared.memory.traffic().enumerate() {
+        let traffic = if engine.options.whole { all } else { &engine.kernel_traffic[at] };
+        let (reads, writes): (u64, u64) = (traffic.reads.iter().sum(), traffic.writes.iter().sum());
+        stats.count(format!("tier.{name}.reads"), reads, Unit::Count);
+        stats.count(format!("tier.{name}.writes"), writes, Unit::Count);
+        stats.count(format!("tier.{name}.bytes_read"), reads * LINE_BYTES, Unit::Bytes);
+        stats.count(format!("tier.{name}.bytes_written"), writes * LINE_BYTES, Unit::Bytes);
+        for by in Initiator::ALL {
+            let bytes = (traffic.reads[by as usize] + traffic.writes[by as usize]) * LINE_BYTES;
+            stats.count(format!("tier.{name}.bytes_by.{}", by.name()), bytes, Unit::Bytes);
+        }
+        let bandwidth = ((reads + writes) * LINE_BYTES) as f64 / span.as_secs().max(1e-12);
+        stats.real(format!("gpu.bandwidth.{name}"), bandwidth, Unit::BytesPerSecond);
+        let id = TierId(at as u8);
+        stats.count(format!("tier.{name}.pages"), shared.os.used_frames(id), Unit::Pages);
+        stats.count(format!("tier.{name}.peak_pages"), shared.os.peak().used[at], Unit::Pages);
+    }
+    shared.memory.report(engine.now, stats);
+}
+
+fn count_os(engine: &Engine, stats: &mut Stats) {
+    let shared = &engine.machine.shared;
+    let os = &shared.os.counters;
+    stats.count("os.faults", os.faults.iter().sum::<u64>(), Unit::Count);
+    stats.count("os.fault_cycles", shared.fault_time.in_cycles(shared.timing.cycle), Unit::Cycles);
+    for size in PageSize::ALL {
+        stats.count(format!("os.faults_by_size.{size}"), os.faults[size.index()], Unit::Count);
+        let resident = shared.os.resident()[size.index()] * 4096;
+        stats.count(format!("os.resident_bytes.{size}"), resident, Unit::Bytes);
+        let peak = shared.os.peak().resident[size.index()] * 4096;
+        stats.count(format!("os.peak_resident_bytes.{size}"), peak, Unit::Bytes);
+    }
+    stats.count("os.unmapped_accesses", os.unmapped_accesses, Unit::Count);
+    if let Some(tiering) = &engine.tiering {
+        tiering.count_into(stats);
+    }
+}
+
+fn notes(engine: &Engine) -> Vec<String> {
+    let mut notes = Vec::new();
+    if engine.kernels == 0 {
+        notes.push(
+            "the input starts no kernel on a GPU, so that only the host's part was simulated".to_owned(),
+        );
+    } else if !engine.options.whole {
+        let host = engine.now.saturating_sub(engine.kernel_time);
+        notes.push(format!(
+            "statistics cover the {} kernels; {:.3} ms of the host before, between and after them are left out",
+            engine.kernels,
+            host.as_secs() * 1e3
+        ));
+    }
+    if engine.machine.shared.os.counters.unmapped_accesses > 0 {
+        notes.push(format!(
+            "{} accesses to addresses that no event had mapped; each mapped its page",
+            engine.machine.shared.os.counters.unmapped_accesses
+        ));
+    }
+    if let Some(tiering) = &engine.tiering {
+        notes.extend(tiering.report().notes);
+    }
+    notes
+}

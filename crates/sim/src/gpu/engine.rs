@@ -1,0 +1,399 @@
+//! The input in its order: what the host does, then a kernel, then the host again.
+
+use super::coalesce::{Step, WarpWork};
+use super::collect;
+use super::parameters::GpuParameters;
+use super::paths::{Around, Paths};
+use super::sms::{Group, Sms};
+use crate::cache::Outstanding;
+use crate::coherence::Cause;
+use crate::design::Design;
+use crate::machine::{Machine, Manager, System, TierLines};
+use crate::memory::Initiator;
+use crate::observe::ProfileCounter;
+use crate::outcome::{Fidelity, Options, Outcome, SimError};
+use crate::tiering::Tiering;
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use terrace_model::{LINE_BYTES, Time};
+use terrace_policy::Capability;
+use terrace_trace::{AccessKind, Agent, Batch, Event, EventSource, MarkKind, Rules};
+
+/// The core that the host's thread runs on.
+const HOST: usize = 0;
+
+/// A machine with a GPU, at work.
+pub(super) struct Engine {
+    pub machine: Machine,
+    pub tiering: Option<Tiering>,
+    pub paths: Paths,
+    pub sms: Sms,
+    pub options: Options,
+    /// Process of each stream, and whether the GPU runs it.
+    streams: HashMap<u32, (u32, Agent)>,
+    spaces: HashMap<u32, u32>,
+    space: u32,
+    /// The group that is being read.
+    group: Option<Group>,
+    /// Its warp that is being read.
+    reading: usize,
+    host_loads: Outstanding,
+    host_cycle: Time,
+    /// Time of everything so far.
+    pub now: Time,
+    /// When the kernel that runs began.
+    began: Option<Time>,
+    /// What memory had carried then.
+    before: Vec<TierLines>,
+    /// Time and traffic of kernels.
+    pub kernel_time: Time,
+    pub kernel_traffic: Vec<TierLines>,
+    pub kernels: u64,
+    pub lanes: [u64; 2],
+    pub host_accesses: u64,
+    pub host_instructions: u64,
+    stopped: bool,
+}
+
+/// Simulates a design with a GPU on an input, to the input's end.
+///
+/// # Errors
+/// A design that cannot be built, an input that fails, or simulated memory that is full.
+pub fn simulate(
+    design: &Design,
+    gpu: &GpuParameters,
+    source: &mut dyn EventSource,
+    mut options: Options,
+) -> Result<Outcome, SimError> {
+    let problem = |problem: String| SimError::Design { design: design.name.clone(), problem };
+    if options.fidelity != Fidelity::Full {
+        return Err(problem("gpu: a GPU is simulated in full only: use --fidelity full".to_owned()));
+    }
+    if design.vm.is_some() {
+        return Err(problem(
+            "vm: a GPU in a virtual machine is not simulated; leave out vm or gpu".to_owned(),
+        ));
+    }
+    let mut machine = Machine::new(design, &options).map_err(problem)?;
+    let tiering = match (options.policy.take(), &design.os.policy) {
+        (Some(open), _) => {
+            Some(Tiering::new(open, 1, System::Programs, design, &mut machine.shared, &options))
+        }
+        (None, Some(chosen)) => {
+            Some(Tiering::of_design(chosen, System::Programs, design, &mut machine.shared, &options))
+        }
+        (None, None) => None,
+    };
+    let mut tiering = tiering.transpose().map_err(problem)?;
+    if let Some(tiering) = &mut tiering {
+        if tiering.needs().capabilities.contains(Capability::Migration) {
+            return Err(problem(
+                "os.policy: it moves pages, and beside a GPU policies only place them".to_owned(),
+            ));
+        }
+        tiering.call(&mut machine, Time::ZERO);
+    }
+    machine.shared.has_caches = true;
+    machine.shared.caches.activate(HOST);
+    let tiers = design.tiers.len();
+    let engine = Engine {
+        paths: Paths::new(gpu, &machine),
+        sms: Sms::new(gpu),
+        machine,
+        tiering,
+        options,
+        streams: HashMap::new(),
+        spaces: HashMap::new(),
+        space: 0,
+        group: None,
+        reading: 0,
+        host_loads: Outstanding::new(design.cache.l1.outstanding),
+        host_cycle: design.core.frequency.period(),
+        now: Time::ZERO,
+        began: None,
+        before: Vec::new(),
+        kernel_time: Time::ZERO,
+        kernel_traffic: vec![TierLines::default(); tiers],
+        kernels: 0,
+        lanes: [0; 2],
+        host_accesses: 0,
+        host_instructions: 0,
+        stopped: false,
+    };
+    engine.run(source, design, gpu)
+}
+
+impl Engine {
+    fn run(
+        mut self,
+        source: &mut dyn EventSource,
+        design: &Design,
+        gpu: &GpuParameters,
+    ) -> Result<Outcome, SimError> {
+        let mut rules = Rules::new(self.machine.shared.os.levels());
+        while let Some(batch) = source.next_batch()? {
+            if self.options.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+                self.stopped = true;
+                break;
+            }
+            rules
+                .check(&batch)
+                .map_err(|broken| terrace_trace::SourceError::Malformed(broken.to_string()))?;
+            self.take(&batch)?;
+            if let Some(progress) = &mut self.options.progress {
+                progress(self.lanes.iter().sum::<u64>() + self.host_accesses);
+            }
+        }
+        self.end_kernel()?;
+        let mut outcome = collect::outcome(&self, design, gpu);
+        outcome.stopped = self.stopped;
+        outcome.profile = self.machine.shared.observers.profile.take().map(ProfileCounter::finish);
+        Ok(outcome)
+    }
+
+    fn take(&mut self, batch: &Batch) -> Result<(), SimError> {
+        let (mut at, stream) = (0, batch.stream.0);
+        for event in &batch.events {
+            self.accesses(batch, at..event.before as usize)?;
+            at = event.before as usize;
+            self.event(stream, &event.event)?;
+        }
+        self.accesses(batch, at..batch.len())
+    }
+
+    fn of_stream(&mut self, stream: u32) -> Result<(u32, Agent), SimError> {
+        match self.streams.get(&stream) {
+            Some(known) => Ok(*known),
+            // A slice of a trace has no `Spawn`.
+            None => self.spawn(stream, 0, Agent::Cpu),
+        }
+    }
+
+    fn spawn(&mut self, stream: u32, process: u32, agent: Agent) -> Result<(u32, Agent), SimError> {
+        let space = match self.spaces.get(&process) {
+            Some(space) => *space,
+            None => {
+                let space = self.machine.shared.os.new_space()?;
+                self.spaces.insert(process, space);
+                space
+            }
+        };
+        self.streams.insert(stream, (space, agent));
+        Ok((space, agent))
+    }
+
+    fn event(&mut self, stream: u32, event: &Event) -> Result<(), SimError> {
+        if let Event::Spawn { process, agent, .. } = event {
+            self.spawn(stream, *process, *agent)?;
+            return Ok(());
+        }
+        let (space, agent) = self.of_stream(stream)?;
+        match event {
+            Event::Mark { kind, value, .. } if agent == Agent::Gpu => return self.mark(*kind, *value, space),
+            Event::Compute { instructions } if agent == Agent::Gpu => {
+                self.warp().steps.push(Step::Compute { instructions: *instructions });
+                return Ok(());
+            }
+            Event::Compute { instructions } => {
+                self.host_instructions += instructions;
+                self.now += self.host_cycle.times(*instructions);
+                return Ok(());
+            }
+            Event::Map { .. }
+            | Event::Unmap { .. }
+            | Event::Remap { .. }
+            | Event::Protect { .. }
+            | Event::Advise { .. }
+            | Event::Resident { .. }
+            | Event::Exit { .. } => {}
+            _ => return Ok(()),
+        }
+        // What changes the address space comes when no kernel runs.
+        self.end_kernel()?;
+        self.address_space(space, event)
+    }
+
+    fn address_space(&mut self, space: u32, event: &Event) -> Result<(), SimError> {
+        let os = &mut self.machine.shared.os;
+        os.now = self.now;
+        let cause = match event {
+            Event::Map { range, kind, protection, .. } => {
+                os.map(space, *range, *kind, *protection)?;
+                Cause::Unmap
+            }
+            Event::Unmap { range } => {
+                os.unmap(space, *range)?;
+                Cause::Unmap
+            }
+            Event::Remap { from, to } => {
+                os.remap(space, *from, *to)?;
+                Cause::Remap
+            }
+            Event::Protect { range, protection } => {
+                os.protect(space, *range, *protection);
+                Cause::Protect
+            }
+            Event::Advise { range, advice } => {
+                os.advise(space, *range, *advice)?;
+                Cause::Advise
+            }
+            Event::Resident { start, bitmap } => {
+                os.make_resident(space, *start, bitmap)?;
+                Cause::Fault
+            }
+            // What the program had stays counted.
+            _ => return Ok(()),
+        };
+        self.machine.complete(cause, None, self.now);
+        self.paths.flush_tlbs();
+        Ok(())
+    }
+
+    fn mark(&mut self, kind: MarkKind, value: u64, space: u32) -> Result<(), SimError> {
+        match kind {
+            MarkKind::KernelLaunch => {
+                self.end_kernel()?;
+                self.begin_kernel(space);
+            }
+            MarkKind::WorkGroup => {
+                self.end_group()?;
+                if self.began.is_none() {
+                    self.begin_kernel(space);
+                }
+                let warps = (value.div_ceil(32) as usize).min(1 << 16);
+                self.group = Some(vec![WarpWork::default(); warps]);
+                self.reading = 0;
+            }
+            MarkKind::Warp => self.reading = value as usize,
+            MarkKind::GroupBarrier => {
+                for warp in self.group.iter_mut().flatten() {
+                    warp.steps.push(Step::Barrier);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The warp that is being read. An input without marks is one warp after the other of one lane each.
+    fn warp(&mut self) -> &mut WarpWork {
+        let group = self.group.get_or_insert_default();
+        if self.reading >= group.len() {
+            // A damaged number makes no more than one warp.
+            self.reading = group.len();
+            group.push(WarpWork::default());
+        }
+        &mut group[self.reading]
+    }
+
+    fn begin_kernel(&mut self, space: u32) {
+        self.space = space;
+        self.kernels += 1;
+        self.began = Some(self.now);
+        self.before = self.machine.shared.memory.traffic().map(|(_, traffic)| *traffic).collect();
+        self.paths.begin_kernel();
+        self.sms.begin_kernel(self.now);
+    }
+
+    /// A group has been read: it runs when there is room. Reading goes on when none waits.
+    fn end_group(&mut self) -> Result<(), SimError> {
+        if let Some(group) = self.group.take() {
+            self.sms.add(group);
+            while self.sms.is_full() && self.sms.next().is_some() {
+                self.step()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn step(&mut self) -> Result<(), SimError> {
+        let mut around =
+            Around { machine: &mut self.machine, tiering: self.tiering.as_mut(), space: self.space };
+        Ok(self.sms.step(&mut self.paths, &mut around)?)
+    }
+
+    /// The kernel that runs is over, if one runs.
+    fn end_kernel(&mut self) -> Result<(), SimError> {
+        if self.group.is_some() && self.began.is_none() {
+            self.begin_kernel(self.space);
+        }
+        self.end_group()?;
+        let Some(began) = self.began.take() else { return Ok(()) };
+        while self.sms.next().is_some() {
+            self.step()?;
+        }
+        self.now = self.now.max(self.sms.now);
+        self.kernel_time += self.now - began;
+        let traffic = self.machine.shared.memory.traffic();
+        for ((sum, before), (_, after)) in self.kernel_traffic.iter_mut().zip(&self.before).zip(traffic) {
+            sum.add_since(before, after);
+        }
+        Ok(())
+    }
+
+    fn accesses(&mut self, batch: &Batch, rows: std::ops::Range<usize>) -> Result<(), SimError> {
+        if rows.is_empty() {
+            return Ok(());
+        }
+        let (space, agent) = self.of_stream(batch.stream.0)?;
+        match agent {
+            Agent::Gpu => {
+                self.space = space;
+                for at in rows {
+                    let write = batch.kind[at] == AccessKind::Write;
+                    self.lanes[usize::from(write)] += 1;
+                    let (addr, bytes) = (batch.addr[at], batch.size[at]);
+                    let depends = batch.depends_on[at] > 0;
+                    let instructions = batch.instructions[at];
+                    self.warp().lane(addr, bytes, write, depends, instructions);
+                }
+                Ok(())
+            }
+            Agent::Cpu => {
+                self.end_kernel()?;
+                rows.into_iter().try_for_each(|at| self.host_access(space, batch, at))
+            }
+        }
+    }
+
+    /// One access of the host: a core that issues an instruction a cycle, with the misses under way that its first cache has.
+    fn host_access(&mut self, space: u32, batch: &Batch, at: usize) -> Result<(), SimError> {
+        let write = batch.kind[at] == AccessKind::Write;
+        let instructions = u64::from(batch.instructions[at]);
+        self.host_accesses += 1;
+        self.host_instructions += instructions;
+        self.now += self.host_cycle.times(instructions);
+        let (first, bytes) = (batch.addr[at], u64::from(batch.size[at]));
+        let mut addr = first;
+        while addr < first + bytes {
+            self.now = self.host_loads.start(self.now);
+            let frame = self.host_frame(space, addr, write)?;
+            let shared = &mut self.machine.shared;
+            let line = (frame << 12 | (addr & 4095)) / LINE_BYTES;
+            let served =
+                shared.caches.access(HOST, line, write, self.now, Initiator::Demand, &mut shared.memory);
+            self.host_loads.occupy(served.done);
+            addr = (addr / LINE_BYTES + 1) * LINE_BYTES;
+        }
+        Ok(())
+    }
+
+    fn host_frame(&mut self, space: u32, addr: u64, write: bool) -> Result<u64, SimError> {
+        let shared = &mut self.machine.shared;
+        for _ in 0..2 {
+            if let Some(leaf) = shared.os.table(space).find(addr) {
+                shared.os.mark(space, addr, &leaf, write);
+                return Ok(leaf.pte.frame().0 + ((addr & (leaf.size.bytes() - 1)) >> 12));
+            }
+            shared.os.now = self.now;
+            match &mut self.tiering {
+                Some(tiering) => drop(tiering.fault(&mut shared.os, space, addr, write, self.now)?),
+                None => drop(shared.os.fault(space, addr, &[])?),
+            }
+            self.now += shared.timing.fault;
+            shared.fault_time += shared.timing.fault;
+            shared.os.changes = Default::default();
+        }
+        Ok(0)
+    }
+}

@@ -1,0 +1,28 @@
+//! A GPU beside the CPU: both reach all tiers, in one address space.
+//!
+//! | file | what |
+//! |---|---|
+//! | `parameters.rs` | what a GPU is |
+//! | `coalesce.rs` | instructions of warps, made into transactions |
+//! | `sms.rs` | SMs and their warps: a throughput core |
+//! | `paths.rs` | TLB, caches and memory behind an SM |
+//! | `cache.rs` | a cache in sectors |
+//! | `engine.rs` | the input, kernel by kernel, and the host between |
+//! | `collect.rs` | statistics |
+//!
+//! Source: N. Agarwal, Paving the Path for Heterogeneous Memory Adoption in Production Systems (PhD, University of Michigan 2017),
+//! chapters 3 to 5, Table 3.1. It simulated with GPGPU-Sim; its cores are not described beyond the table.
+//!
+//! Left open there, and chosen here: the host and the GPU take turns, as the input has them; SMs' caches are empty when a kernel
+//! begins; the CPU's caches are not looked into by the GPU, as a kernel begins after the host is done.
+
+mod cache;
+mod coalesce;
+mod collect;
+mod engine;
+mod parameters;
+mod paths;
+mod sms;
+
+pub use engine::simulate;
+pub use parameters::{GpuL1Parameters, GpuL2Parameters, GpuParameters, GpuTlbParameters};

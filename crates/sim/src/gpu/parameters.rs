@@ -1,0 +1,118 @@
+//! What a GPU is, as a machine's file states it.
+
+use serde::{Deserialize, Serialize};
+use terrace_model::parameters::Parameters;
+use terrace_model::{Bytes, Cycles, Frequency};
+
+/// A GPU beside the machine's cores. Its memory is the machine's tiers, over their links.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
+#[parameter(table)]
+#[serde(deny_unknown_fields)]
+pub struct GpuParameters {
+    /// Streaming multiprocessors.
+    #[parameter(range = 1..=1024)]
+    pub sms: u32,
+    /// Their clock, which every latency of the GPU counts.
+    #[parameter(range = "1 MHz"..="1000 GHz")]
+    pub frequency: Frequency,
+    /// Instructions of warps that an SM issues in a cycle.
+    #[parameter(range = 1..=64)]
+    pub issue_width: u32,
+    /// Warps that an SM holds.
+    #[parameter(range = 1..=1024)]
+    pub warps: u32,
+    /// Work-groups that an SM holds.
+    #[parameter(range = 1..=1024)]
+    pub groups: u32,
+    /// Load instructions that a warp may have under way. A store, a barrier and a load whose address is known to depend on another
+    /// wait for all of them.
+    #[parameter(range = 1..=1024)]
+    pub loads: u32,
+    /// The cache of each SM.
+    #[parameter(section)]
+    pub l1: GpuL1Parameters,
+    /// The cache in front of each channel of memory.
+    #[parameter(section)]
+    pub l2: GpuL2Parameters,
+    /// The TLB of each SM.
+    #[parameter(section)]
+    pub tlb: GpuTlbParameters,
+}
+
+/// The first-level cache: lines of 128 bytes, write-through, without allocation by stores, not coherent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
+#[parameter(table)]
+#[serde(deny_unknown_fields)]
+pub struct GpuL1Parameters {
+    /// Size.
+    #[parameter(range = "128 B"..="4 GiB")]
+    pub capacity: Bytes,
+    /// Ways of a set.
+    #[parameter(range = 1..=256)]
+    pub ways: u32,
+    /// Of a hit.
+    #[parameter(range = "0 cycles"..="1000000 cycles")]
+    pub latency: Cycles,
+    /// Lines that may be on their way.
+    #[parameter(range = 1..=16384)]
+    pub outstanding: u32,
+    /// Stores that may be on their way to the second level.
+    #[parameter(range = 1..=16384)]
+    pub stores: u32,
+}
+
+/// A slice of the second level: lines of 128 bytes in sectors of 32, write-back. Stores bring sectors without reading memory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
+#[parameter(table)]
+#[serde(deny_unknown_fields)]
+pub struct GpuL2Parameters {
+    /// Size of the slice of one channel.
+    #[parameter(range = "128 B"..="4 GiB")]
+    pub capacity: Bytes,
+    /// Ways of a set.
+    #[parameter(range = 1..=256)]
+    pub ways: u32,
+    /// Of a hit, the way there and back through the interconnect included.
+    #[parameter(range = "0 cycles"..="1000000 cycles")]
+    pub latency: Cycles,
+    /// Lines of one slice that may be on their way from memory.
+    #[parameter(range = 1..=16384)]
+    pub outstanding: u32,
+}
+
+/// A TLB of base pages, least recently used.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
+#[parameter(table)]
+#[serde(deny_unknown_fields)]
+pub struct GpuTlbParameters {
+    /// Entries.
+    #[parameter(range = 0..=262144)]
+    pub entries: u32,
+    /// Of a miss: a walk by the GPU's memory-management unit.
+    #[parameter(range = "0 cycles"..="1000000 cycles")]
+    pub miss_latency: Cycles,
+}
+
+/// Bytes of a line of the GPU's caches.
+pub const GPU_LINE: u64 = 128;
+/// Bytes of a sector.
+pub const SECTOR: u64 = 32;
+
+impl GpuParameters {
+    /// What types do not say, by key below `gpu`.
+    ///
+    /// # Errors
+    /// The key and what is wrong with it.
+    pub fn validate(&self) -> Result<(), (&'static str, String)> {
+        for (key, capacity, ways) in [
+            ("gpu.l1.capacity", self.l1.capacity, self.l1.ways),
+            ("gpu.l2.capacity", self.l2.capacity, self.l2.ways),
+        ] {
+            let way = u64::from(ways) * GPU_LINE;
+            if capacity.0 < way || !capacity.0.is_multiple_of(way) {
+                return Err((key, format!("{capacity} is not a number of sets of {ways} lines of 128 B")));
+            }
+        }
+        Ok(())
+    }
+}

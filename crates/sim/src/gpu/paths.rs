@@ -1,0 +1,384 @@
+//! The way of a transaction: TLB, the SM's cache, the slice in front of a channel, memory.
+
+use super::cache::SectorCache;
+use super::coalesce::Transaction;
+use super::parameters::{GPU_LINE, GpuParameters};
+use crate::cache::Outstanding;
+use crate::coherence::Cause;
+use crate::machine::{Machine, Manager};
+use crate::memory::Initiator;
+use crate::os::OsError;
+use crate::tiering::Tiering;
+use std::collections::HashMap;
+use terrace_model::{LINE_BYTES, Time};
+
+/// Lines of memory in one of the GPU's.
+const HALVES: u64 = GPU_LINE / LINE_BYTES;
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PathCounters {
+    /// Transactions of loads and stores.
+    pub transactions: u64,
+    /// Sectors that they touch.
+    pub sectors: u64,
+    /// Loads that found their line in the SM's cache.
+    pub l1_hits: u64,
+    /// Those that did not.
+    pub l1_misses: u64,
+    /// Loads and stores that found what they need in a slice; a store needs nothing but room.
+    pub l2_hits: u64,
+    /// Those that did not.
+    pub l2_misses: u64,
+    /// Translations that an SM held.
+    pub tlb_hits: u64,
+    /// Those that were walked for.
+    pub tlb_misses: u64,
+    /// Pages that the GPU touched first.
+    pub faults: u64,
+}
+
+/// What one SM holds.
+#[derive(Debug)]
+struct Sm {
+    l1: SectorCache,
+    l1_misses: Outstanding,
+    stores: Outstanding,
+    tlb: Tlb,
+}
+
+/// A fully associative TLB of base pages.
+#[derive(Debug)]
+struct Tlb {
+    entries: usize,
+    /// Frame and last use by page.
+    held: HashMap<u64, (u64, u64)>,
+    /// The page of the last look-up.
+    recent: (u64, u64),
+    clock: u64,
+}
+
+const NO_PAGE: u64 = u64::MAX;
+
+impl Tlb {
+    fn new(entries: u32) -> Tlb {
+        Tlb { entries: entries as usize, held: HashMap::new(), recent: (NO_PAGE, 0), clock: 0 }
+    }
+
+    fn look_up(&mut self, page: u64) -> Option<u64> {
+        if self.recent.0 == page {
+            return Some(self.recent.1);
+        }
+        self.clock += 1;
+        let (frame, used) = self.held.get_mut(&page)?;
+        *used = self.clock;
+        self.recent = (page, *frame);
+        Some(*frame)
+    }
+
+    fn fill(&mut self, page: u64, frame: u64) {
+        if self.held.len() >= self.entries {
+            // Uses are all different, so that the order of the map decides nothing.
+            let oldest = self.held.iter().min_by_key(|(_, (_, used))| *used).map(|(page, _)| *page);
+            oldest.map(|page| self.held.remove(&page));
+        }
+        self.clock += 1;
+        if self.entries > 0 {
+            self.held.insert(page, (frame, self.clock));
+            self.recent = (page, frame);
+        }
+    }
+
+    fn flush(&mut self) {
+        self.held.clear();
+        self.recent = (NO_PAGE, 0);
+    }
+}
+
+/// A slice of the second level.
+#[derive(Debug)]
+struct Slice {
+    cache: SectorCache,
+    misses: Outstanding,
+}
+
+/// All of the GPU's paths.
+#[derive(Debug)]
+pub struct Paths {
+    sms: Vec<Sm>,
+    slices: Vec<Slice>,
+    l1_latency: Time,
+    /// To a slice, and the same back.
+    one_way: Time,
+    walk: Time,
+    cycle: Time,
+    pub counters: PathCounters,
+}
+
+/// Who asks, and the rest of the machine.
+pub struct Around<'a> {
+    pub machine: &'a mut Machine,
+    pub tiering: Option<&'a mut Tiering>,
+    pub space: u32,
+}
+
+impl Paths {
+    /// Empty paths of a GPU before a machine's memory.
+    pub fn new(gpu: &GpuParameters, machine: &Machine) -> Paths {
+        let cycle = gpu.frequency.period();
+        let sm = || Sm {
+            l1: SectorCache::new(gpu.l1.capacity.0, gpu.l1.ways),
+            l1_misses: Outstanding::new(gpu.l1.outstanding),
+            stores: Outstanding::new(gpu.l1.stores),
+            tlb: Tlb::new(gpu.tlb.entries),
+        };
+        let slice = || Slice {
+            cache: SectorCache::new(gpu.l2.capacity.0, gpu.l2.ways),
+            misses: Outstanding::new(gpu.l2.outstanding),
+        };
+        Paths {
+            sms: (0..gpu.sms).map(|_| sm()).collect(),
+            slices: (0..machine.shared.memory.channels()).map(|_| slice()).collect(),
+            l1_latency: gpu.l1.latency.at(cycle),
+            one_way: Time(gpu.l2.latency.at(cycle).0 / 2),
+            walk: gpu.tlb.miss_latency.at(cycle),
+            cycle,
+            counters: PathCounters::default(),
+        }
+    }
+
+    /// A kernel begins: what SMs hold may be older than what the host wrote.
+    pub fn begin_kernel(&mut self) {
+        for sm in &mut self.sms {
+            sm.l1.clear();
+        }
+    }
+
+    /// Pages changed: SMs translate anew.
+    pub fn flush_tlbs(&mut self) {
+        self.sms.iter_mut().for_each(|sm| sm.tlb.flush());
+    }
+
+    /// Loads what an instruction's transactions name, one issued each cycle: when the last is there.
+    ///
+    /// # Errors
+    /// Memory is full.
+    pub fn load(
+        &mut self,
+        around: &mut Around<'_>,
+        sm: usize,
+        transactions: &[Transaction],
+        now: Time,
+    ) -> Result<Time, OsError> {
+        let mut last = now;
+        for (at, one) in transactions.iter().enumerate() {
+            let now = now + self.cycle.times(at as u64);
+            let (line, now) = self.translate(around, sm, *one, false, now)?;
+            self.count(*one);
+            last = last.max(self.load_line(around, sm, *one, line, now));
+        }
+        Ok(last)
+    }
+
+    /// Stores likewise: when the SM has handed over the last. Nobody waits for memory.
+    ///
+    /// # Errors
+    /// Memory is full.
+    pub fn store(
+        &mut self,
+        around: &mut Around<'_>,
+        sm: usize,
+        transactions: &[Transaction],
+        now: Time,
+    ) -> Result<Time, OsError> {
+        let mut last = now;
+        for (at, one) in transactions.iter().enumerate() {
+            let now = now + self.cycle.times(at as u64);
+            let (line, now) = self.translate(around, sm, *one, true, now)?;
+            self.count(*one);
+            let begin = self.sms[sm].stores.start(now);
+            let done = self.store_line(around, *one, line, begin);
+            self.sms[sm].stores.occupy(done);
+            last = last.max(begin);
+        }
+        Ok(last)
+    }
+
+    fn count(&mut self, one: Transaction) {
+        self.counters.transactions += 1;
+        self.counters.sectors += u64::from(one.sectors.count_ones());
+    }
+
+    /// The physical line of a transaction, and when it is known.
+    fn translate(
+        &mut self,
+        around: &mut Around<'_>,
+        sm: usize,
+        one: Transaction,
+        write: bool,
+        mut now: Time,
+    ) -> Result<(u64, Time), OsError> {
+        let addr = one.line * GPU_LINE;
+        let (page, within) = (addr >> 12, (addr & 4095) / GPU_LINE);
+        let frame = match self.sms[sm].tlb.look_up(page) {
+            Some(frame) => {
+                self.counters.tlb_hits += 1;
+                frame
+            }
+            None => {
+                self.counters.tlb_misses += 1;
+                now += self.walk;
+                let (frame, faulted) = around.frame_of(addr, write, now)?;
+                if let Some(cost) = faulted {
+                    self.counters.faults += 1;
+                    now += cost;
+                }
+                self.sms[sm].tlb.fill(page, frame);
+                frame
+            }
+        };
+        Ok((frame * (4096 / GPU_LINE) + within, now))
+    }
+
+    fn load_line(
+        &mut self,
+        around: &mut Around<'_>,
+        sm: usize,
+        one: Transaction,
+        line: u64,
+        now: Time,
+    ) -> Time {
+        let hit = now + self.l1_latency;
+        if let Some((valid, ready)) = self.sms[sm].l1.look_up(line)
+            && one.sectors & !valid == 0
+        {
+            self.counters.l1_hits += 1;
+            return hit.max(ready);
+        }
+        self.counters.l1_misses += 1;
+        let begin = self.sms[sm].l1_misses.start(hit);
+        let done = self.load_from_slice(around, one, line, begin + self.one_way) + self.one_way;
+        self.sms[sm].l1_misses.occupy(done);
+        // A load fetches whole lines.
+        self.sms[sm].l1.fill(line, ALL_SECTORS, done, false);
+        done
+    }
+
+    fn load_from_slice(&mut self, around: &mut Around<'_>, one: Transaction, line: u64, now: Time) -> Time {
+        let slice = &mut self.slices[around.machine.shared.memory.channel_of(line * HALVES)];
+        let (valid, ready) = slice.cache.look_up(line).unwrap_or((0, Time::ZERO));
+        if valid == ALL_SECTORS {
+            self.counters.l2_hits += 1;
+            return now.max(ready);
+        }
+        self.counters.l2_misses += 1;
+        around.observe(one, false);
+        let begin = slice.misses.start(now);
+        let memory = &mut around.machine.shared.memory;
+        let halves = (0..HALVES).filter(|half| missing(valid, *half));
+        let done = halves
+            .map(|half| memory.read(line * HALVES + half, begin, Initiator::Demand))
+            .fold(begin, Time::max);
+        slice.misses.occupy(done);
+        let victim = slice.cache.fill(line, ALL_SECTORS, done, false);
+        if let Some(victim) = victim {
+            write_back(around, victim.line, victim.dirty, begin);
+        }
+        done
+    }
+
+    /// A store reaches its slice: when the slice has room for it.
+    fn store_line(&mut self, around: &mut Around<'_>, one: Transaction, line: u64, now: Time) -> Time {
+        let arrives = now + self.one_way;
+        let slice = &mut self.slices[around.machine.shared.memory.channel_of(line * HALVES)];
+        match slice.cache.look_up(line) {
+            Some(_) => self.counters.l2_hits += 1,
+            None => {
+                self.counters.l2_misses += 1;
+                around.observe(one, true);
+            }
+        }
+        match slice.cache.fill(line, one.sectors, arrives, true) {
+            Some(victim) => write_back(around, victim.line, victim.dirty, arrives).max(arrives),
+            None => arrives,
+        }
+    }
+}
+
+const ALL_SECTORS: u8 = 0b1111;
+
+/// The sectors of a half of a line.
+fn of_half(half: u64) -> u8 {
+    0b11 << (2 * half)
+}
+
+fn missing(valid: u8, half: u64) -> bool {
+    valid & of_half(half) != of_half(half)
+}
+
+/// Writes what was written of a line: when memory has accepted it.
+fn write_back(around: &mut Around<'_>, line: u64, dirty: u8, now: Time) -> Time {
+    let memory = &mut around.machine.shared.memory;
+    let halves = (0..HALVES).filter(|half| dirty & of_half(*half) != 0);
+    halves.map(|half| memory.write(line * HALVES + half, now, Initiator::Writeback)).fold(now, Time::max)
+}
+
+impl Around<'_> {
+    /// The base frame of an address, and what a fault cost if it took one.
+    fn frame_of(&mut self, addr: u64, write: bool, now: Time) -> Result<(u64, Option<Time>), OsError> {
+        let space = self.space;
+        let find = |machine: &mut Machine| {
+            let os = &mut machine.shared.os;
+            let leaf = os.table(space).find(addr)?;
+            os.mark(space, addr, &leaf, write);
+            Some(leaf.pte.frame().0 + ((addr & (leaf.size.bytes() - 1)) >> 12))
+        };
+        if let Some(frame) = find(self.machine) {
+            return Ok((frame, None));
+        }
+        let os = &mut self.machine.shared.os;
+        os.now = now;
+        match &mut self.tiering {
+            Some(tiering) => drop(tiering.fault(os, space, addr, write, now)?),
+            None => drop(os.fault(space, addr, &[])?),
+        }
+        self.machine.complete(Cause::Fault, None, now);
+        let cost = self.machine.shared.timing.fault;
+        self.machine.shared.fault_time += cost;
+        Ok((find(self.machine).unwrap_or_default(), Some(cost)))
+    }
+
+    /// Tells those who watch that a transaction goes to memory.
+    fn observe(&mut self, one: Transaction, write: bool) {
+        let shared = &mut self.machine.shared;
+        if shared.observers.want_accesses() {
+            shared.observers.reached_memory(&shared.os, self.space, one.line * GPU_LINE, write);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tlb_drops_what_was_used_longest_ago() {
+        let mut tlb = Tlb::new(2);
+        tlb.fill(1, 11);
+        tlb.fill(2, 12);
+        assert_eq!(tlb.look_up(1), Some(11));
+        tlb.fill(3, 13);
+        assert_eq!([1, 2, 3].map(|page| tlb.look_up(page)), [Some(11), None, Some(13)]);
+        tlb.flush();
+        assert_eq!(tlb.look_up(3), None);
+    }
+
+    #[test]
+    fn halves_that_lack_a_sector_are_read() {
+        let read = |valid| [0, 1].map(|half| missing(valid, half));
+        assert_eq!(
+            [0b1111, 0b0011, 0b0111, 0].map(read),
+            [[false; 2], [false, true], [false, true], [true; 2]]
+        );
+    }
+}

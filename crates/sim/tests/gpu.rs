@@ -1,0 +1,300 @@
+//! The GPU machine: bandwidth of each memory against its bound, placement's shapes, caches, barriers, determinism.
+
+use terrace_model::AddressRange;
+use terrace_sim::design::{Design, Library};
+use terrace_sim::{Options, Outcome, simulate};
+use terrace_trace::{
+    AccessKind, Agent, Batch, BatchBuilder, Event, Header, MapKind, MarkKind, Protection, StreamId, VecSource,
+};
+
+const BASE: u64 = 0x2000_0000_0000;
+
+/// Writes a GPU's stream by hand.
+struct Script {
+    batches: Vec<Batch>,
+    builder: BatchBuilder,
+    sequence: u64,
+}
+
+impl Script {
+    fn new(bytes: u64) -> Script {
+        let mut script = Script { batches: Vec::new(), builder: BatchBuilder::new(StreamId(0)), sequence: 0 };
+        let spawn = Event::Spawn {
+            process: 0,
+            thread: 0,
+            agent: Agent::Gpu,
+            forked_from: None,
+            os_id: 1,
+            name: "k".into(),
+        };
+        script.event(spawn);
+        let range = AddressRange::new(BASE, bytes);
+        let protection = Protection::READ_WRITE;
+        script.event(Event::Map { range, kind: MapKind::Anonymous, protection, name: String::new() });
+        script
+    }
+
+    fn event(&mut self, event: Event) {
+        let sequence = if event.is_global() {
+            self.sequence += 1;
+            self.sequence
+        } else {
+            0
+        };
+        self.builder.event(sequence, event);
+        self.flush_full();
+    }
+
+    fn flush_full(&mut self) {
+        if self.builder.is_full() {
+            self.batches.push(self.builder.take(0));
+        }
+    }
+
+    fn mark(&mut self, kind: MarkKind, value: u64) {
+        self.event(Event::Mark { kind, name: String::new(), value });
+    }
+
+    fn kernel(&mut self) {
+        self.mark(MarkKind::KernelLaunch, 0);
+    }
+
+    fn group(&mut self, items: u64) {
+        self.mark(MarkKind::WorkGroup, items);
+    }
+
+    fn warp(&mut self, warp: u64) {
+        self.mark(MarkKind::Warp, warp);
+    }
+
+    /// 32 lanes, each `stride` bytes from the one before.
+    fn lanes(&mut self, offset: u64, stride: u64, write: bool, instructions: u64) {
+        let kind = if write { AccessKind::Write } else { AccessKind::Read };
+        for lane in 0..32 {
+            let instructions = if lane == 0 { instructions } else { 0 };
+            self.builder.access(BASE + offset + lane * stride, 4, kind, 0, instructions);
+        }
+        self.flush_full();
+    }
+
+    fn run(&mut self, design: &Design) -> Outcome {
+        self.batches.push(self.builder.take(0));
+        let mut source = VecSource::new(Header::default(), std::mem::take(&mut self.batches));
+        simulate(design, &mut source, Options::default()).unwrap()
+    }
+}
+
+fn design(name: &str, changes: &[(&str, &str)]) -> Design {
+    let changes: Vec<(String, String)> =
+        changes.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+    Library::embedded().design(name, Some("gpu-gtx480"), &changes).unwrap().design
+}
+
+/// A kernel that reads `bytes` once, 128 bytes for each load of a warp; with a store of as much where `copies`.
+fn stream(bytes: u64, copies: bool) -> Script {
+    let mut script = Script::new(2 * bytes);
+    script.kernel();
+    let groups = bytes / (8 * 8 * 128);
+    for group in 0..groups {
+        script.group(256);
+        for warp in 0..8 {
+            script.warp(warp);
+            for load in 0..8 {
+                // As grid-stride loops do: groups that run together read what lies together.
+                let offset = ((load * groups + group) * 8 + warp) * 128;
+                script.lanes(offset, 4, false, 4);
+                if copies {
+                    script.lanes(bytes + offset, 4, true, 4);
+                }
+            }
+        }
+    }
+    script
+}
+
+fn bandwidth(outcome: &Outcome) -> [f64; 2] {
+    ["gddr", "ddr"].map(|tier| outcome.stats.number(&format!("gpu.bandwidth.{tier}")) / 1e9)
+}
+
+const BYTES: u64 = 24 << 20;
+
+#[test]
+fn each_memory_reaches_its_bound_and_never_passes_it() {
+    // What refresh leaves: 110 ns of 3.9 us, 350 ns of 7.8 us.
+    for (tier, at, peak, refresh) in [("gddr", 0, 200.0, 0.11 / 3.9), ("ddr", 1, 80.0, 0.35 / 7.8)] {
+        let placement = format!("{{ kind = \"bind\", tier = \"{tier}\" }}");
+        let outcome = stream(BYTES, false).run(&design("native-4k", &[("os.placement", &placement)]));
+        let (reached, bound) = (bandwidth(&outcome)[at], peak * (1.0 - refresh));
+        assert!(reached <= bound * 1.001 && reached >= 0.95 * bound, "{tier}: {reached} of {bound} GB/s");
+        assert_eq!(outcome.stats.integer(&format!("tier.{tier}.bytes_read")), BYTES);
+        assert_eq!(bandwidth(&outcome)[1 - at], 0.0);
+    }
+}
+
+/// Fig. 3.4's shapes as the source's model has them: LOCAL 200, INTERLEAVE min(2 b_B, 2 b_C), BW-AWARE 200 + b_C.
+#[test]
+fn placements_have_their_analytic_shapes() {
+    let refresh = [1.0 - 0.11 / 3.9, 1.0 - 0.35 / 7.8];
+    let total = |name: &str, changes: &[(&str, &str)], ddr: f64| {
+        let bus = format!("{} GB/s", ddr / 4.0);
+        let mut all =
+            vec![("device.ddr.bus_bandwidth", bus.as_str()), ("tier.ddr.link.read_bandwidth", "400 GB/s")];
+        all.extend(changes);
+        bandwidth(&stream(BYTES, false).run(&design(name, &all))).iter().sum::<f64>()
+    };
+    for ddr in [40.0, 80.0, 200.0] {
+        let [fast, slow] = [200.0 * refresh[0], ddr * refresh[1]];
+        let weights = format!("[{}, {}]", (200.0 / 20.0) as u32, (ddr / 20.0) as u32);
+        for (what, found, expected) in [
+            ("local", total("first-touch", &[], ddr), fast),
+            ("interleave", total("interleave", &[], ddr), 2.0 * slow.min(fast)),
+            (
+                "bw-aware",
+                total("weighted-interleave", &[("os.placement.weights", &weights)], ddr),
+                fast + slow,
+            ),
+        ] {
+            let error = found / expected - 1.0;
+            assert!(error.abs() <= 0.05, "{what} at {ddr} GB/s: {found:.1} instead of {expected:.1}");
+        }
+    }
+}
+
+#[test]
+fn lines_that_stay_in_a_cache_are_read_once() {
+    let mut script = Script::new(1 << 20);
+    script.kernel();
+    script.group(32);
+    script.warp(0);
+    for _ in 0..3 {
+        script.lanes(0, 4, false, 1);
+    }
+    // Another kernel: the SM's cache is empty, the slice is not.
+    script.kernel();
+    script.group(32);
+    script.warp(0);
+    script.lanes(0, 4, false, 1);
+    let outcome = script.run(&design("native-4k", &[]));
+    let count = |name: &str| outcome.stats.integer(name);
+    assert_eq!((count("gpu.l1.hit"), count("gpu.l1.miss")), (2, 2));
+    assert_eq!((count("gpu.l2.hit"), count("gpu.l2.miss")), (1, 1));
+    assert_eq!((count("gpu.loads"), count("gpu.transactions"), count("gpu.sectors")), (128, 4, 16));
+    assert_eq!(count("tier.gddr.bytes_read"), 128);
+    assert_eq!((count("gpu.kernels"), count("gpu.work_groups"), count("gpu.warps")), (2, 2, 2));
+    assert_eq!((count("gpu.faults"), count("gpu.tlb.miss")), (1, 1));
+}
+
+#[test]
+fn stores_read_nothing_and_leave_when_they_must() {
+    // Twice what all slices hold, so that half of it is written back.
+    let slices = 12 * (128 << 10);
+    let mut script = Script::new(2 * slices);
+    script.kernel();
+    for group in 0..2 * slices / 128 / 8 {
+        script.group(256);
+        for warp in 0..8 {
+            script.warp(warp);
+            script.lanes((group * 8 + warp) * 128, 4, true, 1);
+        }
+    }
+    let outcome = script.run(&design("interleave", &[]));
+    let sum = |what: &str| {
+        ["gddr", "ddr"].map(|tier| outcome.stats.integer(&format!("tier.{tier}.{what}"))).iter().sum::<u64>()
+    };
+    assert_eq!(sum("bytes_read"), 0, "whole sectors need nothing from memory");
+    let written = sum("bytes_written");
+    assert!((slices..2 * slices).contains(&written), "{written}");
+    assert_eq!(outcome.stats.integer("gpu.l2.miss"), 2 * slices / 128);
+}
+
+#[test]
+fn a_barrier_holds_the_fast_warp_for_the_slow_one() {
+    let run = |barrier: bool| {
+        let mut script = Script::new(1 << 20);
+        script.kernel();
+        script.group(64);
+        script.warp(0);
+        script.event(Event::Compute { instructions: 10_000 });
+        script.warp(1);
+        script.event(Event::Compute { instructions: 1 });
+        if barrier {
+            script.mark(MarkKind::GroupBarrier, 0);
+        }
+        script.warp(1);
+        script.event(Event::Compute { instructions: 5000 });
+        script.run(&design("native-4k", &[("gpu.issue_width", "2")])).stats.integer("gpu.cycles")
+    };
+    // Two instructions a cycle are shared by both warps: without the barrier all 15,001 are one queue.
+    let (with, without) = (run(true), run(false));
+    assert!(with >= without && with >= 7500, "{with} {without}");
+}
+
+#[test]
+fn equal_inputs_give_equal_statistics() {
+    let design = design("static-ratio", &[("os.policy.order", "draw")]);
+    let run = || stream(1 << 20, true).run(&design);
+    let (one, other) = (run(), run());
+    assert_eq!(one, other);
+    let copied: u64 = 1 << 20;
+    let read: u64 =
+        ["gddr", "ddr"].map(|tier| one.stats.integer(&format!("tier.{tier}.bytes_read"))).iter().sum();
+    assert_eq!(read, copied);
+}
+
+/// Every key of the GPU does something.
+#[test]
+fn every_key_has_an_effect() {
+    let cycles = |changes: &[(&str, &str)]| {
+        let mut script = stream(1 << 20, true);
+        // Again, for the caches: a warp that goes over a few pages twice.
+        script.kernel();
+        script.group(32);
+        script.warp(0);
+        for at in (0..64u64).chain(0..64) {
+            script.lanes(at * 4096, 4, false, 1);
+        }
+        let outcome = script.run(&design("native-4k", changes));
+        let names = ["gpu.cycles", "gpu.l1.hit", "gpu.l2.hit", "gpu.tlb.hit"];
+        names.map(|name| outcome.stats.integer(name))
+    };
+    let base = cycles(&[]);
+    for (key, value) in [
+        ("gpu.sms", "2"),
+        ("gpu.frequency", "700 MHz"),
+        ("gpu.issue_width", "4"),
+        ("gpu.warps", "8"),
+        ("gpu.groups", "1"),
+        ("gpu.loads", "1"),
+        ("gpu.l1.capacity", "1 KiB"),
+        ("gpu.l1.ways", "1"),
+        ("gpu.l1.latency", "100 cycles"),
+        ("gpu.l1.outstanding", "2"),
+        ("gpu.l1.stores", "1"),
+        ("gpu.l2.capacity", "4 KiB"),
+        ("gpu.l2.ways", "1"),
+        ("gpu.l2.latency", "400 cycles"),
+        ("gpu.l2.outstanding", "1"),
+        ("gpu.tlb.entries", "2"),
+        ("gpu.tlb.miss_latency", "1000 cycles"),
+    ] {
+        assert_ne!(cycles(&[(key, value)]), base, "{key} = {value}");
+    }
+}
+
+#[test]
+fn what_the_gpu_cannot_do_is_refused() {
+    let refused = |design: &Design, options: Options| {
+        let mut source = VecSource::new(Header::default(), []);
+        simulate(design, &mut source, options).unwrap_err().to_string()
+    };
+    let error = refused(&design("tpp", &[]), Options::default());
+    assert!(error.contains("beside a GPU policies only place them"), "{error}");
+    let error = refused(&design("virtual-4k", &[]), Options::default());
+    assert!(error.contains("a GPU in a virtual machine is not simulated"), "{error}");
+    let options = Options { fidelity: terrace_sim::Fidelity::Pages, ..Options::default() };
+    let error = refused(&design("native-4k", &[]), options);
+    assert!(error.contains("use --fidelity full"), "{error}");
+    let odd = [("gpu.l1.capacity".to_owned(), "1000 B".to_owned())];
+    let error = Library::embedded().design("native-4k", Some("gpu-gtx480"), &odd).unwrap_err().to_string();
+    assert!(error.contains("gpu.l1.capacity"), "{error}");
+}

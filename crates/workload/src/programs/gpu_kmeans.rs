@@ -1,0 +1,124 @@
+//! Distances to the centres of clusters on a GPU: strided loads of which a quarter of each line is used.
+
+use crate::WorkloadInfo;
+use crate::gpu::{LANES, Launches, WARPS, Warps, load_lanes, store_lanes};
+use crate::layout::Layout;
+use crate::memory::Memory;
+use crate::parameters::*;
+use crate::program::Program;
+use terrace_trace::Agent;
+
+const INFO: WorkloadInfo = WorkloadInfo {
+    name: "gpu-kmeans",
+    summary: "on a GPU: distances of points to cluster centres, points stored one after the other",
+    description: "\
+Each work-item reads all features of its point for each cluster, and those of the cluster's centre, which all lanes share; then it \
+stores the nearest cluster. A point's features lie side by side, so that the lanes of a warp read 32 different lines.
+
+Stands for the kernel of Rodinia's kmeans (Che et al., IISWC 2009) with the 34 features of its input kdd_cup. It differs: points are \
+not transposed first, as the source's measured line utilization of 25 % shows, and centres are not moved.",
+    parameters: declared::<Parameters>,
+    exact: true,
+};
+
+#[derive(Clone, Debug, PartialEq, Parameters)]
+pub(crate) struct Parameters {
+    /// Points, rounded up to whole work-groups.
+    #[parameter(default = 65536, range = 1..=1_000_000_000, unit = "points")]
+    points: u64,
+    /// Features of a point.
+    #[parameter(default = 34, range = 1..=4096, unit = "features")]
+    features: u64,
+    /// Clusters.
+    #[parameter(default = 5, range = 1..=1024, unit = "clusters")]
+    clusters: u64,
+    /// Launches of the kernel.
+    #[parameter(default = 1, range = 1..=1000, unit = "launches")]
+    iterations: u64,
+}
+
+#[derive(Clone)]
+pub(crate) struct GpuKmeans {
+    distances: Distances,
+    iterations: u64,
+    layout: Layout,
+}
+
+impl Program for GpuKmeans {
+    const INFO: &WorkloadInfo = &INFO;
+    const AGENT: Agent = Agent::Gpu;
+    type Parameters = Parameters;
+    type Thread = Launches<Distances>;
+
+    fn new(parameters: &Parameters) -> Result<GpuKmeans, Problem> {
+        let Parameters { points, features, clusters, iterations } = *parameters;
+        let groups = points.div_ceil(WARPS * LANES);
+        let points = groups * WARPS * LANES;
+        let mut layout = Layout::new(Init::None);
+        let distances = Distances {
+            groups,
+            features,
+            clusters,
+            points_at: layout.array("features", 4 * points * features),
+            centres_at: layout.array("clusters", 4 * clusters * features),
+            nearest_at: layout.array("membership", 4 * points),
+        };
+        Ok(GpuKmeans { distances, iterations, layout })
+    }
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn threads(&self) -> u32 {
+        1
+    }
+
+    fn thread(&self, _: u32) -> Launches<Distances> {
+        Launches::new(self.distances.clone(), self.iterations)
+    }
+
+    fn kernel_accesses(&self) -> u64 {
+        let Distances { groups, features, clusters, .. } = self.distances;
+        groups * WARPS * LANES * (2 * features * clusters + 1) * self.iterations
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct Distances {
+    groups: u64,
+    features: u64,
+    clusters: u64,
+    points_at: u64,
+    centres_at: u64,
+    nearest_at: u64,
+}
+
+impl Warps for Distances {
+    const NAME: &'static str = "nearest_cluster";
+    const PIECE: u64 = 2 * LANES;
+
+    fn groups(&self) -> u64 {
+        self.groups
+    }
+
+    fn pieces(&self) -> u64 {
+        self.features * self.clusters + 1
+    }
+
+    fn piece<M: Memory>(&self, memory: &mut M, warp: u64, piece: u64) {
+        let first = warp * LANES;
+        if piece == self.features * self.clusters {
+            return store_lanes::<u32>(memory, |lane| self.nearest_at + 4 * (first + lane), 4);
+        }
+        let feature = piece % self.features;
+        // Index and address, the loads; difference, product and sum.
+        load_lanes::<u32>(
+            memory,
+            |lane| self.points_at + 4 * ((first + lane) * self.features + feature),
+            false,
+            4,
+        );
+        load_lanes::<u32>(memory, |_| self.centres_at + 4 * piece, false, 2);
+    }
+}

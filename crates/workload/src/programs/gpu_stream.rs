@@ -1,0 +1,102 @@
+//! A triad of three long vectors on a GPU: bandwidth and nothing else.
+
+use crate::WorkloadInfo;
+use crate::gpu::{LANES, Launches, WARPS, Warps, load_lanes, store_lanes};
+use crate::layout::Layout;
+use crate::memory::Memory;
+use crate::parameters::*;
+use crate::program::{Program, share};
+use terrace_model::Bytes;
+use terrace_trace::Agent;
+
+const INFO: WorkloadInfo = WorkloadInfo {
+    name: "gpu-stream",
+    summary: "on a GPU: triad a[i] = b[i] + s*c[i] over three long vectors",
+    description: "\
+Three vectors of 4-byte numbers. Each work-item computes eight elements, a whole grid apart, as grid-stride loops do; the lanes of \
+a warp read and write 128 bytes side by side. It is limited by the bandwidth of memory alone.
+
+Stands for the uniform, bandwidth-bound programs of the BW-AWARE placement (Agarwal 2017, chapter 3) and for Triad of STREAM \
+(McCalpin, 1995). It differs from both: vectors are only as long as whole groups fill, and nothing initialises them.",
+    parameters: declared::<Parameters>,
+    exact: true,
+};
+
+/// Elements of a work-item.
+const EACH: u64 = 8;
+
+#[derive(Clone, Debug, PartialEq, Parameters)]
+pub(crate) struct Parameters {
+    /// Size of the three vectors together, rounded down to whole work-groups.
+    #[parameter(default = "96 MiB", range = "96 KiB"..="32 TiB")]
+    bytes: Bytes,
+    /// Launches of the kernel.
+    #[parameter(default = 1, range = 1..=LARGEST_COUNT, unit = "launches")]
+    iterations: u64,
+}
+
+#[derive(Clone)]
+pub(crate) struct GpuStream {
+    groups: u64,
+    iterations: u64,
+    vectors: [u64; 3],
+    layout: Layout,
+}
+
+impl Program for GpuStream {
+    const INFO: &WorkloadInfo = &INFO;
+    const AGENT: Agent = Agent::Gpu;
+    type Parameters = Parameters;
+    type Thread = Launches<Triad>;
+
+    fn new(parameters: &Parameters) -> Result<GpuStream, Problem> {
+        let group = 4 * LANES * WARPS * EACH;
+        let groups = share(parameters.bytes.0, 0, 3).end / group;
+        let mut layout = Layout::new(Init::None);
+        let vectors = ["a", "b", "c"].map(|name| layout.array(name, groups * group));
+        Ok(GpuStream { groups, iterations: parameters.iterations, vectors, layout })
+    }
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn threads(&self) -> u32 {
+        1
+    }
+
+    fn thread(&self, _: u32) -> Launches<Triad> {
+        Launches::new(Triad { groups: self.groups, vectors: self.vectors }, self.iterations)
+    }
+
+    fn kernel_accesses(&self) -> u64 {
+        3 * EACH * self.groups * WARPS * LANES * self.iterations
+    }
+}
+
+pub(crate) struct Triad {
+    groups: u64,
+    vectors: [u64; 3],
+}
+
+impl Warps for Triad {
+    const NAME: &'static str = "triad";
+    const PIECE: u64 = 3 * LANES;
+
+    fn groups(&self) -> u64 {
+        self.groups
+    }
+
+    fn pieces(&self) -> u64 {
+        EACH
+    }
+
+    fn piece<M: Memory>(&self, memory: &mut M, warp: u64, piece: u64) {
+        let [a, b, c] = self.vectors;
+        let first = 4 * LANES * (piece * self.groups * WARPS + warp);
+        // Index, bounds and address, then the loads; multiply-add and the store.
+        load_lanes::<u32>(memory, |lane| b + first + 4 * lane, false, 5);
+        load_lanes::<u32>(memory, |lane| c + first + 4 * lane, false, 2);
+        store_lanes::<u32>(memory, |lane| a + first + 4 * lane, 3);
+    }
+}

@@ -1,0 +1,156 @@
+//! Look-ups of cross-sections on a GPU: a search that chases, then scattered loads; a few hot pages.
+
+use crate::WorkloadInfo;
+use crate::gpu::{LANES, Launches, WARPS, Warps, load_lanes, store_lanes};
+use crate::layout::Layout;
+use crate::memory::Memory;
+use crate::parameters::*;
+use crate::program::Program;
+use crate::random::{hash, scale};
+use terrace_trace::Agent;
+
+const INFO: WorkloadInfo = WorkloadInfo {
+    name: "gpu-xsbench",
+    summary: "on a GPU: look-ups of macroscopic cross-sections, each a binary search and scattered loads",
+    description: "\
+Each work-item looks up one energy: a binary search over the grid of all energies, each step of which depends on the one before; then, \
+for ten nuclides, the index of the energy in the nuclide's grid and the two points there that it interpolates. The first steps of \
+all searches meet in the same few pages.
+
+Stands for XSBench (Tramm et al., PHYSOR 2014) as a GPU runs it. It differs: every look-up visits ten nuclides, where materials have 5 to \
+more than 300 there; energies are uniform.",
+    parameters: declared::<Parameters>,
+    exact: true,
+};
+
+/// Nuclides of a look-up.
+const NUCLIDES: u64 = 10;
+/// Bytes of a point of a nuclide's grid: energy and five cross-sections.
+const POINT: u64 = 48;
+
+#[derive(Clone, Debug, PartialEq, Parameters)]
+pub(crate) struct Parameters {
+    /// Nuclides that have grids.
+    #[parameter(default = 68, range = 10..=4096, unit = "nuclides")]
+    nuclides: u64,
+    /// Points of each nuclide's grid.
+    #[parameter(default = 1000, range = 2..=1000000, unit = "points")]
+    gridpoints: u64,
+    /// Look-ups, rounded up to whole work-groups.
+    #[parameter(default = 100000, range = 1..=1_000_000_000, unit = "look-ups")]
+    lookups: u64,
+    #[parameter(flatten)]
+    seed: Seed,
+}
+
+#[derive(Clone)]
+pub(crate) struct GpuXsBench {
+    lookups: Lookups,
+    layout: Layout,
+}
+
+impl Program for GpuXsBench {
+    const INFO: &WorkloadInfo = &INFO;
+    const AGENT: Agent = Agent::Gpu;
+    type Parameters = Parameters;
+    type Thread = Launches<Lookups>;
+
+    fn new(parameters: &Parameters) -> Result<GpuXsBench, Problem> {
+        let (nuclides, gridpoints) = (parameters.nuclides, parameters.gridpoints);
+        let energies = nuclides * gridpoints;
+        let mut layout = Layout::new(Init::None);
+        let groups = parameters.lookups.div_ceil(WARPS * LANES);
+        let lookups = Lookups {
+            groups,
+            nuclides,
+            gridpoints,
+            energies,
+            depth: u64::from(energies.ilog2()),
+            seed: parameters.seed.number,
+            grid: layout.array("unionized_energies", 8 * energies),
+            index: layout.array("index_grid", 4 * energies * nuclides),
+            points: layout.array("nuclide_grids", POINT * energies),
+            results: layout.array("results", 8 * groups * WARPS * LANES),
+        };
+        Ok(GpuXsBench { lookups, layout })
+    }
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn threads(&self) -> u32 {
+        1
+    }
+
+    fn thread(&self, _: u32) -> Launches<Lookups> {
+        Launches::new(self.lookups.clone(), 1)
+    }
+
+    fn kernel_accesses(&self) -> u64 {
+        let each = self.lookups.depth + 3 * NUCLIDES + 1;
+        self.lookups.groups * WARPS * LANES * each
+    }
+}
+
+#[derive(Clone)]
+pub(crate) struct Lookups {
+    groups: u64,
+    nuclides: u64,
+    gridpoints: u64,
+    energies: u64,
+    depth: u64,
+    seed: u64,
+    grid: u64,
+    index: u64,
+    points: u64,
+    results: u64,
+}
+
+impl Lookups {
+    /// The place in the grid of all energies that a look-up finds.
+    fn energy(&self, lookup: u64) -> u64 {
+        scale(hash(self.seed, lookup), self.energies)
+    }
+}
+
+impl Warps for Lookups {
+    const NAME: &'static str = "lookup";
+    const PIECE: u64 = 3 * LANES;
+
+    fn groups(&self) -> u64 {
+        self.groups
+    }
+
+    fn pieces(&self) -> u64 {
+        self.depth + NUCLIDES + 1
+    }
+
+    fn piece<M: Memory>(&self, memory: &mut M, warp: u64, piece: u64) {
+        let first = warp * LANES;
+        if piece < self.depth {
+            // The middle of the part that is left: the leading bits of the place that is looked for.
+            let middle = |lane: u64| {
+                let part = self.energies >> piece;
+                let begin = self.energy(first + lane) / part.max(1) * part.max(1);
+                (begin + part / 2).min(self.energies - 1)
+            };
+            return load_lanes::<u64>(memory, |lane| self.grid + 8 * middle(lane), piece > 0, 6);
+        }
+        if piece == self.depth + NUCLIDES {
+            return store_lanes::<u64>(memory, |lane| self.results + 8 * (first + lane), 8);
+        }
+        // Materials differ by look-up, and nuclides follow each other.
+        let nuclide = |lane: u64| {
+            (hash(self.seed ^ 1, first + lane) % self.nuclides + piece - self.depth) % self.nuclides
+        };
+        let index = |lane: u64| self.energy(first + lane) * self.nuclides + nuclide(lane);
+        load_lanes::<u32>(memory, |lane| self.index + 4 * index(lane), true, 5);
+        let point = |lane: u64| {
+            let within = (self.energy(first + lane) / self.nuclides).min(self.gridpoints - 2);
+            self.points + POINT * (nuclide(lane) * self.gridpoints + within)
+        };
+        load_lanes::<[u64; 6]>(memory, point, true, 4);
+        load_lanes::<[u64; 6]>(memory, |lane| point(lane) + POINT, false, 1);
+    }
+}
