@@ -194,6 +194,7 @@ fn every_statistic_is_documented() {
         ],
         &["--design", "colt", "--workload", "chase,accesses=1e4"],
         &["--design", "pom-tlb", "--workload", "chase,accesses=1e4"],
+        &["--design", "hatric", "--workload", "kv,requests=1e4,threads=2"],
     ];
     for run in runs {
         let document = common::json(common::terrace().arg("sim").args(run).args(["--json", "-"]));

@@ -8,7 +8,7 @@
 
 use crate::conclusion::Conclusion;
 use crate::run::{MachineTier, RunRecord, TimelinePoint};
-use crate::{Comparison, Contiguity, HeatMap, InputSummary, Tiering};
+use crate::{Comparison, Contiguity, HeatMap, InputSummary, Tiering, TranslationCoherence};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::collections::BTreeMap;
 use terrace_model::{ContiguityPoint, Stats, Unit, Value};
@@ -83,6 +83,8 @@ struct Run<'a> {
     tiering: Option<Tiering>,
     #[serde(skip_serializing_if = "Option::is_none")]
     contiguity: Option<Contiguity>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    translation_coherence: Option<TranslationCoherence>,
     #[serde(skip_serializing_if = "<[TimelinePoint]>::is_empty")]
     timeline: &'a [TimelinePoint],
     #[serde(skip_serializing_if = "<[ContiguityPoint]>::is_empty")]
@@ -165,6 +167,7 @@ impl Comparison {
                 .map(|one| Run {
                     tiering: self.tiering_of(one),
                     contiguity: self.contiguity_of(one),
+                    translation_coherence: self.translation_coherence_of(one),
                     ..run(one)
                 })
                 .collect(),
@@ -229,6 +232,7 @@ fn run(run: &RunRecord) -> Run<'_> {
         notes: &run.notes,
         tiering: None,
         contiguity: None,
+        translation_coherence: None,
         timeline: &run.timeline,
         contiguity_over_time: &run.contiguity_over_time,
         parameters: Pairs(&run.parameters),

@@ -21,6 +21,7 @@ mod table;
 #[cfg(test)]
 mod test_data;
 mod tiering;
+mod translation_coherence;
 mod write;
 
 pub use columns::{Column, Columns};
@@ -33,4 +34,5 @@ pub use memory_picture::{Look, MemoryPanel, MemoryPicture, MemoryRun};
 pub use placement_picture::{PlacementBand, PlacementPicture};
 pub use run::{CycleComponent, LIVE, MachineTier, RunRecord, TimelinePoint, machine_in_words};
 pub use tiering::{PolicyWork, TierUse, Tiering};
+pub use translation_coherence::TranslationCoherence;
 pub use write::{WriteError, write_atomically};

@@ -2,7 +2,9 @@
 
 use crate::format::{bytes, count, fit, percent, seconds, significant, slowdown, speedup, wrap};
 use crate::run::{component_label, machine_in_words};
-use crate::{Charset, Comparison, Contiguity, InputSummary, PolicyWork, RunRecord, Tiering};
+use crate::{
+    Charset, Comparison, Contiguity, InputSummary, PolicyWork, RunRecord, Tiering, TranslationCoherence,
+};
 use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 
 /// Columns after the design's name.
@@ -28,6 +30,7 @@ impl Comparison {
                 out += &designs(self.runs_of(input), baseline, width, charset);
                 out += &self.tiers(input, width, charset);
                 out += &self.contiguity(input, baseline, width, charset);
+                out += &self.translation_coherence(input, width, charset);
             } else {
                 out += "No run of this input is complete.\n";
             }
@@ -138,6 +141,42 @@ impl Comparison {
             fit(&baseline.design, 28, charset)
         );
         format!("\n{}{}\n", rows_of_designs(&columns, &rows, width, charset), wrap(&legend, width, ""))
+    }
+}
+
+impl Comparison {
+    /// What keeping translations coherent took, and what hardware would give back.
+    fn translation_coherence(&self, input: &str, width: usize, charset: Charset) -> String {
+        let runs: Vec<(&RunRecord, TranslationCoherence)> =
+            self.runs_of(input).filter_map(|run| Some((run, self.translation_coherence_of(run)?))).collect();
+        if runs.is_empty() {
+            return String::new();
+        }
+        let none = || "-".to_owned();
+        let rows: Vec<(&str, Vec<String>)> = runs
+            .iter()
+            .map(|(run, one)| {
+                let cells = vec![
+                    one.scheme.clone(),
+                    percent(one.share),
+                    seconds(one.waited_seconds),
+                    seconds(one.interrupted_seconds),
+                    count(one.interrupts),
+                    count(one.messages),
+                    one.net_seconds.map_or_else(none, |span| match span {
+                        span if span < 0.0 => format!("-{}", seconds(-span)),
+                        span => seconds(span),
+                    }),
+                ];
+                (run.design.as_str(), cells)
+            })
+            .collect();
+        let columns = ["coherence", "share", "waited", "held up", "interr", "messages", "net"];
+        let legend = "coherence: how cores lose translations whose page-table entries changed; share: of the \
+                      processors' time, at most what hardware gives back, and what needlessly dropped translations take; \
+                      waited: who made the changes; held up: by interrupts; messages: of the cache directory; net: run time \
+                      less than with software";
+        format!("\n{}{}\n", rows_of_designs(&columns, &rows, width, charset), wrap(legend, width, ""))
     }
 }
 
@@ -383,6 +422,11 @@ mod tests {
     #[test]
     fn the_table_of_contiguity() {
         insta::assert_snapshot!(test_data::contiguity().table(80, Charset::Ascii));
+    }
+
+    #[test]
+    fn the_table_of_translation_coherence() {
+        insta::assert_snapshot!(test_data::coherence().table(80, Charset::Ascii));
     }
 
     #[test]

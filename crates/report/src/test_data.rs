@@ -124,6 +124,32 @@ pub(crate) fn policies() -> Comparison {
     }
 }
 
+/// Translation coherence by software and by hardware.
+pub(crate) fn coherence() -> Comparison {
+    let mut software = run("hatric-sw", "radix", 1000, 500);
+    let mut hatric = run("hatric", "radix", 960, 460);
+    for (name, value, unit) in [
+        ("os.shootdowns.count", 4, Unit::Count),
+        ("os.shootdowns.targets", 7, Unit::Count),
+        ("os.shootdowns.time", 30_000, Unit::Nanoseconds),
+        ("os.shootdowns.migration.time", 5_000, Unit::Nanoseconds),
+    ] {
+        software.stats.count(name, value, unit);
+    }
+    software.parameters.push(("os.costs.interrupt".to_owned(), "1 us".to_owned()));
+    for (name, value, unit) in [
+        ("os.shootdowns.count", 4, Unit::Count),
+        ("os.shootdowns.time", 400, Unit::Nanoseconds),
+        ("translation_coherence.messages.invalidations", 9, Unit::Count),
+        ("translation_coherence.messages.back_invalidations", 2, Unit::Count),
+    ] {
+        hatric.stats.count(name, value, unit);
+    }
+    hatric.stats.real("energy.translation.total", 0.25, Unit::Joules);
+    hatric.parameters.push(("translation.coherence".to_owned(), "hatric".to_owned()));
+    Comparison { runs: vec![software, hatric], baseline: "hatric-sw".to_owned(), ..comparison() }
+}
+
 /// Plain TLBs, and a range TLB under a policy that makes memory contiguous.
 pub(crate) fn contiguity() -> Comparison {
     let mut ranger = run("rmm", "radix", 800, 200);

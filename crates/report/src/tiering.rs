@@ -61,7 +61,7 @@ pub struct PolicyWork {
 }
 
 impl RunRecord {
-    fn parameter(&self, key: &str) -> Option<&str> {
+    pub(crate) fn parameter(&self, key: &str) -> Option<&str> {
         let (_, value) = self.parameters.iter().find(|(name, _)| name == key)?;
         Some(value.trim_matches('"'))
     }

@@ -13,8 +13,9 @@ use terrace_policy::{
     ScanHand, Scope, Signal, SignalKind, SignalSet, Step, Watch,
 };
 use terrace_sim::design::{
-    Design, GuestTierParameters, HostParameters, NestedParameters, PagePolicy, PageWalkCacheParameters,
-    VmParameters,
+    Design, DirectorySize, DirectoryUpdates, FillNotices, FreedTables, Granularity, GuestTierParameters,
+    HatricParameters, HostParameters, LocalStores, NestedParameters, PagePolicy, PageWalkCacheParameters,
+    SetNumbers, Synonyms, Tracking, VmParameters, WalkCacheSets, WalkerStores,
 };
 use terrace_sim::{Fidelity, Options, Outcome};
 use terrace_trace::{AccessKind, Advice, Event, KernelAccess, MarkKind, Protection};
@@ -80,6 +81,32 @@ fn an_unmap_costs_by_the_cores_that_run_the_process() {
     }
 }
 
+/// Who stores waits for a transfer between caches where others hold translations of the line, and for the sets that are
+/// searched: as long for one other core as for seven.
+#[test]
+fn hardware_costs_the_same_for_any_number_of_cores() {
+    for (cores, pages, sets) in [(1, 1, 1), (2, 1, 1), (8, 1, 1), (8, 8, 4), (8, 33, 4), (8, 34, 4)] {
+        let design = machine(cores, "radix", "hatric");
+        let trip = design.cache.cache_to_cache.0 as u64;
+        let waits = if cores > 1 { trip + sets } else { sets };
+        let program = threads(cores, pages, unmap(pages));
+        let what = format!("{pages} pages on {cores} cores");
+        let run = |coherence: &str| program.run(&machine(cores, "radix", coherence), Fidelity::Translation);
+        let (hatric, ideal) = (run("hatric"), run("ideal"));
+        assert_eq!(shootdowns(&hatric, "munmap"), [1, 0, waits], "{what}");
+        let cycles = |outcome: &Outcome| count(outcome, "core.cycles.os");
+        assert_eq!(cycles(&hatric) - cycles(&ideal), waits, "{what}");
+        let all = count(&hatric, "translation_coherence.messages.invalidations");
+        let before = threads(cores, pages, |_| ()).run(&design, Fidelity::Translation);
+        let before = count(&before, "translation_coherence.messages.invalidations");
+        let lines = pages.div_ceil(8);
+        assert_eq!(all - before, u64::from(cores - 1) * lines, "{what}");
+        // UNITD++ searches all entries: four sets of level 2.
+        let all_sets = if cores > 1 { trip + 4 } else { 4 };
+        assert_eq!(shootdowns(&run("unitd"), "munmap"), [1, 0, all_sets], "{what}");
+    }
+}
+
 #[test]
 fn each_change_of_the_program_has_its_cause() {
     let range = |page: u64, pages: u64| AddressRange::new(DATA + page * PAGE, pages * PAGE);
@@ -118,7 +145,7 @@ fn each_change_of_the_program_has_its_cause() {
     design.translation.coherence = "hope".to_owned();
     let error = run_with(&design, &mut Program::new().source(), Options::default()).unwrap_err().to_string();
     assert!(error.contains(
-        "translation.coherence: there is no scheme \"hope\"; there are software, software-virtual, ideal"
+        "translation.coherence: there is no scheme \"hope\"; there are software, software-virtual, ideal, hatric, unitd"
     ));
 }
 
@@ -270,6 +297,30 @@ fn in_vm(mut design: Design, host: PagePolicy) -> Design {
 const SCHEMES: [&str; 10] =
     ["radix", "perfect-tlb", "vivt", "colt", "rmm", "direct-segment", "spot", "pom-tlb", "vbi", "enigma"];
 
+/// Hardware of every kind.
+fn hatric() -> impl Strategy<Value = HatricParameters> {
+    let choices = (
+        prop_oneof![Just(1u32), Just(2), Just(3), Just(8)],
+        prop_oneof![Just(Granularity::Line), Just(Granularity::EightEntries), Just(Granularity::Entry)],
+        any::<[bool; 9]>(),
+    );
+    choices.prop_map(|(co_tag_bytes, granularity, bits)| HatricParameters {
+        co_tag_bytes,
+        granularity,
+        local_stores: if bits[0] { LocalStores::Probe } else { LocalStores::Software },
+        fill_notices: if bits[1] { FillNotices::Message } else { FillNotices::SearchAll },
+        set_numbers: if bits[2] { SetNumbers::Whole } else { SetNumbers::SixBits },
+        synonyms: if bits[3] { Synonyms::SearchAll } else { Synonyms::ListAll },
+        walk_cache_sets: if bits[4] { WalkCacheSets::Derived } else { WalkCacheSets::SearchAll },
+        freed_tables: if bits[5] { FreedTables::Stores } else { FreedTables::Flush },
+        walker_stores: if bits[6] { WalkerStores::Invalidate } else { WalkerStores::Ignore },
+        directory_updates: if bits[7] { DirectoryUpdates::Lazy } else { DirectoryUpdates::Eager },
+        tracking: if bits[8] { Tracking::Shared } else { Tracking::Fine },
+        directory_size: if bits[0] ^ bits[8] { DirectorySize::Bounded } else { DirectorySize::Boundless },
+        ..HatricParameters::default()
+    })
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
@@ -279,7 +330,8 @@ proptest! {
     fn nobody_goes_on_with_what_was(
         seed: u64,
         scheme in 0..SCHEMES.len(),
-        ideal: bool,
+        coherence in 0..4usize,
+        hatric in hatric(),
         nested: bool,
         huge: bool,
         full: bool,
@@ -287,7 +339,10 @@ proptest! {
         host_huge: bool,
     ) {
         let scheme = SCHEMES[scheme];
-        let mut design = machine(3, scheme, if ideal { "ideal" } else { "software" });
+        let coherence = ["software", "ideal", "hatric", "unitd"][coherence];
+        let scheme = if coherence == "hatric" || coherence == "unitd" { "radix" } else { scheme };
+        let mut design = machine(3, scheme, coherence);
+        design.translation.hatric = Some(hatric);
         design.os.pages = if huge { PagePolicy::Thp } else { PagePolicy::Base };
         let virtual_caches = ["vivt", "vbi", "enigma"].contains(&scheme);
         let walks = !virtual_caches && scheme != "perfect-tlb";
@@ -296,7 +351,8 @@ proptest! {
             own.insert("delayed".to_owned(), nested.into());
             own.insert("reservation".to_owned(), if full { "early" } else { "none" }.into());
         }
-        let in_machine = virtual_machine && ["radix", "pom-tlb"].contains(&scheme);
+        let hardware = coherence == "hatric" || coherence == "unitd";
+        let in_machine = virtual_machine && !hardware && ["radix", "pom-tlb"].contains(&scheme);
         if in_machine {
             design = in_vm(design, if host_huge { PagePolicy::Thp } else { PagePolicy::Base });
         } else if nested && walks {

@@ -29,6 +29,8 @@ export type Run = {
   tiering?: Tiering;
   /** Where hardware or a policy is about contiguity. */
   contiguity?: Contiguity;
+  /** Where translations had to go and somebody noticed. */
+  translation_coherence?: TranslationCoherence;
   /** Of a live run. */
   timeline?: Moment[];
   /** Where it was sampled. */
@@ -67,6 +69,20 @@ export type Contiguity = {
   net_seconds: number;
   coverage_128: number | null;
   policy: PolicyWork | null;
+};
+
+/** What keeping translations coherent took. */
+export type TranslationCoherence = {
+  scheme: string;
+  shootdowns: number;
+  interrupts: number;
+  messages: number;
+  waited_seconds: number;
+  interrupted_seconds: number;
+  beside_seconds: number;
+  share: number;
+  joules: number | null;
+  net_seconds: number | null;
 };
 
 /** How contiguous memory was at one moment: contiguous regions, and the share of memory in the largest of them. */

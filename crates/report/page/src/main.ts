@@ -1,6 +1,7 @@
 // The page: reads the embedded document, builds the sections, keeps to the reader's colour scheme.
 
 import "./style.css";
+import { translationCoherence } from "./coherence";
 import { contiguity } from "./contiguity";
 import { designNames, inputNames, type Conclusion, type Report, type Run } from "./data";
 import { h } from "./dom";
@@ -21,6 +22,7 @@ function start(): void {
     cycles(report),
     translation(report),
     contiguity(report),
+    translationCoherence(report),
     traffic(report),
     pageSizes(report),
     inputs(report),

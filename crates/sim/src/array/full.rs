@@ -180,6 +180,21 @@ impl FullyAssociative {
         }
     }
 
+    /// Number of entries that it can hold.
+    pub fn capacity(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Where the entry of `key` stands, below the capacity. It stays there until it leaves.
+    pub fn place(&self, key: u64) -> Option<usize> {
+        self.find(key).map(usize::from)
+    }
+
+    /// The key of the entry that stands at a place.
+    pub fn key_at(&self, place: usize) -> Option<u64> {
+        Some(self.nodes[place].key).filter(|key| *key != EMPTY)
+    }
+
     /// Number of entries in use.
     #[cfg(test)]
     pub fn len(&self) -> usize {

@@ -2,6 +2,7 @@
 
 use super::sharers::{NARROW_CORES, SharerSet, WideSet};
 use crate::array::{Divider, NO_WAY, PackedSets};
+use std::collections::HashMap;
 
 const WAYS: u32 = 16;
 
@@ -12,13 +13,15 @@ pub struct Sharers<S> {
     pub cores: S,
     /// The single sharer may write it (and may have).
     pub exclusive: bool,
+    /// Translations were made from the line, and its sharers may hold those without the line (HATRIC's nPT bit).
+    pub translates: bool,
 }
 
 impl<S: SharerSet> Sharers<S> {
     /// A core holds the line alone.
     #[inline(always)]
     pub fn sole(core: usize) -> Sharers<S> {
-        Sharers { cores: S::one(core), exclusive: true }
+        Sharers { cores: S::one(core), exclusive: true, translates: false }
     }
 }
 
@@ -30,6 +33,8 @@ pub struct Directory<S> {
     sets: PackedSets,
     sharers: Vec<Sharers<S>>,
     divider: Divider,
+    /// Entries that found no room, in a directory without bounds.
+    beyond: Option<HashMap<u64, Sharers<S>>>,
 }
 
 impl<S: SharerSet> Directory<S> {
@@ -40,7 +45,13 @@ impl<S: SharerSet> Directory<S> {
             sets: PackedSets::new(sets, WAYS),
             sharers: vec![Sharers::default(); sets * WAYS as usize],
             divider: Divider::new(sets as u64),
+            beyond: None,
         }
+    }
+
+    /// From now on no entry has to go.
+    pub fn make_boundless(&mut self) {
+        self.beyond = Some(HashMap::new());
     }
 
     #[inline]
@@ -54,7 +65,7 @@ impl<S: SharerSet> Directory<S> {
     pub fn sharers(&self, line: u64) -> Sharers<S> {
         let (set, _, way) = self.find(line);
         if way == NO_WAY {
-            Sharers::default()
+            self.beyond.as_ref().and_then(|beyond| beyond.get(&line).cloned()).unwrap_or_default()
         } else {
             self.sharers[set * WAYS as usize + way as usize].clone()
         }
@@ -75,26 +86,77 @@ impl<S: SharerSet> Directory<S> {
         set.set_tag(way, tag);
         let entry = &mut self.sharers[number * WAYS as usize + way as usize];
         let old = std::mem::replace(entry, sharers);
-        old_tag.map(|tag| (u64::from(tag) * self.divider.divisor() + number as u64, old))
+        let evicted = old_tag.map(|tag| (u64::from(tag) * self.divider.divisor() + number as u64, old));
+        let Some(beyond) = &mut self.beyond else { return evicted };
+        beyond.remove(&line);
+        beyond.extend(evicted);
+        None
     }
 
-    /// `core` no longer holds `line`; an entry without sharers is freed.
+    /// `core`'s private caches no longer hold `line`. It stays a sharer where it may hold translations. Returns whether it
+    /// does.
     #[inline]
-    pub fn remove(&mut self, line: u64, core: usize) {
+    pub fn remove(&mut self, line: u64, core: usize) -> bool {
         let (set, _, way) = self.find(line);
         if way == NO_WAY {
+            return self.beyond.is_some() && self.remove_beyond(line, core, false);
+        }
+        let entry = &mut self.sharers[set * WAYS as usize + way as usize];
+        if entry.translates {
+            return true;
+        }
+        entry.cores.remove(core);
+        if entry.cores.is_empty() {
+            self.free(set, way);
+        }
+        false
+    }
+
+    /// Translations are made from a line that has an entry. Returns whether that is new.
+    pub fn mark(&mut self, line: u64) -> bool {
+        let (set, _, way) = self.find(line);
+        let entry = if way == NO_WAY {
+            self.beyond.as_mut().and_then(|beyond| beyond.get_mut(&line))
+        } else {
+            self.sharers.get_mut(set * WAYS as usize + way as usize)
+        };
+        entry.is_some_and(|entry| !std::mem::replace(&mut entry.translates, true))
+    }
+
+    /// `core` holds neither the line nor a translation made from it.
+    pub fn demote(&mut self, line: u64, core: usize) {
+        let (set, _, way) = self.find(line);
+        if way == NO_WAY {
+            self.remove_beyond(line, core, true);
             return;
         }
         let entry = &mut self.sharers[set * WAYS as usize + way as usize];
         entry.cores.remove(core);
         if entry.cores.is_empty() {
-            let mut set = self.sets.set(set);
-            set.clear_tag(way);
-            set.move_to_back(way);
+            self.free(set, way);
         }
     }
-}
 
+    fn free(&mut self, set: usize, way: u32) {
+        let mut set = self.sets.set(set);
+        set.clear_tag(way);
+        set.move_to_back(way);
+    }
+
+    #[inline(never)]
+    fn remove_beyond(&mut self, line: u64, core: usize, demotes: bool) -> bool {
+        let Some(beyond) = &mut self.beyond else { return false };
+        let Some(entry) = beyond.get_mut(&line) else { return false };
+        if entry.translates && !demotes {
+            return true;
+        }
+        entry.cores.remove(core);
+        if entry.cores.is_empty() {
+            beyond.remove(&line);
+        }
+        false
+    }
+}
 /// The directory of a machine, once two of its cores have run.
 #[derive(Clone, Debug)]
 pub enum AnyDirectory {
@@ -122,11 +184,11 @@ impl AnyDirectory {
         !matches!(self, AnyDirectory::None)
     }
 
-    /// `core` no longer holds `line`.
+    /// `core`'s private caches no longer hold `line`. Returns whether it stays a sharer for translations it may hold.
     #[inline(always)]
-    pub fn remove(&mut self, line: u64, core: usize) {
+    pub fn remove(&mut self, line: u64, core: usize) -> bool {
         match self {
-            AnyDirectory::None => {}
+            AnyDirectory::None => false,
             AnyDirectory::Narrow(directory) => directory.remove(line, core),
             AnyDirectory::Wide(directory) => directory.remove(line, core),
         }
@@ -162,9 +224,9 @@ mod tests {
     #[test]
     fn an_entry_lives_as_long_as_a_sharer() {
         let mut directory = Directory::new(64);
-        directory.record(7, Sharers { cores: 0b101u64, exclusive: false });
+        directory.record(7, Sharers { cores: 0b101u64, exclusive: false, translates: false });
         directory.remove(7, 0);
-        assert_eq!(directory.sharers(7), Sharers { cores: 0b100, exclusive: false });
+        assert_eq!(directory.sharers(7), Sharers { cores: 0b100, exclusive: false, translates: false });
         directory.remove(7, 2);
         assert_eq!(directory.sharers(7), Sharers::default());
     }
@@ -178,6 +240,39 @@ mod tests {
         }
         directory.record(0, one.clone());
         assert_eq!(directory.record(16, one.clone()), Some((1, one)));
+    }
+
+    #[test]
+    fn a_line_of_translations_keeps_its_sharers_until_they_are_demoted() {
+        let mut directory = Directory::new(64);
+        directory.record(7, Sharers { cores: 0b101u64, exclusive: false, translates: false });
+        assert!(directory.mark(7) && !directory.mark(7) && !directory.mark(8));
+        assert!(directory.remove(7, 0), "its line went, its translations may be there");
+        assert_eq!(directory.sharers(7).cores, 0b101);
+        directory.demote(7, 0);
+        assert_eq!(directory.sharers(7).cores, 0b100);
+        directory.demote(7, 2);
+        assert_eq!(directory.sharers(7), Sharers::default());
+    }
+
+    #[test]
+    fn a_boundless_directory_evicts_nothing() {
+        let mut directory = Directory::new(8); // one set of 16
+        directory.make_boundless();
+        for line in 0..40 {
+            let mut sharers = Sharers::<u64>::sole(3);
+            sharers.cores.insert(5);
+            assert_eq!(directory.record(line, sharers), None);
+        }
+        assert!(directory.mark(1));
+        for line in 0..40 {
+            assert_eq!(directory.sharers(line).cores, 0b10_1000, "{line}");
+            assert_eq!(directory.remove(line, 3), line == 1);
+            directory.demote(line, 3);
+            assert!(!directory.remove(line, 5) || line == 1);
+            directory.demote(line, 5);
+            assert_eq!(directory.sharers(line), Sharers::default());
+        }
     }
 
     #[test]
@@ -228,16 +323,22 @@ mod tests {
             } else {
                 let members: BTreeSet<usize> = (0..=others % 9).map(|at| (core + at * at) % cores).collect();
                 let exclusive = members.len() == 1 && action % 2 == 0;
-                let evicted = directory.record(line, Sharers { cores: set_of(&members), exclusive });
+                let sharers = Sharers { cores: set_of(&members), exclusive, translates: false };
+                let evicted = directory.record(line, sharers);
                 let expected = naive.record(line, members, exclusive);
-                let expected = expected
-                    .map(|(line, members, exclusive)| (line, Sharers { cores: set_of(&members), exclusive }));
+                let expected = expected.map(|(line, members, exclusive)| {
+                    (line, Sharers { cores: set_of(&members), exclusive, translates: false })
+                });
                 prop_assert_eq!(evicted, expected);
             }
             for line in 0..20 {
                 let expected = naive.0.iter().find(|entry| entry.0 == line).map_or(
                     Sharers::default(),
-                    |(_, members, exclusive)| Sharers { cores: set_of(members), exclusive: *exclusive },
+                    |(_, members, exclusive)| Sharers {
+                        cores: set_of(members),
+                        exclusive: *exclusive,
+                        translates: false,
+                    },
                 );
                 let mut held = directory.sharers(line);
                 // What an entry says of nobody means nothing.

@@ -8,7 +8,7 @@ mod parameters;
 mod prefetcher;
 mod sharers;
 
-pub use hierarchy::{Below, Hierarchy, Served};
+pub use hierarchy::{Below, Hierarchy, Message, Reason, Served};
 pub use outstanding::Outstanding;
 pub use parameters::*;
 #[cfg(test)]

@@ -15,6 +15,8 @@ pub trait SharerSet: Clone + Debug + Default + PartialEq {
     fn one(core: usize) -> Self;
     /// Whether it has no member.
     fn is_empty(&self) -> bool;
+    /// Whether a core is a member.
+    fn contains(&self, core: usize) -> bool;
     /// Adds a core.
     fn insert(&mut self, core: usize);
     /// Takes a core out, if it is a member.
@@ -32,6 +34,11 @@ impl SharerSet for u64 {
     #[inline(always)]
     fn is_empty(&self) -> bool {
         *self == 0
+    }
+
+    #[inline(always)]
+    fn contains(&self, core: usize) -> bool {
+        self >> core & 1 != 0
     }
 
     #[inline(always)]
@@ -102,6 +109,15 @@ impl SharerSet for WideSet {
         match self {
             WideSet::Few { count, .. } => *count == 0,
             WideSet::Many(words) => words.iter().all(|word| *word == 0),
+        }
+    }
+
+    fn contains(&self, core: usize) -> bool {
+        match self {
+            WideSet::Few { count, cores } => {
+                cores[..usize::from(*count)].iter().any(|member| usize::from(*member) == core)
+            }
+            WideSet::Many(words) => words[core / 64] >> (core % 64) & 1 != 0,
         }
     }
 
@@ -189,6 +205,7 @@ mod tests {
                 }
             }
             prop_assert_eq!(set.is_empty(), model.is_empty());
+            prop_assert_eq!(set.contains(core), model.contains(&core));
             prop_assert_eq!(members(set.clone()), model.iter().copied().collect::<Vec<_>>());
             let again = model.iter().fold(S::default(), |mut again, core| {
                 again.insert(*core);

@@ -80,6 +80,8 @@ impl Cause {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shootdowns {
     by_cause: [Sum; Cause::ALL.len()],
+    /// Processors that were held up by an interrupt.
+    pub interrupts: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]

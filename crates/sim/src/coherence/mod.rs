@@ -1,15 +1,23 @@
 //! Translation coherence: how cores lose translations whose page-table entries changed, and what that costs whom.
 //!
 //! A scheme is one file here and one line in [`SCHEMES`]. Entries change through one door ([`crate::os::Changes`]); the
-//! machine makes the stores, asks the scheme for the bill, charges it, and drops what is stale (`machine/changes.rs`).
+//! machine makes the stores, asks the scheme for the bill, charges it, and drops what is stale (`machine/changes.rs`). Where
+//! hardware does that by itself ([`Coherence::hardware`]), the stores drop it (`machine/probes.rs`).
 
 mod cause;
+mod hatric;
 mod ideal;
 mod software;
 mod software_virtual;
+mod unitd;
 
 use crate::design::KernelCosts;
 pub(crate) use cause::{Cause, Shootdowns};
+pub(crate) use hatric::{Covers, EnergySums, Hardware, translation_energy};
+pub use hatric::{
+    DirectorySize, DirectoryUpdates, FillNotices, FreedTables, Granularity, HatricParameters, LocalStores,
+    SetNumbers, Synonyms, Tracking, TranslationEnergy, WalkCacheSets, WalkerStores,
+};
 use std::fmt::Debug;
 use terrace_model::Time;
 
@@ -50,6 +58,11 @@ pub(crate) trait Coherence: Debug {
     fn host_bill(&self, _what: &Invalidation, _exit: Time) -> Bill {
         Bill::default()
     }
+
+    /// What hardware keeps coherent by the stores to entries. The bill is then for what stays with software.
+    fn hardware(&self) -> Option<Covers> {
+        None
+    }
 }
 
 /// One scheme: its name in designs, what it is, and how it is made.
@@ -59,7 +72,8 @@ pub(crate) struct Entry {
 }
 
 /// All schemes.
-pub(crate) const SCHEMES: &[Entry] = &[software::ENTRY, software_virtual::ENTRY, ideal::ENTRY];
+pub(crate) const SCHEMES: &[Entry] =
+    &[software::ENTRY, software_virtual::ENTRY, ideal::ENTRY, hatric::ENTRY, unitd::ENTRY];
 
 /// The scheme of a name.
 pub(crate) fn find(name: &str) -> Option<&'static Entry> {

@@ -27,6 +27,10 @@ pub use virtualization::{GuestTierParameters, HostParameters, VmParameters};
 pub use crate::cache::{
     CacheHierarchyParameters, CacheParameters, PrefetcherParameters, Replacement, SetIndex,
 };
+pub use crate::coherence::{
+    DirectorySize, DirectoryUpdates, FillNotices, FreedTables, Granularity, HatricParameters, LocalStores,
+    SetNumbers, Synonyms, Tracking, TranslationEnergy, WalkCacheSets, WalkerStores,
+};
 pub use crate::core::{CoreGroup, CoreParameters, InOrderKeys, ModelParameters};
 pub use crate::gpu::{GpuL1Parameters, GpuL2Parameters, GpuParameters, GpuTlbParameters};
 pub use crate::translate::schemes;

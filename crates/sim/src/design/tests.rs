@@ -183,7 +183,7 @@ fn messages_name_file_line_key_and_the_nearest_valid_one() {
         ),
         (
             "[translation]\n[translation.qq]\nentries = 4",
-            "my.toml:2: unknown key \"qq\"; valid here: scheme, coherence, levels, l1d, l2, page_walk_cache, walkers, nested",
+            "my.toml:2: unknown key \"qq\"; valid here: scheme, coherence, hatric, energy, levels, l1d, l2, page_walk_cache, walkers, nested",
         ),
         (
             "[cache]\nprefecher.enabled = true",

@@ -125,7 +125,25 @@ fn translation(translation: &TranslationParameters, is_virtual: bool) -> Result<
             "needs the host's page size (translation.nested.host), or a virtual machine ([vm])".into()
         })?;
     }
-    Ok(())
+    coherence(translation)
+}
+
+/// Hardware that keeps translations coherent needs to know of each which entry it was made from.
+fn coherence(translation: &TranslationParameters) -> Result<(), Fault> {
+    let bytes = translation.hatric.as_ref().map_or(2, |hatric| hatric.co_tag_bytes);
+    rule(matches!(bytes, 1 | 2 | 3 | 8), "translation.hatric.co_tag_bytes", || {
+        format!("{bytes} is not 1, 2, 3 or 8 (the whole address)")
+    })?;
+    if !matches!(translation.coherence.as_str(), "hatric" | "unitd") {
+        return Ok(());
+    }
+    let kind = translation.scheme.kind.as_str();
+    rule(matches!(kind, "radix"), "translation.coherence", || {
+        format!(
+            "\"{}\" needs TLBs that page walks alone fill; the scheme \"{kind}\" fills some otherwise",
+            translation.coherence
+        )
+    })
 }
 
 fn caches(cache: &CacheHierarchyParameters) -> Result<(), Fault> {

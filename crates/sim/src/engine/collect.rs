@@ -4,6 +4,7 @@
 //! pages) is that of the end.
 
 use super::Engine;
+use crate::coherence::{EnergySums, translation_energy};
 use crate::core::Blame;
 use crate::memory::Initiator;
 use crate::outcome::{Fidelity, Outcome};
@@ -123,6 +124,19 @@ fn stats(engine: &Engine, now: Time) -> Stats {
             stats.count("walk.nested_tlb.miss", sum(|nested| nested.misses), Unit::Count);
         }
         machine.scheme.count_into(shared.timing.cycle, &mut stats);
+        if let Some(hardware) = &shared.hardware {
+            hardware.count_into(shared.caches.messages_sent(), &mut stats);
+        }
+        if let Some(table) = &shared.energy {
+            let l1: u64 = tlb.l1_hits.iter().chain(&tlb.l1_misses).sum();
+            let sums = EnergySums {
+                lookups: [l1, tlb.l2_hits + tlb.l2_misses, pwc_hits + pwc_misses],
+                walks: shared.walks.count,
+                walk_references: shared.walks.memory_refs,
+                interrupts: shared.shootdowns.interrupts,
+            };
+            translation_energy(table, &sums, shared.hardware.as_deref(), &mut stats);
+        }
     }
     if fidelity == Fidelity::Full {
         let caches = &shared.caches.counters;

@@ -5,7 +5,7 @@ use super::hypervisor::{Hypervisor, StoppedAt, System, guest_layout};
 use super::tiers::TieredMemory;
 use super::zeroing::Zeroing;
 use crate::cache::{Hierarchy, Outstanding};
-use crate::coherence::{self, Coherence, Shootdowns};
+use crate::coherence::{self, Coherence, Hardware, Shootdowns, TranslationEnergy};
 use crate::core::{CoreGroup, CoreParameters, Pipeline};
 use crate::design::Design;
 use crate::host::{HostPrefetch, RegionCache, can_have};
@@ -62,6 +62,10 @@ pub(crate) struct Shared {
     pub running: Vec<Option<u32>>,
     /// How translations are dropped.
     pub coherence: Box<dyn Coherence>,
+    /// The hardware that keeps translations coherent, if any does.
+    pub hardware: Option<Box<Hardware>>,
+    /// What translation takes of energy, if that is counted.
+    pub energy: Option<TranslationEnergy>,
     /// What was dropped so far.
     pub shootdowns: Shootdowns,
     /// Lines of page tables that were stored to: by kernel threads on processors of their own, by cores.
@@ -173,6 +177,16 @@ impl Machine {
                 stalled_fault: None,
             });
         }
+        let coherence = (coherence.new)(&design.os.costs);
+        let hardware = coherence.hardware().map(|covers| {
+            let round_trip = design.cache.cache_to_cache.at(cycle);
+            Box::new(Hardware::new(
+                &translation.hatric.clone().unwrap_or_default(),
+                covers,
+                round_trip,
+                cycle,
+            ))
+        });
         let observers = Observers::new(options);
         let scheme = entry.build(translation, cores.len(), cycle, memory.end())?;
         let shared = Shared {
@@ -186,7 +200,9 @@ impl Machine {
             observers,
             stopped_at: None,
             running: vec![None; cores.len()],
-            coherence: (coherence.new)(&design.os.costs),
+            coherence,
+            hardware,
+            energy: translation.energy.clone(),
             shootdowns: Shootdowns::default(),
             table_stores: [0; 2],
             pending: Vec::new(),
@@ -209,7 +225,9 @@ impl Machine {
             fault_time: Time::ZERO,
             fault_latency: std::array::from_fn(|_| Histogram::default()),
         };
-        Ok(Machine { cores, groups: groups(&design.core), shared, scheme })
+        let mut machine = Machine { cores, groups: groups(&design.core), shared, scheme };
+        machine.connect_hardware();
+        Ok(machine)
     }
 }
 

@@ -34,16 +34,16 @@ pub(crate) struct Completed {
 #[derive(Debug)]
 pub(crate) struct Pending {
     /// Whose page table changed: of the hypervisor's, the spaces are its own.
-    system: System,
-    stale: Vec<StalePages>,
-    spaces: Vec<u32>,
-    bill: Bill,
+    pub(super) system: System,
+    pub(super) stale: Vec<StalePages>,
+    pub(super) spaces: Vec<u32>,
+    pub(super) bill: Bill,
     /// Page-walk caches have to be dropped.
-    reshaped: bool,
+    pub(super) reshaped: bool,
     /// Cores that are interrupted.
-    targets: Vec<usize>,
+    pub(super) targets: Vec<usize>,
     /// The core that has dropped them already.
-    done: Option<usize>,
+    pub(super) done: Option<usize>,
 }
 
 impl Machine {
@@ -54,6 +54,10 @@ impl Machine {
             return Completed::default();
         }
         let changes = std::mem::take(&mut self.shared.os.changes);
+        if self.shared.is_for_hardware(cause) {
+            self.shared.count_stores(System::Programs, cause, core.is_some(), &changes);
+            return self.complete_in_hardware(cause, core, now, changes);
+        }
         let completed = self.complete_changes(System::Programs, cause, core, now, changes);
         if let Some(core) = core
             && completed.waits > Time::ZERO
@@ -135,6 +139,9 @@ impl Machine {
 
     /// Every core drops what is stale.
     pub fn drop_stale(&mut self) {
+        if self.shared.hardware.is_some() {
+            self.hear();
+        }
         for pending in std::mem::take(&mut self.shared.pending) {
             if pending.system == System::Hypervisor {
                 self.drop_stale_of_host(&pending);
@@ -149,6 +156,7 @@ impl Machine {
             for (id, core) in self.cores.iter_mut().enumerate() {
                 if pending.targets.contains(&id) {
                     core.pipeline.kernel(pending.bill.interrupt);
+                    self.shared.shootdowns.interrupts += u64::from(pending.bill.interrupt > Time::ZERO);
                 }
                 if pending.done == Some(id) {
                     continue;
@@ -236,6 +244,9 @@ impl<const F: u8> Site<'_, F> {
         if T::KERNEL_TABLES {
             self.shared.count_stores(System::Programs, cause, true, &changes);
         }
+        if self.shared.is_for_hardware(cause) {
+            return self.complete_in_hardware(own, cause, changes);
+        }
         if F == FULL && cause.stores_entries() && T::KERNEL_TABLES {
             for line in changes.stored_lines() {
                 let line = self.shared.machine_line(System::Programs, line);
@@ -308,6 +319,11 @@ impl Core {
 }
 
 impl Shared {
+    /// Whether the stores to the entries drop what is stale.
+    fn is_for_hardware(&self, cause: Cause) -> bool {
+        self.hardware.is_some() && !(cause == Cause::Exit && self.frees_tables_unstored())
+    }
+
     /// Where a line of an operating system's page table lies in the machine.
     #[inline]
     fn machine_line(&mut self, system: System, line: u64) -> u64 {

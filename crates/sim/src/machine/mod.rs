@@ -11,6 +11,7 @@
 //! | `nested.rs` | walks in two dimensions, and EPT violations |
 //! | `behind.rs` | what lies below the last-level cache |
 //! | `changes.rs` | changes of page tables completed: stores, costs, and what cores drop |
+//! | `probes.rs` | the same where hardware keeps translations coherent |
 //! | `manager.rs` | what faults and walks ask and tell of a policy |
 //! | `zeroing.rs` | what a page fault costs |
 //! | `zero_lines.rs` | lines that the memory controller knows to be zero |
@@ -23,6 +24,7 @@ mod changes;
 mod hypervisor;
 mod manager;
 mod nested;
+mod probes;
 mod run;
 mod site;
 mod tiers;

@@ -146,6 +146,9 @@ impl<const F: u8> Site<'_, F> {
         write: bool,
         now: Time,
     ) -> Time {
+        if write && self.shared.hardware.is_some() {
+            return self.set_bits_in_hardware(addr, now);
+        }
         let shared = &mut *self.shared;
         if F != FULL {
             // Without data caches every entry is taken to come from the last level.
@@ -196,6 +199,9 @@ impl<const F: u8> Walker for Site<'_, F> {
         // Where the walk reads tables that the short cut to the leaf passed by, it is gone from the root.
         let leaf = if leaf.knows(start) { leaf } else { table.find(addr).unwrap_or(leaf) };
         let mut at = begin + self.shared.timing.page_walk_cache;
+        if self.shared.hardware.is_some() {
+            self.shared.caches.forget_requests();
+        }
         for level in (leaf_level..=start).rev() {
             let mut entry = self.shared.os.table(space).entry_address(&leaf, addr, level);
             if is_nested {
@@ -213,6 +219,10 @@ impl<const F: u8> Walker for Site<'_, F> {
         if is_nested {
             let data = GuestPhysAddr(physical_line(pte.frame().0, addr, leaf.size) * LINE_BYTES);
             (_, at) = self.walk_host::<T>(kernel, data, write, at);
+        }
+        if self.shared.hardware.is_some() {
+            let hit = TlbHit { entry: TlbEntry::new(pte.frame().0, false), size: leaf.size };
+            self.tag_fill(scheme, request, &leaf, start, hit);
         }
         self.core.walkers.occupy(at);
         self.shared.walks.count += 1;

@@ -41,6 +41,8 @@ impl StalePages {
 pub struct Changes {
     /// What was stored to.
     pub lines: Vec<Lines>,
+    /// Which of its eight entries each of those lines had stored to, one bit each.
+    pub entries: Vec<u8>,
     /// What cores may no longer use.
     pub stale: Vec<StalePages>,
     /// An entry above base pages changed: what short cuts to tables and large pages say may be wrong.
@@ -57,6 +59,11 @@ impl Changes {
     /// The numbers of the lines that were stored to.
     pub fn stored_lines(&self) -> impl Iterator<Item = u64> + '_ {
         self.lines.iter().flat_map(|lines| lines.first..lines.first + lines.count)
+    }
+
+    /// The same lines, and the entries of each that were stored to.
+    pub fn stored_entries(&self) -> impl Iterator<Item = (u64, u8)> + use<'_> {
+        self.stored_lines().zip(self.entries.iter().copied())
     }
 
     /// Base pages, huge pages and so on whose translations must be dropped, each counted once.
@@ -87,15 +94,22 @@ impl Changes {
 
     /// An entry was stored to that leaves its page where it was.
     pub(super) fn rewrote(&mut self, entry: PhysAddr) {
-        let line = entry.line().0;
+        let (line, bit) = (entry.line().0, 1 << (entry.0 >> 3 & 7));
         if let Some(last) = self.lines.last_mut() {
             if line + 1 == last.first + last.count {
+                if let Some(entries) = self.entries.last_mut() {
+                    *entries |= bit;
+                }
                 return;
             }
+            self.entries.push(bit);
             if line == last.first + last.count {
                 last.count += 1;
                 return;
             }
+        }
+        if self.lines.is_empty() {
+            self.entries.push(bit);
         }
         self.lines.push(Lines { first: line, count: 1 });
     }
@@ -132,6 +146,7 @@ mod tests {
             changes.door(3).stored(PhysAddr(entry), page, PageSize::Base, old, new);
         }
         assert_eq!(changes.lines, [Lines { first: 0x40, count: 2 }, Lines { first: 0x44, count: 1 }]);
+        assert_eq!(changes.stored_entries().collect::<Vec<_>>(), [(0x40, 0b11), (0x41, 1), (0x44, 1)]);
         let stale = |first, count| StalePages { space: 3, first, size: PageSize::Base, count };
         assert_eq!(changes.stale, [stale(0x8000, 3), stale(0xf000, 1)]);
         assert_eq!((changes.stale_pages(), changes.reshaped), (4, false));

@@ -3,6 +3,7 @@
 //! `scheme.rs` is the seam, `schemes/` has one file per scheme. The page walker itself stands in the machine
 //! (`machine/walk.rs`), since a walk is made of accesses to its caches and memory.
 
+mod co_tags;
 mod kernel_state;
 mod nested;
 mod page_walk_cache;
@@ -13,6 +14,7 @@ pub mod schemes;
 mod tlb;
 mod tlbs;
 
+pub use co_tags::{ProbeSets, Probed, Resolution, Seats, Target};
 pub use kernel_state::{Backing, Given, KernelState};
 pub(crate) use nested::HOST;
 pub use nested::{Nested, compose, host_table_bytes};

@@ -3,6 +3,7 @@
 //! A walk looks for the lowest intermediate entry first (which leaves one reference), then for higher ones. Only the
 //! entry found counts as used; every intermediate entry that a walk fetches is put in.
 
+use super::co_tags::{CoTags, ProbeSets, Probed, Resolution, Structure};
 use super::parameters::PageWalkCacheParameters;
 use super::tlb::{Tlb, TlbEntry};
 
@@ -10,6 +11,8 @@ use super::tlb::{Tlb, TlbEntry};
 #[derive(Clone, Debug)]
 pub struct PageWalkCache {
     entries: Tlb,
+    /// Where hardware keeps translations coherent.
+    co_tags: Option<Box<CoTags>>,
     /// Lookups that found an entry at some level.
     pub hits: u64,
     /// Lookups that found none, so that the walk began at the root.
@@ -31,7 +34,7 @@ impl PageWalkCache {
     pub fn new(parameters: &PageWalkCacheParameters) -> Result<PageWalkCache, String> {
         let entries =
             Tlb::new(parameters.entries, parameters.ways).map_err(|e| format!("page_walk_cache: {e}"))?;
-        Ok(PageWalkCache { entries, hits: 0, misses: 0 })
+        Ok(PageWalkCache { entries, co_tags: None, hits: 0, misses: 0 })
     }
 
     /// The level of the entry to fetch first for a walk that ends at `leaf` level in a table of `levels` levels:
@@ -57,6 +60,50 @@ impl PageWalkCache {
         for level in (above_leaf..=start).rev() {
             self.entries.insert(key(space, addr, level), TlbEntry(0));
         }
+    }
+
+    /// Keeps co-tags beside all entries from now on.
+    pub fn keep_co_tags(&mut self) {
+        self.co_tags = Some(Box::new(CoTags::beside(&self.entries)));
+    }
+
+    /// Whether it has entries with co-tags.
+    pub fn has_co_tags(&self) -> bool {
+        self.co_tags.is_some() && !matches!(self.entries, Tlb::Absent)
+    }
+
+    /// The entry of `level` that a fill put in was made from the page-table entry at `entry`. Returns the co-tag of what had
+    /// to go for it.
+    pub fn tag(&mut self, space: u32, addr: u64, level: u32, entry: u64) -> Option<u64> {
+        let (own, place) = (self.co_tags.as_mut()?, self.entries.place(key(space, addr, level))?);
+        own.set(place, entry)
+    }
+
+    /// Drops the entries whose co-tags match. The sets follow from the address, since the entry's place in its table is the
+    /// lowest part of what it is looked up by; `searches_all` where that is not so. `entries`: how many entries from
+    /// `address` on are meant.
+    pub fn probe(
+        &mut self,
+        address: u64,
+        entries: u64,
+        searches_all: bool,
+        resolution: Resolution,
+    ) -> Probed {
+        let Some(own) = &mut self.co_tags else { return Probed::default() };
+        let sets = self.entries.sets() as u64;
+        let sets = if searches_all || !sets.is_power_of_two() || sets > 512 << 3 {
+            ProbeSets::All
+        } else {
+            let first = address >> 3 & 511;
+            let levels = |index: u64| (2..=5).map(move |level| ((index << 3 | level) % sets) as u16);
+            ProbeSets::Listed((first..first + entries).flat_map(levels).collect())
+        };
+        own.probe(&mut self.entries, Structure::WalkCache, &sets, address, resolution)
+    }
+
+    /// Whether an entry's co-tag matches, and how many were compared for that.
+    pub fn holds(&self, address: u64, resolution: Resolution) -> (bool, u64) {
+        self.co_tags.as_ref().map_or((false, 0), |own| own.holds(&self.entries, address, resolution))
     }
 
     /// Drops everything.

@@ -1,6 +1,7 @@
 //! The shape of translation hardware in a design file.
 
 use super::schemes;
+use crate::coherence::{HatricParameters, TranslationEnergy};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -183,10 +184,18 @@ pub struct TranslationParameters {
     pub scheme: SchemeParameters,
     /// How cores lose translations whose entries changed: `software` (interrupts, as Linux sends them, at the costs of
     /// `os.costs.shootdown`, `.shootdown_per_core`, `.interrupt` and `.flush`), `software-virtual` (the same, and what a
-    /// hypervisor's changes take; `software` means this where there is a hypervisor) or `ideal` (all cores at once, for nothing: the
-    /// bound for hardware schemes).
+    /// hypervisor's changes take; `software` means this where there is a hypervisor), `hatric` or `unitd` (the cache directory
+    /// drops them with the stores to the entries) or `ideal` (all cores at once, for nothing: the bound for hardware schemes).
     #[serde(default = "software")]
     pub coherence: String,
+    /// How the hardware of `hatric` and `unitd` is built.
+    #[parameter(section)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hatric: Option<HatricParameters>,
+    /// What translation takes of energy; it is not counted when absent.
+    #[parameter(section)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub energy: Option<TranslationEnergy>,
     /// Levels of the page table, 4 or 5.
     #[parameter(range = 4..=5)]
     pub levels: u32,

@@ -4,6 +4,7 @@
 //! It is generic over the [`Walker`] that serves it, so nothing here is dispatched dynamically on the way of an access.
 //! What happens rarely (shootdowns, statistics) goes through [`AnyScheme`], which knows no type.
 
+use super::co_tags::{Probed, Resolution, Seats, Target};
 use super::kernel_state::KernelState;
 use super::parameters::TranslationParameters;
 use super::tlb::TlbEntry;
@@ -208,6 +209,27 @@ pub trait TlbSet: Debug {
     fn flush_space(&mut self, space: u32);
     /// Hits and misses.
     fn counters(&self) -> TlbCounters;
+
+    /// Keeps co-tags beside all entries from now on. `tells_evicted`: [`TlbSet::take_evicted`] is asked.
+    fn keep_co_tags(&mut self, _tells_evicted: bool) {}
+    /// The next fill is made from the page-table entry at this address.
+    fn set_source(&mut self, _entry: u64) {}
+    /// Co-tags of entries that had to go since this was asked last.
+    fn take_evicted(&mut self) -> Vec<u64> {
+        Vec::new()
+    }
+    /// Where level 1 and level 2 look for a page.
+    fn seats(&self, _space: u32, _addr: u64, _size: PageSize) -> Seats {
+        Seats::default()
+    }
+    /// Drops the translations whose co-tags match.
+    fn probe(&mut self, _target: &Target, _resolution: Resolution) -> Probed {
+        Probed::default()
+    }
+    /// Whether a translation's co-tag matches, in any set, and how many co-tags were compared for that.
+    fn holds(&self, _address: u64, _resolution: Resolution) -> (bool, u64) {
+        (false, 0)
+    }
 }
 
 /// Where translation stands under virtual caches, and who waits for it.
@@ -356,6 +378,8 @@ pub trait AnyScheme: Debug {
     fn invalidate(&mut self, core: usize, space: u32, range: AddressRange);
     /// Drops one core's translations of a process.
     fn flush_space(&mut self, core: usize, space: u32);
+    /// One core's TLBs.
+    fn tlbs(&mut self, core: usize) -> &mut dyn TlbSet;
     /// Tells the kernel's side that pages change.
     fn forget(&mut self, space: u32, range: AddressRange);
     /// What the kernel keeps for it.
@@ -381,6 +405,9 @@ impl<T: Translation> AnyScheme for Scheme<T> {
     }
     fn flush_space(&mut self, core: usize, space: u32) {
         self.cores[core].flush_space(space);
+    }
+    fn tlbs(&mut self, core: usize) -> &mut dyn TlbSet {
+        self.cores[core].tlbs_mut()
     }
     fn forget(&mut self, space: u32, range: AddressRange) {
         self.kernel.forget(space, range);

@@ -149,6 +149,46 @@ impl Tlb {
         }
     }
 
+    /// Entries of one set. None without entries.
+    pub fn ways(&self) -> usize {
+        match self {
+            Tlb::Absent => 0,
+            Tlb::Sets(sets) => sets.ways as usize,
+            Tlb::Wide(wide) => wide.sets[0].capacity(),
+            Tlb::Full(full) => full.capacity(),
+        }
+    }
+
+    /// Where an entry is, counted over all sets and ways.
+    pub fn place(&self, key: u64) -> Option<usize> {
+        match self {
+            Tlb::Absent => None,
+            Tlb::Sets(sets) => sets.find(key).map(|(slot, _, _)| slot),
+            Tlb::Wide(wide) => {
+                let set = set_of(&wide.divider, key);
+                wide.sets[set].place(key).map(|way| set * self.ways() + way)
+            }
+            Tlb::Full(full) => full.place(key),
+        }
+    }
+
+    /// The key of the entry at a place.
+    pub fn key_at(&self, place: usize) -> Option<u64> {
+        match self {
+            Tlb::Absent => None,
+            Tlb::Sets(sets) => Some(sets.slots[place].0).filter(|key| *key != NO_KEY),
+            Tlb::Wide(wide) => wide.sets[place / self.ways()].key_at(place % self.ways()),
+            Tlb::Full(full) => full.key_at(place),
+        }
+    }
+
+    /// Drops the entry at a place.
+    pub fn drop_at(&mut self, place: usize) {
+        if let Some(key) = self.key_at(place) {
+            self.remove(key);
+        }
+    }
+
     /// The set of a page, below [`Tlb::sets`].
     #[inline(always)]
     pub fn set_number(&self, key: u64) -> usize {
@@ -375,6 +415,10 @@ mod tests {
                     action => {
                         let (found, slot) = tlb.touch(key).unzip();
                         prop_assert_eq!(found.map(|e| e.0), naive.touch(key));
+                        let place = tlb.place(key);
+                        prop_assert_eq!(place.is_some(), found.is_some());
+                        prop_assert_eq!(place.and_then(|place| tlb.key_at(place)), found.map(|_| key));
+                        prop_assert_eq!(place.map(|place| place / tlb.ways()), found.map(|_| tlb.set_number(key)));
                         slots.extend(slot.map(|slot| (key, slot)));
                         if found.is_none() && action < 9 {
                             slots.insert(key, tlb.insert(key, TlbEntry(n as u64)));

@@ -4,6 +4,7 @@
 //! neither inclusive nor exclusive. All arrays of a level are probed at once: that is one lookup, and its miss counts
 //! under the size that the walk (or level 2) finds.
 
+use super::co_tags::{CoTags, Probed, Resolution, Seats, Structure, Target};
 use super::parameters::TranslationParameters;
 use super::scheme::{Request, Walker};
 use super::tlb::{Tlb, TlbEntry, key, split_key};
@@ -98,8 +99,21 @@ pub struct Tlbs {
     most_recent: Box<[u64]>,
     /// Where the sets of each level-1 array begin in `most_recent`.
     first_set: [usize; 3],
+    /// Where hardware keeps translations coherent.
+    co_tags: Option<Box<TlbCoTags>>,
     /// What happened so far.
     pub counters: TlbCounters,
+}
+
+/// The co-tags of all arrays.
+#[derive(Clone, Debug)]
+struct TlbCoTags {
+    /// The page-table entry that the next fill is made from.
+    source: u64,
+    l1: [CoTags; 3],
+    l2: Vec<CoTags>,
+    /// Co-tags of entries that had to go, where somebody wants to know.
+    evicted: Option<Vec<u64>>,
 }
 
 impl Tlbs {
@@ -133,6 +147,7 @@ impl Tlbs {
             recent: Box::new([NOTHING_RECENT; RECENT]),
             most_recent: vec![NO_KEY; sets].into(),
             first_set,
+            co_tags: None,
             counters: TlbCounters::default(),
         })
     }
@@ -202,6 +217,11 @@ impl Tlbs {
         let array = self.l2_of_size[size.index()]?;
         let key = key(space, addr >> size.shift(), size);
         let (entry, _) = self.l2[array as usize].touch(key)?;
+        if let Some(own) = &mut self.co_tags
+            && let Some(place) = self.l2[array as usize].place(key)
+        {
+            own.source = own.l2[array as usize].get(place);
+        }
         self.counters.l1_misses[size.index()] += 1;
         self.counters.l2_hits += 1;
         let hit = TlbHit { entry, size };
@@ -219,6 +239,9 @@ impl Tlbs {
         let key = key(space, addr >> hit.size.shift(), hit.size);
         if let Some(array) = self.l2_of_size[size] {
             self.l2[array as usize].insert(key, hit.entry);
+            if let Some(own) = &mut self.co_tags {
+                own.tag(&self.l2[array as usize], Structure::L2, array as usize, key);
+            }
         }
         self.insert_l1(space, addr, key, hit);
     }
@@ -235,6 +258,9 @@ impl Tlbs {
     #[inline(always)]
     fn insert_l1(&mut self, space: u32, addr: u64, key: u64, hit: TlbHit) {
         let slot = self.l1[hit.size.index()].insert(key, hit.entry);
+        if let Some(own) = &mut self.co_tags {
+            own.tag(&self.l1[hit.size.index()], Structure::L1, hit.size.index(), key);
+        }
         self.remember(space, addr, key, slot, hit);
     }
 
@@ -277,6 +303,63 @@ impl Tlbs {
         }
     }
 
+    /// Keeps co-tags beside all entries from now on. `tells_evicted`: [`Tlbs::take_evicted`] is asked.
+    pub fn keep_co_tags(&mut self, tells_evicted: bool) {
+        self.co_tags = Some(Box::new(TlbCoTags {
+            source: u64::MAX,
+            l1: std::array::from_fn(|at| CoTags::beside(&self.l1[at])),
+            l2: self.l2.iter().map(CoTags::beside).collect(),
+            evicted: tells_evicted.then(Vec::new),
+        }));
+    }
+
+    /// The next fill is made from the page-table entry at this address.
+    pub fn set_source(&mut self, entry: u64) {
+        if let Some(own) = &mut self.co_tags {
+            own.source = entry;
+        }
+    }
+
+    /// Co-tags of entries that had to go since this was asked last.
+    pub fn take_evicted(&mut self) -> Vec<u64> {
+        let evicted = self.co_tags.as_mut().and_then(|own| own.evicted.as_mut());
+        evicted.map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Where level 1 and level 2 look for a page.
+    pub fn seats(&self, space: u32, addr: u64, size: PageSize) -> Seats {
+        let page = addr >> size.shift();
+        let key = key(space, page, size);
+        let l2 = self.l2_of_size[size.index()].map_or(0, |array| self.l2[array as usize].set_number(key));
+        Seats { sets: [self.l1[size.index()].set_number(key) as u16, l2 as u16], page: page as u16 }
+    }
+
+    /// Drops the translations whose co-tags match.
+    pub fn probe(&mut self, target: &Target, resolution: Resolution) -> Probed {
+        let Some(own) = &mut self.co_tags else { return Probed::default() };
+        let mut probed = Probed::default();
+        for (array, tags) in self.l1.iter_mut().zip(&mut own.l1) {
+            probed.add(&tags.probe(array, Structure::L1, &target.l1, target.address, resolution));
+        }
+        for (array, tags) in self.l2.iter_mut().zip(&mut own.l2) {
+            probed.add(&tags.probe(array, Structure::L2, &target.l2, target.address, resolution));
+        }
+        if probed.found() {
+            self.forget_recent();
+        }
+        probed
+    }
+
+    /// Whether a translation's co-tag matches, in any set, and how many co-tags were compared for that.
+    pub fn holds(&self, address: u64, resolution: Resolution) -> (bool, u64) {
+        let Some(own) = &self.co_tags else { return (false, 0) };
+        let arrays = self.l1.iter().zip(&own.l1).chain(self.l2.iter().zip(&own.l2));
+        arrays.fold((false, 0), |(held, compared), (array, tags)| {
+            let (here, more) = tags.holds(array, address, resolution);
+            (held || here, compared + more)
+        })
+    }
+
     fn forget_recent(&mut self) {
         self.recent.fill(NOTHING_RECENT);
     }
@@ -311,6 +394,19 @@ impl Tlbs {
         self.forget_recent();
         for tlb in self.l1.iter_mut().chain(self.l2.iter_mut()) {
             tlb.retain(|k| split_key(k).0 != space);
+        }
+    }
+}
+
+impl TlbCoTags {
+    /// An entry was put into an array.
+    #[inline(never)]
+    fn tag(&mut self, array: &Tlb, structure: Structure, number: usize, key: u64) {
+        let Some(place) = array.place(key) else { return };
+        let tags = if structure == Structure::L1 { &mut self.l1[number] } else { &mut self.l2[number] };
+        let old = tags.set(place, self.source);
+        if let Some(evicted) = &mut self.evicted {
+            evicted.extend(old);
         }
     }
 }

@@ -6,6 +6,7 @@ use super::super::directory::{AnyDirectory, Directory, InDirectory, Sharers};
 use super::super::level::Slot;
 use super::super::sharers::{SharerSet, WideSet};
 use super::private::{Private, Recent};
+use super::translations::Reason;
 use super::{Below, Hierarchy, Served};
 use terrace_model::Time;
 
@@ -80,14 +81,21 @@ impl Hierarchy {
         below: &mut B,
     ) -> (bool, bool) {
         let Some(directory) = S::of(&mut self.directory) else { return (false, true) };
-        let Sharers { cores: mut others, exclusive } = directory.sharers(line);
+        let Sharers { cores: mut others, exclusive, translates } = directory.sharers(line);
         others.remove(core);
         let alone = others.is_empty();
-        let supplied = !alone && exclusive;
+        let mut supplied = !alone && exclusive;
+        if let Some(messages) = &mut self.translations {
+            messages.requested(core, line);
+            // What is left of the owner's may be translations only.
+            if translates && supplied {
+                supplied = others.clone().pop().is_some_and(|owner| self.is_private(owner, line));
+            }
+        }
         if !alone {
             if write {
                 self.invalidate_all_but::<S, B>(core, line, now, below);
-            } else if let Some(owner) = others.clone().pop().filter(|_| exclusive) {
+            } else if let Some(owner) = others.clone().pop().filter(|_| supplied) {
                 self.downgrade(owner, line, now, below);
             }
         }
@@ -95,10 +103,10 @@ impl Hierarchy {
             self.counters.cache_to_cache += 1;
         }
         let sharers = if write || alone {
-            Sharers::sole(core)
+            Sharers { translates, ..Sharers::sole(core) }
         } else {
             others.insert(core);
-            Sharers { cores: others, exclusive: false }
+            Sharers { cores: others, exclusive: false, translates }
         };
         let owned = sharers.exclusive;
         self.record(line, sharers, now, below);
@@ -107,10 +115,16 @@ impl Hierarchy {
 
     /// Notes who holds a line now. A line whose entry has to go for it leaves all private caches.
     #[inline(always)]
-    fn record<S: InDirectory, B: Below>(&mut self, line: u64, sharers: Sharers<S>, now: Time, below: &mut B) {
+    pub(super) fn record<S: InDirectory, B: Below>(
+        &mut self,
+        line: u64,
+        sharers: Sharers<S>,
+        now: Time,
+        below: &mut B,
+    ) {
         let evicted = S::of(&mut self.directory).and_then(|directory| directory.record(line, sharers));
         if let Some((old_line, old)) = evicted {
-            self.back_invalidate(old_line, old.cores, now, below);
+            self.back_invalidate(old_line, old, now, below);
         }
     }
 
@@ -157,29 +171,44 @@ impl Hierarchy {
         below: &mut B,
     ) {
         let Some(directory) = S::of(&mut self.directory) else { return };
-        let mut others = directory.sharers(line).cores;
-        let evicted = directory.record(line, Sharers::sole(core));
+        let Sharers { cores: mut others, translates, .. } = directory.sharers(line);
+        let evicted = directory.record(line, Sharers { translates, ..Sharers::sole(core) });
         others.remove(core);
         let mut dirty = false;
         while let Some(other) = others.pop() {
-            self.counters.invalidations += 1;
-            dirty |= self.drop_private(other, line) == Some(true);
+            let dropped = self.drop_private(other, line);
+            dirty |= dropped == Some(true);
+            // A sharer for its translations alone has no copy to lose.
+            self.counters.invalidations += u64::from(!translates || dropped.is_some());
+            if translates {
+                self.tell(other, line, Reason::Store, dropped.is_some());
+            }
         }
         if dirty {
             self.counters.l2.writebacks += 1;
             self.write_to_llc(line, now, below);
         }
         if let Some((old_line, old)) = evicted {
-            self.back_invalidate(old_line, old.cores, now, below);
+            self.back_invalidate(old_line, old, now, below);
         }
     }
 
-    /// Removes a line from the private caches of `cores`: its directory entry is gone.
-    fn back_invalidate<B: Below>(&mut self, line: u64, mut cores: impl SharerSet, now: Time, below: &mut B) {
+    /// Removes a line from the private caches of its sharers: its directory entry is gone.
+    fn back_invalidate<S: SharerSet, B: Below>(
+        &mut self,
+        line: u64,
+        mut sharers: Sharers<S>,
+        now: Time,
+        below: &mut B,
+    ) {
         let mut dirty = false;
-        while let Some(core) = cores.pop() {
-            self.counters.back_invalidations += 1;
-            dirty |= self.drop_private(core, line) == Some(true);
+        while let Some(core) = sharers.cores.pop() {
+            let dropped = self.drop_private(core, line);
+            dirty |= dropped == Some(true);
+            self.counters.back_invalidations += u64::from(!sharers.translates || dropped.is_some());
+            if sharers.translates {
+                self.tell(core, line, Reason::BackInvalidation, dropped.is_some());
+            }
         }
         if dirty {
             self.counters.l2.writebacks += 1;
@@ -188,7 +217,7 @@ impl Hierarchy {
     }
 
     /// Removes a line from a core's private caches. Says whether it was dirty there, if it was there.
-    fn drop_private(&mut self, core: usize, line: u64) -> Option<bool> {
+    pub(super) fn drop_private(&mut self, core: usize, line: u64) -> Option<bool> {
         let private = &mut self.private[core];
         private.forget(line);
         let l1 = private.l1.invalidate(private.l1.home(line));
@@ -217,7 +246,7 @@ impl Hierarchy {
                 holders += 1;
                 dirty |= modified;
             }
-            self.directory.remove(line, core);
+            self.depart(core, line);
         }
         (holders, dirty)
     }

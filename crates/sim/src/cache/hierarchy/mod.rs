@@ -10,6 +10,7 @@ mod last_level;
 mod outside;
 mod prefetch;
 mod private;
+mod translations;
 mod zeroing;
 
 use super::directory::AnyDirectory;
@@ -21,6 +22,8 @@ use super::sharers::MAX_CORES;
 use crate::memory::Initiator;
 use private::{NOTHING_RECENT, Private, Recent};
 use terrace_model::Time;
+use translations::Translations;
+pub use translations::{Message, Reason};
 
 /// What lies below the private caches: translation where the scheme puts it there, and the memory devices.
 pub trait Below {
@@ -75,6 +78,8 @@ pub struct Hierarchy {
     llc: Level,
     llc_misses: Outstanding,
     directory: AnyDirectory,
+    /// Where the directory knows of translations too.
+    translations: Option<Box<Translations>>,
     /// The only core that has run so far, until a second one does.
     only_core: Option<usize>,
     inclusive: bool,
@@ -114,6 +119,7 @@ impl Hierarchy {
             llc: level("llc", &parameters.llc)?,
             llc_misses: Outstanding::new(parameters.llc.outstanding),
             directory: AnyDirectory::None,
+            translations: None,
             only_core: None,
             inclusive: parameters.inclusive,
             l1_latency: parameters.l1.latency.at(cycle),

@@ -19,7 +19,11 @@ impl Hierarchy {
 
     /// A part of a line is stored to, and the line lies modified in the last level alone afterwards.
     pub fn store_from_outside<B: Below>(&mut self, line: u64, now: Time, below: &mut B) {
-        let (holders, _) = self.drop_everywhere(line);
+        let (holders, _) = if self.translations.is_some() {
+            self.tell_sharers(line, None)
+        } else {
+            self.drop_everywhere(line)
+        };
         self.counters.invalidations += holders;
         let home = self.llc.home(line);
         if let Some(slot) = self.llc.touch(home) {

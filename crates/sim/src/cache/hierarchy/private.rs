@@ -160,7 +160,7 @@ impl Hierarchy {
                 }
             }
         } else if self.directory.is_some() && !self.private[core].l2.holds(line) {
-            self.directory.remove(line, core);
+            self.depart(core, line);
         }
         Time::ZERO
     }
@@ -205,7 +205,7 @@ impl Hierarchy {
             taken = self.write_to_llc(line, now, below);
         }
         if self.directory.is_some() && !self.private[core].l1.holds(line) {
-            self.directory.remove(line, core);
+            self.depart(core, line);
         }
         taken
     }

@@ -1,8 +1,11 @@
 //! What schemes share that have plain TLBs, alone or beside something else.
 
 use crate::os::{Leaf, PageTable, Pte};
-use crate::translate::{Request, Stop, TlbCounters, TlbHit, TlbSet, Tlbs, Translation, Walk, Walker};
-use terrace_model::{AddressRange, Time};
+use crate::translate::{
+    Probed, Request, Resolution, Seats, Stop, Target, TlbCounters, TlbHit, TlbSet, Tlbs, Translation, Walk,
+    Walker,
+};
+use terrace_model::{AddressRange, PageSize, Time};
 
 impl TlbSet for Tlbs {
     fn update(&mut self, _table: &PageTable, request: &Request, _leaf: &Leaf, _pte: Pte, hit: TlbHit) {
@@ -19,6 +22,30 @@ impl TlbSet for Tlbs {
 
     fn counters(&self) -> TlbCounters {
         self.counters
+    }
+
+    fn keep_co_tags(&mut self, tells_evicted: bool) {
+        Tlbs::keep_co_tags(self, tells_evicted);
+    }
+
+    fn set_source(&mut self, entry: u64) {
+        Tlbs::set_source(self, entry);
+    }
+
+    fn take_evicted(&mut self) -> Vec<u64> {
+        Tlbs::take_evicted(self)
+    }
+
+    fn seats(&self, space: u32, addr: u64, size: PageSize) -> Seats {
+        Tlbs::seats(self, space, addr, size)
+    }
+
+    fn probe(&mut self, target: &Target, resolution: Resolution) -> Probed {
+        Tlbs::probe(self, target, resolution)
+    }
+
+    fn holds(&self, address: u64, resolution: Resolution) -> (bool, u64) {
+        Tlbs::holds(self, address, resolution)
     }
 }
 

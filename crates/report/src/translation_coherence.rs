@@ -1,0 +1,130 @@
+//! What keeping translations coherent took of a run's time, and what hardware would give back.
+
+use crate::run::ratio;
+use crate::{Comparison, RunRecord};
+use serde::Serialize;
+use terrace_model::Time;
+
+/// Causes of changes that kernel threads make on processors beside the program's.
+const BESIDE: [&str; 2] = ["watch", "migration"];
+/// A share of the time that is worth a section.
+const NOTICEABLE: f64 = 1e-6;
+
+/// Translation coherence in one run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TranslationCoherence {
+    /// `software`, `hatric`, `unitd` or `ideal`.
+    pub scheme: String,
+    /// Changes of page tables after which translations had to go.
+    pub shootdowns: u64,
+    /// Processors that were interrupted for them.
+    pub interrupts: u64,
+    /// Messages of the cache directory about translations.
+    pub messages: u64,
+    /// Time that the program's threads waited after changes of their own.
+    pub waited_seconds: f64,
+    /// Time that interrupts held the program's threads up.
+    pub interrupted_seconds: f64,
+    /// Time that kernel threads beside the program waited.
+    pub beside_seconds: f64,
+    /// Share of the program's processor time that this is, 0 to 1, without what runs beside it. A scheme in hardware gives
+    /// back at most that, and what the translations that were dropped needlessly take to be made again.
+    pub share: f64,
+    /// Energy of translation with its coherence, where it was counted.
+    pub joules: Option<f64>,
+    /// Run time less than that of the same policy and input with coherence by software, where that is among the runs.
+    pub net_seconds: Option<f64>,
+}
+
+impl RunRecord {
+    fn scheme_of_coherence(&self) -> &str {
+        self.parameter("translation.coherence").unwrap_or("software")
+    }
+
+    /// What else a run with another scheme must agree in to be compared: its policy.
+    fn policy_name(&self) -> Option<&str> {
+        self.parameter("os.policy.name")
+    }
+
+    fn translation_coherence(&self) -> Option<TranslationCoherence> {
+        let stat = |name: &str| self.stats.integer(&format!("os.shootdowns.{name}"));
+        let shootdowns = stat("count");
+        if !self.is_timed() || shootdowns == 0 {
+            return None;
+        }
+        let scheme = self.scheme_of_coherence().to_owned();
+        let nanos = |nanos: u64| nanos as f64 * 1e-9;
+        let beside: u64 = BESIDE.iter().map(|cause| stat(&format!("{cause}.time"))).sum();
+        let waited = nanos(stat("time").saturating_sub(beside));
+        // Nobody is interrupted by the ideal scheme; its targets are those who would have been.
+        let interrupts = if scheme == "ideal" { 0 } else { stat("targets") };
+        let interrupt = self.parameter("os.costs.interrupt").and_then(|text| text.parse::<Time>().ok());
+        let interrupted = interrupts as f64 * nanos(interrupt.map_or(0, |time| time.as_nanos() as u64));
+        let cycles: f64 = self.cycle_components().iter().map(|component| component.cycles).sum();
+        let busy = cycles * ratio(self.seconds_simulated, self.cycles as f64)?;
+        let message = |name: &str| self.stats.integer(&format!("translation_coherence.messages.{name}"));
+        Some(TranslationCoherence {
+            shootdowns,
+            interrupts,
+            messages: message("invalidations") + message("back_invalidations"),
+            waited_seconds: waited,
+            interrupted_seconds: interrupted,
+            beside_seconds: nanos(beside),
+            share: ratio(waited + interrupted, busy)?,
+            joules: self.stats.get("energy.translation.total").map(|stat| stat.value.as_f64()),
+            net_seconds: None,
+            scheme,
+        })
+    }
+}
+
+impl Comparison {
+    /// Translation coherence in a run of this comparison; `None` where no time was simulated, no translation had to go, or
+    /// every run of the input has software's and none notices it.
+    pub fn translation_coherence_of(&self, run: &RunRecord) -> Option<TranslationCoherence> {
+        let own = run.translation_coherence()?;
+        let mut others = self.runs_of(&run.input).filter_map(RunRecord::translation_coherence);
+        if !others.any(|other| other.scheme != "software" || other.share >= NOTICEABLE) {
+            return None;
+        }
+        let software = self.runs_of(&run.input).find(|other| {
+            other.is_timed()
+                && other.scheme_of_coherence() == "software"
+                && other.policy_name() == run.policy_name()
+                && other.machine == run.machine
+        });
+        let net_seconds = software
+            .filter(|_| own.scheme != "software")
+            .map(|software| software.seconds_simulated - run.seconds_simulated);
+        Some(TranslationCoherence { net_seconds, ..own })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::test_data;
+
+    #[test]
+    fn shares_by_hand() {
+        let comparison = test_data::coherence();
+        let of = |at: usize| comparison.translation_coherence_of(&comparison.runs[at]);
+        let software = of(0).unwrap();
+        // 1000 cycles of 1 us on one core: 30 us of waits, 5 of which beside; 7 interrupts of 1 us.
+        assert_eq!((software.shootdowns, software.interrupts, software.messages), (4, 7, 0));
+        assert!((software.waited_seconds - 25e-6).abs() < 1e-12);
+        assert!((software.interrupted_seconds - 7e-6).abs() < 1e-12);
+        assert!((software.beside_seconds - 5e-6).abs() < 1e-12);
+        assert!((software.share - 0.032).abs() < 1e-12);
+        assert_eq!((software.net_seconds, software.joules), (None, None));
+        let hatric = of(1).unwrap();
+        assert_eq!((hatric.scheme.as_str(), hatric.interrupts, hatric.messages), ("hatric", 0, 11));
+        assert!((hatric.net_seconds.unwrap() - 40e-6).abs() < 1e-12);
+        assert_eq!(hatric.joules, Some(0.25));
+    }
+
+    #[test]
+    fn runs_without_changes_say_nothing() {
+        let comparison = test_data::comparison();
+        assert!(comparison.runs.iter().all(|run| comparison.translation_coherence_of(run).is_none()));
+    }
+}

@@ -1,0 +1,421 @@
+//! Translation coherence by hardware: fills are marked in the directory, stores to page tables reach who holds translations.
+//!
+//! A core's own structures are probed with its store. What other cores hear waits in the caches as messages until
+//! [`Machine::hear`]: at once where an event or a kernel thread made the change, else before any of them runs again.
+
+use super::access::timeline;
+use super::build::{Machine, Shared};
+use super::changes::{Completed, Pending};
+use super::hypervisor::System;
+use super::site::{FULL, Own, Site};
+use crate::cache::{Message, Reason};
+use crate::coherence::{Bill, Cause, FreedTables, Granularity, Hardware, Invalidation, LocalStores};
+use crate::memory::Initiator;
+use crate::os::{Changes, Leaf};
+use crate::translate::{
+    KernelState, PageWalkCache, Probed, Request, Resolution, TlbHit, TlbSet, Translation, Walker,
+};
+use terrace_model::{LINE_BYTES, Time};
+
+/// The translation structures of one core.
+struct Structures<'a> {
+    tlbs: &'a mut dyn TlbSet,
+    walk_cache: &'a mut PageWalkCache,
+}
+
+impl Structures<'_> {
+    /// Drops what a message about a line means.
+    fn probe(&mut self, hardware: &Hardware, core: usize, line: u64, reason: Option<Reason>) -> Probed {
+        let resolution = hardware.resolution();
+        let (targets, walk_cache) = hardware.targets(core, line, reason);
+        let entries = if hardware.keys.granularity == Granularity::Line { 8 } else { 1 };
+        let mut probed = Probed::default();
+        for target in &targets {
+            probed.add(&self.tlbs.probe(target, resolution));
+            if walk_cache {
+                let all = hardware.searches_walk_cache();
+                probed.add(&self.walk_cache.probe(target.address, entries, all, resolution));
+            }
+        }
+        probed
+    }
+
+    /// Whether translations of a line are there, and how many co-tags were compared for that.
+    fn holds(&self, hardware: &Hardware, line: u64) -> (bool, u64) {
+        let resolution = Resolution::new(hardware.keys.co_tag_bytes, true);
+        let (in_tlbs, compared) = self.tlbs.holds(line * LINE_BYTES, resolution);
+        if !hardware.covers.walk_cache {
+            return (in_tlbs, compared);
+        }
+        let (in_walk_cache, more) = self.walk_cache.holds(line * LINE_BYTES, resolution);
+        (in_tlbs || in_walk_cache, compared + more)
+    }
+}
+
+impl Machine {
+    /// Builds the hardware's side of the scheme of coherence, if it has one.
+    pub(super) fn connect_hardware(&mut self) {
+        let Some(hardware) = &self.shared.hardware else { return };
+        self.shared.caches.know_translations(hardware.is_eager(), hardware.is_boundless());
+        for (id, core) in self.cores.iter_mut().enumerate() {
+            self.scheme.tlbs(id).keep_co_tags(hardware.is_eager());
+            if hardware.covers.walk_cache {
+                core.page_walk_cache.keep_co_tags();
+            }
+        }
+    }
+
+    /// Cores hear what the directory told them. Returns the most sets that one of them searched in a row; none where nobody
+    /// was told of a store.
+    pub(super) fn hear(&mut self) -> Option<u64> {
+        let mut longest = None;
+        while self.shared.caches.has_messages() {
+            let messages = self.shared.caches.take_messages();
+            for message in &messages {
+                let searched = self.hear_one(message);
+                if message.reason == Reason::Store {
+                    longest = longest.max(Some(searched));
+                }
+            }
+            let Some(hardware) = &mut self.shared.hardware else { continue };
+            // Whoever had translations of a line without an entry has heard that.
+            for message in messages.iter().filter(|message| message.reason == Reason::BackInvalidation) {
+                hardware.forget(message.line);
+            }
+        }
+        if let Some(hardware) = &mut self.shared.hardware {
+            hardware.heard();
+        }
+        longest
+    }
+
+    fn hear_one(&mut self, message: &Message) -> u64 {
+        let Message { core, line, reason, cached } = *message;
+        let Machine { cores, shared, scheme, .. } = self;
+        let Some(hardware) = &mut shared.hardware else { return 0 };
+        let mut own = Structures { tlbs: scheme.tlbs(core), walk_cache: &mut cores[core].page_walk_cache };
+        if reason == Reason::Departure {
+            shared.ask_what_is_left(&own, core, line);
+            return 0;
+        }
+        let probed = own.probe(hardware, core, line, Some(reason));
+        hardware.answered(reason, cached, &probed);
+        let keeps = reason == Reason::Store
+            && hardware.keys.granularity == Granularity::Entry
+            && own.holds(hardware, line).0;
+        if keeps {
+            shared.caches.keep_sharer(core, line, cores[core].pipeline.now, &mut shared.memory);
+        } else {
+            hardware.emptied(core, line);
+        }
+        probed.longest
+    }
+
+    /// Completes what changed: the stores drop what is stale.
+    pub(super) fn complete_in_hardware(
+        &mut self,
+        cause: Cause,
+        core: Option<usize>,
+        now: Time,
+        mut changes: Changes,
+    ) -> Completed {
+        let clock = |machine: &Machine| core.map_or(now, |id| machine.cores[id].pipeline.now);
+        let mut acknowledged = Time::ZERO;
+        if let Some(id) = core
+            && !changes.stale.is_empty()
+        {
+            self.cores[id].pipeline.drain();
+        }
+        for (line, entries) in changes.stored_entries() {
+            let at = clock(self);
+            if let Some(hardware) = &mut self.shared.hardware {
+                hardware.stores(line, entries);
+            }
+            self.store_in_hardware(cause, core, line, at);
+            let mut longest = self.probe_locally(core, line);
+            let mut answered = at;
+            if let Some(remote) = self.hear() {
+                answered += self.shared.round_trip();
+                longest = longest.max(remote);
+            }
+            acknowledged = acknowledged.max(answered + self.shared.probe_time(longest));
+            if let Some(hardware) = &mut self.shared.hardware
+                && hardware.stores_leave_nothing()
+            {
+                hardware.forget(line);
+            }
+        }
+        let mut waits = Time::ZERO;
+        if let Some(id) = core
+            && !changes.stale.is_empty()
+        {
+            self.cores[id].pipeline.drain();
+        }
+        if !changes.stale.is_empty() {
+            waits = acknowledged.saturating_sub(clock(self));
+        }
+        let pending = self.shared.leave_to_software(core, &mut changes, false);
+        let completed = self.shared.account(cause, &changes, waits, pending.as_ref());
+        for pages in &changes.stale {
+            self.scheme.forget(pages.space, pages.range());
+        }
+        if self.shared.drops_own_in_software()
+            && let Some(id) = core
+        {
+            for pages in &changes.stale {
+                self.scheme.invalidate(id, pages.space, pages.range());
+            }
+            self.cores[id].page_walk_cache.flush();
+        }
+        self.shared.pending.extend(pending);
+        self.drop_stale();
+        if let Some(id) = core {
+            self.cores[id].pipeline.kernel(completed.waits);
+        }
+        completed
+    }
+
+    /// One store to a line of a page table.
+    fn store_in_hardware(&mut self, cause: Cause, core: Option<usize>, line: u64, now: Time) {
+        let Machine { cores, shared, .. } = self;
+        if !shared.has_caches {
+            shared.caches.tell_sharers(line, core);
+            return;
+        }
+        let Some(id) = core else {
+            return shared.caches.store_from_outside(line, now, &mut shared.memory);
+        };
+        let served = shared.caches.access(id, line, true, now, Initiator::Kernel, &mut shared.memory);
+        if cause.pays_for_stores() {
+            cores[id].pipeline.access(true, timeline(now, now, served));
+        }
+    }
+
+    /// The store of a core probes its own structures. Returns the most sets searched in a row.
+    fn probe_locally(&mut self, core: Option<usize>, line: u64) -> u64 {
+        let Machine { cores, shared, scheme, .. } = self;
+        let Some(id) = core else { return 0 };
+        let mut own = Structures { tlbs: scheme.tlbs(id), walk_cache: &mut cores[id].page_walk_cache };
+        shared.probe_own(&mut own, id, line)
+    }
+}
+
+impl<const F: u8> Site<'_, F> {
+    /// The same for a fault or a trap on this core. Other cores hear of it before they run again.
+    pub(super) fn complete_in_hardware<T: Translation>(
+        &mut self,
+        own: &mut Own<'_, T>,
+        cause: Cause,
+        mut changes: Changes,
+    ) {
+        let now = self.core.pipeline.now;
+        let mut acknowledged = Time::ZERO;
+        for (line, entries) in changes.stored_entries() {
+            let shared = &mut *self.shared;
+            if let Some(hardware) = &mut shared.hardware {
+                hardware.stores(line, entries);
+            }
+            let before = shared.caches.has_messages();
+            if F == FULL {
+                shared.caches.access(self.id, line, true, now, Initiator::Kernel, &mut shared.memory);
+            } else {
+                shared.caches.tell_sharers(line, Some(self.id));
+            }
+            let tells = !before && shared.caches.has_messages();
+            let mut structures =
+                Structures { tlbs: own.scheme.tlbs_mut(), walk_cache: &mut self.core.page_walk_cache };
+            // Other cores search the same sets.
+            let longest = shared.probe_own(&mut structures, self.id, line);
+            let trip = if tells { shared.round_trip() } else { Time::ZERO };
+            acknowledged = acknowledged.max(now + trip + shared.probe_time(longest));
+        }
+        let waits = if changes.stale.is_empty() { Time::ZERO } else { acknowledged.saturating_sub(now) };
+        let pending = self.shared.leave_to_software(Some(self.id), &mut changes, true);
+        let completed = self.shared.account(cause, &changes, waits, pending.as_ref());
+        for pages in &changes.stale {
+            own.kernel.forget(pages.space, pages.range());
+            if self.shared.drops_own_in_software() {
+                own.scheme.invalidate(pages.space, pages.range());
+                self.core.page_walk_cache.flush();
+            }
+        }
+        if pending.is_some() {
+            self.core.page_walk_cache.flush();
+        }
+        self.shared.pending.extend(pending);
+        self.core.pipeline.kernel(completed.waits);
+    }
+
+    /// A walk fetched the entries from level `start` down to `leaf`'s: what is filled with them carries their addresses, and
+    /// the directory marks their lines.
+    #[inline(never)]
+    pub(super) fn tag_fill<T: Translation>(
+        &mut self,
+        scheme: &mut T,
+        request: &Request,
+        leaf: &Leaf,
+        start: u32,
+        hit: TlbHit,
+    ) {
+        let Request { space, addr, .. } = *request;
+        let (now, leaf_level) = (self.core.pipeline.now, leaf.size.index() as u32 + 1);
+        let size = self.splinter(addr, hit).size;
+        let shared = &mut *self.shared;
+        let Some(hardware) = &mut shared.hardware else { return };
+        let top = if self.core.page_walk_cache.has_co_tags() { start } else { leaf_level };
+        let mut evicted = scheme.tlbs_mut().take_evicted();
+        for level in leaf_level..=top {
+            let entry = shared.os.table(space).entry_address(leaf, addr, level).0;
+            let marked = shared.caches.mark(self.id, entry / LINE_BYTES, now, &mut shared.memory);
+            let seats = if level == leaf_level {
+                scheme.tlbs_mut().set_source(entry);
+                Some(scheme.tlbs().seats(space, addr, size))
+            } else {
+                evicted.extend(self.core.page_walk_cache.tag(space, addr, level, entry));
+                None
+            };
+            hardware.filled(self.id, entry, seats, marked);
+        }
+        if !hardware.is_eager() {
+            return;
+        }
+        // The TLBs are filled next: what the walk ended at is as good as held.
+        let filled = shared.os.table(space).entry_address(leaf, addr, leaf_level).0 / LINE_BYTES;
+        evicted.retain(|entry| entry / LINE_BYTES != filled);
+        for entry in evicted {
+            let structures =
+                Structures { tlbs: scheme.tlbs_mut(), walk_cache: &mut self.core.page_walk_cache };
+            shared.ask_what_is_left(&structures, self.id, entry / LINE_BYTES);
+        }
+    }
+
+    /// A walker sets bits of the entry at `addr`. Returns when that is done.
+    #[inline(never)]
+    pub(super) fn set_bits_in_hardware(&mut self, addr: u64, now: Time) -> Time {
+        let (shared, line) = (&mut *self.shared, addr / LINE_BYTES);
+        let Some(hardware) = &mut shared.hardware else { return now };
+        let told = shared.caches.messages();
+        let done = if F == FULL {
+            shared.caches.access(self.id, line, true, now, Initiator::Walk, &mut shared.memory).done
+        } else {
+            shared.caches.tell_sharers(line, Some(self.id));
+            now + shared.timing.llc
+        };
+        if hardware.ignores_walkers() {
+            for core in shared.caches.take_back(line, told) {
+                shared.caches.keep_sharer(core, line, now, &mut shared.memory);
+            }
+        } else {
+            hardware.stores(line, 1 << (addr % LINE_BYTES / 8));
+        }
+        done
+    }
+}
+
+impl Shared {
+    fn round_trip(&self) -> Time {
+        self.hardware.as_ref().map_or(Time::ZERO, |hardware| hardware.round_trip)
+    }
+
+    fn probe_time(&self, sets: u64) -> Time {
+        self.hardware.as_ref().map_or(Time::ZERO, |hardware| hardware.probe.times(sets))
+    }
+
+    /// Whether the core that makes a change drops its own translations by instructions.
+    fn drops_own_in_software(&self) -> bool {
+        self.hardware.as_ref().is_some_and(|hardware| hardware.keys.local_stores == LocalStores::Software)
+    }
+
+    /// Whether a process that ends leaves its tables as they are, so that software has to drop what was made from them.
+    pub(super) fn frees_tables_unstored(&self) -> bool {
+        self.hardware.as_ref().is_some_and(|hardware| hardware.keys.freed_tables == FreedTables::Flush)
+    }
+
+    /// A core's store probes its own structures.
+    fn probe_own(&mut self, own: &mut Structures<'_>, core: usize, line: u64) -> u64 {
+        let Some(hardware) = &mut self.hardware else { return 0 };
+        if hardware.keys.local_stores == LocalStores::Software {
+            return 0;
+        }
+        let probed = own.probe(hardware, core, line, None);
+        hardware.counters.local_probes += 1;
+        hardware.counters.probed.add(&probed);
+        probed.longest
+    }
+
+    /// Eager updates: a core that holds nothing of a line any more leaves its sharers.
+    fn ask_what_is_left(&mut self, own: &Structures<'_>, core: usize, line: u64) {
+        let Some(hardware) = &mut self.hardware else { return };
+        let (held, compared) = own.holds(hardware, line);
+        hardware.counters.eager_lookups += 1;
+        hardware.counters.probed.compared += compared;
+        if !held && !self.caches.is_private(core, line) {
+            hardware.counters.eager_updates += 1;
+            hardware.emptied(core, line);
+            self.caches.demote(core, line);
+        }
+    }
+
+    /// What hardware does not keep coherent: the page-walk caches of UNITD++ when entries above the leaves changed.
+    fn leave_to_software(
+        &mut self,
+        core: Option<usize>,
+        changes: &mut Changes,
+        dropped_by_core: bool,
+    ) -> Option<Pending> {
+        let reshaped = std::mem::take(&mut changes.reshaped);
+        if reshaped {
+            self.regions.flush();
+        }
+        let covered = self.hardware.as_ref().is_none_or(|hardware| hardware.covers.walk_cache);
+        if covered || !reshaped || changes.stale.is_empty() {
+            return None;
+        }
+        let runs = |id: usize| {
+            self.running[id].is_some_and(|space| changes.stale.iter().any(|pages| pages.space == space))
+        };
+        let targets: Vec<usize> =
+            (0..self.running.len()).filter(|id| Some(*id) != core && runs(*id)).collect();
+        let local = core.is_some_and(runs);
+        let what = Invalidation { pages: 1, whole: false, targets: targets.len() as u64, local };
+        let bill = Bill { flushes_space: false, flushes_walk_cache: true, ..self.coherence.bill(&what) };
+        Some(Pending {
+            system: System::Programs,
+            stale: Vec::new(),
+            spaces: Vec::new(),
+            bill,
+            reshaped: true,
+            targets,
+            done: core.filter(|_| dropped_by_core),
+        })
+    }
+
+    /// Counts a change, and says what it came to for whoever made it.
+    fn account(
+        &mut self,
+        cause: Cause,
+        changes: &Changes,
+        mut waits: Time,
+        software: Option<&Pending>,
+    ) -> Completed {
+        if changes.stale.is_empty() {
+            return Completed::default();
+        }
+        let mut completed = Completed { shootdown: true, ..Completed::default() };
+        if let Some(pending) = software {
+            waits += pending.bill.waits;
+            completed.targets = pending.targets.len() as u64;
+            completed.interrupt = pending.bill.interrupt;
+        }
+        if self.drops_own_in_software() {
+            let pages = changes.stale_pages();
+            waits += self
+                .coherence
+                .bill(&Invalidation { pages, whole: cause.is_whole(), targets: 0, local: true })
+                .waits;
+        }
+        completed.waits = waits;
+        self.shootdowns.add(cause, completed.targets, waits);
+        completed
+    }
+}
