@@ -340,7 +340,15 @@ proptest! {
     ) {
         let scheme = SCHEMES[scheme];
         let coherence = ["software", "ideal", "hatric", "unitd"][coherence];
-        let scheme = if coherence == "hatric" || coherence == "unitd" { "radix" } else { scheme };
+        let hardware = coherence == "hatric" || coherence == "unitd";
+        let (mut hatric, mut scheme) = (hatric, scheme);
+        if hardware && scheme == "colt" {
+            // One co-tag speaks of all pages that an entry covers.
+            let HatricParameters { granularity, set_numbers, directory_updates, .. } = HatricParameters::default();
+            hatric = HatricParameters { granularity, set_numbers, directory_updates, ..hatric };
+        } else if hardware {
+            scheme = "radix";
+        }
         let mut design = machine(3, scheme, coherence);
         design.translation.hatric = Some(hatric);
         design.os.pages = if huge { PagePolicy::Thp } else { PagePolicy::Base };

@@ -138,11 +138,28 @@ fn coherence(translation: &TranslationParameters) -> Result<(), Fault> {
         return Ok(());
     }
     let kind = translation.scheme.kind.as_str();
-    rule(matches!(kind, "radix"), "translation.coherence", || {
+    rule(matches!(kind, "radix" | "colt"), "translation.coherence", || {
         format!(
             "\"{}\" needs TLBs that page walks alone fill; the scheme \"{kind}\" fills some otherwise",
             translation.coherence
         )
+    })?;
+    if kind != "colt" {
+        return Ok(());
+    }
+    // One co-tag speaks of all pages that an entry covers, as long as their page-table entries lie in one line.
+    let pages = translation.scheme.own.get("pages").and_then(toml::Value::as_integer).unwrap_or(8);
+    rule(pages <= 8, "translation.scheme.pages", || {
+        format!(
+            "{pages} page-table entries lie in two lines, of which a co-tag names one; hardware coherence needs 8 or less"
+        )
+    })?;
+    let hatric = translation.hatric.clone().unwrap_or_default();
+    let whole_lines = hatric.granularity == Granularity::Line
+        && hatric.set_numbers == SetNumbers::Whole
+        && hatric.directory_updates == DirectoryUpdates::Lazy;
+    rule(whole_lines, "translation.hatric", || {
+        "with the scheme \"colt\" granularity is \"line\", set_numbers \"whole\" and directory_updates \"lazy\"".into()
     })
 }
 

@@ -34,8 +34,14 @@ impl Resolution {
 
     /// Whether a message about the entry or line at `target` finds the co-tag of the entry at `tag`.
     #[inline]
-    fn matches(&self, tag: u64, target: u64) -> bool {
+    pub fn matches(&self, tag: u64, target: u64) -> bool {
         tag != NOTHING && (tag ^ target) & self.kept == 0
+    }
+
+    /// Whether that is because it is meant.
+    #[inline]
+    pub fn is_exact(&self, tag: u64, target: u64) -> bool {
+        (tag ^ target) & self.exact == 0
     }
 }
 
@@ -187,7 +193,7 @@ impl CoTags {
                 if !resolution.matches(tag, target) || array.key_at(place).is_none() {
                     continue;
                 }
-                if (tag ^ target) & resolution.exact == 0 {
+                if resolution.is_exact(tag, target) {
                     probed.dropped += 1;
                 } else {
                     probed.aliases += 1;

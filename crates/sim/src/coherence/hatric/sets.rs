@@ -127,7 +127,7 @@ mod tests {
         assert_eq!(sets.targets(&keys, 0x40, 0b10, true), [all]);
         let entry = HatricParameters { granularity: Granularity::Entry, ..keys.clone() };
         let second = Target { address: 0x1010, l1: listed(&[6]), l2: listed(&[70]) };
-        assert_eq!(sets.targets(&entry, 0x40, 0b100, false), [second.clone()]);
+        assert_eq!(sets.targets(&entry, 0x40, 0b100, false), std::slice::from_ref(&second));
         let eight = HatricParameters { granularity: Granularity::EightEntries, ..keys.clone() };
         let probes = sets.targets(&eight, 0x40, 0b100, false);
         assert_eq!((probes.len(), &probes[2]), (8, &second), "one for each entry, in its own set");

@@ -4,7 +4,7 @@ use super::run::PageRun;
 use super::{CoalescedLevels, CoalescedParameters};
 use crate::os::{Leaf, PageTable, Pte};
 use crate::translate::{
-    Associativity, Request, TlbCounters, TlbHit, TlbSet, TranslationParameters, base_pages,
+    Associativity, ProbeSets, Probed, Request, Resolution, Seats, Structure, Target, TlbCounters, TlbHit, TlbSet, TranslationParameters, base_pages,
 };
 use terrace_model::{AddressRange, PageSize};
 
@@ -15,6 +15,8 @@ struct Entry {
     run: PageRun,
     /// Pages of the group that were used since the entry was put in, the page walked included.
     used: u16,
+    /// Address of the page-table entry that was walked. Those of the run's other pages lie in its line.
+    source: u64,
 }
 
 impl Entry {
@@ -89,6 +91,34 @@ impl Array {
         });
     }
 
+    /// Drops the entries that were made from what a message means.
+    fn probe(
+        &mut self,
+        structure: Structure,
+        sets: &ProbeSets,
+        target: u64,
+        resolution: Resolution,
+    ) -> Probed {
+        let mut probed = Probed::default();
+        for set in sets.of(self.sets.len()) {
+            probed.longest += 1;
+            probed.compared += self.ways as u64;
+            self.sets[set].retain(|entry| {
+                if !resolution.matches(entry.source, target) {
+                    return true;
+                }
+                if resolution.is_exact(entry.source, target) {
+                    probed.dropped += 1;
+                } else {
+                    probed.aliases += 1;
+                }
+                false
+            });
+        }
+        probed.sets[structure as usize] = probed.longest;
+        probed
+    }
+
     fn invalidate(&mut self, space: u32, first: u64, end: u64) {
         for set in &mut self.sets {
             set.retain(|entry| {
@@ -124,6 +154,8 @@ pub struct CoalescedTlbs {
     /// Pages of a group, by page size.
     l1_group: [u64; 3],
     l2_group: [u64; 3],
+    /// Address of the page-table entry that the next fill is made from, where hardware keeps translations coherent.
+    source: u64,
     /// Hits and misses as of any TLB.
     pub counters: TlbCounters,
     /// What is particular to coalescing.
@@ -162,6 +194,7 @@ impl CoalescedTlbs {
             l2_of_size,
             l1_group: group(own.levels != CoalescedLevels::L2),
             l2_group: group(own.levels != CoalescedLevels::L1),
+            source: u64::MAX,
             counters: TlbCounters::default(),
             coalesced: CoalescedCounters::default(),
         })
@@ -217,6 +250,7 @@ impl CoalescedTlbs {
         self.coalesced.avoided += u64::from(entry.used & bit == 0);
         entry.used |= bit;
         let (run, used) = (entry.run, entry.used);
+        self.source = entry.source;
         self.counters.l1_misses[at] += 1;
         self.counters.l2_hits += 1;
         self.coalesced.l2_hits += u64::from(run.pages > 1);
@@ -228,7 +262,8 @@ impl CoalescedTlbs {
         let group = self.l1_group[size.index()];
         let used = if group == 1 { 1 } else { used | 1 << (page % group) };
         let run = run.within(page, group, size);
-        self.l1[size.index()].insert(Entry { space, size, run, used }, group);
+        let source = self.source;
+        self.l1[size.index()].insert(Entry { space, size, run, used, source }, group);
     }
 
     /// Counts the misses of both levels and fills both with the run that the walk found around `addr`.
@@ -240,7 +275,8 @@ impl CoalescedTlbs {
         self.coalesced.pages += run.pages;
         if let Some(array) = self.l2_of_size[at] {
             let group = self.l2_group[at];
-            let entry = Entry { space, size, run: run.within(page, group, size), used: 1 << (page % group) };
+            let (run, source) = (run.within(page, group, size), self.source);
+            let entry = Entry { space, size, run, used: 1 << (page % group), source };
             self.l2[array as usize].insert(entry, group);
         }
         self.fill_l1(space, size, page, run, 0);
@@ -290,5 +326,27 @@ impl TlbSet for CoalescedTlbs {
 
     fn counters(&self) -> TlbCounters {
         self.counters
+    }
+
+    fn set_source(&mut self, entry: u64) {
+        self.source = entry;
+    }
+
+    fn seats(&self, _space: u32, addr: u64, size: PageSize) -> Seats {
+        let (at, page) = (size.index(), addr >> size.shift());
+        let set = |array: &Array, group: u64| (page / group % (array.sets.len() as u64).max(1)) as u16;
+        let l2 = self.l2_of_size[at].map_or(0, |array| set(&self.l2[array as usize], self.l2_group[at]));
+        Seats { sets: [set(&self.l1[at], self.l1_group[at]), l2], page: page as u16 }
+    }
+
+    fn probe(&mut self, target: &Target, resolution: Resolution) -> Probed {
+        let mut probed = Probed::default();
+        for array in &mut self.l1 {
+            probed.add(&array.probe(Structure::L1, &target.l1, target.address, resolution));
+        }
+        for array in &mut self.l2 {
+            probed.add(&array.probe(Structure::L2, &target.l2, target.address, resolution));
+        }
+        probed
     }
 }
