@@ -1,6 +1,7 @@
 //! Options that several commands share, with the help they show.
 
 use crate::error::Failure;
+use crate::shares::PriceOption;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use terrace_recorder::{Every, RecordOptions};
@@ -205,6 +206,28 @@ impl SimulationOptions {
             fast_forward: self.fast_forward,
         }
     }
+}
+
+/// What every command has that simulates one input many times.
+#[derive(Debug, Args)]
+pub struct StudyOptions {
+    #[command(flatten)]
+    pub designs: DesignOptions,
+
+    #[command(flatten)]
+    pub price: PriceOption,
+
+    #[command(flatten)]
+    pub input: InputOptions,
+
+    #[command(flatten)]
+    pub simulation: SimulationOptions,
+
+    #[command(flatten)]
+    pub recording: RecordingOptions,
+
+    #[command(flatten)]
+    pub json: JsonOption,
 }
 
 /// Where the machine-readable result goes.

@@ -3,7 +3,7 @@
 use crate::emitter::Emitter;
 use crate::layout::map;
 use crate::memory::{Memory, Nothing, follow};
-use crate::parameters::{Choice, Parameters};
+use crate::parameters::{Choice, LARGEST_COUNT, Parameters};
 use crate::program::{Kernel, Program, Progress};
 use terrace_model::AddressRange;
 use terrace_trace::{Event, MapKind, MarkKind};
@@ -24,6 +24,26 @@ pub(crate) const VECTOR_BYTES: u64 = 32;
 
 /// Accesses issued in one step.
 const STEP: u64 = 200;
+
+/// Requests to a store of keys and values.
+#[derive(Clone, Debug, PartialEq, Parameters)]
+pub(crate) struct StoreRequests {
+    /// Different keys.
+    #[parameter(default = "400e3", range = 1..=(1 << 36), unit = "keys")]
+    pub keys: u64,
+    /// Requests, all threads together.
+    #[parameter(default = "1e6", range = 1..=LARGEST_COUNT, unit = "requests")]
+    pub requests: u64,
+    /// Share of GET among the requests.
+    #[parameter(default = 0.95, range = 0.0..=1.0, unit = "share")]
+    pub reads: f64,
+    /// Zipf exponent of the keys' popularity.
+    #[parameter(default = 0.99, range = 0.01..=4.0, unit = "exponent")]
+    pub zipf: f64,
+    /// Share of the keys stored beforehand.
+    #[parameter(default = 0.5, range = 0.0..=1.0, unit = "share")]
+    pub preload: f64,
+}
 
 /// A service: its program's threads answer requests.
 pub(crate) trait Service: Program {

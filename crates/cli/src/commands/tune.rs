@@ -2,10 +2,10 @@
 
 use crate::error::CommandResult;
 use crate::input;
-use crate::options::{DesignOptions, InputOptions, JsonOption, RecordingOptions, SimulationOptions};
+use crate::options::StudyOptions;
 use crate::output;
 use crate::progress::Terminal;
-use crate::shares::{PriceOption, parse_fast_share, parse_share};
+use crate::shares::{parse_fast_share, parse_share};
 use clap::Args;
 use std::path::Path;
 use terrace_report::machine_in_words;
@@ -71,22 +71,7 @@ pub struct Arguments {
     fast: f64,
 
     #[command(flatten)]
-    designs: DesignOptions,
-
-    #[command(flatten)]
-    price: PriceOption,
-
-    #[command(flatten)]
-    input: InputOptions,
-
-    #[command(flatten)]
-    simulation: SimulationOptions,
-
-    #[command(flatten)]
-    recording: RecordingOptions,
-
-    #[command(flatten)]
-    json: JsonOption,
+    study: StudyOptions,
 }
 
 /// `period=1 ms..100 ms`.
@@ -104,32 +89,36 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let terminal = Terminal::install();
     let tune = Tune {
         policy: arguments.policy,
-        changes: arguments.designs.changes(),
-        simulation: arguments.simulation.to_simulation(),
+        changes: arguments.study.designs.changes(),
+        simulation: arguments.study.simulation.to_simulation(),
         parameters: arguments.parameter,
         ranges: arguments.range,
         runs: arguments.runs,
         seed: arguments.seed,
         slowdown: arguments.slowdown,
         fast: arguments.fast,
-        prices: arguments.price.price,
+        prices: arguments.study.price.price,
     };
     tune.check()?;
-    let input =
-        input::prepare_one(&arguments.input, &arguments.recording, "tune", "--check takes the others")?;
+    let input = input::prepare_one(
+        &arguments.study.input,
+        &arguments.study.recording,
+        "tune",
+        "--check takes the others",
+    )?;
     let mut others = Vec::new();
     for word in arguments.check {
         let path = Path::new(&word);
         let other = if path.exists() {
-            Input::trace(path, arguments.input.salvage)?
+            Input::trace(path, arguments.study.input.salvage)?
         } else {
             Input::workload(&word)?
         };
         others.push((word, other));
     }
     let tuned = tune.run(input, others, &terminal)?;
-    arguments.json.write(&tuned)?;
-    if !arguments.json.owns_stdout() {
+    arguments.study.json.write(&tuned)?;
+    if !arguments.study.json.owns_stdout() {
         output::print(&text(&tuned))?;
     }
     Ok(())

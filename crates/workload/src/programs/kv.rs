@@ -6,7 +6,7 @@ use crate::memory::{Memory, prefetch};
 use crate::parameters::*;
 use crate::program::{Kernel, Program, Progress, share};
 use crate::random::{Permutation, Random, Zipf, hash, mix};
-use crate::requests::{Pace, Think};
+use crate::requests::{Pace, StoreRequests, Think};
 use std::collections::VecDeque;
 use terrace_model::{AddressRange, Bytes};
 use terrace_trace::{Event, MapKind};
@@ -31,24 +31,11 @@ share of the keys, as a Redis cluster on one host. Initialisation inserts the sh
 
 #[derive(Clone, Debug, PartialEq, Parameters)]
 pub(crate) struct Parameters {
-    /// Different keys.
-    #[parameter(default = "400e3", range = 1..=(1 << 36), unit = "keys")]
-    keys: u64,
+    #[parameter(flatten)]
+    store: StoreRequests,
     /// Size of a value.
     #[parameter(default = "512 B", range = Bytes(1)..=Bytes(LARGEST_VALUE))]
     value: Bytes,
-    /// Requests, all threads together.
-    #[parameter(default = "1e6", range = 1..=LARGEST_COUNT, unit = "requests")]
-    requests: u64,
-    /// Share of GET among the requests.
-    #[parameter(default = 0.95, range = 0.0..=1.0, unit = "share")]
-    reads: f64,
-    /// Zipf exponent of the keys' popularity.
-    #[parameter(default = 0.99, range = 0.01..=4.0, unit = "exponent")]
-    zipf: f64,
-    /// Share of the keys inserted beforehand.
-    #[parameter(default = 0.5, range = 0.0..=1.0, unit = "share")]
-    preload: f64,
     #[parameter(flatten, default = Pace { think: Think { instructions: 0 }, ..Pace::default() })]
     pace: Pace,
     #[parameter(flatten)]
@@ -116,12 +103,12 @@ impl Program for KeyValue {
         let threads = parameters.threads.count;
         let value = parameters.value.0;
         let mut program = KeyValue {
-            keys: at_least("keys", parameters.keys, threads.into())?,
+            keys: at_least("keys", parameters.store.keys, threads.into())?,
             value,
-            requests: parameters.requests,
-            reads: parameters.reads,
-            zipf: parameters.zipf,
-            preload: parameters.preload,
+            requests: parameters.store.requests,
+            reads: parameters.store.reads,
+            zipf: parameters.store.zipf,
+            preload: parameters.store.preload,
             pace: parameters.pace,
             threads,
             seed: parameters.seed.number,

@@ -6,7 +6,7 @@ use crate::memory::Memory;
 use crate::parameters::*;
 use crate::program::{Kernel, Program, Progress, share};
 use crate::random::{Permutation, Random, Zipf, hash, mix, scale};
-use crate::requests::{Pace, Think};
+use crate::requests::{Pace, StoreRequests, Think};
 use terrace_model::{AddressRange, Bytes};
 use terrace_trace::{Event, MapKind};
 
@@ -32,27 +32,14 @@ pub(crate) struct Parameters {
     /// Memory for items, all threads together.
     #[parameter(default = "256 MiB", range = "1 MiB"..="32 TiB")]
     bytes: Bytes,
-    /// Different keys.
-    #[parameter(default = "400e3", range = 1..=(1 << 36), unit = "keys")]
-    keys: u64,
     /// Smallest value.
     #[parameter(default = "64 B", range = Bytes(1)..=Bytes(LARGEST_VALUE))]
     smallest: Bytes,
     /// Largest value.
     #[parameter(default = "2 KiB", range = Bytes(1)..=Bytes(LARGEST_VALUE))]
     largest: Bytes,
-    /// Requests, all threads together.
-    #[parameter(default = "800e3", range = 1..=LARGEST_COUNT, unit = "requests")]
-    requests: u64,
-    /// Share of GET among the requests.
-    #[parameter(default = 0.97, range = 0.0..=1.0, unit = "share")]
-    reads: f64,
-    /// Zipf exponent of the keys' popularity.
-    #[parameter(default = 0.99, range = 0.01..=4.0, unit = "exponent")]
-    zipf: f64,
-    /// Share of the keys stored beforehand.
-    #[parameter(default = 0.5, range = 0.0..=1.0, unit = "share")]
-    preload: f64,
+    #[parameter(flatten, default = StoreRequests { requests: 800_000, reads: 0.97, ..StoreRequests::default() })]
+    store: StoreRequests,
     #[parameter(flatten, default = Pace { think: Think { instructions: 0 }, ..Pace::default() })]
     pace: Pace,
     #[parameter(flatten)]
@@ -131,16 +118,16 @@ impl Program for Slab {
         }
         // Every class can get at least one page.
         let minimum = chunks.len() as u64 * SLAB_PAGE * u64::from(threads);
-        let keys = at_least("keys", parameters.keys, threads.into())?;
+        let keys = at_least("keys", parameters.store.keys, threads.into())?;
         let mut program = Slab {
             bytes: at_least("bytes", parameters.bytes, Bytes(minimum))?.0,
             keys,
             smallest: parameters.smallest.0,
             largest: parameters.largest.0,
-            requests: parameters.requests,
-            reads: parameters.reads,
-            zipf: parameters.zipf,
-            preload: parameters.preload,
+            requests: parameters.store.requests,
+            reads: parameters.store.reads,
+            zipf: parameters.store.zipf,
+            preload: parameters.store.preload,
             pace: parameters.pace,
             threads,
             seed: parameters.seed.number,

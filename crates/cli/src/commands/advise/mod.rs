@@ -6,10 +6,10 @@ mod pages;
 
 use crate::error::CommandResult;
 use crate::input;
-use crate::options::{DesignOptions, InputOptions, JsonOption, RecordingOptions, SimulationOptions};
+use crate::options::StudyOptions;
 use crate::output;
 use crate::progress::Terminal;
-use crate::shares::{PriceOption, parse_share};
+use crate::shares::parse_share;
 use clap::Args;
 use terrace_study::advise::{Advise, POLICIES};
 use terrace_study::pages::AdvisePages;
@@ -80,22 +80,7 @@ pub struct Arguments {
     seeds: u64,
 
     #[command(flatten)]
-    designs: DesignOptions,
-
-    #[command(flatten)]
-    price: PriceOption,
-
-    #[command(flatten)]
-    input: InputOptions,
-
-    #[command(flatten)]
-    simulation: SimulationOptions,
-
-    #[command(flatten)]
-    recording: RecordingOptions,
-
-    #[command(flatten)]
-    json: JsonOption,
+    study: StudyOptions,
 }
 
 fn parse_resolution(text: &str) -> Result<f64, String> {
@@ -117,9 +102,16 @@ fn parse_bloat(text: &str) -> Result<f64, String> {
 /// Carries out the search.
 pub fn run(arguments: Arguments) -> CommandResult {
     let terminal = Terminal::install();
-    let (changes, simulation) = (arguments.designs.changes(), arguments.simulation.to_simulation());
-    let input =
-        || input::prepare_one(&arguments.input, &arguments.recording, "advise", "compare takes several");
+    let (changes, simulation) =
+        (arguments.study.designs.changes(), arguments.study.simulation.to_simulation());
+    let input = || {
+        input::prepare_one(
+            &arguments.study.input,
+            &arguments.study.recording,
+            "advise",
+            "compare takes several",
+        )
+    };
     let text = if arguments.pages {
         let question = AdvisePages {
             changes,
@@ -130,7 +122,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
         };
         question.check()?;
         let advice = question.run(input()?, &terminal)?;
-        arguments.json.write(&advice)?;
+        arguments.study.json.write(&advice)?;
         pages::text(&advice)
     } else {
         let named = !arguments.policies.is_empty();
@@ -141,15 +133,15 @@ pub fn run(arguments: Arguments) -> CommandResult {
             slowdown: arguments.slowdown,
             resolution: arguments.resolution,
             seeds: arguments.seeds,
-            prices: arguments.price.price,
+            prices: arguments.study.price.price,
         };
         // Everything that can be wrong is found before anything is recorded.
         question.check()?;
         let advice = question.run(input()?, &terminal)?;
-        arguments.json.write(&advice)?;
+        arguments.study.json.write(&advice)?;
         memory::text(&advice)
     };
-    if !arguments.json.owns_stdout() {
+    if !arguments.study.json.owns_stdout() {
         output::print(&text)?;
     }
     Ok(())
