@@ -1,5 +1,6 @@
-"""Runs all tests of the installed package: these files, the doctests of its modules, the examples of the guides."""
+"""Runs all tests of the installed package: those in `tests`, the doctests of its modules, the examples of the guides."""
 
+import os
 import pathlib
 import sys
 
@@ -10,6 +11,10 @@ sys.path.pop(0)
 import terrace  # noqa: E402
 
 if __name__ == "__main__":
-    package = str(pathlib.Path(terrace.__file__).parent)
-    paths = ["tests", package, "README.md", "../docs/src/python.md"]
-    sys.exit(pytest.main(["-q", "--import-mode=importlib", "-p", "no:cacheprovider", *sys.argv[1:], *paths]))
+    here = pathlib.Path(__file__).resolve().parent
+    # Workers of Ray look for modules in the folder of their driver.
+    os.chdir(here / "tests")
+    package = pathlib.Path(terrace.__file__).parent
+    paths = [here / "tests", package, here / "README.md", here / "../docs/src/python.md"]
+    options = ["-q", "-c", str(here / "pyproject.toml"), "--import-mode=importlib", "-p", "no:cacheprovider"]
+    sys.exit(pytest.main([*options, *sys.argv[1:], *(os.path.abspath(path) for path in paths)]))
