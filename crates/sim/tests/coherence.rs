@@ -288,7 +288,7 @@ fn in_vm(mut design: Design, host: PagePolicy) -> Design {
             capacity: Bytes(bytes),
             host_tier: Some(of.name.clone()),
         };
-    design.vm = Some(VmParameters { memory: None, tiers: tiers.map(tier).collect() });
+    design.vm = Some(VmParameters { tiers: tiers.map(tier).collect(), ..VmParameters::default() });
     design.os.page_table_tier = None;
     design.host = Some(HostParameters { pages: host, ..HostParameters::default() });
     design

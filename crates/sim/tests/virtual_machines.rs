@@ -4,12 +4,15 @@
 #[path = "machine_support/mod.rs"]
 mod support;
 
+use support::probe::{order, outcomes};
 use support::*;
-use terrace_model::{Bytes, Frequency, PageSize};
+use terrace_model::{Bytes, Frequency, PageSize, TierId};
+use terrace_policy::{Move, MoveOptions, PageId};
 use terrace_sim::design::{
     Design, GuestTierParameters, HostParameters, Library, NestedParameters, VmParameters, WalkCacheTags,
 };
 use terrace_sim::{Fidelity, Options, Outcome};
+use terrace_trace::Event;
 
 /// A machine of 8 GiB whose programs run in a virtual machine of 5 GiB, pages of one size on each side, and neither nested
 /// TLB nor page-walk cache.
@@ -20,7 +23,7 @@ fn virtual_machine(guest: PageSize, host: PageSize) -> Design {
     let mut tlb = design.translation.page_walk_cache.clone();
     tlb.entries = 0;
     design.translation.nested = Some(NestedParameters { tlb, ..NestedParameters::default() });
-    design.vm = Some(VmParameters { memory: Some(Bytes::gib(5)), tiers: Vec::new() });
+    design.vm = Some(VmParameters { memory: Some(Bytes::gib(5)), ..VmParameters::default() });
     design.host = Some(HostParameters { pages: only(host), ..HostParameters::default() });
     design
 }
@@ -104,6 +107,43 @@ fn an_ept_violation_costs_an_exit_a_fault_and_the_zeroing() {
 }
 
 #[test]
+fn virtual_cpus_share_cores_by_time_slices() {
+    // Four threads that compute for 40 ms each.
+    let mut program = Program::new();
+    for thread in 0..4 {
+        program.on(thread);
+        if thread > 0 {
+            program.spawn(0, thread, None);
+        }
+        program.map(DATA + u64::from(thread) * GIB, PAGE).write(DATA + u64::from(thread) * GIB);
+        for _ in 0..40 {
+            program.event(Event::Compute { instructions: 1_000_000 });
+        }
+        program.write(DATA + u64::from(thread) * GIB);
+    }
+    let run = |cores: u32, vcpus: Option<u32>| {
+        let mut design = virtual_machine(PageSize::Base, PageSize::Huge);
+        design.core.count = cores;
+        design.core.frequency = Frequency(1e9);
+        design.os.timeslice = terrace_model::Time::from_nanos(4_000_000);
+        design.vm.as_mut().unwrap().vcpus = vcpus;
+        let outcome = program.run(&design, Fidelity::Translation);
+        counts(&outcome, ["core.cores_used", "host.vm_exits.preemption", "host.vm_exit_cycles"])
+    };
+    assert_eq!(run(4, None)[..2], [4, 0], "a core for each thread");
+    assert_eq!(
+        run(4, Some(2))[..2],
+        [2, 0],
+        "two threads share a virtual CPU, which the guest does by itself"
+    );
+    assert_eq!(run(1, Some(1))[..2], [1, 0], "all of them");
+    for cores in [1, 2] {
+        let [used, preemptions, _] = run(cores, Some(4));
+        assert!(used == u64::from(cores) && preemptions > 4, "{cores} cores: {preemptions}");
+    }
+}
+
+#[test]
 fn stores_set_dirty_bits_in_both_tables() {
     // A load, then a store to each page: the guest sets its bit, and so does the host where its page is of that size.
     let mut program = Program::new();
@@ -173,8 +213,10 @@ fn a_guests_tier_lies_in_the_machines_tier_that_it_is_bound_to() {
         let mut design = Library::embedded().design("first-touch", Some("zen4-cxl"), &[]).unwrap().design;
         design.os.reserved = Bytes(0);
         design.os.placement = terrace_sim::design::Placement::Interleave;
-        design.vm =
-            Some(VmParameters { memory: None, tiers: vec![tier("near", host[0]), tier("far", host[1])] });
+        design.vm = Some(VmParameters {
+            tiers: vec![tier("near", host[0]), tier("far", host[1])],
+            ..VmParameters::default()
+        });
         let outcome = sweep(PageSize::Base, 1000).run(&design, Fidelity::Translation);
         counts(&outcome, ["tier.dram.pages", "tier.cxl.pages"])
     };
@@ -185,6 +227,43 @@ fn a_guests_tier_lies_in_the_machines_tier_that_it_is_bound_to() {
     assert!((500..530).contains(&dram) && cxl == 500, "{dram}, {cxl}");
     let [dram, cxl] = pages([Some("cxl"), Some("dram")]);
     assert!((500..530).contains(&dram) && (500..510).contains(&cxl), "{dram}, {cxl}");
+}
+
+/// A policy of the guest's moves pages between the tiers that it sees; what is copied are lines of the machine's tiers.
+#[test]
+fn what_a_guests_policy_moves_is_copied_where_it_lies() {
+    let tier = |name: &str, host: &str| GuestTierParameters {
+        name: name.to_owned(),
+        capacity: Bytes::mib(64),
+        host_tier: Some(host.to_owned()),
+    };
+    let moved = |host: PageSize| {
+        let mut design = design("first-touch", "zen4-cxl", &[("os.reserved", "0 MiB")]);
+        design.vm = Some(VmParameters {
+            tiers: vec![tier("near", "dram"), tier("far", "cxl")],
+            ..VmParameters::default()
+        });
+        design.host = Some(HostParameters { pages: only(host), ..HostParameters::default() });
+        let mut program = Program::new();
+        program.map(DATA, 8 * PAGE);
+        (0..8).for_each(|page| _ = program.write(DATA + page * PAGE));
+        program.event(Event::Compute { instructions: 400_000_000 }).read(DATA);
+        let (outcome, signals) = order(&program, &design, TierId(0), 5_000_000, |memory| {
+            assert_eq!(memory.topology().tiers[1].name, "far");
+            let page = |at: u64| Move { page: PageId::new(0, (DATA >> 12) + at), to: TierId(1) };
+            memory.migrate(&[0, 1, 2].map(page), MoveOptions::default());
+        });
+        assert!(outcomes(&signals).iter().all(|outcome| *outcome == terrace_policy::Outcome::Done));
+        assert_eq!(count(&outcome, "vmstat.pgdemote_policy"), 3);
+        (count(&outcome, "tier.cxl.bytes_by.copy"), count(&outcome, "host.ept_violations"))
+    };
+    for host in [PageSize::Base, PageSize::Huge] {
+        let (copied, violations) = moved(host);
+        assert_eq!(copied, 3 * PAGE, "{host}");
+        // The far tier had no memory before: three pages of 4 KiB more, or one of 2 MiB.
+        let before = if host == PageSize::Base { 4 + 8 } else { 1 };
+        assert_eq!(violations, before + if host == PageSize::Base { 3 } else { 1 }, "{host}");
+    }
 }
 
 /// In builds with debug assertions every translation is compared with that of both page tables.
@@ -250,6 +329,7 @@ fn what_does_not_go_together_is_refused() {
         refused("virtual-4k", &[("host.placement", "bind"), ("host.placement.tier", "hbm")]),
         "no tier \"hbm\"",
     );
+    has(refused("virtual-4k", &[("vm.vcpus", "0")]), "vm.vcpus: 0 is not between 1 and 1024");
     has(refused("virtual-4k", &[("host.policy.name", "ambx")]), "host.policy.name");
     has(refused("native-4k", &[("translation.nested.walk_cache", "guest-virtual")]), "or a virtual machine");
     let mut program = Program::new();

@@ -127,7 +127,9 @@ pub fn resident(all_fast: &Job, input: &Input, why: &str, settings: &Settings<'_
     let (mut source, _) = input.again(why)?.open(settings)?;
     let mut watched = Watched::new(&name, source.as_mut(), settings.progress);
     let options = Options { fidelity: Fidelity::Pages, ..settings.options() };
-    let design = settings.scaled(&all_fast.design.design)?;
+    // What a program touches is the same without a virtual machine, whose walks this fidelity does not have.
+    let mut design = settings.scaled(&all_fast.design.design)?;
+    (design.vm, design.host, design.translation.nested) = (None, None, None);
     let outcome = terrace_sim::simulate(&design, &mut watched, options)?;
     if outcome.stopped {
         return Err(Error::Stopped("stopped while the input's footprint was measured".to_owned()));

@@ -23,6 +23,11 @@ pub struct VmParameters {
     #[parameter(range = "4 KiB"..="8 TiB")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Bytes>,
+    /// Virtual CPUs, which the guest's threads run on in turn. The hypervisor pins them to the machine's cores in turn; those
+    /// that share a core run one time slice (`os.timeslice`) after the other. As many as there are cores when absent.
+    #[parameter(range = 1..=1024)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vcpus: Option<u32>,
     /// Tiers that the guest sees (virtual NUMA nodes), fastest first; one named `ram` when empty.
     #[parameter(section)]
     #[serde(default, rename = "tier", skip_serializing_if = "Vec::is_empty")]

@@ -252,7 +252,10 @@ impl<'a> Engine<'a> {
         let Some((stream, is_new)) = self.streams.pull()? else { return Ok(false) };
         let entry = &mut self.streams.streams[stream];
         if is_new && entry.space.is_none() {
-            entry.core = stream % self.run_queues.len();
+            // The guest's threads run on its virtual CPUs in turn, and those are pinned to cores in turn.
+            let hypervisor = self.machine.shared.hypervisor.as_ref();
+            let processor = hypervisor.map_or(stream, |hypervisor| hypervisor.vcpu(stream));
+            entry.core = processor % self.run_queues.len();
             let core = entry.core;
             if !self.run_queues[core].used {
                 self.run_queues[core].used = true;

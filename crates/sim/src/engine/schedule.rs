@@ -17,6 +17,8 @@ pub(super) struct RunQueue {
     pub running: Option<usize>,
     pub waiting: VecDeque<usize>,
     pub slice_ends: Time,
+    /// The virtual CPU that the core turned to last.
+    pub vcpu: Option<usize>,
     pub used: bool,
     /// The base page that its thread waits for: it is on the move, or its fault waits for a block.
     pub waits_for: Option<StoppedAt>,
@@ -176,6 +178,12 @@ impl Engine<'_> {
         pipeline.drain();
         if pipeline.instructions > 0 {
             pipeline.kernel(self.machine.shared.timing.context_switch);
+        }
+        if let Some(hypervisor) = &mut self.machine.shared.hypervisor {
+            let vcpu = hypervisor.vcpu(next);
+            if queue.vcpu.replace(vcpu).is_some_and(|last| last != vcpu) {
+                pipeline.kernel(hypervisor.preempt());
+            }
         }
         queue.slice_ends = pipeline.now + self.machine.shared.timing.timeslice;
         Some(next)

@@ -43,6 +43,8 @@ pub(crate) struct Exits {
     pub ept_violations: u64,
     /// An interrupt of the hypervisor: to drop translations.
     pub interrupts: u64,
+    /// A time slice was over, and another virtual CPU's turn began.
+    pub preemptions: u64,
     /// Time of all of them, what the hypervisor did included.
     pub time: Time,
 }
@@ -55,6 +57,8 @@ pub(crate) struct Hypervisor {
     pub space: u32,
     /// The guest's tiers: where each ends, and the machine's tier that it is bound to.
     tiers: Vec<(u64, Option<TierId>)>,
+    /// Virtual CPUs.
+    pub vcpus: usize,
     /// From the guest into the hypervisor and back.
     pub vm_exit: Time,
     /// A page fault of the hypervisor's, without the exit and the zeroing.
@@ -87,6 +91,12 @@ pub(crate) fn guest_end(design: &Design) -> u64 {
         .map_or(0, |(_, first, frames)| ((first + frames) << 12).next_multiple_of(1 << 30))
 }
 
+/// Virtual CPUs of a design: as many as cores where it does not say.
+fn vcpus(design: &Design) -> usize {
+    let given = design.vm.as_ref().and_then(|vm| vm.vcpus);
+    given.map_or_else(|| design.core.each().len(), |vcpus| vcpus as usize).max(1)
+}
+
 impl Hypervisor {
     /// A hypervisor over the machine's tiers, and in it a virtual machine that holds nothing yet.
     ///
@@ -116,6 +126,7 @@ impl Hypervisor {
             os,
             space,
             tiers,
+            vcpus: vcpus(design),
             vm_exit: parameters.vm_exit.at(cycle),
             fault: design.os.fault_cost,
             exits: Exits::default(),
@@ -123,6 +134,18 @@ impl Hypervisor {
             table_stores: [0; 2],
             owed: Time::ZERO,
         })
+    }
+
+    /// The virtual CPU that a thread of the guest runs on.
+    pub fn vcpu(&self, stream: usize) -> usize {
+        stream % self.vcpus
+    }
+
+    /// A core turns to another virtual CPU. Returns what that takes beside the switch of threads.
+    pub fn preempt(&mut self) -> Time {
+        self.exits.preemptions += 1;
+        self.exits.time += self.vm_exit;
+        self.vm_exit
     }
 
     /// What a page fault of the hypervisor's costs a guest, without zeroing.
@@ -219,6 +242,7 @@ impl Hypervisor {
         stats.count("host.ept_violations", self.exits.ept_violations, Unit::Count);
         stats.count("host.vm_exits.ept_violation", self.exits.ept_violations, Unit::Count);
         stats.count("host.vm_exits.interrupt", self.exits.interrupts, Unit::Count);
+        stats.count("host.vm_exits.preemption", self.exits.preemptions, Unit::Count);
         stats.count("host.vm_exit_cycles", self.exits.time.in_cycles(cycle), Unit::Cycles);
         for size in PageSize::ALL {
             stats.count(format!("host.faults_by_size.{size}"), counters.faults[size.index()], Unit::Count);
