@@ -140,7 +140,12 @@ impl Sweep {
             for neighbour in [at - 8, at + 8, at - row, at + row, at - plane, at + plane] {
                 add(memory.load(neighbour, 0, 1), 0.1);
             }
-            memory.store(out, sum.map(f64::to_bits), 0, 4);
+            // A loop and not `map`, which is not always inlined.
+            let mut cells = [0; LANES];
+            for (cell, sum) in cells.iter_mut().zip(sum) {
+                *cell = sum.to_bits();
+            }
+            memory.store(out, cells, 0, 4);
             at += width;
             out += width;
         }

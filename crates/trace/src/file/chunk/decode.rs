@@ -158,21 +158,26 @@ impl ChunkDecoder {
     /// Every code names a description, so that the hot loops cannot fail.
     fn check_codes(&self, head: &Head) -> Result<(), String> {
         let accesses = head.accesses as usize;
+        // Folds and not `max`, whose comparison is a function of its own that no pass takes several codes at once through.
         let largest = match Codes::of(&self.sections[CODES], head.descriptions, 0..accesses) {
-            Codes::Bytes(codes) => codes.iter().copied().max().map(u32::from),
+            Codes::Bytes(codes) => codes.iter().fold(0, |largest, &code| u8::max(largest, code)).into(),
             // Signed and shifted by half the range: SSE2 has no other maximum of 16 bits.
             Codes::Halves(codes) => {
-                let largest = codes.iter().map(|&code| (u16::from_le_bytes(code) ^ 0x8000) as i16).max();
-                largest.map(|code| u32::from(code as u16 ^ 0x8000))
+                let shifted = |code| (u16::from_le_bytes(code) ^ 0x8000) as i16;
+                let largest = codes.iter().fold(i16::MIN, |largest, &code| i16::max(largest, shifted(code)));
+                u32::from(largest as u16 ^ 0x8000)
             }
-            Codes::Words(codes) => codes.iter().map(|&code| u32::from_le_bytes(code)).max(),
+            Codes::Words(codes) => {
+                codes.iter().fold(0, |largest, &code| u32::max(largest, u32::from_le_bytes(code)))
+            }
         };
-        match largest {
-            Some(code) if code as usize >= self.dictionary.len() => {
-                Err(format!("an access names description {code}, there are {}", self.dictionary.len()))
-            }
-            _ => Ok(()),
+        if accesses > 0 && largest as usize >= self.dictionary.len() {
+            return Err(format!(
+                "an access names description {largest}, there are {}",
+                self.dictionary.len()
+            ));
         }
+        Ok(())
     }
 
     /// The number of batches not yet decoded.
