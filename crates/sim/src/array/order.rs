@@ -39,23 +39,21 @@ macro_rules! order {
                 word
             }
 
-            /// Lowest bit of the field that names `way`.
+            /// All bits up to the field that names `way`, that field included.
             #[inline(always)]
-            fn position(order: $word, way: u32) -> u32 {
+            fn up_to(order: $word, way: u32) -> $word {
                 let zeroed = order ^ (ONES * (way as $word));
                 // The lowest flagged field is exact: a borrow can only flag fields above a true zero. Unused high
                 // fields read as way 0, but the true one lies below them.
-                let flagged = (zeroed.wrapping_sub(ONES) & !zeroed & HIGHS).trailing_zeros();
-                flagged / BITS * BITS
+                let flagged = zeroed.wrapping_sub(ONES) & !zeroed & HIGHS;
+                flagged ^ flagged.wrapping_sub(1)
             }
 
             /// Makes `way` the most recently used.
             #[inline(always)]
             pub fn touch(order: $word, way: u32) -> $word {
-                let at = position(order, way);
-                let below_mask = ((1 as $word) << at) - 1;
-                let above = order & !((FIELD << at) | below_mask);
-                above | (order & below_mask) << BITS | way as $word
+                // The fields below the way's move up by one, over it. No shift by a variable, since each access does this.
+                order ^ ((order ^ (order << BITS)) & up_to(order, way)) | way as $word
             }
 
             /// The least recently used of `ways`, and the order with it as the most recently used.
@@ -68,10 +66,9 @@ macro_rules! order {
 
             /// Makes `way` the next victim among `ways`.
             pub fn move_to_back(order: $word, way: u32, ways: u32) -> $word {
-                let at = position(order, way);
-                let below = order & (((1 as $word) << at) - 1);
-                let above = if at + BITS >= <$word>::BITS { 0 } else { order >> (at + BITS) << at };
-                below | above | (way as $word) << (BITS * (ways - 1))
+                let up_to = up_to(order, way);
+                let (below, above) = (order & (up_to >> BITS), order & !up_to);
+                below | above >> BITS | (way as $word) << (BITS * (ways - 1))
             }
 
             /// The least recently used of `ways`.
