@@ -56,6 +56,12 @@ impl Timeline {
     }
 }
 
+/// A span as a real number. Through signed integers, which processors convert in one instruction; no span has the top bit.
+#[inline(always)]
+fn real(span: Time) -> f64 {
+    span.0 as i64 as f64
+}
+
 /// The clock of a core and what it has counted. Every model moves it; the rest of the machine reads it.
 #[derive(Clone, Debug, Default)]
 pub struct Clock {
@@ -97,8 +103,8 @@ impl Clock {
             return;
         }
         // At least the span's end belongs to the access, so its latency is not zero.
-        let share = span.0 as f64 / (done - start).0 as f64;
-        let part = |of: Time| Time((of.0 as f64 * share) as u64);
+        let share = real(span) / real(done - start);
+        let part = |of: Time| Time((real(of) * share) as i64 as u64);
         let translation = part(translated - start);
         let cache = part(cache_end - cache_start);
         self.blame.translation += translation;

@@ -87,7 +87,8 @@ impl CoreModel for InOrder {
     fn store(&mut self, clock: &mut Clock, timeline: Timeline) {
         self.stores.make_room(clock);
         clock.wait_for(&timeline.translation());
-        self.stores.push(timeline);
+        let Timeline { start, translated, cache_start, cache_end, done } = timeline;
+        self.stores.push(start, translated, cache_start, cache_end, done);
     }
 
     fn loads_done(&self, clock: &Clock) -> Time {

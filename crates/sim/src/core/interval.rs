@@ -75,7 +75,18 @@ impl Interval {
         };
     }
 
-    fn push(&mut self, clock: &mut Clock, timeline: Timeline) {
+    /// A [`Timeline`] is in flight. Its times come one by one and stay in registers: written to memory and read again at once
+    /// as a whole, they would hold the host up.
+    #[inline(always)]
+    fn push(
+        &mut self,
+        clock: &mut Clock,
+        start: Time,
+        translated: Time,
+        cache_start: Time,
+        cache_end: Time,
+        done: Time,
+    ) {
         if self.tail.wrapping_sub(self.head) == self.in_flight.len() {
             // More accesses than instructions (several per instruction): the oldest must go first.
             self.wait_for_oldest(clock);
@@ -84,6 +95,7 @@ impl Interval {
             self.blocks_at = clock.instructions + self.reorder_buffer;
         }
         let at = self.tail & (self.in_flight.len() - 1);
+        let timeline = Timeline { start, translated, cache_start, cache_end, done };
         self.in_flight[at] = InFlight { instruction: clock.instructions, timeline };
         self.tail = self.tail.wrapping_add(1);
     }
@@ -146,12 +158,15 @@ impl CoreModel for Interval {
 
     #[inline(always)]
     fn hit(&mut self, clock: &mut Clock, write: bool, start: Time, hit: Time, done: Time) {
-        let timeline = Timeline { start, translated: start, cache_start: start, cache_end: hit, done };
         if write {
             self.stores.make_room(clock);
-            self.stores.push(timeline);
+            self.stores.push(start, start, start, hit, done);
         } else {
-            self.load(clock, timeline);
+            self.load_done[self.loads % LOADS_KEPT] = done;
+            self.loads = self.loads.wrapping_add(1);
+            if done > clock.now + self.hidden {
+                self.push(clock, start, start, start, hit, done);
+            }
         }
     }
 
@@ -160,7 +175,8 @@ impl CoreModel for Interval {
         self.load_done[self.loads % LOADS_KEPT] = timeline.done;
         self.loads = self.loads.wrapping_add(1);
         if timeline.done > clock.now + self.hidden {
-            self.push(clock, timeline);
+            let Timeline { start, translated, cache_start, cache_end, done } = timeline;
+            self.push(clock, start, translated, cache_start, cache_end, done);
         }
     }
 
@@ -168,9 +184,11 @@ impl CoreModel for Interval {
     fn store(&mut self, clock: &mut Clock, timeline: Timeline) {
         self.stores.make_room(clock);
         if timeline.translated > clock.now + self.hidden {
-            self.push(clock, timeline.translation());
+            let Timeline { start, translated, .. } = timeline;
+            self.push(clock, start, translated, translated, translated, translated);
         }
-        self.stores.push(timeline);
+        let Timeline { start, translated, cache_start, cache_end, done } = timeline;
+        self.stores.push(start, translated, cache_start, cache_end, done);
     }
 
     fn loads_done(&self, clock: &Clock) -> Time {

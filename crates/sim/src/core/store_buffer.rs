@@ -35,13 +35,21 @@ impl StoreBuffer {
         }
     }
 
-    /// A store whose line is there at the timeline's end takes the entry that [`StoreBuffer::make_room`] freed.
+    /// A store with this [`Timeline`], whose line is there at the end of it, takes the entry that [`StoreBuffer::make_room`]
+    /// freed. Times come one by one, so that they stay in registers.
     #[inline(always)]
-    pub fn push(&mut self, timeline: Timeline) {
-        let done = timeline.done.max(self.last_drain + self.cycle);
+    pub fn push(
+        &mut self,
+        start: Time,
+        translated: Time,
+        cache_start: Time,
+        cache_end: Time,
+        available: Time,
+    ) {
+        let done = available.max(self.last_drain + self.cycle);
         self.last_drain = done;
         self.done[self.at] = done;
-        self.stores[self.at] = timeline;
+        self.stores[self.at] = Timeline { start, translated, cache_start, cache_end, done: available };
         self.at = if self.at + 1 == self.stores.len() { 0 } else { self.at + 1 };
     }
 
