@@ -111,6 +111,7 @@ impl BankTiming {
 
 /// One bank.
 #[derive(Clone, Debug)]
+#[repr(C, align(64))]
 struct Bank {
     /// Open row, or the one being opened.
     row: u64,
@@ -120,12 +121,14 @@ struct Bank {
     /// When `row` may be closed.
     may_close: u64,
     last_column: u64,
-    /// Rows before `row` in the schedule, a ring.
-    scheduled: [ScheduledRow; SCHEDULED_ROWS],
     next_scheduled: u8,
     /// Timing class of `row`.
     segment: u8,
     dirty: bool,
+    /// When the last of `scheduled` closes: requests after that need not look for theirs there.
+    all_closed: u64,
+    /// Rows before `row` in the schedule, a ring.
+    scheduled: [ScheduledRow; SCHEDULED_ROWS],
 }
 
 /// A row whose closing is scheduled.
@@ -174,10 +177,11 @@ impl BankedChannel {
             activated: 0,
             may_close: 0,
             last_column: 0,
-            scheduled: [ScheduledRow { row: NO_ROW, ready: 0, closes: 0, dirty: false }; SCHEDULED_ROWS],
             next_scheduled: 0,
             segment: 0,
             dirty: false,
+            all_closed: 0,
+            scheduled: [ScheduledRow { row: NO_ROW, ready: 0, closes: 0, dirty: false }; SCHEDULED_ROWS],
         };
         let count = bank.ranks * bank.banks;
         let unit = lines(bank.bank_interleave.0);
@@ -355,7 +359,12 @@ impl BankedChannel {
             }
         }
         let open = &timing.segments[usize::from(bank.segment)];
+        debug_assert!(
+            now < bank.all_closed
+                || bank.scheduled.iter().all(|earlier| earlier.row != place.row || now >= earlier.closes)
+        );
         if !refreshed
+            && now < bank.all_closed
             && let Some(earlier) =
                 bank.scheduled.iter_mut().find(|earlier| earlier.row == place.row && now < earlier.closes)
         {
@@ -392,6 +401,7 @@ impl BankedChannel {
             }
             bank.scheduled[usize::from(bank.next_scheduled)] =
                 ScheduledRow { row: bank.row, ready: bank.ready, closes: close, dirty: bank.dirty };
+            bank.all_closed = bank.all_closed.max(close);
             bank.next_scheduled = (bank.next_scheduled + 1) % SCHEDULED_ROWS as u8;
             close + precharge
         };
