@@ -128,6 +128,11 @@ impl Level {
         u64::from(tag) * self.divider.divisor() + u64::from(set ^ self.folded(tag))
     }
 
+    /// The line that belongs at a home.
+    pub fn line_of(&self, home: Home) -> u64 {
+        self.line(home.tag, home.set)
+    }
+
     /// Whether a first hit leaves a line's standing as the insertion made it: under SRRIP it promotes the line.
     #[inline(always)]
     pub fn hit_after_insert_changes_nothing(&self) -> bool {

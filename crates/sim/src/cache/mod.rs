@@ -6,6 +6,7 @@ mod level;
 mod outstanding;
 mod parameters;
 mod prefetcher;
+mod seen;
 mod sharers;
 
 pub use hierarchy::{Below, Hierarchy, Message, Reason, Served};

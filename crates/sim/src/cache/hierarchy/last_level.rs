@@ -35,6 +35,7 @@ impl Hierarchy {
             return (Served { done: looked_up, cache_start: start, cache_end: looked_up }, writable);
         }
         self.counters.llc.misses += 1;
+        self.seen.note(line);
         let sent = self.llc_misses.start(looked_up);
         let done = below.fill(line, sent, by).max(self.install_llc(home, false, sent, below));
         self.llc_misses.occupy(done);
@@ -61,6 +62,7 @@ impl Hierarchy {
         now: Time,
         below: &mut B,
     ) -> Time {
+        debug_assert!(self.seen.may_hold(self.llc.line_of(home)), "a line came in unseen");
         let (_, evicted) = self.llc.insert(home, dirty, true);
         let Some(evicted) = evicted else { return Time::ZERO };
         let mut dirty = evicted.dirty;

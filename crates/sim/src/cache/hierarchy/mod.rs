@@ -18,6 +18,7 @@ use super::level::{Level, LevelCounters};
 use super::outstanding::Outstanding;
 use super::parameters::CacheHierarchyParameters;
 use super::prefetcher::StridePrefetcher;
+use super::seen::Seen;
 use super::sharers::MAX_CORES;
 use crate::memory::Initiator;
 use private::{NOTHING_RECENT, Private, Recent};
@@ -82,6 +83,8 @@ pub struct Hierarchy {
     translations: Option<Box<Translations>>,
     /// The only core that has run so far, until a second one does.
     only_core: Option<usize>,
+    /// What may be in any of them.
+    seen: Seen,
     inclusive: bool,
     l1_latency: Time,
     l2_latency: Time,
@@ -121,6 +124,7 @@ impl Hierarchy {
             directory: AnyDirectory::None,
             translations: None,
             only_core: None,
+            seen: Seen::new(),
             inclusive: parameters.inclusive,
             l1_latency: parameters.l1.latency.at(cycle),
             l2_latency: parameters.l2.latency.at(cycle),

@@ -12,6 +12,7 @@ impl Hierarchy {
         if self.llc.touch(home).is_some() {
             return looked_up;
         }
+        self.seen.note(line);
         let done = below.fill(line, looked_up, by);
         self.install_llc(home, false, looked_up, below);
         done
@@ -33,6 +34,7 @@ impl Hierarchy {
         if holders == 0 {
             self.counters.outside_fills += 1;
             below.fill(line, now, Initiator::Kernel);
+            self.seen.note(line);
         }
         self.install_llc(home, true, now, below);
     }

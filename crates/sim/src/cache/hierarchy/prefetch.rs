@@ -35,6 +35,7 @@ impl Hierarchy {
             } else if self.llc.touch(self.llc.home(line)).is_some() {
                 looked_up
             } else {
+                self.seen.note(line);
                 let done = below.fill(line, looked_up, Initiator::Prefetch);
                 self.install_llc(self.llc.home(line), false, now, below);
                 done

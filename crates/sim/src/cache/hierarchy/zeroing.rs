@@ -8,6 +8,9 @@ impl Hierarchy {
     /// Removes a line from all caches without writing it back: its memory was freed or replaced, or a copy of its page
     /// took it from there. Returns whether any held it.
     pub fn discard(&mut self, line: u64) -> bool {
+        if !self.seen.may_hold(line) {
+            return false;
+        }
         let in_llc = self.llc.invalidate(self.llc.home(line)).is_some();
         let (holders, _) = self.drop_everywhere(line);
         in_llc || holders > 0
@@ -49,7 +52,7 @@ impl Hierarchy {
     /// A core writes zeros over a whole line and keeps it in its L1, modified. Nothing is read, since no old byte stays.
     /// Returns whether a cache held the line before, and when the device has taken what had to leave for it.
     pub fn zero_in_l1<B: Below>(&mut self, core: usize, line: u64, now: Time, below: &mut B) -> (bool, Time) {
-        let held = self.discard(line);
+        let held = self.seen.zero(line) && self.discard(line);
         self.counters.zero_fills += 1;
         let mut taken = Time::ZERO;
         if self.inclusive {
@@ -69,7 +72,7 @@ impl Hierarchy {
 
     /// The same for a line that lies in the last level alone afterwards.
     pub fn zero_in_llc<B: Below>(&mut self, line: u64, now: Time, below: &mut B) -> (bool, Time) {
-        let held = self.discard(line);
+        let held = self.seen.zero(line) && self.discard(line);
         self.counters.zero_fills += 1;
         (held, self.install_llc(self.llc.home(line), true, now, below))
     }
