@@ -94,11 +94,10 @@ impl HostPrefetch {
     }
 
     /// Before access `at` is simulated: the physical line that access [`NEAR`] ahead needs, where the sets of the caches
-    /// are worth prefetching for it. Its sets are prefetched here; those of memory are up to whoever asks.
+    /// are worth prefetching for it. Its set of the last level is prefetched here; what memory has are up to whoever asks.
     #[inline(always)]
     pub fn line(
         &mut self,
-        core: usize,
         caches: &Hierarchy,
         table: &PageTable,
         regions: &RegionCache,
@@ -112,7 +111,7 @@ impl HostPrefetch {
         }
         let page = regions.find(table, space, addr)?;
         let line = ((page.frame << 12) + (addr & 4095)) / LINE_BYTES;
-        caches.host_prefetch(core, line);
+        caches.host_prefetch_llc(line);
         Some(line)
     }
 }

@@ -1,5 +1,6 @@
 //! Lines fetched ahead of their use: by the simulated prefetcher, and on the host for the simulator itself.
 
+use super::super::level::Home;
 use super::{Below, Hierarchy};
 use crate::memory::Initiator;
 use terrace_model::Time;
@@ -51,13 +52,11 @@ impl Hierarchy {
         self.llc.prefetch_set(self.llc.home(line));
     }
 
-    /// Asks the host's memory for what an access to `line` will probably need, ahead of its time.
+    /// Something was put into the L2 set of `home`: asks the host's memory for the last level's set of the line that will
+    /// leave that set next, where it goes there. The sets of the private caches are near enough.
     #[inline(always)]
-    pub fn host_prefetch(&self, core: usize, line: u64) {
-        self.host_prefetch_llc(line);
-        // The sets of the private caches are near enough.
-        let l2 = &self.private[core].l2;
-        if let Some(victim) = l2.likely_dirty_victim(l2.home(line)) {
+    pub(super) fn host_prefetch_next_victim(&self, core: usize, home: Home) {
+        if let Some(victim) = self.private[core].l2.likely_dirty_victim(home) {
             self.host_prefetch_llc(victim);
         }
     }

@@ -151,6 +151,8 @@ impl Hierarchy {
                 private.l2.set_dirty(held.slot);
             } else {
                 let (slot, evicted) = private.l2.insert(home, true, true);
+                self.host_prefetch_next_victim(core, home);
+                let private = &mut self.private[core];
                 if !private.l2_ready.is_empty() {
                     let index = private.l2.slot_index(slot);
                     private.l2_ready[index] = Time::ZERO;
@@ -179,6 +181,8 @@ impl Hierarchy {
         let private = &mut self.private[core];
         // A back-invalidation on the way down cannot have brought the line back in.
         let (slot, evicted) = private.l2.insert(home, false, writable);
+        self.host_prefetch_next_victim(core, home);
+        let private = &mut self.private[core];
         if !private.l2_ready.is_empty() {
             let index = private.l2.slot_index(slot);
             private.l2_ready[index] = ready;
