@@ -3,16 +3,41 @@
 use super::access::{physical_line, timeline};
 use super::build::Shared;
 use super::site::{FULL, Own, PAGES, Site, TRANSLATION};
+use crate::core::Timeline;
 use crate::memory::Initiator;
 use crate::os::OsError;
 use crate::translate::{Request, Stop, TlbHit, Translation};
-use terrace_model::{LINE_BYTES, Time};
+use terrace_model::{LINE_BYTES, PageSize, Time};
 use terrace_trace::{AccessKind, BATCH_ACCESSES, Batch};
 
 /// Whether a process's page tables fit into the host's caches, so that looking ahead for their entries does not pay.
 fn has_small_tables(shared: &Shared, space: u32) -> bool {
     // 1 MiB of tables maps 512 MiB.
     shared.os.table(space).table_pages() <= 256
+}
+
+/// Bytes of a base page.
+const BASE_PAGE: u64 = PageSize::Base.bytes();
+
+/// A base page that a run of accesses used lately.
+#[derive(Clone, Copy)]
+struct RecentPage {
+    /// Its number in the address space.
+    number: u64,
+    tier: u8,
+    /// A store changes nothing in the page table.
+    writable: bool,
+}
+
+const RECENT_PAGES: usize = 32;
+/// No page of an address space has this number.
+const NO_PAGE: u64 = u64::MAX;
+const NOTHING_RECENT: RecentPage = RecentPage { number: NO_PAGE, tier: 0, writable: false };
+
+/// Where a page is remembered. Any pages must spread: power-of-two strides are frequent.
+#[inline(always)]
+fn recent_page(number: u64) -> usize {
+    (number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - RECENT_PAGES.ilog2())) as usize
 }
 
 impl<const F: u8> Site<'_, F> {
@@ -53,14 +78,19 @@ impl<const F: u8> Site<'_, F> {
             let addr = addrs[at];
             let write = kinds[at] == AccessKind::Write;
             let now = self.core.pipeline.operands_ready(depends[at]);
-            let crosses = (addr & (LINE_BYTES - 1)) + u64::from(sizes[at]) > LINE_BYTES;
-            if !crosses
+            let size = u64::from(sizes[at]);
+            let crosses = (addr & (LINE_BYTES - 1)) + size > LINE_BYTES;
+            if (addr & (BASE_PAGE - 1)) + size <= BASE_PAGE
                 && let Some(page) = own.scheme.recent(space, addr)
                 && (!write || page.entry.is_dirty())
             {
                 // A hit in the level-1 TLB that changes nothing there.
                 own.scheme.count_hit(page);
-                self.access_translated(page, addr, write, now);
+                if crosses {
+                    self.access_translated_lines(own, page, addr, size, write, now);
+                } else {
+                    self.access_translated(page, addr, write, now);
+                }
                 if F == FULL && self.shared.sampling && self.shared.memory.demand_reads != demand_reads {
                     demand_reads = self.shared.memory.demand_reads;
                     self.reached_memory(space, addr, write);
@@ -131,6 +161,46 @@ impl<const F: u8> Site<'_, F> {
         self.core.pipeline.access(write, timeline(now, now, served));
     }
 
+    /// The same over several lines of the page; the translation was counted for the first one. It is done when the last
+    /// line is.
+    #[inline(always)]
+    fn access_translated_lines<T: Translation>(
+        &mut self,
+        own: &mut Own<'_, T>,
+        page: TlbHit,
+        addr: u64,
+        size: u64,
+        write: bool,
+        now: Time,
+    ) {
+        let others = (addr + size - 1) / LINE_BYTES - addr / LINE_BYTES;
+        for _ in 0..others {
+            own.scheme.count_hit(page);
+        }
+        if F == TRANSLATION {
+            return self.core.pipeline.hit(write, now, now, now);
+        }
+        let first = physical_line(page.entry.frame(), addr, page.size);
+        let whole = self.access_physical_lines(first, others, write, now);
+        self.core.pipeline.access(write, whole);
+    }
+
+    /// `others` lines beside the `first`, whose page is known at `now`.
+    #[inline(never)]
+    fn access_physical_lines(&mut self, first: u64, others: u64, write: bool, now: Time) -> Timeline {
+        let mut whole = Timeline::default();
+        for line in first..=first + others {
+            let shared = &mut *self.shared;
+            let served =
+                shared.caches.access(self.id, line, write, now, Initiator::Demand, &mut shared.memory);
+            self.wait_for_register(served.cache_start.saturating_sub(now));
+            if line == first || served.done > whole.done {
+                whole = timeline(now, now, served);
+            }
+        }
+        whole
+    }
+
     /// Residency and unfiltered traffic. The order of simulated time between cores is that of their batches.
     fn run_pages<T: Translation>(
         &mut self,
@@ -172,11 +242,11 @@ impl<const F: u8> Site<'_, F> {
         from: usize,
         to: usize,
     ) -> (usize, Result<(), Stop>) {
-        /// No page of an address space has this number.
-        const NO_PAGE: u64 = u64::MAX;
         let addrs = &batch.addr[from..to];
         let sizes = &batch.size[from..to];
         let kinds = &batch.kind[from..to];
+        // Pages used lately: they stay as they are while no fault and no trap comes between. Direct mapped.
+        let mut recent = [NOTHING_RECENT; RECENT_PAGES];
         // The page of the access before, its tier, and whether it may be written as it is.
         let (mut known, mut tier, mut writable) = (NO_PAGE, 0, false);
         // Accesses to that tier that are not counted in memory yet, and the writes among them: both stay in registers.
@@ -188,18 +258,26 @@ impl<const F: u8> Site<'_, F> {
             }
             let addr = addrs[at];
             let write = kinds[at] == AccessKind::Write;
-            if addr >> 12 != known || (write && !writable) {
-                let request = Request { space, addr, write, now: self.core.pipeline.now };
-                let page = match self.base_page(own, &request) {
-                    Ok(page) => page,
-                    Err(stop) => {
-                        ended = (from + at, Err(stop));
-                        break;
+            let number = addr >> 12;
+            if number != known || (write && !writable) {
+                let slot = recent_page(number);
+                if recent[slot].number != number || (write && !recent[slot].writable) {
+                    match self.find_page(own, &Request { space, addr, write, now: self.core.pipeline.now }) {
+                        Ok((page, as_before)) => {
+                            if !as_before {
+                                recent = [NOTHING_RECENT; RECENT_PAGES];
+                            }
+                            recent[slot] = page;
+                        }
+                        Err(stop) => {
+                            ended = (from + at, Err(stop));
+                            break;
+                        }
                     }
-                };
-                self.shared.page_changes += 1;
-                (known, writable) = (addr >> 12, page.writable);
-                let now_tier = self.shared.memory.tier_of_line(page.frame * (4096 / LINE_BYTES)).index();
+                }
+                debug_assert!(self.knows(space, &recent[slot]), "{addr:#x}: its page changed meanwhile");
+                (known, writable) = (number, recent[slot].writable);
+                let now_tier = usize::from(recent[slot].tier);
                 if now_tier != tier {
                     self.count_unfiltered(tier, std::mem::take(&mut accesses), std::mem::take(&mut writes));
                     tier = now_tier;
@@ -211,15 +289,48 @@ impl<const F: u8> Site<'_, F> {
             if (addr & 4095) + size > 4096 {
                 let last = addr.wrapping_add(size - 1);
                 let request = Request { space, addr: last, write, now: self.core.pipeline.now };
-                if let Err(stop) = self.base_page(own, &request) {
-                    // The part on the first page is made, and counted, again.
-                    ended = (from + at, Err(stop));
-                    break;
+                match self.find_page(own, &request) {
+                    Ok((_, as_before)) if as_before => {}
+                    Ok(_) => recent = [NOTHING_RECENT; RECENT_PAGES],
+                    Err(stop) => {
+                        // The part on the first page is made, and counted, again.
+                        ended = (from + at, Err(stop));
+                        break;
+                    }
                 }
             }
         }
         self.count_unfiltered(tier, accesses, writes);
         ended
+    }
+
+    /// Whether a page of an address space is as it was remembered.
+    fn knows(&self, space: u32, page: &RecentPage) -> bool {
+        let found = self.shared.regions.find(self.shared.os.table(space), space, page.number << 12);
+        // A region that is not remembered has others in its slot.
+        found.is_none_or(|found| {
+            let tier = self.shared.memory.tier_of_line(found.frame * (BASE_PAGE / LINE_BYTES)).0;
+            found.readable && (found.writable, tier) == (page.writable, page.tier)
+        })
+    }
+
+    /// The base page of a request, and whether no other page changed for it: no fault and no trap was taken.
+    #[inline(always)]
+    fn find_page<T: Translation>(
+        &mut self,
+        own: &mut Own<'_, T>,
+        request: &Request,
+    ) -> Result<(RecentPage, bool), Stop> {
+        let Request { space, addr, write, .. } = *request;
+        let known = self.shared.regions.find(self.shared.os.table(space), space, addr);
+        let known = known.filter(|page| page.allows(write));
+        let page = match known {
+            Some(page) => page,
+            None => self.base_page(own, request)?,
+        };
+        self.shared.page_changes += 1;
+        let tier = self.shared.memory.tier_of_line(page.frame * (BASE_PAGE / LINE_BYTES)).0;
+        Ok((RecentPage { number: addr >> 12, tier, writable: page.writable }, known.is_some()))
     }
 
     /// Counts accesses to a tier, `writes` of them stores.

@@ -15,8 +15,21 @@ use terrace_model::{GuestPhysAddr, LINE_BYTES, PageSize, Time};
 
 impl<const F: u8> Site<'_, F> {
     /// The leaf that maps an access's page for its kind, after whatever faults that takes; whether there were any.
-    #[inline]
+    #[inline(always)]
     fn resolve<T: Translation>(
+        &mut self,
+        own: &mut Own<'_, T>,
+        request: &Request,
+    ) -> Result<(Leaf, bool), Stop> {
+        // Apart, because what a function returns in memory is written in parts and read as a whole, which holds the host up.
+        match self.find_leaf(request.space, request.addr) {
+            Some(leaf) if !leaf.pte.stops(request.write) => Ok((leaf, false)),
+            _ => self.resolve_by_faults(own, request),
+        }
+    }
+
+    #[inline(never)]
+    fn resolve_by_faults<T: Translation>(
         &mut self,
         own: &mut Own<'_, T>,
         request: &Request,
