@@ -160,9 +160,9 @@ impl AcClock {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Driver, Open};
     use crate::spans::millis;
     use crate::test_support::{access, four_fast_pages};
+    use crate::{Driver, Open};
 
     /// A fast tier of four pages, 0..4; 4..8 in the slow one.
     fn open(parameters: &str) -> Driver {

@@ -204,7 +204,7 @@ impl Aimr {
 mod tests {
     use crate::spans::millis;
     use crate::test_support::{access, four_fast_pages, in_fast};
-    use crate::{Driver, InMemory, PageId, Open};
+    use crate::{Driver, InMemory, Open, PageId};
     use terrace_model::Bytes;
 
     /// A fast tier of four pages, 0..4, whose marks are spent: the next page that asks displaces page 0.

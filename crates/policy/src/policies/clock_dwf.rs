@@ -168,7 +168,7 @@ impl ClockDwf {
 mod tests {
     use crate::spans::millis;
     use crate::test_support::{access, four_fast_pages, in_fast};
-    use crate::{Driver, PageId, Open};
+    use crate::{Driver, Open, PageId};
 
     /// A fast tier of four pages, 0..4 stored to; 8..12 loaded into the slow one.
     fn open(parameters: &str) -> Driver {

@@ -291,7 +291,7 @@ impl Colloid {
 mod tests {
     use super::*;
     use crate::spans::millis;
-    use crate::{Driver, InMemory, PageId, Open};
+    use crate::{Driver, InMemory, Open, PageId};
     use terrace_model::Bytes;
 
     #[test]

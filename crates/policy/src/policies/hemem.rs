@@ -271,7 +271,7 @@ impl Hemem {
 mod tests {
     use crate::spans::millis;
     use crate::test_support::in_fast;
-    use crate::{Driver, InMemory, PageId, Open};
+    use crate::{Driver, InMemory, Open, PageId};
     use terrace_model::{Bytes, TierId};
 
     /// A fast tier of 8 pages, filled but for the headroom; every access is sampled.

@@ -96,7 +96,7 @@ impl Policy for Hugetlbfs {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Area, AreaKind, Driver, InMemory, PageId, PageRange, Open};
+    use crate::{Area, AreaKind, Driver, InMemory, Open, PageId, PageRange};
     use terrace_model::{Bytes, PageSize};
 
     /// Sizes of a page of 1 GiB of heap, of a page behind it, and of a stack.

@@ -127,7 +127,7 @@ impl Idle {
 #[cfg(test)]
 mod tests {
     use crate::spans::seconds;
-    use crate::{Driver, InMemory, PageId, Open};
+    use crate::{Driver, InMemory, Open, PageId};
     use terrace_model::{Bytes, TierId};
 
     fn in_fast(parameters: &str, tlb: usize, hot: &[u64], scans: u64) -> Vec<u64> {

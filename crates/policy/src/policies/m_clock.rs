@@ -189,7 +189,7 @@ impl MClock {
 mod tests {
     use crate::spans::millis;
     use crate::test_support::{access, four_fast_pages, in_fast};
-    use crate::{Driver, PageId, Open};
+    use crate::{Driver, Open, PageId};
 
     /// A fast tier of four pages, 0..4; 4..8 in the slow one.
     fn open(parameters: &str) -> Driver {

@@ -75,7 +75,10 @@ mod tests {
         let mut driver = Driver::open("memory-mode", "", world_behind).unwrap();
         driver.touch_all(0, 0..10, true);
         assert_eq!(driver.world.resident(TierId(0)), 10);
-        let error = Driver::open("memory-mode", "", world().without(Capability::HardwareCache)).err().unwrap().to_string();
+        let error = Driver::open("memory-mode", "", world().without(Capability::HardwareCache))
+            .err()
+            .unwrap()
+            .to_string();
         assert!(
             error.contains("hardware-cache (One tier serves as a hardware cache of the next)"),
             "{error}"

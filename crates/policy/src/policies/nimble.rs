@@ -247,7 +247,7 @@ impl Nimble {
 #[cfg(test)]
 mod tests {
     use crate::spans::seconds;
-    use crate::{Driver, InMemory, Outcome, PageId, Open};
+    use crate::{Driver, InMemory, Open, Outcome, PageId};
     use terrace_model::{Bytes, PageSize, TierId};
 
     /// Eight base pages in a fast tier of four and a slow one of eight; the later four lie in the slow tier.

@@ -236,7 +236,7 @@ impl NumaBalancing {
 mod tests {
     use crate::spans::{millis, seconds};
     use crate::test_support::in_fast;
-    use crate::{Capability, Driver, InMemory, PageId, Open};
+    use crate::{Capability, Driver, InMemory, Open, PageId};
     use terrace_model::{Bytes, TierId};
 
     /// A fast tier of 100 pages, filled; pages 100..140 in the slow one.

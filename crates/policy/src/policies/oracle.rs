@@ -96,7 +96,7 @@ impl Policy for Oracle {
 
 #[cfg(test)]
 mod tests {
-    use crate::{Driver, Heat, InMemory, PageId, Profile, Open};
+    use crate::{Driver, Heat, InMemory, Open, PageId, Profile};
     use terrace_model::{Bytes, BytesPerSec, TierId, Time};
 
     /// Ten pages; page n has n² reads, page 3 also 100 writes. The fast tier has four pages and 80 % of the bandwidth.

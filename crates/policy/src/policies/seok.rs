@@ -150,9 +150,9 @@ impl Seok {
 #[cfg(test)]
 mod tests {
     use super::weight;
-    use crate::{Driver, Open};
     use crate::spans::millis;
     use crate::test_support::{access, four_fast_pages, in_fast};
+    use crate::{Driver, Open};
 
     #[test]
     fn the_weight_by_hand() {

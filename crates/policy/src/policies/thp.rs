@@ -154,7 +154,7 @@ impl Policy for Thp {
 #[cfg(test)]
 mod tests {
     use crate::spans::seconds;
-    use crate::{Capability, Driver, InMemory, PageId, Open};
+    use crate::{Capability, Driver, InMemory, Open, PageId};
     use terrace_model::{Bytes, Frame, PageSize, TierId};
 
     const HUGE: u64 = 512;
@@ -309,7 +309,8 @@ mod tests {
         let mut driver = Driver::open("thp", "", world(1).without(Capability::Frames)).unwrap();
         driver.touch(PageId::new(0, 0), true);
         assert_eq!(driver.world.locate(PageId::new(0, 0)), Some((TierId(0), PageSize::Huge)));
-        let error = Driver::open("thp", "", world(1).without(Capability::Collapse)).err().unwrap().to_string();
+        let error =
+            Driver::open("thp", "", world(1).without(Capability::Collapse)).err().unwrap().to_string();
         assert!(error.contains("collapse"), "{error}");
     }
 }

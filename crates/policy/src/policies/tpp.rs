@@ -175,7 +175,7 @@ impl Tpp {
 mod tests {
     use crate::spans::{millis, seconds};
     use crate::test_support::in_fast;
-    use crate::{Driver, InMemory, PageId, Open};
+    use crate::{Driver, InMemory, Open, PageId};
     use terrace_model::{Bytes, TierId};
 
     /// A fast tier of 100 pages.

@@ -190,7 +190,7 @@ impl TwoLru {
 mod tests {
     use crate::spans::millis;
     use crate::test_support::{access, four_fast_pages, in_fast};
-    use crate::{Driver, PageId, Open};
+    use crate::{Driver, Open, PageId};
 
     /// A fast tier of four pages; eight in use, touched in order.
     fn open(parameters: &str) -> Driver {

@@ -3,7 +3,7 @@
 use super::*;
 use crate::spans::{millis, seconds};
 use crate::test_support::in_fast;
-use crate::{Driver, InMemory, Outcome, PageId, Open};
+use crate::{Driver, InMemory, Open, Outcome, PageId};
 use terrace_model::PageSize;
 
 fn view(vpn: u64, accessed: bool, dirty: bool) -> PageView {

@@ -1,7 +1,7 @@
 //! HawkEye by hand.
 
 use crate::spans::{millis, seconds};
-use crate::{Capability, Driver, InMemory, PageId, PhysicalMemory, Open};
+use crate::{Capability, Driver, InMemory, Open, PageId, PhysicalMemory};
 use terrace_model::{Bytes, Frame, PageSize, TierId};
 
 const TIER: TierId = TierId(0);

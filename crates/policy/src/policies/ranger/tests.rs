@@ -2,7 +2,8 @@
 
 use crate::spans::seconds;
 use crate::{
-    Capability, Driver, FrameState, InMemory, MemorySystem, Outcome, PageId, PhysicalMemory, Placement, Open};
+    Capability, Driver, FrameState, InMemory, MemorySystem, Open, Outcome, PageId, PhysicalMemory, Placement,
+};
 use proptest::prelude::*;
 use terrace_model::{Bytes, Frame, PageSize, TierId};
 

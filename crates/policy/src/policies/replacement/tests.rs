@@ -1,7 +1,7 @@
 //! What each algorithm replaces, by hand, and that none misses less than the optimal one.
 
 use crate::spans::millis;
-use crate::{AccessOrder, Capability, Driver, InMemory, PageId, Profile, Open};
+use crate::{AccessOrder, Capability, Driver, InMemory, Open, PageId, Profile};
 use terrace_model::{Bytes, TierId};
 
 /// A fast tier of four pages, touched in the order 0..4; further pages go to the slow one.

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::spans::millis;
-use crate::{Driver, InMemory, PageRange, Open};
+use crate::{Driver, InMemory, Open, PageRange};
 use terrace_model::Bytes;
 
 fn page(n: u64) -> PageId {

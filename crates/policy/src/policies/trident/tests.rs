@@ -1,7 +1,7 @@
 //! Trident by hand, with 1 GiB regions.
 
 use crate::spans::{millis, seconds};
-use crate::{Capability, Driver, InMemory, MemorySystem, PageId, PhysicalMemory, Open};
+use crate::{Capability, Driver, InMemory, MemorySystem, Open, PageId, PhysicalMemory};
 use terrace_model::{Bytes, Frame, PageSize, TierId};
 
 const TIER: TierId = TierId(0);
