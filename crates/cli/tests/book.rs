@@ -173,7 +173,7 @@ fn every_statistic_is_documented() {
     }
     let documented = statistics_of(&page);
     assert!(is_meant("tier.<tier>.pages", "tier.dram.pages") && !is_meant("tier.<tier>.pages", "tier.dram"));
-    let runs: [&[&str]; 6] = [
+    let runs: [&[&str]; 7] = [
         &["--design", "native-thp", "--workload", "gups,updates=1e4,threads=2"],
         &["--design", "ambix", "--machine", "xeon-5218-dcpmm", "--workload", "kv,requests=1e4"],
         &[
