@@ -25,6 +25,8 @@ struct RecentPage {
     /// Its number in the address space.
     number: u64,
     tier: u8,
+    /// A load traps nowhere.
+    readable: bool,
     /// A store changes nothing in the page table.
     writable: bool,
 }
@@ -32,7 +34,7 @@ struct RecentPage {
 const RECENT_PAGES: usize = 32;
 /// No page of an address space has this number.
 const NO_PAGE: u64 = u64::MAX;
-const NOTHING_RECENT: RecentPage = RecentPage { number: NO_PAGE, tier: 0, writable: false };
+const NOTHING_RECENT: RecentPage = RecentPage { number: NO_PAGE, tier: 0, readable: false, writable: false };
 
 /// Where a page is remembered. Any pages must spread: power-of-two strides are frequent.
 #[inline(always)]
@@ -261,23 +263,29 @@ impl<const F: u8> Site<'_, F> {
             let number = addr >> 12;
             if number != known || (write && !writable) {
                 let slot = recent_page(number);
-                if recent[slot].number != number || (write && !recent[slot].writable) {
+                let page = if recent[slot].number == number && (!write || recent[slot].writable) {
+                    debug_assert!(self.knows(space, &recent[slot]), "{addr:#x}: its page changed meanwhile");
+                    recent[slot]
+                } else {
                     match self.find_page(own, &Request { space, addr, write, now: self.core.pipeline.now }) {
                         Ok((page, as_before)) => {
                             if !as_before {
                                 recent = [NOTHING_RECENT; RECENT_PAGES];
                             }
-                            recent[slot] = page;
+                            // A page that stays watched traps again.
+                            if page.readable {
+                                recent[slot] = page;
+                            }
+                            page
                         }
                         Err(stop) => {
                             ended = (from + at, Err(stop));
                             break;
                         }
                     }
-                }
-                debug_assert!(self.knows(space, &recent[slot]), "{addr:#x}: its page changed meanwhile");
-                (known, writable) = (number, recent[slot].writable);
-                let now_tier = usize::from(recent[slot].tier);
+                };
+                (known, writable) = (number, page.writable);
+                let now_tier = usize::from(page.tier);
                 if now_tier != tier {
                     self.count_unfiltered(tier, std::mem::take(&mut accesses), std::mem::take(&mut writes));
                     tier = now_tier;
@@ -330,7 +338,8 @@ impl<const F: u8> Site<'_, F> {
         };
         self.shared.page_changes += 1;
         let tier = self.shared.memory.tier_of_line(page.frame * (BASE_PAGE / LINE_BYTES)).0;
-        Ok((RecentPage { number: addr >> 12, tier, writable: page.writable }, known.is_some()))
+        let (number, readable, writable) = (addr >> 12, page.readable, page.writable);
+        Ok((RecentPage { number, tier, readable, writable }, known.is_some()))
     }
 
     /// Counts accesses to a tier, `writes` of them stores.
