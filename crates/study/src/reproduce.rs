@@ -1,6 +1,6 @@
 //! Published results beside ours.
 
-use crate::{Error, Progress, Stop};
+use crate::{Error, Input, Progress, Settings, Silent, Simulation, Stop, first_pass};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -230,6 +230,11 @@ fn run_one(key: &RunKey, stop: &Stop, accesses: &Arc<AtomicU64>) -> Result<Optio
         "translation" => Fidelity::Translation,
         _ => Fidelity::Full,
     };
+    let simulation =
+        Simulation { fidelity, scale: key.scale, whole: key.whole, fast_forward: key.fast_forward };
+    let settings = Settings::new(simulation, &Silent).until(stop.clone());
+    let input = Input::workload(&key.workload)?;
+    let profile = first_pass::profiles(std::iter::once(&resolved), &input, &settings)?.pop().flatten();
     let source = terrace_workload::open(&key.workload)?.source();
     let mut counted = Counted { source, accesses: Arc::clone(accesses) };
     let options = Options {
@@ -237,6 +242,7 @@ fn run_one(key: &RunKey, stop: &Stop, accesses: &Arc<AtomicU64>) -> Result<Optio
         whole: key.whole,
         fast_forward: key.fast_forward,
         stop: Some(stop.flag()),
+        profile,
         ..Options::default()
     };
     tracing::info!(?key, "run begins");
