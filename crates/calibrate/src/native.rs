@@ -10,7 +10,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -119,7 +119,8 @@ impl Program {
     /// # Errors
     /// It does not start or does not succeed.
     pub fn run(&self, pages: Pages) -> Result<Run, Error> {
-        self.watched(pages, |_| ())
+        let (begin, child) = self.start(pages)?;
+        self.end(begin, wait(child.id()))
     }
 
     /// The same, and looks meanwhile how much of its memory lies in huge pages. The looks take time of the run.
@@ -127,17 +128,29 @@ impl Program {
     /// # Errors
     /// As [`Program::run`].
     pub fn held(&self, pages: Pages) -> Result<Held, Error> {
+        let (begin, child) = self.start(pages)?;
+        let (pid, over) = (child.id(), AtomicBool::new(false));
         let mut most = Held::default();
-        self.watched(pages, |pid| {
-            if let Some(held) = held(pid).filter(|held| held.anonymous >= most.anonymous) {
-                most = held;
-            }
-        })?;
+        let ended = std::thread::scope(|scope| {
+            let (over, most) = (&over, &mut most);
+            let watcher = scope.spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    if let Some(held) = held(pid).filter(|held| held.anonymous >= most.anonymous) {
+                        *most = held;
+                    }
+                    std::thread::park_timeout(LOOK);
+                }
+            });
+            let ended = wait(pid);
+            over.store(true, Ordering::Relaxed);
+            watcher.thread().unpark();
+            ended
+        });
+        self.end(begin, ended)?;
         Ok(most)
     }
 
-    fn watched(&self, pages: Pages, mut look: impl FnMut(u32) + Send) -> Result<Run, Error> {
-        let program = || self.command[0].to_string_lossy().into_owned();
+    fn start(&self, pages: Pages) -> Result<(Instant, Child), Error> {
         let mut command = Command::new(&self.command[0]);
         command.args(&self.command[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         match (pages, &self.library) {
@@ -154,24 +167,14 @@ impl Program {
             }
         }
         let begin = Instant::now();
-        let child = command.spawn().map_err(|source| Error::Start { program: program(), source })?;
-        let (pid, over) = (child.id(), AtomicBool::new(false));
-        let (ended, elapsed) = std::thread::scope(|scope| {
-            let over = &over;
-            let watcher = scope.spawn(move || {
-                while !over.load(Ordering::Relaxed) {
-                    look(pid);
-                    std::thread::park_timeout(LOOK);
-                }
-            });
-            let ended = (wait(pid), begin.elapsed().as_secs_f64());
-            over.store(true, Ordering::Relaxed);
-            watcher.thread().unpark();
-            ended
-        });
-        let (status, usage) = ended.map_err(|source| Error::Start { program: program(), source })?;
+        Ok((begin, command.spawn().map_err(|source| Error::Start { program: self.name(), source })?))
+    }
+
+    fn end(&self, begin: Instant, ended: io::Result<(ExitStatus, libc::rusage)>) -> Result<Run, Error> {
+        let elapsed = begin.elapsed().as_secs_f64();
+        let (status, usage) = ended.map_err(|source| Error::Start { program: self.name(), source })?;
         if !status.success() {
-            return Err(Error::Failed { program: program(), status });
+            return Err(Error::Failed { program: self.name(), status });
         }
         let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
         Ok(Run {
@@ -181,6 +184,10 @@ impl Program {
             faults: usage.ru_minflt as u64,
             peak: usage.ru_maxrss as u64 * 1024,
         })
+    }
+
+    fn name(&self) -> String {
+        self.command[0].to_string_lossy().into_owned()
     }
 }
 

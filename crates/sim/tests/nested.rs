@@ -6,7 +6,7 @@ mod support;
 use support::*;
 use terrace_model::PageSize;
 use terrace_sim::design::{Design, Library, NestedParameters};
-use terrace_sim::{Fidelity, Options, Outcome};
+use terrace_sim::{Fidelity, Options};
 
 /// [`small`], in a virtual machine whose host maps pages of this size, with neither nested TLB nor page-walk cache.
 fn nested(guest: PageSize, host: PageSize) -> Design {
@@ -16,20 +16,6 @@ fn nested(guest: PageSize, host: PageSize) -> Design {
     design.translation.nested =
         Some(NestedParameters { host: Some(host), tlb, ..NestedParameters::default() });
     design
-}
-
-/// Reads one address in each of `pages` consecutive pages of `size`.
-fn sweep(size: PageSize, pages: u64) -> Program {
-    let mut program = Program::new();
-    program.map(DATA, pages * size.bytes());
-    for page in 0..pages {
-        program.read(DATA + page * size.bytes());
-    }
-    program
-}
-
-fn references(outcome: &Outcome) -> [u64; 3] {
-    counts(outcome, ["walk.count", "walk.memory_refs", "walk.host_refs"])
 }
 
 #[test]
@@ -48,7 +34,7 @@ fn without_walk_caches_references_follow_the_formula() {
                     let [g, h] = [guest, host].map(|size| u64::from(levels) - size.index() as u64);
                     let all = (g + 1) * (h + 1) - 1;
                     assert_eq!(
-                        references(&outcome),
+                        walk_references(&outcome),
                         [5, 5 * all, 5 * (all - g)],
                         "{guest} on {host}, {levels} levels, {fidelity:?}"
                     );
@@ -70,11 +56,11 @@ fn a_nested_tlb_answers_for_pages_it_knows() {
     let mut design = nested(PageSize::Base, PageSize::Giant);
     design.translation.nested.as_mut().unwrap().tlb.entries = 4;
     let outcome = sweep(PageSize::Base, 1).run(&design, Fidelity::Translation);
-    assert_eq!(references(&outcome), [1, 4 + 2, 2]);
+    assert_eq!(walk_references(&outcome), [1, 4 + 2, 2]);
     assert_eq!(counts(&outcome, ["walk.nested_tlb.hit", "walk.nested_tlb.miss"]), [4, 1]);
     // Later walks find it there.
     let outcome = sweep(PageSize::Base, 3).run(&design, Fidelity::Translation);
-    assert_eq!(references(&outcome), [3, 3 * 4 + 2, 2]);
+    assert_eq!(walk_references(&outcome), [3, 3 * 4 + 2, 2]);
 }
 
 #[test]
@@ -85,7 +71,7 @@ fn the_page_walk_cache_holds_entries_of_both_tables() {
     // First walk: 4 + 4 for the root's address, then 1 + 1 each for three more entries, whose tables and data lie in the
     // same 2 MiB of the host, and 1 for the data. Second: the leaf, with 1 for its address, and 1 for the data.
     let same_region = 4 + 1 + 3 * (1 + 1) + 1 + (1 + 1) + 1;
-    let [walks, all, host] = references(&outcome);
+    let [walks, all, host] = walk_references(&outcome);
     assert_eq!(walks, 2);
     assert_eq!(all - host, 4 + 1, "the guest's own entries");
     assert!(

@@ -11,7 +11,7 @@ use terrace_policy::{Move, MoveOptions, PageId};
 use terrace_sim::design::{
     Design, GuestTierParameters, HostParameters, Library, NestedParameters, VmParameters, WalkCacheTags,
 };
-use terrace_sim::{Fidelity, Options, Outcome};
+use terrace_sim::{Fidelity, Options};
 use terrace_trace::Event;
 
 /// A machine of 8 GiB whose programs run in a virtual machine of 5 GiB, pages of one size on each side, and neither nested
@@ -26,20 +26,6 @@ fn virtual_machine(guest: PageSize, host: PageSize) -> Design {
     design.vm = Some(VmParameters { memory: Some(Bytes::gib(5)), ..VmParameters::default() });
     design.host = Some(HostParameters { pages: only(host), ..HostParameters::default() });
     design
-}
-
-/// Reads one address in each of `pages` consecutive pages of `size`, twice.
-fn sweep(size: PageSize, pages: u64) -> Program {
-    let mut program = Program::new();
-    program.map(DATA, pages * size.bytes());
-    for page in 0..pages {
-        program.read(DATA + page * size.bytes());
-    }
-    program
-}
-
-fn references(outcome: &Outcome) -> [u64; 3] {
-    counts(outcome, ["walk.count", "walk.memory_refs", "walk.host_refs"])
 }
 
 #[test]
@@ -59,7 +45,7 @@ fn all_nine_pairs_of_page_sizes_take_as_many_references_as_the_formula_says() {
                     let [g, h] = [guest, host].map(|size| u64::from(levels) - size.index() as u64);
                     let all = (g + 1) * (h + 1) - 1;
                     let what = format!("{guest} on {host}, {levels} levels, {fidelity:?}");
-                    assert_eq!(references(&outcome), [pages, pages * all, pages * (all - g)], "{what}");
+                    assert_eq!(walk_references(&outcome), [pages, pages * all, pages * (all - g)], "{what}");
                     let host_pages = |size: PageSize| count(&outcome, &format!("host.faults_by_size.{size}"));
                     assert_eq!(host_pages(host), count(&outcome, "host.ept_violations"), "{what}");
                     assert!(host_pages(host) > 0, "{what}");
@@ -180,10 +166,10 @@ fn a_nested_tlb_answers_for_pages_it_knows() {
     design.translation.nested.as_mut().unwrap().tlb.entries = 4;
     // One page of the host holds the guest's tables and data: the root's address misses, four hit; later walks only hit.
     let outcome = sweep(PageSize::Base, 1).run(&design, Fidelity::Translation);
-    assert_eq!(references(&outcome), [1, 4 + 2, 2]);
+    assert_eq!(walk_references(&outcome), [1, 4 + 2, 2]);
     assert_eq!(counts(&outcome, ["walk.nested_tlb.hit", "walk.nested_tlb.miss"]), [4, 1]);
     let outcome = sweep(PageSize::Base, 3).run(&design, Fidelity::Translation);
-    assert_eq!(references(&outcome), [3, 3 * 4 + 2, 2]);
+    assert_eq!(walk_references(&outcome), [3, 3 * 4 + 2, 2]);
 }
 
 #[test]
@@ -192,7 +178,7 @@ fn a_walk_cache_by_guest_virtual_addresses_spares_the_first_tables_translation()
         let mut design = virtual_machine(PageSize::Base, PageSize::Base);
         design.translation.page_walk_cache.entries = 32;
         design.translation.nested.as_mut().unwrap().walk_cache = tags;
-        references(&sweep(PageSize::Base, 2).run(&design, Fidelity::Translation))
+        walk_references(&sweep(PageSize::Base, 2).run(&design, Fidelity::Translation))
     };
     // First walk: 4 + 4 for the root's address, 1 + 1 each for three more entries, whose tables and data lie in the same
     // 2 MiB of the guest, and 1 for the data. Second: 1 for the leaf's address, 1 for the leaf, 1 for the data; without

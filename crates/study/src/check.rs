@@ -116,6 +116,10 @@ impl Check {
     /// # Errors
     /// A machine or parameter that does not exist, a program that is not there, a system without huge pages.
     pub fn check(&self) -> Result<(), Error> {
+        self.prepare().map(|_| ())
+    }
+
+    fn prepare(&self) -> Result<(Vec<Job>, Input, Program), Error> {
         if self.pairs == 0 {
             return Err(Error::request("--pairs 0 measures nothing; give at least 1"));
         }
@@ -124,10 +128,11 @@ impl Check {
                 "a check runs the program natively on this machine's processors; --gpu records kernels, see terrace compare --gpu",
             ));
         }
-        self.jobs()?;
-        self.input().prepare()?;
-        Program::new(&self.command).map_err(Error::request)?;
-        Ok(())
+        let jobs = self.jobs()?;
+        let mut input = Input::command(&self.command, self.recording.clone());
+        input.prepare()?;
+        let program = Program::new(&self.command).map_err(Error::request)?;
+        Ok((jobs, input, program))
     }
 
     /// Measures and predicts.
@@ -135,11 +140,9 @@ impl Check {
     /// # Errors
     /// As [`Check::check`], and runs that fail.
     pub fn run(&self, progress: &dyn Progress) -> Result<CheckResult, Error> {
-        self.check()?;
-        let program = Program::new(&self.command).map_err(Error::request)?;
+        let (jobs, input, program) = self.prepare()?;
         let native = self.measure(&program, progress)?;
         let settings = Settings::new(Simulation::default(), progress);
-        let (jobs, input) = (self.jobs()?, self.input());
         let machine = jobs[0].design.design.machine.clone();
         let name = input.name.clone();
         let ways = jobs.len();
@@ -169,10 +172,6 @@ impl Check {
             [(seconds[0], faults(0)), (seconds[1], faults(1))],
             &program,
         ))
-    }
-
-    fn input(&self) -> Input {
-        Input::command(&self.command, self.recording.clone())
     }
 
     /// The two designs; where the machine states how far its constants spread, both again with all of these against huge

@@ -235,7 +235,7 @@ fn run_one(key: &RunKey, stop: &Stop, accesses: &Arc<AtomicU64>) -> Result<Optio
     let settings = Settings::new(simulation, &Silent).until(stop.clone());
     let input = Input::workload(&key.workload)?;
     let profile = first_pass::profiles(std::iter::once(&resolved), &input, &settings)?.pop().flatten();
-    let source = terrace_workload::open(&key.workload)?.source();
+    let (source, _) = input.open(&settings)?;
     let mut counted = Counted { source, accesses: Arc::clone(accesses) };
     let options = Options {
         fidelity,

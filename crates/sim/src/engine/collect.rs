@@ -6,10 +6,9 @@
 use super::Engine;
 use crate::coherence::{EnergySums, translation_energy};
 use crate::core::Blame;
-use crate::memory::Initiator;
 use crate::outcome::{Fidelity, Outcome};
 use crate::translate::Nested;
-use terrace_model::{LINE_BYTES, PageSize, Stats, TierId, Time, Unit, Value};
+use terrace_model::{PageSize, Stats, TierId, Time, Unit, Value};
 
 /// Everything counted up to a moment.
 #[derive(Clone, Debug)]
@@ -140,11 +139,7 @@ fn stats(engine: &Engine, now: Time) -> Stats {
     }
     if fidelity == Fidelity::Full {
         let caches = &shared.caches.counters;
-        for (name, level) in [("l1", caches.l1), ("l2", caches.l2), ("llc", caches.llc)] {
-            stats.count(format!("cache.{name}.hit"), level.hits, Unit::Count);
-            stats.count(format!("cache.{name}.miss"), level.misses, Unit::Count);
-            stats.count(format!("cache.{name}.writeback"), level.writebacks, Unit::Count);
-        }
+        caches.count_levels_into(&mut stats);
         stats.count("cache.prefetches", caches.prefetches, Unit::Count);
         stats.count("cache.zero_fills", caches.zero_fills, Unit::Count);
         stats.count("cache.outside_fills", caches.outside_fills, Unit::Count);
@@ -152,15 +147,7 @@ fn stats(engine: &Engine, now: Time) -> Stats {
         stats.count("coherence.invalidations", caches.invalidations, Unit::Count);
         stats.count("coherence.back_invalidations", caches.back_invalidations, Unit::Count);
         for (name, traffic) in shared.memory.traffic() {
-            let (reads, writes): (u64, u64) = (traffic.reads.iter().sum(), traffic.writes.iter().sum());
-            stats.count(format!("tier.{name}.reads"), reads, Unit::Count);
-            stats.count(format!("tier.{name}.writes"), writes, Unit::Count);
-            stats.count(format!("tier.{name}.bytes_read"), reads * LINE_BYTES, Unit::Bytes);
-            stats.count(format!("tier.{name}.bytes_written"), writes * LINE_BYTES, Unit::Bytes);
-            for by in Initiator::ALL {
-                let bytes = (traffic.reads[by as usize] + traffic.writes[by as usize]) * LINE_BYTES;
-                stats.count(format!("tier.{name}.bytes_by.{}", by.name()), bytes, Unit::Bytes);
-            }
+            traffic.count_into(name, &mut stats);
         }
         shared.memory.report(now, &mut stats);
     }

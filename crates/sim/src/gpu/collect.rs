@@ -3,7 +3,6 @@
 use super::engine::Engine;
 use super::parameters::{GPU_LINE, GpuParameters, SECTOR};
 use crate::design::Design;
-use crate::memory::Initiator;
 use crate::outcome::Outcome;
 use terrace_model::{LINE_BYTES, PageSize, Stats, TierId, Time, Unit};
 
@@ -80,23 +79,12 @@ fn count_gpu(engine: &Engine, gpu: &GpuParameters, stats: &mut Stats) {
 fn count_memory(engine: &Engine, span: Time, stats: &mut Stats) {
     let shared = &engine.machine.shared;
     let caches = &shared.caches.counters;
-    for (name, level) in [("l1", caches.l1), ("l2", caches.l2), ("llc", caches.llc)] {
-        stats.count(format!("cache.{name}.hit"), level.hits, Unit::Count);
-        stats.count(format!("cache.{name}.miss"), level.misses, Unit::Count);
-        stats.count(format!("cache.{name}.writeback"), level.writebacks, Unit::Count);
-    }
+    caches.count_levels_into(stats);
     for (at, (name, all)) in shared.memory.traffic().enumerate() {
         let traffic = if engine.options.whole { all } else { &engine.kernel_traffic[at] };
-        let (reads, writes): (u64, u64) = (traffic.reads.iter().sum(), traffic.writes.iter().sum());
-        stats.count(format!("tier.{name}.reads"), reads, Unit::Count);
-        stats.count(format!("tier.{name}.writes"), writes, Unit::Count);
-        stats.count(format!("tier.{name}.bytes_read"), reads * LINE_BYTES, Unit::Bytes);
-        stats.count(format!("tier.{name}.bytes_written"), writes * LINE_BYTES, Unit::Bytes);
-        for by in Initiator::ALL {
-            let bytes = (traffic.reads[by as usize] + traffic.writes[by as usize]) * LINE_BYTES;
-            stats.count(format!("tier.{name}.bytes_by.{}", by.name()), bytes, Unit::Bytes);
-        }
-        let bandwidth = ((reads + writes) * LINE_BYTES) as f64 / span.as_secs().max(1e-12);
+        traffic.count_into(name, stats);
+        let lines: u64 = traffic.reads.iter().chain(&traffic.writes).sum();
+        let bandwidth = (lines * LINE_BYTES) as f64 / span.as_secs().max(1e-12);
         stats.real(format!("gpu.bandwidth.{name}"), bandwidth, Unit::BytesPerSecond);
         let id = TierId(at as u8);
         stats.count(format!("tier.{name}.pages"), shared.os.used_frames(id), Unit::Pages);

@@ -21,6 +21,19 @@ pub struct TierLines {
 }
 
 impl TierLines {
+    /// Adds them to the statistics of a run, as those of the tier `name`.
+    pub fn count_into(&self, name: &str, stats: &mut Stats) {
+        let (reads, writes): (u64, u64) = (self.reads.iter().sum(), self.writes.iter().sum());
+        stats.count(format!("tier.{name}.reads"), reads, Unit::Count);
+        stats.count(format!("tier.{name}.writes"), writes, Unit::Count);
+        stats.count(format!("tier.{name}.bytes_read"), reads * LINE_BYTES, Unit::Bytes);
+        stats.count(format!("tier.{name}.bytes_written"), writes * LINE_BYTES, Unit::Bytes);
+        for by in Initiator::ALL {
+            let bytes = (self.reads[by as usize] + self.writes[by as usize]) * LINE_BYTES;
+            stats.count(format!("tier.{name}.bytes_by.{}", by.name()), bytes, Unit::Bytes);
+        }
+    }
+
     /// Adds what came between two counts.
     pub fn add_since(&mut self, before: &TierLines, after: &TierLines) {
         for by in 0..Initiator::ALL.len() {

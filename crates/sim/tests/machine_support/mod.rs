@@ -286,6 +286,21 @@ pub fn counts<const N: usize>(outcome: &Outcome, names: [&str; N]) -> [u64; N] {
     names.map(|name| count(outcome, name))
 }
 
+/// Reads one address in each of `pages` consecutive pages of `size`.
+pub fn sweep(size: PageSize, pages: u64) -> Program {
+    let mut program = Program::new();
+    program.map(DATA, pages * size.bytes());
+    for page in 0..pages {
+        program.read(DATA + page * size.bytes());
+    }
+    program
+}
+
+/// Page walks, the entries that they fetched, and those of them that were the host's.
+pub fn walk_references(outcome: &Outcome) -> [u64; 3] {
+    counts(outcome, ["walk.count", "walk.memory_refs", "walk.host_refs"])
+}
+
 /// A counter, which must be there.
 pub fn count(outcome: &Outcome, name: &str) -> u64 {
     assert!(outcome.stats.get(name).is_some(), "no statistic {name}");

@@ -22,7 +22,7 @@ use super::seen::Seen;
 use super::sharers::MAX_CORES;
 use crate::memory::Initiator;
 use private::{NOTHING_RECENT, Private, Recent};
-use terrace_model::Time;
+use terrace_model::{Stats, Time, Unit};
 use translations::Translations;
 pub use translations::{Message, Reason};
 
@@ -70,6 +70,17 @@ pub struct CacheCounters {
     pub zero_fills: u64,
     /// Lines that stores from beyond the caches read from memory.
     pub outside_fills: u64,
+}
+
+impl CacheCounters {
+    /// Adds hits, misses and writebacks of each level to the statistics of a run.
+    pub fn count_levels_into(&self, stats: &mut Stats) {
+        for (name, level) in [("l1", self.l1), ("l2", self.l2), ("llc", self.llc)] {
+            stats.count(format!("cache.{name}.hit"), level.hits, Unit::Count);
+            stats.count(format!("cache.{name}.miss"), level.misses, Unit::Count);
+            stats.count(format!("cache.{name}.writeback"), level.writebacks, Unit::Count);
+        }
+    }
 }
 
 /// The caches of a machine.
