@@ -476,6 +476,7 @@ fn claim_process(mapping: Shared, forked_from: u64, family: Option<usize>) -> Op
     let process = mapping.process(number);
     process.base.store(mapping.base() as u64, Relaxed);
     process.forked_from.store(forked_from, Relaxed);
+    process.registration.store(header.registered.fetch_add(1, SeqCst) + 1, Relaxed);
     let family = family.unwrap_or(number);
     process.family.store(family as u32 + 1, Relaxed);
     if !recorder::join(mapping, number) {

@@ -104,6 +104,8 @@ pub struct Header {
     pub ticket: Aligned<AtomicU64>,
     /// Numbers streams.
     pub serial: AtomicU64,
+    /// Programs that have registered, ever.
+    pub registered: AtomicU64,
     /// Futex: changes when the recorder is to wake.
     pub filled: Aligned<AtomicU32>,
     /// While the recorder waits on `filled`: how many chunks must have been handed over in all before it is worth
@@ -152,6 +154,8 @@ pub struct Process {
     pub base: AtomicU64,
     /// Serial of the stream that forked it, or 0.
     pub forked_from: AtomicU64,
+    /// Counts up with each registration: a program that replaces another has a higher one.
+    pub registration: AtomicU64,
     /// Process number (in this table) plus 1 of the one that translated the code this process inherited; its own for
     /// one that did not come from a fork.
     pub family: AtomicU32,

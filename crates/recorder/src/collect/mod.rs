@@ -15,7 +15,7 @@ use crate::process::Process;
 use crate::session::Session;
 use crate::symbols::Symbols;
 use order::Order;
-use owners::Source;
+use owners::{Registration, Source};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -41,6 +41,8 @@ pub struct Collector {
     pub(crate) processes: Vec<Option<Process>>,
     /// For each place in the shared table, the index into `processes`.
     places: Vec<Option<usize>>,
+    /// Room for those that have registered and are not yet known.
+    new: Vec<Registration>,
     sources: Vec<Option<Box<Source>>>,
     pub ready: VecDeque<Arc<Batch>>,
     pool: BatchPool,
@@ -78,6 +80,7 @@ impl Collector {
             options,
             processes: Vec::new(),
             places: vec![None; PROCESSES],
+            new: Vec::new(),
             sources: (0..SLOTS).map(|_| None).collect(),
             ready: VecDeque::new(),
             pool: BatchPool::default(),

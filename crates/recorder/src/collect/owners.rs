@@ -24,24 +24,30 @@ pub(super) struct Source {
     pub resized: Option<Object>,
 }
 
+/// Its number, the process's own id, and its place in the shared table.
+pub(super) type Registration = (u64, u64, usize);
+
 impl Collector {
     /// Looks for processes and threads that have registered.
     pub(super) fn discover(&mut self) {
         let shared = self.shared();
         let header = shared.header();
         let used = (header.processes_used.load(Acquire) as usize).min(PROCESSES);
-        for place in 0..used {
-            if self.places[place].is_some() {
-                continue;
-            }
+        // Several of one process can be new, when it replaced its program before we looked. Places are given again, so that
+        // their numbers do not tell which was first.
+        let mut new = std::mem::take(&mut self.new);
+        new.extend((0..used).filter(|&place| self.places[place].is_none()).filter_map(|place| {
             let entry = shared.process(place);
             let state = entry.state.load(Acquire);
-            if state & 0xff != 2 {
-                continue;
-            }
+            (state & 0xff == 2).then(|| (entry.registration.load(Relaxed), state >> 8, place))
+        }));
+        new.sort_unstable();
+        for (at, &(_, own_pid, place)) in new.iter().enumerate() {
+            let entry = shared.process(place);
             let pid = entry.seen_pid.load(Acquire);
-            if pid == 0 {
-                // The keeper is about to write it.
+            // The keeper is about to write it, here or of the program that this one replaced.
+            let is_known = |&(_, _, place): &Registration| shared.process(place).seen_pid.load(Acquire) != 0;
+            if pid == 0 || new[..at].iter().any(|other| other.1 == own_pid && !is_known(other)) {
                 continue;
             }
             // A program that replaced another comes after all that the other did.
@@ -62,6 +68,8 @@ impl Collector {
             self.processes[index] = Some(process);
             self.places[place] = Some(index);
         }
+        new.clear();
+        self.new = new;
         let used = self.slots_used();
         for number in 0..used {
             let slot = shared.slot(number);
@@ -291,5 +299,44 @@ impl Collector {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::RecordOptions;
+    use crate::session::Session;
+
+    /// What a program writes when it registers; `seen` is what the keeper adds.
+    fn register(collector: &Collector, place: usize, registration: u64, own_pid: u64, seen: u32) {
+        let entry = collector.shared().process(place);
+        entry.registration.store(registration, Relaxed);
+        entry.seen_pid.store(seen, Relaxed);
+        entry.state.store(own_pid << 8 | 2, Release);
+        collector.shared().header().processes_used.store(8, Release);
+    }
+
+    #[test]
+    fn of_programs_that_replaced_each_other_the_first_is_taken_first() {
+        let folder = tempfile::tempdir().unwrap();
+        let session = Session::new(folder.path()).unwrap();
+        let mut collector = Collector::new(session, RecordOptions::default(), "p".to_owned());
+        let pid = std::process::id();
+        // A fork in place 3, and the program that it became in a place that was given back meanwhile.
+        register(&collector, 2, 8, 70, pid);
+        register(&collector, 3, 7, 70, 0);
+        collector.discover();
+        assert_eq!(
+            (collector.places[2], collector.places[3]),
+            (None, None),
+            "the keeper is yet to say who it is"
+        );
+        register(&collector, 3, 7, 70, pid);
+        collector.discover();
+        assert_eq!((collector.places[2], collector.places[3]), (None, Some(0)));
+        collector.end_process(0, true, &[]);
+        collector.discover();
+        assert_eq!((collector.places[2], collector.places[3]), (Some(0), None));
     }
 }
