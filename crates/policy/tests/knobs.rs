@@ -16,6 +16,10 @@ use terrace_policy::{AccessOrder, Entry, Heat, PageId, Profile, all};
 
 /// Parameters whose effect needs a scene of its own: policy, parameter, and the test that sets it.
 const SHOWN_BY: &[(&str, &str, &str)] = &[
+    ("annotated", "count", "pages_go_where_hints_say"),
+    ("annotated", "rank", "hints_follow_from_sizes_and_counts"),
+    ("annotated", "straddling", "hints_follow_from_sizes_and_counts"),
+    ("annotated", "balance", "hints_follow_from_sizes_and_counts"),
     ("ac-clock", "first_goal", "the_first_store_wants_a_very_cold_page_the_second_is_content_with_less"),
     ("ambix", "delay", "only_pages_touched_within_the_delay_are_hot"),
     ("ambix", "switch", "without_switch_free_memory_is_filled_even_with_cold_pages"),

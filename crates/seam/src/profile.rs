@@ -14,6 +14,15 @@ pub struct Heat {
 }
 
 impl Heat {
+    /// Counts one more.
+    pub const fn add(&mut self, write: bool) {
+        if write {
+            self.writes += 1;
+        } else {
+            self.reads += 1;
+        }
+    }
+
     /// Both.
     pub const fn total(&self) -> u64 {
         self.reads + self.writes
@@ -25,8 +34,10 @@ impl Heat {
 pub struct ObjectProfile {
     /// Its size in bytes; the sum over all allocations of the site.
     pub bytes: u64,
-    /// Its accesses.
+    /// Its accesses that reached memory.
     pub heat: Heat,
+    /// All that were issued, those included that caches served: what a profiler counts that checks each load and store.
+    pub issued: Heat,
 }
 
 /// A first pass: exact counts per base page, and per allocation site where allocations were recorded.
@@ -36,6 +47,8 @@ pub struct Profile {
     pub pages: BTreeMap<PageId, Heat>,
     /// By [`crate::Object::site`].
     pub objects: BTreeMap<u64, ObjectProfile>,
+    /// Names of these sites, where they are known.
+    pub names: BTreeMap<u64, String>,
     /// When each page was accessed.
     pub order: Arc<AccessOrder>,
 }

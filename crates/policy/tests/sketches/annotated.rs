@@ -55,7 +55,7 @@ fn dense_structures_first() {
         let object = Some(Object { site, range });
         world.map(Area { range, kind: AreaKind::Anonymous, writable: true, huge_advice: None, object });
         let heat = Heat { reads, writes: 0 };
-        profile.objects.insert(site, ObjectProfile { bytes: 200 << 12, heat });
+        profile.objects.insert(site, ObjectProfile { bytes: 200 << 12, heat, ..ObjectProfile::default() });
     }
     let policy = Annotated::new(&profile, world.tiers());
     let mut driver = Driver::new(Box::new(policy), world);

@@ -19,6 +19,7 @@ files![
     "designs/gpu-bw-aware.toml",
     "designs/gpu-interleave.toml",
     "designs/gpu-local.toml",
+    "designs/gpu-annotated.toml",
     "designs/gpu-oracle.toml",
     "designs/hatric-ideal.toml",
     "designs/hatric-sw.toml",

@@ -126,8 +126,9 @@ impl Engine<'_> {
             | Event::Site { .. } => {}
         }
         self.machine.discard_stale_names();
-        if let Some(parts) = &mut self.machine.shared.observers.parts {
-            parts.apply(space, event);
+        self.machine.shared.observers.apply(space, event);
+        if let Some(tiering) = &mut self.tiering {
+            tiering.state.note_structures(space, event);
         }
         Ok(())
     }
@@ -178,8 +179,9 @@ impl Engine<'_> {
                 self.machine.flush_lines(shared_lines, now);
                 let child = self.machine.shared.os.fork(parent)?;
                 self.machine.scheme.kernel().forked(parent, child);
-                if let Some(parts) = &mut self.machine.shared.observers.parts {
-                    parts.forked(parent, child);
+                self.machine.shared.observers.forked(parent, child);
+                if let Some(tiering) = &mut self.tiering {
+                    tiering.state.note_fork(parent, child);
                 }
                 self.spaces.insert(process, child);
                 self.complete(forks, Cause::Fork);

@@ -345,6 +345,7 @@ impl<'a> Engine<'a> {
                 let reached = site.run(&mut own, space, batch, from, stop_at, horizon)?;
                 self.machine.drop_stale();
                 self.machine.shared.os.note_stores(space, batch, from..reached);
+                self.machine.shared.observers.issued(space, batch, from..reached);
                 self.accesses += (reached - from) as u64;
                 self.streams.streams[stream].accesses += (reached - from) as u64;
                 self.streams.streams[stream].next_access = reached;

@@ -188,6 +188,10 @@ impl Engine {
             return Ok(());
         }
         let (space, agent) = self.of_stream(stream)?;
+        self.machine.shared.observers.apply(space, event);
+        if let Some(tiering) = &mut self.tiering {
+            tiering.state.note_structures(space, event);
+        }
         match event {
             Event::Mark { kind, value, .. } if agent == Agent::Gpu => return self.mark(*kind, *value, space),
             Event::Compute { instructions } if agent == Agent::Gpu => {
@@ -336,6 +340,7 @@ impl Engine {
             return Ok(());
         }
         let (space, agent) = self.of_stream(batch.stream.0)?;
+        self.machine.shared.observers.issued(space, batch, rows.clone());
         match agent {
             Agent::Gpu => {
                 self.space = space;

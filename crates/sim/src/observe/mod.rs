@@ -3,6 +3,7 @@
 
 mod contiguity;
 mod memory;
+mod objects;
 mod parts;
 mod placement;
 mod profile;
@@ -10,6 +11,7 @@ mod requests;
 
 pub use contiguity::ContiguityWatch;
 pub use memory::MapMaker;
+pub use objects::Objects;
 pub use parts::Parts;
 pub use placement::PlacementMaker;
 pub use profile::ProfileCounter;
@@ -17,6 +19,8 @@ pub use requests::Requests;
 
 use crate::os::Os;
 use crate::outcome::Options;
+use std::ops::Range;
+use terrace_trace::{AccessKind, Batch, Event};
 
 /// Those who are told of single accesses, walks and faults.
 #[derive(Debug, Default)]
@@ -44,10 +48,37 @@ impl Observers {
         self.profile.is_some() || self.placement.is_some()
     }
 
+    /// An event of a process was applied.
+    pub fn apply(&mut self, space: u32, event: &Event) {
+        if let Some(parts) = &mut self.parts {
+            parts.apply(space, event);
+        }
+        if let Some(profile) = &mut self.profile {
+            profile.apply(space, event);
+        }
+    }
+
+    /// The program issued these accesses of a batch.
+    pub fn issued(&mut self, space: u32, batch: &Batch, rows: Range<usize>) {
+        if let Some(profile) = &mut self.profile {
+            rows.for_each(|at| profile.issued(space, batch.addr[at], batch.kind[at] == AccessKind::Write));
+        }
+    }
+
+    /// A process was forked from another.
+    pub fn forked(&mut self, parent: u32, child: u32) {
+        if let Some(parts) = &mut self.parts {
+            parts.forked(parent, child);
+        }
+        if let Some(profile) = &mut self.profile {
+            profile.objects.forked(parent, child);
+        }
+    }
+
     /// An access reached memory.
     pub fn reached_memory(&mut self, os: &Os, space: u32, addr: u64, write: bool) {
         if let Some(profile) = &mut self.profile {
-            profile.count(space, addr, write);
+            profile.count_with_structure(space, addr, write);
         }
         if let Some(placement) = &mut self.placement {
             let leaf = os.table(space).find(addr);

@@ -1,8 +1,11 @@
 //! Counts and order of the accesses that reach memory, by page: the first pass of policies in two passes.
 
+use super::objects::Objects;
 use std::collections::HashMap;
 use std::sync::Arc;
-use terrace_policy::{AccessOrder, Heat, PageId, Profile};
+use terrace_model::{AddressRange, VirtAddr};
+use terrace_policy::{AccessOrder, Heat, ObjectProfile, PageId, Profile};
+use terrace_trace::Event;
 
 /// Most steps that are kept of all pages together, 32 MiB. Beyond that, steps of the order become twice as long.
 const MOST_STEPS: usize = 8 << 20;
@@ -16,6 +19,12 @@ pub struct ProfileCounter {
     shift: u32,
     steps: usize,
     most_steps: usize,
+    /// Data structures, as the input's events have them.
+    pub objects: Objects,
+    /// Of each site, by its place there.
+    by_site: Vec<ObjectProfile>,
+    /// The structure of the last access.
+    recent: Option<(u32, AddressRange, u32)>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -32,13 +41,22 @@ impl Default for ProfileCounter {
 
 impl ProfileCounter {
     fn with_most_steps(most_steps: usize) -> ProfileCounter {
-        ProfileCounter { pages: HashMap::new(), accesses: 0, shift: 0, steps: 0, most_steps }
+        ProfileCounter {
+            pages: HashMap::new(),
+            accesses: 0,
+            shift: 0,
+            steps: 0,
+            most_steps,
+            objects: Objects::default(),
+            by_site: Vec::new(),
+            recent: None,
+        }
     }
 
     /// One access reached memory.
     pub fn count(&mut self, space: u32, addr: u64, write: bool) {
         let uses = self.pages.entry(PageId::new(space, addr >> 12)).or_default();
-        *(if write { &mut uses.heat.writes } else { &mut uses.heat.reads }) += 1;
+        uses.heat.add(write);
         let step = (self.accesses >> self.shift) as u32;
         self.accesses += 1;
         if uses.steps.last() != Some(&step) {
@@ -48,6 +66,44 @@ impl ProfileCounter {
                 self.coarsen();
             }
         }
+    }
+
+    /// One access reached memory, and goes to the structure at its address too.
+    pub fn count_with_structure(&mut self, space: u32, addr: u64, write: bool) {
+        if let Some(structure) = self.structure(space, addr) {
+            structure.heat.add(write);
+        }
+        self.count(space, addr, write);
+    }
+
+    /// A load or store was issued, whether a cache serves it or not.
+    pub fn issued(&mut self, space: u32, addr: u64, write: bool) {
+        if let Some(structure) = self.structure(space, addr) {
+            structure.issued.add(write);
+        }
+    }
+
+    fn structure(&mut self, space: u32, addr: u64) -> Option<&mut ObjectProfile> {
+        let known = self.recent.filter(|(of, range, _)| *of == space && range.contains(VirtAddr(addr)));
+        let place = match known {
+            Some((_, _, place)) => place,
+            None => {
+                let (range, place) = self.objects.find(space, addr)?;
+                self.recent = Some((space, range, place));
+                place
+            }
+        };
+        let at = place as usize;
+        if self.by_site.len() <= at {
+            self.by_site.resize(at + 1, ObjectProfile::default());
+        }
+        Some(&mut self.by_site[at])
+    }
+
+    /// Takes in an event of a process.
+    pub fn apply(&mut self, space: u32, event: &Event) {
+        self.recent = None;
+        self.objects.apply(space, event);
     }
 
     #[cold]
@@ -67,13 +123,19 @@ impl ProfileCounter {
 
     /// What was counted, in page order.
     pub fn finish(self) -> Profile {
+        let none = ObjectProfile::default();
+        let sites = self.objects.sites().enumerate();
+        let objects = sites.map(|(at, (number, _, bytes))| {
+            (number, ObjectProfile { bytes, ..*self.by_site.get(at).unwrap_or(&none) })
+        });
         Profile {
+            objects: objects.collect(),
+            names: self.objects.names(),
             pages: self.pages.iter().map(|(page, uses)| (*page, uses.heat)).collect(),
             order: Arc::new(AccessOrder {
                 shift: self.shift,
                 steps: self.pages.into_iter().map(|(page, uses)| (page, uses.steps)).collect(),
             }),
-            ..Profile::default()
         }
     }
 }
@@ -81,6 +143,34 @@ impl ProfileCounter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn structures_are_counted_apart() {
+        let mut counter = ProfileCounter::default();
+        for (site, start) in [(0, 0x1000), (1, 0x1800)] {
+            counter.apply(0, &Event::Site { site, name: format!("s{site}") });
+            let range = AddressRange::new(start, 0x800);
+            counter.apply(0, &Event::Alloc { object: site.into(), site, range });
+        }
+        // The lower half of a page, the upper half, and where nothing is.
+        for (addr, times) in [(0x1000, 3), (0x1fff, 2), (0x9000, 5)] {
+            for _ in 0..times {
+                counter.issued(0, addr, false);
+                counter.issued(0, addr, true);
+                counter.count_with_structure(0, addr, false);
+            }
+        }
+        let profile = counter.finish();
+        let of = |name: &str| profile.objects[&super::super::objects::site_number(name)];
+        let expected = |times| ObjectProfile {
+            bytes: 0x800,
+            heat: Heat { reads: times, writes: 0 },
+            issued: Heat { reads: times, writes: times },
+        };
+        assert_eq!([of("s0"), of("s1")], [expected(3), expected(2)]);
+        assert_eq!(profile.pages[&PageId::new(0, 1)].reads, 5);
+        assert_eq!(profile.names.values().collect::<Vec<_>>().len(), 2);
+    }
 
     #[test]
     fn the_order_coarsens_instead_of_growing() {

@@ -38,6 +38,7 @@ mod world;
 
 use crate::design::KernelCosts;
 use crate::machine::{Manager, System, Trap};
+use crate::observe::Objects;
 use crate::os::{Fault as Page, Leaf, Os, OsError};
 pub use bench::{MigrationRow, migration_benchmark};
 use count::Counters;
@@ -46,10 +47,10 @@ use processors::Processors;
 use std::collections::{BTreeMap, HashSet};
 use terrace_model::{AddressRange, Bytes, PageSize, TierId, Time};
 use terrace_policy::{
-    Agent, Area, AreaKind, Capabilities, Cost, Fault, Moment, Needs, PageId, PageRange, Policy, Signal,
-    SignalKind, SignalSet, Ticket, TierTraffic, Topology, Watch,
+    Agent, Area, AreaKind, Capabilities, Cost, Fault, Moment, Needs, Object, PageId, PageRange, Policy,
+    Signal, SignalKind, SignalSet, Ticket, TierTraffic, Topology, Watch,
 };
-use terrace_trace::MapKind;
+use terrace_trace::{Event, MapKind};
 
 /// A page under watch.
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +76,8 @@ pub(crate) struct Tiering {
 
 /// What the kernel keeps for a policy.
 pub(crate) struct State {
+    /// Who accesses memory now.
+    pub agent: Agent,
     /// Whose memory the policy manages.
     pub system: System,
     pub topology: Topology,
@@ -114,6 +117,8 @@ pub(crate) struct State {
     until_sample: u64,
     low_water: Vec<LowWater>,
     traffic: Vec<TierTraffic>,
+    /// The program's data structures, for a policy that needs to know them.
+    objects: Option<Box<Objects>>,
     spent: Cost,
     pub counters: Counters,
 }
@@ -170,12 +175,13 @@ impl Manager for Tiering {
         now: Time,
     ) -> Result<Option<Page>, OsError> {
         let (start, area) = os.area_at_fault(space, addr);
+        let object = self.state.structure_of(page_id(space, addr));
         let fault = Fault {
             page: page_id(space, addr),
             write,
             at: moment(now),
-            agent: Agent::default(),
-            area: area_of(space, start, &area),
+            agent: self.state.agent,
+            area: Area { object, ..area_of(space, start, &area) },
         };
         self.state.account(os);
         let placement = self.policy.place(&fault, &self.state.topology);
@@ -222,7 +228,7 @@ impl Manager for Tiering {
         state.counters.hint_faults += 1;
         if let Some(Watched { since, .. }) = state.watched.remove(&page) {
             let latency = now.saturating_sub(since);
-            let agent = Agent::default();
+            let agent = state.agent;
             state.notify_at_once(Signal::HintFault { page, write, at: moment(now), latency, agent });
         }
         Trap { cost: cost.time, goes_on: false }
@@ -231,7 +237,7 @@ impl Manager for Tiering {
     fn walked(&mut self, space: u32, addr: u64, size: PageSize) {
         if self.state.wanted.contains(SignalKind::TlbMiss) {
             let page = page_id(space, addr).aligned(size);
-            self.state.signals.push(Signal::TlbMiss { page, agent: Agent::default() });
+            self.state.signals.push(Signal::TlbMiss { page, agent: self.state.agent });
         }
     }
 
@@ -275,6 +281,25 @@ impl State {
                 self.urgent = true;
             }
             level.notified = low;
+        }
+    }
+
+    /// The data structure that a page is of, where the policy needs to know.
+    fn structure_of(&self, page: PageId) -> Option<Object> {
+        self.objects.as_ref()?.of_page(page)
+    }
+
+    /// An event of a process may name or change its data structures.
+    pub fn note_structures(&mut self, space: u32, event: &Event) {
+        if let Some(objects) = &mut self.objects {
+            objects.apply(space, event);
+        }
+    }
+
+    /// The same for a fork.
+    pub fn note_fork(&mut self, parent: u32, child: u32) {
+        if let Some(objects) = &mut self.objects {
+            objects.forked(parent, child);
         }
     }
 

@@ -11,8 +11,8 @@ use crate::translate::schemes;
 use std::collections::{BTreeMap, HashSet};
 use terrace_model::{Bytes, LINE_BYTES, PageSize, TierId, Time};
 use terrace_policy::{
-    Capabilities, Capability, CapabilitySet, Cost, Policy, PolicyError, Setup, Tier, TierTraffic, Topology,
-    find,
+    Agent, Capabilities, Capability, CapabilitySet, Cost, Policy, PolicyError, Setup, Tier, TierTraffic,
+    Topology, find,
 };
 
 /// Most threads that share a copy, as Nimble's experiments (Yan 2019, section 3.4).
@@ -36,6 +36,7 @@ pub(crate) fn capabilities(fidelity: Fidelity, scheme: Option<&schemes::Entry>) 
         Capability::ZeroPages,
         Capability::FaultSizes,
         Capability::StalledFaults,
+        Capability::Objects,
     ]);
     let tlbs = [Capability::CountedFaults, Capability::TlbMisses];
     let memory = [
@@ -49,8 +50,7 @@ pub(crate) fn capabilities(fidelity: Fidelity, scheme: Option<&schemes::Entry>) 
     let mut offers = tlbs.iter().fold(everywhere, |set, one| set.with_if(with_tlbs, *one));
     offers = memory.iter().fold(offers, |set, one| set.with_if(fidelity == Fidelity::Full, *one));
     let mut capabilities = Capabilities::new(offers, PageSize::Giant)
-        .without(Capability::CopylessExchange, "the simulated machine is no guest")
-        .without(Capability::Objects, "the simulated operating system does not tell data structures yet");
+        .without(Capability::CopylessExchange, "the simulated machine is no guest");
     if !with_tlbs {
         for one in tlbs {
             let reason = if fidelity == Fidelity::Pages {
@@ -138,6 +138,8 @@ impl Tiering {
         if system == System::Hypervisor {
             let why = "the hypervisor does not see what the guest's programs store";
             capabilities = capabilities.without(Capability::ZeroPages, why);
+            let why = "the hypervisor does not know what the guest's programs allocate";
+            capabilities = capabilities.without(Capability::Objects, why);
         }
         let topology = topology(shared, system, design);
         let profile = options.profile.as_deref();
@@ -158,7 +160,10 @@ impl Tiering {
         if policy.needs().capabilities.contains(Capability::ZeroPages) {
             shared.system_mut(system).watch_stores();
         }
+        let knows = policy.needs().capabilities.contains(Capability::Objects);
         let state = State {
+            agent: Agent::default(),
+            objects: knows.then(Box::default),
             system,
             reserved: topology.ids().map(|id| shared.system(system).frames_beside_tables(id)).collect(),
             topology,

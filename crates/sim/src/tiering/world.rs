@@ -240,7 +240,8 @@ impl MemorySystem for World<'_> {
         let os = self.machine.shared.system(self.state.system);
         let space = page.space.0;
         let found = os.is_live(space).then(|| os.areas(space).find(page.addr().0)).flatten();
-        found.map(|(start, area)| area_of(space, start, &area))
+        let object = self.state.structure_of(page);
+        found.map(|(start, area)| Area { object, ..area_of(space, start, &area) })
     }
 
     fn watch(&mut self, pages: &[PageId], how: Watch) {

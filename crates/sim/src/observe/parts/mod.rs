@@ -9,7 +9,7 @@ mod usage;
 
 use crate::os::Os;
 use crate::outcome::{Part, PartCost, PartUse};
-use ranges::Ranges;
+pub(super) use ranges::Ranges;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use terrace_model::{AddressRange, PageSize, Time, VirtAddr};

@@ -5,7 +5,7 @@ use terrace_model::AddressRange;
 
 /// Ranges by first address: end and number.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ranges {
+pub struct Ranges {
     ranges: BTreeMap<u64, (u64, u32)>,
 }
 
