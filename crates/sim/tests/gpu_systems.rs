@@ -188,5 +188,5 @@ fn hot_structures_get_the_room_there_is() {
     // Room for 71.4 % of everything: all structures are drawn, whatever is hot.
     let wide = [("tier.gddr.capacity", "512 KiB"), ("os.reserved", "0 B"), ("os.page_table_tier", "ddr")];
     let outcome = program.run_twice(&design("gpu-annotated", &wide));
-    assert_eq!(count(&outcome, "policy.hinted_both"), 80);
+    assert_eq!(count(&outcome, "policy.own.hinted_both"), 80);
 }
