@@ -13,9 +13,10 @@ use terrace_policy::{
     ScanHand, Scope, Signal, SignalKind, SignalSet, Step, Watch,
 };
 use terrace_sim::design::{
-    Design, DirectorySize, DirectoryUpdates, FillNotices, FreedTables, Granularity, GuestTierParameters,
-    HatricParameters, HostParameters, LocalStores, NestedParameters, PagePolicy, PageWalkCacheParameters,
-    SetNumbers, Synonyms, Tracking, VmParameters, WalkCacheSets, WalkerStores,
+    Design, DirectorySize, DirectoryUpdates, FillNotices, FreedTables, Granularity, GuestChanges,
+    GuestTierParameters, HatricParameters, HostParameters, LocalStores, NestedParameters, PagePolicy,
+    PageWalkCacheParameters, SetNumbers, Synonyms, Tracking, VmParameters, WalkCacheSets, WalkCacheTags,
+    WalkerStores,
 };
 use terrace_sim::{Fidelity, Options, Outcome};
 use terrace_trace::{AccessKind, Advice, Event, KernelAccess, MarkKind, Protection};
@@ -312,6 +313,7 @@ fn hatric() -> impl Strategy<Value = HatricParameters> {
         set_numbers: if bits[2] { SetNumbers::Whole } else { SetNumbers::SixBits },
         synonyms: if bits[3] { Synonyms::SearchAll } else { Synonyms::ListAll },
         walk_cache_sets: if bits[4] { WalkCacheSets::Derived } else { WalkCacheSets::SearchAll },
+        guest_changes: if bits[1] ^ bits[5] { GuestChanges::Software } else { GuestChanges::Free },
         freed_tables: if bits[5] { FreedTables::Stores } else { FreedTables::Flush },
         walker_stores: if bits[6] { WalkerStores::Invalidate } else { WalkerStores::Ignore },
         directory_updates: if bits[7] { DirectoryUpdates::Lazy } else { DirectoryUpdates::Eager },
@@ -359,10 +361,14 @@ proptest! {
             own.insert("delayed".to_owned(), nested.into());
             own.insert("reservation".to_owned(), if full { "early" } else { "none" }.into());
         }
-        let hardware = coherence == "hatric" || coherence == "unitd";
-        let in_machine = virtual_machine && !hardware && ["radix", "pom-tlb"].contains(&scheme);
+        let in_machine = virtual_machine && ["radix", "pom-tlb"].contains(&scheme);
         if in_machine {
             design = in_vm(design, if host_huge { PagePolicy::Thp } else { PagePolicy::Base });
+            let cache = &mut design.translation.page_walk_cache;
+            cache.entries = 16;
+            let tlb = PageWalkCacheParameters { entries: 8, ..cache.clone() };
+            let walk_cache = if nested { WalkCacheTags::GuestVirtual } else { WalkCacheTags::GuestPhysical };
+            design.translation.nested = Some(NestedParameters { tlb, walk_cache, ..NestedParameters::default() });
         } else if nested && walks {
             let tlb = PageWalkCacheParameters { entries: 8, ..design.translation.page_walk_cache.clone() };
             design.translation.nested = Some(NestedParameters { host: Some(PageSize::Huge), tlb, ..NestedParameters::default() });

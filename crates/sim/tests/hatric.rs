@@ -405,9 +405,6 @@ fn hardware_needs_translations_that_walks_made() {
     };
     let error = load(&[("translation.coherence", "hatric")]);
     assert!(error.contains("translation.coherence") && error.contains("pom-tlb"), "{error}");
-    let sets = [("translation.coherence".to_owned(), "hatric".to_owned())];
-    let error = Library::embedded().design("virtual-4k", None, &sets).unwrap_err().to_string();
-    assert!(error.contains("translation.coherence") && error.contains("virtual machine"), "{error}");
     let error = load(&[("translation.hatric.co_tag_bytes", "4")]);
     assert!(error.contains("co_tag_bytes") && error.contains("1, 2, 3 or 8"), "{error}");
 }

@@ -15,8 +15,8 @@ use crate::design::KernelCosts;
 pub(crate) use cause::{Cause, Shootdowns};
 pub(crate) use hatric::{Covers, EnergySums, Hardware, translation_energy};
 pub use hatric::{
-    DirectorySize, DirectoryUpdates, FillNotices, FreedTables, Granularity, HatricParameters, LocalStores,
-    SetNumbers, Synonyms, Tracking, TranslationEnergy, WalkCacheSets, WalkerStores,
+    DirectorySize, DirectoryUpdates, FillNotices, FreedTables, Granularity, GuestChanges, HatricParameters,
+    LocalStores, SetNumbers, Synonyms, Tracking, TranslationEnergy, WalkCacheSets, WalkerStores,
 };
 use std::fmt::Debug;
 use terrace_model::Time;

@@ -28,12 +28,17 @@ impl Coherence for SoftwareVirtual {
     }
 
     fn host_bill(&self, what: &Invalidation, exit: Time) -> Bill {
-        let waits = match what.targets {
-            0 => Time::ZERO,
-            targets => self.0.send + self.0.per_core.times(targets) + exit,
-        };
-        Bill { waits, interrupt: exit, flushes_space: true, flushes_walk_cache: true }
+        remote_flush(&self.0, what, exit)
     }
+}
+
+/// What a remote flush costs.
+pub(super) fn remote_flush(software: &Software, what: &Invalidation, exit: Time) -> Bill {
+    let waits = match what.targets {
+        0 => Time::ZERO,
+        targets => software.send + software.per_core.times(targets) + exit,
+    };
+    Bill { waits, interrupt: exit, flushes_space: true, flushes_walk_cache: true }
 }
 
 #[cfg(test)]

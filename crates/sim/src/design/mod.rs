@@ -28,8 +28,8 @@ pub use crate::cache::{
     CacheHierarchyParameters, CacheParameters, PrefetcherParameters, Replacement, SetIndex,
 };
 pub use crate::coherence::{
-    DirectorySize, DirectoryUpdates, FillNotices, FreedTables, Granularity, HatricParameters, LocalStores,
-    SetNumbers, Synonyms, Tracking, TranslationEnergy, WalkCacheSets, WalkerStores,
+    DirectorySize, DirectoryUpdates, FillNotices, FreedTables, Granularity, GuestChanges, HatricParameters,
+    LocalStores, SetNumbers, Synonyms, Tracking, TranslationEnergy, WalkCacheSets, WalkerStores,
 };
 pub use crate::core::{CoreGroup, CoreParameters, InOrderKeys, ModelParameters};
 pub use crate::gpu::{GpuL1Parameters, GpuL2Parameters, GpuParameters, GpuTlbParameters};

@@ -15,13 +15,6 @@ pub(crate) fn validate(design: &Design) -> Result<(), Fault> {
     design.check().map_err(|problem| not_between(&problem))?;
     core(&design.core)?;
     translation(&design.translation, design.vm.is_some())?;
-    let hardware = matches!(design.translation.coherence.as_str(), "hatric" | "unitd");
-    rule(!hardware || design.vm.is_none(), "translation.coherence", || {
-        format!(
-            "\"{}\" follows one page table, and a virtual machine has two; there use \"software-virtual\" or \"ideal\"",
-            design.translation.coherence
-        )
-    })?;
     caches(&design.cache)?;
     tiers(design)?;
     virtualization::check(design)?;

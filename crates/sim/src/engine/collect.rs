@@ -132,7 +132,8 @@ fn stats(engine: &Engine, now: Time) -> Stats {
                 lookups: [l1, tlb.l2_hits + tlb.l2_misses, pwc_hits + pwc_misses],
                 walks: shared.walks.count,
                 walk_references: shared.walks.memory_refs,
-                interrupts: shared.shootdowns.interrupts,
+                interrupts: shared.shootdowns.interrupts
+                    + shared.hypervisor.as_ref().map_or(0, |hypervisor| hypervisor.exits.interrupts),
             };
             translation_energy(table, &sums, shared.hardware.as_deref(), &mut stats);
         }

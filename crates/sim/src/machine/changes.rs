@@ -54,9 +54,9 @@ impl Machine {
             return Completed::default();
         }
         let changes = std::mem::take(&mut self.shared.os.changes);
-        if self.shared.is_for_hardware(cause) {
+        if self.shared.is_for_hardware(System::Programs, cause) {
             self.shared.count_stores(System::Programs, cause, core.is_some(), &changes);
-            return self.complete_in_hardware(cause, core, now, changes);
+            return self.complete_in_hardware(System::Programs, cause, core, now, changes);
         }
         let completed = self.complete_changes(System::Programs, cause, core, now, changes);
         if let Some(core) = core
@@ -76,6 +76,10 @@ impl Machine {
             return Completed::default();
         }
         let changes = std::mem::take(&mut hypervisor.os.changes);
+        if self.shared.is_for_hardware(System::Hypervisor, cause) {
+            self.shared.count_stores(System::Hypervisor, cause, core.is_some(), &changes);
+            return self.complete_in_hardware(System::Hypervisor, cause, core, now, changes);
+        }
         self.complete_changes(System::Hypervisor, cause, core, now, changes)
     }
 
@@ -180,7 +184,7 @@ impl Machine {
         let virtual_pages = self.shared.pages_of_guest(pending);
         let spaces: Vec<u32> = self.shared.os.live_spaces().collect();
         match &virtual_pages {
-            Some(pages) => pages.iter().for_each(|(space, range)| self.scheme.forget(*space, *range)),
+            Some((pages, _)) => pages.iter().for_each(|(space, range)| self.scheme.forget(*space, *range)),
             None => spaces.iter().for_each(|space| self.scheme.forget(*space, EVERYTHING)),
         }
         for (id, core) in self.cores.iter_mut().enumerate() {
@@ -192,12 +196,13 @@ impl Machine {
                 continue;
             }
             match &virtual_pages {
-                Some(pages) => {
+                Some((pages, _)) => {
                     pages.iter().for_each(|(space, range)| self.scheme.invalidate(id, *space, *range));
                 }
                 None => spaces.iter().for_each(|space| self.scheme.flush_space(id, *space)),
             }
-            core.drop_nested(pending, virtual_pages.is_none());
+            let tables = virtual_pages.as_ref().is_some_and(|(_, tables)| *tables);
+            core.drop_nested(pending, virtual_pages.is_none(), tables);
         }
     }
 
@@ -244,8 +249,8 @@ impl<const F: u8> Site<'_, F> {
         if T::KERNEL_TABLES {
             self.shared.count_stores(System::Programs, cause, true, &changes);
         }
-        if self.shared.is_for_hardware(cause) {
-            return self.complete_in_hardware(own, cause, changes);
+        if self.shared.is_for_hardware(System::Programs, cause) {
+            return self.complete_in_hardware(own, System::Programs, cause, changes);
         }
         if F == FULL && cause.stores_entries() && T::KERNEL_TABLES {
             for line in changes.stored_lines() {
@@ -279,6 +284,9 @@ impl<const F: u8> Site<'_, F> {
         let Some(hypervisor) = &mut self.shared.hypervisor else { return };
         let changes = std::mem::take(&mut hypervisor.os.changes);
         self.shared.count_stores(System::Hypervisor, cause, true, &changes);
+        if self.shared.is_for_hardware(System::Hypervisor, cause) {
+            return self.complete_in_hardware(own, System::Hypervisor, cause, changes);
+        }
         if F == FULL && cause.stores_entries() {
             for line in changes.stored_lines() {
                 self.shared.store_entry(None::<&mut T::Kernel>, self.id, line, self.core.pipeline.now);
@@ -292,10 +300,11 @@ impl<const F: u8> Site<'_, F> {
         let virtual_pages = self.shared.pages_of_guest(pending);
         let spaces: Vec<u32> = self.shared.os.live_spaces().collect();
         match &virtual_pages {
-            Some(pages) => pages.iter().for_each(|(space, range)| own.scheme.invalidate(*space, *range)),
+            Some((pages, _)) => pages.iter().for_each(|(space, range)| own.scheme.invalidate(*space, *range)),
             None => spaces.iter().for_each(|space| own.scheme.flush_space(*space)),
         }
-        self.core.drop_nested(pending, virtual_pages.is_none());
+        let tables = virtual_pages.as_ref().is_some_and(|(_, tables)| *tables);
+        self.core.drop_nested(pending, virtual_pages.is_none(), tables);
         self.core.pipeline.kernel(completed.waits);
     }
 }
@@ -305,23 +314,36 @@ const EVERYTHING: AddressRange = AddressRange::new(0, u64::MAX);
 
 impl Core {
     /// Drops what the nested TLB and the page-walk cache hold of pages whose entries changed in the hypervisor's table.
-    fn drop_nested(&mut self, pending: &Pending, everything: bool) {
-        if let Some(nested) = &mut self.nested {
-            if everything {
-                nested.flush();
-            } else {
-                pending.stale.iter().for_each(|pages| nested.invalidate(pages.range()));
-            }
+    /// `tables`: tables of the guest's lie in them.
+    fn drop_nested(&mut self, pending: &Pending, everything: bool, tables: bool) {
+        // A scheme that leaves nested TLBs to software names no pages.
+        if everything || pending.stale.is_empty() {
+            return self.flush_nested();
         }
-        // Entries of the guest's tables may lie in a page that moved, and entries of the host's are gone.
+        if let Some(nested) = &mut self.nested {
+            pending.stale.iter().for_each(|pages| nested.invalidate(pages.range()));
+        }
+        if tables || pending.reshaped || pending.bill.flushes_walk_cache {
+            self.page_walk_cache.flush();
+        }
+    }
+
+    /// Drops all of the nested TLB and the page-walk cache.
+    pub(super) fn flush_nested(&mut self) {
+        if let Some(nested) = &mut self.nested {
+            nested.flush();
+        }
         self.page_walk_cache.flush();
     }
 }
 
 impl Shared {
     /// Whether the stores to the entries drop what is stale.
-    fn is_for_hardware(&self, cause: Cause) -> bool {
-        self.hardware.is_some() && !(cause == Cause::Exit && self.frees_tables_unstored())
+    fn is_for_hardware(&self, system: System, cause: Cause) -> bool {
+        // In a virtual machine co-tags are those of the hypervisor's entries, and the guest's are left to software.
+        let of_host = system == System::Hypervisor;
+        self.hardware.as_ref().is_some_and(|hardware| hardware.in_vm == of_host)
+            && !(cause == Cause::Exit && self.frees_tables_unstored())
     }
 
     /// Where a line of an operating system's page table lies in the machine.
@@ -333,13 +355,14 @@ impl Shared {
         }
     }
 
-    /// The pages of programs behind pages of the hypervisor's that are to be dropped one by one: space and addresses. None
-    /// where all goes, or where a frame of the guest's is in hands that name no page.
-    fn pages_of_guest(&self, pending: &Pending) -> Option<Vec<(u32, AddressRange)>> {
+    /// The pages of programs behind pages of the hypervisor's that are to be dropped one by one: space and addresses, and
+    /// whether tables of the guest's are there too. None where all goes, or where a frame of the guest's is in hands that
+    /// name no page.
+    fn pages_of_guest(&self, pending: &Pending) -> Option<(Vec<(u32, AddressRange)>, bool)> {
         if pending.bill.flushes_space {
             return None;
         }
-        let mut pages = Vec::new();
+        let (mut pages, mut tables) = (Vec::new(), false);
         for stale in &pending.stale {
             let range = stale.range();
             let (mut frame, end) = (range.start.0 >> 12, range.end().0 >> 12);
@@ -354,14 +377,15 @@ impl Shared {
                             pages.push((page.space.0, AddressRange::new(page.addr().0, size.bytes())));
                         }
                     }
-                    // Nobody translates to them but walks, which read the nested TLB.
-                    Owner::Table | Owner::Kernel | Owner::Cache(_) => {}
+                    // Nobody translates to them but walks, by the nested TLB and the page-walk cache.
+                    Owner::Table => tables = true,
+                    Owner::Kernel | Owner::Cache(_) => {}
                     Owner::Taken => return None,
                 }
                 frame = first.0 + size.base_pages();
             }
         }
-        Some(pages)
+        Some((pages, tables))
     }
 
     fn count_stores(&mut self, system: System, cause: Cause, by_core: bool, changes: &Changes) {
@@ -406,6 +430,9 @@ impl Shared {
         };
         let bill = match &self.hypervisor {
             Some(hypervisor) if of_host => self.coherence.host_bill(&what, hypervisor.vm_exit),
+            _ if self.hardware.as_ref().is_some_and(|hardware| hardware.guest_changes_are_free()) => {
+                Bill::default()
+            }
             _ => self.coherence.bill(&what),
         };
         let completed = Completed {
@@ -414,16 +441,7 @@ impl Shared {
             targets: targets.len() as u64,
             interrupt: bill.interrupt,
         };
-        match &mut self.hypervisor {
-            Some(hypervisor) if of_host => {
-                hypervisor.shootdowns.add(cause, completed.targets, bill.waits);
-                if bill.interrupt > Time::ZERO {
-                    hypervisor.exits.interrupts += completed.targets;
-                    hypervisor.exits.time += bill.interrupt.times(completed.targets);
-                }
-            }
-            _ => self.shootdowns.add(cause, completed.targets, bill.waits),
-        }
+        self.count_shootdown(system, cause, &completed);
         self.pending.push(Pending {
             system,
             stale: changes.stale,
@@ -434,6 +452,21 @@ impl Shared {
             done: core.filter(|_| dropped_by_core),
         });
         completed
+    }
+
+    /// Counts what a change came to.
+    pub(super) fn count_shootdown(&mut self, system: System, cause: Cause, completed: &Completed) {
+        let Completed { waits, targets, interrupt, .. } = *completed;
+        match &mut self.hypervisor {
+            Some(hypervisor) if system == System::Hypervisor => {
+                hypervisor.shootdowns.add(cause, targets, waits);
+                if interrupt > Time::ZERO {
+                    hypervisor.exits.interrupts += targets;
+                    hypervisor.exits.time += interrupt.times(targets);
+                }
+            }
+            _ => self.shootdowns.add(cause, targets, waits),
+        }
     }
 
     /// A core stores to a line of a page table. `kernel`: where caches are virtually tagged.

@@ -24,6 +24,7 @@ mod changes;
 mod hypervisor;
 mod manager;
 mod nested;
+mod nested_tags;
 mod probes;
 mod run;
 mod site;

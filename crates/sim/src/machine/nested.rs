@@ -17,7 +17,7 @@ pub(super) fn in_guest(addr: PhysAddr) -> GuestPhysAddr {
 }
 
 /// The guest-physical address of an access in the page that begins in the guest's frame `first`.
-fn data_of(first: Frame, addr: u64, size: PageSize) -> GuestPhysAddr {
+pub(super) fn data_of(first: Frame, addr: u64, size: PageSize) -> GuestPhysAddr {
     in_guest(first.addr()) + (addr & (size.bytes() - 1))
 }
 
@@ -192,6 +192,11 @@ impl<const F: u8> Site<'_, F> {
             if write && !hit.entry.is_dirty() {
                 at = self.set_host_bits::<T>(kernel, addr, at);
             }
+            debug_assert_eq!(
+                self.place_in_host(addr),
+                Some(place(hit)),
+                "{addr:#x}: the nested TLB is stale"
+            );
             return (place(hit), at);
         }
         at += self.shared.timing.page_walk_cache;
@@ -213,11 +218,14 @@ impl<const F: u8> Site<'_, F> {
             nested.references += u64::from(start + 1 - lowest);
             nested.insert(addr, hit);
         }
+        if self.shared.hardware.is_some() {
+            self.tag_walk_of_host(addr, &leaf, lowest, start);
+        }
         (place(hit), at)
     }
 
     /// Where the host's entry of `level` lies on the way to `leaf`.
-    fn host_entry(&self, leaf: &Leaf, addr: GuestPhysAddr, level: u32) -> Option<PhysAddr> {
+    pub(super) fn host_entry(&self, leaf: &Leaf, addr: GuestPhysAddr, level: u32) -> Option<PhysAddr> {
         let hypervisor = self.shared.hypervisor.as_ref()?;
         let table: &PageTable = hypervisor.os.table(hypervisor.space);
         Some(table.entry_address(leaf, addr.in_host_space().0, level))
@@ -254,8 +262,11 @@ impl<const F: u8> Site<'_, F> {
 
     /// Where an address of the guest lies in the machine.
     pub(super) fn place_of(&self, addr: PhysAddr) -> PhysAddr {
-        let place = self.shared.hypervisor.as_ref().and_then(|hypervisor| hypervisor.place(in_guest(addr)));
-        place.unwrap_or(addr)
+        self.place_in_host(in_guest(addr)).unwrap_or(addr)
+    }
+
+    fn place_in_host(&self, addr: GuestPhysAddr) -> Option<PhysAddr> {
+        self.shared.hypervisor.as_ref()?.place(addr)
     }
 
     /// The guest set a dirty bit in the entry at `entry`, at a store to `addr`: the host's tables say so too. Returns where

@@ -4,7 +4,7 @@
 //! [`Machine::hear`]: at once where an event or a kernel thread made the change, else before any of them runs again.
 
 use super::access::timeline;
-use super::build::{Machine, Shared};
+use super::build::{Core, Machine, Shared};
 use super::changes::{Completed, Pending};
 use super::hypervisor::System;
 use super::site::{FULL, Own, Site};
@@ -13,17 +13,23 @@ use crate::coherence::{Bill, Cause, FreedTables, Granularity, Hardware, Invalida
 use crate::memory::Initiator;
 use crate::os::{Changes, Leaf};
 use crate::translate::{
-    KernelState, PageWalkCache, Probed, Request, Resolution, TlbHit, TlbSet, Translation, Walker,
+    KernelState, Nested, PageWalkCache, Probed, Request, Resolution, TlbHit, TlbSet, Translation,
+    WalkCacheTags, Walker,
 };
 use terrace_model::{LINE_BYTES, Time};
 
 /// The translation structures of one core.
-struct Structures<'a> {
+pub(super) struct Structures<'a> {
     tlbs: &'a mut dyn TlbSet,
     walk_cache: &'a mut PageWalkCache,
+    nested: Option<&'a mut Nested>,
 }
 
-impl Structures<'_> {
+impl<'a> Structures<'a> {
+    pub fn of(tlbs: &'a mut dyn TlbSet, core: &'a mut Core) -> Structures<'a> {
+        Structures { tlbs, walk_cache: &mut core.page_walk_cache, nested: core.nested.as_deref_mut() }
+    }
+
     /// Drops what a message about a line means.
     fn probe(&mut self, hardware: &Hardware, core: usize, line: u64, reason: Option<Reason>) -> Probed {
         let resolution = hardware.resolution();
@@ -34,7 +40,16 @@ impl Structures<'_> {
             probed.add(&self.tlbs.probe(target, resolution));
             if walk_cache {
                 let all = hardware.searches_walk_cache();
-                probed.add(&self.walk_cache.probe(target.address, entries, all, resolution));
+                // Where guest's tables are known by guest-virtual addresses, no set follows from an entry of the hypervisor's.
+                let by_guest = hardware.in_vm
+                    && self
+                        .nested
+                        .as_ref()
+                        .is_some_and(|nested| nested.walk_cache == WalkCacheTags::GuestVirtual);
+                probed.add(&self.walk_cache.probe(target.address, entries, all || by_guest, resolution));
+                if let Some(nested) = &mut self.nested {
+                    probed.add(&nested.probe(target.address, entries, all, resolution));
+                }
             }
         }
         probed
@@ -48,19 +63,25 @@ impl Structures<'_> {
             return (in_tlbs, compared);
         }
         let (in_walk_cache, more) = self.walk_cache.holds(line * LINE_BYTES, resolution);
-        (in_tlbs || in_walk_cache, compared + more)
+        let (in_nested, most) =
+            self.nested.as_ref().map_or((false, 0), |nested| nested.holds(line * LINE_BYTES, resolution));
+        (in_tlbs || in_walk_cache || in_nested, compared + more + most)
     }
 }
 
 impl Machine {
     /// Builds the hardware's side of the scheme of coherence, if it has one.
     pub(super) fn connect_hardware(&mut self) {
-        let Some(hardware) = &self.shared.hardware else { return };
+        let Some(hardware) = &mut self.shared.hardware else { return };
+        hardware.in_vm = self.shared.hypervisor.is_some();
         self.shared.caches.know_translations(hardware.is_eager(), hardware.is_boundless());
         for (id, core) in self.cores.iter_mut().enumerate() {
             self.scheme.tlbs(id).keep_co_tags(hardware.is_eager());
             if hardware.covers.walk_cache {
                 core.page_walk_cache.keep_co_tags();
+                if let Some(nested) = core.nested.as_mut().filter(|_| hardware.in_vm) {
+                    nested.keep_co_tags();
+                }
             }
         }
     }
@@ -93,7 +114,7 @@ impl Machine {
         let Message { core, line, reason, cached } = *message;
         let Machine { cores, shared, scheme, .. } = self;
         let Some(hardware) = &mut shared.hardware else { return 0 };
-        let mut own = Structures { tlbs: scheme.tlbs(core), walk_cache: &mut cores[core].page_walk_cache };
+        let mut own = Structures::of(scheme.tlbs(core), &mut cores[core]);
         if reason == Reason::Departure {
             shared.ask_what_is_left(&own, core, line);
             return 0;
@@ -114,6 +135,7 @@ impl Machine {
     /// Completes what changed: the stores drop what is stale.
     pub(super) fn complete_in_hardware(
         &mut self,
+        system: System,
         cause: Cause,
         core: Option<usize>,
         now: Time,
@@ -154,18 +176,25 @@ impl Machine {
         if !changes.stale.is_empty() {
             waits = acknowledged.saturating_sub(clock(self));
         }
-        let pending = self.shared.leave_to_software(core, &mut changes, false);
-        let completed = self.shared.account(cause, &changes, waits, pending.as_ref());
-        for pages in &changes.stale {
-            self.scheme.forget(pages.space, pages.range());
+        let pending = self.shared.leave_to_software(system, core, &mut changes, false);
+        let completed = self.shared.account(system, cause, &changes, waits, pending.as_ref());
+        if system == System::Programs {
+            for pages in &changes.stale {
+                self.scheme.forget(pages.space, pages.range());
+            }
         }
         if self.shared.drops_own_in_software()
             && let Some(id) = core
         {
-            for pages in &changes.stale {
-                self.scheme.invalidate(id, pages.space, pages.range());
+            if system == System::Programs {
+                for pages in &changes.stale {
+                    self.scheme.invalidate(id, pages.space, pages.range());
+                }
+                self.cores[id].page_walk_cache.flush();
+            } else {
+                self.shared.os.live_spaces().for_each(|space| self.scheme.flush_space(id, space));
+                self.cores[id].flush_nested();
             }
-            self.cores[id].page_walk_cache.flush();
         }
         self.shared.pending.extend(pending);
         self.drop_stale();
@@ -195,7 +224,7 @@ impl Machine {
     fn probe_locally(&mut self, core: Option<usize>, line: u64) -> u64 {
         let Machine { cores, shared, scheme, .. } = self;
         let Some(id) = core else { return 0 };
-        let mut own = Structures { tlbs: scheme.tlbs(id), walk_cache: &mut cores[id].page_walk_cache };
+        let mut own = Structures::of(scheme.tlbs(id), &mut cores[id]);
         shared.probe_own(&mut own, id, line)
     }
 }
@@ -205,6 +234,7 @@ impl<const F: u8> Site<'_, F> {
     pub(super) fn complete_in_hardware<T: Translation>(
         &mut self,
         own: &mut Own<'_, T>,
+        system: System,
         cause: Cause,
         mut changes: Changes,
     ) {
@@ -222,25 +252,32 @@ impl<const F: u8> Site<'_, F> {
                 shared.caches.tell_sharers(line, Some(self.id));
             }
             let tells = !before && shared.caches.has_messages();
-            let mut structures =
-                Structures { tlbs: own.scheme.tlbs_mut(), walk_cache: &mut self.core.page_walk_cache };
+            let mut structures = Structures::of(own.scheme.tlbs_mut(), self.core);
             // Other cores search the same sets.
             let longest = shared.probe_own(&mut structures, self.id, line);
             let trip = if tells { shared.round_trip() } else { Time::ZERO };
             acknowledged = acknowledged.max(now + trip + shared.probe_time(longest));
         }
         let waits = if changes.stale.is_empty() { Time::ZERO } else { acknowledged.saturating_sub(now) };
-        let pending = self.shared.leave_to_software(Some(self.id), &mut changes, true);
-        let completed = self.shared.account(cause, &changes, waits, pending.as_ref());
-        for pages in &changes.stale {
-            own.kernel.forget(pages.space, pages.range());
-            if self.shared.drops_own_in_software() {
-                own.scheme.invalidate(pages.space, pages.range());
+        let pending = self.shared.leave_to_software(system, Some(self.id), &mut changes, true);
+        let completed = self.shared.account(system, cause, &changes, waits, pending.as_ref());
+        let drops_own = self.shared.drops_own_in_software();
+        if system == System::Programs {
+            for pages in &changes.stale {
+                own.kernel.forget(pages.space, pages.range());
+                if drops_own {
+                    own.scheme.invalidate(pages.space, pages.range());
+                    self.core.page_walk_cache.flush();
+                }
+            }
+            if pending.is_some() {
                 self.core.page_walk_cache.flush();
             }
-        }
-        if pending.is_some() {
-            self.core.page_walk_cache.flush();
+        } else if drops_own && !changes.stale.is_empty() {
+            self.shared.os.live_spaces().for_each(|space| own.scheme.flush_space(space));
+            self.core.flush_nested();
+        } else if pending.is_some() {
+            self.core.flush_nested();
         }
         self.shared.pending.extend(pending);
         self.core.pipeline.kernel(completed.waits);
@@ -257,6 +294,9 @@ impl<const F: u8> Site<'_, F> {
         start: u32,
         hit: TlbHit,
     ) {
+        if self.shared.hypervisor.is_some() {
+            return self.tag_fill_of_guest(scheme, request, leaf, start, hit);
+        }
         let Request { space, addr, .. } = *request;
         let (now, leaf_level) = (self.core.pipeline.now, leaf.size.index() as u32 + 1);
         let size = self.splinter(addr, hit).size;
@@ -281,11 +321,14 @@ impl<const F: u8> Site<'_, F> {
         }
         // The TLBs are filled next: what the walk ended at is as good as held.
         let filled = shared.os.table(space).entry_address(leaf, addr, leaf_level).0 / LINE_BYTES;
-        evicted.retain(|entry| entry / LINE_BYTES != filled);
-        for entry in evicted {
-            let structures =
-                Structures { tlbs: scheme.tlbs_mut(), walk_cache: &mut self.core.page_walk_cache };
-            shared.ask_what_is_left(&structures, self.id, entry / LINE_BYTES);
+        self.leave_sharers(scheme, evicted, filled);
+    }
+
+    /// Eager updates: co-tags of these entries had to go. The line `filled` is as good as held.
+    pub(super) fn leave_sharers<T: Translation>(&mut self, scheme: &mut T, evicted: Vec<u64>, filled: u64) {
+        for line in evicted.into_iter().map(|entry| entry / LINE_BYTES).filter(|line| *line != filled) {
+            let structures = Structures::of(scheme.tlbs_mut(), self.core);
+            self.shared.ask_what_is_left(&structures, self.id, line);
         }
     }
 
@@ -359,28 +402,36 @@ impl Shared {
     /// What hardware does not keep coherent: the page-walk caches of UNITD++ when entries above the leaves changed.
     fn leave_to_software(
         &mut self,
+        system: System,
         core: Option<usize>,
         changes: &mut Changes,
         dropped_by_core: bool,
     ) -> Option<Pending> {
         let reshaped = std::mem::take(&mut changes.reshaped);
-        if reshaped {
+        let of_host = system == System::Hypervisor;
+        if reshaped && !of_host {
             self.regions.flush();
         }
         let covered = self.hardware.as_ref().is_none_or(|hardware| hardware.covers.walk_cache);
-        if covered || !reshaped || changes.stale.is_empty() {
+        // Nested TLBs hold pages, so that any change of the hypervisor's concerns them.
+        if covered || !(reshaped || of_host) || changes.stale.is_empty() {
             return None;
         }
         let runs = |id: usize| {
-            self.running[id].is_some_and(|space| changes.stale.iter().any(|pages| pages.space == space))
+            self.running[id]
+                .is_some_and(|space| of_host || changes.stale.iter().any(|pages| pages.space == space))
         };
         let targets: Vec<usize> =
             (0..self.running.len()).filter(|id| Some(*id) != core && runs(*id)).collect();
         let local = core.is_some_and(runs);
         let what = Invalidation { pages: 1, whole: false, targets: targets.len() as u64, local };
-        let bill = Bill { flushes_space: false, flushes_walk_cache: true, ..self.coherence.bill(&what) };
+        let bill = match &self.hypervisor {
+            Some(hypervisor) if of_host => self.coherence.host_bill(&what, hypervisor.vm_exit),
+            _ => self.coherence.bill(&what),
+        };
+        let bill = Bill { flushes_space: false, flushes_walk_cache: true, ..bill };
         Some(Pending {
-            system: System::Programs,
+            system,
             stale: Vec::new(),
             spaces: Vec::new(),
             bill,
@@ -393,6 +444,7 @@ impl Shared {
     /// Counts a change, and says what it came to for whoever made it.
     fn account(
         &mut self,
+        system: System,
         cause: Cause,
         changes: &Changes,
         mut waits: Time,
@@ -409,13 +461,12 @@ impl Shared {
         }
         if self.drops_own_in_software() {
             let pages = changes.stale_pages();
-            waits += self
-                .coherence
-                .bill(&Invalidation { pages, whole: cause.is_whole(), targets: 0, local: true })
-                .waits;
+            // No instruction drops the translations of one guest-physical page.
+            let whole = cause.is_whole() || system == System::Hypervisor;
+            waits += self.coherence.bill(&Invalidation { pages, whole, targets: 0, local: true }).waits;
         }
         completed.waits = waits;
-        self.shootdowns.add(cause, completed.targets, waits);
+        self.count_shootdown(system, cause, &completed);
         completed
     }
 }

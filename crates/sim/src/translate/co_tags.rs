@@ -112,8 +112,8 @@ pub struct Probed {
     pub dropped: u64,
     /// Entries dropped because their co-tags looked the same.
     pub aliases: u64,
-    /// Sets whose co-tags were compared: of level-1 TLBs, of level-2 TLBs, of the page-walk cache.
-    pub sets: [u64; 3],
+    /// Sets whose co-tags were compared: of level-1 TLBs, of level-2 TLBs, of the page-walk cache, of the nested TLB.
+    pub sets: [u64; 4],
     /// Co-tags that were compared, of all structures.
     pub compared: u64,
     /// Most sets that one array searched, one after the other.
@@ -126,7 +126,7 @@ impl Probed {
         self.dropped += other.dropped;
         self.aliases += other.aliases;
         self.compared += other.compared;
-        (0..3).for_each(|at| self.sets[at] += other.sets[at]);
+        (0..4).for_each(|at| self.sets[at] += other.sets[at]);
         self.longest = self.longest.max(other.longest);
     }
 
@@ -145,6 +145,8 @@ pub enum Structure {
     L2,
     /// The page-walk cache.
     WalkCache,
+    /// The nested TLB.
+    NestedTlb,
 }
 
 /// The co-tags of one array.
@@ -167,6 +169,11 @@ impl CoTags {
     pub fn set(&mut self, place: usize, address: u64) -> Option<u64> {
         let old = std::mem::replace(&mut self.tags[place], address);
         (old != NOTHING).then_some(old)
+    }
+
+    /// The entry at `place` was made from no entry that a message could be about. Returns the co-tag that stood there.
+    pub fn clear(&mut self, place: usize) -> Option<u64> {
+        self.set(place, NOTHING)
     }
 
     /// The co-tag of the entry at `place`.

@@ -15,6 +15,7 @@
 //! ([`WalkCacheTags`]); setting a dirty bit after the walk is one reference to each table whose bit was clear. A nested TLB
 //! holds pages of all sizes in one array.
 
+use super::co_tags::{CoTags, ProbeSets, Probed, Resolution, Structure};
 use super::page_walk_cache::PageWalkCache;
 use super::parameters::{NestedParameters, WalkCacheTags};
 use super::tlb::{Tlb, TlbEntry, key, split_key};
@@ -32,6 +33,8 @@ pub struct Nested {
     /// The host's table where no hypervisor keeps one.
     pub constant: Option<Constant>,
     tlb: Tlb,
+    /// Where hardware keeps translations coherent.
+    co_tags: Option<Box<CoTags>>,
     /// Sizes of pages that the nested TLB was ever given.
     seen: [bool; 3],
     /// What the page-walk cache holds of the guest's tables.
@@ -91,6 +94,7 @@ impl Nested {
         Ok(Nested {
             constant,
             tlb: tlb.map_err(|e| format!("translation.nested.tlb: {e}"))?,
+            co_tags: None,
             seen: [false; 3],
             walk_cache: parameters.walk_cache,
             hits: 0,
@@ -135,6 +139,43 @@ impl Nested {
     pub fn insert(&mut self, addr: GuestPhysAddr, hit: TlbHit) {
         self.seen[hit.size.index()] = true;
         self.tlb.insert(key(0, addr.page_number(hit.size), hit.size), hit.entry);
+    }
+
+    /// Keeps co-tags beside all entries from now on.
+    pub fn keep_co_tags(&mut self) {
+        self.co_tags = Some(Box::new(CoTags::beside(&self.tlb)));
+    }
+
+    /// The page of `addr` was put in as the page-table entry at `entry` says. Returns the co-tag of what had to go for it.
+    pub fn tag(&mut self, addr: GuestPhysAddr, size: PageSize, entry: u64) -> Option<u64> {
+        let place = self.tlb.place(key(0, addr.page_number(size), size))?;
+        self.co_tags.as_mut()?.set(place, entry)
+    }
+
+    /// Drops the pages whose co-tags match. The sets follow from the address, since the entry's place in its table is the
+    /// lowest part of the page's number; `searches_all` where that is not to be used. `entries`: how many entries from
+    /// `address` on are meant.
+    pub fn probe(
+        &mut self,
+        address: u64,
+        entries: u64,
+        searches_all: bool,
+        resolution: Resolution,
+    ) -> Probed {
+        let Some(own) = &mut self.co_tags else { return Probed::default() };
+        let sets = self.tlb.sets() as u64;
+        let sets = if searches_all || !sets.is_power_of_two() || sets > 512 {
+            ProbeSets::All
+        } else {
+            let first = address >> 3 & 511;
+            ProbeSets::Listed((first..first + entries).map(|index| (index % sets) as u16).collect())
+        };
+        own.probe(&mut self.tlb, Structure::NestedTlb, &sets, address, resolution)
+    }
+
+    /// Whether a page's co-tag matches, and how many were compared for that.
+    pub fn holds(&self, address: u64, resolution: Resolution) -> (bool, u64) {
+        self.co_tags.as_ref().map_or((false, 0), |own| own.holds(&self.tlb, address, resolution))
     }
 
     /// The dirty bit of a page that the nested TLB may know was set.

@@ -16,8 +16,10 @@
 //! *Page-walk caches looked up by virtual address*: on a native machine the derived sets are right for them too
 //! (`walk_cache_sets`). *Tables that are freed* without a store to their entries leave translations behind: the kernel
 //! stores to each entry (`freed_tables`); a split or a collapse stores to the entries that it replaces in any case.
-//! *Walkers* that set accessed and dirty bits store as anybody does (`walker_stores`). *Who stores waits* until all
-//! acknowledgements are there, since the kernel goes on to use the page; the request takes the time of a transfer from one
+//! *In a virtual machine* co-tags are those of the hypervisor's entries (`machine/nested_tags.rs`), so that the guest's own
+//! changes are left to its software (`guest_changes`); where the page-walk cache knows tables by guest-virtual addresses,
+//! probes search all of it. *Walkers* that set accessed and dirty bits store as anybody does (`walker_stores`). *Who stores
+//! waits* until all acknowledgements are there, since the kernel goes on to use the page; the request takes the time of a transfer from one
 //! cache to another, and a probe that of the sets it searches (`probe_latency`).
 
 mod energy;

@@ -29,6 +29,9 @@ pub struct HatricParameters {
     /// Which sets of the page-walk cache a probe searches.
     #[parameter(default = WalkCacheSets::Derived, source = "Yan 2019, section 2.4.3")]
     pub walk_cache_sets: WalkCacheSets,
+    /// How changes of a guest's own page table reach cores that hold what was made by them, in a virtual machine.
+    #[parameter(default = GuestChanges::Software, source = "Yan 2019, section 2.2.2")]
+    pub guest_changes: GuestChanges,
     /// How the tables of a process that ends are given up.
     #[parameter(default = FreedTables::Stores)]
     pub freed_tables: FreedTables,
@@ -109,6 +112,17 @@ pub enum WalkCacheSets {
     Derived,
     /// All.
     SearchAll,
+}
+
+/// How changes of a guest's own page table reach cores that hold what was made by them: co-tags are those of the
+/// hypervisor's entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Choice)]
+#[serde(rename_all = "kebab-case")]
+pub enum GuestChanges {
+    /// By the guest's interrupts, as natively without the hardware.
+    Software,
+    /// At once and for nothing: the most that the software techniques can give to which the source leaves such changes.
+    Free,
 }
 
 /// How the tables of a process that ends are given up.

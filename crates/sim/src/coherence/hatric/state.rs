@@ -1,8 +1,8 @@
 //! What the hardware of HATRIC and UNITD++ holds beside caches and TLBs, and what it counts.
 
 use super::parameters::{
-    DirectorySize, DirectoryUpdates, FillNotices, Granularity, HatricParameters, LocalStores, SetNumbers,
-    Tracking, WalkCacheSets, WalkerStores,
+    DirectorySize, DirectoryUpdates, FillNotices, Granularity, GuestChanges, HatricParameters, LocalStores,
+    SetNumbers, Tracking, WalkCacheSets, WalkerStores,
 };
 use super::sets::LineSets;
 use crate::cache::Reason;
@@ -51,6 +51,10 @@ pub(crate) struct Hardware {
     /// To compare the co-tags of one set.
     pub probe: Time,
     pub counters: HardwareCounters,
+    /// Whether the page tables that it follows are a hypervisor's.
+    pub in_vm: bool,
+    /// Co-tags of entries that had to go during a walk, for eager updates.
+    pub evicted: Vec<u64>,
     sets: LineSets,
     /// Where cores made translations, by line and core, if the directory knows.
     structures: HashMap<(u64, usize), u8>,
@@ -73,6 +77,8 @@ impl Hardware {
             covers,
             round_trip,
             counters: HardwareCounters::default(),
+            in_vm: false,
+            evicted: Vec::new(),
             sets: LineSets::default(),
             structures: HashMap::new(),
             written: Vec::new(),
@@ -92,6 +98,11 @@ impl Hardware {
     /// Whether directory entries never have to go.
     pub fn is_boundless(&self) -> bool {
         self.keys.directory_size == DirectorySize::Boundless
+    }
+
+    /// Whether changes of a guest's own page table cost nothing.
+    pub fn guest_changes_are_free(&self) -> bool {
+        self.in_vm && self.keys.guest_changes == GuestChanges::Free
     }
 
     /// Whether the bits that walkers set leave other cores' translations alone.
@@ -196,7 +207,7 @@ impl Hardware {
     /// entries that had to go.
     pub fn count_into(&self, sent: [u64; 2], stats: &mut Stats) {
         let own = &self.counters;
-        let [l1, l2, walk_cache] = own.probed.sets;
+        let [l1, l2, walk_cache, nested_tlb] = own.probed.sets;
         for (name, value) in [
             ("messages.invalidations", sent[0]),
             ("messages.back_invalidations", sent[1]),
@@ -214,6 +225,9 @@ impl Hardware {
             ("dropped.aliases", own.probed.aliases),
         ] {
             stats.count(format!("translation_coherence.{name}"), value, Unit::Count);
+        }
+        if self.in_vm {
+            stats.count("translation_coherence.probes.sets.nested_tlb", nested_tlb, Unit::Count);
         }
     }
 

@@ -78,7 +78,11 @@ fn sets_of_the_page_walk_cache_follow_from_the_address() {
         }
         let probed = cache.probe(entry(3), 1, searches_all, resolution);
         assert_eq!((probed.dropped, probed.aliases), (1, 0));
-        assert_eq!(probed.sets, [0, 0, if searches_all { 16 } else { 4 }], "one set for each of four levels");
+        assert_eq!(
+            probed.sets,
+            [0, 0, if searches_all { 16 } else { 4 }, 0],
+            "one set for each of four levels"
+        );
         assert_eq!(cache.start_level(0, addr, 1, 4), 1, "what leads to the leaf is still there");
         cache.probe(entry(2), 1, searches_all, resolution);
         assert_eq!(cache.start_level(0, addr, 1, 4), 3, "and now the root's entry alone");

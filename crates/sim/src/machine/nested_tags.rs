@@ -1,0 +1,101 @@
+//! Co-tags of what two-dimensional walks fill: the addresses of the hypervisor's page-table entries (HATRIC, Yan 2019, section
+//! 2.4.1).
+//!
+//! A TLB entry and a page of the nested TLB carry the address of the entry that maps the page for the hypervisor, an entry
+//! of the page-walk cache for the hypervisor's tables that of the entry itself. For the guest's tables the page-walk cache
+//! holds where the next table lies, by the entry that maps it; where it holds a guest-physical address only, no entry of the
+//! hypervisor's concerns it, and it has no co-tag.
+
+use super::nested::{data_of, in_guest};
+use super::site::Site;
+use crate::os::Leaf;
+use crate::translate::{HOST, Request, Seats, TlbHit, TlbSet, Translation, WalkCacheTags, Walker};
+use terrace_model::{GuestPhysAddr, LINE_BYTES};
+
+impl<const F: u8> Site<'_, F> {
+    /// A walk of the hypervisor's table fetched its entries from level `start` down to `leaf`'s, and they were put into the
+    /// nested TLB and the page-walk cache.
+    pub(super) fn tag_walk_of_host(&mut self, addr: GuestPhysAddr, leaf: &Leaf, lowest: u32, start: u32) {
+        if self.shared.hardware.as_ref().is_none_or(|hardware| !hardware.covers.walk_cache) {
+            return;
+        }
+        let in_walk_cache = self.core.page_walk_cache.has_co_tags();
+        let top = if in_walk_cache { start } else { lowest };
+        for level in lowest..=top {
+            let Some(entry) = self.host_entry(leaf, addr, level) else { continue };
+            let evicted = if level == lowest {
+                self.core.nested.as_mut().and_then(|nested| nested.tag(addr, leaf.size, entry.0))
+            } else {
+                self.core.page_walk_cache.tag(HOST, addr.in_host_space().0, level, entry.0)
+            };
+            self.mark_entry(entry.0, None, evicted);
+        }
+    }
+
+    /// A translation was made from the hypervisor's entry at `entry`, in the place of one with the co-tag `evicted`.
+    fn mark_entry(&mut self, entry: u64, seats: Option<Seats>, evicted: Option<u64>) {
+        let shared = &mut *self.shared;
+        let now = self.core.pipeline.now;
+        let marked = shared.caches.mark(self.id, entry / LINE_BYTES, now, &mut shared.memory);
+        let Some(hardware) = &mut shared.hardware else { return };
+        hardware.filled(self.id, entry, seats, marked);
+        if hardware.is_eager() {
+            hardware.evicted.extend(evicted);
+        }
+    }
+
+    /// The address of the hypervisor's entry that maps a guest-physical address.
+    fn source_of(&self, addr: GuestPhysAddr) -> Option<u64> {
+        let leaf = self.shared.hypervisor.as_ref()?.find(addr)?;
+        Some(self.host_entry(&leaf, addr, leaf.size.index() as u32 + 1)?.0)
+    }
+
+    /// The same for a whole walk, which fetched the guest's entries from level `start` down to `leaf`'s.
+    pub(super) fn tag_fill_of_guest<T: Translation>(
+        &mut self,
+        scheme: &mut T,
+        request: &Request,
+        leaf: &Leaf,
+        start: u32,
+        hit: TlbHit,
+    ) {
+        let Request { space, addr, .. } = *request;
+        let leaf_level = leaf.size.index() as u32 + 1;
+        if self.core.page_walk_cache.has_co_tags() {
+            let knows_places = self
+                .core
+                .nested
+                .as_ref()
+                .is_some_and(|nested| nested.walk_cache == WalkCacheTags::GuestVirtual);
+            for level in leaf_level + 1..=start {
+                let next = in_guest(self.shared.os.table(space).entry_address(leaf, addr, level - 1));
+                match self.source_of(next).filter(|_| knows_places) {
+                    Some(source) => {
+                        let evicted = self.core.page_walk_cache.tag(space, addr, level, source);
+                        self.mark_entry(source, None, evicted);
+                    }
+                    None => {
+                        let evicted = self.core.page_walk_cache.untag(space, addr, level);
+                        if let Some(hardware) = &mut self.shared.hardware
+                            && hardware.is_eager()
+                        {
+                            hardware.evicted.extend(evicted);
+                        }
+                    }
+                }
+            }
+        }
+        let Some(source) = self.source_of(data_of(leaf.pte.frame(), addr, leaf.size)) else { return };
+        let size = self.splinter(addr, hit).size;
+        let seats = scheme.tlbs().seats(space, addr, size);
+        scheme.tlbs_mut().set_source(source);
+        self.mark_entry(source, Some(seats), None);
+        let Some(hardware) = &mut self.shared.hardware else { return };
+        if hardware.is_eager() {
+            let mut evicted = std::mem::take(&mut hardware.evicted);
+            evicted.extend(scheme.tlbs_mut().take_evicted());
+            // The TLBs are filled next.
+            self.leave_sharers(scheme, evicted, source / LINE_BYTES);
+        }
+    }
+}
