@@ -202,7 +202,7 @@ pub fn tune(
 #[pyfunction]
 pub fn reproduce(py: Python<'_>, words: Vec<String>, show: Option<Py<PyAny>>) -> PyResult<String> {
     let selected = claims::select(&words).map_err(|error| exception(&error))?;
-    let result = carry_out(py, show.as_ref(), move |progress| claims::reproduce(&selected, progress))?;
+    let result = carry_out(py, show.as_ref(), move |progress| claims::reproduce(&selected, None, progress))?;
     if let Some(failure) = result.failures.first() {
         let count = result.failures.len();
         return Err(RunError::new_err(format!("{count} runs failed; the first: {failure}")));

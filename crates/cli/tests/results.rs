@@ -244,17 +244,38 @@ fn a_claim_that_does_not_hold_is_shown_and_fails_only_when_strict() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("claims.toml");
     std::fs::write(&path, CLAIMS).unwrap();
-    let text = stdout(terrace().arg("reproduce").arg(&path));
+    let reproduce = || {
+        let mut command = terrace();
+        command.env("XDG_CACHE_HOME", folder.path().join("cache")).arg("reproduce").arg(&path);
+        command
+    };
+    let text = stdout(&mut reproduce());
     assert!(text.contains("1 of 2 claims reproduced, 1 not reproduced"), "{text}");
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-    let document = json(terrace().arg("reproduce").arg(&path).args(["--json", "-"]));
+    assert!(!text.contains("kept"), "{text}");
+    let again = stdout(&mut reproduce());
+    assert!(again.ends_with("2 of 2 runs were made before and kept; --fresh makes them anew\n"), "{again}");
+    assert_eq!(again.lines().count(), text.lines().count() + 1);
+    assert_eq!(stdout(reproduce().arg("--fresh")), text);
+
+    let document = json(reproduce().args(["--json", "-"]));
     assert_eq!(document["schema"], 1);
     let verdicts: Vec<&str> =
         document["claims"].as_array().unwrap().iter().map(|c| c["verdict"].as_str().unwrap()).collect();
     assert_eq!(verdicts, ["reproduced", "not reproduced"]);
     assert!(!document["claims"][1]["reason"].as_str().unwrap().is_empty());
-    let message = stderr(terrace().arg("reproduce").arg(&path).arg("--strict"), 1);
+    let message = stderr(reproduce().arg("--strict"), 1);
     assert!(message.contains("1 of 2 claims"), "{message}");
+
+    let scoreboard = folder.path().join("verdicts.json");
+    stdout(reproduce().arg("--scoreboard").arg(&scoreboard).args(["--revision", "abc"]));
+    let written: Value = serde_json::from_str(&std::fs::read_to_string(&scoreboard).unwrap()).unwrap();
+    assert_eq!(written["claims"]["true"]["verdict"], "reproduced");
+    assert_eq!(written["claims"]["true"]["version"], "abc");
+    assert_eq!(written["claims"]["true"]["machines"], serde_json::json!(["vbi-table1"]));
+    std::fs::write(&scoreboard, "no scoreboard").unwrap();
+    let message = stderr(reproduce().arg("--scoreboard").arg(&scoreboard), 2);
+    assert!(message.contains("verdicts.json"), "{message}");
 }
 
 /// A comparison in which `all-fast` has too little memory.

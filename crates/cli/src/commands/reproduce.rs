@@ -8,17 +8,22 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt::Write;
+use std::path::{Path, PathBuf};
 use terrace_sim::design::claims::{self, ClaimKind};
 use terrace_study::Progress;
-use terrace_study::reproduce::{Reproduction, reproduce, select};
+use terrace_study::reproduce::{Kept, Reproduction, Scoreboard, reproduce, select};
 
 const EXAMPLES: &str = "\
 Examples:
   terrace reproduce list
-  terrace reproduce                        everything; some minutes
+  terrace reproduce                        everything: hours
   terrace reproduce ambix-iwb              all claims whose name begins so
   terrace reproduce vbi --json verdicts.json
   terrace reproduce my-claims.toml
+  terrace reproduce --scoreboard claims/verdicts.json
+
+Results of runs are kept in $XDG_CACHE_HOME/terrace/runs for this build of
+Terrace: what was stopped goes on, and only what changed is run again.
 
 A claim that does not reproduce is a result: the exit code is 0 unless
 --strict. Rows that a constant of the machine was calibrated to are shown and
@@ -43,6 +48,20 @@ pub struct Arguments {
     #[arg(long)]
     strict: bool,
 
+    /// Make every run anew, also those whose results are kept
+    #[arg(long)]
+    fresh: bool,
+
+    /// Take the verdicts over into FILE; what it says of other claims stays as
+    /// it is, but for claims that there are no more
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    scoreboard: Option<PathBuf>,
+
+    /// What the scoreboard says of the version that judged
+    #[arg(long, value_name = "TEXT", requires = "scoreboard", default_value = env!("CARGO_PKG_VERSION"),
+        help_heading = "Output")]
+    revision: String,
+
     #[command(flatten)]
     json: JsonOption,
 }
@@ -60,9 +79,16 @@ pub fn run(arguments: Arguments) -> CommandResult {
     }
     let claims = select(&arguments.claim)?;
     let terminal = Terminal::install();
-    let result = reproduce(&claims, &terminal)?;
+    let scoreboard = arguments.scoreboard.as_deref().map(|path| open(path)).transpose()?;
+    let kept = Kept::of_this_program().filter(|_| !arguments.fresh);
+    let result = reproduce(&claims, kept.as_ref(), &terminal)?;
     for failure in &result.failures {
         progress::note(failure);
+    }
+    if let Some((path, mut scoreboard)) = scoreboard {
+        scoreboard.update(&claims, &result, &arguments.revision);
+        scoreboard.retain(&[claims::embedded().or_run()?, claims.clone()].concat());
+        output::write_file(path, &scoreboard.to_json())?;
     }
     arguments.json.write(&result)?;
     if !arguments.json.owns_stdout() {
@@ -79,6 +105,14 @@ pub fn run(arguments: Arguments) -> CommandResult {
         return Err(Failure::run(format!("{open} of {} claims are not reproduced", claims.len())));
     }
     Ok(())
+}
+
+/// A scoreboard on file, or a new one where there is none.
+fn open(path: &Path) -> Result<(&Path, Scoreboard), Failure> {
+    match path.exists() {
+        true => Ok((path, Scoreboard::read(path)?)),
+        false => Ok((path, Scoreboard::default())),
+    }
 }
 
 fn kind_word(kind: ClaimKind) -> &'static str {
@@ -123,6 +157,13 @@ fn describe(result: &Reproduction) -> String {
         result.not_reproduced,
         result.not_evaluated
     );
+    if result.reused > 0 {
+        let _ = writeln!(
+            text,
+            "{} of {} runs were made before and kept; --fresh makes them anew",
+            result.reused, result.runs
+        );
+    }
     text
 }
 

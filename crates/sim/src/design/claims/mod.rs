@@ -33,7 +33,8 @@
 //! A claim whose expression is an order (`1 < vivt < perfect`) holds when the order does; any other is compared with
 //! `published` within `tolerance`: a number in the same unit, or `"10 %"` of the published value. Rows that a constant was
 //! fitted to are listed in `calibrated`, `[""]` where there is one number; they are shown and not judged, because only
-//! predictions count as reproduced.
+//! predictions count as reproduced. `implied = "by footprint"`, or by which claim, marks one that would hold whatever the policy
+//! did: it is counted apart.
 
 mod expression;
 mod like;
@@ -91,7 +92,7 @@ pub struct RunKey {
 }
 
 /// What came out of a run.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunNumbers {
     /// Accesses of the timed part: the region of interest where the input marks one, else the whole input.
     pub accesses: u64,
@@ -153,6 +154,9 @@ pub struct Claim {
     pub calibrated: Vec<String>,
     /// What is known about why it does not hold, or how our set-up differs.
     pub note: String,
+    /// What makes it hold besides what it states: that all fits in the fast memory, or the claim that it follows from. Such
+    /// claims are counted apart. Empty for most.
+    pub implied: String,
     runs: Arc<BTreeMap<String, RunSpec>>,
 }
 
@@ -223,6 +227,8 @@ struct ClaimTable {
     calibrated: Vec<toml::Value>,
     #[serde(default)]
     note: String,
+    #[serde(default)]
+    implied: String,
 }
 
 /// The claim files that come with Terrace.
@@ -386,6 +392,7 @@ fn claim(
         mean_tolerance,
         calibrated: table.calibrated.iter().map(label).collect(),
         note: table.note,
+        implied: table.implied,
         runs: runs.clone(),
     })
 }

@@ -1,15 +1,21 @@
 //! Published results beside ours.
 
+mod kept;
+mod scoreboard;
+
+pub use kept::Kept;
+pub use scoreboard::{Entry, Scoreboard, definition};
+
 use crate::{Error, Input, Progress, Settings, Silent, Simulation, Stop, first_pass};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use terrace_model::parameters::{did_you_mean, nearest};
-use terrace_sim::design::Library;
 use terrace_sim::design::claims::{self, Claim, ClaimKind, MIGRATION, Row, RunKey, RunNumbers, Verdict};
+use terrace_sim::design::{Aging, Library, Resolved};
 use terrace_sim::{Fidelity, MigrationRow, Options, migration_benchmark};
 use terrace_trace::{Batch, EventSource, Header, SourceError};
 
@@ -27,6 +33,12 @@ pub struct Reproduction {
     /// Runs that failed, a sentence each.
     #[serde(skip)]
     pub failures: Vec<String>,
+    /// Runs that the claims need.
+    #[serde(skip)]
+    pub runs: usize,
+    /// How many of them had been made before.
+    #[serde(skip)]
+    pub reused: usize,
 }
 
 /// A claim with the published number, ours, and whether it holds.
@@ -61,7 +73,7 @@ pub struct ClaimResult {
 }
 
 /// Whether a claim holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Outcome {
     /// It holds.
     #[serde(rename = "reproduced")]
@@ -85,13 +97,21 @@ impl Outcome {
     }
 }
 
-/// Runs all that `claims` need, each run once, and judges every claim.
+/// Runs all that `claims` need, each run once, and judges every claim. Results of before are taken from `kept`, and new ones put
+/// there.
 ///
 /// # Errors
 /// Workloads that do not exist. A run that fails leaves its claims not evaluated.
-pub fn reproduce(claims: &[Claim], progress: &dyn Progress) -> Result<Reproduction, Error> {
+pub fn reproduce(
+    claims: &[Claim],
+    kept: Option<&Kept>,
+    progress: &dyn Progress,
+) -> Result<Reproduction, Error> {
     let keys: BTreeSet<RunKey> = claims.iter().flat_map(Claim::runs).collect();
-    let (results, failures) = run_all(keys.into_iter().collect(), progress)?;
+    let runs = keys.len();
+    let (known, open) = sort_out(keys, kept)?;
+    let reused = known.len();
+    let (results, failures) = run_all(open, known, kept, progress)?;
     let verdict = |claim| ClaimResult::of(claim, claims::evaluate(claim, &|key| results.get(key).cloned()));
     let claims: Vec<ClaimResult> = claims.iter().map(verdict).collect();
     let count = |outcome| claims.iter().filter(|claim| claim.verdict == outcome).count();
@@ -101,6 +121,8 @@ pub fn reproduce(claims: &[Claim], progress: &dyn Progress) -> Result<Reproducti
         not_evaluated: count(Outcome::NotEvaluated),
         claims,
         failures,
+        runs,
+        reused,
     })
 }
 
@@ -166,10 +188,42 @@ pub fn select(words: &[String]) -> Result<Vec<Claim>, Error> {
 
 type Results = BTreeMap<RunKey, RunNumbers>;
 
-/// Makes every run once, as many at a time as there are cores. Returns the results and what failed.
-fn run_all(keys: Vec<RunKey>, progress: &dyn Progress) -> Result<(Results, Vec<String>), Error> {
+/// A run that is to be made.
+struct Open {
+    key: RunKey,
+    design: Resolved,
+    /// What its result is kept under.
+    name: String,
+}
+
+/// The runs whose results are kept, and those that are to be made; one whose design does not resolve fails with its message.
+fn sort_out(keys: BTreeSet<RunKey>, kept: Option<&Kept>) -> Result<(Results, Vec<Open>), Error> {
+    let (mut known, mut open) = (Results::new(), Vec::new());
+    for key in keys {
+        let design = Library::embedded().design(&key.design, Some(&key.machine), &key.sets)?;
+        let rest = (&key.workload, key.scale, &key.fidelity, key.whole, key.fast_forward);
+        let name = format!("{rest:?}\n{:?}", design.design);
+        // The file of a saved memory can change under its name.
+        let from_file = matches!(design.design.os.memory.aging, Aging::Snapshot { .. });
+        match kept.filter(|_| !from_file).and_then(|kept| kept.get(&name)) {
+            Some(numbers) => {
+                known.insert(key, numbers);
+            }
+            None => open.push(Open { key, design, name }),
+        }
+    }
+    Ok((known, open))
+}
+
+/// Makes every run once, as many at a time as there are cores. Returns the results beside those that are known, and what failed.
+fn run_all(
+    open: Vec<Open>,
+    known: Results,
+    kept: Option<&Kept>,
+    progress: &dyn Progress,
+) -> Result<(Results, Vec<String>), Error> {
     let mut expected = 0;
-    for key in &keys {
+    for Open { key, .. } in &open {
         if key.workload == MIGRATION {
             continue;
         }
@@ -178,22 +232,25 @@ fn run_all(keys: Vec<RunKey>, progress: &dyn Progress) -> Result<(Results, Vec<S
     let stop = progress.stop();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let (next, finished, accesses) = (AtomicUsize::new(0), AtomicUsize::new(0), Arc::new(AtomicU64::new(0)));
-    let results = Mutex::new(Results::new());
+    let results = Mutex::new(known);
     let failures = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
-        for _ in 0..cores.min(keys.len()) {
+        for _ in 0..cores.min(open.len()) {
             scope.spawn(|| {
-                while let Some(key) = keys.get(next.fetch_add(1, Ordering::Relaxed))
+                while let Some(run) = open.get(next.fetch_add(1, Ordering::Relaxed))
                     && !stop.requested()
                 {
-                    match run_one(key, &stop, &accesses) {
+                    match run_one(run, &stop, &accesses) {
                         Ok(Some(numbers)) => {
+                            if let Some(Err(error)) = kept.map(|kept| kept.put(&run.name, &numbers)) {
+                                tracing::warn!(%error, "the result of a run is not kept");
+                            }
                             let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
-                            results.insert(key.clone(), numbers);
+                            results.insert(run.key.clone(), numbers);
                         }
                         Ok(None) => (),
                         Err(error) => {
-                            let RunKey { design, machine, workload, .. } = key;
+                            let RunKey { design, machine, workload, .. } = &run.key;
                             let text =
                                 format!("{design} on {machine} with {workload}: {}", error.with_causes());
                             failures.lock().unwrap_or_else(PoisonError::into_inner).push(text);
@@ -203,9 +260,9 @@ fn run_all(keys: Vec<RunKey>, progress: &dyn Progress) -> Result<(Results, Vec<S
                 finished.fetch_add(1, Ordering::Release);
             });
         }
-        let mut task = progress.begin(&format!("{} runs", keys.len()));
+        let mut task = progress.begin(&format!("{} runs", open.len()));
         let mut shown = 0;
-        while finished.load(Ordering::Acquire) < cores.min(keys.len()) {
+        while finished.load(Ordering::Acquire) < cores.min(open.len()) {
             let total = accesses.load(Ordering::Relaxed);
             task.advance(total - shown, &|| (expected > 0).then(|| total as f64 / expected as f64));
             shown = total;
@@ -218,8 +275,8 @@ fn run_all(keys: Vec<RunKey>, progress: &dyn Progress) -> Result<(Results, Vec<S
 }
 
 /// One run; `None` when the caller stopped it.
-fn run_one(key: &RunKey, stop: &Stop, accesses: &Arc<AtomicU64>) -> Result<Option<RunNumbers>, Error> {
-    let resolved = Library::embedded().design(&key.design, Some(&key.machine), &key.sets)?;
+fn run_one(run: &Open, stop: &Stop, accesses: &Arc<AtomicU64>) -> Result<Option<RunNumbers>, Error> {
+    let Open { key, design: resolved, .. } = run;
     let design = resolved.design.scaled(key.scale).map_err(Error::failed)?;
     if key.workload == MIGRATION {
         let rows = migration_benchmark(&design).map_err(Error::failed)?;
@@ -234,7 +291,7 @@ fn run_one(key: &RunKey, stop: &Stop, accesses: &Arc<AtomicU64>) -> Result<Optio
         Simulation { fidelity, scale: key.scale, whole: key.whole, fast_forward: key.fast_forward };
     let settings = Settings::new(simulation, &Silent).until(stop.clone());
     let input = Input::workload(&key.workload)?;
-    let profile = first_pass::profiles(std::iter::once(&resolved), &input, &settings)?.pop().flatten();
+    let profile = first_pass::profiles(std::iter::once(resolved), &input, &settings)?.pop().flatten();
     let (source, _) = input.open(&settings)?;
     let mut counted = Counted { source, accesses: Arc::clone(accesses) };
     let options = Options {

@@ -1,0 +1,147 @@
+//! The scoreboard on file is that of the claims that come with Terrace, and the documents show it.
+//! `TERRACE_UPDATE=1 cargo test -p terrace-study --test scoreboard` writes them from it.
+
+use std::path::{Path, PathBuf};
+use terrace_sim::design::claims::{self, Claim};
+use terrace_study::reproduce::{Outcome, Reproduction, Scoreboard, definition};
+
+fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+fn scoreboard() -> (Scoreboard, Vec<Claim>) {
+    let path = repository().join("claims/verdicts.json");
+    (Scoreboard::read(&path).unwrap(), claims::embedded().unwrap())
+}
+
+#[test]
+fn claims_are_judged_as_they_stand_and_those_that_fail_say_why() {
+    let (scoreboard, all) = scoreboard();
+    let problems = scoreboard.problems(&all);
+    assert!(problems.is_empty(), "{}\n(scripts/reproduce judges what has changed)", problems.join("\n"));
+    let mut current = scoreboard.clone();
+    current.retain(&all);
+    assert_eq!(current, scoreboard, "claims/verdicts.json has claims that there are no more");
+}
+
+#[test]
+fn documents_show_the_scoreboard() {
+    let (scoreboard, all) = scoreboard();
+    let written = |path: &str, text: &str| {
+        let path = repository().join(path);
+        if std::env::var_os("TERRACE_UPDATE").is_some() {
+            std::fs::write(&path, text).unwrap();
+        }
+        let found = std::fs::read_to_string(&path).unwrap_or_default();
+        assert!(
+            found == text,
+            "{} does not show claims/verdicts.json: TERRACE_UPDATE=1 cargo test -p terrace-study --test scoreboard",
+            path.display()
+        );
+    };
+    written("docs/src/reference/claims.md", &scoreboard.page(&all));
+    let (begin, end) = ("<!-- scoreboard -->\n", "<!-- end of the scoreboard -->");
+    let readme = std::fs::read_to_string(repository().join("README.md")).unwrap();
+    let (before, rest) = readme.split_once(begin).unwrap();
+    let (_, after) = rest.split_once(end).unwrap();
+    written("README.md", &format!("{before}{begin}\n{}\n{end}{after}", scoreboard.summary(&all)));
+}
+
+const CLAIMS: &str = r#"
+source = "A paper, 2020"
+[run.one]
+machine = "zen4-cxl"
+design = "native-4k"
+workload = "gups"
+[[claim]]
+id = "first"
+section = "1"
+kind = "value"
+statement = "It takes a second."
+expression = "one.seconds"
+published = 1
+tolerance = "10 %"
+[[claim]]
+id = "second"
+section = "2"
+kind = "order"
+statement = "It takes some time."
+expression = "0 < one.seconds"
+implied = "by footprint"
+"#;
+
+/// What came of the claims, all with the same verdict.
+fn judged(claims: &[Claim], verdict: Outcome, ours: &str) -> Reproduction {
+    let result = |claim: &Claim| terrace_study::reproduce::ClaimResult {
+        id: claim.id.clone(),
+        kind: claim.kind,
+        source: claim.source.clone(),
+        section: claim.section.clone(),
+        statement: claim.statement.clone(),
+        unit: String::new(),
+        expression: claim.expression_text.clone(),
+        published: "1 | 2".to_owned(),
+        ours: ours.to_owned(),
+        verdict,
+        reason: String::new(),
+        rows: Vec::new(),
+        runs: claim.runs(),
+    };
+    Reproduction {
+        reproduced: 0,
+        not_reproduced: 0,
+        not_evaluated: 0,
+        claims: claims.iter().map(result).collect(),
+        failures: Vec::new(),
+        runs: 1,
+        reused: 0,
+    }
+}
+
+#[test]
+fn what_was_not_run_keeps_its_verdict() {
+    let all = claims::parse(CLAIMS, "claims.toml").unwrap();
+    let mut scoreboard = Scoreboard::default();
+    assert_eq!(scoreboard.open(&all).len(), 2);
+    scoreboard.update(&all, &judged(&all, Outcome::Reproduced, "1.05"), "1");
+    assert_eq!((scoreboard.problems(&all), scoreboard.open(&all).len()), (Vec::new(), 0));
+    let before = scoreboard.clone();
+    scoreboard.update(&all, &judged(&all, Outcome::NotEvaluated, ""), "2");
+    assert_eq!(scoreboard, before);
+    let text = scoreboard.to_json();
+    assert_eq!(serde_json::from_str::<Scoreboard>(&text).unwrap(), before);
+    scoreboard.retain(&all[..1]);
+    assert_eq!(scoreboard.claims.keys().collect::<Vec<_>>(), ["first"]);
+}
+
+#[test]
+fn a_claim_that_changes_or_fails_without_a_note_is_a_problem() {
+    let all = claims::parse(CLAIMS, "claims.toml").unwrap();
+    let mut scoreboard = Scoreboard::default();
+    scoreboard.update(&all, &judged(&all, Outcome::NotReproduced, "2"), "1");
+    assert_eq!(scoreboard.problems(&all[..1]), ["first does not hold, and its note does not say why"]);
+    scoreboard.update(&all, &judged(&all, Outcome::Reproduced, "1"), "1");
+    for (from, to) in [("10 %", "20 %"), ("\"gups\"", "\"chase\""), ("published = 1", "published = 2")] {
+        let other = claims::parse(&CLAIMS.replace(from, to), "claims.toml").unwrap();
+        assert_ne!(definition(&other[0]), definition(&all[0]), "{from}");
+        assert_eq!(scoreboard.problems(&other[..1]), ["first has changed since it was judged"], "{from}");
+    }
+    // Words alone change no verdict.
+    let words = claims::parse(&CLAIMS.replace("It takes a second.", "A second."), "claims.toml").unwrap();
+    assert_eq!(scoreboard.problems(&words), [""; 0]);
+}
+
+#[test]
+fn implied_claims_are_counted_apart_and_cells_stay_cells() {
+    let all = claims::parse(CLAIMS, "claims.toml").unwrap();
+    let mut scoreboard = Scoreboard::default();
+    scoreboard.update(&all, &judged(&all, Outcome::Reproduced, "1 < 2"), "1");
+    let summary = scoreboard.summary(&all);
+    assert!(summary.contains("| A paper, 2020 | 1 of 1 (1) | | 1 of 1 | 2 of 2 (1) | |"), "{summary}");
+    let page = scoreboard.page(&all);
+    let row = page.lines().find(|line| line.starts_with("| `second`")).unwrap();
+    assert_eq!(
+        row,
+        "| `second` | It takes some time. (2) | 1 \\| 2 | 1 &lt; 2 | reproduced | zen4-cxl | Implied: by footprint. |"
+    );
+}
