@@ -207,7 +207,7 @@ fn the_reference_page_has_every_key_as_it_was_declared() {
     let of_tiers = |name: &str| name.replace(".*.", ".T.");
     let of_devices = |name: &str| name.trim_start_matches("device.*.").replace(".*.", ".N.");
     type Shown<'a> = &'a dyn Fn(&str) -> String;
-    let tables: [(&str, &[&str], Shown<'_>); 12] = [
+    let tables: [(&str, &[&str], Shown<'_>); 13] = [
         ("core.", &["core.groups."], &as_it_is),
         ("core.groups.", &[], &of_groups),
         // A scheme's own keys stand on its page.
@@ -217,6 +217,7 @@ fn the_reference_page_has_every_key_as_it_was_declared() {
         ("tier.", &[], &of_tiers),
         ("device.", &[], &of_devices),
         ("gpu.", &[], &as_it_is),
+        ("coherence.", &[], &as_it_is),
         ("os.", &["os.costs."], &as_it_is),
         ("os.costs.", &[], &as_it_is),
         ("vm.", &[], &as_it_is),

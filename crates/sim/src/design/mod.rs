@@ -32,7 +32,11 @@ pub use crate::coherence::{
     LocalStores, SetNumbers, Synonyms, Tracking, TranslationEnergy, WalkCacheSets, WalkerStores,
 };
 pub use crate::core::{CoreGroup, CoreParameters, InOrderKeys, ModelParameters};
-pub use crate::gpu::{GpuL1Parameters, GpuL2Parameters, GpuParameters, GpuTlbParameters};
+pub use crate::gpu::{
+    ClientCacheParameters, Coalescing, CoherenceKind, GpuCoherenceParameters, GpuL1Parameters,
+    GpuL2Parameters, GpuLinkParameters, GpuParameters, GpuTlbParameters, ReadOnlyParameters,
+    RemoteDirectoryParameters, Uncoalesced, WriteAllocate,
+};
 pub use crate::translate::schemes;
 pub use crate::translate::schemes::colt::{CoalescedLevels, CoalescedParameters};
 pub use crate::translate::schemes::direct_segment::SegmentParameters;

@@ -4,7 +4,7 @@ use super::memory::MemoryParameters;
 use super::virtualization::{HostParameters, VmParameters};
 use crate::cache::CacheHierarchyParameters;
 use crate::core::CoreParameters;
-use crate::gpu::GpuParameters;
+use crate::gpu::{GpuCoherenceParameters, GpuParameters};
 use crate::memory::DeviceParameters;
 use crate::translate::TranslationParameters;
 use serde::{Deserialize, Serialize};
@@ -44,6 +44,10 @@ pub struct Design {
     #[parameter(section)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<GpuParameters>,
+    /// Coherence between the caches of a GPU and those of the cores; none looks into the others' when absent.
+    #[parameter(section)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coherence: Option<GpuCoherenceParameters>,
     /// The operating system.
     #[parameter(section)]
     pub os: OsParameters,

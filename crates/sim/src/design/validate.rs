@@ -21,6 +21,9 @@ pub(crate) fn validate(design: &Design) -> Result<(), Fault> {
     if let Some(gpu) = &design.gpu {
         gpu.validate().map_err(|(key, problem)| (key.to_owned(), problem))?;
     }
+    if let Some(coherence) = &design.coherence {
+        coherence.validate().map_err(|(key, problem)| (key.to_owned(), problem))?;
+    }
     os(design)
 }
 

@@ -55,6 +55,27 @@ impl SectorCache {
         first..first + self.ways
     }
 
+    /// Whether anything of a line is there.
+    pub fn holds(&self, line: u64) -> bool {
+        self.all[self.set(line)].iter().any(|way| way.line == line)
+    }
+
+    /// A line leaves. Returns its written sectors, if it was there.
+    pub fn remove(&mut self, line: u64) -> Option<u8> {
+        let set = self.set(line);
+        let way = self.all[set].iter_mut().find(|way| way.line == line)?;
+        let dirty = way.dirty;
+        *way = Way { line: EMPTY, valid: 0, dirty: 0, ..*way };
+        Some(dirty)
+    }
+
+    /// Those lines leave of which nothing was written.
+    pub fn remove_where(&mut self, leaves: impl Fn(u64) -> bool) {
+        for way in self.all.iter_mut().filter(|way| way.line != EMPTY && way.dirty == 0 && leaves(way.line)) {
+            *way = Way { line: EMPTY, valid: 0, dirty: 0, ..*way };
+        }
+    }
+
     /// The sectors of a line that are there, and when.
     pub fn look_up(&mut self, line: u64) -> Option<(u8, Time)> {
         self.clock += 1;
@@ -104,6 +125,12 @@ mod tests {
         assert_eq!(cache.look_up(2), Some((0b1111, Time(7))));
         assert_eq!(cache.fill(3, 0b1111, NOW, false), Some(Victim { line: 1, dirty: 0b0101 }));
         assert_eq!(cache.fill(4, 0b1111, NOW, false), None, "line 2 was only read");
+        assert!(cache.holds(3) && cache.holds(4) && !cache.holds(2));
+        assert_eq!((cache.remove(3), cache.remove(3)), (Some(0), None));
+        assert_eq!(cache.fill(5, 0b0110, NOW, true), None, "there is room");
+        cache.remove_where(|_| true);
+        assert_eq!((cache.holds(4), cache.remove(5)), (false, Some(0b0110)));
+        cache.fill(3, 0b1111, NOW, false);
         cache.clear();
         assert_eq!(cache.look_up(3), None);
     }

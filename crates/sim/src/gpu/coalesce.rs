@@ -29,6 +29,8 @@ pub enum Step {
         write: bool,
         /// Its address depends on a load.
         depends: bool,
+        /// It is the load or the store of an atomic operation.
+        atomic: bool,
     },
     /// Instructions without an access.
     Compute {
@@ -49,14 +51,16 @@ pub struct WarpWork {
 }
 
 impl WarpWork {
-    /// A lane's access; `instructions` is 0 where it belongs to the instruction before it.
+    /// A lane's access; `instructions` is 0 where it belongs to the instruction before it. A store without instructions of its own
+    /// to what was loaded is the second half of an atomic operation.
     pub fn lane(&mut self, addr: u64, bytes: u8, write: bool, depends: bool, instructions: u16) {
         let same = |step: &Step| matches!(step, Step::Access { write: of, count, .. } if *of == write && *count < u8::MAX);
         let begins = instructions > 0 || !self.steps.last().is_some_and(same);
         if begins {
+            let atomic = write && instructions == 0 && self.make_atomic(addr / GPU_LINE);
             let first = self.transactions.len() as u32;
             let instructions = u32::from(instructions.max(1));
-            self.steps.push(Step::Access { instructions, first, count: 0, write, depends });
+            self.steps.push(Step::Access { instructions, first, count: 0, write, depends, atomic });
         }
         let Some(Step::Access { first, count, .. }) = self.steps.last_mut() else { return };
         let end = addr.saturating_add(u64::from(bytes));
@@ -77,6 +81,15 @@ impl WarpWork {
             }
             at = stop;
         }
+    }
+
+    /// The last step becomes the load of an atomic operation, if it loads from this line. Returns whether it does.
+    fn make_atomic(&mut self, line: u64) -> bool {
+        let Some(Step::Access { first, write: false, atomic, .. }) = self.steps.last_mut() else {
+            return false;
+        };
+        *atomic = self.transactions[*first as usize..].iter().any(|one| one.line == line);
+        *atomic
     }
 }
 
@@ -126,7 +139,22 @@ mod tests {
             count: 1,
             write: false,
             depends: false,
+            atomic: false,
         };
         assert_eq!(work.steps, [access(5, 0), access(1, 1)]);
+    }
+
+    #[test]
+    fn a_store_without_instructions_to_what_was_loaded_is_atomic() {
+        let atomic = |rows: &[(u64, bool, u16)]| {
+            let mut work = WarpWork::default();
+            rows.iter().for_each(|(addr, write, own)| work.lane(*addr, 4, *write, false, *own));
+            let steps = work.steps.iter();
+            steps.map(|step| matches!(step, Step::Access { atomic: true, .. })).collect::<Vec<_>>()
+        };
+        assert_eq!(atomic(&[(0, false, 2), (4, false, 0), (0, true, 0), (4, true, 0)]), [true, true]);
+        assert_eq!(atomic(&[(0, false, 2), (0, true, 1)]), [false, false], "a store of its own");
+        assert_eq!(atomic(&[(0, false, 2), (512, true, 0)]), [false, false], "another line");
+        assert_eq!(atomic(&[(0, true, 2), (0, true, 0)]), [false], "no load");
     }
 }

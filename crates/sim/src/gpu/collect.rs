@@ -68,6 +68,9 @@ fn count_gpu(engine: &Engine, gpu: &GpuParameters, stats: &mut Stats) {
     ] {
         stats.count(format!("gpu.{name}"), value, Unit::Count);
     }
+    if let Some(coherence) = &engine.paths.coherence {
+        coherence.count_into(engine.options.whole, stats);
+    }
     let cycle = gpu.frequency.period();
     stats.count("gpu.cycles", engine.kernel_time.in_cycles(cycle), Unit::Cycles);
     let used = (paths.sectors * SECTOR) as f64 / (paths.transactions * GPU_LINE).max(1) as f64;

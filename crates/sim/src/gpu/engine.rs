@@ -4,11 +4,12 @@ use super::coalesce::{Step, WarpWork};
 use super::collect;
 use super::parameters::GpuParameters;
 use super::paths::{Around, Paths};
+use super::selective::BesideGpu;
 use super::sms::{Group, Sms};
 use crate::cache::Outstanding;
 use crate::coherence::Cause;
 use crate::design::Design;
-use crate::machine::{Machine, Manager, System, TierLines};
+use crate::machine::{Machine, Manager, Shared, System, TierLines};
 use crate::memory::Initiator;
 use crate::observe::ProfileCounter;
 use crate::outcome::{Fidelity, Options, Outcome, SimError};
@@ -74,6 +75,8 @@ pub fn simulate(
             "vm: a GPU in a virtual machine is not simulated; leave out vm or gpu".to_owned(),
         ));
     }
+    let linked = without_links(design);
+    let design = linked.as_ref().unwrap_or(design);
     let mut machine = Machine::new(design, &options).map_err(problem)?;
     let tiering = match (options.policy.take(), &design.os.policy) {
         (Some(open), _) => {
@@ -97,7 +100,7 @@ pub fn simulate(
     machine.shared.caches.activate(HOST);
     let tiers = design.tiers.len();
     let engine = Engine {
-        paths: Paths::new(gpu, &machine),
+        paths: Paths::new(gpu, design.coherence.as_ref(), &machine),
         sms: Sms::new(gpu),
         machine,
         tiering,
@@ -121,6 +124,14 @@ pub fn simulate(
         stopped: false,
     };
     engine.run(source, design, gpu)
+}
+
+/// The design as it is where caches are coherent: the link between both sides is not one of a tier.
+fn without_links(design: &Design) -> Option<Design> {
+    design.coherence.as_ref()?;
+    let mut design = design.clone();
+    design.tiers.iter_mut().for_each(|tier| tier.link = None);
+    Some(design)
 }
 
 impl Engine {
@@ -295,7 +306,7 @@ impl Engine {
         self.kernels += 1;
         self.began = Some(self.now);
         self.before = self.machine.shared.memory.traffic().map(|(_, traffic)| *traffic).collect();
-        self.paths.begin_kernel();
+        self.paths.begin_kernel(self.now);
         self.sms.begin_kernel(self.now);
     }
 
@@ -327,6 +338,7 @@ impl Engine {
             self.step()?;
         }
         self.now = self.now.max(self.sms.now);
+        self.paths.end_kernel();
         self.kernel_time += self.now - began;
         let traffic = self.machine.shared.memory.traffic();
         for ((sum, before), (_, after)) in self.kernel_traffic.iter_mut().zip(&self.before).zip(traffic) {
@@ -373,14 +385,32 @@ impl Engine {
         while addr < first + bytes {
             self.now = self.host_loads.start(self.now);
             let frame = self.host_frame(space, addr, write)?;
-            let shared = &mut self.machine.shared;
             let line = (frame << 12 | (addr & 4095)) / LINE_BYTES;
-            let served =
-                shared.caches.access(HOST, line, write, self.now, Initiator::Demand, &mut shared.memory);
-            self.host_loads.occupy(served.done);
+            let done = self.host_line(line, write);
+            self.host_loads.occupy(done);
             addr = (addr / LINE_BYTES + 1) * LINE_BYTES;
         }
         Ok(())
+    }
+
+    /// The host's caches are asked for a line: when its data is there.
+    fn host_line(&mut self, line: u64, write: bool) -> Time {
+        let Shared { caches, memory, .. } = &mut self.machine.shared;
+        if self.paths.coherence.is_none() {
+            return caches.access(HOST, line, write, self.now, Initiator::Demand, memory).done;
+        }
+        if write {
+            self.now += self.paths.cpu_store(memory, (line * LINE_BYTES) >> 12);
+        }
+        let flush = self.paths.coherence.as_ref().and_then(|coherence| coherence.wants_flush());
+        let own = memory.first_tier_lines();
+        let mut below = BesideGpu { memory, paths: &mut self.paths };
+        if let Some(cost) = flush {
+            caches.flush_range(own, self.now, &mut below);
+            self.now += cost;
+            below.flushed();
+        }
+        caches.access(HOST, line, write, self.now, Initiator::Demand, &mut below).done
     }
 
     fn host_frame(&mut self, space: u32, addr: u64, write: bool) -> Result<u64, SimError> {

@@ -7,6 +7,7 @@
 //! | `sms.rs` | SMs and their warps: a throughput core |
 //! | `paths.rs` | TLB, caches and memory behind an SM |
 //! | `cache.rs` | a cache in sectors |
+//! | `selective/` | coherence with the CPU's caches: by hardware, or by not caching |
 //! | `engine.rs` | the input, kernel by kernel, and the host between |
 //! | `collect.rs` | statistics |
 //!
@@ -14,7 +15,7 @@
 //! chapters 3 to 5, Table 3.1. It simulated with GPGPU-Sim; its cores are not described beyond the table.
 //!
 //! Left open there, and chosen here: the host and the GPU take turns, as the input has them; SMs' caches are empty when a kernel
-//! begins; the CPU's caches are not looked into by the GPU, as a kernel begins after the host is done.
+//! begins; without `coherence` the CPU's caches are not looked into by the GPU, as a kernel begins after the host is done.
 
 mod cache;
 mod coalesce;
@@ -22,7 +23,12 @@ mod collect;
 mod engine;
 mod parameters;
 mod paths;
+mod selective;
 mod sms;
 
 pub use engine::simulate;
-pub use parameters::{GpuL1Parameters, GpuL2Parameters, GpuParameters, GpuTlbParameters};
+pub use parameters::{GpuL1Parameters, GpuL2Parameters, GpuParameters, GpuTlbParameters, WriteAllocate};
+pub use selective::{
+    ClientCacheParameters, Coalescing, CoherenceKind, GpuCoherenceParameters, GpuLinkParameters,
+    ReadOnlyParameters, RemoteDirectoryParameters, Uncoalesced,
+};

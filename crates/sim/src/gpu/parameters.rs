@@ -1,7 +1,7 @@
 //! What a GPU is, as a machine's file states it.
 
 use serde::{Deserialize, Serialize};
-use terrace_model::parameters::Parameters;
+use terrace_model::parameters::{Choice, Parameters};
 use terrace_model::{Bytes, Cycles, Frequency};
 
 /// A GPU beside the machine's cores. Its memory is the machine's tiers, over their links.
@@ -61,7 +61,7 @@ pub struct GpuL1Parameters {
     pub stores: u32,
 }
 
-/// A slice of the second level: lines of 128 bytes in sectors of 32, write-back. Stores bring sectors without reading memory.
+/// A slice of the second level: lines of 128 bytes in sectors of 32, write-back.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
 #[parameter(table)]
 #[serde(deny_unknown_fields)]
@@ -78,6 +78,20 @@ pub struct GpuL2Parameters {
     /// Lines of one slice that may be on their way from memory.
     #[parameter(range = 1..=16384)]
     pub outstanding: u32,
+    /// What a store does that misses.
+    #[serde(default)]
+    pub write_allocate: WriteAllocate,
+}
+
+/// What a store does that misses in a slice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Choice)]
+#[serde(rename_all = "kebab-case")]
+pub enum WriteAllocate {
+    /// It brings its sectors; memory is not read.
+    #[default]
+    Sectors,
+    /// The line is read from memory, and nobody waits for it.
+    Fetch,
 }
 
 /// A TLB of base pages, least recently used.

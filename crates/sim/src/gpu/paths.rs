@@ -2,7 +2,8 @@
 
 use super::cache::SectorCache;
 use super::coalesce::Transaction;
-use super::parameters::{GPU_LINE, GpuParameters};
+use super::parameters::{GPU_LINE, GpuParameters, WriteAllocate};
+use super::selective::{Coherence, GpuCoherenceParameters, Request};
 use crate::cache::Outstanding;
 use crate::coherence::Cause;
 use crate::machine::{Machine, Manager};
@@ -40,16 +41,16 @@ pub struct PathCounters {
 
 /// What one SM holds.
 #[derive(Debug)]
-struct Sm {
-    l1: SectorCache,
-    l1_misses: Outstanding,
+pub(super) struct Sm {
+    pub l1: SectorCache,
+    pub l1_misses: Outstanding,
     stores: Outstanding,
-    tlb: Tlb,
+    pub tlb: Tlb,
 }
 
 /// A fully associative TLB of base pages.
 #[derive(Debug)]
-struct Tlb {
+pub(super) struct Tlb {
     entries: usize,
     /// Frame and last use by page.
     held: HashMap<u64, (u64, u64)>,
@@ -89,6 +90,14 @@ impl Tlb {
         }
     }
 
+    /// Drops a page by its frame.
+    pub fn forget(&mut self, frame: u64) {
+        self.held.retain(|_, (held, _)| *held != frame);
+        if self.recent.1 == frame {
+            self.recent = (NO_PAGE, 0);
+        }
+    }
+
     fn flush(&mut self) {
         self.held.clear();
         self.recent = (NO_PAGE, 0);
@@ -97,21 +106,24 @@ impl Tlb {
 
 /// A slice of the second level.
 #[derive(Debug)]
-struct Slice {
-    cache: SectorCache,
-    misses: Outstanding,
+pub(super) struct Slice {
+    pub cache: SectorCache,
+    pub misses: Outstanding,
 }
 
 /// All of the GPU's paths.
 #[derive(Debug)]
 pub struct Paths {
-    sms: Vec<Sm>,
-    slices: Vec<Slice>,
-    l1_latency: Time,
+    pub(super) sms: Vec<Sm>,
+    pub(super) slices: Vec<Slice>,
+    pub(super) l1_latency: Time,
     /// To a slice, and the same back.
-    one_way: Time,
-    walk: Time,
+    pub(super) one_way: Time,
+    pub(super) walk: Time,
     cycle: Time,
+    write_allocate: WriteAllocate,
+    /// What keeps the caches coherent with the CPU's, if anything does.
+    pub coherence: Option<Box<Coherence>>,
     pub counters: PathCounters,
 }
 
@@ -124,7 +136,7 @@ pub struct Around<'a> {
 
 impl Paths {
     /// Empty paths of a GPU before a machine's memory.
-    pub fn new(gpu: &GpuParameters, machine: &Machine) -> Paths {
+    pub fn new(gpu: &GpuParameters, coherence: Option<&GpuCoherenceParameters>, machine: &Machine) -> Paths {
         let cycle = gpu.frequency.period();
         let sm = || Sm {
             l1: SectorCache::new(gpu.l1.capacity.0, gpu.l1.ways),
@@ -136,9 +148,12 @@ impl Paths {
             cache: SectorCache::new(gpu.l2.capacity.0, gpu.l2.ways),
             misses: Outstanding::new(gpu.l2.outstanding),
         };
+        let slices: Vec<Slice> = (0..machine.shared.memory.channels()).map(|_| slice()).collect();
         Paths {
+            coherence: coherence.map(|keys| Box::new(Coherence::new(keys, gpu, slices.len()))),
+            write_allocate: gpu.l2.write_allocate,
             sms: (0..gpu.sms).map(|_| sm()).collect(),
-            slices: (0..machine.shared.memory.channels()).map(|_| slice()).collect(),
+            slices,
             l1_latency: gpu.l1.latency.at(cycle),
             one_way: Time(gpu.l2.latency.at(cycle).0 / 2),
             walk: gpu.tlb.miss_latency.at(cycle),
@@ -148,10 +163,31 @@ impl Paths {
     }
 
     /// A kernel begins: what SMs hold may be older than what the host wrote.
-    pub fn begin_kernel(&mut self) {
+    pub fn begin_kernel(&mut self, now: Time) {
         for sm in &mut self.sms {
             sm.l1.clear();
         }
+        if let Some(coherence) = &mut self.coherence {
+            coherence.begin_kernel(now);
+        }
+    }
+
+    /// It is over.
+    pub fn end_kernel(&mut self) {
+        if let Some(coherence) = &mut self.coherence {
+            coherence.end_kernel();
+        }
+    }
+
+    /// Until when an SM issues nothing.
+    pub fn blocked_until(&self, sm: usize) -> Time {
+        self.coherence.as_ref().map_or(Time::ZERO, |coherence| coherence.blocked_until(sm))
+    }
+
+    /// All caches of the GPU.
+    pub(super) fn caches(&mut self) -> impl Iterator<Item = &mut SectorCache> {
+        let of_sms = self.sms.iter_mut().map(|sm| &mut sm.l1);
+        of_sms.chain(self.slices.iter_mut().map(|slice| &mut slice.cache))
     }
 
     /// Pages changed: SMs translate anew.
@@ -168,6 +204,7 @@ impl Paths {
         around: &mut Around<'_>,
         sm: usize,
         transactions: &[Transaction],
+        atomic: bool,
         now: Time,
     ) -> Result<Time, OsError> {
         let mut last = now;
@@ -175,7 +212,11 @@ impl Paths {
             let now = now + self.cycle.times(at as u64);
             let (line, now) = self.translate(around, sm, *one, false, now)?;
             self.count(*one);
-            last = last.max(self.load_line(around, sm, *one, line, now));
+            let done = match &self.coherence {
+                None => self.load_line(around, sm, *one, line, now),
+                Some(_) => self.coherent_load(around, sm, Request { one: *one, line, atomic }, now),
+            };
+            last = last.max(done);
         }
         Ok(last)
     }
@@ -189,6 +230,7 @@ impl Paths {
         around: &mut Around<'_>,
         sm: usize,
         transactions: &[Transaction],
+        atomic: bool,
         now: Time,
     ) -> Result<Time, OsError> {
         let mut last = now;
@@ -196,8 +238,12 @@ impl Paths {
             let now = now + self.cycle.times(at as u64);
             let (line, now) = self.translate(around, sm, *one, true, now)?;
             self.count(*one);
+            let now = self.fault_on_store(around, sm, line, now);
             let begin = self.sms[sm].stores.start(now);
-            let done = self.store_line(around, *one, line, begin);
+            let done = match &self.coherence {
+                None => self.store_line(around, *one, line, begin),
+                Some(_) => self.coherent_store(around, sm, Request { one: *one, line, atomic }, begin),
+            };
             self.sms[sm].stores.occupy(done);
             last = last.max(begin);
         }
@@ -240,7 +286,7 @@ impl Paths {
         Ok((frame * (4096 / GPU_LINE) + within, now))
     }
 
-    fn load_line(
+    pub(super) fn load_line(
         &mut self,
         around: &mut Around<'_>,
         sm: usize,
@@ -259,36 +305,62 @@ impl Paths {
         let begin = self.sms[sm].l1_misses.start(hit);
         let done = self.load_from_slice(around, one, line, begin + self.one_way) + self.one_way;
         self.sms[sm].l1_misses.occupy(done);
-        // A load fetches whole lines.
-        self.sms[sm].l1.fill(line, ALL_SECTORS, done, false);
+        let brought = self.brings(around, one, line);
+        self.sms[sm].l1.fill(line, brought, done, false);
         done
     }
 
+    /// Sectors that a load brings: whole lines, but for a link that sends what is asked for.
+    fn brings(&self, around: &Around<'_>, one: Transaction, line: u64) -> u8 {
+        let memory = &around.machine.shared.memory;
+        self.coherence.as_ref().map_or(ALL_SECTORS, |it| it.fetches(memory, line, one.sectors, 0))
+    }
+
     fn load_from_slice(&mut self, around: &mut Around<'_>, one: Transaction, line: u64, now: Time) -> Time {
+        let wanted = self.brings(around, one, line);
         let slice = &mut self.slices[around.machine.shared.memory.channel_of(line * HALVES)];
         let (valid, ready) = slice.cache.look_up(line).unwrap_or((0, Time::ZERO));
-        if valid == ALL_SECTORS {
+        if wanted & !valid == 0 {
             self.counters.l2_hits += 1;
             return now.max(ready);
         }
         self.counters.l2_misses += 1;
         around.observe(one, false);
+        self.bring(around, line, wanted, valid, now)
+    }
+
+    /// A slice brings the sectors that it lacks of those wanted: when they are there.
+    fn bring(&mut self, around: &mut Around<'_>, line: u64, wanted: u8, valid: u8, now: Time) -> Time {
+        let slice = &mut self.slices[around.machine.shared.memory.channel_of(line * HALVES)];
         let begin = slice.misses.start(now);
-        let memory = &mut around.machine.shared.memory;
-        let halves = (0..HALVES).filter(|half| missing(valid, *half));
-        let done = halves
-            .map(|half| memory.read(line * HALVES + half, begin, Initiator::Demand))
-            .fold(begin, Time::max);
+        let done = match &mut self.coherence {
+            None => read(around, line, valid, begin),
+            Some(coherence) => coherence.fetch(around, line, wanted & !valid, begin),
+        };
         slice.misses.occupy(done);
-        let victim = slice.cache.fill(line, ALL_SECTORS, done, false);
+        let victim = slice.cache.fill(line, wanted, done, false);
         if let Some(victim) = victim {
-            write_back(around, victim.line, victim.dirty, begin);
+            self.write_back(around, victim.line, victim.dirty, begin);
         }
         done
     }
 
+    /// Writes what was written of a line: when memory has accepted it.
+    fn write_back(&mut self, around: &mut Around<'_>, line: u64, dirty: u8, now: Time) -> Time {
+        match &mut self.coherence {
+            None => write_back(around, line, dirty, now),
+            Some(coherence) => coherence.write_back(around, line, dirty, now),
+        }
+    }
+
     /// A store reaches its slice: when the slice has room for it.
-    fn store_line(&mut self, around: &mut Around<'_>, one: Transaction, line: u64, now: Time) -> Time {
+    pub(super) fn store_line(
+        &mut self,
+        around: &mut Around<'_>,
+        one: Transaction,
+        line: u64,
+        now: Time,
+    ) -> Time {
         let arrives = now + self.one_way;
         let slice = &mut self.slices[around.machine.shared.memory.channel_of(line * HALVES)];
         match slice.cache.look_up(line) {
@@ -296,10 +368,15 @@ impl Paths {
             None => {
                 self.counters.l2_misses += 1;
                 around.observe(one, true);
+                if self.write_allocate == WriteAllocate::Fetch {
+                    let wanted = self.brings(around, one, line);
+                    self.bring(around, line, wanted, 0, arrives);
+                }
             }
         }
+        let slice = &mut self.slices[around.machine.shared.memory.channel_of(line * HALVES)];
         match slice.cache.fill(line, one.sectors, arrives, true) {
-            Some(victim) => write_back(around, victim.line, victim.dirty, arrives).max(arrives),
+            Some(victim) => self.write_back(around, victim.line, victim.dirty, arrives).max(arrives),
             None => arrives,
         }
     }
@@ -316,7 +393,13 @@ fn missing(valid: u8, half: u64) -> bool {
     valid & of_half(half) != of_half(half)
 }
 
-/// Writes what was written of a line: when memory has accepted it.
+/// Reads the halves of a line that lack a sector: when the last is there.
+fn read(around: &mut Around<'_>, line: u64, valid: u8, now: Time) -> Time {
+    let memory = &mut around.machine.shared.memory;
+    let halves = (0..HALVES).filter(|half| missing(valid, *half));
+    halves.map(|half| memory.read(line * HALVES + half, now, Initiator::Demand)).fold(now, Time::max)
+}
+
 fn write_back(around: &mut Around<'_>, line: u64, dirty: u8, now: Time) -> Time {
     let memory = &mut around.machine.shared.memory;
     let halves = (0..HALVES).filter(|half| dirty & of_half(*half) != 0);
@@ -349,7 +432,7 @@ impl Around<'_> {
     }
 
     /// Tells those who watch that a transaction goes to memory.
-    fn observe(&mut self, one: Transaction, write: bool) {
+    pub(super) fn observe(&mut self, one: Transaction, write: bool) {
         let shared = &mut self.machine.shared;
         if shared.observers.want_accesses() {
             shared.observers.reached_memory(&shared.os, self.space, one.line * GPU_LINE, write);

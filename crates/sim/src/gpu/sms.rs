@@ -241,7 +241,7 @@ impl Sms {
             self.counters.instructions += instructions;
             warp.issued = true;
             let slots = self.slot.times(instructions);
-            let issue = self.sms[sm].issue.max(now) + slots;
+            let issue = self.sms[sm].issue.max(now).max(paths.blocked_until(sm)) + slots;
             // Each further transaction is issued once more.
             self.sms[sm].issue = issue + self.slot.times(replays);
             self.counters.busy += slots + self.slot.times(replays);
@@ -251,12 +251,12 @@ impl Sms {
         warp.at += 1;
         match step {
             Step::Compute { .. } => Ok(Some(now)),
-            Step::Access { first, count, write, .. } => {
+            Step::Access { first, count, write, atomic, .. } => {
                 let transactions = &warp.work.transactions[first as usize..][..usize::from(count)];
                 if write {
-                    return paths.store(around, sm, transactions, now).map(Some);
+                    return paths.store(around, sm, transactions, atomic, now).map(Some);
                 }
-                let done = paths.load(around, sm, transactions, now)?;
+                let done = paths.load(around, sm, transactions, atomic, now)?;
                 let at = warp.loads.partition_point(|other| *other <= done);
                 warp.loads.insert(at, done);
                 Ok(Some(now))

@@ -37,4 +37,4 @@ pub(crate) use build::{Machine, Shared};
 pub(crate) use hypervisor::{StoppedAt, System};
 pub(crate) use manager::{Manager, Trap};
 pub(crate) use site::{FULL, Own, PAGES, Site, TRANSLATION};
-pub(crate) use tiers::TierLines;
+pub(crate) use tiers::{TierLines, TieredMemory};

@@ -252,6 +252,12 @@ impl TieredMemory {
         before + self.devices[tier.device].channel_of(line - tier.base_line + tier.device_line)
     }
 
+    /// The physical lines of the first tier.
+    pub fn first_tier_lines(&self) -> std::ops::Range<u64> {
+        let lines = self.tiers.first().map_or(0, |tier| tier.frames * (4096 / LINE_BYTES));
+        0..lines
+    }
+
     /// Reads a physical line; the answer is when its data is back at the last-level cache.
     #[inline]
     pub fn read(&mut self, line: u64, now: Time, by: Initiator) -> Time {

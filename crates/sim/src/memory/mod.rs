@@ -38,3 +38,4 @@ pub use parameters::{
     BankParameters, DeviceEnergyParameters, DeviceParameters, MediaParameters, SegmentParameters, Span,
 };
 pub use presets::{preset_names, preset_table};
+pub use server::Server;

@@ -10,7 +10,7 @@ const LATENESS_LIMIT: u64 = 1_000_000_000; // 1 µs in femtoseconds
 /// predecessor found. Either way its service is booked, so the long-run rate is exact, and its wait counts from its
 /// own arrival, so no clock is dragged forward.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Server {
+pub struct Server {
     free: u64,
     latest: u64,
     idle: u64,
@@ -19,7 +19,7 @@ pub(super) struct Server {
 impl Server {
     /// Books `service` for a request of time `arrival`; the time it waits before its service starts.
     #[inline]
-    pub(super) fn reserve(&mut self, arrival: u64, service: u64) -> u64 {
+    pub fn reserve(&mut self, arrival: u64, service: u64) -> u64 {
         if arrival >= self.latest {
             self.latest = arrival;
             if arrival >= self.free {

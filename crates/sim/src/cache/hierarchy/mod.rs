@@ -5,6 +5,7 @@
 //! next level, which allocates them. State changes at once; what takes time is carried in the completion times, so a
 //! line is "there" from the moment its miss was sent, and a second access to it waits for the first one's data.
 
+mod clients;
 mod coherence;
 mod last_level;
 mod outside;

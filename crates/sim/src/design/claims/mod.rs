@@ -239,6 +239,7 @@ const FILES: &[(&str, &str)] = &[
     ("claims/ambix-pb.toml", include_str!("../../../../../claims/ambix-pb.toml")),
     ("claims/ambix-pmbench.toml", include_str!("../../../../../claims/ambix-pmbench.toml")),
     ("claims/contiguity.toml", include_str!("../../../../../claims/contiguity.toml")),
+    ("claims/gpu-selective.toml", include_str!("../../../../../claims/gpu-selective.toml")),
     ("claims/gpu.toml", include_str!("../../../../../claims/gpu.toml")),
     ("claims/nimble-programs.toml", include_str!("../../../../../claims/nimble-programs.toml")),
     ("claims/nimble.toml", include_str!("../../../../../claims/nimble.toml")),
