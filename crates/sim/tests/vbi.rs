@@ -4,7 +4,7 @@ mod machine_support;
 
 use machine_support::*;
 use terrace_model::{AddressRange, Bytes};
-use terrace_sim::design::Design;
+use terrace_sim::design::{Design, Library};
 use terrace_sim::{Fidelity, Options, Outcome};
 use terrace_trace::{Event, MapKind, Protection};
 
@@ -328,4 +328,42 @@ fn the_control_answers_zeros_without_blocks() {
     assert_eq!(counts(&zeros, ["os.faults", "memory.zero_line_reads", "cache.zero_fills"]), [16, 1024, 0]);
     assert_eq!((demand_bytes(&zeros), zeros.stats.integer("tier.dram.bytes_by.zero")), (0, 0));
     assert!(zeros.cycles < run("native-4k").cycles);
+}
+
+#[test]
+fn virtual_machines_have_blocks_of_their_own_and_no_second_dimension() {
+    let mut program = Program::new();
+    let mut random = Random(7);
+    for process in 0..3 {
+        program.on(process);
+        if process > 0 {
+            program.spawn(process, 0, None);
+        }
+        program.map(DATA, 16 * MIB);
+        for _ in 0..4000 {
+            program.chase(DATA + random.below(MIB / 4) * 64);
+        }
+    }
+    let run = |vms: &str| program.run(&vbi("vbi-1", &[("vms", vms)]), Fidelity::Full);
+    let host = run("0");
+    assert_eq!(count(&host, "vbi.vms"), 0);
+    for (vms, used) in [("1", 1), ("2", 2), ("31", 3)] {
+        let guests = run(vms);
+        assert_eq!(count(&guests, "vbi.vms"), used);
+        // One translation, as on the host.
+        assert_eq!(guests.cycles, host.cycles);
+        assert_eq!(count(&guests, "walk.memory_refs"), count(&host, "walk.memory_refs"));
+    }
+}
+
+#[test]
+fn a_virtual_machine_beyond_the_name_and_a_hypervisor_are_refused() {
+    let refused = |key: &str, value: &str| {
+        let sets = [(key.to_owned(), value.to_owned())];
+        Library::embedded().design("vbi-full", Some("vbi-table1"), &sets).unwrap_err().to_string()
+    };
+    let error = refused("translation.scheme.vms", "32");
+    assert!(error.contains("translation.scheme.vms") && error.contains("31"), "{error}");
+    let error = refused("vm.memory", "1 GiB");
+    assert!(error.contains("leave [vm] out and set translation.scheme.vms"), "{error}");
 }

@@ -171,7 +171,11 @@ pub(super) fn check(design: &Design) -> Result<(), Fault> {
         });
     };
     let scheme = &design.translation.scheme.kind;
-    rule(schemes::find(scheme).is_none_or(|scheme| scheme.runs_in_vm), "vm", || {
+    let known = schemes::find(scheme);
+    rule(known.is_none_or(|scheme| scheme.runs_in_vm), "vm", || {
+        if let Some(instead) = known.and_then(|scheme| scheme.instead_of_vm) {
+            return format!("under the translation scheme \"{scheme}\" {instead}");
+        }
         let able = schemes::ALL.iter().filter(|scheme| scheme.runs_in_vm);
         let names: Vec<&str> = able.map(|scheme| scheme.name).collect();
         format!(

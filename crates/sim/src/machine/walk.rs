@@ -308,7 +308,7 @@ impl<const F: u8> Walker for Site<'_, F> {
         let shared = &mut *self.shared;
         let line = addr / LINE_BYTES;
         if F != FULL {
-            return now + shared.timing.llc;
+            return now + shared.timing.llc.saturating_sub(shared.timing.l2);
         }
         if !through_last_level {
             return shared.memory.read(line, now, Initiator::Walk);

@@ -260,6 +260,8 @@ pub trait Translation: Debug + Sized + 'static {
     /// Whether it runs in a virtual machine with a page table of the hypervisor's: its entries hold what a walk in both
     /// dimensions found, and nothing of the guest's frames.
     const RUNS_IN_VM: bool = false;
+    /// What a design sets instead of a virtual machine with such a table, and why.
+    const INSTEAD_OF_VM: Option<&'static str> = None;
     /// Where translation stands in that case.
     const LAST_LEVEL: LastLevel = LastLevel::Waits;
     /// Whether the kernel's page tables are what hardware reads, so that changes of entries are stores. Where they are not,

@@ -7,7 +7,8 @@ use terrace_model::Time;
 impl Hierarchy {
     /// The memory controller reads a line of its own tables through the last level. Returns when it is there.
     pub fn read_from_below<B: Below>(&mut self, line: u64, now: Time, by: Initiator, below: &mut B) -> Time {
-        let looked_up = now + self.llc_latency;
+        // Latencies count from the start of a core's access: the way there over L1 and L2 is not part of this one.
+        let looked_up = now + self.llc_latency.saturating_sub(self.l2_latency);
         let home = self.llc.home(line);
         if self.llc.touch(home).is_some() {
             return looked_up;

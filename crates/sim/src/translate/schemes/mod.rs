@@ -75,6 +75,8 @@ pub struct Entry {
     pub virtual_caches: bool,
     /// Whether it runs in a virtual machine with a page table of the hypervisor's.
     pub runs_in_vm: bool,
+    /// What a design sets instead of a virtual machine, and why.
+    pub instead_of_vm: Option<&'static str>,
     /// A design that shows it, as the text of a file.
     pub design: Option<&'static str>,
     /// The names of its own statistics, and what they mean.
@@ -106,6 +108,7 @@ impl Entry {
             walks: T::WALKS,
             virtual_caches: T::VIRTUAL_CACHES,
             runs_in_vm: T::RUNS_IN_VM,
+            instead_of_vm: T::INSTEAD_OF_VM,
             design: T::DESIGN,
             statistics: T::STATISTICS,
             keys: T::Keys::parameters,

@@ -25,7 +25,9 @@
 //! takes no time. *TLBs* are those of the design, one set for all cores, the ones for 4 KiB pages for regions, those for 2 MiB pages for what
 //! lies in one run. *A block whose memory does not lie in its run any more* switches to a table and loses its TLB entries; the
 //! switch itself takes no time. *Memory of other blocks* is taken from the block with most of it unused, the farthest part
-//! first. *Files*: the operating system brings a page in as after a page fault. *Policies* see pages as everywhere; they are not
+//! first. *Virtual machines* (`vms`): a guest takes blocks of its own part of the names and asks no host for memory, so that there is
+//! neither a second dimension of walks nor a hypervisor's table, and a guest is as fast as a program on the host. The source keeps
+//! sharing between virtual machines for the host; no input has any. *Files*: the operating system brings a page in as after a page fault. *Policies* see pages as everywhere; they are not
 //! asked where a region's first memory shall lie. *Passing over the start of an input* gives memory at first touch.
 //!
 //! **Two starting states.** Delayed allocation gains where data have no memory yet, so a run that begins with empty memory serves what
@@ -112,6 +114,10 @@ pub struct VbiParameters {
     /// Free memory that only write-backs may take.
     #[parameter(default = "0 B", range = "0 B"..="8 TiB")]
     pub headroom: Bytes,
+    /// Virtual machines that the processes are in: the first in number 1, the next in number 2, and so on by turns; a fork stays in
+    /// its parent's. 0 for none. A block's name has five bits for its virtual machine, and 0 is the host.
+    #[parameter(default = 0, range = 0..=31, source = "VBI (ISCA 2020), section 6.1")]
+    pub vms: u32,
 }
 
 impl SchemeKeys for VbiParameters {
@@ -211,8 +217,10 @@ impl Translation for Vbi {
     const VIRTUAL_CACHES: bool = true;
     const LAST_LEVEL: LastLevel = LastLevel::Beside;
     const KERNEL_TABLES: bool = false;
+    const INSTEAD_OF_VM: Option<&'static str> = Some("a block's name has its virtual machine, and there is one translation: leave [vm] out and set translation.scheme.vms");
     const STATISTICS: &'static [(&'static str, &'static str)] = &[
         ("vbi.blocks", "blocks in use at the end (a state; shown as pages)"),
+        ("vbi.vms", "virtual machines that processes were in, the host not counted"),
         ("vbi.blocks_disabled", "blocks that were given back"),
         ("vbi.clones", "blocks cloned by forks"),
         ("vbi.promotions", "blocks that moved to a larger size"),
@@ -330,6 +338,7 @@ impl Translation for Vbi {
         stats.count("vbi.blocks", kernel.blocks.in_use(), Unit::Pages);
         stats.count("vbi.reserved_unused", layer.reservations.unused(), Unit::Pages);
         for (name, count) in [
+            ("vbi.vms", u64::from((kernel.blocks.used_vms & !1).count_ones())),
             ("vbi.blocks_disabled", layer.disabled),
             ("vbi.clones", layer.clones),
             ("vbi.promotions", layer.promotions),

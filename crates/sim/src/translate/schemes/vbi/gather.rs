@@ -67,6 +67,10 @@ pub struct Blocks {
     pub system: System<Layer>,
     gather: Gather,
     least: Bytes,
+    /// Virtual machines that processes are in by turns; none on the host.
+    vms: u32,
+    /// A bit for each virtual machine that a process was in.
+    pub used_vms: u32,
     spaces: Vec<Option<Space>>,
     /// Lines of blocks' parts that were given back, which must leave the caches now.
     pub dropped: Vec<Range<u64>>,
@@ -88,9 +92,10 @@ fn pages_of(range: AddressRange) -> AddressRange {
 }
 
 impl Blocks {
-    pub fn new(gather: Gather, least: Bytes) -> Blocks {
+    pub fn new(gather: Gather, least: Bytes, vms: u32) -> Blocks {
         let system = System::new(Layer::default());
-        Blocks { system, gather, least, spaces: Vec::new(), dropped: Vec::new(), changed: false, strays: 0 }
+        let (spaces, dropped) = (Vec::new(), Vec::new());
+        Blocks { system, gather, least, vms, used_vms: 0, spaces, dropped, changed: false, strays: 0 }
     }
 
     pub fn layer(&mut self) -> &mut Layer {
@@ -103,7 +108,9 @@ impl Blocks {
             self.spaces.resize_with(at + 1, || None);
         }
         if self.spaces[at].is_none() {
-            let client = self.system.new_client(VmId::HOST)?;
+            let vm = VmId::new(if self.vms == 0 { 0 } else { 1 + space % self.vms })?;
+            let client = self.system.new_client(vm)?;
+            self.used_vms |= 1 << vm.number();
             self.spaces[at] = Some(Space {
                 client,
                 pieces: BTreeMap::new(),
@@ -483,7 +490,7 @@ impl Blocks {
         Ok(())
     }
 
-    /// Blocks in use, and what classes they have.
+    /// Blocks in use.
     pub fn in_use(&self) -> u64 {
         self.system.hardware.layer.blocks.iter().flatten().count() as u64
     }

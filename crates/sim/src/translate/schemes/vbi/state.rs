@@ -67,7 +67,7 @@ impl Controller {
     pub(super) fn new(keys: &VbiParameters, mtl: Mtl, memory: u64, latency: Time) -> Controller {
         let nothing = Recent { page: u64::MAX, space: 0, at: At::default() };
         Controller {
-            blocks: Blocks::new(keys.blocks, keys.least),
+            blocks: Blocks::new(keys.blocks, keys.least, keys.vms),
             mtl,
             keys: keys.clone(),
             memory,
