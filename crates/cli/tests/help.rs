@@ -58,6 +58,7 @@ fn all_subcommands_exist() {
         "sim",
         "compare",
         "sweep",
+        "diff",
         "advise",
         "tune",
         "reproduce",

@@ -319,3 +319,32 @@ fn a_tier_that_is_too_small_fails_that_run_and_keeps_the_others() {
         "{failures:?}"
     );
 }
+
+#[test]
+fn a_difference_of_results_is_shown_and_fails_only_when_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let compare = |name: &str, latency: &str| {
+        let path = folder.path().join(name);
+        let set = format!("cache.l2.latency=\"{latency}\"");
+        let mut command = terrace();
+        command
+            .args(["compare", "native-4k", "native-2m", "--workload", SMALL, "--set", &set, "-o"])
+            .arg(&path);
+        stdout(&mut command);
+        path
+    };
+    let (before, after) = (compare("before", "14 cycles"), compare("after", "40 cycles"));
+    let same = stdout(terrace().arg("diff").arg(&before).arg(&before).args(["--fail-on", "0%"]));
+    assert_eq!(same, "2 runs are equal in every statistic.\n");
+    let text = stdout(terrace().arg("diff").arg(&before).arg(&after));
+    assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+    assert!(text.contains("cache.l2.latency: 14 cycles -> 40 cycles"), "{text}");
+    let result = json(terrace().arg("diff").arg(&before).arg(&after).args(["--json", "-"]));
+    let seconds = &result["runs"][0]["seconds"];
+    assert!(seconds["after"].as_f64() > seconds["before"].as_f64(), "{seconds}");
+    let message = stderr(terrace().arg("diff").arg(&before).arg(&after).args(["--fail-on", "2%"]), 1);
+    assert!(message.contains("take longer by more than 2.000 %"), "{message}");
+    stdout(terrace().arg("diff").arg(&after).arg(&before).args(["--fail-on", "2%"]));
+    let message = stderr(terrace().arg("diff").arg(&before).arg(folder.path()), 2);
+    assert!(message.contains("results.json"), "{message}");
+}

@@ -16,6 +16,7 @@ pub mod check;
 mod compare;
 mod defaults;
 pub mod designs;
+pub mod difference;
 mod error;
 mod fanout;
 pub mod figures;

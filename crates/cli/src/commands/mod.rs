@@ -5,6 +5,7 @@ pub mod calibrate;
 pub mod check;
 pub mod compare;
 pub mod design;
+pub mod diff;
 pub mod doctor;
 pub mod generate;
 pub mod live;
@@ -80,6 +81,7 @@ pub enum Command {
     Sim(sim::Arguments),
     Compare(compare::Arguments),
     Sweep(sweep::Arguments),
+    Diff(diff::Arguments),
     Advise(advise::Arguments),
     Tune(tune::Arguments),
     Reproduce(reproduce::Arguments),
