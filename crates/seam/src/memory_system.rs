@@ -1,7 +1,7 @@
 //! What a policy may see and do.
 
 use crate::{
-    Area, Capabilities, Capability, Cost, Exchange, Move, MoveOptions, PageId, PageRange, PageView,
+    Area, Capabilities, Capability, CopyBy, Cost, Exchange, Move, MoveOptions, PageId, PageRange, PageView,
     PhysicalMemory, Resize, SpaceId, Ticket, TierTraffic, Topology,
 };
 use terrace_model::{Bytes, TierId, Time};
@@ -186,7 +186,13 @@ pub trait MemorySystem {
 
     /// Splits or collapses pages. A collapsed page lies in the tier in which most of it lay; bytes that are not yet
     /// mapped are zero-filled. Where the parts already lie in one aligned block, nothing is copied.
-    fn resize(&mut self, pages: &[Resize]) -> Ticket;
+    fn resize(&mut self, pages: &[Resize]) -> Ticket {
+        self.resize_by(pages, CopyBy::Bytes)
+    }
+
+    /// The same, the parts of a collapsed page brought to their new block in this way. [`CopyBy::Mapping`] needs
+    /// [`Capability::CopylessExchange`]; elsewhere each page is answered with [`crate::Outcome::Unsupported`].
+    fn resize_by(&mut self, pages: &[Resize], copy: CopyBy) -> Ticket;
 
     /// How many base pages hold only zeros, within the page that holds `page`. Looks at their contents, which takes time.
     /// None where nothing is mapped or the world cannot tell ([`Capability::ZeroPages`]).

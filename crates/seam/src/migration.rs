@@ -1,7 +1,7 @@
 //! Work that a policy orders: moves, exchanges, splits, collapses, and what became of them.
 
 use crate::PageId;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU16, NonZeroU32};
 use terrace_model::{Frame, PageSize, TierId, Time};
 
 /// One page to move.
@@ -47,8 +47,10 @@ pub enum CopyBy {
     /// The CPU, or a DMA engine, moves the bytes.
     #[default]
     Bytes,
-    /// A lower level of translation is rewritten so that the same bytes appear at the new place (Trident^PV).
-    Mapping,
+    /// A lower level of translation is rewritten so that the same bytes appear at the new place (Trident^PV), by requests of
+    /// so many pairs of pages; 1: one request for each. What that level does not exchange is copied: pages that are too
+    /// small for it, and those that it refuses.
+    Mapping(NonZeroU16),
 }
 
 /// How to carry out an order.

@@ -6,9 +6,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use terrace_model::{Bytes, PageSize, TierId, Time};
 use terrace_policy::{
-    Area, Capabilities, Clear, Cost, Exchange, HugeSample, MemorySystem, Move, MoveOptions, PageCount,
-    PageId, PageView, PhysicalMemory, Resize, ScanHand, Scanned, Scope, SpaceId, Step, Ticket, TierTraffic,
-    Topology, Watch,
+    Area, Capabilities, Clear, CopyBy, Cost, Exchange, HugeSample, MemorySystem, Move, MoveOptions,
+    PageCount, PageId, PageView, PhysicalMemory, Resize, ScanHand, Scanned, Scope, SpaceId, Step, Ticket,
+    TierTraffic, Topology, Watch,
 };
 
 impl World {
@@ -143,8 +143,8 @@ impl MemorySystem for World {
         self.take(pairs.iter().copied().map(Work::Exchange), how)
     }
 
-    fn resize(&mut self, pages: &[Resize]) -> Ticket {
-        let how = MoveOptions { in_flight: None, ..MoveOptions::default() };
+    fn resize_by(&mut self, pages: &[Resize], copy: CopyBy) -> Ticket {
+        let how = MoveOptions { in_flight: None, copy, ..MoveOptions::default() };
         self.take(pages.iter().copied().map(Work::Resize), how)
     }
 

@@ -8,7 +8,7 @@ use crate::space::{Found, PageState, Space, bytes_of};
 use std::collections::BTreeSet;
 use std::io;
 use terrace_model::{PageSize, TierId, Time};
-use terrace_policy::{Exchange, HugePages, Move, MoveOptions, Outcome, PageId, Resize, SpaceId};
+use terrace_policy::{CopyBy, Exchange, HugePages, Move, MoveOptions, Outcome, PageId, Resize, SpaceId};
 
 /// Pages per batch, at first and at least. The kernel waits for all processors once per call, so more are better.
 pub(super) const BATCH: usize = 512;
@@ -46,6 +46,9 @@ impl World {
                 self.plan(&work).iter().for_each(|line| tracing::info!("{line}"));
             }
             vec![(Outcome::Done, 0); work.len()]
+        } else if matches!(how.copy, CopyBy::Mapping(_)) {
+            // There is no hypervisor to ask.
+            vec![(Outcome::Unsupported, 0); work.len()]
         } else {
             match work[0] {
                 Work::Move(_) => self.move_pages(&work, how),

@@ -53,7 +53,7 @@ impl InMemory {
         } else {
             self.give_back(&reserved);
         }
-        if options.copy == CopyBy::Mapping {
+        if matches!(options.copy, CopyBy::Mapping(_)) {
             cost.copied = 0;
         }
         self.done(ticket, subject, outcome, cost);

@@ -4,8 +4,8 @@ use super::{Holder, InMemory};
 use std::collections::VecDeque;
 use terrace_model::{Frame, PageSize, TierId};
 use terrace_seam::{
-    Capability, Exchange, HugePages, Moment, Move, MoveOptions, Outcome, PageId, PageRange, Relocate, Resize,
-    Subject, Ticket,
+    Capability, CopyBy, Exchange, HugePages, Moment, Move, MoveOptions, Outcome, PageId, PageRange, Relocate,
+    Resize, Subject, Ticket,
 };
 
 /// One piece of an order.
@@ -114,7 +114,7 @@ impl InMemory {
         let attempt = match item {
             Item::Move(one) => self.start_move(ticket, options, one),
             Item::Exchange(pair) => self.start_exchange(options, pair),
-            Item::Resize(resize) => self.start_resize(ticket, resize),
+            Item::Resize(resize) => self.start_resize(ticket, options, resize),
             Item::Relocate(relocate) => self.start_relocate(ticket, options, relocate),
             Item::Zero(frame, size) => self.start_zero(ticket, frame, size),
             Item::DropZeros(page) => self
@@ -212,7 +212,10 @@ impl InMemory {
         Ok((Vec::new(), vec![pair.one, pair.other]))
     }
 
-    fn start_resize(&mut self, ticket: Ticket, resize: Resize) -> Attempt {
+    fn start_resize(&mut self, ticket: Ticket, options: MoveOptions, resize: Resize) -> Attempt {
+        if matches!(options.copy, CopyBy::Mapping(_)) {
+            self.needs(Capability::CopylessExchange)?;
+        }
         let Resize { page: first, to } = resize;
         let size = self.pages.get(&first).map(|page| page.size);
         if size == Some(to) {

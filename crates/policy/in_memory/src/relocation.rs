@@ -13,7 +13,7 @@ impl InMemory {
         relocate: Relocate,
     ) -> Attempt {
         self.needs(Capability::Frames)?;
-        if options.copy == CopyBy::Mapping {
+        if matches!(options.copy, CopyBy::Mapping(_)) {
             self.needs(Capability::CopylessExchange)?;
         }
         let Relocate { from, to, exchange } = relocate;

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use terrace_model::{Bytes, Frame, TierId, Time};
 use terrace_seam::{
-    Area, Capabilities, Capability, Clear, Cost, Exchange, HugeSample, MemorySystem, Move, MoveOptions,
-    PageCount, PageId, PageRange, PageView, PhysicalMemory, Resize, ScanHand, Scanned, Scope, SpaceId, Step,
-    Ticket, TierTraffic, Topology, Watch,
+    Area, Capabilities, Capability, Clear, CopyBy, Cost, Exchange, HugeSample, MemorySystem, Move,
+    MoveOptions, PageCount, PageId, PageRange, PageView, PhysicalMemory, Resize, ScanHand, Scanned, Scope,
+    SpaceId, Step, Ticket, TierTraffic, Topology, Watch,
 };
 
 /// What it costs to look at one page.
@@ -169,8 +169,8 @@ impl MemorySystem for InMemory {
         self.order(pairs.iter().map(|pair| Item::Exchange(*pair)).collect(), how)
     }
 
-    fn resize(&mut self, pages: &[Resize]) -> Ticket {
-        let all_at_once = MoveOptions { in_flight: None, ..MoveOptions::default() };
+    fn resize_by(&mut self, pages: &[Resize], copy: CopyBy) -> Ticket {
+        let all_at_once = MoveOptions { in_flight: None, copy, ..MoveOptions::default() };
         self.order(pages.iter().map(|page| Item::Resize(*page)).collect(), all_at_once)
     }
 

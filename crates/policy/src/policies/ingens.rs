@@ -96,6 +96,7 @@ impl Published for Ingens {
             alloc_sleep: p.alloc_sleep,
             max_none: HUGE - 1,
             max_none_giant: 0,
+            max_cpu: 1.0,
         };
         let compactor = Compactor::as_released(p.compaction);
         Ok(Ingens {

@@ -49,6 +49,10 @@ pub struct Parameters {
     /// The same after an allocation has failed.
     #[parameter(default = "60 s", range = "1 ns"..="5 h", source = "Linux", scaled)]
     pub alloc_sleep: Time,
+    /// Most of a processor that the daemon may take: after a wake it sleeps at least as long as the wake took, divided by
+    /// this. 1: no cap.
+    #[parameter(default = 1.0, range = 0.001..=1.0, source = "Trident, Figure 13: 0.1")]
+    pub max_cpu: f64,
     /// Most base pages of a 2 MiB range that may be missing when it is joined.
     #[parameter(default = 511, range = 0..=511, source = "Linux")]
     pub max_ptes_none: u64,
@@ -84,6 +88,7 @@ impl Published for Thp {
             alloc_sleep: p.alloc_sleep,
             max_none: p.max_ptes_none,
             max_none_giant: 0,
+            max_cpu: p.max_cpu,
         };
         let compactor = Compactor::as_released(p.compaction);
         Ok(Thp {

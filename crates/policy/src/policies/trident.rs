@@ -11,6 +11,10 @@
 //! (Figure 6); its evaluation for bloat. Values that the paper leaves out are those of the authors' released kernel where it has them,
 //! marked *released*.
 //!
+//! **In a virtual machine** (Trident^PV, §6; `copy = "hypercall"`). The hypervisor exchanges what it maps at the old and at the
+//! new guest-physical place of 2 MiB pages, so that nothing is copied. A request names up to 512 pairs in two pages that both
+//! sides share; pairs that the hypervisor refuses, and smaller pages, are copied by the guest.
+//!
 //! **Ablations of the source.** Trident-1Gonly is `sizes = "1g"`: 4 KiB where 1 GiB fails. Trident-NC is
 //! `compaction = "normal"`. The column PF of Table 3, fault handler only, is `promote = false`.
 //!
@@ -22,6 +26,9 @@
 //! split to 2 MiB first. *Compaction*: see `compaction_retries`, `compaction_timeout`; the released selector goes by
 //! migratetype and never reads the counter of unmovable frames that the paper goes by (`compaction_unmovable`). The released code
 //! also passes over a source some of whose free frames could not be isolated; here all can be, so that there is nothing to set.
+//! *Hypercalls*: the released code makes none for a range with fewer than two 2 MiB pages, and none ever again after one
+//! refusal; here every 2 MiB page is in one. *The cap of the daemon* (`max_cpu`) replaces the sleep after a wake in the released
+//! code, with 1 s at least; here `scan_sleep` is that least.
 //! *Reads*: the released fault handler maps a shared 1 GiB page of zeros for a load; the paper has none, and here a load
 //! gets memory as a store does. *Several tiers*: the first with a block, then its smaller pages, then the next tier.
 //!
@@ -37,9 +44,11 @@ use crate::support::{
     Unmovable, Zeroing, largest_first, takes_large_pages,
 };
 use crate::{
-    Capability, CapabilitySet, Choice, Fault, MemorySystem, Moment, Needs, NextTick, Outcome, Parameters,
-    Placement, Policy, Published, Refusal, Report, Setup, Signal, SignalKind, SignalSet, Topology,
+    Capability, CapabilitySet, Choice, CopyBy, Fault, MemorySystem, Moment, Needs, NextTick, Outcome,
+    Parameters, Placement, Policy, Published, Refusal, Report, Setup, Signal, SignalKind, SignalSet,
+    Topology,
 };
+use std::num::NonZeroU16;
 use terrace_model::{PageSize, Time};
 
 /// Sizes that are made.
@@ -55,6 +64,16 @@ pub enum Sizes {
     /// 2 MiB only.
     #[choice("2m")]
     HugeOnly,
+}
+
+/// How 2 MiB pages get to another place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
+pub enum CopyPages {
+    /// Their bytes are copied.
+    #[default]
+    Copy,
+    /// The hypervisor exchanges what it maps there (Trident^PV). Where there is none, they are copied.
+    Hypercall,
 }
 
 impl Sizes {
@@ -102,6 +121,16 @@ pub struct Parameters {
     /// The same after an allocation has failed.
     #[parameter(default = "10 s", range = "1 ns"..="5 h", source = "released: 10 s; Linux: 60 s", scaled)]
     pub alloc_sleep: Time,
+    /// Most of a processor that the daemon may take: after a wake it sleeps at least as long as the wake took, divided by
+    /// this. 1: no cap.
+    #[parameter(default = 1.0, range = 0.001..=1.0, source = "Figure 13: 0.1, as released")]
+    pub max_cpu: f64,
+    /// How the parts of a new 1 GiB page, and 2 MiB pages that are compacted, get to their new place.
+    #[parameter(default = CopyPages::Copy, source = "§6")]
+    pub copy: CopyPages,
+    /// Pairs of pages that one hypercall exchanges; 1: unbatched.
+    #[parameter(default = 512, range = 1..=512, source = "§6: two shared pages of 4 KiB, addresses of 8 bytes")]
+    pub hypercall_pairs: u16,
     /// Most base pages of a 2 MiB range that may be missing when it is joined.
     #[parameter(default = 511, range = 0..=511, source = "Linux")]
     pub max_ptes_none: u64,
@@ -175,13 +204,19 @@ impl Published for Trident {
             alloc_sleep: p.alloc_sleep,
             max_none: p.max_ptes_none,
             max_none_giant: p.max_ptes_none_1g,
+            max_cpu: p.max_cpu,
         };
         let limits = SmartLimits {
             retries: p.compaction_retries,
             timeout: p.compaction_timeout,
             unmovable: p.compaction_unmovable,
         };
-        let compactor = Compactor::new(p.compaction, limits);
+        let offered = setup.capabilities.has(Capability::CopylessExchange);
+        let copy = match NonZeroU16::new(p.hypercall_pairs) {
+            Some(pairs) if p.copy == CopyPages::Hypercall && offered => CopyBy::Mapping(pairs),
+            _ => CopyBy::Bytes,
+        };
+        let compactor = Compactor::new(p.compaction, limits).by(copy);
         let marks = Marks {
             below: p.recover_below,
             until: p.recover_until,

@@ -74,7 +74,8 @@ impl Collapser {
     }
 
     fn order(&mut self, candidate: Candidate, memory: &mut dyn MemorySystem) {
-        let ticket = memory.resize(&[Resize { page: candidate.page, to: candidate.size }]);
+        let ticket =
+            memory.resize_by(&[Resize { page: candidate.page, to: candidate.size }], self.compactor.copy());
         self.pending.ordered(ticket, 1);
     }
 

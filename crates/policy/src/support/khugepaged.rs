@@ -29,6 +29,9 @@ pub struct Pace {
     pub max_none: u64,
     /// The same for 1 GiB.
     pub max_none_giant: u64,
+    /// Most of a processor that it may take, 0 to 1: after a wake that took some time it sleeps at least that time divided
+    /// by this share. 1: it sleeps as the other values say.
+    pub max_cpu: f64,
 }
 
 /// The daemon.
@@ -38,6 +41,8 @@ pub struct Khugepaged {
     collapser: Collapser,
     /// When it wakes; none while it is awake.
     wakes: Option<Moment>,
+    /// When this wake began.
+    woke: Moment,
     /// What is left of this wake's pages.
     left: u64,
     hand: PageId,
@@ -78,6 +83,7 @@ impl Khugepaged {
     pub fn new(pace: Pace, compactor: Compactor) -> Khugepaged {
         Khugepaged {
             wakes: Some(Moment::START.plus(pace.scan_sleep)),
+            woke: Moment::START,
             pace,
             collapser: Collapser::new(compactor),
             left: 0,
@@ -145,6 +151,7 @@ impl Khugepaged {
             return;
         }
         self.wakes = None;
+        self.woke = now;
         self.left = self.pace.pages_to_scan;
         self.areas.clear();
         let areas = &mut self.areas;
@@ -184,7 +191,7 @@ impl Khugepaged {
             }
             Outcome::NoSpace => {
                 self.hand = end;
-                self.wakes = Some(now.plus(self.pace.alloc_sleep));
+                self.sleep(self.pace.alloc_sleep, now);
                 self.no_block_until = self.wakes;
                 return Some(collapsed);
             }
@@ -221,7 +228,15 @@ impl Khugepaged {
                 None => self.hand = page.plus(size.base_pages()),
             }
         }
-        self.wakes = Some(now.plus(self.pace.scan_sleep));
+        self.sleep(self.pace.scan_sleep, now);
+    }
+
+    /// The wake is over.
+    fn sleep(&mut self, span: Time, now: Moment) {
+        let busy = now.since(self.woke);
+        let by_share = Time((busy.0 as f64 / self.pace.max_cpu) as u64);
+        let span = if self.pace.max_cpu < 1.0 { span.max(by_share) } else { span };
+        self.wakes = Some(now.plus(span));
     }
 
     /// The next range that could be one page, from the hand on, and its size.

@@ -3,6 +3,7 @@
 //! bytes in its cost. What fails is copied by the guest.
 
 use crate::millis;
+use std::num::NonZeroU16;
 use terrace_in_memory::{Driver, InMemory};
 use terrace_model::{Bytes, Frame, PageSize, TierId};
 use terrace_policy::*;
@@ -41,7 +42,7 @@ impl Policy for Promotion {
             }
             Step::Keep
         });
-        let copy = if self.by_copy.is_empty() { CopyBy::Mapping } else { CopyBy::Bytes };
+        let copy = if self.by_copy.is_empty() { CopyBy::Mapping(NonZeroU16::MAX) } else { CopyBy::Bytes };
         let how = MoveOptions { copy, in_flight: None, ..MoveOptions::default() };
         if pairs.is_empty() {
             memory.resize(&[Resize { page: self.page, to: PageSize::Huge }]);

@@ -25,8 +25,8 @@ mod tests;
 
 use super::Pending;
 use crate::{
-    Choice, FrameState, MemorySystem, Moment, MoveOptions, Outcome, PhysicalMemory, Relocate, Report, Signal,
-    Subject,
+    Choice, CopyBy, FrameState, MemorySystem, Moment, MoveOptions, Outcome, PhysicalMemory, Relocate, Report,
+    Signal, Subject,
 };
 use normal::Normal;
 use smart::Smart;
@@ -119,6 +119,7 @@ pub struct Compactor {
     wanted: Option<(TierId, PageSize)>,
     pending: Pending,
     work: Work,
+    copy: CopyBy,
 }
 
 impl Compactor {
@@ -136,7 +137,19 @@ impl Compactor {
             Compaction::Smart => Method::Smart(Smart::new(limits)),
             Compaction::None => Method::None,
         };
-        Compactor { method, wanted: None, pending: Pending::default(), work: Work::default() }
+        let (pending, work) = (Pending::default(), Work::default());
+        Compactor { method, wanted: None, pending, work, copy: CopyBy::Bytes }
+    }
+
+    /// What it moves, and what is collapsed after it, gets to its new place in this way.
+    #[must_use]
+    pub fn by(self, copy: CopyBy) -> Compactor {
+        Compactor { copy, ..self }
+    }
+
+    /// How that is.
+    pub fn copy(&self) -> CopyBy {
+        self.copy
     }
 
     /// Whether a compaction is under way.
@@ -206,7 +219,7 @@ impl Compactor {
         };
         match next {
             Next::Order(moves) => {
-                let how = MoveOptions { in_flight: IN_FLIGHT, ..MoveOptions::default() };
+                let how = MoveOptions { in_flight: IN_FLIGHT, copy: self.copy, ..MoveOptions::default() };
                 if let Some(physical) = memory.physical() {
                     let ticket = physical.relocate(&moves, how);
                     self.pending.ordered(ticket, moves.len());
