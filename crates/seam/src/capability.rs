@@ -161,6 +161,13 @@ impl Capabilities {
         self
     }
 
+    /// And with one more.
+    pub fn with(mut self, offered: Capability) -> Capabilities {
+        self.offered = self.offered.with(offered);
+        self.reasons.remove(&offered);
+        self
+    }
+
     /// Whether `capability` is offered.
     pub fn has(&self, capability: Capability) -> bool {
         self.offered.contains(capability)

@@ -176,6 +176,21 @@ mod tests {
     }
 
     #[test]
+    fn the_daemon_takes_no_more_than_its_share_of_a_processor() {
+        // One range of 2 MiB per wake, a second for each collapse.
+        let joined = |parameters: &str, time| {
+            let parameters =
+                format!("fault = false\nscan_sleep = \"1 s\"\npages_to_scan = 512\n{parameters}");
+            let mut driver = Driver::open("thp", &parameters, world(2).with_delay(seconds(1))).unwrap();
+            [0, HUGE].map(|vpn| driver.touch(PageId::new(0, vpn), true));
+            driver.advance(seconds(time));
+            [0, HUGE].into_iter().filter(|vpn| size(&driver, *vpn) == PageSize::Huge).count()
+        };
+        assert_eq!((joined("", 3), joined("", 5)), (1, 2));
+        assert_eq!((joined("max_cpu = 0.1", 11), joined("max_cpu = 0.1", 14)), (1, 2));
+    }
+
+    #[test]
     fn faults_take_2_mib_where_it_fits_and_is_free() {
         let mut world = world(4);
         for block in 1..7 {

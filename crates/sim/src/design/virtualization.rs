@@ -11,7 +11,7 @@ use super::{MemoryParameters, schemes};
 use serde::{Deserialize, Serialize};
 use std::collections::HashSet;
 use terrace_model::parameters::Parameters;
-use terrace_model::{Bytes, Cycles};
+use terrace_model::{Bytes, Cycles, Time};
 
 /// A virtual machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Parameters)]
@@ -28,6 +28,10 @@ pub struct VmParameters {
     #[parameter(range = 1..=1024)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vcpus: Option<u32>,
+    /// The hypervisor finds memory for all of the guest before it starts, with the pages of `host.pages` (QEMU: `prealloc=on`).
+    /// Otherwise it does when the guest touches it.
+    #[serde(default, skip_serializing_if = "is_off")]
+    pub preallocated: bool,
     /// Tiers that the guest sees (virtual NUMA nodes), fastest first; one named `ram` when empty.
     #[parameter(section)]
     #[serde(default, rename = "tier", skip_serializing_if = "Vec::is_empty")]
@@ -77,6 +81,10 @@ pub struct HostParameters {
     #[parameter(range = "0 cycles"..="1000000 cycles", source = "measured on Haswell (Yan 2019, section 2.1)")]
     #[serde(default = "vm_exit")]
     pub vm_exit: Cycles,
+    /// Time from the guest into the hypervisor and back for a call of the guest's, without what the call does.
+    #[parameter(range = "0 ns"..="1 s", source = "Trident (MICRO 2021), section 6")]
+    #[serde(default = "hypercall")]
+    pub hypercall: Time,
 }
 
 impl Default for HostParameters {
@@ -88,8 +96,17 @@ impl Default for HostParameters {
             memory: MemoryParameters::default(),
             policy: None,
             vm_exit: vm_exit(),
+            hypercall: hypercall(),
         }
     }
+}
+
+fn is_off(on: &bool) -> bool {
+    !on
+}
+
+fn hypercall() -> Time {
+    Time::from_nanos(300)
 }
 
 fn base() -> PagePolicy {

@@ -5,6 +5,7 @@
 //! publications and chosen here: KVM keeps two tables for a guest's memory, that of the process and the nested one; here
 //! they are one.
 
+use super::exchange::Hypercalls;
 use crate::coherence::Shootdowns;
 use crate::design::{Design, GuestTierParameters};
 use crate::os::{Leaf, Os, OsError};
@@ -63,7 +64,10 @@ pub(crate) struct Hypervisor {
     pub vm_exit: Time,
     /// A page fault of the hypervisor's, without the exit and the zeroing.
     fault: Time,
+    /// From the guest into the hypervisor and back for a call of the guest's.
+    pub hypercall: Time,
     pub exits: Exits,
+    pub hypercalls: Hypercalls,
     pub shootdowns: Shootdowns,
     /// Lines of its page table that were stored to: by kernel threads, by cores.
     pub table_stores: [u64; 2],
@@ -97,6 +101,20 @@ fn vcpus(design: &Design) -> usize {
     given.map_or_else(|| design.core.each().len(), |vcpus| vcpus as usize).max(1)
 }
 
+/// Finds memory for all of a tier of the guest's before it starts.
+fn preallocate(os: &mut Os, space: u32, range: AddressRange, tier: Option<TierId>) -> Result<(), String> {
+    let wish = tier.map(|tier| Wish { tier, size: None });
+    let mut addr = range.start.0;
+    while addr < range.end().0 {
+        let fault = os.fault(space, addr, wish.as_slice());
+        addr += fault.map_err(|e| format!("vm.preallocated: {e}"))?.size.bytes();
+    }
+    // Nothing has run yet that could hold translations or pay for a fault.
+    os.changes = Default::default();
+    os.counters = Default::default();
+    Ok(())
+}
+
 impl Hypervisor {
     /// A hypervisor over the machine's tiers, and in it a virtual machine that holds nothing yet.
     ///
@@ -121,6 +139,9 @@ impl Hypervisor {
             let range = AddressRange::new(first << 12, frames << 12);
             os.map(space, range, MapKind::Anonymous, Protection::READ_WRITE).map_err(|e| e.to_string())?;
             tiers.push((range.end().0, tier));
+            if design.vm.as_ref().is_some_and(|vm| vm.preallocated) {
+                preallocate(&mut os, space, range, tier)?;
+            }
         }
         Ok(Hypervisor {
             os,
@@ -129,7 +150,9 @@ impl Hypervisor {
             vcpus: vcpus(design),
             vm_exit: parameters.vm_exit.at(cycle),
             fault: design.os.fault_cost,
+            hypercall: parameters.hypercall,
             exits: Exits::default(),
+            hypercalls: Hypercalls::default(),
             shootdowns: Shootdowns::default(),
             table_stores: [0; 2],
             owed: Time::ZERO,
@@ -243,6 +266,7 @@ impl Hypervisor {
         stats.count("host.vm_exits.ept_violation", self.exits.ept_violations, Unit::Count);
         stats.count("host.vm_exits.interrupt", self.exits.interrupts, Unit::Count);
         stats.count("host.vm_exits.preemption", self.exits.preemptions, Unit::Count);
+        self.hypercalls.count_into(stats);
         stats.count("host.vm_exit_cycles", self.exits.time.in_cycles(cycle), Unit::Cycles);
         for size in PageSize::ALL {
             stats.count(format!("host.faults_by_size.{size}"), counters.faults[size.index()], Unit::Count);

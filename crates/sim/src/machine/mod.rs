@@ -8,6 +8,7 @@
 //! | `access.rs` | one access |
 //! | `walk.rs` | page walks and the faults that they meet |
 //! | `hypervisor.rs` | the operating system under a guest's |
+//! | `exchange.rs` | the hypercall that exchanges pages of a guest's memory |
 //! | `nested.rs` | walks in two dimensions, and EPT violations |
 //! | `behind.rs` | what lies below the last-level cache |
 //! | `changes.rs` | changes of page tables completed: stores, costs, and what cores drop |
@@ -21,6 +22,7 @@ mod access;
 mod behind;
 mod build;
 mod changes;
+mod exchange;
 mod hypervisor;
 mod manager;
 mod nested;

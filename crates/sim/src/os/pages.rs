@@ -122,6 +122,17 @@ impl Os {
         }
     }
 
+    /// What two pages of one size hold changes places without a copy: each lies where the other lay. Bits that walks set go
+    /// with it.
+    pub fn exchange_contents(&mut self, one: PageId, other: PageId) {
+        let (Some(of_one), Some(of_other)) = (self.leaf_of(one), self.leaf_of(other)) else { return };
+        for (page, leaf, pte) in [(one, of_one, of_other.pte), (other, of_other, of_one.pte)] {
+            let addr = page.addr().0;
+            self.put(page.space.0, &leaf, addr, leaf.pte.with_contents_of(pte));
+            self.own(page.space.0, addr, leaf.size, pte.frame());
+        }
+    }
+
     /// The first frame of a tier and the number of its frames.
     pub fn tier_frames(&self, tier: TierId) -> (Frame, u64) {
         let tier = &self.tiers[tier.index()];

@@ -7,7 +7,7 @@ use super::page_table::{Leaf, PageTable, Pte};
 use super::stores::Stores;
 use crate::design::{OsParameters, PagePolicy, Placement};
 use std::collections::{HashMap, VecDeque};
-use terrace_model::{Frame, PageSize, TierId, Time};
+use terrace_model::{AddressRange, Frame, PageSize, TierId, Time};
 use terrace_policy::PageId;
 
 /// The operating system cannot go on.
@@ -297,11 +297,17 @@ impl Os {
         self.tiers[tier.index()].used()
     }
 
-    /// Frames of a tier that are in use, and hold no page tables.
-    pub fn frames_beside_tables(&self, tier: TierId) -> u64 {
-        let alive = self.spaces.iter().filter(|space| space.alive);
-        let tables = alive.flat_map(|space| space.table.table_frames());
-        self.used_frames(tier) - tables.filter(|frame| self.tier_of(*frame) == tier).count() as u64
+    /// Frames of a tier that are in use, and hold neither page tables nor pages: the system's own.
+    pub fn reserved_frames(&self, tier: TierId) -> u64 {
+        let mut reserved = self.used_frames(tier);
+        for space in self.spaces.iter().filter(|space| space.alive) {
+            let tables = space.table.table_frames().filter(|frame| self.tier_of(*frame) == tier);
+            reserved -= tables.count() as u64;
+            for (_, size, pte) in space.table.pages_in(AddressRange::new(0, u64::MAX)) {
+                reserved -= if self.tier_of(pte.frame()) == tier { size.base_pages() } else { 0 };
+            }
+        }
+        reserved
     }
 
     /// Base frames in use in a tier times the time they were, up to `now`, in femtoseconds.

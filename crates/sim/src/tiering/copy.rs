@@ -216,11 +216,11 @@ fn copy_line_untimed(
 ) -> Time {
     let tier = |line: u64| -> TierId { shared.memory.tier_of_line(line) };
     let buffers = state.line_buffers as f64;
-    let destination = state.topology.tier(tier(to));
+    let destination = state.machine.tier(tier(to));
     let mut slowest = destination.write_bandwidth.0;
     let mut latency = Time::ZERO;
     if let Some(from) = from {
-        let source = state.topology.tier(tier(from));
+        let source = state.machine.tier(tier(from));
         latency = source.read_latency;
         slowest = slowest.min(source.read_bandwidth.0);
     }

@@ -13,6 +13,7 @@
 //! | `begin.rs` | how the items of an order begin |
 //! | `changes.rs` | what becomes of orders and watches when the program unmaps, renames or forks |
 //! | `physical.rs`, `relocate.rs` | [`terrace_policy::PhysicalMemory`]: frames by number, and orders upon them |
+//! | `exchange.rs` | what a hypervisor exchanges for an order of its guest |
 //! | `part.rs` | what an order has between unmap and map |
 //! | `copy.rs` | the lines that a copy moves |
 //! | `processors.rs` | the processors that all of this runs on |
@@ -27,6 +28,7 @@ mod calls;
 mod changes;
 mod copy;
 mod count;
+mod exchange;
 mod offers;
 mod orders;
 mod part;
@@ -81,6 +83,8 @@ pub(crate) struct State {
     /// Whose memory the policy manages.
     pub system: System,
     pub topology: Topology,
+    /// The machine's tiers, which its copies go through.
+    machine: Topology,
     capabilities: Capabilities,
     costs: KernelCosts,
     /// A core's cycle, for the issue of copied lines.

@@ -77,7 +77,7 @@ fn topology(shared: &Shared, system: System, design: &Design) -> Topology {
     let tiers = os.tiers_of_memory().enumerate().map(|(at, memory)| {
         let id = TierId(at as u8);
         // The root of a virtual machine's page table is there already.
-        let reserved = os.frames_beside_tables(id);
+        let reserved = os.reserved_frames(id);
         let behind = shared.tier_behind(system, id);
         let (read_latency, write_latency) = shared.memory.idle_latencies(behind);
         let (read_bandwidth, write_bandwidth) = shared.memory.bandwidths(behind, design);
@@ -131,6 +131,9 @@ impl Tiering {
             ));
         }
         let mut capabilities = capabilities(options.fidelity, scheme);
+        if shared.hypervisor.is_some() && system == System::Programs {
+            capabilities = capabilities.with(Capability::CopylessExchange);
+        }
         if shared.hypervisor.is_some() {
             let why = "the machine runs a hypervisor, and memory mode is chosen when a machine starts";
             capabilities = capabilities.without(Capability::HardwareCache, why);
@@ -141,6 +144,7 @@ impl Tiering {
             let why = "the hypervisor does not know what the guest's programs allocate";
             capabilities = capabilities.without(Capability::Objects, why);
         }
+        let machine = topology(shared, System::Hypervisor, design);
         let topology = topology(shared, system, design);
         let profile = options.profile.as_deref();
         let setup = Setup { topology: &topology, capabilities: &capabilities, seed, profile };
@@ -165,8 +169,9 @@ impl Tiering {
             agent: Agent::default(),
             objects: knows.then(Box::default),
             system,
-            reserved: topology.ids().map(|id| shared.system(system).frames_beside_tables(id)).collect(),
+            reserved: topology.ids().map(|id| shared.system(system).reserved_frames(id)).collect(),
             topology,
+            machine,
             capabilities,
             costs: design.os.costs.clone(),
             cycle: shared.timing.cycle,

@@ -14,11 +14,11 @@ use super::shootdown::complete;
 use crate::coherence::Cause;
 use crate::machine::{Machine, System};
 use crate::os::Pte;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use terrace_model::{Frame, PageSize, Time};
 use terrace_policy::{
-    Cost, Exchange, HugePages, Move, MoveOptions, Outcome, PageId, PageRange, Relocate, Resize, Signal,
-    Subject, Ticket,
+    Capability, CopyBy, Cost, Exchange, HugePages, Move, MoveOptions, Outcome, PageId, PageRange, Relocate,
+    Resize, Signal, Subject, Ticket,
 };
 
 /// One piece of an order, as the policy gave it.
@@ -190,7 +190,10 @@ impl Order {
             // One shootdown for all of them: the first bears it.
             part.cost.shootdowns += if at == 0 { cost.shootdowns } else { 0 };
         }
-        let mut chunks: Vec<Chunk> = self.flying.iter().flat_map(Part::chunks).collect();
+        if let CopyBy::Mapping(pairs) = self.options.copy {
+            self.exchange_in_host(machine, state, pairs.get().into());
+        }
+        let mut chunks: Vec<Chunk> = self.flying.iter().flat_map(Part::chunks_to_copy).collect();
         if state.system == System::Programs && machine.shared.hypervisor.is_some() {
             chunks = chunks.into_iter().flat_map(|chunk| chunk.in_machine(&mut machine.shared)).collect();
             self.now += machine.shared.hypervisor.as_mut().map_or(Time::ZERO, |host| host.take_owed());
@@ -205,6 +208,10 @@ impl Order {
         let begun =
             Begun { subject: item.subject(), parts: 1, outcome: Outcome::Done, cost: Cost::default() };
         self.begun.push(begun);
+        let by_mapping = matches!(self.options.copy, CopyBy::Mapping(_));
+        if by_mapping && !state.capabilities.has(Capability::CopylessExchange) {
+            return self.started_part(state, at, Err(Outcome::Unsupported));
+        }
         let part = match item {
             Item::Move(Move { page, to }) if self.options.huge == HugePages::SplitFirst => {
                 match self.split_first(machine, state, page, to) {
@@ -251,7 +258,7 @@ impl Order {
         match part {
             Ok(Some(work)) => {
                 let cost = Cost { time: state.costs.allocate, ..Cost::default() };
-                let part = Part { item, work, lost: None, cost };
+                let part = Part { item, work, lost: None, exchanged: BTreeSet::new(), cost };
                 state.held.extend(part.pages().iter().map(|(page, _)| *page));
                 self.flying.push(part);
             }
@@ -311,7 +318,7 @@ impl Order {
                 machine.shared.observers.parts.as_deref_mut().filter(|_| part.cost.copied > 0)
             {
                 let mut others = part.cost.copied;
-                for (page, size) in part.contents() {
+                for (page, size) in part.copied_contents() {
                     parts.copied(page, size);
                     others -= size.bytes();
                 }

@@ -4,7 +4,7 @@ use super::State;
 use super::copy::Chunk;
 use crate::machine::{Machine, System};
 use crate::os::Mappers;
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use terrace_model::{AddressRange, Frame, LINE_BYTES, PageSize, Time};
 use terrace_policy::{Cost, Outcome, PageId};
 
@@ -58,6 +58,8 @@ pub(super) struct Part {
     pub work: Work,
     /// The order gave it up, for this reason, because its pages changed under it.
     pub lost: Option<Outcome>,
+    /// Places of 2 MiB, by their first frame, to which the hypervisor brought their contents: nothing is copied there.
+    pub exchanged: BTreeSet<Frame>,
     pub cost: Cost,
 }
 
@@ -203,6 +205,10 @@ impl Part {
     }
 
     pub fn copied_bytes(&self) -> u64 {
+        if !self.exchanged.is_empty() {
+            let bytes = |chunk: Chunk| chunk.lines * LINE_BYTES * if chunk.swap { 2 } else { 1 };
+            return self.chunks_to_copy().into_iter().filter(|chunk| chunk.from.is_some()).map(bytes).sum();
+        }
         match &self.work {
             Work::Move { size, .. } => size.bytes(),
             Work::Swap { size, .. } => 2 * size.bytes(),

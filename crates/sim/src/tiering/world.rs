@@ -11,9 +11,9 @@ use crate::os::{AddressSpace, Pte};
 use std::num::NonZeroU32;
 use terrace_model::{AddressRange, Bytes, LINE_BYTES, PageSize, TierId, Time};
 use terrace_policy::{
-    Area, Capabilities, Capability, Clear, Cost, Exchange, Initiator, MemorySystem, Move, MoveOptions,
-    PageCount, PageId, PageView, PhysicalMemory, Resize, ScanHand, Scanned, Scope, SpaceId, Step, Ticket,
-    TierTraffic, Topology, Watch,
+    Area, Capabilities, Capability, Clear, CopyBy, Cost, Exchange, Initiator, MemorySystem, Move,
+    MoveOptions, PageCount, PageId, PageView, PhysicalMemory, Resize, ScanHand, Scanned, Scope, SpaceId,
+    Step, Ticket, TierTraffic, Topology, Watch,
 };
 
 /// What a policy works on while it is called.
@@ -305,9 +305,9 @@ impl MemorySystem for World<'_> {
         self.order(pairs.iter().map(|pair| Item::Exchange(*pair)).collect(), how)
     }
 
-    fn resize(&mut self, pages: &[Resize]) -> Ticket {
+    fn resize_by(&mut self, pages: &[Resize], copy: CopyBy) -> Ticket {
         // As khugepaged does, one page after the other.
-        let one = MoveOptions { in_flight: NonZeroU32::new(1), ..MoveOptions::default() };
+        let one = MoveOptions { in_flight: NonZeroU32::new(1), copy, ..MoveOptions::default() };
         self.order(pages.iter().map(|page| Item::Resize(*page)).collect(), one)
     }
 

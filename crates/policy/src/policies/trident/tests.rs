@@ -172,6 +172,44 @@ fn the_daemon_keeps_its_pace_and_its_thresholds() {
     assert_eq!(promoted("max_ptes_none_1g = 261120", 11), 1, "the second GiB has one 2 MiB page only");
 }
 
+/// How many of two GiB in 2 MiB pages are 1 GiB pages after a time, where an order takes a second and the daemon looks at one
+/// GiB per wake, and what was copied for it.
+fn joined(parameters: &str, world: InMemory, time: u64) -> (usize, u64) {
+    let parameters = format!("zero = false\nscan_sleep = \"1 s\"\npages_to_scan = 262144\n{parameters}");
+    let mut driver = open(&parameters, world.with_delay(seconds(1)));
+    for region in 0..5 {
+        driver.world.isolate(Frame(region * GIANT), PageSize::Huge, true);
+    }
+    [0, HUGE, GIANT].map(|vpn| driver.touch(PageId::new(0, vpn), true));
+    for region in 0..5 {
+        driver.world.isolate(Frame(region * GIANT), PageSize::Huge, false);
+    }
+    driver.advance(seconds(time));
+    driver.world.check().unwrap();
+    let joined = [0, GIANT].into_iter().filter(|vpn| size(&driver, *vpn) == PageSize::Giant).count();
+    (joined, driver.world.spent().copied)
+}
+
+#[test]
+fn the_daemon_takes_no_more_than_its_share_of_a_processor() {
+    let joined = |parameters: &str, time| joined(parameters, world(5, 2 * GIANT), time).0;
+    assert_eq!((joined("", 3), joined("", 5)), (1, 2), "it wakes after 1 s and after 3 s");
+    assert_eq!(
+        (joined("max_cpu = 0.1", 11), joined("max_cpu = 0.1", 14)),
+        (1, 2),
+        "one second of work, ten of sleep"
+    );
+}
+
+#[test]
+fn hypercalls_replace_copies_where_there_is_a_hypervisor() {
+    let guest = || world(5, 2 * GIANT);
+    assert_eq!(joined("", guest(), 5), (2, 3 << 21), "three pages of 2 MiB are copied");
+    assert_eq!(joined("copy = \"hypercall\"", guest(), 5), (2, 0));
+    let native = guest().without(Capability::CopylessExchange);
+    assert_eq!(joined("copy = \"hypercall\"", native, 5), (2, 3 << 21), "as on a machine without one");
+}
+
 #[test]
 fn an_allocation_that_fails_ends_the_wake() {
     let tried = |parameters: &str| {

@@ -134,6 +134,13 @@ impl Pte {
         Pte(self.0 & 0xfff | frame.0 << 12)
     }
 
+    /// Another page's contents in this one's place: its frame, and the bits that walks set there.
+    #[must_use]
+    pub const fn with_contents_of(self, other: Pte) -> Pte {
+        let bits = Pte::ACCESSED | Pte::DIRTY;
+        Pte(self.0 & 0xfff & !bits | other.0 & (!0xfff | bits))
+    }
+
     /// With the accessed bit.
     #[must_use]
     pub const fn accessed(self) -> Pte {
