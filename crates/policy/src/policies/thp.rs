@@ -182,7 +182,7 @@ mod tests {
             let parameters =
                 format!("fault = false\nscan_sleep = \"1 s\"\npages_to_scan = 512\n{parameters}");
             let mut driver = Driver::open("thp", &parameters, world(2).with_delay(seconds(1))).unwrap();
-            [0, HUGE].map(|vpn| driver.touch(PageId::new(0, vpn), true));
+            [0, HUGE].into_iter().for_each(|vpn| driver.touch(PageId::new(0, vpn), true));
             driver.advance(seconds(time));
             [0, HUGE].into_iter().filter(|vpn| size(&driver, *vpn) == PageSize::Huge).count()
         };

@@ -180,7 +180,7 @@ fn joined(parameters: &str, world: InMemory, time: u64) -> (usize, u64) {
     for region in 0..5 {
         driver.world.isolate(Frame(region * GIANT), PageSize::Huge, true);
     }
-    [0, HUGE, GIANT].map(|vpn| driver.touch(PageId::new(0, vpn), true));
+    [0, HUGE, GIANT].into_iter().for_each(|vpn| driver.touch(PageId::new(0, vpn), true));
     for region in 0..5 {
         driver.world.isolate(Frame(region * GIANT), PageSize::Huge, false);
     }
