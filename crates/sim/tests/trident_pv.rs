@@ -178,7 +178,7 @@ fn a_page_made_without_a_copy_has_entries_of_2_mib_and_walks_of_11_until_the_hos
     // The host's policy joins what lies behind the guest's page, at 2 GiB of the guest.
     let promote = || -> Vec<(u64, Give)> {
         let join = |memory: &mut dyn MemorySystem| {
-            let page = PageId::new(0, 2 * GIB >> 12);
+            let page = PageId::new(0, (2 * GIB) >> 12);
             memory.resize(&[Resize { page, to: PageSize::Giant }]);
         };
         vec![(400, Box::new(join))]
@@ -247,7 +247,7 @@ fn pages_of_2_mib_are_compacted_without_a_copy_and_smaller_ones_are_not() {
         }
     };
     let huge = guest_on(PageSize::Huge);
-    let free = |_| Frame(3 * GIB >> 12);
+    let free = |_| Frame((3 * GIB) >> 12);
     assert_eq!(relocate(giant(0), 5, false, free)(&huge), ([1, 1, 0], 0), "to a free block");
     let next = |from: Frame| Frame(from.0 + 512);
     assert_eq!(relocate(giant(0), 5, true, next)(&huge), ([1, 1, 0], 0), "with the page that lies there");
