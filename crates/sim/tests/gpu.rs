@@ -287,8 +287,6 @@ fn what_the_gpu_cannot_do_is_refused() {
         let mut source = VecSource::new(Header::default(), []);
         simulate(design, &mut source, options).unwrap_err().to_string()
     };
-    let error = refused(&design("tpp", &[]), Options::default());
-    assert!(error.contains("beside a GPU policies only place them"), "{error}");
     let error = refused(&design("virtual-4k", &[]), Options::default());
     assert!(error.contains("a GPU in a virtual machine is not simulated"), "{error}");
     let options = Options { fidelity: terrace_sim::Fidelity::Pages, ..Options::default() };

@@ -16,6 +16,13 @@ struct Program {
     batches: Vec<Batch>,
 }
 
+/// What a warp does.
+#[derive(Clone, Copy)]
+enum Do {
+    Load(u64),
+    Compute(u64),
+}
+
 /// Writes it.
 struct Script {
     batches: Vec<Batch>,
@@ -87,6 +94,25 @@ impl Script {
         self
     }
 
+    /// A kernel of one warp: lines to load, and between them instructions to execute.
+    fn warp(mut self, steps: &[Do]) -> Script {
+        self.mark(MarkKind::KernelLaunch, 0);
+        self.mark(MarkKind::WorkGroup, 32);
+        self.mark(MarkKind::Warp, 0);
+        for step in steps {
+            match *step {
+                Do::Compute(instructions) => self.event(Event::Compute { instructions }),
+                Do::Load(line) => {
+                    for lane in 0..32 {
+                        let addr = BASE + line * 128 + lane * 4;
+                        self.builder.access(addr, 4, AccessKind::Read, 0, u64::from(lane == 0));
+                    }
+                }
+            }
+        }
+        self
+    }
+
     fn finish(mut self) -> Program {
         self.batches.push(self.builder.take(0));
         Program { batches: self.batches }
@@ -112,6 +138,14 @@ fn design(name: &str, changes: &[(&str, &str)]) -> Design {
     let changes: Vec<(String, String)> =
         changes.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     Library::embedded().design(name, None, &changes).unwrap().design
+}
+
+/// Frames of the GPU's memory are for data alone.
+const BARE: [(&str, &str); 2] = [("os.reserved", "0 B"), ("os.page_table_tier", "ddr")];
+
+/// A design whose tables lie in the CPU's memory.
+fn bare(name: &str, changes: &[(&str, &str)]) -> Design {
+    design(name, &[&BARE[..], changes].concat())
 }
 
 fn count(outcome: &Outcome, name: &str) -> u64 {
@@ -189,4 +223,129 @@ fn hot_structures_get_the_room_there_is() {
     let wide = [("tier.gddr.capacity", "512 KiB"), ("os.reserved", "0 B"), ("os.page_table_tier", "ddr")];
     let outcome = program.run_twice(&design("gpu-annotated", &wide));
     assert_eq!(count(&outcome, "policy.own.hinted_both"), 80);
+}
+
+/// Two structures of eight pages. A warp loads one line of page 4, computes for so many cycles, and loads a line of each page of
+/// the first structure.
+fn eight_pages(cycles: u64) -> Program {
+    let mut steps = vec![Do::Load(4 * LINES), Do::Compute(cycles)];
+    steps.extend((0..8).map(|page| Do::Load(page * LINES)));
+    Script::new(&[("a", 8), ("b", 8)]).warp(&steps).finish()
+}
+
+fn bytes_read(outcome: &Outcome) -> [u64; 2] {
+    ["gddr", "ddr"].map(|tier| count(outcome, &format!("tier.{tier}.bytes_read")))
+}
+
+#[test]
+fn a_page_that_was_missed_moves_and_costs_a_shootdown() {
+    let outcome = eight_pages(200_000).run(&bare("gpu-migrate-th", &[]), Options::default());
+    // Page 4 is copied and read again where it is now; the others are missed too late.
+    let moved = count(&outcome, "policy.own.moved");
+    assert!((1..8).contains(&moved), "{moved}");
+    assert_eq!(count(&outcome, "gpu.tlb.shootdowns"), count(&outcome, "tier.gddr.bytes_written") / PAGE);
+    assert_eq!(count(&outcome, "gpu.tlb.shootdowns_avoided"), 0);
+    let stalled = count(&outcome, "gpu.tlb.shootdown_time");
+    assert_eq!(stalled, count(&outcome, "gpu.tlb.shootdowns") * 100_000 / 1400);
+    assert!(bytes_read(&outcome)[0] >= 128);
+    // All pages are there before the kernel, as if the host had filled them.
+    assert_eq!((count(&outcome, "gpu.populated"), count(&outcome, "gpu.faults")), (16, 0));
+    let again = eight_pages(200_000).run(&bare("gpu-migrate-th", &[]), Options::default());
+    assert_eq!(outcome, again);
+}
+
+#[test]
+fn neighbours_move_without_a_shootdown() {
+    let outcome = eight_pages(200_000).run(&bare("gpu-migrate-th-re", &[]), Options::default());
+    assert_eq!([count(&outcome, "policy.own.candidates"), count(&outcome, "policy.own.neighbours")], [1, 7]);
+    assert_eq!(count(&outcome, "policy.own.moved"), 8, "the allocation has eight pages");
+    assert_eq!(
+        [count(&outcome, "gpu.tlb.shootdowns"), count(&outcome, "gpu.tlb.shootdowns_avoided")],
+        [1, 7]
+    );
+    // A line before, and all eight pages by their copies; eight lines after.
+    let [gddr, ddr] = bytes_read(&outcome);
+    assert_eq!(gddr, 8 * 128);
+    // Lines of the page table are read there too.
+    assert!((128 + 8 * PAGE..9 * PAGE).contains(&ddr), "{ddr}");
+    assert_eq!(count(&outcome, "tier.gddr.pages"), 8);
+}
+
+#[test]
+fn a_threshold_counts_misses() {
+    // An entry: each load misses.
+    let pages = [0, 1, 0, 1, 0, 2].map(|page| Do::Load(page * LINES));
+    let program = Script::new(&[("a", 8)]).warp(&[&pages[..], &[Do::Compute(100_000)]].concat()).finish();
+    let candidates = |threshold: &str| {
+        let changes = [("gpu.tlb.entries", "1"), ("gpu.loads", "1"), ("os.policy.threshold", threshold)];
+        count(&program.run(&bare("gpu-migrate-th", &changes), Options::default()), "policy.own.candidates")
+    };
+    assert_eq!(["1", "2", "3", "4"].map(candidates), [3, 2, 1, 0]);
+}
+
+#[test]
+fn who_touches_a_page_on_its_way_waits() {
+    // A slow copy: one line buffer, one thread. The second load comes while it runs.
+    let slow = [("cache.l1.outstanding", "1"), ("os.policy.copy_threads", "1")];
+    let steps = [Do::Load(0), Do::Compute(4000), Do::Load(1)];
+    let program = Script::new(&[("a", 1)]).warp(&steps).finish();
+    let outcome = program.run(&bare("gpu-migrate-th", &slow), Options::default());
+    // It comes from where the page is then.
+    assert_eq!([count(&outcome, "policy.own.moved"), bytes_read(&outcome)[0]], [1, 128]);
+    let fast = bare("gpu-migrate-th", &[]);
+    let waited = count(&outcome, "gpu.cycles") - count(&program.run(&fast, Options::default()), "gpu.cycles");
+    assert!(waited > 1000, "{waited} cycles");
+}
+
+#[test]
+fn a_page_is_copied_by_so_many_threads() {
+    let cycles = |threads: &str| {
+        let program = Script::new(&[("a", 64)])
+            .warp(&[&[Do::Load(0), Do::Compute(3000)][..], &[Do::Load(1)]].concat())
+            .finish();
+        let changes = [("os.policy.copy_threads", threads), ("os.policy.expansion", "128")];
+        count(&program.run(&bare("gpu-migrate-th", &changes), Options::default()), "policy.own.moved")
+    };
+    assert!(cycles("1") < cycles("8"), "{} {}", cycles("1"), cycles("8"));
+}
+
+#[test]
+fn the_legacy_model_copies_everything_before_a_kernel() {
+    let pages = 1024;
+    let program = Script::new(&[("a", pages)]).kernel(0..pages * LINES, 8).finish();
+    let outcome = program.run(&bare("gpu-memcpy", &[]), Options::default());
+    let bytes = pages * PAGE;
+    assert_eq!(count(&outcome, "gpu.launch_copy.bytes"), bytes);
+    assert_eq!(bytes_read(&outcome)[0], bytes);
+    assert_eq!(count(&outcome, "tier.gddr.bytes_written"), bytes);
+    let bandwidth = bytes as f64 / count(&outcome, "gpu.launch_copy.time") as f64;
+    assert!((0.9 * 80.0..=80.0).contains(&bandwidth), "{bandwidth} GB/s of 80");
+    // The kernel waits for it.
+    assert!(outcome.seconds_simulated * 1e9 > count(&outcome, "gpu.launch_copy.time") as f64);
+    // Once: nothing is left to be copied before the second kernel.
+    let twice = Script::new(&[("a", pages)]).kernel(0..8, 8).kernel(0..8, 8).finish();
+    let outcome = twice.run(&bare("gpu-memcpy", &[]), Options::default());
+    assert_eq!(count(&outcome, "gpu.launch_copy.bytes"), bytes);
+    let outcome = program.run(&bare("gpu-ddr-only", &[]), Options::default());
+    assert_eq!(bytes_read(&outcome), [0, bytes]);
+}
+
+#[test]
+fn balancing_keeps_the_share_that_migration_alone_overshoots() {
+    let pages = 512;
+    let mut script = Script::new(&[("a", pages)]);
+    for _ in 0..12 {
+        script = script.kernel(0..pages * LINES, 8);
+    }
+    let program = script.finish();
+    let share = |name: &str, changes: &[(&str, &str)]| {
+        let outcome = program.run(&bare(name, changes), Options::default());
+        count(&outcome, "tier.gddr.pages") as f64 / pages as f64
+    };
+    let small = ("gpu.l2.capacity", "1 KiB");
+    assert_eq!(share("gpu-migrate-th-re", &[small]), 1.0);
+    let balanced = share("gpu-migrate-th-re-bwb", &[small]);
+    assert!((0.55..0.9).contains(&balanced), "{balanced}");
+    let half = share("gpu-migrate-th-re-bwb", &[small, ("os.policy.target", "0.4")]);
+    assert!(half < balanced, "{half} {balanced}");
 }

@@ -48,6 +48,15 @@ impl SectorCache {
         self.all.iter_mut().for_each(|way| *way = Way { line: EMPTY, valid: 0, dirty: 0, ..*way });
     }
 
+    /// Drops a line; returns its written sectors, if it was there.
+    pub fn remove(&mut self, line: u64) -> Option<u8> {
+        let set = self.set(line);
+        let way = self.all[set].iter_mut().find(|way| way.line == line)?;
+        let dirty = way.dirty;
+        *way = Way { line: EMPTY, valid: 0, dirty: 0, ..*way };
+        Some(dirty)
+    }
+
     fn set(&self, line: u64) -> std::ops::Range<usize> {
         // Fibonacci hashing; the upper half of the product is scaled to the sets.
         let hash = line.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
@@ -113,6 +122,15 @@ mod tests {
     use proptest::prelude::*;
 
     const NOW: Time = Time::ZERO;
+
+    #[test]
+    fn a_line_that_is_removed_is_gone_with_what_was_written_of_it() {
+        let mut cache = SectorCache::new(2 * GPU_LINE, 2);
+        cache.fill(1, 0b0011, NOW, true);
+        cache.fill(2, 0b1111, NOW, false);
+        assert_eq!([1, 2, 3].map(|line| cache.remove(line)), [Some(0b0011), Some(0), None]);
+        assert_eq!([1, 2].map(|line| cache.look_up(line)), [None; 2]);
+    }
 
     #[test]
     fn the_least_recently_used_line_leaves_with_its_written_sectors() {

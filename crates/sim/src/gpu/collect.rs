@@ -64,6 +64,9 @@ fn count_gpu(engine: &Engine, gpu: &GpuParameters, stats: &mut Stats) {
         ("tlb.hit", paths.tlb_hits),
         ("tlb.miss", paths.tlb_misses),
         ("faults", paths.faults),
+        ("tlb.shootdowns", engine.managed.shootdowns),
+        ("tlb.shootdowns_avoided", engine.managed.avoided),
+        ("populated", engine.managed.populated),
         ("host_accesses", engine.host_accesses),
     ] {
         stats.count(format!("gpu.{name}"), value, Unit::Count);
@@ -71,6 +74,10 @@ fn count_gpu(engine: &Engine, gpu: &GpuParameters, stats: &mut Stats) {
     if let Some(coherence) = &engine.paths.coherence {
         coherence.count_into(engine.options.whole, stats);
     }
+    let managed = &engine.managed;
+    stats.count("gpu.tlb.shootdown_time", managed.stalled.as_nanos() as u64, Unit::Nanoseconds);
+    stats.count("gpu.launch_copy.bytes", managed.copied, Unit::Bytes);
+    stats.count("gpu.launch_copy.time", managed.copy_time.as_nanos() as u64, Unit::Nanoseconds);
     let cycle = gpu.frequency.period();
     stats.count("gpu.cycles", engine.kernel_time.in_cycles(cycle), Unit::Cycles);
     let used = (paths.sectors * SECTOR) as f64 / (paths.transactions * GPU_LINE).max(1) as f64;

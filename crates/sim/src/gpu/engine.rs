@@ -2,6 +2,7 @@
 
 use super::coalesce::{Step, WarpWork};
 use super::collect;
+use super::manage::ManageCounters;
 use super::parameters::GpuParameters;
 use super::paths::{Around, Paths};
 use super::selective::BesideGpu;
@@ -11,12 +12,12 @@ use crate::coherence::Cause;
 use crate::design::Design;
 use crate::machine::{Machine, Manager, Shared, System, TierLines};
 use crate::memory::Initiator;
-use crate::observe::ProfileCounter;
+use crate::observe::{Objects, ProfileCounter};
 use crate::outcome::{Fidelity, Options, Outcome, SimError};
 use crate::tiering::Tiering;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
-use terrace_model::{LINE_BYTES, Time};
+use terrace_model::{LINE_BYTES, PageId, Time};
 use terrace_policy::Capability;
 use terrace_trace::{AccessKind, Agent, Batch, Event, EventSource, MarkKind, Rules};
 
@@ -29,6 +30,12 @@ pub(super) struct Engine {
     pub tiering: Option<Tiering>,
     pub paths: Paths,
     pub sms: Sms,
+    pub managed: ManageCounters,
+    /// For how long the GPU stalls for a page that changes its place.
+    pub shootdown: Time,
+    /// Data structures, where their pages are placed before kernels.
+    pub populates: Option<Objects>,
+    pub copies_at_launch: bool,
     pub options: Options,
     /// Process of each stream, and whether the GPU runs it.
     streams: HashMap<u32, (u32, Agent)>,
@@ -89,9 +96,9 @@ pub fn simulate(
     };
     let mut tiering = tiering.transpose().map_err(problem)?;
     if let Some(tiering) = &mut tiering {
-        if tiering.needs().capabilities.contains(Capability::Migration) {
+        if tiering.needs().capabilities.contains(Capability::StalledFaults) {
             return Err(problem(
-                "os.policy: it moves pages, and beside a GPU policies only place them".to_owned(),
+                "os.policy: it lets faults wait, which those of a GPU do not; use another policy".to_owned(),
             ));
         }
         tiering.call(&mut machine, Time::ZERO);
@@ -102,6 +109,10 @@ pub fn simulate(
     let engine = Engine {
         paths: Paths::new(gpu, design.coherence.as_ref(), &machine),
         sms: Sms::new(gpu),
+        managed: ManageCounters::default(),
+        shootdown: gpu.tlb.shootdown.at(gpu.frequency.period()),
+        populates: gpu.populate.then(Objects::default),
+        copies_at_launch: gpu.copy_at_launch,
         machine,
         tiering,
         options,
@@ -203,6 +214,9 @@ impl Engine {
         if let Some(tiering) = &mut self.tiering {
             tiering.state.note_structures(space, event);
         }
+        if let Some(objects) = &mut self.populates {
+            objects.apply(space, event);
+        }
         match event {
             Event::Mark { kind, value, .. } if agent == Agent::Gpu => return self.mark(*kind, *value, space),
             Event::Compute { instructions } if agent == Agent::Gpu => {
@@ -229,6 +243,8 @@ impl Engine {
     }
 
     fn address_space(&mut self, space: u32, event: &Event) -> Result<(), SimError> {
+        self.manage(self.now);
+        self.before_change(space, event);
         let os = &mut self.machine.shared.os;
         os.now = self.now;
         let cause = match event {
@@ -268,12 +284,12 @@ impl Engine {
         match kind {
             MarkKind::KernelLaunch => {
                 self.end_kernel()?;
-                self.begin_kernel(space);
+                self.begin_kernel(space)?;
             }
             MarkKind::WorkGroup => {
                 self.end_group()?;
                 if self.began.is_none() {
-                    self.begin_kernel(space);
+                    self.begin_kernel(space)?;
                 }
                 let warps = (value.div_ceil(32) as usize).min(1 << 16);
                 self.group = Some(vec![WarpWork::default(); warps]);
@@ -301,20 +317,25 @@ impl Engine {
         &mut group[self.reading]
     }
 
-    fn begin_kernel(&mut self, space: u32) {
+    fn begin_kernel(&mut self, space: u32) -> Result<(), SimError> {
+        self.manage(self.now);
         self.space = space;
         self.kernels += 1;
         self.began = Some(self.now);
         self.before = self.machine.shared.memory.traffic().map(|(_, traffic)| *traffic).collect();
         self.paths.begin_kernel(self.now);
-        self.sms.begin_kernel(self.now);
+        let begin = self.prepare_kernel(space, self.now)?;
+        self.sms.begin_kernel(begin);
+        self.now = begin;
+        self.tell_agent(Agent::Gpu);
+        Ok(())
     }
 
     /// A group has been read: it runs when there is room. Reading goes on when none waits.
     fn end_group(&mut self) -> Result<(), SimError> {
         if let Some(group) = self.group.take() {
             self.sms.add(group);
-            while self.sms.is_full() && self.sms.next().is_some() {
+            while self.sms.is_full() && !self.sms.is_idle() {
                 self.step()?;
             }
         }
@@ -322,21 +343,31 @@ impl Engine {
     }
 
     fn step(&mut self) -> Result<(), SimError> {
+        let mut horizon = Time::MAX;
+        if self.tiering.is_some() {
+            let Some(next) = self.sms.next() else {
+                self.wait_for_page();
+                return Ok(());
+            };
+            self.manage(next);
+            horizon = self.tiering.as_ref().and_then(Tiering::due).unwrap_or(Time::MAX);
+        }
         let mut around =
             Around { machine: &mut self.machine, tiering: self.tiering.as_mut(), space: self.space };
-        Ok(self.sms.step(&mut self.paths, &mut around)?)
+        Ok(self.sms.step(&mut self.paths, &mut around, horizon)?)
     }
 
     /// The kernel that runs is over, if one runs.
     fn end_kernel(&mut self) -> Result<(), SimError> {
         if self.group.is_some() && self.began.is_none() {
-            self.begin_kernel(self.space);
+            self.begin_kernel(self.space)?;
         }
         self.end_group()?;
         let Some(began) = self.began.take() else { return Ok(()) };
-        while self.sms.next().is_some() {
+        while !self.sms.is_idle() {
             self.step()?;
         }
+        self.tell_agent(Agent::Cpu);
         self.now = self.now.max(self.sms.now);
         self.paths.end_kernel();
         self.kernel_time += self.now - began;
@@ -414,6 +445,10 @@ impl Engine {
     }
 
     fn host_frame(&mut self, space: u32, addr: u64, write: bool) -> Result<u64, SimError> {
+        if self.tiering.is_some() {
+            self.manage(self.now);
+            self.host_waits(PageId::new(space, addr >> 12));
+        }
         let shared = &mut self.machine.shared;
         for _ in 0..2 {
             if let Some(leaf) = shared.os.table(space).find(addr) {

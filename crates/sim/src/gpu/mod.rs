@@ -8,6 +8,7 @@
 //! | `paths.rs` | TLB, caches and memory behind an SM |
 //! | `cache.rs` | a cache in sectors |
 //! | `selective/` | coherence with the CPU's caches: by hardware, or by not caching |
+//! | `manage.rs` | a policy at work beside kernels, shootdowns, the copy before a kernel |
 //! | `engine.rs` | the input, kernel by kernel, and the host between |
 //! | `collect.rs` | statistics |
 //!
@@ -21,6 +22,7 @@ mod cache;
 mod coalesce;
 mod collect;
 mod engine;
+mod manage;
 mod parameters;
 mod paths;
 mod selective;

@@ -10,8 +10,8 @@ use crate::machine::{Machine, Manager};
 use crate::memory::Initiator;
 use crate::os::OsError;
 use crate::tiering::Tiering;
-use std::collections::HashMap;
-use terrace_model::{LINE_BYTES, Time};
+use std::collections::{HashMap, HashSet};
+use terrace_model::{LINE_BYTES, PageId, PageSize, Time};
 
 /// Lines of memory in one of the GPU's.
 const HALVES: u64 = GPU_LINE / LINE_BYTES;
@@ -98,6 +98,13 @@ impl Tlb {
         }
     }
 
+    fn drop_page(&mut self, page: u64) {
+        self.held.remove(&page);
+        if self.recent.0 == page {
+            self.recent = (NO_PAGE, 0);
+        }
+    }
+
     fn flush(&mut self) {
         self.held.clear();
         self.recent = (NO_PAGE, 0);
@@ -124,6 +131,8 @@ pub struct Paths {
     write_allocate: WriteAllocate,
     /// What keeps the caches coherent with the CPU's, if anything does.
     pub coherence: Option<Box<Coherence>>,
+    /// Pages that SMs have translated since they last changed their place.
+    touched: HashSet<PageId>,
     pub counters: PathCounters,
 }
 
@@ -158,6 +167,7 @@ impl Paths {
             one_way: Time(gpu.l2.latency.at(cycle).0 / 2),
             walk: gpu.tlb.miss_latency.at(cycle),
             cycle,
+            touched: HashSet::new(),
             counters: PathCounters::default(),
         }
     }
@@ -193,6 +203,46 @@ impl Paths {
     /// Pages changed: SMs translate anew.
     pub fn flush_tlbs(&mut self) {
         self.sms.iter_mut().for_each(|sm| sm.tlb.flush());
+    }
+
+    /// A page changed its place: its translations go. Returns whether the GPU had touched it.
+    pub fn forget_page(&mut self, page: PageId) -> bool {
+        let touched = self.touched.remove(&page);
+        if touched {
+            self.sms.iter_mut().for_each(|sm| sm.tlb.drop_page(page.vpn));
+        }
+        touched
+    }
+
+    /// All lines of a frame leave the GPU's caches; what was written of them goes to memory.
+    pub fn forget_frame(&mut self, machine: &mut Machine, frame: u64, now: Time) {
+        let first = frame * (4096 / GPU_LINE);
+        for line in first..first + 4096 / GPU_LINE {
+            for sm in &mut self.sms {
+                sm.l1.remove(line);
+            }
+            let slice = &mut self.slices[machine.shared.memory.channel_of(line * HALVES)];
+            if let Some(dirty) = slice.cache.remove(line).filter(|dirty| *dirty != 0) {
+                let halves = (0..HALVES).filter(|half| dirty & of_half(*half) != 0);
+                halves.for_each(|half| {
+                    machine.shared.memory.write(line * HALVES + half, now, Initiator::Writeback);
+                });
+            }
+        }
+    }
+
+    /// The page that a warp has to wait for before these transactions, if one is on its way.
+    pub fn waits_for(&self, around: &Around<'_>, transactions: &[Transaction]) -> Option<u64> {
+        let state = &around.tiering.as_ref()?.state;
+        if !state.holds_pages() {
+            return None;
+        }
+        let pages = transactions.iter().map(|one| one.line * GPU_LINE >> 12);
+        let table = around.machine.shared.os.table(around.space);
+        pages.into_iter().find(|vpn| {
+            let size = table.find(vpn << 12).map_or(PageSize::Base, |leaf| leaf.size);
+            state.is_held(PageId::new(around.space, *vpn).aligned(size))
+        })
     }
 
     /// Loads what an instruction's transactions name, one issued each cycle: when the last is there.
@@ -280,6 +330,12 @@ impl Paths {
                     now += cost;
                 }
                 self.sms[sm].tlb.fill(page, frame);
+                self.touched.insert(PageId::new(around.space, page));
+                if let Some(tiering) = &mut around.tiering {
+                    let leaf = around.machine.shared.os.table(around.space).find(addr);
+                    let size = leaf.map_or(PageSize::Base, |leaf| leaf.size);
+                    tiering.walked(around.space, addr, size);
+                }
                 frame
             }
         };

@@ -13,6 +13,7 @@ use super::paths::{Around, Paths};
 use crate::os::OsError;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::ops::Range;
 use terrace_model::Time;
 
 /// A work-group that waits for an SM.
@@ -75,6 +76,8 @@ pub struct Sms {
     free_warps: Vec<u32>,
     /// When each warp goes on.
     ready: BinaryHeap<Reverse<(Time, u32)>>,
+    /// Warps that wait for a page on its way: space and page, since when, the warp.
+    parked: Vec<(u32, u64, Time, u32)>,
     /// The latest moment at which something happened.
     pub now: Time,
     pub counters: SmCounters,
@@ -96,6 +99,7 @@ impl Sms {
             warps: Vec::new(),
             free_warps: Vec::new(),
             ready: BinaryHeap::new(),
+            parked: Vec::new(),
             now: Time::ZERO,
             counters: SmCounters::default(),
         }
@@ -123,6 +127,33 @@ impl Sms {
     /// When something happens next.
     pub fn next(&self) -> Option<Time> {
         self.ready.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// Whether nothing is left to happen.
+    pub fn is_idle(&self) -> bool {
+        self.ready.is_empty() && self.parked.is_empty()
+    }
+
+    /// Pages have arrived at `now`; none: all of them. Whoever waits for them goes on. Returns how long they did, summed.
+    pub fn wake(&mut self, pages: Option<(u32, Range<u64>)>, now: Time) -> Time {
+        let Sms { parked, ready, .. } = self;
+        let mut waited = Time::ZERO;
+        parked.retain(|(space, vpn, since, id)| {
+            let stays = pages.as_ref().is_some_and(|(of, pages)| of != space || !pages.contains(vpn));
+            if !stays {
+                ready.push(Reverse((now.max(*since), *id)));
+                waited += now.saturating_sub(*since);
+            }
+            stays
+        });
+        waited
+    }
+
+    /// No SM issues anything for `span` from `now` on.
+    pub fn stall(&mut self, now: Time, span: Time) {
+        for sm in &mut self.sms {
+            sm.issue = sm.issue.max(now) + span;
+        }
     }
 
     /// Waiting groups go to SMs with room, the emptiest first.
@@ -176,11 +207,11 @@ impl Sms {
         self.place(now);
     }
 
-    /// Does what comes next.
+    /// Does what comes next, not beyond `horizon` once something was done.
     ///
     /// # Errors
     /// Memory is full.
-    pub fn step(&mut self, paths: &mut Paths, around: &mut Around<'_>) -> Result<(), OsError> {
+    pub fn step(&mut self, paths: &mut Paths, around: &mut Around<'_>, horizon: Time) -> Result<(), OsError> {
         let Some(Reverse((mut now, id))) = self.ready.pop() else { return Ok(()) };
         loop {
             self.now = self.now.max(now);
@@ -188,6 +219,10 @@ impl Sms {
             // It goes on at once where nothing else comes before.
             match self.ready.peek() {
                 Some(Reverse(next)) if *next < (then, id) => {
+                    self.ready.push(Reverse((then, id)));
+                    return Ok(());
+                }
+                _ if then > horizon => {
                     self.ready.push(Reverse((then, id)));
                     return Ok(());
                 }
@@ -246,6 +281,13 @@ impl Sms {
             self.sms[sm].issue = issue + self.slot.times(replays);
             self.counters.busy += slots + self.slot.times(replays);
             return Ok(Some(issue));
+        }
+        if let Step::Access { first, count, .. } = step
+            && let Some(page) =
+                paths.waits_for(around, &warp.work.transactions[first as usize..][..usize::from(count)])
+        {
+            self.parked.push((around.space, page, now, id));
+            return Ok(None);
         }
         warp.issued = false;
         warp.at += 1;

@@ -10,7 +10,7 @@ use crate::core::{CoreGroup, CoreParameters, Pipeline};
 use crate::design::Design;
 use crate::host::{HostPrefetch, RegionCache, can_have};
 use crate::observe::Observers;
-use crate::os::Os;
+use crate::os::{Os, StalePages};
 use crate::outcome::Options;
 use crate::translate::{AnyScheme, Nested, NestedParameters, PageWalkCache, schemes};
 use std::ops::Range;
@@ -47,6 +47,8 @@ pub(crate) struct Core {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub caches: Hierarchy,
+    /// What was dropped from TLBs, for agents that are no cores, where one asks.
+    pub stale_log: Option<Vec<StalePages>>,
     pub memory: TieredMemory,
     /// The operating system that programs run on: in a virtual machine the guest's, whose frames are not the machine's.
     pub os: Os,
@@ -206,6 +208,7 @@ impl Machine {
             shootdowns: Shootdowns::default(),
             table_stores: [0; 2],
             pending: Vec::new(),
+            stale_log: None,
             has_caches: false,
             walks: WalkCounters::default(),
             timing: Timing {

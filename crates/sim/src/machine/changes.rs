@@ -147,6 +147,9 @@ impl Machine {
             self.hear();
         }
         for pending in std::mem::take(&mut self.shared.pending) {
+            if let Some(log) = &mut self.shared.stale_log {
+                log.extend(pending.stale.iter().copied());
+            }
             if pending.system == System::Hypervisor {
                 self.drop_stale_of_host(&pending);
                 continue;

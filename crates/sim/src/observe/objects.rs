@@ -108,6 +108,11 @@ impl Objects {
         Some(Object { site: self.sites[place as usize].number, range: PageRange { first, pages } })
     }
 
+    /// Bytes of all structures of a process, by address.
+    pub fn ranges(&self, space: u32) -> Vec<AddressRange> {
+        self.spaces.get(space as usize).into_iter().flat_map(|own| own.ranges.iter()).collect()
+    }
+
     /// Number, name and bytes of all sites so far, in the order of their places.
     pub fn sites(&self) -> impl Iterator<Item = (u64, &str, u64)> {
         self.sites.iter().map(|site| (site.number, site.name.as_str(), site.bytes))

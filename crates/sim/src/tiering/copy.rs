@@ -185,7 +185,7 @@ impl Copy {
 }
 
 /// Through caches and devices: when memory has taken the line, or both of a swap.
-fn copy_line(shared: &mut Shared, from: Option<u64>, to: u64, swap: bool, now: Time) -> Time {
+pub(crate) fn copy_line(shared: &mut Shared, from: Option<u64>, to: u64, swap: bool, now: Time) -> Time {
     let mut fetch = |line: u64| {
         if shared.caches.discard(line) {
             now + shared.timing.llc

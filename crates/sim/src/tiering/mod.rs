@@ -43,6 +43,7 @@ use crate::machine::{Manager, System, Trap};
 use crate::observe::Objects;
 use crate::os::{Fault as Page, Leaf, Os, OsError};
 pub use bench::{MigrationRow, migration_benchmark};
+pub(crate) use copy::copy_line;
 use count::Counters;
 use orders::Order;
 use processors::Processors;
@@ -163,6 +164,20 @@ impl std::fmt::Debug for Tiering {
 }
 
 impl Tiering {
+    /// A fault of the host's, whoever accesses memory now.
+    pub fn fault_of_host(
+        &mut self,
+        os: &mut Os,
+        space: u32,
+        addr: u64,
+        now: Time,
+    ) -> Result<Option<Page>, OsError> {
+        let agent = std::mem::take(&mut self.state.agent);
+        let page = self.fault(os, space, addr, true, now);
+        self.state.agent = agent;
+        page
+    }
+
     /// What the policy cannot do without.
     pub fn needs(&self) -> Needs {
         self.policy.needs()
@@ -333,6 +348,16 @@ impl State {
         let page = PageId::new(space, vpn);
         let before = self.stalled.range(..=page).next_back();
         before.is_some_and(|(first, size)| PageRange::of(*first, *size).contains(page))
+    }
+
+    /// Whether a page is in the hands of an order.
+    pub fn is_held(&self, page: PageId) -> bool {
+        self.held.contains(&page)
+    }
+
+    /// Whether any is.
+    pub fn holds_pages(&self) -> bool {
+        !self.held.is_empty()
     }
 
     /// When the latest urgent signal was raised: an idle machine handles it then, not before.

@@ -16,6 +16,11 @@ impl Ranges {
         (end > addr).then_some((start, end, number))
     }
 
+    /// All ranges, by address.
+    pub fn iter(&self) -> impl Iterator<Item = AddressRange> {
+        self.ranges.iter().map(|(&start, &(end, _))| AddressRange::new(start, end - start))
+    }
+
     /// The begin of the first range after `addr`.
     pub fn next_after(&self, addr: u64) -> Option<u64> {
         self.ranges.range(addr.checked_add(1)?..).next().map(|(start, _)| *start)

@@ -1,0 +1,199 @@
+//! A policy at work beside kernels: its calls and its orders in their time, and what a GPU does about pages that move.
+//!
+//! Sources: N. Agarwal, Paving the Path for Heterogeneous Memory Adoption in Production Systems (PhD, University of Michigan
+//! 2017), chapter 4: a page that the GPU has touched takes a shootdown, for which the whole GPU stalls so many cycles; one
+//! that it has never touched takes none, as the operating system's list of sharers tells. Chapter 2: the legacy model, which copies all
+//! data into the GPU's memory before a kernel.
+//!
+//! Left open there, and chosen here: a shootdown drops the page's translation and its lines from all caches of the GPU, whose written
+//! sectors go to memory, and makes the page one that the GPU has not touched. A warp that touches a page on its way waits until
+//! it has arrived. Warps go on with what they have loaded while others stall.
+
+use super::engine::Engine;
+use crate::cache::Outstanding;
+use crate::coherence::Cause;
+use crate::machine::FULL;
+use crate::observe::Objects;
+use crate::os::OsError;
+use crate::outcome::SimError;
+use crate::tiering::{Change, Tiering, copy_line};
+use terrace_model::{AddressRange, LINE_BYTES, PageId, TierId, Time};
+use terrace_trace::{Advice, Agent, Event};
+
+/// Lines that the copy before a kernel has under way: more than either memory needs to be busy.
+const COPY_LINES: u32 = 1024;
+
+/// What was counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ManageCounters {
+    /// Pages that changed their place and that the GPU had touched.
+    pub shootdowns: u64,
+    /// Those that it had not.
+    pub avoided: u64,
+    /// For how long the whole GPU stalled.
+    pub stalled: Time,
+    /// Bytes copied before kernels, and for how long kernels waited for that.
+    pub copied: u64,
+    pub copy_time: Time,
+    /// Pages that were placed before kernels.
+    pub populated: u64,
+}
+
+impl Engine {
+    /// The policy and its orders come as far as `until`.
+    pub(super) fn manage(&mut self, until: Time) {
+        while let Some(due) = self.policy_due().filter(|due| *due <= until) {
+            let notified = self.tiering.as_ref().map(|tiering| tiering.state.notified_at());
+            self.act(due.max(notified.unwrap_or_default()).min(until));
+        }
+    }
+
+    fn policy_due(&self) -> Option<Time> {
+        self.tiering.as_ref().and_then(Tiering::due)
+    }
+
+    /// Nobody can go on before a page has arrived: what is due next is done.
+    pub(super) fn wait_for_page(&mut self) {
+        match self.policy_due() {
+            Some(due) => self.act(due.max(self.sms.now)),
+            // Nothing is on its way: whoever waits may look again.
+            None => drop(self.sms.wake(None, self.sms.now)),
+        }
+    }
+
+    fn act(&mut self, now: Time) {
+        let Some(tiering) = &mut self.tiering else { return };
+        self.machine.shared.os.now = now;
+        self.machine.shared.stale_log = Some(Vec::new());
+        tiering.act::<FULL>(&mut self.machine, now);
+        let mut waited = Time::ZERO;
+        for (page, size, at) in tiering.state.take_released() {
+            let pages = page.vpn..page.vpn + size.base_pages();
+            waited += self.sms.wake(Some((page.space.0, pages)), at.max(now));
+        }
+        tiering.state.counters.wait_time += waited;
+        for pages in self.machine.shared.stale_log.take().into_iter().flatten() {
+            let first = pages.first >> 12;
+            for vpn in first..first + pages.count * pages.size.base_pages() {
+                self.shoot_down(pages.space, vpn, now);
+            }
+        }
+    }
+
+    /// The entry of a page changed.
+    fn shoot_down(&mut self, space: u32, vpn: u64, now: Time) {
+        let page = PageId::new(space, vpn);
+        if !self.paths.forget_page(page) {
+            self.managed.avoided += 1;
+            return;
+        }
+        self.managed.shootdowns += 1;
+        self.managed.stalled += self.shootdown;
+        self.sms.stall(now, self.shootdown);
+        let os = &self.machine.shared.os;
+        if let Some(leaf) = os.table(space).find(page.addr().0) {
+            let frame = leaf.pte.frame().0 + (vpn & (leaf.size.base_pages() - 1));
+            self.paths.forget_frame(&mut self.machine, frame, now);
+        }
+    }
+
+    /// An event is about to change the address space: orders give up what it takes away.
+    pub(super) fn before_change(&mut self, space: u32, event: &Event) {
+        let (range, change) = match event {
+            Event::Unmap { range } | Event::Advise { range, advice: Advice::DontNeed } => {
+                (range, Change::Unmap)
+            }
+            Event::Remap { from, .. } => (from, Change::Rename),
+            _ => return,
+        };
+        let Some(tiering) = &mut self.tiering else { return };
+        tiering.state.before_change(&mut self.machine, space, *range, &change, self.now);
+        if let Event::Remap { to, .. } = event {
+            tiering.state.before_change(&mut self.machine, space, *to, &Change::Unmap, self.now);
+        }
+    }
+
+    /// The host waits for a page on its way.
+    pub(super) fn host_waits(&mut self, page: PageId) {
+        while self.tiering.as_ref().is_some_and(|tiering| tiering.state.is_held(page)) {
+            let Some(due) = self.policy_due() else { return };
+            self.now = self.now.max(due);
+            self.act(self.now);
+        }
+    }
+
+    /// Who accesses memory from now on, as policies are told.
+    pub(super) fn tell_agent(&mut self, agent: Agent) {
+        if let Some(tiering) = &mut self.tiering {
+            tiering.state.agent = match agent {
+                Agent::Cpu => terrace_policy::Agent::Cpu(0),
+                Agent::Gpu => terrace_policy::Agent::Gpu(0),
+            };
+        }
+    }
+
+    /// What comes before a kernel's first work-group. Returns when that can run.
+    pub(super) fn prepare_kernel(&mut self, space: u32, began: Time) -> Result<Time, SimError> {
+        if let Some(objects) = self.populates.take() {
+            self.populate(space, &objects)?;
+            self.populates = Some(objects);
+        }
+        if !self.copies_at_launch {
+            return Ok(began);
+        }
+        let done = self.copy_to_gpu(space, began);
+        self.managed.copy_time += done - began;
+        Ok(done)
+    }
+
+    /// Places the pages of data structures that nobody has touched, as if the host had filled them.
+    fn populate(&mut self, space: u32, objects: &Objects) -> Result<(), OsError> {
+        for range in objects.ranges(space) {
+            for vpn in range.start.0 >> 12..range.end().0.div_ceil(4096) {
+                let os = &mut self.machine.shared.os;
+                if os.table(space).find(vpn << 12).is_some() {
+                    continue;
+                }
+                os.now = self.now;
+                match &mut self.tiering {
+                    Some(tiering) => drop(tiering.fault_of_host(os, space, vpn << 12, self.now)?),
+                    None => drop(os.fault(space, vpn << 12, &[])?),
+                }
+                self.managed.populated += 1;
+            }
+        }
+        self.machine.complete(Cause::Fault, None, self.now);
+        Ok(())
+    }
+
+    /// Copies pages of other tiers to the first, while it has room, as fast as both memories and the link allow. Returns when
+    /// the last line has arrived.
+    fn copy_to_gpu(&mut self, space: u32, began: Time) -> Time {
+        let shared = &mut self.machine.shared;
+        let all = AddressRange::new(0, u64::MAX);
+        let pages: Vec<_> = shared.os.table(space).pages_in(all).into_iter().collect();
+        let mut under_way = Outstanding::new(COPY_LINES);
+        let mut done = began;
+        for (addr, size, pte) in pages {
+            let from = pte.frame();
+            if shared.os.tier_of(from) == TierId(0) || pte.is_held() || shared.os.is_shared(from) {
+                continue;
+            }
+            let Some(to) = shared.os.take_block(TierId(0), size) else { break };
+            let lines = size.bytes() / LINE_BYTES;
+            let first = |frame: terrace_model::Frame| frame.0 * (4096 / LINE_BYTES);
+            for line in 0..lines {
+                let now = under_way.start(began);
+                let arrived = copy_line(shared, Some(first(from) + line), first(to) + line, false, now);
+                under_way.occupy(arrived);
+                done = done.max(arrived);
+            }
+            shared.os.point_to(PageId::new(space, addr >> 12), to);
+            shared.os.free_block(from);
+            self.managed.copied += size.bytes();
+        }
+        self.machine.complete(Cause::Migration, None, done);
+        self.paths.flush_tlbs();
+        done
+    }
+}
