@@ -197,6 +197,11 @@ fn carried(traffic: &TierTraffic, count_copies: bool) -> u64 {
     of(&traffic.read) + of(&traffic.written)
 }
 
+/// How pages are moved.
+fn options(parameters: &Parameters) -> MoveOptions {
+    MoveOptions { threads: parameters.copy_threads, ..MoveOptions::default() }
+}
+
 /// Neighbours of `page` within `range` in the order in which they are queued, the page itself among them.
 fn around(page: PageId, range: PageRange, expansion: u64, order: Order) -> Vec<PageId> {
     let half = expansion / 2;
@@ -371,7 +376,7 @@ impl ThresholdMigration {
     /// Orders what may move now.
     fn dispatch(&mut self, memory: &mut dyn MemorySystem) {
         let most = self.balance.most(self.parameters.in_flight as usize);
-        let options = MoveOptions { threads: self.parameters.copy_threads, ..MoveOptions::default() };
+        let options = options(&self.parameters);
         while self.pending.outstanding() < most
             && memory.topology().free_pages(self.fast) > self.pending.outstanding() as u64
             && let Some(page) = self.queue.pop_front()
@@ -383,4 +388,5 @@ impl ThresholdMigration {
 }
 
 #[cfg(test)]
+#[path = "threshold_migration/tests.rs"]
 mod tests;

@@ -96,6 +96,12 @@ pub fn simulate(
     };
     let mut tiering = tiering.transpose().map_err(problem)?;
     if let Some(tiering) = &mut tiering {
+        if tiering.needs().capabilities.contains(Capability::Migration) && design.coherence.is_some() {
+            return Err(problem(
+                "os.policy: it moves pages, which the coherence of a GPU does not follow; leave one of them out"
+                    .to_owned(),
+            ));
+        }
         if tiering.needs().capabilities.contains(Capability::StalledFaults) {
             return Err(problem(
                 "os.policy: it lets faults wait, which those of a GPU do not; use another policy".to_owned(),

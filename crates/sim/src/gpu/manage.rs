@@ -9,15 +9,19 @@
 //! sectors go to memory, and makes the page one that the GPU has not touched. A warp that touches a page on its way waits until
 //! it has arrived. Warps go on with what they have loaded while others stall.
 
+use super::coalesce::Transaction;
 use super::engine::Engine;
+use super::parameters::GPU_LINE;
+use super::paths::{Around, HALVES, Paths, of_half};
 use crate::cache::Outstanding;
 use crate::coherence::Cause;
-use crate::machine::FULL;
+use crate::machine::{FULL, Machine};
+use crate::memory::Initiator;
 use crate::observe::Objects;
 use crate::os::OsError;
 use crate::outcome::SimError;
 use crate::tiering::{Change, Tiering, copy_line};
-use terrace_model::{AddressRange, LINE_BYTES, PageId, TierId, Time};
+use terrace_model::{AddressRange, LINE_BYTES, PageId, PageSize, TierId, Time};
 use terrace_trace::{Advice, Agent, Event};
 
 /// Lines that the copy before a kernel has under way: more than either memory needs to be busy.
@@ -195,5 +199,47 @@ impl Engine {
         self.machine.complete(Cause::Migration, None, done);
         self.paths.flush_tlbs();
         done
+    }
+}
+
+impl Paths {
+    /// A page changed its place: its translations go. Returns whether the GPU had touched it.
+    pub fn forget_page(&mut self, page: PageId) -> bool {
+        let touched = self.touched.remove(&page);
+        if touched {
+            self.sms.iter_mut().for_each(|sm| sm.tlb.drop_page(page.vpn));
+        }
+        touched
+    }
+
+    /// All lines of a frame leave the GPU's caches; what was written of them goes to memory.
+    pub fn forget_frame(&mut self, machine: &mut Machine, frame: u64, now: Time) {
+        let first = frame * (4096 / GPU_LINE);
+        for line in first..first + 4096 / GPU_LINE {
+            for sm in &mut self.sms {
+                sm.l1.remove(line);
+            }
+            let slice = &mut self.slices[machine.shared.memory.channel_of(line * HALVES)];
+            if let Some(dirty) = slice.cache.remove(line).filter(|dirty| *dirty != 0) {
+                let halves = (0..HALVES).filter(|half| dirty & of_half(*half) != 0);
+                halves.for_each(|half| {
+                    machine.shared.memory.write(line * HALVES + half, now, Initiator::Writeback);
+                });
+            }
+        }
+    }
+
+    /// The page that a warp has to wait for before these transactions, if one is on its way.
+    pub fn waits_for(&self, around: &Around<'_>, transactions: &[Transaction]) -> Option<u64> {
+        let state = &around.tiering.as_ref()?.state;
+        if !state.holds_pages() {
+            return None;
+        }
+        let pages = transactions.iter().map(|one| one.line * GPU_LINE >> 12);
+        let table = around.machine.shared.os.table(around.space);
+        pages.into_iter().find(|vpn| {
+            let size = table.find(vpn << 12).map_or(PageSize::Base, |leaf| leaf.size);
+            state.is_held(PageId::new(around.space, *vpn).aligned(size))
+        })
     }
 }

@@ -14,7 +14,7 @@ use std::collections::{HashMap, HashSet};
 use terrace_model::{LINE_BYTES, PageId, PageSize, Time};
 
 /// Lines of memory in one of the GPU's.
-const HALVES: u64 = GPU_LINE / LINE_BYTES;
+pub(super) const HALVES: u64 = GPU_LINE / LINE_BYTES;
 
 /// What was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -98,7 +98,7 @@ impl Tlb {
         }
     }
 
-    fn drop_page(&mut self, page: u64) {
+    pub(super) fn drop_page(&mut self, page: u64) {
         self.held.remove(&page);
         if self.recent.0 == page {
             self.recent = (NO_PAGE, 0);
@@ -132,7 +132,7 @@ pub struct Paths {
     /// What keeps the caches coherent with the CPU's, if anything does.
     pub coherence: Option<Box<Coherence>>,
     /// Pages that SMs have translated since they last changed their place.
-    touched: HashSet<PageId>,
+    pub(super) touched: HashSet<PageId>,
     pub counters: PathCounters,
 }
 
@@ -203,46 +203,6 @@ impl Paths {
     /// Pages changed: SMs translate anew.
     pub fn flush_tlbs(&mut self) {
         self.sms.iter_mut().for_each(|sm| sm.tlb.flush());
-    }
-
-    /// A page changed its place: its translations go. Returns whether the GPU had touched it.
-    pub fn forget_page(&mut self, page: PageId) -> bool {
-        let touched = self.touched.remove(&page);
-        if touched {
-            self.sms.iter_mut().for_each(|sm| sm.tlb.drop_page(page.vpn));
-        }
-        touched
-    }
-
-    /// All lines of a frame leave the GPU's caches; what was written of them goes to memory.
-    pub fn forget_frame(&mut self, machine: &mut Machine, frame: u64, now: Time) {
-        let first = frame * (4096 / GPU_LINE);
-        for line in first..first + 4096 / GPU_LINE {
-            for sm in &mut self.sms {
-                sm.l1.remove(line);
-            }
-            let slice = &mut self.slices[machine.shared.memory.channel_of(line * HALVES)];
-            if let Some(dirty) = slice.cache.remove(line).filter(|dirty| *dirty != 0) {
-                let halves = (0..HALVES).filter(|half| dirty & of_half(*half) != 0);
-                halves.for_each(|half| {
-                    machine.shared.memory.write(line * HALVES + half, now, Initiator::Writeback);
-                });
-            }
-        }
-    }
-
-    /// The page that a warp has to wait for before these transactions, if one is on its way.
-    pub fn waits_for(&self, around: &Around<'_>, transactions: &[Transaction]) -> Option<u64> {
-        let state = &around.tiering.as_ref()?.state;
-        if !state.holds_pages() {
-            return None;
-        }
-        let pages = transactions.iter().map(|one| one.line * GPU_LINE >> 12);
-        let table = around.machine.shared.os.table(around.space);
-        pages.into_iter().find(|vpn| {
-            let size = table.find(vpn << 12).map_or(PageSize::Base, |leaf| leaf.size);
-            state.is_held(PageId::new(around.space, *vpn).aligned(size))
-        })
     }
 
     /// Loads what an instruction's transactions name, one issued each cycle: when the last is there.
@@ -441,7 +401,7 @@ impl Paths {
 const ALL_SECTORS: u8 = 0b1111;
 
 /// The sectors of a half of a line.
-fn of_half(half: u64) -> u8 {
+pub(super) fn of_half(half: u64) -> u8 {
     0b11 << (2 * half)
 }
 

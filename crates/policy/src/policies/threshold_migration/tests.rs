@@ -92,8 +92,12 @@ fn the_rate_follows_the_share() {
         balance.period(fast, 1000 - fast);
         assert_eq!(balance.most(4), most, "{fast}");
     }
+    // A wider margin.
+    let mut wide = Balance { margin: 0.1, ..balance(1.0, HalfRate::InFlight) };
+    wide.period(620, 380);
+    assert_eq!(wide.most(4), 2);
     // Every second period instead; without traffic the rate stays.
-    let mut balance = balance(1.0, HalfRate::Periods);
+    let mut balance = Balance { half_rate: HalfRate::Periods, ..balance(1.0, HalfRate::InFlight) };
     let at: Vec<usize> = (0..4)
         .map(|at| {
             if at == 0 {
@@ -110,8 +114,8 @@ fn the_rate_follows_the_share() {
 
 #[test]
 fn the_share_is_a_moving_average() {
-    let after = |weight| {
-        let mut balance = balance(weight, HalfRate::InFlight);
+    let after = |newest_weight| {
+        let mut balance = balance(newest_weight, HalfRate::InFlight);
         for fast in [0, 800, 400] {
             balance.period(fast, 1000 - fast);
         }
@@ -127,7 +131,8 @@ fn copies_count_only_where_asked_for() {
     traffic.written[Initiator::Demand as usize] = 20;
     traffic.read[Initiator::Copy as usize] = 3;
     traffic.written[Initiator::Copy as usize] = 4;
-    assert_eq!([carried(&traffic, false), carried(&traffic, true)], [120, 127]);
+    let of = [false, true].map(|count_copies| carried(&traffic, count_copies));
+    assert_eq!(of, [120, 127]);
 }
 
 /// How many of a hundred pages have moved after a while in which all traffic went to the fast tier.
@@ -173,4 +178,10 @@ fn hint_faults_serve_where_nobody_reports_misses() {
     let without =
         InMemory::new(&[("dram", Bytes::mib(4)), ("cxl", Bytes::mib(4))]).without(Capability::TlbMisses);
     assert!(Driver::open("threshold-migration", "", without).is_err());
+}
+
+#[test]
+fn a_page_is_copied_by_so_many_threads() {
+    let threads = |copy_threads| options(&Parameters { copy_threads, ..Parameters::default() }).threads;
+    assert_eq!([1, 8, 16].map(threads), [1, 8, 16]);
 }
