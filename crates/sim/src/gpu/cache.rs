@@ -48,15 +48,6 @@ impl SectorCache {
         self.all.iter_mut().for_each(|way| *way = Way { line: EMPTY, valid: 0, dirty: 0, ..*way });
     }
 
-    /// Drops a line; returns its written sectors, if it was there.
-    pub fn remove(&mut self, line: u64) -> Option<u8> {
-        let set = self.set(line);
-        let way = self.all[set].iter_mut().find(|way| way.line == line)?;
-        let dirty = way.dirty;
-        *way = Way { line: EMPTY, valid: 0, dirty: 0, ..*way };
-        Some(dirty)
-    }
-
     fn set(&self, line: u64) -> std::ops::Range<usize> {
         // Fibonacci hashing; the upper half of the product is scaled to the sets.
         let hash = line.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
