@@ -107,6 +107,7 @@ struct Claim {
 fn claims() -> Vec<Claim> {
     let mut files: Vec<PathBuf> =
         std::fs::read_dir(root().join("claims")).unwrap().map(|file| file.unwrap().path()).collect();
+    files.retain(|path| path.extension().is_some_and(|ending| ending == "toml"));
     files.sort();
     files.iter().flat_map(|path| claims_of(&std::fs::read_to_string(path).unwrap())).collect()
 }

@@ -53,7 +53,9 @@ impl InMemory {
         } else {
             self.give_back(&reserved);
         }
-        if matches!(options.copy, CopyBy::Mapping(_)) {
+        if let CopyBy::Mapping(pairs) = options.copy {
+            let exchanged = cost.copied / terrace_model::PageSize::Huge.bytes();
+            self.exchange_requests += exchanged.div_ceil(u64::from(pairs.get()));
             cost.copied = 0;
         }
         self.done(ticket, subject, outcome, cost);

@@ -70,6 +70,8 @@ pub struct InMemory {
     tlb_entries: usize,
     traffic: Vec<TierTraffic>,
     spent: Cost,
+    /// Requests to exchange pages below the system, instead of copies.
+    exchange_requests: u64,
     now: Moment,
     delay: Time,
     orders: Vec<orders::Order>,
@@ -109,6 +111,7 @@ impl InMemory {
             tlb_entries: 0,
             traffic: vec![TierTraffic::default(); tiers.len()],
             spent: Cost::default(),
+            exchange_requests: 0,
             now: Moment::START,
             delay: Time::from_nanos(10_000),
             orders: Vec::new(),
@@ -166,6 +169,11 @@ impl InMemory {
     pub fn with_huge_pages(mut self) -> InMemory {
         self.largest_default = PageSize::Huge;
         self
+    }
+
+    /// How many requests to exchange pages below the system were made, each of as many pairs as an order allows.
+    pub fn exchange_requests(&self) -> u64 {
+        self.exchange_requests
     }
 
     /// With orders that take `delay` per batch of pages in flight.

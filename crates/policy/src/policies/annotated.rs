@@ -1,4 +1,4 @@
-//! Data structures are placed by hints, which follow from their sizes and from how hot a profile found them.
+//! Data structures are placed by hints, made from their sizes and from how hot a profile found them.
 //!
 //! **Idea.** A profiler counts the accesses of each data structure on a representative input. Before the program allocates
 //! anything, `GetAllocation(size[], hotness[])` makes a hint of sizes and counts: *BO*, in the tier optimised for bandwidth,
@@ -8,7 +8,7 @@
 //!
 //! **Source.** N. Agarwal, Paving the Path for Heterogeneous Memory Adoption in Production Systems (PhD, University of Michigan
 //! 2017), section 3.4. Its profiler is a changed compiler, which counts each load and store by the allocation that it falls in;
-//! here a first pass counts, over the same input or over another (`--hints`).
+//! here a first pass over the same input counts.
 //!
 //! **Left open by the source.** *Hot by the byte or in all* (`rank`): by the byte. *A structure that fits only in part*
 //! (`straddling`): its first pages that are touched are BO; or all of it is CO, and smaller ones get the room; or it and all that

@@ -218,6 +218,21 @@ pub enum ZeroStores {
     Controller,
 }
 
+/// Where the data of a GPU's kernels is when they begin. Built-in kernels have no host that fills their buffers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Choice)]
+#[serde(rename_all = "kebab-case")]
+pub enum KernelData {
+    /// Where it is touched first, by whom it is touched first.
+    #[default]
+    FirstTouch,
+    /// The pages of data structures that nobody has touched are placed before a kernel, as if the host had filled them: as programs
+    /// do that copy their input into buffers.
+    Host,
+    /// The same, and before a kernel what lies in other tiers is copied to the first, while it has room, and the kernel waits: the
+    /// legacy model of GPUs.
+    Copied,
+}
+
 /// The operating system.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
 #[parameter(table)]
@@ -244,6 +259,9 @@ pub struct OsParameters {
     /// Whether zeros stay in caches.
     #[serde(default)]
     pub zero_stores: ZeroStores,
+    /// Where the data of a GPU's kernels is when they begin.
+    #[serde(default)]
+    pub kernel_data: KernelData,
     /// Time of a context switch, when threads share a core.
     #[parameter(range = "0 ns"..="1 s")]
     pub context_switch_cost: Time,

@@ -9,7 +9,7 @@ use super::selective::BesideGpu;
 use super::sms::{Group, Sms};
 use crate::cache::Outstanding;
 use crate::coherence::Cause;
-use crate::design::Design;
+use crate::design::{Design, KernelData};
 use crate::machine::{Machine, Manager, Shared, System, TierLines};
 use crate::memory::Initiator;
 use crate::observe::{Objects, ProfileCounter};
@@ -117,8 +117,8 @@ pub fn simulate(
         sms: Sms::new(gpu),
         managed: ManageCounters::default(),
         shootdown: gpu.tlb.shootdown.at(gpu.frequency.period()),
-        populates: gpu.populate.then(Objects::default),
-        copies_at_launch: gpu.copy_at_launch,
+        populates: (design.os.kernel_data != KernelData::FirstTouch).then(Objects::default),
+        copies_at_launch: design.os.kernel_data == KernelData::Copied,
         machine,
         tiering,
         options,

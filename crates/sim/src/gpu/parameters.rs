@@ -28,14 +28,6 @@ pub struct GpuParameters {
     /// wait for all of them.
     #[parameter(range = 1..=1024)]
     pub loads: u32,
-    /// When a kernel begins, the pages of data structures that nobody has touched are placed, as if the host had filled them: as
-    /// programs do that copy their input into buffers.
-    #[serde(default)]
-    pub populate: bool,
-    /// When a kernel begins, what lies in other tiers is copied to the first, while it has room, and the kernel waits: the legacy model
-    /// of GPUs.
-    #[serde(default)]
-    pub copy_at_launch: bool,
     /// The cache of each SM.
     #[parameter(section)]
     pub l1: GpuL1Parameters,

@@ -211,6 +211,29 @@ fn hypercalls_replace_copies_where_there_is_a_hypervisor() {
 }
 
 #[test]
+fn a_hypercall_exchanges_so_many_pairs() {
+    let requests = |parameters: &str| {
+        let parameters = format!(
+            "zero = false\nscan_sleep = \"1 s\"\npages_to_scan = 262144\ncopy = \"hypercall\"\n{parameters}"
+        );
+        let mut driver = open(&parameters, world(5, GIANT));
+        for region in 0..5 {
+            driver.world.isolate(Frame(region * GIANT), PageSize::Huge, true);
+        }
+        [0, HUGE, 2 * HUGE].into_iter().for_each(|vpn| driver.touch(PageId::new(0, vpn), true));
+        for region in 0..5 {
+            driver.world.isolate(Frame(region * GIANT), PageSize::Huge, false);
+        }
+        driver.advance(seconds(5));
+        assert_eq!(size(&driver, 0), PageSize::Giant);
+        driver.world.exchange_requests()
+    };
+    assert_eq!(requests(""), 1);
+    assert_eq!(requests("hypercall_pairs = 2"), 2);
+    assert_eq!(requests("hypercall_pairs = 1"), 3, "unbatched");
+}
+
+#[test]
 fn an_allocation_that_fails_ends_the_wake() {
     let tried = |parameters: &str| {
         let mut driver = fragmented(&format!("sizes = \"1g\"\ncompaction = \"none\"\n{parameters}"));
