@@ -10,7 +10,8 @@
 //! **Source.** N. Agarwal, Paving the Path for Heterogeneous Memory Adoption in Production Systems (PhD, University of Michigan
 //! 2017), chapter 4.
 //!
-//! **Left open by the source.** *How often the ring of misses is read* (`poll`): every microsecond. *How a page is copied*
+//! **Left open by the source.** *How often the ring of misses is read* (`poll`): every microsecond, and a thousand times less
+//! often once it was empty a thousand times and nothing moves. *How a page is copied*
 //! (`copy_threads`): by enough threads that all of its lines are under way at once. *Where the neighbours lie*: half of them on
 //! either side; of two that are as far away the lower is first. *The moving average of the share* (`newest_weight`): the newest
 //! sample counts half. *Whether copies count in the share* (`count_copies`): no; they push it to one half. *What half the rate
@@ -136,6 +137,8 @@ pub struct ThresholdMigration {
     rates: Rates,
     next_balance: Moment,
     next_scan: Moment,
+    /// Looks at the ring in a row that found nothing.
+    empty_polls: u32,
     candidates: u64,
     neighbours: u64,
     most_queued: u64,
@@ -202,6 +205,9 @@ fn options(parameters: &Parameters) -> MoveOptions {
     MoveOptions { threads: parameters.copy_threads, ..MoveOptions::default() }
 }
 
+/// After so many looks at an empty ring the next ones come as many times less often.
+const IDLE: u32 = 1000;
+
 /// Neighbours of `page` within `range` in the order in which they are queued, the page itself among them.
 fn around(page: PageId, range: PageRange, expansion: u64, order: Order) -> Vec<PageId> {
     let half = expansion / 2;
@@ -246,6 +252,7 @@ impl Published for ThresholdMigration {
             rates: Rates::default(),
             next_balance: Moment::START,
             next_scan: Moment::START,
+            empty_polls: 0,
             candidates: 0,
             neighbours: 0,
             most_queued: 0,
@@ -297,7 +304,16 @@ impl Policy for ThresholdMigration {
             return NextTick::Unchanged;
         }
         let mut next = match self.parameters.trigger {
-            Trigger::TlbMisses => now.plus(self.parameters.poll),
+            Trigger::TlbMisses => {
+                let rests = signals.iter().all(|signal| *signal == Signal::Tick) && self.queue.is_empty();
+                self.empty_polls = if rests { self.empty_polls.saturating_add(1) } else { 0 };
+                let is_idle = self.empty_polls > IDLE;
+                now.plus(Time(self.parameters.poll.0.saturating_mul(if is_idle {
+                    u64::from(IDLE)
+                } else {
+                    1
+                })))
+            }
             Trigger::HintFaults => self.next_scan,
         };
         if self.parameters.balance {
