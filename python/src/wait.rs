@@ -10,7 +10,8 @@ use terrace_study::{Error, Progress, Stop, Task};
 /// How often signals are looked for and progress is shown.
 const TICK: Duration = Duration::from_millis(100);
 
-/// An input that is being read, for Python: number, name, accesses, share of the whole where that is known, whether it is over.
+/// An input that is being read, for Python: number, name, accesses, share of the whole where that is known, whether it is
+/// over.
 type Shown = (usize, String, u64, Option<f64>, bool);
 
 /// Collects what a study says until the calling thread passes it on.

@@ -1,4 +1,5 @@
-//! Live Linux from the command line, with a policy that moves nothing and needs nothing: it runs on any machine, as any user.
+//! Live Linux from the command line, with a policy that moves nothing and needs nothing: it runs on any machine, as any
+//! user.
 
 mod common;
 use common::{json, repository, stderr, stdout, terrace};

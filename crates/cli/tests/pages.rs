@@ -42,8 +42,8 @@ impl Recording {
     }
 }
 
-/// An index of 1 GiB and a cache of 16 MiB, both touched everywhere and chased through at random; 256 MiB of which one page in each
-/// 2 MiB is touched.
+/// An index of 1 GiB and a cache of 16 MiB, both touched everywhere and chased through at random; 256 MiB of which one page
+/// in each 2 MiB is touched.
 fn program(folder: &Path) -> PathBuf {
     let path = folder.join("three.trace");
     let header = Header { program: "three".to_owned(), origin: "recorded".to_owned(), ..Header::default() };
@@ -190,7 +190,8 @@ fn each_way_is_shown_with_each_tlb_of_the_user_s() {
         let tlb = way["tlb"].as_str();
         assert_eq!(name, tlb.map_or(plain.to_owned(), |tlb| format!("{plain}+{tlb}")));
     }
-    // One run of frames: a range holds all of it. SpOT walks as often, and does not wait. The other machine has more entries.
+    // One run of frames: a range holds all of it. SpOT walks as often, and does not wait. The other machine has more
+    // entries.
     let of = |way: &str, name: &str| figure(&document, way, name);
     for tlb in ["rmm", "ranges"] {
         assert!(of(&format!("4k+{tlb}"), "walks") < 0.001 * of("4k", "walks"), "{tlb}");

@@ -1,6 +1,6 @@
-//! What entry dropping costs a program: taking out the entry of a page of shared memory, and the next load or store, which makes a
-//! new one. Beside them the same loads and stores with the entries in place. Only this program's own memory is touched.
-//! Times are the thread's own processor time, so that other work on the machine does not count.
+//! What entry dropping costs a program: taking out the entry of a page of shared memory, and the next load or store, which
+//! makes a new one. Beside them the same loads and stores with the entries in place. Only this program's own memory is
+//! touched. Times are the thread's own processor time, so that other work on the machine does not count.
 //!
 //! `cargo run --release -p terrace-live --example entry_drop_cost [MIB] [ROUNDS]`
 

@@ -1,5 +1,5 @@
-//! What sampled faults cost a program: taking out the entry of one page of shared memory, and how long the next access to it waits
-//! until the fault is answered. Only this program's own memory is touched; it is as if Terrace were another process.
+//! What sampled faults cost a program: taking out the entry of one page of shared memory, and how long the next access to it
+//! waits until the fault is answered. Only this program's own memory is touched; it is as if Terrace were another process.
 //!
 //! `cargo run --release -p terrace-live --example fault_cost [PAGES]`
 

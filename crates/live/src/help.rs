@@ -1,7 +1,7 @@
 //! The help of a command that is launched: a library that is preloaded into it hands over a userfaultfd of its memory, with
 //! which its stores are known exactly (`crates/preload/helper`). With another one a thread of it takes page-table entries of
-//! shared memory out, by which accesses are known (`crates/preload/dropper`), and with a third those are reported as they happen
-//! (`crates/preload/sampler`).
+//! shared memory out, by which accesses are known (`crates/preload/dropper`), and with a third those are reported as they
+//! happen (`crates/preload/sampler`).
 
 use std::collections::HashMap;
 use std::ffi::{CString, OsStr, OsString, c_int};
@@ -90,8 +90,8 @@ const HELPER: Library = ("libterrace_helper.so", LIBRARY);
 const DROPPER: Library = ("libterrace_dropper.so", DROPPER_LIBRARY);
 const SAMPLER: Library = ("libterrace_sampler.so", SAMPLER_LIBRARY);
 
-/// The libraries in a folder of their own, and the socket at which it is awaited. Both are gone when this is dropped; what was
-/// handed over stays.
+/// The libraries in a folder of their own, and the socket at which it is awaited. Both are gone when this is dropped; what
+/// was handed over stays.
 #[derive(Debug)]
 pub struct Help {
     folder: TempDir,
@@ -260,8 +260,8 @@ fn received(stream: &UnixStream) -> io::Result<(u32, u8, OwnedFd)> {
     let mut length = size_of::<libc::ucred>() as libc::socklen_t;
     let mut byte = [0u8];
     let mut control = [0u64; CONTROL / 8];
-    // SAFETY: `peer` and `length` are what the option fills; the message refers to one byte and to a control buffer with room
-    // for one descriptor, and all outlive the calls. Headers are read only where the macros find them.
+    // SAFETY: `peer` and `length` are what the option fills; the message refers to one byte and to a control buffer with
+    // room for one descriptor, and all outlive the calls. Headers are read only where the macros find them.
     unsafe {
         let (level, option) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
         let fd = stream.as_raw_fd();

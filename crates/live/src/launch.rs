@@ -99,8 +99,8 @@ fn weights(shares: &[(u32, f64)]) -> Vec<(u32, u32)> {
     scaled(best.unwrap_or(least)).collect()
 }
 
-/// Starts `command`, its new pages placed as said and `environment` added to its own. From now on this process inherits the command's orphans, so that
-/// what it leaves behind can be followed.
+/// Starts `command`, its new pages placed as said and `environment` added to its own. From now on this process inherits the
+/// command's orphans, so that what it leaves behind can be followed.
 ///
 /// # Errors
 /// It cannot be started, or its memory policy cannot be set.

@@ -350,7 +350,8 @@ fn a_mapping_can_be_moved_while_a_part_of_it_is_sampled() {
     program.end();
 }
 
-/// Past the world, which is too slow for it: mappings of both kinds come and go at a place while it is registered and dropped.
+/// Past the world, which is too slow for it: mappings of both kinds come and go at a place while it is registered and
+/// dropped.
 #[test]
 fn no_byte_is_lost_while_sampled_mappings_come_and_go() {
     let Some((_, help)) = helped() else { return };

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-/// How contiguous memory was at one moment, in the metrics of Translation Ranger (Yan, thesis, 2019, section 4.5): runs of pages
-/// that are neighbours both in an address space and in physical memory.
+/// How contiguous memory was at one moment, in the metrics of Translation Ranger (Yan, thesis, 2019, section 4.5): runs of
+/// pages that are neighbours both in an address space and in physical memory.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct ContiguityPoint {
     /// Since the start.

@@ -55,9 +55,9 @@
 //! ```
 //!
 //! A text in `default` and `range` is read as a user's text would be; anything else is a Rust expression. A field without
-//! `default` takes its type's. `name = "…"` gives a key that differs from the field's name. `section` nests a struct under the
-//! field's name and a dot, `flatten` puts its parameters beside the others. `scaled` marks periods and amounts of memory that
-//! are divided with the machine; `goal` marks what only a user can choose, so that no search does.
+//! `default` takes its type's. `name = "…"` gives a key that differs from the field's name. `section` nests a struct under
+//! the field's name and a dot, `flatten` puts its parameters beside the others. `scaled` marks periods and amounts of memory
+//! that are divided with the machine; `goal` marks what only a user can choose, so that no search does.
 //!
 //! A struct that serde reads from a file is marked `#[parameter(table)]`. It implements [`Declared`] alone: a field without
 //! `#[serde(default)]` has to be given, so the table has no `Default`. See [`Declared`] for an example.

@@ -3,8 +3,8 @@
 /// Points of a series, at most: what a chart can show.
 pub const POINTS: usize = 64;
 
-/// Keeps at most [`POINTS`] of the points that are added, evenly: when there are too many every second one is dropped, and of those
-/// that follow as many are left out.
+/// Keeps at most [`POINTS`] of the points that are added, evenly: when there are too many every second one is dropped, and
+/// of those that follow as many are left out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Thinned<T> {
     points: Vec<T>,

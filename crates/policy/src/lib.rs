@@ -4,8 +4,8 @@
 //! on live Linux, and in tests on the test double of `in_memory/`. Each published policy is one file in `src/policies/`; a
 //! new file there is a new policy, without a line elsewhere.
 //!
-//! The seam to the memory is the crate `terrace-seam`; all of it can be named through this crate. Begin reading at [`Policy`]
-//! and [`MemorySystem`], then at the shortest policy, [`policies::first_touch`].
+//! The seam to the memory is the crate `terrace-seam`; all of it can be named through this crate. Begin reading at
+//! [`Policy`] and [`MemorySystem`], then at the shortest policy, [`policies::first_touch`].
 
 // Policies write `terrace_policy::…` as their tests and authors elsewhere do.
 extern crate self as terrace_policy;

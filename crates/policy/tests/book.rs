@@ -1,4 +1,5 @@
-//! The book has a page per policy: the policy's own document, what it does on one trace, and the claims that it takes part in.
+//! The book has a page per policy: the policy's own document, what it does on one trace, and the claims that it takes part
+//! in.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;

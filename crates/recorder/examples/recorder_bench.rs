@@ -11,8 +11,8 @@
 //! same number.
 //!
 //! `by CPU time` is the processor time of the program that counts (or runs under lackey), over that of the recorded
-//! program or of the recorder, whichever is longer: the ratio to counting on a machine that gives each a core of its own, whatever else
-//! runs there now.
+//! program or of the recorder, whichever is longer: the ratio to counting on a machine that gives each a core of its own,
+//! whatever else runs there now.
 
 use std::ffi::OsString;
 use std::path::Path;

@@ -13,8 +13,8 @@ use terrace_protocol::entry::Entry;
 use terrace_protocol::layout::{QUEUE, Shared, TOTAL_BYTES, UNKNOWN_ENTRY};
 use terrace_protocol::session::MEMORY;
 
-/// Chunks for which a sleeping recorder is woken. Fewer cost the thread a system call and an interrupt of another processor more
-/// often, where the recorder mostly wakes by itself in time; more leave too little room in a thread's queue ([`QUEUE`])
+/// Chunks for which a sleeping recorder is woken. Fewer cost the thread a system call and an interrupt of another processor
+/// more often, where the recorder mostly wakes by itself in time; more leave too little room in a thread's queue ([`QUEUE`])
 /// to go on while the recorder wakes.
 const WORTH_WAKING: u64 = QUEUE as u64 * 3 / 4;
 
@@ -27,8 +27,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// Makes an anonymous file, sized and initialized, and has processes find it through `folder`. It has no name in any directory, so nothing is left behind
-    /// however the recorder ends, and it is not subject to the size of `/dev/shm`.
+    /// Makes an anonymous file, sized and initialized, and has processes find it through `folder`. It has no name in any
+    /// directory, so nothing is left behind however the recorder ends, and it is not subject to the size of `/dev/shm`.
     pub fn new(folder: &Path) -> io::Result<Session> {
         // SAFETY: the name is a valid string.
         let fd = unsafe { libc::memfd_create(c"terrace".as_ptr(), libc::MFD_CLOEXEC) };

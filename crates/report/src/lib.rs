@@ -1,8 +1,9 @@
 //! The results of simulations, for programs and for people: JSON, CSV, Parquet, terminal tables of 80 columns and
 //! one self-contained HTML page.
 //!
-//! A [`RunRecord`] is one design on one input; an [`InputSummary`] says what that input did; a [`Comparison`] joins them and writes every output. All outputs show the same numbers: the
-//! page embeds the JSON document and computes nothing that is not in it.
+//! A [`RunRecord`] is one design on one input; an [`InputSummary`] says what that input did; a [`Comparison`] joins them and
+//! writes every output. All outputs show the same numbers: the page embeds the JSON document and computes nothing that is
+//! not in it.
 
 mod columns;
 mod comparison;

@@ -32,8 +32,8 @@ fn advice(error: &io::Error) -> &'static str {
 }
 
 impl Comparison {
-    /// Writes `report.html`, `results.json`, `results.csv` and `results.parquet` into `directory`, which is created where it is
-    /// missing. No file is replaced before all four are safely on disk. Returns the path of `report.html`.
+    /// Writes `report.html`, `results.json`, `results.csv` and `results.parquet` into `directory`, which is created where it
+    /// is missing. No file is replaced before all four are safely on disk. Returns the path of `report.html`.
     ///
     /// # Errors
     /// When the directory cannot be created or a file cannot be written; earlier files stay as they were.

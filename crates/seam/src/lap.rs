@@ -14,8 +14,8 @@ impl ScanHand {
     /// given one. `show` shows the pages of one space that begin in a range of page numbers, and returns the page at which
     /// the visitor stopped.
     ///
-    /// Returns whether every page in scope was shown. The hand then stays where it was, for the next scan begins with the page
-    /// that was shown first; after a stop the hand points at the page that stopped the scan.
+    /// Returns whether every page in scope was shown. The hand then stays where it was, for the next scan begins with the
+    /// page that was shown first; after a stop the hand points at the page that stopped the scan.
     pub fn lap<W: ?Sized>(
         &mut self,
         world: &mut W,

@@ -1,7 +1,8 @@
 //! The seam between a policy and the memory that it manages.
 //!
-//! A [`Policy`] sees and changes memory through [`MemorySystem`] and nothing else, so one source runs in the simulator, on live
-//! Linux, and in tests on a test double. All three depend on this crate, and only on it; policies are in `terrace-policy`.
+//! A [`Policy`] sees and changes memory through [`MemorySystem`] and nothing else, so one source runs in the simulator, on
+//! live Linux, and in tests on a test double. All three depend on this crate, and only on it; policies are in
+//! `terrace-policy`.
 //!
 //! Begin reading at [`Policy`] and [`MemorySystem`].
 

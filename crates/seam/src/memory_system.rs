@@ -136,7 +136,8 @@ pub trait MemorySystem {
     /// What all mechanisms cost so far: scans, faults of watched pages, samples, moves, splits, collapses.
     fn spent(&self) -> Cost;
 
-    /// Shows the pages in scope to `visit` and clears bits as the returned [`Step`] says. Pages under way are shown where they are.
+    /// Shows the pages in scope to `visit` and clears bits as the returned [`Step`] says. Pages under way are shown where
+    /// they are.
     ///
     /// Nothing else happens to memory during a scan. `visit` is called once per page, so it must be cheap.
     fn scan(

@@ -51,9 +51,9 @@ pub struct Watermarks {
 /// One page, or frame of the page cache, that is to lie elsewhere.
 ///
 /// A page of any size goes whole, to an aligned block of its size. Without `exchange` the block has to be free, else the
-/// answer is [`crate::Outcome::NoSpace`]. With it, whatever the block holds goes to the block `from`, frame by frame: base pages, huge pages
-/// that fit in it, frames of the page cache, free ones, in any mixture. Nothing is split. A block that holds part of a
-/// larger page, or anything that cannot move, is [`crate::Outcome::Unmovable`]; anything busy in it is
+/// answer is [`crate::Outcome::NoSpace`]. With it, whatever the block holds goes to the block `from`, frame by frame: base
+/// pages, huge pages that fit in it, frames of the page cache, free ones, in any mixture. Nothing is split. A block that
+/// holds part of a larger page, or anything that cannot move, is [`crate::Outcome::Unmovable`]; anything busy in it is
 /// [`crate::Outcome::Busy`]. A page that lies at `to` already is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Relocate {

@@ -127,8 +127,8 @@ pub trait Policy: Send {
         None
     }
 
-    /// The policy as schemes of DAMON, where it can be said so: for worlds whose kernel carries them out by itself. It is then
-    /// not called.
+    /// The policy as schemes of DAMON, where it can be said so: for worlds whose kernel carries them out by itself. It is
+    /// then not called.
     fn schemes(&self) -> Option<Schemes> {
         None
     }
@@ -169,7 +169,8 @@ pub trait Published: Policy + Sized + 'static {
     ///
     /// # Errors
     /// Parameters that contradict each other, or a machine that it cannot manage. Values out of their ranges have been
-    /// refused before. Missing capabilities need no check here: whoever opens the policy compares [`Policy::needs`] with what the world offers.
+    /// refused before. Missing capabilities need no check here: whoever opens the policy compares [`Policy::needs`] with
+    /// what the world offers.
     fn new(parameters: Self::Parameters, setup: Setup<'_>) -> Result<Self, Refusal>;
 }
 

@@ -225,8 +225,8 @@ fn hot_structures_get_the_room_there_is() {
     assert_eq!(count(&outcome, "policy.own.hinted_both"), 80);
 }
 
-/// Two structures of eight pages. A warp loads one line of page 4, computes for so many cycles, and loads a line of each page of
-/// the first structure.
+/// Two structures of eight pages. A warp loads one line of page 4, computes for so many cycles, and loads a line of each
+/// page of the first structure.
 fn eight_pages(cycles: u64) -> Program {
     let mut steps = vec![Do::Load(4 * LINES), Do::Compute(cycles)];
     steps.extend((0..8).map(|page| Do::Load(page * LINES)));

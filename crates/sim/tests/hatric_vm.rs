@@ -174,8 +174,8 @@ fn what_a_migration_makes_walks_of() {
     assert_eq!(walks("ideal", Granularity::Line), [1, 2]);
     assert_eq!(walks("hatric", Granularity::Entry), [1, 2]);
     assert_eq!(walks("hatric", Granularity::Line), [8, 8 * 2]);
-    // After a remote flush all pages are walked to, the first from both roots: four entries of the hypervisor's for the guest's root,
-    // one each for its three other tables, three for the page, which lies 1 GiB away, and four of the guest's.
+    // After a remote flush all pages are walked to, the first from both roots: four entries of the hypervisor's for the
+    // guest's root, one each for its three other tables, three for the page, which lies 1 GiB away, and four of the guest's.
     let first = 4 + 3 + 3 + 4;
     assert_eq!(walks("software", Granularity::Line), [16, first + 15 * 2]);
     // UNITD++ flushes nested TLBs and page-walk caches, and leaves the other translations of TLBs.

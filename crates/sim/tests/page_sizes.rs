@@ -1,5 +1,5 @@
-//! Promotion and demotion change how memory is mapped and nothing of what it holds, and an order that fails midway leaves the
-//! address space as it was.
+//! Promotion and demotion change how memory is mapped and nothing of what it holds, and an order that fails midway leaves
+//! the address space as it was.
 
 mod machine_support;
 

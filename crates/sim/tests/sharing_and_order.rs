@@ -100,7 +100,8 @@ fn complete_inputs_violate_no_order() {
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
-/// A thread that computes for long and then loads does not take the memory's banks at a time that others have not reached yet.
+/// A thread that computes for long and then loads does not take the memory's banks at a time that others have not reached
+/// yet.
 #[test]
 fn what_computes_waits_for_others_before_it_loads() {
     let waits = |loads_afterwards: bool| {

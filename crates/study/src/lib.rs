@@ -2,8 +2,9 @@
 //!
 //! [`Comparison`] runs several designs on the same inputs; [`advise`] finds how little fast memory is enough, [`pages`]
 //! whether large pages are right, [`tune`] a policy's best parameters; [`reproduce`] holds published results against
-//! ours; [`check`] holds a prediction for this machine against it; [`run::simulate`] is one design on one input. What they need has one shape everywhere: an [`Input`], designs
-//! with their [`Changes`], a [`Simulation`], and the [`Progress`] of whoever asks.
+//! ours; [`check`] holds a prediction for this machine against it; [`run::simulate`] is one design on one input. What they
+//! need has one shape everywhere: an [`Input`], designs with their [`Changes`], a [`Simulation`], and the [`Progress`] of
+//! whoever asks.
 //!
 //! Nothing here prints, parses a command line or ends a process. Results are plain data that serialize; remarks in them
 //! are sentences for the reader. Errors say whether the request was at fault, [`Error::is_request`].

@@ -146,8 +146,8 @@ pub enum MarkKind {
     Barrier,
     /// On a GPU's stream: a work-group of `value` work-items begins.
     WorkGroup,
-    /// On a GPU's stream: what follows is done by warp `value` of the work-group. An access that brings no instructions belongs to
-    /// the same instruction of the warp as the access before it.
+    /// On a GPU's stream: what follows is done by warp `value` of the work-group. An access that brings no instructions
+    /// belongs to the same instruction of the warp as the access before it.
     Warp,
     /// On a GPU's stream: all warps of the work-group wait for each other here.
     GroupBarrier,

@@ -1,7 +1,7 @@
 //! Kernels of GPUs: launches of work-groups of warps, lane by lane.
 //!
-//! A workload says what one warp does, in pieces. Everything else is the same for all: kernels, groups of eight warps, marks. A native
-//! run does the same accesses on a core, one lane after the other.
+//! A workload says what one warp does, in pieces. Everything else is the same for all: kernels, groups of eight warps,
+//! marks. A native run does the same accesses on a core, one lane after the other.
 
 use crate::emitter::STEP_ACCESSES;
 use crate::memory::{Memory, Word};

@@ -212,7 +212,8 @@ pub(crate) struct Client<S: Service> {
 /// The time between two requests.
 #[derive(Clone, Copy, Debug, PartialEq, Parameters)]
 pub(crate) struct Think {
-    /// Instructions between two requests of a thread, once it runs: parsing, network, waiting. They set the rate of accesses.
+    /// Instructions between two requests of a thread, once it runs: parsing, network, waiting. They set the rate of
+    /// accesses.
     #[parameter(name = "think", default = "20e3", range = 0..=LONGEST_THINK, unit = "instructions")]
     pub instructions: u64,
 }

@@ -2,11 +2,11 @@
 //!
 //! DAMON would merge neighbours and split what is large. It splits while there are at most half of the regions it may have,
 //! so it may have as many as there are. It merges neighbours that touch up to a size that is the mean of all; so that base
-//! pages beside huge ones stay apart, neighbours are given in turn to two targets, which are the same process. A region of one page
-//! then names that page exactly. Results come through a trace instance of our own.
+//! pages beside huge ones stay apart, neighbours are given in turn to two targets, which are the same process. A region of
+//! one page then names that page exactly. Results come through a trace instance of our own.
 //!
-//! Where there are more pages than regions, those with accesses are looked at more closely each time, and the others from afar,
-//! until the regions in use are single pages or no smaller ones can be had.
+//! Where there are more pages than regions, those with accesses are looked at more closely each time, and the others from
+//! afar, until the regions in use are single pages or no smaller ones can be had.
 
 use super::AccessSource;
 use super::kdamond::{self, KDAMONDS, Kdamond};

@@ -1,5 +1,5 @@
-//! Accesses to shared memory of launched programs, by entry dropping: a thread of the program takes the page-table entries out
-//! (`crates/preload/dropper`), the next access to a page makes a new one, and `PAGEMAP_SCAN` shows it.
+//! Accesses to shared memory of launched programs, by entry dropping: a thread of the program takes the page-table entries
+//! out (`crates/preload/dropper`), the next access to a page makes a new one, and `PAGEMAP_SCAN` shows it.
 //!
 //! Exact to the page: the memory is registered for write protection, and the kernel maps no neighbours along with a page
 //! there. Only this memory is managed then, for of other memory nothing is known.

@@ -1,10 +1,11 @@
-//! Accesses to watched pages of the shared memory of launched programs, by sampled minor faults: a thread of the program takes a
-//! page's entry out (`crates/preload/dropper`), the next access faults, and Terrace answers the fault and knows page and time
-//! ([`crate::kernel::Faults`]).
+//! Accesses to watched pages of the shared memory of launched programs, by sampled minor faults: a thread of the program
+//! takes a page's entry out (`crates/preload/dropper`), the next access faults, and Terrace answers the fault and knows page
+//! and time ([`crate::kernel::Faults`]).
 //!
-//! For policies that count accesses or want hints. Unlike [`super::drop`] it shows when a page was accessed, so that rates have no
-//! upper bound at one access per look; and it costs the program nothing for pages that nobody watches. The program pays
-//! for each page that is taken out and accessed again, and no more are taken out than keeps that within a share of its time.
+//! For policies that count accesses or want hints. Unlike [`super::drop`] it shows when a page was accessed, so that rates
+//! have no upper bound at one access per look; and it costs the program nothing for pages that nobody watches. The program
+//! pays for each page that is taken out and accessed again, and no more are taken out than keeps that within a share of its
+//! time.
 
 use super::AccessSource;
 use crate::engine::Allowance;
@@ -14,8 +15,8 @@ use std::time::Duration;
 
 /// Between two looks. A page is taken out again at the look after its access.
 const PERIOD: Duration = Duration::from_millis(200);
-/// What a page that is taken out and accessed again costs the program, by `examples/fault_cost.rs` (`docs/src/live.md` has where
-/// that was measured).
+/// What a page that is taken out and accessed again costs the program, by `examples/fault_cost.rs` (`docs/src/live.md` has
+/// where that was measured).
 const FAULT_COST: Duration = Duration::from_micros(20);
 /// Share of a processor's time that it may cost.
 const SHARE: f64 = 0.02;

@@ -1,14 +1,14 @@
-//! Accesses to chosen pages of unmodified processes by the page-out probe: a page that is sent to compressed swap faults when it
-//! is next accessed, and `pagemap` shows that it is back.
+//! Accesses to chosen pages of unmodified processes by the page-out probe: a page that is sent to compressed swap faults
+//! when it is next accessed, and `pagemap` shows that it is back.
 //!
-//! A watched base page is sent out again after each look, so that it shows in how many of the looks it was accessed. Of 2 MiB
-//! that lie in the compressed tier, every base page that is back is an access, seen by itself; they, too, are sent out again,
-//! since the policy wants them there.
+//! A watched base page is sent out again after each look, so that it shows in how many of the looks it was accessed. Of 2
+//! MiB that lie in the compressed tier, every base page that is back is an access, seen by itself; they, too, are sent out
+//! again, since the policy wants them there.
 //!
-//! A page that is back as part of a huge page was brought back by the kernel, and a page that did not go when it was sent (another
-//! process shares it, or it is locked) cannot come back: of both nothing is known, which is not the same as no access. Where the
-//! kernel reports major faults one by one, those count as accesses as well: of pages in huge pages, and of pages that the kernel
-//! has sent out again since.
+//! A page that is back as part of a huge page was brought back by the kernel, and a page that did not go when it was sent
+//! (another process shares it, or it is locked) cannot come back: of both nothing is known, which is not the same as no
+//! access. Where the kernel reports major faults one by one, those count as accesses as well: of pages in huge pages, and of
+//! pages that the kernel has sent out again since.
 
 use super::AccessSource;
 use crate::kernel::{Advice, Event, Kernel, PageRun, PageScan, Samples, category};
@@ -62,8 +62,8 @@ impl PageOut {
         pages
     }
 
-    /// Looks at pages, those within 2 MiB together. Those of a process that has ended are left out: it is let go with the next
-    /// look at the targets.
+    /// Looks at pages, those within 2 MiB together. Those of a process that has ended are left out: it is let go with the
+    /// next look at the targets.
     fn look(
         &self,
         world: &World,
@@ -164,7 +164,8 @@ fn within(runs: &[PageRun], range: Range<u64>) -> Vec<PageRun> {
     runs.iter().map(cut).filter(|run| run.start < run.end).collect()
 }
 
-/// Base pages of a range that were accessed: those that have faulted, and those in memory that no huge page has brought back.
+/// Base pages of a range that were accessed: those that have faulted, and those in memory that no huge page has brought
+/// back.
 fn accessed(faulted: &BTreeSet<(u32, u64)>, pid: u32, range: Range<u64>, present: &[PageRun]) -> u64 {
     let alone = present.iter().filter(|run| !is_huge(run));
     let back: u64 = alone.clone().map(|run| (run.end - run.start) >> 12).sum();

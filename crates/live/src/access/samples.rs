@@ -1,5 +1,5 @@
-//! Accesses as the processor samples them (PEBS, IBS): which page, and whether it was stored to. Of all processes; those that are
-//! not managed are left out.
+//! Accesses as the processor samples them (PEBS, IBS): which page, and whether it was stored to. Of all processes; those
+//! that are not managed are left out.
 
 use super::AccessSource;
 use crate::facts::Sampler;

@@ -1,8 +1,9 @@
 //! A policy carried out by the kernel: DAMON watches the physical memory of two tiers and moves what a cgroup has there, hot
-//! regions up (`migrate_hot`) and cold ones down (`migrate_cold`). Terrace switches the schemes on and off and counts what they do.
+//! regions up (`migrate_hot`) and cold ones down (`migrate_cold`). Terrace switches the schemes on and off and counts what
+//! they do.
 //!
-//! One thread of DAMON watches each tier. DAMON moves whole regions that look alike; pages of other cgroups in them stay, by a
-//! filter. What the kernel offers for that does not know processes.
+//! One thread of DAMON watches each tier. DAMON moves whole regions that look alike; pages of other cgroups in them stay, by
+//! a filter. What the kernel offers for that does not know processes.
 
 use super::AccessSource;
 use super::kdamond::{self, KDAMONDS, Kdamond};

@@ -1,4 +1,5 @@
-//! The control loop: follows the targets, looks at their pages, calls the policy, carries out its orders, all within a budget.
+//! The control loop: follows the targets, looks at their pages, calls the policy, carries out its orders, all within a
+//! budget.
 
 mod budget;
 mod pressure;

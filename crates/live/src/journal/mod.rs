@@ -1,5 +1,5 @@
-//! The journal of changed settings of the system. An entry is written before its setting is changed, so that the setting can be
-//! put back at exit, and after a crash by `terrace restore`.
+//! The journal of changed settings of the system. An entry is written before its setting is changed, so that the setting can
+//! be put back at exit, and after a crash by `terrace restore`.
 //!
 //! A setting is put back only while it still has the value that Terrace gave it: what an administrator has changed since
 //! is theirs. A journal is obeyed only where this user alone can have written it ([`Folder`]), and only for what Terrace
@@ -149,7 +149,8 @@ impl Record {
     }
 }
 
-/// Any text as the journal of process 7, for fuzzing: it is refused with a reason, or names nothing but what Terrace changes.
+/// Any text as the journal of process 7, for fuzzing: it is refused with a reason, or names nothing but what Terrace
+/// changes.
 ///
 /// # Panics
 /// When a promise is broken.

@@ -1,9 +1,9 @@
-//! Minor faults of a process's shared memory, taken by a userfaultfd that the process has handed over: an access to a page that is in
-//! memory and has no page-table entry. Whoever makes it waits until it is answered.
+//! Minor faults of a process's shared memory, taken by a userfaultfd that the process has handed over: an access to a page
+//! that is in memory and has no page-table entry. Whoever makes it waits until it is answered.
 //!
-//! A thread for each process answers, so that one process never waits for what holds up another. It does nothing else: it takes
-//! no lock, writes no log, allocates nothing. An answer that the kernel refuses is followed by the next gentler one, down to
-//! giving the descriptor up, which ends all registrations and wakes everybody ([`answered`]).
+//! A thread for each process answers, so that one process never waits for what holds up another. It does nothing else: it
+//! takes no lock, writes no log, allocates nothing. An answer that the kernel refuses is followed by the next gentler one,
+//! down to giving the descriptor up, which ends all registrations and wakes everybody ([`answered`]).
 
 use super::Sample;
 use std::io::{self, PipeReader, PipeWriter};
@@ -35,8 +35,8 @@ pub trait Faults: Send {
     /// The memory has gone, or is of another kind now.
     fn end(&mut self, start: u64, bytes: u64) -> io::Result<()>;
 
-    /// Tells of each fault since the last call, oldest first; returns how many more were lost. Those of Terrace's own accesses
-    /// have its own process number.
+    /// Tells of each fault since the last call, oldest first; returns how many more were lost. Those of Terrace's own
+    /// accesses have its own process number.
     fn read(&mut self, found: &mut dyn FnMut(Sample)) -> u64;
 }
 
@@ -145,8 +145,8 @@ fn answered(kernel: &impl Requests, wide: &Wide, address: u64) -> bool {
     }
     match kernel.carry_on(page) {
         Ok(()) => true,
-        // Another thread's fault on the page was answered (EEXIST), the page was punched out of its file (EFAULT), the mapping
-        // is another one now (ENOENT), or is about to be (EAGAIN): the access is made again and finds out itself.
+        // Another thread's fault on the page was answered (EEXIST), the page was punched out of its file (EFAULT), the
+        // mapping is another one now (ENOENT), or is about to be (EAGAIN): the access is made again and finds out itself.
         Err(libc::EEXIST | libc::EFAULT | libc::ENOENT | libc::EAGAIN) => kernel.wake(page).is_ok(),
         // Without memory for an entry, or with a broken page: the kernel does then what it does without us.
         Err(_) => kernel.release(page, PAGE).is_ok(),

@@ -187,7 +187,8 @@ pub trait Kernel: Send + Sync {
         runs: &mut [PageRun],
     ) -> io::Result<(usize, u64)>;
 
-    /// From now on [`category::WRITTEN`] is reported for the pages in a range, a process's own memory, until it is mapped anew.
+    /// From now on [`category::WRITTEN`] is reported for the pages in a range, a process's own memory, until it is mapped
+    /// anew.
     ///
     /// # Errors
     /// The process has not handed over a userfaultfd (`ESRCH`), uses one itself (`EBUSY`), or the memory is of another kind.

@@ -1,4 +1,5 @@
-//! Questions about the kernel that can only be answered by trying. Each probe works on Terrace's own process and leaves nothing behind.
+//! Questions about the kernel that can only be answered by trying. Each probe works on Terrace's own process and leaves
+//! nothing behind.
 
 use super::{Advice, Kernel, Linux, PageRun, PageScan, category};
 use std::io;

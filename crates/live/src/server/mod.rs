@@ -47,7 +47,8 @@ struct Service {
 }
 
 impl Server {
-    /// Listens at `socket`, whose folder must be there, and for metrics alone at `metrics`. What a killed process has left at `socket` is replaced.
+    /// Listens at `socket`, whose folder must be there, and for metrics alone at `metrics`. What a killed process has left
+    /// at `socket` is replaced.
     ///
     /// # Errors
     /// A place where nothing can be made, or an address that is taken.

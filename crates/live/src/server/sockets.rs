@@ -61,8 +61,8 @@ fn is_socket(there: &std::fs::Metadata) -> bool {
     std::os::unix::fs::FileTypeExt::is_socket(&there.file_type())
 }
 
-/// Removes what killed processes have left behind: sockets at which nobody answers, and drafts of sockets and journals. Returns
-/// their paths.
+/// Removes what killed processes have left behind: sockets at which nobody answers, and drafts of sockets and journals.
+/// Returns their paths.
 pub fn remove_stale(folder: &Path) -> Vec<PathBuf> {
     let names = Folder::open(folder).and_then(|folder| folder.names()).unwrap_or_default();
     let mut stale: Vec<PathBuf> = names

@@ -59,8 +59,8 @@ impl Dropper {
         }
     }
 
-    /// Reads the answers that have arrived. Returns for each drop, in the order of the requests, the time at which it began; none
-    /// where it was not done.
+    /// Reads the answers that have arrived. Returns for each drop, in the order of the requests, the time at which it began;
+    /// none where it was not done.
     ///
     /// # Errors
     /// The thread has ended, or says what makes no sense.

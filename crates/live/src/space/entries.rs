@@ -67,8 +67,8 @@ impl Space {
         parts
     }
 
-    /// Takes over which pages were written and protects them again, before their entries go: an entry that is protected when it
-    /// is taken out leaves a mark that its successor will be, too.
+    /// Takes over which pages were written and protects them again, before their entries go: an entry that is protected when
+    /// it is taken out leaves a mark that its successor will be, too.
     ///
     /// What is written between this and the drop shows as written when it is next accessed.
     fn stores(&mut self, kernel: &dyn Kernel, piece: &Range<u64>, looked: &mut Looked) -> io::Result<()> {
@@ -107,7 +107,8 @@ impl Space {
         let mut out: Option<Range<u64>> = None;
         all_runs(kernel, &self.process, scan, &mut [PageRun::default(); RUNS], |run| {
             let range = run.start >> 12..run.end >> 12;
-            // Elsewhere entries come with those of neighbours, and one that is there proves nothing. Unknown counts as accessed.
+            // Elsewhere entries come with those of neighbours, and one that is there proves nothing. Unknown counts as
+            // accessed.
             let exact = run.categories & category::WRITE_TRACKED != 0;
             pages.visit_mut(range.clone(), |at, state| {
                 let page = at.vpn..at.vpn + at.size.base_pages();

@@ -24,7 +24,8 @@ pub struct Mapping {
 }
 
 /// The mappings of a `maps` file that hold memory of the program's own: anonymous memory, stacks, memory shared without
-/// a file, reserved huge pages. Pages of files stay with the page cache's owner, the kernel. Lines that make no sense are passed over.
+/// a file, reserved huge pages. Pages of files stay with the page cache's owner, the kernel. Lines that make no sense are
+/// passed over.
 pub fn parse(text: &str) -> Vec<Mapping> {
     let mut mappings: Vec<Mapping> = text.lines().filter_map(line).collect();
     mappings.sort_by_key(|mapping| mapping.first);

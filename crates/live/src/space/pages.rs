@@ -111,8 +111,8 @@ pub struct PageStates {
     chunks: Vec<Chunk>,
     /// Places in `chunks` that hold nothing any more.
     vacant: Vec<usize>,
-    /// The chunk that was looked up last: its number, and what [`PageStates::find`] returned. Look-ups mostly follow the order of
-    /// the pages.
+    /// The chunk that was looked up last: its number, and what [`PageStates::find`] returned. Look-ups mostly follow the
+    /// order of the pages.
     last: Cell<(u64, u64, usize)>,
 }
 
@@ -254,8 +254,8 @@ impl PageStates {
         }
     }
 
-    /// Marks chunks of base pages from the start of a range as seen, up to the first that is not whole in it or in which anything is
-    /// not yet known; returns where that is.
+    /// Marks chunks of base pages from the start of a range as seen, up to the first that is not whole in it or in which
+    /// anything is not yet known; returns where that is.
     pub fn see_known_base(&mut self, range: Range<u64>) -> u64 {
         self.see_chunks(range, |chunk| match chunk {
             Chunk::Base(base) => {
@@ -286,8 +286,8 @@ impl PageStates {
         })
     }
 
-    /// Shows `see` the chunks from the start of a range, up to the first that is not there, not whole in the range, or for which
-    /// it returns false. Returns the first page of that chunk.
+    /// Shows `see` the chunks from the start of a range, up to the first that is not there, not whole in the range, or for
+    /// which it returns false. Returns the first page of that chunk.
     fn see_chunks(&mut self, range: Range<u64>, mut see: impl FnMut(&mut Chunk) -> bool) -> u64 {
         let (mut at, end) = (range.start / CHUNK, range.end / CHUNK);
         if !range.start.is_multiple_of(CHUNK) || at >= end {
@@ -404,8 +404,8 @@ impl PageStates {
         below.or_else(|| self.index.range(at..).next().map(|(at, _)| *at))
     }
 
-    /// Adds to `counts` the base pages that lie in each tier, and to `hot` those of them that were accessed. Returns how many
-    /// pages of any size are in memory.
+    /// Adds to `counts` the base pages that lie in each tier, and to `hot` those of them that were accessed. Returns how
+    /// many pages of any size are in memory.
     pub fn count(&self, counts: &mut [u64], hot: &mut [u64]) -> u64 {
         const KIND: u16 = TIER | RESIDENT | LOCATED | ACCESSED | SWAPPED;
         let mut in_memory = 0;

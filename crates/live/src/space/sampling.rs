@@ -1,9 +1,9 @@
-//! Watched pages of shared memory whose next access is to fault: their entries are taken out, and how long they stay out shows
-//! how often they are accessed.
+//! Watched pages of shared memory whose next access is to fault: their entries are taken out, and how long they stay out
+//! shows how often they are accessed.
 //!
-//! A page goes round: *in* (it has an entry, or nobody knows) → *asked* (the process's thread was asked to take it out) → *out* →
-//! in, with the access. Each span from the drop to the access, or to now, is an exposure; accesses that come at random have a rate
-//! of as many as there were, by the sum of the exposures.
+//! A page goes round: *in* (it has an entry, or nobody knows) → *asked* (the process's thread was asked to take it out) →
+//! *out* → in, with the access. Each span from the drop to the access, or to now, is an exposure; accesses that come at
+//! random have a rate of as many as there were, by the sum of the exposures.
 
 use super::pages::CHUNK;
 use super::{PageStates, Space};
@@ -102,8 +102,8 @@ impl Sampling {
         self.pages.clear();
     }
 
-    /// From now on these pages are watched, and no others. Pieces without any are registered no longer, nor those that are not
-    /// covered as a whole: the program may be about to move them.
+    /// From now on these pages are watched, and no others. Pieces without any are registered no longer, nor those that are
+    /// not covered as a whole: the program may be about to move them.
     fn watch(&mut self, watched: &[(u64, PageSize)], covered: &[Range<u64>]) {
         let before = std::mem::take(&mut self.pages);
         let kept = |(vpn, size): &(u64, PageSize)| match before.get(vpn) {
@@ -230,7 +230,8 @@ impl Sampling {
         }
     }
 
-    /// Pages that have an entry, twice in a row, although no fault was reported, as after a mapping has gone and come, are in.
+    /// Pages that have an entry, twice in a row, although no fault was reported, as after a mapping has gone and come, are
+    /// in.
     fn check(&mut self, mut has_entry: impl FnMut(u64) -> bool) {
         self.calls += 1;
         let turn = self.calls % CHECKED;
@@ -337,7 +338,8 @@ impl Space {
         }
     }
 
-    /// After that: has entries made, without which these pages would not be found. The kernel takes out those of shared memory.
+    /// After that: has entries made, without which these pages would not be found. The kernel takes out those of shared
+    /// memory.
     pub fn show(&mut self, kernel: &dyn Kernel, pages: Range<u64>) {
         if self.is_sampled {
             mark(&mut self.pages, pages.start, pages.end - pages.start, true);

@@ -1,8 +1,8 @@
 //! What sampling huge pages costs, measured as it goes, and how many samples the processor time allows.
 //!
-//! A sample is split, some of its base pages are looked at again and again, and it is collapsed. Where swap is a tier, the look is
-//! the page-out probe: each page that was accessed is sent out again, and its next access costs the program a fault. That fault
-//! counts, too, although it is not Terrace's time; so do collapses, which are the kernel's there.
+//! A sample is split, some of its base pages are looked at again and again, and it is collapsed. Where swap is a tier, the
+//! look is the page-out probe: each page that was accessed is sent out again, and its next access costs the program a fault.
+//! That fault counts, too, although it is not Terrace's time; so do collapses, which are the kernel's there.
 
 use super::World;
 use std::time::Duration;

@@ -5,8 +5,8 @@ use super::sampling::take_dropper;
 use terrace_policy::{Initiator, SpaceId};
 
 impl World {
-    /// Takes over which pages of shared memory were accessed since their entries were taken out, of all processes. With `drop`
-    /// all lose theirs; returns how many base pages did.
+    /// Takes over which pages of shared memory were accessed since their entries were taken out, of all processes. With
+    /// `drop` all lose theirs; returns how many base pages did.
     pub fn look_at_entries(&mut self, drop_entries: bool) -> u64 {
         let ids: Vec<SpaceId> = self.spaces.keys().copied().collect();
         let mut dropped = 0;

@@ -178,7 +178,8 @@ impl World {
         answers
     }
 
-    /// The same, with the answers put in their places; returns whether any page moved. One call for each process and destination.
+    /// The same, with the answers put in their places; returns whether any page moved. One call for each process and
+    /// destination.
     fn carry(&mut self, mut wanted: Vec<Wanted>, how: MoveOptions, answers: &mut [Answer]) -> bool {
         let group = |one: &Wanted| (one.found.page.space, one.to);
         wanted.sort_by_key(group);
@@ -411,7 +412,8 @@ fn move_to(kernel: &dyn Kernel, process: &Process, addresses: &[u64], node: i32,
     left.into_iter().for_each(|at| status[at] = -failed.unwrap_or(libc::EBUSY));
 }
 
-/// One call, and a look at where those pages are of which it reported nothing; returns the error of a call that failed as a whole.
+/// One call, and a look at where those pages are of which it reported nothing; returns the error of a call that failed as a
+/// whole.
 fn attempt(
     kernel: &dyn Kernel,
     process: &Process,

@@ -70,8 +70,8 @@ fn is_one_huge_page(start: u64, end: u64) -> bool {
     pages.iter().any(|pages| end - start == *pages && start.is_multiple_of(*pages))
 }
 
-/// Pages of any size, and what lies in swap left out, where accesses were and elsewhere. Those that the policy watches are not
-/// counted.
+/// Pages of any size, and what lies in swap left out, where accesses were and elsewhere. Those that the policy watches are
+/// not counted.
 fn units(space: &mut Space, watches: &Watches, focus: &Focus) -> [u64; 2] {
     let (pid, mut units) = (space.process.pid, [0; 2]);
     space.visit_mut(0..u64::MAX >> 12, |view, state| {

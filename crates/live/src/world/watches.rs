@@ -4,8 +4,9 @@
 //! accessed within an interval δ; `k` of `m` intervals with an access tell a rate of `-ln(1 - k/m) / δ`, if accesses come at
 //! random. A hint needs only the first. Intervals in which the source could not see the page are none of the `m`.
 //!
-//! Where faults are sampled it finds out more: how long a page went without an access from a given moment on. `k` accesses in
-//! exposures of `t` together tell a rate of `k / t`, under the same condition, with a standard error of `1 / sqrt(k)` of it.
+//! Where faults are sampled it finds out more: how long a page went without an access from a given moment on. `k` accesses
+//! in exposures of `t` together tell a rate of `k / t`, under the same condition, with a standard error of `1 / sqrt(k)` of
+//! it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -166,8 +167,8 @@ impl Watches {
         self.timed = true;
     }
 
-    /// A page was exposed for a span, which an access may have ended: when, and whether it was a store. A hint that has come true
-    /// is signalled and ends.
+    /// A page was exposed for a span, which an access may have ended: when, and whether it was a store. A hint that has come
+    /// true is signalled and ends.
     pub fn exposed(&mut self, page: PageId, span: Time, access: Option<(Moment, bool)>) -> Option<Signal> {
         let watched = self.pages.get_mut(&page)?;
         watched.exposed = Time(watched.exposed.0.saturating_add(span.0));

@@ -47,8 +47,8 @@ use std::collections::BTreeMap;
 ///
 /// An enum with `#[serde(tag = "…")]` is a table, too: its tag is a choice, and each variant has fields of its own.
 pub trait Declared {
-    /// Adds what was declared, in the order of the fields, each name after `prefix`. The defaults are those of `values` where
-    /// some are given.
+    /// Adds what was declared, in the order of the fields, each name after `prefix`. The defaults are those of `values`
+    /// where some are given.
     fn declare(values: Option<&Self>, prefix: &str, declared: &mut Vec<ParameterInfo>);
 
     /// Whether all values are within their ranges.

@@ -3,8 +3,8 @@
 use super::*;
 
 impl InMemory {
-    /// Lets a fault wait where its placement says so and there is no block for its first wish; returns the page that it waits
-    /// for. Where the placement asks for a signal instead, the fault goes on and the signal is sent.
+    /// Lets a fault wait where its placement says so and there is no block for its first wish; returns the page that it
+    /// waits for. Where the placement asks for a signal instead, the fault goes on and the signal is sent.
     pub(crate) fn stall(&mut self, fault: &Fault, placement: &Placement) -> Option<PageId> {
         let wish = placement.wishes().first().filter(|_| placement.waits() || placement.notifies())?;
         let size =

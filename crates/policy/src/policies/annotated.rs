@@ -2,22 +2,24 @@
 //!
 //! **Idea.** A profiler counts the accesses of each data structure on a representative input. Before the program allocates
 //! anything, `GetAllocation(size[], hotness[])` makes a hint of sizes and counts: *BO*, in the tier optimised for bandwidth,
-//! *CO*, in the one optimised for capacity, or *BW*, pages drawn to both in proportion to their bandwidths. Where the fast tier
-//! has room for its share of everything, all hints are BW, whatever is hot; else the hottest structures are BO while there is
-//! room, and the others CO. What has no hint is BW. A full tier's pages go to the other. Nothing moves.
+//! *CO*, in the one optimised for capacity, or *BW*, pages drawn to both in proportion to their bandwidths. Where the fast
+//! tier has room for its share of everything, all hints are BW, whatever is hot; else the hottest structures are BO while
+//! there is room, and the others CO. What has no hint is BW. A full tier's pages go to the other. Nothing moves.
 //!
-//! **Source.** N. Agarwal, Paving the Path for Heterogeneous Memory Adoption in Production Systems (PhD, University of Michigan
-//! 2017), section 3.4. Its profiler is a changed compiler, which counts each load and store by the allocation that it falls in;
-//! here a first pass over the same input counts.
+//! **Source.** N. Agarwal, Paving the Path for Heterogeneous Memory Adoption in Production Systems (PhD, University of
+//! Michigan 2017), section 3.4. Its profiler is a changed compiler, which counts each load and store by the allocation that
+//! it falls in; here a first pass over the same input counts.
 //!
 //! **Left open by the source.** *Hot by the byte or in all* (`rank`): by the byte. *A structure that fits only in part*
-//! (`straddling`): its first pages that are touched are BO; or all of it is CO, and smaller ones get the room; or it and all that
-//! come after are CO. *Whether BO ends where the fast tier serves its share of the accesses* (`balance`), as the source's oracle
-//! does: no, as its text does not say so; a structure of which the rest is CO may then be too much for the slow tier, or too
-//! little. *What is counted* (`count`): what is issued, as the source's profiler does; `memory` counts what reaches memory.
+//! (`straddling`): its first pages that are touched are BO; or all of it is CO, and smaller ones get the room; or it and all
+//! that come after are CO. *Whether BO ends where the fast tier serves its share of the accesses* (`balance`), as the
+//! source's oracle does: no, as its text does not say so; a structure of which the rest is CO may then be too much for the
+//! slow tier, or too little. *What is counted* (`count`): what is issued, as the source's profiler does; `memory` counts
+//! what reaches memory.
 //! *Structures of one allocation site*: are one structure, as its profiler aggregates by source location.
 //!
-//! **When to use it.** Where fast memory is scarce, the same program runs again and again, and its structures differ in heat.
+//! **When to use it.** Where fast memory is scarce, the same program runs again and again, and its structures differ in
+//! heat.
 
 use crate::{
     Capability, Choice, Fault, Heat, MemorySystem, Moment, Needs, NextTick, Parameters, Placement, Policy,

@@ -1,14 +1,14 @@
 //! Huge pages where accesses are most, from blocks zeroed ahead; bloat is taken back.
 //!
-//! **Idea.** Free 2 MiB blocks are zeroed ahead, so that a fault can have one for little. What could not get one at the fault
-//! is promoted in the order of access coverage: how many of a range's base pages were accessed in a sampling
+//! **Idea.** Free 2 MiB blocks are zeroed ahead, so that a fault can have one for little. What could not get one at the
+//! fault is promoted in the order of access coverage: how many of a range's base pages were accessed in a sampling
 //! interval. Ranges are kept in ten buckets by coverage; the highest bucket comes first, and processes take turns. When
 //! memory runs short, huge pages with many zeros are taken apart and the zeros given back.
 //!
 //! **Source.** A. Panwar, S. Bansal, K. Gopinath: "HawkEye: Efficient fine-grained OS support for huge pages", ASPLOS 2019:
-//! pre-zeroing, recovery of bloat, promotion (`access_map`), fairness (HawkEye-G, without counters). Values marked *released*
-//! were read in the authors' code (`mm/ohp.c`, `mm/asynczero.c`, `remove.c`); those marked *paper* await a check against its
-//! text.
+//! pre-zeroing, recovery of bloat, promotion (`access_map`), fairness (HawkEye-G, without counters). Values marked
+//! *released* were read in the authors' code (`mm/ohp.c`, `mm/asynczero.c`, `remove.c`); those marked *paper* await a check
+//! against its text.
 //!
 //! **Left open by the source.** *How many are promoted per wake*: what Linux's daemon would look at, 4096 base pages or 8
 //! ranges (`promotions`), tries that fail included, of which the released code makes up to a hundred. *Many zeros*: half of
@@ -18,8 +18,8 @@
 //!
 //! **Where the released code differs.** Its bins are logarithmic, and each scan moves a range to the head of its bin; here
 //! they are the paper's, fifty pages wide. It orders processes by measured overhead unless told otherwise
-//! (`promotion_metric = 2` is HawkEye-G). Its recovery takes every page of zeros of one process, named to it, and sleeps after
-//! each run. It zeroes blocks of 4 MiB only.
+//! (`promotion_metric = 2` is HawkEye-G). Its recovery takes every page of zeros of one process, named to it, and sleeps
+//! after each run. It zeroes blocks of 4 MiB only.
 //!
 //! **Missing.** HawkEye-PMU, which orders processes by measured translation overhead.
 //!

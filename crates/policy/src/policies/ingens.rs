@@ -1,7 +1,7 @@
 //! Huge pages where nearly all of 2 MiB is used, or where free memory is little fragmented.
 //!
-//! **Idea.** Contiguous memory is a resource to be given with care. How fragmented free memory is, is measured (FMFI). Below a
-//! threshold huge pages are plentiful: faults and the daemon make them as Linux does. Above it a fault gets a base page,
+//! **Idea.** Contiguous memory is a resource to be given with care. How fragmented free memory is, is measured (FMFI). Below
+//! a threshold huge pages are plentiful: faults and the daemon make them as Linux does. Above it a fault gets a base page,
 //! and a range becomes a huge page only when 90 % of its base pages are in use; ranges that reach that by a fault come
 //! first, others are found by a scan. Copying is done by the daemon, never by the fault.
 //!
@@ -10,9 +10,9 @@
 //! memory in blocks too small. Values marked *released* were read in the authors' kernel;
 //! those marked *paper* await a check against its text.
 //!
-//! **Where the released kernel differs.** It has no threshold of fragmentation: no fault makes a huge page, and ranges always
-//! have to be used enough, as with `fmfi_threshold = 0` here. Its daemon joins ranges without a writable page too. Unmapping
-//! a part of a range clears the bits of that part; here the range counts anew.
+//! **Where the released kernel differs.** It has no threshold of fragmentation: no fault makes a huge page, and ranges
+//! always have to be used enough, as with `fmfi_threshold = 0` here. Its daemon joins ranges without a writable page too.
+//! Unmapping a part of a range clears the bits of that part; here the range counts anew.
 //!
 //! **Left open by the source.** *How often FMFI is measured*: `fmfi_period`. *No free memory*: counts as
 //! fragmented. *Utilisation*: base pages that are mapped; the bits that the released kernel keeps per range are a

@@ -1,7 +1,7 @@
 //! Every area in one run of frames: pages move or change places until they lie where an anchor says.
 //!
-//! **Idea.** An area gets an anchor, a first page and its frame, which fixes the frame of every other page in it. A daemon goes
-//! through all areas: a page that is not at its place is moved there if the frame is free, and changes places with
+//! **Idea.** An area gets an anchor, a first page and its frame, which fixes the frame of every other page in it. A daemon
+//! goes through all areas: a page that is not at its place is moved there if the frame is free, and changes places with
 //! what is there otherwise. Areas have places that do not overlap, found by first fit. What cannot move now is tried
 //! again in the next pass, with the same anchor. Aligned runs of 512 base pages become 2 MiB pages without a copy. So
 //! TLBs that hold ranges have few ranges to hold.
@@ -18,8 +18,8 @@
 //! that share frames since a fork one is coalesced, the one that its frames are named after, and the others are skipped. The
 //! source tells them by the kernel's lists of areas (`anon_vma`), ours by the first page in an area; in an area that
 //! is none any more, as its first page was written since, pages that still are synonyms stay where the other one wants
-//! them. *Areas of files*: are left alone. *Several tiers*: the first one; pages elsewhere stay there. *Faults*: ask for 2 MiB, for the source has transparent huge pages on in all
-//! its runs (`thp`).
+//! them. *Areas of files*: are left alone. *Several tiers*: the first one; pages elsewhere stay there. *Faults*: ask for 2
+//! MiB, for the source has transparent huge pages on in all its runs (`thp`).
 //!
 //! **When to use it.** Hardware that can use contiguity of any size (coalesced or range TLBs), or huge pages for memory
 //! that is fragmented. It moves pages for contiguity, never for heat.

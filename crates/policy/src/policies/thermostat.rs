@@ -26,9 +26,10 @@
 //! counted, if that is more than `slow_latency`; and while that alone is above the slowdown, translations of slow
 //! pages are dropped once an interval, so that each page in use is counted.
 //!
-//! *What sampling costs*: the source's kernel pays little; where a world knows what it may use and what a split, the counting
-//! and a collapse cost it, no more pages are sampled than that affords, which the run tells. Fewer samples find what is cold
-//! later; the budget of accesses is shared out by the share that was sampled, so the bound on the slowdown is the same.
+//! *What sampling costs*: the source's kernel pays little; where a world knows what it may use and what a split, the
+//! counting and a collapse cost it, no more pages are sampled than that affords, which the run tells. Fewer samples find
+//! what is cold later; the budget of accesses is shared out by the share that was sampled, so the bound on the slowdown is
+//! the same.
 //!
 //! **Otherwise than the source.** It samples huge pages hot and cold alike (§6.5); here only those of the fast tier are
 //! split, as those of the slow tier are counted as a whole anyway, so that no cold data lies in base pages.
@@ -360,7 +361,8 @@ impl Thermostat {
         budget(self.parameters.slowdown, self.slow_time.per_access())
     }
 
-    /// Adds what the world affords to sample in the seconds that have passed. What it does in an interval is there at the start.
+    /// Adds what the world affords to sample in the seconds that have passed. What it does in an interval is there at the
+    /// start.
     fn afford(&mut self, seconds: f64, memory: &dyn MemorySystem) {
         let interval = self.parameters.interval;
         let sample = HugeSample { counted: self.parameters.poisoned.into(), span: interval };

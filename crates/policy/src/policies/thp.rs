@@ -9,11 +9,11 @@
 //! Translation Ranger (Yan, thesis, §4.5) and of others.
 //!
 //! **Left open by the source.** *Which area*: private memory without a file, stacks included. *Compaction at the fault*
-//! (`defrag`): `never`, which for programs that do not ask for huge pages is what Linux's default, `madvise`, does: the fault
-//! asks the allocator and nobody else. With the other settings a fault waits for compaction or wakes a daemon for it; how
-//! hard either tries is open: as khugepaged does. *Shared and swapped-out base pages* (`max_ptes_shared`, `max_ptes_swap`): do
-//! not occur here. *Several tiers*: the first tier with a block, then its base pages, then the next tier. *Where the world
-//! shows no frames* (live Linux), it compacts by itself or not at all.
+//! (`defrag`): `never`, which for programs that do not ask for huge pages is what Linux's default, `madvise`, does: the
+//! fault asks the allocator and nobody else. With the other settings a fault waits for compaction or wakes a daemon for it;
+//! how hard either tries is open: as khugepaged does. *Shared and swapped-out base pages* (`max_ptes_shared`,
+//! `max_ptes_swap`): do not occur here. *Several tiers*: the first tier with a block, then its base pages, then the next
+//! tier. *Where the world shows no frames* (live Linux), it compacts by itself or not at all.
 //!
 //! **When to use it.** The default to compare other page-size policies with, and the right choice while memory is not
 //! fragmented.

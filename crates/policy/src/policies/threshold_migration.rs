@@ -1,27 +1,28 @@
 //! Pages that miss in TLBs often enough move to the fast tier with their neighbours, to its share.
 //!
-//! **Idea.** All pages begin in the slow tier. A GPU, or a CPU, tells which translations miss in its TLBs; a page is a candidate at
-//! its n-th miss (*threshold migration*). Candidates wait in a queue without a bound, first in, first out, and few move at a time.
-//! *Range expansion* queues the neighbours of a candidate within its allocation before it, the furthest first, touched or not: a
-//! page that moves before the GPU has touched it needs no shootdown there. *Bandwidth balancing* looks at the fast tier's share of
-//! the traffic every 10,000 cycles: below its target by more than a margin, migration goes at full rate, below it at half of
-//! that, above it not at all. Nothing moves back.
+//! **Idea.** All pages begin in the slow tier. A GPU, or a CPU, tells which translations miss in its TLBs; a page is a
+//! candidate at its n-th miss (*threshold migration*). Candidates wait in a queue without a bound, first in, first out, and
+//! few move at a time.
+//! *Range expansion* queues the neighbours of a candidate within its allocation before it, the furthest first, touched or
+//! not: a page that moves before the GPU has touched it needs no shootdown there. *Bandwidth balancing* looks at the fast
+//! tier's share of the traffic every 10,000 cycles: below its target by more than a margin, migration goes at full rate,
+//! below it at half of that, above it not at all. Nothing moves back.
 //!
-//! **Source.** N. Agarwal, Paving the Path for Heterogeneous Memory Adoption in Production Systems (PhD, University of Michigan
-//! 2017), chapter 4.
+//! **Source.** N. Agarwal, Paving the Path for Heterogeneous Memory Adoption in Production Systems (PhD, University of
+//! Michigan 2017), chapter 4.
 //!
-//! **Left open by the source.** *How often the ring of misses is read* (`poll`): every microsecond, and a thousand times less
-//! often once it was empty a thousand times and nothing moves. *How a page is copied*
-//! (`copy_threads`): by enough threads that all of its lines are under way at once. *Where the neighbours lie*: half of them on
-//! either side; of two that are as far away the lower is first. *The moving average of the share* (`newest_weight`): the newest
-//! sample counts half. *Whether copies count in the share* (`count_copies`): no; they push it to one half. *What half the rate
-//! is* (`half_rate`): half as many pages in flight, or migration in every second period. *The page itself*: comes after its
-//! neighbours. *A full tier*: candidates wait until there is room.
+//! **Left open by the source.** *How often the ring of misses is read* (`poll`): every microsecond, and a thousand times
+//! less often once it was empty a thousand times and nothing moves. *How a page is copied*
+//! (`copy_threads`): by enough threads that all of its lines are under way at once. *Where the neighbours lie*: half of them
+//! on either side; of two that are as far away the lower is first. *The moving average of the share* (`newest_weight`): the
+//! newest sample counts half. *Whether copies count in the share* (`count_copies`): no; they push it to one half. *What half
+//! the rate is* (`half_rate`): half as many pages in flight, or migration in every second period. *The page itself*: comes
+//! after its neighbours. *A full tier*: candidates wait until there is room.
 //!
 //! **Elsewhere than on GPUs.** A world that reports no TLB misses can watch pages of the slow tier instead (`trigger =
 //! "hint-faults"`), as the kernel's NUMA balancing does: a page counts at most one access per scan. Where allocations are not
-//! known, neighbours are those in the same mapping. What cannot be had there: a shootdown is not avoided, as the threads that
-//! migrate for have touched everything before.
+//! known, neighbours are those in the same mapping. What cannot be had there: a shootdown is not avoided, as the threads
+//! that migrate for have touched everything before.
 //!
 //! **When to use it.** Programs on a GPU whose data begins in the CPU's memory, and that come back to it often enough.
 

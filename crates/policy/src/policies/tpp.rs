@@ -9,8 +9,9 @@
 //! demotion instead of reclaim, decoupled watermarks (2 % of capacity), promotion by hint faults of the slow node only.
 //!
 //! **Left open by the source.** *More than two tiers*: each demotes to the next slower one by watermarks of its own, and a
-//! fault in any of them promotes to the fastest, as in Linux. *How activity ends*: the paper leans on the kernel's lists; here a page that was marked
-//! and did not fault until its next mark is inactive again. *Marking*: a stretch per period as NUMA balancing does.
+//! fault in any of them promotes to the fastest, as in Linux. *How activity ends*: the paper leans on the kernel's lists;
+//! here a page that was marked and did not fault until its next mark is inactive again. *Marking*: a stretch per period as
+//! NUMA balancing does.
 //! *File pages*: placed and moved as others; the paper's option to allocate them in the slow tier first is not here.
 //!
 //! **When to use it.** Programs that allocate hot memory all the time while old memory cools, as caches and web

@@ -8,12 +8,12 @@
 //!
 //! **Source.** V. S. S. Ram, A. Panwar, A. Basu: "Trident: Harnessing architectural resources for all page sizes in x86
 //! processors", MICRO 2021: §5.1.1 regions, §5.1.2 faults and zeroing, §5.1.3 promotion (Figure 5) and compaction
-//! (Figure 6); its evaluation for bloat. Values that the paper leaves out are those of the authors' released kernel where it has them,
-//! marked *released*.
+//! (Figure 6); its evaluation for bloat. Values that the paper leaves out are those of the authors' released kernel where it
+//! has them, marked *released*.
 //!
-//! **In a virtual machine** (Trident^PV, §6; `copy = "hypercall"`). The hypervisor exchanges what it maps at the old and at the
-//! new guest-physical place of 2 MiB pages, so that nothing is copied. A request names up to 512 pairs in two pages that both
-//! sides share; pairs that the hypervisor refuses, and smaller pages, are copied by the guest.
+//! **In a virtual machine** (Trident^PV, §6; `copy = "hypercall"`). The hypervisor exchanges what it maps at the old and at
+//! the new guest-physical place of 2 MiB pages, so that nothing is copied. A request names up to 512 pairs in two pages that
+//! both sides share; pairs that the hypervisor refuses, and smaller pages, are copied by the guest.
 //!
 //! **Ablations of the source.** Trident-1Gonly is `sizes = "1g"`: 4 KiB where 1 GiB fails. Trident-NC is
 //! `compaction = "normal"`. The column PF of Table 3, fault handler only, is `promote = false`.
@@ -24,11 +24,12 @@
 //! technique with the marks of its released module (`recover_below`, `recover_until`); which page has many zeros is left
 //! open there: half of it (`recover_zeros`). While memory is short, nothing is promoted. *A 1 GiB page with zeros*:
 //! split to 2 MiB first. *Compaction*: see `compaction_retries`, `compaction_timeout`; the released selector goes by
-//! migratetype and never reads the counter of unmovable frames that the paper goes by (`compaction_unmovable`). The released code
-//! also passes over a source some of whose free frames could not be isolated; here all can be, so that there is nothing to set.
+//! migratetype and never reads the counter of unmovable frames that the paper goes by (`compaction_unmovable`). The released
+//! code also passes over a source some of whose free frames could not be isolated; here all can be, so that there is nothing
+//! to set.
 //! *Hypercalls*: the released code makes none for a range with fewer than two 2 MiB pages, and none ever again after one
-//! refusal; here every 2 MiB page is in one. *The cap of the daemon* (`max_cpu`) replaces the sleep after a wake in the released
-//! code, with 1 s at least; here `scan_sleep` is that least.
+//! refusal; here every 2 MiB page is in one. *The cap of the daemon* (`max_cpu`) replaces the sleep after a wake in the
+//! released code, with 1 s at least; here `scan_sleep` is that least.
 //! *Reads*: the released fault handler maps a shared 1 GiB page of zeros for a load; the paper has none, and here a load
 //! gets memory as a store does. *Several tiers*: the first with a block, then its smaller pages, then the next tier.
 //!

@@ -1,14 +1,14 @@
 //! Compaction for faults: what Linux does when a fault finds no free block for a huge page (`defrag`).
 //!
-//! The fault waits while pages are reclaimed and copied until a block is free (*direct* compaction), or takes a base page and
-//! leaves the work to a daemon (`kcompactd`), or takes a base page and leaves it at that.
+//! The fault waits while pages are reclaimed and copied until a block is free (*direct* compaction), or takes a base page
+//! and leaves the work to a daemon (`kcompactd`), or takes a base page and leaves it at that.
 //!
 //! **Source.** Linux 6.12: `Documentation/admin-guide/mm/transhuge.rst` for the settings; `mm/compaction.c`
 //! (`defer_compaction`, `compaction_deferred`) for the attempts that are skipped after failures.
 //!
-//! **Left open.** *How hard a fault tries*: both passes of [`Compactor`], as khugepaged does; Linux leaves the synchronous one
-//! to areas with advice. *Faults at the same time*: one compaction after the other. *Failures of khugepaged* defer nothing here: it has
-//! its own sleep after them.
+//! **Left open.** *How hard a fault tries*: both passes of [`Compactor`], as khugepaged does; Linux leaves the synchronous
+//! one to areas with advice. *Faults at the same time*: one compaction after the other. *Failures of khugepaged* defer
+//! nothing here: it has its own sleep after them.
 
 use super::{Compaction, Compactor, Progress};
 use crate::{Choice, Fault, MemorySystem, Moment, PageId, Placement, Report, Signal};

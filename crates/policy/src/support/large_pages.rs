@@ -15,8 +15,8 @@ pub fn takes_large_pages(area: &Area) -> bool {
     is_private(area) && area.huge_advice != Some(false)
 }
 
-/// How fragmented the free memory of a tier is, for pages of `size`: the share of it that lies in smaller blocks. 0 where all of it
-/// could be used, 1 where none could (Gorman and Healy, ISMM 2008; FMFI of Ingens). None where the world shows no
+/// How fragmented the free memory of a tier is, for pages of `size`: the share of it that lies in smaller blocks. 0 where
+/// all of it could be used, 1 where none could (Gorman and Healy, ISMM 2008; FMFI of Ingens). None where the world shows no
 /// frames; 1 where nothing is free.
 pub fn fragmentation(tier: TierId, size: PageSize, memory: &mut dyn MemorySystem) -> Option<f64> {
     let free = memory.topology().free_pages(tier);

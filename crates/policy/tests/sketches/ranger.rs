@@ -1,6 +1,7 @@
-//! Translation Ranger (Yan, ch. 4), in full in `src/policies/ranger.rs`: moves pages to chosen frames. Asked of the seam: the areas of a space, the frame
-//! under a page, the state of any frame, relocation to exactly that frame by move or by exchange with whatever lies
-//! there (a file's page of nobody's included), "busy, try later" told apart from "never", and collapse in place.
+//! Translation Ranger (Yan, ch. 4), in full in `src/policies/ranger.rs`: moves pages to chosen frames. Asked of the seam:
+//! the areas of a space, the frame under a page, the state of any frame, relocation to exactly that frame by move or by
+//! exchange with whatever lies there (a file's page of nobody's included), "busy, try later" told apart from "never", and
+//! collapse in place.
 
 use crate::{millis, two_tiers};
 use std::collections::BTreeMap;

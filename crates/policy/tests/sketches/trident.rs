@@ -1,7 +1,7 @@
-//! Trident (MICRO 2021), in full in `src/policies/trident.rs`: decides the page size at the fault, zeroes 1 GiB regions ahead, promotes, and compacts by
-//! region counters. Asked of the seam: the area at the fault, wishes with sizes, free blocks that say whether they are
-//! zeroed, counters per region kept by the allocator, relocation of chosen frames to chosen frames, a region kept from
-//! the allocator while it is emptied, and collapse to 1 GiB.
+//! Trident (MICRO 2021), in full in `src/policies/trident.rs`: decides the page size at the fault, zeroes 1 GiB regions
+//! ahead, promotes, and compacts by region counters. Asked of the seam: the area at the fault, wishes with sizes, free
+//! blocks that say whether they are zeroed, counters per region kept by the allocator, relocation of chosen frames to chosen
+//! frames, a region kept from the allocator while it is emptied, and collapse to 1 GiB.
 
 use crate::millis;
 use terrace_in_memory::{Driver, InMemory};

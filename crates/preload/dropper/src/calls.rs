@@ -1,5 +1,5 @@
-//! The functions that change what is mapped where, in place of the C library's. Each does the same system call; a drop neither
-//! begins nor goes on while it does.
+//! The functions that change what is mapped where, in place of the C library's. Each does the same system call; a drop
+//! neither begins nor goes on while it does.
 
 use crate::PAGE;
 use crate::areas;
@@ -13,8 +13,8 @@ const TMPFS: i64 = 0x0102_1994;
 const KIND: c_int = 0x0f;
 /// `MREMAP_DONTUNMAP`.
 const LEAVE: c_int = 4;
-/// Memory of which Terrace samples a part is several mappings for the kernel, which moves one at a time only. Terrace lets go of
-/// what is an area no longer; so often, and so far apart, it is tried whether it has.
+/// Memory of which Terrace samples a part is several mappings for the kernel, which moves one at a time only. Terrace lets
+/// go of what is an area no longer; so often, and so far apart, it is tried whether it has.
 const TRIES: u32 = 200;
 static APART: libc::timespec = libc::timespec { tv_sec: 0, tv_nsec: 5_000_000 };
 

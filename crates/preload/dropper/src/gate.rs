@@ -1,8 +1,8 @@
 //! Keeps drops and changes of the address space apart.
 //!
 //! Any number of threads may change the address space at once; a drop waits until none does, and while one is under way
-//! (at most 2 MiB, some tens of microseconds) they wait. Threads that want to change something never wait for each other, so a signal
-//! handler that maps memory while its own thread does so gets through.
+//! (at most 2 MiB, some tens of microseconds) they wait. Threads that want to change something never wait for each other, so
+//! a signal handler that maps memory while its own thread does so gets through.
 
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 

@@ -1,18 +1,20 @@
 //! Preload library by which Terrace learns which pages of a program's shared memory are accessed: a thread that, when
 //! asked, takes out page-table entries, so that the next access to each page makes a new one, which shows from outside.
 //!
-//! The call for that is `madvise(MADV_DONTNEED)`. On shared memory it drops entries and no data: the pages stay in their file.
+//! The call for that is `madvise(MADV_DONTNEED)`. On shared memory it drops entries and no data: the pages stay in their
+//! file.
 //! **On private memory it destroys data**, so everything here is about never making it there:
 //!
 //! - Only mappings are touched that the program made through this library's `mmap`, `mremap` or `shmat`, that are shared
 //!   anonymous memory, memfds, tmpfs files or System V segments, and that it has not given up since.
-//! - Those functions and `munmap` and `shmdt` keep out a drop while they work, and wait for one under way ([`gate`]). Within that exclusion
-//!   the kernel is asked for each piece whether it is shared still (`PROCMAP_QUERY`); only then the call is made.
+//! - Those functions and `munmap` and `shmdt` keep out a drop while they work, and wait for one under way ([`gate`]). Within
+//!   that exclusion the kernel is asked for each piece whether it is shared still (`PROCMAP_QUERY`); only then the call is
+//!   made.
 //! - A mapping that is not what this library knows of it was changed by system calls that went past it: from then on
 //!   nothing is dropped in this process. What no check can exclude is that such a call comes between the check and the drop.
 //!
-//! The thread waits in `read` for Terrace and ends with it. It takes no signals, and has a table of open files of its own, so
-//! that a program that closes every descriptor neither ends it nor gets its number. It is a thread of the C library's, so
+//! The thread waits in `read` for Terrace and ends with it. It takes no signals, and has a table of open files of its own,
+//! so that a program that closes every descriptor neither ends it nor gets its number. It is a thread of the C library's, so
 //! that it gives up privileges with the others.
 
 #![cfg(target_os = "linux")]

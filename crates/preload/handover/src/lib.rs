@@ -1,5 +1,5 @@
-//! What the live engine and the libraries that it preloads say to each other: how a library hands over a descriptor, and what
-//! is asked of the dropper's thread.
+//! What the live engine and the libraries that it preloads say to each other: how a library hands over a descriptor, and
+//! what is asked of the dropper's thread.
 //!
 //! What the libraries call here makes only system calls, so that it may run in the child of a program with threads.
 
@@ -21,13 +21,13 @@ const API: u64 = 0xaa;
 /// `_IOWR(0xaa, 0x3f, struct uffdio_api)`.
 const UFFDIO_API: libc::Ioctl = 0xc018_aa3f;
 
-/// The dropper's socket. A request is three numbers of 8 bytes: what, and a range of addresses; an answer is what was asked and
-/// a count of pairs, then so many pairs.
+/// The dropper's socket. A request is three numbers of 8 bytes: what, and a range of addresses; an answer is what was asked
+/// and a count of pairs, then so many pairs.
 pub mod entries {
     /// Request: which areas there are. A pair of its answer is an area's first address and its end.
     pub const LIST: u64 = 1;
-    /// Request: to take out the entries of a range. The pair of its answer is the outcome and when it began to, in nanoseconds of
-    /// the clock that goes on while a machine is suspended.
+    /// Request: to take out the entries of a range. The pair of its answer is the outcome and when it began to, in
+    /// nanoseconds of the clock that goes on while a machine is suspended.
     pub const DROP: u64 = 2;
     /// Outcome: the entries are gone.
     pub const DONE: u64 = 0;
@@ -55,8 +55,8 @@ pub fn remember() -> bool {
     !SOCKET.load(Ordering::Relaxed).is_null()
 }
 
-/// Calls `offer`, which makes only system calls, now and in every child that is forked, if anybody said where Terrace listens.
-/// For the start of a library.
+/// Calls `offer`, which makes only system calls, now and in every child that is forked, if anybody said where Terrace
+/// listens. For the start of a library.
 pub fn offer_in_every_process(offer: extern "C" fn()) {
     if !remember() {
         return;
@@ -116,8 +116,8 @@ pub fn connected() -> Option<Descriptor> {
     if path.is_null() {
         return None;
     }
-    // SAFETY: the string was copied by `remember` and is never freed; zeros are a valid address; what is copied fits, and the
-    // address is as long as is said.
+    // SAFETY: the string was copied by `remember` and is never freed; zeros are a valid address; what is copied fits, and
+    // the address is as long as is said.
     unsafe {
         let bytes = CStr::from_ptr(path).to_bytes_with_nul();
         let mut address: libc::sockaddr_un = zeroed();
@@ -137,7 +137,8 @@ pub fn connected() -> Option<Descriptor> {
 pub fn send(socket: &Descriptor, what: u8, descriptor: c_int) {
     let mut byte = [what];
     let mut control = [0u64; CONTROL / 8];
-    // SAFETY: the message refers to one byte and to a control buffer that has room for one descriptor; both outlive the call.
+    // SAFETY: the message refers to one byte and to a control buffer that has room for one descriptor; both outlive the
+    // call.
     unsafe {
         let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast::<c_void>(), iov_len: 1 };
         let mut message: libc::msghdr = zeroed();

@@ -4,8 +4,8 @@
 //! the program's memory, hands it to Terrace through the socket that `TERRACE_HELPER_SOCKET` names, and closes its own.
 //! That is all: no thread, no function replaced, nothing left open.
 //!
-//! Nothing of the program ever waits for Terrace. The kernel resolves a store to a protected page itself and only notes it. The
-//! descriptor that Terrace holds is the only one, so when Terrace ends, however it ends, the kernel takes back the
+//! Nothing of the program ever waits for Terrace. The kernel resolves a store to a protected page itself and only notes it.
+//! The descriptor that Terrace holds is the only one, so when Terrace ends, however it ends, the kernel takes back the
 //! registrations. The socket is never waited for: where Terrace does not answer at once, the program goes on without.
 
 #![cfg(target_os = "linux")]

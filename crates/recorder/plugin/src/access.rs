@@ -3,9 +3,9 @@
 //! A record is two words: the address, with instructions retired in blocks without a record in its upper 16 bits, and the
 //! entry's number, with what QEMU says of the access above it.
 //!
-//! An access costs some fifteen instructions, of which each is a few percent of a recording. So the first vCPU, which is all of
-//! most programs, has no lane to look for; halves of a word are stored as they come; and instructions wait in the bits where
-//! the record has them.
+//! An access costs some fifteen instructions, of which each is a few percent of a recording. So the first vCPU, which is all
+//! of most programs, has no lane to look for; halves of a word are stored as they come; and instructions wait in the bits
+//! where the record has them.
 
 use crate::qemu::{qemu_plugin_mem_is_store, qemu_plugin_mem_size_shift};
 use crate::ring;

@@ -301,7 +301,8 @@ mod tests {
 
     #[test]
     fn the_stack_pointer_is_followed() {
-        // push rbp; push rbx; sub rsp, 24; mov [rsp+8], rdi; mov rbp, rsp; mov [rbp+16], rsi; add rsp, 24; pop rbx; pop rbp; ret
+        // push rbp; push rbx; sub rsp, 24; mov [rsp+8], rdi; mov rbp, rsp; mov [rbp+16], rsi; add rsp, 24; pop rbx; pop rbp;
+        // ret
         let code = [
             0x55, 0x53, 0x48, 0x83, 0xec, 0x18, 0x48, 0x89, 0x7c, 0x24, 0x08, 0x48, 0x89, 0xe5, 0x48, 0x89,
             0x75, 0x10, 0x48, 0x83, 0xc4, 0x18, 0x5b, 0x5d, 0xc3,

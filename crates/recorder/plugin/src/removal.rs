@@ -2,9 +2,9 @@
 //!
 //! QEMU 7.2 and 8.0 keep, in each vCPU, a pointer to the callbacks of the instruction that it executes last, and do not
 //! always clear it when a block ends (the vCPU's `plugin_mem_cbs`). Removal frees what it points to, and the next
-//! instruction that reads memory by a helper function then follows it: the program crashes. A system call ends a block in the one way that
-//! clears the pointer. So callbacks are removed when the only thread makes a system call. A program with more threads keeps
-//! them, and what they record is thrown away.
+//! instruction that reads memory by a helper function then follows it: the program crashes. A system call ends a block in
+//! the one way that clears the pointer. So callbacks are removed when the only thread makes a system call. A program with
+//! more threads keeps them, and what they record is thrown away.
 
 use crate::qemu::{self, Info, PluginId};
 use crate::ring;

@@ -332,8 +332,8 @@ fn hand_over(slot: &Slot, lane: &Lane) {
     wake_recorder_after(ticket + 1);
 }
 
-/// Takes a free chunk, in turn: what the recorder has read lately lies in its processor's caches, from which each line that is
-/// written has to be taken away first.
+/// Takes a free chunk, in turn: what the recorder has read lately lies in its processor's caches, from which each line that
+/// is written has to be taken away first.
 fn take_chunk(slot: &Slot, lane: &Lane) -> bool {
     let owner = slot_number(slot) as u32 + 1;
     let mut taken = None;

@@ -1,11 +1,11 @@
 //! The decoder's shortest way: what a translated block's instructions have in common every time they run is worked out
 //! once, and from then on the block's records are compared with it and decoded all at once.
 //!
-//! The records of a block's run differ from one execution to the next in the addresses, in the instructions retired before it, and
-//! in what its first addresses derive from. Everything else is in its [`Template`]: what the records' second words must be, from
-//! which of them and how far each address is, sizes, kinds and instruction counts of the accesses, and for each dependence either
-//! a load of the run itself or up to two registers whose origins lie before it. With 8 accesses in a template the work is a few
-//! vector instructions, however many of them it has.
+//! The records of a block's run differ from one execution to the next in the addresses, in the instructions retired before
+//! it, and in what its first addresses derive from. Everything else is in its [`Template`]: what the records' second words
+//! must be, from which of them and how far each address is, sizes, kinds and instruction counts of the accesses, and for
+//! each dependence either a load of the run itself or up to two registers whose origins lie before it. With 8 accesses in a
+//! template the work is a few vector instructions, however many of them it has.
 
 mod template;
 
@@ -21,8 +21,8 @@ use terrace_trace::AccessKind;
 /// Entries in the whole table.
 const ENTRIES: usize = BLOCKS * BLOCK_ENTRIES;
 
-/// What the index says of an entry: its template's number, with the template's records and accesses above it. To find the next
-/// block's first record must not wait for the template itself.
+/// What the index says of an entry: its template's number, with the template's records and accesses above it. To find the
+/// next block's first record must not wait for the template itself.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Found(u32);
 

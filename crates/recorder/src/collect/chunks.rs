@@ -78,8 +78,8 @@ impl Collector {
         progress
     }
 
-    /// Takes what one thread has written: the first chunk that it handed over or, where there is none, what stands in the one
-    /// that it fills. No more at once, so that batches do not pile up before a thread that writes as fast as we read.
+    /// Takes what one thread has written: the first chunk that it handed over or, where there is none, what stands in the
+    /// one that it fills. No more at once, so that batches do not pile up before a thread that writes as fast as we read.
     pub(super) fn harvest(&mut self, number: usize) -> bool {
         let shared = self.shared();
         let slot = shared.slot(number);

@@ -1,8 +1,8 @@
 //! From messages to batches: two streams, the host's thread and the GPU.
 //!
-//! Buffers get addresses of their own in one address space. What the host does is held back until the next kernel begins: only
-//! then is it known by which arguments the kernel calls its buffers, which are the names of data structures. A buffer that no
-//! kernel has taken as an argument yet is announced as a data structure later.
+//! Buffers get addresses of their own in one address space. What the host does is held back until the next kernel begins:
+//! only then is it known by which arguments the kernel calls its buffers, which are the names of data structures. A buffer
+//! that no kernel has taken as an argument yet is announced as a data structure later.
 
 use super::flow::Flow;
 use super::warps::{LANES, Lane, LaneAccess, Step, run};

@@ -1,6 +1,7 @@
 //! The plugin for Oclgrind: carried as source, compiled once for each version of Oclgrind.
 //!
-//! It is C++ against Oclgrind's headers, so it cannot be built where Terrace is; see the decision on recording OpenCL programs.
+//! It is C++ against Oclgrind's headers, so it cannot be built where Terrace is; see the decision on recording OpenCL
+//! programs.
 
 use crate::RecordError;
 use std::fs;

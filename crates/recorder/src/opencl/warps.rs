@@ -1,8 +1,8 @@
 //! Warps: work-items that run in lockstep.
 //!
 //! Oclgrind runs one work-item after the other, each up to the next barrier or its end. A GPU runs 32 neighbours of a group
-//! together: one instruction for all of them whose ways agree. Here the ways of 32 work-items are laid beside each other. Where
-//! they part, each way runs with its lanes alone, and all go on together where the ways meet ([`Flow::meeting`]).
+//! together: one instruction for all of them whose ways agree. Here the ways of 32 work-items are laid beside each other.
+//! Where they part, each way runs with its lanes alone, and all go on together where the ways meet ([`Flow::meeting`]).
 //!
 //! Left open by Oclgrind: which way runs first (here, that of the lower number, which is the one that was met first); how
 //! many instructions a warp spends between two accesses (here, the most that one of its lanes did).
@@ -60,8 +60,8 @@ impl Lane {
     }
 }
 
-/// Runs the lanes of one warp to the end of their steps. `emit` gets each instruction of the warp: the accesses of its lanes,
-/// and the instructions before it.
+/// Runs the lanes of one warp to the end of their steps. `emit` gets each instruction of the warp: the accesses of its
+/// lanes, and the instructions before it.
 pub fn run(lanes: &mut [Lane], flow: &mut Flow, emit: &mut dyn FnMut(&[LaneAccess], u32)) {
     for lane in lanes.iter_mut() {
         let mut piece = lane.piece;

@@ -1,5 +1,6 @@
 //! Records real programs and checks what comes out. Needs `qemu-x86_64`, a C and a C++ compiler, `rustc`, `python3`,
-//! `sqlite3`, `redis-server`, `redis-benchmark`, `oclgrind` with its headers and those of OpenCL; a test whose tool is missing fails and says which.
+//! `sqlite3`, `redis-server`, `redis-benchmark`, `oclgrind` with its headers and those of OpenCL; a test whose tool is
+//! missing fails and says which.
 
 mod ends;
 mod events;

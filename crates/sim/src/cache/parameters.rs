@@ -27,8 +27,8 @@ pub enum SetIndex {
     /// 2654435769, 2³² over the golden ratio.
     //
     // Last levels of processors fold higher bits of the address in, each by a function of its own that its maker does
-    // not publish (J. McCalpin, "Mapping Addresses to L3/CHA Slices in Intel Processors", TR-2021-03, University of Texas): this
-    // stands for any that spreads well.
+    // not publish (J. McCalpin, "Mapping Addresses to L3/CHA Slices in Intel Processors", TR-2021-03, University of Texas):
+    // this stands for any that spreads well.
     Hashed,
 }
 

@@ -13,8 +13,8 @@ const BITS: u64 = 1 << 20;
 #[derive(Clone, Debug)]
 pub struct Seen {
     words: Box<[u64]>,
-    /// The line after the last one, where that was zeroed, no cache held a line of its group before, and nothing but lines of
-    /// the group before it was put in since; else [`NO_LINE`].
+    /// The line after the last one, where that was zeroed, no cache held a line of its group before, and nothing but lines
+    /// of the group before it was put in since; else [`NO_LINE`].
     next: u64,
 }
 

@@ -28,8 +28,8 @@ use terrace_model::parameters::Parameters;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
 #[serde(default, deny_unknown_fields)]
 pub struct Keys {
-    /// Loads whose results may be outstanding. With 1 every load is waited for. An access depends on one of the last 255 loads, so
-    /// more than 256 change nothing.
+    /// Loads whose results may be outstanding. With 1 every load is waited for. An access depends on one of the last 255
+    /// loads, so more than 256 change nothing.
     #[parameter(default = 8, range = 1..=256, source = "assumed")]
     pub loads: u32,
 }

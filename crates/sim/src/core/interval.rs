@@ -75,8 +75,8 @@ impl Interval {
         };
     }
 
-    /// A [`Timeline`] is in flight. Its times come one by one and stay in registers: written to memory and read again at once
-    /// as a whole, they would hold the host up.
+    /// A [`Timeline`] is in flight. Its times come one by one and stay in registers: written to memory and read again at
+    /// once as a whole, they would hold the host up.
     #[inline(always)]
     fn push(
         &mut self,

@@ -1,7 +1,7 @@
 //! The seam of core models: what a model has to say of a stream of instructions and accesses, and the list of models.
 //!
-//! A new model is its file and its line in the list `core_models` in `mod.rs`. The value of `core.model`, its keys and their checks
-//! follow from that.
+//! A new model is its file and its line in the list `core_models` in `mod.rs`. The value of `core.model`, its keys and their
+//! checks follow from that.
 
 use super::clock::{Clock, Timeline};
 use super::parameters::CoreParameters;

@@ -37,7 +37,8 @@ pub struct MemoryParameters {
     pub pageblock: PageSize,
     /// Share of a tier that stays free where the page cache can give it (Linux: `min_free_kbytes`). Eviction begins when
     /// less than that and a step is free, and goes on to two steps; a step is a quarter of it or a thousandth of the tier,
-    /// whichever is more. Linux sets it to 11 pageblocks per zone and at most 0.05 once transparent huge pages are on, which is
+    /// whichever is more. Linux sets it to 11 pageblocks per zone and at most 0.05 once transparent huge pages are on, which
+    /// is
     /// 0.05 with pageblocks of 1 GiB.
     #[parameter(range = 0.0..=0.5)]
     pub min_free: f64,

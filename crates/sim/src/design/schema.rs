@@ -89,8 +89,8 @@ pub struct Ledger {
 #[parameter(table)]
 #[serde(deny_unknown_fields)]
 pub struct TierParameters {
-    /// Name used in statistics (`dram`, `cxl`, `pcm`): small letters, digits, `-` and `_`. `fastest` and `slowest` stand for the
-    /// first and the last tier where a key names one.
+    /// Name used in statistics (`dram`, `cxl`, `pcm`): small letters, digits, `-` and `_`. `fastest` and `slowest` stand for
+    /// the first and the last tier where a key names one.
     #[parameter(element)]
     pub name: String,
     /// Usable capacity.
@@ -166,7 +166,8 @@ pub enum Placement {
     Interleave,
     /// Round robin with weights, one per tier.
     WeightedInterleave {
-        /// Pages per round, one number per tier, in the machine's order; `"bandwidth"` derives them from the tiers' read bandwidths.
+        /// Pages per round, one number per tier, in the machine's order; `"bandwidth"` derives them from the tiers' read
+        /// bandwidths.
         #[parameter(range = 0..=1_000_000)]
         weights: Vec<u32>,
     },
@@ -208,8 +209,8 @@ pub enum KernelThreads {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Choice)]
 #[serde(rename_all = "kebab-case")]
 pub enum ZeroStores {
-    /// Stores that leave the zeros in caches, as Linux does (`clear_page`): a base page in L1 and L2, a larger page in the last
-    /// level as far as it fits.
+    /// Stores that leave the zeros in caches, as Linux does (`clear_page`): a base page in L1 and L2, a larger page in the
+    /// last level as far as it fits.
     #[default]
     Cached,
     /// Stores past the caches (`movnti`): all zeros go to memory at once.
@@ -225,11 +226,11 @@ pub enum KernelData {
     /// Where it is touched first, by whom it is touched first.
     #[default]
     FirstTouch,
-    /// The pages of data structures that nobody has touched are placed before a kernel, as if the host had filled them: as programs
-    /// do that copy their input into buffers.
+    /// The pages of data structures that nobody has touched are placed before a kernel, as if the host had filled them: as
+    /// programs do that copy their input into buffers.
     Host,
-    /// The same, and before a kernel what lies in other tiers is copied to the first, while it has room, and the kernel waits: the
-    /// legacy model of GPUs.
+    /// The same, and before a kernel what lies in other tiers is copied to the first, while it has room, and the kernel
+    /// waits: the legacy model of GPUs.
     Copied,
 }
 

@@ -1,8 +1,8 @@
 //! The virtual machine that the programs run in, and its hypervisor: keys `vm` and `host`.
 //!
 //! With `[vm]`, keys of `os` describe the operating system of the guest. The hypervisor has one of the same kind: what
-//! `[host]` leaves out is as in `os`, except for pages, placement, page allocator and policy. What a machine reserves for its
-//! system (`os.reserved`) the hypervisor keeps; the guest keeps nothing.
+//! `[host]` leaves out is as in `os`, except for pages, placement, page allocator and policy. What a machine reserves for
+//! its system (`os.reserved`) the hypervisor keeps; the guest keeps nothing.
 
 use super::error::suggestion;
 use super::schema::{Design, OsParameters, PagePolicy, Placement, PolicyParameters};
@@ -23,13 +23,13 @@ pub struct VmParameters {
     #[parameter(range = "4 KiB"..="8 TiB")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Bytes>,
-    /// Virtual CPUs, which the guest's threads run on in turn. The hypervisor pins them to the machine's cores in turn; those
-    /// that share a core run one time slice (`os.timeslice`) after the other. As many as there are cores when absent.
+    /// Virtual CPUs, which the guest's threads run on in turn. The hypervisor pins them to the machine's cores in turn;
+    /// those that share a core run one time slice (`os.timeslice`) after the other. As many as there are cores when absent.
     #[parameter(range = 1..=1024)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vcpus: Option<u32>,
-    /// The hypervisor finds memory for all of the guest before it starts, with the pages of `host.pages` (QEMU: `prealloc=on`).
-    /// Otherwise it does when the guest touches it.
+    /// The hypervisor finds memory for all of the guest before it starts, with the pages of `host.pages` (QEMU:
+    /// `prealloc=on`). Otherwise it does when the guest touches it.
     #[serde(default, skip_serializing_if = "is_off")]
     pub preallocated: bool,
     /// Tiers that the guest sees (virtual NUMA nodes), fastest first; one named `ram` when empty.

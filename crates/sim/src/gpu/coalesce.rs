@@ -1,7 +1,7 @@
 //! Warps as the input has them, made into what an SM issues: each instruction's lanes coalesced into transactions.
 //!
-//! The lanes of one instruction that touch the same line of 128 bytes are one transaction, which says which sectors of 32 bytes
-//! they touch (CUDA C Programming Guide, section on compute capability 2.x: one request for each line of 128 bytes).
+//! The lanes of one instruction that touch the same line of 128 bytes are one transaction, which says which sectors of 32
+//! bytes they touch (CUDA C Programming Guide, section on compute capability 2.x: one request for each line of 128 bytes).
 
 use super::parameters::{GPU_LINE, SECTOR};
 
@@ -51,8 +51,8 @@ pub struct WarpWork {
 }
 
 impl WarpWork {
-    /// A lane's access; `instructions` is 0 where it belongs to the instruction before it. A store without instructions of its own
-    /// to what was loaded is the second half of an atomic operation.
+    /// A lane's access; `instructions` is 0 where it belongs to the instruction before it. A store without instructions of
+    /// its own to what was loaded is the second half of an atomic operation.
     pub fn lane(&mut self, addr: u64, bytes: u8, write: bool, depends: bool, instructions: u16) {
         let same = |step: &Step| matches!(step, Step::Access { write: of, count, .. } if *of == write && *count < u8::MAX);
         let begins = instructions > 0 || !self.steps.last().is_some_and(same);

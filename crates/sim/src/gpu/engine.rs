@@ -410,7 +410,8 @@ impl Engine {
         }
     }
 
-    /// One access of the host: a core that issues an instruction a cycle, with the misses under way that its first cache has.
+    /// One access of the host: a core that issues an instruction a cycle, with the misses under way that its first cache
+    /// has.
     fn host_access(&mut self, space: u32, batch: &Batch, at: usize) -> Result<(), SimError> {
         let write = batch.kind[at] == AccessKind::Write;
         let instructions = u64::from(batch.instructions[at]);

@@ -2,12 +2,12 @@
 //!
 //! Sources: N. Agarwal, Paving the Path for Heterogeneous Memory Adoption in Production Systems (PhD, University of Michigan
 //! 2017), chapter 4: a page that the GPU has touched takes a shootdown, for which the whole GPU stalls so many cycles; one
-//! that it has never touched takes none, as the operating system's list of sharers tells. Chapter 2: the legacy model, which copies all
-//! data into the GPU's memory before a kernel.
+//! that it has never touched takes none, as the operating system's list of sharers tells. Chapter 2: the legacy model, which
+//! copies all data into the GPU's memory before a kernel.
 //!
-//! Left open there, and chosen here: a shootdown drops the page's translation and its lines from all caches of the GPU, whose written
-//! sectors go to memory, and makes the page one that the GPU has not touched. A warp that touches a page on its way waits until
-//! it has arrived. Warps go on with what they have loaded while others stall.
+//! Left open there, and chosen here: a shootdown drops the page's translation and its lines from all caches of the GPU,
+//! whose written sectors go to memory, and makes the page one that the GPU has not touched. A warp that touches a page on
+//! its way waits until it has arrived. Warps go on with what they have loaded while others stall.
 
 use super::coalesce::Transaction;
 use super::engine::Engine;
@@ -170,8 +170,8 @@ impl Engine {
         Ok(())
     }
 
-    /// Copies pages of other tiers to the first, while it has room, as fast as both memories and the link allow. Returns when
-    /// the last line has arrived.
+    /// Copies pages of other tiers to the first, while it has room, as fast as both memories and the link allow. Returns
+    /// when the last line has arrived.
     fn copy_to_gpu(&mut self, space: u32, began: Time) -> Time {
         let shared = &mut self.machine.shared;
         let all = AddressRange::new(0, u64::MAX);

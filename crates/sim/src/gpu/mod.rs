@@ -12,11 +12,12 @@
 //! | `engine.rs` | the input, kernel by kernel, and the host between |
 //! | `collect.rs` | statistics |
 //!
-//! Source: N. Agarwal, Paving the Path for Heterogeneous Memory Adoption in Production Systems (PhD, University of Michigan 2017),
-//! chapters 3 to 5, Table 3.1. It simulated with GPGPU-Sim; its cores are not described beyond the table.
+//! Source: N. Agarwal, Paving the Path for Heterogeneous Memory Adoption in Production Systems (PhD, University of Michigan
+//! 2017), chapters 3 to 5, Table 3.1. It simulated with GPGPU-Sim; its cores are not described beyond the table.
 //!
-//! Left open there, and chosen here: the host and the GPU take turns, as the input has them; SMs' caches are empty when a kernel
-//! begins; without `coherence` the CPU's caches are not looked into by the GPU, as a kernel begins after the host is done.
+//! Left open there, and chosen here: the host and the GPU take turns, as the input has them; SMs' caches are empty when a
+//! kernel begins; without `coherence` the CPU's caches are not looked into by the GPU, as a kernel begins after the host is
+//! done.
 
 mod cache;
 mod coalesce;

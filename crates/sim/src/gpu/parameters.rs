@@ -24,8 +24,8 @@ pub struct GpuParameters {
     /// Work-groups that an SM holds.
     #[parameter(range = 1..=1024)]
     pub groups: u32,
-    /// Load instructions that a warp may have under way. A store, a barrier and a load whose address is known to depend on another
-    /// wait for all of them.
+    /// Load instructions that a warp may have under way. A store, a barrier and a load whose address is known to depend on
+    /// another wait for all of them.
     #[parameter(range = 1..=1024)]
     pub loads: u32,
     /// The cache of each SM.

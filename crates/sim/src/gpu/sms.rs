@@ -1,11 +1,12 @@
 //! SMs: work-groups come in, warps issue in the order of time, memory answers.
 //!
-//! A throughput core, sibling of the CPU's models. An SM issues `issue_width` instructions a cycle, of whichever warp is ready first.
-//! A warp that waits for memory costs nothing: others issue meanwhile, until all wait, or caches, links or devices are busy. So
-//! latency is hidden by warps, and what binds is what binds on hardware: issue, misses under way, bandwidth.
+//! A throughput core, sibling of the CPU's models. An SM issues `issue_width` instructions a cycle, of whichever warp is
+//! ready first. A warp that waits for memory costs nothing: others issue meanwhile, until all wait, or caches, links or
+//! devices are busy. So latency is hidden by warps, and what binds is what binds on hardware: issue, misses under way,
+//! bandwidth.
 //!
-//! Left open by traces: when an instruction uses what a load brings. A warp has up to `loads` loads under way; stores, barriers and
-//! loads that depend on one wait for all.
+//! Left open by traces: when an instruction uses what a load brings. A warp has up to `loads` loads under way; stores,
+//! barriers and loads that depend on one wait for all.
 
 use super::coalesce::{Step, WarpWork};
 use super::parameters::GpuParameters;

@@ -34,7 +34,8 @@ pub(super) struct Behind<'a, K: KernelState + ?Sized> {
 }
 
 impl<K: KernelState + ?Sized> Behind<'_, K> {
-    /// Memory was given: the controller writes what it holds, and nobody waits for that. Returns when the device has taken it.
+    /// Memory was given: the controller writes what it holds, and nobody waits for that. Returns when the device has taken
+    /// it.
     fn give(&mut self, given: &Given, now: Time) -> Time {
         let mut taken = now;
         if let Some(source) = given.copied_from {

@@ -8,7 +8,7 @@ use super::access::timeline;
 use super::behind::Behind;
 use super::build::{Core, Machine, Shared};
 use super::hypervisor::System;
-use super::site::{FULL, Own, Site};
+use super::site::{Completed, FULL, Own, Site};
 use crate::cache::Served;
 use crate::coherence::{Bill, Cause, Invalidation};
 use crate::memory::Initiator;
@@ -16,19 +16,6 @@ use crate::os::{Changes, Owner, StalePages};
 use crate::translate::{KernelState, Translation};
 use std::ops::Range;
 use terrace_model::{AddressRange, Frame, LINE_BYTES, Line, Time};
-
-/// What a change came to for whoever made it.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Completed {
-    /// Translations were dropped.
-    pub shootdown: bool,
-    /// Whoever made the change waits so long.
-    pub waits: Time,
-    /// Cores that were interrupted.
-    pub targets: u64,
-    /// How long each of them was held up.
-    pub interrupt: Time,
-}
 
 /// Translations that cores have to drop before they run again.
 #[derive(Debug)]

@@ -6,15 +6,15 @@
 //! the whole call, and returns. The guest copies what was refused.
 //!
 //! **Source.** V. S. S. Ram, A. Panwar, A. Basu: "Trident: Harnessing architectural resources for all page sizes in x86
-//! processors", MICRO 2021, section 6: pages, protocol, batch and the 300 ns of a hypercall. What is marked *released* is the
-//! behaviour of the authors' code.
+//! processors", MICRO 2021, section 6: pages, protocol, batch and the 300 ns of a hypercall. What is marked *released* is
+//! the behaviour of the authors' code.
 //!
 //! **Left open, and chosen here.** *When a pair is refused*: one of the two is not mapped, or with base pages (released);
 //! it is shared, watched by the hypervisor's policy or in the hands of one of its orders; the two belong to tiers of the
 //! guest that are bound to different tiers of the machine. *1 GiB pages of the host* are split first, as the entries to be
 //! exchanged are those of 2 MiB. *Time of a pair*: the host looks at two entries and maps two pages (`os.costs.scan_entry`,
-//! `os.costs.map`), a split is `os.costs.split`; the flush is that of the scheme of translation coherence. *Accessed and dirty
-//! bits* go with the bytes. *The list itself* is in caches and takes no time beside the call's.
+//! `os.costs.map`), a split is `os.costs.split`; the flush is that of the scheme of translation coherence. *Accessed and
+//! dirty bits* go with the bytes. *The list itself* is in caches and takes no time beside the call's.
 
 use super::build::Machine;
 use super::hypervisor::Hypervisor;
@@ -77,8 +77,8 @@ impl Hypervisor {
 }
 
 impl Machine {
-    /// A kernel thread of the guest calls the hypervisor at `now`, once for so many pairs of 2 MiB blocks. Returns which of them
-    /// were exchanged, and how long the thread was away.
+    /// A kernel thread of the guest calls the hypervisor at `now`, once for so many pairs of 2 MiB blocks. Returns which of
+    /// them were exchanged, and how long the thread was away.
     pub fn exchange_in_host(
         &mut self,
         pairs: &[(Frame, Frame)],

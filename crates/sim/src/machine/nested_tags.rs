@@ -1,4 +1,5 @@
-//! Co-tags of what two-dimensional walks fill: the addresses of the hypervisor's page-table entries (HATRIC, Yan 2019, section
+//! Co-tags of what two-dimensional walks fill: the addresses of the hypervisor's page-table entries (HATRIC, Yan 2019,
+//! section
 //! 2.4.1).
 //!
 //! A TLB entry and a page of the nested TLB carry the address of the entry that maps the page for the hypervisor, an entry

@@ -5,9 +5,9 @@
 
 use super::access::timeline;
 use super::build::{Core, Machine, Shared};
-use super::changes::{Completed, Pending};
+use super::changes::Pending;
 use super::hypervisor::System;
-use super::site::{FULL, Own, Site};
+use super::site::{Completed, FULL, Own, Site};
 use crate::cache::{Message, Reason};
 use crate::coherence::{Bill, Cause, FreedTables, Granularity, Hardware, Invalidation, LocalStores};
 use crate::memory::Initiator;
@@ -40,7 +40,8 @@ impl<'a> Structures<'a> {
             probed.add(&self.tlbs.probe(target, resolution));
             if walk_cache {
                 let all = hardware.searches_walk_cache();
-                // Where guest's tables are known by guest-virtual addresses, no set follows from an entry of the hypervisor's.
+                // Where guest's tables are known by guest-virtual addresses, no set follows from an entry of the
+                // hypervisor's.
                 let by_guest = hardware.in_vm
                     && self
                         .nested

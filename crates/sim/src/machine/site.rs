@@ -3,6 +3,7 @@
 use super::build::{Core, Shared};
 use super::manager::Manager;
 use crate::translate::Translation;
+use terrace_model::Time;
 
 /// Everything.
 pub(crate) const FULL: u8 = 0;
@@ -27,4 +28,17 @@ pub(crate) struct Site<'a, const F: u8> {
 pub(crate) struct Own<'a, T: Translation> {
     pub scheme: &'a mut T,
     pub kernel: &'a mut T::Kernel,
+}
+
+/// What a change came to for whoever made it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Completed {
+    /// Translations were dropped.
+    pub shootdown: bool,
+    /// Whoever made the change waits so long.
+    pub waits: Time,
+    /// Cores that were interrupted.
+    pub targets: u64,
+    /// How long each of them was held up.
+    pub interrupt: Time,
 }

@@ -6,8 +6,9 @@
 //! last level, as far as that can hold it, and goes to memory beyond. Lines that still lie in caches from an earlier use
 //! of the frame are zeroed at the rate of base pages. What has to leave the caches goes through the devices, and the core
 //! waits where they take it more slowly than it is written. With `os.zero_stores = "non-temporal"` all of a page goes past
-//! the caches. With `"controller"` nobody zeroes: the memory controller notes that the page's lines are zero and answers reads of
-//! them by itself until they are written; that is ours, the control for designs that delay the allocation of memory.
+//! the caches. With `"controller"` nobody zeroes: the memory controller notes that the page's lines are zero and answers
+//! reads of them by itself until they are written; that is ours, the control for designs that delay the allocation of
+//! memory.
 //!
 //! Left open: sources give rates of whole pages. That the rates of cached and other lines add up, line by line, is
 //! ours; it meets what was measured for both extremes on the machine that `machines/zen5-turin.toml` describes.

@@ -1,7 +1,7 @@
 //! Data structures by address: who was allocated where, by the events of the input.
 //!
-//! Policies and profiles that tell structures apart ask here. A structure is known by its allocation site, and a site by a number
-//! made of its name, so that it is the same in every run and for every input of a program.
+//! Policies and profiles that tell structures apart ask here. A structure is known by its allocation site, and a site by a
+//! number made of its name, so that it is the same in every run and for every input of a program.
 
 use super::parts::Ranges;
 use std::collections::{BTreeMap, HashMap};

@@ -90,8 +90,8 @@ impl Os {
         self.tiers.iter().any(|tier| tier.find_run(order).is_some())
     }
 
-    /// The size that a wish asks for, where it is a large page that would fit at `addr` in its area, and its tier has no free
-    /// block for it.
+    /// The size that a wish asks for, where it is a large page that would fit at `addr` in its area, and its tier has no
+    /// free block for it.
     pub fn lacks_block(
         &self,
         space: u32,

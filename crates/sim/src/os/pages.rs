@@ -92,8 +92,8 @@ impl Os {
         self.shared.contains_key(&frame.0)
     }
 
-    /// The pages that map a block, which `owner` names: of a block that processes share since a fork the page of every one. None
-    /// if one of them cannot be found, since its process maps it elsewhere.
+    /// The pages that map a block, which `owner` names: of a block that processes share since a fork the page of every one.
+    /// None if one of them cannot be found, since its process maps it elsewhere.
     pub fn mappers(&self, frame: Frame, size: PageSize, owner: PageId) -> Option<Mappers> {
         let maps = |page: &PageId| {
             self.leaf_of(*page).is_some_and(|leaf| leaf.pte.frame() == frame && leaf.size == size)

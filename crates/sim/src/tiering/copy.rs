@@ -2,9 +2,9 @@
 //!
 //! A copying thread issues one line after the other and may have as many outstanding as its core has line buffers; a
 //! buffer is free again when memory has taken the line at its new place. So what one thread can move follows from the
-//! latencies of both places, what several can from the devices. Stores go past the caches without reading what they replace, as
-//! those of `rep movs` do, but a line must be owned before it is written, so a buffer is kept for the way to its controller
-//! and back. Lines that a cache holds are taken from there.
+//! latencies of both places, what several can from the devices. Stores go past the caches without reading what they replace,
+//! as those of `rep movs` do, but a line must be owned before it is written, so a buffer is kept for the way to its
+//! controller and back. Lines that a cache holds are taken from there.
 
 use super::State;
 use crate::machine::FULL;

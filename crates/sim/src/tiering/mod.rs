@@ -1,8 +1,8 @@
 //! The simulated operating system's side of the policy seam.
 //!
-//! A [`Tiering`] holds a policy and what the kernel keeps for it: watches, orders under way, signals to hand over, and what all
-//! of it cost. The policy's own work and its orders slow the program by the interrupts they send, by the pages they hold and by the
-//! traffic of their copies, and, where they share its cores (`os.kernel_threads`), by the time they take there.
+//! A [`Tiering`] holds a policy and what the kernel keeps for it: watches, orders under way, signals to hand over, and what
+//! all of it cost. The policy's own work and its orders slow the program by the interrupts they send, by the pages they hold
+//! and by the traffic of their copies, and, where they share its cores (`os.kernel_threads`), by the time they take there.
 //!
 //! | file | what |
 //! |---|---|

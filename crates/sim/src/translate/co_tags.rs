@@ -2,8 +2,9 @@
 //! 2.4.1).
 //!
 //! Co-tags stand in arrays of their own, one per translation structure, in the same sets and ways. A core's lookups never
-//! read them; messages of the coherence directory do, and drop the entries whose co-tag matches. A co-tag keeps a part of the
-//! address only, so entries of other addresses may match too: those are dropped with the right ones, and counted as aliases.
+//! read them; messages of the coherence directory do, and drop the entries whose co-tag matches. A co-tag keeps a part of
+//! the address only, so entries of other addresses may match too: those are dropped with the right ones, and counted as
+//! aliases.
 
 use super::tlb::Tlb;
 

@@ -79,8 +79,8 @@ impl PageWalkCache {
         own.set(place, entry)
     }
 
-    /// The entry of `level` that a fill put in says nothing that a message could be about: it has no co-tag. Returns the co-tag
-    /// of what had to go for it.
+    /// The entry of `level` that a fill put in says nothing that a message could be about: it has no co-tag. Returns the
+    /// co-tag of what had to go for it.
     pub fn untag(&mut self, space: u32, addr: u64, level: u32) -> Option<u64> {
         let (own, place) = (self.co_tags.as_mut()?, self.entries.place(key(space, addr, level))?);
         own.clear(place)

@@ -1,5 +1,5 @@
-//! Clients and their tables of blocks (section 4.1.2). A program's pointers are an index in its client's table and an offset:
-//! what an index points to can be changed without a change of any pointer.
+//! Clients and their tables of blocks (section 4.1.2). A program's pointers are an index in its client's table and an
+//! offset: what an index points to can be changed without a change of any pointer.
 
 use super::VbiError;
 use super::address::{Vbuid, VmId};

@@ -1,7 +1,8 @@
 //! A memory layer that holds bytes and nothing else: what loads and stores mean, whatever the hardware does to be fast.
 //!
 //! Memory is given in regions of 4 KiB on the first store, and a region without memory reads as zero (section 5.1). Cloned
-//! blocks share regions until one of them is stored to. What is on the way in caches is not modelled: a flush has nothing to do.
+//! blocks share regions until one of them is stored to. What is on the way in caches is not modelled: a flush has nothing to
+//! do.
 
 use super::address::Vbuid;
 use super::layer::MemoryLayer;

@@ -1,5 +1,5 @@
-//! `malloc` and `free` inside a block (section 4.2.1): the program manages what lies in the block that it asked for. First fit
-//! in units of 16 bytes; the paper leaves the allocator open.
+//! `malloc` and `free` inside a block (section 4.2.1): the program manages what lies in the block that it asked for. First
+//! fit in units of 16 bytes; the paper leaves the allocator open.
 
 use super::VbiError;
 use std::collections::BTreeMap;

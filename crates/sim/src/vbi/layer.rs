@@ -1,4 +1,5 @@
-//! What the instructions ask of the memory translation layer (section 4.5): it alone knows what memory stands behind a block.
+//! What the instructions ask of the memory translation layer (section 4.5): it alone knows what memory stands behind a
+//! block.
 
 use super::address::Vbuid;
 
@@ -14,7 +15,8 @@ pub trait MemoryLayer {
     fn invalidate_lines(&mut self, block: Vbuid);
 
     /// Writes the dirty lines of a block back, so that memory holds what was stored. The source of a clone needs it too:
-    /// the paper speaks of it for promotion only, but a line that is dirty when a block is cloned would be missing in the clone.
+    /// the paper speaks of it for promotion only, but a line that is dirty when a block is cloned would be missing in the
+    /// clone.
     fn flush_lines(&mut self, block: Vbuid, structure: &mut Self::Structure);
 
     /// Makes `to`, which has no memory, a copy of `from` that shares its memory until either is written.

@@ -261,7 +261,8 @@ fn random_updates_end_to_end() {
 #[test]
 fn one_range_covers_what_the_page_table_holds_in_a_row() {
     let outcome = sweeps(512, 2).run(&with(small(), range()), Fidelity::Translation);
-    // Only walks fill level 2: it keeps the last 16 pages of the first touches. Those walk; from the eighth page on each makes the range longer, and its last form serves the rest.
+    // Only walks fill level 2: it keeps the last 16 pages of the first touches. Those walk; from the eighth page on each
+    // makes the range longer, and its last form serves the rest.
     assert_eq!(counts(&outcome, ["walk.count", "walk.range.count", "tlb.range.miss"]), [512, 505, 512]);
     assert_eq!(counts(&outcome, ["tlb.range.hit", "tlb.l2.hit", "os.ranges.pages"]), [1024 - 32, 32, 512]);
     // A hole makes two of it.

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// Run time in seconds, bytes copied, and bytes that copies moved to and from memory. Half of the memory holds pages of a file,
-/// and where `copies`, one thread moves them to and fro for as long as the program runs.
+/// Run time in seconds, bytes copied, and bytes that copies moved to and from memory. Half of the memory holds pages of a
+/// file, and where `copies`, one thread moves them to and fro for as long as the program runs.
 fn beside_copies(workload_spec: &str, copies: bool) -> (f64, u64, u64) {
     let sets = [
         ("os.reserved", "0 B"),

@@ -1,4 +1,5 @@
-//! Selective Caching and hardware coherence: who may cache what, what crosses the link, and what each step of the ladder changes.
+//! Selective Caching and hardware coherence: who may cache what, what crosses the link, and what each step of the ladder
+//! changes.
 
 mod keys;
 mod ladder;

@@ -86,7 +86,8 @@ fn a_policy_that_never_acts_costs_nothing() {
     let [without, with] = [run("all-fast", 4, &[]), run("idle", 4, &[("os.policy.scan", "1000 s")])];
     let ratio = with.seconds_simulated / without.seconds_simulated;
     assert!((ratio - 1.0).abs() < 0.002, "{ratio}");
-    // A request's loads depend on each other, so their latencies show; four threads that mostly think do not disturb each other.
+    // A request's loads depend on each other, so their latencies show; four threads that mostly think do not disturb each
+    // other.
     let [alone, together] = [run("all-fast", 1, &[]), without].map(|run| count(&run, "core.cycles.memory"));
     let ratio = together as f64 / alone as f64;
     assert!(alone > 4000 * 200 && (0.9..1.1).contains(&ratio), "{alone} and {together} cycles");

@@ -97,8 +97,8 @@ impl Outcome {
     }
 }
 
-/// Runs all that `claims` need, each run once, and judges every claim. Results of before are taken from `kept`, and new ones put
-/// there.
+/// Runs all that `claims` need, each run once, and judges every claim. Results of before are taken from `kept`, and new ones
+/// put there.
 ///
 /// # Errors
 /// Workloads that do not exist. A run that fails leaves its claims not evaluated.
@@ -215,7 +215,8 @@ fn sort_out(keys: BTreeSet<RunKey>, kept: Option<&Kept>) -> Result<(Results, Vec
     Ok((known, open))
 }
 
-/// Makes every run once, as many at a time as there are cores. Returns the results beside those that are known, and what failed.
+/// Makes every run once, as many at a time as there are cores. Returns the results beside those that are known, and what
+/// failed.
 fn run_all(
     open: Vec<Open>,
     known: Results,

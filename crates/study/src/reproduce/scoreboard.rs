@@ -129,8 +129,8 @@ impl Scoreboard {
         text
     }
 
-    /// What is wrong with it as the scoreboard of `all` claims, a sentence each: a claim that has changed since it was judged, and
-    /// one that does not hold without a reason that someone has written.
+    /// What is wrong with it as the scoreboard of `all` claims, a sentence each: a claim that has changed since it was
+    /// judged, and one that does not hold without a reason that someone has written.
     pub fn problems(&self, all: &[Claim]) -> Vec<String> {
         let problem = |claim: &Claim| {
             let (id, entry) = (&claim.id, self.claims.get(&claim.id)?);

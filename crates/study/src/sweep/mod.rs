@@ -2,8 +2,8 @@
 //! earlier sweep ended.
 //!
 //! A [`Sweep`] is read from a file and is a list of [`Point`]s, one run each. Points of one input are run in groups, so that
-//! the input is decoded once for a group. A [`Store`] keeps every finished run under the [`Point::id`] of what it is a run of: a
-//! sweep that is started again, extended or divided over many machines runs only what is not there.
+//! the input is decoded once for a group. A [`Store`] keeps every finished run under the [`Point::id`] of what it is a run
+//! of: a sweep that is started again, extended or divided over many machines runs only what is not there.
 
 mod file;
 mod point;
@@ -94,8 +94,8 @@ impl Sweep {
         groups
     }
 
-    /// Runs groups of points side by side. `finished` is called with each point and its outcome as soon as there is one; a point
-    /// that the caller stopped has none.
+    /// Runs groups of points side by side. `finished` is called with each point and its outcome as soon as there is one; a
+    /// point that the caller stopped has none.
     pub fn run(
         &self,
         groups: &[Vec<usize>],

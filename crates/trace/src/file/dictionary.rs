@@ -1,7 +1,7 @@
 //! Descriptions of accesses: everything but the address, numbered within a chunk.
 //!
-//! A program has few of them (about a hundred in a hundred thousand accesses, a few thousand when instruction addresses are part of
-//! them), so a byte or two per access names one, in sequences that repeat as the program's loops do.
+//! A program has few of them (about a hundred in a hundred thousand accesses, a few thousand when instruction addresses are
+//! part of them), so a byte or two per access names one, in sequences that repeat as the program's loops do.
 
 use super::predictor::spread;
 use super::varint::{self, Cursor};

@@ -76,7 +76,8 @@ pub fn reader(data: &[u8]) {
     }
 }
 
-/// Numbers before the sections in the input of [`chunk`]: accesses, batches, events, descriptions, and the sections' lengths.
+/// Numbers before the sections in the input of [`chunk`]: accesses, batches, events, descriptions, and the sections'
+/// lengths.
 const NUMBERS: usize = 10;
 
 /// The content of a chunk before compression, in a sound container: what neither checksums nor zstd hold back.

@@ -9,8 +9,8 @@
 //! repeat, and zstd removes the repetition.
 //!
 //! Predicting several ways and storing the best way's number is the idea of the VPC trace compressors (M. Burtscher
-//! et al., "The VPC Trace-Compression Algorithms", IEEE Transactions on Computers 54(11), 2005), here with paths in place of instruction
-//! addresses and with byte-aligned residuals, so that the decoder has no data-dependent branch.
+//! et al., "The VPC Trace-Compression Algorithms", IEEE Transactions on Computers 54(11), 2005), here with paths in place of
+//! instruction addresses and with byte-aligned residuals, so that the decoder has no data-dependent branch.
 
 use super::dictionary::Packed;
 use super::varint::zigzag;

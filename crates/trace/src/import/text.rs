@@ -1,5 +1,5 @@
-//! Plain text: one access a line, `R` or `W`, a hexadecimal address (with or without `0x`), and the bytes accessed in decimal
-//! (8 where they are missing). Empty lines and `#` comments are passed over. Each access counts one instruction.
+//! Plain text: one access a line, `R` or `W`, a hexadecimal address (with or without `0x`), and the bytes accessed in
+//! decimal (8 where they are missing). Empty lines and `#` comments are passed over. Each access counts one instruction.
 
 use super::Parser;
 use super::builder::{ImportBuilder, Row};

@@ -5,8 +5,8 @@ use serde::Serialize;
 use std::fmt;
 use terrace_model::AddressRange;
 
-/// An access or an event of a trace. As text an access is `number stream R|W address size +instructions`, then `dep=N` where a
-/// dependence is known and `pc=…` where the address of the instruction is; an event is `- stream #sequence event`.
+/// An access or an event of a trace. As text an access is `number stream R|W address size +instructions`, then `dep=N` where
+/// a dependence is known and `pc=…` where the address of the instruction is; an event is `- stream #sequence event`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HeadItem {

@@ -20,7 +20,8 @@ pub struct SliceOptions {
 ///
 /// Of what lies before the part, everything that shapes the state at its start is kept: address-space and lifetime
 /// events, allocation sites, phases and regions. Accesses, instructions, waits and system-call copies are left out; a
-/// `Gap` mark says how many accesses. What lies between the last access before the part and its first counts as before. The part ends after its last access, without `Exit` events.
+/// `Gap` mark says how many accesses. What lies between the last access before the part and its first counts as before. The
+/// part ends after its last access, without `Exit` events.
 pub fn slice<S: EventSource>(source: S, options: SliceOptions) -> Slice<S> {
     let header = Header {
         expected_accesses: source

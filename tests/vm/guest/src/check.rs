@@ -149,8 +149,8 @@ pub fn until<T>(measure: impl FnMut() -> Result<T>, good: impl Fn(&T) -> bool) -
     until_every(Duration::from_millis(50), measure, good)
 }
 
-/// As [`until`], for what the host does. Without sleeping, which takes the host no time: a minute would be over here before the
-/// harness has read the request.
+/// As [`until`], for what the host does. Without sleeping, which takes the host no time: a minute would be over here before
+/// the harness has read the request.
 pub fn until_the_host<T>(measure: impl FnMut() -> Result<T>, good: impl Fn(&T) -> bool) -> Result<T> {
     until_every(Duration::ZERO, measure, good)
 }

@@ -1,11 +1,13 @@
 //! DAMON on chosen pages of an unmodified process: set up through sysfs, read through a trace instance of its own.
 //!
-//! Exact to the page while nothing is merged or split. DAMON splits regions while there are at most half of the upper limit, so
-//! the limit is their number. It merges neighbours that touch and are accessed alike, up to the size of all regions divided by the
-//! lower limit; that alone would do for regions of one size, but for base pages beside huge ones, neighbours are given to two
-//! targets in turn, which are the same process. A few big regions do not become pages by splitting: DAMON never splits two pages.
+//! Exact to the page while nothing is merged or split. DAMON splits regions while there are at most half of the upper limit,
+//! so the limit is their number. It merges neighbours that touch and are accessed alike, up to the size of all regions
+//! divided by the lower limit; that alone would do for regions of one size, but for base pages beside huge ones, neighbours
+//! are given to two targets in turn, which are the same process. A few big regions do not become pages by splitting: DAMON
+//! never splits two pages.
 //!
-//! Measured on emulated processors by the host's clock, some ten times slower than real ones; a fifth of the pages is accessed:
+//! Measured on emulated processors by the host's clock, some ten times slower than real ones; a fifth of the pages is
+//! accessed:
 //!
 //! | | 2,000 pages | 16,384 pages |
 //! |---|---|---|

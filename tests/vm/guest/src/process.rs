@@ -82,8 +82,8 @@ impl Target {
         Ok(())
     }
 
-    /// Asks a verifier to end whose starter has been killed; returns its own measurements, or an error where it has none, because
-    /// it found a difference or ended before.
+    /// Asks a verifier to end whose starter has been killed; returns its own measurements, or an error where it has none,
+    /// because it found a difference or ended before.
     pub fn finish_orphan(mut self) -> Result<String> {
         let pid: i32 = self.value("pid")?.parse()?;
         // SAFETY: it is a child of the first process now, which never waits, so the number is still its own.

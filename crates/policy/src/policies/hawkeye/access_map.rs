@@ -46,8 +46,8 @@ impl AccessMap {
         }
     }
 
-    /// Takes a sample: all ranges of base pages, each with how many were accessed. A range that moves up goes to the head of its
-    /// bucket, one that moves down or is new to the tail.
+    /// Takes a sample: all ranges of base pages, each with how many were accessed. A range that moves up goes to the head of
+    /// its bucket, one that moves down or is new to the tail.
     pub fn sample(&mut self, sample: &[(PageId, u64, TierId)]) {
         let before = std::mem::take(&mut self.ranges);
         for &(page, accessed, tier) in sample {

@@ -42,8 +42,8 @@ pub(super) struct Round {
 }
 
 impl Round {
-    /// Chooses `share` of the huge pages of `tier`, at least one, and at most `most`; returns as well how many that share is.
-    /// None where there is no huge page, or nothing is wanted or possible.
+    /// Chooses `share` of the huge pages of `tier`, at least one, and at most `most`; returns as well how many that share
+    /// is. None where there is no huge page, or nothing is wanted or possible.
     pub fn choose(
         tier: TierId,
         share: f64,

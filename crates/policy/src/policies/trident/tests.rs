@@ -172,8 +172,8 @@ fn the_daemon_keeps_its_pace_and_its_thresholds() {
     assert_eq!(promoted("max_ptes_none_1g = 261120", 11), 1, "the second GiB has one 2 MiB page only");
 }
 
-/// How many of two GiB in 2 MiB pages are 1 GiB pages after a time, where an order takes a second and the daemon looks at one
-/// GiB per wake, and what was copied for it.
+/// How many of two GiB in 2 MiB pages are 1 GiB pages after a time, where an order takes a second and the daemon looks at
+/// one GiB per wake, and what was copied for it.
 fn joined(parameters: &str, world: InMemory, time: u64) -> (usize, u64) {
     let parameters = format!("zero = false\nscan_sleep = \"1 s\"\npages_to_scan = 262144\n{parameters}");
     let mut driver = open(&parameters, world.with_delay(seconds(1)));
@@ -243,7 +243,8 @@ fn an_allocation_that_fails_ends_the_wake() {
     assert_eq!((tried(""), tried("alloc_sleep = \"60 s\"")), (5, 2));
 }
 
-/// Four GiB with a page in each that does not move, which no counter tells of: every region is a source, and none can be emptied.
+/// Four GiB with a page in each that does not move, which no counter tells of: every region is a source, and none can be
+/// emptied.
 fn never_emptied(parameters: &str) -> Driver {
     let mut driver = open(&format!("zero = false\n{parameters}"), world(4, GIANT));
     let regions = 0..4;

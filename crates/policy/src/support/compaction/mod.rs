@@ -56,8 +56,8 @@ pub enum Unmovable {
     /// By the counter of its unmovable frames (Trident §5.1.3).
     #[default]
     Counter,
-    /// By the mobility of its pageblocks: those that are not kept for what can move are out, whatever lies in them, and of the
-    /// others none is, whatever lies in it (Trident's released code, which keeps the counter and does not read it).
+    /// By the mobility of its pageblocks: those that are not kept for what can move are out, whatever lies in them, and of
+    /// the others none is, whatever lies in it (Trident's released code, which keeps the counter and does not read it).
     Mobility,
 }
 

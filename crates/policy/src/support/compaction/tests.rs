@@ -72,8 +72,8 @@ fn smart_passes_over_regions_with_unmovable_frames() {
 #[test]
 fn by_mobility_smart_tries_what_the_counter_says_is_in_vain_and_leaves_what_is_not() {
     let run = |unmovable: Unmovable| {
-        // Two with a frame of the kernel's behind what moves, one of them in a pageblock for such frames, which another one is
-        // too, though it has none.
+        // Two with a frame of the kernel's behind what moves, one of them in a pageblock for such frames, which another one
+        // is too, though it has none.
         let mut world = filled(&[300, 10, 100, 20]);
         world.take_frame(Frame(HUGE + 400), false);
         world.keep_for_unmovable(Frame(3 * HUGE));

@@ -1,9 +1,9 @@
 //! The directory's knowledge of translations, for machines whose hardware keeps them coherent (HATRIC).
 //!
-//! A line whose entries were made into translations is marked in its directory entry. Its sharers are the cores that may hold
-//! the line *or* translations made from it, so a core stays a sharer when the line leaves its private caches. Who stores to
-//! the line, and a directory entry that has to go, reach all of them: the caches drop the line here, and a [`Message`] waits
-//! for the machine to look into the core's translation structures.
+//! A line whose entries were made into translations is marked in its directory entry. Its sharers are the cores that may
+//! hold the line *or* translations made from it, so a core stays a sharer when the line leaves its private caches. Who
+//! stores to the line, and a directory entry that has to go, reach all of them: the caches drop the line here, and a
+//! [`Message`] waits for the machine to look into the core's translation structures.
 
 use super::super::directory::{AnyDirectory, InDirectory, Sharers};
 use super::super::sharers::WideSet;
@@ -166,8 +166,8 @@ impl Hierarchy {
         (by_request, new)
     }
 
-    /// The sharers of a line of translations, except for one core, lose the line and hear of the store to it. Other lines leave
-    /// the private caches as ever. Returns how many cores held the line, and whether one had modified it.
+    /// The sharers of a line of translations, except for one core, lose the line and hear of the store to it. Other lines
+    /// leave the private caches as ever. Returns how many cores held the line, and whether one had modified it.
     pub fn tell_sharers(&mut self, line: u64, except: Option<usize>) -> (u64, bool) {
         match self.directory {
             AnyDirectory::None => (0, false),

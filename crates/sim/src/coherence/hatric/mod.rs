@@ -1,9 +1,9 @@
 //! HATRIC: co-tags in translation structures, and cache coherence keeps them coherent.
 //!
 //! **What it does.** Each entry of a TLB and of the page-walk cache carries a co-tag: a part of the address of the
-//! page-table entry that it was made from, set by the page walker. The coherence directory marks lines that translations were
-//! made from, and counts a core as a sharer while it may hold the line or such translations. A kernel that changes a page
-//! table makes an ordinary store. The store's request takes the line from every sharer and drops the translations whose
+//! page-table entry that it was made from, set by the page walker. The coherence directory marks lines that translations
+//! were made from, and counts a core as a sharer while it may hold the line or such translations. A kernel that changes a
+//! page table makes an ordinary store. The store's request takes the line from every sharer and drops the translations whose
 //! co-tags match. There is no interrupt and no flush; who stores waits for the acknowledgements.
 //!
 //! **Source.** Yan, PhD thesis (Rutgers), chapter 2: HATRIC, hardware translation invalidation and coherence.
@@ -19,8 +19,8 @@
 //! *In a virtual machine* co-tags are those of the hypervisor's entries (`machine/nested_tags.rs`), so that the guest's own
 //! changes are left to its software (`guest_changes`); where the page-walk cache knows tables by guest-virtual addresses,
 //! probes search all of it. *Walkers* that set accessed and dirty bits store as anybody does (`walker_stores`). *Who stores
-//! waits* until all acknowledgements are there, since the kernel goes on to use the page; the request takes the time of a transfer from one
-//! cache to another, and a probe that of the sets it searches (`probe_latency`).
+//! waits* until all acknowledgements are there, since the kernel goes on to use the page; the request takes the time of a
+//! transfer from one cache to another, and a probe that of the sets it searches (`probe_latency`).
 
 mod energy;
 mod parameters;

@@ -1,4 +1,5 @@
-//! The small language in which a claim says what it compares: `argmax(read.throughput)`, `1 < speedup_vivt < speedup_perfect`.
+//! The small language in which a claim says what it compares: `argmax(read.throughput)`,
+//! `1 < speedup_vivt < speedup_perfect`.
 //!
 //! | form | meaning |
 //! |---|---|

@@ -33,8 +33,8 @@
 //! A claim whose expression is an order (`1 < vivt < perfect`) holds when the order does; any other is compared with
 //! `published` within `tolerance`: a number in the same unit, or `"10 %"` of the published value. Rows that a constant was
 //! fitted to are listed in `calibrated`, `[""]` where there is one number; they are shown and not judged, because only
-//! predictions count as reproduced. `implied = "by footprint"`, or by which claim, marks one that would hold whatever the policy
-//! did: it is counted apart.
+//! predictions count as reproduced. `implied = "by footprint"`, or by which claim, marks one that would hold whatever the
+//! policy did: it is counted apart.
 
 mod expression;
 mod like;

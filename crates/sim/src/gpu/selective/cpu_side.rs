@@ -1,15 +1,16 @@
 //! What the GPU finds at the CPU: its memory, its caches, and the client cache.
 //!
-//! **What it does.** A request comes over the link. A part of the line that the CPU's caches hold is served by them and stays there;
-//! the rest comes from the client cache, or from memory by way of it. The client cache takes part in the CPU's coherence: it holds
-//! nothing that the CPU's caches hold. Where only sectors that were asked for cross the link, requests that come while memory is read
-//! add theirs to the answer.
+//! **What it does.** A request comes over the link. A part of the line that the CPU's caches hold is served by them and
+//! stays there; the rest comes from the client cache, or from memory by way of it. The client cache takes part in the CPU's
+//! coherence: it holds nothing that the CPU's caches hold. Where only sectors that were asked for cross the link, requests
+//! that come while memory is read add theirs to the answer.
 //!
 //! **Source.** Agarwal 2017, sections 5.2.2.2, 5.2.2.3 and 5.3.
 //!
-//! **Left open there, and chosen here.** The latency of table 5.3 holds for there and back, as the client cache's 200 cycles are 100
-//! of the link and 100 of the cache. Stores are not acknowledged. A store to a line that the CPU's caches hold takes it from them.
-//! An atomic operation is carried out at the CPU: operands go there and old values come back, each as whole sectors.
+//! **Left open there, and chosen here.** The latency of table 5.3 holds for there and back, as the client cache's 200 cycles
+//! are 100 of the link and 100 of the cache. Stores are not acknowledged. A store to a line that the CPU's caches hold takes
+//! it from them. An atomic operation is carried out at the CPU: operands go there and old values come back, each as whole
+//! sectors.
 
 use super::super::cache::SectorCache;
 use super::link::{GpuLink, Towards};
@@ -115,8 +116,8 @@ impl CpuSide {
         self.client.as_ref().is_some_and(|client| client.holds(line))
     }
 
-    /// When sectors of a line are ready for a request that came at `arrives`, and whether an answer with others of the line has yet
-    /// to leave.
+    /// When sectors of a line are ready for a request that came at `arrives`, and whether an answer with others of the line
+    /// has yet to leave.
     fn ready(&mut self, cpu: &mut Cpu<'_>, line: u64, sectors: u8, arrives: Time) -> (Time, bool) {
         let held = cpu.held(line);
         let mut ready = arrives;
@@ -145,8 +146,8 @@ impl CpuSide {
         }
     }
 
-    /// The GPU loads sectors of a line of the CPU's memory: when they have come. What it will cache itself where hardware keeps the
-    /// caches coherent leaves the CPU's.
+    /// The GPU loads sectors of a line of the CPU's memory: when they have come. What it will cache itself where hardware
+    /// keeps the caches coherent leaves the CPU's.
     pub fn read(&mut self, cpu: &mut Cpu<'_>, line: u64, sectors: u8, now: Time, takes: bool) -> Time {
         let arrives = self.link.send(Towards::Cpu, 0, now);
         let (ready, joins) = self.ready(cpu, line, sectors, arrives);
@@ -179,8 +180,8 @@ impl CpuSide {
         self.link.send(Towards::Gpu, bytes(sectors), ready)
     }
 
-    /// The GPU loads sectors of a line of its own memory that the CPU may hold: when they have come, from there or after its refusal
-    /// from memory.
+    /// The GPU loads sectors of a line of its own memory that the CPU may hold: when they have come, from there or after its
+    /// refusal from memory.
     pub fn read_own(&mut self, cpu: &mut Cpu<'_>, line: u64, sectors: u8, now: Time) -> Time {
         let found = self.link.send(Towards::Cpu, 0, now) + cpu.caches.llc_latency();
         let held = cpu.held(line) & sectors;
@@ -193,8 +194,8 @@ impl CpuSide {
         cpu.read(line, sectors & !held, answered)
     }
 
-    /// The GPU stores to a line of its own memory that the CPU may hold. What the CPU holds it gives up: when memory has accepted
-    /// the line.
+    /// The GPU stores to a line of its own memory that the CPU may hold. What the CPU holds it gives up: when memory has
+    /// accepted the line.
     pub fn write_own(&mut self, cpu: &mut Cpu<'_>, line: u64, sectors: u8, now: Time) -> Time {
         let found = self.link.send(Towards::Cpu, bytes(sectors), now) + cpu.caches.llc_latency();
         let (held, modified) = cpu.take(line, sectors, &mut self.counters);

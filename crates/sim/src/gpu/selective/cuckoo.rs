@@ -1,11 +1,12 @@
 //! A cuckoo filter: a set of lines that may say yes of a line it does not hold, and never no of one that it holds.
 //!
-//! Each line has a fingerprint and two buckets, of which either follows from the other and the fingerprint. A line is added to the
-//! one with room; where neither has any, a fingerprint there moves to its own other bucket, and so on.
+//! Each line has a fingerprint and two buckets, of which either follows from the other and the fingerprint. A line is added
+//! to the one with room; where neither has any, a fingerprint there moves to its own other bucket, and so on.
 //!
-//! Source: B. Fan, D. Andersen, M. Kaminsky, M. Mitzenmacher, Cuckoo Filter: Practically Better Than Bloom (CoNEXT 2014), sections 3
-//! and 4. Left open there, and chosen here: which fingerprint moves, by a fixed sequence of numbers, so that equal runs are equal;
-//! the last one that finds no room is kept beside the table, and from then on the filter says yes of every line until it is reset.
+//! Source: B. Fan, D. Andersen, M. Kaminsky, M. Mitzenmacher, Cuckoo Filter: Practically Better Than Bloom (CoNEXT 2014),
+//! sections 3 and 4. Left open there, and chosen here: which fingerprint moves, by a fixed sequence of numbers, so that
+//! equal runs are equal; the last one that finds no room is kept beside the table, and from then on the filter says yes of
+//! every line until it is reset.
 
 /// Moves after which an addition gives up, as the source's implementation does.
 const MOST_MOVES: u32 = 500;

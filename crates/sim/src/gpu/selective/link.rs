@@ -1,7 +1,7 @@
 //! The link between the GPU and the CPU: packets of flits, each direction for itself.
 //!
-//! A packet is a header of one flit and its data in further flits; a packet without data is its header. So 32 bytes take three
-//! flits, 64 take five and 128 take nine: efficiencies of 2/3, 4/5 and 8/9 (Agarwal 2017, table 5.3).
+//! A packet is a header of one flit and its data in further flits; a packet without data is its header. So 32 bytes take
+//! three flits, 64 take five and 128 take nine: efficiencies of 2/3, 4/5 and 8/9 (Agarwal 2017, table 5.3).
 
 use super::parameters::GpuLinkParameters;
 use crate::memory::Server;

@@ -1,8 +1,8 @@
 //! Coherence between the caches of a CPU and those of a GPU: Selective Caching, and hardware coherence as its bound.
 //!
-//! **What it does.** The CPU may cache everything. The GPU never caches lines of the CPU's memory, and lines of its own memory only
-//! while the CPU does not hold them. So no message of a coherence protocol goes to the GPU's caches but the CPU's own requests, and
-//! none of hundreds of caches takes part in the CPU's protocol.
+//! **What it does.** The CPU may cache everything. The GPU never caches lines of the CPU's memory, and lines of its own
+//! memory only while the CPU does not hold them. So no message of a coherence protocol goes to the GPU's caches but the
+//! CPU's own requests, and none of hundreds of caches takes part in the CPU's protocol.
 //!
 //! | file | what |
 //! |---|---|
@@ -15,12 +15,12 @@
 //! | `read_only.rs` | pages that the GPU may cache until one is written |
 //! | `collect.rs` | statistics |
 //!
-//! **Source.** N. Agarwal, Paving the Path for Heterogeneous Memory Adoption in Production Systems (PhD, University of Michigan 2017),
-//! chapter 5; N. Agarwal et al., Selective GPU Caches to Eliminate CPU-GPU HW Cache Coherence (HPCA 2016).
+//! **Source.** N. Agarwal, Paving the Path for Heterogeneous Memory Adoption in Production Systems (PhD, University of
+//! Michigan 2017), chapter 5; N. Agarwal et al., Selective GPU Caches to Eliminate CPU-GPU HW Cache Coherence (HPCA 2016).
 //!
-//! **Left open there, and chosen here.** Host and kernels take turns, so that each side finds what the other left in its caches, and
-//! neither runs while the other does. Where hardware keeps the caches coherent, a line lies on one side only, and its directory knows
-//! everything and takes no time. Files name further choices.
+//! **Left open there, and chosen here.** Host and kernels take turns, so that each side finds what the other left in its
+//! caches, and neither runs while the other does. Where hardware keeps the caches coherent, a line lies on one side only,
+//! and its directory knows everything and takes no time. Files name further choices.
 
 mod collect;
 mod cpu_side;

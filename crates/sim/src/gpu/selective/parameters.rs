@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use terrace_model::parameters::{Choice, Parameters};
 use terrace_model::{Bytes, BytesPerSec, Cycles, Time};
 
-/// How the caches of the CPU and of the GPU are kept coherent. The first tier is the GPU's memory, all others are the CPU's; the link
-/// between both takes the place of tiers' links.
+/// How the caches of the CPU and of the GPU are kept coherent. The first tier is the GPU's memory, all others are the CPU's;
+/// the link between both takes the place of tiers' links.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
 #[serde(default, deny_unknown_fields)]
 pub struct GpuCoherenceParameters {
@@ -16,8 +16,8 @@ pub struct GpuCoherenceParameters {
     /// Where loads that the GPU may not cache join others of their line that are under way. With `selective`.
     #[parameter(default = Coalescing::None, source = "Agarwal 2017, section 5.2.2.1")]
     pub coalescing: Coalescing,
-    /// What such a load asks for where none are joined. With `selective`; the source says only that the coalescer of lanes is
-    /// all that is left.
+    /// What such a load asks for where none are joined. With `selective`; the source says only that the coalescer of lanes
+    /// is all that is left.
     #[parameter(default = Uncoalesced::Transaction)]
     pub uncoalesced: Uncoalesced,
     /// Whether only those sectors of a line cross the link that were asked for; else whole lines do.
@@ -141,8 +141,8 @@ pub struct ReadOnlyParameters {
     /// Faults that an SM may have pending; with one more it issues nothing.
     #[parameter(default = 16, range = 1..=1024, source = "Agarwal 2017, table 5.3")]
     pub pending: u32,
-    /// Faults of a kernel, in a millisecond of its time, from which on the rest of its pages are given up for reading at once. The
-    /// source advises such a limit and gives no number; none when zero.
+    /// Faults of a kernel, in a millisecond of its time, from which on the rest of its pages are given up for reading at
+    /// once. The source advises such a limit and gives no number; none when zero.
     #[parameter(default = 0.0, range = 0.0..=1e9, unit = "faults/ms")]
     pub limit: f64,
 }

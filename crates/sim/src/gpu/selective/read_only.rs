@@ -1,16 +1,16 @@
 //! Promiscuous read-only caching: pages that nobody writes may be cached by everybody.
 //!
-//! **What it does.** When a kernel begins, all pages of the CPU's memory are read-only, and the GPU caches their lines. The first
-//! store to a page is a fault: the page becomes writable, the GPU's copies and translations of it are dropped, and for the rest of
-//! the kernel the GPU does not cache it. The faulting warp waits, and so does whoever else touches the page; other warps go on, until
-//! an SM has sixteen faults pending: with the seventeenth it issues nothing.
+//! **What it does.** When a kernel begins, all pages of the CPU's memory are read-only, and the GPU caches their lines. The
+//! first store to a page is a fault: the page becomes writable, the GPU's copies and translations of it are dropped, and for
+//! the rest of the kernel the GPU does not cache it. The faulting warp waits, and so does whoever else touches the page;
+//! other warps go on, until an SM has sixteen faults pending: with the seventeenth it issues nothing.
 //!
 //! **Source.** Agarwal 2017, sections 5.2.3, 5.3 and 5.4.2.
 //!
-//! **Left open there, and chosen here.** Faults do not wait for each other at the CPU. A page has one fault, whoever stores to it
-//! meanwhile. Marking pages takes no time. They stay marked between kernels, so that a store of the CPU faults as well. Lines of the
-//! GPU's own memory that the CPU holds could be cached by the same reasoning; as in the source's simulation they are not. The
-//! advised limit on the rate of faults counts from the sixteenth fault of a kernel on.
+//! **Left open there, and chosen here.** Faults do not wait for each other at the CPU. A page has one fault, whoever stores
+//! to it meanwhile. Marking pages takes no time. They stay marked between kernels, so that a store of the CPU faults as
+//! well. Lines of the GPU's own memory that the CPU holds could be cached by the same reasoning; as in the source's
+//! simulation they are not. The advised limit on the rate of faults counts from the sixteenth fault of a kernel on.
 
 use super::parameters::ReadOnlyParameters;
 use crate::cache::Outstanding;

@@ -1,16 +1,18 @@
 //! The remote directory: which lines of the GPU's memory the CPU may hold.
 //!
-//! **What it does.** When the CPU asks for a line of the GPU's memory, the line is added. From then on the GPU does not cache it and
-//! asks the CPU for it, which serves it from its caches or refuses. Lines are never removed one by one, since the CPU does not say
-//! what it evicts: when the directory is full to its high-water mark, the CPU gives up all lines of the GPU's memory, and the directory
-//! begins anew.
+//! **What it does.** When the CPU asks for a line of the GPU's memory, the line is added. From then on the GPU does not
+//! cache it and asks the CPU for it, which serves it from its caches or refuses. Lines are never removed one by one, since
+//! the CPU does not say what it evicts: when the directory is full to its high-water mark, the CPU gives up all lines of the
+//! GPU's memory, and the directory begins anew.
 //!
-//! **Source.** Agarwal 2017, section 5.2.1: a cuckoo filter for 8 MB of the GPU's memory in 64 KB, 3 % of false positives when full.
+//! **Source.** Agarwal 2017, section 5.2.1: a cuckoo filter for 8 MB of the GPU's memory in 64 KB, 3 % of false positives
+//! when full.
 //!
-//! **Left open there, and chosen here.** Bits and buckets: 8-bit fingerprints in buckets of four have that size and that rate. The
-//! high-water mark: 95 %, what such buckets reach (Fan et al. 2014, table 2). The source looks into the GPU's caches only for lines
-//! that are new in the directory; a false positive would keep a line there that the CPU then writes, so here each request of the
-//! CPU does. The same false positive leaves lines in the GPU's caches that the directory names: these serve the GPU.
+//! **Left open there, and chosen here.** Bits and buckets: 8-bit fingerprints in buckets of four have that size and that
+//! rate. The high-water mark: 95 %, what such buckets reach (Fan et al. 2014, table 2). The source looks into the GPU's
+//! caches only for lines that are new in the directory; a false positive would keep a line there that the CPU then writes,
+//! so here each request of the CPU does. The same false positive leaves lines in the GPU's caches that the directory names:
+//! these serve the GPU.
 
 use super::cuckoo::CuckooFilter;
 use super::parameters::RemoteDirectoryParameters;

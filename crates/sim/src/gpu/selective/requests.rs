@@ -1,11 +1,12 @@
-//! Cacheless request coalescing: loads of a line join those of it that are under way, and nothing is kept when they are done.
+//! Cacheless request coalescing: loads of a line join those of it that are under way, and nothing is kept when they are
+//! done.
 //!
-//! **Source.** Agarwal 2017, section 5.2.2.1: registers for misses have room for the data that comes back, as no cache takes it; what
-//! nobody waits for by then is discarded.
+//! **Source.** Agarwal 2017, section 5.2.2.1: registers for misses have room for the data that comes back, as no cache takes
+//! it; what nobody waits for by then is discarded.
 //!
-//! **Left open there, and chosen here.** A load waits for its own sectors only, where these come by themselves (variable-size
-//! transfers); a load that needs more of a line than is under way shares the line's register. Later loads do not join those that a
-//! store has overtaken.
+//! **Left open there, and chosen here.** A load waits for its own sectors only, where these come by themselves
+//! (variable-size transfers); a load that needs more of a line than is under way shares the line's register. Later loads do
+//! not join those that a store has overtaken.
 
 use std::collections::HashMap;
 use terrace_model::Time;

@@ -5,8 +5,8 @@
 //! the group's number, so that all pages of a group look in the same set.
 //!
 //! **Source.** Pham, Vaidyanathan, Jaleel, Bhattacharjee, "CoLT: Coalesced Large-Reach TLBs", MICRO 2012: its
-//! set-associative variant (CoLT-SA), with groups up to the eight entries of a line; by descriptions of the paper it found groups
-//! of four the better balance for that variant (`pages = 4`). Not here: CoLT-FA, which keeps longer runs in the
+//! set-associative variant (CoLT-SA), with groups up to the eight entries of a line; by descriptions of the paper it found
+//! groups of four the better balance for that variant (`pages = 4`). Not here: CoLT-FA, which keeps longer runs in the
 //! fully associative TLB of huge pages, and CoLT-All, which is both.
 //!
 //! **Left open, and chosen here.** *Accessed bits*: x86 caches no translation whose accessed bit is clear, and a hit sets

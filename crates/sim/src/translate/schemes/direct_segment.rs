@@ -9,10 +9,10 @@
 //! **Left open, and chosen here.** The paper has the program ask for a primary region, which is reserved when the process
 //! begins. *Which, and when*: here the kernel looks for the longest run of a process every
 //! [`period`](SegmentParameters::period), at the first page walk after it, and makes that the segment if
-//! it is long enough; every core of the process has it from its next walk on at the latest. *Bits*: the paper's region is never swapped
-//! and has no accessed and dirty bits. Here the segment answers only accesses that change nothing in the page table: the
-//! first touch of a page and its first store are paged, and the walk sets the bits. *Invalidation*: a segment that
-//! overlaps is gone until the kernel looks again. Loading the registers costs nothing.
+//! it is long enough; every core of the process has it from its next walk on at the latest. *Bits*: the paper's region is
+//! never swapped and has no accessed and dirty bits. Here the segment answers only accesses that change nothing in the page
+//! table: the first touch of a page and its first store are paged, and the walk sets the bits. *Invalidation*: a segment
+//! that overlaps is gone until the kernel looks again. Loading the registers costs nothing.
 
 use super::plain::{look_up, walk_and_fill};
 use crate::translate::{

@@ -1,17 +1,18 @@
 //! Enigma: caches named by intermediate addresses, and one large translation cache at the memory controller.
 //!
-//! **What it does.** A program's addresses become intermediate ones, unique in the system, by segments at the core, which takes
-//! no time. Caches are named by them down to the last level. What misses the last level is translated by the controller: a
-//! central translation cache (CTC) of 16384 entries, then a page walk.
+//! **What it does.** A program's addresses become intermediate ones, unique in the system, by segments at the core, which
+//! takes no time. Caches are named by them down to the last level. What misses the last level is translated by the
+//! controller: a central translation cache (CTC) of 16384 entries, then a page walk.
 //!
 //! **Source.** Zhang, Speight, Rajamony, Lin, "Enigma: Architectural and Operating System Support for Reducing the Impact of
-//! Address Translation", ICS 2010, in the version that Hajinazar et al., "The Virtual Block Interface", ISCA 2020, section 7.1
-//! compare with, "Enigma-HW-2M": walks by hardware instead of by the operating system, and pages of 2 MiB.
+//! Address Translation", ICS 2010, in the version that Hajinazar et al., "The Virtual Block Interface", ISCA 2020, section
+//! 7.1 compare with, "Enigma-HW-2M": walks by hardware instead of by the operating system, and pages of 2 MiB.
 //!
-//! **Left open, and chosen here.** *Intermediate addresses* are the names that `vivt` gives. *The CTC* has 8 ways and answers as
-//! late as the design's level-2 TLB. *When it is asked*: after the last level has missed, since Enigma defers translation until
-//! data must come from memory. *Walks* go through the data caches. *Protection* is checked at the core, except that a store to a
-//! page that is shared since a fork faults. *Fragmented memory* gives smaller pages, which take entries of their own.
+//! **Left open, and chosen here.** *Intermediate addresses* are the names that `vivt` gives. *The CTC* has 8 ways and
+//! answers as late as the design's level-2 TLB. *When it is asked*: after the last level has missed, since Enigma defers
+//! translation until data must come from memory. *Walks* go through the data caches. *Protection* is checked at the core,
+//! except that a store to a page that is shared since a fork faults. *Fragmented memory* gives smaller pages, which take
+//! entries of their own.
 
 use super::vbi::NoTlbs;
 use super::vivt::LineNames;

@@ -7,8 +7,8 @@
 //! **Source.** Alverti et al., "Enhancing and Exploiting Contiguity for Fast Memory Virtualization", ISCA 2020: 32 entries
 //! in sets of four; an entry begins at 1, predicts above that, goes up with each hit and down with each miss, and takes a
 //! new offset at 0; only pages that the kernel marked contiguous (runs of 32 pages) teach it; a wrong prediction costs a
-//! flush of 20 cycles. But for the flush the figures agree with Virtuoso's model of it, which cites the paper's pages; they are not
-//! checked against its text.
+//! flush of 20 cycles. But for the flush the figures agree with Virtuoso's model of it, which cites the paper's pages; they
+//! are not checked against its text.
 //!
 //! **Left open, and chosen here.** *Walks* are made as ever, with their traffic and bits, so accessed and dirty bits are
 //! those of plain paging. A right prediction hides the walk whole, as the paper's own model has it, although a load cannot

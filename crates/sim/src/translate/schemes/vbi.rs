@@ -1,49 +1,53 @@
 //! VBI: the Virtual Block Interface, caches named by block and memory managed in the memory controller.
 //!
-//! **What it does.** A program's data lie in virtual blocks of eight sizes, from 4 KiB to 128 TiB. An access names an entry of
-//! its process's table of blocks (CVT) and an offset; the core checks the right to it there, through a small cache, and caches are
-//! named by block down to the last level. Only what misses the last level needs memory. The memory translation layer (MTL) in
-//! the memory controller finds it: it looks a block up in the tables of blocks (VIT, through a cache), then in TLBs, then walks
-//! the block's own table, whose depth is that of the block's size. It begins when the L2 misses and is waited for when the last
-//! level misses. With *delayed allocation* a region gets memory when its first dirty line leaves the last level; until then
-//! reads of it are answered with zeros, without a walk and without memory. With *early reservation* a free run as large as the
-//! block is set aside at its first allocation, and one TLB entry covers the block.
+//! **What it does.** A program's data lie in virtual blocks of eight sizes, from 4 KiB to 128 TiB. An access names an entry
+//! of its process's table of blocks (CVT) and an offset; the core checks the right to it there, through a small cache, and
+//! caches are named by block down to the last level. Only what misses the last level needs memory. The memory translation
+//! layer (MTL) in the memory controller finds it: it looks a block up in the tables of blocks (VIT, through a cache), then
+//! in TLBs, then walks the block's own table, whose depth is that of the block's size. It begins when the L2 misses and is
+//! waited for when the last level misses. With *delayed allocation* a region gets memory when its first dirty line leaves
+//! the last level; until then reads of it are answered with zeros, without a walk and without memory. With *early
+//! reservation* a free run as large as the block is set aside at its first allocation, and one TLB entry covers the block.
 //!
-//! **Source.** Hajinazar et al., "The Virtual Block Interface", ISCA 2020: sections 4.1 to 4.5, 5.1 to 5.3. Designs: `vbi-1` has
-//! neither, `vbi-2` has delayed allocation, `vbi-full` both.
+//! **Source.** Hajinazar et al., "The Virtual Block Interface", ISCA 2020: sections 4.1 to 4.5, 5.1 to 5.3. Designs: `vbi-1`
+//! has neither, `vbi-2` has delayed allocation, `vbi-full` both.
 //!
-//! **Left open, and chosen here.** *Which data lie in which block* of a program that knows nothing of blocks: `blocks`. *When
-//! memory is given without delayed allocation*: at the first miss of the last level. *Lines of a region besides the one it was
-//! given for* must read as zero: the controller writes zeros, or notes which lines are zero (`notes_zeros`). *A clone* would
-//! miss lines that are dirty in the source: they are written back first, and the source's later write-backs copy. *Memory that
-//! runs out at a write-back* has nobody to tell: the run ends there, and `headroom` keeps memory for write-backs by refusing it
-//! to loads and stores first. *A promoted block* changes for all clients that have it. *Tables of blocks in memory* lie beyond
-//! all tiers; a block's own table lies where the kernel's page table for the same addresses would, 512 entries to a page, and
-//! that page table is the simulator's record of what memory stands behind what: its changes cost a write by the controller for
-//! each region that gets memory, and no interrupts. *Walks* go through the last level or to memory (`walks_through_llc`). *Time
-//! of the controller's own programs*: `latency`, nothing by default as in the paper. *The CVT cache* answers beside the L1, so a hit
-//! takes no time. *TLBs* are those of the design, one set for all cores, the ones for 4 KiB pages for regions, those for 2 MiB pages for what
-//! lies in one run. *A block whose memory does not lie in its run any more* switches to a table and loses its TLB entries; the
-//! switch itself takes no time. *Memory of other blocks* is taken from the block with most of it unused, the farthest part
-//! first. *Virtual machines* (`vms`): a guest takes blocks of its own part of the names and asks no host for memory, so that there is
-//! neither a second dimension of walks nor a hypervisor's table, and a guest is as fast as a program on the host. The source keeps
-//! sharing between virtual machines for the host; no input has any. *Files*: the operating system brings a page in as after a page fault. *Policies* see pages as everywhere; they are not
-//! asked where a region's first memory shall lie. *Passing over the start of an input* gives memory at first touch.
+//! **Left open, and chosen here.** *Which data lie in which block* of a program that knows nothing of blocks: `blocks`.
+//! *When memory is given without delayed allocation*: at the first miss of the last level. *Lines of a region besides the
+//! one it was given for* must read as zero: the controller writes zeros, or notes which lines are zero (`notes_zeros`). *A
+//! clone* would miss lines that are dirty in the source: they are written back first, and the source's later write-backs
+//! copy. *Memory that runs out at a write-back* has nobody to tell: the run ends there, and `headroom` keeps memory for
+//! write-backs by refusing it to loads and stores first. *A promoted block* changes for all clients that have it. *Tables of
+//! blocks in memory* lie beyond all tiers; a block's own table lies where the kernel's page table for the same addresses
+//! would, 512 entries to a page, and that page table is the simulator's record of what memory stands behind what: its
+//! changes cost a write by the controller for each region that gets memory, and no interrupts. *Walks* go through the last
+//! level or to memory (`walks_through_llc`). *Time of the controller's own programs*: `latency`, nothing by default as in
+//! the paper. *The CVT cache* answers beside the L1, so a hit takes no time. *TLBs* are those of the design, one set for all
+//! cores, the ones for 4 KiB pages for regions, those for 2 MiB pages for what lies in one run. *A block whose memory does
+//! not lie in its run any more* switches to a table and loses its TLB entries; the switch itself takes no time. *Memory of
+//! other blocks* is taken from the block with most of it unused, the farthest part first. *Virtual machines* (`vms`): a
+//! guest takes blocks of its own part of the names and asks no host for memory, so that there is neither a second dimension
+//! of walks nor a hypervisor's table, and a guest is as fast as a program on the host. The source keeps sharing between
+//! virtual machines for the host; no input has any. *Files*: the operating system brings a page in as after a page fault.
+//! *Policies* see pages as everywhere; they are not asked where a region's first memory shall lie. *Passing over the start
+//! of an input* gives memory at first touch.
 //!
-//! **Two starting states.** Delayed allocation gains where data have no memory yet, so a run that begins with empty memory serves what
-//! its program wrote before from zeros, and spares the page faults that a native run pays. Both states are worth a look: one core of
-//! `vbi-table1`, `gups` over 256 MiB with 300,000 updates, speed against `native-4k`.
+//! **Two starting states.** Delayed allocation gains where data have no memory yet, so a run that begins with empty memory
+//! serves what its program wrote before from zeros, and spares the page faults that a native run pays. Both states are worth
+//! a look: one core of `vbi-table1`, `gups` over 256 MiB with 300,000 updates, speed against `native-4k`.
 //!
 //! | start | `vivt` | `vbi-1` | `vbi-2` | `vbi-full` | `perfect-tlb` |
 //! |---|---:|---:|---:|---:|---:|
 //! | memory is empty (`init=none`) | 1.03 | 3.35 | 3.85 | 3.91 | 1.12 |
 //! | every page was written before | 1.06 | 1.18 | 1.10 | 1.29 | 1.14 |
 //!
-//! In the first row three quarters of the native run are page faults. In the second nothing is left of the gain of `vbi-2` over
-//! `vbi-1`.
+//! In the first row three quarters of the native run are page faults. In the second nothing is left of the gain of `vbi-2`
+//! over `vbi-1`.
 //!
-//! **Time of the controller.** The paper charges none. The second row's `vbi-full` takes 5.22 ms at a `latency` of 0 and 10 cycles, 5.23 at 30,
-//! 5.17 at 60 and 5.35 at 120: the controller begins beside the last level, which hides some 20 cycles. We have not looked into the dip.
+//! **Time of the controller.** The paper charges none. The second row's `vbi-full` takes 5.22 ms at a `latency` of 0 and 10
+//! cycles, 5.23 at 30,
+//! 5.17 at 60 and 5.35 at 120: the controller begins beside the last level, which hides some 20 cycles. We have not looked
+//! into the dip.
 
 mod gather;
 mod layer;
@@ -99,7 +103,8 @@ pub struct VbiParameters {
     /// What becomes a block.
     #[parameter(default = Gather::Allocation)]
     pub blocks: Gather,
-    /// Allocations of fewer bytes lie in the block of their area. Pages of an allocation are those whose middle byte it holds.
+    /// Allocations of fewer bytes lie in the block of their area. Pages of an allocation are those whose middle byte it
+    /// holds.
     #[parameter(default = "128 KiB", range = "8 KiB"..="8 TiB")]
     pub least: Bytes,
     /// The controller notes which lines of new memory are zero, 64 bits for each 4 KiB, instead of writing zeros.
@@ -117,8 +122,8 @@ pub struct VbiParameters {
     /// Free memory that only write-backs may take.
     #[parameter(default = "0 B", range = "0 B"..="8 TiB")]
     pub headroom: Bytes,
-    /// Virtual machines that the processes are in: the first in number 1, the next in number 2, and so on by turns; a fork stays in
-    /// its parent's. 0 for none. A block's name has five bits for its virtual machine, and 0 is the host.
+    /// Virtual machines that the processes are in: the first in number 1, the next in number 2, and so on by turns; a fork
+    /// stays in its parent's. 0 for none. A block's name has five bits for its virtual machine, and 0 is the host.
     #[parameter(default = 0, range = 0..=31, source = "VBI (ISCA 2020), section 6.1")]
     pub vms: u32,
 }
@@ -130,8 +135,8 @@ impl SchemeKeys for VbiParameters {
     }
 }
 
-/// Levels of the table of a block (sections 4.5.2 and 5.2): none for 4 KiB, one up to 4 MiB, else as many as 512 entries of a
-/// node take to map it 4 KiB at a time.
+/// Levels of the table of a block (sections 4.5.2 and 5.2): none for 4 KiB, one up to 4 MiB, else as many as 512 entries of
+/// a node take to map it 4 KiB at a time.
 fn levels(class: SizeClass) -> u32 {
     match class.number() {
         0 => 0,

@@ -21,8 +21,8 @@ pub struct Machine {
     pub is_old: bool,
 }
 
-/// Policies that run on 6.12 as they are, and those that do with other parameters; the rest need what only hardware or a simulator
-/// tells.
+/// Policies that run on 6.12 as they are, and those that do with other parameters; the rest need what only hardware or a
+/// simulator tells.
 const RUN: &[&str] =
     &["damon", "first-touch", "interleave", "nimble", "numa-balancing", "static-ratio", "thermostat", "tpp"];
 const RUN_OTHERWISE: &[&str] = &["ambix", "hawkeye", "idle", "memos", "thp"];

@@ -1,5 +1,5 @@
-//! Terrace is killed at random instants while each of its mechanisms is at work: no byte differs, nobody waits, and all is put back.
-//! What Nimble does over DAMON is `integrity`.
+//! Terrace is killed at random instants while each of its mechanisms is at work: no byte differs, nobody waits, and all is
+//! put back. What Nimble does over DAMON is `integrity`.
 
 use super::harm::{STALL, quiet, restored, stall};
 use super::swap::Zram;
@@ -34,8 +34,8 @@ struct Attached {
     mechanism: &'static str,
     verify: &'static [&'static str],
     terrace: Vec<&'static str>,
-    /// The share of the memory that is moved to the slow node before each start, and the rest to the fast one, so that there is
-    /// something to do; none where there is one node.
+    /// The share of the memory that is moved to the slow node before each start, and the rest to the fast one, so that there
+    /// is something to do; none where there is one node.
     slow: Option<f64>,
     done: fn() -> Result<u64>,
 }
@@ -106,8 +106,8 @@ pub fn with_swap(checks: &mut Checks) -> Result<()> {
     zram.off()
 }
 
-/// Waits for a moment at which to kill: some time, or `at_work` some time after the first work was seen, however long it takes
-/// until then. Returns the most work that was seen.
+/// Waits for a moment at which to kill: some time, or `at_work` some time after the first work was seen, however long it
+/// takes until then. Returns the most work that was seen.
 fn wait_to_kill(at_work: bool, random: &mut Random, work: impl Fn() -> Result<u64>) -> Result<u64> {
     let began = Instant::now();
     let (mut seen, mut kill) = (0, began + Duration::from_millis(200 + random.below(1800)));

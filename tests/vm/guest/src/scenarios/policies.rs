@@ -9,8 +9,8 @@ use std::ops::Range;
 use std::time::Instant;
 use terrace_live::kernel::{Kernel, Linux, Process};
 
-/// A policy with the parameters that suit a run of seconds and a fast tier of a thousand pages: shares of it that are kept free
-/// are larger, or a few pages at a time would change places.
+/// A policy with the parameters that suit a run of seconds and a fast tier of a thousand pages: shares of it that are kept
+/// free are larger, or a few pages at a time would change places.
 struct Case {
     /// None for the one that is preferred, which is Ambix here, with what it needs.
     policy: Option<&'static str>,
@@ -19,8 +19,8 @@ struct Case {
     write: bool,
     /// What Terrace may use; the defaults where nothing is said.
     bounds: &'static [&'static str],
-    /// The nodes of the fast tier and of slower ones; all memory lies on the first of these at first, and what has cooled on the
-    /// last in the end.
+    /// The nodes of the fast tier and of slower ones; all memory lies on the first of these at first, and what has cooled on
+    /// the last in the end.
     nodes: [&'static [i32]; 2],
 }
 
@@ -183,8 +183,8 @@ fn within_limit(checks: &mut Checks, case: &Case, process: &Process, memory: &Ra
     Ok(())
 }
 
-/// A command's shared memory under Ambix, whose accesses are seen by entry dropping and by nothing else: hot pages come up, and
-/// pages without an entry go down to make room for those of the next phase.
+/// A command's shared memory under Ambix, whose accesses are seen by entry dropping and by nothing else: hot pages come up,
+/// and pages without an entry go down to make room for those of the next phase.
 pub fn track_accesses(checks: &mut Checks) -> Result<()> {
     set("/proc/sys/kernel/numa_balancing", 0)?;
     let bounds = ["run", "--track-accesses", "--limit", "dram=6MiB", "--cpu", "none", "--pressure", "none"];

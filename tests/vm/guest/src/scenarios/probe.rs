@@ -138,12 +138,13 @@ const RATES: [f64; 4] = [0.01, 0.1, 0.3, 1.0];
 const GROUP: usize = 128;
 /// Of the slowest group so many are waited for; of the others there are more.
 const ENOUGH: u64 = 100;
-/// What an estimate may be wrong by: the 4 % that are stated for the probe, and a few accesses more, those between a count and the
-/// look beside it.
+/// What an estimate may be wrong by: the 4 % that are stated for the probe, and a few accesses more, those between a count
+/// and the look beside it.
 const WRONG: f64 = 0.04;
 const BESIDE: f64 = 3.0;
 
-/// Rates of accesses that come at random are recovered by `-ln(1 - k/m) / δ`: compared with how often the program did access.
+/// Rates of accesses that come at random are recovered by `-ln(1 - k/m) / δ`: compared with how often the program did
+/// access.
 fn rates(checks: &mut Checks) -> Result<()> {
     let list = RATES.map(|rate| rate.to_string()).join(",");
     let group = GROUP.to_string();

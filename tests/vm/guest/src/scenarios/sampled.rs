@@ -166,8 +166,8 @@ fn every_byte(checks: &mut Checks, help: &Help) -> Result<()> {
     Ok(())
 }
 
-/// `terrace run --sample-faults` with Thermostat: cold huge pages of shared memory go down, hot ones stay. Then an access that
-/// waits for a Terrace that is stopped goes on when that is killed.
+/// `terrace run --sample-faults` with Thermostat: cold huge pages of shared memory go down, hot ones stay. Then an access
+/// that waits for a Terrace that is stopped goes on when that is killed.
 fn thermostat(checks: &mut Checks) -> Result<()> {
     set("/sys/kernel/mm/transparent_hugepage/shmem_enabled", "advise")?;
     let bounds = ["run", "--sample-faults", "--cpu", "none", "--pressure", "none", "--policy", "thermostat"];

@@ -62,8 +62,8 @@ pub fn page_out(checks: &mut Checks) -> Result<()> {
     zram.off()
 }
 
-/// Thermostat over the page-out probe, with the default bounds, 3 % of a core and the guard: cold huge pages go to swap, hot ones stay, and
-/// a change of phase is followed.
+/// Thermostat over the page-out probe, with the default bounds, 3 % of a core and the guard: cold huge pages go to swap, hot
+/// ones stay, and a change of phase is followed.
 pub fn policy(checks: &mut Checks) -> Result<()> {
     let zram = Zram::on()?;
     let hotset = ["hotset", "--mib", "32", "--thp", "--hot-percent", "25", "--hot-start-percent", "50"];

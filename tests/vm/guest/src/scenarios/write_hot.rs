@@ -1,4 +1,5 @@
-//! Ambix where more is hot than fits: pages that are written are kept in the fast tier, pages that are only read as often are not.
+//! Ambix where more is hot than fits: pages that are written are kept in the fast tier, pages that are only read as often
+//! are not.
 
 use crate::check::{Checks, lasting, open, set, share_on};
 use crate::process::{Target, Terrace};
@@ -6,7 +7,8 @@ use anyhow::Result;
 use std::time::Instant;
 use terrace_live::kernel::{Kernel, Linux, Process};
 
-/// Of the written pages, so many have to lie in the fast tier in the end: it has room for 0.95 of them, Ambix's `dram_target`.
+/// Of the written pages, so many have to lie in the fast tier in the end: it has room for 0.95 of them, Ambix's
+/// `dram_target`.
 const WRITTEN: f64 = 0.8;
 /// Of those that are only read, at most so many.
 const READ: f64 = 0.2;

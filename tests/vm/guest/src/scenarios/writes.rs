@@ -75,8 +75,8 @@ pub fn protected(checks: &mut Checks) -> Result<()> {
     Ok(())
 }
 
-/// Unmodified programs that were launched with the library that hands over a userfaultfd: what they store to is known exactly, and
-/// whoever holds the descriptor may end at any moment.
+/// Unmodified programs that were launched with the library that hands over a userfaultfd: what they store to is known
+/// exactly, and whoever holds the descriptor may end at any moment.
 pub fn helped(checks: &mut Checks) -> Result<()> {
     let help = Help::start()?;
     let environment = help.environment();

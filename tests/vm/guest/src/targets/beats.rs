@@ -1,5 +1,5 @@
-//! Accesses pages at random moments, each at the rate of its group; with SIGUSR1, and at its end with SIGTERM, it tells how often
-//! those of each group were.
+//! Accesses pages at random moments, each at the rate of its group; with SIGUSR1, and at its end with SIGTERM, it tells how
+//! often those of each group were.
 
 use crate::memory::{Layout, PAGE, touch};
 use crate::process::told;

@@ -4,8 +4,8 @@
 //!
 //! **Source.** A textbook algorithm, aging; M. Marques, "Ambix" (IST Lisboa 2021), §2.1.3.
 //!
-//! **Left open by the source.** *The direction*: the counter moves to the right; the thesis' "left" is a slip. *What is counted*: periods in
-//! which the accessed bit was set.
+//! **Left open by the source.** *The direction*: the counter moves to the right; the thesis' "left" is a slip. *What is
+//! counted*: periods in which the accessed bit was set.
 
 use super::super::least_used::{Count, LeastUsed};
 

@@ -1,6 +1,6 @@
-//! Grouping by mobility, as Linux does (`mm/page_alloc.c`): every pageblock has a mobility, and requests are served from blocks
-//! of theirs. When there are none, a request takes over the free blocks of the pageblock in which another's largest one
-//! lies, and the pageblock itself where at least half of it is the request's by then.
+//! Grouping by mobility, as Linux does (`mm/page_alloc.c`): every pageblock has a mobility, and requests are served from
+//! blocks of theirs. When there are none, a request takes over the free blocks of the pageblock in which another's largest
+//! one lies, and the pageblock itself where at least half of it is the request's by then.
 
 use super::{Buddy, ISOLATED};
 

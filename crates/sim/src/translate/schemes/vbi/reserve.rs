@@ -1,8 +1,9 @@
 //! Early reservation (section 5.3): memory for a whole block is set aside when its first region gets some.
 //!
 //! At a block's first allocation the controller looks for a free run as large as the block. With one, the block is mapped
-//! directly: one TLB entry covers it. Without one, the largest size class that is free in one run is what the block gets piece
-//! by piece. A region takes, in this order: memory set aside for its block; free memory; memory set aside for another block.
+//! directly: one TLB entry covers it. Without one, the largest size class that is free in one run is what the block gets
+//! piece by piece. A region takes, in this order: memory set aside for its block; free memory; memory set aside for another
+//! block.
 
 use crate::os::{Fault, Os, OsError};
 use crate::vbi::SizeClass;
@@ -165,8 +166,8 @@ impl Reservations {
         }
     }
 
-    /// Takes frames from the block that has most of them set aside and unused, those that are farthest from what it uses. Its
-    /// own are taken last.
+    /// Takes frames from the block that has most of them set aside and unused, those that are farthest from what it uses.
+    /// Its own are taken last.
     fn steal(&mut self, number: u32, os: &mut Os) -> bool {
         let richest = self.runs.iter_mut().filter(|(_, run)| run.left > 0);
         let Some((first, run)) = richest.max_by_key(|(first, run)| (run.block != number, run.left, **first)) else {

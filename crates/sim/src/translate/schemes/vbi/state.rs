@@ -113,8 +113,8 @@ impl Controller {
         }
     }
 
-    /// An access without the right to be made: the program's bug, which the core raises an exception for. It is noted, and the
-    /// run goes on.
+    /// An access without the right to be made: the program's bug, which the core raises an exception for. It is noted, and
+    /// the run goes on.
     #[cold]
     pub(super) fn wrong(&mut self, space: u32, addr: u64, write: bool) {
         self.counters.without_right += 1;
