@@ -12,17 +12,17 @@
 //! Michigan 2017), chapter 4.
 //!
 //! **Left open by the source.** *How often the ring of misses is read* (`poll`): every microsecond, and a thousand times
-//! less often once it was empty a thousand times and nothing moves. *How a page is copied*
+//! less often once nothing was in it a thousand times. *How a page is copied*
 //! (`copy_threads`): by enough threads that all of its lines are under way at once. *Where the neighbours lie*: half of them
 //! on either side; of two that are as far away the lower is first. *The moving average of the share* (`newest_weight`): the
 //! newest sample counts half. *Whether copies count in the share* (`count_copies`): no; they push it to one half. *What half
 //! the rate is* (`half_rate`): half as many pages in flight, or migration in every second period. *The page itself*: comes
 //! after its neighbours. *A full tier*: candidates wait until there is room.
 //!
-//! **Elsewhere than on GPUs.** A world that reports no TLB misses can watch pages of the slow tier instead (`trigger =
-//! "hint-faults"`), as the kernel's NUMA balancing does: a page counts at most one access per scan. Where allocations are not
-//! known, neighbours are those in the same mapping. What cannot be had there: a shootdown is not avoided, as the threads
-//! that migrate for have touched everything before.
+//! **Elsewhere than on GPUs.** A world that reports no TLB misses can watch pages of the slow tier instead
+//! (`trigger = "hint-faults"`), as the kernel's NUMA balancing does: a page counts at most one access per scan. Where
+//! allocations are not known, neighbours are those in the same mapping. What cannot be had there: a shootdown is not
+//! avoided, as the threads that migrate for have touched everything before.
 //!
 //! **When to use it.** Programs on a GPU whose data begins in the CPU's memory, and that come back to it often enough.
 
@@ -306,7 +306,7 @@ impl Policy for ThresholdMigration {
         }
         let mut next = match self.parameters.trigger {
             Trigger::TlbMisses => {
-                let rests = signals.iter().all(|signal| *signal == Signal::Tick) && self.queue.is_empty();
+                let rests = signals.iter().all(|signal| *signal == Signal::Tick);
                 self.empty_polls = if rests { self.empty_polls.saturating_add(1) } else { 0 };
                 let is_idle = self.empty_polls > IDLE;
                 now.plus(Time(self.parameters.poll.0.saturating_mul(if is_idle {

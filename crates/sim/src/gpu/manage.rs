@@ -235,7 +235,7 @@ impl Paths {
         if !state.holds_pages() {
             return None;
         }
-        let pages = transactions.iter().map(|one| one.line * GPU_LINE >> 12);
+        let pages = transactions.iter().map(|one| (one.line * GPU_LINE) >> 12);
         let table = around.machine.shared.os.table(around.space);
         pages.into_iter().find(|vpn| {
             let size = table.find(vpn << 12).map_or(PageSize::Base, |leaf| leaf.size);
