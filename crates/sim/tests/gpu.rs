@@ -1,88 +1,13 @@
 //! The GPU machine: bandwidth of each memory against its bound, placement's shapes, caches, barriers, determinism.
 
-use terrace_model::AddressRange;
 use terrace_sim::design::{Design, Library};
 use terrace_sim::{Options, Outcome, simulate};
-use terrace_trace::{
-    AccessKind, Agent, Batch, BatchBuilder, Event, Header, MapKind, MarkKind, Protection, StreamId, VecSource,
-};
+use terrace_trace::{Event, Header, MarkKind, VecSource};
 
-const BASE: u64 = 0x2000_0000_0000;
+#[path = "gpu_support/mod.rs"]
+mod support;
 
-/// Writes a GPU's stream by hand.
-struct Script {
-    batches: Vec<Batch>,
-    builder: BatchBuilder,
-    sequence: u64,
-}
-
-impl Script {
-    fn new(bytes: u64) -> Script {
-        let mut script = Script { batches: Vec::new(), builder: BatchBuilder::new(StreamId(0)), sequence: 0 };
-        let spawn = Event::Spawn {
-            process: 0,
-            thread: 0,
-            agent: Agent::Gpu,
-            forked_from: None,
-            os_id: 1,
-            name: "k".into(),
-        };
-        script.event(spawn);
-        let range = AddressRange::new(BASE, bytes);
-        let protection = Protection::READ_WRITE;
-        script.event(Event::Map { range, kind: MapKind::Anonymous, protection, name: String::new() });
-        script
-    }
-
-    fn event(&mut self, event: Event) {
-        let sequence = if event.is_global() {
-            self.sequence += 1;
-            self.sequence
-        } else {
-            0
-        };
-        self.builder.event(sequence, event);
-        self.flush_full();
-    }
-
-    fn flush_full(&mut self) {
-        if self.builder.is_full() {
-            self.batches.push(self.builder.take(0));
-        }
-    }
-
-    fn mark(&mut self, kind: MarkKind, value: u64) {
-        self.event(Event::Mark { kind, name: String::new(), value });
-    }
-
-    fn kernel(&mut self) {
-        self.mark(MarkKind::KernelLaunch, 0);
-    }
-
-    fn group(&mut self, items: u64) {
-        self.mark(MarkKind::WorkGroup, items);
-    }
-
-    fn warp(&mut self, warp: u64) {
-        self.mark(MarkKind::Warp, warp);
-    }
-
-    /// 32 lanes, each `stride` bytes from the one before.
-    fn lanes(&mut self, offset: u64, stride: u64, write: bool, instructions: u64) {
-        let kind = if write { AccessKind::Write } else { AccessKind::Read };
-        for lane in 0..32 {
-            let instructions = if lane == 0 { instructions } else { 0 };
-            self.builder.access(BASE + offset + lane * stride, 4, kind, 0, instructions);
-        }
-        self.flush_full();
-    }
-
-    fn run(&mut self, design: &Design) -> Outcome {
-        self.batches.push(self.builder.take(0));
-        let mut source = VecSource::new(Header::default(), std::mem::take(&mut self.batches));
-        simulate(design, &mut source, Options::default()).unwrap()
-    }
-}
+use support::Script;
 
 fn design(name: &str, changes: &[(&str, &str)]) -> Design {
     let changes: Vec<(String, String)> =

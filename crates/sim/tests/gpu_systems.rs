@@ -1,13 +1,14 @@
 //! Published systems beside a GPU: annotated placement, and pages that move while kernels run.
 
+#[path = "gpu_support/mod.rs"]
+mod support;
+
+use support::{BASE, Script};
 use terrace_model::AddressRange;
 use terrace_sim::design::{Design, Library};
 use terrace_sim::{Options, Outcome, simulate};
-use terrace_trace::{
-    AccessKind, Agent, Batch, BatchBuilder, Event, Header, MapKind, MarkKind, Protection, StreamId, VecSource,
-};
+use terrace_trace::{Batch, Event, Header, VecSource};
 
-const BASE: u64 = 0x2000_0000_0000;
 const PAGE: u64 = 4096;
 
 /// A program of kernels over structures of whole pages, which lie one after the other.
@@ -23,29 +24,13 @@ enum Do {
     Compute(u64),
 }
 
-/// Writes it.
-struct Script {
-    batches: Vec<Batch>,
-    builder: BatchBuilder,
-    sequence: u64,
-}
+/// Kernels over structures.
+struct Kernels(Script);
 
-impl Script {
-    fn new(structures: &[(&str, u64)]) -> Script {
-        let mut script = Script { batches: Vec::new(), builder: BatchBuilder::new(StreamId(0)), sequence: 0 };
-        let agent = Agent::Gpu;
-        script.event(Event::Spawn {
-            process: 0,
-            thread: 0,
-            agent,
-            forked_from: None,
-            os_id: 1,
-            name: "k".into(),
-        });
+impl Kernels {
+    fn new(structures: &[(&str, u64)]) -> Kernels {
         let pages: u64 = structures.iter().map(|(_, pages)| pages).sum();
-        let range = AddressRange::new(BASE, pages * PAGE);
-        let protection = Protection::READ_WRITE;
-        script.event(Event::Map { range, kind: MapKind::Anonymous, protection, name: String::new() });
+        let mut script = Script::new(pages * PAGE);
         let mut first = BASE;
         for (site, (name, pages)) in structures.iter().enumerate() {
             let site = site as u32;
@@ -54,68 +39,42 @@ impl Script {
             script.event(Event::Alloc { object: site.into(), site, range });
             first += pages * PAGE;
         }
-        script
+        Kernels(script)
     }
 
-    fn event(&mut self, event: Event) {
-        let sequence = if event.is_global() {
-            self.sequence += 1;
-            self.sequence
-        } else {
-            0
-        };
-        self.builder.event(sequence, event);
-        if self.builder.is_full() {
-            self.batches.push(self.builder.take(0));
-        }
+    /// A warp loads a line, 32 lanes of four bytes each.
+    fn load(&mut self, line: u64) {
+        self.0.lanes(line * 128, 4, false, 1);
     }
 
-    fn mark(&mut self, kind: MarkKind, value: u64) {
-        self.event(Event::Mark { kind, name: String::new(), value });
-    }
-
-    /// A kernel in which groups of one warp load the lines given, 32 lanes of four bytes each.
-    fn kernel(mut self, lines: impl IntoIterator<Item = u64>, loads: usize) -> Script {
-        self.mark(MarkKind::KernelLaunch, 0);
+    /// A kernel in which groups of one warp load the lines given.
+    fn kernel(mut self, lines: impl IntoIterator<Item = u64>, loads: usize) -> Kernels {
+        self.0.kernel();
         let lines: Vec<u64> = lines.into_iter().collect();
         for group in lines.chunks(loads) {
-            self.mark(MarkKind::WorkGroup, 32);
-            self.mark(MarkKind::Warp, 0);
-            for line in group {
-                for lane in 0..32 {
-                    let addr = BASE + line * 128 + lane * 4;
-                    self.builder.access(addr, 4, AccessKind::Read, 0, u64::from(lane == 0));
-                }
-                if self.builder.is_full() {
-                    self.batches.push(self.builder.take(0));
-                }
-            }
+            self.0.group(32);
+            self.0.warp(0);
+            group.iter().for_each(|line| self.load(*line));
         }
         self
     }
 
     /// A kernel of one warp: lines to load, and between them instructions to execute.
-    fn warp(mut self, steps: &[Do]) -> Script {
-        self.mark(MarkKind::KernelLaunch, 0);
-        self.mark(MarkKind::WorkGroup, 32);
-        self.mark(MarkKind::Warp, 0);
+    fn warp(mut self, steps: &[Do]) -> Kernels {
+        self.0.kernel();
+        self.0.group(32);
+        self.0.warp(0);
         for step in steps {
             match *step {
-                Do::Compute(instructions) => self.event(Event::Compute { instructions }),
-                Do::Load(line) => {
-                    for lane in 0..32 {
-                        let addr = BASE + line * 128 + lane * 4;
-                        self.builder.access(addr, 4, AccessKind::Read, 0, u64::from(lane == 0));
-                    }
-                }
+                Do::Compute(instructions) => self.0.event(Event::Compute { instructions }),
+                Do::Load(line) => self.load(line),
             }
         }
         self
     }
 
     fn finish(mut self) -> Program {
-        self.batches.push(self.builder.take(0));
-        Program { batches: self.batches }
+        Program { batches: self.0.take() }
     }
 }
 
@@ -160,7 +119,7 @@ fn three_structures() -> Program {
     let cold = 0..40 * LINES;
     // Each line again and again: the SM's cache serves all but the first.
     let cached = (40 * LINES..60 * LINES).flat_map(|line| [line; 10]);
-    Script::new(&[("cold", 40), ("cached", 20), ("warm", 20)])
+    Kernels::new(&[("cold", 40), ("cached", 20), ("warm", 20)])
         .kernel(cold, 8)
         .kernel(cached, 40)
         // Each kernel begins with empty caches of SMs; the slices are smaller than this.
@@ -205,10 +164,11 @@ fn hot_structures_get_the_room_there_is() {
     let program = three_structures();
     // What is issued: the cached structure is the hottest by the byte, and the warm one gets what is left.
     let outcome = program.run_twice(&design("gpu-annotated", &SMALL));
-    let pages =
-        |outcome: &Outcome| ["gddr", "ddr"].map(|tier| count(outcome, &format!("tier.{tier}.bytes_read")));
     let line = 128;
-    assert_eq!(pages(&outcome), [(20 * LINES + 4 * LINES * 3) * line, (40 * LINES + 16 * LINES * 3) * line,]);
+    assert_eq!(
+        bytes_read(&outcome),
+        [(20 * LINES + 4 * LINES * 3) * line, (40 * LINES + 16 * LINES * 3) * line,]
+    );
     assert_eq!(
         outcome.notes[1..3],
         ["hint BO, in the fast tier: cached, warm", "hint CO, in the slow tier: cold"]
@@ -216,7 +176,7 @@ fn hot_structures_get_the_room_there_is() {
     // What reaches memory: the warm structure is the hottest.
     let memory = [&SMALL[..], &[("os.policy.count", "memory")]].concat();
     assert_eq!(
-        pages(&program.run_twice(&design("gpu-annotated", &memory))),
+        bytes_read(&program.run_twice(&design("gpu-annotated", &memory))),
         [(20 * LINES * 3 + 4 * LINES) * line, (40 * LINES + 16 * LINES) * line,]
     );
     // Room for 71.4 % of everything: all structures are drawn, whatever is hot.
@@ -230,7 +190,7 @@ fn hot_structures_get_the_room_there_is() {
 fn eight_pages(cycles: u64) -> Program {
     let mut steps = vec![Do::Load(4 * LINES), Do::Compute(cycles)];
     steps.extend((0..8).map(|page| Do::Load(page * LINES)));
-    Script::new(&[("a", 8), ("b", 8)]).warp(&steps).finish()
+    Kernels::new(&[("a", 8), ("b", 8)]).warp(&steps).finish()
 }
 
 fn bytes_read(outcome: &Outcome) -> [u64; 2] {
@@ -275,7 +235,7 @@ fn neighbours_move_without_a_shootdown() {
 fn a_threshold_counts_misses() {
     // An entry: each load misses.
     let pages = [0, 1, 0, 1, 0, 2].map(|page| Do::Load(page * LINES));
-    let program = Script::new(&[("a", 8)]).warp(&[&pages[..], &[Do::Compute(100_000)]].concat()).finish();
+    let program = Kernels::new(&[("a", 8)]).warp(&[&pages[..], &[Do::Compute(100_000)]].concat()).finish();
     let candidates = |threshold: &str| {
         let changes = [("gpu.tlb.entries", "1"), ("gpu.loads", "1"), ("os.policy.threshold", threshold)];
         count(&program.run(&bare("gpu-migrate-th", &changes), Options::default()), "policy.own.candidates")
@@ -288,7 +248,7 @@ fn who_touches_a_page_on_its_way_waits() {
     // A slow copy: one line buffer, one thread. The second load comes while it runs.
     let slow = [("cache.l1.outstanding", "1"), ("os.policy.copy_threads", "1")];
     let steps = [Do::Load(0), Do::Compute(4000), Do::Load(1)];
-    let program = Script::new(&[("a", 1)]).warp(&steps).finish();
+    let program = Kernels::new(&[("a", 1)]).warp(&steps).finish();
     let outcome = program.run(&bare("gpu-migrate-th", &slow), Options::default());
     // It comes from where the page is then.
     assert_eq!([count(&outcome, "policy.own.moved"), bytes_read(&outcome)[0]], [1, 128]);
@@ -300,7 +260,7 @@ fn who_touches_a_page_on_its_way_waits() {
 #[test]
 fn a_page_is_copied_by_so_many_threads() {
     let cycles = |threads: &str| {
-        let program = Script::new(&[("a", 64)])
+        let program = Kernels::new(&[("a", 64)])
             .warp(&[&[Do::Load(0), Do::Compute(3000)][..], &[Do::Load(1)]].concat())
             .finish();
         let changes = [("os.policy.copy_threads", threads), ("os.policy.expansion", "128")];
@@ -312,7 +272,7 @@ fn a_page_is_copied_by_so_many_threads() {
 #[test]
 fn the_legacy_model_copies_everything_before_a_kernel() {
     let pages = 1024;
-    let program = Script::new(&[("a", pages)]).kernel(0..pages * LINES, 8).finish();
+    let program = Kernels::new(&[("a", pages)]).kernel(0..pages * LINES, 8).finish();
     let outcome = program.run(&bare("gpu-memcpy", &[]), Options::default());
     let bytes = pages * PAGE;
     assert_eq!(count(&outcome, "gpu.launch_copy.bytes"), bytes);
@@ -323,7 +283,7 @@ fn the_legacy_model_copies_everything_before_a_kernel() {
     // The kernel waits for it.
     assert!(outcome.seconds_simulated * 1e9 > count(&outcome, "gpu.launch_copy.time") as f64);
     // Once: nothing is left to be copied before the second kernel.
-    let twice = Script::new(&[("a", pages)]).kernel(0..8, 8).kernel(0..8, 8).finish();
+    let twice = Kernels::new(&[("a", pages)]).kernel(0..8, 8).kernel(0..8, 8).finish();
     let outcome = twice.run(&bare("gpu-memcpy", &[]), Options::default());
     assert_eq!(count(&outcome, "gpu.launch_copy.bytes"), bytes);
     let outcome = program.run(&bare("gpu-ddr-only", &[]), Options::default());
@@ -333,7 +293,7 @@ fn the_legacy_model_copies_everything_before_a_kernel() {
 #[test]
 fn balancing_keeps_the_share_that_migration_alone_overshoots() {
     let pages = 512;
-    let mut script = Script::new(&[("a", pages)]);
+    let mut script = Kernels::new(&[("a", pages)]);
     for _ in 0..12 {
         script = script.kernel(0..pages * LINES, 8);
     }

@@ -11,7 +11,6 @@ use terrace_sim::design::{
     HatricParameters, Library, LocalStores, PagePolicy, SetNumbers, Tracking, WalkCacheSets, WalkerStores,
 };
 use terrace_sim::{Fidelity, Outcome};
-use terrace_trace::MarkKind;
 
 /// Cores of 1 GHz, so that a cycle is a nanosecond; 3,000 pages of fast memory; TLBs as in [`small`].
 fn machine(cores: u32, coherence: &str, hatric: HatricParameters) -> Design {
@@ -43,11 +42,6 @@ fn threads(cores: u32, pages: u64) -> Program {
     }
     wait(&mut program, cores);
     program
-}
-
-/// No thread goes on before all have come so far.
-fn wait(program: &mut Program, cores: u32) {
-    (0..cores).for_each(|core| _ = program.on(core).mark(MarkKind::Barrier));
 }
 
 /// A core reads pages of the program, and the others wait for that.

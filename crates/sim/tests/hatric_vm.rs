@@ -12,7 +12,7 @@ use terrace_sim::design::{
     NestedParameters, PageWalkCacheParameters, Placement, VmParameters, WalkCacheSets, WalkCacheTags,
 };
 use terrace_sim::{Fidelity, Options, Outcome};
-use terrace_trace::{Event, MarkKind};
+use terrace_trace::Event;
 
 /// The costs of Linux's shootdowns in these designs, in nanoseconds, and that of a VM exit at 1 GHz.
 const SEND: u64 = 1000;
@@ -56,11 +56,6 @@ fn hatric() -> HatricParameters {
 
 fn page(number: u64) -> u64 {
     DATA + number * PAGE
-}
-
-/// No thread goes on before all have come so far.
-fn wait(program: &mut Program, cores: u32) {
-    (0..cores).for_each(|core| _ = program.on(core).mark(MarkKind::Barrier));
 }
 
 /// One thread on each core: the first writes `pages` pages, each reads them twice, and all compute while the hypervisor

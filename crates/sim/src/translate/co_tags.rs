@@ -63,6 +63,24 @@ pub enum ProbeSets {
 }
 
 impl ProbeSets {
+    /// The sets of an array of `sets` sets that entries from `address` on may be in: the place of an entry in its table is
+    /// the lowest part of what the array is looked up by. All sets where that tells nothing. `places` says for a place what
+    /// may stand in the array for it, of `keys` such keys.
+    pub fn of_entries<I: Iterator<Item = u64>>(
+        address: u64,
+        entries: u64,
+        sets: usize,
+        keys: usize,
+        places: impl Fn(u64) -> I,
+    ) -> ProbeSets {
+        if !sets.is_power_of_two() || sets > keys {
+            return ProbeSets::All;
+        }
+        let first = address >> 3 & 511;
+        let keys = (first..first + entries).flat_map(places);
+        ProbeSets::Listed(keys.map(|key| (key % sets as u64) as u16).collect())
+    }
+
     /// The sets of an array of `sets` sets, in ascending order.
     pub fn of(&self, sets: usize) -> Vec<usize> {
         let mut found: Vec<usize> = match self {

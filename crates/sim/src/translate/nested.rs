@@ -163,12 +163,9 @@ impl Nested {
         resolution: Resolution,
     ) -> Probed {
         let Some(own) = &mut self.co_tags else { return Probed::default() };
-        let sets = self.tlb.sets() as u64;
-        let sets = if searches_all || !sets.is_power_of_two() || sets > 512 {
-            ProbeSets::All
-        } else {
-            let first = address >> 3 & 511;
-            ProbeSets::Listed((first..first + entries).map(|index| (index % sets) as u16).collect())
+        let sets = match searches_all {
+            true => ProbeSets::All,
+            false => ProbeSets::of_entries(address, entries, self.tlb.sets(), 512, std::iter::once),
         };
         own.probe(&mut self.tlb, Structure::NestedTlb, &sets, address, resolution)
     }

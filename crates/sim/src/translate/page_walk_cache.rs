@@ -97,13 +97,10 @@ impl PageWalkCache {
         resolution: Resolution,
     ) -> Probed {
         let Some(own) = &mut self.co_tags else { return Probed::default() };
-        let sets = self.entries.sets() as u64;
-        let sets = if searches_all || !sets.is_power_of_two() || sets > 512 << 3 {
-            ProbeSets::All
-        } else {
-            let first = address >> 3 & 511;
-            let levels = |index: u64| (2..=5).map(move |level| ((index << 3 | level) % sets) as u16);
-            ProbeSets::Listed((first..first + entries).flat_map(levels).collect())
+        let levels = |index: u64| (2..=5).map(move |level| index << 3 | level);
+        let sets = match searches_all {
+            true => ProbeSets::All,
+            false => ProbeSets::of_entries(address, entries, self.entries.sets(), 512 << 3, levels),
         };
         own.probe(&mut self.entries, Structure::WalkCache, &sets, address, resolution)
     }

@@ -320,3 +320,8 @@ impl Random {
         self.next() % limit
     }
 }
+
+/// No thread goes on before all have come so far, one on each core.
+pub fn wait(program: &mut Program, cores: u32) {
+    (0..cores).for_each(|core| _ = program.on(core).mark(MarkKind::Barrier));
+}

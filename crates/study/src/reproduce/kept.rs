@@ -4,10 +4,12 @@
 //! goes on where it was, and one whose claims have changed makes only the runs that are new. Another build of the program
 //! keeps results of its own.
 
+use crate::keeping::{Exact, ExactStats, short_name};
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+use terrace_report::{WriteError, write_atomically};
 use terrace_sim::design::claims::RunNumbers;
 
 /// Results of builds that nobody ran for so long are removed.
@@ -23,7 +25,11 @@ pub struct Kept {
 #[derive(serde::Serialize, serde::Deserialize)]
 struct Entry {
     key: String,
-    numbers: RunNumbers,
+    accesses: u64,
+    instructions: u64,
+    cycles: u64,
+    seconds: Exact,
+    stats: ExactStats,
 }
 
 impl Kept {
@@ -43,27 +49,42 @@ impl Kept {
     }
 
     fn path(&self, key: &str) -> PathBuf {
-        self.folder.join(format!("{:08x}-{:x}.json", crc32fast::hash(key.as_bytes()), key.len()))
+        self.folder.join(format!("{}.json", short_name(key)))
     }
 
     /// The result of this run, if it is here and whole.
     pub fn get(&self, key: &str) -> Option<RunNumbers> {
         let text = fs::read(self.path(key)).ok()?;
         let entry: Entry = serde_json::from_slice(&text).ok()?;
-        (entry.key == key).then_some(entry.numbers)
+        if entry.key != key {
+            return None;
+        }
+        Some(RunNumbers {
+            accesses: entry.accesses,
+            instructions: entry.instructions,
+            cycles: entry.cycles,
+            seconds: entry.seconds.value()?,
+            stats: entry.stats.into_stats()?,
+        })
     }
 
     /// Keeps the result of a run.
     ///
     /// # Errors
     /// The folder cannot be written. Nothing half-written is left under the result's name.
-    pub fn put(&self, key: &str, numbers: &RunNumbers) -> io::Result<()> {
-        fs::create_dir_all(&self.folder)?;
-        let mut file = tempfile::NamedTempFile::new_in(&self.folder)?;
-        let entry = Entry { key: key.to_owned(), numbers: numbers.clone() };
-        file.write_all(&serde_json::to_vec(&entry)?)?;
-        file.persist(self.path(key))?;
-        Ok(())
+    pub fn put(&self, key: &str, numbers: &RunNumbers) -> Result<(), WriteError> {
+        let path = self.path(key);
+        fs::create_dir_all(&self.folder).map_err(|error| WriteError { path: path.clone(), error })?;
+        let entry = Entry {
+            key: key.to_owned(),
+            accesses: numbers.accesses,
+            instructions: numbers.instructions,
+            cycles: numbers.cycles,
+            seconds: Exact::of(numbers.seconds),
+            stats: ExactStats::of(&numbers.stats),
+        };
+        let text = serde_json::to_vec(&entry).expect("plain data with string keys always serializes");
+        write_atomically(&path, &text)
     }
 
     /// Removes the folders of other builds in which nothing was written for long.
@@ -106,6 +127,7 @@ mod tests {
         stats.real("whole", 3.0, Unit::Ratio);
         // Numbers that a decimal text keeps only if all digits are read.
         stats.real("tenth", 0.1 + 0.2, Unit::Ratio);
+        stats.real("never", f64::INFINITY, Unit::Nanoseconds);
         let mut sizes = terrace_model::Histogram::default();
         sizes.record(5);
         stats.histogram("sizes", sizes, Unit::Bytes);

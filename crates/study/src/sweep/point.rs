@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::designs::{Job, Setting};
+use crate::keeping::short_name;
 use crate::simulation::Simulation;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -84,7 +85,7 @@ impl Point {
         for parameter in &resolved.parameters {
             let _ = writeln!(identity, "{}={}", parameter.key, parameter.value);
         }
-        point.id = format!("{:016x}", fnv1a(identity.as_bytes()));
+        point.id = short_name(&identity);
         point.identity = identity;
         Ok(point)
     }
@@ -121,25 +122,4 @@ impl Point {
 /// A value as designs and workloads spell it.
 pub(super) fn text_of(value: &toml::Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
-
-/// The 64-bit hash of Fowler, Noll and Vo (variant 1a, <http://www.isthe.com/chongo/tech/comp/fnv/>), which is the same for
-/// all versions of all tools. The store compares whole identities, so a collision costs a run and no more.
-fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes
-        .iter()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_hash_is_the_published_one() {
-        // Test vectors of the authors' page.
-        assert_eq!(fnv1a(b""), 0xcbf2_9ce4_8422_2325);
-        assert_eq!(fnv1a(b"a"), 0xaf63_dc4c_8601_ec8c);
-        assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);
-    }
 }

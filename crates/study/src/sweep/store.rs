@@ -2,10 +2,9 @@
 
 use super::Point;
 use crate::Error;
+use crate::keeping::{Exact, ExactStats};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use terrace_model::{Histogram, Stat, Stats, Unit, Value};
 use terrace_report::{RunRecord, write_atomically};
 
 /// The folder of the runs inside a sweep's folder.
@@ -87,49 +86,11 @@ struct Kept {
     left_out: Vec<String>,
     notes: Vec<String>,
     parameters: Vec<(String, String)>,
-    stats: BTreeMap<String, KeptStat>,
-}
-
-/// A real number as the shortest text that reads back as the same number. Readers of JSON may round the last digit of its
-/// own numbers, and JSON has none that is infinite.
-#[derive(Serialize, Deserialize)]
-struct Exact(String);
-
-impl Exact {
-    fn of(value: f64) -> Exact {
-        Exact(value.to_string())
-    }
-
-    fn value(&self) -> Option<f64> {
-        self.0.parse().ok()
-    }
-}
-
-#[derive(Serialize, Deserialize)]
-struct KeptStat {
-    unit: Unit,
-    #[serde(flatten)]
-    value: KeptValue,
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-enum KeptValue {
-    Integer(u64),
-    Real(Exact),
-    Histogram(Histogram),
+    stats: ExactStats,
 }
 
 /// A run of a point as text.
 pub fn pack(point: &Point, record: &RunRecord) -> String {
-    let stat = |stat: &Stat| KeptStat {
-        unit: stat.unit,
-        value: match &stat.value {
-            Value::Integer(value) => KeptValue::Integer(*value),
-            Value::Real(value) => KeptValue::Real(Exact::of(*value)),
-            Value::Histogram(value) => KeptValue::Histogram(value.clone()),
-        },
-    };
     let kept = Kept {
         identity: point.identity().to_owned(),
         design: record.design.clone(),
@@ -148,7 +109,7 @@ pub fn pack(point: &Point, record: &RunRecord) -> String {
         left_out: record.left_out.clone(),
         notes: record.notes.clone(),
         parameters: record.parameters.clone(),
-        stats: record.stats.iter().map(|(name, one)| (name.to_owned(), stat(one))).collect(),
+        stats: ExactStats::of(&record.stats),
     };
     serde_json::to_string(&kept).expect("plain data with string keys always serializes") + "\n"
 }
@@ -158,20 +119,6 @@ fn unpack(text: &str, point: &Point) -> Option<RunRecord> {
     let kept: Kept = serde_json::from_str(text).ok()?;
     if kept.identity != point.identity() {
         return None;
-    }
-    let mut stats = Stats::new();
-    for (name, stat) in kept.stats {
-        let value = match stat.value {
-            KeptValue::Integer(value) => Value::Integer(value),
-            KeptValue::Real(value) => Value::Real(value.value()?),
-            KeptValue::Histogram(value) => Value::Histogram(value),
-        };
-        // A damaged file is no run; a tree refuses a name that is both a branch and a leaf.
-        let under_leaf = name.match_indices('.').any(|(at, _)| stats.get(&name[..at]).is_some());
-        if under_leaf || stats.under(&name).next().is_some() {
-            return None;
-        }
-        stats.insert(name, Stat { value, unit: stat.unit });
     }
     Some(RunRecord {
         design: kept.design,
@@ -190,7 +137,7 @@ fn unpack(text: &str, point: &Point) -> Option<RunRecord> {
         left_out: kept.left_out,
         notes: kept.notes,
         parameters: kept.parameters,
-        stats,
+        stats: kept.stats.into_stats()?,
         ..RunRecord::default()
     })
 }

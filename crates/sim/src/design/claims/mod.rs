@@ -92,7 +92,7 @@ pub struct RunKey {
 }
 
 /// What came out of a run.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct RunNumbers {
     /// Accesses of the timed part: the region of interest where the input marks one, else the whole input.
     pub accesses: u64,
