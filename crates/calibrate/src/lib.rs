@@ -7,6 +7,7 @@
 
 mod analysis;
 mod bandwidth;
+mod calls;
 mod chase;
 mod clock;
 mod date;
@@ -20,6 +21,7 @@ mod shootdown;
 mod spread;
 
 pub use analysis::{FaultCosts, Step, split_faults, steps};
+pub use calls::{Call, Calls, Effort, Point, measure_calls};
 pub use date::today;
 pub use measure::{Budget, Error, Measured, measure};
 pub use processor::Processor;

@@ -22,6 +22,7 @@ mod translate;
 pub mod vbi;
 
 pub use engine::simulate;
+pub use machine::{ShootdownCall, shootdown_benchmark};
 pub use os::{FaultBench, FrameRun, Holder, MemoryFigures, OrderFigures, RegionFigures, Snapshot};
 pub use outcome::{
     Fidelity, MemoryMap, OpenPolicy, Options, Outcome, Part, PartCost, PartUse, PlacementColumn,

@@ -17,9 +17,11 @@
 //! | `zeroing.rs` | what a page fault costs |
 //! | `zero_lines.rs` | lines that the memory controller knows to be zero |
 //! | `tiers.rs` | the tiers in physical memory, and their devices |
+//! | `bench.rs` | what taking a page away costs, by itself |
 
 mod access;
 mod behind;
+mod bench;
 mod build;
 mod changes;
 mod exchange;
@@ -35,6 +37,7 @@ mod walk;
 mod zero_lines;
 mod zeroing;
 
+pub use bench::{ShootdownCall, shootdown_benchmark};
 pub(crate) use build::{Machine, Shared};
 pub(crate) use hypervisor::{StoppedAt, System};
 pub(crate) use manager::{Manager, Trap};

@@ -5,6 +5,7 @@ pub mod contiguity;
 mod report;
 pub mod restore;
 pub mod run;
+mod shootdown;
 pub mod top;
 
 use crate::error::Failure;

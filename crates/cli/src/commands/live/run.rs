@@ -2,7 +2,8 @@
 
 use super::{Helped, LiveOptions};
 use crate::error::{CommandResult, Failure};
-use clap::Args;
+use crate::options::parse_machine;
+use clap::{Args, ValueEnum};
 use std::ffi::OsString;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -18,6 +19,7 @@ Examples:
   sudo terrace run --dry-run -v -- ./app
   sudo terrace run --seconds 60 -- ./app
   terrace run --policy static-ratio --set fast_share=0.7 -- ./stream
+  terrace run --microbenchmark shootdown
 
 While it runs:
   kill -USR1 PID   pause: nothing is moved
@@ -73,13 +75,59 @@ pub struct Arguments {
     #[arg(long, value_name = "N")]
     seconds: Option<u64>,
 
+    /// Start no command: measure one mechanism of this kernel by itself, and
+    /// what the simulated kernel says of it
+    #[arg(long, value_enum, value_name = "NAME", help_heading = "Microbenchmark", conflicts_with_all = NOT_MEASURED)]
+    microbenchmark: Option<Microbenchmark>,
+
+    /// The machine whose costs predict [default: the preset that is nearest to
+    /// this processor]
+    #[arg(long, value_name = "NAME|FILE|here", value_parser = parse_machine, help_heading = "Microbenchmark", requires = "microbenchmark", conflicts_with = "command")]
+    machine: Option<String>,
+
+    /// Measure with the least work: quickly, and without meaning
+    #[arg(long, hide = true, requires = "microbenchmark", conflicts_with = "command")]
+    tiny: bool,
+
     /// The command: everything after `--`
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    #[arg(last = true, required_unless_present = "microbenchmark", value_name = "COMMAND")]
     command: Vec<OsString>,
+}
+
+/// What concerns a command that a policy works on, and means nothing without one.
+const NOT_MEASURED: [&str; 17] = [
+    "policy",
+    "sets",
+    "seed",
+    "limits",
+    "cpu",
+    "bandwidth",
+    "pressure",
+    "regions",
+    "dry_run",
+    "socket",
+    "metrics",
+    "report",
+    "track_stores",
+    "track_accesses",
+    "sample_faults",
+    "seconds",
+    "command",
+];
+
+/// What can be measured without a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Microbenchmark {
+    /// munmap, mprotect, MADV_DONTNEED and move_pages of one page, by the number
+    /// of threads that have it
+    Shootdown,
 }
 
 /// Carries out the subcommand.
 pub fn run(arguments: Arguments) -> CommandResult {
+    if let Some(Microbenchmark::Shootdown) = arguments.microbenchmark {
+        return super::shootdown::run(arguments.machine.as_deref(), arguments.tiny, &arguments.options.json);
+    }
     let options = &arguments.options;
     let (managed, help) = if arguments.sample_faults {
         (Managed::Sampled, Some(Help::start_with_sampler()))
