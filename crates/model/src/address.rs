@@ -226,6 +226,25 @@ impl CoreId {
     }
 }
 
+/// A node of the machine, by number: processors, and the memory that they reach without a link. Memory behind a link is a
+/// node too, without processors where nobody stands beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct NodeId(pub u8);
+
+impl NodeId {
+    /// The cores' node.
+    pub const CPU: NodeId = NodeId(0);
+    /// The node of a GPU beside them.
+    pub const GPU: NodeId = NodeId(1);
+
+    /// The node of the `at`th tier, where no processor stands beside it.
+    #[inline]
+    pub const fn of_memory(at: u8) -> NodeId {
+        NodeId(2 + at)
+    }
+}
+
 /// A half-open range `[start, start + bytes)` of virtual addresses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct AddressRange {

@@ -6,7 +6,7 @@ mod devices;
 use devices::preset;
 use terrace_model::{Bytes, BytesPerSec, Time};
 use terrace_sim::design::LinkParameters;
-use terrace_sim::memory::{Device, Link, preset_names, preset_table};
+use terrace_sim::memory::{Device, Link, Way, preset_names, preset_table};
 
 #[test]
 fn every_preset_reads_states_its_source_and_makes_a_device() {
@@ -53,9 +53,17 @@ fn a_link_adds_latency_and_queues_per_direction() {
     };
     let mut link = Link::new(&parameters).unwrap();
     // A request is 16 bytes at 10 GB/s, a line 80 bytes at 20 GB/s.
-    assert_eq!(link.send_request(Time::ZERO), Time::from_nanos_f64(1.6 + 30.0));
-    assert_eq!(link.return_line(Time::from_nanos(100)), Time::from_nanos(134));
-    assert_eq!(link.return_line(Time::from_nanos(100)), Time::from_nanos(138), "behind the other");
-    assert_eq!(link.send_line(Time::from_nanos(100)), Time::from_nanos(138), "the other direction is free");
+    assert_eq!(link.send_request(Way::There, Time::ZERO), Time::from_nanos_f64(1.6 + 30.0));
+    assert_eq!(link.return_line(Way::There, Time::from_nanos(100)), Time::from_nanos(134));
+    assert_eq!(
+        link.return_line(Way::There, Time::from_nanos(100)),
+        Time::from_nanos(138),
+        "behind the other"
+    );
+    assert_eq!(
+        link.send_line(Way::There, Time::from_nanos(100)),
+        Time::from_nanos(138),
+        "the other direction is free"
+    );
     assert!(Link::new(&LinkParameters { read_bandwidth: BytesPerSec(0.0), ..parameters }).is_err());
 }

@@ -442,6 +442,7 @@ impl Engine {
         }
         let flush = self.paths.coherence.as_ref().and_then(|coherence| coherence.wants_flush());
         let own = memory.first_tier_lines();
+        let own = own.start.0..own.end.0;
         let mut below = BesideGpu { memory, paths: &mut self.paths };
         if let Some(cost) = flush {
             caches.flush_range(own, self.now, &mut below);

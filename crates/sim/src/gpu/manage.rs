@@ -16,12 +16,12 @@ use super::paths::{Around, HALVES, Paths, of_half};
 use crate::cache::Outstanding;
 use crate::coherence::Cause;
 use crate::machine::{FULL, Machine};
-use crate::memory::Initiator;
+use crate::memory::{Initiator, MemoryRequest};
 use crate::observe::Objects;
 use crate::os::OsError;
 use crate::outcome::SimError;
 use crate::tiering::{Change, Tiering, copy_line};
-use terrace_model::{AddressRange, LINE_BYTES, PageId, PageSize, TierId, Time};
+use terrace_model::{AddressRange, LINE_BYTES, Line, PageId, PageSize, TierId, Time};
 use terrace_trace::{Advice, Agent, Event};
 
 /// Lines that the copy before a kernel has under way: more than either memory needs to be busy.
@@ -185,10 +185,9 @@ impl Engine {
             }
             let Some(to) = shared.os.take_block(TierId(0), size) else { break };
             let lines = size.bytes() / LINE_BYTES;
-            let first = |frame: terrace_model::Frame| frame.0 * (4096 / LINE_BYTES);
             for line in 0..lines {
                 let now = under_way.start(began);
-                let arrived = copy_line(shared, Some(first(from) + line), first(to) + line, false, now);
+                let arrived = copy_line(shared, Some(from.line() + line), to.line() + line, false, now);
                 under_way.occupy(arrived);
                 done = done.max(arrived);
             }
@@ -219,11 +218,13 @@ impl Paths {
             for sm in &mut self.sms {
                 sm.l1.remove(line);
             }
-            let slice = &mut self.slices[machine.shared.memory.channel_of(line * HALVES)];
+            let slice = &mut self.slices[machine.shared.memory.channel_of(Line(line * HALVES))];
             if let Some(dirty) = slice.cache.remove(line).filter(|dirty| *dirty != 0) {
                 let halves = (0..HALVES).filter(|half| dirty & of_half(*half) != 0);
                 halves.for_each(|half| {
-                    machine.shared.memory.write(line * HALVES + half, now, Initiator::Writeback);
+                    let line = Line(line * HALVES + half);
+                    let request = MemoryRequest::of_gpu(line, now, Initiator::Writeback);
+                    machine.shared.memory.write(request);
                 });
             }
         }

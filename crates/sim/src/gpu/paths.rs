@@ -7,11 +7,11 @@ use super::selective::{Coherence, GpuCoherenceParameters, Request};
 use crate::cache::Outstanding;
 use crate::coherence::Cause;
 use crate::machine::{Machine, Manager};
-use crate::memory::Initiator;
+use crate::memory::{Initiator, MemoryRequest};
 use crate::os::OsError;
 use crate::tiering::Tiering;
 use std::collections::{HashMap, HashSet};
-use terrace_model::{LINE_BYTES, PageId, PageSize, Time};
+use terrace_model::{LINE_BYTES, Line, PageId, PageSize, Time};
 
 /// Lines of memory in one of the GPU's.
 pub(super) const HALVES: u64 = GPU_LINE / LINE_BYTES;
@@ -334,7 +334,7 @@ impl Paths {
 
     fn load_from_slice(&mut self, around: &mut Around<'_>, one: Transaction, line: u64, now: Time) -> Time {
         let wanted = self.brings(around, one, line);
-        let slice = &mut self.slices[around.machine.shared.memory.channel_of(line * HALVES)];
+        let slice = &mut self.slices[around.machine.shared.memory.channel_of(Line(line * HALVES))];
         let (valid, ready) = slice.cache.look_up(line).unwrap_or((0, Time::ZERO));
         if wanted & !valid == 0 {
             self.counters.l2_hits += 1;
@@ -347,7 +347,7 @@ impl Paths {
 
     /// A slice brings the sectors that it lacks of those wanted: when they are there.
     fn bring(&mut self, around: &mut Around<'_>, line: u64, wanted: u8, valid: u8, now: Time) -> Time {
-        let slice = &mut self.slices[around.machine.shared.memory.channel_of(line * HALVES)];
+        let slice = &mut self.slices[around.machine.shared.memory.channel_of(Line(line * HALVES))];
         let begin = slice.misses.start(now);
         let done = match &mut self.coherence {
             None => read(around, line, valid, begin),
@@ -378,7 +378,7 @@ impl Paths {
         now: Time,
     ) -> Time {
         let arrives = now + self.one_way;
-        let slice = &mut self.slices[around.machine.shared.memory.channel_of(line * HALVES)];
+        let slice = &mut self.slices[around.machine.shared.memory.channel_of(Line(line * HALVES))];
         match slice.cache.look_up(line) {
             Some(_) => self.counters.l2_hits += 1,
             None => {
@@ -390,7 +390,7 @@ impl Paths {
                 }
             }
         }
-        let slice = &mut self.slices[around.machine.shared.memory.channel_of(line * HALVES)];
+        let slice = &mut self.slices[around.machine.shared.memory.channel_of(Line(line * HALVES))];
         match slice.cache.fill(line, one.sectors, arrives, true) {
             Some(victim) => self.write_back(around, victim.line, victim.dirty, arrives).max(arrives),
             None => arrives,
@@ -413,13 +413,15 @@ fn missing(valid: u8, half: u64) -> bool {
 fn read(around: &mut Around<'_>, line: u64, valid: u8, now: Time) -> Time {
     let memory = &mut around.machine.shared.memory;
     let halves = (0..HALVES).filter(|half| missing(valid, *half));
-    halves.map(|half| memory.read(line * HALVES + half, now, Initiator::Demand)).fold(now, Time::max)
+    let request = |half| MemoryRequest::of_gpu(Line(line * HALVES + half), now, Initiator::Demand);
+    halves.map(|half| memory.read(request(half))).fold(now, Time::max)
 }
 
 fn write_back(around: &mut Around<'_>, line: u64, dirty: u8, now: Time) -> Time {
     let memory = &mut around.machine.shared.memory;
     let halves = (0..HALVES).filter(|half| dirty & of_half(*half) != 0);
-    halves.map(|half| memory.write(line * HALVES + half, now, Initiator::Writeback)).fold(now, Time::max)
+    let request = |half| MemoryRequest::of_gpu(Line(line * HALVES + half), now, Initiator::Writeback);
+    halves.map(|half| memory.write(request(half))).fold(now, Time::max)
 }
 
 impl Around<'_> {

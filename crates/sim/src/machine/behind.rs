@@ -2,10 +2,10 @@
 
 use super::tiers::TieredMemory;
 use crate::cache::Below;
-use crate::memory::Initiator;
+use crate::memory::{Initiator, MemoryRequest};
 use crate::os::Os;
 use crate::translate::{Backing, Given, KernelState};
-use terrace_model::Time;
+use terrace_model::{Line, Time};
 
 impl Below for TieredMemory {
     #[inline(always)]
@@ -13,12 +13,12 @@ impl Below for TieredMemory {
         now
     }
     #[inline(always)]
-    fn fill(&mut self, line: u64, now: Time, by: Initiator) -> Time {
-        self.read(line, now, by)
+    fn fill(&mut self, request: MemoryRequest) -> Time {
+        self.read(request)
     }
     #[inline(always)]
-    fn evict(&mut self, line: u64, now: Time) -> Time {
-        self.write(line, now, Initiator::Writeback)
+    fn evict(&mut self, line: Line, now: Time) -> Time {
+        self.write(MemoryRequest::of_cpu(line, now, Initiator::Writeback))
     }
 }
 
@@ -40,8 +40,9 @@ impl<K: KernelState + ?Sized> Behind<'_, K> {
         let mut taken = now;
         if let Some(source) = given.copied_from {
             for line in 0..given.lines {
-                self.memory.read(source + line, now, Initiator::Copy);
-                taken = taken.max(self.memory.write(given.first + line, now, Initiator::Copy));
+                let copy = MemoryRequest::of_cpu(source + line, now, Initiator::Copy);
+                self.memory.read(copy);
+                taken = taken.max(self.memory.write(copy.for_line(given.first + line)));
             }
         } else if given.notes_zeros {
             self.memory.note_zeros(given.first, given.lines);
@@ -49,7 +50,7 @@ impl<K: KernelState + ?Sized> Behind<'_, K> {
             taken = taken.max(self.memory.zero(given.first, given.lines, now, Time::ZERO));
         }
         if let Some(entry) = given.entry {
-            taken = taken.max(self.memory.write(entry, now, Initiator::Walk));
+            taken = taken.max(self.memory.write(MemoryRequest::of_cpu(entry, now, Initiator::Walk)));
         }
         taken
     }
@@ -59,26 +60,27 @@ impl<K: KernelState + ?Sized> Below for Behind<'_, K> {
     fn translated(&self, now: Time) -> Time {
         if self.hits_wait { now.max(self.translated) } else { now }
     }
-    fn fill(&mut self, line: u64, now: Time, by: Initiator) -> Time {
-        let translated = now.max(self.translated);
-        match self.kernel.fill(line, self.os, now) {
-            Backing::Memory(physical) => self.memory.read(physical, translated, by),
+    fn fill(&mut self, request: MemoryRequest) -> Time {
+        let translated = request.at.max(self.translated);
+        match self.kernel.fill(request.line.0, self.os, request.at) {
+            Backing::Memory(physical) => self.memory.read(request.for_line(physical).sent_at(translated)),
             Backing::Given(given) => {
                 self.give(&given, translated);
-                self.memory.read(given.line, translated, by)
+                self.memory.read(request.for_line(given.line).sent_at(translated))
             }
             // The controller answers by itself, as soon as it knows that there is nothing.
             Backing::Zero => translated,
             // A prefetched line of a page that is not there reads nothing.
-            Backing::Fault => now,
+            Backing::Fault => request.at,
         }
     }
-    fn evict(&mut self, line: u64, now: Time) -> Time {
-        match self.kernel.evict(line, self.os, now) {
-            Backing::Memory(physical) => self.memory.write(physical, now, Initiator::Writeback),
+    fn evict(&mut self, line: Line, now: Time) -> Time {
+        let write = |line, at| MemoryRequest::of_cpu(line, at, Initiator::Writeback);
+        match self.kernel.evict(line.0, self.os, now) {
+            Backing::Memory(physical) => self.memory.write(write(physical, now)),
             Backing::Given(given) => {
                 let given_at = self.give(&given, now);
-                self.memory.write(given.line, given_at, Initiator::Writeback)
+                self.memory.write(write(given.line, given_at))
             }
             Backing::Zero | Backing::Fault => now,
         }

@@ -16,8 +16,9 @@
 //! | `manager.rs` | what faults and walks ask and tell of a policy |
 //! | `zeroing.rs` | what a page fault costs |
 //! | `zero_lines.rs` | lines that the memory controller knows to be zero |
-//! | `tiers.rs` | the tiers in physical memory, and their devices |
 //! | `bench.rs` | what taking a page away costs, by itself |
+//! | `tiers.rs` | the tiers in physical memory, their devices, and the links that requests cross |
+//! | `hardware_cache.rs` | one tier as a cache of another |
 
 mod access;
 mod behind;
@@ -25,6 +26,7 @@ mod bench;
 mod build;
 mod changes;
 mod exchange;
+mod hardware_cache;
 mod hypervisor;
 mod manager;
 mod nested;

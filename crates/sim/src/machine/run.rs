@@ -7,7 +7,7 @@ use crate::core::Timeline;
 use crate::memory::Initiator;
 use crate::os::OsError;
 use crate::translate::{Request, Stop, TlbHit, Translation};
-use terrace_model::{LINE_BYTES, PageSize, Time};
+use terrace_model::{Frame, LINE_BYTES, Line, PageSize, Time};
 use terrace_trace::{AccessKind, BATCH_ACCESSES, Batch};
 
 /// Whether a process's page tables fit into the host's caches, so that looking ahead for their entries does not pay.
@@ -142,7 +142,7 @@ impl<const F: u8> Site<'_, F> {
         if F == FULL
             && let Some(line) = prefetch.line(&shared.caches, table, &shared.regions, space, addrs, at)
         {
-            shared.memory.host_prefetch(line);
+            shared.memory.host_prefetch(Line(line));
         }
     }
 
@@ -317,7 +317,7 @@ impl<const F: u8> Site<'_, F> {
         let found = self.shared.regions.find(self.shared.os.table(space), space, page.number << 12);
         // A region that is not remembered has others in its slot.
         found.is_none_or(|found| {
-            let tier = self.shared.memory.tier_of_line(found.frame * (BASE_PAGE / LINE_BYTES)).0;
+            let tier = self.shared.memory.tier_of_line(Frame(found.frame).line()).0;
             found.readable && (found.writable, tier) == (page.writable, page.tier)
         })
     }
@@ -337,7 +337,7 @@ impl<const F: u8> Site<'_, F> {
             None => self.base_page(own, request)?,
         };
         self.shared.page_changes += 1;
-        let tier = self.shared.memory.tier_of_line(page.frame * (BASE_PAGE / LINE_BYTES)).0;
+        let tier = self.shared.memory.tier_of_line(Frame(page.frame).line()).0;
         let (number, readable, writable) = (addr >> 12, page.readable, page.writable);
         Ok((RecentPage { number, tier, readable, writable }, known.is_some()))
     }

@@ -1,12 +1,13 @@
 //! Tiers in the machine's physical memory, and the devices behind them.
 
+use super::hardware_cache::{HardwareCache, Looked};
 use super::hypervisor::guest_end;
 use super::zero_lines::ZeroLines;
-use crate::array::{Divider, prefetch};
+use crate::array::prefetch;
 use crate::design::Design;
-use crate::memory::{Device, Initiator, Link};
+use crate::memory::{Device, Initiator, Link, MemoryRequest, Way};
 use crate::translate::{host_table_bytes, schemes};
-use terrace_model::{BytesPerSec, LINE_BYTES, Stats, TierId, Time, Unit};
+use terrace_model::{BytesPerSec, LINE_BYTES, Line, NodeId, Stats, TierId, Time, Unit};
 
 /// Tiers start at multiples of this many lines, so that the tier of a line is a table look-up.
 const REGION_LINES: u64 = (1 << 30) / LINE_BYTES;
@@ -53,70 +54,30 @@ struct Tier {
     device_line: u64,
     frames: u64,
     path: Time,
-    link: Option<Link>,
+    /// The node that it belongs to. Requests from there cross no link.
+    home: NodeId,
+    /// The link that requests from elsewhere cross, and which way.
+    link: Option<(usize, Way)>,
     link_latency: Time,
     traffic: TierLines,
     /// Reads, and the sum of the times they took.
     waits: (u64, Time),
 }
 
-/// Tags of a direct-mapped cache of 64-byte lines.
-#[derive(Debug)]
-struct HardwareCache {
-    /// The tier whose lines it holds.
-    tier: usize,
-    /// Per slot 0 when empty, else which of the lines that fall there it holds, plus 1, and whether it was written.
-    tags: Vec<u32>,
-    /// Slots are so many blocks of `1 << block` lines.
-    blocks: Divider,
-    block: u32,
-    hits: u64,
-    misses: u64,
-}
-
-/// What a look-up found.
-struct Looked {
-    slot: u64,
+/// What a look-up of the hardware cache found, by lines of physical memory.
+struct Cached {
+    slot: Line,
     hit: bool,
-    /// A written line that has to leave for this one.
-    victim: Option<u64>,
+    victim: Option<Line>,
 }
 
-const WRITTEN: u32 = 1 << 31;
-
-const LINES_PER_MIB: u64 = (1 << 20) / LINE_BYTES;
-
-impl HardwareCache {
-    fn new(lines: u64, tier: usize) -> HardwareCache {
-        // Whole MiB, so that no tier has more blocks than can be divided by.
-        let slots = if lines < LINES_PER_MIB { lines.max(1) } else { lines - lines % LINES_PER_MIB };
-        let block = slots.trailing_zeros();
-        let blocks = Divider::new(slots >> block);
-        HardwareCache { tier, tags: vec![0; slots as usize], blocks, block, hits: 0, misses: 0 }
-    }
-
-    /// The slot of a line, and which of the lines it is that fall there.
-    #[inline]
-    fn place(&self, line: u64) -> (u64, u64) {
-        let (round, block) = self.blocks.divide(line >> self.block);
-        (block << self.block | line & ((1 << self.block) - 1), round)
-    }
-
-    fn look_up(&mut self, line: u64, write: bool) -> Looked {
-        let slots = self.tags.len() as u64;
-        let (slot, round) = self.place(line);
-        let wanted = round as u32 + 1;
-        let tag = &mut self.tags[slot as usize];
-        let (held, written) = (*tag & !WRITTEN, *tag & WRITTEN != 0);
-        let hit = held == wanted;
-        let victim = (!hit && written).then(|| u64::from(held - 1) * slots + slot);
-        *tag = wanted | if write || (hit && written) { WRITTEN } else { 0 };
-        if hit {
-            self.hits += 1;
-        } else {
-            self.misses += 1;
-        }
-        Looked { slot, hit, victim }
+/// The node of a design's `at`th tier. A GPU's own memory is the first; the other tiers are then the CPU's, and the link in
+/// front of them is the one between both. Without a GPU nobody stands beside memory behind a link.
+fn home_of(design: &Design, at: usize) -> NodeId {
+    match (&design.gpu, &design.tiers[at].link) {
+        (Some(_), _) if at == 0 => NodeId::GPU,
+        (None, Some(_)) => NodeId::of_memory(at as u8),
+        _ => NodeId::CPU,
     }
 }
 
@@ -124,12 +85,15 @@ impl HardwareCache {
 #[derive(Debug)]
 pub struct TieredMemory {
     tiers: Vec<Tier>,
+    links: Vec<Link>,
     devices: Vec<Device>,
     device_names: Vec<String>,
     /// Tier by physical address divided by 1 GiB.
     tier_of_region: Vec<u8>,
     /// First address beyond all tiers, where tables of the translation hardware lie.
     end: u64,
+    /// The node whose processors copy pages that change their place.
+    copier: NodeId,
     /// Lines read for loads and stores of the program.
     pub demand_reads: u64,
     /// One tier as a hardware cache of another.
@@ -151,7 +115,7 @@ impl TieredMemory {
             device_names.push(name.clone());
         }
         let mut used_lines = vec![0; devices.len()];
-        let mut tiers = Vec::new();
+        let (mut tiers, mut links) = (Vec::new(), Vec::new());
         let mut tier_of_region = Vec::new();
         for (at, tier) in design.tiers.iter().enumerate() {
             let device = device_names
@@ -160,7 +124,10 @@ impl TieredMemory {
                 .ok_or_else(|| format!("tier.{}.device: no device \"{}\"", tier.name, tier.device))?;
             let frames = tier.capacity.0 >> 12;
             let link = match &tier.link {
-                Some(link) => Some(Link::new(link).map_err(|e| format!("tier.{}.link: {e}", tier.name))?),
+                Some(link) => {
+                    links.push(Link::new(link).map_err(|e| format!("tier.{}.link: {e}", tier.name))?);
+                    Some((links.len() - 1, Way::There))
+                }
                 None => None,
             };
             tiers.push(Tier {
@@ -170,6 +137,7 @@ impl TieredMemory {
                 device_line: used_lines[device],
                 frames,
                 path: tier.path_latency,
+                home: home_of(design, at),
                 link,
                 link_latency: tier.link.as_ref().map_or(Time::ZERO, |link| link.latency),
                 traffic: TierLines::default(),
@@ -178,6 +146,11 @@ impl TieredMemory {
             used_lines[device] += frames * (4096 / LINE_BYTES);
             let regions = tier.capacity.0.div_ceil(1 << 30).max(1) as usize;
             tier_of_region.extend(std::iter::repeat_n(at as u8, regions));
+        }
+        if design.gpu.is_some() && !links.is_empty() {
+            // What is in front of the CPU's memory is the link between both nodes: the CPU crosses it to the GPU's memory.
+            let own = tiers.iter_mut().filter(|tier: &&mut Tier| tier.home == NodeId::GPU);
+            own.for_each(|tier| tier.link = Some((0, Way::Back)));
         }
         let end = (tier_of_region.len() as u64) << 30;
         let mut beyond = schemes::find(&design.translation.scheme.kind)
@@ -193,6 +166,8 @@ impl TieredMemory {
         Ok(TieredMemory {
             end,
             tiers,
+            links,
+            copier: if design.gpu.is_some() { NodeId::GPU } else { NodeId::CPU },
             devices,
             device_names,
             tier_of_region,
@@ -215,8 +190,19 @@ impl TieredMemory {
 
     /// The tier of a physical line.
     #[inline(always)]
-    pub fn tier_of_line(&self, line: u64) -> TierId {
-        TierId(self.tier_of_region[(line / REGION_LINES) as usize])
+    pub fn tier_of_line(&self, line: Line) -> TierId {
+        TierId(self.tier_of_region[(line.0 / REGION_LINES) as usize])
+    }
+
+    /// The node that a physical line belongs to.
+    pub fn home_of_line(&self, line: Line) -> NodeId {
+        self.tiers[self.tier_of_line(line).index()].home
+    }
+
+    /// A request that copies a line of a page that changes its place.
+    #[inline]
+    pub fn page_copy(&self, line: Line, at: Time, by: Initiator) -> MemoryRequest {
+        MemoryRequest { line, at, by, from: self.copier }
     }
 
     /// From now on the first tier is a direct-mapped cache of the last one's lines, as DRAM is of DCPMM in memory mode.
@@ -228,11 +214,11 @@ impl TieredMemory {
 
     /// Brings what a read of a line will need into the host's caches.
     #[inline]
-    pub fn host_prefetch(&self, line: u64) {
+    pub fn host_prefetch(&self, line: Line) {
         if let Some(cache) = &self.hardware_cache {
             let tier = self.tier_of_line(line).index();
             if tier == cache.tier {
-                let (slot, _) = cache.place(line - self.tiers[tier].base_line);
+                let (slot, _) = cache.place(line.0 - self.tiers[tier].base_line);
                 prefetch(&cache.tags, slot as usize);
             }
         }
@@ -245,121 +231,123 @@ impl TieredMemory {
 
     /// The channel of a physical line, counted over the devices in their order.
     #[inline]
-    pub fn channel_of(&self, line: u64) -> usize {
+    pub fn channel_of(&self, line: Line) -> usize {
         let tier = &self.tiers[self.tier_of_line(line).index()];
         let before: usize =
             self.devices[..tier.device].iter().map(|device| device.parameters().channels as usize).sum();
-        before + self.devices[tier.device].channel_of(line - tier.base_line + tier.device_line)
+        before + self.devices[tier.device].channel_of(line.0 - tier.base_line + tier.device_line)
     }
 
     /// The physical lines of the first tier.
-    pub fn first_tier_lines(&self) -> std::ops::Range<u64> {
+    pub fn first_tier_lines(&self) -> std::ops::Range<Line> {
         let lines = self.tiers.first().map_or(0, |tier| tier.frames * (4096 / LINE_BYTES));
-        0..lines
+        Line(0)..Line(lines)
     }
 
     /// Reads a physical line; the answer is when its data is back at the last-level cache.
     #[inline]
-    pub fn read(&mut self, line: u64, now: Time, by: Initiator) -> Time {
-        if self.zeros.contains(line) {
-            return now;
+    pub fn read(&mut self, request: MemoryRequest) -> Time {
+        if self.zeros.contains(request.line) {
+            return request.at;
         }
-        self.demand_reads += u64::from(by as usize == Initiator::Demand as usize);
+        self.demand_reads += u64::from(request.by as usize == Initiator::Demand as usize);
         if self.hardware_cache.is_some() {
-            return self.read_cached(line, now, by);
+            return self.read_cached(request);
         }
-        self.read_tier(line, now, by)
+        self.read_tier(request)
     }
 
     #[inline]
-    fn read_tier(&mut self, line: u64, now: Time, by: Initiator) -> Time {
-        let tier = &mut self.tiers[self.tier_of_region[(line / REGION_LINES) as usize] as usize];
+    fn read_tier(&mut self, request: MemoryRequest) -> Time {
+        let MemoryRequest { line, at, by, from } = request;
+        let tier = &mut self.tiers[self.tier_of_region[(line.0 / REGION_LINES) as usize] as usize];
         tier.traffic.reads[by as usize] += 1;
         let device = &mut self.devices[tier.device];
-        let local = line - tier.base_line + tier.device_line;
+        let local = line.0 - tier.base_line + tier.device_line;
         // The path is counted once, on the way there.
-        let arrives = now + tier.path;
-        let done = match &mut tier.link {
-            None => device.read(local, arrives, by),
-            Some(link) => {
-                let sent = link.send_request(arrives);
+        let arrives = at + tier.path;
+        let done = match tier.link {
+            Some((link, way)) if from != tier.home => {
+                let link = &mut self.links[link];
+                let sent = link.send_request(way, arrives);
                 let ready = device.read(local, sent, by);
-                link.return_line(ready)
+                link.return_line(way, ready)
             }
+            _ => device.read(local, arrives, by),
         };
         tier.waits.0 += 1;
-        tier.waits.1 += done - now;
+        tier.waits.1 += done - at;
         done
     }
 
     /// Writes a physical line; nobody waits for it, unless the device's queue is full.
     #[inline]
-    pub fn write(&mut self, line: u64, now: Time, by: Initiator) -> Time {
-        self.zeros.remove(line);
+    pub fn write(&mut self, request: MemoryRequest) -> Time {
+        self.zeros.remove(request.line);
         if self.hardware_cache.is_some() {
-            return self.write_cached(line, now, by);
+            return self.write_cached(request);
         }
-        self.write_tier(line, now, by)
+        self.write_tier(request)
     }
 
     #[inline]
-    fn write_tier(&mut self, line: u64, now: Time, by: Initiator) -> Time {
-        let tier = &mut self.tiers[self.tier_of_region[(line / REGION_LINES) as usize] as usize];
+    fn write_tier(&mut self, request: MemoryRequest) -> Time {
+        let MemoryRequest { line, at, by, from } = request;
+        let tier = &mut self.tiers[self.tier_of_region[(line.0 / REGION_LINES) as usize] as usize];
         tier.traffic.writes[by as usize] += 1;
         let device = &mut self.devices[tier.device];
-        let local = line - tier.base_line + tier.device_line;
-        let arrives = now + tier.path;
-        let arrives = match &mut tier.link {
-            None => arrives,
-            Some(link) => link.send_line(arrives),
+        let local = line.0 - tier.base_line + tier.device_line;
+        let arrives = at + tier.path;
+        let arrives = match tier.link {
+            Some((link, way)) if from != tier.home => self.links[link].send_line(way, arrives),
+            _ => arrives,
         };
         device.write(local, arrives, by)
     }
 
     /// The place of a line in the hardware cache, and what must leave it; none for lines that it does not cache. The
     /// line is in the cache afterwards.
-    fn look_up(&mut self, line: u64, write: bool) -> Option<Looked> {
+    fn look_up(&mut self, line: Line, write: bool) -> Option<Cached> {
         let cache = self.hardware_cache.as_mut()?;
-        let tier = self.tier_of_region[(line / REGION_LINES) as usize] as usize;
+        let tier = self.tier_of_region[(line.0 / REGION_LINES) as usize] as usize;
         if tier != cache.tier {
             return None;
         }
         let base = self.tiers[tier].base_line;
-        let found = cache.look_up(line - base, write);
-        Some(Looked {
-            slot: self.tiers[0].base_line + found.slot,
-            victim: found.victim.map(|at| base + at),
-            ..found
-        })
+        let Looked { slot, hit, victim } = cache.look_up(line.0 - base, write);
+        let slot = Line(self.tiers[0].base_line + slot);
+        Some(Cached { slot, hit, victim: victim.map(|at| Line(base + at)) })
     }
 
     /// The tag lies beside the data in the fast tier, so a miss reads there first.
     #[inline(never)]
-    fn read_cached(&mut self, line: u64, now: Time, by: Initiator) -> Time {
-        let Some(found) = self.look_up(line, false) else { return self.read_tier(line, now, by) };
-        let tag = self.read_tier(found.slot, now, by);
+    fn read_cached(&mut self, request: MemoryRequest) -> Time {
+        let Some(found) = self.look_up(request.line, false) else { return self.read_tier(request) };
+        let tag = self.read_tier(request.for_line(found.slot));
         if found.hit {
             return tag;
         }
-        let data = self.read_tier(line, tag, by);
+        let data = self.read_tier(request.sent_at(tag));
         if let Some(victim) = found.victim {
-            self.write_tier(victim, tag, Initiator::Writeback);
+            self.write_tier(request.for_line(victim).sent_at(tag).on_behalf_of(Initiator::Writeback));
         }
-        let filled = self.write_tier(found.slot, data, by);
+        let filled = self.write_tier(request.for_line(found.slot).sent_at(data));
         data.max(filled)
     }
 
     #[inline(never)]
-    fn write_cached(&mut self, line: u64, now: Time, by: Initiator) -> Time {
-        let Some(found) = self.look_up(line, true) else { return self.write_tier(line, now, by) };
-        let tag = self.read_tier(found.slot, now, by);
+    fn write_cached(&mut self, request: MemoryRequest) -> Time {
+        let Some(found) = self.look_up(request.line, true) else { return self.write_tier(request) };
+        let tag = self.read_tier(request.for_line(found.slot));
         let evicted = match found.victim {
-            Some(victim) if !found.hit => self.write_tier(victim, tag, Initiator::Writeback),
-            _ => now,
+            Some(victim) if !found.hit => {
+                self.write_tier(request.for_line(victim).sent_at(tag).on_behalf_of(Initiator::Writeback))
+            }
+            _ => request.at,
         };
         // Posted as any write, unless a queue is full.
-        let accepted = self.write_tier(found.slot, tag, by);
-        if accepted > tag || evicted > tag { accepted.max(evicted) } else { now }
+        let accepted = self.write_tier(request.for_line(found.slot).sent_at(tag));
+        if accepted > tag || evicted > tag { accepted.max(evicted) } else { request.at }
     }
 
     /// Idle latencies of a read and of a write of a tier, at the last-level cache. Writes are posted; what the
@@ -371,7 +359,7 @@ impl TieredMemory {
     }
 
     /// What a line takes to a tier's controller and back.
-    pub fn round_trip(&self, line: u64) -> Time {
+    pub fn round_trip(&self, line: Line) -> Time {
         let tier = &self.tiers[self.tier_of_line(line).index()];
         tier.path + tier.link_latency
     }
@@ -398,21 +386,22 @@ impl TieredMemory {
 
     /// The kernel writes zeros to `lines` lines from `first` on, at `pace` per line, past the caches. Returns when the
     /// device has taken them.
-    pub fn zero(&mut self, first: u64, lines: u64, now: Time, pace: Time) -> Time {
+    pub fn zero(&mut self, first: Line, lines: u64, now: Time, pace: Time) -> Time {
         if self.hardware_cache.is_some() {
             let write = |taken: Time, line: u64| {
-                self.write(first + line, taken.max(now + pace.times(line)), Initiator::Zero)
+                let at = taken.max(now + pace.times(line));
+                self.write(MemoryRequest::of_cpu(first + line, at, Initiator::Zero))
             };
             return (0..lines).fold(now, write);
         }
-        let tier = &mut self.tiers[self.tier_of_region[(first / REGION_LINES) as usize] as usize];
+        let tier = &mut self.tiers[self.tier_of_region[(first.0 / REGION_LINES) as usize] as usize];
         tier.traffic.writes[Initiator::Zero as usize] += lines;
-        let local = first - tier.base_line + tier.device_line;
+        let local = first.0 - tier.base_line + tier.device_line;
         self.devices[tier.device].write_stream(local, lines, now + tier.path, pace, Initiator::Zero)
     }
 
     /// The controller notes that these lines are zero. Until one is written, reads of it are answered without the device.
-    pub fn note_zeros(&mut self, first: u64, lines: u64) {
+    pub fn note_zeros(&mut self, first: Line, lines: u64) {
         self.zeros.insert(first, lines);
     }
 
@@ -441,33 +430,46 @@ impl TieredMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::design::Library;
 
-    #[test]
-    fn a_direct_mapped_cache_gives_up_what_falls_on_the_same_slot() {
-        let mut cache = HardwareCache::new(4, 1);
-        let mut look = |line, write| {
-            let found = cache.look_up(line, write);
-            (found.slot, found.hit, found.victim)
-        };
-        assert_eq!(look(1, false), (1, false, None));
-        assert_eq!(look(1, true), (1, true, None));
-        assert_eq!(look(1, false), (1, true, None), "reading keeps it written");
-        assert_eq!(look(9, false), (1, false, Some(1)));
-        assert_eq!(look(5, true), (1, false, None), "line 9 was only read");
-        assert_eq!(look(2, false), (2, false, None));
-        assert_eq!(look(13, false), (1, false, Some(5)));
-        assert_eq!((cache.hits, cache.misses), (2, 5));
+    fn read(memory: &mut TieredMemory, line: Line, from: NodeId, at: u64) -> f64 {
+        let at = Time::from_nanos(at);
+        let request = MemoryRequest { line, at, by: Initiator::Demand, from };
+        (memory.read(request) - at).0 as f64 / 1e6
     }
 
     #[test]
-    fn a_line_has_the_slot_that_a_division_gives() {
-        for slots in [1, 6, 1000, LINES_PER_MIB, 3 * LINES_PER_MIB, 37 * LINES_PER_MIB] {
-            let cache = HardwareCache::new(slots, 1);
-            for line in [0, 1, slots - 1, slots, 5 * slots - 1, 77 * slots + slots / 3, (1 << 39) + 12_345] {
-                assert_eq!(cache.place(line), (line % slots, line / slots), "{line} in {slots}");
-            }
+    fn a_request_crosses_the_link_between_two_nodes_in_either_direction_and_no_other() {
+        let design = Library::embedded().design("gpu-local", Some("gpu-gtx480"), &[]).unwrap().design;
+        let mut memory = TieredMemory::new(&design).unwrap();
+        // The GPU's memory comes first, in two regions of 1 GiB.
+        let (of_gpu, of_cpu) = (Line(0), Line(2 * REGION_LINES));
+        assert_eq!((memory.home_of_line(of_gpu), memory.home_of_line(of_cpu)), (NodeId::GPU, NodeId::CPU));
+        // 16 B of a request and 80 B of a line at 128 GB/s, and 71.4 ns for both ways.
+        let crossing = 71.4 + 16.0 / 128.0 + 80.0 / 128.0;
+        for (line, own, other) in [(of_gpu, NodeId::GPU, NodeId::CPU), (of_cpu, NodeId::CPU, NodeId::GPU)] {
+            // The same row is open each time.
+            read(&mut memory, line, own, 1000);
+            let near = read(&mut memory, line + 1, own, 1500);
+            let far = read(&mut memory, line + 2, other, 2000);
+            assert!((far - near - crossing).abs() < 1e-3, "{line:?}: {near} and {far}");
         }
-        // What is beyond a whole MiB holds nothing.
-        assert_eq!(HardwareCache::new(LINES_PER_MIB + 64, 1).place(LINES_PER_MIB), (0, 1));
+    }
+
+    #[test]
+    fn all_cores_cross_the_link_of_memory_that_nobody_stands_beside() {
+        let mut design = Library::embedded().design("gpu-local", Some("gpu-gtx480"), &[]).unwrap().design;
+        design.gpu = None;
+        let mut memory = TieredMemory::new(&design).unwrap();
+        let line = Line(2 * REGION_LINES);
+        assert_eq!(memory.home_of_line(line), NodeId::of_memory(1));
+        let [one, other] = [NodeId::CPU, NodeId::GPU].map(|from| {
+            let at = 1000 * u64::from(from.0 + 1);
+            read(&mut memory, line, from, at);
+            read(&mut memory, line + 1, from, at + 500)
+        });
+        assert_eq!(one, other);
+        // The path and the link, and something for the device.
+        assert!(one > 20.0 + 71.4 + 16.0 / 128.0 + 80.0 / 128.0, "{one}");
     }
 }

@@ -8,10 +8,10 @@ use super::nested::in_guest;
 use super::site::{FULL, Own, Site};
 use crate::coherence::Cause;
 use crate::host::BasePage;
-use crate::memory::Initiator;
+use crate::memory::{Initiator, MemoryRequest};
 use crate::os::{Leaf, PageTable};
 use crate::translate::{KernelState, Request, Stop, TlbEntry, TlbHit, Translation, Walk, Walker};
-use terrace_model::{GuestPhysAddr, LINE_BYTES, PageSize, Time};
+use terrace_model::{GuestPhysAddr, LINE_BYTES, Line, PageSize, Time};
 
 impl<const F: u8> Site<'_, F> {
     /// The leaf that maps an access's page for its kind, after whatever faults that takes; whether there were any.
@@ -311,7 +311,7 @@ impl<const F: u8> Walker for Site<'_, F> {
             return now + shared.timing.llc.saturating_sub(shared.timing.l2);
         }
         if !through_last_level {
-            return shared.memory.read(line, now, Initiator::Walk);
+            return shared.memory.read(MemoryRequest::of_cpu(Line(line), now, Initiator::Walk));
         }
         let line = kernel.physical_line(line);
         let (os, memory) = (&mut shared.os, &mut shared.memory);

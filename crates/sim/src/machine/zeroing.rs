@@ -18,10 +18,10 @@ use super::build::Shared;
 use super::site::{FULL, Own, Site};
 use crate::coherence::Cause;
 use crate::design::{Design, ZeroStores};
-use crate::memory::Initiator;
+use crate::memory::{Initiator, MemoryRequest};
 use crate::os::Fault;
 use crate::translate::{KernelState, Stop, Translation};
-use terrace_model::{BytesPerSec, Frame, LINE_BYTES, PageSize, Time};
+use terrace_model::{BytesPerSec, Frame, LINE_BYTES, Line, PageSize, Time};
 
 /// Lines of a base page.
 const BASE_LINES: u64 = 4096 / LINE_BYTES;
@@ -145,7 +145,7 @@ impl<const F: u8> Site<'_, F> {
         }
         // Nobody writes faster than memory takes it. The way there is not waited for: writes follow each other.
         let first = lines.map_or(fault.frame.addr().line().0, |[to, _]| to.runs[0]);
-        let handed_over = filled.taken.saturating_sub(shared.memory.round_trip(first));
+        let handed_over = filled.taken.saturating_sub(shared.memory.round_trip(Line(first)));
         core.pipeline.wait_for_memory(handed_over.saturating_sub(core.pipeline.now));
         Ok(())
     }
@@ -212,7 +212,8 @@ impl<const F: u8> Site<'_, F> {
         if shared.timing.zeroing.stores == ZeroStores::NonTemporal {
             let mut progress = Progress { now: from, taken: from };
             for (first, lines) in place.pieces(0, count) {
-                progress.taken = progress.taken.max(shared.memory.zero(first, lines, progress.now, pace));
+                progress.taken =
+                    progress.taken.max(shared.memory.zero(Line(first), lines, progress.now, pace));
                 progress.now += pace.times(lines);
             }
             return progress;
@@ -225,7 +226,7 @@ impl Shared {
     /// The controller takes a page for zero. Lines of its last use leave the caches.
     fn note_zeros(&mut self, first: u64, lines: u64) {
         self.caches.discard_range(first..first + lines);
-        self.memory.note_zeros(first, lines);
+        self.memory.note_zeros(Line(first), lines);
     }
 
     /// A page gets the content of the one it was copied from, at the rate of zeroing, past the caches.
@@ -234,8 +235,9 @@ impl Shared {
         let lines = size.bytes() / LINE_BYTES;
         let taken = (0..lines).fold(from, |taken, line| {
             let at = from + pace.times(line);
-            self.memory.read(source.line(line), at, Initiator::Copy);
-            taken.max(self.memory.write(to.line(line), at, Initiator::Copy))
+            let copy = MemoryRequest::of_cpu(Line(source.line(line)), at, Initiator::Copy);
+            self.memory.read(copy);
+            taken.max(self.memory.write(copy.for_line(Line(to.line(line)))))
         });
         Progress { now: from + pace.times(lines), taken }
     }
@@ -260,7 +262,7 @@ impl Shared {
         let far = self.timing.zeroing.far;
         for (begin, end) in [(0, beyond.min(accessed)), (accessed + BASE_LINES, beyond + BASE_LINES)] {
             for (first, lines) in place.pieces(begin, end) {
-                let taken = self.memory.zero(first, lines, progress.now, far);
+                let taken = self.memory.zero(Line(first), lines, progress.now, far);
                 progress.now += far.times(lines);
                 progress.taken = progress.taken.max(taken);
             }

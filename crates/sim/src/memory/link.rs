@@ -1,18 +1,40 @@
-//! A serial link in front of a device, such as CXL or UPI.
+//! A serial link in front of a device, such as CXL or UPI, or between two nodes.
 
 use super::server::Server;
 use crate::design::LinkParameters;
 use terrace_model::{LINE_BYTES, Time};
 
+/// How a request goes over a link. Its data come back the other way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// To the memory that the link belongs to.
+    There,
+    /// From beside that memory to the node on the other side.
+    Back,
+}
+
+impl Way {
+    const fn opposite(self) -> Way {
+        match self {
+            Way::There => Way::Back,
+            Way::Back => Way::There,
+        }
+    }
+}
+
+/// What one direction carries, and for how long it is busy with each.
+#[derive(Clone, Debug)]
+struct Direction {
+    server: Server,
+    line: u64,
+    request: u64,
+}
+
 /// One link: each direction is a server whose rate is its bandwidth. Half of the latency is paid each way.
 #[derive(Clone, Debug)]
 pub struct Link {
-    towards_device: Server,
-    towards_processor: Server,
+    directions: [Direction; 2],
     one_way: u64,
-    read_line: u64,
-    write_line: u64,
-    request: u64,
 }
 
 impl Link {
@@ -24,35 +46,61 @@ impl Link {
         }
         let overhead = parameters.packet_overhead.0 as f64;
         let time = |bytes: f64, bandwidth: f64| (bytes * 1e15 / bandwidth).round() as u64;
-        Ok(Link {
-            towards_device: Server::default(),
-            towards_processor: Server::default(),
-            one_way: parameters.latency.0 / 2,
-            read_line: time(LINE_BYTES as f64 + overhead, read),
-            write_line: time(LINE_BYTES as f64 + overhead, write),
-            request: time(overhead, write),
-        })
+        let direction = |bandwidth: f64| Direction {
+            server: Server::default(),
+            line: time(LINE_BYTES as f64 + overhead, bandwidth),
+            request: time(overhead, bandwidth),
+        };
+        // Lines that are written go there, and those that are read come back.
+        Ok(Link { directions: [direction(write), direction(read)], one_way: parameters.latency.0 / 2 })
     }
 
-    /// Sends a read's request at `now`: when it is at the device. Takes the packet's overhead of the direction away
-    /// from the processor.
+    /// Sends a read's request at `now`: when it is on the other side. Takes the packet's overhead of its direction.
     #[inline]
-    pub fn send_request(&mut self, now: Time) -> Time {
-        let wait = self.towards_device.reserve(now.0, self.request);
-        Time(now.0 + wait + self.request + self.one_way)
+    pub fn send_request(&mut self, way: Way, now: Time) -> Time {
+        let direction = &mut self.directions[way as usize];
+        let wait = direction.server.reserve(now.0, direction.request);
+        Time(now.0 + wait + direction.request + self.one_way)
     }
 
-    /// Sends a line to be written at `now`: when it is at the device.
+    /// Sends a line to be written at `now`: when it is on the other side.
     #[inline]
-    pub fn send_line(&mut self, now: Time) -> Time {
-        let wait = self.towards_device.reserve(now.0, self.write_line);
-        Time(now.0 + wait + self.write_line + self.one_way)
+    pub fn send_line(&mut self, way: Way, now: Time) -> Time {
+        let direction = &mut self.directions[way as usize];
+        let wait = direction.server.reserve(now.0, direction.line);
+        Time(now.0 + wait + direction.line + self.one_way)
     }
 
-    /// Returns a line that the device had ready at `ready`: when it is at the processor.
+    /// Returns a line that was ready at `ready` for a request that had gone `way`: when it is at the processor.
     #[inline]
-    pub fn return_line(&mut self, ready: Time) -> Time {
-        let wait = self.towards_processor.reserve(ready.0, self.read_line);
-        Time(ready.0 + wait + self.read_line + self.one_way)
+    pub fn return_line(&mut self, way: Way, ready: Time) -> Time {
+        self.send_line(way.opposite(), ready)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_carries_requests_of_both_sides_at_the_rate_of_their_direction() {
+        let parameters = LinkParameters {
+            latency: "100 ns".parse().unwrap(),
+            read_bandwidth: "80 GB/s".parse().unwrap(),
+            write_bandwidth: "40 GB/s".parse().unwrap(),
+            packet_overhead: "16 B".parse().unwrap(),
+        };
+        let nanos = |time: Time| time.0 as f64 / 1e6;
+        let at = Time(10_000_000);
+        let mut link = Link::new(&parameters).unwrap();
+        // 16 B at 40 GB/s there, 80 B at 80 GB/s back.
+        assert_eq!(nanos(link.send_request(Way::There, at)), 60.4);
+        assert_eq!(nanos(link.return_line(Way::There, at)), 61.0);
+        let mut link = Link::new(&parameters).unwrap();
+        assert_eq!(nanos(link.send_request(Way::Back, at)), 60.2);
+        assert_eq!(nanos(link.return_line(Way::Back, at)), 62.0);
+        let mut link = Link::new(&parameters).unwrap();
+        assert_eq!(nanos(link.send_line(Way::There, at)), 62.0);
+        assert_eq!(nanos(link.send_line(Way::Back, at)), 61.0, "directions do not wait for each other");
     }
 }

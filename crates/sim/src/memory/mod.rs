@@ -14,6 +14,7 @@
 //! | `media.rs` | a channel with a block-addressed medium behind an on-module buffer: DCPMM |
 //! | `device.rs` | the channels together, and the bounds that the parameters imply |
 //! | `link.rs` | a serial link in front of a device |
+//! | `request.rs` | a line to be read or written, and who asks |
 //! | `counters.rs` | traffic by initiator, row-buffer and media behaviour, energy |
 //!
 //! Arrival order. Cores run up to about 100 ns apart, so a request may arrive with an earlier time than its
@@ -29,13 +30,15 @@ mod mapping;
 mod media;
 mod parameters;
 mod presets;
+mod request;
 mod server;
 
 pub use counters::{DeviceCounters, DeviceEnergy, Initiator};
 pub use device::Device;
-pub use link::Link;
+pub use link::{Link, Way};
 pub use parameters::{
     BankParameters, DeviceEnergyParameters, DeviceParameters, MediaParameters, SegmentParameters, Span,
 };
 pub use presets::{preset_names, preset_table};
+pub use request::MemoryRequest;
 pub use server::Server;

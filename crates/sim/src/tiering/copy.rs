@@ -20,9 +20,9 @@ const PIECE: u64 = 16;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chunk {
     /// First line of the source; none to write zeros.
-    pub from: Option<u64>,
+    pub from: Option<Line>,
     /// First line of the destination.
-    pub to: u64,
+    pub to: Line,
     pub lines: u64,
     /// What lies at the destination goes to the source.
     pub swap: bool,
@@ -39,9 +39,9 @@ impl Chunk {
         let mut at = 0;
         while at < self.lines {
             // Both ends begin at the same line of their pages.
-            let lines = (PIECE - (self.to + at) % PIECE).min(self.lines - at);
-            let from = self.from.map(|from| hypervisor.line(Line(from + at)).0);
-            let to = hypervisor.line(Line(self.to + at)).0;
+            let lines = (PIECE - (self.to + at).0 % PIECE).min(self.lines - at);
+            let from = self.from.map(|from| hypervisor.line(from + at));
+            let to = hypervisor.line(self.to + at);
             at += lines;
             match chunks.last_mut() {
                 Some(last)
@@ -185,36 +185,38 @@ impl Copy {
 }
 
 /// Through caches and devices: when memory has taken the line, or both of a swap.
-pub(crate) fn copy_line(shared: &mut Shared, from: Option<u64>, to: u64, swap: bool, now: Time) -> Time {
-    let mut fetch = |line: u64| {
-        if shared.caches.discard(line) {
-            now + shared.timing.llc
+pub(crate) fn copy_line(shared: &mut Shared, from: Option<Line>, to: Line, swap: bool, now: Time) -> Time {
+    let Shared { caches, memory, timing, .. } = shared;
+    let Some(from) = from else { return memory.write(memory.page_copy(to, now, Initiator::Zero)) };
+    let mut fetch = |line: Line| {
+        if caches.discard(line.0) {
+            now + timing.llc
         } else {
-            shared.memory.read(line, now, Initiator::Copy)
+            memory.read(memory.page_copy(line, now, Initiator::Copy))
         }
     };
-    let Some(from) = from else { return shared.memory.write(to, now, Initiator::Zero) };
     let read = fetch(from);
     if swap {
         // Both lines are in registers, and owned, before either is stored.
         let read = read.max(fetch(to));
-        let one = shared.memory.write(to, read, Initiator::Copy);
-        return one.max(shared.memory.write(from, read, Initiator::Copy));
+        let copy = memory.page_copy(to, read, Initiator::Copy);
+        let one = memory.write(copy);
+        return one.max(memory.write(copy.for_line(from)));
     }
-    let owned = read + shared.timing.llc + shared.memory.round_trip(to);
-    shared.memory.write(to, owned, Initiator::Copy)
+    let owned = read + timing.llc + memory.round_trip(to);
+    memory.write(memory.page_copy(to, owned, Initiator::Copy))
 }
 
 /// Where devices are not simulated: idle latencies, and no faster than the slower tier's bandwidth.
 fn copy_line_untimed(
     shared: &Shared,
     state: &State,
-    from: Option<u64>,
-    to: u64,
+    from: Option<Line>,
+    to: Line,
     swap: bool,
     now: Time,
 ) -> Time {
-    let tier = |line: u64| -> TierId { shared.memory.tier_of_line(line) };
+    let tier = |line: Line| -> TierId { shared.memory.tier_of_line(line) };
     let buffers = state.line_buffers as f64;
     let destination = state.machine.tier(tier(to));
     let mut slowest = destination.write_bandwidth.0;

@@ -5,7 +5,7 @@ use super::copy::Chunk;
 use super::orders::Order;
 use super::part::{Part, Work};
 use crate::machine::Machine;
-use terrace_model::{Frame, LINE_BYTES, PageSize, Time};
+use terrace_model::{Frame, LINE_BYTES, Line, PageSize, Time};
 use terrace_policy::PageId;
 
 /// Lines and frames of what the hypervisor exchanges.
@@ -34,13 +34,13 @@ impl Part {
         if self.exchanged.is_empty() {
             return chunks;
         }
-        let is_exchanged = |line: u64| self.exchanged.contains(&Frame(line / LINES * FRAMES));
+        let is_exchanged = |line: Line| self.exchanged.contains(&Frame(line.0 / LINES * FRAMES));
         let mut left: Vec<Chunk> = Vec::new();
         for chunk in chunks {
             let mut at = 0;
             while at < chunk.lines {
                 let to = chunk.to + at;
-                let lines = (LINES - to % LINES).min(chunk.lines - at);
+                let lines = (LINES - to.0 % LINES).min(chunk.lines - at);
                 let from = chunk.from.map(|from| from + at);
                 at += lines;
                 if is_exchanged(to) {

@@ -125,7 +125,7 @@ impl Part {
     }
 
     pub fn chunks(&self) -> Vec<Chunk> {
-        let line = |frame: Frame| frame.addr().line().0;
+        let line = Frame::line;
         let lines = |size: PageSize| size.bytes() / LINE_BYTES;
         match &self.work {
             Work::Move { size, from, to, .. } => {

@@ -8,14 +8,14 @@ use super::tlbs::TlbCounters;
 use crate::os::{Os, OsError};
 use std::fmt::Debug;
 use std::ops::Range;
-use terrace_model::{AddressRange, Time};
+use terrace_model::{AddressRange, Line, Time};
 use terrace_trace::Event;
 
 /// What stands behind a line of the last-level cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Backing {
     /// A physical line.
-    Memory(u64),
+    Memory(Line),
     /// A physical line of memory that was given just now.
     Given(Given),
     /// Nothing yet, and what is read is zero: a read takes no memory access, a write-back nothing to write.
@@ -28,17 +28,17 @@ pub enum Backing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Given {
     /// The line that it was given for.
-    pub line: u64,
+    pub line: Line,
     /// First line of all that were given.
-    pub first: u64,
+    pub first: Line,
     /// How many.
     pub lines: u64,
     /// First line of what they are a copy of; else they are zero.
-    pub copied_from: Option<u64>,
+    pub copied_from: Option<Line>,
     /// The controller notes which lines are zero still, and does not write them.
     pub notes_zeros: bool,
     /// The line of the controller's own tables that was stored to.
-    pub entry: Option<u64>,
+    pub entry: Option<Line>,
 }
 
 /// What the kernel keeps for a scheme, one for all cores.
@@ -61,7 +61,7 @@ pub trait KernelState: Debug + 'static {
     /// What a line that leaves or enters the last-level cache stands for.
     #[inline(always)]
     fn backing(&self, line: u64, _os: &Os) -> Backing {
-        Backing::Memory(line)
+        Backing::Memory(Line(line))
     }
 
     /// A line is read from memory.

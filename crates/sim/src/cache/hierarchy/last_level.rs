@@ -2,8 +2,8 @@
 
 use super::super::level::Home;
 use super::{Below, Hierarchy, Served};
-use crate::memory::Initiator;
-use terrace_model::Time;
+use crate::memory::{Initiator, MemoryRequest};
+use terrace_model::{Line, Time};
 
 impl Hierarchy {
     /// Gets a line from another core, the last level or memory. The line is not in `core`'s caches.
@@ -37,7 +37,8 @@ impl Hierarchy {
         self.counters.llc.misses += 1;
         self.seen.note(line);
         let sent = self.llc_misses.start(looked_up);
-        let done = below.fill(line, sent, by).max(self.install_llc(home, false, sent, below));
+        let filled = below.fill(MemoryRequest::of_cpu(Line(line), sent, by));
+        let done = filled.max(self.install_llc(home, false, sent, below));
         self.llc_misses.occupy(done);
         (Served { done, cache_start: start, cache_end: looked_up }, writable)
     }
@@ -71,7 +72,7 @@ impl Hierarchy {
         }
         if dirty {
             self.counters.llc.writebacks += 1;
-            return below.evict(evicted.line, now);
+            return below.evict(Line(evicted.line), now);
         }
         Time::ZERO
     }

@@ -21,9 +21,9 @@ use super::parameters::CacheHierarchyParameters;
 use super::prefetcher::StridePrefetcher;
 use super::seen::Seen;
 use super::sharers::MAX_CORES;
-use crate::memory::Initiator;
+use crate::memory::{Initiator, MemoryRequest};
 use private::{NOTHING_RECENT, Private, Recent};
-use terrace_model::{Stats, Time, Unit};
+use terrace_model::{Line, Stats, Time, Unit};
 use translations::Translations;
 pub use translations::{Message, Reason};
 
@@ -33,10 +33,10 @@ pub trait Below {
     /// later than `now`.
     fn translated(&self, now: Time) -> Time;
     /// Reads a line; the answer is when its data reaches the last level.
-    fn fill(&mut self, line: u64, now: Time, by: Initiator) -> Time;
+    fn fill(&mut self, request: MemoryRequest) -> Time;
     /// Writes a dirty line that left the last level; the answer is when the device has taken it. The miss that pushed
     /// it out is not done before: that is how a full write queue slows the cores down.
-    fn evict(&mut self, line: u64, now: Time) -> Time;
+    fn evict(&mut self, line: Line, now: Time) -> Time;
 }
 
 /// How an access was served, for the core's accounting.

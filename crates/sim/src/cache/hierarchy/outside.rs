@@ -1,8 +1,8 @@
 //! Stores by processors beyond these caches: kernel threads that have no core of the design.
 
 use super::{Below, Hierarchy};
-use crate::memory::Initiator;
-use terrace_model::Time;
+use crate::memory::{Initiator, MemoryRequest};
+use terrace_model::{Line, Time};
 
 impl Hierarchy {
     /// The memory controller reads a line of its own tables through the last level. Returns when it is there.
@@ -14,7 +14,7 @@ impl Hierarchy {
             return looked_up;
         }
         self.seen.note(line);
-        let done = below.fill(line, looked_up, by);
+        let done = below.fill(MemoryRequest::of_cpu(Line(line), looked_up, by));
         self.install_llc(home, false, looked_up, below);
         done
     }
@@ -34,7 +34,7 @@ impl Hierarchy {
         }
         if holders == 0 {
             self.counters.outside_fills += 1;
-            below.fill(line, now, Initiator::Kernel);
+            below.fill(MemoryRequest::of_cpu(Line(line), now, Initiator::Kernel));
             self.seen.note(line);
         }
         self.install_llc(home, true, now, below);

@@ -2,8 +2,8 @@
 
 use super::super::level::Home;
 use super::{Below, Hierarchy};
-use crate::memory::Initiator;
-use terrace_model::Time;
+use crate::memory::{Initiator, MemoryRequest};
+use terrace_model::{Line, Time};
 
 impl Hierarchy {
     /// Trains the prefetcher with an access that reached L2 and fetches what it predicts into L2.
@@ -37,7 +37,7 @@ impl Hierarchy {
                 looked_up
             } else {
                 self.seen.note(line);
-                let done = below.fill(line, looked_up, Initiator::Prefetch);
+                let done = below.fill(MemoryRequest::of_cpu(Line(line), looked_up, Initiator::Prefetch));
                 self.install_llc(self.llc.home(line), false, now, below);
                 done
             };

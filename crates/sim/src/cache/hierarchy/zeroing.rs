@@ -2,7 +2,7 @@
 
 use super::{Below, Hierarchy};
 use std::ops::Range;
-use terrace_model::Time;
+use terrace_model::{Line, Time};
 
 impl Hierarchy {
     /// Removes a line from all caches without writing it back: its memory was freed or replaced, or a copy of its page
@@ -30,7 +30,7 @@ impl Hierarchy {
             let (_, modified) = self.drop_everywhere(line);
             if in_llc || modified {
                 self.counters.llc.writebacks += 1;
-                below.evict(line, now);
+                below.evict(Line(line), now);
             }
         }
     }

@@ -18,8 +18,8 @@ use super::parameters::GpuCoherenceParameters;
 use super::{ALL_SECTORS, HALVES, halves_of, of_half};
 use crate::cache::Hierarchy;
 use crate::machine::TieredMemory;
-use crate::memory::Initiator;
-use terrace_model::{LINE_BYTES, Time};
+use crate::memory::{Initiator, MemoryRequest};
+use terrace_model::{LINE_BYTES, Line, Time};
 
 /// Bytes of a number of sectors.
 fn bytes(sectors: u8) -> u64 {
@@ -65,14 +65,16 @@ impl Cpu<'_> {
         halves.map(of_half).fold(0, |all, half| all | half)
     }
 
-    fn read(&mut self, line: u64, sectors: u8, now: Time) -> Time {
-        halves_of(sectors)
-            .map(|half| self.memory.read(line * HALVES + half, now, Initiator::Demand))
-            .fold(now, Time::max)
+    /// The GPU's request for sectors of a line, once it is beside the memory.
+    pub fn read(&mut self, line: u64, sectors: u8, now: Time) -> Time {
+        let request = |half| MemoryRequest::of_gpu(Line(line * HALVES + half), now, Initiator::Demand);
+        halves_of(sectors).map(|half| self.memory.read(request(half))).fold(now, Time::max)
     }
 
-    fn write(&mut self, line: u64, sectors: u8, now: Time, by: Initiator) -> Time {
-        halves_of(sectors).map(|half| self.memory.write(line * HALVES + half, now, by)).fold(now, Time::max)
+    /// The same for sectors that are written.
+    pub fn write(&mut self, line: u64, sectors: u8, now: Time, by: Initiator) -> Time {
+        let request = |half| MemoryRequest::of_gpu(Line(line * HALVES + half), now, by);
+        halves_of(sectors).map(|half| self.memory.write(request(half))).fold(now, Time::max)
     }
 
     /// The CPU's caches give up what they hold of a line. Returns bytes that were modified.

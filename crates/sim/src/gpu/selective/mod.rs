@@ -47,7 +47,7 @@ use cpu_side::CpuSide;
 use read_only::ReadOnly;
 use remote_directory::RemoteDirectory;
 use requests::InFlight;
-use terrace_model::{LINE_BYTES, Time};
+use terrace_model::{LINE_BYTES, Line, NodeId, Time};
 
 /// Lines of memory in one of the GPU's.
 const HALVES: u64 = GPU_LINE / LINE_BYTES;
@@ -65,9 +65,9 @@ fn halves_of(sectors: u8) -> impl Iterator<Item = u64> {
     (0..HALVES).filter(move |half| sectors & of_half(*half) != 0)
 }
 
-/// Whether a line of the GPU lies in its own memory: the first tier.
+/// Whether a line of the GPU lies in its own memory.
 fn is_own(memory: &TieredMemory, line: u64) -> bool {
-    memory.tier_of_line(line * HALVES).index() == 0
+    memory.home_of_line(Line(line * HALVES)) == NodeId::GPU
 }
 
 /// Loads, stores and atomic operations that no cache of the GPU may serve.

@@ -9,8 +9,8 @@ use super::{
 };
 use crate::cache::Below;
 use crate::machine::TieredMemory;
-use crate::memory::Initiator;
-use terrace_model::{LINE_BYTES, Time};
+use crate::memory::{Initiator, MemoryRequest};
+use terrace_model::{LINE_BYTES, Line, NodeId, Time};
 
 use super::link::Towards;
 
@@ -72,9 +72,7 @@ impl Coherence {
             return self.cpu.read(cpu, line, sectors, now, takes);
         }
         let now = if takes { self.cpu.take_own(cpu, line, now) } else { now };
-        halves_of(sectors)
-            .map(|half| cpu.memory.read(line * HALVES + half, now, Initiator::Demand))
-            .fold(now, Time::max)
+        cpu.read(line, sectors, now)
     }
 
     /// A slice gives up sectors of a line that were written: when memory has accepted them.
@@ -83,9 +81,7 @@ impl Coherence {
         if !is_own(cpu.memory, line) {
             return self.cpu.write(cpu, line, sectors, now, Initiator::Writeback);
         }
-        halves_of(sectors)
-            .map(|half| cpu.memory.write(line * HALVES + half, now, Initiator::Writeback))
-            .fold(now, Time::max)
+        cpu.write(line, sectors, now, Initiator::Writeback)
     }
 
     /// The GPU's slice takes a store to a line that it may cache: the CPU's copies go.
@@ -102,7 +98,7 @@ impl Paths {
         let memory = &around.machine.shared.memory;
         // What the slice holds the CPU does not, whatever the directory says.
         coherence.may_cache(memory, line)
-            || is_own(memory, line) && self.slices[memory.channel_of(line * HALVES)].cache.holds(line)
+            || is_own(memory, line) && self.slices[memory.channel_of(Line(line * HALVES))].cache.holds(line)
     }
 
     /// A load of an SM: when its data is there.
@@ -127,7 +123,7 @@ impl Paths {
             coherence.uncached.atomics += 1;
             around.observe(one, true);
             coherence.in_sms[sm].forget(line);
-            coherence.in_slices[around.machine.shared.memory.channel_of(line * HALVES)].forget(line);
+            coherence.in_slices[around.machine.shared.memory.channel_of(Line(line * HALVES))].forget(line);
             let begin = self.sms[sm].l1_misses.start(at);
             let there = begin + self.one_way;
             let done = coherence.cpu.atomic(&mut around.cpu(), line, one.sectors, there) + self.one_way;
@@ -202,7 +198,7 @@ impl Paths {
         at: Time,
     ) -> Time {
         let Some(coherence) = self.coherence.as_deref_mut() else { return at };
-        let channel = around.machine.shared.memory.channel_of(line * HALVES);
+        let channel = around.machine.shared.memory.channel_of(Line(line * HALVES));
         let slice = &mut self.slices[channel];
         if coherence.coalescing != Coalescing::L1L2 {
             let begin = slice.misses.start(at);
@@ -248,7 +244,7 @@ impl Paths {
         }
         coherence.uncached.stores += 1;
         coherence.in_sms[sm].forget(line);
-        coherence.in_slices[around.machine.shared.memory.channel_of(line * HALVES)].forget(line);
+        coherence.in_slices[around.machine.shared.memory.channel_of(Line(line * HALVES))].forget(line);
         around.observe(one, true);
         let (at, cpu) = (now + self.one_way, &mut around.cpu());
         if own {
@@ -329,7 +325,7 @@ impl Paths {
         for sm in &mut self.sms {
             held |= sm.l1.remove(line).is_some();
         }
-        let slice = &mut self.slices[memory.channel_of(line * HALVES)];
+        let slice = &mut self.slices[memory.channel_of(Line(line * HALVES))];
         if let Some(dirty) = slice.cache.remove(line) {
             held = true;
             let now = match own {
@@ -337,7 +333,8 @@ impl Paths {
                 false => coherence.cpu.link.send(Towards::Cpu, u64::from(dirty.count_ones()) * SECTOR, now),
             };
             for half in halves_of(dirty) {
-                memory.write(line * HALVES + half, now, Initiator::Writeback);
+                let line = Line(line * HALVES + half);
+                memory.write(MemoryRequest::of_gpu(line, now, Initiator::Writeback));
             }
         }
         coherence.dropped += u64::from(held);
@@ -385,27 +382,28 @@ impl Below for BesideGpu<'_> {
         now
     }
 
-    fn fill(&mut self, line: u64, now: Time, by: Initiator) -> Time {
-        let own = is_own(self.memory, line / HALVES);
-        let mut begin = now;
-        if own && let Some(coherence) = self.paths.coherence.as_deref_mut() {
-            begin = coherence.cpu.link.send(Towards::Gpu, 0, now);
+    fn fill(&mut self, request: MemoryRequest) -> Time {
+        let line = request.line.0 / HALVES;
+        let crosses = self.memory.home_of_line(request.line) != request.from;
+        let mut begin = request.at;
+        if crosses && let Some(coherence) = self.paths.coherence.as_deref_mut() {
+            begin = coherence.cpu.link.send(Towards::Gpu, 0, begin);
         }
-        self.paths.cpu_requests(self.memory, line / HALVES, begin);
-        let ready = self.memory.read(line, begin, by);
+        self.paths.cpu_requests(self.memory, line, begin);
+        let ready = self.memory.read(request.sent_at(begin));
         match self.paths.coherence.as_deref_mut() {
-            Some(coherence) if own => coherence.cpu.link.send(Towards::Cpu, LINE_BYTES, ready),
+            Some(coherence) if crosses => coherence.cpu.link.send(Towards::Cpu, LINE_BYTES, ready),
             _ => ready,
         }
     }
 
-    fn evict(&mut self, line: u64, now: Time) -> Time {
+    fn evict(&mut self, line: Line, now: Time) -> Time {
         let mut now = now;
-        if is_own(self.memory, line / HALVES)
+        if self.memory.home_of_line(line) != NodeId::CPU
             && let Some(coherence) = self.paths.coherence.as_deref_mut()
         {
             now = coherence.cpu.link.send(Towards::Gpu, LINE_BYTES, now);
         }
-        self.memory.write(line, now, Initiator::Writeback)
+        self.memory.write(MemoryRequest::of_cpu(line, now, Initiator::Writeback))
     }
 }

@@ -17,7 +17,7 @@ use crate::translate::{
     Backing, KernelState, NoKeys, Request, Setup, Stop, TlbHit, Tlbs, Translation, Walker,
 };
 use std::collections::HashMap;
-use terrace_model::{LINE_BYTES, Time};
+use terrace_model::{LINE_BYTES, Line, Time};
 
 const REGION_SHIFT: u32 = 30;
 const REGION_LINES: u64 = (1 << REGION_SHIFT) / LINE_BYTES;
@@ -95,10 +95,10 @@ impl KernelState for LineNames {
 
     fn backing(&self, line: u64, os: &Os) -> Backing {
         match self.resolve(line) {
-            Name::Physical(line) => Backing::Memory(line),
+            Name::Physical(line) => Backing::Memory(Line(line)),
             Name::Virtual { space, addr } => match os.table(space).find(addr) {
                 Some(leaf) => {
-                    let first = leaf.pte.frame().addr().line().0;
+                    let first = leaf.pte.frame().line();
                     Backing::Memory(first + (addr & (leaf.size.bytes() - 1)) / LINE_BYTES)
                 }
                 None => Backing::Fault,

@@ -9,7 +9,7 @@ use crate::os::{Os, OsError};
 use crate::translate::{Backing, Given, KernelState, TlbCounters};
 use crate::vbi::{Rights, VbiError};
 use std::ops::Range;
-use terrace_model::{AddressRange, LINE_BYTES, PageSize, Time};
+use terrace_model::{LINE_BYTES, AddressRange, Frame, Line, PageSize, Time};
 use terrace_trace::Event;
 
 /// Pages whose place is remembered.
@@ -146,7 +146,7 @@ impl Controller {
                     false => &mut self.counters.given_at_miss,
                 };
                 *counter += 1;
-                let first = fault.frame.addr().line().0;
+                let first = fault.frame.line();
                 let within = (addr & (fault.size.bytes() - 1)) / LINE_BYTES;
                 Backing::Given(Given {
                     line: first + within,
@@ -154,7 +154,7 @@ impl Controller {
                     lines: if fault.zeroed { 0 } else { fault.size.bytes() / LINE_BYTES },
                     copied_from: None,
                     notes_zeros: self.keys.notes_zeros,
-                    entry: own.lines.last().map(|lines| lines.first),
+                    entry: own.lines.last().map(|lines| Line(lines.first)),
                 })
             }
             Err(error) => {
@@ -202,14 +202,14 @@ impl Controller {
         match broken {
             Ok(Some(fault)) => {
                 self.counters.copied_at_writeback += 1;
-                let first = fault.frame.addr().line().0;
+                let first = fault.frame.line();
                 Backing::Given(Given {
                     line: first + (addr & (fault.size.bytes() - 1)) / LINE_BYTES,
                     first,
                     lines: fault.size.bytes() / LINE_BYTES,
-                    copied_from: fault.copied_from.map(|frame| frame.addr().line().0),
+                    copied_from: fault.copied_from.map(Frame::line),
                     notes_zeros: false,
-                    entry: own.lines.last().map(|lines| lines.first),
+                    entry: own.lines.last().map(|lines| Line(lines.first)),
                 })
             }
             Ok(None) => self.backing(line, os),
@@ -281,13 +281,13 @@ impl KernelState for Controller {
     fn backing(&self, line: u64, os: &Os) -> Backing {
         let layer = &self.blocks.system.hardware.layer;
         if let Name::Physical(line) = layer.names.resolve(line) {
-            return Backing::Memory(line);
+            return Backing::Memory(Line(line));
         }
         let Some((_, _, space, addr)) = layer.place(line) else { return Backing::Fault };
         match os.table(space).find(addr) {
             Some(leaf) => {
                 let within = (addr & (leaf.size.bytes() - 1)) / LINE_BYTES;
-                Backing::Memory(leaf.pte.frame().addr().line().0 + within)
+                Backing::Memory(leaf.pte.frame().line() + within)
             }
             None => Backing::Zero,
         }
