@@ -15,6 +15,7 @@ if __name__ == "__main__":
     # Workers of Ray look for modules in the folder of their driver.
     os.chdir(here / "tests")
     package = pathlib.Path(terrace.__file__).parent
-    paths = [here / "tests", package, here / "README.md", here / "../docs/src/python.md"]
+    guides = [here / "../docs/src" / page for page in ("python.md", "cookbook.md")]
+    paths = [here / "tests", package, here / "README.md", *guides]
     options = ["-q", "-c", str(here / "pyproject.toml"), "--import-mode=importlib", "-p", "no:cacheprovider"]
     sys.exit(pytest.main([*options, *sys.argv[1:], *(os.path.abspath(path) for path in paths)]))
