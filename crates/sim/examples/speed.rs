@@ -1,14 +1,16 @@
 //! Simulation speed: million accesses per second of one core, per workload and fidelity.
 //!
-//! `cargo run --release -p terrace-sim --example speed [--only LEVEL] [--rounds N] [MACHINE] [WORKLOAD[,k=v…]|FILE.trace…]`.
-//! Generating or decoding the input is part of the measured time, as it is for a user; `none` is that alone. Time is
-//! processor time of this thread, so that a busy machine changes the figures little; of several rounds the best counts.
+//! `cargo run --release -p terrace-sim --example speed [--only LEVEL] [--rounds N] [--ahead] [MACHINE]
+//! [WORKLOAD[,k=v…]|FILE.trace…]`.
+//! Generating or decoding the input is part of the measured time; `none` is that alone. With `--ahead` another thread does
+//! it, as in `terrace sim`, and only the time of the thread that simulates is measured. Time is processor time of this
+//! thread, so that a busy machine changes the figures little; of several rounds the best counts.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::sync::Arc;
 use terrace_sim::design::Library;
 use terrace_sim::{Fidelity, Options, simulate};
-use terrace_trace::{Batch, EventSource, Header, SourceError, TraceReader};
+use terrace_trace::{Batch, EventSource, Header, ReadAhead, SourceError, TraceReader};
 
 /// A source whose first batch, and with it the workload's preparation (building a graph), is done beforehand.
 struct Prepared {
@@ -62,7 +64,8 @@ fn main() {
         rounds = arguments.get(1).and_then(|count| count.parse().ok()).expect("--rounds N");
         arguments.drain(..2);
     }
-    let mut arguments = arguments.into_iter();
+    let ahead = arguments.first().is_some_and(|first| first == "--ahead");
+    let mut arguments = arguments.into_iter().skip(usize::from(ahead));
     let machine = arguments.next().unwrap_or_else(|| "skylake-6140".to_owned());
     let mut workloads: Vec<String> = arguments.collect();
     if workloads.is_empty() {
@@ -87,7 +90,10 @@ fn main() {
         for (&fidelity, product) in levels.iter().zip(&mut products) {
             let mut best = 0.0f64;
             for _ in 0..rounds {
-                let mut source = open(spec);
+                let mut source: Box<dyn EventSource> = Box::new(open(spec));
+                if ahead {
+                    source = Box::new(ReadAhead::start(source).expect("a thread can be started"));
+                }
                 let begin = now();
                 let options = Options { fidelity, ..Options::default() };
                 simulate(&design, &mut source, options).unwrap_or_else(|error| panic!("{error}"));

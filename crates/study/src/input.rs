@@ -10,7 +10,7 @@ use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use terrace_recorder::{Prepared, RecordOptions, Recording};
-use terrace_trace::{Batch, Checked, EventSource, Header, SourceError};
+use terrace_trace::{Batch, Checked, EventSource, Header, ReadAhead, SourceError};
 use terrace_workload::Workload;
 
 /// An input that exists: files were opened and parameters checked, nothing has run yet.
@@ -314,6 +314,23 @@ impl Input {
             Kind::Prepared(prepared) => Ok(Some(prepared.header().clone())),
             _ => Ok(None),
         }
+    }
+
+    /// As [`Input::open`], for one reader: what waits for no program is decoded or generated on another core, where there is
+    /// one. (Where several read, [`crate::run::all_pairs`] does so.)
+    ///
+    /// # Errors
+    /// As [`Input::open`].
+    pub fn open_ahead(self, settings: &Settings<'_>) -> Result<(Box<dyn EventSource>, Ending), Error> {
+        let is_live = self.is_live();
+        let (source, ending) = self.open(settings)?;
+        if is_live || std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1) {
+            return Ok((source, ending));
+        }
+        let source = ReadAhead::start(source).map_err(|error| {
+            Error::Read(SourceError::Io { what: "a thread to read the input".to_owned(), error })
+        })?;
+        Ok((Box::new(source), ending))
     }
 
     /// Opens it: a recorded command starts to run here.

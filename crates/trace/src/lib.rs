@@ -3,6 +3,7 @@
 //! [`Event`] is the vocabulary, [`Batch`] its columnar form (the hot loop reads columns, never single events), and
 //! [`EventSource`] what yields batches: a trace file, a live recording, a built-in workload.
 
+mod ahead;
 mod batch;
 mod event;
 mod file;
@@ -20,6 +21,7 @@ pub mod fuzz {
     pub use crate::import::fuzz::{champsim, lackey, text};
 }
 
+pub use ahead::ReadAhead;
 pub use batch::{Access, BATCH_ACCESSES, Batch, BatchBuilder, Item};
 pub use event::{
     AccessKind, Advice, Agent, Event, KernelAccess, MapKind, MarkKind, Protection, SequencedEvent, StreamId,

@@ -104,7 +104,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let command = run::repeat_command(&job, &input, &settings);
     let profile = first_pass::profiles(std::iter::once(&job.design), &input, &settings)?.pop().flatten();
     let stop = input.stop(&settings.stop);
-    let (mut source, ending) = input.open(&settings)?;
+    let (mut source, ending) = input.open_ahead(&settings)?;
     let settings = Settings { stop, ..settings };
     let mut watched = Watched::new(&name, source.as_mut(), &terminal);
     let extra = run::Extra {
