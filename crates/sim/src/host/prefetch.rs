@@ -6,11 +6,14 @@
 use super::regions::{Region, RegionCache};
 use crate::cache::Hierarchy;
 use crate::os::PageTable;
-use terrace_model::LINE_BYTES;
+use terrace_model::{LINE_BYTES, PageSize};
 
 /// Far enough to hide a host miss for a page-table entry, and again as far for what it leads to.
 const FAR: usize = 24;
 const NEAR: usize = 12;
+/// No line has this number.
+const NOT_FETCHED: u64 = u64::MAX;
+const PAGE_LINES: u64 = PageSize::Base.bytes() / LINE_BYTES;
 
 /// What one core prefetches.
 #[derive(Clone, Debug)]
@@ -21,7 +24,9 @@ pub struct HostPrefetch {
     misses: u64,
     /// What was prefetched lately, direct mapped.
     lines: Box<[u64; 256]>,
+    /// The last line looked at, and where it lies in memory; [`NOT_FETCHED`] where nothing was prefetched for it.
     last_line: u64,
+    last_physical: u64,
     pages: Box<[u64; 64]>,
 }
 
@@ -33,15 +38,9 @@ impl HostPrefetch {
             misses: 0,
             lines: Box::new([u64::MAX; 256]),
             last_line: 0,
+            last_physical: NOT_FETCHED,
             pages: Box::new([u64::MAX; 64]),
         }
-    }
-
-    /// Whether a line was not seen lately and does not follow the last one: what lies in sequence the host foresees.
-    #[inline(always)]
-    fn is_new_line(&mut self, line: u64) -> bool {
-        let follows = line.wrapping_sub(std::mem::replace(&mut self.last_line, line)) <= 1;
-        !follows && std::mem::replace(&mut self.lines[line as usize % 256], line) != line
     }
 
     /// Whether a base page was not seen lately.
@@ -95,10 +94,12 @@ impl HostPrefetch {
 
     /// Before access `at` is simulated: the physical line that access [`NEAR`] ahead needs, where the sets of the caches
     /// are worth prefetching for it. Its set of the last level is prefetched here; what memory has are up to whoever asks.
+    #[allow(clippy::too_many_arguments)]
     #[inline(always)]
     pub fn line(
         &mut self,
         caches: &Hierarchy,
+        core: usize,
         table: &PageTable,
         regions: &RegionCache,
         space: u32,
@@ -106,12 +107,27 @@ impl HostPrefetch {
         at: usize,
     ) -> Option<u64> {
         let &addr = addrs.get(at + NEAR)?;
-        if !self.is_new_line(addr / LINE_BYTES) {
+        let line = addr / LINE_BYTES;
+        let step = line.wrapping_sub(std::mem::replace(&mut self.last_line, line));
+        if step == 0 {
             return None;
         }
-        let page = regions.find(table, space, addr)?;
-        let line = ((page.frame << 12) + (addr & 4095)) / LINE_BYTES;
-        caches.host_prefetch_llc(line);
-        Some(line)
+        let last_physical = std::mem::replace(&mut self.last_physical, NOT_FETCHED);
+        let physical = if step == 1 && !line.is_multiple_of(PAGE_LINES) {
+            // The next line of the same page is fetched where the one before it was.
+            if last_physical == NOT_FETCHED {
+                return None;
+            }
+            last_physical + 1
+        } else {
+            if std::mem::replace(&mut self.lines[line as usize % 256], line) == line {
+                return None;
+            }
+            let page = regions.find(table, space, addr)?;
+            ((page.frame << 12) + (addr & 4095)) / LINE_BYTES
+        };
+        self.last_physical = physical;
+        caches.host_prefetch_l2_and_llc(core, physical);
+        Some(physical)
     }
 }

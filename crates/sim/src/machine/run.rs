@@ -140,7 +140,8 @@ impl<const F: u8> Site<'_, F> {
             prefetch.entries::<false>(&shared.caches, table, &mut shared.regions, space, addrs, at);
         }
         if F == FULL
-            && let Some(line) = prefetch.line(&shared.caches, table, &shared.regions, space, addrs, at)
+            && let Some(line) =
+                prefetch.line(&shared.caches, self.id, table, &shared.regions, space, addrs, at)
         {
             shared.memory.host_prefetch(Line(line));
         }

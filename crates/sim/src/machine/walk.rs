@@ -210,13 +210,14 @@ impl<const F: u8> Walker for Site<'_, F> {
         let table = self.shared.os.table(space);
         let start = self.core.page_walk_cache.start_level(space, addr, leaf_level, table.levels());
         // Where the walk reads tables that the short cut to the leaf passed by, it is gone from the root.
-        let leaf = if leaf.knows(start) { leaf } else { table.find(addr).unwrap_or(leaf) };
+        let from_root = if leaf.knows(start) { None } else { table.find(addr) };
+        let leaf = from_root.as_ref().unwrap_or(&leaf);
         let mut at = begin + self.shared.timing.page_walk_cache;
         if self.shared.hardware.is_some() {
             self.shared.caches.forget_requests();
         }
         for level in (leaf_level..=start).rev() {
-            let mut entry = self.shared.os.table(space).entry_address(&leaf, addr, level);
+            let mut entry = self.shared.os.table(space).entry_address(leaf, addr, level);
             if is_nested {
                 (entry, at) = match level == start && self.knows_place(start, space) {
                     true => (self.place_of(entry), at),
@@ -235,7 +236,7 @@ impl<const F: u8> Walker for Site<'_, F> {
         }
         if self.shared.hardware.is_some() {
             let hit = TlbHit { entry: TlbEntry::new(pte.frame().0, false), size: leaf.size };
-            self.tag_fill(scheme, request, &leaf, start, hit);
+            self.tag_fill(scheme, request, leaf, start, hit);
         }
         self.core.walkers.occupy(at);
         self.shared.walks.count += 1;
@@ -247,9 +248,9 @@ impl<const F: u8> Walker for Site<'_, F> {
             manager.walked(space, addr, leaf.size);
         }
         if is_nested {
-            self.walked_in_host(addr, &leaf);
+            self.walked_in_host(addr, leaf);
         }
-        Ok(Walk { leaf, pte, looked_up, begin, done: at })
+        Ok(Walk { leaf: *leaf, pte, looked_up, begin, done: at })
     }
 
     #[inline(never)]

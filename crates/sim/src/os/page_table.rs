@@ -80,7 +80,7 @@ impl PageTable {
                 return None;
             }
             if entry & Pte::LEAF != 0 {
-                return Some(Leaf { pte: Pte(entry), size: PageSize::ALL[level as usize - 1], tables });
+                return Some(Leaf::new(Pte(entry), PageSize::ALL[level as usize - 1], tables));
             }
             table = (entry >> 12) as u32;
             level -= 1;
@@ -112,7 +112,7 @@ impl PageTable {
     /// Physical address of the entry that a walk for `addr` reads at `level`, on the way to `leaf`.
     #[inline(always)]
     pub fn entry_address(&self, leaf: &Leaf, addr: u64, level: u32) -> PhysAddr {
-        let table = leaf.tables[level as usize - 1];
+        let table = leaf.table(level);
         PhysAddr(self.frames[table as usize].addr().0 + 8 * index_at(addr, level) as u64)
     }
 
@@ -127,7 +127,7 @@ impl PageTable {
     pub fn set_bits(&mut self, leaf: &Leaf, addr: u64, pte: Pte) {
         debug_assert_eq!(pte.cleared(true, true), leaf.pte.cleared(true, true));
         let level = leaf_level(leaf.size);
-        self.entries[leaf.tables[level as usize - 1] as usize][index_at(addr, level)] = pte.0;
+        self.entries[leaf.table(level) as usize][index_at(addr, level)] = pte.0;
     }
 
     /// Replaces an entry: what the kernel changes, it changes here.
@@ -143,7 +143,7 @@ impl PageTable {
     /// Replaces the entry that `leaf` was found in.
     pub fn store(&mut self, leaf: &Leaf, addr: u64, pte: Pte, door: &mut Door<'_>) {
         let level = leaf_level(leaf.size);
-        self.write(leaf.tables[level as usize - 1], level, addr, pte, door);
+        self.write(leaf.table(level), level, addr, pte, door);
     }
 
     /// Maps the page of `size` at `addr`. Missing tables are made in frames from `new_frame`.

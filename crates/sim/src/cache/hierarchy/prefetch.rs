@@ -52,6 +52,14 @@ impl Hierarchy {
         self.llc.prefetch_set(self.llc.home(line));
     }
 
+    /// The same for the line's sets of `core`'s L2 and of the last level.
+    #[inline(always)]
+    pub fn host_prefetch_l2_and_llc(&self, core: usize, line: u64) {
+        let l2 = &self.private[core].l2;
+        l2.prefetch_set(l2.home(line));
+        self.host_prefetch_llc(line);
+    }
+
     /// Something was put into the L2 set of `home`: asks the host's memory for the last level's set of the line that will
     /// leave that set next, where it goes there. The sets of the private caches are near enough.
     #[inline(always)]

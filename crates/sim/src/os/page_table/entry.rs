@@ -170,27 +170,42 @@ pub struct Leaf {
     pub pte: Pte,
     /// Page size it maps.
     pub size: PageSize,
-    /// Tables visited, root at index `levels - 1`, the leaf's table at index `size`'s level - 1.
-    pub(super) tables: [u32; 5],
+    /// The table of base pages that was visited.
+    lowest: u32,
+    /// The one above it. Both are apart from the others, so that the most frequent walks keep them in registers.
+    above: u32,
+    /// Those further up, of levels 3 and higher.
+    upper: [u32; 3],
 }
 
 impl Leaf {
+    /// A leaf, from the tables visited: the root at index `levels - 1`, the leaf's table at index `size`'s level - 1.
+    #[inline(always)]
+    pub(super) fn new(pte: Pte, size: PageSize, tables: [u32; 5]) -> Leaf {
+        let [lowest, above, upper @ ..] = tables;
+        Leaf { pte, size, lowest, above, upper }
+    }
+
     /// The leaf of a base page, from the numbers of its table and of the one above. [`PageTable::entry_address`] of
     /// higher levels is not for it.
     #[inline(always)]
     pub fn of_base_page(pte: Pte, table: u32, above: u32) -> Leaf {
-        Leaf { pte, size: PageSize::Base, tables: [table, above, NO_TABLE, NO_TABLE, NO_TABLE] }
+        Leaf { pte, size: PageSize::Base, lowest: table, above, upper: [NO_TABLE; 3] }
     }
 
     /// Number of the table at `level` on the way to the entry, if it is known.
     #[inline(always)]
     pub fn table(&self, level: u32) -> u32 {
-        self.tables[level as usize - 1]
+        match level {
+            1 => self.lowest,
+            2 => self.above,
+            _ => self.upper[level as usize - 3],
+        }
     }
 
     /// Whether the tables up to `level` are known.
     #[inline(always)]
     pub fn knows(&self, level: u32) -> bool {
-        self.tables[level as usize - 1] != NO_TABLE
+        self.table(level) != NO_TABLE
     }
 }
