@@ -222,8 +222,18 @@ fn churn(seed: u64) -> Program {
                 let child = 2 + processes;
                 program.on(child).spawn(processes, 0, Some(0));
                 (0..pages.min(40)).for_each(|page| _ = program.write(start + page * PAGE));
-                if random.below(2) == 0 {
-                    program.exit(true);
+                match random.below(3) {
+                    0 => _ = program.exit(true),
+                    1 => {
+                        program.event(Event::Exec { name: String::new() }).map(base(0), 8 * MIB);
+                        (0..1000).for_each(|_| {
+                            let kind =
+                                if random.below(3) == 0 { AccessKind::Write } else { AccessKind::Read };
+                            let addr = base(0) + random.below(300) * PAGE;
+                            program.access(addr, 8, kind, 0, 100 + random.below(2000));
+                        });
+                    }
+                    _ => {}
                 }
                 processes += 1;
             }
@@ -339,6 +349,7 @@ proptest! {
         full: bool,
         virtual_machine: bool,
         host_huge: bool,
+        two_vms: bool,
     ) {
         let scheme = SCHEMES[scheme];
         let coherence = ["software", "ideal", "hatric", "unitd"][coherence];
@@ -364,6 +375,9 @@ proptest! {
         let in_machine = virtual_machine && ["radix", "pom-tlb"].contains(&scheme);
         if in_machine {
             design = in_vm(design, if host_huge { PagePolicy::Thp } else { PagePolicy::Base });
+            if two_vms && let Some(vm) = &mut design.vm {
+                vm.count = Some(2);
+            }
             let cache = &mut design.translation.page_walk_cache;
             cache.entries = 16;
             let tlb = PageWalkCacheParameters { entries: 8, ..cache.clone() };
@@ -382,12 +396,16 @@ proptest! {
             return Ok(());
         }
         let signals = SignalSet::of(SignalKind::ALL);
-        let managed = probe(&program, &design, fidelity, (TierId(0), signals), meddler(seed));
-        prop_assert!(count(&managed, "policy.calls") > 10);
-        prop_assert_eq!(managed.accesses, alone.accesses);
+        // A policy of a guest manages one virtual machine.
+        let two_vms = in_machine && two_vms;
+        if !two_vms {
+            let managed = probe(&program, &design, fidelity, (TierId(0), signals), meddler(seed));
+            prop_assert!(count(&managed, "policy.calls") > 10);
+            prop_assert_eq!(managed.accesses, alone.accesses);
+        }
         if in_machine {
             // Alone in the hypervisor, and on both sides at once.
-            for both in [false, true] {
+            for both in [false, true].into_iter().filter(|both| !(*both && two_vms)) {
                 let mut options = Options { fidelity, ..on_host(signals, meddler(seed ^ 1)) };
                 if both {
                     options = in_guest(options, signals, meddler(seed));

@@ -18,13 +18,20 @@ use terrace_model::{Bytes, Cycles, Time};
 #[parameter(table)]
 #[serde(deny_unknown_fields)]
 pub struct VmParameters {
-    /// Guest-physical memory, where the guest has one tier. When absent, all of the machine that the hypervisor does not
-    /// keep for itself, less a sixteenth for its page tables.
+    /// Virtual machines side by side, all alike. Programs go to them in turn: the first that the input has, and then every
+    /// program that a forked process executes. Threads and forks stay in their
+    /// parent's. One when absent.
+    #[parameter(range = 1..=64)]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u32>,
+    /// Guest-physical memory of each, where the guest has one tier. When absent, an equal part of all of the machine that
+    /// the hypervisor does not keep for itself, less a sixteenth for its page tables.
     #[parameter(range = "4 KiB"..="8 TiB")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<Bytes>,
-    /// Virtual CPUs, which the guest's threads run on in turn. The hypervisor pins them to the machine's cores in turn;
-    /// those that share a core run one time slice (`os.timeslice`) after the other. As many as there are cores when absent.
+    /// Virtual CPUs of each, which the guest's threads run on in turn. The hypervisor pins them to the machine's cores in
+    /// turn, those of one virtual machine after those of the other; those that share a core run one time slice
+    /// (`os.timeslice`) after the other. As many as there are cores when absent.
     #[parameter(range = 1..=1024)]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vcpus: Option<u32>,
@@ -153,11 +160,27 @@ impl Design {
             return Some(vm.tiers.clone());
         }
         let capacity = vm.memory.unwrap_or_else(|| {
-            let free = self.free_of_host();
+            let free = self.free_of_host() / self.vm_count() as u64;
             let most = free - free / 16;
             Bytes(if most >= 1 << 30 { most >> 30 << 30 } else { most >> 21 << 21 })
         });
         Some(vec![GuestTierParameters { name: RAM.to_owned(), capacity, host_tier: None }])
+    }
+
+    /// Virtual machines; 1 where there is none.
+    pub fn vm_count(&self) -> usize {
+        self.vm.as_ref().and_then(|vm| vm.count).map_or(1, |count| count.max(1) as usize)
+    }
+
+    /// How far the guest-physical addresses of virtual machines lie apart, as a power of two: at least what an entry of the
+    /// fourth level of a page table covers, so that no two of them share a table below the root. 63 for one.
+    pub(crate) fn guest_shift(&self) -> u32 {
+        if self.vm_count() == 1 {
+            return 63;
+        }
+        let tiers = self.guest_tiers().unwrap_or_default();
+        let end: u64 = tiers.iter().map(|tier| tier.capacity.0.next_multiple_of(1 << 30)).sum();
+        end.next_power_of_two().ilog2().max(39)
     }
 
     /// The hypervisor; none without a virtual machine.
@@ -207,6 +230,7 @@ pub(super) fn check(design: &Design) -> Result<(), Fault> {
         })?;
     }
     tiers(design, vm)?;
+    several(design)?;
     let host = design.host.clone().unwrap_or_default();
     if let Some(policy) = &host.policy {
         policy_parameters(policy, "host.policy")?;
@@ -230,6 +254,27 @@ fn on_machine(design: &Design, tier: &str, key: &str) -> Result<(), Fault> {
     })
 }
 
+/// What is left out where there are several virtual machines.
+fn several(design: &Design) -> Result<(), Fault> {
+    let count = design.vm_count();
+    if count == 1 {
+        return Ok(());
+    }
+    rule(design.os.policy.is_none(), "os.policy", || {
+        format!(
+            "a guest's policy manages one virtual machine, and there are {count} (vm.count): use host.policy"
+        )
+    })?;
+    let last = 12 + 9 * design.translation.levels;
+    let needed = (count as u64).next_power_of_two().ilog2() + design.guest_shift();
+    rule(needed <= last, "vm.count", || {
+        format!(
+            "page tables of {} levels do not reach so much guest-physical memory",
+            design.translation.levels
+        )
+    })
+}
+
 fn tiers(design: &Design, vm: &VmParameters) -> Result<(), Fault> {
     rule(vm.memory.is_none() || vm.tiers.is_empty(), "vm.memory", || {
         "is the size of a guest with one tier, and [[vm.tier]] lists tiers with sizes of their own".into()
@@ -249,14 +294,17 @@ fn tiers(design: &Design, vm: &VmParameters) -> Result<(), Fault> {
         }
     }
     let guest = design.guest_tiers().unwrap_or_default();
-    let wanted: u64 = guest.iter().map(|tier| tier.capacity.0).sum();
-    let free = design.free_of_host();
+    let each: u64 = guest.iter().map(|tier| tier.capacity.0).sum();
+    let (free, count) = (design.free_of_host(), design.vm_count());
     let key = if vm.tiers.is_empty() { "vm.memory" } else { "vm.tier" };
-    rule(wanted <= free, key, || {
+    rule(each.saturating_mul(count as u64) <= free, key, || {
+        let (what, are) = match count {
+            1 => ("a virtual machine".to_owned(), "is"),
+            count => (format!("{count} virtual machines"), "are"),
+        };
+        let (each, free) = (Bytes(each), Bytes(free));
         format!(
-            "a virtual machine of {} is larger than the {} that the host has beside its own {}",
-            Bytes(wanted),
-            Bytes(free),
+            "{what} of {each} {are} larger than the {free} that the host has beside its own {}",
             design.os.reserved
         )
     })?;

@@ -184,6 +184,8 @@ fn stats(engine: &Engine, now: Time) -> Stats {
     if let Some(hypervisor) = &shared.hypervisor {
         hypervisor.count_into(shared.timing.cycle, &mut stats);
     }
+    shared.count_vms_into(&mut stats);
+    engine.vms.count_into(shared.timing.cycle, &mut stats);
     let [by_threads, by_cores] = shared.table_stores;
     stats.count("os.page_table_stores", by_cores, Unit::Count);
     stats.count("os.page_table_stores_by_threads", by_threads, Unit::Count);

@@ -22,7 +22,8 @@ impl Engine<'_> {
         if let Some(&space) = self.spaces.get(&process) {
             return Ok(space);
         }
-        let space = self.machine.shared.os.new_space()?;
+        let vm = self.vms.next();
+        let space = self.machine.shared.os.new_space_in(vm)?;
         self.spaces.insert(process, space);
         Ok(space)
     }
@@ -114,7 +115,13 @@ impl Engine<'_> {
                 }
                 self.end_stream(core, stream)?;
             }
-            Event::Exec { .. } => self.end_process(core, space, false)?,
+            Event::Exec { .. } => match self.goes_to_next_vm(stream, space) {
+                None => self.end_process(core, space, false)?,
+                Some(vm) => {
+                    self.end_process(core, space, true)?;
+                    self.move_to_vm(core, stream, vm)?;
+                }
+            },
             Event::Wait { nanos } => self.waited_nanos = self.waited_nanos.saturating_add(*nanos),
             Event::Compute { instructions } => self.compute(core, stream, *instructions),
             Event::Mark { kind, value, .. } => self.mark(core, stream, *kind, *value),
@@ -184,12 +191,14 @@ impl Engine<'_> {
                     tiering.state.note_fork(parent, child);
                 }
                 self.spaces.insert(process, child);
+                self.vms.forked(process);
                 self.complete(forks, Cause::Fork);
                 child
             }
             _ => self.space_of(process)?,
         };
         self.streams.streams[stream].space = Some(space);
+        self.settle(core, stream);
         Ok(())
     }
 

@@ -9,6 +9,7 @@ mod collect;
 mod events;
 mod schedule;
 mod streams;
+mod virtual_machines;
 mod watch;
 
 use crate::design::{Design, PolicyParameters};
@@ -27,6 +28,7 @@ use std::sync::atomic::Ordering;
 use streams::Streams;
 use terrace_model::{AddressRange, Time};
 use terrace_trace::{Batch, Event, EventSource};
+use virtual_machines::VirtualMachines;
 
 /// How far a core may run ahead of the slowest. Measured on the bandwidth-bound IWB tables: 1 µs bends them by 16 %.
 const QUANTUM: Time = Time::from_nanos(100);
@@ -66,6 +68,11 @@ pub fn simulate(
         return Err(problem(format!(
             "{key}: without walks a virtual machine costs nothing: use --fidelity translation or full"
         )));
+    }
+    if design.vm_count() > 1 && (options.policy.is_some() || design.os.policy.is_some()) {
+        return Err(problem(
+            "os.policy: a guest's policy manages one virtual machine: use host.policy".to_owned(),
+        ));
     }
     let mut machine = Machine::new(design, &options).map_err(problem)?;
     let host_policy = design.hypervisor().and_then(|host| host.policy);
@@ -145,6 +152,7 @@ pub(crate) struct Engine<'a> {
     pub gaps: u64,
     pub requests: Requests,
     region: Region,
+    vms: VirtualMachines,
     /// The region of interest is still to come, and only the operating system is simulated until then.
     pub forwarding: bool,
     pub map_maker: Option<MapMaker>,
@@ -164,6 +172,8 @@ impl<'a> Engine<'a> {
         run_queues.resize_with(machine.cores.len(), RunQueue::default);
         let levels = machine.shared.os.levels();
         let shared = &mut machine.shared;
+        let vms = shared.hypervisor.as_ref().map_or(1, |hypervisor| hypervisor.count());
+        let vms = VirtualMachines::new(vms);
         let parts = shared.observers.parts.as_deref_mut().filter(|_| options.memory_map);
         let map_maker = parts.map(|parts| MapMaker::new(&shared.os, parts));
         Engine {
@@ -184,6 +194,7 @@ impl<'a> Engine<'a> {
             gaps: 0,
             requests: Requests::default(),
             region: Region::default(),
+            vms,
             map_maker,
             contiguity: sample_contiguity.map(ContiguityWatch::new),
             stopped: false,
@@ -254,18 +265,8 @@ impl<'a> Engine<'a> {
         if is_new && entry.space.is_none() {
             // The guest's threads run on its virtual CPUs in turn, and those are pinned to cores in turn.
             let hypervisor = self.machine.shared.hypervisor.as_ref();
-            let processor = hypervisor.map_or(stream, |hypervisor| hypervisor.vcpu(stream));
-            entry.core = processor % self.run_queues.len();
-            let core = entry.core;
-            if !self.run_queues[core].used {
-                self.run_queues[core].used = true;
-                self.machine.shared.caches.activate(core);
-            }
-            if self.run_queues[core].running.is_none() && self.run_queues[core].waiting.is_empty() {
-                self.machine.cores[core].pipeline.idle_until(now);
-            }
-            self.run_queues[core].waiting.push_back(stream);
-            self.agenda.add(core);
+            let processor = hypervisor.map_or(stream, |hypervisor| hypervisor.vcpu(0, stream));
+            self.put_on(processor % self.run_queues.len(), stream, now);
         } else if entry.starved {
             entry.starved = false;
             let core = entry.core;
@@ -281,6 +282,20 @@ impl<'a> Engine<'a> {
             }
         }
         Ok(true)
+    }
+
+    /// A stream waits for its turn on a core from `now` on.
+    fn put_on(&mut self, core: usize, stream: usize, now: Time) {
+        self.streams.streams[stream].core = core;
+        if !self.run_queues[core].used {
+            self.run_queues[core].used = true;
+            self.machine.shared.caches.activate(core);
+        }
+        if self.run_queues[core].running.is_none() && self.run_queues[core].waiting.is_empty() {
+            self.machine.cores[core].pipeline.idle_until(now);
+        }
+        self.run_queues[core].waiting.push_back(stream);
+        self.agenda.add(core);
     }
 
     /// The kernel is about to change the pages of a range: orders give up what they hold of it.
@@ -348,6 +363,8 @@ impl<'a> Engine<'a> {
                 self.machine.shared.observers.issued(space, batch, from..reached);
                 self.accesses += (reached - from) as u64;
                 self.streams.streams[stream].accesses += (reached - from) as u64;
+                let (os, now) = (&self.machine.shared.os, self.machine.cores[core].pipeline.now);
+                self.vms.ran(|| os.guest_of(space), (reached - from) as u64, now);
                 self.streams.streams[stream].next_access = reached;
                 if self.waits_for_page(core) {
                     return Ok(());
@@ -390,7 +407,8 @@ impl<'a> Engine<'a> {
                 return Ok(());
             }
             // An event can take long: others come first.
-            if self.streams.streams[stream].exited || self.machine.cores[core].pipeline.now > horizon {
+            let state = &self.streams.streams[stream];
+            if state.exited || state.core != core || self.machine.cores[core].pipeline.now > horizon {
                 return Ok(());
             }
         }

@@ -174,16 +174,17 @@ impl Engine<'_> {
         let at = queue.waiting.iter().position(|&stream| self.streams.streams[stream].may_run())?;
         let next = queue.waiting.remove(at)?;
         queue.running = Some(next);
+        let vcpu = self.vcpu_of(next);
+        let queue = &mut self.run_queues[core];
         let pipeline = &mut self.machine.cores[core].pipeline;
         pipeline.drain();
         if pipeline.instructions > 0 {
             pipeline.kernel(self.machine.shared.timing.context_switch);
         }
-        if let Some(hypervisor) = &mut self.machine.shared.hypervisor {
-            let vcpu = hypervisor.vcpu(next);
-            if queue.vcpu.replace(vcpu).is_some_and(|last| last != vcpu) {
-                pipeline.kernel(hypervisor.preempt());
-            }
+        if let (Some(hypervisor), Some(vcpu)) = (&mut self.machine.shared.hypervisor, vcpu)
+            && queue.vcpu.replace(vcpu).is_some_and(|last| last != vcpu)
+        {
+            pipeline.kernel(hypervisor.preempt());
         }
         queue.slice_ends = pipeline.now + self.machine.shared.timing.timeslice;
         Some(next)

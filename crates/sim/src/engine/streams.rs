@@ -22,6 +22,8 @@ pub(super) struct Stream {
     /// Process number in the simulated kernel, once the stream's `Spawn` was applied.
     pub space: Option<u32>,
     pub core: usize,
+    /// Its virtual CPU, where there are several virtual machines and it has begun.
+    pub vcpu: Option<usize>,
     /// No batch is near: the stream was idle.
     pub starved: bool,
     /// The current batch follows a global event that was not applied yet.

@@ -141,13 +141,13 @@ impl Machine {
         if layout.is_empty() {
             return Err("tier: a machine needs a memory tier".to_owned());
         }
-        let guest = design.guest_tiers().map(|tiers| guest_layout(&tiers));
+        let guest = guest_layout(design);
         let hypervisor = match &guest {
             Some(guest) => Some(Box::new(Hypervisor::new(design, &layout, guest, cycle)?)),
             None => None,
         };
-        let os =
-            Os::new(&design.os_of_programs(), design.translation.levels, guest.as_ref().unwrap_or(&layout))?;
+        let (own, levels) = (design.os_of_programs(), design.translation.levels);
+        let os = Os::of_guests(&own, levels, guest.as_ref().unwrap_or(&layout), design.vm_count())?;
         let translation = &design.translation;
         let entry = schemes::find(&translation.scheme.kind).ok_or_else(|| {
             format!("translation.scheme: there is no scheme \"{}\"", translation.scheme.kind)

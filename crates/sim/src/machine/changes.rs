@@ -9,6 +9,7 @@ use super::behind::Behind;
 use super::build::{Core, Machine, Shared};
 use super::hypervisor::System;
 use super::site::{Completed, FULL, Own, Site};
+use super::virtual_machines::OfVms;
 use crate::cache::Served;
 use crate::coherence::{Bill, Cause, Invalidation};
 use crate::memory::Initiator;
@@ -172,7 +173,8 @@ impl Machine {
     /// The hypervisor's page table changed: cores drop what they hold of the guest.
     fn drop_stale_of_host(&mut self, pending: &Pending) {
         let virtual_pages = self.shared.pages_of_guest(pending);
-        let spaces: Vec<u32> = self.shared.os.live_spaces().collect();
+        let of_vms = self.shared.vms_of(&pending.spaces);
+        let spaces = self.shared.processes_in(&of_vms);
         match &virtual_pages {
             Some((pages, _)) => pages.iter().for_each(|(space, range)| self.scheme.forget(*space, *range)),
             None => spaces.iter().for_each(|space| self.scheme.forget(*space, EVERYTHING)),
@@ -192,7 +194,7 @@ impl Machine {
                 None => spaces.iter().for_each(|space| self.scheme.flush_space(id, *space)),
             }
             let tables = virtual_pages.as_ref().is_some_and(|(_, tables)| *tables);
-            core.drop_nested(pending, virtual_pages.is_none(), tables);
+            core.drop_nested(pending, virtual_pages.is_none(), tables, &of_vms);
         }
     }
 
@@ -288,13 +290,14 @@ impl<const F: u8> Site<'_, F> {
         let completed = self.shared.invalidate(System::Hypervisor, cause, Some(self.id), changes, true);
         let Some(pending) = self.shared.pending.last().filter(|_| completed.shootdown) else { return };
         let virtual_pages = self.shared.pages_of_guest(pending);
-        let spaces: Vec<u32> = self.shared.os.live_spaces().collect();
+        let of_vms = self.shared.vms_of(&pending.spaces);
+        let spaces = self.shared.processes_in(&of_vms);
         match &virtual_pages {
             Some((pages, _)) => pages.iter().for_each(|(space, range)| own.scheme.invalidate(*space, *range)),
             None => spaces.iter().for_each(|space| own.scheme.flush_space(*space)),
         }
         let tables = virtual_pages.as_ref().is_some_and(|(_, tables)| *tables);
-        self.core.drop_nested(pending, virtual_pages.is_none(), tables);
+        self.core.drop_nested(pending, virtual_pages.is_none(), tables, &of_vms);
         self.core.pipeline.kernel(completed.waits);
     }
 }
@@ -304,17 +307,17 @@ const EVERYTHING: AddressRange = AddressRange::new(0, u64::MAX);
 
 impl Core {
     /// Drops what the nested TLB and the page-walk cache hold of pages whose entries changed in the hypervisor's table.
-    /// `tables`: tables of the guest's lie in them.
-    fn drop_nested(&mut self, pending: &Pending, everything: bool, tables: bool) {
+    /// `tables`: tables of the guest's lie in them. What other virtual machines have stays.
+    fn drop_nested(&mut self, pending: &Pending, everything: bool, tables: bool, of_vms: &OfVms) {
         // A scheme that leaves nested TLBs to software names no pages.
         if everything || pending.stale.is_empty() {
-            return self.flush_nested();
+            return self.flush_nested_of(of_vms);
         }
         if let Some(nested) = &mut self.nested {
             pending.stale.iter().for_each(|pages| nested.invalidate(pages.range()));
         }
         if tables || pending.reshaped || pending.bill.flushes_walk_cache {
-            self.page_walk_cache.flush();
+            self.flush_walk_cache_of(of_vms);
         }
     }
 
@@ -407,9 +410,8 @@ impl Shared {
         let mut spaces: Vec<u32> = changes.stale.iter().map(|pages| pages.space).collect();
         spaces.sort_unstable();
         spaces.dedup();
-        // Who runs the guest at all may hold translations by the hypervisor's table.
         let of_host = system == System::Hypervisor;
-        let runs = |id: usize| self.running[id].is_some_and(|space| of_host || spaces.contains(&space));
+        let runs = |id: usize| self.runs_any_of(id, system, &spaces);
         let targets: Vec<usize> =
             (0..self.running.len()).filter(|id| Some(*id) != core && runs(*id)).collect();
         let what = Invalidation {
@@ -432,6 +434,9 @@ impl Shared {
             interrupt: bill.interrupt,
         };
         self.count_shootdown(system, cause, &completed);
+        if of_host && bill.interrupt > Time::ZERO {
+            self.count_interrupts_of_vms(&targets);
+        }
         self.pending.push(Pending {
             system,
             stale: changes.stale,

@@ -3,7 +3,8 @@
 //! What the guest takes for physical memory is memory that the hypervisor maps on demand: each tier of the guest is an area
 //! of the virtual machine's space, and its page table in frames of the machine is what nested walks read. Left open by
 //! publications and chosen here: KVM keeps two tables for a guest's memory, that of the process and the nested one; here
-//! they are one.
+//! they are one. Virtual machines side by side are alike (`vm.count`): each has a space of the hypervisor's, and their
+//! guest-physical addresses lie apart by a power of two, so that an address tells its virtual machine.
 
 use super::exchange::Hypercalls;
 use crate::coherence::Shootdowns;
@@ -50,16 +51,28 @@ pub(crate) struct Exits {
     pub time: Time,
 }
 
-/// A hypervisor with a virtual machine.
+/// What happened to one virtual machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OfVm {
+    /// Its share of [`Exits::ept_violations`].
+    pub ept_violations: u64,
+    /// Its share of [`Exits::interrupts`].
+    pub interrupts: u64,
+}
+
+/// A hypervisor with its virtual machines.
 #[derive(Debug)]
 pub(crate) struct Hypervisor {
     pub os: Os,
-    /// The space that holds the virtual machine's memory: addresses in it are guest-physical ones.
-    pub space: u32,
-    /// The guest's tiers: where each ends, and the machine's tier that it is bound to.
+    /// The space that holds each virtual machine's memory: addresses in it are guest-physical ones.
+    spaces: Vec<u32>,
+    /// Guest-physical addresses of a virtual machine, as a power of two.
+    shift: u32,
+    /// The guests' tiers: where each ends, and the machine's tier that it is bound to.
     tiers: Vec<(u64, Option<TierId>)>,
-    /// Virtual CPUs.
+    /// Virtual CPUs of each virtual machine.
     pub vcpus: usize,
+    pub of_vm: Vec<OfVm>,
     /// From the guest into the hypervisor and back.
     pub vm_exit: Time,
     /// A page fault of the hypervisor's, without the exit and the zeroing.
@@ -76,22 +89,26 @@ pub(crate) struct Hypervisor {
     owed: Time,
 }
 
-/// First address and size of each of the guest's tiers, one after the other at multiples of 1 GiB.
-pub(crate) fn guest_layout(tiers: &[GuestTierParameters]) -> Vec<(String, u64, u64)> {
-    let mut next = 0;
-    let place = |tier: &GuestTierParameters| {
-        let first = next;
-        next = (first + tier.capacity.0).next_multiple_of(1 << 30);
-        (tier.name.clone(), first >> 12, tier.capacity.0 >> 12)
-    };
-    tiers.iter().map(place).collect()
+/// First frame and number of frames of each tier of the guests', those of one guest after the other at multiples of 1 GiB.
+pub(crate) fn guest_layout(design: &Design) -> Option<Vec<(String, u64, u64)>> {
+    let tiers = design.guest_tiers()?;
+    let (count, shift) = (design.vm_count(), design.guest_shift());
+    let mut layout = Vec::new();
+    for vm in 0..count as u64 {
+        let mut next = if vm == 0 { 0 } else { vm << shift };
+        for GuestTierParameters { name, capacity, .. } in &tiers {
+            let name = if vm == 0 { name.clone() } else { format!("vm{vm}.{name}") };
+            layout.push((name, next >> 12, capacity.0 >> 12));
+            next = (next + capacity.0).next_multiple_of(1 << 30);
+        }
+    }
+    Some(layout)
 }
 
-/// First address beyond all of the guest's tiers.
+/// First address beyond all of the guests' tiers.
 pub(crate) fn guest_end(design: &Design) -> u64 {
-    let tiers = design.guest_tiers().unwrap_or_default();
-    guest_layout(&tiers)
-        .last()
+    guest_layout(design)
+        .and_then(|layout| layout.last().cloned())
         .map_or(0, |(_, first, frames)| ((first + frames) << 12).next_multiple_of(1 << 30))
 }
 
@@ -116,7 +133,7 @@ fn preallocate(os: &mut Os, space: u32, range: AddressRange, tier: Option<TierId
 }
 
 impl Hypervisor {
-    /// A hypervisor over the machine's tiers, and in it a virtual machine that holds nothing yet.
+    /// A hypervisor over the machine's tiers, and in it virtual machines that hold nothing yet.
     ///
     /// # Errors
     /// A placement that does not fit the machine, or no memory for the first page table.
@@ -129,13 +146,17 @@ impl Hypervisor {
         let parameters = design.hypervisor().unwrap_or_default();
         let own = parameters.os(&design.os);
         let mut os = Os::new(&own, design.translation.levels, machine).map_err(|e| format!("host: {e}"))?;
-        let space = os.new_space().map_err(|e| format!("host: {e}"))?;
         let bound = design.guest_tiers().unwrap_or_default().into_iter().map(|tier| {
             let name = tier.host_tier?;
             machine.iter().position(|(of, _, _)| *of == name).map(|at| TierId(at as u8))
         });
-        let mut tiers = Vec::new();
-        for ((_, first, frames), tier) in guest.iter().zip(bound) {
+        let bound: Vec<Option<TierId>> = bound.collect();
+        let (mut spaces, mut tiers) = (Vec::new(), Vec::new());
+        for (at, (_, first, frames)) in guest.iter().enumerate() {
+            if at % bound.len() == 0 {
+                spaces.push(os.new_space().map_err(|e| format!("host: {e}"))?);
+            }
+            let (space, tier) = (spaces[at / bound.len()], bound[at % bound.len()]);
             let range = AddressRange::new(first << 12, frames << 12);
             os.map(space, range, MapKind::Anonymous, Protection::READ_WRITE).map_err(|e| e.to_string())?;
             tiers.push((range.end().0, tier));
@@ -145,7 +166,9 @@ impl Hypervisor {
         }
         Ok(Hypervisor {
             os,
-            space,
+            of_vm: vec![OfVm::default(); spaces.len()],
+            spaces,
+            shift: design.guest_shift(),
             tiers,
             vcpus: vcpus(design),
             vm_exit: parameters.vm_exit.at(cycle),
@@ -159,9 +182,50 @@ impl Hypervisor {
         })
     }
 
-    /// The virtual CPU that a thread of the guest runs on.
-    pub fn vcpu(&self, stream: usize) -> usize {
-        stream % self.vcpus
+    /// Virtual machines.
+    pub fn count(&self) -> usize {
+        self.spaces.len()
+    }
+
+    /// The virtual machine of a guest-physical address.
+    #[inline]
+    pub fn vm_of(&self, addr: GuestPhysAddr) -> usize {
+        (addr.0 >> self.shift) as usize
+    }
+
+    /// The space that holds a guest-physical address.
+    #[inline]
+    pub fn space_of(&self, addr: GuestPhysAddr) -> u32 {
+        self.spaces[self.vm_of(addr)]
+    }
+
+    /// The space that holds a virtual machine's memory.
+    pub fn space_in(&self, vm: usize) -> u32 {
+        self.spaces[vm]
+    }
+
+    /// The virtual machine whose memory a space holds.
+    pub fn vm_in(&self, space: u32) -> Option<usize> {
+        self.spaces.iter().position(|of| *of == space)
+    }
+
+    /// All guest-physical addresses of a virtual machine, as addresses in its space.
+    pub fn range_of(&self, vm: usize) -> AddressRange {
+        let first = if vm == 0 { 0 } else { (vm as u64) << self.shift };
+        AddressRange::new(first, 1 << self.shift)
+    }
+
+    /// The number of a thread's virtual CPU where it is the `thread`-th of a virtual machine. Those of all virtual machines
+    /// are counted through.
+    pub fn vcpu(&self, vm: usize, thread: usize) -> usize {
+        vm * self.vcpus + thread % self.vcpus
+    }
+
+    /// The host maps nothing there, or its policy watches the page: a core left the guest for so long.
+    pub fn note_ept_violation(&mut self, addr: GuestPhysAddr) {
+        let vm = self.vm_of(addr);
+        self.exits.ept_violations += 1;
+        self.of_vm[vm].ept_violations += 1;
     }
 
     /// A core turns to another virtual CPU. Returns what that takes beside the switch of threads.
@@ -179,7 +243,7 @@ impl Hypervisor {
     /// The leaf that maps a guest-physical address, if any does.
     #[inline]
     pub fn find(&self, addr: GuestPhysAddr) -> Option<Leaf> {
-        self.os.table(self.space).find(addr.in_host_space().0)
+        self.os.table(self.space_of(addr)).find(addr.in_host_space().0)
     }
 
     /// What a TLB may hold of a guest-physical address, where it is mapped.
@@ -216,8 +280,8 @@ impl Hypervisor {
             return Ok(place);
         }
         let wishes = self.wish(addr);
-        let fault = self.os.fault(self.space, addr.in_host_space().0, wishes.as_slice())?;
-        self.exits.ept_violations += 1;
+        let fault = self.os.fault(self.space_of(addr), addr.in_host_space().0, wishes.as_slice())?;
+        self.note_ept_violation(addr);
         let span = self.fault_time();
         self.exits.time += span;
         self.owed += span;

@@ -8,6 +8,7 @@
 //! | `access.rs` | one access |
 //! | `walk.rs` | page walks and the faults that they meet |
 //! | `hypervisor.rs` | the operating system under a guest's |
+//! | `virtual_machines.rs` | several virtual machines: what belongs to which |
 //! | `exchange.rs` | the hypercall that exchanges pages of a guest's memory |
 //! | `nested.rs` | walks in two dimensions, and EPT violations |
 //! | `behind.rs` | what lies below the last-level cache |
@@ -35,6 +36,7 @@ mod probes;
 mod run;
 mod site;
 mod tiers;
+mod virtual_machines;
 mod walk;
 mod zero_lines;
 mod zeroing;

@@ -72,7 +72,7 @@ impl<const F: u8> Site<'_, F> {
 
     /// The thread waits for a page of the host's.
     fn stop_at_host(&mut self, addr: GuestPhysAddr) -> Stop {
-        let space = self.shared.hypervisor.as_ref().map_or(0, |hypervisor| hypervisor.space);
+        let space = self.shared.hypervisor.as_ref().map_or(0, |hypervisor| hypervisor.space_of(addr));
         let vpn = addr.page_number(PageSize::Base);
         self.shared.stopped_at = Some(StoppedAt { system: System::Hypervisor, space, vpn });
         Stop::Held
@@ -89,7 +89,7 @@ impl<const F: u8> Site<'_, F> {
         let now = self.core.pipeline.now;
         let Some(hypervisor) = &mut self.shared.hypervisor else { return Ok(()) };
         hypervisor.os.now = now;
-        let (space, at) = (hypervisor.space, addr.in_host_space().0);
+        let (space, at) = (hypervisor.space_of(addr), addr.in_host_space().0);
         let fault = match &mut self.host_manager {
             Some(manager) => match manager.fault(&mut hypervisor.os, space, at, write, now)? {
                 Some(fault) => fault,
@@ -97,7 +97,7 @@ impl<const F: u8> Site<'_, F> {
             },
             None => hypervisor.os.fault(space, at, hypervisor.wish(addr).as_slice())?,
         };
-        hypervisor.exits.ept_violations += 1;
+        hypervisor.note_ept_violation(addr);
         let from = now + hypervisor.fault_time();
         let filled = self.fill_page(own, space, at, &fault, None, from);
         self.core.pipeline.kernel(filled.now - now);
@@ -120,10 +120,10 @@ impl<const F: u8> Site<'_, F> {
             return true;
         };
         self.core.pipeline.drain();
-        let (space, now) = (hypervisor.space, self.core.pipeline.now);
+        let (space, now) = (hypervisor.space_of(addr), self.core.pipeline.now);
         let trap = manager.trap(&mut hypervisor.os, space, addr.in_host_space().0, leaf, write, now);
         let cost = trap.cost + hypervisor.vm_exit;
-        hypervisor.exits.ept_violations += 1;
+        hypervisor.note_ept_violation(addr);
         hypervisor.exits.time += cost;
         self.core.pipeline.kernel(cost);
         self.complete_host(own, Cause::Watch);
@@ -203,7 +203,7 @@ impl<const F: u8> Site<'_, F> {
         let Some(hypervisor) = &mut self.shared.hypervisor else { return (PhysAddr(addr.0), at) };
         let in_space = addr.in_host_space().0;
         let Some(leaf) = hypervisor.find(addr) else { return (PhysAddr(addr.0), at) };
-        let pte = hypervisor.os.mark(hypervisor.space, in_space, &leaf, write);
+        let pte = hypervisor.os.mark(hypervisor.space_of(addr), in_space, &leaf, write);
         let sets_bits = pte != leaf.pte;
         let lowest = leaf.size.index() as u32 + 1;
         let start = self.core.page_walk_cache.start_level(HOST, in_space, lowest, hypervisor.os.levels());
@@ -227,7 +227,7 @@ impl<const F: u8> Site<'_, F> {
     /// Where the host's entry of `level` lies on the way to `leaf`.
     pub(super) fn host_entry(&self, leaf: &Leaf, addr: GuestPhysAddr, level: u32) -> Option<PhysAddr> {
         let hypervisor = self.shared.hypervisor.as_ref()?;
-        let table: &PageTable = hypervisor.os.table(hypervisor.space);
+        let table: &PageTable = hypervisor.os.table(hypervisor.space_of(addr));
         Some(table.entry_address(leaf, addr.in_host_space().0, level))
     }
 
@@ -240,7 +240,7 @@ impl<const F: u8> Site<'_, F> {
     ) -> Time {
         let Some(hypervisor) = &mut self.shared.hypervisor else { return at };
         let Some(leaf) = hypervisor.find(addr) else { return at };
-        let pte = hypervisor.os.mark(hypervisor.space, addr.in_host_space().0, &leaf, true);
+        let pte = hypervisor.os.mark(hypervisor.space_of(addr), addr.in_host_space().0, &leaf, true);
         let hit = TlbHit { entry: TlbEntry::new(pte.frame().0, pte.is_writable_in_tlb()), size: leaf.size };
         if let Some(nested) = &mut self.core.nested {
             nested.update(addr, hit);
@@ -292,7 +292,7 @@ impl<const F: u8> Site<'_, F> {
         };
         let data = data_of(leaf.pte.frame(), addr, leaf.size);
         if let Some(of_host) = hypervisor.find(data) {
-            manager.walked(hypervisor.space, data.in_host_space().0, of_host.size);
+            manager.walked(hypervisor.space_of(data), data.in_host_space().0, of_host.size);
         }
     }
 
@@ -303,7 +303,7 @@ impl<const F: u8> Site<'_, F> {
         };
         let Some(leaf) = self.shared.os.table(space).find(addr) else { return Time::ZERO };
         let data = data_of(leaf.pte.frame(), addr, leaf.size);
-        manager.reached_memory(hypervisor.space, data.in_host_space().0, write)
+        manager.reached_memory(hypervisor.space_of(data), data.in_host_space().0, write)
     }
 
     /// What a TLB holds of a page of the guest: no more than a page of the host, and in the machine's frames.

@@ -418,10 +418,10 @@ impl Shared {
         if covered || !(reshaped || of_host) || changes.stale.is_empty() {
             return None;
         }
-        let runs = |id: usize| {
-            self.running[id]
-                .is_some_and(|space| of_host || changes.stale.iter().any(|pages| pages.space == space))
-        };
+        let mut spaces: Vec<u32> = changes.stale.iter().map(|pages| pages.space).collect();
+        spaces.sort_unstable();
+        spaces.dedup();
+        let runs = |id: usize| self.runs_any_of(id, system, &spaces);
         let targets: Vec<usize> =
             (0..self.running.len()).filter(|id| Some(*id) != core && runs(*id)).collect();
         let local = core.is_some_and(runs);
@@ -431,10 +431,13 @@ impl Shared {
             _ => self.coherence.bill(&what),
         };
         let bill = Bill { flushes_space: false, flushes_walk_cache: true, ..bill };
+        if of_host && bill.interrupt > Time::ZERO {
+            self.count_interrupts_of_vms(&targets);
+        }
         Some(Pending {
             system,
             stale: Vec::new(),
-            spaces: Vec::new(),
+            spaces,
             bill,
             reshaped: true,
             targets,

@@ -149,7 +149,7 @@ impl Os {
     /// # Errors
     /// Memory is full, or too many processes.
     pub fn fork(&mut self, parent: u32) -> Result<u32, OsError> {
-        let child = self.new_space()?;
+        let child = self.new_space_in(self.guest_of(parent))?;
         self.forked = true;
         if let Some(stores) = &mut self.stores {
             stores.fork(parent, child);

@@ -147,7 +147,7 @@ impl Os {
             let free =
                 size == PageSize::Base || self.spaces[space as usize].table.is_region_empty(addr, size);
             let owner = Owner::Page(PageId::new(space, page >> 12));
-            if free && let Some(block) = self.place(page.max(start) - start, size, owner) {
+            if free && let Some(block) = self.place(space, page.max(start) - start, size, owner) {
                 return Ok((block, size));
             }
             size = match size {
@@ -194,7 +194,7 @@ impl Os {
         }
         let page = addr & !(leaf.size.bytes() - 1);
         let owner = Owner::Page(PageId::new(space, page >> 12));
-        let Some(Block { frame, .. }) = self.place(page, leaf.size, owner) else {
+        let Some(Block { frame, .. }) = self.place(space, page, leaf.size, owner) else {
             if leaf.size == PageSize::Base {
                 return Err(self.out_of_memory(None));
             }
@@ -212,31 +212,34 @@ impl Os {
         Ok(Some(Fault { frame, size: leaf.size, copied_from: Some(old), zeroed: false }))
     }
 
-    /// Chooses a tier and takes a block in it. `offset` is the page's distance from its area's start.
-    fn place(&mut self, offset: u64, size: PageSize, owner: Owner) -> Option<Block> {
-        let count = self.tiers.len();
-        let first = match &mut self.placement {
-            PlacementState::FirstTouch => 0,
-            PlacementState::Only(tier) => {
-                let tier = *tier;
-                return self.take(tier, size, owner);
-            }
-            PlacementState::Prefer(tier) => *tier,
-            PlacementState::Round { slots, next } => {
-                let tier = slots[*next];
-                *next = (*next + 1) % slots.len();
-                tier as usize
-            }
-            PlacementState::Ratio { first, group } => {
-                // Spread evenly over the group: page i goes first when i * first crosses a multiple of the group.
-                let position = (offset >> size.shift()) % *group;
-                let crossed = (position + 1) * *first / *group != position * *first / *group;
-                usize::from(!crossed)
-            }
-        };
+    /// Chooses a tier of the process's system and takes a block in it. `offset` is the page's distance from the start of
+    /// its area.
+    fn place(&mut self, space: u32, offset: u64, size: PageSize, owner: Owner) -> Option<Block> {
+        let guest = self.guest_of(space);
+        let own = self.tiers_of(guest);
+        let first = own.start
+            + match &mut self.placement[guest] {
+                PlacementState::FirstTouch => 0,
+                PlacementState::Only(tier) => {
+                    let tier = own.start + *tier;
+                    return self.take(tier, size, owner);
+                }
+                PlacementState::Prefer(tier) => *tier,
+                PlacementState::Round { slots, next } => {
+                    let tier = slots[*next];
+                    *next = (*next + 1) % slots.len();
+                    tier as usize
+                }
+                PlacementState::Ratio { first, group } => {
+                    // Spread evenly over the group: page i goes first when i * first crosses a multiple of the group.
+                    let position = (offset >> size.shift()) % *group;
+                    let crossed = (position + 1) * *first / *group != position * *first / *group;
+                    usize::from(!crossed)
+                }
+            };
         if let Some(block) = self.take(first, size, owner) {
             return Some(block);
         }
-        (0..count).filter(|&tier| tier != first).find_map(|tier| self.take(tier, size, owner))
+        own.filter(|&tier| tier != first).find_map(|tier| self.take(tier, size, owner))
     }
 }

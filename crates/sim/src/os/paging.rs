@@ -7,6 +7,7 @@ use super::page_table::{Leaf, PageTable, Pte};
 use super::stores::Stores;
 use crate::design::{OsParameters, PagePolicy, Placement};
 use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
 use terrace_model::{AddressRange, Frame, PageSize, TierId, Time};
 use terrace_policy::PageId;
 
@@ -83,19 +84,24 @@ pub(super) struct Space {
     pub areas: AddressSpace,
     pub table: PageTable,
     pub alive: bool,
+    /// The system whose process it is.
+    pub guest: usize,
 }
 
-/// A frame for a page table: from tier `first`, or else wherever there is one.
+/// A frame for a page table: from tier `first` of a system's own, or else from any of them.
 fn table_frame(tiers: &mut [TierMemory], first: usize, now: Time) -> Option<Frame> {
     let take = |tier: &mut TierMemory| tier.take(PageSize::Base, Owner::Table, now).map(|block| block.frame);
     take(&mut tiers[first]).or_else(|| tiers.iter_mut().find_map(take))
 }
 
-/// The simulated kernel's memory management.
+/// The simulated kernel's memory management. Several systems that are alike, those of virtual machines side by side, are
+/// one of these: each has tiers of its own, and its processes get memory from them alone.
 #[derive(Clone, Debug)]
 pub struct Os {
     pub(super) pages: PagePolicy,
-    pub(super) placement: PlacementState,
+    /// Of each system.
+    pub(super) placement: Vec<PlacementState>,
+    /// By the number among a system's tiers.
     pub(super) page_table_tier: usize,
     pub(super) levels: u32,
     pub(super) spaces: Vec<Space>,
@@ -142,6 +148,20 @@ impl Os {
     /// # Errors
     /// A placement that names an unknown tier or has the wrong number of weights.
     pub fn new(parameters: &OsParameters, levels: u32, tiers: &[(String, u64, u64)]) -> Result<Os, String> {
+        Os::of_guests(parameters, levels, tiers, 1)
+    }
+
+    /// Kernels of `guests` systems that are alike. `tiers`: those of the first, then those of the next, and so on.
+    ///
+    /// # Errors
+    /// As [`Os::new`].
+    pub fn of_guests(
+        parameters: &OsParameters,
+        levels: u32,
+        all: &[(String, u64, u64)],
+        guests: usize,
+    ) -> Result<Os, String> {
+        let tiers = &all[..all.len() / guests];
         let index_of = |name: &str, key: &str| {
             tiers.iter().position(|(tier, _, _)| tier == name).ok_or_else(|| {
                 let names: Vec<&str> = tiers.iter().map(|t| t.0.as_str()).collect();
@@ -181,25 +201,28 @@ impl Os {
         };
         let mut os = Os {
             pages: parameters.pages,
-            placement,
+            placement: vec![placement; guests],
             page_table_tier,
             levels,
             spaces: Vec::new(),
             ended: VecDeque::new(),
-            tiers: tiers
+            tiers: all
                 .iter()
                 .map(|(name, base, frames)| TierMemory::new(name, *base, *frames, &parameters.memory))
                 .collect(),
             shared: HashMap::new(),
             forked: false,
-            peak: Peak { resident: [0; 3], used: vec![0; tiers.len()] },
+            peak: Peak { resident: [0; 3], used: vec![0; all.len()] },
             resident: [0; 3],
             stores: None,
             changes: Changes::default(),
             counters: OsCounters::default(),
             now: Time::ZERO,
         };
-        age(&mut os.tiers[0], &parameters.memory.aging)?;
+        for guest in 0..guests {
+            let first = os.tiers_of(guest).start;
+            age(&mut os.tiers[first], &parameters.memory.aging)?;
+        }
         os.reserve(parameters.reserved.0 >> 12);
         Ok(os)
     }
@@ -224,20 +247,52 @@ impl Os {
         }
     }
 
-    /// A new, empty process; its number.
+    /// Places in the list of tiers of those that are a system's.
+    pub(super) fn tiers_of(&self, guest: usize) -> Range<usize> {
+        let each = self.tiers.len() / self.placement.len();
+        guest * each..(guest + 1) * each
+    }
+
+    /// The system whose process it is.
+    #[inline]
+    pub fn guest_of(&self, space: u32) -> usize {
+        self.spaces[space as usize].guest
+    }
+
+    /// A system's processes, those that are over as well.
+    pub fn spaces_of(&self, guest: usize) -> impl Iterator<Item = u32> + '_ {
+        (0..self.spaces.len() as u32).filter(move |space| self.guest_of(*space) == guest)
+    }
+
+    /// Base frames in use in all tiers of a system.
+    pub fn used_by(&self, guest: usize) -> u64 {
+        self.tiers[self.tiers_of(guest)].iter().map(TierMemory::used).sum()
+    }
+
+    /// A new, empty process of the first system; its number.
     ///
     /// # Errors
     /// No frame for its page table, or too many processes.
     pub fn new_space(&mut self) -> Result<u32, OsError> {
+        self.new_space_in(0)
+    }
+
+    /// The same of any system.
+    ///
+    /// # Errors
+    /// As [`Os::new_space`].
+    pub fn new_space_in(&mut self, guest: usize) -> Result<u32, OsError> {
         let fresh = self.spaces.len() as u32;
         // Numbers of processes that have ended are used again, the oldest first, where there are no others.
         let number = match fresh < MOST_PROCESSES {
             true => fresh,
             false => *self.ended.front().ok_or(OsError::TooManyProcesses)?,
         };
-        let root = self.table_frame().ok_or_else(|| self.out_of_memory(None))?;
-        let space =
-            Space { areas: AddressSpace::default(), table: PageTable::new(self.levels, root), alive: true };
+        let own = self.tiers_of(guest);
+        let root = table_frame(&mut self.tiers[own], self.page_table_tier, self.now)
+            .ok_or_else(|| self.out_of_memory(None))?;
+        let (areas, table) = (AddressSpace::default(), PageTable::new(self.levels, root));
+        let space = Space { areas, table, alive: true, guest };
         if number == fresh {
             self.spaces.push(space);
         } else {
@@ -369,13 +424,10 @@ impl Os {
         self.tiers[tier].set_owner(frame, size, Owner::Page(PageId::new(space, page >> 12)));
     }
 
-    fn table_frame(&mut self) -> Option<Frame> {
-        table_frame(&mut self.tiers, self.page_table_tier, self.now)
-    }
-
     pub(super) fn install(&mut self, space: u32, page: u64, size: PageSize, pte: Pte) -> Result<(), OsError> {
+        let own = self.tiers_of(self.guest_of(space));
         let Os { spaces, tiers, page_table_tier, changes, now, .. } = self;
-        let table = &mut spaces[space as usize].table;
+        let (tiers, table) = (&mut tiers[own], &mut spaces[space as usize].table);
         table
             .map(page, size, pte, &mut changes.door(space), || table_frame(tiers, *page_table_tier, *now))
             .ok_or_else(|| self.out_of_memory(None))
@@ -383,7 +435,7 @@ impl Os {
 
     /// The error of memory that is full: a tier, or all that the placement allows.
     pub fn out_of_memory(&self, tier: Option<usize>) -> OsError {
-        let tiers = match (&self.placement, tier) {
+        let tiers = match (&self.placement[0], tier) {
             (_, Some(tier)) => self.tiers[tier].name.clone(),
             (PlacementState::Only(tier), None) => self.tiers[*tier].name.clone(),
             _ => "every tier".to_owned(),

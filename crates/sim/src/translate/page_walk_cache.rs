@@ -110,6 +110,14 @@ impl PageWalkCache {
         self.co_tags.as_ref().map_or((false, 0), |own| own.holds(&self.entries, address, resolution))
     }
 
+    /// Drops all but the entries that `keep` wants, which is given their spaces and first addresses.
+    pub fn retain(&mut self, keep: impl Fn(u32, u64) -> bool) {
+        self.entries.retain(|key| {
+            let (level, prefix) = ((key & 7) as u32, (key & ((1 << 49) - 1)) >> 3);
+            keep((key >> 49) as u32, prefix << (12 + 9 * (level - 1)))
+        });
+    }
+
     /// Drops everything.
     pub fn flush(&mut self) {
         self.entries.retain(|_| false);

@@ -1,0 +1,130 @@
+//! Several virtual machines: which of them a program runs in, and on which virtual CPUs its threads do.
+//!
+//! Where there is one, threads are spread over its virtual CPUs by their numbers, and nothing here is used. With several, a
+//! thread moves to its virtual CPU when it begins, and when its process executes a program in another virtual machine.
+
+use super::Engine;
+use crate::outcome::SimError;
+use std::collections::HashSet;
+use terrace_model::{Stats, Time, Unit};
+
+/// What the engine knows of several virtual machines.
+#[derive(Debug, Default)]
+pub(super) struct VirtualMachines {
+    /// One entry each; none where there are not several.
+    each: Vec<OfVm>,
+    /// Programs that were given one.
+    programs: usize,
+    /// Processes that were forked and have executed no program of their own.
+    forked: HashSet<u32>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct OfVm {
+    programs: u64,
+    threads: usize,
+    accesses: u64,
+    /// When one of its threads ran last.
+    ran: Time,
+}
+
+impl VirtualMachines {
+    /// So many virtual machines.
+    pub fn new(count: usize) -> VirtualMachines {
+        let each = if count > 1 { vec![OfVm::default(); count] } else { Vec::new() };
+        VirtualMachines { each, ..VirtualMachines::default() }
+    }
+
+    /// The virtual machine of the next program.
+    pub fn next(&mut self) -> usize {
+        let Some(vm) = self.programs.checked_rem(self.each.len()) else { return 0 };
+        self.programs += 1;
+        self.each[vm].programs += 1;
+        vm
+    }
+
+    /// A process is the copy of another.
+    pub fn forked(&mut self, process: u32) {
+        if !self.each.is_empty() {
+            self.forked.insert(process);
+        }
+    }
+
+    /// A thread of a virtual machine ran until `now`.
+    #[inline]
+    pub fn ran(&mut self, vm: impl FnOnce() -> usize, accesses: u64, now: Time) {
+        if self.each.is_empty() {
+            return;
+        }
+        let of_vm = &mut self.each[vm()];
+        of_vm.accesses += accesses;
+        of_vm.ran = of_vm.ran.max(now);
+    }
+
+    /// Adds what each has done to the statistics of a run.
+    pub fn count_into(&self, cycle: Time, stats: &mut Stats) {
+        for (vm, of_vm) in self.each.iter().enumerate() {
+            stats.count(format!("vm.{vm}.programs"), of_vm.programs, Unit::Count);
+            stats.count(format!("vm.{vm}.accesses"), of_vm.accesses, Unit::Count);
+            stats.count(format!("vm.{vm}.cycles"), of_vm.ran.in_cycles(cycle), Unit::Cycles);
+        }
+    }
+}
+
+impl Engine<'_> {
+    /// The virtual CPU of a stream, where it is known.
+    pub(super) fn vcpu_of(&self, stream: usize) -> Option<usize> {
+        let hypervisor = self.machine.shared.hypervisor.as_ref()?;
+        if hypervisor.count() > 1 {
+            return self.streams.streams[stream].vcpu;
+        }
+        Some(hypervisor.vcpu(0, stream))
+    }
+
+    /// A stream on `core` has got its process: it goes to a virtual CPU of its virtual machine.
+    pub(super) fn settle(&mut self, core: usize, stream: usize) {
+        let Some(hypervisor) = &self.machine.shared.hypervisor else { return };
+        let Some(space) = self.streams.streams[stream].space.filter(|_| hypervisor.count() > 1) else {
+            return;
+        };
+        let vm = self.machine.shared.os.guest_of(space);
+        let of_vm = &mut self.vms.each[vm];
+        let vcpu = hypervisor.vcpu(vm, of_vm.threads);
+        of_vm.threads += 1;
+        self.streams.streams[stream].vcpu = Some(vcpu);
+        let target = vcpu % self.run_queues.len();
+        if target == core {
+            self.run_queues[core].vcpu = Some(vcpu);
+            return;
+        }
+        self.machine.shared.running[core] = None;
+        self.run_queues[core].running = None;
+        let now = self.machine.cores[core].pipeline.now;
+        self.put_on(target, stream, now);
+    }
+
+    /// A process on `core` executes a program. One that was forked goes to the next virtual machine with it, unless other
+    /// threads of it have still to come to this point. Returns whether its space is over.
+    pub(super) fn goes_to_next_vm(&mut self, stream: usize, space: u32) -> Option<usize> {
+        let process =
+            self.streams.streams[stream].process.filter(|process| self.vms.forked.contains(process))?;
+        let mut streams = self.streams.streams.iter().enumerate();
+        if streams.any(|(at, other)| at != stream && !other.exited && other.space == Some(space)) {
+            return None;
+        }
+        self.vms.forked.remove(&process);
+        let vm = self.vms.next();
+        (vm != self.machine.shared.os.guest_of(space)).then_some(vm)
+    }
+
+    /// The process of a stream, whose space is over, goes on in a new one.
+    pub(super) fn move_to_vm(&mut self, core: usize, stream: usize, vm: usize) -> Result<(), SimError> {
+        let space = self.machine.shared.os.new_space_in(vm)?;
+        if let Some(process) = self.streams.streams[stream].process {
+            self.spaces.insert(process, space);
+        }
+        self.streams.streams[stream].space = Some(space);
+        self.settle(core, stream);
+        Ok(())
+    }
+}
