@@ -18,6 +18,12 @@ impl SpaceId {
     }
 }
 
+impl fmt::Display for SpaceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// A page, named by the first 4 KiB of virtual memory in it.
 ///
 /// The name survives migration, split and collapse: a 2 MiB page and the first of the 512 base pages that it splits

@@ -7,18 +7,18 @@ use crate::coherence::Cause;
 use crate::outcome::SimError;
 use crate::tiering::Change;
 use crate::translate::{Stop, Translation};
-use terrace_model::AddressRange;
+use terrace_model::{AddressRange, SpaceId};
 use terrace_trace::{Event, KernelAccess, MapKind, MarkKind};
 
 impl Engine<'_> {
     /// A stream without `Spawn` (a slice of a trace) belongs to the process of its number.
-    pub(super) fn adopt(&mut self, stream: usize) -> Result<u32, SimError> {
+    pub(super) fn adopt(&mut self, stream: usize) -> Result<SpaceId, SimError> {
         let space = self.space_of(0)?;
         self.streams.streams[stream].space = Some(space);
         Ok(space)
     }
 
-    fn space_of(&mut self, process: u32) -> Result<u32, SimError> {
+    fn space_of(&mut self, process: u32) -> Result<SpaceId, SimError> {
         if let Some(&space) = self.spaces.get(&process) {
             return Ok(space);
         }
@@ -202,7 +202,7 @@ impl Engine<'_> {
         Ok(())
     }
 
-    fn make_resident(&mut self, space: u32, start: u64, bitmap: &[u64]) -> Result<(), SimError> {
+    fn make_resident(&mut self, space: SpaceId, start: u64, bitmap: &[u64]) -> Result<(), SimError> {
         let os = &mut self.machine.shared.os;
         // Residency without an area (the input began in the middle): plain anonymous memory.
         for (word, &bits) in bitmap.iter().enumerate() {
@@ -223,7 +223,7 @@ impl Engine<'_> {
         Ok(())
     }
 
-    fn end_process(&mut self, core: usize, space: u32, ends: bool) -> Result<(), SimError> {
+    fn end_process(&mut self, core: usize, space: SpaceId, ends: bool) -> Result<(), SimError> {
         self.look_at_memory(true, false);
         self.before_change(core, space, AddressRange::new(0, u64::MAX), Change::Unmap);
         self.machine.scheme.kernel().ended(space, &mut self.machine.shared.os);
@@ -234,7 +234,7 @@ impl Engine<'_> {
     }
 
     /// Virtually tagged caches must not keep lines of addresses that get other memory.
-    fn forget_lines(&mut self, space: u32, range: AddressRange) {
+    fn forget_lines(&mut self, space: SpaceId, range: AddressRange) {
         if self.machine.scheme.has_virtual_caches() {
             self.machine.discard_lines(space, range);
         }

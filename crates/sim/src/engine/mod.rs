@@ -26,7 +26,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use streams::Streams;
-use terrace_model::{AddressRange, Time};
+use terrace_model::{AddressRange, SpaceId, Time};
 use terrace_trace::{Batch, Event, EventSource};
 use virtual_machines::VirtualMachines;
 
@@ -140,9 +140,9 @@ pub(crate) struct Engine<'a> {
     /// Cores that may have something to run.
     agenda: Agenda,
     /// Simulated process of each process of the input.
-    spaces: HashMap<u32, u32>,
+    spaces: HashMap<u32, SpaceId>,
     /// Simulated processes that exited while some of their threads still had to catch up.
-    ending: HashSet<u32>,
+    ending: HashSet<SpaceId>,
     pub options: Options,
     pub accesses: u64,
     pub waited_nanos: u64,
@@ -299,7 +299,7 @@ impl<'a> Engine<'a> {
     }
 
     /// The kernel is about to change the pages of a range: orders give up what they hold of it.
-    fn before_change(&mut self, core: usize, space: u32, range: AddressRange, change: Change) {
+    fn before_change(&mut self, core: usize, space: SpaceId, range: AddressRange, change: Change) {
         let now = self.machine.cores[core].pipeline.now;
         if let Some(tiering) = &mut self.tiering {
             tiering.state.before_change(&mut self.machine, space, range, &change, now);

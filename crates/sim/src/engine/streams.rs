@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
+use terrace_model::SpaceId;
 use terrace_trace::{Batch, Event, EventSource, Rules, SourceError};
 
 /// Batches kept for streams other than the one that is waited for.
@@ -20,7 +21,7 @@ pub(super) struct Stream {
     pub next_access: usize,
     pub next_event: usize,
     /// Process number in the simulated kernel, once the stream's `Spawn` was applied.
-    pub space: Option<u32>,
+    pub space: Option<SpaceId>,
     pub core: usize,
     /// Its virtual CPU, where there are several virtual machines and it has begun.
     pub vcpu: Option<usize>,

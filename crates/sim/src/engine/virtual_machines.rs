@@ -6,7 +6,7 @@
 use super::Engine;
 use crate::outcome::SimError;
 use std::collections::HashSet;
-use terrace_model::{Stats, Time, Unit};
+use terrace_model::{SpaceId, Stats, Time, Unit};
 
 /// What the engine knows of several virtual machines.
 #[derive(Debug, Default)]
@@ -105,7 +105,7 @@ impl Engine<'_> {
 
     /// A process on `core` executes a program. One that was forked goes to the next virtual machine with it, unless other
     /// threads of it have still to come to this point. Returns whether its space is over.
-    pub(super) fn goes_to_next_vm(&mut self, stream: usize, space: u32) -> Option<usize> {
+    pub(super) fn goes_to_next_vm(&mut self, stream: usize, space: SpaceId) -> Option<usize> {
         let process =
             self.streams.streams[stream].process.filter(|process| self.vms.forked.contains(process))?;
         let mut streams = self.streams.streams.iter().enumerate();

@@ -17,7 +17,7 @@ use crate::outcome::{Fidelity, Options, Outcome, SimError};
 use crate::tiering::Tiering;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
-use terrace_model::{LINE_BYTES, PageId, Time};
+use terrace_model::{LINE_BYTES, PageId, SpaceId, Time};
 use terrace_policy::Capability;
 use terrace_trace::{AccessKind, Agent, Batch, Event, EventSource, MarkKind, Rules};
 
@@ -38,9 +38,9 @@ pub(super) struct Engine {
     pub copies_at_launch: bool,
     pub options: Options,
     /// Process of each stream, and whether the GPU runs it.
-    streams: HashMap<u32, (u32, Agent)>,
-    spaces: HashMap<u32, u32>,
-    space: u32,
+    streams: HashMap<u32, (SpaceId, Agent)>,
+    spaces: HashMap<u32, SpaceId>,
+    space: SpaceId,
     /// The group that is being read.
     group: Option<Group>,
     /// Its warp that is being read.
@@ -124,7 +124,7 @@ pub fn simulate(
         options,
         streams: HashMap::new(),
         spaces: HashMap::new(),
-        space: 0,
+        space: SpaceId(0),
         group: None,
         reading: 0,
         host_loads: Outstanding::new(design.cache.l1.outstanding),
@@ -189,7 +189,7 @@ impl Engine {
         self.accesses(batch, at..batch.len())
     }
 
-    fn of_stream(&mut self, stream: u32) -> Result<(u32, Agent), SimError> {
+    fn of_stream(&mut self, stream: u32) -> Result<(SpaceId, Agent), SimError> {
         match self.streams.get(&stream) {
             Some(known) => Ok(*known),
             // A slice of a trace has no `Spawn`.
@@ -197,7 +197,7 @@ impl Engine {
         }
     }
 
-    fn spawn(&mut self, stream: u32, process: u32, agent: Agent) -> Result<(u32, Agent), SimError> {
+    fn spawn(&mut self, stream: u32, process: u32, agent: Agent) -> Result<(SpaceId, Agent), SimError> {
         let space = match self.spaces.get(&process) {
             Some(space) => *space,
             None => {
@@ -248,7 +248,7 @@ impl Engine {
         self.address_space(space, event)
     }
 
-    fn address_space(&mut self, space: u32, event: &Event) -> Result<(), SimError> {
+    fn address_space(&mut self, space: SpaceId, event: &Event) -> Result<(), SimError> {
         self.manage(self.now);
         self.before_change(space, event);
         let os = &mut self.machine.shared.os;
@@ -286,7 +286,7 @@ impl Engine {
         Ok(())
     }
 
-    fn mark(&mut self, kind: MarkKind, value: u64, space: u32) -> Result<(), SimError> {
+    fn mark(&mut self, kind: MarkKind, value: u64, space: SpaceId) -> Result<(), SimError> {
         match kind {
             MarkKind::KernelLaunch => {
                 self.end_kernel()?;
@@ -323,7 +323,7 @@ impl Engine {
         &mut group[self.reading]
     }
 
-    fn begin_kernel(&mut self, space: u32) -> Result<(), SimError> {
+    fn begin_kernel(&mut self, space: SpaceId) -> Result<(), SimError> {
         self.manage(self.now);
         self.space = space;
         self.kernels += 1;
@@ -412,7 +412,7 @@ impl Engine {
 
     /// One access of the host: a core that issues an instruction a cycle, with the misses under way that its first cache
     /// has.
-    fn host_access(&mut self, space: u32, batch: &Batch, at: usize) -> Result<(), SimError> {
+    fn host_access(&mut self, space: SpaceId, batch: &Batch, at: usize) -> Result<(), SimError> {
         let write = batch.kind[at] == AccessKind::Write;
         let instructions = u64::from(batch.instructions[at]);
         self.host_accesses += 1;
@@ -452,10 +452,10 @@ impl Engine {
         caches.access(HOST, line, write, self.now, Initiator::Demand, &mut below).done
     }
 
-    fn host_frame(&mut self, space: u32, addr: u64, write: bool) -> Result<u64, SimError> {
+    fn host_frame(&mut self, space: SpaceId, addr: u64, write: bool) -> Result<u64, SimError> {
         if self.tiering.is_some() {
             self.manage(self.now);
-            self.host_waits(PageId::new(space, addr >> 12));
+            self.host_waits(PageId::new(space.0, addr >> 12));
         }
         let shared = &mut self.machine.shared;
         for _ in 0..2 {

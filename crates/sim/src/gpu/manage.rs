@@ -21,7 +21,7 @@ use crate::observe::Objects;
 use crate::os::OsError;
 use crate::outcome::SimError;
 use crate::tiering::{Change, Tiering, copy_line};
-use terrace_model::{AddressRange, LINE_BYTES, Line, PageId, PageSize, TierId, Time};
+use terrace_model::{AddressRange, LINE_BYTES, Line, PageId, PageSize, SpaceId, TierId, Time};
 use terrace_trace::{Advice, Agent, Event};
 
 /// Lines that the copy before a kernel has under way: more than either memory needs to be busy.
@@ -73,7 +73,7 @@ impl Engine {
         let mut waited = Time::ZERO;
         for (page, size, at) in tiering.state.take_released() {
             let pages = page.vpn..page.vpn + size.base_pages();
-            waited += self.sms.wake(Some((page.space.0, pages)), at.max(now));
+            waited += self.sms.wake(Some((page.space, pages)), at.max(now));
         }
         tiering.state.counters.wait_time += waited;
         for pages in self.machine.shared.stale_log.take().into_iter().flatten() {
@@ -85,8 +85,8 @@ impl Engine {
     }
 
     /// The entry of a page changed.
-    fn shoot_down(&mut self, space: u32, vpn: u64, now: Time) {
-        let page = PageId::new(space, vpn);
+    fn shoot_down(&mut self, space: SpaceId, vpn: u64, now: Time) {
+        let page = PageId::new(space.0, vpn);
         if !self.paths.forget_page(page) {
             self.managed.avoided += 1;
             return;
@@ -102,7 +102,7 @@ impl Engine {
     }
 
     /// An event is about to change the address space: orders give up what it takes away.
-    pub(super) fn before_change(&mut self, space: u32, event: &Event) {
+    pub(super) fn before_change(&mut self, space: SpaceId, event: &Event) {
         let (range, change) = match event {
             Event::Unmap { range } | Event::Advise { range, advice: Advice::DontNeed } => {
                 (range, Change::Unmap)
@@ -137,7 +137,7 @@ impl Engine {
     }
 
     /// What comes before a kernel's first work-group. Returns when that can run.
-    pub(super) fn prepare_kernel(&mut self, space: u32, began: Time) -> Result<Time, SimError> {
+    pub(super) fn prepare_kernel(&mut self, space: SpaceId, began: Time) -> Result<Time, SimError> {
         if let Some(objects) = self.populates.take() {
             self.populate(space, &objects)?;
             self.populates = Some(objects);
@@ -151,7 +151,7 @@ impl Engine {
     }
 
     /// Places the pages of data structures that nobody has touched, as if the host had filled them.
-    fn populate(&mut self, space: u32, objects: &Objects) -> Result<(), OsError> {
+    fn populate(&mut self, space: SpaceId, objects: &Objects) -> Result<(), OsError> {
         for range in objects.ranges(space) {
             for vpn in range.start.0 >> 12..range.end().0.div_ceil(4096) {
                 let os = &mut self.machine.shared.os;
@@ -172,7 +172,7 @@ impl Engine {
 
     /// Copies pages of other tiers to the first, while it has room, as fast as both memories and the link allow. Returns
     /// when the last line has arrived.
-    fn copy_to_gpu(&mut self, space: u32, began: Time) -> Time {
+    fn copy_to_gpu(&mut self, space: SpaceId, began: Time) -> Time {
         let shared = &mut self.machine.shared;
         let all = AddressRange::new(0, u64::MAX);
         let pages: Vec<_> = shared.os.table(space).pages_in(all).into_iter().collect();
@@ -191,7 +191,7 @@ impl Engine {
                 under_way.occupy(arrived);
                 done = done.max(arrived);
             }
-            shared.os.point_to(PageId::new(space, addr >> 12), to);
+            shared.os.point_to(PageId::new(space.0, addr >> 12), to);
             shared.os.free_block(from);
             self.managed.copied += size.bytes();
         }
@@ -240,7 +240,7 @@ impl Paths {
         let table = around.machine.shared.os.table(around.space);
         pages.into_iter().find(|vpn| {
             let size = table.find(vpn << 12).map_or(PageSize::Base, |leaf| leaf.size);
-            state.is_held(PageId::new(around.space, *vpn).aligned(size))
+            state.is_held(PageId::new(around.space.0, *vpn).aligned(size))
         })
     }
 }

@@ -11,7 +11,7 @@ use crate::memory::{Initiator, MemoryRequest};
 use crate::os::OsError;
 use crate::tiering::Tiering;
 use std::collections::{HashMap, HashSet};
-use terrace_model::{LINE_BYTES, Line, PageId, PageSize, Time};
+use terrace_model::{LINE_BYTES, Line, PageId, PageSize, SpaceId, Time};
 
 /// Lines of memory in one of the GPU's.
 pub(super) const HALVES: u64 = GPU_LINE / LINE_BYTES;
@@ -140,7 +140,7 @@ pub struct Paths {
 pub struct Around<'a> {
     pub machine: &'a mut Machine,
     pub tiering: Option<&'a mut Tiering>,
-    pub space: u32,
+    pub space: SpaceId,
 }
 
 impl Paths {
@@ -290,7 +290,7 @@ impl Paths {
                     now += cost;
                 }
                 self.sms[sm].tlb.fill(page, frame);
-                self.touched.insert(PageId::new(around.space, page));
+                self.touched.insert(PageId::new(around.space.0, page));
                 if let Some(tiering) = &mut around.tiering {
                     let leaf = around.machine.shared.os.table(around.space).find(addr);
                     let size = leaf.map_or(PageSize::Base, |leaf| leaf.size);

@@ -15,7 +15,7 @@ use crate::os::OsError;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::ops::Range;
-use terrace_model::Time;
+use terrace_model::{SpaceId, Time};
 
 /// A work-group that waits for an SM.
 pub type Group = Vec<WarpWork>;
@@ -78,7 +78,7 @@ pub struct Sms {
     /// When each warp goes on.
     ready: BinaryHeap<Reverse<(Time, u32)>>,
     /// Warps that wait for a page on its way: space and page, since when, the warp.
-    parked: Vec<(u32, u64, Time, u32)>,
+    parked: Vec<(SpaceId, u64, Time, u32)>,
     /// The latest moment at which something happened.
     pub now: Time,
     pub counters: SmCounters,
@@ -136,7 +136,7 @@ impl Sms {
     }
 
     /// Pages have arrived at `now`; none: all of them. Whoever waits for them goes on. Returns how long they did, summed.
-    pub fn wake(&mut self, pages: Option<(u32, Range<u64>)>, now: Time) -> Time {
+    pub fn wake(&mut self, pages: Option<(SpaceId, Range<u64>)>, now: Time) -> Time {
         let Sms { parked, ready, .. } = self;
         let mut waited = Time::ZERO;
         parked.retain(|(space, vpn, since, id)| {

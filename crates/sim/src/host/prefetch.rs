@@ -6,7 +6,7 @@
 use super::regions::{Region, RegionCache};
 use crate::cache::Hierarchy;
 use crate::os::PageTable;
-use terrace_model::{LINE_BYTES, PageSize};
+use terrace_model::{LINE_BYTES, PageSize, SpaceId};
 
 /// Far enough to hide a host miss for a page-table entry, and again as far for what it leads to.
 const FAR: usize = 24;
@@ -70,7 +70,7 @@ impl HostPrefetch {
         caches: &Hierarchy,
         table: &PageTable,
         regions: &mut RegionCache,
-        space: u32,
+        space: SpaceId,
         addrs: &[u64],
         at: usize,
     ) {
@@ -102,7 +102,7 @@ impl HostPrefetch {
         core: usize,
         table: &PageTable,
         regions: &RegionCache,
-        space: u32,
+        space: SpaceId,
         addrs: &[u64],
         at: usize,
     ) -> Option<u64> {

@@ -4,7 +4,7 @@
 //! it, and looking ahead finds the entries that coming accesses will need.
 
 use crate::os::{Leaf, PageTable, Pte};
-use terrace_model::PageSize;
+use terrace_model::{PageSize, SpaceId};
 
 const REGION_SHIFT: u32 = 21;
 /// Enough for 16 GiB.
@@ -70,21 +70,21 @@ impl RegionCache {
 
     /// Bits 0..36 region, 36..51 address space, 51..64 generation.
     #[inline(always)]
-    fn key(&self, space: u32, addr: u64) -> (usize, u64) {
+    fn key(&self, space: SpaceId, addr: u64) -> (usize, u64) {
         let region = addr >> REGION_SHIFT & ((1 << 36) - 1);
-        (region as usize % SLOTS, region | u64::from(space) << 36 | self.generation << 51)
+        (region as usize % SLOTS, region | u64::from(space.0) << 36 | self.generation << 51)
     }
 
     /// What maps the region of `addr`, if that is known.
     #[inline(always)]
-    pub fn get(&self, space: u32, addr: u64) -> Option<Region> {
+    pub fn get(&self, space: SpaceId, addr: u64) -> Option<Region> {
         let (slot, key) = self.key(space, addr);
         let (known, region) = self.slots[slot];
         (known == key).then_some(region)
     }
 
     /// Keeps what a walk found.
-    pub fn put(&mut self, space: u32, addr: u64, leaf: &Leaf, pte: Pte) {
+    pub fn put(&mut self, space: SpaceId, addr: u64, leaf: &Leaf, pte: Pte) {
         let (slot, key) = self.key(space, addr);
         let region = match leaf.size {
             PageSize::Base => Region::Table(leaf.table(1), leaf.table(2)),
@@ -100,7 +100,7 @@ impl RegionCache {
 
     /// The leaf that maps `addr`, if any; of a base page only the two lowest tables may be known.
     #[inline(always)]
-    pub fn leaf(&mut self, table: &PageTable, space: u32, addr: u64) -> Option<Leaf> {
+    pub fn leaf(&mut self, table: &PageTable, space: SpaceId, addr: u64) -> Option<Leaf> {
         if let Some(Region::Table(index, above)) = self.get(space, addr)
             && let Some(pte) = table.base_entry(index, addr)
         {
@@ -112,7 +112,7 @@ impl RegionCache {
 
     /// The same by all tables; what maps the region is known afterwards.
     #[inline(never)]
-    pub fn leaf_from_root(&mut self, table: &PageTable, space: u32, addr: u64) -> Option<Leaf> {
+    pub fn leaf_from_root(&mut self, table: &PageTable, space: SpaceId, addr: u64) -> Option<Leaf> {
         let leaf = table.find(addr)?;
         self.put(space, addr, &leaf, leaf.pte);
         Some(leaf)
@@ -130,7 +130,7 @@ impl RegionCache {
 
     /// The base page that holds `addr`, if the region is known and the page is there.
     #[inline(always)]
-    pub fn find(&self, table: &PageTable, space: u32, addr: u64) -> Option<BasePage> {
+    pub fn find(&self, table: &PageTable, space: SpaceId, addr: u64) -> Option<BasePage> {
         match self.get(space, addr)? {
             Region::Table(index, _) => {
                 let pte = table.base_entry(index, addr)?;
@@ -164,21 +164,27 @@ mod tests {
         let mut changes = Changes::default();
         let mut table = PageTable::new(4, Frame(1));
         table
-            .map(0x5000, PageSize::Base, Pte::new(Frame(7)).accessed(), &mut changes.door(0), &mut frames)
+            .map(
+                0x5000,
+                PageSize::Base,
+                Pte::new(Frame(7)).accessed(),
+                &mut changes.door(SpaceId(0)),
+                &mut frames,
+            )
             .unwrap();
         table
             .map(
                 1 << 30,
                 PageSize::Giant,
                 Pte::new(Frame(1 << 18)).dirtied(),
-                &mut changes.door(0),
+                &mut changes.door(SpaceId(0)),
                 &mut frames,
             )
             .unwrap();
         let mut cache = RegionCache::new();
         for addr in [0x5000, (1 << 30) + (3 << 21)] {
             let leaf = table.find(addr).unwrap();
-            cache.put(0, addr, &leaf, leaf.pte);
+            cache.put(SpaceId(0), addr, &leaf, leaf.pte);
         }
         (table, cache)
     }
@@ -190,14 +196,14 @@ mod tests {
     #[test]
     fn base_pages_are_looked_up_anew_each_time() {
         let (mut table, cache) = table();
-        assert_eq!(cache.find(&table, 0, 0x5123), page(7, PageSize::Base, true, false));
-        assert_eq!(cache.find(&table, 0, 0x6000), None, "not mapped");
-        assert_eq!(cache.find(&table, 1, 0x5123), None, "another process");
+        assert_eq!(cache.find(&table, SpaceId(0), 0x5123), page(7, PageSize::Base, true, false));
+        assert_eq!(cache.find(&table, SpaceId(0), 0x6000), None, "not mapped");
+        assert_eq!(cache.find(&table, SpaceId(1), 0x5123), None, "another process");
         let leaf = table.find(0x5000).unwrap();
         table.set_bits(&leaf, 0x5000, leaf.pte.dirtied());
-        assert_eq!(cache.find(&table, 0, 0x5123), page(7, PageSize::Base, true, true));
-        table.unmap(0x5000, &mut Changes::default().door(0));
-        assert_eq!(cache.find(&table, 0, 0x5123), None);
+        assert_eq!(cache.find(&table, SpaceId(0), 0x5123), page(7, PageSize::Base, true, true));
+        table.unmap(0x5000, &mut Changes::default().door(SpaceId(0)));
+        assert_eq!(cache.find(&table, SpaceId(0), 0x5123), None);
     }
 
     #[test]
@@ -205,11 +211,11 @@ mod tests {
         let (table, mut cache) = table();
         let addr = (1 << 30) + (3 << 21) + 0x1fff;
         let frame = (1 << 18) + 3 * 512 + 1;
-        assert_eq!(cache.find(&table, 0, addr), page(frame, PageSize::Giant, true, true));
-        assert_eq!(cache.find(&table, 0, addr + (1 << 21)), None, "another region");
+        assert_eq!(cache.find(&table, SpaceId(0), addr), page(frame, PageSize::Giant, true, true));
+        assert_eq!(cache.find(&table, SpaceId(0), addr + (1 << 21)), None, "another region");
         for _ in 0..2 * GENERATIONS {
             cache.flush();
-            assert_eq!(cache.find(&table, 0, addr), None);
+            assert_eq!(cache.find(&table, SpaceId(0), addr), None);
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::core::Timeline;
 use crate::memory::Initiator;
 use crate::translate::{KernelState, LastLevel, Request, Stop, Translation};
 use std::sync::atomic::{AtomicBool, Ordering};
-use terrace_model::{AddressRange, LINE_BYTES, PageSize, Time};
+use terrace_model::{AddressRange, LINE_BYTES, PageSize, SpaceId, Time};
 
 /// Lines of a base page.
 const PAGE_LINES: u64 = PageSize::Base.bytes() / LINE_BYTES;
@@ -169,7 +169,7 @@ impl<const F: u8> Site<'_, F> {
     pub(crate) fn kernel_access<T: Translation>(
         &mut self,
         own: &mut Own<'_, T>,
-        space: u32,
+        space: SpaceId,
         range: AddressRange,
         write: bool,
         done: &mut u64,
@@ -208,7 +208,7 @@ impl<const F: u8> Site<'_, F> {
 
     /// An access of the program read memory, while somebody wants to know.
     #[inline(never)]
-    pub(super) fn reached_memory(&mut self, space: u32, addr: u64, write: bool) {
+    pub(super) fn reached_memory(&mut self, space: SpaceId, addr: u64, write: bool) {
         self.shared.observers.reached_memory(&self.shared.os, space, addr, write);
         if let Some(manager) = &mut self.manager {
             let cost = manager.reached_memory(space, addr, write);

@@ -56,7 +56,7 @@ pub fn shootdown_benchmark(design: &Design, call: ShootdownCall, threads: usize)
             Cause::Advise
         }
         ShootdownCall::MovePages => {
-            let id = PageId::new(space, page.start.0 >> PageSize::Base.shift());
+            let id = PageId::new(space.0, page.start.0 >> PageSize::Base.shift());
             machine.shared.system_mut(System::Programs).set_held(id, true);
             Cause::Migration
         }

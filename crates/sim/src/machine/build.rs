@@ -14,7 +14,7 @@ use crate::os::{Os, StalePages};
 use crate::outcome::Options;
 use crate::translate::{AnyScheme, Nested, NestedParameters, PageWalkCache, schemes};
 use std::ops::Range;
-use terrace_model::{Histogram, TierId, Time};
+use terrace_model::{Histogram, SpaceId, TierId, Time};
 
 /// Counters of page walks over all cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub(crate) struct Core {
     pub walkers: Outstanding,
     pub host_prefetch: HostPrefetch,
     /// The fault that waits for a block, or did: where, and when it began.
-    pub stalled_fault: Option<(u32, u64, Time)>,
+    pub stalled_fault: Option<(SpaceId, u64, Time)>,
 }
 
 /// What all cores share.
@@ -61,7 +61,7 @@ pub(crate) struct Shared {
     /// The base page at which a core had to stop, because it is on the move or its fault waits.
     pub stopped_at: Option<StoppedAt>,
     /// The process that runs on each core; none where there is nothing to run.
-    pub running: Vec<Option<u32>>,
+    pub running: Vec<Option<SpaceId>>,
     /// How translations are dropped.
     pub coherence: Box<dyn Coherence>,
     /// The hardware that keeps translations coherent, if any does.

@@ -16,7 +16,7 @@ use crate::memory::Initiator;
 use crate::os::{Changes, Owner, StalePages};
 use crate::translate::{KernelState, Translation};
 use std::ops::Range;
-use terrace_model::{AddressRange, Frame, LINE_BYTES, Line, Time};
+use terrace_model::{AddressRange, Frame, LINE_BYTES, Line, SpaceId, Time};
 
 /// Translations that cores have to drop before they run again.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct Pending {
     /// Whose page table changed: of the hypervisor's, the spaces are its own.
     pub(super) system: System,
     pub(super) stale: Vec<StalePages>,
-    pub(super) spaces: Vec<u32>,
+    pub(super) spaces: Vec<SpaceId>,
     pub(super) bill: Bill,
     /// Page-walk caches have to be dropped.
     pub(super) reshaped: bool,
@@ -215,7 +215,7 @@ impl Machine {
 
     /// Drops the virtually named lines of a range from the caches, where names are virtual: the addresses may be
     /// backed by other memory next. Dirty lines of freed memory need no writeback.
-    pub fn discard_lines(&mut self, space: u32, range: AddressRange) {
+    pub fn discard_lines(&mut self, space: SpaceId, range: AddressRange) {
         if let Some(names) = self.scheme.kernel().names(space, range) {
             names.into_iter().for_each(|names| self.shared.caches.discard_range(names));
             return;
@@ -351,7 +351,7 @@ impl Shared {
     /// The pages of programs behind pages of the hypervisor's that are to be dropped one by one: space and addresses, and
     /// whether tables of the guest's are there too. None where all goes, or where a frame of the guest's is in hands that
     /// name no page.
-    fn pages_of_guest(&self, pending: &Pending) -> Option<(Vec<(u32, AddressRange)>, bool)> {
+    fn pages_of_guest(&self, pending: &Pending) -> Option<(Vec<(SpaceId, AddressRange)>, bool)> {
         if pending.bill.flushes_space {
             return None;
         }
@@ -367,7 +367,7 @@ impl Shared {
                 match owner {
                     Owner::Page(page) => {
                         for page in self.os.mappers(first, size, page)?.iter() {
-                            pages.push((page.space.0, AddressRange::new(page.addr().0, size.bytes())));
+                            pages.push((page.space, AddressRange::new(page.addr().0, size.bytes())));
                         }
                     }
                     // Nobody translates to them but walks, by the nested TLB and the page-walk cache.
@@ -407,7 +407,7 @@ impl Shared {
         if changes.stale.is_empty() {
             return Completed::default();
         }
-        let mut spaces: Vec<u32> = changes.stale.iter().map(|pages| pages.space).collect();
+        let mut spaces: Vec<SpaceId> = changes.stale.iter().map(|pages| pages.space).collect();
         spaces.sort_unstable();
         spaces.dedup();
         let of_host = system == System::Hypervisor;

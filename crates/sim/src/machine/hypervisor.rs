@@ -12,7 +12,8 @@ use crate::design::{Design, GuestTierParameters};
 use crate::os::{Leaf, Os, OsError};
 use crate::translate::{TlbEntry, TlbHit};
 use terrace_model::{
-    AddressRange, Frame, GuestPhysAddr, LINE_BYTES, Line, PageSize, PhysAddr, Stats, TierId, Time, Unit,
+    AddressRange, Frame, GuestPhysAddr, LINE_BYTES, Line, PageSize, PhysAddr, SpaceId, Stats, TierId, Time,
+    Unit,
 };
 use terrace_policy::Wish;
 use terrace_trace::{MapKind, Protection};
@@ -33,7 +34,7 @@ pub(crate) struct StoppedAt {
     /// Whose page table maps it.
     pub system: System,
     /// Its space there.
-    pub space: u32,
+    pub space: SpaceId,
     /// The number of the base page.
     pub vpn: u64,
 }
@@ -65,7 +66,7 @@ pub(crate) struct OfVm {
 pub(crate) struct Hypervisor {
     pub os: Os,
     /// The space that holds each virtual machine's memory: addresses in it are guest-physical ones.
-    spaces: Vec<u32>,
+    spaces: Vec<SpaceId>,
     /// Guest-physical addresses of a virtual machine, as a power of two.
     shift: u32,
     /// The guests' tiers: where each ends, and the machine's tier that it is bound to.
@@ -119,7 +120,7 @@ fn vcpus(design: &Design) -> usize {
 }
 
 /// Finds memory for all of a tier of the guest's before it starts.
-fn preallocate(os: &mut Os, space: u32, range: AddressRange, tier: Option<TierId>) -> Result<(), String> {
+fn preallocate(os: &mut Os, space: SpaceId, range: AddressRange, tier: Option<TierId>) -> Result<(), String> {
     let wish = tier.map(|tier| Wish { tier, size: None });
     let mut addr = range.start.0;
     while addr < range.end().0 {
@@ -195,17 +196,17 @@ impl Hypervisor {
 
     /// The space that holds a guest-physical address.
     #[inline]
-    pub fn space_of(&self, addr: GuestPhysAddr) -> u32 {
+    pub fn space_of(&self, addr: GuestPhysAddr) -> SpaceId {
         self.spaces[self.vm_of(addr)]
     }
 
     /// The space that holds a virtual machine's memory.
-    pub fn space_in(&self, vm: usize) -> u32 {
+    pub fn space_in(&self, vm: usize) -> SpaceId {
         self.spaces[vm]
     }
 
     /// The virtual machine whose memory a space holds.
-    pub fn vm_in(&self, space: u32) -> Option<usize> {
+    pub fn vm_in(&self, space: SpaceId) -> Option<usize> {
         self.spaces.iter().position(|of| *of == space)
     }
 

@@ -1,7 +1,7 @@
 //! Who manages memory while the programs run: what faults, walks and accesses ask and tell.
 
 use crate::os::{Fault, Leaf, Os, OsError};
-use terrace_model::{PageSize, Time};
+use terrace_model::{PageSize, SpaceId, Time};
 
 /// What a trapped walk led to.
 pub(crate) struct Trap {
@@ -20,18 +20,18 @@ pub(crate) trait Manager {
     fn fault(
         &mut self,
         os: &mut Os,
-        space: u32,
+        space: SpaceId,
         addr: u64,
         write: bool,
         now: Time,
     ) -> Result<Option<Fault>, OsError>;
 
     /// A walk met a page under watch.
-    fn trap(&mut self, os: &mut Os, space: u32, addr: u64, leaf: &Leaf, write: bool, now: Time) -> Trap;
+    fn trap(&mut self, os: &mut Os, space: SpaceId, addr: u64, leaf: &Leaf, write: bool, now: Time) -> Trap;
 
     /// A walk ended at a page of `size`.
-    fn walked(&mut self, space: u32, addr: u64, size: PageSize);
+    fn walked(&mut self, space: SpaceId, addr: u64, size: PageSize);
 
     /// An access reached memory. Returns the time that a sample of it costs its core.
-    fn reached_memory(&mut self, space: u32, addr: u64, write: bool) -> Time;
+    fn reached_memory(&mut self, space: SpaceId, addr: u64, write: bool) -> Time;
 }

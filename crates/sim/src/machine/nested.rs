@@ -9,7 +9,7 @@ use super::site::{Own, Site};
 use crate::coherence::Cause;
 use crate::os::{Leaf, PageTable};
 use crate::translate::{HOST, Request, Stop, TlbEntry, TlbHit, Translation, WalkCacheTags, compose};
-use terrace_model::{Frame, GuestPhysAddr, PageSize, PhysAddr, Time};
+use terrace_model::{Frame, GuestPhysAddr, PageSize, PhysAddr, SpaceId, Time};
 
 /// An address that a guest's page table says.
 pub(super) fn in_guest(addr: PhysAddr) -> GuestPhysAddr {
@@ -72,7 +72,8 @@ impl<const F: u8> Site<'_, F> {
 
     /// The thread waits for a page of the host's.
     fn stop_at_host(&mut self, addr: GuestPhysAddr) -> Stop {
-        let space = self.shared.hypervisor.as_ref().map_or(0, |hypervisor| hypervisor.space_of(addr));
+        let space =
+            self.shared.hypervisor.as_ref().map_or(SpaceId(0), |hypervisor| hypervisor.space_of(addr));
         let vpn = addr.page_number(PageSize::Base);
         self.shared.stopped_at = Some(StoppedAt { system: System::Hypervisor, space, vpn });
         Stop::Held
@@ -253,7 +254,7 @@ impl<const F: u8> Site<'_, F> {
     }
 
     /// Whether the page-walk cache said where the table at `start`, the first that a walk reads, lies in the machine.
-    pub(super) fn knows_place(&self, start: u32, space: u32) -> bool {
+    pub(super) fn knows_place(&self, start: u32, space: SpaceId) -> bool {
         let by_guest_virtual =
             self.core.nested.as_ref().is_some_and(|nested| nested.walk_cache == WalkCacheTags::GuestVirtual);
         // A walk from the root found nothing there.
@@ -297,7 +298,7 @@ impl<const F: u8> Site<'_, F> {
     }
 
     /// An access of the guest reached memory. Returns the time that a sample of it costs its core.
-    pub(super) fn reached_memory_of_host(&mut self, space: u32, addr: u64, write: bool) -> Time {
+    pub(super) fn reached_memory_of_host(&mut self, space: SpaceId, addr: u64, write: bool) -> Time {
         let (Some(manager), Some(hypervisor)) = (&mut self.host_manager, &self.shared.hypervisor) else {
             return Time::ZERO;
         };

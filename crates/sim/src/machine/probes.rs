@@ -16,7 +16,7 @@ use crate::translate::{
     KernelState, Nested, PageWalkCache, Probed, Request, Resolution, TlbHit, TlbSet, Translation,
     WalkCacheTags, Walker,
 };
-use terrace_model::{LINE_BYTES, Time};
+use terrace_model::{LINE_BYTES, SpaceId, Time};
 
 /// The translation structures of one core.
 pub(super) struct Structures<'a> {
@@ -418,7 +418,7 @@ impl Shared {
         if covered || !(reshaped || of_host) || changes.stale.is_empty() {
             return None;
         }
-        let mut spaces: Vec<u32> = changes.stale.iter().map(|pages| pages.space).collect();
+        let mut spaces: Vec<SpaceId> = changes.stale.iter().map(|pages| pages.space).collect();
         spaces.sort_unstable();
         spaces.dedup();
         let runs = |id: usize| self.runs_any_of(id, system, &spaces);

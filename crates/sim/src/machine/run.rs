@@ -7,11 +7,11 @@ use crate::core::Timeline;
 use crate::memory::Initiator;
 use crate::os::OsError;
 use crate::translate::{Request, Stop, TlbHit, Translation};
-use terrace_model::{Frame, LINE_BYTES, Line, PageSize, Time};
+use terrace_model::{Frame, LINE_BYTES, Line, PageSize, SpaceId, Time};
 use terrace_trace::{AccessKind, BATCH_ACCESSES, Batch};
 
 /// Whether a process's page tables fit into the host's caches, so that looking ahead for their entries does not pay.
-fn has_small_tables(shared: &Shared, space: u32) -> bool {
+fn has_small_tables(shared: &Shared, space: SpaceId) -> bool {
     // 1 MiB of tables maps 512 MiB.
     shared.os.table(space).table_pages() <= 256
 }
@@ -51,7 +51,7 @@ impl<const F: u8> Site<'_, F> {
     pub(crate) fn run<T: Translation>(
         &mut self,
         own: &mut Own<'_, T>,
-        space: u32,
+        space: SpaceId,
         batch: &Batch,
         from: usize,
         to: usize,
@@ -131,7 +131,7 @@ impl<const F: u8> Site<'_, F> {
 
     /// Prefetches on the host what accesses after `at` will need.
     #[inline(always)]
-    fn prefetch_for<T: Translation>(&mut self, space: u32, addrs: &[u64], at: usize) {
+    fn prefetch_for<T: Translation>(&mut self, space: SpaceId, addrs: &[u64], at: usize) {
         let shared = &mut *self.shared;
         let (prefetch, table) = (&mut self.core.host_prefetch, shared.os.table(space));
         if F == FULL && T::WALKS {
@@ -208,7 +208,7 @@ impl<const F: u8> Site<'_, F> {
     fn run_pages<T: Translation>(
         &mut self,
         own: &mut Own<'_, T>,
-        space: u32,
+        space: SpaceId,
         batch: &Batch,
         from: usize,
         to: usize,
@@ -240,7 +240,7 @@ impl<const F: u8> Site<'_, F> {
     fn run_pages_as<T: Translation, const PREFETCH: bool>(
         &mut self,
         own: &mut Own<'_, T>,
-        space: u32,
+        space: SpaceId,
         batch: &Batch,
         from: usize,
         to: usize,
@@ -314,7 +314,7 @@ impl<const F: u8> Site<'_, F> {
     }
 
     /// Whether a page of an address space is as it was remembered.
-    fn knows(&self, space: u32, page: &RecentPage) -> bool {
+    fn knows(&self, space: SpaceId, page: &RecentPage) -> bool {
         let found = self.shared.regions.find(self.shared.os.table(space), space, page.number << 12);
         // A region that is not remembered has others in its slot.
         found.is_none_or(|found| {

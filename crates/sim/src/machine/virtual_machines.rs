@@ -9,7 +9,7 @@ use super::build::{Core, Shared};
 use super::hypervisor::System;
 use crate::translate::HOST;
 use std::collections::HashSet;
-use terrace_model::{AddressRange, Stats, Unit};
+use terrace_model::{AddressRange, SpaceId, Stats, Unit};
 
 /// What belongs to some of the virtual machines. One that has none beside it has everything.
 #[derive(Debug)]
@@ -18,11 +18,11 @@ pub(super) struct OfVms {
     /// Guest-physical addresses, as the hypervisor's spaces have them.
     ranges: Vec<AddressRange>,
     /// Processes, those that are over as well.
-    processes: HashSet<u32>,
+    processes: HashSet<SpaceId>,
 }
 
 impl OfVms {
-    fn has(&self, space: u32, addr: u64) -> bool {
+    fn has(&self, space: SpaceId, addr: u64) -> bool {
         match space {
             HOST => self.ranges.iter().any(|range| (range.start.0..range.end().0).contains(&addr)),
             process => self.processes.contains(&process),
@@ -32,7 +32,7 @@ impl OfVms {
 
 impl Shared {
     /// What belongs to the virtual machines in these spaces of the hypervisor's.
-    pub(super) fn vms_of(&self, spaces: &[u32]) -> OfVms {
+    pub(super) fn vms_of(&self, spaces: &[SpaceId]) -> OfVms {
         let mut of_vms = OfVms { everything: true, ranges: Vec::new(), processes: HashSet::new() };
         let Some(hypervisor) = self.hypervisor.as_ref().filter(|hypervisor| hypervisor.count() > 1) else {
             return of_vms;
@@ -46,14 +46,14 @@ impl Shared {
     }
 
     /// The processes that live in them.
-    pub(super) fn processes_in(&self, of_vms: &OfVms) -> Vec<u32> {
+    pub(super) fn processes_in(&self, of_vms: &OfVms) -> Vec<SpaceId> {
         let live = self.os.live_spaces();
         live.filter(|space| of_vms.everything || of_vms.processes.contains(space)).collect()
     }
 
     /// Whether a core runs a process in one of these spaces; of the hypervisor's, a virtual machine in one of them: whoever
     /// runs it may hold translations by the hypervisor's table.
-    pub(super) fn runs_any_of(&self, core: usize, system: System, spaces: &[u32]) -> bool {
+    pub(super) fn runs_any_of(&self, core: usize, system: System, spaces: &[SpaceId]) -> bool {
         let Some(process) = self.running[core] else { return false };
         match (&self.hypervisor, system) {
             (Some(hypervisor), System::Hypervisor) if hypervisor.count() > 1 => {

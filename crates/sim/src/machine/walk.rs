@@ -11,7 +11,7 @@ use crate::host::BasePage;
 use crate::memory::{Initiator, MemoryRequest};
 use crate::os::{Leaf, PageTable};
 use crate::translate::{KernelState, Request, Stop, TlbEntry, TlbHit, Translation, Walk, Walker};
-use terrace_model::{GuestPhysAddr, LINE_BYTES, Line, PageSize, Time};
+use terrace_model::{GuestPhysAddr, LINE_BYTES, Line, PageSize, SpaceId, Time};
 
 impl<const F: u8> Site<'_, F> {
     /// The leaf that maps an access's page for its kind, after whatever faults that takes; whether there were any.
@@ -74,7 +74,7 @@ impl<const F: u8> Site<'_, F> {
     }
 
     /// The thread waits for a page that is on the move, or whose fault waits.
-    fn stop(&mut self, space: u32, addr: u64) -> Stop {
+    fn stop(&mut self, space: SpaceId, addr: u64) -> Stop {
         self.shared.stopped_at = Some(StoppedAt { system: System::Programs, space, vpn: addr >> 12 });
         Stop::Held
     }
@@ -112,7 +112,7 @@ impl<const F: u8> Site<'_, F> {
 
     /// The leaf that maps `addr`, if any.
     #[inline(always)]
-    fn find_leaf(&mut self, space: u32, addr: u64) -> Option<Leaf> {
+    fn find_leaf(&mut self, space: SpaceId, addr: u64) -> Option<Leaf> {
         self.shared.regions.leaf(self.shared.os.table(space), space, addr)
     }
 
@@ -352,7 +352,7 @@ impl<const F: u8> Walker for Site<'_, F> {
     }
 
     #[inline(always)]
-    fn table(&self, space: u32) -> &PageTable {
+    fn table(&self, space: SpaceId) -> &PageTable {
         self.shared.os.table(space)
     }
 
@@ -374,14 +374,14 @@ impl<const F: u8> Walker for Site<'_, F> {
 
 impl Core {
     /// A fault waits, if it does not do so already.
-    fn fault_stalls(&mut self, space: u32, addr: u64) {
+    fn fault_stalls(&mut self, space: SpaceId, addr: u64) {
         if self.fault_began(space, addr).is_none() {
             self.stalled_fault = Some((space, addr, self.pipeline.now));
         }
     }
 
     /// When a fault that has waited began.
-    pub(super) fn fault_began(&self, space: u32, addr: u64) -> Option<Time> {
+    pub(super) fn fault_began(&self, space: SpaceId, addr: u64) -> Option<Time> {
         let (_, _, began) = self.stalled_fault.filter(|(of, at, _)| (*of, *at) == (space, addr))?;
         Some(began)
     }

@@ -21,7 +21,7 @@ use crate::design::{Design, ZeroStores};
 use crate::memory::{Initiator, MemoryRequest};
 use crate::os::Fault;
 use crate::translate::{KernelState, Stop, Translation};
-use terrace_model::{BytesPerSec, Frame, LINE_BYTES, Line, PageSize, Time};
+use terrace_model::{BytesPerSec, Frame, LINE_BYTES, Line, PageSize, SpaceId, Time};
 
 /// Lines of a base page.
 const BASE_LINES: u64 = 4096 / LINE_BYTES;
@@ -120,7 +120,7 @@ impl<const F: u8> Site<'_, F> {
     pub(super) fn charge_fault<T: Translation>(
         &mut self,
         own: &mut Own<'_, T>,
-        space: u32,
+        space: SpaceId,
         addr: u64,
         fault: &Fault,
         cause: Cause,
@@ -179,7 +179,7 @@ impl<const F: u8> Site<'_, F> {
     pub(super) fn fill_page<T: Translation>(
         &mut self,
         own: &mut Own<'_, T>,
-        space: u32,
+        space: SpaceId,
         addr: u64,
         fault: &Fault,
         lines: Option<&[Lines; 2]>,
@@ -247,7 +247,7 @@ impl Shared {
         &mut self,
         own: &mut Own<'_, T>,
         core: usize,
-        space: u32,
+        space: SpaceId,
         addr: u64,
         size: PageSize,
         place: Place<'_>,
@@ -282,7 +282,7 @@ impl Shared {
         &mut self,
         own: &mut Own<'_, T>,
         near: Option<usize>,
-        space: u32,
+        space: SpaceId,
         page: u64,
         physical: u64,
         at: u64,

@@ -20,6 +20,7 @@ pub use requests::Requests;
 use crate::os::Os;
 use crate::outcome::Options;
 use std::ops::Range;
+use terrace_model::SpaceId;
 use terrace_trace::{AccessKind, Batch, Event};
 
 /// Those who are told of single accesses, walks and faults.
@@ -49,7 +50,7 @@ impl Observers {
     }
 
     /// An event of a process was applied.
-    pub fn apply(&mut self, space: u32, event: &Event) {
+    pub fn apply(&mut self, space: SpaceId, event: &Event) {
         if let Some(parts) = &mut self.parts {
             parts.apply(space, event);
         }
@@ -59,14 +60,14 @@ impl Observers {
     }
 
     /// The program issued these accesses of a batch.
-    pub fn issued(&mut self, space: u32, batch: &Batch, rows: Range<usize>) {
+    pub fn issued(&mut self, space: SpaceId, batch: &Batch, rows: Range<usize>) {
         if let Some(profile) = &mut self.profile {
             rows.for_each(|at| profile.issued(space, batch.addr[at], batch.kind[at] == AccessKind::Write));
         }
     }
 
     /// A process was forked from another.
-    pub fn forked(&mut self, parent: u32, child: u32) {
+    pub fn forked(&mut self, parent: SpaceId, child: SpaceId) {
         if let Some(parts) = &mut self.parts {
             parts.forked(parent, child);
         }
@@ -76,7 +77,7 @@ impl Observers {
     }
 
     /// An access reached memory.
-    pub fn reached_memory(&mut self, os: &Os, space: u32, addr: u64, write: bool) {
+    pub fn reached_memory(&mut self, os: &Os, space: SpaceId, addr: u64, write: bool) {
         if let Some(profile) = &mut self.profile {
             profile.count_with_structure(space, addr, write);
         }

@@ -5,7 +5,7 @@
 
 use super::parts::Ranges;
 use std::collections::{BTreeMap, HashMap};
-use terrace_model::AddressRange;
+use terrace_model::{AddressRange, SpaceId};
 use terrace_policy::{Object, PageId, PageRange};
 use terrace_trace::Event;
 
@@ -46,7 +46,7 @@ pub fn site_number(name: &str) -> u64 {
 
 impl Objects {
     /// Takes in an event of a process.
-    pub fn apply(&mut self, space: u32, event: &Event) {
+    pub fn apply(&mut self, space: SpaceId, event: &Event) {
         match event {
             Event::Site { site, name } => {
                 let place = self.place(name);
@@ -88,29 +88,28 @@ impl Objects {
     }
 
     /// A process was forked from another.
-    pub fn forked(&mut self, parent: u32, child: u32) {
+    pub fn forked(&mut self, parent: SpaceId, child: SpaceId) {
         *self.space(child) = self.space(parent).clone();
     }
 
     /// The structure whose bytes hold `addr`: its range, and its site's place in the list.
-    pub fn find(&self, space: u32, addr: u64) -> Option<(AddressRange, u32)> {
-        let (start, end, place) = self.spaces.get(space as usize)?.ranges.find(addr)?;
+    pub fn find(&self, space: SpaceId, addr: u64) -> Option<(AddressRange, u32)> {
+        let (start, end, place) = self.spaces.get(space.index())?.ranges.find(addr)?;
         Some((AddressRange::new(start, end - start), place))
     }
 
     /// The structure of a page: the one that holds its middle byte, else its first.
     pub fn of_page(&self, page: PageId) -> Option<Object> {
         let addr = page.addr().0;
-        let (range, place) =
-            self.find(page.space.0, addr + 2048).or_else(|| self.find(page.space.0, addr))?;
+        let (range, place) = self.find(page.space, addr + 2048).or_else(|| self.find(page.space, addr))?;
         let first = PageId { vpn: range.start.0 >> 12, ..page };
         let pages = range.end().0.div_ceil(4096) - first.vpn;
         Some(Object { site: self.sites[place as usize].number, range: PageRange { first, pages } })
     }
 
     /// Bytes of all structures of a process, by address.
-    pub fn ranges(&self, space: u32) -> Vec<AddressRange> {
-        self.spaces.get(space as usize).into_iter().flat_map(|own| own.ranges.iter()).collect()
+    pub fn ranges(&self, space: SpaceId) -> Vec<AddressRange> {
+        self.spaces.get(space.index()).into_iter().flat_map(|own| own.ranges.iter()).collect()
     }
 
     /// Number, name and bytes of all sites so far, in the order of their places.
@@ -133,8 +132,8 @@ impl Objects {
         place
     }
 
-    fn space(&mut self, space: u32) -> &mut Space {
-        let at = space as usize;
+    fn space(&mut self, space: SpaceId) -> &mut Space {
+        let at = space.index();
         if self.spaces.len() <= at {
             self.spaces.resize_with(at + 1, Space::default);
         }
@@ -149,7 +148,7 @@ mod tests {
     #[test]
     fn structures_are_found_by_bytes_and_by_pages() {
         let mut objects = Objects::default();
-        let mut apply = |event| objects.apply(0, &event);
+        let mut apply = |event| objects.apply(SpaceId(0), &event);
         apply(Event::Site { site: 7, name: "grid".to_owned() });
         apply(Event::Alloc { object: 1, site: 7, range: AddressRange::new(0x1000, 0x2400) });
         apply(Event::Alloc { object: 2, site: 9, range: AddressRange::new(0x3400, 0x800) });
@@ -158,19 +157,19 @@ mod tests {
         assert_eq!(found(1), Some(Object { site: site_number("grid"), range: grid }));
         assert_eq!(found(3).unwrap().site, site_number("site 9"), "it has the page's middle");
         assert_eq!(found(4), None);
-        assert_eq!(objects.find(0, 0x33ff).unwrap().1, 0);
-        assert_eq!(objects.find(0, 0x3400).unwrap().1, 1);
-        assert_eq!(objects.find(0, 0x3c00), None);
-        assert_eq!(objects.find(1, 0x1000), None);
-        objects.forked(0, 1);
-        objects.apply(0, &Event::Free { object: 1 });
-        objects.apply(0, &Event::Realloc { object: 2, range: AddressRange::new(0x8000, 0x1000) });
-        objects.apply(0, &Event::Realloc { object: 5, range: AddressRange::new(0x9000, 0x1000) });
+        assert_eq!(objects.find(SpaceId(0), 0x33ff).unwrap().1, 0);
+        assert_eq!(objects.find(SpaceId(0), 0x3400).unwrap().1, 1);
+        assert_eq!(objects.find(SpaceId(0), 0x3c00), None);
+        assert_eq!(objects.find(SpaceId(1), 0x1000), None);
+        objects.forked(SpaceId(0), SpaceId(1));
+        objects.apply(SpaceId(0), &Event::Free { object: 1 });
+        objects.apply(SpaceId(0), &Event::Realloc { object: 2, range: AddressRange::new(0x8000, 0x1000) });
+        objects.apply(SpaceId(0), &Event::Realloc { object: 5, range: AddressRange::new(0x9000, 0x1000) });
         assert_eq!(
-            [0x1000, 0x3400, 0x8000, 0x9000].map(|addr| objects.find(0, addr).is_some()),
+            [0x1000, 0x3400, 0x8000, 0x9000].map(|addr| objects.find(SpaceId(0), addr).is_some()),
             [false, false, true, false]
         );
-        assert!(objects.find(1, 0x1000).is_some());
+        assert!(objects.find(SpaceId(1), 0x1000).is_some());
         let sites: Vec<_> = objects.sites().map(|(_, name, bytes)| (name.to_owned(), bytes)).collect();
         assert_eq!(sites, [("grid".to_owned(), 0x2400), ("site 9".to_owned(), 0x1000)]);
     }

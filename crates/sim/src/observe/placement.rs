@@ -6,7 +6,7 @@
 use crate::os::Os;
 use crate::outcome::{PlacementColumn, PlacementMap};
 use std::collections::{BTreeMap, BTreeSet};
-use terrace_model::{AddressRange, PageSize, TierId, Time};
+use terrace_model::{AddressRange, PageSize, SpaceId, TierId, Time};
 
 /// Columns beyond which pairs are joined.
 const MOST_COLUMNS: usize = 256;
@@ -54,8 +54,8 @@ impl PlacementMaker {
     }
 
     /// An access reached memory.
-    pub fn count(&mut self, space: u32, addr: u64, tier: Option<TierId>) {
-        *self.current.accesses.entry((space, addr >> (12 + self.shift))).or_default() += 1;
+    pub fn count(&mut self, space: SpaceId, addr: u64, tier: Option<TierId>) {
+        *self.current.accesses.entry((space.0, addr >> (12 + self.shift))).or_default() += 1;
         self.current.served[usize::from(tier != Some(TierId(0)))] += 1;
     }
 
@@ -150,7 +150,7 @@ impl PlacementMaker {
                 while page < end {
                     let piece = page >> self.shift;
                     let next = ((piece + 1) << self.shift).min(end);
-                    resident.entry((space, piece)).or_default()[other] += next - page;
+                    resident.entry((space.0, piece)).or_default()[other] += next - page;
                     page = next;
                 }
             }
@@ -191,7 +191,7 @@ mod tests {
             all
         };
         for at in 0..1000u64 {
-            maker.count(0, at << 12, Some(TierId((at % 4 == 0).into())));
+            maker.count(SpaceId(0), at << 12, Some(TierId((at % 4 == 0).into())));
             let shift = maker.shift;
             maker.close(pieces(shift), [3 * at, at]);
         }

@@ -3,7 +3,7 @@
 use super::objects::Objects;
 use std::collections::HashMap;
 use std::sync::Arc;
-use terrace_model::{AddressRange, VirtAddr};
+use terrace_model::{AddressRange, SpaceId, VirtAddr};
 use terrace_policy::{AccessOrder, Heat, ObjectProfile, PageId, Profile};
 use terrace_trace::Event;
 
@@ -24,7 +24,7 @@ pub struct ProfileCounter {
     /// Of each site, by its place there.
     by_site: Vec<ObjectProfile>,
     /// The structure of the last access.
-    recent: Option<(u32, AddressRange, u32)>,
+    recent: Option<(SpaceId, AddressRange, u32)>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -54,8 +54,8 @@ impl ProfileCounter {
     }
 
     /// One access reached memory.
-    pub fn count(&mut self, space: u32, addr: u64, write: bool) {
-        let uses = self.pages.entry(PageId::new(space, addr >> 12)).or_default();
+    pub fn count(&mut self, space: SpaceId, addr: u64, write: bool) {
+        let uses = self.pages.entry(PageId::new(space.0, addr >> 12)).or_default();
         uses.heat.add(write);
         let step = (self.accesses >> self.shift) as u32;
         self.accesses += 1;
@@ -69,7 +69,7 @@ impl ProfileCounter {
     }
 
     /// One access reached memory, and goes to the structure at its address too.
-    pub fn count_with_structure(&mut self, space: u32, addr: u64, write: bool) {
+    pub fn count_with_structure(&mut self, space: SpaceId, addr: u64, write: bool) {
         if let Some(structure) = self.structure(space, addr) {
             structure.heat.add(write);
         }
@@ -77,13 +77,13 @@ impl ProfileCounter {
     }
 
     /// A load or store was issued, whether a cache serves it or not.
-    pub fn issued(&mut self, space: u32, addr: u64, write: bool) {
+    pub fn issued(&mut self, space: SpaceId, addr: u64, write: bool) {
         if let Some(structure) = self.structure(space, addr) {
             structure.issued.add(write);
         }
     }
 
-    fn structure(&mut self, space: u32, addr: u64) -> Option<&mut ObjectProfile> {
+    fn structure(&mut self, space: SpaceId, addr: u64) -> Option<&mut ObjectProfile> {
         let known = self.recent.filter(|(of, range, _)| *of == space && range.contains(VirtAddr(addr)));
         let place = match known {
             Some((_, _, place)) => place,
@@ -101,7 +101,7 @@ impl ProfileCounter {
     }
 
     /// Takes in an event of a process.
-    pub fn apply(&mut self, space: u32, event: &Event) {
+    pub fn apply(&mut self, space: SpaceId, event: &Event) {
         self.recent = None;
         self.objects.apply(space, event);
     }
@@ -148,16 +148,16 @@ mod tests {
     fn structures_are_counted_apart() {
         let mut counter = ProfileCounter::default();
         for (site, start) in [(0, 0x1000), (1, 0x1800)] {
-            counter.apply(0, &Event::Site { site, name: format!("s{site}") });
+            counter.apply(SpaceId(0), &Event::Site { site, name: format!("s{site}") });
             let range = AddressRange::new(start, 0x800);
-            counter.apply(0, &Event::Alloc { object: site.into(), site, range });
+            counter.apply(SpaceId(0), &Event::Alloc { object: site.into(), site, range });
         }
         // The lower half of a page, the upper half, and where nothing is.
         for (addr, times) in [(0x1000, 3), (0x1fff, 2), (0x9000, 5)] {
             for _ in 0..times {
-                counter.issued(0, addr, false);
-                counter.issued(0, addr, true);
-                counter.count_with_structure(0, addr, false);
+                counter.issued(SpaceId(0), addr, false);
+                counter.issued(SpaceId(0), addr, true);
+                counter.count_with_structure(SpaceId(0), addr, false);
             }
         }
         let profile = counter.finish();
@@ -177,7 +177,7 @@ mod tests {
         let count = |most| {
             let mut counter = ProfileCounter::with_most_steps(most);
             for at in 0..1000u64 {
-                counter.count(0, (at % 10) << 12, at % 2 == 0);
+                counter.count(SpaceId(0), (at % 10) << 12, at % 2 == 0);
             }
             counter.finish()
         };
@@ -196,7 +196,7 @@ mod tests {
         }
         // More pages than steps: one each.
         let mut counter = ProfileCounter::with_most_steps(8);
-        (0..64).for_each(|at| counter.count(0, at << 12, false));
+        (0..64).for_each(|at| counter.count(SpaceId(0), at << 12, false));
         assert_eq!(counter.finish().order.steps.len(), 64);
     }
 }

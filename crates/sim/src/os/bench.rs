@@ -2,7 +2,7 @@
 
 use super::Os;
 use crate::design::Design;
-use terrace_model::AddressRange;
+use terrace_model::{AddressRange, SpaceId};
 use terrace_trace::{MapKind, Protection};
 
 /// A kernel with one process whose memory is one area.
@@ -22,7 +22,8 @@ impl FaultBench {
         let mut os = Os::new(&design.os, design.translation.levels, &[("dram".to_owned(), 0, frames)])?;
         os.new_space().map_err(|problem| problem.to_string())?;
         let area = AddressRange::new(1 << 40, bytes);
-        os.map(0, area, MapKind::Anonymous, Protection::READ_WRITE).map_err(|problem| problem.to_string())?;
+        os.map(SpaceId(0), area, MapKind::Anonymous, Protection::READ_WRITE)
+            .map_err(|problem| problem.to_string())?;
         Ok(FaultBench { os, bytes })
     }
 
@@ -34,7 +35,8 @@ impl FaultBench {
         let mut faults = 0;
         let mut at = 0;
         while at < self.bytes {
-            let fault = self.os.fault(0, (1 << 40) + at, &[]).map_err(|problem| problem.to_string())?;
+            let fault =
+                self.os.fault(SpaceId(0), (1 << 40) + at, &[]).map_err(|problem| problem.to_string())?;
             at += fault.size.bytes();
             faults += 1;
         }

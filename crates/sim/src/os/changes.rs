@@ -5,7 +5,7 @@
 //! ([`Changes::take`]) before the program goes on. Walkers set accessed and dirty bits by themselves, without a door.
 
 use super::page_table::Pte;
-use terrace_model::{AddressRange, PageSize, PhysAddr};
+use terrace_model::{AddressRange, PageSize, PhysAddr, SpaceId};
 
 /// Lines of page tables that were stored to, one after the other in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct Lines {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StalePages {
     /// The process.
-    pub space: u32,
+    pub space: SpaceId,
     /// Address of the first page.
     pub first: u64,
     /// Their size.
@@ -72,12 +72,12 @@ impl Changes {
     }
 
     /// The door to the page table of a process.
-    pub fn door(&mut self, space: u32) -> Door<'_> {
+    pub fn door(&mut self, space: SpaceId) -> Door<'_> {
         Door { space, changes: self }
     }
 
     /// Translations of a page must be dropped, whatever its entry says.
-    pub fn make_stale(&mut self, space: u32, page: u64, size: PageSize) {
+    pub fn make_stale(&mut self, space: SpaceId, page: u64, size: PageSize) {
         if let Some(last) = self.stale.last_mut()
             && (last.space, last.size) == (space, size)
         {
@@ -118,7 +118,7 @@ impl Changes {
 /// What it takes to change entries of one process's page table.
 #[derive(Debug)]
 pub struct Door<'a> {
-    space: u32,
+    space: SpaceId,
     changes: &'a mut Changes,
 }
 
@@ -143,11 +143,11 @@ mod tests {
         let mut changes = Changes::default();
         for (entry, page) in [(0x1000, 0x8000), (0x1008, 0x9000), (0x1040, 0xa000), (0x1100, 0xf000)] {
             let (old, new) = (Pte::new(Frame(7)).accessed(), Pte::ABSENT);
-            changes.door(3).stored(PhysAddr(entry), page, PageSize::Base, old, new);
+            changes.door(SpaceId(3)).stored(PhysAddr(entry), page, PageSize::Base, old, new);
         }
         assert_eq!(changes.lines, [Lines { first: 0x40, count: 2 }, Lines { first: 0x44, count: 1 }]);
         assert_eq!(changes.stored_entries().collect::<Vec<_>>(), [(0x40, 0b11), (0x41, 1), (0x44, 1)]);
-        let stale = |first, count| StalePages { space: 3, first, size: PageSize::Base, count };
+        let stale = |first, count| StalePages { space: SpaceId(3), first, size: PageSize::Base, count };
         assert_eq!(changes.stale, [stale(0x8000, 3), stale(0xf000, 1)]);
         assert_eq!((changes.stale_pages(), changes.reshaped), (4, false));
     }

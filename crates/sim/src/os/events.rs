@@ -7,7 +7,7 @@ use super::page_table::{Leaf, PageTable, Pte};
 use super::paging::{Os, OsError, Space};
 use crate::design::PagePolicy;
 use std::ops::Range;
-use terrace_model::{AddressRange, Frame, PageSize};
+use terrace_model::{AddressRange, Frame, PageSize, SpaceId};
 use terrace_policy::PageId;
 use terrace_trace::{AccessKind, Advice, Batch, MapKind, Protection};
 
@@ -18,16 +18,16 @@ impl Os {
     /// Memory is full (a huge page had to be split).
     pub fn map(
         &mut self,
-        space: u32,
+        space: SpaceId,
         range: AddressRange,
         kind: MapKind,
         protection: Protection,
     ) -> Result<(), OsError> {
         let range = range.page_cover(PageSize::Base);
-        if self.spaces[space as usize].areas.overlaps(range) {
+        if self.spaces[space.index()].areas.overlaps(range) {
             self.unmap(space, range)?;
         }
-        self.spaces[space as usize].areas.map(range, kind, protection);
+        self.spaces[space.index()].areas.map(range, kind, protection);
         Ok(())
     }
 
@@ -35,9 +35,9 @@ impl Os {
     ///
     /// # Errors
     /// Memory is full (a huge page had to be split).
-    pub fn unmap(&mut self, space: u32, range: AddressRange) -> Result<(), OsError> {
+    pub fn unmap(&mut self, space: SpaceId, range: AddressRange) -> Result<(), OsError> {
         let range = range.page_cover(PageSize::Base);
-        self.spaces[space as usize].areas.unmap(range);
+        self.spaces[space.index()].areas.unmap(range);
         self.drop_pages(space, range, true)
     }
 
@@ -45,15 +45,15 @@ impl Os {
     ///
     /// # Errors
     /// Memory is full (a huge page had to be split).
-    pub fn advise(&mut self, space: u32, range: AddressRange, advice: Advice) -> Result<(), OsError> {
+    pub fn advise(&mut self, space: SpaceId, range: AddressRange, advice: Advice) -> Result<(), OsError> {
         let range = range.page_cover(PageSize::Base);
         match advice {
             Advice::DontNeed => return self.drop_pages(space, range, false),
             Advice::HugePage => {
-                self.spaces[space as usize].areas.update(range, |area| area.huge_advice = Some(true));
+                self.spaces[space.index()].areas.update(range, |area| area.huge_advice = Some(true));
             }
             Advice::NoHugePage => {
-                self.spaces[space as usize].areas.update(range, |area| area.huge_advice = Some(false));
+                self.spaces[space.index()].areas.update(range, |area| area.huge_advice = Some(false));
             }
             // Cold, page-out and collapse are requests to policies that a plain kernel may ignore; freed pages stay
             // until memory is short.
@@ -64,10 +64,10 @@ impl Os {
 
     /// `mprotect`: the entries of all pages in the range are written anew. Where they lose a right, translations of them
     /// must be dropped.
-    pub fn protect(&mut self, space: u32, range: AddressRange, protection: Protection) {
+    pub fn protect(&mut self, space: SpaceId, range: AddressRange, protection: Protection) {
         let range = range.page_cover(PageSize::Base);
         let Os { spaces, changes, .. } = self;
-        let Space { table, areas, .. } = &mut spaces[space as usize];
+        let Space { table, areas, .. } = &mut spaces[space.index()];
         for (page, size, _) in table.pages_in(range) {
             let before = areas.find(page).map(|(_, area)| area.protection);
             let Some(before) = before.filter(|before| *before != protection) else { continue };
@@ -90,13 +90,13 @@ impl Os {
     ///
     /// # Errors
     /// Memory is full.
-    pub fn remap(&mut self, space: u32, from: AddressRange, to: AddressRange) -> Result<(), OsError> {
+    pub fn remap(&mut self, space: SpaceId, from: AddressRange, to: AddressRange) -> Result<(), OsError> {
         let (from, to) = (from.page_cover(PageSize::Base), to.page_cover(PageSize::Base));
         if from.start == to.start {
             if to.bytes < from.bytes {
                 return self.unmap(space, AddressRange::new(to.end().0, from.bytes - to.bytes));
             }
-            self.spaces[space as usize].areas.remap(from, to);
+            self.spaces[space.index()].areas.remap(from, to);
             return Ok(());
         }
         self.drop_pages(space, to, true)?;
@@ -107,7 +107,7 @@ impl Os {
             self.take_out(space, page);
             let fits = target & (size.bytes() - 1) == 0 && target + size.bytes() <= to.end().0;
             // Where large pages are forced, one may be held at the target for a neighbouring area.
-            let free = fits && self.spaces[space as usize].table.is_region_empty(target, size);
+            let free = fits && self.spaces[space.index()].table.is_region_empty(target, size);
             if page >= from.start.0 && free {
                 self.install(space, target, size, pte)?;
                 self.own(space, target, size, pte.frame());
@@ -118,7 +118,7 @@ impl Os {
         if let Some(stores) = &mut self.stores {
             stores.remap(space, from, to.start.0);
         }
-        self.spaces[space as usize].areas.remap(from, to);
+        self.spaces[space.index()].areas.remap(from, to);
         Ok(())
     }
 
@@ -126,14 +126,14 @@ impl Os {
     ///
     /// # Errors
     /// Memory is full.
-    pub fn make_resident(&mut self, space: u32, start: u64, bitmap: &[u64]) -> Result<(), OsError> {
+    pub fn make_resident(&mut self, space: SpaceId, start: u64, bitmap: &[u64]) -> Result<(), OsError> {
         let before = self.counters;
         for (word, &bits) in bitmap.iter().enumerate() {
             let mut bits = bits;
             while bits != 0 {
                 let addr = start + 4096 * (64 * word as u64 + u64::from(bits.trailing_zeros()));
                 bits &= bits - 1;
-                if self.spaces[space as usize].table.find(addr).is_none() {
+                if self.spaces[space.index()].table.find(addr).is_none() {
                     self.fault(space, addr, &[])?;
                 }
             }
@@ -148,21 +148,21 @@ impl Os {
     ///
     /// # Errors
     /// Memory is full, or too many processes.
-    pub fn fork(&mut self, parent: u32) -> Result<u32, OsError> {
+    pub fn fork(&mut self, parent: SpaceId) -> Result<SpaceId, OsError> {
         let child = self.new_space_in(self.guest_of(parent))?;
         self.forked = true;
         if let Some(stores) = &mut self.stores {
             stores.fork(parent, child);
         }
-        self.spaces[child as usize].areas = self.spaces[parent as usize].areas.clone();
+        self.spaces[child.index()].areas = self.spaces[parent.index()].areas.clone();
         let everything = AddressRange::new(0, u64::MAX);
-        for (page, size, pte) in self.spaces[parent as usize].table.pages_in(everything) {
-            let shared_mapping = self.spaces[parent as usize]
+        for (page, size, pte) in self.spaces[parent.index()].table.pages_in(everything) {
+            let shared_mapping = self.spaces[parent.index()]
                 .areas
                 .find(page)
                 .is_some_and(|(_, a)| matches!(a.kind, MapKind::SharedAnonymous | MapKind::SharedFile));
             let pte = pte.with_copy_on_write(!shared_mapping);
-            if let Some(leaf) = self.spaces[parent as usize].table.find(page) {
+            if let Some(leaf) = self.spaces[parent.index()].table.find(page) {
                 self.put(parent, &leaf, page, pte);
             }
             // Nobody watches the child's pages.
@@ -176,21 +176,21 @@ impl Os {
     ///
     /// # Errors
     /// None in practice: nothing is split.
-    pub fn clear_space(&mut self, space: u32, ends: bool) -> Result<(), OsError> {
+    pub fn clear_space(&mut self, space: SpaceId, ends: bool) -> Result<(), OsError> {
         let everything = AddressRange::new(0, u64::MAX);
-        self.spaces[space as usize].areas = AddressSpace::default();
-        for (page, size, pte) in self.spaces[space as usize].table.pages_in(everything) {
+        self.spaces[space.index()].areas = AddressSpace::default();
+        for (page, size, pte) in self.spaces[space.index()].table.pages_in(everything) {
             self.take_out(space, page);
             self.release_page(size, pte);
         }
-        let tables: Vec<Frame> = self.spaces[space as usize].table.table_frames().collect();
+        let tables: Vec<Frame> = self.spaces[space.index()].table.table_frames().collect();
         let keep_root = usize::from(!ends);
         for frame in &tables[keep_root..] {
             self.give_back(*frame);
         }
-        self.spaces[space as usize].table = PageTable::new(self.levels, tables[0]);
+        self.spaces[space.index()].table = PageTable::new(self.levels, tables[0]);
         self.changes.reshaped = true;
-        self.spaces[space as usize].alive = !ends;
+        self.spaces[space.index()].alive = !ends;
         if ends {
             self.ended.push_back(space);
         }
@@ -198,7 +198,7 @@ impl Os {
     }
 
     /// Accesses were made; the stores among them leave their pages with something in them.
-    pub fn note_stores(&mut self, space: u32, batch: &Batch, accesses: Range<usize>) {
+    pub fn note_stores(&mut self, space: SpaceId, batch: &Batch, accesses: Range<usize>) {
         let Some(stores) = &mut self.stores else { return };
         for at in accesses.filter(|at| batch.kind[*at] == AccessKind::Write) {
             stores.mark(space, batch.addr[at]);
@@ -207,7 +207,7 @@ impl Os {
     }
 
     /// The kernel stored to all of a range.
-    pub fn note_stores_in(&mut self, space: u32, range: AddressRange) {
+    pub fn note_stores_in(&mut self, space: SpaceId, range: AddressRange) {
         let Some(stores) = &mut self.stores else { return };
         for addr in (range.start.0 & !4095..range.end().0).step_by(4096) {
             stores.mark(space, addr);
@@ -216,7 +216,7 @@ impl Os {
 
     /// Unmaps the pages in `range`. With `areas_gone`, pages larger than the hole are split (or dropped whole where
     /// nothing of them is mapped any more); without, only what lies inside goes.
-    fn drop_pages(&mut self, space: u32, range: AddressRange, areas_gone: bool) -> Result<(), OsError> {
+    fn drop_pages(&mut self, space: SpaceId, range: AddressRange, areas_gone: bool) -> Result<(), OsError> {
         if range.bytes == 0 {
             return Ok(());
         }
@@ -225,11 +225,11 @@ impl Os {
             self.split_at(space, range.start.0)?;
             self.split_at(space, range.end().0)?;
         }
-        for (page, size, pte) in self.spaces[space as usize].table.pages_in(range) {
+        for (page, size, pte) in self.spaces[space.index()].table.pages_in(range) {
             let whole = AddressRange::new(page, size.bytes());
             let inside = whole.start.0 >= range.start.0 && whole.end().0 <= range.end().0;
             // Designs that force a large page everywhere hold it until its last area is gone.
-            let unused = areas_gone && !self.spaces[space as usize].areas.overlaps(whole);
+            let unused = areas_gone && !self.spaces[space.index()].areas.overlaps(whole);
             if inside || unused {
                 self.take_out(space, page);
                 self.release_page(size, pte);
@@ -239,8 +239,8 @@ impl Os {
     }
 
     /// Makes `addr` a page border: splits the large page that spans it into base pages.
-    fn split_at(&mut self, space: u32, addr: u64) -> Result<(), OsError> {
-        let Some(leaf) = self.spaces[space as usize].table.find(addr) else { return Ok(()) };
+    fn split_at(&mut self, space: SpaceId, addr: u64) -> Result<(), OsError> {
+        let Some(leaf) = self.spaces[space.index()].table.find(addr) else { return Ok(()) };
         if leaf.size == PageSize::Base || addr & (leaf.size.bytes() - 1) == 0 {
             return Ok(());
         }
@@ -251,7 +251,7 @@ impl Os {
     /// where they are.
     pub(super) fn split(
         &mut self,
-        space: u32,
+        space: SpaceId,
         page: u64,
         leaf: &Leaf,
         parts: PageSize,
@@ -263,9 +263,9 @@ impl Os {
             let everything = AddressRange::new(0, u64::MAX);
             for (other, tables) in self.spaces.iter().enumerate() {
                 let pages = tables.table.pages_in(everything).into_iter();
-                let same =
-                    pages.filter(|&(at, _, pte)| pte.frame() == first && (other as u32, at) != (space, page));
-                holders.extend(same.map(|(at, _, pte)| (other as u32, at, pte)));
+                let other = SpaceId(other as u32);
+                let same = pages.filter(|&(at, _, pte)| pte.frame() == first && (other, at) != (space, page));
+                holders.extend(same.map(|(at, _, pte)| (other, at, pte)));
             }
         }
         let places = || (0..leaf.size.base_pages()).step_by(parts.base_pages() as usize);
@@ -285,7 +285,7 @@ impl Os {
             self.shared.extend(places().map(|i| (first.0 + i, count)));
         }
         let tier = self.tier_of(first).index();
-        let named = PageId::new(space, page >> 12);
+        let named = PageId::new(space.0, page >> 12);
         self.tiers[tier].recut(first, leaf.size, parts, |at| Owner::Page(named.plus(at)));
         self.resident[leaf.size.index()] -= leaf.size.base_pages();
         self.resident[parts.index()] += leaf.size.base_pages();

@@ -5,14 +5,14 @@ use super::memory::{Block, Owner};
 use super::page_table::{Leaf, Pte};
 use super::paging::{Fault, Os, OsError, PlacementState};
 use crate::design::PagePolicy;
-use terrace_model::{AddressRange, Frame, PageSize};
+use terrace_model::{AddressRange, Frame, PageSize, SpaceId};
 use terrace_policy::{PageId, Wish};
 use terrace_trace::{MapKind, Protection};
 
 impl Os {
     /// The area that holds `addr` with its first address; an address that no event mapped gets one.
-    pub fn area_at_fault(&mut self, space: u32, addr: u64) -> (u64, Area) {
-        let areas = &mut self.spaces[space as usize].areas;
+    pub fn area_at_fault(&mut self, space: SpaceId, addr: u64) -> (u64, Area) {
+        let areas = &mut self.spaces[space.index()].areas;
         if let Some(found) = areas.find_next(addr) {
             return found;
         }
@@ -33,7 +33,7 @@ impl Os {
     ///
     /// # Errors
     /// Memory is full.
-    pub fn fault(&mut self, space: u32, addr: u64, wishes: &[Wish]) -> Result<Fault, OsError> {
+    pub fn fault(&mut self, space: SpaceId, addr: u64, wishes: &[Wish]) -> Result<Fault, OsError> {
         let (start, area) = self.area_at_fault(space, addr);
         let wanted = self.wanted_size(addr, start, &area);
         let granted = wishes.iter().find_map(|wish| self.grant(space, addr, start, &area, wanted, wish));
@@ -65,7 +65,7 @@ impl Os {
     ///
     /// # Errors
     /// Memory is full: the page table has no room.
-    pub fn fault_in(&mut self, space: u32, addr: u64, frame: Frame) -> Result<Fault, OsError> {
+    pub fn fault_in(&mut self, space: SpaceId, addr: u64, frame: Frame) -> Result<Fault, OsError> {
         self.area_at_fault(space, addr);
         let (page, size) = (addr & !4095, PageSize::Base);
         self.install(space, page, size, Pte::new(frame))?;
@@ -94,7 +94,7 @@ impl Os {
     /// free block for it.
     pub fn lacks_block(
         &self,
-        space: u32,
+        space: SpaceId,
         addr: u64,
         start: u64,
         area: &Area,
@@ -104,14 +104,14 @@ impl Os {
         let page = AddressRange::new(addr & !(size.bytes() - 1), size.bytes());
         let fits = page.start.0 >= start && page.end().0 <= area.end;
         let lacks = self.tiers.get(wish.tier.index())?.buddy().free_blocks(size.order()).0 == 0;
-        let empty = || self.spaces[space as usize].table.is_region_empty(addr, size);
+        let empty = || self.spaces[space.index()].table.is_region_empty(addr, size);
         (fits && lacks && empty()).then_some(size)
     }
 
     /// A frame for one wish, if it can be granted. Without a size it is the one that the design wants, else a base page.
     fn grant(
         &mut self,
-        space: u32,
+        space: SpaceId,
         addr: u64,
         start: u64,
         area: &Area,
@@ -126,9 +126,9 @@ impl Os {
             let page = AddressRange::new(addr & !(size.bytes() - 1), size.bytes());
             let fits = wish.size.is_none() || (page.start.0 >= start && page.end().0 <= area.end);
             let free = fits
-                && (size == PageSize::Base || self.spaces[space as usize].table.is_region_empty(addr, size));
+                && (size == PageSize::Base || self.spaces[space.index()].table.is_region_empty(addr, size));
             let tier = Some(wish.tier.index()).filter(|tier| free && *tier < self.tiers.len())?;
-            let owner = Owner::Page(PageId::new(space, page.start.0 >> 12));
+            let owner = Owner::Page(PageId::new(space.0, page.start.0 >> 12));
             self.take(tier, size, owner).map(|block| (block, size))
         })
     }
@@ -136,7 +136,7 @@ impl Os {
     /// A frame as the design places it, of the size wanted or the largest below that there is room for.
     fn place_by_design(
         &mut self,
-        space: u32,
+        space: SpaceId,
         addr: u64,
         start: u64,
         wanted: PageSize,
@@ -144,9 +144,8 @@ impl Os {
         let mut size = wanted;
         loop {
             let page = addr & !(size.bytes() - 1);
-            let free =
-                size == PageSize::Base || self.spaces[space as usize].table.is_region_empty(addr, size);
-            let owner = Owner::Page(PageId::new(space, page >> 12));
+            let free = size == PageSize::Base || self.spaces[space.index()].table.is_region_empty(addr, size);
+            let owner = Owner::Page(PageId::new(space.0, page >> 12));
             if free && let Some(block) = self.place(space, page.max(start) - start, size, owner) {
                 return Ok((block, size));
             }
@@ -182,7 +181,12 @@ impl Os {
     ///
     /// # Errors
     /// Memory is full.
-    pub fn break_sharing(&mut self, space: u32, addr: u64, leaf: &Leaf) -> Result<Option<Fault>, OsError> {
+    pub fn break_sharing(
+        &mut self,
+        space: SpaceId,
+        addr: u64,
+        leaf: &Leaf,
+    ) -> Result<Option<Fault>, OsError> {
         self.counters.copy_on_write_faults += 1;
         let old = leaf.pte.frame();
         if !self.shared.contains_key(&old.0) {
@@ -193,7 +197,7 @@ impl Os {
             return Ok(None);
         }
         let page = addr & !(leaf.size.bytes() - 1);
-        let owner = Owner::Page(PageId::new(space, page >> 12));
+        let owner = Owner::Page(PageId::new(space.0, page >> 12));
         let Some(Block { frame, .. }) = self.place(space, page, leaf.size, owner) else {
             if leaf.size == PageSize::Base {
                 return Err(self.out_of_memory(None));
@@ -214,7 +218,7 @@ impl Os {
 
     /// Chooses a tier of the process's system and takes a block in it. `offset` is the page's distance from the start of
     /// its area.
-    fn place(&mut self, space: u32, offset: u64, size: PageSize, owner: Owner) -> Option<Block> {
+    fn place(&mut self, space: SpaceId, offset: u64, size: PageSize, owner: Owner) -> Option<Block> {
         let guest = self.guest_of(space);
         let own = self.tiers_of(guest);
         let first = own.start

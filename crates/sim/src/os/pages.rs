@@ -5,7 +5,7 @@ use super::memory::{Owner, TierMemory};
 use super::page_table::{Leaf, Pte};
 use super::paging::{Os, OsError, Space, tier_of};
 use std::collections::HashMap;
-use terrace_model::{AddressRange, Frame, PageSize, TierId, Time};
+use terrace_model::{AddressRange, Frame, PageSize, SpaceId, TierId, Time};
 use terrace_policy::PageId;
 
 /// Frames of a tier that are few enough to look at each: 1 GiB.
@@ -44,32 +44,32 @@ impl Mappers {
 
 impl Os {
     /// Processes that are not over.
-    pub fn live_spaces(&self) -> impl Iterator<Item = u32> + use<> {
-        let alive: Vec<u32> =
-            (0..self.spaces.len() as u32).filter(|&space| self.spaces[space as usize].alive).collect();
+    pub fn live_spaces(&self) -> impl Iterator<Item = SpaceId> + use<> {
+        let spaces = (0..self.spaces.len() as u32).map(SpaceId);
+        let alive: Vec<SpaceId> = spaces.filter(|space| self.spaces[space.index()].alive).collect();
         alive.into_iter()
     }
 
     /// Whether there is such a process, and it is not over.
-    pub fn is_live(&self, space: u32) -> bool {
-        self.spaces.get(space as usize).is_some_and(|space| space.alive)
+    pub fn is_live(&self, space: SpaceId) -> bool {
+        self.spaces.get(space.index()).is_some_and(|space| space.alive)
     }
 
     /// The leaf that maps `page`, if there is such a process still.
     pub fn leaf_of(&self, page: PageId) -> Option<Leaf> {
-        let space = self.spaces.get(page.space.0 as usize).filter(|space| space.alive)?;
+        let space = self.spaces.get(page.space.index()).filter(|space| space.alive)?;
         space.table.find(page.addr().0)
     }
 
     /// Changes what accesses to the page in `leaf` are trapped.
-    pub fn set_traps(&mut self, space: u32, leaf: &Leaf, addr: u64, accesses: bool, stores: bool) {
+    pub fn set_traps(&mut self, space: SpaceId, leaf: &Leaf, addr: u64, accesses: bool, stores: bool) {
         self.put(space, leaf, addr, leaf.pte.with_traps(accesses, stores));
     }
 
     /// Marks the page at an address held, or no longer.
     pub fn set_held(&mut self, page: PageId, held: bool) {
-        if let Some(leaf) = self.table(page.space.0).find(page.addr().0) {
-            self.put(page.space.0, &leaf, page.addr().0, leaf.pte.with_held(held));
+        if let Some(leaf) = self.table(page.space).find(page.addr().0) {
+            self.put(page.space, &leaf, page.addr().0, leaf.pte.with_held(held));
         }
     }
 
@@ -77,12 +77,12 @@ impl Os {
     /// entry.
     pub fn visit(
         &mut self,
-        space: u32,
+        space: SpaceId,
         range: AddressRange,
         mut visit: impl FnMut(&Around<'_>, u64, PageSize, &mut Pte) -> bool,
     ) {
         let Os { spaces, tiers, changes, .. } = self;
-        let Space { table, areas, .. } = &mut spaces[space as usize];
+        let Space { table, areas, .. } = &mut spaces[space.index()];
         let around = Around { areas, tiers };
         table.visit(range, &mut changes.door(space), |addr, size, pte| visit(&around, addr, size, pte));
     }
@@ -101,8 +101,8 @@ impl Os {
         let Some(sharers) = self.shared.get(&frame.0) else {
             return maps(&owner).then(|| Mappers { first: owner, others: Vec::new() });
         };
-        let others = self.live_spaces().filter(|space| *space != owner.space.0);
-        let same_place = others.map(|space| PageId::new(space, owner.vpn));
+        let others = self.live_spaces().filter(|space| *space != owner.space);
+        let same_place = others.map(|space| PageId::new(space.0, owner.vpn));
         let mut all = std::iter::once(owner).chain(same_place).filter(maps);
         let mappers = Mappers { first: all.next()?, others: all.collect() };
         (mappers.iter().count() == *sharers as usize).then_some(mappers)
@@ -116,9 +116,9 @@ impl Os {
     /// The page lies in another block now, and is held no longer.
     pub fn point_to(&mut self, page: PageId, frame: Frame) {
         let addr = page.addr().0;
-        if let Some(leaf) = self.table(page.space.0).find(addr) {
-            self.put(page.space.0, &leaf, addr, leaf.pte.moved_to(frame).with_held(false));
-            self.own(page.space.0, addr, leaf.size, frame);
+        if let Some(leaf) = self.table(page.space).find(addr) {
+            self.put(page.space, &leaf, addr, leaf.pte.moved_to(frame).with_held(false));
+            self.own(page.space, addr, leaf.size, frame);
         }
     }
 
@@ -128,8 +128,8 @@ impl Os {
         let (Some(of_one), Some(of_other)) = (self.leaf_of(one), self.leaf_of(other)) else { return };
         for (page, leaf, pte) in [(one, of_one, of_other.pte), (other, of_other, of_one.pte)] {
             let addr = page.addr().0;
-            self.put(page.space.0, &leaf, addr, leaf.pte.with_contents_of(pte));
-            self.own(page.space.0, addr, leaf.size, pte.frame());
+            self.put(page.space, &leaf, addr, leaf.pte.with_contents_of(pte));
+            self.own(page.space, addr, leaf.size, pte.frame());
         }
     }
 
@@ -239,13 +239,13 @@ impl Os {
     }
 
     /// How many base pages of a page hold only zeros.
-    pub fn zero_pages(&self, space: u32, page: u64, size: PageSize) -> Option<u64> {
+    pub fn zero_pages(&self, space: SpaceId, page: u64, size: PageSize) -> Option<u64> {
         let stores = self.stores.as_ref()?;
         Some((0..size.base_pages()).filter(|at| !stores.contains(space, page + 4096 * at)).count() as u64)
     }
 
     /// Unmaps the base pages in the place of a page of `size` that hold only zeros; their addresses.
-    pub fn drop_zeros(&mut self, space: u32, page: u64, size: PageSize) -> Vec<u64> {
+    pub fn drop_zeros(&mut self, space: SpaceId, page: u64, size: PageSize) -> Vec<u64> {
         let Some(stores) = &self.stores else { return Vec::new() };
         let addresses = (0..size.base_pages()).map(|at| page + 4096 * at);
         let zeros: Vec<u64> = addresses.filter(|addr| !stores.contains(space, *addr)).collect();
@@ -275,8 +275,8 @@ impl Os {
     ///
     /// # Errors
     /// No frame for a page table.
-    pub fn split_page(&mut self, space: u32, page: u64, parts: PageSize) -> Result<(), OsError> {
-        match self.spaces[space as usize].table.find(page) {
+    pub fn split_page(&mut self, space: SpaceId, page: u64, parts: PageSize) -> Result<(), OsError> {
+        match self.spaces[space.index()].table.find(page) {
             Some(leaf) if leaf.size > parts => self.split(space, page, &leaf, parts),
             _ => Ok(()),
         }
@@ -289,14 +289,14 @@ impl Os {
     /// No frame for a page table.
     pub fn collapse(
         &mut self,
-        space: u32,
+        space: SpaceId,
         page: u64,
         size: PageSize,
         pte: Pte,
         in_place: bool,
     ) -> Result<(), OsError> {
         for (part, part_size, old) in
-            self.spaces[space as usize].table.pages_in(AddressRange::new(page, size.bytes()))
+            self.spaces[space.index()].table.pages_in(AddressRange::new(page, size.bytes()))
         {
             self.take_out(space, part);
             self.resident[part_size.index()] -= part_size.base_pages();

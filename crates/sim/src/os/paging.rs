@@ -8,7 +8,7 @@ use super::stores::Stores;
 use crate::design::{OsParameters, PagePolicy, Placement};
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
-use terrace_model::{AddressRange, Frame, PageSize, TierId, Time};
+use terrace_model::{AddressRange, Frame, PageSize, SpaceId, TierId, Time};
 use terrace_policy::PageId;
 
 /// The operating system cannot go on.
@@ -106,7 +106,7 @@ pub struct Os {
     pub(super) levels: u32,
     pub(super) spaces: Vec<Space>,
     /// Numbers of processes that have ended, oldest first. Nothing holds translations of theirs any more.
-    pub(super) ended: VecDeque<u32>,
+    pub(super) ended: VecDeque<SpaceId>,
     pub(super) tiers: Vec<TierMemory>,
     /// How many page tables map a frame, for frames shared by fork. Absent: one.
     pub(super) shared: HashMap<u64, u32>,
@@ -255,13 +255,14 @@ impl Os {
 
     /// The system whose process it is.
     #[inline]
-    pub fn guest_of(&self, space: u32) -> usize {
-        self.spaces[space as usize].guest
+    pub fn guest_of(&self, space: SpaceId) -> usize {
+        self.spaces[space.index()].guest
     }
 
     /// A system's processes, those that are over as well.
-    pub fn spaces_of(&self, guest: usize) -> impl Iterator<Item = u32> + '_ {
-        (0..self.spaces.len() as u32).filter(move |space| self.guest_of(*space) == guest)
+    pub fn spaces_of(&self, guest: usize) -> impl Iterator<Item = SpaceId> + '_ {
+        let spaces = (0..self.spaces.len() as u32).map(SpaceId);
+        spaces.filter(move |space| self.guest_of(*space) == guest)
     }
 
     /// Base frames in use in all tiers of a system.
@@ -273,7 +274,7 @@ impl Os {
     ///
     /// # Errors
     /// No frame for its page table, or too many processes.
-    pub fn new_space(&mut self) -> Result<u32, OsError> {
+    pub fn new_space(&mut self) -> Result<SpaceId, OsError> {
         self.new_space_in(0)
     }
 
@@ -281,12 +282,12 @@ impl Os {
     ///
     /// # Errors
     /// As [`Os::new_space`].
-    pub fn new_space_in(&mut self, guest: usize) -> Result<u32, OsError> {
-        let fresh = self.spaces.len() as u32;
+    pub fn new_space_in(&mut self, guest: usize) -> Result<SpaceId, OsError> {
+        let fresh = SpaceId(self.spaces.len() as u32);
         // Numbers of processes that have ended are used again, the oldest first, where there are no others.
-        let number = match fresh < MOST_PROCESSES {
+        let number = match fresh.0 < MOST_PROCESSES {
             true => fresh,
-            false => *self.ended.front().ok_or(OsError::TooManyProcesses)?,
+            false => SpaceId(self.ended.front().ok_or(OsError::TooManyProcesses)?.0),
         };
         let own = self.tiers_of(guest);
         let root = table_frame(&mut self.tiers[own], self.page_table_tier, self.now)
@@ -297,7 +298,7 @@ impl Os {
             self.spaces.push(space);
         } else {
             self.ended.pop_front();
-            self.spaces[number as usize] = space;
+            self.spaces[number.index()] = space;
             if let Some(stores) = &mut self.stores {
                 stores.forget(number);
             }
@@ -312,19 +313,19 @@ impl Os {
 
     /// The page table of a process.
     #[inline(always)]
-    pub fn table(&self, space: u32) -> &PageTable {
-        &self.spaces[space as usize].table
+    pub fn table(&self, space: SpaceId) -> &PageTable {
+        &self.spaces[space.index()].table
     }
 
     /// Whether the page at `addr` is shared since a fork.
     #[inline]
-    pub fn is_copy_on_write(&self, space: u32, addr: u64) -> bool {
+    pub fn is_copy_on_write(&self, space: SpaceId, addr: u64) -> bool {
         self.forked && self.table(space).find(addr).is_some_and(|leaf| leaf.pte.is_copy_on_write())
     }
 
     /// The areas of a process.
-    pub fn areas(&self, space: u32) -> &AddressSpace {
-        &self.spaces[space as usize].areas
+    pub fn areas(&self, space: SpaceId) -> &AddressSpace {
+        &self.spaces[space.index()].areas
     }
 
     /// Resident base pages by size of the page that holds them.
@@ -393,25 +394,25 @@ impl Os {
 
     /// Sets accessed (and, for a store, dirty) in the entry a walk found; returns the new entry.
     #[inline]
-    pub fn mark(&mut self, space: u32, addr: u64, leaf: &Leaf, write: bool) -> Pte {
+    pub fn mark(&mut self, space: SpaceId, addr: u64, leaf: &Leaf, write: bool) -> Pte {
         let old = leaf.pte;
         let new = if write && !old.is_copy_on_write() { old.dirtied() } else { old.accessed() };
         if new != old {
-            self.spaces[space as usize].table.set_bits(leaf, addr, new);
+            self.spaces[space.index()].table.set_bits(leaf, addr, new);
         }
         new
     }
 
     /// Replaces the entry that `leaf` was found in.
-    pub(super) fn put(&mut self, space: u32, leaf: &Leaf, addr: u64, pte: Pte) {
+    pub(super) fn put(&mut self, space: SpaceId, leaf: &Leaf, addr: u64, pte: Pte) {
         let door = &mut self.changes.door(space);
-        self.spaces[space as usize].table.store(leaf, addr, pte, door);
+        self.spaces[space.index()].table.store(leaf, addr, pte, door);
     }
 
     /// Removes the leaf that maps an address from its page table; its frame keeps its owner.
-    pub(super) fn take_out(&mut self, space: u32, addr: u64) -> Option<Leaf> {
+    pub(super) fn take_out(&mut self, space: SpaceId, addr: u64) -> Option<Leaf> {
         let door = &mut self.changes.door(space);
-        self.spaces[space as usize].table.unmap(addr, door)
+        self.spaces[space.index()].table.unmap(addr, door)
     }
 
     pub(super) fn take(&mut self, tier: usize, size: PageSize, owner: Owner) -> Option<Block> {
@@ -419,15 +420,21 @@ impl Os {
     }
 
     /// A page is the holder of its frames.
-    pub(super) fn own(&mut self, space: u32, page: u64, size: PageSize, frame: Frame) {
+    pub(super) fn own(&mut self, space: SpaceId, page: u64, size: PageSize, frame: Frame) {
         let tier = self.tier_of(frame).index();
-        self.tiers[tier].set_owner(frame, size, Owner::Page(PageId::new(space, page >> 12)));
+        self.tiers[tier].set_owner(frame, size, Owner::Page(PageId::new(space.0, page >> 12)));
     }
 
-    pub(super) fn install(&mut self, space: u32, page: u64, size: PageSize, pte: Pte) -> Result<(), OsError> {
+    pub(super) fn install(
+        &mut self,
+        space: SpaceId,
+        page: u64,
+        size: PageSize,
+        pte: Pte,
+    ) -> Result<(), OsError> {
         let own = self.tiers_of(self.guest_of(space));
         let Os { spaces, tiers, page_table_tier, changes, now, .. } = self;
-        let (tiers, table) = (&mut tiers[own], &mut spaces[space as usize].table);
+        let (tiers, table) = (&mut tiers[own], &mut spaces[space.index()].table);
         table
             .map(page, size, pte, &mut changes.door(space), || table_frame(tiers, *page_table_tier, *now))
             .ok_or_else(|| self.out_of_memory(None))

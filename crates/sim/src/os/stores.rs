@@ -1,7 +1,7 @@
 //! Which base pages were ever stored to, since they were brought in: the others hold only zeros.
 
 use std::collections::HashMap;
-use terrace_model::{AddressRange, PageSize};
+use terrace_model::{AddressRange, PageSize, SpaceId};
 
 /// Base pages that one bitmap speaks of.
 const PAGES: u64 = 64 * 512;
@@ -9,15 +9,15 @@ const PAGES: u64 = 64 * 512;
 /// Base pages with stores, by process and address.
 #[derive(Clone, Debug, Default)]
 pub struct Stores {
-    bitmaps: HashMap<(u32, u64), Box<[u64; 512]>>,
+    bitmaps: HashMap<(SpaceId, u64), Box<[u64; 512]>>,
     /// The last base page that was marked.
-    last: Option<(u32, u64)>,
+    last: Option<(SpaceId, u64)>,
 }
 
 impl Stores {
     /// A store to this address.
     #[inline]
-    pub fn mark(&mut self, space: u32, addr: u64) {
+    pub fn mark(&mut self, space: SpaceId, addr: u64) {
         let page = addr >> 12;
         if self.last == Some((space, page)) {
             return;
@@ -28,20 +28,20 @@ impl Stores {
     }
 
     /// The process is gone, and its number goes to another.
-    pub fn forget(&mut self, space: u32) {
+    pub fn forget(&mut self, space: SpaceId) {
         self.bitmaps.retain(|(of, _), _| *of != space);
         self.last = None;
     }
 
     /// Whether it was ever stored to.
-    pub fn contains(&self, space: u32, addr: u64) -> bool {
+    pub fn contains(&self, space: SpaceId, addr: u64) -> bool {
         let page = addr >> 12;
         let bitmap = self.bitmaps.get(&(space, page / PAGES));
         bitmap.is_some_and(|bitmap| bitmap[(page % PAGES / 64) as usize] >> (page % 64) & 1 != 0)
     }
 
     /// The page at `addr` is new: all zeros.
-    pub fn clear(&mut self, space: u32, addr: u64, size: PageSize) {
+    pub fn clear(&mut self, space: SpaceId, addr: u64, size: PageSize) {
         self.last = None;
         let first = addr >> 12 & !(size.base_pages() - 1);
         if size == PageSize::Base {
@@ -58,14 +58,14 @@ impl Stores {
     }
 
     /// The child of a fork holds what its parent holds.
-    pub fn fork(&mut self, parent: u32, child: u32) {
+    pub fn fork(&mut self, parent: SpaceId, child: SpaceId) {
         let of_parent = self.bitmaps.iter().filter(|((space, _), _)| *space == parent);
         let copies: Vec<_> = of_parent.map(|((_, at), bitmap)| ((child, *at), bitmap.clone())).collect();
         self.bitmaps.extend(copies);
     }
 
     /// Contents move with their addresses.
-    pub fn remap(&mut self, space: u32, from: AddressRange, to: u64) {
+    pub fn remap(&mut self, space: SpaceId, from: AddressRange, to: u64) {
         let pages = (from.start.0..from.end().0).step_by(4096);
         let stored: Vec<u64> = pages.filter(|addr| self.contains(space, *addr)).collect();
         for addr in stored {
@@ -82,20 +82,22 @@ mod tests {
     fn stores_are_known_until_a_page_is_new() {
         let mut stores = Stores::default();
         for addr in [0x1000, 0x20_0fff, 0x4000_0000, 0x4020_0000] {
-            stores.mark(1, addr);
+            stores.mark(SpaceId(1), addr);
             assert!(
-                stores.contains(1, addr) && !stores.contains(2, addr) && !stores.contains(1, addr + 4096)
+                stores.contains(SpaceId(1), addr)
+                    && !stores.contains(SpaceId(2), addr)
+                    && !stores.contains(SpaceId(1), addr + 4096)
             );
         }
-        stores.fork(1, 2);
-        stores.clear(1, 0x4000_0000, PageSize::Huge);
-        assert!(!stores.contains(1, 0x4000_0000) && stores.contains(2, 0x4000_0000));
-        assert!(stores.contains(1, 0x4020_0000));
-        stores.clear(1, 0x4000_0000, PageSize::Giant);
-        assert!(!stores.contains(1, 0x4020_0000) && stores.contains(1, 0x1000));
-        stores.clear(1, 0x1000, PageSize::Base);
-        assert!(!stores.contains(1, 0x1000));
-        stores.remap(1, AddressRange::new(0x20_0000, 0x2000), 0x80_0000);
-        assert!(stores.contains(1, 0x80_0000) && !stores.contains(1, 0x80_1000));
+        stores.fork(SpaceId(1), SpaceId(2));
+        stores.clear(SpaceId(1), 0x4000_0000, PageSize::Huge);
+        assert!(!stores.contains(SpaceId(1), 0x4000_0000) && stores.contains(SpaceId(2), 0x4000_0000));
+        assert!(stores.contains(SpaceId(1), 0x4020_0000));
+        stores.clear(SpaceId(1), 0x4000_0000, PageSize::Giant);
+        assert!(!stores.contains(SpaceId(1), 0x4020_0000) && stores.contains(SpaceId(1), 0x1000));
+        stores.clear(SpaceId(1), 0x1000, PageSize::Base);
+        assert!(!stores.contains(SpaceId(1), 0x1000));
+        stores.remap(SpaceId(1), AddressRange::new(0x20_0000, 0x2000), 0x80_0000);
+        assert!(stores.contains(SpaceId(1), 0x80_0000) && !stores.contains(SpaceId(1), 0x80_1000));
     }
 }

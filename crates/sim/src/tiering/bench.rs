@@ -203,7 +203,7 @@ fn measure(design: &Design, row: &MigrationRow) -> Result<BytesPerSec, String> {
         in_flight: row.in_flight.and_then(NonZeroU32::new),
         ..MoveOptions::default()
     };
-    let name = |page: u64| PageId::new(space, (begin + page * bytes) >> 12);
+    let name = |page: u64| PageId::new(space.0, (begin + page * bytes) >> 12);
     // One core runs the process: it may hold its translations.
     machine.shared.running[0] = Some(space);
     let mut world = World { machine: &mut machine, state: &mut tiering.state, now: Time::ZERO };

@@ -4,7 +4,7 @@ use super::orders::Order;
 use super::part::Part;
 use super::{Change, State, page_id, pages_of};
 use crate::machine::Machine;
-use terrace_model::{AddressRange, Frame, PageSize, Time};
+use terrace_model::{AddressRange, Frame, PageSize, SpaceId, Time};
 use terrace_policy::{Outcome, PageId, PageRange, Signal, SignalKind};
 
 /// Ends the watches of the pages that begin in `range`, of those for which `ends` holds. TLBs may go on without them.
@@ -18,12 +18,12 @@ pub(super) fn unwatch(
     let watched: Vec<PageId> = state.watched.range(range.first..end).map(|(page, _)| *page).collect();
     for page in watched {
         let (addr, os) = (page.addr().0, machine.shared.system_mut(state.system));
-        let leaf = os.table(page.space.0).find(addr);
+        let leaf = os.table(page.space).find(addr);
         if !ends(page, leaf.map_or(PageSize::Base, |leaf| leaf.size)) {
             continue;
         }
         if let Some(leaf) = leaf {
-            os.set_traps(page.space.0, &leaf, addr, false, false);
+            os.set_traps(page.space, &leaf, addr, false, false);
         }
         state.watched.remove(&page);
     }
@@ -87,7 +87,7 @@ impl State {
     pub fn before_change(
         &mut self,
         machine: &mut Machine,
-        space: u32,
+        space: SpaceId,
         range: AddressRange,
         change: &Change,
         now: Time,

@@ -48,7 +48,7 @@ use count::Counters;
 use orders::Order;
 use processors::Processors;
 use std::collections::{BTreeMap, HashSet};
-use terrace_model::{AddressRange, Bytes, PageSize, TierId, Time};
+use terrace_model::{AddressRange, Bytes, PageSize, SpaceId, TierId, Time};
 use terrace_policy::{
     Agent, Area, AreaKind, Capabilities, Cost, Fault, Moment, Needs, Object, PageId, PageRange, Policy,
     Signal, SignalKind, SignalSet, Ticket, TierTraffic, Topology, Watch,
@@ -129,12 +129,12 @@ pub(crate) struct State {
 }
 
 /// The page that holds an address.
-fn page_id(space: u32, addr: u64) -> PageId {
-    PageId::new(space, addr >> 12)
+fn page_id(space: SpaceId, addr: u64) -> PageId {
+    PageId::new(space.0, addr >> 12)
 }
 
 /// The base pages that `range` touches.
-fn pages_of(space: u32, range: AddressRange) -> PageRange {
+fn pages_of(space: SpaceId, range: AddressRange) -> PageRange {
     let first = page_id(space, range.start.0);
     PageRange { first, pages: range.end().0.div_ceil(4096) - first.vpn }
 }
@@ -145,7 +145,7 @@ fn moment(at: Time) -> Moment {
 }
 
 /// An area of the kernel's, as policies see it.
-fn area_of(space: u32, start: u64, area: &crate::os::Area) -> Area {
+fn area_of(space: SpaceId, start: u64, area: &crate::os::Area) -> Area {
     let kind = match area.kind {
         MapKind::Anonymous | MapKind::Heap => AreaKind::Anonymous,
         MapKind::Stack => AreaKind::Stack,
@@ -168,7 +168,7 @@ impl Tiering {
     pub fn fault_of_host(
         &mut self,
         os: &mut Os,
-        space: u32,
+        space: SpaceId,
         addr: u64,
         now: Time,
     ) -> Result<Option<Page>, OsError> {
@@ -188,7 +188,7 @@ impl Manager for Tiering {
     fn fault(
         &mut self,
         os: &mut Os,
-        space: u32,
+        space: SpaceId,
         addr: u64,
         write: bool,
         now: Time,
@@ -230,7 +230,7 @@ impl Manager for Tiering {
         Ok(Some(page))
     }
 
-    fn trap(&mut self, os: &mut Os, space: u32, addr: u64, leaf: &Leaf, write: bool, now: Time) -> Trap {
+    fn trap(&mut self, os: &mut Os, space: SpaceId, addr: u64, leaf: &Leaf, write: bool, now: Time) -> Trap {
         let state = &mut self.state;
         let page = page_id(space, addr).aligned(leaf.size);
         let watched = state.watched.get_mut(&page);
@@ -253,14 +253,14 @@ impl Manager for Tiering {
         Trap { cost: cost.time, goes_on: false }
     }
 
-    fn walked(&mut self, space: u32, addr: u64, size: PageSize) {
+    fn walked(&mut self, space: SpaceId, addr: u64, size: PageSize) {
         if self.state.wanted.contains(SignalKind::TlbMiss) {
             let page = page_id(space, addr).aligned(size);
             self.state.signals.push(Signal::TlbMiss { page, agent: self.state.agent });
         }
     }
 
-    fn reached_memory(&mut self, space: u32, addr: u64, write: bool) -> Time {
+    fn reached_memory(&mut self, space: SpaceId, addr: u64, write: bool) -> Time {
         let state = &mut self.state;
         if state.sample_one_in == 0 {
             return Time::ZERO;
@@ -309,14 +309,14 @@ impl State {
     }
 
     /// An event of a process may name or change its data structures.
-    pub fn note_structures(&mut self, space: u32, event: &Event) {
+    pub fn note_structures(&mut self, space: SpaceId, event: &Event) {
         if let Some(objects) = &mut self.objects {
             objects.apply(space, event);
         }
     }
 
     /// The same for a fork.
-    pub fn note_fork(&mut self, parent: u32, child: u32) {
+    pub fn note_fork(&mut self, parent: SpaceId, child: SpaceId) {
         if let Some(objects) = &mut self.objects {
             objects.forked(parent, child);
         }
@@ -344,8 +344,8 @@ impl State {
     }
 
     /// Whether faults in the page of `addr` wait for a block.
-    pub fn is_stalled(&self, space: u32, vpn: u64) -> bool {
-        let page = PageId::new(space, vpn);
+    pub fn is_stalled(&self, space: SpaceId, vpn: u64) -> bool {
+        let page = PageId::new(space.0, vpn);
         let before = self.stalled.range(..=page).next_back();
         before.is_some_and(|(first, size)| PageRange::of(*first, *size).contains(page))
     }

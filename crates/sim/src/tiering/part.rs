@@ -182,7 +182,7 @@ impl Part {
     pub fn is_outgrown(&self, machine: &Machine, system: System) -> bool {
         let Work::Collapse { page, size, parts, .. } = &self.work else { return false };
         let range = AddressRange::new(page.addr().0, size.bytes());
-        machine.shared.system(system).table(page.space.0).pages_in(range).len() != parts.len()
+        machine.shared.system(system).table(page.space).pages_in(range).len() != parts.len()
     }
 
     /// Lets its pages be as they are.

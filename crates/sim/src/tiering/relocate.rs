@@ -149,9 +149,9 @@ impl Order {
         if size != PageSize::Base {
             self.split(machine, state, page, size, PageSize::Base)?;
         }
-        let dropped = machine.shared.system_mut(state.system).drop_zeros(page.space.0, page.addr().0, size);
+        let dropped = machine.shared.system_mut(state.system).drop_zeros(page.space, page.addr().0, size);
         for addr in &dropped {
-            state.watched.remove(&page_id(page.space.0, *addr));
+            state.watched.remove(&page_id(page.space, *addr));
         }
         let (cost, waits) = complete(machine, state, Cause::Migration, self.now);
         let span = state.costs.free.times(dropped.len() as u64) + waits;

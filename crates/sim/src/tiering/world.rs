@@ -34,17 +34,17 @@ struct Progress {
 
 /// Whether stores are permitted, by the area that the last page lay in: scans go through areas in order.
 struct Permissions {
-    space: u32,
+    space: SpaceId,
     range: std::ops::Range<u64>,
     writable: bool,
 }
 
 impl Permissions {
     fn unknown() -> Permissions {
-        Permissions { space: u32::MAX, range: 0..0, writable: false }
+        Permissions { space: SpaceId(u32::MAX), range: 0..0, writable: false }
     }
 
-    fn of(&mut self, areas: &AddressSpace, space: u32, addr: u64) -> bool {
+    fn of(&mut self, areas: &AddressSpace, space: SpaceId, addr: u64) -> bool {
         if self.space != space || !self.range.contains(&addr) {
             let found = areas.find(addr);
             (self.range, self.writable) = found
@@ -59,7 +59,7 @@ impl World<'_> {
     /// Shows the pages of `space` that begin in `range`; returns where a visitor stopped.
     fn scan_range(
         &mut self,
-        space: u32,
+        space: SpaceId,
         range: AddressRange,
         tier: Option<TierId>,
         clear: Clear,
@@ -94,7 +94,7 @@ impl World<'_> {
     fn finish(&mut self, mut progress: Progress) -> Scanned {
         for (page, size) in &progress.flush {
             self.machine.shared.system_mut(self.state.system).changes.make_stale(
-                page.space.0,
+                page.space,
                 page.addr().0,
                 *size,
             );
@@ -131,13 +131,13 @@ impl World<'_> {
     fn set_traps(&mut self, page: PageId, accesses: bool, stores: bool) -> Option<(PageId, PageSize)> {
         let os = self.machine.shared.system_mut(self.state.system);
         let leaf = os.leaf_of(page)?;
-        os.set_traps(page.space.0, &leaf, page.addr().0, accesses, stores);
+        os.set_traps(page.space, &leaf, page.addr().0, accesses, stores);
         Some((page.aligned(leaf.size), leaf.size))
     }
 }
 
 /// A page as policies see it.
-fn view(tier: TierId, space: u32, addr: u64, size: PageSize, pte: Pte, writable: bool) -> PageView {
+fn view(tier: TierId, space: SpaceId, addr: u64, size: PageSize, pte: Pte, writable: bool) -> PageView {
     PageView {
         page: page_id(space, addr),
         size,
@@ -207,19 +207,18 @@ impl MemorySystem for World<'_> {
             Scope::Tier(tier) => Some(tier),
             _ => None,
         };
-        let spaces: Vec<SpaceId> =
-            self.machine.shared.system(self.state.system).live_spaces().map(SpaceId).collect();
+        let spaces: Vec<SpaceId> = self.machine.shared.system(self.state.system).live_spaces().collect();
         let find = |world: &mut Self, page| Some(world.page(page)?.page);
         let lap = hand.lap(self, scope, &spaces, find, |world, space, pages| {
             let range = AddressRange::new(pages.start << 12, (pages.end - pages.start) << 12);
-            world.scan_range(space.0, range, tier, clear, &mut progress, visit)
+            world.scan_range(space, range, tier, clear, &mut progress, visit)
         });
         progress.scanned.lap = lap;
         self.finish(progress)
     }
 
     fn page(&mut self, page: PageId) -> Option<PageView> {
-        let space = page.space.0;
+        let space = page.space;
         let leaf = self.machine.shared.system(self.state.system).leaf_of(page)?;
         let first = page.aligned(leaf.size).addr().0;
         let os = self.machine.shared.system(self.state.system);
@@ -229,7 +228,7 @@ impl MemorySystem for World<'_> {
 
     fn areas(&mut self, space: Option<SpaceId>, visit: &mut dyn FnMut(&Area)) {
         let os = self.machine.shared.system(self.state.system);
-        for of in os.live_spaces().filter(|of| space.is_none_or(|space| space.0 == *of)) {
+        for of in os.live_spaces().filter(|of| space.is_none_or(|space| space == *of)) {
             for (start, area) in os.areas(of).iter() {
                 visit(&area_of(of, start, &area));
             }
@@ -238,7 +237,7 @@ impl MemorySystem for World<'_> {
 
     fn area(&mut self, page: PageId) -> Option<Area> {
         let os = self.machine.shared.system(self.state.system);
-        let space = page.space.0;
+        let space = page.space;
         let found = os.is_live(space).then(|| os.areas(space).find(page.addr().0)).flatten();
         let object = self.state.structure_of(page);
         found.map(|(start, area)| Area { object, ..area_of(space, start, &area) })
@@ -263,7 +262,7 @@ impl MemorySystem for World<'_> {
                 // Also where it was trapped already: the next access has to meet the trap. TLBs may keep what they hold of
                 // pages that are watched no longer.
                 self.machine.shared.system_mut(self.state.system).changes.make_stale(
-                    first.space.0,
+                    first.space,
                     first.addr().0,
                     size,
                 );
@@ -314,7 +313,7 @@ impl MemorySystem for World<'_> {
     fn zero_pages(&mut self, page: PageId) -> Option<u64> {
         let view = self.page(page)?;
         let os = self.machine.shared.system(self.state.system);
-        let zeros = os.zero_pages(page.space.0, view.page.addr().0, view.size)?;
+        let zeros = os.zero_pages(page.space, view.page.addr().0, view.size)?;
         let looked = looking_time(self.state, view.base_pages(), zeros);
         self.works(looked, Cost { time: looked, ..Cost::default() });
         Some(zeros)

@@ -8,7 +8,7 @@ use super::tlbs::TlbCounters;
 use crate::os::{Os, OsError};
 use std::fmt::Debug;
 use std::ops::Range;
-use terrace_model::{AddressRange, Line, Time};
+use terrace_model::{AddressRange, Line, SpaceId, Time};
 use terrace_trace::Event;
 
 /// What stands behind a line of the last-level cache.
@@ -44,11 +44,11 @@ pub struct Given {
 /// What the kernel keeps for a scheme, one for all cores.
 pub trait KernelState: Debug + 'static {
     /// The pages of `range` change.
-    fn forget(&mut self, _space: u32, _range: AddressRange) {}
+    fn forget(&mut self, _space: SpaceId, _range: AddressRange) {}
 
     /// The name of the cache line at a virtual address, where caches are virtually tagged.
     #[inline(always)]
-    fn virtual_line(&mut self, _space: u32, _addr: u64, _os: &Os) -> Option<u64> {
+    fn virtual_line(&mut self, _space: SpaceId, _addr: u64, _os: &Os) -> Option<u64> {
         None
     }
 
@@ -95,23 +95,23 @@ pub trait KernelState: Debug + 'static {
 
     /// A program's event is about to be applied. Returns addresses whose memory goes with it, beside what the event itself
     /// says.
-    fn before_event(&mut self, _space: u32, _event: &Event, _os: &mut Os) -> Vec<AddressRange> {
+    fn before_event(&mut self, _space: SpaceId, _event: &Event, _os: &mut Os) -> Vec<AddressRange> {
         Vec::new()
     }
 
     /// A process is about to be forked. Returns names of lines that have to be in memory before it is.
-    fn before_fork(&mut self, _parent: u32) -> Vec<Range<u64>> {
+    fn before_fork(&mut self, _parent: SpaceId) -> Vec<Range<u64>> {
         Vec::new()
     }
 
     /// A process was forked from another.
-    fn forked(&mut self, _parent: u32, _child: u32) {}
+    fn forked(&mut self, _parent: SpaceId, _child: SpaceId) {}
 
     /// A process is gone, or replaced its program.
-    fn ended(&mut self, _space: u32, _os: &mut Os) {}
+    fn ended(&mut self, _space: SpaceId, _os: &mut Os) {}
 
     /// The names of a range's lines, where they are known without its page table.
-    fn names(&mut self, _space: u32, _range: AddressRange) -> Option<Vec<Range<u64>>> {
+    fn names(&mut self, _space: SpaceId, _range: AddressRange) -> Option<Vec<Range<u64>>> {
         None
     }
 

@@ -22,10 +22,10 @@ use super::tlb::{Tlb, TlbEntry, key, split_key};
 use super::tlbs::TlbHit;
 use std::iter::Rev;
 use std::ops::Range;
-use terrace_model::{AddressRange, GuestPhysAddr, PageSize, PhysAddr};
+use terrace_model::{AddressRange, GuestPhysAddr, PageSize, PhysAddr, SpaceId};
 
 /// The address space of the host's table in the page-walk cache. Programs' spaces are counted from 0.
-pub(crate) const HOST: u32 = (1 << 15) - 1;
+pub(crate) const HOST: SpaceId = SpaceId((1 << 15) - 1);
 
 /// Nested paging as one core sees it.
 #[derive(Clone, Debug)]
@@ -107,7 +107,7 @@ impl Nested {
     /// knows the page, or the table is the hypervisor's. Both caches know it afterwards.
     pub fn levels_to_fetch(&mut self, addr: GuestPhysAddr, cache: &mut PageWalkCache) -> Rev<Range<u32>> {
         let Some(Constant { host, levels, .. }) = self.constant else { return (0..0).rev() };
-        let page = key(0, addr.page_number(host), host);
+        let page = key(SpaceId(0), addr.page_number(host), host);
         let leaf = host.index() as u32 + 1;
         if self.tlb.touch(page).is_some() {
             self.hits += 1;
@@ -125,7 +125,7 @@ impl Nested {
     pub fn look_up(&mut self, addr: GuestPhysAddr) -> Option<TlbHit> {
         for size in PageSize::ALL {
             if self.seen[size.index()]
-                && let Some((entry, _)) = self.tlb.touch(key(0, addr.page_number(size), size))
+                && let Some((entry, _)) = self.tlb.touch(key(SpaceId(0), addr.page_number(size), size))
             {
                 self.hits += 1;
                 return Some(TlbHit { entry, size });
@@ -138,7 +138,7 @@ impl Nested {
     /// The nested TLB knows a page from now on, as a walk of the hypervisor's table found it.
     pub fn insert(&mut self, addr: GuestPhysAddr, hit: TlbHit) {
         self.seen[hit.size.index()] = true;
-        self.tlb.insert(key(0, addr.page_number(hit.size), hit.size), hit.entry);
+        self.tlb.insert(key(SpaceId(0), addr.page_number(hit.size), hit.size), hit.entry);
     }
 
     /// Keeps co-tags beside all entries from now on.
@@ -148,7 +148,7 @@ impl Nested {
 
     /// The page of `addr` was put in as the page-table entry at `entry` says. Returns the co-tag of what had to go for it.
     pub fn tag(&mut self, addr: GuestPhysAddr, size: PageSize, entry: u64) -> Option<u64> {
-        let place = self.tlb.place(key(0, addr.page_number(size), size))?;
+        let place = self.tlb.place(key(SpaceId(0), addr.page_number(size), size))?;
         self.co_tags.as_mut()?.set(place, entry)
     }
 
@@ -177,7 +177,7 @@ impl Nested {
 
     /// The dirty bit of a page that the nested TLB may know was set.
     pub fn update(&mut self, addr: GuestPhysAddr, hit: TlbHit) {
-        self.tlb.update(key(0, addr.page_number(hit.size), hit.size), hit.entry);
+        self.tlb.update(key(SpaceId(0), addr.page_number(hit.size), hit.size), hit.entry);
     }
 
     /// Drops the nested TLB's pages that overlap guest-physical addresses, a range of the hypervisor's space.

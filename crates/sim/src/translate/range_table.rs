@@ -10,7 +10,7 @@ use super::base_pages;
 use crate::os::PageTable;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use terrace_model::{AddressRange, Bytes};
+use terrace_model::{AddressRange, Bytes, SpaceId};
 
 /// Ranges in a node of the range table.
 const RANGES_PER_NODE: u64 = 4;
@@ -95,20 +95,20 @@ impl RangeTables {
     }
 
     /// The range that holds a base page.
-    pub fn range(&self, space: u32, page: u64) -> Option<Run> {
-        self.tables.get(space as usize)?.find(page).filter(|run| run.pages() >= self.least)
+    pub fn range(&self, space: SpaceId, page: u64) -> Option<Run> {
+        self.tables.get(space.index())?.find(page).filter(|run| run.pages() >= self.least)
     }
 
     /// The longest range of a process; that of the lowest address where there are several.
-    pub fn longest(&self, space: u32) -> Option<Run> {
-        let table = self.tables.get(space as usize)?;
+    pub fn longest(&self, space: SpaceId) -> Option<Run> {
+        let table = self.tables.get(space.index())?;
         let (_, Reverse(first)) = table.long.last()?;
         table.find(*first)
     }
 
     /// Levels of the tree that holds a process's ranges.
-    pub fn depth(&self, space: u32) -> u64 {
-        let ranges = self.tables.get(space as usize).map_or(0, |table| table.long.len() as u64);
+    pub fn depth(&self, space: SpaceId) -> u64 {
+        let ranges = self.tables.get(space.index()).map_or(0, |table| table.long.len() as u64);
         let (mut depth, mut room) = (1, RANGES_PER_NODE);
         while room < ranges {
             depth += 1;
@@ -123,8 +123,8 @@ impl RangeTables {
     }
 
     /// A walk came by the page of `addr`: finds its run, joining what it touches.
-    pub fn learn(&mut self, space: u32, addr: u64, table: &PageTable) {
-        let at = space as usize;
+    pub fn learn(&mut self, space: SpaceId, addr: u64, table: &PageTable) {
+        let at = space.index();
         if self.tables.len() <= at {
             self.tables.resize(at + 1, Table::default());
         }
@@ -173,8 +173,8 @@ impl RangeTables {
     }
 
     /// The pages of `range` changed: runs are cut there.
-    pub fn forget(&mut self, space: u32, range: AddressRange) {
-        let Some(table) = self.tables.get_mut(space as usize) else { return };
+    pub fn forget(&mut self, space: SpaceId, range: AddressRange) {
+        let Some(table) = self.tables.get_mut(space.index()) else { return };
         let (first, end) = base_pages(range);
         while let Some(run) = table.before(end).filter(|run| run.end > first) {
             table.remove(run);

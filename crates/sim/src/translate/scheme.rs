@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use std::any::Any;
 use std::fmt::Debug;
 use terrace_model::parameters::Parameters;
-use terrace_model::{AddressRange, PageSize, Stats, Time};
+use terrace_model::{AddressRange, PageSize, SpaceId, Stats, Time};
 
 /// Why an access was not made.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl From<OsError> for Stop {
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
     /// The process.
-    pub space: u32,
+    pub space: SpaceId,
     /// Its virtual address.
     pub addr: u64,
     /// A store.
@@ -153,7 +153,7 @@ pub trait Walker {
     fn splinter(&self, addr: u64, hit: TlbHit) -> TlbHit;
 
     /// A process's page table.
-    fn table(&self, space: u32) -> &PageTable;
+    fn table(&self, space: SpaceId) -> &PageTable;
 
     /// The core's clock.
     fn now(&self) -> Time;
@@ -204,9 +204,9 @@ pub trait TlbSet: Debug {
     /// See [`Translation::update`].
     fn update(&mut self, table: &PageTable, request: &Request, leaf: &Leaf, pte: Pte, hit: TlbHit);
     /// Drops every translation of `space` that overlaps `range`.
-    fn invalidate(&mut self, space: u32, range: AddressRange);
+    fn invalidate(&mut self, space: SpaceId, range: AddressRange);
     /// Drops every translation of `space`.
-    fn flush_space(&mut self, space: u32);
+    fn flush_space(&mut self, space: SpaceId);
     /// Hits and misses.
     fn counters(&self) -> TlbCounters;
 
@@ -219,7 +219,7 @@ pub trait TlbSet: Debug {
         Vec::new()
     }
     /// Where level 1 and level 2 look for a page.
-    fn seats(&self, _space: u32, _addr: u64, _size: PageSize) -> Seats {
+    fn seats(&self, _space: SpaceId, _addr: u64, _size: PageSize) -> Seats {
         Seats::default()
     }
     /// Drops the translations whose co-tags match.
@@ -299,7 +299,7 @@ pub trait Translation: Debug + Sized + 'static {
     /// The translation of a page used lately, if it is known to be in level 1; `None` says nothing. Uses it, but counts
     /// nothing: whoever goes on with it calls [`Translation::count_hit`].
     #[inline(always)]
-    fn recent(&mut self, _space: u32, _addr: u64) -> Option<TlbHit> {
+    fn recent(&mut self, _space: SpaceId, _addr: u64) -> Option<TlbHit> {
         None
     }
 
@@ -335,16 +335,16 @@ pub trait Translation: Debug + Sized + 'static {
     fn set_instruction(&mut self, _instruction: Option<u64>) {}
 
     /// Drops every translation of `space` that overlaps `range`.
-    fn invalidate(&mut self, space: u32, range: AddressRange) {
+    fn invalidate(&mut self, space: SpaceId, range: AddressRange) {
         self.tlbs_mut().invalidate(space, range);
         self.drop_changed(space, range);
     }
 
     /// Drops what the scheme holds of a range beside its plain TLBs.
-    fn drop_changed(&mut self, _space: u32, _range: AddressRange) {}
+    fn drop_changed(&mut self, _space: SpaceId, _range: AddressRange) {}
 
     /// Drops every translation of `space`.
-    fn flush_space(&mut self, space: u32) {
+    fn flush_space(&mut self, space: SpaceId) {
         self.tlbs_mut().flush_space(space);
         self.drop_changed(space, AddressRange::new(0, u64::MAX));
     }
@@ -377,13 +377,13 @@ pub trait AnyScheme: Debug {
     /// For a downcast to [`Scheme`].
     fn as_any(&mut self) -> &mut dyn Any;
     /// Drops one core's translations that overlap a range.
-    fn invalidate(&mut self, core: usize, space: u32, range: AddressRange);
+    fn invalidate(&mut self, core: usize, space: SpaceId, range: AddressRange);
     /// Drops one core's translations of a process.
-    fn flush_space(&mut self, core: usize, space: u32);
+    fn flush_space(&mut self, core: usize, space: SpaceId);
     /// One core's TLBs.
     fn tlbs(&mut self, core: usize) -> &mut dyn TlbSet;
     /// Tells the kernel's side that pages change.
-    fn forget(&mut self, space: u32, range: AddressRange);
+    fn forget(&mut self, space: SpaceId, range: AddressRange);
     /// What the kernel keeps for it.
     fn kernel(&mut self) -> &mut dyn KernelState;
     /// Whether caches are virtually tagged.
@@ -402,16 +402,16 @@ impl<T: Translation> AnyScheme for Scheme<T> {
     fn as_any(&mut self) -> &mut dyn Any {
         self
     }
-    fn invalidate(&mut self, core: usize, space: u32, range: AddressRange) {
+    fn invalidate(&mut self, core: usize, space: SpaceId, range: AddressRange) {
         self.cores[core].invalidate(space, range);
     }
-    fn flush_space(&mut self, core: usize, space: u32) {
+    fn flush_space(&mut self, core: usize, space: SpaceId) {
         self.cores[core].flush_space(space);
     }
     fn tlbs(&mut self, core: usize) -> &mut dyn TlbSet {
         self.cores[core].tlbs_mut()
     }
-    fn forget(&mut self, space: u32, range: AddressRange) {
+    fn forget(&mut self, space: SpaceId, range: AddressRange) {
         self.kernel.forget(space, range);
     }
     fn kernel(&mut self) -> &mut dyn KernelState {

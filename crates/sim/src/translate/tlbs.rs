@@ -8,7 +8,7 @@ use super::co_tags::{CoTags, Probed, Resolution, Seats, Structure, Target};
 use super::parameters::TranslationParameters;
 use super::scheme::{Request, Walker};
 use super::tlb::{Tlb, TlbEntry, key, split_key};
-use terrace_model::{AddressRange, PageSize, Time};
+use terrace_model::{AddressRange, PageSize, SpaceId, Time};
 
 /// Counters of one core's TLBs, or of all cores' together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,9 +73,9 @@ const NOTHING_RECENT: Recent = Recent {
 
 /// A base page with its address space.
 #[inline(always)]
-fn base_page(space: u32, addr: u64) -> u64 {
+fn base_page(space: SpaceId, addr: u64) -> u64 {
     // Addresses have 57 bits at most, so 45 remain; 19 bits distinguish the spaces of one run.
-    addr >> 12 ^ u64::from(space) << 45
+    addr >> 12 ^ u64::from(space.0) << 45
 }
 
 /// Where a base page's translation is remembered. Any pages must spread: power-of-two strides are frequent.
@@ -155,7 +155,7 @@ impl Tlbs {
     /// The translation of a page used lately, if it is known where in level 1 it is; `None` says nothing. Uses it, but
     /// counts nothing: whoever goes on with it calls [`Tlbs::count_hit`].
     #[inline(always)]
-    pub fn recent(&mut self, space: u32, addr: u64) -> Option<TlbHit> {
+    pub fn recent(&mut self, space: SpaceId, addr: u64) -> Option<TlbHit> {
         let Recent { page, key, set, slot, hit } = self.recent[recent_index(addr)];
         if page != base_page(space, addr) {
             return None;
@@ -177,7 +177,7 @@ impl Tlbs {
 
     /// Looks level 1 up. A miss is not counted yet, since its page size is unknown.
     #[inline(always)]
-    pub fn lookup_l1(&mut self, space: u32, addr: u64) -> Option<TlbHit> {
+    pub fn lookup_l1(&mut self, space: SpaceId, addr: u64) -> Option<TlbHit> {
         if let Some(hit) = self.recent(space, addr) {
             self.count_hit(hit);
             return Some(hit);
@@ -188,7 +188,7 @@ impl Tlbs {
     }
 
     #[inline(always)]
-    fn lookup_l1_of(&mut self, size: PageSize, space: u32, addr: u64) -> Option<TlbHit> {
+    fn lookup_l1_of(&mut self, size: PageSize, space: SpaceId, addr: u64) -> Option<TlbHit> {
         if !self.seen[size.index()] {
             return None;
         }
@@ -203,14 +203,14 @@ impl Tlbs {
     /// Looks level 2 up after a miss in level 1. A hit counts, and fills level 1; a miss must be followed by
     /// [`Tlbs::fill_after_walk`].
     #[inline]
-    pub fn lookup_l2(&mut self, space: u32, addr: u64) -> Option<TlbHit> {
+    pub fn lookup_l2(&mut self, space: SpaceId, addr: u64) -> Option<TlbHit> {
         self.lookup_l2_of(PageSize::Base, space, addr)
             .or_else(|| self.lookup_l2_of(PageSize::Huge, space, addr))
             .or_else(|| self.lookup_l2_of(PageSize::Giant, space, addr))
     }
 
     #[inline(always)]
-    fn lookup_l2_of(&mut self, size: PageSize, space: u32, addr: u64) -> Option<TlbHit> {
+    fn lookup_l2_of(&mut self, size: PageSize, space: SpaceId, addr: u64) -> Option<TlbHit> {
         if !self.seen[size.index()] {
             return None;
         }
@@ -231,7 +231,7 @@ impl Tlbs {
 
     /// Counts the misses of both levels and fills both with what the walk found.
     #[inline]
-    pub fn fill_after_walk(&mut self, space: u32, addr: u64, hit: TlbHit) {
+    pub fn fill_after_walk(&mut self, space: SpaceId, addr: u64, hit: TlbHit) {
         let size = hit.size.index();
         self.counters.l1_misses[size] += 1;
         self.counters.l2_misses += 1;
@@ -247,7 +247,7 @@ impl Tlbs {
     }
 
     /// Counts the misses of both levels and fills level 1 with what something beside level 2 knew.
-    pub fn fill_l1(&mut self, space: u32, addr: u64, hit: TlbHit) {
+    pub fn fill_l1(&mut self, space: SpaceId, addr: u64, hit: TlbHit) {
         let size = hit.size.index();
         self.counters.l1_misses[size] += 1;
         self.counters.l2_misses += 1;
@@ -256,7 +256,7 @@ impl Tlbs {
     }
 
     #[inline(always)]
-    fn insert_l1(&mut self, space: u32, addr: u64, key: u64, hit: TlbHit) {
+    fn insert_l1(&mut self, space: SpaceId, addr: u64, key: u64, hit: TlbHit) {
         let slot = self.l1[hit.size.index()].insert(key, hit.entry);
         if let Some(own) = &mut self.co_tags {
             own.tag(&self.l1[hit.size.index()], Structure::L1, hit.size.index(), key);
@@ -266,7 +266,7 @@ impl Tlbs {
 
     /// The entry of a page became the most recent of its level-1 set.
     #[inline(always)]
-    fn remember(&mut self, space: u32, addr: u64, key: u64, slot: u32, hit: TlbHit) {
+    fn remember(&mut self, space: SpaceId, addr: u64, key: u64, slot: u32, hit: TlbHit) {
         let size = hit.size.index();
         if matches!(self.l1[size], Tlb::Absent) {
             return;
@@ -289,7 +289,7 @@ impl Tlbs {
     }
 
     /// Replaces a page's entry wherever it is held (its dirty bit was set).
-    pub fn update(&mut self, space: u32, addr: u64, hit: TlbHit) {
+    pub fn update(&mut self, space: SpaceId, addr: u64, hit: TlbHit) {
         let key = key(space, addr >> hit.size.shift(), hit.size);
         self.l1[hit.size.index()].update(key, hit.entry);
         if let Some(array) = self.l2_of_size[hit.size.index()] {
@@ -327,7 +327,7 @@ impl Tlbs {
     }
 
     /// Where level 1 and level 2 look for a page.
-    pub fn seats(&self, space: u32, addr: u64, size: PageSize) -> Seats {
+    pub fn seats(&self, space: SpaceId, addr: u64, size: PageSize) -> Seats {
         let page = addr >> size.shift();
         let key = key(space, page, size);
         let l2 = self.l2_of_size[size.index()].map_or(0, |array| self.l2[array as usize].set_number(key));
@@ -365,7 +365,7 @@ impl Tlbs {
     }
 
     /// Drops every page of `space` that overlaps `range`.
-    pub fn invalidate(&mut self, space: u32, range: AddressRange) {
+    pub fn invalidate(&mut self, space: SpaceId, range: AddressRange) {
         self.forget_recent();
         let pages = range.bytes >> 12;
         let arrays = self.l1.iter_mut().chain(self.l2.iter_mut());
@@ -390,7 +390,7 @@ impl Tlbs {
     }
 
     /// Drops every page of `space`.
-    pub fn flush_space(&mut self, space: u32) {
+    pub fn flush_space(&mut self, space: SpaceId) {
         self.forget_recent();
         for tlb in self.l1.iter_mut().chain(self.l2.iter_mut()) {
             tlb.retain(|k| split_key(k).0 != space);

@@ -8,7 +8,7 @@ use crate::machine::Machine;
 use crate::memory::Initiator;
 use crate::outcome::Options;
 use proptest::prelude::*;
-use terrace_model::Time;
+use terrace_model::{SpaceId, Time};
 
 const SMS: u64 = 2;
 
@@ -45,7 +45,7 @@ impl Both {
             Act::Gpu { sm, line, sectors, kind } => {
                 let line = self.lines[line as usize % self.lines.len()];
                 let request = Request { one: Transaction { line, sectors }, line, atomic: kind == 2 };
-                let around = &mut Around { machine: &mut self.machine, tiering: None, space: 0 };
+                let around = &mut Around { machine: &mut self.machine, tiering: None, space: SpaceId(0) };
                 let (sm, mut now) = ((sm % SMS) as usize, self.now);
                 if kind != 1 {
                     now = self.paths.coherent_load(around, sm, request, now);

@@ -12,7 +12,7 @@ use crate::outcome::{Part, PartCost, PartUse};
 pub(super) use ranges::Ranges;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
-use terrace_model::{AddressRange, PageSize, Time, VirtAddr};
+use terrace_model::{AddressRange, PageSize, SpaceId, Time, VirtAddr};
 use terrace_policy::PageId;
 use terrace_trace::{Event, MapKind};
 use usage::Usages;
@@ -46,7 +46,7 @@ pub struct Parts {
     end: Option<Vec<(u64, Time)>>,
     costs: Vec<PartCost>,
     /// The last faults, not yet counted: process, address and time.
-    faults: VecDeque<(u32, u64, Time)>,
+    faults: VecDeque<(SpaceId, u64, Time)>,
     usages: Usages,
 }
 
@@ -56,8 +56,8 @@ impl Parts {
         &self.list
     }
 
-    fn space(&mut self, space: u32) -> &mut Space {
-        let at = space as usize;
+    fn space(&mut self, space: SpaceId) -> &mut Space {
+        let at = space.index();
         if self.spaces.len() <= at {
             self.spaces.resize_with(at + 1, Space::default);
         }
@@ -78,8 +78,8 @@ impl Parts {
     }
 
     /// The part that a page of a program belongs to, and the addresses around it that do too.
-    fn find(&mut self, space: u32, addr: u64) -> (AddressRange, u32) {
-        let found = self.spaces.get(space as usize).and_then(|space| {
+    fn find(&mut self, space: SpaceId, addr: u64) -> (AddressRange, u32) {
+        let found = self.spaces.get(space.index()).and_then(|space| {
             let middle = addr & !4095 | 2048;
             if let Some((start, end, number)) = space.structures.find(middle) {
                 return Some((start, end, number));
@@ -93,15 +93,15 @@ impl Parts {
             Some((start, end, number)) => (AddressRange::new(start, end - start), number),
             None => {
                 let page = addr & !4095;
-                let next = self.spaces.get(space as usize).and_then(|space| space.areas.next_after(addr));
+                let next = self.spaces.get(space.index()).and_then(|space| space.areas.next_after(addr));
                 let end = next.map_or(!4095, |next| next.max(page + 4096));
-                (AddressRange::new(page, end - page), self.number(space, "unmapped".to_owned(), false))
+                (AddressRange::new(page, end - page), self.number(space.0, "unmapped".to_owned(), false))
             }
         }
     }
 
     /// A walk for `addr` took so long.
-    pub fn walked(&mut self, space: u32, addr: u64, took: Time) {
+    pub fn walked(&mut self, space: SpaceId, addr: u64, took: Time) {
         let (_, number) = self.find(space, addr);
         let (walks, time) = &mut self.walks[number as usize];
         *walks += 1;
@@ -110,7 +110,7 @@ impl Parts {
 
     /// A fault at `addr` took so long. It is counted a little later: a page is mostly faulted in by the object at its
     /// beginning, before the one in its middle is allocated.
-    pub fn faulted(&mut self, space: u32, addr: u64, took: Time) {
+    pub fn faulted(&mut self, space: SpaceId, addr: u64, took: Time) {
         self.faults.push_back((space, addr, took));
         self.count_faults(LATE);
     }
@@ -124,7 +124,7 @@ impl Parts {
         }
     }
 
-    fn count_fault(&mut self, (space, addr, took): (u32, u64, Time)) {
+    fn count_fault(&mut self, (space, addr, took): (SpaceId, u64, Time)) {
         let (_, number) = self.find(space, addr);
         let cost = &mut self.costs[number as usize];
         cost.fault_latency.record(took.as_nanos() as u64);
@@ -132,9 +132,9 @@ impl Parts {
     }
 
     /// An object is about to go: its faults are counted while it is known.
-    fn object_goes(&mut self, space: u32, object: u64) {
+    fn object_goes(&mut self, space: SpaceId, object: u64) {
         let Some((pages, _)) = self.space(space).objects.get(&object).copied() else { return };
-        let theirs = |fault: &(u32, u64, Time)| fault.0 == space && pages.contains(VirtAddr(fault.1));
+        let theirs = |fault: &(SpaceId, u64, Time)| fault.0 == space && pages.contains(VirtAddr(fault.1));
         while let Some(at) = self.faults.iter().position(theirs) {
             let fault = self.faults.remove(at);
             fault.into_iter().for_each(|fault| self.count_fault(fault));
@@ -144,7 +144,7 @@ impl Parts {
     /// A page was copied.
     pub fn copied(&mut self, page: PageId, size: PageSize) {
         let from = page.addr().0;
-        self.pieces(page.space.0, from..from + size.bytes(), |parts, number, bytes| {
+        self.pieces(page.space, from..from + size.bytes(), |parts, number, bytes| {
             parts.costs[number].copied_bytes += bytes;
         });
     }
@@ -157,7 +157,7 @@ impl Parts {
     }
 
     /// A range piece by piece, as parts share it: each one's number and bytes.
-    fn pieces(&mut self, space: u32, range: Range<u64>, mut visit: impl FnMut(&mut Parts, usize, u64)) {
+    fn pieces(&mut self, space: SpaceId, range: Range<u64>, mut visit: impl FnMut(&mut Parts, usize, u64)) {
         let mut at = range.start;
         while at < range.end {
             let (piece, number) = self.find(space, at);
@@ -168,14 +168,14 @@ impl Parts {
     }
 
     /// A process was forked from another.
-    pub fn forked(&mut self, parent: u32, child: u32) {
+    pub fn forked(&mut self, parent: SpaceId, child: SpaceId) {
         // Its pages are the parent's parts under the child's number from the first event that changes them on.
         let copy = self.space(parent).clone();
         *self.space(child) = copy;
     }
 
     /// An event of a process was applied.
-    pub fn apply(&mut self, space: u32, event: &Event) {
+    pub fn apply(&mut self, space: SpaceId, event: &Event) {
         if matches!(event, Event::Unmap { .. } | Event::Remap { .. } | Event::Exec { .. }) {
             self.count_faults(0);
         }
@@ -203,7 +203,7 @@ impl Parts {
                 let name = self.sites.get(site).cloned().unwrap_or_else(|| format!("site {site}"));
                 let pages = pages_of(*range);
                 if pages.bytes > 0 {
-                    let number = self.number(space, name, true);
+                    let number = self.number(space.0, name, true);
                     let own = self.space(space);
                     own.structures.insert(pages, number);
                     own.objects.insert(*object, (pages, number));
@@ -232,7 +232,7 @@ impl Parts {
     }
 
     /// The part of an area that is mapped now.
-    fn area(&mut self, space: u32, range: AddressRange, kind: MapKind, name: &str) -> u32 {
+    fn area(&mut self, space: SpaceId, range: AddressRange, kind: MapKind, name: &str) -> u32 {
         let label = match (name, kind) {
             ("", MapKind::Heap) => "[heap]".to_owned(),
             ("", MapKind::Stack) => "[stack]".to_owned(),
@@ -251,7 +251,7 @@ impl Parts {
             }
             (name, _) => name.rsplit('/').next().unwrap_or(name).to_owned(),
         };
-        self.number(space, label, false)
+        self.number(space.0, label, false)
     }
 
     /// The region of interest begins.
@@ -273,7 +273,7 @@ impl Parts {
 
     /// For pictures: the part of a page, asked for page by page.
     pub fn part_of(&mut self, page: PageId) -> u32 {
-        self.find(page.space.0, page.addr().0).1
+        self.find(page.space, page.addr().0).1
     }
 
     /// What is known of each part.

@@ -1,15 +1,15 @@
 use super::*;
-use terrace_model::Histogram;
+use terrace_model::{Histogram, SpaceId};
 use terrace_trace::Protection;
 
 fn map(parts: &mut Parts, start: u64, bytes: u64, name: &str) {
     let range = AddressRange::new(start, bytes);
     let (kind, protection) = (MapKind::Anonymous, Protection::READ_WRITE);
-    parts.apply(0, &Event::Map { range, kind, protection, name: name.to_owned() });
+    parts.apply(SpaceId(0), &Event::Map { range, kind, protection, name: name.to_owned() });
 }
 
 fn name_at(parts: &mut Parts, addr: u64) -> String {
-    let number = parts.find(0, addr).1;
+    let number = parts.find(SpaceId(0), addr).1;
     parts.list[number as usize].name.clone()
 }
 
@@ -17,16 +17,16 @@ fn name_at(parts: &mut Parts, addr: u64) -> String {
 fn a_page_belongs_to_the_structure_that_holds_its_middle() {
     let mut parts = Parts::default();
     map(&mut parts, 0x10000, 0x10000, "/usr/lib/libm.so");
-    parts.apply(0, &Event::Site { site: 3, name: "tree".to_owned() });
+    parts.apply(SpaceId(0), &Event::Site { site: 3, name: "tree".to_owned() });
     // From the middle of the second page to just before the middle of the fourth.
     let range = AddressRange::new(0x11800, 0x2000);
-    parts.apply(0, &Event::Alloc { object: 1, site: 3, range });
+    parts.apply(SpaceId(0), &Event::Alloc { object: 1, site: 3, range });
     let names: Vec<String> = (0..5).map(|page| name_at(&mut parts, 0x10000 + 0x1000 * page + 7)).collect();
     assert_eq!(names, ["libm.so", "tree", "tree", "libm.so", "libm.so"]);
-    parts.apply(0, &Event::Free { object: 1 });
+    parts.apply(SpaceId(0), &Event::Free { object: 1 });
     assert_eq!(name_at(&mut parts, 0x11000), "libm.so");
     // A small object that holds no middle leaves no trace.
-    parts.apply(0, &Event::Alloc { object: 2, site: 3, range: AddressRange::new(0x12000, 64) });
+    parts.apply(SpaceId(0), &Event::Alloc { object: 2, site: 3, range: AddressRange::new(0x12000, 64) });
     assert_eq!(name_at(&mut parts, 0x12000), "libm.so");
     assert_eq!(name_at(&mut parts, 0x99000), "unmapped");
 }
@@ -45,13 +45,13 @@ fn areas_without_a_name_grow_and_small_ones_are_together() {
 fn a_fault_belongs_to_the_object_that_comes_to_hold_the_middle_of_its_page() {
     let mut parts = Parts::default();
     map(&mut parts, 0x10000, 0x10000, "heap");
-    parts.apply(0, &Event::Site { site: 3, name: "tree".to_owned() });
+    parts.apply(SpaceId(0), &Event::Site { site: 3, name: "tree".to_owned() });
     let took = Time::from_nanos(700);
     // A small object at its beginning faults the page in; only then comes the one in the middle, which goes again.
-    parts.faulted(0, 0x11008, took);
-    parts.faulted(0, 0x18000, took.times(2));
-    parts.apply(0, &Event::Alloc { object: 1, site: 3, range: AddressRange::new(0x11400, 0x800) });
-    parts.apply(0, &Event::Free { object: 1 });
+    parts.faulted(SpaceId(0), 0x11008, took);
+    parts.faulted(SpaceId(0), 0x18000, took.times(2));
+    parts.apply(SpaceId(0), &Event::Alloc { object: 1, site: 3, range: AddressRange::new(0x11400, 0x800) });
+    parts.apply(SpaceId(0), &Event::Free { object: 1 });
     parts.copied(PageId::new(0, 0x11), PageSize::Base);
     let uses = parts.uses(Time::from_nanos(1));
     let cost = |name: &str| uses.iter().find(|part| part.part.name == name).unwrap().cost.clone();
@@ -70,7 +70,7 @@ fn the_tail_of_a_part_is_more_than_its_longest_fault() {
     let mut parts = Parts::default();
     map(&mut parts, 0x10000, 0x10000, "heap");
     for number in 0..300 {
-        parts.faulted(0, 0x10000, Time::from_nanos(if number == 7 { 900_000 } else { 700 }));
+        parts.faulted(SpaceId(0), 0x10000, Time::from_nanos(if number == 7 { 900_000 } else { 700 }));
     }
     let cost = parts.uses(Time::from_nanos(1))[0].cost.clone();
     let latency = &cost.fault_latency;

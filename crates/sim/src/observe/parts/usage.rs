@@ -4,7 +4,7 @@ use super::Parts;
 use crate::os::Os;
 use crate::outcome::PartUse;
 use std::ops::Range;
-use terrace_model::{AddressRange, PageSize};
+use terrace_model::{AddressRange, PageSize, SpaceId};
 
 /// Of how many parts memory must have grown by one until it is looked at again.
 const GROWTH: u64 = 64;
@@ -44,7 +44,7 @@ impl Usages {
     }
 
     /// What pages of `size` would hold where one fits into a mapping: what is resident, and what is not.
-    fn weigh(&mut self, parts: &mut Parts, os: &Os, space: u32, resident: &[Range<u64>], size: PageSize) {
+    fn weigh(&mut self, parts: &mut Parts, os: &Os, space: SpaceId, resident: &[Range<u64>], size: PageSize) {
         let count = |usages: &mut Usages, parts: &mut Parts, range: Range<u64>, is_resident: bool| {
             usages.each(parts, space, range, |part, bytes| {
                 *match (size, is_resident) {
@@ -85,7 +85,7 @@ impl Usages {
     fn each(
         &mut self,
         parts: &mut Parts,
-        space: u32,
+        space: SpaceId,
         range: Range<u64>,
         mut count: impl FnMut(&mut PartUse, u64),
     ) {

@@ -2,6 +2,7 @@ use super::super::changes::Changes;
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
+use terrace_model::SpaceId;
 
 fn frames() -> impl FnMut() -> Option<Frame> {
     let mut next = 1000;
@@ -18,7 +19,7 @@ fn entry_addresses_by_hand() {
     let addr = (3 << 39) | (5 << 30) | (7 << 21) | (9 << 12);
     let mut next = 1;
     table
-        .map(addr, PageSize::Base, Pte::new(Frame(77)), &mut changes.door(0), || {
+        .map(addr, PageSize::Base, Pte::new(Frame(77)), &mut changes.door(SpaceId(0)), || {
             next += 1;
             Some(Frame(next))
         })
@@ -34,18 +35,26 @@ fn entry_addresses_by_hand() {
 fn a_huge_page_needs_an_empty_place() {
     let mut changes = Changes::default();
     let mut table = PageTable::new(4, Frame(1));
-    table.map(0x20_1000, PageSize::Base, Pte::new(Frame(5)), &mut changes.door(0), frames()).unwrap();
+    table
+        .map(0x20_1000, PageSize::Base, Pte::new(Frame(5)), &mut changes.door(SpaceId(0)), frames())
+        .unwrap();
     assert!(
-        table.map(0x20_0000, PageSize::Huge, Pte::new(Frame(512)), &mut changes.door(0), frames()).is_none()
+        table
+            .map(0x20_0000, PageSize::Huge, Pte::new(Frame(512)), &mut changes.door(SpaceId(0)), frames())
+            .is_none()
     );
     assert!(!table.is_region_empty(0x20_0000, PageSize::Huge));
-    table.unmap(0x20_1000, &mut changes.door(0)).unwrap();
+    table.unmap(0x20_1000, &mut changes.door(SpaceId(0))).unwrap();
     assert!(
-        table.map(0x20_0000, PageSize::Huge, Pte::new(Frame(512)), &mut changes.door(0), frames()).is_some()
+        table
+            .map(0x20_0000, PageSize::Huge, Pte::new(Frame(512)), &mut changes.door(SpaceId(0)), frames())
+            .is_some()
     );
     assert_eq!(table.find(0x3f_ffff).unwrap().size, PageSize::Huge);
     assert!(
-        table.map(0x20_1000, PageSize::Base, Pte::new(Frame(5)), &mut changes.door(0), frames()).is_none()
+        table
+            .map(0x20_1000, PageSize::Base, Pte::new(Frame(5)), &mut changes.door(SpaceId(0)), frames())
+            .is_none()
     );
 }
 
@@ -60,14 +69,16 @@ fn a_table_that_a_larger_page_replaced_is_used_again() {
     };
     for round in 0..3 {
         for at in (0..giant).step_by(4096 << 9) {
-            table.map(at, PageSize::Base, Pte::new(Frame(round)), &mut changes.door(0), &mut frame).unwrap();
+            table
+                .map(at, PageSize::Base, Pte::new(Frame(round)), &mut changes.door(SpaceId(0)), &mut frame)
+                .unwrap();
         }
         assert_eq!(table.pages_in(AddressRange::new(0, giant)).len(), 512, "nothing else is in them");
         for at in (0..giant).step_by(4096 << 9) {
-            table.unmap(at, &mut changes.door(0)).unwrap();
+            table.unmap(at, &mut changes.door(SpaceId(0))).unwrap();
         }
-        table.map(0, PageSize::Giant, Pte::new(Frame(0)), &mut changes.door(0), &mut frame).unwrap();
-        table.unmap(0, &mut changes.door(0)).unwrap();
+        table.map(0, PageSize::Giant, Pte::new(Frame(0)), &mut changes.door(SpaceId(0)), &mut frame).unwrap();
+        table.unmap(0, &mut changes.door(SpaceId(0))).unwrap();
     }
     // Below the root one table for 512 GiB, one for 1 GiB and 512 for 2 MiB each.
     assert_eq!((table.table_pages(), asked), (1 + 514, 514));
@@ -99,14 +110,14 @@ proptest! {
             let covering = reference.range(..=addr).next_back()
                 .filter(|(start, page)| **start + page.0.bytes() > addr).map(|(s, p)| (*s, *p));
             if unmap {
-                let removed = table.unmap(addr, &mut changes.door(0)).map(|leaf| (leaf.size, leaf.pte.frame().0));
+                let removed = table.unmap(addr, &mut changes.door(SpaceId(0))).map(|leaf| (leaf.size, leaf.pte.frame().0));
                 prop_assert_eq!(removed, covering.map(|(_, page)| page));
                 if let Some((start, _)) = covering { reference.remove(&start); }
             } else {
                 let free = covering.is_none() && reference.range(addr..addr + size.bytes()).next().is_none();
                 prop_assert_eq!(table.is_region_empty(addr, size), free);
                 let number = addr >> 12;
-                let mapped = table.map(addr, size, Pte::new(Frame(number)), &mut changes.door(0), &mut frame).is_some();
+                let mapped = table.map(addr, size, Pte::new(Frame(number)), &mut changes.door(SpaceId(0)), &mut frame).is_some();
                 prop_assert_eq!(mapped, free);
                 if free { reference.insert(addr, (size, number)); }
             }

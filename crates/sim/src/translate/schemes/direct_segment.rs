@@ -21,7 +21,7 @@ use crate::translate::{
 };
 use serde::{Deserialize, Serialize};
 use terrace_model::parameters::Parameters;
-use terrace_model::{AddressRange, Bytes, Stats, Time, Unit};
+use terrace_model::{AddressRange, Bytes, Stats, Time, Unit, SpaceId};
 
 /// Parameters of the direct segment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
@@ -40,7 +40,7 @@ impl SchemeKeys for SegmentParameters {}
 /// The registers of one core.
 #[derive(Clone, Debug, Default)]
 pub struct SegmentRegisters {
-    current: Option<(u32, Run)>,
+    current: Option<(SpaceId, Run)>,
     /// Accesses that the segment answered; they were no look-ups of a TLB.
     pub hits: u64,
 }
@@ -48,23 +48,23 @@ pub struct SegmentRegisters {
 impl SegmentRegisters {
     /// The frame of a base page inside the segment.
     #[inline]
-    pub fn lookup(&self, space: u32, page: u64) -> Option<u64> {
+    pub fn lookup(&self, space: SpaceId, page: u64) -> Option<u64> {
         let (owner, run) = self.current?;
         (owner == space && (run.first..run.end).contains(&page)).then(|| page.wrapping_add(run.offset))
     }
 
     /// The process whose segment is loaded.
-    pub fn owner(&self) -> Option<u32> {
+    pub fn owner(&self) -> Option<SpaceId> {
         self.current.map(|(owner, _)| owner)
     }
 
     /// Loads a process's segment.
-    pub fn load(&mut self, space: u32, segment: Option<Run>) {
+    pub fn load(&mut self, space: SpaceId, segment: Option<Run>) {
         self.current = segment.map(|run| (space, run));
     }
 
     /// Drops the segment if it is of `space` and has one of the base pages `first..end`.
-    pub fn invalidate(&mut self, space: u32, first: u64, end: u64) {
+    pub fn invalidate(&mut self, space: SpaceId, first: u64, end: u64) {
         self.current =
             self.current.filter(|(owner, run)| *owner != space || run.first >= end || run.end <= first);
     }
@@ -86,13 +86,13 @@ impl SegmentChoices {
     }
 
     /// The present segment of a process.
-    pub fn of(&self, space: u32) -> Option<Run> {
-        self.segments.get(space as usize).and_then(|(segment, _)| *segment)
+    pub fn of(&self, space: SpaceId) -> Option<Run> {
+        self.segments.get(space.index()).and_then(|(segment, _)| *segment)
     }
 
     /// Looks at the process's ranges if it is time.
-    pub fn look(&mut self, space: u32, ranges: &RangeTables, now: Time) {
-        let at = space as usize;
+    pub fn look(&mut self, space: SpaceId, ranges: &RangeTables, now: Time) {
+        let at = space.index();
         if self.segments.len() <= at {
             self.segments.resize(at + 1, (None, Time::ZERO));
         }
@@ -109,8 +109,8 @@ impl SegmentChoices {
     }
 
     /// The pages `first..end` changed.
-    pub fn forget(&mut self, space: u32, first: u64, end: u64) {
-        if let Some((segment, _)) = self.segments.get_mut(space as usize) {
+    pub fn forget(&mut self, space: SpaceId, first: u64, end: u64) {
+        if let Some((segment, _)) = self.segments.get_mut(space.index()) {
             *segment = segment.filter(|run| run.first >= end || run.end <= first);
         }
     }
@@ -129,7 +129,7 @@ pub struct Segments {
 }
 
 impl KernelState for Segments {
-    fn forget(&mut self, space: u32, range: AddressRange) {
+    fn forget(&mut self, space: SpaceId, range: AddressRange) {
         self.ranges.forget(space, range);
         let (first, end) = base_pages(range);
         self.choices.forget(space, first, end);
@@ -202,7 +202,7 @@ impl Translation for DirectSegment {
         Ok((hit, walk.done))
     }
 
-    fn drop_changed(&mut self, space: u32, page: AddressRange) {
+    fn drop_changed(&mut self, space: SpaceId, page: AddressRange) {
         let (first, end) = base_pages(page);
         self.registers.invalidate(space, first, end);
     }

@@ -24,7 +24,7 @@ use crate::translate::{
 };
 use serde::{Deserialize, Serialize};
 use terrace_model::parameters::Parameters;
-use terrace_model::{AddressRange, PageSize, Time};
+use terrace_model::{AddressRange, PageSize, Time, SpaceId};
 
 /// Parameters of the central translation cache.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
@@ -60,7 +60,7 @@ pub struct Central {
 }
 
 impl Central {
-    fn look_up(&mut self, space: u32, addr: u64) -> Option<TlbHit> {
+    fn look_up(&mut self, space: SpaceId, addr: u64) -> Option<TlbHit> {
         let hit = PageSize::ALL.into_iter().find_map(|size| {
             let (entry, _) = self.ctc.touch(key(space, addr >> size.shift(), size))?;
             Some(TlbHit { entry, size })
@@ -70,13 +70,13 @@ impl Central {
         Some(hit)
     }
 
-    fn put(&mut self, space: u32, addr: u64, hit: TlbHit) {
+    fn put(&mut self, space: SpaceId, addr: u64, hit: TlbHit) {
         self.ctc.insert(key(space, addr >> hit.size.shift(), hit.size), hit.entry);
     }
 }
 
 impl KernelState for Central {
-    fn forget(&mut self, space: u32, range: AddressRange) {
+    fn forget(&mut self, space: SpaceId, range: AddressRange) {
         self.ctc.retain(|key| {
             let (owner, page, size) = split_key(key);
             owner != space || !AddressRange::new(page << size.shift(), size.bytes()).overlaps(&range)
@@ -84,7 +84,7 @@ impl KernelState for Central {
     }
 
     #[inline(always)]
-    fn virtual_line(&mut self, space: u32, addr: u64, os: &Os) -> Option<u64> {
+    fn virtual_line(&mut self, space: SpaceId, addr: u64, os: &Os) -> Option<u64> {
         self.names.virtual_line(space, addr, os)
     }
 

@@ -11,7 +11,7 @@ use crate::os::{Leaf, PageTable, Pte};
 use crate::translate::{
     NoKeys, Request, Setup, Stop, TlbCounters, TlbEntry, TlbHit, TlbSet, Translation, Walker,
 };
-use terrace_model::{AddressRange, PageSize, Time};
+use terrace_model::{AddressRange, PageSize, Time, SpaceId};
 
 /// TLBs that hold everything: nothing but what they count.
 #[derive(Debug, Default)]
@@ -22,9 +22,9 @@ pub struct AllHits {
 impl TlbSet for AllHits {
     fn update(&mut self, _: &PageTable, _: &Request, _: &Leaf, _: Pte, _: TlbHit) {}
 
-    fn invalidate(&mut self, _space: u32, _range: AddressRange) {}
+    fn invalidate(&mut self, _space: SpaceId, _range: AddressRange) {}
 
-    fn flush_space(&mut self, _space: u32) {}
+    fn flush_space(&mut self, _space: SpaceId) {}
 
     fn counters(&self) -> TlbCounters {
         self.counters

@@ -5,18 +5,18 @@ use crate::translate::{
     Probed, Request, Resolution, Seats, Stop, Target, TlbCounters, TlbHit, TlbSet, Tlbs, Translation, Walk,
     Walker,
 };
-use terrace_model::{AddressRange, PageSize, Time};
+use terrace_model::{AddressRange, PageSize, SpaceId, Time};
 
 impl TlbSet for Tlbs {
     fn update(&mut self, _table: &PageTable, request: &Request, _leaf: &Leaf, _pte: Pte, hit: TlbHit) {
         Tlbs::update(self, request.space, request.addr, hit);
     }
 
-    fn invalidate(&mut self, space: u32, range: AddressRange) {
+    fn invalidate(&mut self, space: SpaceId, range: AddressRange) {
         Tlbs::invalidate(self, space, range);
     }
 
-    fn flush_space(&mut self, space: u32) {
+    fn flush_space(&mut self, space: SpaceId) {
         Tlbs::flush_space(self, space);
     }
 
@@ -36,7 +36,7 @@ impl TlbSet for Tlbs {
         Tlbs::take_evicted(self)
     }
 
-    fn seats(&self, space: u32, addr: u64, size: PageSize) -> Seats {
+    fn seats(&self, space: SpaceId, addr: u64, size: PageSize) -> Seats {
         Tlbs::seats(self, space, addr, size)
     }
 

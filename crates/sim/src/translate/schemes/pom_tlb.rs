@@ -22,7 +22,7 @@ use crate::translate::{KernelState, Request, SchemeKeys, Setup, Stop, TlbHit, Tl
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use terrace_model::parameters::Parameters;
-use terrace_model::{AddressRange, Bytes, LINE_BYTES, PageSize, Stats, Time, Unit};
+use terrace_model::{AddressRange, Bytes, LINE_BYTES, PageSize, Stats, Time, Unit, SpaceId};
 
 /// Bytes of an entry, so that a line holds four.
 const ENTRY_BYTES: u64 = 16;
@@ -58,7 +58,7 @@ impl SchemeKeys for PomTlbParameters {
 /// An entry: a page of a process, and what a TLB says of it.
 #[derive(Clone, Copy, Debug)]
 struct PomEntry {
-    space: u32,
+    space: SpaceId,
     /// The page's number at its size.
     page: u64,
     hit: TlbHit,
@@ -81,9 +81,9 @@ impl PomTable {
     }
 
     /// The set of a page, counted over both parts.
-    fn set(&self, space: u32, page: u64, size: PageSize) -> u64 {
+    fn set(&self, space: SpaceId, page: u64, size: PageSize) -> u64 {
         let part = u64::from(size != PageSize::Base) * self.sets;
-        part + ((page ^ u64::from(space).wrapping_mul(0x9E37_79B9)) & (self.sets - 1))
+        part + ((page ^ u64::from(space.0).wrapping_mul(0x9E37_79B9)) & (self.sets - 1))
     }
 
     /// Where a set's line lies.
@@ -92,7 +92,7 @@ impl PomTable {
     }
 
     /// The entry of a page, which is the most recently used of its set from then on.
-    fn touch(&mut self, space: u32, addr: u64, size: PageSize) -> Option<TlbHit> {
+    fn touch(&mut self, space: SpaceId, addr: u64, size: PageSize) -> Option<TlbHit> {
         let page = addr >> size.shift();
         let set = self.set(space, page, size);
         let line = self.lines.get_mut(&set)?;
@@ -102,7 +102,7 @@ impl PomTable {
     }
 
     /// Puts what a walk found into its set. Returns the set.
-    fn insert(&mut self, space: u32, addr: u64, hit: TlbHit) -> u64 {
+    fn insert(&mut self, space: SpaceId, addr: u64, hit: TlbHit) -> u64 {
         let page = addr >> hit.size.shift();
         let set = self.set(space, page, hit.size);
         let line = self.lines.entry(set).or_default();
@@ -114,7 +114,7 @@ impl PomTable {
 }
 
 impl KernelState for PomTable {
-    fn forget(&mut self, space: u32, range: AddressRange) {
+    fn forget(&mut self, space: SpaceId, range: AddressRange) {
         self.lines.retain(|_, line| {
             line.retain(|e| {
                 let bytes = e.hit.size.bytes();
@@ -254,29 +254,29 @@ mod tests {
         let mut table = PomTable::new(1 << 40, Bytes::kib(8));
         let page = |n: u64| (3 + 64 * n) << 12;
         for n in 0..4 {
-            table.insert(0, page(n), hit(100 + n, PageSize::Base));
+            table.insert(SpaceId(0), page(n), hit(100 + n, PageSize::Base));
         }
-        assert_eq!(table.touch(0, page(0), PageSize::Base), Some(hit(100, PageSize::Base)));
-        table.insert(0, page(4), hit(104, PageSize::Base));
-        assert_eq!(table.touch(0, page(1), PageSize::Base), None, "the least recently used went");
-        assert_eq!(table.touch(0, page(0), PageSize::Base), Some(hit(100, PageSize::Base)));
-        let set = table.set(0, 3, PageSize::Base);
+        assert_eq!(table.touch(SpaceId(0), page(0), PageSize::Base), Some(hit(100, PageSize::Base)));
+        table.insert(SpaceId(0), page(4), hit(104, PageSize::Base));
+        assert_eq!(table.touch(SpaceId(0), page(1), PageSize::Base), None, "the least recently used went");
+        assert_eq!(table.touch(SpaceId(0), page(0), PageSize::Base), Some(hit(100, PageSize::Base)));
+        let set = table.set(SpaceId(0), 3, PageSize::Base);
         assert_eq!((set, table.address(set)), (3, (1 << 40) + 3 * 64));
-        assert_eq!(table.set(0, 3, PageSize::Huge), 64 + 3, "large pages have their own part");
-        assert_ne!(table.set(1, 3, PageSize::Base), set, "another process");
+        assert_eq!(table.set(SpaceId(0), 3, PageSize::Huge), 64 + 3, "large pages have their own part");
+        assert_ne!(table.set(SpaceId(1), 3, PageSize::Base), set, "another process");
     }
 
     #[test]
     fn what_changes_is_forgotten_whole() {
         let mut table = PomTable::new(0, Bytes::mib(1));
-        table.insert(0, 0x5000, hit(1, PageSize::Base));
-        table.insert(1, 0x5000, hit(2, PageSize::Base));
-        table.insert(0, 2 << 20, hit(512, PageSize::Huge));
-        table.forget(0, AddressRange::new((2 << 20) + 0x3000, 4096));
-        assert_eq!(table.touch(0, 2 << 20, PageSize::Huge), None, "a part of it changed");
-        table.forget(0, AddressRange::new(0, u64::MAX));
-        assert_eq!(table.touch(0, 0x5000, PageSize::Base), None);
-        assert_eq!(table.touch(1, 0x5000, PageSize::Base), Some(hit(2, PageSize::Base)), "another process");
+        table.insert(SpaceId(0), 0x5000, hit(1, PageSize::Base));
+        table.insert(SpaceId(1), 0x5000, hit(2, PageSize::Base));
+        table.insert(SpaceId(0), 2 << 20, hit(512, PageSize::Huge));
+        table.forget(SpaceId(0), AddressRange::new((2 << 20) + 0x3000, 4096));
+        assert_eq!(table.touch(SpaceId(0), 2 << 20, PageSize::Huge), None, "a part of it changed");
+        table.forget(SpaceId(0), AddressRange::new(0, u64::MAX));
+        assert_eq!(table.touch(SpaceId(0), 0x5000, PageSize::Base), None);
+        assert_eq!(table.touch(SpaceId(1), 0x5000, PageSize::Base), Some(hit(2, PageSize::Base)), "another process");
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::translate::{
 };
 use serde::{Deserialize, Serialize};
 use terrace_model::parameters::Parameters;
-use terrace_model::{AddressRange, Bytes, Stats, Time, Unit};
+use terrace_model::{AddressRange, Bytes, Stats, Time, Unit, SpaceId};
 
 /// Lines of a node of the range table.
 const LINES_PER_NODE: u64 = 2;
@@ -47,7 +47,7 @@ impl SchemeKeys for RangeParameters {}
 /// A range in the TLB.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    space: u32,
+    space: SpaceId,
     first: u64,
     end: u64,
     /// Added to a page's number gives its frame's.
@@ -84,38 +84,38 @@ impl RangeTlb {
     }
 
     /// The frame of a base page by a range that is there at `now`; that is then the most recent.
-    pub fn lookup(&mut self, space: u32, page: u64, now: Time) -> Option<u64> {
+    pub fn lookup(&mut self, space: SpaceId, page: u64, now: Time) -> Option<u64> {
         let at = self.entries.iter().position(|entry| entry.covers(space, page) && entry.ready <= now)?;
         self.entries[..=at].rotate_right(1);
         Some(page.wrapping_add(self.entries[0].offset))
     }
 
     /// Whether a range with this page is there or under way.
-    pub fn holds(&self, space: u32, page: u64) -> bool {
+    pub fn holds(&self, space: SpaceId, page: u64) -> bool {
         self.entries.iter().any(|entry| entry.covers(space, page))
     }
 
     /// A range was read from the range table and is there from `ready` on. What it overlaps is shorter, and goes.
-    pub fn insert(&mut self, space: u32, first: u64, end: u64, offset: u64, ready: Time) {
+    pub fn insert(&mut self, space: SpaceId, first: u64, end: u64, offset: u64, ready: Time) {
         self.invalidate(space, first, end);
         self.entries.insert(0, Entry { space, first, end, offset, ready });
         self.entries.truncate(self.capacity);
     }
 
     /// Drops every range of `space` with one of the base pages `first..end`.
-    pub fn invalidate(&mut self, space: u32, first: u64, end: u64) {
+    pub fn invalidate(&mut self, space: SpaceId, first: u64, end: u64) {
         self.entries.retain(|entry| entry.space != space || entry.first >= end || entry.end <= first);
     }
 }
 
 impl Entry {
-    fn covers(&self, space: u32, page: u64) -> bool {
+    fn covers(&self, space: SpaceId, page: u64) -> bool {
         self.space == space && (self.first..self.end).contains(&page)
     }
 }
 
 impl KernelState for RangeTables {
-    fn forget(&mut self, space: u32, range: AddressRange) {
+    fn forget(&mut self, space: SpaceId, range: AddressRange) {
         RangeTables::forget(self, space, range);
     }
 }
@@ -194,7 +194,7 @@ impl Translation for Rmm {
         Ok((hit, walk.done))
     }
 
-    fn drop_changed(&mut self, space: u32, page: AddressRange) {
+    fn drop_changed(&mut self, space: SpaceId, page: AddressRange) {
         let (first, end) = base_pages(page);
         self.ranges.invalidate(space, first, end);
     }

@@ -25,7 +25,7 @@ use crate::translate::{
 };
 use serde::{Deserialize, Serialize};
 use terrace_model::parameters::Parameters;
-use terrace_model::{AddressRange, Bytes, Cycles, Stats, Time, Unit};
+use terrace_model::{AddressRange, Bytes, Cycles, Stats, Time, Unit, SpaceId};
 
 /// Parameters of predicted translations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
@@ -68,7 +68,7 @@ impl SchemeKeys for SpotParameters {
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    space: u32,
+    space: SpaceId,
     key: u64,
     offset: u64,
     confidence: u32,
@@ -122,7 +122,7 @@ impl PredictionTable {
 
     /// Looks up what is to be said of the page of `addr`, compares it with the offset that the walk found, and learns.
     /// `contiguous`: the page is marked.
-    pub fn predict_and_learn(&mut self, space: u32, addr: u64, offset: u64, contiguous: bool) -> Prediction {
+    pub fn predict_and_learn(&mut self, space: SpaceId, addr: u64, offset: u64, contiguous: bool) -> Prediction {
         let key = self.instruction.unwrap_or_else(|| {
             self.substitutes += 1;
             addr >> self.region_shift
@@ -166,7 +166,7 @@ impl PredictionTable {
     }
 
     /// Drops every entry of `space` that one of the base pages `first..end` taught last.
-    pub fn invalidate(&mut self, space: u32, first: u64, end: u64) {
+    pub fn invalidate(&mut self, space: SpaceId, first: u64, end: u64) {
         for set in &mut self.sets {
             set.retain(|entry| entry.space != space || !(first..end).contains(&entry.page));
         }
@@ -253,7 +253,7 @@ impl Translation for Spot {
         self.table.instruction = instruction;
     }
 
-    fn drop_changed(&mut self, space: u32, page: AddressRange) {
+    fn drop_changed(&mut self, space: SpaceId, page: AddressRange) {
         let (first, end) = base_pages(page);
         self.table.invalidate(space, first, end);
     }

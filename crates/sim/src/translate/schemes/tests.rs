@@ -8,7 +8,7 @@ use crate::design::{Associativity, Design, Library};
 use crate::os::{Changes, Leaf, PageTable, Pte};
 use crate::translate::{RangeTables, Run, TlbHit};
 use proptest::prelude::*;
-use terrace_model::{AddressRange, Bytes, Frame, PageSize, Time};
+use terrace_model::{AddressRange, Bytes, Frame, PageSize, SpaceId, Time};
 
 const PAGE: u64 = 4096;
 
@@ -43,7 +43,7 @@ impl World {
 
     fn map(&mut self, page: u64, size: PageSize, pte: Pte) {
         let next = &mut self.next;
-        let _ = self.table.map(page * PAGE, size, pte, &mut Changes::default().door(0), || {
+        let _ = self.table.map(page * PAGE, size, pte, &mut Changes::default().door(SpaceId(0)), || {
             *next += 1;
             Some(Frame(*next))
         });
@@ -51,12 +51,12 @@ impl World {
 
     fn store(&mut self, page: u64, change: impl FnOnce(Pte) -> Pte) {
         if let Some(leaf) = self.table.find(page * PAGE) {
-            self.table.store(&leaf, page * PAGE, change(leaf.pte), &mut Changes::default().door(0));
+            self.table.store(&leaf, page * PAGE, change(leaf.pte), &mut Changes::default().door(SpaceId(0)));
         }
     }
 
     fn unmap(&mut self, page: u64) -> Option<Leaf> {
-        self.table.unmap(page * PAGE, &mut Changes::default().door(0))
+        self.table.unmap(page * PAGE, &mut Changes::default().door(SpaceId(0)))
     }
 
     fn frame(&self, page: u64) -> Option<u64> {
@@ -92,7 +92,7 @@ fn walk(world: &mut World, tlbs: &mut CoalescedTlbs, page: u64, write: bool) -> 
     world.store(page, |pte| if write { pte.dirtied() } else { pte.accessed() });
     let leaf = world.table.find(page * PAGE).unwrap();
     let run = PageRun::around(&world.table, &leaf, leaf.pte, page * PAGE, tlbs.group(leaf.size));
-    tlbs.fill_after_walk(0, page * PAGE, leaf.size, run);
+    tlbs.fill_after_walk(SpaceId(0), page * PAGE, leaf.size, run);
     run
 }
 
@@ -108,15 +108,15 @@ fn a_run_of_eight_pages_costs_one_walk() {
         PageRun { first: 0, pages: 8, frame: 100, dirty: false }
     );
     for page in 0..8 {
-        assert_eq!(frame_of(tlbs.lookup_l1(0, page * PAGE).unwrap(), page), 100 + page);
+        assert_eq!(frame_of(tlbs.lookup_l1(SpaceId(0), page * PAGE).unwrap(), page), 100 + page);
     }
-    assert_eq!(tlbs.lookup_l1(0, 8 * PAGE), None, "the next group");
-    assert_eq!(tlbs.lookup_l1(1, 3 * PAGE), None, "another process");
+    assert_eq!(tlbs.lookup_l1(SpaceId(0), 8 * PAGE), None, "the next group");
+    assert_eq!(tlbs.lookup_l1(SpaceId(1), 3 * PAGE), None, "another process");
     // Seven of the eight first uses needed no walk of their own.
     assert_eq!((tlbs.coalesced.avoided, tlbs.coalesced.l1_hits), (7, 8));
-    tlbs.drop_pages(0, 7, 8);
-    assert_eq!(tlbs.lookup_l1(0, 0), None, "one page changed: the entry goes whole");
-    assert_eq!(tlbs.lookup_l2(0, 0), None);
+    tlbs.drop_pages(SpaceId(0), 7, 8);
+    assert_eq!(tlbs.lookup_l1(SpaceId(0), 0), None, "one page changed: the entry goes whole");
+    assert_eq!(tlbs.lookup_l2(SpaceId(0), 0), None);
 }
 
 #[test]
@@ -165,18 +165,18 @@ fn the_first_store_makes_a_dirty_entry_of_what_is_dirty() {
     let mut tlbs = coalesced(8, CoalescedLevels::Both);
     walk(&mut world, &mut tlbs, 0, false);
     for page in 2..4 {
-        assert!(tlbs.lookup_l1(0, page * PAGE).is_none_or(|hit| !hit.entry.is_dirty()));
+        assert!(tlbs.lookup_l1(SpaceId(0), page * PAGE).is_none_or(|hit| !hit.entry.is_dirty()));
         if page == 3 {
             walk(&mut world, &mut tlbs, 3, false);
         }
         world.store(page, Pte::dirtied);
         let leaf = world.table.find(page * PAGE).unwrap();
         let run = PageRun::around(&world.table, &leaf, leaf.pte, page * PAGE, 8);
-        tlbs.replace(0, page * PAGE, PageSize::Base, run);
+        tlbs.replace(SpaceId(0), page * PAGE, PageSize::Base, run);
     }
-    assert!(tlbs.lookup_l1(0, 2 * PAGE).unwrap().entry.is_dirty());
-    assert!(tlbs.lookup_l1(0, 3 * PAGE).unwrap().entry.is_dirty());
-    assert_eq!(tlbs.lookup_l1(0, PAGE), None, "clean pages left the entry");
+    assert!(tlbs.lookup_l1(SpaceId(0), 2 * PAGE).unwrap().entry.is_dirty());
+    assert!(tlbs.lookup_l1(SpaceId(0), 3 * PAGE).unwrap().entry.is_dirty());
+    assert_eq!(tlbs.lookup_l1(SpaceId(0), PAGE), None, "clean pages left the entry");
 }
 
 #[test]
@@ -190,10 +190,10 @@ fn huge_pages_coalesce_and_frames_need_no_alignment() {
         walk(&mut world, &mut tlbs, 700, false),
         PageRun { first: 0, pages: 4, frame: 5120, dirty: false }
     );
-    assert_eq!(tlbs.lookup_l1(0, 1100 * PAGE), None, "level 1 does not coalesce");
-    assert_eq!(frame_of(tlbs.lookup_l2(0, 1100 * PAGE).unwrap(), 1100), 5120 + 1100);
-    assert!(tlbs.lookup_l1(0, 1100 * PAGE).is_some());
-    assert_eq!(tlbs.lookup_l1(0, 1600 * PAGE), None, "only the page asked for came to level 1");
+    assert_eq!(tlbs.lookup_l1(SpaceId(0), 1100 * PAGE), None, "level 1 does not coalesce");
+    assert_eq!(frame_of(tlbs.lookup_l2(SpaceId(0), 1100 * PAGE).unwrap(), 1100), 5120 + 1100);
+    assert!(tlbs.lookup_l1(SpaceId(0), 1100 * PAGE).is_some());
+    assert_eq!(tlbs.lookup_l1(SpaceId(0), 1600 * PAGE), None, "only the page asked for came to level 1");
     // Virtual pages 5..8 in frames 1..4: the group begins at 0 all the same.
     for page in 2053..2056 {
         world.map(page, PageSize::Base, Pte::new(Frame(page - 2052)).accessed());
@@ -207,17 +207,20 @@ fn huge_pages_coalesce_and_frames_need_no_alignment() {
 #[test]
 fn a_range_is_there_after_its_walk_and_gone_after_a_shootdown() {
     let mut ranges = RangeTlb::new(2);
-    ranges.insert(0, 10, 20, 90, Time(500));
-    assert_eq!(ranges.lookup(0, 15, Time(499)), None);
-    assert!(ranges.holds(0, 15));
-    assert_eq!(ranges.lookup(0, 15, Time(500)), Some(105));
-    assert_eq!((ranges.lookup(1, 15, Time(500)), ranges.lookup(0, 20, Time(500))), (None, None));
-    ranges.insert(0, 30, 40, 0, Time(0));
-    assert!(ranges.lookup(0, 10, Time(500)).is_some(), "now the most recent");
-    ranges.insert(0, 50, 60, 0, Time(0));
-    assert!(ranges.holds(0, 10) && !ranges.holds(0, 30));
-    ranges.invalidate(0, 19, 20);
-    assert!(!ranges.holds(0, 10) && ranges.holds(0, 50));
+    ranges.insert(SpaceId(0), 10, 20, 90, Time(500));
+    assert_eq!(ranges.lookup(SpaceId(0), 15, Time(499)), None);
+    assert!(ranges.holds(SpaceId(0), 15));
+    assert_eq!(ranges.lookup(SpaceId(0), 15, Time(500)), Some(105));
+    assert_eq!(
+        (ranges.lookup(SpaceId(1), 15, Time(500)), ranges.lookup(SpaceId(0), 20, Time(500))),
+        (None, None)
+    );
+    ranges.insert(SpaceId(0), 30, 40, 0, Time(0));
+    assert!(ranges.lookup(SpaceId(0), 10, Time(500)).is_some(), "now the most recent");
+    ranges.insert(SpaceId(0), 50, 60, 0, Time(0));
+    assert!(ranges.holds(SpaceId(0), 10) && !ranges.holds(SpaceId(0), 30));
+    ranges.invalidate(SpaceId(0), 19, 20);
+    assert!(!ranges.holds(SpaceId(0), 10) && ranges.holds(SpaceId(0), 50));
 }
 
 #[test]
@@ -229,28 +232,32 @@ fn the_kernel_looks_for_the_longest_run_once_a_period() {
         for page in pages.clone() {
             world.map(page, PageSize::Base, Pte::new(Frame(frame + page)));
         }
-        tables.learn(0, pages.start * PAGE, &world.table);
+        tables.learn(SpaceId(0), pages.start * PAGE, &world.table);
     };
     map(&mut world, &mut tables, 0..3, 100);
-    choices.look(0, &tables, Time(0));
-    assert_eq!((choices.of(0), tables.covered()), (None, 0), "too short");
+    choices.look(SpaceId(0), &tables, Time(0));
+    assert_eq!((choices.of(SpaceId(0)), tables.covered()), (None, 0), "too short");
     map(&mut world, &mut tables, 10..15, 200);
-    choices.look(0, &tables, Time(99));
-    assert_eq!(choices.of(0), None, "not yet");
-    choices.look(0, &tables, Time(100));
-    assert_eq!(choices.of(0), Some(Run { first: 10, end: 15, offset: 200 }));
+    choices.look(SpaceId(0), &tables, Time(99));
+    assert_eq!(choices.of(SpaceId(0)), None, "not yet");
+    choices.look(SpaceId(0), &tables, Time(100));
+    assert_eq!(choices.of(SpaceId(0)), Some(Run { first: 10, end: 15, offset: 200 }));
     let mut registers = SegmentRegisters::default();
-    registers.load(0, choices.of(0));
+    registers.load(SpaceId(0), choices.of(SpaceId(0)));
     assert_eq!(
-        (registers.lookup(0, 14), registers.lookup(0, 15), registers.lookup(1, 14)),
+        (
+            registers.lookup(SpaceId(0), 14),
+            registers.lookup(SpaceId(0), 15),
+            registers.lookup(SpaceId(1), 14)
+        ),
         (Some(214), None, None)
     );
-    tables.forget(0, AddressRange::new(14 * PAGE, PAGE));
-    choices.forget(0, 14, 15);
-    registers.invalidate(0, 14, 15);
-    assert_eq!((choices.of(0), registers.lookup(0, 10)), (None, None));
-    choices.look(0, &tables, Time(200));
-    assert_eq!((choices.of(0).unwrap().end, choices.changes), (14, 2));
+    tables.forget(SpaceId(0), AddressRange::new(14 * PAGE, PAGE));
+    choices.forget(SpaceId(0), 14, 15);
+    registers.invalidate(SpaceId(0), 14, 15);
+    assert_eq!((choices.of(SpaceId(0)), registers.lookup(SpaceId(0), 10)), (None, None));
+    choices.look(SpaceId(0), &tables, Time(200));
+    assert_eq!((choices.of(SpaceId(0)).unwrap().end, choices.changes), (14, 2));
 }
 
 #[test]
@@ -258,7 +265,8 @@ fn a_prediction_needs_two_confirmations_and_unlearns() {
     let own = SpotParameters::default();
     let mut spot = PredictionTable::new(&own);
     spot.instruction = Some(0x400);
-    let mut look = |addr: u64, offset: u64, marked: bool| spot.predict_and_learn(0, addr, offset, marked);
+    let mut look =
+        |addr: u64, offset: u64, marked: bool| spot.predict_and_learn(SpaceId(0), addr, offset, marked);
     assert_eq!(look(0, 50, false), Prediction::None, "not marked contiguous: not kept");
     assert_eq!([0; 5].map(|_| look(0, 50, true)), {
         use Prediction::{None, Right};
@@ -267,10 +275,10 @@ fn a_prediction_needs_two_confirmations_and_unlearns() {
     use Prediction::{None, Right, Wrong};
     // 3, then down to 1, then silent, then the new offset at 1.
     assert_eq!([0; 6].map(|_| look(0, 60, true)), [Wrong, Wrong, None, None, None, Right]);
-    spot.invalidate(0, 0, 1);
-    assert_eq!(spot.predict_and_learn(0, 0, 60, true), None);
+    spot.invalidate(SpaceId(0), 0, 1);
+    assert_eq!(spot.predict_and_learn(SpaceId(0), 0, 60, true), None);
     spot.instruction = Option::None;
-    spot.predict_and_learn(0, 5 << 30, 60, true);
+    spot.predict_and_learn(SpaceId(0), 5 << 30, 60, true);
     assert_eq!((spot.substitutes, spot.outcomes), (1, [4, 2, 8]));
 }
 
@@ -322,10 +330,10 @@ proptest! {
                     if leaf.pte.stops(write) {
                         continue;
                     }
-                    for answer in [ranges.lookup(0, page, Time(1)), registers.lookup(0, page)] {
+                    for answer in [ranges.lookup(SpaceId(0), page, Time(1)), registers.lookup(SpaceId(0), page)] {
                         prop_assert!(answer.is_none_or(|answer| answer == frame && leaf.pte.is_plain()));
                     }
-                    let hit = tlbs.lookup_l1(0, page * PAGE).or_else(|| tlbs.lookup_l2(0, page * PAGE));
+                    let hit = tlbs.lookup_l1(SpaceId(0), page * PAGE).or_else(|| tlbs.lookup_l2(SpaceId(0), page * PAGE));
                     match hit {
                         Some(hit) => {
                             prop_assert_eq!(frame_of(hit, page), frame);
@@ -335,7 +343,7 @@ proptest! {
                                 let leaf = world.table.find(page * PAGE).unwrap();
                                 let group = tlbs.group(leaf.size);
                                 let run = PageRun::around(&world.table, &leaf, leaf.pte, page * PAGE, group);
-                                tlbs.replace(0, page * PAGE, leaf.size, run);
+                                tlbs.replace(SpaceId(0), page * PAGE, leaf.size, run);
                             }
                             prop_assert!(!write || world.table.find(page * PAGE).unwrap().pte.is_dirty());
                         }
@@ -343,21 +351,21 @@ proptest! {
                             walk(&mut world, &mut tlbs, page, write);
                         }
                     }
-                    let known = tables.range(0, page);
-                    tables.learn(0, page * PAGE, &world.table);
+                    let known = tables.range(SpaceId(0), page);
+                    tables.learn(SpaceId(0), page * PAGE, &world.table);
                     let run = world.run(page);
-                    match (known, tables.range(0, page)) {
+                    match (known, tables.range(SpaceId(0), page)) {
                         (None, range) => prop_assert!(
                             range == run.filter(|run| run.pages() > 1) || range.is_none()
                         ),
                         (before, after) => prop_assert_eq!(before, after),
                     }
-                    if let Some(range) = tables.range(0, page) {
+                    if let Some(range) = tables.range(SpaceId(0), page) {
                         let whole = run.unwrap();
                         prop_assert!(whole.first <= range.first && range.end <= whole.end);
-                        ranges.insert(0, range.first, range.end, range.offset, Time(0));
-                        choices.look(0, &tables, Time(0));
-                        registers.load(0, choices.of(0));
+                        ranges.insert(SpaceId(0), range.first, range.end, range.offset, Time(0));
+                        choices.look(SpaceId(0), &tables, Time(0));
+                        registers.load(SpaceId(0), choices.of(SpaceId(0)));
                     }
                     continue;
                 }
@@ -392,16 +400,16 @@ proptest! {
             };
             let (first, end) = (changed.0, changed.0 + changed.1);
             let range = AddressRange::new(first * PAGE, (end - first) * PAGE);
-            tlbs.drop_pages(0, first, end);
-            ranges.invalidate(0, first, end);
-            registers.invalidate(0, first, end);
-            choices.forget(0, first, end);
-            tables.forget(0, range);
+            tlbs.drop_pages(SpaceId(0), first, end);
+            ranges.invalidate(SpaceId(0), first, end);
+            registers.invalidate(SpaceId(0), first, end);
+            choices.forget(SpaceId(0), first, end);
+            tables.forget(SpaceId(0), range);
             for page in first..end {
-                prop_assert_eq!(tlbs.lookup_l1(0, page * PAGE), None);
-                prop_assert_eq!(tlbs.lookup_l2(0, page * PAGE), None);
-                prop_assert!(ranges.lookup(0, page, Time(1)).is_none() && registers.lookup(0, page).is_none());
-                prop_assert!(tables.range(0, page).is_none() && choices.of(0).is_none_or(|run| page < run.first || run.end <= page));
+                prop_assert_eq!(tlbs.lookup_l1(SpaceId(0), page * PAGE), None);
+                prop_assert_eq!(tlbs.lookup_l2(SpaceId(0), page * PAGE), None);
+                prop_assert!(ranges.lookup(SpaceId(0), page, Time(1)).is_none() && registers.lookup(SpaceId(0), page).is_none());
+                prop_assert!(tables.range(SpaceId(0), page).is_none() && choices.of(SpaceId(0)).is_none_or(|run| page < run.first || run.end <= page));
             }
         }
     }

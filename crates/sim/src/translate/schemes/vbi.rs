@@ -68,7 +68,7 @@ use reserve::Mapping;
 use serde::{Deserialize, Serialize};
 pub use state::Controller;
 use terrace_model::parameters::{Choice, Parameters};
-use terrace_model::{AddressRange, Bytes, Cycles, PageSize, Stats, Time, Unit};
+use terrace_model::{AddressRange, Bytes, Cycles, PageSize, Stats, Time, Unit, SpaceId};
 
 /// Entries of a core's cache of its process's table of blocks (section 4.3).
 const CVT_CACHE: usize = 64;
@@ -151,8 +151,8 @@ pub struct NoTlbs;
 
 impl TlbSet for NoTlbs {
     fn update(&mut self, _table: &PageTable, _request: &Request, _leaf: &Leaf, _pte: Pte, _hit: TlbHit) {}
-    fn invalidate(&mut self, _space: u32, _range: AddressRange) {}
-    fn flush_space(&mut self, _space: u32) {}
+    fn invalidate(&mut self, _space: SpaceId, _range: AddressRange) {}
+    fn flush_space(&mut self, _space: SpaceId) {}
     fn counters(&self) -> TlbCounters {
         TlbCounters::default()
     }
@@ -202,7 +202,7 @@ impl Vbi {
             let name = at.line * 64;
             let lowest = leaf.size.index() as u32 + 1;
             let depth = references.min(walker.table(request.space).levels()).max(lowest);
-            let start = kernel.mtl.tables.start_level(0, name, lowest, depth);
+            let start = kernel.mtl.tables.start_level(SpaceId(0), name, lowest, depth);
             if depth > lowest {
                 done += kernel.mtl.table_latency;
             }
@@ -211,7 +211,7 @@ impl Vbi {
                 done = walker.fetch_below::<Vbi>(kernel, entry, through, done);
                 walker.count_references(1);
             }
-            kernel.mtl.tables.fill(0, name, lowest + 1, start);
+            kernel.mtl.tables.fill(SpaceId(0), name, lowest + 1, start);
         }
         kernel.mtl.walkers.occupy(done);
         walker.count_walk(done - begin);
@@ -335,8 +335,8 @@ impl Translation for Vbi {
         Ok((hit, now))
     }
 
-    fn flush_space(&mut self, space: u32) {
-        self.cvt.iter_mut().filter(|entry| **entry >> 32 == u64::from(space)).for_each(|entry| *entry = u64::MAX);
+    fn flush_space(&mut self, space: SpaceId) {
+        self.cvt.iter_mut().filter(|entry| **entry >> 32 == u64::from(space.0)).for_each(|entry| *entry = u64::MAX);
     }
 
     fn count_into(cores: &[Vbi], kernel: &Controller, _cycle: Time, stats: &mut Stats) {

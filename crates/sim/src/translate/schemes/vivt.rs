@@ -17,7 +17,7 @@ use crate::translate::{
     Backing, KernelState, NoKeys, Request, Setup, Stop, TlbHit, Tlbs, Translation, Walker,
 };
 use std::collections::HashMap;
-use terrace_model::{LINE_BYTES, Line, Time};
+use terrace_model::{LINE_BYTES, Line, Time, SpaceId};
 
 const REGION_SHIFT: u32 = 30;
 const REGION_LINES: u64 = (1 << REGION_SHIFT) / LINE_BYTES;
@@ -27,15 +27,15 @@ const PHYSICAL: u64 = 1 << 37;
 /// The names given so far.
 #[derive(Clone, Debug, Default)]
 pub struct LineNames {
-    numbers: HashMap<(u32, u64), u64>,
-    regions: Vec<(u32, u64)>,
-    last: Option<((u32, u64), u64)>,
+    numbers: HashMap<(SpaceId, u64), u64>,
+    regions: Vec<(SpaceId, u64)>,
+    last: Option<((SpaceId, u64), u64)>,
 }
 
 impl LineNames {
     /// The cache line of a virtual address.
     #[inline]
-    pub fn line(&mut self, space: u32, addr: u64) -> u64 {
+    pub fn line(&mut self, space: SpaceId, addr: u64) -> u64 {
         let region = (space, addr >> REGION_SHIFT);
         let offset = addr % (1 << REGION_SHIFT) / LINE_BYTES;
         if let Some((known, number)) = self.last
@@ -76,7 +76,7 @@ pub enum Name {
     /// The line at a virtual address.
     Virtual {
         /// Process.
-        space: u32,
+        space: SpaceId,
         /// First byte.
         addr: u64,
     },
@@ -84,7 +84,7 @@ pub enum Name {
 
 impl KernelState for LineNames {
     #[inline(always)]
-    fn virtual_line(&mut self, space: u32, addr: u64, _os: &Os) -> Option<u64> {
+    fn virtual_line(&mut self, space: SpaceId, addr: u64, _os: &Os) -> Option<u64> {
         Some(self.line(space, addr))
     }
 
@@ -159,6 +159,7 @@ mod tests {
     fn names_are_unique_and_resolve() {
         let mut names = LineNames::default();
         let places = [(0, 0x7fff_ffff_f000), (1, 0x7fff_ffff_f000), (0, 0x40), (0, 0x4000_0000)];
+        let places = places.map(|(space, addr)| (SpaceId(space), addr));
         let lines: Vec<u64> = places.iter().map(|&(space, addr)| names.line(space, addr)).collect();
         for (line, (space, addr)) in lines.iter().zip(places) {
             assert_eq!(names.resolve(*line), Name::Virtual { space, addr });

@@ -6,11 +6,11 @@ use crate::os::{Leaf, PageTable, Pte};
 use crate::translate::{
     Associativity, ProbeSets, Probed, Request, Resolution, Seats, Structure, Target, TlbCounters, TlbHit, TlbSet, TranslationParameters, base_pages,
 };
-use terrace_model::{AddressRange, PageSize};
+use terrace_model::{AddressRange, PageSize, SpaceId};
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    space: u32,
+    space: SpaceId,
     size: PageSize,
     run: PageRun,
     /// Pages of the group that were used since the entry was put in, the page walked included.
@@ -21,7 +21,7 @@ struct Entry {
 
 impl Entry {
     #[inline(always)]
-    fn covers(&self, space: u32, size: PageSize, page: u64) -> bool {
+    fn covers(&self, space: SpaceId, size: PageSize, page: u64) -> bool {
         self.run.holds(page) && self.size == size && self.space == space
     }
 }
@@ -54,7 +54,7 @@ impl Array {
 
     /// The entry that covers a page, now the most recent of its set.
     #[inline]
-    fn touch(&mut self, space: u32, size: PageSize, page: u64, group: u64) -> Option<&mut Entry> {
+    fn touch(&mut self, space: SpaceId, size: PageSize, page: u64, group: u64) -> Option<&mut Entry> {
         let set = self.set(page, group)?;
         let at = set.iter().position(|entry| entry.covers(space, size, page))?;
         set[..=at].rotate_right(1);
@@ -62,7 +62,7 @@ impl Array {
     }
 
     /// The entry that covers a page, as recent as it is.
-    fn find(&mut self, space: u32, size: PageSize, page: u64, group: u64) -> Option<&mut Entry> {
+    fn find(&mut self, space: SpaceId, size: PageSize, page: u64, group: u64) -> Option<&mut Entry> {
         self.set(page, group)?.iter_mut().find(|entry| entry.covers(space, size, page))
     }
 
@@ -78,7 +78,7 @@ impl Array {
     }
 
     /// Puts `run` in the place of the entry that covers `page`, if there is one.
-    fn replace(&mut self, space: u32, size: PageSize, page: u64, run: PageRun, group: u64) {
+    fn replace(&mut self, space: SpaceId, size: PageSize, page: u64, run: PageRun, group: u64) {
         let Some(set) = self.set(page, group) else { return };
         let Some(at) = set.iter().position(|entry| entry.covers(space, size, page)) else { return };
         set[at].run = run;
@@ -119,7 +119,7 @@ impl Array {
         probed
     }
 
-    fn invalidate(&mut self, space: u32, first: u64, end: u64) {
+    fn invalidate(&mut self, space: SpaceId, first: u64, end: u64) {
         for set in &mut self.sets {
             set.retain(|entry| {
                 let pages = entry.size.base_pages();
@@ -207,12 +207,12 @@ impl CoalescedTlbs {
 
     /// Looks level 1 up. A miss is not counted yet.
     #[inline]
-    pub fn lookup_l1(&mut self, space: u32, addr: u64) -> Option<TlbHit> {
+    pub fn lookup_l1(&mut self, space: SpaceId, addr: u64) -> Option<TlbHit> {
         PageSize::ALL.into_iter().find_map(|size| self.lookup_l1_of(size, space, addr))
     }
 
     #[inline]
-    fn lookup_l1_of(&mut self, size: PageSize, space: u32, addr: u64) -> Option<TlbHit> {
+    fn lookup_l1_of(&mut self, size: PageSize, space: SpaceId, addr: u64) -> Option<TlbHit> {
         let (at, page) = (size.index(), addr >> size.shift());
         let group = self.l1_group[at];
         let entry = self.l1[at].touch(space, size, page, group)?;
@@ -237,11 +237,11 @@ impl CoalescedTlbs {
     /// Looks level 2 up after a miss in level 1. A hit fills level 1; a miss must be followed by
     /// [`CoalescedTlbs::fill_after_walk`].
     #[inline]
-    pub fn lookup_l2(&mut self, space: u32, addr: u64) -> Option<TlbHit> {
+    pub fn lookup_l2(&mut self, space: SpaceId, addr: u64) -> Option<TlbHit> {
         PageSize::ALL.into_iter().find_map(|size| self.lookup_l2_of(size, space, addr))
     }
 
-    fn lookup_l2_of(&mut self, size: PageSize, space: u32, addr: u64) -> Option<TlbHit> {
+    fn lookup_l2_of(&mut self, size: PageSize, space: SpaceId, addr: u64) -> Option<TlbHit> {
         let (at, page) = (size.index(), addr >> size.shift());
         let array = self.l2_of_size[at]?;
         let group = self.l2_group[at];
@@ -258,7 +258,7 @@ impl CoalescedTlbs {
         Some(run.hit(page, size))
     }
 
-    fn fill_l1(&mut self, space: u32, size: PageSize, page: u64, run: PageRun, used: u16) {
+    fn fill_l1(&mut self, space: SpaceId, size: PageSize, page: u64, run: PageRun, used: u16) {
         let group = self.l1_group[size.index()];
         let used = if group == 1 { 1 } else { used | 1 << (page % group) };
         let run = run.within(page, group, size);
@@ -267,7 +267,7 @@ impl CoalescedTlbs {
     }
 
     /// Counts the misses of both levels and fills both with the run that the walk found around `addr`.
-    pub fn fill_after_walk(&mut self, space: u32, addr: u64, size: PageSize, run: PageRun) -> TlbHit {
+    pub fn fill_after_walk(&mut self, space: SpaceId, addr: u64, size: PageSize, run: PageRun) -> TlbHit {
         let (at, page) = (size.index(), addr >> size.shift());
         self.counters.l1_misses[at] += 1;
         self.counters.l2_misses += 1;
@@ -284,7 +284,7 @@ impl CoalescedTlbs {
     }
 
     /// The page of `addr` changed its dirty bit: wherever it is held, its entry becomes `run`.
-    pub fn replace(&mut self, space: u32, addr: u64, size: PageSize, run: PageRun) {
+    pub fn replace(&mut self, space: SpaceId, addr: u64, size: PageSize, run: PageRun) {
         let (at, page) = (size.index(), addr >> size.shift());
         let group = self.l1_group[at];
         self.l1[at].replace(space, size, page, run.within(page, group, size), group);
@@ -295,7 +295,7 @@ impl CoalescedTlbs {
     }
 
     /// Drops every entry of `space` that covers one of the base pages `first..end`.
-    pub fn drop_pages(&mut self, space: u32, first: u64, end: u64) {
+    pub fn drop_pages(&mut self, space: SpaceId, first: u64, end: u64) {
         self.l1.iter_mut().chain(&mut self.l2).for_each(|array| array.invalidate(space, first, end));
     }
 }
@@ -315,12 +315,12 @@ impl TlbSet for CoalescedTlbs {
         self.replace(space, addr, leaf.size, run);
     }
 
-    fn invalidate(&mut self, space: u32, range: AddressRange) {
+    fn invalidate(&mut self, space: SpaceId, range: AddressRange) {
         let (first, end) = base_pages(range);
         self.drop_pages(space, first, end);
     }
 
-    fn flush_space(&mut self, space: u32) {
+    fn flush_space(&mut self, space: SpaceId) {
         TlbSet::invalidate(self, space, AddressRange::new(0, u64::MAX));
     }
 
@@ -332,7 +332,7 @@ impl TlbSet for CoalescedTlbs {
         self.source = entry;
     }
 
-    fn seats(&self, _space: u32, addr: u64, size: PageSize) -> Seats {
+    fn seats(&self, _space: SpaceId, addr: u64, size: PageSize) -> Seats {
         let (at, page) = (size.index(), addr >> size.shift());
         let set = |array: &Array, group: u64| (page / group % (array.sets.len() as u64).max(1)) as u16;
         let l2 = self.l2_of_size[at].map_or(0, |array| set(&self.l2[array as usize], self.l2_group[at]));

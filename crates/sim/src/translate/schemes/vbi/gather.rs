@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use terrace_model::parameters::Choice;
-use terrace_model::{AddressRange, Bytes};
+use terrace_model::{AddressRange, Bytes, SpaceId};
 use terrace_trace::{MapKind, Protection};
 
 /// What becomes a block.
@@ -102,13 +102,13 @@ impl Blocks {
         &mut self.system.hardware.layer
     }
 
-    fn space(&mut self, space: u32) -> Result<&mut Space, VbiError> {
-        let at = space as usize;
+    fn space(&mut self, space: SpaceId) -> Result<&mut Space, VbiError> {
+        let at = space.index();
         if self.spaces.len() <= at {
             self.spaces.resize_with(at + 1, || None);
         }
         if self.spaces[at].is_none() {
-            let vm = VmId::new(if self.vms == 0 { 0 } else { 1 + space % self.vms })?;
+            let vm = VmId::new(if self.vms == 0 { 0 } else { 1 + space.0 % self.vms })?;
             let client = self.system.new_client(vm)?;
             self.used_vms |= 1 << vm.number();
             self.spaces[at] = Some(Space {
@@ -127,7 +127,7 @@ impl Blocks {
     ///
     /// # Errors
     /// No block is left.
-    pub fn piece(&mut self, space: u32, addr: u64, os: &Os) -> Result<(u64, Piece), VbiError> {
+    pub fn piece(&mut self, space: SpaceId, addr: u64, os: &Os) -> Result<(u64, Piece), VbiError> {
         if let Some((start, piece)) = self.space(space)?.pieces.range(..=addr).next_back()
             && piece.end > addr
         {
@@ -136,7 +136,7 @@ impl Blocks {
         self.area_block(space, addr, os)
     }
 
-    fn area_block(&mut self, space: u32, addr: u64, os: &Os) -> Result<(u64, Piece), VbiError> {
+    fn area_block(&mut self, space: SpaceId, addr: u64, os: &Os) -> Result<(u64, Piece), VbiError> {
         let area = os.areas(space).find(addr);
         self.strays += u64::from(area.is_none());
         let (start, end, allowed, kind) = match area {
@@ -189,7 +189,7 @@ impl Blocks {
     /// A new block for a process. Returns its index.
     fn request(
         &mut self,
-        space: u32,
+        space: SpaceId,
         bytes: u64,
         properties: Properties,
         allowed: Rights,
@@ -208,7 +208,7 @@ impl Blocks {
         self.system.hardware.info.get(block)?.structure.ok_or(VbiError::NotEnabled(block))
     }
 
-    fn promote(&mut self, space: u32, index: Index, bytes: u64) -> Result<(), VbiError> {
+    fn promote(&mut self, space: SpaceId, index: Index, bytes: u64) -> Result<(), VbiError> {
         let client = self.space(space)?.client;
         self.system.promote(client, index, bytes)?;
         self.grown(client, index)
@@ -223,7 +223,7 @@ impl Blocks {
         Ok(())
     }
 
-    fn insert(&mut self, space: u32, start: u64, piece: Piece) -> Result<(), VbiError> {
+    fn insert(&mut self, space: SpaceId, start: u64, piece: Piece) -> Result<(), VbiError> {
         let own = self.space(space)?;
         own.pieces.insert(start, piece);
         *own.held.entry(piece.index).or_default() += 1;
@@ -235,7 +235,7 @@ impl Blocks {
     }
 
     /// An index has a piece less. With the last one the process gives the block back.
-    fn let_go(&mut self, space: u32, index: Index) -> Result<bool, VbiError> {
+    fn let_go(&mut self, space: SpaceId, index: Index) -> Result<bool, VbiError> {
         let own = self.space(space)?;
         let count = own.held.entry(index).or_default();
         *count = count.saturating_sub(1);
@@ -251,7 +251,7 @@ impl Blocks {
     }
 
     /// Makes both ends of a range ends of pieces.
-    fn split(&mut self, space: u32, range: AddressRange) -> Result<(), VbiError> {
+    fn split(&mut self, space: SpaceId, range: AddressRange) -> Result<(), VbiError> {
         for cut in [range.start.0, range.end().0] {
             let own = self.space(space)?;
             let holder = own.pieces.range(..cut).next_back().map(|(start, piece)| (*start, *piece));
@@ -263,14 +263,14 @@ impl Blocks {
         Ok(())
     }
 
-    fn inside(&mut self, space: u32, range: AddressRange) -> Result<Vec<(u64, Piece)>, VbiError> {
+    fn inside(&mut self, space: SpaceId, range: AddressRange) -> Result<Vec<(u64, Piece)>, VbiError> {
         self.split(space, range)?;
         let inside = self.space(space)?.pieces.range(range.start.0..range.end().0);
         Ok(inside.map(|(start, piece)| (*start, *piece)).collect())
     }
 
     /// Addresses of a range lie in no block any more. Returns whether some did.
-    pub fn cut(&mut self, space: u32, range: AddressRange) -> Result<bool, VbiError> {
+    pub fn cut(&mut self, space: SpaceId, range: AddressRange) -> Result<bool, VbiError> {
         let inside = self.inside(space, range)?;
         for (start, piece) in &inside {
             self.space(space)?.pieces.remove(start);
@@ -288,7 +288,7 @@ impl Blocks {
     }
 
     /// Addresses get other rights: an entry of its own in the process's table for the part of a block that they are.
-    pub fn protect(&mut self, space: u32, range: AddressRange, protection: Protection) -> Result<(), VbiError> {
+    pub fn protect(&mut self, space: SpaceId, range: AddressRange, protection: Protection) -> Result<(), VbiError> {
         let (allowed, mut entries) = (rights(protection), HashMap::new());
         for (start, piece) in self.inside(space, range)? {
             if piece.rights == allowed {
@@ -323,7 +323,7 @@ impl Blocks {
     }
 
     /// Addresses move; their blocks stay what they are.
-    pub fn remap(&mut self, space: u32, from: AddressRange, to: AddressRange) -> Result<(), VbiError> {
+    pub fn remap(&mut self, space: SpaceId, from: AddressRange, to: AddressRange) -> Result<(), VbiError> {
         if from.start == to.start {
             if to.bytes < from.bytes {
                 self.cut(space, AddressRange::new(to.end().0, from.bytes - to.bytes))?;
@@ -357,7 +357,7 @@ impl Blocks {
     /// A data structure was allocated. Returns the pages that held something else before: it goes.
     pub fn allocated(
         &mut self,
-        space: u32,
+        space: SpaceId,
         object: u64,
         site: u32,
         range: AddressRange,
@@ -406,14 +406,14 @@ impl Blocks {
     }
 
     /// Whether the block around these pages holds little else: the allocator mapped them for this allocation.
-    fn has_area_of_its_own(&mut self, space: u32, pages: AddressRange) -> Result<bool, VbiError> {
+    fn has_area_of_its_own(&mut self, space: SpaceId, pages: AddressRange) -> Result<bool, VbiError> {
         let own = self.space(space)?;
         let Some((base, (_, end))) = own.areas.range(..=pages.start.0).next_back() else { return Ok(false) };
         Ok(*end >= pages.end().0 && end - base <= 2 * pages.bytes)
     }
 
     /// A data structure was freed. Returns its pages, whose memory goes.
-    pub fn freed(&mut self, space: u32, object: u64) -> Result<Option<AddressRange>, VbiError> {
+    pub fn freed(&mut self, space: SpaceId, object: u64) -> Result<Option<AddressRange>, VbiError> {
         let own = self.space(space)?;
         let Some(Object { pages, index, pooled }) = own.objects.remove(&object) else { return Ok(None) };
         let client = own.client;
@@ -424,7 +424,7 @@ impl Blocks {
     }
 
     /// The names of a range's lines.
-    pub fn names(&mut self, space: u32, range: AddressRange) -> Vec<Range<u64>> {
+    pub fn names(&mut self, space: SpaceId, range: AddressRange) -> Vec<Range<u64>> {
         let Ok(own) = self.space(space) else { return Vec::new() };
         let before = own.pieces.range(..=range.start.0).next_back().map(|(start, _)| *start);
         let first = before.unwrap_or(range.start.0);
@@ -444,7 +444,7 @@ impl Blocks {
     }
 
     /// A process was forked from another.
-    pub fn forked(&mut self, parent: u32, child: u32) -> Result<(), VbiError> {
+    pub fn forked(&mut self, parent: SpaceId, child: SpaceId) -> Result<(), VbiError> {
         let client = self.space(parent)?.client;
         let mut own = self.space(parent)?.clone();
         let clone = self.system.fork(client)?;
@@ -462,7 +462,7 @@ impl Blocks {
                 }
             }
         }
-        let at = child as usize;
+        let at = child.index();
         if self.spaces.len() <= at {
             self.spaces.resize_with(at + 1, || None);
         }
@@ -472,8 +472,8 @@ impl Blocks {
     }
 
     /// A process is gone. Blocks that others have too are found in their page tables from now on.
-    pub fn ended(&mut self, space: u32) -> Result<(), VbiError> {
-        let Some(own) = self.spaces.get_mut(space as usize).and_then(Option::take) else { return Ok(()) };
+    pub fn ended(&mut self, space: SpaceId) -> Result<(), VbiError> {
+        let Some(own) = self.spaces.get_mut(space.index()).and_then(Option::take) else { return Ok(()) };
         self.system.exit(own.client)?;
         self.changed = true;
         let Blocks { spaces, system, .. } = self;
@@ -482,7 +482,7 @@ impl Blocks {
                 if let Some(block) = system.hardware.layer.get(piece.block)
                     && block.space == space
                 {
-                    block.space = other;
+                    block.space = SpaceId(other);
                     block.places.insert(piece.offset, (piece.offset + piece.end - start, *start));
                 }
             }

@@ -6,6 +6,7 @@ use super::reserve::{Mapping, Reservations};
 use crate::vbi::{MemoryLayer, SizeClass, Vbuid};
 use std::collections::BTreeMap;
 use std::ops::Range;
+use terrace_model::SpaceId;
 
 /// Where a part of a block lies in the program's addresses: end offset, and address of the first byte.
 type Places = BTreeMap<u64, (u64, u64)>;
@@ -17,7 +18,7 @@ pub struct Block {
     /// Storage has its bytes: a region without memory is read from there.
     pub file: bool,
     /// The process in whose page table its memory is written down.
-    pub space: u32,
+    pub space: SpaceId,
     pub places: Places,
     pub names: BlockNames,
     /// How its memory is found.
@@ -42,7 +43,7 @@ pub struct Layer {
 
 impl Layer {
     /// A new block. Returns its number.
-    pub fn add(&mut self, class: SizeClass, file: bool, space: u32) -> u32 {
+    pub fn add(&mut self, class: SizeClass, file: bool, space: SpaceId) -> u32 {
         self.put(Block {
             class,
             file,
@@ -81,7 +82,7 @@ impl Layer {
     }
 
     /// The block of a line's name, the offset there, and the process and address that it stands for. None if nothing does.
-    pub fn place(&self, line: u64) -> Option<(u32, u64, u32, u64)> {
+    pub fn place(&self, line: u64) -> Option<(u32, u64, SpaceId, u64)> {
         let Name::Block(number, offset) = self.names.resolve(line) else { return None };
         let block = self.blocks.get(number as usize)?.as_ref()?;
         let (first, (end, addr)) = block.places.range(..=offset).next_back()?;

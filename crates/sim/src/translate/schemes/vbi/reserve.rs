@@ -8,7 +8,7 @@
 use crate::os::{Fault, Os, OsError};
 use crate::vbi::SizeClass;
 use std::collections::{BTreeMap, HashMap};
-use terrace_model::Frame;
+use terrace_model::{Frame, SpaceId};
 
 /// How the memory of a block is found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -126,7 +126,7 @@ impl Reservations {
         class: SizeClass,
         mapping: &mut Mapping,
         offset: u64,
-        (space, page): (u32, u64),
+        (space, page): (SpaceId, u64),
         os: &mut Os,
     ) -> Result<Fault, OsError> {
         if *mapping == Mapping::Unknown {
@@ -239,10 +239,10 @@ mod tests {
             let mut held: [HashMap<u64, u64>; 5] = Default::default();
             for (number, class) in (1..).zip(classes) {
                 let range = AddressRange::new(number * BLOCK, class.bytes());
-                os.map(0, range, MapKind::Anonymous, Protection::READ_WRITE).unwrap();
+                os.map(SpaceId(0), range, MapKind::Anonymous, Protection::READ_WRITE).unwrap();
             }
-            os.fault(0, BLOCK, &[]).unwrap();
-            os.advise(0, AddressRange::new(BLOCK, 4096), terrace_trace::Advice::DontNeed).unwrap();
+            os.fault(SpaceId(0), BLOCK, &[]).unwrap();
+            os.advise(SpaceId(0), AddressRange::new(BLOCK, 4096), terrace_trace::Advice::DontNeed).unwrap();
             for step in steps {
                 match step {
                     Step::Touch(block, page) => {
@@ -251,7 +251,7 @@ mod tests {
                         if held[block].contains_key(&page) {
                             continue;
                         }
-                        let place = (0, (block as u64 + 1) * BLOCK + (page << 12));
+                        let place = (SpaceId(0), (block as u64 + 1) * BLOCK + (page << 12));
                         let number = block as u32;
                         match reservations.allocate(number, class, &mut mappings[block], page << 12, place, &mut os) {
                             Ok(fault) => {
@@ -266,7 +266,7 @@ mod tests {
                     }
                     Step::Drop(block) => {
                         let range = AddressRange::new((block as u64 + 1) * BLOCK, classes[block].bytes());
-                        os.advise(0, range, terrace_trace::Advice::DontNeed).unwrap();
+                        os.advise(SpaceId(0), range, terrace_trace::Advice::DontNeed).unwrap();
                         reservations.give_up(block as u32, std::mem::take(&mut mappings[block]));
                         reservations.settle(&mut os);
                         held[block].clear();
@@ -280,7 +280,7 @@ mod tests {
                 reservations.give_up(block, mapping);
             }
             reservations.settle(&mut os);
-            os.clear_space(0, false).unwrap();
+            os.clear_space(SpaceId(0), false).unwrap();
             prop_assert_eq!((free(&os), reservations.unused()), (FRAMES - 1, 0), "all but the root of the page table");
         }
     }
@@ -288,10 +288,10 @@ mod tests {
     #[test]
     fn a_block_that_fits_lies_in_one_run_and_a_larger_one_in_pieces() {
         let (mut os, mut reservations) = (os(), Reservations::default());
-        os.map(0, AddressRange::new(BLOCK, 1 << 30), MapKind::Anonymous, Protection::READ_WRITE).unwrap();
+        os.map(SpaceId(0), AddressRange::new(BLOCK, 1 << 30), MapKind::Anonymous, Protection::READ_WRITE).unwrap();
         let class = SizeClass::ALL[2];
         let mut give = |mapping: &mut Mapping, number: u32, class: SizeClass, page: u64| {
-            let place = (0, BLOCK + u64::from(number) * (256 << 20) + (page << 12));
+            let place = (SpaceId(0), BLOCK + u64::from(number) * (256 << 20) + (page << 12));
             reservations.allocate(number, class, mapping, page << 12, place, &mut os).unwrap().frame.0
         };
         let mut direct = Mapping::Unknown;

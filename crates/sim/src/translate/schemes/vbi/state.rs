@@ -9,7 +9,7 @@ use crate::os::{Os, OsError};
 use crate::translate::{Backing, Given, KernelState, TlbCounters};
 use crate::vbi::{Rights, VbiError};
 use std::ops::Range;
-use terrace_model::{LINE_BYTES, AddressRange, Frame, Line, PageSize, Time};
+use terrace_model::{LINE_BYTES, AddressRange, Frame, Line, PageSize, Time, SpaceId};
 use terrace_trace::Event;
 
 /// Pages whose place is remembered.
@@ -31,7 +31,7 @@ pub struct At {
 #[derive(Clone, Copy, Debug)]
 struct Recent {
     page: u64,
-    space: u32,
+    space: SpaceId,
     at: At,
 }
 
@@ -65,7 +65,7 @@ pub struct Controller {
 
 impl Controller {
     pub(super) fn new(keys: &VbiParameters, mtl: Mtl, memory: u64, latency: Time) -> Controller {
-        let nothing = Recent { page: u64::MAX, space: 0, at: At::default() };
+        let nothing = Recent { page: u64::MAX, space: SpaceId(0), at: At::default() };
         Controller {
             blocks: Blocks::new(keys.blocks, keys.least, keys.vms),
             mtl,
@@ -81,7 +81,7 @@ impl Controller {
     }
 
     #[inline(never)]
-    fn find(&mut self, space: u32, addr: u64, os: &Os) -> Option<u64> {
+    fn find(&mut self, space: SpaceId, addr: u64, os: &Os) -> Option<u64> {
         match self.place(space, addr, os) {
             Ok(at) => {
                 self.at = at;
@@ -96,13 +96,13 @@ impl Controller {
         }
     }
 
-    fn place(&mut self, space: u32, addr: u64, os: &Os) -> Result<At, VbiError> {
+    fn place(&mut self, space: SpaceId, addr: u64, os: &Os) -> Result<At, VbiError> {
         let page = addr & !4095;
         let (start, piece) = self.blocks.piece(space, page, os)?;
         self.settle();
         let offset = piece.offset + page - start;
         let line = self.blocks.layer().line(piece.block, offset);
-        let entry = u64::from(space) << 32 | u64::from(piece.index.0);
+        let entry = u64::from(space.0) << 32 | u64::from(piece.index.0);
         Ok(At { entry, rights: piece.rights, block: piece.block, offset, line })
     }
 
@@ -116,7 +116,7 @@ impl Controller {
     /// An access without the right to be made: the program's bug, which the core raises an exception for. It is noted, and
     /// the run goes on.
     #[cold]
-    pub(super) fn wrong(&mut self, space: u32, addr: u64, write: bool) {
+    pub(super) fn wrong(&mut self, space: SpaceId, addr: u64, write: bool) {
         self.counters.without_right += 1;
         let what = if write { "store" } else { "load" };
         self.first_wrong.get_or_insert_with(|| format!("a {what} at {addr:#x} of process {space}"));
@@ -168,7 +168,7 @@ impl Controller {
         &mut self,
         number: u32,
         offset: u64,
-        page: (u32, u64),
+        page: (SpaceId, u64),
         os: &mut Os,
     ) -> Result<crate::os::Fault, OsError> {
         let layer = self.blocks.layer();
@@ -191,7 +191,7 @@ impl Controller {
     }
 
     /// A dirty line of a page that is shared since a fork leaves the caches: its block gets a copy.
-    fn copy(&mut self, line: u64, space: u32, addr: u64, now: Time, os: &mut Os) -> Backing {
+    fn copy(&mut self, line: u64, space: SpaceId, addr: u64, now: Time, os: &mut Os) -> Backing {
         os.now = now;
         let Some(leaf) = os.table(space).find(addr) else { return Backing::Fault };
         let before = std::mem::take(&mut os.changes);
@@ -221,7 +221,7 @@ impl Controller {
     }
 
     /// What is told of a program, and may find no block left.
-    fn told(&mut self, space: u32, event: &Event) -> Result<Vec<AddressRange>, VbiError> {
+    fn told(&mut self, space: SpaceId, event: &Event) -> Result<Vec<AddressRange>, VbiError> {
         let blocks = &mut self.blocks;
         let gone = match event {
             Event::Map { range, .. } | Event::Unmap { range } => {
@@ -251,20 +251,20 @@ impl Controller {
 
 /// Where a page is remembered.
 #[inline(always)]
-fn slot(space: u32, addr: u64) -> usize {
-    let page = addr >> 12 ^ u64::from(space) << 40;
+fn slot(space: SpaceId, addr: u64) -> usize {
+    let page = addr >> 12 ^ u64::from(space.0) << 40;
     (page.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - RECENT.ilog2())) as usize
 }
 
 impl KernelState for Controller {
-    fn forget(&mut self, space: u32, range: AddressRange) {
+    fn forget(&mut self, space: SpaceId, range: AddressRange) {
         for names in self.blocks.names(space, range) {
             self.mtl.forget(&names);
         }
     }
 
     #[inline(always)]
-    fn virtual_line(&mut self, space: u32, addr: u64, os: &Os) -> Option<u64> {
+    fn virtual_line(&mut self, space: SpaceId, addr: u64, os: &Os) -> Option<u64> {
         let recent = &self.recent[slot(space, addr)];
         if recent.page == addr >> 12 && recent.space == space {
             self.at = recent.at;
@@ -335,7 +335,7 @@ impl KernelState for Controller {
         dirty
     }
 
-    fn before_event(&mut self, space: u32, event: &Event, os: &mut Os) -> Vec<AddressRange> {
+    fn before_event(&mut self, space: SpaceId, event: &Event, os: &mut Os) -> Vec<AddressRange> {
         let gone = match self.told(space, event) {
             Ok(gone) => gone,
             Err(error) => {
@@ -348,11 +348,11 @@ impl KernelState for Controller {
         gone
     }
 
-    fn before_fork(&mut self, parent: u32) -> Vec<Range<u64>> {
+    fn before_fork(&mut self, parent: SpaceId) -> Vec<Range<u64>> {
         self.blocks.names(parent, AddressRange::new(0, u64::MAX))
     }
 
-    fn forked(&mut self, parent: u32, child: u32) {
+    fn forked(&mut self, parent: SpaceId, child: SpaceId) {
         if let Err(error) = self.blocks.forked(parent, child) {
             self.failed.get_or_insert(error.into());
         }
@@ -361,7 +361,7 @@ impl KernelState for Controller {
         self.blocks.layer().take_dirty();
     }
 
-    fn ended(&mut self, space: u32, os: &mut Os) {
+    fn ended(&mut self, space: SpaceId, os: &mut Os) {
         if let Err(error) = self.blocks.ended(space) {
             self.failed.get_or_insert(error.into());
         }
@@ -369,7 +369,7 @@ impl KernelState for Controller {
         self.blocks.layer().reservations.settle(os);
     }
 
-    fn names(&mut self, space: u32, range: AddressRange) -> Option<Vec<Range<u64>>> {
+    fn names(&mut self, space: SpaceId, range: AddressRange) -> Option<Vec<Range<u64>>> {
         Some(self.blocks.names(space, range))
     }
 
