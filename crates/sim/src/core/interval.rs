@@ -11,7 +11,7 @@
 //! instead of by interval analysis.
 
 use super::clock::{Clock, Timeline};
-use super::model::CoreModel;
+use super::model::{CoreModel, Hits};
 use super::parameters::CoreParameters;
 use super::store_buffer::StoreBuffer;
 use serde::{Deserialize, Serialize};
@@ -170,6 +170,47 @@ impl CoreModel for Interval {
         }
     }
 
+    /// What each access moves stays in registers meanwhile.
+    #[inline(always)]
+    fn run_hits(&mut self, clock: &mut Clock, hits: &mut impl Hits, from: usize, horizon: Time) -> usize {
+        let (mut now, mut instructions, mut loads) = (clock.now, clock.instructions, self.loads);
+        let mut at = from;
+        while let Some(hit) = hits.get(at) {
+            let dispatched = instructions + hit.instructions;
+            if dispatched >= self.blocks_at {
+                break;
+            }
+            let then = now + self.instruction_time.times(hit.instructions);
+            let producer = loads.wrapping_sub(hit.depends_on as usize);
+            let start = if hit.depends_on == 0 || (producer.wrapping_sub(self.drained_loads) as isize) < 0 {
+                then
+            } else {
+                then.max(self.load_done[producer % LOADS_KEPT])
+            };
+            if hit.write {
+                if self.stores.is_full(then) {
+                    break;
+                }
+                self.stores.push(start, start, start, start, start);
+            } else {
+                if start > then + self.hidden {
+                    break;
+                }
+                self.load_done[loads % LOADS_KEPT] = start;
+                loads = loads.wrapping_add(1);
+            }
+            hits.count();
+            (now, instructions) = (then, dispatched);
+            at += 1;
+            if now > horizon {
+                break;
+            }
+        }
+        clock.pass(instructions - clock.instructions, now - clock.now);
+        self.loads = loads;
+        at
+    }
+
     #[inline(always)]
     fn load(&mut self, clock: &mut Clock, timeline: Timeline) {
         self.load_done[self.loads % LOADS_KEPT] = timeline.done;
@@ -213,8 +254,10 @@ impl CoreModel for Interval {
 mod tests {
     use super::super::clock::Blame;
     use super::super::{ModelParameters, Pipeline};
+    use super::super::model::Hit;
     use super::super::parameters::CoreParameters;
     use super::*;
+    use proptest::prelude::*;
 
     /// 1 GHz, so that a cycle is 1 ns; one instruction per cycle.
     fn core(reorder_buffer: u32) -> Pipeline {
@@ -307,5 +350,51 @@ mod tests {
         let Blame { base, translation, cache, memory, os } = core.blame;
         assert_eq!((base, os), (ns(26), ns(0)));
         assert_eq!((translation, cache, memory), (ns(5), Time(ns(7).0 / 2), Time(ns(33).0 / 2)));
+    }
+
+    struct List(Vec<Hit>);
+
+    impl Hits for List {
+        fn get(&mut self, at: usize) -> Option<Hit> {
+            self.0.get(at).copied()
+        }
+
+        fn count(&mut self) {}
+    }
+
+    fn one(core: &mut Pipeline, hit: Hit) {
+        core.dispatch(hit.instructions);
+        let start = core.operands_ready(hit.depends_on);
+        core.hit(hit.write, start, start, start);
+    }
+
+    proptest! {
+        #[test]
+        fn hits_in_a_row_are_hits_one_by_one(
+            items in prop::collection::vec((0u64..20, 0u8..5, any::<bool>(), 0u64..1000), 0..300), horizon in 0u64..6000,
+        ) {
+            let hits = items.iter().map(|&(instructions, depends_on, write, _)| Hit { instructions, depends_on, write });
+            let mut hits = List(hits.collect());
+            let (mut core, mut expected) = (core(32), core(32));
+            let mut at = 0;
+            while at < hits.0.len() {
+                let reached = core.run_hits(&mut hits, at, ns(horizon));
+                for made in at..reached {
+                    prop_assert!(made == at || expected.now <= ns(horizon), "it went on behind the horizon");
+                    one(&mut expected, hits.0[made]);
+                }
+                prop_assert_eq!(format!("{:?}", core), format!("{:?}", expected));
+                at = reached;
+                if let Some(&hit) = hits.0.get(at) {
+                    for core in [&mut core, &mut expected] {
+                        one(core, hit);
+                        // Something slower between, so that later accesses have something to wait for.
+                        core.dispatch(1);
+                        core.access(hit.write, miss(core.now, ns(items[at].3)));
+                    }
+                    at += 1;
+                }
+            }
+        }
     }
 }

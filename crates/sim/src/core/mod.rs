@@ -13,6 +13,7 @@ use terrace_model::Time;
 
 pub use clock::{Blame, Timeline};
 pub use in_order::Keys as InOrderKeys;
+pub use model::{Hit, Hits};
 pub use parameters::{CoreGroup, CoreParameters};
 
 core_models! {

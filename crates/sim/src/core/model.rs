@@ -11,6 +11,26 @@ use std::ops::Deref;
 use terrace_model::Time;
 use terrace_model::parameters::Parameters;
 
+/// An access that is done as soon as it starts.
+#[derive(Clone, Copy, Debug)]
+pub struct Hit {
+    /// Instructions before and including it.
+    pub instructions: u64,
+    /// See [`CoreModel::operands_ready`].
+    pub depends_on: u8,
+    /// It is a store.
+    pub write: bool,
+}
+
+/// The coming accesses of a core.
+pub trait Hits {
+    /// Access number `at`, if it is there and a hit.
+    fn get(&mut self, at: usize) -> Option<Hit>;
+
+    /// The access that [`Hits::get`] answered last was made.
+    fn count(&mut self);
+}
+
 /// How the time of a core passes.
 ///
 /// For each access the machine calls [`dispatch`](CoreModel::dispatch) with the instructions before and including it, then
@@ -43,6 +63,15 @@ pub trait CoreModel: Clone + Debug + Sized {
     fn hit(&mut self, clock: &mut Clock, write: bool, start: Time, hit: Time, done: Time) {
         let timeline = Timeline { start, translated: start, cache_start: start, cache_end: hit, done };
         if write { self.store(clock, timeline) } else { self.load(clock, timeline) }
+    }
+
+    /// Makes the accesses that `hits` has from number `from` on, one after the other, as [`CoreModel::dispatch`],
+    /// [`CoreModel::operands_ready`] and [`CoreModel::hit`] do. Ends before the first one that is not there or that somebody
+    /// may have to wait for, and after the first one with which the clock passes `horizon`. Returns how far it came: a model
+    /// that has no faster way makes none.
+    #[inline(always)]
+    fn run_hits(&mut self, _clock: &mut Clock, _hits: &mut impl Hits, from: usize, _horizon: Time) -> usize {
+        from
     }
 
     /// A load was issued and will take its course.
@@ -159,6 +188,14 @@ macro_rules! core_models {
             pub fn hit(&mut self, write: bool, start: Time, hit: Time, done: Time) {
                 match &mut self.model {
                     $(Model::$model(model) => model.hit(&mut self.clock, write, start, hit, done),)*
+                }
+            }
+
+            /// [`CoreModel::run_hits`].
+            #[inline(always)]
+            pub fn run_hits(&mut self, hits: &mut impl Hits, from: usize, horizon: Time) -> usize {
+                match &mut self.model {
+                    $(Model::$model(model) => model.run_hits(&mut self.clock, hits, from, horizon),)*
                 }
             }
 

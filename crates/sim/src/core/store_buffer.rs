@@ -30,9 +30,15 @@ impl StoreBuffer {
     /// Waits for a free entry.
     #[inline(always)]
     pub fn make_room(&self, clock: &mut Clock) {
-        if self.done[self.at] > clock.now {
+        if self.is_full(clock.now) {
             self.wait_for(self.at, clock);
         }
+    }
+
+    /// Whether a store at `now` would have to wait for an entry.
+    #[inline(always)]
+    pub fn is_full(&self, now: Time) -> bool {
+        self.done[self.at] > now
     }
 
     /// A store with this [`Timeline`], whose line is there at the end of it, takes the entry that [`StoreBuffer::make_room`]

@@ -5,6 +5,7 @@
 //! | `build.rs` | the parts, and a machine made from a design |
 //! | `site.rs` | where an access takes place: one core, what all share, who manages memory |
 //! | `run.rs` | runs of accesses on one core |
+//! | `hits.rs` | hits in a row |
 //! | `access.rs` | one access |
 //! | `walk.rs` | page walks and the faults that they meet |
 //! | `hypervisor.rs` | the operating system under a guest's |
@@ -28,6 +29,7 @@ mod build;
 mod changes;
 mod exchange;
 mod hardware_cache;
+mod hits;
 mod hypervisor;
 mod manager;
 mod nested;

@@ -2,6 +2,7 @@
 
 use super::access::{physical_line, timeline};
 use super::build::Shared;
+use super::hits::HITS_IN_A_ROW;
 use super::site::{FULL, Own, PAGES, Site, TRANSLATION};
 use crate::core::Timeline;
 use crate::memory::Initiator;
@@ -72,7 +73,19 @@ impl<const F: u8> Site<'_, F> {
         }
         let prefetches = !T::VIRTUAL_CACHES && self.core.host_prefetch.is_active();
         let mut demand_reads = self.shared.memory.demand_reads;
-        for at in 0..addrs.len() {
+        // Hits so far without anything else between.
+        let mut hits_in_a_row = 0;
+        let mut next = 0;
+        while next < addrs.len() {
+            if F == TRANSLATION && hits_in_a_row >= HITS_IN_A_ROW && !prefetches {
+                let reached = self.run_hits(own, space, batch, from + next, to, horizon);
+                if reached == to || (reached > from + next && self.core.pipeline.now > horizon) {
+                    return Ok(reached);
+                }
+                (next, hits_in_a_row) = (reached - from, 0);
+            }
+            let at = next;
+            next += 1;
             if prefetches {
                 self.prefetch_for::<T>(space, addrs, at);
             }
@@ -93,6 +106,7 @@ impl<const F: u8> Site<'_, F> {
                 } else {
                     self.access_translated(page, addr, write, now);
                 }
+                hits_in_a_row += 1;
                 if F == FULL && self.shared.sampling && self.shared.memory.demand_reads != demand_reads {
                     demand_reads = self.shared.memory.demand_reads;
                     self.reached_memory(space, addr, write);
@@ -102,6 +116,7 @@ impl<const F: u8> Site<'_, F> {
                 }
                 continue;
             }
+            hits_in_a_row = 0;
             own.scheme.set_instruction(batch.pc.get(from + at).copied());
             let request = Request { space, addr, write, now };
             let timeline = if crosses {
