@@ -237,3 +237,39 @@ fn messages_are_conserved_in_a_virtual_machine() {
         assert_eq!(sent, own(&outcome, "messages.acknowledgements"), "{coherence}");
     }
 }
+
+/// The designs at a small scale: eight threads update a table that is twice as large as the die-stacked memory.
+#[test]
+fn the_designs_page_between_two_memories() {
+    let run = |name: &str, stacked: &str| {
+        let sets = [
+            ("os.reserved", "0 MiB"),
+            ("tier.0.capacity", stacked),
+            ("tier.1.capacity", "256 MiB"),
+            ("vm.memory", "128 MiB"),
+        ];
+        let mut all = sets.to_vec();
+        if !name.ends_with("hbm") {
+            all.push(("host.policy.free_pool", "256 KiB"));
+        }
+        let mut source = workload("gups,bytes=16MiB,updates=2e4,threads=8");
+        let options = Options { fidelity: Fidelity::Translation, ..Options::default() };
+        run_with(&design(name, "haswell-32", &all), &mut *source, options).unwrap()
+    };
+    let moves = |outcome: &Outcome| count(outcome, "host.shootdowns.migration.count");
+    let exits = |outcome: &Outcome| count(outcome, "host.vm_exits.interrupt");
+    for (name, interrupts) in [
+        ("virtual-hatric-sw", true),
+        ("virtual-hatric", false),
+        ("virtual-hatric-unitd", true),
+        ("virtual-hatric-ideal", false),
+    ] {
+        let outcome = run(name, "8 MiB");
+        assert!(moves(&outcome) > 1000, "{name}: {} moves", moves(&outcome));
+        assert_eq!(exits(&outcome) > 0, interrupts, "{name}: {} exits", exits(&outcome));
+    }
+    let (none, all) = (run("virtual-hatric-no-hbm", "8 MiB"), run("virtual-hatric-inf-hbm", "128 MiB"));
+    assert_eq!((moves(&none), moves(&all)), (0, 0));
+    // The hypervisor's own tables: a root, two below it, and nine of leaves.
+    assert_eq!((count(&none, "tier.stacked.pages"), count(&all, "tier.dram.pages")), (12, 0));
+}
