@@ -3,7 +3,9 @@
 use super::error::{DesignError, Origin, suggestion};
 use super::library::{File, FileKind};
 use super::tree::{self, Entry, Node, name_of};
+use super::{MemoryParameters, NestedParameters};
 use crate::memory;
+use serde::Serialize;
 use std::collections::{BTreeMap, HashSet};
 
 /// A parsed file without its header keys.
@@ -190,6 +192,20 @@ pub(super) fn name_tiers(tree: &mut Entry) {
             table.remove("preset");
         }
     }
+}
+
+/// Gives tables of which only some keys are written their defaults for the others.
+pub(super) fn complete(tree: &mut Entry) {
+    complete_table(tree, "host.memory", &MemoryParameters::default());
+    complete_table(tree, "translation.nested.tlb", &NestedParameters::default().tlb);
+}
+
+fn complete_table(tree: &mut Entry, key: &str, defaults: &impl Serialize) {
+    let Some(written) = tree.at_mut(key).filter(|entry| entry.table().is_some()) else { return };
+    let text = toml::to_string(defaults).expect("parameters are TOML");
+    let mut whole = tree::parse(&text, &|_| Origin::Default).expect("what was written as TOML reads as TOML");
+    tree::merge(&mut whole, written.clone());
+    *written = whole;
 }
 
 /// Placements without parameters take none; serde does not look.

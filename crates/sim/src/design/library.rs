@@ -6,7 +6,7 @@
 //! design can stand on any machine.
 
 use super::error::{DesignError, Origin, suggestion};
-use super::layer::{Layer, check_placement, expand, header, name_tiers, take_bandwidth_weights};
+use super::layer::{Layer, check_placement, complete, expand, header, name_tiers, take_bandwidth_weights};
 use super::schema::{Design, Placement};
 use super::schemes::KeyProblem;
 use super::tree::{self, Entry, Node, name_of};
@@ -215,12 +215,12 @@ impl Library {
         name_tiers(&mut tree);
         check_placement(&tree)?;
         let by_bandwidth = take_bandwidth_weights(&mut tree)?;
-        if let Some(table) = tree.table_mut() {
-            for (key, text) in [("name", &name), ("summary", &summary), ("machine", &machine)] {
-                table.insert(key.to_owned(), Entry::text(text.clone(), Origin::Default));
-            }
+        for (key, text) in [("name", &name), ("summary", &summary), ("machine", &machine)] {
+            let text = Entry::text(text.clone(), Origin::Default);
+            tree.table_mut().map(|table| table.insert(key.to_owned(), text));
         }
         count_cores(&mut tree)?;
+        complete(&mut tree);
         let mut design: Design = read::read(&tree)?;
         let fault_at = |tree: &Entry, (key, message): validate::Fault| {
             let origin = &tree.nearest(&key).origin;

@@ -1,10 +1,9 @@
 //! Parsed TOML whose every value remembers where it was written, and the merging of such trees.
 //!
 //! Merging is what `extends` means: a table is merged key by key, an array of tables that all have a `name` is merged
-//! by name, everything else is replaced. Four tables have a rule of their own, because a mixture of two layers would
-//! mean nothing: a device that names a `preset` starts anew from it; a placement, a core model
-//! or a translation scheme of another `kind` starts anew; the
-//! lists of sources and assumptions are joined.
+//! by name, everything else is replaced. Some tables have a rule of their own, because a mixture of two layers would
+//! mean nothing: a device that names a `preset` starts anew from it; a placement, the aging of memory, a core model
+//! or a translation scheme of another `kind` starts anew; the lists of sources and assumptions are joined.
 
 use super::error::{DesignError, Origin, suggestion};
 use std::collections::BTreeMap;
@@ -216,7 +215,8 @@ pub(crate) fn merge(base: &mut Entry, over: Entry) {
 fn merge_at(base: &mut Entry, over: Entry, path: &mut Vec<String>) {
     let path_parts: Vec<&str> = path.iter().map(String::as_str).collect();
     let starts_anew = match path_parts[..] {
-        ["os", "placement"]
+        ["os" | "host", "placement"]
+        | ["os" | "host", "memory", "aging"]
         | ["translation", "scheme"]
         | ["core", "model"]
         | ["core", "groups", _, "model"] => {
