@@ -8,7 +8,7 @@
 
 use crate::conclusion::Conclusion;
 use crate::run::{MachineTier, RunRecord, TimelinePoint};
-use crate::{Comparison, Contiguity, HeatMap, InputSummary, Tiering, TranslationCoherence};
+use crate::{Comparison, Contiguity, HeatMap, InputSummary, Tiering, TranslationCoherence, VirtualMachines};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::collections::BTreeMap;
 use terrace_model::{ContiguityPoint, Stats, Unit, Value};
@@ -85,6 +85,8 @@ struct Run<'a> {
     contiguity: Option<Contiguity>,
     #[serde(skip_serializing_if = "Option::is_none")]
     translation_coherence: Option<TranslationCoherence>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    virtual_machines: Option<VirtualMachines>,
     #[serde(skip_serializing_if = "<[TimelinePoint]>::is_empty")]
     timeline: &'a [TimelinePoint],
     #[serde(skip_serializing_if = "<[ContiguityPoint]>::is_empty")]
@@ -168,6 +170,7 @@ impl Comparison {
                     tiering: self.tiering_of(one),
                     contiguity: self.contiguity_of(one),
                     translation_coherence: self.translation_coherence_of(one),
+                    virtual_machines: self.virtual_machines_of(one),
                     ..run(one)
                 })
                 .collect(),
@@ -233,6 +236,7 @@ fn run(run: &RunRecord) -> Run<'_> {
         tiering: None,
         contiguity: None,
         translation_coherence: None,
+        virtual_machines: None,
         timeline: &run.timeline,
         contiguity_over_time: &run.contiguity_over_time,
         parameters: Pairs(&run.parameters),

@@ -23,6 +23,7 @@ mod table;
 mod test_data;
 mod tiering;
 mod translation_coherence;
+mod virtual_machines;
 mod write;
 
 pub use columns::{Column, Columns};
@@ -36,4 +37,5 @@ pub use placement_picture::{PlacementBand, PlacementPicture};
 pub use run::{CycleComponent, LIVE, MachineTier, RunRecord, TimelinePoint, machine_in_words};
 pub use tiering::{PolicyWork, TierUse, Tiering};
 pub use translation_coherence::TranslationCoherence;
+pub use virtual_machines::{VirtualMachine, VirtualMachines};
 pub use write::{WriteError, write_atomically};

@@ -31,6 +31,7 @@ impl Comparison {
                 out += &self.tiers(input, width, charset);
                 out += &self.contiguity(input, baseline, width, charset);
                 out += &self.translation_coherence(input, width, charset);
+                out += &self.virtual_machines(input, width, charset);
             } else {
                 out += "No run of this input is complete.\n";
             }
@@ -283,7 +284,12 @@ fn designs<'a>(
 }
 
 /// A row per design; the names give way where the numbers need the room.
-fn rows_of_designs(columns: &[&str], rows: &[(&str, Vec<String>)], width: usize, charset: Charset) -> String {
+pub(crate) fn rows_of_designs(
+    columns: &[&str],
+    rows: &[(&str, Vec<String>)],
+    width: usize,
+    charset: Charset,
+) -> String {
     let numbers_width: usize = (0..columns.len())
         .map(|column| {
             let cells = rows.iter().map(|(_, row)| row[column].chars().count());
@@ -427,6 +433,11 @@ mod tests {
     #[test]
     fn the_table_of_translation_coherence() {
         insta::assert_snapshot!(test_data::coherence().table(80, Charset::Ascii));
+    }
+
+    #[test]
+    fn the_table_of_virtual_machines() {
+        insta::assert_snapshot!(test_data::virtual_machines().table(80, Charset::Ascii));
     }
 
     #[test]

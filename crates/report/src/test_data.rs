@@ -150,6 +150,37 @@ pub(crate) fn coherence() -> Comparison {
     Comparison { runs: vec![software, hatric], baseline: "hatric-sw".to_owned(), ..comparison() }
 }
 
+/// Native, and two virtual machines.
+pub(crate) fn virtual_machines() -> Comparison {
+    let mut hosted = run("virtual-4k", "radix", 1000, 500);
+    for (name, value, unit) in [
+        ("walk.count", 50, Unit::Count),
+        ("walk.memory_refs", 550, Unit::Count),
+        ("walk.host_refs", 400, Unit::Count),
+        ("host.ept_violations", 9, Unit::Count),
+        ("host.vm_exits.ept_violation", 9, Unit::Count),
+        ("host.vm_exits.interrupt", 5, Unit::Count),
+        ("host.vm_exits.preemption", 2, Unit::Count),
+        ("host.vm_exits.hypercall", 0, Unit::Count),
+        ("host.vm_exit_cycles", 50, Unit::Cycles),
+        ("vm.0.programs", 1, Unit::Count),
+        ("vm.0.accesses", 400, Unit::Count),
+        ("vm.0.guest_pages", 20, Unit::Pages),
+        ("vm.0.host_pages", 25, Unit::Pages),
+        ("vm.0.ept_violations", 4, Unit::Count),
+        ("vm.0.interrupts", 5, Unit::Count),
+        ("vm.1.programs", 2, Unit::Count),
+        ("vm.1.accesses", 600, Unit::Count),
+        ("vm.1.guest_pages", 21, Unit::Pages),
+        ("vm.1.host_pages", 30, Unit::Pages),
+        ("vm.1.ept_violations", 5, Unit::Count),
+        ("vm.1.interrupts", 0, Unit::Count),
+    ] {
+        hosted.stats.count(name, value, unit);
+    }
+    Comparison { runs: vec![run("native-4k", "radix", 900, 400), hosted], ..comparison() }
+}
+
 /// Plain TLBs, and a range TLB under a policy that makes memory contiguous.
 pub(crate) fn contiguity() -> Comparison {
     let mut ranger = run("rmm", "radix", 800, 200);

@@ -31,6 +31,8 @@ export type Run = {
   contiguity?: Contiguity;
   /** Where translations had to go and somebody noticed. */
   translation_coherence?: TranslationCoherence;
+  /** Of programs in virtual machines. */
+  virtual_machines?: VirtualMachines;
   /** Of a live run. */
   timeline?: Moment[];
   /** Where it was sampled. */
@@ -69,6 +71,29 @@ export type Contiguity = {
   net_seconds: number;
   coverage_128: number | null;
   policy: PolicyWork | null;
+};
+
+/** Walks in two dimensions, and exits. */
+export type VirtualMachines = {
+  walks: number;
+  guest_references: number;
+  host_references: number;
+  ept_violations: number;
+  interrupts: number;
+  preemptions: number;
+  hypercalls: number;
+  share: number;
+  each?: VirtualMachine[];
+};
+
+/** One of several. */
+export type VirtualMachine = {
+  programs: number;
+  accesses: number;
+  guest_bytes: number;
+  host_bytes: number;
+  ept_violations: number;
+  interrupts: number;
 };
 
 /** What keeping translations coherent took. */

@@ -2,6 +2,7 @@
 
 import "./style.css";
 import { translationCoherence } from "./coherence";
+import { virtualMachines } from "./virtual_machines";
 import { contiguity } from "./contiguity";
 import { designNames, inputNames, type Conclusion, type Report, type Run } from "./data";
 import { h } from "./dom";
@@ -23,6 +24,7 @@ function start(): void {
     translation(report),
     contiguity(report),
     translationCoherence(report),
+    virtualMachines(report),
     traffic(report),
     pageSizes(report),
     inputs(report),

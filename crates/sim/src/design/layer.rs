@@ -172,12 +172,20 @@ fn preset_tree(preset: &Entry) -> Result<Entry, DesignError> {
 /// Replaces `fastest` and `slowest` by the names of the first and the last tier, so that a design can speak of tiers
 /// without knowing the machine; and drops the marks that [`expand`] left.
 pub(super) fn name_tiers(tree: &mut Entry) {
-    let names: Vec<String> = match tree.child("tier").map(|tiers| &tiers.node) {
-        Some(Node::Array(tiers)) => tiers.iter().filter_map(name_of).map(str::to_owned).collect(),
-        _ => Vec::new(),
+    let names = |tiers: Option<&Entry>| -> Vec<String> {
+        match tiers.map(|tiers| &tiers.node) {
+            Some(Node::Array(tiers)) => tiers.iter().filter_map(name_of).map(str::to_owned).collect(),
+            _ => Vec::new(),
+        }
     };
-    for key in ["os.placement.tier", "os.page_table_tier"] {
-        let Some(entry) = tree.at_mut(key) else { continue };
+    let machine = names(tree.child("tier"));
+    // In a virtual machine `os` speaks of the guest's tiers, and a single one has a name of its own.
+    let guest = match (tree.child("vm"), names(tree.at("vm.tier"))) {
+        (None, _) => machine.clone(),
+        (Some(_), tiers) if tiers.is_empty() => vec![super::virtualization::RAM.to_owned()],
+        (Some(_), tiers) => tiers,
+    };
+    let resolve = |entry: &mut Entry, names: &[String]| {
         let name = match entry.as_str() {
             Some("fastest") => names.first(),
             Some("slowest") => names.last(),
@@ -185,6 +193,23 @@ pub(super) fn name_tiers(tree: &mut Entry) {
         };
         if let Some(name) = name {
             entry.node = Node::Scalar(toml::Value::String(name.clone()));
+        }
+    };
+    for (key, names) in [
+        ("os.placement.tier", &guest),
+        ("os.page_table_tier", &guest),
+        ("host.placement.tier", &machine),
+        ("host.page_table_tier", &machine),
+    ] {
+        if let Some(entry) = tree.at_mut(key) {
+            resolve(entry, names);
+        }
+    }
+    if let Some(Node::Array(tiers)) = tree.at_mut("vm.tier").map(|tiers| &mut tiers.node) {
+        for table in tiers.iter_mut().filter_map(Entry::table_mut) {
+            if let Some(entry) = table.get_mut("host_tier") {
+                resolve(entry, &machine);
+            }
         }
     }
     if let Some(devices) = tree.at_mut("device").and_then(Entry::table_mut) {

@@ -138,6 +138,25 @@ fn fastest_slowest_and_bandwidth_are_the_machines() {
     assert_eq!(set.design.os.placement, Placement::WeightedInterleave { weights: vec![3, 1] });
 }
 
+#[test]
+fn fastest_and_slowest_are_the_guests_in_a_guest_and_the_machines_in_its_host() {
+    let text = "extends = [\"virtual-4k\", \"zen4-cxl\"]\n[os]\npage_table_tier = \"slowest\"\n\
+                placement = { kind = \"bind\", tier = \"fastest\" }\n\
+                [host]\npage_table_tier = \"fastest\"\nplacement = { kind = \"bind\", tier = \"slowest\" }\n";
+    let tiers = "[[vm.tier]]\nname = \"near\"\ncapacity = \"1 GiB\"\nhost_tier = \"slowest\"\n\
+                 [[vm.tier]]\nname = \"far\"\ncapacity = \"1 GiB\"\nhost_tier = \"cxl\"\n";
+    for (more, first, last) in [("", "ram", "ram"), (tiers, "near", "far")] {
+        let design = resolve_files(&[("my.toml", &format!("{text}{more}"))]).unwrap().design;
+        assert_eq!(design.os.placement, Placement::Bind { tier: first.into() });
+        assert_eq!(design.os.page_table_tier.as_deref(), Some(last));
+        let host = design.host.unwrap();
+        assert_eq!(host.placement, Placement::Bind { tier: "cxl".into() });
+        assert_eq!(host.page_table_tier.as_deref(), Some("dram"));
+        let bound: Vec<_> = design.vm.unwrap().tiers.into_iter().filter_map(|tier| tier.host_tier).collect();
+        assert!(bound.iter().all(|tier| tier == "cxl"), "{bound:?}");
+    }
+}
+
 /// Writes files into a directory and resolves the first.
 fn resolve_files(files: &[(&str, &str)]) -> Result<Resolved, String> {
     let directory = tempfile::tempdir().unwrap();

@@ -144,7 +144,7 @@ impl HostParameters {
 }
 
 /// Name of the guest's only tier.
-const RAM: &str = "ram";
+pub(super) const RAM: &str = "ram";
 
 impl Design {
     /// The operating system that programs run on: in a virtual machine it keeps nothing for itself.
