@@ -4,7 +4,7 @@
 //! the others run on in the program without touching it again the first makes the call. Calls that take turns see the same
 //! disturbances. Everything is this process's own memory, and a call holds one page at a time.
 
-use crate::clock::OwnTime;
+use crate::clock::{Stretch, is_disturbed};
 use crate::region::BASE;
 use crate::spread::Spread;
 use std::fs;
@@ -67,7 +67,7 @@ pub struct Calls {
 impl Calls {
     /// Whether other programs took so much of the processors that the values cannot be trusted.
     pub fn is_disturbed(&self) -> bool {
-        self.processor_share < 0.9
+        is_disturbed(self.processor_share)
     }
 }
 
@@ -175,16 +175,16 @@ fn beside(
             let _end = end;
             let _ = pin(processors[0]);
             let mut times = vec![Vec::new(); calls.len()];
-            let (begin, own) = (Instant::now(), OwnTime::now());
+            let stretch = Stretch::begin();
             for round in 0..effort.rounds {
-                if round > 0 && begin.elapsed() > effort.time {
+                if round > 0 && stretch.elapsed() > effort.time {
                     break;
                 }
                 for (call, times) in calls.iter().zip(&mut times) {
                     times.push(once(*call, board, others.len(), nodes)?);
                 }
             }
-            Ok((times, own.nanos() / (begin.elapsed().as_secs_f64() * 1e9).max(1.0)))
+            Ok((times, stretch.processor_share()))
         })?;
         first.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })

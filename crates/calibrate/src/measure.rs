@@ -3,13 +3,12 @@
 use crate::analysis::{FaultCosts, split_faults};
 use crate::bandwidth::{self, Kind};
 use crate::chase::Chase;
-use crate::clock::OwnTime;
+use crate::clock::{OwnTime, Stretch, is_disturbed};
 use crate::faults;
 use crate::processor::Processor;
 use crate::region::{HUGE, Pages, Region};
 use crate::shootdown;
 use crate::spread::Spread;
-use std::time::Instant;
 
 /// How much a calibration may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +85,7 @@ impl Measured {
 
     /// Whether other programs took so much of the processors that the values cannot be trusted.
     pub fn is_disturbed(&self) -> bool {
-        self.processor_share < 0.9
+        is_disturbed(self.processor_share)
     }
 
     /// Lines that one core has under way at most: the latency of one over the time per line.
@@ -105,9 +104,9 @@ pub fn measure(budget: Budget, progress: &mut dyn FnMut(&str)) -> Result<Measure
     let processor = Processor::here();
 
     progress("clock");
-    let (wall, own) = (Instant::now(), OwnTime::now());
+    let stretch = Stretch::begin();
     let frequency = frequency(rounds, steps);
-    let processor_share = own.nanos() / (wall.elapsed().as_secs_f64() * 1e9).max(1.0);
+    let processor_share = stretch.processor_share();
 
     progress("page faults");
     let base_bytes = bytes / 8;

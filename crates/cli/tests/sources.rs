@@ -7,6 +7,10 @@ const MOST_LINES: usize = 500;
 /// Of a comment; `rustfmt` cuts code at less and leaves comments alone.
 const WIDEST_COMMENT: usize = 125;
 
+/// How a number that has a type of its own in the simulator is declared without it, and the type.
+const BARE: [(&str, &str); 3] =
+    [("space: u32", "SpaceId"), ("parent: u32", "SpaceId"), ("child: u32", "SpaceId")];
+
 /// The source files of a folder and the folders in it, without what builds have left there.
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
@@ -60,4 +64,42 @@ fn no_source_file_is_longer_than_five_hundred_lines() {
         .map(|(lines, file)| format!("{} has {lines} lines", file.strip_prefix(root).unwrap().display()))
         .collect();
     assert!(long.is_empty(), "split by concern what is longer than {MOST_LINES} lines: {}", long.join(", "));
+}
+
+/// Whether `line` declares it, not as the end of a longer name.
+fn declares(line: &str, bare: &str) -> bool {
+    let code = line.split("//").next().unwrap_or_default();
+    code.match_indices(bare).any(|(at, _)| {
+        let before = code[..at].chars().next_back();
+        let after = code[at + bare.len()..].chars().next();
+        let of_word = |character: Option<char>| character.is_some_and(|c| c.is_alphanumeric());
+        !of_word(before) && !of_word(after)
+    })
+}
+
+#[test]
+fn addresses_lines_spaces_and_cores_of_the_simulator_have_types() {
+    let (root, mut files) = workspace();
+    files.retain(|file| file.starts_with(root.join("crates/sim/src")));
+    assert!(files.len() > 150, "{}", files.len());
+    let mut found = Vec::new();
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        for (number, line) in text.lines().enumerate() {
+            for (bare, wanted) in BARE.iter().filter(|(bare, _)| declares(line, bare)) {
+                let place = file.strip_prefix(root).unwrap().display();
+                found.push(format!("{place}:{}: `{bare}` should be a {wanted}", number + 1));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn declarations_are_found_and_longer_names_are_not() {
+    assert!(declares("    fn table(&self, space: u32) -> &PageTable {", "space: u32"));
+    assert!(declares("    pub space: u32,", "space: u32"));
+    assert!(declares("    fn forget(&mut self, _space: u32) {}", "space: u32"));
+    assert!(!declares("    workspace: u32,", "space: u32"));
+    assert!(!declares("    // space: u32", "space: u32"));
 }

@@ -170,7 +170,7 @@ impl Comparison {
                     tiering: self.tiering_of(one),
                     contiguity: self.contiguity_of(one),
                     translation_coherence: self.translation_coherence_of(one),
-                    virtual_machines: self.virtual_machines_of(one),
+                    virtual_machines: one.virtual_machines(),
                     ..run(one)
                 })
                 .collect(),

@@ -56,7 +56,8 @@ impl VirtualMachines {
 }
 
 impl RunRecord {
-    fn virtual_machines(&self) -> Option<VirtualMachines> {
+    /// What its virtual machines took; `None` where it was native.
+    pub fn virtual_machines(&self) -> Option<VirtualMachines> {
         self.stats.get("host.ept_violations")?;
         let stat = |name: &str| self.stats.integer(name);
         let exits = |cause: &str| stat(&format!("host.vm_exits.{cause}"));
@@ -89,11 +90,6 @@ impl RunRecord {
 }
 
 impl Comparison {
-    /// The virtual machines of a run; `None` where it was native.
-    pub fn virtual_machines_of(&self, run: &RunRecord) -> Option<VirtualMachines> {
-        run.virtual_machines()
-    }
-
     /// The table of them: a row per run, and where a run has several, a row for each.
     pub(crate) fn virtual_machines(&self, input: &str, width: usize, charset: Charset) -> String {
         let runs: Vec<(&RunRecord, VirtualMachines)> =
@@ -152,8 +148,8 @@ mod tests {
     #[test]
     fn walks_and_exits_by_hand() {
         let comparison = test_data::virtual_machines();
-        assert!(comparison.virtual_machines_of(&comparison.runs[0]).is_none(), "native");
-        let one = comparison.virtual_machines_of(&comparison.runs[1]).unwrap();
+        assert!(comparison.runs[0].virtual_machines().is_none(), "native");
+        let one = comparison.runs[1].virtual_machines().unwrap();
         assert_eq!((one.walks, one.guest_references, one.host_references), (50, 150, 400));
         assert_eq!(one.references_per_walk(), Some([3.0, 8.0]));
         assert_eq!((one.ept_violations, one.interrupts, one.preemptions, one.hypercalls), (9, 5, 2, 0));

@@ -232,8 +232,7 @@ impl DemandPaging {
         let wanted = self.parameters.free_pool.0 / PageSize::Base.bytes();
         let free = memory.topology().free_pages(self.fast);
         while free + self.pooled < wanted {
-            let sizes = [PageSize::Base, PageSize::Huge, PageSize::Giant];
-            let victim = sizes.into_iter().find_map(|size| Some((self.victim(size, memory)?, size)));
+            let victim = PageSize::ALL.into_iter().find_map(|size| Some((self.victim(size, memory)?, size)));
             let Some((victim, size)) = victim else { return };
             self.pooled += size.base_pages();
             self.roles.insert(victim, (Role::Pool, size.base_pages()));

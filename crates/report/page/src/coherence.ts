@@ -3,7 +3,7 @@
 import { type Report, type Run, type TranslationCoherence } from "./data";
 import { section } from "./dom";
 import { count, exact, percent, seconds, significant } from "./format";
-import { type Column, scroll, sortable } from "./tables";
+import { type Column, WHICH_RUN, scroll, sortable } from "./tables";
 
 type Coherent = Run & { translation_coherence: TranslationCoherence };
 
@@ -24,8 +24,7 @@ function columns(runs: Coherent[]): Column[] {
   const of = (run: Run) => (run as Coherent).translation_coherence;
   const signed = (value: number) => (value < 0 ? `−${seconds(-value)}` : seconds(value));
   const all: Column[] = [
-    { key: "input", title: "Input", help: "Program or workload", value: (run) => run.input },
-    { key: "design", title: "Design", help: "What is compared", value: (run) => run.design },
+    ...WHICH_RUN,
     { key: "scheme", title: "Coherence", help: "How processors lose translations whose page-table entries changed", value: (run) => of(run).scheme },
     { key: "share", title: "Share", help: "Of the time of the program's processors", value: (run) => of(run).share, text: percent },
     { key: "waited_seconds", title: "Waited", help: "Threads of the program, after changes of their own", value: (run) => of(run).waited_seconds, text: seconds },

@@ -5,7 +5,7 @@ import { type Contiguity, type ContiguityPoint, type Report, type Run } from "./
 import { h, legend, section } from "./dom";
 import { count, percent, seconds } from "./format";
 import { whenShown } from "./sections";
-import { type Column, costOfMoves, scroll, sortable } from "./tables";
+import { type Column, WHICH_RUN, costOfMoves, scroll, sortable } from "./tables";
 import { onSchemeChange, palette } from "./theme";
 
 type Contiguous = Run & { contiguity: Contiguity };
@@ -61,8 +61,7 @@ function columns(runs: Contiguous[]): Column[] {
   const of = (run: Run) => (run as Contiguous).contiguity;
   const signed = (value: number) => (value < 0 ? `−${seconds(-value)}` : seconds(value));
   const all: Column[] = [
-    { key: "input", title: "Input", help: "Program or workload", value: (run) => run.input },
-    { key: "design", title: "Design", help: "What is compared", value: (run) => run.design },
+    ...WHICH_RUN,
     { key: "translation_share", title: "Translation", help: "Share of the time that waits for translations", value: (run) => of(run).translation_share, text: percent },
     { key: "saved_seconds", title: "Saved", help: "Time in translation less than the baseline's, per thread", value: (run) => of(run).saved_seconds, text: signed },
   ];

@@ -38,11 +38,16 @@ export function costOfMoves(policy: (run: Run) => PolicyWork | null): Column[] {
   ];
 }
 
+/** The columns that say which run a row is of. */
+export const WHICH_RUN: Column[] = [
+  { key: "input", title: "Input", help: "Program or workload", value: (run) => run.input },
+  { key: "design", title: "Design", help: "What is compared", value: (run) => run.design },
+];
+
 export function numbers(report: Report): HTMLElement | null {
   if (report.runs.every(isLive)) return null;
   const columns: Column[] = [
-    { key: "input", title: "Input", help: "Program or workload", value: (run) => run.input },
-    { key: "design", title: "Design", help: "What is compared", value: (run) => run.design },
+    ...WHICH_RUN,
     { key: "speedup", title: "Speed-up", help: "Against the baseline", value: (run) => speedup(report, run), text: times },
     { key: "seconds_simulated", title: "Time", help: "Simulated", value: (run) => run.seconds_simulated, text: seconds },
     { key: "cycles", title: "Cycles", help: "Elapsed", value: (run) => run.cycles, text: exact },

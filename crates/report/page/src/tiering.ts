@@ -5,7 +5,7 @@ import { type PolicyWork, type Report, type Run, type Tiering, inputNames, isLiv
 import { h, legend, section, segmented } from "./dom";
 import { bytes, exact, percent, seconds, slowdown } from "./format";
 import { runsOf, whenShown } from "./sections";
-import { type Column, costOfMoves, scroll, sortable } from "./tables";
+import { type Column, WHICH_RUN, costOfMoves, scroll, sortable } from "./tables";
 import { onSchemeChange, palette } from "./theme";
 
 const SYMBOLS = ["circle", "diamond", "triangle", "rect", "roundRect", "pin"];
@@ -127,10 +127,7 @@ function shares(report: Report, placed: Placed[]): HTMLElement {
 function columns(placed: Placed[], slowdowns: boolean, costs: boolean): Column[] {
   const of = (run: Run) => (run as Placed).tiering;
   const work = (key: keyof PolicyWork) => (run: Run) => of(run).policy?.[key] ?? null;
-  const all: Column[] = [
-    { key: "input", title: "Input", help: "Program or workload", value: (run) => run.input },
-    { key: "design", title: "Design", help: "What is compared", value: (run) => run.design },
-  ];
+  const all: Column[] = [...WHICH_RUN];
   if (slowdowns) all.push({ key: "slowdown", title: "Slowdown", help: "Against everything in the fastest tier", value: (run) => of(run).slowdown, text: slowdown });
   for (const { name } of placed[0].tiering.tiers) {
     all.push({ key: `share-${name}`, title: name, help: "Share of the memory in use", value: (run) => of(run).tiers.find((tier) => tier.name === name)?.share ?? null, text: percent });

@@ -3,7 +3,7 @@
 import { type Report, type Run, type VirtualMachine, type VirtualMachines } from "./data";
 import { section } from "./dom";
 import { bytes, count, exact, percent, significant } from "./format";
-import { type Column, scroll, sortable } from "./tables";
+import { type Column, WHICH_RUN, scroll, sortable } from "./tables";
 
 type Hosted = Run & { virtual_machines: VirtualMachines };
 /** One virtual machine of a run, as a row. */
@@ -22,8 +22,7 @@ function columns(): Column[] {
   const of = (run: Run) => (run as Hosted).virtual_machines;
   const perWalk = (references: number, run: Run) => (of(run).walks > 0 ? references / of(run).walks : null);
   return [
-    { key: "input", title: "Input", help: "Program or workload", value: (run) => run.input },
-    { key: "design", title: "Design", help: "What is compared", value: (run) => run.design },
+    ...WHICH_RUN,
     { key: "walks", title: "Walks", help: "Page walks", value: (run) => of(run).walks, text: count },
     { key: "guest", title: "Guest refs", help: "References of a walk to the guest's page table", value: (run) => perWalk(of(run).guest_references, run), text: significant },
     { key: "host", title: "Host refs", help: "References of a walk to the hypervisor's page table", value: (run) => perWalk(of(run).host_references, run), text: significant },
@@ -38,8 +37,7 @@ function columns(): Column[] {
 function each(): Column[] {
   const of = (run: Run) => (run as Row).vm;
   return [
-    { key: "input", title: "Input", help: "Program or workload", value: (run) => run.input },
-    { key: "design", title: "Design", help: "What is compared", value: (run) => run.design },
+    ...WHICH_RUN,
     { key: "number", title: "Number", help: "Of the virtual machine", value: (run) => (run as Row).number, text: exact },
     { key: "programs", title: "Programs", help: "That ran in it", value: (run) => of(run).programs, text: exact },
     { key: "accesses", title: "Accesses", help: "Of its programs", value: (run) => of(run).accesses, text: count },

@@ -264,3 +264,26 @@ pub(super) fn take_bandwidth_weights(tree: &mut Entry) -> Result<bool, DesignErr
         None => Ok(false),
     }
 }
+
+/// Where there are groups of cores, their sum is the number of cores.
+pub(super) fn count_cores(tree: &mut Entry) -> Result<(), DesignError> {
+    let Some(groups) = tree.at("core.groups") else { return Ok(()) };
+    let Node::Array(entries) = &groups.node else { return Ok(()) };
+    if entries.is_empty() {
+        return Ok(());
+    }
+    let origin = groups.origin.clone();
+    let number = |entry: &Entry| entry.child("count")?.value().as_integer().filter(|count| *count > 0);
+    let Some(sum) = entries.iter().map(number).try_fold(0i64, |sum, count| sum.checked_add(count?)) else {
+        // What is wrong with a group's count is said where it is read.
+        return Ok(());
+    };
+    let Some(core) = tree.child_mut("core").and_then(Entry::table_mut) else { return Ok(()) };
+    if let Some(Entry { origin: set @ Origin::Set(_), .. }) = core.get("count") {
+        let message = "core.count: the groups of cores say how many there are; set core.groups.NAME.count";
+        return Err(DesignError::at(set, message));
+    }
+    let sum = Node::Scalar(toml::Value::Integer(sum.clamp(0, i64::from(u32::MAX))));
+    core.insert("count".to_owned(), Entry { node: sum, origin });
+    Ok(())
+}

@@ -6,10 +6,12 @@
 //! design can stand on any machine.
 
 use super::error::{DesignError, Origin, suggestion};
-use super::layer::{Layer, check_placement, complete, expand, header, name_tiers, take_bandwidth_weights};
+use super::layer::{
+    Layer, check_placement, complete, count_cores, expand, header, name_tiers, take_bandwidth_weights,
+};
 use super::schema::{Design, Placement};
 use super::schemes::KeyProblem;
-use super::tree::{self, Entry, Node, name_of};
+use super::tree::{self, Entry, name_of};
 use super::{SchemeParameters, schemes};
 use super::{embedded, read, validate};
 use crate::memory;
@@ -215,9 +217,10 @@ impl Library {
         name_tiers(&mut tree);
         check_placement(&tree)?;
         let by_bandwidth = take_bandwidth_weights(&mut tree)?;
-        for (key, text) in [("name", &name), ("summary", &summary), ("machine", &machine)] {
-            let text = Entry::text(text.clone(), Origin::Default);
-            tree.table_mut().map(|table| table.insert(key.to_owned(), text));
+        if let Some(table) = tree.table_mut() {
+            for (key, text) in [("name", &name), ("summary", &summary), ("machine", &machine)] {
+                table.insert(key.to_owned(), Entry::text(text.clone(), Origin::Default));
+            }
         }
         count_cores(&mut tree)?;
         complete(&mut tree);
@@ -376,29 +379,6 @@ impl Library {
         above.pop();
         Ok(())
     }
-}
-
-/// Where there are groups of cores, their sum is the number of cores.
-fn count_cores(tree: &mut Entry) -> Result<(), DesignError> {
-    let Some(groups) = tree.at("core.groups") else { return Ok(()) };
-    let Node::Array(entries) = &groups.node else { return Ok(()) };
-    if entries.is_empty() {
-        return Ok(());
-    }
-    let origin = groups.origin.clone();
-    let number = |entry: &Entry| entry.child("count")?.value().as_integer().filter(|count| *count > 0);
-    let Some(sum) = entries.iter().map(number).try_fold(0i64, |sum, count| sum.checked_add(count?)) else {
-        // What is wrong with a group's count is said where it is read.
-        return Ok(());
-    };
-    let Some(core) = tree.child_mut("core").and_then(Entry::table_mut) else { return Ok(()) };
-    if let Some(Entry { origin: set @ Origin::Set(_), .. }) = core.get("count") {
-        let message = "core.count: the groups of cores say how many there are; set core.groups.NAME.count";
-        return Err(DesignError::at(set, message));
-    }
-    let sum = Node::Scalar(toml::Value::Integer(sum.clamp(0, i64::from(u32::MAX))));
-    core.insert("count".to_owned(), Entry { node: sum, origin });
-    Ok(())
 }
 
 fn stem(path: &Path) -> String {

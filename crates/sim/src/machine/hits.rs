@@ -1,6 +1,7 @@
 //! Accesses in a row that hit the level-1 TLB and change nothing there, where no caches are simulated: the core makes them
 //! without looking elsewhere.
 
+use super::run::Columns;
 use super::site::{Own, Site};
 use crate::core::{Hit, Hits};
 use crate::translate::{TlbHit, Translation};
@@ -14,11 +15,7 @@ pub(super) const HITS_IN_A_ROW: u32 = 3;
 struct BatchHits<'a, T: Translation> {
     scheme: &'a mut T,
     space: SpaceId,
-    addr: &'a [u64],
-    size: &'a [u8],
-    kind: &'a [AccessKind],
-    depends_on: &'a [u8],
-    instructions: &'a [u16],
+    accesses: Columns<'a>,
     /// The page of the access answered last.
     page: Option<TlbHit>,
 }
@@ -26,18 +23,20 @@ struct BatchHits<'a, T: Translation> {
 impl<T: Translation> Hits for BatchHits<'_, T> {
     #[inline(always)]
     fn get(&mut self, at: usize) -> Option<Hit> {
-        let &addr = self.addr.get(at)?;
+        let accesses = &self.accesses;
+        let &addr = accesses.addr.get(at)?;
         // One line is part of one page.
-        if (addr & (LINE_BYTES - 1)) + u64::from(self.size[at]) > LINE_BYTES {
+        if (addr & (LINE_BYTES - 1)) + u64::from(accesses.size[at]) > LINE_BYTES {
             return None;
         }
-        let write = self.kind[at] == AccessKind::Write;
+        let write = accesses.kind[at] == AccessKind::Write;
         let page = self.scheme.recent(self.space, addr)?;
         if write && !page.entry.is_dirty() {
             return None;
         }
         self.page = Some(page);
-        Some(Hit { instructions: u64::from(self.instructions[at]), depends_on: self.depends_on[at], write })
+        let (instructions, depends_on) = (u64::from(accesses.instructions[at]), accesses.depends_on[at]);
+        Some(Hit { instructions, depends_on, write })
     }
 
     #[inline(always)]
@@ -60,16 +59,8 @@ impl<const F: u8> Site<'_, F> {
         to: usize,
         horizon: Time,
     ) -> usize {
-        let mut hits = BatchHits {
-            scheme: &mut *own.scheme,
-            space,
-            addr: &batch.addr[..to],
-            size: &batch.size[..to],
-            kind: &batch.kind[..to],
-            depends_on: &batch.depends_on[..to],
-            instructions: &batch.instructions[..to],
-            page: None,
-        };
+        let accesses = Columns::of(batch, 0..to);
+        let mut hits = BatchHits { scheme: &mut *own.scheme, space, accesses, page: None };
         self.core.pipeline.run_hits(&mut hits, from, horizon)
     }
 }

@@ -96,7 +96,7 @@ pub(crate) fn guest_layout(design: &Design) -> Option<Vec<(String, u64, u64)>> {
     let (count, shift) = (design.vm_count(), design.guest_shift());
     let mut layout = Vec::new();
     for vm in 0..count as u64 {
-        let mut next = if vm == 0 { 0 } else { vm << shift };
+        let mut next = vm << shift;
         for GuestTierParameters { name, capacity, .. } in &tiers {
             let name = if vm == 0 { name.clone() } else { format!("vm{vm}.{name}") };
             layout.push((name, next >> 12, capacity.0 >> 12));
@@ -212,8 +212,7 @@ impl Hypervisor {
 
     /// All guest-physical addresses of a virtual machine, as addresses in its space.
     pub fn range_of(&self, vm: usize) -> AddressRange {
-        let first = if vm == 0 { 0 } else { (vm as u64) << self.shift };
-        AddressRange::new(first, 1 << self.shift)
+        AddressRange::new((vm as u64) << self.shift, 1 << self.shift)
     }
 
     /// The number of a thread's virtual CPU where it is the `thread`-th of a virtual machine. Those of all virtual machines

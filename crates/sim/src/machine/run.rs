@@ -8,8 +8,31 @@ use crate::core::Timeline;
 use crate::memory::Initiator;
 use crate::os::OsError;
 use crate::translate::{Request, Stop, TlbHit, Translation};
+use std::ops::Range;
 use terrace_model::{Frame, LINE_BYTES, Line, PageSize, SpaceId, Time};
 use terrace_trace::{AccessKind, BATCH_ACCESSES, Batch};
+
+/// What the loops read of some accesses of a batch.
+pub(super) struct Columns<'a> {
+    pub addr: &'a [u64],
+    pub size: &'a [u8],
+    pub kind: &'a [AccessKind],
+    pub depends_on: &'a [u8],
+    pub instructions: &'a [u16],
+}
+
+impl<'a> Columns<'a> {
+    #[inline(always)]
+    pub fn of(batch: &'a Batch, accesses: Range<usize>) -> Columns<'a> {
+        Columns {
+            addr: &batch.addr[accesses.clone()],
+            size: &batch.size[accesses.clone()],
+            kind: &batch.kind[accesses.clone()],
+            depends_on: &batch.depends_on[accesses.clone()],
+            instructions: &batch.instructions[accesses],
+        }
+    }
+}
 
 /// Whether a process's page tables fit into the host's caches, so that looking ahead for their entries does not pay.
 fn has_small_tables(shared: &Shared, space: SpaceId) -> bool {
@@ -61,11 +84,8 @@ impl<const F: u8> Site<'_, F> {
         if F == PAGES {
             return self.run_pages(own, space, batch, from, to);
         }
-        let addrs = &batch.addr[from..to];
-        let sizes = &batch.size[from..to];
-        let kinds = &batch.kind[from..to];
-        let depends = &batch.depends_on[from..to];
-        let instructions = &batch.instructions[from..to];
+        let Columns { addr: addrs, size: sizes, kind: kinds, depends_on: depends, instructions } =
+            Columns::of(batch, from..to);
         if from == 0 && !T::VIRTUAL_CACHES {
             let small = F == TRANSLATION && has_small_tables(self.shared, space);
             let misses = own.scheme.tlb_counters().l2_misses + self.shared.caches.counters.llc.misses;
@@ -260,9 +280,7 @@ impl<const F: u8> Site<'_, F> {
         from: usize,
         to: usize,
     ) -> (usize, Result<(), Stop>) {
-        let addrs = &batch.addr[from..to];
-        let sizes = &batch.size[from..to];
-        let kinds = &batch.kind[from..to];
+        let Columns { addr: addrs, size: sizes, kind: kinds, .. } = Columns::of(batch, from..to);
         // Pages used lately: they stay as they are while no fault and no trap comes between. Direct mapped.
         let mut recent = [NOTHING_RECENT; RECENT_PAGES];
         // The page of the access before, its tier, and whether it may be written as it is.
