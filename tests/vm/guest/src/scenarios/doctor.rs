@@ -23,8 +23,17 @@ pub struct Machine {
 
 /// Policies that run on 6.12 as they are, and those that do with other parameters; the rest need what only hardware or a
 /// simulator tells.
-const RUN: &[&str] =
-    &["damon", "first-touch", "interleave", "nimble", "numa-balancing", "static-ratio", "thermostat", "tpp"];
+const RUN: &[&str] = &[
+    "damon",
+    "demand-paging",
+    "first-touch",
+    "interleave",
+    "nimble",
+    "numa-balancing",
+    "static-ratio",
+    "thermostat",
+    "tpp",
+];
 const RUN_OTHERWISE: &[&str] = &["ambix", "hawkeye", "idle", "memos", "thp"];
 
 /// Compares both of its forms with the machine.
