@@ -64,12 +64,22 @@ pub struct MoveOptions {
     pub in_flight: Option<NonZeroU32>,
     /// How the bytes get there.
     pub copy: CopyBy,
+    /// Whether the lists of pages that cores have under way are emptied first, as `move_pages` does. What the kernel moves by
+    /// itself, in a fault or in reclaim, it moves without that (Linux, mm/migrate.c, migrate_misplaced_page; mm/vmscan.c,
+    /// demote_page_list). Live Linux has `move_pages` alone.
+    pub empties_lists: bool,
 }
 
 impl Default for MoveOptions {
     /// One page after the other, whole, copied by one thread.
     fn default() -> MoveOptions {
-        MoveOptions { huge: HugePages::Whole, threads: 1, in_flight: NonZeroU32::new(1), copy: CopyBy::Bytes }
+        MoveOptions {
+            huge: HugePages::Whole,
+            threads: 1,
+            in_flight: NonZeroU32::new(1),
+            copy: CopyBy::Bytes,
+            empties_lists: true,
+        }
     }
 }
 

@@ -265,6 +265,7 @@ fn meddler(seed: u64) -> impl FnMut(Moment, &[Signal], &mut dyn MemorySystem) ->
             threads: 1,
             in_flight: NonZeroU32::new(random.below(9) as u32),
             copy: CopyBy::Bytes,
+            empties_lists: true,
         };
         let some: Vec<PageId> = (0..random.below(12)).map(|_| one(&mut random)).collect();
         match random.below(4) {

@@ -12,7 +12,7 @@ use terrace_sim::design::{
     NestedParameters, PageWalkCacheParameters, Placement, VmParameters, WalkCacheSets, WalkCacheTags,
 };
 use terrace_sim::{Fidelity, Options, Outcome};
-use terrace_trace::Event;
+use terrace_trace::{AccessKind, Event};
 
 /// The costs of Linux's shootdowns in these designs, in nanoseconds, and that of a VM exit at 1 GHz.
 const SEND: u64 = 1000;
@@ -139,6 +139,28 @@ fn one_migration_of_the_hypervisor_by_hand() {
         assert_eq!(shootdowns(&unitd), [1, n, trip + 4 + SEND + PER_CORE * n + EXIT], "{what}");
         assert_eq!(cycles(&unitd) - cycles(&ideal), n * EXIT, "{what}");
     }
+}
+
+/// The bound is a bound: with coherence for nothing, a core with misses in flight does not notice that a page moves which
+/// nobody uses any more.
+#[test]
+fn a_move_for_nothing_leaves_what_is_in_flight() {
+    let mut program = Program::new();
+    program.map(DATA, 64 * PAGE);
+    program.on(1).spawn(0, 1, None);
+    program.on(0);
+    (0..48).for_each(|number| _ = program.write(page(number)));
+    for round in 0..190_000 {
+        for core in 0..2 {
+            program.on(core).access(page(round % 32), 8, AccessKind::Read, 0, 120);
+        }
+    }
+    let time = |coherence: &str, moved: &[u64]| {
+        run_moving(&program, &machine(2, coherence, hatric()), Fidelity::Translation, moved).cycles
+    };
+    let moved: Vec<u64> = (0..8).map(|number| FIRST + 40 + number).collect();
+    assert_eq!(time("ideal", &moved), time("ideal", &[]));
+    assert!(time("software", &moved) > time("software", &[]));
 }
 
 /// The line of the hypervisor's table that holds the entry of a page that moves has those of seven others.

@@ -57,6 +57,7 @@ impl Chaos {
             threads: random.below(4) as u16,
             in_flight: NonZeroU32::new(random.below(9) as u32),
             copy: CopyBy::Bytes,
+            empties_lists: true,
         };
         let tier = |random: &mut Random| TierId(random.below(3) as u8);
         let kind = if self.only_moves { 0 } else { random.below(6) };

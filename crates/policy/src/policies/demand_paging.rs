@@ -14,7 +14,9 @@
 //! *Whether the access waits*: it goes on in the slow tier until its page moves, and waits while it does. *Which
 //! neighbours*: those that follow the page, of its size, in the slow tier; each moves for itself. *TLB entries when the
 //! hand clears accessed bits*: they stay, as in Linux. *When the daemon wakes*: at each fault, new page and move that
-//! ends well. *A turn that finds no unused page*: a second turn does, since the first cleared the bits. *Pages of
+//! ends well, unless it is at work. *How many it moves at a time*: one after the other, as one thread does. *What a move
+//! costs besides*: nothing is drained before, since that belongs to the system call (`migrate_misplaced_page` and
+//! `demote_page_list` in Linux go without). *A turn that finds no unused page*: a second turn does, since the first cleared the bits. *Pages of
 //! several sizes*: a page makes room for one of its own size.
 //!
 //! **When to use it.** As a hypervisor's policy (`host.policy.name`), to see what coherence costs where pages move all
@@ -95,7 +97,7 @@ impl Published for DemandPaging {
             fast,
             slow,
             resident: <[Lru; 3]>::default(),
-            promoter: Promoter::new(fast, slow),
+            promoter: Promoter::in_kernel(fast, slow),
             roles: BTreeMap::new(),
             arriving: 0,
             pooled: 0,
@@ -227,16 +229,24 @@ impl DemandPaging {
         }
     }
 
-    /// The daemon: pages go down until as much is free, or on its way, as is to be kept free.
+    /// The daemon: pages go down until as much is free, or on its way, as is to be kept free. It is one thread, and looks
+    /// again when it has moved what it found.
     fn fill_pool(&mut self, memory: &mut dyn MemorySystem) {
+        if self.pooled > 0 {
+            return;
+        }
         let wanted = self.parameters.free_pool.0 / PageSize::Base.bytes();
         let free = memory.topology().free_pages(self.fast);
+        let mut victims = Vec::new();
         while free + self.pooled < wanted {
             let victim = PageSize::ALL.into_iter().find_map(|size| Some((self.victim(size, memory)?, size)));
-            let Some((victim, size)) = victim else { return };
+            let Some((victim, size)) = victim else { break };
             self.pooled += size.base_pages();
             self.roles.insert(victim, (Role::Pool, size.base_pages()));
-            self.promoter.demote(victim, memory);
+            victims.push(victim);
+        }
+        if !victims.is_empty() {
+            self.promoter.demote_in_turn(&victims, memory);
         }
     }
 

@@ -10,6 +10,7 @@ use terrace_model::TierId;
 pub struct Promoter {
     fast: TierId,
     slow: TierId,
+    options: MoveOptions,
     pending: Pending,
     /// Pages that wait for a victim to arrive.
     following: BTreeMap<PageId, PageId>,
@@ -20,7 +21,21 @@ pub struct Promoter {
 impl Promoter {
     /// Between these two tiers.
     pub fn new(fast: TierId, slow: TierId) -> Promoter {
-        Promoter { fast, slow, pending: Pending::default(), following: BTreeMap::new(), moved: [0; 2] }
+        let options = MoveOptions::default();
+        Promoter {
+            fast,
+            slow,
+            options,
+            pending: Pending::default(),
+            following: BTreeMap::new(),
+            moved: [0; 2],
+        }
+    }
+
+    /// Between these two tiers, as the kernel moves pages in a fault or in reclaim.
+    pub fn in_kernel(fast: TierId, slow: TierId) -> Promoter {
+        let options = MoveOptions { empties_lists: false, ..MoveOptions::default() };
+        Promoter { options, ..Promoter::new(fast, slow) }
     }
 
     /// Orders that failed.
@@ -42,14 +57,20 @@ impl Promoter {
 
     /// Promotes a page into free memory.
     pub fn promote(&mut self, page: PageId, memory: &mut dyn MemorySystem) {
-        let ticket = memory.migrate(&[Move { page, to: self.fast }], MoveOptions::default());
+        let ticket = memory.migrate(&[Move { page, to: self.fast }], self.options);
         self.pending.ordered(ticket, 1);
     }
 
     /// Demotes `victim`.
     pub fn demote(&mut self, victim: PageId, memory: &mut dyn MemorySystem) {
-        let ticket = memory.migrate(&[Move { page: victim, to: self.slow }], MoveOptions::default());
-        self.pending.ordered(ticket, 1);
+        self.demote_in_turn(&[victim], memory);
+    }
+
+    /// Demotes `victims`, one after the other.
+    pub fn demote_in_turn(&mut self, victims: &[PageId], memory: &mut dyn MemorySystem) {
+        let moves: Vec<Move> = victims.iter().map(|victim| Move { page: *victim, to: self.slow }).collect();
+        let ticket = memory.migrate(&moves, self.options);
+        self.pending.ordered(ticket, moves.len());
     }
 
     /// Demotes `victim` and then promotes `page` into its place. If the victim cannot go, the page stays, too.

@@ -180,7 +180,8 @@ impl Machine {
             None => spaces.iter().for_each(|space| self.scheme.forget(*space, EVERYTHING)),
         }
         for (id, core) in self.cores.iter_mut().enumerate() {
-            if pending.targets.contains(&id) {
+            // Who is not interrupted goes on with what it has in flight.
+            if pending.targets.contains(&id) && pending.bill.interrupt > Time::ZERO {
                 core.pipeline.drain();
                 core.pipeline.kernel(pending.bill.interrupt);
             }

@@ -143,6 +143,9 @@ impl Order {
         let most = state.processors.most_threads(machine.cores.len());
         let threads = self.options.threads.min(state.capabilities.copy_threads).clamp(1, most);
         self.kernel_threads = state.processors.take(threads.into());
+        if !self.options.empties_lists {
+            return;
+        }
         if self.now < state.drained_at {
             self.now = state.drained_at;
             return;

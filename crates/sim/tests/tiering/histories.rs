@@ -38,6 +38,7 @@ fn chaos(seed: u64) -> impl FnMut(Moment, &[Signal], &mut dyn MemorySystem) -> N
             threads: random.below(6) as u16,
             in_flight: NonZeroU32::new(random.below(9) as u32),
             copy: CopyBy::Bytes,
+            empties_lists: random.below(2) == 0,
         };
         let tier = |random: &mut terrace_policy::Random| TierId(random.below(3) as u8);
         let ticket = match random.below(9) {

@@ -28,6 +28,23 @@ fn a_move_costs_its_five_steps_and_the_program_goes_on_in_the_new_place() {
 }
 
 #[test]
+fn what_the_kernel_moves_by_itself_drains_no_lists() {
+    let design = machine(100, 100);
+    let time = |empties_lists| {
+        let (outcome, signals) = order(&looping(4, 1000, false), &design, SLOW, 100_000, move |memory| {
+            let how = MoveOptions { empties_lists, ..MoveOptions::default() };
+            memory.migrate(&[Move { page: page(0), to: FAST }], how);
+        });
+        assert_eq!(outcomes(&signals), [terrace_policy::Outcome::Done]);
+        count(&outcome, "policy.migration_time")
+    };
+    // The copies differ by where the refresh of memory falls.
+    let (by_call, by_itself) = (time(true), time(false));
+    let drains = design.os.costs.order.as_nanos() as u64;
+    assert!(by_call.abs_diff(by_itself + drains) < 1000, "{by_call} ns, {by_itself} ns without {drains} ns");
+}
+
+#[test]
 fn who_touches_a_page_on_the_move_waits_for_it() {
     let mut design = with_pages(machine(2048, 2048), PagePolicy::Huge);
     design.os.reserved = Bytes(0);
