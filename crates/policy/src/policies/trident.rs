@@ -175,6 +175,8 @@ pub struct Parameters {
 #[derive(Clone, Debug)]
 pub struct Trident {
     sizes: Sizes,
+    /// Promotion may have to compact memory first.
+    compacts: bool,
     daemon: Option<Khugepaged>,
     zeroing: Option<Zeroing>,
     recovery: Option<BloatRecovery>,
@@ -228,6 +230,7 @@ impl Published for Trident {
         let zeroing = || Zeroing::new(sizes[0], p.zero_period, p.zero_regions, p.zero_high_water);
         Ok(Trident {
             sizes: p.sizes,
+            compacts: p.promote && p.compaction != Compaction::None,
             daemon: p.promote.then(|| Khugepaged::new(pace, compactor)),
             zeroing: p.zero.then(zeroing),
             recovery: recover.then(|| BloatRecovery::new(marks)),
@@ -240,7 +243,7 @@ impl Published for Trident {
 impl Policy for Trident {
     fn needs(&self) -> Needs {
         let capabilities = CapabilitySet::NONE
-            .with_if(self.daemon.is_some() || self.zeroing.is_some(), Capability::Frames)
+            .with_if(self.compacts || self.zeroing.is_some(), Capability::Frames)
             .with_if(self.daemon.is_some(), Capability::Collapse)
             .with_if(self.recovery.is_some(), Capability::Split);
         let signals = SignalSet::of(&[SignalKind::Allocated, SignalKind::Unmapped]);

@@ -372,6 +372,10 @@ fn it_needs_frames_and_1_gib_pages() {
     let world = || InMemory::new(&[("dram", Bytes::mib(16))]);
     let error = Driver::open("trident", "", world().without(Capability::Frames)).err().unwrap().to_string();
     assert!(error.contains("frames"), "{error}");
+    let without_frames =
+        |parameters| Driver::open("trident", parameters, world().without(Capability::Frames));
+    assert!(without_frames("zero = false").is_err() && without_frames("compaction = \"none\"").is_err());
+    assert!(without_frames("compaction = \"none\"\nzero = false").is_ok(), "promotion alone sees no frames");
     assert!(Driver::open("trident", "recover = false", world().without(Capability::Split)).is_ok());
     assert!(Driver::open("trident", "", world().without(Capability::ZeroPages)).is_ok());
     let error = |parameters: &str| Driver::open("trident", parameters, world()).err().unwrap().to_string();

@@ -1,0 +1,25 @@
+//! Page sizes within one process.
+//!
+//! A process may arrange its own memory without any right that its user lacks: advise where huge pages shall be, join what
+//! it has into huge pages, and look at its own page table. [`Promoter`] does so by a published policy, Trident, whose
+//! source is the one that the simulator runs.
+//!
+//! The preload library `libterrace.so` ([`crates/preload/arena`]) drives it for programs that know nothing of it.
+//!
+//! [`crates/preload/arena`]: https://github.com/terrace-memory/terrace/tree/main/crates/preload/arena
+
+#![cfg(target_os = "linux")]
+
+pub mod maps;
+pub mod pages;
+mod promoter;
+pub mod system;
+mod world;
+
+pub use promoter::{MISSING, Promoted, Promoter};
+pub use world::OwnMemory;
+
+/// Bytes of a base page.
+pub const BASE: usize = 4096;
+/// Bytes of a huge page.
+pub const HUGE: usize = 2 << 20;

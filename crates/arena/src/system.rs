@@ -1,0 +1,143 @@
+//! System calls that neither allocate nor go through a function that a preloaded library may replace.
+
+use std::ffi::{CStr, c_int, c_void};
+
+/// `MADV_COLLAPSE` (Linux 6.1).
+const COLLAPSE: c_int = 25;
+
+/// What a system call returned, or its error number.
+fn checked(result: libc::c_long) -> Result<usize, c_int> {
+    // SAFETY: The error number belongs to this thread.
+    if result == -1 { Err(unsafe { *libc::__errno_location() }) } else { Ok(result as usize) }
+}
+
+/// Anonymous private memory for reading and writing, at an address of the kernel's choice.
+///
+/// # Errors
+/// The kernel's error number.
+pub fn map(bytes: usize) -> Result<*mut u8, c_int> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: No address is asked for, so nothing that is mapped changes.
+    checked(unsafe { libc::syscall(libc::SYS_mmap, 0usize, bytes, protection, flags, -1, 0usize) })
+        .map(|address| address as *mut u8)
+}
+
+/// Gives memory back.
+///
+/// # Safety
+/// The range was mapped by the caller, and nobody uses it any more.
+pub unsafe fn unmap(address: *mut u8, bytes: usize) -> bool {
+    // SAFETY: The caller's word.
+    unsafe { libc::syscall(libc::SYS_munmap, address, bytes) == 0 }
+}
+
+/// Joins the pages of a range into huge pages. The bytes of the range stay as they are, whatever lies there.
+///
+/// # Errors
+/// The kernel's error number.
+pub fn collapse(address: usize, bytes: usize) -> Result<(), c_int> {
+    // SAFETY: The advice changes which pages hold the range's bytes and no byte.
+    checked(unsafe { libc::syscall(libc::SYS_madvise, address, bytes, COLLAPSE) }).map(|_| ())
+}
+
+/// Asks for huge pages in a range, whatever lies there. The bytes of the range stay as they are.
+pub fn advise_huge(address: usize, bytes: usize) -> bool {
+    // SAFETY: As for `collapse`.
+    unsafe { libc::syscall(libc::SYS_madvise, address, bytes, libc::MADV_HUGEPAGE) == 0 }
+}
+
+/// Nanoseconds of the clock that is never set.
+pub fn now() -> u64 {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: The call fills the structure.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut time) };
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Page faults of this process so far that read nothing from a disk.
+pub fn minor_faults() -> u64 {
+    // SAFETY: All zeros is a value of this structure of numbers, and the call fills it.
+    unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_SELF, &raw mut usage);
+        usage.ru_minflt as u64
+    }
+}
+
+/// A file that stays open for reading.
+#[derive(Debug)]
+pub struct File(c_int);
+
+impl File {
+    /// Opens it.
+    pub fn open(path: &CStr) -> Option<File> {
+        // SAFETY: The path ends with a zero.
+        let number = unsafe { libc::open(path.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC) };
+        (number >= 0).then_some(File(number))
+    }
+
+    /// Its number, which stays open as long as this lives.
+    pub fn number(&self) -> c_int {
+        self.0
+    }
+
+    /// Reads at most so many bytes as `into` holds, from byte `at` on.
+    pub fn read_at(&self, into: &mut [u8], at: u64) -> usize {
+        let (to, most) = (into.as_mut_ptr().cast::<c_void>(), into.len());
+        // SAFETY: The buffer holds as many bytes as is said.
+        let read = unsafe { libc::pread(self.0, to, most, at as libc::off_t) };
+        read.max(0) as usize
+    }
+
+    /// Reads all of a file of the kernel's into `into`, whose capacity is kept for the next time.
+    pub fn read(&self, into: &mut Vec<u8>) {
+        let mut filled = 0;
+        loop {
+            into.resize(into.capacity().max(filled + 4096), 0);
+            let read = self.read_at(&mut into[filled..], filled as u64);
+            filled += read;
+            if read == 0 {
+                into.truncate(filled);
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for File {
+    fn drop(&mut self) {
+        // SAFETY: It is ours and open.
+        unsafe { libc::close(self.0) };
+    }
+}
+
+/// The kibibytes that a line such as `MemTotal:  123 kB` of a file of the kernel's tells, in bytes.
+pub fn line_of(text: &[u8], name: &str) -> Option<u64> {
+    let line = text.split(|byte| *byte == b'\n').find_map(|line| line.strip_prefix(name.as_bytes()))?;
+    let digits = line.iter().skip_while(|byte| !byte.is_ascii_digit());
+    let digits = digits.take_while(|byte| byte.is_ascii_digit());
+    Some(digits.fold(0u64, |sum, digit| sum.wrapping_mul(10).wrapping_add(u64::from(digit - b'0'))) << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_kernel_is_read() {
+        let text = b"MemTotal:       24576 kB\nMemFree:  1 kB\nMemAvailable:   12 kB\n";
+        assert_eq!(line_of(text, "MemTotal:"), Some(24576 << 10));
+        assert_eq!(line_of(text, "MemAvailable:"), Some(12 << 10));
+        assert_eq!(line_of(text, "Swap:"), None);
+    }
+
+    #[test]
+    fn a_file_longer_than_the_buffer_is_read_whole() {
+        let maps = File::open(c"/proc/self/smaps").unwrap();
+        let mut text = Vec::with_capacity(16);
+        maps.read(&mut text);
+        assert!(text.len() > 4096 && text.ends_with(b"\n"), "{}", text.len());
+        assert!(File::open(c"/nonexistent").is_none());
+    }
+}

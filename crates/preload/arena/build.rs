@@ -1,0 +1,19 @@
+//! How the library is linked.
+
+use std::path::Path;
+use std::process::Command;
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    // It has a thread and handlers of forks, so it must never be taken out of a program.
+    println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
+    // The unwinder becomes part of it where the compiler has it as an archive: one library less to load in every program.
+    let asked = Command::new("gcc").arg("-print-file-name=libgcc_eh.a").output();
+    let answer =
+        asked.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
+    let archive = Path::new(&answer);
+    if let Some(folder) = archive.parent().filter(|_| archive.is_absolute() && archive.is_file()) {
+        println!("cargo::rustc-link-search=native={}", folder.display());
+        println!("cargo::rustc-link-lib=static:+whole-archive=gcc_eh");
+    }
+}
