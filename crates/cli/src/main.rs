@@ -41,6 +41,7 @@ fn main() -> ExitCode {
         Command::Advise(arguments) => commands::advise::run(arguments),
         Command::Tune(arguments) => commands::tune::run(arguments),
         Command::Diff(arguments) => commands::diff::run(&arguments),
+        Command::View(arguments) => commands::view::run(arguments),
         Command::Reproduce(arguments) => commands::reproduce::run(arguments),
         Command::Run(arguments) => commands::live::run::run(arguments),
         Command::Attach(arguments) => commands::live::attach::run(arguments),

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds the page of the report: src/*.ts and Apache ECharts, in dist/. The result is committed, so that building
-# Terrace needs Rust alone. `--check` builds beside it and fails where the committed files are not what comes out.
+# Builds the pages of the report (src/main.ts) and of `terrace view` (src/view), with Apache ECharts, in dist/. The result is
+# committed, so that building Terrace needs Rust alone. `--check` builds beside it and fails where the committed files are not
+# what comes out.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -19,10 +20,14 @@ if [ ! -e node_modules/.package-lock.json ] || [ package-lock.json -nt node_modu
   npm ci --silent
 fi
 npx --no-install tsc
-npx --no-install esbuild src/main.ts --bundle --minify --format=iife --target=es2022 \
-  --legal-comments=inline --charset=utf8 --outfile="$out/report.js" --log-level=warning
+bundle() {
+  npx --no-install esbuild "$1" --bundle --minify --format=iife --target=es2022 \
+    --legal-comments=inline --charset=utf8 --outfile="$out/$2.js" --log-level=warning
+}
+bundle src/main.ts report
+bundle src/view/main.ts view
 {
-  echo "report.js contains these libraries."
+  echo "report.js and view.js contain these libraries."
   for library in echarts zrender tslib; do
     echo
     echo "=== $library $(node -p "require('./node_modules/$library/package.json').version")"
@@ -34,7 +39,7 @@ npx --no-install esbuild src/main.ts --bundle --minify --format=iife --target=es
 } | sed 's/[[:space:]]*$//' >"$out/LICENSES.txt"
 
 if [ "$out" != dist ]; then
-  for name in report.js report.css LICENSES.txt; do
+  for name in report.js report.css view.js view.css LICENSES.txt; do
     if ! cmp -s "$out/$name" "dist/$name"; then
       echo "page/dist/$name is not what page/src builds; run page/build.sh and commit the result" >&2
       exit 1

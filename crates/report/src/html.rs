@@ -15,32 +15,36 @@ impl Comparison {
         for conclusion in self.conclusions() {
             findings += &format!("<p>{}</p>", escape_text(&conclusion.text));
         }
-        // One pass, so that nothing a user wrote is itself taken for a placeholder.
-        let mut page = String::with_capacity(SKELETON.len() + SCRIPT.len() + STYLE.len() + 65536);
-        let mut rest = SKELETON;
-        while let Some((before, after)) = rest.split_once("{{") {
-            let (name, tail) = after.split_once("}}").expect("the skeleton closes its placeholders");
-            page += before;
-            match name {
-                "title" => page += &escape_text(&self.title),
-                "style" => page += STYLE,
-                "findings" => page += &findings,
-                "data" => page += &escape_json(&self.to_compact_json()),
-                "script" => page += SCRIPT,
-                other => unreachable!("unknown placeholder {other} in the skeleton"),
-            }
-            rest = tail;
-        }
-        page + rest
+        fill(SKELETON, |name| match name {
+            "title" => escape_text(&self.title),
+            "style" => STYLE.to_owned(),
+            "findings" => findings.clone(),
+            "data" => escape_json(&self.to_compact_json()),
+            "script" => SCRIPT.to_owned(),
+            other => unreachable!("unknown placeholder {other} in the skeleton"),
+        })
     }
 }
 
+/// The skeleton with its placeholders filled in. One pass, so that nothing a user wrote is itself taken for a placeholder.
+pub(crate) fn fill(skeleton: &str, content: impl Fn(&str) -> String) -> String {
+    let mut page = String::with_capacity(skeleton.len() + SCRIPT.len() + STYLE.len() + 65536);
+    let mut rest = skeleton;
+    while let Some((before, after)) = rest.split_once("{{") {
+        let (name, tail) = after.split_once("}}").expect("the skeleton closes its placeholders");
+        page += before;
+        page += &content(name);
+        rest = tail;
+    }
+    page + rest
+}
+
 /// JSON that no HTML parser can take for markup: `</script>` and `<!--` need the character `<`.
-fn escape_json(json: &str) -> String {
+pub(crate) fn escape_json(json: &str) -> String {
     json.replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
 }
 
-fn escape_text(text: &str) -> String {
+pub(crate) fn escape_text(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

@@ -23,6 +23,7 @@ mod table;
 mod test_data;
 mod tiering;
 mod translation_coherence;
+pub mod view_page;
 mod virtual_machines;
 mod write;
 

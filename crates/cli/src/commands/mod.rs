@@ -18,6 +18,7 @@ pub mod sim;
 pub mod sweep;
 pub mod trace;
 pub mod tune;
+pub mod view;
 pub mod workload;
 
 use crate::logging::Format;
@@ -82,6 +83,7 @@ pub enum Command {
     Compare(compare::Arguments),
     Sweep(sweep::Arguments),
     Diff(diff::Arguments),
+    View(view::Arguments),
     Advise(advise::Arguments),
     Tune(tune::Arguments),
     Reproduce(reproduce::Arguments),

@@ -63,7 +63,8 @@ const resized = new ResizeObserver((entries) => {
   }
 });
 
-function release(within: HTMLElement): void {
+/** Ends the charts in an element that is about to go. */
+export function release(within: HTMLElement): void {
   for (const entry of mounted) {
     if (within.contains(entry.element)) {
       resized.unobserve(entry.element);

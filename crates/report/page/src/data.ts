@@ -159,6 +159,14 @@ export type Report = {
   host: { date: string; runs: { wall_seconds: number; accesses_per_second: number }[] };
 };
 
+/** A document as the page wants it: those of a single run lack what joins runs, and in schema 1 `host` did not exist. */
+export function asReport(document: Partial<Report> & { runs: Run[]; date?: string }): Report {
+  const host = document.host ?? { date: document.date ?? "", runs: [] };
+  document.runs.forEach((run, at) => Object.assign(run, host.runs[at]));
+  const empty = { title: "", command: "", tool_version: "", baseline: document.runs[0]?.design ?? "", conclusions: [], inputs: [], units: {} };
+  return { schema: 0, ...empty, ...document, host: { ...host, date: host.date ?? "" } };
+}
+
 /** Whether this is what a policy did to real processes: no time, cycles or accesses were simulated. */
 export function isLive(run: Run): boolean {
   return run.fidelity === "live";

@@ -4,18 +4,18 @@ import "./style.css";
 import { translationCoherence } from "./coherence";
 import { virtualMachines } from "./virtual_machines";
 import { contiguity } from "./contiguity";
-import { designNames, inputNames, type Conclusion, type Report, type Run } from "./data";
+import { asReport, designNames, inputNames, type Conclusion, type Report, type Run } from "./data";
 import { h } from "./dom";
 import { bytes, significant, times, withTimesSign } from "./format";
 import { live } from "./live";
 import { cycles, drawPending, inputs, pageSizes, speedups, traffic, translation } from "./sections";
 import { numbers, parameters, provenance, statistics } from "./tables";
 import { tiering } from "./tiering";
-import { apply, onSchemeChange, scheme, toggleScheme } from "./theme";
+import { brand, schemeToggle } from "./bar";
+import { apply } from "./theme";
 
 function start(): void {
-  const report = JSON.parse(document.getElementById("data")!.textContent!) as Report;
-  report.runs.forEach((run, at) => Object.assign(run, report.host.runs[at]));
+  const report = asReport(JSON.parse(document.getElementById("data")!.textContent!));
   const sections = [
     speedups(report),
     tiering(report),
@@ -43,29 +43,7 @@ function start(): void {
 function bar(sections: HTMLElement[]): HTMLElement {
   const nav = h("nav", { "aria-label": "Sections" });
   for (const one of sections) nav.append(h("a", { href: `#${one.id}` }, one.dataset.short!));
-  const toggle = h("button", { type: "button", class: "toggle" });
-  const label = () => {
-    const other = scheme() === "dark" ? "light" : "dark";
-    toggle.textContent = other === "dark" ? "Dark" : "Light";
-    toggle.setAttribute("aria-label", `Switch to the ${other} colour scheme`);
-  };
-  onSchemeChange(label);
-  toggle.addEventListener("click", toggleScheme);
-  return h("header", { class: "bar" }, h("a", { class: "brand", href: "#page" }, logo(), "Terrace"), nav, toggle);
-}
-
-/** Three terraces. */
-function logo(): SVGElement {
-  const space = "http://www.w3.org/2000/svg";
-  const svg = document.createElementNS(space, "svg");
-  svg.setAttribute("viewBox", "0 0 24 24");
-  svg.setAttribute("aria-hidden", "true");
-  for (const [at, width] of [[17, 22], [10.5, 15], [4, 8]]) {
-    const step = document.createElementNS(space, "rect");
-    for (const [name, value] of Object.entries({ x: 1, y: at, width, height: 4.4, rx: 1.4 })) step.setAttribute(name, String(value));
-    svg.append(step);
-  }
-  return svg;
+  return h("header", { class: "bar" }, brand(), nav, schemeToggle());
 }
 
 /** A machine with its tiers: what they hold, and how long a read takes with nothing else under way. */

@@ -18,13 +18,18 @@ import {
 import { h, section, segmented } from "./dom";
 import { bytes, exact, percent, seconds, significant, times } from "./format";
 
-export type Column = {
+export type Column<Row = Run> = {
   key: string;
   title: string;
   help: string;
-  value: (run: Run) => string | number | null;
+  value: (row: Row) => string | number | null;
   text?: (value: number) => string;
+  /** In place of the value as text. */
+  node?: (row: Row) => Node;
 };
+
+/** How a table is sorted; kept by whoever draws it anew. */
+export type Order = { key: string; ascending: boolean };
 
 /** What a policy's moves cost. */
 export function costOfMoves(policy: (run: Run) => PolicyWork | null): Column[] {
@@ -63,10 +68,9 @@ export function numbers(report: Report): HTMLElement | null {
   return section("numbers", "Numbers", "The numbers", "One row per run, as in results.json and results.csv. A click on a heading sorts.", scroll(table, "The numbers"));
 }
 
-/** A row per run; a click on a heading sorts. */
-export function sortable(id: string, caption: string, columns: Column[], runs: Run[]): HTMLElement {
+/** A row per run, or of another kind; a click on a heading sorts. */
+export function sortable<Row extends object>(id: string, caption: string, columns: Column<Row>[], runs: Row[], order: Order = { key: "", ascending: true }): HTMLElement {
   const body = h("tbody");
-  const order = { key: "", ascending: true };
   const draw = () => {
     const column = columns.find((c) => c.key === order.key);
     const rows = [...runs];
@@ -81,13 +85,14 @@ export function sortable(id: string, caption: string, columns: Column[], runs: R
     }
     body.replaceChildren(
       ...rows.map((run) => {
-        const row = h("tr", { "data-design": run.design, "data-input": run.input });
+        const { design, input } = run as { design?: string; input?: string };
+        const row = h("tr", { "data-design": design, "data-input": input });
         for (const column of columns) {
           const value = column.value(run);
           const text = value === null ? "–" : typeof value === "string" ? value : column.text!(value);
           const tag = column.key === "design" ? "th" : "td";
           row.append(
-            h(tag, { scope: tag === "th" ? "row" : undefined, class: typeof value === "string" ? "name" : "number", "data-key": column.key, "data-value": value ?? undefined }, text),
+            h(tag, { scope: tag === "th" ? "row" : undefined, class: typeof value === "string" ? "name" : "number", "data-key": column.key, "data-value": value ?? undefined }, column.node?.(run) ?? text),
           );
         }
         return row;
@@ -97,7 +102,7 @@ export function sortable(id: string, caption: string, columns: Column[], runs: R
   const head = h("tr");
   for (const column of columns) {
     const button = h("button", { type: "button", title: column.help }, column.title);
-    const cell = h("th", { scope: "col", class: column.text ? "number" : "name", "aria-sort": "none", "data-key": column.key }, button);
+    const cell = h("th", { scope: "col", class: column.text ? "number" : "name", "aria-sort": column.key !== order.key ? "none" : order.ascending ? "ascending" : "descending", "data-key": column.key }, button);
     button.addEventListener("click", () => {
       order.ascending = order.key === column.key ? !order.ascending : column.text === undefined;
       order.key = column.key;
@@ -228,7 +233,7 @@ export function provenance(report: Report): HTMLElement {
   );
 }
 
-function commandBlock(command: string): HTMLElement {
+export function commandBlock(command: string): HTMLElement {
   const button = h("button", { type: "button", class: "copy" }, "Copy");
   const code = h("code", {}, command);
   button.addEventListener("click", async () => {
@@ -245,7 +250,7 @@ function commandBlock(command: string): HTMLElement {
   return h("div", { class: "command" }, h("pre", { tabindex: 0 }, code), button);
 }
 
-function filterBox(hint: string, change: (text: string) => void): HTMLElement {
+export function filterBox(hint: string, change: (text: string) => void): HTMLElement {
   const box = h("input", { type: "search", placeholder: hint, "aria-label": hint, spellcheck: "false", autocomplete: "off" });
   box.addEventListener("input", () => change(box.value.trim()));
   return box;

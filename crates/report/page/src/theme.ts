@@ -85,6 +85,12 @@ export function onSchemeChange(listener: () => void): void {
   listeners.push(listener);
 }
 
+/** What is called to forget all listeners that were added since: with the part of a page that they belong to. */
+export function listenersSince(): () => void {
+  const kept = listeners.length;
+  return () => void listeners.splice(kept);
+}
+
 export function apply(): void {
   document.documentElement.dataset.scheme = scheme();
   for (const listener of listeners) listener();

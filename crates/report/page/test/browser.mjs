@@ -7,11 +7,11 @@
 
 import assert from "node:assert/strict";
 import { execFileSync } from "node:child_process";
-import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
-import { chromium } from "playwright-core";
+import { LOOKS, launch, open_page, run_all } from "./chromium.mjs";
 
 const page_directory = resolve(fileURLToPath(import.meta.url), "../..");
 const args = process.argv.slice(2);
@@ -29,32 +29,9 @@ function sample() {
   return join(scratch, "sample");
 }
 
-function browser_path() {
-  const candidates = [process.env.CHROMIUM, "/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
-  const found = candidates.find((path) => path && existsSync(path));
-  if (!found) throw new Error("no Chromium found; on Debian: apt-get install chromium, or set CHROMIUM to its path");
-  return found;
-}
-
 const report = JSON.parse(readFileSync(join(directory, "results.json"), "utf8"));
-const browser = await chromium.launch({
-  executablePath: browser_path(),
-  headless: true,
-  args: ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"],
-});
-
-/** Opens the page, collecting everything that must not happen. */
-async function open(options) {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...options });
-  const page = await context.newPage();
-  const errors = [];
-  page.on("console", (message) => ["error", "warning"].includes(message.type()) && errors.push(message.text()));
-  page.on("pageerror", (error) => errors.push(String(error)));
-  page.on("request", (request) => !/^(file|data|blob):/.test(request.url()) && errors.push(`request to ${request.url()}`));
-  await page.goto(pathToFileURL(join(directory, "report.html")).href);
-  await page.waitForSelector("html[data-ready=true]", { timeout: 20000 });
-  return { page, errors, close: () => context.close() };
-}
+const browser = await launch();
+const open = (options) => open_page(browser, pathToFileURL(join(directory, "report.html")).href, (url) => /^(file|data|blob):/.test(url), options);
 
 const number = (text) => Number(text.replace(/,/g, ""));
 
@@ -222,23 +199,10 @@ function leaf(tree, name) {
   return name.split(".").reduce((node, part) => node?.[part], tree);
 }
 
-let failed = 0;
-for (const [name, test] of Object.entries(tests)) {
-  try {
-    await test();
-    console.log(`ok    ${name}`);
-  } catch (error) {
-    failed += 1;
-    console.log(`FAIL  ${name}\n${error.stack}`);
-  }
-}
+const failed = await run_all(tests);
 
 if (screenshots) {
-  for (const [name, options] of Object.entries({
-    light: { colorScheme: "light" },
-    dark: { colorScheme: "dark" },
-    narrow: { colorScheme: "light", viewport: { width: 390, height: 844 }, deviceScaleFactor: 2 },
-  })) {
+  for (const [name, options] of Object.entries(LOOKS)) {
     const { page, close } = await open(options);
     await page.screenshot({ path: join(screenshots, `${name}.png`), fullPage: true });
     await close();

@@ -13,7 +13,7 @@ mod tests;
 
 pub use file::SweepFile;
 pub use point::{InputWord, Point};
-pub use store::{KEPT, Store, pack};
+pub use store::{KEPT, Store, kept, pack};
 
 use crate::designs::Changes;
 use crate::run::{self, InputResult};

@@ -32,6 +32,17 @@ impl InputWord {
             }
         }
     }
+
+    /// What the sweep's file calls the input of an [identity](Point::identity): a workload with its parameters, or a trace's
+    /// path.
+    pub(super) fn in_identity(identity: &str) -> Option<&str> {
+        let line = identity.lines().nth(1)?;
+        match line.strip_prefix("workload ") {
+            Some(spec) => Some(spec),
+            // Its length and the time of its last change follow.
+            None => line.strip_prefix("trace ")?.rsplitn(3, ' ').nth(2),
+        }
+    }
 }
 
 /// One design with its values on one input.

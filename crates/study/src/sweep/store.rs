@@ -1,6 +1,6 @@
 //! Finished runs of sweeps on disk: a file each, so that many processes and machines can write into one folder.
 
-use super::Point;
+use super::{InputWord, Point};
 use crate::Error;
 use crate::keeping::{Exact, ExactStats};
 use serde::{Deserialize, Serialize};
@@ -120,24 +120,39 @@ fn unpack(text: &str, point: &Point) -> Option<RunRecord> {
     if kept.identity != point.identity() {
         return None;
     }
-    Some(RunRecord {
-        design: kept.design,
-        design_summary: kept.design_summary,
-        machine: kept.machine,
-        input: kept.input,
-        fidelity: kept.fidelity,
-        scale: kept.scale,
-        seed: kept.seed,
-        accesses: kept.accesses,
-        instructions: kept.instructions,
-        cycles: kept.cycles,
-        seconds_simulated: kept.seconds_simulated.value()?,
-        wall_seconds: kept.wall_seconds.value()?,
-        command: kept.command,
-        left_out: kept.left_out,
-        notes: kept.notes,
-        parameters: kept.parameters,
-        stats: kept.stats.into_stats()?,
-        ..RunRecord::default()
-    })
+    kept.into_record()
+}
+
+/// The run in a file of [`KEPT`], without the sweep that it is of. Its input is named as the sweep's file names it, with its
+/// parameters: runs of a sweep may differ in nothing else. None where the file is damaged.
+pub fn kept(text: &str) -> Option<RunRecord> {
+    let kept: Kept = serde_json::from_str(text).ok()?;
+    let input = InputWord::in_identity(&kept.identity)?.to_owned();
+    Some(RunRecord { input, ..kept.into_record()? })
+}
+
+impl Kept {
+    /// None where a number is none.
+    fn into_record(self) -> Option<RunRecord> {
+        Some(RunRecord {
+            design: self.design,
+            design_summary: self.design_summary,
+            machine: self.machine,
+            input: self.input,
+            fidelity: self.fidelity,
+            scale: self.scale,
+            seed: self.seed,
+            accesses: self.accesses,
+            instructions: self.instructions,
+            cycles: self.cycles,
+            seconds_simulated: self.seconds_simulated.value()?,
+            wall_seconds: self.wall_seconds.value()?,
+            command: self.command,
+            left_out: self.left_out,
+            notes: self.notes,
+            parameters: self.parameters,
+            stats: self.stats.into_stats()?,
+            ..RunRecord::default()
+        })
+    }
 }
