@@ -4,13 +4,19 @@
 //! it has into huge pages, and look at its own page table. [`Promoter`] does so by a published policy, Trident, whose
 //! source is the one that the simulator runs.
 //!
+//! What a program asks for itself: memory in pages of a size ([`memory`]), two ranges that exchange what they hold without
+//! a copy ([`exchange`]), and virtual blocks ([`blocks`]).
+//!
 //! The preload library `libterrace.so` ([`crates/preload/arena`]) drives it for programs that know nothing of it.
 //!
 //! [`crates/preload/arena`]: https://github.com/terrace-memory/terrace/tree/main/crates/preload/arena
 
 #![cfg(target_os = "linux")]
 
+pub mod blocks;
+pub mod exchange;
 pub mod maps;
+pub mod memory;
 pub mod pages;
 mod promoter;
 pub mod system;

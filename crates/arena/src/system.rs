@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_int, c_void};
 const COLLAPSE: c_int = 25;
 
 /// What a system call returned, or its error number.
-fn checked(result: libc::c_long) -> Result<usize, c_int> {
+pub(crate) fn checked(result: libc::c_long) -> Result<usize, c_int> {
     // SAFETY: The error number belongs to this thread.
     if result == -1 { Err(unsafe { *libc::__errno_location() }) } else { Ok(result as usize) }
 }

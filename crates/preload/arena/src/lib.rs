@@ -26,6 +26,7 @@
 // The functions replaced are those of the C library, and so are their names.
 #![allow(missing_docs, clippy::missing_safety_doc)]
 
+mod api;
 mod budget;
 mod heap;
 mod helper;

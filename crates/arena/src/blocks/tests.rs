@@ -1,0 +1,161 @@
+use super::*;
+use std::io::Write;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
+
+const KIB: u64 = 1024;
+const MIB: u64 = 1024 * KIB;
+
+fn at(index: u32, offset: u64) -> Handle {
+    Handle { index, offset }
+}
+
+fn put(blocks: &Blocks, handle: Handle, value: u64) {
+    // SAFETY: Resolved for eight bytes, and aligned.
+    unsafe { blocks.resolve(handle, 8, true).unwrap().cast::<u64>().write(value) };
+}
+
+fn get(blocks: &Blocks, handle: Handle) -> u64 {
+    // SAFETY: As in `put`.
+    unsafe { blocks.resolve(handle, 8, false).unwrap().cast::<u64>().read() }
+}
+
+/// Bytes of a block that have memory.
+fn held(blocks: &Blocks, index: u32) -> u64 {
+    // SAFETY: All zeros is a value of this structure of numbers, and the call fills it.
+    unsafe {
+        let mut status: libc::stat = std::mem::zeroed();
+        assert_eq!(libc::fstat(blocks.get(index).unwrap().file, &raw mut status), 0);
+        status.st_blocks as u64 * 512
+    }
+}
+
+#[test]
+fn a_block_has_the_smallest_size_that_holds_it() {
+    let sizes = [0, 1, 4096, 4097, 128 * KIB, 128 * KIB + 1, 4 * MIB + 1, 128 << 40].map(size_for);
+    let expected = [4 * KIB, 4 * KIB, 4 * KIB, 128 * KIB, 128 * KIB, 4 * MIB, 128 * MIB, 128 << 40];
+    assert_eq!(sizes, expected.map(Ok));
+    assert_eq!(size_for((128 << 40) + 1), Err(Problem::TooLarge));
+    let mut blocks = Blocks::new();
+    assert_eq!(blocks.request(100_000), Ok(0));
+    assert_eq!(blocks.request(5 << 30), Ok(1));
+    assert_eq!((blocks.size(0), blocks.size(1)), (Ok(128 * KIB), Ok(128 << 30)));
+    assert_eq!(held(&blocks, 1), 0, "memory is taken as it is touched");
+    assert!(blocks.request(128 << 40).is_err(), "a process has no room for it");
+}
+
+#[test]
+fn each_access_is_checked() {
+    let mut blocks = Blocks::new();
+    let index = blocks.request(4096).unwrap();
+    put(&blocks, at(index, 4088), 7);
+    assert_eq!(get(&blocks, at(index, 4088)), 7);
+    assert_eq!(get(&blocks, at(index, 0)), 0);
+    assert_eq!(blocks.resolve(at(index, 4089), 8, false), Err(Problem::Outside));
+    assert_eq!(blocks.resolve(at(index, u64::MAX), 8, false), Err(Problem::Outside));
+    assert_eq!(blocks.resolve(at(9, 0), 8, false), Err(Problem::NoBlock));
+    // SAFETY: No address is kept.
+    unsafe { blocks.detach(index).unwrap() };
+    assert_eq!(blocks.resolve(at(index, 0), 8, false), Err(Problem::NoBlock));
+    // SAFETY: The same.
+    assert_eq!(unsafe { blocks.detach(index) }, Err(Problem::NoBlock));
+    assert_eq!(blocks.request(1), Ok(index), "the index comes back");
+    assert_eq!(get(&blocks, at(index, 4088)), 0, "with zeros");
+}
+
+#[test]
+fn handles_outlive_a_promotion() {
+    let mut blocks = Blocks::new();
+    let index = blocks.request(4096).unwrap();
+    put(&blocks, at(index, 800), 42);
+    // SAFETY: No address is kept; so below.
+    unsafe {
+        blocks.promote(index, 4000).unwrap();
+        assert_eq!(blocks.size(index), Ok(4096), "large enough already");
+        for (bytes, size) in [(5000, 128 * KIB), (129 * KIB, 4 * MIB), (5 * MIB, 128 * MIB)] {
+            blocks.promote(index, bytes).unwrap();
+            assert_eq!(blocks.size(index), Ok(size));
+            assert_eq!(get(&blocks, at(index, 800)), 42);
+            put(&blocks, at(index, size - 8), size);
+        }
+        assert_eq!(get(&blocks, at(index, 4 * MIB - 8)), 4 * MIB);
+        assert_eq!(blocks.promote(index, u64::MAX), Err(Problem::TooLarge));
+    }
+}
+
+#[test]
+fn a_clone_is_a_snapshot() {
+    let mut blocks = Blocks::new();
+    let source = blocks.request(64 * MIB).unwrap();
+    for offset in [0, 10 * MIB, 128 * MIB - 8] {
+        put(&blocks, at(source, offset), offset + 1);
+    }
+    // SAFETY: Nobody writes meanwhile.
+    let copy = unsafe { blocks.duplicate(source) }.unwrap();
+    put(&blocks, at(source, 10 * MIB), 99);
+    put(&blocks, at(source, 20 * MIB), 98);
+    put(&blocks, at(copy, 0), 97);
+    let read = |index| [0, 10 * MIB, 20 * MIB, 128 * MIB - 8].map(|offset| get(&blocks, at(index, offset)));
+    assert_eq!(read(copy), [97, 10 * MIB + 1, 0, 128 * MIB - 8 + 1]);
+    assert_eq!(read(source), [1, 99, 98, 128 * MIB - 8 + 1]);
+    assert!(held(&blocks, copy) <= 4 * crate::HUGE as u64, "holes are not copied");
+}
+
+#[test]
+fn blocks_are_handed_over_with_rights() {
+    let (one, other) = UnixStream::pair().unwrap();
+    let (mut mine, mut theirs) = (Blocks::new(), Blocks::new());
+    let index = mine.request(100_000).unwrap();
+    put(&mine, at(index, 0), 5);
+    mine.send(index, one.as_raw_fd(), Rights::Write).unwrap();
+    let got = theirs.attach(other.as_raw_fd()).unwrap();
+    assert_eq!((theirs.size(got), get(&theirs, at(got, 0))), (Ok(128 * KIB), 5));
+    put(&theirs, at(got, 8), 6);
+    assert_eq!(get(&mine, at(index, 8)), 6, "both have the same bytes");
+    // SAFETY: No address is kept.
+    assert_eq!(unsafe { mine.promote(index, MIB) }, Err(Problem::NotAllowed), "others would not learn of it");
+    // From here on it can be mapped for reading alone.
+    mine.send(index, one.as_raw_fd(), Rights::Read).unwrap();
+    let readable = theirs.attach(other.as_raw_fd()).unwrap();
+    assert_eq!(get(&theirs, at(readable, 8)), 6);
+    assert_eq!(theirs.resolve(at(readable, 0), 8, true), Err(Problem::NotAllowed));
+    let file = theirs.get(readable).unwrap().file;
+    // SAFETY: New mappings and a change that is refused.
+    unsafe {
+        let length = 128 * KIB as usize;
+        let mapped = libc::mmap(std::ptr::null_mut(), length, libc::PROT_WRITE, libc::MAP_SHARED, file, 0);
+        assert_eq!(mapped, libc::MAP_FAILED, "the kernel holds to it");
+        assert_ne!(libc::mprotect(theirs.get(readable).unwrap().start.cast(), length, libc::PROT_WRITE), 0);
+    }
+    put(&mine, at(index, 16), 7);
+    assert_eq!(get(&theirs, at(readable, 16)), 7, "who had it mapped goes on writing");
+    assert_eq!(mine.send(index, one.as_raw_fd(), Rights::Write), Err(Problem::NotAllowed));
+    assert_eq!(theirs.send(readable, one.as_raw_fd(), Rights::Write), Err(Problem::NotAllowed));
+    // SAFETY: No address is kept.
+    unsafe { mine.detach(index).unwrap() };
+    assert_eq!(get(&theirs, at(readable, 16)), 7, "it stays with those who have it");
+}
+
+#[test]
+fn what_is_no_block_is_refused() {
+    let (mut one, other) = UnixStream::pair().unwrap();
+    let mut blocks = Blocks::new();
+    let attach = |blocks: &mut Blocks| blocks.attach(other.as_raw_fd());
+    one.write_all(b"sixteen bytes!!!").unwrap();
+    assert_eq!(attach(&mut blocks), Err(Problem::NoMessage));
+    // A file that is shorter than is said, or that can become shorter, would end the program at an access.
+    let mut source = Blocks::new();
+    let index = source.request(4096).unwrap();
+    let file = source.get(index).unwrap().file;
+    for bytes in [128 * KIB, 4096, 5000, 0] {
+        transport::send(one.as_raw_fd(), file, bytes).unwrap();
+        assert_eq!(attach(&mut blocks), Err(Problem::NoMessage), "{bytes}");
+    }
+    // A descriptor that is no memory.
+    transport::send(one.as_raw_fd(), one.as_raw_fd(), 4096).unwrap();
+    assert_eq!(attach(&mut blocks), Err(Problem::NoMessage));
+    drop(one);
+    assert_eq!(attach(&mut blocks), Err(Problem::NoMessage), "nobody is there any more");
+    assert_eq!(attach(&mut blocks).unwrap_err().number(), libc::EPROTO);
+    assert!(matches!(blocks.attach(-1), Err(Problem::System(_))));
+}

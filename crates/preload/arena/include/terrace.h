@@ -1,0 +1,93 @@
+/* Page sizes, exchange and virtual blocks: the C interface of libterrace.so.
+ *
+ * Functions that return int return 0, or a negative error number as of errno.h. A program that is linked with the library has
+ * huge pages in its other memory too, as if the library were preloaded; TERRACE_ARENA=off keeps it to what is called here. */
+#ifndef TERRACE_H
+#define TERRACE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The version of the library, such as "0.1.0". */
+const char *terrace_version(void);
+
+/* Memory. */
+
+enum terrace_pages {
+    TERRACE_PAGES_4K = 0,
+    TERRACE_PAGES_2M = 1, /* transparent */
+    TERRACE_PAGES_1G = 2, /* of the kernel's pool: given back only whole, and not for memory that a forked child stores to */
+};
+
+struct terrace_memory {
+    void *start;  /* at a multiple of the page size */
+    size_t bytes; /* a multiple of the page size */
+    int pages;    /* enum terrace_pages: what was had */
+};
+
+/* At least so many bytes of zeros, in pages of the size that is wished for where they can be had, else of the next smaller. */
+int terrace_allocate(size_t bytes, int wish, struct terrace_memory *memory);
+/* Gives memory back, whole, and clears the structure. */
+int terrace_free(struct terrace_memory *memory);
+
+enum terrace_hint {
+    TERRACE_HINT_COLLAPSE = 0,   /* used often: join it into huge pages now */
+    TERRACE_HINT_POPULATE = 1,   /* used soon: bring all of it in, zeroed, now */
+    TERRACE_HINT_COLD = 2,       /* not used for a while: to be taken first */
+    TERRACE_HINT_PAGE_OUT = 3,   /* not used for long: to swap now */
+    TERRACE_HINT_NODE = 4,       /* argument: the node in which it shall lie where there is room */
+    TERRACE_HINT_INTERLEAVE = 5, /* argument: the set of nodes, a bit each, in which it shall lie in turn */
+};
+
+/* Says what is known about a range of whole pages. Changes no byte. */
+int terrace_hint(void *start, size_t bytes, int hint, uint64_t argument);
+
+struct terrace_exchanged {
+    size_t moved;  /* bytes whose pages were moved */
+    size_t copied; /* bytes that were copied: pinned, shared, not anonymous, or on a kernel before 6.8 */
+};
+
+/* Exchanges what two ranges of whole pages hold. No other thread accesses them meanwhile. `how` may be null. */
+int terrace_exchange(void *one, void *other, size_t bytes, struct terrace_exchanged *how);
+
+/* Virtual blocks. */
+
+struct terrace_handle {
+    uint32_t index;  /* of the block in the table */
+    uint64_t offset; /* bytes from its start */
+};
+
+enum terrace_rights { TERRACE_READ = 0, TERRACE_WRITE = 1 };
+
+/* A table of blocks. Its functions may be called from several threads. */
+typedef struct terrace_blocks terrace_blocks;
+
+terrace_blocks *terrace_blocks_new(void);
+/* Detaches all blocks of the table; no address in them is used any more. */
+void terrace_blocks_free(terrace_blocks *blocks);
+
+/* A new block of the smallest size that holds so many bytes: 4 KiB, 128 KiB, 4 MiB and on, each 32 times the one before. */
+int terrace_request(terrace_blocks *blocks, uint64_t bytes, uint32_t *index);
+int terrace_size(terrace_blocks *blocks, uint32_t index, uint64_t *bytes);
+/* Where so many bytes from a handle on lie, until the block is promoted or detached. ERANGE: beyond the block; EACCES: the
+ * block may not be written. */
+int terrace_resolve(terrace_blocks *blocks, struct terrace_handle handle, uint64_t bytes, int write, void **address);
+/* A larger size; handles stay valid, addresses do not. EACCES: others have the block attached. */
+int terrace_promote(terrace_blocks *blocks, uint32_t index, uint64_t bytes);
+/* Another block with what this one holds now. Nobody writes to it meanwhile. */
+int terrace_clone(terrace_blocks *blocks, uint32_t index, uint32_t *copy);
+/* Hands a block over through a connected Unix socket. TERRACE_READ seals it: nobody can map it for writing from then on. */
+int terrace_send(terrace_blocks *blocks, uint32_t index, int socket, int rights);
+/* Takes a block over from a connected Unix socket. */
+int terrace_attach(terrace_blocks *blocks, int socket, uint32_t *index);
+/* Gives a block up; no address in it is used any more. */
+int terrace_detach(terrace_blocks *blocks, uint32_t index);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,96 @@
+/* Every function of terrace.h, called from C. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <terrace.h>
+#include <unistd.h>
+
+#define NEED(holds) do { if (!(holds)) { fprintf(stderr, "line %d: %s\n", __LINE__, #holds); exit(1); } } while (0)
+#define MIB (1UL << 20)
+
+static uint64_t *at(terrace_blocks *blocks, uint32_t index, uint64_t offset, int write)
+{
+    struct terrace_handle handle = { index, offset };
+    void *address = NULL;
+    int result = terrace_resolve(blocks, handle, 8, write, &address);
+    return result ? NULL : address;
+}
+static void memory(void)
+{
+    struct terrace_memory one, other, small;
+    NEED(terrace_allocate(8 * MIB, TERRACE_PAGES_2M, &one) == 0);
+    NEED(terrace_allocate(8 * MIB, TERRACE_PAGES_1G, &other) == 0);
+    NEED(terrace_allocate(100, TERRACE_PAGES_4K, &small) == 0);
+    NEED(one.bytes == 8 * MIB && (uintptr_t)one.start % (2 * MIB) == 0 && other.pages <= TERRACE_PAGES_2M);
+    NEED(small.bytes == 4096 && small.pages == TERRACE_PAGES_4K);
+    NEED(terrace_allocate(0, TERRACE_PAGES_4K, &small) == -EINVAL && terrace_allocate(1, 7, &small) == -EINVAL);
+    NEED(terrace_allocate(1, TERRACE_PAGES_4K, NULL) == -EINVAL);
+    memset(one.start, 1, one.bytes);
+    memset(other.start, 2, other.bytes);
+    NEED(terrace_hint(one.start, one.bytes, TERRACE_HINT_COLD, 0) == 0);
+    NEED(terrace_hint(one.start, one.bytes, TERRACE_HINT_NODE, 0) == 0);
+    NEED(terrace_hint(one.start, one.bytes, TERRACE_HINT_NODE, 1UL << 40) == -EINVAL);
+    NEED(terrace_hint(one.start, one.bytes, 99, 0) == -EINVAL);
+    struct terrace_exchanged how = { 0, 0 };
+    NEED(terrace_exchange(one.start, other.start, 8 * MIB, &how) == 0);
+    NEED(how.moved + how.copied == 8 * MIB);
+    for (size_t i = 0; i < 8 * MIB; i++) NEED(((char *)one.start)[i] == 2 && ((char *)other.start)[i] == 1);
+    NEED(terrace_exchange(one.start, other.start, 8 * MIB, NULL) == 0 && *(char *)one.start == 1);
+    NEED(terrace_exchange(one.start, one.start, 4096, NULL) == -EINVAL);
+    NEED(terrace_exchange((char *)one.start + 1, other.start, 4096, NULL) == -EINVAL);
+    NEED(terrace_free(&one) == 0 && one.start == NULL && terrace_free(&one) == 0);
+    NEED(terrace_free(&other) == 0 && terrace_free(&small) == 0 && terrace_free(NULL) == -EINVAL);
+}
+static void blocks(void)
+{
+    terrace_blocks *table = terrace_blocks_new();
+    uint32_t index = 99, copy = 99;
+    uint64_t bytes = 0;
+    NEED(table && terrace_request(table, 5000, &index) == 0 && terrace_size(table, index, &bytes) == 0);
+    NEED(bytes == 131072);
+    *at(table, index, 64, 1) = 11;
+    NEED(at(table, index, 131072 - 7, 0) == NULL && at(table, 12345, 0, 0) == NULL);
+    NEED(terrace_promote(table, index, MIB) == 0 && terrace_size(table, index, &bytes) == 0 && bytes == 4 * MIB);
+    NEED(*at(table, index, 64, 0) == 11);
+    NEED(terrace_clone(table, index, &copy) == 0 && copy != index);
+    *at(table, index, 64, 1) = 12;
+    NEED(*at(table, copy, 64, 0) == 11);
+    int ends[2];
+    NEED(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, ends) == 0);
+    NEED(terrace_send(table, index, ends[0], TERRACE_WRITE) == 0);
+    NEED(terrace_send(table, copy, ends[0], TERRACE_READ) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        terrace_blocks *own = terrace_blocks_new();
+        uint32_t shared, readable;
+        NEED(terrace_attach(own, ends[1], &shared) == 0 && terrace_attach(own, ends[1], &readable) == 0);
+        NEED(*at(own, shared, 64, 1) == 12 && *at(own, readable, 64, 0) == 11);
+        NEED(at(own, readable, 64, 1) == NULL);
+        struct terrace_handle handle = { readable, 0 };
+        void *address;
+        NEED(terrace_resolve(own, handle, 8, 1, &address) == -EACCES);
+        *at(own, shared, 72, 1) = 13;
+        terrace_blocks_free(own);
+        _exit(0);
+    }
+    int status;
+    NEED(waitpid(child, &status, 0) == child && status == 0);
+    NEED(*at(table, index, 72, 0) == 13);
+    NEED(terrace_promote(table, index, 100 * MIB) == -EACCES);
+    NEED(terrace_detach(table, index) == 0 && terrace_detach(table, index) == -EBADF);
+    NEED(terrace_request(table, UINT64_MAX, &index) == -EFBIG && terrace_request(NULL, 1, &index) == -EINVAL);
+    NEED(terrace_request(table, 1, NULL) == -EINVAL && terrace_send(table, copy, ends[0], 9) == -EINVAL);
+    terrace_blocks_free(table);
+    terrace_blocks_free(NULL);
+}
+int main(void)
+{
+    memory();
+    blocks();
+    puts(terrace_version());
+    return 0;
+}
