@@ -37,13 +37,16 @@ pub(crate) trait Program: Clone + Send + Sync + 'static {
     type Thread: Kernel;
     /// What it says about itself.
     const INFO: &'static WorkloadInfo;
-    /// Whether its threads fill data structures of their own before the run; they then say [`Progress::Run`].
-    const POPULATES: bool = false;
     /// Who runs it.
     const AGENT: Agent = Agent::Cpu;
 
     /// The program with parameters that are within their ranges. Those that do not go together are a problem.
     fn new(parameters: &Self::Parameters) -> Result<Self, Problem>;
+    /// Whether the steps of its threads begin before the run, to fill data structures of their own or to warm up; they then say
+    /// [`Progress::Run`].
+    fn populates(&self) -> bool {
+        false
+    }
     fn layout(&self) -> &Layout;
     fn threads(&self) -> u32;
     fn thread(&self, index: u32) -> Self::Thread;
@@ -171,6 +174,7 @@ pub(crate) struct Thread<P: Program> {
     kernel: P::Thread,
     phase: Phase,
     settle: u64,
+    populates: bool,
 }
 
 impl<P: Program> Thread<P> {
@@ -181,6 +185,7 @@ impl<P: Program> Thread<P> {
             kernel: program.thread(index),
             phase: Phase::Initialisation,
             settle: program.layout().settle,
+            populates: program.populates(),
         }
     }
 
@@ -239,8 +244,8 @@ impl<P: Program> Kernel for Thread<P> {
                     return progress;
                 }
                 self.touch = None;
-                // Where the program populates structures of its own, that still belongs to initialisation.
-                if P::POPULATES { Progress::Barrier } else { self.initialised(Progress::Run) }
+                // The steps before the run still belong to initialisation.
+                if self.populates { Progress::Barrier } else { self.initialised(Progress::Run) }
             }
         }
     }

@@ -86,7 +86,6 @@ impl Program for BTree {
     const INFO: &WorkloadInfo = &INFO;
     type Parameters = Parameters;
     type Thread = Tree;
-    const POPULATES: bool = true;
 
     fn new(parameters: &Parameters) -> Result<BTree, Problem> {
         let node = parameters.node.0;
@@ -112,6 +111,10 @@ impl Program for BTree {
         tree.handle = tree.layout.array("tree", 64);
         tree.site = tree.layout.site("node");
         Ok(tree)
+    }
+
+    fn populates(&self) -> bool {
+        true
     }
 
     fn layout(&self) -> &Layout {

@@ -125,7 +125,6 @@ impl Program for Growth {
     const INFO: &WorkloadInfo = &INFO;
     type Parameters = Parameters;
     type Thread = Filler;
-    const POPULATES: bool = true;
 
     fn new(parameters: &Parameters) -> Result<Growth, Problem> {
         let bytes = parameters.bytes.0;
@@ -173,6 +172,10 @@ impl Program for Growth {
             seed: parameters.seed.number,
             layout,
         })
+    }
+
+    fn populates(&self) -> bool {
+        true
     }
 
     fn layout(&self) -> &Layout {

@@ -39,6 +39,9 @@ pub(crate) struct Parameters {
     /// Times every page is visited.
     #[parameter(default = 2, range = 1..=LARGEST_COUNT, unit = "passes")]
     passes: u64,
+    /// Passes before the run, which are not counted: they write back what initialisation left in the caches.
+    #[parameter(default = 0, range = 0..=LARGEST_COUNT, unit = "passes")]
+    warmup: u64,
     #[parameter(flatten)]
     line: LineParameter,
     #[parameter(flatten)]
@@ -103,6 +106,7 @@ pub(crate) struct Iwb {
     pages: u64,
     write: bool,
     passes: u64,
+    warmup: u64,
     line: Line,
     threads: u32,
     array: u64,
@@ -123,11 +127,16 @@ impl Program for Iwb {
             pages,
             write: parameters.mode == Mode::Write,
             passes: parameters.passes,
+            warmup: parameters.warmup,
             line: parameters.line.line,
             threads,
             array,
             layout,
         })
+    }
+
+    fn populates(&self) -> bool {
+        self.warmup > 0
     }
 
     fn layout(&self) -> &Layout {
@@ -139,7 +148,13 @@ impl Program for Iwb {
     }
 
     fn thread(&self, index: u32) -> Visits {
-        Visits { program: self.clone(), first: index.into(), page: index.into(), pass: 0 }
+        Visits {
+            program: self.clone(),
+            first: index.into(),
+            page: index.into(),
+            pass: 0,
+            warmup: self.warmup,
+        }
     }
 
     fn kernel_accesses(&self) -> u64 {
@@ -153,6 +168,8 @@ pub(crate) struct Visits {
     first: u64,
     page: u64,
     pass: u64,
+    /// Passes that are left before the run.
+    warmup: u64,
 }
 
 impl Kernel for Visits {
@@ -169,6 +186,10 @@ impl Kernel for Visits {
         }
         // No barrier: in the benchmark each thread loops by itself.
         self.page = self.first;
+        if self.warmup > 0 {
+            self.warmup -= 1;
+            return if self.warmup == 0 { Progress::Run } else { Progress::Working };
+        }
         self.pass += 1;
         if self.pass == passes { Progress::Done } else { Progress::Working }
     }

@@ -97,7 +97,6 @@ impl Program for KeyValue {
     const INFO: &WorkloadInfo = &INFO;
     type Parameters = Parameters;
     type Thread = Store;
-    const POPULATES: bool = true;
 
     fn new(parameters: &Parameters) -> Result<KeyValue, Problem> {
         let threads = parameters.threads.count;
@@ -129,6 +128,10 @@ impl Program for KeyValue {
         }
         program.sites = ["bucket table", "entry and key", "value"].map(|name| program.layout.site(name));
         Ok(program)
+    }
+
+    fn populates(&self) -> bool {
+        true
     }
 
     fn layout(&self) -> &Layout {

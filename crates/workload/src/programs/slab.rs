@@ -106,7 +106,6 @@ impl Program for Slab {
     const INFO: &WorkloadInfo = &INFO;
     type Parameters = Parameters;
     type Thread = Cache;
-    const POPULATES: bool = true;
 
     fn new(parameters: &Parameters) -> Result<Slab, Problem> {
         let threads = parameters.threads.count;
@@ -149,6 +148,10 @@ impl Program for Slab {
         }
         program.site = program.layout.site("slab page");
         Ok(program)
+    }
+
+    fn populates(&self) -> bool {
+        true
     }
 
     fn layout(&self) -> &Layout {
