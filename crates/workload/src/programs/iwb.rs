@@ -39,9 +39,8 @@ pub(crate) struct Parameters {
     /// Times every page is visited.
     #[parameter(default = 2, range = 1..=LARGEST_COUNT, unit = "passes")]
     passes: u64,
-    /// Passes before the run, which are not counted: they write back what initialisation left in the caches.
-    #[parameter(default = 0, range = 0..=LARGEST_COUNT, unit = "passes")]
-    warmup: u64,
+    #[parameter(flatten)]
+    warmup: Warmup,
     #[parameter(flatten)]
     line: LineParameter,
     #[parameter(flatten)]
@@ -57,6 +56,23 @@ pub(crate) enum Mode {
     Read,
     /// Write-only visits (1R1W).
     Write,
+}
+
+/// The parameter of workloads that measure passes over an array in the steady state.
+#[derive(Clone, Copy, Debug, PartialEq, Parameters)]
+pub(crate) struct Warmup {
+    /// Passes before the run, which are not counted: they write back what initialisation left in the caches.
+    #[parameter(name = "warmup", default = 0, range = 0..=LARGEST_COUNT, unit = "passes")]
+    pub passes: u64,
+}
+
+impl Warmup {
+    /// What a thread does next that has ended a pass before the run; nothing where the run has begun.
+    #[inline]
+    pub fn pass_ended(&mut self) -> Option<Progress> {
+        self.passes = self.passes.checked_sub(1)?;
+        Some(if self.passes == 0 { Progress::Run } else { Progress::Working })
+    }
 }
 
 /// The parameter of workloads whose visits touch one line of a page.
@@ -106,7 +122,7 @@ pub(crate) struct Iwb {
     pages: u64,
     write: bool,
     passes: u64,
-    warmup: u64,
+    warmup: Warmup,
     line: Line,
     threads: u32,
     array: u64,
@@ -136,7 +152,7 @@ impl Program for Iwb {
     }
 
     fn populates(&self) -> bool {
-        self.warmup > 0
+        self.warmup.passes > 0
     }
 
     fn layout(&self) -> &Layout {
@@ -158,7 +174,7 @@ impl Program for Iwb {
     }
 
     fn kernel_accesses(&self) -> u64 {
-        self.pages * self.passes * if self.write { 2 } else { 1 }
+        self.pages * (self.warmup.passes + self.passes) * if self.write { 2 } else { 1 }
     }
 }
 
@@ -168,8 +184,8 @@ pub(crate) struct Visits {
     first: u64,
     page: u64,
     pass: u64,
-    /// Passes that are left before the run.
-    warmup: u64,
+    /// What is left of the passes before the run.
+    warmup: Warmup,
 }
 
 impl Kernel for Visits {
@@ -186,9 +202,8 @@ impl Kernel for Visits {
         }
         // No barrier: in the benchmark each thread loops by itself.
         self.page = self.first;
-        if self.warmup > 0 {
-            self.warmup -= 1;
-            return if self.warmup == 0 { Progress::Run } else { Progress::Working };
+        if let Some(progress) = self.warmup.pass_ended() {
+            return progress;
         }
         self.pass += 1;
         if self.pass == passes { Progress::Done } else { Progress::Working }

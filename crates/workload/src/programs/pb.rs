@@ -1,6 +1,6 @@
 //! PB, the policy benchmark of Ambix: half of an array is written, half is read.
 
-use super::iwb::{Line, LineParameter, PAGE, visit};
+use super::iwb::{Line, LineParameter, PAGE, Warmup, visit};
 use crate::WorkloadInfo;
 use crate::layout::Layout;
 use crate::memory::Memory;
@@ -36,6 +36,8 @@ pub(crate) struct Parameters {
     /// Times every page is visited.
     #[parameter(default = 2, range = 1..=LARGEST_COUNT, unit = "passes")]
     passes: u64,
+    #[parameter(flatten)]
+    warmup: Warmup,
     /// The order of the visits.
     order: Order,
     #[parameter(flatten)]
@@ -73,6 +75,7 @@ pub(crate) struct Pb {
     /// Pages of one half.
     half: u64,
     passes: u64,
+    warmup: Warmup,
     alternate: bool,
     line: Line,
     threads: u32,
@@ -99,12 +102,17 @@ impl Program for Pb {
         Ok(Pb {
             half,
             passes: parameters.passes,
+            warmup: parameters.warmup,
             alternate: parameters.order == Order::Alternate,
             line: parameters.line.line,
             threads,
             array,
             layout,
         })
+    }
+
+    fn populates(&self) -> bool {
+        self.warmup.passes > 0
     }
 
     fn layout(&self) -> &Layout {
@@ -116,11 +124,18 @@ impl Program for Pb {
     }
 
     fn thread(&self, index: u32) -> Visits {
-        Visits { program: self.clone(), first: index.into(), page: index.into(), pass: 0, reading: false }
+        Visits {
+            program: self.clone(),
+            first: index.into(),
+            page: index.into(),
+            pass: 0,
+            reading: false,
+            warmup: self.warmup,
+        }
     }
 
     fn kernel_accesses(&self) -> u64 {
-        3 * self.half * self.passes
+        3 * self.half * (self.warmup.passes + self.passes)
     }
 }
 
@@ -133,6 +148,8 @@ pub(crate) struct Visits {
     pass: u64,
     /// In sequential order: the read half's turn.
     reading: bool,
+    /// What is left of the passes before the run.
+    warmup: Warmup,
 }
 
 impl Kernel for Visits {
@@ -161,6 +178,9 @@ impl Kernel for Visits {
             return Progress::Working;
         }
         self.reading = false;
+        if let Some(progress) = self.warmup.pass_ended() {
+            return progress;
+        }
         self.pass += 1;
         if self.pass == passes { Progress::Done } else { Progress::Working }
     }

@@ -85,6 +85,17 @@ fn pb_writes_the_first_half_and_initialises_in_the_order_asked_for() {
 }
 
 #[test]
+fn passes_before_the_run_are_made_and_not_counted() {
+    for spec in ["iwb,bytes=64 KiB,threads=2,passes=3", "pb,bytes=64 KiB,threads=2,passes=3"] {
+        let warm = format!("{spec},warmup=2");
+        let (cold_run, warm_run) = (run_accesses(spec), run_accesses(&warm));
+        assert_eq!(cold_run.len(), warm_run.len(), "{spec}");
+        let all = |spec: &str| batches(spec).iter().map(|batch| batch.addr.len()).sum::<usize>();
+        assert_eq!(all(&warm) - all(spec), 2 * cold_run.len() / 3, "{spec}");
+    }
+}
+
+#[test]
 fn bt_writes_the_right_hand_side_most_and_never_the_forcing() {
     let traffic = traffic("bt,bytes=2 MiB,planes=6,iterations=2");
     let written = |name: &str| traffic[name].1;

@@ -29,7 +29,7 @@ const SMALL: [&str; 30] = [
     "stencil,side=32,iterations=2",
     "hashjoin,build=3e4,probe=5e4",
     "canneal,elements=5e4,moves=5e3",
-    "iwb,bytes=16 MiB,threads=1,passes=3",
+    "iwb,bytes=16 MiB,threads=1,passes=3,warmup=1",
     "pb,bytes=16 MiB,threads=1",
     "pmbench,bytes=9 MiB,accesses=5e4",
     "service,bytes=8 MiB,requests=5e3,hot=0.01,traffic=0.5,zipf=0.9,chain=2,think=100",
