@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
+import weakref
 from typing import Any, Mapping, Sequence
 
 from . import _terrace
@@ -18,11 +20,13 @@ from ._terrace import RequestError, RunError
 class Sweep(Table):
     """The finished runs of a sweep: a row each, first the values that distinguish them.
 
-    Its folder has every run, ``results.csv`` and ``results.parquet``.
+    Its folder has every run, ``results.csv`` and ``results.parquet``. A folder that nobody named goes with the result.
     """
 
-    def __init__(self, inner: _terrace.Sweep, folder: str, failures: Sequence[str] = ()) -> None:
+    def __init__(self, inner: _terrace.Sweep, folder: str, failures: Sequence[str] = (), temporary: bool = False) -> None:
         self._inner, self._folder = inner, folder
+        if temporary:
+            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         #: Runs that have no result, and why.
         self.failures = list(failures)
         self._kept: dict[str, tuple[str, list[Any]]] | None = None
@@ -151,23 +155,41 @@ def sweep(
         plan = _terrace.Sweep.of_json(text)
         source = ("json", text, "")
     folder = tempfile.mkdtemp(prefix="terrace-sweep-") if output is None else os.fspath(output)
-    missing = plan.missing(folder)
-    show = shown(progress)
     try:
-        if ray:
-            from . import _ray
-
-            failures = _ray.run(plan, source, missing, folder, group, ray, retries, show)
-        else:
-            groups = plan.groups(missing, group or os.cpu_count() or 1)
-            _, failures = plan.run(groups, folder, show)
-    finally:
-        show.close()
-    plan.write(folder)
-    result = Sweep(plan, folder, failures)
+        failures = _run(plan, source, folder, group, ray, retries, progress)
+        plan.write(folder)
+    except BaseException:
+        if output is None:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    result = Sweep(plan, folder, failures, temporary=output is None)
     if failures:
         text = "; ".join(failures)
         error = RunError(f"{result.asked - len(failures)} of {result.asked} runs succeeded: {text}")
         error.result = result  # type: ignore[attr-defined]
         raise error
     return result
+
+
+def _run(
+    plan: _terrace.Sweep,
+    source: tuple[str, str, str],
+    folder: str,
+    group: int | None,
+    ray: Any,
+    retries: int,
+    progress: ProgressLike,
+) -> Sequence[str]:
+    """Makes the runs that are missing in the folder. Returns what failed, and why."""
+    missing = plan.missing(folder)
+    show = shown(progress)
+    try:
+        if ray:
+            from . import _ray
+
+            return _ray.run(plan, source, missing, folder, group, ray, retries, show)
+        groups = plan.groups(missing, group or os.cpu_count() or 1)
+        _, failures = plan.run(groups, folder, show)
+        return failures
+    finally:
+        show.close()

@@ -1,5 +1,6 @@
 """Sweeps: what is asked for, going on, files, and the command list."""
 
+import gc
 import os
 import subprocess
 
@@ -121,6 +122,15 @@ def test_a_run_that_fails_leaves_the_others():
     with pytest.raises(terrace.RunError, match="1 of 2 runs succeeded: native-2m on gups: ") as raised:
         terrace.sweep(space, "gups,bytes=256MiB,updates=1e5")
     assert [row["design"] for row in raised.value.result.rows()] == ["native-4k"]
+
+
+def test_a_folder_that_nobody_named_goes_with_the_result():
+    found = terrace.sweep(["native-4k"], "gups,bytes=4MiB,updates=1000")
+    folder = found.folder
+    assert os.path.isfile(os.path.join(folder, "results.csv"))
+    del found
+    gc.collect()
+    assert not os.path.exists(folder)
 
 
 def test_a_run_of_another_sweep_is_not_kept(tmp_path):
