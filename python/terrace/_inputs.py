@@ -49,7 +49,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Trace:
-    """A trace file: Terrace's own, Valgrind lackey, ChampSim or R|W text; the content decides."""
+    """A trace file: Terrace's own, or of another tool that ``terrace trace --help`` names; the content decides."""
 
     path: Union[str, "os.PathLike[str]"]
     #: Read every whole chunk before the damage of a truncated or corrupt trace, instead of refusing it.

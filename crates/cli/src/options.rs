@@ -14,8 +14,9 @@ pub use terrace_study::designs::parse_set;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Input")]
 pub struct InputOptions {
-    /// A trace: Terrace's own, Valgrind lackey, ChampSim or R|W text; the
-    /// content decides. Repeatable where a command takes several inputs
+    /// A trace: Terrace's own, or of another tool (see `terrace trace
+    /// --help`); the content decides. Repeatable where a command takes
+    /// several inputs
     #[arg(long, value_name = "FILE")]
     pub trace: Vec<PathBuf>,
 

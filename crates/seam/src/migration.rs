@@ -64,9 +64,9 @@ pub struct MoveOptions {
     pub in_flight: Option<NonZeroU32>,
     /// How the bytes get there.
     pub copy: CopyBy,
-    /// Whether the lists of pages that cores have under way are emptied first, as `move_pages` does. What the kernel moves by
-    /// itself, in a fault or in reclaim, it moves without that (Linux, mm/migrate.c, migrate_misplaced_page; mm/vmscan.c,
-    /// demote_page_list). Live Linux has `move_pages` alone.
+    /// Whether the lists of pages that cores have under way are emptied first, as `move_pages` does. What the kernel
+    /// moves by itself, in a fault or in reclaim, it moves without that (Linux, mm/migrate.c, migrate_misplaced_page;
+    /// mm/vmscan.c, demote_page_list). Live Linux has `move_pages` alone.
     pub empties_lists: bool,
 }
 

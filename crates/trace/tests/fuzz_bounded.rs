@@ -194,6 +194,26 @@ fn text() {
 }
 
 #[test]
+fn drmemtrace() {
+    fuzz_target("drmemtrace");
+}
+
+#[test]
+fn oracle_general() {
+    fuzz_target("oracle_general");
+}
+
+#[test]
+fn csv() {
+    fuzz_target("csv");
+}
+
+#[test]
+fn damon() {
+    fuzz_target("damon");
+}
+
+#[test]
 fn corrected_checksums_are_those_of_the_writer() {
     for seed in seeds("reader") {
         let mut corrected = seed.clone();

@@ -42,8 +42,8 @@ pub(crate) trait Program: Clone + Send + Sync + 'static {
 
     /// The program with parameters that are within their ranges. Those that do not go together are a problem.
     fn new(parameters: &Self::Parameters) -> Result<Self, Problem>;
-    /// Whether the steps of its threads begin before the run, to fill data structures of their own or to warm up; they then say
-    /// [`Progress::Run`].
+    /// Whether the steps of its threads begin before the run, to fill data structures of their own or to warm up; they
+    /// then say [`Progress::Run`].
     fn populates(&self) -> bool {
         false
     }

@@ -22,9 +22,11 @@ Examples:
   terrace trace convert lackey.out -o app.trace
   terrace trace convert app.trace --to text -o - | head
 
-Wherever a trace is read, Valgrind lackey output, ChampSim traces and text of
-`R|W hexaddress [size]` lines are read too, plain or inside gzip, xz or zstd.
-The content decides, not the file's name.";
+Wherever a trace is read, these are read too, plain or inside gzip, xz, zstd,
+zlib or a zip archive: Valgrind lackey output, ChampSim traces, DynamoRIO's
+drmemtrace, DAMON's records (damo record), libCacheSim's oracleGeneral, requests
+to a cache as CSV, and text of `R|W hexaddress [size]` lines. The content
+decides, not the file's name.";
 
 /// Look into, check, cut and convert trace files
 #[derive(Debug, Args)]

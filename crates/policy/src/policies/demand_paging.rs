@@ -16,8 +16,8 @@
 //! hand clears accessed bits*: they stay, as in Linux. *When the daemon wakes*: at each fault, new page and move that
 //! ends well, unless it is at work. *How many it moves at a time*: one after the other, as one thread does. *What a move
 //! costs besides*: nothing is drained before, since that belongs to the system call (`migrate_misplaced_page` and
-//! `demote_page_list` in Linux go without). *A turn that finds no unused page*: a second turn does, since the first cleared the bits. *Pages of
-//! several sizes*: a page makes room for one of its own size.
+//! `demote_page_list` in Linux go without). *A turn that finds no unused page*: a second turn does, since the first
+//! cleared the bits. *Pages of several sizes*: a page makes room for one of its own size.
 //!
 //! **When to use it.** As a hypervisor's policy (`host.policy.name`), to see what coherence costs where pages move all
 //! the time. A policy that weighs whether a page is worth its move does better.

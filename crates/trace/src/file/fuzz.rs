@@ -13,8 +13,16 @@ const NAME: &str = "fuzzed";
 /// # Panics
 /// When a batch breaks the rules, an error does not name the input, or something follows an error.
 pub(crate) fn drain(source: &mut dyn EventSource) -> u64 {
+    drain_at_most(source, u64::MAX)
+}
+
+/// The same, until so many accesses were read: a few bytes can stand for any number.
+///
+/// # Panics
+/// As [`drain`].
+pub(crate) fn drain_at_most(source: &mut dyn EventSource, most: u64) -> u64 {
     let mut accesses = 0;
-    loop {
+    while accesses < most {
         match source.next_batch() {
             Ok(Some(batch)) => {
                 assert_eq!(batch.validate(), Ok(()));
@@ -28,6 +36,7 @@ pub(crate) fn drain(source: &mut dyn EventSource) -> u64 {
             }
         }
     }
+    accesses
 }
 
 /// # Panics

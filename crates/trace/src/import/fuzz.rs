@@ -2,16 +2,19 @@
 
 use super::input::Input;
 use super::{Format, ImportSource, detect};
-use crate::file::fuzz::{check_error, drain};
+use crate::file::fuzz::{check_error, drain_at_most};
 use std::io::Cursor;
 use std::path::Path;
+
+/// Accesses that are read of an input.
+const MOST: u64 = 1 << 14;
 
 fn import(data: &[u8], format: Format) {
     let open = || Input::new("fuzzed".to_owned(), Cursor::new(data.to_vec()), data.len() as u64);
     for salvage in [false, true] {
         match open() {
             Ok(input) => {
-                drain(&mut ImportSource::new(input, format, Path::new("fuzzed"), salvage));
+                drain_at_most(&mut ImportSource::new(input, format, Path::new("fuzzed"), salvage), MOST);
             }
             Err(error) => check_error(&error),
         }
@@ -45,4 +48,36 @@ pub fn champsim(data: &[u8]) {
 /// When a promise about damaged input is broken.
 pub fn text(data: &[u8]) {
     import(data, Format::Text);
+}
+
+/// drmemtrace.
+///
+/// # Panics
+/// When a promise about damaged input is broken.
+pub fn drmemtrace(data: &[u8]) {
+    import(data, Format::DrMemTrace);
+}
+
+/// oracleGeneral.
+///
+/// # Panics
+/// When a promise about damaged input is broken.
+pub fn oracle_general(data: &[u8]) {
+    import(data, Format::OracleGeneral);
+}
+
+/// Lines of requests.
+///
+/// # Panics
+/// When a promise about damaged input is broken.
+pub fn csv(data: &[u8]) {
+    import(data, Format::Csv);
+}
+
+/// DAMON's records.
+///
+/// # Panics
+/// When a promise about damaged input is broken.
+pub fn damon(data: &[u8]) {
+    import(data, Format::Damon);
 }

@@ -1,5 +1,6 @@
 //! Bytes of a file, decompressed if need be, with a look at the start and a place for errors.
 
+use super::archive;
 use crate::SourceError;
 use std::fs::File;
 use std::io::{self, Read};
@@ -13,6 +14,8 @@ const MAX_LINE_BYTES: usize = 4096;
 /// Limit on the dictionary that a compressed file can make the decoder allocate: more than any level of xz asks for.
 const XZ_MEMORY_BYTES: u64 = 256 << 20;
 const ZSTD_WINDOW_LOG: u32 = 27;
+/// How streams of zlib begin, by level of compression.
+const ZLIB: [[u8; 2]; 4] = [[0x78, 0x01], [0x78, 0x5e], [0x78, 0x9c], [0x78, 0xda]];
 
 /// A buffered, decompressing reader.
 pub(super) struct Input {
@@ -38,6 +41,10 @@ impl Input {
         let io = |error| SourceError::Io { what: name.clone(), error };
         let file = File::open(path).map_err(io)?;
         let file_bytes = file.metadata().map_err(io)?.len();
+        if archive::is_one(&file) {
+            let members = archive::Members::of(file).map_err(io)?;
+            return Input::decompressed(name.clone(), Box::new(members), true, file_bytes, Arc::default());
+        }
         Input::new(name.clone(), file, file_bytes)
     }
 
@@ -69,9 +76,21 @@ impl Input {
             let mut decoder = zstd::stream::read::Decoder::new(whole).map_err(io)?;
             decoder.window_log_max(ZSTD_WINDOW_LOG).map_err(io)?;
             (Box::new(decoder), compressed)
+        } else if ZLIB.iter().any(|mark| start.starts_with(mark)) {
+            (Box::new(flate2::read::ZlibDecoder::new(whole)), compressed)
         } else {
             (Box::new(whole), false)
         };
+        Input::decompressed(name, reader, compressed, bytes, file_read)
+    }
+
+    fn decompressed(
+        name: String,
+        reader: Box<dyn Read + Send>,
+        compressed: bool,
+        file_bytes: u64,
+        file_read: Arc<AtomicU64>,
+    ) -> Result<Input, SourceError> {
         let mut input = Input {
             name,
             reader,
@@ -82,7 +101,7 @@ impl Input {
             lines: 0,
             failed: None,
             compressed,
-            file_bytes: bytes,
+            file_bytes,
             file_read,
         };
         input.refill()?;
@@ -138,6 +157,21 @@ impl Input {
         record.copy_from_slice(&self.buffer[self.begin..self.begin + N]);
         self.begin += N;
         Ok(Some(record))
+    }
+
+    /// All that is left, of at most so many bytes.
+    pub(super) fn rest(&mut self, most: usize) -> Result<Vec<u8>, SourceError> {
+        let mut all = Vec::new();
+        loop {
+            all.extend_from_slice(&self.buffer[self.begin..self.end]);
+            self.begin = self.end;
+            if all.len() > most {
+                return Err(self.malformed(&format!("expected at most {most} bytes after decompression")));
+            }
+            if !self.refill()? {
+                return Ok(all);
+            }
+        }
     }
 
     /// An error at the line just read.

@@ -5,9 +5,14 @@
 //! | Terrace | `TERRACE\x1a` | see [`crate::TraceReader`] |
 //! | Valgrind lackey (`--trace-mem=yes`) | lines `I  hex,size`, ` L hex,size`, ` S hex,size`, ` M hex,size`, `==pid== …` | [`lackey`] |
 //! | plain text | lines `R hex [size]`, `W hex [size]`, `#` comments | [`text`] |
+//! | DAMON's records (`damo record`) | a list in JSON with `kdamond_idx` or `target_id` | [`damon`] |
+//! | requests to a cache, as lines | a first line that names an object's and a size's column | [`csv`] |
+//! | DynamoRIO's drmemtrace | a header's record of 12 bytes | [`drmemtrace`] |
+//! | libCacheSim's oracleGeneral | 24-byte records with times that do not fall and next requests that are later | [`oracle_general`] |
 //! | ChampSim | none of the above, plausible 64-byte records | [`champsim`] |
 //!
-//! The last three may be compressed with gzip, xz or zstd, which is recognised by content as well.
+//! All but Terrace's own may be compressed with gzip, xz, zstd or zlib or lie in a zip archive, which is recognised by
+//! content as well.
 //!
 //! **Mappings.** These formats record no address-space events, but a simulated access needs a mapping. The importer
 //! maps, before the first access to it, each 2 MiB-aligned region of 2 MiB as private anonymous memory, readable and
@@ -15,18 +20,28 @@
 //! could ever be simulated on an imported trace; the price is that the untouched rest of a region looks mapped,
 //! though it never becomes resident at 4 KiB pages.
 
+mod archive;
 mod builder;
 mod champsim;
+mod csv;
+mod damon;
+mod drmemtrace;
 pub(crate) mod fuzz;
 mod input;
 mod lackey;
+mod objects;
+mod oracle_general;
 mod text;
 
 use crate::{Batch, Checked, EventSource, Header, SourceError, TraceReader};
 use builder::ImportBuilder;
 use champsim::ChampSim;
+use csv::Csv;
+use damon::Damon;
+use drmemtrace::DrMemTrace;
 use input::Input;
 use lackey::Lackey;
+use oracle_general::OracleGeneral;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::Path;
@@ -45,16 +60,28 @@ pub enum Format {
     ChampSim,
     /// `R|W hexaddress [size]` lines.
     Text,
+    /// DynamoRIO's drmemtrace.
+    DrMemTrace,
+    /// libCacheSim's oracleGeneral.
+    OracleGeneral,
+    /// Requests to a cache of objects, as lines.
+    Csv,
+    /// DAMON's records.
+    Damon,
 }
 
 impl Format {
-    /// The name used in headers and options: `terrace`, `lackey`, `champsim`, `text`.
+    /// The name used in headers and options.
     pub const fn name(self) -> &'static str {
         match self {
             Format::Terrace => "terrace",
             Format::Lackey => "lackey",
             Format::ChampSim => "champsim",
             Format::Text => "text",
+            Format::DrMemTrace => "drmemtrace",
+            Format::OracleGeneral => "oraclegeneral",
+            Format::Csv => "csv",
+            Format::Damon => "damon",
         }
     }
 }
@@ -140,16 +167,27 @@ fn detect(input: &Input) -> Result<Format, SourceError> {
     match first_line {
         Some(line) if Lackey::is_line(line) => return Ok(Format::Lackey),
         Some(line) if PlainText::is_line(line) => return Ok(Format::Text),
+        Some(line) if Csv::is_line(line) => return Ok(Format::Csv),
         None if start.starts_with(b"==") => return Ok(Format::Lackey),
         None if start.starts_with(b"#") => return Ok(Format::Text),
         _ => {}
+    }
+    if DrMemTrace::is_plausible(start) {
+        return Ok(Format::DrMemTrace);
+    }
+    if Damon::is_plausible(start) {
+        return Ok(Format::Damon);
+    }
+    if OracleGeneral::is_plausible(start) {
+        return Ok(Format::OracleGeneral);
     }
     if ChampSim::is_plausible(start) {
         return Ok(Format::ChampSim);
     }
     Err(input.malformed(&format!(
         "no known trace: expected a Terrace trace, Valgrind lackey lines (`I  4001000,3`, ` L 1ffe,8`), plain lines \
-         (`R 1ffe 8`) or ChampSim records, found \"{}\" at byte 0",
+         (`R 1ffe 8`), lines of requests below the names `obj_id` and `obj_size`, records of ChampSim, drmemtrace, libCacheSim \
+         (oracleGeneral) or DAMON, found \"{}\" at byte 0",
         start[..start.len().min(24)].escape_ascii()
     )))
 }
@@ -182,12 +220,16 @@ impl ImportSource {
             program: program.clone(),
             origin: format.name().to_owned(),
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),
-            has_pc: format != Format::Text,
+            has_pc: matches!(format, Format::Lackey | Format::ChampSim | Format::DrMemTrace),
             ..Header::default()
         };
         let parser: Box<dyn Parser> = match format {
             Format::ChampSim => Box::new(ChampSim::default()),
             Format::Lackey => Box::new(Lackey::default()),
+            Format::DrMemTrace => Box::new(DrMemTrace::default()),
+            Format::OracleGeneral => Box::new(OracleGeneral::default()),
+            Format::Csv => Box::new(Csv::default()),
+            Format::Damon => Box::new(Damon::default()),
             Format::Text | Format::Terrace => Box::new(PlainText),
         };
         let builder = ImportBuilder::new(program);

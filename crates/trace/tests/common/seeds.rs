@@ -8,12 +8,16 @@ use terrace_trace::{AccessKind, Batch, Event, Header, StreamId, TraceWriter, fuz
 pub type Entry = fn(&[u8]);
 
 /// The targets by name.
-pub const TARGETS: [(&str, Entry); 5] = [
+pub const TARGETS: [(&str, Entry); 9] = [
     ("reader", fuzz::reader),
     ("chunk", fuzz::chunk),
     ("lackey", fuzz::lackey),
     ("champsim", fuzz::champsim),
     ("text", fuzz::text),
+    ("drmemtrace", fuzz::drmemtrace),
+    ("oracle_general", fuzz::oracle_general),
+    ("csv", fuzz::csv),
+    ("damon", fuzz::damon),
 ];
 
 /// The seeds of a target.
@@ -28,6 +32,12 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
         "lackey" => with_compressed(LACKEY.as_bytes()),
         "champsim" => with_compressed(&records()),
         "text" => with_compressed(b"# by hand\n\nR 0x1fffff 4\nw 2000\nR DEADbeef 512\r\nW 7ffff000 1"),
+        "drmemtrace" => with_compressed(&drmemtrace()),
+        "oracle_general" => with_compressed(&oracle_general()),
+        "csv" => with_compressed(
+            b"time,obj_id,obj_size,op\n1,a,100,get\n1,b,8,set\n2,a,100,get\n# by hand\n3,b,8,SET",
+        ),
+        "damon" => with_compressed(DAMON.as_bytes()),
         other => panic!("no target {other}"),
     }
 }
@@ -87,11 +97,47 @@ fn records() -> Vec<u8> {
     bytes
 }
 
+const DAMON: &str = r#"[{"kdamond_idx": null, "target_id": 1, "snapshots": [
+  {"start_time": "1,000", "regions": [
+    {"start": "4,096", "end": "12,288", "nr_accesses": {"samples": 2}},
+    {"start": "20,480", "end": "24,576", "nr_accesses": {"samples": 0}}]},
+  {"regions": [{"start": 8192, "end": 12288, "nr_accesses": 1}]}]}]"#;
+
+fn drmemtrace() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut push = |kind: u16, size: u16, value: u64| {
+        bytes.extend(kind.to_le_bytes());
+        bytes.extend(size.to_le_bytes());
+        bytes.extend(value.to_le_bytes());
+    };
+    push(25, 0, 1);
+    push(22, 4, 7);
+    for number in 0..20 {
+        push(10, 4, 0x40_0000 + 4 * number);
+        push((number % 2) as u16, 8, 0x7000_0000 + 4096 * number);
+        push(28, 2, number);
+    }
+    bytes
+}
+
+fn oracle_general() -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for number in 0..20u32 {
+        bytes.extend((number / 3).to_le_bytes());
+        bytes.extend(u64::from(number % 5).to_le_bytes());
+        bytes.extend((64 * (number % 7)).to_le_bytes());
+        bytes.extend(if number < 15 { i64::from(number) + 6 } else { -1 }.to_le_bytes());
+    }
+    bytes
+}
+
 fn with_compressed(bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     gz.write_all(bytes).unwrap();
     let mut xz = liblzma::write::XzEncoder::new(Vec::new(), 1);
     xz.write_all(bytes).unwrap();
+    let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+    zlib.write_all(bytes).unwrap();
     let zstd = zstd::bulk::compress(bytes, 1).unwrap();
-    vec![bytes.to_vec(), gz.finish().unwrap(), xz.finish().unwrap(), zstd]
+    vec![bytes.to_vec(), gz.finish().unwrap(), xz.finish().unwrap(), zlib.finish().unwrap(), zstd]
 }

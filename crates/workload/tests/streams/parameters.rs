@@ -39,7 +39,7 @@ fn every_parameter_has_an_effect() {
                 (_, "settle") => "1e6",
                 (_, "compute") => "1e7",
                 (_, "allocations" | "uses") => "30",
-                (_, "iterations" | "passes" | "nonzeros" | "edgefactor") => "5",
+                (_, "iterations" | "passes" | "warmup" | "nonzeros" | "edgefactor") => "5",
                 (_, "width") => "8",
                 (_, "scale") => "10",
                 (_, "side") => "24",

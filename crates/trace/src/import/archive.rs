@@ -1,0 +1,97 @@
+//! The members of a zip archive, one after the other: drmemtrace keeps a trace in one as `chunk.0000`, `chunk.0001`, ….
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+use zip::{CompressionMethod, ZipArchive};
+
+const MARK: [u8; 4] = *b"PK\x03\x04";
+
+/// Whether a file begins as an archive does. What cannot be read at a place, such as a pipe, does not.
+pub(super) fn is_one(file: &File) -> bool {
+    let mut start = [0; MARK.len()];
+    file.read_exact_at(&mut start, 0).is_ok() && start == MARK
+}
+
+/// The contents of an archive's members in the order of their names.
+pub(super) struct Members {
+    file: File,
+    /// Those to come, the next one last.
+    left: Vec<Member>,
+    current: Option<Open>,
+}
+
+struct Member {
+    name: String,
+    begins: u64,
+    compressed_bytes: u64,
+    method: CompressionMethod,
+    checksum: u32,
+}
+
+struct Open {
+    name: String,
+    reader: Box<dyn Read + Send>,
+    expected: u32,
+    found: crc32fast::Hasher,
+}
+
+fn invalid(what: impl std::fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what.to_string())
+}
+
+impl Members {
+    pub(super) fn of(file: File) -> io::Result<Members> {
+        let mut archive = ZipArchive::new(file.try_clone()?).map_err(invalid)?;
+        let mut left = Vec::new();
+        for index in 0..archive.len() {
+            let member = archive.by_index_raw(index).map_err(invalid)?;
+            if member.is_dir() {
+                continue;
+            }
+            let name = member.name().map_err(invalid)?.into_owned();
+            let method = member.compression();
+            let supported = matches!(method, CompressionMethod::Stored | CompressionMethod::Deflated);
+            if member.encrypted() || !supported {
+                return Err(invalid(format!("the member {name:?} is neither stored nor deflated")));
+            }
+            let begins =
+                member.data_start().ok_or_else(|| invalid(format!("the member {name:?} has no place")))?;
+            let (compressed_bytes, checksum) = (member.compressed_size(), member.crc32());
+            left.push(Member { name, begins, compressed_bytes, method, checksum });
+        }
+        left.sort_by(|a, b| b.name.cmp(&a.name));
+        Ok(Members { file, left, current: None })
+    }
+
+    fn open(&self, member: Member) -> io::Result<Open> {
+        let mut file = self.file.try_clone()?;
+        file.seek(SeekFrom::Start(member.begins))?;
+        let bytes = file.take(member.compressed_bytes);
+        let reader: Box<dyn Read + Send> = match member.method {
+            CompressionMethod::Stored => Box::new(bytes),
+            _ => Box::new(flate2::read::DeflateDecoder::new(bytes)),
+        };
+        Ok(Open { name: member.name, reader, expected: member.checksum, found: crc32fast::Hasher::new() })
+    }
+}
+
+impl Read for Members {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        loop {
+            if let Some(open) = &mut self.current {
+                let read = open.reader.read(buffer)?;
+                if read > 0 || buffer.is_empty() {
+                    open.found.update(&buffer[..read]);
+                    return Ok(read);
+                }
+                if open.found.clone().finalize() != open.expected {
+                    return Err(invalid(format!("the member {:?} has another checksum", open.name)));
+                }
+                self.current = None;
+            }
+            let Some(member) = self.left.pop() else { return Ok(0) };
+            self.current = Some(self.open(member)?);
+        }
+    }
+}

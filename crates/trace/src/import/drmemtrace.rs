@@ -1,0 +1,100 @@
+//! DynamoRIO's drmemtrace: 12 bytes a record, little-endian, as `raw2trace` leaves them (`*.trace.zip`, `*.trace.gz`).
+//!
+//! | bytes | field |
+//! |---|---|
+//! | 0..2 | type of the record |
+//! | 2..4 | bytes accessed, length of the instruction, instructions of a bundle, or type of a marker |
+//! | 4..12 | address, or a number |
+//!
+//! Layout and types: `trace_entry_t` and `trace_type_t` of `clients/drcachesim/common/trace_entry.h`. An instruction
+//! comes before the loads and stores that it makes. The format holds no dependences. A file is one thread, or what one
+//! core ran; either is one stream. The iterations of a `rep` instruction count as one; an access without a size has one
+//! byte. Left out: prefetches, flushes, encodings of instructions, markers, and accesses to addresses of the kernel,
+//! which traces of system calls have.
+
+use super::Parser;
+use super::builder::{ImportBuilder, Row};
+use super::input::Input;
+use crate::{AccessKind, Rules, SourceError};
+
+const RECORD_BYTES: usize = 12;
+
+const READ: u16 = 0;
+const WRITE: u16 = 1;
+const INSTRUCTION: u16 = 10;
+const RETURN: u16 = 16;
+const BUNDLE: u16 = 17;
+const HEADER: u16 = 25;
+const NO_FETCH: u16 = 29;
+const SYSENTER: u16 = 31;
+const TAKEN_JUMP: u16 = 48;
+const UNTAKEN_JUMP: u16 = 49;
+
+/// A header holds no larger version; the last one known is 8.
+const LAST_VERSION: u64 = 63;
+
+/// Parses drmemtrace records.
+#[derive(Debug, Default)]
+pub(super) struct DrMemTrace {
+    pc: u64,
+    instructions: u64,
+}
+
+struct Record {
+    kind: u16,
+    size: u16,
+    value: u64,
+}
+
+fn record(bytes: &[u8; RECORD_BYTES]) -> Record {
+    let short = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+    let mut value = [0; 8];
+    value.copy_from_slice(&bytes[4..]);
+    Record { kind: short(0), size: short(2), value: u64::from_le_bytes(value) }
+}
+
+impl DrMemTrace {
+    /// Whether a file begins with the header of a trace, and goes on with a known record.
+    pub(super) fn is_plausible(start: &[u8]) -> bool {
+        let (records, _) = start.as_chunks::<RECORD_BYTES>();
+        let [header, rest @ ..] = records else { return false };
+        let Record { kind, size, value } = record(header);
+        (kind, size) == (HEADER, 0)
+            && (1..=LAST_VERSION).contains(&value)
+            && rest.first().is_none_or(|next| record(next).kind <= UNTAKEN_JUMP)
+    }
+}
+
+impl Parser for DrMemTrace {
+    fn step(&mut self, input: &mut Input, out: &mut ImportBuilder) -> Result<bool, SourceError> {
+        let Some(bytes) = input.record::<RECORD_BYTES>()? else {
+            if self.instructions > 0 {
+                out.compute(std::mem::take(&mut self.instructions));
+            }
+            return Ok(false);
+        };
+        let Record { kind, size, value } = record(&bytes);
+        match kind {
+            READ | WRITE if value < Rules::default().user_end() => {
+                let kind = if kind == READ { AccessKind::Read } else { AccessKind::Write };
+                let instructions = std::mem::take(&mut self.instructions);
+                let pc = Some(self.pc);
+                let row =
+                    Row { addr: value, bytes: u64::from(size.max(1)), kind, depends_on: 0, instructions, pc };
+                out.access(row).map_err(|what| input.in_record(&what, RECORD_BYTES))?;
+            }
+            INSTRUCTION..=RETURN | SYSENTER | TAKEN_JUMP | UNTAKEN_JUMP => {
+                self.pc = value;
+                self.instructions += 1;
+            }
+            NO_FETCH => self.pc = value,
+            BUNDLE => self.instructions += u64::from(size),
+            0..=UNTAKEN_JUMP => {}
+            unknown => {
+                let what = format!("expected a type of record from 0 to {UNTAKEN_JUMP}, found {unknown}");
+                return Err(input.in_record(&what, RECORD_BYTES));
+            }
+        }
+        Ok(true)
+    }
+}

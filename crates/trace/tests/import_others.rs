@@ -1,0 +1,237 @@
+//! The importers of drmemtrace, of requests to caches and of DAMON's records, by worked examples.
+
+mod common;
+
+use common::drain;
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use terrace_trace::{AccessKind, Event, Item, info, open_any, verify};
+
+fn file(name: &str, content: &[u8]) -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(name);
+    fs::write(&path, content).unwrap();
+    (directory, path)
+}
+
+/// `(address, size, kind, instructions, pc)` of every access.
+type Row = (u64, u8, AccessKind, u16, Option<u64>);
+
+/// Where it came from, its accesses, and the instructions of the whole.
+fn read(content: &[u8]) -> (String, Vec<Row>, u64) {
+    let (_directory, path) = file("input", content);
+    assert!(verify(&path).unwrap().is_sound());
+    let mut source = open_any(&path, false).unwrap();
+    let (mut rows, mut instructions) = (Vec::new(), 0);
+    for batch in drain(&mut source).unwrap() {
+        instructions += batch.instruction_count();
+        for item in batch.items() {
+            if let Item::Access(a) = item {
+                rows.push((a.addr, a.size, a.kind, a.instructions, a.pc));
+            }
+        }
+    }
+    (source.header().origin.clone(), rows, instructions)
+}
+
+fn error(content: &[u8]) -> String {
+    let (_directory, path) = file("input", content);
+    open_any(&path, false).and_then(|mut source| drain(&mut source)).unwrap_err().to_string()
+}
+
+use AccessKind::{Read, Write as Store};
+
+fn drmemtrace(records: &[(u16, u16, u64)]) -> Vec<u8> {
+    let bytes = |&(kind, size, value): &(u16, u16, u64)| {
+        [&kind.to_le_bytes()[..], &size.to_le_bytes(), &value.to_le_bytes()].concat()
+    };
+    records.iter().flat_map(bytes).collect()
+}
+
+const RECORDS: [(u16, u16, u64); 14] = [
+    (25, 0, 1),                    // version
+    (22, 4, 21548),                // thread
+    (24, 4, 21548),                // process
+    (28, 2, 13_161_000_000),       // a marker: the time
+    (10, 4, 0x40_0110),            // an instruction
+    (47, 4, 0x1234),               // an encoding
+    (10, 7, 0x40_0114),            // an instruction that loads and stores
+    (0, 8, 0x7fff_0010),           //
+    (1, 4, 0x7fff_0020),           //
+    (17, 2, 0x0403),               // a bundle of two instructions
+    (29, 2, 0x40_0120),            // a further iteration of a string instruction
+    (1, 0, 0x7fff_1000),           // a store of unknown size
+    (0, 8, 0xffff_8000_0000_0000), // the kernel's
+    (48, 2, 0x40_0122),            // a jump that was taken
+];
+
+#[test]
+fn drmemtrace_by_hand() {
+    let expected = [
+        (0x7fff_0010, 8, Read, 2, Some(0x40_0114)),
+        (0x7fff_0020, 4, Store, 0, Some(0x40_0114)),
+        (0x7fff_1000, 1, Store, 2, Some(0x40_0120)),
+    ];
+    // The jump, which no access follows, counts too.
+    assert_eq!(read(&drmemtrace(&RECORDS)), ("drmemtrace".to_owned(), expected.to_vec(), 5));
+}
+
+/// A zip archive of members, which are in it in the order given.
+fn archive(members: &[(&str, &[u8])], method: zip::CompressionMethod) -> Vec<u8> {
+    let mut archive = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    for (name, content) in members {
+        let options = zip::write::SimpleFileOptions::default().compression_method(method);
+        archive.start_file(*name, options).unwrap();
+        archive.write_all(content).unwrap();
+    }
+    archive.finish().unwrap().into_inner()
+}
+
+#[test]
+fn chunks_of_an_archive_are_read_in_the_order_of_their_names() {
+    let whole = drmemtrace(&RECORDS);
+    let expected = read(&whole);
+    for method in [zip::CompressionMethod::Stored, zip::CompressionMethod::Deflated] {
+        // The cut lies within a record.
+        let (first, second) = whole.split_at(100);
+        let zipped = archive(&[("chunk.0001", second), ("chunk.0000", first)], method);
+        assert_eq!(read(&zipped), expected);
+    }
+
+    let mut damaged = archive(&[("chunk.0000", &whole)], zip::CompressionMethod::Stored);
+    let at = damaged.windows(12).position(|bytes| bytes == &whole[84..96]).unwrap();
+    damaged[at + 5] ^= 1;
+    let message = error(&damaged);
+    assert!(message.contains("the member \"chunk.0000\" has another checksum"), "{message}");
+    let message = error(&archive(&[("chunk.0000", &whole)], zip::CompressionMethod::Stored)[..150]);
+    assert!(message.contains("input"), "{message}");
+}
+
+#[test]
+fn records_of_drmemtrace_that_cannot_be_are_named() {
+    let with = |record| drmemtrace(&[&RECORDS[..3], &[record]].concat());
+    let message = error(&with((50, 0, 0)));
+    assert!(message.contains("byte 36: expected a type of record from 0 to 49, found 50"), "{message}");
+    let message = error(&with((0, 20_000, 0x1000)));
+    assert!(message.contains("byte 36: expected an access of 1 to 16384 bytes, found 20000"), "{message}");
+    let message = error(&drmemtrace(&RECORDS)[..40]);
+    assert!(message.contains("byte 36: expected a record of 12 bytes, only 4 are left"), "{message}");
+}
+
+fn oracle_general(records: &[(u32, u64, u32, i64)]) -> Vec<u8> {
+    let bytes = |&(time, object, bytes, next): &(u32, u64, u32, i64)| {
+        [&time.to_le_bytes()[..], &object.to_le_bytes(), &bytes.to_le_bytes(), &next.to_le_bytes()].concat()
+    };
+    records.iter().flat_map(bytes).collect()
+}
+
+/// The first object has its place at the beginning of the heap.
+const HEAP: u64 = 0x1000_0000;
+
+#[test]
+fn the_first_request_of_an_object_writes_it_and_later_ones_read_it() {
+    let requests = [
+        (10, 77, 200, 3),
+        (10, 5, 64, -1),
+        (11, 77, 200, 5),
+        (11, 9, 0, i64::MAX),
+        // Larger than before: it moves behind the others.
+        (12, 77, 300, 6),
+        (12, 77, 10, -1),
+    ];
+    let moved = HEAP + 256 + 64;
+    let expected = [
+        (HEAP, 128, Store, 16, None),
+        (HEAP + 128, 72, Store, 16, None),
+        (HEAP + 256, 64, Store, 16, None),
+        (HEAP, 128, Read, 16, None),
+        (HEAP + 128, 72, Read, 16, None),
+        (moved, 128, Store, 16, None),
+        (moved + 128, 128, Store, 16, None),
+        (moved + 256, 44, Store, 16, None),
+        (moved, 10, Read, 16, None),
+    ];
+    let bytes = oracle_general(&requests);
+    assert_eq!(read(&bytes), ("oraclegeneral".to_owned(), expected.to_vec(), 9 * 16));
+    let zst = zstd::bulk::compress(&bytes, 1).unwrap();
+    assert_eq!(read(&zst).1, expected);
+}
+
+#[test]
+fn large_objects_are_accessed_in_part() {
+    let (_, rows, _) = read(&oracle_general(&[(1, 1, 100 << 20, -1), (1, 2, 64, -1)]));
+    assert_eq!(rows.len(), (16 << 20) / 128 + 1);
+    assert_eq!(rows.last().unwrap().0, HEAP + (16 << 20));
+}
+
+#[test]
+fn columns_are_found_by_their_names() {
+    let expected = [
+        (HEAP, 100, Store, 16, None),
+        (HEAP + 128, 8, Store, 16, None),
+        (HEAP, 100, Read, 16, None),
+        (HEAP + 128, 8, Store, 16, None),
+    ];
+    let texts = [
+        "time,obj_id,obj_size,op\n1,a,100,get\n1,b,8,set\n\n2,a,100,get\n3,b,8,SET\n",
+        "# made by hand\nop, key, object-size\nget,a,100\nget,b,8\r\nread,a,100\nwrite,b,8\n",
+        "version,time,op,size,lbn\n1,5,28,100,7\n1,5,28,8,42932745\n1,6,28,100,7\n1,7,2a,8,42932745\n",
+    ];
+    for text in texts {
+        assert_eq!(read(text.as_bytes()), ("csv".to_owned(), expected.to_vec(), 64), "{text}");
+    }
+    let message = error(b"obj_id,obj_size\na,100\nb\n");
+    assert!(message.contains("line 3: expected an object and its size in bytes, found \"b\""), "{message}");
+    let message = error(b"obj_id,obj_size\na,-1\n");
+    assert!(message.contains("line 2: expected an object"), "{message}");
+}
+
+const RECORD: &str = r#"[{"kdamond_idx": null, "target_id": 1, "snapshots": [
+  {"start_time": "1,000", "end_time": "2,000", "regions": [
+    {"start": "4,096", "end": "12,288", "nr_accesses": {"samples": 2, "percent": null}},
+    {"start": "20,480", "end": "24,576", "nr_accesses": {"samples": 1, "percent": null}},
+    {"start": "40,960", "end": "45,056", "nr_accesses": {"samples": 0, "percent": null}}]},
+  {"regions": []},
+  {"regions": [{"start": 8192, "end": 12288, "nr_accesses": 1}]}]}]"#;
+
+#[test]
+fn pages_of_a_region_are_read_as_often_as_it_was_found_accessed() {
+    let expected: Vec<Row> =
+        [4096, 8192, 20480, 4096, 8192, 8192].map(|addr| (addr, 8, Read, 1, None)).to_vec();
+    assert_eq!(read(RECORD.as_bytes()), ("damon".to_owned(), expected.clone(), 6));
+    let mut zlib = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+    zlib.write_all(RECORD.as_bytes()).unwrap();
+    assert_eq!(read(&zlib.finish().unwrap()).1, expected);
+}
+
+#[test]
+fn records_of_damon_that_cannot_be_are_named() {
+    let cases = [
+        (RECORD.replace("12,288", "4,095"), "snapshot 0: expected regions with start, end and nr_accesses"),
+        (RECORD.replace("\"samples\": 2", "\"samples\": -2"), "snapshot 0: expected regions"),
+        (RECORD.replace("24,576", "18446744073709551615"), "snapshot 0: expected regions"),
+        (RECORD.replacen("[{", "[{}, {", 1), "expected a record of one target, found 2"),
+        (RECORD[..RECORD.len() - 2].to_owned(), "EOF while parsing"),
+    ];
+    for (text, expected) in cases {
+        let message = error(text.as_bytes());
+        assert!(message.contains(expected) && message.contains("input"), "{message}");
+    }
+}
+
+#[test]
+fn what_is_recognised_is_named() {
+    let traces =
+        [drmemtrace(&RECORDS), oracle_general(&[(1, 2, 3, -1)]), b"key,size\na,1\n".to_vec(), RECORD.into()];
+    let names = ["drmemtrace", "oraclegeneral", "csv", "damon"];
+    for (content, name) in traces.iter().zip(names) {
+        let (_directory, path) = file("input", content);
+        assert_eq!(info(&path, false).unwrap().format.name(), name);
+        // A mapping comes before the first access, and the end is the last.
+        let batches = drain(&mut open_any(&path, false).unwrap()).unwrap();
+        let events: Vec<_> = batches.iter().flat_map(|batch| &batch.events).collect();
+        assert!(matches!(events[1].event, Event::Map { .. }), "{name}");
+        assert_eq!(events.last().unwrap().event, Event::Exit { process_ends: true }, "{name}");
+    }
+}

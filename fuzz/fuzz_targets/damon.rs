@@ -1,0 +1,4 @@
+//! DAMON's records, plain or compressed.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| terrace_trace::fuzz::damon(data));

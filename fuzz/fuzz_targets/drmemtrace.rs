@@ -1,0 +1,4 @@
+//! drmemtrace, plain or compressed.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| terrace_trace::fuzz::drmemtrace(data));

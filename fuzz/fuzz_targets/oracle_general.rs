@@ -1,0 +1,4 @@
+//! oracleGeneral, plain or compressed.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| terrace_trace::fuzz::oracle_general(data));
