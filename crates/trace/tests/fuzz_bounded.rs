@@ -214,6 +214,11 @@ fn damon() {
 }
 
 #[test]
+fn perf() {
+    fuzz_target("perf");
+}
+
+#[test]
 fn corrected_checksums_are_those_of_the_writer() {
     for seed in seeds("reader") {
         let mut corrected = seed.clone();

@@ -1,4 +1,4 @@
-//! The importers of drmemtrace, of requests to caches and of DAMON's records, by worked examples.
+//! The importers of drmemtrace, of requests to caches, of DAMON's records and of perf's samples, by worked examples.
 
 mod common;
 
@@ -218,6 +218,30 @@ fn records_of_damon_that_cannot_be_are_named() {
         let message = error(text.as_bytes());
         assert!(message.contains(expected) && message.contains("input"), "{message}");
     }
+}
+
+const SAMPLES: &str = "\
+# perf script of a perf mem record
+      memstress  3603 [020]   122.463754:          1   l1d-miss:  7ffdf1391b0c  8688000842 |OP LOAD|LVL L3 or L3 hit|SNP N/A|TLB Walker \
+hit|LCK No|BLK  N/A               aaaac17c3e88 [unknown] (/home/memstress)
+chromium-browse   46572 [002] 544966.882384:      10000  cpu_core/MEM_UOPS_RETIRED.LOAD_LATENCY/: 7ffdf1391b14     10268100142 \
+|OP STORE|LVL L1 hit|SNP None|TLB L1 or L2 hit|LCK No|BLK    N/A    5   7    0   7fad7c47425d main+0x12 (/usr/lib64/libglib-2.0.so)
+ls 14753 [011]  3678.072400:          1  l1d-miss: ffffa7c22b4b2a00  88000182 |OP LOAD|LVL L1 miss|BLK  N/A ffffa7c22b4b2a00 [unknown] (k)
+ls 14753 [011]  3678.072400:          1  l1d-miss: 0  88000182 |OP LOAD|LVL L1 miss|BLK  N/A 401136 main (ls)
+ls 14753 [011]  3678.072400:          1  l1d-miss: 401136  88000182 |OP PFETCH|LVL L1 miss|BLK  N/A 401136 main (ls)
+";
+
+#[test]
+fn samples_of_loads_and_stores_are_accesses() {
+    let expected = [
+        (0x7ffd_f139_1b0c, 8, Read, 1, Some(0xaaaa_c17c_3e88)),
+        (0x7ffd_f139_1b14, 8, Store, 1, Some(0x7fad_7c47_425d)),
+    ];
+    assert_eq!(read(SAMPLES.as_bytes()), ("perf".to_owned(), expected.to_vec(), 2));
+    // Without `--data` perf records no address.
+    let message =
+        error(format!("{SAMPLES}ls 14753 [011] 3678.07: 1 loads: |OP LOAD|LVL L1 miss|BLK N/A\n").as_bytes());
+    assert!(message.contains("line 7: expected a sample with its address"), "{message}");
 }
 
 #[test]

@@ -24,9 +24,9 @@ Examples:
 
 Wherever a trace is read, these are read too, plain or inside gzip, xz, zstd,
 zlib or a zip archive: Valgrind lackey output, ChampSim traces, DynamoRIO's
-drmemtrace, DAMON's records (damo record), libCacheSim's oracleGeneral, requests
-to a cache as CSV, and text of `R|W hexaddress [size]` lines. The content
-decides, not the file's name.";
+drmemtrace, DAMON's records (damo record), memory samples (perf script),
+libCacheSim's oracleGeneral, requests to a cache as CSV, and text of
+`R|W hexaddress [size]` lines. The content decides, not the file's name.";
 
 /// Look into, check, cut and convert trace files
 #[derive(Debug, Args)]

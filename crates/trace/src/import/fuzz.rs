@@ -81,3 +81,11 @@ pub fn csv(data: &[u8]) {
 pub fn damon(data: &[u8]) {
     import(data, Format::Damon);
 }
+
+/// Samples of perf.
+///
+/// # Panics
+/// When a promise about damaged input is broken.
+pub fn perf(data: &[u8]) {
+    import(data, Format::Perf);
+}

@@ -6,6 +6,7 @@
 //! | Valgrind lackey (`--trace-mem=yes`) | lines `I  hex,size`, ` L hex,size`, ` S hex,size`, ` M hex,size`, `==pid== …` | [`lackey`] |
 //! | plain text | lines `R hex [size]`, `W hex [size]`, `#` comments | [`text`] |
 //! | DAMON's records (`damo record`) | a list in JSON with `kdamond_idx` or `target_id` | [`damon`] |
+//! | memory samples of perf (`perf script`) | lines with `\|OP LOAD\|` or another operation | [`perf`] |
 //! | requests to a cache, as lines | a first line that names an object's and a size's column | [`csv`] |
 //! | DynamoRIO's drmemtrace | a header's record of 12 bytes | [`drmemtrace`] |
 //! | libCacheSim's oracleGeneral | 24-byte records with times that do not fall and next requests that are later | [`oracle_general`] |
@@ -31,6 +32,7 @@ mod input;
 mod lackey;
 mod objects;
 mod oracle_general;
+mod perf;
 mod text;
 
 use crate::{Batch, Checked, EventSource, Header, SourceError, TraceReader};
@@ -42,6 +44,7 @@ use drmemtrace::DrMemTrace;
 use input::Input;
 use lackey::Lackey;
 use oracle_general::OracleGeneral;
+use perf::Perf;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::Path;
@@ -68,6 +71,8 @@ pub enum Format {
     Csv,
     /// DAMON's records.
     Damon,
+    /// Memory samples that `perf script` prints.
+    Perf,
 }
 
 impl Format {
@@ -82,6 +87,7 @@ impl Format {
             Format::OracleGeneral => "oraclegeneral",
             Format::Csv => "csv",
             Format::Damon => "damon",
+            Format::Perf => "perf",
         }
     }
 }
@@ -168,6 +174,7 @@ fn detect(input: &Input) -> Result<Format, SourceError> {
         Some(line) if Lackey::is_line(line) => return Ok(Format::Lackey),
         Some(line) if PlainText::is_line(line) => return Ok(Format::Text),
         Some(line) if Csv::is_line(line) => return Ok(Format::Csv),
+        Some(line) if Perf::is_line(line) => return Ok(Format::Perf),
         None if start.starts_with(b"==") => return Ok(Format::Lackey),
         None if start.starts_with(b"#") => return Ok(Format::Text),
         _ => {}
@@ -186,7 +193,7 @@ fn detect(input: &Input) -> Result<Format, SourceError> {
     }
     Err(input.malformed(&format!(
         "no known trace: expected a Terrace trace, Valgrind lackey lines (`I  4001000,3`, ` L 1ffe,8`), plain lines \
-         (`R 1ffe 8`), lines of requests below the names `obj_id` and `obj_size`, records of ChampSim, drmemtrace, libCacheSim \
+         (`R 1ffe 8`), lines of requests below the names `obj_id` and `obj_size`, samples of `perf script`, records of ChampSim, drmemtrace, libCacheSim \
          (oracleGeneral) or DAMON, found \"{}\" at byte 0",
         start[..start.len().min(24)].escape_ascii()
     )))
@@ -220,7 +227,7 @@ impl ImportSource {
             program: program.clone(),
             origin: format.name().to_owned(),
             tool_version: env!("CARGO_PKG_VERSION").to_owned(),
-            has_pc: matches!(format, Format::Lackey | Format::ChampSim | Format::DrMemTrace),
+            has_pc: matches!(format, Format::Lackey | Format::ChampSim | Format::DrMemTrace | Format::Perf),
             ..Header::default()
         };
         let parser: Box<dyn Parser> = match format {
@@ -230,6 +237,7 @@ impl ImportSource {
             Format::OracleGeneral => Box::new(OracleGeneral::default()),
             Format::Csv => Box::new(Csv::default()),
             Format::Damon => Box::new(Damon::default()),
+            Format::Perf => Box::new(Perf),
             Format::Text | Format::Terrace => Box::new(PlainText),
         };
         let builder = ImportBuilder::new(program);

@@ -8,7 +8,7 @@ use terrace_trace::{AccessKind, Batch, Event, Header, StreamId, TraceWriter, fuz
 pub type Entry = fn(&[u8]);
 
 /// The targets by name.
-pub const TARGETS: [(&str, Entry); 9] = [
+pub const TARGETS: [(&str, Entry); 10] = [
     ("reader", fuzz::reader),
     ("chunk", fuzz::chunk),
     ("lackey", fuzz::lackey),
@@ -18,6 +18,7 @@ pub const TARGETS: [(&str, Entry); 9] = [
     ("oracle_general", fuzz::oracle_general),
     ("csv", fuzz::csv),
     ("damon", fuzz::damon),
+    ("perf", fuzz::perf),
 ];
 
 /// The seeds of a target.
@@ -38,6 +39,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
             b"time,obj_id,obj_size,op\n1,a,100,get\n1,b,8,set\n2,a,100,get\n# by hand\n3,b,8,SET",
         ),
         "damon" => with_compressed(DAMON.as_bytes()),
+        "perf" => with_compressed(PERF.as_bytes()),
         other => panic!("no target {other}"),
     }
 }
@@ -96,6 +98,9 @@ fn records() -> Vec<u8> {
     }
     bytes
 }
+
+const PERF: &str = "ls 14753 [011] 3678.072400: 1 l1d-miss: 7ffdf1391b0c 88000182 |OP LOAD|LVL L1 miss|BLK N/A 401136 main (ls)\n\
+                    ls 14753 [011] 3678.072401: 1 stores: 7ffdf1391b10 88000182 |OP STORE|LVL N/A|BLK N/A 5 7 40113c main (ls)\n";
 
 const DAMON: &str = r#"[{"kdamond_idx": null, "target_id": 1, "snapshots": [
   {"start_time": "1,000", "regions": [
