@@ -241,6 +241,7 @@ const FILES: &[(&str, &str)] = &[
     ("claims/contiguity.toml", include_str!("../../../../../claims/contiguity.toml")),
     ("claims/gpu-selective.toml", include_str!("../../../../../claims/gpu-selective.toml")),
     ("claims/gpu.toml", include_str!("../../../../../claims/gpu.toml")),
+    ("claims/hatric.toml", include_str!("../../../../../claims/hatric.toml")),
     ("claims/nimble-programs.toml", include_str!("../../../../../claims/nimble-programs.toml")),
     ("claims/nimble.toml", include_str!("../../../../../claims/nimble.toml")),
     ("claims/ranger.toml", include_str!("../../../../../claims/ranger.toml")),
@@ -248,6 +249,7 @@ const FILES: &[(&str, &str)] = &[
     ("claims/trident-tail.toml", include_str!("../../../../../claims/trident-tail.toml")),
     ("claims/trident-timing.toml", include_str!("../../../../../claims/trident-timing.toml")),
     ("claims/trident.toml", include_str!("../../../../../claims/trident.toml")),
+    ("claims/trident-pv.toml", include_str!("../../../../../claims/trident-pv.toml")),
     ("claims/vbi.toml", include_str!("../../../../../claims/vbi.toml")),
 ];
 
