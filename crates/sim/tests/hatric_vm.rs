@@ -292,9 +292,9 @@ fn the_designs_page_between_two_memories() {
     }
     let (none, all) = (run("virtual-hatric-no-hbm", "8 MiB"), run("virtual-hatric-inf-hbm", "128 MiB"));
     assert_eq!((moves(&none), moves(&all)), (0, 0));
-    // By hand. The guest uses its memory from address 0 on: 4096 pages of the program and 11 of its page tables, a root, two
-    // below it and eight of leaves for 16 MiB that begin at a boundary of 2 MiB. The hypervisor maps those 4107 by a root, two
-    // tables below it, and nine of leaves, each for 512 pages.
+    // By hand. The guest uses its memory from address 0 on: 4096 pages of the program and 11 of its page tables, a root,
+    // two below it and eight of leaves for 16 MiB that begin at a boundary of 2 MiB. The hypervisor maps those 4107 by a
+    // root, two tables below it, and nine of leaves, each for 512 pages.
     let guest: u64 = 4096 + (1 + 2 + 8);
     assert_eq!(count(&none, "tier.dram.pages"), guest);
     let tables = 1 + 2 + guest.div_ceil(512);
