@@ -50,6 +50,13 @@ impl Checks {
     }
 }
 
+/// A number that the kernel's command line carries for the scenarios: `KEY=NUMBER`.
+pub fn asked(key: &str) -> Result<Option<u64>> {
+    let line = text("/proc/cmdline")?;
+    let value = line.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+    value.map(|value| value.parse().with_context(|| format!("{key}={value}"))).transpose()
+}
+
 /// A file as text without the line end.
 pub fn text(path: impl AsRef<Path>) -> Result<String> {
     let path = path.as_ref();

@@ -2,8 +2,8 @@
 //! changes settings meanwhile.
 
 use crate::check::{
-    Checks, PATIENCE, eventually, huge_bytes, move_to, node_of_each, nodes_of, open, pages, set, share_on,
-    text, until, vmstat,
+    Checks, PATIENCE, asked, eventually, huge_bytes, move_to, node_of_each, nodes_of, open, pages, set,
+    share_on, text, until, vmstat,
 };
 use crate::memory::{GIANT, HUGE, PAGE};
 use crate::process::{Target, Terrace};
@@ -52,10 +52,7 @@ pub fn integrity(checks: &mut Checks) -> Result<()> {
         &["--mode", "munmap", "--no-thp"],
     ];
     // Without a wish 40 s in all.
-    let asked = text("/proc/cmdline")?
-        .split_whitespace()
-        .find_map(|word| word.strip_prefix("duration=")?.parse::<u64>().ok());
-    let each = Duration::from_secs(asked.unwrap_or(40)) / cases.len() as u32;
+    let each = Duration::from_secs(asked("duration")?.unwrap_or(40)) / cases.len() as u32;
     let mut random = Random::new(1);
     for case in cases {
         killed_again_and_again(checks, case, each, &mut random)?;
@@ -118,7 +115,7 @@ fn killed_again_and_again(
 
 /// Moves everything to the slow node, so that there is always something for Terrace to move, and somebody who moves the
 /// same pages at the same time; returns how many pages Terrace had brought up.
-fn taken_down(process: &Process, memory: &[u64]) -> Result<usize> {
+pub(super) fn taken_down(process: &Process, memory: &[u64]) -> Result<usize> {
     let nodes = node_of_each(process, memory)?;
     let up: Vec<u64> =
         memory.iter().zip(&nodes).filter(|(_, node)| **node == 0).map(|(page, _)| *page).collect();

@@ -15,6 +15,7 @@ mod policies;
 mod probe;
 mod sampled;
 mod swap;
+mod torture;
 mod unit;
 mod watch;
 mod write_hot;
@@ -67,6 +68,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "killed-swap", machine: "one", run: killed::with_swap },
     Scenario { name: "tiers", machine: "four", run: boot::four },
     Scenario { name: "hotplug", machine: "hotplug", run: boot::hotplug },
+    Scenario { name: "torture", machine: "torture", run: torture::run },
     Scenario { name: "unit", machine: "systemd", run: unit::run },
     Scenario { name: "old", machine: "old", run: boot::old },
 ];
