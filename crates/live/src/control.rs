@@ -11,7 +11,7 @@ use std::time::Duration;
 pub struct Control {
     /// Stop managing; the targets run on.
     pub stop: Arc<AtomicBool>,
-    /// Do nothing until resumed.
+    /// Decide and move nothing until resumed.
     pub pause: Arc<AtomicBool>,
 }
 

@@ -16,6 +16,7 @@ pub mod help;
 pub mod journal;
 pub mod kernel;
 pub mod launch;
+pub mod map;
 pub mod measure;
 pub mod metrics;
 pub mod server;

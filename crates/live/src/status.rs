@@ -1,10 +1,12 @@
 //! What a running engine shows of itself, as one document: a snapshot that `terrace top`, the metrics and people read.
 
 use crate::engine::{Engine, State};
+use crate::map::MemoryMap;
 use crate::session::Session;
 use crate::space::Space;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use terrace_model::{Bytes, Stats};
@@ -38,8 +40,14 @@ pub struct Status {
     pub dry_run: bool,
     /// Since the start.
     pub run_seconds: f64,
+    /// The run ends so long after the start; none where nobody has said.
+    #[serde(default)]
+    pub ends_after_seconds: Option<f64>,
     /// Processor time of Terrace itself.
     pub cpu: Cpu,
+    /// What moves are bounded by.
+    #[serde(default)]
+    pub bounds: Bounds,
     /// The tiers, fastest first.
     pub tiers: Vec<TierStatus>,
     /// The processes under management.
@@ -63,6 +71,15 @@ pub struct Cpu {
     pub share: f64,
     /// The share that it may use on average; none for no bound.
     pub budget: Option<f64>,
+}
+
+/// What moves are bounded by, beside processor time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Bounds {
+    /// Most bytes per second; none for no bound.
+    pub bandwidth: Option<u64>,
+    /// Moves stop while tasks lose more than this share of their time waiting for memory; none for no guard.
+    pub pressure: Option<f64>,
 }
 
 /// One tier: what the managed processes have there.
@@ -110,24 +127,56 @@ pub struct Moves {
     pub planned: u64,
     /// Bytes moved per second, over the last seconds.
     pub bytes_per_second: f64,
+    /// Pieces of orders done or given up per second, over the last seconds.
+    #[serde(default)]
+    pub pieces_per_second: f64,
+    /// At that rate what waits is done after so long. None where nothing is done at the moment.
+    #[serde(default)]
+    pub eta_seconds: Option<f64>,
 }
 
 /// Where the engine leaves snapshots and others take them. Neither side ever waits for the other for longer than a
 /// pointer is copied.
 #[derive(Clone, Debug, Default)]
-pub struct Board(Arc<Mutex<Option<Arc<Status>>>>);
+pub struct Board(Arc<Sheets>);
+
+#[derive(Debug, Default)]
+struct Sheets {
+    status: Mutex<Option<Arc<Status>>>,
+    map: Mutex<Option<Arc<MemoryMap>>>,
+    /// Somebody wants a newer map.
+    map_is_wanted: AtomicBool,
+}
 
 impl Board {
     /// The latest snapshot; none before the first.
     pub fn latest(&self) -> Option<Arc<Status>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.0.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Replaces the snapshot. When a reader holds the board at this very moment the old one stays.
     pub fn put(&self, status: Arc<Status>) {
-        if let Ok(mut latest) = self.0.try_lock() {
+        if let Ok(mut latest) = self.0.status.try_lock() {
             *latest = Some(status);
         }
+    }
+
+    /// The latest map, and the wish for a newer one: a map is made only while somebody looks at maps. None before the first.
+    pub fn map(&self) -> Option<Arc<MemoryMap>> {
+        self.0.map_is_wanted.store(true, Ordering::Relaxed);
+        self.0.map.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces the map, as [`Board::put`] the snapshot.
+    pub fn put_map(&self, map: MemoryMap) {
+        if let Ok(mut latest) = self.0.map.try_lock() {
+            *latest = Some(Arc::new(map));
+        }
+    }
+
+    /// Whether a newer map was asked for since the last time.
+    fn takes_wish(&self) -> bool {
+        self.0.map_is_wanted.swap(false, Ordering::Relaxed)
     }
 }
 
@@ -145,6 +194,15 @@ struct Sample {
     at: Duration,
     cpu: Duration,
     moved: u64,
+    finished: u64,
+}
+
+/// What they are, per second.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Rates {
+    cpu: f64,
+    bytes: f64,
+    pieces: f64,
 }
 
 /// Makes snapshots of an engine, at most one per second.
@@ -154,6 +212,8 @@ pub struct Reporter {
     board: Board,
     samples: VecDeque<Sample>,
     next: Duration,
+    next_map: Duration,
+    ends_after: Option<Duration>,
 }
 
 impl Reporter {
@@ -164,12 +224,28 @@ impl Reporter {
             parameters: session.parameters.clone(),
             choices: session.choices.clone(),
         };
-        Reporter { heading, board, samples: VecDeque::new(), next: Duration::ZERO }
+        Reporter::with(heading, board)
+    }
+
+    fn with(heading: Heading, board: Board) -> Reporter {
+        let (next, next_map) = (Duration::ZERO, Duration::ZERO);
+        Reporter { heading, board, samples: VecDeque::new(), next, next_map, ends_after: None }
+    }
+
+    /// The run ends so long after its start.
+    pub fn ends_after(&mut self, length: Duration) {
+        self.ends_after = Some(length);
     }
 
     /// After a turn of the engine: puts a snapshot on the board if one is due, and returns it.
     pub fn turn(&mut self, engine: &Engine) -> Option<Arc<Status>> {
         let now = engine.world().kernel().now();
+        if now >= self.next_map && self.board.takes_wish() {
+            self.board.put_map(MemoryMap::of(engine));
+            let took = engine.world().kernel().now().saturating_sub(now);
+            // As little of the time as looking at all pages may take.
+            self.next_map = now + EVERY.max(took * 10);
+        }
         // Nothing comes after it has stopped.
         if now < self.next && engine.state() != State::Stopped {
             return None;
@@ -185,16 +261,20 @@ impl Reporter {
         let seconds = |name: &str| statistics.number(name) / 1e9;
         let moved = statistics.integer("policy.copied_bytes");
         let cpu = Duration::from_nanos(statistics.integer("live.cpu_time"));
-        let (share, bytes_per_second) = self.rates(Sample { at: now, cpu, moved });
+        let finished = engine.world().orders_finished();
+        let rates = self.rates(Sample { at: now, cpu, moved, finished });
+        let waiting = engine.world().orders_waiting() as u64;
         let bytes = |name: &str| statistics.integer(name) << 12;
         let moves = Moves {
             promoted: bytes("vmstat.pgpromote_success"),
             demoted: bytes("vmstat.pgdemote_policy"),
             failed: statistics.integer("vmstat.pgmigrate_fail"),
             exchanged: statistics.integer("policy.exchanges"),
-            waiting: engine.world().orders_waiting() as u64,
+            waiting,
             planned: statistics.integer("live.planned"),
-            bytes_per_second,
+            bytes_per_second: rates.bytes,
+            pieces_per_second: rates.pieces,
+            eta_seconds: eta(waiting, rates.pieces),
         };
         let kernel = statistics.under("kernel");
         let kernel = kernel.map(|(name, stat)| (name.to_owned(), stat.value.as_f64() as u64)).collect();
@@ -209,9 +289,14 @@ impl Reporter {
             state: engine.state(),
             dry_run: engine.world().is_dry_run(),
             run_seconds: seconds("live.run_time"),
+            ends_after_seconds: self.ends_after.map(|length| length.as_secs_f64()),
+            bounds: Bounds {
+                bandwidth: engine.limits().bandwidth.map(|bytes| bytes.0),
+                pressure: engine.limits().pressure,
+            },
             cpu: Cpu {
                 seconds: cpu.as_secs_f64(),
-                share,
+                share: rates.cpu,
                 budget: Some(engine.limits().cpu).filter(|share| share.is_finite()),
             },
             tiers: tiers(engine),
@@ -223,8 +308,7 @@ impl Reporter {
         }
     }
 
-    /// Processor time and bytes moved, per second.
-    fn rates(&mut self, now: Sample) -> (f64, f64) {
+    fn rates(&mut self, now: Sample) -> Rates {
         while self.samples.get(1).is_some_and(|second| now.at.saturating_sub(second.at) >= RATE_OVER) {
             self.samples.pop_front();
         }
@@ -232,15 +316,26 @@ impl Reporter {
         let first = self.samples[0];
         let passed = now.at.saturating_sub(first.at).as_secs_f64();
         if passed <= 0.0 {
-            return (0.0, 0.0);
+            return Rates::default();
         }
-        let cpu = now.cpu.saturating_sub(first.cpu).as_secs_f64();
-        (cpu / passed, now.moved.saturating_sub(first.moved) as f64 / passed)
+        Rates {
+            cpu: now.cpu.saturating_sub(first.cpu).as_secs_f64() / passed,
+            bytes: now.moved.saturating_sub(first.moved) as f64 / passed,
+            pieces: now.finished.saturating_sub(first.finished) as f64 / passed,
+        }
+    }
+}
+
+/// How long what waits takes at a rate.
+fn eta(waiting: u64, per_second: f64) -> Option<f64> {
+    match waiting {
+        0 => Some(0.0),
+        _ => (per_second > 0.0).then(|| waiting as f64 / per_second),
     }
 }
 
 /// Whether accesses to a process's pages would have shown by now. Before that its pages are neither hot nor cold.
-fn is_looked_at(space: &Space) -> bool {
+pub(crate) fn is_looked_at(space: &Space) -> bool {
     space.looks > 0
 }
 
@@ -299,16 +394,31 @@ pub(crate) mod tests {
     #[test]
     fn rates_are_means_over_the_last_seconds() {
         let heading = Heading { policy: String::new(), parameters: Table::new(), choices: Vec::new() };
-        let mut reporter =
-            Reporter { heading, board: Board::default(), samples: VecDeque::new(), next: Duration::ZERO };
-        let mut rates = |second: u64, cpu: u64, moved: u64| {
-            let sample = Sample { at: Duration::from_secs(second), cpu: Duration::from_secs(cpu), moved };
-            reporter.rates(sample)
+        let mut reporter = Reporter::with(heading, Board::default());
+        let mut rates = |second: u64, cpu: u64, moved: u64, finished: u64| {
+            let (at, cpu) = (Duration::from_secs(second), Duration::from_secs(cpu));
+            let Rates { cpu, bytes, pieces } = reporter.rates(Sample { at, cpu, moved, finished });
+            (cpu, bytes, pieces)
         };
-        assert_eq!(rates(100, 0, 0), (0.0, 0.0));
-        assert_eq!(rates(104, 1, 400), (0.25, 100.0));
-        assert_eq!(rates(105, 1, 400), (0.2, 80.0));
-        assert_eq!(rates(110, 1, 400), (0.0, 0.0), "what is older than five seconds does not count");
+        assert_eq!(rates(100, 0, 0, 0), (0.0, 0.0, 0.0));
+        assert_eq!(rates(104, 1, 400, 8), (0.25, 100.0, 2.0));
+        assert_eq!(rates(105, 1, 400, 8), (0.2, 80.0, 1.6));
+        assert_eq!(rates(110, 1, 400, 8), (0.0, 0.0, 0.0), "what is older than five seconds does not count");
+    }
+
+    #[test]
+    fn what_waits_is_done_at_the_rate_of_the_last_seconds() {
+        assert_eq!(eta(12, 4.0), Some(3.0));
+        assert_eq!((eta(0, 0.0), eta(12, 0.0)), (Some(0.0), None), "held back or paused");
+    }
+
+    #[test]
+    fn a_map_is_made_only_where_one_was_asked_for() {
+        let board = Board::default();
+        assert!(!board.takes_wish());
+        assert!(board.map().is_none() && board.takes_wish() && !board.takes_wish());
+        board.put_map(MemoryMap::default());
+        assert_eq!(board.map().as_deref(), Some(&MemoryMap::default()));
     }
 
     #[test]

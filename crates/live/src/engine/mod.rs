@@ -31,6 +31,8 @@ const COUNT_LEAST: Duration = Duration::from_secs(1);
 const REST: Duration = Duration::from_millis(200);
 /// How often pressure is looked at while there are orders.
 const GUARD: Duration = Duration::from_millis(500);
+/// Signals that may wait for the end of a pause: some megabytes.
+const SIGNALS_IN_PAUSE: usize = 1 << 16;
 /// The shortest time between two looks at all pages.
 const REFRESH_LEAST: Duration = Duration::from_millis(50);
 /// Processor time that may be saved up, in seconds of the budget: a burst at the start or after a rest.
@@ -170,8 +172,12 @@ impl Engine {
             }
         }
         let overdrawn = self.cpu.wait();
-        if self.paused || !overdrawn.is_zero() {
+        if !overdrawn.is_zero() {
             return Turn::Again(overdrawn.clamp(Duration::from_millis(1), REST));
+        }
+        if self.paused {
+            self.count_in_pause(now);
+            return Turn::Again(REST);
         }
         let moment = Moment((now - self.started).as_nanos() as u64);
         self.world.set_now(moment);
@@ -193,6 +199,14 @@ impl Engine {
         }
         self.carry_out(now);
         Turn::Again(self.rest(moment))
+    }
+
+    /// Where pages lie is shown during a pause, too. The policy hears later what is gone by then: as long as that is little.
+    fn count_in_pause(&mut self, now: Duration) {
+        if now >= self.next_count && self.world.signals_waiting() < SIGNALS_IN_PAUSE {
+            self.next_count = now + COUNT;
+            self.refresh();
+        }
     }
 
     /// Time and processor time have passed.
@@ -364,7 +378,8 @@ impl Engine {
         self.next_membership = Duration::ZERO;
     }
 
-    /// Stops all work until it is resumed; the targets run on.
+    /// Decides and moves nothing until it is resumed; the targets run on. Where pages lie is counted on. Accesses are not looked
+    /// for: some ways of looking cost the targets time.
     pub fn pause(&mut self, paused: bool) {
         if self.paused != paused {
             tracing::info!("{}", if paused { "paused" } else { "resumed" });

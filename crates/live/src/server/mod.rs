@@ -104,6 +104,16 @@ impl Answer {
     fn plain(status: &'static str, body: &str) -> Answer {
         Answer { status, kind: "text/plain; charset=utf-8", body: format!("{body}\n") }
     }
+
+    fn not_yet() -> Answer {
+        Answer::plain("503 Service Unavailable", "nothing is known yet; ask again in a second")
+    }
+
+    fn json(document: &impl serde::Serialize) -> Answer {
+        let body = serde_json::to_string(document);
+        let body = body.unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"));
+        Answer { status: "200 OK", kind: "application/json", body }
+    }
 }
 
 impl Service {
@@ -165,16 +175,21 @@ impl Service {
         let path = path.split('?').next().unwrap_or_default();
         match (method, path, &self.control) {
             ("GET", "/metrics", _) => self.show(metrics::CONTENT_TYPE, metrics::text),
-            ("GET", "/status", Some(_)) => self.show("application/json", |status| {
-                serde_json::to_string(status).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"))
-            }),
+            ("GET", "/status", Some(_)) => match self.board.latest() {
+                Some(status) => Answer::json(&*status),
+                None => Answer::not_yet(),
+            },
+            ("GET", "/map", Some(_)) => match self.board.map() {
+                Some(map) => Answer::json(&*map),
+                None => Answer::not_yet(),
+            },
             ("POST", "/pause" | "/resume", Some(control)) => {
                 control.pause.store(path == "/pause", Ordering::Relaxed);
                 Answer::plain("200 OK", if path == "/pause" { "paused" } else { "resumed" })
             }
-            (_, "/metrics", _) | (_, "/status" | "/pause" | "/resume", Some(_)) => Answer::plain(
+            (_, "/metrics", _) | (_, "/status" | "/map" | "/pause" | "/resume", Some(_)) => Answer::plain(
                 "405 Method Not Allowed",
-                "GET /status, GET /metrics, POST /pause, POST /resume",
+                "GET /status, GET /map, GET /metrics, POST /pause, POST /resume",
             ),
             _ => Answer::plain("404 Not Found", "nothing here"),
         }
@@ -183,7 +198,7 @@ impl Service {
     fn show(&self, kind: &'static str, text: impl Fn(&Status) -> String) -> Answer {
         match self.board.latest() {
             Some(status) => Answer { status: "200 OK", kind, body: text(&status) },
-            None => Answer::plain("503 Service Unavailable", "nothing is known yet; ask again in a second"),
+            None => Answer::not_yet(),
         }
     }
 }

@@ -70,6 +70,31 @@ fn pause_and_resume_by_post_alone() {
 }
 
 #[test]
+fn a_map_is_there_once_it_was_asked_for() {
+    use crate::map::{MapPart, MemoryMap, ProcessMap};
+    let bench = Bench::new();
+    let _server = bench.start(None);
+    let error = ask(&bench.socket(), "GET", "/map").unwrap_err().to_string();
+    assert!(error.contains("ask again"), "{error}");
+    let part = MapPart {
+        start: 1 << 40,
+        bytes: 4096,
+        kind: "stack".to_owned(),
+        resident: vec![4096, 0],
+        hot: Some(vec![0, 0]),
+    };
+    let process = ProcessMap { pid: 7, name: "x".to_owned(), parts: vec![part] };
+    let map =
+        MemoryMap { schema: 1, tiers: vec!["dram".to_owned(), "slow".to_owned()], processes: vec![process] };
+    bench.board.put_map(map.clone());
+    assert_eq!(
+        serde_json::from_str::<MemoryMap>(&ask(&bench.socket(), "GET", "/map").unwrap()).unwrap(),
+        map
+    );
+    assert!(ask(&bench.socket(), "POST", "/map").unwrap_err().to_string().contains("GET /map"));
+}
+
+#[test]
 fn clients_that_say_nothing_keep_nobody_out() {
     let bench = Bench::new();
     let server = bench.start(Some("127.0.0.1:0"));
@@ -174,6 +199,7 @@ fn by_tcp_there_are_metrics_and_nothing_else() {
     assert!(metrics.starts_with("HTTP/1.1 200 OK\r\nContent-Type: application/openmetrics-text"));
     assert!(metrics.ends_with("# EOF\n"));
     assert!(get("GET /status HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
+    assert!(get("GET /map HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
     assert!(get("POST /pause HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
     assert!(!bench.control.pause.load(Ordering::Relaxed));
 }

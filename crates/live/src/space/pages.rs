@@ -404,6 +404,31 @@ impl PageStates {
         below.or_else(|| self.index.range(at..).next().map(|(at, _)| *at))
     }
 
+    /// Calls `visit` for pages in `range`, in order: how many base pages, and what holds of each. Pages of a chunk that are all
+    /// alike come together.
+    pub fn visit_alike(&self, range: Range<u64>, mut visit: impl FnMut(u64, PageState)) {
+        let Some(first) = self.first_chunk(range.start) else { return };
+        for (at, place) in self.index.range(first..range.end.div_ceil(CHUNK).max(first)) {
+            let from = range.start.saturating_sub(at * CHUNK);
+            let left = range.end.saturating_sub(at * CHUNK);
+            match &self.chunks[*place] {
+                Chunk::Whole(size, state) => {
+                    let inside = left.min(size.base_pages()).saturating_sub(from);
+                    if inside > 0 {
+                        visit(inside, *state);
+                    }
+                }
+                Chunk::Base(base) => {
+                    let pages = &base.pages[from.min(CHUNK) as usize..left.min(CHUNK) as usize];
+                    match base.common_and_any.unwrap_or_else(|| common_and_any(pages)) {
+                        (all, any) if all == any => visit(pages.len() as u64, all),
+                        _ => pages.iter().for_each(|state| visit(1, *state)),
+                    }
+                }
+            }
+        }
+    }
+
     /// Adds to `counts` the base pages that lie in each tier, and to `hot` those of them that were accessed. Returns how
     /// many pages of any size are in memory.
     pub fn count(&self, counts: &mut [u64], hot: &mut [u64]) -> u64 {

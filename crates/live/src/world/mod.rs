@@ -337,9 +337,19 @@ impl World {
         !self.signals.is_empty()
     }
 
+    /// How many.
+    pub fn signals_waiting(&self) -> usize {
+        self.signals.len()
+    }
+
     /// Orders that wait, in pages and pairs.
     pub fn orders_waiting(&self) -> usize {
         self.orders.len()
+    }
+
+    /// Pieces of orders that were done or given up so far.
+    pub fn orders_finished(&self) -> u64 {
+        self.orders.finished()
     }
 
     /// The tiers, fastest first, with what targets may have there and what they have.

@@ -65,6 +65,8 @@ impl Deref for Batch {
 pub struct Orders {
     waiting: VecDeque<Order>,
     tickets: u64,
+    /// Of all orders so far.
+    pieces: u64,
 }
 
 impl Orders {
@@ -72,6 +74,7 @@ impl Orders {
     pub fn take(&mut self, work: Arc<[Work]>, how: MoveOptions) -> Ticket {
         let ticket = Ticket(self.tickets);
         self.tickets += 1;
+        self.pieces += work.len() as u64;
         if !work.is_empty() {
             self.waiting.push_back(Order { ticket, left: 0..work.len(), work, how });
         }
@@ -93,6 +96,11 @@ impl Orders {
             self.waiting.pop_front();
         }
         Some(next)
+    }
+
+    /// Pieces that were done or given up.
+    pub fn finished(&self) -> u64 {
+        self.pieces - self.len() as u64
     }
 
     /// Pieces that wait.

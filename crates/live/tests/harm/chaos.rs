@@ -322,7 +322,13 @@ fn every_policy_that_opens_survives_whatever_goes_wrong() {
 }
 
 /// Sends one page to and fro at every tick.
-struct ToAndFro(PageId, bool);
+pub(super) struct ToAndFro(PageId, bool);
+
+impl ToAndFro {
+    pub fn new(page: PageId) -> ToAndFro {
+        ToAndFro(page, false)
+    }
+}
 
 impl Policy for ToAndFro {
     fn needs(&self) -> Needs {
@@ -339,7 +345,7 @@ impl Policy for ToAndFro {
 #[test]
 fn while_tasks_wait_for_memory_nothing_moves_and_nothing_spins() {
     let (kernel, _, page, _) = halves([1000, 1000], 8, &[]);
-    let mut engine = engine(&kernel, Box::new(ToAndFro(page, false)), world(&kernel, &[]), None);
+    let mut engine = engine(&kernel, Box::new(ToAndFro::new(page)), world(&kernel, &[]), None);
     // Tasks lose this share of five seconds; answers the pages moved, and the turns that it took.
     let mut stalled = 0;
     let mut seconds = |share: f64| {

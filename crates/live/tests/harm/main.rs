@@ -3,6 +3,7 @@
 
 mod chaos;
 mod orders;
+mod pause;
 #[path = "../simulated/mod.rs"]
 mod simulated;
 

@@ -114,7 +114,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let control = super::control()?;
     let stop = control.stop.clone();
     let end = super::end_after(arguments.seconds);
-    let mut watch = options.watch(&session, &control)?;
+    let mut watch = options.watch(&session, &control, arguments.seconds)?;
     control::run(&mut session.engine, &control, None, None, |engine| {
         watch.turn(engine);
         if end.is_some_and(|end| Instant::now() >= end) {

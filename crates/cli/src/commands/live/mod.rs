@@ -183,7 +183,7 @@ struct Watch {
 }
 
 impl LiveOptions {
-    fn watch(&self, session: &Session, control: &Control) -> Result<Watch, Failure> {
+    fn watch(&self, session: &Session, control: &Control, seconds: Option<u64>) -> Result<Watch, Failure> {
         let board = Board::default();
         let default = server::socket_of(&journal::folder(), std::process::id());
         let socket = self.socket.as_ref().unwrap_or(&default);
@@ -209,7 +209,10 @@ impl LiveOptions {
         if let Some(address) = server.as_ref().and_then(Server::metrics) {
             progress::note(&format!("metrics: http://{address}/metrics"));
         }
-        let reporter = Reporter::new(session, board);
+        let mut reporter = Reporter::new(session, board);
+        if let Some(seconds) = seconds {
+            reporter.ends_after(Duration::from_secs(seconds));
+        }
         Ok(Watch { reporter, timeline: report::Timeline::default(), _server: server })
     }
 }

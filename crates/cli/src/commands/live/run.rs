@@ -142,7 +142,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let helped = Helped { trackers: help.as_ref().map(Help::trackers), managed };
     let mut session = options.session(Selection::Trees(Vec::new()), helped, false)?;
     let control = super::control()?;
-    let mut watch = options.watch(&session, &control)?;
+    let mut watch = options.watch(&session, &control, arguments.seconds)?;
     if let Ok(mut journal) = session.journal.lock() {
         session.new_pages.prepare(&mut journal).map_err(|error| {
             Failure::run(format!(
