@@ -13,7 +13,7 @@ pub struct PriceOption {
 }
 
 /// `slow=0.33`.
-fn parse_price(text: &str) -> Result<(String, f64), String> {
+pub fn parse_price(text: &str) -> Result<(String, f64), String> {
     let error = || format!("\"{text}\" is not TIER=PRICE, such as slow=0.33");
     let (tier, price) = text.split_once('=').ok_or_else(error)?;
     let price: f64 = price.trim().parse().map_err(|_| error())?;

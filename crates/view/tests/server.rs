@@ -6,10 +6,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use terrace_view::{Library, Viewer};
+use terrace_live::control::Control;
+use terrace_live::server::Server;
+use terrace_live::status::{Board, Status};
+use terrace_view::{Library, Live, Viewer};
 
 const RESULTS: &str = "{\"schema\": 2, \"runs\": [], \"title\": \"none\"}";
 
+/// A page of folders, and of an engine where there is one.
 struct Bench {
     folder: tempfile::TempDir,
     address: String,
@@ -20,9 +24,13 @@ struct Bench {
 
 impl Bench {
     fn new() -> Bench {
+        Bench::with(None)
+    }
+
+    fn with(live: Option<Live>) -> Bench {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("results.json"), RESULTS).unwrap();
-        let viewer = Viewer::bind(Library::open(vec![folder.path().to_owned()]).unwrap(), 0).unwrap();
+        let viewer = Viewer::bind(Library::open(vec![folder.path().to_owned()]).unwrap(), live, 0).unwrap();
         let url = viewer.url();
         let (address, rest) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
         let (address, token) = (address.to_owned(), rest.trim_end_matches('/').to_owned());
@@ -241,5 +249,94 @@ fn a_taken_port_is_an_error() {
     let bench = Bench::new();
     let port = bench.address.rsplit(':').next().unwrap().parse().unwrap();
     let library = Library::open(vec![bench.folder.path().to_owned()]).unwrap();
-    assert_eq!(Viewer::bind(library, port).unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
+    assert_eq!(Viewer::bind(library, None, port).unwrap_err().kind(), std::io::ErrorKind::AddrInUse);
+}
+
+/// An engine as its socket shows it.
+struct Engine {
+    folder: tempfile::TempDir,
+    board: Board,
+    control: Control,
+    server: Option<Server>,
+}
+
+impl Engine {
+    fn new() -> Engine {
+        let folder = tempfile::tempdir().unwrap();
+        let (board, control) = (Board::default(), Control::default());
+        let server = Server::start(&folder.path().join("s.sock"), None, board.clone(), &control).unwrap();
+        let status: Status =
+            serde_json::from_str(include_str!("../../live/tests/fixtures/status.json")).unwrap();
+        board.put(Arc::new(status));
+        Engine { folder, board, control, server: Some(server) }
+    }
+
+    fn connect(&self) -> std::io::Result<Live> {
+        Live::connect(self.folder.path().join("s.sock"), &[("slow".to_owned(), 0.5)])
+    }
+
+    fn is_paused(&self) -> bool {
+        self.control.pause.load(Ordering::Relaxed)
+    }
+}
+
+#[test]
+fn an_engine_is_paused_and_resumed_by_the_page_alone() {
+    let engine = Engine::new();
+    let bench = Bench::with(Some(engine.connect().unwrap()));
+    let host = format!("Host: {}\r\n", bench.address);
+    let post = |path: &str, head: &str| {
+        status(&bench.ask(&format!("POST /{path}"), &format!("{host}Content-Length: 0\r\n{head}")))
+    };
+    let pause = format!("{}/pause", bench.token);
+    assert_eq!(post("pause", ""), 403);
+    assert_eq!(post(&format!("{}/pause", "0".repeat(32)), ""), 403);
+    assert_eq!(post(&pause, "Origin: http://evil.example\r\n"), 403);
+    assert_eq!(post(&pause, "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\n"), 403);
+    assert_eq!(status(&bench.get("pause")), 405);
+    assert!(!engine.is_paused());
+    assert_eq!(post(&pause, &format!("Origin: http://{}\r\n", bench.address)), 200);
+    assert!(engine.is_paused());
+    assert_eq!(post(&format!("{}/resume", bench.token), ""), 200);
+    assert!(!engine.is_paused());
+}
+
+#[test]
+fn a_page_hears_what_an_engine_does_and_that_it_has_ended() {
+    let mut engine = Engine::new();
+    let bench = Bench::with(Some(engine.connect().unwrap()));
+    let beginning = bench.get("live");
+    assert!(beginning.contains("\"prices\":{\"slow\":0.5}"), "{beginning}");
+    let mut stream = bench.connect();
+    let request = format!("GET /{}/events HTTP/1.1\r\nHost: {}\r\n\r\n", bench.token, bench.address);
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut heard = String::new();
+    let mut hear = |what: &str| {
+        let mut bytes = [0; 65536];
+        while !heard.contains(what) {
+            let count = stream.read(&mut bytes).unwrap();
+            assert!(count > 0, "the connection ended after {heard:?}");
+            heard += &String::from_utf8_lossy(&bytes[..count]);
+        }
+    };
+    hear("event: status\ndata: {\"schema\":1,\"pid\":42,\"policy\":\"ambix\"");
+    // The map was asked for, since a page is open: the engine makes one.
+    engine.board.put_map(terrace_live::map::MemoryMap { schema: 1, ..Default::default() });
+    hear("event: map\ndata: {\"schema\":1,\"tiers\":[],\"processes\":[]}");
+    engine.server = None;
+    hear("event: gone\ndata: \"");
+    assert!(bench.get("live").contains("\"seconds\":75.0"), "what was seen stays");
+}
+
+#[test]
+fn without_an_engine_there_is_nothing_to_pause_and_a_socket_of_nobody_is_an_error() {
+    let bench = Bench::new();
+    assert!(bench.get("live").contains("\r\nnull"), "{}", bench.get("live"));
+    let host = format!("Host: {}\r\nContent-Length: 0\r\n", bench.address);
+    assert_eq!(status(&bench.ask(&format!("POST /{}/pause", bench.token), &host)), 404);
+    let folder = tempfile::tempdir().unwrap();
+    assert!(Live::connect(folder.path().join("none.sock"), &[]).is_err());
+    let mut engine = Engine::new();
+    engine.server = None;
+    assert!(engine.connect().is_err(), "it has ended");
 }

@@ -1,15 +1,17 @@
 //! `terrace view`: results in a browser.
 
+use crate::commands::live::top;
 use crate::error::{Blame, CommandResult, Failure};
 use crate::{output, progress};
 use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::Write;
-use std::path::PathBuf;
+use std::os::unix::fs::FileTypeExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use terrace_view::{Library, Viewer};
+use terrace_view::{Library, Live, Viewer};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -17,12 +19,14 @@ Examples:
   terrace view before after           two folders, and their differences
   terrace view results --open
   terrace view results -o page.html   one file, to keep or to send
+  sudo terrace view --live            the terrace run or attach at work here
+  terrace view /run/terrace/4711.sock --price slow=0.33
   ssh -L 8137:127.0.0.1:8137 host terrace view results --port 8137
 
 Only a browser with the printed address sees anything, and only on this
 machine: the address has a token that changes with every start.";
 
-/// Look at results in a browser: all runs, differences, data structures
+/// Look at results, or at a running Terrace, in a browser
 ///
 /// Finds what compare, sim, sweep, tune, advise and live runs have written below
 /// the folders, and serves a page on loopback: filters, differences between two
@@ -31,9 +35,24 @@ machine: the address has a token that changes with every start.";
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
-    /// Folders with results, or files
-    #[arg(value_name = "DIR", default_value = ".")]
+    /// Folders with results, or files; a socket is that of a running Terrace.
+    /// Without any the current folder, with --live none
+    #[arg(value_name = "DIR|SOCKET")]
     paths: Vec<PathBuf>,
+
+    /// Show the running `terrace run` or `terrace attach`, as `terrace top`
+    /// finds it
+    #[arg(long, conflicts_with = "output")]
+    live: bool,
+
+    /// The Terrace of this process number, where several are running
+    #[arg(long, value_name = "PID", requires = "live")]
+    pid: Option<u32>,
+
+    /// Price of a tier's memory, where the fastest tier's is 1; `slow` stands
+    /// for every other tier. Repeatable; for the estimated saving
+    #[arg(long, value_name = "TIER=PRICE", value_parser = crate::shares::parse_price, conflicts_with = "output")]
+    price: Vec<(String, f64)>,
 
     /// Write the page to FILE in place of serving it: one file that opens
     /// without a network. - is standard output
@@ -51,11 +70,30 @@ pub struct Arguments {
 
 /// Carries out the subcommand.
 pub fn run(arguments: Arguments) -> CommandResult {
-    let library = Library::open(arguments.paths).or_usage()?;
+    let (mut sockets, mut folders): (Vec<PathBuf>, Vec<PathBuf>) =
+        arguments.paths.into_iter().partition(|path| is_socket(path));
+    if arguments.live {
+        sockets.push(top::find(arguments.pid)?);
+    }
+    let socket = match sockets.len() {
+        0 | 1 => sockets.pop(),
+        count => {
+            return Err(Failure::usage(format!(
+                "{count} running Terraces are named; one is shown at a time"
+            )));
+        }
+    };
+    if folders.is_empty() && socket.is_none() {
+        folders.push(PathBuf::from("."));
+    }
+    let library = Library::open(folders).or_usage()?;
     for problem in &library.catalog().problems {
         progress::note(&format!("{}: {}", problem.path, problem.message));
     }
     if let Some(path) = arguments.output {
+        if socket.is_some() {
+            return Err(Failure::usage("a running Terrace cannot be written as one file; its --report can"));
+        }
         let page = terrace_view::export(&library);
         if path.as_os_str() == "-" {
             return output::print_line(&page);
@@ -70,7 +108,11 @@ pub fn run(arguments: Arguments) -> CommandResult {
         ));
         return Ok(());
     }
-    let viewer = Viewer::bind(library, arguments.port).map_err(|error| {
+    let live = socket.map(|socket| {
+        let shown = socket.display().to_string();
+        Live::connect(socket, &arguments.price).map_err(|error| Failure::run(format!("{shown}: {error}")))
+    });
+    let viewer = Viewer::bind(library, live.transpose()?, arguments.port).map_err(|error| {
         Failure::usage(format!("cannot listen at port {} of 127.0.0.1: {error}", arguments.port))
     })?;
     let url = viewer.url();
@@ -83,6 +125,10 @@ pub fn run(arguments: Arguments) -> CommandResult {
     }
     viewer.serve(&stop)?;
     Ok(())
+}
+
+fn is_socket(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|there| there.file_type().is_socket())
 }
 
 /// Has the user's browser open the page. Everyone can see the arguments of a process, so the address with its token goes by

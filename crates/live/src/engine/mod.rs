@@ -378,8 +378,8 @@ impl Engine {
         self.next_membership = Duration::ZERO;
     }
 
-    /// Decides and moves nothing until it is resumed; the targets run on. Where pages lie is counted on. Accesses are not looked
-    /// for: some ways of looking cost the targets time.
+    /// Decides and moves nothing until it is resumed; the targets run on. Where pages lie is counted on. Accesses are not
+    /// looked for: some ways of looking cost the targets time.
     pub fn pause(&mut self, paused: bool) {
         if self.paused != paused {
             tracing::info!("{}", if paused { "paused" } else { "resumed" });

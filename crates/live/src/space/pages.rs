@@ -404,8 +404,8 @@ impl PageStates {
         below.or_else(|| self.index.range(at..).next().map(|(at, _)| *at))
     }
 
-    /// Calls `visit` for pages in `range`, in order: how many base pages, and what holds of each. Pages of a chunk that are all
-    /// alike come together.
+    /// Calls `visit` for pages in `range`, in order: how many base pages, and what holds of each. Pages of a chunk that are
+    /// all alike come together.
     pub fn visit_alike(&self, range: Range<u64>, mut visit: impl FnMut(u64, PageState)) {
         let Some(first) = self.first_chunk(range.start) else { return };
         for (at, place) in self.index.range(first..range.end.div_ceil(CHUNK).max(first)) {

@@ -11,6 +11,7 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "nod
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { fileURLToPath, pathToFileURL } from "node:url";
+import { example, serve_engine } from "./engine.mjs";
 import { LOOKS, launch, open_page, run_all } from "./chromium.mjs";
 
 const page_directory = resolve(fileURLToPath(import.meta.url), "../..");
@@ -291,6 +292,115 @@ Object.assign(tests, {
       await close();
     }
     assert.equal(backgrounds.size, 2);
+  },
+});
+
+const bytes_shown = (page, tier) => page.getAttribute(`.tier[data-tier="${tier}"]`, "data-used").then(Number);
+const state = (page, wanted) => page.waitForSelector(`.chip[data-state="${wanted}"]`);
+
+Object.assign(tests, {
+  async "live: memory by tier and address, moves, budget, orders and saving are those of the engine"() {
+    const socket = join(scratch, "two-tiers.sock");
+    const engine = example();
+    const server = await serve_engine(socket, engine);
+    const own = await serve(socket, "--price", "slow=0.25");
+    const { page, errors, close } = await open(own.url);
+    await state(page, "working");
+    assert.deepEqual([await bytes_shown(page, "dram"), await bytes_shown(page, "slow")], engine.status.tiers.map((tier) => tier.used));
+    // 24 MiB at 1 and 512 MiB at a quarter, of 536 MiB.
+    assert.match(await page.textContent("#saving"), /72%of the memory's price512 MiB of 536 MiB are not in dram; slow at 0.25/);
+    assert.match(await page.textContent("#moves"), /12.0 MiBmoved8.00 MiB up, 4.00 MiB down, 1 pair exchanged, 2 failed/);
+    assert.equal(await page.textContent("#eta"), "12 pieces wait, done in about 3 s.");
+    assert.match(await page.textContent("#budget"), /1.2 %of a core, of 4.0 %.*of at most 200 MiB.*more than 10%/);
+    assert.match(await page.textContent("#live-head"), /ends in 4 min/);
+    await page.waitForSelector(".cell");
+    const cells = await page.$$eval(".process-map[data-pid='4711'] .cell", (all) => all.map((one) => one.dataset.resident));
+    assert.deepEqual(cells, engine.map.processes[0].parts.map((part) => part.resident.join(" ")));
+    const title = await page.getAttribute(".process-map[data-pid='4711'] .cell:nth-child(10)", "title");
+    assert.equal(title, "0x7f0001200000, 2.00 MiB, anonymous: dram 1.00 MiB (512 KiB hot), slow 1.00 MiB (0 B hot)");
+    const colours = await page.$$eval(".process-map[data-pid='4711'] .cell", (all) => new Set(all.map((one) => one.style.background)).size);
+    assert.ok(colours >= 4, `${colours} kinds of cells`);
+    // The next status changes the page, and a chart appears.
+    engine.status.run_seconds += 1;
+    engine.status.tiers[0].used += 2 ** 20;
+    await page.waitForFunction((used) => document.querySelector('.tier[data-tier="dram"]').dataset.used === String(used), engine.status.tiers[0].used);
+    await page.waitForSelector("#live-charts svg path", { state: "attached" });
+    await page.click(".pause");
+    await state(page, "paused");
+    assert.ok(server.asked.includes("POST /pause"));
+    assert.equal(await page.textContent(".pause"), "Resume");
+    await page.click(".pause");
+    await state(page, "working");
+    assert.deepEqual(errors, []);
+    await server.end();
+    await state(page, "gone");
+    assert.match(await page.textContent(".problems"), /no longer answers/);
+    assert.deepEqual(errors, []);
+    await close();
+    await own.end();
+  },
+
+  async "live: a real run is shown, paused and resumed, beside results"() {
+    const socket = join(scratch, "run.sock");
+    const engine = spawn(terrace, ["run", "--policy", "first-touch", "--dry-run", "--socket", socket, "--", "sleep", "600"], { stdio: "ignore" });
+    const ended = new Promise((done) => engine.on("exit", done));
+    const status = () => JSON.parse(run("top", "--socket", socket, "--json", "-"));
+    const until = async (what, holds) => {
+      for (let left = 600; ; left -= 1) {
+        try {
+          if (holds()) return;
+        } catch {
+          // It has only just begun.
+        }
+        assert.ok(left > 0, what);
+        await new Promise((done) => setTimeout(done, 100));
+      }
+    };
+    await until("the run never begins", () => status().processes.length > 0);
+    const sleeper = status().processes[0].pid;
+    const own = await serve(socket, "before");
+    const { page, errors, close } = await open(own.url, "#/live");
+    await state(page, "working");
+    await page.waitForSelector(`.process-map[data-pid="${sleeper}"] .cell`);
+    const tier = status().tiers[0];
+    assert.equal(await bytes_shown(page, tier.name), tier.used);
+    const cells = await page.$$eval(".cell", (all) => all.map((one) => Number(one.dataset.resident.split(" ")[0])));
+    assert.equal(cells.reduce((a, b) => a + b, 0), tier.used, "the cells hold all of it");
+    assert.match(await page.textContent("#live-head"), /first-touch, live.*dry run/);
+    await page.click(".pause");
+    await state(page, "paused");
+    assert.equal(status().state, "paused");
+    await page.click(".pause");
+    await state(page, "working");
+    assert.equal(status().state, "working");
+    await go(page, "#/");
+    assert.ok((await rows(page, "#runs-table")).length > 0, "results are a tab away");
+    await go(page, "#/live");
+    await page.waitForSelector(".cell");
+    assert.deepEqual(errors, []);
+    await close();
+    await own.end();
+    assert.equal(status().state, "working", "the page's end is not the engine's");
+    engine.kill("SIGTERM");
+    process.kill(sleeper);
+    await ended;
+  },
+
+  async "live: a phone scrolls in one direction only, both colour schemes draw"() {
+    const socket = join(scratch, "phone.sock");
+    const server = await serve_engine(socket, example());
+    const own = await serve(socket);
+    for (const colorScheme of ["light", "dark"]) {
+      const { page, errors, close } = await open(own.url, "", { viewport: { width: 360, height: 780 }, colorScheme });
+      await page.waitForSelector(".cell");
+      const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+      assert.ok(overflow <= 0, `${overflow} pixels wider than the screen`);
+      await page.click(".toggle");
+      assert.deepEqual(errors, []);
+      await close();
+    }
+    await own.end();
+    await server.end();
   },
 });
 

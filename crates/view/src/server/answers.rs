@@ -2,12 +2,13 @@
 
 use super::{Shared, lock};
 use crate::library::Library;
+use crate::live::Page;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{StatusCode, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
-use futures_util::stream::{self, Stream};
+use futures_util::stream::{self, Stream, StreamExt};
 use std::convert::Infallible;
 use terrace_report::view_page;
 
@@ -39,7 +40,7 @@ pub async fn nothing() -> Response {
 }
 
 pub async fn wrong_method() -> Response {
-    refuse(StatusCode::METHOD_NOT_ALLOWED, "this is only read")
+    refuse(StatusCode::METHOD_NOT_ALLOWED, "all is read with GET; pause and resume are asked for with POST")
 }
 
 /// Reads the library beside the server: whoever looks at folders may hold it for a while.
@@ -71,7 +72,33 @@ pub async fn set(
     }
 }
 
-/// Tells a page when to ask again.
+/// What the page must know of an engine before its first event; null where there is none.
+pub async fn live(State(shared): State<Shared>) -> Response {
+    let text = shared.live.as_ref().map(|live| live.beginning());
+    of(JSON, text.unwrap_or_else(|| "null".to_owned()))
+}
+
+pub async fn pause(State(shared): State<Shared>) -> Result<Response, Response> {
+    pass_on(shared, "/pause").await
+}
+
+pub async fn resume(State(shared): State<Shared>) -> Result<Response, Response> {
+    pass_on(shared, "/resume").await
+}
+
+/// A wish for the engine. Whether this user may have it, the engine's socket decides.
+async fn pass_on(shared: Shared, wish: &'static str) -> Result<Response, Response> {
+    let Some(live) = shared.live else {
+        return Err(refuse(StatusCode::NOT_FOUND, "no running Terrace is shown here"));
+    };
+    match tokio::task::spawn_blocking(move || live.ask(wish)).await {
+        Ok(Ok(answer)) => Ok(of("text/plain; charset=utf-8", answer)),
+        Ok(Err(error)) => Err(refuse(StatusCode::BAD_GATEWAY, &error.to_string())),
+        Err(_) => Err(refuse(StatusCode::INTERNAL_SERVER_ERROR, "the engine could not be asked")),
+    }
+}
+
+/// Tells a page when to ask for results again, and what the engine does.
 pub async fn events(State(shared): State<Shared>) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
     let changes = stream::unfold((shared.changes, true), |(mut changes, is_first)| async move {
         // The first event says that the connection is there: what changed while it was not is asked for then.
@@ -79,7 +106,17 @@ pub async fn events(State(shared): State<Shared>) -> Sse<impl Stream<Item = Resu
             changes.changed().await.ok()?;
         }
         let count = *changes.borrow_and_update();
-        Some((Ok(Event::default().event("catalog").data(count.to_string())), (changes, false)))
+        Some((Event::default().event("catalog").data(count.to_string()), (changes, false)))
     });
-    Sse::new(changes).keep_alive(KeepAlive::default())
+    // Without an engine, and after its end, a page still hears of folders.
+    let page = shared.live.as_ref().map(Page::open);
+    let news = stream::unfold((shared.news, page, true), |(mut news, page, is_first)| async move {
+        if page.is_none() || (!is_first && news.changed().await.is_err()) {
+            return std::future::pending().await;
+        }
+        let events = news.borrow_and_update().events();
+        Some((stream::iter(events), (news, page, false)))
+    })
+    .flatten();
+    Sse::new(stream::select(changes, news).map(Ok)).keep_alive(KeepAlive::default())
 }

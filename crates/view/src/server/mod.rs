@@ -11,8 +11,9 @@ mod token;
 pub use token::Token;
 
 use crate::library::Library;
+use crate::live::{Live, News};
 use axum::Router;
-use axum::routing::get;
+use axum::routing::{get, post};
 use std::future::Future;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -35,6 +36,7 @@ pub struct Viewer {
     address: SocketAddr,
     token: Token,
     library: Arc<Mutex<Library>>,
+    live: Option<Arc<Live>>,
 }
 
 /// What all requests share.
@@ -45,19 +47,23 @@ struct Shared {
     library: Arc<Mutex<Library>>,
     /// How often the library has changed.
     changes: watch::Receiver<u64>,
+    live: Option<Arc<Live>>,
+    /// What the engine has last said.
+    news: watch::Receiver<News>,
     open: Arc<tokio::sync::Semaphore>,
 }
 
 impl Viewer {
-    /// Listens on loopback at `port`; 0 stands for one that is free.
+    /// Listens on loopback at `port`; 0 stands for one that is free. `live` is the engine to show.
     ///
     /// # Errors
     /// A port that is taken, a system without random numbers.
-    pub fn bind(library: Library, port: u16) -> io::Result<Viewer> {
+    pub fn bind(library: Library, live: Option<Live>, port: u16) -> io::Result<Viewer> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        Ok(Viewer { listener, address, token: Token::random()?, library: Arc::new(Mutex::new(library)) })
+        let (library, live) = (Arc::new(Mutex::new(library)), live.map(Arc::new));
+        Ok(Viewer { listener, address, token: Token::random()?, library, live })
     }
 
     /// The address to open. Whoever knows it may see all that the page shows.
@@ -81,11 +87,18 @@ impl Viewer {
                 }
             }
         })?;
+        let (tell, news) = watch::channel(News::default());
+        if let Some(live) = self.live.clone() {
+            let asked = stop.clone();
+            std::thread::Builder::new().name("live".to_owned()).spawn(move || live.follow(&tell, &asked))?;
+        }
         let shared = Shared {
             address: self.address,
             token: Arc::new(self.token),
             library: self.library,
             changes,
+            live: self.live,
+            news,
             open: Arc::new(tokio::sync::Semaphore::new(CONNECTIONS)),
         };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -121,6 +134,9 @@ fn router(shared: Shared) -> Router {
         .route("/{token}/view.css", get(answers::style))
         .route("/{token}/catalog", get(answers::catalog))
         .route("/{token}/set/{id}", get(answers::set))
+        .route("/{token}/live", get(answers::live))
+        .route("/{token}/pause", post(answers::pause))
+        .route("/{token}/resume", post(answers::resume))
         .route("/{token}/events", get(answers::events))
         .fallback(answers::nothing)
         .method_not_allowed_fallback(answers::wrong_method)

@@ -9,6 +9,7 @@ import { drawPending } from "../sections";
 import { apply, listenersSince } from "../theme";
 import { detail } from "./detail";
 import { differences, sideOf } from "./differences";
+import { type Beginning, begin, leave, listenTo, live } from "./live";
 import { results } from "./results";
 import { type Catalog, type Source, open } from "./source";
 
@@ -18,6 +19,8 @@ const tabs = h("nav", { "aria-label": "Pages" });
 const state = h("span", { class: "state", role: "status" });
 let catalog: Catalog = { roots: [], sets: [], problems: [] };
 let forget = () => {};
+/** Whether a running engine is shown. */
+let hasLive = false;
 /** Pages may be asked for faster than they come: only the last is shown. */
 let asked = 0;
 
@@ -26,7 +29,12 @@ async function start(): Promise<void> {
   page.replaceChildren(h("header", { class: "bar" }, brand(), tabs, state, schemeToggle()), content);
   page.querySelector<HTMLAnchorElement>(".brand")!.href = "#/";
   apply();
-  catalog = await source.catalog();
+  const [first, beginning] = await Promise.all([source.catalog(), source.isServed ? (fetch("live").then((answer) => answer.json()) as Promise<Beginning | null>) : null]);
+  catalog = first;
+  if (beginning !== null) {
+    hasLive = true;
+    begin(beginning);
+  }
   addEventListener("hashchange", () => void show(true));
   await show(true);
   document.documentElement.dataset.ready = "true";
@@ -50,6 +58,7 @@ async function show(isNew: boolean): Promise<void> {
   forget();
   forget = since;
   release(content);
+  if (page !== "live" && !(hasLive && isStart(page))) leave();
   content.replaceChildren(shown);
   drawPending();
   if (isNew) scrollTo(0, 0);
@@ -62,13 +71,19 @@ async function pageOf(page: string, rest: string[]): Promise<HTMLElement> {
     if (!set) return h("p", { class: "empty" }, "These results are no longer there.");
     return detail(catalog, source, set, rest[1] === undefined ? null : Number(rest[1]));
   }
+  if (hasLive && (page === "live" || isStart(page))) return live();
   if (page === "difference") return differences(catalog, source, sideOf(rest[0]), sideOf(rest[1]));
   return results(catalog, source.isServed);
 }
 
+/** Where nothing is asked for and there is nothing but an engine, that is shown. */
+const isStart = (page: string | undefined): boolean => (page ?? "") === "" && location.hash === "" && catalog.roots.length === 0;
+
 function drawTabs(page: string): void {
   const tab = (href: string, text: string, pages: string[]) => h("a", { href, "aria-current": pages.includes(page) ? "page" : undefined }, text);
-  tabs.replaceChildren(tab("#/", "Results", ["", "set"]), tab("#/difference/-/-", "Differences", ["difference"]));
+  const ofResults = [tab("#/", "Results", hasLive && isStart(page) ? ["set"] : ["", "set"]), tab("#/difference/-/-", "Differences", ["difference"])];
+  const ofEngine = tab("#/live", "Live", hasLive && isStart(page) ? ["", "live"] : ["live"]);
+  tabs.replaceChildren(...(hasLive ? [ofEngine] : []), ...(catalog.roots.length > 0 || !hasLive ? ofResults : []));
 }
 
 /** New results come in while the page is open. */
@@ -83,8 +98,9 @@ function listen(): void {
     catalog = await source.catalog();
     const [, page] = location.hash.split("/");
     // Whoever reads a run is not disturbed; lists are drawn anew.
-    if ((page ?? "") === "") await show(false);
+    if ((page ?? "") === "" && !(hasLive && isStart(page))) await show(false);
   });
+  if (hasLive) listenTo(events);
 }
 
 function say(kind: string, text: string): void {

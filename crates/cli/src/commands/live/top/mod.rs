@@ -101,7 +101,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
 }
 
 /// The socket of the one that runs, or of the one that was chosen.
-fn find(pid: Option<u32>) -> Result<PathBuf, Failure> {
+pub fn find(pid: Option<u32>) -> Result<PathBuf, Failure> {
     let folder = journal::folder();
     let mut found = server::sockets(&folder);
     if let Some(pid) = pid {
