@@ -246,10 +246,10 @@ const FILES: &[(&str, &str)] = &[
     ("claims/nimble.toml", include_str!("../../../../../claims/nimble.toml")),
     ("claims/ranger.toml", include_str!("../../../../../claims/ranger.toml")),
     ("claims/thermostat.toml", include_str!("../../../../../claims/thermostat.toml")),
+    ("claims/trident-pv.toml", include_str!("../../../../../claims/trident-pv.toml")),
     ("claims/trident-tail.toml", include_str!("../../../../../claims/trident-tail.toml")),
     ("claims/trident-timing.toml", include_str!("../../../../../claims/trident-timing.toml")),
     ("claims/trident.toml", include_str!("../../../../../claims/trident.toml")),
-    ("claims/trident-pv.toml", include_str!("../../../../../claims/trident-pv.toml")),
     ("claims/vbi.toml", include_str!("../../../../../claims/vbi.toml")),
 ];
 
