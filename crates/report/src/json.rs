@@ -370,6 +370,13 @@ mod tests {
     }
 
     proptest! {
+        /// Results that were kept are those that were found, to the last digit.
+        #[test]
+        fn numbers_are_read_as_they_were_written(number in any::<f64>()) {
+            let text = serde_json::to_string(&number).unwrap();
+            prop_assert_eq!(serde_json::from_str::<f64>(&text).unwrap().to_bits(), number.to_bits(), "{}", text);
+        }
+
         /// Every statistic is found at the path that its name spells, with its value.
         #[test]
         fn nesting_keeps_every_leaf(names in prop::collection::btree_map("[a-c]{1,2}(-[a-c])?(\\.[a-c]{1,2}){0,3}", any::<u64>(), 1..20)) {
