@@ -68,12 +68,15 @@ pub fn is_due() -> bool {
     DUE.load(Relaxed)
 }
 
-/// In a forked child, which has no thread but its own.
-pub fn begin_anew() {
+/// In a forked child, which has no thread but its own. `again`: it may have a helper.
+pub fn begin_anew(again: bool) {
     STOP.store(0, Relaxed);
     GROWN.store(0, Relaxed);
     DUE.store(false, Relaxed);
-    if STATE.load(Relaxed) == STARTED {
+    THREAD.store(0, Relaxed);
+    if !again {
+        STATE.store(NEVER, Relaxed);
+    } else if STATE.load(Relaxed) == STARTED {
         STATE.store(NONE, Relaxed);
     }
 }

@@ -92,19 +92,19 @@ fn variable(name: &CStr) -> Option<&'static [u8]> {
 }
 
 extern "C" fn before_fork() {
-    memory::lock();
+    memory::before_fork();
 }
 
 extern "C" fn in_parent() {
-    memory::unlock();
+    memory::after_fork();
 }
 
 /// The child has the memory and no thread but this one.
 extern "C" fn in_child() {
-    memory::unlock();
+    let in_order = memory::after_fork();
     // SAFETY: A number comes back.
     PROCESS.store(unsafe { libc::getpid() }, Relaxed);
-    helper::begin_anew();
+    helper::begin_anew(in_order);
 }
 
 /// Runs `work` and leaves the error number as it was.

@@ -4,7 +4,7 @@
 use dlmalloc::{Allocator, Dlmalloc};
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use terrace_arena::system;
 
 /// Gets its memory from the kernel, past the functions that this library replaces.
@@ -52,18 +52,54 @@ unsafe impl Sync for Own {}
 
 static OWN: Own = Own(UnsafeCell::new(Dlmalloc::new_with_allocator(Kernel)));
 static LOCKED: AtomicBool = AtomicBool::new(false);
+/// The thread that forks and holds the lock, by its name in the C library, which the child's thread has too.
+static HOLDER: AtomicUsize = AtomicUsize::new(0);
+/// Turns for other threads while a fork waits for the lock, which is held for some hundred instructions.
+const TURNS: u32 = 100_000;
 
-/// Waits until nobody else allocates. Held around a fork, so that the child does not find it locked for ever.
-pub fn lock() {
-    while LOCKED.swap(true, Ordering::Acquire) {
-        // SAFETY: No arguments.
-        unsafe { libc::sched_yield() };
+fn try_lock() -> bool {
+    !LOCKED.swap(true, Ordering::Acquire)
+}
+
+fn yield_now() {
+    // SAFETY: No arguments.
+    unsafe { libc::sched_yield() };
+}
+
+fn lock() {
+    while !try_lock() {
+        yield_now();
     }
 }
 
-/// Ends what [`lock`] began.
-pub fn unlock() {
+fn unlock() {
     LOCKED.store(false, Ordering::Release);
+}
+
+/// Waits until nobody allocates, so that a forked child finds all in order. Whoever still has to wait after so many turns
+/// has interrupted its own thread's allocating, in a signal handler.
+pub fn before_fork() {
+    for _ in 0..TURNS {
+        if try_lock() {
+            HOLDER.store(this_thread(), Ordering::Relaxed);
+            return;
+        }
+        yield_now();
+    }
+}
+
+/// The parent goes on, or the child. False: what the child has of the allocator may not be in order.
+pub fn after_fork() -> bool {
+    let held = HOLDER.compare_exchange(this_thread(), 0, Ordering::Relaxed, Ordering::Relaxed).is_ok();
+    if held {
+        unlock();
+    }
+    held
+}
+
+fn this_thread() -> usize {
+    // SAFETY: A number comes back.
+    unsafe { libc::pthread_self() as usize }
 }
 
 fn with<R>(work: impl FnOnce(&mut Dlmalloc<Kernel>) -> R) -> R {
