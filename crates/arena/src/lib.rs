@@ -4,8 +4,8 @@
 //! it has into huge pages, and look at its own page table. [`Promoter`] does so by a published policy, Trident, whose
 //! source is the one that the simulator runs.
 //!
-//! What a program asks for itself: memory in pages of a size ([`memory`]), two ranges that exchange what they hold without
-//! a copy ([`exchange`]), and virtual blocks ([`blocks`]).
+//! What a program asks for itself: memory in pages of a size ([`memory`]), a pool that is zeroed ahead ([`pool`]), two
+//! ranges that exchange what they hold without a copy ([`exchange`]), and virtual blocks ([`blocks`]).
 //!
 //! The preload library `libterrace.so` ([`crates/preload/arena`]) drives it for programs that know nothing of it.
 //!
@@ -18,6 +18,7 @@ pub mod exchange;
 pub mod maps;
 pub mod memory;
 pub mod pages;
+pub mod pool;
 mod promoter;
 pub mod system;
 mod world;

@@ -54,6 +54,21 @@ struct terrace_exchanged {
 /* Exchanges what two ranges of whole pages hold. No other thread accesses them meanwhile. `how` may be null. */
 int terrace_exchange(void *one, void *other, size_t bytes, struct terrace_exchanged *how);
 
+/* A pool of huge pages that a thread zeroes ahead, as Trident decides. A forked child may use what was taken before, not the
+ * pool. */
+typedef struct terrace_pool terrace_pool;
+
+/* A pool of so many bytes, of which `ahead` are kept ready where that many are free. */
+int terrace_pool_new(size_t bytes, size_t ahead, terrace_pool **pool);
+/* Nothing that was taken is used any more. */
+void terrace_pool_free(terrace_pool *pool);
+/* So many bytes of zeros, rounded up to 2 MiB. ENOMEM: there are no so many in a row. */
+int terrace_pool_take(terrace_pool *pool, size_t bytes, void **start);
+/* Gives back what was taken, or whole 2 MiB of it. EINVAL: nobody has it. */
+int terrace_pool_give(terrace_pool *pool, void *start, size_t bytes);
+/* Bytes that are ready now. */
+size_t terrace_pool_ready(const terrace_pool *pool);
+
 /* Virtual blocks. */
 
 struct terrace_handle {

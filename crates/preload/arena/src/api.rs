@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use terrace_arena::blocks::{self, Handle, Problem, Rights};
 use terrace_arena::exchange::Refused;
 use terrace_arena::memory::{self, Hint, Memory, Pages};
+use terrace_arena::pool::{self, Pool};
 
 /// `struct terrace_memory`.
 #[repr(C)]
@@ -151,6 +152,64 @@ pub unsafe extern "C" fn terrace_exchange(
         // SAFETY: As the caller promises.
         unsafe { store(how, CExchanged { moved: exchanged.moved, copied: exchanged.copied }) }
     })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_pool_new(bytes: usize, ahead: usize, place: *mut *mut Pool) -> c_int {
+    guarded(|| {
+        if place.is_null() || bytes == 0 {
+            return Err(libc::EINVAL);
+        }
+        let pool = Box::new(Pool::new(bytes, ahead)?);
+        // SAFETY: As the caller promises.
+        unsafe { store(place, Box::into_raw(pool)) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_pool_free(pool: *mut Pool) {
+    if !pool.is_null() {
+        // SAFETY: It came from `terrace_pool_new`, and the caller has no more use for it.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(unsafe { Box::from_raw(pool) })));
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_pool_take(
+    pool: *const Pool,
+    bytes: usize,
+    start: *mut *mut c_void,
+) -> c_int {
+    guarded(|| {
+        // SAFETY: As the caller promises; so below.
+        let pool = unsafe { pool.as_ref() }.filter(|_| !start.is_null()).ok_or(libc::EINVAL)?;
+        let taken = pool.take(bytes).map_err(of_pool)?;
+        // SAFETY: See above.
+        unsafe { store(start, taken.cast()) }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_pool_give(pool: *const Pool, start: *mut c_void, bytes: usize) -> c_int {
+    guarded(|| {
+        // SAFETY: See `terrace_pool_take`.
+        let pool = unsafe { pool.as_ref() }.ok_or(libc::EINVAL)?;
+        // SAFETY: See `terrace_pool_take`.
+        unsafe { pool.give(start.cast(), bytes) }.map_err(of_pool)
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_pool_ready(pool: *const Pool) -> usize {
+    // SAFETY: See `terrace_pool_take`.
+    catch_unwind(AssertUnwindSafe(|| unsafe { pool.as_ref() }.map_or(0, Pool::ready))).unwrap_or(0)
+}
+
+fn of_pool(problem: pool::Problem) -> c_int {
+    match problem {
+        pool::Problem::Full => libc::ENOMEM,
+        pool::Problem::NotTaken => libc::EINVAL,
+    }
 }
 
 #[unsafe(no_mangle)]

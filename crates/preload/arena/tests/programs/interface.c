@@ -45,6 +45,22 @@ static void memory(void)
     NEED(terrace_free(&one) == 0 && one.start == NULL && terrace_free(&one) == 0);
     NEED(terrace_free(&other) == 0 && terrace_free(&small) == 0 && terrace_free(NULL) == -EINVAL);
 }
+static void pool(void)
+{
+    terrace_pool *pool = NULL;
+    void *start = NULL, *more = NULL;
+    NEED(terrace_pool_new(32 * MIB, 8 * MIB, &pool) == 0 && terrace_pool_new(0, 0, &pool) == -EINVAL);
+    for (int i = 0; i < 6000 && terrace_pool_ready(pool) < 8 * MIB; i++) usleep(10000);
+    NEED(terrace_pool_ready(pool) == 8 * MIB && terrace_pool_ready(NULL) == 0);
+    NEED(terrace_pool_take(pool, 6 * MIB, &start) == 0 && (uintptr_t)start % (2 * MIB) == 0);
+    for (size_t i = 0; i < 6 * MIB; i++) NEED(((char *)start)[i] == 0);
+    memset(start, 1, 6 * MIB);
+    NEED(terrace_pool_take(pool, 30 * MIB, &more) == -ENOMEM);
+    NEED(terrace_pool_give(pool, (char *)start + 1, 2 * MIB) == -EINVAL && terrace_pool_give(pool, start, 6 * MIB) == 0);
+    NEED(terrace_pool_give(pool, start, 6 * MIB) == -EINVAL && terrace_pool_take(NULL, 1, &start) == -EINVAL);
+    terrace_pool_free(pool);
+    terrace_pool_free(NULL);
+}
 static void blocks(void)
 {
     terrace_blocks *table = terrace_blocks_new();
@@ -90,6 +106,7 @@ static void blocks(void)
 int main(void)
 {
     memory();
+    pool();
     blocks();
     puts(terrace_version());
     return 0;
