@@ -15,13 +15,16 @@ use terrace_arena::{BASE, HUGE, system};
 type Pointer = *mut c_void;
 
 /// The heap is large from here on.
-const LARGE: usize = 16 << 20;
+const LARGE: usize = 8 << 20;
 /// It then grows by so much at a time.
 const STEP: c_int = 16 << 20;
-/// Setting the step ends glibc's own adaption of these two, so they get the values that it ends at:
-/// `DEFAULT_MMAP_THRESHOLD_MAX`, and twice that.
-const MAPPED_FROM: c_int = 32 << 20;
-const TRIMMED_FROM: c_int = 64 << 20;
+/// Setting the step ends glibc's own adaption of the size from which it maps an allocation by itself: each time that such an
+/// allocation is freed, up to 32 MiB, those of its size come from the heap (malloc.c, `__libc_free`). It goes on here: so
+/// many mapped allocations of one program are taken to be one that comes and goes.
+const COMES_AND_GOES: usize = 8;
+/// `DEFAULT_MMAP_THRESHOLD_MIN` and `DEFAULT_MMAP_THRESHOLD_MAX`.
+const MAPPED_FROM: usize = 128 << 10;
+const MAPPED_FROM_AT_MOST: usize = 32 << 20;
 
 /// 0: not looked up; 1: being looked up; 2: known.
 static STATE: AtomicUsize = AtomicUsize::new(0);
@@ -44,6 +47,9 @@ const STRETCH: usize = 4 << 20;
 /// The user or the program has set how the allocator behaves.
 static CHOSEN: AtomicBool = AtomicBool::new(false);
 static STEP_SET: AtomicBool = AtomicBool::new(false);
+/// From this size on allocations are mapped, as far as is known; and how many were.
+static THRESHOLD: AtomicUsize = AtomicUsize::new(MAPPED_FROM);
+static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
 fn next(name: &CStr) -> usize {
     // SAFETY: The name ends with a zero.
@@ -101,7 +107,7 @@ pub fn begin() {
 
 /// Called after each allocation.
 #[inline(always)]
-fn after(pointer: Pointer, bytes: usize) -> Pointer {
+fn after(pointer: Pointer, bytes: usize, is_new: bool) -> Pointer {
     let place = BREAK.load(Relaxed);
     if place != 0 {
         // SAFETY: The C library's variable. It changes in the middle of this, and any of its values will do.
@@ -115,8 +121,8 @@ fn after(pointer: Pointer, bytes: usize) -> Pointer {
             known.store(stretch, Relaxed);
             quietly(|| helper::grown(STRETCH));
         }
-        if bytes >= HUGE {
-            allocated(pointer, bytes);
+        if bytes >= MAPPED_FROM {
+            allocated(pointer, bytes, is_new);
         }
     }
     if helper::is_due() {
@@ -151,24 +157,48 @@ fn changed(end: usize) {
     });
 }
 
-/// The allocator's parameters; the call takes its lock, which this thread does not hold between two calls.
+/// The allocator's parameters; the calls take its lock, which this thread does not hold between two calls.
 fn set_step() {
-    let set = MALLOPT.load(Relaxed);
-    if set == 0 {
-        return;
-    }
-    // SAFETY: The C library's function, of this type.
-    let set: extern "C" fn(c_int, c_int) -> c_int = unsafe { transmute(set) };
     set(libc::M_TOP_PAD, STEP);
-    set(libc::M_MMAP_THRESHOLD, MAPPED_FROM);
-    set(libc::M_TRIM_THRESHOLD, TRIMMED_FROM);
+    set_threshold(THRESHOLD.load(Relaxed));
+}
+
+fn set_threshold(bytes: usize) {
+    THRESHOLD.store(bytes, Relaxed);
+    let bytes = bytes as c_int;
+    set(libc::M_MMAP_THRESHOLD, bytes);
+    set(libc::M_TRIM_THRESHOLD, (2 * bytes).max(2 * STEP));
+}
+
+fn set(parameter: c_int, value: c_int) {
+    let set = MALLOPT.load(Relaxed);
+    if set != 0 {
+        // SAFETY: The C library's function, of this type.
+        let set: extern "C" fn(c_int, c_int) -> c_int = unsafe { transmute(set) };
+        set(parameter, value);
+    }
 }
 
 /// Memory that the C library's allocator may have mapped for this allocation alone. The same advice twice does nothing.
 #[cold]
-fn allocated(pointer: Pointer, bytes: usize) {
-    let heap = FIRST.load(Relaxed)..LAST.load(Relaxed);
-    if pointer.is_null() || !is_active() || heap.contains(&(pointer as usize)) {
+fn allocated(pointer: Pointer, bytes: usize, is_new: bool) {
+    if pointer.is_null() || !is_active() {
+        return;
+    }
+    let is_own_step = STEP_SET.load(Relaxed) && !CHOSEN.load(Relaxed);
+    if (FIRST.load(Relaxed)..LAST.load(Relaxed)).contains(&(pointer as usize)) {
+        if !is_own_step && bytes < MAPPED_FROM_AT_MOST {
+            THRESHOLD.fetch_max(bytes + BASE, Relaxed);
+        }
+        return;
+    }
+    let may_be_kept =
+        is_own_step && is_new && (THRESHOLD.load(Relaxed)..MAPPED_FROM_AT_MOST).contains(&bytes);
+    if may_be_kept && MAPPED.fetch_add(1, Relaxed) + 1 >= COMES_AND_GOES {
+        MAPPED.store(0, Relaxed);
+        quietly(|| set_threshold((bytes + BASE).min(MAPPED_FROM_AT_MOST)));
+    }
+    if bytes < HUGE {
         return;
     }
     let start = pointer as usize / BASE * BASE;
@@ -204,7 +234,7 @@ pub unsafe extern "C" fn malloc(bytes: usize) -> Pointer {
     // SAFETY: The real function, of this type, with the caller's arguments; so in all functions below.
     let real: unsafe extern "C" fn(usize) -> Pointer = unsafe { transmute(real) };
     // SAFETY: See above.
-    after(unsafe { real(bytes) }, bytes)
+    after(unsafe { real(bytes) }, bytes, true)
 }
 
 #[unsafe(no_mangle)]
@@ -216,7 +246,7 @@ pub unsafe extern "C" fn calloc(count: usize, size: usize) -> Pointer {
     // SAFETY: See `malloc`.
     let real: unsafe extern "C" fn(usize, usize) -> Pointer = unsafe { transmute(real) };
     // SAFETY: See `malloc`.
-    after(unsafe { real(count, size) }, count.saturating_mul(size))
+    after(unsafe { real(count, size) }, count.saturating_mul(size), true)
 }
 
 #[unsafe(no_mangle)]
@@ -228,7 +258,7 @@ pub unsafe extern "C" fn realloc(old: Pointer, bytes: usize) -> Pointer {
     // SAFETY: See `malloc`.
     let real: unsafe extern "C" fn(Pointer, usize) -> Pointer = unsafe { transmute(real) };
     // SAFETY: See `malloc`.
-    after(unsafe { real(old, bytes) }, bytes)
+    after(unsafe { real(old, bytes) }, bytes, old.is_null())
 }
 
 #[unsafe(no_mangle)]
@@ -243,7 +273,7 @@ pub unsafe extern "C" fn posix_memalign(place: *mut Pointer, alignment: usize, b
     unsafe {
         let error = real(place, alignment, bytes);
         if error == 0 {
-            after(*place, bytes);
+            after(*place, bytes, true);
         }
         error
     }
@@ -258,7 +288,7 @@ pub unsafe extern "C" fn memalign(alignment: usize, bytes: usize) -> Pointer {
     // SAFETY: See `malloc`.
     let real: unsafe extern "C" fn(usize, usize) -> Pointer = unsafe { transmute(real) };
     // SAFETY: See `malloc`.
-    after(unsafe { real(alignment, bytes) }, bytes)
+    after(unsafe { real(alignment, bytes) }, bytes, true)
 }
 
 #[unsafe(no_mangle)]
@@ -270,7 +300,7 @@ pub unsafe extern "C" fn aligned_alloc(alignment: usize, bytes: usize) -> Pointe
     // SAFETY: See `malloc`.
     let real: unsafe extern "C" fn(usize, usize) -> Pointer = unsafe { transmute(real) };
     // SAFETY: See `malloc`.
-    after(unsafe { real(alignment, bytes) }, bytes)
+    after(unsafe { real(alignment, bytes) }, bytes, true)
 }
 
 /// A program that sets its allocator is left to its choice.
