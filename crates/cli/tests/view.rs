@@ -36,7 +36,7 @@ fn results_become_one_file_and_what_is_damaged_is_said() {
     let output = view.assert().success().get_output().stderr.clone();
     let said = String::from_utf8(output).unwrap();
     assert!(said.contains("damaged/results.json") && said.contains("still being written"), "{said}");
-    assert!(said.contains("page.html: 1 runs in 1 sets"), "{said}");
+    assert!(said.contains("page.html: 1 run,"), "{said}");
     let page = std::fs::read_to_string(folder.path().join("page.html")).unwrap();
     assert!(page.contains("\"path\":\"one.json\"") && page.contains("native-4k"));
     let printed = stdout(terrace().current_dir(folder.path()).args(["view", "one.json", "-o", "-"]));

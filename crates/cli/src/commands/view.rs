@@ -100,10 +100,10 @@ pub fn run(arguments: Arguments) -> CommandResult {
         }
         output::write_file(&path, &page)?;
         let runs: usize = library.catalog().sets.iter().map(|set| set.runs.len()).sum();
+        let word = if runs == 1 { "run" } else { "runs" };
         progress::note(&format!(
-            "{}: {runs} runs in {} sets, {:.1} MiB",
+            "{}: {runs} {word}, {:.1} MiB",
             path.display(),
-            library.catalog().sets.len(),
             page.len() as f64 / f64::from(1 << 20),
         ));
         return Ok(());
