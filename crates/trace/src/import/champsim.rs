@@ -15,7 +15,7 @@
 
 use super::Parser;
 use super::builder::{ImportBuilder, Row};
-use super::input::Input;
+use super::input::{Input, word};
 use crate::{AccessKind, SourceError};
 
 const RECORD_BYTES: usize = 64;
@@ -59,12 +59,6 @@ fn check(record: &[u8; RECORD_BYTES]) -> Result<(), String> {
         return Err(format!("expected branch flags 0 or 1, found {} and {}", record[8], record[9]));
     }
     Ok(())
-}
-
-fn word(record: &[u8; RECORD_BYTES], at: usize) -> u64 {
-    let mut bytes = [0; 8];
-    bytes.copy_from_slice(&record[at..at + 8]);
-    u64::from_le_bytes(bytes)
 }
 
 fn tracked(registers: &[u8]) -> impl Iterator<Item = usize> {

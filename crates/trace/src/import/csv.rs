@@ -10,7 +10,7 @@
 
 use super::Parser;
 use super::builder::ImportBuilder;
-use super::input::Input;
+use super::input::{Input, beginning};
 use super::objects::Objects;
 use crate::SourceError;
 
@@ -81,7 +81,7 @@ impl Parser for Csv {
         let at = |column: usize| fields(line).nth(column);
         let found = at(object).filter(|text| !text.is_empty()).zip(at(bytes).and_then(number));
         let Some((object, bytes)) = found else {
-            let found = line[..line.len().min(60)].escape_ascii().to_string();
+            let found = beginning(line);
             return Err(
                 input.in_line(&format!("expected an object and its size in bytes, found \"{found}\""))
             );

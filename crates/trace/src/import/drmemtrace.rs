@@ -14,7 +14,7 @@
 
 use super::Parser;
 use super::builder::{ImportBuilder, Row};
-use super::input::Input;
+use super::input::{Input, word};
 use crate::{AccessKind, Rules, SourceError};
 
 const RECORD_BYTES: usize = 12;
@@ -48,9 +48,7 @@ struct Record {
 
 fn record(bytes: &[u8; RECORD_BYTES]) -> Record {
     let short = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
-    let mut value = [0; 8];
-    value.copy_from_slice(&bytes[4..]);
-    Record { kind: short(0), size: short(2), value: u64::from_le_bytes(value) }
+    Record { kind: short(0), size: short(2), value: word(bytes, 4) }
 }
 
 impl DrMemTrace {

@@ -274,6 +274,19 @@ pub(super) fn decimal(text: &[u8]) -> Option<u64> {
     valid.then(|| text.iter().fold(0, |value, &byte| 10 * value + u64::from(byte - b'0')))
 }
 
+/// The number of 64 bits, little-endian, that begins at a byte of a record.
+#[inline]
+pub(super) fn word(record: &[u8], at: usize) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&record[at..at + 8]);
+    u64::from_le_bytes(bytes)
+}
+
+/// The beginning of a line, for an error that says what was found.
+pub(super) fn beginning(line: &[u8]) -> String {
+    line[..line.len().min(60)].escape_ascii().to_string()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

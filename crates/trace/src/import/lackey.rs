@@ -12,7 +12,7 @@
 
 use super::Parser;
 use super::builder::{ImportBuilder, Row};
-use super::input::{Input, decimal, hexadecimal};
+use super::input::{Input, beginning, decimal, hexadecimal};
 use crate::{AccessKind, SourceError};
 
 /// Parses lackey lines.
@@ -54,7 +54,7 @@ impl Parser for Lackey {
             if line.is_empty() || line.starts_with(b"==") || line.starts_with(b"--") {
                 return Ok(true);
             }
-            let found = line[..line.len().min(60)].escape_ascii().to_string();
+            let found = beginning(line);
             return Err(input.in_line(&format!(
                 "expected `I  hex,size`, ` L hex,size`, ` S hex,size` or ` M hex,size`, found \"{found}\"; \
                  if the program printed it, record with --log-file"

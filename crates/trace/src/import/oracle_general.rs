@@ -11,7 +11,7 @@
 
 use super::Parser;
 use super::builder::ImportBuilder;
-use super::input::Input;
+use super::input::{Input, word};
 use super::objects::Objects;
 use crate::SourceError;
 
@@ -34,8 +34,7 @@ struct Record {
 
 fn record(bytes: &[u8; RECORD_BYTES]) -> Record {
     let short = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-    let long = |at: usize| u64::from(short(at)) | u64::from(short(at + 4)) << 32;
-    Record { time: short(0), object: long(4), bytes: short(12), next: long(16) as i64 }
+    Record { time: short(0), object: word(bytes, 4), bytes: short(12), next: word(bytes, 16) as i64 }
 }
 
 impl OracleGeneral {

@@ -12,7 +12,7 @@
 
 use super::Parser;
 use super::builder::{ImportBuilder, Row};
-use super::input::{Input, hexadecimal};
+use super::input::{Input, beginning, hexadecimal};
 use crate::{AccessKind, Rules, SourceError};
 
 const ACCESS_BYTES: u64 = 8;
@@ -67,7 +67,7 @@ impl Parser for Perf {
             return Ok(true);
         }
         let Some(Sample { addr, kind, pc }) = sample(line) else {
-            let found = line[..line.len().min(60)].escape_ascii().to_string();
+            let found = beginning(line);
             return Err(input.in_line(&format!(
                 "expected a sample with its address (`perf mem record`, then `perf script`), found \"{found}\""
             )));

@@ -3,7 +3,7 @@
 
 use super::Parser;
 use super::builder::{ImportBuilder, Row};
-use super::input::{Input, decimal, hexadecimal};
+use super::input::{Input, beginning, decimal, hexadecimal};
 use crate::{AccessKind, SourceError};
 
 const DEFAULT_BYTES: u64 = 8;
@@ -41,7 +41,7 @@ impl Parser for PlainText {
             return Ok(true);
         }
         let Some((kind, addr, bytes)) = access(line) else {
-            let found = line[..line.len().min(60)].escape_ascii().to_string();
+            let found = beginning(line);
             return Err(input.in_line(&format!("expected `R|W hexaddress [size]`, found \"{found}\"")));
         };
         let row = Row { addr, bytes, kind, depends_on: 0, instructions: 1, pc: None };
