@@ -10,32 +10,17 @@ const CONTROL: usize = 8;
 const MARK: u64 = u64::from_le_bytes(*b"terrvb01");
 
 pub(super) fn send(socket: c_int, file: c_int, bytes: u64) -> Result<(), Problem> {
-    let mut text = [MARK, bytes];
-    let mut control = [0u64; CONTROL];
-    // SAFETY: The message refers to two words and to a control buffer that has room for one descriptor; both outlive the
-    // call.
-    let sent = unsafe {
-        let mut part = libc::iovec { iov_base: text.as_mut_ptr().cast(), iov_len: size_of::<[u64; 2]>() };
-        let mut message: libc::msghdr = zeroed();
-        message.msg_iov = &raw mut part;
-        message.msg_iovlen = 1;
-        message.msg_control = control.as_mut_ptr().cast();
-        message.msg_controllen = libc::CMSG_SPACE(size_of::<c_int>() as u32) as _;
-        let header = libc::CMSG_FIRSTHDR(&raw const message);
-        (*header).cmsg_level = libc::SOL_SOCKET;
-        (*header).cmsg_type = libc::SCM_RIGHTS;
-        (*header).cmsg_len = libc::CMSG_LEN(size_of::<c_int>() as u32) as _;
-        libc::CMSG_DATA(header).cast::<c_int>().write_unaligned(file);
-        libc::sendmsg(socket, &raw const message, libc::MSG_NOSIGNAL)
-    };
-    if sent == size_of::<[u64; 2]>() as isize { Ok(()) } else { Err(last_error()) }
+    let text = [MARK.to_ne_bytes(), bytes.to_ne_bytes()].concat();
+    let sent = terrace_handover::send_with(socket, &text, file, 0);
+    if sent == text.len() as isize { Ok(()) } else { Err(last_error()) }
 }
 
 /// The file and the length. What is no block is closed.
 pub(super) fn receive(socket: c_int) -> Result<(c_int, u64), Problem> {
     let mut text = [0u64; 2];
     let mut control = [0u64; CONTROL];
-    // SAFETY: As in `send`; the kernel fills at most what the buffers hold, and headers lie within what it filled.
+    // SAFETY: The message refers to two words and to a control buffer, which outlive the call; the kernel fills at most
+    // what the buffers hold, and headers lie within what it filled.
     unsafe {
         let mut part = libc::iovec { iov_base: text.as_mut_ptr().cast(), iov_len: size_of::<[u64; 2]>() };
         let mut message: libc::msghdr = zeroed();

@@ -135,12 +135,18 @@ pub fn connected() -> Option<Descriptor> {
 
 /// Hands a descriptor over, and says `what` it is. What does not arrive is not asked for again.
 pub fn send(socket: &Descriptor, what: u8, descriptor: c_int) {
-    let mut byte = [what];
+    send_with(socket.0, &[what], descriptor, libc::MSG_DONTWAIT);
+}
+
+/// Sends a text and a descriptor in one message. Returns the bytes of the text that were sent, or -1, as `sendmsg` does;
+/// a socket that nobody reads raises no signal.
+pub fn send_with(socket: c_int, text: &[u8], descriptor: c_int, flags: c_int) -> isize {
     let mut control = [0u64; CONTROL / 8];
-    // SAFETY: the message refers to one byte and to a control buffer that has room for one descriptor; both outlive the
-    // call.
+    // SAFETY: the message refers to the text, which is only read, and to a control buffer that has room for one descriptor;
+    // both outlive the call.
     unsafe {
-        let mut part = libc::iovec { iov_base: byte.as_mut_ptr().cast::<c_void>(), iov_len: 1 };
+        let mut part =
+            libc::iovec { iov_base: text.as_ptr().cast_mut().cast::<c_void>(), iov_len: text.len() };
         let mut message: libc::msghdr = zeroed();
         message.msg_iov = &raw mut part;
         message.msg_iovlen = 1;
@@ -151,6 +157,6 @@ pub fn send(socket: &Descriptor, what: u8, descriptor: c_int) {
         (*header).cmsg_type = libc::SCM_RIGHTS;
         (*header).cmsg_len = libc::CMSG_LEN(size_of::<c_int>() as u32) as _;
         libc::CMSG_DATA(header).cast::<c_int>().write_unaligned(descriptor);
-        libc::sendmsg(socket.0, &raw const message, libc::MSG_NOSIGNAL | libc::MSG_DONTWAIT);
+        libc::sendmsg(socket, &raw const message, libc::MSG_NOSIGNAL | flags)
     }
 }
