@@ -33,8 +33,8 @@ pub use crate::coherence::{
 };
 pub use crate::core::{CoreGroup, CoreParameters, InOrderKeys, ModelParameters};
 pub use crate::gpu::{
-    ClientCacheParameters, Coalescing, CoherenceKind, GpuCoherenceParameters, GpuL1Parameters,
-    GpuL2Parameters, GpuLinkParameters, GpuParameters, GpuTlbParameters, ReadOnlyParameters,
+    ClientCacheParameters, Coalescing, CoherenceKind, GpuCoherenceParameters, GpuFaultParameters,
+    GpuL1Parameters, GpuL2Parameters, GpuLinkParameters, GpuParameters, GpuTlbParameters, ReadOnlyParameters,
     RemoteDirectoryParameters, Uncoalesced, WriteAllocate,
 };
 pub use crate::translate::schemes;

@@ -74,6 +74,11 @@ fn count_gpu(engine: &Engine, gpu: &GpuParameters, stats: &mut Stats) {
     if let Some(coherence) = &engine.paths.coherence {
         coherence.count_into(engine.options.whole, stats);
     }
+    if let Some(touches) = Some(&engine.paths.touches).filter(|touches| touches.take_time()) {
+        stats.count("gpu.fault.joined", touches.counters.joined, Unit::Count);
+        stats.count("gpu.fault.blocked", touches.pending.waited, Unit::Count);
+        stats.count("gpu.fault.time", touches.counters.time.as_nanos() as u64, Unit::Nanoseconds);
+    }
     let managed = &engine.managed;
     stats.count("gpu.tlb.shootdown_time", managed.stalled.as_nanos() as u64, Unit::Nanoseconds);
     stats.count("gpu.launch_copy.bytes", managed.copied, Unit::Bytes);

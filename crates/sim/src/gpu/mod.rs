@@ -7,6 +7,7 @@
 //! | `sms.rs` | SMs and their warps: a throughput core |
 //! | `paths.rs` | TLB, caches and memory behind an SM |
 //! | `cache.rs` | a cache in sectors |
+//! | `faults.rs` | faults that SMs have pending, and pages that the GPU touches first |
 //! | `selective/` | coherence with the CPU's caches: by hardware, or by not caching |
 //! | `manage.rs` | a policy at work beside kernels, shootdowns, the copy before a kernel |
 //! | `engine.rs` | the input, kernel by kernel, and the host between |
@@ -23,6 +24,7 @@ mod cache;
 mod coalesce;
 mod collect;
 mod engine;
+mod faults;
 mod manage;
 mod parameters;
 mod paths;
@@ -30,7 +32,9 @@ mod selective;
 mod sms;
 
 pub use engine::simulate;
-pub use parameters::{GpuL1Parameters, GpuL2Parameters, GpuParameters, GpuTlbParameters, WriteAllocate};
+pub use parameters::{
+    GpuFaultParameters, GpuL1Parameters, GpuL2Parameters, GpuParameters, GpuTlbParameters, WriteAllocate,
+};
 pub use selective::{
     ClientCacheParameters, Coalescing, CoherenceKind, GpuCoherenceParameters, GpuLinkParameters,
     ReadOnlyParameters, RemoteDirectoryParameters, Uncoalesced,

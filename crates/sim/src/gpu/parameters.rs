@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use terrace_model::parameters::{Choice, Parameters};
-use terrace_model::{Bytes, Cycles, Frequency};
+use terrace_model::{Bytes, Cycles, Frequency, Time};
 
 /// A GPU beside the machine's cores. Its memory is the machine's tiers, over their links.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
@@ -37,6 +37,23 @@ pub struct GpuParameters {
     /// The TLB of each SM.
     #[parameter(section)]
     pub tlb: GpuTlbParameters,
+    /// Pages that the GPU touches first.
+    #[parameter(section)]
+    #[serde(default)]
+    pub fault: GpuFaultParameters,
+}
+
+/// What a page costs that the GPU touches first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
+#[serde(default, deny_unknown_fields)]
+pub struct GpuFaultParameters {
+    /// From the touch to the system's answer: 20 to 40 us where programs leave memory to the system. At zero they allocate
+    /// before kernels run, and a first touch takes `os.fault_cost` as one of the host does.
+    #[parameter(default = "0 ns", range = "0 ns"..="1 s", source = "Agarwal 2017, section 5.2.3: 20 us")]
+    pub latency: Time,
+    /// Faults that an SM may have pending; with one more it issues nothing.
+    #[parameter(default = 16, range = 1..=1024, source = "Agarwal 2017, table 5.3")]
+    pub pending: u32,
 }
 
 /// The first-level cache: lines of 128 bytes, write-through, without allocation by stores, not coherent.

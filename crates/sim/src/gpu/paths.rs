@@ -2,6 +2,7 @@
 
 use super::cache::SectorCache;
 use super::coalesce::Transaction;
+use super::faults::FirstTouches;
 use super::parameters::{GPU_LINE, GpuParameters, WriteAllocate};
 use super::selective::{Coherence, GpuCoherenceParameters, Request};
 use crate::cache::Outstanding;
@@ -129,6 +130,8 @@ pub struct Paths {
     pub(super) walk: Time,
     cycle: Time,
     write_allocate: WriteAllocate,
+    /// Pages that SMs touch first.
+    pub touches: FirstTouches,
     /// What keeps the caches coherent with the CPU's, if anything does.
     pub coherence: Option<Box<Coherence>>,
     /// Pages that SMs have translated since they last changed their place.
@@ -166,6 +169,7 @@ impl Paths {
             l1_latency: gpu.l1.latency.at(cycle),
             one_way: Time(gpu.l2.latency.at(cycle).0 / 2),
             walk: gpu.tlb.miss_latency.at(cycle),
+            touches: FirstTouches::new(&gpu.fault, gpu.sms),
             cycle,
             touched: HashSet::new(),
             counters: PathCounters::default(),
@@ -177,6 +181,7 @@ impl Paths {
         for sm in &mut self.sms {
             sm.l1.clear();
         }
+        self.touches.begin_kernel();
         if let Some(coherence) = &mut self.coherence {
             coherence.begin_kernel(now);
         }
@@ -191,7 +196,8 @@ impl Paths {
 
     /// Until when an SM issues nothing.
     pub fn blocked_until(&self, sm: usize) -> Time {
-        self.coherence.as_ref().map_or(Time::ZERO, |coherence| coherence.blocked_until(sm))
+        let by_faults = self.touches.pending.blocked_until(sm);
+        self.coherence.as_ref().map_or(by_faults, |coherence| by_faults.max(coherence.blocked_until(sm)))
     }
 
     /// All caches of the GPU.
@@ -276,6 +282,7 @@ impl Paths {
     ) -> Result<(u64, Time), OsError> {
         let addr = one.line * GPU_LINE;
         let (page, within) = (addr >> 12, (addr & 4095) / GPU_LINE);
+        let named = PageId::new(around.space.0, page);
         let frame = match self.sms[sm].tlb.look_up(page) {
             Some(frame) => {
                 self.counters.tlb_hits += 1;
@@ -287,10 +294,13 @@ impl Paths {
                 let (frame, faulted) = around.frame_of(addr, write, now)?;
                 if let Some(cost) = faulted {
                     self.counters.faults += 1;
-                    now += cost;
+                    now = match self.touches.take_time() {
+                        true => self.touches.fault(sm, named, now, self.walk),
+                        false => now + cost,
+                    };
                 }
                 self.sms[sm].tlb.fill(page, frame);
-                self.touched.insert(PageId::new(around.space.0, page));
+                self.touched.insert(named);
                 if let Some(tiering) = &mut around.tiering {
                     let leaf = around.machine.shared.os.table(around.space).find(addr);
                     let size = leaf.map_or(PageSize::Base, |leaf| leaf.size);
@@ -299,7 +309,7 @@ impl Paths {
                 frame
             }
         };
-        Ok((frame * (4096 / GPU_LINE) + within, now))
+        Ok((frame * (4096 / GPU_LINE) + within, self.touches.wait(named, now)))
     }
 
     pub(super) fn load_line(

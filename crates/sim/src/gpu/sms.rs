@@ -297,12 +297,13 @@ impl Sms {
             Step::Access { first, count, write, atomic, .. } => {
                 let transactions = &warp.work.transactions[first as usize..][..usize::from(count)];
                 if write {
-                    return paths.store(around, sm, transactions, atomic, now).map(Some);
+                    let handed_over = paths.store(around, sm, transactions, atomic, now)?;
+                    return Ok(Some(paths.touches.warp_goes_on(handed_over)));
                 }
                 let done = paths.load(around, sm, transactions, atomic, now)?;
                 let at = warp.loads.partition_point(|other| *other <= done);
                 warp.loads.insert(at, done);
-                Ok(Some(now))
+                Ok(Some(paths.touches.warp_goes_on(now)))
             }
             Step::Barrier => {
                 let group = &mut self.groups[number];

@@ -79,6 +79,15 @@ impl Script {
         self.flush_full();
     }
 
+    /// 32 lanes that load 16 bytes each, side by side.
+    pub fn vectors(&mut self, offset: u64) {
+        for lane in 0..32 {
+            let instructions = u64::from(lane == 0);
+            self.builder.access(BASE + offset + lane * 16, 16, AccessKind::Read, 0, instructions);
+        }
+        self.flush_full();
+    }
+
     /// What was written; nothing is left.
     pub fn take(&mut self) -> Vec<Batch> {
         self.batches.push(self.builder.take(0));

@@ -13,7 +13,7 @@
 //! simulation they are not. The advised limit on the rate of faults counts from the sixteenth fault of a kernel on.
 
 use super::parameters::ReadOnlyParameters;
-use crate::cache::Outstanding;
+use crate::gpu::faults::PendingFaults;
 use std::collections::{HashMap, HashSet};
 use terrace_model::Time;
 
@@ -41,10 +41,8 @@ pub struct ReadOnly {
     writable: HashSet<u64>,
     /// Pages whose fault is not over.
     pending: HashMap<u64, Time>,
-    /// Faults of each SM.
-    faults: Vec<Outstanding>,
-    /// Until when each SM issues nothing.
-    blocked: Vec<Time>,
+    /// Faults of SMs.
+    faults: PendingFaults,
     /// A kernel has begun, and this kernel's faults are few enough.
     active: bool,
     began: Time,
@@ -59,8 +57,7 @@ impl ReadOnly {
             parameters: parameters.clone(),
             writable: HashSet::new(),
             pending: HashMap::new(),
-            faults: vec![Outstanding::new(parameters.pending); sms as usize],
-            blocked: vec![Time::ZERO; sms as usize],
+            faults: PendingFaults::new(parameters.pending, sms),
             active: false,
             began: Time::ZERO,
             of_kernel: 0,
@@ -82,7 +79,7 @@ impl ReadOnly {
 
     /// Until when an SM issues nothing.
     pub fn blocked_until(&self, sm: usize) -> Time {
-        self.blocked[sm]
+        self.faults.blocked_until(sm)
     }
 
     /// When an access to a page at `now` goes on.
@@ -94,13 +91,8 @@ impl ReadOnly {
     pub fn gpu_fault(&mut self, sm: usize, frame: u64, now: Time, walk: Time) -> Time {
         self.counters.gpu_faults += 1;
         self.of_kernel += 1;
-        let begin = self.faults[sm].start(now);
-        if begin > now {
-            self.counters.blocked += 1;
-            self.blocked[sm] = self.blocked[sm].max(begin);
-        }
-        let done = begin + self.parameters.gpu_fault;
-        self.faults[sm].occupy(done);
+        let done = self.faults.fault(sm, now, self.parameters.gpu_fault);
+        self.counters.blocked = self.faults.waited;
         self.writable.insert(frame);
         self.pending.insert(frame, done + walk);
         done + walk
