@@ -104,6 +104,65 @@ fn damage_is_named_and_salvage_reads_what_is_whole() {
     }
 }
 
+/// Each export goes to a file compressed as its name says, and what can be imported comes back.
+#[test]
+fn exports_are_read_again_and_say_what_they_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = write(folder.path(), SMALL);
+    let info = |path: &Path| json(terrace().args(["trace", "info", "--json", "-"]).arg(path));
+    let totals = info(&trace)["totals"].clone();
+    let export = |name: &str, arguments: &[&str]| {
+        let path = folder.path().join(name);
+        let mut convert = terrace();
+        convert.args(["trace", "convert", "--json", "-", "-o"]).arg(&path).arg(&trace).args(arguments);
+        (json(&mut convert), path)
+    };
+    let (said, path) = export("a.champsim.xz", &["--to", "champsim"]);
+    let back = info(&path);
+    assert_eq!((&back["format"], &back["totals"]["reads"]), (&"champsim".into(), &totals["reads"]));
+    assert_eq!(back["totals"]["instructions"], said["records"]);
+    assert!(std::fs::read(&path).unwrap().starts_with(b"\xfd7zXZ"));
+    let (said, path) = export("a.zst", &["--to", "oraclegeneral", "--block", "2 MiB"]);
+    assert_eq!(info(&path)["format"], "oraclegeneral");
+    assert!(said["records"].as_u64() >= totals["accesses"].as_u64());
+    let (said, path) = export("a.folded", &["--to", "folded"]);
+    let text = std::fs::read_to_string(&path).unwrap();
+    let counts = text.lines().map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap());
+    assert_eq!(Some(counts.sum()), totals["accesses"].as_u64());
+    assert!(text.lines().all(|line| line.starts_with("gups;") && line.split(';').count() == 3), "{text}");
+    assert_eq!(said["records"], text.lines().count());
+    let bytes = stdout(terrace().args(["trace", "convert", "--to", "folded", "-o", "-"]).arg(&trace));
+    assert_eq!(bytes, text);
+
+    let refused: [(&[&str], &str); 5] = [
+        (&["--to", "text", "--block", "4KiB"], "--block is for --to oraclegeneral"),
+        (&["--to", "champsim", "--count", "accesses"], "--count is for --to folded"),
+        (&["--stream", "0"], "a Terrace trace keeps all streams"),
+        (
+            &["--to", "oraclegeneral", "--block", "3KiB"],
+            "expected a power of two from 64B to 1GiB, found 3 KiB",
+        ),
+        (&["--to", "text", "-o", "-", "--json", "-"], "cannot both go to standard output"),
+    ];
+    for (arguments, expected) in refused {
+        let output = if arguments.contains(&"-o") { vec![] } else { vec!["-o", "unused"] };
+        let mut convert = terrace();
+        convert.args(["trace", "convert"]).arg(&trace).args(arguments).args(output);
+        let message = stderr(&mut convert, 2);
+        assert!(message.contains(expected), "{message}");
+    }
+    let (absent, kept) = (folder.path().join("absent"), folder.path().join("a.folded"));
+    let alone = |path: &Path| {
+        let mut convert = terrace();
+        convert.args(["trace", "convert", "--to", "folded", "--stream", "99", "-o"]).arg(path).arg(&trace);
+        stderr(&mut convert, 1)
+    };
+    assert!(alone(&absent).contains("the trace has no stream 99; its streams are 0"));
+    assert!(!absent.exists());
+    alone(&kept);
+    assert_eq!(std::fs::read_to_string(&kept).unwrap(), text);
+}
+
 #[test]
 fn an_input_is_never_overwritten_by_its_own_output() {
     let folder = tempfile::tempdir().unwrap();

@@ -6,6 +6,7 @@
 mod ahead;
 mod batch;
 mod event;
+mod export;
 mod file;
 mod header;
 mod import;
@@ -26,6 +27,7 @@ pub use batch::{Access, BATCH_ACCESSES, Batch, BatchBuilder, Item};
 pub use event::{
     AccessKind, Advice, Agent, Event, KernelAccess, MapKind, MarkKind, Protection, SequencedEvent, StreamId,
 };
+pub use export::{ExportError, ExportFile, ExportFormat, Exported, Weight, export};
 pub use file::{ChunkInfo, Summary, Totals, TraceReader, TraceWriter, WriteError};
 pub use header::{Header, StreamInfo};
 pub use import::{Format, open_any};
@@ -33,6 +35,6 @@ pub use pool::BatchPool;
 pub use rules::{Checked, MAX_COMPUTE, MAX_KERNEL_BYTES, MAX_STREAMS, Place, Rules, Violation};
 pub use source::{EventSource, SourceError, VecSource};
 pub use tools::{
-    Conversion, ConvertError, HeadItem, Slice, SliceOptions, TextFormat, TraceInfo, VerifyReport, convert,
-    head, info, info_watched, slice, verify, verify_watched, write_text,
+    ConvertError, HeadItem, Slice, SliceOptions, TraceInfo, VerifyReport, convert, head, info, info_watched,
+    slice, verify, verify_watched,
 };

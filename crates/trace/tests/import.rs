@@ -8,8 +8,8 @@ use std::io::Write;
 use std::path::PathBuf;
 use terrace_model::VirtAddr;
 use terrace_trace::{
-    AccessKind, Event, EventSource, Format, Item, TextFormat, TraceReader, convert, head, info, open_any,
-    verify, write_text,
+    AccessKind, Event, EventSource, ExportFormat, Format, Item, TraceReader, convert, export, head, info,
+    open_any, verify,
 };
 
 const LACKEY: &str = "\
@@ -218,13 +218,16 @@ fn conversions_there_and_back_keep_every_access() {
     assert_eq!(info(&trace, false).unwrap().format, Format::Terrace);
 
     let mut lackey = Vec::new();
-    let done = write_text(&mut open_any(&trace, false).unwrap(), TextFormat::Lackey, &mut lackey).unwrap();
-    assert_eq!((done.accesses, done.streams), (4, 1));
+    let scratch = directory.path();
+    let mut source = open_any(&trace, false).unwrap();
+    let done = export(&mut source, ExportFormat::Lackey, None, scratch, &mut lackey).unwrap();
+    assert_eq!((done.accesses, done.records, done.streams_merged), (4, 8, 1));
     let (_directory, back) = file("back", &lackey);
     assert_eq!(rows(&mut open_any(&back, false).unwrap()), lackey_rows());
 
     let mut plain = Vec::new();
-    write_text(&mut open_any(&trace, false).unwrap(), TextFormat::Plain, &mut plain).unwrap();
+    let mut source = open_any(&trace, false).unwrap();
+    export(&mut source, ExportFormat::Text, None, scratch, &mut plain).unwrap();
     assert_eq!(
         String::from_utf8(plain).unwrap(),
         "W 0x1ffefffe48 8\nR 0x421f8c0 4\nR 0x421f8c4 4\nW 0x421f8c4 4\n"

@@ -3,9 +3,8 @@
 //! Policies and profiles that tell structures apart ask here. A structure is known by its allocation site, and a site by a
 //! number made of its name, so that it is the same in every run and for every input of a program.
 
-use super::parts::Ranges;
 use std::collections::{BTreeMap, HashMap};
-use terrace_model::{AddressRange, SpaceId};
+use terrace_model::{AddressRange, Ranges, SpaceId};
 use terrace_policy::{Object, PageId, PageRange};
 use terrace_trace::Event;
 

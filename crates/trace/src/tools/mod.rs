@@ -1,4 +1,4 @@
-//! What one does with a whole trace file: describe it, check it, look at its start, cut it, turn it into another format.
+//! What one does with a whole trace file: describe it, check it, look at its start, cut it, turn it into a Terrace trace.
 
 mod convert;
 mod head;
@@ -7,7 +7,7 @@ mod residency;
 mod slice;
 mod verify;
 
-pub use convert::{Conversion, ConvertError, TextFormat, convert, write_text};
+pub use convert::{ConvertError, convert};
 pub use head::{HeadItem, head};
 pub use info::{TraceInfo, info, info_watched};
 pub use slice::{Slice, SliceOptions, slice};

@@ -4,15 +4,13 @@
 //! process are one part, and so are areas of one name; areas without a name go by their address. Nothing here is simulated,
 //! and nothing is done unless somebody asks.
 
-mod ranges;
 mod usage;
 
 use crate::os::Os;
 use crate::outcome::{Part, PartCost, PartUse};
-pub(super) use ranges::Ranges;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
-use terrace_model::{AddressRange, PageSize, SpaceId, Time, VirtAddr};
+use terrace_model::{AddressRange, PageSize, Ranges, SpaceId, Time, VirtAddr};
 use terrace_policy::PageId;
 use terrace_trace::{Event, MapKind};
 use usage::Usages;

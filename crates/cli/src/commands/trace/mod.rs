@@ -1,17 +1,19 @@
 //! `terrace trace`: look into, check, cut and convert traces.
 
+mod convert;
+
 use crate::error::{Blame, CommandResult, Failure};
 use crate::options::{JsonOption, parse_count};
 use crate::progress::{Progress, Terminal};
 use crate::{output, progress};
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use terrace_study::figures::readable;
 use terrace_study::input::open_trace;
 use terrace_study::{Error, Progress as _, Stop, Watched};
-use terrace_trace::{EventSource, Format, HeadItem, SliceOptions, TextFormat, TraceInfo, VerifyReport};
+use terrace_trace::{EventSource, Format, HeadItem, SliceOptions, TraceInfo, VerifyReport};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -20,7 +22,7 @@ Examples:
   terrace trace slice app.trace -o part.trace --from 1e6 --count 1e5
   terrace trace verify app.trace
   terrace trace convert lackey.out -o app.trace
-  terrace trace convert app.trace --to text -o - | head
+  terrace trace convert app.trace --to champsim -o app.champsim.xz
 
 Wherever a trace is read, these are read too, plain or inside gzip, xz, zstd,
 zlib or a zip archive: Valgrind lackey output, ChampSim traces, DynamoRIO's
@@ -93,19 +95,7 @@ enum Action {
         #[command(flatten)]
         json: JsonOption,
     },
-    /// Turn any trace into a Terrace trace, or into text
-    Convert {
-        #[command(flatten)]
-        input: TraceInput,
-        /// The file to write; - for standard output (text formats only)
-        #[arg(short, long, value_name = "FILE")]
-        output: PathBuf,
-        /// What to write
-        #[arg(long, value_enum, default_value_t = Target::Terrace, value_name = "FORMAT")]
-        to: Target,
-        #[command(flatten)]
-        json: JsonOption,
-    },
+    Convert(convert::Arguments),
 }
 
 #[derive(Debug, Args)]
@@ -118,16 +108,6 @@ struct TraceInput {
     salvage: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Target {
-    /// Terrace's own compressed file
-    Terrace,
-    /// Valgrind lackey's lines
-    Lackey,
-    /// `R|W hexaddress size` lines
-    Text,
-}
-
 /// Carries out the subcommand.
 pub fn run(arguments: Arguments) -> CommandResult {
     match arguments.action {
@@ -137,7 +117,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
             slice(&input, &output, from, count, cold, &json)
         }
         Action::Verify { file, json } => verify(&file, &json),
-        Action::Convert { input, output, to, json } => convert(&input, &output, to, &json),
+        Action::Convert(arguments) => convert::run(arguments),
     }
 }
 
@@ -246,19 +226,6 @@ fn slice(
     write_trace(&mut terrace_trace::slice(source, options), output, json)
 }
 
-fn convert(input: &TraceInput, output: &Path, to: Target, json: &JsonOption) -> CommandResult {
-    let mut source = open_trace(&input.file, input.salvage)?;
-    refuse_same_file(&input.file, output)?;
-    match to {
-        Target::Terrace if output == Path::new("-") => {
-            Err(Failure::usage("a Terrace trace cannot go to standard output; name a file, or --to text"))
-        }
-        Target::Terrace => write_trace(source.as_mut(), output, json),
-        Target::Lackey => write_text(source.as_mut(), TextFormat::Lackey, output, json),
-        Target::Text => write_text(source.as_mut(), TextFormat::Plain, output, json),
-    }
-}
-
 fn refuse_same_file(input: &Path, output: &Path) -> CommandResult {
     let same = match (input.canonicalize(), output.canonicalize()) {
         (Ok(input), Ok(output)) => input == output,
@@ -293,49 +260,6 @@ fn write_trace(source: &mut dyn EventSource, path: &Path, json: &JsonOption) -> 
             document.bytes_per_access
         ))?;
     }
-    stopped(&terminal.stop(), path)
-}
-
-#[derive(Serialize)]
-struct TextDocument {
-    text: String,
-    accesses: u64,
-    events_left_out: u64,
-    streams_merged: u64,
-}
-
-fn write_text(
-    source: &mut dyn EventSource,
-    format: TextFormat,
-    path: &Path,
-    json: &JsonOption,
-) -> CommandResult {
-    let terminal = Terminal::install();
-    let mut watched = Watched::new(&name_of(path), source, &terminal).until(&terminal.stop());
-    let conversion = if path == Path::new("-") {
-        if json.owns_stdout() {
-            return Err(Failure::usage("the text and the JSON cannot both go to standard output"));
-        }
-        terrace_trace::write_text(&mut watched, format, &mut std::io::stdout().lock()).or_run()?
-    } else {
-        let mut file = std::fs::File::create(path)
-            .map_err(|error| Failure::run(format!("{}: {error}", path.display())))?;
-        terrace_trace::write_text(&mut watched, format, &mut file).or_run()?
-    };
-    let document = TextDocument {
-        text: path.display().to_string(),
-        accesses: conversion.accesses,
-        events_left_out: conversion.events_left_out,
-        streams_merged: conversion.streams,
-    };
-    if let Some(destination) = &json.json {
-        output::write_json(destination, &document)?;
-    }
-    // On stderr: standard output may be the text itself.
-    progress::note(&format!(
-        "{}: {} accesses of {} streams; text has no place for {} other events",
-        document.text, document.accesses, document.streams_merged, document.events_left_out
-    ));
     stopped(&terminal.stop(), path)
 }
 

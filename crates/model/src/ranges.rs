@@ -1,7 +1,7 @@
 //! Address ranges with a number each, which never overlap.
 
+use crate::AddressRange;
 use std::collections::BTreeMap;
-use terrace_model::AddressRange;
 
 /// Ranges by first address: end and number.
 #[derive(Clone, Debug, Default)]
