@@ -1,15 +1,20 @@
 //! For build scripts: builds the shared objects that a crate carries.
 //!
-//! They are loaded into other programs, so they cannot be linked; Cargo's way to depend on such an artifact is not stable. A
-//! nested Cargo builds them into a target directory of its own, and their bytes become part of the crate: whoever has
-//! the binary has it all.
+//! They are loaded into other programs, so they cannot be linked; Cargo's way to depend on such an artifact is not
+//! stable. A nested Cargo builds them into a target directory of its own, and their bytes become part of the crate:
+//! whoever has the binary has it all. They are built for the machine that builds, whatever the crate is built for: a
+//! command that is linked statically with musl carries libraries for programs of the machine's own C library.
+//!
+//! The package of a crate has no room for other crates. `packaging/crates` puts the libraries into it as they were built,
+//! in the folder `libraries`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Builds `libterrace_NAME.so` for each package, which lies in a folder NAME. Folders are relative to the one of the build
-/// script. The crate finds the library's path in the variable `TERRACE_NAME_LIBRARY` at compile time. The libraries are
-/// built anew when one of `packages` or of `shared` changes.
+/// Builds `libterrace_NAME.so` for each package, which lies in a folder NAME. Folders are relative to the one of the
+/// build script. The crate finds the library's path in the variable `TERRACE_NAME_LIBRARY` at compile time. The libraries
+/// are built anew when one of `packages` or of `shared` changes. Where a folder is missing, as in a package of the crate,
+/// the library is expected in `libraries`.
 ///
 /// # Panics
 /// A library cannot be built, or the program is no build script.
@@ -17,14 +22,23 @@ pub fn build(packages: &[&str], shared: &[&str]) {
     let root = PathBuf::from(variable("CARGO_MANIFEST_DIR"));
     let target = PathBuf::from(variable("OUT_DIR")).join("libraries");
     for package in packages {
-        one(&root.join(package), &target);
         let name = package.rsplit('/').next().unwrap_or(package);
-        let library = target.join("release").join(format!("libterrace_{name}.so"));
+        let file = format!("libterrace_{name}.so");
+        let source = root.join(package);
+        let library = if source.join("Cargo.toml").is_file() {
+            one(&source, &target);
+            target.join("release").join(file)
+        } else {
+            root.join("libraries").join(file)
+        };
         assert!(library.is_file(), "{} was not built", library.display());
         println!("cargo:rustc-env=TERRACE_{}_LIBRARY={}", name.to_uppercase(), library.display());
     }
     for watched in packages.iter().chain(shared).chain(&["build.rs"]) {
-        println!("cargo:rerun-if-changed={}", root.join(watched).display());
+        // What is not there would count as changed at every build.
+        if root.join(watched).exists() {
+            println!("cargo:rerun-if-changed={}", root.join(watched).display());
+        }
     }
 }
 

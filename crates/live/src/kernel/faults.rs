@@ -50,13 +50,13 @@ const KEPT: usize = 8192;
 const TAKEN: usize = 16;
 
 /// `_IOWR(0xaa, 0x00, struct uffdio_register)`.
-const UFFDIO_REGISTER: libc::Ioctl = 0xc020_aa00;
+const UFFDIO_REGISTER: libc::Ioctl = 0xc020_aa00_u32 as libc::Ioctl;
 /// `_IOR(0xaa, 0x01, struct uffdio_range)`.
-const UFFDIO_UNREGISTER: libc::Ioctl = 0x8010_aa01;
+const UFFDIO_UNREGISTER: libc::Ioctl = 0x8010_aa01_u32 as libc::Ioctl;
 /// `_IOR(0xaa, 0x02, struct uffdio_range)`.
-const UFFDIO_WAKE: libc::Ioctl = 0x8010_aa02;
+const UFFDIO_WAKE: libc::Ioctl = 0x8010_aa02_u32 as libc::Ioctl;
 /// `_IOWR(0xaa, 0x07, struct uffdio_continue)`.
-const UFFDIO_CONTINUE: libc::Ioctl = 0xc020_aa07;
+const UFFDIO_CONTINUE: libc::Ioctl = 0xc020_aa07_u32 as libc::Ioctl;
 /// `UFFDIO_REGISTER_MODE_MINOR`.
 const REGISTER_MINOR: u64 = 1 << 2;
 /// `UFFD_EVENT_PAGEFAULT`.

@@ -24,12 +24,12 @@ const KCMP_VM: libc::c_int = 1;
 /// `MPOL_MF_MOVE`: only pages that no other process maps.
 const MOVE: libc::c_int = 1 << 1;
 /// `_IOWR('f', 16, struct pm_scan_arg)` (linux/fs.h).
-const PAGEMAP_SCAN: libc::Ioctl = 0xc060_6610;
+const PAGEMAP_SCAN: libc::Ioctl = 0xc060_6610_u32 as libc::Ioctl;
 /// `PM_SCAN_WP_MATCHING`.
 const PROTECT_MATCHING: u64 = 1 << 0;
 
 /// `_IOWR(0xaa, 0x00, struct uffdio_register)`.
-const UFFDIO_REGISTER: libc::Ioctl = 0xc020_aa00;
+const UFFDIO_REGISTER: libc::Ioctl = 0xc020_aa00_u32 as libc::Ioctl;
 /// `UFFDIO_REGISTER_MODE_WP`.
 const REGISTER_WRITE_PROTECT: u64 = 1 << 1;
 

@@ -62,7 +62,7 @@ const ONLY_USER_MODE: libc::c_int = 1;
 /// `UFFD_API`, the version of the interface.
 const UFFD_API: u64 = 0xaa;
 /// `_IOWR(0xaa, 0x3f, struct uffdio_api)`.
-const UFFDIO_API: libc::Ioctl = 0xc018_aa3f;
+const UFFDIO_API: libc::Ioctl = 0xc018_aa3f_u32 as libc::Ioctl;
 
 /// A page of our own, written once.
 struct OwnPage(*mut libc::c_void);

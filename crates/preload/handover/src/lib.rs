@@ -19,7 +19,7 @@ pub const DROPPER: u8 = 1;
 /// `UFFD_API`, the version of the interface.
 const API: u64 = 0xaa;
 /// `_IOWR(0xaa, 0x3f, struct uffdio_api)`.
-const UFFDIO_API: libc::Ioctl = 0xc018_aa3f;
+const UFFDIO_API: libc::Ioctl = 0xc018_aa3f_u32 as libc::Ioctl;
 
 /// The dropper's socket. A request is three numbers of 8 bytes: what, and a range of addresses; an answer is what was asked
 /// and a count of pairs, then so many pairs.

@@ -2,9 +2,10 @@
 
 macro_rules! files {
     ($($path:literal),* $(,)?) => {
-        /// Path from the repository's root, and text, of each file.
+        /// Path from the repository's root, and text, of each file. The folders are links in this crate, so that its package
+        /// holds them.
         pub(crate) const FILES: &[(&str, &str)] =
-            &[$(($path, include_str!(concat!("../../../../", $path)))),*];
+            &[$(($path, include_str!(concat!("../../", $path)))),*];
     };
 }
 
