@@ -28,13 +28,15 @@ pub fn compare(
     prices: Vec<(String, f64)>,
     inputs: Vec<InputSpec>,
     options: Options,
+    intervals: bool,
     show: Option<Py<PyAny>>,
 ) -> PyResult<Comparison> {
     let mut study = terrace_study::Comparison::new(designs)
         .policies(policies)
         .fast_shares(fast)
         .changes(options.changes()?)
-        .simulation(options.simulation()?);
+        .simulation(options.simulation()?)
+        .intervals(intervals);
     for (tier, price) in prices {
         study = study.price(tier, price);
     }

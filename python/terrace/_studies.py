@@ -102,6 +102,7 @@ def compare(
     scale: int = 1,
     whole: bool = False,
     fast_forward: bool = False,
+    intervals: bool = True,
     progress: ProgressLike = None,
 ) -> Comparison:
     """Runs every design on every input, on all cores, decoding each input once. The first design is the baseline.
@@ -109,7 +110,8 @@ def compare(
     ``policies`` compares tiering policies as well, with ``first-touch``, the baseline, and ``all-fast``, the bound;
     ``fast`` makes the fastest tier these shares of what the input has resident; ``price`` says what a tier's memory
     costs where the fastest tier's is 1. ``set`` changes parameters, such as ``{"os.pages": "2m"}``; one for a design alone
-    is ``{"ambix:os.policy.period": "1 s"}``. Without designs or without inputs those of the built-in study are taken.
+    is ``{"ambix:os.policy.period": "1 s"}``. ``intervals`` says of every speed-up how far assumed constants and seeds move
+    it, which takes up to two more runs of each design. Without designs or without inputs those of the built-in study are taken.
 
     >>> import terrace
     >>> result = terrace.compare(
@@ -135,6 +137,7 @@ def compare(
                 _prices(price),
                 gather(inputs, workload, trace, command),
                 options,
+                intervals,
                 show,
             )
         )
@@ -183,7 +186,7 @@ def run(
     with _showing(progress) as show:
         if policy is not None:
             return Run(_terrace.run_under(policy, os.fspath(design), given, options, show))
-        result = Comparison(_terrace.compare(_names(design), [], [], [], [given], options, show))
+        result = Comparison(_terrace.compare(_names(design), [], [], [], [given], options, False, show))
     if result.failures:
         raise RunError("; ".join(result.failures))
     return result.runs[0]

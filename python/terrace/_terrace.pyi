@@ -78,6 +78,7 @@ def compare(
     prices: list[tuple[str, float]],
     inputs: list[_Words],
     options: _Words,
+    intervals: bool,
     show: _Show,
 ) -> Comparison: ...
 def record(input: _Words, path: str, show: _Show) -> tuple[int, int, float, str | None]: ...

@@ -1,6 +1,6 @@
 //! Runs as columns: one row per run, for CSV, Parquet and data frames.
 
-use crate::{Comparison, RunRecord};
+use crate::{Comparison, RunRecord, SpeedUp};
 use std::collections::BTreeMap;
 use terrace_model::{Stats, Value};
 
@@ -128,7 +128,20 @@ impl Columns {
 impl Comparison {
     /// The runs by columns.
     pub fn columns(&self) -> Columns {
-        Columns::of_runs(&self.runs)
+        let mut columns = Columns::of_runs(&self.runs).columns;
+        let of = |value: fn(&SpeedUp) -> f64| {
+            let values = self.runs.iter().map(|run| self.speedup_of(run).as_ref().map(value));
+            Column::Real(values.map(|value| value.filter(|value| value.is_finite())).collect())
+        };
+        // Beside the time that they compare.
+        let after = columns.iter().position(|(name, _)| name == "seconds_simulated").map_or(0, |at| at + 1);
+        let speedups = [
+            ("speedup", of(|one| one.value)),
+            ("speedup_low", of(|one| one.low)),
+            ("speedup_high", of(|one| one.high)),
+        ];
+        columns.splice(after..after, speedups.map(|(name, column)| (name.to_owned(), column)));
+        Columns { columns }
     }
 
     /// `results.csv`: the runs as text for spreadsheets and data frames.

@@ -1,7 +1,7 @@
 //! Several designs over the same inputs, side by side.
 
 use crate::conclusion::{self, Conclusion};
-use crate::{InputSummary, RunRecord};
+use crate::{InputSummary, RunRecord, SpeedUp};
 
 /// What `terrace compare` found. Every output is made from it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,6 +24,23 @@ pub struct Comparison {
     pub prices: Vec<(String, f64)>,
     /// Runs that were asked for and have no result, and why, a sentence each.
     pub failures: Vec<String>,
+    /// What the constants of the simulated machines rest on.
+    pub machines: Vec<MachineLedger>,
+}
+
+/// What the constants of a machine rest on: entries of the form `key, key: why`.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
+pub struct MachineLedger {
+    /// The machine.
+    pub name: String,
+    /// From data sheets, publications or measurements.
+    pub cited: Vec<String>,
+    /// Fitted to published rows.
+    pub calibrated: Vec<String>,
+    /// Without a source.
+    pub assumed: Vec<String>,
+    /// Between which values a measured constant lay, `key = lowest .. highest`.
+    pub spread: Vec<String>,
 }
 
 impl Comparison {
@@ -48,6 +65,14 @@ impl Comparison {
     pub fn baseline_of(&self, input: &str) -> Option<&RunRecord> {
         let named = self.runs.iter().find(|run| run.input == input && run.design == self.baseline);
         named.or_else(|| self.runs.iter().find(|run| run.input == input))
+    }
+
+    /// How many times faster than the baseline a run of the comparison is, and between which values that lies; `None` unless
+    /// both are timed.
+    pub fn speedup_of(&self, run: &RunRecord) -> Option<SpeedUp> {
+        let baseline = self.baseline_of(&run.input)?;
+        let uncertainty = run.uncertainty.filter(|_| run.design != baseline.design);
+        Some(SpeedUp::new(run.speedup_over(baseline)?, uncertainty))
     }
 
     /// Who wins and why, per input and over all of them, derived from the runs.

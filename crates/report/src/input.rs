@@ -35,6 +35,30 @@ pub struct InputSummary {
     pub footprint_is_estimate: bool,
     /// Addresses over time.
     pub heat: HeatMap,
+    /// What memory of any size would hold of it.
+    pub reuse: ReuseCurves,
+}
+
+/// How often an input comes back to its pages: what LRU memory of any size would serve, and how many pages it uses within a
+/// time. All loads and stores count, also those that a cache would serve, in the order in which the input gives them.
+#[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
+pub struct ReuseCurves {
+    /// The unit in which memory is kept.
+    pub page_bytes: u64,
+    /// Share of the pages that were looked at; at 1 all below is exact.
+    pub sampled_share: f64,
+    /// Sizes of memory.
+    pub memory_bytes: Vec<u64>,
+    /// Share of the accesses whose page memory of that size does not hold, where it keeps the pages used last.
+    pub miss_ratio: Vec<f64>,
+    /// Standard error of the ratios, the largest.
+    pub miss_ratio_error: f64,
+    /// Lengths of time, in accesses.
+    pub window_accesses: Vec<u64>,
+    /// Memory touched within so many accesses, the mean over the input.
+    pub working_set_bytes: Vec<f64>,
+    /// Standard error of these, the largest, as a share.
+    pub working_set_error: f64,
 }
 
 /// Accesses by address and time. Time is counted in accesses of the whole input.

@@ -8,7 +8,10 @@
 
 use crate::conclusion::Conclusion;
 use crate::run::{MachineTier, RunRecord, TimelinePoint};
-use crate::{Comparison, Contiguity, HeatMap, InputSummary, Tiering, TranslationCoherence, VirtualMachines};
+use crate::{
+    Comparison, Contiguity, HeatMap, InputSummary, MachineLedger, ReuseCurves, SpeedUp, Tiering,
+    TranslationCoherence, VirtualMachines,
+};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::collections::BTreeMap;
 use terrace_model::{ContiguityPoint, Stats, Unit, Value};
@@ -30,6 +33,8 @@ struct Document<'a> {
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     failures: &'a [String],
     conclusions: Vec<Conclusion>,
+    #[serde(skip_serializing_if = "<[MachineLedger]>::is_empty")]
+    machines: &'a [MachineLedger],
     inputs: Vec<Input<'a>>,
     units: BTreeMap<&'a str, Unit>,
     host: Host<'a>,
@@ -75,6 +80,8 @@ struct Run<'a> {
     scale: u32,
     seed: Option<u64>,
     bound: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    speedup: Option<SpeedUp>,
     design_summary: &'a str,
     command: &'a str,
     left_out: &'a [String],
@@ -112,6 +119,7 @@ struct Input<'a> {
     processes: u64,
     footprint_bytes: u64,
     footprint_is_estimate: bool,
+    reuse: &'a ReuseCurves,
     heat: Heat<'a>,
 }
 
@@ -167,6 +175,7 @@ impl Comparison {
                 .runs
                 .iter()
                 .map(|one| Run {
+                    speedup: self.speedup_of(one),
                     tiering: self.tiering_of(one),
                     contiguity: self.contiguity_of(one),
                     translation_coherence: self.translation_coherence_of(one),
@@ -181,6 +190,7 @@ impl Comparison {
             prices: Pairs(&self.prices),
             failures: &self.failures,
             conclusions,
+            machines: &self.machines,
             inputs: self.inputs.iter().map(input).collect(),
             units: self
                 .runs
@@ -229,6 +239,7 @@ fn run(run: &RunRecord) -> Run<'_> {
         scale: run.scale,
         seed: run.seed,
         bound: run.is_bound(),
+        speedup: None,
         design_summary: &run.design_summary,
         command: &run.command,
         left_out: &run.left_out,
@@ -261,6 +272,7 @@ fn input(input: &InputSummary) -> Input<'_> {
         processes: input.processes,
         footprint_bytes: input.footprint_bytes,
         footprint_is_estimate: input.footprint_is_estimate,
+        reuse: &input.reuse,
         heat: heat(&input.heat),
     }
 }
@@ -340,7 +352,9 @@ mod tests {
         let all: serde_json::Value = serde_json::from_str(&comparison.to_json()).unwrap();
         let one: serde_json::Value = serde_json::from_str(&comparison.runs[0].to_json()).unwrap();
         assert_eq!(one["schema"], 2);
-        assert_eq!(one["runs"][0], all["runs"][0]);
+        let mut of_comparison = all["runs"][0].clone();
+        assert_eq!(of_comparison.as_object_mut().unwrap().remove("speedup").unwrap()["value"], 1.0);
+        assert_eq!(one["runs"][0], of_comparison);
         assert_eq!(one["units"]["energy.dram"], "joules");
     }
 

@@ -5,6 +5,7 @@
 //! writes every output. All outputs show the same numbers: the page embeds the JSON document and computes nothing that is
 //! not in it.
 
+mod caveats;
 mod columns;
 mod comparison;
 mod conclusion;
@@ -16,6 +17,7 @@ mod json;
 mod memory_picture;
 mod parquet_output;
 mod placement_picture;
+mod reason;
 mod run;
 mod svg;
 mod table;
@@ -23,20 +25,22 @@ mod table;
 mod test_data;
 mod tiering;
 mod translation_coherence;
+mod uncertainty;
 pub mod view_page;
 mod virtual_machines;
 mod write;
 
 pub use columns::{Column, Columns};
-pub use comparison::Comparison;
+pub use comparison::{Comparison, MachineLedger};
 pub use conclusion::Conclusion;
 pub use contiguity::Contiguity;
 pub use format::Charset;
-pub use input::{HeatMap, HeatRow, InputSummary};
+pub use input::{HeatMap, HeatRow, InputSummary, ReuseCurves};
 pub use memory_picture::{Look, MemoryPanel, MemoryPicture, MemoryRun};
 pub use placement_picture::{PlacementBand, PlacementPicture};
 pub use run::{CycleComponent, LIVE, MachineTier, RunRecord, TimelinePoint, machine_in_words};
 pub use tiering::{PolicyWork, TierUse, Tiering};
 pub use translation_coherence::TranslationCoherence;
+pub use uncertainty::{SpeedUp, Uncertainty};
 pub use virtual_machines::{VirtualMachine, VirtualMachines};
 pub use write::{WriteError, write_atomically};

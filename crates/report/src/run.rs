@@ -1,5 +1,6 @@
 //! The record of one run: one design on one input, with everything needed to judge and to repeat it.
 
+use crate::Uncertainty;
 use std::collections::BTreeMap;
 use terrace_model::{ContiguityPoint, Stats};
 
@@ -49,6 +50,8 @@ pub struct RunRecord {
     pub timeline: Vec<TimelinePoint>,
     /// How contiguous memory was, by time; empty where that was not sampled.
     pub contiguity_over_time: Vec<ContiguityPoint>,
+    /// How far the speed-up over the baseline could be off; `None` where no intervals were asked for.
+    pub uncertainty: Option<Uncertainty>,
 }
 
 /// A tier of a simulated machine.
@@ -166,7 +169,7 @@ impl RunRecord {
         self.is_all_fast() || self.is_free_of_translation()
     }
 
-    fn is_free_of_translation(&self) -> bool {
+    pub(crate) fn is_free_of_translation(&self) -> bool {
         self.parameters
             .iter()
             .any(|(key, value)| key == "translation.scheme" && value.trim_matches('"') == "perfect-tlb")
@@ -187,6 +190,7 @@ pub(crate) fn component_label(name: &str) -> &str {
         "cache" => "cache hits beyond the first level",
         "memory" => "waiting for memory",
         "os" => "the operating system",
+        "idle" => "idle cores",
         other => other,
     }
 }

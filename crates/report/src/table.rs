@@ -1,14 +1,15 @@
 //! Tables for the terminal: a comparison and a single run, in a given width.
 
+use crate::caveats::{caveats, machines};
 use crate::format::{bytes, count, fit, percent, seconds, significant, slowdown, speedup, wrap};
-use crate::run::{component_label, machine_in_words};
+use crate::run::component_label;
 use crate::{
     Charset, Comparison, Contiguity, InputSummary, PolicyWork, RunRecord, Tiering, TranslationCoherence,
 };
 use comfy_table::{CellAlignment, LineStyle, Table, TableStyle};
 
 /// Columns after the design's name.
-const COLUMNS: [&str; 8] = ["time", "speed", "CPI", "TLB/k", "transl", "cache", "memory", "OS"];
+const COLUMNS: [&str; 9] = ["time", "speed", "+/-", "CPI", "TLB/k", "transl", "cache", "mem", "OS"];
 /// Spaces between columns.
 const GAP: usize = 2;
 /// A design's name keeps at least this many characters.
@@ -16,9 +17,9 @@ const NAME_WIDTH: usize = 9;
 
 impl Comparison {
     /// Per input a heading, a row per design and the conclusion in words; no line is wider than `width` characters
-    /// (at least 72).
+    /// (at least 76).
     pub fn table(&self, width: usize, charset: Charset) -> String {
-        let width = width.max(72);
+        let width = width.max(76);
         if self.runs.is_empty() {
             return "No runs: nothing to compare.\n".to_owned();
         }
@@ -27,7 +28,7 @@ impl Comparison {
             out += &fit(&heading(input, self.summary_of(input)), width, charset);
             out.push('\n');
             if let Some(baseline) = self.baseline_of(input) {
-                out += &designs(self.runs_of(input), baseline, width, charset);
+                out += &self.designs(input, baseline, width, charset);
                 out += &self.tiers(input, width, charset);
                 out += &self.contiguity(input, baseline, width, charset);
                 out += &self.translation_coherence(input, width, charset);
@@ -52,6 +53,40 @@ impl Comparison {
 }
 
 impl Comparison {
+    /// The first table: how fast each design is, and where its cycles went.
+    fn designs(&self, input: &str, baseline: &RunRecord, width: usize, charset: Charset) -> String {
+        let none = || "-".to_owned();
+        let numbers = |run: &RunRecord| {
+            let share = |component| run.cycle_share(component).map_or_else(none, percent);
+            let speed = self.speedup_of(run);
+            [
+                if run.is_timed() { seconds(run.seconds_simulated) } else { none() },
+                speed.map_or_else(none, |s| speedup(s.value) + charset.times()),
+                speed.and_then(|s| s.share()).map_or_else(none, percent),
+                run.cycles_per_instruction().map_or_else(none, significant),
+                run.per_kilo_instruction("tlb.l2.miss").map_or_else(none, significant),
+                share("translation"),
+                share("cache"),
+                share("memory"),
+                share("os"),
+            ]
+        };
+        // Without intervals there is no column for them.
+        let known = self.runs_of(input).any(|run| run.uncertainty.is_some());
+        let shown = |at: &usize| known || COLUMNS[*at] != "+/-";
+        let columns: Vec<&str> = (0..COLUMNS.len()).filter(shown).map(|at| COLUMNS[at]).collect();
+        let cells = |run| {
+            let all: Vec<String> = numbers(run).into();
+            all.into_iter().enumerate().filter(|(at, _)| shown(at)).map(|(_, cell)| cell).collect()
+        };
+        let rows: Vec<(&str, Vec<String>)> =
+            self.runs_of(input).map(|run| (run.design.as_str(), cells(run))).collect();
+        let moved = if known { "+/-: how far assumed constants and seeds move it; " } else { "" };
+        let base = fit(&baseline.design, 28, charset);
+        let legend = format!("speed: against {base}; {moved}TLB/k: L2 TLB misses per 1000 instr.");
+        rows_of_designs(&columns, &rows, width, charset) + &wrap(&legend, width, "") + "\n"
+    }
+
     /// Where the memory lay and what moving it cost, on machines with several tiers.
     fn tiers(&self, input: &str, width: usize, charset: Charset) -> String {
         let runs: Vec<(&RunRecord, Tiering)> =
@@ -256,33 +291,6 @@ fn heading(input: &str, summary: Option<&InputSummary>) -> String {
     }
 }
 
-fn designs<'a>(
-    runs: impl Iterator<Item = &'a RunRecord>,
-    baseline: &RunRecord,
-    width: usize,
-    charset: Charset,
-) -> String {
-    let none = || "-".to_owned();
-    let numbers = |run: &RunRecord| {
-        let share = |component| run.cycle_share(component).map_or_else(none, percent);
-        [
-            if run.is_timed() { seconds(run.seconds_simulated) } else { none() },
-            run.speedup_over(baseline).map_or_else(none, |s| speedup(s) + charset.times()),
-            run.cycles_per_instruction().map_or_else(none, significant),
-            run.per_kilo_instruction("tlb.l2.miss").map_or_else(none, significant),
-            share("translation"),
-            share("cache"),
-            share("memory"),
-            share("os"),
-        ]
-    };
-    let rows: Vec<(&str, Vec<String>)> = runs.map(|run| (run.design.as_str(), numbers(run).into())).collect();
-    rows_of_designs(&COLUMNS, &rows, width, charset)
-        + "speed: against "
-        + &fit(&baseline.design, 28, charset)
-        + "; TLB/k: L2 TLB misses per 1000 instr.\n"
-}
-
 /// A row per design; the names give way where the numbers need the room.
 pub(crate) fn rows_of_designs(
     columns: &[&str],
@@ -339,62 +347,6 @@ fn bar(share: f64, room: usize, charset: Charset) -> String {
             text
         }
     }
-}
-
-/// The simulated machines, each with its tiers.
-fn machines(runs: &[RunRecord], width: usize) -> String {
-    let mut lines: Vec<String> = Vec::new();
-    for run in runs.iter().filter(|run| !run.tiers.is_empty()) {
-        let line = format!("Machine {} (reads, idle).", machine_in_words(&run.machine, &run.tiers));
-        if !lines.contains(&line) {
-            lines.push(line);
-        }
-    }
-    lines.iter().map(|line| wrap(line, width, "  ") + "\n").collect()
-}
-
-/// Scale, fidelity and notes: what keeps the numbers from being the whole truth. Each is said once; a note that is not
-/// about all inputs names those that it is about.
-fn caveats(runs: &[RunRecord], width: usize) -> String {
-    let inputs = |of: &dyn Fn(&RunRecord) -> bool| {
-        let mut names: Vec<&str> = Vec::new();
-        for run in runs.iter().filter(|run| of(run)) {
-            if !names.contains(&run.input.as_str()) {
-                names.push(&run.input);
-            }
-        }
-        names
-    };
-    let all = inputs(&|_| true);
-    let mut lines: Vec<String> = Vec::new();
-    let mut say = |line: String| {
-        if !lines.contains(&line) {
-            lines.push(line);
-        }
-    };
-    for run in runs {
-        if run.scale > 1 {
-            say(format!(
-                "Scaled down by {}: footprints, capacities, TLB reach and periods are divided by it.",
-                run.scale
-            ));
-        }
-        if !run.left_out.is_empty() {
-            say(format!(
-                "Fidelity {} leaves out: {}.",
-                run.fidelity,
-                run.left_out.join("; ").trim_end_matches('.')
-            ));
-        }
-        for note in &run.notes {
-            let about = inputs(&|other| other.notes.contains(note));
-            match about.len() < all.len() {
-                true => say(format!("Note on {}: {note}", about.join(", "))),
-                false => say(format!("Note: {note}")),
-            }
-        }
-    }
-    lines.iter().map(|line| wrap(line, width, "  ") + "\n").collect()
 }
 
 /// `1.84x` with the proper sign, where a digit comes before and no letter follows.
@@ -469,7 +421,8 @@ mod tests {
             cycles in any::<u64>(),
             instructions in any::<u64>(),
             time in prop_oneof![0.0..1e12f64, Just(1e-15), Just(f64::NAN), Just(0.0)],
-            width in 72usize..140,
+            uncertainty in prop::option::of(0.0..1.2f64),
+            width in 76usize..140,
         ) {
             let mut comparison = test_data::comparison();
             for run in &mut comparison.runs {
@@ -480,6 +433,9 @@ mod tests {
                 run.left_out = vec![design.clone()];
             }
             comparison.runs[1].design = design;
+            comparison.runs[1].uncertainty = uncertainty.map(|share| {
+                crate::Uncertainty { memory_constants: share, ..crate::Uncertainty::default() }
+            });
             comparison.runs[1].seconds_simulated = time;
             for charset in [Charset::Ascii, Charset::Unicode] {
                 let texts = [comparison.table(width, charset), comparison.runs[1].summary(width, charset)];

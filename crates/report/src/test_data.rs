@@ -1,6 +1,6 @@
 //! A small comparison with round numbers, shared by this crate's tests.
 
-use crate::{Comparison, HeatMap, HeatRow, InputSummary, RunRecord};
+use crate::{Comparison, HeatMap, HeatRow, InputSummary, ReuseCurves, RunRecord};
 use terrace_model::{Histogram, Stats, Unit};
 
 /// One input (`gups`), three designs; 1000 instructions each; `native-4k` is the baseline.
@@ -57,6 +57,7 @@ fn run(design: &str, scheme: &str, cycles: u64, translation: u64) -> RunRecord {
         notes: Vec::new(),
         timeline: Vec::new(),
         contiguity_over_time: Vec::new(),
+        uncertainty: None,
     }
 }
 
@@ -79,6 +80,15 @@ fn input() -> InputSummary {
             rows: vec![HeatRow { process: 0, start: 0x1000, bytes: 4096, name: "table".to_owned() }],
             reads: vec![vec![100, 100]],
             writes: vec![vec![100, 100]],
+        },
+        reuse: ReuseCurves {
+            page_bytes: 4096,
+            sampled_share: 1.0,
+            memory_bytes: vec![4096, 8192],
+            miss_ratio: vec![0.5, 0.0025],
+            window_accesses: vec![1, 400],
+            working_set_bytes: vec![4096.0, 6144.0],
+            ..ReuseCurves::default()
         },
         ..InputSummary::default()
     }

@@ -6,7 +6,7 @@
 
 use std::path::PathBuf;
 use terrace_model::{AddressRange, ContiguityPoint, Histogram, Stats, Unit};
-use terrace_report::{Charset, Comparison, InputSummary, MachineTier, RunRecord};
+use terrace_report::{Charset, Comparison, InputSummary, MachineLedger, MachineTier, RunRecord, Uncertainty};
 use terrace_study::InputObserver;
 use terrace_trace::{AccessKind, Batch, Event, Header, MapKind, Protection};
 
@@ -116,6 +116,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         baseline: "native-4k".to_owned(),
         prices: vec![("cxl".to_owned(), 0.4)],
         failures: Vec::new(),
+        machines: vec![MachineLedger {
+            name: "zen4-cxl".to_owned(),
+            cited: vec!["core, translation, cache: a data sheet".to_owned()],
+            assumed: vec!["tier.*.path_latency: no source".to_owned(), "core.base_cpi: no source".to_owned()],
+            ..MachineLedger::default()
+        }],
     };
     print!("{}", comparison.table(80, Charset::from_environment()));
     println!("{}", comparison.write_directory(&directory)?.display());
@@ -258,6 +264,7 @@ fn run(profile: &Profile, change: &Change) -> RunRecord {
         wall_seconds: accesses / 21.5e6,
         stats,
         parameters: vec![
+            parameter("core.count", "8"),
             parameter("core.frequency", "3.7 GHz"),
             parameter("core.dispatch_width", "6"),
             parameter("core.reorder_buffer", "320"),
@@ -268,6 +275,8 @@ fn run(profile: &Profile, change: &Change) -> RunRecord {
             parameter("cache.l1.capacity", "32 KiB"),
             parameter("cache.l2.capacity", "1 MiB"),
             parameter("cache.llc.capacity", "32 MiB"),
+            parameter("cache.llc.index", "hashed"),
+            parameter("cache.prefetcher.enabled", "true"),
             parameter("tier.dram.capacity", "64 GiB"),
             parameter("tier.cxl.capacity", "256 GiB"),
             parameter("tier.cxl.link.latency", "70 ns"),
@@ -282,6 +291,11 @@ fn run(profile: &Profile, change: &Change) -> RunRecord {
         ),
         timeline: Vec::new(),
         contiguity_over_time: over_time(change),
+        uncertainty: Some(Uncertainty {
+            os_constants: 0.1 * profile.os * (1.0 - change.os).abs(),
+            memory_constants: 0.02 + 0.2 * (1.0 - change.memory).abs(),
+            seeds: Some(0.004),
+        }),
         notes: vec![
             "Sample data: these numbers are invented to show the page; no simulation made them.".to_owned(),
         ],

@@ -306,14 +306,14 @@ impl Native {
 
 /// How far a measured constant lies apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct SpreadOf {
-    key: String,
-    low: String,
-    high: String,
+pub(crate) struct SpreadOf {
+    pub key: String,
+    pub low: String,
+    pub high: String,
 }
 
 /// Entries such as `os.fault_cost = 1500 ns .. 1560 ns`.
-fn parse_spread(entries: &[String]) -> Result<Vec<SpreadOf>, Error> {
+pub(crate) fn parse_spread(entries: &[String]) -> Result<Vec<SpreadOf>, Error> {
     let parse = |entry: &String| {
         let (key, range) = entry.split_once('=')?;
         let (low, high) = range.split_once("..")?;

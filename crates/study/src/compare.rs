@@ -5,9 +5,11 @@ use crate::input::{self, Ending, Input};
 use crate::run::{self, InputResult};
 use crate::simulation::{Settings, Simulation};
 use crate::tiers::Prices;
-use crate::{Error, Progress, defaults, first_pass, tiers};
+use crate::{Error, Progress, defaults, first_pass, intervals, tiers};
 use std::collections::HashSet;
 use terrace_model::Bytes;
+use terrace_report::{MachineLedger, RunRecord};
+use terrace_sim::Fidelity;
 
 /// Designs that are to be compared on the same inputs.
 ///
@@ -26,7 +28,6 @@ use terrace_model::Bytes;
 /// println!("{:.2} times as fast", huge.speedup_over(base).unwrap());
 /// # Ok::<(), terrace_study::Error>(())
 /// ```
-#[derive(Default)]
 pub struct Comparison {
     designs: Vec<String>,
     policies: Vec<String>,
@@ -34,6 +35,7 @@ pub struct Comparison {
     prices: Prices,
     changes: Changes,
     simulation: Simulation,
+    intervals: bool,
     inputs: Vec<Input>,
 }
 
@@ -65,7 +67,16 @@ impl ComparisonResult {
 impl Comparison {
     /// Compares these designs: names of the library, or TOML files. None: those of the built-in study.
     pub fn new<S: Into<String>>(designs: impl IntoIterator<Item = S>) -> Comparison {
-        Comparison { designs: designs.into_iter().map(Into::into).collect(), ..Comparison::default() }
+        Comparison {
+            designs: designs.into_iter().map(Into::into).collect(),
+            policies: Vec::new(),
+            fast_shares: Vec::new(),
+            prices: Prices::new(),
+            changes: Changes::default(),
+            simulation: Simulation::default(),
+            intervals: true,
+            inputs: Vec::new(),
+        }
     }
 
     /// Compares these policies as well, with `first-touch`, the baseline, and the run with everything in fast memory,
@@ -112,6 +123,13 @@ impl Comparison {
         self
     }
 
+    /// Whether every speed-up gets an interval, which takes a second run of each design beside the first, and a third where
+    /// the input or the design draws at random; yes where this is not called. Without time there are none.
+    pub fn intervals(mut self, wanted: bool) -> Comparison {
+        self.intervals = wanted;
+        self
+    }
+
     /// Adds an input. None: those of the built-in study.
     pub fn input(mut self, input: Input) -> Comparison {
         self.inputs.push(input);
@@ -140,14 +158,25 @@ impl Comparison {
         first_pass::check(chosen.all(), &self.inputs)?;
         let prices = tiers::prices_of(&self.prices, &chosen.jobs[0].design.design)?;
         let settings = Settings::new(self.simulation, progress);
-        let inputs = self.pair(&chosen, &settings)?;
+        let mut inputs = self.pair(&chosen, &settings)?;
         let asked = inputs.iter().map(|(_, jobs)| jobs.len()).sum::<usize>();
         let designs: Vec<String> = inputs[0].1.iter().map(|job| job.design.design.name.clone()).collect();
+        let with_intervals =
+            self.intervals && self.simulation.fidelity == Fidelity::Full && designs.len() > 1;
+        if with_intervals {
+            let others = intervals::beside(&mut inputs, &self.changes)?;
+            inputs.extend(others);
+        }
         let mut results = run::all_pairs(inputs, &settings);
+        if with_intervals {
+            results = intervals::settle(results, &designs[0]);
+        }
         let ending = |result: &mut InputResult| (result.name.clone(), std::mem::take(&mut result.ending));
         let endings = results.iter_mut().map(ending).collect();
         let (mut comparison, failures) = join(&designs, results);
         comparison.prices = prices;
+        comparison.machines = ledgers(chosen.all());
+        note_other_machines(&mut comparison);
         comparison.failures.clone_from(&failures);
         Ok(ComparisonResult { comparison, failures, asked, endings })
     }
@@ -270,6 +299,36 @@ fn join(designs: &[String], results: Vec<InputResult>) -> (terrace_report::Compa
         }
     }
     (comparison, failures)
+}
+
+/// What the constants of each machine rest on, once for each.
+fn ledgers<'a>(designs: impl Iterator<Item = &'a terrace_sim::design::Resolved>) -> Vec<MachineLedger> {
+    let mut found: Vec<MachineLedger> = Vec::new();
+    for design in designs.map(|resolved| &resolved.design) {
+        if found.iter().all(|one| one.name != design.machine) {
+            let ledger = design.ledger.clone();
+            found.push(MachineLedger {
+                name: design.machine.clone(),
+                cited: ledger.cited,
+                calibrated: ledger.calibrated,
+                assumed: ledger.assumed,
+                spread: ledger.spread,
+            });
+        }
+    }
+    found
+}
+
+/// A speed-up over a baseline on another machine is that of the machines too.
+fn note_other_machines(comparison: &mut terrace_report::Comparison) {
+    let of_baseline = |run: &&RunRecord| run.design == comparison.baseline;
+    let Some(base) = comparison.runs.iter().find(of_baseline).map(|run| run.machine.clone()) else { return };
+    for run in comparison.runs.iter_mut().filter(|run| run.machine != base) {
+        run.notes.push(format!(
+            "{} stands on {}, the baseline on {base}: the speed-up is that of the machines too; --machine puts all on one",
+            run.design, run.machine
+        ));
+    }
 }
 
 fn title(results: &[InputResult], designs: usize) -> String {

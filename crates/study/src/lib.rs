@@ -25,6 +25,7 @@ pub mod first_pass;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod input;
+pub mod intervals;
 mod keeping;
 pub mod memory_picture;
 mod observer;

@@ -128,6 +128,7 @@ fn simulate_with(
         notes: outcome.notes,
         timeline: Vec::new(),
         contiguity_over_time: outcome.contiguity,
+        uncertainty: None,
     };
     record.notes.extend(too_short(&design.design, &record, settings));
     let terrace_sim::Outcome { memory_map, placement_map, parts, .. } = outcome;

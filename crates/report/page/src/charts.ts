@@ -35,6 +35,10 @@ export type Panel = {
   ends: (string | null)[];
   format: (value: number) => string;
   max?: number;
+  /** Values may be negative: bars go either way from 0, and even a small one is seen. */
+  signed?: boolean;
+  /** Ends of the interval around each bar's end. */
+  whiskers?: ([number, number] | null)[];
   /** Whether ticks stand at powers of two, as bytes want them. */
   binary?: boolean;
   reference?: number;
@@ -107,7 +111,7 @@ function barOption(panel: Panel, width: number): echarts.EChartsCoreOption {
   const p = palette();
   const longest = Math.max(...panel.designs.map((name) => name.length)) * 8 + 6;
   const names = Math.min(longest, width < 380 ? 104 : 170);
-  const { step, max } = scale(panel);
+  const { step, min, max } = scale(panel);
   const last = panel.series.length - 1;
   const endWidth = Math.max(...panel.ends.map((text) => (text ?? "").length)) * 7 + 12;
   const series: unknown[] = panel.series.map((one, at) => ({
@@ -115,14 +119,16 @@ function barOption(panel: Panel, width: number): echarts.EChartsCoreOption {
     name: one.name,
     stack: "all",
     barWidth: "64%",
+    barMinHeight: panel.signed ? 3 : 0,
     data: one.values.map((value, design) => ({
-      value: value ?? 0,
+      // A bar of no length has none of the least length either.
+      value: value || (panel.signed ? null : 0),
       itemStyle: {
         color: one.dashed?.(design) ? "transparent" : one.color(design),
         borderColor: one.dashed?.(design) ? one.color(design) : p.surface,
         borderWidth: one.dashed?.(design) ? 1.5 : panel.series.length > 1 ? 0.75 : 0,
         borderType: one.dashed?.(design) ? "dashed" : "solid",
-        borderRadius: at === last ? [0, 3, 3, 0] : 0,
+        borderRadius: at !== last ? 0 : (value ?? 0) < 0 ? [3, 0, 0, 3] : [0, 3, 3, 0],
       },
     })),
     markLine:
@@ -133,7 +139,7 @@ function barOption(panel: Panel, width: number): echarts.EChartsCoreOption {
             symbol: "none",
             label: { show: false },
             lineStyle: { color: p.muted, type: "solid", width: 1 },
-            data: [{ xAxis: panel.reference }],
+            data: [{ xAxis: panel.reference }, ...whiskers(panel)],
           }
         : undefined,
   }));
@@ -144,8 +150,9 @@ function barOption(panel: Panel, width: number): echarts.EChartsCoreOption {
     stack: "all",
     silent: true,
     tooltip: { show: false },
-    data: panel.ends.map((text) => ({
-      value: 0,
+    data: panel.ends.map((text, design) => ({
+      value: beyond(panel, design),
+      itemStyle: { color: "transparent" },
       label: { show: true, position: "right", formatter: () => text ?? "–", color: p.text, backgroundColor: p.surface, padding: [1, 3], distance: 3, fontFamily: FONT, fontSize: 12.5 },
     })),
   });
@@ -160,7 +167,7 @@ function barOption(panel: Panel, width: number): echarts.EChartsCoreOption {
     },
     xAxis: {
       type: "value",
-      min: 0,
+      min,
       max,
       interval: step,
       axisLabel: { color: p.muted, fontSize: 11.5, formatter: (value: number) => round(panel.format(value)), hideOverlap: true },
@@ -185,18 +192,41 @@ function barOption(panel: Panel, width: number): echarts.EChartsCoreOption {
   };
 }
 
+/** Lines from the lower to the upper end of each interval. */
+function whiskers(panel: Panel): unknown[] {
+  const p = palette();
+  return (panel.whiskers ?? []).flatMap((ends, design) =>
+    ends === null
+      ? []
+      : [[{ coord: [ends[0], design], lineStyle: { color: p.text, width: 1.5 } }, { coord: [ends[1], design] }]],
+  );
+}
+
+/** A length that nobody sees: what has one stands to the right of 0, whichever way the bar goes. */
+const NOTHING = 1e-12;
+
+/** How far the upper end of an interval lies beyond the bar, so that the number stands after both. */
+function beyond(panel: Panel, design: number): number {
+  const upper = panel.whiskers?.[design]?.[1] ?? 0;
+  const total = panel.series.reduce((sum, one) => sum + (one.values[design] ?? 0), 0);
+  return Math.max(panel.signed ? NOTHING : 0, upper - Math.max(0, total));
+}
+
 /** Round ticks, four or so, and an axis that ends at one of them. */
-function scale(panel: Panel): { step: number; max: number } {
+function scale(panel: Panel): { step: number; min: number; max: number } {
   const totals = panel.designs.map((_, at) => panel.series.reduce((sum, one) => sum + (one.values[at] ?? 0), 0));
-  const largest = panel.max ?? Math.max(...totals, 0);
-  if (!(largest > 0)) return { step: 1, max: 1 };
-  const rough = largest / 4;
+  const ends = (panel.whiskers ?? []).flatMap((one) => one ?? []);
+  const largest = panel.max ?? Math.max(...totals, ...ends, 0);
+  const least = panel.signed ? Math.min(...totals, ...ends, 0) : 0;
+  const span = largest - least;
+  if (!(span > 0)) return { step: 1, min: 0, max: 1 };
+  const rough = span / 4;
   let step = 2 ** Math.round(Math.log2(rough));
   if (!panel.binary) {
     const decade = 10 ** Math.floor(Math.log10(rough));
     step = [1, 2, 2.5, 5, 10].map((m) => m * decade).find((candidate) => candidate >= rough * 0.8)!;
   }
-  return { step, max: step * Math.ceil(largest / step - 1e-9) };
+  return { step, min: step * Math.floor(least / step + 1e-9), max: step * Math.ceil(largest / step - 1e-9) };
 }
 
 function barTooltip(panel: Panel, design: number): HTMLElement {
@@ -206,16 +236,20 @@ function barTooltip(panel: Panel, design: number): HTMLElement {
     swatch.style.background = one.color(design);
     return h("tr", {}, h("td", {}, panel.series.length > 1 ? swatch : null, one.name), h("td", {}, value === null ? "–" : panel.format(value)));
   });
+  const ends = panel.whiskers?.[design];
+  if (ends) rows.push(h("tr", {}, h("td", {}, "between"), h("td", {}, `${panel.format(ends[0])} and ${panel.format(ends[1])}`)));
   return h("div", {}, h("strong", {}, panel.designs[design]), h("table", { class: "tip" }, ...rows));
 }
 
 export type Point = { name: string; x: number; y: number; best: boolean; facts: [string, string][] };
+/** What an axis shows; `log` where what matters spans decades, `binary` where ticks stand at powers of two. */
+export type Measure = { name: string; format: (value: number) => string; log?: boolean; binary?: boolean };
 export type Trade = {
   title: string;
   /** Points that a line joins, from left to right. */
-  series: { name: string; color: () => string; symbol: string; points: Point[] }[];
-  x: { name: string; format: (value: number) => string };
-  y: { name: string; format: (value: number) => string };
+  series: { name: string; color: () => string; symbol: string; size?: number; points: Point[] }[];
+  x: Measure;
+  y: Measure;
   description: string;
 };
 
@@ -239,12 +273,13 @@ function tradeOption(panel: Trade): echarts.EChartsCoreOption {
   const all = panel.series.flatMap((one) => one.points);
   const frontier = all.filter((point) => point.best).sort((a, b) => a.x - b.x);
   const axis = (measure: Trade["x"], values: number[]) => ({
-    type: "value",
-    min: Math.min(0, ...values),
+    ...(measure.log
+      ? { type: "log", min: "dataMin", max: "dataMax", logBase: measure.binary ? 2 : 10 }
+      : { type: "value", min: Math.min(0, ...values), interval: measure.binary ? 2 ** Math.round(Math.log2(Math.max(...values) / 5)) : undefined }),
     name: measure.name,
     nameLocation: "middle",
     nameTextStyle: { color: p.muted, fontSize: 11.5, fontFamily: FONT },
-    axisLabel: { color: p.muted, fontSize: 11.5, formatter: (value: number) => measure.format(value), hideOverlap: true },
+    axisLabel: { color: p.muted, fontSize: 11.5, formatter: (value: number) => round(measure.format(value)), hideOverlap: true },
     axisLine: { show: true, onZero: false, lineStyle: { color: p.line } },
     axisTick: { show: false },
     splitLine: { lineStyle: { color: p.line } },
@@ -276,7 +311,7 @@ function tradeOption(panel: Trade): echarts.EChartsCoreOption {
         type: "line",
         name: one.name,
         symbol: one.symbol,
-        symbolSize: 10,
+        symbolSize: one.size ?? 10,
         z: 3,
         lineStyle: { color: one.color(), width: 1.5, opacity: 0.55 },
         itemStyle: { color: one.color(), borderColor: p.surface, borderWidth: 1 },

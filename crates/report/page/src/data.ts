@@ -21,6 +21,8 @@ export type Run = {
   scale: number;
   seed: number | null;
   bound: boolean;
+  /** Over the baseline, of a comparison; absent in results of earlier versions. */
+  speedup?: SpeedUp;
   design_summary: string;
   command: string;
   left_out: string[];
@@ -40,6 +42,17 @@ export type Run = {
   parameters: Record<string, string>;
   stats: Tree;
 };
+
+/** A speed-up and between which values it lies; what moves it by which logarithm. */
+export type SpeedUp = {
+  value: number;
+  low: number;
+  high: number;
+  uncertainty?: { os_constants: number; memory_constants: number; seeds: number | null };
+};
+
+/** What the constants of a machine rest on. */
+export type MachineLedger = { name: string; cited: string[]; calibrated: string[]; assumed: string[]; spread: string[] };
 
 /** A live run at one moment: what had been moved by then, and what lay where. */
 export type Moment = { seconds: number; promoted_bytes: number; demoted_bytes: number; used_bytes: Record<string, number> };
@@ -131,13 +144,31 @@ export type Input = {
   processes: number;
   footprint_bytes: number;
   footprint_is_estimate: boolean;
+  /** Absent in results of earlier versions. */
+  reuse?: Reuse;
   heat: { accesses_per_bin: number; sample_every: number; rows: HeatRow[] };
+};
+
+/** What memory of any size would hold of an input. */
+export type Reuse = {
+  page_bytes: number;
+  sampled_share: number;
+  memory_bytes: number[];
+  miss_ratio: number[];
+  miss_ratio_error: number;
+  window_accesses: number[];
+  working_set_bytes: number[];
+  working_set_error: number;
 };
 
 export type Conclusion = {
   input: string | null;
   winner: string | null;
   speedup: number | null;
+  /** Between which values it lies; absent in results of earlier versions. */
+  low?: number | null;
+  high?: number | null;
+  rivals?: string[];
   baseline: string;
   text: string;
   detail: string;
@@ -153,6 +184,7 @@ export type Report = {
   /** Of a tier's memory, where the fastest tier's is 1. */
   prices?: Record<string, number>;
   conclusions: Conclusion[];
+  machines?: MachineLedger[];
   inputs: Input[];
   units: Record<string, string>;
   /** What the computer and the day decide. */
@@ -280,6 +312,12 @@ export function speedup(report: Report, run: Run): number | null {
   const baseline = baselineOf(report, run.input);
   if (!baseline || !(run.seconds_simulated > 0) || !(baseline.seconds_simulated > 0)) return null;
   return baseline.seconds_simulated / run.seconds_simulated;
+}
+
+/** The ends of a run's interval, where it has one that is wider than nothing. */
+export function interval(run: Run): [number, number] | null {
+  const of = run.speedup;
+  return of?.uncertainty && of.high > of.low ? [of.low, of.high] : null;
 }
 
 export function inputNames(report: Report): string[] {

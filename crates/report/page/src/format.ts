@@ -43,6 +43,13 @@ export function slowdown(share: number): string {
   return tenths === 0 ? "0.0%" : `${tenths > 0 ? "+" : "−"}${(Math.abs(tenths) / 10).toFixed(1)}%`;
 }
 
+/** `+60%`, `−2.3%`: tenths where they can be read. */
+export function difference(share: number): string {
+  const p = share * 100;
+  const text = Math.abs(p) < 99.95 ? Math.abs(p).toFixed(1) : significant(Math.abs(p));
+  return `${p < -0.05 ? "−" : p > 0.05 ? "+" : ""}${text}%`;
+}
+
 export const times = (value: number): string =>
   `${value >= 0.005 && value < 999.5 ? value.toFixed(2) : significant(value)}×`;
 

@@ -8,8 +8,10 @@ import { asReport, designNames, inputNames, type Conclusion, type Report, type R
 import { h } from "./dom";
 import { bytes, significant, times, withTimesSign } from "./format";
 import { live } from "./live";
+import { machine, validity } from "./machine";
 import { cycles, drawPending, inputs, pageSizes, speedups, traffic, translation } from "./sections";
 import { numbers, parameters, provenance, statistics } from "./tables";
+import { structures } from "./structures";
 import { tiering } from "./tiering";
 import { brand, schemeToggle } from "./bar";
 import { apply } from "./theme";
@@ -28,6 +30,9 @@ function start(): void {
     traffic(report),
     pageSizes(report),
     inputs(report),
+    structures(report),
+    machine(report),
+    validity(report),
     numbers(report),
     statistics(report),
     parameters(report),
@@ -81,12 +86,15 @@ function hero(report: Report): HTMLElement {
 }
 
 function card(conclusion: Conclusion): HTMLElement {
+  const [low, high] = [conclusion.low ?? null, conclusion.high ?? null];
+  const between = low !== null && high !== null && high > low && conclusion.winner !== conclusion.baseline ? `between ${times(low)} and ${times(high)}` : "";
   const figure = conclusion.speedup !== null && conclusion.winner !== conclusion.baseline ? times(conclusion.speedup) : conclusion.winner ? "1×" : "–";
   return h(
     "article",
     { class: "card" },
     h("div", { class: "card-head" }, h("span", { class: "card-input" }, conclusion.input!), h("span", { class: "card-winner" }, conclusion.winner ?? "")),
     conclusion.winner === null ? null : h("div", { class: "card-figure" }, figure, h("small", {}, conclusion.winner ? (conclusion.winner === conclusion.baseline ? "the baseline" : ` vs ${conclusion.baseline}`) : "")),
+    between === "" ? null : h("p", { class: "card-between" }, between),
     h("p", {}, withTimesSign(conclusion.detail)),
   );
 }

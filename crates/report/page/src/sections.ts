@@ -1,6 +1,6 @@
 // The sections with charts, top to bottom. Each appears only where the runs have its numbers.
 
-import { barPanels, heatMap, type HeatKind, type Panel } from "./charts";
+import { barPanels, heatMap, release, type HeatKind, type Panel } from "./charts";
 import {
   type Input,
   type Report,
@@ -11,6 +11,7 @@ import {
   components,
   cpi,
   inputNames,
+  interval,
   perKilo,
   ratio,
   speedup,
@@ -19,7 +20,8 @@ import {
   winnerOf,
 } from "./data";
 import { h, legend, section, segmented } from "./dom";
-import { bytes, count, exact, joules, percent, significant, times } from "./format";
+import { bytes, count, difference, exact, joules, percent, significant, times } from "./format";
+import { reuseCurves } from "./reuse";
 import { onSchemeChange, palette } from "./theme";
 
 const COMPONENT_NAMES: Record<string, string> = {
@@ -71,20 +73,43 @@ function maximum(values: (number | null)[]): number {
 
 export function speedups(report: Report): HTMLElement | null {
   if (!report.runs.some((run) => speedup(report, run) !== null)) return null;
-  const max = maximum(report.runs.map((run) => speedup(report, run))) * 1.02;
+  const max = maximum(report.runs.map((run) => interval(run)?.[1] ?? speedup(report, run))) * 1.02;
+  let mode = "difference";
   const panels = h("div");
+  const less = (value: number | null) => (value === null ? null : value - 1);
   const draw = () =>
     barPanels(panels, () =>
-      panelsOf(report, (runs, input) => ({
-        series: [single(report, "speed-up", runs, input, (run) => speedup(report, run))],
-        ends: runs.map((run) => orNull(speedup(report, run), times)),
-        format: (v: number) => `${significant(v)}×`,
-        max,
-        reference: 1,
-      })),
+      panelsOf(report, (runs, input) => {
+        const ends = runs.map((run) => interval(run));
+        if (mode === "times") {
+          return {
+            series: [single(report, "speed-up", runs, input, (run) => speedup(report, run))],
+            ends: runs.map((run) => orNull(speedup(report, run), times)),
+            whiskers: ends,
+            format: (v: number) => `${significant(v)}×`,
+            max,
+            reference: 1,
+          };
+        }
+        // Each panel has a scale of its own, so that a few percent are seen on an input where nothing gains more.
+        return {
+          series: [single(report, "faster by", runs, input, (run) => less(speedup(report, run)))],
+          ends: runs.map((run) => (run === baselineOf(report, input) ? "baseline" : orNull(less(speedup(report, run)), difference))),
+          whiskers: ends.map((one) => one && ([one[0] - 1, one[1] - 1] as [number, number])),
+          format: difference,
+          signed: true,
+          reference: 0,
+        };
+      }),
     );
+  const modes = segmented("Measure", [["difference", "Difference from baseline"], ["times", "Times as fast"]], mode, (value) => {
+    mode = value;
+    draw();
+  });
+  const intervals = report.runs.some((run) => interval(run) !== null);
+  const lines = intervals ? " A thin line reaches as far as assumed constants and seeds could move a bar." : "";
   const bound = report.runs.some((run) => run.bound) ? " A dashed outline is a bound, not a contender." : "";
-  const element = section("speedup", "Speed-up", "Speed-up", `How many times faster than ${report.baseline || "the first design"} each design runs. Longer is better.${bound}`, panels);
+  const element = section("speedup", "Speed-up", "Speed-up", `How much faster than ${report.baseline || "the first design"} each design runs; to the left it is slower.${lines}${bound}`, h("div", { class: "controls" }, modes), panels);
   whenShown(draw);
   return element;
 }
@@ -250,8 +275,14 @@ export function inputs(report: Report): HTMLElement | null {
   const draw = () => {
     const input = report.inputs.find((one) => one.name === chosen)!;
     const map = h("div", { class: "heat" });
+    const curves = reuseCurves(input);
+    release(body);
     body.replaceChildren(facts(input), h("figure", { class: "wide" }, h("figcaption", {}, `Addresses over time: ${input.name}`), map));
     heatMap(map, input, kind);
+    if (curves) {
+      body.append(curves.element);
+      curves.draw();
+    }
   };
   const tabs = segmented("Input", report.inputs.map((one) => [one.name, one.name]), chosen, (value) => {
     chosen = value;
@@ -261,7 +292,7 @@ export function inputs(report: Report): HTMLElement | null {
     kind = value as HeatKind;
     draw();
   });
-  const element = section("inputs", "Inputs", "The inputs", "Which addresses each program touched, and when; colour on a logarithmic scale. Memory that nobody touched is left out; a gap shows where.", h("div", { class: "controls" }, report.inputs.length > 1 ? tabs : null, kinds), body);
+  const element = section("inputs", "Inputs", "The inputs", "Which addresses each program touched, and when; colour on a logarithmic scale. Memory that nobody touched is left out; a gap shows where. Below: what memory of any size would serve.", h("div", { class: "controls" }, report.inputs.length > 1 ? tabs : null, kinds), body);
   whenShown(draw);
   return element;
 }

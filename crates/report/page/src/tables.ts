@@ -9,6 +9,7 @@ import {
   designNames,
   flatten,
   inputNames,
+  interval,
   isHistogram,
   isLive,
   perKilo,
@@ -54,6 +55,7 @@ export function numbers(report: Report): HTMLElement | null {
   const columns: Column[] = [
     ...WHICH_RUN,
     { key: "speedup", title: "Speed-up", help: "Against the baseline", value: (run) => speedup(report, run), text: times },
+    { key: "between", title: "Between", help: "How far assumed constants and seeds could move the speed-up", value: (run) => interval(run)?.[0] ?? null, text: times, node: (run) => document.createTextNode(between(run)) },
     { key: "seconds_simulated", title: "Time", help: "Simulated", value: (run) => run.seconds_simulated, text: seconds },
     { key: "cycles", title: "Cycles", help: "Elapsed", value: (run) => run.cycles, text: exact },
     { key: "instructions", title: "Instructions", help: "Retired", value: (run) => run.instructions, text: exact },
@@ -66,6 +68,11 @@ export function numbers(report: Report): HTMLElement | null {
   ];
   const table = sortable("numbers-table", "One row per run", columns, report.runs);
   return section("numbers", "Numbers", "The numbers", "One row per run, as in results.json and results.csv. A click on a heading sorts.", scroll(table, "The numbers"));
+}
+
+function between(run: Run): string {
+  const ends = interval(run);
+  return ends ? `${times(ends[0])} – ${times(ends[1])}` : "–";
 }
 
 /** A row per run, or of another kind; a click on a heading sorts. */

@@ -151,6 +151,63 @@ const tests = {
     await close();
   },
 
+  async "speed-ups are differences with intervals, and small ones are seen"() {
+    const { page, errors, close } = await open({});
+    const timed = report.runs.filter((run) => run.speedup);
+    assert.ok(timed.length > 0, "no run has a speed-up");
+    const rows = await page.$$eval("#numbers-table tbody tr", (all) => all.map((row) => row.querySelector("[data-key=between]").dataset.value));
+    report.runs.forEach((run, at) => {
+      const known = run.speedup?.uncertainty && run.speedup.high > run.speedup.low;
+      assert.equal(rows[at], known ? String(run.speedup.low) : undefined);
+      if (known) assert.ok(run.speedup.low < run.speedup.value && run.speedup.value < run.speedup.high);
+    });
+    // Every bar but that of the baseline has a length that can be seen.
+    const texts = await page.$$eval("#speedup .chart", (all) => all.map((one) => [...one.querySelectorAll("svg text")].map((text) => text.textContent)));
+    const differences = texts.flat().filter((text) => /^[+\u2212]?\d.*%$/.test(text));
+    assert.ok(differences.some((text) => text.startsWith("+")) && texts.flat().includes("baseline"), String(texts[0]));
+    const first = timed[1];
+    const percent = Math.abs((first.speedup.value - 1) * 100);
+    if (percent > 0.1 && percent < 99) assert.ok(differences.some((text) => text.includes(percent.toFixed(1))), `${percent} in ${differences}`);
+    assert.deepEqual(errors, []);
+    await close();
+  },
+
+  async "memory of any size is drawn with the numbers of results.json"() {
+    const { page, errors, close } = await open({});
+    for (const input of report.inputs) {
+      const tab = page.locator(`#inputs .segmented button:text-is("${input.name}")`);
+      if (await tab.count()) await tab.click();
+      const described = await page.$$eval("#inputs [data-curves] .chart", (all) => all.map((one) => one.getAttribute("aria-label")));
+      assert.equal(described.length, 3, String(described));
+      assert.ok(described.every((text) => text.includes(` of ${input.name}: `)), String(described));
+      const { reuse } = input;
+      assert.equal(reuse.memory_bytes.length, reuse.miss_ratio.length);
+      assert.ok(reuse.miss_ratio.every((ratio, at) => at === 0 || ratio <= reuse.miss_ratio[at - 1]), "more memory never misses more");
+      const last = (reuse.miss_ratio.at(-1) * 100).toFixed(1);
+      assert.ok(described[0].includes(`${last}%`) || Number(last) === 0, `${last} in ${described[0]}`);
+      const words = await page.textContent("#inputs .block .measure");
+      assert.ok(words.includes(reuse.sampled_share < 1 ? "standard error" : "Exact"), words);
+      assert.ok(await page.$$eval("#inputs [data-curves] .chart", (all) => all.every((one) => one.querySelector("svg path"))));
+    }
+    assert.deepEqual(errors, []);
+    await close();
+  },
+
+  async "the machine, its tiers and what its constants rest on are shown, and how far to trust it"() {
+    const { page, errors, close } = await open({});
+    for (const name of new Set(report.runs.map((run) => run.machine))) {
+      const card = await page.textContent(`[data-machine="${name}"]`);
+      const run = report.runs.find((one) => one.machine === name);
+      for (const tier of run.machine_tiers) assert.ok(card.includes(tier.name), `${tier.name} in ${card}`);
+      const ledger = (report.machines ?? []).find((one) => one.name === name);
+      for (const entry of ledger?.assumed ?? []) assert.ok(card.includes(entry), entry);
+    }
+    const words = await page.textContent("#validity");
+    assert.ok(words.includes("Intervals") || words.includes("No intervals"), words);
+    assert.deepEqual(errors, []);
+    await close();
+  },
+
   async "a heading sorts, and sorts back"() {
     const { page, close } = await open({});
     const column = () => page.$$eval("#numbers-table td[data-key=cycles]", (all) => all.map((cell) => Number(cell.dataset.value)));

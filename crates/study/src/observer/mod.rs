@@ -2,13 +2,16 @@
 //!
 //! Counts are exact and come from whole columns. Addresses over time are sampled: one access, at a random place, of
 //! every `stride`. The stride begins at 1 and doubles as the stream grows, so that short inputs are seen in full and
-//! long ones in bounded memory (256 bins of at most 1024 samples, 2 MiB).
+//! long ones in bounded memory (256 bins of at most 1024 samples, 2 MiB). Uses of pages are counted on a sample of the
+//! pages ([`sample`]).
 
-mod distinct;
 mod heat;
+mod recency;
+mod sample;
+mod uses;
 
-use distinct::DistinctPages;
 use heat::{NamedRange, Sample};
+use sample::PageSample;
 use std::collections::HashMap;
 use terrace_model::AddressRange;
 use terrace_report::{HeatMap, InputSummary};
@@ -45,7 +48,7 @@ pub struct InputObserver {
     instructions: u64,
     /// Process of each stream; `None` for a stream that has not appeared.
     process_of: Vec<Option<u32>>,
-    pages: DistinctPages,
+    pages: PageSample,
     bins: Vec<Vec<Sample>>,
     accesses_per_bin: u64,
     stride: u64,
@@ -72,7 +75,7 @@ impl InputObserver {
             writes: 0,
             instructions: 0,
             process_of: Vec::new(),
-            pages: DistinctPages::new(),
+            pages: PageSample::new(),
             bins: Vec::new(),
             accesses_per_bin: FIRST_BIN,
             stride: 1,
@@ -130,6 +133,7 @@ impl InputObserver {
             footprint_bytes: self.pages.count() * 4096,
             footprint_is_estimate: self.pages.is_estimate(),
             heat,
+            reuse: self.pages.curves(),
         }
     }
 

@@ -6,6 +6,7 @@ import type { Report } from "../data";
 import { h } from "../dom";
 import { withTimesSign } from "../format";
 import { live } from "../live";
+import { machine, validity } from "../machine";
 import { cycles, inputs, pageSizes, speedups, traffic, translation } from "../sections";
 import { numbers, parameters, provenance, statistics } from "../tables";
 import { tiering } from "../tiering";
@@ -14,7 +15,7 @@ import { answer } from "./answers";
 import { address, runName } from "./differences";
 import { dateOf, plural } from "./results";
 import { type Catalog, KINDS, type ResultSet, type Source, hasRuns, identity, nameOf, report } from "./source";
-import { structures } from "./structures";
+import { structures } from "../structures";
 
 export async function detail(catalog: Catalog, source: Source, set: ResultSet, run: number | null): Promise<HTMLElement> {
   if (!hasRuns(set)) {
@@ -37,6 +38,8 @@ export async function detail(catalog: Catalog, source: Source, set: ResultSet, r
     pageSizes(shown),
     inputs(shown),
     structures(shown),
+    machine(shown),
+    run === null ? validity(shown) : null,
     run === null ? numbers(shown) : null,
     statistics(shown),
     parameters(shown),

@@ -1,12 +1,12 @@
 // The parts of a program's memory: data structures by the place that allocates them, mapped files, the stack. What was accessed
 // of each, and when.
 
-import { type HeatKind, heatMap, release } from "../charts";
-import { type HeatRow, type Input, type Report, counts } from "../data";
-import { h, section, segmented } from "../dom";
-import { basename, bytes, count, percent, significant } from "../format";
-import { whenShown } from "../sections";
-import { type Column, scroll, sortable } from "../tables";
+import { type HeatKind, heatMap, release } from "./charts";
+import { type HeatRow, type Input, type Report, counts } from "./data";
+import { h, section, segmented } from "./dom";
+import { basename, bytes, count, percent, significant } from "./format";
+import { whenShown } from "./sections";
+import { type Column, scroll, sortable } from "./tables";
 
 export type Structure = {
   name: string;
