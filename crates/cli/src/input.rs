@@ -4,8 +4,9 @@ use crate::error::Failure;
 use crate::options::{InputOptions, RecordingOptions};
 use terrace_study::Input;
 use terrace_study::input::{name_apart, recording_words};
+use terrace_study::suite::Suite;
 
-/// Checks all inputs of a command line, in the order: traces, workloads, the command.
+/// Checks all inputs of a command line, in the order: traces, workloads, programs of the suite, the command.
 pub fn prepare(options: &InputOptions, recording: &RecordingOptions) -> Result<Vec<Input>, Failure> {
     let mut inputs = Vec::new();
     for path in &options.trace {
@@ -13,6 +14,12 @@ pub fn prepare(options: &InputOptions, recording: &RecordingOptions) -> Result<V
     }
     for spec in &options.workload {
         inputs.push(Input::workload(spec)?);
+    }
+    if !options.suite.is_empty() {
+        let suite = Suite::of_user()?;
+        for name in &options.suite {
+            inputs.push(suite.input(name)?);
+        }
     }
     let recording = recording.to_record_options();
     if options.command.is_empty() {
@@ -36,7 +43,9 @@ pub fn prepare_one(
     let mut inputs = prepare(options, recording)?;
     match inputs.len() {
         1 => Ok(inputs.remove(0)),
-        0 => Err(Failure::usage("no input; give --trace FILE, --workload NAME or a command after --")),
+        0 => Err(Failure::usage(
+            "no input; give --trace FILE, --workload NAME, --suite NAME or a command after --",
+        )),
         n => Err(Failure::usage(format!("{command} takes one input, not {n}; {others}"))),
     }
 }

@@ -28,6 +28,7 @@ fn main() -> ExitCode {
         Command::Record(arguments) => commands::record::run(arguments),
         Command::Trace(arguments) => commands::trace::run(arguments),
         Command::Workload(arguments) => commands::workload::run(arguments),
+        Command::Suite(arguments) => commands::suite::run(arguments),
         Command::Machine(arguments) => commands::machine::run(arguments),
         Command::Calibrate(arguments) => commands::calibrate::run(arguments),
         Command::Check(arguments) => commands::check::run(arguments),

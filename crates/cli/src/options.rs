@@ -25,6 +25,11 @@ pub struct InputOptions {
     #[arg(long, value_name = "NAME[,KEY=VALUE…]")]
     pub workload: Vec<String>,
 
+    /// A recorded program of the suite (see `terrace suite list`). Repeatable
+    /// where a command takes several inputs
+    #[arg(long, value_name = "NAME")]
+    pub suite: Vec<String>,
+
     /// Read every whole chunk before the damage of a truncated or corrupt
     /// trace, instead of refusing it
     #[arg(long)]

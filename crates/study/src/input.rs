@@ -271,6 +271,11 @@ impl Input {
         Ok(Input { name: name.to_owned(), ..Input::trace(path, false)? })
     }
 
+    /// The same input under this name, which `words` name on a command line.
+    pub(crate) fn named(self, name: &str, words: Vec<String>) -> Input {
+        Input { name: name.to_owned(), words, ..self }
+    }
+
     /// The same workload under another seed; nothing for inputs that have none.
     pub fn reseeded(&self, seed: u64) -> Option<Input> {
         let Kind::Workload { spec, workload } = &self.kind else { return None };

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use terrace_model::{Histogram, Stat, Stats, Unit, Value};
 
 /// A real number as the shortest text that reads back as the same number. Readers of JSON may round the last digit of its
@@ -69,6 +70,13 @@ impl ExactStats {
         }
         Some(stats)
     }
+}
+
+/// The folder of what can be made again, `$XDG_CACHE_HOME` or `~/.cache`; nothing where neither variable is an absolute
+/// path.
+pub fn cache_folder() -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))
 }
 
 /// A name for files and commands of what is described in a text: its hash, which is the same everywhere.

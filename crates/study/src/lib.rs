@@ -37,6 +37,7 @@ pub mod reproduce;
 pub mod run;
 mod simulation;
 mod stop;
+pub mod suite;
 pub mod sweep;
 pub mod tiers;
 pub mod tune;

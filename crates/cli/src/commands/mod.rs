@@ -15,6 +15,7 @@ pub mod policy;
 pub mod record;
 pub mod reproduce;
 pub mod sim;
+pub mod suite;
 pub mod sweep;
 pub mod trace;
 pub mod tune;
@@ -72,6 +73,7 @@ pub enum Command {
     Record(record::Arguments),
     Trace(trace::Arguments),
     Workload(workload::Arguments),
+    Suite(suite::Arguments),
     Machine(machine::Arguments),
     Calibrate(calibrate::Arguments),
     Check(check::Arguments),

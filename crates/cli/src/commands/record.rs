@@ -74,6 +74,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let options = InputOptions {
         trace: Vec::new(),
         workload: arguments.workload.into_iter().collect(),
+        suite: Vec::new(),
         salvage: false,
         command: arguments.command,
     };

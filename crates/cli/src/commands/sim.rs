@@ -49,7 +49,7 @@ pub struct Arguments {
 
     /// Run no program: measure what one mechanism of the design's machine
     /// reaches by itself
-    #[arg(long, value_enum, value_name = "NAME", help_heading = "Input", conflicts_with_all = ["trace", "workload", "command"])]
+    #[arg(long, value_enum, value_name = "NAME", help_heading = "Input", conflicts_with_all = ["trace", "workload", "suite", "command"])]
     microbenchmark: Option<Microbenchmark>,
 
     #[command(flatten)]

@@ -4,7 +4,7 @@
 //! goes on where it was, and one whose claims have changed makes only the runs that are new. Another build of the program
 //! keeps results of its own.
 
-use crate::keeping::{Exact, ExactStats, short_name};
+use crate::keeping::{Exact, ExactStats, cache_folder, short_name};
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -36,9 +36,10 @@ impl Kept {
     /// Those of this program, in `$XDG_CACHE_HOME/terrace/runs` (`~/.cache` where that is not set). `None` where there is no
     /// such folder or the program cannot be read: then every run is made.
     pub fn of_this_program() -> Option<Kept> {
-        let set = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-        let cache = set("XDG_CACHE_HOME").or_else(|| Some(set("HOME")?.join(".cache")))?;
-        let kept = Kept::in_folder(&cache.join("terrace/runs"), &identity(Path::new("/proc/self/exe")).ok()?);
+        let kept = Kept::in_folder(
+            &cache_folder()?.join("terrace/runs"),
+            &identity(Path::new("/proc/self/exe")).ok()?,
+        );
         kept.remove_old();
         Some(kept)
     }

@@ -1,6 +1,7 @@
 //! One file per workload.
 
 mod analytics;
+mod astar;
 mod bfs;
 mod bt;
 mod btree;
@@ -17,6 +18,7 @@ mod gups;
 mod hashjoin;
 mod iwb;
 mod kv;
+mod lbm;
 mod lsm;
 mod mg;
 mod pagerank;
@@ -27,6 +29,7 @@ mod service;
 mod slab;
 mod stencil;
 mod stream;
+mod su3;
 mod svm;
 mod tpcc;
 mod xsbench;
@@ -41,7 +44,7 @@ const fn entry<P: Program>() -> (&'static WorkloadInfo, Open) {
 }
 
 /// All workloads, in the order of the documentation.
-pub(crate) const ALL: [(&WorkloadInfo, Open); 30] = [
+pub(crate) const ALL: [(&WorkloadInfo, Open); 33] = [
     entry::<gups::Gups>(),
     entry::<chase::Chase>(),
     entry::<stream::Triad>(),
@@ -57,6 +60,9 @@ pub(crate) const ALL: [(&WorkloadInfo, Open); 30] = [
     entry::<ft::Fourier>(),
     entry::<mg::Multigrid>(),
     entry::<stencil::Stencil>(),
+    entry::<lbm::Boltzmann>(),
+    entry::<su3::Lattice>(),
+    entry::<astar::Ways>(),
     entry::<hashjoin::HashJoin>(),
     entry::<canneal::Canneal>(),
     entry::<iwb::Iwb>(),

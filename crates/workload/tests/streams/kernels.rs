@@ -232,3 +232,44 @@ fn settled(spec: &str) -> (u64, u64) {
     }
     panic!("{spec}: the run never begins");
 }
+
+#[test]
+fn lbm_reads_inner_cells_whole_and_writes_each_of_their_distributions_once() {
+    let traffic = traffic("lbm,side=12,iterations=2");
+    let cells = 10u64.pow(3);
+    for name in ["lattice", "next lattice"] {
+        assert_eq!(traffic[name], (cells * 160, cells * 19 * 8), "{name}");
+    }
+    // A cell is five pieces.
+    let written = pieces("lbm,side=12", "next lattice", 32);
+    let at = |x: usize, y: usize, z: usize| written[5 * ((z * 12 + y) * 12 + x)..][..5].iter().sum::<u64>();
+    // A cell deep inside hears from 19, the middle of a side wall from the five before it, an edge from one, a corner from
+    // none.
+    assert_eq!([at(5, 5, 5), at(0, 5, 5), at(0, 0, 5), at(0, 0, 0)], [19, 5, 1, 0]);
+}
+
+#[test]
+fn su3_reads_each_link_from_both_its_ends_and_each_vector_from_eight_sites() {
+    let pieces = pieces("su3,side=4", "sites", 16);
+    let per_site = 1152 / 16;
+    for (site, pieces) in pieces.chunks(per_site).enumerate() {
+        let colour = (site + site / 4 + site / 16 + site / 64) % 2;
+        assert_eq!(pieces[..36], [2; 36], "links of {site}");
+        // The first colour's second vector is written and read, the other's first.
+        let (used, idle) = if colour == 0 { (39..42, 36..39) } else { (36..39, 39..42) };
+        assert_eq!((&pieces[used], &pieces[idle]), (&[9, 9, 9][..], &[0, 0, 0][..]), "vectors of {site}");
+    }
+}
+
+#[test]
+fn astar_reaches_every_free_cell_once_in_a_search() {
+    // One search over 30 by 30 cells within the border.
+    let spec = "astar,side=32,walls=0,expansions=900";
+    let traffic = traffic(spec);
+    let lists = (traffic["front"].0 + traffic["next front"].0, traffic["front"].1 + traffic["next front"].1);
+    assert_eq!(lists, (900 * 4, 900 * 4), "each is listed and read once");
+    assert_eq!(traffic["grid"].1, 900 * 4, "each is marked once");
+    let reads = pieces(spec, "grid", 4);
+    // A corner is seen from the one cell inside it, the cell beside it by its three neighbours, its mark included.
+    assert!((1..3).contains(&reads[0]) && reads[33] > 3, "{} {}", reads[0], reads[33]);
+}

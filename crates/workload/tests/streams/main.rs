@@ -11,7 +11,7 @@ use terrace_trace::{Access, AccessKind, Batch, Event, Item, MarkKind};
 use terrace_workload::{NativePages, all, open};
 
 /// Small versions, with at most a few million accesses. The slab cache is small enough to evict.
-const SMALL: [&str; 30] = [
+const SMALL: [&str; 33] = [
     "gups,bytes=8 MiB,updates=1e5",
     "chase,bytes=1 MiB,accesses=1e5",
     "stream,bytes=3 MiB",
@@ -27,6 +27,9 @@ const SMALL: [&str; 30] = [
     "ft,bytes=1 MiB,iterations=2",
     "mg,bytes=2 MiB,planes=9,iterations=2",
     "stencil,side=32,iterations=2",
+    "lbm,side=20,iterations=2",
+    "su3,side=6,iterations=2",
+    "astar,side=256,expansions=6e4",
     "hashjoin,build=3e4,probe=5e4",
     "canneal,elements=5e4,moves=5e3",
     "iwb,bytes=16 MiB,threads=1,passes=3,warmup=1",
