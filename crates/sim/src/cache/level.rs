@@ -69,9 +69,22 @@ pub struct Level {
     divider: Divider,
     ways: u32,
     replacement: Replacement,
-    /// With [`SetIndex::Hashed`] the bits of a set's number, else 0.
-    folded_bits: u32,
+    fold: Fold,
 }
+
+/// What a line's tag does to the number of its set.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fold {
+    /// Nothing: the lowest bits alone give it.
+    Nothing,
+    /// Its hash of so many bits goes in by exclusive or, where the sets are a power of two.
+    Xor(u32),
+    /// Its hash, below this number of sets, is added modulo that.
+    Add(u32),
+}
+
+/// 2³² over the golden ratio.
+const GOLDEN_RATIO: u32 = 0x9e37_79b9;
 
 const SRRIP_DISTANT: u64 = 3;
 const SRRIP_LONG: u64 = 2;
@@ -81,7 +94,7 @@ impl Level {
     /// An empty level. The capacity is rounded down to whole sets.
     ///
     /// # Errors
-    /// More than 25 ways, less capacity than one set, or [`SetIndex::Hashed`] with a number of sets that is no power of two.
+    /// More than 25 ways, or less capacity than one set.
     pub fn new(parameters: &CacheParameters) -> Result<Level, String> {
         let ways = parameters.ways;
         if !(1..=ORDER_MAX_WAYS).contains(&ways) {
@@ -91,14 +104,12 @@ impl Level {
         if !(1..=1 << 24).contains(&sets) {
             return Err(format!("a cache of {} with {ways} ways has {sets} sets", parameters.capacity));
         }
-        let folded_bits = match parameters.index {
-            SetIndex::Modulo => 0,
-            SetIndex::Hashed if sets.is_power_of_two() => sets.trailing_zeros(),
-            SetIndex::Hashed => {
-                return Err(format!(
-                    "index = \"hashed\" needs a power of two of sets, not {sets}; take \"modulo\""
-                ));
-            }
+        let fold = match parameters.index {
+            // One set is everybody's.
+            SetIndex::Modulo => Fold::Nothing,
+            SetIndex::Hashed if sets == 1 => Fold::Nothing,
+            SetIndex::Hashed if sets.is_power_of_two() => Fold::Xor(sets.trailing_zeros()),
+            SetIndex::Hashed => Fold::Add(sets as u32),
         };
         let mut packed = PackedSets::new(sets as usize, ways);
         if parameters.replacement == Replacement::Srrip {
@@ -107,25 +118,42 @@ impl Level {
             }
         }
         let (divider, replacement) = (Divider::new(sets), parameters.replacement);
-        Ok(Level { sets: packed, divider, ways, replacement, folded_bits })
+        Ok(Level { sets: packed, divider, ways, replacement, fold })
     }
 
     /// Number of sets, where the set of a line is given by as many of its lowest bits.
     pub fn sets_by_lowest_bits(&self) -> Option<usize> {
         let sets = self.sets.len();
-        (sets.is_power_of_two() && self.folded_bits == 0).then_some(sets)
+        (sets.is_power_of_two() && self.fold == Fold::Nothing).then_some(sets)
     }
 
-    /// What a tag changes in the number of its line's set.
+    /// The set of a line with this tag, by what the lowest bits say.
     #[inline(always)]
-    fn folded(&self, tag: u32) -> u32 {
-        if self.folded_bits == 0 { 0 } else { tag.wrapping_mul(0x9e37_79b9) >> (32 - self.folded_bits) }
+    fn folded(&self, tag: u32, low: u32) -> u32 {
+        let hash = tag.wrapping_mul(GOLDEN_RATIO);
+        match self.fold {
+            Fold::Nothing => low,
+            Fold::Xor(bits) => low ^ (hash >> (32 - bits)),
+            Fold::Add(sets) => {
+                let sum = low + below(hash, sets);
+                if sum >= sets { sum - sets } else { sum }
+            }
+        }
     }
 
     /// The line with this tag in this set.
     #[inline(always)]
     fn line(&self, tag: u32, set: u32) -> u64 {
-        u64::from(tag) * self.divider.divisor() + u64::from(set ^ self.folded(tag))
+        let hash = tag.wrapping_mul(GOLDEN_RATIO);
+        let low = match self.fold {
+            Fold::Nothing => set,
+            Fold::Xor(bits) => set ^ (hash >> (32 - bits)),
+            Fold::Add(sets) => {
+                let hash = below(hash, sets);
+                if set >= hash { set - hash } else { set + sets - hash }
+            }
+        };
+        u64::from(tag) * self.divider.divisor() + u64::from(low)
     }
 
     /// The line that belongs at a home.
@@ -161,7 +189,7 @@ impl Level {
         let (tag, set) = self.divider.divide(line);
         debug_assert!(tag < u64::from(u32::MAX), "line {line:#x} beyond what a tag can hold");
         let tag = tag as u32;
-        Home { set: set as u32 ^ self.folded(tag), tag }
+        Home { set: self.folded(tag, set as u32), tag }
     }
 
     /// Finds a line and counts it as used.
@@ -282,6 +310,12 @@ impl Level {
     }
 }
 
+/// A hash of 32 bits as a number below `sets`: its highest bits where these are a power of two.
+#[inline(always)]
+fn below(hash: u32, sets: u32) -> u32 {
+    ((u64::from(hash) * u64::from(sets)) >> 32) as u32
+}
+
 /// What the state bits of a set say of a way.
 #[inline(always)]
 fn held(set: u32, way: u32, state: u64) -> Held {
@@ -343,14 +377,14 @@ mod tests {
 
         fn set(&self, line: u64) -> usize {
             let sets = self.sets.len();
-            let hash = match self.index {
-                SetIndex::Modulo => 0,
-                SetIndex::Hashed => {
-                    let product = line / sets as u64 * 2_654_435_769 % (1 << 32);
-                    (product * sets as u64) >> 32
-                }
-            };
-            (line as usize % sets) ^ hash as usize
+            let low = line as usize % sets;
+            let product = line / sets as u64 * 2_654_435_769 % (1 << 32);
+            let hash = ((product * sets as u64) >> 32) as usize;
+            match self.index {
+                SetIndex::Modulo => low,
+                SetIndex::Hashed if sets.is_power_of_two() => low ^ hash,
+                SetIndex::Hashed => (low + hash) % sets,
+            }
         }
 
         fn access(&mut self, line: u64, write: bool) -> (bool, Option<Evicted>) {
@@ -397,7 +431,6 @@ mod tests {
         ) {
             let replacement = if srrip { Replacement::Srrip } else { Replacement::Lru };
             let index = if hashed { SetIndex::Hashed } else { SetIndex::Modulo };
-            let sets = if hashed { sets.next_power_of_two() } else { sets };
             let parameters = CacheParameters { index, ..parameters(sets, ways, replacement) };
             let mut level = Level::new(&parameters).unwrap();
             let mut naive = Naive::new(sets, ways, replacement, index);
@@ -429,9 +462,21 @@ mod tests {
     fn a_level_that_cannot_be_built_says_why() {
         let error = Level::new(&parameters(4, 26, Replacement::Lru)).unwrap_err();
         assert!(error.contains("26 ways"), "{error}");
-        let odd = CacheParameters { index: SetIndex::Hashed, ..parameters(3, 4, Replacement::Lru) };
-        let error = Level::new(&odd).unwrap_err();
-        assert!(error.contains("power of two") && error.contains("not 3"), "{error}");
+    }
+
+    /// As below, where the sets are no power of two: 88 lines that all belong to one set by their lowest bits.
+    #[test]
+    fn any_number_of_sets_is_hashed() {
+        for (index, kept) in [(SetIndex::Modulo, 11), (SetIndex::Hashed, 88)] {
+            let parameters = CacheParameters { index, ..parameters(40_960, 11, Replacement::Lru) };
+            let mut level = Level::new(&parameters).unwrap();
+            for line in (0..88).map(|i| i * 40_960) {
+                let home = level.home(line);
+                assert_eq!(level.line_of(home), line);
+                level.insert(home, false, true);
+            }
+            assert_eq!(level.resident().count(), kept, "{index:?}");
+        }
     }
 
     /// 64 lines a megabyte apart, of which 16 fit into one set; then as many blocks of 64 lines.

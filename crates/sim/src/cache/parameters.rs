@@ -23,8 +23,8 @@ pub enum SetIndex {
     #[default]
     Modulo,
     /// The lowest bits, exclusive or with a hash of those above them, so that lines at regular distances spread over the
-    /// sets. Needs a number of sets that is a power of two. The hash is the highest bits of a product modulo 2³² with
-    /// 2654435769, 2³² over the golden ratio.
+    /// sets. The hash is the highest bits of a product modulo 2³² with 2654435769, 2³² over the golden ratio. Where the sets
+    /// are no power of two it is added modulo their number.
     //
     // Last levels of processors fold higher bits of the address in, each by a function of its own that its maker does
     // not publish (J. McCalpin, "Mapping Addresses to L3/CHA Slices in Intel Processors", TR-2021-03, University of Texas):
