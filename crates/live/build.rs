@@ -2,7 +2,7 @@
 
 fn main() {
     terrace_libraries::build(
-        &["../preload/helper", "../preload/dropper", "../preload/sampler"],
-        &["../preload/handover"],
+        &["../preload/helper", "../preload/dropper", "../preload/sampler", "../preload/placer"],
+        &["../preload/handover", "../preload/interpose", "../preload/placement"],
     );
 }

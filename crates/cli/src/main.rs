@@ -26,6 +26,7 @@ fn main() -> ExitCode {
     logging::start(cli.verbose, cli.log_format);
     let result = match cli.command {
         Command::Record(arguments) => commands::record::run(arguments),
+        Command::Profile(arguments) => commands::profile::run(arguments),
         Command::Trace(arguments) => commands::trace::run(arguments),
         Command::Workload(arguments) => commands::workload::run(arguments),
         Command::Suite(arguments) => commands::suite::run(arguments),

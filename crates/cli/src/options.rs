@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 use terrace_recorder::{Every, RecordOptions};
 use terrace_sim::Fidelity;
-use terrace_study::{Changes, Setting, Simulation};
+use terrace_study::{Changes, Setting, Simulation, Trained};
 
 pub use terrace_study::designs::parse_set;
 
@@ -134,6 +134,26 @@ impl DesignOptions {
     /// As studies take them.
     pub fn changes(&self) -> Changes {
         Changes { machine: self.machine.clone(), sets: self.sets.clone(), time_scale: self.time_scale }
+    }
+}
+
+/// What another run told of the program's data structures.
+#[derive(Debug, Args)]
+pub struct HintsOption {
+    /// Place data structures by what `terrace profile` counted on another input
+    /// of the program, instead of on this one; for designs with the policy
+    /// `annotated`
+    #[arg(long, value_name = "FILE", help_heading = "Design")]
+    pub hints: Option<PathBuf>,
+}
+
+impl HintsOption {
+    /// Reads the file, if there is one.
+    ///
+    /// # Errors
+    /// A file that is none of hints.
+    pub fn read(&self) -> Result<Option<Trained>, Failure> {
+        Ok(self.hints.as_deref().map(Trained::read).transpose()?)
     }
 }
 

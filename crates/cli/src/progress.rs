@@ -21,6 +21,11 @@ fn bars() -> &'static MultiProgress {
     BARS.get_or_init(|| MultiProgress::with_draw_target(ProgressDrawTarget::stderr()))
 }
 
+/// Prints a line of a table on stderr, where standard output belongs to somebody else.
+pub fn row(text: &str) {
+    bars().suspend(|| eprintln!("{}", crate::output::printable(text)));
+}
+
 /// Prints one line on stderr without tearing the bars.
 pub fn note(message: &str) {
     bars().suspend(|| eprintln!("terrace: {}", crate::output::printable(message)));

@@ -34,6 +34,7 @@ fn all_subcommands_exist() {
     let found: Vec<String> = commands().iter().map(|words| words.join(" ")).collect();
     for expected in [
         "record",
+        "profile",
         "trace info",
         "trace head",
         "trace slice",

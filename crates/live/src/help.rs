@@ -22,6 +22,8 @@ const DROPPER_LIBRARY: &[u8] = include_bytes!(env!("TERRACE_DROPPER_LIBRARY"));
 const SAMPLER_LIBRARY: &[u8] = include_bytes!(env!("TERRACE_SAMPLER_LIBRARY"));
 /// How the names of folders with libraries begin; the number of the process that made it follows.
 const PREFIX: &str = "terrace-help-";
+/// What the dynamic linker looks at.
+const PRELOAD: &str = "LD_PRELOAD";
 /// How long a program that has connected may take to hand over its descriptor.
 const PATIENCE: Duration = Duration::from_millis(200);
 /// From so many descriptors on those of processes that have ended are looked for.
@@ -84,7 +86,7 @@ impl Trackers {
 }
 
 /// A library that programs are started with: its name, and what is in it.
-type Library = (&'static str, &'static [u8]);
+pub(crate) type Library = (&'static str, &'static [u8]);
 
 const HELPER: Library = ("libterrace_helper.so", LIBRARY);
 const DROPPER: Library = ("libterrace_dropper.so", DROPPER_LIBRARY);
@@ -127,26 +129,8 @@ impl Help {
     }
 
     fn with(libraries: &'static [Library]) -> io::Result<Help> {
-        let temporary = std::env::temp_dir();
-        remove_stale(&temporary);
-        if is_noexec(&temporary)? {
-            let place = temporary.display();
-            return Err(io::Error::other(format!(
-                "no program can load a library from {place}, which is mounted with noexec; set TMPDIR to a folder \
-                 that is not"
-            )));
-        }
-        let prefix = format!("{PREFIX}{}-", std::process::id());
-        let folder = tempfile::Builder::new().prefix(&prefix).tempdir_in(&temporary)?;
-        // The library is for every user that the command may become, the socket for this one alone.
-        let searchable = std::fs::Permissions::from_mode(0o711);
-        std::fs::set_permissions(folder.path(), searchable)?;
+        let folder = folder_with(libraries)?;
         let help = Help { folder, libraries, trackers: Trackers::default(), stop: Arc::default() };
-        for (name, bytes) in libraries {
-            let path = help.folder.path().join(name);
-            std::fs::write(&path, bytes)?;
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))?;
-        }
         let listener = UnixListener::bind(help.socket())?;
         std::fs::set_permissions(help.socket(), std::fs::Permissions::from_mode(0o600))?;
         let (trackers, stop) = (help.trackers.clone(), help.stop.clone());
@@ -164,9 +148,7 @@ impl Help {
     /// What the command's environment has to say: names and values.
     pub fn environment(&self) -> [(OsString, OsString); 2] {
         let ours = self.libraries.iter().map(|(name, _)| self.folder.path().join(name).into_os_string());
-        let others = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty());
-        let preload: Vec<OsString> = ours.chain(others).collect();
-        [("LD_PRELOAD".into(), preload.join(OsStr::new(":"))), (variable(), self.socket().into_os_string())]
+        [preloaded(ours), (variable(), self.socket().into_os_string())]
     }
 
     /// Stops listening, and leaves the library for programs that are started later.
@@ -186,6 +168,52 @@ impl Drop for Help {
         let _ = UnixStream::connect(self.socket());
         let _ = std::fs::remove_file(self.socket());
     }
+}
+
+/// A folder of these libraries, which is gone when it is dropped.
+pub(crate) fn folder_with(libraries: &[Library]) -> io::Result<TempDir> {
+    let temporary = std::env::temp_dir();
+    remove_stale(&temporary);
+    if is_noexec(&temporary)? {
+        let place = temporary.display();
+        return Err(io::Error::other(format!(
+            "no program can load a library from {place}, which is mounted with noexec; set TMPDIR to a folder \
+             that is not"
+        )));
+    }
+    let prefix = format!("{PREFIX}{}-", std::process::id());
+    let folder = tempfile::Builder::new().prefix(&prefix).tempdir_in(&temporary)?;
+    // The library is for every user that the command may become.
+    let searchable = std::fs::Permissions::from_mode(0o711);
+    std::fs::set_permissions(folder.path(), searchable)?;
+    for (name, bytes) in libraries {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes)?;
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))?;
+    }
+    Ok(folder)
+}
+
+/// The variable that has programs load these libraries, and then those that they load anyway.
+pub(crate) fn preloaded(ours: impl Iterator<Item = OsString>) -> (OsString, OsString) {
+    let others = std::env::var_os(PRELOAD).filter(|others| !others.is_empty());
+    let preload: Vec<OsString> = ours.chain(others).collect();
+    (PRELOAD.into(), preload.join(OsStr::new(":")))
+}
+
+/// Both environments as one: the libraries of both are loaded.
+pub fn joined(one: Vec<(OsString, OsString)>, other: Vec<(OsString, OsString)>) -> Vec<(OsString, OsString)> {
+    let mut all = one;
+    for (name, value) in other {
+        match all.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, libraries)) => {
+                libraries.push(":");
+                libraries.push(value);
+            }
+            None => all.push((name, value)),
+        }
+    }
+    all
 }
 
 /// Whether programs on this file system cannot be run.

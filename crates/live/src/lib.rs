@@ -19,6 +19,7 @@ pub mod launch;
 pub mod map;
 pub mod measure;
 pub mod metrics;
+pub mod placement;
 pub mod server;
 pub mod session;
 pub mod space;

@@ -9,7 +9,7 @@ use crate::access::samples::ProcessorSamples;
 use crate::access::schemes::{self, Schemes};
 use crate::doctor::setting_that_runs;
 use crate::engine::{Engine, Guard, Limits};
-use crate::facts::{Fact, Facts};
+use crate::facts::{Fact, Facts, TierMap};
 use crate::fault_cost;
 use crate::journal::Journal;
 use crate::kernel::Kernel;
@@ -17,11 +17,13 @@ use crate::launch::NewPages;
 use crate::space::Dirtiness;
 use crate::targets::{Selection, Targets};
 use crate::world::{self, Managed, World};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use terrace_model::Time;
 use terrace_policy::{
-    Capability, MemorySystem, Moment, Needs, NextTick, Policy, PolicyError, Setup, Signal, registry,
+    Capability, HintedPages, MemorySystem, Moment, Needs, NextTick, Policy, PolicyError, Profile, Setup,
+    Signal, registry,
 };
 use toml::Table;
 
@@ -36,6 +38,9 @@ pub const PREFERRED: &[(&str, &[(&str, &str)])] = &[
     ("idle", &[("flush", "false")]),
     ("thermostat", &[("prefilter", "false")]),
 ];
+
+/// The policy that places data structures by hints.
+const BY_HINTS: &str = "annotated";
 
 /// The parameter of policies that weigh accesses by what they cost in the slow tier.
 const SLOW_LATENCY: &str = "slow_latency";
@@ -57,6 +62,8 @@ pub struct Config {
     pub offload: bool,
     /// The seed of the policy's random choices.
     pub seed: u64,
+    /// What another run told of the command's data structures; without a name the policy is then the one that places by it.
+    pub hints: Option<Profile>,
 }
 
 /// Why nothing runs.
@@ -82,6 +89,10 @@ pub struct Session {
     pub choices: Vec<String>,
     /// Where the new pages of a command that is launched go.
     pub new_pages: NewPages,
+    /// Where those of its data structures go, by site.
+    pub hinted: BTreeMap<u64, HintedPages>,
+    /// The tiers.
+    pub tiers: TierMap,
     /// The changes to the system.
     pub journal: Arc<Mutex<Journal>>,
 }
@@ -120,10 +131,18 @@ impl Session {
             Managed::All if help => facts.capabilities_with_help(),
             Managed::All => facts.capabilities(),
         };
+        let capabilities = match config.hints {
+            Some(_) => capabilities.with(Capability::Objects),
+            None => capabilities,
+        };
         let mut world = World::new(kernel.clone(), facts.tiers.clone(), capabilities, &config.world)
             .map_err(Problem::Usage)?;
         let latency = facts.tiers.compressed().and_then(|_| fault_cost::measure());
         world.may_use(config.limits.cpu, latency);
+        if config.hints.is_some() {
+            // What is free, and within limits, is what structures can be given.
+            world.refresh();
+        }
         let (name, parameters, policy) = choose(&world, config, latency, &mut choices)?;
         let needs = policy.needs();
         let dirtiness = dirtiness(facts, needs, help, &mut choices);
@@ -147,6 +166,12 @@ impl Session {
             Selection::Cgroup(folder) => folder.join("memory.pressure"),
             _ => PathBuf::from("/proc/pressure/memory"),
         };
+        let hinted = policy.hints();
+        if config.hints.is_some() && hinted.is_empty() {
+            return Err(Problem::Usage(format!(
+                "--hints: the policy {name} places nothing by hints; leave out --policy, or name {BY_HINTS}"
+            )));
+        }
         let (policy, source) = if config.offload {
             let guard = config.limits.pressure.map(|limit| Guard::new(pressure_file.clone(), limit));
             let schemes = offload(kernel, &journal, &*policy, facts, &selection, config, guard)?;
@@ -157,7 +182,8 @@ impl Session {
         };
         let targets = Targets::new(selection, std::process::id());
         let engine = Engine::new(world, policy, targets, source, config.limits, pressure_file);
-        Ok(Session { engine, policy: name, parameters, choices, new_pages, journal })
+        let tiers = facts.tiers.clone();
+        Ok(Session { engine, policy: name, parameters, choices, new_pages, hinted, tiers, journal })
     }
 }
 
@@ -223,7 +249,7 @@ fn choose(
     choices: &mut Vec<String>,
 ) -> Result<Chosen, Problem> {
     let (topology, capabilities) = (world.topology(), world.capabilities());
-    let setup = Setup { topology, capabilities, seed: config.seed, profile: None };
+    let setup = Setup { topology, capabilities, seed: config.seed, profile: config.hints.as_ref() };
     let open = |name: &str, parameters: &Table| {
         let entry = registry::find(name)?;
         let mut parameters = parameters.clone();
@@ -239,7 +265,8 @@ fn choose(
     if let Some(latency) = latency {
         choices.push(format!("an access to compressed memory was measured to cost {latency}"));
     }
-    if let Some(name) = &config.policy {
+    let by_hints = config.hints.as_ref().map(|_| BY_HINTS);
+    if let Some(name) = config.policy.as_deref().or(by_hints) {
         return open(name, &config.parameters).map_err(|error| match &error {
             PolicyError::Refused { .. } => {
                 let with = registry::find(name)

@@ -19,6 +19,7 @@ const SHOWN_BY: &[(&str, &str, &str)] = &[
     ("annotated", "count", "pages_go_where_hints_say"),
     ("annotated", "rank", "hints_follow_from_sizes_and_counts"),
     ("annotated", "straddling", "hints_follow_from_sizes_and_counts"),
+    ("annotated", "growth", "sizes_are_those_of_another_input"),
     ("annotated", "balance", "hints_follow_from_sizes_and_counts"),
     ("ac-clock", "first_goal", "the_first_store_wants_a_very_cold_page_the_second_is_content_with_less"),
     ("ambix", "delay", "only_pages_touched_within_the_delay_are_hot"),

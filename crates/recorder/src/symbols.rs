@@ -44,12 +44,14 @@ pub struct Symbols {
     files: HashMap<String, File>,
 }
 
+/// What is read of a program or a library.
 #[derive(Debug, Default)]
-struct File {
+pub struct File {
     /// Loadable segments: file offset, bytes, address.
     segments: Vec<(u64, u64, u64)>,
     /// Functions by address: address, bytes, name.
     functions: Vec<(u64, u64, String)>,
+    build_id: Vec<u8>,
 }
 
 impl Symbols {
@@ -78,7 +80,8 @@ impl Symbols {
 }
 
 impl File {
-    fn open(path: &str) -> Option<File> {
+    /// Reads a file; nothing where it is none of the kind.
+    pub fn open(path: &str) -> Option<File> {
         if std::fs::metadata(path).ok()?.len() > MAX_FILE {
             return None;
         }
@@ -89,6 +92,7 @@ impl File {
     /// and 5). `None` where a structure does not lie inside the file.
     fn parse(bytes: &[u8]) -> Option<File> {
         const PT_LOAD: u64 = 1;
+        const PT_NOTE: u64 = 4;
         const SHT_SYMTAB: u64 = 2;
         const SHT_DYNSYM: u64 = 11;
         const STT_FUNC: u64 = 2;
@@ -99,9 +103,15 @@ impl File {
         let segments = number(bytes, 32, 8)?;
         for i in 0..number(bytes, 56, 2)? {
             let at = segments.checked_add(i * number(bytes, 54, 2)?)?;
-            if number(bytes, at, 4)? == PT_LOAD {
-                let field = |offset| number(bytes, at.saturating_add(offset), 8);
+            let kind = number(bytes, at, 4)?;
+            let field = |offset| number(bytes, at.saturating_add(offset), 8);
+            if kind == PT_LOAD {
                 file.segments.push((field(8)?, field(32)?, field(16)?));
+            } else if kind == PT_NOTE
+                && file.build_id.is_empty()
+                && let Some(id) = build_id(bytes, field(8)?, field(32)?, field(48)?)
+            {
+                file.build_id = id.to_vec();
             }
         }
         let sections = number(bytes, 40, 8)?;
@@ -135,10 +145,46 @@ impl File {
         Some(file)
     }
 
-    fn function_at(&self, offset: u64) -> Option<(&str, u64)> {
+    /// Whether anything of it is loaded.
+    pub fn has_code(&self) -> bool {
+        !self.segments.is_empty()
+    }
+
+    /// What its linker called this build; empty where it did not.
+    pub fn build_id(&self) -> &[u8] {
+        &self.build_id
+    }
+
+    /// Addresses that are `distance` behind the beginnings of the functions of this name, and within them.
+    pub fn addresses_of(&self, function: &str, distance: u64) -> Vec<u64> {
+        let named = self.functions.iter().filter(|(_, size, name)| name == function && distance <= *size);
+        let mut found: Vec<u64> = named.filter_map(|(address, _, _)| address.checked_add(distance)).collect();
+        found.dedup();
+        found
+    }
+
+    /// The address of what is at an offset of the file.
+    pub fn address_of(&self, offset: u64) -> Option<u64> {
         let &(start, _, address) =
             self.segments.iter().find(|(start, bytes, _)| offset >= *start && offset - start < *bytes)?;
-        self.function_of(address.checked_add(offset - start)?)
+        address.checked_add(offset - start)
+    }
+
+    /// Where in the file an address is.
+    pub fn offset_of(&self, address: u64) -> Option<u64> {
+        let holds = |(_, bytes, start): &&(u64, u64, u64)| address >= *start && address - start < *bytes;
+        let &(offset, _, start) = self.segments.iter().find(holds)?;
+        offset.checked_add(address - start)
+    }
+
+    /// Names of all functions.
+    #[cfg(test)]
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.functions.iter().map(|(_, _, name)| name.as_str())
+    }
+
+    fn function_at(&self, offset: u64) -> Option<(&str, u64)> {
+        self.function_of(self.address_of(offset)?)
     }
 
     fn function_of(&self, address: u64) -> Option<(&str, u64)> {
@@ -146,6 +192,26 @@ impl File {
         let (value, size, name) = self.functions[..after].last()?;
         // A call in a function's last instruction returns to the byte behind it.
         (address - value <= *size).then_some((name, address - value))
+    }
+}
+
+/// The build identifier in a segment of notes (System V ABI; `NT_GNU_BUILD_ID` of the owner `GNU`).
+fn build_id(file: &[u8], start: u64, length: u64, align: u64) -> Option<&[u8]> {
+    const NT_GNU_BUILD_ID: u64 = 3;
+    let align = if align == 8 { 8 } else { 4 };
+    let end = start.checked_add(length)?;
+    let notes = file.get(usize::try_from(start).ok()?..usize::try_from(end).ok()?)?;
+    let mut at = 0u64;
+    loop {
+        let word = |offset| number(notes, at + offset, 4);
+        let (name, description, kind) = (word(0)?, word(4)?, word(8)?);
+        let name_at = at + 12;
+        let description_at = (name_at + name).next_multiple_of(align);
+        let bytes = notes.get(description_at as usize..(description_at + description) as usize)?;
+        if kind == NT_GNU_BUILD_ID && notes.get(name_at as usize..(name_at + name) as usize)? == b"GNU\0" {
+            return Some(bytes);
+        }
+        at = (description_at + description).next_multiple_of(align);
     }
 }
 

@@ -29,7 +29,7 @@ pub use moment::Moment;
 pub use page::{Area, AreaKind, Object, PageView};
 pub use physical::{FrameRegion, FrameState, PhysicalMemory, Relocate, Watermarks};
 pub use policy::{Fault, NextTick, Placement, Policy, Published, Refusal, Setup, Wish};
-pub use profile::{AccessOrder, Heat, ObjectProfile, Profile};
+pub use profile::{AccessOrder, Heat, Hint, HintedPages, ObjectProfile, Profile, site_number};
 pub use report::Report;
 pub use schemes::Schemes;
 pub use signal::Signal;

@@ -1,9 +1,10 @@
 //! The policy's side of the seam.
 
 use crate::{
-    Agent, Area, Capabilities, Lack, MemorySystem, Moment, Needs, PageId, Profile, Random, Report, Schemes,
-    Signal, Topology,
+    Agent, Area, Capabilities, HintedPages, Lack, MemorySystem, Moment, Needs, PageId, Profile, Random,
+    Report, Schemes, Signal, Topology,
 };
+use std::collections::BTreeMap;
 use terrace_model::parameters::Parameters;
 use terrace_model::{PageSize, TierId};
 
@@ -121,10 +122,16 @@ pub trait Policy: Send {
         Placement::ANYWHERE
     }
 
-    /// The shares in which new pages go to the tiers, fastest first, where that is all that [`Policy::place`] does: for
-    /// worlds that cannot ask at each fault. None for policies that place by more than that, or leave it to the world.
+    /// The shares in which new pages go to the tiers, fastest first, where that is all that [`Policy::place`] does, but
+    /// for the structures of [`Policy::hints`]: for worlds that cannot ask at each fault. None for policies that place
+    /// by more than that, or leave it to the world.
     fn shares(&self, _topology: &Topology) -> Option<Vec<f64>> {
         None
+    }
+
+    /// Where the pages of data structures go, by [`crate::Object::site`]: for the same worlds.
+    fn hints(&self) -> BTreeMap<u64, HintedPages> {
+        BTreeMap::new()
     }
 
     /// The policy as schemes of DAMON, where it can be said so: for worlds whose kernel carries them out by itself. It is

@@ -2,6 +2,8 @@
 
 use crate::PageId;
 use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 /// Accesses of one page or data structure that reached memory.
@@ -38,6 +40,68 @@ pub struct ObjectProfile {
     pub heat: Heat,
     /// All that were issued, those included that caches served: what a profiler counts that checks each load and store.
     pub issued: Heat,
+    /// What its programmer says of it, whatever was counted.
+    pub hint: Option<Hint>,
+}
+
+/// A hint for a data structure, by the names that the source gives them (Agarwal 2017, section 3.4).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hint {
+    /// BO: to the tier that is optimised for bandwidth.
+    Bandwidth,
+    /// CO: to the tier that is optimised for capacity.
+    Capacity,
+    /// BW: to both, in proportion to their bandwidths.
+    Both,
+}
+
+impl Hint {
+    /// All.
+    pub const ALL: [Hint; 3] = [Hint::Bandwidth, Hint::Capacity, Hint::Both];
+
+    /// Its two letters.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Hint::Bandwidth => "BO",
+            Hint::Capacity => "CO",
+            Hint::Both => "BW",
+        }
+    }
+}
+
+impl fmt::Display for Hint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Hint {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Hint, String> {
+        Hint::ALL.into_iter().find(|hint| hint.name() == text).ok_or_else(|| {
+            format!(
+                "\"{text}\" is no hint; there are BO (the fast tier), CO (the slow tier) and BW (both, by their bandwidths)"
+            )
+        })
+    }
+}
+
+/// Where the pages of a data structure go, by the hints that a policy has made of a profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HintedPages {
+    /// So many of them to the fast tier, in the order in which they are touched, and the others to the slow one.
+    Fast(u64),
+    /// To the slow tier.
+    Slow,
+    /// To both, in proportion to their bandwidths.
+    Both,
+}
+
+/// The number by which an allocation site is known in every run and for every input of a program: FNV-1a of its name.
+pub fn site_number(name: &str) -> u64 {
+    name.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// A first pass: exact counts per base page, and per allocation site where allocations were recorded.

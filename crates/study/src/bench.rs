@@ -54,7 +54,7 @@ impl Bench<'_> {
     pub fn run(&self, doing: &str, jobs: Vec<Job>) -> Result<Vec<Result<RunRecord, String>>, Error> {
         let mut input = self.input.again(self.why)?;
         input.name = format!("{}, {doing}", input.name);
-        first_pass::check(jobs.iter().map(|job| &job.design), std::slice::from_ref(&input))?;
+        first_pass::check(jobs.iter().map(|job| &job.design), std::slice::from_ref(&input), None)?;
         // Names apart, so that each finds its result.
         let named: Vec<(String, Job)> = jobs
             .into_iter()

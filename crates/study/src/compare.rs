@@ -3,7 +3,7 @@
 use crate::designs::{Changes, Job, Setting};
 use crate::input::{self, Ending, Input};
 use crate::run::{self, InputResult};
-use crate::simulation::{Settings, Simulation};
+use crate::simulation::{Settings, Simulation, Trained};
 use crate::tiers::Prices;
 use crate::{Error, Progress, defaults, first_pass, intervals, tiers};
 use std::collections::HashSet;
@@ -36,6 +36,7 @@ pub struct Comparison {
     changes: Changes,
     simulation: Simulation,
     intervals: bool,
+    hints: Option<Trained>,
     inputs: Vec<Input>,
 }
 
@@ -75,6 +76,7 @@ impl Comparison {
             changes: Changes::default(),
             simulation: Simulation::default(),
             intervals: true,
+            hints: None,
             inputs: Vec::new(),
         }
     }
@@ -130,6 +132,12 @@ impl Comparison {
         self
     }
 
+    /// Gives designs that place data structures by hints those of another run, instead of a first pass over each input.
+    pub fn hints(mut self, hints: Option<Trained>) -> Comparison {
+        self.hints = hints;
+        self
+    }
+
     /// Adds an input. None: those of the built-in study.
     pub fn input(mut self, input: Input) -> Comparison {
         self.inputs.push(input);
@@ -142,7 +150,7 @@ impl Comparison {
     /// What does not exist or contradicts itself, and inputs that cannot be read as often as is needed.
     pub fn check(&self) -> Result<(), Error> {
         let chosen = self.chosen()?;
-        first_pass::check(chosen.all(), &self.inputs)?;
+        first_pass::check(chosen.all(), &self.inputs, self.hints.as_ref())?;
         tiers::prices_of(&self.prices, &chosen.jobs[0].design.design)?;
         Ok(())
     }
@@ -155,9 +163,9 @@ impl Comparison {
     pub fn run(mut self, progress: &dyn Progress) -> Result<ComparisonResult, Error> {
         self.prepare_inputs()?;
         let chosen = self.chosen()?;
-        first_pass::check(chosen.all(), &self.inputs)?;
+        first_pass::check(chosen.all(), &self.inputs, self.hints.as_ref())?;
         let prices = tiers::prices_of(&self.prices, &chosen.jobs[0].design.design)?;
-        let settings = Settings::new(self.simulation, progress);
+        let settings = Settings { hints: self.hints.take(), ..Settings::new(self.simulation, progress) };
         let mut inputs = self.pair(&chosen, &settings)?;
         let asked = inputs.iter().map(|(_, jobs)| jobs.len()).sum::<usize>();
         let designs: Vec<String> = inputs[0].1.iter().map(|job| job.design.design.name.clone()).collect();

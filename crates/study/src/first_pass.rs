@@ -4,7 +4,7 @@ use crate::Error;
 use crate::fanout::FanOut;
 use crate::input::Input;
 use crate::progress::share;
-use crate::simulation::Settings;
+use crate::simulation::{Settings, Trained};
 use std::sync::Arc;
 use terrace_policy::Profile;
 use terrace_sim::Options;
@@ -15,16 +15,35 @@ fn is_needed(design: &Design) -> bool {
     design.os.policy.as_ref().is_some_and(|policy| policy.needs_first_pass())
 }
 
-/// Refuses what cannot be read twice before anything runs.
-pub fn check<'a>(designs: impl Iterator<Item = &'a Resolved>, inputs: &[Input]) -> Result<(), Error> {
+/// Whether hints of another run serve instead.
+fn takes_hints(design: &Design) -> bool {
+    design.os.policy.as_ref().is_some_and(|policy| policy.takes_hints())
+}
+
+/// Refuses what cannot be read twice before anything runs, and hints that no design takes.
+pub fn check<'a>(
+    designs: impl Iterator<Item = &'a Resolved>,
+    inputs: &[Input],
+    hints: Option<&Trained>,
+) -> Result<(), Error> {
+    let mut takers = 0;
     for design in designs {
-        if is_needed(&design.design) {
+        if hints.is_some() && takes_hints(&design.design) {
+            takers += 1;
+        } else if is_needed(&design.design) {
             for input in inputs {
                 input.again(&why(&design.design))?;
             }
         }
     }
-    Ok(())
+    match hints {
+        Some(hints) if takers == 0 => Err(Error::request(format!(
+            "--hints {}: no design here places data structures by hints; the policy `annotated` and the design `gpu-annotated` \
+             do",
+            hints.file
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// What a first pass over `input` found for each design; nothing for those that want none. Designs that differ only in
@@ -36,8 +55,9 @@ pub fn profiles<'a>(
 ) -> Result<Vec<Option<Arc<Profile>>>, Error> {
     let mut passes: Vec<Design> = Vec::new();
     let mut wants: Vec<Option<usize>> = Vec::new();
+    let hints = |design: &Design| settings.hints.as_ref().filter(|_| takes_hints(design));
     for Resolved { design, .. } in designs.clone() {
-        if !is_needed(design) {
+        if !is_needed(design) || hints(design).is_some() {
             wants.push(None);
             continue;
         }
@@ -47,10 +67,18 @@ pub fn profiles<'a>(
             passes.len() - 1
         })));
     }
-    let Some(first) = wants.iter().position(Option::is_some) else { return Ok(vec![None; wants.len()]) };
-    let who = designs.clone().nth(first).map(|design| why(&design.design)).unwrap_or_default();
-    let found = count(&passes, input.again(&who)?, settings)?;
-    Ok(wants.into_iter().map(|want| want.map(|at| Arc::clone(&found[at]))).collect())
+    let found = match wants.iter().position(Option::is_some) {
+        None => Vec::new(),
+        Some(first) => {
+            let who = designs.clone().nth(first).map(|design| why(&design.design)).unwrap_or_default();
+            count(&passes, input.again(&who)?, settings)?
+        }
+    };
+    let profile = |(want, resolved): (Option<usize>, &Resolved)| match want {
+        Some(at) => Some(Arc::clone(&found[at])),
+        None => hints(&resolved.design).map(|hints| Arc::clone(&hints.profile)),
+    };
+    Ok(wants.into_iter().zip(designs).map(profile).collect())
 }
 
 fn why(design: &Design) -> String {

@@ -1,6 +1,10 @@
 //! How closely, and how large a machine, a study simulates.
 
-use crate::{Progress, Stop};
+use crate::{Error, Progress, Stop};
+use std::path::Path;
+use std::sync::Arc;
+use terrace_hints::Hints;
+use terrace_policy::Profile;
 use terrace_sim::design::Design;
 use terrace_sim::{Fidelity, Options, SimError};
 
@@ -60,17 +64,39 @@ pub struct Settings<'a> {
     pub progress: &'a dyn Progress,
     /// The wish to stop.
     pub stop: Stop,
+    /// What another run told of data structures, for designs that would look at their input twice for it.
+    pub hints: Option<Trained>,
+}
+
+/// Hints of another run.
+#[derive(Clone, Debug)]
+pub struct Trained {
+    /// The file, as it was named.
+    pub file: String,
+    /// What it tells.
+    pub profile: Arc<Profile>,
+}
+
+impl Trained {
+    /// Reads a file that `terrace profile` wrote.
+    ///
+    /// # Errors
+    /// A file that is none, in words.
+    pub fn read(path: &Path) -> Result<Trained, Error> {
+        let hints = Hints::read(path).map_err(Error::request)?;
+        Ok(Trained { file: path.display().to_string(), profile: Arc::new(hints.profile()) })
+    }
 }
 
 impl<'a> Settings<'a> {
     /// Settings of runs that end when `progress` asks for it.
     pub fn new(simulation: Simulation, progress: &'a dyn Progress) -> Settings<'a> {
-        Settings { simulation, progress, stop: progress.stop() }
+        Settings { simulation, progress, stop: progress.stop(), hints: None }
     }
 
     /// The same runs, which end when `stop` says so.
     pub(crate) fn until(&self, stop: Stop) -> Settings<'a> {
-        Settings { stop, ..*self }
+        Settings { stop, hints: self.hints.clone(), ..*self }
     }
 
     /// What is asked of every run.

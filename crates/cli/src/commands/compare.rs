@@ -2,7 +2,9 @@
 
 use crate::error::{Blame, CommandResult, Failure};
 use crate::input;
-use crate::options::{DesignOptions, InputOptions, JsonOption, RecordingOptions, SimulationOptions};
+use crate::options::{
+    DesignOptions, HintsOption, InputOptions, JsonOption, RecordingOptions, SimulationOptions,
+};
 use crate::progress::{self, Terminal};
 use crate::shares::{PriceOption, parse_fast_share};
 use crate::{output, provenance};
@@ -78,6 +80,9 @@ pub struct Arguments {
     input: InputOptions,
 
     #[command(flatten)]
+    hints: HintsOption,
+
+    #[command(flatten)]
     simulation: SimulationOptions,
 
     #[command(flatten)]
@@ -100,7 +105,8 @@ pub fn run(arguments: Arguments) -> CommandResult {
         .fast_shares(arguments.fast)
         .changes(arguments.designs.changes())
         .simulation(arguments.simulation.to_simulation())
-        .intervals(!arguments.no_intervals);
+        .intervals(!arguments.no_intervals)
+        .hints(arguments.hints.read()?);
     for (tier, price) in arguments.price.price {
         study = study.price(tier, price);
     }

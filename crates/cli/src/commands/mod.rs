@@ -12,6 +12,7 @@ pub mod live;
 pub mod machine;
 pub mod memory;
 pub mod policy;
+pub mod profile;
 pub mod record;
 pub mod reproduce;
 pub mod sim;
@@ -71,6 +72,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     Record(record::Arguments),
+    Profile(profile::Arguments),
     Trace(trace::Arguments),
     Workload(workload::Arguments),
     Suite(suite::Arguments),

@@ -2,7 +2,9 @@
 
 use crate::error::{CommandResult, Failure};
 use crate::input;
-use crate::options::{DesignOptions, InputOptions, JsonOption, RecordingOptions, SimulationOptions};
+use crate::options::{
+    DesignOptions, HintsOption, InputOptions, JsonOption, RecordingOptions, SimulationOptions,
+};
 use crate::output;
 use crate::progress::Terminal;
 use clap::{Args, ValueEnum};
@@ -59,6 +61,9 @@ pub struct Arguments {
     input: InputOptions,
 
     #[command(flatten)]
+    hints: HintsOption,
+
+    #[command(flatten)]
     simulation: SimulationOptions,
 
     #[command(flatten)]
@@ -98,7 +103,9 @@ pub fn run(arguments: Arguments) -> CommandResult {
     }
     let input = input::prepare_one(&arguments.input, &arguments.recording, "sim", "compare takes several")?;
     let terminal = Terminal::install();
-    let settings = Settings::new(arguments.simulation.to_simulation(), &terminal);
+    let hints = arguments.hints.read()?;
+    first_pass::check(std::iter::once(&job.design), std::slice::from_ref(&input), hints.as_ref())?;
+    let settings = Settings { hints, ..Settings::new(arguments.simulation.to_simulation(), &terminal) };
 
     let name = input.name.clone();
     let command = run::repeat_command(&job, &input, &settings);

@@ -197,7 +197,10 @@ impl Facts {
                 because("Linux gives back zeros of huge pages by itself, and not by the page")
             }
             Capability::CopylessExchange => because("it takes a hypervisor that offers it"),
-            Capability::Objects => because("a program's allocations are known only in recordings"),
+            Capability::Objects => unless(
+                "terrace run --hints FILE, of `terrace profile`",
+                "a program's allocations are known only in recordings, or by hints for a command that is launched",
+            ),
             Capability::HardwareCache => because("the firmware decides it, and Linux does not tell"),
         }
     }

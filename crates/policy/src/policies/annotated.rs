@@ -18,12 +18,17 @@
 //! what reaches memory.
 //! *Structures of one allocation site*: are one structure, as its profiler aggregates by source location.
 //!
+//! **Hints of another run.** The profile may come from a file of hints, `--hints FILE`, made by `terrace profile` on
+//! another input; then there is no first pass. A hint that somebody has written into the file stands whatever was
+//! counted: structures that are BO by hand get their room first. On live Linux, where nobody can be asked at each fault,
+//! `terrace run --hints` places by allocation site, and pages without a hint are interleaved by the kernel.
+//!
 //! **When to use it.** Where fast memory is scarce, the same program runs again and again, and its structures differ in
 //! heat.
 
 use crate::{
-    Capability, Choice, Fault, Heat, MemorySystem, Moment, Needs, NextTick, Parameters, Placement, Policy,
-    Profile, Published, Random, Refusal, Report, Setup, Signal, Topology,
+    Capability, Choice, Fault, Heat, Hint, HintedPages, MemorySystem, Moment, Needs, NextTick, Parameters,
+    Placement, Policy, Profile, Published, Random, Refusal, Report, Setup, Signal, Topology,
 };
 use std::collections::BTreeMap;
 use terrace_model::TierId;
@@ -75,20 +80,12 @@ pub struct Parameters {
     /// Give the hint BO only until the structures that have it make the fast tier's share of all accesses.
     #[parameter(default = false, source = "not stated; its oracle does so")]
     pub balance: bool,
+    /// How many times as large the structures are as in the profile: for hints of a smaller or a larger input.
+    #[parameter(default = 1.0, range = 0.001..=1e6, source = "ours; the source is given sizes when a program allocates")]
+    pub growth: f64,
     /// The fast tier's share of pages with the hint BW. Unset: in proportion to the tiers' read bandwidths.
     #[parameter(range = 0.0..=1.0, source = "Agarwal §3.2: 0.7")]
     pub fast_share: Option<f64>,
-}
-
-/// Where the pages of a structure go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hint {
-    /// BO: to the fast tier, so many of its pages.
-    Fast(u64),
-    /// CO: to the slow tier.
-    Slow,
-    /// BW: to both, by a draw.
-    Both,
 }
 
 /// What a program tells of a structure before it allocates it.
@@ -97,6 +94,7 @@ struct Structure {
     site: u64,
     bytes: u64,
     hotness: u64,
+    by_hand: Option<Hint>,
 }
 
 /// The policy.
@@ -106,7 +104,7 @@ pub struct Annotated {
     slow: TierId,
     share: f64,
     random: Random,
-    hints: BTreeMap<u64, Hint>,
+    hints: BTreeMap<u64, HintedPages>,
     names: BTreeMap<u64, String>,
     /// Whether a page of any structure with a hint came.
     met: bool,
@@ -120,22 +118,41 @@ fn get_allocation(
     capacity: u64,
     fast_share: f64,
     parameters: &Parameters,
-) -> Vec<Hint> {
+) -> Vec<HintedPages> {
     let footprint: u64 = structures.iter().map(|one| one.bytes).sum();
-    if fast_share * footprint as f64 <= capacity as f64 {
-        return vec![Hint::Both; structures.len()];
+    let all_fit = fast_share * footprint as f64 <= capacity as f64;
+    let mut hints = vec![if all_fit { HintedPages::Both } else { HintedPages::Slow }; structures.len()];
+    let mut room = capacity >> 12;
+    for (hint, one) in hints.iter_mut().zip(structures) {
+        *hint = match one.by_hand {
+            Some(Hint::Bandwidth) => {
+                let granted = one.bytes.div_ceil(4096).min(room);
+                room -= granted;
+                HintedPages::Fast(granted)
+            }
+            Some(Hint::Capacity) => HintedPages::Slow,
+            Some(Hint::Both) => HintedPages::Both,
+            None => continue,
+        };
+    }
+    if all_fit {
+        return hints;
     }
     let rank = |one: &Structure| match parameters.rank {
         Rank::Density => one.hotness as f64 / one.bytes.max(1) as f64,
         Rank::Total => one.hotness as f64,
     };
-    let mut order: Vec<usize> = (0..structures.len()).collect();
+    let mut order: Vec<usize> =
+        (0..structures.len()).filter(|at| structures[*at].by_hand.is_none()).collect();
     // The earlier of two that are as hot.
     order.sort_by(|a, b| rank(&structures[*b]).total_cmp(&rank(&structures[*a])).then(a.cmp(b)));
     let all: u64 = structures.iter().map(|one| one.hotness).sum();
     let target = if parameters.balance { fast_share * all as f64 } else { f64::INFINITY };
-    let mut hints = vec![Hint::Slow; structures.len()];
-    let (mut room, mut served) = (capacity >> 12, 0);
+    let is_fast = |(hint, one): (&HintedPages, &Structure)| match hint {
+        HintedPages::Fast(_) => one.hotness,
+        HintedPages::Slow | HintedPages::Both => 0,
+    };
+    let mut served: u64 = hints.iter().zip(structures).map(is_fast).sum();
     for at in order {
         let Structure { bytes, hotness, .. } = structures[at];
         if served as f64 >= target || room == 0 {
@@ -148,7 +165,7 @@ fn get_allocation(
             Straddling::Skip => continue,
             Straddling::Stop => break,
         };
-        hints[at] = Hint::Fast(granted);
+        hints[at] = HintedPages::Fast(granted);
         room -= granted;
         served += hotness;
     }
@@ -171,13 +188,25 @@ impl Published for Annotated {
             Count::Issued => issued.total(),
             Count::Memory => memory.total(),
         };
+        let counted = |heat: Heat| heat.total() > 0;
+        if parameters.count == Count::Memory
+            && profile.objects.values().any(|one| counted(one.issued))
+            && !profile.objects.values().any(|one| counted(one.heat))
+        {
+            return Err(Refusal::Parameter {
+                key: "count".to_owned(),
+                problem: "the profile has no accesses that reach memory; take issued, or profile again"
+                    .to_owned(),
+            });
+        }
         let structures: Vec<Structure> = profile
             .objects
             .iter()
             .map(|(site, one)| Structure {
                 site: *site,
-                bytes: one.bytes,
+                bytes: (one.bytes as f64 * parameters.growth) as u64,
                 hotness: heat(one.issued, one.heat),
+                by_hand: one.hint,
             })
             .collect();
         let capacity = setup.topology.tier(fast).capacity.0;
@@ -204,12 +233,12 @@ impl Policy for Annotated {
         let hint = fault.area.object.and_then(|object| self.hints.get_mut(&object.site));
         self.met |= hint.is_some();
         let (to_fast, counted) = match hint {
-            Some(Hint::Fast(left)) => {
+            Some(HintedPages::Fast(left)) => {
                 let some = *left > 0;
                 *left = left.saturating_sub(1);
                 (some, 0)
             }
-            Some(Hint::Slow) => (false, 1),
+            Some(HintedPages::Slow) => (false, 1),
             other => {
                 let counted = if other.is_some() { 2 } else { 3 };
                 (((self.random.next() >> 11) as f64) < self.share * (1u64 << 53) as f64, counted)
@@ -218,6 +247,16 @@ impl Policy for Annotated {
         self.placed[counted] += 1;
         let (first, second) = if to_fast { (self.fast, self.slow) } else { (self.slow, self.fast) };
         Placement::tier(first).or(second, None)
+    }
+
+    fn shares(&self, topology: &Topology) -> Option<Vec<f64>> {
+        let mut shares = vec![0.0; topology.tiers.len()];
+        (shares[self.fast.index()], shares[self.slow.index()]) = (self.share, 1.0 - self.share);
+        Some(shares)
+    }
+
+    fn hints(&self) -> BTreeMap<u64, HintedPages> {
+        self.hints.clone()
     }
 
     fn on(&mut self, _: Moment, _: &[Signal], _: &mut dyn MemorySystem) -> NextTick {
@@ -230,7 +269,7 @@ impl Policy for Annotated {
         {
             report.pages(name, pages);
         }
-        let of = |wanted: fn(&Hint) -> bool| {
+        let of = |wanted: fn(&HintedPages) -> bool| {
             let sites = self.hints.iter().filter(|(_, hint)| wanted(hint)).map(|(site, _)| site);
             let mut names: Vec<&str> =
                 sites.filter_map(|site| Some(self.names.get(site)?.as_str())).collect();
@@ -238,15 +277,17 @@ impl Policy for Annotated {
             (!names.is_empty()).then(|| names.join(", "))
         };
         for (hint, names) in [
-            ("BO, in the fast tier", of(|hint| matches!(hint, Hint::Fast(_)))),
-            ("CO, in the slow tier", of(|hint| *hint == Hint::Slow)),
-            ("BW, in both by their bandwidths", of(|hint| *hint == Hint::Both)),
+            ("BO, in the fast tier", of(|hint| matches!(hint, HintedPages::Fast(_)))),
+            ("CO, in the slow tier", of(|hint| *hint == HintedPages::Slow)),
+            ("BW, in both by their bandwidths", of(|hint| *hint == HintedPages::Both)),
         ] {
             if let Some(names) = names {
                 report.note(format!("hint {hint}: {names}"));
             }
         }
-        if !self.met && !self.hints.is_empty() {
+        // Where nobody asks at faults, nothing is known of it.
+        let asked = self.placed.iter().any(|pages| *pages > 0);
+        if asked && !self.met && !self.hints.is_empty() {
             report.note(format!(
                 "none of the {} data structures that the hints name was touched: are the hints of this program?",
                 self.hints.len()
@@ -264,9 +305,12 @@ mod tests {
     /// 64 pages, 40 pages, 16 pages; by the byte the third is the hottest, in all the first.
     const STRUCTURES: [(u64, u64); 3] = [(64, 640), (40, 80), (16, 320)];
 
-    fn hints(pages: u64, parameters: &Parameters) -> [Hint; 3] {
-        let structures =
-            STRUCTURES.map(|(pages, hotness)| Structure { site: pages, bytes: pages << 12, hotness });
+    fn structure(bytes: u64, hotness: u64) -> Structure {
+        Structure { site: bytes, bytes, hotness, by_hand: None }
+    }
+
+    fn hints(pages: u64, parameters: &Parameters) -> [HintedPages; 3] {
+        let structures = STRUCTURES.map(|(pages, hotness)| structure(pages << 12, hotness));
         get_allocation(&structures, pages << 12, 0.5, parameters).try_into().unwrap()
     }
 
@@ -278,7 +322,7 @@ mod tests {
 
     #[test]
     fn hints_follow_from_sizes_and_counts() {
-        use Hint::{Both, Fast, Slow};
+        use HintedPages::{Both, Fast, Slow};
         // Half of 120 pages fits: BW, whatever is hot.
         assert_eq!(hints(60, &parameters("")), [Both; 3]);
         // 20 times per page, ten times, twice.
@@ -297,7 +341,7 @@ mod tests {
             [Slow, Fast(40), Fast(16)]
         );
         let third_suffices = get_allocation(
-            &[(4, 10), (1, 90)].map(|(pages, hotness)| Structure { site: 0, bytes: pages << 12, hotness }),
+            &[(4, 10), (1, 90)].map(|(pages, hotness)| structure(pages << 12, hotness)),
             2 << 12,
             0.5,
             &parameters("balance = true"),
@@ -308,17 +352,37 @@ mod tests {
     /// The source's example, Figure 3.10: sizes 4n, n² and 1000 bytes and hotness 2, 3 and 1, here with n = 1000.
     #[test]
     fn the_example_of_the_source() {
-        let structures = [(4000, 2), (1_000_000, 3), (1000, 1)].map(|(bytes, hotness)| Structure {
-            site: bytes,
-            bytes,
-            hotness,
-        });
+        use HintedPages::{Both, Fast, Slow};
+        let structures =
+            [(4000, 2), (1_000_000, 3), (1000, 1)].map(|(bytes, hotness)| structure(bytes, hotness));
         let by =
             |words: &str, capacity| get_allocation(&structures, capacity, 200.0 / 280.0, &parameters(words));
         // 717,858 bytes of 1,005,000 are the fast tier's share.
-        assert_eq!(by("", 717_858), [Hint::Both; 3]);
-        assert_eq!(by("", 400_000), [Hint::Fast(1), Hint::Fast(95), Hint::Fast(1)]);
-        assert_eq!(by("rank = \"total\"", 400_000), [Hint::Slow, Hint::Fast(97), Hint::Slow]);
+        assert_eq!(by("", 717_858), [Both; 3]);
+        assert_eq!(by("", 400_000), [Fast(1), Fast(95), Fast(1)]);
+        assert_eq!(by("rank = \"total\"", 400_000), [Slow, Fast(97), Slow]);
+    }
+
+    #[test]
+    fn a_hint_by_hand_stands_and_gets_its_room_first() {
+        use HintedPages::{Both, Fast, Slow};
+        let by_hand = |hints: [Option<Hint>; 3], pages: u64, words: &str| {
+            let structures = [0, 1, 2].map(|at| {
+                let (pages, hotness) = STRUCTURES[at];
+                Structure { by_hand: hints[at], ..structure(pages << 12, hotness) }
+            });
+            get_allocation(&structures, pages << 12, 0.5, &parameters(words))
+        };
+        // The second is the coldest: of 59 pages 40 are its own, and 16 the hottest's.
+        let second = [None, Some(Hint::Bandwidth), None];
+        assert_eq!(by_hand(second, 59, ""), [Fast(3), Fast(40), Fast(16)]);
+        let others = [Some(Hint::Both), None, Some(Hint::Capacity)];
+        assert_eq!(by_hand(others, 59, ""), [Both, Fast(40), Slow]);
+        // All fit, and BW is not for all.
+        assert_eq!(by_hand([None, None, Some(Hint::Capacity)], 60, ""), [Both, Both, Slow]);
+        // 80 of 1040 accesses are the second's; 320 more are not half.
+        assert_eq!(by_hand(second, 59, "balance = true"), [Fast(3), Fast(40), Fast(16)]);
+        assert_eq!(by_hand([None, Some(Hint::Bandwidth), None], 30, ""), [Slow, Fast(30), Slow]);
     }
 
     fn run(words: &str, sites: [u64; 3], fast: u64) -> (Vec<u64>, Vec<String>) {
@@ -333,7 +397,9 @@ mod tests {
             world.map(Area { range, kind: AreaKind::Anonymous, writable: true, huge_advice: None, object });
             let issued = Heat { reads: hotness, writes: 0 };
             let heat = Heat { reads: if site == 1 { 9000 } else { 0 }, writes: 0 };
-            profile.objects.insert(site as u64, ObjectProfile { bytes: pages << 12, heat, issued });
+            profile
+                .objects
+                .insert(site as u64, ObjectProfile { bytes: pages << 12, heat, issued, hint: None });
             profile.names.insert(site as u64, format!("s{site}"));
             first += pages;
         }
@@ -347,6 +413,13 @@ mod tests {
             first += pages;
         }
         (starts, driver.report().notes)
+    }
+
+    /// Of structures that are half as large everything fits; the hottest of those that are twice as large keep the room.
+    #[test]
+    fn sizes_are_those_of_another_input() {
+        assert!(run("growth = 0.5", [0, 1, 2], 59).1[0].starts_with("hint BW"));
+        assert_eq!(run("growth = 2.0", [0, 1, 2], 59).0, [27, 0, 16]);
     }
 
     #[test]

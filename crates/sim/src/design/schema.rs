@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use terrace_model::parameters::{Choice, Parameters};
 use terrace_model::{Bytes, BytesPerSec, Cycles, Time};
+use terrace_policy::Capability;
 
 /// A complete design: a machine, its operating system's choices and its translation scheme.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
@@ -311,6 +312,13 @@ impl PolicyParameters {
     pub fn needs_first_pass(&self) -> bool {
         let needs = terrace_policy::find(&self.name).and_then(|entry| entry.needs(&self.parameters));
         needs.is_ok_and(|needs| needs.first_pass)
+    }
+
+    /// Whether the first pass may be one over another input of the program: where the policy wants to know of its data
+    /// structures, which have the same names there, and not of pages.
+    pub fn takes_hints(&self) -> bool {
+        let needs = terrace_policy::find(&self.name).and_then(|entry| entry.needs(&self.parameters));
+        needs.is_ok_and(|needs| needs.first_pass && needs.capabilities.contains(Capability::Objects))
     }
 }
 

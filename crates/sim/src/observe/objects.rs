@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use terrace_model::{AddressRange, Ranges, SpaceId};
-use terrace_policy::{Object, PageId, PageRange};
+use terrace_policy::{Object, PageId, PageRange, site_number};
 use terrace_trace::Event;
 
 /// One address space.
@@ -35,12 +35,6 @@ pub struct Objects {
     by_input: HashMap<u32, u32>,
     /// And by name.
     by_name: HashMap<String, u32>,
-}
-
-/// The number of a site: FNV-1a of its name.
-pub fn site_number(name: &str) -> u64 {
-    name.bytes()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 impl Objects {

@@ -161,11 +161,12 @@ mod tests {
             }
         }
         let profile = counter.finish();
-        let of = |name: &str| profile.objects[&super::super::objects::site_number(name)];
+        let of = |name: &str| profile.objects[&terrace_policy::site_number(name)];
         let expected = |times| ObjectProfile {
             bytes: 0x800,
             heat: Heat { reads: times, writes: 0 },
             issued: Heat { reads: times, writes: times },
+            hint: None,
         };
         assert_eq!([of("s0"), of("s1")], [expected(3), expected(2)]);
         assert_eq!(profile.pages[&PageId::new(0, 1)].reads, 5);

@@ -26,6 +26,8 @@ enum Command {
     Writers(targets::writers::Writers),
     /// Checks every byte of its memory all the time
     Verify(targets::verify::Verify),
+    /// Has data structures of several allocation sites, and checks them
+    Structures(targets::structures::Structures),
     /// Starts another program in a roundabout way
     Starter(targets::starter::Starter),
     /// Tries what the unit's sandbox must not permit
@@ -47,6 +49,7 @@ fn main() -> ExitCode {
         Command::Beats(target) => target.run(),
         Command::Writers(target) => target.run(),
         Command::Verify(target) => target.run(),
+        Command::Structures(target) => target.run(),
         Command::Starter(target) => target.run(),
         Command::Denied => targets::denied::run(),
         Command::Ticker => targets::ticker::run(),

@@ -18,6 +18,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use terrace_hints::Hints;
 use terrace_live::control::Control;
 use terrace_live::engine::{Engine, Limits};
 use terrace_live::facts::Facts;
@@ -125,6 +126,8 @@ struct Helped<'a> {
     trackers: Option<&'a Trackers>,
     /// The part of its memory that is managed then.
     managed: Managed,
+    /// What is known of its data structures.
+    hints: Option<&'a Hints>,
 }
 
 impl LiveOptions {
@@ -154,6 +157,7 @@ impl LiveOptions {
             },
             offload,
             seed: self.seed,
+            hints: helped.hints.map(Hints::profile),
         }
     }
 

@@ -3,11 +3,15 @@
 use super::{Helped, LiveOptions};
 use crate::error::{CommandResult, Failure};
 use crate::options::parse_machine;
+use crate::progress;
 use clap::{Args, ValueEnum};
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-use terrace_live::help::Help;
+use terrace_hints::Hints;
+use terrace_live::help::{Help, joined};
+use terrace_live::placement::Placement;
 use terrace_live::targets::Selection;
 use terrace_live::world::Managed;
 use terrace_live::{control, launch};
@@ -19,6 +23,7 @@ Examples:
   sudo terrace run --dry-run -v -- ./app
   sudo terrace run --seconds 60 -- ./app
   terrace run --policy static-ratio --set fast_share=0.7 -- ./stream
+  sudo terrace run --hints hints.toml --limit dram=2GiB -- ./app
   terrace run --microbenchmark shootdown
 
 While it runs:
@@ -71,6 +76,14 @@ pub struct Arguments {
     #[arg(long, help_heading = "Policy", conflicts_with_all = ["track_stores", "track_accesses"])]
     sample_faults: bool,
 
+    /// Place the command's data structures by what another run told of them: a
+    /// file that `terrace profile` wrote. Large objects are placed on the nodes
+    /// of their hints when they are allocated, by a small library preloaded
+    /// into the command and what it starts (dynamically linked programs). The
+    /// policy is then `annotated`, which decides by sizes, counts and --limit
+    #[arg(long, value_name = "FILE", help_heading = "Policy")]
+    hints: Option<PathBuf>,
+
     /// Stop managing after so many seconds; the command runs on
     #[arg(long, value_name = "N")]
     seconds: Option<u64>,
@@ -95,7 +108,7 @@ pub struct Arguments {
 }
 
 /// What concerns a command that a policy works on, and means nothing without one.
-const NOT_MEASURED: [&str; 17] = [
+const NOT_MEASURED: [&str; 18] = [
     "policy",
     "sets",
     "seed",
@@ -111,6 +124,7 @@ const NOT_MEASURED: [&str; 17] = [
     "track_stores",
     "track_accesses",
     "sample_faults",
+    "hints",
     "seconds",
     "command",
 ];
@@ -139,7 +153,8 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let help = help
         .transpose()
         .map_err(|error| Failure::run(format!("the library for the command has no place: {error}")))?;
-    let helped = Helped { trackers: help.as_ref().map(Help::trackers), managed };
+    let hints = arguments.hints.as_deref().map(Hints::read).transpose().map_err(Failure::usage)?;
+    let helped = Helped { trackers: help.as_ref().map(Help::trackers), managed, hints: hints.as_ref() };
     let mut session = options.session(Selection::Trees(Vec::new()), helped, false)?;
     let control = super::control()?;
     let mut watch = options.watch(&session, &control, arguments.seconds)?;
@@ -150,7 +165,18 @@ pub fn run(arguments: Arguments) -> CommandResult {
             ))
         })?;
     }
-    let environment = help.as_ref().map_or_else(Vec::new, |help| help.environment().to_vec());
+    let file = arguments.hints.as_deref().map(|path| path.display().to_string()).unwrap_or_default();
+    let placement = match &hints {
+        Some(hints) if !options.dry_run => Some(
+            Placement::new(hints, &session.hinted, &session.tiers)
+                .map_err(|error| Failure::usage(format!("{file}: {error}")))?,
+        ),
+        _ => None,
+    };
+    let environment = joined(
+        placement.as_ref().map_or_else(Vec::new, Placement::environment),
+        help.as_ref().map_or_else(Vec::new, |help| help.environment().to_vec()),
+    );
     let name = arguments.command[0].to_string_lossy().into_owned();
     let child = launch::launch(&arguments.command, &session.new_pages, &environment)
         .map_err(|error| Failure::usage(format!("{name}: {error}")))?;
@@ -173,10 +199,18 @@ pub fn run(arguments: Arguments) -> CommandResult {
         );
     }
     super::conclude(options, &session, &watch, &name)?;
+    if let Some(placement) = &placement {
+        let placed = placement.outcome(&file, &name);
+        placed.notes.iter().chain(&placed.warning).for_each(|line| progress::note(line));
+    }
     // The exit below runs no destructors. Where the command runs on, what it starts looks for the library still.
     match (help, code) {
         (Some(help), None) => help.stay(),
         (help, _) => drop(help),
+    }
+    match (placement, code) {
+        (Some(placement), None) => placement.stay(),
+        (placement, _) => drop(placement),
     }
     drop((session, watch));
     match code {

@@ -7,6 +7,7 @@ mod doctor;
 mod exec;
 mod focus;
 mod harm;
+mod hints;
 mod huge;
 mod killed;
 mod move_pages;
@@ -53,6 +54,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "integrity", machine: "two", run: harm::integrity },
     Scenario { name: "exchange-full", machine: "two", run: harm::exchange_full },
     Scenario { name: "whole-thp", machine: "two", run: harm::whole_huge_pages },
+    Scenario { name: "hints", machine: "two", run: hints::run },
     Scenario { name: "huge", machine: "two", run: huge::run },
     Scenario { name: "shares", machine: "two", run: harm::shares },
     Scenario { name: "dry-run", machine: "two", run: harm::dry_run },

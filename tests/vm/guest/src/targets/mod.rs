@@ -4,6 +4,7 @@ pub mod beats;
 pub mod denied;
 pub mod hotset;
 pub mod starter;
+pub mod structures;
 pub mod ticker;
 pub mod verify;
 pub mod writers;

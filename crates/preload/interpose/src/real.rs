@@ -2,7 +2,7 @@
 //!
 //! Looking them up may itself allocate. Such early allocations come from a fixed buffer and are never freed.
 
-use super::Pointer;
+use crate::Pointer;
 use std::cell::UnsafeCell;
 use std::ffi::{CStr, c_int};
 use std::sync::atomic::AtomicUsize;

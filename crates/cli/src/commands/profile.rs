@@ -1,0 +1,161 @@
+//! `terrace profile`: how large and how hot the data structures of a program are, into a file of hints.
+
+use crate::error::{CommandResult, Failure};
+use crate::options::{DesignOptions, InputOptions, JsonOption, RecordingOptions, SimulationOptions};
+use crate::progress::{self, Terminal};
+use crate::{input, output, provenance};
+use clap::Args;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use terrace_hints::{Hints, Site};
+use terrace_study::Settings;
+use terrace_study::figures::readable;
+use terrace_study::profile::{Profiled, profile};
+
+const EXAMPLES: &str = "\
+Examples:
+  terrace profile -o hints.toml -- ./app small.input
+  terrace compare annotated all-fast --hints hints.toml --trace large.trace
+  sudo terrace run --hints hints.toml --limit dram=2GiB -- ./app large.input
+  terrace profile -o x.toml --machine gpu-gtx480 --workload gpu-xsbench
+  terrace profile -o cl.toml --gpu -- ./opencl-app
+
+A site is the call that allocates: all objects of one call are one structure.
+A file holds counts and no decision, so that it serves every machine; a line
+hint = \"BO\", \"CO\" or \"BW\" may be written to a site by hand.";
+
+/// How many structures the summary shows.
+const SHOWN: usize = 12;
+
+/// Count how hot a program's data structures are, by allocation site
+///
+/// The program runs under the recorder, and its loads and stores are counted by
+/// the allocation that they fall in: those that are issued, and those that
+/// reach memory on the simulated machine. The result is a file of hints, for
+/// simulations of other inputs and for live runs.
+#[derive(Debug, Args)]
+#[command(after_long_help = EXAMPLES)]
+pub struct Arguments {
+    /// The file to write; an existing one is replaced
+    #[arg(short, long, value_name = "FILE", default_value = "hints.toml", help_heading = "Output")]
+    output: PathBuf,
+
+    #[command(flatten)]
+    designs: DesignOptions,
+
+    #[command(flatten)]
+    input: InputOptions,
+
+    #[command(flatten)]
+    simulation: SimulationOptions,
+
+    #[command(flatten)]
+    recording: RecordingOptions,
+
+    #[command(flatten)]
+    json: JsonOption,
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    file: String,
+    program: &'a str,
+    sites: Vec<SiteDocument<'a>>,
+}
+
+#[derive(Serialize)]
+struct SiteDocument<'a> {
+    name: &'a str,
+    line: &'a str,
+    bytes: u64,
+    loads: u64,
+    stores: u64,
+    memory_loads: u64,
+    memory_stores: u64,
+    has_place: bool,
+}
+
+/// Carries out the profile.
+pub fn run(arguments: Arguments) -> CommandResult {
+    // Without these there is nothing to count.
+    let is_live = !arguments.input.command.is_empty();
+    let recording = RecordingOptions { allocations: is_live, ..arguments.recording };
+    let changes = arguments.designs.changes();
+    let job = changes.resolve("native-4k", None)?;
+    let input = input::prepare_one(&arguments.input, &recording, "profile", "profile them one by one")?;
+    let path = &arguments.output;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !folder.is_dir() {
+        return Err(Failure::usage(format!("{}: there is no folder {}", path.display(), folder.display())));
+    }
+    let terminal = Terminal::install();
+    let settings = Settings::new(arguments.simulation.to_simulation(), &terminal);
+    let name = input.name.clone();
+    let Profiled { hints, without_place, ending } =
+        profile(&job.design, input, provenance::own_command(), &settings)?;
+    output::write_file(path, &hints.to_text())?;
+    if let Some(destination) = &arguments.json.json {
+        output::write_json(destination, &document(path, &hints))?;
+    }
+    // Standard output belongs to the recorded program.
+    table(&hints).iter().for_each(|line| progress::row(line));
+    let [unknown, several] = without_place;
+    if unknown > 0 {
+        progress::note(&format!(
+            "{unknown} of {} sites were found in no file: they are for simulations, and not placed on live Linux",
+            hints.sites.len()
+        ));
+    }
+    if several > 0 {
+        progress::note(&format!(
+            "{several} sites have a name that fits several places, and are not placed on live Linux either"
+        ));
+    }
+    progress::note(&format!("{}: {} sites", path.display(), hints.sites.len()));
+    match ending.wait(&name, &terminal) {
+        Some(trouble) => Err(Failure::run(format!("{trouble}; the hints are kept"))),
+        None => Ok(()),
+    }
+}
+
+/// The hottest structures, in lines of a terminal's width.
+fn table(hints: &Hints) -> Vec<String> {
+    let all: u64 = hints.sites.iter().map(|site| site.issued.total()).sum();
+    let head =
+        format!("{:<40}{:>10}{:>10}{:>8}{:>10}", "allocation site", "size", "accesses", "share", "per byte");
+    let line = |site: &Site| {
+        let accesses = site.issued.total();
+        let name =
+            if site.line.is_empty() { site.name.clone() } else { format!("{} {}", site.name, site.line) };
+        let name: String =
+            if name.chars().count() > 39 { name.chars().take(38).chain(['…']).collect() } else { name };
+        format!(
+            "{name:<40}{:>10}{:>10}{:>7.1}%{:>10.3}",
+            readable(site.bytes),
+            progress::short(accesses as f64),
+            100.0 * accesses as f64 / all.max(1) as f64,
+            accesses as f64 / site.bytes.max(1) as f64,
+        )
+    };
+    let rest = hints.sites.len().saturating_sub(SHOWN);
+    let more = (rest > 0).then(|| format!("and {rest} more"));
+    std::iter::once(head).chain(hints.sites.iter().take(SHOWN).map(line)).chain(more).collect()
+}
+
+fn document<'a>(path: &Path, hints: &'a Hints) -> Document<'a> {
+    let site = |site: &'a Site| SiteDocument {
+        name: &site.name,
+        line: &site.line,
+        bytes: site.bytes,
+        loads: site.issued.reads,
+        stores: site.issued.writes,
+        memory_loads: site.memory.reads,
+        memory_stores: site.memory.writes,
+        has_place: site.place.is_some(),
+    };
+    Document {
+        file: path.display().to_string(),
+        program: &hints.program,
+        sites: hints.sites.iter().map(site).collect(),
+    }
+}

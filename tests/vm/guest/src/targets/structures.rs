@@ -1,0 +1,139 @@
+//! Data structures of four allocation sites: it tells on which nodes they lie, lets them grow and go, and checks every byte.
+
+use crate::check::nodes_of;
+use crate::memory::PAGE;
+use anyhow::{Context, Result, ensure};
+use clap::Args;
+use std::hint::black_box;
+use terrace_live::kernel::{Kernel, Linux, Process};
+
+#[derive(Args)]
+pub struct Structures {
+    /// Ask for huge pages
+    #[arg(long)]
+    thp: bool,
+}
+
+/// An object and what it is filled with.
+struct Object {
+    start: *mut u8,
+    bytes: usize,
+    seed: u8,
+}
+
+/// Each of these is a site of its own. What follows the call keeps it from being a jump, which would leave the caller's
+/// address.
+#[inline(never)]
+fn first(bytes: usize) -> *mut u8 {
+    // SAFETY: allocating; so below.
+    black_box(unsafe { libc::malloc(bytes) }).cast()
+}
+
+#[inline(never)]
+fn second(bytes: usize) -> *mut u8 {
+    black_box(unsafe { libc::calloc(1, bytes) }).cast()
+}
+
+#[inline(never)]
+fn third(bytes: usize) -> *mut u8 {
+    let mut start = std::ptr::null_mut();
+    black_box(unsafe { libc::posix_memalign(&raw mut start, 64, bytes) });
+    black_box(start).cast()
+}
+
+#[inline(never)]
+fn others(bytes: usize) -> *mut u8 {
+    black_box(unsafe { libc::aligned_alloc(32, bytes) }).cast()
+}
+
+impl Object {
+    fn new(start: *mut u8, bytes: usize, seed: u8) -> Result<Object> {
+        ensure!(!start.is_null(), "no memory");
+        let object = Object { start, bytes, seed };
+        object.fill(0);
+        Ok(object)
+    }
+
+    fn byte(&self, at: usize) -> u8 {
+        (at as u8).wrapping_mul(31).wrapping_add((at >> 12) as u8) ^ self.seed
+    }
+
+    fn fill(&self, from: usize) {
+        // SAFETY: the object has so many bytes.
+        (from..self.bytes).for_each(|at| unsafe { self.start.add(at).write(self.byte(at)) });
+    }
+
+    fn check(&self) -> Result<()> {
+        for at in 0..self.bytes {
+            // SAFETY: the object has so many bytes.
+            let found = unsafe { self.start.add(at).read() };
+            ensure!(found == self.byte(at), "byte {at} of object {} is {found}", self.seed);
+        }
+        Ok(())
+    }
+
+    /// Pages on the first two nodes, of those that are all the object's.
+    fn nodes(&self, own: &Process) -> Result<String> {
+        let start = self.start as u64;
+        let range = start.next_multiple_of(PAGE)..(start + self.bytes as u64) & !(PAGE - 1);
+        let nodes = nodes_of(own, &range)?;
+        let on = |node| nodes.get(&node).copied().unwrap_or(0);
+        Ok(format!("{}:{}:{}", on(0), on(1), nodes.values().sum::<usize>()))
+    }
+
+    fn grow(&mut self, bytes: usize) -> Result<()> {
+        // SAFETY: the object is this program's own.
+        let start = unsafe { libc::realloc(self.start.cast(), bytes) }.cast::<u8>();
+        ensure!(!start.is_null(), "no memory");
+        let before = std::mem::replace(&mut self.bytes, bytes);
+        self.start = start;
+        self.fill(before);
+        Ok(())
+    }
+}
+
+impl Structures {
+    pub fn run(&self) -> Result<()> {
+        if !self.thp {
+            // SAFETY: plain numbers.
+            ensure!(unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) } == 0, "prctl");
+        }
+        let own = Linux.open(std::process::id()).context("opening this process")?;
+        let mut one = Object::new(first(8 << 20), 8 << 20, 1)?;
+        let two = Object::new(second(4 << 20), 4 << 20, 2)?;
+        let three = Object::new(third(7 << 20), 7 << 20, 3)?;
+        println!("first={} second={} third={}", one.nodes(&own)?, two.nodes(&own)?, three.nodes(&own)?);
+        one.grow(12 << 20)?;
+        println!("grown={}", one.nodes(&own)?);
+        for object in [&one, &two, &three] {
+            object.check()?;
+        }
+        // SAFETY: nobody looks at it again.
+        unsafe { libc::free(two.start.cast()) };
+        // What was freed may come back to whoever allocates next.
+        let next = Object::new(others(5 << 20), 5 << 20, 4)?;
+        println!("others={}", next.nodes(&own)?);
+        // A child has the same objects, and may free them.
+        // SAFETY: there is one thread.
+        let child = unsafe { libc::fork() };
+        ensure!(child >= 0, "fork");
+        if child == 0 {
+            one.grow(9 << 20)?;
+            let good = one.check().is_ok() && three.check().is_ok() && next.check().is_ok();
+            // SAFETY: its own copy; nothing else is to be done.
+            unsafe {
+                libc::free(three.start.cast());
+                libc::_exit(i32::from(!good));
+            }
+        }
+        let mut status = 0;
+        // SAFETY: its own child.
+        unsafe { libc::waitpid(child, &raw mut status, 0) };
+        ensure!(status == 0, "the child found something else: {status}");
+        for object in [&one, &three, &next] {
+            object.check()?;
+        }
+        println!("same=1");
+        Ok(())
+    }
+}
