@@ -100,9 +100,9 @@ impl Entry {
 
 macro_rules! files {
     ($($name:literal),* $(,)?) => {
-        /// Name and text of each entry's file.
+        /// Name and text of each entry's file. The folder is a link in this crate, so that its package holds it.
         const FILES: &[(&str, &str)] =
-            &[$(($name, include_str!(concat!("../../../../suite/", $name, ".toml")))),*];
+            &[$(($name, include_str!(concat!("../../suite/", $name, ".toml")))),*];
     };
 }
 
