@@ -25,24 +25,27 @@ struct Object {
 /// address.
 #[inline(never)]
 fn first(bytes: usize) -> *mut u8 {
-    // SAFETY: allocating; so below.
+    // SAFETY: memory that nobody has yet.
     black_box(unsafe { libc::malloc(bytes) }).cast()
 }
 
 #[inline(never)]
 fn second(bytes: usize) -> *mut u8 {
+    // SAFETY: see `first`.
     black_box(unsafe { libc::calloc(1, bytes) }).cast()
 }
 
 #[inline(never)]
 fn third(bytes: usize) -> *mut u8 {
     let mut start = std::ptr::null_mut();
+    // SAFETY: the pointer is written to a variable of this function's own.
     black_box(unsafe { libc::posix_memalign(&raw mut start, 64, bytes) });
     black_box(start).cast()
 }
 
 #[inline(never)]
 fn others(bytes: usize) -> *mut u8 {
+    // SAFETY: see `first`.
     black_box(unsafe { libc::aligned_alloc(32, bytes) }).cast()
 }
 
