@@ -20,7 +20,7 @@ Examples:
   terrace trace convert app.trace --to text -o - | head
   terrace trace convert app.trace --to champsim --stream 0 -o app.champsim.xz
   terrace trace convert app.trace --to oraclegeneral --block 2MiB -o app.zst
-  terrace trace convert app.trace --to folded -o - | inferno-flamegraph > app.svg
+  terrace trace convert app.trace --to folded -o - | flamegraph.pl > app.svg
 
 A name that ends in .gz, .xz or .zst says that the file is to be compressed.";
 
