@@ -7,17 +7,20 @@ use std::path::PathBuf;
 use terrace_recorder::{Every, RecordOptions};
 use terrace_sim::Fidelity;
 use terrace_sim::design::LARGEST_SCALE;
+use terrace_study::suite::Suite;
 use terrace_study::{Changes, Input, Setting, Simulation};
 
 /// The most that periods can be divided by, as on the command line.
 const LARGEST_TIME_SCALE: u32 = 1_000_000;
 
-/// An input as `terrace.Workload`, `terrace.Trace` and `terrace.Command` describe it; one of the first three is there.
+/// An input as `terrace.Workload`, `terrace.Trace`, `terrace.Suite` and `terrace.Command` describe it; one of the first
+/// four is there.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct InputSpec {
     workload: Option<String>,
     trace: Option<PathBuf>,
+    suite: Option<String>,
     command: Option<Vec<OsString>>,
     salvage: bool,
     skip: u64,
@@ -39,6 +42,10 @@ impl InputSpec {
         }
         if let Some(path) = &self.trace {
             return Input::trace(path, self.salvage).map_err(|error| exception(&error));
+        }
+        if let Some(name) = &self.suite {
+            let input = Suite::of_user().and_then(|suite| suite.input(name));
+            return input.map_err(|error| exception(&error));
         }
         let command = self.command.as_deref().filter(|words| !words.is_empty());
         let command = command.ok_or_else(|| request("a command needs a program"))?;

@@ -16,7 +16,7 @@ be done raises :class:`RequestError` or :class:`RunError` with the words of the 
 """
 
 from ._answers import Advice, Claims, Recording, Tuned
-from ._inputs import Command, Trace, Workload
+from ._inputs import Command, Suite, Trace, Workload
 from ._results import Comparison, Run
 from ._studies import advise, advise_pages, compare, record, reproduce, run, tune
 from ._sweep import Sweep, sweep
@@ -34,6 +34,7 @@ __all__ = [
     "RequestError",
     "Run",
     "RunError",
+    "Suite",
     "Sweep",
     "Table",
     "TerraceError",

@@ -9,7 +9,7 @@ from typing import Any, Mapping, Sequence, Union
 from ._terrace import RequestError
 
 #: An input, or what names one: the path of a trace, the name of a workload, the words of a command.
-InputLike = Union["Workload", "Trace", "Command", str, "os.PathLike[str]", Sequence[str]]
+InputLike = Union["Workload", "Trace", "Suite", "Command", str, "os.PathLike[str]", Sequence[str]]
 
 
 def text_of(value: Any) -> str:
@@ -57,6 +57,20 @@ class Trace:
 
     def _words(self) -> dict[str, Any]:
         return _words(trace=os.fspath(self.path), salvage=self.salvage)
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A program of the suite (``terrace suite list`` shows them; ``terrace suite record`` records them).
+
+    >>> Suite("mcf").name
+    'mcf'
+    """
+
+    name: str
+
+    def _words(self) -> dict[str, Any]:
+        return _words(suite=self.name)
 
 
 @dataclass(frozen=True)
@@ -110,6 +124,7 @@ def _words(**given: Any) -> dict[str, Any]:
     return {
         "workload": None,
         "trace": None,
+        "suite": None,
         "command": None,
         "salvage": False,
         "skip": 0,
@@ -125,7 +140,7 @@ def _words(**given: Any) -> dict[str, Any]:
     }
 
 
-def as_input(word: InputLike) -> Workload | Trace | Command:
+def as_input(word: InputLike) -> Workload | Trace | Suite | Command:
     """The input that ``word`` names.
 
     A path object and the name of a file that exists are traces, another text is a workload, a list of words is a command.
@@ -135,7 +150,7 @@ def as_input(word: InputLike) -> Workload | Trace | Command:
     >>> as_input(["ls", "-l"]).words
     ('ls', '-l')
     """
-    if isinstance(word, (Workload, Trace, Command)):
+    if isinstance(word, (Workload, Trace, Suite, Command)):
         return word
     if isinstance(word, str):
         return Trace(word) if "/" in word or os.path.exists(word) else Workload(word)
@@ -149,7 +164,7 @@ def as_input(word: InputLike) -> Workload | Trace | Command:
 def _several(value: Any) -> list[Any]:
     if value is None:
         return []
-    single = isinstance(value, (str, os.PathLike, Workload, Trace, Command))
+    single = isinstance(value, (str, os.PathLike, Workload, Trace, Suite, Command))
     return [value] if single else list(value)
 
 
@@ -160,7 +175,7 @@ def gather(
     command: Sequence[str] | None,
 ) -> list[dict[str, Any]]:
     """All inputs of a call, in the order of the command line: traces, workloads, the command."""
-    found: list[Workload | Trace | Command] = []
+    found: list[Workload | Trace | Suite | Command] = []
     if isinstance(inputs, (list, tuple)) and inputs and all(isinstance(part, str) for part in inputs):
         # A list of texts is a command where one input is taken; here it is several inputs.
         found += [as_input(part) for part in inputs]

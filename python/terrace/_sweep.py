@@ -10,7 +10,7 @@ import weakref
 from typing import Any, Mapping, Sequence
 
 from . import _terrace
-from ._inputs import Trace, Workload, as_input
+from ._inputs import Suite, Trace, Workload, as_input
 from ._progress import ProgressLike, shown
 from ._studies import Settings, _names
 from ._table import Table
@@ -57,12 +57,12 @@ def _document(space: Any, inputs: Any, options: Mapping[str, Any]) -> dict[str, 
     document = {**space}
     keys = {key: value for key, value in document.items() if "." in key}
     document = {key: value for key, value in document.items() if key not in keys}
-    for name in ("designs", "machines", "workloads", "traces"):
+    for name in ("designs", "machines", "workloads", "traces", "suite"):
         if name in document:
             document[name] = _names(document[name])
     document["set"] = {**document.get("set", {}), **keys}
     document["set"] = {key: _plain(value) for key, value in document["set"].items()}
-    for word in [inputs] if isinstance(inputs, (str, os.PathLike, Workload, Trace, Mapping)) else inputs or ():
+    for word in [inputs] if isinstance(inputs, (str, os.PathLike, Workload, Trace, Suite, Mapping)) else inputs or ():
         if isinstance(word, Mapping):
             table = {key: _plain(value) for key, value in word.items() if key != "name"}
             document.setdefault("workload", []).append({"name": word["name"], "set": table})
@@ -74,6 +74,8 @@ def _document(space: Any, inputs: Any, options: Mapping[str, Any]) -> dict[str, 
             if found.salvage:
                 raise RequestError("a sweep reads whole traces; convert a damaged one first")
             document.setdefault("traces", []).append(os.fspath(found.path))
+        elif isinstance(found, Suite):
+            document.setdefault("suite", []).append(found.name)
         else:
             raise RequestError("a program runs once, and a sweep reads its inputs many times; record it first")
     document.update({key: value for key, value in options.items() if value not in (None, False)})

@@ -5,6 +5,7 @@
 
 mod ahead;
 mod batch;
+mod demangle;
 mod event;
 mod export;
 mod file;
@@ -24,6 +25,7 @@ pub mod fuzz {
 
 pub use ahead::ReadAhead;
 pub use batch::{Access, BATCH_ACCESSES, Batch, BatchBuilder, Item};
+pub use demangle::demangled;
 pub use event::{
     AccessKind, Advice, Agent, Event, KernelAccess, MapKind, MarkKind, Protection, SequencedEvent, StreamId,
 };

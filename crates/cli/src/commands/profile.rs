@@ -11,6 +11,7 @@ use terrace_hints::{Hints, Site};
 use terrace_study::Settings;
 use terrace_study::figures::readable;
 use terrace_study::profile::{Profiled, profile};
+use terrace_trace::demangled;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -125,8 +126,8 @@ fn table(hints: &Hints) -> Vec<String> {
         format!("{:<40}{:>10}{:>10}{:>8}{:>10}", "allocation site", "size", "accesses", "share", "per byte");
     let line = |site: &Site| {
         let accesses = site.issued.total();
-        let name =
-            if site.line.is_empty() { site.name.clone() } else { format!("{} {}", site.name, site.line) };
+        let name = demangled(&site.name);
+        let name = if site.line.is_empty() { name.into_owned() } else { format!("{name} {}", site.line) };
         let name: String =
             if name.chars().count() > 39 { name.chars().take(38).chain(['…']).collect() } else { name };
         format!(

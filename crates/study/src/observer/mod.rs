@@ -15,7 +15,7 @@ use sample::PageSample;
 use std::collections::HashMap;
 use terrace_model::AddressRange;
 use terrace_report::{HeatMap, InputSummary};
-use terrace_trace::{AccessKind, Batch, Event, Header, MapKind};
+use terrace_trace::{AccessKind, Batch, Event, Header, MapKind, demangled};
 
 /// Time bins; when all are full, pairs merge.
 const BINS: usize = 256;
@@ -151,7 +151,7 @@ impl InputObserver {
                 self.mappings.push(NamedRange { process, range: *range, name, weight: 1 });
             }
             Event::Site { site, name } => {
-                self.sites.insert(*site, name.clone());
+                self.sites.insert(*site, demangled(name).into_owned());
             }
             Event::Alloc { site, range, .. } => self.allocation(process, *range, *site),
             _ => {}

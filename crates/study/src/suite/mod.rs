@@ -13,6 +13,7 @@ pub use manifest::{Figures, Manifest};
 pub use recording::{record, verify};
 
 use crate::keeping::cache_folder;
+use crate::sweep::InputWord;
 use crate::{Error, Input};
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
@@ -86,15 +87,23 @@ impl Suite {
     /// An entry as an input.
     ///
     /// # Errors
-    /// No entry of this name, or one that is not recorded; the message says what to do first.
+    /// As [`Suite::word`], and a recording that cannot be read.
     pub fn input(&self, name: &str) -> Result<Input, Error> {
-        let entry = find(name)?;
         let words = vec!["--suite".to_owned(), name.to_owned()];
-        if let Source::Workload(spec) = &entry.source {
-            return Ok(Input::workload(spec)?.named(name, words));
+        Ok(self.word(name)?.open()?.named(name, words))
+    }
+
+    /// What is read for an entry: its workload, or its recording.
+    ///
+    /// # Errors
+    /// No entry of this name, or one that is not recorded; the message says what to do first.
+    pub fn word(&self, name: &str) -> Result<InputWord, Error> {
+        let entry = find(name)?;
+        if let Source::Workload(spec) = entry.source {
+            return Ok(InputWord::Workload(spec));
         }
         match self.state(&entry) {
-            State::Recorded(_) => Ok(Input::trace(&self.trace(&entry), false)?.named(name, words)),
+            State::Recorded(_) => Ok(InputWord::Trace(self.trace(&entry))),
             State::Outdated => Err(Error::request(format!(
                 "{name} of the suite was recorded by another version of its entry; record it again: terrace suite record {name}"
             ))),

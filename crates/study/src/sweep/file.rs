@@ -4,6 +4,7 @@ use super::Sweep;
 use super::point::{InputWord, Parts, Point, text_of};
 use crate::designs::Setting;
 use crate::simulation::Simulation;
+use crate::suite::Suite;
 use crate::{Error, Input};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
@@ -26,6 +27,8 @@ pub struct SweepFile {
     pub workloads: Vec<String>,
     /// Paths of traces.
     pub traces: Vec<String>,
+    /// Programs of the [suite](crate::suite).
+    pub suite: Vec<String>,
     /// How much is simulated.
     pub fidelity: Fidelity,
     /// The machine is divided by this.
@@ -93,7 +96,7 @@ impl SweepFile {
         let inputs = self.inputs()?;
         if inputs.is_empty() {
             return Err(Error::request(
-                "a sweep needs workloads = [\"gups\", …] or traces = [\"app.trace\", …]",
+                "a sweep needs workloads = [\"gups\", …], traces = [\"app.trace\", …] or suite = [\"mcf\", …]",
             ));
         }
         let machines: Vec<Option<&str>> = match self.machines.is_empty() {
@@ -168,6 +171,12 @@ impl SweepFile {
     fn inputs(&self) -> Result<Vec<(InputWord, Choice)>, Error> {
         let mut inputs: Vec<(InputWord, Choice)> = Vec::new();
         inputs.extend(self.traces.iter().map(|path| (InputWord::Trace(path.into()), Choice::new())));
+        if !self.suite.is_empty() {
+            let suite = Suite::of_user()?;
+            for name in &self.suite {
+                inputs.push((suite.word(name)?, Choice::new()));
+            }
+        }
         inputs.extend(self.workloads.iter().map(|spec| (InputWord::Workload(spec.clone()), Choice::new())));
         for table in &self.workload {
             for choice in product(&table.set)? {

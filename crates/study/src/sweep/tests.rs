@@ -157,6 +157,14 @@ fn a_point_that_fails_is_said_and_the_others_run() {
 }
 
 #[test]
+fn programs_of_the_suite_are_inputs() {
+    let sweep = Sweep::parse("designs = [\"native-4k\"]\nsuite = [\"lbm\", \"astar\"]", "x.toml").unwrap();
+    let inputs: Vec<&InputWord> = sweep.points().iter().map(|point| &point.input).collect();
+    let workload = |spec: &str| InputWord::Workload(spec.to_owned());
+    assert_eq!(inputs, [&workload("lbm,iterations=2"), &workload("astar")]);
+}
+
+#[test]
 fn a_changed_trace_is_another_input() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.trace");
@@ -182,6 +190,7 @@ fn wrong_files_are_refused_with_the_line() {
         ("designs = [\"native-4q\"]\nworkloads = [\"gups\"]", "native-4k"),
         ("designs = [\"native-4k\"]\nworkloads = [\"gupz\"]", "did you mean \"gups\"?"),
         ("designs = [\"native-4k\"]\ntraces = [\"/no/such.trace\"]", "/no/such.trace"),
+        ("designs = [\"native-4k\"]\nsuite = [\"lbn\"]", "did you mean \"lbm\"?"),
         ("designs = [\"native-4k\"]\nworkloads = [\"gups\"]\nscale = 99", "scale: 99 is not in 1..=16"),
         ("designs = [\"native-4k\"]\nworkloads = [\"gups\"]\ntime_scale = 0", "time_scale: 0"),
         (

@@ -8,7 +8,7 @@
 //! A semicolon in a name becomes a comma and a control character a blank, since both would end a frame.
 
 use super::{Exported, Exporter};
-use crate::{AccessKind, Batch, Event, Item, MapKind, SequencedEvent, StreamId};
+use crate::{AccessKind, Batch, Event, Item, MapKind, SequencedEvent, StreamId, demangled};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
@@ -141,7 +141,7 @@ impl Folded {
                 space.objects.remap(*from, *to);
             }
             Event::Site { site, name } => {
-                let number = self.number(name);
+                let number = self.number(&demangled(name));
                 self.sites.insert(*site, number);
             }
             Event::Alloc { object, site, range } => {
