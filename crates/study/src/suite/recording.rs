@@ -72,14 +72,13 @@ pub fn record(suite: &Suite, entry: &Entry, progress: &dyn Progress) -> Result<M
             end_of_output(&work.join("output"))
         )));
     }
-    let figures = figures(name, &trace, progress)?;
+    let (figures, date) = figures(name, &trace, progress)?;
     let (bytes, sha256) = checksum(&trace).map_err(Error::Folder)?;
-    let header = crate::input::open_trace(&trace, false)?.header().clone();
     let manifest = Manifest {
         entry: entry.identity(),
         terrace: env!("CARGO_PKG_VERSION").to_owned(),
         packages: versions(&entry.packages),
-        date: header.date,
+        date,
         bytes,
         sha256,
         figures,
@@ -112,14 +111,14 @@ pub fn verify(suite: &Suite, entry: &Entry, manifest: &Manifest) -> Result<(), E
 /// Runs the script that makes the input.
 fn prepare(name: &str, script: &str, work: &Path) -> Result<(), Error> {
     let log = work.join("output");
-    let file = || File::create(&log).map_err(Error::Folder);
+    let output = File::create(&log).map_err(Error::Folder)?;
     let status = Command::new("sh")
         .args(["-eu", "-c", script])
         .current_dir(work)
         .env("PATH", with_games())
         .stdin(Stdio::null())
-        .stdout(file()?)
-        .stderr(File::options().append(true).open(&log).map_err(Error::Folder)?)
+        .stdout(output.try_clone().map_err(Error::Folder)?)
+        .stderr(output)
         .status()
         .map_err(Error::Folder)?;
     if status.success() {
@@ -150,8 +149,8 @@ fn end_of_output(path: &Path) -> String {
     if last.is_empty() { String::new() } else { format!("; it said: {}", last.join(" / ")) }
 }
 
-/// Reads a recording once: what it does, and how often TLBs miss.
-fn figures(name: &str, trace: &Path, progress: &dyn Progress) -> Result<Figures, Error> {
+/// Reads a recording once: what it does, how often TLBs miss, and its date.
+fn figures(name: &str, trace: &Path, progress: &dyn Progress) -> Result<(Figures, String), Error> {
     let input = Input::recorded(trace, name)?;
     let job = Changes::default().resolve("native-4k", Some(defaults::MACHINE))?;
     let simulation = Simulation { fidelity: Fidelity::Translation, ..Simulation::default() };
@@ -164,7 +163,7 @@ fn figures(name: &str, trace: &Path, progress: &dyn Progress) -> Result<Figures,
         return Err(Error::failed(result.failures.join("; ")));
     };
     let walks = run.stats.integer("walk.count");
-    Ok(Figures {
+    let figures = Figures {
         accesses: summary.accesses,
         instructions: summary.instructions,
         footprint_bytes: summary.footprint_bytes,
@@ -172,7 +171,8 @@ fn figures(name: &str, trace: &Path, progress: &dyn Progress) -> Result<Figures,
         processes: summary.processes,
         walks_per_kilo_instruction: 1000.0 * walks as f64 / summary.instructions.max(1) as f64,
         machine: run.machine,
-    })
+    };
+    Ok((figures, summary.date))
 }
 
 /// Length and SHA-256 of a file.

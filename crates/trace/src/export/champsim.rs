@@ -81,16 +81,7 @@ pub(super) struct ChampSim {
 }
 
 impl Exporter for ChampSim {
-    fn batch(
-        &mut self,
-        batch: &Batch,
-        chosen: bool,
-        done: &mut Exported,
-        out: &mut dyn Write,
-    ) -> io::Result<()> {
-        if !chosen {
-            return Ok(());
-        }
+    fn batch(&mut self, batch: &Batch, done: &mut Exported, out: &mut dyn Write) -> io::Result<()> {
         for item in batch.items() {
             match item {
                 Item::Access(access) => self.access(batch.stream, &access, done, out)?,

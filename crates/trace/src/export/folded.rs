@@ -183,14 +183,8 @@ impl Folded {
 }
 
 impl Exporter for Folded {
-    fn batch(
-        &mut self,
-        batch: &Batch,
-        chosen: bool,
-        done: &mut Exported,
-        _: &mut dyn Write,
-    ) -> io::Result<()> {
-        let counts = chosen && self.weight == Weight::Accesses;
+    fn batch(&mut self, batch: &Batch, done: &mut Exported, _: &mut dyn Write) -> io::Result<()> {
+        let counts = self.weight == Weight::Accesses;
         for item in batch.items() {
             match item {
                 Item::Access(access) if counts => {
@@ -198,10 +192,17 @@ impl Exporter for Folded {
                     done.accesses += 1;
                 }
                 Item::Access(_) => {}
-                Item::Event(event) => self.event(batch.stream, chosen, event),
+                Item::Event(event) => self.event(batch.stream, true, event),
             }
         }
         Ok(())
+    }
+
+    /// Streams share their process's objects and mappings.
+    fn other_stream(&mut self, batch: &Batch) {
+        for event in &batch.events {
+            self.event(batch.stream, false, event);
+        }
     }
 
     fn finish(&mut self, done: &mut Exported, out: &mut dyn Write) -> io::Result<()> {

@@ -87,18 +87,16 @@ pub struct Exported {
 
 /// Turns batches into the bytes of one format.
 trait Exporter {
-    /// Takes in the next batch. One that is not `chosen` belongs to a stream that was not asked for: only what others
-    /// need to know of it counts.
-    fn batch(
-        &mut self,
-        batch: &Batch,
-        chosen: bool,
-        done: &mut Exported,
-        out: &mut dyn Write,
-    ) -> io::Result<()>;
+    /// Takes in the next batch.
+    fn batch(&mut self, batch: &Batch, done: &mut Exported, out: &mut dyn Write) -> io::Result<()>;
+
+    /// Takes in a batch of a stream that was not asked for: only what the others need to know of it counts.
+    fn other_stream(&mut self, _batch: &Batch) {}
 
     /// Writes what is left at the end of the trace.
-    fn finish(&mut self, done: &mut Exported, out: &mut dyn Write) -> io::Result<()>;
+    fn finish(&mut self, _done: &mut Exported, _out: &mut dyn Write) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Streams named in an error, at most.
@@ -131,8 +129,11 @@ pub fn export(
     let mut streams = BTreeSet::new();
     while let Some(batch) = source.next_batch()? {
         streams.insert(batch.stream);
-        let chosen = only.is_none_or(|only| only == batch.stream);
-        exporter.batch(&batch, chosen, &mut done, &mut out)?;
+        if only.is_none_or(|only| only == batch.stream) {
+            exporter.batch(&batch, &mut done, &mut out)?;
+        } else {
+            exporter.other_stream(&batch);
+        }
     }
     if let Some(only) = only.filter(|only| !streams.contains(only)) {
         let mut there: Vec<String> =

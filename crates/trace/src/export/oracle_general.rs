@@ -59,16 +59,7 @@ impl OracleGeneral {
 }
 
 impl Exporter for OracleGeneral {
-    fn batch(
-        &mut self,
-        batch: &Batch,
-        chosen: bool,
-        done: &mut Exported,
-        _: &mut dyn Write,
-    ) -> io::Result<()> {
-        if !chosen {
-            return Ok(());
-        }
+    fn batch(&mut self, batch: &Batch, done: &mut Exported, _: &mut dyn Write) -> io::Result<()> {
         for item in batch.items() {
             match item {
                 Item::Access(access) => {

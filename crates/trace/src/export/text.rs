@@ -10,16 +10,7 @@ use std::io::{self, Write};
 pub(super) struct Lackey;
 
 impl Exporter for Lackey {
-    fn batch(
-        &mut self,
-        batch: &Batch,
-        chosen: bool,
-        done: &mut Exported,
-        out: &mut dyn Write,
-    ) -> io::Result<()> {
-        if !chosen {
-            return Ok(());
-        }
+    fn batch(&mut self, batch: &Batch, done: &mut Exported, out: &mut dyn Write) -> io::Result<()> {
         for item in batch.items() {
             match item {
                 Item::Access(access) => {
@@ -44,10 +35,6 @@ impl Exporter for Lackey {
         }
         Ok(())
     }
-
-    fn finish(&mut self, _: &mut Exported, _: &mut dyn Write) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 /// `R|W hexaddress size` lines.
@@ -55,16 +42,7 @@ impl Exporter for Lackey {
 pub(super) struct Plain;
 
 impl Exporter for Plain {
-    fn batch(
-        &mut self,
-        batch: &Batch,
-        chosen: bool,
-        done: &mut Exported,
-        out: &mut dyn Write,
-    ) -> io::Result<()> {
-        if !chosen {
-            return Ok(());
-        }
+    fn batch(&mut self, batch: &Batch, done: &mut Exported, out: &mut dyn Write) -> io::Result<()> {
         done.events_left_out += batch.events.len() as u64;
         done.accesses += batch.len() as u64;
         done.records += batch.len() as u64;
@@ -72,10 +50,6 @@ impl Exporter for Plain {
             let kind = if kind == AccessKind::Read { 'R' } else { 'W' };
             writeln!(out, "{kind} {addr:#x} {size}")?;
         }
-        Ok(())
-    }
-
-    fn finish(&mut self, _: &mut Exported, _: &mut dyn Write) -> io::Result<()> {
         Ok(())
     }
 }
