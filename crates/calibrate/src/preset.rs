@@ -29,6 +29,14 @@ pub fn here() -> Option<PathBuf> {
     Some(data.join("terrace/machines/here.toml"))
 }
 
+/// Nanoseconds of a load from a cache, `at` counted from the nearest. What disturbs a chase only makes it slower, and
+/// no cache answers later than what lies behind it, so it is the least of its own median and theirs. `preset_llc` is
+/// the latency of the last level of the preset, which stays where this machine tells of fewer than three levels.
+fn undisturbed(machine: &Measured, at: usize, preset_llc: f64) -> f64 {
+    let behind = if machine.cache_latency.len() < 3 { preset_llc } else { machine.memory_latency.median };
+    machine.cache_latency[at..].iter().map(|latency| latency.median).fold(behind, f64::min)
+}
+
 /// The comment that says how a value was had.
 fn measured(spread: &Spread, factor: f64, unit: &str) -> String {
     let Spread { median, low, high, count } = spread.times(factor);
@@ -73,12 +81,16 @@ pub fn write(measured_machine: &Measured, base: &Base, date: &str) -> String {
 
     let mut llc_cycles = base.llc_cycles;
     let caches = machine.processor.caches.iter().zip(&machine.cache_latency);
-    for (level, ((capacity, ways), latency)) in ["l1", "l2", "llc"].into_iter().zip(caches) {
-        let cycles = latency.median * hertz / 1e9;
+    for (at, (level, ((capacity, ways), latency))) in ["l1", "l2", "llc"].into_iter().zip(caches).enumerate() {
+        let nanos = undisturbed(machine, at, base.llc_cycles / hertz * 1e9);
+        let cycles = nanos * hertz / 1e9;
         line(format!("[cache.{level}]"));
         line("# The kernel's description of the processor.".to_owned());
         line(format!("capacity = \"{} KiB\"\nways = {ways}", capacity >> 10));
         line(measured(latency, 1.0, "ns over half of it or four times the cache before, huge pages"));
+        if nanos < latency.median {
+            line(format!("# Something disturbed it: what lies behind answers in {nanos:.1} ns."));
+        }
         line(format!("latency = \"{} cycles\"", cycles.round().max(1.0)));
         if level == "l1" {
             line(measured(&machine.memory_interval, 1.0, "ns per line from memory, as many chains as pay"));
@@ -256,6 +268,27 @@ mod tests {
         let tier = value(&table, "tier").as_array().unwrap()[0].as_table().unwrap();
         // 176 ns less 14 ns of the last level and 56 ns of the device.
         assert_eq!((tier["name"].as_str(), tier["path_latency"].as_str()), (Some("dram"), Some("106.0 ns")));
+    }
+
+    #[test]
+    fn no_cache_answers_later_than_what_lies_behind_it() {
+        let mut machine = zen5();
+        machine.cache_latency[1] = exact(61.0);
+        let text = write(&machine, &base(), "2026-11-23");
+        let table: toml::Table = text.parse().unwrap();
+        assert_eq!(value(&table, "cache.l2.latency").as_str(), Some("56 cycles"), "as the last level");
+        assert!(text.contains("# Something disturbed it: what lies behind answers in 14.0 ns."), "{text}");
+        assert_eq!(text.matches("disturbed").count(), 1);
+
+        machine.cache_latency[2] = exact(500.0);
+        let table: toml::Table = write(&machine, &base(), "2026-11-23").parse().unwrap();
+        assert_eq!(value(&table, "cache.l2.latency").as_str(), Some("244 cycles"), "61 ns");
+        assert_eq!(value(&table, "cache.llc.latency").as_str(), Some("704 cycles"), "as memory");
+
+        machine.processor.caches.truncate(2);
+        machine.cache_latency.truncate(2);
+        let table: toml::Table = write(&machine, &base(), "2026-11-23").parse().unwrap();
+        assert_eq!(value(&table, "cache.l2.latency").as_str(), Some("50 cycles"), "as the preset's last level");
     }
 
     #[test]
