@@ -116,7 +116,7 @@ def test_a_run_that_fails_leaves_the_others():
     space = {
         "designs": ["native-4k", "native-2m"],
         "native-2m:tier.dram.capacity": "64 MiB",
-        "native-2m:tier.remote.capacity": "64 MiB",
+        "native-2m:tier.cxl.capacity": "64 MiB",
         "native-2m:os.reserved": "0 B",
     }
     with pytest.raises(terrace.RunError, match="1 of 2 runs succeeded: native-2m on gups: ") as raised:

@@ -177,7 +177,7 @@ fn each_way_is_shown_with_each_tlb_of_the_user_s() {
     let run = |more: &[&str]| {
         let mut command = terrace();
         command.args(["advise", "--pages", "--policies", "thp"]);
-        command.args(["--workload", "gups,bytes=64MiB,updates=1e5"]).args(more);
+        command.args(["--machine", "skylake-6140", "--workload", "gups,bytes=64MiB,updates=1e5"]).args(more);
         command
     };
     let tlbs = ["--tlb", "spot", "--tlb", own, "--tlb", "zen5-turin", "--tlb", "rmm", "--tlb", "colt"];
@@ -220,7 +220,7 @@ fn each_way_is_shown_with_each_tlb_of_the_user_s() {
 fn copied_pages_of_files_are_no_region_s_and_the_sum_is_whole() {
     let aged = [
         ("tier.dram.capacity", "256 MiB"),
-        ("tier.remote.capacity", "64 MiB"),
+        ("tier.cxl.capacity", "64 MiB"),
         ("os.reserved", "8 MiB"),
         ("os.memory.free_lists", "last-freed-first"),
         ("os.memory.grouping", "true"),
@@ -289,7 +289,7 @@ fn wrong_input_is_said() {
         (&["--slowdown", "3%"], "--slowdown"),
         (&["--bloat", "much"], "is not a share"),
         (&["--tlb", "colr"], "did you mean \"colt\"?"),
-        (&["--tlb", "native-2m"], "its [translation] is that of skylake-6140"),
+        (&["--tlb", "native-2m"], "its [translation] is that of zen4-cxl"),
         (&["--tlb", "colt", "--set", "rmm:translation.scheme.entries=8"], "called \"rmm\""),
     ] {
         let mut command = terrace();

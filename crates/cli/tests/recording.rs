@@ -118,7 +118,7 @@ fn a_simulated_machine_without_memory_does_the_program_no_harm() {
         let mut command = terrace();
         command.current_dir(folder.path()).args(simulate);
         for small in
-            ["tier.dram.capacity=\"3 MiB\"", "tier.remote.capacity=\"1 MiB\"", "os.reserved=\"2 MiB\""]
+            ["tier.dram.capacity=\"3 MiB\"", "tier.cxl.capacity=\"1 MiB\"", "os.reserved=\"2 MiB\""]
         {
             command.args(["--set", small]);
         }

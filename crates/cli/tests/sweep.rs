@@ -78,7 +78,7 @@ fn what_is_wrong_is_said() {
     let failing = SWEEP.replace("bytes=2MiB,updates=2000", "bytes=256MiB,updates=1e5").replace(
         "[set]",
         "[set]\n\"native-2m:os.reserved\" = \"0 B\"\n\
-                                 \"native-2m:tier.dram.capacity\" = \"64 MiB\"\n\"native-2m:tier.remote.capacity\" = \"64 MiB\"",
+                                 \"native-2m:tier.dram.capacity\" = \"64 MiB\"\n\"native-2m:tier.cxl.capacity\" = \"64 MiB\"",
     );
     std::fs::write(&file, failing).unwrap();
     let text = said(1, &[]);

@@ -3,8 +3,8 @@
 //! Four inputs that differ in what limits them, and six designs that differ in what they do about it, on a machine
 //! whose memory has two tiers. Sized to finish within a minute on two cores.
 
-/// A machine with DDR5 and memory behind CXL: the tiers that are being bought today.
-pub const MACHINE: &str = "zen4-cxl";
+/// The machine of every design that names none.
+pub const MACHINE: &str = terrace_sim::design::DEFAULT_MACHINE;
 
 /// Random updates over more memory than any TLB reaches; a graph; a key-value store; a regular sweep.
 pub const INPUTS: [&str; 4] =

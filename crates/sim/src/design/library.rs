@@ -21,8 +21,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use terrace_model::parameters::{Declared, ParameterInfo, did_you_mean, nearest};
 
-/// The machine of a design that names none.
-pub const DEFAULT_MACHINE: &str = "skylake-6140";
+/// The machine of a design that names none: DDR5 and memory behind CXL, the tiers that are being bought today.
+pub const DEFAULT_MACHINE: &str = "zen4-cxl";
 
 /// Longest text of a design, machine or claim file: a hundred times the longest there is.
 const LONGEST_TEXT: u64 = 4 << 20;

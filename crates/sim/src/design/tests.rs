@@ -255,12 +255,12 @@ fn messages_name_file_line_key_and_the_nearest_valid_one() {
             "my.toml:2: unknown key \"tier\"; the placement \"first-touch\" takes none",
         ),
         (
-            "[os]\nplacement = { kind = \"bind\", tier = \"cxl\" }",
-            "my.toml:2: os.placement.tier: there is no tier \"cxl\" on skylake-6140; it has dram, remote",
+            "[os]\nplacement = { kind = \"bind\", tier = \"remote\" }",
+            "my.toml:2: os.placement.tier: there is no tier \"remote\" on zen4-cxl; it has dram, cxl",
         ),
         (
             "[os]\npage_table_tier = \"hbm\"",
-            "my.toml:2: os.page_table_tier: there is no tier \"hbm\" on skylake-6140; it has dram, remote",
+            "my.toml:2: os.page_table_tier: there is no tier \"hbm\" on zen4-cxl; it has dram, cxl",
         ),
         (
             "[os.placement]\nkind = \"weighted-interleave\"\nweights = [1, 2, 3]",
@@ -272,7 +272,7 @@ fn messages_name_file_line_key_and_the_nearest_valid_one() {
         ),
         (
             "[core]\nbase_cpi = 0.1",
-            "my.toml:2: core.base_cpi: 0.1 is below 0.25, which is 1 / dispatch_width",
+            "my.toml:2: core.base_cpi: 0.1 is below 0.16666666666666666, which is 1 / dispatch_width",
         ),
         ("[translation]\nlevels = 3", "my.toml:2: translation.levels: 3 is not between 4 and 5"),
         (
@@ -280,8 +280,8 @@ fn messages_name_file_line_key_and_the_nearest_valid_one() {
             "my.toml:2: cache.l1.capacity: 1000 B is not a whole number of sets of 8 lines of 64 bytes",
         ),
         (
-            "[[tier]]\nname = \"far\"\ncapacity = \"1 GiB\"\ndevice = \"locla\"\npath_latency = \"1 ns\"",
-            "my.toml:4: tier.far.device: there is no device \"locla\"; did you mean \"local\"?",
+            "[[tier]]\nname = \"far\"\ncapacity = \"1 GiB\"\ndevice = \"drma\"\npath_latency = \"1 ns\"",
+            "my.toml:4: tier.far.device: there is no device \"drma\"; did you mean \"dram\"?",
         ),
         (
             "[[tier]]\nname = \"dram\"\n[[tier]]\nname = \"dram\"\n",
@@ -330,7 +330,7 @@ fn messages_name_file_line_key_and_the_nearest_valid_one() {
         ),
         (
             "os.reserved = \"300 GiB\"",
-            "my.toml:1: os.reserved: 300 GiB leaves nothing of the 192 GiB of tier dram",
+            "my.toml:1: os.reserved: 300 GiB leaves nothing of the 64 GiB of tier dram",
         ),
     ];
     for (text, expected) in cases {
@@ -395,16 +395,16 @@ fn options_reach_into_lists_and_start_placements_anew() {
         &[
             ("translation.l2.array.0.entries", "6144"),
             ("os.placement", "interleave"),
-            ("device.local.preset", "ddr4-2133"),
-            ("device.local.channels", "2"),
+            ("device.dram.preset", "ddr4-2133"),
+            ("device.dram.channels", "2"),
         ],
     )
     .unwrap();
     let design = &resolved.design;
     assert_eq!(design.translation.l2.array[0].entries, 6144);
-    assert_eq!(design.translation.l2.array[0].ways, Associativity::Ways(12));
+    assert_eq!(design.translation.l2.array[0].ways, Associativity::Ways(24));
     assert_eq!(design.os.placement, Placement::Interleave);
-    assert_eq!(design.devices["local"].channels, 2);
+    assert_eq!(design.devices["dram"].channels, 2);
     let ratio = resolve(
         "native-4k",
         Some("xeon-5218-dcpmm"),

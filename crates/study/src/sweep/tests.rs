@@ -139,7 +139,7 @@ fn commands_name_the_groups_and_run_them() {
 fn a_point_that_fails_is_said_and_the_others_run() {
     let text = "designs = [\"native-4k\", \"native-2m\"]\nworkloads = [\"gups,bytes=256MiB,updates=1e5\"]\n\
                 [set]\n\"native-2m:tier.dram.capacity\" = \"64 MiB\"\n\
-                \"native-2m:tier.remote.capacity\" = \"64 MiB\"\n\"native-2m:os.reserved\" = \"0 B\"";
+                \"native-2m:tier.cxl.capacity\" = \"64 MiB\"\n\"native-2m:os.reserved\" = \"0 B\"";
     let sweep = Sweep::parse(text, "small.toml").unwrap();
     let outcomes = Mutex::new(Vec::new());
     sweep.run(&[vec![0, 1]], &Silent, &|point, outcome| {
