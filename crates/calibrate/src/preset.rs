@@ -81,7 +81,8 @@ pub fn write(measured_machine: &Measured, base: &Base, date: &str) -> String {
 
     let mut llc_cycles = base.llc_cycles;
     let caches = machine.processor.caches.iter().zip(&machine.cache_latency);
-    for (at, (level, ((capacity, ways), latency))) in ["l1", "l2", "llc"].into_iter().zip(caches).enumerate() {
+    for (at, (level, ((capacity, ways), latency))) in ["l1", "l2", "llc"].into_iter().zip(caches).enumerate()
+    {
         let nanos = undisturbed(machine, at, base.llc_cycles / hertz * 1e9);
         let cycles = nanos * hertz / 1e9;
         line(format!("[cache.{level}]"));
@@ -288,7 +289,11 @@ mod tests {
         machine.processor.caches.truncate(2);
         machine.cache_latency.truncate(2);
         let table: toml::Table = write(&machine, &base(), "2026-11-23").parse().unwrap();
-        assert_eq!(value(&table, "cache.l2.latency").as_str(), Some("50 cycles"), "as the preset's last level");
+        assert_eq!(
+            value(&table, "cache.l2.latency").as_str(),
+            Some("50 cycles"),
+            "as the preset's last level"
+        );
     }
 
     #[test]

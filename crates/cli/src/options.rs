@@ -1,10 +1,13 @@
 //! Options that several commands share, with the help they show.
 
-use crate::error::Failure;
+use crate::error::{Blame, CommandResult, Failure};
+use crate::output;
 use crate::shares::PriceOption;
 use clap::{Args, ValueEnum};
-use std::path::PathBuf;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
 use terrace_recorder::{Every, RecordOptions};
+use terrace_report::Columns;
 use terrace_sim::Fidelity;
 use terrace_study::{Changes, Setting, Simulation, Trained};
 
@@ -253,33 +256,96 @@ pub struct StudyOptions {
     pub recording: RecordingOptions,
 
     #[command(flatten)]
-    pub json: JsonOption,
+    pub results: ResultOptions,
 }
 
 /// Where the machine-readable result goes.
 #[derive(Debug, Args)]
-pub struct JsonOption {
+pub struct ResultOptions {
     /// Write the result as JSON to FILE, or to standard output for -
     #[arg(long, value_name = "FILE|-", help_heading = "Output")]
-    pub json: Option<String>,
+    json: Option<String>,
+
+    /// Write the result as a table to FILE, which ends in .parquet or .csv
+    #[arg(long, value_name = "FILE", value_parser = parse_table, help_heading = "Output")]
+    table: Option<PathBuf>,
 }
 
-impl JsonOption {
+impl ResultOptions {
     /// Whether standard output belongs to JSON, so that nothing else may be printed there.
     pub fn owns_stdout(&self) -> bool {
         self.json.as_deref() == Some("-")
     }
 
-    /// Writes `content` where that was asked for.
+    /// Whether anything is to be written.
+    pub fn is_wanted(&self) -> bool {
+        self.json.is_some() || self.table.is_some()
+    }
+
+    /// Writes `content` where that was asked for; as a table it is one row.
     ///
     /// # Errors
     /// What cannot be written.
-    pub fn write<T: serde::Serialize>(&self, content: &T) -> Result<(), Failure> {
-        match &self.json {
-            Some(destination) => crate::output::write_json(destination, content),
-            None => Ok(()),
-        }
+    pub fn write<T: Serialize>(&self, content: &T) -> CommandResult {
+        self.write_document(content, None)
     }
+
+    /// As [`ResultOptions::write`]; the table has a row per object of the list `rows`.
+    ///
+    /// # Errors
+    /// What cannot be written.
+    pub fn write_rows<T: Serialize>(&self, content: &T, rows: &str) -> CommandResult {
+        self.write_document(content, Some(rows))
+    }
+
+    fn write_document<T: Serialize>(&self, content: &T, rows: Option<&str>) -> CommandResult {
+        let json = || serde_json::to_string_pretty(&Document { schema: SCHEMA, content });
+        let table = || serde_json::to_value(content).map(|value| Columns::of_document(&value, rows));
+        self.write_both(|| json().or_run(), || table().or_run())
+    }
+
+    /// Writes the texts of results that have their own document and their own table.
+    ///
+    /// # Errors
+    /// What cannot be written or made.
+    pub fn write_both(
+        &self,
+        json: impl FnOnce() -> Result<String, Failure>,
+        table: impl FnOnce() -> Result<Columns, Failure>,
+    ) -> CommandResult {
+        if let Some(destination) = &self.json {
+            output::write_text(destination, &json()?)?;
+        }
+        if let Some(path) = &self.table {
+            let columns = table()?;
+            let bytes = if is_parquet(path) { columns.to_parquet() } else { columns.to_csv().into_bytes() };
+            terrace_report::write_atomically(path, &bytes).or_run()?;
+        }
+        Ok(())
+    }
+}
+
+/// The version of every JSON document that the commands write.
+const SCHEMA: u32 = 1;
+
+/// A JSON document with its schema version first.
+#[derive(Serialize)]
+struct Document<'a, T: Serialize> {
+    schema: u32,
+    #[serde(flatten)]
+    content: &'a T,
+}
+
+fn is_parquet(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "parquet")
+}
+
+fn parse_table(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    if is_parquet(&path) || path.extension().is_some_and(|extension| extension == "csv") {
+        return Ok(path);
+    }
+    Err("the name says how the table is written; it ends in .parquet or .csv".to_owned())
 }
 
 /// As [`parse_count`], of at least one.

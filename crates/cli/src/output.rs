@@ -1,17 +1,12 @@
 //! Where results go: stdout without panics, and files that appear whole or not at all.
 
 use crate::error::{Blame, Failure};
-use anyhow::Context;
-use serde::Serialize;
 use std::borrow::Cow;
 use std::io::Write;
 use std::path::Path;
 use terrace_model::parameters::ParameterInfo;
 
 pub use terrace_study::words::shell_join;
-
-/// The version of every JSON document that the commands write.
-pub const SCHEMA: u32 = 1;
 
 /// `text` with its control characters spelled out, line ends and tabs apart: names of files and programs come from
 /// outside, and a terminal obeys what it is sent.
@@ -38,21 +33,6 @@ pub fn print(text: &str) -> Result<(), Failure> {
 /// Writes `text` and a line end to stdout.
 pub fn print_line(text: &str) -> Result<(), Failure> {
     print(&format!("{}\n", text.trim_end_matches('\n')))
-}
-
-/// A JSON document with its schema version first.
-#[derive(Serialize)]
-struct Document<'a, T: Serialize> {
-    schema: u32,
-    #[serde(flatten)]
-    content: &'a T,
-}
-
-/// Writes `content`, an object, with the schema's version to `destination`: a file, or stdout for `-`.
-pub fn write_json<T: Serialize>(destination: &str, content: &T) -> Result<(), Failure> {
-    let document = Document { schema: SCHEMA, content };
-    let text = serde_json::to_string_pretty(&document).context("turning the result into JSON")?;
-    write_text(destination, &text)
 }
 
 /// Writes a text to `destination`: a file, or stdout for `-`.

@@ -325,7 +325,7 @@ fn a_difference_of_results_is_shown_and_fails_only_when_asked() {
     let folder = tempfile::tempdir().unwrap();
     let compare = |name: &str, latency: &str| {
         let path = folder.path().join(name);
-        let set = format!("cache.l2.latency=\"{latency}\"");
+        let set = format!("cache.llc.latency=\"{latency}\"");
         let mut command = terrace();
         command
             .args(["compare", "native-4k", "native-2m", "--workload", SMALL, "--set", &set, "-o"])
@@ -333,12 +333,12 @@ fn a_difference_of_results_is_shown_and_fails_only_when_asked() {
         stdout(&mut command);
         path
     };
-    let (before, after) = (compare("before", "14 cycles"), compare("after", "40 cycles"));
+    let (before, after) = (compare("before", "50 cycles"), compare("after", "200 cycles"));
     let same = stdout(terrace().arg("diff").arg(&before).arg(&before).args(["--fail-on", "0%"]));
     assert_eq!(same, "2 runs are equal in every statistic.\n");
     let text = stdout(terrace().arg("diff").arg(&before).arg(&after));
     assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-    assert!(text.contains("cache.l2.latency: 14 cycles -> 40 cycles"), "{text}");
+    assert!(text.contains("cache.llc.latency: 50 cycles -> 200 cycles"), "{text}");
     let result = json(terrace().arg("diff").arg(&before).arg(&after).args(["--json", "-"]));
     let seconds = &result["runs"][0]["seconds"];
     assert!(seconds["after"].as_f64() > seconds["before"].as_f64(), "{seconds}");
@@ -347,4 +347,39 @@ fn a_difference_of_results_is_shown_and_fails_only_when_asked() {
     stdout(terrace().arg("diff").arg(&after).arg(&before).args(["--fail-on", "2%"]));
     let message = stderr(terrace().arg("diff").arg(&before).arg(folder.path()), 2);
     assert!(message.contains("results.json"), "{message}");
+}
+
+#[test]
+fn a_result_is_a_table_as_well() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let (table, document) = (file("run.csv"), file("run.json"));
+    let run =
+        ["sim", "--design", "native-4k", "--workload", common::SMALL, "--table", &table, "--json", &document];
+    stdout(terrace().args(run));
+    let table = std::fs::read_to_string(table).unwrap();
+    let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split(',').collect()).collect();
+    let column = lines[0].iter().position(|name| *name == "cycles").unwrap();
+    let document: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(document).unwrap()).unwrap();
+    let cycles = document.pointer("/runs/0/cycles").or(document.pointer("/cycles")).unwrap();
+    assert_eq!(lines[1][column], cycles.to_string());
+    assert_eq!(lines.len(), 2);
+
+    // A row per entry of a list.
+    let designs = file("designs.csv");
+    let listed = stdout(terrace().args(["design", "list", "--table", &designs]));
+    let designs = std::fs::read_to_string(designs).unwrap();
+    assert_eq!(designs.lines().next(), Some("name,summary"));
+    assert!(designs.lines().any(|line| line.starts_with("native-4k,")), "{designs}");
+    assert!(listed.contains("native-4k"), "the list is printed too");
+    let claims = file("claims.parquet");
+    stdout(terrace().args(["reproduce", "list", "--table", &claims]));
+    assert!(std::fs::read(claims).unwrap().starts_with(b"PAR1"));
+
+    let message = stderr(terrace().args(["design", "list", "--table", &file("designs.txt")]), 2);
+    assert!(message.contains("it ends in .parquet or .csv"), "{message}");
+    let missing = file("no/such/folder/designs.csv");
+    let message = stderr(terrace().args(["design", "list", "--table", &missing]), 1);
+    assert!(message.contains("designs.csv"), "{message}");
 }

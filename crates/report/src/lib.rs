@@ -18,6 +18,7 @@ mod memory_picture;
 mod parquet_output;
 mod placement_picture;
 mod reason;
+mod rows;
 mod run;
 mod svg;
 mod table;

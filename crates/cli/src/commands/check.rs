@@ -1,7 +1,7 @@
 //! `terrace check`: a prediction for this machine, held against it.
 
 use crate::error::{CommandResult, Failure};
-use crate::options::{DesignOptions, JsonOption, RecordingOptions};
+use crate::options::{DesignOptions, RecordingOptions, ResultOptions};
 use crate::output;
 use crate::progress::Terminal;
 use clap::Args;
@@ -43,7 +43,7 @@ pub struct Arguments {
     recording: RecordingOptions,
 
     #[command(flatten)]
-    json: JsonOption,
+    results: ResultOptions,
 
     /// The program and its arguments: everything after `--`
     #[arg(last = true, required = true, value_name = "COMMAND")]
@@ -63,10 +63,8 @@ pub fn run(mut arguments: Arguments) -> CommandResult {
         recording: arguments.recording.to_record_options(),
     };
     let result = check.run(&terminal)?;
-    if let Some(destination) = &arguments.json.json {
-        output::write_json(destination, &result)?;
-    }
-    if !arguments.json.owns_stdout() {
+    arguments.results.write(&result)?;
+    if !arguments.results.owns_stdout() {
         output::print(&text(&result))?;
     }
     Ok(())

@@ -3,7 +3,7 @@
 use crate::error::{Blame, CommandResult, Failure};
 use crate::input;
 use crate::options::{
-    DesignOptions, HintsOption, InputOptions, JsonOption, RecordingOptions, SimulationOptions,
+    DesignOptions, HintsOption, InputOptions, RecordingOptions, ResultOptions, SimulationOptions,
 };
 use crate::progress::{self, Terminal};
 use crate::shares::{PriceOption, parse_fast_share};
@@ -93,7 +93,7 @@ pub struct Arguments {
     output: PathBuf,
 
     #[command(flatten)]
-    json: JsonOption,
+    results: ResultOptions,
 }
 
 /// Carries out the comparison.
@@ -126,10 +126,9 @@ pub fn run(arguments: Arguments) -> CommandResult {
 
     if finished > 0 {
         let report = result.comparison.write_directory(&arguments.output).or_run()?;
-        if let Some(destination) = &arguments.json.json {
-            output::write_text(destination, &result.comparison.to_json())?;
-        }
-        if !arguments.json.owns_stdout() {
+        let comparison = &result.comparison;
+        arguments.results.write_both(|| Ok(comparison.to_json()), || Ok(comparison.columns()))?;
+        if !arguments.results.owns_stdout() {
             output::print(&result.comparison.table(80, Charset::from_environment()))?;
             output::print_line(&format!("\nReport: {}", report.display()))?;
         }

@@ -1,7 +1,7 @@
 //! `terrace design`: the designs, and what every parameter of one is.
 
 use crate::error::{Blame, CommandResult, Failure};
-use crate::options::{DesignOptions, JsonOption};
+use crate::options::{DesignOptions, ResultOptions};
 use crate::output;
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -39,7 +39,7 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// List the designs
-    List(JsonOption),
+    List(ResultOptions),
     /// Show every parameter of a design, and where its value comes from
     Show {
         /// A name of `terrace design list`, or a TOML file
@@ -48,18 +48,18 @@ enum Action {
         #[command(flatten)]
         options: DesignOptions,
         #[command(flatten)]
-        json: JsonOption,
+        results: ResultOptions,
     },
 }
 
 /// Carries out the subcommand.
 pub fn run(arguments: Arguments) -> CommandResult {
     match arguments.action {
-        Action::List(json) => list(ListKind::Design, &json),
-        Action::Show { name, options, json } => {
+        Action::List(results) => list(ListKind::Design, &results),
+        Action::Show { name, options, results } => {
             let changes = options.changes();
             changes.check_names([name.as_str()])?;
-            show("design", &changes.resolve(&name, None)?.design, &json)
+            show("design", &changes.resolve(&name, None)?.design, &results)
         }
     }
 }
@@ -87,7 +87,7 @@ struct ListEntry {
 }
 
 /// Lists the presets of one kind.
-pub fn list(kind: ListKind, json: &JsonOption) -> CommandResult {
+pub fn list(kind: ListKind, results: &ResultOptions) -> CommandResult {
     let library = Library::embedded();
     let entries = match kind {
         ListKind::Machine => library.machine_names(),
@@ -96,14 +96,12 @@ pub fn list(kind: ListKind, json: &JsonOption) -> CommandResult {
     let entries: Vec<ListEntry> =
         entries.into_iter().map(|listed| ListEntry { name: listed.name, summary: listed.summary }).collect();
     let text = output::two_columns(entries.iter().map(|e| (e.name.as_str(), e.summary.as_str())));
-    if let Some(destination) = &json.json {
-        let document = match kind {
-            ListKind::Machine => ListDocument { machines: entries, designs: Vec::new() },
-            ListKind::Design => ListDocument { machines: Vec::new(), designs: entries },
-        };
-        output::write_json(destination, &document)?;
-    }
-    if !json.owns_stdout() {
+    let (rows, document) = match kind {
+        ListKind::Machine => ("machines", ListDocument { machines: entries, designs: Vec::new() }),
+        ListKind::Design => ("designs", ListDocument { machines: Vec::new(), designs: entries }),
+    };
+    results.write_rows(&document, rows)?;
+    if !results.owns_stdout() {
         output::print(&text)?;
     }
     Ok(())
@@ -136,10 +134,10 @@ struct Ledger<'a> {
 const WIDTH: usize = 80;
 
 /// Shows a resolved machine or design.
-pub fn show(kind: &str, resolved: &Resolved, json: &JsonOption) -> CommandResult {
+pub fn show(kind: &str, resolved: &Resolved, results: &ResultOptions) -> CommandResult {
     let design = &resolved.design;
     let ledger = &design.ledger;
-    if let Some(destination) = &json.json {
+    if results.is_wanted() {
         let parameters = resolved
             .parameters
             .iter()
@@ -152,9 +150,9 @@ pub fn show(kind: &str, resolved: &Resolved, json: &JsonOption) -> CommandResult
             parameters,
             ledger: Ledger { calibrated: &ledger.calibrated, assumed: &ledger.assumed, cited: &ledger.cited },
         };
-        output::write_json(destination, &document)?;
+        results.write_rows(&document, "parameters")?;
     }
-    if json.owns_stdout() {
+    if results.owns_stdout() {
         return Ok(());
     }
 
@@ -197,11 +195,11 @@ pub fn show(kind: &str, resolved: &Resolved, json: &JsonOption) -> CommandResult
 }
 
 /// Shows a machine with its own operating system's settings.
-pub fn show_machine(name: &str, json: &JsonOption) -> CommandResult {
+pub fn show_machine(name: &str, results: &ResultOptions) -> CommandResult {
     let library = Library::embedded();
     if library.design_names().iter().any(|design| design.name == name) {
         return Err(Failure::usage(format!("{name} is a design; see `terrace design show {name}`")));
     }
     let resolved = library.design(name, None, &[]).or_usage()?;
-    show("machine", &resolved, json)
+    show("machine", &resolved, results)
 }

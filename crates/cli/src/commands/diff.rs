@@ -1,7 +1,7 @@
 //! `terrace diff`: what changed between two sets of results.
 
 use crate::error::{CommandResult, Failure};
-use crate::options::JsonOption;
+use crate::options::ResultOptions;
 use crate::output;
 use crate::shares::parse_share;
 use clap::Args;
@@ -43,16 +43,14 @@ pub struct Arguments {
     statistics: usize,
 
     #[command(flatten)]
-    json: JsonOption,
+    results: ResultOptions,
 }
 
 /// Carries out the subcommand.
 pub fn run(arguments: &Arguments) -> CommandResult {
     let result = difference(&arguments.before, &arguments.after)?;
-    if let Some(destination) = &arguments.json.json {
-        output::write_json(destination, &result)?;
-    }
-    if !arguments.json.owns_stdout() {
+    arguments.results.write_rows(&result, "runs")?;
+    if !arguments.results.owns_stdout() {
         output::print(&text(&result, arguments.statistics))?;
     }
     let Some(share) = arguments.fail_on else { return Ok(()) };

@@ -1,7 +1,7 @@
 //! `terrace doctor`: what this machine offers to policies.
 
 use crate::error::CommandResult;
-use crate::options::JsonOption;
+use crate::options::ResultOptions;
 use crate::output;
 use clap::Args;
 use serde::Serialize;
@@ -39,7 +39,7 @@ pub struct Arguments {
     #[arg(long)]
     measure: bool,
     #[command(flatten)]
-    json: JsonOption,
+    results: ResultOptions,
 }
 
 /// Carries out the subcommand.
@@ -49,10 +49,8 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let measured: Vec<Measurement> =
         with_memory.map(|node| (node.id, measure::measure(&Linux, &facts.nodes, node.id))).collect();
     let diagnosis = doctor::diagnose(&facts, &measured);
-    if let Some(destination) = &arguments.json.json {
-        output::write_json(destination, &Document::of(&facts, &measured, &diagnosis))?;
-    }
-    if !arguments.json.owns_stdout() {
+    arguments.results.write_rows(&Document::of(&facts, &measured, &diagnosis), "findings")?;
+    if !arguments.results.owns_stdout() {
         output::print(&text(&diagnosis))?;
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use crate::commands::design::{self, ListKind};
 use crate::error::CommandResult;
-use crate::options::JsonOption;
+use crate::options::ResultOptions;
 use clap::{Args, Subcommand};
 
 const EXAMPLES: &str = "\
@@ -26,21 +26,21 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// List the machine presets
-    List(JsonOption),
+    List(ResultOptions),
     /// Show every parameter of a machine, and where its value comes from
     Show {
         /// A name of `terrace machine list`, or a TOML file
         #[arg(value_name = "NAME|FILE")]
         name: String,
         #[command(flatten)]
-        json: JsonOption,
+        results: ResultOptions,
     },
 }
 
 /// Carries out the subcommand.
 pub fn run(arguments: Arguments) -> CommandResult {
     match arguments.action {
-        Action::List(json) => design::list(ListKind::Machine, &json),
-        Action::Show { name, json } => design::show_machine(&name, &json),
+        Action::List(results) => design::list(ListKind::Machine, &results),
+        Action::Show { name, results } => design::show_machine(&name, &results),
     }
 }

@@ -1,7 +1,7 @@
 //! `terrace memory`: memories that have aged, in files.
 
 use crate::error::{Blame, CommandResult, Failure};
-use crate::options::{DesignOptions, JsonOption};
+use crate::options::{DesignOptions, ResultOptions};
 use crate::output;
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -71,7 +71,7 @@ struct AgeArguments {
     scale: u32,
 
     #[command(flatten)]
-    json: JsonOption,
+    results: ResultOptions,
 }
 
 #[derive(Debug, Args)]
@@ -85,7 +85,7 @@ struct ShowArguments {
     svg: Option<PathBuf>,
 
     #[command(flatten)]
-    json: JsonOption,
+    results: ResultOptions,
 }
 
 /// Carries out the subcommand.
@@ -111,7 +111,7 @@ fn age(arguments: &AgeArguments) -> CommandResult {
     snapshot.write(&mut content)?;
     terrace_report::write_atomically(&arguments.output, &content).or_run()?;
     let figures = snapshot.figures().map_err(Failure::run)?;
-    tell(&arguments.output, &figures, &arguments.json)
+    tell(&arguments.output, &figures, &arguments.results)
 }
 
 fn show(arguments: &ShowArguments) -> CommandResult {
@@ -128,14 +128,12 @@ fn show(arguments: &ShowArguments) -> CommandResult {
         };
         output::write_file(path, &picture.to_svg())?;
     }
-    tell(&arguments.file, &figures, &arguments.json)
+    tell(&arguments.file, &figures, &arguments.results)
 }
 
-fn tell(path: &Path, figures: &MemoryFigures, json: &JsonOption) -> CommandResult {
-    if let Some(destination) = &json.json {
-        output::write_json(destination, &Document::of(path, figures))?;
-    }
-    if !json.owns_stdout() {
+fn tell(path: &Path, figures: &MemoryFigures, results: &ResultOptions) -> CommandResult {
+    results.write(&Document::of(path, figures))?;
+    if !results.owns_stdout() {
         output::print(&text(path, figures))?;
     }
     Ok(())

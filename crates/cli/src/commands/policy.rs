@@ -1,7 +1,7 @@
 //! `terrace policy`: the memory-management policies.
 
 use crate::error::{Blame, CommandResult};
-use crate::options::{JsonOption, parse_set};
+use crate::options::{ResultOptions, parse_set};
 use crate::output;
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -31,7 +31,7 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// List the policies, one line each
-    List(JsonOption),
+    List(ResultOptions),
     /// Show a policy: idea, source, what is left open, what it needs, parameters
     Show {
         /// A name of `terrace policy list`
@@ -41,15 +41,15 @@ enum Action {
         #[arg(long = "set", value_name = "KEY=VALUE", value_parser = parse_set)]
         sets: Vec<(String, String)>,
         #[command(flatten)]
-        json: JsonOption,
+        results: ResultOptions,
     },
 }
 
 /// Carries out the subcommand.
 pub fn run(arguments: Arguments) -> CommandResult {
     match arguments.action {
-        Action::List(json) => list(&json),
-        Action::Show { name, sets, json } => show(&name, &sets, &json),
+        Action::List(results) => list(&results),
+        Action::Show { name, sets, results } => show(&name, &sets, &results),
     }
 }
 
@@ -64,15 +64,13 @@ struct ListEntry {
     summary: String,
 }
 
-fn list(json: &JsonOption) -> CommandResult {
+fn list(results: &ResultOptions) -> CommandResult {
     let policies: Vec<ListEntry> =
         registry::all().iter().map(|e| ListEntry { name: e.name(), summary: e.summary() }).collect();
-    if !json.owns_stdout() {
+    if !results.owns_stdout() {
         output::print(&output::two_columns(policies.iter().map(|p| (p.name, p.summary.as_str()))))?;
     }
-    if let Some(destination) = &json.json {
-        output::write_json(destination, &ListDocument { policies })?;
-    }
+    results.write_rows(&ListDocument { policies }, "policies")?;
     Ok(())
 }
 
@@ -113,13 +111,11 @@ struct Parameter {
     info: ParameterInfo,
 }
 
-fn show(name: &str, sets: &[(String, String)], json: &JsonOption) -> CommandResult {
+fn show(name: &str, sets: &[(String, String)], results: &ResultOptions) -> CommandResult {
     let entry = registry::find(name).or_usage()?;
     let document = describe(entry, sets)?;
-    if let Some(destination) = &json.json {
-        output::write_json(destination, &document)?;
-    }
-    if !json.owns_stdout() {
+    results.write(&document)?;
+    if !results.owns_stdout() {
         output::print(&text(&document))?;
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! `terrace profile`: how large and how hot the data structures of a program are, into a file of hints.
 
 use crate::error::{CommandResult, Failure};
-use crate::options::{DesignOptions, InputOptions, JsonOption, RecordingOptions, SimulationOptions};
+use crate::options::{DesignOptions, InputOptions, RecordingOptions, ResultOptions, SimulationOptions};
 use crate::progress::{self, Terminal};
 use crate::{input, output, provenance};
 use clap::Args;
@@ -54,7 +54,7 @@ pub struct Arguments {
     recording: RecordingOptions,
 
     #[command(flatten)]
-    json: JsonOption,
+    results: ResultOptions,
 }
 
 #[derive(Serialize)]
@@ -95,9 +95,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let Profiled { hints, without_place, ending } =
         profile(&job.design, input, provenance::own_command(), &settings)?;
     output::write_file(path, &hints.to_text())?;
-    if let Some(destination) = &arguments.json.json {
-        output::write_json(destination, &document(path, &hints))?;
-    }
+    arguments.results.write_rows(&document(path, &hints), "sites")?;
     // Standard output belongs to the recorded program.
     table(&hints).iter().for_each(|line| progress::row(line));
     let [unknown, several] = without_place;

@@ -2,7 +2,7 @@
 
 use crate::error::{CommandResult, Failure};
 use crate::input;
-use crate::options::{InputOptions, JsonOption, RecordingOptions};
+use crate::options::{InputOptions, RecordingOptions, ResultOptions};
 use crate::progress::{self, Terminal};
 use clap::Args;
 use serde::Serialize;
@@ -52,7 +52,7 @@ pub struct Arguments {
     recording: RecordingOptions,
 
     #[command(flatten)]
-    json: JsonOption,
+    results: ResultOptions,
 
     /// The program and its arguments: everything after `--`
     #[arg(last = true, value_name = "COMMAND", required_unless_present = "workload", help_heading = "Input")]
@@ -86,7 +86,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
                  -o /dev/fd/3 3>app.trace",
             ));
         }
-        true if arguments.json.owns_stdout() => {
+        true if arguments.results.owns_stdout() => {
             return Err(Failure::usage(
                 "-o - and --json - both write to standard output; give one of them a file",
             ));
@@ -109,7 +109,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
         seconds,
         accesses_per_second: accesses as f64 / seconds,
     };
-    arguments.json.write(&document)?;
+    arguments.results.write(&document)?;
     // Standard output belongs to the recorded program.
     progress::note(&format!(
         "{}: {} accesses in {seconds:.1} s, {} ({:.2} bytes per access)",

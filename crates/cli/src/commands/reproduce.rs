@@ -1,7 +1,7 @@
 //! `terrace reproduce`: published results beside ours.
 
 use crate::error::{Blame, CommandResult, Failure};
-use crate::options::JsonOption;
+use crate::options::ResultOptions;
 use crate::output;
 use crate::progress::{self, Terminal};
 use clap::{Args, Subcommand};
@@ -63,19 +63,19 @@ pub struct Arguments {
     revision: String,
 
     #[command(flatten)]
-    json: JsonOption,
+    results: ResultOptions,
 }
 
 #[derive(Debug, Subcommand)]
 enum Action {
     /// List the claims
-    List(JsonOption),
+    List(ResultOptions),
 }
 
 /// Carries out the subcommand.
 pub fn run(arguments: Arguments) -> CommandResult {
-    if let Some(Action::List(json)) = arguments.action {
-        return list(&json);
+    if let Some(Action::List(results)) = arguments.action {
+        return list(&results);
     }
     let claims = select(&arguments.claim)?;
     let terminal = Terminal::install();
@@ -90,8 +90,8 @@ pub fn run(arguments: Arguments) -> CommandResult {
         scoreboard.retain(&[claims::embedded().or_run()?, claims.clone()].concat());
         output::write_file(path, &scoreboard.to_json())?;
     }
-    arguments.json.write(&result)?;
-    if !arguments.json.owns_stdout() {
+    arguments.results.write_rows(&result, "claims")?;
+    if !arguments.results.owns_stdout() {
         output::print(&describe(&result))?;
     }
     if terminal.stop().requested() && result.not_evaluated > 0 {
@@ -181,14 +181,13 @@ struct ListEntry {
     statement: String,
 }
 
-fn list(json: &JsonOption) -> CommandResult {
+fn list(results: &ResultOptions) -> CommandResult {
     let claims = claims::embedded().or_run()?;
-    if !json.owns_stdout() {
+    if !results.owns_stdout() {
         output::print(&output::two_columns(
             claims.iter().map(|claim| (claim.id.as_str(), claim.statement.as_str())),
         ))?;
     }
-    let Some(destination) = &json.json else { return Ok(()) };
     let entries = claims.into_iter().map(|claim| ListEntry {
         id: claim.id,
         kind: claim.kind,
@@ -196,5 +195,5 @@ fn list(json: &JsonOption) -> CommandResult {
         section: claim.section,
         statement: claim.statement,
     });
-    output::write_json(destination, &ListDocument { claims: entries.collect() })
+    results.write_rows(&ListDocument { claims: entries.collect() }, "claims")
 }

@@ -3,12 +3,12 @@
 use crate::error::{CommandResult, Failure};
 use crate::input;
 use crate::options::{
-    DesignOptions, HintsOption, InputOptions, JsonOption, RecordingOptions, SimulationOptions,
+    DesignOptions, HintsOption, InputOptions, RecordingOptions, ResultOptions, SimulationOptions,
 };
 use crate::output;
 use crate::progress::Terminal;
 use clap::{Args, ValueEnum};
-use terrace_report::Charset;
+use terrace_report::{Charset, Columns};
 use terrace_sim::design::Resolved;
 use terrace_sim::{MigrationRow, migration_benchmark};
 use terrace_study::{Settings, Watched, first_pass, memory_picture, placement_picture, run};
@@ -81,7 +81,7 @@ pub struct Arguments {
     placement_map: Option<std::path::PathBuf>,
 
     #[command(flatten)]
-    json: JsonOption,
+    results: ResultOptions,
 }
 
 /// What can be measured without a program.
@@ -99,7 +99,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
     changes.check_names([design])?;
     let job = changes.resolve(design, None)?;
     if let Some(Microbenchmark::Migration) = arguments.microbenchmark {
-        return migration(&job.design, &arguments.json);
+        return migration(&job.design, &arguments.results);
     }
     let input = input::prepare_one(&arguments.input, &arguments.recording, "sim", "compare takes several")?;
     let terminal = Terminal::install();
@@ -143,10 +143,9 @@ pub fn run(arguments: Arguments) -> CommandResult {
         let title = format!("{} on {name}", record.design);
         output::write_file(path, &placement_picture::of_run(&title, &record.machine, map).to_svg())?;
     }
-    if let Some(destination) = &arguments.json.json {
-        output::write_text(destination, &record.to_json())?;
-    }
-    if !arguments.json.owns_stdout() {
+    let columns = || Ok(Columns::of_runs(std::slice::from_ref(&record)));
+    arguments.results.write_both(|| Ok(record.to_json()), columns)?;
+    if !arguments.results.owns_stdout() {
         output::print_line(&record.summary(80, Charset::from_environment()))?;
     }
     match ending.wait(&name, &terminal) {
@@ -157,19 +156,16 @@ pub fn run(arguments: Arguments) -> CommandResult {
 }
 
 /// Measures migrations alone, and shows the throughput of each way of moving pages.
-fn migration(design: &Resolved, json: &JsonOption) -> CommandResult {
+fn migration(design: &Resolved, results: &ResultOptions) -> CommandResult {
     let rows = migration_benchmark(&design.design)
         .map_err(|problem| Failure::run(format!("{}: {problem}", design.design.machine)))?;
-    if let Some(destination) = &json.json {
-        let rows: Vec<_> = rows.iter().map(row_as_json).collect();
-        let text = serde_json::json!({
-            "microbenchmark": "migration",
-            "machine": design.design.machine,
-            "rows": rows,
-        });
-        output::write_text(destination, &format!("{text:#}\n"))?;
-    }
-    if json.owns_stdout() {
+    let document = serde_json::json!({
+        "microbenchmark": "migration",
+        "machine": design.design.machine,
+        "rows": rows.iter().map(row_as_json).collect::<Vec<_>>(),
+    });
+    results.write_rows(&document, "rows")?;
+    if results.owns_stdout() {
         return Ok(());
     }
     let base = rows.iter().find(|row| row.name == "base pages").map_or(0.0, |row| row.throughput.0);

@@ -1,7 +1,7 @@
 //! `terrace suite`: real programs as inputs.
 
 use crate::error::{CommandResult, Failure};
-use crate::options::JsonOption;
+use crate::options::ResultOptions;
 use crate::output;
 use crate::progress::{Terminal, note, short};
 use clap::{Args, Subcommand};
@@ -38,7 +38,7 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// List the programs and how far each is
-    List(JsonOption),
+    List(ResultOptions),
     /// Install the packages that programs need (apt-get, as root or by sudo)
     Install {
         /// Programs; none: all that lack something
@@ -66,7 +66,7 @@ enum Action {
         #[arg(long)]
         verify: bool,
         #[command(flatten)]
-        json: JsonOption,
+        results: ResultOptions,
     },
 }
 
@@ -74,10 +74,10 @@ enum Action {
 pub fn run(arguments: Arguments) -> CommandResult {
     let suite = Suite::of_user()?;
     match arguments.action {
-        Action::List(json) => list(&suite, &json),
+        Action::List(results) => list(&suite, &results),
         Action::Install { names, print_command } => install(&suite, &names, print_command),
         Action::Record { names, again } => record(&suite, &names, again),
-        Action::Show { name, verify, json } => show(&suite, &name, verify, &json),
+        Action::Show { name, verify, results } => show(&suite, &name, verify, &results),
     }
 }
 
@@ -121,14 +121,14 @@ fn word(state: &State) -> &'static str {
     }
 }
 
-fn list(suite: &Suite, json: &JsonOption) -> CommandResult {
+fn list(suite: &Suite, results: &ResultOptions) -> CommandResult {
     let programs: Vec<Listed> = suite::entries().into_iter().map(|entry| listed(suite, entry)).collect();
     let mut text = String::new();
     for program in &programs {
         let _ = writeln!(text, "{:<10} {:<13} {}", program.name, program.state, program.summary);
     }
-    json.write(&ListDocument { programs })?;
-    if json.owns_stdout() { Ok(()) } else { output::print(&text) }
+    results.write_rows(&ListDocument { programs }, "programs")?;
+    if results.owns_stdout() { Ok(()) } else { output::print(&text) }
 }
 
 /// The entries of these names; all where there is none.
@@ -215,7 +215,7 @@ fn in_short(manifest: &Manifest) -> String {
     )
 }
 
-fn show(suite: &Suite, name: &str, verify: bool, json: &JsonOption) -> CommandResult {
+fn show(suite: &Suite, name: &str, verify: bool, results: &ResultOptions) -> CommandResult {
     let entry = suite::find(name)?;
     let state = suite.state(&entry);
     if verify {
@@ -230,8 +230,8 @@ fn show(suite: &Suite, name: &str, verify: bool, json: &JsonOption) -> CommandRe
         }
     }
     let text = describe(suite, &entry, &state);
-    json.write(&listed(suite, entry))?;
-    if json.owns_stdout() { Ok(()) } else { output::print(&text) }
+    results.write(&listed(suite, entry))?;
+    if results.owns_stdout() { Ok(()) } else { output::print(&text) }
 }
 
 fn describe(suite: &Suite, entry: &Entry, state: &State) -> String {

@@ -117,8 +117,8 @@ pub fn run(arguments: Arguments) -> CommandResult {
         others.push((word, other));
     }
     let tuned = tune.run(input, others, &terminal)?;
-    arguments.study.json.write(&tuned)?;
-    if !arguments.study.json.owns_stdout() {
+    arguments.study.results.write_rows(&tuned, "parameters")?;
+    if !arguments.study.results.owns_stdout() {
         output::print(&text(&tuned))?;
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! `terrace workload`: the built-in workloads.
 
 use crate::error::{Blame, CommandResult, Failure};
-use crate::options::JsonOption;
+use crate::options::ResultOptions;
 use crate::progress::Busy;
 use crate::{output, progress};
 use clap::{Args, Subcommand, ValueEnum};
@@ -35,14 +35,14 @@ pub struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// List the workloads
-    List(JsonOption),
+    List(ResultOptions),
     /// Show what a workload does, what it stands for, and its parameters
     Show {
         /// Name, with parameters or without: gups or gups,bytes=1GiB
         #[arg(value_name = "NAME[,KEY=VALUE…]")]
         spec: String,
         #[command(flatten)]
-        json: JsonOption,
+        results: ResultOptions,
     },
     /// Run a workload natively on this machine's memory and time it
     Run {
@@ -53,7 +53,7 @@ enum Action {
         #[arg(long, value_name = "SIZE", default_value = "system")]
         pages: PagesOption,
         #[command(flatten)]
-        json: JsonOption,
+        results: ResultOptions,
     },
 }
 
@@ -90,9 +90,9 @@ impl From<PagesOption> for NativePages {
 /// Carries out the subcommand.
 pub fn run(arguments: Arguments) -> CommandResult {
     match arguments.action {
-        Action::List(json) => list(&json),
-        Action::Show { spec, json } => show(&spec, &json),
-        Action::Run { spec, pages, json } => run_natively(&spec, pages.into(), &json),
+        Action::List(results) => list(&results),
+        Action::Show { spec, results } => show(&spec, &results),
+        Action::Run { spec, pages, results } => run_natively(&spec, pages.into(), &results),
     }
 }
 
@@ -107,13 +107,13 @@ struct ListEntry {
     summary: &'static str,
 }
 
-fn list(json: &JsonOption) -> CommandResult {
+fn list(results: &ResultOptions) -> CommandResult {
     let infos = terrace_workload::all();
-    if let Some(destination) = &json.json {
+    if results.is_wanted() {
         let workloads = infos.iter().map(|i| ListEntry { name: i.name, summary: i.summary }).collect();
-        output::write_json(destination, &ListDocument { workloads })?;
+        results.write_rows(&ListDocument { workloads }, "workloads")?;
     }
-    if !json.owns_stdout() {
+    if !results.owns_stdout() {
         output::print(&output::two_columns(infos.iter().map(|info| (info.name, info.summary))))?;
     }
     Ok(())
@@ -133,10 +133,10 @@ struct ShowDocument {
     parameters: Vec<ParameterInfo>,
 }
 
-fn show(spec: &str, json: &JsonOption) -> CommandResult {
+fn show(spec: &str, results: &ResultOptions) -> CommandResult {
     let workload = terrace_workload::open(spec).or_usage()?;
     let info = workload.info();
-    if let Some(destination) = &json.json {
+    if results.is_wanted() {
         let document = ShowDocument {
             name: info.name,
             summary: info.summary,
@@ -148,9 +148,9 @@ fn show(spec: &str, json: &JsonOption) -> CommandResult {
             arguments: workload.header().arguments,
             parameters: info.parameters(),
         };
-        output::write_json(destination, &document)?;
+        results.write(&document)?;
     }
-    if !json.owns_stdout() {
+    if !results.owns_stdout() {
         output::print(&describe(info, workload.as_ref()))?;
     }
     Ok(())
@@ -219,7 +219,7 @@ fn shares(pages: &ResidentPages) -> String {
     if given.is_empty() { "unknown".to_owned() } else { given.join(", ") }
 }
 
-fn run_natively(spec: &str, pages: NativePages, json: &JsonOption) -> CommandResult {
+fn run_natively(spec: &str, pages: NativePages, results: &ResultOptions) -> CommandResult {
     let workload = terrace_workload::open(spec).or_usage()?;
     tracing::info!(spec, footprint = workload.footprint(), "native run begins");
     let busy = Busy::new(spec.split(',').next().unwrap_or_default());
@@ -227,7 +227,7 @@ fn run_natively(spec: &str, pages: NativePages, json: &JsonOption) -> CommandRes
     drop(busy);
     let run: NativeRun = run.map_err(|error| Failure::Run(error.into()))?;
     let rate = if run.seconds > 0.0 { run.accesses as f64 / run.seconds } else { 0.0 };
-    if let Some(destination) = &json.json {
+    if results.is_wanted() {
         let document = RunDocument {
             workload: spec.to_owned(),
             seconds: run.seconds,
@@ -243,9 +243,9 @@ fn run_natively(spec: &str, pages: NativePages, json: &JsonOption) -> CommandRes
             },
             checksum: format!("{:016x}", run.checksum),
         };
-        output::write_json(destination, &document)?;
+        results.write(&document)?;
     }
-    if json.owns_stdout() {
+    if results.owns_stdout() {
         return Ok(());
     }
     let text = format!(

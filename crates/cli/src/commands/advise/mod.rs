@@ -122,7 +122,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
         };
         question.check()?;
         let advice = question.run(input()?, &terminal)?;
-        arguments.study.json.write(&advice)?;
+        arguments.study.results.write_rows(&advice, "ways")?;
         pages::text(&advice)
     } else {
         let named = !arguments.policies.is_empty();
@@ -138,10 +138,10 @@ pub fn run(arguments: Arguments) -> CommandResult {
         // Everything that can be wrong is found before anything is recorded.
         question.check()?;
         let advice = question.run(input()?, &terminal)?;
-        arguments.study.json.write(&advice)?;
+        arguments.study.results.write_rows(&advice, "policies")?;
         memory::text(&advice)
     };
-    if !arguments.study.json.owns_stdout() {
+    if !arguments.study.results.owns_stdout() {
         output::print(&text)?;
     }
     Ok(())

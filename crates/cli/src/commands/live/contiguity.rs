@@ -1,7 +1,7 @@
 //! `terrace contiguity`: how contiguous a process's memory is.
 
 use crate::error::{CommandResult, Failure};
-use crate::options::JsonOption;
+use crate::options::ResultOptions;
 use crate::output;
 use clap::Args;
 use serde::Serialize;
@@ -41,7 +41,7 @@ pub struct Arguments {
     seconds: Option<u64>,
 
     #[command(flatten)]
-    json: JsonOption,
+    results: ResultOptions,
 }
 
 #[derive(Serialize)]
@@ -71,7 +71,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
         }
         _ => Failure::run(format!("process {pid} cannot be looked into: {error}; run as root")),
     })?;
-    let silent = arguments.json.owns_stdout();
+    let silent = arguments.results.owns_stdout();
     if !silent {
         output::print_line(" seconds       memory      regions   largest 32  largest 128")?;
     }
@@ -97,9 +97,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
             break;
         }
     }
-    if let Some(destination) = &arguments.json.json {
-        output::write_json(destination, &Document { pid, samples })?;
-    }
+    arguments.results.write_rows(&Document { pid, samples }, "samples")?;
     Ok(())
 }
 

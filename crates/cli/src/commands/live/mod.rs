@@ -9,8 +9,8 @@ mod shootdown;
 pub mod top;
 
 use crate::error::Failure;
-use crate::options::{JsonOption, parse_set};
-use crate::{output, progress};
+use crate::options::{ResultOptions, parse_set};
+use crate::progress;
 use clap::Args;
 use serde::Serialize;
 use std::net::SocketAddr;
@@ -95,7 +95,7 @@ pub struct LiveOptions {
     pub report: Option<PathBuf>,
 
     #[command(flatten)]
-    pub json: JsonOption,
+    pub results: ResultOptions,
 }
 
 /// A share; none for no bound.
@@ -299,11 +299,11 @@ fn conclude(options: &LiveOptions, session: &Session, watch: &Watch, input: &str
         let page = report::write(folder, run)?;
         progress::note(&format!("report: {}", page.display()));
     }
-    if let Some(destination) = &options.json.json {
+    if options.results.is_wanted() {
         let accesses = engine.source_name();
         let document =
             Document { policy: name, parameters, choices, accesses, statistics: &statistics, notes: &notes };
-        output::write_json(destination, &document)?;
+        options.results.write(&document)?;
     }
     Ok(())
 }

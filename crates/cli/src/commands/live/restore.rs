@@ -1,7 +1,7 @@
 //! `terrace restore`: puts back what a Terrace that was killed had set.
 
 use crate::error::{Blame, CommandResult, Failure};
-use crate::options::JsonOption;
+use crate::options::ResultOptions;
 use crate::output;
 use clap::Args;
 use terrace_live::help;
@@ -23,7 +23,7 @@ Examples:
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
     #[command(flatten)]
-    json: JsonOption,
+    results: ResultOptions,
 }
 
 /// Carries out the subcommand.
@@ -34,7 +34,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let recorders = terrace_recorder::remove_stale();
     let removed = sockets.iter().chain(&helpers).chain(&recorders);
     restored.done.extend(removed.map(|path| format!("{} is removed", path.display())));
-    if !arguments.json.owns_stdout() {
+    if !arguments.results.owns_stdout() {
         let lines: Vec<&String> =
             restored.done.iter().chain(&restored.left).chain(&restored.failed).collect();
         for line in &lines {
@@ -44,9 +44,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
             output::print_line("nothing to put back")?;
         }
     }
-    if let Some(destination) = &arguments.json.json {
-        output::write_json(destination, &restored)?;
-    }
+    arguments.results.write(&restored)?;
     if restored.failed.is_empty() {
         Ok(())
     } else {

@@ -140,7 +140,11 @@ enum Microbenchmark {
 /// Carries out the subcommand.
 pub fn run(arguments: Arguments) -> CommandResult {
     if let Some(Microbenchmark::Shootdown) = arguments.microbenchmark {
-        return super::shootdown::run(arguments.machine.as_deref(), arguments.tiny, &arguments.options.json);
+        return super::shootdown::run(
+            arguments.machine.as_deref(),
+            arguments.tiny,
+            &arguments.options.results,
+        );
     }
     let options = &arguments.options;
     let (managed, help) = if arguments.sample_faults {

@@ -1,7 +1,7 @@
 //! `terrace run --microbenchmark shootdown`: what shootdowns cost here, and what the simulated kernel says they cost.
 
 use crate::error::{Blame, CommandResult, Failure};
-use crate::options::JsonOption;
+use crate::options::ResultOptions;
 use crate::output;
 use serde::Serialize;
 use terrace_calibrate::{Call, Calls, Effort, Processor, Spread, measure_calls};
@@ -40,7 +40,7 @@ struct Document<'a> {
 }
 
 /// Measures and predicts. `machine`: the preset whose costs predict; without one the nearest to the processor.
-pub fn run(machine: Option<&str>, tiny: bool, json: &JsonOption) -> CommandResult {
+pub fn run(machine: Option<&str>, tiny: bool, results: &ResultOptions) -> CommandResult {
     let processor = Processor::here();
     let machine = machine.unwrap_or_else(|| processor.nearest_preset());
     // A wrong name is said before anything is measured.
@@ -55,7 +55,7 @@ pub fn run(machine: Option<&str>, tiny: bool, json: &JsonOption) -> CommandResul
     })
     .map_err(Failure::run)?;
     let left_out = measured.left_out.iter();
-    json.write(&Document {
+    let document = Document {
         microbenchmark: "shootdown",
         processor: &processor.name,
         virtual_machine: processor.guest,
@@ -66,8 +66,9 @@ pub fn run(machine: Option<&str>, tiny: bool, json: &JsonOption) -> CommandResul
         left_out: left_out
             .map(|(call, reason)| LeftOut { call: call.name(), reason: reason.clone() })
             .collect(),
-    })?;
-    if json.owns_stdout() {
+    };
+    results.write_rows(&document, "rows")?;
+    if results.owns_stdout() {
         return Ok(());
     }
     output::print_line(&table(&processor, &design.machine, &measured, &rows))

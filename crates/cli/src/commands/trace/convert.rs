@@ -2,9 +2,9 @@
 
 use super::{TraceInput, name_of, refuse_same_file, stopped, write_trace};
 use crate::error::{Blame, CommandResult, Failure};
-use crate::options::JsonOption;
+use crate::options::ResultOptions;
+use crate::progress;
 use crate::progress::Terminal;
-use crate::{output, progress};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -48,7 +48,7 @@ pub struct Arguments {
     #[arg(long, value_enum, value_name = "WHAT")]
     count: Option<Count>,
     #[command(flatten)]
-    json: JsonOption,
+    results: ResultOptions,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -82,12 +82,12 @@ const BLOCK: Bytes = Bytes::kib(4);
 /// Carries out the subcommand.
 pub fn run(arguments: Arguments) -> CommandResult {
     let format = format_of(&arguments)?;
-    let Arguments { input, output, stream, json, .. } = arguments;
+    let Arguments { input, output, stream, results, .. } = arguments;
     let mut source = open_trace(&input.file, input.salvage)?;
     refuse_same_file(&input.file, &output)?;
     match format {
-        None => write_trace(source.as_mut(), &output, &json),
-        Some(format) => export(source.as_mut(), format, stream.map(StreamId), &output, &json),
+        None => write_trace(source.as_mut(), &output, &results),
+        Some(format) => export(source.as_mut(), format, stream.map(StreamId), &output, &results),
     }
 }
 
@@ -149,12 +149,12 @@ fn export(
     format: ExportFormat,
     stream: Option<StreamId>,
     path: &Path,
-    json: &JsonOption,
+    results: &ResultOptions,
 ) -> CommandResult {
     let terminal = Terminal::install();
     let mut watched = Watched::new(&name_of(path), source, &terminal).until(&terminal.stop());
     let exported = if path == Path::new("-") {
-        if json.owns_stdout() {
+        if results.owns_stdout() {
             return Err(Failure::usage("the export and the JSON cannot both go to standard output"));
         }
         let scratch = std::env::temp_dir();
@@ -169,9 +169,7 @@ fn export(
         exported
     };
     let document = ExportDocument { file: path.display().to_string(), exported };
-    if let Some(destination) = &json.json {
-        output::write_json(destination, &document)?;
-    }
+    results.write(&document)?;
     // On stderr: standard output may be the export itself.
     progress::note(&sentence(&document, format));
     stopped(&terminal.stop(), path)

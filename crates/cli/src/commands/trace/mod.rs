@@ -3,7 +3,7 @@
 mod convert;
 
 use crate::error::{Blame, CommandResult, Failure};
-use crate::options::{JsonOption, parse_count};
+use crate::options::{ResultOptions, parse_count};
 use crate::progress::{Progress, Terminal};
 use crate::{output, progress};
 use clap::{Args, Subcommand};
@@ -45,7 +45,7 @@ enum Action {
         #[command(flatten)]
         input: TraceInput,
         #[command(flatten)]
-        json: JsonOption,
+        results: ResultOptions,
     },
     /// Print the first accesses and events as text
     ///
@@ -59,7 +59,7 @@ enum Action {
         #[arg(short = 'n', long, value_name = "N", default_value = "20", value_parser = parse_count)]
         lines: u64,
         #[command(flatten)]
-        json: JsonOption,
+        results: ResultOptions,
     },
     /// Cut a part out, as a trace of its own
     ///
@@ -82,7 +82,7 @@ enum Action {
         #[arg(long)]
         cold: bool,
         #[command(flatten)]
-        json: JsonOption,
+        results: ResultOptions,
     },
     /// Check every checksum, chunk and rule of a trace
     ///
@@ -93,7 +93,7 @@ enum Action {
         #[arg(value_name = "FILE")]
         file: PathBuf,
         #[command(flatten)]
-        json: JsonOption,
+        results: ResultOptions,
     },
     Convert(convert::Arguments),
 }
@@ -111,27 +111,25 @@ struct TraceInput {
 /// Carries out the subcommand.
 pub fn run(arguments: Arguments) -> CommandResult {
     match arguments.action {
-        Action::Info { input, json } => info(&input, &json),
-        Action::Head { input, lines, json } => head(&input, lines, &json),
-        Action::Slice { input, output, from, count, cold, json } => {
-            slice(&input, &output, from, count, cold, &json)
+        Action::Info { input, results } => info(&input, &results),
+        Action::Head { input, lines, results } => head(&input, lines, &results),
+        Action::Slice { input, output, from, count, cold, results } => {
+            slice(&input, &output, from, count, cold, &results)
         }
-        Action::Verify { file, json } => verify(&file, &json),
+        Action::Verify { file, results } => verify(&file, &results),
         Action::Convert(arguments) => convert::run(arguments),
     }
 }
 
-fn info(input: &TraceInput, json: &JsonOption) -> CommandResult {
+fn info(input: &TraceInput, results: &ResultOptions) -> CommandResult {
     let mut progress = Progress::new(name_of(&input.file));
     let info = terrace_trace::info_watched(&input.file, input.salvage, |accesses, share| {
         progress.advance(accesses, || share);
     });
     drop(progress);
     let info = info.map_err(Error::Open)?;
-    if let Some(destination) = &json.json {
-        output::write_json(destination, &info)?;
-    }
-    if !json.owns_stdout() {
+    results.write(&info)?;
+    if !results.owns_stdout() {
         output::print(&describe(&info))?;
     }
     Ok(())
@@ -184,18 +182,15 @@ struct HeadDocument {
     items: Vec<HeadItem>,
 }
 
-fn head(input: &TraceInput, lines: u64, json: &JsonOption) -> CommandResult {
+fn head(input: &TraceInput, lines: u64, results: &ResultOptions) -> CommandResult {
     let mut source = open_trace(&input.file, input.salvage)?;
     let most = usize::try_from(lines).unwrap_or(usize::MAX);
     let items = terrace_trace::head(source.as_mut(), most).or_run()?;
-    if !json.owns_stdout() && !items.is_empty() {
+    if !results.owns_stdout() && !items.is_empty() {
         let lines: Vec<String> = items.iter().map(HeadItem::to_string).collect();
         output::print_line(&lines.join("\n"))?;
     }
-    match &json.json {
-        Some(destination) => output::write_json(destination, &HeadDocument { items }),
-        None => Ok(()),
-    }
+    results.write_rows(&HeadDocument { items }, "items")
 }
 
 #[derive(Serialize)]
@@ -212,7 +207,7 @@ fn slice(
     from: u64,
     count: Option<u64>,
     cold: bool,
-    json: &JsonOption,
+    results: &ResultOptions,
 ) -> CommandResult {
     let source = open_trace(&input.file, input.salvage)?;
     refuse_same_file(&input.file, output)?;
@@ -223,7 +218,7 @@ fn slice(
         return Err(Failure::usage(format!("{name} has {all} accesses: none is left from number {from} on")));
     }
     let options = SliceOptions { accesses: from..end, residency: !cold };
-    write_trace(&mut terrace_trace::slice(source, options), output, json)
+    write_trace(&mut terrace_trace::slice(source, options), output, results)
 }
 
 fn refuse_same_file(input: &Path, output: &Path) -> CommandResult {
@@ -237,7 +232,7 @@ fn refuse_same_file(input: &Path, output: &Path) -> CommandResult {
     Ok(())
 }
 
-fn write_trace(source: &mut dyn EventSource, path: &Path, json: &JsonOption) -> CommandResult {
+fn write_trace(source: &mut dyn EventSource, path: &Path, results: &ResultOptions) -> CommandResult {
     let terminal = Terminal::install();
     let name = name_of(path);
     let mut watched = Watched::new(&name, source, &terminal).until(&terminal.stop());
@@ -248,10 +243,8 @@ fn write_trace(source: &mut dyn EventSource, path: &Path, json: &JsonOption) -> 
         bytes: summary.file_bytes,
         bytes_per_access: summary.bytes_per_access(),
     };
-    if let Some(destination) = &json.json {
-        output::write_json(destination, &document)?;
-    }
-    if !json.owns_stdout() {
+    results.write(&document)?;
+    if !results.owns_stdout() {
         output::print_line(&format!(
             "{}: {} accesses, {} ({:.2} bytes per access)",
             document.trace,
@@ -281,16 +274,14 @@ struct VerifyDocument<'a> {
     report: &'a VerifyReport,
 }
 
-fn verify(file: &Path, json: &JsonOption) -> CommandResult {
+fn verify(file: &Path, results: &ResultOptions) -> CommandResult {
     let mut progress = Progress::new(name_of(file));
     let report = terrace_trace::verify_watched(file, |accesses, share| progress.advance(accesses, || share));
     drop(progress);
     let report = report.map_err(Error::Open)?;
-    if let Some(destination) = &json.json {
-        output::write_json(destination, &VerifyDocument { sound: report.is_sound(), report: &report })?;
-    }
+    results.write(&VerifyDocument { sound: report.is_sound(), report: &report })?;
     if report.is_sound() {
-        if !json.owns_stdout() {
+        if !results.owns_stdout() {
             let checked =
                 if report.format == Format::Terrace { "every checksum is right" } else { "it can be read" };
             let accesses = report.totals.accesses;

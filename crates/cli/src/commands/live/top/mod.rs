@@ -6,7 +6,7 @@ mod screen;
 pub use screen::tests::example;
 
 use crate::error::{Blame, CommandResult, Failure};
-use crate::options::JsonOption;
+use crate::options::ResultOptions;
 use crate::{output, progress};
 use clap::Args;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use terrace_live::status::Status;
 use terrace_live::{journal, server};
-use terrace_report::Charset;
+use terrace_report::{Charset, Columns};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -58,7 +58,7 @@ pub struct Arguments {
     once: bool,
 
     #[command(flatten)]
-    json: JsonOption,
+    results: ResultOptions,
 }
 
 /// Carries out the subcommand.
@@ -73,8 +73,10 @@ pub fn run(arguments: Arguments) -> CommandResult {
         }
         _ => Failure::run(format!("{}: {error}", socket.display())),
     })?;
-    if let Some(destination) = &arguments.json.json {
-        output::write_text(destination, &serde_json::to_string_pretty(&status).or_run()?)?;
+    if arguments.results.is_wanted() {
+        let json = || serde_json::to_string_pretty(&status).or_run();
+        let table = || Ok(Columns::of_document(&serde_json::to_value(&status).or_run()?, None));
+        arguments.results.write_both(json, table)?;
     } else if arguments.once {
         let lines = screen::lines(&status, WIDTH, Charset::from_environment());
         let text: String = lines.iter().map(|line| format!("{}\n", line.to_string().trim_end())).collect();
