@@ -90,7 +90,7 @@ class Command:
     every: tuple[int, int] | None = field(default=None, kw_only=True)
     #: End the program at ``limit`` instead of letting it run on.
     end_at_limit: bool = field(default=False, kw_only=True)
-    #: Record only between the markers that the program issues (``terrace.h``).
+    #: Record only between the markers that the program issues (``terrace/marker.h``).
     region: bool = field(default=False, kw_only=True)
     #: Record each access's instruction address.
     program_counters: bool = field(default=False, kw_only=True)

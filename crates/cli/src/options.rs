@@ -68,7 +68,7 @@ pub struct RecordingOptions {
     #[arg(long, requires = "limit")]
     pub end_at_limit: bool,
 
-    /// Record only between the markers that the program issues (terrace.h)
+    /// Record only between the markers that the program issues (terrace/marker.h)
     #[arg(long)]
     pub region: bool,
 

@@ -2,7 +2,7 @@
 //!
 //! Its number lies far above every number Linux has assigned. QEMU shows each system call to its plugins before it
 //! looks the number up, and then answers `ENOSYS`, as Linux itself does when the program runs without a recorder.
-//! Arguments: operation, then up to four operands. `include/terrace.h` says the same in C.
+//! Arguments: operation, then up to four operands. `include/terrace/marker.h` says the same in C.
 
 /// The number of the reserved system call.
 pub const SYSCALL: i64 = 29_797;

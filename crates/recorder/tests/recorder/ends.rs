@@ -10,7 +10,7 @@ fn touching(end: &str) -> String {
     format!(
         r#"
         #define _GNU_SOURCE
-        #include "terrace.h"
+        #include "terrace/marker.h"
         #include <pthread.h>
         #include <signal.h>
         #include <stdio.h>
@@ -20,7 +20,7 @@ fn touching(end: &str) -> String {
         static volatile long array[1000];
         static void *thread(void *unused) {{ usleep(100000); return 0; }}
         int main(int argc, char **argv) {{
-            terrace_alloc((void *)array, sizeof array, "array");
+            terrace_mark_alloc((void *)array, sizeof array, "array");
             for (int i = 0; i < 1000; i++) array[i] = i;
             {end}
         }}

@@ -51,7 +51,7 @@ fn address_space_calls_become_events() {
     let workshop = Workshop::new();
     let program = workshop.c(r#"
         #define _GNU_SOURCE
-        #include "terrace.h"
+        #include "terrace/marker.h"
         #include <fcntl.h>
         #include <sys/mman.h>
         #include <sys/shm.h>
@@ -59,21 +59,21 @@ fn address_space_calls_become_events() {
         int main(int argc, char **argv) {
             terrace_phase("begin");
             char *a = mmap(0, 10 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-            terrace_alloc(a, 1, "a");
+            terrace_mark_alloc(a, 1, "a");
             madvise(a + 4096, 8192, MADV_DONTNEED);
             char *b = mremap(a, 10 * 4096, 100 * 4096, MREMAP_MAYMOVE);
-            terrace_alloc(b, 1, "b");
+            terrace_mark_alloc(b, 1, "b");
             mprotect(b, 4096, PROT_READ);
             munmap(b, 100 * 4096);
             int fd = open(argv[0], O_RDONLY);
             char *f = mmap(0, 5000, PROT_READ, MAP_SHARED, fd, 0);
-            terrace_alloc(f, 1, "f");
+            terrace_mark_alloc(f, 1, "f");
             munmap(b, 12345);
             munmap(b + 1, 4096);
             mmap((void *)-1, 0, 0, 0, -1, 0);
             int id = shmget(IPC_PRIVATE, 8192, 0600);
             char *s = shmat(id, 0, 0);
-            terrace_alloc(s, 1, "s");
+            terrace_mark_alloc(s, 1, "s");
             shmdt(s);
             shmctl(id, IPC_RMID, 0);
             sbrk(0x100000);
@@ -136,7 +136,7 @@ fn bytes_the_kernel_copies_are_seen() {
     let workshop = Workshop::new();
     let program = workshop.c(r#"
         #define _GNU_SOURCE
-        #include "terrace.h"
+        #include "terrace/marker.h"
         #include <sys/random.h>
         #include <sys/socket.h>
         #include <sys/uio.h>
@@ -144,8 +144,8 @@ fn bytes_the_kernel_copies_are_seen() {
         #include <unistd.h>
         static char in[100000], out[100000];
         int main(int argc, char **argv) {
-            terrace_alloc(in, sizeof in, "in");
-            terrace_alloc(out, sizeof out, "out");
+            terrace_mark_alloc(in, sizeof in, "in");
+            terrace_mark_alloc(out, sizeof out, "out");
             int fd = open(argv[1], O_RDWR | O_CREAT, 0600);
             write(fd, out, 1000);
             pwrite(fd, out, 100, 0);
@@ -220,7 +220,7 @@ fn a_read_that_blocks_is_waiting() {
     let workshop = Workshop::new();
     let program = workshop.c(r#"
         #define _GNU_SOURCE
-        #include "terrace.h"
+        #include "terrace/marker.h"
         #include <fcntl.h>
         #include <pthread.h>
         #include <stdlib.h>
@@ -280,7 +280,7 @@ fn a_read_that_blocks_is_waiting() {
 }
 
 const ALLOCATING: &str = r#"
-    #include "terrace.h"
+    #include "terrace/marker.h"
     #include <stdint.h>
     #include <stdlib.h>
     #include <string.h>

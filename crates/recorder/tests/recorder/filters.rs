@@ -7,12 +7,12 @@ use terrace_trace::{Event, EventSource, MarkKind};
 
 /// Touches 300 pages once, then one page many times, in a loop without other accesses.
 const PROGRAM: &str = r#"
-    #include "terrace.h"
+    #include "terrace/marker.h"
     static char pages[300 * 4096] __attribute__((aligned(4096)));
     static char other[4096] __attribute__((aligned(4096)));
     int main() {
-        terrace_alloc(pages, sizeof pages, "pages");
-        terrace_alloc(other, sizeof other, "other");
+        terrace_mark_alloc(pages, sizeof pages, "pages");
+        terrace_mark_alloc(other, sizeof other, "other");
         for (int i = 0; i < 300; i++) ((volatile char *)pages)[i * 4096] = 1;
         terrace_region_begin("loop");
         char *p = other;
@@ -70,7 +70,7 @@ fn a_region_keeps_residency() {
 fn a_region_holds_for_all_threads() {
     let workshop = Workshop::new();
     let program = workshop.c(r#"
-        #include "terrace.h"
+        #include "terrace/marker.h"
         #include <pthread.h>
         static volatile long before[100], inside[100], after[100];
         static _Atomic int step;
@@ -86,9 +86,9 @@ fn a_region_holds_for_all_threads() {
             return 0;
         }
         int main() {
-            terrace_alloc((void *)before, sizeof before, "before");
-            terrace_alloc((void *)inside, sizeof inside, "inside");
-            terrace_alloc((void *)after, sizeof after, "after");
+            terrace_mark_alloc((void *)before, sizeof before, "before");
+            terrace_mark_alloc((void *)inside, sizeof inside, "inside");
+            terrace_mark_alloc((void *)after, sizeof after, "after");
             pthread_t thread;
             pthread_create(&thread, 0, work, 0);
             wait_for(1);

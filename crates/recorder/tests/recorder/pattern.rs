@@ -15,11 +15,11 @@ fn an_array_walk_is_recorded_exactly() {
     let workshop = Workshop::new();
     let program = workshop.static_c(
         r#"
-        #include "terrace.h"
+        #include "terrace/marker.h"
         #define N 100000
         static long array[N];
         int main() {
-            terrace_alloc(array, sizeof array, "array");
+            terrace_mark_alloc(array, sizeof array, "array");
             long *p = array, *end = array + N;
             terrace_region_begin("walk");
             __asm__ volatile("1: mov (%0), %%rax\n add $8, %0\n cmp %1, %0\n jne 1b"
@@ -48,7 +48,7 @@ fn instructions_of_each_shape_are_counted_once() {
     // Per round: 1 vector load of 16 bytes, add to memory (load, store), locked add (load, store), 3 register
     // instructions in a block of their own, push and pop, then the loop's end: 14 instructions, jumps included.
     let source = r#"
-        #include "terrace.h"
+        #include "terrace/marker.h"
         #include <pthread.h>
         #include <stdlib.h>
         #include <unistd.h>
@@ -57,7 +57,7 @@ fn instructions_of_each_shape_are_counted_once() {
         int main(int argc, char **argv) {
             pthread_t thread;
             for (int i = 1; i < argc; i++) pthread_create(&thread, 0, sleeper, 0);
-            terrace_alloc(object, sizeof object, "object");
+            terrace_mark_alloc(object, sizeof object, "object");
             terrace_region_begin("rounds");
             __asm__ volatile(
                 "mov $1000, %%ecx\n"
@@ -248,13 +248,13 @@ fn instructions_without_any_access_are_counted() {
     let workshop = Workshop::new();
     let program = workshop.static_c(
         r#"
-        #include "terrace.h"
+        #include "terrace/marker.h"
         static long sink;
         #define ROUNDS(n) __asm__ volatile( \
             "mov %%rcx, %0\n mov %1, %%ecx\n jmp 1f\n 1: nop\n dec %%ecx\n jnz 1b\n mov %%rcx, %0" \
             : "=m"(sink) : "i"(n) : "rcx")
         int main() {
-            terrace_alloc(&sink, sizeof sink, "sink");
+            terrace_mark_alloc(&sink, sizeof sink, "sink");
             ROUNDS(10);
             ROUNDS(1000000);
         }
@@ -286,10 +286,10 @@ fn repeated_string_instructions_count_once() {
     let workshop = Workshop::new();
     let program = workshop.static_c(
         r#"
-        #include "terrace.h"
+        #include "terrace/marker.h"
         static char from[4096], to[4096];
         int main() {
-            terrace_alloc(to, sizeof to, "to");
+            terrace_mark_alloc(to, sizeof to, "to");
             void *s = from, *d = to;
             long n = 512;
             terrace_region_begin("copy");
@@ -310,11 +310,11 @@ fn repeated_string_instructions_count_once() {
 fn filling_and_copying_use_wide_accesses() {
     let workshop = Workshop::new();
     let program = workshop.c(r#"
-        #include "terrace.h"
+        #include "terrace/marker.h"
         #include <string.h>
         static char from[1 << 20], to[1 << 20];
         int main() {
-            terrace_alloc(to, sizeof to, "to");
+            terrace_mark_alloc(to, sizeof to, "to");
             terrace_region_begin("fill");
             memset(to, 1, sizeof to);
             terrace_region_end("fill");
@@ -333,14 +333,14 @@ fn filling_and_copying_use_wide_accesses() {
 }
 
 const CHASE: &str = r#"
-    #include "terrace.h"
+    #include "terrace/marker.h"
     #include <stdlib.h>
     #define N 5000
     static void *nodes[N];
     static long numbers[N];
     int main(int argc, char **argv) {
-        terrace_alloc(nodes, sizeof nodes, "nodes");
-        terrace_alloc(numbers, sizeof numbers, "numbers");
+        terrace_mark_alloc(nodes, sizeof nodes, "nodes");
+        terrace_mark_alloc(numbers, sizeof numbers, "numbers");
         for (long i = 0; i < N; i++) nodes[i * 7 % N] = &nodes[(i + 1) * 7 % N];
         void **p = nodes;
         terrace_region_begin("chase");

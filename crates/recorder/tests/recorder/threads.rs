@@ -9,7 +9,7 @@ use terrace_trace::{Event, Item, SequencedEvent, StreamId};
 fn eight_hundred_threads_are_told_apart() {
     let workshop = Workshop::new();
     let program = workshop.c(r#"
-        #include "terrace.h"
+        #include "terrace/marker.h"
         #include <pthread.h>
         #define N 800
         static volatile long cells[N];
@@ -24,7 +24,7 @@ fn eight_hundred_threads_are_told_apart() {
             pthread_attr_t attributes;
             pthread_attr_init(&attributes);
             pthread_attr_setstacksize(&attributes, 65536);
-            terrace_alloc((void *)cells, sizeof cells, "cells");
+            terrace_mark_alloc((void *)cells, sizeof cells, "cells");
             pthread_barrier_init(&barrier, 0, N);
             for (int i = 0; i < N; i++)
                 if (pthread_create(&threads[i], &attributes, work, (void *)&cells[i])) return 1;
@@ -85,12 +85,12 @@ fn sleeping_threads_do_not_starve_the_others() {
 fn a_vcpu_used_again_is_another_thread() {
     let workshop = Workshop::new();
     let program = workshop.c(r#"
-        #include "terrace.h"
+        #include "terrace/marker.h"
         #include <pthread.h>
         static volatile long cell;
         static void *work(void *unused) { for (int i = 0; i < 50; i++) cell = i; return 0; }
         int main() {
-            terrace_alloc((void *)&cell, sizeof cell, "cell");
+            terrace_mark_alloc((void *)&cell, sizeof cell, "cell");
             for (int i = 0; i < 40; i++) {
                 pthread_t thread;
                 pthread_create(&thread, 0, work, 0);
@@ -116,14 +116,14 @@ fn a_vcpu_used_again_is_another_thread() {
 fn a_forked_child_starts_with_empty_buffers() {
     let workshop = Workshop::new();
     let program = workshop.c(r#"
-        #include "terrace.h"
+        #include "terrace/marker.h"
         #include <sys/wait.h>
         #include <unistd.h>
         static volatile long before, child, parent;
         int main() {
-            terrace_alloc((void *)&before, 8, "before");
-            terrace_alloc((void *)&child, 8, "child");
-            terrace_alloc((void *)&parent, 8, "parent");
+            terrace_mark_alloc((void *)&before, 8, "before");
+            terrace_mark_alloc((void *)&child, 8, "child");
+            terrace_mark_alloc((void *)&parent, 8, "parent");
             for (int i = 0; i < 500; i++) before = i;
             for (int n = 0; n < 5; n++) {
                 if (fork() == 0) {
@@ -165,7 +165,7 @@ fn no_access_comes_before_its_map() {
     let workshop = Workshop::new();
     let program = workshop.c(r#"
         #define _GNU_SOURCE
-        #include "terrace.h"
+        #include "terrace/marker.h"
         #include <pthread.h>
         #include <sys/mman.h>
         #define ROUNDS 2000
