@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use terrace_buddy::Shape;
 use terrace_model::PageSize;
 use terrace_model::parameters::{Choice, Parameters};
 
@@ -57,6 +58,18 @@ impl Default for MemoryParameters {
             pageblock: PageSize::Huge,
             min_free: 0.001,
             aging: Aging::None,
+        }
+    }
+}
+
+impl MemoryParameters {
+    /// What of it makes an allocator.
+    pub fn shape(&self) -> Shape {
+        Shape {
+            max_order: self.max_order,
+            last_freed_first: self.free_lists == FreeLists::LastFreedFirst,
+            grouping: self.grouping,
+            pageblock_order: self.pageblock.order(),
         }
     }
 }

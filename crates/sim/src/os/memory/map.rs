@@ -1,7 +1,7 @@
 //! What lies where in a memory, for pictures of it.
 
-use super::buddy::HUGE;
 use super::{Owner, TierMemory};
+use terrace_buddy::HUGE;
 use terrace_model::{Frame, PageSize};
 use terrace_policy::PageId;
 

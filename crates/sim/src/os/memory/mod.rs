@@ -3,8 +3,7 @@
 //! | file | what |
 //! |---|---|
 //! | `mod.rs` | a tier: blocks taken and given back, with their owners |
-//! | `buddy.rs` | the free blocks, grouped by mobility |
-//! | `block_set.rs`, `lists.rs` | sets and lists of blocks |
+//! | `crates/buddy` | the free blocks, grouped by mobility |
 //! | `owner.rs` | who holds a frame, a word each |
 //! | `cache.rs` | pages of files, evicted when memory is short |
 //! | `aging.rs` | what a long life does to memory |
@@ -12,11 +11,8 @@
 //! | `figures.rs`, `map.rs` | what a memory is like, in figures and for pictures |
 
 mod aging;
-mod block_set;
-mod buddy;
 mod cache;
 mod figures;
-mod lists;
 mod map;
 mod owner;
 mod snapshot;
@@ -25,14 +21,14 @@ mod tests;
 
 use crate::design::MemoryParameters;
 pub use aging::age;
-use buddy::HUGE;
-pub use buddy::{Buddy, Mobility};
 use cache::PageCache;
 pub use figures::{MemoryFigures, OrderFigures, RegionFigures};
 pub use map::{FrameRun, Holder};
 pub use owner::Owner;
 use owner::{Word, Words};
 pub use snapshot::Snapshot;
+use terrace_buddy::HUGE;
+pub use terrace_buddy::{Buddy, Mobility};
 use terrace_model::{Frame, PageSize, Time};
 
 /// The watermarks of a zone are at least this share of it apart (Linux, `vm.watermark_scale_factor`).
@@ -75,7 +71,7 @@ impl TierMemory {
         TierMemory {
             name: name.to_owned(),
             base,
-            buddy: Buddy::new(frames, parameters),
+            buddy: Buddy::new(frames, parameters.shape()),
             owners: Words::none(frames),
             cache: PageCache::default(),
             low_water,

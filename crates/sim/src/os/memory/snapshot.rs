@@ -4,11 +4,11 @@
 //! which their lists hand them out, and the page cache in the order of eviction, as runs. Frames that are in none of these
 //! are the kernel's.
 
-use super::buddy::Layout;
 use super::{FrameRun, MemoryFigures, Owner, TierMemory, Word};
 use crate::design::{Aging, Design, FreeLists, MemoryParameters};
 use std::io::{Read, Write};
 use std::path::Path;
+use terrace_buddy::{Layout, Shape};
 use terrace_model::PageSize;
 
 const MAGIC: &[u8; 8] = b"TERRMEM1";
@@ -30,6 +30,21 @@ pub struct Snapshot {
     layout: Layout,
     /// Cached frames by the order of eviction.
     cache: Vec<u32>,
+}
+
+/// The settings of a machine whose allocator is made so.
+fn parameters_of(shape: Shape) -> MemoryParameters {
+    MemoryParameters {
+        max_order: shape.max_order,
+        free_lists: if shape.last_freed_first { FreeLists::LastFreedFirst } else { FreeLists::LowestFirst },
+        grouping: shape.grouping,
+        pageblock: if shape.pageblock_order == PageSize::Giant.order() {
+            PageSize::Giant
+        } else {
+            PageSize::Huge
+        },
+        ..MemoryParameters::default()
+    }
 }
 
 impl Snapshot {
@@ -73,7 +88,7 @@ impl Snapshot {
     /// # Errors
     /// A damaged file.
     pub(super) fn memory(&self) -> Result<TierMemory, String> {
-        let mut memory = TierMemory::new("memory", 0, self.layout.frames, &self.layout.parameters);
+        let mut memory = TierMemory::new("memory", 0, self.layout.frames, &parameters_of(self.layout.shape));
         self.restore(&mut memory)?;
         Ok(memory)
     }
@@ -100,7 +115,7 @@ impl Snapshot {
     /// # Errors
     /// A memory of another size, or an allocator of another kind.
     pub fn restore(&self, memory: &mut TierMemory) -> Result<(), String> {
-        self.fits(&memory.name, memory.frames(), &memory.buddy.parameters())?;
+        self.fits(&memory.name, memory.frames(), &parameters_of(memory.buddy.shape()))?;
         if memory.buddy.free_frames() != memory.frames() {
             return Err("os.memory.aging.file: part of the memory is in use already".to_owned());
         }
@@ -127,7 +142,8 @@ impl Snapshot {
                 frames >> 8,
             ));
         }
-        let MemoryParameters { max_order, free_lists, grouping, pageblock, .. } = &self.layout.parameters;
+        let MemoryParameters { max_order, free_lists, grouping, pageblock, .. } =
+            &parameters_of(self.layout.shape);
         let mine =
             (&parameters.max_order, &parameters.free_lists, &parameters.grouping, &parameters.pageblock);
         if (max_order, free_lists, grouping, pageblock) != mine {
@@ -198,14 +214,14 @@ impl Snapshot {
         }
         let max_order = reader.number(crate::design::LARGEST_ORDER.into())? as u32;
         let flags = reader.number(7)?;
-        let parameters = MemoryParameters {
+        let pageblock = if flags & 4 != 0 { PageSize::Giant } else { PageSize::Huge };
+        let shape = Shape {
             max_order,
-            free_lists: if flags & 1 != 0 { FreeLists::LastFreedFirst } else { FreeLists::LowestFirst },
+            last_freed_first: flags & 1 != 0,
             grouping: flags & 2 != 0,
-            pageblock: if flags & 4 != 0 { PageSize::Giant } else { PageSize::Huge },
-            ..MemoryParameters::default()
+            pageblock_order: pageblock.order(),
         };
-        let blocks = frames.div_ceil(parameters.pageblock.base_pages());
+        let blocks = frames.div_ceil(pageblock.base_pages());
         let mut pageblocks = Vec::new();
         for _ in 0..blocks {
             pageblocks.push(reader.number(2)? as u8);
@@ -237,7 +253,7 @@ impl Snapshot {
         if reader.0.read(&mut [0]).map_err(|problem| damaged(&problem.to_string()))? != 0 {
             return Err(damaged("something follows its end"));
         }
-        Ok(Snapshot { layout: Layout { frames, parameters, pageblocks, free }, cache })
+        Ok(Snapshot { layout: Layout { frames, shape, pageblocks, free }, cache })
     }
 
     /// Writes it.
@@ -248,13 +264,13 @@ impl Snapshot {
         let mut encoder = zstd::Encoder::new(output, 3)?;
         encoder.include_checksum(true)?;
         encoder.write_all(MAGIC)?;
-        let parameters = &self.layout.parameters;
-        let flags = u64::from(parameters.free_lists == FreeLists::LastFreedFirst)
-            | u64::from(parameters.grouping) << 1
-            | u64::from(parameters.pageblock == PageSize::Giant) << 2;
+        let shape = self.layout.shape;
+        let flags = u64::from(shape.last_freed_first)
+            | u64::from(shape.grouping) << 1
+            | u64::from(shape.pageblock_order == PageSize::Giant.order()) << 2;
         let mut put = |number: u64| encoder.write_all(&number.to_le_bytes()[..5]);
         put(self.layout.frames)?;
-        put(parameters.max_order.into())?;
+        put(shape.max_order.into())?;
         put(flags)?;
         for mobility in &self.layout.pageblocks {
             put(u64::from(*mobility))?;

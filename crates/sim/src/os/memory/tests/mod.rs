@@ -3,9 +3,9 @@
 mod aged;
 mod reference;
 
-use super::buddy::HUGE;
 use super::*;
 use crate::design::FreeLists;
+use terrace_buddy::HUGE;
 use terrace_policy::PageId;
 
 fn parameters(lifo: bool, grouping: bool) -> MemoryParameters {

@@ -16,7 +16,8 @@ pub enum Mobility {
 }
 
 impl Mobility {
-    pub(super) const ALL: [Mobility; 3] = [Mobility::Movable, Mobility::Unmovable, Mobility::Reclaimable];
+    /// All of them, by number.
+    pub const ALL: [Mobility; 3] = [Mobility::Movable, Mobility::Unmovable, Mobility::Reclaimable];
 
     /// Whose blocks a request takes when there are none of its own, first choice first.
     const fn fallbacks(self) -> [Mobility; 2] {

@@ -1,13 +1,14 @@
 //! Which blocks are free and where they stand on their lists, as plain data: what a snapshot keeps of an allocator.
 
-use super::{Buddy, ISOLATED, KINDS, Mobility};
-use crate::design::MemoryParameters;
+use super::{Buddy, ISOLATED, KINDS, Mobility, Shape};
 
 /// Which blocks are free, in the order in which lists hand them out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Layout {
+    /// Frames in all.
     pub frames: u64,
-    pub parameters: MemoryParameters,
+    /// How the allocator was made.
+    pub shape: Shape,
     /// Mobility of each pageblock, by its number in the order of declaration.
     pub pageblocks: Vec<u8>,
     /// First frame, order, and number of the mobility.
@@ -33,12 +34,12 @@ impl Buddy {
             }
         }
         let pageblocks = self.pageblocks.iter().map(|mobility| *mobility as u8).collect();
-        Layout { frames: self.frames, parameters: self.parameters(), pageblocks, free }
+        Layout { frames: self.frames, shape: self.shape(), pageblocks, free }
     }
 
     /// Makes exactly the blocks of a layout free, one of such an allocator. They do not overlap and lie within.
     pub fn restore(&mut self, layout: &Layout) {
-        *self = Buddy::full(self.frames, &self.parameters());
+        *self = Buddy::full(self.frames, self.shape());
         for (mobility, number) in self.pageblocks.iter_mut().zip(&layout.pageblocks) {
             *mobility = Mobility::ALL[usize::from(*number)];
         }

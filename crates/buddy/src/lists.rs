@@ -5,7 +5,7 @@ const NONE: u32 = u32::MAX;
 
 /// Doubly linked lists over first frames of blocks; a frame is on one list at most.
 #[derive(Clone, Debug)]
-pub(super) struct Lists {
+pub(crate) struct Lists {
     /// Before and after each frame.
     links: Vec<[u32; 2]>,
     heads: Vec<u32>,

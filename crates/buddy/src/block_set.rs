@@ -2,7 +2,7 @@
 
 /// A set of block numbers.
 #[derive(Clone, Debug)]
-pub(super) struct BlockSet {
+pub(crate) struct BlockSet {
     /// `levels[0]` has one bit per block; each bit above says whether a word below has any.
     levels: Vec<Vec<u64>>,
     count: u64,

@@ -4,24 +4,22 @@
 //! free block takes a handful of steps at any size; the whole costs about a byte per frame, and only where memory was
 //! ever in use. Lists hand out the lowest address first, or the block that was freed last, as Linux does: placement is
 //! the same in every run either way.
+//!
+//! The simulated operating system has one for each tier, and the arena one for the memory that it owns.
 
+mod block_set;
 mod free;
 mod layout;
+mod lists;
 mod mobility;
 
-pub(super) use layout::Layout;
+use block_set::BlockSet;
+pub use layout::Layout;
+use lists::Lists;
 pub use mobility::Mobility;
 
-use super::block_set::BlockSet;
-use super::lists::Lists;
-use crate::design::{FreeLists, MemoryParameters};
-use terrace_model::PageSize;
-
-/// Order of the largest block that a page can be: 2^18 frames, 1 GiB.
-const GIANT_ORDER: u32 = 18;
-
 /// Frames of a 2 MiB block, for which free and unmovable frames are counted.
-pub(super) const HUGE: u64 = 512;
+pub const HUGE: u64 = 512;
 const HUGE_ORDER: u32 = 9;
 
 /// Of how many blocks of a list the zeroed ones are looked for.
@@ -30,6 +28,19 @@ const ZEROED_LOOKED_FOR: usize = 64;
 /// Number of the lists of isolated blocks, behind those of each mobility.
 const ISOLATED: usize = Mobility::ALL.len();
 const KINDS: usize = ISOLATED + 1;
+
+/// How an allocator is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Order of the largest free block: 10 as in Linux (4 MiB), 18 for 1 GiB.
+    pub max_order: u32,
+    /// Of the blocks of a list the one that was freed last goes next, as in Linux; else the one with the lowest address.
+    pub last_freed_first: bool,
+    /// What moves and what does not is kept in separate pageblocks, as in Linux.
+    pub grouping: bool,
+    /// Order of a pageblock: 9 as in Linux, 18 as in the released code of Trident.
+    pub pageblock_order: u32,
+}
 
 /// The free frames of one tier, numbered from 0 within it.
 #[derive(Clone, Debug)]
@@ -57,8 +68,8 @@ pub struct Buddy {
 
 impl Buddy {
     /// All of `frames` frames free.
-    pub fn new(frames: u64, parameters: &MemoryParameters) -> Buddy {
-        let mut buddy = Buddy::full(frames, parameters);
+    pub fn new(frames: u64, shape: Shape) -> Buddy {
+        let mut buddy = Buddy::full(frames, shape);
         buddy.free_frames = frames;
         let blocks = buddy.free_in_huge.iter_mut().zip(0..);
         blocks.for_each(|(free, block)| *free = (frames - block * HUGE).min(HUGE) as u16);
@@ -73,18 +84,17 @@ impl Buddy {
     }
 
     /// None of them free.
-    fn full(frames: u64, parameters: &MemoryParameters) -> Buddy {
-        let pageblock_order = parameters.pageblock.order();
+    fn full(frames: u64, shape: Shape) -> Buddy {
+        let Shape { max_order, last_freed_first, grouping, pageblock_order } = shape;
         let huge = frames.div_ceil(HUGE);
         Buddy {
-            free: (0..=parameters.max_order)
+            free: (0..=max_order)
                 .map(|order| std::array::from_fn(|_| BlockSet::new(frames.div_ceil(1 << order))))
                 .collect(),
             filled: [0; KINDS],
-            lists: (parameters.free_lists == FreeLists::LastFreedFirst)
-                .then(|| Lists::new(frames, (parameters.max_order as usize + 1) * KINDS)),
-            max_order: parameters.max_order,
-            grouping: parameters.grouping,
+            lists: last_freed_first.then(|| Lists::new(frames, (max_order as usize + 1) * KINDS)),
+            max_order,
+            grouping,
             pageblocks: vec![Mobility::Movable; frames.div_ceil(1 << pageblock_order) as usize],
             pageblock_order,
             isolated: Vec::new(),
@@ -97,18 +107,17 @@ impl Buddy {
     }
 
     /// What it was made with.
-    pub(super) fn parameters(&self) -> MemoryParameters {
-        MemoryParameters {
+    pub fn shape(&self) -> Shape {
+        Shape {
             max_order: self.max_order,
-            free_lists: if self.lists.is_some() { FreeLists::LastFreedFirst } else { FreeLists::LowestFirst },
+            last_freed_first: self.lists.is_some(),
             grouping: self.grouping,
-            pageblock: if self.pageblock_order == GIANT_ORDER { PageSize::Giant } else { PageSize::Huge },
-            ..MemoryParameters::default()
+            pageblock_order: self.pageblock_order,
         }
     }
 
     /// Notes that a frame holds what cannot move.
-    pub(super) fn count_unmovable(&mut self, frame: u64) {
+    pub fn count_unmovable(&mut self, frame: u64) {
         self.unmovable_in_huge[(frame / HUGE) as usize] += 1;
     }
 
