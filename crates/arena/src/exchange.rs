@@ -5,24 +5,8 @@
 //! kernel does not move is copied: pages that are pinned or shared with a forked child, memory that is not anonymous, and
 //! everything on an older kernel.
 
+use crate::userfault::{Use, Userfault};
 use crate::{BASE, HUGE, system};
-use std::ffi::c_int;
-use std::mem::size_of_val;
-
-/// `UFFD_USER_MODE_ONLY`: what any user may have.
-const USER_MODE_ONLY: c_int = 1;
-/// `UFFD_API`, and `UFFD_FEATURE_MOVE`.
-const API: u64 = 0xaa;
-const MOVES: u64 = 1 << 16;
-/// `UFFDIO_REGISTER_MODE_MISSING`; `UFFDIO_MOVE_MODE_ALLOW_SRC_HOLES`.
-const MISSING: u64 = 1;
-const HOLES: u64 = 1 << 1;
-/// Requests: `_IOWR(0xaa, 0x3f, struct uffdio_api)`, `_IOWR(0xaa, 0, struct uffdio_register)`,
-/// `_IOR(0xaa, 1, struct uffdio_range)`, `_IOWR(0xaa, 5, struct uffdio_move)`.
-const UFFDIO_API: libc::Ioctl = 0xc018_aa3f;
-const UFFDIO_REGISTER: libc::Ioctl = 0xc020_aa00;
-const UFFDIO_UNREGISTER: libc::Ioctl = 0x8010_aa01;
-const UFFDIO_MOVE: libc::Ioctl = 0xc028_aa05;
 
 /// Bytes of either range, by how they got to the other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,56 +24,6 @@ pub enum Refused {
     Unaligned,
     /// The ranges overlap, or reach beyond the address space.
     Overlap,
-}
-
-/// A userfaultfd that can move pages.
-struct Mover(c_int);
-
-impl Mover {
-    fn open() -> Option<Mover> {
-        // SAFETY: Plain numbers; a new descriptor comes back or an error.
-        let number = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | USER_MODE_ONLY) };
-        let mover = (number >= 0).then_some(Mover(number as c_int))?;
-        mover.ask(UFFDIO_API, &mut [API, MOVES, 0]).then_some(mover)
-    }
-
-    fn ask(&self, request: libc::Ioctl, numbers: &mut [u64]) -> bool {
-        let expected = (request >> 16) as usize & 0x3fff;
-        debug_assert_eq!(size_of_val(numbers), expected, "the structure of the request");
-        // SAFETY: The numbers are the structure that the request names, of the size that the request tells.
-        unsafe { libc::ioctl(self.0, request, numbers.as_mut_ptr()) == 0 }
-    }
-
-    fn register(&self, at: usize, bytes: usize) -> bool {
-        self.ask(UFFDIO_REGISTER, &mut [at as u64, bytes as u64, MISSING, 0])
-    }
-
-    fn unregister(&self, at: usize, bytes: usize) {
-        self.ask(UFFDIO_UNREGISTER, &mut [at as u64, bytes as u64]);
-    }
-
-    /// Moves pages; the bytes that were moved before something did not move.
-    fn shift(&self, to: usize, from: usize, bytes: usize) -> usize {
-        let mut done = 0;
-        while done < bytes {
-            let (to, from, left) = (to + done, from + done, bytes - done);
-            let mut order = [to as u64, from as u64, left as u64, HOLES, 0];
-            if self.ask(UFFDIO_MOVE, &mut order) {
-                return bytes;
-            }
-            // How far it came, or an error number below zero. It stops short when something changes meanwhile.
-            let Ok(moved @ 1..) = usize::try_from(order[4] as i64) else { return done };
-            done += moved.min(left);
-        }
-        done
-    }
-}
-
-impl Drop for Mover {
-    fn drop(&mut self) {
-        // SAFETY: It is ours and open. The kernel takes back what is still registered.
-        unsafe { libc::close(self.0) };
-    }
 }
 
 /// Exchanges what two ranges of `bytes` hold. Every byte is exchanged when this returns.
@@ -118,7 +52,7 @@ pub unsafe fn exchange(one: *mut u8, other: *mut u8, bytes: usize) -> Result<Exc
 /// Exchanges the first part of two ranges, as long as pages move. Returns how much of them is exchanged, and how much of
 /// that was moved.
 unsafe fn by_moving(a: usize, b: usize, bytes: usize) -> (usize, usize) {
-    let Some(mover) = Mover::open() else { return (0, 0) };
+    let Some(mover) = Userfault::open(Use::Move) else { return (0, 0) };
     let Ok(place) = system::map(2 * HUGE) else { return (0, 0) };
     let scratch = (place as usize).next_multiple_of(HUGE);
     let all = [(a, bytes), (b, bytes), (scratch, HUGE)];
@@ -175,9 +109,24 @@ unsafe fn finish(one: *mut u8, other: *mut u8, scratch: *mut u8, piece: usize, s
     }
 }
 
+/// Moves what one range holds to another, of which no page is there. Returns the bytes that were moved; the others are as
+/// they were.
+///
+/// # Safety
+/// Both ranges are mapped for reading and writing, and nobody uses them meanwhile.
+pub(crate) unsafe fn shift(from: *mut u8, to: *mut u8, bytes: usize) -> usize {
+    let Some(mover) = Userfault::open(Use::Move) else { return 0 };
+    if !mover.register(to as usize, bytes) {
+        return 0;
+    }
+    let moved = mover.shift(to as usize, from as usize, bytes);
+    mover.unregister(to as usize, bytes);
+    moved
+}
+
 /// Whether this kernel moves pages for this process.
 pub fn moves() -> bool {
-    Mover::open().is_some()
+    Userfault::open(Use::Move).is_some()
 }
 
 #[cfg(test)]

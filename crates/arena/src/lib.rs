@@ -15,12 +15,17 @@
 
 pub mod blocks;
 pub mod exchange;
+pub mod giant;
 pub mod maps;
 pub mod memory;
 pub mod pages;
 pub mod pool;
 mod promoter;
+pub mod resize;
+pub mod store;
 pub mod system;
+pub mod tiers;
+mod userfault;
 mod world;
 
 pub use promoter::{MISSING, Promoted, Promoter};

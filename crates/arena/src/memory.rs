@@ -1,5 +1,6 @@
 //! Memory whose page size is asked for, and hints about memory.
 
+use crate::pages::PageTable;
 use crate::{BASE, HUGE, system};
 use std::ffi::c_int;
 
@@ -7,9 +8,10 @@ use std::ffi::c_int;
 const GIANT: usize = 1 << 30;
 /// `MAP_HUGE_1GB`.
 const OF_1_GIB: c_int = 30 << 26;
-/// `MPOL_PREFERRED` and `MPOL_INTERLEAVE` of `mbind`, and `MPOL_MF_MOVE`.
+/// `MPOL_PREFERRED`, `MPOL_INTERLEAVE` and `MPOL_PREFERRED_MANY` of `mbind`, and `MPOL_MF_MOVE`.
 const PREFERRED: c_int = 1;
 const INTERLEAVE: c_int = 3;
+const PREFERRED_MANY: c_int = 5;
 const MOVE: c_int = 1 << 1;
 /// `MADV_COLD`, `MADV_PAGEOUT`, `MADV_POPULATE_WRITE`, `MADV_COLLAPSE`.
 const COLD: c_int = 20;
@@ -77,9 +79,11 @@ impl Memory {
             return Ok(Memory { start, bytes, pages: Pages::Base });
         }
         let bytes = bytes.checked_next_multiple_of(HUGE).ok_or(libc::ENOMEM)?;
-        let room = bytes.checked_add(HUGE).ok_or(libc::ENOMEM)?;
+        // So that it can have 1 GiB pages later.
+        let align = if bytes.is_multiple_of(GIANT) { GIANT } else { HUGE };
+        let room = bytes.checked_add(align).ok_or(libc::ENOMEM)?;
         let place = system::map(room)?;
-        let start = (place as usize).next_multiple_of(HUGE);
+        let start = (place as usize).next_multiple_of(align);
         let (before, after) = (start - place as usize, place as usize + room - start - bytes);
         // SAFETY: Parts of what was just mapped.
         unsafe {
@@ -94,8 +98,20 @@ impl Memory {
         Ok(Memory { start: start as *mut u8, bytes, pages })
     }
 
+    /// Of the pool, which is grown where somebody has asked for that and it is allowed ([`crate::giant`]).
     fn giant(bytes: usize) -> Option<Memory> {
         let bytes = bytes.checked_next_multiple_of(GIANT)?;
+        Memory::of_pool(bytes).or_else(|| {
+            let grown = crate::giant::grow((bytes / GIANT) as u64).ok()?;
+            let memory = Memory::of_pool(bytes);
+            if memory.is_none() {
+                grown.undo();
+            }
+            memory
+        })
+    }
+
+    fn of_pool(bytes: usize) -> Option<Memory> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB | OF_1_GIB;
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: No address is asked for, so nothing that is mapped changes. The pool's pages are reserved, or the call
@@ -117,6 +133,11 @@ impl Memory {
         let parts = (self.start, self.bytes, self.pages);
         std::mem::forget(self);
         parts
+    }
+
+    /// It has other pages by now.
+    pub(crate) fn set_pages(&mut self, pages: Pages) {
+        self.pages = pages;
     }
 
     /// Where it begins: at a multiple of its page size.
@@ -153,8 +174,12 @@ pub enum Hint {
     Cold,
     /// It is not used for long: to swap, now.
     PageOut,
+    /// It is used here and there: take huge pages apart, and give back what holds zeros (Linux 6.12).
+    Split,
     /// It is to lie in this node where there is room.
     Node(u32),
+    /// It is to lie in nodes of this set where there is room (Linux 5.15).
+    Nodes(u64),
     /// It is to lie in all nodes of this set in turn, for bandwidth.
     Interleave(u64),
 }
@@ -172,13 +197,33 @@ pub unsafe fn hint(start: *mut u8, bytes: usize, hint: Hint) -> Result<(), c_int
         Hint::Populate => POPULATE,
         Hint::Cold => COLD,
         Hint::PageOut => PAGE_OUT,
+        Hint::Split => return split(start as usize, bytes),
         Hint::Node(node @ 0..64) => return bind(start, bytes, PREFERRED, 1 << node),
         Hint::Node(_) => return Err(libc::EINVAL),
+        Hint::Nodes(nodes) => return bind(start, bytes, PREFERRED_MANY, nodes),
         Hint::Interleave(nodes) => return bind(start, bytes, INTERLEAVE, nodes),
     };
     // SAFETY: None of these changes a byte.
     let result = unsafe { libc::syscall(libc::SYS_madvise, start, bytes, advice) };
     system::checked(result).map(|_| ())
+}
+
+/// Takes apart all huge pages that lie in a range as a whole.
+fn split(start: usize, bytes: usize) -> Result<(), c_int> {
+    let end = start.checked_add(bytes).ok_or(libc::EINVAL)?;
+    if !start.is_multiple_of(BASE) {
+        return Err(libc::EINVAL);
+    }
+    let table = PageTable::open();
+    let mut at = start.next_multiple_of(HUGE);
+    while at + HUGE <= end {
+        // Without a look at the page table: a hint for a base page is without effect.
+        if table.as_ref().is_none_or(|table| table.is_huge(at)) {
+            system::split(at)?;
+        }
+        at += HUGE;
+    }
+    Ok(())
 }
 
 fn bind(start: *mut u8, bytes: usize, mode: c_int, nodes: u64) -> Result<(), c_int> {
@@ -191,7 +236,6 @@ fn bind(start: *mut u8, bytes: usize, mode: c_int, nodes: u64) -> Result<(), c_i
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pages::PageTable;
 
     fn touch(memory: &Memory) {
         for at in (0..memory.bytes()).step_by(BASE) {
@@ -241,6 +285,27 @@ mod tests {
     }
 
     #[test]
+    fn what_is_used_here_and_there_is_taken_apart() {
+        let memory = Memory::new(4 * HUGE, Pages::Huge).unwrap();
+        let stored = |at: usize| at * HUGE + at * 7 * BASE;
+        for at in 0..4 {
+            // SAFETY: Within the memory.
+            unsafe { memory.start().add(stored(at)).write(5) };
+        }
+        let Some(4) = huge(&memory).map(|bytes| bytes / HUGE) else { return };
+        // SAFETY: The test's own memory.
+        assert_eq!(unsafe { super::hint(memory.start(), 4 * HUGE - BASE, Hint::Split) }, Ok(()));
+        assert_eq!(huge(&memory), Some(HUGE), "the last is not in the range as a whole");
+        let bytes = (0..memory.bytes()).step_by(BASE).map(|at| {
+            // SAFETY: Within the memory.
+            unsafe { memory.start().add(at).read() }
+        });
+        assert_eq!(bytes.filter(|byte| *byte == 5).count(), 4);
+        // SAFETY: As above.
+        assert_eq!(unsafe { super::hint(memory.start().add(1), HUGE, Hint::Split) }, Err(libc::EINVAL));
+    }
+
+    #[test]
     fn hints_are_taken_and_change_no_byte() {
         let memory = Memory::new(2 * HUGE, Pages::Base).unwrap();
         touch(&memory);
@@ -251,6 +316,7 @@ mod tests {
         assert_eq!(give(Hint::Cold), Ok(()));
         assert_eq!(give(Hint::Node(0)), Ok(()));
         assert_eq!(give(Hint::Interleave(1)), Ok(()));
+        assert_eq!(give(Hint::Nodes(1)), Ok(()));
         assert_eq!(give(Hint::Node(63)), Err(libc::EINVAL), "there is no such node");
         assert_eq!(give(Hint::Node(64)), Err(libc::EINVAL));
         assert_eq!(give(Hint::Interleave(0)), Err(libc::EINVAL));

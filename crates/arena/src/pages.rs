@@ -1,6 +1,6 @@
 //! What of this process's memory is there, and in pages of which size: `PAGEMAP_SCAN` (Linux 6.7) and `/proc/self/pagemap`.
 
-use crate::system::File;
+use crate::system::{self, File};
 use crate::{BASE, HUGE};
 use std::mem::size_of;
 use std::ops::Range;
@@ -8,7 +8,9 @@ use std::ops::Range;
 /// `_IOWR('f', 16, struct pm_scan_arg)` of linux/fs.h.
 const PAGEMAP_SCAN: libc::Ioctl = 0xc060_6610;
 /// `PAGE_IS_PRESENT`, `PAGE_IS_HUGE`.
+const OF_FILE: u64 = 1 << 2;
 const PRESENT: u64 = 1 << 3;
+const SWAPPED: u64 = 1 << 4;
 const IS_HUGE: u64 = 1 << 6;
 /// Bits of an entry of `pagemap`: the page is in memory; no other process maps it.
 const IN_MEMORY: u64 = 1 << 63;
@@ -56,6 +58,28 @@ impl PageTable {
 
     /// Shows the runs of pages in memory, by address, and whether they lie in huge pages. False where the kernel refused.
     pub fn runs(&self, range: Range<usize>, visit: &mut dyn FnMut(Range<usize>, bool)) -> bool {
+        self.scan(range, PRESENT, 0, &mut |run, categories| visit(run, categories & IS_HUGE != 0))
+    }
+
+    /// Shows the runs of pages that hold something: in memory, or in swap. False where the kernel refused.
+    pub fn data(&self, range: Range<usize>, visit: &mut dyn FnMut(Range<usize>)) -> bool {
+        self.scan(range, PRESENT | SWAPPED, 0, &mut |run, _| visit(run))
+    }
+
+    /// Shows the runs of pages of a private mapping that were written, so that they are no longer the file's. False
+    /// where the kernel refused.
+    pub fn private(&self, range: Range<usize>, visit: &mut dyn FnMut(Range<usize>)) -> bool {
+        self.scan(range, PRESENT | SWAPPED, OF_FILE, &mut |run, _| visit(run))
+    }
+
+    /// Shows the runs of pages of any of these categories and of none of those, with what they have.
+    fn scan(
+        &self,
+        range: Range<usize>,
+        any: u64,
+        none: u64,
+        visit: &mut dyn FnMut(Range<usize>, u64),
+    ) -> bool {
         let mut found = [Region::default(); RUNS];
         let mut arguments = Arguments {
             size: size_of::<Arguments>() as u64,
@@ -63,8 +87,10 @@ impl PageTable {
             end: range.end as u64,
             vec: found.as_mut_ptr() as u64,
             vec_len: RUNS as u64,
-            category_mask: PRESENT,
-            return_mask: PRESENT | IS_HUGE,
+            category_anyof_mask: any,
+            category_inverted: none,
+            category_mask: none,
+            return_mask: PRESENT | SWAPPED | IS_HUGE,
             ..Arguments::default()
         };
         while arguments.start < arguments.end {
@@ -72,7 +98,7 @@ impl PageTable {
             let count = unsafe { libc::ioctl(self.0.number(), PAGEMAP_SCAN, &raw mut arguments) };
             let Ok(count) = usize::try_from(count) else { return false };
             for region in &found[..count] {
-                visit(region.start as usize..region.end as usize, region.categories & IS_HUGE != 0);
+                visit(region.start as usize..region.end as usize, region.categories);
             }
             if arguments.walk_end <= arguments.start {
                 return false;
@@ -80,6 +106,13 @@ impl PageTable {
             arguments.start = arguments.walk_end;
         }
         true
+    }
+
+    /// Whether all of the 2 MiB from `start` on is one huge page.
+    pub fn is_huge(&self, start: usize) -> bool {
+        let mut huge = 0;
+        self.runs(start..start + HUGE, &mut |run, is_huge| huge += if is_huge { run.len() } else { 0 });
+        huge == HUGE
     }
 
     /// Whether this process alone maps all pages in memory of the 2 MiB from `start` on. A page that a forked child has too
@@ -95,10 +128,55 @@ impl PageTable {
     }
 }
 
+/// Base pages of the 2 MiB from `start` on that hold zeros alone; none where something of it is not mapped. It may be
+/// otherwise a moment later.
+pub fn zeros(start: usize) -> Option<u64> {
+    let mut piece = [0u8; 16 * BASE];
+    let mut zeros = 0;
+    for at in (0..HUGE).step_by(piece.len()) {
+        if !system::peek(start + at, &mut piece) {
+            return None;
+        }
+        zeros += piece.chunks_exact(BASE).filter(|page| page.iter().all(|byte| *byte == 0)).count() as u64;
+    }
+    Some(zeros)
+}
+
+/// Whether this kernel gives back zeros where a huge page is taken apart (Linux 6.12). It is tried.
+pub fn gives_zeros_back(table: &PageTable) -> bool {
+    let Ok(place) = system::map(2 * HUGE) else { return false };
+    let start = (place as usize).next_multiple_of(HUGE);
+    system::advise_huge(start, HUGE);
+    // SAFETY: Within the mapping.
+    unsafe { ((start + BASE) as *mut u8).write(1) };
+    let gives = table.is_huge(start) && system::split(start).is_ok() && !table.is_huge(start) && {
+        let mut entries = [0u8; HUGE / BASE * 8];
+        table.0.read_at(&mut entries, (start / BASE * 8) as u64);
+        // What is given back is the page of zeros, which is not this process's alone.
+        entries.chunks_exact(8).filter(|entry| entry[7] & 1 != 0).count() == 1
+    };
+    // SAFETY: Mapped above, and no longer used.
+    unsafe { system::unmap(place, 2 * HUGE) };
+    gives
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::system;
+
+    #[test]
+    fn zeros_are_counted_without_a_fault() {
+        let place = system::map(2 * HUGE).unwrap();
+        let start = (place as usize).next_multiple_of(HUGE);
+        for page in [3usize, 400] {
+            // SAFETY: Within the mapping.
+            unsafe { ((start + page * BASE + 77) as *mut u8).write(1) };
+        }
+        assert_eq!(zeros(start), Some(510));
+        // SAFETY: Mapped above, and no longer used.
+        assert!(unsafe { system::unmap(place, 2 * HUGE) });
+        assert_eq!(zeros(start), None);
+    }
 
     #[test]
     fn what_was_touched_is_shown_and_is_own() {

@@ -23,6 +23,30 @@ pub fn map(bytes: usize) -> Result<*mut u8, c_int> {
         .map(|address| address as *mut u8)
 }
 
+/// The same at this address, where nothing is mapped.
+///
+/// # Safety
+/// The range is the caller's.
+pub(crate) unsafe fn map_at(address: usize, bytes: usize) -> Result<*mut u8, c_int> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+    // SAFETY: The kernel replaces nothing.
+    checked(unsafe { libc::syscall(libc::SYS_mmap, address, bytes, protection, flags, -1, 0usize) })
+        .map(|address| address as *mut u8)
+}
+
+/// Closes a descriptor of the caller's own.
+pub(crate) fn close(number: c_int) {
+    // SAFETY: The caller's word.
+    unsafe { libc::close(number) };
+}
+
+/// The error number of this thread.
+pub(crate) fn last_error() -> c_int {
+    // SAFETY: The error number belongs to this thread.
+    unsafe { *libc::__errno_location() }
+}
+
 /// Gives memory back.
 ///
 /// # Safety
@@ -39,6 +63,29 @@ pub unsafe fn unmap(address: *mut u8, bytes: usize) -> bool {
 pub fn collapse(address: usize, bytes: usize) -> Result<(), c_int> {
     // SAFETY: The advice changes which pages hold the range's bytes and no byte.
     checked(unsafe { libc::syscall(libc::SYS_madvise, address, bytes, COLLAPSE) }).map(|_| ())
+}
+
+/// Takes a huge page at `address` apart, a multiple of 2 MiB: by a hint that its first base page is cold. The bytes stay as
+/// they are, whatever the program does meanwhile. Linux 6.12 then gives back those base pages that hold zeros alone.
+///
+/// # Errors
+/// The kernel's error number.
+pub fn split(address: usize) -> Result<(), c_int> {
+    // SAFETY: As for `collapse`.
+    checked(unsafe { libc::syscall(libc::SYS_madvise, address, crate::BASE, libc::MADV_COLD) }).map(|_| ())
+}
+
+/// Reads memory of this process into `into`; false where something of it is not there.
+pub fn peek(address: usize, into: &mut [u8]) -> bool {
+    let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    let remote = libc::iovec { iov_base: address as *mut c_void, iov_len: into.len() };
+    // SAFETY: The buffer is as long as is said. What is not mapped is an error and no fault.
+    unsafe {
+        let (one, other) = (&raw const local, &raw const remote);
+        let read =
+            libc::syscall(libc::SYS_process_vm_readv, libc::getpid(), one, 1usize, other, 1usize, 0usize);
+        read == into.len() as libc::c_long
+    }
 }
 
 /// Asks for huge pages in a range, whatever lies there. The bytes of the range stay as they are.

@@ -1,8 +1,9 @@
 //! This process's own memory as policies see it.
 //!
 //! A page of the page table is a page, an anonymous private area is an area, and collapse is `MADV_COLLAPSE`, which keeps
-//! every byte whatever the program does meanwhile. What a process without rights cannot have is not offered: frames,
-//! accessed bits, migration. There is one tier, the machine's memory.
+//! every byte whatever the program does meanwhile. So does taking a huge page apart, and Linux 6.12 then gives back its
+//! zeros by itself, so that no store can be lost in between. What a process without rights cannot have is not offered:
+//! frames, accessed bits, migration. There is one tier, the machine's memory.
 
 use crate::pages::PageTable;
 use crate::system::{self, File};
@@ -19,6 +20,7 @@ use terrace_policy::{
 /// The only address space.
 const SPACE: SpaceId = SpaceId(0);
 const NO_FRAMES: &str = "Linux lets no process see or choose frames";
+const NO_ZEROS: &str = "Linux before 6.12 gives back no zeros where it takes a huge page apart";
 const NO_BITS: &str = "only the superuser may look at accessed bits";
 
 /// The process's memory.
@@ -32,9 +34,19 @@ pub struct OwnMemory {
     memory: File,
     text: Vec<u8>,
     areas: Vec<Area>,
-    orders: VecDeque<(Ticket, Subject, Option<PageId>)>,
+    orders: VecDeque<(Ticket, Subject, Order)>,
     tickets: u64,
     spent: Cost,
+    is_short: bool,
+}
+
+/// What is ordered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    Collapse(PageId),
+    Split(PageId),
+    /// What a process cannot do.
+    Unsupported,
 }
 
 impl OwnMemory {
@@ -47,11 +59,18 @@ impl OwnMemory {
         // Of this thread: the files of a process whose first thread has ended show nothing.
         let maps = File::open(c"/proc/thread-self/maps").ok_or("/proc/self/maps cannot be opened")?;
         let memory = File::open(c"/proc/meminfo").ok_or("/proc/meminfo cannot be opened")?;
-        let capabilities = Capabilities::new(CapabilitySet::of(&[Capability::Collapse]), PageSize::Huge)
+        let mut can = CapabilitySet::of(&[Capability::Collapse, Capability::Split]);
+        let gives_zeros_back = crate::pages::gives_zeros_back(&table);
+        if gives_zeros_back {
+            can = can.with(Capability::ZeroPages);
+        }
+        let mut capabilities = Capabilities::new(can, PageSize::Huge)
             .without(Capability::Frames, NO_FRAMES)
             .without(Capability::AccessedBits, NO_BITS)
-            .without(Capability::DirtyBits, NO_BITS)
-            .without(Capability::ZeroPages, "no call gives back zeros while the program may store there");
+            .without(Capability::DirtyBits, NO_BITS);
+        if !gives_zeros_back {
+            capabilities = capabilities.without(Capability::ZeroPages, NO_ZEROS);
+        }
         // A policy that places in one tier does not look at these figures.
         let unknown = (Time::ZERO, BytesPerSec(0.0));
         let tier = Tier {
@@ -75,18 +94,24 @@ impl OwnMemory {
             orders: VecDeque::new(),
             tickets: 0,
             spent: Cost::default(),
+            is_short: false,
         };
         world.look();
         Ok(world)
     }
 
-    /// Looks anew at what areas there are and how much memory is free.
-    pub fn look(&mut self) {
+    /// Looks anew at how much memory is free, which is little work.
+    pub fn look_at_memory(&mut self) {
         self.memory.read(&mut self.text);
         let total = system::line_of(&self.text, "MemTotal:").unwrap_or(0);
         let available = system::line_of(&self.text, "MemAvailable:").unwrap_or(0);
         self.topology.tiers[0].capacity = Bytes(total);
         self.topology.tiers[0].used = Bytes(total.saturating_sub(available));
+    }
+
+    /// Looks anew at what areas there are and how much memory is free.
+    pub fn look(&mut self) {
+        self.look_at_memory();
         self.maps.read(&mut self.text);
         self.areas.clear();
         let areas = &mut self.areas;
@@ -102,16 +127,41 @@ impl OwnMemory {
         1.0 - self.topology.tiers[0].usage()
     }
 
+    /// While memory is short nothing is joined.
+    pub fn set_short(&mut self, is_short: bool) {
+        self.is_short = is_short;
+    }
+
+    /// The huge pages that there are, as if faults had just brought them in.
+    pub fn huge_pages(&self) -> Vec<Signal> {
+        let mut found = Vec::new();
+        for area in &self.areas {
+            let start = address_of(area.range.first);
+            let range = start..start + area.range.pages as usize * BASE;
+            self.show(range, &mut Scanned::default(), &mut |view| {
+                if view.size == PageSize::Huge {
+                    let PageView { page, size, tier, .. } = *view;
+                    found.push(Signal::Allocated { page, size, tier, zeroed: false });
+                }
+                Step::Keep
+            });
+        }
+        found
+    }
+
     /// Carries out the oldest order that is left, and returns what became of it.
     pub fn carry_out(&mut self) -> Option<Signal> {
-        let (ticket, subject, collapse) = self.orders.pop_front()?;
+        let (ticket, subject, order) = self.orders.pop_front()?;
         let before = system::now();
-        let outcome = match collapse {
-            None => Outcome::Unsupported,
-            Some(page) => self.collapse(address_of(page)),
+        let outcome = match order {
+            Order::Unsupported => Outcome::Unsupported,
+            Order::Collapse(_) if self.is_short => Outcome::NoSpace,
+            Order::Collapse(page) => self.collapse(address_of(page)),
+            Order::Split(page) => self.split(address_of(page.aligned(PageSize::Huge))),
         };
         let time = Time::from_nanos(system::now() - before);
-        let copied = if outcome == Outcome::Done { HUGE as u64 } else { 0 };
+        let is_copied = outcome == Outcome::Done && matches!(order, Order::Collapse(_));
+        let copied = if is_copied { HUGE as u64 } else { 0 };
         let cost = Cost { time, copied, ..Cost::default() };
         self.spent += cost;
         Some(Signal::Done { ticket, subject, outcome, cost })
@@ -131,10 +181,23 @@ impl OwnMemory {
         }
     }
 
-    fn order(&mut self, items: impl Iterator<Item = (Subject, Option<PageId>)>) -> Ticket {
+    /// Takes a huge page apart. Linux leaves one whole that a forked child has too.
+    fn split(&self, start: usize) -> Outcome {
+        if !self.table.is_huge(start) {
+            return Outcome::Gone;
+        }
+        match system::split(start) {
+            Ok(()) if self.table.is_huge(start) => Outcome::Busy,
+            Ok(()) => Outcome::Done,
+            Err(libc::EAGAIN | libc::EBUSY) => Outcome::Busy,
+            Err(_) => Outcome::Gone,
+        }
+    }
+
+    fn order(&mut self, items: impl Iterator<Item = (Subject, Order)>) -> Ticket {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
-        self.orders.extend(items.map(|(subject, collapse)| (ticket, subject, collapse)));
+        self.orders.extend(items.map(|(subject, order)| (ticket, subject, order)));
         ticket
     }
 
@@ -257,24 +320,30 @@ impl MemorySystem for OwnMemory {
     fn wake_below(&mut self, _: TierId, _: Bytes) {}
 
     fn migrate(&mut self, moves: &[Move], _: MoveOptions) -> Ticket {
-        self.order(moves.iter().map(|one| (Subject::Page(one.page), None)))
+        self.order(moves.iter().map(|one| (Subject::Page(one.page), Order::Unsupported)))
     }
 
     fn exchange(&mut self, pairs: &[Exchange], _: MoveOptions) -> Ticket {
-        self.order(pairs.iter().map(|pair| (Subject::Pair(pair.one, pair.other), None)))
+        self.order(pairs.iter().map(|pair| (Subject::Pair(pair.one, pair.other), Order::Unsupported)))
     }
 
     fn resize_by(&mut self, pages: &[Resize], copy: CopyBy) -> Ticket {
-        let can = |to| to == PageSize::Huge && copy == CopyBy::Bytes;
-        self.order(pages.iter().map(|page| (Subject::Page(page.page), can(page.to).then_some(page.page))))
+        let order = |page: &Resize| match page.to {
+            PageSize::Huge if copy == CopyBy::Bytes => Order::Collapse(page.page),
+            PageSize::Base => Order::Split(page.page),
+            _ => Order::Unsupported,
+        };
+        self.order(pages.iter().map(|page| (Subject::Page(page.page), order(page))))
     }
 
-    fn zero_pages(&mut self, _: PageId) -> Option<u64> {
-        None
+    fn zero_pages(&mut self, page: PageId) -> Option<u64> {
+        let start = address_of(page.aligned(PageSize::Huge));
+        if self.table.is_huge(start) { crate::pages::zeros(start) } else { None }
     }
 
     fn drop_zeros(&mut self, pages: &[PageId]) -> Ticket {
-        self.order(pages.iter().map(|page| (Subject::Page(*page), None)))
+        // By taking the page apart: the kernel gives back the zeros that it then finds.
+        self.order(pages.iter().map(|page| (Subject::Page(*page), Order::Split(*page))))
     }
 
     fn physical(&mut self) -> Option<&mut dyn PhysicalMemory> {

@@ -14,17 +14,13 @@ use std::sync::atomic::Ordering::Relaxed;
 use tempfile::TempDir;
 use terrace_hints::{Hints, Place};
 use terrace_model::{Bytes, TierId};
-use terrace_placement::{Module, Row, Table, Text, VARIABLE, Wish};
+use terrace_placement::{Module, Row, Table, Text, VARIABLE, Wanted};
 use terrace_policy::{HintedPages, Refusal, site_number};
 
 const LIBRARY: Library = ("libterrace_placer.so", include_bytes!(env!("TERRACE_PLACER_LIBRARY")));
 /// The table's file.
 const TABLE: &str = "placement";
 
-/// `MPOL_PREFERRED_MANY` (Linux 5.15), else `MPOL_PREFERRED` of the first node: full nodes are no failure.
-const PREFERRED: [i32; 2] = [5, 1];
-/// `MPOL_WEIGHTED_INTERLEAVE` (Linux 6.9), else `MPOL_INTERLEAVE`.
-const INTERLEAVED: [i32; 2] = [6, 3];
 /// Sites that a message names.
 const FEW: usize = 6;
 
@@ -174,13 +170,12 @@ impl Placement {
 
 fn row(place: &Place, wanted: HintedPages, fast: &[u32], slow: &[u32]) -> Row {
     let module = Module { name: Text::of(place.module.as_bytes()), build_id: Text::of(&place.build_id) };
-    let nothing = Wish::new([-1; 2], &[]);
-    let (first, left, others) = match wanted {
-        HintedPages::Fast(pages) => (Wish::new(PREFERRED, fast), pages, Wish::new(PREFERRED, slow)),
-        HintedPages::Slow => (nothing, 0, Wish::new(PREFERRED, slow)),
-        HintedPages::Both => (nothing, 0, Wish::new(INTERLEAVED, &[fast, slow].concat())),
+    let wanted = match wanted {
+        HintedPages::Fast(pages) => Wanted::Fast(pages),
+        HintedPages::Slow => Wanted::Slow,
+        HintedPages::Both => Wanted::Both,
     };
-    Row::new(module, place.offset, first, left, others)
+    Row::wanting(module, place.offset, wanted, fast, slow)
 }
 
 fn hint(wanted: HintedPages) -> &'static str {
@@ -253,10 +248,10 @@ mod tests {
         let placement = placement();
         let [hot, cold] = placement.table.rows() else { panic!("two rows") };
         assert_eq!((hot.first.nodes[0], hot.others.nodes[0], hot.left.load(Relaxed)), (0b11, 0b100, 100));
-        assert_eq!((hot.first.modes, cold.first.modes, cold.others.modes), (PREFERRED, [-1; 2], PREFERRED));
+        assert!(hot.is_hot() && cold.is_cold());
         assert_eq!((cold.offset, cold.others.nodes[0], cold.left.load(Relaxed)), (0x20, 0b100, 0));
         let both = row(&Place::default(), HintedPages::Both, &[0, 1], &[2]);
-        assert_eq!((both.others.modes, both.others.nodes[0]), (INTERLEAVED, 0b111));
+        assert_eq!((both.others.modes, both.others.nodes[0]), (terrace_placement::INTERLEAVED, 0b111));
     }
 
     #[test]

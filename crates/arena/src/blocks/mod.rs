@@ -10,13 +10,17 @@
 //! shared; memory is taken as it is touched. *Rights*: the one who hands a block over read-only seals it
 //! (`F_SEAL_FUTURE_WRITE`): nobody can map it for writing any more, whatever its user may do otherwise; who has it mapped
 //! already, goes on writing. *Promotion* of a block that others have attached: refused, as they would not learn of it.
-//! *Cloning*: the bytes are copied at once, holes are not; the source's writes after that never show. A private mapping of
-//! the same file, which is what Linux has for copying on a write, lets writes of the source through until a page has been
-//! written.
+//! *Cloning*: nothing is copied. From then on nobody writes to the file: source and clone map it privately, and the kernel
+//! copies a page when one of them writes to it. What a block has written since its first clone is copied when it is cloned
+//! again. A block that others have attached is copied at once, as they write to the file; and one that was cloned is copied
+//! when it is handed over. *Properties* ([`Property`]): a hint for the kernel, where the block shall lie.
 
+mod snapshot;
 mod transport;
 
+use crate::memory::{self, Hint};
 use crate::system;
+use crate::tiers::Tiers;
 use std::ffi::c_int;
 use std::ops::Range;
 
@@ -75,6 +79,17 @@ pub enum Rights {
     Write,
 }
 
+/// What a program knows of a block, as in the property vector of VBI (§4.1.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Property {
+    /// Its accesses wait for one another: the fast tier, where there is room; huge pages where there is one tier.
+    LatencySensitive,
+    /// Its accesses are many at a time: all tiers in turn.
+    BandwidthSensitive,
+    /// It is hardly used: the slow tier; to be given up first where there is one tier.
+    Cold,
+}
+
 #[derive(Debug)]
 struct Block {
     file: c_int,
@@ -83,6 +98,9 @@ struct Block {
     writable: bool,
     /// Handed over, or taken over.
     shared: bool,
+    /// Mapped privately: the file is the state at a cloning, and nobody writes to it any more.
+    cloned: bool,
+    property: Option<Property>,
 }
 
 impl Drop for Block {
@@ -114,6 +132,11 @@ fn last_error() -> Problem {
 }
 
 impl Block {
+    fn of_file(file: c_int, writable: bool, shared: bool) -> Block {
+        let start = std::ptr::null_mut();
+        Block { file, start, bytes: 0, writable, shared, cloned: false, property: None }
+    }
+
     fn new(bytes: u64) -> Result<Block, Problem> {
         let flags = libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING;
         // SAFETY: The name ends with a zero; a new descriptor comes back.
@@ -121,7 +144,7 @@ impl Block {
         if file < 0 {
             return Err(last_error());
         }
-        let block = Block { file, start: std::ptr::null_mut(), bytes: 0, writable: true, shared: false };
+        let block = Block::of_file(file, true, false);
         // SAFETY: A file of this function's own.
         if unsafe { libc::ftruncate(file, bytes as libc::off_t) } != 0 {
             return Err(last_error());
@@ -142,6 +165,29 @@ impl Block {
         }
         (self.start, self.bytes, self.writable) = (start as *mut u8, bytes, writable);
         Ok(self)
+    }
+}
+
+impl Block {
+    /// Asks the kernel for what the property says; whether there are tiers to choose from.
+    fn place(&self) -> bool {
+        let Some(property) = self.property else { return false };
+        let tiers = Tiers::discover();
+        let set =
+            |group: &[u32]| group.iter().filter(|node| **node < 64).fold(0u64, |set, node| set | 1 << node);
+        let all = set(&tiers.nodes.concat());
+        let has_tiers = tiers.nodes.len() > 1;
+        let hint = match (property, &tiers.nodes[..]) {
+            (Property::LatencySensitive, [fast, _, ..]) => Hint::Nodes(set(fast)),
+            (Property::Cold, [.., _, slow]) => Hint::Nodes(set(slow)),
+            (Property::BandwidthSensitive, [_, _, ..]) => Hint::Interleave(all),
+            (Property::LatencySensitive, _) => Hint::Collapse,
+            (Property::Cold, _) => Hint::Cold,
+            (Property::BandwidthSensitive, _) => return false,
+        };
+        // SAFETY: The block's own memory, of which no byte changes. A kernel that does not take the hint is left alone.
+        let _ = unsafe { memory::hint(self.start, self.bytes as usize, hint) };
+        has_tiers
     }
 }
 
@@ -221,6 +267,7 @@ impl Blocks {
 
     /// `promote_vb`: the block becomes one of the smallest size that holds so many bytes. What it held is in its first
     /// part, and its handles stay valid; addresses do not. A block that is large enough stays as it is. Nothing is copied.
+    /// Its property holds for all of it.
     ///
     /// # Errors
     /// There is no such block or size, or others have the block attached.
@@ -239,23 +286,29 @@ impl Blocks {
         let length = usize::try_from(size).map_err(|_| Problem::TooLarge)?;
         // SAFETY: The block's own file and mapping; the caller promised that nobody uses its addresses.
         unsafe {
-            if libc::ftruncate(block.file, size as libc::off_t) != 0 {
+            // A clone may have made the file longer already. What lies there is zeros, as nobody writes to it.
+            let is_long_enough = block.cloned && length_of(block.file) >= Some(size);
+            if !is_long_enough && libc::ftruncate(block.file, size as libc::off_t) != 0 {
                 return Err(last_error());
             }
             let old = block.bytes as usize;
             let moved = libc::syscall(libc::SYS_mremap, block.start, old, length, libc::MREMAP_MAYMOVE);
             if moved == -1 {
                 let problem = last_error();
-                libc::ftruncate(block.file, old as libc::off_t);
+                if !block.cloned {
+                    libc::ftruncate(block.file, old as libc::off_t);
+                }
                 return Err(problem);
             }
             block.start = moved as *mut u8;
         }
         block.bytes = size;
+        block.place();
         Ok(())
     }
 
-    /// `clone_vb`: another block with what this one holds now. Returns its index.
+    /// `clone_vb`: another block with what this one holds now. Returns its index. Addresses in the source stay valid. A
+    /// process that was forked from this one, and its parent, no longer see each other's writes to the source.
     ///
     /// # Errors
     /// There is no such block, or the kernel refuses.
@@ -263,20 +316,25 @@ impl Blocks {
     /// # Safety
     /// Nobody writes to the block meanwhile.
     pub unsafe fn duplicate(&mut self, index: u32) -> Result<u32, Problem> {
-        let source = self.get(index)?;
-        let copy = Block::new(source.bytes)?;
-        let mut at = 0;
-        while let Some(data) = next_data(source.file, at) {
-            let (from, bytes) = (data.start as usize, (data.end - data.start) as usize);
-            // SAFETY: Both blocks hold the range, and nobody writes to the source.
-            unsafe { std::ptr::copy_nonoverlapping(source.start.add(from), copy.start.add(from), bytes) };
-            at = data.end;
-        }
+        // SAFETY: The caller's word.
+        let copy = unsafe { self.get_mut(index)?.snapshot()? };
         self.put(copy)
     }
 
+    /// Says what is known of a block. Changes no byte. False: the machine has one tier of memory, so that what follows is
+    /// advice about pages and not their place.
+    ///
+    /// # Errors
+    /// There is no such block.
+    pub fn describe(&mut self, index: u32, property: Property) -> Result<bool, Problem> {
+        let block = self.get_mut(index)?;
+        block.property = Some(property);
+        Ok(block.place())
+    }
+
     /// Hands a block over through a connected Unix socket. With [`Rights::Read`] the block is sealed first: nobody, this
-    /// table included, can map it for writing any more; what is mapped stays as it is.
+    /// table included, can map it for writing any more; what is mapped stays as it is. A block that was cloned is copied:
+    /// nobody writes to it meanwhile.
     ///
     /// # Errors
     /// There is no such block, it may not be written and was to be handed over for that, or the socket does not take it.
@@ -287,6 +345,9 @@ impl Blocks {
             Rights::Write => libc::F_SEAL_SHRINK | libc::F_SEAL_GROW,
             Rights::Read => libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_FUTURE_WRITE,
         };
+        if block.cloned {
+            block.make_own()?;
+        }
         // SAFETY: The block's own file.
         if unsafe { libc::fcntl(block.file, libc::F_ADD_SEALS, seals) } != 0 {
             return Err(last_error());
@@ -302,7 +363,7 @@ impl Blocks {
     /// What came is no block, or the kernel refuses.
     pub fn attach(&mut self, socket: c_int) -> Result<u32, Problem> {
         let (file, bytes) = transport::receive(socket)?;
-        let block = Block { file, start: std::ptr::null_mut(), bytes: 0, writable: false, shared: true };
+        let block = Block::of_file(file, false, true);
         if size_for(bytes) != Ok(bytes) || !holds(file, bytes) {
             return Err(Problem::NoMessage);
         }
@@ -325,6 +386,14 @@ fn holds(file: c_int, bytes: u64) -> bool {
         let mut status: libc::stat = std::mem::zeroed();
         let known = libc::fstat(file, &raw mut status) == 0 && status.st_size as u64 == bytes;
         known && libc::fcntl(file, libc::F_GET_SEALS) & libc::F_SEAL_SHRINK != 0
+    }
+}
+
+fn length_of(file: c_int) -> Option<u64> {
+    // SAFETY: All zeros is a value of this structure of numbers, and the call fills it.
+    unsafe {
+        let mut status: libc::stat = std::mem::zeroed();
+        (libc::fstat(file, &raw mut status) == 0).then_some(status.st_size as u64)
     }
 }
 

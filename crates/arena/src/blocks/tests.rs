@@ -101,6 +101,94 @@ fn a_clone_is_a_snapshot() {
     assert!(held(&blocks, copy) <= 4 * crate::HUGE as u64, "holes are not copied");
 }
 
+/// Bytes that a block has for itself, beside the file.
+fn own(blocks: &Blocks, index: u32) -> Option<usize> {
+    let block = blocks.get(index).unwrap();
+    let (start, mut own) = (block.start as usize, 0);
+    crate::pages::PageTable::open()?
+        .private(start..start + block.bytes as usize, &mut |run| own += run.len());
+    Some(own)
+}
+
+#[test]
+fn cloning_copies_nothing_until_somebody_writes() {
+    let mut blocks = Blocks::new();
+    let source = blocks.request(4 * MIB).unwrap();
+    let step = 4096;
+    for offset in (0..4 * MIB).step_by(step) {
+        put(&blocks, at(source, offset), offset + 1);
+    }
+    let address = blocks.resolve(at(source, 0), 8, false).unwrap();
+    let file = held(&blocks, source);
+    // SAFETY: Nobody writes meanwhile; so below.
+    let first = unsafe { blocks.duplicate(source) }.unwrap();
+    assert_eq!(blocks.resolve(at(source, 0), 8, false), Ok(address), "addresses stay");
+    assert_eq!((own(&blocks, source).unwrap_or(0), own(&blocks, first).unwrap_or(0)), (0, 0));
+    put(&blocks, at(source, 8 * step as u64), 7);
+    assert!(own(&blocks, source).is_none_or(|bytes| bytes == step), "one page");
+    // Of the second clone the page that was written since the first is copied; of its clone, too.
+    // SAFETY: As above.
+    let second = unsafe { blocks.duplicate(source) }.unwrap();
+    assert!(own(&blocks, second).is_none_or(|bytes| bytes == step));
+    put(&blocks, at(second, 0), 8);
+    // SAFETY: As above.
+    let third = unsafe { blocks.duplicate(second) }.unwrap();
+    put(&blocks, at(second, 0), 9);
+    put(&blocks, at(source, 0), 10);
+    let read = |index| [0, 8 * step as u64, 9 * step as u64].map(|offset| get(&blocks, at(index, offset)));
+    let ninth = 9 * step as u64 + 1;
+    assert_eq!(read(first), [1, 8 * step as u64 + 1, ninth]);
+    assert_eq!([read(source), read(second), read(third)], [[10, 7, ninth], [9, 7, ninth], [8, 7, ninth]]);
+    assert_eq!(held(&blocks, source), file, "the file is as it was");
+    // SAFETY: No address is kept.
+    unsafe { blocks.detach(source).unwrap() };
+    assert_eq!(get(&blocks, at(first, 4 * MIB - step as u64)), 4 * MIB - step as u64 + 1);
+}
+
+#[test]
+fn clones_are_promoted_and_handed_over_apart() {
+    let (one, other) = UnixStream::pair().unwrap();
+    let (mut mine, mut theirs) = (Blocks::new(), Blocks::new());
+    let source = mine.request(4096).unwrap();
+    put(&mine, at(source, 0), 1);
+    put(&mine, at(source, 8), 2);
+    // SAFETY: Nobody writes, and no address is kept; so below.
+    let clone = unsafe { mine.duplicate(source) }.unwrap();
+    put(&mine, at(clone, 0), 3);
+    // SAFETY: As above.
+    unsafe { mine.promote(clone, 100_000) }.unwrap();
+    put(&mine, at(clone, 100_000), 4);
+    // SAFETY: As above.
+    unsafe { mine.promote(source, 100_000) }.unwrap();
+    assert_eq!(get(&mine, at(source, 100_000)), 0, "of the other's nothing shows");
+    mine.send(clone, one.as_raw_fd(), Rights::Write).unwrap();
+    let got = theirs.attach(other.as_raw_fd()).unwrap();
+    assert_eq!([0, 8, 100_000].map(|offset| get(&theirs, at(got, offset))), [3, 2, 4]);
+    put(&theirs, at(got, 0), 5);
+    assert_eq!((get(&mine, at(clone, 0)), get(&mine, at(source, 0))), (5, 1), "both have the same bytes");
+    // What others have attached is copied at once.
+    // SAFETY: As above.
+    let copy = unsafe { mine.duplicate(clone) }.unwrap();
+    put(&theirs, at(got, 0), 6);
+    assert_eq!(get(&mine, at(copy, 0)), 5);
+    assert_eq!([8, 100_000].map(|offset| get(&mine, at(copy, offset))), [2, 4]);
+}
+
+#[test]
+fn properties_change_no_byte() {
+    let mut blocks = Blocks::new();
+    let index = blocks.request(5 * MIB).unwrap();
+    put(&blocks, at(index, 0), 1);
+    let has_tiers = Tiers::discover().nodes.len() > 1;
+    for property in [Property::LatencySensitive, Property::BandwidthSensitive, Property::Cold] {
+        assert_eq!(blocks.describe(index, property), Ok(has_tiers));
+        // SAFETY: Nobody writes, and no address is kept.
+        let clone = unsafe { blocks.duplicate(index) }.unwrap();
+        assert_eq!((get(&blocks, at(index, 0)), get(&blocks, at(clone, 0))), (1, 1));
+    }
+    assert_eq!(blocks.describe(99, Property::Cold), Err(Problem::NoBlock));
+}
+
 #[test]
 fn blocks_are_handed_over_with_rights() {
     let (one, other) = UnixStream::pair().unwrap();

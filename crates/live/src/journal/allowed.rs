@@ -5,6 +5,8 @@ use crate::access::{KDAMONDS, TRACING};
 use crate::launch::WEIGHTS;
 use std::path::Path;
 
+/// Pages of 1 GiB in the kernel's pool, which the arena grows on request (`crates/arena/src/giant.rs`).
+const GIANT_PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages";
 /// Weights of nodes, as the kernel takes them.
 const WEIGHT: std::ops::RangeInclusive<u32> = 1..=255;
 
@@ -13,11 +15,12 @@ pub(super) fn check(change: &Change, pid: u32) -> Result<(), String> {
     match change {
         Change::Setting { path, before, after } => {
             let node = under(path, &format!("{WEIGHTS}/node"));
-            if node.and_then(digits).is_none() {
+            let is_pool = path == Path::new(GIANT_PAGES);
+            if node.and_then(digits).is_none() && !is_pool {
                 return Err(format!("{} is nothing that Terrace sets", path.display()));
             }
             for value in [before, after] {
-                if !digits(value).is_some_and(|weight| WEIGHT.contains(&weight)) {
+                if !digits(value).is_some_and(|number| is_pool || WEIGHT.contains(&number)) {
                     return Err(format!("\"{}\" is no value of {}", value.escape_debug(), path.display()));
                 }
             }
@@ -64,6 +67,7 @@ mod tests {
         let damon = |path: &str, as_what| Change::Damon { path: path.into(), as_what };
         for good in [
             setting(&weight, "1", "255"),
+            setting(GIANT_PAGES, "0", "300"),
             folder(&instance),
             damon(KDAMONDS, Kdamonds::watching()),
             damon(KDAMONDS, Kdamonds::moving()),
@@ -75,6 +79,8 @@ mod tests {
         for bad in [
             setting("/home/user/.profile", "1", "2"),
             setting("/etc/passwd", "1", "2"),
+            setting(GIANT_PAGES, "0", "-1"),
+            setting("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages", "0", "1"),
             setting("/proc/sys/kernel/core_pattern", "1", "2"),
             setting("/sys/kernel/mm/transparent_hugepage/enabled", "always", "never"),
             setting(&format!("{WEIGHTS}/node1/../../../x"), "1", "2"),

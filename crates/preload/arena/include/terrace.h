@@ -2,11 +2,14 @@
  *
  * Functions that return int return 0, or a negative error number as of errno.h. A program that is linked with the library has
  * huge pages in its other memory too, as if the library were preloaded; TERRACE_ARENA=off keeps it to what is called here. */
-#ifndef TERRACE_H
-#define TERRACE_H
+#ifndef TERRACE_ARENA_H
+#define TERRACE_ARENA_H
 
 #include <stddef.h>
 #include <stdint.h>
+
+/* An old name in <terrace/marker.h>, which may be included before or after. */
+#undef terrace_free
 
 #ifdef __cplusplus
 extern "C" {
@@ -29,8 +32,15 @@ struct terrace_memory {
     int pages;    /* enum terrace_pages: what was had */
 };
 
-/* At least so many bytes of zeros, in pages of the size that is wished for where they can be had, else of the next smaller. */
+/* At least so many bytes of zeros, in pages of the size that is wished for where they can be had, else of the next smaller.
+ * The kernel's pool of 1 GiB pages is grown where the environment says TERRACE_GROW_1G=PAGES and the process may; what was
+ * added is given back when the process ends. */
 int terrace_allocate(size_t bytes, int wish, struct terrace_memory *memory);
+/* Gives memory pages of another size, at the same address: enum terrace_pages. What holds zeros alone takes no memory on the way
+ * down. Threads may read and store meanwhile; no system call is handed the memory, and no forked child has it. EINVAL: address
+ * or length is no multiple of the size; ENOMEM: there are no such pages; EOPNOTSUPP: on a kernel before 6.7. It is then as it
+ * was. */
+int terrace_resize(struct terrace_memory *memory, int pages);
 /* Gives memory back, whole, and clears the structure. */
 int terrace_free(struct terrace_memory *memory);
 
@@ -41,6 +51,7 @@ enum terrace_hint {
     TERRACE_HINT_PAGE_OUT = 3,   /* not used for long: to swap now */
     TERRACE_HINT_NODE = 4,       /* argument: the node in which it shall lie where there is room */
     TERRACE_HINT_INTERLEAVE = 5, /* argument: the set of nodes, a bit each, in which it shall lie in turn */
+    TERRACE_HINT_SPLIT = 6,      /* used here and there: huge pages apart, and what holds zeros given back (Linux 6.12) */
 };
 
 /* Says what is known about a range of whole pages. Changes no byte. */
@@ -69,6 +80,32 @@ int terrace_pool_give(terrace_pool *pool, void *start, size_t bytes);
 /* Bytes that are ready now. */
 size_t terrace_pool_ready(const terrace_pool *pool);
 
+/* A store: memory that is taken once, and given out in pages that can be moved, so that large blocks become free again. A page is
+ * named by its handle. Its functions may be called from several threads. */
+typedef struct terrace_store terrace_store;
+
+/* A store of at least so many bytes, in pages of the size that is wished for or the next smaller one: enum terrace_pages. */
+int terrace_store_new(size_t bytes, int wish, terrace_store **store);
+void terrace_store_free(terrace_store *store);
+/* A page of a size; what it holds is not defined. ENOMEM: there is no free block: terrace_store_compact may help. */
+int terrace_store_allocate(terrace_store *store, int pages, uint32_t *handle);
+/* Gives it back. EBUSY: it is pinned. */
+int terrace_store_release(terrace_store *store, uint32_t handle);
+/* Where it lies, and stays until it is unpinned as often. */
+int terrace_store_pin(terrace_store *store, uint32_t handle, void **address);
+int terrace_store_unpin(terrace_store *store, uint32_t handle);
+
+enum terrace_compaction {
+    TERRACE_SMART = 0,       /* the emptiest region into the fullest, by counters, as Trident does */
+    TERRACE_TWO_CURSORS = 1, /* from both ends, as Linux does */
+};
+
+/* Moves pages that are not pinned until a block of a size is free, unless one is. Returns 1 where one is, 0 where none could be
+ * made, or a negative error number. `moved`, which may be null: the bytes. */
+int terrace_store_compact(terrace_store *store, int pages, int how, uint64_t *moved);
+/* Gives free blocks back to the kernel, of 2 MiB, or of 1 GiB in a store of such pages. Returns the bytes. */
+size_t terrace_store_trim(terrace_store *store);
+
 /* Virtual blocks. */
 
 struct terrace_handle {
@@ -93,9 +130,20 @@ int terrace_size(terrace_blocks *blocks, uint32_t index, uint64_t *bytes);
 int terrace_resolve(terrace_blocks *blocks, struct terrace_handle handle, uint64_t bytes, int write, void **address);
 /* A larger size; handles stay valid, addresses do not. EACCES: others have the block attached. */
 int terrace_promote(terrace_blocks *blocks, uint32_t index, uint64_t bytes);
-/* Another block with what this one holds now. Nobody writes to it meanwhile. */
+/* Another block with what this one holds now. Nothing is copied: a page is, when one of the two is written to. Addresses in the
+ * source stay valid. Nobody writes to it meanwhile. A block that others have attached is copied at once. */
 int terrace_clone(terrace_blocks *blocks, uint32_t index, uint32_t *copy);
-/* Hands a block over through a connected Unix socket. TERRACE_READ seals it: nobody can map it for writing from then on. */
+enum terrace_property {
+    TERRACE_LATENCY_SENSITIVE = 0,   /* its accesses wait for one another: the fast tier of memory */
+    TERRACE_BANDWIDTH_SENSITIVE = 1, /* its accesses are many at a time: all tiers in turn */
+    TERRACE_COLD = 2,                /* hardly used: the slow tier */
+};
+
+/* Says what is known of a block: where it shall lie. Changes no byte. Where there is one tier of memory, huge pages are asked for
+ * what is sensitive to latency, and what is cold is given up first. */
+int terrace_describe(terrace_blocks *blocks, uint32_t index, int property);
+/* Hands a block over through a connected Unix socket. TERRACE_READ seals it: nobody can map it for writing from then on. One
+ * that was cloned is copied; nobody writes to it meanwhile. */
 int terrace_send(terrace_blocks *blocks, uint32_t index, int socket, int rights);
 /* Takes a block over from a connected Unix socket. */
 int terrace_attach(terrace_blocks *blocks, int socket, uint32_t *index);

@@ -5,7 +5,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use terrace_arena::blocks::{self, Handle, Problem, Rights};
+use terrace_arena::blocks::{self, Handle, Problem, Property, Rights};
 use terrace_arena::exchange::Refused;
 use terrace_arena::memory::{self, Hint, Memory, Pages};
 use terrace_arena::pool::{self, Pool};
@@ -34,7 +34,7 @@ impl Table {
     }
 }
 
-fn guarded(work: impl FnOnce() -> Result<(), c_int>) -> c_int {
+pub fn guarded(work: impl FnOnce() -> Result<(), c_int>) -> c_int {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(())) => 0,
         Ok(Err(number)) => -number,
@@ -46,7 +46,7 @@ fn guarded(work: impl FnOnce() -> Result<(), c_int>) -> c_int {
 ///
 /// # Safety
 /// `place` is null or valid for a store.
-unsafe fn store<T>(place: *mut T, value: T) -> Result<(), c_int> {
+pub unsafe fn store<T>(place: *mut T, value: T) -> Result<(), c_int> {
     if place.is_null() {
         return Err(libc::EINVAL);
     }
@@ -76,7 +76,7 @@ unsafe fn told<T>(place: *mut T, value: T) -> Result<(), Problem> {
     unsafe { store(place, value) }.map_err(Problem::System)
 }
 
-fn pages(number: c_int) -> Result<Pages, c_int> {
+pub fn pages(number: c_int) -> Result<Pages, c_int> {
     [Pages::Base, Pages::Huge, Pages::Giant]
         .into_iter()
         .find(|pages| *pages as c_int == number)
@@ -117,6 +117,21 @@ pub unsafe extern "C" fn terrace_free(place: *mut CMemory) -> c_int {
 }
 
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_resize(place: *mut CMemory, to: c_int) -> c_int {
+    guarded(|| {
+        // SAFETY: As the caller promises; so below.
+        let given = unsafe { place.as_mut() }.filter(|given| !given.start.is_null()).ok_or(libc::EINVAL)?;
+        let (has, to) = (pages(given.pages)?, pages(to)?);
+        // SAFETY: It came from `terrace_allocate`; it is taken apart again below, whatever happens.
+        let mut memory = unsafe { Memory::from_parts(given.start.cast(), given.bytes, has) };
+        // SAFETY: As the caller promises.
+        let resized = unsafe { terrace_arena::resize::resize(&mut memory, to) };
+        given.pages = memory.into_parts().2 as c_int;
+        resized.map_err(|refused| refused.number())
+    })
+}
+
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn terrace_hint(start: *mut c_void, bytes: usize, hint: c_int, argument: u64) -> c_int {
     guarded(|| {
         let hint = match hint {
@@ -126,6 +141,7 @@ pub unsafe extern "C" fn terrace_hint(start: *mut c_void, bytes: usize, hint: c_
             3 => Hint::PageOut,
             4 => Hint::Node(u32::try_from(argument).map_err(|_| libc::EINVAL)?),
             5 => Hint::Interleave(argument),
+            6 => Hint::Split,
             _ => return Err(libc::EINVAL),
         };
         // SAFETY: As the caller promises.
@@ -266,6 +282,18 @@ pub unsafe extern "C" fn terrace_clone(table: *const Table, index: u32, copy: *m
     }
     // SAFETY: See `terrace_request`.
     unsafe { with(table, |blocks| told(copy, blocks.duplicate(index)?)) }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn terrace_describe(table: *const Table, index: u32, property: c_int) -> c_int {
+    let property = match property {
+        0 => Property::LatencySensitive,
+        1 => Property::BandwidthSensitive,
+        2 => Property::Cold,
+        _ => return -libc::EINVAL,
+    };
+    // SAFETY: See `terrace_request`.
+    unsafe { with(table, |blocks| blocks.describe(index, property).map(|_| ())) }
 }
 
 #[unsafe(no_mangle)]

@@ -1,18 +1,18 @@
-//! The heap: the functions that allocate call the real ones, and then look whether the heap has grown.
+//! The heap: the functions that allocate call the real ones (`terrace_interpose`), and then look whether the heap has grown.
 //!
 //! The C library's allocator grows its heap by 132 KiB at a time, so no huge page fits when memory is first touched. Once
 //! the heap is large, it is told to grow by more (`mallopt`), and what it grows by is advised. Allocations that it maps by
 //! itself are advised as the program's own mappings are. Another allocator beneath (jemalloc, mimalloc) maps through
 //! `mmap`, which is seen there.
 
-use crate::{helper, is_active, log, mapping, quietly, variable};
-use std::ffi::{CStr, c_int, c_void};
+use crate::{helper, hints, is_active, log, mapping, quietly, variable};
+use std::ffi::{CStr, c_int};
 use std::mem::transmute;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use terrace_arena::{BASE, HUGE, system};
-
-type Pointer = *mut c_void;
+use terrace_interpose::{Hooks, Pointer};
+use terrace_placing::Placed;
 
 /// The heap is large from here on.
 const LARGE: usize = 8 << 20;
@@ -26,14 +26,7 @@ const COMES_AND_GOES: usize = 8;
 const MAPPED_FROM: usize = 128 << 10;
 const MAPPED_FROM_AT_MOST: usize = 32 << 20;
 
-/// 0: not looked up; 1: being looked up; 2: known.
-static STATE: AtomicUsize = AtomicUsize::new(0);
-static MALLOC: AtomicUsize = AtomicUsize::new(0);
-static CALLOC: AtomicUsize = AtomicUsize::new(0);
-static REALLOC: AtomicUsize = AtomicUsize::new(0);
-static POSIX_MEMALIGN: AtomicUsize = AtomicUsize::new(0);
-static MEMALIGN: AtomicUsize = AtomicUsize::new(0);
-static ALIGNED_ALLOC: AtomicUsize = AtomicUsize::new(0);
+/// The C library's `mallopt`; 0: not looked up.
 static MALLOPT: AtomicUsize = AtomicUsize::new(0);
 /// Where the C library keeps the end of the heap; 0 where its allocator is not at work.
 static BREAK: AtomicUsize = AtomicUsize::new(0);
@@ -51,30 +44,48 @@ static STEP_SET: AtomicBool = AtomicBool::new(false);
 static THRESHOLD: AtomicUsize = AtomicUsize::new(MAPPED_FROM);
 static MAPPED: AtomicUsize = AtomicUsize::new(0);
 
-fn next(name: &CStr) -> usize {
-    // SAFETY: The name ends with a zero.
-    unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) as usize }
+/// What is known of an object while its size changes.
+pub struct Program;
+
+impl Hooks for Program {
+    type Resized = Option<Placed>;
+
+    fn start() {
+        crate::start();
+    }
+
+    #[inline(always)]
+    fn allocated(pointer: Pointer, bytes: usize, site: usize) {
+        if hints::are_given() {
+            terrace_placing::allocated(pointer as usize, bytes, site);
+        }
+        after(pointer, bytes, true);
+    }
+
+    #[inline(always)]
+    fn freeing(pointer: Pointer) {
+        if hints::are_given() {
+            terrace_placing::freeing(pointer as usize);
+        }
+    }
+
+    #[inline(always)]
+    fn resizing(pointer: Pointer) -> Option<Placed> {
+        if hints::are_given() { terrace_placing::resizing(pointer as usize) } else { None }
+    }
+
+    #[inline(always)]
+    fn resized(object: Option<Placed>, old: Pointer, new: Pointer, bytes: usize) {
+        if object.is_some() {
+            terrace_placing::resized(object, old as usize, new as usize, bytes);
+        }
+        if !new.is_null() {
+            after(new, bytes, false);
+        }
+    }
 }
 
-/// Looks up the real functions. Before this has happened there is one thread only.
-pub fn resolve() {
-    if STATE.compare_exchange(0, 1, Acquire, Acquire).is_err() {
-        return;
-    }
-    let names = [
-        (c"malloc", &MALLOC),
-        (c"calloc", &CALLOC),
-        (c"realloc", &REALLOC),
-        (c"posix_memalign", &POSIX_MEMALIGN),
-        (c"memalign", &MEMALIGN),
-        (c"aligned_alloc", &ALIGNED_ALLOC),
-        (c"mallopt", &MALLOPT),
-    ];
-    for (name, place) in names {
-        place.store(next(name), Relaxed);
-    }
-    STATE.store(2, Release);
-}
+terrace_interpose::interpose!(Program);
 
 /// Looks whose allocator it is.
 pub fn begin() {
@@ -84,7 +95,7 @@ pub fn begin() {
     let (place, malloc) = (of(c"__curbrk"), of(c"malloc"));
     // A program with an allocator of its own never calls ours.
     if of_library == 0
-        || of_library != MALLOC.load(Relaxed)
+        || of_library != terrace_interpose::real::address_of_malloc()
         || malloc != self::malloc as *const () as usize
         || place == 0
     {
@@ -105,9 +116,16 @@ pub fn begin() {
     BREAK.store(place, Relaxed);
 }
 
+/// Whether the program allocates by the functions of this library.
+pub fn is_replaced() -> bool {
+    // SAFETY: The name ends with a zero.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) };
+    std::ptr::eq(found.cast_const().cast::<()>(), self::malloc as *const ())
+}
+
 /// Called after each allocation.
 #[inline(always)]
-fn after(pointer: Pointer, bytes: usize, is_new: bool) -> Pointer {
+fn after(pointer: Pointer, bytes: usize, is_new: bool) {
     let place = BREAK.load(Relaxed);
     if place != 0 {
         // SAFETY: The C library's variable. It changes in the middle of this, and any of its values will do.
@@ -128,7 +146,6 @@ fn after(pointer: Pointer, bytes: usize, is_new: bool) -> Pointer {
     if helper::is_due() {
         helper::start();
     }
-    pointer
 }
 
 /// The heap's end has moved.
@@ -170,8 +187,16 @@ fn set_threshold(bytes: usize) {
     set(libc::M_TRIM_THRESHOLD, (2 * bytes).max(2 * STEP));
 }
 
+fn real_mallopt() -> usize {
+    if MALLOPT.load(Relaxed) == 0 {
+        // SAFETY: The name ends with a zero.
+        MALLOPT.store(unsafe { libc::dlsym(libc::RTLD_NEXT, c"mallopt".as_ptr()) as usize }, Relaxed);
+    }
+    MALLOPT.load(Relaxed)
+}
+
 fn set(parameter: c_int, value: c_int) {
-    let set = MALLOPT.load(Relaxed);
+    let set = real_mallopt();
     if set != 0 {
         // SAFETY: The C library's function, of this type.
         let set: extern "C" fn(c_int, c_int) -> c_int = unsafe { transmute(set) };
@@ -208,111 +233,17 @@ fn allocated(pointer: Pointer, bytes: usize, is_new: bool) {
     quietly(|| mapping::advise(start, length));
 }
 
-/// The address of a real function; 0 while they are being looked up.
-#[inline(always)]
-fn known(place: &AtomicUsize) -> usize {
-    if STATE.load(Acquire) == 0 {
-        resolve();
-    }
-    place.load(Relaxed)
-}
-
-/// Looking up the real functions may allocate, if something goes wrong; it then gets nothing, and does without.
-#[cold]
-fn none() -> Pointer {
-    // SAFETY: The error number belongs to this thread.
-    unsafe { *libc::__errno_location() = libc::ENOMEM };
-    std::ptr::null_mut()
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn malloc(bytes: usize) -> Pointer {
-    let real = known(&MALLOC);
-    if real == 0 {
-        return none();
-    }
-    // SAFETY: The real function, of this type, with the caller's arguments; so in all functions below.
-    let real: unsafe extern "C" fn(usize) -> Pointer = unsafe { transmute(real) };
-    // SAFETY: See above.
-    after(unsafe { real(bytes) }, bytes, true)
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn calloc(count: usize, size: usize) -> Pointer {
-    let real = known(&CALLOC);
-    if real == 0 {
-        return none();
-    }
-    // SAFETY: See `malloc`.
-    let real: unsafe extern "C" fn(usize, usize) -> Pointer = unsafe { transmute(real) };
-    // SAFETY: See `malloc`.
-    after(unsafe { real(count, size) }, count.saturating_mul(size), true)
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn realloc(old: Pointer, bytes: usize) -> Pointer {
-    let real = known(&REALLOC);
-    if real == 0 {
-        return none();
-    }
-    // SAFETY: See `malloc`.
-    let real: unsafe extern "C" fn(Pointer, usize) -> Pointer = unsafe { transmute(real) };
-    // SAFETY: See `malloc`.
-    after(unsafe { real(old, bytes) }, bytes, old.is_null())
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn posix_memalign(place: *mut Pointer, alignment: usize, bytes: usize) -> c_int {
-    let real = known(&POSIX_MEMALIGN);
-    if real == 0 {
-        return libc::ENOMEM;
-    }
-    // SAFETY: See `malloc`.
-    let real: unsafe extern "C" fn(*mut Pointer, usize, usize) -> c_int = unsafe { transmute(real) };
-    // SAFETY: See `malloc`; on success the pointer has been stored.
-    unsafe {
-        let error = real(place, alignment, bytes);
-        if error == 0 {
-            after(*place, bytes, true);
-        }
-        error
-    }
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn memalign(alignment: usize, bytes: usize) -> Pointer {
-    let real = known(&MEMALIGN);
-    if real == 0 {
-        return none();
-    }
-    // SAFETY: See `malloc`.
-    let real: unsafe extern "C" fn(usize, usize) -> Pointer = unsafe { transmute(real) };
-    // SAFETY: See `malloc`.
-    after(unsafe { real(alignment, bytes) }, bytes, true)
-}
-
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn aligned_alloc(alignment: usize, bytes: usize) -> Pointer {
-    let real = known(&ALIGNED_ALLOC);
-    if real == 0 {
-        return none();
-    }
-    // SAFETY: See `malloc`.
-    let real: unsafe extern "C" fn(usize, usize) -> Pointer = unsafe { transmute(real) };
-    // SAFETY: See `malloc`.
-    after(unsafe { real(alignment, bytes) }, bytes, true)
-}
-
 /// A program that sets its allocator is left to its choice.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mallopt(parameter: c_int, value: c_int) -> c_int {
-    let real = known(&MALLOPT);
+    let real = real_mallopt();
     if real == 0 {
         return 0;
     }
     CHOSEN.store(true, Relaxed);
-    // SAFETY: See `malloc`.
-    let real: unsafe extern "C" fn(c_int, c_int) -> c_int = unsafe { transmute(real) };
-    // SAFETY: See `malloc`.
-    unsafe { real(parameter, value) }
+    // SAFETY: The C library's function, of this type, with the caller's arguments.
+    unsafe {
+        let real: unsafe extern "C" fn(c_int, c_int) -> c_int = transmute(real);
+        real(parameter, value)
+    }
 }

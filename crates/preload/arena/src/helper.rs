@@ -5,14 +5,15 @@
 //! program that closes all its descriptors does not end it and finds no stranger among its own. When all other threads have
 //! ended, it ends too.
 
-use crate::{PROCESS, is_active, log, quietly};
+use crate::{PROCESS, hints, is_active, log, quietly};
 use std::ffi::c_void;
 use std::mem::zeroed;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize};
 use terrace_arena::Promoter;
-use terrace_arena::system::File;
+use terrace_arena::pages::PageTable;
+use terrace_arena::system::{self, File};
 
 /// Growth after which the process is looked at.
 const GROWTH: usize = 16 << 20;
@@ -184,12 +185,19 @@ fn serve() -> Result<(), String> {
     }
     let state = File::open(c"/proc/self/stat").ok_or("/proc/self/stat cannot be opened")?;
     let mut promoter = Promoter::open()?;
-    let before = log::JOINED.load(Relaxed);
+    let table = PageTable::open().ok_or("the page table cannot be opened")?;
+    let mut looked = 0;
+    let before = (log::JOINED.load(Relaxed), log::SPLIT.load(Relaxed));
     while !is_stopped() && !is_alone(&state) {
         let rest = promoter.step(&mut |promoted| {
-            log::JOINED.store(before + promoted.done, Relaxed);
+            log::JOINED.store(before.0 + promoted.done, Relaxed);
+            log::SPLIT.store(before.1 + promoted.split, Relaxed);
             !is_stopped()
         });
+        if hints::are_given() && system::now().saturating_sub(looked) >= REST {
+            looked = system::now();
+            hints::look(&table, promoter.is_short());
+        }
         rest_for(rest.min(REST));
     }
     Ok(())

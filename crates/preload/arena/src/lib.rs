@@ -24,16 +24,18 @@
 
 #![cfg(all(target_os = "linux", target_arch = "x86_64"))]
 // The functions replaced are those of the C library, and so are their names.
-#![allow(missing_docs, clippy::missing_safety_doc)]
+#![allow(missing_docs, non_snake_case, clippy::missing_safety_doc)]
 
 mod api;
 mod budget;
 mod heap;
 mod helper;
+mod hints;
 mod log;
 mod mapping;
 mod memory;
 mod restricting;
+mod stores;
 
 use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering::Relaxed};
@@ -47,17 +49,19 @@ static PROCESS: AtomicI32 = AtomicI32::new(0);
 /// What makes huge pages a waste or a hindrance: the shadow memory of sanitizers.
 const SANITIZERS: [&CStr; 4] = [c"__asan_init", c"__tsan_init", c"__msan_init", c"__hwasan_init"];
 
-/// Run by the dynamic linker when the library is loaded.
-#[used]
-#[unsafe(link_section = ".init_array")]
-static START: extern "C" fn() = start;
 /// Run when the program ends by `exit`.
 #[used]
 #[unsafe(link_section = ".fini_array")]
-static END: extern "C" fn() = log::summary;
+static END: extern "C" fn() = end;
 
-extern "C" fn start() {
-    heap::resolve();
+extern "C" fn end() {
+    terrace_arena::giant::give_back();
+    log::summary();
+}
+
+/// Called when the library is loaded.
+fn start() {
+    terrace_interpose::leave_cpp_alone();
     let setting = variable(c"TERRACE_ARENA").unwrap_or_default();
     log::begin(setting == b"log");
     if setting == b"off" {
@@ -76,6 +80,17 @@ extern "C" fn start() {
     unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) };
     heap::begin();
     ACTIVE.store(true, Relaxed);
+    hints::begin();
+    grow();
+}
+
+/// `TERRACE_GROW_1G`: so many pages may be added to the kernel's pool of 1 GiB pages while the program runs.
+fn grow() {
+    let Some(text) = variable(c"TERRACE_GROW_1G").filter(|text| !text.is_empty()) else { return };
+    match str::from_utf8(text).ok().and_then(|text| text.parse().ok()) {
+        Some(pages) => terrace_arena::giant::allow(pages),
+        None => log::always(format_args!("TERRACE_GROW_1G is a number of pages; the pool is not grown")),
+    }
 }
 
 fn is_active() -> bool {

@@ -2,12 +2,12 @@
 //!
 //! They are put together on the stack and written by one system call.
 
-use crate::quietly;
+use crate::{hints, quietly};
 use std::fmt::{self, Write};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// Bytes of a line; the rest is left out.
-const LONGEST: usize = 256;
+const LONGEST: usize = 400;
 
 static WANTED: AtomicBool = AtomicBool::new(false);
 
@@ -16,6 +16,9 @@ pub static ADVISED: AtomicU64 = AtomicU64::new(0);
 pub static HEAP: AtomicU64 = AtomicU64::new(0);
 pub static JOINED: AtomicU64 = AtomicU64::new(0);
 pub static REFUSED: AtomicU64 = AtomicU64::new(0);
+pub static SPLIT: AtomicU64 = AtomicU64::new(0);
+pub static COLD: AtomicU64 = AtomicU64::new(0);
+pub static JOINED_HOT: AtomicU64 = AtomicU64::new(0);
 
 struct Line {
     bytes: [u8; LONGEST],
@@ -42,11 +45,15 @@ pub fn is_wanted() -> bool {
     WANTED.load(Relaxed)
 }
 
-/// Writes a line.
+/// Writes a line, if lines are wanted.
 pub fn line(text: fmt::Arguments<'_>) {
-    if !is_wanted() {
-        return;
+    if is_wanted() {
+        always(text);
     }
+}
+
+/// Writes a line.
+pub fn always(text: fmt::Arguments<'_>) {
     let mut line = Line { bytes: [0; LONGEST], filled: 0 };
     // Nothing here fails.
     let _ = line.write_str("terrace: ");
@@ -57,16 +64,33 @@ pub fn line(text: fmt::Arguments<'_>) {
 }
 
 /// The last line.
-pub extern "C" fn summary() {
-    let [advised, heap, joined, refused] =
-        [&ADVISED, &HEAP, &JOINED, &REFUSED].map(|count| count.load(Relaxed));
+pub fn summary() {
+    let [advised, heap, joined, split, refused] =
+        [&ADVISED, &HEAP, &JOINED, &SPLIT, &REFUSED].map(|count| count.load(Relaxed));
     if advised + heap + joined + refused > 0 {
         let (advised, heap) = (advised >> 20, heap >> 20);
         line(format_args!(
-            "huge pages: {advised} MiB of mappings advised, {heap} MiB of heap advised, {} MiB joined by trident; \
-             {} MiB of mappings left alone",
+            "huge pages: {advised} MiB of mappings advised, {heap} MiB of heap advised, {} MiB joined by trident and {} MiB \
+             taken apart; {} MiB of mappings left alone",
             joined * 2,
+            split * 2,
             refused >> 20
         ));
+    }
+    if let Some([met, sites, objects, fast, others, left]) = hints::outcome() {
+        let [cold, hot] = [&COLD, &JOINED_HOT].map(|count| count.load(Relaxed));
+        line(format_args!(
+            "hints: {met} of {sites} sites met, {objects} objects placed, {} MiB hot, {} MiB others; {left} objects left \
+             alone; {} MiB of the hot joined, {} MiB of the cold to swap",
+            fast >> 8,
+            others >> 8,
+            hot * 2,
+            cold >> 20
+        ));
+        if met == 0 {
+            hints::each_other(&mut |module, offset, bytes| {
+                line(format_args!("hints: {module}+{offset:#x} allocated {bytes} bytes and has no hint"));
+            });
+        }
     }
 }

@@ -9,13 +9,14 @@ fn a_c_program_calls_every_function() {
     let prefix = tempfile::tempdir().unwrap();
     let place = |name: &str| prefix.path().join(name);
     std::fs::create_dir_all(place("lib/pkgconfig")).unwrap();
-    std::fs::create_dir_all(place("include")).unwrap();
+    std::fs::create_dir_all(place("include/terrace")).unwrap();
     let tests = std::env::current_exe().unwrap();
     let library = tests.parent().unwrap().join("libterrace.so");
     let files = [
         (library, "lib/libterrace.so"),
         (here.join("terrace.pc"), "lib/pkgconfig/terrace.pc"),
         (here.join("include/terrace.h"), "include/terrace.h"),
+        (here.join("../../recorder/include/terrace/marker.h"), "include/terrace/marker.h"),
     ];
     for (from, to) in files {
         std::fs::copy(&from, place(to)).unwrap_or_else(|error| panic!("{}: {error}", from.display()));
@@ -32,6 +33,21 @@ fn a_c_program_calls_every_function() {
         // Where it is not installed: what the file says.
         Err(_) => format!("-I{0}/include -L{0}/lib -lterrace", prefix.path().display()),
     };
+    // Both headers, the other one first, under the old name of markers too.
+    let other_way = "#include <terrace/marker.h>\n#include <terrace.h>\n\
+        int both(struct terrace_memory *m) { terrace_mark_free(m->start); return terrace_free(m); }\n";
+    std::fs::write(place("both.c"), other_way).unwrap();
+    let old = "#include \"terrace.h\"\nvoid old(void *p) { terrace_alloc(p, 1, \"x\"); terrace_free(p); }\n";
+    std::fs::write(place("old.c"), old).unwrap();
+    let markers = format!("-I{}", here.join("../../recorder/include").display());
+    for (source, flag) in [("both.c", flags.split_whitespace().next().unwrap()), ("old.c", &markers)] {
+        for compiler in [&["gcc", "-std=c11"][..], &["g++", "-x", "c++"]] {
+            let mut command = Command::new(compiler[0]);
+            command.args(&compiler[1..]).args(["-Wall", "-Werror", "-fsyntax-only", flag]).arg(place(source));
+            let Ok(output) = command.output() else { continue };
+            assert!(output.status.success(), "{compiler:?}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+    }
     for compiler in [&["gcc", "-std=c11"][..], &["g++", "-x", "c++", "-fsyntax-only"]] {
         let mut command = Command::new(compiler[0]);
         command.args(&compiler[1..]).args(["-Wall", "-Wextra", "-Werror", "-O1", "-o"]).arg(place("program"));

@@ -212,10 +212,46 @@ fn a_random_program_finds_every_byte() {
     }
 }
 
+/// Hints for the random program's own allocation sites, so that its objects are placed, and joined while they come and go.
+#[test]
+fn a_random_program_with_hints_finds_every_byte() {
+    let write = |name: &str, offsets: &[String]| {
+        let hints = ["BO", "CO", "BW"];
+        let site = |(at, offset): (usize, &String)| {
+            format!(
+                "[[site]]\nname = \"{offset}\"\nmodule = \"torture\"\noffset = \"{offset}\"\nbytes = 9000000\nloads = 1\n\
+                 stores = 0\nhint = \"{}\"\n",
+                hints[at % 3]
+            )
+        };
+        let path = FOLDER.path().join(name);
+        let sites: String = offsets.iter().enumerate().map(site).collect();
+        std::fs::write(&path, format!("version = 1\n{sites}")).unwrap();
+        path
+    };
+    let run_by = |path: &Path, seed: &str| {
+        let mut command = program("torture", &[seed, "300", "3"], Some(""));
+        command.env("TERRACE_HINTS", path);
+        run(command)
+    };
+    let (_, log) = run_by(&write("none.toml", &["0x1".to_owned()]), "1");
+    let of_line = |line: &str| Some(line.split_once("torture+")?.1.split_once(" allocated")?.0.to_owned());
+    let sites: Vec<String> = log.lines().filter_map(of_line).collect();
+    assert!(sites.len() >= 2, "{log}");
+    let path = write("own.toml", &sites);
+    for seed in 1..4 {
+        let (found, log) = run_by(&path, &seed.to_string());
+        assert_eq!(found, torture(seed, 300, 3, None));
+        // The programs that it starts meet none.
+        let met = |line: &&str| line.contains("objects placed") && !line.contains(" 0 objects placed");
+        assert!(log.lines().any(|line| met(&line)), "{log}");
+    }
+}
+
 #[test]
 fn another_allocator_may_lie_beneath() {
     let places = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"];
-    for name in ["libjemalloc.so.2", "libmimalloc.so.2", "libtcmalloc.so.4"] {
+    for name in ["libjemalloc.so.2", "libmimalloc.so.2", "libtcmalloc.so.4", "libtcmalloc_minimal.so.4"] {
         let found = places.map(|place| Path::new(place).join(name)).into_iter().find(|path| path.exists());
         if let Some(path) = found {
             let path = path.to_str().unwrap();

@@ -13,9 +13,30 @@
 pub mod real;
 
 use std::ffi::{c_int, c_void};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// What allocators return.
 pub type Pointer = *mut c_void;
+
+/// Whether C++'s `new` and `delete` are replaced.
+static CPP: AtomicBool = AtomicBool::new(true);
+
+/// Leaves C++'s `new` and `delete` to the C++ library from now on, which calls `malloc` and `free`: for who does not want to
+/// know of sites. Where there is no such library beneath, as where only parts of a program have one, they stay replaced.
+pub fn leave_cpp_alone() {
+    CPP.store(false, Relaxed);
+}
+
+/// Replaces them after all.
+pub fn watch_cpp() {
+    CPP.store(true, Relaxed);
+}
+
+/// Whether the C++ library is to do it.
+fn is_left() -> bool {
+    !CPP.load(Relaxed) && real::new() != 0
+}
 
 /// Who wants to know of allocations. Called by any thread, with what it has locked; a hook that allocates comes back here.
 pub trait Hooks {
@@ -132,21 +153,59 @@ pub unsafe extern "C" fn pvalloc_from<H: Hooks>(bytes: usize, site: usize) -> Po
     unsafe { valloc_from::<H>(bytes.next_multiple_of(4096), site) }
 }
 
+/// Null where the C++ library is to be called.
 pub unsafe extern "C" fn new_from<H: Hooks>(bytes: usize, site: usize) -> Pointer {
+    if is_left() {
+        return std::ptr::null_mut();
+    }
     let bytes = bytes.max(1);
     // SAFETY: see `malloc_from`.
     unsafe { malloc_from::<H>(bytes, site) }
 }
 
+/// Null where the C++ library is to be called.
 pub unsafe extern "C" fn new_aligned_from<H: Hooks>(bytes: usize, alignment: usize, site: usize) -> Pointer {
+    if is_left() {
+        return std::ptr::null_mut();
+    }
     // SAFETY: see `malloc_from`.
     allocated::<H>(unsafe { real::memalign(alignment, bytes.max(1)) }, bytes, site)
+}
+
+pub unsafe extern "C" fn new_nothrow_from<H: Hooks>(bytes: usize, site: usize) -> Pointer {
+    // SAFETY: see `malloc_from`.
+    unsafe { if is_left() { real::new_nothrow(bytes) } else { new_from::<H>(bytes, site) } }
+}
+
+pub unsafe extern "C" fn new_aligned_nothrow_from<H: Hooks>(
+    bytes: usize,
+    alignment: usize,
+    site: usize,
+) -> Pointer {
+    // SAFETY: see `malloc_from`.
+    unsafe {
+        if is_left() {
+            real::new_aligned_nothrow(bytes, alignment)
+        } else {
+            new_aligned_from::<H>(bytes, alignment, site)
+        }
+    }
+}
+
+/// Frees an object of C++.
+///
+/// # Safety
+/// As for the C++ function.
+pub unsafe fn delete<H: Hooks>(pointer: Pointer) {
+    // SAFETY: the caller's own pointer.
+    unsafe { if is_left() { real::delete(pointer) } else { free::<H>(pointer) } }
 }
 
 /// Frees an object.
 ///
 /// # Safety
 /// As for the C function.
+#[inline]
 pub unsafe fn free<H: Hooks>(pointer: Pointer) {
     if pointer.is_null() || real::is_early(pointer) {
         return;
@@ -186,10 +245,10 @@ macro_rules! interpose {
             aligned_alloc("rdx") => aligned_alloc_from;
             valloc("rsi") => valloc_from;
             pvalloc("rsi") => pvalloc_from;
-            _ZnwmRKSt9nothrow_t("rsi") => new_from;
-            _ZnamRKSt9nothrow_t("rsi") => new_from;
-            _ZnwmSt11align_val_tRKSt9nothrow_t("rdx") => new_aligned_from;
-            _ZnamSt11align_val_tRKSt9nothrow_t("rdx") => new_aligned_from;
+            _ZnwmRKSt9nothrow_t("rsi") => new_nothrow_from;
+            _ZnamRKSt9nothrow_t("rsi") => new_nothrow_from;
+            _ZnwmSt11align_val_tRKSt9nothrow_t("rdx") => new_aligned_nothrow_from;
+            _ZnamSt11align_val_tRKSt9nothrow_t("rdx") => new_aligned_nothrow_from;
         }
 
         $crate::throwing_new! { $hooks;
@@ -264,7 +323,7 @@ macro_rules! delete {
         #[unsafe(no_mangle)]
         pub unsafe extern "C" fn $name(pointer: $crate::Pointer) {
             // SAFETY: memory that one of the functions above allocated.
-            unsafe { $crate::free::<$hooks>(pointer) }
+            unsafe { $crate::delete::<$hooks>(pointer) }
         }
     )*};
 }

@@ -54,6 +54,7 @@ fn next(name: &CStr) -> usize {
 }
 
 /// Whether the functions are known; looks them up if nobody does.
+#[inline]
 fn ready() -> bool {
     if STATE.load(Acquire) != 2 {
         resolve();
@@ -62,6 +63,7 @@ fn ready() -> bool {
 }
 
 /// Whether the memory is of the early kind.
+#[inline]
 pub fn is_early(pointer: Pointer) -> bool {
     let start = EARLY.0.get() as usize;
     (start..start + EARLY_BYTES).contains(&(pointer as usize))
@@ -109,47 +111,123 @@ macro_rules! call {
     }};
 }
 
+#[inline]
 pub unsafe fn malloc(bytes: usize) -> Pointer {
     call!(MALLOC: fn(bytes: usize) -> Pointer, early(bytes, 16))
 }
 
+#[inline]
 pub unsafe fn calloc(count: usize, size: usize) -> Pointer {
     call!(CALLOC: fn(count: usize, size: usize) -> Pointer, early(count.saturating_mul(size), 16))
 }
 
+#[inline]
 pub unsafe fn realloc(old: Pointer, bytes: usize) -> Pointer {
     call!(REALLOC: fn(old: Pointer, bytes: usize) -> Pointer, std::ptr::null_mut())
 }
 
+#[inline]
 pub unsafe fn free(pointer: Pointer) {
     call!(FREE: fn(pointer: Pointer))
 }
 
+#[inline]
 pub unsafe fn posix_memalign(place: *mut Pointer, alignment: usize, bytes: usize) -> c_int {
     call!(POSIX_MEMALIGN: fn(place: *mut Pointer, alignment: usize, bytes: usize) -> c_int, libc::ENOMEM)
 }
 
+#[inline]
 pub unsafe fn memalign(alignment: usize, bytes: usize) -> Pointer {
     call!(MEMALIGN: fn(alignment: usize, bytes: usize) -> Pointer, early(bytes, alignment))
 }
 
+#[inline]
 pub unsafe fn aligned_alloc(alignment: usize, bytes: usize) -> Pointer {
     call!(ALIGNED_ALLOC: fn(alignment: usize, bytes: usize) -> Pointer, early(bytes, alignment))
 }
 
-/// The C++ library's own `new`, for the case that memory is out.
+/// Where the real allocation function lies.
+pub fn address_of_malloc() -> usize {
+    if ready() { MALLOC.load(Relaxed) } else { 0 }
+}
+
+/// Looked up, and not there.
+const ABSENT: usize = 1;
+
+/// Functions of the C++ library, looked up when they are first called: 0 before. They are there when it is.
+static CPP: [(&CStr, AtomicUsize); 7] = [
+    (c"_Znwm", AtomicUsize::new(0)),
+    (c"_Znam", AtomicUsize::new(0)),
+    (c"_ZnwmSt11align_val_t", AtomicUsize::new(0)),
+    (c"_ZnamSt11align_val_t", AtomicUsize::new(0)),
+    (c"_ZnwmRKSt9nothrow_t", AtomicUsize::new(0)),
+    (c"_ZnwmSt11align_val_tRKSt9nothrow_t", AtomicUsize::new(0)),
+    (c"_ZdlPv", AtomicUsize::new(0)),
+];
+
+/// The address of one of them; 0 where it is not there.
+fn cpp(at: usize) -> usize {
+    let (name, place) = &CPP[at];
+    let mut address = place.load(Relaxed);
+    if address == 0 {
+        address = next(name).max(ABSENT);
+        place.store(address, Relaxed);
+    }
+    if address == ABSENT { 0 } else { address }
+}
+
+/// The C++ library's own `new`, for the case that memory is out, or that it is left to that library.
 pub extern "C" fn new() -> usize {
-    next(c"_Znwm")
+    cpp(0)
 }
 
 pub extern "C" fn new_array() -> usize {
-    next(c"_Znam")
+    cpp(1)
 }
 
 pub extern "C" fn new_aligned() -> usize {
-    next(c"_ZnwmSt11align_val_t")
+    cpp(2)
 }
 
 pub extern "C" fn new_array_aligned() -> usize {
-    next(c"_ZnamSt11align_val_t")
+    cpp(3)
+}
+
+pub unsafe fn new_nothrow(bytes: usize) -> Pointer {
+    match cpp(4) {
+        0 => std::ptr::null_mut(),
+        // SAFETY: the C++ library's function: the size, and an object without content.
+        address => unsafe {
+            let function: unsafe extern "C" fn(usize, *const u8) -> Pointer = std::mem::transmute(address);
+            function(bytes, &raw const NOTHING)
+        },
+    }
+}
+
+pub unsafe fn new_aligned_nothrow(bytes: usize, alignment: usize) -> Pointer {
+    match cpp(5) {
+        0 => std::ptr::null_mut(),
+        // SAFETY: see `new_nothrow`.
+        address => unsafe {
+            let function: unsafe extern "C" fn(usize, usize, *const u8) -> Pointer =
+                std::mem::transmute(address);
+            function(bytes, alignment, &raw const NOTHING)
+        },
+    }
+}
+
+/// `std::nothrow`, which nobody looks at.
+static NOTHING: u8 = 0;
+
+/// Where the C++ library is there, its own; so it is where `new` was.
+pub unsafe fn delete(pointer: Pointer) {
+    match cpp(6) {
+        // SAFETY: the caller's own pointer.
+        0 => unsafe { free(pointer) },
+        // SAFETY: the C++ library's function, with the caller's own pointer.
+        address => unsafe {
+            let function: unsafe extern "C" fn(Pointer) = std::mem::transmute(address);
+            function(pointer);
+        },
+    }
 }

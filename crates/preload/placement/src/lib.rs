@@ -94,6 +94,24 @@ impl Wish {
     }
 }
 
+/// `MPOL_PREFERRED_MANY` (Linux 5.15), else `MPOL_PREFERRED` of the first node: full nodes are no failure.
+pub const PREFERRED: [c_int; 2] = [5, 1];
+/// `MPOL_WEIGHTED_INTERLEAVE` (Linux 6.9), else `MPOL_INTERLEAVE`.
+pub const INTERLEAVED: [c_int; 2] = [6, 3];
+/// Nothing to ask for.
+const NOTHING: [c_int; 2] = [-1; 2];
+
+/// The tier in which the objects of a site are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// As many pages in the fast tier, the others in the slow one: hint BO.
+    Fast(u64),
+    /// The slow tier: hint CO.
+    Slow,
+    /// Both, by their weights: hint BW.
+    Both,
+}
+
 /// What is asked for the objects of one site, and what came of it.
 #[derive(Debug)]
 #[repr(C)]
@@ -116,7 +134,8 @@ pub struct Row {
     pub refused: AtomicU64,
     /// The kernel's last reason.
     pub error: AtomicI32,
-    padding: u32,
+    /// 1: hint BO; 2: CO; 0: another, or nobody knows.
+    hint: u32,
 }
 
 impl Row {
@@ -132,8 +151,43 @@ impl Row {
             pages: [const { AtomicU64::new(0) }; 2],
             refused: AtomicU64::new(0),
             error: AtomicI32::new(0),
-            padding: 0,
+            hint: 0,
         }
+    }
+
+    /// A row that nobody has used, for a site whose objects are wanted there. `fast` and `slow` are the nodes of the tiers;
+    /// where one has none, nothing is asked of the kernel.
+    pub fn wanting(module: Module, offset: u64, wanted: Wanted, fast: &[u32], slow: &[u32]) -> Row {
+        let nothing = Wish::new(NOTHING, &[]);
+        let (hint, left) = match wanted {
+            Wanted::Fast(pages) => (1, pages),
+            Wanted::Slow => (2, 0),
+            Wanted::Both => (0, 0),
+        };
+        if fast.is_empty() || slow.is_empty() {
+            return Row { hint, ..Row::new(module, offset, nothing, left, nothing) };
+        }
+        let (first, others) = match wanted {
+            Wanted::Fast(_) => (Wish::new(PREFERRED, fast), Wish::new(PREFERRED, slow)),
+            Wanted::Slow => (nothing, Wish::new(PREFERRED, slow)),
+            Wanted::Both => (nothing, Wish::new(INTERLEAVED, &[fast, slow].concat())),
+        };
+        Row { hint, ..Row::new(module, offset, first, left, others) }
+    }
+
+    /// Whether the kernel is asked for nodes.
+    pub fn asks(&self) -> bool {
+        self.first.modes[0] >= 0 || self.others.modes[0] >= 0
+    }
+
+    /// Whether its objects have the hint BO.
+    pub fn is_hot(&self) -> bool {
+        self.hint == 1
+    }
+
+    /// Whether its objects have the hint CO.
+    pub fn is_cold(&self) -> bool {
+        self.hint == 2
     }
 
     /// Takes as many of `pages` as may go the first way.
@@ -344,6 +398,22 @@ mod tests {
         assert!(Table::open(&file).is_some());
         file.set_len(file.metadata().unwrap().len() + 8).unwrap();
         assert!(Table::open(&file).is_none(), "of another length");
+    }
+
+    #[test]
+    fn a_row_says_what_a_hint_means_on_nodes() {
+        let row = |wanted| Row::wanting(module(b"app", b""), 1, wanted, &[0, 1], &[2]);
+        let (hot, cold, both) = (row(Wanted::Fast(7)), row(Wanted::Slow), row(Wanted::Both));
+        assert_eq!((hot.first.nodes[0], hot.others.nodes[0], hot.take(9)), (0b11, 0b100, 7));
+        assert_eq!((cold.first.modes, cold.others.nodes[0], cold.take(9)), (NOTHING, 0b100, 0));
+        assert_eq!(
+            (both.first.modes, both.others.modes, both.others.nodes[0]),
+            (NOTHING, INTERLEAVED, 0b111)
+        );
+        assert_eq!([&hot, &cold, &both].map(Row::is_hot), [true, false, false]);
+        assert_eq!([&hot, &cold, &both].map(Row::is_cold), [false, true, false]);
+        let alone = Row::wanting(module(b"app", b""), 1, Wanted::Slow, &[], &[]);
+        assert!(alone.is_cold() && !alone.asks() && cold.asks());
     }
 
     #[test]

@@ -30,6 +30,8 @@ enum Command {
     Structures(targets::structures::Structures),
     /// Starts another program in a roundabout way
     Starter(targets::starter::Starter),
+    /// Has 1 GiB pages by the interface of `libterrace.so`
+    Giant,
     /// Tries what the unit's sandbox must not permit
     Denied,
     /// Switches every processor's address space each millisecond
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         Command::Verify(target) => target.run(),
         Command::Structures(target) => target.run(),
         Command::Starter(target) => target.run(),
+        Command::Giant => targets::giant::run(),
         Command::Denied => targets::denied::run(),
         Command::Ticker => targets::ticker::run(),
         Command::Scenario { names } => scenarios::run(&names),

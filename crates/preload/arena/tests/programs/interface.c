@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <terrace.h>
+#include <terrace/marker.h>
 #include <unistd.h>
 
 #define NEED(holds) do { if (!(holds)) { fprintf(stderr, "line %d: %s\n", __LINE__, #holds); exit(1); } } while (0)
@@ -27,6 +28,16 @@ static void memory(void)
     NEED(terrace_allocate(100, TERRACE_PAGES_4K, &small) == 0);
     NEED(one.bytes == 8 * MIB && (uintptr_t)one.start % (2 * MIB) == 0 && other.pages <= TERRACE_PAGES_2M);
     NEED(small.bytes == 4096 && small.pages == TERRACE_PAGES_4K);
+    memset(one.start, 7, 5 * MIB);
+    void *start = one.start;
+    int resized = terrace_resize(&one, TERRACE_PAGES_4K);
+    NEED(resized == 0 || resized == -EOPNOTSUPP);
+    NEED(one.pages == (resized ? TERRACE_PAGES_2M : TERRACE_PAGES_4K) && one.start == start && one.bytes == 8 * MIB);
+    NEED(((char *)one.start)[5 * MIB - 1] == 7 && ((char *)one.start)[5 * MIB] == 0);
+    NEED(terrace_resize(&one, TERRACE_PAGES_2M) == resized && one.pages == TERRACE_PAGES_2M);
+    NEED(terrace_resize(&one, TERRACE_PAGES_1G) == -EINVAL && terrace_resize(&one, 3) == -EINVAL);
+    NEED(terrace_hint(one.start, one.bytes, TERRACE_HINT_SPLIT, 0) == 0);
+    memset(one.start, 0, 5 * MIB);
     NEED(terrace_allocate(0, TERRACE_PAGES_4K, &small) == -EINVAL && terrace_allocate(1, 7, &small) == -EINVAL);
     NEED(terrace_allocate(1, TERRACE_PAGES_4K, NULL) == -EINVAL);
     memset(one.start, 1, one.bytes);
@@ -61,6 +72,39 @@ static void pool(void)
     terrace_pool_free(pool);
     terrace_pool_free(NULL);
 }
+static void stores(void)
+{
+    terrace_store *store = NULL;
+    static uint32_t handles[2048];
+    uint32_t handle;
+    uint64_t moved = 99;
+    void *address, *again;
+    NEED(terrace_store_new(8 * MIB, TERRACE_PAGES_2M, &store) == 0 && terrace_store_new(8 * MIB, 9, &store) == -EINVAL);
+    for (uint32_t i = 0; i < 2048; i++) {
+        NEED(terrace_store_allocate(store, TERRACE_PAGES_4K, &handles[i]) == 0);
+        NEED(terrace_store_pin(store, handles[i], &address) == 0);
+        memset(address, (int)i, 4096);
+        NEED(terrace_store_unpin(store, handles[i]) == 0);
+    }
+    NEED(terrace_store_allocate(store, TERRACE_PAGES_4K, &handle) == -ENOMEM);
+    for (int i = 0; i < 2048; i++) if (i % 4) NEED(terrace_store_release(store, handles[i]) == 0);
+    NEED(terrace_store_allocate(store, TERRACE_PAGES_2M, &handle) == -ENOMEM);
+    NEED(terrace_store_compact(store, TERRACE_PAGES_2M, 7, NULL) == -EINVAL);
+    NEED(terrace_store_compact(store, TERRACE_PAGES_2M, TERRACE_SMART, &moved) == 1 && moved == 128 * 4096);
+    NEED(terrace_store_compact(store, TERRACE_PAGES_2M, TERRACE_TWO_CURSORS, NULL) == 1);
+    NEED(terrace_store_trim(store) == 2 * MIB);
+    for (int i = 0; i < 2048; i += 4) {
+        NEED(terrace_store_pin(store, handles[i], &address) == 0 && *(unsigned char *)address == (unsigned char)i);
+        NEED(terrace_store_pin(store, handles[i], &again) == 0 && address == again);
+    }
+    NEED(terrace_store_release(store, handles[0]) == -EBUSY && terrace_store_release(store, 12345) == -EBADF);
+    NEED(terrace_store_unpin(store, handle = handles[0]) == 0 && terrace_store_unpin(store, handle) == 0);
+    NEED(terrace_store_unpin(store, handle) == -EBUSY && terrace_store_release(store, handle) == 0);
+    NEED(terrace_store_compact(store, TERRACE_PAGES_1G, TERRACE_SMART, NULL) == 0);
+    NEED(terrace_store_trim(NULL) == 0 && terrace_store_pin(NULL, 1, &address) == -EINVAL);
+    terrace_store_free(store);
+    terrace_store_free(NULL);
+}
 static void blocks(void)
 {
     terrace_blocks *table = terrace_blocks_new();
@@ -72,6 +116,7 @@ static void blocks(void)
     NEED(at(table, index, 131072 - 7, 0) == NULL && at(table, 12345, 0, 0) == NULL);
     NEED(terrace_promote(table, index, MIB) == 0 && terrace_size(table, index, &bytes) == 0 && bytes == 4 * MIB);
     NEED(*at(table, index, 64, 0) == 11);
+    NEED(terrace_describe(table, index, TERRACE_COLD) == 0 && terrace_describe(table, index, 7) == -EINVAL);
     NEED(terrace_clone(table, index, &copy) == 0 && copy != index);
     *at(table, index, 64, 1) = 12;
     NEED(*at(table, copy, 64, 0) == 11);
@@ -107,6 +152,7 @@ int main(void)
 {
     memory();
     pool();
+    stores();
     blocks();
     puts(terrace_version());
     return 0;

@@ -5,22 +5,28 @@ use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::process::Command;
 
-const FILE: &str = "/tmp/hints.toml";
+pub const FILE: &str = "/tmp/hints.toml";
 
-/// A run of Terrace with hints: what the target said, and what Terrace did.
-struct Run {
-    values: BTreeMap<String, String>,
-    said: String,
+/// A run with hints: what the target said, and what Terrace or its library did.
+pub struct Run {
+    pub values: BTreeMap<String, String>,
+    pub said: String,
 }
 
 impl Run {
     fn of(more: &[&str]) -> Result<Run> {
-        let output = Command::new("terrace")
-            .args(["run", "--cpu", "none", "--hints", FILE])
-            .args(more)
-            .args(["--", "/bin/guest", "structures"])
-            .output()
-            .context("starting terrace")?;
+        let mut command = Command::new("terrace");
+        command.args(["run", "--cpu", "none", "--hints", FILE]).args(more).args([
+            "--",
+            "/bin/guest",
+            "structures",
+        ]);
+        Run::by(&mut command)
+    }
+
+    /// What became of a command that ends in the target.
+    pub fn by(command: &mut Command) -> Result<Run> {
+        let output = command.output().with_context(|| format!("starting {command:?}"))?;
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         let text = String::from_utf8_lossy(&output.stdout);
         let pairs = text.split_whitespace().filter_map(|pair| pair.split_once('='));
@@ -30,7 +36,7 @@ impl Run {
     }
 
     /// The shares of a structure's pages on the first two nodes.
-    fn shares(&self, key: &str) -> Result<[f64; 2]> {
+    pub fn shares(&self, key: &str) -> Result<[f64; 2]> {
         let told = self.values.get(key).with_context(|| format!("no {key}"))?;
         let numbers: Vec<f64> =
             told.split(':').map(str::parse).collect::<Result<_, _>>().context(told.clone())?;
@@ -39,7 +45,7 @@ impl Run {
 }
 
 /// Writes hints: name, offset in this program, bytes, accesses, and what a person says.
-fn write(sites: &[(&str, &str, u64, u64, &str)], build: &str) -> Result<()> {
+pub fn write(sites: &[(&str, &str, u64, u64, &str)], build: &str) -> Result<()> {
     let mut text = "version = 1\nprogram = \"guest\"\n".to_owned();
     for (name, offset, mib, accesses, hint) in sites {
         let bytes = mib << 20;

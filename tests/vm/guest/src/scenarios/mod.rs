@@ -1,6 +1,7 @@
 //! What must hold on a real kernel, one file per subject.
 
 mod agreement;
+mod arena;
 mod boot;
 mod damon;
 mod doctor;
@@ -55,12 +56,14 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "exchange-full", machine: "two", run: harm::exchange_full },
     Scenario { name: "whole-thp", machine: "two", run: harm::whole_huge_pages },
     Scenario { name: "hints", machine: "two", run: hints::run },
+    Scenario { name: "arena-hints", machine: "two", run: arena::hints },
     Scenario { name: "huge", machine: "two", run: huge::run },
     Scenario { name: "shares", machine: "two", run: harm::shares },
     Scenario { name: "dry-run", machine: "two", run: harm::dry_run },
     Scenario { name: "admin", machine: "two", run: harm::administrator },
     Scenario { name: "speed", machine: "two", run: harm::speed },
     Scenario { name: "giant", machine: "giant", run: move_pages::giant },
+    Scenario { name: "arena-giant", machine: "giant", run: arena::giant },
     Scenario { name: "giant-moved", machine: "giant", run: harm::giant },
     Scenario { name: "bounded", machine: "two", run: policies::bounded },
     Scenario { name: "killed", machine: "two", run: killed::on_nodes },

@@ -2,6 +2,7 @@
 
 pub mod beats;
 pub mod denied;
+pub mod giant;
 pub mod hotset;
 pub mod starter;
 pub mod structures;

@@ -95,3 +95,21 @@ pub fn remove(pointer: usize) -> Option<Placed> {
     }
     None
 }
+
+/// Shows those that are there. What is written meanwhile may be seen half: its address is what counts.
+pub fn each(visit: &mut dyn FnMut(&Placed)) {
+    for slot in &TABLE {
+        let pointer = slot.pointer.load(Acquire);
+        if pointer > GONE && pointer & GONE == 0 {
+            let object = Placed {
+                pointer,
+                bytes: slot.bytes.load(Relaxed),
+                row: slot.row.load(Relaxed),
+                granted: slot.granted.load(Relaxed),
+            };
+            if slot.pointer.load(Acquire) == pointer {
+                visit(&object);
+            }
+        }
+    }
+}

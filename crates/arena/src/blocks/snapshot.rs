@@ -1,0 +1,130 @@
+//! Snapshots of blocks, by the kernel's copying on a write.
+
+use super::{Block, Problem, last_error, next_data};
+use crate::pages::PageTable;
+use crate::{BASE, system};
+
+/// A private mapping for reading and writing, of which nothing is reserved.
+const PRIVATE: libc::c_int = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
+
+impl Block {
+    /// Another block with what this one holds. From now on both map the file privately, and nobody writes to it.
+    ///
+    /// # Safety
+    /// Nobody writes to the block meanwhile.
+    pub(super) unsafe fn snapshot(&mut self) -> Result<Block, Problem> {
+        if self.shared {
+            // SAFETY: The caller's word.
+            return unsafe { self.copied() };
+        }
+        if !self.cloned {
+            self.map_over(self.file, PRIVATE)?;
+            self.cloned = true;
+        }
+        let mut copy = self.of_same_file()?;
+        // SAFETY: The caller's word.
+        unsafe { self.copy_written(&copy) };
+        copy.property = self.property;
+        copy.place();
+        Ok(copy)
+    }
+
+    /// Another block that maps the same file, as it is, privately.
+    fn of_same_file(&self) -> Result<Block, Problem> {
+        // SAFETY: The block's own file; a new descriptor comes back.
+        let file = unsafe { libc::fcntl(self.file, libc::F_DUPFD_CLOEXEC, 0) };
+        if file < 0 {
+            return Err(last_error());
+        }
+        let mut copy = Block::of_file(file, true, false);
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let length = self.bytes as usize;
+        // SAFETY: No address is asked for, so nothing that is mapped changes.
+        let start =
+            unsafe { libc::syscall(libc::SYS_mmap, 0usize, length, protection, PRIVATE, file, 0usize) };
+        if start == -1 {
+            return Err(last_error());
+        }
+        (copy.start, copy.bytes, copy.cloned) = (start as *mut u8, self.bytes, true);
+        Ok(copy)
+    }
+
+    /// Maps a file where the block is, in one step: who reads it meanwhile finds the same bytes.
+    fn map_over(&self, file: libc::c_int, how: libc::c_int) -> Result<(), Problem> {
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let (flags, length) = (how | libc::MAP_FIXED, self.bytes as usize);
+        // SAFETY: The block's own mapping is replaced by one of the same bytes.
+        let start =
+            unsafe { libc::syscall(libc::SYS_mmap, self.start, length, protection, flags, file, 0usize) };
+        if start == -1 { Err(last_error()) } else { Ok(()) }
+    }
+
+    /// Copies the pages that this block has written since the file was left alone.
+    ///
+    /// # Safety
+    /// Nobody writes to either.
+    unsafe fn copy_written(&self, to: &Block) {
+        let (start, bytes) = (self.start as usize, self.bytes as usize);
+        let copy = |at: usize, bytes: usize| {
+            let from = at - start;
+            // SAFETY: Both blocks hold the range, and nobody writes.
+            unsafe { std::ptr::copy_nonoverlapping(self.start.add(from), to.start.add(from), bytes) };
+        };
+        let known = PageTable::open()
+            .is_some_and(|table| table.private(start..start + bytes, &mut |run| copy(run.start, run.len())));
+        if known {
+            return;
+        }
+        for at in (0..bytes).step_by(BASE) {
+            // SAFETY: As above.
+            let differs = unsafe {
+                let one = std::slice::from_raw_parts(self.start.add(at), BASE);
+                one != std::slice::from_raw_parts(to.start.add(at), BASE)
+            };
+            if differs {
+                copy(start + at, BASE);
+            }
+        }
+    }
+
+    /// Another block with a file of its own.
+    ///
+    /// # Safety
+    /// Nobody writes to the block meanwhile.
+    unsafe fn copied(&self) -> Result<Block, Problem> {
+        let mut copy = Block::new(self.bytes)?;
+        let mut at = 0;
+        while let Some(data) = next_data(self.file, at) {
+            let end = data.end.min(self.bytes);
+            if data.start >= end {
+                break;
+            }
+            let (from, bytes) = (data.start as usize, (end - data.start) as usize);
+            // SAFETY: Both blocks hold the range, and nobody writes to the source.
+            unsafe { std::ptr::copy_nonoverlapping(self.start.add(from), copy.start.add(from), bytes) };
+            at = data.end;
+        }
+        copy.property = self.property;
+        copy.place();
+        Ok(copy)
+    }
+
+    /// A block that was cloned gets a file of its own, which others can attach. Its addresses stay valid.
+    pub(super) fn make_own(&mut self) -> Result<(), Problem> {
+        // SAFETY: The caller of `send` has promised that nobody writes.
+        let own = unsafe {
+            let own = self.copied()?;
+            self.copy_written(&own);
+            own
+        };
+        self.map_over(own.file, libc::MAP_SHARED | libc::MAP_NORESERVE)?;
+        let before = std::mem::replace(&mut self.file, own.file);
+        self.cloned = false;
+        // SAFETY: The mapping at the new block's own place, and the old file, are nobody's any more.
+        unsafe { system::unmap(own.start, own.bytes as usize) };
+        system::close(before);
+        std::mem::forget(own);
+        self.place();
+        Ok(())
+    }
+}
