@@ -32,6 +32,7 @@ pub struct InputSpec {
     allocations: bool,
     dependences: bool,
     follow_exec: bool,
+    gpu: bool,
 }
 
 impl InputSpec {
@@ -79,6 +80,7 @@ impl InputSpec {
             program_counters: self.program_counters,
             allocations: self.allocations,
             follow_exec: self.follow_exec,
+            gpu: self.gpu,
             ..RecordOptions::default()
         })
     }

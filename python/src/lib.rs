@@ -25,7 +25,7 @@ mod _terrace {
     #[pymodule_export]
     use super::results::{Comparison, Run};
     #[pymodule_export]
-    use super::studies::{advise, advise_pages, compare, record, reproduce, run_under, tune};
+    use super::studies::{advise, advise_pages, compare, profile, record, reproduce, run_under, tune};
     #[pymodule_export]
     use super::sweep::Sweep;
 

@@ -12,10 +12,11 @@ use terrace_policy::{Policy, PolicyError, Refusal};
 use terrace_sim::OpenPolicy;
 use terrace_study::advise::Advise;
 use terrace_study::pages::AdvisePages;
+use terrace_study::profile as structures;
 use terrace_study::record::{Recorded, write_trace};
 use terrace_study::reproduce as claims;
 use terrace_study::tune::Tune;
-use terrace_study::{Settings, Stop, Watched, run};
+use terrace_study::{Settings, Stop, Trained, Watched, run};
 
 /// Designs, and policies with their bound, on the same inputs.
 #[pyfunction]
@@ -28,6 +29,7 @@ pub fn compare(
     prices: Vec<(String, f64)>,
     inputs: Vec<InputSpec>,
     options: Options,
+    hints: Option<PathBuf>,
     intervals: bool,
     show: Option<Py<PyAny>>,
 ) -> PyResult<Comparison> {
@@ -36,6 +38,7 @@ pub fn compare(
         .fast_shares(fast)
         .changes(options.changes()?)
         .simulation(options.simulation()?)
+        .hints(trained(hints)?)
         .intervals(intervals);
     for (tier, price) in prices {
         study = study.price(tier, price);
@@ -54,6 +57,36 @@ pub fn compare(
     let terrace_study::ComparisonResult { mut comparison, failures, asked, .. } = result;
     comparison.failures = failures;
     Ok(Comparison { comparison, asked })
+}
+
+/// Reads a file of hints, if there is one.
+fn trained(file: Option<PathBuf>) -> PyResult<Option<Trained>> {
+    file.as_deref().map(Trained::read).transpose().map_err(|error| exception(&error))
+}
+
+/// Counts the accesses of an input's data structures into a file of hints; what was counted as JSON, and why the program
+/// ended badly, if it did.
+#[pyfunction]
+pub fn profile(
+    py: Python<'_>,
+    input: InputSpec,
+    path: PathBuf,
+    options: Options,
+    command: String,
+    show: Option<Py<PyAny>>,
+) -> PyResult<(String, Option<String>)> {
+    let simulation = options.simulation()?;
+    // As `terrace profile` does.
+    let job = options.changes()?.resolve("native-4k", None).map_err(|error| exception(&error))?;
+    let input = input.to_input()?;
+    let (hints, trouble) = carry_out(py, show.as_ref(), |progress| {
+        let name = input.name.clone();
+        let found = structures::profile(&job.design, input, command, &Settings::new(simulation, progress))?;
+        found.write(&path)?;
+        Ok((found.hints, found.ending.wait(&name, progress)))
+    })?;
+    let trouble = trouble.map(|trouble| format!("{trouble}; the hints are kept"));
+    Ok((to_json(&structures::document(&path, &hints))?, trouble))
 }
 
 /// One design on one input under a policy that is an object of Python.
@@ -135,6 +168,7 @@ pub fn advise(
     seeds: u64,
     prices: Vec<(String, f64)>,
     options: Options,
+    hints: Option<PathBuf>,
     show: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let mut question = Advise {
@@ -144,6 +178,7 @@ pub fn advise(
         resolution,
         seeds,
         prices,
+        hints: trained(hints)?,
         ..Advise::default()
     };
     if let Some(policies) = policies {
@@ -188,11 +223,13 @@ pub fn tune(
     fast: f64,
     prices: Vec<(String, f64)>,
     options: Options,
+    hints: Option<PathBuf>,
     show: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let (changes, simulation) = (options.changes()?, options.simulation()?);
+    let hints = trained(hints)?;
     let question =
-        Tune { policy, changes, simulation, parameters, ranges, runs, seed, slowdown, fast, prices };
+        Tune { policy, changes, simulation, parameters, ranges, runs, seed, slowdown, fast, prices, hints };
     question.check().map_err(|error| exception(&error))?;
     let input = input.to_input()?;
     let open = |(name, spec): &(String, InputSpec)| Ok((name.clone(), spec.to_input()?));

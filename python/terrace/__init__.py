@@ -15,10 +15,10 @@ Results become data frames with :meth:`Table.to_pandas`, :meth:`Table.to_polars`
 be done raises :class:`RequestError` or :class:`RunError` with the words of the command line. Ctrl-C stops a study.
 """
 
-from ._answers import Advice, Claims, Recording, Tuned
+from ._answers import Advice, Claims, Hints, Recording, Tuned
 from ._inputs import Command, Suite, Trace, Workload
 from ._results import Comparison, Run
-from ._studies import advise, advise_pages, compare, record, reproduce, run, tune
+from ._studies import advise, advise_pages, compare, profile, record, reproduce, run, tune
 from ._sweep import Sweep, sweep
 from ._table import Table
 from ._terrace import RequestError, RunError, TerraceError, __version__
@@ -29,6 +29,7 @@ __all__ = [
     "Claims",
     "Command",
     "Comparison",
+    "Hints",
     "Policy",
     "Recording",
     "RequestError",
@@ -45,6 +46,7 @@ __all__ = [
     "advise",
     "advise_pages",
     "compare",
+    "profile",
     "record",
     "reproduce",
     "run",

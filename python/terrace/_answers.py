@@ -97,6 +97,18 @@ class Claims(_Answer):
         return f"<terrace.Claims: {self.reproduced} of {count} reproduced>"
 
 
+class Hints(_Answer):
+    """How large and how hot data structures are, and the file that says so. As a table: a row per allocation site."""
+
+    _rows = "sites"
+
+    def __fspath__(self) -> str:
+        return str(self._document["file"])
+
+    def __repr__(self) -> str:
+        return f"<terrace.Hints {self.file}: {len(self.sites)} sites of {self.program}>"
+
+
 class Recording(_Answer):
     """A trace that was written."""
 

@@ -100,6 +100,8 @@ class Command:
     dependences: bool = field(default=True, kw_only=True)
     #: Follow programs that the command starts by exec.
     follow_exec: bool = field(default=True, kw_only=True)
+    #: Record the OpenCL kernels that the program runs on a GPU, in software.
+    gpu: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "words", tuple(os.fspath(word) for word in self.words))
@@ -116,6 +118,7 @@ class Command:
             allocations=self.allocations,
             dependences=self.dependences,
             follow_exec=self.follow_exec,
+            gpu=self.gpu,
         )
 
 
@@ -136,6 +139,7 @@ def _words(**given: Any) -> dict[str, Any]:
         "allocations": False,
         "dependences": True,
         "follow_exec": True,
+        "gpu": False,
         **given,
     }
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Iterator, Mapping, Sequence
 
 from . import _terrace
-from ._answers import Advice, Claims, Recording, Tuned
+from ._answers import Advice, Claims, Hints, Recording, Tuned
 from ._inputs import InputLike, as_input, gather, one, settings
 from ._progress import ProgressLike, shown
 from ._results import Comparison, Run
@@ -79,6 +79,10 @@ def _showing(progress: ProgressLike) -> Iterator[Any]:
         show.close()
 
 
+def _file(path: str | os.PathLike[str] | None) -> str | None:
+    return None if path is None else os.fspath(path)
+
+
 def _names(words: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None) -> list[str]:
     if words is None:
         return []
@@ -97,6 +101,7 @@ def compare(
     price: Mapping[str, float] | None = None,
     machine: str | os.PathLike[str] | None = None,
     set: Settings = None,
+    hints: str | os.PathLike[str] | None = None,
     time_scale: int = 1,
     fidelity: str = "full",
     scale: int = 1,
@@ -111,7 +116,8 @@ def compare(
     ``fast`` makes the fastest tier these shares of what the input has resident; ``price`` says what a tier's memory
     costs where the fastest tier's is 1. ``set`` changes parameters, such as ``{"os.pages": "2m"}``; one for a design alone
     is ``{"ambix:os.policy.period": "1 s"}``. ``intervals`` says of every speed-up how far assumed constants and seeds move
-    it, which takes up to two more runs of each design. Without designs or without inputs those of the built-in study are taken.
+    it, which takes up to two more runs of each design. ``hints`` is a file of :func:`profile`: the policy ``annotated`` places
+    data structures by it instead of by a first pass over the input. Without designs or without inputs those of the built-in study are taken.
 
     >>> import terrace
     >>> result = terrace.compare(
@@ -137,6 +143,7 @@ def compare(
                 _prices(price),
                 gather(inputs, workload, trace, command),
                 options,
+                _file(hints),
                 intervals,
                 show,
             )
@@ -159,6 +166,7 @@ def run(
     command: Sequence[str] | None = None,
     machine: str | os.PathLike[str] | None = None,
     set: Settings = None,
+    hints: str | os.PathLike[str] | None = None,
     time_scale: int = 1,
     fidelity: str = "full",
     scale: int = 1,
@@ -185,8 +193,10 @@ def run(
     options = _options(machine, set, time_scale, fidelity, scale, whole, fast_forward)
     with _showing(progress) as show:
         if policy is not None:
+            if hints is not None:
+                raise RequestError("a policy that is written in Python takes no hints; give one of policy and hints")
             return Run(_terrace.run_under(policy, os.fspath(design), given, options, show))
-        result = Comparison(_terrace.compare(_names(design), [], [], [], [given], options, False, show))
+        result = Comparison(_terrace.compare(_names(design), [], [], [], [given], options, _file(hints), False, show))
     if result.failures:
         raise RunError("; ".join(result.failures))
     return result.runs[0]
@@ -229,6 +239,50 @@ def record(
     return result
 
 
+def profile(
+    output: str | os.PathLike[str],
+    input: InputLike | None = None,
+    *,
+    workload: str | None = None,
+    trace: Any = None,
+    command: Sequence[str] | None = None,
+    machine: str | os.PathLike[str] | None = None,
+    set: Settings = None,
+    fidelity: str = "full",
+    scale: int = 1,
+    whole: bool = False,
+    fast_forward: bool = False,
+    progress: ProgressLike = None,
+) -> Hints:
+    """Counts how large and how hot the data structures of a program are, into the file of hints ``output``.
+
+    What is returned can be given as ``hints`` to :func:`run`, :func:`compare`, :func:`advise` and :func:`tune`, for other inputs
+    of the program. A trace needs the allocations (``Command(…, allocations=True)``).
+
+    >>> import tempfile, os, terrace
+    >>> path = os.path.join(tempfile.mkdtemp(), "xsbench.toml")
+    >>> hints = terrace.profile(path, workload="gpu-xsbench,lookups=2000", machine="gpu-gtx480")
+    >>> hints.program, len(hints.sites)
+    ('gpu-xsbench', 4)
+    >>> run = terrace.run("gpu-annotated", "gpu-xsbench,lookups=4000", hints=hints)
+    >>> "--hints" in run.command
+    True
+    """
+    given = one("profile", input, workload, trace, command)
+    if given["command"] is not None and not given["gpu"]:
+        given["allocations"] = True  # Without these there is nothing to count.
+    options = _options(machine, set, 1, fidelity, scale, whole, fast_forward)
+    with _showing(progress) as show:
+        command_line = f"terrace.profile({os.fspath(output)!r}, …)"
+        text, trouble = _terrace.profile(given, os.fspath(output), options, command_line, show)
+    result = Hints(json.loads(text))
+    if trouble is not None:
+        error = RunError(trouble)
+        error.result = result  # type: ignore[attr-defined]
+        raise error
+    return result
+
+
 def advise(
     input: InputLike | None = None,
     *,
@@ -242,6 +296,7 @@ def advise(
     price: Mapping[str, float] | None = None,
     machine: str | os.PathLike[str] | None = None,
     set: Settings = None,
+    hints: str | os.PathLike[str] | None = None,
     time_scale: int = 1,
     scale: int = 1,
     whole: bool = False,
@@ -259,7 +314,7 @@ def advise(
     names = None if policies is None else _names(policies)
     with _showing(progress) as show:
         tolerated = _share("slowdown", slowdown)
-        text = _terrace.advise(given, names, tolerated, step, seeds, _prices(price), options, show)
+        text = _terrace.advise(given, names, tolerated, step, seeds, _prices(price), options, _file(hints), show)
     return Advice(json.loads(text))
 
 
@@ -307,6 +362,7 @@ def tune(
     price: Mapping[str, float] | None = None,
     machine: str | os.PathLike[str] | None = None,
     set: Settings = None,
+    hints: str | os.PathLike[str] | None = None,
     time_scale: int = 1,
     scale: int = 1,
     whole: bool = False,
@@ -324,7 +380,19 @@ def tune(
     share = _fast_share("fast", fast)
     with _showing(progress) as show:
         text = _terrace.tune(
-            policy, given, others, _names(parameters), bounds, runs, seed, tolerated, share, _prices(price), options, show
+            policy,
+            given,
+            others,
+            _names(parameters),
+            bounds,
+            runs,
+            seed,
+            tolerated,
+            share,
+            _prices(price),
+            options,
+            _file(hints),
+            show,
         )
     return Tuned(json.loads(text))
 

@@ -12,7 +12,7 @@ from typing import Any, Mapping, Sequence
 from . import _terrace
 from ._inputs import Suite, Trace, Workload, as_input
 from ._progress import ProgressLike, shown
-from ._studies import Settings, _names
+from ._studies import Settings, _file, _names
 from ._table import Table
 from ._terrace import RequestError, RunError
 
@@ -101,6 +101,7 @@ def sweep(
     whole: bool = False,
     fast_forward: bool = False,
     time_scale: int | None = None,
+    hints: str | os.PathLike[str] | None = None,
     group: int | None = None,
     ray: Any = None,
     retries: int = 3,
@@ -122,6 +123,8 @@ def sweep(
     >>> found.column_names[:4]
     ['workload.bytes', 'workload.updates', 'set.translation.l2.latency', 'design']
 
+    ``hints`` is a file of :func:`profile`, for designs that place data structures by it.
+
     With ``output`` each finished run is kept in that folder: the same call goes on where it was stopped, and runs only what is
     new in a larger space. At the end the folder has ``results.csv`` and ``results.parquet``.
 
@@ -140,6 +143,7 @@ def sweep(
         "whole": whole,
         "fast_forward": fast_forward,
         "time_scale": time_scale,
+        "hints": _file(hints),
     }
     is_file = isinstance(space, os.PathLike) or (isinstance(space, str) and space.endswith(".toml"))
     if is_file:

@@ -78,9 +78,13 @@ def compare(
     prices: list[tuple[str, float]],
     inputs: list[_Words],
     options: _Words,
+    hints: str | None,
     intervals: bool,
     show: _Show,
 ) -> Comparison: ...
+def profile(
+    input: _Words, path: str, options: _Words, command: str, show: _Show
+) -> tuple[str, str | None]: ...
 def record(input: _Words, path: str, show: _Show) -> tuple[int, int, float, str | None]: ...
 def advise(
     input: _Words,
@@ -90,6 +94,7 @@ def advise(
     seeds: int,
     prices: list[tuple[str, float]],
     options: _Words,
+    hints: str | None,
     show: _Show,
 ) -> str: ...
 def advise_pages(
@@ -107,6 +112,7 @@ def tune(
     fast: float,
     prices: list[tuple[str, float]],
     options: _Words,
+    hints: str | None,
     show: _Show,
 ) -> str: ...
 def reproduce(words: list[str], show: _Show) -> str: ...

@@ -16,7 +16,7 @@ fn is_needed(design: &Design) -> bool {
 }
 
 /// Whether hints of another run serve instead.
-fn takes_hints(design: &Design) -> bool {
+pub fn takes_hints(design: &Design) -> bool {
     design.os.policy.as_ref().is_some_and(|policy| policy.takes_hints())
 }
 
@@ -37,13 +37,16 @@ pub fn check<'a>(
         }
     }
     match hints {
-        Some(hints) if takers == 0 => Err(Error::request(format!(
-            "--hints {}: no design here places data structures by hints; the policy `annotated` and the design `gpu-annotated` \
-             do",
-            hints.file
-        ))),
+        Some(hints) if takers == 0 => Err(untaken(&format!("--hints {}", hints.file))),
         _ => Ok(()),
     }
+}
+
+/// Hints for nobody, given as `asked`.
+pub fn untaken(asked: &str) -> Error {
+    Error::request(format!(
+        "{asked}: no design here places data structures by hints; the policy `annotated` and the design `gpu-annotated` do"
+    ))
 }
 
 /// What a first pass over `input` found for each design; nothing for those that want none. Designs that differ only in

@@ -4,10 +4,13 @@ use crate::Error;
 use crate::input::{Ending, Input};
 use crate::progress::Watched;
 use crate::simulation::Settings;
+use serde::Serialize;
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
-use terrace_hints::{Hints, Place};
+use terrace_hints::{Hints, Place, Site};
 use terrace_recorder::{NoPlace, Places};
+use terrace_report::write_atomically;
 use terrace_sim::Options;
 use terrace_sim::design::Resolved;
 use terrace_trace::{Batch, Event, EventSource, Header, SourceError};
@@ -20,6 +23,16 @@ pub struct Profiled {
     pub without_place: [u64; 2],
     /// The program, which may still run.
     pub ending: Ending,
+}
+
+impl Profiled {
+    /// Writes the file of hints, whole or not at all.
+    ///
+    /// # Errors
+    /// A file that cannot be written.
+    pub fn write(&self, path: &Path) -> Result<(), Error> {
+        write_atomically(path, self.hints.to_text().as_bytes()).map_err(Error::failed)
+    }
 }
 
 /// Counts the accesses of each data structure of an input: those that are issued, and those that reach the memory of the
@@ -78,6 +91,45 @@ pub fn profile(
         }
     }
     Ok(Profiled { hints: Hints { program: name, command, sites }, without_place, ending })
+}
+
+/// What was counted as a document for programs; `file` is where the hints were written.
+pub fn document<'a>(file: &Path, hints: &'a Hints) -> ProfileDocument<'a> {
+    let site = |site: &'a Site| SiteDocument {
+        name: &site.name,
+        line: &site.line,
+        bytes: site.bytes,
+        loads: site.issued.reads,
+        stores: site.issued.writes,
+        memory_loads: site.memory.reads,
+        memory_stores: site.memory.writes,
+        has_place: site.place.is_some(),
+    };
+    ProfileDocument {
+        file: file.display().to_string(),
+        program: &hints.program,
+        sites: hints.sites.iter().map(site).collect(),
+    }
+}
+
+/// The answer of `terrace profile` for programs.
+#[derive(Serialize)]
+pub struct ProfileDocument<'a> {
+    file: String,
+    program: &'a str,
+    sites: Vec<SiteDocument<'a>>,
+}
+
+#[derive(Serialize)]
+struct SiteDocument<'a> {
+    name: &'a str,
+    line: &'a str,
+    bytes: u64,
+    loads: u64,
+    stores: u64,
+    memory_loads: u64,
+    memory_stores: u64,
+    has_place: bool,
 }
 
 /// A source of which the mapped files are kept in mind.

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use terrace_policy::Profile;
 use terrace_report::{InputSummary, MachineTier, RunRecord};
-use terrace_sim::design::{Design, PolicyParameters, Resolved};
+use terrace_sim::design::{Design, Resolved};
 use terrace_sim::memory::Device;
 use terrace_sim::{MemoryMap, OpenPolicy, Options, PartUse, PlacementMap, SimError};
 use terrace_trace::EventSource;
@@ -190,9 +190,8 @@ pub fn repeat_command(job: &Job, input: &Input, settings: &Settings<'_>) -> Stri
     words.extend_from_slice(&job.words);
     words.extend(settings.simulation.to_words());
     // Where the design takes none, neither does the run of it alone.
-    let takes = |policy: &PolicyParameters| policy.takes_hints();
     if let Some(hints) = &settings.hints
-        && job.design.design.os.policy.as_ref().is_some_and(takes)
+        && first_pass::takes_hints(&job.design.design)
     {
         words.extend(["--hints".to_owned(), hints.file.clone()]);
     }

@@ -1,5 +1,6 @@
 //! How closely, and how large a machine, a study simulates.
 
+use crate::keeping::short_name;
 use crate::{Error, Progress, Stop};
 use std::path::Path;
 use std::sync::Arc;
@@ -75,6 +76,15 @@ pub struct Trained {
     pub file: String,
     /// What it tells.
     pub profile: Arc<Profile>,
+    /// A hash of what it tells, wherever the file lies.
+    id: String,
+}
+
+/// Files that tell the same are the same hints.
+impl PartialEq for Trained {
+    fn eq(&self, other: &Trained) -> bool {
+        self.id == other.id
+    }
 }
 
 impl Trained {
@@ -84,7 +94,15 @@ impl Trained {
     /// A file that is none, in words.
     pub fn read(path: &Path) -> Result<Trained, Error> {
         let hints = Hints::read(path).map_err(Error::request)?;
-        Ok(Trained { file: path.display().to_string(), profile: Arc::new(hints.profile()) })
+        let profile = Arc::new(hints.profile());
+        // Not who asked for it, and how.
+        let told = Hints { program: String::new(), command: String::new(), ..hints };
+        Ok(Trained { file: path.display().to_string(), profile, id: short_name(&told.to_text()) })
+    }
+
+    /// A short name of what it tells.
+    pub(crate) fn id(&self) -> &str {
+        &self.id
     }
 }
 

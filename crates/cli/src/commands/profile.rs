@@ -5,12 +5,11 @@ use crate::options::{DesignOptions, InputOptions, RecordingOptions, ResultOption
 use crate::progress::{self, Terminal};
 use crate::{input, output, provenance};
 use clap::Args;
-use serde::Serialize;
 use std::path::{Path, PathBuf};
 use terrace_hints::{Hints, Site};
 use terrace_study::Settings;
 use terrace_study::figures::readable;
-use terrace_study::profile::{Profiled, profile};
+use terrace_study::profile::{Profiled, document, profile};
 use terrace_trace::demangled;
 
 const EXAMPLES: &str = "\
@@ -55,25 +54,6 @@ pub struct Arguments {
 
     #[command(flatten)]
     results: ResultOptions,
-}
-
-#[derive(Serialize)]
-struct Document<'a> {
-    file: String,
-    program: &'a str,
-    sites: Vec<SiteDocument<'a>>,
-}
-
-#[derive(Serialize)]
-struct SiteDocument<'a> {
-    name: &'a str,
-    line: &'a str,
-    bytes: u64,
-    loads: u64,
-    stores: u64,
-    memory_loads: u64,
-    memory_stores: u64,
-    has_place: bool,
 }
 
 /// Carries out the profile.
@@ -139,22 +119,4 @@ fn table(hints: &Hints) -> Vec<String> {
     let rest = hints.sites.len().saturating_sub(SHOWN);
     let more = (rest > 0).then(|| format!("and {rest} more"));
     std::iter::once(head).chain(hints.sites.iter().take(SHOWN).map(line)).chain(more).collect()
-}
-
-fn document<'a>(path: &Path, hints: &'a Hints) -> Document<'a> {
-    let site = |site: &'a Site| SiteDocument {
-        name: &site.name,
-        line: &site.line,
-        bytes: site.bytes,
-        loads: site.issued.reads,
-        stores: site.issued.writes,
-        memory_loads: site.memory.reads,
-        memory_stores: site.memory.writes,
-        has_place: site.place.is_some(),
-    };
-    Document {
-        file: path.display().to_string(),
-        program: &hints.program,
-        sites: hints.sites.iter().map(site).collect(),
-    }
 }

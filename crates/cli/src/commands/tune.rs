@@ -2,7 +2,7 @@
 
 use crate::error::CommandResult;
 use crate::input;
-use crate::options::StudyOptions;
+use crate::options::{HintsOption, StudyOptions};
 use crate::output;
 use crate::progress::Terminal;
 use crate::shares::{parse_fast_share, parse_share};
@@ -71,6 +71,9 @@ pub struct Arguments {
     fast: f64,
 
     #[command(flatten)]
+    hints: HintsOption,
+
+    #[command(flatten)]
     study: StudyOptions,
 }
 
@@ -98,6 +101,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
         slowdown: arguments.slowdown,
         fast: arguments.fast,
         prices: arguments.study.price.price,
+        hints: arguments.hints.read()?,
     };
     tune.check()?;
     let input = input::prepare_one(

@@ -12,10 +12,10 @@ use crate::designs::{Changes, Job, Setting};
 use crate::figures::{self, percent, tenth};
 use crate::input::Input;
 use crate::run::{self, FEW_PERIODS};
-use crate::simulation::{Settings, Simulation};
+use crate::simulation::{Settings, Simulation, Trained};
 use crate::tiers::Prices;
 use crate::words::shell_join;
-use crate::{Error, Progress, record, tiers};
+use crate::{Error, Progress, first_pass, record, tiers};
 use terrace_model::Bytes;
 use terrace_report::RunRecord;
 use terrace_sim::Fidelity;
@@ -41,6 +41,8 @@ pub struct Advise {
     pub seeds: u64,
     /// Prices of tiers where the fastest tier's is 1; `slow` stands for every other tier.
     pub prices: Prices,
+    /// What another run told of data structures, for policies that place by it.
+    pub hints: Option<Trained>,
 }
 
 /// The policies to choose from where none are named.
@@ -57,6 +59,7 @@ impl Default for Advise {
             resolution: 0.05,
             seeds: 3,
             prices: Vec::new(),
+            hints: None,
         }
     }
 }
@@ -79,7 +82,7 @@ impl Advise {
         let folder = tempfile::tempdir().map_err(Error::Folder)?;
         let live = input.is_live();
         let input = if live { record::once(input, folder.path(), progress)? } else { input };
-        let settings = Settings::new(self.simulation, progress);
+        let settings = Settings { hints: self.hints.clone(), ..Settings::new(self.simulation, progress) };
         let fastest = all_fast.design.design.tiers[0].name.clone();
         Question { asked: self, settings: &settings, prices, all_fast, fastest }.answer(&input, live)
     }
@@ -96,9 +99,9 @@ impl Advise {
         let policies = self.policies.iter().map(String::as_str);
         self.changes.check_names(policies.chain([tiers::ALL_FAST]))?;
         let prices = tiers::prices_of(&self.prices, &all_fast.design.design)?;
-        for policy in &self.policies {
-            self.job(policy, 1.0, Bytes::gib(1), 1)?;
-        }
+        let job = |policy: &String| self.job(policy, 1.0, Bytes::gib(1), 1);
+        let jobs = self.policies.iter().map(job).collect::<Result<Vec<_>, _>>()?;
+        first_pass::check(jobs.iter().map(|job| &job.design), &[], self.hints.as_ref())?;
         Ok((all_fast, prices))
     }
 
@@ -289,8 +292,17 @@ impl Question<'_> {
             words.extend(["--price".to_owned(), format!("{tier}={price}")]);
         }
         words.extend(self.asked.simulation.to_words());
+        if let Some(hints) = self.hints_of(&advice.policy) {
+            words.extend(["--hints".to_owned(), hints.file.clone()]);
+        }
         words.extend(input.words());
         shell_join(words)
+    }
+
+    /// The hints, where the policy takes them.
+    fn hints_of(&self, policy: &str) -> Option<&Trained> {
+        let job = self.asked.job(policy, 1.0, Bytes::gib(1), 1).ok()?;
+        self.asked.hints.as_ref().filter(|_| first_pass::takes_hints(&job.design.design))
     }
 
     /// What is known to be uncertain, most serious first.

@@ -3,11 +3,12 @@
 use super::Sweep;
 use super::point::{InputWord, Parts, Point, text_of};
 use crate::designs::Setting;
-use crate::simulation::Simulation;
+use crate::simulation::{Simulation, Trained};
 use crate::suite::Suite;
-use crate::{Error, Input};
+use crate::{Error, Input, first_pass};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
+use std::path::PathBuf;
 use terrace_model::parameters::{did_you_mean, nearest};
 use terrace_sim::Fidelity;
 use terrace_sim::design::LARGEST_SCALE;
@@ -29,6 +30,9 @@ pub struct SweepFile {
     pub traces: Vec<String>,
     /// Programs of the [suite](crate::suite).
     pub suite: Vec<String>,
+    /// A file of hints, which `terrace profile` wrote, for designs that place data structures by them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hints: Option<PathBuf>,
     /// How much is simulated.
     pub fidelity: Fidelity,
     /// The machine is divided by this.
@@ -107,13 +111,15 @@ impl SweepFile {
         if inputs.len() * self.designs.len() * machines.len() * choices.len() > MOST_POINTS {
             return Err(Error::request(format!("a sweep has at most {MOST_POINTS} runs")));
         }
+        let hints = self.hints.as_deref().map(Trained::read).transpose()?;
         let mut points = Vec::new();
         let mut seen = HashSet::new();
         for (input, values) in &inputs {
             for design in &self.designs {
                 for &machine in &machines {
                     for choice in &choices {
-                        let point = self.point(design, machine, choice, input, values, simulation)?;
+                        let point =
+                            self.point(design, machine, choice, input, values, simulation, hints.as_ref())?;
                         // What is for another design makes no other run of this one.
                         if seen.insert(point.identity().to_owned()) {
                             points.push(point);
@@ -122,7 +128,10 @@ impl SweepFile {
                 }
             }
         }
-        Ok(Sweep { points, simulation })
+        if let Some(hints) = hints.as_ref().filter(|_| !points.iter().any(Point::takes_hints)) {
+            return Err(first_pass::untaken(&format!("hints = \"{}\"", hints.file)));
+        }
+        Ok(Sweep { points, simulation, hints })
     }
 
     fn point(
@@ -133,6 +142,7 @@ impl SweepFile {
         input: &InputWord,
         values: &Choice,
         simulation: Simulation,
+        hints: Option<&Trained>,
     ) -> Result<Point, Error> {
         let (mut sets, mut named) = (Vec::new(), values.clone());
         for (key, value) in choice {
@@ -150,6 +160,7 @@ impl SweepFile {
             input: input.clone(),
             simulation,
             values: named,
+            hints,
         })
     }
 

@@ -17,7 +17,7 @@ pub use store::{KEPT, Store, kept, pack};
 
 use crate::designs::Changes;
 use crate::run::{self, InputResult};
-use crate::simulation::{Settings, Simulation};
+use crate::simulation::{Settings, Simulation, Trained};
 use crate::words::shell_join;
 use crate::{Error, Input, Progress};
 use std::sync::{Mutex, PoisonError};
@@ -28,6 +28,7 @@ use terrace_report::{Column, Columns, RunRecord};
 pub struct Sweep {
     points: Vec<Point>,
     simulation: Simulation,
+    hints: Option<Trained>,
 }
 
 /// What came of one point.
@@ -102,7 +103,7 @@ impl Sweep {
         progress: &dyn Progress,
         finished: &(dyn Fn(&Point, Outcome) + Sync),
     ) {
-        let settings = Settings::new(self.simulation, progress);
+        let settings = Settings { hints: self.hints.clone(), ..Settings::new(self.simulation, progress) };
         // Of those whose input could be opened: the others' failures are told at once.
         let begun: Mutex<Vec<&Vec<usize>>> = Mutex::default();
         let pairs = groups.iter().filter_map(|group| {

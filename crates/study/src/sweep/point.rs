@@ -2,8 +2,9 @@
 
 use crate::Error;
 use crate::designs::{Job, Setting};
+use crate::first_pass;
 use crate::keeping::short_name;
-use crate::simulation::Simulation;
+use crate::simulation::{Simulation, Trained};
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::time::UNIX_EPOCH;
@@ -57,6 +58,7 @@ pub struct Point {
     sets: Vec<Setting>,
     time_scale: u32,
     values: Vec<(String, toml::Value)>,
+    takes_hints: bool,
     id: String,
     identity: String,
 }
@@ -70,12 +72,13 @@ pub(super) struct Parts<'a> {
     pub input: InputWord,
     pub simulation: Simulation,
     pub values: Vec<(String, toml::Value)>,
+    pub hints: Option<&'a Trained>,
 }
 
 impl Point {
     /// Checks the design with its values, and gives the point its identity.
     pub(super) fn new(parts: Parts<'_>) -> Result<Point, Error> {
-        let Parts { word, machine, sets, time_scale, input, simulation, values } = parts;
+        let Parts { word, machine, sets, time_scale, input, simulation, values, hints } = parts;
         let mut point = Point {
             design: String::new(),
             input,
@@ -84,6 +87,7 @@ impl Point {
             sets,
             time_scale,
             values,
+            takes_hints: false,
             id: String::new(),
             identity: String::new(),
         };
@@ -93,6 +97,10 @@ impl Point {
         let mut identity = format!("terrace {}\n", env!("CARGO_PKG_VERSION"));
         let _ = writeln!(identity, "{}", point.input.identity()?);
         let _ = writeln!(identity, "{} {}", resolved.design.name, simulation.to_words().join(" "));
+        point.takes_hints = first_pass::takes_hints(&resolved.design);
+        if let Some(hints) = hints.filter(|_| point.takes_hints) {
+            let _ = writeln!(identity, "hints {}", hints.id());
+        }
         for parameter in &resolved.parameters {
             let _ = writeln!(identity, "{}={}", parameter.key, parameter.value);
         }
@@ -109,6 +117,11 @@ impl Point {
     /// All that decides the run's result, as text.
     pub fn identity(&self) -> &str {
         &self.identity
+    }
+
+    /// Whether the design places data structures by hints.
+    pub(super) fn takes_hints(&self) -> bool {
+        self.takes_hints
     }
 
     /// The values that the sweep gave it: `set.KEY` of the design, `workload.KEY` of the input.

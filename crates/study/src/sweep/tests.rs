@@ -165,6 +165,49 @@ fn programs_of_the_suite_are_inputs() {
 }
 
 #[test]
+fn hints_are_for_designs_that_take_them_and_decide_what_their_runs_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("stream.toml");
+    let hints = |hot: &str| {
+        let site = |name: &str, hint: &str| {
+            format!("[[site]]\nname = {name:?}\nbytes = 1048576\nloads = 1000\nstores = 0\nhint = {hint:?}\n")
+        };
+        let sites = ["a", "b", "c"].map(|name| site(name, if name == hot { "BO" } else { "CO" }));
+        std::fs::write(&path, format!("version = 1\n{}", sites.concat())).unwrap();
+    };
+    let parse = |designs: &str| {
+        Sweep::parse(
+            &format!(
+                "designs = {designs}\nmachines = [\"zen4-cxl\"]\nhints = {:?}\n\
+                 workloads = [\"stream,bytes=3MiB,iterations=1\"]",
+                path.display().to_string()
+            ),
+            "x.toml",
+        )
+    };
+    hints("a");
+    let error = parse("[\"first-touch\"]").unwrap_err();
+    assert!(error.is_request() && error.to_string().contains("no design here places"), "{error}");
+    let of_a = parse("[\"annotated\", \"first-touch\"]").unwrap();
+    hints("b");
+    let of_b = parse("[\"annotated\", \"first-touch\"]").unwrap();
+    let same = |at: usize| of_a.points()[at].id() == of_b.points()[at].id();
+    assert!(!same(0) && same(1), "hints are part of the runs that are placed by them, and of no others");
+
+    let slow = |sweep: &Sweep| {
+        let store = Store::open(&tempfile::tempdir().unwrap().keep()).unwrap();
+        kept(sweep, &store, &[0]);
+        store.get(&sweep.points()[0]).unwrap().unwrap()
+    };
+    let (a, b) = (slow(&of_a), slow(&of_b));
+    assert!(a.command.contains("--hints"), "{}", a.command);
+    // Structure c is written, b is read, a is both: other structures in fast memory are other traffic.
+    assert_ne!(a.stats, b.stats);
+    std::fs::remove_file(&path).unwrap();
+    assert!(parse("[\"annotated\"]").unwrap_err().is_request());
+}
+
+#[test]
 fn a_changed_trace_is_another_input() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("a.trace");

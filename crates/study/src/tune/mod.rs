@@ -16,10 +16,10 @@ use crate::designs::{self, Changes, Job};
 use crate::figures::tenth;
 use crate::input::Input;
 use crate::run;
-use crate::simulation::{Settings, Simulation};
+use crate::simulation::{Settings, Simulation, Trained};
 use crate::tiers::Prices;
 use crate::words::shell_join;
-use crate::{Error, Progress, record, tiers};
+use crate::{Error, Progress, first_pass, record, tiers};
 use space::Space;
 use terrace_model::Bytes;
 use terrace_report::RunRecord;
@@ -53,6 +53,8 @@ pub struct Tune {
     pub fast: f64,
     /// Prices of tiers where the fastest tier's is 1; `slow` stands for every other tier.
     pub prices: Prices,
+    /// What another run told of data structures, for policies that place by it.
+    pub hints: Option<Trained>,
 }
 
 impl Tune {
@@ -69,6 +71,7 @@ impl Tune {
             slowdown: None,
             fast: 0.5,
             prices: Vec::new(),
+            hints: None,
         }
     }
 
@@ -94,7 +97,7 @@ impl Tune {
         let (space, all_fast, prices) = self.checked()?;
         let folder = tempfile::tempdir().map_err(Error::Folder)?;
         let input = if input.is_live() { record::once(input, folder.path(), progress)? } else { input };
-        let settings = Settings::new(self.simulation, progress);
+        let settings = Settings { hints: self.hints.clone(), ..Settings::new(self.simulation, progress) };
         Tuning { asked: self, settings: &settings, prices, all_fast, space }.search(&input, others)
     }
 
@@ -106,6 +109,7 @@ impl Tune {
         // As they are outside a run with a time scale, which divides what it is given.
         let undivided = Changes { time_scale: 1, ..self.changes.clone() };
         let job = undivided.resolve(&self.policy, Some(defaults::MACHINE))?;
+        first_pass::check(std::iter::once(&job.design), &[], self.hints.as_ref())?;
         let values = match &job.design.design.os.policy {
             Some(policy) => policy.parameters.clone(),
             None => return Err(Error::request(format!("{} has no parameters to search", entry.name()))),

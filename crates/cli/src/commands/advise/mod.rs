@@ -6,7 +6,7 @@ mod pages;
 
 use crate::error::CommandResult;
 use crate::input;
-use crate::options::StudyOptions;
+use crate::options::{HintsOption, StudyOptions};
 use crate::output;
 use crate::progress::Terminal;
 use crate::shares::parse_share;
@@ -45,7 +45,7 @@ them, the answer says so, and which --time-scale makes it long enough.";
 pub struct Arguments {
     /// Ask about huge pages instead: are they right for this program, where, and
     /// of which size
-    #[arg(long, help_heading = "Question", conflicts_with_all = ["slowdown", "resolution", "seeds", "price"])]
+    #[arg(long, help_heading = "Question", conflicts_with_all = ["slowdown", "resolution", "seeds", "price", "hints"])]
     pages: bool,
 
     /// Memory that large pages may hold beyond what the program touches, as a
@@ -78,6 +78,9 @@ pub struct Arguments {
     /// of a built-in workload
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=100), help_heading = "Question")]
     seeds: u64,
+
+    #[command(flatten)]
+    hints: HintsOption,
 
     #[command(flatten)]
     study: StudyOptions,
@@ -134,6 +137,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
             resolution: arguments.resolution,
             seeds: arguments.seeds,
             prices: arguments.study.price.price,
+            hints: arguments.hints.read()?,
         };
         // Everything that can be wrong is found before anything is recorded.
         question.check()?;
