@@ -7,6 +7,7 @@
 //! In schema 1 the fields of `host` lay in each run and at the top.
 
 use crate::conclusion::Conclusion;
+use crate::pools::Pools;
 use crate::run::{MachineTier, RunRecord, TimelinePoint};
 use crate::{
     Comparison, Contiguity, HeatMap, InputSummary, MachineLedger, ReuseCurves, SpeedUp, Tiering,
@@ -98,6 +99,8 @@ struct Run<'a> {
     timeline: &'a [TimelinePoint],
     #[serde(skip_serializing_if = "<[ContiguityPoint]>::is_empty")]
     contiguity_over_time: &'a [ContiguityPoint],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pools: Option<Pools<'a>>,
     parameters: Pairs<'a>,
     stats: Node<'a>,
 }
@@ -250,6 +253,7 @@ fn run(run: &RunRecord) -> Run<'_> {
         virtual_machines: None,
         timeline: &run.timeline,
         contiguity_over_time: &run.contiguity_over_time,
+        pools: run.pools.as_ref().map(Pools::of),
         parameters: Pairs(&run.parameters),
         stats: tree(&run.stats),
     }

@@ -17,6 +17,7 @@ mod json;
 mod memory_picture;
 mod parquet_output;
 mod placement_picture;
+mod pools;
 mod reason;
 mod rows;
 mod run;

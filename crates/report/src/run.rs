@@ -2,7 +2,7 @@
 
 use crate::Uncertainty;
 use std::collections::BTreeMap;
-use terrace_model::{ContiguityPoint, Stats};
+use terrace_model::{ContiguityPoint, PoolTraffic, Stats};
 
 /// The fidelity of a run on a real machine: nothing was simulated, so there are no cycles and no accesses.
 pub const LIVE: &str = "live";
@@ -50,6 +50,8 @@ pub struct RunRecord {
     pub timeline: Vec<TimelinePoint>,
     /// How contiguous memory was, by time; empty where that was not sampled.
     pub contiguity_over_time: Vec<ContiguityPoint>,
+    /// What memories and the link beside a GPU carried; `None` without a GPU.
+    pub pools: Option<PoolTraffic>,
     /// How far the speed-up over the baseline could be off; `None` where no intervals were asked for.
     pub uncertainty: Option<Uncertainty>,
 }

@@ -217,7 +217,63 @@ fn what_the_gpu_cannot_do_is_refused() {
     let options = Options { fidelity: terrace_sim::Fidelity::Pages, ..Options::default() };
     let error = refused(&design("native-4k", &[]), options);
     assert!(error.contains("use --fidelity full"), "{error}");
+    for pages in ["2m", "1g", "thp"] {
+        let error = refused(&design("native-4k", &[("os.pages", pages)]), Options::default());
+        assert!(error.contains("the GPU's TLBs hold pages of 4 KiB alone"), "{error}");
+    }
     let odd = [("gpu.l1.capacity".to_owned(), "1000 B".to_owned())];
     let error = Library::embedded().design("native-4k", Some("gpu-gtx480"), &odd).unwrap_err().to_string();
     assert!(error.contains("gpu.l1.capacity"), "{error}");
+}
+
+/// All that memories and the link carried is in the intervals, and what each structure read and wrote under its name.
+#[test]
+fn what_was_carried_is_known_over_time_and_by_structure() {
+    let weights = "{ kind = \"weighted-interleave\", weights = [3, 1] }";
+    let mut script = stream(BYTES, true);
+    let outcome = script.run(&design("native-4k", &[("os.placement", weights)]));
+    let pools = outcome.pools.as_ref().unwrap();
+    let lines = |tier: &str, what: &str| outcome.stats.integer(&format!("tier.{tier}.{what}"));
+    for (at, tier) in ["gddr", "ddr"].into_iter().enumerate() {
+        let carried: u64 = pools.intervals.iter().map(|one| one.demand[at] + one.migration[at]).sum();
+        assert_eq!(carried, 64 * (lines(tier, "reads") + lines(tier, "writes")), "{tier}");
+        // Seldom above its limit, and then by what a queue holds.
+        let limit = pools.pools[at].bytes_per_second * pools.interval_seconds;
+        let most = pools.intervals.iter().map(|one| one.demand[at]).max().unwrap() as f64;
+        assert!(most > 0.8 * limit && most < 1.3 * limit, "{tier}: {most} of {limit}");
+    }
+    // A request is 16 bytes, and a line 80.
+    let over = |of: fn(&terrace_model::PoolInterval) -> u64| pools.intervals.iter().map(of).sum::<u64>();
+    assert_eq!(over(|one| one.to_gpu), 80 * lines("ddr", "reads"));
+    assert_eq!(over(|one| one.to_cpu), 16 * lines("ddr", "reads") + 80 * lines("ddr", "writes"));
+    let seconds = outcome.seconds_simulated;
+    let expected = over(|one| one.to_gpu) as f64 / (pools.link.unwrap().to_gpu * seconds);
+    let found = outcome.stats.number("gpu.link.to_gpu.utilization");
+    assert!((found / expected - 1.0).abs() < 1e-6, "{found} of {expected}");
+    let time = pools.interval_seconds * pools.intervals.len() as f64;
+    assert!(time >= 0.99 * seconds && time < seconds + 2.0 * pools.interval_seconds, "{time} of {seconds}");
+
+    // Three structures: what is read, what is written, and one that nobody touches.
+    let named = |site: u32, name: &str| Event::Site { site, name: name.to_owned() };
+    let mut script = Script::new(4 << 20);
+    for (object, site, name) in [(1, 1, "read"), (2, 2, "written"), (3, 3, "left alone")] {
+        script.event(named(site, name));
+        let range =
+            terrace_model::AddressRange::new(support::BASE + u64::from(site - 1) * (1 << 20), 1 << 20);
+        script.event(Event::Alloc { object, site, range });
+    }
+    script.kernel();
+    script.group(32);
+    script.warp(0);
+    for line in 0..64 {
+        script.lanes(128 * line, 4, false, 4);
+        script.lanes((1 << 20) + 128 * line, 4, true, 4);
+    }
+    script.lanes(0, 4, false, 4);
+    let outcome = script.run(&design("native-4k", &[]));
+    let structures = &outcome.pools.as_ref().unwrap().structures;
+    let found: Vec<_> =
+        structures.iter().map(|one| (one.name.as_str(), one.bytes, one.lines.clone())).collect();
+    // The last load is served by the SM's cache.
+    assert_eq!(found, [("read", 1 << 20, vec![64, 0]), ("written", 1 << 20, vec![64, 0])]);
 }

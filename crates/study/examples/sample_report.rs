@@ -5,7 +5,10 @@
 //! a handful of plausible rates, and the page says so in its title and notes.
 
 use std::path::PathBuf;
-use terrace_model::{AddressRange, ContiguityPoint, Histogram, Stats, Unit};
+use terrace_model::{
+    AddressRange, ContiguityPoint, Histogram, Pool, PoolInterval, PoolLink, PoolTraffic, Stats,
+    StructureTraffic, Unit,
+};
 use terrace_report::{Charset, Comparison, InputSummary, MachineLedger, MachineTier, RunRecord, Uncertainty};
 use terrace_study::InputObserver;
 use terrace_trace::{AccessKind, Batch, Event, Header, MapKind, Protection};
@@ -129,6 +132,37 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
 }
 
 /// Under the policy memory comes together, otherwise it falls apart a little.
+/// Memories of a GPU that nobody has: the mover's traffic goes over to the fast one.
+fn pools_of(change: &Change, profile: &Profile) -> Option<PoolTraffic> {
+    let moves = change.name == "mover";
+    if profile.name != "stencil" || !(moves || change.name == "native-4k") {
+        return None;
+    }
+    let pool = |name: &str, bytes_per_second| Pool { name: name.to_owned(), bytes_per_second };
+    let interval = |at: u64| {
+        let moved = if moves { 20_000 - at * 500 } else { 0 };
+        let near = if moves { 4_000 + at * 3_000 } else { 60_000 + at % 7 * 900 };
+        PoolInterval {
+            demand: vec![near, 70_000 - near / 2],
+            migration: vec![moved; 2],
+            to_cpu: 6_000 + at * 10,
+            to_gpu: 70_000 - near / 2,
+        }
+    };
+    let structure = |name: &str, mib: u64, lines: [u64; 2]| StructureTraffic {
+        name: name.to_owned(),
+        bytes: mib << 20,
+        lines: lines.into(),
+    };
+    Some(PoolTraffic {
+        pools: vec![pool("dram", 2e11), pool("cxl", 8e10)],
+        link: Some(PoolLink { to_cpu: 1.28e11, to_gpu: 1.28e11 }),
+        interval_seconds: 1e-6,
+        intervals: (0..40).map(interval).collect(),
+        structures: vec![structure("grid", 192, [70_000, 21_000]), structure("halo", 3, [900, 14_000])],
+    })
+}
+
 fn over_time(change: &Change) -> Vec<ContiguityPoint> {
     if !["native-4k", "native-thp", "mover"].contains(&change.name) {
         return Vec::new();
@@ -291,6 +325,7 @@ fn run(profile: &Profile, change: &Change) -> RunRecord {
         ),
         timeline: Vec::new(),
         contiguity_over_time: over_time(change),
+        pools: pools_of(change, profile),
         uncertainty: Some(Uncertainty {
             os_constants: 0.1 * profile.os * (1.0 - change.os).abs(),
             memory_constants: 0.02 + 0.2 * (1.0 - change.memory).abs(),

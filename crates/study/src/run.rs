@@ -128,6 +128,7 @@ fn simulate_with(
         notes: outcome.notes,
         timeline: Vec::new(),
         contiguity_over_time: outcome.contiguity,
+        pools: outcome.pools,
         uncertainty: None,
     };
     record.notes.extend(too_short(&design.design, &record, settings));

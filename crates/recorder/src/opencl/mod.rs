@@ -140,7 +140,8 @@ impl Recording {
         let Collector { kernels, outside, problems, .. } = self.collector;
         if kernels == 0 {
             self.warnings.push(format!(
-                "{}: started no OpenCL kernel; without --gpu its own accesses are recorded",
+                "{}: started no OpenCL kernel: it has none, or Oclgrind rejected them, which its own messages then say; without \
+                 --gpu its own accesses are recorded",
                 self.program
             ));
         }

@@ -183,6 +183,24 @@ fn mistakes_of_kernels_are_counted_and_not_fatal() {
 }
 
 #[test]
+fn kernels_that_are_rejected_end_the_program_as_it_wants_and_are_told() {
+    let workshop = Workshop::new();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/opencl");
+    let source = std::fs::read_to_string(folder.join("vecadd.c")).unwrap();
+    let source = source.replace("__kernel", "__kernel no_such_type");
+    std::fs::copy(folder.join("host.h"), workshop.path("host.h")).unwrap();
+    let wrong = workshop.compile("cc", "wrong.c", &source, &["-O1", "-w", "-Wl,--no-as-needed", "-lOpenCL"]);
+    let mut recording = start(&[&wrong, &"64"], &gpu());
+    while recording.next_batch().unwrap().is_some() {}
+    let [warning] = &recording.warnings().to_vec()[..] else { panic!("one warning") };
+    assert!(
+        warning.contains("started no OpenCL kernel: it has none, or Oclgrind rejected them"),
+        "{warning}"
+    );
+    assert_eq!(recording.wait().unwrap().code(), Some(1), "as without Terrace");
+}
+
+#[test]
 fn what_does_not_fit_a_gpu_is_refused() {
     let options = RecordOptions { skip: 5, ..gpu() };
     let error = prepare(&words(&[&"ls"]), &options).unwrap_err();

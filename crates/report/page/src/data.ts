@@ -39,6 +39,8 @@ export type Run = {
   timeline?: Moment[];
   /** Where it was sampled. */
   contiguity_over_time?: ContiguityPoint[];
+  /** Of a simulated GPU. */
+  pools?: Pools;
   parameters: Record<string, string>;
   stats: Tree;
 };
@@ -75,6 +77,14 @@ export type PolicyWork = {
   interrupts: number;
   policy_seconds: number;
   migration_seconds: number;
+};
+
+/** What memories and link beside a GPU carried; rows of counts are one number per interval. */
+export type Pools = {
+  interval_seconds: number;
+  memories: { name: string; bytes_per_second: number; demand_bytes: string; migration_bytes: string }[];
+  link?: { to_cpu: { bytes_per_second: number; bytes: string }; to_gpu: { bytes_per_second: number; bytes: string } };
+  structures: { name: string; bytes: number; lines: Record<string, number> }[];
 };
 
 /** Against the baseline of the same input. */

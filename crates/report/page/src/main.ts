@@ -11,6 +11,7 @@ import { live } from "./live";
 import { machine, validity } from "./machine";
 import { cycles, drawPending, inputs, pageSizes, speedups, traffic, translation } from "./sections";
 import { numbers, parameters, provenance, statistics } from "./tables";
+import { pools } from "./pools";
 import { structures } from "./structures";
 import { tiering } from "./tiering";
 import { brand, schemeToggle } from "./bar";
@@ -27,6 +28,7 @@ function start(): void {
     contiguity(report),
     translationCoherence(report),
     virtualMachines(report),
+    pools(report),
     traffic(report),
     pageSizes(report),
     inputs(report),

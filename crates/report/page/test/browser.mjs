@@ -105,6 +105,42 @@ const tests = {
     await close();
   },
 
+  async "memories of a GPU are shown over time, with their link and structures"() {
+    const shown = report.runs.filter((run) => run.pools);
+    assert.ok(args[0] || shown.length > 1, "the sample has none");
+    const { page, errors, close } = await open({});
+    assert.equal(await page.locator("#pools").count(), shown.length > 0 ? 1 : 0);
+    const sum = (row) => row.split(" ").reduce((all, one) => all + Number(one), 0);
+    for (const [at, run] of shown.entries()) {
+      const { memories, link, structures, interval_seconds } = run.pools;
+      const block = page.locator("#pools-time");
+      await block.scrollIntoViewIfNeeded();
+      if (shown.length > 1) await block.locator("select").selectOption(String(at));
+      await block.locator(".chart svg path").first().waitFor({ state: "attached" });
+      const described = await block.locator(".chart").evaluateAll((all) => all.map((one) => one.getAttribute("aria-label")));
+      const moved = memories.some((one) => sum(one.migration_bytes) > 0);
+      assert.equal(described.length, 1 + (moved ? 1 : 0) + (link ? 1 : 0), `${run.design}: ${described}`);
+      for (const memory of memories) {
+        const mean = (sum(memory.demand_bytes) + sum(memory.migration_bytes)) / (interval_seconds * memory.demand_bytes.split(" ").length);
+        const [, said] = new RegExp(` ${memory.name} ([0-9.,]+) GB/s`).exec(described[0]) ?? [];
+        assert.ok(Math.abs(number(said) - mean / 1e9) <= 0.006 * (mean / 1e9) + 0.001, `${described[0]} for ${mean}`);
+      }
+      const rows = await page.$$eval("#pools-table tbody tr", (all) =>
+        all.map((row) => Object.fromEntries([...row.children].map((cell) => [cell.dataset.key, cell.dataset.value]))),
+      );
+      assert.deepEqual(
+        rows.map((row) => [row.name, Number(row.lines)]),
+        structures.map((one) => [one.name.split("/").pop(), Object.values(one.lines).reduce((a, b) => a + b, 0)]),
+      );
+    }
+    for (const measure of shown.length > 0 ? ["bytes", "link", "share"] : []) {
+      await page.locator(`#pools-shares button[data-value="${measure}"]`).click();
+      await page.locator("#pools-shares .chart svg path").first().waitFor({ state: "attached" });
+    }
+    assert.deepEqual(errors, []);
+    await close();
+  },
+
   async "the numbers of the table are those of results.json"() {
     const { page, errors, close } = await open({});
     const rows = await page.$$eval("#numbers-table tbody tr", (all) =>

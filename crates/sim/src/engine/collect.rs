@@ -270,6 +270,7 @@ pub(super) fn outcome(engine: &Engine, cores_used: u64) -> Outcome {
         left_out: engine.options.fidelity.left_out().iter().map(|&s| s.to_owned()).collect(),
         notes: notes(engine, &stats, totals.accesses, policy.notes),
         contiguity: asked.unwrap_or(policy.contiguity),
+        pools: None,
         stats,
         stopped: false,
         profile: None,

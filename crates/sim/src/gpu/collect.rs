@@ -37,6 +37,7 @@ pub(super) fn outcome(engine: &Engine, design: &Design, gpu: &GpuParameters) -> 
         left_out: Vec::new(),
         notes: notes(engine),
         contiguity: Vec::new(),
+        pools: None,
         stats,
         stopped: false,
         profile: None,

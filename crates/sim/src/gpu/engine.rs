@@ -5,14 +5,15 @@ use super::collect;
 use super::manage::ManageCounters;
 use super::parameters::GpuParameters;
 use super::paths::{Around, Paths};
+use super::pools;
 use super::selective::BesideGpu;
 use super::sms::{Group, Sms};
 use crate::cache::Outstanding;
 use crate::coherence::Cause;
-use crate::design::{Design, KernelData};
+use crate::design::{Design, KernelData, PagePolicy};
 use crate::machine::{Machine, Manager, Shared, System, TierLines};
 use crate::memory::Initiator;
-use crate::observe::{Objects, ProfileCounter};
+use crate::observe::{Objects, ProfileCounter, Series, StructureCounter};
 use crate::outcome::{Fidelity, Options, Outcome, SimError};
 use crate::tiering::Tiering;
 use std::collections::HashMap;
@@ -82,6 +83,12 @@ pub fn simulate(
             "vm: a GPU in a virtual machine is not simulated; leave out vm or gpu".to_owned(),
         ));
     }
+    if design.os.pages != PagePolicy::Base {
+        return Err(problem(
+            "os.pages: the GPU's TLBs hold pages of 4 KiB alone; use os.pages = \"4k\", or --machine names one without a GPU"
+                .to_owned(),
+        ));
+    }
     let linked = without_links(design);
     let design = linked.as_ref().unwrap_or(design);
     let mut machine = Machine::new(design, &options).map_err(problem)?;
@@ -110,6 +117,8 @@ pub fn simulate(
         tiering.call(&mut machine, Time::ZERO);
     }
     machine.shared.has_caches = true;
+    machine.shared.memory.watch(design);
+    machine.shared.observers.structures = Some(Box::new(StructureCounter::new(design.tiers.len())));
     machine.shared.caches.activate(HOST);
     let tiers = design.tiers.len();
     let engine = Engine {
@@ -173,7 +182,10 @@ impl Engine {
             }
         }
         self.end_kernel()?;
+        let pools = pools::of_run(&mut self, design);
         let mut outcome = collect::outcome(&self, design, gpu);
+        pools::count_into(&pools, self.kernel_time, &mut outcome.stats);
+        outcome.pools = Some(pools);
         outcome.stopped = self.stopped;
         outcome.profile = self.machine.shared.observers.profile.take().map(ProfileCounter::finish);
         Ok(outcome)
@@ -329,12 +341,20 @@ impl Engine {
         self.kernels += 1;
         self.began = Some(self.now);
         self.before = self.machine.shared.memory.traffic().map(|(_, traffic)| *traffic).collect();
+        let left_out = self.now.saturating_sub(self.kernel_time);
+        self.series(|series| series.begin(left_out));
         self.paths.begin_kernel(self.now);
         let begin = self.prepare_kernel(space, self.now)?;
         self.sms.begin_kernel(begin);
         self.now = begin;
         self.tell_agent(Agent::Gpu);
         Ok(())
+    }
+
+    /// All that is noted over the time of kernels.
+    fn series(&mut self, each: impl Fn(&mut Series)) {
+        self.machine.shared.memory.watch.iter_mut().for_each(|watch| each(&mut watch.series));
+        self.paths.coherence.iter_mut().for_each(|coherence| each(coherence.link_series()));
     }
 
     /// A group has been read: it runs when there is room. Reading goes on when none waits.
@@ -375,6 +395,7 @@ impl Engine {
         }
         self.tell_agent(Agent::Cpu);
         self.now = self.now.max(self.sms.now);
+        self.series(Series::end);
         self.paths.end_kernel();
         self.kernel_time += self.now - began;
         let traffic = self.machine.shared.memory.traffic();

@@ -28,6 +28,7 @@ mod faults;
 mod manage;
 mod parameters;
 mod paths;
+mod pools;
 mod selective;
 mod sms;
 

@@ -32,6 +32,7 @@ mod hardware_cache;
 mod hits;
 mod hypervisor;
 mod manager;
+mod memory_watch;
 mod nested;
 mod nested_tags;
 mod probes;

@@ -2,6 +2,7 @@
 
 use super::hardware_cache::{HardwareCache, Looked};
 use super::hypervisor::guest_end;
+use super::memory_watch::MemoryWatch;
 use super::zero_lines::ZeroLines;
 use crate::array::prefetch;
 use crate::design::Design;
@@ -100,6 +101,8 @@ pub struct TieredMemory {
     hardware_cache: Option<HardwareCache>,
     /// Lines that the controller knows to be zero.
     zeros: ZeroLines,
+    /// What was carried when, where somebody wants to know.
+    pub watch: Option<Box<MemoryWatch>>,
 }
 
 impl TieredMemory {
@@ -174,6 +177,7 @@ impl TieredMemory {
             demand_reads: 0,
             hardware_cache: None,
             zeros: ZeroLines::default(),
+            watch: None,
         })
     }
 
@@ -266,17 +270,23 @@ impl TieredMemory {
         let local = line.0 - tier.base_line + tier.device_line;
         // The path is counted once, on the way there.
         let arrives = at + tier.path;
-        let done = match tier.link {
+        let (ready, done) = match tier.link {
             Some((link, way)) if from != tier.home => {
                 let link = &mut self.links[link];
                 let sent = link.send_request(way, arrives);
                 let ready = device.read(local, sent, by);
-                link.return_line(way, ready)
+                (ready, link.return_line(way, ready))
             }
-            _ => device.read(local, arrives, by),
+            _ => {
+                let ready = device.read(local, arrives, by);
+                (ready, ready)
+            }
         };
         tier.waits.0 += 1;
         tier.waits.1 += done - at;
+        if let Some(watch) = &mut self.watch {
+            watch.read(self.tier_of_region[(line.0 / REGION_LINES) as usize], request, ready, done);
+        }
         done
     }
 
@@ -302,7 +312,11 @@ impl TieredMemory {
             Some((link, way)) if from != tier.home => self.links[link].send_line(way, arrives),
             _ => arrives,
         };
-        device.write(local, arrives, by)
+        let accepted = device.write(local, arrives, by);
+        if let Some(watch) = &mut self.watch {
+            watch.write(self.tier_of_region[(line.0 / REGION_LINES) as usize], request, arrives, accepted);
+        }
+        accepted
     }
 
     /// The place of a line in the hardware cache, and what must leave it; none for lines that it does not cache. The
@@ -403,6 +417,13 @@ impl TieredMemory {
     /// The controller notes that these lines are zero. Until one is written, reads of it are answered without the device.
     pub fn note_zeros(&mut self, first: Line, lines: u64) {
         self.zeros.insert(first, lines);
+    }
+
+    /// From now on what is carried is noted with its time, while the watch's clock runs.
+    pub fn watch(&mut self, design: &Design) {
+        let tiers = self.tiers.iter().map(|tier| (tier.home, tier.link.map(|(_, way)| way)));
+        let overhead = design.tiers.iter().find_map(|tier| Some(tier.link.as_ref()?.packet_overhead.0));
+        self.watch = Some(Box::new(MemoryWatch::new(tiers, overhead.unwrap_or_default())));
     }
 
     /// Traffic of every tier, in the machine's order.

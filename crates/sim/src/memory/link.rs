@@ -14,7 +14,8 @@ pub enum Way {
 }
 
 impl Way {
-    const fn opposite(self) -> Way {
+    /// The other way.
+    pub const fn opposite(self) -> Way {
         match self {
             Way::There => Way::Back,
             Way::Back => Way::There,

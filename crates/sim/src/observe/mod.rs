@@ -8,6 +8,8 @@ mod parts;
 mod placement;
 mod profile;
 mod requests;
+mod series;
+mod structures;
 
 pub use contiguity::ContiguityWatch;
 pub use memory::MapMaker;
@@ -16,6 +18,8 @@ pub use parts::Parts;
 pub use placement::PlacementMaker;
 pub use profile::ProfileCounter;
 pub use requests::Requests;
+pub use series::Series;
+pub use structures::StructureCounter;
 
 use crate::os::Os;
 use crate::outcome::Options;
@@ -32,6 +36,8 @@ pub struct Observers {
     pub placement: Option<Box<PlacementMaker>>,
     /// The parts of programs.
     pub parts: Option<Box<Parts>>,
+    /// Which data structures reach which memory.
+    pub structures: Option<Box<StructureCounter>>,
 }
 
 impl Observers {
@@ -41,12 +47,13 @@ impl Observers {
             profile: options.count_accesses.then(ProfileCounter::default),
             placement: options.placement_map.then(PlacementMaker::new).map(Box::new),
             parts: (options.parts || options.memory_map).then(Box::default),
+            structures: None,
         }
     }
 
     /// Whether somebody wants to know of accesses that reach memory.
     pub fn want_accesses(&self) -> bool {
-        self.profile.is_some() || self.placement.is_some()
+        self.profile.is_some() || self.placement.is_some() || self.structures.is_some()
     }
 
     /// An event of a process was applied.
@@ -56,6 +63,9 @@ impl Observers {
         }
         if let Some(profile) = &mut self.profile {
             profile.apply(space, event);
+        }
+        if let Some(structures) = &mut self.structures {
+            structures.apply(space, event);
         }
     }
 
@@ -74,6 +84,9 @@ impl Observers {
         if let Some(profile) = &mut self.profile {
             profile.objects.forked(parent, child);
         }
+        if let Some(structures) = &mut self.structures {
+            structures.forked(parent, child);
+        }
     }
 
     /// An access reached memory.
@@ -81,9 +94,16 @@ impl Observers {
         if let Some(profile) = &mut self.profile {
             profile.count_with_structure(space, addr, write);
         }
+        if self.placement.is_none() && self.structures.is_none() {
+            return;
+        }
+        let leaf = os.table(space).find(addr);
+        let tier = leaf.map(|leaf| os.tier_of(leaf.pte.frame()));
         if let Some(placement) = &mut self.placement {
-            let leaf = os.table(space).find(addr);
-            placement.count(space, addr, leaf.map(|leaf| os.tier_of(leaf.pte.frame())));
+            placement.count(space, addr, tier);
+        }
+        if let (Some(structures), Some(tier)) = (&mut self.structures, tier) {
+            structures.count(space, addr, tier);
         }
     }
 }

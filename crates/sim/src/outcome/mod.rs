@@ -10,7 +10,7 @@ use crate::os::OsError;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use terrace_model::{ContiguityPoint, Stats};
+use terrace_model::{ContiguityPoint, PoolTraffic, Stats};
 use terrace_policy::{Policy, PolicyError, Profile, Setup};
 use terrace_trace::SourceError;
 
@@ -106,6 +106,8 @@ pub struct Outcome {
     pub notes: Vec<String>,
     /// How contiguous memory was over time, where the policy or `os.sample_contiguity` sampled that.
     pub contiguity: Vec<ContiguityPoint>,
+    /// What memories and the link beside a GPU carried.
+    pub pools: Option<PoolTraffic>,
     /// The run was stopped from outside before the input's end.
     pub stopped: bool,
     /// Accesses that reached memory, by page, where [`Options::count_accesses`] asked for it.

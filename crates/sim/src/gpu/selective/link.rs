@@ -5,6 +5,7 @@
 
 use super::parameters::GpuLinkParameters;
 use crate::memory::Server;
+use crate::observe::Series;
 use terrace_model::Time;
 
 /// A direction.
@@ -34,6 +35,8 @@ pub struct GpuLink {
     flit: u64,
     /// Time of a flit in femtoseconds.
     flit_time: f64,
+    /// Bytes of each direction over time.
+    pub series: Series,
 }
 
 impl GpuLink {
@@ -44,6 +47,7 @@ impl GpuLink {
             counters: Default::default(),
             one_way: Time(parameters.latency.at(cycle).0 / 2),
             flit: parameters.flit.0,
+            series: Series::new(2),
             flit_time: parameters.flit.0 as f64 * 1e15 / parameters.bandwidth.0,
         }
     }
@@ -71,7 +75,9 @@ impl GpuLink {
         counters.data += data;
         let service = (flits as f64 * self.flit_time).round() as u64;
         let wait = self.directions[towards as usize].reserve(now.0, service);
-        Time(now.0 + wait + service) + self.one_way
+        let sent = Time(now.0 + wait + service);
+        self.series.add(towards as usize, sent, flits * self.flit);
+        sent + self.one_way
     }
 }
 

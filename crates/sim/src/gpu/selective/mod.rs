@@ -43,6 +43,7 @@ pub use path::{BesideGpu, Request};
 
 use super::parameters::{GPU_LINE, GpuParameters};
 use crate::machine::TieredMemory;
+use crate::observe::Series;
 use cpu_side::CpuSide;
 use read_only::ReadOnly;
 use remote_directory::RemoteDirectory;
@@ -121,6 +122,11 @@ impl Coherence {
             before: Counts::default(),
             of_kernels: Counts::default(),
         }
+    }
+
+    /// What the link carries over time, towards the CPU and towards the GPU.
+    pub fn link_series(&mut self) -> &mut Series {
+        &mut self.cpu.link.series
     }
 
     /// A kernel begins.
