@@ -3,28 +3,44 @@
 //! A workload says what one warp does, in pieces. Everything else is the same for all: kernels, groups of eight warps,
 //! marks. A native run does the same accesses on a core, one lane after the other.
 
+use crate::WorkloadInfo;
 use crate::emitter::STEP_ACCESSES;
+use crate::layout::Layout;
 use crate::memory::{Memory, Word};
-use crate::program::{Kernel, Progress};
-use terrace_trace::{Event, MarkKind};
+use crate::parameters::{Init, Parameters, Problem};
+use crate::program::{Kernel, Program, Progress};
+use terrace_trace::{Agent, Event, MarkKind};
 
 /// Lanes of a warp.
 pub(crate) const LANES: u64 = 32;
 /// Warps of a group: 256 work-items, as most published kernels choose.
 pub(crate) const WARPS: u64 = 8;
 
-/// What a kernel does.
+/// Where a program is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    /// The launch, from 0.
+    pub launch: u64,
+    /// The warp, over all groups.
+    pub warp: u64,
+    /// What comes next of all that the warp does.
+    pub piece: u64,
+}
+
+/// What a program's kernels do, one launch after the other.
 pub(crate) trait Warps: Send {
-    /// The kernel's name.
-    const NAME: &'static str;
     /// Most accesses of a piece.
     const PIECE: u64;
-    /// Work-groups of a launch.
-    fn groups(&self) -> u64;
-    /// Pieces of what each warp does.
-    fn pieces(&self) -> u64;
-    /// One of them. `warp` counts over all groups.
-    fn piece<M: Memory>(&self, memory: &mut M, warp: u64, piece: u64);
+    /// Warps of a group.
+    const WARPS: u64 = WARPS;
+    /// Name of a launch's kernel.
+    fn name(&self, launch: u64) -> &'static str;
+    /// Its work-groups, one at least.
+    fn groups(&self, launch: u64) -> u64;
+    /// Pieces of what each of its warps does, one at least.
+    fn pieces(&self, launch: u64) -> u64;
+    /// One of them.
+    fn piece<M: Memory>(&self, memory: &mut M, at: Place);
 }
 
 /// One instruction of a warp that loads: `at` says where each lane does. `instructions` of each lane, this one included;
@@ -42,6 +58,36 @@ pub(crate) fn load_lanes<T: Word>(
     }
 }
 
+/// One instruction of those lanes that `active` says.
+#[inline(always)]
+pub(crate) fn load_some<T: Word>(
+    memory: &mut impl Memory,
+    active: impl Fn(u64) -> bool,
+    at: impl Fn(u64) -> u64,
+    depends: bool,
+    mut instructions: u16,
+) {
+    for lane in (0..LANES).filter(|lane| active(*lane)) {
+        let depends_on = if depends { LANES as u8 } else { 0 };
+        memory.load_payload::<T>(at(lane), depends_on, instructions);
+        instructions = 0;
+    }
+}
+
+/// Stores of those lanes that `active` says.
+#[inline(always)]
+pub(crate) fn store_some<T: Word>(
+    memory: &mut impl Memory,
+    active: impl Fn(u64) -> bool,
+    at: impl Fn(u64) -> u64,
+    mut instructions: u16,
+) {
+    for lane in (0..LANES).filter(|lane| active(*lane)) {
+        memory.store_payload::<T>(at(lane), T::ZERO, 0, instructions);
+        instructions = 0;
+    }
+}
+
 /// One that stores.
 #[inline(always)]
 pub(crate) fn store_lanes<T: Word>(memory: &mut impl Memory, at: impl Fn(u64) -> u64, instructions: u16) {
@@ -50,10 +96,11 @@ pub(crate) fn store_lanes<T: Word>(memory: &mut impl Memory, at: impl Fn(u64) ->
     }
 }
 
-/// Launches of one kernel, one after the other.
+/// Launches, one after the other.
 pub(crate) struct Launches<W> {
     work: W,
-    left: u64,
+    launch: u64,
+    launches: u64,
     group: u64,
     warp: u64,
     piece: u64,
@@ -61,15 +108,15 @@ pub(crate) struct Launches<W> {
 
 impl<W: Warps> Launches<W> {
     /// So many launches.
-    pub fn new(work: W, count: u64) -> Launches<W> {
+    pub fn new(work: W, launches: u64) -> Launches<W> {
         const { assert!(W::PIECE as usize <= STEP_ACCESSES, "a piece is a step") };
-        Launches { work, left: count, group: 0, warp: 0, piece: 0 }
+        Launches { work, launch: 0, launches, group: 0, warp: 0, piece: 0 }
     }
 }
 
 impl<W: Warps> Kernel for Launches<W> {
     fn step<M: Memory>(&mut self, memory: &mut M) -> Progress {
-        if self.left == 0 {
+        if self.launch == self.launches {
             return Progress::Done;
         }
         if M::WANTS_EVENTS && self.piece == 0 {
@@ -77,24 +124,76 @@ impl<W: Warps> Kernel for Launches<W> {
                 |kind, name: &str, value| memory.event(Event::Mark { kind, name: name.to_owned(), value });
             if self.warp == 0 {
                 if self.group == 0 {
-                    mark(MarkKind::KernelLaunch, W::NAME, self.work.groups());
+                    let name = self.work.name(self.launch);
+                    mark(MarkKind::KernelLaunch, name, self.work.groups(self.launch));
                 }
-                mark(MarkKind::WorkGroup, "", WARPS * LANES);
+                mark(MarkKind::WorkGroup, "", W::WARPS * LANES);
             }
             mark(MarkKind::Warp, "", self.warp);
         }
-        self.work.piece(memory, self.group * WARPS + self.warp, self.piece);
+        let warp = self.group * W::WARPS + self.warp;
+        self.work.piece(memory, Place { launch: self.launch, warp, piece: self.piece });
         self.piece += 1;
-        if self.piece < self.work.pieces() {
+        if self.piece < self.work.pieces(self.launch) {
             return Progress::Working;
         }
         (self.piece, self.warp) = (0, self.warp + 1);
-        if self.warp == WARPS {
+        if self.warp == W::WARPS {
             (self.warp, self.group) = (0, self.group + 1);
         }
-        if self.group == self.work.groups() {
-            (self.group, self.left) = (0, self.left - 1);
+        if self.group == self.work.groups(self.launch) {
+            (self.group, self.launch) = (0, self.launch + 1);
         }
-        if self.left == 0 { Progress::Done } else { Progress::Working }
+        if self.launch == self.launches { Progress::Done } else { Progress::Working }
+    }
+}
+
+/// A program for a GPU: what its file says.
+pub(crate) trait OnGpu: Warps + Clone + Sync + Sized + 'static {
+    /// What a user can choose.
+    type Parameters: Parameters;
+    /// What it says about itself.
+    const INFO: &'static WorkloadInfo;
+    /// The program with its data structures in `layout`.
+    fn new(parameters: &Self::Parameters, layout: &mut Layout) -> Result<Self, Problem>;
+    /// Launches of its kernels.
+    fn launches(&self) -> u64;
+    /// Accesses of single lanes in all of them.
+    fn accesses(&self) -> u64;
+}
+
+/// One of them with its data structures.
+#[derive(Clone)]
+pub(crate) struct GpuProgram<W> {
+    work: W,
+    layout: Layout,
+}
+
+impl<W: OnGpu> Program for GpuProgram<W> {
+    const INFO: &'static WorkloadInfo = W::INFO;
+    const AGENT: Agent = Agent::Gpu;
+    type Parameters = W::Parameters;
+    type Thread = Launches<W>;
+
+    fn new(parameters: &W::Parameters) -> Result<GpuProgram<W>, Problem> {
+        let mut layout = Layout::new(Init::None);
+        let work = W::new(parameters, &mut layout)?;
+        Ok(GpuProgram { work, layout })
+    }
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    fn threads(&self) -> u32 {
+        1
+    }
+
+    fn thread(&self, _: u32) -> Launches<W> {
+        Launches::new(self.work.clone(), self.work.launches())
+    }
+
+    fn kernel_accesses(&self) -> u64 {
+        self.work.accesses()
     }
 }

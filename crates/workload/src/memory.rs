@@ -7,7 +7,7 @@ use crate::WorkloadError;
 use crate::layout::WINDOW;
 use crate::pages::{NativePages, ResidentPages, rounded};
 use memmap2::{MmapOptions, MmapRaw};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use terrace_model::AddressRange;
 use terrace_trace::{AccessKind, Event};
 
@@ -59,6 +59,25 @@ impl Word for u32 {
     unsafe fn write(self, to: *mut u8) {
         // SAFETY: the caller's promise.
         unsafe { AtomicU32::from_ptr(to.cast()).store(self, Relaxed) }
+    }
+    #[inline(always)]
+    fn bits(self) -> u64 {
+        self.into()
+    }
+}
+
+impl Word for u8 {
+    const BYTES: u8 = 1;
+    const ZERO: u8 = 0;
+    #[inline(always)]
+    unsafe fn read(from: *const u8) -> u8 {
+        // SAFETY: the caller's promise.
+        unsafe { AtomicU8::from_ptr(from.cast_mut().cast()).load(Relaxed) }
+    }
+    #[inline(always)]
+    unsafe fn write(self, to: *mut u8) {
+        // SAFETY: the caller's promise.
+        unsafe { AtomicU8::from_ptr(to.cast()).store(self, Relaxed) }
     }
     #[inline(always)]
     fn bits(self) -> u64 {

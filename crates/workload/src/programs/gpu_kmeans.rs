@@ -1,12 +1,10 @@
 //! Distances to the centres of clusters on a GPU: strided loads of which a quarter of each line is used.
 
 use crate::WorkloadInfo;
-use crate::gpu::{LANES, Launches, WARPS, Warps, load_lanes, store_lanes};
+use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, load_lanes, store_lanes};
 use crate::layout::Layout;
 use crate::memory::Memory;
 use crate::parameters::*;
-use crate::program::Program;
-use terrace_trace::Agent;
 
 const INFO: WorkloadInfo = WorkloadInfo {
     name: "gpu-kmeans",
@@ -38,75 +36,61 @@ pub(crate) struct Parameters {
 }
 
 #[derive(Clone)]
-pub(crate) struct GpuKmeans {
-    distances: Distances,
-    iterations: u64,
-    layout: Layout,
-}
-
-impl Program for GpuKmeans {
-    const INFO: &WorkloadInfo = &INFO;
-    const AGENT: Agent = Agent::Gpu;
-    type Parameters = Parameters;
-    type Thread = Launches<Distances>;
-
-    fn new(parameters: &Parameters) -> Result<GpuKmeans, Problem> {
-        let Parameters { points, features, clusters, iterations } = *parameters;
-        let groups = points.div_ceil(WARPS * LANES);
-        let points = groups * WARPS * LANES;
-        let mut layout = Layout::new(Init::None);
-        let distances = Distances {
-            groups,
-            features,
-            clusters,
-            points_at: layout.array("features", 4 * points * features),
-            centres_at: layout.array("clusters", 4 * clusters * features),
-            nearest_at: layout.array("membership", 4 * points),
-        };
-        Ok(GpuKmeans { distances, iterations, layout })
-    }
-
-    fn layout(&self) -> &Layout {
-        &self.layout
-    }
-
-    fn threads(&self) -> u32 {
-        1
-    }
-
-    fn thread(&self, _: u32) -> Launches<Distances> {
-        Launches::new(self.distances.clone(), self.iterations)
-    }
-
-    fn kernel_accesses(&self) -> u64 {
-        let Distances { groups, features, clusters, .. } = self.distances;
-        groups * WARPS * LANES * (2 * features * clusters + 1) * self.iterations
-    }
-}
-
-#[derive(Clone)]
 pub(crate) struct Distances {
     groups: u64,
     features: u64,
     clusters: u64,
+    iterations: u64,
     points_at: u64,
     centres_at: u64,
     nearest_at: u64,
 }
 
+impl OnGpu for Distances {
+    type Parameters = Parameters;
+    const INFO: &'static WorkloadInfo = &INFO;
+
+    fn new(parameters: &Parameters, layout: &mut Layout) -> Result<Distances, Problem> {
+        let Parameters { points, features, clusters, iterations } = *parameters;
+        let groups = points.div_ceil(WARPS * LANES);
+        let points = groups * WARPS * LANES;
+        Ok(Distances {
+            groups,
+            features,
+            clusters,
+            iterations,
+            points_at: layout.array("features", 4 * points * features),
+            centres_at: layout.array("clusters", 4 * clusters * features),
+            nearest_at: layout.array("membership", 4 * points),
+        })
+    }
+
+    fn launches(&self) -> u64 {
+        self.iterations
+    }
+
+    fn accesses(&self) -> u64 {
+        let Distances { groups, features, clusters, .. } = *self;
+        groups * WARPS * LANES * (2 * features * clusters + 1) * self.iterations
+    }
+}
+
 impl Warps for Distances {
-    const NAME: &'static str = "nearest_cluster";
     const PIECE: u64 = 2 * LANES;
 
-    fn groups(&self) -> u64 {
+    fn name(&self, _: u64) -> &'static str {
+        "nearest_cluster"
+    }
+
+    fn groups(&self, _: u64) -> u64 {
         self.groups
     }
 
-    fn pieces(&self) -> u64 {
+    fn pieces(&self, _: u64) -> u64 {
         self.features * self.clusters + 1
     }
 
-    fn piece<M: Memory>(&self, memory: &mut M, warp: u64, piece: u64) {
+    fn piece<M: Memory>(&self, memory: &mut M, Place { warp, piece, .. }: Place) {
         let first = warp * LANES;
         if piece == self.features * self.clusters {
             return store_lanes::<u32>(memory, |lane| self.nearest_at + 4 * (first + lane), 4);

@@ -1,13 +1,12 @@
 //! A triad of three long vectors on a GPU: bandwidth and nothing else.
 
 use crate::WorkloadInfo;
-use crate::gpu::{LANES, Launches, WARPS, Warps, load_lanes, store_lanes};
+use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, load_lanes, store_lanes};
 use crate::layout::Layout;
 use crate::memory::Memory;
 use crate::parameters::*;
-use crate::program::{Program, share};
+use crate::program::share;
 use terrace_model::Bytes;
-use terrace_trace::Agent;
 
 const INFO: WorkloadInfo = WorkloadInfo {
     name: "gpu-stream",
@@ -36,62 +35,48 @@ pub(crate) struct Parameters {
 }
 
 #[derive(Clone)]
-pub(crate) struct GpuStream {
+pub(crate) struct Triad {
     groups: u64,
     iterations: u64,
     vectors: [u64; 3],
-    layout: Layout,
 }
 
-impl Program for GpuStream {
-    const INFO: &WorkloadInfo = &INFO;
-    const AGENT: Agent = Agent::Gpu;
+impl OnGpu for Triad {
     type Parameters = Parameters;
-    type Thread = Launches<Triad>;
+    const INFO: &'static WorkloadInfo = &INFO;
 
-    fn new(parameters: &Parameters) -> Result<GpuStream, Problem> {
+    fn new(parameters: &Parameters, layout: &mut Layout) -> Result<Triad, Problem> {
         let group = 4 * LANES * WARPS * EACH;
         let groups = share(parameters.bytes.0, 0, 3).end / group;
-        let mut layout = Layout::new(Init::None);
         let vectors = ["a", "b", "c"].map(|name| layout.array(name, groups * group));
-        Ok(GpuStream { groups, iterations: parameters.iterations, vectors, layout })
+        Ok(Triad { groups, iterations: parameters.iterations, vectors })
     }
 
-    fn layout(&self) -> &Layout {
-        &self.layout
+    fn launches(&self) -> u64 {
+        self.iterations
     }
 
-    fn threads(&self) -> u32 {
-        1
-    }
-
-    fn thread(&self, _: u32) -> Launches<Triad> {
-        Launches::new(Triad { groups: self.groups, vectors: self.vectors }, self.iterations)
-    }
-
-    fn kernel_accesses(&self) -> u64 {
+    fn accesses(&self) -> u64 {
         3 * EACH * self.groups * WARPS * LANES * self.iterations
     }
 }
 
-pub(crate) struct Triad {
-    groups: u64,
-    vectors: [u64; 3],
-}
-
 impl Warps for Triad {
-    const NAME: &'static str = "triad";
     const PIECE: u64 = 3 * LANES;
 
-    fn groups(&self) -> u64 {
+    fn name(&self, _: u64) -> &'static str {
+        "triad"
+    }
+
+    fn groups(&self, _: u64) -> u64 {
         self.groups
     }
 
-    fn pieces(&self) -> u64 {
+    fn pieces(&self, _: u64) -> u64 {
         EACH
     }
 
-    fn piece<M: Memory>(&self, memory: &mut M, warp: u64, piece: u64) {
+    fn piece<M: Memory>(&self, memory: &mut M, Place { warp, piece, .. }: Place) {
         let [a, b, c] = self.vectors;
         let first = 4 * LANES * (piece * self.groups * WARPS + warp);
         // Index, bounds and address, then the loads; multiply-add and the store.

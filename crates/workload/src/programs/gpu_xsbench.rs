@@ -1,13 +1,11 @@
 //! Look-ups of cross-sections on a GPU: a search that chases, then scattered loads; a few hot pages.
 
 use crate::WorkloadInfo;
-use crate::gpu::{LANES, Launches, WARPS, Warps, load_lanes, store_lanes};
+use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, load_lanes, store_lanes};
 use crate::layout::Layout;
 use crate::memory::Memory;
 use crate::parameters::*;
-use crate::program::Program;
 use crate::random::{hash, scale};
-use terrace_trace::Agent;
 
 const INFO: WorkloadInfo = WorkloadInfo {
     name: "gpu-xsbench",
@@ -44,56 +42,6 @@ pub(crate) struct Parameters {
 }
 
 #[derive(Clone)]
-pub(crate) struct GpuXsBench {
-    lookups: Lookups,
-    layout: Layout,
-}
-
-impl Program for GpuXsBench {
-    const INFO: &WorkloadInfo = &INFO;
-    const AGENT: Agent = Agent::Gpu;
-    type Parameters = Parameters;
-    type Thread = Launches<Lookups>;
-
-    fn new(parameters: &Parameters) -> Result<GpuXsBench, Problem> {
-        let (nuclides, gridpoints) = (parameters.nuclides, parameters.gridpoints);
-        let energies = nuclides * gridpoints;
-        let mut layout = Layout::new(Init::None);
-        let groups = parameters.lookups.div_ceil(WARPS * LANES);
-        let lookups = Lookups {
-            groups,
-            nuclides,
-            gridpoints,
-            energies,
-            depth: u64::from(energies.ilog2()),
-            seed: parameters.seed.number,
-            grid: layout.array("unionized_energies", 8 * energies),
-            index: layout.array("index_grid", 4 * energies * nuclides),
-            points: layout.array("nuclide_grids", POINT * energies),
-            results: layout.array("results", 8 * groups * WARPS * LANES),
-        };
-        Ok(GpuXsBench { lookups, layout })
-    }
-
-    fn layout(&self) -> &Layout {
-        &self.layout
-    }
-
-    fn threads(&self) -> u32 {
-        1
-    }
-
-    fn thread(&self, _: u32) -> Launches<Lookups> {
-        Launches::new(self.lookups.clone(), 1)
-    }
-
-    fn kernel_accesses(&self) -> u64 {
-        let each = self.lookups.depth + 3 * NUCLIDES + 1;
-        self.lookups.groups * WARPS * LANES * each
-    }
-}
-
-#[derive(Clone)]
 pub(crate) struct Lookups {
     groups: u64,
     nuclides: u64,
@@ -107,6 +55,38 @@ pub(crate) struct Lookups {
     results: u64,
 }
 
+impl OnGpu for Lookups {
+    type Parameters = Parameters;
+    const INFO: &'static WorkloadInfo = &INFO;
+
+    fn new(parameters: &Parameters, layout: &mut Layout) -> Result<Lookups, Problem> {
+        let (nuclides, gridpoints) = (parameters.nuclides, parameters.gridpoints);
+        let energies = nuclides * gridpoints;
+        let groups = parameters.lookups.div_ceil(WARPS * LANES);
+        Ok(Lookups {
+            groups,
+            nuclides,
+            gridpoints,
+            energies,
+            depth: u64::from(energies.ilog2()),
+            seed: parameters.seed.number,
+            grid: layout.array("unionized_energies", 8 * energies),
+            index: layout.array("index_grid", 4 * energies * nuclides),
+            points: layout.array("nuclide_grids", POINT * energies),
+            results: layout.array("results", 8 * groups * WARPS * LANES),
+        })
+    }
+
+    fn launches(&self) -> u64 {
+        1
+    }
+
+    fn accesses(&self) -> u64 {
+        let each = self.depth + 3 * NUCLIDES + 1;
+        self.groups * WARPS * LANES * each
+    }
+}
+
 impl Lookups {
     /// The place in the grid of all energies that a look-up finds.
     fn energy(&self, lookup: u64) -> u64 {
@@ -115,18 +95,21 @@ impl Lookups {
 }
 
 impl Warps for Lookups {
-    const NAME: &'static str = "lookup";
     const PIECE: u64 = 3 * LANES;
 
-    fn groups(&self) -> u64 {
+    fn name(&self, _: u64) -> &'static str {
+        "lookup"
+    }
+
+    fn groups(&self, _: u64) -> u64 {
         self.groups
     }
 
-    fn pieces(&self) -> u64 {
+    fn pieces(&self, _: u64) -> u64 {
         self.depth + NUCLIDES + 1
     }
 
-    fn piece<M: Memory>(&self, memory: &mut M, warp: u64, piece: u64) {
+    fn piece<M: Memory>(&self, memory: &mut M, Place { warp, piece, .. }: Place) {
         let first = warp * LANES;
         if piece < self.depth {
             // The middle of the part that is left: the leading bits of the place that is looked for.

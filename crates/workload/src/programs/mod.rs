@@ -10,7 +10,18 @@ mod cg;
 mod chase;
 mod churn;
 mod ft;
+mod gpu_backprop;
+mod gpu_bfs;
+mod gpu_btree;
+mod gpu_cns;
+mod gpu_comd;
 mod gpu_kmeans;
+mod gpu_minife;
+mod gpu_mummer;
+mod gpu_needle;
+mod gpu_pathfinder;
+mod gpu_sgemm;
+mod gpu_srad;
 mod gpu_stream;
 mod gpu_xsbench;
 mod growth;
@@ -34,6 +45,7 @@ mod svm;
 mod tpcc;
 mod xsbench;
 
+use crate::gpu::GpuProgram;
 use crate::program::{Program, open};
 use crate::{Workload, WorkloadError, WorkloadInfo};
 
@@ -44,7 +56,7 @@ const fn entry<P: Program>() -> (&'static WorkloadInfo, Open) {
 }
 
 /// All workloads, in the order of the documentation.
-pub(crate) const ALL: [(&WorkloadInfo, Open); 33] = [
+pub(crate) const ALL: [(&WorkloadInfo, Open); 44] = [
     entry::<gups::Gups>(),
     entry::<chase::Chase>(),
     entry::<stream::Triad>(),
@@ -75,7 +87,18 @@ pub(crate) const ALL: [(&WorkloadInfo, Open); 33] = [
     entry::<search::Search>(),
     entry::<growth::Growth>(),
     entry::<churn::Churn>(),
-    entry::<gpu_stream::GpuStream>(),
-    entry::<gpu_kmeans::GpuKmeans>(),
-    entry::<gpu_xsbench::GpuXsBench>(),
+    entry::<GpuProgram<gpu_stream::Triad>>(),
+    entry::<GpuProgram<gpu_kmeans::Distances>>(),
+    entry::<GpuProgram<gpu_xsbench::Lookups>>(),
+    entry::<GpuProgram<gpu_backprop::Work>>(),
+    entry::<GpuProgram<gpu_bfs::Work>>(),
+    entry::<GpuProgram<gpu_btree::Work>>(),
+    entry::<GpuProgram<gpu_cns::Work>>(),
+    entry::<GpuProgram<gpu_comd::Work>>(),
+    entry::<GpuProgram<gpu_minife::Work>>(),
+    entry::<GpuProgram<gpu_mummer::Work>>(),
+    entry::<GpuProgram<gpu_needle::Work>>(),
+    entry::<GpuProgram<gpu_pathfinder::Work>>(),
+    entry::<GpuProgram<gpu_sgemm::Work>>(),
+    entry::<GpuProgram<gpu_srad::Work>>(),
 ];

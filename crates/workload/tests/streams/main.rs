@@ -11,7 +11,7 @@ use terrace_trace::{Access, AccessKind, Batch, Event, Item, MarkKind};
 use terrace_workload::{NativePages, all, open};
 
 /// Small versions, with at most a few million accesses. The slab cache is small enough to evict.
-const SMALL: [&str; 33] = [
+const SMALL: [&str; 44] = [
     "gups,bytes=8 MiB,updates=1e5",
     "chase,bytes=1 MiB,accesses=1e5",
     "stream,bytes=3 MiB",
@@ -45,6 +45,17 @@ const SMALL: [&str; 33] = [
     "gpu-stream,bytes=3 MiB",
     "gpu-kmeans,points=2048,features=5",
     "gpu-xsbench,gridpoints=200,lookups=2048",
+    "gpu-backprop,inputs=2000",
+    "gpu-bfs,nodes=4000",
+    "gpu-btree,keys=1e5,lookups=200",
+    "gpu-cns,side=32,iterations=1",
+    "gpu-comd,side=4",
+    "gpu-minife,side=32,iterations=1",
+    "gpu-mummer,nodes=5000,texts=1000,letters=9",
+    "gpu-needle,letters=100",
+    "gpu-pathfinder,columns=1000,rows=20",
+    "gpu-sgemm,rows=64",
+    "gpu-srad,side=64",
 ];
 
 fn with_threads(spec: &str, threads: u32) -> String {

@@ -11,6 +11,12 @@ fn every_parameter_has_an_effect() {
         for parameter in info.parameters().iter().filter(|p| !["seed", "threads"].contains(&p.name.as_str()))
         {
             let value = match (info.name, parameter.name.as_str()) {
+                ("gpu-btree", "keys") => "7e4",
+                ("gpu-minife" | "gpu-cns", "side") => "40",
+                ("gpu-comd", "side") => "8",
+                ("gpu-srad", "side") => "100",
+                ("gpu-sgemm", "rows") => "30",
+                ("gpu-pathfinder", "rows") => "21",
                 ("pb", "init") => "read-first",
                 (_, "init") => "lines",
                 ("slab", "bytes") => "20 MiB",
@@ -34,6 +40,9 @@ fn every_parameter_has_an_effect() {
                 (_, "chunk") => "1 MiB",
                 (_, "fronts" | "phases") => "2",
                 ("gpu-kmeans", "features" | "clusters") => "3",
+                (_, "inputs" | "nodes" | "texts" | "columns") => "9e3",
+                (_, "letters") => "7",
+                (_, "degree") => "3",
                 (_, "points") => "999",
                 (_, "features") => "4e3",
                 (_, "settle") => "1e6",

@@ -1,0 +1,101 @@
+//! Stencils of eighth order over five quantities on a GPU.
+
+use crate::WorkloadInfo;
+use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, load_lanes, store_lanes};
+use crate::layout::Layout;
+use crate::memory::Memory;
+use crate::parameters::*;
+
+const INFO: WorkloadInfo = WorkloadInfo {
+    name: "gpu-cns",
+    summary: "on a GPU: differences of eighth order of five quantities on a cube",
+    description: "\
+Each work-item has a point of a cube. For each of three axes and each of five quantities it reads four points on either side along the \
+axis, and adds up what flows; then it writes the five quantities of its point.
+
+Stands for the kernel of the compressible Navier-Stokes mini-app CNS (ExaCT, 2012) that computes hyperbolic terms. It differs: pressure \
+and velocities are not read apart, and edges repeat the outermost points.",
+    parameters: declared::<Parameters>,
+    exact: true,
+};
+
+/// Points on either side.
+const REACH: u64 = 4;
+
+#[derive(Clone, Debug, PartialEq, Parameters)]
+pub(crate) struct Parameters {
+    /// Points along each of three axes, rounded up to a multiple of 32.
+    #[parameter(default = 64, range = 8..=2048, unit = "points")]
+    side: u64,
+    /// Launches of the kernel.
+    #[parameter(default = 1, range = 1..=1000, unit = "launches")]
+    iterations: u64,
+}
+
+#[derive(Clone)]
+pub(crate) struct Work {
+    side: u64,
+    points: u64,
+    iterations: u64,
+    quantities: [u64; 5],
+    flows: [u64; 5],
+}
+
+impl OnGpu for Work {
+    type Parameters = Parameters;
+    const INFO: &'static WorkloadInfo = &INFO;
+
+    fn new(parameters: &Parameters, layout: &mut Layout) -> Result<Work, Problem> {
+        let side = parameters.side.next_multiple_of(LANES);
+        let points = side.pow(3);
+        let mut all = |names: [&'static str; 5]| names.map(|name| layout.array(name, 8 * points));
+        Ok(Work {
+            side,
+            points,
+            iterations: parameters.iterations,
+            quantities: all(["density", "momentum_x", "momentum_y", "momentum_z", "energy"]),
+            flows: all(["flux_density", "flux_x", "flux_y", "flux_z", "flux_energy"]),
+        })
+    }
+
+    fn launches(&self) -> u64 {
+        self.iterations
+    }
+
+    fn accesses(&self) -> u64 {
+        self.iterations * self.points * 5 * (3 * 2 * REACH + 1)
+    }
+}
+
+impl Warps for Work {
+    const PIECE: u64 = 2 * REACH * LANES;
+
+    fn name(&self, _: u64) -> &'static str {
+        "hypterm"
+    }
+
+    fn groups(&self, _: u64) -> u64 {
+        self.points / (WARPS * LANES)
+    }
+
+    fn pieces(&self, _: u64) -> u64 {
+        5 * 3 + 1
+    }
+
+    fn piece<M: Memory>(&self, memory: &mut M, Place { warp, piece, .. }: Place) {
+        let first = warp * LANES;
+        if piece == 5 * 3 {
+            return self.flows.iter().for_each(|flow| {
+                store_lanes::<u64>(memory, |lane| flow + 8 * (first + lane), 3);
+            });
+        }
+        let (axis, quantity) = (piece / 5, self.quantities[(piece % 5) as usize]);
+        let stride = self.side.pow(axis as u32);
+        for at in 1..=REACH {
+            let before = |lane: u64| quantity + 8 * (first + lane).saturating_sub(at * stride);
+            let behind = |lane: u64| quantity + 8 * (first + lane + at * stride).min(self.points - 1);
+            load_lanes::<u64>(memory, before, false, 3);
+            load_lanes::<u64>(memory, behind, false, 4);
+        }
+    }
+}
