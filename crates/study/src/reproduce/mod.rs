@@ -202,7 +202,10 @@ fn sort_out(keys: BTreeSet<RunKey>, kept: Option<&Kept>) -> Result<(Results, Vec
     for key in keys {
         let design = Library::embedded().design(&key.design, Some(&key.machine), &key.sets)?;
         let rest = (&key.workload, key.scale, &key.fidelity, key.whole, key.fast_forward);
-        let name = format!("{rest:?}\n{:?}", design.design);
+        let mut name = format!("{rest:?}\n{:?}", design.design);
+        if !key.train.is_empty() {
+            name.push_str(&format!("\ntrained on {}", key.train));
+        }
         // The file of a saved memory can change under its name.
         let from_file = matches!(design.design.os.memory.aging, Aging::Snapshot { .. });
         match kept.filter(|_| !from_file).and_then(|kept| kept.get(&name)) {
@@ -292,7 +295,12 @@ fn run_one(run: &Open, stop: &Stop, accesses: &Arc<AtomicU64>) -> Result<Option<
         Simulation { fidelity, scale: key.scale, whole: key.whole, fast_forward: key.fast_forward };
     let settings = Settings::new(simulation, &Silent).until(stop.clone());
     let input = Input::workload(&key.workload)?;
-    let profile = first_pass::profiles(std::iter::once(resolved), &input, &settings)?.pop().flatten();
+    let trained = match key.train.as_str() {
+        "" => None,
+        other => Some(Input::workload(other)?),
+    };
+    let looked_at = trained.as_ref().unwrap_or(&input);
+    let profile = first_pass::profiles(std::iter::once(resolved), looked_at, &settings)?.pop().flatten();
     let (source, _) = input.open(&settings)?;
     let mut counted = Counted { source, accesses: Arc::clone(accesses) };
     let options = Options {

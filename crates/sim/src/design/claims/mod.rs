@@ -38,11 +38,13 @@
 
 mod expression;
 mod like;
+mod run_key;
 #[cfg(test)]
 mod tests;
 mod verdict;
 
 pub use expression::{Direction, Expression, Function, Operator, Value};
+pub use run_key::RunKey;
 pub use verdict::{Row, Verdict, evaluate};
 
 use super::error::{DesignError, suggestion};
@@ -69,27 +71,6 @@ pub enum ClaimKind {
 /// Instead of a workload: no program runs, and the ways of moving pages are measured
 /// ([`crate::migration_benchmark`]). Its metrics are the names in [`crate::MigrationRow::stats`].
 pub const MIGRATION: &str = "microbenchmark:migration";
-
-/// One simulation that a claim needs. Equal keys are equal runs, so claims can share them.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub struct RunKey {
-    /// Machine's name.
-    pub machine: String,
-    /// Design's name.
-    pub design: String,
-    /// Workload with its parameters, sizes already divided by `scale`; or [`MIGRATION`].
-    pub workload: String,
-    /// `--set` options, in order.
-    pub sets: Vec<(String, String)>,
-    /// Divisor of the machine's capacities.
-    pub scale: u32,
-    /// `full`, `translation` or `pages`.
-    pub fidelity: String,
-    /// The whole input counts, and not only its region of interest.
-    pub whole: bool,
-    /// Before the region of interest only the operating system is simulated.
-    pub fast_forward: bool,
-}
 
 /// What came out of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -181,6 +162,9 @@ struct RunSpec {
     whole: bool,
     #[serde(default)]
     fast_forward: bool,
+    /// The workload that the policy's first pass looks at; the run's own where there is none.
+    #[serde(default)]
+    train: String,
     /// Labels of the runs; one run without a label when empty.
     #[serde(default)]
     points: Vec<toml::Value>,
@@ -463,6 +447,7 @@ impl Claim {
                 fidelity: run.fidelity.clone(),
                 whole: run.whole,
                 fast_forward: run.fast_forward,
+                train: fill(&run.train),
             }
         };
         if run.points.is_empty() {
