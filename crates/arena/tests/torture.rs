@@ -152,8 +152,9 @@ fn blocks(random: &mut Random, steps: u64) {
                 let clone = unsafe { table.duplicate(index) }.unwrap();
                 all.push((clone, all[pick].1.clone()));
             }
+            // A process has no room for the largest sizes.
             // SAFETY: No address is kept.
-            6 => match unsafe { table.promote(index, table.size(index).unwrap() + 1) } {
+            6 if table.size(index).unwrap() <= 4 << 30 => match unsafe { table.promote(index, table.size(index).unwrap() + 1) } {
                 Ok(()) => {
                     let pages = (table.size(index).unwrap() as usize / BASE).min(1024);
                     all[pick].1.resize(pages, 0);

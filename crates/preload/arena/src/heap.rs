@@ -116,13 +116,6 @@ pub fn begin() {
     BREAK.store(place, Relaxed);
 }
 
-/// Whether the program allocates by the functions of this library.
-pub fn is_replaced() -> bool {
-    // SAFETY: The name ends with a zero.
-    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) };
-    std::ptr::eq(found.cast_const().cast::<()>(), self::malloc as *const ())
-}
-
 /// Called after each allocation.
 #[inline(always)]
 fn after(pointer: Pointer, bytes: usize, is_new: bool) {

@@ -9,7 +9,7 @@
 //! and what is cold is marked for the kernel to take first when memory is short (`MADV_COLD`), and goes to swap where there
 //! is some (`MADV_PAGEOUT`).
 
-use crate::{heap, log, variable};
+use crate::{log, variable};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, c_int};
 use std::fs::File;
@@ -53,7 +53,7 @@ pub fn begin() {
     let Some(path) = variable(c"TERRACE_HINTS").filter(|path| !path.is_empty()) else { return };
     let read = Hints::read(Path::new(OsStr::from_bytes(path)));
     let table = read.map_err(|wrong| wrong.to_string()).and_then(|hints| {
-        if !heap::is_replaced() {
+        if !terrace_interpose::is_allocator() {
             return Err("the program has an allocator of its own".to_owned());
         }
         table(&hints)
@@ -61,7 +61,6 @@ pub fn begin() {
     match table {
         Ok(table) => {
             terrace_placing::begin(table);
-            terrace_interpose::watch_cpp();
             GIVEN.store(true, Relaxed);
         }
         Err(why) => log::always(format_args!("hints: {why}; nothing is placed by them")),

@@ -61,7 +61,6 @@ extern "C" fn end() {
 
 /// Called when the library is loaded.
 fn start() {
-    terrace_interpose::leave_cpp_alone();
     let setting = variable(c"TERRACE_ARENA").unwrap_or_default();
     log::begin(setting == b"log");
     if setting == b"off" {

@@ -95,6 +95,25 @@ fn what_is_wrong_is_said_once_and_the_program_runs() {
     assert!(said(&good, &[("TERRACE_HINTS_FAST", "much")]).contains("TERRACE_HINTS_FAST: "));
 }
 
+/// An allocator that is part of the program stays the only one, for C++ too.
+#[test]
+fn a_program_s_own_allocator_is_left_alone() {
+    let Some(folder) = FOLDER.as_ref() else { return };
+    let (source, program) = ("tests/programs/own.cpp", folder.path().join("own"));
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
+    let output = Command::new("g++").args(["-O2", "-Wall", "-o"]).arg(&program).arg(source).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let path = write("for-own.toml", &[("0x1", "CO")]).unwrap();
+    for hints in [None, Some(&path)] {
+        let mut command = Command::new(&program);
+        command.env("LD_PRELOAD", library()).envs(hints.map(|path| ("TERRACE_HINTS", path)));
+        let Output { status, stdout, stderr } = command.output().unwrap();
+        let said = String::from_utf8_lossy(&stderr);
+        assert!(status.success() && stdout == b"999\n", "{status}: {said}");
+        assert_eq!(said.contains("the program has an allocator of its own"), hints.is_some(), "{said}");
+    }
+}
+
 /// The thread joins what is dense to nine tenths. What is hot is joined from a half on.
 #[test]
 fn what_is_hot_is_joined_sooner() {

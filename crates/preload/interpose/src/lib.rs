@@ -13,29 +13,48 @@
 pub mod real;
 
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::AtomicBool;
+use std::mem::MaybeUninit;
+use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// What allocators return.
 pub type Pointer = *mut c_void;
 
-/// Whether C++'s `new` and `delete` are replaced.
-static CPP: AtomicBool = AtomicBool::new(true);
+/// Whether the program allocates by the functions of this library: not where it brings an allocator of its own, of which
+/// only C++'s library would be ours. 0: nobody has asked; 1: it does; 2: it does not.
+static STATE: AtomicU8 = AtomicU8::new(0);
 
-/// Leaves C++'s `new` and `delete` to the C++ library from now on, which calls `malloc` and `free`: for who does not want to
-/// know of sites. Where there is no such library beneath, as where only parts of a program have one, they stay replaced.
-pub fn leave_cpp_alone() {
-    CPP.store(false, Relaxed);
+/// Whether the program allocates by the functions of this library.
+#[inline]
+pub fn is_allocator() -> bool {
+    match STATE.load(Relaxed) {
+        1 => true,
+        2 => false,
+        _ => decide(),
+    }
 }
 
-/// Replaces them after all.
-pub fn watch_cpp() {
-    CPP.store(true, Relaxed);
+#[cold]
+fn decide() -> bool {
+    let file_of = |address: *const c_void| {
+        let mut found = MaybeUninit::<libc::Dl_info>::zeroed();
+        // SAFETY: the call fills the structure, of which all zeros is a value.
+        unsafe {
+            libc::dladdr(address, found.as_mut_ptr());
+            found.assume_init().dli_fbase
+        }
+    };
+    // SAFETY: the name ends with a zero.
+    let malloc = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) };
+    let is_ours = file_of(malloc) == file_of(decide as *const c_void);
+    STATE.store(if is_ours { 1 } else { 2 }, Relaxed);
+    is_ours
 }
 
-/// Whether the C++ library is to do it.
+/// Whether the C++ library is to do it, which calls the program's own `malloc` and `free`.
+#[inline]
 fn is_left() -> bool {
-    !CPP.load(Relaxed) && real::new() != 0
+    !is_allocator() && real::new() != 0
 }
 
 /// Who wants to know of allocations. Called by any thread, with what it has locked; a hook that allocates comes back here.

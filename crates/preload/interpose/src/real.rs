@@ -100,10 +100,13 @@ pub unsafe fn realloc_early(old: Pointer, bytes: usize) -> Pointer {
 /// Calls a function that has been looked up, or takes early memory.
 macro_rules! call {
     ($place:ident: fn($($name:ident: $type:ty),*) $(-> $result:ty, $early:expr)?) => {{
-        if !ready() {
-            return $($early)?;
+        let mut address = $place.load(Relaxed);
+        if address == 0 {
+            if !ready() {
+                return $($early)?;
+            }
+            address = $place.load(Relaxed);
         }
-        let address = $place.load(Relaxed);
         // SAFETY: the dynamic linker found the function under its standard name, which has this type.
         let function: unsafe extern "C" fn($($type),*) $(-> $result)? = unsafe { std::mem::transmute(address) };
         // SAFETY: the caller keeps the function's contract.
