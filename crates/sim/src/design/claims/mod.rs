@@ -223,6 +223,8 @@ const FILES: &[(&str, &str)] = &[
     ("claims/ambix-pb.toml", include_str!("../../../claims/ambix-pb.toml")),
     ("claims/ambix-pmbench.toml", include_str!("../../../claims/ambix-pmbench.toml")),
     ("claims/contiguity.toml", include_str!("../../../claims/contiguity.toml")),
+    ("claims/gpu-migration.toml", include_str!("../../../claims/gpu-migration.toml")),
+    ("claims/gpu-placement.toml", include_str!("../../../claims/gpu-placement.toml")),
     ("claims/gpu-selective.toml", include_str!("../../../claims/gpu-selective.toml")),
     ("claims/gpu.toml", include_str!("../../../claims/gpu.toml")),
     ("claims/hatric.toml", include_str!("../../../claims/hatric.toml")),
