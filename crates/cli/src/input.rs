@@ -1,7 +1,7 @@
 //! Inputs named on the command line.
 
 use crate::error::Failure;
-use crate::options::{InputOptions, RecordingOptions};
+use crate::options::{InputOptions, MixOption, RecordingOptions};
 use terrace_study::Input;
 use terrace_study::input::{name_apart, recording_words};
 use terrace_study::suite::Suite;
@@ -33,6 +33,21 @@ pub fn prepare(options: &InputOptions, recording: &RecordingOptions) -> Result<V
     Ok(inputs)
 }
 
+/// The same and the mixes, which come first.
+pub fn prepare_with(
+    mixes: &MixOption,
+    options: &InputOptions,
+    recording: &RecordingOptions,
+) -> Result<Vec<Input>, Failure> {
+    let mut inputs = Vec::new();
+    for word in &mixes.mix {
+        inputs.push(terrace_study::mix::parse(word)?);
+    }
+    inputs.extend(prepare(options, recording)?);
+    name_apart(&mut inputs);
+    Ok(inputs)
+}
+
 /// The one input of `command`; `others` says what takes more than one.
 pub fn prepare_one(
     options: &InputOptions,
@@ -40,7 +55,11 @@ pub fn prepare_one(
     command: &str,
     others: &str,
 ) -> Result<Input, Failure> {
-    let mut inputs = prepare(options, recording)?;
+    one_of(prepare(options, recording)?, command, others)
+}
+
+/// The one of `inputs`.
+pub fn one_of(mut inputs: Vec<Input>, command: &str, others: &str) -> Result<Input, Failure> {
     match inputs.len() {
         1 => Ok(inputs.remove(0)),
         0 => Err(Failure::usage(

@@ -43,6 +43,16 @@ pub struct InputOptions {
     pub command: Vec<std::ffi::OsString>,
 }
 
+/// Programs side by side.
+#[derive(Debug, Args)]
+pub struct MixOption {
+    /// Programs side by side on one machine, separated by commas: programs of
+    /// the suite, workloads with their parameters, traces; or a bundle of
+    /// `terrace suite list`. Repeatable where a command takes several inputs
+    #[arg(long, value_name = "PROGRAMS|BUNDLE", help_heading = "Input")]
+    pub mix: Vec<String>,
+}
+
 /// What a recording takes from the program.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Recording")]

@@ -117,8 +117,7 @@ fn a_simulated_machine_without_memory_does_the_program_no_harm() {
         let folder = tempfile::tempdir().unwrap();
         let mut command = terrace();
         command.current_dir(folder.path()).args(simulate);
-        for small in
-            ["tier.dram.capacity=\"3 MiB\"", "tier.cxl.capacity=\"1 MiB\"", "os.reserved=\"2 MiB\""]
+        for small in ["tier.dram.capacity=\"3 MiB\"", "tier.cxl.capacity=\"1 MiB\"", "os.reserved=\"2 MiB\""]
         {
             command.args(["--set", small]);
         }

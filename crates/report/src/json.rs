@@ -10,7 +10,7 @@ use crate::conclusion::Conclusion;
 use crate::pools::Pools;
 use crate::run::{MachineTier, RunRecord, TimelinePoint};
 use crate::{
-    Comparison, Contiguity, HeatMap, InputSummary, MachineLedger, ReuseCurves, SpeedUp, Tiering,
+    Comparison, Contiguity, HeatMap, InputSummary, MachineLedger, Mix, ReuseCurves, SpeedUp, Tiering,
     TranslationCoherence, VirtualMachines,
 };
 use serde::ser::{Serialize, SerializeMap, Serializer};
@@ -95,6 +95,8 @@ struct Run<'a> {
     translation_coherence: Option<TranslationCoherence>,
     #[serde(skip_serializing_if = "Option::is_none")]
     virtual_machines: Option<VirtualMachines>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mix: Option<Mix>,
     #[serde(skip_serializing_if = "<[TimelinePoint]>::is_empty")]
     timeline: &'a [TimelinePoint],
     #[serde(skip_serializing_if = "<[ContiguityPoint]>::is_empty")]
@@ -251,6 +253,7 @@ fn run(run: &RunRecord) -> Run<'_> {
         contiguity: None,
         translation_coherence: None,
         virtual_machines: None,
+        mix: run.mix(),
         timeline: &run.timeline,
         contiguity_over_time: &run.contiguity_over_time,
         pools: run.pools.as_ref().map(Pools::of),

@@ -125,8 +125,11 @@ impl RunRecord {
         has_accesses && self.seconds_simulated.is_finite() && self.seconds_simulated > 0.0
     }
 
-    /// How many times faster than `baseline` this run is; `None` unless both are timed.
+    /// How many times faster than `baseline` this run is; `None` unless both are timed. Of a mix, by the weighted speed-up.
     pub fn speedup_over(&self, baseline: &RunRecord) -> Option<f64> {
+        if let (Some(own), Some(of_baseline)) = (self.mix(), baseline.mix()) {
+            return own.speedup_over(&of_baseline).filter(|_| self.is_timed() && baseline.is_timed());
+        }
         (self.is_timed() && baseline.is_timed()).then(|| baseline.seconds_simulated / self.seconds_simulated)
     }
 

@@ -29,6 +29,7 @@ impl Comparison {
             out.push('\n');
             if let Some(baseline) = self.baseline_of(input) {
                 out += &self.designs(input, baseline, width, charset);
+                out += &self.mixes(input, width, charset);
                 out += &self.tiers(input, width, charset);
                 out += &self.contiguity(input, baseline, width, charset);
                 out += &self.translation_coherence(input, width, charset);
@@ -253,6 +254,7 @@ impl RunRecord {
             out += &fit(&format!("  {label:<40} {value}"), width, charset);
             out.push('\n');
         }
+        out += &self.mix_in_words(width, charset);
         out += &self.cycle_bars(width, charset);
         out += &machines(std::slice::from_ref(self), width);
         out += &caveats(std::slice::from_ref(self), width);

@@ -2,7 +2,8 @@
 
 use crate::designs::{Changes, Job, Setting};
 use crate::input::{self, Ending, Input};
-use crate::run::{self, InputResult};
+use crate::mix::{self, Alone};
+use crate::run::InputResult;
 use crate::simulation::{Settings, Simulation, Trained};
 use crate::tiers::Prices;
 use crate::{Error, Progress, defaults, first_pass, intervals, tiers};
@@ -169,13 +170,14 @@ impl Comparison {
         let mut inputs = self.pair(&chosen, &settings)?;
         let asked = inputs.iter().map(|(_, jobs)| jobs.len()).sum::<usize>();
         let designs: Vec<String> = inputs[0].1.iter().map(|job| job.design.design.name.clone()).collect();
+        let alone = Alone::of(&inputs, self.simulation.fidelity)?;
         let with_intervals =
             self.intervals && self.simulation.fidelity == Fidelity::Full && designs.len() > 1;
         if with_intervals {
             let others = intervals::beside(&mut inputs, &self.changes)?;
             inputs.extend(others);
         }
-        let mut results = run::all_pairs(inputs, &settings);
+        let mut results = mix::all_pairs(inputs, alone, &settings);
         if with_intervals {
             results = intervals::settle(results, &designs[0]);
         }

@@ -32,7 +32,7 @@ pub fn check<'a>(
             takers += 1;
         } else if is_needed(&design.design) {
             for input in inputs {
-                input.again(&why(&design.design))?;
+                read_twice(input, &why(&design.design))?;
             }
         }
     }
@@ -74,7 +74,7 @@ pub fn profiles<'a>(
         None => Vec::new(),
         Some(first) => {
             let who = designs.clone().nth(first).map(|design| why(&design.design)).unwrap_or_default();
-            count(&passes, input.again(&who)?, settings)?
+            count(&passes, read_twice(input, &who)?, settings)?
         }
     };
     let profile = |(want, resolved): (Option<usize>, &Resolved)| match want {
@@ -82,6 +82,18 @@ pub fn profiles<'a>(
         None => hints(&resolved.design).map(|hints| Arc::clone(&hints.profile)),
     };
     Ok(wants.into_iter().zip(designs).map(profile).collect())
+}
+
+/// The input once more, for a pass that all designs share: a mix has none, since each design runs its programs at another
+/// pace.
+fn read_twice(input: &Input, why: &str) -> Result<Input, Error> {
+    if input.programs().is_empty() {
+        return input.again(why);
+    }
+    Err(Error::request(format!(
+        "{why}, which it cannot of a mix ({}); train it on another run: terrace profile, then --hints FILE",
+        input.name
+    )))
 }
 
 fn why(design: &Design) -> String {

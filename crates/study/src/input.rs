@@ -2,7 +2,7 @@
 
 use crate::simulation::Settings;
 use crate::words::shell_join;
-use crate::{Error, Progress, Stop};
+use crate::{Error, Progress, Stop, mix};
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -36,6 +36,8 @@ enum Kind {
         spec: String,
         workload: Box<dyn Workload>,
     },
+    /// Programs side by side, and which of them mark a region of interest, once that was looked for.
+    Mix(Vec<Input>, mix::Regions),
     Command(Vec<OsString>, RecordOptions),
     /// A command that was found, with the emulator it needs.
     Prepared(Box<Prepared>),
@@ -219,6 +221,34 @@ impl Input {
         })
     }
 
+    /// Several programs side by side on one machine; `word` is what names them after `--mix`. See [`crate::mix`].
+    ///
+    /// # Errors
+    /// No program, a live command, a mix or a trace that is no file: of a mix every program can be begun again.
+    pub fn mix(name: &str, word: &str, mut programs: Vec<Input>) -> Result<Input, Error> {
+        if programs.is_empty() {
+            return Err(Error::request(format!("mix {name}: it has no program")));
+        }
+        name_apart(&mut programs);
+        for program in &programs {
+            if matches!(program.kind, Kind::Mix(..)) {
+                return Err(Error::request(format!("mix {name}: {} is a mix itself", program.name)));
+            }
+            program.again(&format!("mix {name}: its programs can begin again"))?;
+        }
+        let words = vec!["--mix".to_owned(), word.to_owned()];
+        let kind = Kind::Mix(programs, Arc::default());
+        Ok(Input { name: name.to_owned(), words, command: Vec::new(), ends_at_limit: false, kind })
+    }
+
+    /// The programs of a mix; none where it is no mix.
+    pub fn programs(&self) -> &[Input] {
+        match &self.kind {
+            Kind::Mix(programs, _) => programs,
+            _ => &[],
+        }
+    }
+
     /// A program and its arguments, which runs under the recorder while the input is read.
     ///
     /// # Panics
@@ -254,6 +284,12 @@ impl Input {
             }
             Kind::Trace { path, salvage, .. } => Input::trace(path, *salvage)?,
             Kind::Workload { spec, .. } => Input::workload(spec)?,
+            Kind::Mix(programs, regions) => {
+                let programs = programs.iter().map(|program| program.again(why));
+                let kind = Kind::Mix(programs.collect::<Result<_, _>>()?, Arc::clone(regions));
+                let words = self.words.clone();
+                Input { name: String::new(), words, command: Vec::new(), ends_at_limit: false, kind }
+            }
             Kind::Command(..) | Kind::Prepared(_) => {
                 let record = ["terrace", "record", "-o", "app.trace"].map(str::to_owned);
                 return Err(Error::request(format!(
@@ -278,6 +314,15 @@ impl Input {
 
     /// The same workload under another seed; nothing for inputs that have none.
     pub fn reseeded(&self, seed: u64) -> Option<Input> {
+        if let Kind::Mix(programs, _) = &self.kind {
+            let others: Vec<Option<Input>> = programs.iter().map(|program| program.reseeded(seed)).collect();
+            others.iter().find(|other| other.is_some())?;
+            let same = |program: &Input| program.again("its intervals need another run").ok();
+            let programs = others.into_iter().zip(programs).map(|(other, own)| other.or_else(|| same(own)));
+            let kind = Kind::Mix(programs.collect::<Option<_>>()?, Arc::default());
+            let (name, words) = (self.name.clone(), self.words.clone());
+            return Some(Input { name, words, command: Vec::new(), ends_at_limit: false, kind });
+        }
         let Kind::Workload { spec, workload } = &self.kind else { return None };
         if !workload.info().parameters().iter().any(|parameter| parameter.name == "seed") {
             return None;
@@ -327,15 +372,29 @@ impl Input {
     /// # Errors
     /// As [`Input::open`].
     pub fn open_ahead(self, settings: &Settings<'_>) -> Result<(Box<dyn EventSource>, Ending), Error> {
-        let is_live = self.is_live();
+        // Who simulates a mix says which of its programs is read next.
+        let is_read_here = self.is_live() || !self.programs().is_empty();
         let (source, ending) = self.open(settings)?;
-        if is_live || std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1) {
+        if is_read_here || std::thread::available_parallelism().is_ok_and(|cores| cores.get() == 1) {
             return Ok((source, ending));
         }
         let source = ReadAhead::start(source).map_err(|error| {
             Error::Read(SourceError::Io { what: "a thread to read the input".to_owned(), error })
         })?;
         Ok((Box::new(source), ending))
+    }
+
+    /// What opens it, as often as one likes; nothing for a live command or a mix.
+    pub(crate) fn opener(&self) -> Option<impl Fn() -> Result<Box<dyn EventSource>, Error> + Send + use<>> {
+        let word = match &self.kind {
+            Kind::Trace { path, salvage, .. } => Ok((path.clone(), *salvage)),
+            Kind::Workload { spec, .. } => Err(spec.clone()),
+            Kind::Mix(..) | Kind::Command(..) | Kind::Prepared(_) => return None,
+        };
+        Some(move || match &word {
+            Ok((path, salvage)) => open_trace(path, *salvage),
+            Err(spec) => Ok(terrace_workload::open(spec)?.source()),
+        })
     }
 
     /// Opens it: a recorded command starts to run here.
@@ -351,6 +410,7 @@ impl Input {
         let source = match self.kind {
             Kind::Trace { source, .. } => source,
             Kind::Workload { workload, .. } => workload.source(),
+            Kind::Mix(programs, regions) => Box::new(mix::open(&programs, &regions, settings)?),
             Kind::Command(..) => unreachable!("prepared above"),
             Kind::Prepared(prepared) => {
                 let mut recording = prepared.start()?;

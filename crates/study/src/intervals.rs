@@ -151,6 +151,11 @@ fn names(entry: &str, key: &str) -> bool {
     })
 }
 
+/// The input or design that a run beside is one of.
+pub(crate) fn plain_name(name: &str) -> &str {
+    [AT_ENDS, RESEEDED].into_iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name)
+}
+
 /// Takes the runs that were made beside out of the results, and says of each other run how far its speed-up could be off.
 pub(crate) fn settle(results: Vec<InputResult>, baseline: &str) -> Vec<InputResult> {
     let (others, mut own): (Vec<InputResult>, Vec<InputResult>) =

@@ -28,6 +28,7 @@ pub mod input;
 pub mod intervals;
 mod keeping;
 pub mod memory_picture;
+pub mod mix;
 mod observer;
 pub mod pages;
 pub mod placement_picture;

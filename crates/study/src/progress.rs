@@ -2,7 +2,7 @@
 
 use crate::Stop;
 use std::sync::Arc;
-use terrace_trace::{Batch, EventSource, Header, SourceError};
+use terrace_trace::{Batch, EventSource, Header, MixedProgram, SourceError};
 
 /// How a study speaks to whoever started it. A front door implements it; [`Silent`] shows nothing.
 pub trait Progress: Sync {
@@ -70,20 +70,41 @@ impl EventSource for Watched<'_> {
     }
 
     fn next_batch(&mut self) -> Result<Option<Arc<Batch>>, SourceError> {
+        self.read(|source| source.next_batch())
+    }
+
+    fn progress(&self) -> Option<f64> {
+        self.source.progress()
+    }
+
+    fn programs(&self) -> &[MixedProgram] {
+        self.source.programs()
+    }
+
+    fn next_of(&mut self, program: usize) -> Result<Option<Arc<Batch>>, SourceError> {
+        self.read(|source| source.next_of(program))
+    }
+
+    fn restart(&mut self, program: usize) -> Result<(), SourceError> {
+        self.source.restart(program)
+    }
+}
+
+impl Watched<'_> {
+    fn read(
+        &mut self,
+        next: impl FnOnce(&mut dyn EventSource) -> Result<Option<Arc<Batch>>, SourceError>,
+    ) -> Result<Option<Arc<Batch>>, SourceError> {
         if self.stop.as_ref().is_some_and(Stop::requested) {
             return Ok(None);
         }
-        let batch = self.source.next_batch()?;
+        let batch = next(self.source)?;
         if let Some(batch) = &batch {
             self.accesses += batch.len() as u64;
             let (source, accesses) = (&*self.source, self.accesses);
             self.task.advance(batch.len() as u64, &|| share(source.progress(), source.header(), accesses));
         }
         Ok(batch)
-    }
-
-    fn progress(&self) -> Option<f64> {
-        self.source.progress()
     }
 }
 

@@ -6,7 +6,7 @@ use crate::figures;
 use crate::first_pass;
 use crate::input::{Ending, Input};
 use crate::observer::InputObserver;
-use crate::progress::share;
+use crate::progress::{Watched, share};
 use crate::simulation::Settings;
 use crossbeam_channel::{Sender, unbounded};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,7 +16,7 @@ use terrace_report::{InputSummary, MachineTier, RunRecord};
 use terrace_sim::design::{Design, Resolved};
 use terrace_sim::memory::Device;
 use terrace_sim::{MemoryMap, OpenPolicy, Options, PartUse, PlacementMap, SimError};
-use terrace_trace::EventSource;
+use terrace_trace::{EventSource, SourceError};
 
 /// What came of one input.
 #[derive(Default)]
@@ -33,6 +33,25 @@ pub struct InputResult {
     pub ending: Ending,
     /// The input's name.
     pub name: String,
+}
+
+impl InputResult {
+    /// Takes what came of the jobs; nothing stands for one that is no result, and says why elsewhere.
+    fn take(&mut self, jobs: &[Job], outcomes: Vec<Option<Result<Simulated, SimError>>>) {
+        for (Job { design, .. }, outcome) in jobs.iter().zip(outcomes) {
+            match outcome {
+                None => {}
+                Some(Ok(run)) if run.stopped => {}
+                Some(Ok(run)) => {
+                    self.runs.push(run.record);
+                    self.parts.push(run.parts);
+                }
+                Some(Err(error)) => {
+                    self.failures.push(format!("{} on {}: {error}", design.design.name, self.name));
+                }
+            }
+        }
+    }
 }
 
 /// A run, and whether it saw its whole input.
@@ -260,6 +279,16 @@ fn one_input(
     let mut result = InputResult { name: name.clone(), ..InputResult::default() };
     let commands: Vec<String> = jobs.iter().map(|job| repeat_command(job, &input, settings)).collect();
     let profiles = first_pass::profiles(jobs.iter().map(|job| &job.design), &input, settings);
+    if !input.programs().is_empty() {
+        let runs =
+            profiles.map(|profiles| each_alone(jobs, &input, commands, profiles, settings, extra, done));
+        let outcomes = runs.unwrap_or_else(|error| {
+            result.failures.push(format!("{name}: {}", error.with_causes()));
+            Vec::new()
+        });
+        result.take(jobs, outcomes);
+        return result;
+    }
     let opened = profiles.and_then(|profiles| Ok((profiles, input.open(settings)?)));
     let (profiles, source) = match opened {
         Ok((profiles, (source, ending))) => {
@@ -305,21 +334,51 @@ fn one_input(
     let cut_short = decoded.stopped;
     let source_failed = decoded.error.is_some();
     result.failures.extend(decoded.error.map(|error| format!("{name}: {error}")));
-    for (Job { design, .. }, outcome) in jobs.iter().zip(outcomes) {
-        match outcome {
-            // A run that was cut short is no result of this comparison.
-            Ok(run) if run.stopped || cut_short => (),
-            Ok(run) => {
-                result.runs.push(run.record);
-                result.parts.push(run.parts);
-            }
-            Err(_) if source_failed => (),
-            Err(error) => result.failures.push(format!("{} on {name}: {error}", design.design.name)),
-        }
-    }
+    // A run that was cut short is no result of this comparison.
+    let outcomes = outcomes.into_iter().map(|outcome| match outcome {
+        Ok(_) if cut_short => None,
+        Err(_) if source_failed => None,
+        outcome => Some(outcome),
+    });
+    result.take(jobs, outcomes.collect());
     let observer = std::mem::take(&mut *observed.lock().unwrap_or_else(PoisonError::into_inner));
     result.summary = Some(observer.finish(&name, &header));
     result
+}
+
+/// All designs on one mix, each of which reads its programs at a pace of its own.
+fn each_alone(
+    jobs: &[Job],
+    input: &Input,
+    commands: Vec<String>,
+    profiles: Vec<Option<Arc<Profile>>>,
+    settings: &Settings<'_>,
+    extra: Extra,
+    done: &Sender<()>,
+) -> Vec<Option<Result<Simulated, SimError>>> {
+    std::thread::scope(|scope| {
+        let runs: Vec<_> = (jobs.iter().zip(commands).zip(profiles))
+            .map(|((Job { design, .. }, command), profile)| {
+                let (done, name) = (done.clone(), &input.name);
+                let again = input.again("every design reads the mix at its own pace");
+                scope.spawn(move || {
+                    let run = || {
+                        let opened = again.and_then(|input| input.open(settings));
+                        let (mut source, _) = opened
+                            .map_err(|error| SimError::Source(SourceError::Malformed(error.with_causes())))?;
+                        let shown = format!("{name}, {}", design.design.name);
+                        let mut watched = Watched::new(&shown, source.as_mut(), settings.progress);
+                        simulate(design, name, command, &mut watched, profile, settings, extra)
+                    };
+                    let outcome = run();
+                    let _ = done.send(());
+                    outcome
+                })
+            })
+            .collect();
+        let joined = runs.into_iter().map(|run| run.join().unwrap_or_else(|p| std::panic::resume_unwind(p)));
+        joined.map(Some).collect()
+    })
 }
 
 /// Feeds the summary, and tells how far the input is read.

@@ -11,6 +11,7 @@ mod export;
 mod file;
 mod header;
 mod import;
+mod mix;
 mod pool;
 mod rules;
 mod source;
@@ -33,6 +34,7 @@ pub use export::{ExportError, ExportFile, ExportFormat, Exported, Weight, export
 pub use file::{ChunkInfo, Summary, Totals, TraceReader, TraceWriter, WriteError};
 pub use header::{Header, StreamInfo};
 pub use import::{Format, open_any};
+pub use mix::{Mix, MixPart, MixedProgram, marks_region};
 pub use pool::BatchPool;
 pub use rules::{Checked, MAX_COMPUTE, MAX_KERNEL_BYTES, MAX_STREAMS, Place, Rules, Violation};
 pub use source::{EventSource, SourceError, VecSource};

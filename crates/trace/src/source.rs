@@ -1,6 +1,6 @@
 //! Where batches come from.
 
-use crate::{Batch, Header};
+use crate::{Batch, Header, MixedProgram};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -56,6 +56,35 @@ pub trait EventSource: Send {
     fn progress(&self) -> Option<f64> {
         None
     }
+
+    /// The programs of a [mix](crate::Mix), which run side by side; none where the input is no mix.
+    ///
+    /// Of `n` programs, stream, process and site `k` of program `p` have the number `k * n + p`. Sequence numbers are each
+    /// program's own.
+    fn programs(&self) -> &[MixedProgram] {
+        &[]
+    }
+
+    /// The next batch of one program of a mix, or `None` at its end: who consumes several programs decides how far each
+    /// is read.
+    ///
+    /// # Errors
+    /// As [`EventSource::next_batch`].
+    fn next_of(&mut self, program: usize) -> Result<Option<Arc<Batch>>, SourceError> {
+        let _ = program;
+        self.next_batch()
+    }
+
+    /// Begins one program of a mix again from its beginning, under the same numbers.
+    ///
+    /// # Errors
+    /// When its input cannot be opened again.
+    fn restart(&mut self, program: usize) -> Result<(), SourceError> {
+        let _ = program;
+        Err(SourceError::Malformed(
+            "this input is no mix, so that none of its programs can begin again".into(),
+        ))
+    }
 }
 
 impl<T: EventSource + ?Sized> EventSource for Box<T> {
@@ -73,6 +102,18 @@ impl<T: EventSource + ?Sized> EventSource for Box<T> {
 
     fn progress(&self) -> Option<f64> {
         (**self).progress()
+    }
+
+    fn programs(&self) -> &[MixedProgram] {
+        (**self).programs()
+    }
+
+    fn next_of(&mut self, program: usize) -> Result<Option<Arc<Batch>>, SourceError> {
+        (**self).next_of(program)
+    }
+
+    fn restart(&mut self, program: usize) -> Result<(), SourceError> {
+        (**self).restart(program)
     }
 }
 

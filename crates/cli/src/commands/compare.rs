@@ -3,7 +3,7 @@
 use crate::error::{Blame, CommandResult, Failure};
 use crate::input;
 use crate::options::{
-    DesignOptions, HintsOption, InputOptions, RecordingOptions, ResultOptions, SimulationOptions,
+    DesignOptions, HintsOption, InputOptions, MixOption, RecordingOptions, ResultOptions, SimulationOptions,
 };
 use crate::progress::{self, Terminal};
 use crate::shares::{PriceOption, parse_fast_share};
@@ -23,6 +23,8 @@ Examples:
   terrace compare native-4k mine.toml --workload bfs --set core.count=4
   terrace compare --policies ambix,tpp,memtis --fast 25%,50%,75% \\
       --price slow=0.33 --time-scale 100 --trace app.trace
+  terrace compare native-4k native-2m vbi-full --mix bzip2,mcf,perl,sqlite
+  terrace compare native-4k vbi-full --mix vbi-w3 --mix vbi-w4
 
 A command after -- runs once, under the recorder, while all designs simulate
 it. Ctrl-C ends it, as it does a server, and all designs are compared on what
@@ -44,6 +46,10 @@ it did until then. Of other inputs the runs that are finished are written.";
 /// --policies and --fast compare what tiering policies make of little fast
 /// memory: beside the run with everything in fast memory, the bound. The
 /// report then shows where the memory lay, what it costs, and what was moved.
+///
+/// --mix runs several programs side by side, each in its own address space and
+/// on its own cores, and each also alone on the same machine: that gives their
+/// slow-downs and the weighted speed-up.
 #[derive(Debug, Args)]
 #[command(after_long_help = EXAMPLES)]
 pub struct Arguments {
@@ -80,6 +86,9 @@ pub struct Arguments {
     input: InputOptions,
 
     #[command(flatten)]
+    mixes: MixOption,
+
+    #[command(flatten)]
     hints: HintsOption,
 
     #[command(flatten)]
@@ -111,7 +120,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
         study = study.price(tier, price);
     }
     study.check().map_err(|error| with_dashes(error.into(), &words))?;
-    for input in input::prepare(&arguments.input, &arguments.recording)? {
+    for input in input::prepare_with(&arguments.mixes, &arguments.input, &arguments.recording)? {
         study = study.input(input);
     }
     study.check()?;

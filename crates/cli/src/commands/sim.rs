@@ -3,7 +3,7 @@
 use crate::error::{CommandResult, Failure};
 use crate::input;
 use crate::options::{
-    DesignOptions, HintsOption, InputOptions, RecordingOptions, ResultOptions, SimulationOptions,
+    DesignOptions, HintsOption, InputOptions, MixOption, RecordingOptions, ResultOptions, SimulationOptions,
 };
 use crate::output;
 use crate::progress::Terminal;
@@ -11,7 +11,7 @@ use clap::{Args, ValueEnum};
 use terrace_report::{Charset, Columns};
 use terrace_sim::design::Resolved;
 use terrace_sim::{MigrationRow, migration_benchmark};
-use terrace_study::{Settings, Watched, first_pass, memory_picture, placement_picture, run};
+use terrace_study::{Settings, Watched, first_pass, memory_picture, mix, placement_picture, run};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -21,6 +21,7 @@ Examples:
       -- sqlite3 my.db 'select count(*) from t'
   terrace sim --design ambix --set os.policy.period=\"1 s\" \\
       --trace app.trace
+  terrace sim --design native-2m --mix mcf,gups,bytes=1GiB,bfs
   terrace sim --microbenchmark migration --machine haswell-2650v3
   terrace sim --design native-4k --fidelity translation --workload kv \\
       --json - | jq .runs[0].stats.tlb
@@ -51,7 +52,7 @@ pub struct Arguments {
 
     /// Run no program: measure what one mechanism of the design's machine
     /// reaches by itself
-    #[arg(long, value_enum, value_name = "NAME", help_heading = "Input", conflicts_with_all = ["trace", "workload", "suite", "command"])]
+    #[arg(long, value_enum, value_name = "NAME", help_heading = "Input", conflicts_with_all = ["trace", "workload", "suite", "mix", "command"])]
     microbenchmark: Option<Microbenchmark>,
 
     #[command(flatten)]
@@ -59,6 +60,9 @@ pub struct Arguments {
 
     #[command(flatten)]
     input: InputOptions,
+
+    #[command(flatten)]
+    mixes: MixOption,
 
     #[command(flatten)]
     hints: HintsOption,
@@ -101,7 +105,8 @@ pub fn run(arguments: Arguments) -> CommandResult {
     if let Some(Microbenchmark::Migration) = arguments.microbenchmark {
         return migration(&job.design, &arguments.results);
     }
-    let input = input::prepare_one(&arguments.input, &arguments.recording, "sim", "compare takes several")?;
+    let inputs = input::prepare_with(&arguments.mixes, &arguments.input, &arguments.recording)?;
+    let input = input::one_of(inputs, "sim", "compare takes several")?;
     let terminal = Terminal::install();
     let hints = arguments.hints.read()?;
     first_pass::check(std::iter::once(&job.design), std::slice::from_ref(&input), hints.as_ref())?;
@@ -111,6 +116,8 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let command = run::repeat_command(&job, &input, &settings);
     let profile = first_pass::profiles(std::iter::once(&job.design), &input, &settings)?.pop().flatten();
     let stop = input.stop(&settings.stop);
+    let mix =
+        (!input.programs().is_empty()).then(|| input.again("its programs also run alone")).transpose()?;
     let (mut source, ending) = input.open_ahead(&settings)?;
     let settings = Settings { stop, ..settings };
     let mut watched = Watched::new(&name, source.as_mut(), &terminal);
@@ -132,6 +139,9 @@ pub fn run(arguments: Arguments) -> CommandResult {
     };
     if stopped {
         record.notes.push("stopped by the user before the end of the input".to_owned());
+    } else if let Some(mix) = &mix {
+        let failures = mix::compare_with_alone(&mut record, mix, &job, &settings)?;
+        failures.iter().for_each(|failure| crate::progress::note(failure));
     }
 
     if let (Some(path), Some(map)) = (&arguments.memory_map, &memory_map) {

@@ -9,6 +9,7 @@ use serde::Serialize;
 use std::fmt::Write;
 use std::process::Command;
 use terrace_study::figures::readable;
+use terrace_study::mix::{self, Bundle};
 use terrace_study::suite::{self, Entry, Manifest, Source, State, Suite};
 
 const EXAMPLES: &str = "\
@@ -18,6 +19,7 @@ Examples:
   terrace suite install mcf gcc
   terrace suite record mcf gcc
   terrace compare native-4k vbi-full --suite mcf --suite gcc
+  terrace compare native-4k vbi-full --mix vbi-w4
 
 Recordings lie in $XDG_CACHE_HOME/terrace/suite (~/.cache where that is not
 set), with a manifest of versions, figures and the SHA-256. Each is made on
@@ -37,7 +39,7 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// List the programs and how far each is
+    /// List the programs and how far each is, and the mixes of them
     List(ResultOptions),
     /// Install the packages that programs need (apt-get, as root or by sudo)
     Install {
@@ -96,6 +98,16 @@ struct Listed {
 #[derive(Serialize)]
 struct ListDocument {
     programs: Vec<Listed>,
+    mixes: Vec<ListedMix>,
+}
+
+#[derive(Serialize)]
+struct ListedMix {
+    name: String,
+    stands_for: String,
+    programs: Vec<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    differs: String,
 }
 
 fn listed(suite: &Suite, entry: Entry) -> Listed {
@@ -127,7 +139,21 @@ fn list(suite: &Suite, results: &ResultOptions) -> CommandResult {
     for program in &programs {
         let _ = writeln!(text, "{:<10} {:<13} {}", program.name, program.state, program.summary);
     }
-    results.write_rows(&ListDocument { programs }, "programs")?;
+    let mixes: Vec<ListedMix> = mix::bundles()
+        .into_iter()
+        .map(|Bundle { name, stands_for, programs, differs }| ListedMix {
+            name,
+            stands_for,
+            programs,
+            differs,
+        })
+        .collect();
+    text += "\nMixes, side by side on one machine (--mix NAME)\n";
+    for mix in &mixes {
+        let _ = writeln!(text, "{:<10} {}", mix.name, mix.programs.join(" "));
+    }
+    let _ = writeln!(text, "hatric-N   sixteen programs drawn by N, 1 to {}", mix::DRAWN);
+    results.write_rows(&ListDocument { programs, mixes }, "programs")?;
     if results.owns_stdout() { Ok(()) } else { output::print(&text) }
 }
 

@@ -215,6 +215,7 @@ fn stats(engine: &Engine, now: Time) -> Stats {
 /// The outcome of a finished run.
 pub(super) fn outcome(engine: &Engine, cores_used: u64) -> Outcome {
     let whole = Totals::of(engine);
+    let now = whole.now;
     let totals = match (&engine.region.begin, &engine.region.end) {
         (Some(begin), Some(end)) => end.since(begin),
         (Some(begin), None) => whole.since(begin),
@@ -257,6 +258,9 @@ pub(super) fn outcome(engine: &Engine, cores_used: u64) -> Outcome {
         stats.count(format!("core.group.{name}.instructions"), *instructions, Unit::Count);
         let ipc = *instructions as f64 / cycles.max(1) as f64;
         stats.real(format!("core.group.{name}.ipc"), ipc, Unit::Ratio);
+    }
+    if let Some(mix) = &engine.mix {
+        mix.count_into(now, cycle, &mut stats);
     }
     let tiering = engine.tiering.as_ref();
     let policy = tiering.map(|tiering| tiering.report()).unwrap_or_default();

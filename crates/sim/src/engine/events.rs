@@ -13,7 +13,8 @@ use terrace_trace::{Event, KernelAccess, MapKind, MarkKind};
 impl Engine<'_> {
     /// A stream without `Spawn` (a slice of a trace) belongs to the process of its number.
     pub(super) fn adopt(&mut self, stream: usize) -> Result<SpaceId, SimError> {
-        let space = self.space_of(0)?;
+        // In a mix, its program's first process.
+        let space = self.space_of(self.streams.program_of(stream) as u32)?;
         self.streams.streams[stream].space = Some(space);
         Ok(space)
     }
@@ -22,7 +23,10 @@ impl Engine<'_> {
         if let Some(&space) = self.spaces.get(&process) {
             return Ok(space);
         }
-        let vm = self.vms.next();
+        let vm = match &self.mix {
+            Some(mix) => self.vms.of_program(process as usize % mix.programs()),
+            None => self.vms.next(),
+        };
         let space = self.machine.shared.os.new_space_in(vm)?;
         self.spaces.insert(process, space);
         Ok(space)
@@ -124,7 +128,7 @@ impl Engine<'_> {
             },
             Event::Wait { nanos } => self.waited_nanos = self.waited_nanos.saturating_add(*nanos),
             Event::Compute { instructions } => self.compute(core, stream, *instructions),
-            Event::Mark { kind, value, .. } => self.mark(core, stream, *kind, *value),
+            Event::Mark { kind, value, .. } => self.mark(core, stream, *kind, *value)?,
             // Data structures matter to policies and designs that know them; a plain machine does not.
             Event::Spawn { .. }
             | Event::Alloc { .. }
@@ -140,6 +144,14 @@ impl Engine<'_> {
         Ok(())
     }
 
+    /// The kernel is about to change the pages of a range: orders give up what they hold of it.
+    fn before_change(&mut self, core: usize, space: SpaceId, range: AddressRange, change: Change) {
+        let now = self.machine.cores[core].pipeline.now;
+        if let Some(tiering) = &mut self.tiering {
+            tiering.state.before_change(&mut self.machine, space, range, &change, now);
+        }
+    }
+
     /// Completes what the program on a core changed in page tables.
     fn complete(&mut self, core: usize, cause: Cause) {
         let now = self.machine.cores[core].pipeline.now;
@@ -150,6 +162,7 @@ impl Engine<'_> {
     /// thread to end frees the address space.
     pub(super) fn end_stream(&mut self, core: usize, stream: usize) -> Result<(), SimError> {
         self.streams.streams[stream].exited = true;
+        self.stalled(stream);
         self.machine.shared.running[core] = None;
         let Some(space) = self.streams.streams[stream].space else { return Ok(()) };
         if !self.ending.contains(&space) {
@@ -191,7 +204,9 @@ impl Engine<'_> {
                     tiering.state.note_fork(parent, child);
                 }
                 self.spaces.insert(process, child);
-                self.vms.forked(process);
+                if self.mix.is_none() {
+                    self.vms.forked(process);
+                }
                 self.complete(forks, Cause::Fork);
                 child
             }
@@ -223,7 +238,7 @@ impl Engine<'_> {
         Ok(())
     }
 
-    fn end_process(&mut self, core: usize, space: SpaceId, ends: bool) -> Result<(), SimError> {
+    pub(super) fn end_process(&mut self, core: usize, space: SpaceId, ends: bool) -> Result<(), SimError> {
         self.look_at_memory(true, false);
         self.before_change(core, space, AddressRange::new(0, u64::MAX), Change::Unmap);
         self.machine.scheme.kernel().ended(space, &mut self.machine.shared.os);
@@ -240,28 +255,40 @@ impl Engine<'_> {
         }
     }
 
-    fn mark(&mut self, core: usize, stream: usize, kind: MarkKind, value: u64) {
+    fn mark(&mut self, core: usize, stream: usize, kind: MarkKind, value: u64) -> Result<(), SimError> {
         let pipeline = &self.machine.cores[core].pipeline;
         match kind {
             MarkKind::RequestBegin => self.requests.begin(stream, pipeline.now),
             MarkKind::RequestEnd => self.requests.end(stream, pipeline.loads_done()),
+            MarkKind::RegionBegin if self.mix.is_some() => self.comes_to_region(core, stream)?,
             MarkKind::RegionBegin if self.region.begin.is_none() && !self.options.whole => {
-                self.region.begin = Some(Box::new(Totals::of(self)));
-                self.requests.forget();
-                self.forwarding = false;
-                if let Some(parts) = &mut self.machine.shared.observers.parts {
-                    parts.region_begins();
-                }
+                self.begin_region();
             }
-            MarkKind::RegionEnd if self.region.begin.is_some() => {
-                // The last end counts: threads end their parts one after the other.
-                self.region.end = Some(Box::new(Totals::of(self)));
-                if let Some(parts) = &mut self.machine.shared.observers.parts {
-                    parts.region_ends();
-                }
+            // The last end counts: threads end their parts one after the other.
+            MarkKind::RegionEnd if self.region.begin.is_some() && self.leaves_region(core, stream) => {
+                self.end_region();
             }
             MarkKind::Gap => self.gaps = self.gaps.saturating_add(value),
             _ => {}
+        }
+        Ok(())
+    }
+
+    /// From here on everything counts.
+    pub(super) fn begin_region(&mut self) {
+        self.region.begin = Some(Box::new(Totals::of(self)));
+        self.requests.forget();
+        self.forwarding = false;
+        if let Some(parts) = &mut self.machine.shared.observers.parts {
+            parts.region_begins();
+        }
+    }
+
+    /// From here on nothing counts, unless a later end comes.
+    pub(super) fn end_region(&mut self) {
+        self.region.end = Some(Box::new(Totals::of(self)));
+        if let Some(parts) = &mut self.machine.shared.observers.parts {
+            parts.region_ends();
         }
     }
 }

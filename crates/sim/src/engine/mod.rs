@@ -1,12 +1,13 @@
 //! The engine: runs streams on cores in the order of simulated time.
 //!
 //! The core whose clock is furthest behind runs until it is [`QUANTUM`] ahead of the next one. A stream runs on core
-//! `stream number mod cores`; streams that share a core alternate by time slice. Everything is decided by the input and
-//! the design, never by the host's timing: equal inputs give equal statistics.
+//! `stream number mod cores`, one of a mix on its program's cores; streams that share a core alternate by time slice.
+//! Everything is decided by the input and the design, never by the host's timing: equal inputs give equal statistics.
 
 mod agenda;
 mod collect;
 mod events;
+mod mix;
 mod schedule;
 mod streams;
 mod virtual_machines;
@@ -18,15 +19,16 @@ use crate::host::HostPrefetch;
 use crate::machine::{FULL, Machine, Manager, Own, PAGES, Site, System, TRANSLATION};
 use crate::observe::{ContiguityWatch, MapMaker, ProfileCounter, Requests};
 use crate::outcome::{Fidelity, OpenPolicy, Options, Outcome, SimError};
-use crate::tiering::{Change, Tiering};
+use crate::tiering::Tiering;
 use crate::translate::{Scheme, Translation, schemes};
 use agenda::Agenda;
+use mix::MixRun;
 use schedule::RunQueue;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use streams::Streams;
-use terrace_model::{AddressRange, SpaceId, Time};
+use terrace_model::{SpaceId, Time};
 use terrace_trace::{Batch, Event, EventSource};
 use virtual_machines::VirtualMachines;
 
@@ -49,6 +51,10 @@ pub fn simulate(
     mut options: Options,
 ) -> Result<Outcome, SimError> {
     if let Some(gpu) = &design.gpu {
+        if !source.programs().is_empty() {
+            let problem = "a GPU runs one program, not a mix".to_owned();
+            return Err(SimError::Design { design: design.name.clone(), problem });
+        }
         return gpu::simulate(design, gpu, source, options);
     }
     let problem = |problem: String| SimError::Design { design: design.name.clone(), problem };
@@ -153,6 +159,8 @@ pub(crate) struct Engine<'a> {
     pub requests: Requests,
     region: Region,
     vms: VirtualMachines,
+    /// Where the programs of a mix stand; none where the input is no mix.
+    mix: Option<MixRun>,
     /// The region of interest is still to come, and only the operating system is simulated until then.
     pub forwarding: bool,
     pub map_maker: Option<MapMaker>,
@@ -171,6 +179,10 @@ impl<'a> Engine<'a> {
         let mut run_queues = Vec::new();
         run_queues.resize_with(machine.cores.len(), RunQueue::default);
         let levels = machine.shared.os.levels();
+        let mix = MixRun::of(source.programs(), options.whole);
+        if source.programs().len() > 1 {
+            machine.shared.memory.devices.iter_mut().for_each(|device| device.let_overtake());
+        }
         let shared = &mut machine.shared;
         let vms = shared.hypervisor.as_ref().map_or(1, |hypervisor| hypervisor.count());
         let vms = VirtualMachines::new(vms);
@@ -195,6 +207,7 @@ impl<'a> Engine<'a> {
             requests: Requests::default(),
             region: Region::default(),
             vms,
+            mix,
             map_maker,
             contiguity: sample_contiguity.map(ContiguityWatch::new),
             stopped: false,
@@ -205,7 +218,9 @@ impl<'a> Engine<'a> {
         for tiering in self.tiering.iter_mut().chain(&mut self.host_tiering) {
             tiering.call(&mut self.machine, Time::ZERO);
         }
-        self.pull(Time::ZERO)?;
+        for program in 0..self.streams.programs.len() {
+            self.begin_program(program, Time::ZERO)?;
+        }
         if self.forwarding {
             self.advance::<PAGES, T>()?;
             // What it counts on the host's behalf is another thing from here on.
@@ -240,6 +255,7 @@ impl<'a> Engine<'a> {
         let forwarding = self.forwarding;
         self.machine.shared.has_caches = F == FULL;
         while self.forwarding == forwarding
+            && !self.mix.as_ref().is_some_and(MixRun::is_over)
             && let Some((core, horizon)) = self.next_core::<F>()?
         {
             if self.is_stopped() {
@@ -258,15 +274,14 @@ impl<'a> Engine<'a> {
         self.options.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed))
     }
 
-    /// Reads one batch; a new stream gets its core. `now` is the clock of whoever needed input.
-    fn pull(&mut self, now: Time) -> Result<bool, SimError> {
-        let Some((stream, is_new)) = self.streams.pull()? else { return Ok(false) };
+    /// Reads one batch of a program; a new stream gets its core. `now` is the clock of whoever needed input.
+    fn pull(&mut self, program: usize, now: Time) -> Result<bool, SimError> {
+        let Some((stream, is_new)) = self.streams.pull(program)? else { return Ok(false) };
         let entry = &mut self.streams.streams[stream];
         if is_new && entry.space.is_none() {
-            // The guest's threads run on its virtual CPUs in turn, and those are pinned to cores in turn.
-            let hypervisor = self.machine.shared.hypervisor.as_ref();
-            let processor = hypervisor.map_or(stream, |hypervisor| hypervisor.vcpu(0, stream));
-            self.put_on(processor % self.run_queues.len(), stream, now);
+            entry.held = self.mix.as_ref().is_some_and(|mix| mix.holds(program));
+            let core = self.core_for(stream);
+            self.put_on(core, stream, now);
         } else if entry.starved {
             entry.starved = false;
             let core = entry.core;
@@ -298,14 +313,6 @@ impl<'a> Engine<'a> {
         self.agenda.add(core);
     }
 
-    /// The kernel is about to change the pages of a range: orders give up what they hold of it.
-    fn before_change(&mut self, core: usize, space: SpaceId, range: AddressRange, change: Change) {
-        let now = self.machine.cores[core].pipeline.now;
-        if let Some(tiering) = &mut self.tiering {
-            tiering.state.before_change(&mut self.machine, space, range, &change, now);
-        }
-    }
-
     /// Runs a core's stream until it passes the horizon or has nothing to run.
     fn run_core<const F: u8, T: Translation>(&mut self, core: usize, horizon: Time) -> Result<(), SimError> {
         let Some(stream) = self.choose_stream(core) else { return Ok(()) };
@@ -313,28 +320,34 @@ impl<'a> Engine<'a> {
         self.machine.shared.running[core] = self.streams.streams[stream].space;
         if !self.streams.advance(stream) {
             let now = self.machine.cores[core].pipeline.now;
-            if self.streams.exhausted {
+            let program = self.streams.program_of(stream);
+            if self.streams.programs[program].exhausted {
                 // Without an `Exit`: the input was cut off, and what it had stays.
                 self.streams.streams[stream].exited = true;
+                self.stalled(stream);
                 return Ok(());
             }
-            if self.streams.is_full() {
+            if self.streams.programs[program].is_full() {
                 self.streams.streams[stream].starved = true;
+                self.stalled(stream);
                 return Ok(());
             }
             // What comes may belong to another core: the horizon is another.
-            self.pull(now)?;
+            self.pull(program, now)?;
             return Ok(());
         }
         let Some(batch) = self.streams.streams[stream].current.clone() else { return Ok(()) };
         let begins =
             self.streams.streams[stream].next_access == 0 && self.streams.streams[stream].next_event == 0;
-        if begins && batch.after > self.streams.order.watermark {
+        if begins && batch.after > self.streams.input_of(stream).order.watermark {
             self.streams.streams[stream].blocked = true;
             self.blocked.push(stream);
+            self.stalled(stream);
             return Ok(());
         }
-        self.run_batch::<F, T>(core, stream, &batch, horizon)
+        let ran = self.run_batch::<F, T>(core, stream, &batch, horizon);
+        self.account(core, stream);
+        ran
     }
 
     /// Runs the current batch of a stream from where it stands.
@@ -390,7 +403,7 @@ impl<'a> Engine<'a> {
                 return Ok(());
             }
             if event.sequence != 0 {
-                self.streams.order.apply(event.sequence);
+                self.streams.input_of(stream).order.apply(event.sequence);
                 if !self.blocked.is_empty() {
                     self.unblock(self.machine.cores[core].pipeline.now);
                     // Others may run now: the horizon is another.
@@ -408,7 +421,11 @@ impl<'a> Engine<'a> {
             }
             // An event can take long: others come first.
             let state = &self.streams.streams[stream];
-            if state.exited || state.core != core || self.machine.cores[core].pipeline.now > horizon {
+            if state.exited
+                || state.held
+                || state.core != core
+                || self.machine.cores[core].pipeline.now > horizon
+            {
                 return Ok(());
             }
         }

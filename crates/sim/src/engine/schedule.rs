@@ -3,6 +3,8 @@
 use super::agenda::Agenda;
 #[cfg(debug_assertions)]
 use super::agenda::next_by_scan;
+use super::mix::MixRun;
+use super::streams::Streams;
 use super::{Engine, QUANTUM, SIGNAL_INTERVAL};
 use crate::machine::{Machine, StoppedAt, System};
 use crate::outcome::SimError;
@@ -20,6 +22,8 @@ pub(super) struct RunQueue {
     /// The virtual CPU that the core turned to last.
     pub vcpu: Option<usize>,
     pub used: bool,
+    /// Instructions of the core that were counted for programs of a mix.
+    pub accounted: u64,
     /// The base page that its thread waits for: it is on the move, or its fault waits for a block.
     pub waits_for: Option<StoppedAt>,
 }
@@ -56,6 +60,10 @@ impl Engine<'_> {
     /// The core to run next and how far it may go; `None` when nothing is left.
     pub(super) fn next_core<const F: u8>(&mut self) -> Result<Option<(usize, Time)>, SimError> {
         loop {
+            self.serve_stalled()?;
+            if self.mix.as_ref().is_some_and(MixRun::is_over) {
+                return Ok(None);
+            }
             let due = self.policies_due();
             if let Some((now, core, second)) = self.first_two() {
                 let mut horizon = second.map_or(Time::MAX, |second| second + QUANTUM);
@@ -83,12 +91,29 @@ impl Engine<'_> {
             }
             // Every stream is blocked, starved or done.
             let now = self.machine.cores.iter().map(|c| c.pipeline.now).max().unwrap_or_default();
-            if !self.blocked.is_empty() && (self.streams.exhausted || self.streams.is_full()) {
-                self.give_up_waiting();
-            } else if self.streams.exhausted || (!self.pull(now)? && self.blocked.is_empty()) {
+            let mut goes_on = false;
+            for program in 0..self.streams.programs.len() {
+                goes_on |= self.provide(program, now)?;
+            }
+            if !goes_on {
                 return Ok(None);
             }
         }
+    }
+
+    /// Reads on for a program of which nothing can run, or lets it go on without an event that nobody is left to apply.
+    /// Returns whether anything came of it.
+    pub(super) fn provide(&mut self, program: usize, now: Time) -> Result<bool, SimError> {
+        if self.mix.as_ref().is_some_and(|mix| mix.holds(program)) {
+            return Ok(false);
+        }
+        let blocked = self.blocked.iter().any(|&stream| self.streams.program_of(stream) == program);
+        let input = &self.streams.programs[program];
+        if blocked && (input.exhausted || input.is_full()) {
+            self.give_up_waiting(program);
+            return Ok(true);
+        }
+        Ok(!input.exhausted && (self.pull(program, now)? || blocked))
     }
 
     /// The core whose clock is least, with its clock, and the least clock of the others that can run.
@@ -192,10 +217,10 @@ impl Engine<'_> {
 
     /// A global event was applied at `now`: streams that waited for it may run, but not before that time.
     pub(super) fn unblock(&mut self, now: Time) {
-        let watermark = self.streams.order.watermark;
-        let (streams, run_queues, agenda, cores) =
-            (&mut self.streams.streams, &mut self.run_queues, &mut self.agenda, &mut self.machine.cores);
+        let Streams { streams, programs, .. } = &mut self.streams;
+        let (run_queues, agenda, cores) = (&mut self.run_queues, &mut self.agenda, &mut self.machine.cores);
         self.blocked.retain(|&at| {
+            let watermark = programs[at % programs.len()].order.watermark;
             let stream = &mut streams[at];
             let waits = stream.current.as_ref().is_some_and(|batch| batch.after > watermark);
             if !waits {
@@ -214,11 +239,12 @@ impl Engine<'_> {
         });
     }
 
-    /// Nothing can run but streams that wait for events which nobody is left to apply: the input lost them.
-    pub(super) fn give_up_waiting(&mut self) {
+    /// Nothing of a program can run but streams that wait for events which nobody is left to apply: the input lost them.
+    fn give_up_waiting(&mut self, program: usize) {
         let needed = |&stream: &usize| self.streams.streams[stream].current.as_ref().map_or(0, |b| b.after);
-        if let Some(sequence) = self.blocked.iter().map(needed).min() {
-            self.streams.order.give_up_before(sequence);
+        let of_program = self.blocked.iter().filter(|&&stream| self.streams.program_of(stream) == program);
+        if let Some(sequence) = of_program.map(needed).min() {
+            self.streams.programs[program].order.give_up_before(sequence);
             self.order_violations += 1;
             self.unblock(Time::ZERO);
         }

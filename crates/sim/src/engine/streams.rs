@@ -2,7 +2,7 @@
 //!
 //! Read-ahead is bounded: while one stream waits for its next batch, at most [`READ_AHEAD`] batches of others are kept.
 //! A stream whose next batch lies further away was idle that long in the recorded run too; it stands aside until the
-//! batch comes.
+//! batch comes. Programs of a mix are read apart: what is kept of one does not hold up another.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -29,10 +29,14 @@ pub(super) struct Stream {
     pub starved: bool,
     /// The current batch follows a global event that was not applied yet.
     pub blocked: bool,
+    /// Its program waits for the others of a mix to come to their regions of interest.
+    pub held: bool,
     /// The process that the stream's `Spawn`, which may not have been applied yet, puts it into.
     pub process: Option<u32>,
     pub exited: bool,
     pub accesses: u64,
+    /// Accesses that were counted for its program.
+    pub accounted: u64,
     /// Lines that the kernel touched of the event under way.
     pub kernel_lines: u64,
     /// Instructions of the `Compute` event under way that were executed.
@@ -43,43 +47,78 @@ impl Stream {
     /// Whether a core may take it up.
     #[inline]
     pub fn may_run(&self) -> bool {
-        !self.exited && !self.starved && !self.blocked
+        !self.exited && !self.starved && !self.blocked && !self.held
     }
 }
 
 /// All streams and the input they come from.
 pub(super) struct Streams<'a> {
-    source: &'a mut dyn EventSource,
-    rules: Rules,
+    pub source: &'a mut dyn EventSource,
     pub streams: Vec<Stream>,
-    /// Batches in all queues.
+    levels: u32,
+    /// What is known of each program of the input. Of `n` programs, stream `s` belongs to number `s mod n`.
+    pub programs: Vec<ProgramInput>,
+}
+
+/// How far one program's input is read.
+#[derive(Debug, Default)]
+pub(super) struct ProgramInput {
+    /// Its name where there are several.
+    name: String,
+    rules: Rules,
+    /// Batches in all its queues.
     queued: usize,
     pub exhausted: bool,
     pub order: GlobalOrder,
 }
 
+impl ProgramInput {
+    /// Whether reading further for one waiting stream would keep too much of the others.
+    pub fn is_full(&self) -> bool {
+        self.queued >= READ_AHEAD
+    }
+}
+
 impl<'a> Streams<'a> {
     /// The streams of an input whose addresses page tables of `levels` levels must be able to map.
     pub fn new(source: &'a mut dyn EventSource, levels: u32) -> Streams<'a> {
-        Streams {
-            source,
-            rules: Rules::new(levels),
-            streams: Vec::new(),
-            queued: 0,
-            exhausted: false,
-            order: GlobalOrder::default(),
+        let mut names: Vec<String> =
+            source.programs().iter().map(|program| format!("{}: ", program.name)).collect();
+        if names.is_empty() {
+            names.push(String::new());
         }
+        let programs = names.into_iter().map(|name| ProgramInput {
+            name,
+            rules: Rules::new(levels),
+            ..ProgramInput::default()
+        });
+        Streams { programs: programs.collect(), source, streams: Vec::new(), levels }
     }
 
-    /// Reads one batch into its queue. Returns the stream it belongs to and whether the stream is new; `None` at the
-    /// end of the input.
-    pub fn pull(&mut self) -> Result<Option<(usize, bool)>, SourceError> {
-        let Some(batch) = self.source.next_batch()? else {
-            self.exhausted = true;
+    /// The number of the program that a stream belongs to.
+    #[inline]
+    pub fn program_of(&self, stream: usize) -> usize {
+        stream % self.programs.len()
+    }
+
+    /// The input of the program that a stream belongs to.
+    #[inline]
+    pub fn input_of(&mut self, stream: usize) -> &mut ProgramInput {
+        let program = self.program_of(stream);
+        &mut self.programs[program]
+    }
+
+    /// Reads one batch of a program into its queue. Returns the stream it belongs to and whether the stream is new; `None`
+    /// at the end of the program's input.
+    pub fn pull(&mut self, program: usize) -> Result<Option<(usize, bool)>, SourceError> {
+        let input = &mut self.programs[program];
+        let Some(batch) = self.source.next_of(program)? else {
+            input.exhausted = true;
             return Ok(None);
         };
         let stream = batch.stream.index();
-        self.rules.check(&batch).map_err(|violation| SourceError::Malformed(violation.to_string()))?;
+        let named = |violation| SourceError::Malformed(format!("{}{violation}", input.name));
+        input.rules.check(&batch).map_err(named)?;
         let known = self.streams.len();
         if stream >= known {
             self.streams.resize_with(stream + 1, Stream::default);
@@ -94,27 +133,34 @@ impl<'a> Streams<'a> {
             });
         }
         self.streams[stream].queue.push_back(batch);
-        self.queued += 1;
+        input.queued += 1;
         Ok(Some((stream, is_new)))
-    }
-
-    /// Whether reading further for one waiting stream would keep too much of the others.
-    pub fn is_full(&self) -> bool {
-        self.queued >= READ_AHEAD
     }
 
     /// Makes the stream's next batch its current one, if there is one.
     pub fn advance(&mut self, stream: usize) -> bool {
+        let at = stream;
         let stream = &mut self.streams[stream];
         if stream.current.is_some() {
             return true;
         }
         let Some(batch) = stream.queue.pop_front() else { return false };
-        self.queued -= 1;
         stream.current = Some(batch);
         stream.next_access = 0;
         stream.next_event = 0;
+        self.input_of(at).queued -= 1;
         true
+    }
+
+    /// Opens a program's input again. Its streams are new ones.
+    pub fn restart(&mut self, program: usize) -> Result<(), SourceError> {
+        self.source.restart(program)?;
+        let input = &mut self.programs[program];
+        let name = std::mem::take(&mut input.name);
+        *input = ProgramInput { name, rules: Rules::new(self.levels), ..ProgramInput::default() };
+        let count = self.programs.len();
+        self.streams.iter_mut().skip(program).step_by(count).for_each(|stream| *stream = Stream::default());
+        Ok(())
     }
 }
 

@@ -43,6 +43,13 @@ impl VirtualMachines {
         vm
     }
 
+    /// The virtual machine of program `program` of a mix, a process of which begins.
+    pub fn of_program(&mut self, program: usize) -> usize {
+        let Some(vm) = program.checked_rem(self.each.len()) else { return 0 };
+        self.each[vm].programs += 1;
+        vm
+    }
+
     /// A process is the copy of another.
     pub fn forked(&mut self, process: u32) {
         if !self.each.is_empty() {

@@ -87,7 +87,7 @@ fn home_of(design: &Design, at: usize) -> NodeId {
 pub struct TieredMemory {
     tiers: Vec<Tier>,
     links: Vec<Link>,
-    devices: Vec<Device>,
+    pub devices: Vec<Device>,
     device_names: Vec<String>,
     /// Tier by physical address divided by 1 GiB.
     tier_of_region: Vec<u8>,

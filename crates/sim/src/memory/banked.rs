@@ -10,12 +10,15 @@
 //!   that. A request that arrives before such a row closes is served from it, as first-ready scheduling does.
 //! - *Rank*: activations at most every `t_rrd` and four per `t_faw`, as a mean rate.
 //! - *Writes* wait in a queue and are drained in batches, each of which turns the bus twice.
+//! - *Requests booked far ahead*: the kernel zeroes or copies a huge page in one go. Where several programs run side by
+//!   side, those of other cores overtake it: a request that comes more than [`AHEAD_LIMIT`] before one that its bank has
+//!   booked is served as if that had not come yet, for the price of a row conflict.
 //! - *Refresh* stops the channel for `t_rfc` every `t_refi` and closes all rows.
 
 use super::counters::DeviceCounters;
 use super::mapping::{BankMap, lines};
 use super::parameters::{BankParameters, DeviceParameters};
-use super::server::Server;
+use super::server::{AHEAD_LIMIT, Server};
 
 const NO_ROW: u64 = u64::MAX;
 
@@ -127,6 +130,8 @@ struct Bank {
     dirty: bool,
     /// When the last of `scheduled` closes: requests after that need not look for theirs there.
     all_closed: u64,
+    /// The latest arrival of a request.
+    latest: u64,
     /// Rows before `row` in the schedule, a ring.
     scheduled: [ScheduledRow; SCHEDULED_ROWS],
 }
@@ -166,6 +171,10 @@ pub(super) struct BankedChannel {
     releases: Vec<u64>,
     accepted: usize,
     released: usize,
+    /// Whether requests overtake those that were booked far ahead of them.
+    overtakes: bool,
+    /// The latest arrival of a write.
+    latest_write: u64,
 }
 
 impl BankedChannel {
@@ -181,6 +190,7 @@ impl BankedChannel {
             segment: 0,
             dirty: false,
             all_closed: 0,
+            latest: 0,
             scheduled: [ScheduledRow { row: NO_ROW, ready: 0, closes: 0, dirty: false }; SCHEDULED_ROWS],
         };
         let count = bank.ranks * bank.banks;
@@ -201,7 +211,17 @@ impl BankedChannel {
             releases: vec![0; device.write_queue as usize],
             accepted: 0,
             released: 0,
+            overtakes: false,
+            latest_write: 0,
         }
+    }
+
+    /// From now on, requests overtake those that were booked far ahead of them.
+    pub(super) fn let_overtake(&mut self) {
+        self.overtakes = true;
+        self.bus.let_overtake();
+        self.random_access.let_overtake();
+        self.activations.iter_mut().chain(&mut self.dirty_precharges).for_each(Server::let_overtake);
     }
 
     /// Reads a line; when its last byte is at the controller's pins.
@@ -234,6 +254,10 @@ impl BankedChannel {
         segment: u8,
         now: u64,
     ) -> u64 {
+        if self.overtakes && now + AHEAD_LIMIT < self.latest_write {
+            return self.write_before(timing, counters, now);
+        }
+        self.latest_write = self.latest_write.max(now);
         let accepted = now.max(self.releases[self.accepted]);
         // Until it is drained, the entry's release is not known; a drain comes before the entries run out.
         self.accepted = self.following(self.accepted);
@@ -242,6 +266,13 @@ impl BankedChannel {
             self.drain(timing, counters, accepted);
         }
         accepted
+    }
+
+    /// A write that comes long before those in the queue: it goes to the device at once.
+    #[cold]
+    fn write_before(&mut self, timing: &BankTiming, counters: &mut DeviceCounters, now: u64) -> u64 {
+        counters.row_conflicts += 1;
+        now + self.bus.reserve(now, timing.burst)
     }
 
     /// Books the bus for `count` consecutive lines written in one go, all of them to rows opened for them, past the
@@ -345,6 +376,14 @@ impl BankedChannel {
         let place = self.map.locate(line);
         let rank = place.bank >> timing.banks_per_rank_bits;
         let bank = &mut self.banks[place.bank];
+        if self.overtakes && now + AHEAD_LIMIT < bank.latest {
+            // The bank's schedule begins later; this request closes a row and opens its own before that.
+            counters.row_conflicts += 1;
+            let cells = &timing.segments[usize::from(segment)];
+            let budget = self.activations[rank].reserve(now, timing.activation);
+            return slot.max(now + cells.rp + budget + cells.rcd);
+        }
+        bank.latest = bank.latest.max(now);
         let refreshed = slot >= self.refresh_end && bank.activated < self.refresh_start;
         let now = if slot >= self.refresh_end { now.max(self.refresh_end) } else { now };
 

@@ -135,6 +135,13 @@ impl Device {
         Time(end)
     }
 
+    /// From now on, requests overtake those that were booked far ahead of them, where the device has banks.
+    pub fn let_overtake(&mut self) {
+        if let Channels::Banked(_, channels) = &mut self.channels {
+            channels.iter_mut().for_each(BankedChannel::let_overtake);
+        }
+    }
+
     /// Latency of a read of an idle device: from a closed bank, or from the medium.
     pub fn idle_read_latency(&self) -> Time {
         Time(

@@ -3,6 +3,10 @@
 /// Idle time that a late arrival may still use: the distance cores may run apart, with room to spare.
 const LATENESS_LIMIT: u64 = 1_000_000_000; // 1 µs in femtoseconds
 
+/// Arrivals of one moment may come apart by this, under the heaviest load: 10 µs in femtoseconds. Further ahead is only the
+/// kernel that zeroes or copies a huge page in one go.
+pub(super) const AHEAD_LIMIT: u64 = 10_000_000_000;
+
 /// A resource that serves one request at a time, in femtoseconds.
 ///
 /// For arrivals in order this is exactly a first-come first-served server. An arrival earlier than its predecessor
@@ -14,6 +18,9 @@ pub struct Server {
     free: u64,
     latest: u64,
     idle: u64,
+    /// Whether arrivals more than [`AHEAD_LIMIT`] before another wait for each other alone, and when those are served.
+    overtakes: bool,
+    behind: u64,
 }
 
 impl Server {
@@ -31,6 +38,10 @@ impl Server {
                 self.free += service;
                 wait
             }
+        } else if self.overtakes && self.latest - arrival > AHEAD_LIMIT {
+            let wait = self.behind.saturating_sub(arrival);
+            self.behind = self.behind.max(arrival) + service;
+            wait
         } else {
             let usable = self.idle.min(self.latest - arrival);
             if usable >= service {
@@ -41,6 +52,11 @@ impl Server {
             self.free = self.free.max(self.latest) + service;
             wait
         }
+    }
+
+    /// From now on, arrivals more than [`AHEAD_LIMIT`] before another do not wait for its backlog.
+    pub(super) fn let_overtake(&mut self) {
+        self.overtakes = true;
     }
 
     /// When a request of time `arrival` would start.

@@ -340,9 +340,12 @@ fn the_iwb_claims_hold_for_the_published_table() {
 #[test]
 fn a_run_may_be_trained_on_another_input_and_the_others_stay_what_they_were() {
     let key = |text: &str| by_id(&parse(text, "small.toml").unwrap(), "order").keys("read").remove(1).1;
-    let (own, other) = (key(SMALL), key(&SMALL.replacen("workload = ", "train = \"stream,seed={dram}\"\nworkload = ", 1)));
+    let (own, other) =
+        (key(SMALL), key(&SMALL.replacen("workload = ", "train = \"stream,seed={dram}\"\nworkload = ", 1)));
     assert_eq!((own.train.as_str(), other.train.as_str()), ("", "stream,seed=50"));
     assert_ne!(own, other);
     // Verdicts on file are told apart by this text.
-    assert!(!format!("{own:?}").contains("train") && format!("{other:?}").contains("train: \"stream,seed=50\""));
+    assert!(
+        !format!("{own:?}").contains("train") && format!("{other:?}").contains("train: \"stream,seed=50\"")
+    );
 }
