@@ -154,13 +154,15 @@ fn blocks(random: &mut Random, steps: u64) {
             }
             // A process has no room for the largest sizes.
             // SAFETY: No address is kept.
-            6 if table.size(index).unwrap() <= 4 << 30 => match unsafe { table.promote(index, table.size(index).unwrap() + 1) } {
-                Ok(()) => {
-                    let pages = (table.size(index).unwrap() as usize / BASE).min(1024);
-                    all[pick].1.resize(pages, 0);
+            6 if table.size(index).unwrap() <= 4 << 30 => {
+                match unsafe { table.promote(index, table.size(index).unwrap() + 1) } {
+                    Ok(()) => {
+                        let pages = (table.size(index).unwrap() as usize / BASE).min(1024);
+                        all[pick].1.resize(pages, 0);
+                    }
+                    Err(problem) => assert_eq!(problem, Problem::NotAllowed),
                 }
-                Err(problem) => assert_eq!(problem, Problem::NotAllowed),
-            },
+            }
             7 if all.len() < 12 => {
                 // The other end is in the same table; what one writes is there for the other.
                 if table.send(index, mine.as_raw_fd(), Rights::Read).is_ok() {
