@@ -12,7 +12,9 @@
 
 pub mod real;
 
-use std::ffi::{c_int, c_void};
+pub use real::Next;
+
+use std::ffi::{CStr, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
@@ -36,14 +38,6 @@ pub fn is_allocator() -> bool {
 
 #[cold]
 fn decide() -> bool {
-    let file_of = |address: *const c_void| {
-        let mut found = MaybeUninit::<libc::Dl_info>::zeroed();
-        // SAFETY: the call fills the structure, of which all zeros is a value.
-        unsafe {
-            libc::dladdr(address, found.as_mut_ptr());
-            found.assume_init().dli_fbase
-        }
-    };
     // SAFETY: the name ends with a zero.
     let malloc = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) };
     let is_ours = file_of(malloc) == file_of(decide as *const c_void);
@@ -51,10 +45,68 @@ fn decide() -> bool {
     is_ours
 }
 
-/// Whether the C++ library is to do it, which calls the program's own `malloc` and `free`.
+/// Whether C++'s operators are ours: 0: nobody has asked; 1: they are; 2: they are not.
+static OPERATORS: AtomicU8 = AtomicU8::new(0);
+
+/// Whether C++'s operators are left to who would have them without this library. A program may replace some of them alone,
+/// such as `new` and the plain `delete`; then the C++ library's others call its own, and none may be ours.
 #[inline]
 fn is_left() -> bool {
-    !is_allocator() && real::new() != 0
+    match OPERATORS.load(Relaxed) {
+        1 => false,
+        2 => true,
+        _ => decide_on_operators(),
+    }
+}
+
+#[cold]
+fn decide_on_operators() -> bool {
+    // SAFETY: the names end with a zero.
+    let seen = |name: &CStr| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    let ours = file_of(decide as *const c_void);
+    let all_ours = is_allocator() && OPERATOR_NAMES.iter().all(|name| file_of(seen(name)) == ours);
+    // What comes next is the C++ library's, or that of an allocator whose `new` and `malloc` are of one kind.
+    let next = real::next(c"_Znwm") as *const c_void;
+    let (of_library, of_allocator) =
+        (file_of(seen(c"__cxa_throw")), file_of(real::address_of_malloc() as *const c_void));
+    let is_plain = next.is_null() || [of_library, of_allocator].contains(&file_of(next));
+    let left = !(all_ours && is_plain);
+    OPERATORS.store(if left { 2 } else { 1 }, Relaxed);
+    left
+}
+
+/// The operators that [`interpose!`] defines.
+const OPERATOR_NAMES: [&CStr; 20] = [
+    c"_Znwm",
+    c"_Znam",
+    c"_ZnwmSt11align_val_t",
+    c"_ZnamSt11align_val_t",
+    c"_ZnwmRKSt9nothrow_t",
+    c"_ZnamRKSt9nothrow_t",
+    c"_ZnwmSt11align_val_tRKSt9nothrow_t",
+    c"_ZnamSt11align_val_tRKSt9nothrow_t",
+    c"_ZdlPv",
+    c"_ZdaPv",
+    c"_ZdlPvm",
+    c"_ZdaPvm",
+    c"_ZdlPvSt11align_val_t",
+    c"_ZdaPvSt11align_val_t",
+    c"_ZdlPvmSt11align_val_t",
+    c"_ZdaPvmSt11align_val_t",
+    c"_ZdlPvRKSt9nothrow_t",
+    c"_ZdaPvRKSt9nothrow_t",
+    c"_ZdlPvSt11align_val_tRKSt9nothrow_t",
+    c"_ZdaPvSt11align_val_tRKSt9nothrow_t",
+];
+
+/// Where the file begins in memory that an address lies in; null where none does.
+fn file_of(address: *const c_void) -> *mut c_void {
+    let mut found = MaybeUninit::<libc::Dl_info>::zeroed();
+    // SAFETY: the call fills the structure, of which all zeros is a value.
+    unsafe {
+        libc::dladdr(address, found.as_mut_ptr());
+        found.assume_init().dli_fbase
+    }
 }
 
 /// Who wants to know of allocations. Called by any thread, with what it has locked; a hook that allocates comes back here.
@@ -124,12 +176,15 @@ pub unsafe extern "C" fn reallocarray_from<H: Hooks>(
     match count.checked_mul(size) {
         // SAFETY: see `malloc_from`.
         Some(bytes) => unsafe { realloc_from::<H>(old, bytes, site) },
-        None => {
-            // SAFETY: errno is the thread's own.
-            unsafe { *libc::__errno_location() = libc::ENOMEM };
-            std::ptr::null_mut()
-        }
+        None => no_memory(),
     }
+}
+
+/// What a function returns that has no memory.
+fn no_memory() -> Pointer {
+    // SAFETY: errno is the thread's own.
+    unsafe { *libc::__errno_location() = libc::ENOMEM };
+    std::ptr::null_mut()
 }
 
 pub unsafe extern "C" fn posix_memalign_from<H: Hooks>(
@@ -168,21 +223,23 @@ pub unsafe extern "C" fn valloc_from<H: Hooks>(bytes: usize, site: usize) -> Poi
 }
 
 pub unsafe extern "C" fn pvalloc_from<H: Hooks>(bytes: usize, site: usize) -> Pointer {
-    // SAFETY: see `malloc_from`.
-    unsafe { valloc_from::<H>(bytes.next_multiple_of(4096), site) }
+    match bytes.checked_next_multiple_of(4096) {
+        // SAFETY: see `malloc_from`.
+        Some(bytes) => unsafe { valloc_from::<H>(bytes, site) },
+        None => no_memory(),
+    }
 }
 
-/// Null where the C++ library is to be called.
+/// Null where who comes next is to be called.
 pub unsafe extern "C" fn new_from<H: Hooks>(bytes: usize, site: usize) -> Pointer {
     if is_left() {
         return std::ptr::null_mut();
     }
-    let bytes = bytes.max(1);
     // SAFETY: see `malloc_from`.
-    unsafe { malloc_from::<H>(bytes, site) }
+    unsafe { malloc_from::<H>(bytes.max(1), site) }
 }
 
-/// Null where the C++ library is to be called.
+/// Null where who comes next is to be called.
 pub unsafe extern "C" fn new_aligned_from<H: Hooks>(bytes: usize, alignment: usize, site: usize) -> Pointer {
     if is_left() {
         return std::ptr::null_mut();
@@ -193,7 +250,12 @@ pub unsafe extern "C" fn new_aligned_from<H: Hooks>(bytes: usize, alignment: usi
 
 pub unsafe extern "C" fn new_nothrow_from<H: Hooks>(bytes: usize, site: usize) -> Pointer {
     // SAFETY: see `malloc_from`.
-    unsafe { if is_left() { real::new_nothrow(bytes) } else { new_from::<H>(bytes, site) } }
+    unsafe { or_next(new_from::<H>(bytes, site), &real::NEW_NOTHROW, bytes, real::nothing(), 0) }
+}
+
+pub unsafe extern "C" fn new_array_nothrow_from<H: Hooks>(bytes: usize, site: usize) -> Pointer {
+    // SAFETY: see `malloc_from`.
+    unsafe { or_next(new_from::<H>(bytes, site), &real::NEW_ARRAY_NOTHROW, bytes, real::nothing(), 0) }
 }
 
 pub unsafe extern "C" fn new_aligned_nothrow_from<H: Hooks>(
@@ -203,21 +265,44 @@ pub unsafe extern "C" fn new_aligned_nothrow_from<H: Hooks>(
 ) -> Pointer {
     // SAFETY: see `malloc_from`.
     unsafe {
-        if is_left() {
-            real::new_aligned_nothrow(bytes, alignment)
-        } else {
-            new_aligned_from::<H>(bytes, alignment, site)
-        }
+        let pointer = new_aligned_from::<H>(bytes, alignment, site);
+        or_next(pointer, &real::NEW_ALIGNED_NOTHROW, bytes, alignment, real::nothing())
     }
 }
 
-/// Frees an object of C++.
+pub unsafe extern "C" fn new_array_aligned_nothrow_from<H: Hooks>(
+    bytes: usize,
+    alignment: usize,
+    site: usize,
+) -> Pointer {
+    // SAFETY: see `malloc_from`.
+    unsafe {
+        let pointer = new_aligned_from::<H>(bytes, alignment, site);
+        or_next(pointer, &real::NEW_ARRAY_ALIGNED_NOTHROW, bytes, alignment, real::nothing())
+    }
+}
+
+/// What our operator returned, or where that is null what the next one does, which calls the program's handler.
+unsafe fn or_next(pointer: Pointer, next: &Next, first: usize, second: usize, third: usize) -> Pointer {
+    if !pointer.is_null() || next.address() == 0 {
+        return pointer;
+    }
+    // SAFETY: the next function of the same name, with the caller's arguments.
+    unsafe { next.call(first, second, third) as Pointer }
+}
+
+/// Frees an object of C++. `second` and `third` are what the operator of this name takes besides.
 ///
 /// # Safety
 /// As for the C++ function.
-pub unsafe fn delete<H: Hooks>(pointer: Pointer) {
-    // SAFETY: the caller's own pointer.
-    unsafe { if is_left() { real::delete(pointer) } else { free::<H>(pointer) } }
+pub unsafe fn delete<H: Hooks>(next: &Next, pointer: Pointer, second: usize, third: usize) {
+    if is_left() && next.address() != 0 {
+        // SAFETY: the next function of the same name, with the caller's arguments.
+        unsafe { next.call(pointer as usize, second, third) };
+    } else {
+        // SAFETY: the caller's own pointer.
+        unsafe { free::<H>(pointer) }
+    }
 }
 
 /// Frees an object.
@@ -265,9 +350,9 @@ macro_rules! interpose {
             valloc("rsi") => valloc_from;
             pvalloc("rsi") => pvalloc_from;
             _ZnwmRKSt9nothrow_t("rsi") => new_nothrow_from;
-            _ZnamRKSt9nothrow_t("rsi") => new_nothrow_from;
+            _ZnamRKSt9nothrow_t("rsi") => new_array_nothrow_from;
             _ZnwmSt11align_val_tRKSt9nothrow_t("rdx") => new_aligned_nothrow_from;
-            _ZnamSt11align_val_tRKSt9nothrow_t("rdx") => new_aligned_nothrow_from;
+            _ZnamSt11align_val_tRKSt9nothrow_t("rdx") => new_array_aligned_nothrow_from;
         }
 
         $crate::throwing_new! { $hooks;
@@ -303,7 +388,7 @@ macro_rules! with_site {
     )*};
 }
 
-/// As [`with_site`], for a `new` that must not return null: where our function fails, the C++ library's own is
+/// As [`with_site`], for a `new` that must not return null: where our function fails, the next one of its name is
 /// entered as if the program had called it, calls the program's handler and throws past us.
 #[doc(hidden)]
 #[macro_export]
@@ -340,9 +425,10 @@ macro_rules! throwing_new {
 macro_rules! delete {
     ($hooks:ty; $($name:ident)*) => {$(
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name(pointer: $crate::Pointer) {
+        pub unsafe extern "C" fn $name(pointer: $crate::Pointer, second: usize, third: usize) {
+            static NEXT: $crate::Next = $crate::Next::of(concat!(stringify!($name), "\0"));
             // SAFETY: memory that one of the functions above allocated.
-            unsafe { $crate::delete::<$hooks>(pointer) }
+            unsafe { $crate::delete::<$hooks>(&NEXT, pointer, second, third) }
         }
     )*};
 }

@@ -48,7 +48,8 @@ pub fn resolve() {
     STATE.store(2, Release);
 }
 
-fn next(name: &CStr) -> usize {
+/// Where the function of this name lies that comes after ours; 0 where none does.
+pub fn next(name: &CStr) -> usize {
     // SAFETY: the name is a string.
     unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) as usize }
 }
@@ -154,83 +155,107 @@ pub fn address_of_malloc() -> usize {
     if ready() { MALLOC.load(Relaxed) } else { 0 }
 }
 
-/// Looked up, and not there.
-const ABSENT: usize = 1;
-
-/// Functions of the C++ library, looked up when they are first called: 0 before. They are there when it is.
-static CPP: [(&CStr, AtomicUsize); 7] = [
-    (c"_Znwm", AtomicUsize::new(0)),
-    (c"_Znam", AtomicUsize::new(0)),
-    (c"_ZnwmSt11align_val_t", AtomicUsize::new(0)),
-    (c"_ZnamSt11align_val_t", AtomicUsize::new(0)),
-    (c"_ZnwmRKSt9nothrow_t", AtomicUsize::new(0)),
-    (c"_ZnwmSt11align_val_tRKSt9nothrow_t", AtomicUsize::new(0)),
-    (c"_ZdlPv", AtomicUsize::new(0)),
-];
-
-/// The address of one of them; 0 where it is not there.
-fn cpp(at: usize) -> usize {
-    let (name, place) = &CPP[at];
-    let mut address = place.load(Relaxed);
-    if address == 0 {
-        address = next(name).max(ABSENT);
-        place.store(address, Relaxed);
-    }
-    if address == ABSENT { 0 } else { address }
+/// A function that ours hides, such as an operator of the C++ library: looked up when it is first wanted, since it is
+/// there when that library is.
+#[derive(Debug)]
+pub struct Next {
+    name: &'static CStr,
+    address: AtomicUsize,
 }
 
-/// The C++ library's own `new`, for the case that memory is out, or that it is left to that library.
+impl Next {
+    /// Of this name, which ends with a zero.
+    pub const fn of(name: &'static str) -> Next {
+        match CStr::from_bytes_with_nul(name.as_bytes()) {
+            Ok(name) => Next { name, address: AtomicUsize::new(0) },
+            Err(_) => panic!("no zero at the end"),
+        }
+    }
+
+    /// Its address; 0 where it is not there.
+    pub fn address(&self) -> usize {
+        let known = self.address.load(Relaxed);
+        if known != 0 {
+            return known;
+        }
+        let address = match next(self.name) {
+            0 => hidden(self.name),
+            address => address,
+        };
+        self.address.store(address, Relaxed);
+        address
+    }
+
+    /// Calls it.
+    ///
+    /// # Safety
+    /// It is there, and takes these arguments or the first of them.
+    pub unsafe fn call(&self, first: usize, second: usize, third: usize) -> usize {
+        // SAFETY: arguments beyond those that a function takes are in registers that it may change.
+        unsafe {
+            let function: unsafe extern "C" fn(usize, usize, usize) -> usize =
+                std::mem::transmute(self.address());
+            function(first, second, third)
+        }
+    }
+}
+
+/// The function in a C++ library that only the module which loaded it sees: one of an extension of Python, for instance.
+fn hidden(name: &CStr) -> usize {
+    for library in [c"libstdc++.so.6", c"libc++.so.1"] {
+        // SAFETY: the names are strings; the library is there already and is not loaded by this. It stays, as the handle is
+        // kept.
+        let address = unsafe {
+            let handle = libc::dlopen(library.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD);
+            if handle.is_null() { continue } else { libc::dlsym(handle, name.as_ptr()) }
+        };
+        if !address.is_null() {
+            return address as usize;
+        }
+    }
+    0
+}
+
+static NEW: Next = Next::of("_Znwm\0");
+static NEW_ARRAY: Next = Next::of("_Znam\0");
+static NEW_ALIGNED: Next = Next::of("_ZnwmSt11align_val_t\0");
+static NEW_ARRAY_ALIGNED: Next = Next::of("_ZnamSt11align_val_t\0");
+pub static NEW_NOTHROW: Next = Next::of("_ZnwmRKSt9nothrow_t\0");
+pub static NEW_ARRAY_NOTHROW: Next = Next::of("_ZnamRKSt9nothrow_t\0");
+pub static NEW_ALIGNED_NOTHROW: Next = Next::of("_ZnwmSt11align_val_tRKSt9nothrow_t\0");
+pub static NEW_ARRAY_ALIGNED_NOTHROW: Next = Next::of("_ZnamSt11align_val_tRKSt9nothrow_t\0");
+
+/// The address of a `new` that throws, which has no other way to fail: for the case that memory is out, or that operators
+/// are left to who comes next. Without one the program ends, as it would where nobody catches what is thrown.
+fn throwing(next: &Next) -> usize {
+    let address = next.address();
+    if address == 0 {
+        let text = b"terrace: no memory for an object, and no C++ library to say so\n";
+        // SAFETY: the text is that long.
+        unsafe { libc::write(2, text.as_ptr().cast(), text.len()) };
+        std::process::abort();
+    }
+    address
+}
+
 pub extern "C" fn new() -> usize {
-    cpp(0)
+    throwing(&NEW)
 }
 
 pub extern "C" fn new_array() -> usize {
-    cpp(1)
+    throwing(&NEW_ARRAY)
 }
 
 pub extern "C" fn new_aligned() -> usize {
-    cpp(2)
+    throwing(&NEW_ALIGNED)
 }
 
 pub extern "C" fn new_array_aligned() -> usize {
-    cpp(3)
+    throwing(&NEW_ARRAY_ALIGNED)
 }
 
-pub unsafe fn new_nothrow(bytes: usize) -> Pointer {
-    match cpp(4) {
-        0 => std::ptr::null_mut(),
-        // SAFETY: the C++ library's function: the size, and an object without content.
-        address => unsafe {
-            let function: unsafe extern "C" fn(usize, *const u8) -> Pointer = std::mem::transmute(address);
-            function(bytes, &raw const NOTHING)
-        },
-    }
-}
-
-pub unsafe fn new_aligned_nothrow(bytes: usize, alignment: usize) -> Pointer {
-    match cpp(5) {
-        0 => std::ptr::null_mut(),
-        // SAFETY: see `new_nothrow`.
-        address => unsafe {
-            let function: unsafe extern "C" fn(usize, usize, *const u8) -> Pointer =
-                std::mem::transmute(address);
-            function(bytes, alignment, &raw const NOTHING)
-        },
-    }
-}
-
-/// `std::nothrow`, which nobody looks at.
-static NOTHING: u8 = 0;
-
-/// Where the C++ library is there, its own; so it is where `new` was.
-pub unsafe fn delete(pointer: Pointer) {
-    match cpp(6) {
-        // SAFETY: the caller's own pointer.
-        0 => unsafe { free(pointer) },
-        // SAFETY: the C++ library's function, with the caller's own pointer.
-        address => unsafe {
-            let function: unsafe extern "C" fn(Pointer) = std::mem::transmute(address);
-            function(pointer);
-        },
-    }
+/// `std::nothrow`, at which nobody looks.
+pub fn nothing() -> usize {
+    static NOTHING: u8 = 0;
+    &raw const NOTHING as usize
 }
