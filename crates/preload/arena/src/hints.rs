@@ -16,8 +16,8 @@ use std::fs::File;
 use std::os::fd::FromRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use terrace_arena::memory::{self, Hint};
 use terrace_arena::pages::PageTable;
 use terrace_arena::system;
@@ -31,7 +31,13 @@ use terrace_policy::{
     Capabilities, Capability, CapabilitySet, HintedPages, Policy, Published, Setup, site_number,
 };
 
-/// Ranges of 2 MiB that are joined per look, at most.
+/// Whether memory was short at the look before.
+static WAS_SHORT: AtomicBool = AtomicBool::new(false);
+
+/// Candidates that looks before have tried in vain, so that they do not keep the others waiting.
+static PASSED: AtomicUsize = AtomicUsize::new(0);
+
+/// Ranges of 2 MiB that are tried to be joined per look, at most.
 const PER_LOOK: usize = 64;
 /// Base pages of 2 MiB that have to be there: half.
 const PRESENT: usize = HUGE / BASE / 2;
@@ -161,10 +167,14 @@ pub fn look(table: &PageTable, is_short: bool) {
     if !are_given() {
         return;
     }
-    let mut left = PER_LOOK;
+    let (mut left, mut candidates, mut failed) = (PER_LOOK, 0, 0);
+    let passed = PASSED.load(Relaxed);
+    // Once when memory becomes short: what comes back after that is in use.
+    let gives_up = is_short && !WAS_SHORT.swap(is_short, Relaxed);
+    WAS_SHORT.store(is_short, Relaxed);
     terrace_placing::each(&mut |row, pages| {
         let bytes = pages.len();
-        if is_short && row.is_cold() {
+        if gives_up && row.is_cold() {
             // SAFETY: Neither changes a byte, whoever has the range by now.
             let told = unsafe {
                 memory::hint(pages.start as *mut u8, bytes, Hint::Cold).is_ok()
@@ -176,14 +186,21 @@ pub fn look(table: &PageTable, is_short: bool) {
         if !is_short && row.is_hot() {
             let mut at = pages.start.next_multiple_of(HUGE);
             while left > 0 && at + HUGE <= pages.end {
-                if is_worth_joining(table, at) && system::collapse(at, HUGE).is_ok() {
-                    left -= 1;
-                    log::JOINED_HOT.fetch_add(1, Relaxed);
+                if is_worth_joining(table, at) {
+                    candidates += 1;
+                    // One that fails has cost the kernel a search, too.
+                    if candidates > passed {
+                        left -= 1;
+                        let joined = system::collapse(at, HUGE).is_ok();
+                        log::JOINED_HOT.fetch_add(u64::from(joined), Relaxed);
+                        failed += usize::from(!joined);
+                    }
                 }
                 at += HUGE;
             }
         }
     });
+    PASSED.store(if left == 0 { passed + failed } else { 0 }, Relaxed);
 }
 
 /// Whether at least half of 2 MiB is there, in base pages that no forked child has too.
