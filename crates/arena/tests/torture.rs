@@ -153,9 +153,10 @@ fn blocks(random: &mut Random, steps: u64) {
                 all.push((clone, all[pick].1.clone()));
             }
             // A process has no room for the largest sizes.
-            // SAFETY: No address is kept.
             6 if table.size(index).unwrap() <= 4 << 30 => {
-                match unsafe { table.promote(index, table.size(index).unwrap() + 1) } {
+                // SAFETY: No address is kept.
+                let promoted = unsafe { table.promote(index, table.size(index).unwrap() + 1) };
+                match promoted {
                     Ok(()) => {
                         let pages = (table.size(index).unwrap() as usize / BASE).min(1024);
                         all[pick].1.resize(pages, 0);
