@@ -131,7 +131,8 @@ impl PageTable {
 /// Base pages of the 2 MiB from `start` on that hold zeros alone; none where something of it is not mapped. It may be
 /// otherwise a moment later.
 pub fn zeros(start: usize) -> Option<u64> {
-    let mut piece = [0u8; 16 * BASE];
+    // Not on the stack, which a thread may have little of.
+    let mut piece = vec![0u8; 16 * BASE];
     let mut zeros = 0;
     for at in (0..HUGE).step_by(piece.len()) {
         if !system::peek(start + at, &mut piece) {

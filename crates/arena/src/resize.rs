@@ -54,21 +54,23 @@ pub unsafe fn resize(memory: &mut Memory, to: Pages) -> Result<(), Refused> {
     if new.pages() != to || new.bytes() != bytes {
         return Err(Refused::System(libc::ENOMEM));
     }
-    let holds_back = Userfault::open(Use::HoldBack).ok_or(Refused::Kernel)?;
-    if !holds_back.hold_back(start, bytes) {
-        return Err(Refused::Kernel);
-    }
-    // SAFETY: What is there may be read, and nobody stores; the new memory is this function's own.
+    // Before stores are held back: an allocator may store there.
+    let mut buffer = vec![0u64; HUGE / 8];
+    let userfault = Userfault::open(Use::HoldBack).ok_or(Refused::Kernel)?;
+    // Dropped on every way out, and only when the address has its memory.
+    let _held = userfault.hold_back(start, bytes).ok_or(Refused::Kernel)?;
+    let mut all = true;
+    // SAFETY: The new memory is this function's own, and as long as the old.
     let mut take = |run: Range<usize>| unsafe {
-        copy(run.start, new.start() as usize + (run.start - start), run.len(), to);
+        all = all && copy(&mut buffer, run.start, new.start() as usize + (run.start - start), run.len(), to);
     };
-    let copied = if memory.pages() == Pages::Giant {
-        // Never in swap. Pages that are not there have a mark by now, which looks so, and whoever reads them waits.
+    let shown = if memory.pages() == Pages::Giant {
+        // Never in swap. Pages that are not there have a mark by now, which looks so.
         table.runs(start..start + bytes, &mut |run, _| take(run))
     } else {
         table.data(start..start + bytes, &mut take)
     };
-    if !copied {
+    if !(shown && all) {
         return Err(Refused::Kernel);
     }
     let (from, _, _) = new.into_parts();
@@ -92,21 +94,33 @@ pub unsafe fn resize(memory: &mut Memory, to: Pages) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Copies what does not hold zeros alone, in pieces of the page size that is wanted, or of 2 MiB where that is larger.
-unsafe fn copy(from: usize, to: usize, bytes: usize, pages: Pages) {
+/// Copies what does not hold zeros alone, in pieces of the page size that is wanted, or of 2 MiB where that is larger. The
+/// kernel reads: a page that it took away meanwhile (`MADV_FREE`) is zeros, where a load would wait for this very thread.
+/// False where the kernel does not.
+///
+/// # Safety
+/// As many bytes from `to` on are the caller's. `buffer` holds 2 MiB.
+unsafe fn copy(buffer: &mut [u64], from: usize, to: usize, bytes: usize, pages: Pages) -> bool {
     let size = pages.bytes().min(HUGE);
     let mut done = 0;
     while done < bytes {
-        let piece = (size - (from + done) % size).min(bytes - done);
-        // SAFETY: The caller's word.
-        unsafe {
-            let piece_of = std::slice::from_raw_parts((from + done) as *const u64, piece / 8);
-            if piece_of.iter().any(|word| *word != 0) {
-                std::ptr::copy_nonoverlapping(piece_of.as_ptr(), (to + done) as *mut u64, piece / 8);
+        let part = (HUGE - (from + done) % HUGE).min(bytes - done);
+        let words = &mut buffer[..part / 8];
+        // SAFETY: The same bytes, of which each value is a number.
+        let into = unsafe { std::slice::from_raw_parts_mut(words.as_mut_ptr().cast::<u8>(), part) };
+        if !system::peek_or_zeros(from + done, into) {
+            return false;
+        }
+        for (number, piece) in words.chunks(size / 8).enumerate() {
+            if piece.iter().any(|word| *word != 0) {
+                let to = to + done + number * size;
+                // SAFETY: The caller's word.
+                unsafe { std::ptr::copy_nonoverlapping(piece.as_ptr(), to as *mut u64, piece.len()) };
             }
         }
-        done += piece;
+        done += part;
     }
+    true
 }
 
 fn is_mapped(start: usize) -> bool {
@@ -176,6 +190,29 @@ mod tests {
         let mut present = 0;
         PageTable::open().unwrap().runs(start..start + bytes, &mut |run, _| present += run.len());
         assert_eq!(present, bytes / 2, "what was never touched takes no memory");
+    }
+
+    #[test]
+    fn a_page_that_goes_meanwhile_is_zeros() {
+        let old = Memory::new(HUGE + 8 * BASE, Pages::Base).unwrap();
+        let new = Memory::new(HUGE + 8 * BASE, Pages::Base).unwrap();
+        let used = [0, 2 * BASE, HUGE + 4 * BASE];
+        for at in used {
+            word(&old, at).store(at as u64 + 7, Relaxed);
+        }
+        let Some(userfault) = Userfault::open(Use::HoldBack) else { return };
+        let held = userfault.hold_back(old.start() as usize, old.bytes()).unwrap();
+        let mut buffer = vec![u64::MAX; HUGE / 8];
+        // SAFETY: Both are as long. Whoever loads from a page that is not there waits.
+        let copied = unsafe {
+            copy(&mut buffer, old.start() as usize, new.start() as usize, old.bytes(), Pages::Base)
+        };
+        drop(held);
+        assert!(copied);
+        for at in (0..old.bytes()).step_by(BASE) {
+            let expected = if used.contains(&at) { at as u64 + 7 } else { 0 };
+            assert_eq!(word(&new, at).load(Relaxed), expected, "{at}");
+        }
     }
 
     #[test]

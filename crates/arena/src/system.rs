@@ -1,5 +1,6 @@
 //! System calls that neither allocate nor go through a function that a preloaded library may replace.
 
+use crate::BASE;
 use std::ffi::{CStr, c_int, c_void};
 
 /// `MADV_COLLAPSE` (Linux 6.1).
@@ -72,20 +73,41 @@ pub fn collapse(address: usize, bytes: usize) -> Result<(), c_int> {
 /// The kernel's error number.
 pub fn split(address: usize) -> Result<(), c_int> {
     // SAFETY: As for `collapse`.
-    checked(unsafe { libc::syscall(libc::SYS_madvise, address, crate::BASE, libc::MADV_COLD) }).map(|_| ())
+    checked(unsafe { libc::syscall(libc::SYS_madvise, address, BASE, libc::MADV_COLD) }).map(|_| ())
 }
 
-/// Reads memory of this process into `into`; false where something of it is not there.
-pub fn peek(address: usize, into: &mut [u8]) -> bool {
+/// Reads memory of this process into `into`; how many bytes, up to the first page that is not there.
+fn read_some(address: usize, into: &mut [u8]) -> Result<usize, c_int> {
     let local = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
     let remote = libc::iovec { iov_base: address as *mut c_void, iov_len: into.len() };
     // SAFETY: The buffer is as long as is said. What is not mapped is an error and no fault.
     unsafe {
         let (one, other) = (&raw const local, &raw const remote);
-        let read =
-            libc::syscall(libc::SYS_process_vm_readv, libc::getpid(), one, 1usize, other, 1usize, 0usize);
-        read == into.len() as libc::c_long
+        let process = libc::getpid();
+        checked(libc::syscall(libc::SYS_process_vm_readv, process, one, 1usize, other, 1usize, 0usize))
     }
+}
+
+/// Reads memory of this process into `into`; false where something of it is not there.
+pub fn peek(address: usize, into: &mut [u8]) -> bool {
+    read_some(address, into) == Ok(into.len())
+}
+
+/// The same, with zeros for pages that are not there; false where the kernel reads nothing.
+pub(crate) fn peek_or_zeros(address: usize, into: &mut [u8]) -> bool {
+    let mut done = 0;
+    while done < into.len() {
+        match read_some(address + done, &mut into[done..]) {
+            Ok(read @ 1..) => done += read,
+            Err(libc::EFAULT) => {
+                let end = (done + BASE - (address + done) % BASE).min(into.len());
+                into[done..end].fill(0);
+                done = end;
+            }
+            _ => return false,
+        }
+    }
+    true
 }
 
 /// Asks for huge pages in a range, whatever lies there. The bytes of the range stay as they are.

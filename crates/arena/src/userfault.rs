@@ -16,10 +16,12 @@ const PROTECT: u64 = 1 << 1;
 const HOLES: u64 = 1 << 1;
 const PROTECTED: u64 = 1;
 /// Requests: `_IOWR(0xaa, 0x3f, struct uffdio_api)`, `_IOWR(0xaa, 0, struct uffdio_register)`,
-/// `_IOR(0xaa, 1, struct uffdio_range)`, `_IOWR(0xaa, 5, struct uffdio_move)`, `_IOWR(0xaa, 6, struct uffdio_writeprotect)`.
+/// `_IOR(0xaa, 1, struct uffdio_range)`, `_IOR(0xaa, 2, struct uffdio_range)`, `_IOWR(0xaa, 5, struct uffdio_move)`,
+/// `_IOWR(0xaa, 6, struct uffdio_writeprotect)`.
 const UFFDIO_API: libc::Ioctl = 0xc018_aa3f;
 const UFFDIO_REGISTER: libc::Ioctl = 0xc020_aa00;
 const UFFDIO_UNREGISTER: libc::Ioctl = 0x8010_aa01;
+const UFFDIO_WAKE: libc::Ioctl = 0x8010_aa02;
 const UFFDIO_MOVE: libc::Ioctl = 0xc028_aa05;
 const UFFDIO_WRITEPROTECT: libc::Ioctl = 0xc018_aa06;
 
@@ -33,7 +35,8 @@ pub enum Use {
     HoldBack = 1 | 1 << 12,
 }
 
-/// The descriptor. The kernel takes back what is registered when it is closed, and lets go whoever waits.
+/// The descriptor. The kernel takes back what is registered, and lets go whoever waits, when the last copy of it is closed:
+/// a forked child has one. So whoever registers a range gives it back.
 #[derive(Debug)]
 pub struct Userfault(c_int);
 
@@ -63,10 +66,11 @@ impl Userfault {
         self.ask(UFFDIO_UNREGISTER, &mut [at as u64, bytes as u64]);
     }
 
-    /// From now on whoever stores to the range, or touches a page that is not there, waits until this value is dropped.
-    pub fn hold_back(&self, at: usize, bytes: usize) -> bool {
-        self.ask(UFFDIO_REGISTER, &mut [at as u64, bytes as u64, MISSING | PROTECT, 0])
-            && self.ask(UFFDIO_WRITEPROTECT, &mut [at as u64, bytes as u64, PROTECTED])
+    /// From now on whoever stores to the range, or touches a page that is not there, waits until what comes back is dropped.
+    pub fn hold_back(&self, at: usize, bytes: usize) -> Option<HeldBack<'_>> {
+        let registered = self.ask(UFFDIO_REGISTER, &mut [at as u64, bytes as u64, MISSING | PROTECT, 0]);
+        let held = registered.then_some(HeldBack { by: self, at, bytes })?;
+        self.ask(UFFDIO_WRITEPROTECT, &mut [at as u64, bytes as u64, PROTECTED]).then_some(held)
     }
 
     /// Moves pages; the bytes that were moved before something did not move.
@@ -86,8 +90,102 @@ impl Userfault {
     }
 }
 
+/// A range that is held back. Other memory may take its place meanwhile.
+#[derive(Debug)]
+pub struct HeldBack<'a> {
+    by: &'a Userfault,
+    at: usize,
+    bytes: usize,
+}
+
+impl Drop for HeldBack<'_> {
+    /// Those who wait for the range are woken in any case: where other memory took its place, nothing is registered there.
+    fn drop(&mut self) {
+        self.by.unregister(self.at, self.bytes);
+        self.by.ask(UFFDIO_WAKE, &mut [self.at as u64, self.bytes as u64]);
+    }
+}
+
 impl Drop for Userfault {
     fn drop(&mut self) {
         system::close(self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::BASE;
+    use crate::memory::{Memory, Pages};
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    use std::time::Duration;
+
+    /// How long a thread that is not let go is waited for.
+    const PATIENCE: u32 = 2_000;
+
+    /// Whether it came to be, after a while at most.
+    fn comes(what: impl Fn() -> bool) -> bool {
+        (0..PATIENCE).any(|_| {
+            std::thread::sleep(Duration::from_millis(5));
+            what()
+        })
+    }
+
+    /// A thread stores to what is held back, and a child is forked meanwhile, which keeps a copy of the descriptor.
+    fn stores_beside_a_child(is_replaced: bool) {
+        let memory = Memory::new(4 * BASE, Pages::Base).unwrap();
+        let (start, bytes) = (memory.start() as usize, memory.bytes());
+        // SAFETY: Within the memory, aligned, and only used so.
+        let word = unsafe { &*memory.start().cast::<AtomicU64>() };
+        word.store(1, Relaxed);
+        let Some(userfault) = Userfault::open(Use::HoldBack) else { return };
+        let held = userfault.hold_back(start, bytes).unwrap();
+        std::thread::scope(|scope| {
+            let storing = scope.spawn(|| word.store(2, Relaxed));
+            // SAFETY: The descriptor and the structure are this function's own.
+            let waits = || unsafe {
+                libc::fcntl(userfault.0, libc::F_SETFL, libc::O_NONBLOCK);
+                let mut asked = libc::pollfd { fd: userfault.0, events: libc::POLLIN, revents: 0 };
+                libc::poll(&raw mut asked, 1, 0) == 1 && asked.revents == libc::POLLIN
+            };
+            assert!(comes(waits), "the store is held back");
+            // SAFETY: The child calls only what a forked child may, and ends by itself should this test not come so far.
+            let child = unsafe { libc::fork() };
+            if child == 0 {
+                // SAFETY: As above.
+                unsafe {
+                    libc::alarm(120);
+                    libc::pause();
+                    libc::_exit(0);
+                }
+            }
+            if is_replaced {
+                let new = Memory::new(bytes, Pages::Base).unwrap();
+                let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+                let (from, _, _) = new.into_parts();
+                // SAFETY: Both ranges are this test's own.
+                let moved = unsafe { libc::mremap(from.cast(), bytes, bytes, flags, start) };
+                assert_eq!(moved as usize, start);
+            }
+            drop(held);
+            let is_let_go = comes(|| storing.is_finished());
+            // SAFETY: The child is this test's own.
+            unsafe {
+                libc::kill(child, libc::SIGKILL);
+                libc::waitpid(child, std::ptr::null_mut(), 0);
+                if !is_let_go {
+                    // The last copy closes, so that this test can end.
+                    libc::dup2(libc::STDERR_FILENO, userfault.0);
+                }
+            }
+            assert!(is_let_go, "the child keeps a thread of its parent waiting");
+        });
+        assert_eq!(word.load(Relaxed), 2);
+    }
+
+    #[test]
+    fn a_forked_child_keeps_nobody_waiting() {
+        stores_beside_a_child(false);
+        stores_beside_a_child(true);
     }
 }

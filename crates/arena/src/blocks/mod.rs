@@ -10,10 +10,11 @@
 //! shared; memory is taken as it is touched. *Rights*: the one who hands a block over read-only seals it
 //! (`F_SEAL_FUTURE_WRITE`): nobody can map it for writing any more, whatever its user may do otherwise; who has it mapped
 //! already, goes on writing. *Promotion* of a block that others have attached: refused, as they would not learn of it.
-//! *Cloning*: nothing is copied. From then on nobody writes to the file: source and clone map it privately, and the kernel
-//! copies a page when one of them writes to it. What a block has written since its first clone is copied when it is cloned
-//! again. A block that others have attached is copied at once, as they write to the file; and one that was cloned is copied
-//! when it is handed over. *Properties* ([`Property`]): a hint for the kernel, where the block shall lie.
+//! *Cloning*: nothing is copied. From then on nobody writes to the file, which is sealed (`F_SEAL_WRITE`): source and clone
+//! map it privately, and the kernel copies a page when one of them writes to it. What a block has written since its first
+//! clone is copied when it is cloned again. A block that others have attached is copied at once, as they write to the file;
+//! so is one that a forked child, or the parent, still maps shared. One that was cloned is copied when it is handed over.
+//! *Properties* ([`Property`]): a hint for the kernel, where the block shall lie.
 
 mod snapshot;
 mod transport;
@@ -307,8 +308,8 @@ impl Blocks {
         Ok(())
     }
 
-    /// `clone_vb`: another block with what this one holds now. Returns its index. Addresses in the source stay valid. A
-    /// process that was forked from this one, and its parent, no longer see each other's writes to the source.
+    /// `clone_vb`: another block with what this one holds now. Returns its index. Addresses in the source stay valid. While
+    /// a process that was forked from this one has the source, all is copied, and both still see each other's writes to it.
     ///
     /// # Errors
     /// There is no such block, or the kernel refuses.
@@ -333,21 +334,24 @@ impl Blocks {
     }
 
     /// Hands a block over through a connected Unix socket. With [`Rights::Read`] the block is sealed first: nobody, this
-    /// table included, can map it for writing any more; what is mapped stays as it is. A block that was cloned is copied:
-    /// nobody writes to it meanwhile.
+    /// table included, can map it for writing any more; what is mapped stays as it is. A block that was cloned is copied.
     ///
     /// # Errors
     /// There is no such block, it may not be written and was to be handed over for that, or the socket does not take it.
-    pub fn send(&mut self, index: u32, socket: c_int, rights: Rights) -> Result<(), Problem> {
+    ///
+    /// # Safety
+    /// Nobody writes to a block that was cloned meanwhile.
+    pub unsafe fn send(&mut self, index: u32, socket: c_int, rights: Rights) -> Result<(), Problem> {
         let block = self.get_mut(index)?;
+        if block.cloned {
+            // First, as its file is sealed. SAFETY: The caller's word.
+            unsafe { block.make_own()? };
+        }
         let seals = match rights {
             Rights::Write if !block.writable || is_sealed(block.file) => return Err(Problem::NotAllowed),
             Rights::Write => libc::F_SEAL_SHRINK | libc::F_SEAL_GROW,
             Rights::Read => libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_FUTURE_WRITE,
         };
-        if block.cloned {
-            block.make_own()?;
-        }
         // SAFETY: The block's own file.
         if unsafe { libc::fcntl(block.file, libc::F_ADD_SEALS, seals) } != 0 {
             return Err(last_error());

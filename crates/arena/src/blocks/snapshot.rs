@@ -3,12 +3,14 @@
 use super::{Block, Problem, last_error, next_data};
 use crate::pages::PageTable;
 use crate::{BASE, system};
+use std::ops::Range;
 
 /// A private mapping for reading and writing, of which nothing is reserved.
 const PRIVATE: libc::c_int = libc::MAP_PRIVATE | libc::MAP_NORESERVE;
 
 impl Block {
-    /// Another block with what this one holds. From now on both map the file privately, and nobody writes to it.
+    /// Another block with what this one holds. From now on both map the file privately, and it is sealed: nobody writes to
+    /// it. Where a forked child has it mapped shared, all is copied.
     ///
     /// # Safety
     /// Nobody writes to the block meanwhile.
@@ -19,6 +21,12 @@ impl Block {
         }
         if !self.cloned {
             self.map_over(self.file, PRIVATE)?;
+            // SAFETY: The block's own file. The kernel refuses while anybody has it mapped so that stores reach it.
+            if unsafe { libc::fcntl(self.file, libc::F_ADD_SEALS, libc::F_SEAL_WRITE) } != 0 {
+                self.map_over(self.file, libc::MAP_SHARED | libc::MAP_NORESERVE)?;
+                // SAFETY: The caller's word.
+                return unsafe { self.copied() };
+            }
             self.cloned = true;
         }
         let mut copy = self.of_same_file()?;
@@ -72,19 +80,39 @@ impl Block {
         };
         let known = PageTable::open()
             .is_some_and(|table| table.private(start..start + bytes, &mut |run| copy(run.start, run.len())));
-        if known {
-            return;
+        if !known {
+            // SAFETY: The caller's word.
+            unsafe { self.copy_different(to) };
         }
-        for at in (0..bytes).step_by(BASE) {
-            // SAFETY: As above.
-            let differs = unsafe {
-                let one = std::slice::from_raw_parts(self.start.add(at), BASE);
-                one != std::slice::from_raw_parts(to.start.add(at), BASE)
-            };
-            if differs {
-                copy(start + at, BASE);
+    }
+
+    /// Copies the pages that differ. Only where the file has data is looked: a private store puts a page into it too, and a
+    /// load from a hole would take memory for it.
+    ///
+    /// # Safety
+    /// Nobody writes to either.
+    pub(super) unsafe fn copy_different(&self, to: &Block) {
+        for data in self.data() {
+            for at in data.step_by(BASE) {
+                // SAFETY: Both blocks hold the page, and nobody writes.
+                unsafe {
+                    let (one, other) = (self.start.add(at), to.start.add(at));
+                    if std::slice::from_raw_parts(one, BASE) != std::slice::from_raw_parts(other, BASE) {
+                        std::ptr::copy_nonoverlapping(one, other, BASE);
+                    }
+                }
             }
         }
+    }
+
+    /// Where the block's file is no hole, in bytes from its start.
+    fn data(&self) -> impl Iterator<Item = Range<usize>> {
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let data = next_data(self.file, at).filter(|data| data.start < self.bytes)?;
+            at = data.end;
+            Some(data.start as usize..data.end.min(self.bytes) as usize)
+        })
     }
 
     /// Another block with a file of its own.
@@ -93,16 +121,10 @@ impl Block {
     /// Nobody writes to the block meanwhile.
     unsafe fn copied(&self) -> Result<Block, Problem> {
         let mut copy = Block::new(self.bytes)?;
-        let mut at = 0;
-        while let Some(data) = next_data(self.file, at) {
-            let end = data.end.min(self.bytes);
-            if data.start >= end {
-                break;
-            }
-            let (from, bytes) = (data.start as usize, (end - data.start) as usize);
+        for data in self.data() {
+            let (from, bytes) = (data.start, data.len());
             // SAFETY: Both blocks hold the range, and nobody writes to the source.
             unsafe { std::ptr::copy_nonoverlapping(self.start.add(from), copy.start.add(from), bytes) };
-            at = data.end;
         }
         copy.property = self.property;
         copy.place();
@@ -110,8 +132,11 @@ impl Block {
     }
 
     /// A block that was cloned gets a file of its own, which others can attach. Its addresses stay valid.
-    pub(super) fn make_own(&mut self) -> Result<(), Problem> {
-        // SAFETY: The caller of `send` has promised that nobody writes.
+    ///
+    /// # Safety
+    /// Nobody writes to the block meanwhile.
+    pub(super) unsafe fn make_own(&mut self) -> Result<(), Problem> {
+        // SAFETY: The caller's word.
         let own = unsafe {
             let own = self.copied()?;
             self.copy_written(&own);

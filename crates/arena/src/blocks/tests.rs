@@ -6,6 +6,12 @@ use std::os::unix::net::UnixStream;
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
 
+/// Hands a block over, to which nobody writes meanwhile.
+fn send(blocks: &mut Blocks, index: u32, socket: &UnixStream, rights: Rights) -> Result<(), Problem> {
+    // SAFETY: As is said.
+    unsafe { blocks.send(index, socket.as_raw_fd(), rights) }
+}
+
 fn at(index: u32, offset: u64) -> Handle {
     Handle { index, offset }
 }
@@ -146,6 +152,63 @@ fn cloning_copies_nothing_until_somebody_writes() {
 }
 
 #[test]
+fn a_clone_is_a_snapshot_while_a_forked_child_has_the_source() {
+    let mut blocks = Blocks::new();
+    let source = blocks.request(4 * MIB).unwrap();
+    put(&blocks, at(source, 0), 1);
+    let address = blocks.resolve(at(source, 0), 8, true).unwrap().cast::<u64>();
+    let mut told = [0; 2];
+    // SAFETY: The child reads, stores and ends, and calls only what a forked child may; nobody else uses the descriptors.
+    let child = unsafe {
+        assert_eq!(libc::pipe(told.as_mut_ptr()), 0);
+        let child = libc::fork();
+        if child == 0 {
+            libc::alarm(120);
+            libc::close(told[1]);
+            libc::read(told[0], (&raw mut told).cast(), 1);
+            address.write(2);
+            libc::_exit(0);
+        }
+        libc::close(told[0]);
+        child
+    };
+    // SAFETY: Nobody writes meanwhile. The child goes on when the descriptor is closed.
+    let copy = unsafe { blocks.duplicate(source) };
+    let mut status = 0;
+    // SAFETY: As above.
+    unsafe {
+        libc::close(told[1]);
+        assert_eq!(libc::waitpid(child, &raw mut status, 0), child);
+    }
+    let copy = copy.unwrap();
+    assert_eq!(status, 0);
+    assert_eq!(get(&blocks, at(copy, 0)), 1, "the child's later store does not show");
+    assert_eq!(get(&blocks, at(source, 0)), 2, "what was shared stays so");
+    // The child has ended: nothing is copied any more, and nobody can write to the file.
+    // SAFETY: Nobody writes meanwhile.
+    let second = unsafe { blocks.duplicate(source) }.unwrap();
+    assert_eq!(own(&blocks, second).unwrap_or(0), 0);
+    assert!(is_sealed(blocks.get(source).unwrap().file) && !is_sealed(blocks.get(copy).unwrap().file));
+    put(&blocks, at(source, 0), 3);
+    assert_eq!([source, second].map(|index| get(&blocks, at(index, 0))), [3, 2]);
+}
+
+#[test]
+fn without_a_page_table_a_clone_takes_no_memory_for_holes() {
+    let mut blocks = Blocks::new();
+    let source = blocks.request(129 * MIB).unwrap();
+    put(&blocks, at(source, 0), 1);
+    // SAFETY: Nobody writes meanwhile; so below.
+    let copy = unsafe { blocks.duplicate(source) }.unwrap();
+    put(&blocks, at(source, 8), 2);
+    put(&blocks, at(source, 3 << 30), 3);
+    // SAFETY: As above.
+    unsafe { blocks.get(source).unwrap().copy_different(blocks.get(copy).unwrap()) };
+    assert_eq!([0, 8, 3 << 30].map(|offset| get(&blocks, at(copy, offset))), [1, 2, 3]);
+    assert!(held(&blocks, source) <= 4 * crate::HUGE as u64, "of 4 GiB");
+}
+
+#[test]
 fn clones_are_promoted_and_handed_over_apart() {
     let (one, other) = UnixStream::pair().unwrap();
     let (mut mine, mut theirs) = (Blocks::new(), Blocks::new());
@@ -161,7 +224,7 @@ fn clones_are_promoted_and_handed_over_apart() {
     // SAFETY: As above.
     unsafe { mine.promote(source, 100_000) }.unwrap();
     assert_eq!(get(&mine, at(source, 100_000)), 0, "of the other's nothing shows");
-    mine.send(clone, one.as_raw_fd(), Rights::Write).unwrap();
+    send(&mut mine, clone, &one, Rights::Write).unwrap();
     let got = theirs.attach(other.as_raw_fd()).unwrap();
     assert_eq!([0, 8, 100_000].map(|offset| get(&theirs, at(got, offset))), [3, 2, 4]);
     put(&theirs, at(got, 0), 5);
@@ -195,7 +258,7 @@ fn blocks_are_handed_over_with_rights() {
     let (mut mine, mut theirs) = (Blocks::new(), Blocks::new());
     let index = mine.request(100_000).unwrap();
     put(&mine, at(index, 0), 5);
-    mine.send(index, one.as_raw_fd(), Rights::Write).unwrap();
+    send(&mut mine, index, &one, Rights::Write).unwrap();
     let got = theirs.attach(other.as_raw_fd()).unwrap();
     assert_eq!((theirs.size(got), get(&theirs, at(got, 0))), (Ok(128 * KIB), 5));
     put(&theirs, at(got, 8), 6);
@@ -203,7 +266,7 @@ fn blocks_are_handed_over_with_rights() {
     // SAFETY: No address is kept.
     assert_eq!(unsafe { mine.promote(index, MIB) }, Err(Problem::NotAllowed), "others would not learn of it");
     // From here on it can be mapped for reading alone.
-    mine.send(index, one.as_raw_fd(), Rights::Read).unwrap();
+    send(&mut mine, index, &one, Rights::Read).unwrap();
     let readable = theirs.attach(other.as_raw_fd()).unwrap();
     assert_eq!(get(&theirs, at(readable, 8)), 6);
     assert_eq!(theirs.resolve(at(readable, 0), 8, true), Err(Problem::NotAllowed));
@@ -217,8 +280,8 @@ fn blocks_are_handed_over_with_rights() {
     }
     put(&mine, at(index, 16), 7);
     assert_eq!(get(&theirs, at(readable, 16)), 7, "who had it mapped goes on writing");
-    assert_eq!(mine.send(index, one.as_raw_fd(), Rights::Write), Err(Problem::NotAllowed));
-    assert_eq!(theirs.send(readable, one.as_raw_fd(), Rights::Write), Err(Problem::NotAllowed));
+    assert_eq!(send(&mut mine, index, &one, Rights::Write), Err(Problem::NotAllowed));
+    assert_eq!(send(&mut theirs, readable, &one, Rights::Write), Err(Problem::NotAllowed));
     // SAFETY: No address is kept.
     unsafe { mine.detach(index).unwrap() };
     assert_eq!(get(&theirs, at(readable, 16)), 7, "it stays with those who have it");

@@ -131,7 +131,8 @@ int terrace_resolve(terrace_blocks *blocks, struct terrace_handle handle, uint64
 /* A larger size; handles stay valid, addresses do not. EACCES: others have the block attached. */
 int terrace_promote(terrace_blocks *blocks, uint32_t index, uint64_t bytes);
 /* Another block with what this one holds now. Nothing is copied: a page is, when one of the two is written to. Addresses in the
- * source stay valid. Nobody writes to it meanwhile. A block that others have attached is copied at once. */
+ * source stay valid. Nobody writes to it meanwhile. A block that others have attached, or that a child forked before has too, is
+ * copied at once. */
 int terrace_clone(terrace_blocks *blocks, uint32_t index, uint32_t *copy);
 enum terrace_property {
     TERRACE_LATENCY_SENSITIVE = 0,   /* its accesses wait for one another: the fast tier of memory */

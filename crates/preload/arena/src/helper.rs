@@ -7,7 +7,7 @@
 
 use crate::{PROCESS, hints, is_active, log, quietly};
 use std::ffi::c_void;
-use std::mem::zeroed;
+use std::mem::{transmute, zeroed};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, AtomicUsize};
@@ -19,7 +19,7 @@ use terrace_arena::system::{self, File};
 const GROWTH: usize = 16 << 20;
 /// Memory that it has to have: what a huge page less often missed, and the thread, are worth.
 const RESIDENT: u64 = 64 << 20;
-/// Bytes of the thread's stack.
+/// Bytes of the thread's stack, beside what the C library needs there.
 const STACK: usize = 256 << 10;
 /// Nanoseconds that it rests at most, so that it ends soon after all others.
 const REST: u64 = 1_000_000_000;
@@ -101,7 +101,7 @@ pub fn start() {
         libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
         let mut attributes: libc::pthread_attr_t = zeroed();
         libc::pthread_attr_init(&raw mut attributes);
-        libc::pthread_attr_setstacksize(&raw mut attributes, STACK);
+        libc::pthread_attr_setstacksize(&raw mut attributes, STACK + least_stack(&attributes));
         let mut thread: libc::pthread_t = zeroed();
         let error = libc::pthread_create(&raw mut thread, &raw const attributes, run, std::ptr::null_mut());
         libc::pthread_attr_destroy(&raw mut attributes);
@@ -115,6 +115,20 @@ pub fn start() {
         STATE.store(NEVER, Relaxed);
         log::line(format_args!("does not join pages later: the program may have no further thread"));
     }
+}
+
+/// Bytes of a stack that the C library uses itself, most of them for the program's variables of each thread (TLS). It has a
+/// function for this, which is no part of its interface; Rust's own library asks it too.
+fn least_stack(attributes: &libc::pthread_attr_t) -> usize {
+    // SAFETY: The name ends with a zero.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__pthread_get_minstack".as_ptr()) };
+    if found.is_null() {
+        return 0;
+    }
+    // SAFETY: This is its type since glibc 2.15.
+    let asks: unsafe extern "C" fn(*const libc::pthread_attr_t) -> usize = unsafe { transmute(found) };
+    // SAFETY: The attributes are initialised.
+    unsafe { asks(attributes) }
 }
 
 /// Ends it, if it runs, and waits until it has ended. It may be started again.

@@ -134,6 +134,15 @@ fn a_large_program_has_one_thread_more() {
     }
 }
 
+/// They lie on each thread's stack, and are more here than the helper needs for itself.
+#[test]
+fn a_program_with_many_variables_of_each_thread_has_it_too() {
+    assert!(compile(FOLDER.path(), "cases", "local", &["-DLOCAL_BYTES=400000"]));
+    if joins() {
+        assert_eq!(run(program("local", &["helped"], Some(""))).0, "2");
+    }
+}
+
 #[test]
 fn forked_children_have_their_own_memory() {
     assert_eq!(case("branch").0, "done");

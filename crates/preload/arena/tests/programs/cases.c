@@ -21,6 +21,11 @@
 
 #define MIB (1UL << 20)
 
+#ifdef LOCAL_BYTES
+/* Every thread has so much on its stack before it begins. */
+static __thread volatile char local[LOCAL_BYTES];
+#endif
+
 static void fail(const char *what) { perror(what); exit(1); }
 static void need(int holds, const char *what) { if (!holds) { fprintf(stderr, "not so: %s\n", what); exit(1); } }
 static long line_of(const char *path, const char *name)
@@ -121,6 +126,9 @@ static void tiny(void)
 static void helped(void)
 {
     have_helper();
+#ifdef LOCAL_BYTES
+    for (size_t i = 0; i < sizeof local; i++) local[i] = 1;
+#endif
     printf("%ld\n", threads());
 }
 static void branch(void)
