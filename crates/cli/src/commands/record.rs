@@ -27,9 +27,9 @@ children and the programs it starts are recorded too.
 Ctrl-C reaches the program as well and ends the recording; the trace up to
 there is complete. A server ends by its client, by Ctrl-C or by SIGTERM.
 
-Marks: compile with terrace/marker.h for regions of interest (--region), phases and
-data structures. The program's exit status other than 0 gives exit code 1; the
-trace is kept.";
+Marks: compile with terrace/marker.h for regions of interest (--region),
+phases and data structures. The program's exit status other than 0 gives
+exit code 1; the trace is kept.";
 
 /// Record a program's memory accesses into a trace
 ///
