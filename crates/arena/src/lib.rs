@@ -15,6 +15,7 @@
 
 pub mod blocks;
 pub mod exchange;
+mod frames;
 pub mod giant;
 pub mod maps;
 pub mod memory;

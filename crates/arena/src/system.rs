@@ -36,6 +36,22 @@ pub(crate) unsafe fn map_at(address: usize, bytes: usize) -> Result<*mut u8, c_i
         .map(|address| address as *mut u8)
 }
 
+/// A file's beginning, mapped by these flags: at an address with `MAP_FIXED`, else where the kernel likes.
+///
+/// # Safety
+/// With `MAP_FIXED` the range at `address` is the caller's.
+pub(crate) unsafe fn map_file(
+    address: usize,
+    bytes: usize,
+    protection: c_int,
+    flags: c_int,
+    file: c_int,
+) -> Result<*mut u8, c_int> {
+    // SAFETY: The caller's word.
+    checked(unsafe { libc::syscall(libc::SYS_mmap, address, bytes, protection, flags, file, 0usize) })
+        .map(|address| address as *mut u8)
+}
+
 /// Closes a descriptor of the caller's own.
 pub(crate) fn close(number: c_int) {
     // SAFETY: The caller's word.

@@ -160,11 +160,8 @@ impl Block {
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
         // SAFETY: No address is asked for, so nothing that is mapped changes.
         let start =
-            unsafe { libc::syscall(libc::SYS_mmap, 0usize, length, protection, flags, self.file, 0usize) };
-        if start == -1 {
-            return Err(last_error());
-        }
-        (self.start, self.bytes, self.writable) = (start as *mut u8, bytes, writable);
+            unsafe { system::map_file(0, length, protection, flags, self.file) }.map_err(Problem::System)?;
+        (self.start, self.bytes, self.writable) = (start, bytes, writable);
         Ok(self)
     }
 }

@@ -49,11 +49,8 @@ impl Block {
         let length = self.bytes as usize;
         // SAFETY: No address is asked for, so nothing that is mapped changes.
         let start =
-            unsafe { libc::syscall(libc::SYS_mmap, 0usize, length, protection, PRIVATE, file, 0usize) };
-        if start == -1 {
-            return Err(last_error());
-        }
-        (copy.start, copy.bytes, copy.cloned) = (start as *mut u8, self.bytes, true);
+            unsafe { system::map_file(0, length, protection, PRIVATE, file) }.map_err(Problem::System)?;
+        (copy.start, copy.bytes, copy.cloned) = (start, self.bytes, true);
         Ok(copy)
     }
 
@@ -62,9 +59,8 @@ impl Block {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let (flags, length) = (how | libc::MAP_FIXED, self.bytes as usize);
         // SAFETY: The block's own mapping is replaced by one of the same bytes.
-        let start =
-            unsafe { libc::syscall(libc::SYS_mmap, self.start, length, protection, flags, file, 0usize) };
-        if start == -1 { Err(last_error()) } else { Ok(()) }
+        let mapped = unsafe { system::map_file(self.start as usize, length, protection, flags, file) };
+        mapped.map(drop).map_err(Problem::System)
     }
 
     /// Copies the pages that this block has written since the file was left alone.

@@ -3,13 +3,13 @@
 //! The first touch of a huge page waits until the kernel has zeroed it. A pool is memory of the program's in blocks of 2
 //! MiB, of which a thread keeps some ready: brought in, and zeros throughout. When and how many, Trident decides, by the
 //! daemon of its section 5.1.2 and in the source that the simulator runs (`crates/policy`): to the policy, the pool's
-//! blocks are frames of a memory that it may look at ([`PoolFrames`]). What is given back returns to the kernel, and is
+//! blocks are frames of a memory that it may look at (`PoolFrames`). What is given back returns to the kernel, and is
 //! zeroed anew.
 
 mod frames;
 
 use crate::{HUGE, system};
-pub use frames::PoolFrames;
+use frames::PoolFrames;
 use std::ffi::c_int;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;

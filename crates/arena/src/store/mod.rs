@@ -8,7 +8,7 @@
 //! The allocator is that of the simulated operating system (`crates/buddy`): blocks up to order 18, with counters of free
 //! and of pinned frames per region. Compaction is Trident's, smart by those counters, or Linux's by two cursors: the same
 //! source as in the simulator (`crates/policy/src/support/compaction`), to which the store is a memory with frames
-//! ([`StoreFrames`]). Pages of 2 MiB are moved without a copy (`UFFDIO_MOVE`, Linux 6.8), 4 KiB are copied, which is faster.
+//! (`StoreFrames`). Pages of 2 MiB are moved without a copy (`UFFDIO_MOVE`, Linux 6.8), 4 KiB are copied, which is faster.
 
 mod frames;
 

@@ -146,25 +146,16 @@ pub fn giant(checks: &mut Checks) -> Result<()> {
     checks.equal("the pool is empty", (count("nr_hugepages")?, Path::new(&journal).exists()), (0, false));
 
     // At its end the program gives back what it has added, of what it still uses too.
+    let runs_to_its_end = || {
+        let mut program = Command::new("/bin/guest");
+        program.arg("giant").env("LD_PRELOAD", LIBRARY).env("TERRACE_GROW_1G", "2");
+        program.stdin(Stdio::null()).stdout(Stdio::null()).status()
+    };
     set(format!("{POOL}/nr_hugepages"), 1)?;
-    let mut child = Command::new("/bin/guest")
-        .arg("giant")
-        .env("LD_PRELOAD", LIBRARY)
-        .env("TERRACE_GROW_1G", "2")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .spawn()?;
-    checks.that(child.wait()?.success(), "the program ends well", "");
+    checks.that(runs_to_its_end()?.success(), "the program ends well", "");
     checks.equal("a page of the administrator's suffices and stays", count("nr_hugepages")?, 1);
     set(format!("{POOL}/nr_hugepages"), 0)?;
-    let mut child = Command::new("/bin/guest")
-        .arg("giant")
-        .env("LD_PRELOAD", LIBRARY)
-        .env("TERRACE_GROW_1G", "2")
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .spawn()?;
-    checks.that(child.wait()?.success(), "the program ends well", "");
+    checks.that(runs_to_its_end()?.success(), "the program ends well", "");
     eventually(|| Ok(count("nr_hugepages")? == 0 && count("surplus_hugepages")? == 0))?;
     let left = std::fs::read_dir("/run/terrace")?.count();
     checks.equal("nothing is left in the pool or the journal", (count("nr_hugepages")?, left), (0, 0));
