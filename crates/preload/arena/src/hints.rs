@@ -170,8 +170,8 @@ pub fn look(table: &PageTable, is_short: bool) {
     let (mut left, mut candidates, mut failed) = (PER_LOOK, 0, 0);
     let passed = PASSED.load(Relaxed);
     // Once when memory becomes short: what comes back after that is in use.
-    let gives_up = is_short && !WAS_SHORT.swap(is_short, Relaxed);
-    WAS_SHORT.store(is_short, Relaxed);
+    let was_short = WAS_SHORT.swap(is_short, Relaxed);
+    let gives_up = is_short && !was_short;
     terrace_placing::each(&mut |row, pages| {
         let bytes = pages.len();
         if gives_up && row.is_cold() {

@@ -22,57 +22,62 @@ use std::sync::atomic::Ordering::Relaxed;
 /// What allocators return.
 pub type Pointer = *mut c_void;
 
-/// Whether the program allocates by the functions of this library: not where it brings an allocator of its own, of which
-/// only C++'s library would be ours. 0: nobody has asked; 1: it does; 2: it does not.
-static STATE: AtomicU8 = AtomicU8::new(0);
+/// What is found out when it is first asked for, and stays so.
+struct Found(AtomicU8);
 
-/// Whether the program allocates by the functions of this library.
-#[inline]
-pub fn is_allocator() -> bool {
-    match STATE.load(Relaxed) {
-        1 => true,
-        2 => false,
-        _ => decide(),
+impl Found {
+    const fn unknown() -> Found {
+        Found(AtomicU8::new(0))
+    }
+
+    #[inline]
+    fn get(&self, find: fn() -> bool) -> bool {
+        match self.0.load(Relaxed) {
+            0 => self.set(find()),
+            known => known == 2,
+        }
+    }
+
+    #[cold]
+    fn set(&self, found: bool) -> bool {
+        self.0.store(1 + u8::from(found), Relaxed);
+        found
     }
 }
 
-#[cold]
-fn decide() -> bool {
-    // SAFETY: the name ends with a zero.
-    let malloc = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"malloc".as_ptr()) };
-    let is_ours = file_of(malloc) == file_of(decide as *const c_void);
-    STATE.store(if is_ours { 1 } else { 2 }, Relaxed);
-    is_ours
+/// Whether the program allocates by the functions of this library: not where it brings an allocator of its own, of which
+/// only C++'s library would be ours.
+#[inline]
+pub fn is_allocator() -> bool {
+    static IS_ALLOCATOR: Found = Found::unknown();
+    IS_ALLOCATOR.get(|| file_of(seen(c"malloc")) == own_file())
 }
-
-/// Whether C++'s operators are ours: 0: nobody has asked; 1: they are; 2: they are not.
-static OPERATORS: AtomicU8 = AtomicU8::new(0);
 
 /// Whether C++'s operators are left to who would have them without this library. A program may replace some of them alone,
 /// such as `new` and the plain `delete`; then the C++ library's others call its own, and none may be ours.
 #[inline]
 fn is_left() -> bool {
-    match OPERATORS.load(Relaxed) {
-        1 => false,
-        2 => true,
-        _ => decide_on_operators(),
-    }
+    static IS_LEFT: Found = Found::unknown();
+    IS_LEFT.get(|| {
+        let all_ours = is_allocator() && OPERATOR_NAMES.iter().all(|name| file_of(seen(name)) == own_file());
+        // What comes next is the C++ library's, or that of an allocator whose `new` and `malloc` are of one kind.
+        let next = real::next(c"_Znwm") as *const c_void;
+        let (of_library, of_allocator) =
+            (file_of(seen(c"__cxa_throw")), file_of(real::address_of_malloc() as *const c_void));
+        let is_plain = next.is_null() || [of_library, of_allocator].contains(&file_of(next));
+        !(all_ours && is_plain)
+    })
 }
 
-#[cold]
-fn decide_on_operators() -> bool {
-    // SAFETY: the names end with a zero.
-    let seen = |name: &CStr| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-    let ours = file_of(decide as *const c_void);
-    let all_ours = is_allocator() && OPERATOR_NAMES.iter().all(|name| file_of(seen(name)) == ours);
-    // What comes next is the C++ library's, or that of an allocator whose `new` and `malloc` are of one kind.
-    let next = real::next(c"_Znwm") as *const c_void;
-    let (of_library, of_allocator) =
-        (file_of(seen(c"__cxa_throw")), file_of(real::address_of_malloc() as *const c_void));
-    let is_plain = next.is_null() || [of_library, of_allocator].contains(&file_of(next));
-    let left = !(all_ours && is_plain);
-    OPERATORS.store(if left { 2 } else { 1 }, Relaxed);
-    left
+/// Where the program finds a function.
+fn seen(name: &CStr) -> *const c_void {
+    // SAFETY: the name ends with a zero.
+    unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
+}
+
+/// Where this library begins in memory.
+fn own_file() -> *mut c_void {
+    file_of(own_file as *const c_void)
 }
 
 /// The operators that [`interpose!`] defines.
