@@ -287,6 +287,14 @@ impl ResultOptions {
         self.json.as_deref() == Some("-")
     }
 
+    /// Prints a text for people, unless standard output belongs to JSON.
+    ///
+    /// # Errors
+    /// Standard output cannot be written.
+    pub fn print(&self, text: impl FnOnce() -> String) -> CommandResult {
+        if self.owns_stdout() { Ok(()) } else { output::print(&text()) }
+    }
+
     /// Whether anything is to be written.
     pub fn is_wanted(&self) -> bool {
         self.json.is_some() || self.table.is_some()

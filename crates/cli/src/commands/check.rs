@@ -64,10 +64,7 @@ pub fn run(mut arguments: Arguments) -> CommandResult {
     };
     let result = check.run(&terminal)?;
     arguments.results.write(&result)?;
-    if !arguments.results.owns_stdout() {
-        output::print(&text(&result))?;
-    }
-    Ok(())
+    arguments.results.print(|| text(&result))
 }
 
 /// The answer in one screen.

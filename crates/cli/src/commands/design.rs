@@ -101,10 +101,7 @@ pub fn list(kind: ListKind, results: &ResultOptions) -> CommandResult {
         ListKind::Design => ("designs", ListDocument { machines: Vec::new(), designs: entries }),
     };
     results.write_rows(&document, rows)?;
-    if !results.owns_stdout() {
-        output::print(&text)?;
-    }
-    Ok(())
+    results.print(|| text)
 }
 
 #[derive(Serialize)]

@@ -50,9 +50,7 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> CommandResult {
     let result = difference(&arguments.before, &arguments.after)?;
     arguments.results.write_rows(&result, "runs")?;
-    if !arguments.results.owns_stdout() {
-        output::print(&text(&result, arguments.statistics))?;
-    }
+    arguments.results.print(|| text(&result, arguments.statistics))?;
     let Some(share) = arguments.fail_on else { return Ok(()) };
     let slower = result.slower_by(share).count();
     match (slower, result.only_before.len()) {

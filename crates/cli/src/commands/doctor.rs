@@ -50,10 +50,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
         with_memory.map(|node| (node.id, measure::measure(&Linux, &facts.nodes, node.id))).collect();
     let diagnosis = doctor::diagnose(&facts, &measured);
     arguments.results.write_rows(&Document::of(&facts, &measured, &diagnosis), "findings")?;
-    if !arguments.results.owns_stdout() {
-        output::print(&text(&diagnosis))?;
-    }
-    Ok(())
+    arguments.results.print(|| text(&diagnosis))
 }
 
 #[derive(Serialize)]

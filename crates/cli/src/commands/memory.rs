@@ -133,10 +133,7 @@ fn show(arguments: &ShowArguments) -> CommandResult {
 
 fn tell(path: &Path, figures: &MemoryFigures, results: &ResultOptions) -> CommandResult {
     results.write(&Document::of(path, figures))?;
-    if !results.owns_stdout() {
-        output::print(&text(path, figures))?;
-    }
-    Ok(())
+    results.print(|| text(path, figures))
 }
 
 #[derive(Serialize)]

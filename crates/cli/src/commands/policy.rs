@@ -67,9 +67,7 @@ struct ListEntry {
 fn list(results: &ResultOptions) -> CommandResult {
     let policies: Vec<ListEntry> =
         registry::all().iter().map(|e| ListEntry { name: e.name(), summary: e.summary() }).collect();
-    if !results.owns_stdout() {
-        output::print(&output::two_columns(policies.iter().map(|p| (p.name, p.summary.as_str()))))?;
-    }
+    results.print(|| output::two_columns(policies.iter().map(|p| (p.name, p.summary.as_str()))))?;
     results.write_rows(&ListDocument { policies }, "policies")?;
     Ok(())
 }
@@ -115,10 +113,7 @@ fn show(name: &str, sets: &[(String, String)], results: &ResultOptions) -> Comma
     let entry = registry::find(name).or_usage()?;
     let document = describe(entry, sets)?;
     results.write(&document)?;
-    if !results.owns_stdout() {
-        output::print(&text(&document))?;
-    }
-    Ok(())
+    results.print(|| text(&document))
 }
 
 fn describe(entry: &Entry, sets: &[(String, String)]) -> Result<ShowDocument, crate::error::Failure> {

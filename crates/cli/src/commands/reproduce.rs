@@ -91,9 +91,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
         output::write_file(path, &scoreboard.to_json())?;
     }
     arguments.results.write_rows(&result, "claims")?;
-    if !arguments.results.owns_stdout() {
-        output::print(&describe(&result))?;
-    }
+    arguments.results.print(|| describe(&result))?;
     if terminal.stop().requested() && result.not_evaluated > 0 {
         return Err(Failure::run(format!("stopped; {} claims were not evaluated", result.not_evaluated)));
     }
@@ -183,11 +181,9 @@ struct ListEntry {
 
 fn list(results: &ResultOptions) -> CommandResult {
     let claims = claims::embedded().or_run()?;
-    if !results.owns_stdout() {
-        output::print(&output::two_columns(
-            claims.iter().map(|claim| (claim.id.as_str(), claim.statement.as_str())),
-        ))?;
-    }
+    results.print(|| {
+        output::two_columns(claims.iter().map(|claim| (claim.id.as_str(), claim.statement.as_str())))
+    })?;
     let entries = claims.into_iter().map(|claim| ListEntry {
         id: claim.id,
         kind: claim.kind,

@@ -154,7 +154,7 @@ fn list(suite: &Suite, results: &ResultOptions) -> CommandResult {
     }
     let _ = writeln!(text, "hatric-N   sixteen programs drawn by N, 1 to {}", mix::DRAWN);
     results.write_rows(&ListDocument { programs, mixes }, "programs")?;
-    if results.owns_stdout() { Ok(()) } else { output::print(&text) }
+    results.print(|| text)
 }
 
 /// The entries of these names; all where there is none.
@@ -257,7 +257,7 @@ fn show(suite: &Suite, name: &str, verify: bool, results: &ResultOptions) -> Com
     }
     let text = describe(suite, &entry, &state);
     results.write(&listed(suite, entry))?;
-    if results.owns_stdout() { Ok(()) } else { output::print(&text) }
+    results.print(|| text)
 }
 
 fn describe(suite: &Suite, entry: &Entry, state: &State) -> String {

@@ -122,10 +122,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
     }
     let tuned = tune.run(input, others, &terminal)?;
     arguments.study.results.write_rows(&tuned, "parameters")?;
-    if !arguments.study.results.owns_stdout() {
-        output::print(&text(&tuned))?;
-    }
-    Ok(())
+    arguments.study.results.print(|| text(&tuned))
 }
 
 fn text(tuned: &Tuned) -> String {

@@ -113,10 +113,7 @@ fn list(results: &ResultOptions) -> CommandResult {
         let workloads = infos.iter().map(|i| ListEntry { name: i.name, summary: i.summary }).collect();
         results.write_rows(&ListDocument { workloads }, "workloads")?;
     }
-    if !results.owns_stdout() {
-        output::print(&output::two_columns(infos.iter().map(|info| (info.name, info.summary))))?;
-    }
-    Ok(())
+    results.print(|| output::two_columns(infos.iter().map(|info| (info.name, info.summary))))
 }
 
 #[derive(Serialize)]
@@ -150,10 +147,7 @@ fn show(spec: &str, results: &ResultOptions) -> CommandResult {
         };
         results.write(&document)?;
     }
-    if !results.owns_stdout() {
-        output::print(&describe(info, workload.as_ref()))?;
-    }
-    Ok(())
+    results.print(|| describe(info, workload.as_ref()))
 }
 
 fn describe(info: &WorkloadInfo, workload: &dyn Workload) -> String {

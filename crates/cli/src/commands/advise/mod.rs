@@ -7,7 +7,6 @@ mod pages;
 use crate::error::CommandResult;
 use crate::input;
 use crate::options::{HintsOption, StudyOptions};
-use crate::output;
 use crate::progress::Terminal;
 use crate::shares::parse_share;
 use clap::Args;
@@ -145,8 +144,5 @@ pub fn run(arguments: Arguments) -> CommandResult {
         arguments.study.results.write_rows(&advice, "policies")?;
         memory::text(&advice)
     };
-    if !arguments.study.results.owns_stdout() {
-        output::print(&text)?;
-    }
-    Ok(())
+    arguments.study.results.print(|| text)
 }

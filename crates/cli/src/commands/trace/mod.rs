@@ -129,10 +129,7 @@ fn info(input: &TraceInput, results: &ResultOptions) -> CommandResult {
     drop(progress);
     let info = info.map_err(Error::Open)?;
     results.write(&info)?;
-    if !results.owns_stdout() {
-        output::print(&describe(&info))?;
-    }
-    Ok(())
+    results.print(|| describe(&info))
 }
 
 /// Streams listed one by one at most; a trace of 800 threads has its totals.
