@@ -83,6 +83,13 @@ def _file(path: str | os.PathLike[str] | None) -> str | None:
     return None if path is None else os.fspath(path)
 
 
+def _failed(message: str, result: Any) -> RunError:
+    """The error of a study of which there is a result all the same: its ``result``."""
+    error = RunError(message)
+    error.result = result  # type: ignore[attr-defined]
+    return error
+
+
 def _names(words: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None) -> list[str]:
     if words is None:
         return []
@@ -151,9 +158,7 @@ def compare(
     if result.failures:
         finished, asked = len(result.runs), result._inner.asked
         reasons = "; ".join(result.failures)
-        error = RunError(f"{finished} of {asked} runs succeeded: {reasons}")
-        error.result = result  # type: ignore[attr-defined]
-        raise error
+        raise _failed(f"{finished} of {asked} runs succeeded: {reasons}", result)
     return result
 
 
@@ -233,9 +238,7 @@ def record(
     }
     result = Recording(document)
     if trouble is not None:
-        error = RunError(trouble)
-        error.result = result  # type: ignore[attr-defined]
-        raise error
+        raise _failed(trouble, result)
     return result
 
 
@@ -277,9 +280,7 @@ def profile(
         text, trouble = _terrace.profile(given, os.fspath(output), options, command_line, show)
     result = Hints(json.loads(text))
     if trouble is not None:
-        error = RunError(trouble)
-        error.result = result  # type: ignore[attr-defined]
-        raise error
+        raise _failed(trouble, result)
     return result
 
 

@@ -12,7 +12,7 @@ from typing import Any, Mapping, Sequence
 from . import _terrace
 from ._inputs import Suite, Trace, Workload, as_input
 from ._progress import ProgressLike, shown
-from ._studies import Settings, _file, _names
+from ._studies import Settings, _failed, _file, _names
 from ._table import Table
 from ._terrace import RequestError, RunError
 
@@ -171,9 +171,7 @@ def sweep(
     result = Sweep(plan, folder, failures, temporary=output is None)
     if failures:
         text = "; ".join(failures)
-        error = RunError(f"{result.asked - len(failures)} of {result.asked} runs succeeded: {text}")
-        error.result = result  # type: ignore[attr-defined]
-        raise error
+        raise _failed(f"{result.asked - len(failures)} of {result.asked} runs succeeded: {text}", result)
     return result
 
 
