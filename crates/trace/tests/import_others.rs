@@ -119,6 +119,113 @@ fn records_of_drmemtrace_that_cannot_be_are_named() {
     assert!(message.contains("byte 36: expected a record of 12 bytes, only 4 are left"), "{message}");
 }
 
+/// Two threads of one process and one of another, in a folder as drmemtrace makes it.
+fn threads(files: &[(&str, Vec<u8>)]) -> (tempfile::TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("drmemtrace.my.app.77.1234.dir");
+    fs::create_dir_all(path.join("trace")).unwrap();
+    fs::create_dir(path.join("raw")).unwrap();
+    for (name, content) in files {
+        fs::write(path.join("trace").join(name), content).unwrap();
+    }
+    (directory, path)
+}
+
+/// A thread that loads from its address once after each of these times.
+fn thread(process: u64, thread: u64, address: u64, times: &[u64]) -> Vec<(u16, u16, u64)> {
+    let head = [(25, 0, 1), (22, 4, thread), (24, 4, process)];
+    let each = times.iter().flat_map(|time| [(28, 2, *time), (10, 4, 0x40_0000), (0, 8, address + time)]);
+    head.into_iter().chain(each).collect()
+}
+
+fn three_threads() -> [(&'static str, Vec<u8>); 5] {
+    let zipped = |content| archive(&[("chunk.0000", content)], zip::CompressionMethod::Deflated);
+    [
+        ("app.77.trace.zip", zipped(&drmemtrace(&thread(70, 77, 0x10_0000, &[100, 200, 500])))),
+        ("app.78.trace", drmemtrace(&thread(70, 78, 0x18_0000, &[50, 150, 250, 300]))),
+        ("app.90.trace", drmemtrace(&thread(90, 90, 0x10_0000, &[220]))),
+        ("cpu_schedule.bin", b"something else".to_vec()),
+        ("empty", Vec::new()),
+    ]
+}
+
+#[test]
+fn threads_of_drmemtrace_are_merged_by_their_times() {
+    let (_directory, path) = threads(&three_threads());
+    for path in [path.clone(), path.join("trace")] {
+        assert!(verify(&path).unwrap().is_sound());
+        let mut source = open_any(&path, false).unwrap();
+        assert_eq!(
+            (source.header().program.as_str(), source.header().origin.as_str()),
+            ("my.app", "drmemtrace")
+        );
+        let (mut accesses, mut lives, mut maps) = (Vec::new(), Vec::new(), Vec::new());
+        for batch in drain(&mut source).unwrap() {
+            for item in batch.items() {
+                match item {
+                    Item::Access(access) => accesses.push((batch.stream.0, access.addr & 0xffff)),
+                    Item::Event(event) => match &event.event {
+                        Event::Spawn { process, thread, os_id, .. } => {
+                            lives.push((batch.stream.0, *process, *thread, *os_id));
+                        }
+                        Event::Exit { process_ends } => {
+                            lives.push((batch.stream.0, u32::from(*process_ends), 0, 0))
+                        }
+                        Event::Map { .. } => maps.push(batch.stream.0),
+                        _ => {}
+                    },
+                }
+            }
+        }
+        // The first that begins is stream 0.
+        let expected = [(0, 50), (1, 100), (0, 150), (1, 200), (2, 220), (0, 250), (0, 300), (1, 500)];
+        assert_eq!(accesses, expected);
+        let expected =
+            [(0, 0, 0, 78), (1, 0, 1, 77), (2, 1, 0, 90), (2, 1, 0, 0), (0, 0, 0, 0), (1, 1, 0, 0)];
+        assert_eq!(lives, expected, "begins and ends");
+        // Both threads of the first process lie in one region; the second process has its own.
+        assert_eq!(maps, [0, 2]);
+    }
+    let told = info(&path, false).unwrap();
+    let files = three_threads()[..3].iter().map(|(_, content)| content.len() as u64).sum();
+    assert_eq!((told.totals.accesses, told.file_bytes), (8, files));
+}
+
+#[test]
+fn threads_without_times_take_turns() {
+    let many = |thread: u64| {
+        let accesses = (0..20_000).flat_map(|at| [(10, 4, 0x40_0000), (1, 8, 0x10_0000 + 8 * at)]);
+        let head = [(25, 0, 1), (22, 4, thread), (24, 4, 7)];
+        drmemtrace(&head.into_iter().chain(accesses).collect::<Vec<_>>())
+    };
+    let (_directory, path) = threads(&[("a.trace", many(1)), ("b.trace", many(2))]);
+    let mut source = open_any(&path, false).unwrap();
+    let streams: Vec<u32> = drain(&mut source).unwrap().iter().map(|batch| batch.stream.0).collect();
+    assert!(streams.len() > 4 && streams.windows(2).take(4).all(|two| two[0] != two[1]), "{streams:?}");
+}
+
+#[test]
+fn a_folder_that_is_no_trace_is_said_to_be_none() {
+    let message = |files: &[(&str, Vec<u8>)], salvage| {
+        let (_directory, path) = threads(files);
+        open_any(&path, salvage).and_then(|mut source| drain(&mut source)).unwrap_err().to_string()
+    };
+    assert!(message(&[("schedule.gz", b"x".to_vec())], false).contains("found a folder without any"));
+    let lz4 = [&[0x04, 0x22, 0x4d, 0x18][..], b"rest"].concat();
+    assert!(message(&[("a.trace.lz4", lz4)], false).contains("a.trace.lz4: it is compressed with lz4"));
+    let foreign = message(&[("a.trace", b"something".to_vec())], false);
+    assert!(foreign.contains("a.trace: expected drmemtrace's records"), "{foreign}");
+    // Damage of one thread names its file; what the others have is salvaged.
+    let mut files = three_threads();
+    let length = files[1].1.len();
+    files[1].1.truncate(length - 3);
+    let damaged = message(&files, false);
+    assert!(damaged.contains("app.78.trace: byte 168: expected a record of 12 bytes"), "{damaged}");
+    let (_directory, path) = threads(&files);
+    let batches = drain(&mut open_any(&path, true).unwrap()).unwrap();
+    assert_eq!(batches.iter().map(|batch| batch.len()).sum::<usize>(), 7);
+}
+
 fn oracle_general(records: &[(u32, u64, u32, i64)]) -> Vec<u8> {
     let bytes = |&(time, object, bytes, next): &(u32, u64, u32, i64)| {
         [&time.to_le_bytes()[..], &object.to_le_bytes(), &bytes.to_le_bytes(), &next.to_le_bytes()].concat()

@@ -20,26 +20,53 @@ pub(super) struct Row {
     pub(super) pc: Option<u64>,
 }
 
-/// Collects rows into batches of one stream.
+/// Collects rows into batches of one stream at a time.
 #[derive(Debug)]
 pub(super) struct ImportBuilder {
     batch: Batch,
+    /// The process whose memory rows are in.
+    process: u32,
     /// Number of the last global event, and that at the batch's start.
     sequence: u64,
     after: u64,
-    mapped: HashSet<u64>,
+    /// Processes and their regions.
+    mapped: HashSet<(u32, u64)>,
     last_region: u64,
 }
 
 impl ImportBuilder {
-    /// Begins with the stream's `Spawn`.
+    /// Of one stream; begins with its `Spawn`.
     pub(super) fn new(name: String) -> ImportBuilder {
-        let batch = Batch::with_capacity(StreamId(0));
-        let mut builder =
-            ImportBuilder { batch, sequence: 0, after: 0, mapped: HashSet::new(), last_region: u64::MAX };
-        let (process, thread, agent) = (0, 0, Agent::Cpu);
-        builder.global(Event::Spawn { process, thread, agent, forked_from: None, os_id: 0, name });
+        let mut builder = ImportBuilder::of_several();
+        builder.spawn(0, 0, name);
         builder
+    }
+
+    /// Of several streams, of which none has begun.
+    pub(super) fn of_several() -> ImportBuilder {
+        ImportBuilder {
+            batch: Batch::with_capacity(StreamId(0)),
+            process: 0,
+            sequence: 0,
+            after: 0,
+            mapped: HashSet::new(),
+            last_region: u64::MAX,
+        }
+    }
+
+    /// What follows is of this stream, in this process. The batch before was taken.
+    pub(super) fn turn_to(&mut self, stream: StreamId, process: u32) {
+        debug_assert!(self.batch.is_empty());
+        self.batch.stream = stream;
+        if self.process != process {
+            (self.process, self.last_region) = (process, u64::MAX);
+        }
+    }
+
+    /// The stream begins, as this thread of its process.
+    pub(super) fn spawn(&mut self, thread: u32, os_id: u32, name: String) {
+        let (process, agent) = (self.process, Agent::Cpu);
+        self.global(Event::Spawn { process, thread, agent, forked_from: None, os_id, name });
     }
 
     /// Appends an access, and before it the mapping it needs.
@@ -76,9 +103,9 @@ impl ImportBuilder {
         self.batch.push_event(0, Event::Compute { instructions });
     }
 
-    /// The process ends.
-    pub(super) fn exit(&mut self) {
-        self.global(Event::Exit { process_ends: true });
+    /// The stream ends, and its process, or others of it go on.
+    pub(super) fn exit(&mut self, process_ends: bool) {
+        self.global(Event::Exit { process_ends });
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -86,7 +113,8 @@ impl ImportBuilder {
     }
 
     pub(super) fn take(&mut self) -> Batch {
-        let mut batch = std::mem::replace(&mut self.batch, Batch::with_capacity(StreamId(0)));
+        let next = Batch::with_capacity(self.batch.stream);
+        let mut batch = std::mem::replace(&mut self.batch, next);
         batch.after = std::mem::replace(&mut self.after, self.sequence);
         batch
     }
@@ -100,7 +128,7 @@ impl ImportBuilder {
             return;
         }
         self.last_region = region;
-        if self.mapped.insert(region) {
+        if self.mapped.insert((self.process, region)) {
             self.global(Event::Map {
                 range: AddressRange::new(region << PageSize::Huge.shift(), PageSize::Huge.bytes()),
                 kind: MapKind::Anonymous,

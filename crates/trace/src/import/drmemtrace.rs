@@ -8,9 +8,9 @@
 //!
 //! Layout and types: `trace_entry_t` and `trace_type_t` of `clients/drcachesim/common/trace_entry.h`. An instruction
 //! comes before the loads and stores that it makes. The format holds no dependences. A file is one thread, or what one
-//! core ran; either is one stream. The iterations of a `rep` instruction count as one; an access without a size has one
-//! byte. Left out: prefetches, flushes, encodings of instructions, markers, and accesses to addresses of the kernel,
-//! which traces of system calls have.
+//! core ran; either is one stream. A folder of such files has a stream for each ([`super::threads`]). The iterations of
+//! a `rep` instruction count as one; an access without a size has one byte. Left out: prefetches, flushes, encodings of
+//! instructions, markers, and accesses to addresses of the kernel, which traces of system calls have.
 
 use super::Parser;
 use super::builder::{ImportBuilder, Row};
@@ -24,11 +24,17 @@ const WRITE: u16 = 1;
 const INSTRUCTION: u16 = 10;
 const RETURN: u16 = 16;
 const BUNDLE: u16 = 17;
+const THREAD: u16 = 22;
+const PROCESS: u16 = 24;
 const HEADER: u16 = 25;
+const MARKER: u16 = 28;
 const NO_FETCH: u16 = 29;
 const SYSENTER: u16 = 31;
 const TAKEN_JUMP: u16 = 48;
 const UNTAKEN_JUMP: u16 = 49;
+
+/// Type of a marker: the time, in microseconds.
+const TIME: u16 = 2;
 
 /// A header holds no larger version; the last one known is 8.
 const LAST_VERSION: u64 = 63;
@@ -38,6 +44,17 @@ const LAST_VERSION: u64 = 63;
 pub(super) struct DrMemTrace {
     pc: u64,
     instructions: u64,
+    /// The last time that was told.
+    pub(super) time: u64,
+}
+
+/// What the beginning of a file tells of it. What it does not tell is 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Beginning {
+    pub(super) process: u64,
+    pub(super) thread: u64,
+    /// The first time.
+    pub(super) time: u64,
 }
 
 struct Record {
@@ -52,6 +69,11 @@ fn record(bytes: &[u8; RECORD_BYTES]) -> Record {
 }
 
 impl DrMemTrace {
+    /// Of a file whose first time is this.
+    pub(super) fn since(time: u64) -> DrMemTrace {
+        DrMemTrace { time, ..DrMemTrace::default() }
+    }
+
     /// Whether a file begins with the header of a trace, and goes on with a known record.
     pub(super) fn is_plausible(start: &[u8]) -> bool {
         let (records, _) = start.as_chunks::<RECORD_BYTES>();
@@ -60,6 +82,25 @@ impl DrMemTrace {
         (kind, size) == (HEADER, 0)
             && (1..=LAST_VERSION).contains(&value)
             && rest.first().is_none_or(|next| record(next).kind <= UNTAKEN_JUMP)
+    }
+}
+
+impl Beginning {
+    /// Of a file's first bytes.
+    pub(super) fn of(start: &[u8]) -> Beginning {
+        let mut beginning = Beginning::default();
+        for Record { kind, size, value } in start.as_chunks().0.iter().map(record) {
+            match kind {
+                THREAD => beginning.thread = value,
+                PROCESS => beginning.process = value,
+                MARKER if size == TIME => {
+                    beginning.time = value;
+                    break;
+                }
+                _ => {}
+            }
+        }
+        beginning
     }
 }
 
@@ -87,6 +128,7 @@ impl Parser for DrMemTrace {
             }
             NO_FETCH => self.pc = value,
             BUNDLE => self.instructions += u64::from(size),
+            MARKER if size == TIME => self.time = value,
             0..=UNTAKEN_JUMP => {}
             unknown => {
                 let what = format!("expected a type of record from 0 to {UNTAKEN_JUMP}, found {unknown}");

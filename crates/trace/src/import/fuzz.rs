@@ -1,6 +1,7 @@
 //! Entry functions for fuzzing the importers: any bytes, plain or compressed, taken for each format and as they are.
 
 use super::input::Input;
+use super::threads::Threads;
 use super::{Format, ImportSource, detect};
 use crate::file::fuzz::{check_error, drain_at_most};
 use std::io::Cursor;
@@ -50,12 +51,21 @@ pub fn text(data: &[u8]) {
     import(data, Format::Text);
 }
 
-/// drmemtrace.
+/// drmemtrace, one file and several.
 ///
 /// # Panics
 /// When a promise about damaged input is broken.
 pub fn drmemtrace(data: &[u8]) {
     import(data, Format::DrMemTrace);
+    let (before, after) = data.split_at(data.len() / 2);
+    let open = |part: &[u8]| Input::new("fuzzed".to_owned(), Cursor::new(part.to_vec()), part.len() as u64);
+    for salvage in [false, true] {
+        let inputs: Vec<Input> =
+            [data, before, after].into_iter().filter_map(|part| open(part).ok()).collect();
+        if !inputs.is_empty() {
+            drain_at_most(&mut Threads::new(inputs, String::new(), salvage), MOST);
+        }
+    }
 }
 
 /// oracleGeneral.

@@ -190,6 +190,11 @@ impl Input {
         SourceError::Malformed(format!("{}: {what}", self.name))
     }
 
+    /// Bytes of the file, as it is compressed.
+    pub(super) fn file_bytes(&self) -> u64 {
+        self.file_bytes
+    }
+
     pub(super) fn progress(&self) -> Option<f64> {
         let read = self.file_read.load(Ordering::Relaxed);
         (self.file_bytes > 0).then(|| (read as f64 / self.file_bytes as f64).min(1.0))

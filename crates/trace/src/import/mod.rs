@@ -8,7 +8,7 @@
 //! | DAMON's records (`damo record`) | a list in JSON with `kdamond_idx` or `target_id` | [`damon`] |
 //! | memory samples of perf (`perf script`) | lines with `\|OP LOAD\|` or another operation | [`perf`] |
 //! | requests to a cache, as lines | a first line that names an object's and a size's column | [`csv`] |
-//! | DynamoRIO's drmemtrace | a header's record of 12 bytes | [`drmemtrace`] |
+//! | DynamoRIO's drmemtrace | a header's record of 12 bytes; a folder of such files | [`drmemtrace`], [`threads`] |
 //! | libCacheSim's oracleGeneral | 24-byte records with times that do not fall and next requests that are later | [`oracle_general`] |
 //! | ChampSim | none of the above, plausible 64-byte records | [`champsim`] |
 //!
@@ -34,6 +34,7 @@ mod objects;
 mod oracle_general;
 mod perf;
 mod text;
+mod threads;
 
 use crate::{Batch, Checked, EventSource, Header, SourceError, TraceReader};
 use builder::ImportBuilder;
@@ -50,6 +51,7 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use text::PlainText;
+use threads::Threads;
 
 /// The formats that can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -98,7 +100,7 @@ impl fmt::Display for Format {
     }
 }
 
-/// Opens a trace of any known format.
+/// Opens a trace of any known format: a file, or a folder with a file for each thread.
 ///
 /// With `salvage`, a damaged input yields what is whole before the damage (whole chunks of a Terrace trace, whole
 /// lines or records of the others), then ends with a logged warning instead of an error.
@@ -113,6 +115,7 @@ pub fn open_any(path: impl AsRef<Path>, salvage: bool) -> Result<Box<dyn EventSo
     Ok(match Opened::open(path, salvage)? {
         Opened::Terrace(reader) => Box::new(Checked::new(name, *reader)),
         Opened::Import(import) => Box::new(Checked::new(name, *import)),
+        Opened::Threads(threads) => Box::new(Checked::new(name, *threads)),
     })
 }
 
@@ -120,10 +123,14 @@ pub fn open_any(path: impl AsRef<Path>, salvage: bool) -> Result<Box<dyn EventSo
 pub(crate) enum Opened {
     Terrace(Box<TraceReader>),
     Import(Box<ImportSource>),
+    Threads(Box<Threads>),
 }
 
 impl Opened {
     pub(crate) fn open(path: &Path, salvage: bool) -> Result<Opened, SourceError> {
+        if path.is_dir() {
+            return Ok(Opened::Threads(Box::new(Threads::open(path, salvage)?)));
+        }
         let input = Input::open(path)?;
         Ok(match detect(&input)? {
             Format::Terrace if salvage => Opened::Terrace(Box::new(TraceReader::salvage(path)?)),
@@ -136,6 +143,7 @@ impl Opened {
         match self {
             Opened::Terrace(_) => Format::Terrace,
             Opened::Import(import) => import.format,
+            Opened::Threads(_) => Format::DrMemTrace,
         }
     }
 
@@ -143,6 +151,7 @@ impl Opened {
         match self {
             Opened::Terrace(reader) => reader.as_mut(),
             Opened::Import(import) => import.as_mut(),
+            Opened::Threads(threads) => threads.as_mut(),
         }
     }
 
@@ -151,6 +160,7 @@ impl Opened {
         match self {
             Opened::Terrace(reader) => reader.damage(),
             Opened::Import(import) => import.damage.as_deref(),
+            Opened::Threads(threads) => threads.damage.as_deref(),
         }
     }
 }
@@ -256,7 +266,7 @@ impl EventSource for ImportSource {
                 Ok(true) => {}
                 Ok(false) => {
                     self.ended = true;
-                    self.builder.exit();
+                    self.builder.exit(true);
                 }
                 Err(error) => {
                     self.ended = true;

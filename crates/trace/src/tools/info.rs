@@ -51,7 +51,7 @@ pub fn info_watched(
     };
     let totals = match &opened {
         Opened::Terrace(reader) => reader.totals().cloned(),
-        Opened::Import(_) => None,
+        Opened::Import(_) | Opened::Threads(_) => None,
     };
     let totals = match totals {
         Some(totals) => totals,
@@ -64,9 +64,12 @@ pub fn info_watched(
             totals
         }
     };
-    let file_bytes = std::fs::metadata(path)
-        .map_err(|error| SourceError::Io { what: path.display().to_string(), error })?
-        .len();
+    let file_bytes = match &opened {
+        Opened::Threads(threads) => threads.file_bytes(),
+        Opened::Terrace(_) | Opened::Import(_) => std::fs::metadata(path)
+            .map_err(|error| SourceError::Io { what: path.display().to_string(), error })?
+            .len(),
+    };
     Ok(TraceInfo {
         path: path.display().to_string(),
         format: opened.format(),

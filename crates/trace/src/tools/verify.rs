@@ -51,7 +51,7 @@ pub fn verify_watched(
     let mut opened = Opened::open(path, false)?;
     let indexed = match &opened {
         Opened::Terrace(reader) => reader.totals().cloned(),
-        Opened::Import(_) => None,
+        Opened::Import(_) | Opened::Threads(_) => None,
     };
     let format = opened.format();
     let source = opened.source();
