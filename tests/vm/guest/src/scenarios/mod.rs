@@ -19,6 +19,7 @@ mod sampled;
 mod swap;
 mod torture;
 mod unit;
+mod view;
 mod watch;
 mod write_hot;
 mod writes;
@@ -57,6 +58,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "whole-thp", machine: "two", run: harm::whole_huge_pages },
     Scenario { name: "hints", machine: "two", run: hints::run },
     Scenario { name: "arena-hints", machine: "two", run: arena::hints },
+    Scenario { name: "view", machine: "two", run: view::run },
     Scenario { name: "huge", machine: "two", run: huge::run },
     Scenario { name: "shares", machine: "two", run: harm::shares },
     Scenario { name: "dry-run", machine: "two", run: harm::dry_run },
