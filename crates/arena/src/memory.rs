@@ -140,6 +140,14 @@ impl Memory {
         self.pages = pages;
     }
 
+    /// It has another place by now, and these pages. What was at the old one is not given back.
+    ///
+    /// # Safety
+    /// As many bytes from there on are this value's own.
+    pub(crate) unsafe fn move_to(&mut self, start: *mut u8, pages: Pages) {
+        (self.start, self.pages) = (start, pages);
+    }
+
     /// Where it begins: at a multiple of its page size.
     pub fn start(&self) -> *mut u8 {
         self.start

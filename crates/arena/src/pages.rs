@@ -7,7 +7,9 @@ use std::ops::Range;
 
 /// `_IOWR('f', 16, struct pm_scan_arg)` of linux/fs.h.
 const PAGEMAP_SCAN: libc::Ioctl = 0xc060_6610;
-/// `PAGE_IS_PRESENT`, `PAGE_IS_HUGE`.
+/// `PAGE_IS_WRITTEN`, without write protection by `userfaultfd`; `PAGE_IS_FILE`, `PAGE_IS_PRESENT`, `PAGE_IS_SWAPPED`,
+/// `PAGE_IS_HUGE`.
+const WRITTEN: u64 = 1 << 1;
 const OF_FILE: u64 = 1 << 2;
 const PRESENT: u64 = 1 << 3;
 const SWAPPED: u64 = 1 << 4;
@@ -45,6 +47,14 @@ struct Region {
     categories: u64,
 }
 
+/// Categories that a page has to have: any of these, all of those, and none of the last.
+#[derive(Clone, Copy, Default)]
+struct Wanted {
+    any: u64,
+    all: u64,
+    none: u64,
+}
+
 /// The page table of this process.
 #[derive(Debug)]
 pub struct PageTable(File);
@@ -58,28 +68,33 @@ impl PageTable {
 
     /// Shows the runs of pages in memory, by address, and whether they lie in huge pages. False where the kernel refused.
     pub fn runs(&self, range: Range<usize>, visit: &mut dyn FnMut(Range<usize>, bool)) -> bool {
-        self.scan(range, PRESENT, 0, &mut |run, categories| visit(run, categories & IS_HUGE != 0))
+        let any = PRESENT;
+        self.scan(range, Wanted { any, ..Wanted::default() }, &mut |run, categories| {
+            visit(run, categories & IS_HUGE != 0)
+        })
     }
 
     /// Shows the runs of pages that hold something: in memory, or in swap. False where the kernel refused.
     pub fn data(&self, range: Range<usize>, visit: &mut dyn FnMut(Range<usize>)) -> bool {
-        self.scan(range, PRESENT | SWAPPED, 0, &mut |run, _| visit(run))
+        self.scan(range, Wanted { any: PRESENT | SWAPPED, ..Wanted::default() }, &mut |run, _| visit(run))
+    }
+
+    /// Shows the runs of pages that hold something and that `userfaultfd` does not protect from stores. False where the
+    /// kernel refused.
+    pub fn unprotected(&self, range: Range<usize>, visit: &mut dyn FnMut(Range<usize>)) -> bool {
+        let wanted = Wanted { any: PRESENT | SWAPPED, all: WRITTEN, none: 0 };
+        self.scan(range, wanted, &mut |run, _| visit(run))
     }
 
     /// Shows the runs of pages of a private mapping that were written, so that they are no longer the file's. False
     /// where the kernel refused.
     pub fn private(&self, range: Range<usize>, visit: &mut dyn FnMut(Range<usize>)) -> bool {
-        self.scan(range, PRESENT | SWAPPED, OF_FILE, &mut |run, _| visit(run))
+        let wanted = Wanted { any: PRESENT | SWAPPED, all: 0, none: OF_FILE };
+        self.scan(range, wanted, &mut |run, _| visit(run))
     }
 
-    /// Shows the runs of pages of any of these categories and of none of those, with what they have.
-    fn scan(
-        &self,
-        range: Range<usize>,
-        any: u64,
-        none: u64,
-        visit: &mut dyn FnMut(Range<usize>, u64),
-    ) -> bool {
+    /// Shows the runs of pages of such categories, with what they have.
+    fn scan(&self, range: Range<usize>, wanted: Wanted, visit: &mut dyn FnMut(Range<usize>, u64)) -> bool {
         let mut found = [Region::default(); RUNS];
         let mut arguments = Arguments {
             size: size_of::<Arguments>() as u64,
@@ -87,9 +102,9 @@ impl PageTable {
             end: range.end as u64,
             vec: found.as_mut_ptr() as u64,
             vec_len: RUNS as u64,
-            category_anyof_mask: any,
-            category_inverted: none,
-            category_mask: none,
+            category_anyof_mask: wanted.any,
+            category_inverted: wanted.none,
+            category_mask: wanted.all | wanted.none,
             return_mask: PRESENT | SWAPPED | IS_HUGE,
             ..Arguments::default()
         };

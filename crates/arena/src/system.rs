@@ -36,6 +36,46 @@ pub(crate) unsafe fn map_at(address: usize, bytes: usize) -> Result<*mut u8, c_i
         .map(|address| address as *mut u8)
 }
 
+/// Addresses that nobody else gets, without memory.
+pub(crate) fn reserve(bytes: usize) -> Result<*mut u8, c_int> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    // SAFETY: No address is asked for, so nothing that is mapped changes.
+    checked(unsafe { libc::syscall(libc::SYS_mmap, 0usize, bytes, libc::PROT_NONE, flags, -1, 0usize) })
+        .map(|address| address as *mut u8)
+}
+
+/// For [`remap`]: the mapping stays where it was, too, empty (`MREMAP_DONTUNMAP`).
+pub(crate) const KEEP_EMPTY: c_int = 4;
+
+/// Moves a mapping over what is at another address. Where it fails, nothing may be there any more.
+///
+/// # Safety
+/// Both ranges are the caller's.
+pub(crate) unsafe fn remap(from: usize, bytes: usize, to: usize, more: c_int) -> Result<(), c_int> {
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | more;
+    // SAFETY: The caller's word.
+    checked(unsafe { libc::syscall(libc::SYS_mremap, from, bytes, bytes, flags, to) }).map(|_| ())
+}
+
+/// Anonymous private memory in the place of what is at this address. Where it fails, nothing may be there any more.
+///
+/// # Safety
+/// The range is the caller's.
+pub(crate) unsafe fn map_over(address: usize, bytes: usize) -> Result<(), c_int> {
+    let protection = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
+    // SAFETY: The caller's word.
+    checked(unsafe { libc::syscall(libc::SYS_mmap, address, bytes, protection, flags, -1, 0usize) })
+        .map(|_| ())
+}
+
+/// Whether something is mapped at an address.
+pub(crate) fn is_mapped(address: usize) -> bool {
+    let mut present = 0u8;
+    // SAFETY: One byte for one page.
+    unsafe { libc::syscall(libc::SYS_mincore, address, BASE, &raw mut present) == 0 }
+}
+
 /// A file's beginning, mapped by these flags: at an address with `MAP_FIXED`, else where the kernel likes.
 ///
 /// # Safety
@@ -56,12 +96,6 @@ pub(crate) unsafe fn map_file(
 pub(crate) fn close(number: c_int) {
     // SAFETY: The caller's word.
     unsafe { libc::close(number) };
-}
-
-/// The error number of this thread.
-pub(crate) fn last_error() -> c_int {
-    // SAFETY: The error number belongs to this thread.
-    unsafe { *libc::__errno_location() }
 }
 
 /// Gives memory back.

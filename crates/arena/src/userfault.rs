@@ -70,7 +70,13 @@ impl Userfault {
     pub fn hold_back(&self, at: usize, bytes: usize) -> Option<HeldBack<'_>> {
         let registered = self.ask(UFFDIO_REGISTER, &mut [at as u64, bytes as u64, MISSING | PROTECT, 0]);
         let held = registered.then_some(HeldBack { by: self, at, bytes })?;
-        self.ask(UFFDIO_WRITEPROTECT, &mut [at as u64, bytes as u64, PROTECTED]).then_some(held)
+        held.protect(at, bytes).then_some(held)
+    }
+
+    /// What a kernel does that loses the protection of a page.
+    #[cfg(test)]
+    pub fn unprotect(&self, at: usize, bytes: usize) {
+        assert!(self.ask(UFFDIO_WRITEPROTECT, &mut [at as u64, bytes as u64, 0]));
     }
 
     /// Moves pages; the bytes that were moved before something did not move.
@@ -96,6 +102,18 @@ pub struct HeldBack<'a> {
     by: &'a Userfault,
     at: usize,
     bytes: usize,
+}
+
+impl HeldBack<'_> {
+    /// Whether all of it is still held back: the kernel has not unmapped it, and nothing else has taken its place.
+    pub fn is_there(&self) -> bool {
+        self.protect(self.at, self.bytes)
+    }
+
+    /// Protects a part of it anew.
+    pub fn protect(&self, at: usize, bytes: usize) -> bool {
+        self.by.ask(UFFDIO_WRITEPROTECT, &mut [at as u64, bytes as u64, PROTECTED])
+    }
 }
 
 impl Drop for HeldBack<'_> {

@@ -2,7 +2,8 @@
 //! exchanges, hints, splits and joins; virtual blocks that are cloned, promoted and handed over; stores that are compacted;
 //! and Trident's thread at work on all of it, as if memory were short now and then.
 //!
-//! `TERRACE_TORTURE_SECONDS` makes it run so long.
+//! `TERRACE_TORTURE_SECONDS` makes it run so long, from the seed `TERRACE_TORTURE_SEED` on; `scripts/torture-arena` does so,
+//! and counts.
 
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
@@ -16,6 +17,9 @@ use terrace_arena::store::{Compaction, Store};
 use terrace_arena::{BASE, HUGE, Promoter};
 use terrace_model::PageSize;
 use terrace_policy::Random;
+
+/// Steps of a worker for each seed; the one with the store takes twenty times as many.
+const STEPS: u64 = 120;
 
 /// Memory and what belongs into each of its pages: 0 is zeros, else a stamp.
 struct Known {
@@ -241,8 +245,9 @@ fn store(random: &mut Random, steps: u64) {
 
 #[test]
 fn every_byte_is_found_whatever_is_done_to_pages() {
-    let seconds = std::env::var("TERRACE_TORTURE_SECONDS").ok().and_then(|text| text.parse().ok());
-    let (begin, span) = (Instant::now(), Duration::from_secs(seconds.unwrap_or(0)));
+    let asked = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let first = asked("TERRACE_TORTURE_SEED").unwrap_or(1);
+    let (begin, span) = (Instant::now(), Duration::from_secs(asked("TERRACE_TORTURE_SECONDS").unwrap_or(0)));
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -256,18 +261,20 @@ fn every_byte_is_found_whatever_is_done_to_pages() {
                 std::thread::sleep(Duration::from_millis(20));
             }
         });
-        let mut seed = 1;
+        let mut seed = first;
         loop {
             // What fails ends the other thread too.
             let done = std::panic::catch_unwind(|| {
                 let workers = [memory, blocks, store].into_iter().zip(0u64..).map(|(work, number)| {
-                    std::thread::spawn(move || work(&mut Random::new(seed * 8 + number), 120))
+                    std::thread::spawn(move || work(&mut Random::new(seed * 8 + number), STEPS))
                 });
                 workers.collect::<Vec<_>>().into_iter().for_each(|worker| worker.join().unwrap());
             });
             if done.is_err() || begin.elapsed() >= span {
                 stop.store(true, Relaxed);
                 assert!(done.is_ok(), "seed {seed}");
+                let (operations, seconds) = ((seed + 1 - first) * STEPS * 22, begin.elapsed().as_secs());
+                println!("torture: memory, seeds {first} to {seed}, {operations} operations, {seconds} s");
                 return;
             }
             seed += 1;

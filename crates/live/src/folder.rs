@@ -10,6 +10,7 @@ use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Mode of the folder.
 const PRIVATE_FOLDER: u32 = 0o700;
@@ -20,11 +21,25 @@ const OTHERS_WRITE: u32 = 0o022;
 /// Bytes of the largest file that is read.
 const MOST: u64 = 1 << 20;
 
+/// Between two tries to lock it.
+const BETWEEN_TRIES: Duration = Duration::from_millis(5);
+
 /// A folder that belongs to this user alone.
 #[derive(Debug)]
 pub struct Folder {
     handle: File,
     path: PathBuf,
+}
+
+/// A folder that is locked.
+#[derive(Debug)]
+pub struct Locked<'a>(&'a Folder);
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        // SAFETY: an open descriptor.
+        unsafe { libc::flock(self.0.handle.as_raw_fd(), libc::LOCK_UN) };
+    }
 }
 
 /// The user that this process acts as.
@@ -84,6 +99,35 @@ impl Folder {
         let folder = Folder::open(path)?;
         folder.handle.set_permissions(PermissionsExt::from_mode(PRIVATE_FOLDER))?;
         Ok(folder)
+    }
+
+    /// Held by whoever changes what several programs change together, until what comes back is dropped.
+    ///
+    /// # Errors
+    /// Somebody else holds it for longer than `patience`.
+    pub fn lock(&self, patience: Duration) -> io::Result<Locked<'_>> {
+        let begin = Instant::now();
+        loop {
+            // SAFETY: an open descriptor.
+            if unsafe { libc::flock(self.handle.as_raw_fd(), libc::LOCK_EX | libc::LOCK_NB) } == 0 {
+                return Ok(Locked(self));
+            }
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::WouldBlock {
+                return Err(error);
+            }
+            if begin.elapsed() >= patience {
+                return Err(io::Error::new(
+                    io::ErrorKind::WouldBlock,
+                    format!(
+                        "{} is locked by another program for {} s; try again when that has ended",
+                        self.path.display(),
+                        patience.as_secs()
+                    ),
+                ));
+            }
+            std::thread::sleep(BETWEEN_TRIES);
+        }
     }
 
     /// The names in it, sorted.

@@ -23,7 +23,10 @@ impl Block {
             self.map_over(self.file, PRIVATE)?;
             // SAFETY: The block's own file. The kernel refuses while anybody has it mapped so that stores reach it.
             if unsafe { libc::fcntl(self.file, libc::F_ADD_SEALS, libc::F_SEAL_WRITE) } != 0 {
-                self.map_over(self.file, libc::MAP_SHARED | libc::MAP_NORESERVE)?;
+                let back = self.map_over(self.file, libc::MAP_SHARED | libc::MAP_NORESERVE);
+                // Where it stays private, what is written from now on is not in the file.
+                self.cloned = back.is_err();
+                back?;
                 // SAFETY: The caller's word.
                 return unsafe { self.copied() };
             }

@@ -62,6 +62,8 @@ pub enum Problem {
 pub struct Pool {
     blocks: Arc<Blocks>,
     thread: Option<JoinHandle<()>>,
+    /// Whose the thread is: a forked child has none, whatever `thread` says.
+    process: u32,
 }
 
 /// What a thread that panics leaves is in order: each change is one store.
@@ -114,7 +116,7 @@ impl Pool {
             stopped: Condvar::new(),
         });
         let ahead = ahead.div_ceil(HUGE).min(count) as u64;
-        let mut pool = Pool { blocks, thread: None };
+        let mut pool = Pool { blocks, thread: None, process: std::process::id() };
         if ahead > 0 {
             let blocks = Arc::clone(&pool.blocks);
             let named = std::thread::Builder::new().name("terrace-zeroing".to_owned());
@@ -143,8 +145,10 @@ impl Pool {
                 states[first..first + count].fill(Block::Used);
                 return Ok(self.blocks.address(first) as *mut u8);
             }
-            // One that is being brought in is free in a moment.
-            run(&[Block::Free, Block::Zeroed, Block::Busy]).ok_or(Problem::Full)?;
+            // One that is being brought in is free in a moment, unless nobody is there any more who does it.
+            run(&[Block::Free, Block::Zeroed, Block::Busy])
+                .filter(|_| self.has_thread())
+                .ok_or(Problem::Full)?;
             drop(states);
             std::thread::yield_now();
         }
@@ -174,6 +178,10 @@ impl Pool {
         Ok(())
     }
 
+    fn has_thread(&self) -> bool {
+        self.thread.is_some() && self.process == std::process::id()
+    }
+
     /// Bytes that are ready.
     pub fn ready(&self) -> usize {
         locked(&self.blocks.states).iter().filter(|state| **state == Block::Zeroed).count() * HUGE
@@ -182,6 +190,11 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
+        if !self.has_thread() {
+            // Nothing is to be waited for. What the thread of a parent held at the fork is held for ever.
+            self.thread.take().into_iter().for_each(std::mem::forget);
+            return;
+        }
         *locked(&self.blocks.stop) = true;
         self.blocks.stopped.notify_all();
         if let Some(thread) = self.thread.take() {

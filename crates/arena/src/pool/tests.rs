@@ -91,3 +91,23 @@ fn blocks_in_use_are_never_zeroed() {
     }
     assert!(count > 0);
 }
+
+/// Its parent's thread is not there.
+#[test]
+fn a_forked_child_gives_a_pool_up_at_once() {
+    let pool = Pool::new(8 * HUGE, 2 * HUGE).unwrap();
+    settles_at(&pool, 2 * HUGE);
+    // SAFETY: The child does what is tried here and ends, by an alarm where it hangs.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            libc::alarm(20);
+            drop(pool);
+            libc::_exit(0);
+        }
+        let mut status = -1;
+        libc::waitpid(child, &raw mut status, 0);
+        assert_eq!(status, 0);
+    }
+    assert!(pool.take(HUGE).is_ok());
+}

@@ -16,7 +16,7 @@ use crate::memory::{Memory, Pages};
 use crate::system;
 use crate::{BASE, HUGE};
 use frames::StoreFrames;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::c_int;
 use terrace_buddy::{Buddy, Mobility, Shape};
 use terrace_model::{Frame, PageSize, TierId, Time};
@@ -78,6 +78,8 @@ pub struct Store {
     free_handles: Vec<u32>,
     /// Handles by first frame.
     at: BTreeMap<u64, u32>,
+    /// First frames of the gibibytes that had pages of 1 GiB and have smaller ones by now.
+    replaced: BTreeSet<u64>,
     /// Compactors keep their cursors.
     compactors: [Compactor; 2],
     began: u64,
@@ -90,21 +92,26 @@ impl Store {
     /// The kernel's error number.
     pub fn new(bytes: usize, wish: Pages) -> Result<Store, c_int> {
         let memory = Memory::new(bytes, wish)?;
-        let shape =
-            Shape { max_order: MAX_ORDER, last_freed_first: false, grouping: false, pageblock_order: 9 };
         let compactors = [Compaction::Smart, Compaction::Normal].map(|kind| Compactor::new(kind, LIMITS));
         Ok(Store {
-            buddy: Buddy::new((memory.bytes() / BASE) as u64, shape),
+            buddy: Store::buddy(memory.bytes()),
             memory,
             pages: Vec::new(),
             free_handles: Vec::new(),
             at: BTreeMap::new(),
+            replaced: BTreeSet::new(),
             compactors,
             began: system::now(),
         })
     }
 
-    /// The memory's size, and the pages that it has.
+    fn buddy(bytes: usize) -> Buddy {
+        let shape =
+            Shape { max_order: MAX_ORDER, last_freed_first: false, grouping: false, pageblock_order: 9 };
+        Buddy::new((bytes / BASE) as u64, shape)
+    }
+
+    /// The memory's size, and the pages that it has, or had before it was trimmed.
     pub fn memory(&self) -> (usize, Pages) {
         (self.memory.bytes(), self.memory.pages())
     }
@@ -240,17 +247,46 @@ impl Store {
 
     /// Gives free memory back to the kernel: blocks of 2 MiB, or of 1 GiB where the pages are as large. It stays the store's
     /// and comes back when it is used. Returns the bytes.
+    ///
+    /// A page of 1 GiB goes back to the kernel's pool, and memory in pages of 2 MiB takes its place: others may have the
+    /// page now, and where the pool is empty, a store to such memory would end the program.
     pub fn trim(&mut self) -> usize {
-        let size = if self.memory.pages() == Pages::Giant { PageSize::Giant } else { PageSize::Huge };
         let mut given = 0;
-        for (first, order) in self.buddy.blocks().filter(|(_, order)| *order >= size.order()) {
-            let (at, bytes) = (self.address(Frame(first)), BASE << order);
-            // SAFETY: Nobody has it. Pages of the pool are taken since Linux 5.18.
-            if unsafe { libc::madvise(at.cast(), bytes, libc::MADV_DONTNEED) } == 0 {
+        let free: Vec<(u64, u32)> =
+            self.buddy.blocks().filter(|(_, order)| *order >= PageSize::Huge.order()).collect();
+        for (first, order) in free {
+            let bytes = BASE << order;
+            if !self.is_giant(first) {
+                // SAFETY: Nobody has it.
+                let gone =
+                    unsafe { libc::madvise(self.address(Frame(first)).cast(), bytes, libc::MADV_DONTNEED) };
+                given += if gone == 0 { bytes } else { 0 };
+            } else if order == MAX_ORDER && self.replace(first, bytes) {
                 given += bytes;
             }
         }
         given
+    }
+
+    /// Whether the frame is part of a page of 1 GiB.
+    fn is_giant(&self, frame: u64) -> bool {
+        self.memory.pages() == Pages::Giant && !self.replaced.contains(&(frame >> MAX_ORDER << MAX_ORDER))
+    }
+
+    /// Other memory takes the place of a free page of 1 GiB.
+    fn replace(&mut self, first: u64, bytes: usize) -> bool {
+        let start = self.address(Frame(first)) as usize;
+        // SAFETY: Memory of the store that nobody has.
+        if unsafe { system::map_over(start, bytes) }.is_err() {
+            // Where the kernel has unmapped it before it failed, nobody shall get it.
+            if !system::is_mapped(start) {
+                self.buddy.take_at(first, MAX_ORDER, Mobility::Unmovable);
+            }
+            return false;
+        }
+        system::advise_huge(start, bytes);
+        self.replaced.insert(first);
+        true
     }
 
     fn address(&self, frame: Frame) -> *mut u8 {
@@ -270,7 +306,7 @@ impl Store {
         let bytes = page.size.bytes() as usize;
         // SAFETY: The page is at one place and nothing at the other; neither is used by anybody, as `compact` is promised.
         unsafe {
-            let moved = if bytes >= HUGE && self.memory.pages() != Pages::Giant {
+            let moved = if bytes >= HUGE && !self.is_giant(from.0) && !self.is_giant(to.0) {
                 libc::madvise(target.cast(), bytes, libc::MADV_DONTNEED);
                 crate::exchange::shift(source, target, bytes)
             } else {

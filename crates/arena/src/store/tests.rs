@@ -130,6 +130,40 @@ fn free_memory_goes_back_to_the_kernel() {
     assert!(present <= 2 * MIB && holds(&store, pages[0], 5));
 }
 
+/// Pages of 1 GiB are not to be had in tests: to the store, ordinary memory is such here.
+#[test]
+fn other_memory_takes_the_place_of_a_page_of_1_gib_that_is_given_back() {
+    const GIB: usize = 1 << 30;
+    let (start, bytes, _) = Memory::new(2 * GIB, Pages::Huge).unwrap().into_parts();
+    let mut store = store(2);
+    // SAFETY: The parts of memory that is given to the store.
+    store.memory = unsafe { Memory::from_parts(start, bytes, Pages::Giant) };
+    store.buddy = Store::buddy(bytes);
+    let small = store.allocate(PageSize::Base).unwrap();
+    let large = store.allocate(PageSize::Giant).unwrap();
+    fill(&store, small, 3);
+    let (inside, _) = store.resolve(large).unwrap();
+    // SAFETY: Within the page.
+    unsafe { inside.add(5 * HUGE).write(9) };
+    assert_eq!(store.trim(), 0, "one is used, of the other a part");
+    store.release(large).unwrap();
+    assert_eq!((store.trim(), store.replaced.len()), (GIB, 1));
+    assert!(holds(&store, small, 3));
+    // What was given back is zeros, and is used and given back like any memory.
+    let again = store.allocate(PageSize::Giant).unwrap();
+    let (inside, _) = store.resolve(again).unwrap();
+    // SAFETY: Within the page.
+    assert_eq!(unsafe { inside.add(5 * HUGE).read() }, 0);
+    store.release(again).unwrap();
+    let huge: Vec<u32> = (0..600).map(|_| store.allocate(PageSize::Huge).unwrap()).collect();
+    fill(&store, *huge.last().unwrap(), 4);
+    assert!(holds(&store, *huge.last().unwrap(), 4) && holds(&store, small, 3));
+    huge[300..].iter().for_each(|handle| store.release(*handle).unwrap());
+    let free = store.free_blocks(PageSize::Huge) as usize * HUGE;
+    let given = store.trim();
+    assert!(given > 0 && given < free, "what is free of the page of 1 GiB stays: {given} of {free}");
+}
+
 /// A random life, against a list of what was given out.
 #[test]
 fn no_page_is_lost_or_given_out_twice() {

@@ -1,12 +1,12 @@
 //! What a journal may name: exactly what Terrace itself changes. A journal that names anything else is not Terrace's.
 
-use super::{Change, Kdamonds};
+use super::{Change, GIANT_PAGES, Growing, Kdamonds};
 use crate::access::{KDAMONDS, TRACING};
 use crate::launch::WEIGHTS;
 use std::path::Path;
 
-/// Pages of 1 GiB in the kernel's pool, which the arena grows on request (`crates/arena/src/giant.rs`).
-const GIANT_PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages";
+/// Pages of 1 GiB that a machine can have: 1 PiB.
+const MOST_GIANT_PAGES: u64 = 1 << 20;
 /// Weights of nodes, as the kernel takes them.
 const WEIGHT: std::ops::RangeInclusive<u32> = 1..=255;
 
@@ -36,6 +36,13 @@ pub(super) fn check(change: &Change, pid: u32) -> Result<(), String> {
             }
             let known = [Kdamonds::watching(), Kdamonds::moving()];
             if known.contains(as_what) { Ok(()) } else { Err("Terrace has no such use for DAMON".to_owned()) }
+        }
+        Change::Pool { pages, growing } => {
+            let Growing { from, by } = growing.unwrap_or(Growing { from: 0, by: 0 });
+            match [*pages, from, by].into_iter().find(|count| *count > MOST_GIANT_PAGES) {
+                Some(count) => Err(format!("no machine has {count} pages of 1 GiB")),
+                None => Ok(()),
+            }
         }
     }
 }
@@ -71,6 +78,7 @@ mod tests {
             folder(&instance),
             damon(KDAMONDS, Kdamonds::watching()),
             damon(KDAMONDS, Kdamonds::moving()),
+            Change::Pool { pages: 3, growing: Some(Growing { from: 7, by: 2 }) },
         ] {
             check(&good, 42).unwrap();
         }
@@ -100,6 +108,8 @@ mod tests {
             damon("/tmp/kdamonds", Kdamonds::watching()),
             damon(KDAMONDS, many),
             damon(KDAMONDS, other),
+            Change::Pool { pages: 1 << 40, growing: None },
+            Change::Pool { pages: 1, growing: Some(Growing { from: 0, by: u64::MAX }) },
         ] {
             assert!(check(&bad, 42).is_err(), "{bad:?}");
         }

@@ -6,6 +6,7 @@
 //! changes itself ([`allowed`]).
 
 mod allowed;
+mod pool;
 #[cfg(test)]
 mod tests;
 
@@ -16,6 +17,12 @@ use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Pages of 1 GiB in the kernel's pool, which the arena grows on request.
+const GIANT_PAGES: &str = "/sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages";
+/// How long a program is waited for that is changing the pool.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How Terrace has DAMON work: so many threads, with these operations.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,6 +71,24 @@ pub enum Change {
         #[serde(default = "Kdamonds::watching")]
         as_what: Kdamonds,
     },
+    /// Pages of 1 GiB were added to the kernel's pool, by a program with `libterrace.so` (`crates/arena/src/giant`). A
+    /// count: several programs may have added some.
+    Pool {
+        /// What was added for certain.
+        pages: u64,
+        /// A growth that its program did not finish.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        growing: Option<Growing>,
+    },
+}
+
+/// A growth of the pool that had begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Growing {
+    /// Pages of the pool before.
+    pub from: u64,
+    /// Pages that were to be added.
+    pub by: u64,
 }
 
 /// The changes of one run.
@@ -248,14 +273,18 @@ pub fn restore(kernel: &dyn Kernel, folder: &Path) -> io::Result<Restored> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(restored),
         folder => folder?,
     };
+    // Against programs that change the pool of 1 GiB pages, and another `terrace restore`.
+    let _lock = folder.lock(PATIENCE)?;
+    let mut records = Vec::new();
     for name in folder.names()?.into_iter().filter(|name| name.ends_with(".json")) {
-        let mut record = match Record::load(&folder, &name) {
-            Ok(record) => record,
-            Err(why) => {
-                restored.failed.push(why);
-                continue;
-            }
-        };
+        match Record::load(&folder, &name) {
+            Ok(record) => records.push(record),
+            Err(why) => restored.failed.push(why),
+        }
+    }
+    // First, as what is given back for one changes what can be told of another.
+    pool::settle(kernel, records.iter_mut().flat_map(|record| &mut record.changes));
+    for mut record in records {
         if began(kernel, record.pid) == Some(record.began) {
             restored
                 .left
@@ -347,6 +376,7 @@ fn undo_one(kernel: &dyn Kernel, change: &Change) -> io::Result<Undone> {
             kernel.write(&count, "0")?;
             Ok(Undone::Back("DAMON is off again".to_owned()))
         }
+        Change::Pool { pages, .. } => pool::undo(kernel, *pages),
     }
 }
 
@@ -363,6 +393,7 @@ impl std::fmt::Display for Change {
             }
             Change::Folder { path } => write!(f, "could not remove {}", path.display()),
             Change::Damon { .. } => write!(f, "could not switch DAMON off"),
+            Change::Pool { pages, .. } => write!(f, "could not take {pages} pages out of {GIANT_PAGES}"),
         }
     }
 }

@@ -214,3 +214,49 @@ fn journals_are_private() {
     let file = bench.folder().join(format!("{}.json", std::process::id()));
     assert_eq!((mode(&bench.folder()), mode(&file)), (0o700, 0o600));
 }
+
+/// Two programs have grown the pool of 1 GiB pages, one after the other, and were killed: one of them while the kernel made
+/// the second of its two pages. The texts are those that `crates/arena/src/giant` writes.
+#[test]
+fn pages_that_killed_programs_have_added_to_the_pool_are_taken_out_again() {
+    let bench = Bench::new("1");
+    let pool = bench.root.path().join(&GIANT_PAGES[1..]);
+    std::fs::create_dir_all(pool.parent().unwrap()).unwrap();
+    let folder = Folder::create(&bench.folder()).unwrap();
+    let note = |process: u32, change: &str| {
+        let text = format!(r#"{{"pid":{process},"began":42,"changes":[{{"kind":"pool",{change}}}]}}"#);
+        folder.write(&format!("{process}.json"), &format!("{text}\n")).unwrap();
+    };
+    // The administrator's page, three of process 7 and one and a half of process 8.
+    let grown = |now: &str| {
+        std::fs::write(&pool, now).unwrap();
+        note(7, r#""pages":3"#);
+        note(8, r#""pages":1,"growing":{"from":5,"by":2}"#);
+    };
+    let now = || std::fs::read_to_string(&pool).unwrap();
+    grown("6\n");
+    let restored = restore(&*bench.kernel, &bench.folder()).unwrap();
+    assert_eq!((restored.done.len(), restored.left.len(), restored.failed.len()), (2, 0, 0), "{restored:?}");
+    assert!(restored.done[0].ends_with("nr_hugepages is 3 again, 3 less"), "{restored:?}");
+    assert_eq!((now().as_str(), folder.names().unwrap().len()), ("1", 0));
+    assert_eq!(restore(&*bench.kernel, &bench.folder()).unwrap(), Restored::default());
+    // The administrator has taken all pages out since.
+    grown("0\n");
+    let restored = restore(&*bench.kernel, &bench.folder()).unwrap();
+    assert_eq!((restored.done.len(), restored.left.len(), now().trim()), (0, 2, "0"), "{restored:?}");
+    // Without such a pool there is nothing to be done.
+    grown("6\n");
+    std::fs::remove_file(&pool).unwrap();
+    assert_eq!(restore(&*bench.kernel, &bench.folder()).unwrap().left.len(), 2);
+}
+
+#[test]
+fn a_folder_that_another_program_holds_is_not_waited_for_without_end() {
+    let bench = Bench::new("1");
+    let (one, other) = (Folder::create(&bench.folder()).unwrap(), Folder::open(&bench.folder()).unwrap());
+    let held = one.lock(Duration::ZERO).unwrap();
+    let said = other.lock(Duration::from_millis(20)).unwrap_err();
+    assert!(said.to_string().contains("locked by another program"), "{said}");
+    drop(held);
+    assert!(other.lock(Duration::ZERO).is_ok());
+}

@@ -39,7 +39,7 @@ int terrace_allocate(size_t bytes, int wish, struct terrace_memory *memory);
 /* Gives memory pages of another size, at the same address: enum terrace_pages. What holds zeros alone takes no memory on the way
  * down. Threads may read and store meanwhile; no system call is handed the memory, and no forked child has it. EINVAL: address
  * or length is no multiple of the size; ENOMEM: there are no such pages; EOPNOTSUPP: on a kernel before 6.7. It is then as it
- * was. */
+ * was. ESTALE: the kernel had no memory left to map it at its address again; it is whole, and the structure has its new address. */
 int terrace_resize(struct terrace_memory *memory, int pages);
 /* Gives memory back, whole, and clears the structure. */
 int terrace_free(struct terrace_memory *memory);

@@ -126,7 +126,8 @@ pub unsafe extern "C" fn terrace_resize(place: *mut CMemory, to: c_int) -> c_int
         let mut memory = unsafe { Memory::from_parts(given.start.cast(), given.bytes, has) };
         // SAFETY: As the caller promises.
         let resized = unsafe { terrace_arena::resize::resize(&mut memory, to) };
-        given.pages = memory.into_parts().2 as c_int;
+        let (start, _, pages) = memory.into_parts();
+        (given.start, given.pages) = (start.cast(), pages as c_int);
         resized.map_err(|refused| refused.number())
     })
 }

@@ -9,7 +9,7 @@
 //! and what is cold is marked for the kernel to take first when memory is short (`MADV_COLD`), and goes to swap where there
 //! is some (`MADV_PAGEOUT`).
 
-use crate::{log, variable};
+use crate::{children, log, variable};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, c_int};
 use std::fs::File;
@@ -156,6 +156,7 @@ fn interleave(nodes: &[u32]) {
         let bits = mask.nodes.len() * 64 + 1;
         for mode in mask.modes {
             if libc::syscall(libc::SYS_set_mempolicy, mode, mask.nodes.as_ptr(), bits) == 0 {
+                children::keep_from_children(mode, mask);
                 return;
             }
         }

@@ -28,6 +28,7 @@
 
 mod api;
 mod budget;
+mod children;
 mod heap;
 mod helper;
 mod hints;
@@ -61,6 +62,7 @@ extern "C" fn end() {
 
 /// Called when the library is loaded.
 fn start() {
+    children::begin();
     let setting = variable(c"TERRACE_ARENA").unwrap_or_default();
     log::begin(setting == b"log");
     if setting == b"off" {
@@ -87,7 +89,10 @@ fn start() {
 fn grow() {
     let Some(text) = variable(c"TERRACE_GROW_1G").filter(|text| !text.is_empty()) else { return };
     match str::from_utf8(text).ok().and_then(|text| text.parse().ok()) {
-        Some(pages) => terrace_arena::giant::allow(pages),
+        Some(pages) => {
+            terrace_arena::giant::listen(|refused| log::line(format_args!("pool of 1 GiB pages: {refused}")));
+            terrace_arena::giant::allow(pages);
+        }
         None => log::always(format_args!("TERRACE_GROW_1G is a number of pages; the pool is not grown")),
     }
 }

@@ -1,7 +1,8 @@
 //! Programs that know nothing of the library, with the library preloaded: they get huge pages, and nothing else changes for
 //! them.
 //!
-//! The C programs are in `programs/`; gcc compiles them. `TERRACE_TORTURE_SECONDS` makes the random program run so long.
+//! The C programs are in `programs/`; gcc compiles them. `TERRACE_TORTURE_SECONDS` makes the random program run so long,
+//! from the seed `TERRACE_TORTURE_SEED` on; `scripts/torture-arena` does so, and counts.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -178,6 +179,14 @@ fn calls_answer_as_they_do_without_it() {
 }
 
 #[test]
+fn programs_are_started_as_they_are_without_it() {
+    assert!(compile(FOLDER.path(), "starts", "starts", &["-Wno-nonnull"]));
+    let plain = run(program("starts", &[], None)).0;
+    assert!(plain.contains("many theirs 1 2 3 4 5") && plain.contains("own mine four"), "{plain}");
+    assert_eq!(run(program("starts", &[], Some(""))).0, plain);
+}
+
+#[test]
 fn a_static_program_is_not_touched() {
     if compile(FOLDER.path(), "cases", "static", &["-static"]) {
         let plain = run(program("static", &["mapping"], None));
@@ -206,15 +215,25 @@ fn torture(seed: u64, steps: u64, threads: u64, preload: Option<&str>) -> String
 
 #[test]
 fn a_random_program_finds_every_byte() {
-    let seconds = std::env::var("TERRACE_TORTURE_SECONDS").ok().and_then(|text| text.parse().ok());
+    let asked = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let (seconds, first) = (asked("TERRACE_TORTURE_SECONDS"), asked("TERRACE_TORTURE_SEED").unwrap_or(1));
     let (begin, span) = (Instant::now(), Duration::from_secs(seconds.unwrap_or(0)));
-    let (mut seed, steps) = (1, if seconds.is_some() { 4000 } else { 250 });
+    let (mut seed, steps) = (first, if seconds.is_some() { 4000 } else { 250 });
+    // What is counted is what was done with the library.
+    let (mut operations, mut spent) = (0, Duration::ZERO);
     loop {
         for threads in [1, 3] {
             let plain = torture(seed, steps, threads, None);
+            let began = Instant::now();
             assert_eq!(torture(seed, steps, threads, Some("")), plain, "torture {seed} {steps} {threads}");
+            spent += began.elapsed();
+            operations += steps * threads;
         }
         if begin.elapsed() >= span {
+            println!(
+                "torture: program, seeds {first} to {seed}, {operations} operations, {} s",
+                spent.as_secs()
+            );
             return;
         }
         seed += 1;

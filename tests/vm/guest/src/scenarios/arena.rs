@@ -63,6 +63,14 @@ pub fn hints(checks: &mut Checks) -> Result<()> {
         by_hand.said.trim(),
     );
 
+    let own = by_hand.values.get("own-interleaved").map(String::as_str);
+    checks.that(own.is_some_and(|count| count != "0"), "other memory is interleaved", format!("{own:?}"));
+    checks.equal(
+        "programs that it starts, in five ways, are not",
+        by_hand.values.get("started-interleaved").map(String::as_str),
+        Some("0:0:0:0:0"),
+    );
+
     // The hottest by the byte has room, and of the second a part.
     let counted = [("a", &first, 8, 800), ("b", &second, 4, 4), ("c", &third, 7, 1)];
     write(&counted.map(|(name, offset, mib, accesses)| (name, offset.as_str(), mib, accesses, "")), "")?;
@@ -109,6 +117,7 @@ pub fn giant(checks: &mut Checks) -> Result<()> {
     set(format!("{POOL}/nr_hugepages"), 0)?;
     for grow in [None, Some("0")] {
         let mut target = start(grow)?;
+        checks.equal("a store of smaller pages gives back, too", target.value("trimmed")?, "1024:0:0");
         checks.equal(format!("{grow:?}: 2 MiB pages instead"), target.value("pages")?, "1");
         checks.equal("it stays so", told(&target, "up")?[..2].to_vec(), vec![-i64::from(libc::ENOMEM), 0]);
         checks.equal("nothing is added", count("nr_hugepages")?, 0);
@@ -117,6 +126,7 @@ pub fn giant(checks: &mut Checks) -> Result<()> {
 
     let target = start(Some("1"))?;
     checks.equal("a 1 GiB page, of a pool that was empty", target.value("pages")?, "2");
+    checks.equal("a store's page goes back to the pool", target.value("trimmed")?, "1024:1:0");
     let journal = format!("/run/terrace/{}.json", target.pid());
     checks.that(Path::new(&journal).exists(), "the change is in the journal", &journal);
     let (down, base, up) = (told(&target, "down")?, told(&target, "base")?, told(&target, "up")?);
@@ -144,6 +154,21 @@ pub fn giant(checks: &mut Checks) -> Result<()> {
         said.trim(),
     );
     checks.equal("the pool is empty", (count("nr_hugepages")?, Path::new(&journal).exists()), (0, false));
+
+    // Two programs grow it, one after the other, and both are killed.
+    let mut two = [start(Some("1"))?, start(Some("1"))?];
+    let have = [two[0].value("pages")?.to_owned(), two[1].value("pages")?.to_owned()];
+    checks.equal("both have a 1 GiB page", have, ["2", "2"].map(str::to_owned));
+    checks.equal("the pool has both", count("nr_hugepages")?, 2);
+    for target in &mut two {
+        target.kill()?;
+    }
+    eventually(|| Ok(count("free_hugepages")? == 2))?;
+    let restored = Command::new("terrace").arg("restore").output()?;
+    let said = String::from_utf8_lossy(&restored.stdout).into_owned();
+    let left = std::fs::read_dir("/run/terrace")?.count();
+    checks.equal("restore gives both back", (count("nr_hugepages")?, left), (0, 0));
+    checks.that(restored.status.success(), "and says so", said.trim());
 
     // At its end the program gives back what it has added, of what it still uses too.
     let runs_to_its_end = || {

@@ -8,6 +8,7 @@ use std::mem::transmute;
 
 const GIB: usize = 1 << 30;
 const MIB: usize = 1 << 20;
+const POOL: &str = "/sys/kernel/mm/hugepages/hugepages-1048576kB";
 /// Distance between words that hold something: 64 in 1 GiB.
 const STEP: usize = 16 * MIB;
 
@@ -52,7 +53,51 @@ fn resident() -> Result<[u64; 2]> {
     Ok([figure("VmRSS:")?, figure("HugetlbPages:")?])
 }
 
+type NewStore = unsafe extern "C" fn(usize, c_int, *mut *mut c_void) -> c_int;
+type StoreAllocate = unsafe extern "C" fn(*mut c_void, c_int, *mut u32) -> c_int;
+type StoreRelease = unsafe extern "C" fn(*mut c_void, u32) -> c_int;
+type StorePin = unsafe extern "C" fn(*mut c_void, u32, *mut *mut u8) -> c_int;
+type Trim = unsafe extern "C" fn(*mut c_void) -> usize;
+type Free = unsafe extern "C" fn(*mut c_void);
+
+/// A store whose page of 1 GiB is used, given back, and used again, of smaller ones then: MiB given back, and what the
+/// pool has free and reserved meanwhile.
+fn trimmed() -> Result<String> {
+    // SAFETY: functions of these types, as `terrace.h` declares them.
+    let (new, allocate, release, pin, unpin, trim, free) = unsafe {
+        (
+            transmute::<*mut c_void, NewStore>(function(c"terrace_store_new")?),
+            transmute::<*mut c_void, StoreAllocate>(function(c"terrace_store_allocate")?),
+            transmute::<*mut c_void, StoreRelease>(function(c"terrace_store_release")?),
+            transmute::<*mut c_void, StorePin>(function(c"terrace_store_pin")?),
+            transmute::<*mut c_void, StoreRelease>(function(c"terrace_store_unpin")?),
+            transmute::<*mut c_void, Trim>(function(c"terrace_store_trim")?),
+            transmute::<*mut c_void, Free>(function(c"terrace_store_free")?),
+        )
+    };
+    let (mut store, mut handle, mut start) = (std::ptr::null_mut(), 0, std::ptr::null_mut());
+    // SAFETY: as the header says.
+    unsafe {
+        ensure!(new(GIB, 2, &raw mut store) == 0, "terrace_store_new");
+        let mut given = String::new();
+        for value in [5u8, 6] {
+            ensure!(allocate(store, 2, &raw mut handle) == 0, "terrace_store_allocate");
+            ensure!(pin(store, handle, &raw mut start) == 0, "terrace_store_pin");
+            start.add(77 * MIB).write(value);
+            ensure!(start.add(77 * MIB).read() == value && start.add(78 * MIB).read() == 0, "its bytes");
+            ensure!(unpin(store, handle) == 0 && release(store, handle) == 0, "terrace_store_release");
+            let mib = trim(store) / MIB;
+            let count = |name: &str| std::fs::read_to_string(format!("{POOL}/{name}"));
+            let (free, reserved) = (count("free_hugepages")?, count("resv_hugepages")?);
+            given = format!("{mib}:{}:{}", free.trim(), reserved.trim());
+        }
+        free(store);
+        Ok(given)
+    }
+}
+
 pub fn run() -> Result<()> {
+    println!("trimmed={}", trimmed()?);
     // SAFETY: functions of these types, as `terrace.h` declares them.
     let (allocate, resize) = unsafe {
         let allocate: Allocate = transmute(function(c"terrace_allocate")?);

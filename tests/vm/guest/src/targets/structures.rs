@@ -4,7 +4,10 @@ use crate::check::nodes_of;
 use crate::memory::PAGE;
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use std::ffi::CString;
 use std::hint::black_box;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use terrace_live::kernel::{Kernel, Linux, Process};
 
 #[derive(Args)]
@@ -137,6 +140,59 @@ impl Structures {
             object.check()?;
         }
         println!("same=1");
+        let own = std::fs::read_to_string(PLACES)?.matches(INTERLEAVED).count();
+        println!("own-interleaved={own} started-interleaved={}", started()?.join(":"));
         Ok(())
     }
+}
+
+const PLACES: &str = "/proc/self/numa_maps";
+const INTERLEAVED: &str = "interleave";
+const OUTPUT: &str = "/tmp/started";
+
+/// How many mappings of programs that this one starts are interleaved, for each way of starting one. They are linked
+/// statically, so that what is preloaded here is not preloaded there.
+fn started() -> Result<Vec<String>> {
+    let count = || {
+        let mut command = Command::new("/bin/grep");
+        command.args(["-c", INTERLEAVED, PLACES]);
+        command
+    };
+    let said = |mut command: Command| -> Result<String> {
+        Ok(String::from_utf8(command.output()?.stdout)?.trim().to_owned())
+    };
+    let mut after_fork = count();
+    // SAFETY: nothing is done between `fork` and `exec`.
+    unsafe { after_fork.pre_exec(|| Ok(())) };
+    let mut found = vec![said(count())?, said(after_fork)?];
+    let shell = CString::new(format!("grep -c {INTERLEAVED} {PLACES} >{OUTPUT}"))?;
+    // SAFETY: a string; there is one thread.
+    unsafe { libc::system(shell.as_ptr()) };
+    found.push(std::fs::read_to_string(OUTPUT)?.trim().to_owned());
+    let command = CString::new(format!("grep -c {INTERLEAVED} {PLACES}"))?;
+    // SAFETY: strings; the stream is read to its end and closed.
+    unsafe {
+        let stream = libc::popen(command.as_ptr(), c"r".as_ptr());
+        ensure!(!stream.is_null(), "popen");
+        let mut line = [0u8; 64];
+        let length = libc::fread(line.as_mut_ptr().cast(), 1, line.len(), stream);
+        libc::pclose(stream);
+        found.push(String::from_utf8_lossy(&line[..length]).trim().to_owned());
+    }
+    let (pattern, places, output) =
+        (CString::new(INTERLEAVED)?, CString::new(PLACES)?, CString::new(OUTPUT)?);
+    // SAFETY: the child calls only what a forked child may; the arguments are strings, and a null ends them.
+    unsafe {
+        let child = libc::fork();
+        if child == 0 {
+            libc::close(1);
+            libc::open(output.as_ptr(), libc::O_WRONLY | libc::O_CREAT | libc::O_TRUNC, 0o600);
+            let (name, count) = (c"grep".as_ptr(), c"-c".as_ptr());
+            libc::execlp(name, name, count, pattern.as_ptr(), places.as_ptr(), std::ptr::null::<i8>());
+            libc::_exit(1);
+        }
+        libc::waitpid(child, std::ptr::null_mut(), 0);
+    }
+    found.push(std::fs::read_to_string(OUTPUT)?.trim().to_owned());
+    Ok(found)
 }
