@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
+use std::sync::{Mutex, PoisonError};
 use terrace_recorder::{RecordOptions, Recording, record};
 use terrace_trace::{Access, Batch, Event, EventSource, Item, SequencedEvent, StreamId};
 
@@ -172,11 +173,26 @@ impl Recorded {
     }
 }
 
-/// An example of this package; Cargo builds them before it runs the tests.
+/// An example of this package. Cargo builds them before it runs all tests, and not before it runs this one alone: then it
+/// is asked to.
 pub fn example(name: &str) -> PathBuf {
+    static BUILD: Mutex<()> = Mutex::new(());
     let test = std::env::current_exe().unwrap();
-    let directory = test.parent().and_then(Path::parent).unwrap().join("examples");
-    let path = directory.join(name);
+    let profile = test.parent().and_then(Path::parent).unwrap();
+    let path = profile.join("examples").join(name);
+    let _one_at_a_time = BUILD.lock().unwrap_or_else(PoisonError::into_inner);
+    if !path.exists() {
+        let profile = match profile.file_name().unwrap().to_str().unwrap() {
+            "debug" => "dev",
+            other => other,
+        };
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+        cargo.args(["build", "--quiet", "--profile", profile, "--package", env!("CARGO_PKG_NAME")]);
+        assert!(
+            cargo.args(["--example", name]).status().unwrap().success(),
+            "the example {name} cannot be built"
+        );
+    }
     assert!(path.exists(), "{} is missing; run the tests by cargo test, which builds it", path.display());
     path
 }
