@@ -186,7 +186,9 @@ impl Library {
             summary = layer.summary.or(summary);
             tree::merge(&mut tree, expand(layer.tree)?);
         }
-        for (key, value) in sets {
+        // What starts anew goes first: whoever sets a device's preset and its channels means both, in either order.
+        let (starting, others): (Vec<_>, Vec<_>) = sets.iter().partition(|(key, _)| tree::starts_anew(key));
+        for (key, value) in starting.into_iter().chain(others) {
             let layer = tree::set_layer(&tree, key, value)?;
             tree::merge(&mut tree, expand(layer)?);
         }

@@ -414,6 +414,26 @@ fn options_reach_into_lists_and_start_placements_anew() {
 }
 
 #[test]
+fn the_order_of_options_does_not_matter_where_one_starts_a_table_anew() {
+    for first in ["preset", "channels"] {
+        let mut sets = [("device.dram.preset", "ddr4-2133"), ("device.dram.channels", "2")];
+        if first == "channels" {
+            sets.reverse();
+        }
+        let resolved = resolve("all-slow", None, &sets).unwrap();
+        assert_eq!(resolved.design.devices["dram"].channels, 2, "{first} first");
+    }
+    let sets = [("os.placement.first", "80"), ("os.placement.group", "100"), ("os.placement.kind", "ratio")];
+    let ratio = resolve("native-4k", Some("xeon-5218-dcpmm"), &sets).unwrap();
+    assert_eq!(ratio.design.os.placement, Placement::Ratio { first: 80, group: 100 });
+    // Of two that say the same, the later one counts.
+    let sets = [("device.dram.preset", "hbm2"), ("device.dram.preset", "ddr4-2133")];
+    let later = resolve("all-slow", None, &sets).unwrap();
+    let alone = resolve("all-slow", None, &sets[1..]).unwrap();
+    assert_eq!(later.design.devices["dram"].channels, alone.design.devices["dram"].channels);
+}
+
+#[test]
 fn a_default_says_where_it_comes_from() {
     let resolved = resolve("pom-tlb", None, &[]).unwrap();
     let values = values(&resolved);

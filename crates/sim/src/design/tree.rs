@@ -212,6 +212,12 @@ pub(crate) fn merge(base: &mut Entry, over: Entry) {
     merge_at(base, over, &mut Vec::new());
 }
 
+/// Whether a setting may let its table start anew: the kind of something, or a device's preset.
+pub(crate) fn starts_anew(key: &str) -> bool {
+    let last = key.rsplit('.').next().unwrap_or(key);
+    matches!(last, "kind" | "preset" | "placement" | "scheme" | "model")
+}
+
 fn merge_at(base: &mut Entry, over: Entry, path: &mut Vec<String>) {
     let path_parts: Vec<&str> = path.iter().map(String::as_str).collect();
     let starts_anew = match path_parts[..] {
