@@ -73,6 +73,31 @@ pub fn hanging(first: &str, text: &str, width: usize) -> String {
         .collect()
 }
 
+/// A command to be copied, after `first`, in lines of at most `width`: each but the last ends with a backslash, the others
+/// begin further in. Breaks at spaces outside quotes. Ends with a newline.
+pub fn command(first: &str, command: &str, width: usize) -> String {
+    let (mut words, mut quoted) = (vec![String::new()], false);
+    for letter in command.chars() {
+        quoted ^= letter == '\'';
+        match letter {
+            ' ' if !quoted => words.push(String::new()),
+            _ => words.last_mut().expect("there is always a word").push(letter),
+        }
+    }
+    let mut lines = vec![format!("{first}{}", words.remove(0))];
+    for word in words {
+        let line = lines.last_mut().expect("there is always a line");
+        // Room for the backslash, too.
+        if line.chars().count() + 1 + word.chars().count() + 2 <= width {
+            line.push(' ');
+            line.push_str(&word);
+        } else {
+            lines.push(format!("    {word}"));
+        }
+    }
+    lines.join(" \\\n") + "\n"
+}
+
 /// What a parameter means, its words where it has a few, its source and its range.
 pub fn parameter_help(info: &ParameterInfo) -> String {
     let range = info.range.as_ref().map(|range| format!(" Range: {} to {}.", range.low, range.high));
@@ -104,6 +129,15 @@ mod tests {
     fn control_characters_are_spelled_out() {
         assert_eq!(printable("plain\n\ttext é"), "plain\n\ttext é");
         assert_eq!(printable("a\x1b[2Jb\r\u{9b}c"), "a\\u{1b}[2Jb\\r\\u{9b}c");
+    }
+
+    #[test]
+    fn a_command_is_broken_between_its_words() {
+        let broken = command("See it: ", "terrace compare one two --set 'a b=c d' --scale 2", 30);
+        let expected = "See it: terrace compare one \\\n    two --set 'a b=c d' \\\n    --scale 2\n";
+        assert_eq!(broken, expected);
+        assert!(broken.lines().all(|line| line.len() <= 30));
+        assert_eq!(command("", "terrace", 20), "terrace\n");
     }
 
     #[test]

@@ -40,7 +40,8 @@ pub fn text(advice: &PageAdvice) -> String {
         out.push_str(&output::hanging("- ", remark, 76));
     }
     if let Some(command) = &advice.command {
-        out.push_str(&format!("\nSee it: {command}\n"));
+        out.push('\n');
+        out.push_str(&output::command("See it: ", command, 79));
     }
     out
 }
