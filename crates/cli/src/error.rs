@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::process::ExitCode;
+use terrace_live::session::Problem;
 
 /// Why a command did not succeed.
 #[derive(Debug)]
@@ -82,6 +83,15 @@ impl From<std::io::Error> for Failure {
 impl From<terrace_study::Error> for Failure {
     fn from(error: terrace_study::Error) -> Failure {
         if error.is_request() { Failure::Usage(error.into()) } else { Failure::Run(error.into()) }
+    }
+}
+
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Failure {
+        match problem {
+            Problem::Usage(message) => Failure::usage(message),
+            Problem::Machine(message) => Failure::run(message),
+        }
     }
 }
 

@@ -4,6 +4,8 @@ use std::path::{Path, PathBuf};
 
 /// Longer files hold more than one concern.
 const MOST_LINES: usize = 500;
+/// Lines of the command line, which is a door: what another door could use too is in a library.
+const MOST_OF_COMMAND_LINE: usize = 6000;
 /// Of a comment; `rustfmt` cuts code at less and leaves comments alone.
 const WIDEST_COMMENT: usize = 125;
 
@@ -51,6 +53,14 @@ fn comments_are_no_wider_than_a_screen_shows() {
         wide.extend(lines.map(|(number, _)| format!("{place}:{}", number + 1)));
     }
     assert!(wide.is_empty(), "comments are at most {WIDEST_COMMENT} characters wide:\n{}", wide.join("\n"));
+}
+
+#[test]
+fn the_command_line_is_a_thin_door() {
+    let (root, mut files) = workspace();
+    files.retain(|file| file.starts_with(root.join("crates/cli/src")));
+    let lines: usize = files.iter().map(|file| std::fs::read_to_string(file).unwrap().lines().count()).sum();
+    assert!((1000..MOST_OF_COMMAND_LINE).contains(&lines), "crates/cli/src has {lines} lines");
 }
 
 #[test]

@@ -2,7 +2,9 @@
 
 use crate::kernel::{IN_MEMORY, Kernel, Process, read_text};
 use crate::space::parse_maps;
+use serde::Serialize;
 use std::io;
+use std::time::{Duration, Instant};
 use terrace_policy::Runs;
 
 pub use terrace_policy::Contiguity;
@@ -42,6 +44,76 @@ pub fn measure(kernel: &dyn Kernel, process: &Process) -> io::Result<Contiguity>
         runs.close();
     }
     Ok(runs.finish())
+}
+
+/// What one look found, in the metrics of Translation Ranger.
+#[derive(Clone, Debug, Serialize)]
+pub struct Sample {
+    /// Since the first look began.
+    pub seconds: f64,
+    /// The share of the memory that the largest 32 runs cover.
+    pub coverage_32: f64,
+    /// The same of the largest 128.
+    pub coverage_128: f64,
+    /// All of it.
+    #[serde(flatten)]
+    pub contiguity: Contiguity,
+}
+
+/// Looks at a process again and again, until it ends.
+pub struct Looks<'a> {
+    kernel: &'a dyn Kernel,
+    process: &'a Process,
+    every: Option<Duration>,
+    length: Option<Duration>,
+    begun: Instant,
+    taken: u32,
+}
+
+impl<'a> Looks<'a> {
+    /// A look now, and where `every` is given one each time that it has passed, until `length` has.
+    pub fn new(
+        kernel: &'a dyn Kernel,
+        process: &'a Process,
+        every: Option<Duration>,
+        length: Option<Duration>,
+    ) -> Looks<'a> {
+        Looks { kernel, process, every, length, begun: Instant::now(), taken: 0 }
+    }
+
+    fn look(&self) -> io::Result<Sample> {
+        let contiguity = measure(self.kernel, self.process)?;
+        Ok(Sample {
+            seconds: self.begun.elapsed().as_secs_f64(),
+            coverage_32: contiguity.coverage(32),
+            coverage_128: contiguity.coverage(128),
+            contiguity,
+        })
+    }
+}
+
+impl Iterator for Looks<'_> {
+    type Item = io::Result<Sample>;
+
+    fn next(&mut self) -> Option<io::Result<Sample>> {
+        if self.taken > 0 {
+            let next = self.every?.saturating_mul(self.taken);
+            if self.length.is_some_and(|length| next > length) {
+                return None;
+            }
+            std::thread::sleep(next.saturating_sub(self.begun.elapsed()));
+            if !self.kernel.is_alive(self.process) {
+                return None;
+            }
+        }
+        let sample = self.look();
+        // It may end while it is looked at.
+        if sample.is_err() && self.taken > 0 && !self.kernel.is_alive(self.process) {
+            return None;
+        }
+        self.taken = self.taken.saturating_add(1);
+        Some(sample)
+    }
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ mod quantity;
 pub mod random;
 mod ranges;
 pub mod stats;
+pub mod text;
 pub mod thinned;
 mod tier;
 mod time;

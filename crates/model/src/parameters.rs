@@ -222,6 +222,12 @@ impl ParameterInfo {
         }
         text
     }
+
+    /// The explanation with the range, where there is one.
+    pub fn explanation_with_range(&self) -> String {
+        let range = self.range.as_ref().map(|range| format!(" Range: {} to {}.", range.low, range.high));
+        self.explanation() + &range.unwrap_or_default()
+    }
 }
 
 /// A value that a parameter cannot have, or a parameter that there is not.

@@ -5,11 +5,13 @@
 //! processors, since the simulator leaves out what a program waits for.
 
 use crate::designs::{Changes, Job, Setting};
+use crate::figures::{share, time};
 use crate::simulation::{Settings, Simulation};
 use crate::{Error, Input, Progress, run};
 use serde::Serialize;
 use std::ffi::OsString;
 use terrace_calibrate::native::{self, Pages, Program};
+use terrace_model::text;
 use terrace_recorder::RecordOptions;
 
 /// The designs that stand for the two ways of running natively.
@@ -108,6 +110,50 @@ pub struct CheckResult {
     pub sign: Agreement,
     /// What a reader should know, a sentence each.
     pub remarks: Vec<String>,
+}
+
+impl CheckResult {
+    /// The answer in one screen of 80 columns.
+    pub fn to_text(&self) -> String {
+        let mut out =
+            format!("{} on {}, {} pairs of native runs\n\n", self.program, self.machine, self.pairs);
+        out += &format!(
+            "{:<14}{:>12}{:>12}{:>12}{:>10}{:>12}\n",
+            "pages", "processors", "elapsed", "predicted", "faults", "predicted"
+        );
+        for (name, way) in [("4 KiB", &self.base), ("transparent", &self.huge)] {
+            let Way {
+                processor_seconds, elapsed_seconds, predicted_seconds, faults, predicted_faults, ..
+            } = way;
+            out += &format!(
+                "{name:<14}{:>12}{:>12}{:>12}{faults:>10}{predicted_faults:>12}\n",
+                time(*processor_seconds),
+                time(*elapsed_seconds),
+                time(*predicted_seconds)
+            );
+        }
+        out += &format!("Natively {} of its memory lay in huge pages.\n\n", share(self.huge.huge_share));
+        let interval =
+            |of: &Interval| format!("{:.3} times as fast ({:.3} to {:.3})", of.value, of.low, of.high);
+        out += &format!("Measured:   {}\n", interval(&self.measured));
+        out += &format!("Predicted:  {}\n\n", interval(&self.predicted));
+        let verdict = match self.sign {
+            Agreement::Right => "The prediction is on the right side",
+            Agreement::Wrong => "The prediction is wrong: one says faster, the other slower",
+            Agreement::Undecided => "The measurement does not tell faster from slower",
+        };
+        out += &format!("{verdict}; its speed-up is off by {:+.1} %.\n", self.error * 100.0);
+        let legend = format!(
+            "Measured: the median of the pairs and an interval that holds the true median {:.0} % of the time. Predicted: with \
+         the measured costs of faults and zeroing, and with those at their quartiles against and for huge pages.",
+            self.confidence * 100.0
+        );
+        out += &(text::wrap(&legend, 80).join("\n") + "\n");
+        for remark in &self.remarks {
+            out += &text::hanging("- ", remark, 76);
+        }
+        out
+    }
 }
 
 impl Check {

@@ -12,7 +12,9 @@
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::exit)]
 
 pub mod advise;
+pub mod aging;
 mod bench;
+pub mod catalog;
 pub mod check;
 mod compare;
 mod defaults;
@@ -28,6 +30,7 @@ pub mod input;
 pub mod intervals;
 mod keeping;
 pub mod memory_picture;
+pub mod migrations;
 pub mod mix;
 mod observer;
 pub mod pages;
@@ -37,6 +40,7 @@ mod progress;
 pub mod record;
 pub mod reproduce;
 pub mod run;
+pub mod shootdowns;
 mod simulation;
 mod stop;
 pub mod suite;

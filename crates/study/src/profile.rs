@@ -1,6 +1,7 @@
 //! What one input tells of a program's data structures, for runs of the program on others.
 
 use crate::Error;
+use crate::figures::{readable, short};
 use crate::input::{Ending, Input};
 use crate::progress::Watched;
 use crate::simulation::Settings;
@@ -13,7 +14,7 @@ use terrace_recorder::{NoPlace, Places};
 use terrace_report::write_atomically;
 use terrace_sim::Options;
 use terrace_sim::design::Resolved;
-use terrace_trace::{Batch, Event, EventSource, Header, SourceError};
+use terrace_trace::{Batch, Event, EventSource, Header, SourceError, demangled};
 
 /// A program's data structures, as one run had them.
 pub struct Profiled {
@@ -159,6 +160,33 @@ impl EventSource for Mapped<'_> {
     fn progress(&self) -> Option<f64> {
         self.source.progress()
     }
+}
+
+/// How many structures the summary shows.
+const SHOWN: usize = 12;
+
+/// The hottest structures, in lines of a terminal's width.
+pub fn table(hints: &Hints) -> Vec<String> {
+    let all: u64 = hints.sites.iter().map(|site| site.issued.total()).sum();
+    let head =
+        format!("{:<40}{:>10}{:>10}{:>8}{:>10}", "allocation site", "size", "accesses", "share", "per byte");
+    let line = |site: &Site| {
+        let accesses = site.issued.total();
+        let name = demangled(&site.name);
+        let name = if site.line.is_empty() { name.into_owned() } else { format!("{name} {}", site.line) };
+        let name: String =
+            if name.chars().count() > 39 { name.chars().take(38).chain(['…']).collect() } else { name };
+        format!(
+            "{name:<40}{:>10}{:>10}{:>7.1}%{:>10.3}",
+            readable(site.bytes),
+            short(accesses as f64),
+            100.0 * accesses as f64 / all.max(1) as f64,
+            accesses as f64 / site.bytes.max(1) as f64,
+        )
+    };
+    let rest = hints.sites.len().saturating_sub(SHOWN);
+    let more = (rest > 0).then(|| format!("and {rest} more"));
+    std::iter::once(head).chain(hints.sites.iter().take(SHOWN).map(line)).chain(more).collect()
 }
 
 #[cfg(test)]

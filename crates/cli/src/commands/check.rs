@@ -2,12 +2,10 @@
 
 use crate::error::{CommandResult, Failure};
 use crate::options::{DesignOptions, RecordingOptions, ResultOptions};
-use crate::output;
 use crate::progress::Terminal;
 use clap::Args;
 use std::ffi::OsString;
-use terrace_study::check::{Agreement, Check, CheckResult, Interval, Way};
-use terrace_study::figures::{share, time};
+use terrace_study::check::Check;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -64,44 +62,5 @@ pub fn run(mut arguments: Arguments) -> CommandResult {
     };
     let result = check.run(&terminal)?;
     arguments.results.write(&result)?;
-    arguments.results.print(|| text(&result))
-}
-
-/// The answer in one screen.
-fn text(result: &CheckResult) -> String {
-    let mut out =
-        format!("{} on {}, {} pairs of native runs\n\n", result.program, result.machine, result.pairs);
-    out += &format!(
-        "{:<14}{:>12}{:>12}{:>12}{:>10}{:>12}\n",
-        "pages", "processors", "elapsed", "predicted", "faults", "predicted"
-    );
-    for (name, way) in [("4 KiB", &result.base), ("transparent", &result.huge)] {
-        let Way { processor_seconds, elapsed_seconds, predicted_seconds, faults, predicted_faults, .. } = way;
-        out += &format!(
-            "{name:<14}{:>12}{:>12}{:>12}{faults:>10}{predicted_faults:>12}\n",
-            time(*processor_seconds),
-            time(*elapsed_seconds),
-            time(*predicted_seconds)
-        );
-    }
-    out += &format!("Natively {} of its memory lay in huge pages.\n\n", share(result.huge.huge_share));
-    let interval = |of: &Interval| format!("{:.3} times as fast ({:.3} to {:.3})", of.value, of.low, of.high);
-    out += &format!("Measured:   {}\n", interval(&result.measured));
-    out += &format!("Predicted:  {}\n\n", interval(&result.predicted));
-    let verdict = match result.sign {
-        Agreement::Right => "The prediction is on the right side",
-        Agreement::Wrong => "The prediction is wrong: one says faster, the other slower",
-        Agreement::Undecided => "The measurement does not tell faster from slower",
-    };
-    out += &format!("{verdict}; its speed-up is off by {:+.1} %.\n", result.error * 100.0);
-    let legend = format!(
-        "Measured: the median of the pairs and an interval that holds the true median {:.0} % of the time. Predicted: with \
-         the measured costs of faults and zeroing, and with those at their quartiles against and for huge pages.",
-        result.confidence * 100.0
-    );
-    out += &(output::wrap(&legend, 80).join("\n") + "\n");
-    for remark in &result.remarks {
-        out += &output::hanging("- ", remark, 76);
-    }
-    out
+    arguments.results.print(|| result.to_text())
 }

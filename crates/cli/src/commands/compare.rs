@@ -130,7 +130,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
 
     let mut result = study.run(&terminal)?;
     result.comparison.command = provenance::own_command();
-    result.comparison.date = provenance::today();
+    result.comparison.date = terrace_calibrate::today();
     let (finished, asked) = (result.comparison.runs.len(), result.asked);
 
     if finished > 0 {

@@ -1,9 +1,12 @@
 //! `terrace machine`: the machine presets.
 
-use crate::commands::design::{self, ListKind};
-use crate::error::CommandResult;
+use crate::commands::design;
+use crate::error::{Blame, CommandResult, Failure};
 use crate::options::ResultOptions;
+use crate::output;
 use clap::{Args, Subcommand};
+use terrace_sim::design::Library;
+use terrace_study::catalog;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -40,7 +43,16 @@ enum Action {
 /// Carries out the subcommand.
 pub fn run(arguments: Arguments) -> CommandResult {
     match arguments.action {
-        Action::List(results) => design::list(ListKind::Machine, &results),
-        Action::Show { name, results } => design::show_machine(&name, &results),
+        Action::List(results) => output::list(&results, "machines", catalog::machines()),
+        Action::Show { name, results } => show(&name, &results),
     }
+}
+
+/// Shows a machine with its own operating system's settings.
+fn show(name: &str, results: &ResultOptions) -> CommandResult {
+    if catalog::designs().iter().any(|design| design.name == name) {
+        return Err(Failure::usage(format!("{name} is a design; see `terrace design show {name}`")));
+    }
+    let resolved = Library::embedded().design(name, None, &[]).or_usage()?;
+    design::show("machine", &resolved, results)
 }

@@ -4,13 +4,9 @@ use crate::error::{Blame, CommandResult, Failure};
 use crate::options::{DesignOptions, ResultOptions};
 use crate::output;
 use clap::{Args, Subcommand};
-use serde::Serialize;
-use std::fmt::Write;
-use std::path::{Path, PathBuf};
-use terrace_report::MemoryPicture;
-use terrace_sim::design::Aging;
-use terrace_sim::{MemoryFigures, RegionFigures, Snapshot};
-use terrace_study::memory_picture::{bytes, panel};
+use std::path::PathBuf;
+use terrace_sim::Snapshot;
+use terrace_study::aging::{self, AgedMemory};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -97,125 +93,23 @@ pub fn run(arguments: Arguments) -> CommandResult {
 }
 
 fn age(arguments: &AgeArguments) -> CommandResult {
-    let changes = arguments.designs.changes();
-    changes.check_names([arguments.design.as_str()])?;
-    let job = changes.resolve(&arguments.design, None)?;
-    let design = job.design.design.scaled(arguments.scale).map_err(Failure::usage)?;
-    if design.os.memory.aging == Aging::None {
-        return Err(Failure::usage(
-            "os.memory.aging: nothing ages this memory; add --set os.memory.aging.kind=page-cache or =builds",
-        ));
-    }
-    let snapshot = Snapshot::aged(&design).map_err(Failure::usage)?;
+    let snapshot = aging::age(&arguments.design, &arguments.designs.changes(), arguments.scale)?;
     let mut content = Vec::new();
     snapshot.write(&mut content)?;
     terrace_report::write_atomically(&arguments.output, &content).or_run()?;
-    let figures = snapshot.figures().map_err(Failure::run)?;
-    tell(&arguments.output, &figures, &arguments.results)
+    tell(&AgedMemory::of(&snapshot, &arguments.output)?, &arguments.results)
 }
 
 fn show(arguments: &ShowArguments) -> CommandResult {
-    let name = arguments.file.display();
     let snapshot = Snapshot::read(&arguments.file).map_err(Failure::usage)?;
-    let fault = |problem: String| Failure::usage(format!("{name}: {problem}"));
-    let figures = snapshot.figures().map_err(fault)?;
+    let memory = AgedMemory::of(&snapshot, &arguments.file)?;
     if let Some(path) = &arguments.svg {
-        let runs = snapshot.runs().map_err(fault)?;
-        let picture = MemoryPicture {
-            title: format!("{name}: a memory of {}", bytes(figures.frames)),
-            rows: vec![vec![panel("as it was saved", &figures, &runs)]],
-            ..MemoryPicture::default()
-        };
-        output::write_file(path, &picture.to_svg())?;
+        output::write_file(path, &aging::picture(&snapshot, &arguments.file)?.to_svg())?;
     }
-    tell(&arguments.file, &figures, &arguments.results)
+    tell(&memory, &arguments.results)
 }
 
-fn tell(path: &Path, figures: &MemoryFigures, results: &ResultOptions) -> CommandResult {
-    results.write(&Document::of(path, figures))?;
-    results.print(|| text(path, figures))
-}
-
-#[derive(Serialize)]
-struct Document {
-    file: String,
-    frames: u64,
-    free: u64,
-    kernel: u64,
-    cached: u64,
-    orders: Vec<Order>,
-    regions: Vec<Region>,
-}
-
-#[derive(Serialize)]
-struct Order {
-    order: u32,
-    free_blocks: u64,
-    fragmentation_index: f64,
-}
-
-#[derive(Serialize)]
-struct Region {
-    size: &'static str,
-    total: u64,
-    without_unmovable: u64,
-    free: u64,
-}
-
-impl Document {
-    fn of(path: &Path, figures: &MemoryFigures) -> Document {
-        let orders = figures.orders.iter().map(|order| Order {
-            order: order.order,
-            free_blocks: order.blocks,
-            fragmentation_index: order.fragmentation,
-        });
-        let regions = regions(figures).map(|(size, region)| Region {
-            size,
-            total: region.total,
-            without_unmovable: region.movable,
-            free: region.free,
-        });
-        Document {
-            file: path.display().to_string(),
-            frames: figures.frames,
-            free: figures.free,
-            kernel: figures.kernel,
-            cached: figures.cached,
-            orders: orders.collect(),
-            regions: regions.into(),
-        }
-    }
-}
-
-fn regions(figures: &MemoryFigures) -> [(&'static str, RegionFigures); 2] {
-    [("1 GiB", figures.giant), ("2 MiB", figures.huge)]
-}
-
-fn text(path: &Path, figures: &MemoryFigures) -> String {
-    let share = |frames: u64| format!("{:.1}%", frames as f64 / figures.frames.max(1) as f64 * 100.0);
-    let mut out =
-        output::hanging("", &format!("{}: {} of memory", path.display(), bytes(figures.frames)), 78);
-    out.push('\n');
-    for (name, frames) in [("free", figures.free), ("kernel", figures.kernel), ("page cache", figures.cached)]
-    {
-        let _ = writeln!(out, "{name:<12}{:>12}{:>8}", bytes(frames), share(frames));
-    }
-    out.push_str("\norder       block  free blocks    free memory     FMFI\n");
-    for order in &figures.orders {
-        let _ = writeln!(
-            out,
-            "{:>5}{:>12}{:>13}{:>15}{:>9.3}",
-            order.order,
-            bytes(1 << order.order),
-            order.blocks,
-            bytes(order.blocks << order.order),
-            order.fragmentation,
-        );
-    }
-    out.push_str("\nregions       all   without unmovable    free\n");
-    for (size, region) in regions(figures) {
-        let _ = writeln!(out, "{size:<8}{:>9}{:>20}{:>8}", region.total, region.movable, region.free);
-    }
-    out + "\nFMFI: the share of free memory in blocks too small for a request of that order.\n\
-           Without unmovable: compaction could empty them.\n"
+fn tell(memory: &AgedMemory, results: &ResultOptions) -> CommandResult {
+    results.write(memory)?;
+    results.print(|| memory.to_text())
 }

@@ -6,11 +6,8 @@ use crate::progress::{self, Terminal};
 use crate::{input, output, provenance};
 use clap::Args;
 use std::path::{Path, PathBuf};
-use terrace_hints::{Hints, Site};
 use terrace_study::Settings;
-use terrace_study::figures::readable;
-use terrace_study::profile::{Profiled, document, profile};
-use terrace_trace::demangled;
+use terrace_study::profile::{Profiled, document, profile, table};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -23,9 +20,6 @@ Examples:
 A site is the call that allocates: all objects of one call are one structure.
 A file holds counts and no decision, so that it serves every machine; a line
 hint = \"BO\", \"CO\" or \"BW\" may be written to a site by hand.";
-
-/// How many structures the summary shows.
-const SHOWN: usize = 12;
 
 /// Count how hot a program's data structures are, by allocation site
 ///
@@ -95,28 +89,4 @@ pub fn run(arguments: Arguments) -> CommandResult {
         Some(trouble) => Err(Failure::run(format!("{trouble}; the hints are kept"))),
         None => Ok(()),
     }
-}
-
-/// The hottest structures, in lines of a terminal's width.
-fn table(hints: &Hints) -> Vec<String> {
-    let all: u64 = hints.sites.iter().map(|site| site.issued.total()).sum();
-    let head =
-        format!("{:<40}{:>10}{:>10}{:>8}{:>10}", "allocation site", "size", "accesses", "share", "per byte");
-    let line = |site: &Site| {
-        let accesses = site.issued.total();
-        let name = demangled(&site.name);
-        let name = if site.line.is_empty() { name.into_owned() } else { format!("{name} {}", site.line) };
-        let name: String =
-            if name.chars().count() > 39 { name.chars().take(38).chain(['…']).collect() } else { name };
-        format!(
-            "{name:<40}{:>10}{:>10}{:>7.1}%{:>10.3}",
-            readable(site.bytes),
-            progress::short(accesses as f64),
-            100.0 * accesses as f64 / all.max(1) as f64,
-            accesses as f64 / site.bytes.max(1) as f64,
-        )
-    };
-    let rest = hints.sites.len().saturating_sub(SHOWN);
-    let more = (rest > 0).then(|| format!("and {rest} more"));
-    std::iter::once(head).chain(hints.sites.iter().take(SHOWN).map(line)).chain(more).collect()
 }

@@ -6,12 +6,11 @@ use crate::output;
 use crate::progress::{self, Terminal};
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use std::collections::BTreeSet;
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
+use terrace_model::text::two_columns;
 use terrace_sim::design::claims::{self, ClaimKind};
 use terrace_study::Progress;
-use terrace_study::reproduce::{Kept, Reproduction, Scoreboard, reproduce, select};
+use terrace_study::reproduce::{Kept, Scoreboard, reproduce, select};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -91,7 +90,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
         output::write_file(path, &scoreboard.to_json())?;
     }
     arguments.results.write_rows(&result, "claims")?;
-    arguments.results.print(|| describe(&result))?;
+    arguments.results.print(|| result.to_text())?;
     if terminal.stop().requested() && result.not_evaluated > 0 {
         return Err(Failure::run(format!("stopped; {} claims were not evaluated", result.not_evaluated)));
     }
@@ -113,58 +112,6 @@ fn open(path: &Path) -> Result<(&Path, Scoreboard), Failure> {
     }
 }
 
-fn kind_word(kind: ClaimKind) -> &'static str {
-    match kind {
-        ClaimKind::Value => "value",
-        ClaimKind::Order => "order",
-        ClaimKind::Shape => "shape",
-    }
-}
-
-fn describe(result: &Reproduction) -> String {
-    let mut text = String::new();
-    let mut source = "";
-    for claim in &result.claims {
-        if claim.source != source {
-            source = &claim.source;
-            for line in output::wrap(source, 80) {
-                let _ = writeln!(text, "{line}");
-            }
-            text.push('\n');
-        }
-        let scales: BTreeSet<u32> =
-            claim.runs.iter().map(|run| run.scale).filter(|&scale| scale > 1).collect();
-        let scales: Vec<String> = scales.iter().map(|scale| format!("scale 1/{scale}")).collect();
-        let mut rows = vec![
-            ("claim", format!("{} ({}, section {})", claim.id, kind_word(claim.kind), claim.section)),
-            ("states", claim.statement.clone()),
-            ("published", claim.published.clone()),
-            ("ours", [vec![claim.ours.clone()], scales].concat().join(", ")),
-            ("verdict", claim.verdict.name().to_owned()),
-            ("because", claim.reason.clone()),
-        ];
-        rows.retain(|(_, content)| !content.is_empty());
-        text += &output::two_columns(rows.iter().map(|(name, content)| (*name, content.as_str())));
-        text.push('\n');
-    }
-    let _ = writeln!(
-        text,
-        "{} of {} claims reproduced, {} not reproduced, {} not evaluated",
-        result.reproduced,
-        result.claims.len(),
-        result.not_reproduced,
-        result.not_evaluated
-    );
-    if result.reused > 0 {
-        let _ = writeln!(
-            text,
-            "{} of {} runs were made before and kept; --fresh makes them anew",
-            result.reused, result.runs
-        );
-    }
-    text
-}
-
 #[derive(Serialize)]
 struct ListDocument {
     claims: Vec<ListEntry>,
@@ -181,9 +128,8 @@ struct ListEntry {
 
 fn list(results: &ResultOptions) -> CommandResult {
     let claims = claims::embedded().or_run()?;
-    results.print(|| {
-        output::two_columns(claims.iter().map(|claim| (claim.id.as_str(), claim.statement.as_str())))
-    })?;
+    results
+        .print(|| two_columns(claims.iter().map(|claim| (claim.id.as_str(), claim.statement.as_str()))))?;
     let entries = claims.into_iter().map(|claim| ListEntry {
         id: claim.id,
         kind: claim.kind,

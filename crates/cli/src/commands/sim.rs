@@ -9,9 +9,7 @@ use crate::output;
 use crate::progress::Terminal;
 use clap::{Args, ValueEnum};
 use terrace_report::{Charset, Columns};
-use terrace_sim::design::Resolved;
-use terrace_sim::{MigrationRow, migration_benchmark};
-use terrace_study::{Settings, Watched, first_pass, memory_picture, mix, placement_picture, run};
+use terrace_study::{Settings, Watched, first_pass, memory_picture, migrations, mix, placement_picture, run};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -103,7 +101,9 @@ pub fn run(arguments: Arguments) -> CommandResult {
     changes.check_names([design])?;
     let job = changes.resolve(design, None)?;
     if let Some(Microbenchmark::Migration) = arguments.microbenchmark {
-        return migration(&job.design, &arguments.results);
+        let found = migrations::measure(&job.design.design)?;
+        arguments.results.write_rows(&found, "rows")?;
+        return arguments.results.print(|| found.to_text());
     }
     let inputs = input::prepare_with(&arguments.mixes, &arguments.input, &arguments.recording)?;
     let input = input::one_of(inputs, "sim", "compare takes several")?;
@@ -163,51 +163,4 @@ pub fn run(arguments: Arguments) -> CommandResult {
         Some(trouble) => Err(Failure::run(trouble)),
         None => Ok(()),
     }
-}
-
-/// Measures migrations alone, and shows the throughput of each way of moving pages.
-fn migration(design: &Resolved, results: &ResultOptions) -> CommandResult {
-    let rows = migration_benchmark(&design.design)
-        .map_err(|problem| Failure::run(format!("{}: {problem}", design.design.machine)))?;
-    let document = serde_json::json!({
-        "microbenchmark": "migration",
-        "machine": design.design.machine,
-        "rows": rows.iter().map(row_as_json).collect::<Vec<_>>(),
-    });
-    results.write_rows(&document, "rows")?;
-    if results.owns_stdout() {
-        return Ok(());
-    }
-    let base = rows.iter().find(|row| row.name == "base pages").map_or(0.0, |row| row.throughput.0);
-    let mut text = format!(
-        "Moving pages on {}, second tier to first\n\n{:<46}{:>6}{:>5}{:>8}{:>10}{:>8}\n",
-        design.design.machine, "what moves", "pages", "size", "threads", "GB/s", "x base"
-    );
-    for row in &rows {
-        text += &format!(
-            "{:<46}{:>6}{:>5}{:>8}{:>10.3}{:>8.2}\n",
-            row.name,
-            row.pages,
-            row.size.name(),
-            row.threads,
-            row.throughput.0 / 1e9,
-            row.throughput.0 / base
-        );
-    }
-    text += "\nBytes both ways of an exchange count. Concurrent: 8 huge pages, or all base pages,\n\
-             are between unmap and map at once; of lists by length, all pages. Copy alone: no\n\
-             kernel, threads that run already. x base: against 512 base pages one by one.";
-    output::print_line(&text)
-}
-
-fn row_as_json(row: &MigrationRow) -> serde_json::Value {
-    serde_json::json!({
-        "name": row.name,
-        "pages": row.pages,
-        "size": row.size.name(),
-        "threads": row.threads,
-        "in_flight": row.in_flight,
-        "exchange": row.exchange,
-        "bytes_per_second": row.throughput.0,
-    })
 }

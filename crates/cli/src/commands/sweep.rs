@@ -6,9 +6,8 @@ use crate::progress::{self, Terminal};
 use clap::Args;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
-use terrace_report::{Column, Columns, write_atomically};
-use terrace_study::figures::time;
-use terrace_study::sweep::{Store, Sweep};
+use terrace_report::write_atomically;
+use terrace_study::sweep::{Store, Sweep, table};
 use terrace_study::{Error, Progress};
 
 const EXAMPLES: &str = "\
@@ -131,44 +130,4 @@ pub fn run(arguments: Arguments) -> CommandResult {
         }
         _ => Err(Failure::run(format!("{} of {asked} runs succeeded", asked - left))),
     }
-}
-
-/// Columns that say what a run is, and how long it takes.
-fn table(columns: &Columns) -> String {
-    let is_shown = |name: &str| {
-        name.starts_with("workload.")
-            || name.starts_with("set.")
-            || ["design", "machine", "input"].contains(&name)
-    };
-    let mut shown: Vec<Vec<String>> = Vec::new();
-    for (name, column) in &columns.columns {
-        let cells: Vec<String> = match (name.as_str(), column) {
-            ("seconds_simulated", Column::Real(values)) => {
-                values.iter().map(|value| value.map_or_else(String::new, time)).collect()
-            }
-            (name, _) if !is_shown(name) => continue,
-            (_, Column::Text(values)) => {
-                values.iter().map(|value| value.clone().unwrap_or_default()).collect()
-            }
-            (_, Column::Integer(values)) => {
-                values.iter().map(|value| value.map_or_else(String::new, |value| value.to_string())).collect()
-            }
-            (_, Column::Real(values)) => {
-                values.iter().map(|value| value.map_or_else(String::new, |value| value.to_string())).collect()
-            }
-        };
-        let head = if name == "seconds_simulated" { "run time" } else { name.as_str() };
-        shown.push(std::iter::once(head.to_owned()).chain(cells).collect());
-    }
-    let mut text = String::new();
-    for row in 0..=columns.rows() {
-        let mut line = String::new();
-        for column in &shown {
-            let width = column.iter().map(|cell| cell.chars().count()).max().unwrap_or(0);
-            line += &format!("{:width$}  ", column[row]);
-        }
-        text += line.trim_end();
-        text.push('\n');
-    }
-    text
 }

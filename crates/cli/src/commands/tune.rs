@@ -3,15 +3,12 @@
 use crate::error::CommandResult;
 use crate::input;
 use crate::options::{HintsOption, StudyOptions};
-use crate::output;
 use crate::progress::Terminal;
 use crate::shares::{parse_fast_share, parse_share};
 use clap::Args;
 use std::path::Path;
-use terrace_report::machine_in_words;
 use terrace_study::Input;
-use terrace_study::figures::{readable, tenth, time};
-use terrace_study::tune::{Tune, Tuned, TunedRun};
+use terrace_study::tune::Tune;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -122,85 +119,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
     }
     let tuned = tune.run(input, others, &terminal)?;
     arguments.study.results.write_rows(&tuned, "parameters")?;
-    arguments.study.results.print(|| text(&tuned))
-}
-
-fn text(tuned: &Tuned) -> String {
-    let mut out = String::new();
-    let mut say = |text: &str| out.push_str(&output::hanging("", text, 78));
-    let mebibytes = readable(tuned.resident_bytes);
-    say(&format!(
-        "{} on {}, {}: {} of {mebibytes} resident is fast; {} is least after {} settings (seed {})",
-        tuned.policy,
-        tuned.input,
-        tuned.machine,
-        tenth(tuned.fast_share),
-        tuned.objective,
-        tuned.runs,
-        tuned.seed
-    ));
-    say(&format!("Machine {} (reads, idle).", machine_in_words(&tuned.machine, &tuned.machine_tiers)));
-    say("");
-    let line = |name: &str, result: &TunedRun| {
-        let cost = result.cost.map_or(String::new(), |cost| format!(", cost {}", tenth(cost)));
-        format!(
-            "{name:<12}{:>10} {:>10} slower than all fast{cost}",
-            time(result.seconds_simulated),
-            tenth(result.slowdown)
-        )
-    };
-    out.push_str(&line("defaults", &tuned.default));
-    out.push('\n');
-    out.push_str(&line("tuned", &tuned.tuned));
-    out.push_str(&format!("; gain {}\n", tenth(tuned.gain)));
-    if let Some(slowdown) = tuned.first_touch_slowdown {
-        out.push_str(&format!(
-            "{:<12}{:>10} {:>10} slower than all fast\n",
-            "first-touch",
-            "",
-            tenth(slowdown)
-        ));
-    }
-    out.push_str(&format!(
-        "\n{:<17}{:>11}{:>11}  {}\n",
-        "parameter", "default", "tuned", "alone, from tuned"
-    ));
-    for parameter in &tuned.parameters {
-        let steps = parameter.sensitivity.iter().map(|one| {
-            let change =
-                one.change.map_or_else(|| "refused".to_owned(), |change| format!("{:+.1}%", change * 100.0));
-            format!("{} {change}", one.value)
-        });
-        let row = format!(
-            "{:<17}{:>11}{:>11}  {}",
-            parameter.name,
-            parameter.default,
-            parameter.tuned,
-            steps.collect::<Vec<_>>().join(", ")
-        );
-        out.push_str(row.chars().take(80).collect::<String>().trim_end());
-        out.push('\n');
-    }
-    if !tuned.not_searched.is_empty() {
-        let text = format!("not searched: {}", tuned.not_searched.join(", "));
-        out.push_str(&(output::wrap(&text, 80).join("\n  ") + "\n"));
-    }
-    if !tuned.checks.is_empty() {
-        out.push_str(&format!("\n{:<38}{:>10}{:>10}{:>10}\n", "not tuned on", "defaults", "tuned", "gain"));
-        for check in &tuned.checks {
-            let name: String = check.input.chars().take(37).collect();
-            let (default, searched) = (tenth(check.default_slowdown), tenth(check.tuned_slowdown));
-            out.push_str(&format!("{name:<38}{default:>10}{searched:>10}{:>10}\n", tenth(check.gain)));
-        }
-    }
-    out.push('\n');
-    for remark in &tuned.remarks {
-        out.push_str(&output::hanging("- ", remark, 76));
-    }
-    if tuned.command.is_empty() {
-        return out + "\nNothing that was tried is better than the defaults.\n";
-    }
-    out + &format!("\nUse it: {}\n", tuned.command)
+    arguments.study.results.print(|| tuned.to_text())
 }
 
 #[cfg(test)]

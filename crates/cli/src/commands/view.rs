@@ -1,6 +1,5 @@
 //! `terrace view`: results in a browser.
 
-use crate::commands::live::top;
 use crate::error::{Blame, CommandResult, Failure};
 use crate::{output, progress};
 use clap::Args;
@@ -11,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use terrace_live::{journal, server};
 use terrace_view::{Library, Live, Viewer};
 
 const EXAMPLES: &str = "\
@@ -73,7 +73,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let (mut sockets, mut folders): (Vec<PathBuf>, Vec<PathBuf>) =
         arguments.paths.into_iter().partition(|path| is_socket(path));
     if arguments.live {
-        sockets.push(top::find(arguments.pid)?);
+        sockets.push(server::find(&journal::folder(), arguments.pid)?);
     }
     let socket = match sockets.len() {
         0 | 1 => sockets.pop(),

@@ -6,9 +6,9 @@ use crate::progress::Busy;
 use crate::{output, progress};
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
-use std::fmt::Write;
+use terrace_study::catalog::{self, WorkloadPage};
 use terrace_study::figures::readable;
-use terrace_workload::{NativePages, NativeRun, ParameterInfo, ResidentPages, Workload, WorkloadInfo};
+use terrace_workload::{NativePages, NativeRun, ResidentPages};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -90,93 +90,14 @@ impl From<PagesOption> for NativePages {
 /// Carries out the subcommand.
 pub fn run(arguments: Arguments) -> CommandResult {
     match arguments.action {
-        Action::List(results) => list(&results),
-        Action::Show { spec, results } => show(&spec, &results),
+        Action::List(results) => output::list(&results, "workloads", catalog::workloads()),
+        Action::Show { spec, results } => {
+            let page = WorkloadPage::of(&spec)?;
+            results.write(&page)?;
+            results.print(|| page.to_text())
+        }
         Action::Run { spec, pages, results } => run_natively(&spec, pages.into(), &results),
     }
-}
-
-#[derive(Serialize)]
-struct ListDocument {
-    workloads: Vec<ListEntry>,
-}
-
-#[derive(Serialize)]
-struct ListEntry {
-    name: &'static str,
-    summary: &'static str,
-}
-
-fn list(results: &ResultOptions) -> CommandResult {
-    let infos = terrace_workload::all();
-    if results.is_wanted() {
-        let workloads = infos.iter().map(|i| ListEntry { name: i.name, summary: i.summary }).collect();
-        results.write_rows(&ListDocument { workloads }, "workloads")?;
-    }
-    results.print(|| output::two_columns(infos.iter().map(|info| (info.name, info.summary))))
-}
-
-#[derive(Serialize)]
-struct ShowDocument {
-    name: &'static str,
-    summary: &'static str,
-    description: &'static str,
-    accesses: u64,
-    accesses_exact: bool,
-    footprint_bytes: u64,
-    threads: u32,
-    /// As resolved, `key=value`.
-    arguments: Vec<String>,
-    parameters: Vec<ParameterInfo>,
-}
-
-fn show(spec: &str, results: &ResultOptions) -> CommandResult {
-    let workload = terrace_workload::open(spec).or_usage()?;
-    let info = workload.info();
-    if results.is_wanted() {
-        let document = ShowDocument {
-            name: info.name,
-            summary: info.summary,
-            description: info.description,
-            accesses: workload.accesses(),
-            accesses_exact: info.exact,
-            footprint_bytes: workload.footprint(),
-            threads: workload.threads(),
-            arguments: workload.header().arguments,
-            parameters: info.parameters(),
-        };
-        results.write(&document)?;
-    }
-    results.print(|| describe(info, workload.as_ref()))
-}
-
-fn describe(info: &WorkloadInfo, workload: &dyn Workload) -> String {
-    let mut text = format!("{}: {}\n\n", info.name, info.summary);
-    for paragraph in info.description.split("\n\n") {
-        for line in output::wrap(paragraph, 80) {
-            let _ = writeln!(text, "{line}");
-        }
-        text.push('\n');
-    }
-    let about = if info.exact { "" } else { "about " };
-    let _ = writeln!(text, "Accesses   {about}{}", progress::short(workload.accesses() as f64));
-    let _ = writeln!(text, "Footprint  {}", readable(workload.footprint()));
-    let _ = writeln!(text, "\nParameters (default, unit):");
-    for parameter in info.parameters() {
-        let unit = if parameter.unit.is_empty() { String::new() } else { format!("  ({})", parameter.unit) };
-        let _ = writeln!(text, "  {}={}{unit}", parameter.name, parameter.default);
-        for line in output::wrap(&output::parameter_help(&parameter), 74) {
-            let _ = writeln!(text, "      {line}");
-        }
-    }
-    let words = workload.header().arguments;
-    if !words.is_empty() {
-        let _ = writeln!(text, "\nAs given:");
-        for line in output::wrap(&words.join(" "), 78) {
-            let _ = writeln!(text, "  {line}");
-        }
-    }
-    text
 }
 
 #[derive(Serialize)]

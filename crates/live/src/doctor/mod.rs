@@ -1,8 +1,11 @@
 //! What a machine offers and lacks, in words, with what would help.
 
+mod document;
 mod findings;
 mod policies;
+mod text;
 
+pub use document::Document;
 pub(crate) use policies::setting_that_runs;
 pub use policies::{Lacking, PolicyFinding, Verdict};
 

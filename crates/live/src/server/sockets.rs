@@ -1,6 +1,7 @@
 //! Sockets in a folder: their names, making one that is nobody else's to open, and removing what the dead have left.
 
 use crate::folder::Folder;
+use crate::session::Problem;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -30,6 +31,37 @@ pub fn sockets(folder: &Path) -> Vec<(u32, PathBuf)> {
         .collect();
     found.sort();
     found
+}
+
+/// The socket in `folder` of the one process that answers there, or of the process that is chosen.
+///
+/// # Errors
+/// None answers, or several do and none is chosen.
+pub fn find(folder: &Path, pid: Option<u32>) -> Result<PathBuf, Problem> {
+    let mut found = sockets(folder);
+    if let Some(pid) = pid {
+        found.retain(|(running, _)| *running == pid);
+    }
+    match found.as_slice() {
+        [(_, socket)] => Ok(socket.clone()),
+        [] => {
+            let which = pid.map_or(String::new(), |pid| format!(" as process {pid}"));
+            Err(Problem::Machine(format!(
+                "no Terrace is running{which}; `terrace run` and `terrace attach` start one (looked in {}; what root \
+                 runs only root can watch)",
+                folder.display()
+            )))
+        }
+        several => {
+            let named = several.iter().map(|(pid, socket)| {
+                let policy =
+                    super::status(socket).map_or_else(|error| error.to_string(), |status| status.policy);
+                format!("{pid} ({policy})")
+            });
+            let named = named.collect::<Vec<_>>().join(", ");
+            Err(Problem::Usage(format!("several are running; choose one with --pid: {named}")))
+        }
+    }
 }
 
 /// A socket at `path` that was never anyone else's to open: made in a folder of its own and put in its place complete.

@@ -2,6 +2,7 @@
 
 mod result;
 mod search;
+mod text;
 
 pub use result::{MemoryAdvice, Placement, PolicyAdvice, Price, Seed, Uncertainty};
 

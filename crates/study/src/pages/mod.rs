@@ -3,6 +3,7 @@
 mod hardware;
 mod parts;
 mod result;
+mod text;
 mod verdict;
 mod ways;
 

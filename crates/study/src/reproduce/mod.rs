@@ -2,6 +2,7 @@
 
 mod kept;
 mod scoreboard;
+mod text;
 
 pub use kept::Kept;
 pub use scoreboard::{Entry, Scoreboard, definition};

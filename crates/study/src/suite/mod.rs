@@ -6,11 +6,13 @@
 
 mod entry;
 mod manifest;
+mod page;
 mod recording;
 
 pub use entry::{Entry, Source, entries, find};
 pub use manifest::{Figures, Manifest};
-pub use recording::{record, verify};
+pub use page::{List, Mixed, Program, describe};
+pub use recording::{record, record_all, verify};
 
 use crate::keeping::cache_folder;
 use crate::sweep::InputWord;
@@ -32,6 +34,19 @@ pub enum State {
     Recorded(Box<Manifest>),
     /// It is a built-in workload, which needs no recording.
     BuiltIn,
+}
+
+impl State {
+    /// In two words.
+    pub fn name(&self) -> &'static str {
+        match self {
+            State::Lacks(_) => "not installed",
+            State::Ready => "not recorded",
+            State::Outdated => "outdated",
+            State::Recorded(_) => "recorded",
+            State::BuiltIn => "built in",
+        }
+    }
 }
 
 /// The folder of recordings.
@@ -84,6 +99,21 @@ impl Suite {
         if lacks.is_empty() { State::Ready } else { State::Lacks(lacks) }
     }
 
+    /// The packages that entries lack, or of `all` those named also what is there, each once. Without names: of all entries.
+    ///
+    /// # Errors
+    /// No entry of a name.
+    pub fn packages(&self, names: &[String], all: bool) -> Result<Vec<String>, Error> {
+        let mut packages: Vec<String> = Vec::new();
+        for entry in chosen(names)? {
+            if matches!(self.state(&entry), State::Lacks(_)) || (all && !names.is_empty()) {
+                let new = entry.packages.into_iter().filter(|package| !packages.contains(package));
+                packages.extend(new.collect::<Vec<_>>());
+            }
+        }
+        Ok(packages)
+    }
+
     /// An entry as an input.
     ///
     /// # Errors
@@ -113,6 +143,11 @@ impl Suite {
             ))),
         }
     }
+}
+
+/// The entries of these names; all where there is none.
+fn chosen(names: &[String]) -> Result<Vec<Entry>, Error> {
+    if names.is_empty() { Ok(entries()) } else { names.iter().map(|name| find(name)).collect() }
 }
 
 /// The commands of an entry that are not installed.

@@ -1,8 +1,9 @@
 //! Making an entry's input, and recording its program.
 
 use super::manifest::{Figures, Manifest, versions};
-use super::{Entry, GAMES, Source, Suite, lacking, missing};
+use super::{Entry, GAMES, Source, State, Suite, chosen, lacking, missing};
 use crate::designs::Changes;
+use crate::figures::{readable, short};
 use crate::input::Input;
 use crate::record::{Recorded, write_trace};
 use crate::simulation::{Settings, Simulation};
@@ -18,6 +19,53 @@ use terrace_sim::Fidelity;
 
 /// Lines of a failed script's output that its message shows.
 const SHOWN_LINES: usize = 3;
+
+/// Records entries that are not recorded yet, with `again` also those that are; without names all that are installed.
+/// Returns how many were.
+///
+/// # Errors
+/// As [`record`] has. Where several are recorded, the others still are, and the message has the failures of all.
+pub fn record_all(
+    suite: &Suite,
+    names: &[String],
+    again: bool,
+    progress: &dyn Progress,
+) -> Result<usize, Error> {
+    let mut failed = Vec::new();
+    let mut recorded = 0;
+    for entry in chosen(names)? {
+        match suite.state(&entry) {
+            State::Recorded(_) if !again => continue,
+            State::BuiltIn if names.is_empty() => continue,
+            State::Lacks(_) if names.is_empty() => {
+                progress.note(&format!("{}: left out, not installed", entry.name));
+                continue;
+            }
+            _ => {}
+        }
+        match record(suite, &entry, progress) {
+            Ok(manifest) => {
+                recorded += 1;
+                progress.note(&format!("{}: {}", entry.name, in_short(&manifest)));
+            }
+            Err(error @ Error::Stopped(_)) => return Err(error),
+            // The next one may do; what failed is said at the end.
+            Err(error) if names.len() != 1 => failed.push(error.to_string()),
+            Err(error) => return Err(error),
+        }
+    }
+    if failed.is_empty() { Ok(recorded) } else { Err(Error::failed(failed.join("\n"))) }
+}
+
+fn in_short(manifest: &Manifest) -> String {
+    let figures = &manifest.figures;
+    format!(
+        "{} accesses, {} touched, {:.2} page walks per 1000 instructions",
+        short(figures.accesses as f64),
+        readable(figures.footprint_bytes),
+        figures.walks_per_kilo_instruction
+    )
+}
 
 /// Makes the entry's input, records its region of interest and what is in that, and puts both in place. What was there
 /// before stays until then.

@@ -8,12 +8,14 @@
 mod file;
 mod point;
 mod store;
+mod table;
 #[cfg(test)]
 mod tests;
 
 pub use file::SweepFile;
 pub use point::{InputWord, Point};
 pub use store::{KEPT, Store, kept, pack};
+pub use table::table;
 
 use crate::designs::Changes;
 use crate::run::{self, InputResult};

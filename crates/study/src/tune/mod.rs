@@ -7,6 +7,7 @@ mod optimiser;
 mod remarks;
 mod result;
 mod space;
+mod text;
 
 pub use result::{CheckResult, Sensitivity, Tuned, TunedParameter, TunedRun};
 

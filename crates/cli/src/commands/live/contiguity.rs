@@ -5,9 +5,9 @@ use crate::options::ResultOptions;
 use crate::output;
 use clap::Args;
 use serde::Serialize;
-use std::time::{Duration, Instant};
-use terrace_live::contiguity::{Contiguity, measure};
-use terrace_live::kernel::{Kernel, Linux, Process};
+use std::time::Duration;
+use terrace_live::contiguity::{Looks, Sample};
+use terrace_live::kernel::{Kernel, Linux};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -45,15 +45,6 @@ pub struct Arguments {
 }
 
 #[derive(Serialize)]
-struct Sample {
-    seconds: f64,
-    coverage_32: f64,
-    coverage_128: f64,
-    #[serde(flatten)]
-    contiguity: Contiguity,
-}
-
-#[derive(Serialize)]
 struct Document {
     pid: u32,
     samples: Vec<Sample>,
@@ -75,40 +66,18 @@ pub fn run(arguments: Arguments) -> CommandResult {
     if !silent {
         output::print_line(" seconds       memory      regions   largest 32  largest 128")?;
     }
-    let begun = Instant::now();
+    let (every, length) =
+        (arguments.every.map(Duration::from_secs), arguments.seconds.map(Duration::from_secs));
     let mut samples = Vec::new();
-    loop {
-        let sample = match look(&process, begun) {
-            // It has ended while it was watched.
-            Err(_) if !samples.is_empty() && !Linux.is_alive(&process) => break,
-            sample => sample.map_err(|error| explain(pid, &error))?,
-        };
+    for sample in Looks::new(&Linux, &process, every, length) {
+        let sample = sample.map_err(|error| explain(pid, &error))?;
         if !silent {
             output::print_line(&line(&sample))?;
         }
         samples.push(sample);
-        let Some(every) = arguments.every else { break };
-        let next = Duration::from_secs(every.saturating_mul(samples.len() as u64));
-        if arguments.seconds.is_some_and(|seconds| next > Duration::from_secs(seconds)) {
-            break;
-        }
-        std::thread::sleep(next.saturating_sub(begun.elapsed()));
-        if !Linux.is_alive(&process) {
-            break;
-        }
     }
     arguments.results.write_rows(&Document { pid, samples }, "samples")?;
     Ok(())
-}
-
-fn look(process: &Process, begun: Instant) -> std::io::Result<Sample> {
-    let contiguity = measure(&Linux, process)?;
-    Ok(Sample {
-        seconds: begun.elapsed().as_secs_f64(),
-        coverage_32: contiguity.coverage(32),
-        coverage_128: contiguity.coverage(128),
-        contiguity,
-    })
 }
 
 fn explain(pid: u32, error: &std::io::Error) -> Failure {

@@ -5,7 +5,6 @@ pub mod contiguity;
 mod report;
 pub mod restore;
 pub mod run;
-mod shootdown;
 pub mod top;
 
 use crate::error::Failure;
@@ -27,7 +26,7 @@ use terrace_live::help::Trackers;
 use terrace_live::journal;
 use terrace_live::kernel::{Kernel, Linux};
 use terrace_live::server::{self, Server};
-use terrace_live::session::{Config, Problem, Session};
+use terrace_live::session::{Config, Session};
 use terrace_live::status::{Board, Reporter};
 use terrace_live::targets::Selection;
 use terrace_live::world::Managed;
@@ -165,12 +164,7 @@ impl LiveOptions {
     fn session(&self, selection: Selection, helped: Helped<'_>, offload: bool) -> Result<Session, Failure> {
         let kernel: Arc<dyn Kernel> = Arc::new(Linux);
         let facts = Facts::discover(&*kernel);
-        let session = Session::prepare(&kernel, &facts, selection, &self.config(helped, offload)).map_err(
-            |problem| match problem {
-                Problem::Usage(message) => Failure::usage(message),
-                Problem::Machine(message) => Failure::run(message),
-            },
-        )?;
+        let session = Session::prepare(&kernel, &facts, selection, &self.config(helped, offload))?;
         for choice in &session.choices {
             progress::note(choice);
         }

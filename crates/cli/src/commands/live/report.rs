@@ -36,7 +36,7 @@ pub fn write(folder: &Path, run: RunRecord) -> Result<PathBuf, Failure> {
     let comparison = Comparison {
         title: format!("{} on {}, live", run.design, run.input),
         command: run.command.clone(),
-        date: provenance::today(),
+        date: terrace_calibrate::today(),
         tool_version: env!("CARGO_PKG_VERSION").to_owned(),
         baseline: run.design.clone(),
         runs: vec![run],

@@ -9,12 +9,14 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
+use terrace_calibrate::Effort;
 use terrace_hints::Hints;
 use terrace_live::help::{Help, joined};
 use terrace_live::placement::Placement;
 use terrace_live::targets::Selection;
 use terrace_live::world::Managed;
 use terrace_live::{control, launch};
+use terrace_study::shootdowns;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -140,11 +142,11 @@ enum Microbenchmark {
 /// Carries out the subcommand.
 pub fn run(arguments: Arguments) -> CommandResult {
     if let Some(Microbenchmark::Shootdown) = arguments.microbenchmark {
-        return super::shootdown::run(
-            arguments.machine.as_deref(),
-            arguments.tiny,
-            &arguments.options.results,
-        );
+        let effort = if arguments.tiny { Effort::TINY } else { Effort::FULL };
+        let mut said = |what: &str| progress::note(&format!("measuring {what}"));
+        let found = shootdowns::measure(arguments.machine.as_deref(), effort, &mut said)?;
+        arguments.options.results.write_rows(&found, "rows")?;
+        return arguments.options.results.print(|| found.to_text());
     }
     let options = &arguments.options;
     let (managed, help) = if arguments.sample_faults {

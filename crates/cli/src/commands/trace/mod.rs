@@ -10,6 +10,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use terrace_model::text::two_columns;
 use terrace_study::figures::readable;
 use terrace_study::input::open_trace;
 use terrace_study::{Error, Progress as _, Stop, Watched};
@@ -156,7 +157,7 @@ fn describe(info: &TraceInfo) -> String {
         ("damage", info.damage.clone().unwrap_or_default()),
     ];
     rows.retain(|(_, text)| !text.is_empty());
-    let mut text = output::two_columns(rows.iter().map(|(name, content)| (*name, content.as_str())));
+    let mut text = two_columns(rows.iter().map(|(name, content)| (*name, content.as_str())));
     for (number, stream) in totals.streams.iter().enumerate().take(LISTED_STREAMS) {
         let _ = writeln!(
             text,

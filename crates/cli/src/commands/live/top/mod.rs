@@ -65,7 +65,7 @@ pub struct Arguments {
 pub fn run(arguments: Arguments) -> CommandResult {
     let socket = match &arguments.socket {
         Some(socket) => socket.clone(),
-        None => find(arguments.pid)?,
+        None => server::find(&journal::folder(), arguments.pid)?,
     };
     let status = server::status(&socket).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
@@ -100,35 +100,6 @@ pub fn run(arguments: Arguments) -> CommandResult {
         }
     }
     Ok(())
-}
-
-/// The socket of the one that runs, or of the one that was chosen.
-pub fn find(pid: Option<u32>) -> Result<PathBuf, Failure> {
-    let folder = journal::folder();
-    let mut found = server::sockets(&folder);
-    if let Some(pid) = pid {
-        found.retain(|(running, _)| *running == pid);
-    }
-    match found.as_slice() {
-        [(_, socket)] => Ok(socket.clone()),
-        [] => {
-            let which = pid.map_or(String::new(), |pid| format!(" as process {pid}"));
-            Err(Failure::run(format!(
-                "no Terrace is running{which}; `terrace run` and `terrace attach` start one (looked in {}; what root \
-                 runs only root can watch)",
-                folder.display()
-            )))
-        }
-        several => {
-            let named = several.iter().map(|(pid, socket)| {
-                let policy =
-                    server::status(socket).map_or_else(|error| error.to_string(), |status| status.policy);
-                format!("{pid} ({policy})")
-            });
-            let named = named.collect::<Vec<_>>().join(", ");
-            Err(Failure::usage(format!("several are running; choose one with --pid: {named}")))
-        }
-    }
 }
 
 /// What is shown, until someone quits or there is nothing more to show; then with the reason.

@@ -1,63 +1,65 @@
-//! What `terrace advise` says of fast memory, in one screen.
+//! The advice on fast memory in one screen.
 
-use crate::output;
+use super::{MemoryAdvice, PolicyAdvice};
+use crate::figures::{percent, readable, short, tenth, time};
+use crate::run::FEW_PERIODS;
+use terrace_model::text;
 use terrace_report::machine_in_words;
-use terrace_study::advise::{MemoryAdvice, PolicyAdvice};
-use terrace_study::figures::{percent, readable, short, tenth, time};
-use terrace_study::run::FEW_PERIODS;
 
 fn mebibytes(bytes: f64) -> String {
     readable(bytes as u64)
 }
 
-/// The advice in one screen.
-pub fn text(advice: &MemoryAdvice) -> String {
-    let mut out = String::new();
-    let mut say = |text: &str| out.push_str(&output::hanging("", text, 78));
-    let whole = percent(advice.tolerated_slowdown);
-    let prices: Vec<String> =
-        advice.prices.iter().map(|price| format!("{} at {}", price.tier, price.price)).collect();
-    let priced =
-        if prices.is_empty() { String::new() } else { format!("; {} of the price", prices.join(", ")) };
-    say(&format!(
-        "{} on {}: {} accesses, {} resident, {} with everything fast; at most {whole} slower{priced}",
-        advice.input,
-        advice.machine,
-        short(advice.accesses as f64),
-        mebibytes(advice.resident_bytes as f64),
-        time(advice.seconds_simulated),
-    ));
-    say(&format!("Machine {} (reads, idle).", machine_in_words(&advice.machine, &advice.machine_tiers)));
-    say("");
-    match &advice.advice {
-        Some(best) => {
-            let saving = best.saving.map_or(String::new(), |saving| {
-                format!("; it saves {} of the memory's price", tenth(saving))
-            });
-            say(&format!(
-                "{} of the memory in use can be slow ({}), under {} with {} fast: {} slower{saving}.",
-                percent((best.slow_share * 100.0).round() / 100.0),
-                mebibytes(best.slow_bytes),
-                best.policy,
-                mebibytes(best.fast_capacity_bytes as f64),
-                tenth(best.slowdown),
-            ));
+impl MemoryAdvice {
+    /// The advice in one screen of 80 columns.
+    pub fn to_text(&self) -> String {
+        let mut out = String::new();
+        let mut say = |text: &str| out.push_str(&text::hanging("", text, 78));
+        let whole = percent(self.tolerated_slowdown);
+        let prices: Vec<String> =
+            self.prices.iter().map(|price| format!("{} at {}", price.tier, price.price)).collect();
+        let priced =
+            if prices.is_empty() { String::new() } else { format!("; {} of the price", prices.join(", ")) };
+        say(&format!(
+            "{} on {}: {} accesses, {} resident, {} with everything fast; at most {whole} slower{priced}",
+            self.input,
+            self.machine,
+            short(self.accesses as f64),
+            mebibytes(self.resident_bytes as f64),
+            time(self.seconds_simulated),
+        ));
+        say(&format!("Machine {} (reads, idle).", machine_in_words(&self.machine, &self.machine_tiers)));
+        say("");
+        match &self.advice {
+            Some(best) => {
+                let saving = best.saving.map_or(String::new(), |saving| {
+                    format!("; it saves {} of the memory's price", tenth(saving))
+                });
+                say(&format!(
+                    "{} of the memory in use can be slow ({}), under {} with {} fast: {} slower{saving}.",
+                    percent((best.slow_share * 100.0).round() / 100.0),
+                    mebibytes(best.slow_bytes),
+                    best.policy,
+                    mebibytes(best.fast_capacity_bytes as f64),
+                    tenth(best.slowdown),
+                ));
+            }
+            None => say(&format!(
+                "None of these policies stays within {whole}, whatever its share of fast memory."
+            )),
         }
-        None => {
-            say(&format!("None of these policies stays within {whole}, whatever its share of fast memory."))
-        }
-    }
-    say("");
-    out.push_str(&table(advice));
-    out.push('\n');
-    for remark in &advice.uncertainty.remarks {
-        out.push_str(&output::hanging("- ", remark, 76));
-    }
-    if let Some(command) = &advice.command {
+        say("");
+        out.push_str(&table(self));
         out.push('\n');
-        out.push_str(&output::command("See it: ", command, 79));
+        for remark in &self.uncertainty.remarks {
+            out.push_str(&text::hanging("- ", remark, 76));
+        }
+        if let Some(command) = &self.command {
+            out.push('\n');
+            out.push_str(&text::command("See it: ", command, 79));
+        }
+        out
     }
-    out
 }
 
 fn table(advice: &MemoryAdvice) -> String {

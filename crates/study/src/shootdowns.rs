@@ -1,84 +1,106 @@
-//! `terrace run --microbenchmark shootdown`: what shootdowns cost here, and what the simulated kernel says they cost.
+//! What shootdowns cost here, and what the simulated kernel says they cost.
 
-use crate::error::{Blame, CommandResult, Failure};
-use crate::options::ResultOptions;
-use crate::output;
+use crate::Error;
 use serde::Serialize;
 use terrace_calibrate::{Call, Calls, Effort, Processor, Spread, measure_calls};
 use terrace_sim::design::{Library, Resolved};
 use terrace_sim::{ShootdownCall, shootdown_benchmark};
 
 /// One line of the result. Times in nanoseconds.
-#[derive(Debug, Serialize)]
-struct Row {
-    call: &'static str,
-    threads: usize,
-    median: f64,
-    quartiles: [f64; 2],
-    repetitions: usize,
-    predicted: f64,
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    /// The call that takes a page away.
+    pub call: &'static str,
+    /// Threads that have the page.
+    pub threads: usize,
+    /// Of the repetitions.
+    pub median: f64,
+    /// Of the repetitions.
+    pub quartiles: [f64; 2],
+    /// How often it was measured.
+    pub repetitions: usize,
+    /// By the simulated kernel.
+    pub predicted: f64,
     /// Predicted over measured, less one; none where the prediction was fitted.
-    error: Option<f64>,
+    pub error: Option<f64>,
 }
 
-#[derive(Debug, Serialize)]
-struct LeftOut {
-    call: &'static str,
-    reason: String,
+/// A call that could not be measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct LeftOut {
+    /// The call.
+    pub call: &'static str,
+    /// Why.
+    pub reason: String,
 }
 
-#[derive(Debug, Serialize)]
-struct Document<'a> {
-    microbenchmark: &'static str,
-    processor: &'a str,
-    virtual_machine: bool,
-    processors: usize,
-    processor_share: f64,
-    machine: &'a str,
-    rows: &'a [Row],
-    left_out: Vec<LeftOut>,
+/// What taking one page away from all threads of a process costs, measured and predicted.
+#[derive(Clone, Debug, Serialize)]
+pub struct Shootdowns {
+    /// Its name.
+    pub microbenchmark: &'static str,
+    /// This machine's.
+    pub processor: String,
+    /// Whether this is a virtual machine.
+    pub virtual_machine: bool,
+    /// Processors that this process may use.
+    pub processors: usize,
+    /// The share of them that it got.
+    pub processor_share: f64,
+    /// The preset whose costs predict.
+    pub machine: String,
+    /// The points.
+    pub rows: Vec<Row>,
+    /// What is not among them.
+    pub left_out: Vec<LeftOut>,
+    /// Other programs ran meanwhile.
+    #[serde(skip)]
+    pub disturbed: bool,
 }
 
-/// Measures and predicts. `machine`: the preset whose costs predict; without one the nearest to the processor.
-pub fn run(machine: Option<&str>, tiny: bool, results: &ResultOptions) -> CommandResult {
+/// Measures and predicts. `machine`: the preset whose costs predict; without one the nearest to the processor. `said` is
+/// told what is measured.
+///
+/// # Errors
+/// No such machine, or a kernel that lets nothing be measured.
+pub fn measure(
+    machine: Option<&str>,
+    effort: Effort,
+    said: &mut dyn FnMut(&str),
+) -> Result<Shootdowns, Error> {
     let processor = Processor::here();
     let machine = machine.unwrap_or_else(|| processor.nearest_preset());
     // A wrong name is said before anything is measured.
     design(machine, 1)?;
-    let effort = if tiny { Effort::TINY } else { Effort::FULL };
-    let measured = measure_calls(effort, &mut |what| crate::progress::note(&format!("measuring {what}")))
-        .map_err(|error| Failure::run(format!("shootdowns were not measured: {error}")))?;
+    let measured = measure_calls(effort, &mut |what| said(what))
+        .map_err(|error| Error::failed(format!("shootdowns were not measured: {error}")))?;
     let threads = measured.points.iter().map(|point| point.threads).max().unwrap_or(1);
     let Resolved { design, .. } = design(machine, threads)?;
     let rows = rows(&measured, |call, threads| {
         shootdown_benchmark(&design, simulated(call), threads).map(|time| time.as_secs() * 1e9)
     })
-    .map_err(Failure::run)?;
+    .map_err(Error::failed)?;
     let left_out = measured.left_out.iter();
-    let document = Document {
+    Ok(Shootdowns {
         microbenchmark: "shootdown",
-        processor: &processor.name,
+        processor: processor.name,
         virtual_machine: processor.guest,
         processors: measured.processors,
         processor_share: measured.processor_share,
-        machine: &design.machine,
-        rows: &rows,
+        machine: design.machine,
+        rows,
         left_out: left_out
             .map(|(call, reason)| LeftOut { call: call.name(), reason: reason.clone() })
             .collect(),
-    };
-    results.write_rows(&document, "rows")?;
-    if results.owns_stdout() {
-        return Ok(());
-    }
-    output::print_line(&table(&processor, &design.machine, &measured, &rows))
+        disturbed: measured.is_disturbed(),
+    })
 }
 
 /// Native translation with Linux's shootdowns, on as many cores as there are threads.
-fn design(machine: &str, threads: usize) -> Result<Resolved, Failure> {
+fn design(machine: &str, threads: usize) -> Result<Resolved, Error> {
     let sets = [("core.count", threads.to_string()), ("translation.coherence", "\"software\"".to_owned())];
     let sets = sets.map(|(key, value)| (key.to_owned(), value));
-    Library::embedded().design("native-4k", Some(machine), &sets).or_usage()
+    Ok(Library::embedded().design("native-4k", Some(machine), &sets)?)
 }
 
 fn simulated(call: Call) -> ShootdownCall {
@@ -118,41 +140,45 @@ fn rows(measured: &Calls, simulate: impl Fn(Call, usize) -> Result<f64, String>)
     Ok(rows)
 }
 
-fn table(processor: &Processor, machine: &str, measured: &Calls, rows: &[Row]) -> String {
-    let place = if processor.guest { "a virtual machine" } else { "bare metal" };
-    let mut text = format!(
-        "One page of 4 KiB taken away from all threads of a process\n\
-         {}, {place}, {} processors; predicted by the costs of {machine}\n\n\
-         {:<14} {:>7} {:>12} {:>19} {:>13} {:>7}\n",
-        processor.name,
-        measured.processors,
-        "call",
-        "threads",
-        "measured, ns",
-        "quartiles",
-        "predicted, ns",
-        "error"
-    );
-    for row in rows {
-        let error = row.error.map_or("fitted".to_owned(), |error| format!("{:+.0} %", 100.0 * error));
-        let quartiles = format!("{:.0} to {:.0}", row.quartiles[0], row.quartiles[1]);
-        text += &format!(
-            "{:<14} {:>7} {:>12.0} {quartiles:>19} {:>13.0} {error:>7}\n",
-            row.call, row.threads, row.median, row.predicted
+impl Shootdowns {
+    /// The points as a table of 80 columns.
+    pub fn to_text(&self) -> String {
+        let place = if self.virtual_machine { "a virtual machine" } else { "bare metal" };
+        let mut text = format!(
+            "One page of 4 KiB taken away from all threads of a process\n\
+             {}, {place}, {} processors; predicted by the costs of {}\n\n\
+             {:<14} {:>7} {:>12} {:>19} {:>13} {:>7}\n",
+            self.processor,
+            self.processors,
+            self.machine,
+            "call",
+            "threads",
+            "measured, ns",
+            "quartiles",
+            "predicted, ns",
+            "error"
         );
+        for row in &self.rows {
+            let error = row.error.map_or("fitted".to_owned(), |error| format!("{:+.0} %", 100.0 * error));
+            let quartiles = format!("{:.0} to {:.0}", row.quartiles[0], row.quartiles[1]);
+            text += &format!(
+                "{:<14} {:>7} {:>12.0} {quartiles:>19} {:>13.0} {error:>7}\n",
+                row.call, row.threads, row.median, row.predicted
+            );
+        }
+        text += "\nThreads: each on a processor of its own. The one-thread rows fit what a call\n\
+                 takes by itself; the other rows are predictions.\n";
+        for LeftOut { call, reason } in &self.left_out {
+            text += &format!("{call}: left out, {reason}.\n");
+        }
+        if self.processors == 1 {
+            text += "This process may use one processor, so there is nothing to predict.\n";
+        }
+        if self.disturbed {
+            text += "Note: other programs ran meanwhile, which bends the values.\n";
+        }
+        text
     }
-    text += "\nThreads: each on a processor of its own. The one-thread rows fit what a call\n\
-             takes by itself; the other rows are predictions.\n";
-    for (call, reason) in &measured.left_out {
-        text += &format!("{}: left out, {reason}.\n", call.name());
-    }
-    if measured.processors == 1 {
-        text += "This process may use one processor, so there is nothing to predict.\n";
-    }
-    if measured.is_disturbed() {
-        text += "Note: other programs ran meanwhile, which bends the values.\n";
-    }
-    text
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 //!
 //! Read from `results.json`, so that results of long ago can be compared with those of now.
 
+mod text;
+
 use crate::Error;
 use serde::Serialize;
 use serde_json::Value;

@@ -1,49 +1,51 @@
-//! What `terrace advise --pages` says of large pages, in one screen.
+//! The advice on large pages in one screen.
 
-use crate::output;
+use super::{PageAdvice, Region, RegionCost, WayResult};
+use crate::figures::{readable, share, short, tenth, time};
+use terrace_model::text;
 use terrace_report::machine_in_words;
-use terrace_study::figures::{readable, share, short, tenth, time};
-use terrace_study::pages::{PageAdvice, Region, RegionCost, WayResult};
 
 /// Regions that are shown; JSON has all.
 const SHOWN: usize = 12;
 
-/// The advice in one screen.
-pub fn text(advice: &PageAdvice) -> String {
-    let mut out = String::new();
-    let mut say = |text: &str| out.push_str(&(output::wrap(text, 80).join("\n") + "\n"));
-    say(&format!(
-        "{} on {}: {} accesses, {} touched",
-        advice.input,
-        advice.machine,
-        short(advice.accesses as f64),
-        readable(advice.touched_bytes),
-    ));
-    say(&format!("Machine {} (reads, idle).", machine_in_words(&advice.machine, &advice.machine_tiers)));
-    say("");
-    say(&advice.verdict.advice);
-    say(&advice.verdict.reason);
-    say("");
-    out.push_str(&ways(advice));
-    out.push('\n');
-    out.push_str(&hardware(advice));
-    let shown = shown(advice);
-    out.push_str(&regions(advice, &shown));
-    out.push('\n');
-    out.push_str(&faults(advice, &shown));
-    out.push('\n');
-    if let Some(copies) = copies(advice, &shown) {
-        out.push_str(&copies);
+impl PageAdvice {
+    /// The advice in one screen of 80 columns.
+    pub fn to_text(&self) -> String {
+        let mut out = String::new();
+        let mut say = |text: &str| out.push_str(&(text::wrap(text, 80).join("\n") + "\n"));
+        say(&format!(
+            "{} on {}: {} accesses, {} touched",
+            self.input,
+            self.machine,
+            short(self.accesses as f64),
+            readable(self.touched_bytes),
+        ));
+        say(&format!("Machine {} (reads, idle).", machine_in_words(&self.machine, &self.machine_tiers)));
+        say("");
+        say(&self.verdict.advice);
+        say(&self.verdict.reason);
+        say("");
+        out.push_str(&ways(self));
         out.push('\n');
-    }
-    for remark in &advice.remarks {
-        out.push_str(&output::hanging("- ", remark, 76));
-    }
-    if let Some(command) = &advice.command {
+        out.push_str(&hardware(self));
+        let shown = shown(self);
+        out.push_str(&regions(self, &shown));
         out.push('\n');
-        out.push_str(&output::command("See it: ", command, 79));
+        out.push_str(&faults(self, &shown));
+        out.push('\n');
+        if let Some(copies) = copies(self, &shown) {
+            out.push_str(&copies);
+            out.push('\n');
+        }
+        for remark in &self.remarks {
+            out.push_str(&text::hanging("- ", remark, 76));
+        }
+        if let Some(command) = &self.command {
+            out.push('\n');
+            out.push_str(&text::command("See it: ", command, 79));
+        }
+        out
     }
-    out
 }
 
 fn ways(advice: &PageAdvice) -> String {
@@ -55,7 +57,7 @@ fn ways(advice: &PageAdvice) -> String {
         let name = cut(&way.name, 12);
         let Some(figures) = &way.figures else {
             let why = way.refused.as_deref().unwrap_or("it failed");
-            out.push_str(&output::hanging("", &format!("{name:<12} cannot run: {why}"), 78));
+            out.push_str(&text::hanging("", &format!("{name:<12} cannot run: {why}"), 78));
             continue;
         };
         let latency = &figures.fault_latency;
@@ -74,7 +76,7 @@ fn ways(advice: &PageAdvice) -> String {
     let legend = "gain: over 4k; walks: cycles of page walks over 4k's; large: of what is resident, in pages above 4 KiB; \
                   bloat: resident beyond 4k's; copied: to make large pages; faults: median, 99th percentile and longest \
                   in us";
-    out + &output::wrap(legend, 80).join("\n") + "\n"
+    out + &text::wrap(legend, 80).join("\n") + "\n"
 }
 
 /// TLBs for which there is room on a line.
@@ -111,7 +113,7 @@ fn hardware(advice: &PageAdvice) -> String {
         }
     }
     let legend = "gain: over 4k with the TLB as it is; waits: cycles that wait for translation, of all";
-    out + &output::wrap(legend, 80).join("\n") + "\n\n"
+    out + &text::wrap(legend, 80).join("\n") + "\n\n"
 }
 
 /// `0.7`, `838`, `429k`.

@@ -1,9 +1,6 @@
 //! `terrace advise`: how much of a program's memory can be slow, under which policy, and what that saves; or, with
 //! `--pages`, whether it should have huge pages.
 
-mod memory;
-mod pages;
-
 use crate::error::CommandResult;
 use crate::input;
 use crate::options::{HintsOption, StudyOptions};
@@ -125,7 +122,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
         question.check()?;
         let advice = question.run(input()?, &terminal)?;
         arguments.study.results.write_rows(&advice, "ways")?;
-        pages::text(&advice)
+        advice.to_text()
     } else {
         let named = !arguments.policies.is_empty();
         let question = Advise {
@@ -142,7 +139,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
         question.check()?;
         let advice = question.run(input()?, &terminal)?;
         arguments.study.results.write_rows(&advice, "policies")?;
-        memory::text(&advice)
+        advice.to_text()
     };
     arguments.study.results.print(|| text)
 }

@@ -1,0 +1,103 @@
+//! A design or a machine with all its parameters.
+
+use serde::Serialize;
+use std::fmt::Write;
+use terrace_model::text;
+use terrace_sim::design::Resolved;
+
+/// A design, or a machine with its own operating system's settings.
+#[derive(Debug, Serialize)]
+pub struct DesignPage<'a> {
+    /// Name.
+    pub name: &'a str,
+    /// In a line.
+    pub summary: &'a str,
+    /// The machine that it is on.
+    pub machine: &'a str,
+    /// Every parameter.
+    pub parameters: Vec<Origin<'a>>,
+    /// What of it comes from no source.
+    pub ledger: Ledger<'a>,
+}
+
+/// A parameter, and where its value comes from.
+#[derive(Debug, Serialize)]
+pub struct Origin<'a> {
+    /// Dotted key.
+    pub key: &'a str,
+    /// Value with its unit.
+    pub value: &'a str,
+    /// File, preset or option.
+    pub origin: &'a str,
+}
+
+/// What was calibrated, assumed and cited.
+#[derive(Debug, Serialize)]
+pub struct Ledger<'a> {
+    /// Fitted to published rows, so no prediction.
+    pub calibrated: &'a [String],
+    /// Left out by the source.
+    pub assumed: &'a [String],
+    /// Sources.
+    pub cited: &'a [String],
+}
+
+/// Columns of the text.
+const WIDTH: usize = 80;
+
+impl<'a> DesignPage<'a> {
+    /// All that is known of a design.
+    pub fn of(resolved: &'a Resolved) -> DesignPage<'a> {
+        let (design, ledger) = (&resolved.design, &resolved.design.ledger);
+        let parameters = resolved.parameters.iter();
+        DesignPage {
+            name: &design.name,
+            summary: &design.summary,
+            machine: &design.machine,
+            parameters: parameters
+                .map(|p| Origin { key: &p.key, value: &p.value, origin: &p.origin })
+                .collect(),
+            ledger: Ledger { calibrated: &ledger.calibrated, assumed: &ledger.assumed, cited: &ledger.cited },
+        }
+    }
+
+    /// The page as text; `kind` is `design` or `machine`.
+    pub fn to_text(&self, kind: &str) -> String {
+        let mut text = text::hanging("", &format!("{kind} {}: {}", self.name, self.summary), WIDTH - 2);
+        if kind == "design" {
+            let _ = writeln!(text, "machine {}", self.machine);
+        }
+        let _ = writeln!(text, "\nParameters (value, where it comes from):");
+        let key_width = self.parameters.iter().map(|p| p.key.len()).max().unwrap_or(0);
+        let value_width = self.parameters.iter().map(|p| p.value.chars().count()).max().unwrap_or(0).min(20);
+        for Origin { key, value, origin } in &self.parameters {
+            let line = format!("  {key:key_width$}  {value:value_width$}  {origin}");
+            if line.trim_end().chars().count() <= WIDTH {
+                let _ = writeln!(text, "{}", line.trim_end());
+                continue;
+            }
+            // What does not fit goes below, to the right.
+            for (at, part) in text::wrap(&format!("{key}  {value}"), WIDTH - 2).iter().enumerate() {
+                let _ = writeln!(text, "{}{part}", if at == 0 { "  " } else { "      " });
+            }
+            let _ = writeln!(text, "{origin:>WIDTH$}");
+        }
+        let ledgers = [
+            ("Calibrated: fitted to published rows, so no prediction", self.ledger.calibrated),
+            ("Assumed: left out by the source", self.ledger.assumed),
+            ("Cited", self.ledger.cited),
+        ];
+        for (heading, entries) in ledgers {
+            if entries.is_empty() {
+                continue;
+            }
+            let _ = writeln!(text, "\n{heading}:");
+            for entry in entries {
+                for (line, part) in text::wrap(entry, 74).iter().enumerate() {
+                    let _ = writeln!(text, "  {} {part}", if line == 0 { "-" } else { " " });
+                }
+            }
+        }
+        text
+    }
+}
