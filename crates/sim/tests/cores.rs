@@ -259,3 +259,63 @@ fn the_in_order_design_stands_on_every_machine() {
         .map(|name| run(&design(name, "vbi-table1", &[]), &mut *workload(spec), Fidelity::Full).cycles);
     assert!(cycles[1] > cycles[0], "{cycles:?}");
 }
+
+/// Cycles of two hardware threads that load `lines` lines each, over and over, from places of their own.
+fn side_by_side(design: &Design, lines: u64, rounds: u64) -> Outcome {
+    let mut program = Program::new();
+    program.map(DATA, 4 * MIB);
+    program.on(1).spawn(0, 1, None);
+    for line in (0..rounds * lines).map(|at| at % lines) {
+        for (stream, place) in [(0, 0), (1, 2 * MIB)] {
+            program.on(stream).access(DATA + place + 64 * line, 8, AccessKind::Read, 0, 4);
+        }
+    }
+    program.run(design, Fidelity::Full)
+}
+
+#[test]
+fn hardware_threads_of_a_core_share_its_caches_and_its_miss_registers() {
+    let machine = |threads: u32, outstanding: u32| {
+        let mut design = round(ModelParameters::default());
+        design.core.count = 2;
+        design.core.threads = threads;
+        design.cache.l1.outstanding = outstanding;
+        design
+    };
+    // Level 1 has 64 lines. Each thread's 48 fit; the 96 of both together do not, and LRU then keeps none of them.
+    let misses = |design: &Design| {
+        let until = |rounds| count(&side_by_side(design, 48, rounds), "cache.l1.miss");
+        until(20) - until(10)
+    };
+    assert_eq!(misses(&machine(1, 32)), 0);
+    assert_eq!(misses(&machine(2, 32)), 2 * 48 * 10, "every time");
+    // 1024 lines of each thread are in the last level alone. With two registers, two misses are under way in all, not two each.
+    let time = |design: &Design| {
+        let until = |rounds| side_by_side(design, 1024, rounds).cycles;
+        (until(12) - until(4)) as f64
+    };
+    let ratio = time(&machine(2, 2)) / time(&machine(1, 2));
+    assert!((1.95..2.05).contains(&ratio), "{ratio}");
+    let ratio = time(&machine(2, 4)) / time(&machine(1, 2));
+    assert!((0.95..1.05).contains(&ratio), "{ratio}");
+}
+
+#[test]
+fn hardware_threads_that_make_no_whole_cores_are_refused() {
+    for (sets, because) in [
+        ([("core.count", "6"), ("core.threads", "3")], "3 is not a power of two"),
+        (
+            [("core.count", "3"), ("core.threads", "2")],
+            "3 hardware threads are no whole number of cores with 2 each",
+        ),
+        (
+            [("core.threads", "2"), ("translation.coherence", "hatric")],
+            "the directory of coherence \"hatric\"",
+        ),
+    ] {
+        let sets = sets.map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let error =
+            Library::embedded().design("native-4k", Some("skylake-6140"), &sets).unwrap_err().to_string();
+        assert!(error.contains("core.threads") && error.contains(because), "{error}");
+    }
+}

@@ -62,7 +62,7 @@ pub struct CacheParameters {
 #[parameter(table)]
 #[serde(deny_unknown_fields)]
 pub struct PrefetcherParameters {
-    /// Whether it fetches; on in `zen4-cxl` alone.
+    /// Whether it fetches.
     pub enabled: bool,
     /// Streams tracked per core.
     #[parameter(range = 0..=4096)]

@@ -17,6 +17,11 @@ pub struct CoreParameters {
     /// Number of hardware threads that run program threads at once. Where there are groups, the sum of theirs.
     #[parameter(range = 1..=1024)]
     pub count: u32,
+    /// Hardware threads of a core, which share its caches of levels 1 and 2 and their miss registers; those of one core have
+    /// neighbouring numbers. What else they share in a real core (TLBs, dispatch, the reorder buffer) each has for itself.
+    #[parameter(range = 1..=8)]
+    #[serde(default = "one", skip_serializing_if = "is_one")]
+    pub threads: u32,
     /// Clock. What a design counts in `cycles` is in cycles of this clock, whatever the groups'.
     #[parameter(range = "1 MHz"..="1000 GHz")]
     pub frequency: Frequency,
@@ -75,12 +80,21 @@ pub struct CoreGroup {
     pub base_cpi: Option<f64>,
 }
 
+fn one() -> u32 {
+    1
+}
+
+fn is_one(threads: &u32) -> bool {
+    *threads == 1
+}
+
 impl CoreParameters {
     /// The cores of a group, without groups of their own.
     pub fn of(&self, group: &CoreGroup) -> CoreParameters {
         CoreParameters {
             model: group.model.clone().unwrap_or_else(|| self.model.clone()),
             count: group.count,
+            threads: self.threads,
             frequency: group.frequency.unwrap_or(self.frequency),
             dispatch_width: group.dispatch_width.unwrap_or(self.dispatch_width),
             reorder_buffer: group.reorder_buffer.unwrap_or(self.reorder_buffer),
@@ -111,6 +125,7 @@ impl CoreParameters {
         CoreParameters {
             model,
             count: 1,
+            threads: 1,
             frequency: Frequency(1e9),
             dispatch_width: 1,
             reorder_buffer: 64,

@@ -14,6 +14,7 @@ pub(crate) type Fault = (String, String);
 pub(crate) fn validate(design: &Design) -> Result<(), Fault> {
     design.check().map_err(|problem| not_between(&problem))?;
     core(&design.core)?;
+    hardware_threads(design)?;
     translation(&design.translation, design.vm.is_some())?;
     caches(&design.cache)?;
     tiers(design)?;
@@ -61,6 +62,29 @@ fn core(core: &CoreParameters) -> Result<(), Fault> {
         pipeline(&core.of(group), &key)?;
     }
     pipeline(core, "core")
+}
+
+/// Hardware threads that share the caches of a core.
+fn hardware_threads(design: &Design) -> Result<(), Fault> {
+    let threads = design.core.threads;
+    if threads == 1 {
+        return Ok(());
+    }
+    rule(threads.is_power_of_two(), "core.threads", || format!("{threads} is not a power of two"))?;
+    let counts = if design.core.groups.is_empty() {
+        vec![design.core.count]
+    } else {
+        design.core.groups.iter().map(|group| group.count).collect()
+    };
+    for count in counts {
+        rule(count.is_multiple_of(threads), "core.threads", || {
+            format!("{count} hardware threads are no whole number of cores with {threads} each")
+        })?;
+    }
+    let coherence = design.translation.coherence.as_str();
+    rule(!matches!(coherence, "hatric" | "unitd"), "core.threads", || {
+        format!("the directory of coherence \"{coherence}\" knows cores of one hardware thread each")
+    })
 }
 
 /// What must hold of cores whose keys lie below `key`.

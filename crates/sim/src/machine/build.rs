@@ -192,7 +192,7 @@ impl Machine {
         let observers = Observers::new(options);
         let scheme = entry.build(translation, cores.len(), cycle, memory.end())?;
         let shared = Shared {
-            caches: Hierarchy::new(&design.cache, cores.len() as u32, cycle)?,
+            caches: Hierarchy::new(&design.cache, cores.len() as u32, design.core.threads, cycle)?,
             unfiltered: vec![[0; 2]; layout.len()],
             memory,
             os,

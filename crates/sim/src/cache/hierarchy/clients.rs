@@ -7,7 +7,7 @@ impl Hierarchy {
     /// Whether any cache holds a line.
     pub fn holds(&self, line: u64) -> bool {
         self.seen.may_hold(line)
-            && (self.llc.holds(line) || (0..self.private.len()).any(|core| self.is_private(core, line)))
+            && (self.llc.holds(line) || (0..self.private.len()).any(|core| self.in_private(core, line)))
     }
 
     /// A line leaves all caches. Returns whether it was modified, if any held it; nothing is written back.

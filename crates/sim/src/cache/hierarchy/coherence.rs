@@ -13,6 +13,7 @@ use terrace_model::Time;
 impl Hierarchy {
     /// Tells the hierarchy that `core` runs now. The first core is free; with the second, coherence begins.
     pub fn activate(&mut self, core: usize) {
+        let core = self.caches_of(core);
         match self.only_core {
             None if !self.directory.is_some() => self.only_core = Some(core),
             Some(first) if first != core => {
@@ -89,7 +90,7 @@ impl Hierarchy {
             messages.requested(core, line);
             // What is left of the owner's may be translations only.
             if translates && supplied {
-                supplied = others.clone().pop().is_some_and(|owner| self.is_private(owner, line));
+                supplied = others.clone().pop().is_some_and(|owner| self.in_private(owner, line));
             }
         }
         if !alone {

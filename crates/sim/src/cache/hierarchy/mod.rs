@@ -87,7 +87,10 @@ impl CacheCounters {
 /// The caches of a machine.
 #[derive(Clone, Debug)]
 pub struct Hierarchy {
+    /// One for each core; its hardware threads share them.
     private: Vec<Private>,
+    /// Bits of a hardware thread's number that tell it from the others of its core.
+    thread_bits: u32,
     llc: Level,
     llc_misses: Outstanding,
     directory: AnyDirectory,
@@ -107,11 +110,17 @@ pub struct Hierarchy {
 }
 
 impl Hierarchy {
-    /// Empty caches for `cores` cores whose clock cycle lasts `cycle`.
+    /// Empty caches for `cores` hardware threads, `threads` of which (a power of two) make a core, whose clock cycle lasts
+    /// `cycle`.
     ///
     /// # Errors
-    /// A geometry that cannot be built, or more than [`MAX_CORES`] cores.
-    pub fn new(parameters: &CacheHierarchyParameters, cores: u32, cycle: Time) -> Result<Hierarchy, String> {
+    /// A geometry that cannot be built, or more than [`MAX_CORES`] hardware threads.
+    pub fn new(
+        parameters: &CacheHierarchyParameters,
+        cores: u32,
+        threads: u32,
+        cycle: Time,
+    ) -> Result<Hierarchy, String> {
         if cores > MAX_CORES {
             return Err(format!("{cores} cores: the directory can name {MAX_CORES} at most"));
         }
@@ -130,7 +139,8 @@ impl Hierarchy {
             l2,
         };
         Ok(Hierarchy {
-            private: vec![private; cores as usize],
+            private: vec![private; cores.div_ceil(threads) as usize],
+            thread_bits: threads.trailing_zeros(),
             llc: level("llc", &parameters.llc)?,
             llc_misses: Outstanding::new(parameters.llc.outstanding),
             directory: AnyDirectory::None,
@@ -146,11 +156,17 @@ impl Hierarchy {
         })
     }
 
+    /// The number of a hardware thread's private caches.
+    #[inline(always)]
+    fn caches_of(&self, thread: usize) -> usize {
+        thread >> self.thread_bits
+    }
+
     /// One access to the line that its L1 set was asked for last: when the lookup ends, and when the data is there.
     /// `None` if it is another line, or a store that still has to change the line's state; then nothing happened.
     #[inline(always)]
     pub fn access_recent(&mut self, core: usize, line: u64, write: bool, now: Time) -> Option<(Time, Time)> {
-        let private = &self.private[core];
+        let private = &self.private[self.caches_of(core)];
         let recent = &private.recent[private.recent_index(line)];
         if recent.line != line || (write && !recent.owned) {
             return None;
@@ -188,6 +204,7 @@ impl Hierarchy {
         by: Initiator,
         below: &mut B,
     ) -> Served {
+        let core = self.caches_of(core);
         let private = &mut self.private[core];
         let home = private.l1.home(line);
         let Some(held) = private.l1.touch(home) else {

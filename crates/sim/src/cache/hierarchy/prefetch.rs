@@ -55,7 +55,7 @@ impl Hierarchy {
     /// The same for the line's sets of `core`'s L2 and of the last level.
     #[inline(always)]
     pub fn host_prefetch_l2_and_llc(&self, core: usize, line: u64) {
-        let l2 = &self.private[core].l2;
+        let l2 = &self.private[self.caches_of(core)].l2;
         l2.prefetch_set(l2.home(line));
         self.host_prefetch_llc(line);
     }

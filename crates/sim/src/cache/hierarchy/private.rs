@@ -214,15 +214,21 @@ impl Hierarchy {
         taken
     }
 
-    /// Whether a core's private caches hold a line.
+    /// Whether the private caches of this number hold a line.
     #[inline]
-    pub fn is_private(&self, core: usize, line: u64) -> bool {
+    pub(super) fn in_private(&self, core: usize, line: u64) -> bool {
         self.private[core].l1.holds(line) || self.private[core].l2.holds(line)
     }
 
-    /// Whether a core's own caches or the last level hold a line.
+    /// Whether a hardware thread's private caches hold a line.
     #[inline]
-    pub fn is_cached(&self, core: usize, line: u64) -> bool {
-        self.is_private(core, line) || self.llc.holds(line)
+    pub fn is_private(&self, thread: usize, line: u64) -> bool {
+        self.in_private(self.caches_of(thread), line)
+    }
+
+    /// Whether a hardware thread's own caches or the last level hold a line.
+    #[inline]
+    pub fn is_cached(&self, thread: usize, line: u64) -> bool {
+        self.is_private(thread, line) || self.llc.holds(line)
     }
 }

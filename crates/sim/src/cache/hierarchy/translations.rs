@@ -221,7 +221,7 @@ impl Hierarchy {
         let writer = cores.clone().pop();
         cores.insert(core);
         self.record(line, Sharers { cores, exclusive: false, translates: true }, now, below);
-        if let Some(writer) = writer.filter(|writer| *writer != core && self.is_private(*writer, line)) {
+        if let Some(writer) = writer.filter(|writer| *writer != core && self.in_private(*writer, line)) {
             self.downgrade(writer, line, now, below);
         }
     }

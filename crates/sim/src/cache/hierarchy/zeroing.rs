@@ -52,6 +52,7 @@ impl Hierarchy {
     /// A core writes zeros over a whole line and keeps it in its L1, modified. Nothing is read, since no old byte stays.
     /// Returns whether a cache held the line before, and when the device has taken what had to leave for it.
     pub fn zero_in_l1<B: Below>(&mut self, core: usize, line: u64, now: Time, below: &mut B) -> (bool, Time) {
+        let core = self.caches_of(core);
         let held = self.seen.zero(line) && self.discard(line);
         self.counters.zero_fills += 1;
         let mut taken = Time::ZERO;
