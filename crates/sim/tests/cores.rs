@@ -289,7 +289,8 @@ fn hardware_threads_of_a_core_share_its_caches_and_its_miss_registers() {
     };
     assert_eq!(misses(&machine(1, 32)), 0);
     assert_eq!(misses(&machine(2, 32)), 2 * 48 * 10, "every time");
-    // 1024 lines of each thread are in the last level alone. With two registers, two misses are under way in all, not two each.
+    // 1024 lines of each thread are in the last level alone. With two registers, two misses are under way in all, not two
+    // each.
     let time = |design: &Design| {
         let until = |rounds| side_by_side(design, 1024, rounds).cycles;
         (until(12) - until(4)) as f64
