@@ -4,6 +4,7 @@
 //! counted, and is recorded once while the designs `native-4k` and `native-thp` simulate it. Compared are the times of
 //! processors, since the simulator leaves out what a program waits for.
 
+use crate::closing;
 use crate::designs::{Changes, Job, Setting};
 use crate::figures::{share, time};
 use crate::simulation::{Settings, Simulation};
@@ -149,10 +150,7 @@ impl CheckResult {
             self.confidence * 100.0
         );
         out += &(text::wrap(&legend, 80).join("\n") + "\n");
-        for remark in &self.remarks {
-            out += &text::hanging("- ", remark, 76);
-        }
-        out
+        out + &closing::remarks(&self.remarks)
     }
 }
 

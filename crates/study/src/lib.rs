@@ -16,6 +16,7 @@ pub mod aging;
 mod bench;
 pub mod catalog;
 pub mod check;
+mod closing;
 mod compare;
 mod defaults;
 pub mod designs;

@@ -1,6 +1,7 @@
 //! The advice on fast memory in one screen.
 
 use super::{MemoryAdvice, PolicyAdvice};
+use crate::closing;
 use crate::figures::{percent, readable, short, tenth, time};
 use crate::run::FEW_PERIODS;
 use terrace_model::text;
@@ -51,14 +52,7 @@ impl MemoryAdvice {
         say("");
         out.push_str(&table(self));
         out.push('\n');
-        for remark in &self.uncertainty.remarks {
-            out.push_str(&text::hanging("- ", remark, 76));
-        }
-        if let Some(command) = &self.command {
-            out.push('\n');
-            out.push_str(&text::command("See it: ", command, 79));
-        }
-        out
+        out + &closing::of_advice(&self.uncertainty.remarks, self.command.as_deref())
     }
 }
 

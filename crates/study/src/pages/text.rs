@@ -1,6 +1,7 @@
 //! The advice on large pages in one screen.
 
 use super::{PageAdvice, Region, RegionCost, WayResult};
+use crate::closing;
 use crate::figures::{readable, share, short, tenth, time};
 use terrace_model::text;
 use terrace_report::machine_in_words;
@@ -37,14 +38,7 @@ impl PageAdvice {
             out.push_str(&copies);
             out.push('\n');
         }
-        for remark in &self.remarks {
-            out.push_str(&text::hanging("- ", remark, 76));
-        }
-        if let Some(command) = &self.command {
-            out.push('\n');
-            out.push_str(&text::command("See it: ", command, 79));
-        }
-        out
+        out + &closing::of_advice(&self.remarks, self.command.as_deref())
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a search found, in one screen.
 
 use super::{Tuned, TunedRun};
+use crate::closing;
 use crate::figures::{readable, tenth, time};
 use terrace_model::text;
 use terrace_report::machine_in_words;
@@ -66,7 +67,7 @@ impl Tuned {
         }
         if !self.not_searched.is_empty() {
             let text = format!("not searched: {}", self.not_searched.join(", "));
-            out.push_str(&(text::wrap(&text, 80).join("\n  ") + "\n"));
+            out.push_str(&text::hanging("", &text, 80));
         }
         if !self.checks.is_empty() {
             out.push_str(&format!(
@@ -80,9 +81,7 @@ impl Tuned {
             }
         }
         out.push('\n');
-        for remark in &self.remarks {
-            out.push_str(&text::hanging("- ", remark, 76));
-        }
+        out.push_str(&closing::remarks(&self.remarks));
         if self.command.is_empty() {
             return out + "\nNothing that was tried is better than the defaults.\n";
         }
