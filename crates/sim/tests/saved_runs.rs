@@ -1,4 +1,4 @@
-//! Forty saved runs across designs, policies and fidelities: every statistic is as it was, to the last digit.
+//! Forty-eight saved runs across designs, policies and fidelities: every statistic is as it was, to the last digit.
 //!
 //! A change of the code's shape must leave `tests/saved/` as it is. A change of what is simulated says which numbers
 //! move and why: `TERRACE_UPDATE=1 cargo test -p terrace-sim --test saved_runs` writes the files anew, and the
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use support::*;
 use terrace_model::Value;
 use terrace_sim::{Fidelity, Options, Outcome};
-use terrace_trace::{Advice, Event, KernelAccess, MarkKind, Protection};
+use terrace_trace::{AccessKind, Advice, Agent, Event, KernelAccess, MarkKind, Protection};
 
 const FULL: Fidelity = Fidelity::Full;
 const TRANSLATION: Fidelity = Fidelity::Translation;
@@ -38,7 +38,7 @@ macro_rules! tight {
     };
 }
 
-const RUNS: [Saved; 40] = [
+const RUNS: [Saved; 48] = [
     // Translation schemes.
     ("radix-4k-full", "native-4k", "vbi-table1", &[], "gups,bytes=32 MiB,updates=6e4", FULL),
     ("radix-4k-translation", "native-4k", "vbi-table1", &[], "gups,bytes=32 MiB,updates=6e4", TRANSLATION),
@@ -190,6 +190,15 @@ const RUNS: [Saved; 40] = [
         FULL,
     ),
     ("clock-dwf-full", "first-touch", "zen4-cxl", tight!("clock-dwf"), "kv,keys=6e4,requests=6e4", FULL),
+    // Kernels and the host in turns.
+    ("gpu-bw-aware-full", "gpu-bw-aware", "gpu-gtx480", &[], "gpu-stream,bytes=3 MiB,iterations=2", FULL),
+    ("gpu-memcpy-full", "gpu-memcpy", "gpu-gtx480", &[], "turns", FULL),
+    ("gpu-migrate-full", "gpu-migrate-th-re-bwb", "gpu-gtx480", &[], "turns", FULL),
+    ("gpu-faults-full", "gpu-local", "gpu-gtx480", &[("gpu.fault.latency", "20 us")], "turns", FULL),
+    ("selective-naive-full", "selective-naive", "gpu-selective", &[], "turns", FULL),
+    ("selective-cc-vt-full", "selective-cc-vt", "gpu-selective", &[], "gpu-bfs,nodes=4096,degree=4", FULL),
+    ("selective-ro-full", "selective-ro", "gpu-selective", &[], "turns", FULL),
+    ("gpu-hw-coherent-full", "gpu-hw-coherent", "gpu-selective", &[], "turns", FULL),
 ];
 
 /// A random mix of everything that changes page-table entries, by two processes with two threads each.
@@ -247,6 +256,64 @@ fn changes() -> Program {
     program
 }
 
+/// A host that fills, reads and changes what kernels read, write and add to, one after the other.
+fn turns() -> Program {
+    let mut random = Random(29);
+    let mut program = Program::without_spawn();
+    for (stream, agent) in [(0, Agent::Cpu), (1, Agent::Gpu)] {
+        let name = String::new();
+        program.on(stream).event(Event::Spawn {
+            process: 0,
+            thread: stream,
+            agent,
+            forked_from: None,
+            os_id: 0,
+            name,
+        });
+    }
+    program.on(0).map(DATA, 4 * MIB);
+    for page in 0..1024 {
+        program.write(DATA + page * PAGE);
+    }
+    for _ in 0..6 {
+        program.on(0);
+        for _ in 0..400 {
+            let addr = DATA + random.below(4 * MIB - 8);
+            if random.below(3) == 0 {
+                program.write(addr)
+            } else {
+                program.read(addr)
+            };
+        }
+        program.event(Event::Compute { instructions: 1000 });
+        program.on(1).mark(MarkKind::KernelLaunch);
+        for _ in 0..48 {
+            program.mark_value(MarkKind::WorkGroup, 64);
+            for warp in 0..2 {
+                program.mark_value(MarkKind::Warp, warp);
+                for _ in 0..6 {
+                    let (first, stride) =
+                        (DATA + random.below(3 * MIB), [4, 4, 36, 512][random.below(4) as usize]);
+                    let kind = if random.below(4) == 0 { AccessKind::Write } else { AccessKind::Read };
+                    let atomic = random.below(8) == 0;
+                    for lane in 0..32 {
+                        program.access(first + lane * stride, 4, kind, 0, if lane == 0 { 3 } else { 0 });
+                    }
+                    for lane in 0..if atomic && kind == AccessKind::Read { 32 } else { 0 } {
+                        program.access(first + lane * stride, 4, AccessKind::Write, 0, 0);
+                    }
+                }
+            }
+            program.mark(MarkKind::GroupBarrier);
+        }
+    }
+    for addr in (DATA..DATA + MIB).step_by(64) {
+        program.on(0).read(addr);
+    }
+    program.on(1).exit(false).on(0).exit(true);
+    program
+}
+
 /// Everything that a run answered, a line each.
 fn text(outcome: &Outcome) -> String {
     let mut text = String::new();
@@ -273,10 +340,10 @@ fn text(outcome: &Outcome) -> String {
 fn run_one(&(_, name, machine, sets, input, fidelity): &Saved) -> String {
     let design = design(name, machine, sets);
     let options = Options { fidelity, ..Options::default() };
-    let outcome = if input == "changes" {
-        run_with(&design, &mut changes().source(), options)
-    } else {
-        run_with(&design, &mut *workload(input), options)
+    let outcome = match input {
+        "changes" => run_with(&design, &mut changes().source(), options),
+        "turns" => run_with(&design, &mut turns().source(), Options { whole: true, ..options }),
+        _ => run_with(&design, &mut *workload(input), options),
     };
     text(&outcome.unwrap_or_else(|error| panic!("{name} on {input}: {error}")))
 }

@@ -119,7 +119,11 @@ impl Program {
     }
 
     pub fn mark(&mut self, kind: MarkKind) -> &mut Program {
-        self.event(Event::Mark { kind, name: String::new(), value: 0 })
+        self.mark_value(kind, 0)
+    }
+
+    pub fn mark_value(&mut self, kind: MarkKind, value: u64) -> &mut Program {
+        self.event(Event::Mark { kind, name: String::new(), value })
     }
 
     pub fn kernel(&mut self, start: u64, bytes: u64, kind: KernelAccess) -> &mut Program {
