@@ -214,6 +214,26 @@ fn a_page_that_was_missed_moves_and_costs_a_shootdown() {
     assert_eq!(outcome, again);
 }
 
+/// The SM that computes has nothing to do with the page that another one touched.
+#[test]
+fn a_shootdown_stalls_all_sms() {
+    let cycles = |shootdown: &str| {
+        let mut kernels = Kernels::new(&[("a", 8)]);
+        kernels.0.kernel();
+        kernels.0.group(32);
+        kernels.0.warp(0);
+        kernels.load(0);
+        kernels.0.group(32);
+        kernels.0.warp(0);
+        (0..2000).for_each(|_| kernels.0.event(Event::Compute { instructions: 100 }));
+        let design = bare("gpu-migrate-th", &[("gpu.tlb.shootdown", shootdown)]);
+        let outcome = kernels.finish().run(&design, Options::default());
+        assert_eq!(count(&outcome, "gpu.tlb.shootdowns"), 1, "{shootdown}");
+        count(&outcome, "gpu.cycles")
+    };
+    assert_eq!(["0 cycles", "100 cycles", "5000 cycles"].map(cycles), [200_000, 200_100, 205_000]);
+}
+
 #[test]
 fn neighbours_move_without_a_shootdown() {
     let outcome = eight_pages(200_000).run(&bare("gpu-migrate-th-re", &[]), Options::default());
