@@ -151,6 +151,13 @@ pub enum MarkKind {
     Warp,
     /// On a GPU's stream: all warps of the work-group wait for each other here.
     GroupBarrier,
+    /// On a CPU's stream: the thread enqueues a kernel and goes on. The kernel is the first of the process whose
+    /// [`KernelLaunch`](MarkKind::KernelLaunch) has yet to come; one that nobody enqueued begins when all CPU threads have
+    /// come to it, and they wait until it is over.
+    KernelEnqueue,
+    /// On a CPU's stream: the thread waits until the process's kernels are over that were enqueued so far, but for the
+    /// latest `value` of them. All work of the kernels that it waits for comes before the wait in the order of the input.
+    KernelWait,
 }
 
 /// Everything a program does to its memory except single loads and stores, which live in a [`Batch`]'s columns.

@@ -11,6 +11,7 @@ mod export;
 mod file;
 mod header;
 mod import;
+mod kernels;
 mod mix;
 mod pool;
 mod rules;

@@ -9,10 +9,12 @@
 //! | `Kernel` | at most 2,147,479,552 bytes, the most that one system call of Linux copies (`MAX_RW_COUNT`) |
 //! | `Resident` | its first page is aligned, and every page that it names has user addresses |
 //! | `Compute` | at most 2^40 instructions, minutes of time: more would overflow a simulated clock |
+//! | kernels that a thread enqueues | it is a thread of a CPU, and waits for a kernel after all of the kernel's work |
 //!
 //! User addresses of x86-64 are the lower half of what the page tables translate: with four levels they lie below 2^47,
 //! with five below 2^56. Higher addresses are the kernel's, or are not canonical.
 
+use crate::kernels::Kernels;
 use crate::{Batch, Event, EventSource, Header, SequencedEvent, SourceError, StreamId};
 use std::fmt;
 use std::sync::Arc;
@@ -65,6 +67,7 @@ pub struct Rules {
     levels: u32,
     /// Number of the next batch's first access.
     accesses: u64,
+    kernels: Kernels,
 }
 
 impl Default for Rules {
@@ -77,7 +80,7 @@ impl Default for Rules {
 impl Rules {
     /// The rules for an input whose addresses page tables of `levels` levels must be able to map.
     pub fn new(levels: u32) -> Rules {
-        Rules { levels, accesses: 0 }
+        Rules { levels, accesses: 0, kernels: Kernels::default() }
     }
 
     /// The first byte address beyond the user addresses.
@@ -117,9 +120,11 @@ impl Rules {
         self.check_events(batch, first)
     }
 
-    fn check_events(&self, batch: &Batch, first: u64) -> Result<(), Violation> {
+    fn check_events(&mut self, batch: &Batch, first: u64) -> Result<(), Violation> {
         for SequencedEvent { before, event, .. } in &batch.events {
-            if let Some((value, rule)) = self.implausible(event) {
+            if let Some((value, rule)) =
+                self.implausible(event).or_else(|| self.kernels.take(batch.stream, event))
+            {
                 let place = Place::EventBefore(first + u64::from(*before));
                 return Err(Violation { stream: batch.stream, place, value, rule });
             }

@@ -4,11 +4,13 @@
 //! marks. A native run does the same accesses on a core, one lane after the other.
 
 use crate::WorkloadInfo;
+use crate::beside::{Beside, CpuThread, Kernels};
 use crate::emitter::STEP_ACCESSES;
 use crate::layout::Layout;
 use crate::memory::{Memory, Word};
 use crate::parameters::{Init, Parameters, Problem};
 use crate::program::{Kernel, Program, Progress};
+use terrace_model::AddressRange;
 use terrace_trace::{Agent, Event, MarkKind};
 
 /// Lanes of a warp.
@@ -104,13 +106,15 @@ pub(crate) struct Launches<W> {
     group: u64,
     warp: u64,
     piece: u64,
+    /// Where a thread of the CPU enqueues them.
+    kernels: Option<Kernels>,
 }
 
 impl<W: Warps> Launches<W> {
     /// So many launches.
-    pub fn new(work: W, launches: u64) -> Launches<W> {
+    fn new(work: W, launches: u64, kernels: Option<Kernels>) -> Launches<W> {
         const { assert!(W::PIECE as usize <= STEP_ACCESSES, "a piece is a step") };
-        Launches { work, launch: 0, launches, group: 0, warp: 0, piece: 0 }
+        Launches { work, launch: 0, launches, group: 0, warp: 0, piece: 0, kernels }
     }
 }
 
@@ -118,6 +122,9 @@ impl<W: Warps> Kernel for Launches<W> {
     fn step<M: Memory>(&mut self, memory: &mut M) -> Progress {
         if self.launch == self.launches {
             return Progress::Done;
+        }
+        if self.kernels.as_ref().is_some_and(|kernels| kernels.enqueued() <= self.launch) {
+            return Progress::Blocked;
         }
         if M::WANTS_EVENTS && self.piece == 0 {
             let mut mark =
@@ -143,6 +150,7 @@ impl<W: Warps> Kernel for Launches<W> {
         }
         if self.group == self.work.groups(self.launch) {
             (self.group, self.launch) = (0, self.launch + 1);
+            self.kernels.iter().for_each(Kernels::end);
         }
         if self.launch == self.launches { Progress::Done } else { Progress::Working }
     }
@@ -160,6 +168,10 @@ pub(crate) trait OnGpu: Warps + Clone + Sync + Sized + 'static {
     fn launches(&self) -> u64;
     /// Accesses of single lanes in all of them.
     fn accesses(&self) -> u64;
+    /// Threads of the CPU beside them.
+    fn beside(_: &Self::Parameters) -> Beside {
+        Beside::NONE
+    }
 }
 
 /// One of them with its data structures.
@@ -167,18 +179,39 @@ pub(crate) trait OnGpu: Warps + Clone + Sync + Sized + 'static {
 pub(crate) struct GpuProgram<W> {
     work: W,
     layout: Layout,
+    beside: Beside,
+    /// What threads of the CPU access.
+    ranges: Vec<AddressRange>,
+    kernels: Kernels,
+}
+
+/// The GPU, which is the last thread, or a thread of the CPU.
+pub(crate) enum GpuThread<W> {
+    Gpu(Launches<W>),
+    Cpu(CpuThread),
+}
+
+impl<W: Warps> Kernel for GpuThread<W> {
+    #[inline]
+    fn step<M: Memory>(&mut self, memory: &mut M) -> Progress {
+        match self {
+            GpuThread::Gpu(launches) => launches.step(memory),
+            GpuThread::Cpu(thread) => thread.step(memory),
+        }
+    }
 }
 
 impl<W: OnGpu> Program for GpuProgram<W> {
     const INFO: &'static WorkloadInfo = W::INFO;
-    const AGENT: Agent = Agent::Gpu;
     type Parameters = W::Parameters;
-    type Thread = Launches<W>;
+    type Thread = GpuThread<W>;
 
     fn new(parameters: &W::Parameters) -> Result<GpuProgram<W>, Problem> {
         let mut layout = Layout::new(Init::None);
         let work = W::new(parameters, &mut layout)?;
-        Ok(GpuProgram { work, layout })
+        let beside = W::beside(parameters);
+        let ranges = beside.place(&mut layout);
+        Ok(GpuProgram { work, layout, beside, ranges, kernels: Kernels::default() })
     }
 
     fn layout(&self) -> &Layout {
@@ -186,14 +219,24 @@ impl<W: OnGpu> Program for GpuProgram<W> {
     }
 
     fn threads(&self) -> u32 {
-        1
+        self.beside.threads + 1
     }
 
-    fn thread(&self, _: u32) -> Launches<W> {
-        Launches::new(self.work.clone(), self.work.launches())
+    fn agent(&self, index: u32) -> Agent {
+        if index == self.beside.threads { Agent::Gpu } else { Agent::Cpu }
+    }
+
+    fn thread(&self, index: u32) -> GpuThread<W> {
+        let launches = self.work.launches();
+        if index == self.beside.threads {
+            let kernels = (self.beside.threads > 0).then(|| self.kernels.shared());
+            return GpuThread::Gpu(Launches::new(self.work.clone(), launches, kernels));
+        }
+        let kernels = (index == 0).then(|| self.kernels.shared());
+        GpuThread::Cpu(CpuThread::new(&self.beside, &self.ranges, index, launches, kernels))
     }
 
     fn kernel_accesses(&self) -> u64 {
-        self.work.accesses()
+        self.work.accesses().saturating_add(self.beside.accesses(self.work.launches()))
     }
 }

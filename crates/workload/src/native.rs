@@ -73,6 +73,8 @@ pub(crate) fn run<'a, P: Program, M: OnBacking<'a>>(
     program: &P,
     backing: &'a Backing,
 ) -> (NativeRun, Vec<M>) {
+    // What threads of an earlier run shared is not theirs.
+    let program = &program.clone();
     let threads = program.threads();
     let barrier = Barrier::new(threads as usize);
     let begin = Instant::now();
@@ -86,6 +88,7 @@ pub(crate) fn run<'a, P: Program, M: OnBacking<'a>>(
                     loop {
                         match thread.step(&mut memory) {
                             Progress::Working => {}
+                            Progress::Blocked => std::thread::yield_now(),
                             Progress::Barrier => _ = barrier.wait(),
                             Progress::Run => {
                                 before_run = memory.native().accesses;

@@ -17,6 +17,8 @@ pub(crate) enum Progress {
     Working,
     /// Goes on when every thread has come here. All threads of a program pass the same barriers.
     Barrier,
+    /// There is nothing to do before another thread has gone on.
+    Blocked,
     /// As a barrier; initialisation ends here and the run begins.
     Run,
     /// Nothing is left.
@@ -37,8 +39,6 @@ pub(crate) trait Program: Clone + Send + Sync + 'static {
     type Thread: Kernel;
     /// What it says about itself.
     const INFO: &'static WorkloadInfo;
-    /// Who runs it.
-    const AGENT: Agent = Agent::Cpu;
 
     /// The program with parameters that are within their ranges. Those that do not go together are a problem.
     fn new(parameters: &Self::Parameters) -> Result<Self, Problem>;
@@ -49,6 +49,10 @@ pub(crate) trait Program: Clone + Send + Sync + 'static {
     }
     fn layout(&self) -> &Layout;
     fn threads(&self) -> u32;
+    /// Who runs a thread.
+    fn agent(&self, _index: u32) -> Agent {
+        Agent::Cpu
+    }
     fn thread(&self, index: u32) -> Self::Thread;
     /// Accesses of the kernels, all threads together; exact unless the workload's information says otherwise.
     fn kernel_accesses(&self) -> u64;

@@ -117,7 +117,7 @@ where
             let stream = &mut self.streams[index];
             emitter.begin(StreamId(index as u32), recycled);
             if !std::mem::replace(&mut stream.begun, true) {
-                emitter.event(spawn(index as u32, P::INFO.name, P::AGENT));
+                emitter.event(spawn(index as u32, P::INFO.name, self.program.agent(index as u32)));
                 if index == 0 {
                     announce_layout(&self.program, emitter);
                     let name = "init".to_owned();
@@ -133,6 +133,7 @@ where
             while stream.state == State::Ready && !emitter.is_full() {
                 stream.state = match stream.thread.step(emitter) {
                     Progress::Working => State::Ready,
+                    Progress::Blocked => break,
                     Progress::Barrier => State::Waiting(false),
                     Progress::Run => State::Waiting(true),
                     Progress::Done => State::Done,

@@ -72,6 +72,12 @@ fn count_gpu(engine: &Engine, gpu: &GpuParameters, stats: &mut Stats) {
     ] {
         stats.count(format!("gpu.{name}"), value, Unit::Count);
     }
+    if engine.overlapped.kernels > 0 {
+        let overlapped = &engine.overlapped;
+        stats.count("gpu.overlap.kernels", overlapped.kernels, Unit::Count);
+        stats.count("gpu.overlap.accesses", overlapped.accesses, Unit::Count);
+        stats.count("gpu.overlap.wait_time", overlapped.waited.as_nanos() as u64, Unit::Nanoseconds);
+    }
     if let Some(coherence) = &engine.paths.coherence {
         coherence.count_into(engine.options.whole, stats);
     }

@@ -2,27 +2,26 @@
 
 use super::coalesce::{Step, WarpWork};
 use super::collect;
+use super::host::{HostAccess, HostThread};
 use super::manage::ManageCounters;
+use super::overlap::{Deed, Overlap, OverlapCounters};
 use super::parameters::GpuParameters;
 use super::paths::{Around, Paths};
 use super::pools;
-use super::selective::BesideGpu;
 use super::sms::{Group, Sms};
-use crate::cache::Outstanding;
 use crate::coherence::Cause;
 use crate::design::{Design, KernelData, PagePolicy};
-use crate::machine::{Machine, Manager, Shared, System, TierLines};
-use crate::memory::Initiator;
+use crate::machine::{Machine, System, TierLines};
 use crate::observe::{Objects, ProfileCounter, Series, StructureCounter};
 use crate::outcome::{Fidelity, Options, Outcome, SimError};
 use crate::tiering::Tiering;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
-use terrace_model::{LINE_BYTES, PageId, SpaceId, Time};
+use terrace_model::{SpaceId, Time};
 use terrace_policy::Capability;
 use terrace_trace::{AccessKind, Agent, Batch, Event, EventSource, MarkKind, Rules};
 
-/// The core that the host's thread runs on.
+/// The thread that all of the CPU's are where they take turns with kernels, and its core.
 const HOST: usize = 0;
 
 /// A machine with a GPU, at work.
@@ -39,19 +38,27 @@ pub(super) struct Engine {
     pub copies_at_launch: bool,
     pub options: Options,
     /// Process of each stream, and whether the GPU runs it.
-    streams: HashMap<u32, (SpaceId, Agent)>,
+    pub streams: HashMap<u32, (SpaceId, Agent)>,
+    /// Streams that have ended.
+    pub exited: HashSet<u32>,
     spaces: HashMap<u32, SpaceId>,
     space: SpaceId,
     /// The group that is being read.
-    group: Option<Group>,
+    pub group: Option<Group>,
     /// Its warp that is being read.
     reading: usize,
-    host_loads: Outstanding,
-    host_cycle: Time,
+    /// Threads of the CPU: one, unless they go on while kernels run.
+    pub threads: Vec<HostThread>,
+    pub host_cycle: Time,
+    pub host_outstanding: u32,
+    pub cores: usize,
+    /// Threads and the GPU side by side, where a thread has enqueued a kernel.
+    pub overlap: Option<Box<Overlap>>,
+    pub overlapped: OverlapCounters,
     /// Time of everything so far.
     pub now: Time,
     /// When the kernel that runs began.
-    began: Option<Time>,
+    pub began: Option<Time>,
     /// What memory had carried then.
     before: Vec<TierLines>,
     /// Time and traffic of kernels.
@@ -136,7 +143,12 @@ pub fn simulate(
         space: SpaceId(0),
         group: None,
         reading: 0,
-        host_loads: Outstanding::new(design.cache.l1.outstanding),
+        exited: HashSet::new(),
+        threads: vec![HostThread::new(HOST, Time::ZERO, design.cache.l1.outstanding)],
+        host_outstanding: design.cache.l1.outstanding,
+        cores: design.core.count as usize,
+        overlap: None,
+        overlapped: OverlapCounters::default(),
         host_cycle: design.core.frequency.period(),
         now: Time::ZERO,
         began: None,
@@ -177,10 +189,12 @@ impl Engine {
                 .check(&batch)
                 .map_err(|broken| terrace_trace::SourceError::Malformed(broken.to_string()))?;
             self.take(&batch)?;
+            self.advance(false)?;
             if let Some(progress) = &mut self.options.progress {
                 progress(self.lanes.iter().sum::<u64>() + self.host_accesses);
             }
         }
+        self.end_overlap()?;
         self.end_kernel()?;
         let pools = pools::of_run(&mut self, design);
         let mut outcome = collect::outcome(&self, design, gpu);
@@ -219,6 +233,9 @@ impl Engine {
             }
         };
         self.streams.insert(stream, (space, agent));
+        if agent == Agent::Cpu {
+            self.add_thread(stream, space);
+        }
         Ok((space, agent))
     }
 
@@ -241,6 +258,12 @@ impl Engine {
                 self.warp().steps.push(Step::Compute { instructions: *instructions });
                 return Ok(());
             }
+            Event::Mark { kind: MarkKind::KernelEnqueue, .. } => return self.enqueue(stream),
+            Event::Mark { kind: MarkKind::KernelWait, value, .. } => return self.wait(stream, *value),
+            Event::Compute { instructions } if self.overlap.is_some() => {
+                self.queue(stream, Deed::Compute(*instructions));
+                return Ok(());
+            }
             Event::Compute { instructions } => {
                 self.host_instructions += instructions;
                 self.now += self.host_cycle.times(*instructions);
@@ -251,13 +274,22 @@ impl Engine {
             | Event::Remap { .. }
             | Event::Protect { .. }
             | Event::Advise { .. }
-            | Event::Resident { .. }
-            | Event::Exit { .. } => {}
+            | Event::Resident { .. } => {}
+            Event::Exit { .. } => self.ends(stream, agent),
             _ => return Ok(()),
         }
-        // What changes the address space comes when no kernel runs.
-        self.end_kernel()?;
-        self.address_space(space, event)
+        match (&self.overlap, event) {
+            (None, _) => {
+                // What changes the address space comes when no kernel runs.
+                self.end_kernel()?;
+                self.address_space(space, event)
+            }
+            (Some(_), Event::Exit { .. }) => Ok(()),
+            (Some(_), _) => {
+                self.catch_up()?;
+                self.address_space(space, event)
+            }
+        }
     }
 
     fn address_space(&mut self, space: SpaceId, event: &Event) -> Result<(), SimError> {
@@ -300,13 +332,10 @@ impl Engine {
 
     fn mark(&mut self, kind: MarkKind, value: u64, space: SpaceId) -> Result<(), SimError> {
         match kind {
-            MarkKind::KernelLaunch => {
-                self.end_kernel()?;
-                self.begin_kernel(space)?;
-            }
+            MarkKind::KernelLaunch => self.launch(space)?,
             MarkKind::WorkGroup => {
                 self.end_group()?;
-                if self.began.is_none() {
+                if !self.is_reading_enqueued()? && self.began.is_none() {
                     self.begin_kernel(space)?;
                 }
                 let warps = (value.div_ceil(32) as usize).min(1 << 16);
@@ -335,7 +364,7 @@ impl Engine {
         &mut group[self.reading]
     }
 
-    fn begin_kernel(&mut self, space: SpaceId) -> Result<(), SimError> {
+    pub(super) fn begin_kernel(&mut self, space: SpaceId) -> Result<(), SimError> {
         self.manage(self.now);
         self.space = space;
         self.kernels += 1;
@@ -360,23 +389,36 @@ impl Engine {
     /// A group has been read: it runs when there is room. Reading goes on when none waits.
     fn end_group(&mut self) -> Result<(), SimError> {
         if let Some(group) = self.group.take() {
+            if self.overlap.is_some() {
+                self.queue_group(group);
+                return Ok(());
+            }
             self.sms.add(group);
             while self.sms.is_full() && !self.sms.is_idle() {
-                self.step()?;
+                self.step(Time::MAX)?;
             }
         }
         Ok(())
     }
 
-    fn step(&mut self) -> Result<(), SimError> {
-        let mut horizon = Time::MAX;
+    /// Whether what the GPU does is of a kernel that was enqueued. If it is of none, nothing overlaps any more.
+    fn is_reading_enqueued(&mut self) -> Result<bool, SimError> {
+        let is_enqueued = self.reads_enqueued();
+        if !is_enqueued {
+            self.end_overlap()?;
+        }
+        Ok(is_enqueued)
+    }
+
+    /// SMs do what comes next, not beyond `horizon` once something was done.
+    pub(super) fn step(&mut self, mut horizon: Time) -> Result<(), SimError> {
         if self.tiering.is_some() {
             let Some(next) = self.sms.next() else {
                 self.wait_for_page();
                 return Ok(());
             };
             self.manage(next);
-            horizon = self.tiering.as_ref().and_then(Tiering::due).unwrap_or(Time::MAX);
+            horizon = self.tiering.as_ref().and_then(Tiering::due).map_or(horizon, |due| due.min(horizon));
         }
         let mut around =
             Around { machine: &mut self.machine, tiering: self.tiering.as_mut(), space: self.space };
@@ -384,15 +426,23 @@ impl Engine {
     }
 
     /// The kernel that runs is over, if one runs.
-    fn end_kernel(&mut self) -> Result<(), SimError> {
+    pub(super) fn end_kernel(&mut self) -> Result<(), SimError> {
         if self.group.is_some() && self.began.is_none() {
             self.begin_kernel(self.space)?;
         }
         self.end_group()?;
-        let Some(began) = self.began.take() else { return Ok(()) };
-        while !self.sms.is_idle() {
-            self.step()?;
+        if self.began.is_some() {
+            while !self.sms.is_idle() {
+                self.step(Time::MAX)?;
+            }
+            self.kernel_is_over();
         }
+        Ok(())
+    }
+
+    /// All of the kernel that runs is done.
+    pub(super) fn kernel_is_over(&mut self) {
+        let Some(began) = self.began.take() else { return };
         self.tell_agent(Agent::Cpu);
         self.now = self.now.max(self.sms.now);
         self.series(Series::end);
@@ -402,7 +452,6 @@ impl Engine {
         for ((sum, before), (_, after)) in self.kernel_traffic.iter_mut().zip(&self.before).zip(traffic) {
             sum.add_since(before, after);
         }
-        Ok(())
     }
 
     fn accesses(&mut self, batch: &Batch, rows: std::ops::Range<usize>) -> Result<(), SimError> {
@@ -413,7 +462,9 @@ impl Engine {
         self.machine.shared.observers.issued(space, batch, rows.clone());
         match agent {
             Agent::Gpu => {
-                self.space = space;
+                if !self.is_reading_enqueued()? {
+                    self.space = space;
+                }
                 for at in rows {
                     let write = batch.kind[at] == AccessKind::Write;
                     self.lanes[usize::from(write)] += 1;
@@ -424,75 +475,21 @@ impl Engine {
                 }
                 Ok(())
             }
+            Agent::Cpu if self.overlap.is_some() => {
+                for at in rows {
+                    self.queue(batch.stream.0, Deed::Access(HostAccess::of(batch, at)));
+                }
+                Ok(())
+            }
             Agent::Cpu => {
                 self.end_kernel()?;
-                rows.into_iter().try_for_each(|at| self.host_access(space, batch, at))
+                self.threads[HOST].now = self.now;
+                for at in rows {
+                    self.host_access(HOST, space, HostAccess::of(batch, at))?;
+                }
+                self.now = self.threads[HOST].now;
+                Ok(())
             }
         }
-    }
-
-    /// One access of the host: a core that issues an instruction a cycle, with the misses under way that its first cache
-    /// has.
-    fn host_access(&mut self, space: SpaceId, batch: &Batch, at: usize) -> Result<(), SimError> {
-        let write = batch.kind[at] == AccessKind::Write;
-        let instructions = u64::from(batch.instructions[at]);
-        self.host_accesses += 1;
-        self.host_instructions += instructions;
-        self.now += self.host_cycle.times(instructions);
-        let (first, bytes) = (batch.addr[at], u64::from(batch.size[at]));
-        let mut addr = first;
-        while addr < first + bytes {
-            self.now = self.host_loads.start(self.now);
-            let frame = self.host_frame(space, addr, write)?;
-            let line = (frame << 12 | (addr & 4095)) / LINE_BYTES;
-            let done = self.host_line(line, write);
-            self.host_loads.occupy(done);
-            addr = (addr / LINE_BYTES + 1) * LINE_BYTES;
-        }
-        Ok(())
-    }
-
-    /// The host's caches are asked for a line: when its data is there.
-    fn host_line(&mut self, line: u64, write: bool) -> Time {
-        let Shared { caches, memory, .. } = &mut self.machine.shared;
-        if self.paths.coherence.is_none() {
-            return caches.access(HOST, line, write, self.now, Initiator::Demand, memory).done;
-        }
-        if write {
-            self.now += self.paths.cpu_store(memory, (line * LINE_BYTES) >> 12);
-        }
-        let flush = self.paths.coherence.as_ref().and_then(|coherence| coherence.wants_flush());
-        let own = memory.first_tier_lines();
-        let own = own.start.0..own.end.0;
-        let mut below = BesideGpu { memory, paths: &mut self.paths };
-        if let Some(cost) = flush {
-            caches.flush_range(own, self.now, &mut below);
-            self.now += cost;
-            below.flushed();
-        }
-        caches.access(HOST, line, write, self.now, Initiator::Demand, &mut below).done
-    }
-
-    fn host_frame(&mut self, space: SpaceId, addr: u64, write: bool) -> Result<u64, SimError> {
-        if self.tiering.is_some() {
-            self.manage(self.now);
-            self.host_waits(PageId::new(space.0, addr >> 12));
-        }
-        let shared = &mut self.machine.shared;
-        for _ in 0..2 {
-            if let Some(leaf) = shared.os.table(space).find(addr) {
-                shared.os.mark(space, addr, &leaf, write);
-                return Ok(leaf.pte.frame().0 + ((addr & (leaf.size.bytes() - 1)) >> 12));
-            }
-            shared.os.now = self.now;
-            match &mut self.tiering {
-                Some(tiering) => drop(tiering.fault(&mut shared.os, space, addr, write, self.now)?),
-                None => drop(shared.os.fault(space, addr, &[])?),
-            }
-            self.now += shared.timing.fault;
-            shared.fault_time += shared.timing.fault;
-            shared.os.changes = Default::default();
-        }
-        Ok(0)
     }
 }

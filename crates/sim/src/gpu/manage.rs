@@ -52,7 +52,7 @@ impl Engine {
         }
     }
 
-    fn policy_due(&self) -> Option<Time> {
+    pub(super) fn policy_due(&self) -> Option<Time> {
         self.tiering.as_ref().and_then(Tiering::due)
     }
 
@@ -65,7 +65,7 @@ impl Engine {
         }
     }
 
-    fn act(&mut self, now: Time) {
+    pub(super) fn act(&mut self, now: Time) {
         let Some(tiering) = &mut self.tiering else { return };
         self.machine.shared.os.now = now;
         self.machine.shared.stale_log = Some(Vec::new());
@@ -114,15 +114,6 @@ impl Engine {
         tiering.state.before_change(&mut self.machine, space, *range, &change, self.now);
         if let Event::Remap { to, .. } = event {
             tiering.state.before_change(&mut self.machine, space, *to, &Change::Unmap, self.now);
-        }
-    }
-
-    /// The host waits for a page on its way.
-    pub(super) fn host_waits(&mut self, page: PageId) {
-        while self.tiering.as_ref().is_some_and(|tiering| tiering.state.is_held(page)) {
-            let Some(due) = self.policy_due() else { return };
-            self.now = self.now.max(due);
-            self.act(self.now);
         }
     }
 

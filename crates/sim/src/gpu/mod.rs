@@ -11,21 +11,25 @@
 //! | `selective/` | coherence with the CPU's caches: by hardware, or by not caching |
 //! | `manage.rs` | a policy at work beside kernels, shootdowns, the copy before a kernel |
 //! | `engine.rs` | the input, kernel by kernel, and the host between |
+//! | `host.rs` | accesses of the CPU's threads |
+//! | `overlap.rs` | threads that go on while kernels run |
 //! | `collect.rs` | statistics |
 //!
 //! Source: N. Agarwal, Paving the Path for Heterogeneous Memory Adoption in Production Systems (PhD, University of Michigan
 //! 2017), chapters 3 to 5, Table 3.1. It simulated with GPGPU-Sim; its cores are not described beyond the table.
 //!
-//! Left open there, and chosen here: the host and the GPU take turns, as the input has them; SMs' caches are empty when a
-//! kernel begins; without `coherence` the CPU's caches are not looked into by the GPU, as a kernel begins after the host is
-//! done.
+//! Left open there, and chosen here: the host and the GPU take turns, unless the input says that threads go on while
+//! kernels run; SMs' caches are empty when a kernel begins; without `coherence` neither side looks into the other's caches,
+//! as programs of such machines share no lines while kernels run.
 
 mod cache;
 mod coalesce;
 mod collect;
 mod engine;
 mod faults;
+mod host;
 mod manage;
+mod overlap;
 mod parameters;
 mod paths;
 mod pools;

@@ -14,7 +14,7 @@ const MAP_KINDS: [MapKind; 7] = [
     MapKind::HugeTlb,
 ];
 
-const MARK_KINDS: [MarkKind; 11] = [
+const MARK_KINDS: [MarkKind; 13] = [
     MarkKind::RegionBegin,
     MarkKind::RegionEnd,
     MarkKind::Phase,
@@ -26,6 +26,8 @@ const MARK_KINDS: [MarkKind; 11] = [
     MarkKind::WorkGroup,
     MarkKind::Warp,
     MarkKind::GroupBarrier,
+    MarkKind::KernelEnqueue,
+    MarkKind::KernelWait,
 ];
 
 const ADVICES: [Advice; 8] = [

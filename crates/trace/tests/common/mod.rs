@@ -61,6 +61,8 @@ pub fn event() -> impl Strategy<Value = Event> {
         MarkKind::WorkGroup,
         MarkKind::Warp,
         MarkKind::GroupBarrier,
+        MarkKind::KernelEnqueue,
+        MarkKind::KernelWait,
     ]);
     let protection = (0u8..8).prop_map(Protection::from_bits);
     let name = "[a-z\u{e9}/]{0,12}";

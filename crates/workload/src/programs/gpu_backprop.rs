@@ -1,6 +1,7 @@
 //! A layer of a neural network, forward and back, on a GPU: rows of seventeen weights.
 
 use crate::WorkloadInfo;
+use crate::beside::Beside;
 use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, load_lanes, load_some, store_lanes, store_some};
 use crate::layout::Layout;
 use crate::memory::Memory;
@@ -29,6 +30,8 @@ pub(crate) struct Parameters {
     /// Inputs, rounded up to whole groups.
     #[parameter(default = 65536, range = 1..=1_000_000_000, unit = "inputs")]
     inputs: u64,
+    #[parameter(flatten)]
+    beside: Beside,
 }
 
 #[derive(Clone)]
@@ -67,6 +70,10 @@ impl OnGpu for Work {
         // Sixteen of the 256 work-items read an input, and as many store a sum.
         let forward = 2 * HIDDEN + 2 * WARPS * LANES;
         self.groups * (forward + 6 * WARPS * LANES)
+    }
+
+    fn beside(parameters: &Parameters) -> Beside {
+        parameters.beside
     }
 }
 

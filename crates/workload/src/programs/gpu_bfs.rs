@@ -1,6 +1,7 @@
 //! Breadth-first search of a graph on a GPU: a level in two kernels, few lanes at work, neighbours anywhere.
 
 use crate::WorkloadInfo;
+use crate::beside::Beside;
 use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, load_lanes, load_some, store_some};
 use crate::layout::Layout;
 use crate::memory::Memory;
@@ -61,6 +62,8 @@ pub(crate) struct Parameters {
     degree: u64,
     #[parameter(flatten)]
     seed: Seed,
+    #[parameter(flatten)]
+    beside: Beside,
 }
 
 #[derive(Clone)]
@@ -112,6 +115,10 @@ impl OnGpu for Work {
 
     fn accesses(&self) -> u64 {
         self.accesses
+    }
+
+    fn beside(parameters: &Parameters) -> Beside {
+        parameters.beside
     }
 }
 

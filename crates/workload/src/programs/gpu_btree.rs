@@ -1,6 +1,7 @@
 //! Look-ups in a tree of wide nodes on a GPU: a group searches one node with all its work-items.
 
 use crate::WorkloadInfo;
+use crate::beside::Beside;
 use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, load_lanes, load_some, store_some};
 use crate::layout::Layout;
 use crate::memory::Memory;
@@ -39,6 +40,8 @@ pub(crate) struct Parameters {
     lookups: u64,
     #[parameter(flatten)]
     seed: Seed,
+    #[parameter(flatten)]
+    beside: Beside,
 }
 
 #[derive(Clone)]
@@ -79,6 +82,10 @@ impl OnGpu for Work {
 
     fn accesses(&self) -> u64 {
         self.lookups * (self.levels * (4 * WARPS * LANES + 2) + 1)
+    }
+
+    fn beside(parameters: &Parameters) -> Beside {
+        parameters.beside
     }
 }
 

@@ -1,6 +1,7 @@
 //! Stencils of eighth order over five quantities on a GPU.
 
 use crate::WorkloadInfo;
+use crate::beside::Beside;
 use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, load_lanes, store_lanes};
 use crate::layout::Layout;
 use crate::memory::Memory;
@@ -30,6 +31,8 @@ pub(crate) struct Parameters {
     /// Launches of the kernel.
     #[parameter(default = 1, range = 1..=1000, unit = "launches")]
     iterations: u64,
+    #[parameter(flatten)]
+    beside: Beside,
 }
 
 #[derive(Clone)]
@@ -64,6 +67,10 @@ impl OnGpu for Work {
 
     fn accesses(&self) -> u64 {
         self.iterations * self.points * 5 * (3 * 2 * REACH + 1)
+    }
+
+    fn beside(parameters: &Parameters) -> Beside {
+        parameters.beside
     }
 }
 

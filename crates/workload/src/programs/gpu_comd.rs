@@ -1,6 +1,7 @@
 //! Forces between atoms in cells on a GPU: all lanes read one neighbour after the other.
 
 use crate::WorkloadInfo;
+use crate::beside::Beside;
 use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, load_lanes, store_lanes};
 use crate::layout::Layout;
 use crate::memory::Memory;
@@ -31,6 +32,8 @@ pub(crate) struct Parameters {
     /// Steps in time.
     #[parameter(default = 1, range = 1..=1000, unit = "steps")]
     iterations: u64,
+    #[parameter(flatten)]
+    beside: Beside,
 }
 
 #[derive(Clone)]
@@ -69,6 +72,10 @@ impl OnGpu for Work {
 
     fn accesses(&self) -> u64 {
         self.iterations * self.cells * ATOMS * (3 + 27 * (1 + 3 * ATOMS) + 4)
+    }
+
+    fn beside(parameters: &Parameters) -> Beside {
+        parameters.beside
     }
 }
 

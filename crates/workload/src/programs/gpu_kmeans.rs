@@ -1,6 +1,7 @@
 //! Distances to the centres of clusters on a GPU: strided loads of which a quarter of each line is used.
 
 use crate::WorkloadInfo;
+use crate::beside::Beside;
 use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, load_lanes, store_lanes};
 use crate::layout::Layout;
 use crate::memory::Memory;
@@ -33,6 +34,8 @@ pub(crate) struct Parameters {
     /// Launches of the kernel.
     #[parameter(default = 1, range = 1..=1000, unit = "launches")]
     iterations: u64,
+    #[parameter(flatten)]
+    beside: Beside,
 }
 
 #[derive(Clone)]
@@ -51,7 +54,7 @@ impl OnGpu for Distances {
     const INFO: &'static WorkloadInfo = &INFO;
 
     fn new(parameters: &Parameters, layout: &mut Layout) -> Result<Distances, Problem> {
-        let Parameters { points, features, clusters, iterations } = *parameters;
+        let Parameters { points, features, clusters, iterations, .. } = *parameters;
         let groups = points.div_ceil(WARPS * LANES);
         let points = groups * WARPS * LANES;
         Ok(Distances {
@@ -72,6 +75,10 @@ impl OnGpu for Distances {
     fn accesses(&self) -> u64 {
         let Distances { groups, features, clusters, .. } = *self;
         groups * WARPS * LANES * (2 * features * clusters + 1) * self.iterations
+    }
+
+    fn beside(parameters: &Parameters) -> Beside {
+        parameters.beside
     }
 }
 

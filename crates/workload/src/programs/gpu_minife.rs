@@ -1,6 +1,7 @@
 //! Conjugate gradients on a GPU: a sparse matrix of 27 diagonals in ELLPACK form, and vector updates.
 
 use crate::WorkloadInfo;
+use crate::beside::Beside;
 use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, load_lanes, store_lanes};
 use crate::layout::Layout;
 use crate::memory::Memory;
@@ -31,6 +32,8 @@ pub(crate) struct Parameters {
     /// Iterations.
     #[parameter(default = 2, range = 1..=1000, unit = "iterations")]
     iterations: u64,
+    #[parameter(flatten)]
+    beside: Beside,
 }
 
 #[derive(Clone)]
@@ -66,6 +69,10 @@ impl OnGpu for Work {
 
     fn accesses(&self) -> u64 {
         self.iterations * self.rows * (3 * NEIGHBOURS + 1 + 6)
+    }
+
+    fn beside(parameters: &Parameters) -> Beside {
+        parameters.beside
     }
 }
 

@@ -1,6 +1,7 @@
 //! Matches of short texts in a long one on a GPU: walks down a tree of suffixes.
 
 use crate::WorkloadInfo;
+use crate::beside::Beside;
 use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, load_lanes, store_lanes};
 use crate::layout::Layout;
 use crate::memory::Memory;
@@ -34,6 +35,8 @@ pub(crate) struct Parameters {
     letters: u64,
     #[parameter(flatten)]
     seed: Seed,
+    #[parameter(flatten)]
+    beside: Beside,
 }
 
 #[derive(Clone)]
@@ -74,6 +77,10 @@ impl OnGpu for Work {
 
     fn accesses(&self) -> u64 {
         self.groups * WARPS * LANES * 4 * self.letters
+    }
+
+    fn beside(parameters: &Parameters) -> Beside {
+        parameters.beside
     }
 }
 

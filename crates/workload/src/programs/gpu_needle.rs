@@ -1,6 +1,7 @@
 //! Alignment of two sequences by anti-diagonals of tiles on a GPU: rows, and columns that take a line for each word.
 
 use crate::WorkloadInfo;
+use crate::beside::Beside;
 use crate::gpu::{LANES, OnGpu, Place, Warps, load_lanes, store_lanes};
 use crate::layout::Layout;
 use crate::memory::Memory;
@@ -24,6 +25,8 @@ pub(crate) struct Parameters {
     /// Length of both sequences, rounded up to whole tiles.
     #[parameter(default = 1024, range = 1..=1_000_000, unit = "letters")]
     letters: u64,
+    #[parameter(flatten)]
+    beside: Beside,
 }
 
 #[derive(Clone)]
@@ -53,6 +56,10 @@ impl OnGpu for Work {
 
     fn accesses(&self) -> u64 {
         self.tiles * self.tiles * (2 * LANES * LANES + 2 * LANES)
+    }
+
+    fn beside(parameters: &Parameters) -> Beside {
+        parameters.beside
     }
 }
 

@@ -1,6 +1,7 @@
 //! Shortest paths through a grid, row after row, on a GPU: rows are read once, side by side.
 
 use crate::WorkloadInfo;
+use crate::beside::Beside;
 use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, load_some, store_some};
 use crate::layout::Layout;
 use crate::memory::Memory;
@@ -31,6 +32,8 @@ pub(crate) struct Parameters {
     /// Rows of the grid, rounded up to whole launches.
     #[parameter(default = 100, range = 1..=1_000_000, unit = "rows")]
     rows: u64,
+    #[parameter(flatten)]
+    beside: Beside,
 }
 
 #[derive(Clone)]
@@ -47,7 +50,7 @@ impl OnGpu for Work {
     const INFO: &'static WorkloadInfo = &INFO;
 
     fn new(parameters: &Parameters, layout: &mut Layout) -> Result<Work, Problem> {
-        let Parameters { columns, rows } = *parameters;
+        let Parameters { columns, rows, .. } = *parameters;
         let launches = rows.div_ceil(HEIGHT);
         Ok(Work {
             columns,
@@ -69,6 +72,10 @@ impl OnGpu for Work {
         };
         let read = (0..self.groups).map(read).sum::<u64>();
         self.launches * (read * (HEIGHT + 1) + self.columns)
+    }
+
+    fn beside(parameters: &Parameters) -> Beside {
+        parameters.beside
     }
 }
 

@@ -1,6 +1,7 @@
 //! A product of two matrices on a GPU, by tiles: few accesses, of which each is waited for.
 
 use crate::WorkloadInfo;
+use crate::beside::Beside;
 use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, load_lanes, store_lanes};
 use crate::layout::Layout;
 use crate::memory::Memory;
@@ -26,6 +27,8 @@ pub(crate) struct Parameters {
     /// Rows and columns, rounded up to whole tiles.
     #[parameter(default = 512, range = 16..=65536, unit = "rows")]
     rows: u64,
+    #[parameter(flatten)]
+    beside: Beside,
 }
 
 #[derive(Clone)]
@@ -53,6 +56,10 @@ impl OnGpu for Work {
 
     fn accesses(&self) -> u64 {
         self.tiles * self.tiles * WARPS * LANES * (2 * self.tiles + 1)
+    }
+
+    fn beside(parameters: &Parameters) -> Beside {
+        parameters.beside
     }
 }
 

@@ -1,6 +1,7 @@
 //! Diffusion of speckles in an image on a GPU: neighbours by tables of rows and columns.
 
 use crate::WorkloadInfo;
+use crate::beside::Beside;
 use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, load_lanes, store_lanes};
 use crate::layout::Layout;
 use crate::memory::Memory;
@@ -26,6 +27,8 @@ pub(crate) struct Parameters {
     /// Iterations.
     #[parameter(default = 2, range = 1..=10000, unit = "iterations")]
     iterations: u64,
+    #[parameter(flatten)]
+    beside: Beside,
 }
 
 #[derive(Clone)]
@@ -63,6 +66,10 @@ impl OnGpu for Work {
 
     fn accesses(&self) -> u64 {
         self.iterations * self.pixels * (4 + 5 + 5 + 2 + 3 + 4 + 2)
+    }
+
+    fn beside(parameters: &Parameters) -> Beside {
+        parameters.beside
     }
 }
 

@@ -1,6 +1,7 @@
 //! A triad of three long vectors on a GPU: bandwidth and nothing else.
 
 use crate::WorkloadInfo;
+use crate::beside::Beside;
 use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, load_lanes, store_lanes};
 use crate::layout::Layout;
 use crate::memory::Memory;
@@ -32,6 +33,8 @@ pub(crate) struct Parameters {
     /// Launches of the kernel.
     #[parameter(default = 1, range = 1..=LARGEST_COUNT, unit = "launches")]
     iterations: u64,
+    #[parameter(flatten)]
+    beside: Beside,
 }
 
 #[derive(Clone)]
@@ -58,6 +61,10 @@ impl OnGpu for Triad {
 
     fn accesses(&self) -> u64 {
         3 * EACH * self.groups * WARPS * LANES * self.iterations
+    }
+
+    fn beside(parameters: &Parameters) -> Beside {
+        parameters.beside
     }
 }
 

@@ -1,6 +1,7 @@
 //! Look-ups of cross-sections on a GPU: a search that chases, then scattered loads; a few hot pages.
 
 use crate::WorkloadInfo;
+use crate::beside::Beside;
 use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, load_lanes, store_lanes};
 use crate::layout::Layout;
 use crate::memory::Memory;
@@ -39,6 +40,8 @@ pub(crate) struct Parameters {
     lookups: u64,
     #[parameter(flatten)]
     seed: Seed,
+    #[parameter(flatten)]
+    beside: Beside,
 }
 
 #[derive(Clone)]
@@ -84,6 +87,10 @@ impl OnGpu for Lookups {
     fn accesses(&self) -> u64 {
         let each = self.depth + 3 * NUCLIDES + 1;
         self.groups * WARPS * LANES * each
+    }
+
+    fn beside(parameters: &Parameters) -> Beside {
+        parameters.beside
     }
 }
 

@@ -1,5 +1,6 @@
 //! The workloads' streams: what all of them promise, and what each does.
 
+mod beside;
 mod kernels;
 mod native;
 mod parameters;
@@ -59,7 +60,7 @@ const SMALL: [&str; 44] = [
 ];
 
 fn with_threads(spec: &str, threads: u32) -> String {
-    // A GPU is one stream.
+    // A GPU is one stream; threads of a CPU beside it have tests of their own.
     if spec.starts_with("gpu-") {
         return spec.to_owned();
     }

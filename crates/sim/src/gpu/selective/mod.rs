@@ -18,9 +18,9 @@
 //! **Source.** N. Agarwal, Paving the Path for Heterogeneous Memory Adoption in Production Systems (PhD, University of
 //! Michigan 2017), chapter 5; N. Agarwal et al., Selective GPU Caches to Eliminate CPU-GPU HW Cache Coherence (HPCA 2016).
 //!
-//! **Left open there, and chosen here.** Host and kernels take turns, so that each side finds what the other left in its
-//! caches, and neither runs while the other does. Where hardware keeps the caches coherent, a line lies on one side only,
-//! and its directory knows everything and takes no time. Files name further choices.
+//! **Left open there, and chosen here.** Each request finds what the other side's caches hold when its turn comes, in the
+//! order of time; a load that joins one under way does not look again. Where hardware keeps the caches coherent, a line
+//! lies on one side only, and its directory knows everything and takes no time. Files name further choices.
 
 mod collect;
 mod cpu_side;

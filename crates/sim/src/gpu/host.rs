@@ -1,0 +1,138 @@
+//! Threads of the CPU: a core that issues an instruction a cycle, with the misses under way that its first cache has.
+
+use super::engine::Engine;
+use super::selective::BesideGpu;
+use crate::cache::Outstanding;
+use crate::machine::{Manager, Shared};
+use crate::memory::Initiator;
+use crate::outcome::SimError;
+use terrace_model::{LINE_BYTES, PageId, SpaceId, Time};
+use terrace_trace::{AccessKind, Batch};
+
+/// A thread, or all of them where they take turns with kernels.
+#[derive(Debug)]
+pub(super) struct HostThread {
+    pub core: usize,
+    /// When it does what comes next.
+    pub now: Time,
+    loads: Outstanding,
+}
+
+impl HostThread {
+    /// A thread that has nothing under way.
+    pub fn new(core: usize, now: Time, outstanding: u32) -> HostThread {
+        HostThread { core, now, loads: Outstanding::new(outstanding) }
+    }
+}
+
+/// A load or a store.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HostAccess {
+    pub addr: u64,
+    pub bytes: u8,
+    pub write: bool,
+    pub instructions: u16,
+}
+
+impl HostAccess {
+    pub fn of(batch: &Batch, at: usize) -> HostAccess {
+        HostAccess {
+            addr: batch.addr[at],
+            bytes: batch.size[at],
+            write: batch.kind[at] == AccessKind::Write,
+            instructions: batch.instructions[at],
+        }
+    }
+
+    /// Its first and its last page.
+    pub fn pages(&self) -> [u64; 2] {
+        [self.addr >> 12, (self.addr + u64::from(self.bytes.max(1)) - 1) >> 12]
+    }
+}
+
+impl Engine {
+    /// One access of a thread.
+    pub(super) fn host_access(
+        &mut self,
+        thread: usize,
+        space: SpaceId,
+        access: HostAccess,
+    ) -> Result<(), SimError> {
+        let HostAccess { addr: first, bytes, write, instructions } = access;
+        self.host_accesses += 1;
+        self.host_instructions += u64::from(instructions);
+        let cycle = self.host_cycle;
+        self.threads[thread].now += cycle.times(u64::from(instructions));
+        let mut addr = first;
+        while addr < first + u64::from(bytes) {
+            let own = &mut self.threads[thread];
+            own.now = own.loads.start(own.now);
+            let frame = self.host_frame(thread, space, addr, write)?;
+            let line = (frame << 12 | (addr & 4095)) / LINE_BYTES;
+            let done = self.host_line(thread, line, write);
+            self.threads[thread].loads.occupy(done);
+            addr = (addr / LINE_BYTES + 1) * LINE_BYTES;
+        }
+        Ok(())
+    }
+
+    /// The caches of a thread's core are asked for a line: when its data is there.
+    fn host_line(&mut self, thread: usize, line: u64, write: bool) -> Time {
+        let own = &mut self.threads[thread];
+        let Shared { caches, memory, .. } = &mut self.machine.shared;
+        if self.paths.coherence.is_none() {
+            return caches.access(own.core, line, write, own.now, Initiator::Demand, memory).done;
+        }
+        if write {
+            own.now += self.paths.cpu_store(memory, (line * LINE_BYTES) >> 12);
+        }
+        let flush = self.paths.coherence.as_ref().and_then(|coherence| coherence.wants_flush());
+        let of_gpu = memory.first_tier_lines();
+        let of_gpu = of_gpu.start.0..of_gpu.end.0;
+        let mut below = BesideGpu { memory, paths: &mut self.paths };
+        if let Some(cost) = flush {
+            caches.flush_range(of_gpu, own.now, &mut below);
+            own.now += cost;
+            below.flushed();
+        }
+        caches.access(own.core, line, write, own.now, Initiator::Demand, &mut below).done
+    }
+
+    fn host_frame(&mut self, thread: usize, space: SpaceId, addr: u64, write: bool) -> Result<u64, SimError> {
+        if self.tiering.is_some() {
+            self.manage(self.threads[thread].now);
+            self.host_waits(thread, PageId::new(space.0, addr >> 12));
+        }
+        let own = &mut self.threads[thread];
+        let shared = &mut self.machine.shared;
+        for _ in 0..2 {
+            if let Some(leaf) = shared.os.table(space).find(addr) {
+                shared.os.mark(space, addr, &leaf, write);
+                return Ok(leaf.pte.frame().0 + ((addr & (leaf.size.bytes() - 1)) >> 12));
+            }
+            shared.os.now = own.now;
+            match &mut self.tiering {
+                Some(tiering) => drop(tiering.fault(&mut shared.os, space, addr, write, own.now)?),
+                None => drop(shared.os.fault(space, addr, &[])?),
+            }
+            own.now += shared.timing.fault;
+            shared.fault_time += shared.timing.fault;
+            shared.os.changes = Default::default();
+        }
+        Ok(0)
+    }
+
+    /// A thread waits for a page on its way.
+    fn host_waits(&mut self, thread: usize, page: PageId) {
+        while self.is_on_its_way(page) {
+            let Some(due) = self.policy_due() else { return };
+            let own = &mut self.threads[thread];
+            own.now = own.now.max(due);
+            self.act(self.threads[thread].now);
+        }
+    }
+
+    pub(super) fn is_on_its_way(&self, page: PageId) -> bool {
+        self.tiering.as_ref().is_some_and(|tiering| tiering.state.is_held(page))
+    }
+}
