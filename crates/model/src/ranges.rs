@@ -21,6 +21,11 @@ impl Ranges {
         self.ranges.iter().map(|(&start, &(end, _))| AddressRange::new(start, end - start))
     }
 
+    /// All ranges with their numbers, by address.
+    pub fn numbered(&self) -> impl Iterator<Item = (AddressRange, u32)> {
+        self.ranges.iter().map(|(&start, &(end, number))| (AddressRange::new(start, end - start), number))
+    }
+
     /// The begin of the first range after `addr`.
     pub fn next_after(&self, addr: u64) -> Option<u64> {
         self.ranges.range(addr.checked_add(1)?..).next().map(|(start, _)| *start)

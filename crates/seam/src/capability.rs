@@ -90,6 +90,8 @@ set_of! {
         AccessSamples = "access-samples",
         /// Every access that reaches memory is reported with its page, in order.
         ExactAccesses = "exact-accesses",
+        /// Accesses that reach memory are counted by block, as a memory controller that knows blocks can (VBI).
+        BlockCounts = "block-counts",
         /// Pages whose translation missed in an agent's TLB are reported.
         TlbMisses = "tlb-misses",
         /// Traffic of each tier in bytes, reads and writes apart.

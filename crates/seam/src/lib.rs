@@ -26,7 +26,7 @@ pub use contiguity::{Contiguity, ContiguitySamples, Runs};
 pub use memory_system::{Clear, HugeSample, MemorySystem, PageCount, ScanHand, Scanned, Scope, Step, Watch};
 pub use migration::{CopyBy, Cost, Exchange, HugePages, Move, MoveOptions, Outcome, Resize, Subject, Ticket};
 pub use moment::Moment;
-pub use page::{Area, AreaKind, Object, PageView};
+pub use page::{Area, AreaKind, Block, Object, PageView};
 pub use physical::{FrameRegion, FrameState, PhysicalMemory, Relocate, Watermarks};
 pub use policy::{Fault, NextTick, Placement, Policy, Published, Refusal, Setup, Wish};
 pub use profile::{AccessOrder, Heat, Hint, HintedPages, ObjectProfile, Profile, site_number};

@@ -1,8 +1,8 @@
 //! What a policy may see and do.
 
 use crate::{
-    Area, Capabilities, Capability, CopyBy, Cost, Exchange, Move, MoveOptions, PageId, PageRange, PageView,
-    PhysicalMemory, Resize, SpaceId, Ticket, TierTraffic, Topology,
+    Area, Block, Capabilities, Capability, CopyBy, Cost, Exchange, Move, MoveOptions, PageId, PageRange,
+    PageView, PhysicalMemory, Resize, SpaceId, Ticket, TierTraffic, Topology,
 };
 use terrace_model::{Bytes, TierId, Time};
 
@@ -156,6 +156,11 @@ pub trait MemorySystem {
 
     /// The area that holds `page`, with the data structure where the world knows it.
     fn area(&mut self, page: PageId) -> Option<Area>;
+
+    /// The blocks that the world knows; their counts begin anew. What lies in none of them lies in areas only. Nothing where
+    /// neither data structures are known ([`Capability::Objects`]) nor accesses are counted by block
+    /// ([`Capability::BlockCounts`]).
+    fn blocks(&mut self, _visit: &mut dyn FnMut(Block)) {}
 
     /// Watches pages, or ends it. A watch stays with a page that moves, and ends when it is split, collapsed or
     /// unmapped. Pages that are not mapped are passed over.

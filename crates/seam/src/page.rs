@@ -43,6 +43,17 @@ pub struct Area {
     pub object: Option<Object>,
 }
 
+/// A block of a program: a data structure, or what a memory controller manages as one (VBI).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// The pages that it lies in, in their order.
+    pub parts: Vec<PageRange>,
+    /// The place in the program that allocated it, where the world knows it.
+    pub site: Option<u64>,
+    /// Accesses that reached memory since the blocks were last asked for, where the world counts them by block.
+    pub accesses: Option<u64>,
+}
+
 impl Area {
     /// The largest page that can hold `page` without leaving the area ("S-mappable", Trident §5.1.2).
     pub fn largest_page(&self, page: PageId) -> PageSize {

@@ -89,6 +89,10 @@ fn run_device(table: &toml::Table) -> Option<String> {
             false => device.read(line, now, Initiator::Demand),
         };
         done += &format!("{} ", end.0);
+        if step % 512 == 0 {
+            // From the last lines to the first ones, where rows move between segments.
+            done += &format!("{:?} ", device.transfer((1 << 20) - step, step, now, Initiator::Copy));
+        }
         // A read waits now and then; a pause is long enough for rows to close.
         now = match step % 16 {
             15 if !burst => end.max(now) + Time::from_nanos(900),
@@ -104,7 +108,7 @@ fn run_device(table: &toml::Table) -> Option<String> {
 fn every_parameter_of_a_device_changes_what_it_does() {
     let segments = "[bank]\nclose_after = \"300 ns\"\nt_rp_dirty = \"40 ns\"\nt_rrd_precharge = \"20 ns\"\n\
          random_access_interval = \"9 ns\"\nrandom_write_interval = \"12 ns\"\n\
-         [[bank.segments]]\nend = \"1 MiB\"\nt_rcd = \"8 ns\"\nt_rp = \"8 ns\"\nt_ras = \"18 ns\"\nt_wr = \"9 ns\"\n";
+         t_transfer = \"4 ns\"\n[[bank.segments]]\nend = \"1 MiB\"\nt_rcd = \"8 ns\"\nt_rp = \"8 ns\"\nt_ras = \"18 ns\"\nt_wr = \"9 ns\"\n";
     let mut devices: Vec<toml::Table> = preset_names().map(|preset| device(preset, "")).collect();
     devices.push(device("ddr4-2400", segments));
     let before: Vec<_> = devices.iter().map(|table| run_device(table).unwrap()).collect();

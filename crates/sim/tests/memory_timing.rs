@@ -148,14 +148,71 @@ fn pcm_row_writebacks_of_one_rank_keep_their_distance() {
 fn near_and_far_segments_share_banks_and_differ_in_timing() {
     let mut parameters = simple();
     let near = Span::Time(ns(4));
-    parameters.bank.as_mut().unwrap().segments =
-        vec![SegmentParameters { end: Bytes::kib(8), t_rcd: near, t_rp: near, t_ras: near, t_wr: near }];
+    parameters.bank.as_mut().unwrap().segments = vec![SegmentParameters {
+        end: Some(Bytes::kib(8)),
+        t_rcd: near,
+        t_rp: near,
+        t_ras: near,
+        t_wr: near,
+    }];
     let mut device = Device::new(&parameters).unwrap();
     assert_eq!(device.read(0, ns(0), DEMAND), ns(25), "near");
     // Line 128 is the first of the far segment, in the same bank: near's precharge, far's activation.
     assert_eq!(device.read(128, ns(100), DEMAND), ns(100 + 4 + 31));
     assert_eq!(device.read(0, ns(200), DEMAND), ns(200 + 11 + 25), "far's precharge, near's activation");
     assert_eq!(device.segments().len(), 1);
+}
+
+#[test]
+fn a_row_moves_to_the_other_segment_over_its_bitlines() {
+    let mut parameters = simple();
+    let near = Span::Time(ns(4));
+    let bank = parameters.bank.as_mut().unwrap();
+    bank.t_transfer = Some(Span::Time(ns(3)));
+    bank.segments = vec![SegmentParameters {
+        end: Some(Bytes::kib(8)),
+        t_rcd: near,
+        t_rp: near,
+        t_ras: near,
+        t_wr: near,
+    }];
+    let (ras, mut device) = (bank.t_ras.at(Time::from_nanos(1)), Device::new(&parameters).unwrap());
+    // Line 128 is the first of the far segment. Its row has to be open for t_ras; the near cells take 3 ns more.
+    let moved = ras + ns(3);
+    assert_eq!(device.transfer(128, 0, ns(0), Initiator::Copy), Some(moved));
+    assert_eq!(device.transfer(129, 1, ns(0), Initiator::Copy), Some(moved), "all of the row went at once");
+    assert_eq!(device.transfer(130, 2, moved + ns(9), Initiator::Copy), Some(moved + ns(9)));
+    assert_eq!(device.transfer(0, 1, ns(500), Initiator::Copy), None, "both near");
+    // The bus is not used: a read of another bank finds it idle. One of the same bank waits for the move.
+    let mut device = Device::new(&parameters).unwrap();
+    device.transfer(128, 0, ns(0), Initiator::Copy);
+    assert_eq!(device.read(144, ns(0), DEMAND), ns(2 + 31), "the next bank, activated 2 ns later");
+    assert_eq!(device.read(0, ns(0), DEMAND), moved + ns(11 + 25), "far's precharge, near's activation");
+    let counters = device.counters();
+    assert_eq!((counters.reads[Initiator::Copy as usize], counters.writes[Initiator::Copy as usize]), (1, 1));
+    let mut without = parameters.clone();
+    without.bank.as_mut().unwrap().t_transfer = None;
+    assert_eq!(Device::new(&without).unwrap().transfer(128, 0, ns(0), Initiator::Copy), None);
+    without.bank.as_mut().unwrap().segments.clear();
+    without.bank.as_mut().unwrap().t_transfer = Some(near);
+    let error = Device::new(&without).unwrap_err();
+    assert_eq!(error, "bank.t_transfer needs bank.segments: rows move between segments");
+}
+
+#[test]
+fn segments_without_an_end_end_where_tiers_do() {
+    let mut parameters = simple();
+    let near = Span::Time(ns(4));
+    parameters.bank.as_mut().unwrap().segments =
+        vec![SegmentParameters { end: None, t_rcd: near, t_rp: near, t_ras: near, t_wr: near }];
+    let capacities = [Bytes::kib(8), Bytes::kib(64)];
+    parameters.end_segments(capacities.into_iter()).unwrap();
+    assert_eq!(parameters.bank.as_ref().unwrap().segments[0].end, Some(Bytes::kib(8)));
+    let device = Device::new(&parameters).unwrap();
+    assert_eq!((device.idle_read_latency_at(0), device.idle_read_latency_at(128)), (ns(25), ns(31)));
+    parameters.bank.as_mut().unwrap().segments[0].end = None;
+    let error = parameters.end_segments(capacities[..1].iter().copied()).unwrap_err();
+    assert!(error.starts_with("bank.segments.0 has no end and ends where a tier does, but 1 lie"), "{error}");
 }
 
 #[test]

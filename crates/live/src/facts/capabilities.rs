@@ -180,6 +180,9 @@ impl Facts {
                 because("one process cannot make another's page fault at its next store without its help")
             }
             Capability::ExactAccesses => because("only a simulator sees every access: terrace sim"),
+            Capability::BlockCounts => {
+                because("no memory controller that Linux runs on counts by data structure")
+            }
             Capability::TlbMisses => because("processors count TLB misses, but do not tell of which page"),
             // What is written is estimated by the pages that were.
             Capability::Traffic => self.dirty_bits(),

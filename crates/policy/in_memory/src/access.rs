@@ -85,6 +85,10 @@ impl InMemory {
             traffic.reads += 1;
             traffic.read_nanos += self.topology.tiers[tier].read_latency.as_nanos() as u64;
         }
+        if let Some(area) = self.area_of(page) {
+            let block = area.object.map_or(area.range, |object| object.range).first;
+            *self.block_counts.entry(block).or_default() += 1;
+        }
         if self.sample_one_in == 0 {
             return;
         }

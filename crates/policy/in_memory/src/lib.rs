@@ -89,6 +89,8 @@ pub struct InMemory {
     hidden: BTreeSet<PageId>,
     /// Huge pages that can be sampled per second.
     affordable: Option<f64>,
+    /// Accesses by the first page of their data structure, or of their area.
+    block_counts: BTreeMap<PageId, u64>,
     ordered_pages: u64,
     /// Counts changes of what lies where.
     changes: u64,
@@ -131,6 +133,7 @@ impl InMemory {
             stalled: BTreeSet::new(),
             hidden: BTreeSet::new(),
             affordable: None,
+            block_counts: BTreeMap::new(),
             ordered_pages: 0,
             changes: 0,
         };

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use terrace_model::{Bytes, Frame, TierId, Time};
 use terrace_seam::{
-    Area, Capabilities, Capability, Clear, CopyBy, Cost, Exchange, HugeSample, MemorySystem, Move,
+    Area, Block, Capabilities, Capability, Clear, CopyBy, Cost, Exchange, HugeSample, MemorySystem, Move,
     MoveOptions, PageCount, PageId, PageRange, PageView, PhysicalMemory, Resize, ScanHand, Scanned, Scope,
     SpaceId, Step, Ticket, TierTraffic, Topology, Watch,
 };
@@ -113,6 +113,16 @@ impl MemorySystem for InMemory {
 
     fn area(&mut self, page: PageId) -> Option<Area> {
         self.area_of(page).copied()
+    }
+
+    fn blocks(&mut self, visit: &mut dyn FnMut(Block)) {
+        let counted = self.capabilities.has(Capability::BlockCounts);
+        let mut counts = std::mem::take(&mut self.block_counts);
+        for area in self.areas.values().filter(|area| counted || area.object.is_some()) {
+            let range = area.object.map_or(area.range, |object| object.range);
+            let accesses = counted.then(|| counts.remove(&range.first).unwrap_or(0));
+            visit(Block { parts: vec![range], site: area.object.map(|object| object.site), accesses });
+        }
     }
 
     fn watch(&mut self, pages: &[PageId], how: Watch) {

@@ -4,6 +4,7 @@
 //! is the scheme's choice.
 
 use super::behind::Behind;
+use super::manager::placer;
 use super::site::{FULL, Own, PAGES, Site};
 use crate::cache::Served;
 use crate::core::Timeline;
@@ -113,8 +114,8 @@ impl<const F: u8> Site<'_, F> {
         let shared = &mut *self.shared;
         let misses = shared.caches.counters.llc.misses;
         let hits_wait = T::LAST_LEVEL == LastLevel::Waits;
-        let (os, memory) = (&mut shared.os, &mut shared.memory);
-        let mut below = Behind { kernel: &mut *own.kernel, os, memory, translated, hits_wait };
+        let (os, memory, placer) = (&mut shared.os, &mut shared.memory, placer(&mut self.manager));
+        let mut below = Behind { kernel: &mut *own.kernel, os, memory, placer, translated, hits_wait };
         let served = shared.caches.access(self.id, line, write, now, by, &mut below);
         if let Some(error) = own.kernel.failed() {
             return Err(Stop::Failed(error));
@@ -137,9 +138,9 @@ impl<const F: u8> Site<'_, F> {
     fn flush_dirty_names<T: Translation>(&mut self, own: &mut Own<'_, T>) {
         let names = own.kernel.take_dirty_names();
         let (now, shared) = (self.core.pipeline.now, &mut *self.shared);
-        let (os, memory) = (&mut shared.os, &mut shared.memory);
+        let (os, memory, placer) = (&mut shared.os, &mut shared.memory, placer(&mut self.manager));
         let kernel = &mut *own.kernel;
-        let mut below = Behind { kernel, os, memory, translated: Time::ZERO, hits_wait: false };
+        let mut below = Behind { kernel, os, memory, placer, translated: Time::ZERO, hits_wait: false };
         names.into_iter().for_each(|names| shared.caches.flush_range(names, now, &mut below));
     }
 

@@ -4,7 +4,7 @@ use super::tiers::TieredMemory;
 use crate::cache::Below;
 use crate::memory::{Initiator, MemoryRequest};
 use crate::os::Os;
-use crate::translate::{Backing, Given, KernelState};
+use crate::translate::{Backing, Given, KernelState, Placer};
 use terrace_model::{Line, Time};
 
 impl Below for TieredMemory {
@@ -27,6 +27,8 @@ pub(super) struct Behind<'a, K: KernelState + ?Sized> {
     pub kernel: &'a mut K,
     pub os: &'a mut Os,
     pub memory: &'a mut TieredMemory,
+    /// Who says where new memory shall lie, if anybody does.
+    pub placer: Option<&'a mut dyn Placer>,
     /// When the translation that runs beside the last level's lookup is done.
     pub translated: Time,
     /// Whether a hit in the last level waits for it too.
@@ -62,7 +64,7 @@ impl<K: KernelState + ?Sized> Below for Behind<'_, K> {
     }
     fn fill(&mut self, request: MemoryRequest) -> Time {
         let translated = request.at.max(self.translated);
-        match self.kernel.fill(request.line.0, self.os, request.at) {
+        match self.kernel.fill(request.line.0, self.os, reborrow(&mut self.placer), request.at) {
             Backing::Memory(physical) => self.memory.read(request.for_line(physical).sent_at(translated)),
             Backing::Given(given) => {
                 self.give(&given, translated);
@@ -76,7 +78,7 @@ impl<K: KernelState + ?Sized> Below for Behind<'_, K> {
     }
     fn evict(&mut self, line: Line, now: Time) -> Time {
         let write = |line, at| MemoryRequest::of_cpu(line, at, Initiator::Writeback);
-        match self.kernel.evict(line.0, self.os, now) {
+        match self.kernel.evict(line.0, self.os, reborrow(&mut self.placer), now) {
             Backing::Memory(physical) => self.memory.write(write(physical, now)),
             Backing::Given(given) => {
                 let given_at = self.give(&given, now);
@@ -85,4 +87,9 @@ impl<K: KernelState + ?Sized> Below for Behind<'_, K> {
             Backing::Zero | Backing::Fault => now,
         }
     }
+}
+
+/// The same for a shorter time.
+fn reborrow<'a>(placer: &'a mut Option<&mut dyn Placer>) -> Option<&'a mut dyn Placer> {
+    placer.as_mut().map(|placer| &mut **placer as &mut dyn Placer)
 }

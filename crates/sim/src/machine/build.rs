@@ -74,6 +74,8 @@ pub(crate) struct Shared {
     pub table_stores: [u64; 2],
     /// What cores have to drop before they run again.
     pub pending: Vec<Pending>,
+    /// Whether lines of caches have virtual names, which stay what they are where pages move.
+    pub virtual_caches: bool,
     /// Whether data caches are simulated now.
     pub has_caches: bool,
     pub walks: WalkCounters,
@@ -209,6 +211,7 @@ impl Machine {
             table_stores: [0; 2],
             pending: Vec::new(),
             stale_log: None,
+            virtual_caches: entry.virtual_caches,
             has_caches: false,
             walks: WalkCounters::default(),
             timing: Timing {

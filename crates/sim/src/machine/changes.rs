@@ -210,7 +210,7 @@ impl Machine {
         let Machine { shared, scheme, .. } = self;
         let (os, memory) = (&mut shared.os, &mut shared.memory);
         let kernel = scheme.kernel();
-        let mut below = Behind { kernel, os, memory, translated: Time::ZERO, hits_wait: false };
+        let mut below = Behind { kernel, os, memory, placer: None, translated: Time::ZERO, hits_wait: false };
         names.into_iter().for_each(|names| shared.caches.flush_range(names, now, &mut below));
     }
 
@@ -479,7 +479,7 @@ impl Shared {
         };
         let line = kernel.physical_line(line);
         let (os, memory) = (&mut self.os, &mut self.memory);
-        let mut below = Behind { kernel, os, memory, translated: Time::ZERO, hits_wait: false };
+        let mut below = Behind { kernel, os, memory, placer: None, translated: Time::ZERO, hits_wait: false };
         self.caches.access(core, line, true, now, by, &mut below)
     }
 
@@ -490,7 +490,7 @@ impl Shared {
         };
         let line = kernel.physical_line(line);
         let (os, memory) = (&mut self.os, &mut self.memory);
-        let mut below = Behind { kernel, os, memory, translated: Time::ZERO, hits_wait: false };
+        let mut below = Behind { kernel, os, memory, placer: None, translated: Time::ZERO, hits_wait: false };
         self.caches.store_from_outside(line, now, &mut below);
     }
 }

@@ -1,6 +1,7 @@
 //! Who manages memory while the programs run: what faults, walks and accesses ask and tell.
 
 use crate::os::{Fault, Leaf, Os, OsError};
+use crate::translate::Placer;
 use terrace_model::{PageSize, SpaceId, Time};
 
 /// What a trapped walk led to.
@@ -12,7 +13,7 @@ pub(crate) struct Trap {
 }
 
 /// The side of a policy that the program's accesses meet.
-pub(crate) trait Manager {
+pub(crate) trait Manager: Placer {
     /// A page fault: the policy says where the page shall lie. None where it waits for a block.
     ///
     /// # Errors
@@ -34,4 +35,9 @@ pub(crate) trait Manager {
 
     /// An access reached memory. Returns the time that a sample of it costs its core.
     fn reached_memory(&mut self, space: SpaceId, addr: u64, write: bool) -> Time;
+}
+
+/// Who manages memory, as far as new pages go.
+pub(super) fn placer<'a>(manager: &'a mut Option<&mut dyn Manager>) -> Option<&'a mut dyn Placer> {
+    manager.as_mut().map(|manager| &mut **manager as &mut dyn Placer)
 }

@@ -39,6 +39,7 @@ mod probes;
 mod run;
 mod site;
 mod tiers;
+mod transfers;
 mod virtual_machines;
 mod walk;
 mod zero_lines;

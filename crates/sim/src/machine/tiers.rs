@@ -46,13 +46,13 @@ impl TierLines {
 }
 
 #[derive(Debug)]
-struct Tier {
+pub(super) struct Tier {
     name: String,
-    device: usize,
+    pub(super) device: usize,
     /// First line of the tier in the machine's physical memory.
-    base_line: u64,
+    pub(super) base_line: u64,
     /// First line of the tier in its device.
-    device_line: u64,
+    pub(super) device_line: u64,
     frames: u64,
     path: Time,
     /// The node that it belongs to. Requests from there cross no link.
@@ -60,7 +60,7 @@ struct Tier {
     /// The link that requests from elsewhere cross, and which way.
     link: Option<(usize, Way)>,
     link_latency: Time,
-    traffic: TierLines,
+    pub(super) traffic: TierLines,
     /// Reads, and the sum of the times they took.
     waits: (u64, Time),
 }
@@ -85,7 +85,7 @@ fn home_of(design: &Design, at: usize) -> NodeId {
 /// All memory of the machine.
 #[derive(Debug)]
 pub struct TieredMemory {
-    tiers: Vec<Tier>,
+    pub(super) tiers: Vec<Tier>,
     links: Vec<Link>,
     pub devices: Vec<Device>,
     device_names: Vec<String>,
@@ -98,9 +98,9 @@ pub struct TieredMemory {
     /// Lines read for loads and stores of the program.
     pub demand_reads: u64,
     /// One tier as a hardware cache of another.
-    hardware_cache: Option<HardwareCache>,
+    pub(super) hardware_cache: Option<HardwareCache>,
     /// Lines that the controller knows to be zero.
-    zeros: ZeroLines,
+    pub(super) zeros: ZeroLines,
     /// What was carried when, where somebody wants to know.
     pub watch: Option<Box<MemoryWatch>>,
 }
@@ -114,7 +114,10 @@ impl TieredMemory {
         let mut devices = Vec::new();
         let mut device_names = Vec::new();
         for (name, parameters) in &design.devices {
-            devices.push(Device::new(parameters).map_err(|e| format!("device.{name}: {e}"))?);
+            let mut parameters = parameters.clone();
+            let tiers = design.tiers.iter().filter(|tier| tier.device == *name).map(|tier| tier.capacity);
+            let device = parameters.end_segments(tiers).and_then(|()| Device::new(&parameters));
+            devices.push(device.map_err(|e| format!("device.{name}: {e}"))?);
             device_names.push(name.clone());
         }
         let mut used_lines = vec![0; devices.len()];
@@ -368,7 +371,8 @@ impl TieredMemory {
     /// device's medium takes for one is in its bandwidth.
     pub fn idle_latencies(&self, tier: TierId) -> (Time, Time) {
         let tier = &self.tiers[tier.index()];
-        let read = tier.path + tier.link_latency + self.devices[tier.device].idle_read_latency();
+        let device = self.devices[tier.device].idle_read_latency_at(tier.device_line);
+        let read = tier.path + tier.link_latency + device;
         (read, read)
     }
 

@@ -4,6 +4,7 @@ use super::access::physical_line;
 use super::behind::Behind;
 use super::build::Core;
 use super::hypervisor::{StoppedAt, System};
+use super::manager::placer;
 use super::nested::in_guest;
 use super::site::{FULL, Own, Site};
 use crate::coherence::Cause;
@@ -170,8 +171,8 @@ impl<const F: u8> Site<'_, F> {
         let line = addr / LINE_BYTES;
         if T::VIRTUAL_CACHES {
             let line = kernel.physical_line(line);
-            let (os, memory) = (&mut shared.os, &mut shared.memory);
-            let mut below = Behind { kernel, os, memory, translated: Time::ZERO, hits_wait: false };
+            let (os, memory, placer) = (&mut shared.os, &mut shared.memory, placer(&mut self.manager));
+            let mut below = Behind { kernel, os, memory, placer, translated: Time::ZERO, hits_wait: false };
             return shared.caches.access(self.id, line, write, now, Initiator::Walk, &mut below).done;
         }
         shared.caches.access(self.id, line, write, now, Initiator::Walk, &mut shared.memory).done
@@ -315,8 +316,8 @@ impl<const F: u8> Walker for Site<'_, F> {
             return shared.memory.read(MemoryRequest::of_cpu(Line(line), now, Initiator::Walk));
         }
         let line = kernel.physical_line(line);
-        let (os, memory) = (&mut shared.os, &mut shared.memory);
-        let mut below = Behind { kernel, os, memory, translated: Time::ZERO, hits_wait: false };
+        let (os, memory, placer) = (&mut shared.os, &mut shared.memory, placer(&mut self.manager));
+        let mut below = Behind { kernel, os, memory, placer, translated: Time::ZERO, hits_wait: false };
         shared.caches.read_from_below(line, now, Initiator::Walk, &mut below)
     }
 

@@ -293,7 +293,8 @@ impl Shared {
             if let Some(line) = own.kernel.virtual_line(space, page + at * LINE_BYTES, &self.os) {
                 let (os, memory) = (&mut self.os, &mut self.memory);
                 let kernel = &mut *own.kernel;
-                let mut below = Behind { kernel, os, memory, translated: Time::ZERO, hits_wait: false };
+                let mut below =
+                    Behind { kernel, os, memory, placer: None, translated: Time::ZERO, hits_wait: false };
                 match near {
                     Some(core) => self.caches.zero_in_l1(core, line, now, &mut below),
                     None => self.caches.zero_in_llc(line, now, &mut below),

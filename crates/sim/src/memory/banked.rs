@@ -15,6 +15,7 @@
 //!   booked is served as if that had not come yet, for the price of a row conflict.
 //! - *Refresh* stops the channel for `t_rfc` every `t_refi` and closes all rows.
 
+use super::bank_timing::BankTiming;
 use super::counters::DeviceCounters;
 use super::mapping::{BankMap, lines};
 use super::parameters::{BankParameters, DeviceParameters};
@@ -25,92 +26,6 @@ const NO_ROW: u64 = u64::MAX;
 /// Rows a bank remembers from the schedule before its last row: about as many as the requests of a controller's queue
 /// that wait for one bank.
 const SCHEDULED_ROWS: usize = 8;
-
-/// Timing of a channel in femtoseconds.
-#[derive(Clone, Debug)]
-pub(super) struct BankTiming {
-    burst: u64,
-    cl: u64,
-    cwl: u64,
-    rtp: u64,
-    /// Between activations of a rank.
-    activation: u64,
-    /// Between activations of the channel; 0 for no limit.
-    random_access: u64,
-    random_write: u64,
-    dirty_precharge: u64,
-    dirty_differs: bool,
-    close_after: Option<u64>,
-    refresh_interval: u64,
-    refresh: u64,
-    read_to_write: u64,
-    write_to_read: u64,
-    high: usize,
-    low: usize,
-    banks_per_rank_bits: u32,
-    /// Channel line numbers behind each segment; the timing of a segment is at its index, the rest behind the last.
-    segment_ends: Vec<u64>,
-    segments: Vec<CellTiming>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct CellTiming {
-    rcd: u64,
-    rp: u64,
-    rp_dirty: u64,
-    ras: u64,
-    wr: u64,
-}
-
-impl BankTiming {
-    /// Timing of validated parameters.
-    pub(super) fn new(device: &DeviceParameters, bank: &BankParameters) -> BankTiming {
-        let period = device.clock.period();
-        let fs = |span: super::Span| span.at(period).0;
-        let cells = |rcd, rp, ras, wr| CellTiming {
-            rcd: fs(rcd),
-            rp: fs(rp),
-            rp_dirty: bank.t_rp_dirty.map_or(fs(rp), fs),
-            ras: fs(ras),
-            wr: fs(wr),
-        };
-        let mut segments: Vec<_> =
-            bank.segments.iter().map(|s| cells(s.t_rcd, s.t_rp, s.t_ras, s.t_wr)).collect();
-        segments.push(cells(bank.t_rcd, bank.t_rp, bank.t_ras, bank.t_wr));
-        BankTiming {
-            burst: device.burst().0,
-            cl: fs(bank.t_cl),
-            cwl: fs(bank.t_cwl),
-            rtp: fs(bank.t_rtp),
-            activation: fs(bank.t_rrd).max(fs(bank.t_faw) / 4),
-            random_access: bank.random_access_interval.map_or(0, |t| t.0),
-            random_write: bank.random_write_interval.or(bank.random_access_interval).map_or(0, |t| t.0),
-            dirty_precharge: bank.t_rrd_precharge.map_or(0, fs),
-            dirty_differs: bank.t_rp_dirty.is_some(),
-            close_after: bank.close_after.map(|t| t.0),
-            refresh_interval: bank.t_refi.map_or(u64::MAX, |t| t.0),
-            refresh: bank.t_rfc.map_or(0, |t| t.0),
-            read_to_write: fs(bank.read_to_write),
-            write_to_read: fs(bank.write_to_read),
-            high: bank.drain_high as usize,
-            low: bank.drain_low as usize,
-            banks_per_rank_bits: bank.banks.trailing_zeros(),
-            segment_ends: bank.segments.iter().map(|s| lines(s.end.0)).collect(),
-            segments,
-        }
-    }
-
-    /// Which timing a device line has.
-    #[inline]
-    pub(super) fn segment(&self, device_line: u64) -> u8 {
-        self.segment_ends.iter().take_while(|&&end| device_line >= end).count() as u8
-    }
-
-    /// Device time of a read of a closed bank.
-    pub(super) fn closed_read(&self) -> u64 {
-        self.segments[self.segments.len() - 1].rcd + self.cl + self.burst
-    }
-}
 
 /// One bank.
 #[derive(Clone, Debug)]
@@ -128,6 +43,8 @@ struct Bank {
     /// Timing class of `row`.
     segment: u8,
     dirty: bool,
+    /// The open row has been moved to another segment.
+    moved: bool,
     /// When the last of `scheduled` closes: requests after that need not look for theirs there.
     all_closed: u64,
     /// The latest arrival of a request.
@@ -189,6 +106,7 @@ impl BankedChannel {
             next_scheduled: 0,
             segment: 0,
             dirty: false,
+            moved: false,
             all_closed: 0,
             latest: 0,
             scheduled: [ScheduledRow { row: NO_ROW, ready: 0, closes: 0, dirty: false }; SCHEDULED_ROWS],
@@ -242,6 +160,31 @@ impl BankedChannel {
         let slot = self.slot(timing, now);
         let column = self.column(timing, counters, line, segment, now, slot, false);
         column + timing.cl + timing.burst
+    }
+
+    /// Moves the row of a line to another segment of its bank, over the bitlines: when its cells hold it. Lines of a row
+    /// that has moved since it was opened have gone with it.
+    pub(super) fn transfer(
+        &mut self,
+        timing: &BankTiming,
+        counters: &mut DeviceCounters,
+        line: u64,
+        segment: u8,
+        now: u64,
+    ) -> u64 {
+        let place = self.map.locate(line);
+        let bank = &self.banks[place.bank];
+        if bank.moved && bank.row == place.row && bank.activated >= self.refresh_start {
+            return bank.ready.max(now);
+        }
+        let sensed = self.column(timing, counters, line, segment, now, now, false);
+        let bank = &mut self.banks[place.bank];
+        let done = sensed.max(bank.activated + timing.segments[usize::from(segment)].ras)
+            + timing.transfer.unwrap_or(0);
+        bank.ready = bank.ready.max(done);
+        bank.may_close = bank.may_close.max(done);
+        bank.moved = true;
+        done
     }
 
     /// Queues a write; when the queue has taken it.
@@ -456,6 +399,7 @@ impl BankedChannel {
         bank.segment = segment;
         bank.activated = activated;
         bank.dirty = false;
+        bank.moved = false;
         bank.may_close = activated + cells.ras;
         bank.touch(timing, column, write);
         column

@@ -1,6 +1,7 @@
 //! A device: its channels together, and the bounds that its parameters imply.
 
-use super::banked::{BankTiming, BankedChannel};
+use super::bank_timing::BankTiming;
+use super::banked::BankedChannel;
 use super::counters::{DeviceCounters, DeviceEnergy, Initiator};
 use super::mapping::{ChannelMap, lines};
 use super::media::{MediaChannel, MediaTiming};
@@ -95,6 +96,22 @@ impl Device {
         Time(accepted)
     }
 
+    /// Moves a line to a line of another segment by moving its row over the bitlines (TL-DRAM): when it is there. Both rows
+    /// are taken to lie on the same bitlines, whatever the number of the line that it moves to says. None where the device
+    /// has no such moves, or both lie in one segment: then the line goes through the controller.
+    pub fn transfer(&mut self, from: u64, to: u64, now: Time, by: Initiator) -> Option<Time> {
+        let place = self.map.locate(from);
+        let Channels::Banked(timing, channels) = &mut self.channels else { return None };
+        let segment = timing.segment(from);
+        if !timing.transfers(segment, timing.segment(to)) {
+            return None;
+        }
+        self.counters.reads[by as usize] += 1;
+        self.counters.writes[by as usize] += 1;
+        let channel = &mut channels[place.channel];
+        Some(Time(channel.transfer(timing, &mut self.counters, place.line, segment, now.0)))
+    }
+
     /// Reads `count` consecutive lines, issuing one every `pace`: when the last is at the controller. For runs short
     /// enough that other traffic need not come between; a copy of many pages is issued by its agent piece by piece.
     pub fn read_run(&mut self, first: u64, count: u64, now: Time, pace: Time, by: Initiator) -> Time {
@@ -142,12 +159,17 @@ impl Device {
         }
     }
 
-    /// Latency of a read of an idle device: from a closed bank, or from the medium.
+    /// Latency of a read of an idle device: from a closed bank, or from the medium. Of several segments, the last's.
     pub fn idle_read_latency(&self) -> Time {
+        self.idle_read_latency_at(u64::MAX)
+    }
+
+    /// The same for a line of the device, which lies in a segment.
+    pub fn idle_read_latency_at(&self, line: u64) -> Time {
         Time(
             self.read_overhead
                 + match &self.channels {
-                    Channels::Banked(timing, _) => timing.closed_read(),
+                    Channels::Banked(timing, _) => timing.closed_read(timing.segment(line)),
                     Channels::Media(timing, _) => timing.miss_read(),
                 },
         )

@@ -10,7 +10,7 @@
 //! | `presets.rs`, `presets/` | data-sheet parameters by name |
 //! | `mapping.rs` | line number to channel, bank, row |
 //! | `server.rs` | one resource by next free time, tolerant of arrivals slightly out of order |
-//! | `banked.rs` | a channel of banks with row buffers: DRAM, PCM, TL-DRAM |
+//! | `banked.rs`, `bank_timing.rs` | a channel of banks with row buffers: DRAM, PCM, TL-DRAM |
 //! | `media.rs` | a channel with a block-addressed medium behind an on-module buffer: DCPMM |
 //! | `device.rs` | the channels together, and the bounds that the parameters imply |
 //! | `link.rs` | a serial link in front of a device |
@@ -22,6 +22,7 @@
 //! sees is the backlog found, not the distance to the predecessor's clock, so being late costs nothing in itself and
 //! nothing accumulates. Work done is never lost: a resource completes no more per unit of time than its rate.
 
+mod bank_timing;
 mod banked;
 mod counters;
 mod device;

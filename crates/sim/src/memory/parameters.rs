@@ -244,6 +244,11 @@ pub struct BankParameters {
     #[parameter(range = "0 ns"..="1 s")]
     #[serde(default)]
     pub random_write_interval: Option<Time>,
+    /// What moving a row between two segments of its bank takes beyond its activation: its sense amplifiers drive the cells
+    /// of the other segment, and no bus carries it. Absent where such moves go through the controller as any other.
+    #[parameter(range = "0 ns or 0 cycles"..="1 s or 1000000 cycles")]
+    #[serde(default)]
+    pub t_transfer: Option<Span>,
     /// Parts of the device's addresses whose cells have other timing in the same banks (TL-DRAM's near segment), in
     /// rising order of addresses. What lies behind the last has the timing above.
     #[parameter(section)]
@@ -256,9 +261,11 @@ pub struct BankParameters {
 #[parameter(table)]
 #[serde(deny_unknown_fields)]
 pub struct SegmentParameters {
-    /// Device address behind the segment's last byte.
+    /// Device address behind the segment's last byte. Absent where a tier ends there: the first segment is then the first
+    /// tier on the device, and so on.
     #[parameter(range = "64 B"..="8 TiB")]
-    pub end: Bytes,
+    #[serde(default)]
+    pub end: Option<Bytes>,
     /// Activate to column command.
     #[parameter(range = "0 ns or 0 cycles"..="1 s or 1000000 cycles")]
     pub t_rcd: Span,
@@ -380,7 +387,12 @@ impl DeviceParameters {
                 if bank.random_write_interval.is_some() && bank.random_access_interval.is_none() {
                     return Err("bank.random_write_interval needs bank.random_access_interval".to_owned());
                 }
-                if bank.segments.len() > 7 || !bank.segments.is_sorted_by(|a, b| a.end < b.end) {
+                if bank.t_transfer.is_some() && bank.segments.is_empty() {
+                    return Err("bank.t_transfer needs bank.segments: rows move between segments".to_owned());
+                }
+                if bank.segments.len() > 7
+                    || !bank.segments.is_sorted_by(|a, b| a.end < b.end || b.end.is_none())
+                {
                     return Err("bank.segments must be at most 7, each with a higher end".to_owned());
                 }
                 Ok(())
@@ -404,6 +416,31 @@ impl DeviceParameters {
             }
             _ => Err("a device needs either a [bank] or a [media] table".to_owned()),
         }
+    }
+
+    /// Segments without an end get one: where a tier ends. `tiers`: those that lie on the device, in their order.
+    ///
+    /// # Errors
+    /// There is no tier for a segment, or none for what lies behind the last segment.
+    pub fn end_segments(&mut self, tiers: impl Iterator<Item = Bytes>) -> Result<(), String> {
+        let ends: Vec<u64> = tiers
+            .scan(0, |end, capacity| {
+                *end += capacity.0;
+                Some(*end)
+            })
+            .collect();
+        let segments = self.bank.iter_mut().flat_map(|bank| &mut bank.segments);
+        for (at, segment) in segments.enumerate().filter(|(_, segment)| segment.end.is_none()) {
+            let end = ends.get(at).filter(|_| at + 1 < ends.len()).ok_or_else(|| {
+                format!(
+                    "bank.segments.{at} has no end and ends where a tier does, but {} lie on the device: give the device \
+                     one tier more than it has segments, or set bank.segments.{at}.end",
+                    ends.len()
+                )
+            })?;
+            segment.end = Some(Bytes(*end));
+        }
+        Ok(())
     }
 
     /// Time of a line on the bus.

@@ -12,6 +12,7 @@ const PRESETS: &[(&str, &str)] = &[
     ("gddr5", include_str!("presets/gddr5.toml")),
     ("hbm2", include_str!("presets/hbm2.toml")),
     ("pcm-800", include_str!("presets/pcm-800.toml")),
+    ("tl-dram", include_str!("presets/tl-dram.toml")),
 ];
 
 /// The TOML table of a preset, which reads as a [`super::DeviceParameters`]; a design's own keys go over it.

@@ -105,6 +105,14 @@ impl Objects {
         self.spaces.get(space.index()).into_iter().flat_map(|own| own.ranges.iter()).collect()
     }
 
+    /// Bytes of all structures that live, with their site's number, by process and address.
+    pub fn all(&self) -> impl Iterator<Item = (SpaceId, AddressRange, u64)> {
+        self.spaces.iter().enumerate().flat_map(move |(space, own)| {
+            let space = SpaceId(space as u32);
+            own.ranges.numbered().map(move |(range, place)| (space, range, self.sites[place as usize].number))
+        })
+    }
+
     /// Number, name and bytes of all sites so far, in the order of their places.
     pub fn sites(&self) -> impl Iterator<Item = (u64, &str, u64)> {
         self.sites.iter().map(|site| (site.number, site.name.as_str(), site.bytes))

@@ -79,10 +79,13 @@ impl Os {
         Ok(Fault { frame, size, copied_from: None, zeroed: false })
     }
 
-    /// Takes a free run of 2^`order` base frames, in the first tier that has one. Each is a block of its own.
-    pub fn take_run(&mut self, order: u32) -> Option<Frame> {
+    /// Takes a free run of 2^`order` base frames, in the first tier that has one, those of the wishes first. Each is a block
+    /// of its own.
+    pub fn take_run(&mut self, order: u32, wishes: &[Wish]) -> Option<Frame> {
         let now = self.now;
-        self.tiers.iter_mut().find_map(|tier| tier.take_run(order, now))
+        let wished = wishes.iter().map(|wish| wish.tier.index()).filter(|tier| *tier < self.tiers.len());
+        let order_of_tiers: Vec<usize> = wished.chain(0..self.tiers.len()).collect();
+        order_of_tiers.into_iter().find_map(|tier| self.tiers[tier].take_run(order, now))
     }
 
     /// Whether a tier has such a run.

@@ -63,6 +63,8 @@ impl State {
         let flying = || orders.clone().flat_map(|order| &order.flying).filter(|part| part.lost.is_none());
         let cached = flying().flat_map(Part::cached).map(|frame| (*frame, PageSize::Base));
         let taken: Vec<(Frame, PageSize)> = flying().flat_map(Part::blocks).chain(cached).collect();
+        let set_aside = machine.scheme.frames_set_aside().into_iter().map(|frame| (frame, PageSize::Base));
+        let taken: Vec<(Frame, PageSize)> = taken.into_iter().chain(set_aside).collect();
         machine.shared.system(self.system).audit(&taken, &self.reserved)?;
         let mut held: Vec<PageId> = flying().flat_map(Part::pages).map(|(page, _)| page).collect();
         held.sort_unstable();

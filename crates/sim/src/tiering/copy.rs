@@ -4,7 +4,8 @@
 //! buffer is free again when memory has taken the line at its new place. So what one thread can move follows from the
 //! latencies of both places, what several can from the devices. Stores go past the caches without reading what they replace,
 //! as those of `rep movs` do, but a line must be owned before it is written, so a buffer is kept for the way to its
-//! controller and back. Lines that a cache holds are taken from there.
+//! controller and back. Lines that a cache holds are taken from there. Where caches have virtual names the memory controller
+//! copies, from memory to memory: lines in caches keep their names, and are written back to wherever their page lies then.
 
 use super::State;
 use crate::machine::FULL;
@@ -186,22 +187,31 @@ impl Copy {
 
 /// Through caches and devices: when memory has taken the line, or both of a swap.
 pub(crate) fn copy_line(shared: &mut Shared, from: Option<Line>, to: Line, swap: bool, now: Time) -> Time {
-    let Shared { caches, memory, timing, .. } = shared;
+    let Shared { caches, memory, timing, virtual_caches, .. } = shared;
     let Some(from) = from else { return memory.write(memory.page_copy(to, now, Initiator::Zero)) };
-    let mut fetch = |line: Line| {
-        if caches.discard(line.0) {
-            now + timing.llc
-        } else {
-            memory.read(memory.page_copy(line, now, Initiator::Copy))
-        }
+    let mut is_cached = |line: Line| !*virtual_caches && caches.discard(line.0);
+    let cached = is_cached(from);
+    if !cached
+        && !swap
+        && let Some(done) = memory.transfer(memory.page_copy(from, now, Initiator::Copy), to)
+    {
+        return done;
+    }
+    let mut fetch = |line: Line, cached: bool| {
+        if cached { now + timing.llc } else { memory.read(memory.page_copy(line, now, Initiator::Copy)) }
     };
-    let read = fetch(from);
+    let read = fetch(from, cached);
     if swap {
         // Both lines are in registers, and owned, before either is stored.
-        let read = read.max(fetch(to));
+        let cached = is_cached(to);
+        let read = read.max(fetch(to, cached));
         let copy = memory.page_copy(to, read, Initiator::Copy);
         let one = memory.write(copy);
         return one.max(memory.write(copy.for_line(from)));
+    }
+    if *virtual_caches {
+        // The controller copies: no cache knows the line by its frame, and there is nothing to own.
+        return memory.write(memory.page_copy(to, read, Initiator::Copy));
     }
     let owned = read + timing.llc + memory.round_trip(to);
     memory.write(memory.page_copy(to, owned, Initiator::Copy))

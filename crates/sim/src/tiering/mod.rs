@@ -42,6 +42,7 @@ use crate::design::KernelCosts;
 use crate::machine::{Manager, System, Trap};
 use crate::observe::Objects;
 use crate::os::{Fault as Page, Leaf, Os, OsError};
+use crate::translate::Placer;
 pub use bench::{MigrationRow, migration_benchmark};
 pub(crate) use copy::copy_line;
 use count::Counters;
@@ -50,8 +51,8 @@ use processors::Processors;
 use std::collections::{BTreeMap, HashSet};
 use terrace_model::{AddressRange, Bytes, PageSize, SpaceId, TierId, Time};
 use terrace_policy::{
-    Agent, Area, AreaKind, Capabilities, Cost, Fault, Moment, Needs, Object, PageId, PageRange, Policy,
-    Signal, SignalKind, SignalSet, Ticket, TierTraffic, Topology, Watch,
+    Agent, Area, AreaKind, Capabilities, Cost, Fault, Moment, Needs, Object, PageId, PageRange, Placement,
+    Policy, Signal, SignalKind, SignalSet, Ticket, TierTraffic, Topology, Watch,
 };
 use terrace_trace::{Event, MapKind};
 
@@ -184,15 +185,9 @@ impl Tiering {
     }
 }
 
-impl Manager for Tiering {
-    fn fault(
-        &mut self,
-        os: &mut Os,
-        space: SpaceId,
-        addr: u64,
-        write: bool,
-        now: Time,
-    ) -> Result<Option<Page>, OsError> {
+impl Tiering {
+    /// Asks the policy where a page shall lie that is touched first.
+    fn ask(&mut self, os: &mut Os, space: SpaceId, addr: u64, write: bool, now: Time) -> Asked {
         let (start, area) = os.area_at_fault(space, addr);
         let object = self.state.structure_of(page_id(space, addr));
         let fault = Fault {
@@ -204,11 +199,51 @@ impl Manager for Tiering {
         };
         self.state.account(os);
         let placement = self.policy.place(&fault, &self.state.topology);
+        Asked { placement, start, area }
+    }
+}
+
+/// What a policy was asked and said.
+struct Asked {
+    placement: Placement,
+    start: u64,
+    area: crate::os::Area,
+}
+
+impl Placer for Tiering {
+    fn place(&mut self, os: &mut Os, space: SpaceId, addr: u64, write: bool, now: Time) -> Placement {
+        self.ask(os, space, addr, write, now).placement
+    }
+
+    fn placed(&mut self, os: &Os, space: SpaceId, addr: u64, page: &Page) {
+        if self.state.wanted.contains(SignalKind::Allocated) {
+            let tier = os.tier_of(page.frame);
+            self.state.signals.push(Signal::Allocated {
+                page: page_id(space, addr).aligned(page.size),
+                size: page.size,
+                tier,
+                zeroed: page.zeroed,
+            });
+        }
+        self.state.account(os);
+    }
+}
+
+impl Manager for Tiering {
+    fn fault(
+        &mut self,
+        os: &mut Os,
+        space: SpaceId,
+        addr: u64,
+        write: bool,
+        now: Time,
+    ) -> Result<Option<Page>, OsError> {
+        let Asked { placement, start, area } = self.ask(os, space, addr, write, now);
         if (placement.waits() || placement.notifies())
             && let Some(wish) = placement.wishes().first()
             && let Some(size) = os.lacks_block(space, addr, start, &area, wish)
         {
-            let (page, tier) = (fault.page.aligned(size), wish.tier);
+            let (page, tier) = (page_id(space, addr).aligned(size), wish.tier);
             if placement.waits() {
                 self.state.stall(page, size, tier, now);
                 return Ok(None);
@@ -216,17 +251,7 @@ impl Manager for Tiering {
             self.state.notify_at_once(Signal::Refused { page, size, tier });
         }
         let page = os.fault(space, addr, placement.wishes())?;
-        let first = fault.page.aligned(page.size);
-        if self.state.wanted.contains(SignalKind::Allocated) {
-            let tier = os.tier_of(page.frame);
-            self.state.signals.push(Signal::Allocated {
-                page: first,
-                size: page.size,
-                tier,
-                zeroed: page.zeroed,
-            });
-        }
-        self.state.account(os);
+        self.placed(os, space, addr, &page);
         Ok(Some(page))
     }
 

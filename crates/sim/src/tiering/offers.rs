@@ -51,6 +51,9 @@ pub(crate) fn capabilities(fidelity: Fidelity, scheme: Option<&schemes::Entry>) 
     offers = memory.iter().fold(offers, |set, one| set.with_if(fidelity == Fidelity::Full, *one));
     let mut capabilities = Capabilities::new(offers, PageSize::Giant)
         .without(Capability::CopylessExchange, "the simulated machine is no guest");
+    let counts =
+        "no memory controller counts by block here: a design with translation.scheme.kind = \"vbi\" has one";
+    capabilities = capabilities.without(Capability::BlockCounts, counts);
     if !with_tlbs {
         for one in tlbs {
             let reason = if fidelity == Fidelity::Pages {
@@ -67,8 +70,24 @@ pub(crate) fn capabilities(fidelity: Fidelity, scheme: Option<&schemes::Entry>) 
             capabilities = capabilities.without(one, reason);
         }
     }
+    if let Some(offers) = scheme.and_then(|scheme| scheme.offers) {
+        let missing: Vec<Capability> =
+            offers_of(&capabilities).filter(|one| !offers.contains(*one)).collect();
+        for one in missing {
+            let reason = "caches are named by block, and the memory controller sees only what misses them";
+            capabilities = capabilities.without(one, reason);
+        }
+        if fidelity == Fidelity::Full && offers.contains(Capability::BlockCounts) {
+            capabilities = capabilities.with(Capability::BlockCounts);
+        }
+    }
     capabilities.copy_threads = COPY_THREADS;
     capabilities
+}
+
+/// What is offered so far.
+fn offers_of(capabilities: &Capabilities) -> impl Iterator<Item = Capability> {
+    Capability::ALL.iter().copied().filter(|one| capabilities.has(*one))
 }
 
 /// The tiers as policies see them, empty.
@@ -123,7 +142,7 @@ impl Tiering {
         options: &Options,
     ) -> Result<Tiering, String> {
         let scheme = schemes::find(&design.translation.scheme.kind);
-        if let Some(scheme) = scheme.filter(|scheme| scheme.virtual_caches) {
+        if let Some(scheme) = scheme.filter(|scheme| scheme.virtual_caches && scheme.offers.is_none()) {
             return Err(format!(
                 "translation.scheme: virtually tagged caches ({}) and policies do not go together: \
                  the caches would have to be flushed at each move",

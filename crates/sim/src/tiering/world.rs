@@ -4,14 +4,14 @@ use super::orders::{Item, Order};
 use super::processors::POLICY;
 use super::relocate::looking_time;
 use super::shootdown::complete;
-use super::{LowWater, State, Watched, area_of, page_id};
+use super::{LowWater, State, Watched, area_of, page_id, pages_of};
 use crate::coherence::Cause;
 use crate::machine::{Machine, TierLines};
 use crate::os::{AddressSpace, Pte};
 use std::num::NonZeroU32;
 use terrace_model::{AddressRange, Bytes, LINE_BYTES, PageSize, TierId, Time};
 use terrace_policy::{
-    Area, Capabilities, Capability, Clear, CopyBy, Cost, Exchange, Initiator, MemorySystem, Move,
+    Area, Block, Capabilities, Capability, Clear, CopyBy, Cost, Exchange, Initiator, MemorySystem, Move,
     MoveOptions, PageCount, PageId, PageView, PhysicalMemory, Resize, ScanHand, Scanned, Scope, SpaceId,
     Step, Ticket, TierTraffic, Topology, Watch,
 };
@@ -241,6 +241,21 @@ impl MemorySystem for World<'_> {
         let found = os.is_live(space).then(|| os.areas(space).find(page.addr().0)).flatten();
         let object = self.state.structure_of(page);
         found.map(|(start, area)| Area { object, ..area_of(space, start, &area) })
+    }
+
+    fn blocks(&mut self, visit: &mut dyn FnMut(Block)) {
+        let counted = self.state.capabilities.has(Capability::BlockCounts);
+        if !counted {
+            let known = self.state.objects.iter().flat_map(|objects| objects.all());
+            return known.for_each(|(space, range, site)| {
+                visit(Block { parts: vec![pages_of(space, range)], site: Some(site), accesses: None });
+            });
+        }
+        for block in self.machine.scheme.kernel().take_block_counts() {
+            let parts: Vec<_> = block.parts.iter().map(|range| pages_of(block.space, *range)).collect();
+            let site = parts.first().and_then(|part| self.state.structure_of(part.first)).map(|one| one.site);
+            visit(Block { parts, site, accesses: Some(block.misses) });
+        }
     }
 
     fn watch(&mut self, pages: &[PageId], how: Watch) {

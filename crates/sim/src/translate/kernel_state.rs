@@ -5,11 +5,32 @@
 //! ([`KernelState::evict`]).
 
 use super::tlbs::TlbCounters;
-use crate::os::{Os, OsError};
+use crate::os::{Fault, Os, OsError};
 use std::fmt::Debug;
 use std::ops::Range;
-use terrace_model::{AddressRange, Line, SpaceId, Time};
+use terrace_model::{AddressRange, Frame, Line, SpaceId, Time};
+use terrace_policy::Placement;
 use terrace_trace::Event;
+
+/// Who says where memory shall lie that a controller gives.
+pub trait Placer {
+    /// Where the page at an address shall lie.
+    fn place(&mut self, os: &mut Os, space: SpaceId, addr: u64, write: bool, now: Time) -> Placement;
+
+    /// The page was given memory.
+    fn placed(&mut self, os: &Os, space: SpaceId, addr: u64, given: &Fault);
+}
+
+/// A block of the program, as a controller that counts by block knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CountedBlock {
+    /// The process.
+    pub space: SpaceId,
+    /// What of its addresses the block holds, in their order.
+    pub parts: Vec<AddressRange>,
+    /// Misses of the last level that read its memory, since they were last asked for.
+    pub misses: u64,
+}
 
 /// What stands behind a line of the last-level cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,15 +85,15 @@ pub trait KernelState: Debug + 'static {
         Backing::Memory(Line(line))
     }
 
-    /// A line is read from memory.
+    /// A line is read from memory. `placer` says where memory shall lie that is given for it.
     #[inline(always)]
-    fn fill(&mut self, line: u64, os: &mut Os, _now: Time) -> Backing {
+    fn fill(&mut self, line: u64, os: &mut Os, _placer: Option<&mut dyn Placer>, _now: Time) -> Backing {
         self.backing(line, os)
     }
 
     /// A dirty line leaves the last-level cache.
     #[inline(always)]
-    fn evict(&mut self, line: u64, os: &mut Os, _now: Time) -> Backing {
+    fn evict(&mut self, line: u64, os: &mut Os, _placer: Option<&mut dyn Placer>, _now: Time) -> Backing {
         self.backing(line, os)
     }
 
@@ -117,6 +138,16 @@ pub trait KernelState: Debug + 'static {
 
     /// Names that are about to be used again: their lines must leave the caches now.
     fn take_stale_names(&mut self) -> Vec<Range<u64>> {
+        Vec::new()
+    }
+
+    /// The program's blocks with their counts, which begin anew; none where it does not count by block.
+    fn take_block_counts(&mut self) -> Vec<CountedBlock> {
+        Vec::new()
+    }
+
+    /// Frames that it holds back for blocks: neither mapped nor free.
+    fn frames_set_aside(&self) -> Vec<Frame> {
         Vec::new()
     }
 

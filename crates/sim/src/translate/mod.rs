@@ -15,7 +15,7 @@ mod tlb;
 mod tlbs;
 
 pub use co_tags::{ProbeSets, Probed, Resolution, Seats, Structure, Target};
-pub use kernel_state::{Backing, Given, KernelState};
+pub use kernel_state::{Backing, CountedBlock, Given, KernelState, Placer};
 pub(crate) use nested::HOST;
 pub use nested::{Nested, compose, host_table_bytes};
 pub use page_walk_cache::PageWalkCache;

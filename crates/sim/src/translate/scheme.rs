@@ -15,7 +15,8 @@ use serde::de::DeserializeOwned;
 use std::any::Any;
 use std::fmt::Debug;
 use terrace_model::parameters::Parameters;
-use terrace_model::{AddressRange, PageSize, SpaceId, Stats, Time};
+use terrace_model::{AddressRange, Frame, PageSize, SpaceId, Stats, Time};
+use terrace_policy::CapabilitySet;
 
 /// Why an access was not made.
 #[derive(Debug)]
@@ -257,6 +258,9 @@ pub trait Translation: Debug + Sized + 'static {
     const WALKS: bool = true;
     /// Whether lines carry virtual names down to the last level, and translation stands below the L2.
     const VIRTUAL_CACHES: bool = false;
+    /// Under virtual caches: what it offers to policies, which it lets move pages below the caches. None where no policy
+    /// runs.
+    const OFFERS: Option<CapabilitySet> = None;
     /// Whether it runs in a virtual machine with a page table of the hypervisor's: its entries hold what a walk in both
     /// dimensions found, and nothing of the guest's frames.
     const RUNS_IN_VM: bool = false;
@@ -386,6 +390,8 @@ pub trait AnyScheme: Debug {
     fn forget(&mut self, space: SpaceId, range: AddressRange);
     /// What the kernel keeps for it.
     fn kernel(&mut self) -> &mut dyn KernelState;
+    /// See [`KernelState::frames_set_aside`].
+    fn frames_set_aside(&self) -> Vec<Frame>;
     /// Whether caches are virtually tagged.
     fn has_virtual_caches(&self) -> bool;
     /// Whether hardware reads the kernel's page tables.
@@ -416,6 +422,9 @@ impl<T: Translation> AnyScheme for Scheme<T> {
     }
     fn kernel(&mut self) -> &mut dyn KernelState {
         &mut self.kernel
+    }
+    fn frames_set_aside(&self) -> Vec<Frame> {
+        self.kernel.frames_set_aside()
     }
     fn has_virtual_caches(&self) -> bool {
         T::VIRTUAL_CACHES

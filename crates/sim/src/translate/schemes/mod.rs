@@ -12,6 +12,7 @@ use super::scheme::{AnyScheme, Scheme, SchemeKeys, Setup, Translation};
 use super::{SchemeParameters, TranslationParameters};
 use terrace_model::Time;
 use terrace_model::parameters::{Declared, ParameterError, ParameterInfo, Parameters};
+use terrace_policy::CapabilitySet;
 
 /// What is done with the type of a scheme.
 pub trait Visitor {
@@ -73,6 +74,8 @@ pub struct Entry {
     pub walks: bool,
     /// Whether lines carry virtual names down to the last level.
     pub virtual_caches: bool,
+    /// Under virtual caches: what it offers to policies; none where no policy runs.
+    pub offers: Option<CapabilitySet>,
     /// Whether it runs in a virtual machine with a page table of the hypervisor's.
     pub runs_in_vm: bool,
     /// What a design sets instead of a virtual machine, and why.
@@ -107,6 +110,7 @@ impl Entry {
             source,
             walks: T::WALKS,
             virtual_caches: T::VIRTUAL_CACHES,
+            offers: T::OFFERS,
             runs_in_vm: T::RUNS_IN_VM,
             instead_of_vm: T::INSTEAD_OF_VM,
             design: T::DESIGN,

@@ -14,23 +14,27 @@
 //!
 //! **Left open, and chosen here.** *Which data lie in which block* of a program that knows nothing of blocks: `blocks`.
 //! *When memory is given without delayed allocation*: at the first miss of the last level. *Lines of a region besides the
-//! one it was given for* must read as zero: the controller writes zeros, or notes which lines are zero (`notes_zeros`). *A
-//! clone* would miss lines that are dirty in the source: they are written back first, and the source's later write-backs
-//! copy. *Memory that runs out at a write-back* has nobody to tell: the run ends there, and `headroom` keeps memory for
-//! write-backs by refusing it to loads and stores first. *A promoted block* changes for all clients that have it. *Tables of
-//! blocks in memory* lie beyond all tiers; a block's own table lies where the kernel's page table for the same addresses
-//! would, 512 entries to a page, and that page table is the simulator's record of what memory stands behind what: its
-//! changes cost a write by the controller for each region that gets memory, and no interrupts. *Walks* go through the last
-//! level or to memory (`walks_through_llc`). *Time of the controller's own programs*: `latency`, nothing by default as in
-//! the paper. *The CVT cache* answers beside the L1, so a hit takes no time. *TLBs* are those of the design, one set for all
-//! cores, the ones for 4 KiB pages for regions, those for 2 MiB pages for what lies in one run. *A block whose memory does
-//! not lie in its run any more* switches to a table and loses its TLB entries; the switch itself takes no time. *Memory of
-//! other blocks* is taken from the block with most of it unused, the farthest part first. *Virtual machines* (`vms`): a
-//! guest takes blocks of its own part of the names and asks no host for memory, so that there is neither a second dimension
-//! of walks nor a hypervisor's table, and a guest is as fast as a program on the host. The source keeps sharing between
-//! virtual machines for the host; no input has any. *Files*: the operating system brings a page in as after a page fault.
-//! *Policies* see pages as everywhere; they are not asked where a region's first memory shall lie. *Passing over the start
-//! of an input* gives memory at first touch.
+//! one it was given for* must read as zero: the controller writes zeros, or notes which lines are zero (`notes_zeros`).
+//! *A clone* would miss lines that are dirty in the source: they are written back first, and the source's later
+//! write-backs copy. *Memory that runs out at a write-back* has nobody to tell: the run ends there, and `headroom` keeps
+//! memory for write-backs by refusing it to loads and stores first. *A promoted block* changes for all clients that have
+//! it. *Tables of blocks in memory* lie beyond all tiers; a block's own table lies where the kernel's page table for the
+//! same addresses would, 512 entries to a page, and that page table is the simulator's record of what memory stands
+//! behind what: its changes cost a write by the controller for each region that gets memory, and no interrupts. *Walks*
+//! go through the last level or to memory (`walks_through_llc`). *Time of the controller's own programs*: `latency`,
+//! nothing by default as in the paper. *The CVT cache* answers beside the L1, so a hit takes no time. *TLBs* are those of
+//! the design, one set for all cores, the ones for 4 KiB pages for regions, those for 2 MiB pages for what lies in one
+//! run. *A block whose memory does not lie in its run any more* switches to a table and loses its TLB entries; the switch
+//! itself takes no time. *Memory of other blocks* is taken from the block with most of it unused, the farthest part
+//! first. *Virtual machines* (`vms`): a guest takes blocks of its own part of the names and asks no host for memory, so
+//! that there is neither a second dimension of walks nor a hypervisor's table, and a guest is as fast as a program on the
+//! host. The source keeps sharing between virtual machines for the host; no input has any. *Files*: the operating system
+//! brings a page in as after a page fault. *Policies* move pages below the caches, whose names stay what they are:
+//! nothing is flushed. They are asked in which tier a region's first memory shall lie, and get the controller's counts of
+//! misses by block; there are no accessed bits and no traps, since hits in caches need no translation. The controller
+//! copies line by line, from memory to memory; what waits for a page on the move waits until it has arrived. A line that
+//! is written back meanwhile is taken to be carried over. *Passing over the start of an input* gives memory at first
+//! touch.
 //!
 //! **Two starting states.** Delayed allocation gains where data have no memory yet, so a run that begins with empty memory
 //! serves what its program wrote before from zeros, and spares the page faults that a native run pays. Both states are worth
@@ -68,6 +72,7 @@ use reserve::Mapping;
 use serde::{Deserialize, Serialize};
 pub use state::Controller;
 use terrace_model::parameters::{Choice, Parameters};
+use terrace_policy::{Capability, CapabilitySet};
 use terrace_model::{AddressRange, Bytes, Cycles, PageSize, Stats, Time, Unit, SpaceId};
 
 /// Entries of a core's cache of its process's table of blocks (section 4.3).
@@ -223,6 +228,17 @@ impl Translation for Vbi {
     const NAME: &'static str = "vbi";
     const WALKS: bool = false;
     const VIRTUAL_CACHES: bool = true;
+    const OFFERS: Option<CapabilitySet> = Some(CapabilitySet::of(&[
+        Capability::BlockCounts,
+        Capability::ExactAccesses,
+        Capability::AccessSamples,
+        Capability::Traffic,
+        Capability::LoadedLatency,
+        Capability::Migration,
+        Capability::Exchange,
+        Capability::ParallelCopy,
+        Capability::Objects,
+    ]));
     const LAST_LEVEL: LastLevel = LastLevel::Beside;
     const KERNEL_TABLES: bool = false;
     const INSTEAD_OF_VM: Option<&'static str> = Some("a block's name has its virtual machine, and there is one translation: leave [vm] out and set translation.scheme.vms");

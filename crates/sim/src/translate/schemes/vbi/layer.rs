@@ -3,10 +3,11 @@
 
 use super::names::{BlockNames, Name, Names};
 use super::reserve::{Mapping, Reservations};
+use crate::translate::CountedBlock;
 use crate::vbi::{MemoryLayer, SizeClass, Vbuid};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use terrace_model::SpaceId;
+use terrace_model::{AddressRange, SpaceId};
 
 /// Where a part of a block lies in the program's addresses: end offset, and address of the first byte.
 type Places = BTreeMap<u64, (u64, u64)>;
@@ -23,6 +24,8 @@ pub struct Block {
     pub names: BlockNames,
     /// How its memory is found.
     pub mapping: Mapping,
+    /// Misses of the last level that read its memory, since they were last asked for.
+    pub misses: u64,
 }
 
 /// All blocks, by the number that the table of blocks keeps as their pointer.
@@ -51,6 +54,7 @@ impl Layer {
             places: Places::new(),
             names: BlockNames::new(),
             mapping: Mapping::Unknown,
+            misses: 0,
         })
     }
 
@@ -87,6 +91,30 @@ impl Layer {
         let block = self.blocks.get(number as usize)?.as_ref()?;
         let (first, (end, addr)) = block.places.range(..=offset).next_back()?;
         (offset < *end).then(|| (number, offset, block.space, addr + offset - first))
+    }
+
+    /// A miss of the last level read a line of memory.
+    #[inline]
+    pub fn count_miss(&mut self, line: u64) {
+        if let Name::Block(number, _) = self.names.resolve(line)
+            && let Some(block) = self.get(number)
+        {
+            block.misses += 1;
+        }
+    }
+
+    /// What the blocks hold of programs' addresses, and their misses, which are counted anew from now on. What lies in no
+    /// address of a program is left out.
+    pub fn take_counts(&mut self) -> Vec<CountedBlock> {
+        let blocks = self.blocks.iter_mut().flatten().filter(|block| !block.places.is_empty());
+        blocks
+            .map(|block| {
+                let part = |(first, (end, addr)): (&u64, &(u64, u64))| AddressRange::new(*addr, end - first);
+                let mut parts: Vec<AddressRange> = block.places.iter().map(part).collect();
+                parts.sort_unstable_by_key(|part| part.start);
+                CountedBlock { space: block.space, parts, misses: std::mem::take(&mut block.misses) }
+            })
+            .collect()
     }
 
     /// Lines that have to be in memory now; the names that went with them may be used again later.
@@ -143,7 +171,7 @@ impl MemoryLayer for Layer {
     fn clone_structure(&mut self, from: &mut Option<u32>, to: &mut Option<u32>) {
         let Some(block) = from.and_then(|number| self.get(number)) else { return };
         // Its memory is the source's until it is copied, page by page, to other places.
-        let clone = Block { names: BlockNames::new(), mapping: Mapping::Tables, ..block.clone() };
+        let clone = Block { names: BlockNames::new(), mapping: Mapping::Tables, misses: 0, ..block.clone() };
         *to = Some(self.put(clone));
         self.clones += 1;
     }

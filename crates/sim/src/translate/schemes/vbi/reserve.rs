@@ -9,6 +9,7 @@ use crate::os::{Fault, Os, OsError};
 use crate::vbi::SizeClass;
 use std::collections::{BTreeMap, HashMap};
 use terrace_model::{Frame, SpaceId};
+use terrace_policy::Wish;
 
 /// How the memory of a block is found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -56,6 +57,16 @@ impl Reservations {
         self.runs.values().map(|run| run.left).sum()
     }
 
+    /// The frames that are set aside and not used.
+    pub fn frames(&self) -> impl Iterator<Item = Frame> {
+        let runs = self.runs.iter().map(|(first, run)| (*first, run));
+        let runs = runs.chain(self.returned.iter().map(|(first, run)| (*first, run)));
+        runs.flat_map(|(first, run)| {
+            let free = (0..run.frames).filter(|at| run.taken[(at / 64) as usize] >> (at % 64) & 1 == 0);
+            free.map(move |at| Frame(first + at))
+        })
+    }
+
     /// A block is gone, or found otherwise from now on: what it did not use is free.
     pub fn give_up(&mut self, block: u32, mapping: Mapping) {
         let firsts: Vec<Frame> = match mapping {
@@ -80,17 +91,17 @@ impl Reservations {
         }
     }
 
-    fn set_aside(&mut self, block: u32, class: SizeClass, os: &mut Os) -> Option<Frame> {
+    fn set_aside(&mut self, block: u32, class: SizeClass, wishes: &[Wish], os: &mut Os) -> Option<Frame> {
         let frames = class.bytes() >> 12;
-        let first = os.take_run(frames.trailing_zeros())?;
+        let first = os.take_run(frames.trailing_zeros(), wishes)?;
         let taken = vec![0; frames.div_ceil(64) as usize];
         self.runs.insert(first.0, Run { block, taken, frames, left: frames });
         Some(first)
     }
 
     /// Finds out how the memory of a block will be found, at its first allocation.
-    fn begin(&mut self, block: u32, class: SizeClass, os: &mut Os) -> Mapping {
-        if let Some(first) = self.set_aside(block, class, os) {
+    fn begin(&mut self, block: u32, class: SizeClass, wishes: &[Wish], os: &mut Os) -> Mapping {
+        if let Some(first) = self.set_aside(block, class, wishes, os) {
             return Mapping::Direct(first);
         }
         let smaller = SizeClass::ALL[1..].iter().rev().filter(|piece| **piece < class);
@@ -116,10 +127,11 @@ impl Reservations {
         os.take_block_at(frame, terrace_model::PageSize::Base).then_some(frame)
     }
 
-    /// Memory for the region at an offset of a block.
+    /// Memory for the region at an offset of a block. A run is looked for in the tiers that `wishes` name first.
     ///
     /// # Errors
     /// Memory is full.
+    #[allow(clippy::too_many_arguments)]
     pub fn allocate(
         &mut self,
         number: u32,
@@ -127,17 +139,18 @@ impl Reservations {
         mapping: &mut Mapping,
         offset: u64,
         (space, page): (SpaceId, u64),
+        wishes: &[Wish],
         os: &mut Os,
     ) -> Result<Fault, OsError> {
         if *mapping == Mapping::Unknown {
-            *mapping = self.begin(number, class, os);
+            *mapping = self.begin(number, class, wishes, os);
         }
         let own = match mapping {
             Mapping::Direct(first) => self.claim(*first, offset >> 12, os),
             Mapping::Pieces(piece, firsts) => {
                 let at = offset >> piece.offset_bits();
                 let first = firsts.get(&at).copied().or_else(|| {
-                    let first = self.set_aside(number, *piece, os)?;
+                    let first = self.set_aside(number, *piece, wishes, os)?;
                     firsts.insert(at, first);
                     Some(first)
                 });
@@ -159,7 +172,7 @@ impl Reservations {
             }
         }
         loop {
-            match os.fault(space, page, &[]) {
+            match os.fault(space, page, wishes) {
                 Err(_) if self.steal(number, os) => {}
                 done => return done,
             }
@@ -253,7 +266,7 @@ mod tests {
                         }
                         let place = (SpaceId(0), (block as u64 + 1) * BLOCK + (page << 12));
                         let number = block as u32;
-                        match reservations.allocate(number, class, &mut mappings[block], page << 12, place, &mut os) {
+                        match reservations.allocate(number, class, &mut mappings[block], page << 12, place, &[], &mut os) {
                             Ok(fault) => {
                                 held[block].insert(page, fault.frame.0);
                             }
@@ -292,7 +305,7 @@ mod tests {
         let class = SizeClass::ALL[2];
         let mut give = |mapping: &mut Mapping, number: u32, class: SizeClass, page: u64| {
             let place = (SpaceId(0), BLOCK + u64::from(number) * (256 << 20) + (page << 12));
-            reservations.allocate(number, class, mapping, page << 12, place, &mut os).unwrap().frame.0
+            reservations.allocate(number, class, mapping, page << 12, place, &[], &mut os).unwrap().frame.0
         };
         let mut direct = Mapping::Unknown;
         let first = give(&mut direct, 0, class, 7);

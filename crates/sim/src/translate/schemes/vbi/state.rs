@@ -6,10 +6,11 @@ use super::names::{Name, Names};
 use super::reserve::Mapping;
 use super::{Reservation, VbiParameters};
 use crate::os::{Os, OsError};
-use crate::translate::{Backing, Given, KernelState, TlbCounters};
+use crate::translate::{Backing, CountedBlock, Given, KernelState, Placer, TlbCounters};
 use crate::vbi::{Rights, VbiError};
 use std::ops::Range;
 use terrace_model::{LINE_BYTES, AddressRange, Frame, Line, PageSize, Time, SpaceId};
+use terrace_policy::{Placement, Wish};
 use terrace_trace::Event;
 
 /// Pages whose place is remembered.
@@ -122,8 +123,15 @@ impl Controller {
         self.first_wrong.get_or_insert_with(|| format!("a {what} at {addr:#x} of process {space}"));
     }
 
-    /// Memory for the region of a line.
-    fn give(&mut self, line: u64, now: Time, os: &mut Os, at_writeback: bool) -> Backing {
+    /// Memory for the region of a line. `placer` is asked in which tier it shall lie.
+    fn give(
+        &mut self,
+        line: u64,
+        now: Time,
+        os: &mut Os,
+        placer: Option<&mut dyn Placer>,
+        at_writeback: bool,
+    ) -> Backing {
         let Some((number, offset, space, addr)) = self.blocks.layer().place(line) else { return Backing::Fault };
         os.now = now;
         let page = addr & !4095;
@@ -133,10 +141,18 @@ impl Controller {
             return Backing::Fault;
         }
         let before = std::mem::take(&mut os.changes);
-        let given = match self.keys.reservation {
-            Reservation::None => os.fault(space, page, &[]),
-            Reservation::Early => self.give_reserved(number, offset, (space, page), os),
+        let mut placer = placer;
+        let placement = match &mut placer {
+            Some(placer) => placer.place(os, space, page, at_writeback, now),
+            None => Placement::ANYWHERE,
         };
+        let given = match self.keys.reservation {
+            Reservation::None => os.fault(space, page, placement.wishes()),
+            Reservation::Early => self.give_reserved(number, offset, (space, page), placement.wishes(), os),
+        };
+        if let (Some(placer), Ok(given)) = (&mut placer, &given) {
+            placer.placed(os, space, page, given);
+        }
         let own = std::mem::replace(&mut os.changes, before);
         os.changes.reshaped |= own.reshaped;
         match given {
@@ -169,6 +185,7 @@ impl Controller {
         number: u32,
         offset: u64,
         page: (SpaceId, u64),
+        wishes: &[Wish],
         os: &mut Os,
     ) -> Result<crate::os::Fault, OsError> {
         let layer = self.blocks.layer();
@@ -176,7 +193,7 @@ impl Controller {
         let Some(block) = layer.blocks.get_mut(number as usize).and_then(Option::as_mut) else {
             return Err(os.out_of_memory(None));
         };
-        layer.reservations.allocate(number, block.class, &mut block.mapping, offset & !4095, page, os)
+        layer.reservations.allocate(number, block.class, &mut block.mapping, offset & !4095, page, wishes, os)
     }
 
     /// A block is found otherwise from now on: some of its memory does not lie where its run says.
@@ -293,22 +310,24 @@ impl KernelState for Controller {
         }
     }
 
-    fn fill(&mut self, line: u64, os: &mut Os, now: Time) -> Backing {
-        match self.backing(line, os) {
+    fn fill(&mut self, line: u64, os: &mut Os, placer: Option<&mut dyn Placer>, now: Time) -> Backing {
+        let found = match self.backing(line, os) {
             Backing::Zero if self.keys.delayed => {
                 self.counters.zero_lines += 1;
-                Backing::Zero
+                return Backing::Zero;
             }
-            Backing::Zero => self.give(line, now, os, false),
+            Backing::Zero => self.give(line, now, os, placer, false),
             found => found,
-        }
+        };
+        self.blocks.layer().count_miss(line);
+        found
     }
 
-    fn evict(&mut self, line: u64, os: &mut Os, now: Time) -> Backing {
+    fn evict(&mut self, line: u64, os: &mut Os, placer: Option<&mut dyn Placer>, now: Time) -> Backing {
         let place = self.blocks.layer().place(line);
         let Some((_, _, space, addr)) = place else { return self.backing(line, os) };
         match os.table(space).find(addr) {
-            None => self.give(line, now, os, true),
+            None => self.give(line, now, os, placer, true),
             Some(leaf) if leaf.pte.is_copy_on_write() && !leaf.pte.is_held() => self.copy(line, space, addr, now, os),
             Some(leaf) => {
                 if !leaf.pte.is_held() {
@@ -386,6 +405,14 @@ impl KernelState for Controller {
         names.extend(clean);
         names.iter().for_each(|names| self.mtl.forget(names));
         names
+    }
+
+    fn take_block_counts(&mut self) -> Vec<CountedBlock> {
+        self.blocks.layer().take_counts()
+    }
+
+    fn frames_set_aside(&self) -> Vec<Frame> {
+        self.blocks.system.hardware.layer.reservations.frames().collect()
     }
 
     fn tlb_counters(&self) -> TlbCounters {
