@@ -135,8 +135,7 @@ impl Recording {
             // Errors mean that it has just ended by itself.
             let _ = self.child.kill();
         }
-        let error = |error| SourceError::Io { what: self.program.clone(), error };
-        self.status = self.child.try_wait().map_err(error)?;
+        self.look_after_the_program()?;
         let Collector { kernels, outside, problems, .. } = self.collector;
         if kernels == 0 {
             self.warnings.push(format!(
@@ -157,6 +156,16 @@ impl Recording {
     }
 }
 
+impl Recording {
+    fn look_after_the_program(&mut self) -> Result<(), SourceError> {
+        let error = |error| SourceError::Io { what: self.program.clone(), error };
+        if self.status.is_none() {
+            self.status = self.child.try_wait().map_err(error)?;
+        }
+        Ok(())
+    }
+}
+
 impl Source for Recording {
     fn next_batch(&mut self) -> Result<Option<Arc<Batch>>, SourceError> {
         loop {
@@ -164,6 +173,8 @@ impl Source for Recording {
                 return Ok(Some(batch));
             }
             if self.ended {
+                // The socket is closed before the program has ended.
+                self.look_after_the_program()?;
                 return Ok(None);
             }
             let message = match self.collector.is_full() {

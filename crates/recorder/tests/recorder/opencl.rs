@@ -208,3 +208,18 @@ fn what_does_not_fit_a_gpu_is_refused() {
     let seen = record(&[&"true"], &gpu());
     assert!(seen.warnings[0].contains("true: started no OpenCL kernel"), "{:?}", seen.warnings);
 }
+
+/// Who asks for the status instead of waiting learns it, although the program ended after its recording.
+#[test]
+fn a_program_that_ends_after_its_recording_is_noticed() {
+    let script = "eval \"exec $TERRACE_OPENCL_CHANNEL>&-\"; sleep 1; exit 3";
+    let mut recording = start(&[&"bash", &"-c", &script], &gpu());
+    while recording.next_batch().unwrap().is_some() {}
+    assert_eq!(recording.status(), None, "it sleeps");
+    let begin = std::time::Instant::now();
+    while recording.status().is_none() && begin.elapsed().as_secs() < 60 {
+        std::thread::sleep(std::time::Duration::from_millis(10));
+        recording.next_batch().unwrap();
+    }
+    assert_eq!(recording.status().and_then(|status| status.code()), Some(3));
+}
