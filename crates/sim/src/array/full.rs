@@ -195,6 +195,11 @@ impl FullyAssociative {
         Some(self.nodes[place].key).filter(|key| *key != EMPTY)
     }
 
+    /// Key and payload of the entry that stands at a place.
+    pub fn entry_at(&self, place: usize) -> Option<(u64, u64)> {
+        self.key_at(place).map(|key| (key, self.nodes[place].payload))
+    }
+
     /// Number of entries in use.
     #[cfg(test)]
     pub fn len(&self) -> usize {

@@ -7,6 +7,7 @@
 //! | `sms.rs` | SMs and their warps: a throughput core |
 //! | `paths.rs` | TLB, caches and memory behind an SM |
 //! | `cache.rs` | a cache in sectors |
+//! | `tlb.rs` | the TLB of an SM |
 //! | `faults.rs` | faults that SMs have pending, and pages that the GPU touches first |
 //! | `selective/` | coherence with the CPU's caches: by hardware, or by not caching |
 //! | `manage.rs` | a policy at work beside kernels, shootdowns, the copy before a kernel |
@@ -35,6 +36,7 @@ mod paths;
 mod pools;
 mod selective;
 mod sms;
+mod tlb;
 
 pub use engine::simulate;
 pub use parameters::{

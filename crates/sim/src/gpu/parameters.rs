@@ -117,7 +117,7 @@ pub enum WriteAllocate {
 #[serde(deny_unknown_fields)]
 pub struct GpuTlbParameters {
     /// Entries.
-    #[parameter(range = 0..=262144)]
+    #[parameter(range = 0..=32_767)]
     pub entries: u32,
     /// Of a miss: a walk by the GPU's memory-management unit.
     #[parameter(range = "0 cycles"..="1000000 cycles")]

@@ -5,13 +5,14 @@ use super::coalesce::Transaction;
 use super::faults::FirstTouches;
 use super::parameters::{GPU_LINE, GpuParameters, WriteAllocate};
 use super::selective::{Coherence, GpuCoherenceParameters, Request};
+use super::tlb::Tlb;
 use crate::cache::Outstanding;
 use crate::coherence::Cause;
 use crate::machine::{Machine, Manager};
 use crate::memory::{Initiator, MemoryRequest};
 use crate::os::OsError;
 use crate::tiering::Tiering;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use terrace_model::{LINE_BYTES, Line, PageId, PageSize, SpaceId, Time};
 
 /// Lines of memory in one of the GPU's.
@@ -47,69 +48,6 @@ pub(super) struct Sm {
     pub l1_misses: Outstanding,
     stores: Outstanding,
     pub tlb: Tlb,
-}
-
-/// A fully associative TLB of base pages.
-#[derive(Debug)]
-pub(super) struct Tlb {
-    entries: usize,
-    /// Frame and last use by page.
-    held: HashMap<u64, (u64, u64)>,
-    /// The page of the last look-up.
-    recent: (u64, u64),
-    clock: u64,
-}
-
-const NO_PAGE: u64 = u64::MAX;
-
-impl Tlb {
-    fn new(entries: u32) -> Tlb {
-        Tlb { entries: entries as usize, held: HashMap::new(), recent: (NO_PAGE, 0), clock: 0 }
-    }
-
-    fn look_up(&mut self, page: u64) -> Option<u64> {
-        if self.recent.0 == page {
-            return Some(self.recent.1);
-        }
-        self.clock += 1;
-        let (frame, used) = self.held.get_mut(&page)?;
-        *used = self.clock;
-        self.recent = (page, *frame);
-        Some(*frame)
-    }
-
-    fn fill(&mut self, page: u64, frame: u64) {
-        if self.held.len() >= self.entries {
-            // Uses are all different, so that the order of the map decides nothing.
-            let oldest = self.held.iter().min_by_key(|(_, (_, used))| *used).map(|(page, _)| *page);
-            oldest.map(|page| self.held.remove(&page));
-        }
-        self.clock += 1;
-        if self.entries > 0 {
-            self.held.insert(page, (frame, self.clock));
-            self.recent = (page, frame);
-        }
-    }
-
-    /// Drops a page by its frame.
-    pub fn forget(&mut self, frame: u64) {
-        self.held.retain(|_, (held, _)| *held != frame);
-        if self.recent.1 == frame {
-            self.recent = (NO_PAGE, 0);
-        }
-    }
-
-    pub(super) fn drop_page(&mut self, page: u64) {
-        self.held.remove(&page);
-        if self.recent.0 == page {
-            self.recent = (NO_PAGE, 0);
-        }
-    }
-
-    fn flush(&mut self) {
-        self.held.clear();
-        self.recent = (NO_PAGE, 0);
-    }
 }
 
 /// A slice of the second level.
@@ -471,18 +409,6 @@ impl Around<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_tlb_drops_what_was_used_longest_ago() {
-        let mut tlb = Tlb::new(2);
-        tlb.fill(1, 11);
-        tlb.fill(2, 12);
-        assert_eq!(tlb.look_up(1), Some(11));
-        tlb.fill(3, 13);
-        assert_eq!([1, 2, 3].map(|page| tlb.look_up(page)), [Some(11), None, Some(13)]);
-        tlb.flush();
-        assert_eq!(tlb.look_up(3), None);
-    }
 
     #[test]
     fn halves_that_lack_a_sector_are_read() {
