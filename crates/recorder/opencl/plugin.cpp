@@ -1,8 +1,9 @@
 // Hands what an OpenCL program does to memory over to Terrace: a plugin of Oclgrind (version 21.10, -fno-rtti).
 //
 // It decides nothing. Every load, store and atomic of global memory, every step of a work-item from one piece of straight
-// code to the next, groups, barriers, kernels, buffers, and what the host reads, writes and maps go over a socket as records
-// of 24 bytes, some followed by a payload. The recorder makes warps of them (src/opencl/).
+// code to the next, groups, barriers, kernels, buffers, what the host reads, writes and maps, and its calls that enqueue,
+// flush and wait go over a socket as records of 24 bytes, some followed by a payload. The recorder makes warps of them
+// (src/opencl/).
 
 #include <oclgrind/common.h>
 #include <oclgrind/Memory.h>
@@ -67,6 +68,9 @@ enum Kind : uint8_t
   HostRead,
   HostWrite,
   Problem,
+  Enqueue,
+  Run,
+  Return,
 };
 
 struct Record
@@ -104,6 +108,15 @@ void put(const void* data, size_t bytes)
 {
   const char* from = static_cast<const char*>(data);
   pending.insert(pending.end(), from, from + bytes);
+}
+
+void tell(Kind kind, const void* queue, uint32_t item)
+{
+  // Without a context nobody listens yet, and nothing can have been enqueued.
+  if (channel < 0)
+    return;
+  Record record{kind, 0, 0, item, reinterpret_cast<uint64_t>(queue), 0, 0};
+  put(&record, sizeof record);
 }
 
 // What is known of a work-item between two callbacks.
@@ -402,6 +415,107 @@ private:
 };
 
 } // namespace
+
+// The program's own calls, which come here first where this library was preloaded: Oclgrind tells plugins neither of queues
+// nor of enqueueing and waiting. Kernels run in the program's thread, in calls that flush a queue or block for it. What such
+// a call calls in turn is part of it.
+namespace
+{
+thread_local int depth = 0;
+
+template <typename F> F* next(const char* name)
+{
+  return reinterpret_cast<F*>(dlsym(RTLD_NEXT, name));
+}
+
+struct Running
+{
+  Running(const void* queue, bool blocks)
+  {
+    if (depth++ == 0)
+      tell(Run, queue, blocks);
+  }
+  Running(cl_uint count, const cl_event* events)
+  {
+    if (depth++ > 0)
+      return;
+    for (cl_uint at = 0; events && at < count; at++)
+    {
+      cl_command_queue queue = nullptr;
+      if (clGetEventInfo(events[at], CL_EVENT_COMMAND_QUEUE, sizeof queue, &queue, nullptr) == CL_SUCCESS && queue)
+        tell(Run, queue, true);
+    }
+  }
+  ~Running()
+  {
+    if (--depth == 0)
+      tell(Return, nullptr, 0);
+  }
+};
+} // namespace
+
+#define FORWARD(name, ...)                                                                                                       \
+  static auto real = next<decltype(name)>(#name);                                                                                \
+  return real(__VA_ARGS__)
+
+extern "C"
+{
+cl_int clFinish(cl_command_queue queue)
+{
+  Running running(queue, true);
+  FORWARD(clFinish, queue);
+}
+
+cl_int clFlush(cl_command_queue queue)
+{
+  Running running(queue, false);
+  FORWARD(clFlush, queue);
+}
+
+cl_int clReleaseCommandQueue(cl_command_queue queue)
+{
+  Running running(queue, false);
+  FORWARD(clReleaseCommandQueue, queue);
+}
+
+cl_int clWaitForEvents(cl_uint count, const cl_event* events)
+{
+  Running running(count, events);
+  FORWARD(clWaitForEvents, count, events);
+}
+
+cl_int clEnqueueReadBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocks, size_t offset, size_t bytes, void* to,
+                           cl_uint waits, const cl_event* events, cl_event* event)
+{
+  Running running(queue, blocks);
+  FORWARD(clEnqueueReadBuffer, queue, buffer, blocks, offset, bytes, to, waits, events, event);
+}
+
+cl_int clEnqueueWriteBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocks, size_t offset, size_t bytes, const void* from,
+                            cl_uint waits, const cl_event* events, cl_event* event)
+{
+  Running running(queue, blocks);
+  FORWARD(clEnqueueWriteBuffer, queue, buffer, blocks, offset, bytes, from, waits, events, event);
+}
+
+void* clEnqueueMapBuffer(cl_command_queue queue, cl_mem buffer, cl_bool blocks, cl_map_flags flags, size_t offset, size_t bytes,
+                         cl_uint waits, const cl_event* events, cl_event* event, cl_int* status)
+{
+  Running running(queue, blocks);
+  FORWARD(clEnqueueMapBuffer, queue, buffer, blocks, flags, offset, bytes, waits, events, event, status);
+}
+
+cl_int clEnqueueNDRangeKernel(cl_command_queue queue, cl_kernel kernel, cl_uint dimensions, const size_t* offset,
+                              const size_t* size, const size_t* group, cl_uint waits, const cl_event* events, cl_event* event)
+{
+  static auto real = next<decltype(clEnqueueNDRangeKernel)>("clEnqueueNDRangeKernel");
+  depth++;
+  cl_int status = real(queue, kernel, dimensions, offset, size, group, waits, events, event);
+  if (--depth == 0 && status == CL_SUCCESS)
+    tell(Enqueue, queue, 0);
+  return status;
+}
+}
 
 extern "C" void initializePlugins(Context* context);
 extern "C" void releasePlugins(Context* context);

@@ -3,8 +3,11 @@
 //! Buffers get addresses of their own in one address space. What the host does is held back until the next kernel begins:
 //! only then is it known by which arguments the kernel calls its buffers, which are the names of data structures. A buffer
 //! that no kernel has taken as an argument yet is announced as a data structure later.
+//!
+//! What the host does between enqueueing a kernel and blocking for it overlaps the kernel; marks say so (`queues.rs`).
 
 use super::flow::Flow;
+use super::queues::Queues;
 use super::warps::{LANES, Lane, LaneAccess, Step, run};
 use super::wire::{Message, Received};
 use crate::symbols::Symbols;
@@ -37,11 +40,18 @@ struct Buffer {
 }
 
 /// What the host did.
-#[derive(Debug)]
-enum Deed {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Deed {
     Allocate(u64),
     Free(u64),
-    Access { range: AddressRange, write: bool },
+    Access {
+        range: AddressRange,
+        write: bool,
+    },
+    /// It enqueued a kernel in this queue.
+    Enqueue(u64),
+    /// It waited for this launch of those that overlap.
+    Wait(u64),
 }
 
 /// Makes batches of messages.
@@ -53,6 +63,7 @@ pub struct Collector {
     living: HashMap<(u16, u16), u64>,
     next_address: u64,
     held: Vec<Deed>,
+    queues: Queues,
     /// Buffers that are mapped and have no name yet.
     unnamed: Vec<u64>,
     sites: HashMap<String, u32>,
@@ -87,6 +98,7 @@ impl Collector {
             living: HashMap::new(),
             next_address: FIRST_ADDRESS,
             held: Vec::new(),
+            queues: Queues::default(),
             unnamed: Vec::new(),
             sites: HashMap::new(),
             symbols: Symbols::default(),
@@ -158,7 +170,8 @@ impl Collector {
                 }
             }
             Message::KernelBegin { name, groups } => {
-                self.flush_host();
+                let enqueued = self.queues.begin(&mut self.held);
+                self.flush_host(enqueued);
                 self.flow = Flow::default();
                 self.kernels += 1;
                 self.mark(MarkKind::KernelLaunch, &name, groups);
@@ -181,10 +194,16 @@ impl Collector {
                 }
             }
             Message::Host { address, bytes, write } => match self.place(context, address, bytes) {
-                Some(start) => self.held.push(Deed::Access { range: AddressRange::new(start, bytes), write }),
+                Some(start) => {
+                    let access = Deed::Access { range: AddressRange::new(start, bytes), write };
+                    self.queues.access(&mut self.held, access);
+                }
                 None => self.outside += 1,
             },
             Message::Problem => self.problems += 1,
+            Message::Enqueue { queue } => self.held.push(Deed::Enqueue(queue)),
+            Message::Run { queue, blocks } => self.queues.run(queue, blocks),
+            Message::Return => self.queues.returns(&mut self.held),
         }
     }
 
@@ -193,7 +212,7 @@ impl Collector {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
-        self.flush_host();
+        self.flush_host(None);
         self.announce(true);
         self.event(GPU, Event::Exit { process_ends: false });
         self.event(HOST, Event::Exit { process_ends: true });
@@ -248,11 +267,21 @@ impl Collector {
         self.accesses += accesses.len() as u64;
     }
 
-    fn flush_host(&mut self) {
+    /// What the host did, with the mark of the kernel that begins where its place was `enqueued`. Other kernels are enqueued
+    /// for the trace when they begin, so that launches come in the order of marks.
+    fn flush_host(&mut self, enqueued: Option<usize>) {
         self.begin();
         self.announce(false);
-        for deed in std::mem::take(&mut self.held) {
+        for (at, deed) in std::mem::take(&mut self.held).into_iter().enumerate() {
             match deed {
+                Deed::Enqueue(_) if enqueued == Some(at) => {
+                    self.queues.marked += 1;
+                    self.mark_on(HOST, MarkKind::KernelEnqueue, "", 0);
+                }
+                Deed::Enqueue(_) => self.held.push(deed),
+                Deed::Wait(launch) => {
+                    self.mark_on(HOST, MarkKind::KernelWait, "", self.queues.marked - launch);
+                }
                 Deed::Allocate(object) => {
                     let range = self.pages_of(object);
                     let (kind, protection) = (MapKind::Anonymous, Protection::READ_WRITE);
@@ -329,7 +358,11 @@ impl Collector {
     }
 
     fn mark(&mut self, kind: MarkKind, name: &str, value: u64) {
-        self.event(GPU, Event::Mark { kind, name: name.to_owned(), value });
+        self.mark_on(GPU, kind, name, value);
+    }
+
+    fn mark_on(&mut self, stream: StreamId, kind: MarkKind, name: &str, value: u64) {
+        self.event(stream, Event::Mark { kind, name: name.to_owned(), value });
     }
 
     fn event(&mut self, stream: StreamId, event: Event) {

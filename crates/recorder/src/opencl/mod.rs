@@ -6,10 +6,12 @@
 //! | `wire.rs` | what the plugin sends |
 //! | `flow.rs`, `warps.rs` | warps from single work-items |
 //! | `collect.rs` | batches of two streams: the host and the GPU |
+//! | `queues.rs` | kernels that run while the host goes on |
 
 mod collect;
 mod flow;
 mod plugin;
+mod queues;
 mod warps;
 mod wire;
 
@@ -27,6 +29,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use terrace_trace::{Batch, SourceError};
 use wire::Wire;
+
+/// Starts what its arguments say with the file that is called like this script in front of all libraries.
+const PRELOADED: &str = "LD_PRELOAD=\"$0:$LD_PRELOAD\" exec \"$@\"";
 
 /// What is needed besides the program.
 #[derive(Debug)]
@@ -102,7 +107,12 @@ pub fn start(
     let (ours, theirs) = UnixStream::pair().map_err(failed("cannot make a socket"))?;
     let number = theirs.as_raw_fd();
     let mut command = Command::new(plugin::OCLGRIND);
-    command.arg("--plugins").arg(&device.plugin).arg(&program.executable).args(&program.arguments[1..]);
+    command.arg("--plugins").arg(&device.plugin);
+    // The plugin sees the program's calls where the program is linked with it before Oclgrind, which puts itself first.
+    if plugin::can_be_preloaded(&device.plugin) {
+        command.args(["/bin/sh", "-c", PRELOADED]).arg(&device.plugin);
+    }
+    command.arg(&program.executable).args(&program.arguments[1..]);
     command.env("TERRACE_OPENCL_CHANNEL", number.to_string());
     // SAFETY: only a flag of a descriptor that stays open is changed between fork and exec.
     unsafe {

@@ -70,6 +70,11 @@ fn compile(source: &Path, built: &Path) -> Result<(), RecordError> {
     Err(RecordError::OclgrindMissing { what: format!("{name} cannot compile the plugin ({first})") })
 }
 
+/// Whether the loader can take the plugin's path: blanks and colons part paths there.
+pub fn can_be_preloaded(plugin: &Path) -> bool {
+    plugin.to_str().is_some_and(|path| !path.contains([' ', ':']))
+}
+
 /// The user's folder for what can be made again; a temporary one where there is none.
 fn cache_folder() -> PathBuf {
     let absolute = |path: &PathBuf| path.is_absolute();
@@ -81,4 +86,16 @@ fn cache_folder() -> PathBuf {
     cache
         .or_else(home)
         .map_or_else(|| std::env::temp_dir().join(format!("terrace-{user}")), |cache| cache.join("terrace"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_that_the_loader_would_part_are_not_preloaded() {
+        let can = ["/home/a/.cache/terrace/x.so", "/home/a b/x.so", "/a:b/x.so"]
+            .map(|path| can_be_preloaded(path.as_ref()));
+        assert_eq!(can, [true, false, false]);
+    }
 }

@@ -37,6 +37,12 @@ pub enum Message {
     Host { address: u64, bytes: u64, write: bool },
     /// Oclgrind found a mistake of the program, and has said so.
     Problem,
+    /// The program has enqueued a kernel.
+    Enqueue { queue: u64 },
+    /// A call begins in which the commands of a queue may run; it `blocks` until they have.
+    Run { queue: u64, blocks: bool },
+    /// It has returned.
+    Return,
 }
 
 /// A message and the OpenCL context that it is about.
@@ -88,6 +94,9 @@ impl<R: Read> Wire<R> {
             12 => Message::Free { address },
             13 | 14 => Message::Host { address, bytes: self.long()?, write: kind == 14 },
             15 => Message::Problem,
+            16 => Message::Enqueue { queue: address },
+            17 => Message::Run { queue: address, blocks: item != 0 },
+            18 => Message::Return,
             other => {
                 let problem = format!("the OpenCL recorder sent a record of kind {other}");
                 return Err(io::Error::new(io::ErrorKind::InvalidData, problem));
@@ -127,6 +136,9 @@ mod tests {
         let mut sent = record(2, 4, 7, 1 << 48, 5, 9);
         sent.extend(record(8, 0, 0, 16, 0, 6).into_iter().chain(*b"vecadd"));
         sent.extend(record(14, 0, 0, 2 << 48, 0, 8).into_iter().chain(100u64.to_le_bytes()));
+        for (kind, item) in [(16, 0), (17, 1), (18, 0)] {
+            sent.extend(record(kind, 0, item, 77, 0, 0));
+        }
         let mut wire = Wire::new(&sent[..]);
         let access =
             Message::Access { item: 7, address: 1 << 48, bytes: 4, write: true, code: 5, instructions: 9 };
@@ -135,6 +147,11 @@ mod tests {
         assert_eq!(wire.next().unwrap(), Some((3, begin)));
         let host = Message::Host { address: 2 << 48, bytes: 100, write: true };
         assert_eq!(wire.next().unwrap(), Some((3, host)));
+        let calls =
+            [Message::Enqueue { queue: 77 }, Message::Run { queue: 77, blocks: true }, Message::Return];
+        for call in calls {
+            assert_eq!(wire.next().unwrap(), Some((3, call)));
+        }
         assert_eq!(wire.next().unwrap(), None);
     }
 

@@ -113,6 +113,43 @@ fn a_vector_addition_has_two_loads_and_a_store_for_each_item() {
     assert!(seen.warnings.is_empty(), "{:?}", seen.warnings);
 }
 
+/// Marks of the host and of the GPU, and between them whether the host accessed buffers.
+fn order(command: &[&dyn AsRef<std::ffi::OsStr>]) -> Vec<String> {
+    let mut recording = start(command, &gpu());
+    let mut order: Vec<String> = Vec::new();
+    let mut rules = terrace_trace::Rules::default();
+    while let Some(batch) = recording.next_batch().unwrap() {
+        rules.check(&batch).unwrap();
+        for item in batch.items() {
+            let word = match item {
+                Item::Access(_) if batch.stream.0 == 0 => "host".to_owned(),
+                Item::Event(event) => match &event.event {
+                    Event::Mark { kind: MarkKind::KernelLaunch, .. } => "launch".to_owned(),
+                    Event::Mark { kind: MarkKind::KernelEnqueue, .. } => "enqueue".to_owned(),
+                    Event::Mark { kind: MarkKind::KernelWait, value, .. } => format!("wait {value}"),
+                    _ => continue,
+                },
+                Item::Access(_) => continue,
+            };
+            if order.last() != Some(&word) {
+                order.push(word);
+            }
+        }
+    }
+    assert!(recording.wait().unwrap().success());
+    order
+}
+
+#[test]
+fn what_another_queue_does_meanwhile_overlaps_a_kernel() {
+    let workshop = Workshop::new();
+    let round = ["enqueue", "launch", "host", "wait 0"];
+    let expected = [&["host"][..], &round, &round, &["launch", "host"]].concat();
+    assert_eq!(order(&[&program(&workshop, "overlap"), &"65536"]), expected);
+    // A program that blocks for each kernel has no marks.
+    assert_eq!(order(&[&program(&workshop, "vecadd"), &"1024"]), ["host", "launch", "host"]);
+}
+
 #[test]
 fn lanes_that_part_meet_again() {
     let workshop = Workshop::new();
