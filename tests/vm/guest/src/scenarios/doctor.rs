@@ -24,6 +24,7 @@ pub struct Machine {
 /// Policies that run on 6.12 as they are, and those that do with other parameters; the rest need what only hardware or a
 /// simulator tells.
 const RUN: &[&str] = &[
+    "block-hotness",
     "damon",
     "demand-paging",
     "first-touch",
