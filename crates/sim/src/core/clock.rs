@@ -2,6 +2,9 @@
 
 use terrace_model::Time;
 
+/// No clock may go beyond it: four and a half hours, which leaves room in [`Time`] for what is added to a clock.
+pub const END_OF_TIME: Time = Time(u64::MAX / 8 * 7);
+
 /// Time by what it is blamed on. The sum is the time the core was busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Blame {

@@ -11,7 +11,7 @@ use clock::Clock;
 use model::CoreModel;
 use terrace_model::Time;
 
-pub use clock::{Blame, Timeline};
+pub use clock::{Blame, END_OF_TIME, Timeline};
 pub use in_order::Keys as InOrderKeys;
 pub use model::{Hit, Hits};
 pub use parameters::{CoreGroup, CoreParameters};

@@ -148,6 +148,7 @@ macro_rules! core_models {
         pub struct Pipeline {
             clock: Clock,
             model: Model,
+            instruction_time: Time,
         }
 
         impl Pipeline {
@@ -156,7 +157,7 @@ macro_rules! core_models {
                 let model = match &parameters.model {
                     $(ModelParameters::$model(keys) => Model::$model($file::$model::new(parameters, keys)),)*
                 };
-                Pipeline { clock: Clock::default(), model }
+                Pipeline { clock: Clock::default(), model, instruction_time: parameters.instruction_time() }
             }
 
             /// [`CoreModel::dispatch`].
@@ -165,8 +166,13 @@ macro_rules! core_models {
                 match &mut self.model { $(Model::$model(model) => model.dispatch(&mut self.clock, count),)* }
             }
 
-            /// [`CoreModel::compute`].
+            /// [`CoreModel::compute`]. What takes longer than simulated time lasts leaves the clock beyond [`END_OF_TIME`].
             pub fn compute(&mut self, count: u64) {
+                let room = END_OF_TIME.saturating_sub(self.clock.now);
+                if self.instruction_time.0.checked_mul(count).is_none_or(|span| span > room.0) {
+                    self.clock.now = END_OF_TIME + Time(1);
+                    return;
+                }
                 match &mut self.model { $(Model::$model(model) => model.compute(&mut self.clock, count),)* }
             }
 

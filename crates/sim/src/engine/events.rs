@@ -4,6 +4,7 @@ use super::Engine;
 use super::collect::Totals;
 use super::streams::Stream;
 use crate::coherence::Cause;
+use crate::core::END_OF_TIME;
 use crate::outcome::SimError;
 use crate::tiering::Change;
 use crate::translate::{Stop, Translation};
@@ -127,7 +128,12 @@ impl Engine<'_> {
                 }
             },
             Event::Wait { nanos } => self.waited_nanos = self.waited_nanos.saturating_add(*nanos),
-            Event::Compute { instructions } => self.compute(core, stream, *instructions),
+            Event::Compute { instructions } => {
+                self.compute(core, stream, *instructions);
+                if self.machine.cores[core].pipeline.now > END_OF_TIME {
+                    return Err(SimError::TooLong);
+                }
+            }
             Event::Mark { kind, value, .. } => self.mark(core, stream, *kind, *value)?,
             // Data structures matter to policies and designs that know them; a plain machine does not.
             Event::Spawn { .. }

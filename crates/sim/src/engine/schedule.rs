@@ -6,6 +6,7 @@ use super::agenda::next_by_scan;
 use super::mix::MixRun;
 use super::streams::Streams;
 use super::{Engine, QUANTUM, SIGNAL_INTERVAL};
+use crate::core::END_OF_TIME;
 use crate::machine::{Machine, StoppedAt, System};
 use crate::outcome::SimError;
 use crate::tiering::Tiering;
@@ -66,6 +67,9 @@ impl Engine<'_> {
             }
             let due = self.policies_due();
             if let Some((now, core, second)) = self.first_two() {
+                if now > END_OF_TIME {
+                    return Err(SimError::TooLong);
+                }
                 let mut horizon = second.map_or(Time::MAX, |second| second + QUANTUM);
                 if let Some(watch) = &self.contiguity {
                     horizon = horizon.min(watch.next() + QUANTUM);

@@ -6,6 +6,7 @@ mod parts;
 pub use maps::{MemoryMap, PlacementColumn, PlacementMap, TierMap};
 pub use parts::{Part, PartCost, PartUse};
 
+use crate::core::END_OF_TIME;
 use crate::os::OsError;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -137,4 +138,11 @@ pub enum SimError {
     /// The simulated kernel failed.
     #[error("{0}")]
     Os(#[from] OsError),
+    /// The program runs for longer than simulated time can count.
+    #[error(
+        "the program's time goes beyond {:.1} hours, the longest that can be simulated; give it less to do, or less time to \
+         settle",
+        END_OF_TIME.as_secs() / 3600.0
+    )]
+    TooLong,
 }

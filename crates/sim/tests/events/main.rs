@@ -96,6 +96,30 @@ fn malformed_batches_are_refused_with_their_stream() {
 }
 
 #[test]
+fn a_program_may_not_run_for_longer_than_time_can_count() {
+    let computing = |design: &Design, hours, fidelity| {
+        let instructions = (60.0 / design.core.instruction_time().as_secs()) as u64;
+        let mut program = Program::new();
+        program.map(DATA, PAGE);
+        for _ in 0..60 * hours {
+            program.event(Event::Compute { instructions });
+        }
+        program.exit(true);
+        run_with(design, &mut program.source(), Options { fidelity, ..Options::default() })
+    };
+    let sets = [("os.policy.name", "idle"), ("os.policy.scan", "1000 s")];
+    let managed = design("first-touch", "skylake-6140", &sets);
+    for design in [small(), managed] {
+        for fidelity in ALL {
+            let four = computing(&design, 4, fidelity).expect("four hours can be counted");
+            assert_eq!(four.seconds_simulated.round(), 14400.0);
+            let error = computing(&design, 5, fidelity).unwrap_err();
+            assert!(error.to_string().contains("goes beyond 4.5 hours"), "{error}");
+        }
+    }
+}
+
+#[test]
 fn what_no_program_can_do_is_refused_before_it_is_simulated() {
     let kernel_half = 0xffff_ffff_ffff_f000;
     let far = AddressRange::new(1 << 47, PAGE);

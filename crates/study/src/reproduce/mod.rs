@@ -236,38 +236,36 @@ fn run_all(
     }
     let stop = progress.stop();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let (next, finished, accesses) = (AtomicUsize::new(0), AtomicUsize::new(0), Arc::new(AtomicU64::new(0)));
+    let (next, accesses) = (AtomicUsize::new(0), Arc::new(AtomicU64::new(0)));
     let results = Mutex::new(known);
     let failures = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
-        for _ in 0..cores.min(open.len()) {
-            scope.spawn(|| {
-                while let Some(run) = open.get(next.fetch_add(1, Ordering::Relaxed))
-                    && !stop.requested()
-                {
-                    match run_one(run, &stop, &accesses) {
-                        Ok(Some(numbers)) => {
-                            if let Some(Err(error)) = kept.map(|kept| kept.put(&run.name, &numbers)) {
-                                tracing::warn!(%error, "the result of a run is not kept");
-                            }
-                            let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
-                            results.insert(run.key.clone(), numbers);
+        let work = || {
+            while let Some(run) = open.get(next.fetch_add(1, Ordering::Relaxed))
+                && !stop.requested()
+            {
+                match run_one(run, &stop, &accesses) {
+                    Ok(Some(numbers)) => {
+                        if let Some(Err(error)) = kept.map(|kept| kept.put(&run.name, &numbers)) {
+                            tracing::warn!(%error, "the result of a run is not kept");
                         }
-                        Ok(None) => (),
-                        Err(error) => {
-                            let RunKey { design, machine, workload, .. } = &run.key;
-                            let text =
-                                format!("{design} on {machine} with {workload}: {}", error.with_causes());
-                            failures.lock().unwrap_or_else(PoisonError::into_inner).push(text);
-                        }
+                        let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
+                        results.insert(run.key.clone(), numbers);
+                    }
+                    Ok(None) => (),
+                    Err(error) => {
+                        let RunKey { design, machine, workload, .. } = &run.key;
+                        let text = format!("{design} on {machine} with {workload}: {}", error.with_causes());
+                        failures.lock().unwrap_or_else(PoisonError::into_inner).push(text);
                     }
                 }
-                finished.fetch_add(1, Ordering::Release);
-            });
-        }
+            }
+        };
+        let workers: Vec<_> = (0..cores.min(open.len())).map(|_| scope.spawn(work)).collect();
         let mut task = progress.begin(&format!("{} runs", open.len()));
         let mut shown = 0;
-        while finished.load(Ordering::Acquire) < cores.min(open.len()) {
+        // Also a worker that panicked is finished; leaving the scope passes its panic on.
+        while workers.iter().any(|worker| !worker.is_finished()) {
             let total = accesses.load(Ordering::Relaxed);
             task.advance(total - shown, &|| (expected > 0).then(|| total as f64 / expected as f64));
             shown = total;
