@@ -26,6 +26,7 @@
 //! **When to use it.** Where fast memory is scarce, the same program runs again and again, and its structures differ in
 //! heat.
 
+use crate::support::Straddling;
 use crate::{
     Capability, Choice, Fault, Heat, Hint, HintedPages, MemorySystem, Moment, Needs, NextTick, Parameters,
     Placement, Policy, Profile, Published, Random, Refusal, Report, Setup, Signal, Topology,
@@ -51,18 +52,6 @@ pub enum Rank {
     Density,
     /// Accesses.
     Total,
-}
-
-/// What becomes of a structure for which the room that is left does not suffice.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
-pub enum Straddling {
-    /// As many of its pages as fit go to the fast tier.
-    #[default]
-    Split,
-    /// It goes to the slow tier, and the next one is tried.
-    Skip,
-    /// It goes to the slow tier with all that come after it.
-    Stop,
 }
 
 /// Parameters of annotated placement.

@@ -30,7 +30,7 @@
 #[path = "block_hotness/stretch.rs"]
 mod stretch;
 
-use crate::support::Pending;
+use crate::support::{Pending, Straddling};
 use crate::{
     Block, Capability, Choice, Clear, Fault, Hint, MemorySystem, Moment, Move, MoveOptions, Needs, NextTick,
     PageId, PageRange, Parameters, Placement, Policy, Profile, Published, Refusal, Report, ScanHand, Scope,
@@ -65,18 +65,6 @@ pub enum Unit {
     Block,
     /// An area of the address space.
     Area,
-}
-
-/// What becomes of a block for which the room that is left does not suffice.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Choice)]
-pub enum Straddling {
-    /// As many of its pages as fit lie in the fast tier.
-    #[default]
-    Split,
-    /// It lies in the slow tier, and the next one is tried.
-    Skip,
-    /// It lies in the slow tier with all that come after it.
-    Stop,
 }
 
 /// Parameters of the policy.

@@ -15,6 +15,7 @@ mod pending;
 mod promoter;
 mod rates;
 mod reclaim;
+mod straddling;
 mod two_list;
 mod zeroing;
 
@@ -35,5 +36,6 @@ pub use pending::Pending;
 pub use promoter::Promoter;
 pub use rates::Rates;
 pub use reclaim::Cascade;
+pub use straddling::Straddling;
 pub use two_list::{List, TwoLists};
 pub use zeroing::Zeroing;

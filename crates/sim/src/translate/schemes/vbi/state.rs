@@ -129,7 +129,7 @@ impl Controller {
         line: u64,
         now: Time,
         os: &mut Os,
-        placer: Option<&mut dyn Placer>,
+        mut placer: Option<&mut dyn Placer>,
         at_writeback: bool,
     ) -> Backing {
         let Some((number, offset, space, addr)) = self.blocks.layer().place(line) else { return Backing::Fault };
@@ -141,7 +141,6 @@ impl Controller {
             return Backing::Fault;
         }
         let before = std::mem::take(&mut os.changes);
-        let mut placer = placer;
         let placement = match &mut placer {
             Some(placer) => placer.place(os, space, page, at_writeback, now),
             None => Placement::ANYWHERE,
