@@ -49,10 +49,6 @@ pub(crate) enum CpuData {
 }
 
 impl Beside {
-    /// No threads.
-    pub const NONE: Beside =
-        Beside { threads: 0, accesses: 0, stores: 0.0, data: CpuData::Shared, bytes: Bytes(0) };
-
     /// Where the threads' accesses go.
     pub fn place(&self, layout: &mut Layout) -> Vec<AddressRange> {
         match (self.threads, self.data) {

@@ -11,6 +11,7 @@ use crate::memory::{Memory, Word};
 use crate::parameters::{Init, Parameters, Problem};
 use crate::program::{Kernel, Program, Progress};
 use terrace_model::AddressRange;
+use terrace_model::parameters::{Declared, ParameterError, ParameterInfo};
 use terrace_trace::{Agent, Event, MarkKind};
 
 /// Lanes of a warp.
@@ -168,9 +169,34 @@ pub(crate) trait OnGpu: Warps + Clone + Sync + Sized + 'static {
     fn launches(&self) -> u64;
     /// Accesses of single lanes in all of them.
     fn accesses(&self) -> u64;
-    /// Threads of the CPU beside them.
-    fn beside(_: &Self::Parameters) -> Beside {
-        Beside::NONE
+}
+
+/// A program's own parameters, and those of the threads that all of them may have beside their kernels.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct WithThreads<P> {
+    own: P,
+    beside: Beside,
+}
+
+impl<P: Parameters> Declared for WithThreads<P> {
+    fn declare(values: Option<&WithThreads<P>>, prefix: &str, declared: &mut Vec<ParameterInfo>) {
+        P::declare(values.map(|values| &values.own), prefix, declared);
+        Beside::declare(values.map(|values| &values.beside), prefix, declared);
+    }
+
+    fn check(&self) -> Result<(), ParameterError> {
+        self.own.check()?;
+        self.beside.check()
+    }
+}
+
+impl<P: Parameters> Parameters for WithThreads<P> {
+    fn set(&mut self, key: &str, text: &str) -> Result<bool, ParameterError> {
+        Ok(self.own.set(key, text)? || self.beside.set(key, text)?)
+    }
+
+    fn get(&self, key: &str) -> Option<String> {
+        self.own.get(key).or_else(|| self.beside.get(key))
     }
 }
 
@@ -203,13 +229,13 @@ impl<W: Warps> Kernel for GpuThread<W> {
 
 impl<W: OnGpu> Program for GpuProgram<W> {
     const INFO: &'static WorkloadInfo = W::INFO;
-    type Parameters = W::Parameters;
+    type Parameters = WithThreads<W::Parameters>;
     type Thread = GpuThread<W>;
 
-    fn new(parameters: &W::Parameters) -> Result<GpuProgram<W>, Problem> {
+    fn new(WithThreads { own, beside }: &WithThreads<W::Parameters>) -> Result<GpuProgram<W>, Problem> {
         let mut layout = Layout::new(Init::None);
-        let work = W::new(parameters, &mut layout)?;
-        let beside = W::beside(parameters);
+        let work = W::new(own, &mut layout)?;
+        let beside = *beside;
         let ranges = beside.place(&mut layout);
         Ok(GpuProgram { work, layout, beside, ranges, kernels: Kernels::default() })
     }

@@ -1,8 +1,9 @@
 //! A layer of a neural network, forward and back, on a GPU: rows of seventeen weights.
 
 use crate::WorkloadInfo;
-use crate::beside::Beside;
-use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, load_lanes, load_some, store_lanes, store_some};
+use crate::gpu::{
+    LANES, OnGpu, Place, WARPS, Warps, WithThreads, load_lanes, load_some, store_lanes, store_some,
+};
 use crate::layout::Layout;
 use crate::memory::Memory;
 use crate::parameters::*;
@@ -16,7 +17,7 @@ make a row, multiplies and adds up in the SM, writes the products back, and stor
 each work-item reads a delta, an input, a weight and the weight's last change, and writes both.
 
 Stands for Rodinia's backprop (Che et al., IISWC 2009). It differs: nothing but accesses is done.",
-    parameters: declared::<Parameters>,
+    parameters: declared::<WithThreads<Parameters>>,
     exact: true,
 };
 
@@ -30,8 +31,6 @@ pub(crate) struct Parameters {
     /// Inputs, rounded up to whole groups.
     #[parameter(default = 65536, range = 1..=1_000_000_000, unit = "inputs")]
     inputs: u64,
-    #[parameter(flatten)]
-    beside: Beside,
 }
 
 #[derive(Clone)]
@@ -70,10 +69,6 @@ impl OnGpu for Work {
         // Sixteen of the 256 work-items read an input, and as many store a sum.
         let forward = 2 * HIDDEN + 2 * WARPS * LANES;
         self.groups * (forward + 6 * WARPS * LANES)
-    }
-
-    fn beside(parameters: &Parameters) -> Beside {
-        parameters.beside
     }
 }
 

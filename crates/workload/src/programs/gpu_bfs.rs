@@ -1,8 +1,7 @@
 //! Breadth-first search of a graph on a GPU: a level in two kernels, few lanes at work, neighbours anywhere.
 
 use crate::WorkloadInfo;
-use crate::beside::Beside;
-use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, load_lanes, load_some, store_some};
+use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, WithThreads, load_lanes, load_some, store_some};
 use crate::layout::Layout;
 use crate::memory::Memory;
 use crate::parameters::*;
@@ -18,7 +17,7 @@ those of the level read their edges and, of each neighbour, whether it was visit
 kernel makes the marked nodes the next level.
 
 Stands for Rodinia's bfs (Che et al., IISWC 2009), with its six data structures. It differs: every node has equally many edges.",
-    parameters: declared::<Parameters>,
+    parameters: declared::<WithThreads<Parameters>>,
     exact: true,
 };
 
@@ -62,8 +61,6 @@ pub(crate) struct Parameters {
     degree: u64,
     #[parameter(flatten)]
     seed: Seed,
-    #[parameter(flatten)]
-    beside: Beside,
 }
 
 #[derive(Clone)]
@@ -115,10 +112,6 @@ impl OnGpu for Work {
 
     fn accesses(&self) -> u64 {
         self.accesses
-    }
-
-    fn beside(parameters: &Parameters) -> Beside {
-        parameters.beside
     }
 }
 

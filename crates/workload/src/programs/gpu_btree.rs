@@ -1,8 +1,7 @@
 //! Look-ups in a tree of wide nodes on a GPU: a group searches one node with all its work-items.
 
 use crate::WorkloadInfo;
-use crate::beside::Beside;
-use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, load_lanes, load_some, store_some};
+use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, WithThreads, load_lanes, load_some, store_some};
 use crate::layout::Layout;
 use crate::memory::Memory;
 use crate::parameters::*;
@@ -16,7 +15,7 @@ A group looks for one key. On each level its 256 work-items compare the key with
 of them reads which child to go to. All searches begin at the root.
 
 Stands for Rodinia's b+tree (Che et al., IISWC 2009). It differs: keys are uniform, and nodes of a level lie side by side.",
-    parameters: declared::<Parameters>,
+    parameters: declared::<WithThreads<Parameters>>,
     exact: true,
 };
 
@@ -40,8 +39,6 @@ pub(crate) struct Parameters {
     lookups: u64,
     #[parameter(flatten)]
     seed: Seed,
-    #[parameter(flatten)]
-    beside: Beside,
 }
 
 #[derive(Clone)]
@@ -82,10 +79,6 @@ impl OnGpu for Work {
 
     fn accesses(&self) -> u64 {
         self.lookups * (self.levels * (4 * WARPS * LANES + 2) + 1)
-    }
-
-    fn beside(parameters: &Parameters) -> Beside {
-        parameters.beside
     }
 }
 

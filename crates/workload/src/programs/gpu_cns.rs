@@ -1,8 +1,7 @@
 //! Stencils of eighth order over five quantities on a GPU.
 
 use crate::WorkloadInfo;
-use crate::beside::Beside;
-use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, load_lanes, store_lanes};
+use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, WithThreads, load_lanes, store_lanes};
 use crate::layout::Layout;
 use crate::memory::Memory;
 use crate::parameters::*;
@@ -16,7 +15,7 @@ axis, and adds up what flows; then it writes the five quantities of its point.
 
 Stands for the kernel of the compressible Navier-Stokes mini-app CNS (ExaCT, 2012) that computes hyperbolic terms. It differs: pressure \
 and velocities are not read apart, and edges repeat the outermost points.",
-    parameters: declared::<Parameters>,
+    parameters: declared::<WithThreads<Parameters>>,
     exact: true,
 };
 
@@ -31,8 +30,6 @@ pub(crate) struct Parameters {
     /// Launches of the kernel.
     #[parameter(default = 1, range = 1..=1000, unit = "launches")]
     iterations: u64,
-    #[parameter(flatten)]
-    beside: Beside,
 }
 
 #[derive(Clone)]
@@ -67,10 +64,6 @@ impl OnGpu for Work {
 
     fn accesses(&self) -> u64 {
         self.iterations * self.points * 5 * (3 * 2 * REACH + 1)
-    }
-
-    fn beside(parameters: &Parameters) -> Beside {
-        parameters.beside
     }
 }
 

@@ -1,8 +1,7 @@
 //! Forces between atoms in cells on a GPU: all lanes read one neighbour after the other.
 
 use crate::WorkloadInfo;
-use crate::beside::Beside;
-use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, load_lanes, store_lanes};
+use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, WithThreads, load_lanes, store_lanes};
 use crate::layout::Layout;
 use crate::memory::Memory;
 use crate::parameters::*;
@@ -16,7 +15,7 @@ of the 27 cells around its own it reads the number of atoms, then the three coor
 neighbours at the same time. At the end it adds to the forces of its atom.
 
 Stands for CoMD (ExMatEx, 2013) with forces of Lennard-Jones by atom. It differs: cells are all equally full.",
-    parameters: declared::<Parameters>,
+    parameters: declared::<WithThreads<Parameters>>,
     exact: true,
 };
 
@@ -32,8 +31,6 @@ pub(crate) struct Parameters {
     /// Steps in time.
     #[parameter(default = 1, range = 1..=1000, unit = "steps")]
     iterations: u64,
-    #[parameter(flatten)]
-    beside: Beside,
 }
 
 #[derive(Clone)]
@@ -72,10 +69,6 @@ impl OnGpu for Work {
 
     fn accesses(&self) -> u64 {
         self.iterations * self.cells * ATOMS * (3 + 27 * (1 + 3 * ATOMS) + 4)
-    }
-
-    fn beside(parameters: &Parameters) -> Beside {
-        parameters.beside
     }
 }
 

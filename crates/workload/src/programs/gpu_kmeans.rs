@@ -1,8 +1,7 @@
 //! Distances to the centres of clusters on a GPU: strided loads of which a quarter of each line is used.
 
 use crate::WorkloadInfo;
-use crate::beside::Beside;
-use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, load_lanes, store_lanes};
+use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, WithThreads, load_lanes, store_lanes};
 use crate::layout::Layout;
 use crate::memory::Memory;
 use crate::parameters::*;
@@ -16,7 +15,7 @@ stores the nearest cluster. A point's features lie side by side, so that the lan
 
 Stands for the kernel of Rodinia's kmeans (Che et al., IISWC 2009) with the 34 features of its input kdd_cup. It differs: points are \
 not transposed first, as the source's measured line utilization of 25 % shows, and centres are not moved.",
-    parameters: declared::<Parameters>,
+    parameters: declared::<WithThreads<Parameters>>,
     exact: true,
 };
 
@@ -34,8 +33,6 @@ pub(crate) struct Parameters {
     /// Launches of the kernel.
     #[parameter(default = 1, range = 1..=1000, unit = "launches")]
     iterations: u64,
-    #[parameter(flatten)]
-    beside: Beside,
 }
 
 #[derive(Clone)]
@@ -54,7 +51,7 @@ impl OnGpu for Distances {
     const INFO: &'static WorkloadInfo = &INFO;
 
     fn new(parameters: &Parameters, layout: &mut Layout) -> Result<Distances, Problem> {
-        let Parameters { points, features, clusters, iterations, .. } = *parameters;
+        let Parameters { points, features, clusters, iterations } = *parameters;
         let groups = points.div_ceil(WARPS * LANES);
         let points = groups * WARPS * LANES;
         Ok(Distances {
@@ -75,10 +72,6 @@ impl OnGpu for Distances {
     fn accesses(&self) -> u64 {
         let Distances { groups, features, clusters, .. } = *self;
         groups * WARPS * LANES * (2 * features * clusters + 1) * self.iterations
-    }
-
-    fn beside(parameters: &Parameters) -> Beside {
-        parameters.beside
     }
 }
 

@@ -1,8 +1,7 @@
 //! Conjugate gradients on a GPU: a sparse matrix of 27 diagonals in ELLPACK form, and vector updates.
 
 use crate::WorkloadInfo;
-use crate::beside::Beside;
-use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, load_lanes, store_lanes};
+use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, WithThreads, load_lanes, store_lanes};
 use crate::layout::Layout;
 use crate::memory::Memory;
 use crate::parameters::*;
@@ -17,7 +16,7 @@ neighbours of its point. A second kernel updates two vectors from two others.
 
 Stands for miniFE (Mantevo; Heroux et al., 2009) as its GPU version runs it. It differs: sums of a whole vector are left out, and the two \
 updates are one kernel.",
-    parameters: declared::<Parameters>,
+    parameters: declared::<WithThreads<Parameters>>,
     exact: true,
 };
 
@@ -32,8 +31,6 @@ pub(crate) struct Parameters {
     /// Iterations.
     #[parameter(default = 2, range = 1..=1000, unit = "iterations")]
     iterations: u64,
-    #[parameter(flatten)]
-    beside: Beside,
 }
 
 #[derive(Clone)]
@@ -69,10 +66,6 @@ impl OnGpu for Work {
 
     fn accesses(&self) -> u64 {
         self.iterations * self.rows * (3 * NEIGHBOURS + 1 + 6)
-    }
-
-    fn beside(parameters: &Parameters) -> Beside {
-        parameters.beside
     }
 }
 

@@ -1,8 +1,7 @@
 //! Matches of short texts in a long one on a GPU: walks down a tree of suffixes.
 
 use crate::WorkloadInfo;
-use crate::beside::Beside;
-use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, load_lanes, store_lanes};
+use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, WithThreads, load_lanes, store_lanes};
 use crate::layout::Layout;
 use crate::memory::Memory;
 use crate::parameters::*;
@@ -18,7 +17,7 @@ of the tree that no text leads to is never read.
 
 Stands for MUMmerGPU (Schatz et al., BMC Bioinformatics 2007). It differs: where a walk leads is drawn by chance, and walks are all \
 equally long.",
-    parameters: declared::<Parameters>,
+    parameters: declared::<WithThreads<Parameters>>,
     exact: true,
 };
 
@@ -35,8 +34,6 @@ pub(crate) struct Parameters {
     letters: u64,
     #[parameter(flatten)]
     seed: Seed,
-    #[parameter(flatten)]
-    beside: Beside,
 }
 
 #[derive(Clone)]
@@ -77,10 +74,6 @@ impl OnGpu for Work {
 
     fn accesses(&self) -> u64 {
         self.groups * WARPS * LANES * 4 * self.letters
-    }
-
-    fn beside(parameters: &Parameters) -> Beside {
-        parameters.beside
     }
 }
 

@@ -1,8 +1,7 @@
 //! Alignment of two sequences by anti-diagonals of tiles on a GPU: rows, and columns that take a line for each word.
 
 use crate::WorkloadInfo;
-use crate::beside::Beside;
-use crate::gpu::{LANES, OnGpu, Place, Warps, load_lanes, store_lanes};
+use crate::gpu::{LANES, OnGpu, Place, Warps, WithThreads, load_lanes, store_lanes};
 use crate::layout::Layout;
 use crate::memory::Memory;
 use crate::parameters::*;
@@ -16,7 +15,7 @@ shrink. A group of one warp reads its tile of the reference, the row above and t
 writes its tile.
 
 Stands for Rodinia's needle (Needleman-Wunsch; Che et al., IISWC 2009). It differs: tiles have 32 rows, and the way back is left out.",
-    parameters: declared::<Parameters>,
+    parameters: declared::<WithThreads<Parameters>>,
     exact: true,
 };
 
@@ -25,8 +24,6 @@ pub(crate) struct Parameters {
     /// Length of both sequences, rounded up to whole tiles.
     #[parameter(default = 1024, range = 1..=1_000_000, unit = "letters")]
     letters: u64,
-    #[parameter(flatten)]
-    beside: Beside,
 }
 
 #[derive(Clone)]
@@ -56,10 +53,6 @@ impl OnGpu for Work {
 
     fn accesses(&self) -> u64 {
         self.tiles * self.tiles * (2 * LANES * LANES + 2 * LANES)
-    }
-
-    fn beside(parameters: &Parameters) -> Beside {
-        parameters.beside
     }
 }
 

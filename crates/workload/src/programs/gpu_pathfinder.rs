@@ -1,8 +1,7 @@
 //! Shortest paths through a grid, row after row, on a GPU: rows are read once, side by side.
 
 use crate::WorkloadInfo;
-use crate::beside::Beside;
-use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, load_some, store_some};
+use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, WithThreads, load_some, store_some};
 use crate::layout::Layout;
 use crate::memory::Memory;
 use crate::parameters::*;
@@ -15,7 +14,7 @@ A launch carries the best paths on by twenty rows. Each group reads the paths of
 of the grid, and keeps what it finds in the SM. Neighbouring groups overlap by forty columns, so that part of each row is read twice.
 
 Stands for Rodinia's pathfinder (Che et al., IISWC 2009) with its pyramid height of 20. It differs: nothing but accesses is done.",
-    parameters: declared::<Parameters>,
+    parameters: declared::<WithThreads<Parameters>>,
     exact: true,
 };
 
@@ -32,8 +31,6 @@ pub(crate) struct Parameters {
     /// Rows of the grid, rounded up to whole launches.
     #[parameter(default = 100, range = 1..=1_000_000, unit = "rows")]
     rows: u64,
-    #[parameter(flatten)]
-    beside: Beside,
 }
 
 #[derive(Clone)]
@@ -50,7 +47,7 @@ impl OnGpu for Work {
     const INFO: &'static WorkloadInfo = &INFO;
 
     fn new(parameters: &Parameters, layout: &mut Layout) -> Result<Work, Problem> {
-        let Parameters { columns, rows, .. } = *parameters;
+        let Parameters { columns, rows } = *parameters;
         let launches = rows.div_ceil(HEIGHT);
         Ok(Work {
             columns,
@@ -72,10 +69,6 @@ impl OnGpu for Work {
         };
         let read = (0..self.groups).map(read).sum::<u64>();
         self.launches * (read * (HEIGHT + 1) + self.columns)
-    }
-
-    fn beside(parameters: &Parameters) -> Beside {
-        parameters.beside
     }
 }
 

@@ -1,8 +1,7 @@
 //! A product of two matrices on a GPU, by tiles: few accesses, of which each is waited for.
 
 use crate::WorkloadInfo;
-use crate::beside::Beside;
-use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, load_lanes, store_lanes};
+use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, WithThreads, load_lanes, store_lanes};
 use crate::layout::Layout;
 use crate::memory::Memory;
 use crate::parameters::*;
@@ -15,7 +14,7 @@ Each group computes a tile of 16 by 16 of the result. Step by step it reads a ti
 happens. Tiles are read again by other groups, so that caches serve most.
 
 Stands for sgemm of Parboil (Stratton et al., 2012). It differs: tiles are square, and matrices too.",
-    parameters: declared::<Parameters>,
+    parameters: declared::<WithThreads<Parameters>>,
     exact: true,
 };
 
@@ -27,8 +26,6 @@ pub(crate) struct Parameters {
     /// Rows and columns, rounded up to whole tiles.
     #[parameter(default = 512, range = 16..=65536, unit = "rows")]
     rows: u64,
-    #[parameter(flatten)]
-    beside: Beside,
 }
 
 #[derive(Clone)]
@@ -56,10 +53,6 @@ impl OnGpu for Work {
 
     fn accesses(&self) -> u64 {
         self.tiles * self.tiles * WARPS * LANES * (2 * self.tiles + 1)
-    }
-
-    fn beside(parameters: &Parameters) -> Beside {
-        parameters.beside
     }
 }
 

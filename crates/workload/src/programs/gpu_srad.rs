@@ -1,8 +1,7 @@
 //! Diffusion of speckles in an image on a GPU: neighbours by tables of rows and columns.
 
 use crate::WorkloadInfo;
-use crate::beside::Beside;
-use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, load_lanes, store_lanes};
+use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, WithThreads, load_lanes, store_lanes};
 use crate::layout::Layout;
 use crate::memory::Memory;
 use crate::parameters::*;
@@ -15,7 +14,7 @@ Two kernels in each iteration. The first reads a pixel, its place among rows and
 four differences and a coefficient. The second reads coefficients of three pixels and the four differences, and updates the pixel.
 
 Stands for Rodinia's srad_v1 (Che et al., IISWC 2009). It differs: the sum over the image that each iteration begins with is left out.",
-    parameters: declared::<Parameters>,
+    parameters: declared::<WithThreads<Parameters>>,
     exact: true,
 };
 
@@ -27,8 +26,6 @@ pub(crate) struct Parameters {
     /// Iterations.
     #[parameter(default = 2, range = 1..=10000, unit = "iterations")]
     iterations: u64,
-    #[parameter(flatten)]
-    beside: Beside,
 }
 
 #[derive(Clone)]
@@ -66,10 +63,6 @@ impl OnGpu for Work {
 
     fn accesses(&self) -> u64 {
         self.iterations * self.pixels * (4 + 5 + 5 + 2 + 3 + 4 + 2)
-    }
-
-    fn beside(parameters: &Parameters) -> Beside {
-        parameters.beside
     }
 }
 

@@ -1,8 +1,7 @@
 //! A triad of three long vectors on a GPU: bandwidth and nothing else.
 
 use crate::WorkloadInfo;
-use crate::beside::Beside;
-use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, load_lanes, store_lanes};
+use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, WithThreads, load_lanes, store_lanes};
 use crate::layout::Layout;
 use crate::memory::Memory;
 use crate::parameters::*;
@@ -18,7 +17,7 @@ a warp read and write 128 bytes side by side. It is limited by the bandwidth of 
 
 Stands for the uniform, bandwidth-bound programs of the BW-AWARE placement (Agarwal 2017, chapter 3) and for Triad of STREAM \
 (McCalpin, 1995). It differs from both: vectors are only as long as whole groups fill, and nothing initialises them.",
-    parameters: declared::<Parameters>,
+    parameters: declared::<WithThreads<Parameters>>,
     exact: true,
 };
 
@@ -33,8 +32,6 @@ pub(crate) struct Parameters {
     /// Launches of the kernel.
     #[parameter(default = 1, range = 1..=LARGEST_COUNT, unit = "launches")]
     iterations: u64,
-    #[parameter(flatten)]
-    beside: Beside,
 }
 
 #[derive(Clone)]
@@ -61,10 +58,6 @@ impl OnGpu for Triad {
 
     fn accesses(&self) -> u64 {
         3 * EACH * self.groups * WARPS * LANES * self.iterations
-    }
-
-    fn beside(parameters: &Parameters) -> Beside {
-        parameters.beside
     }
 }
 

@@ -1,8 +1,7 @@
 //! Look-ups of cross-sections on a GPU: a search that chases, then scattered loads; a few hot pages.
 
 use crate::WorkloadInfo;
-use crate::beside::Beside;
-use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, load_lanes, store_lanes};
+use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, WithThreads, load_lanes, store_lanes};
 use crate::layout::Layout;
 use crate::memory::Memory;
 use crate::parameters::*;
@@ -18,7 +17,7 @@ all searches meet in the same few pages.
 
 Stands for XSBench (Tramm et al., PHYSOR 2014) as a GPU runs it. It differs: every look-up visits ten nuclides, where materials have 5 to \
 more than 300 there; energies are uniform.",
-    parameters: declared::<Parameters>,
+    parameters: declared::<WithThreads<Parameters>>,
     exact: true,
 };
 
@@ -40,8 +39,6 @@ pub(crate) struct Parameters {
     lookups: u64,
     #[parameter(flatten)]
     seed: Seed,
-    #[parameter(flatten)]
-    beside: Beside,
 }
 
 #[derive(Clone)]
@@ -87,10 +84,6 @@ impl OnGpu for Lookups {
     fn accesses(&self) -> u64 {
         let each = self.depth + 3 * NUCLIDES + 1;
         self.groups * WARPS * LANES * each
-    }
-
-    fn beside(parameters: &Parameters) -> Beside {
-        parameters.beside
     }
 }
 
