@@ -27,12 +27,11 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
 #[test]
 fn an_exec_shows_though_process_and_number_stay() {
     // `exec` of the same program, so that nothing but the memory is another one.
-    let script = "read line; exec sh -c 'echo executed; read line'";
+    let script = "echo started; read line; exec sh -c 'echo executed; read line'";
     let mut child =
         Command::new("sh").args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let process = Linux.open(child.id()).unwrap();
-    // The first one is the exec of the shell itself, if that was still under way.
-    until("it settles", || Linux.open(child.id()).unwrap().image == process.image);
+    // The exec of the shell itself is over once the shell speaks.
+    child.stdout.as_mut().unwrap().read_exact(&mut [0; 8]).unwrap();
     let process = Linux.open(child.id()).unwrap();
     assert!(Linux.has_same_memory(&process));
     assert!(!Linux.shares_memory(child.id(), std::process::id()));
