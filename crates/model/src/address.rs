@@ -56,6 +56,12 @@ macro_rules! address_spaces {
                 self.0 & (size.bytes() - 1)
             }
 
+            /// The address `bytes` further up; at most the last of the address space.
+            #[inline]
+            pub const fn saturating_add(self, bytes: u64) -> $name {
+                $name(self.0.saturating_add(bytes))
+            }
+
             /// The address `bytes` further up; none beyond the end of the address space.
             #[inline]
             pub const fn checked_add(self, bytes: u64) -> Option<$name> {
@@ -126,6 +132,32 @@ address_spaces! {
     GuestPhysAddr,
     /// An address in the physical memory of the (simulated or real) machine.
     PhysAddr,
+}
+
+impl VirtAddr {
+    /// The number of the base page that holds this address, as a [`PageId`](crate::PageId) says it.
+    #[inline(always)]
+    pub const fn vpn(self) -> u64 {
+        self.page_number(PageSize::Base)
+    }
+
+    /// The distance in bytes from the start of the line.
+    #[inline(always)]
+    pub const fn line_offset(self) -> u64 {
+        self.0 % LINE_BYTES
+    }
+
+    /// The first address of the next line.
+    #[inline(always)]
+    pub const fn next_line(self) -> VirtAddr {
+        VirtAddr((self.0 / LINE_BYTES + 1) * LINE_BYTES)
+    }
+
+    /// The address of base page number `vpn`.
+    #[inline(always)]
+    pub const fn of_vpn(vpn: u64) -> VirtAddr {
+        VirtAddr::of_page(vpn, PageSize::Base)
+    }
 }
 
 impl GuestPhysAddr {
@@ -260,6 +292,21 @@ impl AddressRange {
         Self { start: VirtAddr(start), bytes }
     }
 
+    /// From `start` up to `end`, which is not in it.
+    #[inline]
+    pub const fn between(start: VirtAddr, end: VirtAddr) -> Self {
+        Self { start, bytes: end.0 - start.0 }
+    }
+
+    /// All addresses but the last.
+    pub const ALL: AddressRange = AddressRange::new(0, u64::MAX);
+
+    /// The page of `size` that holds `addr`.
+    #[inline]
+    pub const fn of_page(addr: VirtAddr, size: PageSize) -> Self {
+        Self { start: addr.align_down(size), bytes: size.bytes() }
+    }
+
     /// The first address after the range; saturates at the top of the address space.
     #[inline]
     pub const fn end(&self) -> VirtAddr {
@@ -270,6 +317,24 @@ impl AddressRange {
     #[inline]
     pub const fn contains(&self, addr: VirtAddr) -> bool {
         addr.0 >= self.start.0 && addr.0 < self.end().0
+    }
+
+    /// Whether all of `other` lies inside.
+    #[inline]
+    pub const fn covers(&self, other: &AddressRange) -> bool {
+        other.start.0 >= self.start.0 && other.end().0 <= self.end().0
+    }
+
+    /// The first address of every base page that has an address in the range.
+    pub fn base_pages(&self) -> impl Iterator<Item = VirtAddr> + use<> {
+        let (first, end) = (self.start.vpn(), self.end().0.div_ceil(PageSize::Base.bytes()));
+        (first..end).map(VirtAddr::of_vpn)
+    }
+
+    /// The base pages whose middle byte lies in the range.
+    pub fn pages_by_middle(&self) -> AddressRange {
+        let page = |addr: VirtAddr| addr.saturating_add(2047).align_down(PageSize::Base);
+        AddressRange::between(page(self.start), page(self.end()))
     }
 
     /// Whether the two ranges share an address.
@@ -325,5 +390,26 @@ mod tests {
     fn cover_rounds_outwards() {
         let cover = AddressRange::new(0x1fff, 2).page_cover(PageSize::Base);
         assert_eq!(cover, AddressRange::new(0x1000, 0x2000));
+    }
+
+    #[test]
+    fn pages_of_ranges_by_hand() {
+        let range = AddressRange::new(0x1801, 0x1800);
+        assert_eq!(range, AddressRange::between(VirtAddr(0x1801), VirtAddr(0x3001)));
+        let pages: Vec<u64> = range.base_pages().map(VirtAddr::vpn).collect();
+        assert_eq!(pages, [1, 2, 3]);
+        assert_eq!(range.pages_by_middle(), AddressRange::new(0x2000, 0x1000));
+        assert_eq!(
+            AddressRange::of_page(VirtAddr(0x20_1234), PageSize::Huge),
+            AddressRange::new(0x20_0000, 0x20_0000)
+        );
+        assert!(range.covers(&range.pages_by_middle()) && !range.pages_by_middle().covers(&range));
+    }
+
+    #[test]
+    fn lines_of_virtual_addresses_by_hand() {
+        let addr = VirtAddr(0x1_2345);
+        assert_eq!((addr.vpn(), addr.line_offset(), addr.next_line()), (0x12, 5, VirtAddr(0x1_2380)));
+        assert_eq!(VirtAddr::of_vpn(0x12), VirtAddr(0x1_2000));
     }
 }

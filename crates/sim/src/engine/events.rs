@@ -8,7 +8,7 @@ use crate::core::END_OF_TIME;
 use crate::outcome::SimError;
 use crate::tiering::Change;
 use crate::translate::{Stop, Translation};
-use terrace_model::{AddressRange, SpaceId};
+use terrace_model::{AddressRange, PageSize, SpaceId, VirtAddr};
 use terrace_trace::{Event, KernelAccess, MapKind, MarkKind};
 
 impl Engine<'_> {
@@ -113,7 +113,7 @@ impl Engine<'_> {
                     Err(Stop::Failed(error)) => return Err(error.into()),
                 }
             }
-            Event::Resident { start, bitmap } => self.make_resident(space, *start, bitmap)?,
+            Event::Resident { start, bitmap } => self.make_resident(space, VirtAddr(*start), bitmap)?,
             Event::Exit { process_ends } => {
                 if *process_ends {
                     self.ending.insert(space);
@@ -223,17 +223,17 @@ impl Engine<'_> {
         Ok(())
     }
 
-    fn make_resident(&mut self, space: SpaceId, start: u64, bitmap: &[u64]) -> Result<(), SimError> {
+    fn make_resident(&mut self, space: SpaceId, start: VirtAddr, bitmap: &[u64]) -> Result<(), SimError> {
         let os = &mut self.machine.shared.os;
         // Residency without an area (the input began in the middle): plain anonymous memory.
         for (word, &bits) in bitmap.iter().enumerate() {
             for bit in 0..64u64 {
-                let page = start.wrapping_add(4096 * (64 * word as u64 + bit));
+                let page = VirtAddr(start.0.wrapping_add(4096 * (64 * word as u64 + bit)));
                 if bits >> bit & 1 != 0 && os.areas(space).find(page).is_none() {
                     let kind = MapKind::Anonymous;
                     os.map(
                         space,
-                        AddressRange::new(page, 4096),
+                        AddressRange::of_page(page, PageSize::Base),
                         kind,
                         terrace_trace::Protection::READ_WRITE,
                     )?;

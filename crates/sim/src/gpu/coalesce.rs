@@ -4,6 +4,7 @@
 //! bytes they touch (CUDA C Programming Guide, section on compute capability 2.x: one request for each line of 128 bytes).
 
 use super::parameters::{GPU_LINE, SECTOR};
+use terrace_model::VirtAddr;
 
 /// A part of one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +13,14 @@ pub struct Transaction {
     pub line: u64,
     /// A bit for each sector.
     pub sectors: u8,
+}
+
+impl Transaction {
+    /// The address of the line's first byte.
+    #[inline(always)]
+    pub fn addr(&self) -> VirtAddr {
+        VirtAddr(self.line * GPU_LINE)
+    }
 }
 
 /// What a warp does next.

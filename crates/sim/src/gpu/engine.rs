@@ -17,7 +17,7 @@ use crate::outcome::{Fidelity, Options, Outcome, SimError};
 use crate::tiering::Tiering;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
-use terrace_model::{SpaceId, Time};
+use terrace_model::{SpaceId, Time, VirtAddr};
 use terrace_policy::Capability;
 use terrace_trace::{AccessKind, Agent, Batch, Event, EventSource, MarkKind, Rules};
 
@@ -319,7 +319,7 @@ impl Engine {
                 Cause::Advise
             }
             Event::Resident { start, bitmap } => {
-                os.make_resident(space, *start, bitmap)?;
+                os.make_resident(space, VirtAddr(*start), bitmap)?;
                 Cause::Fault
             }
             // What the program had stays counted.

@@ -6,7 +6,7 @@ use crate::cache::Outstanding;
 use crate::machine::{Manager, Shared};
 use crate::memory::Initiator;
 use crate::outcome::SimError;
-use terrace_model::{LINE_BYTES, PageId, SpaceId, Time};
+use terrace_model::{Frame, LINE_BYTES, PageId, PageSize, SpaceId, Time, VirtAddr};
 use terrace_trace::{AccessKind, Batch};
 
 /// A thread, or all of them where they take turns with kernels.
@@ -28,7 +28,7 @@ impl HostThread {
 /// A load or a store.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HostAccess {
-    pub addr: u64,
+    pub addr: VirtAddr,
     pub bytes: u8,
     pub write: bool,
     pub instructions: u16,
@@ -37,7 +37,7 @@ pub(super) struct HostAccess {
 impl HostAccess {
     pub fn of(batch: &Batch, at: usize) -> HostAccess {
         HostAccess {
-            addr: batch.addr[at],
+            addr: VirtAddr(batch.addr[at]),
             bytes: batch.size[at],
             write: batch.kind[at] == AccessKind::Write,
             instructions: batch.instructions[at],
@@ -46,7 +46,7 @@ impl HostAccess {
 
     /// Its first and its last page.
     pub fn pages(&self) -> [u64; 2] {
-        [self.addr >> 12, (self.addr + u64::from(self.bytes.max(1)) - 1) >> 12]
+        [self.addr.vpn(), (self.addr + u64::from(self.bytes.max(1)) - 1).vpn()]
     }
 }
 
@@ -68,10 +68,10 @@ impl Engine {
             let own = &mut self.threads[thread];
             own.now = own.loads.start(own.now);
             let frame = self.host_frame(thread, space, addr, write)?;
-            let line = (frame << 12 | (addr & 4095)) / LINE_BYTES;
+            let line = (frame.addr() + addr.page_offset(PageSize::Base)).line().0;
             let done = self.host_line(thread, line, write);
             self.threads[thread].loads.occupy(done);
-            addr = (addr / LINE_BYTES + 1) * LINE_BYTES;
+            addr = addr.next_line();
         }
         Ok(())
     }
@@ -98,17 +98,23 @@ impl Engine {
         caches.access(own.core, line, write, own.now, Initiator::Demand, &mut below).done
     }
 
-    fn host_frame(&mut self, thread: usize, space: SpaceId, addr: u64, write: bool) -> Result<u64, SimError> {
+    fn host_frame(
+        &mut self,
+        thread: usize,
+        space: SpaceId,
+        addr: VirtAddr,
+        write: bool,
+    ) -> Result<Frame, SimError> {
         if self.tiering.is_some() {
             self.manage(self.threads[thread].now);
-            self.host_waits(thread, PageId::new(space.0, addr >> 12));
+            self.host_waits(thread, PageId::of(space, addr));
         }
         let own = &mut self.threads[thread];
         let shared = &mut self.machine.shared;
         for _ in 0..2 {
             if let Some(leaf) = shared.os.table(space).find(addr) {
                 shared.os.mark(space, addr, &leaf, write);
-                return Ok(leaf.pte.frame().0 + ((addr & (leaf.size.bytes() - 1)) >> 12));
+                return Ok(leaf.frame_of(addr));
             }
             shared.os.now = own.now;
             match &mut self.tiering {
@@ -119,7 +125,7 @@ impl Engine {
             shared.fault_time += shared.timing.fault;
             shared.os.changes = Default::default();
         }
-        Ok(0)
+        Ok(Frame(0))
     }
 
     /// A thread waits for a page on its way.

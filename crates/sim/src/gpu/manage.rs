@@ -21,7 +21,7 @@ use crate::observe::Objects;
 use crate::os::OsError;
 use crate::outcome::SimError;
 use crate::tiering::{Change, Tiering, copy_line};
-use terrace_model::{AddressRange, LINE_BYTES, Line, PageId, PageSize, SpaceId, TierId, Time};
+use terrace_model::{AddressRange, LINE_BYTES, Line, PageId, PageSize, SpaceId, TierId, Time, VirtAddr};
 use terrace_trace::{Advice, Agent, Event};
 
 /// Lines that the copy before a kernel has under way: more than either memory needs to be busy.
@@ -77,16 +77,14 @@ impl Engine {
         }
         tiering.state.counters.wait_time += waited;
         for pages in self.machine.shared.stale_log.take().into_iter().flatten() {
-            let first = pages.first >> 12;
-            for vpn in first..first + pages.count * pages.size.base_pages() {
-                self.shoot_down(pages.space, vpn, now);
+            for addr in pages.range().base_pages() {
+                self.shoot_down(PageId::of(pages.space, addr), now);
             }
         }
     }
 
     /// The entry of a page changed.
-    fn shoot_down(&mut self, space: SpaceId, vpn: u64, now: Time) {
-        let page = PageId::new(space.0, vpn);
+    fn shoot_down(&mut self, page: PageId, now: Time) {
         if !self.paths.forget_page(page) {
             self.managed.avoided += 1;
             return;
@@ -95,8 +93,8 @@ impl Engine {
         self.managed.stalled += self.shootdown;
         self.sms.stall(now, self.shootdown);
         let os = &self.machine.shared.os;
-        if let Some(leaf) = os.table(space).find(page.addr().0) {
-            let frame = leaf.pte.frame().0 + (vpn & (leaf.size.base_pages() - 1));
+        if let Some(leaf) = os.table(page.space).find(page.addr()) {
+            let frame = leaf.frame_of(page.addr()).0;
             self.paths.forget_frame(&mut self.machine, frame, now);
         }
     }
@@ -144,15 +142,15 @@ impl Engine {
     /// Places the pages of data structures that nobody has touched, as if the host had filled them.
     fn populate(&mut self, space: SpaceId, objects: &Objects) -> Result<(), OsError> {
         for range in objects.ranges(space) {
-            for vpn in range.start.0 >> 12..range.end().0.div_ceil(4096) {
+            for page in range.base_pages() {
                 let os = &mut self.machine.shared.os;
-                if os.table(space).find(vpn << 12).is_some() {
+                if os.table(space).find(page).is_some() {
                     continue;
                 }
                 os.now = self.now;
                 match &mut self.tiering {
-                    Some(tiering) => drop(tiering.fault_of_host(os, space, vpn << 12, self.now)?),
-                    None => drop(os.fault(space, vpn << 12, &[])?),
+                    Some(tiering) => drop(tiering.fault_of_host(os, space, page, self.now)?),
+                    None => drop(os.fault(space, page, &[])?),
                 }
                 self.managed.populated += 1;
             }
@@ -165,7 +163,7 @@ impl Engine {
     /// when the last line has arrived.
     fn copy_to_gpu(&mut self, space: SpaceId, began: Time) -> Time {
         let shared = &mut self.machine.shared;
-        let all = AddressRange::new(0, u64::MAX);
+        let all = AddressRange::ALL;
         let pages: Vec<_> = shared.os.table(space).pages_in(all).into_iter().collect();
         let mut under_way = Outstanding::new(COPY_LINES);
         let mut done = began;
@@ -182,7 +180,7 @@ impl Engine {
                 under_way.occupy(arrived);
                 done = done.max(arrived);
             }
-            shared.os.point_to(PageId::new(space.0, addr >> 12), to);
+            shared.os.point_to(PageId::of(space, addr), to);
             shared.os.free_block(from);
             self.managed.copied += size.bytes();
         }
@@ -227,10 +225,10 @@ impl Paths {
         if !state.holds_pages() {
             return None;
         }
-        let pages = transactions.iter().map(|one| (one.line * GPU_LINE) >> 12);
+        let pages = transactions.iter().map(|one| one.addr().vpn());
         let table = around.machine.shared.os.table(around.space);
         pages.into_iter().find(|vpn| {
-            let size = table.find(vpn << 12).map_or(PageSize::Base, |leaf| leaf.size);
+            let size = table.find(VirtAddr::of_vpn(*vpn)).map_or(PageSize::Base, |leaf| leaf.size);
             state.is_held(PageId::new(around.space.0, *vpn).aligned(size))
         })
     }

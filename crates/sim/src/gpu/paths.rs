@@ -13,7 +13,7 @@ use crate::memory::{Initiator, MemoryRequest};
 use crate::os::OsError;
 use crate::tiering::Tiering;
 use std::collections::HashSet;
-use terrace_model::{LINE_BYTES, Line, PageId, PageSize, SpaceId, Time};
+use terrace_model::{LINE_BYTES, Line, PageId, PageSize, SpaceId, Time, VirtAddr};
 
 /// Lines of memory in one of the GPU's.
 pub(super) const HALVES: u64 = GPU_LINE / LINE_BYTES;
@@ -218,9 +218,9 @@ impl Paths {
         write: bool,
         mut now: Time,
     ) -> Result<(u64, Time), OsError> {
-        let addr = one.line * GPU_LINE;
-        let (page, within) = (addr >> 12, (addr & 4095) / GPU_LINE);
-        let named = PageId::new(around.space.0, page);
+        let addr = one.addr();
+        let (page, within) = (addr.vpn(), addr.page_offset(PageSize::Base) / GPU_LINE);
+        let named = PageId::of(around.space, addr);
         let frame = match self.sms[sm].tlb.look_up(page) {
             Some(frame) => {
                 self.counters.tlb_hits += 1;
@@ -374,13 +374,13 @@ fn write_back(around: &mut Around<'_>, line: u64, dirty: u8, now: Time) -> Time 
 
 impl Around<'_> {
     /// The base frame of an address, and what a fault cost if it took one.
-    fn frame_of(&mut self, addr: u64, write: bool, now: Time) -> Result<(u64, Option<Time>), OsError> {
+    fn frame_of(&mut self, addr: VirtAddr, write: bool, now: Time) -> Result<(u64, Option<Time>), OsError> {
         let space = self.space;
         let find = |machine: &mut Machine| {
             let os = &mut machine.shared.os;
             let leaf = os.table(space).find(addr)?;
             os.mark(space, addr, &leaf, write);
-            Some(leaf.pte.frame().0 + ((addr & (leaf.size.bytes() - 1)) >> 12))
+            Some(leaf.frame_of(addr).0)
         };
         if let Some(frame) = find(self.machine) {
             return Ok((frame, None));
@@ -401,7 +401,7 @@ impl Around<'_> {
     pub(super) fn observe(&mut self, one: Transaction, write: bool) {
         let shared = &mut self.machine.shared;
         if shared.observers.want_accesses() {
-            shared.observers.reached_memory(&shared.os, self.space, one.line * GPU_LINE, write);
+            shared.observers.reached_memory(&shared.os, self.space, one.addr(), write);
         }
     }
 }

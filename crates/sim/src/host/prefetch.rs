@@ -6,7 +6,7 @@
 use super::regions::{Region, RegionCache};
 use crate::cache::Hierarchy;
 use crate::os::PageTable;
-use terrace_model::{LINE_BYTES, PageSize, SpaceId};
+use terrace_model::{LINE_BYTES, PageSize, SpaceId, VirtAddr};
 
 /// Far enough to hide a host miss for a page-table entry, and again as far for what it leads to.
 const FAR: usize = 24;
@@ -74,8 +74,8 @@ impl HostPrefetch {
         addrs: &[u64],
         at: usize,
     ) {
-        if let Some(&addr) = addrs.get(at + FAR)
-            && self.is_new_page(addr >> 12)
+        if let Some(addr) = addrs.get(at + FAR).copied().map(VirtAddr)
+            && self.is_new_page(addr.vpn())
         {
             match regions.get(space, addr) {
                 Some(Region::Table(index, _)) => {
@@ -106,8 +106,8 @@ impl HostPrefetch {
         addrs: &[u64],
         at: usize,
     ) -> Option<u64> {
-        let &addr = addrs.get(at + NEAR)?;
-        let line = addr / LINE_BYTES;
+        let addr = VirtAddr(*addrs.get(at + NEAR)?);
+        let line = addr.0 / LINE_BYTES;
         let step = line.wrapping_sub(std::mem::replace(&mut self.last_line, line));
         if step == 0 {
             return None;
@@ -124,7 +124,7 @@ impl HostPrefetch {
                 return None;
             }
             let page = regions.find(table, space, addr)?;
-            ((page.frame << 12) + (addr & 4095)) / LINE_BYTES
+            ((page.frame << 12) + addr.page_offset(PageSize::Base)) / LINE_BYTES
         };
         self.last_physical = physical;
         caches.host_prefetch_l2_and_llc(core, physical);

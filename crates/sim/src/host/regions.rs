@@ -4,7 +4,7 @@
 //! it, and looking ahead finds the entries that coming accesses will need.
 
 use crate::os::{Leaf, PageTable, Pte};
-use terrace_model::{PageSize, SpaceId};
+use terrace_model::{PageSize, SpaceId, VirtAddr};
 
 const REGION_SHIFT: u32 = 21;
 /// Enough for 16 GiB.
@@ -70,26 +70,26 @@ impl RegionCache {
 
     /// Bits 0..36 region, 36..51 address space, 51..64 generation.
     #[inline(always)]
-    fn key(&self, space: SpaceId, addr: u64) -> (usize, u64) {
-        let region = addr >> REGION_SHIFT & ((1 << 36) - 1);
+    fn key(&self, space: SpaceId, addr: VirtAddr) -> (usize, u64) {
+        let region = addr.0 >> REGION_SHIFT & ((1 << 36) - 1);
         (region as usize % SLOTS, region | u64::from(space.0) << 36 | self.generation << 51)
     }
 
     /// What maps the region of `addr`, if that is known.
     #[inline(always)]
-    pub fn get(&self, space: SpaceId, addr: u64) -> Option<Region> {
+    pub fn get(&self, space: SpaceId, addr: VirtAddr) -> Option<Region> {
         let (slot, key) = self.key(space, addr);
         let (known, region) = self.slots[slot];
         (known == key).then_some(region)
     }
 
     /// Keeps what a walk found.
-    pub fn put(&mut self, space: SpaceId, addr: u64, leaf: &Leaf, pte: Pte) {
+    pub fn put(&mut self, space: SpaceId, addr: VirtAddr, leaf: &Leaf, pte: Pte) {
         let (slot, key) = self.key(space, addr);
         let region = match leaf.size {
             PageSize::Base => Region::Table(leaf.table(1), leaf.table(2)),
             size => Region::Page {
-                frame: pte.frame().0 + ((addr & (size.bytes() - 1)) >> REGION_SHIFT << (REGION_SHIFT - 12)),
+                frame: pte.frame().0 + (addr.page_offset(size) >> REGION_SHIFT << (REGION_SHIFT - 12)),
                 size,
                 readable: pte.is_readable_at_once(),
                 writable: pte.is_writable_at_once(),
@@ -100,7 +100,7 @@ impl RegionCache {
 
     /// The leaf that maps `addr`, if any; of a base page only the two lowest tables may be known.
     #[inline(always)]
-    pub fn leaf(&mut self, table: &PageTable, space: SpaceId, addr: u64) -> Option<Leaf> {
+    pub fn leaf(&mut self, table: &PageTable, space: SpaceId, addr: VirtAddr) -> Option<Leaf> {
         if let Some(Region::Table(index, above)) = self.get(space, addr)
             && let Some(pte) = table.base_entry(index, addr)
         {
@@ -112,7 +112,7 @@ impl RegionCache {
 
     /// The same by all tables; what maps the region is known afterwards.
     #[inline(never)]
-    pub fn leaf_from_root(&mut self, table: &PageTable, space: SpaceId, addr: u64) -> Option<Leaf> {
+    pub fn leaf_from_root(&mut self, table: &PageTable, space: SpaceId, addr: VirtAddr) -> Option<Leaf> {
         let leaf = table.find(addr)?;
         self.put(space, addr, &leaf, leaf.pte);
         Some(leaf)
@@ -130,7 +130,7 @@ impl RegionCache {
 
     /// The base page that holds `addr`, if the region is known and the page is there.
     #[inline(always)]
-    pub fn find(&self, table: &PageTable, space: SpaceId, addr: u64) -> Option<BasePage> {
+    pub fn find(&self, table: &PageTable, space: SpaceId, addr: VirtAddr) -> Option<BasePage> {
         match self.get(space, addr)? {
             Region::Table(index, _) => {
                 let pte = table.base_entry(index, addr)?;
@@ -142,7 +142,7 @@ impl RegionCache {
                 })
             }
             Region::Page { frame, size, readable, writable } => {
-                let within = (addr & ((1 << REGION_SHIFT) - 1)) >> 12;
+                let within = (addr.0 & ((1 << REGION_SHIFT) - 1)) >> 12;
                 Some(BasePage { frame: frame + within, size, readable, writable })
             }
         }
@@ -165,7 +165,7 @@ mod tests {
         let mut table = PageTable::new(4, Frame(1));
         table
             .map(
-                0x5000,
+                VirtAddr(0x5000),
                 PageSize::Base,
                 Pte::new(Frame(7)).accessed(),
                 &mut changes.door(SpaceId(0)),
@@ -174,7 +174,7 @@ mod tests {
             .unwrap();
         table
             .map(
-                1 << 30,
+                VirtAddr(1 << 30),
                 PageSize::Giant,
                 Pte::new(Frame(1 << 18)).dirtied(),
                 &mut changes.door(SpaceId(0)),
@@ -183,8 +183,8 @@ mod tests {
             .unwrap();
         let mut cache = RegionCache::new();
         for addr in [0x5000, (1 << 30) + (3 << 21)] {
-            let leaf = table.find(addr).unwrap();
-            cache.put(SpaceId(0), addr, &leaf, leaf.pte);
+            let leaf = table.find(VirtAddr(addr)).unwrap();
+            cache.put(SpaceId(0), VirtAddr(addr), &leaf, leaf.pte);
         }
         (table, cache)
     }
@@ -196,14 +196,14 @@ mod tests {
     #[test]
     fn base_pages_are_looked_up_anew_each_time() {
         let (mut table, cache) = table();
-        assert_eq!(cache.find(&table, SpaceId(0), 0x5123), page(7, PageSize::Base, true, false));
-        assert_eq!(cache.find(&table, SpaceId(0), 0x6000), None, "not mapped");
-        assert_eq!(cache.find(&table, SpaceId(1), 0x5123), None, "another process");
-        let leaf = table.find(0x5000).unwrap();
-        table.set_bits(&leaf, 0x5000, leaf.pte.dirtied());
-        assert_eq!(cache.find(&table, SpaceId(0), 0x5123), page(7, PageSize::Base, true, true));
-        table.unmap(0x5000, &mut Changes::default().door(SpaceId(0)));
-        assert_eq!(cache.find(&table, SpaceId(0), 0x5123), None);
+        assert_eq!(cache.find(&table, SpaceId(0), VirtAddr(0x5123)), page(7, PageSize::Base, true, false));
+        assert_eq!(cache.find(&table, SpaceId(0), VirtAddr(0x6000)), None, "not mapped");
+        assert_eq!(cache.find(&table, SpaceId(1), VirtAddr(0x5123)), None, "another process");
+        let leaf = table.find(VirtAddr(0x5000)).unwrap();
+        table.set_bits(&leaf, VirtAddr(0x5000), leaf.pte.dirtied());
+        assert_eq!(cache.find(&table, SpaceId(0), VirtAddr(0x5123)), page(7, PageSize::Base, true, true));
+        table.unmap(VirtAddr(0x5000), &mut Changes::default().door(SpaceId(0)));
+        assert_eq!(cache.find(&table, SpaceId(0), VirtAddr(0x5123)), None);
     }
 
     #[test]
@@ -211,11 +211,11 @@ mod tests {
         let (table, mut cache) = table();
         let addr = (1 << 30) + (3 << 21) + 0x1fff;
         let frame = (1 << 18) + 3 * 512 + 1;
-        assert_eq!(cache.find(&table, SpaceId(0), addr), page(frame, PageSize::Giant, true, true));
-        assert_eq!(cache.find(&table, SpaceId(0), addr + (1 << 21)), None, "another region");
+        assert_eq!(cache.find(&table, SpaceId(0), VirtAddr(addr)), page(frame, PageSize::Giant, true, true));
+        assert_eq!(cache.find(&table, SpaceId(0), VirtAddr(addr + (1 << 21))), None, "another region");
         for _ in 0..2 * GENERATIONS {
             cache.flush();
-            assert_eq!(cache.find(&table, SpaceId(0), addr), None);
+            assert_eq!(cache.find(&table, SpaceId(0), VirtAddr(addr)), None);
         }
     }
 }

@@ -11,15 +11,15 @@ use crate::core::Timeline;
 use crate::memory::Initiator;
 use crate::translate::{KernelState, LastLevel, Request, Stop, Translation};
 use std::sync::atomic::{AtomicBool, Ordering};
-use terrace_model::{AddressRange, LINE_BYTES, PageSize, SpaceId, Time};
+use terrace_model::{AddressRange, LINE_BYTES, PageSize, SpaceId, Time, VirtAddr};
 
 /// Lines of a base page.
 const PAGE_LINES: u64 = PageSize::Base.bytes() / LINE_BYTES;
 
 /// The physical line of an address in the page of `size` that begins in base frame `frame`.
 #[inline(always)]
-pub(crate) fn physical_line(frame: u64, addr: u64, size: PageSize) -> u64 {
-    ((frame << 12) + (addr & (size.bytes() - 1))) / LINE_BYTES
+pub(crate) fn physical_line(frame: u64, addr: VirtAddr, size: PageSize) -> u64 {
+    ((frame << 12) + addr.page_offset(size)) / LINE_BYTES
 }
 
 #[inline(always)]
@@ -153,9 +153,9 @@ impl<const F: u8> Site<'_, F> {
         size: u8,
     ) -> Result<Timeline, Stop> {
         let mut whole = self.access_line(own, request, Initiator::Demand)?;
-        let last = request.addr.wrapping_add(u64::from(size.max(1)) - 1) / LINE_BYTES;
-        for line in request.addr / LINE_BYTES + 1..=last {
-            let part = Request { addr: line * LINE_BYTES, ..*request };
+        let last = request.addr.0.wrapping_add(u64::from(size.max(1)) - 1) / LINE_BYTES;
+        for line in request.addr.0 / LINE_BYTES + 1..=last {
+            let part = Request { addr: VirtAddr(line * LINE_BYTES), ..*request };
             let part = self.access_line(own, &part, Initiator::Demand)?;
             if part.done > whole.done {
                 whole = part;
@@ -187,7 +187,8 @@ impl<const F: u8> Site<'_, F> {
             if line.is_multiple_of(PAGE_LINES) && stop.is_some_and(|stop| stop.load(Ordering::Relaxed)) {
                 return Ok(());
             }
-            let mut request = Request { space, addr: line * LINE_BYTES, write, now: self.core.pipeline.now };
+            let mut request =
+                Request { space, addr: VirtAddr(line * LINE_BYTES), write, now: self.core.pipeline.now };
             if F == PAGES {
                 self.base_page(own, &request)?;
                 // The other lines of the page find what the first has found.
@@ -209,7 +210,7 @@ impl<const F: u8> Site<'_, F> {
 
     /// An access of the program read memory, while somebody wants to know.
     #[inline(never)]
-    pub(super) fn reached_memory(&mut self, space: SpaceId, addr: u64, write: bool) {
+    pub(super) fn reached_memory(&mut self, space: SpaceId, addr: VirtAddr, write: bool) {
         self.shared.observers.reached_memory(&self.shared.os, space, addr, write);
         if let Some(manager) = &mut self.manager {
             let cost = manager.reached_memory(space, addr, write);

@@ -38,7 +38,7 @@ pub fn shootdown_benchmark(design: &Design, call: ShootdownCall, threads: usize)
     let space = os.new_space().map_err(failed)?;
     let page = AddressRange::new(1 << 40, PageSize::Base.bytes());
     os.map(space, page, MapKind::Anonymous, Protection::READ_WRITE).map_err(failed)?;
-    os.fault(space, page.start.0, &[]).map_err(failed)?;
+    os.fault(space, page.start, &[]).map_err(failed)?;
     machine.complete(Cause::Fault, Some(0), Time::ZERO);
     machine.shared.running[..threads].fill(Some(space));
     let os = &mut machine.shared.os;
@@ -56,7 +56,7 @@ pub fn shootdown_benchmark(design: &Design, call: ShootdownCall, threads: usize)
             Cause::Advise
         }
         ShootdownCall::MovePages => {
-            let id = PageId::new(space.0, page.start.0 >> PageSize::Base.shift());
+            let id = PageId::of(space, page.start);
             machine.shared.system_mut(System::Programs).set_held(id, true);
             Cause::Migration
         }

@@ -14,7 +14,7 @@ use crate::os::{Os, StalePages};
 use crate::outcome::Options;
 use crate::translate::{AnyScheme, Nested, NestedParameters, PageWalkCache, schemes};
 use std::ops::Range;
-use terrace_model::{Histogram, SpaceId, TierId, Time};
+use terrace_model::{Histogram, PhysAddr, SpaceId, TierId, Time, VirtAddr};
 
 /// Counters of page walks over all cores.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub(crate) struct Core {
     pub walkers: Outstanding,
     pub host_prefetch: HostPrefetch,
     /// The fault that waits for a block, or did: where, and when it began.
-    pub stalled_fault: Option<(SpaceId, u64, Time)>,
+    pub stalled_fault: Option<(SpaceId, VirtAddr, Time)>,
 }
 
 /// What all cores share.
@@ -192,7 +192,7 @@ impl Machine {
             ))
         });
         let observers = Observers::new(options);
-        let scheme = entry.build(translation, cores.len(), cycle, memory.end())?;
+        let scheme = entry.build(translation, cores.len(), cycle, PhysAddr(memory.end()))?;
         let shared = Shared {
             caches: Hierarchy::new(&design.cache, cores.len() as u32, design.core.threads, cycle)?,
             unfiltered: vec![[0; 2]; layout.len()],

@@ -49,14 +49,14 @@ impl Hypervisor {
     fn exchangeable(&mut self, frame: Frame, costs: &KernelCosts) -> Option<(PageId, Time)> {
         let addr = GuestPhysAddr(frame.addr().0);
         let leaf = self.find(addr).filter(|leaf| leaf.size != PageSize::Base && leaf.pte.is_plain())?;
-        let page = PageId { space: self.space_of(addr), vpn: addr.in_host_space().0 >> 12 };
+        let page = PageId::of(self.space_of(addr), addr.in_host_space());
         if self.os.is_shared(leaf.pte.frame()) {
             return None;
         }
         if leaf.size == PageSize::Huge {
             return Some((page, Time::ZERO));
         }
-        self.os.split_page(page.space, page.aligned(leaf.size).addr().0, PageSize::Huge).ok()?;
+        self.os.split_page(page.space, page.aligned(leaf.size).addr(), PageSize::Huge).ok()?;
         Some((page, costs.split))
     }
 

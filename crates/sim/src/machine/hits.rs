@@ -5,7 +5,7 @@ use super::run::Columns;
 use super::site::{Own, Site};
 use crate::core::{Hit, Hits};
 use crate::translate::{TlbHit, Translation};
-use terrace_model::{LINE_BYTES, SpaceId, Time};
+use terrace_model::{LINE_BYTES, SpaceId, Time, VirtAddr};
 use terrace_trace::{AccessKind, Batch};
 
 /// Hits before the core looks for more of them: setting out costs as much as a few of them save.
@@ -24,9 +24,9 @@ impl<T: Translation> Hits for BatchHits<'_, T> {
     #[inline(always)]
     fn get(&mut self, at: usize) -> Option<Hit> {
         let accesses = &self.accesses;
-        let &addr = accesses.addr.get(at)?;
+        let addr = VirtAddr(*accesses.addr.get(at)?);
         // One line is part of one page.
-        if (addr & (LINE_BYTES - 1)) + u64::from(accesses.size[at]) > LINE_BYTES {
+        if addr.line_offset() + u64::from(accesses.size[at]) > LINE_BYTES {
             return None;
         }
         let write = accesses.kind[at] == AccessKind::Write;

@@ -122,8 +122,8 @@ fn vcpus(design: &Design) -> usize {
 /// Finds memory for all of a tier of the guest's before it starts.
 fn preallocate(os: &mut Os, space: SpaceId, range: AddressRange, tier: Option<TierId>) -> Result<(), String> {
     let wish = tier.map(|tier| Wish { tier, size: None });
-    let mut addr = range.start.0;
-    while addr < range.end().0 {
+    let mut addr = range.start;
+    while addr < range.end() {
         let fault = os.fault(space, addr, wish.as_slice());
         addr += fault.map_err(|e| format!("vm.preallocated: {e}"))?.size.bytes();
     }
@@ -243,7 +243,7 @@ impl Hypervisor {
     /// The leaf that maps a guest-physical address, if any does.
     #[inline]
     pub fn find(&self, addr: GuestPhysAddr) -> Option<Leaf> {
-        self.os.table(self.space_of(addr)).find(addr.in_host_space().0)
+        self.os.table(self.space_of(addr)).find(addr.in_host_space())
     }
 
     /// What a TLB may hold of a guest-physical address, where it is mapped.
@@ -280,7 +280,7 @@ impl Hypervisor {
             return Ok(place);
         }
         let wishes = self.wish(addr);
-        let fault = self.os.fault(self.space_of(addr), addr.in_host_space().0, wishes.as_slice())?;
+        let fault = self.os.fault(self.space_of(addr), addr.in_host_space(), wishes.as_slice())?;
         self.note_ept_violation(addr);
         let span = self.fault_time();
         self.exits.time += span;

@@ -2,7 +2,7 @@
 
 use crate::os::{Fault, Leaf, Os, OsError};
 use crate::translate::Placer;
-use terrace_model::{PageSize, SpaceId, Time};
+use terrace_model::{PageSize, SpaceId, Time, VirtAddr};
 
 /// What a trapped walk led to.
 pub(crate) struct Trap {
@@ -22,19 +22,27 @@ pub(crate) trait Manager: Placer {
         &mut self,
         os: &mut Os,
         space: SpaceId,
-        addr: u64,
+        addr: VirtAddr,
         write: bool,
         now: Time,
     ) -> Result<Option<Fault>, OsError>;
 
     /// A walk met a page under watch.
-    fn trap(&mut self, os: &mut Os, space: SpaceId, addr: u64, leaf: &Leaf, write: bool, now: Time) -> Trap;
+    fn trap(
+        &mut self,
+        os: &mut Os,
+        space: SpaceId,
+        addr: VirtAddr,
+        leaf: &Leaf,
+        write: bool,
+        now: Time,
+    ) -> Trap;
 
     /// A walk ended at a page of `size`.
-    fn walked(&mut self, space: SpaceId, addr: u64, size: PageSize);
+    fn walked(&mut self, space: SpaceId, addr: VirtAddr, size: PageSize);
 
     /// An access reached memory. Returns the time that a sample of it costs its core.
-    fn reached_memory(&mut self, space: SpaceId, addr: u64, write: bool) -> Time;
+    fn reached_memory(&mut self, space: SpaceId, addr: VirtAddr, write: bool) -> Time;
 }
 
 /// Who manages memory, as far as new pages go.

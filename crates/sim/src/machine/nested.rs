@@ -9,7 +9,7 @@ use super::site::{Own, Site};
 use crate::coherence::Cause;
 use crate::os::{Leaf, PageTable};
 use crate::translate::{HOST, Request, Stop, TlbEntry, TlbHit, Translation, WalkCacheTags, compose};
-use terrace_model::{Frame, GuestPhysAddr, PageSize, PhysAddr, SpaceId, Time};
+use terrace_model::{Frame, GuestPhysAddr, PageSize, PhysAddr, SpaceId, Time, VirtAddr};
 
 /// An address that a guest's page table says.
 pub(super) fn in_guest(addr: PhysAddr) -> GuestPhysAddr {
@@ -17,8 +17,8 @@ pub(super) fn in_guest(addr: PhysAddr) -> GuestPhysAddr {
 }
 
 /// The guest-physical address of an access in the page that begins in the guest's frame `first`.
-pub(super) fn data_of(first: Frame, addr: u64, size: PageSize) -> GuestPhysAddr {
-    in_guest(first.addr()) + (addr & (size.bytes() - 1))
+pub(super) fn data_of(first: Frame, addr: VirtAddr, size: PageSize) -> GuestPhysAddr {
+    in_guest(first.addr()) + addr.page_offset(size)
 }
 
 impl<const F: u8> Site<'_, F> {
@@ -90,7 +90,7 @@ impl<const F: u8> Site<'_, F> {
         let now = self.core.pipeline.now;
         let Some(hypervisor) = &mut self.shared.hypervisor else { return Ok(()) };
         hypervisor.os.now = now;
-        let (space, at) = (hypervisor.space_of(addr), addr.in_host_space().0);
+        let (space, at) = (hypervisor.space_of(addr), addr.in_host_space());
         let fault = match &mut self.host_manager {
             Some(manager) => match manager.fault(&mut hypervisor.os, space, at, write, now)? {
                 Some(fault) => fault,
@@ -122,7 +122,7 @@ impl<const F: u8> Site<'_, F> {
         };
         self.core.pipeline.drain();
         let (space, now) = (hypervisor.space_of(addr), self.core.pipeline.now);
-        let trap = manager.trap(&mut hypervisor.os, space, addr.in_host_space().0, leaf, write, now);
+        let trap = manager.trap(&mut hypervisor.os, space, addr.in_host_space(), leaf, write, now);
         let cost = trap.cost + hypervisor.vm_exit;
         hypervisor.note_ept_violation(addr);
         hypervisor.exits.time += cost;
@@ -173,7 +173,7 @@ impl<const F: u8> Site<'_, F> {
         for level in levels {
             let table = self.core.nested.as_ref().and_then(|nested| nested.constant.as_ref());
             let Some(entry) = table.map(|table| table.entry_address(addr, level)) else { continue };
-            at = self.fetch_entry::<T>(kernel, entry.0, false, at);
+            at = self.fetch_entry::<T>(kernel, entry, false, at);
             self.shared.walks.memory_refs += 1;
         }
         (place, at)
@@ -202,7 +202,7 @@ impl<const F: u8> Site<'_, F> {
         }
         at += self.shared.timing.page_walk_cache;
         let Some(hypervisor) = &mut self.shared.hypervisor else { return (PhysAddr(addr.0), at) };
-        let in_space = addr.in_host_space().0;
+        let in_space = addr.in_host_space();
         let Some(leaf) = hypervisor.find(addr) else { return (PhysAddr(addr.0), at) };
         let pte = hypervisor.os.mark(hypervisor.space_of(addr), in_space, &leaf, write);
         let sets_bits = pte != leaf.pte;
@@ -210,7 +210,7 @@ impl<const F: u8> Site<'_, F> {
         let start = self.core.page_walk_cache.start_level(HOST, in_space, lowest, hypervisor.os.levels());
         for level in (lowest..=start).rev() {
             let Some(entry) = self.host_entry(&leaf, addr, level) else { continue };
-            at = self.fetch_entry::<T>(kernel, entry.0, sets_bits && level == lowest, at);
+            at = self.fetch_entry::<T>(kernel, entry, sets_bits && level == lowest, at);
             self.shared.walks.memory_refs += 1;
         }
         self.core.page_walk_cache.fill(HOST, in_space, lowest + 1, start);
@@ -229,7 +229,7 @@ impl<const F: u8> Site<'_, F> {
     pub(super) fn host_entry(&self, leaf: &Leaf, addr: GuestPhysAddr, level: u32) -> Option<PhysAddr> {
         let hypervisor = self.shared.hypervisor.as_ref()?;
         let table: &PageTable = hypervisor.os.table(hypervisor.space_of(addr));
-        Some(table.entry_address(leaf, addr.in_host_space().0, level))
+        Some(table.entry_address(leaf, addr.in_host_space(), level))
     }
 
     /// A store goes to a page whose dirty bit is clear in the host's table: the walker sets it. Returns when that is done.
@@ -241,7 +241,7 @@ impl<const F: u8> Site<'_, F> {
     ) -> Time {
         let Some(hypervisor) = &mut self.shared.hypervisor else { return at };
         let Some(leaf) = hypervisor.find(addr) else { return at };
-        let pte = hypervisor.os.mark(hypervisor.space_of(addr), addr.in_host_space().0, &leaf, true);
+        let pte = hypervisor.os.mark(hypervisor.space_of(addr), addr.in_host_space(), &leaf, true);
         let hit = TlbHit { entry: TlbEntry::new(pte.frame().0, pte.is_writable_in_tlb()), size: leaf.size };
         if let Some(nested) = &mut self.core.nested {
             nested.update(addr, hit);
@@ -250,7 +250,7 @@ impl<const F: u8> Site<'_, F> {
             return at;
         }
         let Some(entry) = self.host_entry(&leaf, addr, leaf.size.index() as u32 + 1) else { return at };
-        self.fetch_entry::<T>(kernel, entry.0, true, at)
+        self.fetch_entry::<T>(kernel, entry, true, at)
     }
 
     /// Whether the page-walk cache said where the table at `start`, the first that a walk reads, lies in the machine.
@@ -277,7 +277,7 @@ impl<const F: u8> Site<'_, F> {
         kernel: &mut T::Kernel,
         entry: PhysAddr,
         leaf: &Leaf,
-        addr: u64,
+        addr: VirtAddr,
         at: Time,
     ) -> (PhysAddr, Time) {
         let place = self.shared.hypervisor.as_ref().and_then(|hypervisor| hypervisor.place(in_guest(entry)));
@@ -287,29 +287,29 @@ impl<const F: u8> Site<'_, F> {
     }
 
     /// A walk ended at a page of the guest: the hypervisor's policy may want to know.
-    pub(super) fn walked_in_host(&mut self, addr: u64, leaf: &Leaf) {
+    pub(super) fn walked_in_host(&mut self, addr: VirtAddr, leaf: &Leaf) {
         let (Some(manager), Some(hypervisor)) = (&mut self.host_manager, &self.shared.hypervisor) else {
             return;
         };
         let data = data_of(leaf.pte.frame(), addr, leaf.size);
         if let Some(of_host) = hypervisor.find(data) {
-            manager.walked(hypervisor.space_of(data), data.in_host_space().0, of_host.size);
+            manager.walked(hypervisor.space_of(data), data.in_host_space(), of_host.size);
         }
     }
 
     /// An access of the guest reached memory. Returns the time that a sample of it costs its core.
-    pub(super) fn reached_memory_of_host(&mut self, space: SpaceId, addr: u64, write: bool) -> Time {
+    pub(super) fn reached_memory_of_host(&mut self, space: SpaceId, addr: VirtAddr, write: bool) -> Time {
         let (Some(manager), Some(hypervisor)) = (&mut self.host_manager, &self.shared.hypervisor) else {
             return Time::ZERO;
         };
         let Some(leaf) = self.shared.os.table(space).find(addr) else { return Time::ZERO };
         let data = data_of(leaf.pte.frame(), addr, leaf.size);
-        manager.reached_memory(hypervisor.space_of(data), data.in_host_space().0, write)
+        manager.reached_memory(hypervisor.space_of(data), data.in_host_space(), write)
     }
 
     /// What a TLB holds of a page of the guest: no more than a page of the host, and in the machine's frames.
     #[inline(never)]
-    pub(super) fn splinter_in_host(&self, addr: u64, hit: TlbHit) -> TlbHit {
+    pub(super) fn splinter_in_host(&self, addr: VirtAddr, hit: TlbHit) -> TlbHit {
         if let Some(hypervisor) = &self.shared.hypervisor {
             let in_guest = data_of(Frame(hit.entry.frame()), addr, hit.size);
             return match hypervisor.translate(in_guest) {
@@ -324,7 +324,7 @@ impl<const F: u8> Site<'_, F> {
     }
 
     /// The machine's frame of an address in the page that `leaf` maps for the programs' operating system.
-    pub(super) fn machine_frame(&self, addr: u64, leaf: &Leaf) -> Option<Frame> {
+    pub(super) fn machine_frame(&self, addr: VirtAddr, leaf: &Leaf) -> Option<Frame> {
         let data = data_of(leaf.pte.frame(), addr, leaf.size);
         match &self.shared.hypervisor {
             Some(hypervisor) => hypervisor.place(data).map(PhysAddr::frame),

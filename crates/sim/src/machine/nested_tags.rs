@@ -27,7 +27,7 @@ impl<const F: u8> Site<'_, F> {
             let evicted = if level == lowest {
                 self.core.nested.as_mut().and_then(|nested| nested.tag(addr, leaf.size, entry.0))
             } else {
-                self.core.page_walk_cache.tag(HOST, addr.in_host_space().0, level, entry.0)
+                self.core.page_walk_cache.tag(HOST, addr.in_host_space(), level, entry.0)
             };
             self.mark_entry(entry.0, None, evicted);
         }

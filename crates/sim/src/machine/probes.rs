@@ -16,7 +16,7 @@ use crate::translate::{
     KernelState, Nested, PageWalkCache, Probed, Request, Resolution, TlbHit, TlbSet, Translation,
     WalkCacheTags, Walker,
 };
-use terrace_model::{LINE_BYTES, SpaceId, Time};
+use terrace_model::{LINE_BYTES, PhysAddr, SpaceId, Time};
 
 /// The translation structures of one core.
 pub(super) struct Structures<'a> {
@@ -333,10 +333,10 @@ impl<const F: u8> Site<'_, F> {
         }
     }
 
-    /// A walker sets bits of the entry at `addr`. Returns when that is done.
+    /// A walker sets bits of the entry at `entry`. Returns when that is done.
     #[inline(never)]
-    pub(super) fn set_bits_in_hardware(&mut self, addr: u64, now: Time) -> Time {
-        let (shared, line) = (&mut *self.shared, addr / LINE_BYTES);
+    pub(super) fn set_bits_in_hardware(&mut self, entry: PhysAddr, now: Time) -> Time {
+        let (shared, line) = (&mut *self.shared, entry.line().0);
         let Some(hardware) = &mut shared.hardware else { return now };
         let told = shared.caches.messages();
         let done = if F == FULL {
@@ -350,7 +350,7 @@ impl<const F: u8> Site<'_, F> {
                 shared.caches.keep_sharer(core, line, now, &mut shared.memory);
             }
         } else {
-            hardware.stores(line, 1 << (addr % LINE_BYTES / 8));
+            hardware.stores(line, 1 << (entry.0 % LINE_BYTES / 8));
         }
         done
     }

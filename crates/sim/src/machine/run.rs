@@ -9,7 +9,7 @@ use crate::memory::Initiator;
 use crate::os::OsError;
 use crate::translate::{Request, Stop, TlbHit, Translation};
 use std::ops::Range;
-use terrace_model::{Frame, LINE_BYTES, Line, PageSize, SpaceId, Time};
+use terrace_model::{Frame, LINE_BYTES, Line, PageSize, SpaceId, Time, VirtAddr};
 use terrace_trace::{AccessKind, BATCH_ACCESSES, Batch};
 
 /// What the loops read of some accesses of a batch.
@@ -110,12 +110,12 @@ impl<const F: u8> Site<'_, F> {
                 self.prefetch_for::<T>(space, addrs, at);
             }
             self.core.pipeline.dispatch(u64::from(instructions[at]));
-            let addr = addrs[at];
+            let addr = VirtAddr(addrs[at]);
             let write = kinds[at] == AccessKind::Write;
             let now = self.core.pipeline.operands_ready(depends[at]);
             let size = u64::from(sizes[at]);
-            let crosses = (addr & (LINE_BYTES - 1)) + size > LINE_BYTES;
-            if (addr & (BASE_PAGE - 1)) + size <= BASE_PAGE
+            let crosses = addr.line_offset() + size > LINE_BYTES;
+            if addr.page_offset(PageSize::Base) + size <= BASE_PAGE
                 && let Some(page) = own.scheme.recent(space, addr)
                 && (!write || page.entry.is_dirty())
             {
@@ -184,7 +184,7 @@ impl<const F: u8> Site<'_, F> {
 
     /// An access to one line whose page is known at `now`.
     #[inline(always)]
-    fn access_translated(&mut self, page: TlbHit, addr: u64, write: bool, now: Time) {
+    fn access_translated(&mut self, page: TlbHit, addr: VirtAddr, write: bool, now: Time) {
         if F == TRANSLATION {
             return self.core.pipeline.hit(write, now, now, now);
         }
@@ -206,12 +206,12 @@ impl<const F: u8> Site<'_, F> {
         &mut self,
         own: &mut Own<'_, T>,
         page: TlbHit,
-        addr: u64,
+        addr: VirtAddr,
         size: u64,
         write: bool,
         now: Time,
     ) {
-        let others = (addr + size - 1) / LINE_BYTES - addr / LINE_BYTES;
+        let others = (addr.line_offset() + size - 1) / LINE_BYTES;
         for _ in 0..others {
             own.scheme.count_hit(page);
         }
@@ -292,9 +292,9 @@ impl<const F: u8> Site<'_, F> {
             if PREFETCH {
                 self.prefetch_for::<T>(space, addrs, at);
             }
-            let addr = addrs[at];
+            let addr = VirtAddr(addrs[at]);
             let write = kinds[at] == AccessKind::Write;
-            let number = addr >> 12;
+            let number = addr.vpn();
             if number != known || (write && !writable) {
                 let slot = recent_page(number);
                 let page = if recent[slot].number == number && (!write || recent[slot].writable) {
@@ -328,8 +328,8 @@ impl<const F: u8> Site<'_, F> {
             accesses += 1;
             writes += u64::from(write);
             let size = u64::from(sizes[at]);
-            if (addr & 4095) + size > 4096 {
-                let last = addr.wrapping_add(size - 1);
+            if addr.page_offset(PageSize::Base) + size > 4096 {
+                let last = VirtAddr(addr.0.wrapping_add(size - 1));
                 let request = Request { space, addr: last, write, now: self.core.pipeline.now };
                 match self.find_page(own, &request) {
                     Ok((_, as_before)) if as_before => {}
@@ -348,7 +348,8 @@ impl<const F: u8> Site<'_, F> {
 
     /// Whether a page of an address space is as it was remembered.
     fn knows(&self, space: SpaceId, page: &RecentPage) -> bool {
-        let found = self.shared.regions.find(self.shared.os.table(space), space, page.number << 12);
+        let found =
+            self.shared.regions.find(self.shared.os.table(space), space, VirtAddr::of_vpn(page.number));
         // A region that is not remembered has others in its slot.
         found.is_none_or(|found| {
             let tier = self.shared.memory.tier_of_line(Frame(found.frame).line()).0;
@@ -372,7 +373,7 @@ impl<const F: u8> Site<'_, F> {
         };
         self.shared.page_changes += 1;
         let tier = self.shared.memory.tier_of_line(Frame(page.frame).line()).0;
-        let (number, readable, writable) = (addr >> 12, page.readable, page.writable);
+        let (number, readable, writable) = (addr.vpn(), page.readable, page.writable);
         Ok((RecentPage { number, tier, readable, writable }, known.is_some()))
     }
 

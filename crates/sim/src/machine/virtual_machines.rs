@@ -9,7 +9,7 @@ use super::build::{Core, Shared};
 use super::hypervisor::System;
 use crate::translate::HOST;
 use std::collections::HashSet;
-use terrace_model::{AddressRange, SpaceId, Stats, Unit};
+use terrace_model::{AddressRange, SpaceId, Stats, Unit, VirtAddr};
 
 /// What belongs to some of the virtual machines. One that has none beside it has everything.
 #[derive(Debug)]
@@ -22,9 +22,9 @@ pub(super) struct OfVms {
 }
 
 impl OfVms {
-    fn has(&self, space: SpaceId, addr: u64) -> bool {
+    fn has(&self, space: SpaceId, addr: VirtAddr) -> bool {
         match space {
-            HOST => self.ranges.iter().any(|range| (range.start.0..range.end().0).contains(&addr)),
+            HOST => self.ranges.iter().any(|range| range.contains(addr)),
             process => self.processes.contains(&process),
         }
     }

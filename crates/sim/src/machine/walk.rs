@@ -1,18 +1,17 @@
 //! The page walker of a core, and the faults that its walks meet.
 
-use super::access::physical_line;
 use super::behind::Behind;
 use super::build::Core;
 use super::hypervisor::{StoppedAt, System};
 use super::manager::placer;
-use super::nested::in_guest;
+use super::nested::{data_of, in_guest};
 use super::site::{FULL, Own, Site};
 use crate::coherence::Cause;
 use crate::host::BasePage;
 use crate::memory::{Initiator, MemoryRequest};
 use crate::os::{Leaf, PageTable};
 use crate::translate::{KernelState, Request, Stop, TlbEntry, TlbHit, Translation, Walk, Walker};
-use terrace_model::{GuestPhysAddr, LINE_BYTES, Line, PageSize, SpaceId, Time};
+use terrace_model::{Line, PageSize, PhysAddr, SpaceId, Time, VirtAddr};
 
 impl<const F: u8> Site<'_, F> {
     /// The leaf that maps an access's page for its kind, after whatever faults that takes; whether there were any.
@@ -75,8 +74,8 @@ impl<const F: u8> Site<'_, F> {
     }
 
     /// The thread waits for a page that is on the move, or whose fault waits.
-    fn stop(&mut self, space: SpaceId, addr: u64) -> Stop {
-        self.shared.stopped_at = Some(StoppedAt { system: System::Programs, space, vpn: addr >> 12 });
+    fn stop(&mut self, space: SpaceId, addr: VirtAddr) -> Stop {
+        self.shared.stopped_at = Some(StoppedAt { system: System::Programs, space, vpn: addr.vpn() });
         Stop::Held
     }
 
@@ -113,7 +112,7 @@ impl<const F: u8> Site<'_, F> {
 
     /// The leaf that maps `addr`, if any.
     #[inline(always)]
-    fn find_leaf(&mut self, space: SpaceId, addr: u64) -> Option<Leaf> {
+    fn find_leaf(&mut self, space: SpaceId, addr: VirtAddr) -> Option<Leaf> {
         self.shared.regions.leaf(self.shared.os.table(space), space, addr)
     }
 
@@ -142,9 +141,8 @@ impl<const F: u8> Site<'_, F> {
         self.back_walk(own, request, &leaf)?;
         let pte = self.shared.os.mark(space, addr, &leaf, write);
         self.shared.regions.put(space, addr, &leaf, pte);
-        let within = (addr & (leaf.size.bytes() - 1)) >> 12;
         Ok(BasePage {
-            frame: pte.frame().0 + within,
+            frame: leaf.frame_of(addr).0,
             size: leaf.size,
             readable: pte.is_readable_at_once(),
             writable: pte.is_writable_at_once(),
@@ -156,19 +154,19 @@ impl<const F: u8> Site<'_, F> {
     pub(super) fn fetch_entry<T: Translation>(
         &mut self,
         kernel: &mut T::Kernel,
-        addr: u64,
+        entry: PhysAddr,
         write: bool,
         now: Time,
     ) -> Time {
         if write && self.shared.hardware.is_some() {
-            return self.set_bits_in_hardware(addr, now);
+            return self.set_bits_in_hardware(entry, now);
         }
         let shared = &mut *self.shared;
         if F != FULL {
             // Without data caches every entry is taken to come from the last level.
             return now + shared.timing.llc;
         }
-        let line = addr / LINE_BYTES;
+        let line = entry.line().0;
         if T::VIRTUAL_CACHES {
             let line = kernel.physical_line(line);
             let (os, memory, placer) = (&mut shared.os, &mut shared.memory, placer(&mut self.manager));
@@ -180,7 +178,7 @@ impl<const F: u8> Site<'_, F> {
 
     /// Whether a translation is the page table's.
     pub(super) fn agrees(&self, request: &Request, hit: &TlbHit) -> bool {
-        let within = (request.addr & (hit.size.bytes() - 1)) >> 12;
+        let within = request.addr.page_offset(hit.size) >> 12;
         let leaf = self.shared.os.table(request.space).find(request.addr);
         let frame = leaf.and_then(|leaf| self.machine_frame(request.addr, &leaf));
         frame.is_some_and(|frame| frame.0 == hit.entry.frame() + within)
@@ -227,12 +225,12 @@ impl<const F: u8> Walker for Site<'_, F> {
             }
             // A walker that sets an accessed or dirty bit writes the leaf's line.
             let sets_bits = level == leaf_level && bits_set;
-            at = self.fetch_entry::<T>(kernel, entry.0, sets_bits, at);
+            at = self.fetch_entry::<T>(kernel, entry, sets_bits, at);
             self.shared.walks.memory_refs += 1;
         }
         self.core.page_walk_cache.fill(space, addr, leaf_level + 1, start);
         if is_nested {
-            let data = GuestPhysAddr(physical_line(pte.frame().0, addr, leaf.size) * LINE_BYTES);
+            let data = data_of(pte.frame(), addr, leaf.size);
             (_, at) = self.walk_host::<T>(kernel, data, write, at);
         }
         if self.shared.hardware.is_some() {
@@ -281,7 +279,7 @@ impl<const F: u8> Walker for Site<'_, F> {
             return Ok((hit, begin));
         }
         self.shared.walks.dirty_updates += 1;
-        let done = self.fetch_entry::<T>(kernel, entry.0, true, begin);
+        let done = self.fetch_entry::<T>(kernel, entry, true, begin);
         Ok((hit, done))
     }
 
@@ -296,19 +294,25 @@ impl<const F: u8> Walker for Site<'_, F> {
         Ok((page.frame, page.size))
     }
 
-    fn fetch<T: Translation>(&mut self, kernel: &mut T::Kernel, addr: u64, write: bool, now: Time) -> Time {
+    fn fetch<T: Translation>(
+        &mut self,
+        kernel: &mut T::Kernel,
+        addr: PhysAddr,
+        write: bool,
+        now: Time,
+    ) -> Time {
         self.fetch_entry::<T>(kernel, addr, write, now)
     }
 
     fn fetch_below<T: Translation>(
         &mut self,
         kernel: &mut T::Kernel,
-        addr: u64,
+        addr: PhysAddr,
         through_last_level: bool,
         now: Time,
     ) -> Time {
         let shared = &mut *self.shared;
-        let line = addr / LINE_BYTES;
+        let line = addr.line().0;
         if F != FULL {
             return now + shared.timing.llc.saturating_sub(shared.timing.l2);
         }
@@ -338,14 +342,14 @@ impl<const F: u8> Walker for Site<'_, F> {
         if !at_once {
             return None;
         }
-        let within = (request.addr & (leaf.size.bytes() - 1)) >> 12;
+        let within = request.addr.page_offset(leaf.size) >> 12;
         debug_assert_eq!(leaf.pte.frame().0 + within, frame, "{request:x?}: stale");
         let entry = TlbEntry::new(frame - within, leaf.pte.is_writable_in_tlb());
         Some(TlbHit { entry, size: leaf.size })
     }
 
     #[inline(always)]
-    fn splinter(&self, addr: u64, hit: TlbHit) -> TlbHit {
+    fn splinter(&self, addr: VirtAddr, hit: TlbHit) -> TlbHit {
         match &self.core.nested {
             None => hit,
             Some(_) => self.splinter_in_host(addr, hit),
@@ -375,14 +379,14 @@ impl<const F: u8> Walker for Site<'_, F> {
 
 impl Core {
     /// A fault waits, if it does not do so already.
-    fn fault_stalls(&mut self, space: SpaceId, addr: u64) {
+    fn fault_stalls(&mut self, space: SpaceId, addr: VirtAddr) {
         if self.fault_began(space, addr).is_none() {
             self.stalled_fault = Some((space, addr, self.pipeline.now));
         }
     }
 
     /// When a fault that has waited began.
-    pub(super) fn fault_began(&self, space: SpaceId, addr: u64) -> Option<Time> {
+    pub(super) fn fault_began(&self, space: SpaceId, addr: VirtAddr) -> Option<Time> {
         let (_, _, began) = self.stalled_fault.filter(|(of, at, _)| (*of, *at) == (space, addr))?;
         Some(began)
     }

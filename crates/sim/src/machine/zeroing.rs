@@ -21,7 +21,7 @@ use crate::design::{Design, ZeroStores};
 use crate::memory::{Initiator, MemoryRequest};
 use crate::os::Fault;
 use crate::translate::{KernelState, Stop, Translation};
-use terrace_model::{BytesPerSec, Frame, LINE_BYTES, Line, PageSize, SpaceId, Time};
+use terrace_model::{BytesPerSec, Frame, LINE_BYTES, Line, PageSize, SpaceId, Time, VirtAddr};
 
 /// Lines of a base page.
 const BASE_LINES: u64 = 4096 / LINE_BYTES;
@@ -121,7 +121,7 @@ impl<const F: u8> Site<'_, F> {
         &mut self,
         own: &mut Own<'_, T>,
         space: SpaceId,
-        addr: u64,
+        addr: VirtAddr,
         fault: &Fault,
         cause: Cause,
     ) -> Result<(), Stop> {
@@ -180,7 +180,7 @@ impl<const F: u8> Site<'_, F> {
         &mut self,
         own: &mut Own<'_, T>,
         space: SpaceId,
-        addr: u64,
+        addr: VirtAddr,
         fault: &Fault,
         lines: Option<&[Lines; 2]>,
         from: Time,
@@ -248,12 +248,12 @@ impl Shared {
         own: &mut Own<'_, T>,
         core: usize,
         space: SpaceId,
-        addr: u64,
+        addr: VirtAddr,
         size: PageSize,
         place: Place<'_>,
         from: Time,
     ) -> Progress {
-        let page = addr & !(size.bytes() - 1);
+        let page = addr.align_down(size);
         let lines = size.bytes() / LINE_BYTES;
         let accessed = (addr - page) / 4096 * BASE_LINES;
         let mut progress = Progress { now: from, taken: from };
@@ -283,7 +283,7 @@ impl Shared {
         own: &mut Own<'_, T>,
         near: Option<usize>,
         space: SpaceId,
-        page: u64,
+        page: VirtAddr,
         physical: u64,
         at: u64,
         progress: &mut Progress,

@@ -5,7 +5,7 @@
 //! simulated time.
 
 use crate::os::Os;
-use terrace_model::{AddressRange, ContiguityPoint, Stats, Time};
+use terrace_model::{AddressRange, ContiguityPoint, Stats, Time, VirtAddr};
 use terrace_policy::{ContiguitySamples, Report, Runs};
 use terrace_trace::MapKind;
 
@@ -50,11 +50,11 @@ impl ContiguityWatch {
         let mut runs = Runs::default();
         for space in os.live_spaces() {
             let areas = os.areas(space).iter().filter(|(_, area)| area.kind != MapKind::PrivateFile);
-            let areas: Vec<(u64, u64)> = areas.map(|(start, area)| (start, area.end)).collect();
+            let areas: Vec<(VirtAddr, VirtAddr)> = areas.map(|(start, area)| (start, area.end)).collect();
             for (start, end) in areas {
-                let pages = os.table(space).pages_in(AddressRange::new(start, end - start)).into_iter();
+                let pages = os.table(space).pages_in(AddressRange::between(start, end)).into_iter();
                 for (addr, size, pte) in pages.filter(|(addr, _, _)| *addr >= start) {
-                    runs.add(addr >> 12, pte.frame().0, size.base_pages());
+                    runs.add(addr.vpn(), pte.frame().0, size.base_pages());
                 }
                 runs.close();
             }

@@ -24,7 +24,7 @@ pub use structures::StructureCounter;
 use crate::os::Os;
 use crate::outcome::Options;
 use std::ops::Range;
-use terrace_model::SpaceId;
+use terrace_model::{SpaceId, VirtAddr};
 use terrace_trace::{AccessKind, Batch, Event};
 
 /// Those who are told of single accesses, walks and faults.
@@ -72,7 +72,9 @@ impl Observers {
     /// The program issued these accesses of a batch.
     pub fn issued(&mut self, space: SpaceId, batch: &Batch, rows: Range<usize>) {
         if let Some(profile) = &mut self.profile {
-            rows.for_each(|at| profile.issued(space, batch.addr[at], batch.kind[at] == AccessKind::Write));
+            rows.for_each(|at| {
+                profile.issued(space, VirtAddr(batch.addr[at]), batch.kind[at] == AccessKind::Write)
+            });
         }
     }
 
@@ -90,7 +92,7 @@ impl Observers {
     }
 
     /// An access reached memory.
-    pub fn reached_memory(&mut self, os: &Os, space: SpaceId, addr: u64, write: bool) {
+    pub fn reached_memory(&mut self, os: &Os, space: SpaceId, addr: VirtAddr, write: bool) {
         if let Some(profile) = &mut self.profile {
             profile.count_with_structure(space, addr, write);
         }

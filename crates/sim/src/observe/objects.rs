@@ -4,7 +4,7 @@
 //! number made of its name, so that it is the same in every run and for every input of a program.
 
 use std::collections::{BTreeMap, HashMap};
-use terrace_model::{AddressRange, Ranges, SpaceId};
+use terrace_model::{AddressRange, Ranges, SpaceId, VirtAddr};
 use terrace_policy::{Object, PageId, PageRange, site_number};
 use terrace_trace::Event;
 
@@ -86,16 +86,15 @@ impl Objects {
     }
 
     /// The structure whose bytes hold `addr`: its range, and its site's place in the list.
-    pub fn find(&self, space: SpaceId, addr: u64) -> Option<(AddressRange, u32)> {
-        let (start, end, place) = self.spaces.get(space.index())?.ranges.find(addr)?;
-        Some((AddressRange::new(start, end - start), place))
+    pub fn find(&self, space: SpaceId, addr: VirtAddr) -> Option<(AddressRange, u32)> {
+        self.spaces.get(space.index())?.ranges.find(addr)
     }
 
     /// The structure of a page: the one that holds its middle byte, else its first.
     pub fn of_page(&self, page: PageId) -> Option<Object> {
-        let addr = page.addr().0;
+        let addr = page.addr();
         let (range, place) = self.find(page.space, addr + 2048).or_else(|| self.find(page.space, addr))?;
-        let first = PageId { vpn: range.start.0 >> 12, ..page };
+        let first = PageId { vpn: range.start.vpn(), ..page };
         let pages = range.end().0.div_ceil(4096) - first.vpn;
         Some(Object { site: self.sites[place as usize].number, range: PageRange { first, pages } })
     }
@@ -158,19 +157,19 @@ mod tests {
         assert_eq!(found(1), Some(Object { site: site_number("grid"), range: grid }));
         assert_eq!(found(3).unwrap().site, site_number("site 9"), "it has the page's middle");
         assert_eq!(found(4), None);
-        assert_eq!(objects.find(SpaceId(0), 0x33ff).unwrap().1, 0);
-        assert_eq!(objects.find(SpaceId(0), 0x3400).unwrap().1, 1);
-        assert_eq!(objects.find(SpaceId(0), 0x3c00), None);
-        assert_eq!(objects.find(SpaceId(1), 0x1000), None);
+        assert_eq!(objects.find(SpaceId(0), VirtAddr(0x33ff)).unwrap().1, 0);
+        assert_eq!(objects.find(SpaceId(0), VirtAddr(0x3400)).unwrap().1, 1);
+        assert_eq!(objects.find(SpaceId(0), VirtAddr(0x3c00)), None);
+        assert_eq!(objects.find(SpaceId(1), VirtAddr(0x1000)), None);
         objects.forked(SpaceId(0), SpaceId(1));
         objects.apply(SpaceId(0), &Event::Free { object: 1 });
         objects.apply(SpaceId(0), &Event::Realloc { object: 2, range: AddressRange::new(0x8000, 0x1000) });
         objects.apply(SpaceId(0), &Event::Realloc { object: 5, range: AddressRange::new(0x9000, 0x1000) });
         assert_eq!(
-            [0x1000, 0x3400, 0x8000, 0x9000].map(|addr| objects.find(SpaceId(0), addr).is_some()),
+            [0x1000, 0x3400, 0x8000, 0x9000].map(|addr| objects.find(SpaceId(0), VirtAddr(addr)).is_some()),
             [false, false, true, false]
         );
-        assert!(objects.find(SpaceId(1), 0x1000).is_some());
+        assert!(objects.find(SpaceId(1), VirtAddr(0x1000)).is_some());
         let sites: Vec<_> = objects.sites().map(|(_, name, bytes)| (name.to_owned(), bytes)).collect();
         assert_eq!(sites, [("grid".to_owned(), 0x2400), ("site 9".to_owned(), 0x1000)]);
     }

@@ -6,7 +6,7 @@
 use crate::os::Os;
 use crate::outcome::{PlacementColumn, PlacementMap};
 use std::collections::{BTreeMap, BTreeSet};
-use terrace_model::{AddressRange, PageSize, SpaceId, TierId, Time};
+use terrace_model::{AddressRange, PageSize, SpaceId, TierId, Time, VirtAddr};
 
 /// Columns beyond which pairs are joined.
 const MOST_COLUMNS: usize = 256;
@@ -54,8 +54,8 @@ impl PlacementMaker {
     }
 
     /// An access reached memory.
-    pub fn count(&mut self, space: SpaceId, addr: u64, tier: Option<TierId>) {
-        *self.current.accesses.entry((space.0, addr >> (12 + self.shift))).or_default() += 1;
+    pub fn count(&mut self, space: SpaceId, addr: VirtAddr, tier: Option<TierId>) {
+        *self.current.accesses.entry((space.0, addr.vpn() >> self.shift)).or_default() += 1;
         self.current.served[usize::from(tier != Some(TierId(0)))] += 1;
     }
 
@@ -144,9 +144,9 @@ impl PlacementMaker {
     pub fn look(&mut self, os: &Os, moved: [u64; 2], now: Time, over: bool) {
         let mut resident: BTreeMap<Piece, [u64; 2]> = BTreeMap::new();
         for space in os.live_spaces() {
-            for (addr, size, pte) in os.table(space).pages_in(AddressRange::new(0, u64::MAX)) {
+            for (addr, size, pte) in os.table(space).pages_in(AddressRange::ALL) {
                 let other = usize::from(os.tier_of(pte.frame()) != TierId(0));
-                let (mut page, end) = (addr >> 12, (addr >> 12) + size.base_pages());
+                let (mut page, end) = (addr.vpn(), addr.vpn() + size.base_pages());
                 while page < end {
                     let piece = page >> self.shift;
                     let next = ((piece + 1) << self.shift).min(end);
@@ -191,7 +191,7 @@ mod tests {
             all
         };
         for at in 0..1000u64 {
-            maker.count(SpaceId(0), at << 12, Some(TierId((at % 4 == 0).into())));
+            maker.count(SpaceId(0), VirtAddr(at << 12), Some(TierId((at % 4 == 0).into())));
             let shift = maker.shift;
             maker.close(pieces(shift), [3 * at, at]);
         }

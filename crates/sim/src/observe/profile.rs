@@ -54,8 +54,8 @@ impl ProfileCounter {
     }
 
     /// One access reached memory.
-    pub fn count(&mut self, space: SpaceId, addr: u64, write: bool) {
-        let uses = self.pages.entry(PageId::new(space.0, addr >> 12)).or_default();
+    pub fn count(&mut self, space: SpaceId, addr: VirtAddr, write: bool) {
+        let uses = self.pages.entry(PageId::new(space.0, addr.vpn())).or_default();
         uses.heat.add(write);
         let step = (self.accesses >> self.shift) as u32;
         self.accesses += 1;
@@ -69,7 +69,7 @@ impl ProfileCounter {
     }
 
     /// One access reached memory, and goes to the structure at its address too.
-    pub fn count_with_structure(&mut self, space: SpaceId, addr: u64, write: bool) {
+    pub fn count_with_structure(&mut self, space: SpaceId, addr: VirtAddr, write: bool) {
         if let Some(structure) = self.structure(space, addr) {
             structure.heat.add(write);
         }
@@ -77,14 +77,14 @@ impl ProfileCounter {
     }
 
     /// A load or store was issued, whether a cache serves it or not.
-    pub fn issued(&mut self, space: SpaceId, addr: u64, write: bool) {
+    pub fn issued(&mut self, space: SpaceId, addr: VirtAddr, write: bool) {
         if let Some(structure) = self.structure(space, addr) {
             structure.issued.add(write);
         }
     }
 
-    fn structure(&mut self, space: SpaceId, addr: u64) -> Option<&mut ObjectProfile> {
-        let known = self.recent.filter(|(of, range, _)| *of == space && range.contains(VirtAddr(addr)));
+    fn structure(&mut self, space: SpaceId, addr: VirtAddr) -> Option<&mut ObjectProfile> {
+        let known = self.recent.filter(|(of, range, _)| *of == space && range.contains(addr));
         let place = match known {
             Some((_, _, place)) => place,
             None => {
@@ -155,9 +155,9 @@ mod tests {
         // The lower half of a page, the upper half, and where nothing is.
         for (addr, times) in [(0x1000, 3), (0x1fff, 2), (0x9000, 5)] {
             for _ in 0..times {
-                counter.issued(SpaceId(0), addr, false);
-                counter.issued(SpaceId(0), addr, true);
-                counter.count_with_structure(SpaceId(0), addr, false);
+                counter.issued(SpaceId(0), VirtAddr(addr), false);
+                counter.issued(SpaceId(0), VirtAddr(addr), true);
+                counter.count_with_structure(SpaceId(0), VirtAddr(addr), false);
             }
         }
         let profile = counter.finish();
@@ -178,7 +178,7 @@ mod tests {
         let count = |most| {
             let mut counter = ProfileCounter::with_most_steps(most);
             for at in 0..1000u64 {
-                counter.count(SpaceId(0), (at % 10) << 12, at % 2 == 0);
+                counter.count(SpaceId(0), VirtAddr((at % 10) << 12), at % 2 == 0);
             }
             counter.finish()
         };
@@ -197,7 +197,7 @@ mod tests {
         }
         // More pages than steps: one each.
         let mut counter = ProfileCounter::with_most_steps(8);
-        (0..64).for_each(|at| counter.count(SpaceId(0), at << 12, false));
+        (0..64).for_each(|at| counter.count(SpaceId(0), VirtAddr(at << 12), false));
         assert_eq!(counter.finish().order.steps.len(), 64);
     }
 }

@@ -39,8 +39,8 @@ impl StructureCounter {
     }
 
     /// An access reached a tier.
-    pub fn count(&mut self, space: SpaceId, addr: u64, tier: TierId) {
-        let known = self.recent.filter(|(of, range, _)| *of == space && range.contains(VirtAddr(addr)));
+    pub fn count(&mut self, space: SpaceId, addr: VirtAddr, tier: TierId) {
+        let known = self.recent.filter(|(of, range, _)| *of == space && range.contains(addr));
         let found = known.map(|(_, range, place)| (range, place)).or_else(|| self.objects.find(space, addr));
         let Some((range, place)) = found else { return };
         self.recent = Some((space, range, place));
@@ -82,10 +82,10 @@ mod tests {
             let range = AddressRange::new(u64::from(site) << 16, 0x1000);
             counter.apply(space, &Event::Alloc { object: u64::from(site), site, range });
         }
-        counter.count(space, 0x1_0000, TierId(0));
-        counter.count(space, 0x2_0000, TierId(1));
-        counter.count(space, 0x2_0fff, TierId(0));
-        counter.count(space, 0x3_0000, TierId(0));
+        counter.count(space, VirtAddr(0x1_0000), TierId(0));
+        counter.count(space, VirtAddr(0x2_0000), TierId(1));
+        counter.count(space, VirtAddr(0x2_0fff), TierId(0));
+        counter.count(space, VirtAddr(0x3_0000), TierId(0));
         let structure = |name: &str, lines: [u64; 2]| StructureTraffic {
             name: name.to_owned(),
             bytes: 4096,
@@ -94,7 +94,7 @@ mod tests {
         assert_eq!(counter.finish(), [structure("index", [1, 1]), structure("grid", [1, 0])]);
         // What was freed is nobody's.
         counter.apply(space, &Event::Free { object: 2 });
-        counter.count(space, 0x2_0000, TierId(0));
+        counter.count(space, VirtAddr(0x2_0000), TierId(0));
         assert_eq!(counter.finish()[0].lines, [1, 1]);
     }
 }

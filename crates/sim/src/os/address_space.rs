@@ -1,14 +1,14 @@
 //! The areas of an address space: what is mapped where, as the program asked.
 
 use std::collections::BTreeMap;
-use terrace_model::AddressRange;
+use terrace_model::{AddressRange, VirtAddr};
 use terrace_trace::{MapKind, Protection};
 
 /// One mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Area {
     /// First address after it.
-    pub end: u64,
+    pub end: VirtAddr,
     /// What backs it.
     pub kind: MapKind,
     /// What is allowed.
@@ -20,20 +20,20 @@ pub struct Area {
 /// All mappings of a process, by first address; they never overlap.
 #[derive(Clone, Debug, Default)]
 pub struct AddressSpace {
-    areas: BTreeMap<u64, Area>,
+    areas: BTreeMap<VirtAddr, Area>,
     /// What was found last, until something changes: faults mostly follow each other in one area.
-    last: Option<(u64, Area)>,
+    last: Option<(VirtAddr, Area)>,
 }
 
 impl AddressSpace {
     /// The area that holds `addr`, with its first address.
-    pub fn find(&self, addr: u64) -> Option<(u64, Area)> {
+    pub fn find(&self, addr: VirtAddr) -> Option<(VirtAddr, Area)> {
         let (&start, &area) = self.areas.range(..=addr).next_back()?;
         (area.end > addr).then_some((start, area))
     }
 
     /// The same, for one address after another.
-    pub fn find_next(&mut self, addr: u64) -> Option<(u64, Area)> {
+    pub fn find_next(&mut self, addr: VirtAddr) -> Option<(VirtAddr, Area)> {
         match self.last {
             Some((start, area)) if (start..area.end).contains(&addr) => {}
             _ => self.last = self.find(addr),
@@ -43,7 +43,7 @@ impl AddressSpace {
 
     /// Whether any area overlaps `range`.
     pub fn overlaps(&self, range: AddressRange) -> bool {
-        self.areas.range(..range.end().0).next_back().is_some_and(|(_, area)| area.end > range.start.0)
+        self.areas.range(..range.end()).next_back().is_some_and(|(_, area)| area.end > range.start)
     }
 
     /// Maps `range`, replacing what was there.
@@ -52,13 +52,13 @@ impl AddressSpace {
             return;
         }
         self.unmap(range);
-        let area = Area { end: range.end().0, kind, protection, huge_advice: None };
-        self.areas.insert(range.start.0, area);
-        self.merge_with_neighbours(range.start.0);
+        let area = Area { end: range.end(), kind, protection, huge_advice: None };
+        self.areas.insert(range.start, area);
+        self.merge_with_neighbours(range.start);
     }
 
     /// Joins an area with equal neighbours, as kernels do: a heap that grows stays one area.
-    fn merge_with_neighbours(&mut self, start: u64) {
+    fn merge_with_neighbours(&mut self, start: VirtAddr) {
         let alike = |a: &Area, b: &Area| {
             (a.kind, a.protection, a.huge_advice) == (b.kind, b.protection, b.huge_advice)
         };
@@ -81,10 +81,10 @@ impl AddressSpace {
 
     /// Unmaps `range`, splitting the areas at its ends.
     pub fn unmap(&mut self, range: AddressRange) {
-        self.split(range.start.0);
-        self.split(range.end().0);
-        let inside: Vec<u64> =
-            self.areas.range(range.start.0..range.end().0).map(|(&start, _)| start).collect();
+        self.split(range.start);
+        self.split(range.end());
+        let inside: Vec<VirtAddr> =
+            self.areas.range(range.start..range.end()).map(|(&start, _)| start).collect();
         for start in inside {
             self.areas.remove(&start);
         }
@@ -92,39 +92,39 @@ impl AddressSpace {
 
     /// Moves the areas of `from` to `to.start`; where `to` is longer, the last area grows.
     pub fn remap(&mut self, from: AddressRange, to: AddressRange) {
-        self.split(from.start.0);
-        self.split(from.end().0);
-        let moved: Vec<(u64, Area)> =
-            self.areas.range(from.start.0..from.end().0).map(|(&start, &area)| (start, area)).collect();
+        self.split(from.start);
+        self.split(from.end());
+        let moved: Vec<(VirtAddr, Area)> =
+            self.areas.range(from.start..from.end()).map(|(&start, &area)| (start, area)).collect();
         for (start, _) in &moved {
             self.areas.remove(start);
         }
         self.unmap(to);
         let mut last = None;
         for (start, mut area) in moved {
-            let new_start = start - from.start.0 + to.start.0;
-            area.end = (area.end - from.start.0 + to.start.0).min(to.end().0);
+            let new_start = to.start + (start - from.start);
+            area.end = (to.start + (area.end - from.start)).min(to.end());
             if new_start < area.end {
                 self.areas.insert(new_start, area);
                 last = Some(new_start);
             }
         }
         if let Some(area) = last.and_then(|start| self.areas.get_mut(&start)) {
-            area.end = to.end().0;
+            area.end = to.end();
         }
     }
 
     /// Applies a change to every area inside `range`.
     pub fn update(&mut self, range: AddressRange, mut change: impl FnMut(&mut Area)) {
-        self.split(range.start.0);
-        self.split(range.end().0);
-        for (_, area) in self.areas.range_mut(range.start.0..range.end().0) {
+        self.split(range.start);
+        self.split(range.end());
+        for (_, area) in self.areas.range_mut(range.start..range.end()) {
             change(area);
         }
     }
 
     /// Makes `addr` a border between areas. Every change begins with this.
-    fn split(&mut self, addr: u64) {
+    fn split(&mut self, addr: VirtAddr) {
         self.last = None;
         if let Some((&start, area)) = self.areas.range_mut(..addr).next_back()
             && area.end > addr
@@ -137,7 +137,7 @@ impl AddressSpace {
     }
 
     /// All areas, by address.
-    pub fn iter(&self) -> impl Iterator<Item = (u64, Area)> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = (VirtAddr, Area)> + '_ {
         self.areas.iter().map(|(&start, &area)| (start, area))
     }
 }
@@ -167,16 +167,16 @@ mod tests {
         for change in changes {
             let mut space = AddressSpace::default();
             map(&mut space, 0x1000, 0x5000);
-            assert_eq!(space.find_next(range.start.0), space.find(range.start.0));
+            assert_eq!(space.find_next(range.start), space.find(range.start));
             change(&mut space);
-            for addr in (0..0xa000).step_by(0x1000) {
+            for addr in AddressRange::new(0, 0xa000).base_pages() {
                 assert_eq!(space.find_next(addr), space.find(addr), "{addr:#x}");
             }
         }
     }
 
     fn ranges(space: &AddressSpace) -> Vec<(u64, u64)> {
-        space.iter().map(|(start, area)| (start, area.end)).collect()
+        space.iter().map(|(start, area)| (start.0, area.end.0)).collect()
     }
 
     #[test]
@@ -185,7 +185,7 @@ mod tests {
         map(&mut space, 0x1000, 0x5000);
         space.unmap(AddressRange::new(0x2000, 0x1000));
         assert_eq!(ranges(&space), [(0x1000, 0x2000), (0x3000, 0x6000)]);
-        assert!(space.find(0x2fff).is_none());
+        assert!(space.find(VirtAddr(0x2fff)).is_none());
         assert!(!space.overlaps(AddressRange::new(0x2000, 0x1000)));
         assert!(space.overlaps(AddressRange::new(0x2000, 0x1001)));
     }

@@ -2,7 +2,7 @@
 
 use super::Os;
 use crate::design::Design;
-use terrace_model::{AddressRange, SpaceId};
+use terrace_model::{AddressRange, SpaceId, VirtAddr};
 use terrace_trace::{MapKind, Protection};
 
 /// A kernel with one process whose memory is one area.
@@ -35,8 +35,10 @@ impl FaultBench {
         let mut faults = 0;
         let mut at = 0;
         while at < self.bytes {
-            let fault =
-                self.os.fault(SpaceId(0), (1 << 40) + at, &[]).map_err(|problem| problem.to_string())?;
+            let fault = self
+                .os
+                .fault(SpaceId(0), VirtAddr((1 << 40) + at), &[])
+                .map_err(|problem| problem.to_string())?;
             at += fault.size.bytes();
             faults += 1;
         }

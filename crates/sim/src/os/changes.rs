@@ -5,7 +5,7 @@
 //! ([`Changes::take`]) before the program goes on. Walkers set accessed and dirty bits by themselves, without a door.
 
 use super::page_table::Pte;
-use terrace_model::{AddressRange, PageSize, PhysAddr, SpaceId};
+use terrace_model::{AddressRange, PageSize, PhysAddr, SpaceId, VirtAddr};
 
 /// Lines of page tables that were stored to, one after the other in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct StalePages {
     /// The process.
     pub space: SpaceId,
     /// Address of the first page.
-    pub first: u64,
+    pub first: VirtAddr,
     /// Their size.
     pub size: PageSize,
     /// How many.
@@ -32,7 +32,7 @@ pub struct StalePages {
 impl StalePages {
     /// Their addresses.
     pub fn range(&self) -> AddressRange {
-        AddressRange::new(self.first, self.count * self.size.bytes())
+        AddressRange { start: self.first, bytes: self.count * self.size.bytes() }
     }
 }
 
@@ -77,14 +77,14 @@ impl Changes {
     }
 
     /// Translations of a page must be dropped, whatever its entry says.
-    pub fn make_stale(&mut self, space: SpaceId, page: u64, size: PageSize) {
+    pub fn make_stale(&mut self, space: SpaceId, page: VirtAddr, size: PageSize) {
         if let Some(last) = self.stale.last_mut()
             && (last.space, last.size) == (space, size)
         {
             if page == last.first + (last.count - 1) * size.bytes() {
                 return;
             }
-            if page == last.range().end().0 {
+            if page == last.range().end() {
                 last.count += 1;
                 return;
             }
@@ -124,7 +124,7 @@ pub struct Door<'a> {
 
 impl Door<'_> {
     /// The entry at `entry`, which maps the page of `size` at `page` or points to a table in its place, was stored to.
-    pub(super) fn stored(&mut self, entry: PhysAddr, page: u64, size: PageSize, old: Pte, new: Pte) {
+    pub(super) fn stored(&mut self, entry: PhysAddr, page: VirtAddr, size: PageSize, old: Pte, new: Pte) {
         self.changes.rewrote(entry);
         self.changes.reshaped |= size != PageSize::Base && old.is_present();
         if new.makes_stale(old) {
@@ -143,11 +143,16 @@ mod tests {
         let mut changes = Changes::default();
         for (entry, page) in [(0x1000, 0x8000), (0x1008, 0x9000), (0x1040, 0xa000), (0x1100, 0xf000)] {
             let (old, new) = (Pte::new(Frame(7)).accessed(), Pte::ABSENT);
-            changes.door(SpaceId(3)).stored(PhysAddr(entry), page, PageSize::Base, old, new);
+            changes.door(SpaceId(3)).stored(PhysAddr(entry), VirtAddr(page), PageSize::Base, old, new);
         }
         assert_eq!(changes.lines, [Lines { first: 0x40, count: 2 }, Lines { first: 0x44, count: 1 }]);
         assert_eq!(changes.stored_entries().collect::<Vec<_>>(), [(0x40, 0b11), (0x41, 1), (0x44, 1)]);
-        let stale = |first, count| StalePages { space: SpaceId(3), first, size: PageSize::Base, count };
+        let stale = |first, count| StalePages {
+            space: SpaceId(3),
+            first: VirtAddr(first),
+            size: PageSize::Base,
+            count,
+        };
         assert_eq!(changes.stale, [stale(0x8000, 3), stale(0xf000, 1)]);
         assert_eq!((changes.stale_pages(), changes.reshaped), (4, false));
     }

@@ -7,7 +7,7 @@ use super::page_table::{Leaf, PageTable, Pte};
 use super::paging::{Os, OsError, Space};
 use crate::design::PagePolicy;
 use std::ops::Range;
-use terrace_model::{AddressRange, Frame, PageSize, SpaceId};
+use terrace_model::{AddressRange, Frame, PageSize, SpaceId, VirtAddr};
 use terrace_policy::PageId;
 use terrace_trace::{AccessKind, Advice, Batch, MapKind, Protection};
 
@@ -94,21 +94,21 @@ impl Os {
         let (from, to) = (from.page_cover(PageSize::Base), to.page_cover(PageSize::Base));
         if from.start == to.start {
             if to.bytes < from.bytes {
-                return self.unmap(space, AddressRange::new(to.end().0, from.bytes - to.bytes));
+                return self.unmap(space, AddressRange::between(to.end(), from.end()));
             }
             self.spaces[space.index()].areas.remap(from, to);
             return Ok(());
         }
         self.drop_pages(space, to, true)?;
-        self.split_at(space, from.start.0)?;
-        self.split_at(space, from.end().0)?;
+        self.split_at(space, from.start)?;
+        self.split_at(space, from.end())?;
         for (page, size, pte) in self.table(space).pages_in(from) {
-            let target = page.wrapping_sub(from.start.0).wrapping_add(to.start.0);
+            let target = VirtAddr(page.0.wrapping_sub(from.start.0).wrapping_add(to.start.0));
             self.take_out(space, page);
-            let fits = target & (size.bytes() - 1) == 0 && target + size.bytes() <= to.end().0;
+            let fits = target.is_aligned(size) && target + size.bytes() <= to.end();
             // Where large pages are forced, one may be held at the target for a neighbouring area.
             let free = fits && self.spaces[space.index()].table.is_region_empty(target, size);
-            if page >= from.start.0 && free {
+            if page >= from.start && free {
                 self.install(space, target, size, pte)?;
                 self.own(space, target, size, pte.frame());
             } else {
@@ -116,7 +116,7 @@ impl Os {
             }
         }
         if let Some(stores) = &mut self.stores {
-            stores.remap(space, from, to.start.0);
+            stores.remap(space, from, to.start);
         }
         self.spaces[space.index()].areas.remap(from, to);
         Ok(())
@@ -126,7 +126,7 @@ impl Os {
     ///
     /// # Errors
     /// Memory is full.
-    pub fn make_resident(&mut self, space: SpaceId, start: u64, bitmap: &[u64]) -> Result<(), OsError> {
+    pub fn make_resident(&mut self, space: SpaceId, start: VirtAddr, bitmap: &[u64]) -> Result<(), OsError> {
         let before = self.counters;
         for (word, &bits) in bitmap.iter().enumerate() {
             let mut bits = bits;
@@ -155,7 +155,7 @@ impl Os {
             stores.fork(parent, child);
         }
         self.spaces[child.index()].areas = self.spaces[parent.index()].areas.clone();
-        let everything = AddressRange::new(0, u64::MAX);
+        let everything = AddressRange::ALL;
         for (page, size, pte) in self.spaces[parent.index()].table.pages_in(everything) {
             let shared_mapping = self.spaces[parent.index()]
                 .areas
@@ -177,7 +177,7 @@ impl Os {
     /// # Errors
     /// None in practice: nothing is split.
     pub fn clear_space(&mut self, space: SpaceId, ends: bool) -> Result<(), OsError> {
-        let everything = AddressRange::new(0, u64::MAX);
+        let everything = AddressRange::ALL;
         self.spaces[space.index()].areas = AddressSpace::default();
         for (page, size, pte) in self.spaces[space.index()].table.pages_in(everything) {
             self.take_out(space, page);
@@ -201,15 +201,16 @@ impl Os {
     pub fn note_stores(&mut self, space: SpaceId, batch: &Batch, accesses: Range<usize>) {
         let Some(stores) = &mut self.stores else { return };
         for at in accesses.filter(|at| batch.kind[*at] == AccessKind::Write) {
-            stores.mark(space, batch.addr[at]);
-            stores.mark(space, batch.addr[at].saturating_add(u64::from(batch.size[at].max(1)) - 1));
+            let addr = VirtAddr(batch.addr[at]);
+            stores.mark(space, addr);
+            stores.mark(space, addr.saturating_add(u64::from(batch.size[at].max(1)) - 1));
         }
     }
 
     /// The kernel stored to all of a range.
     pub fn note_stores_in(&mut self, space: SpaceId, range: AddressRange) {
         let Some(stores) = &mut self.stores else { return };
-        for addr in (range.start.0 & !4095..range.end().0).step_by(4096) {
+        for addr in range.base_pages() {
             stores.mark(space, addr);
         }
     }
@@ -222,12 +223,12 @@ impl Os {
         }
         let forced = matches!(self.pages, PagePolicy::Huge | PagePolicy::Giant);
         if !forced {
-            self.split_at(space, range.start.0)?;
-            self.split_at(space, range.end().0)?;
+            self.split_at(space, range.start)?;
+            self.split_at(space, range.end())?;
         }
         for (page, size, pte) in self.spaces[space.index()].table.pages_in(range) {
-            let whole = AddressRange::new(page, size.bytes());
-            let inside = whole.start.0 >= range.start.0 && whole.end().0 <= range.end().0;
+            let whole = AddressRange::of_page(page, size);
+            let inside = range.covers(&whole);
             // Designs that force a large page everywhere hold it until its last area is gone.
             let unused = areas_gone && !self.spaces[space.index()].areas.overlaps(whole);
             if inside || unused {
@@ -239,12 +240,12 @@ impl Os {
     }
 
     /// Makes `addr` a page border: splits the large page that spans it into base pages.
-    fn split_at(&mut self, space: SpaceId, addr: u64) -> Result<(), OsError> {
+    fn split_at(&mut self, space: SpaceId, addr: VirtAddr) -> Result<(), OsError> {
         let Some(leaf) = self.spaces[space.index()].table.find(addr) else { return Ok(()) };
-        if leaf.size == PageSize::Base || addr & (leaf.size.bytes() - 1) == 0 {
+        if leaf.size == PageSize::Base || addr.is_aligned(leaf.size) {
             return Ok(());
         }
-        self.split(space, addr & !(leaf.size.bytes() - 1), &leaf, PageSize::Base)
+        self.split(space, addr.align_down(leaf.size), &leaf, PageSize::Base)
     }
 
     /// Splits a large page into parts of a smaller size, in the tables of all processes that share it. The frames stay
@@ -252,7 +253,7 @@ impl Os {
     pub(super) fn split(
         &mut self,
         space: SpaceId,
-        page: u64,
+        page: VirtAddr,
         leaf: &Leaf,
         parts: PageSize,
     ) -> Result<(), OsError> {
@@ -260,7 +261,7 @@ impl Os {
         let sharers = self.shared.remove(&first.0);
         let mut holders = vec![(space, page, leaf.pte)];
         if sharers.is_some() {
-            let everything = AddressRange::new(0, u64::MAX);
+            let everything = AddressRange::ALL;
             for (other, tables) in self.spaces.iter().enumerate() {
                 let pages = tables.table.pages_in(everything).into_iter();
                 let other = SpaceId(other as u32);
@@ -285,7 +286,7 @@ impl Os {
             self.shared.extend(places().map(|i| (first.0 + i, count)));
         }
         let tier = self.tier_of(first).index();
-        let named = PageId::new(space.0, page >> 12);
+        let named = PageId::of(space, page);
         self.tiers[tier].recut(first, leaf.size, parts, |at| Owner::Page(named.plus(at)));
         self.resident[leaf.size.index()] -= leaf.size.base_pages();
         self.resident[parts.index()] += leaf.size.base_pages();

@@ -5,27 +5,27 @@ use super::memory::{Block, Owner};
 use super::page_table::{Leaf, Pte};
 use super::paging::{Fault, Os, OsError, PlacementState};
 use crate::design::PagePolicy;
-use terrace_model::{AddressRange, Frame, PageSize, SpaceId};
+use terrace_model::{AddressRange, Frame, PageSize, SpaceId, VirtAddr};
 use terrace_policy::{PageId, Wish};
 use terrace_trace::{MapKind, Protection};
 
 impl Os {
     /// The area that holds `addr` with its first address; an address that no event mapped gets one.
-    pub fn area_at_fault(&mut self, space: SpaceId, addr: u64) -> (u64, Area) {
+    pub fn area_at_fault(&mut self, space: SpaceId, addr: VirtAddr) -> (VirtAddr, Area) {
         let areas = &mut self.spaces[space.index()].areas;
         if let Some(found) = areas.find_next(addr) {
             return found;
         }
         self.counters.unmapped_accesses += 1;
-        let page = AddressRange::new(addr & !4095, 4096);
+        let page = AddressRange::of_page(addr, PageSize::Base);
         areas.map(page, MapKind::Anonymous, Protection::READ_WRITE);
         let alone = Area {
-            end: page.end().0,
+            end: page.end(),
             kind: MapKind::Anonymous,
             protection: Protection::READ_WRITE,
             huge_advice: None,
         };
-        areas.find(addr).unwrap_or((page.start.0, alone))
+        areas.find(addr).unwrap_or((page.start, alone))
     }
 
     /// Brings in the page that holds `addr`, which is not mapped in the page table: as the first of `wishes` that can be
@@ -33,7 +33,7 @@ impl Os {
     ///
     /// # Errors
     /// Memory is full.
-    pub fn fault(&mut self, space: SpaceId, addr: u64, wishes: &[Wish]) -> Result<Fault, OsError> {
+    pub fn fault(&mut self, space: SpaceId, addr: VirtAddr, wishes: &[Wish]) -> Result<Fault, OsError> {
         let (start, area) = self.area_at_fault(space, addr);
         let wanted = self.wanted_size(addr, start, &area);
         let granted = wishes.iter().find_map(|wish| self.grant(space, addr, start, &area, wanted, wish));
@@ -50,7 +50,7 @@ impl Os {
                 (block, size)
             }
         };
-        let page = addr & !(size.bytes() - 1);
+        let page = addr.align_down(size);
         self.install(space, page, size, Pte::new(frame))?;
         if let Some(stores) = &mut self.stores {
             stores.clear(space, page, size);
@@ -65,9 +65,9 @@ impl Os {
     ///
     /// # Errors
     /// Memory is full: the page table has no room.
-    pub fn fault_in(&mut self, space: SpaceId, addr: u64, frame: Frame) -> Result<Fault, OsError> {
+    pub fn fault_in(&mut self, space: SpaceId, addr: VirtAddr, frame: Frame) -> Result<Fault, OsError> {
         self.area_at_fault(space, addr);
-        let (page, size) = (addr & !4095, PageSize::Base);
+        let (page, size) = (addr.align_down(PageSize::Base), PageSize::Base);
         self.install(space, page, size, Pte::new(frame))?;
         self.own(space, page, size, frame);
         if let Some(stores) = &mut self.stores {
@@ -98,14 +98,14 @@ impl Os {
     pub fn lacks_block(
         &self,
         space: SpaceId,
-        addr: u64,
-        start: u64,
+        addr: VirtAddr,
+        start: VirtAddr,
         area: &Area,
         wish: &Wish,
     ) -> Option<PageSize> {
         let size = wish.size.filter(|size| *size > PageSize::Base)?;
-        let page = AddressRange::new(addr & !(size.bytes() - 1), size.bytes());
-        let fits = page.start.0 >= start && page.end().0 <= area.end;
+        let page = AddressRange::of_page(addr, size);
+        let fits = page.start >= start && page.end() <= area.end;
         let lacks = self.tiers.get(wish.tier.index())?.buddy().free_blocks(size.order()).0 == 0;
         let empty = || self.spaces[space.index()].table.is_region_empty(addr, size);
         (fits && lacks && empty()).then_some(size)
@@ -115,8 +115,8 @@ impl Os {
     fn grant(
         &mut self,
         space: SpaceId,
-        addr: u64,
-        start: u64,
+        addr: VirtAddr,
+        start: VirtAddr,
         area: &Area,
         wanted: PageSize,
         wish: &Wish,
@@ -126,12 +126,12 @@ impl Os {
             None => [wanted, PageSize::Base],
         };
         sizes.into_iter().find_map(|size| {
-            let page = AddressRange::new(addr & !(size.bytes() - 1), size.bytes());
-            let fits = wish.size.is_none() || (page.start.0 >= start && page.end().0 <= area.end);
+            let page = AddressRange::of_page(addr, size);
+            let fits = wish.size.is_none() || (page.start >= start && page.end() <= area.end);
             let free = fits
                 && (size == PageSize::Base || self.spaces[space.index()].table.is_region_empty(addr, size));
             let tier = Some(wish.tier.index()).filter(|tier| free && *tier < self.tiers.len())?;
-            let owner = Owner::Page(PageId::new(space.0, page.start.0 >> 12));
+            let owner = Owner::Page(PageId::of(space, page.start));
             self.take(tier, size, owner).map(|block| (block, size))
         })
     }
@@ -140,15 +140,15 @@ impl Os {
     fn place_by_design(
         &mut self,
         space: SpaceId,
-        addr: u64,
-        start: u64,
+        addr: VirtAddr,
+        start: VirtAddr,
         wanted: PageSize,
     ) -> Result<(Block, PageSize), OsError> {
         let mut size = wanted;
         loop {
-            let page = addr & !(size.bytes() - 1);
+            let page = addr.align_down(size);
             let free = size == PageSize::Base || self.spaces[space.index()].table.is_region_empty(addr, size);
-            let owner = Owner::Page(PageId::new(space.0, page >> 12));
+            let owner = Owner::Page(PageId::of(space, page));
             if free && let Some(block) = self.place(space, page.max(start) - start, size, owner) {
                 return Ok((block, size));
             }
@@ -161,16 +161,16 @@ impl Os {
     }
 
     /// The page size that the design and the program's advice want at `addr`.
-    fn wanted_size(&self, addr: u64, start: u64, area: &Area) -> PageSize {
+    fn wanted_size(&self, addr: VirtAddr, start: VirtAddr, area: &Area) -> PageSize {
         match self.pages {
             PagePolicy::Base if area.kind == MapKind::HugeTlb => PageSize::Huge,
             PagePolicy::Base => PageSize::Base,
             PagePolicy::Huge => PageSize::Huge,
             PagePolicy::Giant => PageSize::Giant,
             PagePolicy::Thp => {
-                let page = AddressRange::new(addr & !(PageSize::Huge.bytes() - 1), PageSize::Huge.bytes());
+                let page = AddressRange::of_page(addr, PageSize::Huge);
                 let anonymous = matches!(area.kind, MapKind::Anonymous | MapKind::Heap | MapKind::Stack);
-                let inside = page.start.0 >= start && page.end().0 <= area.end;
+                let inside = page.start >= start && page.end() <= area.end;
                 if area.kind == MapKind::HugeTlb || (anonymous && inside && area.huge_advice != Some(false)) {
                     PageSize::Huge
                 } else {
@@ -187,7 +187,7 @@ impl Os {
     pub fn break_sharing(
         &mut self,
         space: SpaceId,
-        addr: u64,
+        addr: VirtAddr,
         leaf: &Leaf,
     ) -> Result<Option<Fault>, OsError> {
         self.counters.copy_on_write_faults += 1;
@@ -196,12 +196,12 @@ impl Os {
             let own = leaf.pte.with_copy_on_write(false).dirtied();
             self.put(space, leaf, addr, own);
             // Its first owner may be gone.
-            self.own(space, addr & !(leaf.size.bytes() - 1), leaf.size, old);
+            self.own(space, addr.align_down(leaf.size), leaf.size, old);
             return Ok(None);
         }
-        let page = addr & !(leaf.size.bytes() - 1);
-        let owner = Owner::Page(PageId::new(space.0, page >> 12));
-        let Some(Block { frame, .. }) = self.place(space, page, leaf.size, owner) else {
+        let page = addr.align_down(leaf.size);
+        let owner = Owner::Page(PageId::of(space, page));
+        let Some(Block { frame, .. }) = self.place(space, page.0, leaf.size, owner) else {
             if leaf.size == PageSize::Base {
                 return Err(self.out_of_memory(None));
             }

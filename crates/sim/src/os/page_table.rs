@@ -7,7 +7,7 @@ mod tests;
 use super::changes::Door;
 use crate::array::{huge_reserve, prefetch};
 pub use entry::{Leaf, Pte};
-use terrace_model::{AddressRange, Frame, PageSize, PhysAddr};
+use terrace_model::{AddressRange, Frame, PageSize, PhysAddr, VirtAddr};
 
 /// The page table of one address space.
 #[derive(Clone, Debug, Default)]
@@ -36,8 +36,8 @@ const fn shift_at(level: u32) -> u32 {
 }
 
 #[inline(always)]
-const fn index_at(addr: u64, level: u32) -> usize {
-    (addr >> shift_at(level) & 511) as usize
+const fn index_at(addr: VirtAddr, level: u32) -> usize {
+    (addr.0 >> shift_at(level) & 511) as usize
 }
 
 /// The size of pages whose entries lie at `level`; the largest above those that map pages.
@@ -69,7 +69,7 @@ impl PageTable {
 
     /// The leaf that maps `addr`, if any.
     #[inline]
-    pub fn find(&self, addr: u64) -> Option<Leaf> {
+    pub fn find(&self, addr: VirtAddr) -> Option<Leaf> {
         let mut tables = [0; 5];
         let mut table = 0u32;
         let mut level = self.levels;
@@ -89,21 +89,21 @@ impl PageTable {
 
     /// The entry of `addr` in table number `table`, which holds base pages, if it is present.
     #[inline(always)]
-    pub fn base_entry(&self, table: u32, addr: u64) -> Option<Pte> {
+    pub fn base_entry(&self, table: u32, addr: VirtAddr) -> Option<Pte> {
         let entry = self.entries[table as usize][index_at(addr, 1)];
         (entry & Pte::PRESENT != 0).then_some(Pte(entry))
     }
 
     /// The entry of `addr` in table number `table`, which holds pages of `size` or points to tables below, if it is one of
     /// a page.
-    pub fn leaf_in(&self, table: u32, addr: u64, size: PageSize) -> Option<Pte> {
+    pub fn leaf_in(&self, table: u32, addr: VirtAddr, size: PageSize) -> Option<Pte> {
         let entry = self.entries[table as usize][index_at(addr, leaf_level(size))];
         (entry & (Pte::PRESENT | Pte::LEAF) == Pte::PRESENT | Pte::LEAF).then_some(Pte(entry))
     }
 
     /// Asks the host's memory for that entry, ahead of its use; returns the entry's physical address.
     #[inline(always)]
-    pub fn prefetch_base_entry(&self, table: u32, addr: u64) -> PhysAddr {
+    pub fn prefetch_base_entry(&self, table: u32, addr: VirtAddr) -> PhysAddr {
         let index = index_at(addr, 1);
         prefetch(&self.entries[table as usize], index);
         PhysAddr(self.frames[table as usize].addr().0 + 8 * index as u64)
@@ -111,37 +111,43 @@ impl PageTable {
 
     /// Physical address of the entry that a walk for `addr` reads at `level`, on the way to `leaf`.
     #[inline(always)]
-    pub fn entry_address(&self, leaf: &Leaf, addr: u64, level: u32) -> PhysAddr {
+    pub fn entry_address(&self, leaf: &Leaf, addr: VirtAddr, level: u32) -> PhysAddr {
         let table = leaf.table(level);
         PhysAddr(self.frames[table as usize].addr().0 + 8 * index_at(addr, level) as u64)
     }
 
     /// Physical address of the entry that maps the page at `addr`, which `leaf` was found in.
     #[inline(always)]
-    pub fn leaf_address(&self, leaf: &Leaf, addr: u64) -> PhysAddr {
+    pub fn leaf_address(&self, leaf: &Leaf, addr: VirtAddr) -> PhysAddr {
         self.entry_address(leaf, addr, leaf_level(leaf.size))
     }
 
     /// Sets accessed and dirty bits in the entry that `leaf` was found in, as a walker does.
     #[inline]
-    pub fn set_bits(&mut self, leaf: &Leaf, addr: u64, pte: Pte) {
+    pub fn set_bits(&mut self, leaf: &Leaf, addr: VirtAddr, pte: Pte) {
         debug_assert_eq!(pte.cleared(true, true), leaf.pte.cleared(true, true));
         let level = leaf_level(leaf.size);
         self.entries[leaf.table(level) as usize][index_at(addr, level)] = pte.0;
     }
 
     /// Replaces an entry: what the kernel changes, it changes here.
-    fn write(&mut self, table: u32, level: u32, addr: u64, new: Pte, door: &mut Door<'_>) {
+    fn write(&mut self, table: u32, level: u32, addr: VirtAddr, new: Pte, door: &mut Door<'_>) {
         let index = index_at(addr, level);
         let old = Pte(std::mem::replace(&mut self.entries[table as usize][index], new.0));
         if old != new {
             let entry = PhysAddr(self.frames[table as usize].addr().0 + 8 * index as u64);
-            door.stored(entry, addr >> shift_at(level) << shift_at(level), size_at(level), old, new);
+            door.stored(
+                entry,
+                VirtAddr(addr.0 >> shift_at(level) << shift_at(level)),
+                size_at(level),
+                old,
+                new,
+            );
         }
     }
 
     /// Replaces the entry that `leaf` was found in.
-    pub fn store(&mut self, leaf: &Leaf, addr: u64, pte: Pte, door: &mut Door<'_>) {
+    pub fn store(&mut self, leaf: &Leaf, addr: VirtAddr, pte: Pte, door: &mut Door<'_>) {
         let level = leaf_level(leaf.size);
         self.write(leaf.table(level), level, addr, pte, door);
     }
@@ -151,7 +157,7 @@ impl PageTable {
     /// Gives back `None` without a change when something smaller or equal is mapped there, or `new_frame` fails.
     pub fn map(
         &mut self,
-        addr: u64,
+        addr: VirtAddr,
         size: PageSize,
         pte: Pte,
         door: &mut Door<'_>,
@@ -208,7 +214,7 @@ impl PageTable {
     }
 
     /// Whether no leaf lies under the entry for `addr` at `level` of `table`.
-    fn is_empty_below(&self, table: u32, addr: u64, level: u32) -> bool {
+    fn is_empty_below(&self, table: u32, addr: VirtAddr, level: u32) -> bool {
         let entry = self.entries[table as usize][index_at(addr, level)];
         if entry & Pte::PRESENT == 0 {
             return true;
@@ -217,11 +223,11 @@ impl PageTable {
             return false;
         }
         let below = (entry >> 12) as u32;
-        (0..512u64).all(|i| self.is_empty_below(below, i << (12 + 9 * (level - 2)), level - 1))
+        (0..512u64).all(|i| self.is_empty_below(below, VirtAddr(i << shift_at(level - 1)), level - 1))
     }
 
     /// Whether nothing is mapped in the page of `size` that holds `addr`.
-    pub fn is_region_empty(&self, addr: u64, size: PageSize) -> bool {
+    pub fn is_region_empty(&self, addr: VirtAddr, size: PageSize) -> bool {
         let mut table = 0u32;
         let mut level = self.levels;
         while level > leaf_level(size) {
@@ -239,16 +245,16 @@ impl PageTable {
     }
 
     /// Removes the leaf that maps `addr`.
-    pub fn unmap(&mut self, addr: u64, door: &mut Door<'_>) -> Option<Leaf> {
+    pub fn unmap(&mut self, addr: VirtAddr, door: &mut Door<'_>) -> Option<Leaf> {
         let leaf = self.find(addr)?;
         self.store(&leaf, addr, Pte::ABSENT, door);
         Some(leaf)
     }
 
     /// All pages that overlap `range`: first address, size, entry; by address.
-    pub fn pages_in(&self, range: AddressRange) -> Vec<(u64, PageSize, Pte)> {
+    pub fn pages_in(&self, range: AddressRange) -> Vec<(VirtAddr, PageSize, Pte)> {
         let mut pages = Vec::new();
-        self.collect(0, self.levels, 0, range, &mut pages);
+        self.collect(0, self.levels, VirtAddr(0), range, &mut pages);
         pages
     }
 
@@ -258,23 +264,23 @@ impl PageTable {
         &mut self,
         range: AddressRange,
         door: &mut Door<'_>,
-        mut visit: impl FnMut(u64, PageSize, &mut Pte) -> bool,
+        mut visit: impl FnMut(VirtAddr, PageSize, &mut Pte) -> bool,
     ) -> bool {
-        self.visit_below(0, self.levels, 0, range, door, &mut visit)
+        self.visit_below(0, self.levels, VirtAddr(0), range, door, &mut visit)
     }
 
     fn visit_below(
         &mut self,
         table: u32,
         level: u32,
-        base: u64,
+        base: VirtAddr,
         range: AddressRange,
         door: &mut Door<'_>,
-        visit: &mut impl FnMut(u64, PageSize, &mut Pte) -> bool,
+        visit: &mut impl FnMut(VirtAddr, PageSize, &mut Pte) -> bool,
     ) -> bool {
         let shift = shift_at(level);
-        let from = range.start.0.saturating_sub(base) >> shift;
-        let to = (range.end().0.saturating_sub(base)).div_ceil(1 << shift).min(512);
+        let from = range.start.0.saturating_sub(base.0) >> shift;
+        let to = (range.end().0.saturating_sub(base.0)).div_ceil(1 << shift).min(512);
         for index in from.min(512)..to {
             let entry = self.entries[table as usize][index as usize];
             let addr = base + (index << shift);
@@ -282,7 +288,7 @@ impl PageTable {
                 continue;
             }
             if entry & Pte::LEAF != 0 {
-                if addr < range.start.0 {
+                if addr < range.start {
                     continue;
                 }
                 let mut pte = Pte(entry);
@@ -305,13 +311,13 @@ impl PageTable {
         &self,
         table: u32,
         level: u32,
-        base: u64,
+        base: VirtAddr,
         range: AddressRange,
-        pages: &mut Vec<(u64, PageSize, Pte)>,
+        pages: &mut Vec<(VirtAddr, PageSize, Pte)>,
     ) {
         let shift = shift_at(level);
-        let from = range.start.0.saturating_sub(base) >> shift;
-        let to = (range.end().0.saturating_sub(base)).div_ceil(1 << shift).min(512);
+        let from = range.start.0.saturating_sub(base.0) >> shift;
+        let to = (range.end().0.saturating_sub(base.0)).div_ceil(1 << shift).min(512);
         for index in from.min(512)..to {
             let entry = self.entries[table as usize][index as usize];
             let addr = base + (index << shift);

@@ -5,7 +5,7 @@ use super::memory::{Owner, TierMemory};
 use super::page_table::{Leaf, Pte};
 use super::paging::{Os, OsError, Space, tier_of};
 use std::collections::HashMap;
-use terrace_model::{AddressRange, Frame, PageSize, SpaceId, TierId, Time};
+use terrace_model::{AddressRange, Frame, PageSize, SpaceId, TierId, Time, VirtAddr};
 use terrace_policy::PageId;
 
 /// Frames of a tier that are few enough to look at each: 1 GiB.
@@ -58,18 +58,18 @@ impl Os {
     /// The leaf that maps `page`, if there is such a process still.
     pub fn leaf_of(&self, page: PageId) -> Option<Leaf> {
         let space = self.spaces.get(page.space.index()).filter(|space| space.alive)?;
-        space.table.find(page.addr().0)
+        space.table.find(page.addr())
     }
 
     /// Changes what accesses to the page in `leaf` are trapped.
-    pub fn set_traps(&mut self, space: SpaceId, leaf: &Leaf, addr: u64, accesses: bool, stores: bool) {
+    pub fn set_traps(&mut self, space: SpaceId, leaf: &Leaf, addr: VirtAddr, accesses: bool, stores: bool) {
         self.put(space, leaf, addr, leaf.pte.with_traps(accesses, stores));
     }
 
     /// Marks the page at an address held, or no longer.
     pub fn set_held(&mut self, page: PageId, held: bool) {
-        if let Some(leaf) = self.table(page.space).find(page.addr().0) {
-            self.put(page.space, &leaf, page.addr().0, leaf.pte.with_held(held));
+        if let Some(leaf) = self.table(page.space).find(page.addr()) {
+            self.put(page.space, &leaf, page.addr(), leaf.pte.with_held(held));
         }
     }
 
@@ -79,7 +79,7 @@ impl Os {
         &mut self,
         space: SpaceId,
         range: AddressRange,
-        mut visit: impl FnMut(&Around<'_>, u64, PageSize, &mut Pte) -> bool,
+        mut visit: impl FnMut(&Around<'_>, VirtAddr, PageSize, &mut Pte) -> bool,
     ) {
         let Os { spaces, tiers, changes, .. } = self;
         let Space { table, areas, .. } = &mut spaces[space.index()];
@@ -115,7 +115,7 @@ impl Os {
 
     /// The page lies in another block now, and is held no longer.
     pub fn point_to(&mut self, page: PageId, frame: Frame) {
-        let addr = page.addr().0;
+        let addr = page.addr();
         if let Some(leaf) = self.table(page.space).find(addr) {
             self.put(page.space, &leaf, addr, leaf.pte.moved_to(frame).with_held(false));
             self.own(page.space, addr, leaf.size, frame);
@@ -127,7 +127,7 @@ impl Os {
     pub fn exchange_contents(&mut self, one: PageId, other: PageId) {
         let (Some(of_one), Some(of_other)) = (self.leaf_of(one), self.leaf_of(other)) else { return };
         for (page, leaf, pte) in [(one, of_one, of_other.pte), (other, of_other, of_one.pte)] {
-            let addr = page.addr().0;
+            let addr = page.addr();
             self.put(page.space, &leaf, addr, leaf.pte.with_contents_of(pte));
             self.own(page.space, addr, leaf.size, pte.frame());
         }
@@ -239,16 +239,21 @@ impl Os {
     }
 
     /// How many base pages of a page hold only zeros.
-    pub fn zero_pages(&self, space: SpaceId, page: u64, size: PageSize) -> Option<u64> {
+    pub fn zero_pages(&self, space: SpaceId, page: VirtAddr, size: PageSize) -> Option<u64> {
         let stores = self.stores.as_ref()?;
-        Some((0..size.base_pages()).filter(|at| !stores.contains(space, page + 4096 * at)).count() as u64)
+        Some(
+            AddressRange::of_page(page, size)
+                .base_pages()
+                .filter(|addr| !stores.contains(space, *addr))
+                .count() as u64,
+        )
     }
 
     /// Unmaps the base pages in the place of a page of `size` that hold only zeros; their addresses.
-    pub fn drop_zeros(&mut self, space: SpaceId, page: u64, size: PageSize) -> Vec<u64> {
+    pub fn drop_zeros(&mut self, space: SpaceId, page: VirtAddr, size: PageSize) -> Vec<VirtAddr> {
         let Some(stores) = &self.stores else { return Vec::new() };
-        let addresses = (0..size.base_pages()).map(|at| page + 4096 * at);
-        let zeros: Vec<u64> = addresses.filter(|addr| !stores.contains(space, *addr)).collect();
+        let addresses = AddressRange::of_page(page, size).base_pages();
+        let zeros: Vec<VirtAddr> = addresses.filter(|addr| !stores.contains(space, *addr)).collect();
         for addr in &zeros {
             if let Some(leaf) = self.take_out(space, *addr) {
                 self.release_page(leaf.size, leaf.pte);
@@ -275,7 +280,7 @@ impl Os {
     ///
     /// # Errors
     /// No frame for a page table.
-    pub fn split_page(&mut self, space: SpaceId, page: u64, parts: PageSize) -> Result<(), OsError> {
+    pub fn split_page(&mut self, space: SpaceId, page: VirtAddr, parts: PageSize) -> Result<(), OsError> {
         match self.spaces[space.index()].table.find(page) {
             Some(leaf) if leaf.size > parts => self.split(space, page, &leaf, parts),
             _ => Ok(()),
@@ -290,13 +295,13 @@ impl Os {
     pub fn collapse(
         &mut self,
         space: SpaceId,
-        page: u64,
+        page: VirtAddr,
         size: PageSize,
         pte: Pte,
         in_place: bool,
     ) -> Result<(), OsError> {
         for (part, part_size, old) in
-            self.spaces[space.index()].table.pages_in(AddressRange::new(page, size.bytes()))
+            self.spaces[space.index()].table.pages_in(AddressRange::of_page(page, size))
         {
             self.take_out(space, part);
             self.resident[part_size.index()] -= part_size.base_pages();
@@ -331,7 +336,7 @@ impl Os {
                 }
                 used[self.tier_of(frame).index()] += u64::from(space.alive);
             }
-            for (addr, size, pte) in space.table.pages_in(AddressRange::new(0, u64::MAX)) {
+            for (addr, size, pte) in space.table.pages_in(AddressRange::ALL) {
                 let first = pte.frame().0;
                 if !first.is_multiple_of(size.base_pages()) {
                     return Err(format!("{number}:{addr:#x}: frame {first:#x} is not aligned to {size}"));

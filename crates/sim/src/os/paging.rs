@@ -8,7 +8,7 @@ use super::stores::Stores;
 use crate::design::{OsParameters, PagePolicy, Placement};
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
-use terrace_model::{AddressRange, Frame, PageSize, SpaceId, TierId, Time};
+use terrace_model::{AddressRange, Frame, PageSize, SpaceId, TierId, Time, VirtAddr};
 use terrace_policy::PageId;
 
 /// The operating system cannot go on.
@@ -319,7 +319,7 @@ impl Os {
 
     /// Whether the page at `addr` is shared since a fork.
     #[inline]
-    pub fn is_copy_on_write(&self, space: SpaceId, addr: u64) -> bool {
+    pub fn is_copy_on_write(&self, space: SpaceId, addr: VirtAddr) -> bool {
         self.forked && self.table(space).find(addr).is_some_and(|leaf| leaf.pte.is_copy_on_write())
     }
 
@@ -359,7 +359,7 @@ impl Os {
         for space in self.spaces.iter().filter(|space| space.alive) {
             let tables = space.table.table_frames().filter(|frame| self.tier_of(*frame) == tier);
             reserved -= tables.count() as u64;
-            for (_, size, pte) in space.table.pages_in(AddressRange::new(0, u64::MAX)) {
+            for (_, size, pte) in space.table.pages_in(AddressRange::ALL) {
                 reserved -= if self.tier_of(pte.frame()) == tier { size.base_pages() } else { 0 };
             }
         }
@@ -394,7 +394,7 @@ impl Os {
 
     /// Sets accessed (and, for a store, dirty) in the entry a walk found; returns the new entry.
     #[inline]
-    pub fn mark(&mut self, space: SpaceId, addr: u64, leaf: &Leaf, write: bool) -> Pte {
+    pub fn mark(&mut self, space: SpaceId, addr: VirtAddr, leaf: &Leaf, write: bool) -> Pte {
         let old = leaf.pte;
         let new = if write && !old.is_copy_on_write() { old.dirtied() } else { old.accessed() };
         if new != old {
@@ -404,13 +404,13 @@ impl Os {
     }
 
     /// Replaces the entry that `leaf` was found in.
-    pub(super) fn put(&mut self, space: SpaceId, leaf: &Leaf, addr: u64, pte: Pte) {
+    pub(super) fn put(&mut self, space: SpaceId, leaf: &Leaf, addr: VirtAddr, pte: Pte) {
         let door = &mut self.changes.door(space);
         self.spaces[space.index()].table.store(leaf, addr, pte, door);
     }
 
     /// Removes the leaf that maps an address from its page table; its frame keeps its owner.
-    pub(super) fn take_out(&mut self, space: SpaceId, addr: u64) -> Option<Leaf> {
+    pub(super) fn take_out(&mut self, space: SpaceId, addr: VirtAddr) -> Option<Leaf> {
         let door = &mut self.changes.door(space);
         self.spaces[space.index()].table.unmap(addr, door)
     }
@@ -420,15 +420,15 @@ impl Os {
     }
 
     /// A page is the holder of its frames.
-    pub(super) fn own(&mut self, space: SpaceId, page: u64, size: PageSize, frame: Frame) {
+    pub(super) fn own(&mut self, space: SpaceId, page: VirtAddr, size: PageSize, frame: Frame) {
         let tier = self.tier_of(frame).index();
-        self.tiers[tier].set_owner(frame, size, Owner::Page(PageId::new(space.0, page >> 12)));
+        self.tiers[tier].set_owner(frame, size, Owner::Page(PageId::of(space, page)));
     }
 
     pub(super) fn install(
         &mut self,
         space: SpaceId,
-        page: u64,
+        page: VirtAddr,
         size: PageSize,
         pte: Pte,
     ) -> Result<(), OsError> {

@@ -1,7 +1,7 @@
 //! Which base pages were ever stored to, since they were brought in: the others hold only zeros.
 
 use std::collections::HashMap;
-use terrace_model::{AddressRange, PageSize, SpaceId};
+use terrace_model::{AddressRange, PageSize, SpaceId, VirtAddr};
 
 /// Base pages that one bitmap speaks of.
 const PAGES: u64 = 64 * 512;
@@ -17,8 +17,8 @@ pub struct Stores {
 impl Stores {
     /// A store to this address.
     #[inline]
-    pub fn mark(&mut self, space: SpaceId, addr: u64) {
-        let page = addr >> 12;
+    pub fn mark(&mut self, space: SpaceId, addr: VirtAddr) {
+        let page = addr.vpn();
         if self.last == Some((space, page)) {
             return;
         }
@@ -34,16 +34,16 @@ impl Stores {
     }
 
     /// Whether it was ever stored to.
-    pub fn contains(&self, space: SpaceId, addr: u64) -> bool {
-        let page = addr >> 12;
+    pub fn contains(&self, space: SpaceId, addr: VirtAddr) -> bool {
+        let page = addr.vpn();
         let bitmap = self.bitmaps.get(&(space, page / PAGES));
         bitmap.is_some_and(|bitmap| bitmap[(page % PAGES / 64) as usize] >> (page % 64) & 1 != 0)
     }
 
     /// The page at `addr` is new: all zeros.
-    pub fn clear(&mut self, space: SpaceId, addr: u64, size: PageSize) {
+    pub fn clear(&mut self, space: SpaceId, addr: VirtAddr, size: PageSize) {
         self.last = None;
-        let first = addr >> 12 & !(size.base_pages() - 1);
+        let first = addr.vpn() & !(size.base_pages() - 1);
         if size == PageSize::Base {
             if let Some(bitmap) = self.bitmaps.get_mut(&(space, first / PAGES)) {
                 bitmap[(first % PAGES / 64) as usize] &= !(1 << (first % 64));
@@ -65,11 +65,11 @@ impl Stores {
     }
 
     /// Contents move with their addresses.
-    pub fn remap(&mut self, space: SpaceId, from: AddressRange, to: u64) {
-        let pages = (from.start.0..from.end().0).step_by(4096);
-        let stored: Vec<u64> = pages.filter(|addr| self.contains(space, *addr)).collect();
+    pub fn remap(&mut self, space: SpaceId, from: AddressRange, to: VirtAddr) {
+        let pages = from.base_pages();
+        let stored: Vec<VirtAddr> = pages.filter(|addr| self.contains(space, *addr)).collect();
         for addr in stored {
-            self.mark(space, addr - from.start.0 + to);
+            self.mark(space, to + (addr - from.start));
         }
     }
 }
@@ -81,7 +81,7 @@ mod tests {
     #[test]
     fn stores_are_known_until_a_page_is_new() {
         let mut stores = Stores::default();
-        for addr in [0x1000, 0x20_0fff, 0x4000_0000, 0x4020_0000] {
+        for addr in [0x1000, 0x20_0fff, 0x4000_0000, 0x4020_0000].map(VirtAddr) {
             stores.mark(SpaceId(1), addr);
             assert!(
                 stores.contains(SpaceId(1), addr)
@@ -90,14 +90,23 @@ mod tests {
             );
         }
         stores.fork(SpaceId(1), SpaceId(2));
-        stores.clear(SpaceId(1), 0x4000_0000, PageSize::Huge);
-        assert!(!stores.contains(SpaceId(1), 0x4000_0000) && stores.contains(SpaceId(2), 0x4000_0000));
-        assert!(stores.contains(SpaceId(1), 0x4020_0000));
-        stores.clear(SpaceId(1), 0x4000_0000, PageSize::Giant);
-        assert!(!stores.contains(SpaceId(1), 0x4020_0000) && stores.contains(SpaceId(1), 0x1000));
-        stores.clear(SpaceId(1), 0x1000, PageSize::Base);
-        assert!(!stores.contains(SpaceId(1), 0x1000));
-        stores.remap(SpaceId(1), AddressRange::new(0x20_0000, 0x2000), 0x80_0000);
-        assert!(stores.contains(SpaceId(1), 0x80_0000) && !stores.contains(SpaceId(1), 0x80_1000));
+        stores.clear(SpaceId(1), VirtAddr(0x4000_0000), PageSize::Huge);
+        assert!(
+            !stores.contains(SpaceId(1), VirtAddr(0x4000_0000))
+                && stores.contains(SpaceId(2), VirtAddr(0x4000_0000))
+        );
+        assert!(stores.contains(SpaceId(1), VirtAddr(0x4020_0000)));
+        stores.clear(SpaceId(1), VirtAddr(0x4000_0000), PageSize::Giant);
+        assert!(
+            !stores.contains(SpaceId(1), VirtAddr(0x4020_0000))
+                && stores.contains(SpaceId(1), VirtAddr(0x1000))
+        );
+        stores.clear(SpaceId(1), VirtAddr(0x1000), PageSize::Base);
+        assert!(!stores.contains(SpaceId(1), VirtAddr(0x1000)));
+        stores.remap(SpaceId(1), AddressRange::new(0x20_0000, 0x2000), VirtAddr(0x80_0000));
+        assert!(
+            stores.contains(SpaceId(1), VirtAddr(0x80_0000))
+                && !stores.contains(SpaceId(1), VirtAddr(0x80_1000))
+        );
     }
 }

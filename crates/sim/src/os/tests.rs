@@ -3,7 +3,7 @@
 use super::*;
 use crate::design::{Library, OsParameters, PagePolicy, Placement};
 use proptest::prelude::*;
-use terrace_model::{AddressRange, Bytes, PageSize, SpaceId, TierId};
+use terrace_model::{AddressRange, Bytes, PageSize, SpaceId, TierId, VirtAddr};
 use terrace_trace::{Advice, MapKind, Protection};
 
 fn parameters(pages: PagePolicy, placement: Placement) -> OsParameters {
@@ -17,7 +17,7 @@ fn os(pages: PagePolicy, placement: Placement, frames: u64) -> Os {
     Os::new(&parameters(pages, placement), 4, &tiers).unwrap()
 }
 
-fn tier_at(os: &Os, addr: u64) -> u8 {
+fn tier_at(os: &Os, addr: VirtAddr) -> u8 {
     os.tier_of(os.table(SpaceId(0)).find(addr).unwrap().pte.frame()).0
 }
 
@@ -47,10 +47,10 @@ fn first_touch_fills_the_first_tier_then_spills() {
     os.new_space().unwrap();
     map(&mut os, 0, 100 << 12);
     for page in 0..100 {
-        os.fault(SpaceId(0), page << 12, &[]).unwrap();
+        os.fault(SpaceId(0), VirtAddr::of_vpn(page), &[]).unwrap();
     }
     // 96 pages beside the 4 pages of the page table.
-    assert_eq!((0..100).filter(|&p| tier_at(&os, p << 12) == 0).count(), 96);
+    assert_eq!((0..100).filter(|&p| tier_at(&os, VirtAddr::of_vpn(p)) == 0).count(), 96);
     assert_eq!(os.used_frames(TierId(0)), 100);
     assert_eq!(os.used_frames(TierId(1)), 4);
     assert_eq!(os.resident(), [100, 0, 0]);
@@ -65,10 +65,10 @@ fn interleave_and_weights_alternate() {
     for os in [&mut even, &mut weighted] {
         map(os, 0, 16 << 12);
         for page in 0..16 {
-            os.fault(SpaceId(0), page << 12, &[]).unwrap();
+            os.fault(SpaceId(0), VirtAddr::of_vpn(page), &[]).unwrap();
         }
     }
-    let slow = |os: &Os| (0..16).filter(|&p| tier_at(os, p << 12) == 1).count();
+    let slow = |os: &Os| (0..16).filter(|&p| tier_at(os, VirtAddr::of_vpn(p)) == 1).count();
     assert_eq!((slow(&even), slow(&weighted)), (8, 4));
 }
 
@@ -79,11 +79,12 @@ fn a_ratio_holds_in_every_group() {
         os.new_space().unwrap();
         map(&mut os, 0x1000_0000, 300 << 12);
         for page in 0..300 {
-            os.fault(SpaceId(0), 0x1000_0000 + (page << 12), &[]).unwrap();
+            os.fault(SpaceId(0), VirtAddr(0x1000_0000 + (page << 12)), &[]).unwrap();
         }
         for group in 0..3u64 {
-            let fast =
-                (0..100).filter(|p| tier_at(&os, 0x1000_0000 + ((group * 100 + p) << 12)) == 0).count();
+            let fast = (0..100)
+                .filter(|p| tier_at(&os, VirtAddr(0x1000_0000 + ((group * 100 + p) << 12))) == 0)
+                .count();
             assert_eq!(fast, first as usize);
         }
     }
@@ -94,7 +95,7 @@ fn binding_to_a_full_tier_fails_with_its_name() {
     let mut os = os(PagePolicy::Base, Placement::Bind { tier: "slow".to_owned() }, 10);
     os.new_space().unwrap();
     map(&mut os, 0, 20 << 12);
-    let error = (0..20).find_map(|page| os.fault(SpaceId(0), page << 12, &[]).err()).unwrap();
+    let error = (0..20).find_map(|page| os.fault(SpaceId(0), VirtAddr::of_vpn(page), &[]).err()).unwrap();
     assert!(error.to_string().contains("slow is full"), "{error}");
 }
 
@@ -103,16 +104,16 @@ fn thp_maps_huge_pages_only_where_an_area_holds_them_whole() {
     let mut os = os(PagePolicy::Thp, Placement::FirstTouch, 4096);
     os.new_space().unwrap();
     map(&mut os, 0x1f_f000, 0x40_1000); // one page before 2 MiB, up to 6 MiB
-    assert_eq!(os.fault(SpaceId(0), 0x1f_f000, &[]).unwrap().size, PageSize::Base);
-    assert_eq!(os.fault(SpaceId(0), 0x20_0000, &[]).unwrap().size, PageSize::Huge);
+    assert_eq!(os.fault(SpaceId(0), VirtAddr(0x1f_f000), &[]).unwrap().size, PageSize::Base);
+    assert_eq!(os.fault(SpaceId(0), VirtAddr(0x20_0000), &[]).unwrap().size, PageSize::Huge);
     os.advise(SpaceId(0), AddressRange::new(0x40_0000, 0x20_0000), Advice::NoHugePage).unwrap();
-    assert_eq!(os.fault(SpaceId(0), 0x40_0000, &[]).unwrap().size, PageSize::Base);
+    assert_eq!(os.fault(SpaceId(0), VirtAddr(0x40_0000), &[]).unwrap().size, PageSize::Base);
     // Unmapping a part splits the huge page and frees just that part.
     os.unmap(SpaceId(0), AddressRange::new(0x30_0000, 0x1000)).unwrap();
     assert_eq!(os.changes.stale_pages(), 2, "the huge page that was split, and the part of it");
     assert_eq!(os.resident(), [2 + 511, 0, 0]);
-    assert!(os.table(SpaceId(0)).find(0x30_0000).is_none());
-    assert_eq!(os.table(SpaceId(0)).find(0x2f_f000).unwrap().size, PageSize::Base);
+    assert!(os.table(SpaceId(0)).find(VirtAddr(0x30_0000)).is_none());
+    assert_eq!(os.table(SpaceId(0)).find(VirtAddr(0x2f_f000)).unwrap().size, PageSize::Base);
     assert_eq!(os.counters.splits, 1);
 }
 
@@ -121,18 +122,18 @@ fn a_fork_shares_until_someone_writes() {
     let mut os = os(PagePolicy::Base, Placement::FirstTouch, 1000);
     os.new_space().unwrap();
     map(&mut os, 0, 2 << 12);
-    os.fault(SpaceId(0), 0, &[]).unwrap();
-    os.fault(SpaceId(0), 4096, &[]).unwrap();
+    os.fault(SpaceId(0), VirtAddr(0), &[]).unwrap();
+    os.fault(SpaceId(0), VirtAddr(4096), &[]).unwrap();
     let child = os.fork(SpaceId(0)).unwrap();
     assert_eq!(os.resident(), [2, 0, 0]);
-    let leaf = os.table(child).find(0).unwrap();
+    let leaf = os.table(child).find(VirtAddr(0)).unwrap();
     assert!(leaf.pte.is_copy_on_write());
-    let copy = os.break_sharing(child, 0, &leaf).unwrap().unwrap();
+    let copy = os.break_sharing(child, VirtAddr(0), &leaf).unwrap().unwrap();
     assert_eq!(copy.copied_from, Some(leaf.pte.frame()));
     assert_eq!(os.resident(), [3, 0, 0]);
     // The parent is alone with its page now: it keeps it.
-    let leaf = os.table(SpaceId(0)).find(0).unwrap();
-    assert_eq!(os.break_sharing(SpaceId(0), 0, &leaf).unwrap(), None);
+    let leaf = os.table(SpaceId(0)).find(VirtAddr(0)).unwrap();
+    assert_eq!(os.break_sharing(SpaceId(0), VirtAddr(0), &leaf).unwrap(), None);
     os.clear_space(child, true).unwrap();
     assert_eq!(os.resident(), [2, 0, 0]);
     os.clear_space(SpaceId(0), true).unwrap();
@@ -145,12 +146,12 @@ fn remap_moves_pages_without_a_new_frame() {
     let mut os = os(PagePolicy::Base, Placement::FirstTouch, 1000);
     os.new_space().unwrap();
     map(&mut os, 0x10_0000, 4 << 12);
-    let frame = os.fault(SpaceId(0), 0x10_1000, &[]).unwrap().frame;
+    let frame = os.fault(SpaceId(0), VirtAddr(0x10_1000), &[]).unwrap().frame;
     os.remap(SpaceId(0), AddressRange::new(0x10_0000, 4 << 12), AddressRange::new(0x80_0000, 8 << 12))
         .unwrap();
-    assert!(os.table(SpaceId(0)).find(0x10_1000).is_none());
-    assert_eq!(os.table(SpaceId(0)).find(0x80_1000).unwrap().pte.frame(), frame);
-    assert!(os.areas(SpaceId(0)).find(0x80_7fff).is_some());
+    assert!(os.table(SpaceId(0)).find(VirtAddr(0x10_1000)).is_none());
+    assert_eq!(os.table(SpaceId(0)).find(VirtAddr(0x80_1000)).unwrap().pte.frame(), frame);
+    assert!(os.areas(SpaceId(0)).find(VirtAddr(0x80_7fff)).is_some());
 }
 
 #[derive(Clone, Debug)]
@@ -189,8 +190,8 @@ proptest! {
                 Step::Map(page, pages) => map(&mut os, page << 12, pages << 12),
                 Step::Unmap(page, pages) => { os.unmap(SpaceId(0), range(page, pages)).unwrap(); }
                 Step::Touch(page) => {
-                    if os.table(SpaceId(0)).find(page << 12).is_none() {
-                        os.fault(SpaceId(0), page << 12, &[]).unwrap();
+                    if os.table(SpaceId(0)).find(VirtAddr::of_vpn(page)).is_none() {
+                        os.fault(SpaceId(0), VirtAddr::of_vpn(page), &[]).unwrap();
                     }
                 }
                 Step::DontNeed(page, pages) => { os.advise(SpaceId(0), range(page, pages), Advice::DontNeed).unwrap(); }

@@ -1,10 +1,10 @@
 //! How the items of an order begin: what each takes, splits or refuses.
 
+use super::State;
 use super::changes::unwatch;
 use super::orders::Order;
 use super::part::Work;
 use super::shootdown::complete;
-use super::{State, page_id};
 use crate::coherence::Cause;
 use crate::machine::Machine;
 use crate::os::Leaf;
@@ -67,7 +67,7 @@ impl Order {
         machine
             .shared
             .system_mut(state.system)
-            .split_page(page.space, page.addr().0, parts)
+            .split_page(page.space, page.addr(), parts)
             .map_err(|_| Outcome::NoSpace)?;
         let (_, waits) = complete(machine, state, Cause::Migration, self.now);
         self.now += state.costs.split + waits;
@@ -123,7 +123,7 @@ impl Order {
         if !machine.shared.system(state.system).is_live(page.space) {
             return Err(Outcome::Gone);
         }
-        if let Some(leaf) = machine.shared.system(state.system).table(page.space).find(page.addr().0)
+        if let Some(leaf) = machine.shared.system(state.system).table(page.space).find(page.addr())
             && leaf.size >= to
         {
             if !page.is_aligned(leaf.size) {
@@ -137,23 +137,23 @@ impl Order {
         }
         let os = machine.shared.system_mut(state.system);
         let range = PageRange::of(page, to);
-        let bytes = AddressRange::new(page.addr().0, to.bytes());
+        let bytes = AddressRange { start: page.addr(), bytes: to.bytes() };
         let fits = page.is_aligned(to) && to <= state.capabilities.largest_page;
-        let area = os.areas(page.space).find(page.addr().0);
-        if !fits || area.is_none_or(|(_, area)| area.end < bytes.end().0) {
+        let area = os.areas(page.space).find(page.addr());
+        if !fits || area.is_none_or(|(_, area)| area.end < bytes.end()) {
             return Err(Outcome::Gone);
         }
         let mut parts = Vec::new();
         let mut pages_in = vec![0u64; state.topology.tiers.len()];
         for (addr, size, pte) in os.table(page.space).pages_in(bytes) {
-            if state.held.contains(&page_id(page.space, addr)) {
+            if state.held.contains(&PageId::of(page.space, addr)) {
                 return Err(Outcome::Busy);
             }
             if os.is_shared(pte.frame()) {
                 return Err(Outcome::Unmovable);
             }
             pages_in[os.tier_of(pte.frame()).index()] += size.base_pages();
-            parts.push((page_id(page.space, addr), size, pte.frame()));
+            parts.push((PageId::of(page.space, addr), size, pte.frame()));
         }
         let most = pages_in.iter().copied().max().filter(|most| *most > 0).ok_or(Outcome::Gone)?;
         self.now += state.costs.collapse;

@@ -192,7 +192,7 @@ fn measure(design: &Design, row: &MigrationRow) -> Result<BytesPerSec, String> {
     for page in 0..row.pages * lists {
         let tier = TierId(u8::from(page < row.pages));
         let wish = Wish { tier, size: Some(row.size) };
-        let fault = os.fault(space, begin + page * bytes, &[wish]).map_err(failed)?;
+        let fault = os.fault(space, range.start + page * bytes, &[wish]).map_err(failed)?;
         if os.tier_of(fault.frame) != tier || fault.size != row.size {
             return Err("tier: too little memory for the pages to move".to_owned());
         }

@@ -2,7 +2,7 @@
 
 use super::orders::Order;
 use super::part::Part;
-use super::{Change, State, page_id, pages_of};
+use super::{Change, State, pages_of};
 use crate::machine::Machine;
 use terrace_model::{AddressRange, Frame, PageSize, SpaceId, Time};
 use terrace_policy::{Outcome, PageId, PageRange, Signal, SignalKind};
@@ -17,7 +17,7 @@ pub(super) fn unwatch(
     let end = PageId { vpn: range.end(), ..range.first };
     let watched: Vec<PageId> = state.watched.range(range.first..end).map(|(page, _)| *page).collect();
     for page in watched {
-        let (addr, os) = (page.addr().0, machine.shared.system_mut(state.system));
+        let (addr, os) = (page.addr(), machine.shared.system_mut(state.system));
         let leaf = os.table(page.space).find(addr);
         if !ends(page, leaf.map_or(PageSize::Base, |leaf| leaf.size)) {
             continue;
@@ -74,10 +74,9 @@ impl State {
             return Err(format!("orders hold {held:?}, the kernel knows of {known:?}"));
         }
         for space in machine.shared.system(self.system).live_spaces() {
-            for (addr, _, pte) in
-                machine.shared.system(self.system).table(space).pages_in(AddressRange::new(0, u64::MAX))
+            for (addr, _, pte) in machine.shared.system(self.system).table(space).pages_in(AddressRange::ALL)
             {
-                if pte.is_held() != self.held.contains(&page_id(space, addr)) {
+                if pte.is_held() != self.held.contains(&PageId::of(space, addr)) {
                     return Err(format!("{space}:{addr:#x}: held {} by its entry only", pte.is_held()));
                 }
             }

@@ -49,7 +49,7 @@ use count::Counters;
 use orders::Order;
 use processors::Processors;
 use std::collections::{BTreeMap, HashSet};
-use terrace_model::{AddressRange, Bytes, PageSize, SpaceId, TierId, Time};
+use terrace_model::{AddressRange, Bytes, PageSize, SpaceId, TierId, Time, VirtAddr};
 use terrace_policy::{
     Agent, Area, AreaKind, Capabilities, Cost, Fault, Moment, Needs, Object, PageId, PageRange, Placement,
     Policy, Signal, SignalKind, SignalSet, Ticket, TierTraffic, Topology, Watch,
@@ -129,14 +129,9 @@ pub(crate) struct State {
     pub counters: Counters,
 }
 
-/// The page that holds an address.
-fn page_id(space: SpaceId, addr: u64) -> PageId {
-    PageId::new(space.0, addr >> 12)
-}
-
 /// The base pages that `range` touches.
 fn pages_of(space: SpaceId, range: AddressRange) -> PageRange {
-    let first = page_id(space, range.start.0);
+    let first = PageId::of(space, range.start);
     PageRange { first, pages: range.end().0.div_ceil(4096) - first.vpn }
 }
 
@@ -146,7 +141,7 @@ fn moment(at: Time) -> Moment {
 }
 
 /// An area of the kernel's, as policies see it.
-fn area_of(space: SpaceId, start: u64, area: &crate::os::Area) -> Area {
+fn area_of(space: SpaceId, start: VirtAddr, area: &crate::os::Area) -> Area {
     let kind = match area.kind {
         MapKind::Anonymous | MapKind::Heap => AreaKind::Anonymous,
         MapKind::Stack => AreaKind::Stack,
@@ -154,7 +149,7 @@ fn area_of(space: SpaceId, start: u64, area: &crate::os::Area) -> Area {
         MapKind::SharedFile | MapKind::SharedAnonymous => AreaKind::Shared,
         MapKind::HugeTlb => AreaKind::HugeTlb,
     };
-    let range = PageRange { first: page_id(space, start), pages: (area.end - start) >> 12 };
+    let range = PageRange { first: PageId::of(space, start), pages: (area.end - start) >> 12 };
     Area { range, kind, writable: area.protection.write, huge_advice: area.huge_advice, object: None }
 }
 
@@ -170,7 +165,7 @@ impl Tiering {
         &mut self,
         os: &mut Os,
         space: SpaceId,
-        addr: u64,
+        addr: VirtAddr,
         now: Time,
     ) -> Result<Option<Page>, OsError> {
         let agent = std::mem::take(&mut self.state.agent);
@@ -187,11 +182,11 @@ impl Tiering {
 
 impl Tiering {
     /// Asks the policy where a page shall lie that is touched first.
-    fn ask(&mut self, os: &mut Os, space: SpaceId, addr: u64, write: bool, now: Time) -> Asked {
+    fn ask(&mut self, os: &mut Os, space: SpaceId, addr: VirtAddr, write: bool, now: Time) -> Asked {
         let (start, area) = os.area_at_fault(space, addr);
-        let object = self.state.structure_of(page_id(space, addr));
+        let object = self.state.structure_of(PageId::of(space, addr));
         let fault = Fault {
-            page: page_id(space, addr),
+            page: PageId::of(space, addr),
             write,
             at: moment(now),
             agent: self.state.agent,
@@ -206,20 +201,20 @@ impl Tiering {
 /// What a policy was asked and said.
 struct Asked {
     placement: Placement,
-    start: u64,
+    start: VirtAddr,
     area: crate::os::Area,
 }
 
 impl Placer for Tiering {
-    fn place(&mut self, os: &mut Os, space: SpaceId, addr: u64, write: bool, now: Time) -> Placement {
+    fn place(&mut self, os: &mut Os, space: SpaceId, addr: VirtAddr, write: bool, now: Time) -> Placement {
         self.ask(os, space, addr, write, now).placement
     }
 
-    fn placed(&mut self, os: &Os, space: SpaceId, addr: u64, page: &Page) {
+    fn placed(&mut self, os: &Os, space: SpaceId, addr: VirtAddr, page: &Page) {
         if self.state.wanted.contains(SignalKind::Allocated) {
             let tier = os.tier_of(page.frame);
             self.state.signals.push(Signal::Allocated {
-                page: page_id(space, addr).aligned(page.size),
+                page: PageId::of(space, addr).aligned(page.size),
                 size: page.size,
                 tier,
                 zeroed: page.zeroed,
@@ -234,7 +229,7 @@ impl Manager for Tiering {
         &mut self,
         os: &mut Os,
         space: SpaceId,
-        addr: u64,
+        addr: VirtAddr,
         write: bool,
         now: Time,
     ) -> Result<Option<Page>, OsError> {
@@ -243,7 +238,7 @@ impl Manager for Tiering {
             && let Some(wish) = placement.wishes().first()
             && let Some(size) = os.lacks_block(space, addr, start, &area, wish)
         {
-            let (page, tier) = (page_id(space, addr).aligned(size), wish.tier);
+            let (page, tier) = (PageId::of(space, addr).aligned(size), wish.tier);
             if placement.waits() {
                 self.state.stall(page, size, tier, now);
                 return Ok(None);
@@ -255,9 +250,17 @@ impl Manager for Tiering {
         Ok(Some(page))
     }
 
-    fn trap(&mut self, os: &mut Os, space: SpaceId, addr: u64, leaf: &Leaf, write: bool, now: Time) -> Trap {
+    fn trap(
+        &mut self,
+        os: &mut Os,
+        space: SpaceId,
+        addr: VirtAddr,
+        leaf: &Leaf,
+        write: bool,
+        now: Time,
+    ) -> Trap {
         let state = &mut self.state;
-        let page = page_id(space, addr).aligned(leaf.size);
+        let page = PageId::of(space, addr).aligned(leaf.size);
         let watched = state.watched.get_mut(&page);
         if let Some(Watched { how: Watch::Count, count, .. }) = watched {
             *count += 1;
@@ -278,14 +281,14 @@ impl Manager for Tiering {
         Trap { cost: cost.time, goes_on: false }
     }
 
-    fn walked(&mut self, space: SpaceId, addr: u64, size: PageSize) {
+    fn walked(&mut self, space: SpaceId, addr: VirtAddr, size: PageSize) {
         if self.state.wanted.contains(SignalKind::TlbMiss) {
-            let page = page_id(space, addr).aligned(size);
+            let page = PageId::of(space, addr).aligned(size);
             self.state.signals.push(Signal::TlbMiss { page, agent: self.state.agent });
         }
     }
 
-    fn reached_memory(&mut self, space: SpaceId, addr: u64, write: bool) -> Time {
+    fn reached_memory(&mut self, space: SpaceId, addr: VirtAddr, write: bool) -> Time {
         let state = &mut self.state;
         if state.sample_one_in == 0 {
             return Time::ZERO;
@@ -295,7 +298,7 @@ impl Manager for Tiering {
             return Time::ZERO;
         }
         state.until_sample = state.sample_one_in;
-        let page = page_id(space, addr);
+        let page = PageId::of(space, addr);
         match state.signals.last_mut() {
             Some(Signal::Access { page: last, write: kind, count }) if *last == page && *kind == write => {
                 *count += 1;

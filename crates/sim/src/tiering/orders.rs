@@ -375,7 +375,7 @@ impl Order {
                 let os = machine.shared.system_mut(state.system);
                 let mut pte = Pte::new(to.unwrap_or(parts[0].2));
                 for (part, _, _) in parts {
-                    if let Some(leaf) = os.table(page.space).find(part.addr().0) {
+                    if let Some(leaf) = os.table(page.space).find(part.addr()) {
                         pte = match (leaf.pte.is_dirty(), leaf.pte.is_accessed()) {
                             (true, _) => pte.dirtied(),
                             (false, true) => pte.accessed(),
@@ -384,7 +384,7 @@ impl Order {
                     }
                 }
                 // A failure would want a frame for a table that exists already.
-                let _ = os.collapse(page.space, page.addr().0, *size, pte, to.is_none());
+                let _ = os.collapse(page.space, page.addr(), *size, pte, to.is_none());
                 state.counters.collapsed += 1;
                 state.released.push((*page, *size, now));
             }

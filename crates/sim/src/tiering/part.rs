@@ -181,7 +181,7 @@ impl Part {
     /// Whether pages came into the range of a collapse after it began: the copy is without them.
     pub fn is_outgrown(&self, machine: &Machine, system: System) -> bool {
         let Work::Collapse { page, size, parts, .. } = &self.work else { return false };
-        let range = AddressRange::new(page.addr().0, size.bytes());
+        let range = AddressRange { start: page.addr(), bytes: size.bytes() };
         machine.shared.system(system).table(page.space).pages_in(range).len() != parts.len()
     }
 

@@ -1,10 +1,10 @@
 //! Frames by number: relocation, zeroing, and pages of zeros given back.
 
+use super::State;
 use super::begin::available;
 use super::orders::Order;
 use super::part::Work;
 use super::shootdown::complete;
-use super::{State, page_id};
 use crate::coherence::Cause;
 use crate::machine::{Machine, System};
 use crate::os::{Mappers, Os, Owner};
@@ -149,9 +149,9 @@ impl Order {
         if size != PageSize::Base {
             self.split(machine, state, page, size, PageSize::Base)?;
         }
-        let dropped = machine.shared.system_mut(state.system).drop_zeros(page.space, page.addr().0, size);
+        let dropped = machine.shared.system_mut(state.system).drop_zeros(page.space, page.addr(), size);
         for addr in &dropped {
-            state.watched.remove(&page_id(page.space, *addr));
+            state.watched.remove(&PageId::of(page.space, *addr));
         }
         let (cost, waits) = complete(machine, state, Cause::Migration, self.now);
         let span = state.costs.free.times(dropped.len() as u64) + waits;

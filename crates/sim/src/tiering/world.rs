@@ -4,12 +4,12 @@ use super::orders::{Item, Order};
 use super::processors::POLICY;
 use super::relocate::looking_time;
 use super::shootdown::complete;
-use super::{LowWater, State, Watched, area_of, page_id, pages_of};
+use super::{LowWater, State, Watched, area_of, pages_of};
 use crate::coherence::Cause;
 use crate::machine::{Machine, TierLines};
 use crate::os::{AddressSpace, Pte};
 use std::num::NonZeroU32;
-use terrace_model::{AddressRange, Bytes, LINE_BYTES, PageSize, TierId, Time};
+use terrace_model::{AddressRange, Bytes, LINE_BYTES, PageSize, TierId, Time, VirtAddr};
 use terrace_policy::{
     Area, Block, Capabilities, Capability, Clear, CopyBy, Cost, Exchange, Initiator, MemorySystem, Move,
     MoveOptions, PageCount, PageId, PageView, PhysicalMemory, Resize, ScanHand, Scanned, Scope, SpaceId,
@@ -35,16 +35,16 @@ struct Progress {
 /// Whether stores are permitted, by the area that the last page lay in: scans go through areas in order.
 struct Permissions {
     space: SpaceId,
-    range: std::ops::Range<u64>,
+    range: std::ops::Range<VirtAddr>,
     writable: bool,
 }
 
 impl Permissions {
     fn unknown() -> Permissions {
-        Permissions { space: SpaceId(u32::MAX), range: 0..0, writable: false }
+        Permissions { space: SpaceId(u32::MAX), range: VirtAddr(0)..VirtAddr(0), writable: false }
     }
 
-    fn of(&mut self, areas: &AddressSpace, space: SpaceId, addr: u64) -> bool {
+    fn of(&mut self, areas: &AddressSpace, space: SpaceId, addr: VirtAddr) -> bool {
         if self.space != space || !self.range.contains(&addr) {
             let found = areas.find(addr);
             (self.range, self.writable) = found
@@ -95,7 +95,7 @@ impl World<'_> {
         for (page, size) in &progress.flush {
             self.machine.shared.system_mut(self.state.system).changes.make_stale(
                 page.space,
-                page.addr().0,
+                page.addr(),
                 *size,
             );
         }
@@ -131,15 +131,15 @@ impl World<'_> {
     fn set_traps(&mut self, page: PageId, accesses: bool, stores: bool) -> Option<(PageId, PageSize)> {
         let os = self.machine.shared.system_mut(self.state.system);
         let leaf = os.leaf_of(page)?;
-        os.set_traps(page.space, &leaf, page.addr().0, accesses, stores);
+        os.set_traps(page.space, &leaf, page.addr(), accesses, stores);
         Some((page.aligned(leaf.size), leaf.size))
     }
 }
 
 /// A page as policies see it.
-fn view(tier: TierId, space: SpaceId, addr: u64, size: PageSize, pte: Pte, writable: bool) -> PageView {
+fn view(tier: TierId, space: SpaceId, addr: VirtAddr, size: PageSize, pte: Pte, writable: bool) -> PageView {
     PageView {
-        page: page_id(space, addr),
+        page: PageId::of(space, addr),
         size,
         tier,
         accessed: pte.is_accessed(),
@@ -220,7 +220,7 @@ impl MemorySystem for World<'_> {
     fn page(&mut self, page: PageId) -> Option<PageView> {
         let space = page.space;
         let leaf = self.machine.shared.system(self.state.system).leaf_of(page)?;
-        let first = page.aligned(leaf.size).addr().0;
+        let first = page.aligned(leaf.size).addr();
         let os = self.machine.shared.system(self.state.system);
         let writable = Permissions::unknown().of(os.areas(space), space, first);
         Some(view(os.tier_of(leaf.pte.frame()), space, first, leaf.size, leaf.pte, writable))
@@ -238,7 +238,7 @@ impl MemorySystem for World<'_> {
     fn area(&mut self, page: PageId) -> Option<Area> {
         let os = self.machine.shared.system(self.state.system);
         let space = page.space;
-        let found = os.is_live(space).then(|| os.areas(space).find(page.addr().0)).flatten();
+        let found = os.is_live(space).then(|| os.areas(space).find(page.addr())).flatten();
         let object = self.state.structure_of(page);
         found.map(|(start, area)| Area { object, ..area_of(space, start, &area) })
     }
@@ -278,7 +278,7 @@ impl MemorySystem for World<'_> {
                 // pages that are watched no longer.
                 self.machine.shared.system_mut(self.state.system).changes.make_stale(
                     first.space,
-                    first.addr().0,
+                    first.addr(),
                     size,
                 );
             }
@@ -328,7 +328,7 @@ impl MemorySystem for World<'_> {
     fn zero_pages(&mut self, page: PageId) -> Option<u64> {
         let view = self.page(page)?;
         let os = self.machine.shared.system(self.state.system);
-        let zeros = os.zero_pages(page.space, view.page.addr().0, view.size)?;
+        let zeros = os.zero_pages(page.space, view.page.addr(), view.size)?;
         let looked = looking_time(self.state, view.base_pages(), zeros);
         self.works(looked, Cost { time: looked, ..Cost::default() });
         Some(zeros)

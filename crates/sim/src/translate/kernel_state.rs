@@ -8,17 +8,17 @@ use super::tlbs::TlbCounters;
 use crate::os::{Fault, Os, OsError};
 use std::fmt::Debug;
 use std::ops::Range;
-use terrace_model::{AddressRange, Frame, Line, SpaceId, Time};
+use terrace_model::{AddressRange, Frame, Line, SpaceId, Time, VirtAddr};
 use terrace_policy::Placement;
 use terrace_trace::Event;
 
 /// Who says where memory shall lie that a controller gives.
 pub trait Placer {
     /// Where the page at an address shall lie.
-    fn place(&mut self, os: &mut Os, space: SpaceId, addr: u64, write: bool, now: Time) -> Placement;
+    fn place(&mut self, os: &mut Os, space: SpaceId, addr: VirtAddr, write: bool, now: Time) -> Placement;
 
     /// The page was given memory.
-    fn placed(&mut self, os: &Os, space: SpaceId, addr: u64, given: &Fault);
+    fn placed(&mut self, os: &Os, space: SpaceId, addr: VirtAddr, given: &Fault);
 }
 
 /// A block of the program, as a controller that counts by block knows it.
@@ -69,7 +69,7 @@ pub trait KernelState: Debug + 'static {
 
     /// The name of the cache line at a virtual address, where caches are virtually tagged.
     #[inline(always)]
-    fn virtual_line(&mut self, _space: SpaceId, _addr: u64, _os: &Os) -> Option<u64> {
+    fn virtual_line(&mut self, _space: SpaceId, _addr: VirtAddr, _os: &Os) -> Option<u64> {
         None
     }
 

@@ -22,7 +22,7 @@ use super::tlb::{Tlb, TlbEntry, key, split_key};
 use super::tlbs::TlbHit;
 use std::iter::Rev;
 use std::ops::Range;
-use terrace_model::{AddressRange, GuestPhysAddr, PageSize, PhysAddr, SpaceId};
+use terrace_model::{AddressRange, GuestPhysAddr, PageSize, PhysAddr, SpaceId, VirtAddr};
 
 /// The address space of the host's table in the page-walk cache. Programs' spaces are counted from 0.
 pub(crate) const HOST: SpaceId = SpaceId((1 << 15) - 1);
@@ -115,8 +115,8 @@ impl Nested {
         }
         self.misses += 1;
         self.tlb.insert(page, TlbEntry(0));
-        let start = cache.start_level(HOST, addr.0, leaf, levels);
-        cache.fill(HOST, addr.0, leaf + 1, start);
+        let start = cache.start_level(HOST, addr.in_host_space(), leaf, levels);
+        cache.fill(HOST, addr.in_host_space(), leaf + 1, start);
         self.references += u64::from(start + 1 - leaf);
         (leaf..start + 1).rev()
     }
@@ -184,7 +184,7 @@ impl Nested {
     pub fn invalidate(&mut self, range: AddressRange) {
         self.tlb.retain(|key| {
             let (_, page, size) = split_key(key);
-            !AddressRange::new(page << size.shift(), size.bytes()).overlaps(&range)
+            !AddressRange::of_page(VirtAddr::of_page(page, size), size).overlaps(&range)
         });
     }
 
@@ -201,11 +201,11 @@ impl Constant {
     }
 
     /// What of a guest's page one entry of a TLB covers: no more than a page of the host.
-    pub fn splinter(&self, addr: u64, hit: TlbHit) -> TlbHit {
+    pub fn splinter(&self, addr: VirtAddr, hit: TlbHit) -> TlbHit {
         if hit.size <= self.host {
             return hit;
         }
-        let within = (addr & (hit.size.bytes() - 1)) >> self.host.shift() << (self.host.shift() - 12);
+        let within = addr.page_offset(hit.size) >> self.host.shift() << (self.host.shift() - 12);
         TlbHit { entry: TlbEntry::new(hit.entry.frame() + within, hit.entry.is_dirty()), size: self.host }
     }
 }
@@ -213,16 +213,12 @@ impl Constant {
 /// What a TLB holds of an address that a page of the guest and a page of the host lead to: the smaller of the two pages.
 /// `guest` holds a frame of the guest, the other two one of the machine. A store goes ahead at once where neither table has
 /// a bit to set.
-pub fn compose(addr: u64, guest: TlbHit, in_guest: GuestPhysAddr, host: TlbHit) -> TlbHit {
+pub fn compose(addr: VirtAddr, guest: TlbHit, in_guest: GuestPhysAddr, host: TlbHit) -> TlbHit {
     let size = guest.size.min(host.size);
     let dirty = guest.entry.is_dirty() && host.entry.is_dirty();
     // Where the page of the smaller size that holds the address begins in the machine.
     let within = in_guest.page_offset(host.size) >> size.shift() << size.shift();
-    debug_assert_eq!(
-        addr & (size.bytes() - 1),
-        in_guest.page_offset(size),
-        "pages are aligned in every space"
-    );
+    debug_assert_eq!(addr.page_offset(size), in_guest.page_offset(size), "pages are aligned in every space");
     TlbHit { entry: TlbEntry::new(host.entry.frame() + (within >> 12), dirty), size }
 }
 
@@ -267,7 +263,7 @@ mod tests {
     fn a_tlb_holds_the_smaller_of_two_pages() {
         let hit = |frame, size, dirty| TlbHit { entry: TlbEntry::new(frame, dirty), size };
         // The guest's page of 2 MiB begins at its frame 0x400, its sixth base page lies in the host's frame 0x77.
-        let (addr, in_guest) = (0x7f00_0020_5123, GuestPhysAddr(0x40_5123));
+        let (addr, in_guest) = (VirtAddr(0x7f00_0020_5123), GuestPhysAddr(0x40_5123));
         let guest = hit(0x400, PageSize::Huge, true);
         assert_eq!(
             compose(addr, guest, in_guest, hit(0x77, PageSize::Base, true)),

@@ -6,7 +6,7 @@
 use super::co_tags::{CoTags, ProbeSets, Probed, Resolution, Structure};
 use super::parameters::PageWalkCacheParameters;
 use super::tlb::{Tlb, TlbEntry};
-use terrace_model::SpaceId;
+use terrace_model::{SpaceId, VirtAddr};
 
 /// Intermediate entries by level and virtual-address prefix.
 #[derive(Clone, Debug)]
@@ -22,9 +22,9 @@ pub struct PageWalkCache {
 
 /// The key of the entry at `level` (1 is the leaf level; intermediate levels are 2 and up) that covers `addr`.
 #[inline(always)]
-fn key(space: SpaceId, addr: u64, level: u32) -> u64 {
+fn key(space: SpaceId, addr: VirtAddr, level: u32) -> u64 {
     // Prefix and level together are unique; the level goes below the prefix so that sets spread by it as well.
-    ((addr >> (12 + 9 * (level - 1))) << 3 | u64::from(level)) | u64::from(space.0) << 49
+    ((addr.0 >> (12 + 9 * (level - 1))) << 3 | u64::from(level)) | u64::from(space.0) << 49
 }
 
 impl PageWalkCache {
@@ -41,7 +41,7 @@ impl PageWalkCache {
     /// The level of the entry to fetch first for a walk that ends at `leaf` level in a table of `levels` levels:
     /// `levels` (the root) where nothing is cached, `leaf` where the entry above the leaf is.
     #[inline]
-    pub fn start_level(&mut self, space: SpaceId, addr: u64, leaf: u32, levels: u32) -> u32 {
+    pub fn start_level(&mut self, space: SpaceId, addr: VirtAddr, leaf: u32, levels: u32) -> u32 {
         if matches!(self.entries, Tlb::Absent) {
             return levels;
         }
@@ -57,7 +57,7 @@ impl PageWalkCache {
 
     /// Keeps the intermediate entries of levels `above_leaf..=start` that a walk fetched.
     #[inline]
-    pub fn fill(&mut self, space: SpaceId, addr: u64, above_leaf: u32, start: u32) {
+    pub fn fill(&mut self, space: SpaceId, addr: VirtAddr, above_leaf: u32, start: u32) {
         for level in (above_leaf..=start).rev() {
             self.entries.insert(key(space, addr, level), TlbEntry(0));
         }
@@ -75,14 +75,14 @@ impl PageWalkCache {
 
     /// The entry of `level` that a fill put in was made from the page-table entry at `entry`. Returns the co-tag of what had
     /// to go for it.
-    pub fn tag(&mut self, space: SpaceId, addr: u64, level: u32, entry: u64) -> Option<u64> {
+    pub fn tag(&mut self, space: SpaceId, addr: VirtAddr, level: u32, entry: u64) -> Option<u64> {
         let (own, place) = (self.co_tags.as_mut()?, self.entries.place(key(space, addr, level))?);
         own.set(place, entry)
     }
 
     /// The entry of `level` that a fill put in says nothing that a message could be about: it has no co-tag. Returns the
     /// co-tag of what had to go for it.
-    pub fn untag(&mut self, space: SpaceId, addr: u64, level: u32) -> Option<u64> {
+    pub fn untag(&mut self, space: SpaceId, addr: VirtAddr, level: u32) -> Option<u64> {
         let (own, place) = (self.co_tags.as_mut()?, self.entries.place(key(space, addr, level))?);
         own.clear(place)
     }
@@ -112,10 +112,10 @@ impl PageWalkCache {
     }
 
     /// Drops all but the entries that `keep` wants, which is given their spaces and first addresses.
-    pub fn retain(&mut self, keep: impl Fn(SpaceId, u64) -> bool) {
+    pub fn retain(&mut self, keep: impl Fn(SpaceId, VirtAddr) -> bool) {
         self.entries.retain(|key| {
             let (level, prefix) = ((key & 7) as u32, (key & ((1 << 49) - 1)) >> 3);
-            keep(SpaceId((key >> 49) as u32), prefix << (12 + 9 * (level - 1)))
+            keep(SpaceId((key >> 49) as u32), VirtAddr(prefix << (12 + 9 * (level - 1))))
         });
     }
 
@@ -144,19 +144,27 @@ mod tests {
     fn a_second_walk_starts_below_what_the_first_left() {
         let mut cache = cache(32);
         let addr = 0x7f00_1234_5000;
-        assert_eq!(cache.start_level(SpaceId(0), addr, 1, 4), 4);
-        cache.fill(SpaceId(0), addr, 2, 4);
-        assert_eq!(cache.start_level(SpaceId(0), addr + 4096, 1, 4), 1, "same 2 MiB: only the leaf");
-        assert_eq!(cache.start_level(SpaceId(0), addr + (2 << 20), 1, 4), 2, "same 1 GiB: two references");
-        assert_eq!(cache.start_level(SpaceId(0), addr + (2 << 30), 1, 4), 3, "same 512 GiB: three");
-        assert_eq!(cache.start_level(SpaceId(1), addr, 1, 4), 4, "another address space: all four");
+        assert_eq!(cache.start_level(SpaceId(0), VirtAddr(addr), 1, 4), 4);
+        cache.fill(SpaceId(0), VirtAddr(addr), 2, 4);
+        assert_eq!(
+            cache.start_level(SpaceId(0), VirtAddr(addr + 4096), 1, 4),
+            1,
+            "same 2 MiB: only the leaf"
+        );
+        assert_eq!(
+            cache.start_level(SpaceId(0), VirtAddr(addr + (2 << 20)), 1, 4),
+            2,
+            "same 1 GiB: two references"
+        );
+        assert_eq!(cache.start_level(SpaceId(0), VirtAddr(addr + (2 << 30)), 1, 4), 3, "same 512 GiB: three");
+        assert_eq!(cache.start_level(SpaceId(1), VirtAddr(addr), 1, 4), 4, "another address space: all four");
         assert_eq!((cache.hits, cache.misses), (3, 2));
     }
 
     #[test]
     fn without_entries_every_walk_starts_at_the_root() {
         let mut cache = cache(0);
-        cache.fill(SpaceId(0), 0x1000, 2, 4);
-        assert_eq!(cache.start_level(SpaceId(0), 0x1000, 1, 4), 4);
+        cache.fill(SpaceId(0), VirtAddr(0x1000), 2, 4);
+        assert_eq!(cache.start_level(SpaceId(0), VirtAddr(0x1000), 1, 4), 4);
     }
 }

@@ -10,7 +10,7 @@ use super::base_pages;
 use crate::os::PageTable;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use terrace_model::{AddressRange, Bytes, SpaceId};
+use terrace_model::{AddressRange, Bytes, SpaceId, VirtAddr};
 
 /// Ranges in a node of the range table.
 const RANGES_PER_NODE: u64 = 4;
@@ -123,19 +123,19 @@ impl RangeTables {
     }
 
     /// A walk came by the page of `addr`: finds its run, joining what it touches.
-    pub fn learn(&mut self, space: SpaceId, addr: u64, table: &PageTable) {
+    pub fn learn(&mut self, space: SpaceId, addr: VirtAddr, table: &PageTable) {
         let at = space.index();
         if self.tables.len() <= at {
             self.tables.resize(at + 1, Table::default());
         }
         let own = &mut self.tables[at];
-        let page = addr >> 12;
+        let page = addr.vpn();
         if own.find(page).is_some() {
             return;
         }
         // The part of the page at `page` that no run holds, if it belongs to one, and its offset.
         let part = |own: &Table, page: u64| {
-            let leaf = table.find(page << 12).filter(|leaf| leaf.pte.is_plain())?;
+            let leaf = table.find(VirtAddr::of_vpn(page)).filter(|leaf| leaf.pte.is_plain())?;
             let begin = page & !(leaf.size.base_pages() - 1);
             let first = own.before(page + 1).map_or(begin, |run| run.end.max(begin));
             let end = begin + leaf.size.base_pages();

@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use std::any::Any;
 use std::fmt::Debug;
 use terrace_model::parameters::Parameters;
-use terrace_model::{AddressRange, Frame, PageSize, SpaceId, Stats, Time};
+use terrace_model::{AddressRange, Frame, PageSize, PhysAddr, SpaceId, Stats, Time, VirtAddr};
 use terrace_policy::CapabilitySet;
 
 /// Why an access was not made.
@@ -39,7 +39,7 @@ pub struct Request {
     /// The process.
     pub space: SpaceId,
     /// Its virtual address.
-    pub addr: u64,
+    pub addr: VirtAddr,
     /// A store.
     pub write: bool,
     /// When its operands were there.
@@ -56,7 +56,7 @@ impl Request {
     /// The number of its base page.
     #[inline(always)]
     pub fn page(&self) -> u64 {
-        self.addr >> 12
+        self.addr.vpn()
     }
 }
 
@@ -128,14 +128,20 @@ pub trait Walker {
 
     /// Fetches a line of the kernel's or the hardware's own tables by physical address, through the data caches. Returns
     /// when it is there.
-    fn fetch<T: Translation>(&mut self, kernel: &mut T::Kernel, addr: u64, write: bool, now: Time) -> Time;
+    fn fetch<T: Translation>(
+        &mut self,
+        kernel: &mut T::Kernel,
+        addr: PhysAddr,
+        write: bool,
+        now: Time,
+    ) -> Time;
 
     /// The same by the memory controller, which stands below the private caches: through the last level, or from memory
     /// alone.
     fn fetch_below<T: Translation>(
         &mut self,
         kernel: &mut T::Kernel,
-        addr: u64,
+        addr: PhysAddr,
         through_last_level: bool,
         now: Time,
     ) -> Time;
@@ -151,7 +157,7 @@ pub trait Walker {
     fn confirm(&mut self, request: &Request, frame: u64) -> Option<TlbHit>;
 
     /// The part of a page that one TLB entry covers: under nested paging no more than a page of the host.
-    fn splinter(&self, addr: u64, hit: TlbHit) -> TlbHit;
+    fn splinter(&self, addr: VirtAddr, hit: TlbHit) -> TlbHit;
 
     /// A process's page table.
     fn table(&self, space: SpaceId) -> &PageTable;
@@ -197,7 +203,7 @@ pub struct Setup<'a, K> {
     /// A core's cycle.
     pub cycle: Time,
     /// First physical address beyond all tiers, where [`Translation::memory_bytes`] lie.
-    pub memory: u64,
+    pub memory: PhysAddr,
 }
 
 /// The TLBs of one core: what the page table's changes do to them, and what they count.
@@ -220,7 +226,7 @@ pub trait TlbSet: Debug {
         Vec::new()
     }
     /// Where level 1 and level 2 look for a page.
-    fn seats(&self, _space: SpaceId, _addr: u64, _size: PageSize) -> Seats {
+    fn seats(&self, _space: SpaceId, _addr: VirtAddr, _size: PageSize) -> Seats {
         Seats::default()
     }
     /// Drops the translations whose co-tags match.
@@ -303,7 +309,7 @@ pub trait Translation: Debug + Sized + 'static {
     /// The translation of a page used lately, if it is known to be in level 1; `None` says nothing. Uses it, but counts
     /// nothing: whoever goes on with it calls [`Translation::count_hit`].
     #[inline(always)]
-    fn recent(&mut self, _space: SpaceId, _addr: u64) -> Option<TlbHit> {
+    fn recent(&mut self, _space: SpaceId, _addr: VirtAddr) -> Option<TlbHit> {
         None
     }
 

@@ -8,7 +8,7 @@ use super::co_tags::{CoTags, Probed, Resolution, Seats, Structure, Target};
 use super::parameters::TranslationParameters;
 use super::scheme::{Request, Walker};
 use super::tlb::{Tlb, TlbEntry, key, split_key};
-use terrace_model::{AddressRange, PageSize, SpaceId, Time};
+use terrace_model::{AddressRange, PageSize, SpaceId, Time, VirtAddr};
 
 /// Counters of one core's TLBs, or of all cores' together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,15 +73,15 @@ const NOTHING_RECENT: Recent = Recent {
 
 /// A base page with its address space.
 #[inline(always)]
-fn base_page(space: SpaceId, addr: u64) -> u64 {
+fn base_page(space: SpaceId, addr: VirtAddr) -> u64 {
     // Addresses have 57 bits at most, so 45 remain; 19 bits distinguish the spaces of one run.
-    addr >> 12 ^ u64::from(space.0) << 45
+    addr.vpn() ^ u64::from(space.0) << 45
 }
 
 /// Where a base page's translation is remembered. Any pages must spread: power-of-two strides are frequent.
 #[inline(always)]
-fn recent_index(addr: u64) -> usize {
-    ((addr >> 12).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - RECENT.ilog2())) as usize
+fn recent_index(addr: VirtAddr) -> usize {
+    (addr.vpn().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - RECENT.ilog2())) as usize
 }
 
 /// All TLBs of a core.
@@ -155,7 +155,7 @@ impl Tlbs {
     /// The translation of a page used lately, if it is known where in level 1 it is; `None` says nothing. Uses it, but
     /// counts nothing: whoever goes on with it calls [`Tlbs::count_hit`].
     #[inline(always)]
-    pub fn recent(&mut self, space: SpaceId, addr: u64) -> Option<TlbHit> {
+    pub fn recent(&mut self, space: SpaceId, addr: VirtAddr) -> Option<TlbHit> {
         let Recent { page, key, set, slot, hit } = self.recent[recent_index(addr)];
         if page != base_page(space, addr) {
             return None;
@@ -177,7 +177,7 @@ impl Tlbs {
 
     /// Looks level 1 up. A miss is not counted yet, since its page size is unknown.
     #[inline(always)]
-    pub fn lookup_l1(&mut self, space: SpaceId, addr: u64) -> Option<TlbHit> {
+    pub fn lookup_l1(&mut self, space: SpaceId, addr: VirtAddr) -> Option<TlbHit> {
         if let Some(hit) = self.recent(space, addr) {
             self.count_hit(hit);
             return Some(hit);
@@ -188,11 +188,11 @@ impl Tlbs {
     }
 
     #[inline(always)]
-    fn lookup_l1_of(&mut self, size: PageSize, space: SpaceId, addr: u64) -> Option<TlbHit> {
+    fn lookup_l1_of(&mut self, size: PageSize, space: SpaceId, addr: VirtAddr) -> Option<TlbHit> {
         if !self.seen[size.index()] {
             return None;
         }
-        let key = key(space, addr >> size.shift(), size);
+        let key = key(space, addr.page_number(size), size);
         let (entry, slot) = self.l1[size.index()].touch(key)?;
         self.counters.l1_hits[size.index()] += 1;
         let hit = TlbHit { entry, size };
@@ -203,19 +203,19 @@ impl Tlbs {
     /// Looks level 2 up after a miss in level 1. A hit counts, and fills level 1; a miss must be followed by
     /// [`Tlbs::fill_after_walk`].
     #[inline]
-    pub fn lookup_l2(&mut self, space: SpaceId, addr: u64) -> Option<TlbHit> {
+    pub fn lookup_l2(&mut self, space: SpaceId, addr: VirtAddr) -> Option<TlbHit> {
         self.lookup_l2_of(PageSize::Base, space, addr)
             .or_else(|| self.lookup_l2_of(PageSize::Huge, space, addr))
             .or_else(|| self.lookup_l2_of(PageSize::Giant, space, addr))
     }
 
     #[inline(always)]
-    fn lookup_l2_of(&mut self, size: PageSize, space: SpaceId, addr: u64) -> Option<TlbHit> {
+    fn lookup_l2_of(&mut self, size: PageSize, space: SpaceId, addr: VirtAddr) -> Option<TlbHit> {
         if !self.seen[size.index()] {
             return None;
         }
         let array = self.l2_of_size[size.index()]?;
-        let key = key(space, addr >> size.shift(), size);
+        let key = key(space, addr.page_number(size), size);
         let (entry, _) = self.l2[array as usize].touch(key)?;
         if let Some(own) = &mut self.co_tags
             && let Some(place) = self.l2[array as usize].place(key)
@@ -231,12 +231,12 @@ impl Tlbs {
 
     /// Counts the misses of both levels and fills both with what the walk found.
     #[inline]
-    pub fn fill_after_walk(&mut self, space: SpaceId, addr: u64, hit: TlbHit) {
+    pub fn fill_after_walk(&mut self, space: SpaceId, addr: VirtAddr, hit: TlbHit) {
         let size = hit.size.index();
         self.counters.l1_misses[size] += 1;
         self.counters.l2_misses += 1;
         self.seen[size] = true;
-        let key = key(space, addr >> hit.size.shift(), hit.size);
+        let key = key(space, addr.page_number(hit.size), hit.size);
         if let Some(array) = self.l2_of_size[size] {
             self.l2[array as usize].insert(key, hit.entry);
             if let Some(own) = &mut self.co_tags {
@@ -247,16 +247,16 @@ impl Tlbs {
     }
 
     /// Counts the misses of both levels and fills level 1 with what something beside level 2 knew.
-    pub fn fill_l1(&mut self, space: SpaceId, addr: u64, hit: TlbHit) {
+    pub fn fill_l1(&mut self, space: SpaceId, addr: VirtAddr, hit: TlbHit) {
         let size = hit.size.index();
         self.counters.l1_misses[size] += 1;
         self.counters.l2_misses += 1;
         self.seen[size] = true;
-        self.insert_l1(space, addr, key(space, addr >> hit.size.shift(), hit.size), hit);
+        self.insert_l1(space, addr, key(space, addr.page_number(hit.size), hit.size), hit);
     }
 
     #[inline(always)]
-    fn insert_l1(&mut self, space: SpaceId, addr: u64, key: u64, hit: TlbHit) {
+    fn insert_l1(&mut self, space: SpaceId, addr: VirtAddr, key: u64, hit: TlbHit) {
         let slot = self.l1[hit.size.index()].insert(key, hit.entry);
         if let Some(own) = &mut self.co_tags {
             own.tag(&self.l1[hit.size.index()], Structure::L1, hit.size.index(), key);
@@ -266,7 +266,7 @@ impl Tlbs {
 
     /// The entry of a page became the most recent of its level-1 set.
     #[inline(always)]
-    fn remember(&mut self, space: SpaceId, addr: u64, key: u64, slot: u32, hit: TlbHit) {
+    fn remember(&mut self, space: SpaceId, addr: VirtAddr, key: u64, slot: u32, hit: TlbHit) {
         let size = hit.size.index();
         if matches!(self.l1[size], Tlb::Absent) {
             return;
@@ -289,8 +289,8 @@ impl Tlbs {
     }
 
     /// Replaces a page's entry wherever it is held (its dirty bit was set).
-    pub fn update(&mut self, space: SpaceId, addr: u64, hit: TlbHit) {
-        let key = key(space, addr >> hit.size.shift(), hit.size);
+    pub fn update(&mut self, space: SpaceId, addr: VirtAddr, hit: TlbHit) {
+        let key = key(space, addr.page_number(hit.size), hit.size);
         self.l1[hit.size.index()].update(key, hit.entry);
         if let Some(array) = self.l2_of_size[hit.size.index()] {
             self.l2[array as usize].update(key, hit.entry);
@@ -327,8 +327,8 @@ impl Tlbs {
     }
 
     /// Where level 1 and level 2 look for a page.
-    pub fn seats(&self, space: SpaceId, addr: u64, size: PageSize) -> Seats {
-        let page = addr >> size.shift();
+    pub fn seats(&self, space: SpaceId, addr: VirtAddr, size: PageSize) -> Seats {
+        let page = addr.page_number(size);
         let key = key(space, page, size);
         let l2 = self.l2_of_size[size.index()].map_or(0, |array| self.l2[array as usize].set_number(key));
         Seats { sets: [self.l1[size.index()].set_number(key) as u16, l2 as u16], page: page as u16 }

@@ -12,7 +12,7 @@ use crate::{AccessKind, Batch, Event, Item, MapKind, SequencedEvent, StreamId, d
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
-use terrace_model::{AddressRange, Ranges};
+use terrace_model::{AddressRange, Ranges, VirtAddr};
 
 /// What the number of a line counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,9 +92,10 @@ impl Folded {
         const UNKNOWN: &str = "[not mapped]";
         let space = self.space(stream);
         let program = space.program;
+        let addr = VirtAddr(addr);
         let found = space.objects.find(addr).or_else(|| space.mappings.find(addr));
         let site = match found {
-            Some((_, _, number)) => number,
+            Some((_, number)) => number,
             None => self.number(UNKNOWN),
         };
         self.counts.entry((program, site)).or_default()[kind as usize] += 1;

@@ -44,7 +44,7 @@ pub struct Parts {
     end: Option<Vec<(u64, Time)>>,
     costs: Vec<PartCost>,
     /// The last faults, not yet counted: process, address and time.
-    faults: VecDeque<(SpaceId, u64, Time)>,
+    faults: VecDeque<(SpaceId, VirtAddr, Time)>,
     usages: Usages,
 }
 
@@ -76,30 +76,30 @@ impl Parts {
     }
 
     /// The part that a page of a program belongs to, and the addresses around it that do too.
-    fn find(&mut self, space: SpaceId, addr: u64) -> (AddressRange, u32) {
+    fn find(&mut self, space: SpaceId, addr: VirtAddr) -> (AddressRange, u32) {
         let found = self.spaces.get(space.index()).and_then(|space| {
-            let middle = addr & !4095 | 2048;
-            if let Some((start, end, number)) = space.structures.find(middle) {
-                return Some((start, end, number));
+            let page = addr.align_down(PageSize::Base);
+            if let Some(found) = space.structures.find(page + 2048) {
+                return Some(found);
             }
-            let (start, end, number) = space.areas.find(addr)?;
+            let (area, number) = space.areas.find(addr)?;
             // The area goes on where no structure is.
-            let end = space.structures.next_after(addr).map_or(end, |next| end.min(next));
-            Some((start.max(addr & !4095), end, number))
+            let end = space.structures.next_after(addr).map_or(area.end(), |next| area.end().min(next));
+            Some((AddressRange::between(area.start.max(page), end), number))
         });
         match found {
-            Some((start, end, number)) => (AddressRange::new(start, end - start), number),
+            Some(found) => found,
             None => {
-                let page = addr & !4095;
+                let page = addr.align_down(PageSize::Base);
                 let next = self.spaces.get(space.index()).and_then(|space| space.areas.next_after(addr));
-                let end = next.map_or(!4095, |next| next.max(page + 4096));
-                (AddressRange::new(page, end - page), self.number(space.0, "unmapped".to_owned(), false))
+                let end = next.map_or(VirtAddr(!4095), |next| next.max(page + 4096));
+                (AddressRange::between(page, end), self.number(space.0, "unmapped".to_owned(), false))
             }
         }
     }
 
     /// A walk for `addr` took so long.
-    pub fn walked(&mut self, space: SpaceId, addr: u64, took: Time) {
+    pub fn walked(&mut self, space: SpaceId, addr: VirtAddr, took: Time) {
         let (_, number) = self.find(space, addr);
         let (walks, time) = &mut self.walks[number as usize];
         *walks += 1;
@@ -108,7 +108,7 @@ impl Parts {
 
     /// A fault at `addr` took so long. It is counted a little later: a page is mostly faulted in by the object at its
     /// beginning, before the one in its middle is allocated.
-    pub fn faulted(&mut self, space: SpaceId, addr: u64, took: Time) {
+    pub fn faulted(&mut self, space: SpaceId, addr: VirtAddr, took: Time) {
         self.faults.push_back((space, addr, took));
         self.count_faults(LATE);
     }
@@ -122,7 +122,7 @@ impl Parts {
         }
     }
 
-    fn count_fault(&mut self, (space, addr, took): (SpaceId, u64, Time)) {
+    fn count_fault(&mut self, (space, addr, took): (SpaceId, VirtAddr, Time)) {
         let (_, number) = self.find(space, addr);
         let cost = &mut self.costs[number as usize];
         cost.fault_latency.record(took.as_nanos() as u64);
@@ -132,7 +132,7 @@ impl Parts {
     /// An object is about to go: its faults are counted while it is known.
     fn object_goes(&mut self, space: SpaceId, object: u64) {
         let Some((pages, _)) = self.space(space).objects.get(&object).copied() else { return };
-        let theirs = |fault: &(SpaceId, u64, Time)| fault.0 == space && pages.contains(VirtAddr(fault.1));
+        let theirs = |fault: &(SpaceId, VirtAddr, Time)| fault.0 == space && pages.contains(fault.1);
         while let Some(at) = self.faults.iter().position(theirs) {
             let fault = self.faults.remove(at);
             fault.into_iter().for_each(|fault| self.count_fault(fault));
@@ -141,7 +141,7 @@ impl Parts {
 
     /// A page was copied.
     pub fn copied(&mut self, page: PageId, size: PageSize) {
-        let from = page.addr().0;
+        let from = page.addr();
         self.pieces(page.space, from..from + size.bytes(), |parts, number, bytes| {
             parts.costs[number].copied_bytes += bytes;
         });
@@ -155,11 +155,16 @@ impl Parts {
     }
 
     /// A range piece by piece, as parts share it: each one's number and bytes.
-    fn pieces(&mut self, space: SpaceId, range: Range<u64>, mut visit: impl FnMut(&mut Parts, usize, u64)) {
+    fn pieces(
+        &mut self,
+        space: SpaceId,
+        range: Range<VirtAddr>,
+        mut visit: impl FnMut(&mut Parts, usize, u64),
+    ) {
         let mut at = range.start;
         while at < range.end {
             let (piece, number) = self.find(space, at);
-            let until = piece.end().0.clamp(at + 1, range.end);
+            let until = piece.end().clamp(at + 1, range.end);
             visit(self, number as usize, until - at);
             at = until;
         }
@@ -199,7 +204,7 @@ impl Parts {
             }
             Event::Alloc { object, site, range } => {
                 let name = self.sites.get(site).cloned().unwrap_or_else(|| format!("site {site}"));
-                let pages = pages_of(*range);
+                let pages = range.pages_by_middle();
                 if pages.bytes > 0 {
                     let number = self.number(space.0, name, true);
                     let own = self.space(space);
@@ -211,7 +216,7 @@ impl Parts {
                 self.object_goes(space, *object);
                 let own = self.space(space);
                 if let Some((old, number)) = own.objects.remove(object) {
-                    let pages = pages_of(*range);
+                    let pages = range.pages_by_middle();
                     own.structures.remove(old);
                     own.structures.insert(pages, number);
                     own.objects.insert(*object, (pages, number));
@@ -236,8 +241,9 @@ impl Parts {
             ("", MapKind::Stack) => "[stack]".to_owned(),
             ("", _) => {
                 // An area that grows stays the same part.
-                let before = range.start.0.checked_sub(1).and_then(|addr| self.space(space).areas.find(addr));
-                if let Some((_, _, number)) = before
+                let before = range.start.0.checked_sub(1);
+                let before = before.and_then(|addr| self.space(space).areas.find(VirtAddr(addr)));
+                if let Some((_, number)) = before
                     && self.list[number as usize].name.starts_with("anonymous at")
                 {
                     return number;
@@ -271,7 +277,7 @@ impl Parts {
 
     /// For pictures: the part of a page, asked for page by page.
     pub fn part_of(&mut self, page: PageId) -> u32 {
-        self.find(page.space, page.addr().0).1
+        self.find(page.space, page.addr()).1
     }
 
     /// What is known of each part.
@@ -294,13 +300,6 @@ impl Parts {
         });
         uses.collect()
     }
-}
-
-/// The pages whose middle byte lies in a range.
-fn pages_of(range: AddressRange) -> AddressRange {
-    let page = |addr: u64| (addr.saturating_add(2047) >> 12) << 12;
-    let (start, end) = (page(range.start.0), page(range.end().0));
-    AddressRange::new(start, end - start)
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
 use super::*;
-use terrace_model::{Histogram, SpaceId};
+use terrace_model::{Histogram, SpaceId, VirtAddr};
 use terrace_trace::Protection;
 
 fn map(parts: &mut Parts, start: u64, bytes: u64, name: &str) {
@@ -8,7 +8,7 @@ fn map(parts: &mut Parts, start: u64, bytes: u64, name: &str) {
     parts.apply(SpaceId(0), &Event::Map { range, kind, protection, name: name.to_owned() });
 }
 
-fn name_at(parts: &mut Parts, addr: u64) -> String {
+fn name_at(parts: &mut Parts, addr: VirtAddr) -> String {
     let number = parts.find(SpaceId(0), addr).1;
     parts.list[number as usize].name.clone()
 }
@@ -21,14 +21,15 @@ fn a_page_belongs_to_the_structure_that_holds_its_middle() {
     // From the middle of the second page to just before the middle of the fourth.
     let range = AddressRange::new(0x11800, 0x2000);
     parts.apply(SpaceId(0), &Event::Alloc { object: 1, site: 3, range });
-    let names: Vec<String> = (0..5).map(|page| name_at(&mut parts, 0x10000 + 0x1000 * page + 7)).collect();
+    let names: Vec<String> =
+        (0..5).map(|page| name_at(&mut parts, VirtAddr(0x10000 + 0x1000 * page + 7))).collect();
     assert_eq!(names, ["libm.so", "tree", "tree", "libm.so", "libm.so"]);
     parts.apply(SpaceId(0), &Event::Free { object: 1 });
-    assert_eq!(name_at(&mut parts, 0x11000), "libm.so");
+    assert_eq!(name_at(&mut parts, VirtAddr(0x11000)), "libm.so");
     // A small object that holds no middle leaves no trace.
     parts.apply(SpaceId(0), &Event::Alloc { object: 2, site: 3, range: AddressRange::new(0x12000, 64) });
-    assert_eq!(name_at(&mut parts, 0x12000), "libm.so");
-    assert_eq!(name_at(&mut parts, 0x99000), "unmapped");
+    assert_eq!(name_at(&mut parts, VirtAddr(0x12000)), "libm.so");
+    assert_eq!(name_at(&mut parts, VirtAddr(0x99000)), "unmapped");
 }
 
 #[test]
@@ -37,8 +38,8 @@ fn areas_without_a_name_grow_and_small_ones_are_together() {
     map(&mut parts, 0x4000_0000, 4 << 20, "");
     map(&mut parts, 0x4040_0000, 0x1000, "");
     map(&mut parts, 0x8000_0000, 0x1000, "");
-    assert_eq!(name_at(&mut parts, 0x4040_0fff), "anonymous at 0x40000000");
-    assert_eq!(name_at(&mut parts, 0x8000_0000), "small anonymous areas");
+    assert_eq!(name_at(&mut parts, VirtAddr(0x4040_0fff)), "anonymous at 0x40000000");
+    assert_eq!(name_at(&mut parts, VirtAddr(0x8000_0000)), "small anonymous areas");
 }
 
 #[test]
@@ -48,8 +49,8 @@ fn a_fault_belongs_to_the_object_that_comes_to_hold_the_middle_of_its_page() {
     parts.apply(SpaceId(0), &Event::Site { site: 3, name: "tree".to_owned() });
     let took = Time::from_nanos(700);
     // A small object at its beginning faults the page in; only then comes the one in the middle, which goes again.
-    parts.faulted(SpaceId(0), 0x11008, took);
-    parts.faulted(SpaceId(0), 0x18000, took.times(2));
+    parts.faulted(SpaceId(0), VirtAddr(0x11008), took);
+    parts.faulted(SpaceId(0), VirtAddr(0x18000), took.times(2));
     parts.apply(SpaceId(0), &Event::Alloc { object: 1, site: 3, range: AddressRange::new(0x11400, 0x800) });
     parts.apply(SpaceId(0), &Event::Free { object: 1 });
     parts.copied(PageId::new(0, 0x11), PageSize::Base);
@@ -70,7 +71,11 @@ fn the_tail_of_a_part_is_more_than_its_longest_fault() {
     let mut parts = Parts::default();
     map(&mut parts, 0x10000, 0x10000, "heap");
     for number in 0..300 {
-        parts.faulted(SpaceId(0), 0x10000, Time::from_nanos(if number == 7 { 900_000 } else { 700 }));
+        parts.faulted(
+            SpaceId(0),
+            VirtAddr(0x10000),
+            Time::from_nanos(if number == 7 { 900_000 } else { 700 }),
+        );
     }
     let cost = parts.uses(Time::from_nanos(1))[0].cost.clone();
     let latency = &cost.fault_latency;

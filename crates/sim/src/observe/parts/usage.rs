@@ -4,7 +4,7 @@ use super::Parts;
 use crate::os::Os;
 use crate::outcome::PartUse;
 use std::ops::Range;
-use terrace_model::{AddressRange, PageSize, SpaceId};
+use terrace_model::{AddressRange, PageSize, SpaceId, VirtAddr};
 
 /// Of how many parts memory must have grown by one until it is looked at again.
 const GROWTH: u64 = 64;
@@ -29,14 +29,14 @@ impl Usages {
         self.most = resident;
         self.parts.clear();
         for space in os.live_spaces() {
-            let pages = os.table(space).pages_in(AddressRange::new(0, u64::MAX));
+            let pages = os.table(space).pages_in(AddressRange::ALL);
             for &(page, size, _) in &pages {
                 self.each(parts, space, page..page + size.bytes(), |part, bytes| {
                     part.resident[size.index()] += bytes;
                 });
             }
-            let resident: Vec<Range<u64>> =
-                pages.iter().map(|(page, size, _)| *page..page + size.bytes()).collect();
+            let resident: Vec<Range<VirtAddr>> =
+                pages.iter().map(|&(page, size, _)| page..page + size.bytes()).collect();
             for size in [PageSize::Huge, PageSize::Giant] {
                 self.weigh(parts, os, space, &resident, size);
             }
@@ -44,8 +44,15 @@ impl Usages {
     }
 
     /// What pages of `size` would hold where one fits into a mapping: what is resident, and what is not.
-    fn weigh(&mut self, parts: &mut Parts, os: &Os, space: SpaceId, resident: &[Range<u64>], size: PageSize) {
-        let count = |usages: &mut Usages, parts: &mut Parts, range: Range<u64>, is_resident: bool| {
+    fn weigh(
+        &mut self,
+        parts: &mut Parts,
+        os: &Os,
+        space: SpaceId,
+        resident: &[Range<VirtAddr>],
+        size: PageSize,
+    ) {
+        let count = |usages: &mut Usages, parts: &mut Parts, range: Range<VirtAddr>, is_resident: bool| {
             usages.each(parts, space, range, |part, bytes| {
                 *match (size, is_resident) {
                     (PageSize::Giant, true) => &mut part.mappable_1g,
@@ -55,7 +62,7 @@ impl Usages {
                 } += bytes;
             });
         };
-        let block_of = |addr: u64| addr & !(size.bytes() - 1);
+        let block_of = |addr: VirtAddr| addr.align_down(size);
         let mut at = 0;
         while at < resident.len() {
             // All that is resident in one aligned block; a page that is larger counts as its own block.
@@ -86,7 +93,7 @@ impl Usages {
         &mut self,
         parts: &mut Parts,
         space: SpaceId,
-        range: Range<u64>,
+        range: Range<VirtAddr>,
         mut count: impl FnMut(&mut PartUse, u64),
     ) {
         parts.pieces(space, range, |_, number, bytes| {

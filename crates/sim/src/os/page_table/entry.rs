@@ -1,6 +1,6 @@
 //! What one entry of a page table says.
 
-use terrace_model::{Frame, PageSize};
+use terrace_model::{Frame, PageSize, PhysAddr, VirtAddr};
 
 /// A leaf page-table entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,6 +191,18 @@ impl Leaf {
     #[inline(always)]
     pub fn of_base_page(pte: Pte, table: u32, above: u32) -> Leaf {
         Leaf { pte, size: PageSize::Base, lowest: table, above, upper: [NO_TABLE; 3] }
+    }
+
+    /// The base frame that holds `addr`, an address in the page.
+    #[inline(always)]
+    pub fn frame_of(&self, addr: VirtAddr) -> Frame {
+        self.pte.frame().plus(addr.page_offset(self.size) >> PageSize::Base.shift())
+    }
+
+    /// Where `addr`, an address in the page, lies.
+    #[inline(always)]
+    pub fn place_of(&self, addr: VirtAddr) -> PhysAddr {
+        self.pte.frame().addr() + addr.page_offset(self.size)
     }
 
     /// Number of the table at `level` on the way to the entry, if it is known.

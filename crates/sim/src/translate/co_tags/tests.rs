@@ -4,7 +4,7 @@ use super::super::tlb::{Tlb, TlbEntry, key};
 use super::*;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use terrace_model::{Cycles, PageSize, SpaceId};
+use terrace_model::{Cycles, PageSize, SpaceId, VirtAddr};
 
 fn array(entries: u32, ways: Associativity) -> (Tlb, CoTags) {
     let tlb = Tlb::new(entries, ways).unwrap();
@@ -69,11 +69,11 @@ fn sets_of_the_page_walk_cache_follow_from_the_address() {
         let mut cache = PageWalkCache::new(&parameters).unwrap();
         cache.keep_co_tags();
         let addr = 0x7f00_1234_5000u64;
-        cache.fill(SpaceId(0), addr, 2, 4);
+        cache.fill(SpaceId(0), VirtAddr(addr), 2, 4);
         // Tables at 1, 2 and 3 MiB hold the entries of levels 2, 3 and 4.
         let entry = |level: u32| (u64::from(level - 1) << 20) + (addr >> (12 + 9 * (level - 1)) & 511) * 8;
         for level in 2..=4 {
-            assert_eq!(cache.tag(SpaceId(0), addr, level, entry(level)), None);
+            assert_eq!(cache.tag(SpaceId(0), VirtAddr(addr), level, entry(level)), None);
             assert!(cache.holds(entry(level), resolution).0);
         }
         let probed = cache.probe(entry(3), 1, searches_all, resolution);
@@ -83,9 +83,13 @@ fn sets_of_the_page_walk_cache_follow_from_the_address() {
             [0, 0, if searches_all { 16 } else { 4 }, 0],
             "one set for each of four levels"
         );
-        assert_eq!(cache.start_level(SpaceId(0), addr, 1, 4), 1, "what leads to the leaf is still there");
+        assert_eq!(
+            cache.start_level(SpaceId(0), VirtAddr(addr), 1, 4),
+            1,
+            "what leads to the leaf is still there"
+        );
         cache.probe(entry(2), 1, searches_all, resolution);
-        assert_eq!(cache.start_level(SpaceId(0), addr, 1, 4), 3, "and now the root's entry alone");
+        assert_eq!(cache.start_level(SpaceId(0), VirtAddr(addr), 1, 4), 3, "and now the root's entry alone");
     }
 }
 

@@ -26,7 +26,7 @@ pub use tlbs::{CoalescedCounters, CoalescedTlbs};
 use crate::translate::{Request, SchemeKeys, Setup, Stop, TlbHit, Translation, Walker};
 use serde::{Deserialize, Serialize};
 use terrace_model::parameters::{Choice, Parameters};
-use terrace_model::{LINE_BYTES, PageSize, Stats, Time, Unit};
+use terrace_model::{LINE_BYTES, PageSize, PhysAddr, Stats, Time, Unit};
 
 /// Parameters of coalesced TLBs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
@@ -143,8 +143,8 @@ impl Translation for Colt {
         if group * 8 > LINE_BYTES && walk.pte.is_plain() {
             // The other line of the pair.
             let level = walk.leaf.size.index() as u32 + 1;
-            let entry = walker.table(space).entry_address(&walk.leaf, addr, level).0 ^ LINE_BYTES;
-            walker.fetch::<Colt>(kernel, entry, false, walk.done);
+            let entry = walker.table(space).entry_address(&walk.leaf, addr, level);
+            walker.fetch::<Colt>(kernel, PhysAddr(entry.0 ^ LINE_BYTES), false, walk.done);
             walker.count_references(1);
         }
         Ok((hit, walk.done))

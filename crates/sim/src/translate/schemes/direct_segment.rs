@@ -21,7 +21,7 @@ use crate::translate::{
 };
 use serde::{Deserialize, Serialize};
 use terrace_model::parameters::Parameters;
-use terrace_model::{AddressRange, Bytes, Stats, Time, Unit, SpaceId};
+use terrace_model::{AddressRange, Bytes, SpaceId, Stats, Time, Unit};
 
 /// Parameters of the direct segment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]

@@ -24,7 +24,7 @@ use crate::translate::{
 };
 use serde::{Deserialize, Serialize};
 use terrace_model::parameters::Parameters;
-use terrace_model::{AddressRange, PageSize, Time, SpaceId};
+use terrace_model::{AddressRange, PageSize, SpaceId, Time, VirtAddr};
 
 /// Parameters of the central translation cache.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
@@ -60,9 +60,9 @@ pub struct Central {
 }
 
 impl Central {
-    fn look_up(&mut self, space: SpaceId, addr: u64) -> Option<TlbHit> {
+    fn look_up(&mut self, space: SpaceId, addr: VirtAddr) -> Option<TlbHit> {
         let hit = PageSize::ALL.into_iter().find_map(|size| {
-            let (entry, _) = self.ctc.touch(key(space, addr >> size.shift(), size))?;
+            let (entry, _) = self.ctc.touch(key(space, addr.page_number(size), size))?;
             Some(TlbHit { entry, size })
         })?;
         self.counters.l1_misses[hit.size.index()] += 1;
@@ -70,8 +70,8 @@ impl Central {
         Some(hit)
     }
 
-    fn put(&mut self, space: SpaceId, addr: u64, hit: TlbHit) {
-        self.ctc.insert(key(space, addr >> hit.size.shift(), hit.size), hit.entry);
+    fn put(&mut self, space: SpaceId, addr: VirtAddr, hit: TlbHit) {
+        self.ctc.insert(key(space, addr.page_number(hit.size), hit.size), hit.entry);
     }
 }
 
@@ -84,7 +84,7 @@ impl KernelState for Central {
     }
 
     #[inline(always)]
-    fn virtual_line(&mut self, space: SpaceId, addr: u64, os: &Os) -> Option<u64> {
+    fn virtual_line(&mut self, space: SpaceId, addr: VirtAddr, os: &Os) -> Option<u64> {
         self.names.virtual_line(space, addr, os)
     }
 
@@ -149,7 +149,7 @@ impl Translation for Enigma {
                 return Ok((hit, looked_up));
             }
             let (hit, known) = walker.set_dirty(self, kernel, &request.at(looked_up))?;
-            kernel.ctc.update(key(space, addr >> hit.size.shift(), hit.size), hit.entry);
+            kernel.ctc.update(key(space, addr.page_number(hit.size), hit.size), hit.entry);
             return Ok((hit, known));
         }
         let walk = walker.walk(self, kernel, request, looked_up)?;

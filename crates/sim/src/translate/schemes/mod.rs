@@ -10,8 +10,8 @@ mod tests;
 
 use super::scheme::{AnyScheme, Scheme, SchemeKeys, Setup, Translation};
 use super::{SchemeParameters, TranslationParameters};
-use terrace_model::Time;
 use terrace_model::parameters::{Declared, ParameterError, ParameterInfo, Parameters};
+use terrace_model::{PhysAddr, Time};
 use terrace_policy::CapabilitySet;
 
 /// What is done with the type of a scheme.
@@ -59,7 +59,7 @@ schemes! {
 }
 
 /// Makes a scheme for a number of cores with a cycle, whose own memory begins at an address.
-type Build = fn(&TranslationParameters, usize, Time, u64) -> Result<Box<dyn AnyScheme>, String>;
+type Build = fn(&TranslationParameters, usize, Time, PhysAddr) -> Result<Box<dyn AnyScheme>, String>;
 
 /// A scheme as the registry knows it.
 #[derive(Clone, Copy, Debug)]
@@ -150,7 +150,7 @@ impl Entry {
         translation: &TranslationParameters,
         cores: usize,
         cycle: Time,
-        memory: u64,
+        memory: PhysAddr,
     ) -> Result<Box<dyn AnyScheme>, String> {
         (self.build)(translation, cores, cycle, memory)
     }
@@ -196,7 +196,7 @@ fn build<T: Translation>(
     translation: &TranslationParameters,
     cores: usize,
     cycle: Time,
-    memory: u64,
+    memory: PhysAddr,
 ) -> Result<Box<dyn AnyScheme>, String> {
     let own = &keys::<T>(&translation.scheme.own);
     let setup = Setup { translation, own, cycle, memory };

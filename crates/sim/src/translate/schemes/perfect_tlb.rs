@@ -11,7 +11,7 @@ use crate::os::{Leaf, PageTable, Pte};
 use crate::translate::{
     NoKeys, Request, Setup, Stop, TlbCounters, TlbEntry, TlbHit, TlbSet, Translation, Walker,
 };
-use terrace_model::{AddressRange, PageSize, Time, SpaceId};
+use terrace_model::{AddressRange, PageSize, SpaceId, Time};
 
 /// TLBs that hold everything: nothing but what they count.
 #[derive(Debug, Default)]

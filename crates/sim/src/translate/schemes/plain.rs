@@ -5,7 +5,7 @@ use crate::translate::{
     Probed, Request, Resolution, Seats, Stop, Target, TlbCounters, TlbHit, TlbSet, Tlbs, Translation, Walk,
     Walker,
 };
-use terrace_model::{AddressRange, PageSize, SpaceId, Time};
+use terrace_model::{AddressRange, PageSize, SpaceId, Time, VirtAddr};
 
 impl TlbSet for Tlbs {
     fn update(&mut self, _table: &PageTable, request: &Request, _leaf: &Leaf, _pte: Pte, hit: TlbHit) {
@@ -36,7 +36,7 @@ impl TlbSet for Tlbs {
         Tlbs::take_evicted(self)
     }
 
-    fn seats(&self, space: SpaceId, addr: u64, size: PageSize) -> Seats {
+    fn seats(&self, space: SpaceId, addr: VirtAddr, size: PageSize) -> Seats {
         Tlbs::seats(self, space, addr, size)
     }
 

@@ -22,7 +22,7 @@ use crate::translate::{KernelState, Request, SchemeKeys, Setup, Stop, TlbHit, Tl
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use terrace_model::parameters::Parameters;
-use terrace_model::{AddressRange, Bytes, LINE_BYTES, PageSize, Stats, Time, Unit, SpaceId};
+use terrace_model::{AddressRange, Bytes, LINE_BYTES, PageSize, PhysAddr, SpaceId, Stats, Time, Unit, VirtAddr};
 
 /// Bytes of an entry, so that a line holds four.
 const ENTRY_BYTES: u64 = 16;
@@ -68,7 +68,7 @@ struct PomEntry {
 #[derive(Debug)]
 pub struct PomTable {
     /// First physical address.
-    begin: u64,
+    begin: PhysAddr,
     /// Sets of each of the two parts.
     sets: u64,
     /// The sets in use, most recently used entry first.
@@ -76,7 +76,7 @@ pub struct PomTable {
 }
 
 impl PomTable {
-    fn new(begin: u64, capacity: Bytes) -> PomTable {
+    fn new(begin: PhysAddr, capacity: Bytes) -> PomTable {
         PomTable { begin, sets: capacity.0 / 2 / LINE_BYTES, lines: HashMap::new() }
     }
 
@@ -87,13 +87,13 @@ impl PomTable {
     }
 
     /// Where a set's line lies.
-    fn address(&self, set: u64) -> u64 {
+    fn address(&self, set: u64) -> PhysAddr {
         self.begin + set * LINE_BYTES
     }
 
     /// The entry of a page, which is the most recently used of its set from then on.
-    fn touch(&mut self, space: SpaceId, addr: u64, size: PageSize) -> Option<TlbHit> {
-        let page = addr >> size.shift();
+    fn touch(&mut self, space: SpaceId, addr: VirtAddr, size: PageSize) -> Option<TlbHit> {
+        let page = addr.page_number(size);
         let set = self.set(space, page, size);
         let line = self.lines.get_mut(&set)?;
         let at = line.iter().position(|e| e.space == space && e.page == page && e.hit.size == size)?;
@@ -102,8 +102,8 @@ impl PomTable {
     }
 
     /// Puts what a walk found into its set. Returns the set.
-    fn insert(&mut self, space: SpaceId, addr: u64, hit: TlbHit) -> u64 {
-        let page = addr >> hit.size.shift();
+    fn insert(&mut self, space: SpaceId, addr: VirtAddr, hit: TlbHit) -> u64 {
+        let page = addr.page_number(hit.size);
         let set = self.set(space, page, hit.size);
         let line = self.lines.entry(set).or_default();
         line.retain(|e| e.space != space || e.page != page || e.hit.size != hit.size);
@@ -117,8 +117,8 @@ impl KernelState for PomTable {
     fn forget(&mut self, space: SpaceId, range: AddressRange) {
         self.lines.retain(|_, line| {
             line.retain(|e| {
-                let bytes = e.hit.size.bytes();
-                e.space != space || !AddressRange::new(e.page * bytes, bytes).overlaps(&range)
+                let first = VirtAddr::of_page(e.page, e.hit.size);
+                e.space != space || !AddressRange::of_page(first, e.hit.size).overlaps(&range)
             });
             !line.is_empty()
         });
@@ -138,8 +138,8 @@ pub struct PomTlb {
 
 impl PomTlb {
     /// The predictor's entry for an address: its 2 MiB region, which holds pages of one size mostly.
-    fn slot(&self, addr: u64) -> Option<usize> {
-        (!self.large.is_empty()).then(|| (addr >> PageSize::Huge.shift()) as usize % self.large.len())
+    fn slot(&self, addr: VirtAddr) -> Option<usize> {
+        (!self.large.is_empty()).then(|| addr.page_number(PageSize::Huge) as usize % self.large.len())
     }
 }
 
@@ -201,7 +201,7 @@ impl Translation for PomTlb {
                 if large { &[PageSize::Huge, PageSize::Giant] } else { &[PageSize::Base] };
             for &size in sizes {
                 // Both large sizes of an address have a line of their own.
-                let line = table.address(table.set(space, addr >> size.shift(), size));
+                let line = table.address(table.set(space, addr.page_number(size), size));
                 at = walker.fetch::<PomTlb>(table, line, false, at);
                 walker.count_references(1);
                 let Some(hit) = table.touch(space, addr, size) else { continue };
@@ -251,8 +251,8 @@ mod tests {
     #[test]
     fn a_set_is_a_line_of_four_entries() {
         // 8 KiB: 64 sets in each part.
-        let mut table = PomTable::new(1 << 40, Bytes::kib(8));
-        let page = |n: u64| (3 + 64 * n) << 12;
+        let mut table = PomTable::new(PhysAddr(1 << 40), Bytes::kib(8));
+        let page = |n: u64| VirtAddr::of_vpn(3 + 64 * n);
         for n in 0..4 {
             table.insert(SpaceId(0), page(n), hit(100 + n, PageSize::Base));
         }
@@ -261,22 +261,22 @@ mod tests {
         assert_eq!(table.touch(SpaceId(0), page(1), PageSize::Base), None, "the least recently used went");
         assert_eq!(table.touch(SpaceId(0), page(0), PageSize::Base), Some(hit(100, PageSize::Base)));
         let set = table.set(SpaceId(0), 3, PageSize::Base);
-        assert_eq!((set, table.address(set)), (3, (1 << 40) + 3 * 64));
+        assert_eq!((set, table.address(set)), (3, PhysAddr((1 << 40) + 3 * 64)));
         assert_eq!(table.set(SpaceId(0), 3, PageSize::Huge), 64 + 3, "large pages have their own part");
         assert_ne!(table.set(SpaceId(1), 3, PageSize::Base), set, "another process");
     }
 
     #[test]
     fn what_changes_is_forgotten_whole() {
-        let mut table = PomTable::new(0, Bytes::mib(1));
-        table.insert(SpaceId(0), 0x5000, hit(1, PageSize::Base));
-        table.insert(SpaceId(1), 0x5000, hit(2, PageSize::Base));
-        table.insert(SpaceId(0), 2 << 20, hit(512, PageSize::Huge));
+        let mut table = PomTable::new(PhysAddr(0), Bytes::mib(1));
+        table.insert(SpaceId(0), VirtAddr(0x5000), hit(1, PageSize::Base));
+        table.insert(SpaceId(1), VirtAddr(0x5000), hit(2, PageSize::Base));
+        table.insert(SpaceId(0), VirtAddr(2 << 20), hit(512, PageSize::Huge));
         table.forget(SpaceId(0), AddressRange::new((2 << 20) + 0x3000, 4096));
-        assert_eq!(table.touch(SpaceId(0), 2 << 20, PageSize::Huge), None, "a part of it changed");
-        table.forget(SpaceId(0), AddressRange::new(0, u64::MAX));
-        assert_eq!(table.touch(SpaceId(0), 0x5000, PageSize::Base), None);
-        assert_eq!(table.touch(SpaceId(1), 0x5000, PageSize::Base), Some(hit(2, PageSize::Base)), "another process");
+        assert_eq!(table.touch(SpaceId(0), VirtAddr(2 << 20), PageSize::Huge), None, "a part of it changed");
+        table.forget(SpaceId(0), AddressRange::ALL);
+        assert_eq!(table.touch(SpaceId(0), VirtAddr(0x5000), PageSize::Base), None);
+        assert_eq!(table.touch(SpaceId(1), VirtAddr(0x5000), PageSize::Base), Some(hit(2, PageSize::Base)), "another process");
     }
 
     #[test]

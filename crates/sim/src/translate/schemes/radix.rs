@@ -11,7 +11,7 @@
 
 use super::plain::translate_plain;
 use crate::translate::{NoKeys, Request, Setup, Stop, TlbHit, Tlbs, Translation, Walker};
-use terrace_model::{Time, SpaceId};
+use terrace_model::{SpaceId, Time, VirtAddr};
 
 /// The TLBs of one core.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ impl Translation for Radix {
     }
 
     #[inline(always)]
-    fn recent(&mut self, space: SpaceId, addr: u64) -> Option<TlbHit> {
+    fn recent(&mut self, space: SpaceId, addr: VirtAddr) -> Option<TlbHit> {
         self.tlbs.recent(space, addr)
     }
 

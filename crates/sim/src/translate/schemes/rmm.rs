@@ -25,7 +25,7 @@ use crate::translate::{
 };
 use serde::{Deserialize, Serialize};
 use terrace_model::parameters::Parameters;
-use terrace_model::{AddressRange, Bytes, Stats, Time, Unit, SpaceId};
+use terrace_model::{AddressRange, Bytes, SpaceId, Stats, Time, Unit};
 
 /// Lines of a node of the range table.
 const LINES_PER_NODE: u64 = 2;

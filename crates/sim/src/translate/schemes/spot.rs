@@ -25,7 +25,7 @@ use crate::translate::{
 };
 use serde::{Deserialize, Serialize};
 use terrace_model::parameters::Parameters;
-use terrace_model::{AddressRange, Bytes, Cycles, Stats, Time, Unit, SpaceId};
+use terrace_model::{AddressRange, Bytes, Cycles, SpaceId, Stats, Time, Unit, VirtAddr};
 
 /// Parameters of predicted translations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
@@ -122,12 +122,12 @@ impl PredictionTable {
 
     /// Looks up what is to be said of the page of `addr`, compares it with the offset that the walk found, and learns.
     /// `contiguous`: the page is marked.
-    pub fn predict_and_learn(&mut self, space: SpaceId, addr: u64, offset: u64, contiguous: bool) -> Prediction {
+    pub fn predict_and_learn(&mut self, space: SpaceId, addr: VirtAddr, offset: u64, contiguous: bool) -> Prediction {
         let key = self.instruction.unwrap_or_else(|| {
             self.substitutes += 1;
-            addr >> self.region_shift
+            addr.0 >> self.region_shift
         });
-        let page = addr >> 12;
+        let page = addr.vpn();
         let sets = self.sets.len() as u64;
         let set = &mut self.sets[(key % sets) as usize];
         let Some(at) = set.iter().position(|entry| entry.space == space && entry.key == key) else {

@@ -8,7 +8,7 @@ use crate::design::{Associativity, Design, Library};
 use crate::os::{Changes, Leaf, PageTable, Pte};
 use crate::translate::{RangeTables, Run, TlbHit};
 use proptest::prelude::*;
-use terrace_model::{AddressRange, Bytes, Frame, PageSize, SpaceId, Time};
+use terrace_model::{AddressRange, Bytes, Frame, PageSize, SpaceId, Time, VirtAddr};
 
 const PAGE: u64 = 4096;
 
@@ -43,31 +43,42 @@ impl World {
 
     fn map(&mut self, page: u64, size: PageSize, pte: Pte) {
         let next = &mut self.next;
-        let _ = self.table.map(page * PAGE, size, pte, &mut Changes::default().door(SpaceId(0)), || {
-            *next += 1;
-            Some(Frame(*next))
-        });
+        let _ = self.table.map(
+            VirtAddr::of_vpn(page),
+            size,
+            pte,
+            &mut Changes::default().door(SpaceId(0)),
+            || {
+                *next += 1;
+                Some(Frame(*next))
+            },
+        );
     }
 
     fn store(&mut self, page: u64, change: impl FnOnce(Pte) -> Pte) {
-        if let Some(leaf) = self.table.find(page * PAGE) {
-            self.table.store(&leaf, page * PAGE, change(leaf.pte), &mut Changes::default().door(SpaceId(0)));
+        if let Some(leaf) = self.table.find(VirtAddr::of_vpn(page)) {
+            self.table.store(
+                &leaf,
+                VirtAddr::of_vpn(page),
+                change(leaf.pte),
+                &mut Changes::default().door(SpaceId(0)),
+            );
         }
     }
 
     fn unmap(&mut self, page: u64) -> Option<Leaf> {
-        self.table.unmap(page * PAGE, &mut Changes::default().door(SpaceId(0)))
+        self.table.unmap(VirtAddr::of_vpn(page), &mut Changes::default().door(SpaceId(0)))
     }
 
     fn frame(&self, page: u64) -> Option<u64> {
-        let leaf = self.table.find(page * PAGE)?;
+        let leaf = self.table.find(VirtAddr::of_vpn(page))?;
         Some(leaf.pte.frame().0 + (page & (leaf.size.base_pages() - 1)))
     }
 
     /// The run around a page, the slow way.
     fn run(&self, page: u64) -> Option<Run> {
         let offset = |page: u64| {
-            let leaf = self.table.find(page * PAGE)?;
+            let leaf = self.table.find(VirtAddr::of_vpn(page))?;
             let frame = self.frame(page)?;
             leaf.pte.is_plain().then(|| frame.wrapping_sub(page))
         };
@@ -90,9 +101,9 @@ fn frame_of(hit: TlbHit, page: u64) -> u64 {
 /// Walks: sets the bits and fills.
 fn walk(world: &mut World, tlbs: &mut CoalescedTlbs, page: u64, write: bool) -> PageRun {
     world.store(page, |pte| if write { pte.dirtied() } else { pte.accessed() });
-    let leaf = world.table.find(page * PAGE).unwrap();
-    let run = PageRun::around(&world.table, &leaf, leaf.pte, page * PAGE, tlbs.group(leaf.size));
-    tlbs.fill_after_walk(SpaceId(0), page * PAGE, leaf.size, run);
+    let leaf = world.table.find(VirtAddr::of_vpn(page)).unwrap();
+    let run = PageRun::around(&world.table, &leaf, leaf.pte, VirtAddr::of_vpn(page), tlbs.group(leaf.size));
+    tlbs.fill_after_walk(SpaceId(0), VirtAddr::of_vpn(page), leaf.size, run);
     run
 }
 
@@ -108,15 +119,15 @@ fn a_run_of_eight_pages_costs_one_walk() {
         PageRun { first: 0, pages: 8, frame: 100, dirty: false }
     );
     for page in 0..8 {
-        assert_eq!(frame_of(tlbs.lookup_l1(SpaceId(0), page * PAGE).unwrap(), page), 100 + page);
+        assert_eq!(frame_of(tlbs.lookup_l1(SpaceId(0), VirtAddr::of_vpn(page)).unwrap(), page), 100 + page);
     }
-    assert_eq!(tlbs.lookup_l1(SpaceId(0), 8 * PAGE), None, "the next group");
-    assert_eq!(tlbs.lookup_l1(SpaceId(1), 3 * PAGE), None, "another process");
+    assert_eq!(tlbs.lookup_l1(SpaceId(0), VirtAddr(8 * PAGE)), None, "the next group");
+    assert_eq!(tlbs.lookup_l1(SpaceId(1), VirtAddr(3 * PAGE)), None, "another process");
     // Seven of the eight first uses needed no walk of their own.
     assert_eq!((tlbs.coalesced.avoided, tlbs.coalesced.l1_hits), (7, 8));
     tlbs.drop_pages(SpaceId(0), 7, 8);
-    assert_eq!(tlbs.lookup_l1(SpaceId(0), 0), None, "one page changed: the entry goes whole");
-    assert_eq!(tlbs.lookup_l2(SpaceId(0), 0), None);
+    assert_eq!(tlbs.lookup_l1(SpaceId(0), VirtAddr(0)), None, "one page changed: the entry goes whole");
+    assert_eq!(tlbs.lookup_l2(SpaceId(0), VirtAddr(0)), None);
 }
 
 #[test]
@@ -150,8 +161,8 @@ fn holes_bits_and_strangers_split_a_group() {
     ] {
         world.store(26, |pte| change(pte, true, false));
         assert_eq!(run_at(&mut world, 24), (24, 2), "watched, on the move, or shared");
-        let leaf = world.table.find(26 * PAGE).unwrap();
-        assert_eq!(PageRun::around(&world.table, &leaf, leaf.pte, 26 * PAGE, 8).pages, 1);
+        let leaf = world.table.find(VirtAddr(26 * PAGE)).unwrap();
+        assert_eq!(PageRun::around(&world.table, &leaf, leaf.pte, VirtAddr(26 * PAGE), 8).pages, 1);
         world.store(26, |_| plain(26));
     }
 }
@@ -165,18 +176,18 @@ fn the_first_store_makes_a_dirty_entry_of_what_is_dirty() {
     let mut tlbs = coalesced(8, CoalescedLevels::Both);
     walk(&mut world, &mut tlbs, 0, false);
     for page in 2..4 {
-        assert!(tlbs.lookup_l1(SpaceId(0), page * PAGE).is_none_or(|hit| !hit.entry.is_dirty()));
+        assert!(tlbs.lookup_l1(SpaceId(0), VirtAddr::of_vpn(page)).is_none_or(|hit| !hit.entry.is_dirty()));
         if page == 3 {
             walk(&mut world, &mut tlbs, 3, false);
         }
         world.store(page, Pte::dirtied);
-        let leaf = world.table.find(page * PAGE).unwrap();
-        let run = PageRun::around(&world.table, &leaf, leaf.pte, page * PAGE, 8);
-        tlbs.replace(SpaceId(0), page * PAGE, PageSize::Base, run);
+        let leaf = world.table.find(VirtAddr::of_vpn(page)).unwrap();
+        let run = PageRun::around(&world.table, &leaf, leaf.pte, VirtAddr::of_vpn(page), 8);
+        tlbs.replace(SpaceId(0), VirtAddr::of_vpn(page), PageSize::Base, run);
     }
-    assert!(tlbs.lookup_l1(SpaceId(0), 2 * PAGE).unwrap().entry.is_dirty());
-    assert!(tlbs.lookup_l1(SpaceId(0), 3 * PAGE).unwrap().entry.is_dirty());
-    assert_eq!(tlbs.lookup_l1(SpaceId(0), PAGE), None, "clean pages left the entry");
+    assert!(tlbs.lookup_l1(SpaceId(0), VirtAddr(2 * PAGE)).unwrap().entry.is_dirty());
+    assert!(tlbs.lookup_l1(SpaceId(0), VirtAddr(3 * PAGE)).unwrap().entry.is_dirty());
+    assert_eq!(tlbs.lookup_l1(SpaceId(0), VirtAddr(PAGE)), None, "clean pages left the entry");
 }
 
 #[test]
@@ -190,10 +201,14 @@ fn huge_pages_coalesce_and_frames_need_no_alignment() {
         walk(&mut world, &mut tlbs, 700, false),
         PageRun { first: 0, pages: 4, frame: 5120, dirty: false }
     );
-    assert_eq!(tlbs.lookup_l1(SpaceId(0), 1100 * PAGE), None, "level 1 does not coalesce");
-    assert_eq!(frame_of(tlbs.lookup_l2(SpaceId(0), 1100 * PAGE).unwrap(), 1100), 5120 + 1100);
-    assert!(tlbs.lookup_l1(SpaceId(0), 1100 * PAGE).is_some());
-    assert_eq!(tlbs.lookup_l1(SpaceId(0), 1600 * PAGE), None, "only the page asked for came to level 1");
+    assert_eq!(tlbs.lookup_l1(SpaceId(0), VirtAddr(1100 * PAGE)), None, "level 1 does not coalesce");
+    assert_eq!(frame_of(tlbs.lookup_l2(SpaceId(0), VirtAddr(1100 * PAGE)).unwrap(), 1100), 5120 + 1100);
+    assert!(tlbs.lookup_l1(SpaceId(0), VirtAddr(1100 * PAGE)).is_some());
+    assert_eq!(
+        tlbs.lookup_l1(SpaceId(0), VirtAddr(1600 * PAGE)),
+        None,
+        "only the page asked for came to level 1"
+    );
     // Virtual pages 5..8 in frames 1..4: the group begins at 0 all the same.
     for page in 2053..2056 {
         world.map(page, PageSize::Base, Pte::new(Frame(page - 2052)).accessed());
@@ -232,7 +247,7 @@ fn the_kernel_looks_for_the_longest_run_once_a_period() {
         for page in pages.clone() {
             world.map(page, PageSize::Base, Pte::new(Frame(frame + page)));
         }
-        tables.learn(SpaceId(0), pages.start * PAGE, &world.table);
+        tables.learn(SpaceId(0), VirtAddr(pages.start * PAGE), &world.table);
     };
     map(&mut world, &mut tables, 0..3, 100);
     choices.look(SpaceId(0), &tables, Time(0));
@@ -266,19 +281,19 @@ fn a_prediction_needs_two_confirmations_and_unlearns() {
     let mut spot = PredictionTable::new(&own);
     spot.instruction = Some(0x400);
     let mut look =
-        |addr: u64, offset: u64, marked: bool| spot.predict_and_learn(SpaceId(0), addr, offset, marked);
-    assert_eq!(look(0, 50, false), Prediction::None, "not marked contiguous: not kept");
-    assert_eq!([0; 5].map(|_| look(0, 50, true)), {
+        |addr: VirtAddr, offset: u64, marked: bool| spot.predict_and_learn(SpaceId(0), addr, offset, marked);
+    assert_eq!(look(VirtAddr(0), 50, false), Prediction::None, "not marked contiguous: not kept");
+    assert_eq!([0; 5].map(|_| look(VirtAddr(0), 50, true)), {
         use Prediction::{None, Right};
         [None, None, Right, Right, Right]
     });
     use Prediction::{None, Right, Wrong};
     // 3, then down to 1, then silent, then the new offset at 1.
-    assert_eq!([0; 6].map(|_| look(0, 60, true)), [Wrong, Wrong, None, None, None, Right]);
+    assert_eq!([0; 6].map(|_| look(VirtAddr(0), 60, true)), [Wrong, Wrong, None, None, None, Right]);
     spot.invalidate(SpaceId(0), 0, 1);
-    assert_eq!(spot.predict_and_learn(SpaceId(0), 0, 60, true), None);
+    assert_eq!(spot.predict_and_learn(SpaceId(0), VirtAddr(0), 60, true), None);
     spot.instruction = Option::None;
-    spot.predict_and_learn(SpaceId(0), 5 << 30, 60, true);
+    spot.predict_and_learn(SpaceId(0), VirtAddr(5 << 30), 60, true);
     assert_eq!((spot.substitutes, spot.outcomes), (1, [4, 2, 8]));
 }
 
@@ -326,33 +341,33 @@ proptest! {
             let changed = match step {
                 Step::Access { page, write } => {
                     let Some(frame) = world.frame(page) else { continue };
-                    let leaf = world.table.find(page * PAGE).unwrap();
+                    let leaf = world.table.find(VirtAddr::of_vpn(page)).unwrap();
                     if leaf.pte.stops(write) {
                         continue;
                     }
                     for answer in [ranges.lookup(SpaceId(0), page, Time(1)), registers.lookup(SpaceId(0), page)] {
                         prop_assert!(answer.is_none_or(|answer| answer == frame && leaf.pte.is_plain()));
                     }
-                    let hit = tlbs.lookup_l1(SpaceId(0), page * PAGE).or_else(|| tlbs.lookup_l2(SpaceId(0), page * PAGE));
+                    let hit = tlbs.lookup_l1(SpaceId(0), VirtAddr::of_vpn(page)).or_else(|| tlbs.lookup_l2(SpaceId(0), VirtAddr::of_vpn(page)));
                     match hit {
                         Some(hit) => {
                             prop_assert_eq!(frame_of(hit, page), frame);
                             prop_assert!(leaf.pte.is_accessed());
                             if write && !hit.entry.is_dirty() {
                                 world.store(page, Pte::dirtied);
-                                let leaf = world.table.find(page * PAGE).unwrap();
+                                let leaf = world.table.find(VirtAddr::of_vpn(page)).unwrap();
                                 let group = tlbs.group(leaf.size);
-                                let run = PageRun::around(&world.table, &leaf, leaf.pte, page * PAGE, group);
-                                tlbs.replace(SpaceId(0), page * PAGE, leaf.size, run);
+                                let run = PageRun::around(&world.table, &leaf, leaf.pte, VirtAddr::of_vpn(page), group);
+                                tlbs.replace(SpaceId(0), VirtAddr::of_vpn(page), leaf.size, run);
                             }
-                            prop_assert!(!write || world.table.find(page * PAGE).unwrap().pte.is_dirty());
+                            prop_assert!(!write || world.table.find(VirtAddr::of_vpn(page)).unwrap().pte.is_dirty());
                         }
                         None => {
                             walk(&mut world, &mut tlbs, page, write);
                         }
                     }
                     let known = tables.range(SpaceId(0), page);
-                    tables.learn(SpaceId(0), page * PAGE, &world.table);
+                    tables.learn(SpaceId(0), VirtAddr::of_vpn(page), &world.table);
                     let run = world.run(page);
                     match (known, tables.range(SpaceId(0), page)) {
                         (None, range) => prop_assert!(
@@ -372,7 +387,7 @@ proptest! {
                 Step::Map { page, frame, huge } => {
                     let size = if huge { PageSize::Huge } else { PageSize::Base };
                     let pte = Pte::new(Frame(if huge { frame & !511 } else { frame }));
-                    if world.table.find(page * PAGE).is_none() {
+                    if world.table.find(VirtAddr::of_vpn(page)).is_none() {
                         // Nothing was there: nobody is told.
                         world.map(page, size, pte);
                         continue;
@@ -393,7 +408,7 @@ proptest! {
                         4 => pte.with_traps(false, false),
                         _ => pte.cleared(true, true),
                     });
-                    let pages = world.table.find(page * PAGE).map_or(1, |leaf| leaf.size.base_pages());
+                    let pages = world.table.find(VirtAddr::of_vpn(page)).map_or(1, |leaf| leaf.size.base_pages());
                     (page & !(pages - 1), pages)
                 }
                 Step::Forget { page, pages } => (page, pages),
@@ -406,8 +421,8 @@ proptest! {
             choices.forget(SpaceId(0), first, end);
             tables.forget(SpaceId(0), range);
             for page in first..end {
-                prop_assert_eq!(tlbs.lookup_l1(SpaceId(0), page * PAGE), None);
-                prop_assert_eq!(tlbs.lookup_l2(SpaceId(0), page * PAGE), None);
+                prop_assert_eq!(tlbs.lookup_l1(SpaceId(0), VirtAddr::of_vpn(page)), None);
+                prop_assert_eq!(tlbs.lookup_l2(SpaceId(0), VirtAddr::of_vpn(page)), None);
                 prop_assert!(ranges.lookup(SpaceId(0), page, Time(1)).is_none() && registers.lookup(SpaceId(0), page).is_none());
                 prop_assert!(tables.range(SpaceId(0), page).is_none() && choices.of(SpaceId(0)).is_none_or(|run| page < run.first || run.end <= page));
             }

@@ -73,7 +73,7 @@ use serde::{Deserialize, Serialize};
 pub use state::Controller;
 use terrace_model::parameters::{Choice, Parameters};
 use terrace_policy::{Capability, CapabilitySet};
-use terrace_model::{AddressRange, Bytes, Cycles, PageSize, Stats, Time, Unit, SpaceId};
+use terrace_model::{AddressRange, Bytes, Cycles, LINE_BYTES, PageSize, SpaceId, Stats, Time, Unit, VirtAddr};
 
 /// Entries of a core's cache of its process's table of blocks (section 4.3).
 const CVT_CACHE: usize = 64;
@@ -204,7 +204,8 @@ impl Vbi {
             walker.count_references(1);
         } else if let Some(leaf) = walker.table(request.space).find(request.addr)
         {
-            let name = at.line * 64;
+            // The names of lines stand for addresses here.
+            let name = VirtAddr(at.line * LINE_BYTES);
             let lowest = leaf.size.index() as u32 + 1;
             let depth = references.min(walker.table(request.space).levels()).max(lowest);
             let start = kernel.mtl.tables.start_level(SpaceId(0), name, lowest, depth);
@@ -212,7 +213,7 @@ impl Vbi {
                 done += kernel.mtl.table_latency;
             }
             for level in (lowest..=start).rev() {
-                let entry = walker.table(request.space).entry_address(&leaf, request.addr, level).0;
+                let entry = walker.table(request.space).entry_address(&leaf, request.addr, level);
                 done = walker.fetch_below::<Vbi>(kernel, entry, through, done);
                 walker.count_references(1);
             }

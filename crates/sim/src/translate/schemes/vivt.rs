@@ -17,7 +17,7 @@ use crate::translate::{
     Backing, KernelState, NoKeys, Request, Setup, Stop, TlbHit, Tlbs, Translation, Walker,
 };
 use std::collections::HashMap;
-use terrace_model::{LINE_BYTES, Line, Time, SpaceId};
+use terrace_model::{LINE_BYTES, Line, SpaceId, Time, VirtAddr};
 
 const REGION_SHIFT: u32 = 30;
 const REGION_LINES: u64 = (1 << REGION_SHIFT) / LINE_BYTES;
@@ -35,9 +35,9 @@ pub struct LineNames {
 impl LineNames {
     /// The cache line of a virtual address.
     #[inline]
-    pub fn line(&mut self, space: SpaceId, addr: u64) -> u64 {
-        let region = (space, addr >> REGION_SHIFT);
-        let offset = addr % (1 << REGION_SHIFT) / LINE_BYTES;
+    pub fn line(&mut self, space: SpaceId, addr: VirtAddr) -> u64 {
+        let region = (space, addr.0 >> REGION_SHIFT);
+        let offset = addr.0 % (1 << REGION_SHIFT) / LINE_BYTES;
         if let Some((known, number)) = self.last
             && known == region
         {
@@ -64,7 +64,7 @@ impl LineNames {
             return Name::Physical(line & !PHYSICAL);
         }
         let (space, region) = self.regions[(line / REGION_LINES) as usize];
-        Name::Virtual { space, addr: region << REGION_SHIFT | ((line % REGION_LINES) * LINE_BYTES) }
+        Name::Virtual { space, addr: VirtAddr(region << REGION_SHIFT | (line % REGION_LINES * LINE_BYTES)) }
     }
 }
 
@@ -78,13 +78,13 @@ pub enum Name {
         /// Process.
         space: SpaceId,
         /// First byte.
-        addr: u64,
+        addr: VirtAddr,
     },
 }
 
 impl KernelState for LineNames {
     #[inline(always)]
-    fn virtual_line(&mut self, space: SpaceId, addr: u64, _os: &Os) -> Option<u64> {
+    fn virtual_line(&mut self, space: SpaceId, addr: VirtAddr, _os: &Os) -> Option<u64> {
         Some(self.line(space, addr))
     }
 
@@ -97,10 +97,7 @@ impl KernelState for LineNames {
         match self.resolve(line) {
             Name::Physical(line) => Backing::Memory(Line(line)),
             Name::Virtual { space, addr } => match os.table(space).find(addr) {
-                Some(leaf) => {
-                    let first = leaf.pte.frame().line();
-                    Backing::Memory(first + (addr & (leaf.size.bytes() - 1)) / LINE_BYTES)
-                }
+                Some(leaf) => Backing::Memory(leaf.place_of(addr).line()),
                 None => Backing::Fault,
             },
         }
@@ -159,7 +156,7 @@ mod tests {
     fn names_are_unique_and_resolve() {
         let mut names = LineNames::default();
         let places = [(0, 0x7fff_ffff_f000), (1, 0x7fff_ffff_f000), (0, 0x40), (0, 0x4000_0000)];
-        let places = places.map(|(space, addr)| (SpaceId(space), addr));
+        let places = places.map(|(space, addr)| (SpaceId(space), VirtAddr(addr)));
         let lines: Vec<u64> = places.iter().map(|&(space, addr)| names.line(space, addr)).collect();
         for (line, (space, addr)) in lines.iter().zip(places) {
             assert_eq!(names.resolve(*line), Name::Virtual { space, addr });

@@ -2,7 +2,7 @@
 
 use crate::os::{Leaf, PageTable, Pte};
 use crate::translate::{TlbEntry, TlbHit};
-use terrace_model::PageSize;
+use terrace_model::{PageSize, VirtAddr};
 
 /// Pages of one size in a row, in frames in a row, with the same attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,9 +20,9 @@ pub struct PageRun {
 impl PageRun {
     /// The run around the page of `addr` in its aligned group of `pages`. `pte` is the entry that `leaf` was found in, as
     /// the walk left it.
-    pub fn around(table: &PageTable, leaf: &Leaf, pte: Pte, addr: u64, pages: u64) -> PageRun {
+    pub fn around(table: &PageTable, leaf: &Leaf, pte: Pte, addr: VirtAddr, pages: u64) -> PageRun {
         let size = leaf.size;
-        let page = addr >> size.shift();
+        let page = addr.page_number(size);
         let alone = PageRun { first: page, pages: 1, frame: pte.frame().0, dirty: pte.is_writable_in_tlb() };
         if pages == 1 || !pte.is_plain() {
             return alone;
@@ -30,7 +30,7 @@ impl PageRun {
         let number = leaf.table(size.index() as u32 + 1);
         let agrees = |other: u64| {
             let frame = alone.frame.wrapping_add(other.wrapping_sub(page).wrapping_mul(size.base_pages()));
-            table.leaf_in(number, other << size.shift(), size).is_some_and(|entry| {
+            table.leaf_in(number, VirtAddr::of_page(other, size), size).is_some_and(|entry| {
                 entry.is_plain()
                     && entry.is_accessed()
                     && entry.is_dirty() == pte.is_dirty()
@@ -50,8 +50,8 @@ impl PageRun {
     }
 
     /// The page of `addr` by itself.
-    pub fn alone(addr: u64, hit: TlbHit) -> PageRun {
-        let first = addr >> hit.size.shift();
+    pub fn alone(addr: VirtAddr, hit: TlbHit) -> PageRun {
+        let first = addr.page_number(hit.size);
         PageRun { first, pages: 1, frame: hit.entry.frame(), dirty: hit.entry.is_dirty() }
     }
 

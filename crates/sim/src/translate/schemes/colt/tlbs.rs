@@ -6,7 +6,7 @@ use crate::os::{Leaf, PageTable, Pte};
 use crate::translate::{
     Associativity, ProbeSets, Probed, Request, Resolution, Seats, Structure, Target, TlbCounters, TlbHit, TlbSet, TranslationParameters, base_pages,
 };
-use terrace_model::{AddressRange, PageSize, SpaceId};
+use terrace_model::{AddressRange, PageSize, SpaceId, VirtAddr};
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -207,13 +207,13 @@ impl CoalescedTlbs {
 
     /// Looks level 1 up. A miss is not counted yet.
     #[inline]
-    pub fn lookup_l1(&mut self, space: SpaceId, addr: u64) -> Option<TlbHit> {
+    pub fn lookup_l1(&mut self, space: SpaceId, addr: VirtAddr) -> Option<TlbHit> {
         PageSize::ALL.into_iter().find_map(|size| self.lookup_l1_of(size, space, addr))
     }
 
     #[inline]
-    fn lookup_l1_of(&mut self, size: PageSize, space: SpaceId, addr: u64) -> Option<TlbHit> {
-        let (at, page) = (size.index(), addr >> size.shift());
+    fn lookup_l1_of(&mut self, size: PageSize, space: SpaceId, addr: VirtAddr) -> Option<TlbHit> {
+        let (at, page) = (size.index(), addr.page_number(size));
         let group = self.l1_group[at];
         let entry = self.l1[at].touch(space, size, page, group)?;
         let bit = 1 << (page % group);
@@ -237,12 +237,12 @@ impl CoalescedTlbs {
     /// Looks level 2 up after a miss in level 1. A hit fills level 1; a miss must be followed by
     /// [`CoalescedTlbs::fill_after_walk`].
     #[inline]
-    pub fn lookup_l2(&mut self, space: SpaceId, addr: u64) -> Option<TlbHit> {
+    pub fn lookup_l2(&mut self, space: SpaceId, addr: VirtAddr) -> Option<TlbHit> {
         PageSize::ALL.into_iter().find_map(|size| self.lookup_l2_of(size, space, addr))
     }
 
-    fn lookup_l2_of(&mut self, size: PageSize, space: SpaceId, addr: u64) -> Option<TlbHit> {
-        let (at, page) = (size.index(), addr >> size.shift());
+    fn lookup_l2_of(&mut self, size: PageSize, space: SpaceId, addr: VirtAddr) -> Option<TlbHit> {
+        let (at, page) = (size.index(), addr.page_number(size));
         let array = self.l2_of_size[at]?;
         let group = self.l2_group[at];
         let entry = self.l2[array as usize].touch(space, size, page, group)?;
@@ -267,8 +267,8 @@ impl CoalescedTlbs {
     }
 
     /// Counts the misses of both levels and fills both with the run that the walk found around `addr`.
-    pub fn fill_after_walk(&mut self, space: SpaceId, addr: u64, size: PageSize, run: PageRun) -> TlbHit {
-        let (at, page) = (size.index(), addr >> size.shift());
+    pub fn fill_after_walk(&mut self, space: SpaceId, addr: VirtAddr, size: PageSize, run: PageRun) -> TlbHit {
+        let (at, page) = (size.index(), addr.page_number(size));
         self.counters.l1_misses[at] += 1;
         self.counters.l2_misses += 1;
         self.coalesced.fills += 1;
@@ -284,8 +284,8 @@ impl CoalescedTlbs {
     }
 
     /// The page of `addr` changed its dirty bit: wherever it is held, its entry becomes `run`.
-    pub fn replace(&mut self, space: SpaceId, addr: u64, size: PageSize, run: PageRun) {
-        let (at, page) = (size.index(), addr >> size.shift());
+    pub fn replace(&mut self, space: SpaceId, addr: VirtAddr, size: PageSize, run: PageRun) {
+        let (at, page) = (size.index(), addr.page_number(size));
         let group = self.l1_group[at];
         self.l1[at].replace(space, size, page, run.within(page, group, size), group);
         if let Some(array) = self.l2_of_size[at] {
@@ -332,8 +332,8 @@ impl TlbSet for CoalescedTlbs {
         self.source = entry;
     }
 
-    fn seats(&self, _space: SpaceId, addr: u64, size: PageSize) -> Seats {
-        let (at, page) = (size.index(), addr >> size.shift());
+    fn seats(&self, _space: SpaceId, addr: VirtAddr, size: PageSize) -> Seats {
+        let (at, page) = (size.index(), addr.page_number(size));
         let set = |array: &Array, group: u64| (page / group % (array.sets.len() as u64).max(1)) as u16;
         let l2 = self.l2_of_size[at].map_or(0, |array| set(&self.l2[array as usize], self.l2_group[at]));
         Seats { sets: [set(&self.l1[at], self.l1_group[at]), l2], page: page as u16 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use terrace_model::parameters::Choice;
-use terrace_model::{AddressRange, Bytes, SpaceId};
+use terrace_model::{AddressRange, Bytes, PageSize, SpaceId, VirtAddr};
 use terrace_trace::{MapKind, Protection};
 
 /// What becomes a block.
@@ -30,7 +30,7 @@ pub enum Gather {
 /// Consecutive addresses that lie in one block in the same order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
-    pub end: u64,
+    pub end: VirtAddr,
     pub block: u32,
     /// Where its first address lies.
     pub offset: u64,
@@ -51,9 +51,9 @@ struct Object {
 #[derive(Clone, Debug)]
 struct Space {
     client: ClientId,
-    pieces: BTreeMap<u64, Piece>,
+    pieces: BTreeMap<VirtAddr, Piece>,
     /// Blocks of areas, by the address of their first byte: index, and end of the area when it became a block.
-    areas: BTreeMap<u64, (Index, u64)>,
+    areas: BTreeMap<VirtAddr, (Index, VirtAddr)>,
     /// Blocks of allocations that are alike, by what they have in common.
     pools: HashMap<u64, Index>,
     objects: HashMap<u64, Object>,
@@ -84,11 +84,9 @@ fn rights(protection: Protection) -> Rights {
     Rights { read: protection.read, write: protection.write, execute: protection.execute }
 }
 
-/// The pages whose middle byte lies in a range.
-fn pages_of(range: AddressRange) -> AddressRange {
-    let page = |addr: u64| (addr.saturating_add(2047) >> 12) << 12;
-    let (start, end) = (page(range.start.0), page(range.end().0));
-    AddressRange::new(start, end - start)
+/// Where the first byte of a piece's block would lie.
+fn block_start(start: VirtAddr, piece: Piece) -> VirtAddr {
+    VirtAddr(start.0.wrapping_sub(piece.offset))
 }
 
 impl Blocks {
@@ -127,7 +125,7 @@ impl Blocks {
     ///
     /// # Errors
     /// No block is left.
-    pub fn piece(&mut self, space: SpaceId, addr: u64, os: &Os) -> Result<(u64, Piece), VbiError> {
+    pub fn piece(&mut self, space: SpaceId, addr: VirtAddr, os: &Os) -> Result<(VirtAddr, Piece), VbiError> {
         if let Some((start, piece)) = self.space(space)?.pieces.range(..=addr).next_back()
             && piece.end > addr
         {
@@ -136,16 +134,19 @@ impl Blocks {
         self.area_block(space, addr, os)
     }
 
-    fn area_block(&mut self, space: SpaceId, addr: u64, os: &Os) -> Result<(u64, Piece), VbiError> {
+    fn area_block(&mut self, space: SpaceId, addr: VirtAddr, os: &Os) -> Result<(VirtAddr, Piece), VbiError> {
         let area = os.areas(space).find(addr);
         self.strays += u64::from(area.is_none());
         let (start, end, allowed, kind) = match area {
             Some((start, area)) => (start, area.end, rights(area.protection), area.kind),
-            None => (addr & !4095, (addr & !4095).saturating_add(4096), Rights::READ_WRITE, MapKind::Anonymous),
+            None => {
+                let page = AddressRange::of_page(addr, PageSize::Base);
+                (page.start, page.end(), Rights::READ_WRITE, MapKind::Anonymous)
+            }
         };
         let own = self.space(space)?;
         let client = own.client;
-        let next_area = own.areas.range(addr + 1..).next().map_or(u64::MAX, |(base, _)| *base);
+        let next_area = own.areas.range(addr + 1..).next().map_or(VirtAddr(u64::MAX), |(base, _)| *base);
         let held = own.areas.range(start..=addr).next_back().map(|(base, (index, _))| (*base, *index));
         let end = end.min(next_area);
         let (base, index) = match held {
@@ -159,7 +160,7 @@ impl Blocks {
             None => {
                 // More than the largest block holds: the part around the address.
                 let largest = SizeClass::ALL[7].bytes();
-                let base = if end - start > largest { start.max(addr & !(largest - 1)) } else { start };
+                let base = if end - start > largest { start.max(VirtAddr(addr.0 & !(largest - 1))) } else { start };
                 let file = matches!(kind, MapKind::PrivateFile | MapKind::SharedFile);
                 let mut properties = if file { Properties::of(&[Property::File]) } else { Properties::NONE };
                 if allowed.execute {
@@ -177,8 +178,8 @@ impl Blocks {
         let entry = self.system.hardware.table(client)?.get(index)?;
         let number = self.number(client, index)?;
         let own = self.space(space)?;
-        let before = own.pieces.range(..=addr).next_back().map_or(0, |(_, piece)| piece.end);
-        let after = own.pieces.range(addr + 1..).next().map_or(u64::MAX, |(start, _)| *start);
+        let before = own.pieces.range(..=addr).next_back().map_or(VirtAddr(0), |(_, piece)| piece.end);
+        let after = own.pieces.range(addr + 1..).next().map_or(VirtAddr(u64::MAX), |(start, _)| *start);
         let first = base.max(before).max(start);
         let end = end.min(after).min(base.saturating_add(entry.block.bytes()));
         let piece = Piece { end, block: number, offset: first - base, index, rights: allowed };
@@ -223,12 +224,12 @@ impl Blocks {
         Ok(())
     }
 
-    fn insert(&mut self, space: SpaceId, start: u64, piece: Piece) -> Result<(), VbiError> {
+    fn insert(&mut self, space: SpaceId, start: VirtAddr, piece: Piece) -> Result<(), VbiError> {
         let own = self.space(space)?;
         own.pieces.insert(start, piece);
         *own.held.entry(piece.index).or_default() += 1;
         if let Some(block) = self.layer().get(piece.block) {
-            block.places.insert(piece.offset, (piece.offset + piece.end - start, start));
+            block.places.insert(piece.offset, (piece.offset + (piece.end - start), start));
         }
         self.changed = true;
         Ok(())
@@ -252,20 +253,20 @@ impl Blocks {
 
     /// Makes both ends of a range ends of pieces.
     fn split(&mut self, space: SpaceId, range: AddressRange) -> Result<(), VbiError> {
-        for cut in [range.start.0, range.end().0] {
+        for cut in [range.start, range.end()] {
             let own = self.space(space)?;
             let holder = own.pieces.range(..cut).next_back().map(|(start, piece)| (*start, *piece));
             let Some((start, piece)) = holder.filter(|(_, piece)| piece.end > cut) else { continue };
             own.pieces.insert(start, Piece { end: cut, ..piece });
-            own.pieces.insert(cut, Piece { offset: piece.offset + cut - start, ..piece });
+            own.pieces.insert(cut, Piece { offset: piece.offset + (cut - start), ..piece });
             *own.held.entry(piece.index).or_default() += 1;
         }
         Ok(())
     }
 
-    fn inside(&mut self, space: SpaceId, range: AddressRange) -> Result<Vec<(u64, Piece)>, VbiError> {
+    fn inside(&mut self, space: SpaceId, range: AddressRange) -> Result<Vec<(VirtAddr, Piece)>, VbiError> {
         self.split(space, range)?;
-        let inside = self.space(space)?.pieces.range(range.start.0..range.end().0);
+        let inside = self.space(space)?.pieces.range(range.start..range.end());
         Ok(inside.map(|(start, piece)| (*start, *piece)).collect())
     }
 
@@ -274,7 +275,7 @@ impl Blocks {
         let inside = self.inside(space, range)?;
         for (start, piece) in &inside {
             self.space(space)?.pieces.remove(start);
-            let offsets = piece.offset..piece.offset + piece.end - start;
+            let offsets = piece.offset..piece.offset + (piece.end - *start);
             self.layer().remove_places(piece.block, offsets.clone());
             if !self.let_go(space, piece.index)?
                 && let Some(block) = self.layer().get(piece.block)
@@ -326,28 +327,28 @@ impl Blocks {
     pub fn remap(&mut self, space: SpaceId, from: AddressRange, to: AddressRange) -> Result<(), VbiError> {
         if from.start == to.start {
             if to.bytes < from.bytes {
-                self.cut(space, AddressRange::new(to.end().0, from.bytes - to.bytes))?;
+                self.cut(space, AddressRange::between(to.end(), from.end()))?;
             }
             return Ok(());
         }
         self.cut(space, to)?;
         for (start, piece) in self.inside(space, from)? {
-            let moved = start - from.start.0 + to.start.0;
+            let moved = to.start + (start - from.start);
             let own = self.space(space)?;
             own.pieces.remove(&start);
-            if moved >= to.end().0 {
+            if moved >= to.end() {
                 self.let_go(space, piece.index)?;
                 continue;
             }
-            let end = (moved + piece.end - start).min(to.end().0);
+            let end = (moved + (piece.end - start)).min(to.end());
             let moved_piece = Piece { end, ..piece };
             own.pieces.insert(moved, moved_piece);
-            if let Some((index, old_end)) = own.areas.remove(&start.wrapping_sub(piece.offset)) {
-                own.areas.insert(moved.wrapping_sub(piece.offset), (index, old_end));
+            if let Some((index, old_end)) = own.areas.remove(&block_start(start, piece)) {
+                own.areas.insert(block_start(moved, piece), (index, old_end));
             }
-            self.layer().remove_places(piece.block, piece.offset..piece.offset + piece.end - start);
+            self.layer().remove_places(piece.block, piece.offset..piece.offset + (piece.end - start));
             if let Some(block) = self.layer().get(piece.block) {
-                block.places.insert(piece.offset, (piece.offset + end - moved, moved));
+                block.places.insert(piece.offset, (piece.offset + (end - moved), moved));
             }
         }
         self.changed = true;
@@ -362,7 +363,7 @@ impl Blocks {
         site: u32,
         range: AddressRange,
     ) -> Result<Option<AddressRange>, VbiError> {
-        let pages = pages_of(range);
+        let pages = range.pages_by_middle();
         if self.gather == Gather::Area || range.bytes < self.least.0 || pages.bytes == 0 {
             return Ok(None);
         }
@@ -398,8 +399,8 @@ impl Blocks {
         };
         let client = self.space(space)?.client;
         let block = self.number(client, index)?;
-        let piece = Piece { end: pages.end().0, block, offset, index, rights: Rights::READ_WRITE };
-        self.insert(space, pages.start.0, piece)?;
+        let piece = Piece { end: pages.end(), block, offset, index, rights: Rights::READ_WRITE };
+        self.insert(space, pages.start, piece)?;
         let pooled = shared_by.map(|_| offset);
         self.space(space)?.objects.insert(object, Object { pages, index, pooled });
         Ok(had.then_some(pages))
@@ -408,8 +409,8 @@ impl Blocks {
     /// Whether the block around these pages holds little else: the allocator mapped them for this allocation.
     fn has_area_of_its_own(&mut self, space: SpaceId, pages: AddressRange) -> Result<bool, VbiError> {
         let own = self.space(space)?;
-        let Some((base, (_, end))) = own.areas.range(..=pages.start.0).next_back() else { return Ok(false) };
-        Ok(*end >= pages.end().0 && end - base <= 2 * pages.bytes)
+        let Some((base, (_, end))) = own.areas.range(..=pages.start).next_back() else { return Ok(false) };
+        Ok(*end >= pages.end() && *end - *base <= 2 * pages.bytes)
     }
 
     /// A data structure was freed. Returns its pages, whose memory goes.
@@ -426,17 +427,17 @@ impl Blocks {
     /// The names of a range's lines.
     pub fn names(&mut self, space: SpaceId, range: AddressRange) -> Vec<Range<u64>> {
         let Ok(own) = self.space(space) else { return Vec::new() };
-        let before = own.pieces.range(..=range.start.0).next_back().map(|(start, _)| *start);
-        let first = before.unwrap_or(range.start.0);
-        let pieces = own.pieces.range(first..range.end().0.max(first));
-        let pieces: Vec<(u64, Piece)> = pieces.map(|(start, piece)| (*start, *piece)).collect();
+        let before = own.pieces.range(..=range.start).next_back().map(|(start, _)| *start);
+        let first = before.unwrap_or(range.start);
+        let pieces = own.pieces.range(first..range.end().max(first));
+        let pieces: Vec<(VirtAddr, Piece)> = pieces.map(|(start, piece)| (*start, *piece)).collect();
         let mut names = Vec::new();
         for (start, piece) in pieces {
-            let (from, to) = (start.max(range.start.0), piece.end.min(range.end().0));
+            let (from, to) = (start.max(range.start), piece.end.min(range.end()));
             if from < to
                 && let Some(block) = self.layer().get(piece.block)
             {
-                let offsets = piece.offset + from - start..piece.offset + to - start;
+                let offsets = piece.offset + (from - start)..piece.offset + (to - start);
                 names.extend(Names::within(&block.names, block.class, offsets));
             }
         }
@@ -483,7 +484,7 @@ impl Blocks {
                     && block.space == space
                 {
                     block.space = SpaceId(other);
-                    block.places.insert(piece.offset, (piece.offset + piece.end - start, *start));
+                    block.places.insert(piece.offset, (piece.offset + (piece.end - *start), *start));
                 }
             }
         }

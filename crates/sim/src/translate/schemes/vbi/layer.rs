@@ -7,10 +7,10 @@ use crate::translate::CountedBlock;
 use crate::vbi::{MemoryLayer, SizeClass, Vbuid};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use terrace_model::{AddressRange, SpaceId};
+use terrace_model::{AddressRange, SpaceId, VirtAddr};
 
 /// Where a part of a block lies in the program's addresses: end offset, and address of the first byte.
-type Places = BTreeMap<u64, (u64, u64)>;
+type Places = BTreeMap<u64, (u64, VirtAddr)>;
 
 /// A block that is enabled.
 #[derive(Clone, Debug)]
@@ -86,11 +86,11 @@ impl Layer {
     }
 
     /// The block of a line's name, the offset there, and the process and address that it stands for. None if nothing does.
-    pub fn place(&self, line: u64) -> Option<(u32, u64, SpaceId, u64)> {
+    pub fn place(&self, line: u64) -> Option<(u32, u64, SpaceId, VirtAddr)> {
         let Name::Block(number, offset) = self.names.resolve(line) else { return None };
         let block = self.blocks.get(number as usize)?.as_ref()?;
         let (first, (end, addr)) = block.places.range(..=offset).next_back()?;
-        (offset < *end).then(|| (number, offset, block.space, addr + offset - first))
+        (offset < *end).then(|| (number, offset, block.space, *addr + (offset - first)))
     }
 
     /// A miss of the last level read a line of memory.
@@ -109,7 +109,7 @@ impl Layer {
         let blocks = self.blocks.iter_mut().flatten().filter(|block| !block.places.is_empty());
         blocks
             .map(|block| {
-                let part = |(first, (end, addr)): (&u64, &(u64, u64))| AddressRange::new(*addr, end - first);
+                let part = |(first, (end, addr)): (&u64, &(u64, VirtAddr))| AddressRange { start: *addr, bytes: end - first };
                 let mut parts: Vec<AddressRange> = block.places.iter().map(part).collect();
                 parts.sort_unstable_by_key(|part| part.start);
                 CountedBlock { space: block.space, parts, misses: std::mem::take(&mut block.misses) }
@@ -136,7 +136,7 @@ impl Layer {
             let holder = block.places.range(..cut).next_back().map(|(first, (end, addr))| (*first, *end, *addr));
             if let Some((first, end, addr)) = holder.filter(|(_, end, _)| *end > cut) {
                 block.places.insert(first, (cut, addr));
-                block.places.insert(cut, (end, addr + cut - first));
+                block.places.insert(cut, (end, addr + (cut - first)));
             }
         }
         block.places.retain(|first, _| !offsets.contains(first));

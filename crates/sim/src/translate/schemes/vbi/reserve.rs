@@ -8,7 +8,7 @@
 use crate::os::{Fault, Os, OsError};
 use crate::vbi::SizeClass;
 use std::collections::{BTreeMap, HashMap};
-use terrace_model::{Frame, SpaceId};
+use terrace_model::{Frame, SpaceId, VirtAddr};
 use terrace_policy::Wish;
 
 /// How the memory of a block is found.
@@ -138,7 +138,7 @@ impl Reservations {
         class: SizeClass,
         mapping: &mut Mapping,
         offset: u64,
-        (space, page): (SpaceId, u64),
+        (space, page): (SpaceId, VirtAddr),
         wishes: &[Wish],
         os: &mut Os,
     ) -> Result<Fault, OsError> {
@@ -254,7 +254,7 @@ mod tests {
                 let range = AddressRange::new(number * BLOCK, class.bytes());
                 os.map(SpaceId(0), range, MapKind::Anonymous, Protection::READ_WRITE).unwrap();
             }
-            os.fault(SpaceId(0), BLOCK, &[]).unwrap();
+            os.fault(SpaceId(0), VirtAddr(BLOCK), &[]).unwrap();
             os.advise(SpaceId(0), AddressRange::new(BLOCK, 4096), terrace_trace::Advice::DontNeed).unwrap();
             for step in steps {
                 match step {
@@ -264,7 +264,7 @@ mod tests {
                         if held[block].contains_key(&page) {
                             continue;
                         }
-                        let place = (SpaceId(0), (block as u64 + 1) * BLOCK + (page << 12));
+                        let place = (SpaceId(0), VirtAddr((block as u64 + 1) * BLOCK + (page << 12)));
                         let number = block as u32;
                         match reservations.allocate(number, class, &mut mappings[block], page << 12, place, &[], &mut os) {
                             Ok(fault) => {
@@ -304,7 +304,7 @@ mod tests {
         os.map(SpaceId(0), AddressRange::new(BLOCK, 1 << 30), MapKind::Anonymous, Protection::READ_WRITE).unwrap();
         let class = SizeClass::ALL[2];
         let mut give = |mapping: &mut Mapping, number: u32, class: SizeClass, page: u64| {
-            let place = (SpaceId(0), BLOCK + u64::from(number) * (256 << 20) + (page << 12));
+            let place = (SpaceId(0), VirtAddr(BLOCK + u64::from(number) * (256 << 20) + (page << 12)));
             reservations.allocate(number, class, mapping, page << 12, place, &[], &mut os).unwrap().frame.0
         };
         let mut direct = Mapping::Unknown;

@@ -9,7 +9,7 @@ use crate::os::{Os, OsError};
 use crate::translate::{Backing, CountedBlock, Given, KernelState, Placer, TlbCounters};
 use crate::vbi::{Rights, VbiError};
 use std::ops::Range;
-use terrace_model::{LINE_BYTES, AddressRange, Frame, Line, PageSize, Time, SpaceId};
+use terrace_model::{AddressRange, Frame, LINE_BYTES, Line, PageSize, PhysAddr, SpaceId, Time, VirtAddr};
 use terrace_policy::{Placement, Wish};
 use terrace_trace::Event;
 
@@ -54,7 +54,7 @@ pub struct Controller {
     pub(super) mtl: Mtl,
     pub(super) keys: VbiParameters,
     /// First address of its own tables.
-    pub(super) memory: u64,
+    pub(super) memory: PhysAddr,
     pub(super) latency: Time,
     pub(super) at: At,
     recent: Box<[Recent]>,
@@ -65,7 +65,7 @@ pub struct Controller {
 }
 
 impl Controller {
-    pub(super) fn new(keys: &VbiParameters, mtl: Mtl, memory: u64, latency: Time) -> Controller {
+    pub(super) fn new(keys: &VbiParameters, mtl: Mtl, memory: PhysAddr, latency: Time) -> Controller {
         let nothing = Recent { page: u64::MAX, space: SpaceId(0), at: At::default() };
         Controller {
             blocks: Blocks::new(keys.blocks, keys.least, keys.vms),
@@ -82,13 +82,13 @@ impl Controller {
     }
 
     #[inline(never)]
-    fn find(&mut self, space: SpaceId, addr: u64, os: &Os) -> Option<u64> {
+    fn find(&mut self, space: SpaceId, addr: VirtAddr, os: &Os) -> Option<u64> {
         match self.place(space, addr, os) {
             Ok(at) => {
                 self.at = at;
                 let slot = slot(space, addr);
-                self.recent[slot] = Recent { page: addr >> 12, space, at };
-                Some(at.line + (addr & 4095) / LINE_BYTES)
+                self.recent[slot] = Recent { page: addr.vpn(), space, at };
+                Some(at.line + addr.page_offset(PageSize::Base) / LINE_BYTES)
             }
             Err(error) => {
                 self.failed.get_or_insert(error.into());
@@ -97,11 +97,11 @@ impl Controller {
         }
     }
 
-    fn place(&mut self, space: SpaceId, addr: u64, os: &Os) -> Result<At, VbiError> {
-        let page = addr & !4095;
+    fn place(&mut self, space: SpaceId, addr: VirtAddr, os: &Os) -> Result<At, VbiError> {
+        let page = addr.align_down(PageSize::Base);
         let (start, piece) = self.blocks.piece(space, page, os)?;
         self.settle();
-        let offset = piece.offset + page - start;
+        let offset = piece.offset + (page - start);
         let line = self.blocks.layer().line(piece.block, offset);
         let entry = u64::from(space.0) << 32 | u64::from(piece.index.0);
         Ok(At { entry, rights: piece.rights, block: piece.block, offset, line })
@@ -117,7 +117,7 @@ impl Controller {
     /// An access without the right to be made: the program's bug, which the core raises an exception for. It is noted, and
     /// the run goes on.
     #[cold]
-    pub(super) fn wrong(&mut self, space: SpaceId, addr: u64, write: bool) {
+    pub(super) fn wrong(&mut self, space: SpaceId, addr: VirtAddr, write: bool) {
         self.counters.without_right += 1;
         let what = if write { "store" } else { "load" };
         self.first_wrong.get_or_insert_with(|| format!("a {what} at {addr:#x} of process {space}"));
@@ -134,7 +134,7 @@ impl Controller {
     ) -> Backing {
         let Some((number, offset, space, addr)) = self.blocks.layer().place(line) else { return Backing::Fault };
         os.now = now;
-        let page = addr & !4095;
+        let page = addr.align_down(PageSize::Base);
         let free = || os.tiers_of_memory().map(|tier| tier.buddy().free_frames()).sum::<u64>();
         if !at_writeback && self.keys.headroom.0 > 0 && free() <= self.keys.headroom.0 >> 12 {
             self.failed.get_or_insert(os.out_of_memory(None));
@@ -162,7 +162,7 @@ impl Controller {
                 };
                 *counter += 1;
                 let first = fault.frame.line();
-                let within = (addr & (fault.size.bytes() - 1)) / LINE_BYTES;
+                let within = addr.page_offset(fault.size) / LINE_BYTES;
                 Backing::Given(Given {
                     line: first + within,
                     first,
@@ -183,7 +183,7 @@ impl Controller {
         &mut self,
         number: u32,
         offset: u64,
-        page: (SpaceId, u64),
+        page: (SpaceId, VirtAddr),
         wishes: &[Wish],
         os: &mut Os,
     ) -> Result<crate::os::Fault, OsError> {
@@ -207,7 +207,7 @@ impl Controller {
     }
 
     /// A dirty line of a page that is shared since a fork leaves the caches: its block gets a copy.
-    fn copy(&mut self, line: u64, space: SpaceId, addr: u64, now: Time, os: &mut Os) -> Backing {
+    fn copy(&mut self, line: u64, space: SpaceId, addr: VirtAddr, now: Time, os: &mut Os) -> Backing {
         os.now = now;
         let Some(leaf) = os.table(space).find(addr) else { return Backing::Fault };
         let before = std::mem::take(&mut os.changes);
@@ -220,7 +220,7 @@ impl Controller {
                 self.counters.copied_at_writeback += 1;
                 let first = fault.frame.line();
                 Backing::Given(Given {
-                    line: first + (addr & (fault.size.bytes() - 1)) / LINE_BYTES,
+                    line: first + addr.page_offset(fault.size) / LINE_BYTES,
                     first,
                     lines: fault.size.bytes() / LINE_BYTES,
                     copied_from: fault.copied_from.map(Frame::line),
@@ -267,8 +267,8 @@ impl Controller {
 
 /// Where a page is remembered.
 #[inline(always)]
-fn slot(space: SpaceId, addr: u64) -> usize {
-    let page = addr >> 12 ^ u64::from(space.0) << 40;
+fn slot(space: SpaceId, addr: VirtAddr) -> usize {
+    let page = addr.vpn() ^ u64::from(space.0) << 40;
     (page.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - RECENT.ilog2())) as usize
 }
 
@@ -280,11 +280,11 @@ impl KernelState for Controller {
     }
 
     #[inline(always)]
-    fn virtual_line(&mut self, space: SpaceId, addr: u64, os: &Os) -> Option<u64> {
+    fn virtual_line(&mut self, space: SpaceId, addr: VirtAddr, os: &Os) -> Option<u64> {
         let recent = &self.recent[slot(space, addr)];
-        if recent.page == addr >> 12 && recent.space == space {
+        if recent.page == addr.vpn() && recent.space == space {
             self.at = recent.at;
-            return Some(recent.at.line + (addr & 4095) / LINE_BYTES);
+            return Some(recent.at.line + addr.page_offset(PageSize::Base) / LINE_BYTES);
         }
         self.find(space, addr, os)
     }
@@ -302,8 +302,7 @@ impl KernelState for Controller {
         let Some((_, _, space, addr)) = layer.place(line) else { return Backing::Fault };
         match os.table(space).find(addr) {
             Some(leaf) => {
-                let within = (addr & (leaf.size.bytes() - 1)) / LINE_BYTES;
-                Backing::Memory(leaf.pte.frame().line() + within)
+                Backing::Memory(leaf.place_of(addr).line())
             }
             None => Backing::Zero,
         }
