@@ -9,6 +9,7 @@ use pyo3::types::{PyDict, PyList};
 use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::ThreadId;
 use terrace_model::{Bytes, PageId, TierId, Time};
 use terrace_policy::{
     Capability, CapabilitySet, Clear, Exchange, Fault, MemorySystem, Moment, Move, MoveOptions, Needs,
@@ -188,7 +189,7 @@ impl Policy for PythonPolicy {
             }
             let lent = Bound::new(py, Memory::lend(memory))?;
             let answer = self.object.bind(py).call_method1("on", (now.0, list, &lent));
-            lent.borrow().system.set(None);
+            lent.get().take_back();
             let answer = answer?;
             if !answer.is_none() {
                 let nanoseconds: u64 = answer.extract()?;
@@ -226,27 +227,46 @@ fn check_tiers(asked: impl IntoIterator<Item = u8>, topology: &Topology) -> PyRe
 }
 
 /// The memory system, lent to Python for one call of a policy.
-#[pyclass(unsendable, module = "terrace._terrace")]
+#[pyclass(frozen, module = "terrace._terrace")]
 pub struct Memory {
+    /// The thread that called the policy. Python may keep and drop the object on any other.
+    lent_on: ThreadId,
     system: Cell<Option<NonNull<dyn MemorySystem>>>,
 }
 
+// SAFETY: only the thread `lent_on` touches the cell: `with` compares first, `take_back` is called by `PythonPolicy::on` on
+// that thread, and dropping the object elsewhere drops a pointer, which does nothing.
+unsafe impl Send for Memory {}
+// SAFETY: as above.
+unsafe impl Sync for Memory {}
+
 impl Memory {
-    /// The caller takes it back, by setting `system` to none, before `memory` is used again.
+    /// The caller takes it back with `take_back`, before `memory` is used again.
     fn lend(memory: &mut dyn MemorySystem) -> Memory {
         let lent: NonNull<dyn MemorySystem + '_> = NonNull::from(memory);
         // SAFETY: only the lifetime of the object changes. `PythonPolicy::on` takes the pointer back before the borrow
         // that it was made from ends.
         let lent: NonNull<dyn MemorySystem> = unsafe { std::mem::transmute(lent) };
-        Memory { system: Cell::new(Some(lent)) }
+        Memory { lent_on: std::thread::current().id(), system: Cell::new(Some(lent)) }
+    }
+
+    /// What Python has kept is of no use from now on. On the thread that lent it.
+    fn take_back(&self) {
+        debug_assert_eq!(std::thread::current().id(), self.lent_on);
+        self.system.set(None);
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut dyn MemorySystem) -> PyResult<T>) -> PyResult<T> {
         let late = || request("the memory can be used while the policy is called, and not later");
+        if std::thread::current().id() != self.lent_on {
+            return Err(request(
+                "the memory can be used on the thread that calls the policy, and on no other",
+            ));
+        }
         // Taken while it is used, so that there is one borrow at a time.
         let mut lent = self.system.take().ok_or_else(late)?;
-        // SAFETY: the pointer is there during `PythonPolicy::on` alone, which has the borrow it was made from; the class is
-        // bound to that thread, and `work` runs no code of Python that could come here again: the cell is empty meanwhile.
+        // SAFETY: the pointer is there during `PythonPolicy::on` alone, which has the borrow it was made from; this is that
+        // thread, and `work` runs no code of Python that could come here again: the cell is empty meanwhile.
         let result = work(unsafe { lent.as_mut() });
         self.system.set(Some(lent));
         result

@@ -1,5 +1,8 @@
 """Policies in Python decide as their twins in Rust do."""
 
+import threading
+import warnings
+
 import pytest
 
 import terrace
@@ -65,9 +68,38 @@ def test_memory_is_lent_for_the_call_alone():
 
     terrace.run("first-touch", "gups,bytes=16MiB,updates=1000", policy=Keeps(), **MACHINE)
     assert len(kept) >= 1
-    with pytest.raises(BaseException):  # Of another thread, or late.
+    with pytest.raises(terrace.RequestError, match="the memory can be used (while|on the thread)"):
         kept[0].tiers()
     kept.clear()
+
+
+def test_memory_is_lent_to_one_thread():
+    said, kept = [], []
+
+    def elsewhere(memory):
+        try:
+            memory.tiers()
+        except terrace.RequestError as error:
+            said.append(str(error))
+
+    class Shares(terrace.Policy):
+        def on(self, now, signals, memory):
+            if not said:
+                thread = threading.Thread(target=elsewhere, args=(memory,))
+                thread.start()
+                thread.join()
+            memory.tiers()  # It is still this thread's.
+            kept.append(memory)
+            return None
+
+    terrace.run("first-touch", "gups,bytes=16MiB,updates=1000", policy=Shares(), **MACHINE)
+    assert said == ["the memory can be used on the thread that calls the policy, and on no other"]
+    # The last reference goes on yet another thread, without a word.
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dropping = threading.Thread(target=kept.clear)
+        dropping.start()
+        dropping.join()
 
 
 def test_exact_accesses_and_hint_faults_are_signals():

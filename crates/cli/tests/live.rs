@@ -39,7 +39,7 @@ fn where_nothing_runs_top_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("none.sock");
     let message = stderr(terrace().args(["top", "--once", "--socket"]).arg(&socket), 1);
-    assert!(message.contains("no Terrace is running at"), "{message}");
+    assert!(message.contains("no Terrace is running there"), "{message}");
     // No process has such a number.
     let message = stderr(terrace().args(["top", "--once", "--pid", "4000000000"]), 1);
     for part in ["no Terrace is running as process 4000000000", "terrace run", "terrace attach"] {

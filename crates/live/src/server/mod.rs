@@ -208,13 +208,20 @@ impl Service {
 /// # Errors
 /// Nobody answers, or the answer is an error; the message quotes it.
 pub fn ask(socket: &Path, method: &str, path: &str) -> io::Result<String> {
-    let mut stream = UnixStream::connect(socket)?;
+    let mut stream = UnixStream::connect(socket).map_err(|error| match error.kind() {
+        // The kernel speaks of a file that is missing or of a connection.
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+            io::Error::new(error.kind(), "no Terrace is running there")
+        }
+        _ => error,
+    })?;
     // A machine under load may take its time.
     stream.patience(PATIENCE * 5)?;
     write!(stream, "{method} {path} HTTP/1.1\r\nHost: terrace\r\n\r\n")?;
     let mut text = String::new();
     stream.take(ANSWER).read_to_string(&mut text)?;
-    let (head, body) = text.split_once("\r\n\r\n").ok_or(io::ErrorKind::UnexpectedEof)?;
+    let cut = || io::Error::new(io::ErrorKind::UnexpectedEof, "Terrace ended in the middle of its answer");
+    let (head, body) = text.split_once("\r\n\r\n").ok_or_else(cut)?;
     match head.split(' ').nth(1) {
         Some("200") => Ok(body.to_owned()),
         _ => Err(io::Error::other(body.trim_end())),

@@ -334,7 +334,7 @@ Object.assign(tests, {
     assert.deepEqual(errors, []);
     await server.end();
     await state(page, "gone");
-    assert.match(await page.textContent(".problems"), /no longer answers/);
+    assert.match(await page.textContent(".problems"), /no longer answers: no Terrace is running there\./);
     assert.deepEqual(errors, []);
     await close();
     await own.end();

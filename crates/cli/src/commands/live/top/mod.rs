@@ -67,12 +67,8 @@ pub fn run(arguments: Arguments) -> CommandResult {
         Some(socket) => socket.clone(),
         None => server::find(&journal::folder(), arguments.pid)?,
     };
-    let status = server::status(&socket).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-            Failure::run(format!("no Terrace is running at {}", socket.display()))
-        }
-        _ => Failure::run(format!("{}: {error}", socket.display())),
-    })?;
+    let status =
+        server::status(&socket).map_err(|error| Failure::run(format!("{}: {error}", socket.display())))?;
     if arguments.results.is_wanted() {
         let json = || serde_json::to_string_pretty(&status).or_run();
         let table = || Ok(Columns::of_document(&serde_json::to_value(&status).or_run()?, None));
