@@ -16,6 +16,7 @@
 #include <execinfo.h>
 #include <sys/socket.h>
 #include <cerrno>
+#include <cstdio>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -458,8 +459,31 @@ struct Running
   static auto real = next<decltype(name)>(#name);                                                                                \
   return real(__VA_ARGS__)
 
+// What the compiler said of a program that it rejected: most programs keep it to themselves.
+static void showBuildLog(cl_program program)
+{
+  cl_device_id device = nullptr;
+  size_t bytes = 0;
+  if (clGetProgramInfo(program, CL_PROGRAM_DEVICES, sizeof device, &device, nullptr) != CL_SUCCESS ||
+      clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, 0, nullptr, &bytes) != CL_SUCCESS)
+    return;
+  std::vector<char> text(bytes + 1);
+  if (clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, bytes, text.data(), nullptr) == CL_SUCCESS)
+    fprintf(stderr, "Oclgrind rejects a program:\n%s\n", text.data());
+}
+
 extern "C"
 {
+cl_int clBuildProgram(cl_program program, cl_uint count, const cl_device_id* devices, const char* options,
+                      void(CL_CALLBACK* notify)(cl_program, void*), void* data)
+{
+  static auto real = next<decltype(clBuildProgram)>("clBuildProgram");
+  cl_int status = real(program, count, devices, options, notify, data);
+  if (status == CL_BUILD_PROGRAM_FAILURE)
+    showBuildLog(program);
+  return status;
+}
+
 cl_int clFinish(cl_command_queue queue)
 {
   Running running(queue, true);

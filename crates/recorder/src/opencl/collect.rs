@@ -1,8 +1,9 @@
 //! From messages to batches: two streams, the host's thread and the GPU.
 //!
 //! Buffers get addresses of their own in one address space. What the host does is held back until the next kernel begins:
-//! only then is it known by which arguments the kernel calls its buffers, which are the names of data structures. A buffer
-//! that no kernel has taken as an argument yet is announced as a data structure later.
+//! only then is it known by which arguments the kernel calls its buffers, which are the names of data structures. What the
+//! host does to a buffer that no kernel has taken yet is held back until one does, as pages are placed by whose they are. It
+//! is not where that would move an access beside a kernel, or away from one: such a buffer is announced later.
 //!
 //! What the host does between enqueueing a kernel and blocking for it overlaps the kernel; marks say so (`queues.rs`).
 
@@ -11,7 +12,7 @@ use super::queues::Queues;
 use super::warps::{LANES, Lane, LaneAccess, Step, run};
 use super::wire::{Message, Received};
 use crate::symbols::Symbols;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use terrace_model::AddressRange;
 use terrace_trace::{AccessKind, Agent, Batch, BatchBuilder, Event, MapKind, MarkKind, Protection, StreamId};
@@ -272,8 +273,11 @@ impl Collector {
     fn flush_host(&mut self, enqueued: Option<usize>) {
         self.begin();
         self.announce(false);
+        let kept = if enqueued.is_none() && !self.ended { self.kept_back() } else { HashSet::new() };
         for (at, deed) in std::mem::take(&mut self.held).into_iter().enumerate() {
             match deed {
+                Deed::Allocate(object) if kept.contains(&object) => self.held.push(deed),
+                Deed::Access { range, .. } if kept.contains(&self.object_at(range)) => self.held.push(deed),
                 Deed::Enqueue(_) if enqueued == Some(at) => {
                     self.queues.marked += 1;
                     self.mark_on(HOST, MarkKind::KernelEnqueue, "", 0);
@@ -299,6 +303,39 @@ impl Collector {
                 Deed::Access { range, write } => self.host_copies(range, write),
             }
         }
+    }
+
+    /// The buffers without a name that wait for one. All that was done to them comes before any kernel that the host does
+    /// not wait for at once.
+    fn kept_back(&self) -> HashSet<u64> {
+        if self.queues.overlap() {
+            return HashSet::new();
+        }
+        let of_a_queue = |deed: &Deed| matches!(deed, Deed::Enqueue(_) | Deed::Wait(_));
+        let first = self.held.iter().position(of_a_queue).unwrap_or(self.held.len());
+        let (before, after) = self.held.split_at(first);
+        let has_no_name = |object: &u64| self.buffers[*object as usize - 1].name.is_none();
+        let allocated = before.iter().filter_map(|deed| match deed {
+            Deed::Allocate(object) => Some(*object).filter(has_no_name),
+            _ => None,
+        });
+        let mut kept: HashSet<u64> = allocated.collect();
+        for deed in after {
+            if let Deed::Access { range, .. } = deed {
+                kept.remove(&self.object_at(*range));
+            }
+        }
+        for deed in &self.held {
+            if let Deed::Free(object) = deed {
+                kept.remove(object);
+            }
+        }
+        kept
+    }
+
+    /// The buffer that this range lies in. Buffers lie in the order of their numbers.
+    fn object_at(&self, range: AddressRange) -> u64 {
+        self.buffers.partition_point(|buffer| buffer.range.start <= range.start) as u64
     }
 
     fn pages_of(&self, object: u64) -> AddressRange {

@@ -58,6 +58,11 @@ impl Queues {
         held.extend(behind);
     }
 
+    /// Whether a kernel is under way that the host has not waited for.
+    pub fn overlap(&self) -> bool {
+        !self.under_way.is_empty()
+    }
+
     /// A kernel begins: the place at which it was enqueued, if the host did something since or goes on.
     pub fn begin(&mut self, held: &mut Vec<Deed>) -> Option<usize> {
         let place = |queue: u64| held.iter().position(|deed| *deed == Deed::Enqueue(queue));

@@ -3,6 +3,7 @@
 use super::support::{Workshop, start, words};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use terrace_model::AddressRange;
 use terrace_recorder::{RecordError, RecordOptions, prepare};
 use terrace_trace::{AccessKind, Agent, Batch, Event, EventSource, Item, MarkKind};
 
@@ -175,6 +176,42 @@ fn barriers_and_mappings_are_recorded() {
     assert_eq!(seen.lanes["sgemm"].keys().copied().collect::<Vec<_>>(), [32]);
 }
 
+/// The second kernel's structures too, which the first has not taken: where pages lie is decided when they are filled.
+#[test]
+fn structures_have_their_names_before_the_host_fills_them() {
+    let workshop = Workshop::new();
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/src/pagerank.c");
+    let source = std::fs::read_to_string(source).unwrap();
+    let ranked = workshop.compile("cc", "pagerank.c", &source, &["-O1", "-Wl,--no-as-needed", "-lOpenCL"]);
+    let mut recording = start(&[&ranked, &"1024", &"2"], &gpu());
+    let (mut structures, mut names, mut filled) = (Vec::new(), Vec::new(), 0);
+    let mut rules = terrace_trace::Rules::default();
+    while let Some(batch) = recording.next_batch().unwrap() {
+        rules.check(&batch).unwrap();
+        for item in batch.items() {
+            match item {
+                Item::Access(access) if batch.stream.0 == 0 => {
+                    assert!(
+                        structures
+                            .iter()
+                            .any(|range: &AddressRange| range.contains(terrace_model::VirtAddr(access.addr)))
+                    );
+                    filled += u64::from(access.kind == AccessKind::Write);
+                }
+                Item::Event(event) => match &event.event {
+                    Event::Alloc { range, .. } => structures.push(*range),
+                    Event::Site { name, .. } => names.push(name.clone()),
+                    _ => {}
+                },
+                Item::Access(_) => {}
+            }
+        }
+    }
+    assert!(recording.wait().unwrap().success());
+    assert_eq!(names, ["degrees", "ranks", "shares", "starts", "links"]);
+    assert_eq!(filled, (4 * 1025u64).div_ceil(64) + (4 * 4096 + 2 * 4 * 1024) / 64);
+}
+
 #[test]
 fn equal_programs_give_equal_streams() {
     let workshop = Workshop::new();
@@ -224,7 +261,7 @@ fn kernels_that_are_rejected_end_the_program_as_it_wants_and_are_told() {
     let workshop = Workshop::new();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/opencl");
     let source = std::fs::read_to_string(folder.join("vecadd.c")).unwrap();
-    let source = source.replace("__kernel", "__kernel no_such_type");
+    let source = source.replace("kernel void", "kernel no_such_type");
     std::fs::copy(folder.join("host.h"), workshop.path("host.h")).unwrap();
     let wrong = workshop.compile("cc", "wrong.c", &source, &["-O1", "-w", "-Wl,--no-as-needed", "-lOpenCL"]);
     let mut recording = start(&[&wrong, &"64"], &gpu());
