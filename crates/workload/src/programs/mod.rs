@@ -15,14 +15,19 @@ mod gpu_bfs;
 mod gpu_btree;
 mod gpu_cns;
 mod gpu_comd;
+mod gpu_hotspot;
 mod gpu_kmeans;
+mod gpu_lbm;
 mod gpu_minife;
 mod gpu_mummer;
 mod gpu_needle;
 mod gpu_pathfinder;
 mod gpu_sgemm;
+mod gpu_spmv;
 mod gpu_srad;
+mod gpu_stencil;
 mod gpu_stream;
+mod gpu_streamcluster;
 mod gpu_xsbench;
 mod growth;
 mod gups;
@@ -56,7 +61,7 @@ const fn entry<P: Program>() -> (&'static WorkloadInfo, Open) {
 }
 
 /// All workloads, in the order of the documentation.
-pub(crate) const ALL: [(&WorkloadInfo, Open); 44] = [
+pub(crate) const ALL: [(&WorkloadInfo, Open); 49] = [
     entry::<gups::Gups>(),
     entry::<chase::Chase>(),
     entry::<stream::Triad>(),
@@ -101,4 +106,9 @@ pub(crate) const ALL: [(&WorkloadInfo, Open); 44] = [
     entry::<GpuProgram<gpu_pathfinder::Work>>(),
     entry::<GpuProgram<gpu_sgemm::Work>>(),
     entry::<GpuProgram<gpu_srad::Work>>(),
+    entry::<GpuProgram<gpu_hotspot::Work>>(),
+    entry::<GpuProgram<gpu_lbm::Work>>(),
+    entry::<GpuProgram<gpu_spmv::Work>>(),
+    entry::<GpuProgram<gpu_stencil::Work>>(),
+    entry::<GpuProgram<gpu_streamcluster::Work>>(),
 ];

@@ -12,7 +12,7 @@ use terrace_trace::{Access, AccessKind, Batch, Event, Item, MarkKind};
 use terrace_workload::{NativePages, all, open};
 
 /// Small versions, with at most a few million accesses. The slab cache is small enough to evict.
-const SMALL: [&str; 44] = [
+const SMALL: [&str; 49] = [
     "gups,bytes=8 MiB,updates=1e5",
     "chase,bytes=1 MiB,accesses=1e5",
     "stream,bytes=3 MiB",
@@ -57,6 +57,11 @@ const SMALL: [&str; 44] = [
     "gpu-pathfinder,columns=1000,rows=20",
     "gpu-sgemm,rows=64",
     "gpu-srad,side=64",
+    "gpu-hotspot,side=60",
+    "gpu-lbm,side=32",
+    "gpu-spmv,rows=2000",
+    "gpu-stencil,side=64,planes=5",
+    "gpu-streamcluster,points=2048,dimensions=9",
 ];
 
 fn with_threads(spec: &str, threads: u32) -> String {

@@ -1,0 +1,127 @@
+//! Lattice Boltzmann on a GPU: nineteen arrays are read side by side, nineteen are written.
+
+use crate::WorkloadInfo;
+use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, WithThreads, load_lanes, store_lanes};
+use crate::layout::Layout;
+use crate::memory::Memory;
+use crate::parameters::*;
+
+const INFO: WorkloadInfo = WorkloadInfo {
+    name: "gpu-lbm",
+    summary: "on a GPU: lattice Boltzmann with nineteen velocities, from one grid into another",
+    description: "\
+Each work-item has a cell: it reads the nineteen distributions of its cell and its flags, and writes each distribution to the neighbour that \
+its velocity leads to. A grid keeps each distribution as an array of its own, so that the lanes of a warp read and write side by side. The \
+two grids change places with each launch. It is limited by the bandwidth of memory.
+
+Stands for Parboil's lbm (Stratton et al., 2012). It differs: the lattice is a cube and ends meet, where Parboil's has walls and padding; all \
+cells hold fluid.",
+    parameters: declared::<WithThreads<Parameters>>,
+    exact: true,
+};
+
+/// Distributions of a cell, the one at rest first.
+const VELOCITIES: u64 = 19;
+/// Arrays of a grid: one for each distribution, and the flags.
+const ARRAYS: u64 = VELOCITIES + 1;
+/// Arrays that a piece reads or writes.
+const EACH: u64 = 5;
+const READS: u64 = ARRAYS.div_ceil(EACH);
+const WRITES: u64 = VELOCITIES.div_ceil(EACH);
+
+/// Where each velocity leads: none, one or two of three axes.
+const STEPS: [[i64; 3]; VELOCITIES as usize] = [
+    [0, 0, 0],
+    [1, 0, 0],
+    [-1, 0, 0],
+    [0, 1, 0],
+    [0, -1, 0],
+    [0, 0, 1],
+    [0, 0, -1],
+    [1, 1, 0],
+    [1, -1, 0],
+    [-1, 1, 0],
+    [-1, -1, 0],
+    [1, 0, 1],
+    [1, 0, -1],
+    [-1, 0, 1],
+    [-1, 0, -1],
+    [0, 1, 1],
+    [0, 1, -1],
+    [0, -1, 1],
+    [0, -1, -1],
+];
+
+#[derive(Clone, Debug, PartialEq, Parameters)]
+pub(crate) struct Parameters {
+    /// Cells along each of three axes, rounded up to a multiple of 32.
+    #[parameter(default = 64, range = 8..=2048, unit = "cells")]
+    side: u64,
+    /// Launches of the kernel.
+    #[parameter(default = 1, range = 1..=10000, unit = "launches")]
+    iterations: u64,
+}
+
+#[derive(Clone)]
+pub(crate) struct Work {
+    side: u64,
+    cells: u64,
+    iterations: u64,
+    grids: [u64; 2],
+}
+
+impl OnGpu for Work {
+    type Parameters = Parameters;
+    const INFO: &'static WorkloadInfo = &INFO;
+
+    fn new(parameters: &Parameters, layout: &mut Layout) -> Result<Work, Problem> {
+        let side = parameters.side.next_multiple_of(LANES);
+        let cells = side.pow(3);
+        let grids = ["src_grid", "dst_grid"].map(|name| layout.array(name, 4 * ARRAYS * cells));
+        Ok(Work { side, cells, iterations: parameters.iterations, grids })
+    }
+
+    fn launches(&self) -> u64 {
+        self.iterations
+    }
+
+    fn accesses(&self) -> u64 {
+        self.iterations * self.cells * (ARRAYS + VELOCITIES)
+    }
+}
+
+impl Warps for Work {
+    const PIECE: u64 = EACH * LANES;
+
+    fn name(&self, _: u64) -> &'static str {
+        "stream_collide"
+    }
+
+    fn groups(&self, _: u64) -> u64 {
+        self.cells / (WARPS * LANES)
+    }
+
+    fn pieces(&self, _: u64) -> u64 {
+        READS + WRITES
+    }
+
+    fn piece<M: Memory>(&self, memory: &mut M, Place { launch, warp, piece }: Place) {
+        let first = warp * LANES;
+        let [from, to] = if launch.is_multiple_of(2) { self.grids } else { [self.grids[1], self.grids[0]] };
+        if piece < READS {
+            for array in EACH * piece..ARRAYS.min(EACH * (piece + 1)) {
+                load_lanes::<u32>(memory, |lane| from + 4 * (array * self.cells + first + lane), false, 3);
+            }
+            return;
+        }
+        let velocities = EACH * (piece - READS)..VELOCITIES.min(EACH * (piece - READS + 1));
+        for velocity in velocities {
+            let [x, y, z] = STEPS[velocity as usize];
+            let side = self.side as i64;
+            let step = (x + side * (y + side * z)).rem_euclid(self.cells as i64) as u64;
+            // The collision's arithmetic, about 200 instructions over all distributions, and the address.
+            let at = |lane: u64| to + 4 * (velocity * self.cells + (first + lane + step) % self.cells);
+            store_lanes::<u32>(memory, at, 14);
+        }
+    }
+}
