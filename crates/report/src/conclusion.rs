@@ -64,6 +64,9 @@ fn on_input(comparison: &Comparison, input: &str) -> Option<Conclusion> {
     }
     let mut timed: Vec<(&RunRecord, SpeedUp)> =
         comparison.runs_of(input).filter_map(|run| Some((run, comparison.speedup_of(run)?))).collect();
+    if timed.is_empty() && baseline.fidelity == "full" {
+        return Some(no_winner(format!("No winner on {input}: it does nothing that takes time in {base}.")));
+    }
     if timed.is_empty() {
         return Some(no_winner(format!(
             "No winner on {input}: fidelity {} does not time accesses. Compare what it counts, or take --fidelity full.",
@@ -428,6 +431,15 @@ mod tests {
             comparison.conclusions()[0].text,
             "Fastest on gups by share of fast memory: mover (+120.0%) with 25%, mover (+10.0%) with 50%."
         );
+    }
+
+    #[test]
+    fn on_an_input_without_accesses_nobody_wins() {
+        let mut comparison = test_data::comparison();
+        comparison.runs.iter_mut().for_each(|run| run.seconds_simulated = 0.0);
+        let conclusion = &comparison.conclusions()[0];
+        assert_eq!((conclusion.winner.as_ref(), conclusion.speedup), (None, None));
+        assert!(conclusion.text.contains("does nothing that takes time"), "{}", conclusion.text);
     }
 
     #[test]
