@@ -40,7 +40,7 @@ class Policy:
 
 
 class StaticRatio(Policy):
-    """Pages over two tiers in turns, in a fixed ratio: the policy ``static-ratio`` with a ``fast_share``.
+    """Pages over two tiers in turns, in a fixed ratio: the policy ``bw-aware`` with a ``fast_share``.
 
     >>> import terrace
     >>> run = terrace.run("native-4k", "gups,bytes=16MiB,updates=1000", machine="zen4-cxl", policy=StaticRatio(0.5))

@@ -20,7 +20,7 @@ def test_a_static_ratio_places_as_its_twin():
     workload = "gups,bytes=64MiB,updates=5e4"
     for share in (0.25, 0.8):
         ours = terrace.run("first-touch", workload, policy=StaticRatio(share), **MACHINE)
-        twin = terrace.run("static-ratio", workload, set={"os.policy.fast_share": share}, **MACHINE)
+        twin = terrace.run("bw-aware", workload, set={"os.policy.fast_share": share}, **MACHINE)
         assert apart_from_the_policys_own(ours) == apart_from_the_policys_own(twin)
         assert ours.stats["tier.cxl.bytes_read"] > 0
 

@@ -8,6 +8,7 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command};
+use terrace_policy::support::whole_weights;
 
 /// `MPOL_INTERLEAVE`.
 const INTERLEAVE: libc::c_int = 3;
@@ -15,8 +16,6 @@ const INTERLEAVE: libc::c_int = 3;
 const WEIGHTED: libc::c_int = 6;
 /// Where weights are set, for the whole machine.
 pub(crate) const WEIGHTS: &str = "/sys/kernel/mm/mempolicy/weighted_interleave";
-/// Weights are small whole numbers; a share is kept to within half of one in so many.
-const LARGEST_WEIGHT: u32 = 32;
 
 /// Where a command's new pages go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -75,28 +74,10 @@ impl NewPages {
     }
 }
 
-/// The smallest whole numbers in proportion to the shares, as closely as they allow.
+/// Each node with its weight.
 fn weights(shares: &[(u32, f64)]) -> Vec<(u32, u32)> {
-    let sum: f64 = shares.iter().map(|(_, share)| share).sum();
-    let scaled = |total: u32| {
-        shares
-            .iter()
-            .map(move |(node, share)| (*node, (share / sum * f64::from(total)).round().max(1.0) as u32))
-    };
-    let error = |total: u32| -> f64 {
-        let all: u32 = scaled(total).map(|(_, weight)| weight).sum();
-        let off = |((_, weight), (_, share)): ((u32, u32), &(u32, f64))| {
-            (f64::from(weight) / f64::from(all) - share / sum).abs()
-        };
-        scaled(total).zip(shares).map(off).fold(0.0, f64::max)
-    };
-    let least = shares.len() as u32;
-    // The first of the best: a larger sum has to be closer to be worth it.
-    let best = (least..=LARGEST_WEIGHT.max(least)).min_by(|a, b| {
-        let difference = error(*a) - error(*b);
-        if difference.abs() < 1e-9 { a.cmp(b) } else { difference.total_cmp(&0.0) }
-    });
-    scaled(best.unwrap_or(least)).collect()
+    let whole = whole_weights(&shares.iter().map(|(_, share)| *share).collect::<Vec<_>>());
+    shares.iter().map(|(node, _)| *node).zip(whole).collect()
 }
 
 /// Starts `command`, its new pages placed as said and `environment` added to its own. From now on this process inherits the
@@ -139,13 +120,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn weights_are_the_smallest_in_proportion() {
+    fn each_node_has_the_weight_of_its_share() {
         assert_eq!(weights(&[(0, 5.0 / 7.0), (1, 2.0 / 7.0)]), [(0, 5), (1, 2)]);
-        assert_eq!(weights(&[(0, 0.5), (1, 0.5)]), [(0, 1), (1, 1)]);
         assert_eq!(weights(&[(0, 5.0 / 6.0), (2, 1.0 / 6.0)]), [(0, 5), (2, 1)]);
-        assert_eq!(weights(&[(0, 0.25), (1, 0.25), (2, 0.5)]), [(0, 1), (1, 1), (2, 2)]);
-        let close = weights(&[(0, 0.7123), (1, 0.2877)]);
-        let share = f64::from(close[0].1) / f64::from(close[0].1 + close[1].1);
-        assert!((share - 0.7123).abs() < 0.01, "{close:?}");
     }
 }

@@ -260,12 +260,14 @@ fn choose(
         }
         let parameters = &parameters;
         let policy = entry.open(parameters, setup)?;
-        Ok::<_, PolicyError>((name.to_owned(), entry.effective(parameters)?, policy))
+        Ok::<_, PolicyError>((entry.name().to_owned(), entry.effective(parameters)?, policy))
     };
     if let Some(latency) = latency {
         choices.push(format!("an access to compressed memory was measured to cost {latency}"));
     }
     let by_hints = config.hints.as_ref().map(|_| BY_HINTS);
+    let named = config.policy.as_deref().and_then(|name| registry::find(name).ok()?.renamed(name));
+    choices.extend(named);
     if let Some(name) = config.policy.as_deref().or(by_hints) {
         return open(name, &config.parameters).map_err(|error| match &error {
             PolicyError::Refused { .. } => {

@@ -50,6 +50,7 @@ fn summary_of(document: &str) -> String {
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
     name: &'static str,
+    former_names: &'static [&'static str],
     source: &'static str,
     algorithms: &'static [AlgorithmEntry],
     parameters: fn() -> Vec<ParameterInfo>,
@@ -114,12 +115,13 @@ pub fn all() -> &'static [Entry] {
     ENTRIES
 }
 
-/// The policy called `name`.
+/// The policy called `name`, now or formerly.
 ///
 /// # Errors
 /// There is none; the message names the nearest.
 pub fn find(name: &str) -> Result<&'static Entry, PolicyError> {
-    ENTRIES.iter().find(|entry| entry.name == name).ok_or_else(|| {
+    let is_called = |entry: &&Entry| entry.name == name || entry.former_names.contains(&name);
+    ENTRIES.iter().find(is_called).ok_or_else(|| {
         let names: Vec<&str> = ENTRIES.iter().map(|entry| entry.name).collect();
         PolicyError::Unknown {
             name: name.to_owned(),
@@ -147,12 +149,33 @@ impl Entry {
         algorithms: &'static [AlgorithmEntry],
     ) -> Entry {
         let (parameters, effective) = (P::Parameters::parameters, effective::<P>);
-        Entry { name, source, algorithms, parameters, effective, open: open::<P> }
+        Entry {
+            name,
+            former_names: P::FORMER_NAMES,
+            source,
+            algorithms,
+            parameters,
+            effective,
+            open: open::<P>,
+        }
     }
 
     /// Its name.
     pub const fn name(&self) -> &'static str {
         self.name
+    }
+
+    /// Names that it had, which are still accepted and not listed.
+    pub const fn former_names(&self) -> &'static [&'static str] {
+        self.former_names
+    }
+
+    /// What to tell a user who calls it by `name`: nothing, or that it has another name now.
+    pub fn renamed(&self, name: &str) -> Option<String> {
+        let renamed = || {
+            format!("the policy {name} is now called {}; the old name goes on 2027-03-01 or later", self.name)
+        };
+        self.former_names.contains(&name).then(renamed)
     }
 
     /// One line.

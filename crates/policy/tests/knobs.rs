@@ -39,6 +39,7 @@ const SHOWN_BY: &[(&str, &str, &str)] = &[
     ("block-hotness", "sample_period", "samples_are_as_rare_as_said"),
     ("block-hotness", "straddling", "a_block_that_fits_in_part"),
     ("block-hotness", "unit", "small_structures_lie_in_the_block_of_their_area"),
+    ("bw-aware", "weights", "linuxs_own_policies_are_settings"),
     ("clock-dwf", "expiration", "often_written_pages_are_overlooked_until_they_expire"),
     ("colloid", "epsilon", "epsilon_says_when_the_search_opens_again"),
     ("colloid", "delta", "balance_means_rest"),

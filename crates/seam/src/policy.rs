@@ -171,6 +171,8 @@ impl Setup<'_> {
 pub trait Published: Policy + Sized + 'static {
     /// Its parameters, as the derive declares them.
     type Parameters: Parameters;
+    /// Names that it had, which are still accepted and not listed.
+    const FORMER_NAMES: &'static [&'static str] = &[];
 
     /// Builds it.
     ///

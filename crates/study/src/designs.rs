@@ -138,6 +138,11 @@ impl Changes {
         let library = Library::embedded();
         let sets: Vec<_> = changes.sets.iter().map(Setting::pair).collect();
         let mut design = library.design(word, changes.machine.as_deref(), &sets)?;
+        if let Some(policy) = &design.design.os.policy
+            && let Some(renamed) = terrace_policy::find(&policy.name)?.renamed(&policy.name)
+        {
+            tracing::warn!("{word}: {renamed}");
+        }
         if let Some(policy) = design.design.os.policy.as_ref().filter(|_| changes.time_scale > 1) {
             let scaled =
                 terrace_policy::find(&policy.name)?.scaled(&policy.parameters, changes.time_scale)?;

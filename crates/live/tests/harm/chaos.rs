@@ -316,7 +316,7 @@ fn every_policy_that_opens_survives_whatever_goes_wrong() {
         }
     }
     opened.dedup();
-    for expected in ["nimble", "ambix", "static-ratio", "first-touch"] {
+    for expected in ["nimble", "ambix", "bw-aware", "first-touch"] {
         assert!(opened.contains(&expected), "{expected} is not among {opened:?}");
     }
 }

@@ -26,10 +26,10 @@
 //! **When to use it.** Where fast memory is scarce, the same program runs again and again, and its structures differ in
 //! heat.
 
-use crate::support::Straddling;
+use crate::support::{Order, Spread, Straddling};
 use crate::{
     Capability, Choice, Fault, Heat, Hint, HintedPages, MemorySystem, Moment, Needs, NextTick, Parameters,
-    Placement, Policy, Profile, Published, Random, Refusal, Report, Setup, Signal, Topology,
+    Placement, Policy, Profile, Published, Refusal, Report, Setup, Signal, Topology,
 };
 use std::collections::BTreeMap;
 use terrace_model::TierId;
@@ -91,8 +91,8 @@ struct Structure {
 pub struct Annotated {
     fast: TierId,
     slow: TierId,
-    share: f64,
-    random: Random,
+    /// Of pages with the hint BW or none.
+    both: Spread,
     hints: BTreeMap<u64, HintedPages>,
     names: BTreeMap<u64, String>,
     /// Whether a page of any structure with a hint came.
@@ -203,8 +203,7 @@ impl Published for Annotated {
         Ok(Annotated {
             fast,
             slow,
-            share,
-            random: setup.random(),
+            both: Spread::new(&[share, 1.0 - share], Order::Draw, setup.random()),
             hints: structures.iter().map(|one| one.site).zip(hints).collect(),
             names: profile.names.clone(),
             met: false,
@@ -229,8 +228,8 @@ impl Policy for Annotated {
             }
             Some(HintedPages::Slow) => (false, 1),
             other => {
-                let counted = if other.is_some() { 2 } else { 3 };
-                (((self.random.next() >> 11) as f64) < self.share * (1u64 << 53) as f64, counted)
+                self.placed[if other.is_some() { 2 } else { 3 }] += 1;
+                return self.both.place();
             }
         };
         self.placed[counted] += 1;
@@ -240,7 +239,7 @@ impl Policy for Annotated {
 
     fn shares(&self, topology: &Topology) -> Option<Vec<f64>> {
         let mut shares = vec![0.0; topology.tiers.len()];
-        (shares[self.fast.index()], shares[self.slow.index()]) = (self.share, 1.0 - self.share);
+        shares[..2].copy_from_slice(self.both.shares());
         Some(shares)
     }
 

@@ -63,6 +63,9 @@ impl PolicyPage {
     /// No policy of this name, or one that does not take these parameters.
     pub fn of(name: &str, sets: &[(String, String)]) -> Result<PolicyPage, Error> {
         let entry = registry::find(name)?;
+        if let Some(renamed) = entry.renamed(name) {
+            tracing::warn!("{renamed}");
+        }
         let mut given = toml::Table::new();
         for (key, value) in sets {
             registry::set(&mut given, key, value);

@@ -24,7 +24,8 @@ Examples:
   sudo terrace run --policy nimble --limit dram=2GiB -- ./app
   sudo terrace run --dry-run -v -- ./app
   sudo terrace run --seconds 60 -- ./app
-  terrace run --policy static-ratio --set fast_share=0.7 -- ./stream
+  terrace run --policy bw-aware --measure -- ./stream
+  terrace run --policy bw-aware --set weights=5,2 -- ./stream
   sudo terrace run --hints hints.toml --limit dram=2GiB -- ./app
   terrace run --microbenchmark shootdown
 
@@ -110,7 +111,7 @@ pub struct Arguments {
 }
 
 /// What concerns a command that a policy works on, and means nothing without one.
-const NOT_MEASURED: [&str; 18] = [
+const NOT_MEASURED: [&str; 19] = [
     "policy",
     "sets",
     "seed",
@@ -119,6 +120,7 @@ const NOT_MEASURED: [&str; 18] = [
     "bandwidth",
     "pressure",
     "regions",
+    "measure",
     "dry_run",
     "socket",
     "metrics",

@@ -25,13 +25,13 @@ pub struct Machine {
 /// simulator tells.
 const RUN: &[&str] = &[
     "block-hotness",
+    "bw-aware",
     "damon",
     "demand-paging",
     "first-touch",
     "interleave",
     "nimble",
     "numa-balancing",
-    "static-ratio",
     "thermostat",
     "tpp",
 ];

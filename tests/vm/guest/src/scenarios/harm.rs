@@ -291,7 +291,7 @@ fn placed(policy: &[&str], mib: &str) -> Result<(Target, u32, Range<u64>)> {
     Ok((target, pid, memory))
 }
 
-const FIVE_TO_TWO: &[&str] = &["--policy", "static-ratio", "--set", "fast_share=0.7142857"];
+const FIVE_TO_TWO: &[&str] = &["--policy", "bw-aware", "--set", "fast_share=0.7142857"];
 
 /// New pages go to the tiers in the shares that were asked for.
 pub fn shares(checks: &mut Checks) -> Result<()> {
