@@ -31,6 +31,14 @@ fn page(entry: &Entry, claims: &[Claim]) -> String {
              [How to read it, and the same under all policies](../policies.md#pictures)"
         );
     }
+    if let Some(command) = drawn_with(&format!("gpu_of_{}", name.replace('-', "_"))) {
+        let _ = writeln!(
+            page,
+            "\n## On a GPU\n\n![Where memory lies on a GPU under {name}](../images/policies/{name}-gpu.svg)\n\n\
+             ```console\n$ terrace sim {command} \\\n    --placement-map {name}.svg\n```\n\n[How to read \
+             it](../policies.md#pictures), and [GPUs](../gpu.md)"
+        );
+    }
     if root().join(format!("docs/src/images/policies/{name}-memory.svg")).exists() {
         let _ = writeln!(
             page,
@@ -87,13 +95,15 @@ fn page(entry: &Entry, claims: &[Claim]) -> String {
 
 /// What `scripts/policy-pictures` draws a policy's picture of memory with.
 fn memory_of(name: &str) -> String {
+    let own = drawn_with(&format!("memory_of_{name}")).map_or(String::new(), |own| format!(" \\\n    {own}"));
+    drawn_with("memory").unwrap() + &own
+}
+
+/// A variable of that script.
+fn drawn_with(variable: &str) -> Option<String> {
     let script = std::fs::read_to_string(root().join("scripts/policy-pictures")).unwrap();
-    let variable = |name: &str| {
-        let (_, text) = script.split_once(&format!("\n{name}='"))?;
-        text.split_once('\'').map(|(text, _)| text.to_owned())
-    };
-    let own = variable(&format!("memory_of_{name}")).map_or(String::new(), |own| format!(" \\\n    {own}"));
-    variable("memory").unwrap() + &own
+    let (_, text) = script.split_once(&format!("\n{variable}='"))?;
+    text.split_once('\'').map(|(text, _)| text.to_owned())
 }
 
 /// A published result, and the policies whose runs it is judged by.

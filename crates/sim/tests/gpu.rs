@@ -156,7 +156,7 @@ fn a_barrier_holds_the_fast_warp_for_the_slow_one() {
 
 #[test]
 fn equal_inputs_give_equal_statistics() {
-    let design = design("static-ratio", &[("os.policy.order", "draw")]);
+    let design = design("bw-aware", &[("os.policy.order", "draw")]);
     let run = || stream(1 << 20, true).run(&design);
     let (one, other) = (run(), run());
     assert_eq!(one, other);
@@ -164,6 +164,28 @@ fn equal_inputs_give_equal_statistics() {
     let read: u64 =
         ["gddr", "ddr"].map(|tier| one.stats.integer(&format!("tier.{tier}.bytes_read"))).iter().sum();
     assert_eq!(read, copied);
+}
+
+/// Whoever draws where memory lies changes nothing, and sees what was served.
+#[test]
+fn a_map_of_placement_shows_both_memories_and_changes_nothing() {
+    let design = design("bw-aware", &[]);
+    let run = |placement_map| {
+        let options = Options { placement_map, ..Options::default() };
+        let mut source = VecSource::new(Header::default(), stream(1 << 20, true).take());
+        simulate(&design, &mut source, options).unwrap()
+    };
+    let (watched, alone) = (run(true), run(false));
+    assert_eq!(watched.stats, alone.stats);
+    assert!(alone.placement_map.is_none());
+    let map = watched.placement_map.unwrap();
+    assert_eq!(map.tiers, ["gddr", "ddr"]);
+    let last = map.columns.last().unwrap();
+    let resident = last.resident.iter().fold([0; 2], |sum, piece| [sum[0] + piece[0], sum[1] + piece[1]]);
+    // 512 pages, about 5 of 7 by the bandwidths.
+    assert!(resident.iter().sum::<u64>() == 512 && (360..=372).contains(&resident[0]), "{resident:?}");
+    let served: u64 = map.columns.iter().map(|column| column.served.iter().sum::<u64>()).sum();
+    assert_eq!(served, (2 << 20) / 128);
 }
 
 /// Every key of the GPU does something.

@@ -200,6 +200,7 @@ impl Engine {
         let mut outcome = collect::outcome(&self, design, gpu);
         pools::count_into(&pools, self.kernel_time, &mut outcome.stats);
         outcome.pools = Some(pools);
+        outcome.placement_map = self.placement_map();
         outcome.stopped = self.stopped;
         outcome.profile = self.machine.shared.observers.profile.take().map(ProfileCounter::finish);
         Ok(outcome)
@@ -420,6 +421,7 @@ impl Engine {
             self.manage(next);
             horizon = self.tiering.as_ref().and_then(Tiering::due).map_or(horizon, |due| due.min(horizon));
         }
+        horizon = self.look_at_placement().map_or(horizon, |ends| ends.min(horizon));
         let mut around =
             Around { machine: &mut self.machine, tiering: self.tiering.as_mut(), space: self.space };
         Ok(self.sms.step(&mut self.paths, &mut around, horizon)?)

@@ -37,6 +37,7 @@ mod pools;
 mod selective;
 mod sms;
 mod tlb;
+mod watch;
 
 pub use engine::simulate;
 pub use parameters::{

@@ -138,6 +138,11 @@ impl PlacementMaker {
         now >= self.ends
     }
 
+    /// When the column that is being taken is over.
+    pub fn ends(&self) -> Time {
+        self.ends
+    }
+
     /// Ends the columns that are over at `now`, and with `over` the last one too. `moved`: base pages that came to a
     /// faster and to a slower tier so far.
     #[cold]
