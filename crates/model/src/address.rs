@@ -217,6 +217,12 @@ impl Line {
     pub const fn frame(self) -> Frame {
         Frame(self.0 / Line::PER_FRAME)
     }
+
+    /// The line's name in caches that are physically tagged.
+    #[inline(always)]
+    pub const fn in_caches(self) -> CacheLine {
+        CacheLine(self.0)
+    }
 }
 
 impl Add<u64> for Line {
@@ -241,6 +247,29 @@ impl Sub for Line {
     #[inline]
     fn sub(self, other: Line) -> u64 {
         self.0 - other.0
+    }
+}
+
+/// A line by the name that the machine's caches have for it: its number in physical memory, or what a translation scheme
+/// whose caches are virtually tagged calls it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(transparent)]
+pub struct CacheLine(pub u64);
+
+impl CacheLine {
+    /// The physical line of this name, where caches are physically tagged.
+    #[inline(always)]
+    pub const fn as_physical(self) -> Line {
+        Line(self.0)
+    }
+}
+
+impl Add<u64> for CacheLine {
+    type Output = CacheLine;
+    /// The name `lines` further up.
+    #[inline(always)]
+    fn add(self, lines: u64) -> CacheLine {
+        CacheLine(self.0 + lines)
     }
 }
 

@@ -25,7 +25,9 @@ mod traffic;
 /// The derives of [`parameters`] alone, for modules in which `Parameters` is a struct.
 pub use terrace_model_derive as derive;
 
-pub use address::{AddressRange, CoreId, GuestPhysAddr, LINE_BYTES, Line, NodeId, PhysAddr, VirtAddr};
+pub use address::{
+    AddressRange, CacheLine, CoreId, GuestPhysAddr, LINE_BYTES, Line, NodeId, PhysAddr, VirtAddr,
+};
 pub use agent::{Agent, AgentKind};
 pub use contiguity::ContiguityPoint;
 pub use page::{Frame, PageSize};

@@ -3,6 +3,7 @@
 use super::sharers::{NARROW_CORES, SharerSet, WideSet};
 use crate::array::{Divider, NO_WAY, PackedSets};
 use std::collections::HashMap;
+use terrace_model::CacheLine;
 
 const WAYS: u32 = 16;
 
@@ -34,7 +35,7 @@ pub struct Directory<S> {
     sharers: Vec<Sharers<S>>,
     divider: Divider,
     /// Entries that found no room, in a directory without bounds.
-    beyond: Option<HashMap<u64, Sharers<S>>>,
+    beyond: Option<HashMap<CacheLine, Sharers<S>>>,
 }
 
 impl<S: SharerSet> Directory<S> {
@@ -55,14 +56,14 @@ impl<S: SharerSet> Directory<S> {
     }
 
     #[inline]
-    fn find(&self, line: u64) -> (usize, u32, u32) {
-        let (tag, set) = self.divider.divide(line);
+    fn find(&self, line: CacheLine) -> (usize, u32, u32) {
+        let (tag, set) = self.divider.divide(line.0);
         (set as usize, tag as u32, self.sets.find(set as usize, tag as u32))
     }
 
     /// Who holds `line`; nobody when it has no entry.
     #[inline]
-    pub fn sharers(&self, line: u64) -> Sharers<S> {
+    pub fn sharers(&self, line: CacheLine) -> Sharers<S> {
         let (set, _, way) = self.find(line);
         if way == NO_WAY {
             self.beyond.as_ref().and_then(|beyond| beyond.get(&line).cloned()).unwrap_or_default()
@@ -73,7 +74,7 @@ impl<S: SharerSet> Directory<S> {
 
     /// Sets who holds `line`, making an entry if needed. Returns the entry that had to go for it.
     #[inline]
-    pub fn record(&mut self, line: u64, sharers: Sharers<S>) -> Option<(u64, Sharers<S>)> {
+    pub fn record(&mut self, line: CacheLine, sharers: Sharers<S>) -> Option<(CacheLine, Sharers<S>)> {
         let (number, tag, way) = self.find(line);
         let mut set = self.sets.set(number);
         if way != NO_WAY {
@@ -86,7 +87,8 @@ impl<S: SharerSet> Directory<S> {
         set.set_tag(way, tag);
         let entry = &mut self.sharers[number * WAYS as usize + way as usize];
         let old = std::mem::replace(entry, sharers);
-        let evicted = old_tag.map(|tag| (u64::from(tag) * self.divider.divisor() + number as u64, old));
+        let evicted =
+            old_tag.map(|tag| (CacheLine(u64::from(tag) * self.divider.divisor() + number as u64), old));
         let Some(beyond) = &mut self.beyond else { return evicted };
         beyond.remove(&line);
         beyond.extend(evicted);
@@ -96,7 +98,7 @@ impl<S: SharerSet> Directory<S> {
     /// `core`'s private caches no longer hold `line`. It stays a sharer where it may hold translations. Returns whether it
     /// does.
     #[inline]
-    pub fn remove(&mut self, line: u64, core: usize) -> bool {
+    pub fn remove(&mut self, line: CacheLine, core: usize) -> bool {
         let (set, _, way) = self.find(line);
         if way == NO_WAY {
             return self.beyond.is_some() && self.remove_beyond(line, core, false);
@@ -113,7 +115,7 @@ impl<S: SharerSet> Directory<S> {
     }
 
     /// Translations are made from a line that has an entry. Returns whether that is new.
-    pub fn mark(&mut self, line: u64) -> bool {
+    pub fn mark(&mut self, line: CacheLine) -> bool {
         let (set, _, way) = self.find(line);
         let entry = if way == NO_WAY {
             self.beyond.as_mut().and_then(|beyond| beyond.get_mut(&line))
@@ -124,7 +126,7 @@ impl<S: SharerSet> Directory<S> {
     }
 
     /// `core` holds neither the line nor a translation made from it.
-    pub fn demote(&mut self, line: u64, core: usize) {
+    pub fn demote(&mut self, line: CacheLine, core: usize) {
         let (set, _, way) = self.find(line);
         if way == NO_WAY {
             self.remove_beyond(line, core, true);
@@ -144,7 +146,7 @@ impl<S: SharerSet> Directory<S> {
     }
 
     #[inline(never)]
-    fn remove_beyond(&mut self, line: u64, core: usize, demotes: bool) -> bool {
+    fn remove_beyond(&mut self, line: CacheLine, core: usize, demotes: bool) -> bool {
         let Some(beyond) = &mut self.beyond else { return false };
         let Some(entry) = beyond.get_mut(&line) else { return false };
         if entry.translates && !demotes {
@@ -186,7 +188,7 @@ impl AnyDirectory {
 
     /// `core`'s private caches no longer hold `line`. Returns whether it stays a sharer for translations it may hold.
     #[inline(always)]
-    pub fn remove(&mut self, line: u64, core: usize) -> bool {
+    pub fn remove(&mut self, line: CacheLine, core: usize) -> bool {
         match self {
             AnyDirectory::None => false,
             AnyDirectory::Narrow(directory) => directory.remove(line, core),
@@ -224,11 +226,14 @@ mod tests {
     #[test]
     fn an_entry_lives_as_long_as_a_sharer() {
         let mut directory = Directory::new(64);
-        directory.record(7, Sharers { cores: 0b101u64, exclusive: false, translates: false });
-        directory.remove(7, 0);
-        assert_eq!(directory.sharers(7), Sharers { cores: 0b100, exclusive: false, translates: false });
-        directory.remove(7, 2);
-        assert_eq!(directory.sharers(7), Sharers::default());
+        directory.record(CacheLine(7), Sharers { cores: 0b101u64, exclusive: false, translates: false });
+        directory.remove(CacheLine(7), 0);
+        assert_eq!(
+            directory.sharers(CacheLine(7)),
+            Sharers { cores: 0b100, exclusive: false, translates: false }
+        );
+        directory.remove(CacheLine(7), 2);
+        assert_eq!(directory.sharers(CacheLine(7)), Sharers::default());
     }
 
     #[test]
@@ -236,23 +241,25 @@ mod tests {
         let mut directory = Directory::new(8); // one set of 16
         let one = Sharers::<u64>::sole(0);
         for line in 0..16 {
-            assert_eq!(directory.record(line, one.clone()), None);
+            assert_eq!(directory.record(CacheLine(line), one.clone()), None);
         }
-        directory.record(0, one.clone());
-        assert_eq!(directory.record(16, one.clone()), Some((1, one)));
+        directory.record(CacheLine(0), one.clone());
+        assert_eq!(directory.record(CacheLine(16), one.clone()), Some((CacheLine(1), one)));
     }
 
     #[test]
     fn a_line_of_translations_keeps_its_sharers_until_they_are_demoted() {
         let mut directory = Directory::new(64);
-        directory.record(7, Sharers { cores: 0b101u64, exclusive: false, translates: false });
-        assert!(directory.mark(7) && !directory.mark(7) && !directory.mark(8));
-        assert!(directory.remove(7, 0), "its line went, its translations may be there");
-        assert_eq!(directory.sharers(7).cores, 0b101);
-        directory.demote(7, 0);
-        assert_eq!(directory.sharers(7).cores, 0b100);
-        directory.demote(7, 2);
-        assert_eq!(directory.sharers(7), Sharers::default());
+        directory.record(CacheLine(7), Sharers { cores: 0b101u64, exclusive: false, translates: false });
+        assert!(
+            directory.mark(CacheLine(7)) && !directory.mark(CacheLine(7)) && !directory.mark(CacheLine(8))
+        );
+        assert!(directory.remove(CacheLine(7), 0), "its line went, its translations may be there");
+        assert_eq!(directory.sharers(CacheLine(7)).cores, 0b101);
+        directory.demote(CacheLine(7), 0);
+        assert_eq!(directory.sharers(CacheLine(7)).cores, 0b100);
+        directory.demote(CacheLine(7), 2);
+        assert_eq!(directory.sharers(CacheLine(7)), Sharers::default());
     }
 
     #[test]
@@ -262,16 +269,16 @@ mod tests {
         for line in 0..40 {
             let mut sharers = Sharers::<u64>::sole(3);
             sharers.cores.insert(5);
-            assert_eq!(directory.record(line, sharers), None);
+            assert_eq!(directory.record(CacheLine(line), sharers), None);
         }
-        assert!(directory.mark(1));
+        assert!(directory.mark(CacheLine(1)));
         for line in 0..40 {
-            assert_eq!(directory.sharers(line).cores, 0b10_1000, "{line}");
-            assert_eq!(directory.remove(line, 3), line == 1);
-            directory.demote(line, 3);
-            assert!(!directory.remove(line, 5) || line == 1);
-            directory.demote(line, 5);
-            assert_eq!(directory.sharers(line), Sharers::default());
+            assert_eq!(directory.sharers(CacheLine(line)).cores, 0b10_1000, "{line}");
+            assert_eq!(directory.remove(CacheLine(line), 3), line == 1);
+            directory.demote(CacheLine(line), 3);
+            assert!(!directory.remove(CacheLine(line), 5) || line == 1);
+            directory.demote(CacheLine(line), 5);
+            assert_eq!(directory.sharers(CacheLine(line)), Sharers::default());
         }
     }
 
@@ -318,16 +325,16 @@ mod tests {
         for &(line, core, others, action) in steps {
             let core = core % cores;
             if action < 3 {
-                directory.remove(line, core);
+                directory.remove(CacheLine(line), core);
                 naive.remove(line, core);
             } else {
                 let members: BTreeSet<usize> = (0..=others % 9).map(|at| (core + at * at) % cores).collect();
                 let exclusive = members.len() == 1 && action % 2 == 0;
                 let sharers = Sharers { cores: set_of(&members), exclusive, translates: false };
-                let evicted = directory.record(line, sharers);
+                let evicted = directory.record(CacheLine(line), sharers);
                 let expected = naive.record(line, members, exclusive);
                 let expected = expected.map(|(line, members, exclusive)| {
-                    (line, Sharers { cores: set_of(&members), exclusive, translates: false })
+                    (CacheLine(line), Sharers { cores: set_of(&members), exclusive, translates: false })
                 });
                 prop_assert_eq!(evicted, expected);
             }
@@ -340,7 +347,7 @@ mod tests {
                         translates: false,
                     },
                 );
-                let mut held = directory.sharers(line);
+                let mut held = directory.sharers(CacheLine(line));
                 // What an entry says of nobody means nothing.
                 held.exclusive &= !held.cores.is_empty();
                 prop_assert_eq!(held, expected);

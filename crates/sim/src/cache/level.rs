@@ -2,7 +2,7 @@
 
 use super::parameters::{CacheParameters, Replacement, SetIndex};
 use crate::array::{Divider, NO_WAY, ORDER_MAX_WAYS, PackedSets};
-use terrace_model::LINE_BYTES;
+use terrace_model::{CacheLine, LINE_BYTES};
 
 /// What happened at a level, counted where it happens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub struct LevelCounters {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Evicted {
     /// Its number.
-    pub line: u64,
+    pub line: CacheLine,
     /// Whether it holds data that the level below does not.
     pub dirty: bool,
 }
@@ -143,7 +143,7 @@ impl Level {
 
     /// The line with this tag in this set.
     #[inline(always)]
-    fn line(&self, tag: u32, set: u32) -> u64 {
+    fn line(&self, tag: u32, set: u32) -> CacheLine {
         let hash = tag.wrapping_mul(GOLDEN_RATIO);
         let low = match self.fold {
             Fold::Nothing => set,
@@ -153,11 +153,11 @@ impl Level {
                 if set >= hash { set - hash } else { set + sets - hash }
             }
         };
-        u64::from(tag) * self.divider.divisor() + u64::from(low)
+        CacheLine(u64::from(tag) * self.divider.divisor() + u64::from(low))
     }
 
     /// The line that belongs at a home.
-    pub fn line_of(&self, home: Home) -> u64 {
+    pub fn line_of(&self, home: Home) -> CacheLine {
         self.line(home.tag, home.set)
     }
 
@@ -185,9 +185,9 @@ impl Level {
 
     /// Where a line belongs.
     #[inline(always)]
-    pub fn home(&self, line: u64) -> Home {
-        let (tag, set) = self.divider.divide(line);
-        debug_assert!(tag < u64::from(u32::MAX), "line {line:#x} beyond what a tag can hold");
+    pub fn home(&self, line: CacheLine) -> Home {
+        let (tag, set) = self.divider.divide(line.0);
+        debug_assert!(tag < u64::from(u32::MAX), "line {:#x} beyond what a tag can hold", line.0);
         let tag = tag as u32;
         Home { set: self.folded(tag, set as u32), tag }
     }
@@ -217,7 +217,7 @@ impl Level {
 
     /// Whether a line is there.
     #[inline]
-    pub fn holds(&self, line: u64) -> bool {
+    pub fn holds(&self, line: CacheLine) -> bool {
         let Home { set, tag } = self.home(line);
         self.sets.find(set as usize, tag) != NO_WAY
     }
@@ -285,7 +285,7 @@ impl Level {
     }
 
     /// All lines held, in no particular order of use.
-    pub fn resident(&self) -> impl Iterator<Item = u64> + '_ {
+    pub fn resident(&self) -> impl Iterator<Item = CacheLine> + '_ {
         (0..self.sets.len()).flat_map(move |set| {
             (0..self.ways)
                 .filter_map(move |way| self.sets.tag(set, way).map(|tag| self.line(tag, set as u32)))
@@ -294,7 +294,7 @@ impl Level {
 
     /// The line that a miss at this home would push out under LRU, if it is dirty: a hint for looking ahead.
     #[inline(always)]
-    pub fn likely_dirty_victim(&self, home: Home) -> Option<u64> {
+    pub fn likely_dirty_victim(&self, home: Home) -> Option<CacheLine> {
         let set = home.set as usize;
         let way = self.sets.least_recent(set);
         if self.sets.state(set) & dirty_bit(way) == 0 {
@@ -406,7 +406,7 @@ mod tests {
                     self.sets[s].iter_mut().flatten().for_each(|w| w.2 += 1);
                 },
             };
-            let evicted = self.sets[s][way].map(|w| Evicted { line: w.0, dirty: w.1 });
+            let evicted = self.sets[s][way].map(|w| Evicted { line: CacheLine(w.0), dirty: w.1 });
             self.sets[s][way] = Some((line, write, 2));
             self.recency[s].retain(|&w| w != way);
             self.recency[s].insert(0, way);
@@ -436,11 +436,11 @@ mod tests {
             let mut naive = Naive::new(sets, ways, replacement, index);
             for (line, action) in steps {
                 if action == 0 {
-                    prop_assert_eq!(level.invalidate(level.home(line)), naive.invalidate(line));
+                    prop_assert_eq!(level.invalidate(level.home(CacheLine(line))), naive.invalidate(line));
                     continue;
                 }
                 let write = action > 6;
-                let home = level.home(line);
+                let home = level.home(CacheLine(line));
                 let (hit, evicted) = match level.touch(home) {
                     Some(held) => {
                         if write { level.set_dirty(held.slot) }
@@ -450,7 +450,7 @@ mod tests {
                 };
                 prop_assert_eq!((hit, evicted), naive.access(line, write));
             }
-            let mut held: Vec<u64> = level.resident().collect();
+            let mut held: Vec<u64> = level.resident().map(|line| line.0).collect();
             held.sort_unstable();
             let mut expected: Vec<u64> = naive.sets.iter().flatten().flatten().map(|w| w.0).collect();
             expected.sort_unstable();
@@ -471,8 +471,8 @@ mod tests {
             let parameters = CacheParameters { index, ..parameters(40_960, 11, Replacement::Lru) };
             let mut level = Level::new(&parameters).unwrap();
             for line in (0..88).map(|i| i * 40_960) {
-                let home = level.home(line);
-                assert_eq!(level.line_of(home), line);
+                let home = level.home(CacheLine(line));
+                assert_eq!(level.line_of(home), CacheLine(line));
                 level.insert(home, false, true);
             }
             assert_eq!(level.resident().count(), kept, "{index:?}");
@@ -487,7 +487,7 @@ mod tests {
             for (lines, kept) in [1, 64].into_iter().zip(kept) {
                 let mut level = Level::new(&parameters).unwrap();
                 for line in (0..64).flat_map(|i| (0..lines).map(move |line| (i << 14) + line)) {
-                    let home = level.home(line);
+                    let home = level.home(CacheLine(line));
                     level.insert(home, false, true);
                 }
                 assert_eq!(level.resident().count(), kept, "{index:?}");

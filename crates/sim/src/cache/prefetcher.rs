@@ -1,6 +1,7 @@
 //! A stride prefetcher: detects constant distances between the lines of one page that reach L2.
 
 use super::parameters::PrefetcherParameters;
+use terrace_model::CacheLine;
 
 /// Lines of a base page; streams stop at its border, since the next page's frame is unknown.
 const PAGE_LINES: u64 = 64;
@@ -36,8 +37,9 @@ impl StridePrefetcher {
     }
 
     /// Learns from an access and returns the lines to fetch, nearest first.
-    pub fn train(&mut self, line: u64) -> impl Iterator<Item = u64> + use<> {
+    pub fn train(&mut self, line: CacheLine) -> impl Iterator<Item = CacheLine> + use<> {
         self.clock += 1;
+        let line = line.0;
         let page = line / PAGE_LINES;
         let at = self.streams.iter().position(|s| s.page == page).unwrap_or_else(|| {
             let oldest = (0..self.streams.len()).min_by_key(|&i| self.streams[i].used).unwrap_or(0);
@@ -58,6 +60,7 @@ impl StridePrefetcher {
         (1..=count)
             .map(move |ahead| (line as i64 + ahead * stride) as u64)
             .take_while(move |next| next / PAGE_LINES == page)
+            .map(CacheLine)
     }
 }
 
@@ -72,16 +75,16 @@ mod tests {
     #[test]
     fn two_equal_strides_confirm_and_the_page_border_stops() {
         let mut prefetcher = prefetcher(2);
-        assert_eq!(prefetcher.train(57).count(), 0);
-        assert_eq!(prefetcher.train(59).count(), 0);
-        assert_eq!(prefetcher.train(61).collect::<Vec<_>>(), [63]);
+        assert_eq!(prefetcher.train(CacheLine(57)).count(), 0);
+        assert_eq!(prefetcher.train(CacheLine(59)).count(), 0);
+        assert_eq!(prefetcher.train(CacheLine(61)).collect::<Vec<_>>(), [CacheLine(63)]);
     }
 
     #[test]
     fn random_lines_of_a_page_predict_nothing() {
         let mut prefetcher = prefetcher(4);
         for line in [3, 17, 5, 40, 11, 60] {
-            assert_eq!(prefetcher.train(line).count(), 0);
+            assert_eq!(prefetcher.train(CacheLine(line)).count(), 0);
         }
     }
 }

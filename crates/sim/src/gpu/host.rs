@@ -6,7 +6,7 @@ use crate::cache::Outstanding;
 use crate::machine::{Manager, Shared};
 use crate::memory::Initiator;
 use crate::outcome::SimError;
-use terrace_model::{Frame, LINE_BYTES, PageId, PageSize, SpaceId, Time, VirtAddr};
+use terrace_model::{Frame, Line, PageId, PageSize, SpaceId, Time, VirtAddr};
 use terrace_trace::{AccessKind, Batch};
 
 /// A thread, or all of them where they take turns with kernels.
@@ -68,7 +68,7 @@ impl Engine {
             let own = &mut self.threads[thread];
             own.now = own.loads.start(own.now);
             let frame = self.host_frame(thread, space, addr, write)?;
-            let line = (frame.addr() + addr.page_offset(PageSize::Base)).line().0;
+            let line = (frame.addr() + addr.page_offset(PageSize::Base)).line();
             let done = self.host_line(thread, line, write);
             self.threads[thread].loads.occupy(done);
             addr = addr.next_line();
@@ -77,14 +77,14 @@ impl Engine {
     }
 
     /// The caches of a thread's core are asked for a line: when its data is there.
-    fn host_line(&mut self, thread: usize, line: u64, write: bool) -> Time {
+    fn host_line(&mut self, thread: usize, line: Line, write: bool) -> Time {
         let own = &mut self.threads[thread];
         let Shared { caches, memory, .. } = &mut self.machine.shared;
         if self.paths.coherence.is_none() {
-            return caches.access(own.core, line, write, own.now, Initiator::Demand, memory).done;
+            return caches.access(own.core, line.in_caches(), write, own.now, Initiator::Demand, memory).done;
         }
         if write {
-            own.now += self.paths.cpu_store(memory, (line * LINE_BYTES) >> 12);
+            own.now += self.paths.cpu_store(memory, line.frame().0);
         }
         let flush = self.paths.coherence.as_ref().and_then(|coherence| coherence.wants_flush());
         let of_gpu = memory.first_tier_lines();
@@ -95,7 +95,7 @@ impl Engine {
             own.now += cost;
             below.flushed();
         }
-        caches.access(own.core, line, write, own.now, Initiator::Demand, &mut below).done
+        caches.access(own.core, line.in_caches(), write, own.now, Initiator::Demand, &mut below).done
     }
 
     fn host_frame(

@@ -6,13 +6,13 @@
 use super::regions::{Region, RegionCache};
 use crate::cache::Hierarchy;
 use crate::os::PageTable;
-use terrace_model::{LINE_BYTES, PageSize, SpaceId, VirtAddr};
+use terrace_model::{Frame, LINE_BYTES, Line, PageSize, SpaceId, VirtAddr};
 
 /// Far enough to hide a host miss for a page-table entry, and again as far for what it leads to.
 const FAR: usize = 24;
 const NEAR: usize = 12;
 /// No line has this number.
-const NOT_FETCHED: u64 = u64::MAX;
+const NOT_FETCHED: Line = Line(u64::MAX);
 const PAGE_LINES: u64 = PageSize::Base.bytes() / LINE_BYTES;
 
 /// What one core prefetches.
@@ -26,7 +26,7 @@ pub struct HostPrefetch {
     lines: Box<[u64; 256]>,
     /// The last line looked at, and where it lies in memory; [`NOT_FETCHED`] where nothing was prefetched for it.
     last_line: u64,
-    last_physical: u64,
+    last_physical: Line,
     pages: Box<[u64; 64]>,
 }
 
@@ -81,7 +81,7 @@ impl HostPrefetch {
                 Some(Region::Table(index, _)) => {
                     let entry = table.prefetch_base_entry(index, addr);
                     if WALKS {
-                        caches.host_prefetch_llc(entry.line().0);
+                        caches.host_prefetch_llc(entry.line().in_caches());
                     }
                 }
                 Some(Region::Page { .. }) => {}
@@ -105,7 +105,7 @@ impl HostPrefetch {
         space: SpaceId,
         addrs: &[u64],
         at: usize,
-    ) -> Option<u64> {
+    ) -> Option<Line> {
         let addr = VirtAddr(*addrs.get(at + NEAR)?);
         let line = addr.0 / LINE_BYTES;
         let step = line.wrapping_sub(std::mem::replace(&mut self.last_line, line));
@@ -124,10 +124,10 @@ impl HostPrefetch {
                 return None;
             }
             let page = regions.find(table, space, addr)?;
-            ((page.frame << 12) + addr.page_offset(PageSize::Base)) / LINE_BYTES
+            (Frame(page.frame).addr() + addr.page_offset(PageSize::Base)).line()
         };
         self.last_physical = physical;
-        caches.host_prefetch_l2_and_llc(core, physical);
+        caches.host_prefetch_l2_and_llc(core, physical.in_caches());
         Some(physical)
     }
 }

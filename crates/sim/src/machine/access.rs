@@ -11,15 +11,15 @@ use crate::core::Timeline;
 use crate::memory::Initiator;
 use crate::translate::{KernelState, LastLevel, Request, Stop, Translation};
 use std::sync::atomic::{AtomicBool, Ordering};
-use terrace_model::{AddressRange, LINE_BYTES, PageSize, SpaceId, Time, VirtAddr};
+use terrace_model::{AddressRange, CacheLine, Frame, LINE_BYTES, Line, PageSize, SpaceId, Time, VirtAddr};
 
 /// Lines of a base page.
 const PAGE_LINES: u64 = PageSize::Base.bytes() / LINE_BYTES;
 
 /// The physical line of an address in the page of `size` that begins in base frame `frame`.
 #[inline(always)]
-pub(crate) fn physical_line(frame: u64, addr: VirtAddr, size: PageSize) -> u64 {
-    ((frame << 12) + addr.page_offset(size)) / LINE_BYTES
+pub(crate) fn physical_line(frame: u64, addr: VirtAddr, size: PageSize) -> Line {
+    (Frame(frame).addr() + addr.page_offset(size)).line()
 }
 
 #[inline(always)]
@@ -61,7 +61,7 @@ impl<const F: u8> Site<'_, F> {
                 done: translated,
             });
         }
-        let line = physical_line(hit.entry.frame(), request.addr, hit.size);
+        let line = physical_line(hit.entry.frame(), request.addr, hit.size).in_caches();
         let served =
             self.shared.caches.access(self.id, line, request.write, translated, by, &mut self.shared.memory);
         self.wait_for_register(served.cache_start.saturating_sub(translated));
@@ -82,7 +82,7 @@ impl<const F: u8> Site<'_, F> {
     fn access_virtual_line<T: Translation>(
         &mut self,
         own: &mut Own<'_, T>,
-        line: u64,
+        line: CacheLine,
         request: &Request,
         by: Initiator,
     ) -> Result<Timeline, Stop> {

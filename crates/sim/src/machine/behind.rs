@@ -5,7 +5,7 @@ use crate::cache::Below;
 use crate::memory::{Initiator, MemoryRequest};
 use crate::os::Os;
 use crate::translate::{Backing, Given, KernelState, Placer};
-use terrace_model::{Line, Time};
+use terrace_model::{CacheLine, Time};
 
 impl Below for TieredMemory {
     #[inline(always)]
@@ -13,12 +13,12 @@ impl Below for TieredMemory {
         now
     }
     #[inline(always)]
-    fn fill(&mut self, request: MemoryRequest) -> Time {
-        self.read(request)
+    fn fill(&mut self, line: CacheLine, at: Time, by: Initiator) -> Time {
+        self.read(MemoryRequest::of_cpu(line.as_physical(), at, by))
     }
     #[inline(always)]
-    fn evict(&mut self, line: Line, now: Time) -> Time {
-        self.write(MemoryRequest::of_cpu(line, now, Initiator::Writeback))
+    fn evict(&mut self, line: CacheLine, now: Time) -> Time {
+        self.write(MemoryRequest::of_cpu(line.as_physical(), now, Initiator::Writeback))
     }
 }
 
@@ -62,23 +62,24 @@ impl<K: KernelState + ?Sized> Below for Behind<'_, K> {
     fn translated(&self, now: Time) -> Time {
         if self.hits_wait { now.max(self.translated) } else { now }
     }
-    fn fill(&mut self, request: MemoryRequest) -> Time {
-        let translated = request.at.max(self.translated);
-        match self.kernel.fill(request.line.0, self.os, reborrow(&mut self.placer), request.at) {
-            Backing::Memory(physical) => self.memory.read(request.for_line(physical).sent_at(translated)),
+    fn fill(&mut self, line: CacheLine, at: Time, by: Initiator) -> Time {
+        let translated = at.max(self.translated);
+        let read = |line| MemoryRequest::of_cpu(line, translated, by);
+        match self.kernel.fill(line, self.os, reborrow(&mut self.placer), at) {
+            Backing::Memory(physical) => self.memory.read(read(physical)),
             Backing::Given(given) => {
                 self.give(&given, translated);
-                self.memory.read(request.for_line(given.line).sent_at(translated))
+                self.memory.read(read(given.line))
             }
             // The controller answers by itself, as soon as it knows that there is nothing.
             Backing::Zero => translated,
             // A prefetched line of a page that is not there reads nothing.
-            Backing::Fault => request.at,
+            Backing::Fault => at,
         }
     }
-    fn evict(&mut self, line: Line, now: Time) -> Time {
+    fn evict(&mut self, line: CacheLine, now: Time) -> Time {
         let write = |line, at| MemoryRequest::of_cpu(line, at, Initiator::Writeback);
-        match self.kernel.evict(line.0, self.os, reborrow(&mut self.placer), now) {
+        match self.kernel.evict(line, self.os, reborrow(&mut self.placer), now) {
             Backing::Memory(physical) => self.memory.write(write(physical, now)),
             Backing::Given(given) => {
                 let given_at = self.give(&given, now);

@@ -342,9 +342,9 @@ impl Shared {
 
     /// Where a line of an operating system's page table lies in the machine.
     #[inline]
-    fn machine_line(&mut self, system: System, line: u64) -> u64 {
+    fn machine_line(&mut self, system: System, line: Line) -> Line {
         match &mut self.hypervisor {
-            Some(hypervisor) if system == System::Programs => hypervisor.line(Line(line)).0,
+            Some(hypervisor) if system == System::Programs => hypervisor.line(line),
             _ => line,
         }
     }
@@ -470,12 +470,12 @@ impl Shared {
         &mut self,
         kernel: Option<&mut K>,
         core: usize,
-        line: u64,
+        line: Line,
         now: Time,
     ) -> Served {
         let by = Initiator::Kernel;
         let Some(kernel) = kernel else {
-            return self.caches.access(core, line, true, now, by, &mut self.memory);
+            return self.caches.access(core, line.in_caches(), true, now, by, &mut self.memory);
         };
         let line = kernel.physical_line(line);
         let (os, memory) = (&mut self.os, &mut self.memory);
@@ -484,9 +484,9 @@ impl Shared {
     }
 
     /// The same by a processor that is none of the design's cores.
-    fn store_from_outside<K: KernelState + ?Sized>(&mut self, kernel: Option<&mut K>, line: u64, now: Time) {
+    fn store_from_outside<K: KernelState + ?Sized>(&mut self, kernel: Option<&mut K>, line: Line, now: Time) {
         let Some(kernel) = kernel else {
-            return self.caches.store_from_outside(line, now, &mut self.memory);
+            return self.caches.store_from_outside(line.in_caches(), now, &mut self.memory);
         };
         let line = kernel.physical_line(line);
         let (os, memory) = (&mut self.os, &mut self.memory);

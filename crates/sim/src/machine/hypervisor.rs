@@ -303,9 +303,9 @@ impl Hypervisor {
 
     /// Where the lines of a block of the guest's lie in the machine: first lines of runs of equal length, and that length as
     /// a power of two. All of it has to be backed.
-    pub fn runs(&self, frame: Frame, size: PageSize) -> (Vec<u64>, u32) {
+    pub fn runs(&self, frame: Frame, size: PageSize) -> (Vec<Line>, u32) {
         let first = GuestPhysAddr(frame.addr().0);
-        let line = |addr: GuestPhysAddr| self.place(addr).map_or(0, |place| place.line().0);
+        let line = |addr: GuestPhysAddr| self.place(addr).map_or(Line(0), PhysAddr::line);
         if self.find(first).is_some_and(|leaf| leaf.size >= size) {
             return (vec![line(first)], size.shift() - LINE_BYTES.ilog2());
         }

@@ -11,7 +11,7 @@ use super::nested::{data_of, in_guest};
 use super::site::Site;
 use crate::os::Leaf;
 use crate::translate::{HOST, Request, Seats, TlbHit, TlbSet, Translation, WalkCacheTags, Walker};
-use terrace_model::{GuestPhysAddr, LINE_BYTES};
+use terrace_model::{GuestPhysAddr, PhysAddr};
 
 impl<const F: u8> Site<'_, F> {
     /// A walk of the hypervisor's table fetched its entries from level `start` down to `leaf`'s, and they were put into the
@@ -29,15 +29,15 @@ impl<const F: u8> Site<'_, F> {
             } else {
                 self.core.page_walk_cache.tag(HOST, addr.in_host_space(), level, entry.0)
             };
-            self.mark_entry(entry.0, None, evicted);
+            self.mark_entry(entry, None, evicted);
         }
     }
 
     /// A translation was made from the hypervisor's entry at `entry`, in the place of one with the co-tag `evicted`.
-    fn mark_entry(&mut self, entry: u64, seats: Option<Seats>, evicted: Option<u64>) {
+    fn mark_entry(&mut self, entry: PhysAddr, seats: Option<Seats>, evicted: Option<u64>) {
         let shared = &mut *self.shared;
         let now = self.core.pipeline.now;
-        let marked = shared.caches.mark(self.id, entry / LINE_BYTES, now, &mut shared.memory);
+        let marked = shared.caches.mark(self.id, entry.line().in_caches(), now, &mut shared.memory);
         let Some(hardware) = &mut shared.hardware else { return };
         hardware.filled(self.id, entry, seats, marked);
         if hardware.is_eager() {
@@ -46,9 +46,9 @@ impl<const F: u8> Site<'_, F> {
     }
 
     /// The address of the hypervisor's entry that maps a guest-physical address.
-    fn source_of(&self, addr: GuestPhysAddr) -> Option<u64> {
+    fn source_of(&self, addr: GuestPhysAddr) -> Option<PhysAddr> {
         let leaf = self.shared.hypervisor.as_ref()?.find(addr)?;
-        Some(self.host_entry(&leaf, addr, leaf.size.index() as u32 + 1)?.0)
+        self.host_entry(&leaf, addr, leaf.size.index() as u32 + 1)
     }
 
     /// The same for a whole walk, which fetched the guest's entries from level `start` down to `leaf`'s.
@@ -72,7 +72,7 @@ impl<const F: u8> Site<'_, F> {
                 let next = in_guest(self.shared.os.table(space).entry_address(leaf, addr, level - 1));
                 match self.source_of(next).filter(|_| knows_places) {
                     Some(source) => {
-                        let evicted = self.core.page_walk_cache.tag(space, addr, level, source);
+                        let evicted = self.core.page_walk_cache.tag(space, addr, level, source.0);
                         self.mark_entry(source, None, evicted);
                     }
                     None => {
@@ -96,7 +96,7 @@ impl<const F: u8> Site<'_, F> {
             let mut evicted = std::mem::take(&mut hardware.evicted);
             evicted.extend(scheme.tlbs_mut().take_evicted());
             // The TLBs are filled next.
-            self.leave_sharers(scheme, evicted, source / LINE_BYTES);
+            self.leave_sharers(scheme, evicted, source.line());
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::translate::{
     KernelState, Nested, PageWalkCache, Probed, Request, Resolution, TlbHit, TlbSet, Translation,
     WalkCacheTags, Walker,
 };
-use terrace_model::{LINE_BYTES, PhysAddr, SpaceId, Time};
+use terrace_model::{LINE_BYTES, Line, PhysAddr, SpaceId, Time};
 
 /// The translation structures of one core.
 pub(super) struct Structures<'a> {
@@ -31,7 +31,7 @@ impl<'a> Structures<'a> {
     }
 
     /// Drops what a message about a line means.
-    fn probe(&mut self, hardware: &Hardware, core: usize, line: u64, reason: Option<Reason>) -> Probed {
+    fn probe(&mut self, hardware: &Hardware, core: usize, line: Line, reason: Option<Reason>) -> Probed {
         let resolution = hardware.resolution();
         let (targets, walk_cache) = hardware.targets(core, line, reason);
         let entries = if hardware.keys.granularity == Granularity::Line { 8 } else { 1 };
@@ -57,15 +57,15 @@ impl<'a> Structures<'a> {
     }
 
     /// Whether translations of a line are there, and how many co-tags were compared for that.
-    fn holds(&self, hardware: &Hardware, line: u64) -> (bool, u64) {
+    fn holds(&self, hardware: &Hardware, line: Line) -> (bool, u64) {
         let resolution = Resolution::new(hardware.keys.co_tag_bytes, true);
-        let (in_tlbs, compared) = self.tlbs.holds(line * LINE_BYTES, resolution);
+        let (in_tlbs, compared) = self.tlbs.holds(line.addr().0, resolution);
         if !hardware.covers.walk_cache {
             return (in_tlbs, compared);
         }
-        let (in_walk_cache, more) = self.walk_cache.holds(line * LINE_BYTES, resolution);
+        let (in_walk_cache, more) = self.walk_cache.holds(line.addr().0, resolution);
         let (in_nested, most) =
-            self.nested.as_ref().map_or((false, 0), |nested| nested.holds(line * LINE_BYTES, resolution));
+            self.nested.as_ref().map_or((false, 0), |nested| nested.holds(line.addr().0, resolution));
         (in_tlbs || in_walk_cache || in_nested, compared + more + most)
     }
 }
@@ -102,7 +102,7 @@ impl Machine {
             let Some(hardware) = &mut self.shared.hardware else { continue };
             // Whoever had translations of a line without an entry has heard that.
             for message in messages.iter().filter(|message| message.reason == Reason::BackInvalidation) {
-                hardware.forget(message.line);
+                hardware.forget(message.line.as_physical());
             }
         }
         if let Some(hardware) = &mut self.shared.hardware {
@@ -112,7 +112,8 @@ impl Machine {
     }
 
     fn hear_one(&mut self, message: &Message) -> u64 {
-        let Message { core, line, reason, cached } = *message;
+        let Message { core, line: named, reason, cached } = *message;
+        let line = named.as_physical();
         let Machine { cores, shared, scheme, .. } = self;
         let Some(hardware) = &mut shared.hardware else { return 0 };
         let mut own = Structures::of(scheme.tlbs(core), &mut cores[core]);
@@ -126,7 +127,7 @@ impl Machine {
             && hardware.keys.granularity == Granularity::Entry
             && own.holds(hardware, line).0;
         if keeps {
-            shared.caches.keep_sharer(core, line, cores[core].pipeline.now, &mut shared.memory);
+            shared.caches.keep_sharer(core, named, cores[core].pipeline.now, &mut shared.memory);
         } else {
             hardware.emptied(core, line);
         }
@@ -206,23 +207,24 @@ impl Machine {
     }
 
     /// One store to a line of a page table.
-    fn store_in_hardware(&mut self, cause: Cause, core: Option<usize>, line: u64, now: Time) {
+    fn store_in_hardware(&mut self, cause: Cause, core: Option<usize>, line: Line, now: Time) {
         let Machine { cores, shared, .. } = self;
         if !shared.has_caches {
-            shared.caches.tell_sharers(line, core);
+            shared.caches.tell_sharers(line.in_caches(), core);
             return;
         }
         let Some(id) = core else {
-            return shared.caches.store_from_outside(line, now, &mut shared.memory);
+            return shared.caches.store_from_outside(line.in_caches(), now, &mut shared.memory);
         };
-        let served = shared.caches.access(id, line, true, now, Initiator::Kernel, &mut shared.memory);
+        let served =
+            shared.caches.access(id, line.in_caches(), true, now, Initiator::Kernel, &mut shared.memory);
         if cause.pays_for_stores() {
             cores[id].pipeline.access(true, timeline(now, now, served));
         }
     }
 
     /// The store of a core probes its own structures. Returns the most sets searched in a row.
-    fn probe_locally(&mut self, core: Option<usize>, line: u64) -> u64 {
+    fn probe_locally(&mut self, core: Option<usize>, line: Line) -> u64 {
         let Machine { cores, shared, scheme, .. } = self;
         let Some(id) = core else { return 0 };
         let mut own = Structures::of(scheme.tlbs(id), &mut cores[id]);
@@ -248,9 +250,16 @@ impl<const F: u8> Site<'_, F> {
             }
             let before = shared.caches.has_messages();
             if F == FULL {
-                shared.caches.access(self.id, line, true, now, Initiator::Kernel, &mut shared.memory);
+                shared.caches.access(
+                    self.id,
+                    line.in_caches(),
+                    true,
+                    now,
+                    Initiator::Kernel,
+                    &mut shared.memory,
+                );
             } else {
-                shared.caches.tell_sharers(line, Some(self.id));
+                shared.caches.tell_sharers(line.in_caches(), Some(self.id));
             }
             let tells = !before && shared.caches.has_messages();
             let mut structures = Structures::of(own.scheme.tlbs_mut(), self.core);
@@ -306,13 +315,13 @@ impl<const F: u8> Site<'_, F> {
         let top = if self.core.page_walk_cache.has_co_tags() { start } else { leaf_level };
         let mut evicted = scheme.tlbs_mut().take_evicted();
         for level in leaf_level..=top {
-            let entry = shared.os.table(space).entry_address(leaf, addr, level).0;
-            let marked = shared.caches.mark(self.id, entry / LINE_BYTES, now, &mut shared.memory);
+            let entry = shared.os.table(space).entry_address(leaf, addr, level);
+            let marked = shared.caches.mark(self.id, entry.line().in_caches(), now, &mut shared.memory);
             let seats = if level == leaf_level {
                 scheme.tlbs_mut().set_source(entry);
                 Some(scheme.tlbs().seats(space, addr, size))
             } else {
-                evicted.extend(self.core.page_walk_cache.tag(space, addr, level, entry));
+                evicted.extend(self.core.page_walk_cache.tag(space, addr, level, entry.0));
                 None
             };
             hardware.filled(self.id, entry, seats, marked);
@@ -321,13 +330,13 @@ impl<const F: u8> Site<'_, F> {
             return;
         }
         // The TLBs are filled next: what the walk ended at is as good as held.
-        let filled = shared.os.table(space).entry_address(leaf, addr, leaf_level).0 / LINE_BYTES;
+        let filled = shared.os.table(space).entry_address(leaf, addr, leaf_level).line();
         self.leave_sharers(scheme, evicted, filled);
     }
 
     /// Eager updates: co-tags of these entries had to go. The line `filled` is as good as held.
-    pub(super) fn leave_sharers<T: Translation>(&mut self, scheme: &mut T, evicted: Vec<u64>, filled: u64) {
-        for line in evicted.into_iter().map(|entry| entry / LINE_BYTES).filter(|line| *line != filled) {
+    pub(super) fn leave_sharers<T: Translation>(&mut self, scheme: &mut T, evicted: Vec<u64>, filled: Line) {
+        for line in evicted.into_iter().map(|entry| PhysAddr(entry).line()).filter(|line| *line != filled) {
             let structures = Structures::of(scheme.tlbs_mut(), self.core);
             self.shared.ask_what_is_left(&structures, self.id, line);
         }
@@ -336,18 +345,19 @@ impl<const F: u8> Site<'_, F> {
     /// A walker sets bits of the entry at `entry`. Returns when that is done.
     #[inline(never)]
     pub(super) fn set_bits_in_hardware(&mut self, entry: PhysAddr, now: Time) -> Time {
-        let (shared, line) = (&mut *self.shared, entry.line().0);
+        let (shared, line) = (&mut *self.shared, entry.line());
+        let named = line.in_caches();
         let Some(hardware) = &mut shared.hardware else { return now };
         let told = shared.caches.messages();
         let done = if F == FULL {
-            shared.caches.access(self.id, line, true, now, Initiator::Walk, &mut shared.memory).done
+            shared.caches.access(self.id, named, true, now, Initiator::Walk, &mut shared.memory).done
         } else {
-            shared.caches.tell_sharers(line, Some(self.id));
+            shared.caches.tell_sharers(line.in_caches(), Some(self.id));
             now + shared.timing.llc
         };
         if hardware.ignores_walkers() {
-            for core in shared.caches.take_back(line, told) {
-                shared.caches.keep_sharer(core, line, now, &mut shared.memory);
+            for core in shared.caches.take_back(named, told) {
+                shared.caches.keep_sharer(core, named, now, &mut shared.memory);
             }
         } else {
             hardware.stores(line, 1 << (entry.0 % LINE_BYTES / 8));
@@ -376,7 +386,7 @@ impl Shared {
     }
 
     /// A core's store probes its own structures.
-    fn probe_own(&mut self, own: &mut Structures<'_>, core: usize, line: u64) -> u64 {
+    fn probe_own(&mut self, own: &mut Structures<'_>, core: usize, line: Line) -> u64 {
         let Some(hardware) = &mut self.hardware else { return 0 };
         if hardware.keys.local_stores == LocalStores::Software {
             return 0;
@@ -388,15 +398,15 @@ impl Shared {
     }
 
     /// Eager updates: a core that holds nothing of a line any more leaves its sharers.
-    fn ask_what_is_left(&mut self, own: &Structures<'_>, core: usize, line: u64) {
+    fn ask_what_is_left(&mut self, own: &Structures<'_>, core: usize, line: Line) {
         let Some(hardware) = &mut self.hardware else { return };
         let (held, compared) = own.holds(hardware, line);
         hardware.counters.eager_lookups += 1;
         hardware.counters.probed.compared += compared;
-        if !held && !self.caches.is_private(core, line) {
+        if !held && !self.caches.is_private(core, line.in_caches()) {
             hardware.counters.eager_updates += 1;
             hardware.emptied(core, line);
-            self.caches.demote(core, line);
+            self.caches.demote(core, line.in_caches());
         }
     }
 

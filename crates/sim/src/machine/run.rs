@@ -178,7 +178,7 @@ impl<const F: u8> Site<'_, F> {
             && let Some(line) =
                 prefetch.line(&shared.caches, self.id, table, &shared.regions, space, addrs, at)
         {
-            shared.memory.host_prefetch(Line(line));
+            shared.memory.host_prefetch(line);
         }
     }
 
@@ -188,7 +188,7 @@ impl<const F: u8> Site<'_, F> {
         if F == TRANSLATION {
             return self.core.pipeline.hit(write, now, now, now);
         }
-        let line = physical_line(page.entry.frame(), addr, page.size);
+        let line = physical_line(page.entry.frame(), addr, page.size).in_caches();
         let shared = &mut *self.shared;
         if let Some((looked_up, done)) = shared.caches.access_recent(self.id, line, write, now) {
             return self.core.pipeline.hit(write, now, looked_up, done);
@@ -225,14 +225,15 @@ impl<const F: u8> Site<'_, F> {
 
     /// `others` lines beside the `first`, whose page is known at `now`.
     #[inline(never)]
-    fn access_physical_lines(&mut self, first: u64, others: u64, write: bool, now: Time) -> Timeline {
+    fn access_physical_lines(&mut self, first: Line, others: u64, write: bool, now: Time) -> Timeline {
         let mut whole = Timeline::default();
-        for line in first..=first + others {
+        for at in 0..=others {
+            let line = (first + at).in_caches();
             let shared = &mut *self.shared;
             let served =
                 shared.caches.access(self.id, line, write, now, Initiator::Demand, &mut shared.memory);
             self.wait_for_register(served.cache_start.saturating_sub(now));
-            if line == first || served.done > whole.done {
+            if at == 0 || served.done > whole.done {
                 whole = timeline(now, now, served);
             }
         }

@@ -11,7 +11,7 @@ use crate::host::BasePage;
 use crate::memory::{Initiator, MemoryRequest};
 use crate::os::{Leaf, PageTable};
 use crate::translate::{KernelState, Request, Stop, TlbEntry, TlbHit, Translation, Walk, Walker};
-use terrace_model::{Line, PageSize, PhysAddr, SpaceId, Time, VirtAddr};
+use terrace_model::{PageSize, PhysAddr, SpaceId, Time, VirtAddr};
 
 impl<const F: u8> Site<'_, F> {
     /// The leaf that maps an access's page for its kind, after whatever faults that takes; whether there were any.
@@ -166,14 +166,14 @@ impl<const F: u8> Site<'_, F> {
             // Without data caches every entry is taken to come from the last level.
             return now + shared.timing.llc;
         }
-        let line = entry.line().0;
+        let line = entry.line();
         if T::VIRTUAL_CACHES {
             let line = kernel.physical_line(line);
             let (os, memory, placer) = (&mut shared.os, &mut shared.memory, placer(&mut self.manager));
             let mut below = Behind { kernel, os, memory, placer, translated: Time::ZERO, hits_wait: false };
             return shared.caches.access(self.id, line, write, now, Initiator::Walk, &mut below).done;
         }
-        shared.caches.access(self.id, line, write, now, Initiator::Walk, &mut shared.memory).done
+        shared.caches.access(self.id, line.in_caches(), write, now, Initiator::Walk, &mut shared.memory).done
     }
 
     /// Whether a translation is the page table's.
@@ -312,12 +312,12 @@ impl<const F: u8> Walker for Site<'_, F> {
         now: Time,
     ) -> Time {
         let shared = &mut *self.shared;
-        let line = addr.line().0;
+        let line = addr.line();
         if F != FULL {
             return now + shared.timing.llc.saturating_sub(shared.timing.l2);
         }
         if !through_last_level {
-            return shared.memory.read(MemoryRequest::of_cpu(Line(line), now, Initiator::Walk));
+            return shared.memory.read(MemoryRequest::of_cpu(line, now, Initiator::Walk));
         }
         let line = kernel.physical_line(line);
         let (os, memory, placer) = (&mut shared.os, &mut shared.memory, placer(&mut self.manager));

@@ -71,25 +71,25 @@ pub(super) struct Progress {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place<'a> {
     /// First line of each run.
-    runs: &'a [u64],
+    runs: &'a [Line],
     /// Lines of a run, as a power of two.
     shift: u32,
 }
 
 impl Place<'_> {
     /// Lines one after the other.
-    fn whole(first: &[u64; 1]) -> Place<'_> {
+    fn whole(first: &[Line; 1]) -> Place<'_> {
         Place { runs: first, shift: u64::BITS - 1 }
     }
 
     /// The machine's line of the block's `at`th.
     #[inline(always)]
-    fn line(&self, at: u64) -> u64 {
+    fn line(&self, at: u64) -> Line {
         self.runs[(at >> self.shift) as usize] + (at & ((1 << self.shift) - 1))
     }
 
     /// The runs in which the block's lines from `begin` to `end` lie: first line and length of each.
-    fn pieces(self, begin: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
+    fn pieces(self, begin: u64, end: u64) -> impl Iterator<Item = (Line, u64)> {
         let mut at = begin;
         std::iter::from_fn(move || {
             (at < end).then(|| {
@@ -105,7 +105,7 @@ impl Place<'_> {
 /// The lines of a block in the frames that the programs' operating system sees: where they lie in the machine.
 #[derive(Debug)]
 pub(super) struct Lines {
-    runs: Vec<u64>,
+    runs: Vec<Line>,
     shift: u32,
 }
 
@@ -144,8 +144,8 @@ impl<const F: u8> Site<'_, F> {
             parts.faulted(space, addr, took);
         }
         // Nobody writes faster than memory takes it. The way there is not waited for: writes follow each other.
-        let first = lines.map_or(fault.frame.addr().line().0, |[to, _]| to.runs[0]);
-        let handed_over = filled.taken.saturating_sub(shared.memory.round_trip(Line(first)));
+        let first = lines.map_or(fault.frame.line(), |[to, _]| to.runs[0]);
+        let handed_over = filled.taken.saturating_sub(shared.memory.round_trip(first));
         core.pipeline.wait_for_memory(handed_over.saturating_sub(core.pipeline.now));
         Ok(())
     }
@@ -195,7 +195,7 @@ impl<const F: u8> Site<'_, F> {
             let span = if by_controller { Time::ZERO } else { shared.timing.zeroing.page(fault.size) };
             return Progress { now: from + span, taken: from + span };
         }
-        let first = |frame: Frame| [frame.addr().line().0];
+        let first = |frame: Frame| [frame.line()];
         let (own_place, own_source) = (first(fault.frame), first(fault.copied_from.unwrap_or(fault.frame)));
         let (place, source) = match lines {
             Some([place, source]) => (place.place(), source.place()),
@@ -212,8 +212,7 @@ impl<const F: u8> Site<'_, F> {
         if shared.timing.zeroing.stores == ZeroStores::NonTemporal {
             let mut progress = Progress { now: from, taken: from };
             for (first, lines) in place.pieces(0, count) {
-                progress.taken =
-                    progress.taken.max(shared.memory.zero(Line(first), lines, progress.now, pace));
+                progress.taken = progress.taken.max(shared.memory.zero(first, lines, progress.now, pace));
                 progress.now += pace.times(lines);
             }
             return progress;
@@ -224,9 +223,9 @@ impl<const F: u8> Site<'_, F> {
 
 impl Shared {
     /// The controller takes a page for zero. Lines of its last use leave the caches.
-    fn note_zeros(&mut self, first: u64, lines: u64) {
-        self.caches.discard_range(first..first + lines);
-        self.memory.note_zeros(Line(first), lines);
+    fn note_zeros(&mut self, first: Line, lines: u64) {
+        self.caches.discard_range(first.0..first.0 + lines);
+        self.memory.note_zeros(first, lines);
     }
 
     /// A page gets the content of the one it was copied from, at the rate of zeroing, past the caches.
@@ -235,9 +234,9 @@ impl Shared {
         let lines = size.bytes() / LINE_BYTES;
         let taken = (0..lines).fold(from, |taken, line| {
             let at = from + pace.times(line);
-            let copy = MemoryRequest::of_cpu(Line(source.line(line)), at, Initiator::Copy);
+            let copy = MemoryRequest::of_cpu(source.line(line), at, Initiator::Copy);
             self.memory.read(copy);
-            taken.max(self.memory.write(copy.for_line(Line(to.line(line)))))
+            taken.max(self.memory.write(copy.for_line(to.line(line))))
         });
         Progress { now: from + pace.times(lines), taken }
     }
@@ -262,7 +261,7 @@ impl Shared {
         let far = self.timing.zeroing.far;
         for (begin, end) in [(0, beyond.min(accessed)), (accessed + BASE_LINES, beyond + BASE_LINES)] {
             for (first, lines) in place.pieces(begin, end) {
-                let taken = self.memory.zero(Line(first), lines, progress.now, far);
+                let taken = self.memory.zero(first, lines, progress.now, far);
                 progress.now += far.times(lines);
                 progress.taken = progress.taken.max(taken);
             }
@@ -284,7 +283,7 @@ impl Shared {
         near: Option<usize>,
         space: SpaceId,
         page: VirtAddr,
-        physical: u64,
+        physical: Line,
         at: u64,
         progress: &mut Progress,
     ) {
@@ -301,8 +300,8 @@ impl Shared {
                 }
             } else {
                 match near {
-                    Some(core) => self.caches.zero_in_l1(core, physical, now, &mut self.memory),
-                    None => self.caches.zero_in_llc(physical, now, &mut self.memory),
+                    Some(core) => self.caches.zero_in_l1(core, physical.in_caches(), now, &mut self.memory),
+                    None => self.caches.zero_in_llc(physical.in_caches(), now, &mut self.memory),
                 }
             };
         let Zeroing { near: pace, far, .. } = self.timing.zeroing;

@@ -6,7 +6,7 @@ use terrace_model::{Line, NodeId, Time};
 /// A line to be read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryRequest {
-    /// The line: above the last level's misses by the name that its caches have for it, at memory in physical memory.
+    /// The line.
     pub line: Line,
     /// When it was sent.
     pub at: Time,

@@ -5,13 +5,13 @@
 //! ([`Changes::take`]) before the program goes on. Walkers set accessed and dirty bits by themselves, without a door.
 
 use super::page_table::Pte;
-use terrace_model::{AddressRange, PageSize, PhysAddr, SpaceId, VirtAddr};
+use terrace_model::{AddressRange, Line, PageSize, PhysAddr, SpaceId, VirtAddr};
 
 /// Lines of page tables that were stored to, one after the other in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lines {
     /// Number of the first line.
-    pub first: u64,
+    pub first: Line,
     /// How many.
     pub count: u64,
 }
@@ -57,12 +57,12 @@ impl Changes {
     }
 
     /// The numbers of the lines that were stored to.
-    pub fn stored_lines(&self) -> impl Iterator<Item = u64> + '_ {
-        self.lines.iter().flat_map(|lines| lines.first..lines.first + lines.count)
+    pub fn stored_lines(&self) -> impl Iterator<Item = Line> + '_ {
+        self.lines.iter().flat_map(|lines| (0..lines.count).map(|at| lines.first + at))
     }
 
     /// The same lines, and the entries of each that were stored to.
-    pub fn stored_entries(&self) -> impl Iterator<Item = (u64, u8)> + use<'_> {
+    pub fn stored_entries(&self) -> impl Iterator<Item = (Line, u8)> + use<'_> {
         self.stored_lines().zip(self.entries.iter().copied())
     }
 
@@ -94,7 +94,7 @@ impl Changes {
 
     /// An entry was stored to that leaves its page where it was.
     pub(super) fn rewrote(&mut self, entry: PhysAddr) {
-        let (line, bit) = (entry.line().0, 1 << (entry.0 >> 3 & 7));
+        let (line, bit) = (entry.line(), 1 << (entry.0 >> 3 & 7));
         if let Some(last) = self.lines.last_mut() {
             if line + 1 == last.first + last.count {
                 if let Some(entries) = self.entries.last_mut() {
@@ -145,8 +145,14 @@ mod tests {
             let (old, new) = (Pte::new(Frame(7)).accessed(), Pte::ABSENT);
             changes.door(SpaceId(3)).stored(PhysAddr(entry), VirtAddr(page), PageSize::Base, old, new);
         }
-        assert_eq!(changes.lines, [Lines { first: 0x40, count: 2 }, Lines { first: 0x44, count: 1 }]);
-        assert_eq!(changes.stored_entries().collect::<Vec<_>>(), [(0x40, 0b11), (0x41, 1), (0x44, 1)]);
+        assert_eq!(
+            changes.lines,
+            [Lines { first: Line(0x40), count: 2 }, Lines { first: Line(0x44), count: 1 }]
+        );
+        assert_eq!(
+            changes.stored_entries().collect::<Vec<_>>(),
+            [(Line(0x40), 0b11), (Line(0x41), 1), (Line(0x44), 1)]
+        );
         let stale = |first, count| StalePages {
             space: SpaceId(3),
             first: VirtAddr(first),

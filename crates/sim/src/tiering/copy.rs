@@ -189,7 +189,7 @@ impl Copy {
 pub(crate) fn copy_line(shared: &mut Shared, from: Option<Line>, to: Line, swap: bool, now: Time) -> Time {
     let Shared { caches, memory, timing, virtual_caches, .. } = shared;
     let Some(from) = from else { return memory.write(memory.page_copy(to, now, Initiator::Zero)) };
-    let mut is_cached = |line: Line| !*virtual_caches && caches.discard(line.0);
+    let mut is_cached = |line: Line| !*virtual_caches && caches.discard(line.in_caches());
     let cached = is_cached(from);
     if !cached
         && !swap

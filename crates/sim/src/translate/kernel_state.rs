@@ -8,7 +8,7 @@ use super::tlbs::TlbCounters;
 use crate::os::{Fault, Os, OsError};
 use std::fmt::Debug;
 use std::ops::Range;
-use terrace_model::{AddressRange, Frame, Line, SpaceId, Time, VirtAddr};
+use terrace_model::{AddressRange, CacheLine, Frame, Line, SpaceId, Time, VirtAddr};
 use terrace_policy::Placement;
 use terrace_trace::Event;
 
@@ -69,31 +69,43 @@ pub trait KernelState: Debug + 'static {
 
     /// The name of the cache line at a virtual address, where caches are virtually tagged.
     #[inline(always)]
-    fn virtual_line(&mut self, _space: SpaceId, _addr: VirtAddr, _os: &Os) -> Option<u64> {
+    fn virtual_line(&mut self, _space: SpaceId, _addr: VirtAddr, _os: &Os) -> Option<CacheLine> {
         None
     }
 
     /// The name of the cache line at a physical line.
     #[inline(always)]
-    fn physical_line(&self, line: u64) -> u64 {
-        line
+    fn physical_line(&self, line: Line) -> CacheLine {
+        line.in_caches()
     }
 
     /// What a line that leaves or enters the last-level cache stands for.
     #[inline(always)]
-    fn backing(&self, line: u64, _os: &Os) -> Backing {
-        Backing::Memory(Line(line))
+    fn backing(&self, line: CacheLine, _os: &Os) -> Backing {
+        Backing::Memory(line.as_physical())
     }
 
     /// A line is read from memory. `placer` says where memory shall lie that is given for it.
     #[inline(always)]
-    fn fill(&mut self, line: u64, os: &mut Os, _placer: Option<&mut dyn Placer>, _now: Time) -> Backing {
+    fn fill(
+        &mut self,
+        line: CacheLine,
+        os: &mut Os,
+        _placer: Option<&mut dyn Placer>,
+        _now: Time,
+    ) -> Backing {
         self.backing(line, os)
     }
 
     /// A dirty line leaves the last-level cache.
     #[inline(always)]
-    fn evict(&mut self, line: u64, os: &mut Os, _placer: Option<&mut dyn Placer>, _now: Time) -> Backing {
+    fn evict(
+        &mut self,
+        line: CacheLine,
+        os: &mut Os,
+        _placer: Option<&mut dyn Placer>,
+        _now: Time,
+    ) -> Backing {
         self.backing(line, os)
     }
 

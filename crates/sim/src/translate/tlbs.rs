@@ -8,7 +8,7 @@ use super::co_tags::{CoTags, Probed, Resolution, Seats, Structure, Target};
 use super::parameters::TranslationParameters;
 use super::scheme::{Request, Walker};
 use super::tlb::{Tlb, TlbEntry, key, split_key};
-use terrace_model::{AddressRange, PageSize, SpaceId, Time, VirtAddr};
+use terrace_model::{AddressRange, PageSize, PhysAddr, SpaceId, Time, VirtAddr};
 
 /// Counters of one core's TLBs, or of all cores' together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -314,9 +314,9 @@ impl Tlbs {
     }
 
     /// The next fill is made from the page-table entry at this address.
-    pub fn set_source(&mut self, entry: u64) {
+    pub fn set_source(&mut self, entry: PhysAddr) {
         if let Some(own) = &mut self.co_tags {
-            own.source = entry;
+            own.source = entry.0;
         }
     }
 

@@ -1,17 +1,17 @@
 //! Devices beyond these caches that are coherent with them: what they find here, and what they take.
 
 use super::Hierarchy;
-use terrace_model::Time;
+use terrace_model::{CacheLine, Time};
 
 impl Hierarchy {
     /// Whether any cache holds a line.
-    pub fn holds(&self, line: u64) -> bool {
+    pub fn holds(&self, line: CacheLine) -> bool {
         self.seen.may_hold(line)
             && (self.llc.holds(line) || (0..self.private.len()).any(|core| self.in_private(core, line)))
     }
 
     /// A line leaves all caches. Returns whether it was modified, if any held it; nothing is written back.
-    pub fn take(&mut self, line: u64) -> Option<bool> {
+    pub fn take(&mut self, line: CacheLine) -> Option<bool> {
         if !self.seen.may_hold(line) {
             return None;
         }

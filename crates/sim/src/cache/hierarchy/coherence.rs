@@ -8,7 +8,7 @@ use super::super::sharers::{SharerSet, WideSet};
 use super::private::{Private, Recent};
 use super::translations::Reason;
 use super::{Below, Hierarchy, Served};
-use terrace_model::Time;
+use terrace_model::{CacheLine, Time};
 
 impl Hierarchy {
     /// Tells the hierarchy that `core` runs now. The first core is free; with the second, coherence begins.
@@ -35,7 +35,7 @@ impl Hierarchy {
     pub(super) fn own<B: Below>(
         &mut self,
         core: usize,
-        line: u64,
+        line: CacheLine,
         slot: Slot,
         now: Time,
         below: &mut B,
@@ -60,7 +60,7 @@ impl Hierarchy {
     pub(super) fn consult_directory<B: Below>(
         &mut self,
         core: usize,
-        line: u64,
+        line: CacheLine,
         write: bool,
         now: Time,
         below: &mut B,
@@ -76,7 +76,7 @@ impl Hierarchy {
     fn consult<S: InDirectory, B: Below>(
         &mut self,
         core: usize,
-        line: u64,
+        line: CacheLine,
         write: bool,
         now: Time,
         below: &mut B,
@@ -118,7 +118,7 @@ impl Hierarchy {
     #[inline(always)]
     pub(super) fn record<S: InDirectory, B: Below>(
         &mut self,
-        line: u64,
+        line: CacheLine,
         sharers: Sharers<S>,
         now: Time,
         below: &mut B,
@@ -130,7 +130,7 @@ impl Hierarchy {
     }
 
     /// Notes that `core` alone holds a line.
-    pub(super) fn record_sole<B: Below>(&mut self, core: usize, line: u64, now: Time, below: &mut B) {
+    pub(super) fn record_sole<B: Below>(&mut self, core: usize, line: CacheLine, now: Time, below: &mut B) {
         match self.directory {
             AnyDirectory::None => {}
             AnyDirectory::Narrow(_) => self.record(line, Sharers::<u64>::sole(core), now, below),
@@ -139,7 +139,7 @@ impl Hierarchy {
     }
 
     /// The owner keeps a shared copy; what it had modified goes to the last level.
-    pub(super) fn downgrade<B: Below>(&mut self, owner: usize, line: u64, now: Time, below: &mut B) {
+    pub(super) fn downgrade<B: Below>(&mut self, owner: usize, line: CacheLine, now: Time, below: &mut B) {
         let private = &mut self.private[owner];
         private.forget(line);
         let mut dirty = false;
@@ -156,7 +156,13 @@ impl Hierarchy {
     }
 
     /// Takes `line` from every core but `core`. Modified data passes to `core`'s copy through the last level.
-    pub(super) fn invalidate_others<B: Below>(&mut self, core: usize, line: u64, now: Time, below: &mut B) {
+    pub(super) fn invalidate_others<B: Below>(
+        &mut self,
+        core: usize,
+        line: CacheLine,
+        now: Time,
+        below: &mut B,
+    ) {
         match self.directory {
             AnyDirectory::None => {}
             AnyDirectory::Narrow(_) => self.invalidate_all_but::<u64, B>(core, line, now, below),
@@ -167,7 +173,7 @@ impl Hierarchy {
     fn invalidate_all_but<S: InDirectory, B: Below>(
         &mut self,
         core: usize,
-        line: u64,
+        line: CacheLine,
         now: Time,
         below: &mut B,
     ) {
@@ -197,7 +203,7 @@ impl Hierarchy {
     /// Removes a line from the private caches of its sharers: its directory entry is gone.
     fn back_invalidate<S: SharerSet, B: Below>(
         &mut self,
-        line: u64,
+        line: CacheLine,
         mut sharers: Sharers<S>,
         now: Time,
         below: &mut B,
@@ -218,7 +224,7 @@ impl Hierarchy {
     }
 
     /// Removes a line from a core's private caches. Says whether it was dirty there, if it was there.
-    pub(super) fn drop_private(&mut self, core: usize, line: u64) -> Option<bool> {
+    pub(super) fn drop_private(&mut self, core: usize, line: CacheLine) -> Option<bool> {
         let private = &mut self.private[core];
         private.forget(line);
         let l1 = private.l1.invalidate(private.l1.home(line));
@@ -227,7 +233,7 @@ impl Hierarchy {
     }
 
     /// Removes a line from all private caches. Returns how many cores held it, and whether one had modified it.
-    pub(super) fn drop_everywhere(&mut self, line: u64) -> (u64, bool) {
+    pub(super) fn drop_everywhere(&mut self, line: CacheLine) -> (u64, bool) {
         match self.directory {
             AnyDirectory::None => {
                 let held = self.only_core.and_then(|core| self.drop_private(core, line));
@@ -238,7 +244,7 @@ impl Hierarchy {
         }
     }
 
-    fn drop_from_sharers<S: InDirectory>(&mut self, line: u64) -> (u64, bool) {
+    fn drop_from_sharers<S: InDirectory>(&mut self, line: CacheLine) -> (u64, bool) {
         let Some(directory) = S::of(&mut self.directory) else { return (0, false) };
         let mut sharers = directory.sharers(line).cores;
         let (mut holders, mut dirty) = (0, false);
@@ -253,7 +259,7 @@ impl Hierarchy {
     }
 
     /// The inclusive last level gave up a line: it leaves the private caches too. Returns whether one had modified it.
-    pub(super) fn evict_from_private(&mut self, line: u64) -> bool {
+    pub(super) fn evict_from_private(&mut self, line: CacheLine) -> bool {
         let (holders, dirty) = self.drop_everywhere(line);
         self.counters.back_invalidations += holders;
         dirty

@@ -2,8 +2,8 @@
 
 use super::super::level::Home;
 use super::{Below, Hierarchy, Served};
-use crate::memory::{Initiator, MemoryRequest};
-use terrace_model::{Line, Time};
+use crate::memory::Initiator;
+use terrace_model::{CacheLine, Time};
 
 impl Hierarchy {
     /// Gets a line from another core, the last level or memory. The line is not in `core`'s caches.
@@ -11,7 +11,7 @@ impl Hierarchy {
     pub(super) fn fetch_from_llc<B: Below>(
         &mut self,
         core: usize,
-        line: u64,
+        line: CacheLine,
         write: bool,
         start: Time,
         by: Initiator,
@@ -37,7 +37,7 @@ impl Hierarchy {
         self.counters.llc.misses += 1;
         self.seen.note(line);
         let sent = self.llc_misses.start(looked_up);
-        let filled = below.fill(MemoryRequest::of_cpu(Line(line), sent, by));
+        let filled = below.fill(line, sent, by);
         let done = filled.max(self.install_llc(home, false, sent, below));
         self.llc_misses.occupy(done);
         (Served { done, cache_start: start, cache_end: looked_up }, writable)
@@ -45,7 +45,7 @@ impl Hierarchy {
 
     /// A dirty line arrives at the last level from above.
     #[inline(always)]
-    pub(super) fn write_to_llc<B: Below>(&mut self, line: u64, now: Time, below: &mut B) -> Time {
+    pub(super) fn write_to_llc<B: Below>(&mut self, line: CacheLine, now: Time, below: &mut B) -> Time {
         let home = self.llc.home(line);
         if let Some(held) = self.llc.touch(home) {
             self.llc.set_dirty(held.slot);
@@ -72,7 +72,7 @@ impl Hierarchy {
         }
         if dirty {
             self.counters.llc.writebacks += 1;
-            return below.evict(Line(evicted.line), now);
+            return below.evict(evicted.line, now);
         }
         Time::ZERO
     }

@@ -21,9 +21,9 @@ use super::parameters::CacheHierarchyParameters;
 use super::prefetcher::StridePrefetcher;
 use super::seen::Seen;
 use super::sharers::MAX_CORES;
-use crate::memory::{Initiator, MemoryRequest};
+use crate::memory::Initiator;
 use private::{NOTHING_RECENT, Private, Recent};
-use terrace_model::{Line, Stats, Time, Unit};
+use terrace_model::{CacheLine, Stats, Time, Unit};
 use translations::Translations;
 pub use translations::{Message, Reason};
 
@@ -33,10 +33,10 @@ pub trait Below {
     /// later than `now`.
     fn translated(&self, now: Time) -> Time;
     /// Reads a line; the answer is when its data reaches the last level.
-    fn fill(&mut self, request: MemoryRequest) -> Time;
+    fn fill(&mut self, line: CacheLine, at: Time, by: Initiator) -> Time;
     /// Writes a dirty line that left the last level; the answer is when the device has taken it. The miss that pushed
     /// it out is not done before: that is how a full write queue slows the cores down.
-    fn evict(&mut self, line: Line, now: Time) -> Time;
+    fn evict(&mut self, line: CacheLine, now: Time) -> Time;
 }
 
 /// How an access was served, for the core's accounting.
@@ -165,7 +165,13 @@ impl Hierarchy {
     /// One access to the line that its L1 set was asked for last: when the lookup ends, and when the data is there.
     /// `None` if it is another line, or a store that still has to change the line's state; then nothing happened.
     #[inline(always)]
-    pub fn access_recent(&mut self, core: usize, line: u64, write: bool, now: Time) -> Option<(Time, Time)> {
+    pub fn access_recent(
+        &mut self,
+        core: usize,
+        line: CacheLine,
+        write: bool,
+        now: Time,
+    ) -> Option<(Time, Time)> {
         let private = &self.private[self.caches_of(core)];
         let recent = &private.recent[private.recent_index(line)];
         if recent.line != line || (write && !recent.owned) {
@@ -181,7 +187,7 @@ impl Hierarchy {
     pub fn access<B: Below>(
         &mut self,
         core: usize,
-        line: u64,
+        line: CacheLine,
         write: bool,
         now: Time,
         by: Initiator,
@@ -198,7 +204,7 @@ impl Hierarchy {
     pub fn access_not_recent<B: Below>(
         &mut self,
         core: usize,
-        line: u64,
+        line: CacheLine,
         write: bool,
         now: Time,
         by: Initiator,

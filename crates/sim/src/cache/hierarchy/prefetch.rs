@@ -2,20 +2,26 @@
 
 use super::super::level::Home;
 use super::{Below, Hierarchy};
-use crate::memory::{Initiator, MemoryRequest};
-use terrace_model::{Line, Time};
+use crate::memory::Initiator;
+use terrace_model::{CacheLine, Time};
 
 impl Hierarchy {
     /// Trains the prefetcher with an access that reached L2 and fetches what it predicts into L2.
     #[inline(always)]
-    pub(super) fn prefetch<B: Below>(&mut self, core: usize, line: u64, now: Time, below: &mut B) {
+    pub(super) fn prefetch<B: Below>(&mut self, core: usize, line: CacheLine, now: Time, below: &mut B) {
         if self.private[core].prefetcher.is_some() {
             self.prefetch_predicted(core, line, now, below);
         }
     }
 
     #[inline(never)]
-    pub(super) fn prefetch_predicted<B: Below>(&mut self, core: usize, line: u64, now: Time, below: &mut B) {
+    pub(super) fn prefetch_predicted<B: Below>(
+        &mut self,
+        core: usize,
+        line: CacheLine,
+        now: Time,
+        below: &mut B,
+    ) {
         let Some(prefetcher) = self.private[core].prefetcher.as_mut() else { return };
         let predicted = prefetcher.train(line);
         for line in predicted {
@@ -37,7 +43,7 @@ impl Hierarchy {
                 looked_up
             } else {
                 self.seen.note(line);
-                let done = below.fill(MemoryRequest::of_cpu(Line(line), looked_up, Initiator::Prefetch));
+                let done = below.fill(line, looked_up, Initiator::Prefetch);
                 self.install_llc(self.llc.home(line), false, now, below);
                 done
             };
@@ -48,13 +54,13 @@ impl Hierarchy {
 
     /// Asks the host's memory for the last level's set of a line, ahead of its use.
     #[inline(always)]
-    pub fn host_prefetch_llc(&self, line: u64) {
+    pub fn host_prefetch_llc(&self, line: CacheLine) {
         self.llc.prefetch_set(self.llc.home(line));
     }
 
     /// The same for the line's sets of `core`'s L2 and of the last level.
     #[inline(always)]
-    pub fn host_prefetch_l2_and_llc(&self, core: usize, line: u64) {
+    pub fn host_prefetch_l2_and_llc(&self, core: usize, line: CacheLine) {
         let l2 = &self.private[self.caches_of(core)].l2;
         l2.prefetch_set(l2.home(line));
         self.host_prefetch_llc(line);

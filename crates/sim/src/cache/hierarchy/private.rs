@@ -5,20 +5,20 @@ use super::super::outstanding::Outstanding;
 use super::super::prefetcher::StridePrefetcher;
 use super::{Below, Hierarchy, Served};
 use crate::memory::Initiator;
-use terrace_model::Time;
+use terrace_model::{CacheLine, Time};
 
 /// A line that was the most recent of its L1 set: until another takes its place, using it again changes nothing, and
 /// the level need not be looked up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Recent {
-    pub line: u64,
+    pub line: CacheLine,
     /// When its data arrives.
     pub ready: Time,
     /// It is dirty and writable, so that a store changes nothing either.
     pub owned: bool,
 }
 
-const NO_LINE: u64 = u64::MAX;
+const NO_LINE: CacheLine = CacheLine(u64::MAX);
 pub(super) const NOTHING_RECENT: Recent = Recent { line: NO_LINE, ready: Time::ZERO, owned: false };
 
 #[derive(Clone, Debug)]
@@ -38,8 +38,8 @@ pub(super) struct Private {
 
 impl Private {
     #[inline(always)]
-    pub fn recent_index(&self, line: u64) -> usize {
-        line as usize & (self.recent.len() - 1)
+    pub fn recent_index(&self, line: CacheLine) -> usize {
+        line.0 as usize & (self.recent.len() - 1)
     }
 
     #[inline(always)]
@@ -51,7 +51,7 @@ impl Private {
     }
 
     /// The line's state changed other than by the core's own accesses.
-    pub fn forget(&mut self, line: u64) {
+    pub fn forget(&mut self, line: CacheLine) {
         let index = self.recent_index(line);
         self.recent[index] = NOTHING_RECENT;
     }
@@ -64,7 +64,7 @@ impl Hierarchy {
     pub(super) fn miss_l1<B: Below>(
         &mut self,
         core: usize,
-        line: u64,
+        line: CacheLine,
         home: Home,
         write: bool,
         now: Time,
@@ -98,7 +98,7 @@ impl Hierarchy {
     pub(super) fn fetch<B: Below>(
         &mut self,
         core: usize,
-        line: u64,
+        line: CacheLine,
         write: bool,
         start: Time,
         by: Initiator,
@@ -138,7 +138,7 @@ impl Hierarchy {
     pub(super) fn leave_l1<B: Below>(
         &mut self,
         core: usize,
-        line: u64,
+        line: CacheLine,
         dirty: bool,
         now: Time,
         below: &mut B,
@@ -198,7 +198,7 @@ impl Hierarchy {
     pub(super) fn leave_l2<B: Below>(
         &mut self,
         core: usize,
-        line: u64,
+        line: CacheLine,
         dirty: bool,
         now: Time,
         below: &mut B,
@@ -216,19 +216,19 @@ impl Hierarchy {
 
     /// Whether the private caches of this number hold a line.
     #[inline]
-    pub(super) fn in_private(&self, core: usize, line: u64) -> bool {
+    pub(super) fn in_private(&self, core: usize, line: CacheLine) -> bool {
         self.private[core].l1.holds(line) || self.private[core].l2.holds(line)
     }
 
     /// Whether a hardware thread's private caches hold a line.
     #[inline]
-    pub fn is_private(&self, thread: usize, line: u64) -> bool {
+    pub fn is_private(&self, thread: usize, line: CacheLine) -> bool {
         self.in_private(self.caches_of(thread), line)
     }
 
     /// Whether a hardware thread's own caches or the last level hold a line.
     #[inline]
-    pub fn is_cached(&self, thread: usize, line: u64) -> bool {
+    pub fn is_cached(&self, thread: usize, line: CacheLine) -> bool {
         self.is_private(thread, line) || self.llc.holds(line)
     }
 }

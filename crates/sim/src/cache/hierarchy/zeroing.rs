@@ -2,12 +2,12 @@
 
 use super::{Below, Hierarchy};
 use std::ops::Range;
-use terrace_model::{Line, Time};
+use terrace_model::{CacheLine, Time};
 
 impl Hierarchy {
     /// Removes a line from all caches without writing it back: its memory was freed or replaced, or a copy of its page
     /// took it from there. Returns whether any held it.
-    pub fn discard(&mut self, line: u64) -> bool {
+    pub fn discard(&mut self, line: CacheLine) -> bool {
         if !self.seen.may_hold(line) {
             return false;
         }
@@ -30,20 +30,20 @@ impl Hierarchy {
             let (_, modified) = self.drop_everywhere(line);
             if in_llc || modified {
                 self.counters.llc.writebacks += 1;
-                below.evict(Line(line), now);
+                below.evict(line, now);
             }
         }
     }
 
     /// The lines with these names that a cache may hold, in the order of their names.
-    fn held_of(&self, names: Range<u64>) -> Vec<u64> {
+    fn held_of(&self, names: Range<u64>) -> Vec<CacheLine> {
         let private: usize = self.private.iter().map(|p| p.l1.lines() + p.l2.lines()).sum();
         if names.end.saturating_sub(names.start) <= (private + self.llc.lines()) as u64 {
-            return names.collect();
+            return names.map(CacheLine).collect();
         }
         let above = self.private.iter().flat_map(|p| p.l1.resident().chain(p.l2.resident()));
-        let mut held: Vec<u64> =
-            above.chain(self.llc.resident()).filter(|line| names.contains(line)).collect();
+        let mut held: Vec<CacheLine> =
+            above.chain(self.llc.resident()).filter(|line| names.contains(&line.0)).collect();
         held.sort_unstable();
         held.dedup();
         held
@@ -51,7 +51,13 @@ impl Hierarchy {
 
     /// A core writes zeros over a whole line and keeps it in its L1, modified. Nothing is read, since no old byte stays.
     /// Returns whether a cache held the line before, and when the device has taken what had to leave for it.
-    pub fn zero_in_l1<B: Below>(&mut self, core: usize, line: u64, now: Time, below: &mut B) -> (bool, Time) {
+    pub fn zero_in_l1<B: Below>(
+        &mut self,
+        core: usize,
+        line: CacheLine,
+        now: Time,
+        below: &mut B,
+    ) -> (bool, Time) {
         let core = self.caches_of(core);
         let held = self.seen.zero(line) && self.discard(line);
         self.counters.zero_fills += 1;
@@ -72,7 +78,7 @@ impl Hierarchy {
     }
 
     /// The same for a line that lies in the last level alone afterwards.
-    pub fn zero_in_llc<B: Below>(&mut self, line: u64, now: Time, below: &mut B) -> (bool, Time) {
+    pub fn zero_in_llc<B: Below>(&mut self, line: CacheLine, now: Time, below: &mut B) -> (bool, Time) {
         let held = self.seen.zero(line) && self.discard(line);
         self.counters.zero_fills += 1;
         (held, self.install_llc(self.llc.home(line), true, now, below))

@@ -3,6 +3,7 @@
 use super::parameters::{Granularity, HatricParameters, SetNumbers, Synonyms};
 use crate::translate::{ProbeSets, Seats, Target};
 use std::collections::HashMap;
+use terrace_model::Line;
 
 /// Entries of a line.
 const ENTRIES: usize = 8;
@@ -26,12 +27,12 @@ enum Known {
 /// The set numbers of all marked lines.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LineSets {
-    lines: HashMap<u64, [Known; ENTRIES]>,
+    lines: HashMap<Line, [Known; ENTRIES]>,
 }
 
 impl LineSets {
     /// A translation of entry `entry` of `line` was put into these sets.
-    pub fn note(&mut self, keys: &HatricParameters, line: u64, entry: usize, seats: Seats) {
+    pub fn note(&mut self, keys: &HatricParameters, line: Line, entry: usize, seats: Seats) {
         let known = &mut self.lines.entry(line).or_default()[entry];
         let sets = match keys.set_numbers {
             SetNumbers::Whole => seats.sets,
@@ -52,7 +53,7 @@ impl LineSets {
     }
 
     /// Nobody holds translations of a line any more.
-    pub fn forget(&mut self, line: u64) {
+    pub fn forget(&mut self, line: Line) {
         self.lines.remove(&line);
     }
 
@@ -61,7 +62,7 @@ impl LineSets {
     pub fn targets(
         &self,
         keys: &HatricParameters,
-        line: u64,
+        line: Line,
         written: u8,
         searches_all: bool,
     ) -> Vec<Target> {
@@ -89,7 +90,7 @@ impl LineSets {
             let [l1, l2] = if searches_all { [ProbeSets::All, ProbeSets::All] } else { sets_of(entries) };
             Target { address, l1, l2 }
         };
-        let first = line * 64;
+        let first = line.addr().0;
         match keys.granularity {
             Granularity::Line => vec![target(first, &mut (0..ENTRIES))],
             Granularity::EightEntries | Granularity::Entry => {
@@ -119,29 +120,29 @@ mod tests {
     fn a_line_looks_where_its_entries_were_filled() {
         let keys = HatricParameters::default();
         let mut sets = LineSets::default();
-        sets.note(&keys, 0x40, 1, seats(5, 69));
-        sets.note(&keys, 0x40, 2, seats(6, 70));
+        sets.note(&keys, Line(0x40), 1, seats(5, 69));
+        sets.note(&keys, Line(0x40), 2, seats(6, 70));
         let line = Target { address: 0x1000, l1: listed(&[5, 6]), l2: listed(&[69, 70]) };
-        assert_eq!(sets.targets(&keys, 0x40, 0b10, false), [line]);
+        assert_eq!(sets.targets(&keys, Line(0x40), 0b10, false), [line]);
         let all = Target { address: 0x1000, l1: ProbeSets::All, l2: ProbeSets::All };
-        assert_eq!(sets.targets(&keys, 0x40, 0b10, true), [all]);
+        assert_eq!(sets.targets(&keys, Line(0x40), 0b10, true), [all]);
         let entry = HatricParameters { granularity: Granularity::Entry, ..keys.clone() };
         let second = Target { address: 0x1010, l1: listed(&[6]), l2: listed(&[70]) };
-        assert_eq!(sets.targets(&entry, 0x40, 0b100, false), std::slice::from_ref(&second));
+        assert_eq!(sets.targets(&entry, Line(0x40), 0b100, false), std::slice::from_ref(&second));
         let eight = HatricParameters { granularity: Granularity::EightEntries, ..keys.clone() };
-        let probes = sets.targets(&eight, 0x40, 0b100, false);
+        let probes = sets.targets(&eight, Line(0x40), 0b100, false);
         assert_eq!((probes.len(), &probes[2]), (8, &second), "one for each entry, in its own set");
         assert_eq!(probes[7].l1, listed(&[]), "nothing was ever made from it");
-        sets.forget(0x40);
-        assert_eq!(sets.targets(&keys, 0x40, 1, false)[0].l1, listed(&[]));
+        sets.forget(Line(0x40));
+        assert_eq!(sets.targets(&keys, Line(0x40), 1, false)[0].l1, listed(&[]));
     }
 
     #[test]
     fn six_bits_mean_several_sets_of_level_2() {
         let keys = HatricParameters { set_numbers: SetNumbers::SixBits, ..HatricParameters::default() };
         let mut sets = LineSets::default();
-        sets.note(&keys, 3, 0, Seats { sets: [5, 69], page: 0x145 });
-        let target = sets.targets(&keys, 3, 1, false).remove(0);
+        sets.note(&keys, Line(3), 0, Seats { sets: [5, 69], page: 0x145 });
+        let target = sets.targets(&keys, Line(3), 1, false).remove(0);
         assert_eq!(target.l2.of(128), [5, 69], "seven bits cut to six");
         assert_eq!(target.l1.of(16), [5], "four bits are among them");
         assert_eq!(
@@ -150,9 +151,9 @@ mod tests {
             "nothing follows from the bits where sets are no power of two"
         );
         let whole = HatricParameters::default();
-        sets.forget(3);
-        sets.note(&whole, 3, 0, Seats { sets: [5, 69], page: 0x145 });
-        assert_eq!(sets.targets(&whole, 3, 1, false)[0].l2.of(128), [69]);
+        sets.forget(Line(3));
+        sets.note(&whole, Line(3), 0, Seats { sets: [5, 69], page: 0x145 });
+        assert_eq!(sets.targets(&whole, Line(3), 1, false)[0].l2.of(128), [69]);
     }
 
     #[test]
@@ -160,14 +161,14 @@ mod tests {
         let keys = HatricParameters::default();
         let mut sets = LineSets::default();
         for (l1, l2) in [(1, 17), (1, 17), (2, 18)] {
-            sets.note(&keys, 9, 4, seats(l1, l2));
+            sets.note(&keys, Line(9), 4, seats(l1, l2));
         }
-        assert_eq!(sets.targets(&keys, 9, 1, false)[0].l1, ProbeSets::All);
+        assert_eq!(sets.targets(&keys, Line(9), 1, false)[0].l1, ProbeSets::All);
         let keys = HatricParameters { synonyms: Synonyms::ListAll, ..keys };
         let mut sets = LineSets::default();
         for (l1, l2) in [(1, 17), (1, 17), (2, 18), (3, 19), (2, 18)] {
-            sets.note(&keys, 9, 4, seats(l1, l2));
+            sets.note(&keys, Line(9), 4, seats(l1, l2));
         }
-        assert_eq!(sets.targets(&keys, 9, 1, false)[0].l2, listed(&[17, 18, 19]));
+        assert_eq!(sets.targets(&keys, Line(9), 1, false)[0].l2, listed(&[17, 18, 19]));
     }
 }

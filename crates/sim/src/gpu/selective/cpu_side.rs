@@ -58,22 +58,27 @@ pub struct Cpu<'a> {
     pub caches: &'a mut Hierarchy,
 }
 
+/// The line of the memory that is a half of a line of the GPU's.
+fn half_line(line: u64, half: u64) -> Line {
+    Line(line * HALVES + half)
+}
+
 impl Cpu<'_> {
     /// Those of a line's sectors that the CPU's caches hold.
     pub fn held(&self, line: u64) -> u8 {
-        let halves = (0..HALVES).filter(|half| self.caches.holds(line * HALVES + half));
+        let halves = (0..HALVES).filter(|half| self.caches.holds(half_line(line, *half).in_caches()));
         halves.map(of_half).fold(0, |all, half| all | half)
     }
 
     /// The GPU's request for sectors of a line, once it is beside the memory.
     pub fn read(&mut self, line: u64, sectors: u8, now: Time) -> Time {
-        let request = |half| MemoryRequest::of_gpu(Line(line * HALVES + half), now, Initiator::Demand);
+        let request = |half| MemoryRequest::of_gpu(half_line(line, half), now, Initiator::Demand);
         halves_of(sectors).map(|half| self.memory.read(request(half))).fold(now, Time::max)
     }
 
     /// The same for sectors that are written.
     pub fn write(&mut self, line: u64, sectors: u8, now: Time, by: Initiator) -> Time {
-        let request = |half| MemoryRequest::of_gpu(Line(line * HALVES + half), now, by);
+        let request = |half| MemoryRequest::of_gpu(half_line(line, half), now, by);
         halves_of(sectors).map(|half| self.memory.write(request(half))).fold(now, Time::max)
     }
 
@@ -81,7 +86,7 @@ impl Cpu<'_> {
     fn take(&mut self, line: u64, sectors: u8, counters: &mut CpuSideCounters) -> (u8, u64) {
         let (mut held, mut modified) = (0, 0);
         for half in halves_of(sectors) {
-            if let Some(dirty) = self.caches.take(line * HALVES + half) {
+            if let Some(dirty) = self.caches.take(half_line(line, half).in_caches()) {
                 counters.taken += 1;
                 held |= of_half(half);
                 modified += if dirty { LINE_BYTES } else { 0 };

@@ -10,7 +10,7 @@ use super::{
 use crate::cache::Below;
 use crate::machine::TieredMemory;
 use crate::memory::{Initiator, MemoryRequest};
-use terrace_model::{LINE_BYTES, Line, NodeId, Time};
+use terrace_model::{CacheLine, LINE_BYTES, Line, NodeId, Time};
 
 use super::link::Towards;
 
@@ -382,7 +382,8 @@ impl Below for BesideGpu<'_> {
         now
     }
 
-    fn fill(&mut self, request: MemoryRequest) -> Time {
+    fn fill(&mut self, line: CacheLine, at: Time, by: Initiator) -> Time {
+        let request = MemoryRequest::of_cpu(line.as_physical(), at, by);
         let line = request.line.0 / HALVES;
         let crosses = self.memory.home_of_line(request.line) != request.from;
         let mut begin = request.at;
@@ -397,8 +398,8 @@ impl Below for BesideGpu<'_> {
         }
     }
 
-    fn evict(&mut self, line: Line, now: Time) -> Time {
-        let mut now = now;
+    fn evict(&mut self, line: CacheLine, now: Time) -> Time {
+        let (line, mut now) = (line.as_physical(), now);
         if self.memory.home_of_line(line) != NodeId::CPU
             && let Some(coherence) = self.paths.coherence.as_deref_mut()
         {

@@ -8,7 +8,7 @@ use crate::machine::Machine;
 use crate::memory::Initiator;
 use crate::outcome::Options;
 use proptest::prelude::*;
-use terrace_model::{SpaceId, Time};
+use terrace_model::{Line, SpaceId, Time};
 
 const SMS: u64 = 2;
 
@@ -71,7 +71,14 @@ impl Both {
                     below.flushed();
                 }
                 let by = Initiator::Demand;
-                shared.caches.access(0, line * HALVES + half, write, self.now, by, &mut below);
+                shared.caches.access(
+                    0,
+                    Line(line * HALVES + half).in_caches(),
+                    write,
+                    self.now,
+                    by,
+                    &mut below,
+                );
             }
             Act::Kernel => {
                 self.paths.end_kernel();
@@ -84,7 +91,8 @@ impl Both {
     fn check(&mut self) {
         let memory = &self.machine.shared.memory;
         for &line in &self.lines {
-            let by_cpu = (0..HALVES).any(|half| self.machine.shared.caches.holds(line * HALVES + half));
+            let by_cpu = (0..HALVES)
+                .any(|half| self.machine.shared.caches.holds(Line(line * HALVES + half).in_caches()));
             let by_gpu = self.paths.caches().any(|cache| cache.holds(line));
             let coherence = self.paths.coherence.as_ref().unwrap();
             let own = is_own(memory, line);

@@ -24,7 +24,7 @@ use crate::translate::{
 };
 use serde::{Deserialize, Serialize};
 use terrace_model::parameters::Parameters;
-use terrace_model::{AddressRange, PageSize, SpaceId, Time, VirtAddr};
+use terrace_model::{AddressRange, CacheLine, Line, PageSize, SpaceId, Time, VirtAddr};
 
 /// Parameters of the central translation cache.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
@@ -84,16 +84,16 @@ impl KernelState for Central {
     }
 
     #[inline(always)]
-    fn virtual_line(&mut self, space: SpaceId, addr: VirtAddr, os: &Os) -> Option<u64> {
+    fn virtual_line(&mut self, space: SpaceId, addr: VirtAddr, os: &Os) -> Option<CacheLine> {
         self.names.virtual_line(space, addr, os)
     }
 
     #[inline(always)]
-    fn physical_line(&self, line: u64) -> u64 {
+    fn physical_line(&self, line: Line) -> CacheLine {
         self.names.physical_line(line)
     }
 
-    fn backing(&self, line: u64, os: &Os) -> Backing {
+    fn backing(&self, line: CacheLine, os: &Os) -> Backing {
         self.names.backing(line, os)
     }
 

@@ -5,7 +5,7 @@ use crate::translate::{
     Probed, Request, Resolution, Seats, Stop, Target, TlbCounters, TlbHit, TlbSet, Tlbs, Translation, Walk,
     Walker,
 };
-use terrace_model::{AddressRange, PageSize, SpaceId, Time, VirtAddr};
+use terrace_model::{AddressRange, PageSize, PhysAddr, SpaceId, Time, VirtAddr};
 
 impl TlbSet for Tlbs {
     fn update(&mut self, _table: &PageTable, request: &Request, _leaf: &Leaf, _pte: Pte, hit: TlbHit) {
@@ -28,7 +28,7 @@ impl TlbSet for Tlbs {
         Tlbs::keep_co_tags(self, tells_evicted);
     }
 
-    fn set_source(&mut self, entry: u64) {
+    fn set_source(&mut self, entry: PhysAddr) {
         Tlbs::set_source(self, entry);
     }
 

@@ -205,7 +205,7 @@ impl Vbi {
         } else if let Some(leaf) = walker.table(request.space).find(request.addr)
         {
             // The names of lines stand for addresses here.
-            let name = VirtAddr(at.line * LINE_BYTES);
+            let name = VirtAddr(at.line.0 * LINE_BYTES);
             let lowest = leaf.size.index() as u32 + 1;
             let depth = references.min(walker.table(request.space).levels()).max(lowest);
             let start = kernel.mtl.tables.start_level(SpaceId(0), name, lowest, depth);

@@ -17,7 +17,7 @@ use crate::translate::{
     Backing, KernelState, NoKeys, Request, Setup, Stop, TlbHit, Tlbs, Translation, Walker,
 };
 use std::collections::HashMap;
-use terrace_model::{LINE_BYTES, Line, SpaceId, Time, VirtAddr};
+use terrace_model::{CacheLine, LINE_BYTES, Line, SpaceId, Time, VirtAddr};
 
 const REGION_SHIFT: u32 = 30;
 const REGION_LINES: u64 = (1 << REGION_SHIFT) / LINE_BYTES;
@@ -35,13 +35,13 @@ pub struct LineNames {
 impl LineNames {
     /// The cache line of a virtual address.
     #[inline]
-    pub fn line(&mut self, space: SpaceId, addr: VirtAddr) -> u64 {
+    pub fn line(&mut self, space: SpaceId, addr: VirtAddr) -> CacheLine {
         let region = (space, addr.0 >> REGION_SHIFT);
         let offset = addr.0 % (1 << REGION_SHIFT) / LINE_BYTES;
         if let Some((known, number)) = self.last
             && known == region
         {
-            return number * REGION_LINES + offset;
+            return CacheLine(number * REGION_LINES + offset);
         }
         let regions = &mut self.regions;
         let number = *self.numbers.entry(region).or_insert_with(|| {
@@ -49,22 +49,22 @@ impl LineNames {
             regions.len() as u64 - 1
         });
         self.last = Some((region, number));
-        number * REGION_LINES + offset
+        CacheLine(number * REGION_LINES + offset)
     }
 
     /// The cache line of a physical line that has no virtual name.
     #[inline]
-    pub fn physical(line: u64) -> u64 {
-        line | PHYSICAL
+    pub fn physical(line: Line) -> CacheLine {
+        CacheLine(line.0 | PHYSICAL)
     }
 
     /// What a cache line stands for.
-    pub fn resolve(&self, line: u64) -> Name {
-        if line & PHYSICAL != 0 {
-            return Name::Physical(line & !PHYSICAL);
+    pub fn resolve(&self, line: CacheLine) -> Name {
+        if line.0 & PHYSICAL != 0 {
+            return Name::Physical(Line(line.0 & !PHYSICAL));
         }
-        let (space, region) = self.regions[(line / REGION_LINES) as usize];
-        Name::Virtual { space, addr: VirtAddr(region << REGION_SHIFT | (line % REGION_LINES * LINE_BYTES)) }
+        let (space, region) = self.regions[(line.0 / REGION_LINES) as usize];
+        Name::Virtual { space, addr: VirtAddr(region << REGION_SHIFT | (line.0 % REGION_LINES * LINE_BYTES)) }
     }
 }
 
@@ -72,7 +72,7 @@ impl LineNames {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name {
     /// A physical line.
-    Physical(u64),
+    Physical(Line),
     /// The line at a virtual address.
     Virtual {
         /// Process.
@@ -84,18 +84,18 @@ pub enum Name {
 
 impl KernelState for LineNames {
     #[inline(always)]
-    fn virtual_line(&mut self, space: SpaceId, addr: VirtAddr, _os: &Os) -> Option<u64> {
+    fn virtual_line(&mut self, space: SpaceId, addr: VirtAddr, _os: &Os) -> Option<CacheLine> {
         Some(self.line(space, addr))
     }
 
     #[inline(always)]
-    fn physical_line(&self, line: u64) -> u64 {
+    fn physical_line(&self, line: Line) -> CacheLine {
         LineNames::physical(line)
     }
 
-    fn backing(&self, line: u64, os: &Os) -> Backing {
+    fn backing(&self, line: CacheLine, os: &Os) -> Backing {
         match self.resolve(line) {
-            Name::Physical(line) => Backing::Memory(Line(line)),
+            Name::Physical(line) => Backing::Memory(line),
             Name::Virtual { space, addr } => match os.table(space).find(addr) {
                 Some(leaf) => Backing::Memory(leaf.place_of(addr).line()),
                 None => Backing::Fault,
@@ -157,10 +157,10 @@ mod tests {
         let mut names = LineNames::default();
         let places = [(0, 0x7fff_ffff_f000), (1, 0x7fff_ffff_f000), (0, 0x40), (0, 0x4000_0000)];
         let places = places.map(|(space, addr)| (SpaceId(space), VirtAddr(addr)));
-        let lines: Vec<u64> = places.iter().map(|&(space, addr)| names.line(space, addr)).collect();
+        let lines: Vec<CacheLine> = places.iter().map(|&(space, addr)| names.line(space, addr)).collect();
         for (line, (space, addr)) in lines.iter().zip(places) {
             assert_eq!(names.resolve(*line), Name::Virtual { space, addr });
         }
-        assert_eq!(names.resolve(LineNames::physical(99)), Name::Physical(99));
+        assert_eq!(names.resolve(LineNames::physical(Line(99))), Name::Physical(Line(99)));
     }
 }

@@ -6,7 +6,7 @@ use crate::os::{Leaf, PageTable, Pte};
 use crate::translate::{
     Associativity, ProbeSets, Probed, Request, Resolution, Seats, Structure, Target, TlbCounters, TlbHit, TlbSet, TranslationParameters, base_pages,
 };
-use terrace_model::{AddressRange, PageSize, SpaceId, VirtAddr};
+use terrace_model::{AddressRange, PageSize, PhysAddr, SpaceId, VirtAddr};
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
@@ -328,8 +328,8 @@ impl TlbSet for CoalescedTlbs {
         self.counters
     }
 
-    fn set_source(&mut self, entry: u64) {
-        self.source = entry;
+    fn set_source(&mut self, entry: PhysAddr) {
+        self.source = entry.0;
     }
 
     fn seats(&self, _space: SpaceId, addr: VirtAddr, size: PageSize) -> Seats {

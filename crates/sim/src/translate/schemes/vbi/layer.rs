@@ -7,7 +7,7 @@ use crate::translate::CountedBlock;
 use crate::vbi::{MemoryLayer, SizeClass, Vbuid};
 use std::collections::BTreeMap;
 use std::ops::Range;
-use terrace_model::{AddressRange, SpaceId, VirtAddr};
+use terrace_model::{AddressRange, CacheLine, Line, SpaceId, VirtAddr};
 
 /// Where a part of a block lies in the program's addresses: end offset, and address of the first byte.
 type Places = BTreeMap<u64, (u64, VirtAddr)>;
@@ -77,16 +77,16 @@ impl Layer {
     }
 
     /// The name of the line at an offset of a block.
-    pub fn line(&mut self, number: u32, offset: u64) -> u64 {
+    pub fn line(&mut self, number: u32, offset: u64) -> CacheLine {
         let Layer { blocks, names, .. } = self;
         match blocks.get_mut(number as usize).and_then(Option::as_mut) {
             Some(block) => names.line(&mut block.names, number, block.class, offset),
-            None => Names::physical(0),
+            None => Names::physical(Line(0)),
         }
     }
 
     /// The block of a line's name, the offset there, and the process and address that it stands for. None if nothing does.
-    pub fn place(&self, line: u64) -> Option<(u32, u64, SpaceId, VirtAddr)> {
+    pub fn place(&self, line: CacheLine) -> Option<(u32, u64, SpaceId, VirtAddr)> {
         let Name::Block(number, offset) = self.names.resolve(line) else { return None };
         let block = self.blocks.get(number as usize)?.as_ref()?;
         let (first, (end, addr)) = block.places.range(..=offset).next_back()?;
@@ -95,7 +95,7 @@ impl Layer {
 
     /// A miss of the last level read a line of memory.
     #[inline]
-    pub fn count_miss(&mut self, line: u64) {
+    pub fn count_miss(&mut self, line: CacheLine) {
         if let Name::Block(number, _) = self.names.resolve(line)
             && let Some(block) = self.get(number)
         {

@@ -6,7 +6,7 @@
 
 use crate::vbi::SizeClass;
 use std::ops::Range;
-use terrace_model::LINE_BYTES;
+use terrace_model::{CacheLine, LINE_BYTES, Line};
 
 /// Lines of a part of the larger blocks.
 const PART_LINES: u64 = (1 << 30) / LINE_BYTES;
@@ -26,7 +26,7 @@ pub type BlockNames = Vec<Option<u64>>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name {
     /// A line that has a physical address only.
-    Physical(u64),
+    Physical(Line),
     /// A line of a block, by its number and offset.
     Block(u32, u64),
     /// A line of a block that is gone.
@@ -61,7 +61,7 @@ fn lines_of(kind: usize) -> u64 {
 
 impl Names {
     /// The name of the line at an offset of a block. A part that has none gets names.
-    pub fn line(&mut self, names: &mut BlockNames, block: u32, class: SizeClass, offset: u64) -> u64 {
+    pub fn line(&mut self, names: &mut BlockNames, block: u32, class: SizeClass, offset: u64) -> CacheLine {
         let line = offset / LINE_BYTES;
         let kind = kind(class);
         let part = if kind == SMALL_CLASSES { (line / PART_LINES) as usize } else { 0 };
@@ -76,7 +76,7 @@ impl Names {
                 first
             }
         };
-        first + line - part as u64 * PART_LINES
+        CacheLine(first + line - part as u64 * PART_LINES)
     }
 
     fn take(&mut self, kind: usize, block: u32, part: u32) -> u64 {
@@ -135,14 +135,15 @@ impl Names {
     }
 
     /// The name of a line that has a physical address only.
-    pub fn physical(line: u64) -> u64 {
-        line | PHYSICAL
+    pub fn physical(line: Line) -> CacheLine {
+        CacheLine(line.0 | PHYSICAL)
     }
 
     /// What a name stands for.
-    pub fn resolve(&self, name: u64) -> Name {
+    pub fn resolve(&self, name: CacheLine) -> Name {
+        let name = name.0;
         if name & PHYSICAL != 0 {
-            return Name::Physical(name & !PHYSICAL);
+            return Name::Physical(Line(name & !PHYSICAL));
         }
         let Some(gib) = self.gibs.get((name / PART_LINES) as usize) else { return Name::Gone };
         let within = name % PART_LINES;
@@ -173,14 +174,14 @@ mod tests {
             assert!(!all.contains(&line));
             all.push(line);
         }
-        assert_eq!(names.resolve(Names::physical(9)), Name::Physical(9));
+        assert_eq!(names.resolve(Names::physical(Line(9))), Name::Physical(Line(9)));
         let class = SizeClass::ALL[4];
         let within = Names::within(&of[2], class, (5 << 30)..(5 << 30) + 128);
-        assert_eq!((within.len(), &within[0]), (1, &(all[2]..all[2] + 2)));
+        assert_eq!((within.len(), &within[0]), (1, &(all[2].0..all[2].0 + 2)));
         names.release(&mut of[1], SizeClass::ALL[3]);
         assert_eq!(names.resolve(all[1]), Name::Gone);
         let clean = names.clean();
-        assert!(clean.iter().any(|names| names.contains(&all[1])));
+        assert!(clean.iter().any(|names| names.contains(&all[1].0)));
         assert!(names.clean().is_empty());
         let mut other = Vec::new();
         let again = names.line(&mut other, 7, SizeClass::ALL[3], 0x7ff_ffc0);

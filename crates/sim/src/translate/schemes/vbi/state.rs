@@ -9,7 +9,7 @@ use crate::os::{Os, OsError};
 use crate::translate::{Backing, CountedBlock, Given, KernelState, Placer, TlbCounters};
 use crate::vbi::{Rights, VbiError};
 use std::ops::Range;
-use terrace_model::{AddressRange, Frame, LINE_BYTES, Line, PageSize, PhysAddr, SpaceId, Time, VirtAddr};
+use terrace_model::{AddressRange, CacheLine, Frame, LINE_BYTES, Line, PageSize, PhysAddr, SpaceId, Time, VirtAddr};
 use terrace_policy::{Placement, Wish};
 use terrace_trace::Event;
 
@@ -26,7 +26,7 @@ pub struct At {
     /// Offset of the page in the block.
     pub offset: u64,
     /// Name of the page's first line.
-    pub line: u64,
+    pub line: CacheLine,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -82,7 +82,7 @@ impl Controller {
     }
 
     #[inline(never)]
-    fn find(&mut self, space: SpaceId, addr: VirtAddr, os: &Os) -> Option<u64> {
+    fn find(&mut self, space: SpaceId, addr: VirtAddr, os: &Os) -> Option<CacheLine> {
         match self.place(space, addr, os) {
             Ok(at) => {
                 self.at = at;
@@ -92,7 +92,7 @@ impl Controller {
             }
             Err(error) => {
                 self.failed.get_or_insert(error.into());
-                Some(Names::physical(0))
+                Some(Names::physical(Line(0)))
             }
         }
     }
@@ -126,7 +126,7 @@ impl Controller {
     /// Memory for the region of a line. `placer` is asked in which tier it shall lie.
     fn give(
         &mut self,
-        line: u64,
+        line: CacheLine,
         now: Time,
         os: &mut Os,
         mut placer: Option<&mut dyn Placer>,
@@ -169,7 +169,7 @@ impl Controller {
                     lines: if fault.zeroed { 0 } else { fault.size.bytes() / LINE_BYTES },
                     copied_from: None,
                     notes_zeros: self.keys.notes_zeros,
-                    entry: own.lines.last().map(|lines| Line(lines.first)),
+                    entry: own.lines.last().map(|lines| lines.first),
                 })
             }
             Err(error) => {
@@ -207,14 +207,14 @@ impl Controller {
     }
 
     /// A dirty line of a page that is shared since a fork leaves the caches: its block gets a copy.
-    fn copy(&mut self, line: u64, space: SpaceId, addr: VirtAddr, now: Time, os: &mut Os) -> Backing {
+    fn copy(&mut self, line: CacheLine, space: SpaceId, addr: VirtAddr, now: Time, os: &mut Os) -> Backing {
         os.now = now;
         let Some(leaf) = os.table(space).find(addr) else { return Backing::Fault };
         let before = std::mem::take(&mut os.changes);
         let broken = os.break_sharing(space, addr, &leaf);
         let own = std::mem::replace(&mut os.changes, before);
         os.changes.reshaped |= own.reshaped;
-        self.mtl.forget(&(line & !63..(line & !63) + 64));
+        self.mtl.forget(&(line.0 & !63..(line.0 & !63) + 64));
         match broken {
             Ok(Some(fault)) => {
                 self.counters.copied_at_writeback += 1;
@@ -225,7 +225,7 @@ impl Controller {
                     lines: fault.size.bytes() / LINE_BYTES,
                     copied_from: fault.copied_from.map(Frame::line),
                     notes_zeros: false,
-                    entry: own.lines.last().map(|lines| Line(lines.first)),
+                    entry: own.lines.last().map(|lines| lines.first),
                 })
             }
             Ok(None) => self.backing(line, os),
@@ -280,7 +280,7 @@ impl KernelState for Controller {
     }
 
     #[inline(always)]
-    fn virtual_line(&mut self, space: SpaceId, addr: VirtAddr, os: &Os) -> Option<u64> {
+    fn virtual_line(&mut self, space: SpaceId, addr: VirtAddr, os: &Os) -> Option<CacheLine> {
         let recent = &self.recent[slot(space, addr)];
         if recent.page == addr.vpn() && recent.space == space {
             self.at = recent.at;
@@ -290,14 +290,14 @@ impl KernelState for Controller {
     }
 
     #[inline(always)]
-    fn physical_line(&self, line: u64) -> u64 {
+    fn physical_line(&self, line: Line) -> CacheLine {
         Names::physical(line)
     }
 
-    fn backing(&self, line: u64, os: &Os) -> Backing {
+    fn backing(&self, line: CacheLine, os: &Os) -> Backing {
         let layer = &self.blocks.system.hardware.layer;
         if let Name::Physical(line) = layer.names.resolve(line) {
-            return Backing::Memory(Line(line));
+            return Backing::Memory(line);
         }
         let Some((_, _, space, addr)) = layer.place(line) else { return Backing::Fault };
         match os.table(space).find(addr) {
@@ -308,7 +308,7 @@ impl KernelState for Controller {
         }
     }
 
-    fn fill(&mut self, line: u64, os: &mut Os, placer: Option<&mut dyn Placer>, now: Time) -> Backing {
+    fn fill(&mut self, line: CacheLine, os: &mut Os, placer: Option<&mut dyn Placer>, now: Time) -> Backing {
         let found = match self.backing(line, os) {
             Backing::Zero if self.keys.delayed => {
                 self.counters.zero_lines += 1;
@@ -321,7 +321,7 @@ impl KernelState for Controller {
         found
     }
 
-    fn evict(&mut self, line: u64, os: &mut Os, placer: Option<&mut dyn Placer>, now: Time) -> Backing {
+    fn evict(&mut self, line: CacheLine, os: &mut Os, placer: Option<&mut dyn Placer>, now: Time) -> Backing {
         let place = self.blocks.layer().place(line);
         let Some((_, _, space, addr)) = place else { return self.backing(line, os) };
         match os.table(space).find(addr) {
@@ -421,7 +421,7 @@ impl KernelState for Controller {
 impl Controller {
     /// What a translation of the region at `at` covers, and how many references find it where the TLBs do not know it.
     pub(super) fn covered(&mut self, at: &At) -> (Covered, u32) {
-        let region = Covered::Region(at.line >> 6);
+        let region = Covered::Region(at.line.0 >> 6);
         let Some(block) = self.blocks.layer().get(at.block) else { return (region, 0) };
         let class = block.class;
         match &block.mapping {
