@@ -6,7 +6,7 @@
 use super::regions::{Region, RegionCache};
 use crate::cache::Hierarchy;
 use crate::os::PageTable;
-use terrace_model::{Frame, LINE_BYTES, Line, PageSize, SpaceId, VirtAddr};
+use terrace_model::{LINE_BYTES, Line, PageSize, SpaceId, VirtAddr};
 
 /// Far enough to hide a host miss for a page-table entry, and again as far for what it leads to.
 const FAR: usize = 24;
@@ -124,7 +124,7 @@ impl HostPrefetch {
                 return None;
             }
             let page = regions.find(table, space, addr)?;
-            (Frame(page.frame).addr() + addr.page_offset(PageSize::Base)).line()
+            (page.frame.addr() + addr.page_offset(PageSize::Base)).line()
         };
         self.last_physical = physical;
         caches.host_prefetch_l2_and_llc(core, physical.in_caches());

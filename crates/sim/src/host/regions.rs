@@ -4,7 +4,7 @@
 //! it, and looking ahead finds the entries that coming accesses will need.
 
 use crate::os::{Leaf, PageTable, Pte};
-use terrace_model::{PageSize, SpaceId, VirtAddr};
+use terrace_model::{Frame, PageSize, SpaceId, VirtAddr};
 
 const REGION_SHIFT: u32 = 21;
 /// Enough for 16 GiB.
@@ -21,7 +21,7 @@ pub enum Region {
     /// One page that is as large as the region or larger.
     Page {
         /// Frame of the region's first byte.
-        frame: u64,
+        frame: Frame,
         /// The page's size.
         size: PageSize,
         /// A load changes nothing in the page table.
@@ -35,7 +35,7 @@ pub enum Region {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BasePage {
     /// Its frame.
-    pub frame: u64,
+    pub frame: Frame,
     /// The size of the page that it belongs to.
     pub size: PageSize,
     /// A load changes nothing in the page table.
@@ -89,7 +89,7 @@ impl RegionCache {
         let region = match leaf.size {
             PageSize::Base => Region::Table(leaf.table(1), leaf.table(2)),
             size => Region::Page {
-                frame: pte.frame().0 + (addr.page_offset(size) >> REGION_SHIFT << (REGION_SHIFT - 12)),
+                frame: pte.frame().plus(addr.page_offset(size) >> REGION_SHIFT << (REGION_SHIFT - 12)),
                 size,
                 readable: pte.is_readable_at_once(),
                 writable: pte.is_writable_at_once(),
@@ -135,7 +135,7 @@ impl RegionCache {
             Region::Table(index, _) => {
                 let pte = table.base_entry(index, addr)?;
                 Some(BasePage {
-                    frame: pte.frame().0,
+                    frame: pte.frame(),
                     size: PageSize::Base,
                     readable: pte.is_readable_at_once(),
                     writable: pte.is_writable_at_once(),
@@ -143,7 +143,7 @@ impl RegionCache {
             }
             Region::Page { frame, size, readable, writable } => {
                 let within = (addr.0 & ((1 << REGION_SHIFT) - 1)) >> 12;
-                Some(BasePage { frame: frame + within, size, readable, writable })
+                Some(BasePage { frame: frame.plus(within), size, readable, writable })
             }
         }
     }
@@ -190,7 +190,7 @@ mod tests {
     }
 
     fn page(frame: u64, size: PageSize, readable: bool, writable: bool) -> Option<BasePage> {
-        Some(BasePage { frame, size, readable, writable })
+        Some(BasePage { frame: Frame(frame), size, readable, writable })
     }
 
     #[test]

@@ -11,16 +11,10 @@ use crate::core::Timeline;
 use crate::memory::Initiator;
 use crate::translate::{KernelState, LastLevel, Request, Stop, Translation};
 use std::sync::atomic::{AtomicBool, Ordering};
-use terrace_model::{AddressRange, CacheLine, Frame, LINE_BYTES, Line, PageSize, SpaceId, Time, VirtAddr};
+use terrace_model::{AddressRange, CacheLine, LINE_BYTES, PageSize, SpaceId, Time, VirtAddr};
 
 /// Lines of a base page.
 const PAGE_LINES: u64 = PageSize::Base.bytes() / LINE_BYTES;
-
-/// The physical line of an address in the page of `size` that begins in base frame `frame`.
-#[inline(always)]
-pub(crate) fn physical_line(frame: u64, addr: VirtAddr, size: PageSize) -> Line {
-    (Frame(frame).addr() + addr.page_offset(size)).line()
-}
 
 #[inline(always)]
 pub(super) fn timeline(start: Time, translated: Time, served: Served) -> Timeline {
@@ -61,7 +55,7 @@ impl<const F: u8> Site<'_, F> {
                 done: translated,
             });
         }
-        let line = physical_line(hit.entry.frame(), request.addr, hit.size).in_caches();
+        let line = hit.place_of(request.addr).line().in_caches();
         let served =
             self.shared.caches.access(self.id, line, request.write, translated, by, &mut self.shared.memory);
         self.wait_for_register(served.cache_start.saturating_sub(translated));

@@ -249,7 +249,7 @@ impl Hypervisor {
     /// What a TLB may hold of a guest-physical address, where it is mapped.
     pub fn translate(&self, addr: GuestPhysAddr) -> Option<TlbHit> {
         let leaf = self.find(addr)?;
-        let entry = TlbEntry::new(leaf.pte.frame().0, leaf.pte.is_writable_in_tlb());
+        let entry = TlbEntry::new(leaf.pte.frame(), leaf.pte.is_writable_in_tlb());
         Some(TlbHit { entry, size: leaf.size })
     }
 

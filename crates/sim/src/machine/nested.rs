@@ -187,7 +187,7 @@ impl<const F: u8> Site<'_, F> {
         write: bool,
         mut at: Time,
     ) -> (PhysAddr, Time) {
-        let place = |hit: TlbHit| Frame(hit.entry.frame()).addr() + addr.page_offset(hit.size);
+        let place = |hit: TlbHit| hit.entry.frame().addr() + addr.page_offset(hit.size);
         at += self.shared.timing.nested_tlb;
         if let Some(hit) = self.core.nested.as_mut().and_then(|nested| nested.look_up(addr)) {
             if write && !hit.entry.is_dirty() {
@@ -214,7 +214,7 @@ impl<const F: u8> Site<'_, F> {
             self.shared.walks.memory_refs += 1;
         }
         self.core.page_walk_cache.fill(HOST, in_space, lowest + 1, start);
-        let hit = TlbHit { entry: TlbEntry::new(pte.frame().0, pte.is_writable_in_tlb()), size: leaf.size };
+        let hit = TlbHit { entry: TlbEntry::new(pte.frame(), pte.is_writable_in_tlb()), size: leaf.size };
         if let Some(nested) = &mut self.core.nested {
             nested.references += u64::from(start + 1 - lowest);
             nested.insert(addr, hit);
@@ -242,7 +242,7 @@ impl<const F: u8> Site<'_, F> {
         let Some(hypervisor) = &mut self.shared.hypervisor else { return at };
         let Some(leaf) = hypervisor.find(addr) else { return at };
         let pte = hypervisor.os.mark(hypervisor.space_of(addr), addr.in_host_space(), &leaf, true);
-        let hit = TlbHit { entry: TlbEntry::new(pte.frame().0, pte.is_writable_in_tlb()), size: leaf.size };
+        let hit = TlbHit { entry: TlbEntry::new(pte.frame(), pte.is_writable_in_tlb()), size: leaf.size };
         if let Some(nested) = &mut self.core.nested {
             nested.update(addr, hit);
         }
@@ -311,7 +311,7 @@ impl<const F: u8> Site<'_, F> {
     #[inline(never)]
     pub(super) fn splinter_in_host(&self, addr: VirtAddr, hit: TlbHit) -> TlbHit {
         if let Some(hypervisor) = &self.shared.hypervisor {
-            let in_guest = data_of(Frame(hit.entry.frame()), addr, hit.size);
+            let in_guest = data_of(hit.entry.frame(), addr, hit.size);
             return match hypervisor.translate(in_guest) {
                 Some(host) => compose(addr, hit, in_guest, host),
                 None => hit,

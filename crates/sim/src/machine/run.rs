@@ -1,6 +1,6 @@
 //! Runs of accesses on one core: the loops over a batch's columns.
 
-use super::access::{physical_line, timeline};
+use super::access::timeline;
 use super::build::Shared;
 use super::hits::HITS_IN_A_ROW;
 use super::site::{FULL, Own, PAGES, Site, TRANSLATION};
@@ -9,7 +9,7 @@ use crate::memory::Initiator;
 use crate::os::OsError;
 use crate::translate::{Request, Stop, TlbHit, Translation};
 use std::ops::Range;
-use terrace_model::{Frame, LINE_BYTES, Line, PageSize, SpaceId, Time, VirtAddr};
+use terrace_model::{LINE_BYTES, Line, PageSize, SpaceId, Time, VirtAddr};
 use terrace_trace::{AccessKind, BATCH_ACCESSES, Batch};
 
 /// What the loops read of some accesses of a batch.
@@ -188,7 +188,7 @@ impl<const F: u8> Site<'_, F> {
         if F == TRANSLATION {
             return self.core.pipeline.hit(write, now, now, now);
         }
-        let line = physical_line(page.entry.frame(), addr, page.size).in_caches();
+        let line = page.place_of(addr).line().in_caches();
         let shared = &mut *self.shared;
         if let Some((looked_up, done)) = shared.caches.access_recent(self.id, line, write, now) {
             return self.core.pipeline.hit(write, now, looked_up, done);
@@ -218,7 +218,7 @@ impl<const F: u8> Site<'_, F> {
         if F == TRANSLATION {
             return self.core.pipeline.hit(write, now, now, now);
         }
-        let first = physical_line(page.entry.frame(), addr, page.size);
+        let first = page.place_of(addr).line();
         let whole = self.access_physical_lines(first, others, write, now);
         self.core.pipeline.access(write, whole);
     }
@@ -353,7 +353,7 @@ impl<const F: u8> Site<'_, F> {
             self.shared.regions.find(self.shared.os.table(space), space, VirtAddr::of_vpn(page.number));
         // A region that is not remembered has others in its slot.
         found.is_none_or(|found| {
-            let tier = self.shared.memory.tier_of_line(Frame(found.frame).line()).0;
+            let tier = self.shared.memory.tier_of_line(found.frame.line()).0;
             found.readable && (found.writable, tier) == (page.writable, page.tier)
         })
     }
@@ -373,7 +373,7 @@ impl<const F: u8> Site<'_, F> {
             None => self.base_page(own, request)?,
         };
         self.shared.page_changes += 1;
-        let tier = self.shared.memory.tier_of_line(Frame(page.frame).line()).0;
+        let tier = self.shared.memory.tier_of_line(page.frame.line()).0;
         let (number, readable, writable) = (addr.vpn(), page.readable, page.writable);
         Ok((RecentPage { number, tier, readable, writable }, known.is_some()))
     }

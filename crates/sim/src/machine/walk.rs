@@ -11,7 +11,7 @@ use crate::host::BasePage;
 use crate::memory::{Initiator, MemoryRequest};
 use crate::os::{Leaf, PageTable};
 use crate::translate::{KernelState, Request, Stop, TlbEntry, TlbHit, Translation, Walk, Walker};
-use terrace_model::{PageSize, PhysAddr, SpaceId, Time, VirtAddr};
+use terrace_model::{Frame, PageSize, PhysAddr, SpaceId, Time, VirtAddr};
 
 impl<const F: u8> Site<'_, F> {
     /// The leaf that maps an access's page for its kind, after whatever faults that takes; whether there were any.
@@ -142,7 +142,7 @@ impl<const F: u8> Site<'_, F> {
         let pte = self.shared.os.mark(space, addr, &leaf, write);
         self.shared.regions.put(space, addr, &leaf, pte);
         Ok(BasePage {
-            frame: leaf.frame_of(addr).0,
+            frame: leaf.frame_of(addr),
             size: leaf.size,
             readable: pte.is_readable_at_once(),
             writable: pte.is_writable_at_once(),
@@ -178,10 +178,9 @@ impl<const F: u8> Site<'_, F> {
 
     /// Whether a translation is the page table's.
     pub(super) fn agrees(&self, request: &Request, hit: &TlbHit) -> bool {
-        let within = request.addr.page_offset(hit.size) >> 12;
         let leaf = self.shared.os.table(request.space).find(request.addr);
         let frame = leaf.and_then(|leaf| self.machine_frame(request.addr, &leaf));
-        frame.is_some_and(|frame| frame.0 == hit.entry.frame() + within)
+        frame == Some(hit.frame_of(request.addr))
     }
 }
 
@@ -234,7 +233,7 @@ impl<const F: u8> Walker for Site<'_, F> {
             (_, at) = self.walk_host::<T>(kernel, data, write, at);
         }
         if self.shared.hardware.is_some() {
-            let hit = TlbHit { entry: TlbEntry::new(pte.frame().0, false), size: leaf.size };
+            let hit = TlbHit { entry: TlbEntry::new(pte.frame(), false), size: leaf.size };
             self.tag_fill(scheme, request, leaf, start, hit);
         }
         self.core.walkers.occupy(at);
@@ -272,7 +271,7 @@ impl<const F: u8> Walker for Site<'_, F> {
         if is_nested {
             (entry, begin) = self.set_dirty_in_host::<T>(kernel, entry, &leaf, addr, begin);
         }
-        let hit = TlbHit { entry: TlbEntry::new(pte.frame().0, true), size: leaf.size };
+        let hit = TlbHit { entry: TlbEntry::new(pte.frame(), true), size: leaf.size };
         let hit = self.splinter(addr, hit);
         scheme.update(self.shared.os.table(space), request, &leaf, pte, hit);
         if pte == leaf.pte {
@@ -289,7 +288,7 @@ impl<const F: u8> Walker for Site<'_, F> {
         scheme: &mut T,
         kernel: &mut T::Kernel,
         request: &Request,
-    ) -> Result<(u64, PageSize), Stop> {
+    ) -> Result<(Frame, PageSize), Stop> {
         let page = self.base_page(&mut Own { scheme, kernel }, request)?;
         Ok((page.frame, page.size))
     }
@@ -335,16 +334,16 @@ impl<const F: u8> Walker for Site<'_, F> {
         self.shared.walks.memory_refs += references;
     }
 
-    fn confirm(&mut self, request: &Request, frame: u64) -> Option<TlbHit> {
+    fn confirm(&mut self, request: &Request, frame: Frame) -> Option<TlbHit> {
         let leaf = self.find_leaf(request.space, request.addr)?;
         let at_once =
             if request.write { leaf.pte.is_writable_at_once() } else { leaf.pte.is_readable_at_once() };
         if !at_once {
             return None;
         }
-        let within = request.addr.page_offset(leaf.size) >> 12;
-        debug_assert_eq!(leaf.pte.frame().0 + within, frame, "{request:x?}: stale");
-        let entry = TlbEntry::new(frame - within, leaf.pte.is_writable_in_tlb());
+        debug_assert_eq!(leaf.frame_of(request.addr), frame, "{request:x?}: stale");
+        let first = frame.0 - (request.addr.page_offset(leaf.size) >> 12);
+        let entry = TlbEntry::new(Frame(first), leaf.pte.is_writable_in_tlb());
         Some(TlbHit { entry, size: leaf.size })
     }
 

@@ -206,7 +206,7 @@ impl Constant {
             return hit;
         }
         let within = addr.page_offset(hit.size) >> self.host.shift() << (self.host.shift() - 12);
-        TlbHit { entry: TlbEntry::new(hit.entry.frame() + within, hit.entry.is_dirty()), size: self.host }
+        TlbHit { entry: TlbEntry::new(hit.entry.frame().plus(within), hit.entry.is_dirty()), size: self.host }
     }
 }
 
@@ -219,7 +219,7 @@ pub fn compose(addr: VirtAddr, guest: TlbHit, in_guest: GuestPhysAddr, host: Tlb
     // Where the page of the smaller size that holds the address begins in the machine.
     let within = in_guest.page_offset(host.size) >> size.shift() << size.shift();
     debug_assert_eq!(addr.page_offset(size), in_guest.page_offset(size), "pages are aligned in every space");
-    TlbHit { entry: TlbEntry::new(host.entry.frame() + (within >> 12), dirty), size }
+    TlbHit { entry: TlbEntry::new(host.entry.frame().plus(within >> 12), dirty), size }
 }
 
 #[cfg(test)]
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
     use crate::translate::parameters::{Associativity, FullKeyword, PageWalkCacheParameters};
     use std::collections::HashSet;
-    use terrace_model::Cycles;
+    use terrace_model::{Cycles, Frame};
 
     #[test]
     fn entries_of_the_host_lie_beyond_its_memory_each_at_its_own_place() {
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_tlb_holds_the_smaller_of_two_pages() {
-        let hit = |frame, size, dirty| TlbHit { entry: TlbEntry::new(frame, dirty), size };
+        let hit = |frame, size, dirty| TlbHit { entry: TlbEntry::new(Frame(frame), dirty), size };
         // The guest's page of 2 MiB begins at its frame 0x400, its sixth base page lies in the host's frame 0x77.
         let (addr, in_guest) = (VirtAddr(0x7f00_0020_5123), GuestPhysAddr(0x40_5123));
         let guest = hit(0x400, PageSize::Huge, true);

@@ -79,10 +79,7 @@ impl Walk {
     /// What a TLB holds of it.
     #[inline(always)]
     pub fn hit(&self) -> TlbHit {
-        TlbHit {
-            entry: TlbEntry::new(self.pte.frame().0, self.pte.is_writable_in_tlb()),
-            size: self.leaf.size,
-        }
+        TlbHit { entry: TlbEntry::new(self.pte.frame(), self.pte.is_writable_in_tlb()), size: self.leaf.size }
     }
 }
 
@@ -124,7 +121,7 @@ pub trait Walker {
         scheme: &mut T,
         kernel: &mut T::Kernel,
         request: &Request,
-    ) -> Result<(u64, PageSize), Stop>;
+    ) -> Result<(Frame, PageSize), Stop>;
 
     /// Fetches a line of the kernel's or the hardware's own tables by physical address, through the data caches. Returns
     /// when it is there.
@@ -154,7 +151,7 @@ pub trait Walker {
 
     /// The page of an access that changes nothing in the page table; none where it would. `frame` is what a mechanism
     /// says of its base page.
-    fn confirm(&mut self, request: &Request, frame: u64) -> Option<TlbHit>;
+    fn confirm(&mut self, request: &Request, frame: Frame) -> Option<TlbHit>;
 
     /// The part of a page that one TLB entry covers: under nested paging no more than a page of the host.
     fn splinter(&self, addr: VirtAddr, hit: TlbHit) -> TlbHit;

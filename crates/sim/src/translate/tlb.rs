@@ -2,7 +2,7 @@
 
 use super::parameters::Associativity;
 use crate::array::{Divider, FullyAssociative, NARROW_MAX_WAYS, PackedSets};
-use terrace_model::{PageSize, SpaceId};
+use terrace_model::{Frame, PageSize, SpaceId};
 
 /// What a TLB entry says, in one word: frame number of the page's first byte, and flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,14 +14,14 @@ impl TlbEntry {
     /// An entry for a page whose first byte lies in base frame `frame`. Without `dirty` the first store through the
     /// entry must visit the page table (to set its dirty bit, or to break copy-on-write sharing).
     #[inline]
-    pub fn new(frame: u64, dirty: bool) -> TlbEntry {
-        TlbEntry(frame | if dirty { TlbEntry::DIRTY } else { 0 })
+    pub fn new(frame: Frame, dirty: bool) -> TlbEntry {
+        TlbEntry(frame.0 | if dirty { TlbEntry::DIRTY } else { 0 })
     }
 
     /// Base frame of the page's first byte.
     #[inline(always)]
-    pub fn frame(self) -> u64 {
-        self.0 & !TlbEntry::DIRTY
+    pub fn frame(self) -> Frame {
+        Frame(self.0 & !TlbEntry::DIRTY)
     }
 
     /// Whether a store may go ahead without visiting the page table.

@@ -8,7 +8,7 @@ use super::co_tags::{CoTags, Probed, Resolution, Seats, Structure, Target};
 use super::parameters::TranslationParameters;
 use super::scheme::{Request, Walker};
 use super::tlb::{Tlb, TlbEntry, key, split_key};
-use terrace_model::{AddressRange, PageSize, PhysAddr, SpaceId, Time, VirtAddr};
+use terrace_model::{AddressRange, Frame, PageSize, PhysAddr, SpaceId, Time, VirtAddr};
 
 /// Counters of one core's TLBs, or of all cores' together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,6 +42,20 @@ pub struct TlbHit {
     pub entry: TlbEntry,
     /// Its size.
     pub size: PageSize,
+}
+
+impl TlbHit {
+    /// Where `addr`, an address in the page, lies.
+    #[inline(always)]
+    pub fn place_of(&self, addr: VirtAddr) -> PhysAddr {
+        self.entry.frame().addr() + addr.page_offset(self.size)
+    }
+
+    /// The base frame that holds `addr`, an address in the page.
+    #[inline(always)]
+    pub fn frame_of(&self, addr: VirtAddr) -> Frame {
+        self.place_of(addr).frame()
+    }
 }
 
 /// A base page's translation by a level-1 entry, and where that was: while it still is there, the arrays need not be

@@ -21,7 +21,7 @@ use crate::translate::{
 };
 use serde::{Deserialize, Serialize};
 use terrace_model::parameters::Parameters;
-use terrace_model::{AddressRange, Bytes, SpaceId, Stats, Time, Unit};
+use terrace_model::{AddressRange, Bytes, Frame, SpaceId, Stats, Time, Unit};
 
 /// Parameters of the direct segment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
@@ -186,7 +186,7 @@ impl Translation for DirectSegment {
             self.registers.load(space, kernel.choices.of(space));
         }
         if let Some(frame) = self.registers.lookup(space, request.page())
-            && let Some(hit) = walker.confirm(request, frame)
+            && let Some(hit) = walker.confirm(request, Frame(frame))
         {
             self.registers.hits += 1;
             return Ok((hit, now));

@@ -243,9 +243,10 @@ impl Translation for PomTlb {
 mod tests {
     use super::*;
     use crate::translate::TlbEntry;
+    use terrace_model::Frame;
 
     fn hit(frame: u64, size: PageSize) -> TlbHit {
-        TlbHit { entry: TlbEntry::new(frame, false), size }
+        TlbHit { entry: TlbEntry::new(Frame(frame), false), size }
     }
 
     #[test]

@@ -25,7 +25,7 @@ use crate::translate::{
 };
 use serde::{Deserialize, Serialize};
 use terrace_model::parameters::Parameters;
-use terrace_model::{AddressRange, Bytes, SpaceId, Stats, Time, Unit};
+use terrace_model::{AddressRange, Bytes, Frame, SpaceId, Stats, Time, Unit};
 
 /// Lines of a node of the range table.
 const LINES_PER_NODE: u64 = 2;
@@ -172,7 +172,7 @@ impl Translation for Rmm {
         }
         let (page, looked_up) = (request.page(), now + walker.l2_tlb_latency());
         if let Some(frame) = self.ranges.lookup(space, page, looked_up)
-            && let Some(hit) = walker.confirm(request, frame)
+            && let Some(hit) = walker.confirm(request, Frame(frame))
         {
             self.ranges.hits += 1;
             let hit = walker.splinter(addr, hit);

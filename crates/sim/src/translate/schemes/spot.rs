@@ -235,7 +235,7 @@ impl Translation for Spot {
         tables.learn(space, addr, walker.table(space));
         let page = request.page();
         let first = page & !(hit.size.base_pages() - 1);
-        let offset = hit.entry.frame().wrapping_sub(first);
+        let offset = hit.entry.frame().0.wrapping_sub(first);
         let marked = tables.range(space, page).is_some();
         let known = match self.table.predict_and_learn(space, addr, offset, marked) {
             Prediction::None => walk.done,

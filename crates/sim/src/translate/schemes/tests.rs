@@ -95,7 +95,7 @@ impl World {
 }
 
 fn frame_of(hit: TlbHit, page: u64) -> u64 {
-    hit.entry.frame() + (page & (hit.size.base_pages() - 1))
+    hit.entry.frame().0 + (page & (hit.size.base_pages() - 1))
 }
 
 /// Walks: sets the bits and fills.
@@ -116,7 +116,7 @@ fn a_run_of_eight_pages_costs_one_walk() {
     let mut tlbs = coalesced(8, CoalescedLevels::Both);
     assert_eq!(
         walk(&mut world, &mut tlbs, 3, false),
-        PageRun { first: 0, pages: 8, frame: 100, dirty: false }
+        PageRun { first: 0, pages: 8, frame: Frame(100), dirty: false }
     );
     for page in 0..8 {
         assert_eq!(frame_of(tlbs.lookup_l1(SpaceId(0), VirtAddr::of_vpn(page)).unwrap(), page), 100 + page);
@@ -199,7 +199,7 @@ fn huge_pages_coalesce_and_frames_need_no_alignment() {
     let mut tlbs = coalesced(4, CoalescedLevels::L2);
     assert_eq!(
         walk(&mut world, &mut tlbs, 700, false),
-        PageRun { first: 0, pages: 4, frame: 5120, dirty: false }
+        PageRun { first: 0, pages: 4, frame: Frame(5120), dirty: false }
     );
     assert_eq!(tlbs.lookup_l1(SpaceId(0), VirtAddr(1100 * PAGE)), None, "level 1 does not coalesce");
     assert_eq!(frame_of(tlbs.lookup_l2(SpaceId(0), VirtAddr(1100 * PAGE)).unwrap(), 1100), 5120 + 1100);
@@ -215,7 +215,7 @@ fn huge_pages_coalesce_and_frames_need_no_alignment() {
     }
     assert_eq!(
         walk(&mut world, &mut tlbs, 2054, false),
-        PageRun { first: 2053, pages: 3, frame: 1, dirty: false }
+        PageRun { first: 2053, pages: 3, frame: Frame(1), dirty: false }
     );
 }
 

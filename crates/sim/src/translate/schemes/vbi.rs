@@ -73,7 +73,7 @@ use serde::{Deserialize, Serialize};
 pub use state::Controller;
 use terrace_model::parameters::{Choice, Parameters};
 use terrace_policy::{Capability, CapabilitySet};
-use terrace_model::{AddressRange, Bytes, Cycles, LINE_BYTES, PageSize, SpaceId, Stats, Time, Unit, VirtAddr};
+use terrace_model::{AddressRange, Bytes, Cycles, Frame, LINE_BYTES, PageSize, SpaceId, Stats, Time, Unit, VirtAddr};
 
 /// Entries of a core's cache of its process's table of blocks (section 4.3).
 const CVT_CACHE: usize = 64;
@@ -322,7 +322,7 @@ impl Translation for Vbi {
         let backed = walker.table(request.space).find(request.addr).is_some();
         let file = kernel.blocks.layer().get(at.block).is_some_and(|block| block.file);
         if !backed && !file {
-            let entry = TlbEntry::new(0, false);
+            let entry = TlbEntry::new(Frame(0), false);
             return Ok((TlbHit { entry, size: PageSize::Base }, now));
         }
         let (frame, size) = walker.translate_for_free(self, kernel, &load)?;
@@ -330,10 +330,10 @@ impl Translation for Vbi {
         now = now.max(if backed { now } else { walker.now() });
         let hit = TlbHit { entry: TlbEntry::new(frame, false), size };
         let in_place = match kernel.blocks.layer().get(at.block).map(|block| &block.mapping) {
-            Some(Mapping::Direct(first)) => frame == first.0 + (at.offset >> 12),
+            Some(Mapping::Direct(first)) => frame == first.plus(at.offset >> 12),
             Some(Mapping::Pieces(piece, firsts)) => {
                 let first = firsts.get(&(at.offset >> piece.offset_bits()));
-                first.is_none_or(|first| frame == first.0 + ((at.offset & (piece.bytes() - 1)) >> 12))
+                first.is_none_or(|first| frame == first.plus((at.offset & (piece.bytes() - 1)) >> 12))
             }
             _ => true,
         };

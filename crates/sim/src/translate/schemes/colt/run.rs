@@ -2,7 +2,7 @@
 
 use crate::os::{Leaf, PageTable, Pte};
 use crate::translate::{TlbEntry, TlbHit};
-use terrace_model::{PageSize, VirtAddr};
+use terrace_model::{Frame, PageSize, VirtAddr};
 
 /// Pages of one size in a row, in frames in a row, with the same attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub struct PageRun {
     /// How many.
     pub pages: u64,
     /// Base frame of the first byte.
-    pub frame: u64,
+    pub frame: Frame,
     /// Whether stores may go ahead without visiting the page table.
     pub dirty: bool,
 }
@@ -23,13 +23,13 @@ impl PageRun {
     pub fn around(table: &PageTable, leaf: &Leaf, pte: Pte, addr: VirtAddr, pages: u64) -> PageRun {
         let size = leaf.size;
         let page = addr.page_number(size);
-        let alone = PageRun { first: page, pages: 1, frame: pte.frame().0, dirty: pte.is_writable_in_tlb() };
+        let alone = PageRun { first: page, pages: 1, frame: pte.frame(), dirty: pte.is_writable_in_tlb() };
         if pages == 1 || !pte.is_plain() {
             return alone;
         }
         let number = leaf.table(size.index() as u32 + 1);
         let agrees = |other: u64| {
-            let frame = alone.frame.wrapping_add(other.wrapping_sub(page).wrapping_mul(size.base_pages()));
+            let frame = alone.frame.0.wrapping_add(other.wrapping_sub(page).wrapping_mul(size.base_pages()));
             table.leaf_in(number, VirtAddr::of_page(other, size), size).is_some_and(|entry| {
                 entry.is_plain()
                     && entry.is_accessed()
@@ -45,7 +45,7 @@ impl PageRun {
         while end < group + pages && agrees(end) {
             end += 1;
         }
-        let frame = alone.frame - (page - first) * size.base_pages();
+        let frame = Frame(alone.frame.0 - (page - first) * size.base_pages());
         PageRun { first, pages: end - first, frame, dirty: alone.dirty }
     }
 
@@ -71,13 +71,13 @@ impl PageRun {
         let group = page & !(pages - 1);
         let first = self.first.max(group);
         let end = (self.first + self.pages).min(group + pages);
-        let frame = self.frame + (first - self.first) * size.base_pages();
+        let frame = self.frame.plus((first - self.first) * size.base_pages());
         PageRun { first, pages: end - first, frame, ..*self }
     }
 
     /// What a TLB answers for one of its pages.
     pub fn hit(&self, page: u64, size: PageSize) -> TlbHit {
-        let frame = self.frame + (page - self.first) * size.base_pages();
+        let frame = self.frame.plus((page - self.first) * size.base_pages());
         TlbHit { entry: TlbEntry::new(frame, self.dirty), size }
     }
 }
