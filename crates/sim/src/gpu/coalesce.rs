@@ -62,18 +62,18 @@ pub struct WarpWork {
 impl WarpWork {
     /// A lane's access; `instructions` is 0 where it belongs to the instruction before it. A store without instructions of
     /// its own to what was loaded is the second half of an atomic operation.
-    pub fn lane(&mut self, addr: u64, bytes: u8, write: bool, depends: bool, instructions: u16) {
+    pub fn lane(&mut self, addr: VirtAddr, bytes: u8, write: bool, depends: bool, instructions: u16) {
         let same = |step: &Step| matches!(step, Step::Access { write: of, count, .. } if *of == write && *count < u8::MAX);
         let begins = instructions > 0 || !self.steps.last().is_some_and(same);
         if begins {
-            let atomic = write && instructions == 0 && self.make_atomic(addr / GPU_LINE);
+            let atomic = write && instructions == 0 && self.make_atomic(addr.0 / GPU_LINE);
             let first = self.transactions.len() as u32;
             let instructions = u32::from(instructions.max(1));
             self.steps.push(Step::Access { instructions, first, count: 0, write, depends, atomic });
         }
         let Some(Step::Access { first, count, .. }) = self.steps.last_mut() else { return };
-        let end = addr.saturating_add(u64::from(bytes));
-        let mut at = addr;
+        let end = addr.saturating_add(u64::from(bytes)).0;
+        let mut at = addr.0;
         while at < end {
             let line = at / GPU_LINE;
             let stop = end.min((line + 1) * GPU_LINE);
@@ -109,7 +109,7 @@ mod tests {
     fn warp(lanes: impl Iterator<Item = (u64, u8)>) -> Vec<(u64, u8)> {
         let mut work = WarpWork::default();
         for (lane, (addr, bytes)) in lanes.enumerate() {
-            work.lane(addr, bytes, false, false, u16::from(lane == 0));
+            work.lane(VirtAddr(addr), bytes, false, false, u16::from(lane == 0));
         }
         assert_eq!(work.steps.len(), 1);
         work.transactions.iter().map(|one| (one.line, one.sectors)).collect()
@@ -140,7 +140,7 @@ mod tests {
     fn rows_without_instructions_belong_to_the_row_before() {
         let mut work = WarpWork::default();
         for (addr, instructions) in [(0, 5), (4, 0), (1024, 1), (1028, 0)] {
-            work.lane(addr, 4, false, false, instructions);
+            work.lane(VirtAddr(addr), 4, false, false, instructions);
         }
         let access = |instructions, first| Step::Access {
             instructions,
@@ -157,7 +157,7 @@ mod tests {
     fn a_store_without_instructions_to_what_was_loaded_is_atomic() {
         let atomic = |rows: &[(u64, bool, u16)]| {
             let mut work = WarpWork::default();
-            rows.iter().for_each(|(addr, write, own)| work.lane(*addr, 4, *write, false, *own));
+            rows.iter().for_each(|(addr, write, own)| work.lane(VirtAddr(*addr), 4, *write, false, *own));
             let steps = work.steps.iter();
             steps.map(|step| matches!(step, Step::Access { atomic: true, .. })).collect::<Vec<_>>()
         };

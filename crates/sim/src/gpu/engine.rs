@@ -470,7 +470,7 @@ impl Engine {
                 for at in rows {
                     let write = batch.kind[at] == AccessKind::Write;
                     self.lanes[usize::from(write)] += 1;
-                    let (addr, bytes) = (batch.addr[at], batch.size[at]);
+                    let (addr, bytes) = (VirtAddr(batch.addr[at]), batch.size[at]);
                     let depends = batch.depends_on[at] > 0;
                     let instructions = batch.instructions[at];
                     self.warp().lane(addr, bytes, write, depends, instructions);

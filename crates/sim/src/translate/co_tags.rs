@@ -171,7 +171,8 @@ pub enum Structure {
 /// The co-tags of one array.
 #[derive(Clone, Debug)]
 pub struct CoTags {
-    /// Whole addresses: what a real co-tag lacks of them is masked when they are compared.
+    /// Whole addresses: what a real co-tag lacks of them is masked when they are compared. They are bare numbers, as co-tags
+    /// are outside of this array too: a tag is bits to compare and leads to no memory.
     tags: Box<[u64]>,
     ways: usize,
 }

@@ -34,7 +34,7 @@ impl TlbEntry {
 /// The key of a page in a TLB: page number, page size and address space.
 ///
 /// Layout: bits 0..47 page number at its size, 47..49 size, 49..64 address space. The set is taken from the page
-/// number alone.
+/// number alone. Arrays hold keys as bare numbers.
 #[inline(always)]
 pub fn key(space: SpaceId, page_number: u64, size: PageSize) -> u64 {
     debug_assert!(page_number < 1 << 45 && space < SpaceId(1 << 15));
