@@ -123,6 +123,24 @@ fn claims() -> Vec<Claim> {
     files.iter().flat_map(|path| claims_of(&std::fs::read_to_string(path).unwrap())).collect()
 }
 
+/// The policy of a design: the one that it names, or that of the design which it extends; the word itself where there is neither.
+fn policy_of(word: &str) -> String {
+    let Ok(text) = std::fs::read_to_string(root().join(format!("designs/{word}.toml"))) else {
+        return word.to_owned();
+    };
+    let design: Table = toml::from_str(&text).unwrap();
+    let name = design.get("os").and_then(|os| os.get("policy")).and_then(|policy| policy.get("name"));
+    if let Some(name) = name {
+        return name.as_str().unwrap().to_owned();
+    }
+    let extended: Vec<&str> = match design.get("extends") {
+        Some(Value::Array(all)) => all.iter().map(|one| one.as_str().unwrap()).collect(),
+        one => one.and_then(Value::as_str).into_iter().collect(),
+    };
+    let mut policies = extended.into_iter().map(policy_of);
+    policies.find(|policy| terrace_policy::find(policy).is_ok()).unwrap_or_else(|| word.to_owned())
+}
+
 fn claims_of(text: &str) -> Vec<Claim> {
     let file: Table = toml::from_str(text).unwrap();
     let word = |table: &Table, key: &str| {
@@ -144,7 +162,7 @@ fn claims_of(text: &str) -> Vec<Claim> {
             "" => said(&["design"]),
             policy => policy,
         };
-        policies.insert(run.clone(), policy.to_owned());
+        policies.insert(run.clone(), policy_of(policy));
     }
     let defined = file.get("define").and_then(Value::as_table).cloned().unwrap_or_default();
     let claim = |table: &Table| {

@@ -1,7 +1,9 @@
 //! Designs by name, with the machine under them and the parameters that are changed.
 
 use crate::Error;
+use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use terrace_sim::Snapshot;
 use terrace_sim::design::{Library, Resolved};
 
@@ -141,7 +143,7 @@ impl Changes {
         if let Some(policy) = &design.design.os.policy
             && let Some(renamed) = terrace_policy::find(&policy.name)?.renamed(&policy.name)
         {
-            tracing::warn!("{word}: {renamed}");
+            warn_once(format!("{word}: {renamed}"));
         }
         if let Some(policy) = design.design.os.policy.as_ref().filter(|_| changes.time_scale > 1) {
             let scaled =
@@ -168,6 +170,16 @@ pub struct Job {
     pub words: Vec<String>,
     /// What it resolved to.
     pub design: Resolved,
+}
+
+/// A design is resolved for each of the ways in which it is run; what is to be said of it is said the first time.
+fn warn_once(text: String) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    if !said.contains(&text) {
+        tracing::warn!("{text}");
+        said.insert(text);
+    }
 }
 
 #[cfg(test)]
