@@ -123,7 +123,8 @@ fn claims() -> Vec<Claim> {
     files.iter().flat_map(|path| claims_of(&std::fs::read_to_string(path).unwrap())).collect()
 }
 
-/// The policy of a design: the one that it names, or that of the design which it extends; the word itself where there is neither.
+/// The policy of a design: the one that it names, or that of a design which it extends. The word itself where there is
+/// neither.
 fn policy_of(word: &str) -> String {
     let Ok(text) = std::fs::read_to_string(root().join(format!("designs/{word}.toml"))) else {
         return word.to_owned();
