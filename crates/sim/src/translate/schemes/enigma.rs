@@ -20,7 +20,8 @@ use crate::os::Os;
 use crate::translate::parameters::Associativity;
 use crate::translate::tlb::{Tlb, key, split_key};
 use crate::translate::{
-    Backing, KernelState, LastLevel, Request, SchemeKeys, Setup, Stop, TlbCounters, TlbHit, Translation, Walker,
+    Backing, KernelState, LastLevel, Request, SchemeKeys, Setup, Stop, TlbCounters, TlbHit, Translation,
+    Walker,
 };
 use serde::{Deserialize, Serialize};
 use terrace_model::parameters::Parameters;
@@ -41,7 +42,10 @@ pub struct EnigmaParameters {
 impl SchemeKeys for EnigmaParameters {
     fn validate(&self) -> Result<(), (&'static str, String)> {
         if !self.ctc.is_multiple_of(self.ways) {
-            return Err(("ctc", format!("{} entries in {} ways: the ways must divide them", self.ctc, self.ways)));
+            return Err((
+                "ctc",
+                format!("{} entries in {} ways: the ways must divide them", self.ctc, self.ways),
+            ));
         }
         Ok(())
     }

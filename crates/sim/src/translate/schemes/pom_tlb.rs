@@ -22,7 +22,9 @@ use crate::translate::{KernelState, Request, SchemeKeys, Setup, Stop, TlbHit, Tl
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use terrace_model::parameters::Parameters;
-use terrace_model::{AddressRange, Bytes, LINE_BYTES, PageSize, PhysAddr, SpaceId, Stats, Time, Unit, VirtAddr};
+use terrace_model::{
+    AddressRange, Bytes, LINE_BYTES, PageSize, PhysAddr, SpaceId, Stats, Time, Unit, VirtAddr,
+};
 
 /// Bytes of an entry, so that a line holds four.
 const ENTRY_BYTES: u64 = 16;
@@ -277,7 +279,11 @@ mod tests {
         assert_eq!(table.touch(SpaceId(0), VirtAddr(2 << 20), PageSize::Huge), None, "a part of it changed");
         table.forget(SpaceId(0), AddressRange::ALL);
         assert_eq!(table.touch(SpaceId(0), VirtAddr(0x5000), PageSize::Base), None);
-        assert_eq!(table.touch(SpaceId(1), VirtAddr(0x5000), PageSize::Base), Some(hit(2, PageSize::Base)), "another process");
+        assert_eq!(
+            table.touch(SpaceId(1), VirtAddr(0x5000), PageSize::Base),
+            Some(hit(2, PageSize::Base)),
+            "another process"
+        );
     }
 
     #[test]

@@ -122,7 +122,13 @@ impl PredictionTable {
 
     /// Looks up what is to be said of the page of `addr`, compares it with the offset that the walk found, and learns.
     /// `contiguous`: the page is marked.
-    pub fn predict_and_learn(&mut self, space: SpaceId, addr: VirtAddr, offset: u64, contiguous: bool) -> Prediction {
+    pub fn predict_and_learn(
+        &mut self,
+        space: SpaceId,
+        addr: VirtAddr,
+        offset: u64,
+        contiguous: bool,
+    ) -> Prediction {
         let key = self.instruction.unwrap_or_else(|| {
             self.substitutes += 1;
             addr.0 >> self.region_shift

@@ -60,11 +60,10 @@ mod names;
 mod reserve;
 mod state;
 
-use crate::translate::{
-    LastLevel, Request, SchemeKeys, Setup, Stop, TlbCounters, TlbEntry, TlbHit, TlbSet,
-    Translation, Walker,
-};
 use crate::os::{Leaf, PageTable, Pte};
+use crate::translate::{
+    LastLevel, Request, SchemeKeys, Setup, Stop, TlbCounters, TlbEntry, TlbHit, TlbSet, Translation, Walker,
+};
 use crate::vbi::SizeClass;
 pub use gather::Gather;
 use mtl::Mtl;
@@ -72,8 +71,10 @@ use reserve::Mapping;
 use serde::{Deserialize, Serialize};
 pub use state::Controller;
 use terrace_model::parameters::{Choice, Parameters};
+use terrace_model::{
+    AddressRange, Bytes, Cycles, Frame, LINE_BYTES, PageSize, SpaceId, Stats, Time, Unit, VirtAddr,
+};
 use terrace_policy::{Capability, CapabilitySet};
-use terrace_model::{AddressRange, Bytes, Cycles, Frame, LINE_BYTES, PageSize, SpaceId, Stats, Time, Unit, VirtAddr};
 
 /// Entries of a core's cache of its process's table of blocks (section 4.3).
 const CVT_CACHE: usize = 64;
@@ -202,8 +203,7 @@ impl Vbi {
             let entry = (u64::from(at.block) << 12 | at.offset >> 17 & 4095) * 8 % TABLE_BYTES;
             done = walker.fetch_below::<Vbi>(kernel, kernel.memory + 2 * TABLE_BYTES + entry, through, done);
             walker.count_references(1);
-        } else if let Some(leaf) = walker.table(request.space).find(request.addr)
-        {
+        } else if let Some(leaf) = walker.table(request.space).find(request.addr) {
             // The names of lines stand for addresses here.
             let name = VirtAddr(at.line.0 * LINE_BYTES);
             let lowest = leaf.size.index() as u32 + 1;
@@ -242,21 +242,29 @@ impl Translation for Vbi {
     ]));
     const LAST_LEVEL: LastLevel = LastLevel::Beside;
     const KERNEL_TABLES: bool = false;
-    const INSTEAD_OF_VM: Option<&'static str> = Some("a block's name has its virtual machine, and there is one translation: leave [vm] out and set translation.scheme.vms");
+    const INSTEAD_OF_VM: Option<&'static str> = Some(
+        "a block's name has its virtual machine, and there is one translation: leave [vm] out and set translation.scheme.vms",
+    );
     const STATISTICS: &'static [(&'static str, &'static str)] = &[
         ("vbi.blocks", "blocks in use at the end (a state; shown as pages)"),
         ("vbi.vms", "virtual machines that processes were in, the host not counted"),
         ("vbi.blocks_disabled", "blocks that were given back"),
         ("vbi.clones", "blocks cloned by forks"),
         ("vbi.promotions", "blocks that moved to a larger size"),
-        ("vbi.cvt_cache.hit", "accesses whose entry of the process's table of blocks was in the core's cache"),
+        (
+            "vbi.cvt_cache.hit",
+            "accesses whose entry of the process's table of blocks was in the core's cache",
+        ),
         ("vbi.cvt_cache.miss", "accesses whose entry was fetched"),
         ("vbi.vit_cache.hit", "translations whose block was in the controller's cache"),
         ("vbi.vit_cache.miss", "translations whose block's entry was fetched"),
         ("vbi.zero_lines", "lines read from regions without memory: zeros, without a walk"),
         ("vbi.given_at_miss", "regions that got memory at a miss of the last level"),
         ("vbi.given_at_writeback", "regions that got memory when a dirty line left the last level"),
-        ("vbi.copied_at_writeback", "regions of cloned blocks that were copied when a dirty line left the last level"),
+        (
+            "vbi.copied_at_writeback",
+            "regions of cloned blocks that were copied when a dirty line left the last level",
+        ),
         ("vbi.reserved_unused", "memory set aside for blocks and not used, at the end"),
         ("vbi.reserved_stolen", "base frames set aside for a block that others took"),
         ("vbi.regions_given", "regions that got memory under early reservation"),
@@ -353,7 +361,10 @@ impl Translation for Vbi {
     }
 
     fn flush_space(&mut self, space: SpaceId) {
-        self.cvt.iter_mut().filter(|entry| **entry >> 32 == u64::from(space.0)).for_each(|entry| *entry = u64::MAX);
+        self.cvt
+            .iter_mut()
+            .filter(|entry| **entry >> 32 == u64::from(space.0))
+            .for_each(|entry| *entry = u64::MAX);
     }
 
     fn count_into(cores: &[Vbi], kernel: &Controller, _cycle: Time, stats: &mut Stats) {
@@ -388,6 +399,10 @@ impl Translation for Vbi {
     fn notes(_cores: &[Vbi], kernel: &Controller) -> Vec<String> {
         let first = kernel.first_wrong.iter();
         let wrong = kernel.counters.without_right;
-        first.map(|first| format!("{wrong} accesses had no right to their block, first {first}; they were made")).collect()
+        first
+            .map(|first| {
+                format!("{wrong} accesses had no right to their block, first {first}; they were made")
+            })
+            .collect()
     }
 }

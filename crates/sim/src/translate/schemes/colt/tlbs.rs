@@ -4,7 +4,8 @@ use super::run::PageRun;
 use super::{CoalescedLevels, CoalescedParameters};
 use crate::os::{Leaf, PageTable, Pte};
 use crate::translate::{
-    Associativity, ProbeSets, Probed, Request, Resolution, Seats, Structure, Target, TlbCounters, TlbHit, TlbSet, TranslationParameters, base_pages,
+    Associativity, ProbeSets, Probed, Request, Resolution, Seats, Structure, Target, TlbCounters, TlbHit,
+    TlbSet, TranslationParameters, base_pages,
 };
 use terrace_model::{AddressRange, PageSize, PhysAddr, SpaceId, VirtAddr};
 
@@ -267,7 +268,13 @@ impl CoalescedTlbs {
     }
 
     /// Counts the misses of both levels and fills both with the run that the walk found around `addr`.
-    pub fn fill_after_walk(&mut self, space: SpaceId, addr: VirtAddr, size: PageSize, run: PageRun) -> TlbHit {
+    pub fn fill_after_walk(
+        &mut self,
+        space: SpaceId,
+        addr: VirtAddr,
+        size: PageSize,
+        run: PageRun,
+    ) -> TlbHit {
         let (at, page) = (size.index(), addr.page_number(size));
         self.counters.l1_misses[at] += 1;
         self.counters.l2_misses += 1;

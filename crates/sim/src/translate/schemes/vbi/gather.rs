@@ -160,7 +160,8 @@ impl Blocks {
             None => {
                 // More than the largest block holds: the part around the address.
                 let largest = SizeClass::ALL[7].bytes();
-                let base = if end - start > largest { start.max(VirtAddr(addr.0 & !(largest - 1))) } else { start };
+                let base =
+                    if end - start > largest { start.max(VirtAddr(addr.0 & !(largest - 1))) } else { start };
                 let file = matches!(kind, MapKind::PrivateFile | MapKind::SharedFile);
                 let mut properties = if file { Properties::of(&[Property::File]) } else { Properties::NONE };
                 if allowed.execute {
@@ -289,7 +290,12 @@ impl Blocks {
     }
 
     /// Addresses get other rights: an entry of its own in the process's table for the part of a block that they are.
-    pub fn protect(&mut self, space: SpaceId, range: AddressRange, protection: Protection) -> Result<(), VbiError> {
+    pub fn protect(
+        &mut self,
+        space: SpaceId,
+        range: AddressRange,
+        protection: Protection,
+    ) -> Result<(), VbiError> {
         let (allowed, mut entries) = (rights(protection), HashMap::new());
         for (start, piece) in self.inside(space, range)? {
             if piece.rights == allowed {

@@ -109,7 +109,10 @@ impl Layer {
         let blocks = self.blocks.iter_mut().flatten().filter(|block| !block.places.is_empty());
         blocks
             .map(|block| {
-                let part = |(first, (end, addr)): (&u64, &(u64, VirtAddr))| AddressRange { start: *addr, bytes: end - first };
+                let part = |(first, (end, addr)): (&u64, &(u64, VirtAddr))| AddressRange {
+                    start: *addr,
+                    bytes: end - first,
+                };
                 let mut parts: Vec<AddressRange> = block.places.iter().map(part).collect();
                 parts.sort_unstable_by_key(|part| part.start);
                 CountedBlock { space: block.space, parts, misses: std::mem::take(&mut block.misses) }
@@ -133,7 +136,8 @@ impl Layer {
     pub fn remove_places(&mut self, number: u32, offsets: Range<u64>) {
         let Some(block) = self.get(number) else { return };
         for cut in [offsets.start, offsets.end] {
-            let holder = block.places.range(..cut).next_back().map(|(first, (end, addr))| (*first, *end, *addr));
+            let holder =
+                block.places.range(..cut).next_back().map(|(first, (end, addr))| (*first, *end, *addr));
             if let Some((first, end, addr)) = holder.filter(|(_, end, _)| *end > cut) {
                 block.places.insert(first, (cut, addr));
                 block.places.insert(cut, (end, addr + (cut - first)));

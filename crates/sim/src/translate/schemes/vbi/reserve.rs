@@ -183,7 +183,8 @@ impl Reservations {
     /// Its own are taken last.
     fn steal(&mut self, number: u32, os: &mut Os) -> bool {
         let richest = self.runs.iter_mut().filter(|(_, run)| run.left > 0);
-        let Some((first, run)) = richest.max_by_key(|(first, run)| (run.block != number, run.left, **first)) else {
+        let Some((first, run)) = richest.max_by_key(|(first, run)| (run.block != number, run.left, **first))
+        else {
             return false;
         };
         let mut wanted = STOLEN.min(run.left);
@@ -301,7 +302,8 @@ mod tests {
     #[test]
     fn a_block_that_fits_lies_in_one_run_and_a_larger_one_in_pieces() {
         let (mut os, mut reservations) = (os(), Reservations::default());
-        os.map(SpaceId(0), AddressRange::new(BLOCK, 1 << 30), MapKind::Anonymous, Protection::READ_WRITE).unwrap();
+        os.map(SpaceId(0), AddressRange::new(BLOCK, 1 << 30), MapKind::Anonymous, Protection::READ_WRITE)
+            .unwrap();
         let class = SizeClass::ALL[2];
         let mut give = |mapping: &mut Mapping, number: u32, class: SizeClass, page: u64| {
             let place = (SpaceId(0), VirtAddr(BLOCK + u64::from(number) * (256 << 20) + (page << 12)));

@@ -9,7 +9,9 @@ use crate::os::{Os, OsError};
 use crate::translate::{Backing, CountedBlock, Given, KernelState, Placer, TlbCounters};
 use crate::vbi::{Rights, VbiError};
 use std::ops::Range;
-use terrace_model::{AddressRange, CacheLine, Frame, LINE_BYTES, Line, PageSize, PhysAddr, SpaceId, Time, VirtAddr};
+use terrace_model::{
+    AddressRange, CacheLine, Frame, LINE_BYTES, Line, PageSize, PhysAddr, SpaceId, Time, VirtAddr,
+};
 use terrace_policy::{Placement, Wish};
 use terrace_trace::Event;
 
@@ -132,7 +134,9 @@ impl Controller {
         mut placer: Option<&mut dyn Placer>,
         at_writeback: bool,
     ) -> Backing {
-        let Some((number, offset, space, addr)) = self.blocks.layer().place(line) else { return Backing::Fault };
+        let Some((number, offset, space, addr)) = self.blocks.layer().place(line) else {
+            return Backing::Fault;
+        };
         os.now = now;
         let page = addr.align_down(PageSize::Base);
         let free = || os.tiers_of_memory().map(|tier| tier.buddy().free_frames()).sum::<u64>();
@@ -301,9 +305,7 @@ impl KernelState for Controller {
         }
         let Some((_, _, space, addr)) = layer.place(line) else { return Backing::Fault };
         match os.table(space).find(addr) {
-            Some(leaf) => {
-                Backing::Memory(leaf.place_of(addr).line())
-            }
+            Some(leaf) => Backing::Memory(leaf.place_of(addr).line()),
             None => Backing::Zero,
         }
     }
@@ -326,7 +328,9 @@ impl KernelState for Controller {
         let Some((_, _, space, addr)) = place else { return self.backing(line, os) };
         match os.table(space).find(addr) {
             None => self.give(line, now, os, placer, true),
-            Some(leaf) if leaf.pte.is_copy_on_write() && !leaf.pte.is_held() => self.copy(line, space, addr, now, os),
+            Some(leaf) if leaf.pte.is_copy_on_write() && !leaf.pte.is_held() => {
+                self.copy(line, space, addr, now, os)
+            }
             Some(leaf) => {
                 if !leaf.pte.is_held() {
                     os.mark(space, addr, &leaf, true);
