@@ -108,12 +108,12 @@ fn shares(parameters: &Parameters, topology: &Topology) -> Result<Vec<f64>, Refu
 fn weights(parameters: &Parameters, tiers: usize) -> Result<Vec<f64>, Refusal> {
     let refused = |problem: String| Refusal::Parameter { key: "weights".to_owned(), problem };
     let text = &parameters.weights;
-    let read = |part: &str| part.trim().parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);
-    let weights: Vec<f64> = text
-        .split(',')
-        .map(read)
-        .collect::<Option<_>>()
-        .ok_or_else(|| refused(format!("\"{text}\" is not numbers with commas between them, such as 5,2")))?;
+    let read =
+        |part: &str| part.trim().parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);
+    let weights: Vec<f64> =
+        text.split(',').map(read).collect::<Option<_>>().ok_or_else(|| {
+            refused(format!("\"{text}\" is not numbers with commas between them, such as 5,2"))
+        })?;
     if weights.len() != tiers {
         return Err(refused(format!("{} numbers for {tiers} tiers", weights.len())));
     }
@@ -212,7 +212,13 @@ mod tests {
 
     #[test]
     fn three_memories_have_their_shares_and_the_fastest_takes_what_has_no_room() {
-        let three = || world(&[("hbm", Bytes::mib(8), 400.0), ("ddr", Bytes::kib(400), 200.0), ("cxl", Bytes::mib(8), 100.0)]);
+        let three = || {
+            world(&[
+                ("hbm", Bytes::mib(8), 400.0),
+                ("ddr", Bytes::kib(400), 200.0),
+                ("cxl", Bytes::mib(8), 100.0),
+            ])
+        };
         assert_eq!(placed(three(), "", 140), [80, 40, 20]);
         assert_eq!(placed(three(), "fast_share = 0.4", 100), [40, 40, 20]);
         assert_eq!(placed(three(), "weights = \"1,0,1\"", 100), [50, 0, 50]);

@@ -57,6 +57,7 @@ mod gather;
 mod layer;
 mod mtl;
 mod names;
+mod piece;
 mod reserve;
 mod state;
 

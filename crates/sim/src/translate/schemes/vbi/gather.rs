@@ -3,40 +3,13 @@
 
 use super::layer::Layer;
 use super::names::Names;
+pub use super::piece::{Gather, Piece};
 use crate::os::Os;
 use crate::vbi::{ClientId, Index, Properties, Property, Rights, SizeClass, System, VbiError, VmId};
-use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
-use terrace_model::parameters::Choice;
 use terrace_model::{AddressRange, Bytes, PageSize, SpaceId, VirtAddr};
 use terrace_trace::{MapKind, Protection};
-
-/// What becomes a block.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Choice)]
-#[serde(rename_all = "kebab-case")]
-pub enum Gather {
-    /// Each large allocation, and each mapped area for what else lies in it.
-    #[default]
-    Allocation,
-    /// The same, with all large allocations of a call site in one block.
-    Site,
-    /// The same, with all large allocations of a size class in one block.
-    Pool,
-    /// Each mapped area.
-    Area,
-}
-
-/// Consecutive addresses that lie in one block in the same order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece {
-    pub end: VirtAddr,
-    pub block: u32,
-    /// Where its first address lies.
-    pub offset: u64,
-    pub index: Index,
-    pub rights: Rights,
-}
 
 /// An allocation with pages in a block of its own, or of its like.
 #[derive(Clone, Copy, Debug)]
