@@ -140,11 +140,10 @@ fn notes(engine: &Engine) -> Vec<String> {
             "the input starts no kernel on a GPU, so that only the host's part was simulated".to_owned(),
         );
     } else if !engine.options.whole {
-        let host = engine.now.saturating_sub(engine.kernel_time);
+        // How long that was differs by design, and is `gpu.host_time`.
         notes.push(format!(
-            "statistics cover the {} kernels; {:.3} ms of the host before, between and after them are left out",
-            engine.kernels,
-            host.as_secs() * 1e3
+            "statistics cover the {} kernels; what the host does before, between and after them is left out",
+            engine.kernels
         ));
     }
     if engine.machine.shared.os.counters.unmapped_accesses > 0 {
