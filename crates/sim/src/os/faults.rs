@@ -201,7 +201,8 @@ impl Os {
         }
         let page = addr.align_down(leaf.size);
         let owner = Owner::Page(PageId::of(space, page));
-        let Some(Block { frame, .. }) = self.place(space, page.0, leaf.size, owner) else {
+        let start = self.spaces[space.index()].areas.find(page).map_or(page, |(start, _)| start);
+        let Some(Block { frame, .. }) = self.place(space, page - start, leaf.size, owner) else {
             if leaf.size == PageSize::Base {
                 return Err(self.out_of_memory(None));
             }

@@ -90,6 +90,29 @@ fn a_ratio_holds_in_every_group() {
     }
 }
 
+/// The first page of the area lies in the fast tier, whatever its address.
+#[test]
+fn copies_after_a_fork_keep_the_ratio_of_their_area() {
+    let start = VirtAddr::of_vpn(0x1_0003);
+    let mut os = os(PagePolicy::Base, Placement::Ratio { first: 1, group: 4 }, 1000);
+    os.new_space().unwrap();
+    map(&mut os, start.0, 8 << 12);
+    let pages = AddressRange::new(start.0, 8 << 12);
+    for page in pages.base_pages() {
+        os.fault(SpaceId(0), page, &[]).unwrap();
+    }
+    let tiers = |os: &Os| pages.base_pages().map(|page| tier_at(os, page)).collect::<Vec<_>>();
+    let before = tiers(&os);
+    os.fork(SpaceId(0)).unwrap();
+    for page in pages.base_pages() {
+        let leaf = os.table(SpaceId(0)).find(page).unwrap();
+        let copy = os.break_sharing(SpaceId(0), page, &leaf).unwrap().unwrap();
+        assert!(copy.copied_from.is_some());
+    }
+    assert_eq!(tiers(&os), before);
+    assert_eq!(before.iter().filter(|tier| **tier == 0).count(), 2);
+}
+
 #[test]
 fn binding_to_a_full_tier_fails_with_its_name() {
     let mut os = os(PagePolicy::Base, Placement::Bind { tier: "slow".to_owned() }, 10);
