@@ -27,8 +27,8 @@ fn once<'a>(names: impl Iterator<Item = &'a String>) -> Vec<&'a str> {
     found
 }
 
-/// Which runs a note is about, as " on ambix, redis": designs if it is not about all of them on these inputs, inputs if it is
-/// not about all.
+/// Which runs a note is about, as " on ambix, redis": designs if it is not about all of them on these inputs, inputs if
+/// it is not about all.
 fn about(runs: &[RunRecord], note: &str) -> String {
     let noted = || runs.iter().filter(|run| run.notes.iter().any(|other| other == note));
     let inputs = once(noted().map(|run| &run.input));
