@@ -4,7 +4,7 @@
 //! where they are to be had, so that neither caches nor page walks are measured. Other work on the machine slows the
 //! figures; they are the machine's as it is now.
 
-use crate::facts::Node;
+use crate::facts::{Facts, Node, TierMap};
 use crate::kernel::Kernel;
 use std::hint::black_box;
 use std::io;
@@ -33,6 +33,40 @@ pub struct Measured {
     pub bandwidth: BytesPerSec,
     /// How many threads read.
     pub threads: usize,
+}
+
+/// What was measured of a node, or why nothing could be.
+pub type Measurement = (u32, Result<Measured, String>);
+
+/// Measures each node that has memory, one after the other.
+pub fn measure_all(kernel: &dyn Kernel, nodes: &[Node]) -> Vec<Measurement> {
+    let with_memory = nodes.iter().filter(|node| node.has_memory());
+    with_memory.map(|node| (node.id, measure(kernel, nodes, node.id))).collect()
+}
+
+impl Facts {
+    /// Measures the bandwidth of each node's memory and takes it for the tiers' bandwidth of reads and writes. What the
+    /// nodes are distinguished by stays. Returns a line for each node: what was found, or why nothing could be.
+    pub fn measure(&mut self, kernel: &dyn Kernel) -> Vec<String> {
+        self.take(&measure_all(kernel, &self.nodes))
+    }
+
+    fn take(&mut self, found: &[Measurement]) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (id, measured) in found {
+            let Some(node) = self.nodes.iter_mut().find(|node| node.id == *id) else { continue };
+            lines.push(match measured {
+                Ok(Measured { bandwidth, threads, .. }) => {
+                    (node.speed.read_bandwidth, node.speed.write_bandwidth) =
+                        (Some(*bandwidth), Some(*bandwidth));
+                    format!("node {id} was measured to read {bandwidth} with {threads} threads")
+                }
+                Err(reason) => format!("node {id} keeps the bandwidth that was told or assumed: {reason}"),
+            });
+        }
+        self.tiers = TierMap::of(&self.nodes, &self.kernel_tiers, &self.swap);
+        lines
+    }
 }
 
 /// Measures one node from its nearest processors, in about a second.
@@ -206,5 +240,25 @@ mod tests {
         assert!((1.0..10_000.0).contains(&measured.latency.as_nanos()), "{measured:?}");
         assert!(measured.bandwidth.0 > 1e7, "{measured:?}");
         assert!(measure(&Linux, &nodes, 1 << 20).is_err());
+    }
+
+    #[test]
+    fn what_was_measured_takes_the_place_of_what_was_told() {
+        let mut facts = Facts::discover(&Linux);
+        let with_memory: Vec<u32> =
+            facts.nodes.iter().filter(|node| node.has_memory()).map(|node| node.id).collect();
+        let Some((first, others)) = with_memory.split_first() else { return };
+        let bandwidth = BytesPerSec(12e9);
+        let measured = Measured { latency: Time::from_nanos(90), bandwidth, threads: 2 };
+        let mut found: Vec<_> = with_memory.iter().map(|node| (*node, Ok(measured))).collect();
+        let lines = facts.take(&found);
+        assert_eq!(lines.len(), 1 + others.len());
+        assert!(lines[0].starts_with(&format!("node {first} was measured to read")), "{lines:?}");
+        for (tier, nodes) in facts.tiers.topology.tiers.iter().zip(&facts.tiers.nodes) {
+            let expected = 12e9 * nodes.len() as f64;
+            assert!(nodes.is_empty() || tier.read_bandwidth == BytesPerSec(expected), "{tier:?}");
+        }
+        found[0].1 = Err("it is full".to_owned());
+        assert!(facts.take(&found)[0].contains("keeps the bandwidth that was told or assumed: it is full"));
     }
 }

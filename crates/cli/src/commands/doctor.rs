@@ -3,10 +3,10 @@
 use crate::error::CommandResult;
 use crate::options::ResultOptions;
 use clap::Args;
-use terrace_live::doctor::{self, Document, Measurement};
+use terrace_live::doctor::{self, Document};
 use terrace_live::facts::Facts;
 use terrace_live::kernel::Linux;
-use terrace_live::measure;
+use terrace_live::measure::measure_all;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -41,9 +41,7 @@ pub struct Arguments {
 /// Carries out the subcommand.
 pub fn run(arguments: Arguments) -> CommandResult {
     let facts = Facts::discover(&Linux);
-    let with_memory = facts.nodes.iter().filter(|node| arguments.measure && node.has_memory());
-    let measured: Vec<Measurement> =
-        with_memory.map(|node| (node.id, measure::measure(&Linux, &facts.nodes, node.id))).collect();
+    let measured = if arguments.measure { measure_all(&Linux, &facts.nodes) } else { Vec::new() };
     let diagnosis = doctor::diagnose(&facts, &measured);
     arguments.results.write_rows(&Document::of(&facts, &measured, &diagnosis), "findings")?;
     arguments.results.print(|| diagnosis.to_text())

@@ -10,7 +10,7 @@ pub(crate) use policies::setting_that_runs;
 pub use policies::{Lacking, PolicyFinding, Verdict};
 
 use crate::facts::Facts;
-use crate::measure::Measured;
+use crate::measure::Measurement;
 use serde::Serialize;
 
 /// How it stands with one thing.
@@ -67,9 +67,6 @@ pub struct Diagnosis {
     /// What the policies lack, each once.
     pub lacking: Vec<Lacking>,
 }
-
-/// What was measured of a node, or why nothing could be.
-pub type Measurement = (u32, Result<Measured, String>);
 
 /// Turns facts into findings. `measured` is empty unless someone asked for it.
 pub fn diagnose(facts: &Facts, measured: &[Measurement]) -> Diagnosis {

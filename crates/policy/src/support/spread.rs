@@ -74,11 +74,11 @@ impl Spread {
     }
 
     fn draw(&mut self) -> usize {
-        let drawn = (self.random.next() >> 11) as f64;
+        let drawn = self.random.unit();
         let mut below = 0.0;
         for (at, share) in self.shares.iter().enumerate() {
             below += share;
-            if drawn < below * (1u64 << 53) as f64 {
+            if drawn < below {
                 return at;
             }
         }
