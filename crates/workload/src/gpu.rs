@@ -3,13 +3,15 @@
 //! A workload says what one warp does, in pieces. Everything else is the same for all: kernels, groups of eight warps,
 //! marks. A native run does the same accesses on a core, one lane after the other.
 
-use crate::WorkloadInfo;
 use crate::beside::{Beside, CpuThread, Kernels};
 use crate::emitter::STEP_ACCESSES;
 use crate::layout::Layout;
-use crate::memory::{Memory, Word};
+use crate::memory::{Backing, Memory, Word};
+use crate::opencl::{self, Argument, DeviceChoice, GpuOutcome};
+use crate::pages::NativePages;
 use crate::parameters::{Init, Parameters, Problem};
-use crate::program::{Kernel, Program, Progress};
+use crate::program::{Kernel, Program, Progress, no_kernels};
+use crate::{WorkloadError, WorkloadInfo, native};
 use terrace_model::AddressRange;
 use terrace_model::parameters::{Declared, ParameterError, ParameterInfo};
 use terrace_trace::{Agent, Event, MarkKind};
@@ -169,6 +171,18 @@ pub(crate) trait OnGpu: Warps + Clone + Sync + Sized + 'static {
     fn launches(&self) -> u64;
     /// Accesses of single lanes in all of them.
     fn accesses(&self) -> u64;
+
+    /// Its kernels in OpenCL C, where it has them, called as [`Warps::name`] says. They make the accesses of
+    /// [`Warps::piece`], and call data structures as the layout does.
+    const OPENCL: Option<&'static str> = None;
+    /// What the kernel of a launch is called with.
+    fn arguments(&self, _launch: u64) -> Vec<Argument> {
+        Vec::new()
+    }
+    /// Writes the input.
+    fn fill(&self, _memory: &Backing) {}
+    /// Computes what the kernels compute, on the host.
+    fn compute(&self, _memory: &Backing) {}
 }
 
 /// A program's own parameters, and those of the threads that all of them may have beside their kernels.
@@ -264,5 +278,21 @@ impl<W: OnGpu> Program for GpuProgram<W> {
 
     fn kernel_accesses(&self) -> u64 {
         self.work.accesses().saturating_add(self.beside.accesses(self.work.launches()))
+    }
+
+    const IN_OPENCL: bool = W::OPENCL.is_some();
+
+    fn run_in_opencl(&self, device: &DeviceChoice) -> Result<GpuOutcome, WorkloadError> {
+        if W::OPENCL.is_none() {
+            return Err(no_kernels(W::INFO.name));
+        }
+        let failed = |problem| WorkloadError::Gpu { workload: W::INFO.name, problem };
+        if self.beside.threads > 0 {
+            return Err(failed(
+                "kernels run without threads of the CPU beside them; leave out cpu_threads".to_owned(),
+            ));
+        }
+        let memory = native::prepare(self, NativePages::System)?;
+        opencl::run(&self.work, &self.layout, &memory, device).map_err(failed)
     }
 }

@@ -21,6 +21,7 @@ mod graph;
 mod layout;
 mod memory;
 mod native;
+mod opencl;
 mod pages;
 mod parameters;
 mod program;
@@ -31,6 +32,7 @@ mod source;
 
 pub use memory::Digest;
 pub use native::NativeRun;
+pub use opencl::{DeviceChoice, GpuOutcome, GpuRun, KernelRun, LaneTraffic};
 pub use pages::{NativePages, ResidentPages};
 pub use terrace_model::parameters::ParameterInfo;
 
@@ -80,6 +82,12 @@ pub trait Workload: Send {
     /// # Errors
     /// When the machine has too little memory or too few of the pages available, or refuses them.
     fn run_native(&self, pages: NativePages) -> Result<NativeRun, WorkloadError>;
+    /// Runs its kernels on a device of OpenCL, and computes on the host what they should.
+    ///
+    /// # Errors
+    /// When the workload has no kernels for GPUs, memory is missing, or the device refuses something. A device that is
+    /// not there is no error.
+    fn run_on_gpu(&self, device: &DeviceChoice) -> Result<GpuOutcome, WorkloadError>;
     /// Runs on real memory and hashes every stream's accesses on the way (see [`Digest`]): equal to the digests of the
     /// emitted streams, which is the proof that both are the same program.
     ///
@@ -125,6 +133,22 @@ pub enum WorkloadError {
         /// The parameter.
         key: String,
     },
+    /// It is no workload for GPUs, or has no kernels for real ones.
+    #[error("workload {workload}: it has no kernels for a GPU; these have: {with}")]
+    NoKernels {
+        /// The workload.
+        workload: &'static str,
+        /// Those that have kernels.
+        with: String,
+    },
+    /// A device refused something.
+    #[error("workload {workload}: {problem}")]
+    Gpu {
+        /// The workload.
+        workload: &'static str,
+        /// What was refused.
+        problem: String,
+    },
     /// The machine has less memory available than a native run touches.
     #[error(
         "workload {workload}: a native run needs {}, and {} are available; give it a smaller size",
@@ -162,10 +186,10 @@ pub enum WorkloadError {
 /// All workloads, in the order of the documentation.
 pub fn all() -> &'static [&'static WorkloadInfo] {
     const INFOS: [&WorkloadInfo; programs::ALL.len()] = {
-        let mut infos = [programs::ALL[0].0; programs::ALL.len()];
+        let mut infos = [programs::ALL[0].info; programs::ALL.len()];
         let mut i = 0;
         while i < infos.len() {
-            infos[i] = programs::ALL[i].0;
+            infos[i] = programs::ALL[i].info;
             i += 1;
         }
         infos
@@ -180,10 +204,10 @@ pub fn all() -> &'static [&'static WorkloadInfo] {
 pub fn open(spec: &str) -> Result<Box<dyn Workload>, WorkloadError> {
     let (name, parameters) = spec.split_once(',').unwrap_or((spec, ""));
     let name = name.trim();
-    match programs::ALL.iter().find(|(info, _)| info.name == name) {
-        Some((_, open)) => open(parameters),
+    match programs::ALL.iter().find(|entry| entry.info.name == name) {
+        Some(entry) => (entry.open)(parameters),
         None => {
-            let valid: Vec<&str> = programs::ALL.iter().map(|(info, _)| info.name).collect();
+            let valid: Vec<&str> = programs::ALL.iter().map(|entry| entry.info.name).collect();
             let nearest = nearest(name, valid.iter().copied()).map(str::to_owned);
             let name = name.to_owned();
             Err(WorkloadError::UnknownWorkload { name, nearest, valid: valid.join(", ") })

@@ -291,6 +291,16 @@ impl Backing {
         unsafe { self.map.as_mut_ptr().add(self.begin + offset as usize) }
     }
 
+    /// What a range holds. Nobody writes to it meanwhile.
+    pub fn bytes(&self, range: AddressRange) -> &[u8] {
+        if range.bytes == 0 {
+            return &[];
+        }
+        let _ends_inside = self.at(range.end().0 - 1, 1);
+        // SAFETY: begin and end lie inside the mapping, as just checked.
+        unsafe { std::slice::from_raw_parts(self.at(range.start.0, 1), range.bytes as usize) }
+    }
+
     /// Bytes of the window that the system has backed with pages.
     pub fn resident_bytes(&self) -> u64 {
         const CHUNK_PAGES: usize = 1 << 16;

@@ -3,8 +3,10 @@
 use crate::layout::Layout;
 use crate::memory::{Backing, Digested, Memory, Native, Nothing};
 use crate::native::{self, NativeRun};
+use crate::opencl::{DeviceChoice, GpuOutcome};
 use crate::pages::NativePages;
 use crate::parameters::{self, Init, Parameters, Problem};
+use crate::programs;
 use crate::source::StreamSource;
 use crate::{Workload, WorkloadError, WorkloadInfo};
 use terrace_model::AddressRange;
@@ -62,6 +64,18 @@ pub(crate) trait Program: Clone + Send + Sync + 'static {
     }
     /// Writes the input data: before a native run always, before emission where contents are needed.
     fn prepare(&self, _memory: &Backing) {}
+    /// Whether it has kernels in OpenCL C.
+    const IN_OPENCL: bool = false;
+    /// Runs them on a device.
+    fn run_in_opencl(&self, _device: &DeviceChoice) -> Result<GpuOutcome, WorkloadError> {
+        Err(no_kernels(Self::INFO.name))
+    }
+}
+
+/// The error of a workload that has no kernels in OpenCL C.
+pub(crate) fn no_kernels(workload: &'static str) -> WorkloadError {
+    let with = programs::ALL.iter().filter(|entry| entry.in_opencl).map(|entry| entry.info.name);
+    WorkloadError::NoKernels { workload, with: with.collect::<Vec<_>>().join(", ") }
 }
 
 /// Share `index` of `threads` of `total` items: a contiguous range, sizes differ by at most one.
@@ -316,6 +330,10 @@ impl<P: Program> Workload for Runner<P> {
     fn run_native(&self, pages: NativePages) -> Result<NativeRun, WorkloadError> {
         let backing = native::prepare(&self.program, pages)?;
         Ok(native::run::<P, Native>(&self.program, &backing).0)
+    }
+
+    fn run_on_gpu(&self, device: &DeviceChoice) -> Result<GpuOutcome, WorkloadError> {
+        self.program.run_in_opencl(device)
     }
 
     fn native_digests(&self, pages: NativePages) -> Result<Vec<u64>, WorkloadError> {

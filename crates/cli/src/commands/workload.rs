@@ -8,7 +8,9 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 use terrace_study::catalog::{self, WorkloadPage};
 use terrace_study::figures::readable;
-use terrace_workload::{NativePages, NativeRun, ResidentPages};
+use terrace_workload::{
+    DeviceChoice, GpuOutcome, GpuRun, LaneTraffic, NativePages, NativeRun, ResidentPages, WorkloadError,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -16,6 +18,7 @@ Examples:
   terrace workload show kv
   terrace workload run gups,bytes=1GiB,updates=1e7
   terrace workload run gups,bytes=1GiB,updates=1e7 --pages 2m
+  terrace workload run gpu-stream --gpu
   terrace sim --design native-2m --workload gups,bytes=1GiB,updates=1e7
 
 The last two make the same accesses: one on this machine's memory, one in the
@@ -50,8 +53,16 @@ enum Action {
         #[arg(value_name = "NAME[,KEY=VALUE…]")]
         spec: String,
         /// Pages that back the workload's memory
-        #[arg(long, value_name = "SIZE", default_value = "system")]
+        #[arg(long, value_name = "SIZE", default_value = "system", conflicts_with = "gpu")]
         pages: PagesOption,
+        /// Run a workload's kernels on a GPU, and check their result. Without a
+        /// GPU it says so
+        #[arg(long)]
+        gpu: bool,
+        /// The device of OpenCL that runs them: the first GPU, "any" for the
+        /// first of any kind, or part of a name
+        #[arg(long, value_name = "DEVICE", default_value = "gpu", requires = "gpu")]
+        device: DeviceChoice,
         #[command(flatten)]
         results: ResultOptions,
     },
@@ -96,7 +107,8 @@ pub fn run(arguments: Arguments) -> CommandResult {
             results.write(&page)?;
             results.print(|| page.to_text())
         }
-        Action::Run { spec, pages, results } => run_natively(&spec, pages.into(), &results),
+        Action::Run { spec, gpu: true, device, results, .. } => run_on_gpu(&spec, &device, &results),
+        Action::Run { spec, pages, results, .. } => run_natively(&spec, pages.into(), &results),
     }
 }
 
@@ -180,4 +192,118 @@ fn run_natively(spec: &str, pages: NativePages, results: &ResultOptions) -> Comm
         run.checksum,
     );
     output::print(&text)
+}
+
+#[derive(Serialize)]
+struct GpuDocument {
+    workload: String,
+    /// None where there is no such device; `next` then says what to do.
+    device: Option<String>,
+    next: Option<String>,
+    seconds: f64,
+    kernels: Vec<KernelDocument>,
+    /// Of single lanes, as the stream for the simulator has them.
+    loads: u64,
+    stores: u64,
+    bytes: u64,
+    /// Of 128 bytes, for each instruction of a warp.
+    lines: u64,
+    /// As text: JSON numbers lose precision beyond 2^53.
+    checksum: String,
+    /// Data structures that differ from what the host computed.
+    different: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct KernelDocument {
+    name: &'static str,
+    launches: u64,
+    seconds: f64,
+}
+
+fn run_on_gpu(spec: &str, device: &DeviceChoice, results: &ResultOptions) -> CommandResult {
+    let workload = terrace_workload::open(spec).or_usage()?;
+    let busy = Busy::new(spec.split(',').next().unwrap_or_default());
+    let outcome = workload.run_on_gpu(device);
+    let outcome = outcome.map_err(|error| match error {
+        WorkloadError::NoKernels { .. } => Failure::Usage(error.into()),
+        _ => Failure::Run(error.into()),
+    })?;
+    let traffic = LaneTraffic::of(&mut *workload.source()).or_run()?;
+    drop(busy);
+    let (run, next) = match outcome {
+        GpuOutcome::Ran(run) => (Some(run), None),
+        GpuOutcome::NoDevice(reason) => (None, Some(reason)),
+    };
+    if results.is_wanted() {
+        results.write(&gpu_document(spec, run.as_ref(), next.as_deref(), &traffic))?;
+    }
+    if !results.owns_stdout() {
+        match (&run, &next) {
+            (Some(run), _) => output::print(&gpu_text(spec, run, &traffic))?,
+            (None, next) => {
+                let next = next.as_deref().unwrap_or_default();
+                output::print(&format!("{spec} did not run on a GPU: {next}\n"))?;
+            }
+        }
+    }
+    match run.filter(|run| !run.different.is_empty()) {
+        Some(run) => Err(Failure::run(format_args!(
+            "{spec}: {} on {} differ from what the host computed",
+            run.different.join(", "),
+            run.device
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn gpu_document(spec: &str, run: Option<&GpuRun>, next: Option<&str>, traffic: &LaneTraffic) -> GpuDocument {
+    let kernels = run.iter().flat_map(|run| &run.kernels).map(|kernel| KernelDocument {
+        name: kernel.name,
+        launches: kernel.launches,
+        seconds: kernel.seconds,
+    });
+    GpuDocument {
+        workload: spec.to_owned(),
+        device: run.map(|run| run.device.clone()),
+        next: next.map(str::to_owned),
+        seconds: run.map_or(0.0, GpuRun::seconds),
+        kernels: kernels.collect(),
+        loads: traffic.loads,
+        stores: traffic.stores,
+        bytes: traffic.bytes,
+        lines: traffic.lines,
+        checksum: run.map_or(String::new(), |run| format!("{:016x}", run.checksum)),
+        different: run.map_or(Vec::new(), |run| run.different.clone()),
+    }
+}
+
+fn gpu_text(spec: &str, run: &GpuRun, traffic: &LaneTraffic) -> String {
+    let seconds = run.seconds();
+    let rate = |bytes: u64| match seconds > 0.0 {
+        true => format!("{:.1} GB/s", bytes as f64 / seconds * 1e-9),
+        false => "too short to measure".to_owned(),
+    };
+    let mut text = format!("{spec} on {} ({})\n", run.device, run.platform);
+    for kernel in &run.kernels {
+        let launches = if kernel.launches == 1 { "launch" } else { "launches" };
+        let (name, times, ms) = (kernel.name, kernel.launches, kernel.seconds * 1e3);
+        text += &format!("kernel     {name}: {times} {launches}, {ms:.3} ms\n");
+    }
+    let is_equal =
+        if run.different.is_empty() { "as the host computes it" } else { "not as the host computes it" };
+    text += &format!(
+        "accesses   {} loads and {} stores of single lanes, as in the simulator\n\
+         bytes      {} of lanes, {}\n\
+         lines      {} in lines of 128 bytes, {}\n\
+         result     {is_equal}, checksum {:016x}\n",
+        progress::short(traffic.loads as f64),
+        progress::short(traffic.stores as f64),
+        readable(traffic.bytes),
+        rate(traffic.bytes),
+        readable(traffic.line_bytes()),
+        rate(traffic.line_bytes()),
+        run.checksum,
+    );
+    text
 }

@@ -3,7 +3,8 @@
 use crate::WorkloadInfo;
 use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, WithThreads, load_lanes, load_some, store_some};
 use crate::layout::Layout;
-use crate::memory::Memory;
+use crate::memory::{Backing, Contents, Memory};
+use crate::opencl::Argument::{self, Array};
 use crate::parameters::*;
 use crate::random::{hash, scale};
 use std::sync::Arc;
@@ -112,6 +113,36 @@ impl OnGpu for Work {
 
     fn accesses(&self) -> u64 {
         self.accesses
+    }
+
+    const OPENCL: Option<&'static str> = Some(include_str!("gpu_bfs.cl"));
+
+    fn arguments(&self, launch: u64) -> Vec<Argument> {
+        let all = [self.graph, self.edges, self.mask, self.marked, self.visited, self.cost].map(Array);
+        if launch.is_multiple_of(2) { all.to_vec() } else { all[2..5].to_vec() }
+    }
+
+    fn fill(&self, memory: &Backing) {
+        for node in 0..self.nodes {
+            memory.write(self.graph + 8 * node, (node * self.degree) as u32);
+            memory.write(self.graph + 8 * node + 4, self.degree as u32);
+        }
+        for edge in 0..self.nodes * self.degree {
+            memory.write(self.edges + 4 * edge, neighbour(self.seed, edge, self.nodes) as u32);
+        }
+        memory.write(self.mask, 1u8);
+        memory.write(self.visited, 1u8);
+    }
+
+    fn compute(&self, memory: &Backing) {
+        memory.write(self.mask, 0u8);
+        for node in (1..self.nodes).filter(|node| self.level[*node as usize] != NEVER) {
+            let level = self.level[node as usize];
+            memory.write(self.cost + 4 * node, u32::from(level));
+            memory.write(self.visited + node, 1u8);
+            // Of a search that was cut off, the level that would be next.
+            memory.write(self.mask + node, u8::from(u64::from(level) == self.levels));
+        }
     }
 }
 

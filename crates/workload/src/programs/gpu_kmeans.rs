@@ -3,8 +3,10 @@
 use crate::WorkloadInfo;
 use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, WithThreads, load_lanes, store_lanes};
 use crate::layout::Layout;
-use crate::memory::Memory;
+use crate::memory::{Backing, Contents, Memory};
+use crate::opencl::Argument::{self, Array, Number};
 use crate::parameters::*;
+use crate::random::hash;
 
 const INFO: WorkloadInfo = WorkloadInfo {
     name: "gpu-kmeans",
@@ -46,6 +48,13 @@ pub(crate) struct Distances {
     nearest_at: u64,
 }
 
+impl Distances {
+    /// Points of whole work-groups.
+    fn points(&self) -> u64 {
+        self.groups * WARPS * LANES
+    }
+}
+
 impl OnGpu for Distances {
     type Parameters = Parameters;
     const INFO: &'static WorkloadInfo = &INFO;
@@ -72,6 +81,37 @@ impl OnGpu for Distances {
     fn accesses(&self) -> u64 {
         let Distances { groups, features, clusters, .. } = *self;
         groups * WARPS * LANES * (2 * features * clusters + 1) * self.iterations
+    }
+
+    const OPENCL: Option<&'static str> = Some(include_str!("gpu_kmeans.cl"));
+
+    fn arguments(&self, _: u64) -> Vec<Argument> {
+        let arrays = [self.points_at, self.centres_at, self.nearest_at].map(Array);
+        [&arrays[..], &[Number(self.features), Number(self.clusters)]].concat()
+    }
+
+    fn fill(&self, memory: &Backing) {
+        for at in 0..self.points() * self.features {
+            memory.write(self.points_at + 4 * at, hash(1, at) as u32 >> 24);
+        }
+        for at in 0..self.clusters * self.features {
+            memory.write(self.centres_at + 4 * at, hash(2, at) as u32 >> 24);
+        }
+    }
+
+    fn compute(&self, memory: &Backing) {
+        let distance = |point: u64, cluster: u64| {
+            let of_feature = |feature: u64| {
+                let coordinate = self.points_at + 4 * (point * self.features + feature);
+                let centre = self.centres_at + 4 * (cluster * self.features + feature);
+                memory.read::<u32>(coordinate).abs_diff(memory.read(centre)).pow(2)
+            };
+            (0..self.features).map(of_feature).fold(0, u32::wrapping_add)
+        };
+        for point in 0..self.points() {
+            let nearest = (0..self.clusters).min_by_key(|cluster| distance(point, *cluster));
+            memory.write(self.nearest_at + 4 * point, nearest.unwrap_or(0) as u32);
+        }
     }
 }
 

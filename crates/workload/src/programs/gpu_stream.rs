@@ -3,7 +3,8 @@
 use crate::WorkloadInfo;
 use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, WithThreads, load_lanes, store_lanes};
 use crate::layout::Layout;
-use crate::memory::Memory;
+use crate::memory::{Backing, Contents, Memory};
+use crate::opencl::Argument::{self, Array};
 use crate::parameters::*;
 use crate::program::share;
 use terrace_model::Bytes;
@@ -41,6 +42,13 @@ pub(crate) struct Triad {
     vectors: [u64; 3],
 }
 
+impl Triad {
+    /// Elements of a vector.
+    fn elements(&self) -> u64 {
+        EACH * self.groups * WARPS * LANES
+    }
+}
+
 impl OnGpu for Triad {
     type Parameters = Parameters;
     const INFO: &'static WorkloadInfo = &INFO;
@@ -58,6 +66,28 @@ impl OnGpu for Triad {
 
     fn accesses(&self) -> u64 {
         3 * EACH * self.groups * WARPS * LANES * self.iterations
+    }
+
+    const OPENCL: Option<&'static str> = Some(include_str!("gpu_stream.cl"));
+
+    fn arguments(&self, _: u64) -> Vec<Argument> {
+        self.vectors.map(Array).to_vec()
+    }
+
+    fn fill(&self, memory: &Backing) {
+        let [_, b, c] = self.vectors;
+        for at in 0..self.elements() {
+            memory.write(b + 4 * at, at as u32);
+            memory.write(c + 4 * at, !at as u32);
+        }
+    }
+
+    fn compute(&self, memory: &Backing) {
+        let [a, b, c] = self.vectors;
+        for at in (0..4 * self.elements()).step_by(4) {
+            let (b, c): (u32, u32) = (memory.read(b + at), memory.read(c + at));
+            memory.write(a + at, c.wrapping_mul(3).wrapping_add(b));
+        }
     }
 }
 

@@ -54,14 +54,20 @@ use crate::gpu::GpuProgram;
 use crate::program::{Program, open};
 use crate::{Workload, WorkloadError, WorkloadInfo};
 
-type Open = fn(&str) -> Result<Box<dyn Workload>, WorkloadError>;
+/// A workload as it is found by its name.
+pub(crate) struct Entry {
+    pub info: &'static WorkloadInfo,
+    pub open: fn(&str) -> Result<Box<dyn Workload>, WorkloadError>,
+    /// Whether it has kernels in OpenCL C.
+    pub in_opencl: bool,
+}
 
-const fn entry<P: Program>() -> (&'static WorkloadInfo, Open) {
-    (P::INFO, open::<P>)
+const fn entry<P: Program>() -> Entry {
+    Entry { info: P::INFO, open: open::<P>, in_opencl: P::IN_OPENCL }
 }
 
 /// All workloads, in the order of the documentation.
-pub(crate) const ALL: [(&WorkloadInfo, Open); 49] = [
+pub(crate) const ALL: [Entry; 49] = [
     entry::<gups::Gups>(),
     entry::<chase::Chase>(),
     entry::<stream::Triad>(),
