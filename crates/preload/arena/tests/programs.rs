@@ -207,36 +207,57 @@ fn it_stands_aside_for_a_sanitizer() {
     assert!(run(command).1.contains("stands aside: the program is built with a sanitizer"));
 }
 
-/// The digest of the random program, which checks every byte by itself.
+/// What the random program prints, which checks every byte by itself: a digest, and its calls that change the address space.
 fn torture(seed: u64, steps: u64, threads: u64, preload: Option<&str>) -> String {
     let arguments = [seed, steps, threads].map(|number| number.to_string());
     run(program("torture", &arguments.each_ref().map(String::as_str), preload)).0
 }
 
-#[test]
-fn a_random_program_finds_every_byte() {
-    let asked = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let (seconds, first) = (asked("TERRACE_TORTURE_SECONDS"), asked("TERRACE_TORTURE_SEED").unwrap_or(1));
-    let (begin, span) = (Instant::now(), Duration::from_secs(seconds.unwrap_or(0)));
-    let (mut seed, steps) = (first, if seconds.is_some() { 4000 } else { 250 });
-    // What is counted is what was done with the library.
-    let (mut operations, mut spent) = (0, Duration::ZERO);
+/// Many seeds, for the time asked for: a program of one thread and one of three at once, with the library. One seed in eight
+/// runs without the library too. The program checks its bytes in any case.
+fn long_torture(first: u64, span: Duration) {
+    const STEPS: u64 = 200_000;
+    let (begin, mut seed) = (Instant::now(), first);
+    let (mut operations, mut calls, mut spent) = (0, 0, Duration::ZERO);
     loop {
-        for threads in [1, 3] {
-            let plain = torture(seed, steps, threads, None);
-            let began = Instant::now();
-            assert_eq!(torture(seed, steps, threads, Some("")), plain, "torture {seed} {steps} {threads}");
-            spent += began.elapsed();
-            operations += steps * threads;
+        let began = Instant::now();
+        let run = |threads: u64| (threads, torture(seed, STEPS, threads, Some("")));
+        let found = std::thread::scope(|scope| {
+            let other = scope.spawn(|| run(3));
+            [run(1), other.join().unwrap()]
+        });
+        spent += began.elapsed();
+        for (threads, printed) in found {
+            operations += STEPS * threads;
+            calls += printed.split(' ').nth(1).unwrap().parse::<u64>().unwrap();
+            if seed % 8 == 0 {
+                assert_eq!(printed, torture(seed, STEPS, threads, None), "torture {seed} {STEPS} {threads}");
+            }
         }
         if begin.elapsed() >= span {
             println!(
-                "torture: program, seeds {first} to {seed}, {operations} operations, {} s",
+                "torture: program, seeds {first} to {seed}, {operations} operations, {calls} calls, {} s",
                 spent.as_secs()
             );
             return;
         }
         seed += 1;
+    }
+}
+
+#[test]
+fn a_random_program_finds_every_byte() {
+    let asked = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let first = asked("TERRACE_TORTURE_SEED").unwrap_or(1);
+    if let Some(seconds) = asked("TERRACE_TORTURE_SECONDS") {
+        return long_torture(first, Duration::from_secs(seconds));
+    }
+    for threads in [1, 3] {
+        assert_eq!(
+            torture(first, 2500, threads, Some("")),
+            torture(first, 2500, threads, None),
+            "{first} {threads}"
+        );
     }
 }
 
@@ -258,7 +279,7 @@ fn a_random_program_with_hints_finds_every_byte() {
         path
     };
     let run_by = |path: &Path, seed: &str| {
-        let mut command = program("torture", &[seed, "300", "3"], Some(""));
+        let mut command = program("torture", &[seed, "2500", "3"], Some(""));
         command.env("TERRACE_HINTS", path);
         run(command)
     };
@@ -269,7 +290,7 @@ fn a_random_program_with_hints_finds_every_byte() {
     let path = write("own.toml", &sites);
     for seed in 1..4 {
         let (found, log) = run_by(&path, &seed.to_string());
-        assert_eq!(found, torture(seed, 300, 3, None));
+        assert_eq!(found, torture(seed, 2500, 3, None));
         // The programs that it starts meet none.
         let met = |line: &&str| line.contains("objects placed") && !line.contains(" 0 objects placed");
         assert!(log.lines().any(|line| met(&line)), "{log}");
@@ -283,7 +304,7 @@ fn another_allocator_may_lie_beneath() {
         let found = places.map(|place| Path::new(place).join(name)).into_iter().find(|path| path.exists());
         if let Some(path) = found {
             let path = path.to_str().unwrap();
-            assert_eq!(torture(9, 300, 2, Some(path)), torture(9, 300, 2, None), "{name}");
+            assert_eq!(torture(9, 2500, 2, Some(path)), torture(9, 2500, 2, None), "{name}");
             assert_eq!(run(program("cases", &["branch"], Some(path))).0, "done", "{name}");
         }
     }
