@@ -312,6 +312,53 @@ fn pages_of_a_region_are_read_as_often_as_it_was_found_accessed() {
     assert_eq!(read(&zlib.finish().unwrap()).1, expected);
 }
 
+/// A record in binary: the snapshots of one target.
+fn in_binary(version: u32, snapshots: &[&[(u64, u64, u32)]]) -> Vec<u8> {
+    let mut bytes = b"damon_recfmt_ver".to_vec();
+    bytes.extend(version.to_le_bytes());
+    for (second, regions) in snapshots.iter().enumerate() {
+        bytes.extend((second as u64).to_le_bytes());
+        bytes.extend(500u64.to_le_bytes());
+        bytes.extend(1u32.to_le_bytes());
+        if version == 1 {
+            bytes.extend(77u32.to_le_bytes())
+        } else {
+            bytes.extend(77u64.to_le_bytes())
+        }
+        bytes.extend((regions.len() as u32).to_le_bytes());
+        for (start, end, accesses) in *regions {
+            bytes.extend(start.to_le_bytes());
+            bytes.extend(end.to_le_bytes());
+            bytes.extend(accesses.to_le_bytes());
+        }
+    }
+    bytes
+}
+
+#[test]
+fn older_records_of_damon_are_read_in_binary() {
+    let snapshots: [&[_]; 3] = [
+        &[(4096, 12288, 2), (20480, 24576, 1), (40960, 45056, 0)],
+        &[],
+        &[(8192, 12288, 1), (0, 0, u32::MAX)],
+    ];
+    for version in [1, 2] {
+        assert_eq!(read(&in_binary(version, &snapshots)), read(RECORD.as_bytes()), "version {version}");
+    }
+    let whole = in_binary(2, &snapshots);
+    let cases = [
+        (in_binary(3, &snapshots), "expected a record of version 1 or 2, found 3"),
+        (whole[..18].to_vec(), "expected the version of the record"),
+        (whole[..whole.len() - 3].to_vec(), "snapshot 2: the record ends within it"),
+        (in_binary(2, &[&[(4096, 4096, 1)]]), "snapshot 0: expected regions with start, end and nr_accesses"),
+        ([&whole[..36], &2u32.to_le_bytes()].concat(), "snapshot 0: expected one target, found 2"),
+    ];
+    for (record, expected) in cases {
+        let message = error(&record);
+        assert!(message.contains(expected) && message.contains("input"), "{message}");
+    }
+}
+
 #[test]
 fn records_of_damon_that_cannot_be_are_named() {
     let cases = [

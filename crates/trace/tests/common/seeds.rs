@@ -38,7 +38,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
         "csv" => with_compressed(
             b"time,obj_id,obj_size,op\n1,a,100,get\n1,b,8,set\n2,a,100,get\n# by hand\n3,b,8,SET",
         ),
-        "damon" => with_compressed(DAMON.as_bytes()),
+        "damon" => [with_compressed(DAMON.as_bytes()), vec![damon_in_binary()]].concat(),
         "perf" => with_compressed(PERF.as_bytes()),
         other => panic!("no target {other}"),
     }
@@ -107,6 +107,21 @@ const DAMON: &str = r#"[{"kdamond_idx": null, "target_id": 1, "snapshots": [
     {"start": "4,096", "end": "12,288", "nr_accesses": {"samples": 2}},
     {"start": "20,480", "end": "24,576", "nr_accesses": {"samples": 0}}]},
   {"regions": [{"start": 8192, "end": 12288, "nr_accesses": 1}]}]}]"#;
+
+/// The first snapshot of [`DAMON`] as older versions of damo keep it.
+fn damon_in_binary() -> Vec<u8> {
+    let mut bytes = b"damon_recfmt_ver".to_vec();
+    bytes.extend(2u32.to_le_bytes());
+    bytes.extend([1u64, 0].map(u64::to_le_bytes).concat());
+    bytes.extend(1u32.to_le_bytes());
+    bytes.extend(1u64.to_le_bytes());
+    bytes.extend(2u32.to_le_bytes());
+    for (start, end, accesses) in [(4096u64, 12288u64, 2u32), (20480, 24576, 0)] {
+        bytes.extend([start, end].map(u64::to_le_bytes).concat());
+        bytes.extend(accesses.to_le_bytes());
+    }
+    bytes
+}
 
 fn drmemtrace() -> Vec<u8> {
     let mut bytes = Vec::new();
