@@ -130,6 +130,19 @@ fn the_documents_name_only_what_exists() {
     }
 }
 
+#[test]
+fn every_design_and_policy_is_found_among_the_systems() {
+    let root = repository();
+    let page = std::fs::read_to_string(root.join("docs/src/systems.md")).unwrap();
+    let in_tables: Vec<&str> = page.lines().filter(|line| line.starts_with("| ")).collect();
+    let is_found = |name: &str| in_tables.iter().any(|line| line.contains(&format!("`{name}`")));
+    let stem = |path: PathBuf| path.file_stem().unwrap().to_str().unwrap().to_owned();
+    let designs = std::fs::read_dir(root.join("designs")).unwrap().map(|entry| stem(entry.unwrap().path()));
+    let names = designs.chain(terrace_policy::all().iter().map(|policy| policy.name().to_owned()));
+    let missing: Vec<String> = names.filter(|name| !is_found(name)).collect();
+    assert!(missing.is_empty(), "docs/src/systems.md lacks {}", missing.join(", "));
+}
+
 /// Names of a page's tables with their alternatives written out; `<…>` and `*` stay.
 fn statistics_of(page: &str) -> Vec<String> {
     fn alternatives(name: &str) -> Vec<String> {
