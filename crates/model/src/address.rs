@@ -280,10 +280,35 @@ impl Add<u64> for CacheLine {
 pub struct CoreId(pub u32);
 
 impl CoreId {
-    /// As an index into tables with an entry per core.
+    /// The core at an index of a table with an entry per core. Tables have at most 2^32 entries.
+    #[inline(always)]
+    pub const fn at(index: usize) -> CoreId {
+        debug_assert!(index <= u32::MAX as usize);
+        CoreId(index as u32)
+    }
+
+    /// The first `count` cores, in order.
     #[inline]
+    pub fn first(count: usize) -> impl DoubleEndedIterator<Item = CoreId> + ExactSizeIterator {
+        (0..count).map(CoreId::at)
+    }
+
+    /// Each entry of a table of cores with its core.
+    #[inline]
+    pub fn number<T>(entries: impl IntoIterator<Item = T>) -> impl Iterator<Item = (CoreId, T)> {
+        entries.into_iter().enumerate().map(|(index, entry)| (CoreId::at(index), entry))
+    }
+
+    /// As an index into tables with an entry per core.
+    #[inline(always)]
     pub const fn index(self) -> usize {
         self.0 as usize
+    }
+}
+
+impl fmt::Display for CoreId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 

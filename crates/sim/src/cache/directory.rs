@@ -3,7 +3,7 @@
 use super::sharers::{NARROW_CORES, SharerSet, WideSet};
 use crate::array::{Divider, NO_WAY, PackedSets};
 use std::collections::HashMap;
-use terrace_model::CacheLine;
+use terrace_model::{CacheLine, CoreId};
 
 const WAYS: u32 = 16;
 
@@ -21,7 +21,7 @@ pub struct Sharers<S> {
 impl<S: SharerSet> Sharers<S> {
     /// A core holds the line alone.
     #[inline(always)]
-    pub fn sole(core: usize) -> Sharers<S> {
+    pub fn sole(core: CoreId) -> Sharers<S> {
         Sharers { cores: S::one(core), exclusive: true, translates: false }
     }
 }
@@ -98,7 +98,7 @@ impl<S: SharerSet> Directory<S> {
     /// `core`'s private caches no longer hold `line`. It stays a sharer where it may hold translations. Returns whether it
     /// does.
     #[inline]
-    pub fn remove(&mut self, line: CacheLine, core: usize) -> bool {
+    pub fn remove(&mut self, line: CacheLine, core: CoreId) -> bool {
         let (set, _, way) = self.find(line);
         if way == NO_WAY {
             return self.beyond.is_some() && self.remove_beyond(line, core, false);
@@ -126,7 +126,7 @@ impl<S: SharerSet> Directory<S> {
     }
 
     /// `core` holds neither the line nor a translation made from it.
-    pub fn demote(&mut self, line: CacheLine, core: usize) {
+    pub fn demote(&mut self, line: CacheLine, core: CoreId) {
         let (set, _, way) = self.find(line);
         if way == NO_WAY {
             self.remove_beyond(line, core, true);
@@ -146,7 +146,7 @@ impl<S: SharerSet> Directory<S> {
     }
 
     #[inline(never)]
-    fn remove_beyond(&mut self, line: CacheLine, core: usize, demotes: bool) -> bool {
+    fn remove_beyond(&mut self, line: CacheLine, core: CoreId, demotes: bool) -> bool {
         let Some(beyond) = &mut self.beyond else { return false };
         let Some(entry) = beyond.get_mut(&line) else { return false };
         if entry.translates && !demotes {
@@ -188,7 +188,7 @@ impl AnyDirectory {
 
     /// `core`'s private caches no longer hold `line`. Returns whether it stays a sharer for translations it may hold.
     #[inline(always)]
-    pub fn remove(&mut self, line: CacheLine, core: usize) -> bool {
+    pub fn remove(&mut self, line: CacheLine, core: CoreId) -> bool {
         match self {
             AnyDirectory::None => false,
             AnyDirectory::Narrow(directory) => directory.remove(line, core),
@@ -227,19 +227,19 @@ mod tests {
     fn an_entry_lives_as_long_as_a_sharer() {
         let mut directory = Directory::new(64);
         directory.record(CacheLine(7), Sharers { cores: 0b101u64, exclusive: false, translates: false });
-        directory.remove(CacheLine(7), 0);
+        directory.remove(CacheLine(7), CoreId(0));
         assert_eq!(
             directory.sharers(CacheLine(7)),
             Sharers { cores: 0b100, exclusive: false, translates: false }
         );
-        directory.remove(CacheLine(7), 2);
+        directory.remove(CacheLine(7), CoreId(2));
         assert_eq!(directory.sharers(CacheLine(7)), Sharers::default());
     }
 
     #[test]
     fn the_least_recent_entry_of_a_full_set_goes() {
         let mut directory = Directory::new(8); // one set of 16
-        let one = Sharers::<u64>::sole(0);
+        let one = Sharers::<u64>::sole(CoreId(0));
         for line in 0..16 {
             assert_eq!(directory.record(CacheLine(line), one.clone()), None);
         }
@@ -254,11 +254,11 @@ mod tests {
         assert!(
             directory.mark(CacheLine(7)) && !directory.mark(CacheLine(7)) && !directory.mark(CacheLine(8))
         );
-        assert!(directory.remove(CacheLine(7), 0), "its line went, its translations may be there");
+        assert!(directory.remove(CacheLine(7), CoreId(0)), "its line went, its translations may be there");
         assert_eq!(directory.sharers(CacheLine(7)).cores, 0b101);
-        directory.demote(CacheLine(7), 0);
+        directory.demote(CacheLine(7), CoreId(0));
         assert_eq!(directory.sharers(CacheLine(7)).cores, 0b100);
-        directory.demote(CacheLine(7), 2);
+        directory.demote(CacheLine(7), CoreId(2));
         assert_eq!(directory.sharers(CacheLine(7)), Sharers::default());
     }
 
@@ -267,17 +267,17 @@ mod tests {
         let mut directory = Directory::new(8); // one set of 16
         directory.make_boundless();
         for line in 0..40 {
-            let mut sharers = Sharers::<u64>::sole(3);
-            sharers.cores.insert(5);
+            let mut sharers = Sharers::<u64>::sole(CoreId(3));
+            sharers.cores.insert(CoreId(5));
             assert_eq!(directory.record(CacheLine(line), sharers), None);
         }
         assert!(directory.mark(CacheLine(1)));
         for line in 0..40 {
             assert_eq!(directory.sharers(CacheLine(line)).cores, 0b10_1000, "{line}");
-            assert_eq!(directory.remove(CacheLine(line), 3), line == 1);
-            directory.demote(CacheLine(line), 3);
-            assert!(!directory.remove(CacheLine(line), 5) || line == 1);
-            directory.demote(CacheLine(line), 5);
+            assert_eq!(directory.remove(CacheLine(line), CoreId(3)), line == 1);
+            directory.demote(CacheLine(line), CoreId(3));
+            assert!(!directory.remove(CacheLine(line), CoreId(5)) || line == 1);
+            directory.demote(CacheLine(line), CoreId(5));
             assert_eq!(directory.sharers(CacheLine(line)), Sharers::default());
         }
     }
@@ -289,15 +289,15 @@ mod tests {
 
     /// One set: lines in the order of their last use, least recent first.
     #[derive(Default)]
-    struct Naive(VecDeque<(u64, BTreeSet<usize>, bool)>);
+    struct Naive(VecDeque<(u64, BTreeSet<CoreId>, bool)>);
 
     impl Naive {
         fn record(
             &mut self,
             line: u64,
-            cores: BTreeSet<usize>,
+            cores: BTreeSet<CoreId>,
             exclusive: bool,
-        ) -> Option<(u64, BTreeSet<usize>, bool)> {
+        ) -> Option<(u64, BTreeSet<CoreId>, bool)> {
             let old = self.0.iter().position(|entry| entry.0 == line);
             old.map(|at| self.0.remove(at));
             let full = self.0.len() == WAYS as usize;
@@ -306,7 +306,7 @@ mod tests {
             evicted
         }
 
-        fn remove(&mut self, line: u64, core: usize) {
+        fn remove(&mut self, line: u64, core: CoreId) {
             if let Some(entry) = self.0.iter_mut().find(|entry| entry.0 == line) {
                 entry.1.remove(&core);
             }
@@ -315,7 +315,7 @@ mod tests {
     }
 
     fn agrees<S: SharerSet>(cores: usize, steps: &[(u64, usize, usize, u8)]) -> Result<(), TestCaseError> {
-        let set_of = |members: &BTreeSet<usize>| {
+        let set_of = |members: &BTreeSet<CoreId>| {
             members.iter().fold(S::default(), |mut set, core| {
                 set.insert(*core);
                 set
@@ -325,10 +325,10 @@ mod tests {
         for &(line, core, others, action) in steps {
             let core = core % cores;
             if action < 3 {
-                directory.remove(CacheLine(line), core);
-                naive.remove(line, core);
+                directory.remove(CacheLine(line), CoreId::at(core));
+                naive.remove(line, CoreId::at(core));
             } else {
-                let members: BTreeSet<usize> = (0..=others % 9).map(|at| (core + at * at) % cores).collect();
+                let members: BTreeSet<CoreId> = (0..=others % 9).map(|at| CoreId::at((core + at * at) % cores)).collect();
                 let exclusive = members.len() == 1 && action % 2 == 0;
                 let sharers = Sharers { cores: set_of(&members), exclusive, translates: false };
                 let evicted = directory.record(CacheLine(line), sharers);

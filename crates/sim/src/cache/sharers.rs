@@ -2,6 +2,7 @@
 //! map.
 
 use std::fmt::Debug;
+use terrace_model::CoreId;
 
 /// Most cores of a machine: what a sharer set can name.
 pub const MAX_CORES: u32 = 1024;
@@ -12,23 +13,23 @@ pub const NARROW_CORES: u32 = 64;
 /// A set of cores. Its members come in ascending order.
 pub trait SharerSet: Clone + Debug + Default + PartialEq {
     /// The set of one core.
-    fn one(core: usize) -> Self;
+    fn one(core: CoreId) -> Self;
     /// Whether it has no member.
     fn is_empty(&self) -> bool;
     /// Whether a core is a member.
-    fn contains(&self, core: usize) -> bool;
+    fn contains(&self, core: CoreId) -> bool;
     /// Adds a core.
-    fn insert(&mut self, core: usize);
+    fn insert(&mut self, core: CoreId);
     /// Takes a core out, if it is a member.
-    fn remove(&mut self, core: usize);
+    fn remove(&mut self, core: CoreId);
     /// Takes its first member out.
-    fn pop(&mut self) -> Option<usize>;
+    fn pop(&mut self) -> Option<CoreId>;
 }
 
 impl SharerSet for u64 {
     #[inline(always)]
-    fn one(core: usize) -> u64 {
-        1 << core
+    fn one(core: CoreId) -> u64 {
+        1 << core.0
     }
 
     #[inline(always)]
@@ -37,23 +38,23 @@ impl SharerSet for u64 {
     }
 
     #[inline(always)]
-    fn contains(&self, core: usize) -> bool {
-        self >> core & 1 != 0
+    fn contains(&self, core: CoreId) -> bool {
+        self >> core.0 & 1 != 0
     }
 
     #[inline(always)]
-    fn insert(&mut self, core: usize) {
-        *self |= 1 << core;
+    fn insert(&mut self, core: CoreId) {
+        *self |= 1 << core.0;
     }
 
     #[inline(always)]
-    fn remove(&mut self, core: usize) {
-        *self &= !(1 << core);
+    fn remove(&mut self, core: CoreId) {
+        *self &= !(1 << core.0);
     }
 
     #[inline(always)]
-    fn pop(&mut self) -> Option<usize> {
-        let core = self.trailing_zeros() as usize;
+    fn pop(&mut self) -> Option<CoreId> {
+        let core = CoreId(self.trailing_zeros());
         let rest = self.checked_sub(1)?;
         *self &= rest;
         Some(core)
@@ -99,7 +100,7 @@ impl PartialEq for WideSet {
 }
 
 impl SharerSet for WideSet {
-    fn one(core: usize) -> WideSet {
+    fn one(core: CoreId) -> WideSet {
         let mut set = WideSet::default();
         set.insert(core);
         set
@@ -112,64 +113,64 @@ impl SharerSet for WideSet {
         }
     }
 
-    fn contains(&self, core: usize) -> bool {
+    fn contains(&self, core: CoreId) -> bool {
         match self {
             WideSet::Few { count, cores } => {
-                cores[..usize::from(*count)].iter().any(|member| usize::from(*member) == core)
+                cores[..usize::from(*count)].iter().any(|member| u32::from(*member) == core.0)
             }
-            WideSet::Many(words) => words[core / 64] >> (core % 64) & 1 != 0,
+            WideSet::Many(words) => words[core.index() / 64] >> (core.0 % 64) & 1 != 0,
         }
     }
 
-    fn insert(&mut self, core: usize) {
+    fn insert(&mut self, core: CoreId) {
         match self {
             WideSet::Few { count, cores } => {
                 let members = &cores[..usize::from(*count)];
-                let at = members.partition_point(|member| usize::from(*member) < core);
-                if members.get(at).is_some_and(|member| usize::from(*member) == core) {
+                let at = members.partition_point(|member| u32::from(*member) < core.0);
+                if members.get(at).is_some_and(|member| u32::from(*member) == core.0) {
                     return;
                 }
                 if members.len() == LISTED {
                     let mut words = Box::new([0u64; WORDS]);
-                    for member in members.iter().map(|member| usize::from(*member)).chain([core]) {
+                    for member in members.iter().map(|member| usize::from(*member)).chain([core.index()]) {
                         words[member / 64] |= 1 << (member % 64);
                     }
                     *self = WideSet::Many(words);
                     return;
                 }
                 cores.copy_within(at..usize::from(*count), at + 1);
-                cores[at] = core as u16;
+                cores[at] = core.0 as u16;
                 *count += 1;
             }
-            WideSet::Many(words) => words[core / 64] |= 1 << (core % 64),
+            WideSet::Many(words) => words[core.index() / 64] |= 1 << (core.0 % 64),
         }
     }
 
-    fn remove(&mut self, core: usize) {
+    fn remove(&mut self, core: CoreId) {
         match self {
             WideSet::Few { count, cores } => {
                 let end = usize::from(*count);
-                if let Some(at) = cores[..end].iter().position(|member| usize::from(*member) == core) {
+                if let Some(at) = cores[..end].iter().position(|member| u32::from(*member) == core.0) {
                     cores.copy_within(at + 1..end, at);
                     *count -= 1;
                 }
             }
-            WideSet::Many(words) => words[core / 64] &= !(1 << (core % 64)),
+            WideSet::Many(words) => words[core.index() / 64] &= !(1 << (core.0 % 64)),
         }
     }
 
-    fn pop(&mut self) -> Option<usize> {
+    fn pop(&mut self) -> Option<CoreId> {
         match self {
             WideSet::Few { count: 0, .. } => None,
             WideSet::Few { count, cores } => {
-                let first = usize::from(cores[0]);
+                let first = CoreId(u32::from(cores[0]));
                 cores.copy_within(1..usize::from(*count), 0);
                 *count -= 1;
                 Some(first)
             }
             WideSet::Many(words) => {
                 let at = words.iter().position(|word| *word != 0)?;
-                words[at].pop().map(|bit| at * 64 + bit)
+                words[at].pop().map(|bit| CoreId::at(at * 64 + bit.index()))
             }
         }
     }
@@ -181,14 +182,14 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
-    fn members(mut set: impl SharerSet) -> Vec<usize> {
+    fn members(mut set: impl SharerSet) -> Vec<CoreId> {
         std::iter::from_fn(|| set.pop()).collect()
     }
 
     fn agrees<S: SharerSet>(cores: usize, steps: &[(usize, u8)]) -> Result<(), TestCaseError> {
         let (mut set, mut model) = (S::default(), BTreeSet::new());
         for (core, action) in steps {
-            let core = core % cores;
+            let core = CoreId::at(core % cores);
             match action {
                 0..=4 => {
                     set.insert(core);

@@ -1,6 +1,6 @@
 //! Cores as agents in the order of their clocks: who is next, and who after that.
 
-use terrace_model::Time;
+use terrace_model::{CoreId, Time};
 
 /// The cores that may have something to run, as a binary heap by clock and number.
 ///
@@ -9,7 +9,7 @@ use terrace_model::Time;
 /// to be added again when it may have something.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Agenda {
-    heap: Vec<(Time, usize)>,
+    heap: Vec<(Time, CoreId)>,
     /// Whether each core is in the heap.
     listed: Vec<bool>,
 }
@@ -21,8 +21,8 @@ impl Agenda {
     }
 
     /// A core may have something to run.
-    pub fn add(&mut self, core: usize) {
-        if !std::mem::replace(&mut self.listed[core], true) {
+    pub fn add(&mut self, core: CoreId) {
+        if !std::mem::replace(&mut self.listed[core.index()], true) {
             // The lowest bound there is.
             self.heap.push((Time::ZERO, core));
             self.rise(self.heap.len() - 1);
@@ -32,7 +32,7 @@ impl Agenda {
     /// The core whose clock is least, of several the one with the lowest number, with its clock; and the least clock of the
     /// others. `clock` says what the time of a core is, and nothing where it has nothing to run.
     #[inline]
-    pub fn next(&mut self, clock: impl Fn(usize) -> Option<Time>) -> Option<(Time, usize, Option<Time>)> {
+    pub fn next(&mut self, clock: impl Fn(CoreId) -> Option<Time>) -> Option<(Time, CoreId, Option<Time>)> {
         let (now, core) = self.settle(&clock, |_| 0)?;
         // The second lies right below the first.
         let second = self.settle(&clock, |heap| match (heap.get(1), heap.get(2)) {
@@ -46,9 +46,9 @@ impl Agenda {
     #[inline]
     fn settle(
         &mut self,
-        clock: &impl Fn(usize) -> Option<Time>,
-        at: impl Fn(&[(Time, usize)]) -> usize,
-    ) -> Option<(Time, usize)> {
+        clock: &impl Fn(CoreId) -> Option<Time>,
+        at: impl Fn(&[(Time, CoreId)]) -> usize,
+    ) -> Option<(Time, CoreId)> {
         loop {
             let at = at(&self.heap);
             let &(bound, core) = self.heap.get(at)?;
@@ -60,7 +60,7 @@ impl Agenda {
                     self.sink(at);
                 }
                 None => {
-                    self.listed[core] = false;
+                    self.listed[core.index()] = false;
                     self.heap.swap_remove(at);
                     self.sink(at);
                     self.rise(at);
@@ -102,9 +102,9 @@ impl Agenda {
 #[cfg(any(test, debug_assertions))]
 pub(super) fn next_by_scan(
     cores: usize,
-    clock: impl Fn(usize) -> Option<Time>,
-) -> Option<(Time, usize, Option<Time>)> {
-    let mut by_time: Vec<_> = (0..cores).filter_map(|core| Some((clock(core)?, core))).collect();
+    clock: impl Fn(CoreId) -> Option<Time>,
+) -> Option<(Time, CoreId, Option<Time>)> {
+    let mut by_time: Vec<_> = CoreId::first(cores).filter_map(|core| Some((clock(core)?, core))).collect();
     by_time.sort_unstable();
     let &(now, core) = by_time.first()?;
     Some((now, core, by_time.get(1).map(|(time, _)| *time)))
@@ -118,14 +118,17 @@ mod tests {
     #[test]
     fn of_equal_clocks_the_lowest_number_is_first() {
         let mut agenda = Agenda::new(4);
-        [3, 1, 2].into_iter().for_each(|core| agenda.add(core));
+        [3, 1, 2].map(CoreId).into_iter().for_each(|core| agenda.add(core));
         let clocks = [0, 7, 7, 5].map(Time);
-        let clock = |of: &[Time; 4], core: usize| Some(of[core]);
-        assert_eq!(agenda.next(|core| clock(&clocks, core)), Some((Time(5), 3, Some(Time(7)))));
+        let clock = |of: &[Time; 4], core: CoreId| Some(of[core.index()]);
+        assert_eq!(agenda.next(|core| clock(&clocks, core)), Some((Time(5), CoreId(3), Some(Time(7)))));
         let clocks = [0, 7, 7, 7].map(Time);
-        assert_eq!(agenda.next(|core| clock(&clocks, core)), Some((Time(7), 1, Some(Time(7)))));
-        assert_eq!(agenda.next(|core| (core == 2).then_some(Time(9))), Some((Time(9), 2, None)));
-        assert_eq!(agenda.next(|core| (core == 0).then_some(Time(9))), None, "nobody added it");
+        assert_eq!(agenda.next(|core| clock(&clocks, core)), Some((Time(7), CoreId(1), Some(Time(7)))));
+        assert_eq!(
+            agenda.next(|core| (core == CoreId(2)).then_some(Time(9))),
+            Some((Time(9), CoreId(2), None))
+        );
+        assert_eq!(agenda.next(|core| (core == CoreId(0)).then_some(Time(9))), None, "nobody added it");
     }
 
     proptest! {
@@ -138,22 +141,22 @@ mod tests {
             let mut agenda = Agenda::new(cores);
             let mut clocks: Vec<(Time, bool)> = vec![(Time::ZERO, false); cores];
             for (core, span, action) in steps {
-                let core = core % cores;
+                let core = CoreId::at(core % cores);
                 match action {
                     // The next core runs.
                     0..=4 => {
-                        let clock = |core: usize| clocks[core].1.then_some(clocks[core].0);
+                        let clock = |core: CoreId| clocks[core.index()].1.then_some(clocks[core.index()].0);
                         let next = agenda.next(clock);
                         prop_assert_eq!(next, next_by_scan(cores, clock));
                         if let Some((_, core, _)) = next {
-                            clocks[core].0 += Time(span);
+                            clocks[core.index()].0 += Time(span);
                         }
                     }
                     // Another's clock is moved.
-                    5 | 6 => clocks[core].0 += Time(span),
-                    7 => clocks[core].1 = false,
+                    5 | 6 => clocks[core.index()].0 += Time(span),
+                    7 => clocks[core.index()].1 = false,
                     _ => {
-                        clocks[core].1 = true;
+                        clocks[core.index()].1 = true;
                         agenda.add(core);
                     }
                 }

@@ -8,7 +8,7 @@ use crate::core::END_OF_TIME;
 use crate::outcome::SimError;
 use crate::tiering::Change;
 use crate::translate::{Stop, Translation};
-use terrace_model::{AddressRange, PageSize, SpaceId, VirtAddr};
+use terrace_model::{AddressRange, CoreId, PageSize, SpaceId, VirtAddr};
 use terrace_trace::{Event, KernelAccess, MapKind, MarkKind};
 
 impl Engine<'_> {
@@ -36,7 +36,7 @@ impl Engine<'_> {
     /// Applies one event of a stream.
     pub(super) fn apply<const F: u8, T: Translation>(
         &mut self,
-        core: usize,
+        core: CoreId,
         stream: usize,
         event: &Event,
     ) -> Result<(), SimError> {
@@ -47,8 +47,8 @@ impl Engine<'_> {
             Some(space) => space,
             None => self.adopt(stream)?,
         };
-        self.machine.shared.running[core] = Some(space);
-        self.machine.shared.os.now = self.machine.cores[core].pipeline.now;
+        self.machine.shared.running[core.index()] = Some(space);
+        self.machine.shared.os.now = self.machine.cores[core.index()].pipeline.now;
         let machine = &mut self.machine;
         for gone in machine.scheme.kernel().before_event(space, event, &mut machine.shared.os) {
             self.before_change(core, space, gone, Change::Unmap);
@@ -130,7 +130,7 @@ impl Engine<'_> {
             Event::Wait { nanos } => self.waited_nanos = self.waited_nanos.saturating_add(*nanos),
             Event::Compute { instructions } => {
                 self.compute(core, stream, *instructions);
-                if self.machine.cores[core].pipeline.now > END_OF_TIME {
+                if self.machine.cores[core.index()].pipeline.now > END_OF_TIME {
                     return Err(SimError::TooLong);
                 }
             }
@@ -151,25 +151,25 @@ impl Engine<'_> {
     }
 
     /// The kernel is about to change the pages of a range: orders give up what they hold of it.
-    fn before_change(&mut self, core: usize, space: SpaceId, range: AddressRange, change: Change) {
-        let now = self.machine.cores[core].pipeline.now;
+    fn before_change(&mut self, core: CoreId, space: SpaceId, range: AddressRange, change: Change) {
+        let now = self.machine.cores[core.index()].pipeline.now;
         if let Some(tiering) = &mut self.tiering {
             tiering.state.before_change(&mut self.machine, space, range, &change, now);
         }
     }
 
     /// Completes what the program on a core changed in page tables.
-    fn complete(&mut self, core: usize, cause: Cause) {
-        let now = self.machine.cores[core].pipeline.now;
+    fn complete(&mut self, core: CoreId, cause: Cause) {
+        let now = self.machine.cores[core.index()].pipeline.now;
         self.machine.complete(cause, Some(core), now);
     }
 
     /// A stream has nothing left. Other threads may not have come as far as the one that ended their process: the last
     /// thread to end frees the address space.
-    pub(super) fn end_stream(&mut self, core: usize, stream: usize) -> Result<(), SimError> {
+    pub(super) fn end_stream(&mut self, core: CoreId, stream: usize) -> Result<(), SimError> {
         self.streams.streams[stream].exited = true;
         self.stalled(stream);
-        self.machine.shared.running[core] = None;
+        self.machine.shared.running[core.index()] = None;
         let Some(space) = self.streams.streams[stream].space else { return Ok(()) };
         if !self.ending.contains(&space) {
             return Ok(());
@@ -190,7 +190,7 @@ impl Engine<'_> {
 
     fn spawn(
         &mut self,
-        core: usize,
+        core: CoreId,
         stream: usize,
         process: u32,
         forked_from: Option<usize>,
@@ -201,7 +201,7 @@ impl Engine<'_> {
             Some((parent, forks)) if !self.spaces.contains_key(&process) => {
                 self.before_change(core, parent, AddressRange::new(0, u64::MAX), Change::Share);
                 let shared_lines = self.machine.scheme.kernel().before_fork(parent);
-                let now = self.machine.cores[forks].pipeline.now;
+                let now = self.machine.cores[forks.index()].pipeline.now;
                 self.machine.flush_lines(shared_lines, now);
                 let child = self.machine.shared.os.fork(parent)?;
                 self.machine.scheme.kernel().forked(parent, child);
@@ -244,7 +244,7 @@ impl Engine<'_> {
         Ok(())
     }
 
-    pub(super) fn end_process(&mut self, core: usize, space: SpaceId, ends: bool) -> Result<(), SimError> {
+    pub(super) fn end_process(&mut self, core: CoreId, space: SpaceId, ends: bool) -> Result<(), SimError> {
         self.look_at_memory(true, false);
         self.before_change(core, space, AddressRange::new(0, u64::MAX), Change::Unmap);
         self.machine.scheme.kernel().ended(space, &mut self.machine.shared.os);
@@ -261,8 +261,8 @@ impl Engine<'_> {
         }
     }
 
-    fn mark(&mut self, core: usize, stream: usize, kind: MarkKind, value: u64) -> Result<(), SimError> {
-        let pipeline = &self.machine.cores[core].pipeline;
+    fn mark(&mut self, core: CoreId, stream: usize, kind: MarkKind, value: u64) -> Result<(), SimError> {
+        let pipeline = &self.machine.cores[core.index()].pipeline;
         match kind {
             MarkKind::RequestBegin => self.requests.begin(stream, pipeline.now),
             MarkKind::RequestEnd => self.requests.end(stream, pipeline.loads_done()),

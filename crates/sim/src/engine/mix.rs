@@ -8,7 +8,7 @@
 use super::Engine;
 use super::streams::Stream;
 use crate::outcome::SimError;
-use terrace_model::{Stats, Time, Unit};
+use terrace_model::{CoreId, Stats, Time, Unit};
 use terrace_trace::MixedProgram;
 
 /// Where the programs of a mix stand.
@@ -98,19 +98,19 @@ impl MixRun {
 impl Engine<'_> {
     /// The core that a stream runs on. Each program of a mix has every n-th core where there are as many cores as programs,
     /// and shares one with others where there are fewer.
-    pub(super) fn core_for(&self, stream: usize) -> usize {
+    pub(super) fn core_for(&self, stream: usize) -> CoreId {
         let cores = self.run_queues.len();
         if let Some(hypervisor) = &self.machine.shared.hypervisor {
             // The guest's threads run on its virtual CPUs in turn, and those are pinned to cores in turn.
-            return hypervisor.vcpu(0, stream) % cores;
+            return CoreId::at(hypervisor.vcpu(0, stream) % cores);
         }
         let programs = self.streams.programs.len();
         let (program, thread) = (stream % programs, stream / programs);
         if program >= cores {
-            return program % cores;
+            return CoreId::at(program % cores);
         }
         let own = (cores - program).div_ceil(programs);
-        program + programs * (thread % own)
+        CoreId::at(program + programs * (thread % own))
     }
 
     /// The first batch of a program, unless others have to come first.
@@ -122,18 +122,18 @@ impl Engine<'_> {
     }
 
     /// Counts for its program what a stream did on a core.
-    pub(super) fn account(&mut self, core: usize, stream: usize) {
+    pub(super) fn account(&mut self, core: CoreId, stream: usize) {
         let Some(mix) = &mut self.mix else { return };
         let counted = &mut mix.each[self.streams.program_of(stream)].counted;
-        let of_core = self.machine.cores[core].pipeline.instructions;
-        let before = std::mem::replace(&mut self.run_queues[core].accounted, of_core);
+        let of_core = self.machine.cores[core.index()].pipeline.instructions;
+        let before = std::mem::replace(&mut self.run_queues[core.index()].accounted, of_core);
         counted.instructions += of_core - before;
         let entry = &mut self.streams.streams[stream];
         counted.accesses += entry.accesses - std::mem::replace(&mut entry.accounted, entry.accesses);
     }
 
     /// A stream has come to the begin of its program's region.
-    pub(super) fn comes_to_region(&mut self, core: usize, stream: usize) -> Result<(), SimError> {
+    pub(super) fn comes_to_region(&mut self, core: CoreId, stream: usize) -> Result<(), SimError> {
         self.account(core, stream);
         let program = self.streams.program_of(stream);
         let Some(mix) = &mut self.mix else { return Ok(()) };
@@ -143,7 +143,7 @@ impl Engine<'_> {
         let programs = self.streams.programs.len();
         let streams = self.streams.streams.iter_mut().skip(program).step_by(programs);
         streams.for_each(|stream| stream.held = true);
-        self.begin_regions(self.machine.cores[core].pipeline.now)
+        self.begin_regions(self.machine.cores[core.index()].pipeline.now)
     }
 
     /// All regions begin where every program has come to its own.
@@ -161,7 +161,7 @@ impl Engine<'_> {
         for stream in self.streams.streams.iter_mut().filter(|stream| stream.held) {
             stream.held = false;
             self.agenda.add(stream.core);
-            self.machine.cores[stream.core].pipeline.idle_until(now);
+            self.machine.cores[stream.core.index()].pipeline.idle_until(now);
         }
         self.begin_region();
         for program in begin {
@@ -171,7 +171,7 @@ impl Engine<'_> {
     }
 
     /// A stream has come to an end of its program's region. Returns whether that ends the machine's.
-    pub(super) fn leaves_region(&mut self, core: usize, stream: usize) -> bool {
+    pub(super) fn leaves_region(&mut self, core: CoreId, stream: usize) -> bool {
         self.account(core, stream);
         let program = self.streams.program_of(stream);
         let Some(mix) = &mut self.mix else { return true };
@@ -179,7 +179,7 @@ impl Engine<'_> {
         if one.over {
             return false;
         }
-        one.end = Some((self.machine.cores[core].pipeline.now, one.counted));
+        one.end = Some((self.machine.cores[core.index()].pipeline.now, one.counted));
         mix.each.iter().all(|one| one.end.is_some())
     }
 
@@ -229,13 +229,13 @@ impl Engine<'_> {
     /// The clock of the program's core that is furthest ahead.
     fn clock_of(&self, program: usize) -> Time {
         let has_core = |stream: &&Stream| stream.space.is_some();
-        let clock = |stream: &Stream| self.machine.cores[stream.core].pipeline.now;
+        let clock = |stream: &Stream| self.machine.cores[stream.core.index()].pipeline.now;
         self.streams_of(program).filter(has_core).map(clock).max().unwrap_or_default()
     }
 
     /// A program has come to its end, for the first time or again. Returns whether it began once more.
     fn ends(&mut self, program: usize, mut now: Time) -> Result<bool, SimError> {
-        let mut cores: Vec<usize> = self
+        let mut cores: Vec<CoreId> = self
             .streams_of(program)
             .filter(|stream| stream.space.is_some())
             .map(|stream| stream.core)
@@ -243,8 +243,8 @@ impl Engine<'_> {
         cores.sort_unstable();
         cores.dedup();
         for &core in &cores {
-            self.machine.cores[core].pipeline.drain();
-            now = now.max(self.machine.cores[core].pipeline.now);
+            self.machine.cores[core.index()].pipeline.drain();
+            now = now.max(self.machine.cores[core.index()].pipeline.now);
         }
         let Some(mix) = &mut self.mix else { return Ok(false) };
         let one = &mut mix.each[program];
@@ -276,14 +276,14 @@ impl Engine<'_> {
     }
 
     /// Nothing stays of a program: streams leave their cores, and memory that its input did not free is freed by `core`.
-    fn clear(&mut self, program: usize, core: usize) -> Result<(), SimError> {
+    fn clear(&mut self, program: usize, core: CoreId) -> Result<(), SimError> {
         let programs = self.streams.programs.len();
         let is_other = |stream: usize| stream % programs != program;
-        for (core, queue) in self.run_queues.iter_mut().enumerate() {
+        for (queue, space) in self.run_queues.iter_mut().zip(&mut self.machine.shared.running) {
             queue.waiting.retain(|&stream| is_other(stream));
             if queue.running.is_some_and(|stream| !is_other(stream)) {
                 queue.running = None;
-                self.machine.shared.running[core] = None;
+                *space = None;
             }
         }
         self.blocked.retain(|&stream| is_other(stream));

@@ -28,7 +28,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use streams::Streams;
-use terrace_model::{SpaceId, Time};
+use terrace_model::{CoreId, SpaceId, Time};
 use terrace_trace::{Batch, Event, EventSource};
 use virtual_machines::VirtualMachines;
 
@@ -262,7 +262,7 @@ impl<'a> Engine<'a> {
                 self.stopped = true;
                 break;
             }
-            let now = self.machine.cores[core].pipeline.now;
+            let now = self.machine.cores[core.index()].pipeline.now;
             self.look_at_placement(now);
             self.look_at_contiguity(now);
             self.run_core::<F, T>(core, horizon)?;
@@ -286,40 +286,41 @@ impl<'a> Engine<'a> {
             entry.starved = false;
             let core = entry.core;
             self.agenda.add(core);
-            let alone = self.run_queues[core].running.is_none_or(|running| running == stream);
+            let alone = self.run_queues[core.index()].running.is_none_or(|running| running == stream);
             if alone
-                && self.run_queues[core]
+                && self.run_queues[core.index()]
                     .waiting
                     .iter()
                     .all(|&s| s == stream || self.streams.streams[s].starved)
             {
-                self.machine.cores[core].pipeline.idle_until(now);
+                self.machine.cores[core.index()].pipeline.idle_until(now);
             }
         }
         Ok(true)
     }
 
     /// A stream waits for its turn on a core from `now` on.
-    fn put_on(&mut self, core: usize, stream: usize, now: Time) {
+    fn put_on(&mut self, core: CoreId, stream: usize, now: Time) {
         self.streams.streams[stream].core = core;
-        if !self.run_queues[core].used {
-            self.run_queues[core].used = true;
+        if !self.run_queues[core.index()].used {
+            self.run_queues[core.index()].used = true;
             self.machine.shared.caches.activate(core);
         }
-        if self.run_queues[core].running.is_none() && self.run_queues[core].waiting.is_empty() {
-            self.machine.cores[core].pipeline.idle_until(now);
+        if self.run_queues[core.index()].running.is_none() && self.run_queues[core.index()].waiting.is_empty()
+        {
+            self.machine.cores[core.index()].pipeline.idle_until(now);
         }
-        self.run_queues[core].waiting.push_back(stream);
+        self.run_queues[core.index()].waiting.push_back(stream);
         self.agenda.add(core);
     }
 
     /// Runs a core's stream until it passes the horizon or has nothing to run.
-    fn run_core<const F: u8, T: Translation>(&mut self, core: usize, horizon: Time) -> Result<(), SimError> {
+    fn run_core<const F: u8, T: Translation>(&mut self, core: CoreId, horizon: Time) -> Result<(), SimError> {
         let Some(stream) = self.choose_stream(core) else { return Ok(()) };
         // A stream without `Spawn` has none before its first batch.
-        self.machine.shared.running[core] = self.streams.streams[stream].space;
+        self.machine.shared.running[core.index()] = self.streams.streams[stream].space;
         if !self.streams.advance(stream) {
-            let now = self.machine.cores[core].pipeline.now;
+            let now = self.machine.cores[core.index()].pipeline.now;
             let program = self.streams.program_of(stream);
             if self.streams.programs[program].exhausted {
                 // Without an `Exit`: the input was cut off, and what it had stays.
@@ -353,7 +354,7 @@ impl<'a> Engine<'a> {
     /// Runs the current batch of a stream from where it stands.
     fn run_batch<const F: u8, T: Translation>(
         &mut self,
-        core: usize,
+        core: CoreId,
         stream: usize,
         batch: &Arc<Batch>,
         horizon: Time,
@@ -367,7 +368,7 @@ impl<'a> Engine<'a> {
                     Some(space) => space,
                     None => self.adopt(stream)?,
                 };
-                self.machine.shared.running[core] = Some(space);
+                self.machine.shared.running[core.index()] = Some(space);
                 let from = self.streams.streams[stream].next_access;
                 let (mut site, mut own) = self.site::<F, T>(core);
                 let reached = site.run(&mut own, space, batch, from, stop_at, horizon)?;
@@ -376,13 +377,13 @@ impl<'a> Engine<'a> {
                 self.machine.shared.observers.issued(space, batch, from..reached);
                 self.accesses += (reached - from) as u64;
                 self.streams.streams[stream].accesses += (reached - from) as u64;
-                let (os, now) = (&self.machine.shared.os, self.machine.cores[core].pipeline.now);
+                let (os, now) = (&self.machine.shared.os, self.machine.cores[core.index()].pipeline.now);
                 self.vms.ran(|| os.guest_of(space), (reached - from) as u64, now);
                 self.streams.streams[stream].next_access = reached;
                 if self.waits_for_page(core) {
                     return Ok(());
                 }
-                if reached < stop_at || self.machine.cores[core].pipeline.now > horizon {
+                if reached < stop_at || self.machine.cores[core.index()].pipeline.now > horizon {
                     if reached == batch.len() && event.is_none() {
                         self.finish_batch(stream);
                     }
@@ -405,7 +406,7 @@ impl<'a> Engine<'a> {
             if event.sequence != 0 {
                 self.streams.input_of(stream).order.apply(event.sequence);
                 if !self.blocked.is_empty() {
-                    self.unblock(self.machine.cores[core].pipeline.now);
+                    self.unblock(self.machine.cores[core.index()].pipeline.now);
                     // Others may run now: the horizon is another.
                     return Ok(());
                 }
@@ -414,9 +415,10 @@ impl<'a> Engine<'a> {
                 // What follows is simulated otherwise.
                 return Ok(());
             }
-            if matches!(event.event, Event::Wait { .. }) && !self.run_queues[core].waiting.is_empty() {
+            if matches!(event.event, Event::Wait { .. }) && !self.run_queues[core.index()].waiting.is_empty()
+            {
                 // The thread slept: its core is free for another.
-                self.run_queues[core].slice_ends = Time::ZERO;
+                self.run_queues[core.index()].slice_ends = Time::ZERO;
                 return Ok(());
             }
             // An event can take long: others come first.
@@ -424,7 +426,7 @@ impl<'a> Engine<'a> {
             if state.exited
                 || state.held
                 || state.core != core
-                || self.machine.cores[core].pipeline.now > horizon
+                || self.machine.cores[core.index()].pipeline.now > horizon
             {
                 return Ok(());
             }
@@ -433,8 +435,8 @@ impl<'a> Engine<'a> {
 
     /// Computes without an access. A policy and samples of contiguity may be due meanwhile: where one is, the
     /// stream goes on afterwards.
-    fn compute(&mut self, core: usize, stream: usize, instructions: u64) {
-        let pipeline = &mut self.machine.cores[core].pipeline;
+    fn compute(&mut self, core: CoreId, stream: usize, instructions: u64) {
+        let pipeline = &mut self.machine.cores[core.index()].pipeline;
         let managed = self.tiering.is_some() || self.host_tiering.is_some();
         if !managed && self.contiguity.is_none() {
             return pipeline.compute(instructions);
@@ -465,9 +467,9 @@ impl<'a> Engine<'a> {
     }
 
     /// Whether the core had to stop at a page on the move.
-    fn waits_for_page(&mut self, core: usize) -> bool {
+    fn waits_for_page(&mut self, core: CoreId) -> bool {
         let Some(page) = self.machine.shared.stopped_at.take() else { return false };
-        self.run_queues[core].waits_for = Some(page);
+        self.run_queues[core.index()].waits_for = Some(page);
         let tiering = match page.system {
             System::Programs => &mut self.tiering,
             System::Hypervisor => &mut self.host_tiering,
@@ -480,14 +482,14 @@ impl<'a> Engine<'a> {
     }
 
     /// A core, and what it and the kernel have of the scheme.
-    fn site<const F: u8, T: Translation>(&mut self, core: usize) -> (Site<'_, F>, Own<'_, T>) {
+    fn site<const F: u8, T: Translation>(&mut self, core: CoreId) -> (Site<'_, F>, Own<'_, T>) {
         let Machine { cores, shared, scheme, .. } = &mut self.machine;
         let scheme: &mut Scheme<T> =
             scheme.as_any().downcast_mut().expect("the engine runs the machine's scheme");
-        let own = Own { scheme: &mut scheme.cores[core], kernel: &mut scheme.kernel };
+        let own = Own { scheme: &mut scheme.cores[core.index()], kernel: &mut scheme.kernel };
         let manager = self.tiering.as_mut().map(|tiering| tiering as &mut dyn Manager);
         let host_manager = self.host_tiering.as_mut().map(|tiering| tiering as &mut dyn Manager);
-        (Site { id: core, core: &mut cores[core], shared, manager, host_manager }, own)
+        (Site { id: core, core: &mut cores[core.index()], shared, manager, host_manager }, own)
     }
 
     fn finish_batch(&mut self, stream: usize) {

@@ -11,7 +11,7 @@ use crate::machine::{Machine, StoppedAt, System};
 use crate::outcome::SimError;
 use crate::tiering::Tiering;
 use std::collections::VecDeque;
-use terrace_model::{PageSize, Time};
+use terrace_model::{CoreId, PageSize, Time};
 use terrace_policy::{PageId, PageRange};
 
 /// The streams of one core: the one that runs and those that wait.
@@ -39,7 +39,7 @@ fn wake(
 ) -> Time {
     let mut waited = Time::ZERO;
     for (page, size, at) in pages {
-        for (id, (queue, core)) in run_queues.iter_mut().zip(&mut machine.cores).enumerate() {
+        for (id, (queue, core)) in CoreId::number(run_queues.iter_mut().zip(&mut machine.cores)) {
             let arrived = queue
                 .waits_for
                 .filter(|at| at.system == system)
@@ -59,7 +59,7 @@ fn wake(
 
 impl Engine<'_> {
     /// The core to run next and how far it may go; `None` when nothing is left.
-    pub(super) fn next_core<const F: u8>(&mut self) -> Result<Option<(usize, Time)>, SimError> {
+    pub(super) fn next_core<const F: u8>(&mut self) -> Result<Option<(CoreId, Time)>, SimError> {
         loop {
             self.serve_stalled()?;
             if self.mix.as_ref().is_some_and(MixRun::is_over) {
@@ -122,9 +122,10 @@ impl Engine<'_> {
 
     /// The core whose clock is least, with its clock, and the least clock of the others that can run.
     #[inline]
-    fn first_two(&mut self) -> Option<(Time, usize, Option<Time>)> {
+    fn first_two(&mut self) -> Option<(Time, CoreId, Option<Time>)> {
         let mut agenda = std::mem::take(&mut self.agenda);
-        let clock = |core: usize| self.has_runnable(core).then(|| self.machine.cores[core].pipeline.now);
+        let clock =
+            |core: CoreId| self.has_runnable(core).then(|| self.machine.cores[core.index()].pipeline.now);
         let next = agenda.next(clock);
         #[cfg(debug_assertions)]
         assert_eq!(next, next_by_scan(self.run_queues.len(), clock), "a core was not added to the agenda");
@@ -165,7 +166,8 @@ impl Engine<'_> {
         if !self.tiering.iter().chain(&self.host_tiering).any(shares) {
             return;
         }
-        let busy: Vec<usize> = (0..self.run_queues.len()).filter(|core| self.has_runnable(*core)).collect();
+        let busy: Vec<CoreId> =
+            CoreId::first(self.run_queues.len()).filter(|core| self.has_runnable(*core)).collect();
         if let Some(tiering) = &mut self.host_tiering {
             tiering.state.processors.busy.clone_from(&busy);
         }
@@ -175,8 +177,8 @@ impl Engine<'_> {
     }
 
     /// Whether a core has a stream that may run now.
-    pub(super) fn has_runnable(&self, core: usize) -> bool {
-        let queue = &self.run_queues[core];
+    pub(super) fn has_runnable(&self, core: CoreId) -> bool {
+        let queue = &self.run_queues[core.index()];
         if queue.waits_for.is_some() {
             return false;
         }
@@ -185,9 +187,9 @@ impl Engine<'_> {
     }
 
     /// Makes sure that the core's running stream is one that can run.
-    pub(super) fn choose_stream(&mut self, core: usize) -> Option<usize> {
-        let now = self.machine.cores[core].pipeline.now;
-        let queue = &mut self.run_queues[core];
+    pub(super) fn choose_stream(&mut self, core: CoreId) -> Option<usize> {
+        let now = self.machine.cores[core.index()].pipeline.now;
+        let queue = &mut self.run_queues[core.index()];
         if let Some(running) = queue.running {
             let stream = &self.streams.streams[running];
             let over = now >= queue.slice_ends && !queue.waiting.is_empty();
@@ -204,8 +206,8 @@ impl Engine<'_> {
         let next = queue.waiting.remove(at)?;
         queue.running = Some(next);
         let vcpu = self.vcpu_of(next);
-        let queue = &mut self.run_queues[core];
-        let pipeline = &mut self.machine.cores[core].pipeline;
+        let queue = &mut self.run_queues[core.index()];
+        let pipeline = &mut self.machine.cores[core.index()].pipeline;
         pipeline.drain();
         if pipeline.instructions > 0 {
             pipeline.kernel(self.machine.shared.timing.context_switch);
@@ -232,11 +234,11 @@ impl Engine<'_> {
                 // A core that had nothing else to do waited with its stream.
                 let core = stream.core;
                 agenda.add(core);
-                let queue = &mut run_queues[core];
+                let queue = &mut run_queues[core.index()];
                 let idle = queue.running.is_none_or(|running| running == at)
                     && queue.waiting.iter().all(|&other| other == at || !streams[other].may_run());
                 if idle {
-                    cores[core].pipeline.idle_until(now);
+                    cores[core.index()].pipeline.idle_until(now);
                 }
             }
             waits

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
-use terrace_model::SpaceId;
+use terrace_model::{CoreId, SpaceId};
 use terrace_trace::{Batch, Event, EventSource, Rules, SourceError};
 
 /// Batches kept for streams other than the one that is waited for.
@@ -22,7 +22,7 @@ pub(super) struct Stream {
     pub next_event: usize,
     /// Process number in the simulated kernel, once the stream's `Spawn` was applied.
     pub space: Option<SpaceId>,
-    pub core: usize,
+    pub core: CoreId,
     /// Its virtual CPU, where there are several virtual machines and it has begun.
     pub vcpu: Option<usize>,
     /// No batch is near: the stream was idle.

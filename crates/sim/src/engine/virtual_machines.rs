@@ -6,7 +6,7 @@
 use super::Engine;
 use crate::outcome::SimError;
 use std::collections::HashSet;
-use terrace_model::{SpaceId, Stats, Time, Unit};
+use terrace_model::{CoreId, SpaceId, Stats, Time, Unit};
 
 /// What the engine knows of several virtual machines.
 #[derive(Debug, Default)]
@@ -89,7 +89,7 @@ impl Engine<'_> {
     }
 
     /// A stream on `core` has got its process: it goes to a virtual CPU of its virtual machine.
-    pub(super) fn settle(&mut self, core: usize, stream: usize) {
+    pub(super) fn settle(&mut self, core: CoreId, stream: usize) {
         let Some(hypervisor) = &self.machine.shared.hypervisor else { return };
         let Some(space) = self.streams.streams[stream].space.filter(|_| hypervisor.count() > 1) else {
             return;
@@ -99,14 +99,14 @@ impl Engine<'_> {
         let vcpu = hypervisor.vcpu(vm, of_vm.threads);
         of_vm.threads += 1;
         self.streams.streams[stream].vcpu = Some(vcpu);
-        let target = vcpu % self.run_queues.len();
+        let target = CoreId::at(vcpu % self.run_queues.len());
         if target == core {
-            self.run_queues[core].vcpu = Some(vcpu);
+            self.run_queues[core.index()].vcpu = Some(vcpu);
             return;
         }
-        self.machine.shared.running[core] = None;
-        self.run_queues[core].running = None;
-        let now = self.machine.cores[core].pipeline.now;
+        self.machine.shared.running[core.index()] = None;
+        self.run_queues[core.index()].running = None;
+        let now = self.machine.cores[core.index()].pipeline.now;
         self.put_on(target, stream, now);
     }
 
@@ -125,7 +125,7 @@ impl Engine<'_> {
     }
 
     /// The process of a stream, whose space is over, goes on in a new one.
-    pub(super) fn move_to_vm(&mut self, core: usize, stream: usize, vm: usize) -> Result<(), SimError> {
+    pub(super) fn move_to_vm(&mut self, core: CoreId, stream: usize, vm: usize) -> Result<(), SimError> {
         let space = self.machine.shared.os.new_space_in(vm)?;
         if let Some(process) = self.streams.streams[stream].process {
             self.spaces.insert(process, space);

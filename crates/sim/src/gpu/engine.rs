@@ -17,7 +17,7 @@ use crate::outcome::{Fidelity, Options, Outcome, SimError};
 use crate::tiering::Tiering;
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
-use terrace_model::{SpaceId, Time, VirtAddr};
+use terrace_model::{CoreId, SpaceId, Time, VirtAddr};
 use terrace_policy::Capability;
 use terrace_trace::{AccessKind, Agent, Batch, Event, EventSource, MarkKind, Rules};
 
@@ -126,7 +126,7 @@ pub fn simulate(
     machine.shared.has_caches = true;
     machine.shared.memory.watch(design);
     machine.shared.observers.structures = Some(Box::new(StructureCounter::new(design.tiers.len())));
-    machine.shared.caches.activate(HOST);
+    machine.shared.caches.activate(CoreId::at(HOST));
     let tiers = design.tiers.len();
     let engine = Engine {
         paths: Paths::new(gpu, design.coherence.as_ref(), &machine),
@@ -144,7 +144,7 @@ pub fn simulate(
         group: None,
         reading: 0,
         exited: HashSet::new(),
-        threads: vec![HostThread::new(HOST, Time::ZERO, design.cache.l1.outstanding)],
+        threads: vec![HostThread::new(CoreId::at(HOST), Time::ZERO, design.cache.l1.outstanding)],
         host_outstanding: design.cache.l1.outstanding,
         cores: design.core.count as usize,
         overlap: None,

@@ -6,13 +6,13 @@ use crate::cache::Outstanding;
 use crate::machine::{Manager, Shared};
 use crate::memory::Initiator;
 use crate::outcome::SimError;
-use terrace_model::{Frame, Line, PageId, PageSize, SpaceId, Time, VirtAddr};
+use terrace_model::{CoreId, Frame, Line, PageId, PageSize, SpaceId, Time, VirtAddr};
 use terrace_trace::{AccessKind, Batch};
 
 /// A thread, or all of them where they take turns with kernels.
 #[derive(Debug)]
 pub(super) struct HostThread {
-    pub core: usize,
+    pub core: CoreId,
     /// When it does what comes next.
     pub now: Time,
     loads: Outstanding,
@@ -20,7 +20,7 @@ pub(super) struct HostThread {
 
 impl HostThread {
     /// A thread that has nothing under way.
-    pub fn new(core: usize, now: Time, outstanding: u32) -> HostThread {
+    pub fn new(core: CoreId, now: Time, outstanding: u32) -> HostThread {
         HostThread { core, now, loads: Outstanding::new(outstanding) }
     }
 }

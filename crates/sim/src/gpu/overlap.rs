@@ -17,7 +17,7 @@ use super::host::{HostAccess, HostThread};
 use super::sms::Group;
 use crate::outcome::SimError;
 use std::collections::{HashMap, VecDeque};
-use terrace_model::{PageId, SpaceId, Time};
+use terrace_model::{CoreId, PageId, SpaceId, Time};
 use terrace_trace::Agent;
 
 /// Accesses of threads and instructions of warps that are queued at most while others are waited for: about 100 MiB.
@@ -142,7 +142,7 @@ impl Engine {
     pub(super) fn add_thread(&mut self, stream: u32, space: SpaceId) {
         let Some(overlap) = &mut self.overlap else { return };
         let (at, now) = (overlap.queues.len(), overlap.present);
-        let core = at % self.cores;
+        let core = CoreId::at(at % self.cores);
         self.machine.shared.caches.activate(core);
         match self.threads.get_mut(at) {
             Some(thread) => thread.now = now,

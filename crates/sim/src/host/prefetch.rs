@@ -6,7 +6,7 @@
 use super::regions::{Region, RegionCache};
 use crate::cache::Hierarchy;
 use crate::os::PageTable;
-use terrace_model::{LINE_BYTES, Line, PageSize, SpaceId, VirtAddr};
+use terrace_model::{CoreId, LINE_BYTES, Line, PageSize, SpaceId, VirtAddr};
 
 /// Far enough to hide a host miss for a page-table entry, and again as far for what it leads to.
 const FAR: usize = 24;
@@ -99,7 +99,7 @@ impl HostPrefetch {
     pub fn line(
         &mut self,
         caches: &Hierarchy,
-        core: usize,
+        core: CoreId,
         table: &PageTable,
         regions: &RegionCache,
         space: SpaceId,

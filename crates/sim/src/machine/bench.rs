@@ -5,7 +5,7 @@ use super::hypervisor::System;
 use crate::coherence::Cause;
 use crate::design::Design;
 use crate::outcome::Options;
-use terrace_model::{AddressRange, PageSize, Time};
+use terrace_model::{AddressRange, CoreId, PageSize, Time};
 use terrace_policy::PageId;
 use terrace_trace::{Advice, MapKind, Protection};
 
@@ -39,7 +39,7 @@ pub fn shootdown_benchmark(design: &Design, call: ShootdownCall, threads: usize)
     let page = AddressRange::new(1 << 40, PageSize::Base.bytes());
     os.map(space, page, MapKind::Anonymous, Protection::READ_WRITE).map_err(failed)?;
     os.fault(space, page.start, &[]).map_err(failed)?;
-    machine.complete(Cause::Fault, Some(0), Time::ZERO);
+    machine.complete(Cause::Fault, Some(CoreId(0)), Time::ZERO);
     machine.shared.running[..threads].fill(Some(space));
     let os = &mut machine.shared.os;
     let cause = match call {
@@ -61,7 +61,7 @@ pub fn shootdown_benchmark(design: &Design, call: ShootdownCall, threads: usize)
             Cause::Migration
         }
     };
-    Ok(machine.complete(cause, Some(0), Time::ZERO).waits)
+    Ok(machine.complete(cause, Some(CoreId(0)), Time::ZERO).waits)
 }
 
 #[cfg(test)]

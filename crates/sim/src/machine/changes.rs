@@ -16,7 +16,7 @@ use crate::memory::Initiator;
 use crate::os::{Changes, Owner, StalePages};
 use crate::translate::{KernelState, Translation};
 use std::ops::Range;
-use terrace_model::{AddressRange, Frame, LINE_BYTES, Line, SpaceId, Time};
+use terrace_model::{AddressRange, CoreId, Frame, LINE_BYTES, Line, SpaceId, Time};
 
 /// Translations that cores have to drop before they run again.
 #[derive(Debug)]
@@ -29,15 +29,15 @@ pub(crate) struct Pending {
     /// Page-walk caches have to be dropped.
     pub(super) reshaped: bool,
     /// Cores that are interrupted.
-    pub(super) targets: Vec<usize>,
+    pub(super) targets: Vec<CoreId>,
     /// The core that has dropped them already.
-    pub(super) done: Option<usize>,
+    pub(super) done: Option<CoreId>,
 }
 
 impl Machine {
     /// Completes what changed in page tables. `core` made the changes; without one a kernel thread did, on a processor of
     /// its own at `now`, and whoever calls charges it. A core is charged here.
-    pub fn complete(&mut self, cause: Cause, core: Option<usize>, now: Time) -> Completed {
+    pub fn complete(&mut self, cause: Cause, core: Option<CoreId>, now: Time) -> Completed {
         if self.shared.os.changes.is_empty() {
             return Completed::default();
         }
@@ -50,7 +50,7 @@ impl Machine {
         if let Some(core) = core
             && completed.waits > Time::ZERO
         {
-            let pipeline = &mut self.cores[core].pipeline;
+            let pipeline = &mut self.cores[core.index()].pipeline;
             pipeline.drain();
             pipeline.kernel(completed.waits);
         }
@@ -58,7 +58,7 @@ impl Machine {
     }
 
     /// Completes what changed in the hypervisor's page table: see [`Machine::complete`].
-    pub fn complete_host(&mut self, cause: Cause, core: Option<usize>, now: Time) -> Completed {
+    pub fn complete_host(&mut self, cause: Cause, core: Option<CoreId>, now: Time) -> Completed {
         let Some(hypervisor) = &mut self.shared.hypervisor else { return Completed::default() };
         if hypervisor.os.changes.is_empty() {
             return Completed::default();
@@ -83,7 +83,7 @@ impl Machine {
         &mut self,
         system: System,
         cause: Cause,
-        core: Option<usize>,
+        core: Option<CoreId>,
         now: Time,
         changes: Changes,
     ) -> Completed {
@@ -105,7 +105,7 @@ impl Machine {
         &mut self,
         system: System,
         cause: Cause,
-        core: Option<usize>,
+        core: Option<CoreId>,
         now: Time,
         changes: &Changes,
     ) {
@@ -118,7 +118,7 @@ impl Machine {
                 shared.store_from_outside(kernel, line, now);
                 continue;
             };
-            let pipeline = &mut cores[id].pipeline;
+            let pipeline = &mut cores[id.index()].pipeline;
             if !cause.pays_for_stores() {
                 shared.store_entry(kernel, id, line, pipeline.now);
                 continue;
@@ -148,7 +148,7 @@ impl Machine {
                     self.scheme.forget(pages.space, pages.range());
                 }
             }
-            for (id, core) in self.cores.iter_mut().enumerate() {
+            for (id, core) in CoreId::number(&mut self.cores) {
                 if pending.targets.contains(&id) {
                     core.pipeline.kernel(pending.bill.interrupt);
                     self.shared.shootdowns.interrupts += u64::from(pending.bill.interrupt > Time::ZERO);
@@ -179,7 +179,7 @@ impl Machine {
             Some((pages, _)) => pages.iter().for_each(|(space, range)| self.scheme.forget(*space, *range)),
             None => spaces.iter().for_each(|space| self.scheme.forget(*space, EVERYTHING)),
         }
-        for (id, core) in self.cores.iter_mut().enumerate() {
+        for (id, core) in CoreId::number(&mut self.cores) {
             // Who is not interrupted goes on with what it has in flight.
             if pending.targets.contains(&id) && pending.bill.interrupt > Time::ZERO {
                 core.pipeline.drain();
@@ -398,7 +398,7 @@ impl Shared {
         &mut self,
         system: System,
         cause: Cause,
-        core: Option<usize>,
+        core: Option<CoreId>,
         changes: Changes,
         dropped_by_core: bool,
     ) -> Completed {
@@ -412,9 +412,9 @@ impl Shared {
         spaces.sort_unstable();
         spaces.dedup();
         let of_host = system == System::Hypervisor;
-        let runs = |id: usize| self.runs_any_of(id, system, &spaces);
-        let targets: Vec<usize> =
-            (0..self.running.len()).filter(|id| Some(*id) != core && runs(*id)).collect();
+        let runs = |id: CoreId| self.runs_any_of(id, system, &spaces);
+        let targets: Vec<CoreId> =
+            CoreId::first(self.running.len()).filter(|id| Some(*id) != core && runs(*id)).collect();
         let what = Invalidation {
             pages: changes.stale_pages(),
             whole: cause.is_whole(),
@@ -469,7 +469,7 @@ impl Shared {
     fn store_entry<K: KernelState + ?Sized>(
         &mut self,
         kernel: Option<&mut K>,
-        core: usize,
+        core: CoreId,
         line: Line,
         now: Time,
     ) -> Served {

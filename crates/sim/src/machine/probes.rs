@@ -16,7 +16,7 @@ use crate::translate::{
     KernelState, Nested, PageWalkCache, Probed, Request, Resolution, TlbHit, TlbSet, Translation,
     WalkCacheTags, Walker,
 };
-use terrace_model::{LINE_BYTES, Line, PhysAddr, SpaceId, Time};
+use terrace_model::{CoreId, LINE_BYTES, Line, PhysAddr, SpaceId, Time};
 
 /// The translation structures of one core.
 pub(super) struct Structures<'a> {
@@ -31,7 +31,7 @@ impl<'a> Structures<'a> {
     }
 
     /// Drops what a message about a line means.
-    fn probe(&mut self, hardware: &Hardware, core: usize, line: Line, reason: Option<Reason>) -> Probed {
+    fn probe(&mut self, hardware: &Hardware, core: CoreId, line: Line, reason: Option<Reason>) -> Probed {
         let resolution = hardware.resolution();
         let (targets, walk_cache) = hardware.targets(core, line, reason);
         let entries = if hardware.keys.granularity == Granularity::Line { 8 } else { 1 };
@@ -76,7 +76,7 @@ impl Machine {
         let Some(hardware) = &mut self.shared.hardware else { return };
         hardware.in_vm = self.shared.hypervisor.is_some();
         self.shared.caches.know_translations(hardware.is_eager(), hardware.is_boundless());
-        for (id, core) in self.cores.iter_mut().enumerate() {
+        for (id, core) in CoreId::number(&mut self.cores) {
             self.scheme.tlbs(id).keep_co_tags(hardware.is_eager());
             if hardware.covers.walk_cache {
                 core.page_walk_cache.keep_co_tags();
@@ -116,7 +116,7 @@ impl Machine {
         let line = named.as_physical();
         let Machine { cores, shared, scheme, .. } = self;
         let Some(hardware) = &mut shared.hardware else { return 0 };
-        let mut own = Structures::of(scheme.tlbs(core), &mut cores[core]);
+        let mut own = Structures::of(scheme.tlbs(core), &mut cores[core.index()]);
         if reason == Reason::Departure {
             shared.ask_what_is_left(&own, core, line);
             return 0;
@@ -127,7 +127,7 @@ impl Machine {
             && hardware.keys.granularity == Granularity::Entry
             && own.holds(hardware, line).0;
         if keeps {
-            shared.caches.keep_sharer(core, named, cores[core].pipeline.now, &mut shared.memory);
+            shared.caches.keep_sharer(core, named, cores[core.index()].pipeline.now, &mut shared.memory);
         } else {
             hardware.emptied(core, line);
         }
@@ -139,16 +139,16 @@ impl Machine {
         &mut self,
         system: System,
         cause: Cause,
-        core: Option<usize>,
+        core: Option<CoreId>,
         now: Time,
         mut changes: Changes,
     ) -> Completed {
-        let clock = |machine: &Machine| core.map_or(now, |id| machine.cores[id].pipeline.now);
+        let clock = |machine: &Machine| core.map_or(now, |id| machine.cores[id.index()].pipeline.now);
         let mut acknowledged = Time::ZERO;
         if let Some(id) = core
             && !changes.stale.is_empty()
         {
-            self.cores[id].pipeline.drain();
+            self.cores[id.index()].pipeline.drain();
         }
         for (line, entries) in changes.stored_entries() {
             let at = clock(self);
@@ -173,7 +173,7 @@ impl Machine {
         if let Some(id) = core
             && !changes.stale.is_empty()
         {
-            self.cores[id].pipeline.drain();
+            self.cores[id.index()].pipeline.drain();
         }
         if !changes.stale.is_empty() {
             waits = acknowledged.saturating_sub(clock(self));
@@ -192,22 +192,22 @@ impl Machine {
                 for pages in &changes.stale {
                     self.scheme.invalidate(id, pages.space, pages.range());
                 }
-                self.cores[id].page_walk_cache.flush();
+                self.cores[id.index()].page_walk_cache.flush();
             } else {
                 self.shared.os.live_spaces().for_each(|space| self.scheme.flush_space(id, space));
-                self.cores[id].flush_nested();
+                self.cores[id.index()].flush_nested();
             }
         }
         self.shared.pending.extend(pending);
         self.drop_stale();
         if let Some(id) = core {
-            self.cores[id].pipeline.kernel(completed.waits);
+            self.cores[id.index()].pipeline.kernel(completed.waits);
         }
         completed
     }
 
     /// One store to a line of a page table.
-    fn store_in_hardware(&mut self, cause: Cause, core: Option<usize>, line: Line, now: Time) {
+    fn store_in_hardware(&mut self, cause: Cause, core: Option<CoreId>, line: Line, now: Time) {
         let Machine { cores, shared, .. } = self;
         if !shared.has_caches {
             shared.caches.tell_sharers(line.in_caches(), core);
@@ -219,15 +219,15 @@ impl Machine {
         let served =
             shared.caches.access(id, line.in_caches(), true, now, Initiator::Kernel, &mut shared.memory);
         if cause.pays_for_stores() {
-            cores[id].pipeline.access(true, timeline(now, now, served));
+            cores[id.index()].pipeline.access(true, timeline(now, now, served));
         }
     }
 
     /// The store of a core probes its own structures. Returns the most sets searched in a row.
-    fn probe_locally(&mut self, core: Option<usize>, line: Line) -> u64 {
+    fn probe_locally(&mut self, core: Option<CoreId>, line: Line) -> u64 {
         let Machine { cores, shared, scheme, .. } = self;
         let Some(id) = core else { return 0 };
-        let mut own = Structures::of(scheme.tlbs(id), &mut cores[id]);
+        let mut own = Structures::of(scheme.tlbs(id), &mut cores[id.index()]);
         shared.probe_own(&mut own, id, line)
     }
 }
@@ -386,7 +386,7 @@ impl Shared {
     }
 
     /// A core's store probes its own structures.
-    fn probe_own(&mut self, own: &mut Structures<'_>, core: usize, line: Line) -> u64 {
+    fn probe_own(&mut self, own: &mut Structures<'_>, core: CoreId, line: Line) -> u64 {
         let Some(hardware) = &mut self.hardware else { return 0 };
         if hardware.keys.local_stores == LocalStores::Software {
             return 0;
@@ -398,7 +398,7 @@ impl Shared {
     }
 
     /// Eager updates: a core that holds nothing of a line any more leaves its sharers.
-    fn ask_what_is_left(&mut self, own: &Structures<'_>, core: usize, line: Line) {
+    fn ask_what_is_left(&mut self, own: &Structures<'_>, core: CoreId, line: Line) {
         let Some(hardware) = &mut self.hardware else { return };
         let (held, compared) = own.holds(hardware, line);
         hardware.counters.eager_lookups += 1;
@@ -414,7 +414,7 @@ impl Shared {
     fn leave_to_software(
         &mut self,
         system: System,
-        core: Option<usize>,
+        core: Option<CoreId>,
         changes: &mut Changes,
         dropped_by_core: bool,
     ) -> Option<Pending> {
@@ -431,9 +431,9 @@ impl Shared {
         let mut spaces: Vec<SpaceId> = changes.stale.iter().map(|pages| pages.space).collect();
         spaces.sort_unstable();
         spaces.dedup();
-        let runs = |id: usize| self.runs_any_of(id, system, &spaces);
-        let targets: Vec<usize> =
-            (0..self.running.len()).filter(|id| Some(*id) != core && runs(*id)).collect();
+        let runs = |id: CoreId| self.runs_any_of(id, system, &spaces);
+        let targets: Vec<CoreId> =
+            CoreId::first(self.running.len()).filter(|id| Some(*id) != core && runs(*id)).collect();
         let local = core.is_some_and(runs);
         let what = Invalidation { pages: 1, whole: false, targets: targets.len() as u64, local };
         let bill = match &self.hypervisor {

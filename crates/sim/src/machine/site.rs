@@ -3,7 +3,7 @@
 use super::build::{Core, Shared};
 use super::manager::Manager;
 use crate::translate::Translation;
-use terrace_model::Time;
+use terrace_model::{CoreId, Time};
 
 /// Everything.
 pub(crate) const FULL: u8 = 0;
@@ -15,7 +15,7 @@ pub(crate) const PAGES: u8 = 2;
 /// One core among the others, at a fidelity.
 pub(crate) struct Site<'a, const F: u8> {
     /// The core's number.
-    pub id: usize,
+    pub id: CoreId,
     pub core: &'a mut Core,
     pub shared: &'a mut Shared,
     /// Who manages memory, if anybody does.

@@ -9,7 +9,7 @@ use super::build::{Core, Shared};
 use super::hypervisor::System;
 use crate::translate::HOST;
 use std::collections::HashSet;
-use terrace_model::{AddressRange, SpaceId, Stats, Unit, VirtAddr};
+use terrace_model::{AddressRange, CoreId, SpaceId, Stats, Unit, VirtAddr};
 
 /// What belongs to some of the virtual machines. One that has none beside it has everything.
 #[derive(Debug)]
@@ -53,8 +53,8 @@ impl Shared {
 
     /// Whether a core runs a process in one of these spaces; of the hypervisor's, a virtual machine in one of them: whoever
     /// runs it may hold translations by the hypervisor's table.
-    pub(super) fn runs_any_of(&self, core: usize, system: System, spaces: &[SpaceId]) -> bool {
-        let Some(process) = self.running[core] else { return false };
+    pub(super) fn runs_any_of(&self, core: CoreId, system: System, spaces: &[SpaceId]) -> bool {
+        let Some(process) = self.running[core.index()] else { return false };
         match (&self.hypervisor, system) {
             (Some(hypervisor), System::Hypervisor) if hypervisor.count() > 1 => {
                 let vm = self.os.guest_of(process);
@@ -66,9 +66,9 @@ impl Shared {
     }
 
     /// These cores leave their guests for an interrupt of the hypervisor's.
-    pub(super) fn count_interrupts_of_vms(&mut self, cores: &[usize]) {
+    pub(super) fn count_interrupts_of_vms(&mut self, cores: &[CoreId]) {
         for core in cores {
-            if let (Some(hypervisor), Some(process)) = (&mut self.hypervisor, self.running[*core]) {
+            if let (Some(hypervisor), Some(process)) = (&mut self.hypervisor, self.running[core.index()]) {
                 hypervisor.of_vm[self.os.guest_of(process)].interrupts += 1;
             }
         }

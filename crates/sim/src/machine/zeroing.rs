@@ -21,7 +21,7 @@ use crate::design::{Design, ZeroStores};
 use crate::memory::{Initiator, MemoryRequest};
 use crate::os::Fault;
 use crate::translate::{KernelState, Stop, Translation};
-use terrace_model::{BytesPerSec, Frame, LINE_BYTES, Line, PageSize, SpaceId, Time, VirtAddr};
+use terrace_model::{BytesPerSec, CoreId, Frame, LINE_BYTES, Line, PageSize, SpaceId, Time, VirtAddr};
 
 /// Lines of a base page.
 const BASE_LINES: u64 = 4096 / LINE_BYTES;
@@ -245,7 +245,7 @@ impl Shared {
     fn zero_page<T: Translation>(
         &mut self,
         own: &mut Own<'_, T>,
-        core: usize,
+        core: CoreId,
         space: SpaceId,
         addr: VirtAddr,
         size: PageSize,
@@ -280,7 +280,7 @@ impl Shared {
     fn zero_line<T: Translation>(
         &mut self,
         own: &mut Own<'_, T>,
-        near: Option<usize>,
+        near: Option<CoreId>,
         space: SpaceId,
         page: VirtAddr,
         physical: Line,

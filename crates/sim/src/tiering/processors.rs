@@ -8,7 +8,7 @@
 use super::State;
 use crate::design::KernelThreads;
 use crate::machine::Machine;
-use terrace_model::Time;
+use terrace_model::{CoreId, Time};
 
 /// A kernel thread: its place among those that are at work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ pub(crate) struct Processors {
     /// Whether each thread is taken. The first is the policy's.
     taken: Vec<bool>,
     /// Cores with a thread of the program that could run, as of the last call of the engine.
-    pub busy: Vec<usize>,
+    pub busy: Vec<CoreId>,
     /// How long they held the program's threads up.
     pub preempted: Time,
 }
@@ -67,7 +67,7 @@ impl Processors {
     }
 
     /// The core of the program's that a thread has at `now`, of a machine with `cores` cores; none when one is idle.
-    fn core_of(&self, thread: KernelThread, now: Time, timeslice: Time, cores: usize) -> Option<usize> {
+    fn core_of(&self, thread: KernelThread, now: Time, timeslice: Time, cores: usize) -> Option<CoreId> {
         let rank = thread.0.checked_sub(cores - self.busy.len())?;
         let turn = (now.0 / timeslice.0) as usize;
         self.busy.get((rank + turn) % self.busy.len().max(1)).copied()
@@ -85,7 +85,7 @@ impl State {
         while now < end {
             let slice_ends = Time((now.0 / timeslice.0 + 1).saturating_mul(timeslice.0)).min(end);
             if let Some(core) = self.processors.core_of(thread, now, timeslice, machine.cores.len()) {
-                machine.cores[core].pipeline.kernel(slice_ends - now);
+                machine.cores[core.index()].pipeline.kernel(slice_ends - now);
                 self.processors.preempted += slice_ends - now;
             }
             now = slice_ends;
@@ -100,14 +100,17 @@ mod tests {
     #[test]
     fn idle_cores_come_first_and_the_others_take_turns() {
         let mut processors = Processors::new(KernelThreads::MachineCores);
-        processors.busy = vec![0, 2, 3];
+        processors.busy = [0, 2, 3].map(CoreId).to_vec();
         let slice = Time::from_nanos(100);
         let core =
             |thread, nanos| processors.core_of(KernelThread(thread), Time::from_nanos(nanos), slice, 4);
         assert_eq!(core(0, 0), None, "core 1 is idle");
-        assert_eq!([core(1, 0), core(2, 0), core(3, 0)], [Some(0), Some(2), Some(3)]);
-        assert_eq!([core(1, 99), core(1, 100), core(1, 250), core(1, 300)].map(Option::unwrap), [0, 2, 3, 0]);
-        assert_eq!(core(4, 0), Some(0), "more threads than cores");
+        assert_eq!([core(1, 0), core(2, 0), core(3, 0)], [0, 2, 3].map(|core| Some(CoreId(core))));
+        assert_eq!(
+            [core(1, 99), core(1, 100), core(1, 250), core(1, 300)].map(Option::unwrap),
+            [0, 2, 3, 0].map(CoreId)
+        );
+        assert_eq!(core(4, 0), Some(CoreId(0)), "more threads than cores");
     }
 
     #[test]

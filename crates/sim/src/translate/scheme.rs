@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use std::any::Any;
 use std::fmt::Debug;
 use terrace_model::parameters::Parameters;
-use terrace_model::{AddressRange, Frame, PageSize, PhysAddr, SpaceId, Stats, Time, VirtAddr};
+use terrace_model::{AddressRange, CoreId, Frame, PageSize, PhysAddr, SpaceId, Stats, Time, VirtAddr};
 use terrace_policy::CapabilitySet;
 
 /// Why an access was not made.
@@ -384,11 +384,11 @@ pub trait AnyScheme: Debug {
     /// For a downcast to [`Scheme`].
     fn as_any(&mut self) -> &mut dyn Any;
     /// Drops one core's translations that overlap a range.
-    fn invalidate(&mut self, core: usize, space: SpaceId, range: AddressRange);
+    fn invalidate(&mut self, core: CoreId, space: SpaceId, range: AddressRange);
     /// Drops one core's translations of a process.
-    fn flush_space(&mut self, core: usize, space: SpaceId);
+    fn flush_space(&mut self, core: CoreId, space: SpaceId);
     /// One core's TLBs.
-    fn tlbs(&mut self, core: usize) -> &mut dyn TlbSet;
+    fn tlbs(&mut self, core: CoreId) -> &mut dyn TlbSet;
     /// Tells the kernel's side that pages change.
     fn forget(&mut self, space: SpaceId, range: AddressRange);
     /// What the kernel keeps for it.
@@ -411,14 +411,14 @@ impl<T: Translation> AnyScheme for Scheme<T> {
     fn as_any(&mut self) -> &mut dyn Any {
         self
     }
-    fn invalidate(&mut self, core: usize, space: SpaceId, range: AddressRange) {
-        self.cores[core].invalidate(space, range);
+    fn invalidate(&mut self, core: CoreId, space: SpaceId, range: AddressRange) {
+        self.cores[core.index()].invalidate(space, range);
     }
-    fn flush_space(&mut self, core: usize, space: SpaceId) {
-        self.cores[core].flush_space(space);
+    fn flush_space(&mut self, core: CoreId, space: SpaceId) {
+        self.cores[core.index()].flush_space(space);
     }
-    fn tlbs(&mut self, core: usize) -> &mut dyn TlbSet {
-        self.cores[core].tlbs_mut()
+    fn tlbs(&mut self, core: CoreId) -> &mut dyn TlbSet {
+        self.cores[core.index()].tlbs_mut()
     }
     fn forget(&mut self, space: SpaceId, range: AddressRange) {
         self.kernel.forget(space, range);

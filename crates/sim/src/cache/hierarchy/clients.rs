@@ -1,13 +1,14 @@
 //! Devices beyond these caches that are coherent with them: what they find here, and what they take.
 
 use super::Hierarchy;
-use terrace_model::{CacheLine, Time};
+use terrace_model::{CacheLine, CoreId, Time};
 
 impl Hierarchy {
     /// Whether any cache holds a line.
     pub fn holds(&self, line: CacheLine) -> bool {
         self.seen.may_hold(line)
-            && (self.llc.holds(line) || (0..self.private.len()).any(|core| self.in_private(core, line)))
+            && (self.llc.holds(line)
+                || CoreId::first(self.private.len()).any(|core| self.in_private(core, line)))
     }
 
     /// A line leaves all caches. Returns whether it was modified, if any held it; nothing is written back.

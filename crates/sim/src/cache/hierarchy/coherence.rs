@@ -8,11 +8,11 @@ use super::super::sharers::{SharerSet, WideSet};
 use super::private::{Private, Recent};
 use super::translations::Reason;
 use super::{Below, Hierarchy, Served};
-use terrace_model::{CacheLine, Time};
+use terrace_model::{CacheLine, CoreId, Time};
 
 impl Hierarchy {
     /// Tells the hierarchy that `core` runs now. The first core is free; with the second, coherence begins.
-    pub fn activate(&mut self, core: usize) {
+    pub fn activate(&mut self, core: CoreId) {
         let core = self.caches_of(core);
         match self.only_core {
             None if !self.directory.is_some() => self.only_core = Some(core),
@@ -21,8 +21,8 @@ impl Hierarchy {
                 self.directory = AnyDirectory::new(self.private.len(), lines);
                 match &mut self.directory {
                     AnyDirectory::None => {}
-                    AnyDirectory::Narrow(directory) => enter(directory, &self.private[first], first),
-                    AnyDirectory::Wide(directory) => enter(directory, &self.private[first], first),
+                    AnyDirectory::Narrow(directory) => enter(directory, &self.private[first.index()], first),
+                    AnyDirectory::Wide(directory) => enter(directory, &self.private[first.index()], first),
                 }
                 self.only_core = None;
             }
@@ -34,7 +34,7 @@ impl Hierarchy {
     #[inline(never)]
     pub(super) fn own<B: Below>(
         &mut self,
-        core: usize,
+        core: CoreId,
         line: CacheLine,
         slot: Slot,
         now: Time,
@@ -42,7 +42,7 @@ impl Hierarchy {
     ) -> Served {
         self.counters.l1.hits += 1;
         self.invalidate_others(core, line, now, below);
-        let private = &mut self.private[core];
+        let private = &mut self.private[core.index()];
         private.l1.set_writable(slot);
         private.l1.set_dirty(slot);
         if let Some(held) = private.l2.peek(private.l2.home(line)) {
@@ -59,7 +59,7 @@ impl Hierarchy {
     #[inline(always)]
     pub(super) fn consult_directory<B: Below>(
         &mut self,
-        core: usize,
+        core: CoreId,
         line: CacheLine,
         write: bool,
         now: Time,
@@ -75,7 +75,7 @@ impl Hierarchy {
     #[inline(never)]
     fn consult<S: InDirectory, B: Below>(
         &mut self,
-        core: usize,
+        core: CoreId,
         line: CacheLine,
         write: bool,
         now: Time,
@@ -130,7 +130,7 @@ impl Hierarchy {
     }
 
     /// Notes that `core` alone holds a line.
-    pub(super) fn record_sole<B: Below>(&mut self, core: usize, line: CacheLine, now: Time, below: &mut B) {
+    pub(super) fn record_sole<B: Below>(&mut self, core: CoreId, line: CacheLine, now: Time, below: &mut B) {
         match self.directory {
             AnyDirectory::None => {}
             AnyDirectory::Narrow(_) => self.record(line, Sharers::<u64>::sole(core), now, below),
@@ -139,8 +139,8 @@ impl Hierarchy {
     }
 
     /// The owner keeps a shared copy; what it had modified goes to the last level.
-    pub(super) fn downgrade<B: Below>(&mut self, owner: usize, line: CacheLine, now: Time, below: &mut B) {
-        let private = &mut self.private[owner];
+    pub(super) fn downgrade<B: Below>(&mut self, owner: CoreId, line: CacheLine, now: Time, below: &mut B) {
+        let private = &mut self.private[owner.index()];
         private.forget(line);
         let mut dirty = false;
         for level in [&mut private.l1, &mut private.l2] {
@@ -158,7 +158,7 @@ impl Hierarchy {
     /// Takes `line` from every core but `core`. Modified data passes to `core`'s copy through the last level.
     pub(super) fn invalidate_others<B: Below>(
         &mut self,
-        core: usize,
+        core: CoreId,
         line: CacheLine,
         now: Time,
         below: &mut B,
@@ -172,7 +172,7 @@ impl Hierarchy {
 
     fn invalidate_all_but<S: InDirectory, B: Below>(
         &mut self,
-        core: usize,
+        core: CoreId,
         line: CacheLine,
         now: Time,
         below: &mut B,
@@ -224,8 +224,8 @@ impl Hierarchy {
     }
 
     /// Removes a line from a core's private caches. Says whether it was dirty there, if it was there.
-    pub(super) fn drop_private(&mut self, core: usize, line: CacheLine) -> Option<bool> {
-        let private = &mut self.private[core];
+    pub(super) fn drop_private(&mut self, core: CoreId, line: CacheLine) -> Option<bool> {
+        let private = &mut self.private[core.index()];
         private.forget(line);
         let l1 = private.l1.invalidate(private.l1.home(line));
         let l2 = private.l2.invalidate(private.l2.home(line));
@@ -267,7 +267,7 @@ impl Hierarchy {
 }
 
 /// Enters the lines that the only core so far holds.
-fn enter<S: SharerSet>(directory: &mut Directory<S>, private: &Private, core: usize) {
+fn enter<S: SharerSet>(directory: &mut Directory<S>, private: &Private, core: CoreId) {
     for line in private.l2.resident().chain(private.l1.resident()) {
         // Twice the room of all private lines: nothing of one core's share can be pushed out by itself.
         directory.record(line, Sharers::sole(core));

@@ -3,14 +3,14 @@
 use super::super::level::Home;
 use super::{Below, Hierarchy, Served};
 use crate::memory::Initiator;
-use terrace_model::{CacheLine, Time};
+use terrace_model::{CacheLine, CoreId, Time};
 
 impl Hierarchy {
     /// Gets a line from another core, the last level or memory. The line is not in `core`'s caches.
     #[inline(always)]
     pub(super) fn fetch_from_llc<B: Below>(
         &mut self,
-        core: usize,
+        core: CoreId,
         line: CacheLine,
         write: bool,
         start: Time,

@@ -23,7 +23,7 @@ use super::seen::Seen;
 use super::sharers::MAX_CORES;
 use crate::memory::Initiator;
 use private::{NOTHING_RECENT, Private, Recent};
-use terrace_model::{CacheLine, Stats, Time, Unit};
+use terrace_model::{CacheLine, CoreId, Stats, Time, Unit};
 use translations::Translations;
 pub use translations::{Message, Reason};
 
@@ -97,7 +97,7 @@ pub struct Hierarchy {
     /// Where the directory knows of translations too.
     translations: Option<Box<Translations>>,
     /// The only core that has run so far, until a second one does.
-    only_core: Option<usize>,
+    only_core: Option<CoreId>,
     /// What may be in any of them.
     seen: Seen,
     inclusive: bool,
@@ -158,8 +158,8 @@ impl Hierarchy {
 
     /// The number of a hardware thread's private caches.
     #[inline(always)]
-    fn caches_of(&self, thread: usize) -> usize {
-        thread >> self.thread_bits
+    fn caches_of(&self, thread: CoreId) -> CoreId {
+        CoreId(thread.0 >> self.thread_bits)
     }
 
     /// One access to the line that its L1 set was asked for last: when the lookup ends, and when the data is there.
@@ -167,12 +167,12 @@ impl Hierarchy {
     #[inline(always)]
     pub fn access_recent(
         &mut self,
-        core: usize,
+        core: CoreId,
         line: CacheLine,
         write: bool,
         now: Time,
     ) -> Option<(Time, Time)> {
-        let private = &self.private[self.caches_of(core)];
+        let private = &self.private[self.caches_of(core).index()];
         let recent = &private.recent[private.recent_index(line)];
         if recent.line != line || (write && !recent.owned) {
             return None;
@@ -186,7 +186,7 @@ impl Hierarchy {
     #[inline(always)]
     pub fn access<B: Below>(
         &mut self,
-        core: usize,
+        core: CoreId,
         line: CacheLine,
         write: bool,
         now: Time,
@@ -203,7 +203,7 @@ impl Hierarchy {
     #[inline(always)]
     pub fn access_not_recent<B: Below>(
         &mut self,
-        core: usize,
+        core: CoreId,
         line: CacheLine,
         write: bool,
         now: Time,
@@ -211,7 +211,7 @@ impl Hierarchy {
         below: &mut B,
     ) -> Served {
         let core = self.caches_of(core);
-        let private = &mut self.private[core];
+        let private = &mut self.private[core.index()];
         let home = private.l1.home(line);
         let Some(held) = private.l1.touch(home) else {
             return self.miss_l1(core, line, home, write, now, by, below);

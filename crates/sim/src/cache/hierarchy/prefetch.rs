@@ -3,13 +3,13 @@
 use super::super::level::Home;
 use super::{Below, Hierarchy};
 use crate::memory::Initiator;
-use terrace_model::{CacheLine, Time};
+use terrace_model::{CacheLine, CoreId, Time};
 
 impl Hierarchy {
     /// Trains the prefetcher with an access that reached L2 and fetches what it predicts into L2.
     #[inline(always)]
-    pub(super) fn prefetch<B: Below>(&mut self, core: usize, line: CacheLine, now: Time, below: &mut B) {
-        if self.private[core].prefetcher.is_some() {
+    pub(super) fn prefetch<B: Below>(&mut self, core: CoreId, line: CacheLine, now: Time, below: &mut B) {
+        if self.private[core.index()].prefetcher.is_some() {
             self.prefetch_predicted(core, line, now, below);
         }
     }
@@ -17,15 +17,15 @@ impl Hierarchy {
     #[inline(never)]
     pub(super) fn prefetch_predicted<B: Below>(
         &mut self,
-        core: usize,
+        core: CoreId,
         line: CacheLine,
         now: Time,
         below: &mut B,
     ) {
-        let Some(prefetcher) = self.private[core].prefetcher.as_mut() else { return };
+        let Some(prefetcher) = self.private[core.index()].prefetcher.as_mut() else { return };
         let predicted = prefetcher.train(line);
         for line in predicted {
-            let private = &self.private[core];
+            let private = &self.private[core.index()];
             if private.l2.holds(line) || private.l1.holds(line) {
                 continue;
             }
@@ -47,7 +47,7 @@ impl Hierarchy {
                 self.install_llc(self.llc.home(line), false, now, below);
                 done
             };
-            let home = self.private[core].l2.home(line);
+            let home = self.private[core.index()].l2.home(line);
             self.install_l2(core, home, writable, ready, now, below);
         }
     }
@@ -60,8 +60,8 @@ impl Hierarchy {
 
     /// The same for the line's sets of `core`'s L2 and of the last level.
     #[inline(always)]
-    pub fn host_prefetch_l2_and_llc(&self, core: usize, line: CacheLine) {
-        let l2 = &self.private[self.caches_of(core)].l2;
+    pub fn host_prefetch_l2_and_llc(&self, core: CoreId, line: CacheLine) {
+        let l2 = &self.private[self.caches_of(core).index()].l2;
         l2.prefetch_set(l2.home(line));
         self.host_prefetch_llc(line);
     }
@@ -69,8 +69,8 @@ impl Hierarchy {
     /// Something was put into the L2 set of `home`: asks the host's memory for the last level's set of the line that will
     /// leave that set next, where it goes there. The sets of the private caches are near enough.
     #[inline(always)]
-    pub(super) fn host_prefetch_next_victim(&self, core: usize, home: Home) {
-        if let Some(victim) = self.private[core].l2.likely_dirty_victim(home) {
+    pub(super) fn host_prefetch_next_victim(&self, core: CoreId, home: Home) {
+        if let Some(victim) = self.private[core.index()].l2.likely_dirty_victim(home) {
             self.host_prefetch_llc(victim);
         }
     }

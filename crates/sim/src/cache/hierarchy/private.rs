@@ -5,7 +5,7 @@ use super::super::outstanding::Outstanding;
 use super::super::prefetcher::StridePrefetcher;
 use super::{Below, Hierarchy, Served};
 use crate::memory::Initiator;
-use terrace_model::{CacheLine, Time};
+use terrace_model::{CacheLine, CoreId, Time};
 
 /// A line that was the most recent of its L1 set: until another takes its place, using it again changes nothing, and
 /// the level need not be looked up.
@@ -63,7 +63,7 @@ impl Hierarchy {
     #[inline(never)]
     pub(super) fn miss_l1<B: Below>(
         &mut self,
-        core: usize,
+        core: CoreId,
         line: CacheLine,
         home: Home,
         write: bool,
@@ -72,9 +72,9 @@ impl Hierarchy {
         below: &mut B,
     ) -> Served {
         self.counters.l1.misses += 1;
-        let start = self.private[core].l1_misses.start(now);
+        let start = self.private[core.index()].l1_misses.start(now);
         let (mut served, writable) = self.fetch(core, line, write, start, by, below);
-        let private = &mut self.private[core];
+        let private = &mut self.private[core.index()];
         private.l1_misses.occupy(served.done);
         let (slot, evicted) = private.l1.insert(home, write, writable);
         let index = private.l1.slot_index(slot);
@@ -97,14 +97,14 @@ impl Hierarchy {
     #[inline(always)]
     pub(super) fn fetch<B: Below>(
         &mut self,
-        core: usize,
+        core: CoreId,
         line: CacheLine,
         write: bool,
         start: Time,
         by: Initiator,
         below: &mut B,
     ) -> (Served, bool) {
-        let private = &mut self.private[core];
+        let private = &mut self.private[core.index()];
         let home = private.l2.home(line);
         if let Some(held) = private.l2.touch(home) {
             self.counters.l2.hits += 1;
@@ -115,7 +115,7 @@ impl Hierarchy {
             let mut writable = held.writable;
             if write && !writable {
                 self.invalidate_others(core, line, start, below);
-                self.private[core].l2.set_writable(held.slot);
+                self.private[core.index()].l2.set_writable(held.slot);
                 writable = true;
                 done = done.max(start + self.llc_latency);
             }
@@ -126,7 +126,7 @@ impl Hierarchy {
         let usable = below.translated(start);
         let (mut served, writable) = self.fetch_from_llc(core, line, write, start, by, below);
         served.done = served.done.max(usable);
-        let private = &mut self.private[core];
+        let private = &mut self.private[core.index()];
         private.l2_misses.occupy(served.done);
         let taken = self.install_l2(core, home, writable, Time::ZERO, start, below);
         served.done = served.done.max(taken);
@@ -137,7 +137,7 @@ impl Hierarchy {
     #[inline(always)]
     pub(super) fn leave_l1<B: Below>(
         &mut self,
-        core: usize,
+        core: CoreId,
         line: CacheLine,
         dirty: bool,
         now: Time,
@@ -145,14 +145,14 @@ impl Hierarchy {
     ) -> Time {
         if dirty {
             self.counters.l1.writebacks += 1;
-            let private = &mut self.private[core];
+            let private = &mut self.private[core.index()];
             let home = private.l2.home(line);
             if let Some(held) = private.l2.touch(home) {
                 private.l2.set_dirty(held.slot);
             } else {
                 let (slot, evicted) = private.l2.insert(home, true, true);
                 self.host_prefetch_next_victim(core, home);
-                let private = &mut self.private[core];
+                let private = &mut self.private[core.index()];
                 if !private.l2_ready.is_empty() {
                     let index = private.l2.slot_index(slot);
                     private.l2_ready[index] = Time::ZERO;
@@ -161,7 +161,7 @@ impl Hierarchy {
                     return self.leave_l2(core, evicted.line, evicted.dirty, now, below);
                 }
             }
-        } else if self.directory.is_some() && !self.private[core].l2.holds(line) {
+        } else if self.directory.is_some() && !self.private[core.index()].l2.holds(line) {
             self.depart(core, line);
         }
         Time::ZERO
@@ -171,18 +171,18 @@ impl Hierarchy {
     #[inline(always)]
     pub(super) fn install_l2<B: Below>(
         &mut self,
-        core: usize,
+        core: CoreId,
         home: Home,
         writable: bool,
         ready: Time,
         now: Time,
         below: &mut B,
     ) -> Time {
-        let private = &mut self.private[core];
+        let private = &mut self.private[core.index()];
         // A back-invalidation on the way down cannot have brought the line back in.
         let (slot, evicted) = private.l2.insert(home, false, writable);
         self.host_prefetch_next_victim(core, home);
-        let private = &mut self.private[core];
+        let private = &mut self.private[core.index()];
         if !private.l2_ready.is_empty() {
             let index = private.l2.slot_index(slot);
             private.l2_ready[index] = ready;
@@ -197,7 +197,7 @@ impl Hierarchy {
     #[inline(always)]
     pub(super) fn leave_l2<B: Below>(
         &mut self,
-        core: usize,
+        core: CoreId,
         line: CacheLine,
         dirty: bool,
         now: Time,
@@ -208,7 +208,7 @@ impl Hierarchy {
             self.counters.l2.writebacks += 1;
             taken = self.write_to_llc(line, now, below);
         }
-        if self.directory.is_some() && !self.private[core].l1.holds(line) {
+        if self.directory.is_some() && !self.private[core.index()].l1.holds(line) {
             self.depart(core, line);
         }
         taken
@@ -216,19 +216,19 @@ impl Hierarchy {
 
     /// Whether the private caches of this number hold a line.
     #[inline]
-    pub(super) fn in_private(&self, core: usize, line: CacheLine) -> bool {
-        self.private[core].l1.holds(line) || self.private[core].l2.holds(line)
+    pub(super) fn in_private(&self, core: CoreId, line: CacheLine) -> bool {
+        self.private[core.index()].l1.holds(line) || self.private[core.index()].l2.holds(line)
     }
 
     /// Whether a hardware thread's private caches hold a line.
     #[inline]
-    pub fn is_private(&self, thread: usize, line: CacheLine) -> bool {
+    pub fn is_private(&self, thread: CoreId, line: CacheLine) -> bool {
         self.in_private(self.caches_of(thread), line)
     }
 
     /// Whether a hardware thread's own caches or the last level hold a line.
     #[inline]
-    pub fn is_cached(&self, thread: usize, line: CacheLine) -> bool {
+    pub fn is_cached(&self, thread: CoreId, line: CacheLine) -> bool {
         self.is_private(thread, line) || self.llc.holds(line)
     }
 }

@@ -8,7 +8,7 @@
 use super::super::directory::{AnyDirectory, InDirectory, Sharers};
 use super::super::sharers::WideSet;
 use super::{Below, Hierarchy};
-use terrace_model::{CacheLine, Time};
+use terrace_model::{CacheLine, CoreId, Time};
 
 /// Why a core hears of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub enum Reason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
     /// To whom.
-    pub core: usize,
+    pub core: CoreId,
     /// About which line.
     pub line: CacheLine,
     /// Why.
@@ -36,7 +36,7 @@ pub struct Message {
 
 /// Requests to the directory that a walk may have made.
 const REQUESTS: usize = 32;
-const NO_REQUEST: (u32, CacheLine) = (u32::MAX, CacheLine(0));
+const NO_REQUEST: (CoreId, CacheLine) = (CoreId(u32::MAX), CacheLine(0));
 
 #[derive(Clone, Debug)]
 pub(super) struct Translations {
@@ -44,7 +44,7 @@ pub(super) struct Translations {
     /// Messages sent so far because of stores, and because of directory entries that had to go.
     sent: [u64; 2],
     /// The last requests to the directory: who, and for which line.
-    requests: [(u32, CacheLine); REQUESTS],
+    requests: [(CoreId, CacheLine); REQUESTS],
     next: usize,
     /// Whether the directory asks what is left when a line leaves private caches.
     eager: bool,
@@ -52,8 +52,8 @@ pub(super) struct Translations {
 
 impl Translations {
     /// A core's request reached the directory.
-    pub fn requested(&mut self, core: usize, line: CacheLine) {
-        self.requests[self.next % REQUESTS] = (core as u32, line);
+    pub fn requested(&mut self, core: CoreId, line: CacheLine) {
+        self.requests[self.next % REQUESTS] = (core, line);
         self.next += 1;
     }
 }
@@ -102,7 +102,7 @@ impl Hierarchy {
     }
 
     /// Takes the messages of stores to a line back that were sent after the first `before`. Returns to whom.
-    pub fn take_back(&mut self, line: CacheLine, before: usize) -> Vec<usize> {
+    pub fn take_back(&mut self, line: CacheLine, before: usize) -> Vec<CoreId> {
         let Some(own) = &mut self.translations else { return Vec::new() };
         let later = own.messages.split_off(before.min(own.messages.len()));
         let (back, rest): (Vec<_>, Vec<_>) =
@@ -118,7 +118,7 @@ impl Hierarchy {
         self.translations.as_ref().is_some_and(|own| !own.messages.is_empty())
     }
 
-    pub(super) fn tell(&mut self, core: usize, line: CacheLine, reason: Reason, cached: bool) {
+    pub(super) fn tell(&mut self, core: CoreId, line: CacheLine, reason: Reason, cached: bool) {
         if let Some(own) = &mut self.translations {
             own.messages.push(Message { core, line, reason, cached });
             match reason {
@@ -131,7 +131,7 @@ impl Hierarchy {
 
     /// A core's private caches no longer hold a line.
     #[inline(always)]
-    pub(super) fn depart(&mut self, core: usize, line: CacheLine) {
+    pub(super) fn depart(&mut self, core: CoreId, line: CacheLine) {
         if self.directory.remove(line, core) && self.translations.as_ref().is_some_and(|own| own.eager) {
             self.tell(core, line, Reason::Departure, false);
         }
@@ -139,7 +139,13 @@ impl Hierarchy {
 
     /// A walker of `core` made a translation from an entry of `line`. Returns whether a request of that walk told the
     /// directory, and whether the line was not marked before.
-    pub fn mark<B: Below>(&mut self, core: usize, line: CacheLine, now: Time, below: &mut B) -> (bool, bool) {
+    pub fn mark<B: Below>(
+        &mut self,
+        core: CoreId,
+        line: CacheLine,
+        now: Time,
+        below: &mut B,
+    ) -> (bool, bool) {
         match self.directory {
             AnyDirectory::None => (false, false),
             AnyDirectory::Narrow(_) => self.mark_in::<u64, B>(core, line, now, below),
@@ -149,13 +155,12 @@ impl Hierarchy {
 
     fn mark_in<S: InDirectory, B: Below>(
         &mut self,
-        core: usize,
+        core: CoreId,
         line: CacheLine,
         now: Time,
         below: &mut B,
     ) -> (bool, bool) {
-        let by_request =
-            self.translations.as_ref().is_some_and(|own| own.requests.contains(&(core as u32, line)));
+        let by_request = self.translations.as_ref().is_some_and(|own| own.requests.contains(&(core, line)));
         let is_sharer =
             S::of(&mut self.directory).is_some_and(|directory| directory.sharers(line).cores.contains(core));
         if !is_sharer {
@@ -168,7 +173,7 @@ impl Hierarchy {
 
     /// The sharers of a line of translations, except for one core, lose the line and hear of the store to it. Other lines
     /// leave the private caches as ever. Returns how many cores held the line, and whether one had modified it.
-    pub fn tell_sharers(&mut self, line: CacheLine, except: Option<usize>) -> (u64, bool) {
+    pub fn tell_sharers(&mut self, line: CacheLine, except: Option<CoreId>) -> (u64, bool) {
         match self.directory {
             AnyDirectory::None => (0, false),
             AnyDirectory::Narrow(_) => self.tell_sharers_in::<u64>(line, except),
@@ -176,7 +181,7 @@ impl Hierarchy {
         }
     }
 
-    fn tell_sharers_in<S: InDirectory>(&mut self, line: CacheLine, except: Option<usize>) -> (u64, bool) {
+    fn tell_sharers_in<S: InDirectory>(&mut self, line: CacheLine, except: Option<CoreId>) -> (u64, bool) {
         let Some(directory) = S::of(&mut self.directory) else { return (0, false) };
         let mut sharers = directory.sharers(line);
         if !sharers.translates {
@@ -197,7 +202,7 @@ impl Hierarchy {
     }
 
     /// `core` answered that it holds neither the line nor a translation made from it.
-    pub fn demote(&mut self, core: usize, line: CacheLine) {
+    pub fn demote(&mut self, core: CoreId, line: CacheLine) {
         match &mut self.directory {
             AnyDirectory::None => {}
             AnyDirectory::Narrow(directory) => directory.demote(line, core),
@@ -207,7 +212,7 @@ impl Hierarchy {
 
     /// `core` heard of a store to a line and keeps other translations made from it: it stays a sharer, and nobody may store
     /// to the line without asking.
-    pub fn keep_sharer<B: Below>(&mut self, core: usize, line: CacheLine, now: Time, below: &mut B) {
+    pub fn keep_sharer<B: Below>(&mut self, core: CoreId, line: CacheLine, now: Time, below: &mut B) {
         match self.directory {
             AnyDirectory::None => {}
             AnyDirectory::Narrow(_) => self.keep_sharer_in::<u64, B>(core, line, now, below),
@@ -217,7 +222,7 @@ impl Hierarchy {
 
     fn keep_sharer_in<S: InDirectory, B: Below>(
         &mut self,
-        core: usize,
+        core: CoreId,
         line: CacheLine,
         now: Time,
         below: &mut B,

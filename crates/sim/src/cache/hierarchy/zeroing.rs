@@ -2,7 +2,7 @@
 
 use super::{Below, Hierarchy};
 use std::ops::Range;
-use terrace_model::{CacheLine, Time};
+use terrace_model::{CacheLine, CoreId, Time};
 
 impl Hierarchy {
     /// Removes a line from all caches without writing it back: its memory was freed or replaced, or a copy of its page
@@ -53,7 +53,7 @@ impl Hierarchy {
     /// Returns whether a cache held the line before, and when the device has taken what had to leave for it.
     pub fn zero_in_l1<B: Below>(
         &mut self,
-        core: usize,
+        core: CoreId,
         line: CacheLine,
         now: Time,
         below: &mut B,
@@ -66,7 +66,7 @@ impl Hierarchy {
             taken = self.install_llc(self.llc.home(line), false, now, below);
         }
         self.record_sole(core, line, now, below);
-        let private = &mut self.private[core];
+        let private = &mut self.private[core.index()];
         let (slot, evicted) = private.l1.insert(private.l1.home(line), true, true);
         let index = private.l1.slot_index(slot);
         private.l1_ready[index] = now;

@@ -8,7 +8,7 @@ use super::sets::LineSets;
 use crate::cache::Reason;
 use crate::translate::{Probed, Resolution, Seats, Target};
 use std::collections::HashMap;
-use terrace_model::{LINE_BYTES, Line, PhysAddr, Stats, Time, Unit};
+use terrace_model::{CoreId, LINE_BYTES, Line, PhysAddr, Stats, Time, Unit};
 
 /// The structures that take part beside the TLBs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +57,7 @@ pub(crate) struct Hardware {
     pub evicted: Vec<u64>,
     sets: LineSets,
     /// Where cores made translations, by line and core, if the directory knows.
-    structures: HashMap<(Line, usize), u8>,
+    structures: HashMap<(Line, CoreId), u8>,
     /// Entries stored to whose messages are under way, by line.
     written: Vec<(Line, u8)>,
 }
@@ -118,7 +118,7 @@ impl Hardware {
     /// A core's walker made a translation of the page-table entry at `entry`: of a page, which then stands in these sets
     /// of TLBs, or one of the page-walk cache. `marked`: whether a request told the directory, and whether it knew nothing
     /// of the line before.
-    pub fn filled(&mut self, core: usize, entry: PhysAddr, seats: Option<Seats>, marked: (bool, bool)) {
+    pub fn filled(&mut self, core: CoreId, entry: PhysAddr, seats: Option<Seats>, marked: (bool, bool)) {
         let (line, index) = (entry.line(), (entry.0 % LINE_BYTES / 8) as usize);
         let (by_request, new) = marked;
         let needs_notice = match self.keys.fill_notices {
@@ -152,7 +152,7 @@ impl Hardware {
     }
 
     /// What a core looks for when it hears of a line: in TLBs, and whether in the page-walk cache.
-    pub fn targets(&self, core: usize, line: Line, reason: Option<Reason>) -> (Vec<Target>, bool) {
+    pub fn targets(&self, core: CoreId, line: Line, reason: Option<Reason>) -> (Vec<Target>, bool) {
         let written = self.written.iter().find(|(known, _)| *known == line).map_or(u8::MAX, |known| known.1);
         let written = if reason == Some(Reason::BackInvalidation) { u8::MAX } else { written };
         let mut walk_cache = self.covers.walk_cache;
@@ -177,7 +177,7 @@ impl Hardware {
     }
 
     /// A core holds no translation of a line any more.
-    pub fn emptied(&mut self, core: usize, line: Line) {
+    pub fn emptied(&mut self, core: CoreId, line: Line) {
         if self.keys.tracking == Tracking::Fine {
             self.structures.remove(&(line, core));
         }

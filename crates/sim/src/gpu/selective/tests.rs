@@ -8,7 +8,7 @@ use crate::machine::Machine;
 use crate::memory::Initiator;
 use crate::outcome::Options;
 use proptest::prelude::*;
-use terrace_model::{Line, SpaceId, Time};
+use terrace_model::{CoreId, Line, SpaceId, Time};
 
 const SMS: u64 = 2;
 
@@ -31,7 +31,7 @@ impl Both {
     fn new(design: &Design) -> Both {
         let mut machine = Machine::new(design, &Options::default()).unwrap();
         machine.shared.has_caches = true;
-        machine.shared.caches.activate(0);
+        machine.shared.caches.activate(CoreId(0));
         let paths = Paths::new(design.gpu.as_ref().unwrap(), design.coherence.as_ref(), &machine);
         // The second tier begins behind the first one's GiBs. Lines of a few pages of each.
         let second = (2 << 30) / 128;
@@ -72,7 +72,7 @@ impl Both {
                 }
                 let by = Initiator::Demand;
                 shared.caches.access(
-                    0,
+                    CoreId(0),
                     Line(line * HALVES + half).in_caches(),
                     write,
                     self.now,
