@@ -10,11 +10,12 @@ const MOST_OF_COMMAND_LINE: usize = 6000;
 const WIDEST_COMMENT: usize = 125;
 
 /// How a number that has a type of its own in the simulator is declared without it, and the type.
-const BARE: [(&str, &str); 4] = [
+const BARE: [(&str, &str); 5] = [
     ("space: u32", "SpaceId"),
     ("parent: u32", "SpaceId"),
     ("child: u32", "SpaceId"),
     ("addr: u64", "VirtAddr, GuestPhysAddr or PhysAddr"),
+    ("core: usize", "CoreId"),
 ];
 
 /// The source files of a folder and the folders in it, without what builds have left there.

@@ -328,7 +328,8 @@ mod tests {
                 directory.remove(CacheLine(line), CoreId::at(core));
                 naive.remove(line, CoreId::at(core));
             } else {
-                let members: BTreeSet<CoreId> = (0..=others % 9).map(|at| CoreId::at((core + at * at) % cores)).collect();
+                let members: BTreeSet<CoreId> =
+                    (0..=others % 9).map(|at| CoreId::at((core + at * at) % cores)).collect();
                 let exclusive = members.len() == 1 && action % 2 == 0;
                 let sharers = Sharers { cores: set_of(&members), exclusive, translates: false };
                 let evicted = directory.record(CacheLine(line), sharers);

@@ -9,18 +9,16 @@ use terrace_model::VirtAddr;
 /// A part of one line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transaction {
-    /// Virtual address of the line, divided by its size.
-    pub line: u64,
+    /// Address of the line's first byte.
+    pub addr: VirtAddr,
     /// A bit for each sector.
     pub sectors: u8,
 }
 
-impl Transaction {
-    /// The address of the line's first byte.
-    #[inline(always)]
-    pub fn addr(&self) -> VirtAddr {
-        VirtAddr(self.line * GPU_LINE)
-    }
+/// The first byte of the line that holds an address.
+#[inline(always)]
+fn line_at(addr: VirtAddr) -> VirtAddr {
+    VirtAddr(addr.0 & !(GPU_LINE - 1))
 }
 
 /// What a warp does next.
@@ -66,7 +64,7 @@ impl WarpWork {
         let same = |step: &Step| matches!(step, Step::Access { write: of, count, .. } if *of == write && *count < u8::MAX);
         let begins = instructions > 0 || !self.steps.last().is_some_and(same);
         if begins {
-            let atomic = write && instructions == 0 && self.make_atomic(addr.0 / GPU_LINE);
+            let atomic = write && instructions == 0 && self.make_atomic(line_at(addr));
             let first = self.transactions.len() as u32;
             let instructions = u32::from(instructions.max(1));
             self.steps.push(Step::Access { instructions, first, count: 0, write, depends, atomic });
@@ -75,16 +73,16 @@ impl WarpWork {
         let end = addr.saturating_add(u64::from(bytes)).0;
         let mut at = addr.0;
         while at < end {
-            let line = at / GPU_LINE;
-            let stop = end.min((line + 1) * GPU_LINE);
+            let line = line_at(VirtAddr(at));
+            let stop = end.min(line.0 + GPU_LINE);
             let (low, high) = (at % GPU_LINE / SECTOR, (stop - 1) % GPU_LINE / SECTOR);
             let sectors = (((1u16 << (high + 1)) - 1) & !((1 << low) - 1)) as u8;
             let own = &mut self.transactions[*first as usize..];
             // Neighbouring lanes mostly share a line.
-            match own.iter_mut().rev().find(|transaction| transaction.line == line) {
+            match own.iter_mut().rev().find(|transaction| transaction.addr == line) {
                 Some(transaction) => transaction.sectors |= sectors,
                 None => {
-                    self.transactions.push(Transaction { line, sectors });
+                    self.transactions.push(Transaction { addr: line, sectors });
                     *count = count.saturating_add(1);
                 }
             }
@@ -93,11 +91,11 @@ impl WarpWork {
     }
 
     /// The last step becomes the load of an atomic operation, if it loads from this line. Returns whether it does.
-    fn make_atomic(&mut self, line: u64) -> bool {
+    fn make_atomic(&mut self, line: VirtAddr) -> bool {
         let Some(Step::Access { first, write: false, atomic, .. }) = self.steps.last_mut() else {
             return false;
         };
-        *atomic = self.transactions[*first as usize..].iter().any(|one| one.line == line);
+        *atomic = self.transactions[*first as usize..].iter().any(|one| one.addr == line);
         *atomic
     }
 }
@@ -112,7 +110,7 @@ mod tests {
             work.lane(VirtAddr(addr), bytes, false, false, u16::from(lane == 0));
         }
         assert_eq!(work.steps.len(), 1);
-        work.transactions.iter().map(|one| (one.line, one.sectors)).collect()
+        work.transactions.iter().map(|one| (one.addr.0 / GPU_LINE, one.sectors)).collect()
     }
 
     #[test]

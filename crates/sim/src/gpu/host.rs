@@ -84,7 +84,7 @@ impl Engine {
             return caches.access(own.core, line.in_caches(), write, own.now, Initiator::Demand, memory).done;
         }
         if write {
-            own.now += self.paths.cpu_store(memory, line.frame().0);
+            own.now += self.paths.cpu_store(memory, line.frame());
         }
         let flush = self.paths.coherence.as_ref().and_then(|coherence| coherence.wants_flush());
         let of_gpu = memory.first_tier_lines();

@@ -11,8 +11,8 @@
 
 use super::coalesce::Transaction;
 use super::engine::Engine;
-use super::parameters::GPU_LINE;
-use super::paths::{Around, HALVES, Paths, of_half};
+use super::line::{GpuLine, halves_of};
+use super::paths::{Around, Paths};
 use crate::cache::Outstanding;
 use crate::coherence::Cause;
 use crate::machine::{FULL, Machine};
@@ -21,7 +21,7 @@ use crate::observe::Objects;
 use crate::os::OsError;
 use crate::outcome::SimError;
 use crate::tiering::{Change, Tiering, copy_line};
-use terrace_model::{AddressRange, LINE_BYTES, Line, PageId, PageSize, SpaceId, TierId, Time, VirtAddr};
+use terrace_model::{AddressRange, Frame, LINE_BYTES, PageId, PageSize, SpaceId, TierId, Time, VirtAddr};
 use terrace_trace::{Advice, Agent, Event};
 
 /// Lines that the copy before a kernel has under way: more than either memory needs to be busy.
@@ -94,7 +94,7 @@ impl Engine {
         self.sms.stall(now, self.shootdown);
         let os = &self.machine.shared.os;
         if let Some(leaf) = os.table(page.space).find(page.addr()) {
-            let frame = leaf.frame_of(page.addr()).0;
+            let frame = leaf.frame_of(page.addr());
             self.paths.forget_frame(&mut self.machine, frame, now);
         }
     }
@@ -201,20 +201,17 @@ impl Paths {
     }
 
     /// All lines of a frame leave the GPU's caches; what was written of them goes to memory.
-    pub fn forget_frame(&mut self, machine: &mut Machine, frame: u64, now: Time) {
-        let first = frame * (4096 / GPU_LINE);
-        for line in first..first + 4096 / GPU_LINE {
+    pub fn forget_frame(&mut self, machine: &mut Machine, frame: Frame, now: Time) {
+        for line in GpuLine::of_frame(frame) {
             for sm in &mut self.sms {
                 sm.l1.remove(line);
             }
-            let slice = &mut self.slices[machine.shared.memory.channel_of(Line(line * HALVES))];
+            let slice = &mut self.slices[machine.shared.memory.channel_of(line.half(0))];
             if let Some(dirty) = slice.cache.remove(line).filter(|dirty| *dirty != 0) {
-                let halves = (0..HALVES).filter(|half| dirty & of_half(*half) != 0);
-                halves.for_each(|half| {
-                    let line = Line(line * HALVES + half);
-                    let request = MemoryRequest::of_gpu(line, now, Initiator::Writeback);
+                for half in halves_of(dirty) {
+                    let request = MemoryRequest::of_gpu(line.half(half), now, Initiator::Writeback);
                     machine.shared.memory.write(request);
-                });
+                }
             }
         }
     }
@@ -225,7 +222,7 @@ impl Paths {
         if !state.holds_pages() {
             return None;
         }
-        let pages = transactions.iter().map(|one| one.addr().vpn());
+        let pages = transactions.iter().map(|one| one.addr.vpn());
         let table = around.machine.shared.os.table(around.space);
         pages.into_iter().find(|vpn| {
             let size = table.find(VirtAddr::of_vpn(*vpn)).map_or(PageSize::Base, |leaf| leaf.size);

@@ -29,6 +29,7 @@ mod collect;
 mod engine;
 mod faults;
 mod host;
+mod line;
 mod manage;
 mod overlap;
 mod parameters;

@@ -3,7 +3,8 @@
 use super::cache::SectorCache;
 use super::coalesce::Transaction;
 use super::faults::FirstTouches;
-use super::parameters::{GPU_LINE, GpuParameters, WriteAllocate};
+use super::line::{ALL_SECTORS, GpuLine, HALVES, halves_of, of_half};
+use super::parameters::{GpuParameters, WriteAllocate};
 use super::selective::{Coherence, GpuCoherenceParameters, Request};
 use super::tlb::Tlb;
 use crate::cache::Outstanding;
@@ -13,10 +14,7 @@ use crate::memory::{Initiator, MemoryRequest};
 use crate::os::OsError;
 use crate::tiering::Tiering;
 use std::collections::HashSet;
-use terrace_model::{LINE_BYTES, Line, PageId, PageSize, SpaceId, Time, VirtAddr};
-
-/// Lines of memory in one of the GPU's.
-pub(super) const HALVES: u64 = GPU_LINE / LINE_BYTES;
+use terrace_model::{Frame, PageId, PageSize, SpaceId, Time, VirtAddr};
 
 /// What was counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -217,9 +215,9 @@ impl Paths {
         one: Transaction,
         write: bool,
         mut now: Time,
-    ) -> Result<(u64, Time), OsError> {
-        let addr = one.addr();
-        let (page, within) = (addr.vpn(), addr.page_offset(PageSize::Base) / GPU_LINE);
+    ) -> Result<(GpuLine, Time), OsError> {
+        let addr = one.addr;
+        let page = addr.vpn();
         let named = PageId::of(around.space, addr);
         let frame = match self.sms[sm].tlb.look_up(page) {
             Some(frame) => {
@@ -247,7 +245,7 @@ impl Paths {
                 frame
             }
         };
-        Ok((frame * (4096 / GPU_LINE) + within, self.touches.wait(named, now)))
+        Ok((GpuLine::at(frame.addr() + addr.page_offset(PageSize::Base)), self.touches.wait(named, now)))
     }
 
     pub(super) fn load_line(
@@ -255,7 +253,7 @@ impl Paths {
         around: &mut Around<'_>,
         sm: usize,
         one: Transaction,
-        line: u64,
+        line: GpuLine,
         now: Time,
     ) -> Time {
         let hit = now + self.l1_latency;
@@ -275,14 +273,20 @@ impl Paths {
     }
 
     /// Sectors that a load brings: whole lines, but for a link that sends what is asked for.
-    fn brings(&self, around: &Around<'_>, one: Transaction, line: u64) -> u8 {
+    fn brings(&self, around: &Around<'_>, one: Transaction, line: GpuLine) -> u8 {
         let memory = &around.machine.shared.memory;
         self.coherence.as_ref().map_or(ALL_SECTORS, |it| it.fetches(memory, line, one.sectors, 0))
     }
 
-    fn load_from_slice(&mut self, around: &mut Around<'_>, one: Transaction, line: u64, now: Time) -> Time {
+    fn load_from_slice(
+        &mut self,
+        around: &mut Around<'_>,
+        one: Transaction,
+        line: GpuLine,
+        now: Time,
+    ) -> Time {
         let wanted = self.brings(around, one, line);
-        let slice = &mut self.slices[around.machine.shared.memory.channel_of(Line(line * HALVES))];
+        let slice = &mut self.slices[around.machine.shared.memory.channel_of(line.half(0))];
         let (valid, ready) = slice.cache.look_up(line).unwrap_or((0, Time::ZERO));
         if wanted & !valid == 0 {
             self.counters.l2_hits += 1;
@@ -294,8 +298,8 @@ impl Paths {
     }
 
     /// A slice brings the sectors that it lacks of those wanted: when they are there.
-    fn bring(&mut self, around: &mut Around<'_>, line: u64, wanted: u8, valid: u8, now: Time) -> Time {
-        let slice = &mut self.slices[around.machine.shared.memory.channel_of(Line(line * HALVES))];
+    fn bring(&mut self, around: &mut Around<'_>, line: GpuLine, wanted: u8, valid: u8, now: Time) -> Time {
+        let slice = &mut self.slices[around.machine.shared.memory.channel_of(line.half(0))];
         let begin = slice.misses.start(now);
         let done = match &mut self.coherence {
             None => read(around, line, valid, begin),
@@ -310,7 +314,7 @@ impl Paths {
     }
 
     /// Writes what was written of a line: when memory has accepted it.
-    fn write_back(&mut self, around: &mut Around<'_>, line: u64, dirty: u8, now: Time) -> Time {
+    fn write_back(&mut self, around: &mut Around<'_>, line: GpuLine, dirty: u8, now: Time) -> Time {
         match &mut self.coherence {
             None => write_back(around, line, dirty, now),
             Some(coherence) => coherence.write_back(around, line, dirty, now),
@@ -322,11 +326,11 @@ impl Paths {
         &mut self,
         around: &mut Around<'_>,
         one: Transaction,
-        line: u64,
+        line: GpuLine,
         now: Time,
     ) -> Time {
         let arrives = now + self.one_way;
-        let slice = &mut self.slices[around.machine.shared.memory.channel_of(Line(line * HALVES))];
+        let slice = &mut self.slices[around.machine.shared.memory.channel_of(line.half(0))];
         match slice.cache.look_up(line) {
             Some(_) => self.counters.l2_hits += 1,
             None => {
@@ -338,7 +342,7 @@ impl Paths {
                 }
             }
         }
-        let slice = &mut self.slices[around.machine.shared.memory.channel_of(Line(line * HALVES))];
+        let slice = &mut self.slices[around.machine.shared.memory.channel_of(line.half(0))];
         match slice.cache.fill(line, one.sectors, arrives, true) {
             Some(victim) => self.write_back(around, victim.line, victim.dirty, arrives).max(arrives),
             None => arrives,
@@ -346,41 +350,33 @@ impl Paths {
     }
 }
 
-const ALL_SECTORS: u8 = 0b1111;
-
-/// The sectors of a half of a line.
-pub(super) fn of_half(half: u64) -> u8 {
-    0b11 << (2 * half)
-}
-
 fn missing(valid: u8, half: u64) -> bool {
     valid & of_half(half) != of_half(half)
 }
 
 /// Reads the halves of a line that lack a sector: when the last is there.
-fn read(around: &mut Around<'_>, line: u64, valid: u8, now: Time) -> Time {
+fn read(around: &mut Around<'_>, line: GpuLine, valid: u8, now: Time) -> Time {
     let memory = &mut around.machine.shared.memory;
     let halves = (0..HALVES).filter(|half| missing(valid, *half));
-    let request = |half| MemoryRequest::of_gpu(Line(line * HALVES + half), now, Initiator::Demand);
+    let request = |half| MemoryRequest::of_gpu(line.half(half), now, Initiator::Demand);
     halves.map(|half| memory.read(request(half))).fold(now, Time::max)
 }
 
-fn write_back(around: &mut Around<'_>, line: u64, dirty: u8, now: Time) -> Time {
+fn write_back(around: &mut Around<'_>, line: GpuLine, dirty: u8, now: Time) -> Time {
     let memory = &mut around.machine.shared.memory;
-    let halves = (0..HALVES).filter(|half| dirty & of_half(*half) != 0);
-    let request = |half| MemoryRequest::of_gpu(Line(line * HALVES + half), now, Initiator::Writeback);
-    halves.map(|half| memory.write(request(half))).fold(now, Time::max)
+    let request = |half| MemoryRequest::of_gpu(line.half(half), now, Initiator::Writeback);
+    halves_of(dirty).map(|half| memory.write(request(half))).fold(now, Time::max)
 }
 
 impl Around<'_> {
     /// The base frame of an address, and what a fault cost if it took one.
-    fn frame_of(&mut self, addr: VirtAddr, write: bool, now: Time) -> Result<(u64, Option<Time>), OsError> {
+    fn frame_of(&mut self, addr: VirtAddr, write: bool, now: Time) -> Result<(Frame, Option<Time>), OsError> {
         let space = self.space;
         let find = |machine: &mut Machine| {
             let os = &mut machine.shared.os;
             let leaf = os.table(space).find(addr)?;
             os.mark(space, addr, &leaf, write);
-            Some(leaf.frame_of(addr).0)
+            Some(leaf.frame_of(addr))
         };
         if let Some(frame) = find(self.machine) {
             return Ok((frame, None));
@@ -401,7 +397,7 @@ impl Around<'_> {
     pub(super) fn observe(&mut self, one: Transaction, write: bool) {
         let shared = &mut self.machine.shared;
         if shared.observers.want_accesses() {
-            shared.observers.reached_memory(&shared.os, self.space, one.addr(), write);
+            shared.observers.reached_memory(&shared.os, self.space, one.addr, write);
         }
     }
 }

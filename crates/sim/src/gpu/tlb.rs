@@ -1,6 +1,7 @@
 //! The TLB of an SM.
 
 use crate::array::FullyAssociative;
+use terrace_model::Frame;
 
 /// A fully associative TLB of base pages, which drops the page that was used longest ago.
 #[derive(Debug)]
@@ -8,38 +9,38 @@ pub(super) struct Tlb {
     /// Frames by page; none in a TLB without entries.
     held: Option<FullyAssociative>,
     /// The page of the last look-up.
-    recent: (u64, u64),
+    recent: (u64, Frame),
 }
 
 const NO_PAGE: u64 = u64::MAX;
 
 impl Tlb {
     pub fn new(entries: u32) -> Tlb {
-        Tlb { held: (entries > 0).then(|| FullyAssociative::new(entries)), recent: (NO_PAGE, 0) }
+        Tlb { held: (entries > 0).then(|| FullyAssociative::new(entries)), recent: (NO_PAGE, Frame(0)) }
     }
 
-    pub fn look_up(&mut self, page: u64) -> Option<u64> {
+    pub fn look_up(&mut self, page: u64) -> Option<Frame> {
         if self.recent.0 == page {
             return Some(self.recent.1);
         }
-        let frame = *self.held.as_mut()?.touch(page)?;
+        let frame = Frame(*self.held.as_mut()?.touch(page)?);
         self.recent = (page, frame);
         Some(frame)
     }
 
     /// Takes in a page that it does not hold.
-    pub fn fill(&mut self, page: u64, frame: u64) {
+    pub fn fill(&mut self, page: u64, frame: Frame) {
         if let Some(held) = &mut self.held {
-            held.insert(page, frame);
+            held.insert(page, frame.0);
             self.recent = (page, frame);
         }
     }
 
     /// Drops a page by its frame.
-    pub fn forget(&mut self, frame: u64) {
+    pub fn forget(&mut self, frame: Frame) {
         for place in 0..self.held.as_ref().map_or(0, FullyAssociative::capacity) {
             let entry = self.held.as_ref().and_then(|held| held.entry_at(place));
-            if let Some((page, _)) = entry.filter(|(_, of)| *of == frame) {
+            if let Some((page, _)) = entry.filter(|(_, of)| *of == frame.0) {
                 self.drop_page(page);
             }
         }
@@ -50,7 +51,7 @@ impl Tlb {
             held.remove(page);
         }
         if self.recent.0 == page {
-            self.recent = (NO_PAGE, 0);
+            self.recent = (NO_PAGE, Frame(0));
         }
     }
 
@@ -58,7 +59,7 @@ impl Tlb {
         if let Some(held) = &mut self.held {
             held.retain(|_| false);
         }
-        self.recent = (NO_PAGE, 0);
+        self.recent = (NO_PAGE, Frame(0));
     }
 }
 
@@ -69,11 +70,11 @@ mod tests {
     #[test]
     fn a_tlb_drops_what_was_used_longest_ago() {
         let mut tlb = Tlb::new(2);
-        tlb.fill(1, 11);
-        tlb.fill(2, 12);
-        assert_eq!(tlb.look_up(1), Some(11));
-        tlb.fill(3, 13);
-        assert_eq!([1, 2, 3].map(|page| tlb.look_up(page)), [Some(11), None, Some(13)]);
+        tlb.fill(1, Frame(11));
+        tlb.fill(2, Frame(12));
+        assert_eq!(tlb.look_up(1), Some(Frame(11)));
+        tlb.fill(3, Frame(13));
+        assert_eq!([1, 2, 3].map(|page| tlb.look_up(page)), [Some(Frame(11)), None, Some(Frame(13))]);
         tlb.flush();
         assert_eq!(tlb.look_up(3), None);
     }
@@ -82,13 +83,13 @@ mod tests {
     fn pages_are_dropped_by_number_and_by_frame() {
         let mut tlb = Tlb::new(3);
         for page in [1, 2, 3] {
-            tlb.fill(page, 10 + page);
+            tlb.fill(page, Frame(10 + page));
         }
         tlb.drop_page(3);
-        tlb.forget(11);
-        assert_eq!([1, 2, 3].map(|page| tlb.look_up(page)), [None, Some(12), None]);
+        tlb.forget(Frame(11));
+        assert_eq!([1, 2, 3].map(|page| tlb.look_up(page)), [None, Some(Frame(12)), None]);
         let mut none = Tlb::new(0);
-        none.fill(1, 11);
+        none.fill(1, Frame(11));
         assert_eq!(none.look_up(1), None);
     }
 }

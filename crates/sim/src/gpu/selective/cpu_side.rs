@@ -13,13 +13,13 @@
 //! sectors.
 
 use super::super::cache::SectorCache;
+use super::super::line::{ALL_SECTORS, GpuLine, HALVES, halves_of, of_half};
 use super::link::{GpuLink, Towards};
 use super::parameters::GpuCoherenceParameters;
-use super::{ALL_SECTORS, HALVES, halves_of, of_half};
 use crate::cache::Hierarchy;
 use crate::machine::TieredMemory;
 use crate::memory::{Initiator, MemoryRequest};
-use terrace_model::{LINE_BYTES, Line, Time};
+use terrace_model::{LINE_BYTES, Time};
 
 /// Bytes of a number of sectors.
 fn bytes(sectors: u8) -> u64 {
@@ -58,35 +58,30 @@ pub struct Cpu<'a> {
     pub caches: &'a mut Hierarchy,
 }
 
-/// The line of the memory that is a half of a line of the GPU's.
-fn half_line(line: u64, half: u64) -> Line {
-    Line(line * HALVES + half)
-}
-
 impl Cpu<'_> {
     /// Those of a line's sectors that the CPU's caches hold.
-    pub fn held(&self, line: u64) -> u8 {
-        let halves = (0..HALVES).filter(|half| self.caches.holds(half_line(line, *half).in_caches()));
+    pub fn held(&self, line: GpuLine) -> u8 {
+        let halves = (0..HALVES).filter(|half| self.caches.holds(line.half(*half).in_caches()));
         halves.map(of_half).fold(0, |all, half| all | half)
     }
 
     /// The GPU's request for sectors of a line, once it is beside the memory.
-    pub fn read(&mut self, line: u64, sectors: u8, now: Time) -> Time {
-        let request = |half| MemoryRequest::of_gpu(half_line(line, half), now, Initiator::Demand);
+    pub fn read(&mut self, line: GpuLine, sectors: u8, now: Time) -> Time {
+        let request = |half| MemoryRequest::of_gpu(line.half(half), now, Initiator::Demand);
         halves_of(sectors).map(|half| self.memory.read(request(half))).fold(now, Time::max)
     }
 
     /// The same for sectors that are written.
-    pub fn write(&mut self, line: u64, sectors: u8, now: Time, by: Initiator) -> Time {
-        let request = |half| MemoryRequest::of_gpu(half_line(line, half), now, by);
+    pub fn write(&mut self, line: GpuLine, sectors: u8, now: Time, by: Initiator) -> Time {
+        let request = |half| MemoryRequest::of_gpu(line.half(half), now, by);
         halves_of(sectors).map(|half| self.memory.write(request(half))).fold(now, Time::max)
     }
 
     /// The CPU's caches give up what they hold of a line. Returns bytes that were modified.
-    fn take(&mut self, line: u64, sectors: u8, counters: &mut CpuSideCounters) -> (u8, u64) {
+    fn take(&mut self, line: GpuLine, sectors: u8, counters: &mut CpuSideCounters) -> (u8, u64) {
         let (mut held, mut modified) = (0, 0);
         for half in halves_of(sectors) {
-            if let Some(dirty) = self.caches.take(half_line(line, half).in_caches()) {
+            if let Some(dirty) = self.caches.take(line.half(half).in_caches()) {
                 counters.taken += 1;
                 held |= of_half(half);
                 modified += if dirty { LINE_BYTES } else { 0 };
@@ -111,7 +106,7 @@ impl CpuSide {
     }
 
     /// The CPU's own caches fetch a line of the CPU's memory: the client cache gives it up.
-    pub fn drop_from_client(&mut self, line: u64) {
+    pub fn drop_from_client(&mut self, line: GpuLine) {
         if let Some(client) = &mut self.client {
             client.remove(line);
         }
@@ -119,13 +114,13 @@ impl CpuSide {
 
     /// Whether the client cache holds a line.
     #[cfg(test)]
-    pub fn holds(&self, line: u64) -> bool {
+    pub fn holds(&self, line: GpuLine) -> bool {
         self.client.as_ref().is_some_and(|client| client.holds(line))
     }
 
     /// When sectors of a line are ready for a request that came at `arrives`, and whether an answer with others of the line
     /// has yet to leave.
-    fn ready(&mut self, cpu: &mut Cpu<'_>, line: u64, sectors: u8, arrives: Time) -> (Time, bool) {
+    fn ready(&mut self, cpu: &mut Cpu<'_>, line: GpuLine, sectors: u8, arrives: Time) -> (Time, bool) {
         let held = cpu.held(line);
         let mut ready = arrives;
         if held & sectors != 0 {
@@ -155,7 +150,7 @@ impl CpuSide {
 
     /// The GPU loads sectors of a line of the CPU's memory: when they have come. What it will cache itself where hardware
     /// keeps the caches coherent leaves the CPU's.
-    pub fn read(&mut self, cpu: &mut Cpu<'_>, line: u64, sectors: u8, now: Time, takes: bool) -> Time {
+    pub fn read(&mut self, cpu: &mut Cpu<'_>, line: GpuLine, sectors: u8, now: Time, takes: bool) -> Time {
         let arrives = self.link.send(Towards::Cpu, 0, now);
         let (ready, joins) = self.ready(cpu, line, sectors, arrives);
         if takes {
@@ -172,14 +167,14 @@ impl CpuSide {
     }
 
     /// The GPU writes sectors of a line of the CPU's memory: when that has accepted them.
-    pub fn write(&mut self, cpu: &mut Cpu<'_>, line: u64, sectors: u8, now: Time, by: Initiator) -> Time {
+    pub fn write(&mut self, cpu: &mut Cpu<'_>, line: GpuLine, sectors: u8, now: Time, by: Initiator) -> Time {
         let arrives = self.link.send(Towards::Cpu, bytes(sectors), now);
         cpu.take(line, sectors, &mut self.counters);
         cpu.write(line, sectors, arrives, by)
     }
 
     /// An atomic operation of the GPU on the CPU's memory: when the old values have come.
-    pub fn atomic(&mut self, cpu: &mut Cpu<'_>, line: u64, sectors: u8, now: Time) -> Time {
+    pub fn atomic(&mut self, cpu: &mut Cpu<'_>, line: GpuLine, sectors: u8, now: Time) -> Time {
         let arrives = self.link.send(Towards::Cpu, bytes(sectors), now);
         let (ready, _) = self.ready(cpu, line, sectors, arrives);
         cpu.take(line, sectors, &mut self.counters);
@@ -189,7 +184,7 @@ impl CpuSide {
 
     /// The GPU loads sectors of a line of its own memory that the CPU may hold: when they have come, from there or after its
     /// refusal from memory.
-    pub fn read_own(&mut self, cpu: &mut Cpu<'_>, line: u64, sectors: u8, now: Time) -> Time {
+    pub fn read_own(&mut self, cpu: &mut Cpu<'_>, line: GpuLine, sectors: u8, now: Time) -> Time {
         let found = self.link.send(Towards::Cpu, 0, now) + cpu.caches.llc_latency();
         let held = cpu.held(line) & sectors;
         let answered = self.link.send(Towards::Gpu, bytes(held), found);
@@ -203,7 +198,7 @@ impl CpuSide {
 
     /// The GPU stores to a line of its own memory that the CPU may hold. What the CPU holds it gives up: when memory has
     /// accepted the line.
-    pub fn write_own(&mut self, cpu: &mut Cpu<'_>, line: u64, sectors: u8, now: Time) -> Time {
+    pub fn write_own(&mut self, cpu: &mut Cpu<'_>, line: GpuLine, sectors: u8, now: Time) -> Time {
         let found = self.link.send(Towards::Cpu, bytes(sectors), now) + cpu.caches.llc_latency();
         let (held, modified) = cpu.take(line, sectors, &mut self.counters);
         if held == 0 {
@@ -214,7 +209,7 @@ impl CpuSide {
     }
 
     /// Hardware takes a line of the GPU's memory from the CPU's caches for the GPU, if they hold it: when it has come.
-    pub fn take_own(&mut self, cpu: &mut Cpu<'_>, line: u64, now: Time) -> Time {
+    pub fn take_own(&mut self, cpu: &mut Cpu<'_>, line: GpuLine, now: Time) -> Time {
         if cpu.held(line) == 0 {
             return now;
         }

@@ -8,6 +8,8 @@
 //! equal runs are equal; the last one that finds no room is kept beside the table, and from then on the filter says yes of
 //! every line until it is reset.
 
+use crate::gpu::line::GpuLine;
+
 /// Moves after which an addition gives up, as the source's implementation does.
 const MOST_MOVES: u32 = 500;
 
@@ -58,8 +60,8 @@ impl CuckooFilter {
     }
 
     /// The fingerprint of a line, and its two buckets.
-    fn place(&self, line: u64) -> (u16, u64, u64) {
-        let hash = hash(line);
+    fn place(&self, line: GpuLine) -> (u16, u64, u64) {
+        let hash = hash(line.0);
         let fingerprint = ((hash >> 32) % self.fingerprints + 1) as u16;
         let first = hash & (self.buckets - 1);
         (fingerprint, first, self.other(first, fingerprint))
@@ -74,13 +76,13 @@ impl CuckooFilter {
     }
 
     /// Whether a line was added; yes by mistake for a few others.
-    pub fn may_hold(&self, line: u64) -> bool {
+    pub fn may_hold(&self, line: GpuLine) -> bool {
         let (fingerprint, first, second) = self.place(line);
         self.overflowed || self.of(first).contains(&fingerprint) || self.of(second).contains(&fingerprint)
     }
 
     /// Adds a line, unless it seems to be held. Returns whether it was added.
-    pub fn add(&mut self, line: u64) -> bool {
+    pub fn add(&mut self, line: GpuLine) -> bool {
         if self.may_hold(line) {
             return false;
         }
@@ -136,11 +138,11 @@ mod tests {
         let mut filter = CuckooFilter::new(65536, 4, 8);
         let mut line = 0;
         while filter.load() < 0.95 {
-            filter.add(line);
+            filter.add(GpuLine(line));
             line += 1;
         }
-        assert!((0..line).all(|held| filter.may_hold(held)), "no false negative");
-        let wrong = (0..100_000).filter(|other| filter.may_hold(1 << 40 | other)).count();
+        assert!((0..line).all(|held| filter.may_hold(GpuLine(held))), "no false negative");
+        let wrong = (0..100_000).filter(|other| filter.may_hold(GpuLine(1 << 40 | other))).count();
         // Two buckets of four fingerprints of 255, of which 95 % are taken: 1 - (1 - 1/255)^7.6 = 2.9 %.
         assert!((2800..3100).contains(&wrong), "{wrong} of 100,000");
     }
@@ -150,19 +152,19 @@ mod tests {
         let mut filter = CuckooFilter::new(8, 4, 16);
         let mut line = 0;
         while filter.load() < 1.0 {
-            filter.add(line);
+            filter.add(GpuLine(line));
             line += 1;
         }
         assert!(line >= 8);
         for _ in 0..4 {
             // Eight fit; the ninth different fingerprint does not.
-            filter.add(line);
+            filter.add(GpuLine(line));
             line += 1;
         }
-        assert!((0..2 * line).all(|line| filter.may_hold(line)));
+        assert!((0..2 * line).all(|line| filter.may_hold(GpuLine(line))));
         filter.reset();
-        assert_eq!((filter.held(), filter.may_hold(0)), (0, false));
-        assert!(filter.add(0) && !filter.add(0));
+        assert_eq!((filter.held(), filter.may_hold(GpuLine(0))), (0, false));
+        assert!(filter.add(GpuLine(0)) && !filter.add(GpuLine(0)));
     }
 
     proptest! {
@@ -175,17 +177,17 @@ mod tests {
             let mut filter = CuckooFilter::new(bucket << buckets, bucket, bits);
             let mut set = BTreeSet::new();
             for (at, line) in lines.into_iter().enumerate() {
-                let seemed_held = filter.may_hold(line);
-                prop_assert_eq!(filter.add(line), !seemed_held);
+                let seemed_held = filter.may_hold(GpuLine(line));
+                prop_assert_eq!(filter.add(GpuLine(line)), !seemed_held);
                 set.insert(line);
                 if at % 8 == 0 {
-                    prop_assert!(set.iter().all(|line| filter.may_hold(*line)));
+                    prop_assert!(set.iter().all(|line| filter.may_hold(GpuLine(*line))));
                 }
                 prop_assert!(filter.held() <= set.len());
             }
-            prop_assert!(set.iter().all(|line| filter.may_hold(*line)));
+            prop_assert!(set.iter().all(|line| filter.may_hold(GpuLine(*line))));
             filter.reset();
-            prop_assert!((0..4000).all(|line| !filter.may_hold(line)));
+            prop_assert!((0..4000).all(|line| !filter.may_hold(GpuLine(line))));
         }
     }
 }

@@ -41,34 +41,19 @@ pub use parameters::{
 };
 pub use path::{BesideGpu, Request};
 
-use super::parameters::{GPU_LINE, GpuParameters};
+use super::line::GpuLine;
+use super::parameters::GpuParameters;
 use crate::machine::TieredMemory;
 use crate::observe::Series;
 use cpu_side::CpuSide;
 use read_only::ReadOnly;
 use remote_directory::RemoteDirectory;
 use requests::InFlight;
-use terrace_model::{LINE_BYTES, Line, NodeId, Time};
-
-/// Lines of memory in one of the GPU's.
-const HALVES: u64 = GPU_LINE / LINE_BYTES;
-const ALL_SECTORS: u8 = 0b1111;
-/// Lines of the GPU in a page.
-const PAGE_LINES: u64 = 4096 / GPU_LINE;
-
-/// The sectors of a half of a line.
-fn of_half(half: u64) -> u8 {
-    0b11 << (2 * half)
-}
-
-/// The halves of a line that sectors lie in.
-fn halves_of(sectors: u8) -> impl Iterator<Item = u64> {
-    (0..HALVES).filter(move |half| sectors & of_half(*half) != 0)
-}
+use terrace_model::{NodeId, Time};
 
 /// Whether a line of the GPU lies in its own memory.
-fn is_own(memory: &TieredMemory, line: u64) -> bool {
-    memory.home_of_line(Line(line * HALVES)) == NodeId::GPU
+fn is_own(memory: &TieredMemory, line: GpuLine) -> bool {
+    memory.home_of_line(line.half(0)) == NodeId::GPU
 }
 
 /// Loads, stores and atomic operations that no cache of the GPU may serve.

@@ -1,16 +1,15 @@
 //! Loads and stores of the GPU where caches of a CPU are to be coherent with its own, and the CPU's requests.
 
 use super::super::coalesce::Transaction;
+use super::super::line::{ALL_SECTORS, GpuLine, halves_of};
 use super::super::parameters::SECTOR;
 use super::super::paths::{Around, Paths};
 use super::cpu_side::Cpu;
-use super::{
-    ALL_SECTORS, Coalescing, Coherence, CoherenceKind, HALVES, PAGE_LINES, Uncoalesced, halves_of, is_own,
-};
+use super::{Coalescing, Coherence, CoherenceKind, Uncoalesced, is_own};
 use crate::cache::Below;
 use crate::machine::TieredMemory;
 use crate::memory::{Initiator, MemoryRequest};
-use terrace_model::{CacheLine, LINE_BYTES, Line, NodeId, Time};
+use terrace_model::{CacheLine, Frame, LINE_BYTES, NodeId, Time};
 
 use super::link::Towards;
 
@@ -20,7 +19,7 @@ impl Around<'_> {
         Cpu { memory: &mut shared.memory, caches: &mut shared.caches }
     }
 
-    fn is_own(&self, line: u64) -> bool {
+    fn is_own(&self, line: GpuLine) -> bool {
         is_own(&self.machine.shared.memory, line)
     }
 }
@@ -29,25 +28,25 @@ impl Around<'_> {
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
     pub one: Transaction,
-    pub line: u64,
+    pub line: GpuLine,
     pub atomic: bool,
 }
 
 impl Coherence {
     /// Whether the GPU may cache a line, of which its slice holds nothing.
-    fn may_cache(&self, memory: &TieredMemory, line: u64) -> bool {
+    fn may_cache(&self, memory: &TieredMemory, line: GpuLine) -> bool {
         match (self.kind, is_own(memory, line)) {
             (CoherenceKind::Hardware, _) => true,
             (CoherenceKind::Selective, true) => !self.directory.may_hold(line),
             (CoherenceKind::Selective, false) => {
-                self.read_only.as_ref().is_some_and(|pages| pages.is_read_only(line / PAGE_LINES))
+                self.read_only.as_ref().is_some_and(|pages| pages.is_read_only(line.frame()))
             }
         }
     }
 
     /// When an access to a page goes on whose fault may be pending.
-    fn wait(&self, line: u64, now: Time) -> Time {
-        self.read_only.as_ref().map_or(now, |pages| pages.wait(line / PAGE_LINES, now))
+    fn wait(&self, line: GpuLine, now: Time) -> Time {
+        self.read_only.as_ref().map_or(now, |pages| pages.wait(line.frame(), now))
     }
 
     /// What a load asks for of a line, if these sectors are missing.
@@ -56,14 +55,14 @@ impl Coherence {
     }
 
     /// Sectors that a slice fetches of a line of which it has `valid`.
-    pub fn fetches(&self, memory: &TieredMemory, line: u64, wanted: u8, valid: u8) -> u8 {
+    pub fn fetches(&self, memory: &TieredMemory, line: GpuLine, wanted: u8, valid: u8) -> u8 {
         // Its own memory transfers what is missing in halves; the CPU's side sends what it is asked for.
         let missing = ALL_SECTORS & !valid;
         if self.variable && !is_own(memory, line) { wanted & missing } else { missing }
     }
 
     /// A slice fetches sectors of a line that the GPU may cache: when they have come.
-    pub fn fetch(&mut self, around: &mut Around<'_>, line: u64, sectors: u8, now: Time) -> Time {
+    pub fn fetch(&mut self, around: &mut Around<'_>, line: GpuLine, sectors: u8, now: Time) -> Time {
         let own = around.is_own(line);
         let takes = self.kind == CoherenceKind::Hardware;
         let cpu = &mut around.cpu();
@@ -76,7 +75,7 @@ impl Coherence {
     }
 
     /// A slice gives up sectors of a line that were written: when memory has accepted them.
-    pub fn write_back(&mut self, around: &mut Around<'_>, line: u64, sectors: u8, now: Time) -> Time {
+    pub fn write_back(&mut self, around: &mut Around<'_>, line: GpuLine, sectors: u8, now: Time) -> Time {
         let cpu = &mut around.cpu();
         if !is_own(cpu.memory, line) {
             return self.cpu.write(cpu, line, sectors, now, Initiator::Writeback);
@@ -85,7 +84,7 @@ impl Coherence {
     }
 
     /// The GPU's slice takes a store to a line that it may cache: the CPU's copies go.
-    pub fn own_for_store(&mut self, around: &mut Around<'_>, line: u64, now: Time) {
+    pub fn own_for_store(&mut self, around: &mut Around<'_>, line: GpuLine, now: Time) {
         if self.kind == CoherenceKind::Hardware {
             self.cpu.take_own(&mut around.cpu(), line, now);
         }
@@ -93,12 +92,12 @@ impl Coherence {
 }
 
 impl Paths {
-    fn may_cache(&self, around: &Around<'_>, line: u64) -> bool {
+    fn may_cache(&self, around: &Around<'_>, line: GpuLine) -> bool {
         let Some(coherence) = &self.coherence else { return true };
         let memory = &around.machine.shared.memory;
         // What the slice holds the CPU does not, whatever the directory says.
         coherence.may_cache(memory, line)
-            || is_own(memory, line) && self.slices[memory.channel_of(Line(line * HALVES))].cache.holds(line)
+            || is_own(memory, line) && self.slices[memory.channel_of(line.half(0))].cache.holds(line)
     }
 
     /// A load of an SM: when its data is there.
@@ -123,7 +122,7 @@ impl Paths {
             coherence.uncached.atomics += 1;
             around.observe(one, true);
             coherence.in_sms[sm].forget(line);
-            coherence.in_slices[around.machine.shared.memory.channel_of(Line(line * HALVES))].forget(line);
+            coherence.in_slices[around.machine.shared.memory.channel_of(line.half(0))].forget(line);
             let begin = self.sms[sm].l1_misses.start(at);
             let there = begin + self.one_way;
             let done = coherence.cpu.atomic(&mut around.cpu(), line, one.sectors, there) + self.one_way;
@@ -151,7 +150,7 @@ impl Paths {
         around: &mut Around<'_>,
         sm: usize,
         one: Transaction,
-        line: u64,
+        line: GpuLine,
         asked: u8,
         at: Time,
     ) -> Time {
@@ -167,7 +166,7 @@ impl Paths {
         around: &mut Around<'_>,
         sm: usize,
         one: Transaction,
-        line: u64,
+        line: GpuLine,
         at: Time,
     ) -> Time {
         let Some(coherence) = self.coherence.as_deref_mut() else { return at };
@@ -193,12 +192,12 @@ impl Paths {
         &mut self,
         around: &mut Around<'_>,
         one: Transaction,
-        line: u64,
+        line: GpuLine,
         asked: u8,
         at: Time,
     ) -> Time {
         let Some(coherence) = self.coherence.as_deref_mut() else { return at };
-        let channel = around.machine.shared.memory.channel_of(Line(line * HALVES));
+        let channel = around.machine.shared.memory.channel_of(line.half(0));
         let slice = &mut self.slices[channel];
         if coherence.coalescing != Coalescing::L1L2 {
             let begin = slice.misses.start(at);
@@ -244,7 +243,7 @@ impl Paths {
         }
         coherence.uncached.stores += 1;
         coherence.in_sms[sm].forget(line);
-        coherence.in_slices[around.machine.shared.memory.channel_of(Line(line * HALVES))].forget(line);
+        coherence.in_slices[around.machine.shared.memory.channel_of(line.half(0))].forget(line);
         around.observe(one, true);
         let (at, cpu) = (now + self.one_way, &mut around.cpu());
         if own {
@@ -255,8 +254,8 @@ impl Paths {
     }
 
     /// A store is to come: when its page may be written.
-    pub fn fault_on_store(&mut self, around: &mut Around<'_>, sm: usize, line: u64, now: Time) -> Time {
-        let (frame, walk) = (line / PAGE_LINES, self.walk);
+    pub fn fault_on_store(&mut self, around: &mut Around<'_>, sm: usize, line: GpuLine, now: Time) -> Time {
+        let (frame, walk) = (line.frame(), self.walk);
         let Some(pages) = self.coherence.as_deref_mut().and_then(|coherence| coherence.read_only.as_mut())
         else {
             return now;
@@ -281,10 +280,9 @@ impl Paths {
     }
 
     /// Copies and translations of a page are dropped, but for the translation of the SM that walks for it again.
-    fn drop_page(&mut self, frame: u64, but: Option<usize>) {
-        let lines = frame * PAGE_LINES..(frame + 1) * PAGE_LINES;
+    fn drop_page(&mut self, frame: Frame, but: Option<usize>) {
         for cache in self.caches() {
-            for line in lines.clone() {
+            for line in GpuLine::of_frame(frame) {
                 // Nothing of it was written here.
                 cache.remove(line);
             }
@@ -297,8 +295,8 @@ impl Paths {
     }
 
     /// A store of the CPU to a page: what its fault takes, if it faults.
-    pub fn cpu_store(&mut self, memory: &TieredMemory, frame: u64) -> Time {
-        if is_own(memory, frame * PAGE_LINES) {
+    pub fn cpu_store(&mut self, memory: &TieredMemory, frame: Frame) -> Time {
+        if memory.home_of_line(frame.addr().line()) == NodeId::GPU {
             return Time::ZERO;
         }
         let pages = self.coherence.as_deref_mut().and_then(|coherence| coherence.read_only.as_mut());
@@ -308,7 +306,7 @@ impl Paths {
     }
 
     /// The CPU asks for a line: the GPU gives up its copies, and what it had written of it goes to memory.
-    fn cpu_requests(&mut self, memory: &mut TieredMemory, line: u64, now: Time) {
+    fn cpu_requests(&mut self, memory: &mut TieredMemory, line: GpuLine, now: Time) {
         let Some(coherence) = self.coherence.as_deref_mut() else { return };
         let own = is_own(memory, line);
         if coherence.kind == CoherenceKind::Selective {
@@ -325,7 +323,7 @@ impl Paths {
         for sm in &mut self.sms {
             held |= sm.l1.remove(line).is_some();
         }
-        let slice = &mut self.slices[memory.channel_of(Line(line * HALVES))];
+        let slice = &mut self.slices[memory.channel_of(line.half(0))];
         if let Some(dirty) = slice.cache.remove(line) {
             held = true;
             let now = match own {
@@ -333,8 +331,7 @@ impl Paths {
                 false => coherence.cpu.link.send(Towards::Cpu, u64::from(dirty.count_ones()) * SECTOR, now),
             };
             for half in halves_of(dirty) {
-                let line = Line(line * HALVES + half);
-                memory.write(MemoryRequest::of_gpu(line, now, Initiator::Writeback));
+                memory.write(MemoryRequest::of_gpu(line.half(half), now, Initiator::Writeback));
             }
         }
         coherence.dropped += u64::from(held);
@@ -347,7 +344,7 @@ impl Coherence {
         &mut self,
         around: &mut Around<'_>,
         one: Transaction,
-        line: u64,
+        line: GpuLine,
         asked: u8,
         now: Time,
     ) -> Time {
@@ -384,7 +381,7 @@ impl Below for BesideGpu<'_> {
 
     fn fill(&mut self, line: CacheLine, at: Time, by: Initiator) -> Time {
         let request = MemoryRequest::of_cpu(line.as_physical(), at, by);
-        let line = request.line.0 / HALVES;
+        let line = GpuLine::of(request.line);
         let crosses = self.memory.home_of_line(request.line) != request.from;
         let mut begin = request.at;
         if crosses && let Some(coherence) = self.paths.coherence.as_deref_mut() {

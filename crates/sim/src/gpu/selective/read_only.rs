@@ -15,7 +15,7 @@
 use super::parameters::ReadOnlyParameters;
 use crate::gpu::faults::PendingFaults;
 use std::collections::{HashMap, HashSet};
-use terrace_model::Time;
+use terrace_model::{Frame, Time};
 
 /// Faults of a kernel before their rate says anything.
 const FIRST_FAULTS: u64 = 16;
@@ -38,9 +38,9 @@ pub struct ReadOnlyCounters {
 pub struct ReadOnly {
     parameters: ReadOnlyParameters,
     /// Pages that were written since the last kernel began.
-    writable: HashSet<u64>,
+    writable: HashSet<Frame>,
     /// Pages whose fault is not over.
-    pending: HashMap<u64, Time>,
+    pending: HashMap<Frame, Time>,
     /// Faults of SMs.
     faults: PendingFaults,
     /// A kernel has begun, and this kernel's faults are few enough.
@@ -73,7 +73,7 @@ impl ReadOnly {
     }
 
     /// Whether a page is read-only.
-    pub fn is_read_only(&self, frame: u64) -> bool {
+    pub fn is_read_only(&self, frame: Frame) -> bool {
         self.active && !self.writable.contains(&frame)
     }
 
@@ -83,12 +83,12 @@ impl ReadOnly {
     }
 
     /// When an access to a page at `now` goes on.
-    pub fn wait(&self, frame: u64, now: Time) -> Time {
+    pub fn wait(&self, frame: Frame, now: Time) -> Time {
         self.pending.get(&frame).map_or(now, |done| now.max(*done))
     }
 
     /// A store of an SM to a read-only page: when it is carried out, after the walk that takes `walk`.
-    pub fn gpu_fault(&mut self, sm: usize, frame: u64, now: Time, walk: Time) -> Time {
+    pub fn gpu_fault(&mut self, sm: usize, frame: Frame, now: Time, walk: Time) -> Time {
         self.counters.gpu_faults += 1;
         self.of_kernel += 1;
         let done = self.faults.fault(sm, now, self.parameters.gpu_fault);
@@ -112,7 +112,7 @@ impl ReadOnly {
     }
 
     /// A store of the CPU to a page: what its fault takes, if it faults.
-    pub fn cpu_store(&mut self, frame: u64) -> Option<Time> {
+    pub fn cpu_store(&mut self, frame: Frame) -> Option<Time> {
         if !self.is_read_only(frame) {
             return None;
         }
@@ -136,7 +136,7 @@ mod tests {
         let mut parameters = ReadOnlyParameters { enabled: true, ..ReadOnlyParameters::default() };
         change(&mut parameters);
         let mut pages = ReadOnly::new(&parameters, 2);
-        assert!(!pages.is_read_only(1), "no kernel has begun");
+        assert!(!pages.is_read_only(Frame(1)), "no kernel has begun");
         pages.begin_kernel(us(100));
         pages
     }
@@ -145,44 +145,48 @@ mod tests {
     fn the_seventeenth_fault_blocks_its_sm_until_the_first_is_over() {
         let mut pages = read_only(|_| {});
         for frame in 0..16 {
-            assert_eq!(pages.gpu_fault(0, frame, us(100 + frame), WALK), us(120 + frame) + WALK);
+            assert_eq!(pages.gpu_fault(0, Frame(frame), us(100 + frame), WALK), us(120 + frame) + WALK);
             assert_eq!(pages.blocked_until(0), Time::ZERO);
         }
-        assert_eq!(pages.gpu_fault(0, 16, us(117), WALK), us(140) + WALK, "it begins when the first ends");
+        assert_eq!(
+            pages.gpu_fault(0, Frame(16), us(117), WALK),
+            us(140) + WALK,
+            "it begins when the first ends"
+        );
         assert_eq!((pages.blocked_until(0), pages.blocked_until(1)), (us(120), Time::ZERO));
-        assert_eq!(pages.gpu_fault(1, 17, us(117), WALK), us(137) + WALK, "another SM");
+        assert_eq!(pages.gpu_fault(1, Frame(17), us(117), WALK), us(137) + WALK, "another SM");
         assert_eq!((pages.counters.gpu_faults, pages.counters.blocked), (18, 1));
     }
 
     #[test]
     fn a_page_is_writable_for_the_rest_of_the_kernel_and_others_wait_for_its_fault() {
         let mut pages = read_only(|_| {});
-        assert!(pages.is_read_only(5));
-        pages.gpu_fault(0, 5, us(100), WALK);
-        assert!(!pages.is_read_only(5) && pages.is_read_only(6));
-        assert_eq!(pages.wait(5, us(110)), us(120) + WALK);
-        assert_eq!((pages.wait(5, us(130)), pages.wait(6, us(110))), (us(130), us(110)));
+        assert!(pages.is_read_only(Frame(5)));
+        pages.gpu_fault(0, Frame(5), us(100), WALK);
+        assert!(!pages.is_read_only(Frame(5)) && pages.is_read_only(Frame(6)));
+        assert_eq!(pages.wait(Frame(5), us(110)), us(120) + WALK);
+        assert_eq!((pages.wait(Frame(5), us(130)), pages.wait(Frame(6), us(110))), (us(130), us(110)));
         pages.begin_kernel(us(200));
-        assert!(pages.is_read_only(5));
-        assert_eq!(pages.cpu_store(5), Some(us(4)));
-        assert_eq!((pages.cpu_store(5), pages.is_read_only(5)), (None, false));
+        assert!(pages.is_read_only(Frame(5)));
+        assert_eq!(pages.cpu_store(Frame(5)), Some(us(4)));
+        assert_eq!((pages.cpu_store(Frame(5)), pages.is_read_only(Frame(5))), (None, false));
     }
 
     #[test]
     fn too_many_faults_end_it_for_the_kernel() {
         let mut pages = read_only(|parameters| parameters.limit = 1000.0);
         for frame in 0..15 {
-            pages.gpu_fault(0, frame, us(101), WALK);
+            pages.gpu_fault(0, Frame(frame), us(101), WALK);
             assert!(!pages.gives_up(us(101)), "too few to say");
         }
-        pages.gpu_fault(1, 15, us(101), WALK);
+        pages.gpu_fault(1, Frame(15), us(101), WALK);
         assert!(pages.gives_up(us(101)), "16 in a microsecond");
-        assert!(!pages.is_read_only(99) && !pages.gives_up(us(101)), "once");
+        assert!(!pages.is_read_only(Frame(99)) && !pages.gives_up(us(101)), "once");
         pages.begin_kernel(us(200));
-        assert!(pages.is_read_only(99));
+        assert!(pages.is_read_only(Frame(99)));
         let mut endless = read_only(|_| {});
         for frame in 0..1000 {
-            endless.gpu_fault(0, frame, us(101), WALK);
+            endless.gpu_fault(0, Frame(frame), us(101), WALK);
         }
         assert!(!endless.gives_up(us(101)), "no limit");
     }

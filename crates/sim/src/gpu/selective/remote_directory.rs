@@ -16,6 +16,7 @@
 
 use super::cuckoo::CuckooFilter;
 use super::parameters::RemoteDirectoryParameters;
+use crate::gpu::line::GpuLine;
 use terrace_model::Time;
 
 /// What was counted.
@@ -50,7 +51,7 @@ impl RemoteDirectory {
     }
 
     /// The CPU asks for a line.
-    pub fn requested(&mut self, line: u64) {
+    pub fn requested(&mut self, line: GpuLine) {
         if self.filter.add(line) {
             self.counters.added += 1;
         } else {
@@ -59,7 +60,7 @@ impl RemoteDirectory {
     }
 
     /// Whether the CPU may hold a line.
-    pub fn may_hold(&self, line: u64) -> bool {
+    pub fn may_hold(&self, line: GpuLine) -> bool {
         self.filter.may_hold(line)
     }
 

@@ -8,6 +8,7 @@
 //! (variable-size transfers); a load that needs more of a line than is under way shares the line's register. Later loads do
 //! not join those that a store has overtaken.
 
+use crate::gpu::line::GpuLine;
 use std::collections::HashMap;
 use terrace_model::Time;
 
@@ -17,7 +18,7 @@ const SECTORS: usize = 4;
 /// Lines under way, by number: when each sector is there.
 #[derive(Clone, Debug, Default)]
 pub struct InFlight {
-    lines: HashMap<u64, [Time; SECTORS]>,
+    lines: HashMap<GpuLine, [Time; SECTORS]>,
     /// Size at which lines that have come are forgotten.
     bound: usize,
 }
@@ -35,7 +36,7 @@ pub struct Found {
 
 impl InFlight {
     /// What a load of these sectors at `now` can join.
-    pub fn find(&self, line: u64, sectors: u8, now: Time) -> Found {
+    pub fn find(&self, line: GpuLine, sectors: u8, now: Time) -> Found {
         let mut found = Found { done: now, missing: sectors, has_register: false };
         for (sector, &ready) in self.lines.get(&line).into_iter().flatten().enumerate() {
             if ready > now {
@@ -50,7 +51,7 @@ impl InFlight {
     }
 
     /// Sectors of a line are under way until `done`.
-    pub fn begin(&mut self, line: u64, sectors: u8, now: Time, done: Time) {
+    pub fn begin(&mut self, line: GpuLine, sectors: u8, now: Time, done: Time) {
         if self.lines.len() >= self.bound.max(64) {
             self.lines.retain(|_, sectors| sectors.iter().any(|ready| *ready > now));
             self.bound = 2 * self.lines.len();
@@ -64,7 +65,7 @@ impl InFlight {
     }
 
     /// Nobody joins what is under way of a line any more.
-    pub fn forget(&mut self, line: u64) {
+    pub fn forget(&mut self, line: GpuLine) {
         self.lines.remove(&line);
     }
 }
@@ -77,11 +78,11 @@ mod tests {
     fn loads_join_what_is_under_way_and_nothing_is_kept() {
         let mut under_way = InFlight::default();
         let none = Found { done: Time(10), missing: 0b0001, has_register: false };
-        assert_eq!(under_way.find(7, 0b0001, Time(10)), none);
-        under_way.begin(7, 0b0011, Time(10), Time(100));
-        under_way.begin(7, 0b0100, Time(50), Time(150));
+        assert_eq!(under_way.find(GpuLine(7), 0b0001, Time(10)), none);
+        under_way.begin(GpuLine(7), 0b0011, Time(10), Time(100));
+        under_way.begin(GpuLine(7), 0b0100, Time(50), Time(150));
         let find = |sectors, now| {
-            let found = under_way.find(7, sectors, Time(now));
+            let found = under_way.find(GpuLine(7), sectors, Time(now));
             (found.done.0, found.missing, found.has_register)
         };
         assert_eq!(find(0b0001, 20), (100, 0, true));
@@ -93,15 +94,15 @@ mod tests {
             "it has come and is gone, and the third is under way"
         );
         assert_eq!(find(0b0100, 150), (150, 0b0100, false));
-        under_way.forget(7);
-        assert_eq!(under_way.find(7, 0b0100, Time(60)).missing, 0b0100);
+        under_way.forget(GpuLine(7));
+        assert_eq!(under_way.find(GpuLine(7), 0b0100, Time(60)).missing, 0b0100);
     }
 
     #[test]
     fn lines_that_have_come_are_forgotten() {
         let mut under_way = InFlight::default();
         for line in 0..10_000 {
-            under_way.begin(line, 1, Time(line), Time(line + 5));
+            under_way.begin(GpuLine(line), 1, Time(line), Time(line + 5));
         }
         assert!(under_way.lines.len() <= 64, "{}", under_way.lines.len());
     }

@@ -1,14 +1,15 @@
 //! Random accesses of both sides: whatever they do, no side holds what the other may change.
 
-use super::{BesideGpu, CoherenceKind, HALVES, PAGE_LINES, Request, is_own};
+use super::{BesideGpu, CoherenceKind, Request, is_own};
 use crate::design::{Design, Library};
 use crate::gpu::coalesce::Transaction;
+use crate::gpu::line::{GpuLine, HALVES};
 use crate::gpu::paths::{Around, Paths};
 use crate::machine::Machine;
 use crate::memory::Initiator;
 use crate::outcome::Options;
 use proptest::prelude::*;
-use terrace_model::{CoreId, Line, SpaceId, Time};
+use terrace_model::{CoreId, LINE_BYTES, SpaceId, Time, VirtAddr};
 
 const SMS: u64 = 2;
 
@@ -23,7 +24,7 @@ struct Both {
     machine: Machine,
     paths: Paths,
     /// The lines that are accessed: some in each memory.
-    lines: Vec<u64>,
+    lines: Vec<GpuLine>,
     now: Time,
 }
 
@@ -35,7 +36,9 @@ impl Both {
         let paths = Paths::new(design.gpu.as_ref().unwrap(), design.coherence.as_ref(), &machine);
         // The second tier begins behind the first one's GiBs. Lines of a few pages of each.
         let second = (2 << 30) / 128;
-        let lines = (0..48).map(|at| at % 3 * PAGE_LINES + at / 3).flat_map(|at| [at, second + at]).collect();
+        let of_page = 4096 / 128;
+        let lines = (0..48).map(|at| at % 3 * of_page + at / 3).flat_map(|at| [at, second + at]);
+        let lines = lines.map(GpuLine).collect();
         Both { machine, paths, lines, now: Time::ZERO }
     }
 
@@ -44,7 +47,11 @@ impl Both {
         match *act {
             Act::Gpu { sm, line, sectors, kind } => {
                 let line = self.lines[line as usize % self.lines.len()];
-                let request = Request { one: Transaction { line, sectors }, line, atomic: kind == 2 };
+                let request = Request {
+                    one: Transaction { addr: VirtAddr(line.half(0).0 * LINE_BYTES), sectors },
+                    line,
+                    atomic: kind == 2,
+                };
                 let around = &mut Around { machine: &mut self.machine, tiering: None, space: SpaceId(0) };
                 let (sm, mut now) = ((sm % SMS) as usize, self.now);
                 if kind != 1 {
@@ -60,7 +67,7 @@ impl Both {
                 let line = self.lines[line as usize % self.lines.len()];
                 let shared = &mut self.machine.shared;
                 if write {
-                    self.paths.cpu_store(&shared.memory, line / PAGE_LINES);
+                    self.paths.cpu_store(&shared.memory, line.frame());
                 }
                 let flush = self.paths.coherence.as_ref().unwrap().wants_flush();
                 let own = shared.memory.first_tier_lines();
@@ -71,14 +78,7 @@ impl Both {
                     below.flushed();
                 }
                 let by = Initiator::Demand;
-                shared.caches.access(
-                    CoreId(0),
-                    Line(line * HALVES + half).in_caches(),
-                    write,
-                    self.now,
-                    by,
-                    &mut below,
-                );
+                shared.caches.access(CoreId(0), line.half(half).in_caches(), write, self.now, by, &mut below);
             }
             Act::Kernel => {
                 self.paths.end_kernel();
@@ -91,28 +91,28 @@ impl Both {
     fn check(&mut self) {
         let memory = &self.machine.shared.memory;
         for &line in &self.lines {
-            let by_cpu = (0..HALVES)
-                .any(|half| self.machine.shared.caches.holds(Line(line * HALVES + half).in_caches()));
+            let by_cpu =
+                (0..HALVES).any(|half| self.machine.shared.caches.holds(line.half(half).in_caches()));
             let by_gpu = self.paths.caches().any(|cache| cache.holds(line));
             let coherence = self.paths.coherence.as_ref().unwrap();
             let own = is_own(memory, line);
             match coherence.kind {
-                CoherenceKind::Hardware => assert!(!(by_cpu && by_gpu), "{line:x} is on both sides"),
+                CoherenceKind::Hardware => assert!(!(by_cpu && by_gpu), "{line:?} is on both sides"),
                 CoherenceKind::Selective if own => {
-                    assert!(!(by_cpu && by_gpu), "{line:x} is on both sides");
+                    assert!(!(by_cpu && by_gpu), "{line:?} is on both sides");
                     assert!(
                         !by_cpu || coherence.directory.may_hold(line),
-                        "{line:x} is not in the directory"
+                        "{line:?} is not in the directory"
                     );
                 }
                 CoherenceKind::Selective => {
                     let pages = coherence.read_only.as_ref();
-                    let read_only = pages.is_some_and(|pages| pages.is_read_only(line / PAGE_LINES));
-                    assert!(!by_gpu || read_only, "{line:x} of the CPU's memory is in the GPU");
+                    let read_only = pages.is_some_and(|pages| pages.is_read_only(line.frame()));
+                    assert!(!by_gpu || read_only, "{line:?} of the CPU's memory is in the GPU");
                 }
             }
             let client = coherence.cpu.holds(line);
-            assert!(!(by_cpu && client), "{line:x} is in the client cache and in the CPU's");
+            assert!(!(by_cpu && client), "{line:?} is in the client cache and in the CPU's");
         }
     }
 }
