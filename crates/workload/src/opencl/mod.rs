@@ -15,6 +15,7 @@ pub use traffic::LaneTraffic;
 use crate::gpu::{LANES, OnGpu};
 use crate::layout::Layout;
 use crate::memory::Backing;
+use device::Device;
 use session::Session;
 
 /// What a run on a device measured.
@@ -103,8 +104,6 @@ pub(crate) fn run<W: OnGpu>(
     let Device { name, platform, .. } = device;
     Ok(GpuOutcome::Ran(GpuRun { device: name, platform, kernels, checksum, expected, different }))
 }
-
-use device::Device;
 
 /// A sum that depends on the order of the words.
 fn sum(before: u64, bytes: &[u8]) -> u64 {

@@ -5,8 +5,10 @@ use crate::gpu::{
     LANES, OnGpu, Place, WARPS, Warps, WithThreads, load_lanes, load_some, store_lanes, store_some,
 };
 use crate::layout::Layout;
-use crate::memory::Memory;
+use crate::memory::{Backing, Contents, Memory};
+use crate::opencl::Argument::{self, Array};
 use crate::parameters::*;
+use crate::random::hash;
 
 const INFO: WorkloadInfo = WorkloadInfo {
     name: "gpu-backprop",
@@ -69,6 +71,45 @@ impl OnGpu for Work {
         // Sixteen of the 256 work-items read an input, and as many store a sum.
         let forward = 2 * HIDDEN + 2 * WARPS * LANES;
         self.groups * (forward + 6 * WARPS * LANES)
+    }
+
+    const OPENCL: Option<&'static str> = Some(include_str!("gpu_backprop.cl"));
+
+    fn arguments(&self, launch: u64) -> Vec<Argument> {
+        let Work { units, weights, changes, sums, deltas, .. } = *self;
+        let all =
+            if launch == 0 { vec![units, weights, sums] } else { vec![deltas, units, weights, changes] };
+        all.into_iter().map(Array).collect()
+    }
+
+    fn fill(&self, memory: &Backing) {
+        let inputs = self.groups * HIDDEN;
+        for at in 0..(inputs + 1) * ROW {
+            memory.write(self.weights + 4 * at, hash(1, at) as u32);
+            memory.write(self.changes + 4 * at, hash(2, at) as u32);
+        }
+        (0..=inputs).for_each(|at| memory.write(self.units + 4 * at, hash(3, at) as u32));
+        (0..ROW).for_each(|at| memory.write(self.deltas + 4 * at, hash(4, at) as u32));
+    }
+
+    fn compute(&self, memory: &Backing) {
+        for group in 0..self.groups {
+            for hidden in 0..HIDDEN {
+                let mut sum = 0u32;
+                let delta: u32 = memory.read(self.deltas + 4 * (hidden + 1));
+                for unit in group * HIDDEN + 1..=(group + 1) * HIDDEN {
+                    let at = 4 * (unit * ROW + hidden + 1);
+                    let input: u32 = memory.read(self.units + 4 * unit);
+                    let product = memory.read::<u32>(self.weights + at).wrapping_mul(input);
+                    sum = sum.wrapping_add(product);
+                    let before = memory.read::<u32>(self.changes + at).wrapping_mul(5);
+                    let change = delta.wrapping_mul(3).wrapping_mul(input).wrapping_add(before);
+                    memory.write(self.weights + at, product.wrapping_add(change));
+                    memory.write(self.changes + at, change);
+                }
+                memory.write(self.sums + 4 * (group * HIDDEN + hidden), sum);
+            }
+        }
     }
 }
 

@@ -3,7 +3,8 @@
 use crate::WorkloadInfo;
 use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, WithThreads, load_lanes, load_some, store_some};
 use crate::layout::Layout;
-use crate::memory::Memory;
+use crate::memory::{Backing, Contents, Memory};
+use crate::opencl::Argument::{self, Array, Number};
 use crate::parameters::*;
 use crate::random::{hash, scale};
 
@@ -53,6 +54,13 @@ pub(crate) struct Work {
     answers: u64,
 }
 
+impl Work {
+    /// The key of a look-up.
+    fn key(&self, lookup: u64) -> u64 {
+        scale(hash(self.seed, lookup), self.keys)
+    }
+}
+
 impl OnGpu for Work {
     type Parameters = Parameters;
     const INFO: &'static WorkloadInfo = &INFO;
@@ -80,6 +88,42 @@ impl OnGpu for Work {
     fn accesses(&self) -> u64 {
         self.lookups * (self.levels * (4 * WARPS * LANES + 2) + 1)
     }
+
+    const OPENCL: Option<&'static str> = Some(include_str!("gpu_btree.cl"));
+
+    fn arguments(&self, _: u64) -> Vec<Argument> {
+        let arrays = [self.nodes, self.current, self.wanted, self.answers].map(Array);
+        [&arrays[..], &[Number(self.levels)]].concat()
+    }
+
+    fn fill(&self, memory: &Backing) {
+        let mut before = 0;
+        for level in 0..self.levels {
+            let (nodes, within) =
+                (nodes_of(self.keys, self.levels, level), ORDER.pow((self.levels - level) as u32));
+            // Children of the last level are the keys themselves.
+            let below = if level + 1 == self.levels { 0 } else { before + nodes };
+            for node in 0..nodes {
+                let keys = self.nodes + NODE * (before + node) + 8;
+                for at in 0..=ORDER {
+                    let key = node * within + at * (within / ORDER);
+                    memory.write(keys + 4 * at, key.min(u32::MAX.into()) as u32);
+                    memory.write(keys + 4 * (ORDER + 1 + at), (below + node * ORDER + at) as u32);
+                }
+            }
+            before += nodes;
+        }
+        for lookup in 0..self.lookups {
+            memory.write(self.wanted + 4 * lookup, self.key(lookup) as u32);
+        }
+    }
+
+    fn compute(&self, memory: &Backing) {
+        for lookup in 0..self.lookups {
+            memory.write(self.current + 8 * lookup, self.key(lookup));
+            memory.write(self.answers + 4 * lookup, self.key(lookup) as u32);
+        }
+    }
 }
 
 impl Warps for Work {
@@ -99,7 +143,7 @@ impl Warps for Work {
 
     fn piece<M: Memory>(&self, memory: &mut M, Place { warp, piece, .. }: Place) {
         let (lookup, place) = (warp / WARPS, warp % WARPS * LANES);
-        let key = scale(hash(self.seed, lookup), self.keys);
+        let key = self.key(lookup);
         let first = |lane: u64| place + lane == 0;
         if piece == self.levels {
             return store_some::<u32>(memory, first, |_| self.answers + 4 * lookup, 4);

@@ -3,8 +3,10 @@
 use crate::WorkloadInfo;
 use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, WithThreads, load_lanes, store_lanes};
 use crate::layout::Layout;
-use crate::memory::Memory;
+use crate::memory::{Backing, Contents, Memory};
+use crate::opencl::Argument::{self, Array, Number};
 use crate::parameters::*;
+use crate::random::hash;
 
 const INFO: WorkloadInfo = WorkloadInfo {
     name: "gpu-cns",
@@ -64,6 +66,37 @@ impl OnGpu for Work {
 
     fn accesses(&self) -> u64 {
         self.iterations * self.points * 5 * (3 * 2 * REACH + 1)
+    }
+
+    const OPENCL: Option<&'static str> = Some(include_str!("gpu_cns.cl"));
+
+    fn arguments(&self, _: u64) -> Vec<Argument> {
+        let arrays = self.quantities.into_iter().chain(self.flows).map(Array);
+        arrays.chain([Number(self.side)]).collect()
+    }
+
+    fn fill(&self, memory: &Backing) {
+        for (quantity, seed) in self.quantities.into_iter().zip(1..) {
+            (0..self.points).for_each(|point| memory.write(quantity + 8 * point, hash(seed, point)));
+        }
+    }
+
+    fn compute(&self, memory: &Backing) {
+        for (quantity, flow) in self.quantities.into_iter().zip(self.flows) {
+            let value = |point: u64| memory.read::<u64>(quantity + 8 * point);
+            for point in 0..self.points {
+                let mut sum = 0u64;
+                for stride in [1, self.side, self.side * self.side] {
+                    for at in 1..=REACH {
+                        let before = value(point.saturating_sub(at * stride));
+                        let behind = value((point + at * stride).min(self.points - 1));
+                        let difference = behind.wrapping_sub(before);
+                        sum = sum.wrapping_add(difference.wrapping_mul(REACH + 1 - at));
+                    }
+                }
+                memory.write(flow + 8 * point, sum);
+            }
+        }
     }
 }
 

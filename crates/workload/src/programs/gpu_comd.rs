@@ -3,8 +3,10 @@
 use crate::WorkloadInfo;
 use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, WithThreads, load_lanes, store_lanes};
 use crate::layout::Layout;
-use crate::memory::Memory;
+use crate::memory::{Backing, Contents, Memory};
+use crate::opencl::Argument::{self, Array, Number};
 use crate::parameters::*;
+use crate::random::hash;
 
 const INFO: WorkloadInfo = WorkloadInfo {
     name: "gpu-comd",
@@ -44,6 +46,16 @@ pub(crate) struct Work {
     energies: u64,
 }
 
+impl Work {
+    /// One of the 27 cells around a cell; the cube goes on at its other side.
+    fn around(&self, cell: u64, which: u64) -> u64 {
+        let shift = |place: u64, digit: u64| (place + self.side + digit - 1) % self.side;
+        let (x, rest) = (cell % self.side, cell / self.side);
+        let (x, y) = (shift(x, which % 3), shift(rest % self.side, which / 3 % 3));
+        x + self.side * (y + self.side * shift(rest / self.side, which / 9))
+    }
+}
+
 impl OnGpu for Work {
     type Parameters = Parameters;
     const INFO: &'static WorkloadInfo = &INFO;
@@ -69,6 +81,50 @@ impl OnGpu for Work {
 
     fn accesses(&self) -> u64 {
         self.iterations * self.cells * ATOMS * (3 + 27 * (1 + 3 * ATOMS) + 4)
+    }
+
+    const OPENCL: Option<&'static str> = Some(include_str!("gpu_comd.cl"));
+
+    fn arguments(&self, _: u64) -> Vec<Argument> {
+        let arrays =
+            [self.counts].into_iter().chain(self.positions).chain(self.forces).chain([self.energies]);
+        arrays.map(Array).chain([Number(self.side)]).collect()
+    }
+
+    fn fill(&self, memory: &Backing) {
+        for cell in 0..self.cells {
+            memory.write(self.counts + 4 * cell, ATOMS as u32);
+            for atom in cell * ROOM..cell * ROOM + ATOMS {
+                for (position, seed) in self.positions.into_iter().zip(1..) {
+                    memory.write(position + 8 * atom, hash(seed, atom));
+                }
+            }
+        }
+    }
+
+    fn compute(&self, memory: &Backing) {
+        let at = |atom: u64| self.positions.map(|position| memory.read::<u64>(position + 8 * atom));
+        for own in 0..self.cells * ATOMS {
+            let cell = own / ATOMS;
+            let own = cell * ROOM + own % ATOMS;
+            let (mut forces, mut energy) = ([0u64; 3], 0u64);
+            for other in (0..27).flat_map(|which| {
+                let begin = self.around(cell, which) * ROOM;
+                begin..begin + ATOMS
+            }) {
+                let (from, to) = (at(own), at(other));
+                let away: [u64; 3] = std::array::from_fn(|axis| from[axis].wrapping_sub(to[axis]));
+                let square = away.iter().fold(0u64, |sum, away| sum.wrapping_add(away.wrapping_mul(*away)));
+                energy = energy.wrapping_add(square);
+                for (force, away) in forces.iter_mut().zip(away) {
+                    *force = force.wrapping_add(square.wrapping_mul(away));
+                }
+            }
+            for (force, value) in self.forces.into_iter().zip(forces) {
+                memory.write(force + 8 * own, value);
+            }
+            memory.write(self.energies + 8 * own, energy);
+        }
     }
 }
 
@@ -101,13 +157,7 @@ impl Warps for Work {
             return store_lanes::<u64>(memory, |lane| self.energies + own(lane), 2);
         }
         let (which, atom) = ((piece - 1) / (1 + ATOMS), (piece - 1) % (1 + ATOMS));
-        // A cell around the lane's own; the cube goes on at its other side.
-        let around = |lane: u64| {
-            let shift = |place: u64, digit: u64| (place + self.side + digit - 1) % self.side;
-            let (x, rest) = (cell(lane) % self.side, cell(lane) / self.side);
-            let (x, y) = (shift(x, which % 3), shift(rest % self.side, which / 3 % 3));
-            x + self.side * (y + self.side * shift(rest / self.side, which / 9))
-        };
+        let around = |lane: u64| self.around(cell(lane), which);
         if atom == 0 {
             return load_lanes::<u32>(memory, |lane| self.counts + 4 * around(lane), false, 9);
         }

@@ -3,8 +3,10 @@
 use crate::WorkloadInfo;
 use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, WithThreads, load_some, store_some};
 use crate::layout::Layout;
-use crate::memory::Memory;
+use crate::memory::{Backing, Contents, Memory};
+use crate::opencl::Argument::{self, Array, Number};
 use crate::parameters::*;
+use crate::random::hash;
 
 const INFO: WorkloadInfo = WorkloadInfo {
     name: "gpu-hotspot",
@@ -53,6 +55,12 @@ impl Work {
         TILE - 2 * self.height
     }
 
+    /// The grid of temperatures that a launch reads, and the one that it writes.
+    fn grids(&self, launch: u64) -> [u64; 2] {
+        let [first, second] = self.temperatures;
+        if launch.is_multiple_of(2) { [first, second] } else { [second, first] }
+    }
+
     fn tiles(&self) -> u64 {
         self.side / self.inner()
     }
@@ -88,6 +96,45 @@ impl OnGpu for Work {
     fn accesses(&self) -> u64 {
         self.iterations * (2 * self.read_along().pow(2) + self.side.pow(2))
     }
+
+    const OPENCL: Option<&'static str> = Some(include_str!("gpu_hotspot.cl"));
+
+    fn arguments(&self, launch: u64) -> Vec<Argument> {
+        let [from, to] = self.grids(launch);
+        vec![Array(self.power), Array(from), Array(to), Number(self.side), Number(self.height)]
+    }
+
+    fn fill(&self, memory: &Backing) {
+        for at in 0..self.side * self.side {
+            memory.write(self.temperatures[0] + 4 * at, hash(1, at) as u32);
+            memory.write(self.power + 4 * at, hash(2, at) as u32);
+        }
+    }
+
+    fn compute(&self, memory: &Backing) {
+        let (side, last) = (self.side, self.side - 1);
+        let cells = |array: u64| (0..side * side).map(move |at| array + 4 * at);
+        for launch in 0..self.iterations {
+            let [from, to] = self.grids(launch);
+            let mut now: Vec<u32> = cells(from).map(|at| memory.read(at)).collect();
+            for _ in 0..self.height {
+                let of = |row: u64, column: u64| now[(row * side + column) as usize];
+                let next = (0..side * side).map(|at| {
+                    let (row, column) = (at / side, at % side);
+                    let around = [
+                        of(row.saturating_sub(1), column),
+                        of((row + 1).min(last), column),
+                        of(row, column.saturating_sub(1)),
+                        of(row, (column + 1).min(last)),
+                        memory.read(self.power + 4 * at),
+                    ];
+                    around.into_iter().fold(of(row, column).wrapping_mul(3), u32::wrapping_add)
+                });
+                now = next.collect();
+            }
+            cells(to).zip(now).for_each(|(at, temperature)| memory.write(at, temperature));
+        }
+    }
 }
 
 impl Warps for Work {
@@ -106,11 +153,7 @@ impl Warps for Work {
     }
 
     fn piece<M: Memory>(&self, memory: &mut M, Place { launch, warp, .. }: Place) {
-        let [from, to] = if launch.is_multiple_of(2) {
-            self.temperatures
-        } else {
-            [self.temperatures[1], self.temperatures[0]]
-        };
+        let [from, to] = self.grids(launch);
         let (tile, rows) = (warp / WARPS, warp % WARPS * ROWS);
         let place = |lane: u64| (rows + lane / TILE, lane % TILE);
         let cell = |lane: u64| {

@@ -3,8 +3,10 @@
 use crate::WorkloadInfo;
 use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, WithThreads, load_lanes, store_lanes};
 use crate::layout::Layout;
-use crate::memory::Memory;
+use crate::memory::{Backing, Contents, Memory};
+use crate::opencl::Argument::{self, Array, Number};
 use crate::parameters::*;
+use crate::random::hash;
 
 const INFO: WorkloadInfo = WorkloadInfo {
     name: "gpu-lbm",
@@ -70,6 +72,21 @@ pub(crate) struct Work {
     grids: [u64; 2],
 }
 
+impl Work {
+    /// The grid that a launch reads, and the one that it writes.
+    fn turned(&self, launch: u64) -> [u64; 2] {
+        let [first, second] = self.grids;
+        if launch.is_multiple_of(2) { [first, second] } else { [second, first] }
+    }
+
+    /// How many cells ahead a velocity leads; ends meet.
+    fn step(&self, velocity: u64) -> u64 {
+        let [x, y, z] = STEPS[velocity as usize];
+        let side = self.side as i64;
+        (x + side * (y + side * z)).rem_euclid(self.cells as i64) as u64
+    }
+}
+
 impl OnGpu for Work {
     type Parameters = Parameters;
     const INFO: &'static WorkloadInfo = &INFO;
@@ -87,6 +104,38 @@ impl OnGpu for Work {
 
     fn accesses(&self) -> u64 {
         self.iterations * self.cells * (ARRAYS + VELOCITIES)
+    }
+
+    const OPENCL: Option<&'static str> = Some(include_str!("gpu_lbm.cl"));
+
+    fn arguments(&self, launch: u64) -> Vec<Argument> {
+        let [from, to] = self.turned(launch);
+        vec![Array(from), Array(to), Number(self.side)]
+    }
+
+    fn fill(&self, memory: &Backing) {
+        for at in 0..VELOCITIES * self.cells {
+            memory.write(self.grids[0] + 4 * at, hash(1, at) as u32);
+        }
+        for cell in VELOCITIES * self.cells..ARRAYS * self.cells {
+            self.grids.iter().for_each(|grid| memory.write(grid + 4 * cell, 1u32));
+        }
+    }
+
+    fn compute(&self, memory: &Backing) {
+        for launch in 0..self.iterations {
+            let [from, to] = self.turned(launch);
+            for cell in 0..self.cells {
+                let own = |array: u64| memory.read::<u32>(from + 4 * (array * self.cells + cell));
+                let density =
+                    (0..VELOCITIES).map(own).fold(0, u32::wrapping_add).wrapping_mul(own(VELOCITIES));
+                for velocity in 0..VELOCITIES {
+                    let moved = own(velocity).wrapping_mul(velocity as u32 + 1).wrapping_add(density);
+                    let there = (cell + self.step(velocity)) % self.cells;
+                    memory.write(to + 4 * (velocity * self.cells + there), moved);
+                }
+            }
+        }
     }
 }
 
@@ -107,7 +156,7 @@ impl Warps for Work {
 
     fn piece<M: Memory>(&self, memory: &mut M, Place { launch, warp, piece }: Place) {
         let first = warp * LANES;
-        let [from, to] = if launch.is_multiple_of(2) { self.grids } else { [self.grids[1], self.grids[0]] };
+        let [from, to] = self.turned(launch);
         if piece < READS {
             for array in EACH * piece..ARRAYS.min(EACH * (piece + 1)) {
                 load_lanes::<u32>(memory, |lane| from + 4 * (array * self.cells + first + lane), false, 3);
@@ -116,9 +165,7 @@ impl Warps for Work {
         }
         let velocities = EACH * (piece - READS)..VELOCITIES.min(EACH * (piece - READS + 1));
         for velocity in velocities {
-            let [x, y, z] = STEPS[velocity as usize];
-            let side = self.side as i64;
-            let step = (x + side * (y + side * z)).rem_euclid(self.cells as i64) as u64;
+            let step = self.step(velocity);
             // The collision's arithmetic, about 200 instructions over all distributions, and the address.
             let at = |lane: u64| to + 4 * (velocity * self.cells + (first + lane + step) % self.cells);
             store_lanes::<u32>(memory, at, 14);

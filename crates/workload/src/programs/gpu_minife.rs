@@ -3,8 +3,10 @@
 use crate::WorkloadInfo;
 use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, WithThreads, load_lanes, store_lanes};
 use crate::layout::Layout;
-use crate::memory::Memory;
+use crate::memory::{Backing, Contents, Memory};
+use crate::opencl::Argument::{self, Array};
 use crate::parameters::*;
+use crate::random::hash;
 
 const INFO: WorkloadInfo = WorkloadInfo {
     name: "gpu-minife",
@@ -43,6 +45,19 @@ pub(crate) struct Work {
     vectors: [u64; 4],
 }
 
+impl Work {
+    /// The column of a row's entry: a neighbour by its place in the cube of 27; one beyond the border is the nearest inside.
+    fn column(&self, row: u64, entry: u64) -> u64 {
+        let step = [1, self.side, self.side * self.side].into_iter().zip([1, 3, 9]);
+        let (ahead, behind) = step.fold((0, 0), |(ahead, behind), (stride, digit)| match entry / digit % 3 {
+            0 => (ahead, behind + stride),
+            2 => (ahead + stride, behind),
+            _ => (ahead, behind),
+        });
+        (row + ahead).saturating_sub(behind).min(self.rows - 1)
+    }
+}
+
 impl OnGpu for Work {
     type Parameters = Parameters;
     const INFO: &'static WorkloadInfo = &INFO;
@@ -66,6 +81,42 @@ impl OnGpu for Work {
 
     fn accesses(&self) -> u64 {
         self.iterations * self.rows * (3 * NEIGHBOURS + 1 + 6)
+    }
+
+    const OPENCL: Option<&'static str> = Some(include_str!("gpu_minife.cl"));
+
+    fn arguments(&self, launch: u64) -> Vec<Argument> {
+        let [p, ap, x, r] = self.vectors;
+        let all = if launch.is_multiple_of(2) { [self.columns, self.values, p, ap] } else { [p, ap, x, r] };
+        all.map(Array).to_vec()
+    }
+
+    fn fill(&self, memory: &Backing) {
+        for row in 0..self.rows {
+            for at in 0..NEIGHBOURS {
+                let entry = at * self.rows + row;
+                memory.write(self.columns + 4 * entry, self.column(row, at) as u32);
+                memory.write(self.values + 8 * entry, hash(1, entry));
+            }
+            for (vector, seed) in self.vectors.into_iter().zip(2..) {
+                memory.write(vector + 8 * row, hash(seed, row));
+            }
+        }
+    }
+
+    fn compute(&self, memory: &Backing) {
+        let [p, ap, x, r] = self.vectors;
+        let of = |vector: u64, row: u64| memory.read::<u64>(vector + 8 * row);
+        for row in 0..self.rows {
+            let product =
+                |at: u64| of(self.values, at * self.rows + row).wrapping_mul(of(p, self.column(row, at)));
+            let sum = (0..NEIGHBOURS).map(product).fold(0, u64::wrapping_add);
+            memory.write(ap + 8 * row, sum);
+            for _ in 0..self.iterations {
+                memory.write(x + 8 * row, of(x, row).wrapping_add(of(p, row).wrapping_mul(3)));
+                memory.write(r + 8 * row, of(r, row).wrapping_sub(sum.wrapping_mul(3)));
+            }
+        }
     }
 }
 
@@ -98,14 +149,6 @@ impl Warps for Work {
         let entry = |lane: u64| piece * self.rows + first + lane;
         load_lanes::<u32>(memory, |lane| self.columns + 4 * entry(lane), false, 3);
         load_lanes::<u64>(memory, |lane| self.values + 8 * entry(lane), false, 2);
-        // A neighbour by its place in the cube of 27; one beyond the border is the nearest inside.
-        let step = [1, self.side, self.side * self.side].into_iter().zip([1, 3, 9]);
-        let (ahead, behind) = step.fold((0, 0), |(ahead, behind), (stride, digit)| match piece / digit % 3 {
-            0 => (ahead, behind + stride),
-            2 => (ahead + stride, behind),
-            _ => (ahead, behind),
-        });
-        let column = |lane: u64| (first + lane + ahead).saturating_sub(behind).min(self.rows - 1);
-        load_lanes::<u64>(memory, |lane| p + 8 * column(lane), true, 2);
+        load_lanes::<u64>(memory, |lane| p + 8 * self.column(first + lane, piece), true, 2);
     }
 }

@@ -3,7 +3,8 @@
 use crate::WorkloadInfo;
 use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, WithThreads, load_lanes, store_lanes};
 use crate::layout::Layout;
-use crate::memory::Memory;
+use crate::memory::{Backing, Contents, Memory};
+use crate::opencl::Argument::{self, Array, Number};
 use crate::parameters::*;
 use crate::random::hash;
 
@@ -48,6 +49,35 @@ pub(crate) struct Work {
     matches: u64,
 }
 
+/// The first node of a level, each of which has four times as many as the one above.
+fn begin(level: u64) -> u64 {
+    (4u64.pow(level as u32) - 1) / 3
+}
+
+impl Work {
+    /// Levels that a walk goes down; of the tree two thirds are reached.
+    fn levels(&self) -> u64 {
+        u64::from((self.nodes * 2 / 3).ilog2() / 2)
+    }
+
+    /// The letters of a walk, two bits each, the first lowest.
+    fn path(&self, text: u64, walk: u64) -> u64 {
+        hash(self.seed, text * 1024 + walk)
+    }
+
+    /// The node that a place of a text is compared with.
+    fn node(&self, text: u64, place: u64) -> u64 {
+        let (level, walk) = (place % self.levels(), place / self.levels());
+        begin(level) + self.path(text, walk) % 4u64.pow(level as u32)
+    }
+
+    /// The letter there, which leads on from the node.
+    fn letter(&self, text: u64, place: u64) -> u8 {
+        let (level, walk) = (place % self.levels(), place / self.levels());
+        (self.path(text, walk) >> (2 * level) & 3) as u8
+    }
+}
+
 impl OnGpu for Work {
     type Parameters = Parameters;
     const INFO: &'static WorkloadInfo = &INFO;
@@ -75,6 +105,40 @@ impl OnGpu for Work {
     fn accesses(&self) -> u64 {
         self.groups * WARPS * LANES * 4 * self.letters
     }
+
+    const OPENCL: Option<&'static str> = Some(include_str!("gpu_mummer.cl"));
+
+    fn arguments(&self, _: u64) -> Vec<Argument> {
+        let arrays = [self.tree, self.children, self.texts, self.matches].map(Array);
+        [&arrays[..], &[Number(self.letters), Number(self.levels())]].concat()
+    }
+
+    fn fill(&self, memory: &Backing) {
+        for level in 0..self.levels() {
+            // A node's children are as far apart as its level has nodes.
+            for (at, node) in (begin(level)..begin(level + 1)).enumerate() {
+                memory.write(
+                    self.children + 32 * node,
+                    begin(level + 1) + at as u64 + (4u64.pow(level as u32) << 32),
+                );
+                memory.write(self.tree + 32 * node, hash(1, node));
+            }
+        }
+        for text in 0..self.groups * WARPS * LANES {
+            for place in 0..self.letters {
+                memory.write(self.texts + text * (self.letters + 1) + place, self.letter(text, place));
+            }
+        }
+    }
+
+    fn compute(&self, memory: &Backing) {
+        for text in 0..self.groups * WARPS * LANES {
+            for place in 0..self.letters {
+                let found = hash(1, self.node(text, place)).wrapping_add(self.letter(text, place).into());
+                memory.write(self.matches + 8 * (text * self.letters + place), found);
+            }
+        }
+    }
 }
 
 impl Warps for Work {
@@ -94,14 +158,7 @@ impl Warps for Work {
 
     fn piece<M: Memory>(&self, memory: &mut M, Place { warp, piece, .. }: Place) {
         let text = |lane: u64| warp * LANES + lane;
-        // A walk goes down so many levels, each of which has four times as many nodes; of the tree two thirds are reached.
-        let levels = u64::from((self.nodes * 2 / 3).ilog2() / 2);
-        let node = |lane: u64| {
-            let (level, walk) = (piece % levels, piece / levels);
-            let path = hash(self.seed, text(lane) * 1024 + walk);
-            let begin = (4u64.pow(level as u32) - 1) / 3;
-            begin + path % 4u64.pow(level as u32)
-        };
+        let node = |lane: u64| self.node(text(lane), piece);
         let letter = |lane: u64| self.texts + text(lane) * (self.letters + 1) + piece;
         load_lanes::<u8>(memory, letter, false, 8);
         load_lanes::<u64>(memory, |lane| self.children + 32 * node(lane), true, 6);

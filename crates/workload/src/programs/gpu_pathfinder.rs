@@ -3,8 +3,10 @@
 use crate::WorkloadInfo;
 use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, WithThreads, load_some, store_some};
 use crate::layout::Layout;
-use crate::memory::Memory;
+use crate::memory::{Backing, Contents, Memory};
+use crate::opencl::Argument::{self, Array, Number};
 use crate::parameters::*;
+use crate::random::hash;
 
 const INFO: WorkloadInfo = WorkloadInfo {
     name: "gpu-pathfinder",
@@ -42,6 +44,14 @@ pub(crate) struct Work {
     paths: [u64; 2],
 }
 
+impl Work {
+    /// The paths that a launch reads, and those that it writes.
+    fn turned(&self, launch: u64) -> [u64; 2] {
+        let [first, second] = self.paths;
+        if launch.is_multiple_of(2) { [first, second] } else { [second, first] }
+    }
+}
+
 impl OnGpu for Work {
     type Parameters = Parameters;
     const INFO: &'static WorkloadInfo = &INFO;
@@ -70,6 +80,38 @@ impl OnGpu for Work {
         let read = (0..self.groups).map(read).sum::<u64>();
         self.launches * (read * (HEIGHT + 1) + self.columns)
     }
+
+    const OPENCL: Option<&'static str> = Some(include_str!("gpu_pathfinder.cl"));
+
+    fn arguments(&self, launch: u64) -> Vec<Argument> {
+        let [from, to] = self.turned(launch);
+        vec![Array(self.wall), Array(from), Array(to), Number(self.columns), Number(launch * HEIGHT)]
+    }
+
+    fn fill(&self, memory: &Backing) {
+        for at in 0..self.columns * self.launches * HEIGHT {
+            memory.write(self.wall + 4 * at, hash(1, at) as u32 >> 16);
+        }
+        (0..self.columns).for_each(|at| memory.write(self.paths[0] + 4 * at, hash(2, at) as u32 >> 16));
+    }
+
+    fn compute(&self, memory: &Backing) {
+        let columns = 0..self.columns as usize;
+        let mut best: Vec<u32> =
+            columns.clone().map(|at| memory.read(self.paths[0] + 4 * at as u64)).collect();
+        for row in 0..self.launches * HEIGHT {
+            let next = columns.clone().map(|at| {
+                let wall: u32 = memory.read(self.wall + 4 * (row * self.columns + at as u64));
+                let beside = best[at.saturating_sub(1)].min(best[(at + 1).min(columns.end - 1)]);
+                wall + best[at].min(beside)
+            });
+            best = next.collect();
+            if (row + 1).is_multiple_of(HEIGHT) {
+                let [_, to] = self.turned(row / HEIGHT);
+                best.iter().zip(0..).for_each(|(path, at)| memory.write(to + 4 * at, *path));
+            }
+        }
+    }
 }
 
 impl Warps for Work {
@@ -94,15 +136,15 @@ impl Warps for Work {
         let inside = |lane: u64| (HEIGHT..self.columns + HEIGHT).contains(&column(lane));
         let own = |lane: u64| inside(lane) && (HEIGHT..HEIGHT + OWN).contains(&(place + lane));
         let at = |lane: u64| 4 * (column(lane) - HEIGHT);
-        let paths = |launch: u64| self.paths[(launch % 2) as usize];
+        let [from, to] = self.turned(launch);
         if piece == 0 {
-            return load_some::<u32>(memory, inside, |lane| paths(launch) + at(lane), false, 12);
+            return load_some::<u32>(memory, inside, |lane| from + at(lane), false, 12);
         }
         if piece <= HEIGHT {
             let row = launch * HEIGHT + piece - 1;
             let wall = self.wall + 4 * row * self.columns;
             return load_some::<u32>(memory, inside, |lane| wall + at(lane), false, 14);
         }
-        store_some::<u32>(memory, own, |lane| paths(launch + 1) + at(lane), 3);
+        store_some::<u32>(memory, own, |lane| to + at(lane), 3);
     }
 }

@@ -3,8 +3,10 @@
 use crate::WorkloadInfo;
 use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, WithThreads, load_lanes, store_lanes};
 use crate::layout::Layout;
-use crate::memory::Memory;
+use crate::memory::{Backing, Contents, Memory};
+use crate::opencl::Argument::{self, Array, Number};
 use crate::parameters::*;
+use crate::random::hash;
 
 const INFO: WorkloadInfo = WorkloadInfo {
     name: "gpu-sgemm",
@@ -53,6 +55,36 @@ impl OnGpu for Work {
 
     fn accesses(&self) -> u64 {
         self.tiles * self.tiles * WARPS * LANES * (2 * self.tiles + 1)
+    }
+
+    const OPENCL: Option<&'static str> = Some(include_str!("gpu_sgemm.cl"));
+
+    fn arguments(&self, _: u64) -> Vec<Argument> {
+        vec![Array(self.a), Array(self.b), Array(self.c), Number(self.tiles)]
+    }
+
+    fn fill(&self, memory: &Backing) {
+        for at in 0..(self.tiles * TILE).pow(2) {
+            memory.write(self.a + 4 * at, hash(1, at) as u32);
+            memory.write(self.b + 4 * at, hash(2, at) as u32);
+        }
+    }
+
+    fn compute(&self, memory: &Backing) {
+        let rows = self.tiles * TILE;
+        let of = |matrix: u64, row: u64, column: u64| memory.read::<u32>(matrix + 4 * (row * rows + column));
+        for row in 0..rows {
+            let mut sums = vec![0u32; rows as usize];
+            for step in 0..rows {
+                let factor = of(self.a, row, step);
+                for (column, sum) in sums.iter_mut().enumerate() {
+                    *sum = sum.wrapping_add(factor.wrapping_mul(of(self.b, step, column as u64)));
+                }
+            }
+            (0..rows)
+                .zip(sums)
+                .for_each(|(column, sum)| memory.write(self.c + 4 * (row * rows + column), sum));
+        }
     }
 }
 

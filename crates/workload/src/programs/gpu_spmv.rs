@@ -3,7 +3,8 @@
 use crate::WorkloadInfo;
 use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, WithThreads, load_lanes, store_lanes};
 use crate::layout::Layout;
-use crate::memory::Memory;
+use crate::memory::{Backing, Contents, Memory};
+use crate::opencl::Argument::{self, Array, Number};
 use crate::parameters::*;
 use crate::random::{hash, scale};
 
@@ -46,6 +47,8 @@ pub(crate) struct Work {
     band: u64,
     iterations: u64,
     seed: u64,
+    /// From a row's place before sorting to the next row's.
+    stride: u64,
     /// Entries before each diagonal, and all of them.
     before: Vec<u64>,
     begins: u64,
@@ -59,6 +62,40 @@ pub(crate) struct Work {
 /// Entries of each row of a warp: they fall from `longest` to one.
 fn length(warp: u64, warps: u64, longest: u64) -> u64 {
     longest - (longest - 1) * warp / (warps - 1).max(1)
+}
+
+/// A stride that leads through all `rows`, as it has no divisor in common with them.
+fn stride(rows: u64) -> u64 {
+    let divisor = |mut a: u64, mut b: u64| {
+        while b > 0 {
+            (a, b) = (b, a % b);
+        }
+        a
+    };
+    (40_503..).step_by(2).find(|stride| divisor(*stride, rows) == 1).unwrap_or(1)
+}
+
+impl Work {
+    fn rows(&self) -> u64 {
+        self.warps * LANES
+    }
+
+    /// The entries of a row.
+    fn entries(&self, row: u64) -> impl Iterator<Item = u64> + '_ {
+        let length = length(row / LANES, self.warps, self.longest);
+        (0..length).map(move |diagonal| self.before[diagonal as usize] + row)
+    }
+
+    /// The column of a row's entry: one within a band around the row.
+    fn column(&self, row: u64, entry: u64) -> u64 {
+        let away = scale(hash(self.seed, entry), 2 * self.band + 1);
+        (row + away).saturating_sub(self.band).min(self.rows() - 1)
+    }
+
+    /// Where a row lay before rows were sorted: anywhere.
+    fn place(&self, row: u64) -> u64 {
+        row * self.stride % self.rows()
+    }
 }
 
 impl OnGpu for Work {
@@ -88,6 +125,7 @@ impl OnGpu for Work {
             band,
             iterations,
             seed,
+            stride: stride(rows),
             before,
             begins: layout.array("jds_ptr", 4 * longest),
             columns: layout.array("jds_col_index", 4 * all),
@@ -104,6 +142,38 @@ impl OnGpu for Work {
 
     fn accesses(&self) -> u64 {
         self.iterations * (4 * self.before[self.longest as usize] + 2 * self.warps * LANES)
+    }
+
+    const OPENCL: Option<&'static str> = Some(include_str!("gpu_spmv.cl"));
+
+    fn arguments(&self, _: u64) -> Vec<Argument> {
+        let Work { begins, columns, values, vector, places, sums, .. } = *self;
+        let arrays = [begins, columns, values, vector, places, sums].map(Array);
+        [&arrays[..], &[Number(self.longest)]].concat()
+    }
+
+    fn fill(&self, memory: &Backing) {
+        for (diagonal, before) in (0..self.longest).zip(&self.before) {
+            memory.write(self.begins + 4 * diagonal, *before as u32);
+        }
+        for row in 0..self.rows() {
+            for entry in self.entries(row) {
+                memory.write(self.columns + 4 * entry, self.column(row, entry) as u32);
+                memory.write(self.values + 4 * entry, hash(1, entry) as u32);
+            }
+            memory.write(self.vector + 4 * row, hash(2, row) as u32);
+            memory.write(self.places + 4 * row, self.place(row) as u32);
+        }
+    }
+
+    fn compute(&self, memory: &Backing) {
+        let of = |array: u64, at: u64| memory.read::<u32>(array + 4 * at);
+        for row in 0..self.rows() {
+            let products = self
+                .entries(row)
+                .map(|entry| of(self.values, entry).wrapping_mul(of(self.vector, self.column(row, entry))));
+            memory.write(self.sums + 4 * self.place(row), products.fold(0, u32::wrapping_add));
+        }
     }
 }
 
@@ -124,20 +194,15 @@ impl Warps for Work {
 
     fn piece<M: Memory>(&self, memory: &mut M, Place { warp, piece, .. }: Place) {
         let row = |lane: u64| warp * LANES + lane;
-        let rows = self.warps * LANES;
         if piece == self.longest {
-            // Before they were sorted, rows lay anywhere: 40,503 and a power of two have no divisor in common, others may.
             load_lanes::<u32>(memory, |lane| self.places + 4 * row(lane), false, 4);
-            return store_lanes::<u32>(memory, |lane| self.sums + 4 * (row(lane) * 40_503 % rows), 2);
+            return store_lanes::<u32>(memory, |lane| self.sums + 4 * self.place(row(lane)), 2);
         }
         if piece >= length(warp, self.warps, self.longest) {
             return;
         }
         let entry = |lane: u64| self.before[piece as usize] + row(lane);
-        let column = |lane: u64| {
-            let away = scale(hash(self.seed, entry(lane)), 2 * self.band + 1);
-            (row(lane) + away).saturating_sub(self.band).min(rows - 1)
-        };
+        let column = |lane: u64| self.column(row(lane), entry(lane));
         load_lanes::<u32>(memory, |_| self.begins + 4 * piece, false, 3);
         load_lanes::<u32>(memory, |lane| self.columns + 4 * entry(lane), true, 2);
         load_lanes::<u32>(memory, |lane| self.values + 4 * entry(lane), false, 1);

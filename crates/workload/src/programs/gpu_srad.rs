@@ -3,8 +3,10 @@
 use crate::WorkloadInfo;
 use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, WithThreads, load_lanes, store_lanes};
 use crate::layout::Layout;
-use crate::memory::Memory;
+use crate::memory::{Backing, Contents, Memory};
+use crate::opencl::Argument::{self, Array, Number};
 use crate::parameters::*;
+use crate::random::hash;
 
 const INFO: WorkloadInfo = WorkloadInfo {
     name: "gpu-srad",
@@ -63,6 +65,60 @@ impl OnGpu for Work {
 
     fn accesses(&self) -> u64 {
         self.iterations * self.pixels * (4 + 5 + 5 + 2 + 3 + 4 + 2)
+    }
+
+    const OPENCL: Option<&'static str> = Some(include_str!("gpu_srad.cl"));
+
+    fn arguments(&self, launch: u64) -> Vec<Argument> {
+        let [north, south, east, west] = self.tables;
+        let tables =
+            if launch.is_multiple_of(2) { vec![north, south, east, west] } else { vec![south, east] };
+        let arrays = tables.into_iter().chain(self.differences).chain([self.coefficients, self.image]);
+        arrays.map(Array).chain([Number(self.side)]).collect()
+    }
+
+    fn fill(&self, memory: &Backing) {
+        let [north, south, east, west] = self.tables;
+        for at in 0..self.side {
+            let (before, behind) = (at.saturating_sub(1) as u32, (at + 1).min(self.side - 1) as u32);
+            [north, west].iter().for_each(|table| memory.write(table + 4 * at, before));
+            [south, east].iter().for_each(|table| memory.write(table + 4 * at, behind));
+        }
+        (0..self.pixels).for_each(|at| memory.write(self.image + 4 * at, hash(1, at) as u32 >> 24));
+    }
+
+    fn compute(&self, memory: &Backing) {
+        let of = |array: u64, pixel: u64| memory.read::<u32>(array + 4 * pixel);
+        let Work { side, pixels, image, coefficients, .. } = *self;
+        let last = side - 1;
+        // The neighbours of a pixel to the north, south, west and east.
+        let around = |pixel: u64| {
+            let (row, column) = (pixel % side, pixel / side);
+            [
+                column * side + row.saturating_sub(1),
+                column * side + (row + 1).min(last),
+                column.saturating_sub(1) * side + row,
+                (column + 1).min(last) * side + row,
+            ]
+        };
+        for _ in 0..self.iterations {
+            for pixel in 0..pixels {
+                let differences = around(pixel).map(|other| of(image, other).wrapping_sub(of(image, pixel)));
+                let square =
+                    |sum: u32, difference: &u32| sum.wrapping_add(difference.wrapping_mul(*difference));
+                memory.write(coefficients + 4 * pixel, differences.iter().fold(of(image, pixel), square));
+                for (array, difference) in self.differences.into_iter().zip(differences) {
+                    memory.write(array + 4 * pixel, difference);
+                }
+            }
+            for pixel in 0..pixels {
+                let [_, south, _, east] = around(pixel);
+                let coefficients = [pixel, south, pixel, east].map(|at| of(coefficients, at));
+                let changes = self.differences.into_iter().zip(coefficients);
+                let changes = changes.map(|(array, factor)| of(array, pixel).wrapping_mul(factor));
+                memory.write(image + 4 * pixel, changes.fold(of(image, pixel), u32::wrapping_add));
+            }
+        }
     }
 }
 

@@ -3,8 +3,10 @@
 use crate::WorkloadInfo;
 use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, WithThreads, load_lanes, store_lanes};
 use crate::layout::Layout;
-use crate::memory::Memory;
+use crate::memory::{Backing, Contents, Memory};
+use crate::opencl::Argument::{self, Array, Number};
 use crate::parameters::*;
+use crate::random::hash;
 
 const INFO: WorkloadInfo = WorkloadInfo {
     name: "gpu-stencil",
@@ -42,6 +44,12 @@ pub(crate) struct Work {
 }
 
 impl Work {
+    /// The grid that a launch reads, and the one that it writes.
+    fn turned(&self, launch: u64) -> [u64; 2] {
+        let [first, second] = self.grids;
+        if launch.is_multiple_of(2) { [first, second] } else { [second, first] }
+    }
+
     fn points(&self) -> u64 {
         self.side * self.side * self.planes
     }
@@ -65,6 +73,40 @@ impl OnGpu for Work {
     fn accesses(&self) -> u64 {
         8 * self.points() * self.iterations
     }
+
+    const OPENCL: Option<&'static str> = Some(include_str!("gpu_stencil.cl"));
+
+    fn arguments(&self, launch: u64) -> Vec<Argument> {
+        let [from, to] = self.turned(launch);
+        vec![Array(from), Array(to), Number(self.side), Number(self.planes)]
+    }
+
+    fn fill(&self, memory: &Backing) {
+        (0..self.points()).for_each(|at| memory.write(self.grids[0] + 4 * at, hash(1, at) as u32));
+    }
+
+    fn compute(&self, memory: &Backing) {
+        let Work { side, planes, .. } = *self;
+        for launch in 0..self.iterations {
+            let [from, to] = self.turned(launch);
+            for at in 0..self.points() {
+                let (plane, row, column) = (at / (side * side), at / side % side, at % side);
+                let of = |plane: u64, row: u64, column: u64| {
+                    memory.read::<u32>(from + 4 * ((plane * side + row) * side + column))
+                };
+                let around = [
+                    of((plane + 1).min(planes - 1), row, column),
+                    of(plane.saturating_sub(1), row, column),
+                    of(plane, (row + 1).min(side - 1), column),
+                    of(plane, row.saturating_sub(1), column),
+                    of(plane, row, (column + 1).min(side - 1)),
+                    of(plane, row, column.saturating_sub(1)),
+                ];
+                let own = of(plane, row, column).wrapping_mul(5);
+                memory.write(to + 4 * at, around.into_iter().fold(0, u32::wrapping_add).wrapping_sub(own));
+            }
+        }
+    }
 }
 
 impl Warps for Work {
@@ -83,7 +125,7 @@ impl Warps for Work {
     }
 
     fn piece<M: Memory>(&self, memory: &mut M, Place { launch, warp, piece }: Place) {
-        let [from, to] = if launch.is_multiple_of(2) { self.grids } else { [self.grids[1], self.grids[0]] };
+        let [from, to] = self.turned(launch);
         let Work { side, planes, .. } = *self;
         let first = warp * LANES;
         let (plane, row, column) = (first / (side * side), first / side % side, first % side);

@@ -3,8 +3,10 @@
 use crate::WorkloadInfo;
 use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, WithThreads, load_lanes, load_some, store_some};
 use crate::layout::Layout;
-use crate::memory::Memory;
+use crate::memory::{Backing, Contents, Memory};
+use crate::opencl::Argument::{self, Array, Number};
 use crate::parameters::*;
+use crate::random::hash;
 
 const INFO: WorkloadInfo = WorkloadInfo {
     name: "gpu-streamcluster",
@@ -56,6 +58,23 @@ pub(crate) struct Work {
     table: u64,
 }
 
+/// Whether a point changes over.
+fn gains(lane: u64, warp: u64, launch: u64) -> bool {
+    (lane + warp + launch).is_multiple_of(GAINS)
+}
+
+impl Work {
+    /// The candidate of a launch, far from the one before.
+    fn candidate(&self, launch: u64) -> u64 {
+        launch * 2_654_435_761 % self.points
+    }
+
+    /// The centre that a point is assigned to.
+    fn own(&self, point: u64) -> u64 {
+        point * 40_503 % self.centres
+    }
+}
+
 impl OnGpu for Work {
     type Parameters = Parameters;
     const INFO: &'static WorkloadInfo = &INFO;
@@ -88,6 +107,51 @@ impl OnGpu for Work {
         let of_warp = (self.dimensions + 3) * LANES + 2 * gains + 3 * (LANES - gains);
         self.iterations * (self.groups * self.dimensions + warps * of_warp)
     }
+
+    const OPENCL: Option<&'static str> = Some(include_str!("gpu_streamcluster.cl"));
+
+    fn arguments(&self, launch: u64) -> Vec<Argument> {
+        let arrays = [self.coordinates, self.records, self.switches, self.costs, self.table].map(Array);
+        let numbers = [self.dimensions, self.centres, self.candidate(launch), launch].map(Number);
+        [arrays.as_slice(), &numbers].concat()
+    }
+
+    fn fill(&self, memory: &Backing) {
+        for at in 0..self.points * self.dimensions {
+            memory.write(self.coordinates + 4 * at, hash(1, at) as u32 >> 24);
+        }
+        for point in 0..self.points {
+            let record = self.records + RECORD * point;
+            memory.write(record, hash(2, point) as u32 >> 24);
+            memory.write(record + 16, self.own(point) as u32);
+            memory.write(record + 24, hash(3, point) as u32);
+            memory.write(self.table + 4 * point, point as u32);
+        }
+    }
+
+    fn compute(&self, memory: &Backing) {
+        for (launch, point) in
+            (0..self.iterations).flat_map(|launch| (0..self.points).map(move |at| (launch, at)))
+        {
+            let coordinate = |dimension: u64, of: u64| {
+                memory.read::<u32>(self.coordinates + 4 * (dimension * self.points + of))
+            };
+            let away = |dimension: u64| {
+                coordinate(dimension, point).abs_diff(coordinate(dimension, self.candidate(launch))).pow(2)
+            };
+            let distance = (0..self.dimensions).map(away).fold(0, u32::wrapping_add);
+            let field = |offset: u64| memory.read::<u32>(self.records + RECORD * point + offset);
+            let saved = field(24).wrapping_sub(field(0).wrapping_mul(distance));
+            let cost = |centre: u64| self.costs + 4 * (point * (self.centres + 1) + centre);
+            if gains(point % LANES, point / LANES, launch) {
+                memory.write(self.switches + 4 * point, field(16) + 1);
+                memory.write(cost(self.centres), saved);
+            } else {
+                let at = cost(self.own(point));
+                memory.write(at, memory.read::<u32>(at).wrapping_add(saved));
+            }
+        }
+    }
 }
 
 impl Warps for Work {
@@ -110,8 +174,7 @@ impl Warps for Work {
         if piece < self.dimensions {
             let coordinate = |of: u64| self.coordinates + 4 * (piece * self.points + of);
             if warp.is_multiple_of(WARPS) {
-                // The candidate, far from the one before.
-                let candidate = launch * 2_654_435_761 % self.points;
+                let candidate = self.candidate(launch);
                 load_some::<u32>(memory, |lane| lane == 0, |_| coordinate(candidate), false, 3);
             }
             return load_lanes::<u32>(memory, |lane| coordinate(point(lane)), false, 5);
@@ -121,11 +184,11 @@ impl Warps for Work {
         load_lanes::<u32>(memory, record(0), false, 3);
         load_lanes::<u32>(memory, record(24), false, 3);
         load_lanes::<u32>(memory, record(16), false, 3);
-        let gains = |lane: u64| (lane + warp + launch).is_multiple_of(GAINS);
+        let gains = |lane: u64| gains(lane, warp, launch);
         let cost = |lane: u64, centre: u64| self.costs + 4 * (point(lane) * (self.centres + 1) + centre);
         store_some::<u32>(memory, gains, |lane| self.switches + 4 * point(lane), 2);
         store_some::<u32>(memory, gains, |lane| cost(lane, self.centres), 3);
-        let own = |lane: u64| point(lane) * 40_503 % self.centres;
+        let own = |lane: u64| self.own(point(lane));
         let stays = |lane: u64| !gains(lane);
         load_some::<u32>(memory, stays, |lane| self.table + 4 * own(lane), true, 2);
         load_some::<u32>(memory, stays, |lane| cost(lane, own(lane)), true, 3);
