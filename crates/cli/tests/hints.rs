@@ -73,6 +73,47 @@ fn a_program_is_profiled_on_one_input_and_placed_by_it_on_another() {
     );
 }
 
+/// Rows of the heat map say in which line a structure is allocated, as long as the program is the one that was recorded.
+#[test]
+fn reports_name_the_line_that_allocates() {
+    let folder = tempfile::tempdir().unwrap();
+    let (program, trace) = (compile(folder.path()), folder.path().join("tables.trace"));
+    terrace()
+        .args(["record", "--allocations", "-o"])
+        .arg(&trace)
+        .arg("--")
+        .arg(&program)
+        .arg("16")
+        .assert()
+        .success();
+    let lines = || {
+        let mut command = terrace();
+        command.args([
+            "compare",
+            "native-4k",
+            "--fidelity",
+            "pages",
+            "--no-intervals",
+            "--json",
+            "-",
+            "--trace",
+        ]);
+        let document = json(command.arg(&trace));
+        let rows = document["inputs"][0]["heat"]["rows"].as_array().unwrap().clone();
+        let line = |row: &serde_json::Value| {
+            Some((row["name"].as_str()?.to_owned(), row["line"].as_str()?.to_owned()))
+        };
+        rows.iter().filter_map(line).collect::<std::collections::BTreeSet<_>>()
+    };
+    let found = lines();
+    let named: Vec<&str> = found.iter().map(|(_, line)| line.as_str()).collect();
+    assert_eq!(named, ["tables.c:4", "tables.c:5"], "{found:?}");
+    assert!(found.iter().all(|(name, _)| name.starts_with("main+0x")), "{found:?}");
+    // The same bytes, but nobody can know that.
+    std::fs::File::open(&program).unwrap().set_modified(std::time::SystemTime::now()).unwrap();
+    assert_eq!(lines().len(), 0);
+}
+
 #[test]
 fn what_cannot_be_is_said_in_one_message() {
     let folder = tempfile::tempdir().unwrap();

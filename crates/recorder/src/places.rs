@@ -5,6 +5,8 @@
 //! more than one of them follows a call, none is taken.
 
 use crate::symbols::File;
+use std::cell::OnceCell;
+use std::fmt;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -23,7 +25,22 @@ pub struct CodePlace {
 /// The files that a program had mapped.
 #[derive(Debug, Default)]
 pub struct Places {
-    files: Vec<(PathBuf, fs::File, File)>,
+    files: Vec<Mapped>,
+}
+
+/// One of them.
+struct Mapped {
+    path: PathBuf,
+    bytes: fs::File,
+    symbols: File,
+    /// Its source lines, read when one is asked for; none where it has none.
+    lines: OnceCell<Option<addr2line::Loader>>,
+}
+
+impl fmt::Debug for Mapped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.path.fmt(f)
+    }
 }
 
 /// Why a site has no place.
@@ -40,7 +57,8 @@ impl Places {
     pub fn of<'a>(paths: impl IntoIterator<Item = &'a str>) -> Places {
         let read = |path: &str| {
             let file = File::open(path).filter(File::has_code)?;
-            Some((PathBuf::from(path), fs::File::open(path).ok()?, file))
+            let bytes = fs::File::open(path).ok()?;
+            Some(Mapped { path: PathBuf::from(path), bytes, symbols: file, lines: OnceCell::new() })
         };
         Places { files: paths.into_iter().filter_map(read).collect() }
     }
@@ -53,7 +71,7 @@ impl Places {
         let (of, distance) = name.rsplit_once("+0x").ok_or(NoPlace::Unknown)?;
         let distance = u64::from_str_radix(distance, 16).map_err(|_| NoPlace::Unknown)?;
         let mut found = Vec::new();
-        for (path, bytes, file) in &self.files {
+        for Mapped { path, bytes, symbols: file, .. } in &self.files {
             let is_file = path.file_name().is_some_and(|name| name == of);
             let by_offset = is_file.then(|| file.address_of(distance)).flatten();
             for offset in file.addresses_of(of, distance).into_iter().chain(by_offset) {
@@ -68,6 +86,19 @@ impl Places {
             _ => Err(NoPlace::Several),
         }
     }
+
+    /// Source file and line of the call at a place that was found here, where its file says that.
+    pub fn line(&self, place: &CodePlace) -> Option<String> {
+        let file = self.files.iter().find(|file| file.path == place.path)?;
+        let lines = file.lines.get_or_init(|| addr2line::Loader::new(&file.path).ok()).as_ref()?;
+        // The address is behind the call.
+        let location = lines.find_location(place.offset.checked_sub(1)?).ok()??;
+        let name = Path::new(location.file?).file_name()?.to_string_lossy().into_owned();
+        Some(match location.line {
+            Some(line) => format!("{name}:{line}"),
+            None => name,
+        })
+    }
 }
 
 impl CodePlace {
@@ -75,18 +106,6 @@ impl CodePlace {
     pub fn module(&self) -> String {
         let name = self.path.file_name().unwrap_or(self.path.as_os_str());
         name.to_string_lossy().into_owned()
-    }
-
-    /// Source file and line of the call, where the file has that.
-    pub fn line(&self) -> Option<String> {
-        let lines = addr2line::Loader::new(&self.path).ok()?;
-        // The address is behind the call.
-        let location = lines.find_location(self.offset.checked_sub(1)?).ok()??;
-        let name = Path::new(location.file?).file_name()?.to_string_lossy().into_owned();
-        Some(match location.line {
-            Some(line) => format!("{name}:{line}"),
-            None => name,
-        })
     }
 }
 
@@ -119,7 +138,7 @@ mod tests {
         let places = Places::of([path, "/etc/hostname", "/no/such/file"]);
         assert_eq!(places.files.len(), 1);
         let function = {
-            let (_, _, file) = &places.files[0];
+            let file = &places.files[0].symbols;
             file.names().find(|name| name.contains("a_function_that_calls")).unwrap().to_owned()
         };
         let found = (1..200).find_map(|distance| {
@@ -128,16 +147,16 @@ mod tests {
         });
         let (distance, place) = found.expect("it calls");
         assert_eq!(place.path, Path::new(path));
-        let start = places.files[0].2.addresses_of(&function, 0)[0];
+        let start = places.files[0].symbols.addresses_of(&function, 0)[0];
         assert_eq!(place.offset, start + distance);
         // The same by the file's offset.
-        let (_, _, file) = &places.files[0];
+        let file = &places.files[0].symbols;
         let by_offset = format!("{}+{:#x}", place.module(), file.offset_of(place.offset).unwrap());
         assert_eq!(places.find(&by_offset).as_ref(), Ok(&place));
         for name in ["grid", "grid+0x", "+0x10", "no_such_function+0x10", "0x7f0010"] {
             assert_eq!(places.find(name), Err(NoPlace::Unknown), "{name}");
         }
-        let line = place.line().unwrap_or_default();
+        let line = places.line(&place).unwrap_or_default();
         assert!(line.is_empty() || line.starts_with("places.rs:") || line.contains(".rs:"), "{line}");
     }
 
@@ -149,7 +168,7 @@ mod tests {
         fs::copy(&path, &copy).unwrap();
         let both = Places::of([path.to_str().unwrap(), copy.to_str().unwrap()]);
         let one = Places::of([path.to_str().unwrap()]);
-        let (_, _, file) = &one.files[0];
+        let file = &one.files[0].symbols;
         let function = file.names().find(|name| name.contains("a_function_that_calls")).unwrap();
         let name = (1..200).map(|at| format!("{function}+{at:#x}")).find(|name| one.find(name).is_ok());
         assert_eq!(both.find(&name.unwrap()), Err(NoPlace::Several));

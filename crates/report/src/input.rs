@@ -87,4 +87,6 @@ pub struct HeatRow {
     pub bytes: u64,
     /// What lies there: a mapping's file, an allocation site, `[heap]`; empty where unknown.
     pub name: String,
+    /// Source file and line of the allocation site; empty where unknown.
+    pub line: String,
 }

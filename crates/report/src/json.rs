@@ -142,6 +142,8 @@ struct Row<'a> {
     start: String,
     bytes: u64,
     name: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    line: &'a str,
     reads: String,
     writes: String,
 }
@@ -294,6 +296,7 @@ fn heat(map: &HeatMap) -> Heat<'_> {
         start: format!("{:#x}", row.start),
         bytes: row.bytes,
         name: &row.name,
+        line: &row.line,
         reads: line(map.reads.get(at)),
         writes: line(map.writes.get(at)),
     });

@@ -78,7 +78,13 @@ fn input() -> InputSummary {
         heat: HeatMap {
             accesses_per_bin: 200,
             sample_every: 1,
-            rows: vec![HeatRow { process: 0, start: 0x1000, bytes: 4096, name: "table".to_owned() }],
+            rows: vec![HeatRow {
+                process: 0,
+                start: 0x1000,
+                bytes: 4096,
+                name: "table".to_owned(),
+                line: "table.c:7".to_owned(),
+            }],
             reads: vec![vec![100, 100]],
             writes: vec![vec![100, 100]],
         },

@@ -8,7 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use terrace_recorder::{Prepared, RecordOptions, Recording};
 use terrace_trace::{Batch, Checked, EventSource, Header, ReadAhead, SourceError};
 use terrace_workload::Workload;
@@ -382,6 +382,16 @@ impl Input {
             Error::Read(SourceError::Io { what: "a thread to read the input".to_owned(), error })
         })?;
         Ok((Box::new(source), ending))
+    }
+
+    /// When the program was recorded, at the latest: now where it is yet to run, and never for what is no program of this
+    /// machine.
+    pub(crate) fn recorded_at(&self) -> Option<SystemTime> {
+        match &self.kind {
+            Kind::Trace { path, .. } => path.metadata().and_then(|data| data.modified()).ok(),
+            Kind::Command(..) | Kind::Prepared(_) => Some(SystemTime::now()),
+            Kind::Workload { .. } | Kind::Mix(..) => None,
+        }
     }
 
     /// What opens it, as often as one likes; nothing for a live command or a mix.

@@ -83,7 +83,7 @@ pub fn profile(
     for site in &mut sites {
         match places.find(&site.name) {
             Ok(found) => {
-                site.line = found.line().unwrap_or_default();
+                site.line = places.line(&found).unwrap_or_default();
                 let (module, offset) = (found.module(), found.offset);
                 site.place = Some(Place { module, build_id: found.build_id, offset });
             }

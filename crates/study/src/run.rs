@@ -289,6 +289,7 @@ fn one_input(
         result.take(jobs, outcomes);
         return result;
     }
+    let recorded = input.recorded_at();
     let opened = profiles.and_then(|profiles| Ok((profiles, input.open(settings)?)));
     let (profiles, source) = match opened {
         Ok((profiles, (source, ending))) => {
@@ -342,7 +343,10 @@ fn one_input(
     });
     result.take(jobs, outcomes.collect());
     let observer = std::mem::take(&mut *observed.lock().unwrap_or_else(PoisonError::into_inner));
-    result.summary = Some(observer.finish(&name, &header));
+    result.summary = Some(match recorded {
+        Some(at) => observer.finish_with_lines(&name, &header, at),
+        None => observer.finish(&name, &header),
+    });
     result
 }
 

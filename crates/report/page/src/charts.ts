@@ -454,6 +454,7 @@ export function heatMap(container: HTMLElement, input: Input, kind: HeatKind): v
     const row = rows[lines[y]!];
     const end = "0x" + (BigInt(row.start) + BigInt(row.bytes)).toString(16);
     const facts: [string, string][] = [
+      ...(row.line ? [["line", row.line] as [string, string]] : []),
       ["addresses", `${row.start} – ${end} (${bytes(row.bytes)})`],
       ["time", `access ${count(x * accesses_per_bin)} to ${count((x + 1) * accesses_per_bin)}`],
       ["accesses", `${sample_every > 1 ? "about " : ""}${count(n)}`],

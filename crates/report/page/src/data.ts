@@ -136,7 +136,7 @@ export type TranslationCoherence = {
 /** How contiguous memory was at one moment: contiguous regions, and the share of memory in the largest of them. */
 export type ContiguityPoint = { seconds: number; regions: number; coverage_32: number; coverage_128: number };
 
-export type HeatRow = { process: number; start: string; bytes: number; name: string; reads: string; writes: string };
+export type HeatRow = { process: number; start: string; bytes: number; name: string; line?: string; reads: string; writes: string };
 
 export type Input = {
   name: string;

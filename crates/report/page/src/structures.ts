@@ -10,6 +10,8 @@ import { type Column, scroll, sortable } from "./tables";
 
 export type Structure = {
   name: string;
+  /** Source file and line of the allocation; empty where unknown. */
+  line: string;
   rows: HeatRow[];
   bytes: number;
   reads: number;
@@ -24,7 +26,7 @@ export function structuresOf(input: Input): Structure[] {
   const by = new Map<string, Structure>();
   for (const row of input.heat.rows) {
     const name = row.name === "" ? "unnamed memory" : row.name;
-    const one = by.get(name) ?? { name, rows: [], bytes: 0, reads: 0, writes: 0, first: Infinity, last: -1 };
+    const one = by.get(name) ?? { name, line: row.line ?? "", rows: [], bytes: 0, reads: 0, writes: 0, first: Infinity, last: -1 };
     by.set(name, one);
     one.rows.push(row);
     one.bytes += row.bytes;
@@ -86,8 +88,10 @@ function columns(input: Input, all: Structure[], chosen: Structure, choose: (nam
     link.addEventListener("click", () => choose(one.name));
     return link;
   };
+  const lines: Column<Structure>[] = all.some((one) => one.line !== "") ? [{ key: "line", title: "Line", help: "Source file and line of the call that allocates it", value: (one) => one.line }] : [];
   return [
     { key: "name", title: "Structure", help: "What lies there", value: (one) => one.name, node: button },
+    ...lines,
     { key: "bytes", title: "Touched", help: "Address ranges that were accessed", value: (one) => one.bytes, text: bytes },
     { key: "share", title: "Share", help: "Of all accesses", value: (one) => (total > 0 ? accesses(one) / total : null), text: percent },
     { key: "accesses", title: "Accesses", help: "Loads and stores, from a sample", value: (one) => accesses(one) * scale, text: count },

@@ -133,7 +133,7 @@ fn rows_of(regions: &[Region]) -> Vec<HeatRow> {
         rows.extend((0..span.div_ceil(row_bytes)).map(|at| {
             let start = region.start + at * row_bytes;
             let bytes = row_bytes.min(region.end - start);
-            HeatRow { process: region.process, start, bytes, name: String::new() }
+            HeatRow { process: region.process, start, bytes, ..HeatRow::default() }
         }));
     }
     rows.sort_by_key(|row| (row.process, row.start));

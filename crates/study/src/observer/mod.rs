@@ -6,13 +6,16 @@
 //! pages ([`sample`]).
 
 mod heat;
+mod lines;
 mod recency;
 mod sample;
 mod uses;
 
 use heat::{NamedRange, Sample};
+use lines::Code;
 use sample::PageSample;
 use std::collections::HashMap;
+use std::time::SystemTime;
 use terrace_model::AddressRange;
 use terrace_report::{HeatMap, InputSummary};
 use terrace_trace::{AccessKind, Batch, Event, Header, MapKind, demangled};
@@ -59,6 +62,7 @@ pub struct InputObserver {
     mappings: Vec<NamedRange>,
     allocations: Vec<NamedRange>,
     sites: HashMap<u32, String>,
+    code: Code,
 }
 
 impl Default for InputObserver {
@@ -85,6 +89,7 @@ impl InputObserver {
             mappings: Vec::new(),
             allocations: Vec::new(),
             sites: HashMap::new(),
+            code: Code::default(),
         }
     }
 
@@ -137,11 +142,22 @@ impl InputObserver {
         }
     }
 
+    /// The same with the source lines of allocation sites, for a program of this machine that was recorded at this time.
+    pub fn finish_with_lines(mut self, name: &str, header: &Header, recorded: SystemTime) -> InputSummary {
+        let code = std::mem::take(&mut self.code);
+        let mut summary = self.finish(name, header);
+        code.name_lines(&mut summary.heat.rows, recorded);
+        summary
+    }
+
     fn event(&mut self, stream: usize, event: &Event) {
         let process = self.process_of[stream].unwrap_or(0);
         match event {
             Event::Spawn { process, .. } => self.process_of[stream] = Some(*process),
             Event::Map { range, kind, name, .. } if self.mappings.len() < NAMED_LIMIT => {
+                if name.starts_with('/') {
+                    self.code.files.insert(name.clone());
+                }
                 let name = match kind {
                     _ if !name.is_empty() => name.clone(),
                     MapKind::Heap => "[heap]".to_owned(),
@@ -151,7 +167,11 @@ impl InputObserver {
                 self.mappings.push(NamedRange { process, range: *range, name, weight: 1 });
             }
             Event::Site { site, name } => {
-                self.sites.insert(*site, demangled(name).into_owned());
+                let shown = demangled(name).into_owned();
+                if self.code.names.len() < NAMED_LIMIT {
+                    self.code.names.insert(shown.clone(), name.clone());
+                }
+                self.sites.insert(*site, shown);
             }
             Event::Alloc { site, range, .. } => self.allocation(process, *range, *site),
             _ => {}
