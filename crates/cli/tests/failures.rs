@@ -62,7 +62,7 @@ fn command(words: &[&str], folder: &Path, out: &Path) -> Command {
 fn check(words: &[&str], output: &Output) -> String {
     let problems = String::from_utf8(output.stderr.clone()).unwrap();
     assert!(output.status.code().is_some_and(|code| code != 0), "{words:?}: {:?} {problems}", output.status);
-    // `sim` also says where a run that was cut off ends, before what it has found until then.
+    // Before a recorded program goes on, `sim` says that its own run ends.
     let said = problems.lines().filter(|line| {
         line.starts_with("terrace: ") && !line.starts_with("terrace: the simulation ends here")
     });

@@ -115,7 +115,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let name = input.name.clone();
     let command = run::repeat_command(&job, &input, &settings);
     let profile = first_pass::profiles(std::iter::once(&job.design), &input, &settings)?.pop().flatten();
-    let stop = input.stop(&settings.stop);
+    let (stop, is_live) = (input.stop(&settings.stop), input.is_live());
     let mix =
         (!input.programs().is_empty()).then(|| input.again("its programs also run alone")).transpose()?;
     let (mut source, ending) = input.open_ahead(&settings)?;
@@ -132,7 +132,10 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let run::Simulated { mut record, stopped, memory_map, placement_map, .. } = match outcome {
         Ok(simulated) => simulated,
         Err(error) => {
-            crate::progress::note(&format!("the simulation ends here: {error}"));
+            if is_live {
+                // The program goes on, and may for long.
+                crate::progress::note(&format!("the simulation ends here: {error}"));
+            }
             ending.wait(&name, &terminal);
             return Err(Failure::Run(error.into()));
         }
