@@ -286,13 +286,9 @@ impl<'a> Engine<'a> {
             entry.starved = false;
             let core = entry.core;
             self.agenda.add(core);
-            let alone = self.run_queues[core.index()].running.is_none_or(|running| running == stream);
-            if alone
-                && self.run_queues[core.index()]
-                    .waiting
-                    .iter()
-                    .all(|&s| s == stream || self.streams.streams[s].starved)
-            {
+            let queue = &self.run_queues[core.index()];
+            let alone = queue.running.is_none_or(|running| running == stream);
+            if alone && queue.waiting.iter().all(|&s| s == stream || self.streams.streams[s].starved) {
                 self.machine.cores[core.index()].pipeline.idle_until(now);
             }
         }
@@ -302,15 +298,14 @@ impl<'a> Engine<'a> {
     /// A stream waits for its turn on a core from `now` on.
     fn put_on(&mut self, core: CoreId, stream: usize, now: Time) {
         self.streams.streams[stream].core = core;
-        if !self.run_queues[core.index()].used {
-            self.run_queues[core.index()].used = true;
+        let queue = &mut self.run_queues[core.index()];
+        if !std::mem::replace(&mut queue.used, true) {
             self.machine.shared.caches.activate(core);
         }
-        if self.run_queues[core.index()].running.is_none() && self.run_queues[core.index()].waiting.is_empty()
-        {
+        if queue.running.is_none() && queue.waiting.is_empty() {
             self.machine.cores[core.index()].pipeline.idle_until(now);
         }
-        self.run_queues[core.index()].waiting.push_back(stream);
+        queue.waiting.push_back(stream);
         self.agenda.add(core);
     }
 

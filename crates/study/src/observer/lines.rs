@@ -1,5 +1,5 @@
-//! Source lines of allocation sites, from the files that a recorded program had mapped, where they are still here and have not
-//! changed since.
+//! Source lines of allocation sites, from the files that a recorded program had mapped, where they are still here and have
+//! not changed since.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -17,8 +17,8 @@ pub(super) struct Code {
 }
 
 impl Code {
-    /// Gives rows that are named by an allocation site its line. Files that changed after `recorded` are left out: their lines
-    /// are others.
+    /// Gives rows that are named by an allocation site its line. Files that changed after `recorded` are left out: their
+    /// lines are others.
     pub fn name_lines(&self, rows: &mut [HeatRow], recorded: SystemTime) {
         let is_site = |row: &HeatRow| self.names.contains_key(&row.name);
         if !rows.iter().any(is_site) {
