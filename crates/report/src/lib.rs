@@ -5,6 +5,7 @@
 //! writes every output. All outputs show the same numbers: the page embeds the JSON document and computes nothing that is
 //! not in it.
 
+mod access_picture;
 mod caveats;
 mod columns;
 mod comparison;
@@ -33,6 +34,7 @@ pub mod view_page;
 mod virtual_machines;
 mod write;
 
+pub use access_picture::{AccessPicture, AccessStep, Stage};
 pub use columns::{Column, Columns};
 pub use comparison::{Comparison, MachineLedger};
 pub use conclusion::Conclusion;

@@ -25,7 +25,7 @@ pub use engine::simulate;
 pub use machine::{ShootdownCall, shootdown_benchmark};
 pub use os::{FaultBench, FrameRun, Holder, MemoryFigures, OrderFigures, RegionFigures, Snapshot};
 pub use outcome::{
-    Fidelity, MemoryMap, OpenPolicy, Options, Outcome, Part, PartCost, PartUse, PlacementColumn,
-    PlacementMap, SimError, TierMap,
+    AccessPath, AccessStep, Fidelity, MemoryMap, OpenPolicy, Options, Outcome, Part, PartCost, PartUse,
+    PlacementColumn, PlacementMap, SimError, Stage, TierMap,
 };
 pub use tiering::{MigrationRow, migration_benchmark};

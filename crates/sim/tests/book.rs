@@ -92,7 +92,7 @@ fn page(scheme: &Entry, overview: &str) -> String {
     if OF_CONTIGUITY.contains(&name) {
         page += &gain(name, overview);
     }
-    page + "\n[The others beside it](../translation.md)\n"
+    page + "\n[The others beside it](../translation.md), and [one access under several](../one-access.md)\n"
 }
 
 /// Compares what is written with what is to be; writes it where asked to.

@@ -6,7 +6,7 @@ use machine_support::*;
 use terrace_model::{AddressRange, Bytes};
 use terrace_sim::design::{Design, Library};
 use terrace_sim::{Fidelity, Options, Outcome};
-use terrace_trace::{Event, MapKind, Protection};
+use terrace_trace::{AccessKind, BatchBuilder, Event, Header, MapKind, Protection, StreamId, VecSource};
 
 /// A design of the interface on one core, with keys of the scheme on top, without a cache of upper levels.
 fn vbi(name: &str, own: &[(&str, &str)]) -> Design {
@@ -163,8 +163,59 @@ fn an_access_without_right_is_reported_and_the_run_goes_on() {
         (outcome.accesses, count(&outcome, "vbi.without_right"), count(&outcome, "vbi.strays")),
         (6, 2, 1)
     );
-    let note = "2 accesses had no right to their block, first a store at 0x200000000008 of process 0; they were made";
-    assert!(outcome.notes.iter().any(|text| text == note), "{:?}", outcome.notes);
+    let notes = [
+        "accesses that had no right to their block, and were made: 2, first a store at 0x200000000008 of process 0",
+        "pages that were accessed and that nothing had mapped: 1, first a load at 0x200000100000 of process 0",
+    ];
+    notes
+        .iter()
+        .for_each(|note| assert!(outcome.notes.iter().any(|text| text == note), "{:?}", outcome.notes));
+}
+
+#[test]
+fn a_wrong_access_is_told_by_the_call_site_of_its_data_and_its_instruction() {
+    let mut program = Program::new();
+    program.map(DATA, MIB);
+    program.event(Event::Site { site: 3, name: "make_grid+0x2a".to_owned() });
+    program.event(Event::Alloc { object: 1, site: 3, range: AddressRange::new(DATA, MIB) });
+    program.write(DATA).write(DATA + MIB - 8);
+    // Beyond its end, where nothing is mapped: once for each page.
+    program.read(DATA + MIB + 16).write(DATA + MIB + 24).read(DATA - 64);
+    let protection = Protection { read: true, write: false, execute: false };
+    program.event(Event::Protect { range: AddressRange::new(DATA, MIB), protection });
+    program.read(DATA).write(DATA + 64);
+    let notes = |outcome: &Outcome| -> Vec<String> {
+        let told = |text: &&String| text.contains("no right") || text.contains("nothing had");
+        outcome.notes.iter().filter(told).cloned().collect()
+    };
+    let outcome = program.run(&vbi("vbi-2", &[]), Fidelity::Full);
+    assert_eq!(outcome.accesses, 7, "the run goes on");
+    let expected = [
+        "accesses that had no right to their block, and were made: 1, first a store at 0x200000000040 of process 0, in what \
+         make_grid+0x2a allocated",
+        "pages that were accessed and that nothing had mapped: 2, first a load at 0x200000100010 of process 0, 16 bytes after the \
+         end of what make_grid+0x2a allocated",
+    ];
+    assert_eq!(notes(&outcome), expected);
+    // Where the input has instructions, each of them is a call site.
+    let mut builder = BatchBuilder::new(StreamId(0));
+    builder.event(
+        1,
+        Event::Map {
+            range: AddressRange::new(DATA, 4 * KIB),
+            kind: MapKind::Anonymous,
+            protection,
+            name: String::new(),
+        },
+    );
+    [DATA, DATA, DATA + 8].iter().for_each(|addr| builder.access(*addr, 8, AccessKind::Write, 0, 1));
+    let mut batch = builder.take(0);
+    batch.pc = vec![0x40_1000, 0x40_1000, 0x40_1008];
+    let mut source = VecSource::new(Header::default(), vec![batch]);
+    let outcome = run_with(&vbi("vbi-2", &[]), &mut source, Options::default()).unwrap();
+    let expected = "accesses that had no right to their block, and were made: 2, first a store at 0x200000000000 of process 0 by the \
+                    instruction at 0x401000; 1, first a store at 0x200000000008 of process 0 by the instruction at 0x401008";
+    assert_eq!(notes(&outcome), [expected]);
 }
 
 #[test]

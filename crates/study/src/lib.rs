@@ -11,6 +11,7 @@
 
 #![deny(clippy::print_stdout, clippy::print_stderr, clippy::exit)]
 
+pub mod access_picture;
 pub mod advise;
 pub mod aging;
 mod bench;

@@ -15,7 +15,7 @@ use terrace_policy::Profile;
 use terrace_report::{InputSummary, MachineTier, RunRecord};
 use terrace_sim::design::{Design, Resolved};
 use terrace_sim::memory::Device;
-use terrace_sim::{MemoryMap, OpenPolicy, Options, PartUse, PlacementMap, SimError};
+use terrace_sim::{AccessPath, MemoryMap, OpenPolicy, Options, PartUse, PlacementMap, SimError};
 use terrace_trace::{EventSource, SourceError};
 
 /// What came of one input.
@@ -64,6 +64,8 @@ pub struct Simulated {
     pub memory_map: Option<MemoryMap>,
     /// Where memory lay over time, where it was asked for.
     pub placement_map: Option<PlacementMap>,
+    /// The steps of one access, where they were asked for and the input has it.
+    pub access: Option<AccessPath>,
     /// The parts of the programs, where they were asked for.
     pub parts: Vec<PartUse>,
 }
@@ -75,6 +77,8 @@ pub struct Extra {
     pub memory_map: bool,
     /// Where memory lies over time.
     pub placement_map: bool,
+    /// The steps of this access, from 1 on.
+    pub access: Option<u64>,
     /// The parts of the programs.
     pub parts: bool,
 }
@@ -90,9 +94,10 @@ pub fn simulate(
     source: &mut dyn EventSource,
     profile: Option<Arc<Profile>>,
     settings: &Settings<'_>,
-    Extra { memory_map, placement_map, parts }: Extra,
+    Extra { memory_map, placement_map, access, parts }: Extra,
 ) -> Result<Simulated, SimError> {
-    let options = Options { profile, memory_map, placement_map, parts, ..settings.options() };
+    let watched = Options { memory_map, placement_map, watch_access: access, parts, ..settings.options() };
+    let options = Options { profile, ..watched };
     simulate_with(design, input_name, command, source, settings, options)
 }
 
@@ -151,8 +156,8 @@ fn simulate_with(
         uncertainty: None,
     };
     record.notes.extend(too_short(&design.design, &record, settings));
-    let terrace_sim::Outcome { memory_map, placement_map, parts, .. } = outcome;
-    Ok(Simulated { record, stopped, memory_map, placement_map, parts })
+    let terrace_sim::Outcome { memory_map, placement_map, access, parts, .. } = outcome;
+    Ok(Simulated { record, stopped, memory_map, placement_map, access, parts })
 }
 
 /// The machine's tiers with their idle latencies.

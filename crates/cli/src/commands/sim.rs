@@ -9,7 +9,9 @@ use crate::output;
 use crate::progress::Terminal;
 use clap::{Args, ValueEnum};
 use terrace_report::{Charset, Columns};
-use terrace_study::{Settings, Watched, first_pass, memory_picture, migrations, mix, placement_picture, run};
+use terrace_study::{
+    Settings, Watched, access_picture, first_pass, memory_picture, migrations, mix, placement_picture, run,
+};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -82,6 +84,23 @@ pub struct Arguments {
     #[arg(long, value_name = "SVG", help_heading = "Output")]
     placement_map: Option<std::path::PathBuf>,
 
+    /// Draw one access step by step: what is looked up and read for it, when,
+    /// and where the answers come from
+    #[arg(long, value_name = "SVG", help_heading = "Output")]
+    access_picture: Option<std::path::PathBuf>,
+
+    /// The access to draw, counted from 1 on; in the region of interest where
+    /// the input marks one
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        help_heading = "Output",
+        default_value_t = 1,
+        requires = "access_picture",
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
+    access: u64,
+
     #[command(flatten)]
     results: ResultOptions,
 }
@@ -124,12 +143,13 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let extra = run::Extra {
         memory_map: arguments.memory_map.is_some(),
         placement_map: arguments.placement_map.is_some(),
+        access: arguments.access_picture.is_some().then_some(arguments.access),
         ..run::Extra::default()
     };
     let outcome = run::simulate(&job.design, &name, command, &mut watched, profile, &settings, extra);
     drop(watched);
     drop(source);
-    let run::Simulated { mut record, stopped, memory_map, placement_map, .. } = match outcome {
+    let run::Simulated { mut record, stopped, memory_map, placement_map, access, .. } = match outcome {
         Ok(simulated) => simulated,
         Err(error) => {
             if is_live {
@@ -155,6 +175,18 @@ pub fn run(arguments: Arguments) -> CommandResult {
     if let (Some(path), Some(map)) = (&arguments.placement_map, &placement_map) {
         let title = format!("{} on {name}", record.design);
         output::write_file(path, &placement_picture::of_run(&title, &record.machine, map).to_svg())?;
+    }
+    if let Some(path) = &arguments.access_picture {
+        let number = arguments.access;
+        let Some(access) = &access else {
+            return Err(Failure::run(format!(
+                "no access {number} to draw: {name} makes {}",
+                record.accesses
+            )));
+        };
+        let title = format!("{} on {name}", record.design);
+        let picture = access_picture::of_access(&title, &record.machine, number, access);
+        output::write_file(path, &picture.to_svg())?;
     }
     let columns = || Ok(Columns::of_runs(std::slice::from_ref(&record)));
     arguments.results.write_both(|| Ok(record.to_json()), columns)?;

@@ -9,7 +9,7 @@ mod prefetcher;
 mod seen;
 mod sharers;
 
-pub use hierarchy::{Below, Hierarchy, Message, Reason, Served};
+pub use hierarchy::{Below, CacheCounters, Hierarchy, Message, Reason, Served};
 pub use outstanding::Outstanding;
 pub use parameters::*;
 #[cfg(test)]

@@ -281,6 +281,7 @@ pub(super) fn outcome(engine: &Engine, cores_used: u64) -> Outcome {
         parts: Vec::new(),
         memory_map: None,
         placement_map: None,
+        access: None,
     }
 }
 

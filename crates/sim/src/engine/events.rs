@@ -5,11 +5,15 @@ use super::collect::Totals;
 use super::streams::Stream;
 use crate::coherence::Cause;
 use crate::core::END_OF_TIME;
+use crate::observe::ContiguityWatch;
 use crate::outcome::SimError;
-use crate::tiering::Change;
+use crate::tiering::{Change, Tiering};
 use crate::translate::{Stop, Translation};
-use terrace_model::{AddressRange, CoreId, PageSize, SpaceId, VirtAddr};
+use terrace_model::{AddressRange, CoreId, PageSize, SpaceId, Time, VirtAddr};
 use terrace_trace::{Event, KernelAccess, MapKind, MarkKind};
+
+/// Instructions of a `Compute` event by which its pace is known.
+const COMPUTE_PIECE: u64 = 4096;
 
 impl Engine<'_> {
     /// A stream without `Spawn` (a slice of a trace) belongs to the process of its number.
@@ -280,11 +284,47 @@ impl Engine<'_> {
         Ok(())
     }
 
+    /// Computes without an access. A policy and samples of contiguity may be due meanwhile: where one is, the
+    /// stream goes on afterwards.
+    fn compute(&mut self, core: CoreId, stream: usize, instructions: u64) {
+        let pipeline = &mut self.machine.cores[core.index()].pipeline;
+        let managed = self.tiering.is_some() || self.host_tiering.is_some();
+        if !managed && self.contiguity.is_none() {
+            return pipeline.compute(instructions);
+        }
+        let computed = &mut self.streams.streams[stream].computed;
+        let sample = self.contiguity.as_ref().map_or(Time::MAX, ContiguityWatch::next);
+        let due = self.tiering.iter().chain(&self.host_tiering).filter_map(Tiering::due).min();
+        let due = due.unwrap_or(Time::MAX).min(sample);
+        loop {
+            let begin = pipeline.now;
+            let little = (instructions - *computed).min(COMPUTE_PIECE);
+            pipeline.compute(little);
+            *computed += little;
+            let took = (pipeline.now - begin).0.max(1);
+            // Up to what is due, by the pace of this piece.
+            let pieces = due.saturating_sub(pipeline.now).0 / took;
+            let rest = pieces.saturating_mul(little).min(instructions - *computed);
+            pipeline.compute(rest);
+            *computed += rest;
+            if *computed == instructions {
+                *computed = 0;
+                return;
+            }
+            if pipeline.now > due {
+                return;
+            }
+        }
+    }
+
     /// From here on everything counts.
     pub(super) fn begin_region(&mut self) {
         self.region.begin = Some(Box::new(Totals::of(self)));
         self.requests.forget();
         self.forwarding = false;
+        if let Some(watch) = &mut self.watch {
+            watch.region_begins(self.accesses);
+        }
         if let Some(parts) = &mut self.machine.shared.observers.parts {
             parts.region_begins();
         }

@@ -31,15 +31,13 @@ use streams::Streams;
 use terrace_model::{CoreId, SpaceId, Time};
 use terrace_trace::{Batch, Event, EventSource};
 use virtual_machines::VirtualMachines;
+use watch::AccessWatch;
 
 /// How far a core may run ahead of the slowest. Measured on the bandwidth-bound IWB tables: 1 µs bends them by 16 %.
 const QUANTUM: Time = Time::from_nanos(100);
 
 /// How far a core may run before a policy is notified of what happened.
 const SIGNAL_INTERVAL: Time = Time::from_nanos(5000);
-
-/// Instructions of a `Compute` event by which its pace is known.
-const COMPUTE_PIECE: u64 = 4096;
 
 /// Simulates a design on an input, to the input's end.
 ///
@@ -58,6 +56,11 @@ pub fn simulate(
         return gpu::simulate(design, gpu, source, options);
     }
     let problem = |problem: String| SimError::Design { design: design.name.clone(), problem };
+    if options.watch_access.is_some() && options.fidelity != Fidelity::Full {
+        return Err(problem(
+            "an access is watched through caches and memory: use --fidelity full".to_owned(),
+        ));
+    }
     if options.count_accesses && options.fidelity != Fidelity::Full {
         return Err(problem(
             "a first pass counts the accesses that reach memory, so it needs the caches: use --fidelity full"
@@ -165,6 +168,7 @@ pub(crate) struct Engine<'a> {
     pub forwarding: bool,
     pub map_maker: Option<MapMaker>,
     pub contiguity: Option<ContiguityWatch>,
+    watch: Option<AccessWatch>,
     stopped: bool,
 }
 
@@ -189,6 +193,7 @@ impl<'a> Engine<'a> {
         let parts = shared.observers.parts.as_deref_mut().filter(|_| options.memory_map);
         let map_maker = parts.map(|parts| MapMaker::new(&shared.os, parts));
         Engine {
+            watch: options.watch_access.map(AccessWatch::new),
             machine,
             tiering,
             host_tiering: None,
@@ -244,6 +249,7 @@ impl<'a> Engine<'a> {
         outcome.profile = self.machine.shared.observers.profile.take().map(ProfileCounter::finish);
         outcome.memory_map = self.memory_map();
         outcome.placement_map = self.placement_map();
+        outcome.access = self.watch.take().and_then(|watch| watch.path);
         if let Some(parts) = self.machine.shared.observers.parts.as_mut().filter(|_| self.options.parts) {
             outcome.parts = parts.uses(self.machine.shared.timing.cycle);
         }
@@ -365,8 +371,18 @@ impl<'a> Engine<'a> {
                 };
                 self.machine.shared.running[core.index()] = Some(space);
                 let from = self.streams.streams[stream].next_access;
+                let watch = self.watch.as_ref().filter(|_| F == FULL);
+                let (stop_at, watched) =
+                    watch.map_or((stop_at, false), |w| w.cut(self.accesses, from, stop_at));
                 let (mut site, mut own) = self.site::<F, T>(core);
-                let reached = site.run(&mut own, space, batch, from, stop_at, horizon)?;
+                let reached = if watched {
+                    let path = site.run_watched(&mut own, space, batch, from)?;
+                    let made = usize::from(path.is_some());
+                    self.watch.iter_mut().for_each(|watch| watch.path.clone_from(&path));
+                    from + made
+                } else {
+                    site.run(&mut own, space, batch, from, stop_at, horizon)?
+                };
                 self.machine.drop_stale();
                 self.machine.shared.os.note_stores(space, batch, from..reached);
                 self.machine.shared.observers.issued(space, batch, from..reached);
@@ -424,39 +440,6 @@ impl<'a> Engine<'a> {
                 || self.machine.cores[core.index()].pipeline.now > horizon
             {
                 return Ok(());
-            }
-        }
-    }
-
-    /// Computes without an access. A policy and samples of contiguity may be due meanwhile: where one is, the
-    /// stream goes on afterwards.
-    fn compute(&mut self, core: CoreId, stream: usize, instructions: u64) {
-        let pipeline = &mut self.machine.cores[core.index()].pipeline;
-        let managed = self.tiering.is_some() || self.host_tiering.is_some();
-        if !managed && self.contiguity.is_none() {
-            return pipeline.compute(instructions);
-        }
-        let computed = &mut self.streams.streams[stream].computed;
-        let sample = self.contiguity.as_ref().map_or(Time::MAX, ContiguityWatch::next);
-        let due = self.tiering.iter().chain(&self.host_tiering).filter_map(Tiering::due).min();
-        let due = due.unwrap_or(Time::MAX).min(sample);
-        loop {
-            let begin = pipeline.now;
-            let little = (instructions - *computed).min(COMPUTE_PIECE);
-            pipeline.compute(little);
-            *computed += little;
-            let took = (pipeline.now - begin).0.max(1);
-            // Up to what is due, by the pace of this piece.
-            let pieces = due.saturating_sub(pipeline.now).0 / took;
-            let rest = pieces.saturating_mul(little).min(instructions - *computed);
-            pipeline.compute(rest);
-            *computed += rest;
-            if *computed == instructions {
-                *computed = 0;
-                return;
-            }
-            if pipeline.now > due {
-                return;
             }
         }
     }

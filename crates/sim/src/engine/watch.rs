@@ -1,8 +1,41 @@
 //! When observers look.
 
 use super::Engine;
-use crate::outcome::{MemoryMap, PlacementMap};
+use crate::outcome::{AccessPath, MemoryMap, PlacementMap};
 use terrace_model::Time;
+
+/// The access that is watched.
+#[derive(Debug)]
+pub(super) struct AccessWatch {
+    /// Its number in the region of interest, from 0 on.
+    number: u64,
+    /// Accesses before the region.
+    before: u64,
+    /// Its steps, once it was made.
+    pub path: Option<AccessPath>,
+}
+
+impl AccessWatch {
+    /// `number` counts from 1 on.
+    pub fn new(number: u64) -> AccessWatch {
+        AccessWatch { number: number.saturating_sub(1), before: 0, path: None }
+    }
+
+    /// The region of interest begins after so many accesses.
+    pub fn region_begins(&mut self, before: u64) {
+        (self.before, self.path) = (before, None);
+    }
+
+    /// Where accesses from `from` to `to` have to stop so that the watched one is made by itself, and whether it is the next
+    /// one. `made`: accesses so far.
+    pub fn cut(&self, made: u64, from: usize, to: usize) -> (usize, bool) {
+        match (self.before + self.number).checked_sub(made) {
+            Some(0) => (from + 1, true),
+            Some(left) => (to.min(from.saturating_add(left as usize)), false),
+            None => (to, false),
+        }
+    }
+}
 
 impl Engine<'_> {
     /// The clock of the core that is furthest.

@@ -44,6 +44,7 @@ pub(super) fn outcome(engine: &Engine, design: &Design, gpu: &GpuParameters) -> 
         parts: Vec::new(),
         memory_map: None,
         placement_map: None,
+        access: None,
     }
 }
 

@@ -56,8 +56,10 @@ impl<const F: u8> Site<'_, F> {
             });
         }
         let line = hit.place_of(request.addr).line().in_caches();
+        let before = self.counters_if_watched();
         let served =
             self.shared.caches.access(self.id, line, request.write, translated, by, &mut self.shared.memory);
+        self.note_served(before, served);
         self.wait_for_register(served.cache_start.saturating_sub(translated));
         Ok(timeline(start, translated, served))
     }
@@ -91,6 +93,7 @@ impl<const F: u8> Site<'_, F> {
         if !shared_page
             && let Some((cache_end, done)) = self.shared.caches.access_recent(self.id, line, write, start)
         {
+            self.note_served(self.counters_if_watched(), Served { cache_start: start, cache_end, done });
             return Ok(Timeline { start, translated: start, cache_start: start, cache_end, done });
         }
         let mut translated = now;
@@ -105,12 +108,14 @@ impl<const F: u8> Site<'_, F> {
         }
         // A fault moved the core's clock.
         let now = now.max(self.core.pipeline.now);
+        let before = self.counters_if_watched();
         let shared = &mut *self.shared;
         let misses = shared.caches.counters.llc.misses;
         let hits_wait = T::LAST_LEVEL == LastLevel::Waits;
         let (os, memory, placer) = (&mut shared.os, &mut shared.memory, placer(&mut self.manager));
         let mut below = Behind { kernel: &mut *own.kernel, os, memory, placer, translated, hits_wait };
         let served = shared.caches.access(self.id, line, write, now, by, &mut below);
+        self.note_served(before, served);
         if let Some(error) = own.kernel.failed() {
             return Err(Stop::Failed(error));
         }

@@ -7,6 +7,7 @@
 //! | `run.rs` | runs of accesses on one core |
 //! | `hits.rs` | hits in a row |
 //! | `access.rs` | one access |
+//! | `steps.rs` | one access that is watched |
 //! | `walk.rs` | page walks and the faults that they meet |
 //! | `hypervisor.rs` | the operating system under a guest's |
 //! | `virtual_machines.rs` | several virtual machines: what belongs to which |
@@ -38,6 +39,7 @@ mod nested_tags;
 mod probes;
 mod run;
 mod site;
+mod steps;
 mod tiers;
 mod transfers;
 mod virtual_machines;

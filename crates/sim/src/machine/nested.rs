@@ -6,9 +6,10 @@
 
 use super::hypervisor::{StoppedAt, System};
 use super::site::{Own, Site};
+use super::walk::HOST_LEVELS;
 use crate::coherence::Cause;
 use crate::os::{Leaf, PageTable};
-use crate::translate::{HOST, Request, Stop, TlbEntry, TlbHit, Translation, WalkCacheTags, compose};
+use crate::translate::{HOST, Request, Stop, TlbEntry, TlbHit, Translation, WalkCacheTags, Walker, compose};
 use terrace_model::{Frame, GuestPhysAddr, PageSize, PhysAddr, SpaceId, Time, VirtAddr};
 
 /// An address that a guest's page table says.
@@ -174,6 +175,7 @@ impl<const F: u8> Site<'_, F> {
             let table = self.core.nested.as_ref().and_then(|nested| nested.constant.as_ref());
             let Some(entry) = table.map(|table| table.entry_address(addr, level)) else { continue };
             at = self.fetch_entry::<T>(kernel, entry, false, at);
+            self.name_entry(HOST_LEVELS[level as usize % 6]);
             self.shared.walks.memory_refs += 1;
         }
         (place, at)
@@ -211,6 +213,7 @@ impl<const F: u8> Site<'_, F> {
         for level in (lowest..=start).rev() {
             let Some(entry) = self.host_entry(&leaf, addr, level) else { continue };
             at = self.fetch_entry::<T>(kernel, entry, sets_bits && level == lowest, at);
+            self.name_entry(HOST_LEVELS[level as usize % 6]);
             self.shared.walks.memory_refs += 1;
         }
         self.core.page_walk_cache.fill(HOST, in_space, lowest + 1, start);

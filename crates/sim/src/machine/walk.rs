@@ -10,8 +10,24 @@ use crate::coherence::Cause;
 use crate::host::BasePage;
 use crate::memory::{Initiator, MemoryRequest};
 use crate::os::{Leaf, PageTable};
+use crate::outcome::Stage;
 use crate::translate::{KernelState, Request, Stop, TlbEntry, TlbHit, Translation, Walk, Walker};
 use terrace_model::{Frame, PageSize, PhysAddr, SpaceId, Time, VirtAddr};
+
+/// Entries of page tables by their level.
+const LEVELS: [&str; 6] = ["page table", "level 1", "level 2", "level 3", "level 4", "level 5"];
+/// The same of a guest.
+const GUEST_LEVELS: [&str; 6] = [
+    "guest's table",
+    "guest, level 1",
+    "guest, level 2",
+    "guest, level 3",
+    "guest, level 4",
+    "guest, level 5",
+];
+/// The same of its host.
+pub(super) const HOST_LEVELS: [&str; 6] =
+    ["host's table", "host, level 1", "host, level 2", "host, level 3", "host, level 4", "host, level 5"];
 
 impl<const F: u8> Site<'_, F> {
     /// The leaf that maps an access's page for its kind, after whatever faults that takes; whether there were any.
@@ -158,6 +174,20 @@ impl<const F: u8> Site<'_, F> {
         write: bool,
         now: Time,
     ) -> Time {
+        match self.shared.observers.steps {
+            None => self.fetch_line::<T>(kernel, entry, write, now),
+            Some(_) => self.fetch_line_watched::<T>(kernel, entry, write, now),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn fetch_line<T: Translation>(
+        &mut self,
+        kernel: &mut T::Kernel,
+        entry: PhysAddr,
+        write: bool,
+        now: Time,
+    ) -> Time {
         if write && self.shared.hardware.is_some() {
             return self.set_bits_in_hardware(entry, now);
         }
@@ -174,6 +204,29 @@ impl<const F: u8> Site<'_, F> {
             return shared.caches.access(self.id, line, write, now, Initiator::Walk, &mut below).done;
         }
         shared.caches.access(self.id, line.in_caches(), write, now, Initiator::Walk, &mut shared.memory).done
+    }
+
+    /// An entry of tables that the memory controller reads.
+    #[inline(always)]
+    pub(super) fn fetch_line_below<T: Translation>(
+        &mut self,
+        kernel: &mut T::Kernel,
+        addr: PhysAddr,
+        through_last_level: bool,
+        now: Time,
+    ) -> Time {
+        let shared = &mut *self.shared;
+        let line = addr.line();
+        if F != FULL {
+            return now + shared.timing.llc.saturating_sub(shared.timing.l2);
+        }
+        if !through_last_level {
+            return shared.memory.read(MemoryRequest::of_cpu(line, now, Initiator::Walk));
+        }
+        let line = kernel.physical_line(line);
+        let (os, memory, placer) = (&mut shared.os, &mut shared.memory, placer(&mut self.manager));
+        let mut below = Behind { kernel, os, memory, placer, translated: Time::ZERO, hits_wait: false };
+        shared.caches.read_from_below(line, now, Initiator::Walk, &mut below)
     }
 
     /// Whether a translation is the page table's.
@@ -211,6 +264,15 @@ impl<const F: u8> Walker for Site<'_, F> {
         let from_root = if leaf.knows(start) { None } else { table.find(addr) };
         let leaf = from_root.as_ref().unwrap_or(&leaf);
         let mut at = begin + self.shared.timing.page_walk_cache;
+        let knows_upper = start < table.levels();
+        if begin > looked_up {
+            self.note_lookup("wait for the page walker", looked_up, begin);
+        }
+        self.note_lookup(
+            if knows_upper { "page-walk cache: hit" } else { "page-walk cache: miss" },
+            begin,
+            at,
+        );
         if self.shared.hardware.is_some() {
             self.shared.caches.forget_requests();
         }
@@ -225,6 +287,7 @@ impl<const F: u8> Walker for Site<'_, F> {
             // A walker that sets an accessed or dirty bit writes the leaf's line.
             let sets_bits = level == leaf_level && bits_set;
             at = self.fetch_entry::<T>(kernel, entry, sets_bits, at);
+            self.name_entry(if is_nested { GUEST_LEVELS } else { LEVELS }[level as usize % 6]);
             self.shared.walks.memory_refs += 1;
         }
         self.core.page_walk_cache.fill(space, addr, leaf_level + 1, start);
@@ -310,18 +373,24 @@ impl<const F: u8> Walker for Site<'_, F> {
         through_last_level: bool,
         now: Time,
     ) -> Time {
-        let shared = &mut *self.shared;
-        let line = addr.line();
-        if F != FULL {
-            return now + shared.timing.llc.saturating_sub(shared.timing.l2);
+        match self.shared.observers.steps {
+            None => self.fetch_line_below::<T>(kernel, addr, through_last_level, now),
+            Some(_) => self.fetch_line_below_watched::<T>(kernel, addr, through_last_level, now),
         }
-        if !through_last_level {
-            return shared.memory.read(MemoryRequest::of_cpu(line, now, Initiator::Walk));
+    }
+
+    #[inline(always)]
+    fn note_lookup(&mut self, name: &'static str, begin: Time, end: Time) {
+        if let Some(steps) = &mut self.shared.observers.steps {
+            steps.add(Stage::Translation, name, begin, end);
         }
-        let line = kernel.physical_line(line);
-        let (os, memory, placer) = (&mut shared.os, &mut shared.memory, placer(&mut self.manager));
-        let mut below = Behind { kernel, os, memory, placer, translated: Time::ZERO, hits_wait: false };
-        shared.caches.read_from_below(line, now, Initiator::Walk, &mut below)
+    }
+
+    #[inline(always)]
+    fn name_entry(&mut self, name: &'static str) {
+        if let Some(steps) = &mut self.shared.observers.steps {
+            steps.name_entry(name);
+        }
     }
 
     fn count_walk(&mut self, took: Time) {

@@ -20,6 +20,7 @@ use crate::coherence::Cause;
 use crate::design::{Design, ZeroStores};
 use crate::memory::{Initiator, MemoryRequest};
 use crate::os::Fault;
+use crate::outcome::Stage;
 use crate::translate::{KernelState, Stop, Translation};
 use terrace_model::{BytesPerSec, CoreId, Frame, LINE_BYTES, Line, PageSize, SpaceId, Time, VirtAddr};
 
@@ -142,6 +143,9 @@ impl<const F: u8> Site<'_, F> {
         shared.fault_latency[fault.size.index()].record(took.as_nanos() as u64);
         if let Some(parts) = &mut shared.observers.parts {
             parts.faulted(space, addr, took);
+        }
+        if let Some(steps) = &mut shared.observers.steps {
+            steps.add(Stage::Kernel, "page fault", begin, core.pipeline.now);
         }
         // Nobody writes faster than memory takes it. The way there is not waited for: writes follow each other.
         let first = lines.map_or(fault.frame.line(), |[to, _]| to.runs[0]);

@@ -9,6 +9,7 @@ mod placement;
 mod profile;
 mod requests;
 mod series;
+mod steps;
 mod structures;
 
 pub use contiguity::ContiguityWatch;
@@ -19,6 +20,7 @@ pub use placement::PlacementMaker;
 pub use profile::ProfileCounter;
 pub use requests::Requests;
 pub use series::Series;
+pub use steps::{Source, Steps};
 pub use structures::StructureCounter;
 
 use crate::os::Os;
@@ -38,6 +40,8 @@ pub struct Observers {
     pub parts: Option<Box<Parts>>,
     /// Which data structures reach which memory.
     pub structures: Option<Box<StructureCounter>>,
+    /// The steps of the access that is made now, where that is watched.
+    pub steps: Option<Box<Steps>>,
 }
 
 impl Observers {
@@ -48,6 +52,7 @@ impl Observers {
             placement: options.placement_map.then(PlacementMaker::new).map(Box::new),
             parts: (options.parts || options.memory_map).then(Box::default),
             structures: None,
+            steps: None,
         }
     }
 

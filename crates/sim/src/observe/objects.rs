@@ -90,6 +90,21 @@ impl Objects {
         self.spaces.get(space.index())?.ranges.find(addr)
     }
 
+    /// The structure that holds `addr`, else the one whose bytes are nearest. Looks at all of them.
+    pub fn nearest(&self, space: SpaceId, addr: VirtAddr) -> Option<(AddressRange, u32)> {
+        let own = self.spaces.get(space.index())?;
+        let distance = |range: &AddressRange| match addr < range.start {
+            true => range.start - addr,
+            false => addr.0.saturating_sub(range.end().0 - 1),
+        };
+        own.ranges.find(addr).or_else(|| own.ranges.numbered().min_by_key(|(range, _)| distance(range)))
+    }
+
+    /// The name of the site at a place in the list.
+    pub fn name(&self, place: u32) -> &str {
+        self.sites.get(place as usize).map_or("", |site| site.name.as_str())
+    }
+
     /// The structure of a page: the one that holds its middle byte, else its first.
     pub fn of_page(&self, page: PageId) -> Option<Object> {
         let addr = page.addr();
@@ -161,6 +176,12 @@ mod tests {
         assert_eq!(objects.find(SpaceId(0), VirtAddr(0x3400)).unwrap().1, 1);
         assert_eq!(objects.find(SpaceId(0), VirtAddr(0x3c00)), None);
         assert_eq!(objects.find(SpaceId(1), VirtAddr(0x1000)), None);
+        let nearest =
+            |addr| objects.nearest(SpaceId(0), VirtAddr(addr)).map(|(_, place)| objects.name(place));
+        assert_eq!(
+            [0xfff, 0x33ff, 0x3400, 0x9000].map(nearest),
+            ["grid", "grid", "site 9", "site 9"].map(Some)
+        );
         objects.forked(SpaceId(0), SpaceId(1));
         objects.apply(SpaceId(0), &Event::Free { object: 1 });
         objects.apply(SpaceId(0), &Event::Realloc { object: 2, range: AddressRange::new(0x8000, 0x1000) });

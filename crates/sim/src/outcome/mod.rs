@@ -1,8 +1,10 @@
 //! What a run is asked, and what it returns.
 
+mod access;
 mod maps;
 mod parts;
 
+pub use access::{AccessPath, AccessStep, Stage};
 pub use maps::{MemoryMap, PlacementColumn, PlacementMap, TierMap};
 pub use parts::{Part, PartCost, PartUse};
 
@@ -80,6 +82,9 @@ pub struct Options {
     pub memory_map: bool,
     /// Record where memory lies over time: [`Outcome::placement_map`].
     pub placement_map: bool,
+    /// Watch this access, counted from 1 on, of the region of interest where the input marks one: [`Outcome::access`]. Needs
+    /// [`Fidelity::Full`].
+    pub watch_access: Option<u64>,
     /// What such a run found, for policies in two passes.
     pub profile: Option<Arc<Profile>>,
     /// A policy instead of the design's.
@@ -119,6 +124,8 @@ pub struct Outcome {
     pub memory_map: Option<MemoryMap>,
     /// Where memory lay over time, where [`Options::placement_map`] asked for it.
     pub placement_map: Option<PlacementMap>,
+    /// The steps of the access that [`Options::watch_access`] asked for, if the input has so many.
+    pub access: Option<AccessPath>,
 }
 
 /// A run that cannot go on.

@@ -143,6 +143,12 @@ pub trait Walker {
         now: Time,
     ) -> Time;
 
+    /// Something was looked up without a reference. For those who watch single accesses.
+    fn note_lookup(&mut self, name: &'static str, begin: Time, end: Time);
+
+    /// The entry that was fetched last is this one. For those who watch single accesses.
+    fn name_entry(&mut self, name: &'static str);
+
     /// Counts references of a walk that the scheme made by itself.
     fn count_references(&mut self, references: u64);
 

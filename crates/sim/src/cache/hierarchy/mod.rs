@@ -230,6 +230,11 @@ impl Hierarchy {
         Served { done: hit.max(ready), cache_start: now, cache_end: hit }
     }
 
+    /// When L1, L2 and the last level answer, from an access's begin.
+    pub fn latencies(&self) -> [Time; 3] {
+        [self.l1_latency, self.l2_latency, self.llc_latency]
+    }
+
     /// Lines that the last level can hold.
     pub fn llc_lines(&self) -> u64 {
         self.llc.lines() as u64

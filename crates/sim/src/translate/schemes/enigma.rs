@@ -149,6 +149,7 @@ impl Translation for Enigma {
         let Request { space, addr, write, now } = *request;
         let looked_up = now + walker.l2_tlb_latency();
         if let Some(hit) = kernel.look_up(space, addr) {
+            walker.note_lookup("central translation cache: hit", now, looked_up);
             if !write || hit.entry.is_dirty() {
                 return Ok((hit, looked_up));
             }
@@ -157,6 +158,7 @@ impl Translation for Enigma {
             return Ok((hit, known));
         }
         let walk = walker.walk(self, kernel, request, looked_up)?;
+        walker.note_lookup("central translation cache: miss", now, looked_up);
         let hit = walker.splinter(addr, walk.hit());
         kernel.counters.l1_misses[hit.size.index()] += 1;
         kernel.counters.l2_misses += 1;

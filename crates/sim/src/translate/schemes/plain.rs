@@ -80,6 +80,7 @@ fn translate_beyond_l1<T: PlainTlbs, W: Walker>(
 ) -> Result<(TlbHit, Time), Stop> {
     let looked_up = request.now + walker.l2_tlb_latency();
     if let Some(hit) = scheme.tlbs_mut().lookup_l2(request.space, request.addr) {
+        walker.note_lookup("L2 TLB: hit", request.now, looked_up);
         if request.write && !hit.entry.is_dirty() {
             return walker.set_dirty(scheme, kernel, &request.at(looked_up));
         }
@@ -114,6 +115,9 @@ pub fn walk_and_fill<T: PlainTlbs, W: Walker>(
     looked_up: Time,
 ) -> Result<(TlbHit, Walk), Stop> {
     let walk = walker.walk(scheme, kernel, request, looked_up)?;
+    // After a fault they were asked again.
+    let asked = walk.looked_up.saturating_sub(walker.l2_tlb_latency()).max(request.now);
+    walker.note_lookup("TLBs: miss", asked, walk.looked_up);
     let hit = walker.splinter(request.addr, walk.hit());
     scheme.tlbs_mut().fill_after_walk(request.space, request.addr, hit);
     Ok((hit, walk))

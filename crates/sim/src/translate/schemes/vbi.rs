@@ -60,6 +60,7 @@ mod names;
 mod piece;
 mod reserve;
 mod state;
+mod wrong;
 
 use crate::os::{Leaf, PageTable, Pte};
 use crate::translate::{
@@ -76,6 +77,7 @@ use terrace_model::{
     AddressRange, Bytes, Cycles, Frame, LINE_BYTES, PageSize, SpaceId, Stats, Time, Unit, VirtAddr,
 };
 use terrace_policy::{Capability, CapabilitySet};
+use wrong::Access;
 
 /// Entries of a core's cache of its process's table of blocks (section 4.3).
 const CVT_CACHE: usize = 64;
@@ -169,12 +171,26 @@ impl TlbSet for NoTlbs {
 #[derive(Debug)]
 pub struct Vbi {
     cvt: [u64; CVT_CACHE],
+    /// The instruction whose access comes next, where it is known.
+    instruction: Option<u64>,
     hits: u64,
     misses: u64,
     tlbs: NoTlbs,
 }
 
 impl Vbi {
+    /// An access that the program should not have made, for which the core raises an exception. It is noted, and the run
+    /// goes on.
+    #[cold]
+    fn wrong(&mut self, kernel: &mut Controller, request: &Request) {
+        let Request { space, addr, write, .. } = *request;
+        let access = Access { space, addr, write, instruction: self.instruction };
+        if std::mem::take(&mut kernel.in_new_stray) {
+            return kernel.wrongs.is_unmapped(&access);
+        }
+        kernel.wrongs.has_no_right(&access);
+    }
+
     /// The entry of a process's table comes from memory, through the data caches.
     #[inline(never)]
     fn fetch_entry<W: Walker>(&mut self, kernel: &mut Controller, walker: &mut W, now: Time) -> Time {
@@ -184,7 +200,9 @@ impl Vbi {
         // 4096 entries for each process, as far as the region goes.
         let place = (at.entry >> 32) << 12 | at.entry & 4095;
         let addr = kernel.memory + place * CVT_BYTES % TABLE_BYTES;
-        walker.fetch::<Vbi>(kernel, addr, false, now)
+        let done = walker.fetch::<Vbi>(kernel, addr, false, now);
+        walker.name_entry("table of blocks (CVT)");
+        done
     }
 
     fn walk<W: Walker>(
@@ -203,6 +221,7 @@ impl Vbi {
         if in_pieces {
             let entry = (u64::from(at.block) << 12 | at.offset >> 17 & 4095) * 8 % TABLE_BYTES;
             done = walker.fetch_below::<Vbi>(kernel, kernel.memory + 2 * TABLE_BYTES + entry, through, done);
+            walker.name_entry("the block's table of pieces");
             walker.count_references(1);
         } else if let Some(leaf) = walker.table(request.space).find(request.addr) {
             // The names of lines stand for addresses here.
@@ -216,6 +235,7 @@ impl Vbi {
             for level in (lowest..=start).rev() {
                 let entry = walker.table(request.space).entry_address(&leaf, request.addr, level);
                 done = walker.fetch_below::<Vbi>(kernel, entry, through, done);
+                walker.name_entry("the block's table");
                 walker.count_references(1);
             }
             kernel.mtl.tables.fill(SpaceId(0), name, lowest + 1, start);
@@ -278,7 +298,7 @@ impl Translation for Vbi {
     type Tlbs = NoTlbs;
 
     fn new(_setup: &Setup<'_, VbiParameters>) -> Result<Vbi, String> {
-        Ok(Vbi { cvt: [u64::MAX; CVT_CACHE], hits: 0, misses: 0, tlbs: NoTlbs })
+        Ok(Vbi { cvt: [u64::MAX; CVT_CACHE], instruction: None, hits: 0, misses: 0, tlbs: NoTlbs })
     }
 
     fn kernel(setup: &Setup<'_, VbiParameters>) -> Result<Controller, String> {
@@ -302,11 +322,12 @@ impl Translation for Vbi {
     #[inline(always)]
     fn check<W: Walker>(&mut self, kernel: &mut Controller, walker: &mut W, request: &Request) -> Time {
         let at = &kernel.at;
-        if !(if request.write { at.rights.write } else { at.rights.read }) {
-            kernel.wrong(request.space, request.addr, request.write);
+        if !(if request.write { at.rights.write } else { at.rights.read }) || kernel.in_new_stray {
+            self.wrong(kernel, request);
         }
         if self.cvt[kernel.at.entry as usize % CVT_CACHE] == kernel.at.entry {
             self.hits += 1;
+            walker.note_lookup("table of blocks (CVT), cached", request.now, request.now);
             return request.now;
         }
         self.fetch_entry(kernel, walker, request.now)
@@ -324,13 +345,17 @@ impl Translation for Vbi {
         if !kernel.mtl.knows_block(at.block) {
             let entry = kernel.memory + TABLE_BYTES + u64::from(at.block) * VIT_BYTES % TABLE_BYTES;
             now = walker.fetch_below::<Vbi>(kernel, entry, through, now);
+            walker.name_entry("the block's entry (VIT)");
             walker.count_references(1);
+        } else {
+            walker.note_lookup("the block's entry (VIT), cached", now, now);
         }
         // A load: sharing since a fork ends when a line is written back.
         let load = Request { write: false, ..*request };
         let backed = walker.table(request.space).find(request.addr).is_some();
         let file = kernel.blocks.layer().get(at.block).is_some_and(|block| block.file);
         if !backed && !file {
+            walker.note_lookup("no memory yet", now, now);
             let entry = TlbEntry::new(Frame(0), false);
             return Ok((TlbHit { entry, size: PageSize::Base }, now));
         }
@@ -351,14 +376,22 @@ impl Translation for Vbi {
         }
         let (covered, references) = kernel.covered(&at);
         if let Some(known) = kernel.mtl.look_up(covered, now) {
+            walker.note_lookup("controller's TLBs: hit", now, known);
             return Ok((hit, known));
         }
+        let asked = now;
         now += kernel.mtl.l2_latency;
+        walker.note_lookup("controller's TLBs: miss", asked, now);
         if references > 0 {
             now = self.walk(kernel, walker, request, &at, references, now);
         }
         kernel.mtl.fill(covered);
         Ok((hit, now))
+    }
+
+    #[inline(always)]
+    fn set_instruction(&mut self, instruction: Option<u64>) {
+        self.instruction = instruction;
     }
 
     fn flush_space(&mut self, space: SpaceId) {
@@ -390,7 +423,7 @@ impl Translation for Vbi {
             ("vbi.reserved_stolen", layer.reservations.stolen),
             ("vbi.regions_given", layer.reservations.allocated),
             ("vbi.switches", counters.switches),
-            ("vbi.without_right", counters.without_right),
+            ("vbi.without_right", kernel.wrongs.without_right()),
             ("vbi.strays", kernel.blocks.strays),
         ] {
             stats.count(name, count, Unit::Count);
@@ -398,12 +431,6 @@ impl Translation for Vbi {
     }
 
     fn notes(_cores: &[Vbi], kernel: &Controller) -> Vec<String> {
-        let first = kernel.first_wrong.iter();
-        let wrong = kernel.counters.without_right;
-        first
-            .map(|first| {
-                format!("{wrong} accesses had no right to their block, first {first}; they were made")
-            })
-            .collect()
+        kernel.wrongs.notes()
     }
 }

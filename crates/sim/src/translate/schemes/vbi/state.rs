@@ -4,6 +4,7 @@ use super::gather::Blocks;
 use super::mtl::{Covered, Mtl};
 use super::names::{Name, Names};
 use super::reserve::Mapping;
+use super::wrong::Wrongs;
 use super::{Reservation, VbiParameters};
 use crate::os::{Os, OsError};
 use crate::translate::{Backing, CountedBlock, Given, KernelState, Placer, TlbCounters};
@@ -45,7 +46,6 @@ pub struct Counters {
     pub given_at_miss: u64,
     pub given_at_writeback: u64,
     pub copied_at_writeback: u64,
-    pub without_right: u64,
     pub switches: u64,
 }
 
@@ -62,8 +62,10 @@ pub struct Controller {
     recent: Box<[Recent]>,
     pub(super) counters: Counters,
     failed: Option<OsError>,
-    /// The first access that had no right to be made.
-    pub(super) first_wrong: Option<String>,
+    /// The access that comes next is the first to a page that nobody mapped.
+    pub(super) in_new_stray: bool,
+    /// Accesses that the program should not have made.
+    pub(super) wrongs: Wrongs,
 }
 
 impl Controller {
@@ -79,14 +81,17 @@ impl Controller {
             recent: vec![nothing; RECENT].into(),
             counters: Counters::default(),
             failed: None,
-            first_wrong: None,
+            in_new_stray: false,
+            wrongs: Wrongs::default(),
         }
     }
 
     #[inline(never)]
     fn find(&mut self, space: SpaceId, addr: VirtAddr, os: &Os) -> Option<CacheLine> {
+        let strays = self.blocks.strays;
         match self.place(space, addr, os) {
             Ok(at) => {
+                self.in_new_stray = self.blocks.strays != strays;
                 self.at = at;
                 let slot = slot(space, addr);
                 self.recent[slot] = Recent { page: addr.vpn(), space, at };
@@ -114,15 +119,6 @@ impl Controller {
         if std::mem::take(&mut self.blocks.changed) {
             self.recent.iter_mut().for_each(|recent| recent.page = u64::MAX);
         }
-    }
-
-    /// An access without the right to be made: the program's bug, which the core raises an exception for. It is noted, and
-    /// the run goes on.
-    #[cold]
-    pub(super) fn wrong(&mut self, space: SpaceId, addr: VirtAddr, write: bool) {
-        self.counters.without_right += 1;
-        let what = if write { "store" } else { "load" };
-        self.first_wrong.get_or_insert_with(|| format!("a {what} at {addr:#x} of process {space}"));
     }
 
     /// Memory for the region of a line. `placer` is asked in which tier it shall lie.
@@ -364,6 +360,7 @@ impl KernelState for Controller {
                 Vec::new()
             }
         };
+        self.wrongs.apply(space, event);
         self.settle();
         self.blocks.layer().reservations.settle(os);
         gone
@@ -377,6 +374,7 @@ impl KernelState for Controller {
         if let Err(error) = self.blocks.forked(parent, child) {
             self.failed.get_or_insert(error.into());
         }
+        self.wrongs.forked(parent, child);
         self.settle();
         // What the clones share was written back before.
         self.blocks.layer().take_dirty();
