@@ -88,6 +88,7 @@ fn reports_name_the_line_that_allocates() {
         .success();
     let lines = || {
         let mut command = terrace();
+        command.current_dir(folder.path());
         command.args([
             "compare",
             "native-4k",
