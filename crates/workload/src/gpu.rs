@@ -283,9 +283,7 @@ impl<W: OnGpu> Program for GpuProgram<W> {
     const IN_OPENCL: bool = W::OPENCL.is_some();
 
     fn run_in_opencl(&self, device: &DeviceChoice) -> Result<GpuOutcome, WorkloadError> {
-        if W::OPENCL.is_none() {
-            return Err(no_kernels(W::INFO.name));
-        }
+        let source = W::OPENCL.ok_or_else(|| no_kernels(W::INFO.name))?;
         let failed = |problem| WorkloadError::Gpu { workload: W::INFO.name, problem };
         if self.beside.threads > 0 {
             return Err(failed(
@@ -293,6 +291,6 @@ impl<W: OnGpu> Program for GpuProgram<W> {
             ));
         }
         let memory = native::prepare(self, NativePages::System)?;
-        opencl::run(&self.work, &self.layout, &memory, device).map_err(failed)
+        opencl::run(&self.work, source, &self.layout, &memory, device).map_err(failed)
     }
 }

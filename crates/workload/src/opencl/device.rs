@@ -1,7 +1,7 @@
 //! Which device runs the kernels.
 
 use super::api::{Handle, LIBRARY, OpenCl};
-use std::ptr::{null, null_mut};
+use std::ptr::null_mut;
 use std::str::FromStr;
 
 const PLATFORM_NAME: u32 = 0x0902;
@@ -122,7 +122,7 @@ fn handles(ask: impl Fn(u32, *mut u32, *mut Handle) -> i32) -> Vec<Handle> {
 /// A text, from a function that is asked for its length first; empty where it gives none.
 pub(super) fn text(ask: impl Fn(usize, *mut std::ffi::c_void, *mut usize) -> i32) -> String {
     let mut length = 0;
-    if ask(0, null::<u8>().cast_mut().cast(), &raw mut length) != 0 {
+    if ask(0, null_mut(), &raw mut length) != 0 {
         return String::new();
     }
     let mut bytes = vec![0u8; length];
