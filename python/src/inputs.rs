@@ -13,14 +13,15 @@ use terrace_study::{Changes, Input, Setting, Simulation};
 /// The most that periods can be divided by, as on the command line.
 const LARGEST_TIME_SCALE: u32 = 1_000_000;
 
-/// An input as `terrace.Workload`, `terrace.Trace`, `terrace.Suite` and `terrace.Command` describe it; one of the first
-/// four is there.
+/// An input as `terrace.Workload`, `terrace.Trace`, `terrace.Suite`, `terrace.Mix` and `terrace.Command` describe it; one of
+/// the first five is there.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct InputSpec {
     workload: Option<String>,
     trace: Option<PathBuf>,
     suite: Option<String>,
+    mix: Option<String>,
     command: Option<Vec<OsString>>,
     salvage: bool,
     skip: u64,
@@ -47,6 +48,9 @@ impl InputSpec {
         if let Some(name) = &self.suite {
             let input = Suite::of_user().and_then(|suite| suite.input(name));
             return input.map_err(|error| exception(&error));
+        }
+        if let Some(word) = &self.mix {
+            return terrace_study::mix::parse(word).map_err(|error| exception(&error));
         }
         let command = self.command.as_deref().filter(|words| !words.is_empty());
         let command = command.ok_or_else(|| request("a command needs a program"))?;

@@ -16,7 +16,7 @@ be done raises :class:`RequestError` or :class:`RunError` with the words of the 
 """
 
 from ._answers import Advice, Claims, Hints, Recording, Tuned
-from ._inputs import Command, Suite, Trace, Workload
+from ._inputs import Command, Mix, Suite, Trace, Workload
 from ._results import Comparison, Run
 from ._studies import advise, advise_pages, compare, profile, record, reproduce, run, tune
 from ._sweep import Sweep, sweep
@@ -30,6 +30,7 @@ __all__ = [
     "Command",
     "Comparison",
     "Hints",
+    "Mix",
     "Policy",
     "Recording",
     "RequestError",

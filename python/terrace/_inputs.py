@@ -9,7 +9,7 @@ from typing import Any, Mapping, Sequence, Union
 from ._terrace import RequestError
 
 #: An input, or what names one: the path of a trace, the name of a workload, the words of a command.
-InputLike = Union["Workload", "Trace", "Suite", "Command", str, "os.PathLike[str]", Sequence[str]]
+InputLike = Union["Workload", "Trace", "Suite", "Mix", "Command", str, "os.PathLike[str]", Sequence[str]]
 
 
 def text_of(value: Any) -> str:
@@ -74,6 +74,35 @@ class Suite:
 
 
 @dataclass(frozen=True)
+class Mix:
+    """Programs side by side on one machine, each in its own address space and on its own cores: as ``--mix`` names them, or one by
+    one. Each also runs alone, for how much it is slowed down: ``mix.weighted_speedup`` and its kin in the statistics.
+
+    >>> Mix("vbi-w3").word
+    'vbi-w3'
+    >>> Mix("gups,bytes=16MiB", Workload("stencil", side=32)).word
+    'gups,bytes=16MiB,stencil,side=32'
+    """
+
+    word: str
+
+    def __init__(self, *programs: Union[str, Workload, Trace, Suite]) -> None:
+        object.__setattr__(self, "word", ",".join(_program(program) for program in programs))
+
+    def _words(self) -> dict[str, Any]:
+        return _words(mix=self.word)
+
+
+def _program(program: Union[str, Workload, Trace, Suite]) -> str:
+    """A program of a mix as ``--mix`` names it."""
+    if isinstance(program, Workload):
+        return program.spec
+    if isinstance(program, Trace):
+        return f"trace:{os.fspath(program.path)}"
+    return f"suite:{program.name}" if isinstance(program, Suite) else program
+
+
+@dataclass(frozen=True)
 class Command:
     """A program and its arguments, recorded while it runs. It runs once, whatever the number of designs.
 
@@ -128,6 +157,7 @@ def _words(**given: Any) -> dict[str, Any]:
         "workload": None,
         "trace": None,
         "suite": None,
+        "mix": None,
         "command": None,
         "salvage": False,
         "skip": 0,
@@ -144,7 +174,7 @@ def _words(**given: Any) -> dict[str, Any]:
     }
 
 
-def as_input(word: InputLike) -> Workload | Trace | Suite | Command:
+def as_input(word: InputLike) -> Workload | Trace | Suite | Mix | Command:
     """The input that ``word`` names.
 
     A path object and the name of a file that exists are traces, another text is a workload, a list of words is a command.
@@ -154,7 +184,7 @@ def as_input(word: InputLike) -> Workload | Trace | Suite | Command:
     >>> as_input(["ls", "-l"]).words
     ('ls', '-l')
     """
-    if isinstance(word, (Workload, Trace, Suite, Command)):
+    if isinstance(word, (Workload, Trace, Suite, Mix, Command)):
         return word
     if isinstance(word, str):
         return Trace(word) if "/" in word or os.path.exists(word) else Workload(word)
@@ -168,7 +198,7 @@ def as_input(word: InputLike) -> Workload | Trace | Suite | Command:
 def _several(value: Any) -> list[Any]:
     if value is None:
         return []
-    single = isinstance(value, (str, os.PathLike, Workload, Trace, Suite, Command))
+    single = isinstance(value, (str, os.PathLike, Workload, Trace, Suite, Mix, Command))
     return [value] if single else list(value)
 
 
@@ -179,7 +209,7 @@ def gather(
     command: Sequence[str] | None,
 ) -> list[dict[str, Any]]:
     """All inputs of a call, in the order of the command line: traces, workloads, the command."""
-    found: list[Workload | Trace | Suite | Command] = []
+    found: list[Workload | Trace | Suite | Mix | Command] = []
     if isinstance(inputs, (list, tuple)) and inputs and all(isinstance(part, str) for part in inputs):
         # A list of texts is a command where one input is taken; here it is several inputs.
         found += [as_input(part) for part in inputs]

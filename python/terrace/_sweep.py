@@ -10,7 +10,7 @@ import weakref
 from typing import Any, Mapping, Sequence
 
 from . import _terrace
-from ._inputs import Suite, Trace, Workload, as_input
+from ._inputs import Mix, Suite, Trace, Workload, as_input
 from ._progress import ProgressLike, shown
 from ._studies import Settings, _failed, _file, _names
 from ._table import Table
@@ -57,12 +57,12 @@ def _document(space: Any, inputs: Any, options: Mapping[str, Any]) -> dict[str, 
     document = {**space}
     keys = {key: value for key, value in document.items() if "." in key}
     document = {key: value for key, value in document.items() if key not in keys}
-    for name in ("designs", "machines", "workloads", "traces", "suite"):
+    for name in ("designs", "machines", "workloads", "traces", "suite", "mixes"):
         if name in document:
             document[name] = _names(document[name])
     document["set"] = {**document.get("set", {}), **keys}
     document["set"] = {key: _plain(value) for key, value in document["set"].items()}
-    for word in [inputs] if isinstance(inputs, (str, os.PathLike, Workload, Trace, Suite, Mapping)) else inputs or ():
+    for word in [inputs] if isinstance(inputs, (str, os.PathLike, Workload, Trace, Suite, Mix, Mapping)) else inputs or ():
         if isinstance(word, Mapping):
             table = {key: _plain(value) for key, value in word.items() if key != "name"}
             document.setdefault("workload", []).append({"name": word["name"], "set": table})
@@ -76,6 +76,8 @@ def _document(space: Any, inputs: Any, options: Mapping[str, Any]) -> dict[str, 
             document.setdefault("traces", []).append(os.fspath(found.path))
         elif isinstance(found, Suite):
             document.setdefault("suite", []).append(found.name)
+        elif isinstance(found, Mix):
+            document.setdefault("mixes", []).append(found.word)
         else:
             raise RequestError("a program runs once, and a sweep reads its inputs many times; record it first")
     document.update({key: value for key, value in options.items() if value not in (None, False)})

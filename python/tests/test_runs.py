@@ -141,6 +141,18 @@ def test_programs_of_the_suite_are_inputs(tmp_path, monkeypatch):
         terrace.run("native-4k", terrace.Suite("perl"))
 
 
+def test_programs_of_a_mix_run_side_by_side_and_alone(tmp_path):
+    mix = terrace.Mix("gups,bytes=4MiB,updates=2000", terrace.Workload("stencil", side=16))
+    assert mix.word == "gups,bytes=4MiB,updates=2000,stencil,side=16"
+    result = terrace.compare(["native-4k"], mix)
+    stats = result["native-4k"].stats
+    assert stats["mix.programs"] == 2 and stats["mix.program.gups.slowdown"] > 0.99
+    swept = terrace.sweep({"designs": "native-4k"}, mix, output=tmp_path)
+    assert list(swept.to_pandas()["mix.weighted_speedup"]) == [stats["mix.weighted_speedup"]]
+    with pytest.raises(terrace.RequestError, match="nosuch"):
+        terrace.run("native-4k", terrace.Mix("gups", "nosuch"))
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [

@@ -1,7 +1,8 @@
 //! Simulation speed: million accesses per second of one core, per workload and fidelity.
 //!
-//! `cargo run --release -p terrace-sim --example speed [--only LEVEL] [--rounds N] [--ahead] [MACHINE]
+//! `cargo run --release -p terrace-sim --example speed [--only LEVEL] [--rounds N] [--against DESIGN] [--ahead] [MACHINE]
 //! [WORKLOAD[,k=v…]|FILE.trace…]`.
+//! With `--against` each round also runs that design, at full fidelity, and its speed stands beside that of `native-4k`.
 //! Generating or decoding the input is part of the measured time; `none` is that alone. With `--ahead` another thread does
 //! it, as in `terrace sim`, and only the time of the thread that simulates is measured. Time is processor time of this
 //! thread, so that a busy machine changes the figures little; of several rounds the best counts.
@@ -64,6 +65,12 @@ fn main() {
         rounds = arguments.get(1).and_then(|count| count.parse().ok()).expect("--rounds N");
         arguments.drain(..2);
     }
+    let mut against = None;
+    if arguments.first().is_some_and(|first| first == "--against") {
+        against = Some(arguments.get(1).expect("--against DESIGN").clone());
+        arguments.drain(..2);
+        levels = vec![Fidelity::Full];
+    }
     let ahead = arguments.first().is_some_and(|first| first == "--ahead");
     let mut arguments = arguments.into_iter().skip(usize::from(ahead));
     let machine = arguments.next().unwrap_or_else(|| "skylake-6140".to_owned());
@@ -72,11 +79,19 @@ fn main() {
         workloads = ["gups", "bfs", "kv", "stencil"].map(str::to_owned).into();
     }
     let library = Library::embedded();
-    let design = library.design("native-4k", Some(&machine), &[]).expect("embedded designs load").design;
+    let names = std::iter::once("native-4k".to_owned()).chain(against);
+    let designs: Vec<_> = names
+        .map(|name| {
+            library.design(&name, Some(&machine), &[]).unwrap_or_else(|error| panic!("{error}")).design
+        })
+        .collect();
     print!("{:24} {:>12} {:>12}", "input", "accesses", "none");
     levels.iter().for_each(|level| print!(" {:>12}", level.name()));
+    designs[1..].iter().for_each(|design| print!(" {:>12}", design.name));
     println!();
-    let mut products = vec![1.0f64; levels.len()];
+    let runs: Vec<_> =
+        levels.iter().flat_map(|level| designs.iter().map(move |design| (*level, design))).collect();
+    let mut products = vec![1.0f64; runs.len()];
     for spec in &workloads {
         let mut source = open(spec);
         let mut accesses = 0;
@@ -87,18 +102,20 @@ fn main() {
         let rate = |begin: f64| accesses as f64 / (now() - begin) / 1e6;
         let name = spec.rsplit('/').next().unwrap_or(spec);
         print!("{name:24} {accesses:>12} {:>12.1}", rate(begin));
-        for (&fidelity, product) in levels.iter().zip(&mut products) {
-            let mut best = 0.0f64;
-            for _ in 0..rounds {
+        let mut best = vec![0.0f64; runs.len()];
+        for _ in 0..rounds {
+            for (&(fidelity, design), best) in runs.iter().zip(&mut best) {
                 let mut source: Box<dyn EventSource> = Box::new(open(spec));
                 if ahead {
                     source = Box::new(ReadAhead::start(source).expect("a thread can be started"));
                 }
                 let begin = now();
                 let options = Options { fidelity, ..Options::default() };
-                simulate(&design, &mut source, options).unwrap_or_else(|error| panic!("{error}"));
-                best = best.max(rate(begin));
+                simulate(design, &mut source, options).unwrap_or_else(|error| panic!("{error}"));
+                *best = best.max(rate(begin));
             }
+        }
+        for (best, product) in best.iter().zip(&mut products) {
             *product *= best;
             print!(" {best:>12.1}");
         }

@@ -249,6 +249,15 @@ impl Input {
         }
     }
 
+    /// Accesses that are known beforehand: those of built-in workloads.
+    pub(crate) fn known_accesses(&self) -> u64 {
+        match &self.kind {
+            Kind::Workload { workload, .. } => workload.accesses(),
+            Kind::Mix(programs, _) => programs.iter().map(Input::known_accesses).sum(),
+            _ => 0,
+        }
+    }
+
     /// A program and its arguments, which runs under the recorder while the input is read.
     ///
     /// # Panics

@@ -24,6 +24,7 @@ others:
   machines = [\"zen4-cxl\"]              # default: the designs' own
   traces = [\"app.trace\"]
   workloads = [\"kv,requests=1e5\"]
+  mixes = [\"mcf,gups,bytes=1GiB\"]        # side by side, as --mix
 
   [set]                                # parameters of designs
   \"translation.l2.latency\" = [\"9 cycles\", \"18 cycles\"]

@@ -7,7 +7,7 @@ mod text;
 pub use kept::Kept;
 pub use scoreboard::{Entry, Scoreboard, definition};
 
-use crate::{Error, Input, Progress, Settings, Silent, Simulation, Stop, first_pass};
+use crate::{Error, Input, Progress, Settings, Silent, Simulation, Stop, first_pass, mix};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -19,6 +19,9 @@ use terrace_sim::design::claims::{self, Claim, ClaimKind, MIGRATION, Row, RunKey
 use terrace_sim::design::{Aging, Library, Resolved};
 use terrace_sim::{Fidelity, MigrationRow, Options, migration_benchmark};
 use terrace_trace::{Batch, EventSource, Header, SourceError};
+
+/// Before the programs of a mix, where a claim names them in place of a workload.
+const MIX: &str = "mix:";
 
 /// Claims and what came of them.
 #[derive(Clone, Debug, Serialize)]
@@ -232,7 +235,7 @@ fn run_all(
         if key.workload == MIGRATION {
             continue;
         }
-        expected += terrace_workload::open(&key.workload)?.accesses();
+        expected += input_of(&key.workload)?.known_accesses();
     }
     let stop = progress.stop();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -277,6 +280,14 @@ fn run_all(
     Ok((results.into_inner().unwrap_or_else(PoisonError::into_inner), failures))
 }
 
+/// The input that a claim names: a workload, or after `mix:` several that run side by side.
+fn input_of(workload: &str) -> Result<Input, Error> {
+    match workload.strip_prefix(MIX) {
+        Some(programs) => mix::parse(programs),
+        None => Input::workload(workload),
+    }
+}
+
 /// One run; `None` when the caller stopped it.
 fn run_one(run: &Open, stop: &Stop, accesses: &Arc<AtomicU64>) -> Result<Option<RunNumbers>, Error> {
     let Open { key, design: resolved, .. } = run;
@@ -293,7 +304,7 @@ fn run_one(run: &Open, stop: &Stop, accesses: &Arc<AtomicU64>) -> Result<Option<
     let simulation =
         Simulation { fidelity, scale: key.scale, whole: key.whole, fast_forward: key.fast_forward };
     let settings = Settings::new(simulation, &Silent).until(stop.clone());
-    let input = Input::workload(&key.workload)?;
+    let input = input_of(&key.workload)?;
     let trained = match key.train.as_str() {
         "" => None,
         other => Some(Input::workload(other)?),

@@ -5,7 +5,7 @@ use super::point::{InputWord, Parts, Point, text_of};
 use crate::designs::Setting;
 use crate::simulation::{Simulation, Trained};
 use crate::suite::Suite;
-use crate::{Error, Input, first_pass};
+use crate::{Error, Input, first_pass, mix};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
@@ -30,6 +30,8 @@ pub struct SweepFile {
     pub traces: Vec<String>,
     /// Programs of the [suite](crate::suite).
     pub suite: Vec<String>,
+    /// Programs side by side, as [`crate::mix::parse`] reads them; each also runs alone.
+    pub mixes: Vec<String>,
     /// A file of hints, which `terrace profile` wrote, for designs that place data structures by them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hints: Option<PathBuf>,
@@ -100,7 +102,7 @@ impl SweepFile {
         let inputs = self.inputs()?;
         if inputs.is_empty() {
             return Err(Error::request(
-                "a sweep needs workloads = [\"gups\", …], traces = [\"app.trace\", …] or suite = [\"mcf\", …]",
+                "a sweep needs workloads = [\"gups\", …], traces = [\"app.trace\", …], suite = [\"mcf\", …] or mixes = [\"mcf,gups\", …]",
             ));
         }
         let machines: Vec<Option<&str>> = match self.machines.is_empty() {
@@ -188,6 +190,7 @@ impl SweepFile {
                 inputs.push((suite.word(name)?, Choice::new()));
             }
         }
+        inputs.extend(self.mixes.iter().map(|word| (InputWord::Mix(word.clone()), Choice::new())));
         inputs.extend(self.workloads.iter().map(|spec| (InputWord::Workload(spec.clone()), Choice::new())));
         for table in &self.workload {
             for choice in product(&table.set)? {
@@ -201,6 +204,7 @@ impl SweepFile {
             match word {
                 InputWord::Workload(spec) => drop(Input::workload(spec)?),
                 InputWord::Trace(path) => drop(Input::trace(path, false)?),
+                InputWord::Mix(word) => drop(mix::parse(word)?),
             }
         }
         Ok(inputs)

@@ -21,9 +21,10 @@ use crate::designs::Changes;
 use crate::run::{self, InputResult};
 use crate::simulation::{Settings, Simulation, Trained};
 use crate::words::shell_join;
-use crate::{Error, Input, Progress};
+use crate::{Error, Input, Progress, mix};
 use std::sync::{Mutex, PoisonError};
 use terrace_report::{Column, Columns, RunRecord};
+use terrace_sim::Fidelity;
 
 /// Runs to make: every design with every value on every input.
 #[derive(Clone, Debug, PartialEq)]
@@ -147,8 +148,9 @@ impl Sweep {
             let point = &self.points[at];
             if let Some(found) = runs.iter().position(|run| run.design == point.id()) {
                 let mut record = runs.swap_remove(found);
+                let alone = self.compare_with_alone(point, &mut record, settings);
                 record.design.clone_from(&point.design);
-                finished(point, Ok(record));
+                finished(point, alone.map(|()| record));
                 continue;
             }
             if settings.stop.requested() {
@@ -157,6 +159,26 @@ impl Sweep {
             let own = failures.iter().find(|text| text.contains(point.id()));
             let text = own.or(failures.first()).map_or("the run has no result", String::as_str);
             finished(point, Err(text.replace(point.id(), &point.design)));
+        }
+    }
+
+    /// Of a mix, how much each of its programs was slowed down: they run alone now, under the same design.
+    fn compare_with_alone(
+        &self,
+        point: &Point,
+        record: &mut RunRecord,
+        settings: &Settings<'_>,
+    ) -> Result<(), String> {
+        if !matches!(point.input, InputWord::Mix(_)) || self.simulation.fidelity == Fidelity::Pages {
+            return Ok(());
+        }
+        let found = point.input.open().and_then(|mix| {
+            let job = point.job()?;
+            mix::compare_with_alone(record, &mix, &job, settings)
+        });
+        match found {
+            Ok(failures) => failures.first().map_or(Ok(()), |first| Err(first.clone())),
+            Err(error) => Err(error.with_causes()),
         }
     }
 
@@ -234,11 +256,12 @@ impl InputWord {
     /// Opens it.
     ///
     /// # Errors
-    /// A workload that cannot be, a trace that cannot be read.
+    /// A workload or a mix that cannot be, a trace that cannot be read.
     pub fn open(&self) -> Result<Input, Error> {
         match self {
             InputWord::Workload(spec) => Input::workload(spec),
             InputWord::Trace(path) => Input::trace(path, false),
+            InputWord::Mix(word) => mix::parse(word),
         }
     }
 }

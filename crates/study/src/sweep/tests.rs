@@ -285,3 +285,31 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn programs_of_mixes_also_run_alone() {
+    let text = r#"
+designs = ["native-4k", "native-2m"]
+mixes = ["gups,bytes=4MiB,updates=50000,stencil,side=48"]
+set = { "core.count" = [2, 4] }
+"#;
+    let sweep = Sweep::parse(text, "mixes.toml").unwrap();
+    assert_eq!(sweep.points().len(), 4);
+    let identity = sweep.points()[0].identity();
+    assert!(
+        identity.contains("\nmix gups,bytes=4MiB,updates=50000,stencil,side=48\nwith --workload gups,"),
+        "{identity}"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    assert_eq!(kept(&sweep, &store, &[0, 1, 2, 3]), 4);
+    for point in sweep.points() {
+        let record = store.get(point).unwrap().unwrap();
+        let number = |name: &str| record.stats.number(&format!("mix.{name}"));
+        assert!(number("program.gups.slowdown") >= 0.99, "{}", point.identity());
+        let speedup = number("weighted_speedup");
+        assert!((1.0..2.02).contains(&speedup), "{speedup}: {}", point.identity());
+    }
+    let error = Sweep::parse(&text.replace("stencil", "nosuch"), "mixes.toml").unwrap_err().to_string();
+    assert!(error.contains("nosuch"), "{error}");
+}
