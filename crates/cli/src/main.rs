@@ -14,7 +14,7 @@ mod progress;
 mod provenance;
 mod shares;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
 use commands::Command;
 use std::process::ExitCode;
 
@@ -22,8 +22,12 @@ use std::process::ExitCode;
 static ALLOCATOR: allocator::Ending = allocator::Ending;
 
 fn main() -> ExitCode {
-    let cli = commands::Cli::parse();
+    let arguments = commands::Cli::command().get_matches();
+    let cli = commands::Cli::from_arg_matches(&arguments).unwrap_or_else(|error| error.exit());
     logging::start(cli.verbose, cli.log_format);
+    if let Err(failure) = output::try_to_write_all(&arguments) {
+        return failure.report();
+    }
     let result = match cli.command {
         Command::Record(arguments) => commands::record::run(arguments),
         Command::Profile(arguments) => commands::profile::run(arguments),

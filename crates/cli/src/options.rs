@@ -1,7 +1,7 @@
 //! Options that several commands share, with the help they show.
 
 use crate::error::{Blame, CommandResult, Failure};
-use crate::output;
+use crate::output::{self, OutputFile};
 use crate::shares::PriceOption;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -274,17 +274,17 @@ pub struct StudyOptions {
 pub struct ResultOptions {
     /// Write the result as JSON to FILE, or to standard output for -
     #[arg(long, value_name = "FILE|-", help_heading = "Output")]
-    json: Option<String>,
+    json: Option<OutputFile>,
 
     /// Write the result as a table to FILE, which ends in .parquet or .csv
     #[arg(long, value_name = "FILE", value_parser = parse_table, help_heading = "Output")]
-    table: Option<PathBuf>,
+    table: Option<OutputFile>,
 }
 
 impl ResultOptions {
     /// Whether standard output belongs to JSON, so that nothing else may be printed there.
     pub fn owns_stdout(&self) -> bool {
-        self.json.as_deref() == Some("-")
+        self.json.as_ref().is_some_and(OutputFile::is_stdout)
     }
 
     /// Prints a text for people, unless standard output belongs to JSON.
@@ -358,8 +358,8 @@ fn is_parquet(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "parquet")
 }
 
-fn parse_table(text: &str) -> Result<PathBuf, String> {
-    let path = PathBuf::from(text);
+fn parse_table(text: &str) -> Result<OutputFile, String> {
+    let path = OutputFile::from(PathBuf::from(text));
     if is_parquet(&path) || path.extension().is_some_and(|extension| extension == "csv") {
         return Ok(path);
     }

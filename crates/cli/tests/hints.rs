@@ -139,7 +139,7 @@ fn what_cannot_be_is_said_in_one_message() {
     let wrong = stderr(&mut sim("annotated", path), 2);
     assert!(wrong.contains("hints.toml:") && wrong.contains("unknown field `lods`"), "{wrong}");
     let nowhere = stderr(terrace().args(["profile", "-o", "/no/such/folder/h.toml", "--workload", small]), 2);
-    assert!(nowhere.contains("there is no folder /no/such/folder"), "{nowhere}");
+    assert!(nowhere.contains("/no/such/folder/h.toml: its parent directory does not exist"), "{nowhere}");
 }
 
 /// Where the machine has one tier, the refusal comes before the command starts; where it has two, its sites are unknown.

@@ -49,4 +49,4 @@ pub use tiering::{PolicyWork, TierUse, Tiering};
 pub use translation_coherence::TranslationCoherence;
 pub use uncertainty::{SpeedUp, Uncertainty};
 pub use virtual_machines::{VirtualMachine, VirtualMachines};
-pub use write::{WriteError, write_atomically};
+pub use write::{WriteError, try_to_write, try_to_write_into, write_atomically};

@@ -8,26 +8,34 @@ use tempfile::NamedTempFile;
 
 /// An output that could not be written. What stood in its place before is unchanged.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write {}: {error}{}", path.display(), advice(error))]
+#[error("cannot write {}: {}", path.display(), cause_and_advice(error))]
 pub struct WriteError {
     /// The file or directory.
     pub path: PathBuf,
-    /// What the system said.
-    #[source]
+    /// What the system said; the message has it.
     pub error: io::Error,
 }
 
-fn advice(error: &io::Error) -> &'static str {
+impl WriteError {
+    /// Whether the name is wrong, and not the disk.
+    pub fn is_misnamed(&self) -> bool {
+        use io::ErrorKind::{AlreadyExists, IsADirectory, NotADirectory, NotFound};
+        matches!(self.error.kind(), AlreadyExists | IsADirectory | NotADirectory | NotFound)
+    }
+}
+
+fn cause_and_advice(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "; free some space or choose another directory"
+            format!("{error}; free some space or choose another directory")
         }
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
-            "; choose a directory you may write to"
+            format!("{error}; choose a directory you may write to")
         }
-        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => "; a file is in the way",
-        io::ErrorKind::NotFound => "; its parent directory does not exist",
-        _ => "",
+        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => "a file is in the way".to_owned(),
+        io::ErrorKind::IsADirectory => "a directory is there".to_owned(),
+        io::ErrorKind::NotFound => "its parent directory does not exist".to_owned(),
+        _ => error.to_string(),
     }
 }
 
@@ -74,8 +82,7 @@ impl Comparison {
 /// # Errors
 /// When the file cannot be written; an earlier one stays as it was.
 pub fn write_atomically(path: &Path, content: &[u8]) -> Result<(), WriteError> {
-    let is_special = fs::metadata(path).is_ok_and(|m| !m.is_file() && !m.is_dir());
-    if is_special {
+    if is_special(path) {
         return fs::OpenOptions::new()
             .write(true)
             .open(path)
@@ -84,6 +91,32 @@ pub fn write_atomically(path: &Path, content: &[u8]) -> Result<(), WriteError> {
     }
     let file = prepare(path, content)?;
     commit(path.to_owned(), file)
+}
+
+/// Whether `path` can be written, told before there is anything to write: what stands there stays as it is.
+///
+/// # Errors
+/// When a file of one byte cannot be written beside it.
+pub fn try_to_write(path: &Path) -> Result<(), WriteError> {
+    match is_special(path) {
+        true => Ok(()),
+        false => prepare(path, &[0]).map(drop),
+    }
+}
+
+/// Whether files can be written into a folder, which is made only then where it is missing; told before there are any.
+///
+/// # Errors
+/// When a file of one byte cannot be written into the folder, or into the nearest one above it that is there.
+pub fn try_to_write_into(folder: &Path) -> Result<(), WriteError> {
+    let there = folder.ancestors().find(|folder| folder.symlink_metadata().is_ok());
+    let there = there.filter(|there| !there.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let file = prepare(&there.join("any"), &[0]);
+    file.map(drop).map_err(|WriteError { error, .. }| WriteError { path: folder.to_owned(), error })
+}
+
+fn is_special(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|m| !m.is_file() && !m.is_dir())
 }
 
 /// A temporary file beside `path` with the content on disk.

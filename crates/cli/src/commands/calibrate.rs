@@ -1,9 +1,9 @@
 //! `terrace calibrate`: this machine, measured.
 
 use crate::error::{Blame, CommandResult, Failure};
+use crate::output::{self, OutputFile};
 use clap::Args;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use terrace_calibrate::preset::{self, Base};
 use terrace_calibrate::{Budget, Processor, measure, today};
 use terrace_sim::design::Library;
@@ -31,7 +31,7 @@ pub struct Arguments {
     /// Where to write the preset; - is standard output [default:
     /// $XDG_DATA_HOME/terrace/machines/here.toml]
     #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
+    output: Option<OutputFile>,
 
     /// Preset to take what is not measured from [default: by the processor]
     #[arg(long, value_name = "NAME")]
@@ -44,9 +44,16 @@ pub struct Arguments {
 
 /// Measures, and writes the preset.
 pub fn run(arguments: Arguments) -> CommandResult {
-    let to = match arguments.output.or_else(preset::here) {
-        Some(path) => path,
-        None => {
+    let to = match (arguments.output, preset::here()) {
+        (Some(to), _) => to,
+        (None, Some(own)) => {
+            let folder = own.parent().unwrap_or(Path::new("/"));
+            std::fs::create_dir_all(folder)
+                .map_err(|error| Failure::run(format!("cannot make {}: {error}", folder.display())))?;
+            terrace_report::try_to_write(&own).or_run()?;
+            own.into()
+        }
+        (None, None) => {
             return Err(Failure::usage("no place for the preset: set HOME, or name a file with --output"));
         }
     };
@@ -55,16 +62,10 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let budget = if arguments.tiny { Budget::TINY } else { Budget::FULL };
     let measured = measure(budget, &mut |what| eprintln!("measuring {what}")).or_run()?;
     let text = preset::write(&measured, &base, &today());
-    if to == Path::new("-") {
-        return std::io::stdout().write_all(text.as_bytes()).or_run();
+    output::write_text(&to, &text)?;
+    if to.is_stdout() {
+        return Ok(());
     }
-    if let Some(directory) = to.parent() {
-        std::fs::create_dir_all(directory).or_run()?;
-    }
-    // A preset is whole or not there.
-    let beside = to.with_extension("toml.new");
-    std::fs::write(&beside, text).or_run()?;
-    std::fs::rename(&beside, &to).or_run()?;
     if measured.is_disturbed() {
         eprintln!(
             "Note: other programs ran meanwhile, which bends the values; measure again on an idle machine"

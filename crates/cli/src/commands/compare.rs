@@ -5,11 +5,11 @@ use crate::input;
 use crate::options::{
     DesignOptions, HintsOption, InputOptions, MixOption, RecordingOptions, ResultOptions, SimulationOptions,
 };
+use crate::output::{self, OutputFolder};
 use crate::progress::{self, Terminal};
+use crate::provenance;
 use crate::shares::{PriceOption, parse_fast_share};
-use crate::{output, provenance};
 use clap::Args;
-use std::path::{Path, PathBuf};
 use terrace_report::Charset;
 use terrace_study::{Comparison, Progress};
 
@@ -99,7 +99,7 @@ pub struct Arguments {
 
     /// Directory of the report and the results
     #[arg(short, long, value_name = "DIRECTORY", default_value = "terrace-compare", help_heading = "Output")]
-    output: PathBuf,
+    output: OutputFolder,
 
     #[command(flatten)]
     results: ResultOptions,
@@ -124,9 +124,6 @@ pub fn run(arguments: Arguments) -> CommandResult {
         study = study.input(input);
     }
     study.check()?;
-    // A directory that cannot be written is better known before an hour of simulation than after it.
-    let _created = CreatedDirectory::create(&arguments.output)
-        .map_err(|error| Failure::usage(format!("{}: {error}", arguments.output.display())))?;
 
     let mut result = study.run(&terminal)?;
     result.comparison.command = provenance::own_command();
@@ -182,27 +179,4 @@ fn with_dashes(failure: Failure, words: &[String]) -> Failure {
 fn is_program(word: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path).any(|folder| folder.join(word).is_file())
-}
-
-/// A directory for results, which is removed again if nothing was written to it and it was not there before.
-struct CreatedDirectory<'a> {
-    path: &'a Path,
-    was_there: bool,
-}
-
-impl CreatedDirectory<'_> {
-    fn create(path: &Path) -> std::io::Result<CreatedDirectory<'_>> {
-        let was_there = path.exists();
-        std::fs::create_dir_all(path)?;
-        Ok(CreatedDirectory { path, was_there })
-    }
-}
-
-impl Drop for CreatedDirectory<'_> {
-    fn drop(&mut self) {
-        if !self.was_there {
-            // Refused where something is in it, which is the usual end.
-            let _ = std::fs::remove_dir(self.path);
-        }
-    }
 }

@@ -2,11 +2,11 @@
 
 use super::Cli;
 use crate::error::{CommandResult, Failure};
-use crate::output;
+use crate::output::{self, OutputFolder};
 use anyhow::Context;
 use clap::{Args, Command, CommandFactory};
 use clap_complete::Shell;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 const COMPLETIONS_EXAMPLES: &str = "\
 Examples:
@@ -36,7 +36,7 @@ pub struct CompletionsArguments {
 pub struct ManArguments {
     /// The folder; made where missing
     #[arg(value_name = "FOLDER")]
-    folder: PathBuf,
+    folder: OutputFolder,
 }
 
 /// Prints the completion script.
@@ -48,7 +48,7 @@ pub fn completions(arguments: CompletionsArguments) -> CommandResult {
 
 /// Writes the pages.
 pub fn man(arguments: ManArguments) -> CommandResult {
-    let folder = &arguments.folder;
+    let folder: &Path = &arguments.folder;
     std::fs::create_dir_all(folder)
         .with_context(|| format!("making the folder {}", folder.display()))
         .map_err(Failure::Run)?;

@@ -2,7 +2,7 @@
 
 use crate::error::{Blame, CommandResult, Failure};
 use crate::options::{DesignOptions, ResultOptions};
-use crate::output;
+use crate::output::{self, OutputFile};
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use terrace_sim::Snapshot;
@@ -51,7 +51,7 @@ enum Action {
 struct AgeArguments {
     /// The file to write; what stands there is replaced when all is done
     #[arg(short, long, value_name = "FILE", help_heading = "Output")]
-    output: PathBuf,
+    output: OutputFile,
 
     /// The design whose memory ages: a name of `terrace design list` or
     /// `terrace policy list`, or a TOML file
@@ -78,7 +78,7 @@ struct ShowArguments {
 
     /// Draw what lies where
     #[arg(long, value_name = "FILE", help_heading = "Output")]
-    svg: Option<PathBuf>,
+    svg: Option<OutputFile>,
 
     #[command(flatten)]
     results: ResultOptions,
@@ -104,7 +104,7 @@ fn show(arguments: &ShowArguments) -> CommandResult {
     let snapshot = Snapshot::read(&arguments.file).map_err(Failure::usage)?;
     let memory = AgedMemory::of(&snapshot, &arguments.file)?;
     if let Some(path) = &arguments.svg {
-        output::write_file(path, &aging::picture(&snapshot, &arguments.file)?.to_svg())?;
+        output::write_text(path, &aging::picture(&snapshot, &arguments.file)?.to_svg())?;
     }
     tell(&memory, &arguments.results)
 }

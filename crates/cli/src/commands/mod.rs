@@ -103,7 +103,9 @@ pub enum Command {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::output::{OutputFile, OutputFolder};
     use clap::CommandFactory;
+    use std::any::TypeId;
 
     #[test]
     fn examples_are_not_wrapped_since_they_are_to_be_pasted() {
@@ -115,6 +117,31 @@ mod tests {
             command.get_subcommands().for_each(check);
         }
         check(&Cli::command());
+    }
+
+    /// So that a command is refused at once whose result could not be written ([`crate::output::try_to_write_all`]).
+    #[test]
+    fn options_that_name_what_is_written_are_known_as_that() {
+        fn check(command: &clap::Command, known: &mut usize) {
+            for option in command.get_arguments().filter(|option| option.get_help_heading() == Some("Output"))
+            {
+                let [name, command] = [option.get_id().as_str(), command.get_name()];
+                let kind = option.get_value_parser().type_id();
+                let is_known = kind == TypeId::of::<OutputFile>() || kind == TypeId::of::<OutputFolder>();
+                let values = option.get_value_names().unwrap_or_default();
+                let is_path = values
+                    .iter()
+                    .any(|value| ["FILE", "FILE|-", "SVG", "DIRECTORY", "FOLDER"].contains(&value.as_str()));
+                // `record` opens its output before it starts the program; a socket is made, and not written.
+                let has_own_way = matches!((command, name), ("record", "output") | (_, "socket"));
+                assert!(is_known == (is_path && !has_own_way), "{command}: {name}");
+                *known += usize::from(is_known);
+            }
+            command.get_subcommands().for_each(|command| check(command, known));
+        }
+        let mut known = 0;
+        check(&Cli::command(), &mut known);
+        assert!(known > 60, "{known}");
     }
 
     #[test]

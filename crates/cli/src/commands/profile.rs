@@ -2,10 +2,10 @@
 
 use crate::error::{CommandResult, Failure};
 use crate::options::{DesignOptions, InputOptions, RecordingOptions, ResultOptions, SimulationOptions};
+use crate::output::{self, OutputFile};
 use crate::progress::{self, Terminal};
-use crate::{input, output, provenance};
+use crate::{input, provenance};
 use clap::Args;
-use std::path::{Path, PathBuf};
 use terrace_study::Settings;
 use terrace_study::profile::{Profiled, document, profile, table};
 
@@ -32,7 +32,7 @@ hint = \"BO\", \"CO\" or \"BW\" may be written to a site by hand.";
 pub struct Arguments {
     /// The file to write; an existing one is replaced
     #[arg(short, long, value_name = "FILE", default_value = "hints.toml", help_heading = "Output")]
-    output: PathBuf,
+    output: OutputFile,
 
     #[command(flatten)]
     designs: DesignOptions,
@@ -59,16 +59,12 @@ pub fn run(arguments: Arguments) -> CommandResult {
     let job = changes.resolve("native-4k", None)?;
     let input = input::prepare_one(&arguments.input, &recording, "profile", "profile them one by one")?;
     let path = &arguments.output;
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if !folder.is_dir() {
-        return Err(Failure::usage(format!("{}: there is no folder {}", path.display(), folder.display())));
-    }
     let terminal = Terminal::install();
     let settings = Settings::new(arguments.simulation.to_simulation(), &terminal);
     let name = input.name.clone();
     let Profiled { hints, without_place, ending } =
         profile(&job.design, input, provenance::own_command(), &settings)?;
-    output::write_file(path, &hints.to_text())?;
+    output::write_text(path, &hints.to_text())?;
     arguments.results.write_rows(&document(path, &hints), "sites")?;
     // Standard output belongs to the recorded program.
     table(&hints).iter().for_each(|line| progress::row(line));

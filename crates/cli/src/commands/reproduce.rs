@@ -2,11 +2,10 @@
 
 use crate::error::{Blame, CommandResult, Failure};
 use crate::options::ResultOptions;
-use crate::output;
+use crate::output::{self, OutputFile};
 use crate::progress::{self, Terminal};
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use std::path::{Path, PathBuf};
 use terrace_model::text::two_columns;
 use terrace_sim::design::claims::{self, ClaimKind};
 use terrace_study::Progress;
@@ -54,7 +53,7 @@ pub struct Arguments {
     /// Take the verdicts over into FILE; what it says of other claims stays as
     /// it is, but for claims that there are no more
     #[arg(long, value_name = "FILE", help_heading = "Output")]
-    scoreboard: Option<PathBuf>,
+    scoreboard: Option<OutputFile>,
 
     /// What the scoreboard says of the version that judged
     #[arg(long, value_name = "TEXT", requires = "scoreboard", default_value = env!("CARGO_PKG_VERSION"),
@@ -78,7 +77,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
     }
     let claims = select(&arguments.claim)?;
     let terminal = Terminal::install();
-    let scoreboard = arguments.scoreboard.as_deref().map(|path| open(path)).transpose()?;
+    let scoreboard = arguments.scoreboard.as_ref().map(open).transpose()?;
     let kept = Kept::of_this_program().filter(|_| !arguments.fresh);
     let result = reproduce(&claims, kept.as_ref(), &terminal)?;
     for failure in &result.failures {
@@ -87,7 +86,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
     if let Some((path, mut scoreboard)) = scoreboard {
         scoreboard.update(&claims, &result, &arguments.revision);
         scoreboard.retain(&[claims::embedded().or_run()?, claims.clone()].concat());
-        output::write_file(path, &scoreboard.to_json())?;
+        output::write_text(path, &scoreboard.to_json())?;
     }
     arguments.results.write_rows(&result, "claims")?;
     arguments.results.print(|| result.to_text())?;
@@ -105,7 +104,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
 }
 
 /// A scoreboard on file, or a new one where there is none.
-fn open(path: &Path) -> Result<(&Path, Scoreboard), Failure> {
+fn open(path: &OutputFile) -> Result<(&OutputFile, Scoreboard), Failure> {
     match path.exists() {
         true => Ok((path, Scoreboard::read(path)?)),
         false => Ok((path, Scoreboard::default())),

@@ -5,7 +5,7 @@ use crate::input;
 use crate::options::{
     DesignOptions, HintsOption, InputOptions, MixOption, RecordingOptions, ResultOptions, SimulationOptions,
 };
-use crate::output;
+use crate::output::{self, OutputFile};
 use crate::progress::Terminal;
 use clap::{Args, ValueEnum};
 use terrace_report::{Charset, Columns};
@@ -76,18 +76,18 @@ pub struct Arguments {
     /// Draw what lies where in memory, before the program and at its end: who
     /// holds each frame, in pages of which size
     #[arg(long, value_name = "SVG", help_heading = "Output")]
-    memory_map: Option<std::path::PathBuf>,
+    memory_map: Option<OutputFile>,
 
     /// Draw where memory lies over simulated time: by address, what is accessed
     /// and in which tier it is; what moves; what share of the accesses the first
     /// tier serves
     #[arg(long, value_name = "SVG", help_heading = "Output")]
-    placement_map: Option<std::path::PathBuf>,
+    placement_map: Option<OutputFile>,
 
     /// Draw one access step by step: what is looked up and read for it, when,
     /// and where the answers come from
     #[arg(long, value_name = "SVG", help_heading = "Output")]
-    access_picture: Option<std::path::PathBuf>,
+    access_picture: Option<OutputFile>,
 
     /// The access to draw, counted from 1 on; in the region of interest where
     /// the input marks one
@@ -170,11 +170,11 @@ pub fn run(arguments: Arguments) -> CommandResult {
     if let (Some(path), Some(map)) = (&arguments.memory_map, &memory_map) {
         let title = format!("{} on {name}", record.design);
         let subtitle = format!("{}, physical memory by its holders", record.machine);
-        output::write_file(path, &memory_picture::of_run(&title, &subtitle, map).to_svg())?;
+        output::write_text(path, &memory_picture::of_run(&title, &subtitle, map).to_svg())?;
     }
     if let (Some(path), Some(map)) = (&arguments.placement_map, &placement_map) {
         let title = format!("{} on {name}", record.design);
-        output::write_file(path, &placement_picture::of_run(&title, &record.machine, map).to_svg())?;
+        output::write_text(path, &placement_picture::of_run(&title, &record.machine, map).to_svg())?;
     }
     if let Some(path) = &arguments.access_picture {
         let number = arguments.access;
@@ -186,7 +186,7 @@ pub fn run(arguments: Arguments) -> CommandResult {
         };
         let title = format!("{} on {name}", record.design);
         let picture = access_picture::of_access(&title, &record.machine, number, access);
-        output::write_file(path, &picture.to_svg())?;
+        output::write_text(path, &picture.to_svg())?;
     }
     let columns = || Ok(Columns::of_runs(std::slice::from_ref(&record)));
     arguments.results.write_both(|| Ok(record.to_json()), columns)?;

@@ -1,7 +1,7 @@
 //! `terrace sweep`: designs with many values of their parameters on many inputs.
 
 use crate::error::{Blame, CommandResult, Failure};
-use crate::output;
+use crate::output::{self, OutputFolder};
 use crate::progress::{self, Terminal};
 use clap::Args;
 use std::path::PathBuf;
@@ -52,7 +52,7 @@ pub struct Arguments {
 
     /// Directory of the runs and the results
     #[arg(short, long, value_name = "DIRECTORY", default_value = "terrace-sweep", help_heading = "Output")]
-    output: PathBuf,
+    output: OutputFolder,
 
     /// Print a command for each group of runs that is missing, a line each, in
     /// place of running them: for Slurm, parallel or a shell. All may run at the

@@ -1,7 +1,8 @@
 //! `terrace view`: results in a browser.
 
 use crate::error::{Blame, CommandResult, Failure};
-use crate::{output, progress};
+use crate::output::{self, OutputFile};
+use crate::progress;
 use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io::Write;
@@ -57,7 +58,7 @@ pub struct Arguments {
     /// Write the page to FILE in place of serving it: one file that opens
     /// without a network. - is standard output
     #[arg(short, long, value_name = "FILE|-", help_heading = "Output")]
-    output: Option<PathBuf>,
+    output: Option<OutputFile>,
 
     /// Listen at this port of 127.0.0.1; 0 is any that is free
     #[arg(long, value_name = "PORT", default_value_t = 0, conflicts_with = "output")]
@@ -95,10 +96,10 @@ pub fn run(arguments: Arguments) -> CommandResult {
             return Err(Failure::usage("a running Terrace cannot be written as one file; its --report can"));
         }
         let page = terrace_view::export(&library);
-        if path.as_os_str() == "-" {
+        if path.is_stdout() {
             return output::print_line(&page);
         }
-        output::write_file(&path, &page)?;
+        output::write_text(&path, &page)?;
         let runs: usize = library.catalog().sets.iter().map(|set| set.runs.len()).sum();
         let word = if runs == 1 { "run" } else { "runs" };
         progress::note(&format!(

@@ -9,6 +9,7 @@ pub mod top;
 
 use crate::error::Failure;
 use crate::options::{ResultOptions, parse_set};
+use crate::output::OutputFolder;
 use crate::progress;
 use clap::Args;
 use serde::Serialize;
@@ -97,7 +98,7 @@ pub struct LiveOptions {
     /// Write a report into FOLDER at the end: report.html, results.json and
     /// results.csv, as of a simulation
     #[arg(long, value_name = "FOLDER", help_heading = "Output")]
-    pub report: Option<PathBuf>,
+    pub report: Option<OutputFolder>,
 
     #[command(flatten)]
     pub results: ResultOptions,

@@ -3,12 +3,13 @@
 use super::{TraceInput, name_of, refuse_same_file, stopped, write_trace};
 use crate::error::{Blame, CommandResult, Failure};
 use crate::options::ResultOptions;
+use crate::output::OutputFile;
 use crate::progress;
 use crate::progress::Terminal;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use terrace_model::Bytes;
 use terrace_study::input::open_trace;
 use terrace_study::{Progress as _, Watched};
@@ -32,7 +33,7 @@ pub struct Arguments {
     input: TraceInput,
     /// The file to write; - for standard output (not for a Terrace trace)
     #[arg(short, long, value_name = "FILE")]
-    output: PathBuf,
+    output: OutputFile,
     /// What to write
     #[arg(long, value_enum, default_value_t = Target::Terrace, value_name = "FORMAT")]
     to: Target,
@@ -109,7 +110,7 @@ fn format_of(arguments: &Arguments) -> Result<Option<ExportFormat>, Failure> {
                 "a Terrace trace keeps all streams; leave --stream out, or choose another format with --to",
             ));
         }
-        Target::Terrace if output == Path::new("-") => {
+        Target::Terrace if output.is_stdout() => {
             return Err(Failure::usage(
                 "a Terrace trace cannot go to standard output; name a file, or --to text",
             ));

@@ -4,8 +4,9 @@ mod convert;
 
 use crate::error::{Blame, CommandResult, Failure};
 use crate::options::{ResultOptions, parse_count};
+use crate::output::{self, OutputFile};
+use crate::progress;
 use crate::progress::{Progress, Terminal};
-use crate::{output, progress};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -71,7 +72,7 @@ enum Action {
         input: TraceInput,
         /// The trace to write
         #[arg(short, long, value_name = "FILE")]
-        output: PathBuf,
+        output: OutputFile,
         /// First access of the part, counted from 0
         #[arg(long, value_name = "N", default_value = "0", value_parser = parse_count)]
         from: u64,
