@@ -63,7 +63,7 @@ impl PythonPolicy {
         for word in words("signals")? {
             signals = signals.with(named(SignalKind::ALL, SignalKind::name, &word, "signal")?);
         }
-        let needs = Needs { capabilities, signals, first_pass: false };
+        let needs = Needs { capabilities, signals, ..Needs::default() };
         let places = object.hasattr("place")?;
         Ok(PythonPolicy { object: object.unbind(), needs, places, failure, stop })
     }

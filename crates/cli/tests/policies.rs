@@ -369,3 +369,29 @@ fn wrong_searches_say_what_would_be_right() {
         }
     }
 }
+
+/// Two runs beside each other, of which one places by a probe of the machine: nobody named a ratio.
+#[test]
+fn a_comparison_probes_the_machine_where_a_design_asks_for_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let design = |name: &str, weights: &str| {
+        let file = folder.path().join(format!("{name}.toml"));
+        let text = format!(
+            "name = \"{name}\"\nsummary = \"bw-aware\"\nextends = \"gpu-local\"\n[os.policy]\nname = \"bw-aware\"\nweights = \"{weights}\"\n"
+        );
+        std::fs::write(&file, text).unwrap();
+        file
+    };
+    let mut compare = terrace();
+    compare.arg("compare").arg(design("given", "194,76.7")).arg(design("probed", "probe"));
+    let found = json(compare.args(["--no-intervals", "--workload", "gpu-stream,bytes=6MiB", "--json", "-"]));
+    let runs = found["runs"].as_array().unwrap();
+    assert_eq!(runs.len(), 2, "{found}");
+    let notes = runs.iter().map(|run| run["notes"].to_string()).collect::<Vec<_>>();
+    assert!(
+        !notes[0].contains("probe") && notes[1].contains("as the probe measured, gddr has 194."),
+        "{notes:?}"
+    );
+    let [given, probed] = [0, 1].map(|at| runs[at]["cycles"].as_f64().unwrap());
+    assert!((given / probed - 1.0).abs() < 0.03, "{given} and {probed}");
+}

@@ -66,6 +66,14 @@ pub struct Config {
     pub hints: Option<Profile>,
 }
 
+impl Config {
+    /// Whether the policy, with these parameters, wants each node measured: [`Facts::measure`].
+    pub fn wants_probe(&self) -> bool {
+        let entry = self.policy.as_ref().and_then(|name| registry::find(name).ok());
+        entry.is_some_and(|entry| entry.needs(&self.parameters).is_ok_and(|needs| needs.probe))
+    }
+}
+
 /// Why nothing runs.
 #[derive(Debug, thiserror::Error)]
 pub enum Problem {

@@ -46,6 +46,20 @@ fn the_last_preferred_policy_runs_on_compressed_memory_without_damon() {
     assert_eq!(names, ["thermostat"]);
 }
 
+/// Whoever starts a session measures the nodes before.
+#[test]
+fn a_policy_may_ask_for_measured_bandwidths() {
+    let wants = |settings: &[(&str, &str)]| {
+        let policy = Some("bw-aware".to_owned());
+        Config { policy, parameters: preset(settings), ..Config::default() }.wants_probe()
+    };
+    assert_eq!(
+        [wants(&[("weights", "probe")]), wants(&[("weights", "5,2")]), wants(&[])],
+        [true, false, false]
+    );
+    assert!(!Config::default().wants_probe());
+}
+
 #[test]
 fn a_refusal_says_with_what_the_policy_runs() {
     let machine = Machine::named("two-nodes-6.12");

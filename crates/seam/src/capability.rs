@@ -212,12 +212,15 @@ pub struct Needs {
     pub signals: SignalSet,
     /// It is built from a [`crate::Profile`]: whoever runs it makes a first pass over the same input.
     pub first_pass: bool,
+    /// Bandwidths of the topology that it is built for are measured: whoever runs it reads each memory by itself before.
+    pub probe: bool,
 }
 
 impl Needs {
     /// Needs these capabilities and no further signals.
     pub const fn of(capabilities: &[Capability]) -> Needs {
-        Needs { capabilities: CapabilitySet::of(capabilities), signals: SignalSet::NONE, first_pass: false }
+        let capabilities = CapabilitySet::of(capabilities);
+        Needs { capabilities, signals: SignalSet::NONE, first_pass: false, probe: false }
     }
 
     /// And wants these signals.

@@ -104,7 +104,8 @@ pub fn site_number(name: &str) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// A first pass: exact counts per base page, and per allocation site where allocations were recorded.
+/// What is known before a run. A first pass counts exactly per base page, and per allocation site where allocations were
+/// recorded; a probe measures the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Profile {
     /// By base page.
@@ -115,6 +116,8 @@ pub struct Profile {
     pub names: BTreeMap<u64, String>,
     /// When each page was accessed.
     pub order: Arc<AccessOrder>,
+    /// The bandwidth of reads that a probe measured of each tier, in bytes per second; none without a probe.
+    pub bandwidths: Vec<u64>,
 }
 
 /// The order of accesses, in steps of equally many.

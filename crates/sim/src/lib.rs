@@ -17,6 +17,7 @@ pub mod memory;
 mod observe;
 mod os;
 mod outcome;
+mod probe;
 mod tiering;
 mod translate;
 pub mod vbi;
@@ -28,4 +29,5 @@ pub use outcome::{
     AccessPath, AccessStep, Fidelity, MemoryMap, OpenPolicy, Options, Outcome, Part, PartCost, PartUse,
     PlacementColumn, PlacementMap, SimError, Stage, TierMap,
 };
+pub use probe::probe;
 pub use tiering::{MigrationRow, migration_benchmark};

@@ -1,4 +1,5 @@
-//! The first pass of policies that look at their input twice: the same design without its policy, counting accesses.
+//! What policies want to know before they start. The first pass of those that look at their input twice is the same design
+//! without its policy, counting accesses. The probe of those that ask for it measures the machine's memories.
 
 use crate::Error;
 use crate::fanout::FanOut;
@@ -49,8 +50,8 @@ pub fn untaken(asked: &str) -> Error {
     ))
 }
 
-/// What a first pass over `input` found for each design; nothing for those that want none. Designs that differ only in
-/// their policy share a pass.
+/// What a first pass over `input`, or a probe, found for each design; nothing for those that want none. Designs that differ
+/// only in their policy share a pass, and a probe.
 pub fn profiles<'a>(
     designs: impl Iterator<Item = &'a Resolved> + Clone,
     input: &Input,
@@ -77,11 +78,35 @@ pub fn profiles<'a>(
             count(&passes, read_twice(input, &who)?, settings)?
         }
     };
+    let mut probes = Vec::new();
     let profile = |(want, resolved): (Option<usize>, &Resolved)| match want {
-        Some(at) => Some(Arc::clone(&found[at])),
-        None => hints(&resolved.design).map(|hints| Arc::clone(&hints.profile)),
+        Some(at) => Ok(Some(Arc::clone(&found[at]))),
+        None if wants_probe(&resolved.design) => probe(&resolved.design, &mut probes, settings).map(Some),
+        None => Ok(hints(&resolved.design).map(|hints| Arc::clone(&hints.profile))),
     };
-    Ok(wants.into_iter().zip(designs).map(profile).collect())
+    wants.into_iter().zip(designs).map(profile).collect()
+}
+
+fn wants_probe(design: &Design) -> bool {
+    design.os.policy.as_ref().is_some_and(|policy| policy.needs_probe())
+}
+
+/// The bandwidths of the design's memories, measured unless one of the `known` machines is the same.
+fn probe(
+    design: &Design,
+    known: &mut Vec<(Design, Arc<Profile>)>,
+    settings: &Settings<'_>,
+) -> Result<Arc<Profile>, Error> {
+    let bare = without_policy(design);
+    if let Some((_, profile)) = known.iter().find(|(machine, _)| *machine == bare) {
+        return Ok(Arc::clone(profile));
+    }
+    tracing::info!(design = design.name, "probe begins");
+    let measured = terrace_sim::probe(&settings.scaled(design)?, Some(&settings.stop.flag()))?;
+    let bandwidths = measured.iter().map(|bandwidth| bandwidth.0 as u64).collect();
+    let profile = Arc::new(Profile { bandwidths, ..Profile::default() });
+    known.push((bare, Arc::clone(&profile)));
+    Ok(profile)
 }
 
 /// The input once more, for a pass that all designs share: a mix has none, since each design runs its programs at another

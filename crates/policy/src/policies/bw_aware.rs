@@ -13,9 +13,10 @@
 //! **Left open by the source.** *Draw, turns or weights*: `order` has all three. Taking turns is the default, as a draw
 //! leaves the shares of few pages to chance; the design `gpu-bw-aware` draws. *The bandwidth that counts*: that of reads.
 //! *More than two memories*: the source says that its ratio holds for any number; the pages of a full one go to the
-//! fastest that has room. *How the ratio becomes known*: the source proposes a table of the firmware, or a measurement. A
-//! simulated machine tells the bandwidth of its devices and links. Live Linux tells what the firmware says;
-//! `terrace run --measure` measures each node first.
+//! fastest that has room. *How the ratio becomes known*: the source proposes a table of the firmware, or a measurement.
+//! Without more a simulated machine tells the bandwidth of its devices and links, and live Linux what its firmware says.
+//! With `weights = "probe"` each memory is read by itself before the program starts, and what comes of it counts. The
+//! simulator reads with all of its GPU, or with all cores where it has none; live Linux as with `terrace run --measure`.
 //!
 //! **On live Linux.** A command's pages are placed by the kernel: `order` is always `weights` there, in small whole
 //! numbers that come closest to the shares.
@@ -27,7 +28,7 @@
 use crate::support::{Order, Spread};
 use crate::{
     Choice, Fault, MemorySystem, Moment, Needs, NextTick, Parameters, Placement, Policy, Published, Refusal,
-    Setup, Signal, Topology,
+    Report, Setup, Signal, Topology,
 };
 
 /// What the tiers' shares are in proportion to.
@@ -51,7 +52,8 @@ pub struct Parameters {
     /// Share of the pages that go to the fastest tier; the others share the rest as `shares` says. Unset: its own share.
     #[parameter(range = 0.0..=1.0, source = "Agarwal's runs: 0.7; Yu et al.: 5/6")]
     pub fast_share: Option<f64>,
-    /// A number for each tier, fastest first, that the shares are in proportion to, such as `5,2`. Empty: as the others say.
+    /// A number for each tier, fastest first, that the shares are in proportion to, such as `5,2`; or `probe`, for the
+    /// bandwidths that are measured before the program starts. Empty: as the others say.
     #[parameter(source = "ours; Linux's weights of nodes")]
     pub weights: String,
     /// How the tier of each page is chosen.
@@ -63,6 +65,15 @@ pub struct Parameters {
 #[derive(Clone, Debug)]
 pub struct BwAware {
     spread: Spread,
+    /// What a probe measured, in words, where one was asked for.
+    probe: Option<String>,
+}
+
+impl Parameters {
+    /// Whether the bandwidths are to be measured.
+    fn probe(&self) -> bool {
+        self.weights.trim() == "probe"
+    }
 }
 
 impl Published for BwAware {
@@ -72,14 +83,30 @@ impl Published for BwAware {
     fn new(parameters: Parameters, setup: Setup<'_>) -> Result<BwAware, Refusal> {
         setup.topology.fast_and_slow()?;
         let shares = shares(&parameters, setup.topology)?;
-        Ok(BwAware { spread: Spread::new(&shares, parameters.order, setup.random()) })
+        let spread = Spread::new(&shares, parameters.order, setup.random());
+        let probe = parameters.probe().then(|| measured(setup.topology, spread.shares()));
+        Ok(BwAware { spread, probe })
     }
+}
+
+/// The bandwidths and the shares, in words.
+fn measured(topology: &Topology, shares: &[f64]) -> String {
+    let tier = |(tier, share): (&crate::Tier, &f64)| {
+        let bandwidth = tier.read_bandwidth.0 / 1e9;
+        format!("{} has {bandwidth:.1} GB/s and {:.1} % of the pages", tier.name, 100.0 * share)
+    };
+    let tiers: Vec<String> = topology.tiers.iter().zip(shares).map(tier).collect();
+    format!("as the probe measured, {}", tiers.join(", "))
 }
 
 /// The share of each tier.
 fn shares(parameters: &Parameters, topology: &Topology) -> Result<Vec<f64>, Refusal> {
     let tiers = topology.tiers.len();
-    if !parameters.weights.trim().is_empty() {
+    if parameters.probe() && (parameters.fast_share.is_some() || parameters.shares != Shares::Bandwidth) {
+        let problem = "a probe tells the shares; leave out shares and fast_share".to_owned();
+        return Err(Refusal::Parameter { key: "weights".to_owned(), problem });
+    }
+    if !parameters.probe() && !parameters.weights.trim().is_empty() {
         return weights(parameters, tiers);
     }
     let mut shares: Vec<f64> = match parameters.shares {
@@ -110,10 +137,9 @@ fn weights(parameters: &Parameters, tiers: usize) -> Result<Vec<f64>, Refusal> {
     let text = &parameters.weights;
     let read =
         |part: &str| part.trim().parse::<f64>().ok().filter(|number| number.is_finite() && *number >= 0.0);
-    let weights: Vec<f64> =
-        text.split(',').map(read).collect::<Option<_>>().ok_or_else(|| {
-            refused(format!("\"{text}\" is not numbers with commas between them, such as 5,2"))
-        })?;
+    let weights: Vec<f64> = text.split(',').map(read).collect::<Option<_>>().ok_or_else(|| {
+        refused(format!("\"{text}\" is neither numbers with commas between them, such as 5,2, nor probe"))
+    })?;
     if weights.len() != tiers {
         return Err(refused(format!("{} numbers for {tiers} tiers", weights.len())));
     }
@@ -128,7 +154,7 @@ fn weights(parameters: &Parameters, tiers: usize) -> Result<Vec<f64>, Refusal> {
 
 impl Policy for BwAware {
     fn needs(&self) -> Needs {
-        Needs::default()
+        Needs { probe: self.probe.is_some(), ..Needs::default() }
     }
 
     fn place(&mut self, _: &Fault, _: &Topology) -> Placement {
@@ -141,6 +167,10 @@ impl Policy for BwAware {
 
     fn on(&mut self, _: Moment, _: &[Signal], _: &mut dyn MemorySystem) -> NextTick {
         NextTick::Never
+    }
+
+    fn report(&self, report: &mut Report) {
+        self.probe.iter().for_each(|measured| report.note(measured.clone()));
     }
 }
 
@@ -233,8 +263,22 @@ mod tests {
         };
         assert!(refused("weights = \"1,2,3\"").contains("weights: 3 numbers for 2 tiers"));
         assert!(refused("weights = \"a\"").contains("such as 5,2"));
+        assert!(refused("weights = \"probe\"\nshares = \"equal\"").contains("leave out shares"));
         assert!(refused("weights = \"0,0\"").contains("above 0"));
         assert!(refused("weights = \"1,1\"\nfast_share = 0.5").contains("not both"));
+    }
+
+    /// Who runs it measures, and tells what was found as the tiers' bandwidths.
+    #[test]
+    fn a_probe_is_asked_for() {
+        let needs = |text: &str| {
+            crate::find("bw-aware").unwrap().needs(&toml::from_str(text).unwrap()).unwrap().probe
+        };
+        assert_eq!(
+            [needs(""), needs("weights = \"5,2\""), needs("weights = \"probe\"")],
+            [false, false, true]
+        );
+        assert_eq!(in_fast("weights = \"probe\"", 700), 500);
     }
 
     #[test]

@@ -270,7 +270,7 @@ impl Policy for ThresholdMigration {
             .with_if(!misses, Capability::HintFaults)
             .with_if(self.parameters.balance, Capability::Traffic);
         let signals = SignalSet::of(&[SignalKind::Unmapped]).with_if(misses, SignalKind::TlbMiss);
-        Needs { capabilities, signals, first_pass: false }
+        Needs { capabilities, signals, ..Needs::default() }
     }
 
     fn place(&mut self, _: &Fault, _: &Topology) -> Placement {

@@ -314,6 +314,12 @@ impl PolicyParameters {
         needs.is_ok_and(|needs| needs.first_pass)
     }
 
+    /// Whether the policy wants each memory's bandwidth measured before it starts.
+    pub fn needs_probe(&self) -> bool {
+        let needs = terrace_policy::find(&self.name).and_then(|entry| entry.needs(&self.parameters));
+        needs.is_ok_and(|needs| needs.probe)
+    }
+
     /// Whether the first pass may be one over another input of the program: where the policy wants to know of its data
     /// structures, which have the same names there, and not of pages.
     pub fn takes_hints(&self) -> bool {

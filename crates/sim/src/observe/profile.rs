@@ -136,6 +136,7 @@ impl ProfileCounter {
                 shift: self.shift,
                 steps: self.pages.into_iter().map(|(page, uses)| (page, uses.steps)).collect(),
             }),
+            bandwidths: Vec::new(),
         }
     }
 }

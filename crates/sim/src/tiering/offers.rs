@@ -9,7 +9,7 @@ use crate::tiering::count::Counters;
 use crate::tiering::processors::Processors;
 use crate::translate::schemes;
 use std::collections::{BTreeMap, HashSet};
-use terrace_model::{Bytes, LINE_BYTES, PageSize, TierId, Time};
+use terrace_model::{Bytes, BytesPerSec, LINE_BYTES, PageSize, TierId, Time};
 use terrace_policy::{
     Agent, Capabilities, Capability, CapabilitySet, Cost, Policy, PolicyError, Setup, Tier, TierTraffic,
     Topology, find,
@@ -164,10 +164,18 @@ impl Tiering {
             capabilities = capabilities.without(Capability::Objects, why);
         }
         let machine = topology(shared, System::Hypervisor, design);
-        let topology = topology(shared, system, design);
+        let mut topology = topology(shared, system, design);
         let profile = options.profile.as_deref();
+        let measured = profile.map_or(&[][..], |profile| &profile.bandwidths);
+        for (tier, bandwidth) in topology.tiers.iter_mut().zip(measured) {
+            tier.read_bandwidth = BytesPerSec(*bandwidth as f64);
+        }
         let setup = Setup { topology: &topology, capabilities: &capabilities, seed, profile };
         let policy = open(setup).map_err(|problem| problem.to_string())?;
+        if policy.needs().probe && measured.len() != topology.tiers.len() {
+            let why = "it takes a probe of each memory, which is made of the machine's own system alone, without a hypervisor";
+            return Err(format!("os.policy: {why}"));
+        }
         let tiers = topology.tiers.len();
         if policy.needs().capabilities.contains(Capability::HardwareCache) {
             if tiers < 2 {

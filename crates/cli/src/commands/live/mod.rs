@@ -171,9 +171,11 @@ impl LiveOptions {
     fn session(&self, selection: Selection, helped: Helped<'_>, offload: bool) -> Result<Session, Failure> {
         let kernel: Arc<dyn Kernel> = Arc::new(Linux);
         let mut facts = Facts::discover(&*kernel);
-        let measured = if self.measure { facts.measure(&*kernel) } else { Vec::new() };
+        let config = self.config(helped, offload);
+        let measured =
+            if self.measure || config.wants_probe() { facts.measure(&*kernel) } else { Vec::new() };
         measured.iter().for_each(|line| progress::note(line));
-        let session = Session::prepare(&kernel, &facts, selection, &self.config(helped, offload))?;
+        let session = Session::prepare(&kernel, &facts, selection, &config)?;
         for choice in &session.choices {
             progress::note(choice);
         }
