@@ -30,7 +30,7 @@ struct Profile {
     os: f64,
 }
 
-const PROFILES: [Profile; 4] = [
+const PROFILES: [Profile; 5] = [
     Profile {
         name: "gups",
         arguments: &["table=4 GiB"],
@@ -75,6 +75,17 @@ const PROFILES: [Profile; 4] = [
         memory: 0.55,
         os: 0.03,
     },
+    Profile {
+        name: "gups+stencil",
+        arguments: &["two programs side by side"],
+        footprint: 1 << 30,
+        instructions_per_access: 3.2,
+        base: 0.35,
+        translation: 1.4,
+        cache: 0.3,
+        memory: 1.9,
+        os: 0.1,
+    },
 ];
 
 /// How a design changes a profile: factors on translation, memory, operating system, and its traits.
@@ -107,7 +118,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("usage: sample_report DIRECTORY".into());
     };
     let comparison = Comparison {
-        title: "Sample data: four workloads, eight designs".to_owned(),
+        title: "Sample data: four workloads and a mix, eight designs".to_owned(),
         command:
             "terrace compare native-4k native-2m native-thp vivt interleave mover all-fast perfect-tlb --price cxl=0.4 --workload gups \
                   --workload bfs --workload kv --workload stencil"
@@ -281,6 +292,10 @@ fn run(profile: &Profile, change: &Change) -> RunRecord {
     stats.count("os.faults", small / 4096 + huge / (2 << 20), Unit::Count);
     stats.count("os.fault_cycles", components[4].1, Unit::Cycles);
 
+    if profile.name.contains('+') {
+        add_mix(&mut stats, profile, cycles);
+    }
+
     let parameter = |key: &str, value: &str| (key.to_owned(), value.to_owned());
     RunRecord {
         design: change.name.to_owned(),
@@ -335,6 +350,36 @@ fn run(profile: &Profile, change: &Change) -> RunRecord {
             "Sample data: these numbers are invented to show the page; no simulation made them.".to_owned(),
         ],
     }
+}
+
+/// What each program of a mix did and lost.
+fn add_mix(stats: &mut Stats, profile: &Profile, cycles: u64) {
+    let programs = [("gups", 1.21, 2), ("stencil", 1.06, 0)];
+    stats.count("mix.programs", programs.len() as u64, Unit::Count);
+    let mut weighted = 0.0;
+    let nanos = cycles as f64 / 3.7;
+    for (name, slowdown, repeats) in programs {
+        let stat = |what: &str| format!("mix.program.{name}.{what}");
+        stats.count(stat("accesses"), ACCESSES / 2, Unit::Count);
+        stats.count(
+            stat("instructions"),
+            (ACCESSES as f64 * profile.instructions_per_access / 2.0) as u64,
+            Unit::Count,
+        );
+        stats.count(stat("repeats"), repeats, Unit::Count);
+        stats.real(
+            stat("ipc"),
+            ACCESSES as f64 * profile.instructions_per_access / 2.0 / cycles as f64,
+            Unit::Ratio,
+        );
+        stats.real(stat("time"), nanos, Unit::Nanoseconds);
+        stats.real(stat("alone_time"), nanos / slowdown, Unit::Nanoseconds);
+        stats.real(stat("slowdown"), slowdown, Unit::Ratio);
+        weighted += 1.0 / slowdown;
+    }
+    stats.real("mix.weighted_speedup", weighted, Unit::Ratio);
+    stats.real("mix.harmonic_speedup", weighted / programs.len() as f64, Unit::Ratio);
+    stats.real("mix.largest_slowdown", 1.21, Unit::Ratio);
 }
 
 fn machine_tier((name, gib, read_latency_ns): (&str, u64, f64)) -> MachineTier {

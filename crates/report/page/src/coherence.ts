@@ -17,7 +17,7 @@ export function translationCoherence(report: Report): HTMLElement | null {
       ? ""
       : ` With ${most.design} on ${most.input} it took ${percent(most.translation_coherence.share)} of the processors' time: a scheme in hardware gives back at most that, and what the translations take that were dropped needlessly.`;
   const intro = `When a page table changes, no processor may go on with what was.${bound}`;
-  return section("coherence", "Translation coherence", "Coherence", intro, scroll(sortable("coherence-table", "Translation coherence, one row per run", columns(runs), runs), "Translation coherence"));
+  return section("coherence", "Coherence", "Translation coherence", intro, scroll(sortable("coherence-table", "Translation coherence, one row per run", columns(runs), runs), "Translation coherence"));
 }
 
 function columns(runs: Coherent[]): Column[] {

@@ -35,6 +35,8 @@ export type Run = {
   translation_coherence?: TranslationCoherence;
   /** Of programs in virtual machines. */
   virtual_machines?: VirtualMachines;
+  /** Of programs side by side. */
+  mix?: Mix;
   /** Of a live run. */
   timeline?: Moment[];
   /** Where it was sampled. */
@@ -117,6 +119,26 @@ export type VirtualMachine = {
   host_bytes: number;
   ept_violations: number;
   interrupts: number;
+};
+
+/** Programs side by side; what is null needs them alone, too. */
+export type Mix = {
+  weighted_speedup: number | null;
+  harmonic_speedup: number | null;
+  largest_slowdown: number | null;
+  programs: ProgramOfMix[];
+};
+
+/** One of them, in its first region of interest. */
+export type ProgramOfMix = {
+  name: string;
+  accesses: number;
+  instructions: number;
+  ipc: number;
+  seconds: number;
+  alone_seconds: number | null;
+  slowdown: number | null;
+  repeats: number;
 };
 
 /** What keeping translations coherent took. */

@@ -9,6 +9,7 @@ import { h } from "./dom";
 import { bytes, significant, times, withTimesSign } from "./format";
 import { live } from "./live";
 import { machine, validity } from "./machine";
+import { mixes } from "./mixes";
 import { cycles, drawPending, inputs, pageSizes, speedups, traffic, translation } from "./sections";
 import { numbers, parameters, provenance, statistics } from "./tables";
 import { pools } from "./pools";
@@ -21,6 +22,7 @@ function start(): void {
   const report = asReport(JSON.parse(document.getElementById("data")!.textContent!));
   const sections = [
     speedups(report),
+    mixes(report),
     tiering(report),
     live(report),
     cycles(report),

@@ -1,7 +1,7 @@
 // What a virtual machine took: walks in two dimensions, and how often processors left the guest.
 
 import { type Report, type Run, type VirtualMachine, type VirtualMachines } from "./data";
-import { section } from "./dom";
+import { h, section } from "./dom";
 import { bytes, count, exact, percent, significant } from "./format";
 import { type Column, WHICH_RUN, scroll, sortable } from "./tables";
 
@@ -13,9 +13,9 @@ export function virtualMachines(report: Report): HTMLElement | null {
   const runs = report.runs.filter((run): run is Hosted => run.virtual_machines !== undefined);
   if (runs.length === 0) return null;
   const rows = runs.flatMap((run): Row[] => (run.virtual_machines.each ?? []).map((vm, number) => ({ ...run, number, vm })));
-  const several = rows.length === 0 ? null : scroll(sortable("vm-each-table", "Each virtual machine, one row", each(), rows), "Each virtual machine");
+  const several = rows.length === 0 ? [] : [h("h3", {}, "Each virtual machine"), scroll(sortable("vm-each-table", "Each virtual machine, one row", each(), rows), "Each virtual machine")];
   const intro = "A walk reads the guest's page table, and each address in it is translated by the hypervisor's. A processor leaves the guest for memory that the host does not map, for interrupts that drop translations, for another virtual CPU's turn, and for calls.";
-  return section("vm", "Virtual machines", "Virtual machines", intro, scroll(sortable("vm-table", "Virtual machines, one row per run", columns(), runs), "Virtual machines"), several);
+  return section("vm", "Virtual machines", "Virtual machines", intro, scroll(sortable("vm-table", "Virtual machines, one row per run", columns(), runs), "Virtual machines"), ...several);
 }
 
 function columns(): Column[] {

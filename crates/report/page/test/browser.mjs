@@ -105,6 +105,19 @@ const tests = {
     await close();
   },
 
+  async "mixes have a row per run and one per program, with the numbers of results.json"() {
+    const shown = report.runs.filter((run) => run.mix);
+    assert.ok(args[0] || shown.length > 0, "the sample has none");
+    const { page, errors, close } = await open({});
+    const rows = (table) =>
+      page.$$eval(`${table} tbody tr`, (all) => all.map((row) => Object.fromEntries([...row.children].map((cell) => [cell.dataset.key, cell.dataset.value]))));
+    const [runs, programs] = [await rows("#mixes-table"), await rows("#mix-programs-table")];
+    assert.deepEqual(runs.map((row) => Number(row.weighted)), shown.map((run) => run.mix.weighted_speedup));
+    assert.deepEqual(programs.map((row) => [row.program, Number(row.slowdown)]), shown.flatMap((run) => run.mix.programs.map((one) => [one.name, one.slowdown])));
+    assert.deepEqual(errors, []);
+    await close();
+  },
+
   async "memories of a GPU are shown over time, with their link and structures"() {
     const shown = report.runs.filter((run) => run.pools);
     assert.ok(args[0] || shown.length > 1, "the sample has none");
