@@ -4,6 +4,7 @@ mod check;
 mod damon;
 mod memory;
 mod process;
+mod refusing;
 mod scenarios;
 mod targets;
 

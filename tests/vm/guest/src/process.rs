@@ -1,11 +1,13 @@
 //! Target programs, as the scenarios start and end them.
 
+use crate::refusing::{self, Refusals, Refused};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
 use std::ops::Range;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
 
 /// A running target. It is killed when dropped.
 pub struct Target {
@@ -122,8 +124,16 @@ impl Target {
     }
 
     /// Asks a verifier to end; returns its own measurements, or an error where it found a difference.
-    pub fn finish(mut self) -> Result<String> {
-        self.signal(libc::SIGTERM)?;
+    pub fn finish(self) -> Result<String> {
+        let pid = self.pid();
+        self.finish_by(pid)
+    }
+
+    /// The same where what was started has started the verifier, and waits for it.
+    pub fn finish_by(mut self, pid: u32) -> Result<String> {
+        // SAFETY: neither the child nor one that it waits for has been waited for, so the number is still its own.
+        let asked = unsafe { libc::kill(pid as i32, libc::SIGTERM) } == 0;
+        ensure!(asked, "kill: {}", std::io::Error::last_os_error());
         let mut said = String::new();
         while self.output.read_line(&mut said)? != 0 {}
         let status = self.child.wait()?;
@@ -152,9 +162,17 @@ pub fn told(range: &Range<u64>) -> String {
     format!("{:x}..{:x}", range.start, range.end)
 }
 
+fn attach(targets: &[&str], arguments: &[&str]) -> Command {
+    let mut command = Command::new("terrace");
+    command.arg("attach").args(targets).args(arguments).stdout(Stdio::null()).stderr(Stdio::piped());
+    command
+}
+
 /// A Terrace at work. It is killed when dropped.
 pub struct Terrace {
     child: Child,
+    /// Which of its calls have been refused.
+    refused: Arc<Refused>,
 }
 
 impl Terrace {
@@ -165,15 +183,21 @@ impl Terrace {
 
     /// Attaches to other targets.
     pub fn attach_to(targets: &[&str], arguments: &[&str]) -> Result<Terrace> {
-        let child = Command::new("terrace")
-            .arg("attach")
-            .args(targets)
-            .args(arguments)
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .context("starting terrace")?;
-        Ok(Terrace { child })
+        let child = attach(targets, arguments).spawn().context("starting terrace")?;
+        Ok(Terrace { child, refused: Arc::default() })
+    }
+
+    /// As [`Terrace::attach`], with some of its calls refused.
+    pub fn attach_refused(pid: u32, arguments: &[&str], refusals: Option<Refusals>) -> Result<Terrace> {
+        let Some(refusals) = refusals else { return Terrace::attach(pid, arguments) };
+        let (child, refused) =
+            refusing::start(&mut attach(&["--tree", &pid.to_string()], arguments), refusals)?;
+        Ok(Terrace { child, refused })
+    }
+
+    /// Which of its calls have been refused by now.
+    pub fn refused(&self) -> &Refused {
+        &self.refused
     }
 
     /// Whether it has ended, waited for or not.

@@ -63,7 +63,7 @@ fn followed(checks: &mut Checks, way: &str) -> Result<()> {
     Ok(())
 }
 
-fn child_of(pid: u32) -> Result<u32> {
+pub(super) fn child_of(pid: u32) -> Result<u32> {
     let children = text(format!("/proc/{pid}/task/{pid}/children"))?;
     children.split_whitespace().next().context("no child")?.parse().context("no number")
 }
