@@ -9,7 +9,7 @@ use terrace_model::{AddressRange, VirtAddr};
 use terrace_trace::{AccessKind, Agent, Event, EventSource, Item, MarkKind, open_any};
 
 /// Small versions with all that can differ: borders, levels, several launches, work-groups that are filled in part.
-const SMALL: [&str; 17] = [
+const SMALL: [&str; 19] = [
     "gpu-stream,bytes=192 KiB,iterations=2",
     "gpu-kmeans,points=500,features=5,clusters=3,iterations=2",
     "gpu-bfs,nodes=1000,degree=3",
@@ -27,6 +27,8 @@ const SMALL: [&str; 17] = [
     // Rows that 40,503 divides in part.
     "gpu-spmv,rows=700,entries=4,band=60,iterations=2",
     "gpu-stencil,side=64,planes=3,iterations=3",
+    "gpu-needle,letters=100",
+    "gpu-xsbench,gridpoints=20,nuclides=11,lookups=300",
     "gpu-streamcluster,points=600,dimensions=5,centres=4,iterations=3",
 ];
 

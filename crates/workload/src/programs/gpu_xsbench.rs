@@ -3,7 +3,8 @@
 use crate::WorkloadInfo;
 use crate::gpu::{LANES, OnGpu, Place, WARPS, Warps, WithThreads, load_lanes, store_lanes};
 use crate::layout::Layout;
-use crate::memory::Memory;
+use crate::memory::{Backing, Contents, Memory};
+use crate::opencl::Argument::{self, Array, Number};
 use crate::parameters::*;
 use crate::random::{hash, scale};
 
@@ -68,7 +69,7 @@ impl OnGpu for Lookups {
             nuclides,
             gridpoints,
             energies,
-            depth: u64::from(energies.ilog2()),
+            depth: u64::from(energies.next_power_of_two().ilog2()),
             seed: parameters.seed.number,
             grid: layout.array("unionized_energies", 8 * energies),
             index: layout.array("index_grid", 4 * energies * nuclides),
@@ -85,12 +86,70 @@ impl OnGpu for Lookups {
         let each = self.depth + 3 * NUCLIDES + 1;
         self.groups * WARPS * LANES * each
     }
+
+    const OPENCL: Option<&'static str> = Some(include_str!("gpu_xsbench.cl"));
+
+    fn arguments(&self, _: u64) -> Vec<Argument> {
+        let arrays = [self.grid, self.index, self.points, self.results].map(Array);
+        let numbers = [self.nuclides, self.gridpoints, self.seed].map(Number);
+        [arrays.as_slice(), &numbers].concat()
+    }
+
+    fn fill(&self, memory: &Backing) {
+        for energy in 0..self.energies {
+            memory.write(self.grid + 8 * energy, energy);
+            for nuclide in 0..self.nuclides {
+                memory.write(self.index + 4 * (energy * self.nuclides + nuclide), self.within(energy) as u32);
+            }
+            for word in 0..POINT / 8 {
+                memory.write(self.points + POINT * energy + 8 * word, hash(word, energy));
+            }
+        }
+    }
+
+    fn compute(&self, memory: &Backing) {
+        for lookup in 0..self.groups * WARPS * LANES {
+            let (energy, mut sum) = (self.energy(lookup), 0u64);
+            for at in 0..NUCLIDES {
+                let point = self.nuclide(lookup, at) * self.gridpoints + self.within(energy);
+                let word = |point: u64, word: u64| memory.read::<u64>(self.points + POINT * point + 8 * word);
+                let above = word(point + 1, 0).wrapping_sub(energy);
+                sum = sum.wrapping_add(above.wrapping_mul(energy.wrapping_sub(word(point, 0))));
+                for section in 1..POINT / 8 {
+                    let difference = word(point + 1, section).wrapping_sub(word(point, section));
+                    sum = sum.wrapping_add(difference.wrapping_mul(section));
+                }
+            }
+            memory.write(self.results + 8 * lookup, sum);
+        }
+    }
 }
 
 impl Lookups {
     /// The place in the grid of all energies that a look-up finds.
     fn energy(&self, lookup: u64) -> u64 {
         scale(hash(self.seed, lookup), self.energies)
+    }
+
+    /// Where a search for an energy looks in one of its steps: the middle of what is left, which each step halves.
+    fn middle(&self, energy: u64, step: u64) -> u64 {
+        let (mut begin, mut left) = (0, self.energies);
+        for _ in 0..step {
+            let middle = begin + left / 2;
+            begin = if middle <= energy { middle } else { begin };
+            left -= left / 2;
+        }
+        begin + left / 2
+    }
+
+    /// The nuclides of a look-up: materials differ, and nuclides follow each other.
+    fn nuclide(&self, lookup: u64, at: u64) -> u64 {
+        (hash(self.seed ^ 1, lookup) % self.nuclides + at) % self.nuclides
+    }
+
+    /// The point of a nuclide's grid below an energy.
+    fn within(&self, energy: u64) -> u64 {
+        (energy / self.nuclides).min(self.gridpoints - 2)
     }
 }
 
@@ -112,25 +171,17 @@ impl Warps for Lookups {
     fn piece<M: Memory>(&self, memory: &mut M, Place { warp, piece, .. }: Place) {
         let first = warp * LANES;
         if piece < self.depth {
-            // The middle of the part that is left: the leading bits of the place that is looked for.
-            let middle = |lane: u64| {
-                let part = self.energies >> piece;
-                let begin = self.energy(first + lane) / part.max(1) * part.max(1);
-                (begin + part / 2).min(self.energies - 1)
-            };
+            let middle = |lane: u64| self.middle(self.energy(first + lane), piece);
             return load_lanes::<u64>(memory, |lane| self.grid + 8 * middle(lane), piece > 0, 6);
         }
         if piece == self.depth + NUCLIDES {
             return store_lanes::<u64>(memory, |lane| self.results + 8 * (first + lane), 8);
         }
-        // Materials differ by look-up, and nuclides follow each other.
-        let nuclide = |lane: u64| {
-            (hash(self.seed ^ 1, first + lane) % self.nuclides + piece - self.depth) % self.nuclides
-        };
+        let nuclide = |lane: u64| self.nuclide(first + lane, piece - self.depth);
         let index = |lane: u64| self.energy(first + lane) * self.nuclides + nuclide(lane);
         load_lanes::<u32>(memory, |lane| self.index + 4 * index(lane), true, 5);
         let point = |lane: u64| {
-            let within = (self.energy(first + lane) / self.nuclides).min(self.gridpoints - 2);
+            let within = self.within(self.energy(first + lane));
             self.points + POINT * (nuclide(lane) * self.gridpoints + within)
         };
         load_lanes::<[u64; 6]>(memory, point, true, 4);
