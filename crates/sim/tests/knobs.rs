@@ -196,7 +196,12 @@ fn every_key_of_a_translation_scheme_changes_a_run() {
             of.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect::<Vec<_>>()
         };
         let contexts: Vec<Vec<(String, String)>> = match scheme.name {
-            "vbi" => vec![words(&[]), words(&[("delayed", "true"), ("reservation", "early")])],
+            "vbi" => vec![
+                words(&[]),
+                words(&[("delayed", "true"), ("reservation", "early"), ("headroom", "8 TiB")]),
+                // Memory is always short, so that regions go to the backing store and come back.
+                words(&[("delayed", "true"), ("headroom", "8 TiB"), ("swap", "1 GiB")]),
+            ],
             // Workloads have no instruction addresses: small regions stand for many instructions.
             "spot" => vec![words(&[("entries", "4"), ("ways", "4"), ("substitute_region", "512 KiB")])],
             _ => vec![words(&[])],

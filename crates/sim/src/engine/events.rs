@@ -207,6 +207,7 @@ impl Engine<'_> {
                 let shared_lines = self.machine.scheme.kernel().before_fork(parent);
                 let now = self.machine.cores[forks.index()].pipeline.now;
                 self.machine.flush_lines(shared_lines, now);
+                self.machine.before_cloning(parent, now);
                 let child = self.machine.shared.os.fork(parent)?;
                 self.machine.scheme.kernel().forked(parent, child);
                 self.machine.shared.observers.forked(parent, child);

@@ -1,11 +1,12 @@
 //! What lies below the last-level cache: memory, as the translation scheme names its lines.
 
+use super::build::Machine;
 use super::tiers::TieredMemory;
 use crate::cache::Below;
 use crate::memory::{Initiator, MemoryRequest};
 use crate::os::Os;
 use crate::translate::{Backing, Given, KernelState, Placer};
-use terrace_model::{CacheLine, Time};
+use terrace_model::{CacheLine, LINE_BYTES, SpaceId, Time};
 
 impl Below for TieredMemory {
     #[inline(always)]
@@ -22,6 +23,9 @@ impl Below for TieredMemory {
     }
 }
 
+/// Lines of a region of a block.
+const REGION_LINES: u64 = 4096 / LINE_BYTES;
+
 /// Memory under virtually tagged caches: lines carry virtual names down to here.
 pub(super) struct Behind<'a, K: KernelState + ?Sized> {
     pub kernel: &'a mut K,
@@ -35,12 +39,36 @@ pub(super) struct Behind<'a, K: KernelState + ?Sized> {
     pub hits_wait: bool,
 }
 
+/// Contents went to a backing store: their memory is read, and nobody waits for that.
+pub(super) fn write_out<K: KernelState + ?Sized>(kernel: &mut K, memory: &mut TieredMemory, now: Time) {
+    while let Some(first) = kernel.take_written_out() {
+        let copy = MemoryRequest::of_cpu(first, now, Initiator::Copy);
+        (0..REGION_LINES).for_each(|line| _ = memory.read(copy.for_line(first + line)));
+    }
+}
+
+impl Machine {
+    /// The kernel is about to take frames for the page tables of a clone.
+    pub fn before_cloning(&mut self, parent: SpaceId, now: Time) {
+        let Machine { shared, scheme, .. } = self;
+        let frames = shared.os.table(parent).table_pages() as u64;
+        let kernel = scheme.kernel();
+        kernel.before_taking(frames, &mut shared.os);
+        write_out(kernel, &mut shared.memory, now);
+    }
+}
+
 impl<K: KernelState + ?Sized> Behind<'_, K> {
     /// Memory was given: the controller writes what it holds, and nobody waits for that. Returns when the device has taken
     /// it.
     fn give(&mut self, given: &Given, now: Time) -> Time {
         let mut taken = now;
-        if let Some(source) = given.copied_from {
+        write_out(self.kernel, self.memory, now);
+        if given.stored.is_some() {
+            let copy = MemoryRequest::of_cpu(given.first, now, Initiator::Copy);
+            (0..given.lines)
+                .for_each(|line| taken = taken.max(self.memory.write(copy.for_line(given.first + line))));
+        } else if let Some(source) = given.copied_from {
             for line in 0..given.lines {
                 let copy = MemoryRequest::of_cpu(source + line, now, Initiator::Copy);
                 self.memory.read(copy);
@@ -69,7 +97,8 @@ impl<K: KernelState + ?Sized> Below for Behind<'_, K> {
             Backing::Memory(physical) => self.memory.read(read(physical)),
             Backing::Given(given) => {
                 self.give(&given, translated);
-                self.memory.read(read(given.line))
+                let there = translated + given.stored.unwrap_or_default();
+                self.memory.read(read(given.line).sent_at(there))
             }
             // The controller answers by itself, as soon as it knows that there is nothing.
             Backing::Zero => translated,

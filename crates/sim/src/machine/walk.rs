@@ -1,6 +1,6 @@
 //! The page walker of a core, and the faults that its walks meet.
 
-use super::behind::Behind;
+use super::behind::{Behind, write_out};
 use super::build::Core;
 use super::hypervisor::{StoppedAt, System};
 use super::manager::placer;
@@ -14,6 +14,8 @@ use crate::outcome::Stage;
 use crate::translate::{KernelState, Request, Stop, TlbEntry, TlbHit, Translation, Walk, Walker};
 use terrace_model::{Frame, PageSize, PhysAddr, SpaceId, Time, VirtAddr};
 
+/// Frames that a fault takes at most: for its page, and tables down to it.
+const FAULT_FRAMES: u64 = 5;
 /// Entries of page tables by their level.
 const LEVELS: [&str; 6] = ["page table", "level 1", "level 2", "level 3", "level 4", "level 5"];
 /// The same of a guest.
@@ -70,6 +72,10 @@ impl<const F: u8> Site<'_, F> {
                 }
                 None => {
                     let now = self.core.pipeline.now;
+                    if T::VIRTUAL_CACHES {
+                        own.kernel.before_taking(FAULT_FRAMES, &mut self.shared.os);
+                        write_out(own.kernel, &mut self.shared.memory, now);
+                    }
                     let os = &mut self.shared.os;
                     os.now = now;
                     let fault = match &mut self.manager {
@@ -140,6 +146,10 @@ impl<const F: u8> Site<'_, F> {
         request: &Request,
     ) -> Result<BasePage, Stop> {
         let Request { space, addr, write, .. } = *request;
+        // A controller that gives and takes memory by itself may have replaced tables, and completes nothing.
+        if T::VIRTUAL_CACHES && self.shared.os.changes.reshaped {
+            self.shared.regions.flush();
+        }
         match self.shared.regions.find(self.shared.os.table(space), space, addr) {
             Some(page) if page.allows(write) => Ok(page),
             _ => self.base_page_by_walk(own, request),

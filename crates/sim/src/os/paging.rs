@@ -8,7 +8,7 @@ use super::stores::Stores;
 use crate::design::{OsParameters, PagePolicy, Placement};
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
-use terrace_model::{AddressRange, Frame, PageSize, SpaceId, TierId, Time, VirtAddr};
+use terrace_model::{AddressRange, Bytes, Frame, PageSize, SpaceId, TierId, Time, VirtAddr};
 use terrace_policy::PageId;
 
 /// The operating system cannot go on.
@@ -24,6 +24,19 @@ pub enum OsError {
         resident: u64,
         /// The tier, or all of them.
         tiers: String,
+    },
+    /// Memory is full, and so is what would take its contents.
+    #[error(
+        "out of memory: {resident} MiB are resident, {tiers} is full, and the backing store of {store} has no room left; \
+         raise translation.scheme.swap or tier.<name>.capacity"
+    )]
+    StoreFull {
+        /// Resident memory when it happened, in MiB.
+        resident: u64,
+        /// The tier, or all of them.
+        tiers: String,
+        /// Size of the backing store.
+        store: Bytes,
     },
     /// Too many processes for the TLB's address-space tags.
     #[error(

@@ -54,8 +54,10 @@ pub struct Given {
     pub first: Line,
     /// How many.
     pub lines: u64,
-    /// First line of what they are a copy of; else they are zero.
+    /// First line of what they are a copy of; else they are zero, or come from a backing store.
     pub copied_from: Option<Line>,
+    /// They come from a backing store, and are there after so long.
+    pub stored: Option<Time>,
     /// The controller notes which lines are zero still, and does not write them.
     pub notes_zeros: bool,
     /// The line of the controller's own tables that was stored to.
@@ -107,6 +109,16 @@ pub trait KernelState: Debug + 'static {
         _now: Time,
     ) -> Backing {
         self.backing(line, os)
+    }
+
+    /// The operating system is about to take so many frames by itself, for a page of a file or page tables.
+    #[inline(always)]
+    fn before_taking(&mut self, _frames: u64, _os: &mut Os) {}
+
+    /// First line of 4 KiB of memory whose contents went to a backing store; each is told once.
+    #[inline(always)]
+    fn take_written_out(&mut self) -> Option<Line> {
+        None
     }
 
     /// Memory ran out where nothing could be told of it: since [`KernelState::fill`] or [`KernelState::evict`].

@@ -17,7 +17,12 @@
 //! one it was given for* must read as zero: the controller writes zeros, or notes which lines are zero (`notes_zeros`).
 //! *A clone* would miss lines that are dirty in the source: they are written back first, and the source's later
 //! write-backs copy. *Memory that runs out at a write-back* has nobody to tell: the run ends there, and `headroom` keeps
-//! memory for write-backs by refusing it to loads and stores first. *A promoted block* changes for all clients that have
+//! memory for write-backs by refusing it to loads and stores first. *With a backing store*
+//! (`swap`) contents of regions go there while little memory is free, of those that were not read from memory lately, as a
+//! clock goes over them. Their memory is read for that, and nobody waits. Their lines stay in the caches under their
+//! names. The next line that is read from memory or written back gives the region memory again, and a read waits for the
+//! store (`swap_read`). Regions that are shared since a fork stay, and so do pages of files. Memory and the store both full
+//! end the run. *A promoted block* changes for all clients that have
 //! it. *Tables of blocks in memory* lie beyond all tiers; a block's own table lies where the kernel's page table for the
 //! same addresses would, 512 entries to a page, and that page table is the simulator's record of what memory stands
 //! behind what: its changes cost a write by the controller for each region that gets memory, and no interrupts. *Walks*
@@ -28,7 +33,8 @@
 //! itself takes no time. *Memory of other blocks* is taken from the block with most of it unused, the farthest part
 //! first. *Virtual machines* (`vms`): a guest takes blocks of its own part of the names and asks no host for memory, so
 //! that there is neither a second dimension of walks nor a hypervisor's table, and a guest is as fast as a program on the
-//! host. The source keeps sharing between virtual machines for the host; no input has any. *Files*: the operating system
+//! host. The source keeps sharing between virtual machines for the host; no input has any. *Several nodes* (section 6.2,
+//! which the paper does not evaluate) are not modelled: there is one controller. *Files*: the operating system
 //! brings a page in as after a page fault. *Policies* move pages below the caches, whose names stay what they are:
 //! nothing is flushed. They are asked in which tier a region's first memory shall lie, and get the controller's counts of
 //! misses by block; there are no accessed bits and no traps, since hits in caches need no translation. The controller
@@ -60,6 +66,7 @@ mod names;
 mod piece;
 mod reserve;
 mod state;
+mod swap;
 mod wrong;
 
 use crate::os::{Leaf, PageTable, Pte};
@@ -128,9 +135,16 @@ pub struct VbiParameters {
     /// Whether the controller reads its tables through the last level; otherwise from memory.
     #[parameter(default = true)]
     pub walks_through_llc: bool,
-    /// Free memory that only write-backs may take.
+    /// Free memory that only write-backs may take; with a backing store, that is kept free.
     #[parameter(default = "0 B", range = "0 B"..="8 TiB")]
     pub headroom: Bytes,
+    /// A backing store for regions that memory has no room for; 0 for none. It is not used under a policy that moves pages,
+    /// which would not be told.
+    #[parameter(default = "0 B", range = "0 B"..="8 TiB", source = "VBI (ISCA 2020), sections 3.4 and 5.1")]
+    pub swap: Bytes,
+    /// Time until a region's contents are back from the store, the operating system's work with it included.
+    #[parameter(default = "100 us", range = "0 ns"..="1 s", source = "ours, of the order of a flash drive; the paper has none")]
+    pub swap_read: Time,
     /// Virtual machines that the processes are in: the first in number 1, the next in number 2, and so on by turns; a fork
     /// stays in its parent's. 0 for none. A block's name has five bits for its virtual machine, and 0 is the host.
     #[parameter(default = 0, range = 0..=31, source = "VBI (ISCA 2020), section 6.1")]
@@ -141,6 +155,7 @@ impl SchemeKeys for VbiParameters {
     fn scale(&mut self, scale: u32) {
         self.least = Bytes((self.least.0 / u64::from(scale)).max(8192));
         self.headroom = Bytes(self.headroom.0 / u64::from(scale));
+        self.swap = Bytes(self.swap.0 / u64::from(scale));
     }
 }
 
@@ -290,6 +305,8 @@ impl Translation for Vbi {
         ("vbi.reserved_stolen", "base frames set aside for a block that others took"),
         ("vbi.regions_given", "regions that got memory under early reservation"),
         ("vbi.switches", "blocks in one run that switched to a table"),
+        ("vbi.swapped_out", "regions whose contents went to the backing store"),
+        ("vbi.swapped_in", "regions whose contents came back from it"),
         ("vbi.without_right", "accesses that the process has no right to make"),
         ("vbi.strays", "pages that were accessed and that no event had mapped"),
     ];
@@ -423,6 +440,8 @@ impl Translation for Vbi {
             ("vbi.reserved_stolen", layer.reservations.stolen),
             ("vbi.regions_given", layer.reservations.allocated),
             ("vbi.switches", counters.switches),
+            ("vbi.swapped_out", kernel.swap.out),
+            ("vbi.swapped_in", kernel.swap.back),
             ("vbi.without_right", kernel.wrongs.without_right()),
             ("vbi.strays", kernel.blocks.strays),
         ] {

@@ -403,6 +403,22 @@ impl Blocks {
         Ok(self.cut(space, pages)?.then_some(pages))
     }
 
+    /// The block that an address lies in, and its offset there. None where it is in none yet.
+    pub fn place_of(&self, space: SpaceId, addr: VirtAddr) -> Option<(u32, u64)> {
+        let own = self.spaces.get(space.index())?.as_ref()?;
+        let (start, piece) = own.pieces.range(..=addr).next_back()?;
+        (piece.end > addr).then(|| (piece.block, piece.offset + (addr - *start)))
+    }
+
+    /// What a range has on the backing store is not wanted any more.
+    pub fn unstore(&mut self, space: SpaceId, range: AddressRange) {
+        if let Ok(inside) = self.inside(space, range) {
+            for (start, piece) in inside {
+                self.layer().unstore(piece.block, piece.offset..piece.offset + (piece.end - start));
+            }
+        }
+    }
+
     /// The names of a range's lines.
     pub fn names(&mut self, space: SpaceId, range: AddressRange) -> Vec<Range<u64>> {
         let Ok(own) = self.space(space) else { return Vec::new() };

@@ -5,7 +5,7 @@ use super::names::{BlockNames, Name, Names};
 use super::reserve::{Mapping, Reservations};
 use crate::translate::CountedBlock;
 use crate::vbi::{MemoryLayer, SizeClass, Vbuid};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use terrace_model::{AddressRange, CacheLine, Line, SpaceId, VirtAddr};
 
@@ -26,6 +26,8 @@ pub struct Block {
     pub mapping: Mapping,
     /// Misses of the last level that read its memory, since they were last asked for.
     pub misses: u64,
+    /// Regions whose contents are on the backing store, by number.
+    pub stored: BTreeSet<u64>,
 }
 
 /// All blocks, by the number that the table of blocks keeps as their pointer.
@@ -39,6 +41,9 @@ pub struct Layer {
     pub dirty: Vec<Range<u64>>,
     /// Names that are given back once those are.
     outdated: Vec<(BlockNames, SizeClass)>,
+    /// Regions that left the backing store since this was last asked for, as their block or its part is gone; less those
+    /// that came to it as clones.
+    pub unstored: i64,
     pub clones: u64,
     pub promotions: u64,
     pub disabled: u64,
@@ -55,6 +60,7 @@ impl Layer {
             names: BlockNames::new(),
             mapping: Mapping::Unknown,
             misses: 0,
+            stored: BTreeSet::new(),
         })
     }
 
@@ -88,9 +94,8 @@ impl Layer {
     /// The block of a line's name, the offset there, and the process and address that it stands for. None if nothing does.
     pub fn place(&self, line: CacheLine) -> Option<(u32, u64, SpaceId, VirtAddr)> {
         let Name::Block(number, offset) = self.names.resolve(line) else { return None };
-        let block = self.blocks.get(number as usize)?.as_ref()?;
-        let (first, (end, addr)) = block.places.range(..=offset).next_back()?;
-        (offset < *end).then(|| (number, offset, block.space, *addr + (offset - first)))
+        let (space, addr) = self.address_of(number, offset)?;
+        Some((number, offset, space, addr))
     }
 
     /// A miss of the last level read a line of memory.
@@ -144,6 +149,23 @@ impl Layer {
             }
         }
         block.places.retain(|first, _| !offsets.contains(first));
+        self.unstore(number, offsets);
+    }
+
+    /// What a part of a block has on the backing store is not wanted any more.
+    pub fn unstore(&mut self, number: u32, offsets: Range<u64>) {
+        let Some(block) = self.get(number) else { return };
+        let before = block.stored.len();
+        block.stored.retain(|region| !offsets.contains(&(region << 12)));
+        let gone = before - block.stored.len();
+        self.unstored += gone as i64;
+    }
+
+    /// The process and address that an offset of a block stands for. None if nothing does.
+    pub fn address_of(&self, number: u32, offset: u64) -> Option<(SpaceId, VirtAddr)> {
+        let block = self.blocks.get(number as usize)?.as_ref()?;
+        let (first, (end, addr)) = block.places.range(..=offset).next_back()?;
+        (offset < *end).then(|| (block.space, *addr + (offset - first)))
     }
 }
 
@@ -155,6 +177,7 @@ impl MemoryLayer for Layer {
         let Some(number) = structure else { return };
         if let Some(mut block) = self.blocks[number as usize].take() {
             self.names.release(&mut block.names, block.class);
+            self.unstored += block.stored.len() as i64;
             self.reservations.give_up(number, block.mapping);
             self.free.push(number);
             self.disabled += 1;
@@ -176,6 +199,7 @@ impl MemoryLayer for Layer {
         let Some(block) = from.and_then(|number| self.get(number)) else { return };
         // Its memory is the source's until it is copied, page by page, to other places.
         let clone = Block { names: BlockNames::new(), mapping: Mapping::Tables, misses: 0, ..block.clone() };
+        self.unstored -= clone.stored.len() as i64;
         *to = Some(self.put(clone));
         self.clones += 1;
     }

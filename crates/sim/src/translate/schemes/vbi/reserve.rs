@@ -25,10 +25,13 @@ pub enum Mapping {
     Pieces(SizeClass, HashMap<u64, Frame>),
 }
 
+/// A run's first frame, its block, and the number of the block's piece. Frames that a block gave back are free, and may
+/// become part of another block's run: two runs can begin at the same frame.
+type Key = (u64, u32, u64);
+
 /// Frames that are set aside.
 #[derive(Clone, Debug)]
 struct Run {
-    block: u32,
     /// One bit for each frame that the block, or another one, has taken.
     taken: Vec<u64>,
     frames: u64,
@@ -41,8 +44,7 @@ const STOLEN: u64 = 8;
 /// All that is set aside.
 #[derive(Debug, Default)]
 pub struct Reservations {
-    /// Runs by their first frame.
-    runs: BTreeMap<u64, Run>,
+    runs: BTreeMap<Key, Run>,
     /// Frames of blocks that are gone.
     returned: Vec<(u64, Run)>,
     /// Frames that were taken from other blocks.
@@ -59,7 +61,7 @@ impl Reservations {
 
     /// The frames that are set aside and not used.
     pub fn frames(&self) -> impl Iterator<Item = Frame> {
-        let runs = self.runs.iter().map(|(first, run)| (*first, run));
+        let runs = self.runs.iter().map(|((first, ..), run)| (*first, run));
         let runs = runs.chain(self.returned.iter().map(|(first, run)| (*first, run)));
         runs.flat_map(|(first, run)| {
             let free = (0..run.frames).filter(|at| run.taken[(at / 64) as usize] >> (at % 64) & 1 == 0);
@@ -69,15 +71,15 @@ impl Reservations {
 
     /// A block is gone, or found otherwise from now on: what it did not use is free.
     pub fn give_up(&mut self, block: u32, mapping: Mapping) {
-        let firsts: Vec<Frame> = match mapping {
-            Mapping::Direct(first) => vec![first],
-            Mapping::Pieces(_, pieces) => pieces.into_values().collect(),
+        let mut firsts: Vec<(u64, Frame)> = match mapping {
+            Mapping::Direct(first) => vec![(0, first)],
+            Mapping::Pieces(_, pieces) => pieces.into_iter().collect(),
             Mapping::Unknown | Mapping::Tables => return,
         };
-        for first in firsts {
-            if self.runs.get(&first.0).is_some_and(|run| run.block == block)
-                && let Some(run) = self.runs.remove(&first.0)
-            {
+        // By their numbers, so that memory is given back in the same order in each run.
+        firsts.sort_unstable();
+        for (piece, first) in firsts {
+            if let Some(run) = self.runs.remove(&(first.0, block, piece)) {
                 self.returned.push((first.0, run));
             }
         }
@@ -91,17 +93,24 @@ impl Reservations {
         }
     }
 
-    fn set_aside(&mut self, block: u32, class: SizeClass, wishes: &[Wish], os: &mut Os) -> Option<Frame> {
+    /// A run for a piece of a block.
+    fn set_aside(
+        &mut self,
+        (block, piece): (u32, u64),
+        class: SizeClass,
+        wishes: &[Wish],
+        os: &mut Os,
+    ) -> Option<Frame> {
         let frames = class.bytes() >> 12;
         let first = os.take_run(frames.trailing_zeros(), wishes)?;
         let taken = vec![0; frames.div_ceil(64) as usize];
-        self.runs.insert(first.0, Run { block, taken, frames, left: frames });
+        self.runs.insert((first.0, block, piece), Run { taken, frames, left: frames });
         Some(first)
     }
 
     /// Finds out how the memory of a block will be found, at its first allocation.
     fn begin(&mut self, block: u32, class: SizeClass, wishes: &[Wish], os: &mut Os) -> Mapping {
-        if let Some(first) = self.set_aside(block, class, wishes, os) {
+        if let Some(first) = self.set_aside((block, 0), class, wishes, os) {
             return Mapping::Direct(first);
         }
         let smaller = SizeClass::ALL[1..].iter().rev().filter(|piece| **piece < class);
@@ -114,10 +123,10 @@ impl Reservations {
     }
 
     /// Takes one frame of a run, if nobody else has it.
-    fn claim(&mut self, first: Frame, at: u64, os: &mut Os) -> Option<Frame> {
-        let run = self.runs.get_mut(&first.0)?;
+    fn claim(&mut self, key: Key, at: u64, os: &mut Os) -> Option<Frame> {
+        let run = self.runs.get_mut(&key)?;
         let (word, bit) = ((at / 64) as usize, 1 << (at % 64));
-        let frame = Frame(first.0 + at);
+        let frame = Frame(key.0 + at);
         if run.taken[word] & bit == 0 {
             run.taken[word] |= bit;
             run.left -= 1;
@@ -146,15 +155,16 @@ impl Reservations {
             *mapping = self.begin(number, class, wishes, os);
         }
         let own = match mapping {
-            Mapping::Direct(first) => self.claim(*first, offset >> 12, os),
+            Mapping::Direct(first) => self.claim((first.0, number, 0), offset >> 12, os),
             Mapping::Pieces(piece, firsts) => {
                 let at = offset >> piece.offset_bits();
                 let first = firsts.get(&at).copied().or_else(|| {
-                    let first = self.set_aside(number, *piece, wishes, os)?;
+                    let first = self.set_aside((number, at), *piece, wishes, os)?;
                     firsts.insert(at, first);
                     Some(first)
                 });
-                first.and_then(|first| self.claim(first, (offset & (piece.bytes() - 1)) >> 12, os))
+                let within = (offset & (piece.bytes() - 1)) >> 12;
+                first.and_then(|first| self.claim((first.0, number, at), within, os))
             }
             Mapping::Unknown | Mapping::Tables => None,
         };
@@ -180,10 +190,10 @@ impl Reservations {
     }
 
     /// Takes frames from the block that has most of them set aside and unused, those that are farthest from what it uses.
-    /// Its own are taken last.
-    fn steal(&mut self, number: u32, os: &mut Os) -> bool {
+    /// Its own are taken last. Returns whether there were some.
+    pub fn steal(&mut self, number: u32, os: &mut Os) -> bool {
         let richest = self.runs.iter_mut().filter(|(_, run)| run.left > 0);
-        let Some((first, run)) = richest.max_by_key(|(first, run)| (run.block != number, run.left, **first))
+        let Some(((first, ..), run)) = richest.max_by_key(|(key, run)| (key.1 != number, run.left, **key))
         else {
             return false;
         };

@@ -4,6 +4,7 @@ use super::gather::Blocks;
 use super::mtl::{Covered, Mtl};
 use super::names::{Name, Names};
 use super::reserve::Mapping;
+use super::swap::{Swap, free_frames};
 use super::wrong::Wrongs;
 use super::{Reservation, VbiParameters};
 use crate::os::{Os, OsError};
@@ -14,7 +15,7 @@ use terrace_model::{
     AddressRange, CacheLine, Frame, LINE_BYTES, Line, PageSize, PhysAddr, SpaceId, Time, VirtAddr,
 };
 use terrace_policy::{Placement, Wish};
-use terrace_trace::Event;
+use terrace_trace::{Advice, Event};
 
 /// Pages whose place is remembered.
 const RECENT: usize = 1024;
@@ -66,6 +67,8 @@ pub struct Controller {
     pub(super) in_new_stray: bool,
     /// Accesses that the program should not have made.
     pub(super) wrongs: Wrongs,
+    /// The backing store.
+    pub(super) swap: Swap,
 }
 
 impl Controller {
@@ -83,6 +86,7 @@ impl Controller {
             failed: None,
             in_new_stray: false,
             wrongs: Wrongs::default(),
+            swap: Swap::new(keys.swap.0 >> 12),
         }
     }
 
@@ -135,9 +139,14 @@ impl Controller {
         };
         os.now = now;
         let page = addr.align_down(PageSize::Base);
-        let free = || os.tiers_of_memory().map(|tier| tier.buddy().free_frames()).sum::<u64>();
-        if !at_writeback && self.keys.headroom.0 > 0 && free() <= self.keys.headroom.0 >> 12 {
-            self.failed.get_or_insert(os.out_of_memory(None));
+        let made_room = placer.is_none() && self.make_room(os);
+        if !at_writeback
+            && !made_room
+            && self.keys.headroom.0 > 0
+            && free_frames(os) <= self.keys.headroom.0 >> 12
+        {
+            let error = os.out_of_memory(None);
+            self.failed.get_or_insert(self.swap.explain(error));
             return Backing::Fault;
         }
         let before = std::mem::take(&mut os.changes);
@@ -161,19 +170,21 @@ impl Controller {
                     false => &mut self.counters.given_at_miss,
                 };
                 *counter += 1;
+                let back = self.comes_back((number, offset), space, AddressRange::of_page(page, fault.size));
                 let first = fault.frame.line();
                 let within = addr.page_offset(fault.size) / LINE_BYTES;
                 Backing::Given(Given {
                     line: first + within,
                     first,
-                    lines: if fault.zeroed { 0 } else { fault.size.bytes() / LINE_BYTES },
+                    lines: if fault.zeroed && !back { 0 } else { fault.size.bytes() / LINE_BYTES },
                     copied_from: None,
+                    stored: back.then_some(self.keys.swap_read),
                     notes_zeros: self.keys.notes_zeros,
                     entry: own.lines.last().map(|lines| lines.first),
                 })
             }
             Err(error) => {
-                self.failed.get_or_insert(error);
+                self.failed.get_or_insert(self.swap.explain(error));
                 Backing::Fault
             }
         }
@@ -209,6 +220,8 @@ impl Controller {
     /// A dirty line of a page that is shared since a fork leaves the caches: its block gets a copy.
     fn copy(&mut self, line: CacheLine, space: SpaceId, addr: VirtAddr, now: Time, os: &mut Os) -> Backing {
         os.now = now;
+        // The page, and a table where a large page is split for it.
+        self.make_room_for_system(2, os);
         let Some(leaf) = os.table(space).find(addr) else { return Backing::Fault };
         let before = std::mem::take(&mut os.changes);
         let broken = os.break_sharing(space, addr, &leaf);
@@ -224,13 +237,14 @@ impl Controller {
                     first,
                     lines: fault.size.bytes() / LINE_BYTES,
                     copied_from: fault.copied_from.map(Frame::line),
+                    stored: None,
                     notes_zeros: false,
                     entry: own.lines.last().map(|lines| lines.first),
                 })
             }
             Ok(None) => self.backing(line, os),
             Err(error) => {
-                self.failed.get_or_insert(error);
+                self.failed.get_or_insert(self.swap.explain(error));
                 Backing::Fault
             }
         }
@@ -259,6 +273,10 @@ impl Controller {
                 return Ok(gone.into_iter().chain(more).collect());
             }
             Event::Free { object } => blocks.freed(space, *object)?,
+            Event::Advise { range, advice: Advice::DontNeed } => {
+                blocks.unstore(space, range.page_cover(PageSize::Base));
+                None
+            }
             _ => None,
         };
         Ok(gone.into_iter().collect())
@@ -308,7 +326,7 @@ impl KernelState for Controller {
 
     fn fill(&mut self, line: CacheLine, os: &mut Os, placer: Option<&mut dyn Placer>, now: Time) -> Backing {
         let found = match self.backing(line, os) {
-            Backing::Zero if self.keys.delayed => {
+            Backing::Zero if self.keys.delayed && !self.is_stored(line) => {
                 self.counters.zero_lines += 1;
                 return Backing::Zero;
             }
@@ -316,6 +334,11 @@ impl KernelState for Controller {
             found => found,
         };
         self.blocks.layer().count_miss(line);
+        if self.swap.is_used()
+            && let Some((number, offset, ..)) = self.blocks.layer().place(line)
+        {
+            self.swap.read(number, offset);
+        }
         found
     }
 
@@ -334,6 +357,14 @@ impl KernelState for Controller {
                 self.backing(line, os)
             }
         }
+    }
+
+    fn before_taking(&mut self, frames: u64, os: &mut Os) {
+        self.make_room_for_system(frames, os);
+    }
+
+    fn take_written_out(&mut self) -> Option<Line> {
+        self.swap.written_out.pop()
     }
 
     #[inline(always)]
