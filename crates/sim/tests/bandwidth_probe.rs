@@ -105,3 +105,35 @@ fn a_virtual_machine_has_no_probe() {
     assert!(guest.vm.is_some());
     assert!(probe(&guest, None).unwrap_err().to_string().contains("virtual machine"));
 }
+
+/// A third memory beside a GPU, as fast as the CPU's: the source's ratio holds for any number of memories.
+#[test]
+fn three_memories_beside_a_gpu_are_probed_and_serve_together() {
+    let mut three = design(
+        "gpu-local",
+        "gpu-gtx480",
+        &[("os.policy", "{ name = \"bw-aware\", order = \"weights\", weights = \"probe\" }")],
+    );
+    let (mut third, device) = (three.tiers[1].clone(), three.devices[&three.tiers[1].device].clone());
+    (third.name, third.device) = ("third".to_owned(), "third".to_owned());
+    three.tiers.push(third);
+    three.devices.insert("third".to_owned(), device);
+    let found = measured(&three);
+    near(found[0] / found[2], 200.0 / 80.0, 0.05);
+    near(found[1], found[2], 0.001);
+
+    let workload = terrace_workload::open("gpu-stream,bytes=24 MiB").unwrap();
+    let bandwidths = found.iter().map(|gigabytes| (gigabytes * 1e9) as u64).collect();
+    let profile = Some(Arc::new(Profile { bandwidths, ..Profile::default() }));
+    let run = |design: &Design| {
+        let options = Options { profile: profile.clone(), ..Options::default() };
+        simulate(design, &mut workload.source(), options).unwrap()
+    };
+    let outcome = run(&three);
+    let carried = ["gddr", "ddr", "third"].map(|tier| outcome.stats.number(&format!("gpu.bandwidth.{tier}")));
+    let all: f64 = carried.iter().sum();
+    near(carried[0] / all, share(&[found[0], found[1] + found[2]]), 0.05);
+    near(carried[1], carried[2], 0.05);
+    let local = run(&design("gpu-local", "gpu-gtx480", &[])).seconds_simulated;
+    near(local / outcome.seconds_simulated, 360.0 / 200.0, 0.05);
+}
