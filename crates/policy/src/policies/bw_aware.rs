@@ -103,7 +103,8 @@ fn measured(topology: &Topology, shares: &[f64]) -> String {
 fn shares(parameters: &Parameters, topology: &Topology) -> Result<Vec<f64>, Refusal> {
     let tiers = topology.tiers.len();
     if parameters.probe() && (parameters.fast_share.is_some() || parameters.shares != Shares::Bandwidth) {
-        let problem = "a probe tells the shares; leave out shares and fast_share".to_owned();
+        let problem =
+            "a probe tells the shares; leave out shares and fast_share (fast_share=none)".to_owned();
         return Err(Refusal::Parameter { key: "weights".to_owned(), problem });
     }
     if !parameters.probe() && !parameters.weights.trim().is_empty() {
@@ -147,7 +148,9 @@ fn weights(parameters: &Parameters, tiers: usize) -> Result<Vec<f64>, Refusal> {
         return Err(refused("one of the numbers has to be above 0".to_owned()));
     }
     match parameters.fast_share {
-        Some(_) => Err(refused("give weights or fast_share, not both".to_owned())),
+        Some(_) => {
+            Err(refused("give weights or fast_share, not both; fast_share=none leaves it out".to_owned()))
+        }
         None => Ok(weights),
     }
 }
