@@ -138,7 +138,7 @@ fn every_parameter_of_a_device_changes_what_it_does() {
 /// Programs that differ in what they ask of translation: random accesses, a key-value store, allocations beside frees by two
 /// threads, and growth in pieces.
 const PROGRAMS: [&str; 4] = [
-    "gups,bytes=16 MiB,updates=6e3",
+    "gups,bytes=16 MiB,updates=6e3,threads=2",
     "kv,keys=6e3,requests=6e3",
     "churn,bytes=8 MiB,smallest=64 KiB,largest=1 MiB,allocations=30,uses=200,threads=2",
     "growth,bytes=16 MiB,chunk=1 MiB,accesses=6e3,compute=1e5",
@@ -201,6 +201,7 @@ fn every_key_of_a_translation_scheme_changes_a_run() {
                 words(&[("delayed", "true"), ("reservation", "early"), ("headroom", "8 TiB")]),
                 // Memory is always short, so that regions go to the backing store and come back.
                 words(&[("delayed", "true"), ("headroom", "8 TiB"), ("swap", "1 GiB")]),
+                words(&[("nodes", "2"), ("migrate_after", "20")]),
             ],
             // Workloads have no instruction addresses: small regions stand for many instructions.
             "spot" => vec![words(&[("entries", "4"), ("ways", "4"), ("substitute_region", "512 KiB")])],

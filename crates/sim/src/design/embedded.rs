@@ -59,6 +59,7 @@ files![
     "designs/vbi-1.toml",
     "designs/vbi-2.toml",
     "designs/vbi-full.toml",
+    "designs/vbi-nodes.toml",
     "designs/vbi-pcm-ideal.toml",
     "designs/vbi-pcm-unaware.toml",
     "designs/vbi-pcm.toml",

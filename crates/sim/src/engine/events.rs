@@ -54,6 +54,7 @@ impl Engine<'_> {
         self.machine.shared.running[core.index()] = Some(space);
         self.machine.shared.os.now = self.machine.cores[core.index()].pipeline.now;
         let machine = &mut self.machine;
+        machine.scheme.kernel().runs_on(core);
         for gone in machine.scheme.kernel().before_event(space, event, &mut machine.shared.os) {
             self.before_change(core, space, gone, Change::Unmap);
             self.forget_lines(space, gone);

@@ -20,7 +20,7 @@ use crate::machine::{FULL, Machine, Manager, Own, PAGES, Site, System, TRANSLATI
 use crate::observe::{ContiguityWatch, MapMaker, ProfileCounter, Requests};
 use crate::outcome::{Fidelity, OpenPolicy, Options, Outcome, SimError};
 use crate::tiering::Tiering;
-use crate::translate::{Scheme, Translation, schemes};
+use crate::translate::{KernelState, Scheme, Translation, schemes};
 use agenda::Agenda;
 use mix::MixRun;
 use schedule::RunQueue;
@@ -464,6 +464,7 @@ impl<'a> Engine<'a> {
         let Machine { cores, shared, scheme, .. } = &mut self.machine;
         let scheme: &mut Scheme<T> =
             scheme.as_any().downcast_mut().expect("the engine runs the machine's scheme");
+        scheme.kernel.runs_on(core);
         let own = Own { scheme: &mut scheme.cores[core.index()], kernel: &mut scheme.kernel };
         let manager = self.tiering.as_mut().map(|tiering| tiering as &mut dyn Manager);
         let host_manager = self.host_tiering.as_mut().map(|tiering| tiering as &mut dyn Manager);

@@ -8,7 +8,7 @@ use super::tlbs::TlbCounters;
 use crate::os::{Fault, Os, OsError};
 use std::fmt::Debug;
 use std::ops::Range;
-use terrace_model::{AddressRange, CacheLine, Frame, Line, SpaceId, Time, VirtAddr};
+use terrace_model::{AddressRange, CacheLine, CoreId, Frame, Line, SpaceId, Time, VirtAddr};
 use terrace_policy::Placement;
 use terrace_trace::Event;
 
@@ -174,6 +174,10 @@ pub trait KernelState: Debug + 'static {
     fn frames_set_aside(&self) -> Vec<Frame> {
         Vec::new()
     }
+
+    /// What comes next is done by this core.
+    #[inline(always)]
+    fn runs_on(&mut self, _core: CoreId) {}
 
     /// Hits and misses of TLBs that all cores share.
     fn tlb_counters(&self) -> TlbCounters {

@@ -185,6 +185,22 @@ impl<M: MemoryLayer> Instructions<M> {
         if large.class() <= small.class() {
             return Err(VbiError::WrongSize(large, small));
         }
+        self.take_over(small, large)
+    }
+
+    /// A block of the same size holds what another one held, and every entry that pointed to that one points to it: so data
+    /// move to another node (section 6.2).
+    ///
+    /// # Errors
+    /// One of them is not in use, or they differ in size.
+    pub fn migrate_vb(&mut self, source: Vbuid, target: Vbuid) -> Result<(), VbiError> {
+        if source.class() != target.class() {
+            return Err(VbiError::WrongSize(target, source));
+        }
+        self.take_over(source, target)
+    }
+
+    fn take_over(&mut self, small: Vbuid, large: Vbuid) -> Result<(), VbiError> {
         let (mut from, mut to) = self.info.take_two(small, large)?;
         self.layer.flush_lines(small, &mut from);
         self.layer.promote(from, &mut to);

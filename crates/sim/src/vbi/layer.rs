@@ -22,6 +22,7 @@ pub trait MemoryLayer {
     /// Makes `to`, which has no memory, a copy of `from` that shares its memory until either is written.
     fn clone_structure(&mut self, from: &mut Self::Structure, to: &mut Self::Structure);
 
-    /// Moves the memory of `from` to the early part of a larger block, whose rest has none.
+    /// Moves the memory of `from` to the early part of a block that is larger, whose rest has none, or as large in another
+    /// node.
     fn promote(&mut self, from: Self::Structure, to: &mut Self::Structure);
 }

@@ -32,7 +32,7 @@ pub use address::{SizeClass, VbiAddress, Vbuid, VmId};
 pub use client::{ClientId, ClientTable, Cvt, Index, Rights};
 pub use contents::Contents;
 pub use heap::Heap;
-pub use info::{Info, InfoTables};
+pub use info::{Info, InfoTables, MOST_NODES};
 pub use instructions::Instructions;
 pub use layer::MemoryLayer;
 pub use properties::{Properties, Property};

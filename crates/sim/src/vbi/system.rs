@@ -152,12 +152,42 @@ impl<M: MemoryLayer> System<M> {
         let small = self.hardware.table(client)?.get(index)?.block;
         let next = small.class().larger().ok_or(VbiError::TooLarge(bytes))?;
         let properties = self.hardware.info.get(small)?.properties;
-        let large = self.enable(small.vm(), bytes.max(next.bytes()), properties)?;
+        // It stays where it is at home.
+        let large = self.near(self.hardware.info.home(small), |system| {
+            system.enable(small.vm(), bytes.max(next.bytes()), properties)
+        })?;
         self.hardware.promote_vb(small, large)?;
         if let Some(heap) = self.heaps.remove(&small) {
             self.heaps.insert(large, heap);
         }
         self.hardware.disable_vb(small)
+    }
+
+    /// What is asked for meanwhile shall be at home in a node.
+    fn near<T>(&mut self, home: u32, asks: impl FnOnce(&mut System<M>) -> T) -> T {
+        let before = self.hardware.info.near();
+        self.hardware.info.prefer(home);
+        let answer = asks(self);
+        self.hardware.info.prefer(before);
+        answer
+    }
+
+    /// Data move to another node: into a new block that is at home there. Pointers of all clients stay, and the old block
+    /// goes. Returns the new one.
+    ///
+    /// # Errors
+    /// The block is not enabled, or none of its class is free in that node.
+    pub fn migrate(&mut self, block: Vbuid, home: u32) -> Result<Vbuid, VbiError> {
+        let properties = self.hardware.info.get(block)?.properties;
+        let free = self.hardware.info.free_in(block.class(), block.vm(), home);
+        let target = free.ok_or(VbiError::NoFreeBlock(block.class(), block.vm()))?;
+        self.hardware.enable_vb(target, properties)?;
+        self.hardware.migrate_vb(block, target)?;
+        if let Some(heap) = self.heaps.remove(&block) {
+            self.heaps.insert(target, heap);
+        }
+        self.hardware.disable_vb(block)?;
+        Ok(target)
     }
 
     /// `malloc` inside a block. A block that is full is promoted to the next class.
@@ -213,7 +243,11 @@ impl<M: MemoryLayer> System<M> {
                 None => {
                     let source = entry.block;
                     let properties = self.hardware.info.get(source)?.properties;
-                    let clone = self.hardware.info.smallest_free(source.vm(), source.bytes())?;
+                    // Memory is shared at first, so that a clone is at home where its source is.
+                    let home = self.hardware.info.home(source);
+                    let clone = self.near(home, |system| {
+                        system.hardware.info.smallest_free(source.vm(), source.bytes())
+                    })?;
                     if clone.class() != source.class() {
                         return Err(VbiError::NoFreeBlock(source.class(), source.vm()));
                     }

@@ -33,14 +33,20 @@
 //! itself takes no time. *Memory of other blocks* is taken from the block with most of it unused, the farthest part
 //! first. *Virtual machines* (`vms`): a guest takes blocks of its own part of the names and asks no host for memory, so
 //! that there is neither a second dimension of walks nor a hypervisor's table, and a guest is as fast as a program on the
-//! host. The source keeps sharing between virtual machines for the host; no input has any. *Several nodes* (section 6.2,
-//! which the paper does not evaluate) are not modelled: there is one controller. *Files*: the operating system
-//! brings a page in as after a page fault. *Policies* move pages below the caches, whose names stay what they are:
-//! nothing is flushed. They are asked in which tier a region's first memory shall lie, and get the controller's counts of
-//! misses by block; there are no accessed bits and no traps, since hits in caches need no translation. The controller
-//! copies line by line, from memory to memory; what waits for a page on the move waits until it has arrived. A line that
-//! is written back meanwhile is taken to be carried over. *Passing over the start of an input* gives memory at first
-//! touch.
+//! host. The source keeps sharing between virtual machines for the host; no input has any. *Nodes* (`nodes`; design
+//! `vbi-nodes`; section 6.2, which the paper does not evaluate): each has a controller with TLBs, walker and caches of its
+//! own. Core and tier number `i` belong to node `i` modulo their number. A block is at home in the node of the core that
+//! asked for it, by the highest bits of its number, and its memory lies in that node's tiers while there is room. Cores of
+//! other nodes reach the controller over a link (`hop`). When another node reads a block's memory more than all others
+//! (`migrate_after`), the block moves: a new block is taken there, entries of all clients point to it, its dirty lines are
+//! written back, and its lines get other names. The memory of a region follows when it is read next, line by line, and a
+//! block that moved is found by a table. Each is counted: `vbi.node_0.translations`, `vbi.node_0.tlb_misses`, and so on.
+//! Under a policy memory lies where that says. *Files*: the operating system brings a page in as after a fault. *Policies*
+//! move pages below the caches, whose names stay what they are: nothing is flushed. They are asked in which tier a region's
+//! first memory shall lie, and get the controller's counts of misses by block; there are no accessed bits and no traps,
+//! since hits in caches need no translation. The controller copies line by line, from memory to memory; what waits for a
+//! page on the move waits until it has arrived. A line that is written back meanwhile is taken to be carried over. *Passing
+//! over the start of an input* gives memory at first touch.
 //!
 //! **Two starting states.** Delayed allocation gains where data have no memory yet, so a run that begins with empty memory
 //! serves what its program wrote before from zeros, and spares the page faults that a native run pays. Both states are worth
@@ -63,6 +69,7 @@ mod gather;
 mod layer;
 mod mtl;
 mod names;
+mod nodes;
 mod piece;
 mod reserve;
 mod state;
@@ -145,6 +152,17 @@ pub struct VbiParameters {
     /// Time until a region's contents are back from the store, the operating system's work with it included.
     #[parameter(default = "100 us", range = "0 ns"..="1 s", source = "ours, of the order of a flash drive; the paper has none")]
     pub swap_read: Time,
+    /// Nodes with a controller each, a power of two. Core and tier `i` belong to node `i` modulo their number. A block is at
+    /// home in the node whose core asks for it, and its memory lies there while there is room.
+    #[parameter(default = 1, range = 1..=16, source = "VBI (ISCA 2020), section 6.2")]
+    pub nodes: u32,
+    /// Time to the controller of another node, and as much back. Half of what the link of `skylake-6140` adds to an access.
+    #[parameter(default = "30 ns", range = "0 ns"..="1 ms")]
+    pub hop: Time,
+    /// A block moves to another node when that has read its memory so many times more often than all others, of late; 0 for
+    /// never.
+    #[parameter(default = 0, range = 0..=1_000_000_000)]
+    pub migrate_after: u32,
     /// Virtual machines that the processes are in: the first in number 1, the next in number 2, and so on by turns; a fork
     /// stays in its parent's. 0 for none. A block's name has five bits for its virtual machine, and 0 is the host.
     #[parameter(default = 0, range = 0..=31, source = "VBI (ISCA 2020), section 6.1")]
@@ -152,6 +170,16 @@ pub struct VbiParameters {
 }
 
 impl SchemeKeys for VbiParameters {
+    fn validate(&self) -> Result<(), (&'static str, String)> {
+        match self.nodes.is_power_of_two() {
+            true => Ok(()),
+            false => Err((
+                "nodes",
+                format!("{}: a block's number has bits for its node, so a power of two", self.nodes),
+            )),
+        }
+    }
+
     fn scale(&mut self, scale: u32) {
         self.least = Bytes((self.least.0 / u64::from(scale)).max(8192));
         self.headroom = Bytes(self.headroom.0 / u64::from(scale));
@@ -229,7 +257,8 @@ impl Vbi {
         references: u32,
         now: Time,
     ) -> Time {
-        let begin = kernel.mtl.walkers.start(now);
+        let home = kernel.home(at.block);
+        let begin = kernel.mtls[home].walkers.start(now);
         let through = kernel.keys.walks_through_llc;
         let mut done = begin;
         let in_pieces = matches!(kernel.blocks.layer().get(at.block), Some(block) if matches!(block.mapping, Mapping::Pieces(..)));
@@ -243,9 +272,9 @@ impl Vbi {
             let name = VirtAddr(at.line.0 * LINE_BYTES);
             let lowest = leaf.size.index() as u32 + 1;
             let depth = references.min(walker.table(request.space).levels()).max(lowest);
-            let start = kernel.mtl.tables.start_level(SpaceId(0), name, lowest, depth);
+            let start = kernel.mtls[home].tables.start_level(SpaceId(0), name, lowest, depth);
             if depth > lowest {
-                done += kernel.mtl.table_latency;
+                done += kernel.mtls[home].table_latency;
             }
             for level in (lowest..=start).rev() {
                 let entry = walker.table(request.space).entry_address(&leaf, request.addr, level);
@@ -253,9 +282,9 @@ impl Vbi {
                 walker.name_entry("the block's table");
                 walker.count_references(1);
             }
-            kernel.mtl.tables.fill(SpaceId(0), name, lowest + 1, start);
+            kernel.mtls[home].tables.fill(SpaceId(0), name, lowest + 1, start);
         }
-        kernel.mtl.walkers.occupy(done);
+        kernel.mtls[home].walkers.occupy(done);
         walker.count_walk(done - begin);
         done
     }
@@ -307,6 +336,9 @@ impl Translation for Vbi {
         ("vbi.switches", "blocks in one run that switched to a table"),
         ("vbi.swapped_out", "regions whose contents went to the backing store"),
         ("vbi.swapped_in", "regions whose contents came back from it"),
+        ("vbi.remote", "translations by the controller of another node than the core's"),
+        ("vbi.blocks_moved", "blocks that moved to another node"),
+        ("vbi.regions_moved", "regions of such blocks whose memory followed"),
         ("vbi.without_right", "accesses that the process has no right to make"),
         ("vbi.strays", "pages that were accessed and that no event had mapped"),
     ];
@@ -319,9 +351,10 @@ impl Translation for Vbi {
     }
 
     fn kernel(setup: &Setup<'_, VbiParameters>) -> Result<Controller, String> {
-        let mtl = Mtl::new(setup.translation, setup.own.vit_cache, setup.cycle)?;
+        let mtl = |_| Mtl::new(setup.translation, setup.own.vit_cache, setup.cycle);
+        let mtls = (0..setup.own.nodes).map(mtl).collect::<Result<_, _>>()?;
         let latency = setup.own.latency.at(setup.cycle);
-        Ok(Controller::new(setup.own, mtl, setup.memory, latency))
+        Ok(Controller::new(setup.own, mtls, setup.memory, latency))
     }
 
     fn tlbs(&self) -> &NoTlbs {
@@ -358,8 +391,12 @@ impl Translation for Vbi {
     ) -> Result<(TlbHit, Time), Stop> {
         let at = kernel.at;
         let through = kernel.keys.walks_through_llc;
-        let mut now = request.now + kernel.latency;
-        if !kernel.mtl.knows_block(at.block) {
+        let (home, hop) = (kernel.home(at.block), kernel.hop(at.block));
+        let mut now = request.now + kernel.latency + hop;
+        if hop > Time::ZERO {
+            walker.note_lookup("the block's home is another node", request.now + kernel.latency, now);
+        }
+        if !kernel.mtls[home].knows_block(at.block) {
             let entry = kernel.memory + TABLE_BYTES + u64::from(at.block) * VIT_BYTES % TABLE_BYTES;
             now = walker.fetch_below::<Vbi>(kernel, entry, through, now);
             walker.name_entry("the block's entry (VIT)");
@@ -374,7 +411,7 @@ impl Translation for Vbi {
         if !backed && !file {
             walker.note_lookup("no memory yet", now, now);
             let entry = TlbEntry::new(Frame(0), false);
-            return Ok((TlbHit { entry, size: PageSize::Base }, now));
+            return Ok((TlbHit { entry, size: PageSize::Base }, now + hop));
         }
         let (frame, size) = walker.translate_for_free(self, kernel, &load)?;
         kernel.at = at;
@@ -392,18 +429,18 @@ impl Translation for Vbi {
             kernel.switch(at.block);
         }
         let (covered, references) = kernel.covered(&at);
-        if let Some(known) = kernel.mtl.look_up(covered, now) {
+        if let Some(known) = kernel.mtls[home].look_up(covered, now) {
             walker.note_lookup("controller's TLBs: hit", now, known);
-            return Ok((hit, known));
+            return Ok((hit, known + hop));
         }
         let asked = now;
-        now += kernel.mtl.l2_latency;
+        now += kernel.mtls[home].l2_latency;
         walker.note_lookup("controller's TLBs: miss", asked, now);
         if references > 0 {
             now = self.walk(kernel, walker, request, &at, references, now);
         }
-        kernel.mtl.fill(covered);
-        Ok((hit, now))
+        kernel.mtls[home].fill(covered);
+        Ok((hit, now + hop))
     }
 
     #[inline(always)]
@@ -431,8 +468,8 @@ impl Translation for Vbi {
             ("vbi.promotions", layer.promotions),
             ("vbi.cvt_cache.hit", sum(|core| core.hits)),
             ("vbi.cvt_cache.miss", sum(|core| core.misses)),
-            ("vbi.vit_cache.hit", kernel.mtl.block_hits),
-            ("vbi.vit_cache.miss", kernel.mtl.block_misses),
+            ("vbi.vit_cache.hit", kernel.mtls.iter().map(|mtl| mtl.block_hits).sum()),
+            ("vbi.vit_cache.miss", kernel.mtls.iter().map(|mtl| mtl.block_misses).sum()),
             ("vbi.zero_lines", counters.zero_lines),
             ("vbi.given_at_miss", counters.given_at_miss),
             ("vbi.given_at_writeback", counters.given_at_writeback),
@@ -442,10 +479,18 @@ impl Translation for Vbi {
             ("vbi.switches", counters.switches),
             ("vbi.swapped_out", kernel.swap.out),
             ("vbi.swapped_in", kernel.swap.back),
+            ("vbi.remote", counters.remote),
+            ("vbi.blocks_moved", counters.blocks_moved),
+            ("vbi.regions_moved", counters.regions_moved),
             ("vbi.without_right", kernel.wrongs.without_right()),
             ("vbi.strays", kernel.blocks.strays),
         ] {
             stats.count(name, count, Unit::Count);
+        }
+        let nodes = kernel.mtls.iter().filter(|_| kernel.mtls.len() > 1);
+        for (node, mtl) in nodes.enumerate() {
+            stats.count(format!("vbi.node_{node}.translations"), mtl.translations(), Unit::Count);
+            stats.count(format!("vbi.node_{node}.tlb_misses"), mtl.counters.l2_misses, Unit::Count);
         }
     }
 

@@ -28,6 +28,8 @@ enum Step {
     Release(u8, u8),
     Share(u8, u8, u8, bool),
     Promote(u8, u8),
+    Migrate(u8, u8, u8),
+    Run(u8),
     Fork(u8),
     Exit(u8),
     Clean,
@@ -43,6 +45,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => (any::<u8>(), 0u8..6).prop_map(|(p, i)| Step::Release(p, i)),
         2 => (any::<u8>(), 0u8..6, any::<u8>(), any::<bool>()).prop_map(|(p, i, q, w)| Step::Share(p, i, q, w)),
         2 => (any::<u8>(), 0u8..6).prop_map(|(p, i)| Step::Promote(p, i)),
+        2 => (any::<u8>(), 0u8..6, 0u8..4).prop_map(|(p, i, h)| Step::Migrate(p, i, h)),
+        1 => (0u8..4).prop_map(Step::Run),
         2 => any::<u8>().prop_map(Step::Fork),
         1 => any::<u8>().prop_map(Step::Exit),
         1 => Just(Step::Clean),
@@ -87,6 +91,8 @@ fn take(system: &mut System<Contents>, reference: &mut Reference, step: Step) {
             let Some(at) = reference.pick(process) else { return };
             let (client, table) = &mut reference.processes[at];
             let index = system.request_vb(*client, bytes, Properties::NONE).unwrap();
+            let block = system.hardware.table(*client).unwrap().get(index).unwrap().block;
+            assert_eq!(system.hardware.info.home(block), system.hardware.info.near());
             let size = SizeClass::holding(bytes).unwrap().bytes();
             let held = Held {
                 bytes: Bytes::default(),
@@ -153,6 +159,20 @@ fn take(system: &mut System<Contents>, reference: &mut Reference, step: Step) {
             system.promote(*client, index, size + 1).unwrap();
             *held.size.borrow_mut() = size * 32;
         }
+        Step::Migrate(process, index, home) => {
+            let Some(at) = reference.pick(process) else { return };
+            let (client, table) = &reference.processes[at];
+            let index = Index(u32::from(index));
+            if !table.contains_key(&index) {
+                return;
+            }
+            let before = system.hardware.table(*client).unwrap().get(index).unwrap().block;
+            let after = system.migrate(before, u32::from(home)).unwrap();
+            assert_eq!(system.hardware.table(*client).unwrap().get(index).unwrap().block, after);
+            assert_eq!(system.hardware.info.home(after), u32::from(home));
+            assert_eq!(system.hardware.info.get(before).unwrap_err(), VbiError::NotEnabled(before));
+        }
+        Step::Run(node) => system.hardware.info.prefer(u32::from(node)),
         Step::Fork(process) => {
             let Some(at) = reference.pick(process) else { return };
             if reference.processes.len() > 6 {
@@ -210,6 +230,7 @@ proptest! {
     #[test]
     fn histories_agree_with_a_plain_map_of_bytes(steps in steps()) {
         let (mut system, mut reference) = (System::new(Contents::default()), Reference::default());
+        system.hardware.info.set_nodes(4);
         take(&mut system, &mut reference, Step::Spawn(0));
         for step in steps {
             take(&mut system, &mut reference, step);

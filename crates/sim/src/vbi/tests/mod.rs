@@ -272,3 +272,38 @@ fn what_runs_out_is_an_error_and_not_the_end() {
     (0..1 << 11).for_each(|_| assert!(system.new_client(guest).is_ok()));
     assert_eq!(system.new_client(guest), Err(VbiError::NoFreeClient(guest)));
 }
+
+#[test]
+fn the_highest_bits_of_a_number_name_the_home_and_data_move_by_a_new_block() {
+    let mut system = system();
+    system.hardware.info.set_nodes(4);
+    let client = system.new_client(VmId::HOST).unwrap();
+    system.hardware.info.prefer(2);
+    let index = system.request_vb(client, 4 << 20, Properties::NONE).unwrap();
+    let first = block(&system, client, index);
+    // 34 bits, of which two are the home.
+    assert_eq!((first.index(), system.hardware.info.home(first)), (2 << 32, 2));
+    system.store(client, index, 77, 9).unwrap();
+    let other = system.new_client(VmId::HOST).unwrap();
+    let shared = system.share(client, index, other, Rights::READ).unwrap();
+    let second = system.migrate(first, 3).unwrap();
+    assert_eq!((second.index(), second.class()), (3 << 32, first.class()));
+    assert_eq!(system.hardware.layer.flushed, [first], "what caches hold dirty is in memory first");
+    // Pointers of all clients stay what they were.
+    assert_eq!((system.load(client, index, 77), system.load(other, shared, 77)), (Ok(9), Ok(9)));
+    assert_eq!(system.hardware.info.get(first).unwrap_err(), VbiError::NotEnabled(first));
+    // Clones and larger blocks stay in the node.
+    let child = system.fork(client).unwrap();
+    system.promote(client, index, 5 << 20).unwrap();
+    assert_eq!(system.hardware.info.home(block(&system, client, index)), 3);
+    assert_eq!(system.hardware.info.home(block(&system, child, index)), 3);
+    // A node without a free block of the class takes none; a request goes to the next one.
+    let large = SizeClass::ALL[7].bytes();
+    let kept: Vec<Index> =
+        (0..128).map(|_| system.request_vb(client, large, Properties::NONE).unwrap()).collect();
+    assert!(kept.iter().all(|index| system.hardware.info.home(block(&system, client, *index)) == 2));
+    let next = system.request_vb(client, large, Properties::NONE).unwrap();
+    let next = block(&system, client, next);
+    assert_eq!(system.hardware.info.home(next), 3);
+    assert_eq!(system.migrate(next, 2), Err(VbiError::NoFreeBlock(SizeClass::ALL[7], VmId::HOST)));
+}

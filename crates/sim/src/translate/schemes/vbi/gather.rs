@@ -174,6 +174,8 @@ impl Blocks {
         let block = self.system.hardware.table(client)?.get(index)?.block;
         let file = properties.has(Property::File);
         let number = self.layer().add(block.class(), file, space);
+        let home = self.system.hardware.info.home(block);
+        self.layer().set_home(number, home);
         self.system.hardware.info.get_mut(block)?.structure = Some(number);
         Ok(index)
     }
@@ -191,11 +193,20 @@ impl Blocks {
 
     /// The block of an index was promoted.
     fn grown(&mut self, client: ClientId, index: Index) -> Result<(), VbiError> {
-        let class = self.system.hardware.table(client)?.get(index)?.block.class();
+        let block = self.system.hardware.table(client)?.get(index)?.block;
         let number = self.number(client, index)?;
-        self.layer().grown(number, class);
+        self.layer().grown(number, block.class());
+        let home = self.system.hardware.info.home(block);
+        self.layer().set_home(number, home);
         self.changed = true;
         Ok(())
+    }
+
+    /// The client and index that a block is found by. None where no process has it.
+    pub fn holder(&self, number: u32) -> Option<(ClientId, Index)> {
+        let holds =
+            |own: &Space| own.pieces.values().find(|piece| piece.block == number).map(|piece| piece.index);
+        self.spaces.iter().flatten().find_map(|own| Some((own.client, holds(own)?)))
     }
 
     fn insert(&mut self, space: SpaceId, start: VirtAddr, piece: Piece) -> Result<(), VbiError> {
@@ -238,7 +249,11 @@ impl Blocks {
         Ok(())
     }
 
-    fn inside(&mut self, space: SpaceId, range: AddressRange) -> Result<Vec<(VirtAddr, Piece)>, VbiError> {
+    pub(super) fn inside(
+        &mut self,
+        space: SpaceId,
+        range: AddressRange,
+    ) -> Result<Vec<(VirtAddr, Piece)>, VbiError> {
         self.split(space, range)?;
         let inside = self.space(space)?.pieces.range(range.start..range.end());
         Ok(inside.map(|(start, piece)| (*start, *piece)).collect())
@@ -408,15 +423,6 @@ impl Blocks {
         let own = self.spaces.get(space.index())?.as_ref()?;
         let (start, piece) = own.pieces.range(..=addr).next_back()?;
         (piece.end > addr).then(|| (piece.block, piece.offset + (addr - *start)))
-    }
-
-    /// What a range has on the backing store is not wanted any more.
-    pub fn unstore(&mut self, space: SpaceId, range: AddressRange) {
-        if let Ok(inside) = self.inside(space, range) {
-            for (start, piece) in inside {
-                self.layer().unstore(piece.block, piece.offset..piece.offset + (piece.end - start));
-            }
-        }
     }
 
     /// The names of a range's lines.

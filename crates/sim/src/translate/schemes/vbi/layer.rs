@@ -28,6 +28,30 @@ pub struct Block {
     pub misses: u64,
     /// Regions whose contents are on the backing store, by number.
     pub stored: BTreeSet<u64>,
+    /// The node whose controller has it.
+    pub home: u32,
+    /// It came from another node, and regions of it may lie there still.
+    pub moved: bool,
+    /// The other node that reads most of its memory, by a vote: a read by that node counts one, any other one less.
+    pub away: (u32, u32),
+}
+
+impl Block {
+    /// A node read a line of its memory. Returns how far that node is ahead of all others together, of late.
+    pub fn vote(&mut self, node: u32) -> u32 {
+        let (leading, ahead) = &mut self.away;
+        if node == *leading && node != self.home {
+            *ahead += 1;
+            return *ahead;
+        }
+        if *ahead > 0 {
+            *ahead -= 1;
+        } else if node != self.home {
+            (*leading, *ahead) = (node, 1);
+            return 1;
+        }
+        0
+    }
 }
 
 /// All blocks, by the number that the table of blocks keeps as their pointer.
@@ -61,6 +85,9 @@ impl Layer {
             mapping: Mapping::Unknown,
             misses: 0,
             stored: BTreeSet::new(),
+            home: 0,
+            moved: false,
+            away: (0, 0),
         })
     }
 
@@ -80,6 +107,13 @@ impl Layer {
     /// A block by its number.
     pub fn get(&mut self, number: u32) -> Option<&mut Block> {
         self.blocks.get_mut(number as usize)?.as_mut()
+    }
+
+    /// A block is at home in a node.
+    pub fn set_home(&mut self, number: u32, home: u32) {
+        if let Some(block) = self.get(number) {
+            block.home = home;
+        }
     }
 
     /// The name of the line at an offset of a block.

@@ -93,6 +93,11 @@ impl Mtl {
         known
     }
 
+    /// Translations that were asked of it.
+    pub fn translations(&self) -> u64 {
+        self.block_hits + self.block_misses
+    }
+
     /// When the TLBs have answered, if they know it. A miss is counted, and must be followed by [`Mtl::fill`].
     pub fn look_up(&mut self, covered: Covered, now: Time) -> Option<Time> {
         let (key, kind) = (covered.key(), covered.kind());

@@ -12,9 +12,9 @@ use crate::translate::{Backing, CountedBlock, Given, KernelState, Placer, TlbCou
 use crate::vbi::{Rights, VbiError};
 use std::ops::Range;
 use terrace_model::{
-    AddressRange, CacheLine, Frame, LINE_BYTES, Line, PageSize, PhysAddr, SpaceId, Time, VirtAddr,
+    AddressRange, CacheLine, CoreId, Frame, LINE_BYTES, Line, PageSize, PhysAddr, SpaceId, Time, VirtAddr,
 };
-use terrace_policy::{Placement, Wish};
+use terrace_policy::Wish;
 use terrace_trace::{Advice, Event};
 
 /// Pages whose place is remembered.
@@ -48,13 +48,21 @@ pub struct Counters {
     pub given_at_writeback: u64,
     pub copied_at_writeback: u64,
     pub switches: u64,
+    pub remote: u64,
+    pub blocks_moved: u64,
+    pub regions_moved: u64,
 }
 
 /// The controller's state.
 #[derive(Debug)]
 pub struct Controller {
     pub(super) blocks: Blocks,
-    pub(super) mtl: Mtl,
+    /// One for each node.
+    pub(super) mtls: Vec<Mtl>,
+    /// The node of the core that runs now.
+    pub(super) node: u32,
+    /// A block that another node reads most, and that node.
+    pub(super) wants_to_move: Option<(u32, u32)>,
     pub(super) keys: VbiParameters,
     /// First address of its own tables.
     pub(super) memory: PhysAddr,
@@ -62,7 +70,7 @@ pub struct Controller {
     pub(super) at: At,
     recent: Box<[Recent]>,
     pub(super) counters: Counters,
-    failed: Option<OsError>,
+    pub(super) failed: Option<OsError>,
     /// The access that comes next is the first to a page that nobody mapped.
     pub(super) in_new_stray: bool,
     /// Accesses that the program should not have made.
@@ -72,11 +80,15 @@ pub struct Controller {
 }
 
 impl Controller {
-    pub(super) fn new(keys: &VbiParameters, mtl: Mtl, memory: PhysAddr, latency: Time) -> Controller {
+    pub(super) fn new(keys: &VbiParameters, mtls: Vec<Mtl>, memory: PhysAddr, latency: Time) -> Controller {
         let nothing = Recent { page: u64::MAX, space: SpaceId(0), at: At::default() };
+        let mut blocks = Blocks::new(keys.blocks, keys.least, keys.vms);
+        blocks.system.hardware.info.set_nodes(keys.nodes);
         Controller {
-            blocks: Blocks::new(keys.blocks, keys.least, keys.vms),
-            mtl,
+            blocks,
+            mtls,
+            node: 0,
+            wants_to_move: None,
             keys: keys.clone(),
             memory,
             latency,
@@ -92,6 +104,7 @@ impl Controller {
 
     #[inline(never)]
     fn find(&mut self, space: SpaceId, addr: VirtAddr, os: &Os) -> Option<CacheLine> {
+        self.move_block();
         let strays = self.blocks.strays;
         match self.place(space, addr, os) {
             Ok(at) => {
@@ -119,7 +132,7 @@ impl Controller {
     }
 
     /// Something changed in what pages lie where.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         if std::mem::take(&mut self.blocks.changed) {
             self.recent.iter_mut().for_each(|recent| recent.page = u64::MAX);
         }
@@ -152,7 +165,7 @@ impl Controller {
         let before = std::mem::take(&mut os.changes);
         let placement = match &mut placer {
             Some(placer) => placer.place(os, space, page, at_writeback, now),
-            None => Placement::ANYWHERE,
+            None => self.placement_at_home(number, os),
         };
         let given = match self.keys.reservation {
             Reservation::None => os.fault(space, page, placement.wishes()),
@@ -214,7 +227,7 @@ impl Controller {
             let mapping = std::mem::replace(&mut block.mapping, Mapping::Tables);
             layer.reservations.give_up(number, mapping);
         }
-        self.mtl.forget_runs(number);
+        self.mtls.iter_mut().for_each(|mtl| mtl.forget_runs(number));
     }
 
     /// A dirty line of a page that is shared since a fork leaves the caches: its block gets a copy.
@@ -227,7 +240,7 @@ impl Controller {
         let broken = os.break_sharing(space, addr, &leaf);
         let own = std::mem::replace(&mut os.changes, before);
         os.changes.reshaped |= own.reshaped;
-        self.mtl.forget(&(line.0 & !63..(line.0 & !63) + 64));
+        self.forget_names(&(line.0 & !63..(line.0 & !63) + 64));
         match broken {
             Ok(Some(fault)) => {
                 self.counters.copied_at_writeback += 1;
@@ -293,7 +306,7 @@ fn slot(space: SpaceId, addr: VirtAddr) -> usize {
 impl KernelState for Controller {
     fn forget(&mut self, space: SpaceId, range: AddressRange) {
         for names in self.blocks.names(space, range) {
-            self.mtl.forget(&names);
+            self.forget_names(&names);
         }
     }
 
@@ -331,6 +344,7 @@ impl KernelState for Controller {
                 return Backing::Zero;
             }
             Backing::Zero => self.give(line, now, os, placer, false),
+            Backing::Memory(_) if self.keys.nodes > 1 && placer.is_none() => self.read_by_node(line, now, os),
             found => found,
         };
         self.blocks.layer().count_miss(line);
@@ -379,7 +393,7 @@ impl KernelState for Controller {
 
     fn take_dirty_names(&mut self) -> Vec<Range<u64>> {
         let dirty = self.blocks.layer().take_dirty();
-        dirty.iter().for_each(|names| self.mtl.forget(names));
+        dirty.iter().for_each(|names| self.forget_names(names));
         dirty
     }
 
@@ -431,10 +445,10 @@ impl KernelState for Controller {
         }
         let clean = layer.names.clean();
         if !clean.is_empty() {
-            self.mtl.tables.flush();
+            self.mtls.iter_mut().for_each(|mtl| mtl.tables.flush());
         }
         names.extend(clean);
-        names.iter().for_each(|names| self.mtl.forget(names));
+        names.iter().for_each(|names| self.forget_names(names));
         names
     }
 
@@ -447,7 +461,17 @@ impl KernelState for Controller {
     }
 
     fn tlb_counters(&self) -> TlbCounters {
-        self.mtl.counters
+        let mut sum = TlbCounters::default();
+        self.mtls.iter().for_each(|mtl| sum.add(&mtl.counters));
+        sum
+    }
+
+    #[inline(always)]
+    fn runs_on(&mut self, core: CoreId) {
+        if self.keys.nodes > 1 {
+            self.node = core.0 % self.keys.nodes;
+            self.blocks.system.hardware.info.prefer(self.node);
+        }
     }
 }
 

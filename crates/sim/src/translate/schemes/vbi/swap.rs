@@ -3,6 +3,7 @@
 //! The controller goes over the regions that have memory as a clock does: one that was read from memory since the hand came
 //! by stays for another round.
 
+use super::gather::Blocks;
 use super::layer::Layer;
 use super::names::Names;
 use super::state::Controller;
@@ -12,7 +13,7 @@ use terrace_model::{AddressRange, Bytes, CacheLine, Line, PageSize, SpaceId, Vir
 use terrace_trace::Advice;
 
 /// Frames that are kept free, for page tables and pages of files.
-const KEPT_FREE: u64 = 32;
+pub const KEPT_FREE: u64 = 32;
 /// Regions that go at most for one that comes: more than one, as page tables take memory too.
 const MOST_AT_A_TIME: u64 = 2;
 
@@ -154,7 +155,7 @@ impl Controller {
         let block = self.blocks.layer().get(number)?;
         block.stored.insert(offset >> 12);
         let names = Names::within(&block.names, block.class, offset..offset + 4096);
-        names.iter().for_each(|names| self.mtl.forget(names));
+        names.iter().for_each(|names| self.forget_names(names));
         self.swap.room -= 1;
         self.swap.out += 1;
         self.swap.written_out.push(first);
@@ -188,5 +189,16 @@ impl Controller {
             && self.blocks.layer().place(line).is_some_and(|(number, offset, ..)| {
                 self.blocks.layer().get(number).is_some_and(|block| block.stored.contains(&(offset >> 12)))
             })
+    }
+}
+
+impl Blocks {
+    /// What a range has on the backing store is not wanted any more.
+    pub fn unstore(&mut self, space: SpaceId, range: AddressRange) {
+        if let Ok(inside) = self.inside(space, range) {
+            for (start, piece) in inside {
+                self.layer().unstore(piece.block, piece.offset..piece.offset + (piece.end - start));
+            }
+        }
     }
 }
