@@ -18,7 +18,7 @@ use terrace_model::parameters::{did_you_mean, nearest};
 use terrace_sim::design::claims::{self, Claim, ClaimKind, MIGRATION, Row, RunKey, RunNumbers, Verdict};
 use terrace_sim::design::{Aging, Library, Resolved};
 use terrace_sim::{Fidelity, MigrationRow, Options, migration_benchmark};
-use terrace_trace::{Batch, EventSource, Header, SourceError};
+use terrace_trace::{Batch, EventSource, Header, MixedProgram, SourceError};
 
 /// Before the programs of a mix, where a claim names them in place of a workload.
 const MIX: &str = "mix:";
@@ -349,16 +349,58 @@ impl EventSource for Counted {
 
     fn next_batch(&mut self) -> Result<Option<Arc<Batch>>, SourceError> {
         let batch = self.source.next_batch()?;
-        if let Some(batch) = &batch {
-            self.accesses.fetch_add(batch.len() as u64, Ordering::Relaxed);
-        }
-        Ok(batch)
+        Ok(self.counted(batch))
+    }
+
+    fn programs(&self) -> &[MixedProgram] {
+        self.source.programs()
+    }
+
+    fn next_of(&mut self, program: usize) -> Result<Option<Arc<Batch>>, SourceError> {
+        let batch = self.source.next_of(program)?;
+        Ok(self.counted(batch))
+    }
+
+    fn restart(&mut self, program: usize) -> Result<(), SourceError> {
+        self.source.restart(program)
+    }
+}
+
+impl Counted {
+    fn counted(&self, batch: Option<Arc<Batch>>) -> Option<Arc<Batch>> {
+        let accesses = batch.as_ref().map_or(0, |batch| batch.len());
+        self.accesses.fetch_add(accesses as u64, Ordering::Relaxed);
+        batch
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn claims_can_be_about_programs_side_by_side() {
+        let text = r#"
+source = "a test"
+
+[run.mix]
+machine = "vbi-table1"
+design = "native-4k"
+workload = "mix:gups,bytes=1MiB,updates=500,stencil,side=16"
+
+[[claim]]
+id = "updates"
+section = "1"
+kind = "value"
+statement = "Each update is a load and a store."
+expression = "mix.mix.program.gups.accesses"
+published = 1000
+tolerance = 0
+"#;
+        let claims = claims::parse(text, "mix.toml").unwrap();
+        let result = reproduce(&claims, None, &Silent).unwrap();
+        assert_eq!((result.reproduced, result.failures.as_slice()), (1, &[][..]));
+    }
 
     #[test]
     fn claims_are_named_whole_or_by_their_beginning() {

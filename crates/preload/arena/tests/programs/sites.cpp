@@ -58,7 +58,7 @@ static bool joined()
     madvise(start, 15 * MIB, MADV_HUGEPAGE);
     long before = huge_kib();
     bool is_joined = false;
-    for (int i = 0; i < 600 && !is_joined; i++) {
+    for (int i = 0; i < 2400 && !is_joined; i++) {
         // It looks only while the program takes faults, and starts at an allocation.
         char *more = static_cast<char *>(malloc(3 * MIB));
         memset(more, 1, 3 * MIB);

@@ -172,7 +172,10 @@ fn tokens(text: &str) -> Result<Vec<Token>, String> {
     while let Some(first) = rest.chars().next() {
         let length = |accept: fn(char) -> bool| rest.find(|c| !accept(c)).unwrap_or(rest.len());
         let taken = if first.is_ascii_digit() {
-            let taken = length(|c| c.is_ascii_digit() || c == '.');
+            let mantissa = length(|c| c.is_ascii_digit() || c == '.');
+            let exponent = rest[mantissa..].strip_prefix('e').unwrap_or_default();
+            let exponent = exponent.bytes().take_while(u8::is_ascii_digit).count();
+            let taken = mantissa + if exponent > 0 { 1 + exponent } else { 0 };
             let number = &rest[..taken];
             tokens.push(Token::Number(number.parse().map_err(|_| format!("\"{number}\" is not a number"))?));
             taken

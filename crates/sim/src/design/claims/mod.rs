@@ -301,7 +301,13 @@ fn definitions(texts: &BTreeMap<String, String>) -> Result<BTreeMap<String, Expr
                     Ok(expression) => {
                         definitions.insert(name.clone(), expression);
                     }
-                    Err(message) => fault = Some((name.clone(), message)),
+                    // What only waits for another definition is not to blame.
+                    Err(message) => {
+                        let waits = |other: &String| message.starts_with(&format!("\"{other}\" is neither"));
+                        if fault.is_none() || !texts.keys().any(waits) {
+                            fault = Some((name.clone(), message));
+                        }
+                    }
                 }
             }
         }

@@ -241,6 +241,16 @@ fn mistakes_in_claim_files_name_their_line() {
             "like = \"read\"\npoints = [1]",
             "small.toml:10: run.one.with: dram has 4 values for 1 points",
         ),
+        (
+            "curve = \"read.throughput\"",
+            "curve = \"1.2.3\"",
+            "small.toml:20: define.curve: \"1.2.3\" is not a number",
+        ),
+        (
+            "best = \"argmax(curve)\"\ncurve = \"read.throughput\"",
+            "best = \"1.2.3\"\ncurve = \"2 * best\"",
+            "small.toml:19: define.best: \"1.2.3\" is not a number",
+        ),
         ("published = 80\n", "", "small.toml:34: best: published: is missing; only an order needs none"),
     ];
     let text = SMALL;

@@ -24,6 +24,7 @@ fn number(text: &str) -> f64 {
 fn arithmetic_and_functions_by_hand() {
     assert_eq!(number("1 + 2 * 3 - 4 / 2"), 5.0);
     assert_eq!(number("(1 + 2) * -a.seconds"), -6.0);
+    assert_eq!(number("1.5e3 * a.seconds"), 3000.0);
     assert_eq!(number("argmax(s.seconds)"), 50.0);
     assert_eq!(number("argmin(s.seconds)"), 0.0);
     assert_eq!(number("at(s.seconds, 100) / max(s.seconds)"), 0.5);
@@ -54,6 +55,7 @@ fn mistakes_say_what_was_expected() {
         ("a.seconds & 2", "\"&\" has no meaning here"),
         ("at(s.seconds)", "at takes 2 arguments, not 1"),
         ("1.2.3", "\"1.2.3\" is not a number"),
+        ("2e + 1", "found \"e\" after the end of the expression"),
     ] {
         assert_eq!(parse(text, &|_| None).unwrap_err(), expected);
     }
