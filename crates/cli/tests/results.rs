@@ -380,6 +380,6 @@ fn a_result_is_a_table_as_well() {
     let message = stderr(terrace().args(["design", "list", "--table", &file("designs.txt")]), 2);
     assert!(message.contains("it ends in .parquet or .csv"), "{message}");
     let missing = file("no/such/folder/designs.csv");
-    let message = stderr(terrace().args(["design", "list", "--table", &missing]), 1);
+    let message = stderr(terrace().args(["design", "list", "--table", &missing]), 2);
     assert!(message.contains("designs.csv"), "{message}");
 }
