@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use terrace_model::parameters::{Choice, Parameters};
 use terrace_model::{Bytes, BytesPerSec, Cycles, Time};
-use terrace_policy::Capability;
+use terrace_policy::{Capability, Needs};
 
 /// A complete design: a machine, its operating system's choices and its translation scheme.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
@@ -310,21 +310,22 @@ pub struct PolicyParameters {
 impl PolicyParameters {
     /// Whether the policy wants a first pass. One that refuses its parameters wants none: its run says why.
     pub fn needs_first_pass(&self) -> bool {
-        let needs = terrace_policy::find(&self.name).and_then(|entry| entry.needs(&self.parameters));
-        needs.is_ok_and(|needs| needs.first_pass)
+        self.needs().is_some_and(|needs| needs.first_pass)
+    }
+
+    fn needs(&self) -> Option<Needs> {
+        terrace_policy::find(&self.name).and_then(|entry| entry.needs(&self.parameters)).ok()
     }
 
     /// Whether the policy wants each memory's bandwidth measured before it starts.
     pub fn needs_probe(&self) -> bool {
-        let needs = terrace_policy::find(&self.name).and_then(|entry| entry.needs(&self.parameters));
-        needs.is_ok_and(|needs| needs.probe)
+        self.needs().is_some_and(|needs| needs.probe)
     }
 
     /// Whether the first pass may be one over another input of the program: where the policy wants to know of its data
     /// structures, which have the same names there, and not of pages.
     pub fn takes_hints(&self) -> bool {
-        let needs = terrace_policy::find(&self.name).and_then(|entry| entry.needs(&self.parameters));
-        needs.is_ok_and(|needs| needs.first_pass && needs.capabilities.contains(Capability::Objects))
+        self.needs().is_some_and(|needs| needs.first_pass && needs.capabilities.contains(Capability::Objects))
     }
 }
 

@@ -5,7 +5,7 @@ use super::point::{InputWord, Parts, Point, text_of};
 use crate::designs::Setting;
 use crate::simulation::{Simulation, Trained};
 use crate::suite::Suite;
-use crate::{Error, Input, first_pass, mix};
+use crate::{Error, first_pass};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashSet};
 use std::path::PathBuf;
@@ -201,11 +201,7 @@ impl SweepFile {
             }
         }
         for (word, _) in &inputs {
-            match word {
-                InputWord::Workload(spec) => drop(Input::workload(spec)?),
-                InputWord::Trace(path) => drop(Input::trace(path, false)?),
-                InputWord::Mix(word) => drop(mix::parse(word)?),
-            }
+            word.open()?;
         }
         Ok(inputs)
     }

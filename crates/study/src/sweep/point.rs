@@ -45,9 +45,8 @@ impl InputWord {
     /// path, or a mix.
     pub(super) fn in_identity(identity: &str) -> Option<&str> {
         let line = identity.lines().nth(1)?;
-        match line.strip_prefix("workload ") {
-            Some(spec) => Some(spec),
-            None if line.starts_with("mix ") => line.strip_prefix("mix "),
+        match line.strip_prefix("workload ").or_else(|| line.strip_prefix("mix ")) {
+            Some(word) => Some(word),
             // Its length and the time of its last change follow.
             None => line.strip_prefix("trace ")?.rsplitn(3, ' ').nth(2),
         }

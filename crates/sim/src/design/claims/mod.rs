@@ -291,6 +291,11 @@ pub fn parse(text: &str, shown: &str) -> Result<Vec<Claim>, DesignError> {
 
 /// Reads definitions, which may use each other in any order. Errors: the name and what is wrong, circles included.
 fn definitions(texts: &BTreeMap<String, String>) -> Result<BTreeMap<String, Expression>, (String, String)> {
+    for (name, text) in texts {
+        // Each by itself first: what is wrong with one is not wrong with those that use it.
+        let any = |other: &str| texts.contains_key(other).then_some(Expression::Number(0.0));
+        expression::parse(text, &any).map_err(|message| (name.clone(), message))?;
+    }
     let mut definitions = BTreeMap::new();
     loop {
         let mut fault = None;
@@ -301,13 +306,7 @@ fn definitions(texts: &BTreeMap<String, String>) -> Result<BTreeMap<String, Expr
                     Ok(expression) => {
                         definitions.insert(name.clone(), expression);
                     }
-                    // What only waits for another definition is not to blame.
-                    Err(message) => {
-                        let waits = |other: &String| message.starts_with(&format!("\"{other}\" is neither"));
-                        if fault.is_none() || !texts.keys().any(waits) {
-                            fault = Some((name.clone(), message));
-                        }
-                    }
+                    Err(message) => fault = Some((name.clone(), message)),
                 }
             }
         }
