@@ -220,6 +220,30 @@ fn a_fault_that_may_be_the_emulators_is_said() {
 }
 
 #[test]
+fn what_a_recording_makes_for_itself_is_private_under_any_mask() {
+    use std::os::unix::fs::PermissionsExt;
+    for mask in ["000", "077"] {
+        let folder = tempfile::tempdir().unwrap();
+        let place = folder.path().canonicalize().unwrap();
+        let terrace = assert_cmd::cargo::cargo_bin("terrace");
+        let list = "find \"$TMPDIR\" -path '*terrace-record-*' ! -type l -printf '%y%m %f\\n'";
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", &format!("umask {mask}; exec \"$0\" record -o x.trace -- sh -c \"$1\"")]);
+        let output = shell.arg(terrace).arg(list).current_dir(&place).env("TMPDIR", &place).output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        let mut made: Vec<&str> = said.lines().collect();
+        made.sort_unstable();
+        let [recording, plugin, preload, allocations, socket] = &made[..] else { panic!("{made:?}") };
+        assert!(recording.starts_with("d700 terrace-record-") && *socket == "s600 socket", "{made:?}");
+        let libraries = [plugin, preload, allocations];
+        assert!(libraries.iter().all(|library| library.starts_with("f755 lib")), "{made:?}");
+        // What the user asked for has the mode that the user's mask leaves.
+        let mode = std::fs::metadata(place.join("x.trace")).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode, 0o666 & !u32::from_str_radix(mask, 8).unwrap());
+    }
+}
+
+#[test]
 fn restore_removes_what_a_killed_recording_left() {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().canonicalize().unwrap();

@@ -3,9 +3,11 @@
 //! It holds the lease by which they see that the recorder lives, and serves the sockets of the recording: those who
 //! ask get the shared memory, and of those who join it notes the process id that the kernel states.
 
+use std::fs::Permissions;
 use std::io::{self, ErrorKind, Read};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
@@ -38,6 +40,8 @@ impl Keeper {
         header.socket_name.store(number, SeqCst);
         header.secret.store(secret, SeqCst);
         let by_path = UnixListener::bind(folder.join(SOCKET))?;
+        // Whatever the umask says.
+        std::fs::set_permissions(folder.join(SOCKET), Permissions::from_mode(0o600))?;
         let by_name = UnixListener::bind_addr(&SocketAddr::from_abstract_name(abstract_name(number))?)?;
         by_path.set_nonblocking(true)?;
         by_name.set_nonblocking(true)?;
