@@ -3,24 +3,30 @@
 use super::input::Input;
 use super::threads::Threads;
 use super::{Format, ImportSource, detect};
+use crate::SourceError;
 use crate::file::fuzz::{check_error, drain_at_most};
 use std::io::Cursor;
 use std::path::Path;
 
 /// Accesses that are read of an input.
-const MOST: u64 = 1 << 14;
+const MOST: u64 = 1 << 12;
+/// Bytes of a buffer. A larger one only takes longer, and what compresses well has to fill it again.
+const BUFFER: usize = 1 << 14;
+
+fn open(data: &[u8]) -> Result<Input, SourceError> {
+    Input::buffered("fuzzed".to_owned(), Cursor::new(data.to_vec()), data.len() as u64, BUFFER)
+}
 
 fn import(data: &[u8], format: Format) {
-    let open = || Input::new("fuzzed".to_owned(), Cursor::new(data.to_vec()), data.len() as u64);
     for salvage in [false, true] {
-        match open() {
+        match open(data) {
             Ok(input) => {
                 drain_at_most(&mut ImportSource::new(input, format, Path::new("fuzzed"), salvage), MOST);
             }
             Err(error) => check_error(&error),
         }
     }
-    if let Ok(input) = open()
+    if let Ok(input) = open(data)
         && let Err(error) = detect(&input)
     {
         check_error(&error);
@@ -58,7 +64,6 @@ pub fn text(data: &[u8]) {
 pub fn drmemtrace(data: &[u8]) {
     import(data, Format::DrMemTrace);
     let (before, after) = data.split_at(data.len() / 2);
-    let open = |part: &[u8]| Input::new("fuzzed".to_owned(), Cursor::new(part.to_vec()), part.len() as u64);
     for salvage in [false, true] {
         let inputs: Vec<Input> =
             [data, before, after].into_iter().filter_map(|part| open(part).ok()).collect();

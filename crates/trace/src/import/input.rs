@@ -43,7 +43,8 @@ impl Input {
         let file_bytes = file.metadata().map_err(io)?.len();
         if archive::is_one(&file) {
             let members = archive::Members::of(file).map_err(io)?;
-            return Input::decompressed(name.clone(), Box::new(members), true, file_bytes, Arc::default());
+            let members = Box::new(members);
+            return Input::decompressed(name, members, true, file_bytes, Arc::default(), BUFFER_BYTES);
         }
         Input::new(name.clone(), file, file_bytes)
     }
@@ -53,6 +54,16 @@ impl Input {
         name: String,
         file: impl Read + Send + 'static,
         bytes: u64,
+    ) -> Result<Input, SourceError> {
+        Input::buffered(name, file, bytes, BUFFER_BYTES)
+    }
+
+    /// The same with a buffer of so many bytes, which have to hold the longest line twice.
+    pub(super) fn buffered(
+        name: String,
+        file: impl Read + Send + 'static,
+        bytes: u64,
+        buffer: usize,
     ) -> Result<Input, SourceError> {
         let file_read = Arc::new(AtomicU64::new(0));
         let mut file = Counted { inner: file, read: file_read.clone() };
@@ -81,7 +92,7 @@ impl Input {
         } else {
             (Box::new(whole), false)
         };
-        Input::decompressed(name, reader, compressed, bytes, file_read)
+        Input::decompressed(name, reader, compressed, bytes, file_read, buffer)
     }
 
     fn decompressed(
@@ -90,11 +101,12 @@ impl Input {
         compressed: bool,
         file_bytes: u64,
         file_read: Arc<AtomicU64>,
+        buffer: usize,
     ) -> Result<Input, SourceError> {
         let mut input = Input {
             name,
             reader,
-            buffer: vec![0; BUFFER_BYTES],
+            buffer: vec![0; buffer],
             begin: 0,
             end: 0,
             passed: 0,
