@@ -48,6 +48,13 @@ const REFUSED: &[&[&str]] = &[
     &["calibrate", "--tiny", "-o", "OUT"],
     &["check", "--json", "OUT", "--", "touch", "ran"],
     &["memory", "show", "input.memory", "--svg", "OUT"],
+    &["memory", "show", "input.memory", "--json", "OUT"],
+    &["memory", "age", "-o", "aged.mem", "--json", "OUT"],
+    &["profile", "--workload", SMALL, "-o", "hints.toml", "--json", "OUT"],
+    &["record", "-o", "x.trace", "--json", "OUT", "--", "touch", "ran"],
+    &["trace", "convert", "input.txt", "-o", "x.trace", "--json", "OUT"],
+    &["trace", "slice", "input.trace", "-o", "x.trace", "--count", "1", "--json", "OUT"],
+    &["trace", "head", "input.trace", "--json", "OUT"],
     &["doctor", "--json", "OUT"],
     &["sim", "--design", "native-4k", "--trace", "input.trace", "--memory-map", "OUT"],
     &["sim", "--design", "native-4k", "--trace", "input.trace", "--placement-map", "OUT"],
@@ -62,7 +69,7 @@ const REFUSED: &[&[&str]] = &[
     &["reproduce", "trident", "--scoreboard", "OUT"],
     &["reproduce", "trident", "--json", "OUT"],
     &["run", "--policy", "interleave", "--json", "OUT", "--", "touch", "ran"],
-    &["attach", "--policy", "interleave", "--json", "OUT", "--pid", "1"],
+    &["attach", "--policy", "interleave", "--seconds", "1", "--json", "OUT", "--pid", "1"],
     &["top", "--json", "OUT"],
     &["restore", "--json", "OUT"],
     &["contiguity", "1", "--json", "OUT"],
@@ -73,18 +80,25 @@ const FOLDERS: &[&[&str]] = &[
     &["compare", "native-4k", "native-2m", "--trace", "input.trace", "-o", "OUT"],
     &["sweep", "sweep.toml", "-o", "OUT"],
     &["run", "--policy", "interleave", "--report", "OUT", "--", "touch", "ran"],
-    &["attach", "--policy", "interleave", "--report", "OUT", "--pid", "1"],
+    &["attach", "--policy", "interleave", "--seconds", "1", "--report", "OUT", "--pid", "1"],
     &["man", "OUT"],
 ];
 
 /// All of them.
-fn all() -> impl Iterator<Item = &'static [&'static str]> {
-    [COMMANDS, REFUSED, FOLDERS].into_iter().flatten().copied()
+fn all() -> impl Iterator<Item = Vec<&'static str>> {
+    into_files().chain(FOLDERS.iter().map(|words| words.to_vec()))
 }
 
-/// Those that write a file.
-fn into_files() -> impl Iterator<Item = &'static [&'static str]> {
-    [COMMANDS, REFUSED].into_iter().flatten().copied()
+/// Those that write a file; what can be written as JSON can be written as a table, too.
+fn into_files() -> impl Iterator<Item = Vec<&'static str>> {
+    let files = [COMMANDS, REFUSED].into_iter().flatten().map(|words| words.to_vec());
+    let tables = [COMMANDS, REFUSED].into_iter().flatten().filter_map(|words| {
+        let at = words.iter().position(|word| *word == "--json")?;
+        let mut words = words.to_vec();
+        words.splice(at..at + 2, ["--table", "OUT.csv"]);
+        Some(words)
+    });
+    files.chain(tables)
 }
 
 /// A folder with the inputs of the commands.
@@ -106,7 +120,11 @@ fn folder() -> tempfile::TempDir {
 fn command(words: &[&str], folder: &Path, out: &Path) -> Command {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin("terrace"));
     command.current_dir(folder).env_remove("RUST_BACKTRACE");
-    command.args(words.iter().map(|word| if *word == "OUT" { out.as_os_str() } else { (*word).as_ref() }));
+    command.args(words.iter().map(|word| match *word {
+        "OUT" => out.to_owned(),
+        "OUT.csv" => out.with_extension("csv"),
+        word => word.into(),
+    }));
     command
 }
 
@@ -139,14 +157,18 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 struct Disk(PathBuf);
 
 impl Disk {
-    fn full(at: PathBuf) -> Disk {
+    fn mounted(at: PathBuf, options: &str) -> Disk {
         std::fs::create_dir(&at).unwrap();
         // SAFETY: this call cannot fail.
         assert_eq!(unsafe { libc::geteuid() }, 0, "a small disk is mounted: run this test as root");
         let mounted =
-            Command::new("mount").args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"]).arg(&at).status().unwrap();
+            Command::new("mount").args(["-t", "tmpfs", "-o", options, "tmpfs"]).arg(&at).status().unwrap();
         assert!(mounted.success(), "mount -t tmpfs {}", at.display());
-        let disk = Disk(at);
+        Disk(at)
+    }
+
+    fn full(at: PathBuf) -> Disk {
+        let disk = Disk::mounted(at, "size=64k");
         let mut byte = std::fs::File::create(disk.0.join("full")).unwrap();
         while std::io::Write::write(&mut byte, &[0; 4096]).is_ok() {}
         disk
@@ -164,11 +186,24 @@ fn a_full_disk() {
     let folder = folder();
     let disk = Disk::full(folder.path().join("disk"));
     for words in all() {
-        let output = command(words, folder.path(), &disk.0.join("out")).output().unwrap();
-        let said = check(words, &output);
+        let output = command(&words, folder.path(), &disk.0.join("out")).output().unwrap();
+        let said = check(&words, &output);
         assert!(said.contains("No space left on device") && said.contains("out"), "{words:?}: {said}");
         assert_eq!(files(&disk.0), [disk.0.join("full")], "{words:?}");
         assert!(!folder.path().join("ran").exists(), "{words:?}: the program was started");
+    }
+}
+
+#[test]
+fn a_disk_that_is_read_only() {
+    let folder = folder();
+    let before = files(folder.path());
+    let disk = Disk::mounted(folder.path().join("disk"), "ro");
+    for words in all() {
+        let output = command(&words, folder.path(), &disk.0.join("out")).output().unwrap();
+        let said = check(&words, &output);
+        assert!(said.to_lowercase().contains("read-only file") && said.contains("out"), "{words:?}: {said}");
+        assert_eq!(files(folder.path()), before, "{words:?}");
     }
 }
 
@@ -177,8 +212,8 @@ fn a_folder_that_is_not_there() {
     let folder = folder();
     let before = files(folder.path());
     for words in into_files() {
-        let output = command(words, folder.path(), &folder.path().join("none/out")).output().unwrap();
-        let said = check(words, &output);
+        let output = command(&words, folder.path(), &folder.path().join("none/out")).output().unwrap();
+        let said = check(&words, &output);
         assert!(said.contains("none"), "{words:?}: {said}");
         assert_eq!(files(folder.path()), before, "{words:?}");
     }
@@ -190,8 +225,8 @@ fn a_place_that_is_no_folder() {
     let before = files(folder.path());
     for words in all() {
         // A file stands where a folder is needed; unlike a mode, this also holds for root.
-        let output = command(words, folder.path(), &folder.path().join("input.txt/out")).output().unwrap();
-        let said = check(words, &output);
+        let output = command(&words, folder.path(), &folder.path().join("input.txt/out")).output().unwrap();
+        let said = check(&words, &output);
         assert!(said.contains("input.txt"), "{words:?}: {said}");
         assert_eq!(files(folder.path()), before, "{words:?}");
     }
@@ -203,8 +238,9 @@ fn a_file_that_may_not_be_written() {
     for words in into_files() {
         let out = folder.path().join("out");
         std::fs::create_dir_all(&out).unwrap();
-        let output = command(words, folder.path(), &out).output().unwrap();
-        let said = check(words, &output);
+        std::fs::create_dir_all(out.with_extension("csv")).unwrap();
+        let output = command(&words, folder.path(), &out).output().unwrap();
+        let said = check(&words, &output);
         assert!(said.contains("out"), "{words:?}: {said}");
         assert_eq!(files(&out), Vec::<PathBuf>::new(), "{words:?}");
     }
@@ -226,6 +262,22 @@ fn a_reader_that_is_gone() {
     }
 }
 
+/// The command with so much memory, in MiB.
+fn limited(words: &[&str], folder: &Path, mib: u64) -> Output {
+    let mut command = command(words, folder, &folder.join("out"));
+    // SAFETY: only a system call between fork and exec.
+    unsafe {
+        command.pre_exec(move || {
+            let limit = libc::rlimit { rlim_cur: mib << 20, rlim_max: mib << 20 };
+            match libc::setrlimit(libc::RLIMIT_AS, &limit) {
+                0 => Ok(()),
+                _ => Err(std::io::Error::last_os_error()),
+            }
+        })
+    };
+    command.output().unwrap()
+}
+
 #[test]
 fn too_little_memory() {
     let folder = folder();
@@ -235,23 +287,70 @@ fn too_little_memory() {
         &["sim", "--design", "memory-mode", "--trace", "input.trace", "--json", "OUT"],
         &["memory", "age", "-o", "OUT", "--set", "os.memory.aging.kind=builds"],
         &["advise", "--trace", "input.trace", "--json", "OUT"],
+        &["tune", "nimble", "--trace", "input.trace", "--table", "OUT.csv"],
         &["profile", "--trace", "input.trace", "-o", "OUT"],
     ] {
         for mib in [48, 200] {
-            let mut command = command(words, folder.path(), &folder.path().join("out"));
-            // SAFETY: only a system call between fork and exec.
-            unsafe {
-                command.pre_exec(move || {
-                    let limit = libc::rlimit { rlim_cur: mib << 20, rlim_max: mib << 20 };
-                    match libc::setrlimit(libc::RLIMIT_AS, &limit) {
-                        0 => Ok(()),
-                        _ => Err(std::io::Error::last_os_error()),
-                    }
-                })
-            };
-            let said = check(words, &command.output().unwrap());
+            let said = check(words, &limited(words, folder.path(), mib));
             assert!(said.contains("cannot be had"), "{words:?} in {mib} MiB: {said}");
             assert_eq!(files(folder.path()), before, "{words:?}");
         }
     }
+    // Commands that go on when one of their runs fails, and name each; the system also refuses threads.
+    for words in FOLDERS.iter().filter(|words| ["compare", "sweep"].contains(&words[0])) {
+        for mib in [48, 52, 56, 64, 80, 120, 200] {
+            let output = limited(words, folder.path(), mib);
+            let problems = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(1), "{words:?} in {mib} MiB: {problems}");
+            let is_said = problems.lines().all(|line| line.starts_with("terrace: "));
+            assert!(is_said && problems.contains("cannot be"), "{words:?} in {mib} MiB: {problems}");
+            let results = files(folder.path()).into_iter().filter(|path| path.ends_with("results.json"));
+            assert_eq!(results.count(), 0, "{words:?} in {mib} MiB");
+        }
+    }
+    // Whatever else writes either has enough, and has written it all, or ends in the same way.
+    let long = ["reproduce", "calibrate", "attach", "compare", "sweep", "workload", "run"];
+    for words in all().filter(|words| !long.contains(&words[0])) {
+        let output = limited(&words, folder.path(), 48);
+        if !output.status.success() {
+            check(&words, &output);
+        }
+    }
+}
+
+#[test]
+fn every_option_that_names_what_is_written_is_tried() {
+    const WRITTEN: [&str; 8] = [
+        "--output",
+        "--json",
+        "--table",
+        "--report",
+        "--svg",
+        "--memory-map",
+        "--placement-map",
+        "--scoreboard",
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    assert!(terrace().arg("man").arg(folder.path()).output().unwrap().status.success());
+    let tried: Vec<Vec<&str>> = all().collect();
+    let mut seen = 0;
+    for page in files(folder.path()) {
+        let name = page.file_stem().unwrap().to_str().unwrap().to_owned();
+        let command: Vec<&str> = name.split('-').skip(1).collect();
+        let text = std::fs::read_to_string(&page).unwrap().replace("\\-", "-");
+        for option in WRITTEN {
+            let heading = |line: &str| line.contains(&format!("\\fB{option}\\fR \\fI<"));
+            if !text.lines().any(heading) {
+                continue;
+            }
+            let short = if option == "--output" { "-o" } else { option };
+            let is_tried = |words: &Vec<&str>| {
+                words.starts_with(&command)
+                    && words.windows(2).any(|pair| pair[0] == short && pair[1].starts_with("OUT"))
+            };
+            assert!(tried.iter().any(is_tried), "terrace {} {option}", command.join(" "));
+            seen += 1;
+        }
+    }
+    assert!(seen > 80, "{seen}");
 }

@@ -4,6 +4,7 @@
 //! channel. The slowest branch sets the pace, so memory stays at [`WINDOW`] batches however long the input is. All
 //! branches of an input must be consumed at the same time: a branch that nobody reads holds up the others.
 
+use crate::{Error, threads};
 use crossbeam_channel::{Receiver, Sender, bounded};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,21 +50,24 @@ enum Broken {
 
 impl FanOut {
     /// Starts decoding `source` into `branches` branches. `stop` ends the input early, as if it were over.
+    ///
+    /// # Errors
+    /// The system refuses a thread.
     pub fn start(
         source: Box<dyn EventSource>,
         branches: usize,
         observer: Observer,
         stop: Arc<AtomicBool>,
-    ) -> (FanOut, Vec<Branch>) {
+    ) -> Result<(FanOut, Vec<Branch>), Error> {
         let header = source.header().clone();
         let (senders, receivers): (Vec<_>, Vec<_>) = (0..branches).map(|_| bounded(WINDOW)).unzip();
         let decoder = std::thread::Builder::new()
             .name("decoder".to_owned())
             .spawn(move || decode(source, senders, observer, &stop))
-            .expect("a thread can be started");
+            .map_err(|error| Error::failed(threads::refused(&error)))?;
         let branches =
             receivers.into_iter().map(|batches| Branch { header: header.clone(), batches }).collect();
-        (FanOut { decoder }, branches)
+        Ok((FanOut { decoder }, branches))
     }
 
     /// Waits for the decoder. All branches must have been read to the end or dropped.
@@ -158,7 +162,7 @@ mod tests {
         let observer: Observer = Box::new(move |batch, _| {
             counter.fetch_add(batch.len() as u64, Ordering::Relaxed);
         });
-        let (fanout, branches) = FanOut::start(input(), 5, observer, Arc::default());
+        let (fanout, branches) = FanOut::start(input(), 5, observer, Arc::default()).unwrap();
         let readers: Vec<_> =
             branches.into_iter().map(|branch| std::thread::spawn(|| addresses(branch))).collect();
         let expected: Vec<u64> = (0..BATCHES).map(|n| n * 64).collect();
@@ -171,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_branch_that_gives_up_does_not_hold_up_the_others() {
-        let (fanout, mut branches) = FanOut::start(input(), 3, Box::new(|_, _| ()), Arc::default());
+        let (fanout, mut branches) = FanOut::start(input(), 3, Box::new(|_, _| ()), Arc::default()).unwrap();
         drop(branches.remove(1));
         let readers: Vec<_> =
             branches.into_iter().map(|branch| std::thread::spawn(|| addresses(branch))).collect();
@@ -188,7 +192,7 @@ mod tests {
         let observer: Observer = Box::new(move |_, _| {
             counter.fetch_add(1, Ordering::SeqCst);
         });
-        let (fanout, mut branches) = FanOut::start(input(), 1, observer, Arc::default());
+        let (fanout, mut branches) = FanOut::start(input(), 1, observer, Arc::default()).unwrap();
         let mut branch = branches.pop().unwrap();
         for read in 0..BATCHES {
             // The window, and the batch that waits to enter it.
@@ -202,7 +206,7 @@ mod tests {
     #[test]
     fn stopping_ends_all_branches() {
         let stop = Arc::new(AtomicBool::new(true));
-        let (fanout, branches) = FanOut::start(input(), 2, Box::new(|_, _| ()), stop);
+        let (fanout, branches) = FanOut::start(input(), 2, Box::new(|_, _| ()), stop).unwrap();
         for branch in branches {
             assert_eq!(addresses(branch).len(), 0);
         }
@@ -222,7 +226,7 @@ mod tests {
     #[test]
     fn every_branch_hears_of_the_damage() {
         let source = Box::new(Damaged(Header::default()));
-        let (fanout, branches) = FanOut::start(source, 2, Box::new(|_, _| ()), Arc::default());
+        let (fanout, branches) = FanOut::start(source, 2, Box::new(|_, _| ()), Arc::default()).unwrap();
         for mut branch in branches {
             assert!(branch.next_batch().unwrap_err().to_string().contains("chunk 3"));
         }

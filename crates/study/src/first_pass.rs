@@ -6,6 +6,7 @@ use crate::fanout::FanOut;
 use crate::input::Input;
 use crate::progress::share;
 use crate::simulation::{Settings, Trained};
+use crate::threads;
 use std::sync::Arc;
 use terrace_policy::Profile;
 use terrace_sim::Options;
@@ -144,24 +145,25 @@ fn count(designs: &[Design], input: Input, settings: &Settings<'_>) -> Result<Ve
         accesses += batch.len() as u64;
         task.advance(batch.len() as u64, &|| share(done, &header, accesses));
     });
-    let (fanout, branches) = FanOut::start(source, designs.len(), observer, settings.stop.flag());
+    let (fanout, branches) = FanOut::start(source, designs.len(), observer, settings.stop.flag())?;
     let outcomes: Vec<_> = std::thread::scope(|scope| {
         let runs: Vec<_> = designs
             .iter()
             .zip(branches)
             .map(|(design, mut branch)| {
                 let options = Options { count_accesses: true, ..settings.options() };
-                scope.spawn(move || {
+                threads::start(scope, move || {
                     let design = settings.scaled(design)?;
                     terrace_sim::simulate(&design, &mut branch, options)
                 })
             })
             .collect();
-        runs.into_iter().map(|run| run.join().unwrap_or_else(|p| std::panic::resume_unwind(p))).collect()
+        let joined = runs.into_iter().map(|run| run.map(threads::result).map_err(Error::failed));
+        joined.collect()
     });
     let decoded = fanout.join();
     if let Some(error) = decoded.error {
         return Err(Error::Read(error));
     }
-    outcomes.into_iter().map(|outcome| Ok(Arc::new(outcome?.profile.unwrap_or_default()))).collect()
+    outcomes.into_iter().map(|outcome| Ok(Arc::new(outcome??.profile.unwrap_or_default()))).collect()
 }

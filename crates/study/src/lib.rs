@@ -47,6 +47,7 @@ mod simulation;
 mod stop;
 pub mod suite;
 pub mod sweep;
+mod threads;
 pub mod tiers;
 pub mod tune;
 pub mod words;

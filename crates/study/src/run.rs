@@ -8,8 +8,10 @@ use crate::input::{Ending, Input};
 use crate::observer::InputObserver;
 use crate::progress::{Watched, share};
 use crate::simulation::Settings;
+use crate::threads;
 use crossbeam_channel::{Sender, unbounded};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::ScopedJoinHandle;
 use std::time::Instant;
 use terrace_policy::Profile;
 use terrace_report::{InputSummary, MachineTier, RunRecord};
@@ -36,6 +38,11 @@ pub struct InputResult {
 }
 
 impl InputResult {
+    /// That of an input on which nothing could be run.
+    fn failed(name: String, why: &str) -> InputResult {
+        InputResult { failures: vec![format!("{name}: {why}")], name, ..InputResult::default() }
+    }
+
     /// Takes what came of the jobs; nothing stands for one that is no result, and says why elsewhere.
     fn take(&mut self, jobs: &[Job], outcomes: Vec<Option<Result<Simulated, SimError>>>) {
         for (Job { design, .. }, outcome) in jobs.iter().zip(outcomes) {
@@ -255,14 +262,19 @@ pub fn each_pair(
                 break;
             }
             active += jobs.len();
-            let done = done.clone();
-            groups.push(scope.spawn(move || {
+            let (done, name, runs) = (done.clone(), input.name.clone(), jobs.len());
+            let group = threads::start(scope, move || {
                 finished(at, one_input(&jobs, input, settings, Extra::default(), &done));
-            }));
+            });
+            match group {
+                Ok(group) => groups.push(group),
+                Err(why) => {
+                    active -= runs;
+                    finished(at, InputResult::failed(name, &why));
+                }
+            }
         }
-        for group in groups {
-            group.join().unwrap_or_else(|p| std::panic::resume_unwind(p));
-        }
+        groups.into_iter().for_each(threads::result);
     });
 }
 
@@ -313,7 +325,15 @@ fn one_input(
     let observed = Arc::new(Mutex::new(InputObserver::new()));
     let observer = observe(&name, &header, Arc::clone(&observed), settings);
     let settings = &settings.until(stop);
-    let (fanout, branches) = FanOut::start(source, jobs.len(), observer, settings.stop.flag());
+    let (fanout, branches) = match FanOut::start(source, jobs.len(), observer, settings.stop.flag()) {
+        Ok(started) => started,
+        Err(error) => {
+            for _ in jobs {
+                let _ = done.send(());
+            }
+            return InputResult::failed(name, &error.to_string());
+        }
+    };
 
     let outcomes: Vec<Result<Simulated, SimError>> = std::thread::scope(|scope| {
         let runs: Vec<_> = jobs
@@ -321,17 +341,17 @@ fn one_input(
             .zip(branches)
             .zip(commands.into_iter().zip(profiles))
             .map(|((Job { design, .. }, mut branch), (command, profile))| {
-                let (name, done) = (&name, done.clone());
-                scope.spawn(move || {
+                let (name, sender) = (&name, done.clone());
+                start(scope, done, move || {
                     let source = &mut branch as &mut Branch;
                     let outcome = simulate(design, name, command, source, profile, settings, extra);
                     drop(branch);
-                    let _ = done.send(());
+                    let _ = sender.send(());
                     outcome
                 })
             })
             .collect();
-        runs.into_iter().map(|run| run.join().unwrap_or_else(|p| std::panic::resume_unwind(p))).collect()
+        runs.into_iter().map(|run| run.and_then(threads::result)).collect()
     });
     let decoded = fanout.join();
     drop(decoded.observer);
@@ -368,9 +388,9 @@ fn each_alone(
     std::thread::scope(|scope| {
         let runs: Vec<_> = (jobs.iter().zip(commands).zip(profiles))
             .map(|((Job { design, .. }, command), profile)| {
-                let (done, name) = (done.clone(), &input.name);
+                let (sender, name) = (done.clone(), &input.name);
                 let again = input.again("every design reads the mix at its own pace");
-                scope.spawn(move || {
+                start(scope, done, move || {
                     let run = || {
                         let opened = again.and_then(|input| input.open(settings));
                         let (mut source, _) = opened
@@ -380,13 +400,24 @@ fn each_alone(
                         simulate(design, name, command, &mut watched, profile, settings, extra)
                     };
                     let outcome = run();
-                    let _ = done.send(());
+                    let _ = sender.send(());
                     outcome
                 })
             })
             .collect();
-        let joined = runs.into_iter().map(|run| run.join().unwrap_or_else(|p| std::panic::resume_unwind(p)));
-        joined.map(Some).collect()
+        runs.into_iter().map(|run| Some(run.and_then(threads::result))).collect()
+    })
+}
+
+/// Starts a thread for a job; one that cannot be started is done at once.
+fn start<'scope, T: Send + 'scope>(
+    scope: &'scope std::thread::Scope<'scope, '_>,
+    done: &Sender<()>,
+    work: impl FnOnce() -> T + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, T>, SimError> {
+    threads::start(scope, work).map_err(|why| {
+        let _ = done.send(());
+        SimError::Source(SourceError::Malformed(why))
     })
 }
 

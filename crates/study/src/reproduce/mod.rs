@@ -7,7 +7,7 @@ mod text;
 pub use kept::Kept;
 pub use scoreboard::{Entry, Scoreboard, definition};
 
-use crate::{Error, Input, Progress, Settings, Silent, Simulation, Stop, first_pass, mix};
+use crate::{Error, Input, Progress, Settings, Silent, Simulation, Stop, first_pass, mix, threads};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -264,7 +264,16 @@ fn run_all(
                 }
             }
         };
-        let workers: Vec<_> = (0..cores.min(open.len())).map(|_| scope.spawn(work)).collect();
+        let (mut workers, mut refused) = (Vec::new(), None);
+        while workers.len() < cores.min(open.len()) && refused.is_none() {
+            match threads::start(scope, work) {
+                Ok(worker) => workers.push(worker),
+                Err(why) => refused = Some(why),
+            }
+        }
+        // Those that have started do all of it.
+        let refused = refused.filter(|_| workers.is_empty());
+        failures.lock().unwrap_or_else(PoisonError::into_inner).extend(refused);
         let mut task = progress.begin(&format!("{} runs", open.len()));
         let mut shown = 0;
         // Also a worker that panicked is finished; leaving the scope passes its panic on.
