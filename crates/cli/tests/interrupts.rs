@@ -167,3 +167,20 @@ fn a_second_interrupt_ends_at_once() {
     // The first may have been enough by the time the second arrives.
     assert!(matches!(code, Some(0 | 130)), "{code:?}");
 }
+
+/// As a terminal does: the signal goes to all of the group, and the command does with it what it wants.
+#[test]
+fn a_command_under_management_gets_its_interrupt() {
+    use std::os::unix::process::CommandExt;
+    let folder = tempfile::tempdir().unwrap();
+    let script = "trap 'echo interrupted; exit 9' INT; touch up; while :; do sleep 0.05; done";
+    let mut command = Command::new(assert_cmd::cargo::cargo_bin("terrace"));
+    command.args(["run", "--policy", "first-touch", "--", "sh", "-c", script]).current_dir(folder.path());
+    let child = command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until("the command runs", || folder.path().join("up").exists());
+    // SAFETY: kill(2) takes no pointers, and the group is that of a child not yet waited for.
+    assert_eq!(unsafe { libc::kill(-(child.id() as i32), libc::SIGINT) }, 0);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(9), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "interrupted\n");
+}

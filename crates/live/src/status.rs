@@ -205,6 +205,11 @@ struct Rates {
     pieces: f64,
 }
 
+/// From one map, which took so long, to the next: maps take as little of the time as looking at all pages may.
+fn until_next_map(took: Duration) -> Duration {
+    EVERY.max(took * 10)
+}
+
 /// Makes snapshots of an engine, at most one per second.
 #[derive(Debug)]
 pub struct Reporter {
@@ -243,8 +248,7 @@ impl Reporter {
         if now >= self.next_map && self.board.takes_wish() {
             self.board.put_map(MemoryMap::of(engine));
             let took = engine.world().kernel().now().saturating_sub(now);
-            // As little of the time as looking at all pages may take.
-            self.next_map = now + EVERY.max(took * 10);
+            self.next_map = now + until_next_map(took);
         }
         // Nothing comes after it has stopped.
         if now < self.next && engine.state() != State::Stopped {
@@ -419,6 +423,12 @@ pub(crate) mod tests {
         assert!(board.map().is_none() && board.takes_wish() && !board.takes_wish());
         board.put_map(MemoryMap::default());
         assert_eq!(board.map().as_deref(), Some(&MemoryMap::default()));
+    }
+
+    #[test]
+    fn maps_are_a_second_apart_and_take_a_tenth_of_the_time() {
+        assert_eq!(until_next_map(Duration::from_millis(3)), Duration::from_secs(1));
+        assert_eq!(until_next_map(Duration::from_secs(2)), Duration::from_secs(20));
     }
 
     #[test]
