@@ -208,6 +208,20 @@ fn a_disk_that_is_read_only() {
 }
 
 #[test]
+fn a_place_for_libraries_from_which_nothing_is_executed() {
+    let folder = folder();
+    let disk = Disk::mounted(folder.path().join("disk"), "noexec");
+    for option in ["--track-stores", "--track-accesses", "--sample-faults"] {
+        let words = ["run", "--policy", "first-touch", option, "--", "touch", "ran"];
+        let mut command = command(&words, folder.path(), Path::new(""));
+        let said = check(&words, &command.env("TMPDIR", &disk.0).output().unwrap());
+        assert!(said.contains("noexec") && said.contains("set TMPDIR"), "{option}: {said}");
+        assert!(!folder.path().join("ran").exists(), "{option}: the program was started");
+        assert_eq!(files(&disk.0), Vec::<PathBuf>::new(), "{option}");
+    }
+}
+
+#[test]
 fn a_folder_that_is_not_there() {
     let folder = folder();
     let before = files(folder.path());
