@@ -267,6 +267,12 @@ impl Os {
         self.give_back(frame);
     }
 
+    /// Frees frames that were taken as a run and never used.
+    pub fn free_run(&mut self, first: Frame, frames: u64) {
+        let now = self.now;
+        self.tier_with_mut(first).give_back_run(first, frames, now);
+    }
+
     /// Nothing is ever put into the first tier: it is a cache of the last one, which holds page tables too.
     pub fn give_up_first_tier(&mut self) {
         let first = &mut self.tiers[0];

@@ -146,9 +146,7 @@ impl TierMemory {
         for at in (first..first + (1 << order)).step_by(1 << step) {
             self.buddy.take_at(at, step, Mobility::Movable);
         }
-        for at in first..first + (1 << order) {
-            self.owners.set(at as usize, Word::new(Owner::Taken, PageSize::Base));
-        }
+        self.owners.take_all(first as usize..(first + (1 << order)) as usize);
         Some(Frame(self.base + first))
     }
 
@@ -176,6 +174,20 @@ impl TierMemory {
         debug_assert!(owner.is_some(), "frame {:#x} is given back twice", frame.0);
         if let Some(owner) = owner {
             self.buddy.release(at, word.size().order(), mobility(owner));
+        }
+    }
+
+    /// Gives frames back that were taken as a run and never used.
+    pub fn give_back_run(&mut self, first: Frame, frames: u64, now: Time) {
+        self.before_change(now);
+        let (mut at, end) = (first.0 - self.base, first.0 - self.base + frames);
+        self.owners.release_all(at as usize..end as usize);
+        while at < end {
+            // At most a pageblock at a time: then blocks merge as if each frame came back by itself.
+            let fits = (end - at).ilog2().min(PageSize::Huge.order());
+            let order = at.trailing_zeros().min(fits).min(self.buddy.max_order());
+            self.buddy.release(at, order, mobility(Owner::Taken));
+            at += 1 << order;
         }
     }
 

@@ -64,34 +64,82 @@ impl Word {
     }
 }
 
-/// The words of all frames of a tier. What was never used costs the host nothing.
+/// Frames of a chunk: a run that is taken as a whole is noted by chunks.
+const CHUNK: usize = 512;
+
+/// The words of all frames of a tier. What was never used costs the host nothing, and neither does what was taken as a run
+/// and never used.
 #[derive(Clone, Debug)]
-pub(super) struct Words(Vec<u64>);
+pub(super) struct Words {
+    words: Vec<u64>,
+    /// What the words of each chunk differ from: zero, or the word of a taken frame.
+    base: Vec<u64>,
+}
 
 impl Words {
     /// Nobody holds any frame.
     pub fn none(frames: u64) -> Words {
-        Words(vec![0; frames as usize])
+        Words { words: vec![0; frames as usize], base: vec![0; (frames as usize).div_ceil(CHUNK)] }
     }
 
     pub fn get(&self, at: usize) -> Word {
-        Word(self.0[at])
+        Word(self.words[at] ^ self.base[at / CHUNK])
     }
 
     pub fn set(&mut self, at: usize, word: Word) {
-        self.0[at] = word.0;
+        self.words[at] = word.0 ^ self.base[at / CHUNK];
     }
 
     pub fn take(&mut self, at: usize) -> Word {
-        Word(std::mem::take(&mut self.0[at]))
+        let word = self.get(at);
+        self.set(at, Word::default());
+        word
     }
 
     pub fn clear(&mut self, range: std::ops::Range<usize>) {
-        self.0[range].fill(0);
+        range.for_each(|at| self.set(at, Word::default()));
+    }
+
+    /// Takes each frame of a range of which nobody holds any.
+    pub fn take_all(&mut self, range: std::ops::Range<usize>) {
+        let taken = Word::new(Owner::Taken, PageSize::Base);
+        let mut at = range.start;
+        while at < range.end {
+            let chunk = at / CHUNK;
+            let whole = at.is_multiple_of(CHUNK) && at + CHUNK <= range.end;
+            if whole && self.base[chunk] == 0 {
+                // Its words are zero, so they need no change.
+                self.base[chunk] = taken.0;
+                at += CHUNK;
+            } else {
+                self.set(at, taken);
+                at += 1;
+            }
+        }
+    }
+
+    /// Nobody holds the frames of a range any more, each of which was taken and never used.
+    pub fn release_all(&mut self, range: std::ops::Range<usize>) {
+        let taken = Word::new(Owner::Taken, PageSize::Base);
+        debug_assert!(range.clone().all(|at| self.get(at) == taken));
+        let mut at = range.start;
+        while at < range.end {
+            let chunk = at / CHUNK;
+            let whole = at.is_multiple_of(CHUNK) && at + CHUNK <= range.end;
+            if whole && self.base[chunk] == taken.0 {
+                self.base[chunk] = 0;
+                at += CHUNK;
+            } else {
+                self.set(at, Word::default());
+                at += 1;
+            }
+        }
     }
 
     pub fn swap(&mut self, one: usize, other: usize) {
-        self.0.swap(one, other);
+        let (of_one, of_other) = (self.get(one), self.get(other));
+        self.set(one, of_other);
+        self.set(other, of_one);
     }
 }
 
@@ -109,5 +157,39 @@ mod tests {
             }
         }
         assert_eq!(Word::default().owner(), None);
+    }
+
+    #[test]
+    fn runs_are_taken_as_if_frame_by_frame() {
+        let frames = 3000;
+        let taken = Word::new(Owner::Taken, PageSize::Base);
+        let mut words = Words::none(frames as u64);
+        let mut plain = vec![Word::default(); frames];
+        let check = |words: &Words, plain: &[Word]| {
+            (0..frames).for_each(|at| assert_eq!(words.get(at), plain[at], "{at}"));
+        };
+        // Twice: what is left of a first run must not show in a second.
+        for round in 0..2 {
+            for range in [512..1536, 1800..2100, 2560..3000] {
+                words.take_all(range.clone());
+                plain[range].fill(taken);
+                check(&words, &plain);
+            }
+            let table = Word::new(Owner::Table, PageSize::Base);
+            words.set(700, table);
+            words.swap(700, 10);
+            (plain[700], plain[10]) = (Word::default(), table);
+            check(&words, &plain);
+            assert_eq!(words.take(10), table);
+            plain[10] = Word::default();
+            words.release_all(1024..1536);
+            words.release_all(2000..2050);
+            (1024..1536).chain(2000..2050).for_each(|at| plain[at] = Word::default());
+            check(&words, &plain);
+            assert_eq!((words.base[1], words.base[2], words.words[1030 + round]), (taken.0, 0, 0));
+            words.clear(0..frames);
+            plain.fill(Word::default());
+            check(&words, &plain);
+        }
     }
 }

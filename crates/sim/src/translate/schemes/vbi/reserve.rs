@@ -38,6 +38,31 @@ struct Run {
     left: u64,
 }
 
+impl Run {
+    /// Frames that nobody has taken, in runs: the first, and how many.
+    fn free_runs(&self, mut each: impl FnMut(u64, u64)) {
+        let mut begin = None;
+        for (at, word) in (0..).step_by(64).zip(&self.taken) {
+            if *word == 0 && begin.is_some() {
+                continue;
+            }
+            for bit in at..(at + 64).min(self.frames) {
+                match (word >> (bit - at) & 1 == 0, begin) {
+                    (true, None) => begin = Some(bit),
+                    (false, Some(first)) => {
+                        each(first, bit - first);
+                        begin = None;
+                    }
+                    _ => {}
+                }
+            }
+        }
+        if let Some(first) = begin {
+            each(first, self.frames - first);
+        }
+    }
+}
+
 /// Frames given back at a time when memory is taken from another block: one for the region, the others for tables.
 const STOLEN: u64 = 8;
 
@@ -88,8 +113,7 @@ impl Reservations {
     /// Gives what blocks that are gone did not use back to the operating system's allocator.
     pub fn settle(&mut self, os: &mut Os) {
         for (first, run) in std::mem::take(&mut self.returned) {
-            let free = (0..run.frames).filter(|at| run.taken[(at / 64) as usize] >> (at % 64) & 1 == 0);
-            free.for_each(|at| os.free_block(Frame(first + at)));
+            run.free_runs(|at, frames| os.free_run(Frame(first + at), frames));
         }
     }
 
