@@ -214,7 +214,7 @@ impl Blocks {
         own.pieces.insert(start, piece);
         *own.held.entry(piece.index).or_default() += 1;
         if let Some(block) = self.layer().get(piece.block) {
-            block.places.insert(piece.offset, (piece.offset + (piece.end - start), start));
+            block.places.insert(piece.part(start));
         }
         self.changed = true;
         Ok(())
@@ -342,7 +342,7 @@ impl Blocks {
             }
             self.layer().remove_places(piece.block, piece.offset..piece.offset + (piece.end - start));
             if let Some(block) = self.layer().get(piece.block) {
-                block.places.insert(piece.offset, (piece.offset + (end - moved), moved));
+                block.places.insert(moved_piece.part(moved));
             }
         }
         self.changed = true;
@@ -485,7 +485,7 @@ impl Blocks {
                     && block.space == space
                 {
                     block.space = SpaceId(other);
-                    block.places.insert(piece.offset, (piece.offset + (piece.end - *start), *start));
+                    block.places.insert(piece.part(*start));
                 }
             }
         }

@@ -1,16 +1,17 @@
 //! The state of the memory translation layer: the blocks that are enabled, what addresses of programs they hold, and their
 //! memory.
 
+mod places;
+
+pub use places::{Part, Places};
+
 use super::names::{BlockNames, Name, Names};
 use super::reserve::{Mapping, Reservations};
 use crate::translate::CountedBlock;
 use crate::vbi::{MemoryLayer, SizeClass, Vbuid};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use terrace_model::{AddressRange, CacheLine, Line, SpaceId, VirtAddr};
-
-/// Where a part of a block lies in the program's addresses: end offset, and address of the first byte.
-type Places = BTreeMap<u64, (u64, VirtAddr)>;
 
 /// A block that is enabled.
 #[derive(Clone, Debug)]
@@ -80,7 +81,7 @@ impl Layer {
             class,
             file,
             space,
-            places: Places::new(),
+            places: Places::default(),
             names: BlockNames::new(),
             mapping: Mapping::Unknown,
             misses: 0,
@@ -148,10 +149,7 @@ impl Layer {
         let blocks = self.blocks.iter_mut().flatten().filter(|block| !block.places.is_empty());
         blocks
             .map(|block| {
-                let part = |(first, (end, addr)): (&u64, &(u64, VirtAddr))| AddressRange {
-                    start: *addr,
-                    bytes: end - first,
-                };
+                let part = |part: &Part| AddressRange { start: part.addr, bytes: part.end - part.first };
                 let mut parts: Vec<AddressRange> = block.places.iter().map(part).collect();
                 parts.sort_unstable_by_key(|part| part.start);
                 CountedBlock { space: block.space, parts, misses: std::mem::take(&mut block.misses) }
@@ -166,7 +164,7 @@ impl Layer {
 
     /// Names of promoted blocks that were written back.
     pub fn release_outdated(&mut self) {
-        for (mut names, class) in std::mem::take(&mut self.outdated) {
+        for (mut names, class) in self.outdated.drain(..) {
             self.names.release(&mut names, class);
         }
     }
@@ -174,15 +172,7 @@ impl Layer {
     /// A part of a block is used for nothing any more.
     pub fn remove_places(&mut self, number: u32, offsets: Range<u64>) {
         let Some(block) = self.get(number) else { return };
-        for cut in [offsets.start, offsets.end] {
-            let holder =
-                block.places.range(..cut).next_back().map(|(first, (end, addr))| (*first, *end, *addr));
-            if let Some((first, end, addr)) = holder.filter(|(_, end, _)| *end > cut) {
-                block.places.insert(first, (cut, addr));
-                block.places.insert(cut, (end, addr + (cut - first)));
-            }
-        }
-        block.places.retain(|first, _| !offsets.contains(first));
+        block.places.remove(&offsets);
         self.unstore(number, offsets);
     }
 
@@ -198,8 +188,7 @@ impl Layer {
     /// The process and address that an offset of a block stands for. None if nothing does.
     pub fn address_of(&self, number: u32, offset: u64) -> Option<(SpaceId, VirtAddr)> {
         let block = self.blocks.get(number as usize)?.as_ref()?;
-        let (first, (end, addr)) = block.places.range(..=offset).next_back()?;
-        (offset < *end).then(|| (block.space, *addr + (offset - first)))
+        Some((block.space, block.places.address_of(offset)?))
     }
 }
 

@@ -1,8 +1,9 @@
 //! What the memory controller keeps for all cores: blocks, their memory, and the hardware that finds it.
 
 use super::gather::Blocks;
-use super::mtl::{Covered, Mtl};
+use super::mtl::Mtl;
 use super::names::{Name, Names};
+use super::piece::RecentPieces;
 use super::reserve::Mapping;
 use super::swap::{Swap, free_frames};
 use super::wrong::Wrongs;
@@ -69,6 +70,8 @@ pub struct Controller {
     pub(super) latency: Time,
     pub(super) at: At,
     recent: Box<[Recent]>,
+    /// For pages that are not remembered.
+    recent_pieces: RecentPieces,
     pub(super) counters: Counters,
     pub(super) failed: Option<OsError>,
     /// The access that comes next is the first to a page that nobody mapped.
@@ -94,6 +97,7 @@ impl Controller {
             latency,
             at: At::default(),
             recent: vec![nothing; RECENT].into(),
+            recent_pieces: RecentPieces::default(),
             counters: Counters::default(),
             failed: None,
             in_new_stray: false,
@@ -123,8 +127,16 @@ impl Controller {
 
     fn place(&mut self, space: SpaceId, addr: VirtAddr, os: &Os) -> Result<At, VbiError> {
         let page = addr.align_down(PageSize::Base);
-        let (start, piece) = self.blocks.piece(space, page, os)?;
-        self.settle();
+        let known = self.recent_pieces.find(space, page).filter(|_| !self.blocks.changed);
+        let (start, piece) = match known {
+            Some(known) => known,
+            None => {
+                let (start, piece) = self.blocks.piece(space, page, os)?;
+                self.settle();
+                self.recent_pieces.add(space, start, piece);
+                (start, piece)
+            }
+        };
         let offset = piece.offset + (page - start);
         let line = self.blocks.layer().line(piece.block, offset);
         let entry = u64::from(space.0) << 32 | u64::from(piece.index.0);
@@ -135,6 +147,7 @@ impl Controller {
     pub(super) fn settle(&mut self) {
         if std::mem::take(&mut self.blocks.changed) {
             self.recent.iter_mut().for_each(|recent| recent.page = u64::MAX);
+            self.recent_pieces = RecentPieces::default();
         }
     }
 
@@ -368,7 +381,7 @@ impl KernelState for Controller {
                 if !leaf.pte.is_held() {
                     os.mark(space, addr, &leaf, true);
                 }
-                self.backing(line, os)
+                Backing::Memory(leaf.place_of(addr).line())
             }
         }
     }
@@ -471,24 +484,6 @@ impl KernelState for Controller {
         if self.keys.nodes > 1 {
             self.node = core.0 % self.keys.nodes;
             self.blocks.system.hardware.info.prefer(self.node);
-        }
-    }
-}
-
-impl Controller {
-    /// What a translation of the region at `at` covers, and how many references find it where the TLBs do not know it.
-    pub(super) fn covered(&mut self, at: &At) -> (Covered, u32) {
-        let region = Covered::Region(at.line.0 >> 6);
-        let Some(block) = self.blocks.layer().get(at.block) else { return (region, 0) };
-        let class = block.class;
-        match &block.mapping {
-            Mapping::Direct(_) if class.number() == 0 => (region, 0),
-            Mapping::Direct(_) => (Covered::Run(at.block, 0), 0),
-            Mapping::Pieces(piece, firsts) => {
-                let number = at.offset >> piece.offset_bits();
-                if firsts.contains_key(&number) { (Covered::Run(at.block, number), 1) } else { (region, 1) }
-            }
-            Mapping::Unknown | Mapping::Tables => (region, super::levels(class)),
         }
     }
 }
