@@ -236,6 +236,7 @@ const FILES: &[(&str, &str)] = &[
     ("claims/trident-tail.toml", include_str!("../../../claims/trident-tail.toml")),
     ("claims/trident-timing.toml", include_str!("../../../claims/trident-timing.toml")),
     ("claims/trident.toml", include_str!("../../../claims/trident.toml")),
+    ("claims/vbi-bundles.toml", include_str!("../../../claims/vbi-bundles.toml")),
     ("claims/vbi-tiers.toml", include_str!("../../../claims/vbi-tiers.toml")),
     ("claims/vbi.toml", include_str!("../../../claims/vbi.toml")),
 ];
