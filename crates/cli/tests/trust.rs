@@ -120,6 +120,10 @@ const SHOWN: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "The folder of the libraries that `run` preloads",
+        &["live/src/help.rs modes_do_not_depend_on_the_users_mask"],
+    ),
+    (
         "Processor time: 3 % of a core",
         &[
             "scenario bounded",
