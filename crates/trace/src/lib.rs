@@ -22,7 +22,9 @@ mod tools;
 #[doc(hidden)]
 pub mod fuzz {
     pub use crate::file::fuzz::{chunk, chunk_seed, reader};
-    pub use crate::import::fuzz::{champsim, csv, damon, drmemtrace, lackey, oracle_general, perf, text};
+    pub use crate::import::fuzz::{
+        archive, champsim, csv, damon, drmemtrace, lackey, oracle_general, perf, text,
+    };
 }
 
 pub use ahead::ReadAhead;

@@ -199,6 +199,11 @@ fn drmemtrace() {
 }
 
 #[test]
+fn archive() {
+    fuzz_target("archive");
+}
+
+#[test]
 fn oracle_general() {
     fuzz_target("oracle_general");
 }

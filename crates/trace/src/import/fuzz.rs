@@ -5,7 +5,7 @@ use super::threads::Threads;
 use super::{Format, ImportSource, detect};
 use crate::SourceError;
 use crate::file::fuzz::{check_error, drain_at_most};
-use std::io::Cursor;
+use std::io::{Cursor, Seek, Write};
 use std::path::Path;
 
 /// Accesses that are read of an input.
@@ -69,6 +69,24 @@ pub fn drmemtrace(data: &[u8]) {
             [data, before, after].into_iter().filter_map(|part| open(part).ok()).collect();
         if !inputs.is_empty() {
             drain_at_most(&mut Threads::new(inputs, String::new(), salvage), MOST);
+        }
+    }
+}
+
+/// A file that may be a zip archive, of parts of a drmemtrace.
+///
+/// # Panics
+/// When a promise about damaged input is broken.
+pub fn archive(data: &[u8]) {
+    for salvage in [false, true] {
+        let mut file = tempfile::tempfile().expect("a temporary file");
+        file.write_all(data).and_then(|()| file.rewind()).expect("it takes some bytes");
+        match Input::of_file("fuzzed".to_owned(), file) {
+            Ok(input) => {
+                let path = Path::new("fuzzed");
+                drain_at_most(&mut ImportSource::new(input, Format::DrMemTrace, path, salvage), MOST);
+            }
+            Err(error) => check_error(&error),
         }
     }
 }

@@ -38,15 +38,19 @@ pub(super) struct Input {
 impl Input {
     pub(super) fn open(path: &Path) -> Result<Input, SourceError> {
         let name = path.display().to_string();
+        let file = File::open(path).map_err(|error| SourceError::Io { what: name.clone(), error })?;
+        Input::of_file(name, file)
+    }
+
+    /// A file, which may be an archive.
+    pub(super) fn of_file(name: String, file: File) -> Result<Input, SourceError> {
         let io = |error| SourceError::Io { what: name.clone(), error };
-        let file = File::open(path).map_err(io)?;
         let file_bytes = file.metadata().map_err(io)?.len();
         if archive::is_one(&file) {
-            let members = archive::Members::of(file).map_err(io)?;
-            let members = Box::new(members);
+            let members = Box::new(archive::Members::of(file).map_err(io)?);
             return Input::decompressed(name, members, true, file_bytes, Arc::default(), BUFFER_BYTES);
         }
-        Input::new(name.clone(), file, file_bytes)
+        Input::new(name, file, file_bytes)
     }
 
     /// Reads from anything; `bytes` is its length, for progress.

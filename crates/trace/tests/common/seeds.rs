@@ -8,13 +8,14 @@ use terrace_trace::{AccessKind, Batch, Event, Header, StreamId, TraceWriter, fuz
 pub type Entry = fn(&[u8]);
 
 /// The targets by name.
-pub const TARGETS: [(&str, Entry); 10] = [
+pub const TARGETS: [(&str, Entry); 11] = [
     ("reader", fuzz::reader),
     ("chunk", fuzz::chunk),
     ("lackey", fuzz::lackey),
     ("champsim", fuzz::champsim),
     ("text", fuzz::text),
     ("drmemtrace", fuzz::drmemtrace),
+    ("archive", fuzz::archive),
     ("oracle_general", fuzz::oracle_general),
     ("csv", fuzz::csv),
     ("damon", fuzz::damon),
@@ -34,6 +35,7 @@ pub fn seeds(target: &str) -> Vec<Vec<u8>> {
         "champsim" => with_compressed(&records()),
         "text" => with_compressed(b"# by hand\n\nR 0x1fffff 4\nw 2000\nR DEADbeef 512\r\nW 7ffff000 1"),
         "drmemtrace" => with_compressed(&drmemtrace()),
+        "archive" => vec![archive(zip::CompressionMethod::Stored), archive(zip::CompressionMethod::Deflated)],
         "oracle_general" => with_compressed(&oracle_general()),
         "csv" => with_compressed(
             b"time,obj_id,obj_size,op\n1,a,100,get\n1,b,8,set\n2,a,100,get\n# by hand\n3,b,8,SET",
@@ -84,6 +86,19 @@ fn file(batches: &[Batch]) -> Vec<u8> {
     batches.iter().for_each(|batch| writer.push(batch).unwrap());
     writer.finish().unwrap();
     std::fs::read(&path).unwrap()
+}
+
+/// A trace in two members.
+fn archive(method: zip::CompressionMethod) -> Vec<u8> {
+    let mut archive = zip::ZipWriter::new(std::io::Cursor::new(Vec::new()));
+    let trace = drmemtrace();
+    for (name, part) in [("chunk.0000", &trace[..trace.len() / 2]), ("chunk.0001", &trace[trace.len() / 2..])]
+    {
+        let options = zip::write::SimpleFileOptions::default().compression_method(method);
+        archive.start_file(name, options).unwrap();
+        archive.write_all(part).unwrap();
+    }
+    archive.finish().unwrap().into_inner()
 }
 
 fn records() -> Vec<u8> {
