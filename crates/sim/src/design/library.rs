@@ -471,9 +471,12 @@ fn parameters(design: &Design, tree: &Entry) -> Result<Vec<Parameter>, DesignErr
         let written = entry.and_then(read::leaf_text).filter(|text| text != "[]");
         parameters.push(Parameter {
             value: written.unwrap_or_else(|| normalized.clone()),
-            origin: match (origin, source_of(key)) {
-                (Origin::Default, source) if !source.is_empty() => format!("default ({source})"),
-                (origin, _) => origin.to_string(),
+            origin: match origin {
+                Origin::Default => match source_of(key) {
+                    "" => origin.to_string(),
+                    source => format!("default ({source})"),
+                },
+                origin => origin.to_string(),
             },
             key: key.clone(),
         });
