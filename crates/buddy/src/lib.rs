@@ -270,8 +270,13 @@ impl Buddy {
 
     /// The free blocks, by order and then by address: first frame and order.
     pub fn blocks(&self) -> impl Iterator<Item = (u64, u32)> + '_ {
-        let kinds =
-            self.free.iter().zip(0u32..).flat_map(|(kinds, order)| kinds.iter().map(move |set| (set, order)));
+        self.blocks_from(0)
+    }
+
+    /// Those of at least `least`.
+    pub fn blocks_from(&self, least: u32) -> impl Iterator<Item = (u64, u32)> + '_ {
+        let orders = self.free.iter().zip(0u32..).skip(least as usize);
+        let kinds = orders.flat_map(|(kinds, order)| kinds.iter().map(move |set| (set, order)));
         kinds.flat_map(|(set, order)| set.range(0, u64::MAX).map(move |block| (block << order, order)))
     }
 

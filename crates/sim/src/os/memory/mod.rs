@@ -154,7 +154,7 @@ impl TierMemory {
     pub fn find_run(&self, order: u32) -> Option<u64> {
         let most = self.buddy.max_order();
         if order <= most {
-            let fits = self.buddy.blocks().filter(|(_, have)| *have >= order);
+            let fits = self.buddy.blocks_from(order);
             return fits.min_by_key(|(first, have)| (*have, *first)).map(|(first, _)| first);
         }
         let runs = (0..self.frames() >> order).map(|run| run << order);
