@@ -289,6 +289,38 @@ fn a_block_that_needs_what_another_took_switches_to_a_table() {
     let outcome = program.run_whole(&design, Fidelity::Full);
     assert_eq!(counts(&outcome, ["vbi.given_at_miss", "vbi.switches"]), [902, 1]);
     assert!(count(&outcome, "vbi.reserved_stolen") > 100);
+    // Two pages of it have memory, under two nodes of the table: a line of each is written, and the block's own entry. What
+    // said that it lies in one run was in that entry.
+    let lines = ["vbi.switch_reads", "vbi.switch_writes"];
+    assert_eq!(counts(&outcome, lines), [0, 3]);
+    let [waits, behind, free] = ["waits", "behind", "free"].map(|switching| {
+        let design = with_memory(vbi("vbi-full", &[("delayed", "false"), ("switching", switching)]), 7 * MIB);
+        program.run_whole(&design, Fidelity::Full)
+    });
+    assert_eq!(waits.cycles, outcome.cycles, "it waits by default");
+    assert_eq!((counts(&behind, lines), counts(&free, lines)), ([0, 3], [0, 0]));
+    assert!(behind.cycles >= free.cycles);
+}
+
+#[test]
+fn a_block_that_moves_to_a_larger_size_takes_over_what_its_table_said() {
+    // 33 allocations of one call site: their block is promoted for the second one, to 4 MiB, and for the last one, to 128 MiB.
+    let mut program = Program::new();
+    program.map_kind(DATA, 64 * MIB, MapKind::Heap);
+    for object in 0..33 {
+        let range = AddressRange::new(DATA + object * MIB, 128 * KIB);
+        program.event(Event::Alloc { object, site: 1, range });
+        program.chase(DATA + object * MIB).chase(DATA);
+    }
+    let run = |switching: &str| {
+        let own = [("blocks", "site"), ("switching", switching)];
+        program.run_whole(&vbi("vbi-1", &own), Fidelity::Full)
+    };
+    let outcome = run("waits");
+    // Each has a page with memory then but the new one. Their entries lie 256 apart, in a line each. For 128 MiB those of the
+    // upper level are written too, 16 entries in 2 lines, and the block's own entry each time.
+    let names = ["vbi.promotions", "vbi.switches", "vbi.switch_reads", "vbi.switch_writes"];
+    assert_eq!(counts(&outcome, names), [2, 0, 1 + 32, (1 + 1) + (32 + 2 + 1)]);
 }
 
 #[test]

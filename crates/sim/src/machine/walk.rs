@@ -389,6 +389,13 @@ impl<const F: u8> Walker for Site<'_, F> {
         }
     }
 
+    fn store_below(&mut self, addr: PhysAddr, now: Time) -> Time {
+        if F != FULL {
+            return now;
+        }
+        self.shared.memory.write(MemoryRequest::of_cpu(addr.line(), now, Initiator::Walk))
+    }
+
     #[inline(always)]
     fn note_lookup(&mut self, name: &'static str, begin: Time, end: Time) {
         if let Some(steps) = &mut self.shared.observers.steps {

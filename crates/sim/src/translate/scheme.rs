@@ -143,6 +143,9 @@ pub trait Walker {
         now: Time,
     ) -> Time;
 
+    /// Writes a line of the memory controller's own tables. Returns when the device has taken it.
+    fn store_below(&mut self, addr: PhysAddr, now: Time) -> Time;
+
     /// Something was looked up without a reference. For those who watch single accesses.
     fn note_lookup(&mut self, name: &'static str, begin: Time, end: Time);
 

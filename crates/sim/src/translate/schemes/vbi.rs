@@ -29,8 +29,9 @@
 //! go through the last level or to memory (`walks_through_llc`). *Time of the controller's own programs*: `latency`,
 //! nothing by default as in the paper. *The CVT cache* answers beside the L1, so a hit takes no time. *TLBs* are those of
 //! the design, one set for all cores, the ones for 4 KiB pages for regions, those for 2 MiB pages for what lies in one
-//! run. *A block whose memory does not lie in its run any more* switches to a table and loses its TLB entries; the switch
-//! itself takes no time. *Memory of other blocks* is taken from the block with most of it unused, the farthest part
+//! run. *A block whose memory does not lie in its run any more* switches to a table and loses its TLB entries; so does a
+//! block that moved to a larger size. The controller reads the lines of the old structure and writes those of the new one
+//! that say where memory is; the access that needs the block waits (`switching`). *Memory of other blocks* is taken from the block with most of it unused, the farthest part
 //! first. *Virtual machines* (`vms`): a guest takes blocks of its own part of the names and asks no host for memory, so
 //! that there is neither a second dimension of walks nor a hypervisor's table, and a guest is as fast as a program on the
 //! host. The source keeps sharing between virtual machines for the host; no input has any. *Nodes* (`nodes`; design
@@ -66,6 +67,7 @@
 //! into the dip.
 
 mod gather;
+mod keys;
 mod layer;
 mod mtl;
 mod names;
@@ -74,22 +76,21 @@ mod piece;
 mod reserve;
 mod state;
 mod swap;
+mod switch;
 mod wrong;
 
 use crate::os::{Leaf, PageTable, Pte};
 use crate::translate::{
-    LastLevel, Request, SchemeKeys, Setup, Stop, TlbCounters, TlbEntry, TlbHit, TlbSet, Translation, Walker,
+    LastLevel, Request, Setup, Stop, TlbCounters, TlbEntry, TlbHit, TlbSet, Translation, Walker,
 };
-use crate::vbi::SizeClass;
 pub use gather::Gather;
+use keys::levels;
+pub use keys::{Reservation, VbiParameters};
 use mtl::Mtl;
 use reserve::Mapping;
-use serde::{Deserialize, Serialize};
 pub use state::Controller;
-use terrace_model::parameters::{Choice, Parameters};
-use terrace_model::{
-    AddressRange, Bytes, Cycles, Frame, LINE_BYTES, PageSize, SpaceId, Stats, Time, Unit, VirtAddr,
-};
+pub use switch::Switching;
+use terrace_model::{AddressRange, Frame, LINE_BYTES, PageSize, SpaceId, Stats, Time, Unit, VirtAddr};
 use terrace_policy::{Capability, CapabilitySet};
 use wrong::Access;
 
@@ -101,101 +102,6 @@ const CVT_BYTES: u64 = 16;
 const VIT_BYTES: u64 = 32;
 /// Bytes of each of the controller's three tables: of processes, of blocks, and of blocks' pieces.
 const TABLE_BYTES: u64 = 64 << 20;
-
-/// Whether memory is set aside for whole blocks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Choice)]
-#[serde(rename_all = "kebab-case")]
-pub enum Reservation {
-    /// No: 4 KiB at a time, anywhere.
-    #[default]
-    None,
-    /// At a block's first allocation.
-    Early,
-}
-
-/// Parameters of the interface.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
-#[serde(default, deny_unknown_fields)]
-pub struct VbiParameters {
-    /// Delayed allocation: memory at the first dirty write-back, zeros until then.
-    #[parameter(default = false)]
-    pub delayed: bool,
-    /// Whether memory is set aside for whole blocks.
-    #[parameter(default = Reservation::None)]
-    pub reservation: Reservation,
-    /// What becomes a block.
-    #[parameter(default = Gather::Allocation)]
-    pub blocks: Gather,
-    /// Allocations of fewer bytes lie in the block of their area. Pages of an allocation are those whose middle byte it
-    /// holds.
-    #[parameter(default = "128 KiB", range = "8 KiB"..="8 TiB")]
-    pub least: Bytes,
-    /// The controller notes which lines of new memory are zero, 64 bits for each 4 KiB, instead of writing zeros.
-    #[parameter(default = false)]
-    pub notes_zeros: bool,
-    /// Entries of the controller's cache of the tables of blocks, least recently used; 0 for none. The paper gives no size.
-    #[parameter(default = 64, range = 0..=32_767)]
-    pub vit_cache: u32,
-    /// Time of the controller's own programs for each translation.
-    #[parameter(default = "0 cycles", range = "0 cycles"..="1000000 cycles")]
-    pub latency: Cycles,
-    /// Whether the controller reads its tables through the last level; otherwise from memory.
-    #[parameter(default = true)]
-    pub walks_through_llc: bool,
-    /// Free memory that only write-backs may take; with a backing store, that is kept free.
-    #[parameter(default = "0 B", range = "0 B"..="8 TiB")]
-    pub headroom: Bytes,
-    /// A backing store for regions that memory has no room for; 0 for none. It is not used under a policy that moves pages,
-    /// which would not be told.
-    #[parameter(default = "0 B", range = "0 B"..="8 TiB", source = "VBI (ISCA 2020), sections 3.4 and 5.1")]
-    pub swap: Bytes,
-    /// Time until a region's contents are back from the store, the operating system's work with it included.
-    #[parameter(default = "100 us", range = "0 ns"..="1 s", source = "ours, of the order of a flash drive; the paper has none")]
-    pub swap_read: Time,
-    /// Nodes with a controller each, a power of two. Core and tier `i` belong to node `i` modulo their number. A block is at
-    /// home in the node whose core asks for it, and its memory lies there while there is room.
-    #[parameter(default = 1, range = 1..=16, source = "VBI (ISCA 2020), section 6.2")]
-    pub nodes: u32,
-    /// Time to the controller of another node, and as much back. Half of what the link of `skylake-6140` adds to an access.
-    #[parameter(default = "30 ns", range = "0 ns"..="1 ms")]
-    pub hop: Time,
-    /// A block moves to another node when that has read its memory so many times more often than all others, of late; 0 for
-    /// never.
-    #[parameter(default = 0, range = 0..=1_000_000_000)]
-    pub migrate_after: u32,
-    /// Virtual machines that the processes are in: the first in number 1, the next in number 2, and so on by turns; a fork
-    /// stays in its parent's. 0 for none. A block's name has five bits for its virtual machine, and 0 is the host.
-    #[parameter(default = 0, range = 0..=31, source = "VBI (ISCA 2020), section 6.1")]
-    pub vms: u32,
-}
-
-impl SchemeKeys for VbiParameters {
-    fn validate(&self) -> Result<(), (&'static str, String)> {
-        match self.nodes.is_power_of_two() {
-            true => Ok(()),
-            false => Err((
-                "nodes",
-                format!("{}: a block's number has bits for its node, so a power of two", self.nodes),
-            )),
-        }
-    }
-
-    fn scale(&mut self, scale: u32) {
-        self.least = Bytes((self.least.0 / u64::from(scale)).max(8192));
-        self.headroom = Bytes(self.headroom.0 / u64::from(scale));
-        self.swap = Bytes(self.swap.0 / u64::from(scale));
-    }
-}
-
-/// Levels of the table of a block (sections 4.5.2 and 5.2): none for 4 KiB, one up to 4 MiB, else as many as 512 entries of
-/// a node take to map it 4 KiB at a time.
-fn levels(class: SizeClass) -> u32 {
-    match class.number() {
-        0 => 0,
-        1 | 2 => 1,
-        _ => (class.offset_bits() - 12).div_ceil(9),
-    }
-}
 
 /// The TLBs of a core: there are none.
 #[derive(Debug)]
@@ -333,7 +239,12 @@ impl Translation for Vbi {
         ("vbi.reserved_unused", "memory set aside for blocks and not used, at the end"),
         ("vbi.reserved_stolen", "base frames set aside for a block that others took"),
         ("vbi.regions_given", "regions that got memory under early reservation"),
-        ("vbi.switches", "blocks in one run that switched to a table"),
+        ("vbi.switches", "blocks in one run, or in pieces, that switched to a table"),
+        (
+            "vbi.switch_reads",
+            "lines of structures that were read, of blocks that switched or moved to another size or node",
+        ),
+        ("vbi.switch_writes", "lines of structures that were written, of the same"),
         ("vbi.swapped_out", "regions whose contents went to the backing store"),
         ("vbi.swapped_in", "regions whose contents came back from it"),
         ("vbi.remote", "translations by the controller of another node than the core's"),
@@ -426,7 +337,10 @@ impl Translation for Vbi {
             _ => true,
         };
         if !in_place {
-            kernel.switch(at.block);
+            kernel.switch(at.block, walker.table(request.space));
+        }
+        if let Some(rewrite) = kernel.blocks.layer().get(at.block).and_then(|block| block.rewrite.take()) {
+            now = Vbi::rewrite(kernel, walker, &rewrite, now);
         }
         let (covered, references) = kernel.covered(&at);
         if let Some(known) = kernel.mtls[home].look_up(covered, now) {
@@ -477,6 +391,8 @@ impl Translation for Vbi {
             ("vbi.reserved_stolen", layer.reservations.stolen),
             ("vbi.regions_given", layer.reservations.allocated),
             ("vbi.switches", counters.switches),
+            ("vbi.switch_reads", counters.switch_reads),
+            ("vbi.switch_writes", counters.switch_writes),
             ("vbi.swapped_out", kernel.swap.out),
             ("vbi.swapped_in", kernel.swap.back),
             ("vbi.remote", counters.remote),

@@ -7,6 +7,7 @@ pub use places::{Part, Places};
 
 use super::names::{BlockNames, Name, Names};
 use super::reserve::{Mapping, Reservations};
+use super::switch::Rewrite;
 use crate::translate::CountedBlock;
 use crate::vbi::{MemoryLayer, SizeClass, Vbuid};
 use std::collections::BTreeSet;
@@ -25,6 +26,8 @@ pub struct Block {
     pub names: BlockNames,
     /// How its memory is found.
     pub mapping: Mapping,
+    /// Its structure was replaced.
+    pub rewrite: Option<Box<Rewrite>>,
     /// Misses of the last level that read its memory, since they were last asked for.
     pub misses: u64,
     /// Regions whose contents are on the backing store, by number.
@@ -38,6 +41,12 @@ pub struct Block {
 }
 
 impl Block {
+    /// What it holds of a program's addresses, in the order of its offsets.
+    pub fn parts(&self) -> Vec<AddressRange> {
+        let part = |part: &Part| AddressRange { start: part.addr, bytes: part.end - part.first };
+        self.places.iter().map(part).collect()
+    }
+
     /// A node read a line of its memory. Returns how far that node is ahead of all others together, of late.
     pub fn vote(&mut self, node: u32) -> u32 {
         let (leading, ahead) = &mut self.away;
@@ -66,6 +75,8 @@ pub struct Layer {
     pub dirty: Vec<Range<u64>>,
     /// Names that are given back once those are.
     outdated: Vec<(BlockNames, SizeClass)>,
+    /// Blocks of another class or in another place, since this was last asked for, and how their memory was found before.
+    pub grown: Vec<(u32, Mapping, SizeClass)>,
     /// Regions that left the backing store since this was last asked for, as their block or its part is gone; less those
     /// that came to it as clones.
     pub unstored: i64,
@@ -84,6 +95,7 @@ impl Layer {
             places: Places::default(),
             names: BlockNames::new(),
             mapping: Mapping::Unknown,
+            rewrite: None,
             misses: 0,
             stored: BTreeSet::new(),
             home: 0,
@@ -149,8 +161,7 @@ impl Layer {
         let blocks = self.blocks.iter_mut().flatten().filter(|block| !block.places.is_empty());
         blocks
             .map(|block| {
-                let part = |part: &Part| AddressRange { start: part.addr, bytes: part.end - part.first };
-                let mut parts: Vec<AddressRange> = block.places.iter().map(part).collect();
+                let mut parts = block.parts();
                 parts.sort_unstable_by_key(|part| part.start);
                 CountedBlock { space: block.space, parts, misses: std::mem::take(&mut block.misses) }
             })
@@ -203,6 +214,7 @@ impl MemoryLayer for Layer {
             self.unstored += block.stored.len() as i64;
             self.reservations.give_up(number, block.mapping);
             self.free.push(number);
+            self.grown.retain(|(grown, ..)| *grown != number);
             self.disabled += 1;
         }
     }
@@ -221,7 +233,8 @@ impl MemoryLayer for Layer {
     fn clone_structure(&mut self, from: &mut Option<u32>, to: &mut Option<u32>) {
         let Some(block) = from.and_then(|number| self.get(number)) else { return };
         // Its memory is the source's until it is copied, page by page, to other places.
-        let clone = Block { names: BlockNames::new(), mapping: Mapping::Tables, misses: 0, ..block.clone() };
+        let mut clone = Block { names: BlockNames::new(), mapping: Mapping::Tables, ..block.clone() };
+        (clone.misses, clone.rewrite) = (0, None);
         self.unstored -= clone.stored.len() as i64;
         *to = Some(self.put(clone));
         self.clones += 1;
@@ -241,6 +254,7 @@ impl Layer {
         let old = std::mem::replace(&mut block.class, class);
         let names = std::mem::take(&mut block.names);
         let mapping = std::mem::replace(&mut block.mapping, Mapping::Tables);
+        self.grown.push((number, mapping.clone(), old));
         self.reservations.give_up(number, mapping);
         self.outdated.push((names, old));
     }

@@ -107,9 +107,10 @@ impl Controller {
 
     /// Moves the block that another node reads most, if there is one.
     #[inline]
-    pub(super) fn move_block(&mut self) {
+    pub(super) fn move_block(&mut self, os: &Os) {
         if let Some((number, to)) = self.wants_to_move.take() {
             self.move_block_to(number, to);
+            self.replace_structures(os);
         }
     }
 

@@ -8,7 +8,7 @@ use super::reserve::Mapping;
 use super::swap::{Swap, free_frames};
 use super::wrong::Wrongs;
 use super::{Reservation, VbiParameters};
-use crate::os::{Os, OsError};
+use crate::os::{Os, OsError, PageTable};
 use crate::translate::{Backing, CountedBlock, Given, KernelState, Placer, TlbCounters};
 use crate::vbi::{Rights, VbiError};
 use std::ops::Range;
@@ -49,6 +49,8 @@ pub struct Counters {
     pub given_at_writeback: u64,
     pub copied_at_writeback: u64,
     pub switches: u64,
+    pub switch_reads: u64,
+    pub switch_writes: u64,
     pub remote: u64,
     pub blocks_moved: u64,
     pub regions_moved: u64,
@@ -108,7 +110,7 @@ impl Controller {
 
     #[inline(never)]
     fn find(&mut self, space: SpaceId, addr: VirtAddr, os: &Os) -> Option<CacheLine> {
-        self.move_block();
+        self.move_block(os);
         let strays = self.blocks.strays;
         match self.place(space, addr, os) {
             Ok(at) => {
@@ -233,11 +235,12 @@ impl Controller {
     }
 
     /// A block is found otherwise from now on: some of its memory does not lie where its run says.
-    pub(super) fn switch(&mut self, number: u32) {
+    pub(super) fn switch(&mut self, number: u32, table: &PageTable) {
         self.counters.switches += 1;
-        let layer = self.blocks.layer();
-        if let Some(block) = layer.get(number) {
-            let mapping = std::mem::replace(&mut block.mapping, Mapping::Tables);
+        if let Some(block) = self.blocks.layer().get(number) {
+            let (mapping, class) = (std::mem::replace(&mut block.mapping, Mapping::Tables), block.class);
+            self.replace_structure(number, (&mapping, class), table);
+            let layer = self.blocks.layer();
             layer.reservations.give_up(number, mapping);
         }
         self.mtls.iter_mut().for_each(|mtl| mtl.forget_runs(number));
@@ -418,6 +421,7 @@ impl KernelState for Controller {
                 Vec::new()
             }
         };
+        self.replace_structures(os);
         self.wrongs.apply(space, event);
         self.settle();
         self.blocks.layer().reservations.settle(os);

@@ -1,0 +1,124 @@
+//! What it costs that a block's memory is found otherwise from now on (section 5.2 has the kinds of structures, and no costs).
+//!
+//! A block that leaves its run, or its pieces, gets the table of its size class. So does a block that moved to a larger size,
+//! which takes over what its old structure said (section 4.4). The controller reads the lines of the old structure, writes
+//! those lines of the new one that say where memory is, and the block's entry in the table of blocks. What there is no memory
+//! for has no entries. A structure of one entry, that of a block in one run, is in the block's own entry. All of it happens
+//! when the block's memory is needed next.
+
+use super::reserve::Mapping;
+use super::state::Controller;
+use super::{TABLE_BYTES, VIT_BYTES, Vbi, levels};
+use crate::os::{Os, PageTable};
+use crate::translate::Walker;
+use crate::vbi::SizeClass;
+use serde::{Deserialize, Serialize};
+use terrace_model::parameters::Choice;
+use terrace_model::{AddressRange, LINE_BYTES, PhysAddr, Time};
+
+/// What a switch takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Choice)]
+#[serde(rename_all = "kebab-case")]
+pub enum Switching {
+    /// The lines are read and written, and the access that needs the block waits until they are.
+    #[default]
+    Waits,
+    /// The lines are read and written, and nobody waits.
+    Behind,
+    /// Nothing.
+    Free,
+}
+
+/// What the controller reads and writes because a block's structure was replaced, and did not yet.
+#[derive(Clone, Debug, Default)]
+pub struct Rewrite {
+    reads: Vec<PhysAddr>,
+    writes: Vec<PhysAddr>,
+}
+
+/// The lines of a table with so many levels that say where the memory of these addresses is.
+fn lines(table: &PageTable, parts: &[AddressRange], levels: u32) -> Vec<PhysAddr> {
+    let mut lines = Vec::new();
+    let mut last = [PhysAddr(u64::MAX); 8];
+    for part in parts {
+        for (addr, size, _) in table.pages_in(*part) {
+            let Some(leaf) = table.find(addr) else { continue };
+            let lowest = size.index() as u32 + 1;
+            for level in lowest..=levels.max(lowest).min(table.levels()) {
+                let entry = table.entry_address(&leaf, addr, level);
+                let line = PhysAddr(entry.0 & !(LINE_BYTES - 1));
+                if last[level as usize % 8] != line {
+                    last[level as usize % 8] = line;
+                    lines.push(line);
+                }
+            }
+        }
+    }
+    lines
+}
+
+impl Controller {
+    /// A block's memory was found by a mapping until now, with the table of a class, and is found by its table from now on.
+    /// Memory is written down in a page table.
+    pub(super) fn replace_structure(&mut self, number: u32, old: (&Mapping, SizeClass), table: &PageTable) {
+        if self.keys.switching == Switching::Free {
+            return;
+        }
+        let memory = self.memory;
+        let Some(block) = self.blocks.layer().get(number) else { return };
+        let parts = block.parts();
+        let reads = match (block.rewrite.take(), old) {
+            // Nobody wrote the structure that is replaced.
+            (Some(rewrite), _) => rewrite.reads,
+            (None, (Mapping::Direct(_), _)) => Vec::new(),
+            (None, (Mapping::Pieces(_, firsts), _)) => {
+                let first = memory + 2 * TABLE_BYTES + (u64::from(number) << 12) * 8 % TABLE_BYTES;
+                let bytes = 8 * firsts.len() as u64;
+                (0..bytes.div_ceil(LINE_BYTES)).map(|line| first + line * LINE_BYTES).collect()
+            }
+            (None, (Mapping::Unknown | Mapping::Tables, class)) => lines(table, &parts, levels(class)),
+        };
+        let mut writes = lines(table, &parts, levels(block.class));
+        if reads.is_empty() && writes.is_empty() {
+            return;
+        }
+        writes.push(memory + TABLE_BYTES + u64::from(number) * VIT_BYTES % TABLE_BYTES);
+        block.rewrite = Some(Box::new(Rewrite { reads, writes }));
+    }
+
+    /// Blocks that were promoted, or that moved to another node, have other structures.
+    pub(super) fn replace_structures(&mut self, os: &Os) {
+        for (number, mapping, class) in std::mem::take(&mut self.blocks.layer().grown) {
+            if let Some(space) = self.blocks.layer().get(number).map(|block| block.space) {
+                self.replace_structure(number, (&mapping, class), os.table(space));
+            }
+        }
+    }
+}
+
+impl Vbi {
+    /// The structure of a block was replaced: its lines are read and written. Returns when the access at hand goes on.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn rewrite<W: Walker>(
+        kernel: &mut Controller,
+        walker: &mut W,
+        rewrite: &Rewrite,
+        now: Time,
+    ) -> Time {
+        let Rewrite { reads, writes } = rewrite;
+        kernel.counters.switch_reads += reads.len() as u64;
+        kernel.counters.switch_writes += writes.len() as u64;
+        let through = kernel.keys.walks_through_llc;
+        let mut known = now;
+        for line in reads {
+            known = known.max(walker.fetch_below::<Vbi>(kernel, *line, through, now));
+        }
+        let mut done = known;
+        for line in writes {
+            done = done.max(walker.store_below(*line, known));
+        }
+        walker.note_lookup("the block's structure is replaced", now, done);
+        if kernel.keys.switching == Switching::Waits { done } else { now }
+    }
+}
