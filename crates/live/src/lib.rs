@@ -24,6 +24,7 @@ pub mod server;
 pub mod session;
 pub mod space;
 pub mod status;
+pub mod structures;
 pub mod targets;
 pub mod world;
 

@@ -17,7 +17,8 @@ use terrace_model::{Bytes, TierId};
 use terrace_placement::{Module, Row, Table, Text, VARIABLE, Wanted};
 use terrace_policy::{HintedPages, Refusal, site_number};
 
-const LIBRARY: Library = ("libterrace_placer.so", include_bytes!(env!("TERRACE_PLACER_LIBRARY")));
+/// The library that is preloaded.
+pub(crate) const LIBRARY: Library = ("libterrace_placer.so", include_bytes!(env!("TERRACE_PLACER_LIBRARY")));
 /// The table's file.
 const TABLE: &str = "placement";
 

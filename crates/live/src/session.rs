@@ -139,9 +139,9 @@ impl Session {
             Managed::All if help => facts.capabilities_with_help(),
             Managed::All => facts.capabilities(),
         };
-        let capabilities = match config.hints {
-            Some(_) => capabilities.with(Capability::Objects),
-            None => capabilities,
+        let capabilities = match (&config.hints, &config.world.structures) {
+            (None, None) => capabilities,
+            _ => capabilities.with(Capability::Objects),
         };
         let mut world = World::new(kernel.clone(), facts.tiers.clone(), capabilities, &config.world)
             .map_err(Problem::Usage)?;

@@ -201,8 +201,8 @@ impl Facts {
             }
             Capability::CopylessExchange => because("it takes a hypervisor that offers it"),
             Capability::Objects => unless(
-                "terrace run --hints FILE, of `terrace profile`",
-                "a program's allocations are known only in recordings, or by hints for a command that is launched",
+                "terrace run --track-structures, or --hints FILE of `terrace profile`",
+                "a program's allocations are known only of a command that is launched",
             ),
             Capability::HardwareCache => because("the firmware decides it, and Linux does not tell"),
         }

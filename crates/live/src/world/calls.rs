@@ -2,14 +2,20 @@
 
 use super::World;
 use super::orders::Work;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 use terrace_model::{Bytes, PageSize, TierId, Time};
+use terrace_placement::structures::Structure;
 use terrace_policy::{
-    Area, Capabilities, Clear, CopyBy, Cost, Exchange, HugeSample, MemorySystem, Move, MoveOptions,
-    PageCount, PageId, PageView, PhysicalMemory, Resize, ScanHand, Scanned, Scope, SpaceId, Step, Ticket,
-    TierTraffic, Topology, Watch,
+    Area, Block, Capabilities, Clear, CopyBy, Cost, Exchange, HugeSample, MemorySystem, Move, MoveOptions,
+    PageCount, PageId, PageRange, PageView, PhysicalMemory, Resize, ScanHand, Scanned, Scope, SpaceId, Step,
+    Ticket, TierTraffic, Topology, Watch,
 };
+
+/// The base page.
+const BASE: u64 = PageSize::Base.bytes();
 
 impl World {
     /// Shows the pages of one space that begin in a range. Returns the page at which the visitor stopped.
@@ -110,6 +116,31 @@ impl MemorySystem for World {
     fn area(&mut self, page: PageId) -> Option<Area> {
         let space = self.spaces.get(&page.space)?;
         space.mapping(page.vpn).map(|mapping| space.area(mapping))
+    }
+
+    fn blocks(&mut self, visit: &mut dyn FnMut(Block)) {
+        let Some(table) = self.structures else { return };
+        let spaces: BTreeMap<u32, SpaceId> =
+            self.spaces.values().map(|space| (space.process.pid, space.id)).collect();
+        let (mut ranges, mut strangers) = (Vec::new(), BTreeSet::new());
+        table.each(&mut |Structure { pid, start, bytes }| match spaces.get(&pid) {
+            Some(space) => {
+                // Pages that are all its own.
+                let vpn = start.div_ceil(BASE);
+                let pages = (start.saturating_add(bytes) / BASE).saturating_sub(vpn);
+                ranges.push(PageRange::new(PageId { space: *space, vpn }, pages));
+            }
+            None => _ = strangers.insert(pid),
+        });
+        // Those of processes that have ended give room to others.
+        strangers.retain(|pid| self.kernel.read(Path::new(&format!("/proc/{pid}/stat"))).is_err());
+        if !strangers.is_empty() {
+            table.retain(&mut |pid| !strangers.contains(&pid));
+        }
+        ranges.sort_unstable_by_key(|range| range.first);
+        for range in ranges.into_iter().filter(|range| range.pages > 0) {
+            visit(Block { parts: vec![range], site: None, accesses: None });
+        }
     }
 
     fn watch(&mut self, pages: &[PageId], how: Watch) {

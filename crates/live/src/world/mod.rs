@@ -29,6 +29,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use terrace_model::{Bytes, PageSize, TierId};
+use terrace_placement::structures::Structures;
 use terrace_policy::{
     Capabilities, Cost, Initiator, Moment, PageId, PageRange, Signal, SignalKind, SignalSet, SpaceId, Tier,
     TierTraffic, Topology,
@@ -53,6 +54,8 @@ pub struct Options {
     pub trackers: Option<Trackers>,
     /// Which memory is managed.
     pub managed: Managed,
+    /// Where the command's data structures are written down, if they are.
+    pub structures: Option<Structures>,
 }
 
 /// Which memory is managed, and how accesses to it are found out.
@@ -79,6 +82,7 @@ pub struct World {
     dirtiness: Dirtiness,
     trackers: Trackers,
     managed: Managed,
+    structures: Option<Structures>,
     wanted: SignalSet,
     spaces: BTreeMap<SpaceId, Space>,
     next_space: u32,
@@ -137,6 +141,7 @@ impl World {
             dirtiness: Dirtiness::Unknown,
             trackers: options.trackers.clone().unwrap_or_default(),
             managed: options.managed,
+            structures: options.structures,
             wanted: SignalSet::NONE,
             spaces: BTreeMap::new(),
             next_space: 0,

@@ -207,6 +207,11 @@ impl InMemory {
         self.hidden.extend((0..range.pages).map(|at| range.first.plus(at)));
     }
 
+    /// Bounds what a tier may hold, also below what it holds now.
+    pub fn limit(&mut self, tier: TierId, capacity: Bytes) {
+        self.topology.tiers[tier.index()].capacity = capacity;
+    }
+
     /// Sets the idle latency of a tier, which its reads take, and its bandwidth.
     pub fn set_speed(&mut self, tier: TierId, latency: Time, bandwidth: BytesPerSec) {
         let tier = &mut self.topology.tiers[tier.index()];

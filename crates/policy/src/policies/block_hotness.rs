@@ -20,9 +20,9 @@
 //! lie in the block of their area (`least`), or of the controller's.
 //!
 //! **Where it runs.** Under VBI the controller counts each miss, by block. On simulated page tables data structures are
-//! known by the program's allocations, and a page's accesses count for its structure. Where a world knows no data
-//! structures, areas are the blocks: so on live Linux, where a large allocation of malloc has an area of its own unless
-//! the kernel joins neighbours.
+//! known by the program's allocations, and a page's accesses count for its structure. So they are on live Linux of a command
+//! that `terrace run --track-structures` starts. Where a world knows no data structures, areas are the blocks: a large
+//! allocation of malloc has an area of its own unless the kernel joins neighbours.
 //!
 //! **When to use it.** Where a program's data structures differ in heat and each is hot or cold as a whole. Where a
 //! structure has a hot part, `hemem` and `memtis` find it and this does not.
@@ -346,6 +346,12 @@ impl BlockHotness {
         heat * 256.0 / block.size().max(1) as f64
     }
 
+    /// Pages that the fast tier may take; below 0 where it holds more than it may, as under a limit that came later.
+    fn left_in_fast(&self, memory: &dyn MemorySystem) -> i64 {
+        let tier = memory.topology().tier(self.tiers[0]);
+        (tier.capacity.0 >> 12) as i64 - tier.used.0.div_ceil(4096) as i64 - self.headroom as i64
+    }
+
     /// How many pages of each block shall lie in the fast tier: the densest first.
     fn choose(&mut self, memory: &dyn MemorySystem) {
         let rank = |block: &Known| {
@@ -364,8 +370,7 @@ impl BlockHotness {
             other.0.cmp(&one.0).then(other.1.total_cmp(&one.1)).then(name(*a).cmp(&name(*b)))
         });
         let in_fast: u64 = self.blocks.iter().map(|block| block.pages[0]).sum();
-        let free = memory.topology().free_pages(self.tiers[0]);
-        let mut room = (in_fast + free).saturating_sub(self.headroom);
+        let mut room = in_fast.saturating_add_signed(self.left_in_fast(memory));
         let mut stopped = false;
         for (at, (wanted, _)) in order {
             let dense = self.density(&self.blocks[at]) >= self.parameters.least_density;
@@ -400,8 +405,8 @@ impl BlockHotness {
         });
         let up: u64 = self.blocks.iter().map(|block| block.target.saturating_sub(block.pages[0])).sum();
         let surplus: u64 = self.blocks.iter().map(|block| block.pages[0].saturating_sub(block.target)).sum();
-        let free = memory.topology().free_pages(fast).saturating_sub(self.headroom);
-        let short = self.headroom.saturating_sub(memory.topology().free_pages(fast));
+        let left = self.left_in_fast(memory);
+        let (free, short) = (left.max(0) as u64, (-left).max(0) as u64);
         // A page up for which there is no room takes one down as well.
         let down = (up.saturating_sub(free) + short).min(surplus).min(memory.topology().free_pages(slow));
         let down = down.min(if up > free { budget.div_ceil(2) } else { budget });

@@ -3,8 +3,12 @@
 //! The engine makes a file with a row for each allocation site and names it in the environment. Each process that loads
 //! the library maps it, looks rows up when something large is allocated, and counts in it. All that changes is an atomic
 //! number, so that any process may look and count at any time, and one that is killed leaves nothing locked.
+//!
+//! A second table, of the data structures that programs have, is in [`structures`].
 
 #![cfg(target_os = "linux")]
+
+pub mod structures;
 
 use std::ffi::{CStr, c_int};
 use std::fs::File;

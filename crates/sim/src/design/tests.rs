@@ -228,6 +228,10 @@ fn messages_name_file_line_key_and_the_nearest_valid_one() {
             "[os]\nfault_cost = 5",
             "my.toml:2: os.fault_cost: found integer 5, expected text in quotes (a quantity carries its unit, such as \"80 ns\")",
         ),
+        (
+            "[cache]\nl2 = { capacity = \"16 KiB\", ways = 8 }\n[translation]\nscheme = { kind = \"vivt\" }",
+            "my.toml:2: cache.l2.capacity: 16 KiB with 8 ways is 32 sets, too few where lines have virtual names; 32 KiB are possible",
+        ),
         ("[os]\npages = \"2mb\"", "my.toml:2: os.pages: \"2mb\" is not valid; did you mean \"2m\"?"),
         (
             "[translation.l1d]\n8k = { entries = 4, ways = 1 }",

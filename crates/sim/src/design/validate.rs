@@ -3,9 +3,10 @@
 use super::error::suggestion;
 use super::virtualization;
 use super::*;
+use crate::translate::PHYSICAL_NAMES;
 use std::collections::HashSet;
-use terrace_model::PageSize;
 use terrace_model::parameters::{Declared, ParameterError};
+use terrace_model::{Bytes, LINE_BYTES, PageSize};
 
 /// A broken rule: the dotted key, and what is wrong with it.
 pub(crate) type Fault = (String, String);
@@ -17,6 +18,7 @@ pub(crate) fn validate(design: &Design) -> Result<(), Fault> {
     hardware_threads(design)?;
     translation(&design.translation, design.vm.is_some())?;
     caches(&design.cache)?;
+    tags(design)?;
     tiers(design)?;
     virtualization::check(design)?;
     if let Some(gpu) = &design.gpu {
@@ -190,9 +192,30 @@ fn coherence(translation: &TranslationParameters) -> Result<(), Fault> {
     })
 }
 
+/// Every line has a tag of its own: of a line's number, what the number of sets leaves fits in 32 bits.
+fn tags(design: &Design) -> Result<(), Fault> {
+    let cache = &design.cache;
+    let is_virtual = schemes::find(&design.translation.scheme.kind).is_some_and(|one| one.virtual_caches);
+    let memory: u64 = design.tiers.iter().map(|tier| tier.capacity.0).sum();
+    let lines = memory / LINE_BYTES + if is_virtual { PHYSICAL_NAMES } else { 0 };
+    for (level, key) in [(&cache.l1, "cache.l1"), (&cache.l2, "cache.l2"), (&cache.llc, "cache.llc")] {
+        let sets = level.capacity.0 / (LINE_BYTES * u64::from(level.ways));
+        let least = lines.div_ceil(u64::from(u32::MAX));
+        rule(sets >= least, &format!("{key}.capacity"), || {
+            let names = if is_virtual { "where lines have virtual names" } else { "with so much memory" };
+            let bytes = Bytes(least.next_power_of_two() * LINE_BYTES * u64::from(level.ways));
+            format!(
+                "{} with {} ways is {sets} sets, too few {names}; {bytes} are possible",
+                level.capacity, level.ways
+            )
+        })?;
+    }
+    Ok(())
+}
+
 fn caches(cache: &CacheHierarchyParameters) -> Result<(), Fault> {
     for (level, key) in [(&cache.l1, "cache.l1"), (&cache.l2, "cache.l2"), (&cache.llc, "cache.llc")] {
-        let way_bytes = u64::from(level.ways) * terrace_model::LINE_BYTES;
+        let way_bytes = u64::from(level.ways) * LINE_BYTES;
         rule(level.capacity.0.is_multiple_of(way_bytes), &format!("{key}.capacity"), || {
             format!("{} is not a whole number of sets of {} lines of 64 bytes", level.capacity, level.ways)
         })?;

@@ -256,6 +256,10 @@ pub enum LastLevel {
     After,
 }
 
+/// Where caches have virtual names: the bit of the names of lines that are named by physical address, and the number of all
+/// other names.
+pub const PHYSICAL_NAMES: u64 = 1 << 37;
+
 /// A translation scheme: what one core has of it.
 pub trait Translation: Debug + Sized + 'static {
     /// Its name in designs.

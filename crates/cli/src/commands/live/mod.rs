@@ -29,6 +29,7 @@ use terrace_live::kernel::{Kernel, Linux};
 use terrace_live::server::{self, Server};
 use terrace_live::session::{Config, Session};
 use terrace_live::status::{Board, Reporter};
+use terrace_live::structures::Structures;
 use terrace_live::targets::Selection;
 use terrace_live::world::Managed;
 use terrace_model::{Bytes, Stats};
@@ -132,6 +133,8 @@ struct Helped<'a> {
     trackers: Option<&'a Trackers>,
     /// The part of its memory that is managed then.
     managed: Managed,
+    /// Where its data structures are written down.
+    structures: Option<Structures>,
     /// What is known of its data structures.
     hints: Option<&'a Hints>,
 }
@@ -151,6 +154,7 @@ impl LiveOptions {
                 workers: std::thread::available_parallelism().map_or(1, usize::from),
                 trackers: helped.trackers.cloned(),
                 managed: helped.managed,
+                structures: helped.structures,
             },
             limits: Limits {
                 cpu: self.cpu.0.unwrap_or(f64::INFINITY),

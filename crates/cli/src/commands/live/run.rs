@@ -13,6 +13,7 @@ use terrace_calibrate::Effort;
 use terrace_hints::Hints;
 use terrace_live::help::{Help, joined};
 use terrace_live::placement::Placement;
+use terrace_live::structures::TrackedStructures;
 use terrace_live::targets::Selection;
 use terrace_live::world::Managed;
 use terrace_live::{control, launch};
@@ -68,6 +69,13 @@ pub struct Arguments {
     #[arg(long, help_heading = "Policy")]
     track_accesses: bool,
 
+    /// Have the command tell of its data structures of 64 KiB and more, when
+    /// they are allocated and freed, by a small library preloaded into it and
+    /// what it starts (dynamically linked programs). They are the blocks of
+    /// policies that decide by blocks (block-hotness), as areas are without it
+    #[arg(long, help_heading = "Policy")]
+    track_structures: bool,
+
     /// Let the pages that a policy watches fault at their next access, which
     /// tells page and time, for policies that count accesses (thermostat with
     /// prefilter=false). In shared memory only, as with --track-accesses, and
@@ -84,7 +92,7 @@ pub struct Arguments {
     /// of their hints when they are allocated, by a small library preloaded
     /// into the command and what it starts (dynamically linked programs). The
     /// policy is then `annotated`, which decides by sizes, counts and --limit
-    #[arg(long, value_name = "FILE", help_heading = "Policy")]
+    #[arg(long, value_name = "FILE", help_heading = "Policy", conflicts_with = "track_structures")]
     hints: Option<PathBuf>,
 
     /// Stop managing after so many seconds; the command runs on
@@ -111,7 +119,7 @@ pub struct Arguments {
 }
 
 /// What concerns a command that a policy works on, and means nothing without one.
-const NOT_MEASURED: [&str; 19] = [
+const NOT_MEASURED: [&str; 20] = [
     "policy",
     "sets",
     "seed",
@@ -127,6 +135,7 @@ const NOT_MEASURED: [&str; 19] = [
     "report",
     "track_stores",
     "track_accesses",
+    "track_structures",
     "sample_faults",
     "hints",
     "seconds",
@@ -158,11 +167,18 @@ pub fn run(arguments: Arguments) -> CommandResult {
     } else {
         (Managed::All, arguments.track_stores.then(Help::start))
     };
-    let help = help
-        .transpose()
-        .map_err(|error| Failure::run(format!("the library for the command has no place: {error}")))?;
+    let no_place =
+        |error: std::io::Error| Failure::run(format!("the library for the command has no place: {error}"));
+    let help = help.transpose().map_err(no_place)?;
+    let structures =
+        arguments.track_structures.then(TrackedStructures::start).transpose().map_err(no_place)?;
     let hints = arguments.hints.as_deref().map(Hints::read).transpose().map_err(Failure::usage)?;
-    let helped = Helped { trackers: help.as_ref().map(Help::trackers), managed, hints: hints.as_ref() };
+    let helped = Helped {
+        trackers: help.as_ref().map(Help::trackers),
+        managed,
+        structures: structures.as_ref().map(TrackedStructures::table),
+        hints: hints.as_ref(),
+    };
     let mut session = options.session(Selection::Trees(Vec::new()), helped, false)?;
     let control = super::control()?;
     let mut watch = options.watch(&session, &control, arguments.seconds)?;
@@ -181,8 +197,11 @@ pub fn run(arguments: Arguments) -> CommandResult {
         ),
         _ => None,
     };
+    // Hints and structures exclude each other.
+    let libraries = placement.as_ref().map(Placement::environment);
+    let libraries = libraries.or_else(|| structures.as_ref().map(TrackedStructures::environment));
     let environment = joined(
-        placement.as_ref().map_or_else(Vec::new, Placement::environment),
+        libraries.unwrap_or_default(),
         help.as_ref().map_or_else(Vec::new, |help| help.environment().to_vec()),
     );
     let name = arguments.command[0].to_string_lossy().into_owned();
@@ -211,6 +230,9 @@ pub fn run(arguments: Arguments) -> CommandResult {
         let placed = placement.outcome(&file, &name);
         placed.notes.iter().chain(&placed.warning).for_each(|line| progress::note(line));
     }
+    if let Some(warning) = structures.as_ref().and_then(|structures| structures.warning(&name)) {
+        progress::note(&warning);
+    }
     // The exit below runs no destructors. Where the command runs on, what it starts looks for the library still.
     match (help, code) {
         (Some(help), None) => help.stay(),
@@ -219,6 +241,10 @@ pub fn run(arguments: Arguments) -> CommandResult {
     match (placement, code) {
         (Some(placement), None) => placement.stay(),
         (placement, _) => drop(placement),
+    }
+    match (structures, code) {
+        (Some(structures), None) => structures.stay(),
+        (structures, _) => drop(structures),
     }
     drop((session, watch));
     match code {

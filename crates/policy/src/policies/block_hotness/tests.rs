@@ -78,6 +78,23 @@ fn the_densest_blocks_come_first() {
 }
 
 #[test]
+fn what_is_beyond_a_limit_leaves_the_coldest_first() {
+    let structures = [4, 4, 4];
+    let mut driver = open(
+        &structures,
+        12,
+        "decay = 0.0
+least_density = 193.0",
+    );
+    driver.advance(millis(1));
+    assert_eq!(epoch(&mut driver, &structures, &[0, 40, 0]), [4, 4, 4], "there is room for all");
+    driver.world.limit(TierId(0), Bytes(6 << 12));
+    epoch(&mut driver, &structures, &[0, 40, 0]);
+    let left = epoch(&mut driver, &structures, &[0, 40, 0]);
+    assert_eq!((left[1], left[0] + left[2]), (4, 2));
+}
+
+#[test]
 fn heat_decays_by_its_share_at_each_epoch() {
     let structures = [4, 4];
     // The first had 64 accesses in one epoch, the second has 20 in each: 64, 32, 16 against 20, 30, 35. Without decay both

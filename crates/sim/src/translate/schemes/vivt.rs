@@ -14,15 +14,13 @@
 use super::plain::translate_plain;
 use crate::os::Os;
 use crate::translate::{
-    Backing, KernelState, NoKeys, Request, Setup, Stop, TlbHit, Tlbs, Translation, Walker,
+    Backing, KernelState, NoKeys, PHYSICAL_NAMES, Request, Setup, Stop, TlbHit, Tlbs, Translation, Walker,
 };
 use std::collections::HashMap;
 use terrace_model::{CacheLine, LINE_BYTES, Line, SpaceId, Time, VirtAddr};
 
 const REGION_SHIFT: u32 = 30;
 const REGION_LINES: u64 = (1 << REGION_SHIFT) / LINE_BYTES;
-/// Lines named by physical address.
-const PHYSICAL: u64 = 1 << 37;
 
 /// The names given so far.
 #[derive(Clone, Debug, Default)]
@@ -55,13 +53,13 @@ impl LineNames {
     /// The cache line of a physical line that has no virtual name.
     #[inline]
     pub fn physical(line: Line) -> CacheLine {
-        CacheLine(line.0 | PHYSICAL)
+        CacheLine(line.0 | PHYSICAL_NAMES)
     }
 
     /// What a cache line stands for.
     pub fn resolve(&self, line: CacheLine) -> Name {
-        if line.0 & PHYSICAL != 0 {
-            return Name::Physical(Line(line.0 & !PHYSICAL));
+        if line.0 & PHYSICAL_NAMES != 0 {
+            return Name::Physical(Line(line.0 & !PHYSICAL_NAMES));
         }
         let (space, region) = self.regions[(line.0 / REGION_LINES) as usize];
         Name::Virtual { space, addr: VirtAddr(region << REGION_SHIFT | (line.0 % REGION_LINES * LINE_BYTES)) }

@@ -16,6 +16,7 @@ mod offload;
 mod policies;
 mod probe;
 mod sampled;
+mod structures;
 mod swap;
 mod torture;
 mod unit;
@@ -57,6 +58,7 @@ const SCENARIOS: &[Scenario] = &[
     Scenario { name: "exchange-full", machine: "two", run: harm::exchange_full },
     Scenario { name: "whole-thp", machine: "two", run: harm::whole_huge_pages },
     Scenario { name: "hints", machine: "two", run: hints::run },
+    Scenario { name: "structures", machine: "two", run: structures::run },
     Scenario { name: "arena-hints", machine: "two", run: arena::hints },
     Scenario { name: "view", machine: "two", run: view::run },
     Scenario { name: "huge", machine: "two", run: huge::run },

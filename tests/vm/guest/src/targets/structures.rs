@@ -15,6 +15,9 @@ pub struct Structures {
     /// Ask for huge pages
     #[arg(long)]
     thp: bool,
+    /// Instead have three in one area, of which the middle one is hot, for so many seconds
+    #[arg(long)]
+    hot_seconds: Option<u64>,
 }
 
 /// An object and what it is filled with.
@@ -105,6 +108,9 @@ impl Structures {
             ensure!(unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) } == 0, "prctl");
         }
         let own = Linux.open(std::process::id()).context("opening this process")?;
+        if self.hot_seconds.is_some() {
+            return one_is_hot(&own, self.hot_seconds);
+        }
         let mut one = Object::new(first(8 << 20), 8 << 20, 1)?;
         let two = Object::new(second(4 << 20), 4 << 20, 2)?;
         let three = Object::new(third(7 << 20), 7 << 20, 3)?;
@@ -144,6 +150,29 @@ impl Structures {
         println!("own-interleaved={own} started-interleaved={}", started()?.join(":"));
         Ok(())
     }
+}
+
+/// Three structures lie in the heap side by side, and the middle one is read all the time.
+fn one_is_hot(own: &Process, seconds: Option<u64>) -> Result<()> {
+    // Else each had a mapping of its own.
+    // SAFETY: plain numbers.
+    ensure!(unsafe { libc::mallopt(libc::M_MMAP_THRESHOLD, 32 << 20) } == 1, "mallopt");
+    let before = Object::new(first(16 << 20), 16 << 20, 1)?;
+    let hot = Object::new(second(8 << 20), 8 << 20, 2)?;
+    let behind = Object::new(first(16 << 20), 16 << 20, 3)?;
+    let distance = behind.start as usize - before.start as usize;
+    ensure!(distance < 25 << 20, "they do not lie side by side: {distance} bytes from the first to the last");
+    let range = hot.start as u64..hot.start as u64 + hot.bytes as u64;
+    let deadline = super::deadline(seconds);
+    while !super::passed(deadline) {
+        super::round(&[(&range, false)]);
+    }
+    println!("before={} hot={} behind={}", before.nodes(own)?, hot.nodes(own)?, behind.nodes(own)?);
+    for object in [&before, &hot, &behind] {
+        object.check()?;
+    }
+    println!("same=1");
+    Ok(())
 }
 
 const PLACES: &str = "/proc/self/numa_maps";

@@ -4,14 +4,13 @@
 //! Blocks of up to 128 MiB get their range at once, larger ones for each GiB that is touched. Names of a block that is gone
 //! are used again only after their lines have left the caches, which happens in the background, many blocks at a time.
 
+use crate::translate::PHYSICAL_NAMES;
 use crate::vbi::SizeClass;
 use std::ops::Range;
 use terrace_model::{CacheLine, LINE_BYTES, Line};
 
 /// Lines of a part of the larger blocks.
 const PART_LINES: u64 = (1 << 30) / LINE_BYTES;
-/// Lines named by physical address.
-const PHYSICAL: u64 = 1 << 37;
 /// Nobody's names.
 const NOBODY: u32 = u32::MAX;
 /// Names that wait until they are worth a look through the caches.
@@ -136,14 +135,14 @@ impl Names {
 
     /// The name of a line that has a physical address only.
     pub fn physical(line: Line) -> CacheLine {
-        CacheLine(line.0 | PHYSICAL)
+        CacheLine(line.0 | PHYSICAL_NAMES)
     }
 
     /// What a name stands for.
     pub fn resolve(&self, name: CacheLine) -> Name {
         let name = name.0;
-        if name & PHYSICAL != 0 {
-            return Name::Physical(Line(name & !PHYSICAL));
+        if name & PHYSICAL_NAMES != 0 {
+            return Name::Physical(Line(name & !PHYSICAL_NAMES));
         }
         let Some(gib) = self.gibs.get((name / PART_LINES) as usize) else { return Name::Gone };
         let within = name % PART_LINES;

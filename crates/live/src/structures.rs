@@ -1,0 +1,152 @@
+//! The data structures of a command that is launched: a library that is preloaded into it writes down what it allocates and
+//! frees (`crates/preload/placer`), in a table that is made here. To policies they are blocks.
+
+use crate::help;
+use crate::placement::LIBRARY;
+use std::ffi::{OsStr, OsString};
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::OpenOptionsExt;
+use tempfile::TempDir;
+pub use terrace_placement::structures::Structures;
+use terrace_placement::structures::{MOST, VARIABLE};
+
+/// The table's file.
+const TABLE: &str = "structures";
+
+/// The library in a folder of its own, beside the table. Both are gone when this is dropped; the table's mapping stays.
+#[derive(Debug)]
+pub struct TrackedStructures {
+    folder: TempDir,
+    table: Structures,
+}
+
+impl TrackedStructures {
+    /// Prepares an empty table.
+    ///
+    /// # Errors
+    /// No file can be made in the folder for temporary files.
+    pub fn start() -> io::Result<TrackedStructures> {
+        let folder = help::folder_with(&[LIBRARY])?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(0o600);
+        let table = Structures::create(&options.open(folder.path().join(TABLE))?)?;
+        Ok(TrackedStructures { folder, table })
+    }
+
+    /// The table.
+    pub fn table(&self) -> Structures {
+        self.table
+    }
+
+    /// What the command's environment has to say: names and values.
+    pub fn environment(&self) -> Vec<(OsString, OsString)> {
+        let library = self.folder.path().join(LIBRARY.0).into_os_string();
+        let table = self.folder.path().join(TABLE).into_os_string();
+        vec![
+            help::preloaded(std::iter::once(library)),
+            (OsStr::from_bytes(VARIABLE.to_bytes()).to_owned(), table),
+        ]
+    }
+
+    /// Leaves library and table for programs that are started later.
+    pub fn stay(mut self) {
+        self.folder.disable_cleanup(true);
+    }
+
+    /// What a user should know at the end, if anything. `program` is what was started.
+    pub fn warning(&self, program: &str) -> Option<String> {
+        match (self.table.processes(), self.table.lost()) {
+            (0, _) => Some(format!(
+                "{program} has not loaded the library that tells of data structures, so that areas of its memory were the \
+                 blocks: programs that are linked statically, or run with other privileges, load none"
+            )),
+            (_, 0) => None,
+            (_, lost) => Some(format!(
+                "{lost} data structures found no room in the table of {}; they counted as part of their areas",
+                MOST
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader, Write};
+    use std::process::{Command, Stdio};
+    use std::time::{Duration, Instant};
+    use terrace_placement::structures::Structure;
+
+    /// The sizes of a process's structures beyond those of the interpreter itself.
+    fn large(table: &Structures, pid: u32) -> Vec<u64> {
+        let mut sizes = Vec::new();
+        table.each(&mut |structure: Structure| {
+            if structure.pid == pid && structure.bytes > 2_000_000 {
+                sizes.push(structure.bytes);
+            }
+        });
+        sizes.sort_unstable();
+        sizes
+    }
+
+    #[test]
+    fn a_programs_large_allocations_are_known_while_they_last() {
+        let tracked = TrackedStructures::start().unwrap();
+        assert!(tracked.warning("app").unwrap().starts_with("app has not loaded the library"));
+        // An interpreter's long strings come from malloc.
+        let script = "import os, sys\n\
+                      a = bytearray(3000000)\n\
+                      b = bytearray(5000000)\n\
+                      print('two', flush=True); sys.stdin.readline()\n\
+                      del b\n\
+                      a.extend(bytes(1000000))\n\
+                      child = os.fork()\n\
+                      if child == 0:\n\
+                      \x20   c = bytearray(7000000)\n\
+                      \x20   print('child', os.getpid(), flush=True); sys.stdin.readline()\n\
+                      \x20   os._exit(0)\n\
+                      os.waitpid(child, 0)\n\
+                      print('waited', flush=True); sys.stdin.readline()\n\
+                      os.execvp('sleep', ['sleep', '600'])\n";
+        let mut program = Command::new("python3")
+            .args(["-S", "-c", script])
+            .envs(tracked.environment())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = program.id();
+        let mut said = BufReader::new(program.stdout.take().unwrap()).lines();
+        let mut says = || said.next().unwrap().unwrap();
+        let mut stdin = program.stdin.take().unwrap();
+        let mut answer = || stdin.write_all(b"\n").unwrap();
+        // What an object takes is a little more than its contents, and what grows is given more.
+        let is = |size: u64, least: u64| size >= least && size < least * 5 / 4;
+        let wait = |what: &str, pid: u32, expected: &[u64]| {
+            let begin = Instant::now();
+            loop {
+                let large = large(&tracked.table(), pid);
+                if large.len() == expected.len() && large.iter().zip(expected).all(|(a, b)| is(*a, *b)) {
+                    return;
+                }
+                assert!(begin.elapsed() < Duration::from_secs(60), "{what}: {large:?}");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        assert_eq!(says(), "two");
+        wait("both", pid, &[3_000_000, 5_000_000]);
+        answer();
+        let child: u32 = says().strip_prefix("child ").unwrap().parse().unwrap();
+        wait("the child", child, &[4_000_000, 7_000_000]);
+        wait("its parent", pid, &[4_000_000]);
+        answer();
+        assert_eq!(says(), "waited");
+        answer();
+        wait("another program in its place", pid, &[]);
+        assert_eq!((tracked.table().processes(), tracked.warning("app")), (2, None));
+        program.kill().unwrap();
+        program.wait().unwrap();
+    }
+}
