@@ -211,7 +211,7 @@ fn a_disk_that_is_read_only() {
 fn a_place_for_libraries_from_which_nothing_is_executed() {
     let folder = folder();
     let disk = Disk::mounted(folder.path().join("disk"), "noexec");
-    for option in ["--track-stores", "--track-accesses", "--sample-faults"] {
+    for option in ["--track-stores", "--track-accesses", "--track-structures", "--sample-faults"] {
         let words = ["run", "--policy", "first-touch", option, "--", "touch", "ran"];
         let mut command = command(&words, folder.path(), Path::new(""));
         let said = check(&words, &command.env("TMPDIR", &disk.0).output().unwrap());

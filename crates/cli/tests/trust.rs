@@ -41,6 +41,14 @@ const SHOWN: &[(&str, &[&str])] = &[
             "live/src/kernel/faults.rs whatever_the_kernel_refuses_nobody_is_left_waiting",
         ],
     ),
+    (
+        "| a command's data structures",
+        &[
+            "scenario structures",
+            "live/src/structures.rs a_programs_large_allocations_are_known_while_they_last",
+            "preload/placement/src/structures.rs a_full_table_loses_structures_and_counts_them",
+        ],
+    ),
     ("| a command's memory policy", &["scenario shares"]),
     ("No process is stopped, traced", &["cli/tests/trust.rs no_process_is_stopped_traced_or_injected_into"]),
     ("however it ends, the processes run on", &["scenario integrity", "scenario killed-helped"]),

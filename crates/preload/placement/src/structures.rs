@@ -76,7 +76,7 @@ pub struct Structures {
 const BYTES: usize = size_of::<Head>() + SLOTS * size_of::<Slot>();
 
 fn key(pid: u32, start: u64) -> u64 {
-    u64::from(pid) << 38 | start / PAGE << 2 & ((1 << 38) - 1) | KEY
+    (u64::from(pid) << 38) | (((start / PAGE) << 2) & ((1 << 38) - 1)) | KEY
 }
 
 fn pid(key: u64) -> u32 {
@@ -266,7 +266,7 @@ mod tests {
         let table = Structures::create(&tempfile::tempfile().unwrap()).unwrap();
         let number = (MOST + SLOTS) as u64;
         let kept = (0..number).filter(|at| table.insert(&structure(1, at << 16, 1 << 16))).count();
-        assert!(kept >= MOST && kept <= SLOTS);
+        assert!((MOST..=SLOTS).contains(&kept));
         assert_eq!(table.lost(), number - kept as u64);
         let removed = (0..number).filter(|at| table.remove(1, at << 16).is_some()).count();
         assert_eq!((removed, all(&table)), (kept, vec![]));

@@ -1,10 +1,11 @@
-//! What it costs that a block's memory is found otherwise from now on (section 5.2 has the kinds of structures, and no costs).
+//! What it costs that a block's memory is found otherwise from now on. Section 5.2 has the kinds of structures, and no
+//! costs.
 //!
-//! A block that leaves its run, or its pieces, gets the table of its size class. So does a block that moved to a larger size,
-//! which takes over what its old structure said (section 4.4). The controller reads the lines of the old structure, writes
-//! those lines of the new one that say where memory is, and the block's entry in the table of blocks. What there is no memory
-//! for has no entries. A structure of one entry, that of a block in one run, is in the block's own entry. All of it happens
-//! when the block's memory is needed next.
+//! A block that leaves its run, or its pieces, gets the table of its size class. So does a block that moved to another
+//! node, or to a larger size, which takes over what its old structure said (section 4.4). The controller reads the lines of
+//! the old structure. It writes those lines of the new one that say where memory is, and the block's entry in the table of
+//! blocks. What there is no memory for has no entries. A structure of one entry, that of a block in one run, is in the
+//! block's own entry. All of it happens when the block's memory is needed next.
 
 use super::reserve::Mapping;
 use super::state::Controller;
