@@ -304,7 +304,8 @@ fn a_block_that_needs_what_another_took_switches_to_a_table() {
 
 #[test]
 fn a_block_that_moves_to_a_larger_size_takes_over_what_its_table_said() {
-    // 33 allocations of one call site: their block is promoted for the second one, to 4 MiB, and for the last one, to 128 MiB.
+    // 33 allocations of one call site: their block is promoted for the second one, to 4 MiB, and for the last one, to 128
+    // MiB.
     let mut program = Program::new();
     program.map_kind(DATA, 64 * MIB, MapKind::Heap);
     for object in 0..33 {
@@ -317,8 +318,8 @@ fn a_block_that_moves_to_a_larger_size_takes_over_what_its_table_said() {
         program.run_whole(&vbi("vbi-1", &own), Fidelity::Full)
     };
     let outcome = run("waits");
-    // Each has a page with memory then but the new one. Their entries lie 256 apart, in a line each. For 128 MiB those of the
-    // upper level are written too, 16 entries in 2 lines, and the block's own entry each time.
+    // Each has a page with memory then but the new one. Their entries lie 256 apart, in a line each. For 128 MiB those of
+    // the upper level are written too, 16 entries in 2 lines, and the block's own entry each time.
     let names = ["vbi.promotions", "vbi.switches", "vbi.switch_reads", "vbi.switch_writes"];
     assert_eq!(counts(&outcome, names), [2, 0, 1 + 32, (1 + 1) + (32 + 2 + 1)]);
 }

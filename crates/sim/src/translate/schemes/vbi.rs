@@ -13,41 +13,42 @@
 //! has neither, `vbi-2` has delayed allocation, `vbi-full` both.
 //!
 //! **Left open, and chosen here.** *Which data lie in which block* of a program that knows nothing of blocks: `blocks`.
-//! *When memory is given without delayed allocation*: at the first miss of the last level. *Lines of a region besides the
-//! one it was given for* must read as zero: the controller writes zeros, or notes which lines are zero (`notes_zeros`).
-//! *A clone* would miss lines that are dirty in the source: they are written back first, and the source's later
-//! write-backs copy. *Memory that runs out at a write-back* has nobody to tell: the run ends there, and `headroom` keeps
-//! memory for write-backs by refusing it to loads and stores first. *With a backing store*
-//! (`swap`) contents of regions go there while little memory is free, of those that were not read from memory lately, as a
-//! clock goes over them. Their memory is read for that, and nobody waits. Their lines stay in the caches under their
-//! names. The next line that is read from memory or written back gives the region memory again, and a read waits for the
-//! store (`swap_read`). Regions that are shared since a fork stay, and so do pages of files. Memory and the store both full
-//! end the run. *A promoted block* changes for all clients that have
-//! it. *Tables of blocks in memory* lie beyond all tiers; a block's own table lies where the kernel's page table for the
-//! same addresses would, 512 entries to a page, and that page table is the simulator's record of what memory stands
-//! behind what: its changes cost a write by the controller for each region that gets memory, and no interrupts. *Walks*
-//! go through the last level or to memory (`walks_through_llc`). *Time of the controller's own programs*: `latency`,
-//! nothing by default as in the paper. *The CVT cache* answers beside the L1, so a hit takes no time. *TLBs* are those of
-//! the design, one set for all cores, the ones for 4 KiB pages for regions, those for 2 MiB pages for what lies in one
-//! run. *A block whose memory does not lie in its run any more* switches to a table and loses its TLB entries; so does a
-//! block that moved to a larger size. The controller reads the lines of the old structure and writes those of the new one
-//! that say where memory is; the access that needs the block waits (`switching`). *Memory of other blocks* is taken from the block with most of it unused, the farthest part
-//! first. *Virtual machines* (`vms`): a guest takes blocks of its own part of the names and asks no host for memory, so
-//! that there is neither a second dimension of walks nor a hypervisor's table, and a guest is as fast as a program on the
-//! host. The source keeps sharing between virtual machines for the host; no input has any. *Nodes* (`nodes`; design
-//! `vbi-nodes`; section 6.2, which the paper does not evaluate): each has a controller with TLBs, walker and caches of its
-//! own. Core and tier number `i` belong to node `i` modulo their number. A block is at home in the node of the core that
-//! asked for it, by the highest bits of its number, and its memory lies in that node's tiers while there is room. Cores of
-//! other nodes reach the controller over a link (`hop`). When another node reads a block's memory more than all others
-//! (`migrate_after`), the block moves: a new block is taken there, entries of all clients point to it, its dirty lines are
-//! written back, and its lines get other names. The memory of a region follows when it is read next, line by line, and a
-//! block that moved is found by a table. Each is counted: `vbi.node_0.translations`, `vbi.node_0.tlb_misses`, and so on.
-//! Under a policy memory lies where that says. *Files*: the operating system brings a page in as after a fault. *Policies*
-//! move pages below the caches, whose names stay what they are: nothing is flushed. They are asked in which tier a region's
-//! first memory shall lie, and get the controller's counts of misses by block; there are no accessed bits and no traps,
-//! since hits in caches need no translation. The controller copies line by line, from memory to memory; what waits for a
-//! page on the move waits until it has arrived. A line that is written back meanwhile is taken to be carried over. *Passing
-//! over the start of an input* gives memory at first touch.
+//! *When memory is given without delayed allocation*: at the first miss of the last level. *Lines of a region besides
+//! the one it was given for* must read as zero: the controller writes zeros, or notes which lines are zero
+//! (`notes_zeros`). *A clone* would miss lines that are dirty in the source: they are written back first, and the
+//! source's later write-backs copy. *Memory that runs out at a write-back* has nobody to tell: the run ends there, and
+//! `headroom` keeps memory for write-backs by refusing it to loads and stores first. *With a backing store* (`swap`)
+//! contents of regions go there while little memory is free, of those that were not read from memory lately, as a clock
+//! goes over them. Their memory is read for that, and nobody waits. Their lines stay in the caches under their names.
+//! The next line that is read from memory or written back gives the region memory again, and a read waits for the store
+//! (`swap_read`). Regions that are shared since a fork stay, and so do pages of files. Memory and the store both full
+//! end the run. *A promoted block* changes for all clients that have it. *Tables of blocks in memory* lie beyond all
+//! tiers; a block's own table lies where the kernel's page table for the same addresses would, 512 entries to a page,
+//! and that page table is the simulator's record of what memory stands behind what: its changes cost a write by the
+//! controller for each region that gets memory, and no interrupts. *Walks* go through the last level or to memory
+//! (`walks_through_llc`). *Time of the controller's own programs*: `latency`, nothing by default as in the paper. *The
+//! CVT cache* answers beside the L1, so a hit takes no time. *TLBs* are those of the design, one set for all cores, the
+//! ones for 4 KiB pages for regions, those for 2 MiB pages for what lies in one run. *A block whose memory does not lie
+//! in its run any more* switches to a table and loses its TLB entries; so does a block that moved to a larger size. The
+//! controller reads the lines of the old structure and writes those of the new one that say where memory is; the access
+//! that needs the block waits (`switching`). *Memory of other blocks* is taken from the block with most of it unused,
+//! the farthest part first. *Virtual machines* (`vms`): a guest takes blocks of its own part of the names and asks no
+//! host for memory, so that there is neither a second dimension of walks nor a hypervisor's table, and a guest is as
+//! fast as a program on the host. The source keeps sharing between virtual machines for the host; no input has any.
+//! *Nodes* (`nodes`; design `vbi-nodes`; section 6.2, which the paper does not evaluate): each has a controller with
+//! TLBs, walker and caches of its own. Core and tier number `i` belong to node `i` modulo their number. A block is at
+//! home in the node of the core that asked for it, by the highest bits of its number, and its memory lies in that
+//! node's tiers while there is room. Cores of other nodes reach the controller over a link (`hop`). When another node
+//! reads a block's memory more than all others (`migrate_after`), the block moves: a new block is taken there, entries
+//! of all clients point to it, its dirty lines are written back, and its lines get other names. The memory of a region
+//! follows when it is read next, line by line, and a block that moved is found by a table. Each is counted:
+//! `vbi.node_0.translations`, `vbi.node_0.tlb_misses`, and so on. Under a policy memory lies where that says. *Files*:
+//! the operating system brings a page in as after a fault. *Policies* move pages below the caches, whose names stay
+//! what they are: nothing is flushed. They are asked in which tier a region's first memory shall lie, and get the
+//! controller's counts of misses by block; there are no accessed bits and no traps, since hits in caches need no
+//! translation. The controller copies line by line, from memory to memory; what waits for a page on the move waits
+//! until it has arrived. A line that is written back meanwhile is taken to be carried over. *Passing over the start of
+//! an input* gives memory at first touch.
 //!
 //! **Two starting states.** Delayed allocation gains where data have no memory yet, so a run that begins with empty memory
 //! serves what its program wrote before from zeros, and spares the page faults that a native run pays. Both states are worth
