@@ -1,8 +1,8 @@
 //! The data structures of all programs of a run, in shared memory: each program writes down what it allocates and frees, and
 //! the engine reads it.
 //!
-//! As in the table of placement all that changes is an atomic number, so that nobody waits for anybody, and a program that is
-//! killed leaves nothing locked; what it had stays written down until the engine removes it.
+//! As in the table of placement all that changes is an atomic number, so that nobody waits for anybody, and a program that
+//! is killed leaves nothing locked. What it had stays written down until the engine removes it.
 
 use crate::map;
 use std::ffi::CStr;

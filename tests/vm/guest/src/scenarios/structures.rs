@@ -1,5 +1,5 @@
-//! Data structures are the blocks of policies that decide by blocks: one that is hot gets fast memory, and what lies beside it
-//! in the same area does not.
+//! Data structures are the blocks of policies that decide by blocks: one that is hot gets fast memory, and what lies beside
+//! it in the same area does not.
 
 use super::hints::Run;
 use crate::check::{Checks, set};
