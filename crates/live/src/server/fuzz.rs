@@ -7,7 +7,7 @@ use crate::status::Board;
 use std::io::{self, Read, Write};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes in place of a connection.
 struct Sent {
@@ -51,7 +51,8 @@ pub fn request(data: &[u8]) {
     let control = Control::default();
     let service = Service { board: Board::default(), control: Some(control.clone()), stop: Arc::default() };
     let mut stream = Sent { request: io::Cursor::new(data.to_vec()), answer: Vec::new() };
-    match service.one(&mut stream) {
+    // A machine that is busy elsewhere may let this thread wait for longer than a client is waited for.
+    match service.one_until(&mut stream, Instant::now() + Duration::from_secs(3600)) {
         Err(error) => {
             assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
             assert!(stream.answer.is_empty());

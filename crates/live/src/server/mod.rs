@@ -149,7 +149,10 @@ impl Service {
     }
 
     fn one<S: Stream>(&self, stream: &mut S) -> io::Result<()> {
-        let deadline = Instant::now() + PATIENCE;
+        self.one_until(stream, Instant::now() + PATIENCE)
+    }
+
+    fn one_until<S: Stream>(&self, stream: &mut S, deadline: Instant) -> io::Result<()> {
         let Answer { status, kind, body } = match head(stream, deadline)? {
             Some(head) => self.answer(&head),
             None => Answer::plain("431 Request Header Fields Too Large", "the request is too long"),
