@@ -86,6 +86,7 @@ fn judged(claims: &[Claim], verdict: Outcome, ours: &str) -> Reproduction {
         reason: String::new(),
         rows: Vec::new(),
         runs: claim.runs(),
+        recordings: [("mcf".to_owned(), "recorded today".to_owned())].into(),
     };
     Reproduction {
         reproduced: 0,

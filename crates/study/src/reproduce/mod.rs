@@ -1,13 +1,16 @@
 //! Published results beside ours.
 
 mod kept;
+mod recorded;
 mod scoreboard;
 mod text;
 
 pub use kept::Kept;
+pub use recorded::Recordings;
 pub use scoreboard::{Entry, Scoreboard, definition};
 
-use crate::{Error, Input, Progress, Settings, Silent, Simulation, Stop, first_pass, mix, threads};
+use crate::{Error, Input, Progress, Settings, Silent, Simulation, Stop, first_pass, threads};
+use recorded::{input_of, may_lack_recordings, recordings};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -19,9 +22,6 @@ use terrace_sim::design::claims::{self, Claim, ClaimKind, MIGRATION, Row, RunKey
 use terrace_sim::design::{Aging, Library, Resolved};
 use terrace_sim::{Fidelity, MigrationRow, Options, migration_benchmark};
 use terrace_trace::{Batch, EventSource, Header, MixedProgram, SourceError};
-
-/// Before the programs of a mix, where a claim names them in place of a workload.
-const MIX: &str = "mix:";
 
 /// Claims and what came of them.
 #[derive(Clone, Debug, Serialize)]
@@ -74,6 +74,9 @@ pub struct ClaimResult {
     pub rows: Vec<Row>,
     /// The runs that it needs.
     pub runs: Vec<RunKey>,
+    /// The recordings of programs that they were made with, if any.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub recordings: Recordings,
 }
 
 /// Whether a claim holds.
@@ -105,7 +108,8 @@ impl Outcome {
 /// put there.
 ///
 /// # Errors
-/// Workloads that do not exist. A run that fails leaves its claims not evaluated.
+/// Workloads that do not exist. A run that fails leaves its claims not evaluated, and so does a program of the suite that is
+/// not recorded.
 pub fn reproduce(
     claims: &[Claim],
     kept: Option<&Kept>,
@@ -113,10 +117,16 @@ pub fn reproduce(
 ) -> Result<Reproduction, Error> {
     let keys: BTreeSet<RunKey> = claims.iter().flat_map(Claim::runs).collect();
     let runs = keys.len();
-    let (known, open) = sort_out(keys, kept)?;
+    let Sorted { known, open, recordings, failures: mut missing } = sort_out(keys, kept)?;
     let reused = known.len();
     let (results, failures) = run_all(open, known, kept, progress)?;
-    let verdict = |claim| ClaimResult::of(claim, claims::evaluate(claim, &|key| results.get(key).cloned()));
+    missing.extend(failures);
+    let failures = missing;
+    let verdict = |claim: &Claim| {
+        let verdict = claims::evaluate(claim, &|key| results.get(key).cloned());
+        let of_runs = claim.runs().into_iter().filter_map(|key| recordings.get(&key).cloned()).flatten();
+        ClaimResult::of(claim, verdict, of_runs.collect())
+    };
     let claims: Vec<ClaimResult> = claims.iter().map(verdict).collect();
     let count = |outcome| claims.iter().filter(|claim| claim.verdict == outcome).count();
     Ok(Reproduction {
@@ -131,7 +141,7 @@ pub fn reproduce(
 }
 
 impl ClaimResult {
-    fn of(claim: &Claim, verdict: Verdict) -> ClaimResult {
+    fn of(claim: &Claim, verdict: Verdict, recordings: Recordings) -> ClaimResult {
         ClaimResult {
             id: claim.id.clone(),
             kind: claim.kind,
@@ -150,6 +160,7 @@ impl ClaimResult {
             reason: verdict.reason,
             rows: verdict.rows,
             runs: claim.runs(),
+            recordings,
         }
     }
 }
@@ -200,26 +211,57 @@ struct Open {
     name: String,
 }
 
-/// The runs whose results are kept, and those that are to be made; one whose design does not resolve fails with its message.
-fn sort_out(keys: BTreeSet<RunKey>, kept: Option<&Kept>) -> Result<(Results, Vec<Open>), Error> {
-    let (mut known, mut open) = (Results::new(), Vec::new());
+/// The runs that claims need.
+#[derive(Default)]
+struct Sorted {
+    /// Those whose results are kept.
+    known: Results,
+    /// Those that are to be made.
+    open: Vec<Open>,
+    /// What those of both are made with.
+    recordings: BTreeMap<RunKey, Recordings>,
+    /// Those that cannot be made for want of a recording, a sentence each.
+    failures: Vec<String>,
+}
+
+/// Sorts runs out; one whose design does not resolve fails with its message.
+fn sort_out(keys: BTreeSet<RunKey>, kept: Option<&Kept>) -> Result<Sorted, Error> {
+    let mut sorted = Sorted::default();
+    let mut lacking = BTreeSet::new();
     for key in keys {
+        let mut recordings_of = Recordings::new();
+        if may_lack_recordings(&key.workload) {
+            match input_of(&key.workload).and_then(|input| recordings(&input)) {
+                Ok(found) => recordings_of = found,
+                Err(error) => {
+                    if lacking.insert(key.workload.clone()) {
+                        sorted.failures.push(format!("{}: {}", key.workload, error.with_causes()));
+                    }
+                    continue;
+                }
+            }
+        }
         let design = Library::embedded().design(&key.design, Some(&key.machine), &key.sets)?;
         let rest = (&key.workload, key.scale, &key.fidelity, key.whole, key.fast_forward);
         let mut name = format!("{rest:?}\n{:?}", design.design);
         if !key.train.is_empty() {
             name.push_str(&format!("\ntrained on {}", key.train));
         }
-        // The file of a saved memory can change under its name.
+        // A recording can change under its name.
+        recordings_of.iter().for_each(|(program, what)| name.push_str(&format!("\n{program} {what}")));
+        if !recordings_of.is_empty() {
+            sorted.recordings.insert(key.clone(), recordings_of);
+        }
+        // So can the file of a saved memory, whose contents nobody has summed up.
         let from_file = matches!(design.design.os.memory.aging, Aging::Snapshot { .. });
         match kept.filter(|_| !from_file).and_then(|kept| kept.get(&name)) {
             Some(numbers) => {
-                known.insert(key, numbers);
+                sorted.known.insert(key, numbers);
             }
-            None => open.push(Open { key, design, name }),
+            None => sorted.open.push(Open { key, design, name }),
         }
     }
-    Ok((known, open))
+    Ok(sorted)
 }
 
 /// Makes every run once, as many at a time as there are cores. Returns the results beside those that are known, and what
@@ -287,14 +329,6 @@ fn run_all(
     let mut failures = failures.into_inner().unwrap_or_else(PoisonError::into_inner);
     failures.sort();
     Ok((results.into_inner().unwrap_or_else(PoisonError::into_inner), failures))
-}
-
-/// The input that a claim names: a workload, or after `mix:` several that run side by side.
-fn input_of(workload: &str) -> Result<Input, Error> {
-    match workload.strip_prefix(MIX) {
-        Some(programs) => mix::parse(programs),
-        None => Input::workload(workload),
-    }
 }
 
 /// One run; `None` when the caller stopped it.

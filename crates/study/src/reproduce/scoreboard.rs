@@ -1,6 +1,6 @@
 //! Verdicts of all claims on file, so that documents show what was computed and nothing else.
 
-use super::{ClaimResult, Outcome, Reproduction};
+use super::{ClaimResult, Outcome, Recordings, Reproduction};
 use crate::Error;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -39,6 +39,9 @@ pub struct Entry {
     pub implied: String,
     /// Machines that were simulated.
     pub machines: Vec<String>,
+    /// The recordings that it was judged with, if any: those of whoever judged it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub recordings: Recordings,
     /// Divisors of the machines' capacities.
     pub scales: Vec<u32>,
     /// `full`, `translation` or `pages`.
@@ -75,6 +78,7 @@ impl Entry {
             reason: result.reason.clone(),
             implied: claim.implied.clone(),
             machines: each(result.runs.iter().map(|run| run.machine.clone())),
+            recordings: result.recordings.clone(),
             scales: each(result.runs.iter().map(|run| run.scale)),
             fidelities: each(result.runs.iter().map(|run| run.fidelity.clone())),
             definition: definition(claim),
@@ -193,7 +197,11 @@ impl Scoreboard {
                         write!(why, "{}Implied: {}.", if why.is_empty() { "" } else { " " }, entry.implied);
                 }
                 let scales: Vec<String> = entry.scales.iter().map(u32::to_string).collect();
-                let on = format!("{}, 1/{}", entry.machines.join(", "), scales.join(", 1/"));
+                let on =
+                    format!("{}, 1/{}", entry.machines.join(", "), scales.join(", 1/")).replace(", 1/1", "");
+                let recorded: String =
+                    entry.recordings.iter().map(|(name, what)| format!("; `{name}` {what}")).collect();
+                let on = on + &recorded;
                 let cells = [
                     &format!("{} ({})", entry.statement, entry.section),
                     &entry.published,
@@ -206,7 +214,7 @@ impl Scoreboard {
                     text,
                     "| `{name}` | {statement} | {published} | {ours} | {} | {} | {why} |",
                     entry.verdict_word(),
-                    on.replace(", 1/1", "")
+                    on
                 );
             }
         }

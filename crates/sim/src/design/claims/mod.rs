@@ -30,6 +30,9 @@
 //! tolerance = 5
 //! ```
 //!
+//! A workload can also be `suite:NAME`, a program of the suite that whoever judges the claim has recorded, or `mix:` and
+//! the programs that run side by side.
+//!
 //! A claim whose expression is an order (`1 < vivt < perfect`) holds when the order does; any other is compared with
 //! `published` within `tolerance`: a number in the same unit, or `"10 %"` of the published value. Rows that a constant was
 //! fitted to are listed in `calibrated`, `[""]` where there is one number; they are shown and not judged, because only
@@ -237,6 +240,7 @@ const FILES: &[(&str, &str)] = &[
     ("claims/trident-timing.toml", include_str!("../../../claims/trident-timing.toml")),
     ("claims/trident.toml", include_str!("../../../claims/trident.toml")),
     ("claims/vbi-bundles.toml", include_str!("../../../claims/vbi-bundles.toml")),
+    ("claims/vbi-suite.toml", include_str!("../../../claims/vbi-suite.toml")),
     ("claims/vbi-tiers.toml", include_str!("../../../claims/vbi-tiers.toml")),
     ("claims/vbi.toml", include_str!("../../../claims/vbi.toml")),
 ];
