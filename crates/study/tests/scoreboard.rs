@@ -143,6 +143,6 @@ fn implied_claims_are_counted_apart_and_cells_stay_cells() {
     let row = page.lines().find(|line| line.starts_with("| `second`")).unwrap();
     assert_eq!(
         row,
-        "| `second` | It takes some time. (2) | 1 \\| 2 | 1 &lt; 2 | reproduced | zen4-cxl | Implied: by footprint. |"
+        "| `second` | It takes some time. (2) | 1 \\| 2 | 1 &lt; 2 | reproduced | zen4-cxl; `mcf` recorded today | Implied: by footprint. |"
     );
 }
