@@ -273,7 +273,7 @@ impl Buddy {
         self.blocks_from(0)
     }
 
-    /// Those of at least `least`.
+    /// The free blocks of order `least` and above, by order and then by address.
     pub fn blocks_from(&self, least: u32) -> impl Iterator<Item = (u64, u32)> + '_ {
         let orders = self.free.iter().zip(0u32..).skip(least as usize);
         let kinds = orders.flat_map(|(kinds, order)| kinds.iter().map(move |set| (set, order)));

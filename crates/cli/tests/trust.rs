@@ -11,8 +11,9 @@ const NONE: &[&str] = &[];
 const SHOWN: &[(&str, &[&str])] = &[
     ("Before you let a program move", NONE),
     ("lists everything that `terrace run`", &["scenario integrity", "scenario torture"]),
+    ("`restore` puts things back", &["live/src/journal/tests.rs what_was_set_is_put_back"]),
     (
-        "`doctor` included, change nothing",
+        "No other command changes anything, `doctor` included",
         &["live/tests/facts.rs this_machine_is_found_out_without_a_change"],
     ),
     ("| where pages lie |", &["scenario verify-self", "scenario move", "scenario integrity"]),

@@ -5,10 +5,10 @@ use crate::facts::TierMap;
 use crate::help::{self, Library};
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::fs::OpenOptions;
+use std::fs::{OpenOptions, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use tempfile::TempDir;
@@ -79,7 +79,9 @@ impl Placement {
         let folder = help::folder_with(&[LIBRARY])?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(0o600);
-        let table = Table::create(&options.open(folder.path().join(TABLE))?, &rows)?;
+        let file = options.open(folder.path().join(TABLE))?;
+        file.set_permissions(Permissions::from_mode(0o600))?;
+        let table = Table::create(&file, &rows)?;
         Ok(Placement { folder, table, sites, without_place })
     }
 

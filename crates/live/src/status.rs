@@ -205,7 +205,8 @@ struct Rates {
     pieces: f64,
 }
 
-/// From one map, which took so long, to the next: maps take as little of the time as looking at all pages may.
+/// The time from one map to the next. A map that took `took` is followed by ten times as long without one, so maps take at
+/// most a tenth of the time.
 fn until_next_map(took: Duration) -> Duration {
     EVERY.max(took * 10)
 }

@@ -4,13 +4,13 @@
 use crate::help;
 use crate::placement::LIBRARY;
 use std::ffi::{OsStr, OsString};
-use std::fs::OpenOptions;
+use std::fs::{OpenOptions, Permissions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use tempfile::TempDir;
 pub use terrace_placement::structures::Structures;
-use terrace_placement::structures::{MOST, VARIABLE};
+use terrace_placement::structures::VARIABLE;
 
 /// The table's file.
 const TABLE: &str = "structures";
@@ -31,7 +31,9 @@ impl TrackedStructures {
         let folder = help::folder_with(&[LIBRARY])?;
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true).mode(0o600);
-        let table = Structures::create(&options.open(folder.path().join(TABLE))?)?;
+        let file = options.open(folder.path().join(TABLE))?;
+        file.set_permissions(Permissions::from_mode(0o600))?;
+        let table = Structures::create(&file)?;
         Ok(TrackedStructures { folder, table })
     }
 
@@ -59,13 +61,12 @@ impl TrackedStructures {
     pub fn warning(&self, program: &str) -> Option<String> {
         match (self.table.processes(), self.table.lost()) {
             (0, _) => Some(format!(
-                "{program} has not loaded the library that tells of data structures, so that areas of its memory were the \
-                 blocks: programs that are linked statically, or run with other privileges, load none"
+                "{program} did not load the library that reports data structures, so the blocks were areas of its memory. \
+                 Programs that are linked statically or run with other privileges do not load it"
             )),
             (_, 0) => None,
             (_, lost) => Some(format!(
-                "{lost} data structures found no room in the table of {}; they counted as part of their areas",
-                MOST
+                "{lost} data structures found no room in the table and counted as part of their areas"
             )),
         }
     }
@@ -104,7 +105,9 @@ mod tests {
     #[test]
     fn a_programs_large_allocations_are_known_while_they_last() {
         let tracked = TrackedStructures::start().unwrap();
-        assert!(tracked.warning("app").unwrap().starts_with("app has not loaded the library"));
+        let table = tracked.folder.path().join(TABLE);
+        assert_eq!(std::fs::metadata(table).unwrap().permissions().mode() & 0o7777, 0o600);
+        assert!(tracked.warning("app").unwrap().starts_with("app did not load the library"));
         // An interpreter's long strings come from malloc.
         let script = "import os, sys\n\
                       a = bytearray(3000000)\n\

@@ -70,13 +70,7 @@ fn between_vfork_and_exec_a_child_has_the_memory_of_its_parent() {
     // SAFETY: two numbers are filled.
     assert_eq!(unsafe { libc::pipe(gate.as_mut_ptr()) }, 0);
     let own = std::process::id();
-    let children = || {
-        let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
-        let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
-        lists
-            .flat_map(|list| list.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<u32>>())
-            .collect()
-    };
+    let (says, thread) = std::sync::mpsc::channel();
     let shares = |pid: &u32| Linux.shares_memory(*pid, own);
     let read = gate[0];
     let parent = std::thread::spawn(move || {
@@ -85,6 +79,8 @@ fn between_vfork_and_exec_a_child_has_the_memory_of_its_parent() {
         arguments.push(std::ptr::null());
         let mut plan = Plan { arguments, gate: read };
         let mut stack = vec![0u8; 64 << 10];
+        // SAFETY: it has no arguments.
+        says.send(unsafe { libc::gettid() }).unwrap();
         // SAFETY: the stack grows down from its end; all lives until `CLONE_VFORK` lets this thread go on.
         unsafe {
             let top = stack.as_mut_ptr().add(stack.len());
@@ -92,10 +88,12 @@ fn between_vfork_and_exec_a_child_has_the_memory_of_its_parent() {
             libc::clone(execute_later, top.cast(), flags, (&raw mut plan).cast())
         }
     });
+    // Other tests' threads start programs meanwhile, which have this memory for a moment, too.
+    let list = format!("/proc/self/task/{}/children", thread.recv().unwrap());
     let mut child = None;
     until("a child in this memory", || {
-        let all: Vec<u32> = children();
-        child = all.into_iter().find(shares);
+        let all = std::fs::read_to_string(&list).unwrap_or_default();
+        child = all.split_whitespace().map(|pid| pid.parse().unwrap()).find(shares);
         child.is_some()
     });
     let pid = child.unwrap();

@@ -303,6 +303,46 @@ fn a_block_that_needs_what_another_took_switches_to_a_table() {
 }
 
 #[test]
+fn a_block_in_pieces_that_needs_what_another_took_has_its_entries_read() {
+    // The second block lies in pieces of 128 KiB, as the first has most of memory set aside.
+    let mut program = Program::new();
+    program.map(DATA, 4 * MIB).map(DATA + GIB, 4 * MIB).map(DATA + 2 * GIB, 8 * MIB);
+    program.read(DATA);
+    for piece in 0..20 {
+        program.read(DATA + GIB + piece * 128 * KIB);
+    }
+    // The third takes all that the first does not use, and some of what the second does not. Then that needs what it has
+    // lost.
+    for page in 0..1500 {
+        program.read(DATA + 2 * GIB + PAGE * page);
+    }
+    for piece in 0..20 {
+        program
+            .chase(DATA + GIB + piece * 128 * KIB + 31 * PAGE)
+            .chase(DATA + GIB + piece * 128 * KIB + 31 * PAGE + 64);
+    }
+    let design = with_memory(vbi("vbi-full", &[("delayed", "false")]), 7 * MIB);
+    let outcome = program.run_whole(&design, Fidelity::Full);
+    let [switches, reads, writes] =
+        counts(&outcome, ["vbi.switches", "vbi.switch_reads", "vbi.switch_writes"]);
+    assert_eq!((switches, reads), (1, 3), "twenty entries in three lines");
+    // Each page has a line of the table: the first ones of the pieces, and the last ones as far as they have been needed.
+    assert!((20 + 1 + 1..=20 + 20 + 1).contains(&writes), "{writes}");
+}
+
+#[test]
+fn a_block_that_an_access_promotes_is_charged_from_then_on() {
+    // The heap grows from 4 KiB, where the block's own entry is all, to 64 KiB. No event comes after the access beyond.
+    let mut program = Program::new();
+    program.map_kind(DATA, 4 * KIB, MapKind::Heap).write(DATA);
+    program.map_kind(DATA + 4 * KIB, 60 * KIB, MapKind::Heap);
+    program.chase(DATA + 32 * KIB).chase(DATA);
+    let outcome = program.run_whole(&vbi("vbi-1", &[]), Fidelity::Full);
+    let names = ["vbi.promotions", "vbi.switch_reads", "vbi.switch_writes"];
+    assert_eq!(counts(&outcome, names), [1, 0, 2], "the line of the one page, and the block's own entry");
+}
+
+#[test]
 fn a_block_that_moves_to_a_larger_size_takes_over_what_its_table_said() {
     // 33 allocations of one call site: their block is promoted for the second one, to 4 MiB, and for the last one, to 128
     // MiB.

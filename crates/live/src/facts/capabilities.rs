@@ -202,7 +202,7 @@ impl Facts {
             Capability::CopylessExchange => because("it takes a hypervisor that offers it"),
             Capability::Objects => unless(
                 "terrace run --track-structures, or --hints FILE of `terrace profile`",
-                "a program's allocations are known only of a command that is launched",
+                "a program's allocations are known only for a command that Terrace starts",
             ),
             Capability::HardwareCache => because("the firmware decides it, and Linux does not tell"),
         }

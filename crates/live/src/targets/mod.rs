@@ -137,7 +137,7 @@ fn is_member(kernel: &dyn Kernel, pid: u32, began: &mut Option<u64>) -> bool {
 }
 
 /// Whether a file cannot be read because what it is about is no more.
-fn is_gone(error: &io::Error) -> bool {
+pub(crate) fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH | libc::ENODEV))
 }
 

@@ -2,6 +2,7 @@
 
 use super::World;
 use super::orders::Work;
+use crate::targets::is_gone;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::Path;
@@ -133,7 +134,8 @@ impl MemorySystem for World {
             None => _ = strangers.insert(pid),
         });
         // Those of processes that have ended give room to others.
-        strangers.retain(|pid| self.kernel.read(Path::new(&format!("/proc/{pid}/stat"))).is_err());
+        let stat = |pid: &u32| self.kernel.read(Path::new(&format!("/proc/{pid}/stat")));
+        strangers.retain(|pid| stat(pid).is_err_and(|error| is_gone(&error)));
         if !strangers.is_empty() {
             table.retain(&mut |pid| !strangers.contains(&pid));
         }

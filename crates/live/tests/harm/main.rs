@@ -6,6 +6,7 @@ mod orders;
 mod pause;
 #[path = "../simulated/mod.rs"]
 mod simulated;
+mod structures;
 
 use proptest::prelude::*;
 use simulated::{Page, Place, Plan, Simulated};

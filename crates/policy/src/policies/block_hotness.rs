@@ -20,9 +20,9 @@
 //! lie in the block of their area (`least`), or of the controller's.
 //!
 //! **Where it runs.** Under VBI the controller counts each miss, by block. On simulated page tables data structures are
-//! known by the program's allocations, and a page's accesses count for its structure. So they are on live Linux of a command
-//! that `terrace run --track-structures` starts. Where a world knows no data structures, areas are the blocks: a large
-//! allocation of malloc has an area of its own unless the kernel joins neighbours.
+//! known by the program's allocations, and a page's accesses count for its structure. On live Linux they are known for
+//! a command that `terrace run --track-structures` starts. Where a world knows no data structures, areas are the
+//! blocks: a large allocation of malloc has an area of its own unless the kernel joins neighbours.
 //!
 //! **When to use it.** Where a program's data structures differ in heat and each is hot or cold as a whole. Where a
 //! structure has a hot part, `hemem` and `memtis` find it and this does not.

@@ -8,9 +8,10 @@ use crate::map;
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::MetadataExt;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU64, fence};
 
 /// The variable that names the table's file.
 pub const VARIABLE: &CStr = c"TERRACE_STRUCTURES";
@@ -94,7 +95,13 @@ impl Structures {
     /// # Errors
     /// The file cannot be written or mapped.
     pub fn create(file: &File) -> io::Result<Structures> {
-        file.set_len(BYTES as u64)?;
+        // All of it has room on the disk from the beginning: a program that wrote to a hole of the file on a full disk would
+        // be killed.
+        // SAFETY: plain numbers.
+        match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, BYTES as libc::off_t) } {
+            0 => {}
+            error => return Err(io::Error::from_raw_os_error(error)),
+        }
         let start = map(file, BYTES)?;
         // SAFETY: the mapping is as long as a table, begins with a page, and is zero; nobody else knows of it yet.
         unsafe {
@@ -152,12 +159,21 @@ impl Structures {
         (0..REACH).map(move |step| &slots[(hash as usize + step) % SLOTS])
     }
 
-    /// Writes down a structure, which is not yet. Returns whether there was room.
+    /// Adds a structure that is not in the table. Returns whether there was room.
     pub fn insert(&self, structure: &Structure) -> bool {
         let key = key(structure.pid, structure.start);
+        // One that began in this page and whose end was not seen is gone.
+        for slot in self.slots(key) {
+            match slot.key.load(Acquire) {
+                EMPTY => break,
+                held if held == key => _ = slot.key.compare_exchange(key, GONE, AcqRel, Relaxed),
+                _ => {}
+            }
+        }
         for slot in self.slots(key) {
             let free = slot.key.load(Relaxed);
             if free <= GONE && slot.key.compare_exchange(free, key | CLAIMED, AcqRel, Relaxed).is_ok() {
+                fence(Release);
                 slot.start.store(structure.start, Relaxed);
                 slot.bytes.store(structure.bytes, Relaxed);
                 slot.key.store(key, Release);
@@ -184,8 +200,9 @@ impl Structures {
         None
     }
 
-    /// A child has what its parent has.
+    /// A child has what its parent has, and nothing that a process of its number had before.
     pub fn forked(&self, parent: u32, child: u32) {
+        self.retain(&mut |other| other != child);
         self.each(&mut |structure| {
             if structure.pid == parent {
                 self.insert(&Structure { pid: child, ..structure });
@@ -193,13 +210,14 @@ impl Structures {
         });
     }
 
-    /// Shows all structures. What changes meanwhile may be shown or not.
+    /// Shows all structures. A structure that is added or removed meanwhile may be missing.
     pub fn each(&self, visit: &mut dyn FnMut(Structure)) {
         for slot in self.slots {
             let key = slot.key.load(Acquire);
             if key & CLAIMED == KEY {
                 let (start, bytes) = (slot.start.load(Relaxed), slot.bytes.load(Relaxed));
-                if slot.key.load(Acquire) == key {
+                fence(Acquire);
+                if slot.key.load(Relaxed) == key {
                     visit(Structure { pid: pid(key), start, bytes });
                 }
             }
@@ -249,10 +267,16 @@ mod tests {
             assert!(found.insert(structure));
         }
         assert_eq!((all(&made), made.processes()), (vec![one, two, far], 1));
+        // An ended process had the child's number.
+        assert!(found.insert(&structure(8, 0x50_0000, 1 << 20)));
         found.forked(7, 8);
         assert_eq!(found.remove(7, 0x10_0000), None, "that is not where it begins");
         assert_eq!((found.remove(7, 0x10_0010), found.remove(7, 0x10_0010)), (Some(70_000), None));
         let childs = [one, two].map(|structure| Structure { pid: 8, ..structure });
+        assert_eq!(all(&made), [two, childs[0], childs[1], far]);
+        // The end of one was not seen, and another begins where it did.
+        assert!(found.insert(&structure(8, 0x20_0010, 1 << 17)));
+        assert!(found.insert(&childs[1]));
         assert_eq!(all(&made), [two, childs[0], childs[1], far]);
         // Another program in the same process; a process that is no more.
         found.begin(8);

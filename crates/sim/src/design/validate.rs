@@ -192,7 +192,8 @@ fn coherence(translation: &TranslationParameters) -> Result<(), Fault> {
     })
 }
 
-/// Every line has a tag of its own: of a line's number, what the number of sets leaves fits in 32 bits.
+/// The tag of a cache line is its number divided by the number of sets. It must fit in 32 bits, or two lines could have one
+/// tag.
 fn tags(design: &Design) -> Result<(), Fault> {
     let cache = &design.cache;
     let is_virtual = schemes::find(&design.translation.scheme.kind).is_some_and(|one| one.virtual_caches);

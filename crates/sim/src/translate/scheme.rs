@@ -256,8 +256,8 @@ pub enum LastLevel {
     After,
 }
 
-/// Where caches have virtual names: the bit of the names of lines that are named by physical address, and the number of all
-/// other names.
+/// In caches with virtual names: this bit is set in the name of a line that is named by its physical address. All other
+/// names are below it.
 pub const PHYSICAL_NAMES: u64 = 1 << 37;
 
 /// A translation scheme: what one core has of it.

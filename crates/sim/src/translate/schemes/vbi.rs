@@ -104,6 +104,12 @@ const VIT_BYTES: u64 = 32;
 /// Bytes of each of the controller's three tables: of processes, of blocks, and of blocks' pieces.
 const TABLE_BYTES: u64 = 64 << 20;
 
+/// Where the entry lies that says where a piece of a block is: one for each 128 KiB, from the first address of the
+/// controller's tables.
+fn piece_entry(block: u32, offset: u64) -> u64 {
+    2 * TABLE_BYTES + (u64::from(block) << 12 | offset >> 17 & 4095) * 8 % TABLE_BYTES
+}
+
 /// The TLBs of a core: there are none.
 #[derive(Debug)]
 pub struct NoTlbs;
@@ -170,8 +176,8 @@ impl Vbi {
         let mut done = begin;
         let in_pieces = matches!(kernel.blocks.layer().get(at.block), Some(block) if matches!(block.mapping, Mapping::Pieces(..)));
         if in_pieces {
-            let entry = (u64::from(at.block) << 12 | at.offset >> 17 & 4095) * 8 % TABLE_BYTES;
-            done = walker.fetch_below::<Vbi>(kernel, kernel.memory + 2 * TABLE_BYTES + entry, through, done);
+            let entry = kernel.memory + piece_entry(at.block, at.offset);
+            done = walker.fetch_below::<Vbi>(kernel, entry, through, done);
             walker.name_entry("the block's table of pieces");
             walker.count_references(1);
         } else if let Some(leaf) = walker.table(request.space).find(request.addr) {
@@ -243,9 +249,9 @@ impl Translation for Vbi {
         ("vbi.switches", "blocks in one run, or in pieces, that switched to a table"),
         (
             "vbi.switch_reads",
-            "lines of structures that were read, of blocks that switched or moved to another size or node",
+            "lines read of the old structures of blocks that switched or moved to another size or node",
         ),
-        ("vbi.switch_writes", "lines of structures that were written, of the same"),
+        ("vbi.switch_writes", "lines written to the new structures of those blocks"),
         ("vbi.swapped_out", "regions whose contents went to the backing store"),
         ("vbi.swapped_in", "regions whose contents came back from it"),
         ("vbi.remote", "translations by the controller of another node than the core's"),

@@ -46,7 +46,7 @@ pub fn run(checks: &mut Checks) -> Result<()> {
     let mut command = Command::new("terrace");
     command.args(["run", "--policy", "block-hotness", "--track-structures", "--", "/bin/busybox", "true"]);
     let static_one = Run::by(&mut command)?;
-    let message = "busybox has not loaded the library that tells of data structures";
+    let message = "busybox did not load the library that reports data structures";
     checks.equal("a program that loads no library is told of", static_one.said.matches(message).count(), 1);
     Ok(())
 }

@@ -28,7 +28,7 @@ pub struct VbiParameters {
     /// Whether memory is set aside for whole blocks.
     #[parameter(default = Reservation::None)]
     pub reservation: Reservation,
-    /// What it takes that a block's memory is found otherwise from now on. The paper gives no costs.
+    /// The cost of replacing the structure by which a block's memory is found. The paper gives none.
     #[parameter(default = Switching::Waits)]
     pub switching: Switching,
     /// What becomes a block.

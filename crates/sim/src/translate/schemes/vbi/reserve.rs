@@ -39,7 +39,12 @@ struct Run {
 }
 
 impl Run {
-    /// Frames that nobody has taken, in runs: the first, and how many.
+    /// Frames that nobody has taken, by their numbers in the run.
+    fn free_frames(&self) -> impl Iterator<Item = u64> {
+        (0..self.frames).filter(|at| self.taken[(at / 64) as usize] >> (at % 64) & 1 == 0)
+    }
+
+    /// The same in runs: the first, and how many.
     fn free_runs(&self, mut each: impl FnMut(u64, u64)) {
         let mut begin = None;
         for (at, word) in (0..).step_by(64).zip(&self.taken) {
@@ -88,10 +93,7 @@ impl Reservations {
     pub fn frames(&self) -> impl Iterator<Item = Frame> {
         let runs = self.runs.iter().map(|((first, ..), run)| (*first, run));
         let runs = runs.chain(self.returned.iter().map(|(first, run)| (*first, run)));
-        runs.flat_map(|(first, run)| {
-            let free = (0..run.frames).filter(|at| run.taken[(at / 64) as usize] >> (at % 64) & 1 == 0);
-            free.map(move |at| Frame(first + at))
-        })
+        runs.flat_map(|(first, run)| run.free_frames().map(move |at| Frame(first + at)))
     }
 
     /// A block is gone, or found otherwise from now on: what it did not use is free.
@@ -262,6 +264,49 @@ mod tests {
 
     fn free(os: &Os) -> u64 {
         os.buddy(TierId(0)).free_frames()
+    }
+
+    /// What of a run was taken, and how many frames it has.
+    fn runs() -> impl Strategy<Value = Run> {
+        (1..400u64, proptest::collection::vec(prop_oneof![Just(0), Just(u64::MAX), any::<u64>()], 7))
+            .prop_map(|(frames, mut taken)| {
+                taken.truncate(frames.div_ceil(64) as usize);
+                let used = |at: &u64| taken[(at / 64) as usize] >> (at % 64) & 1 != 0;
+                let left = frames - (0..frames).filter(used).count() as u64;
+                Run { taken, frames, left }
+            })
+    }
+
+    proptest! {
+        #[test]
+        fn free_runs_are_the_free_frames_side_by_side(run in runs()) {
+            let mut frames = Vec::new();
+            run.free_runs(|first, count| {
+                assert!(count > 0 && frames.last().is_none_or(|last: &u64| last + 1 < first), "runs do not touch");
+                frames.extend(first..first + count);
+            });
+            prop_assert_eq!(&frames, &run.free_frames().collect::<Vec<_>>());
+            prop_assert_eq!(frames.len() as u64, run.left);
+        }
+
+        /// A run that is given back leaves the same free blocks as its frames one by one.
+        #[test]
+        fn frames_that_come_back_as_a_run_merge_as_one_by_one(run in runs()) {
+            let blocks = |at_once: bool| {
+                let mut os = os();
+                let first = os.take_run(9, &[]).unwrap();
+                // What was taken of the run stays; what lies behind it is free, too.
+                let left: Vec<u64> = run.free_frames().chain(run.frames..512).collect();
+                if at_once {
+                    run.free_runs(|at, frames| os.free_run(first.plus(at), frames));
+                    os.free_run(first.plus(run.frames), 512 - run.frames);
+                } else {
+                    left.iter().for_each(|at| os.free_run(first.plus(*at), 1));
+                }
+                os.buddy(TierId(0)).blocks().collect::<Vec<_>>()
+            };
+            prop_assert_eq!(blocks(true), blocks(false));
+        }
     }
 
     #[derive(Clone, Copy, Debug)]

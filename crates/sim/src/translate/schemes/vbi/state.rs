@@ -134,6 +134,8 @@ impl Controller {
             Some(known) => known,
             None => {
                 let (start, piece) = self.blocks.piece(space, page, os)?;
+                // Its block may have been promoted for it.
+                self.replace_structures(os);
                 self.settle();
                 self.recent_pieces.add(space, start, piece);
                 (start, piece)

@@ -9,11 +9,12 @@
 
 use super::reserve::Mapping;
 use super::state::Controller;
-use super::{TABLE_BYTES, VIT_BYTES, Vbi, levels};
+use super::{TABLE_BYTES, VIT_BYTES, Vbi, levels, piece_entry};
 use crate::os::{Os, PageTable};
 use crate::translate::Walker;
 use crate::vbi::SizeClass;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use terrace_model::parameters::Choice;
 use terrace_model::{AddressRange, LINE_BYTES, PhysAddr, Time};
 
@@ -37,9 +38,13 @@ pub struct Rewrite {
     writes: Vec<PhysAddr>,
 }
 
-/// The lines of a table with so many levels that say where the memory of these addresses is.
+/// The lines of a table with so many levels that say where the memory of these addresses is; none of a table without levels,
+/// which is the block's own entry.
 fn lines(table: &PageTable, parts: &[AddressRange], levels: u32) -> Vec<PhysAddr> {
     let mut lines = Vec::new();
+    if levels == 0 {
+        return lines;
+    }
     let mut last = [PhysAddr(u64::MAX); 8];
     for part in parts {
         for (addr, size, _) in table.pages_in(*part) {
@@ -59,8 +64,8 @@ fn lines(table: &PageTable, parts: &[AddressRange], levels: u32) -> Vec<PhysAddr
 }
 
 impl Controller {
-    /// A block's memory was found by a mapping until now, with the table of a class, and is found by its table from now on.
-    /// Memory is written down in a page table.
+    /// The block's memory was found by `old`. From now on the table of its size class finds it. Notes the lines to read and
+    /// write.
     pub(super) fn replace_structure(&mut self, number: u32, old: (&Mapping, SizeClass), table: &PageTable) {
         if self.keys.switching == Switching::Free {
             return;
@@ -72,15 +77,15 @@ impl Controller {
             // Nobody wrote the structure that is replaced.
             (Some(rewrite), _) => rewrite.reads,
             (None, (Mapping::Direct(_), _)) => Vec::new(),
-            (None, (Mapping::Pieces(_, firsts), _)) => {
-                let first = memory + 2 * TABLE_BYTES + (u64::from(number) << 12) * 8 % TABLE_BYTES;
-                let bytes = 8 * firsts.len() as u64;
-                (0..bytes.div_ceil(LINE_BYTES)).map(|line| first + line * LINE_BYTES).collect()
+            (None, (Mapping::Pieces(piece, firsts), _)) => {
+                let line = |at: &u64| piece_entry(number, at << piece.offset_bits()) & !(LINE_BYTES - 1);
+                let lines: BTreeSet<u64> = firsts.keys().map(line).collect();
+                lines.into_iter().map(|line| memory + line).collect()
             }
             (None, (Mapping::Unknown | Mapping::Tables, class)) => lines(table, &parts, levels(class)),
         };
         let mut writes = lines(table, &parts, levels(block.class));
-        if reads.is_empty() && writes.is_empty() {
+        if reads.is_empty() && !parts.iter().any(|part| !table.pages_in(*part).is_empty()) {
             return;
         }
         writes.push(memory + TABLE_BYTES + u64::from(number) * VIT_BYTES % TABLE_BYTES);
