@@ -4,11 +4,12 @@
 //! happen (`crates/preload/sampler`).
 
 use std::collections::HashMap;
-use std::ffi::{CString, OsStr, OsString, c_int};
+use std::ffi::{CStr, CString, OsStr, OsString, c_int};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -192,6 +193,29 @@ pub(crate) fn folder_with(libraries: &[Library]) -> io::Result<TempDir> {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755))?;
     }
     Ok(folder)
+}
+
+/// A file of the user's alone beside libraries, for what they share with Terrace.
+pub(crate) fn shared_file(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create_new(true).mode(0o600);
+    let file = options.open(path)?;
+    // Whatever the user's mask.
+    file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+    Ok(file)
+}
+
+/// What the environment of a command has to say that loads a library of a folder and shares a file of it: names and values.
+pub(crate) fn environment_with(
+    folder: &Path,
+    library: Library,
+    (variable, file): (&CStr, &str),
+) -> Vec<(OsString, OsString)> {
+    let place = |name: &str| folder.join(name).into_os_string();
+    vec![
+        preloaded(std::iter::once(place(library.0))),
+        (OsStr::from_bytes(variable.to_bytes()).to_owned(), place(file)),
+    ]
 }
 
 /// The variable that has programs load these libraries, and then those that they load anyway.

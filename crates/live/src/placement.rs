@@ -4,11 +4,8 @@
 use crate::facts::TierMap;
 use crate::help::{self, Library};
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
-use std::fs::{OpenOptions, Permissions};
+use std::ffi::OsString;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use tempfile::TempDir;
@@ -77,22 +74,14 @@ impl Placement {
             ));
         }
         let folder = help::folder_with(&[LIBRARY])?;
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create_new(true).mode(0o600);
-        let file = options.open(folder.path().join(TABLE))?;
-        file.set_permissions(Permissions::from_mode(0o600))?;
+        let file = help::shared_file(&folder.path().join(TABLE))?;
         let table = Table::create(&file, &rows)?;
         Ok(Placement { folder, table, sites, without_place })
     }
 
     /// What the command's environment has to say: names and values.
     pub fn environment(&self) -> Vec<(OsString, OsString)> {
-        let library = self.folder.path().join(LIBRARY.0).into_os_string();
-        let table = self.folder.path().join(TABLE).into_os_string();
-        vec![
-            help::preloaded(std::iter::once(library)),
-            (OsStr::from_bytes(VARIABLE.to_bytes()).to_owned(), table),
-        ]
+        help::environment_with(self.folder.path(), LIBRARY, (VARIABLE, TABLE))
     }
 
     /// Leaves library and table for programs that are started later.

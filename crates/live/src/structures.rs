@@ -3,11 +3,8 @@
 
 use crate::help;
 use crate::placement::LIBRARY;
-use std::ffi::{OsStr, OsString};
-use std::fs::{OpenOptions, Permissions};
+use std::ffi::OsString;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use tempfile::TempDir;
 pub use terrace_placement::structures::Structures;
 use terrace_placement::structures::VARIABLE;
@@ -29,10 +26,7 @@ impl TrackedStructures {
     /// No file can be made in the folder for temporary files.
     pub fn start() -> io::Result<TrackedStructures> {
         let folder = help::folder_with(&[LIBRARY])?;
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create_new(true).mode(0o600);
-        let file = options.open(folder.path().join(TABLE))?;
-        file.set_permissions(Permissions::from_mode(0o600))?;
+        let file = help::shared_file(&folder.path().join(TABLE))?;
         let table = Structures::create(&file)?;
         Ok(TrackedStructures { folder, table })
     }
@@ -44,12 +38,7 @@ impl TrackedStructures {
 
     /// What the command's environment has to say: names and values.
     pub fn environment(&self) -> Vec<(OsString, OsString)> {
-        let library = self.folder.path().join(LIBRARY.0).into_os_string();
-        let table = self.folder.path().join(TABLE).into_os_string();
-        vec![
-            help::preloaded(std::iter::once(library)),
-            (OsStr::from_bytes(VARIABLE.to_bytes()).to_owned(), table),
-        ]
+        help::environment_with(self.folder.path(), LIBRARY, (VARIABLE, TABLE))
     }
 
     /// Leaves library and table for programs that are started later.
@@ -76,6 +65,7 @@ impl TrackedStructures {
 mod tests {
     use super::*;
     use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::fs::PermissionsExt;
     use std::process::{Child, Command, Stdio};
     use std::time::{Duration, Instant};
     use terrace_placement::structures::Structure;
