@@ -80,12 +80,7 @@ fn the_densest_blocks_come_first() {
 #[test]
 fn what_is_beyond_a_limit_leaves_the_coldest_first() {
     let structures = [4, 4, 4];
-    let mut driver = open(
-        &structures,
-        12,
-        "decay = 0.0
-least_density = 193.0",
-    );
+    let mut driver = open(&structures, 12, "decay = 0.0\nleast_density = 193.0");
     driver.advance(millis(1));
     assert_eq!(epoch(&mut driver, &structures, &[0, 40, 0]), [4, 4, 4], "there is room for all");
     driver.world.limit(TierId(0), Bytes(6 << 12));

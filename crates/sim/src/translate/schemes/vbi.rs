@@ -104,6 +104,11 @@ const VIT_BYTES: u64 = 32;
 /// Bytes of each of the controller's three tables: of processes, of blocks, and of blocks' pieces.
 const TABLE_BYTES: u64 = 64 << 20;
 
+/// Where a block's entry lies in the table of blocks, from the first address of the controller's tables.
+fn block_entry(block: u32) -> u64 {
+    TABLE_BYTES + u64::from(block) * VIT_BYTES % TABLE_BYTES
+}
+
 /// Where the entry lies that says where a piece of a block is: one for each 128 KiB, from the first address of the
 /// controller's tables.
 fn piece_entry(block: u32, offset: u64) -> u64 {
@@ -315,7 +320,7 @@ impl Translation for Vbi {
             walker.note_lookup("the block's home is another node", request.now + kernel.latency, now);
         }
         if !kernel.mtls[home].knows_block(at.block) {
-            let entry = kernel.memory + TABLE_BYTES + u64::from(at.block) * VIT_BYTES % TABLE_BYTES;
+            let entry = kernel.memory + block_entry(at.block);
             now = walker.fetch_below::<Vbi>(kernel, entry, through, now);
             walker.name_entry("the block's entry (VIT)");
             walker.count_references(1);

@@ -9,7 +9,7 @@
 
 use super::reserve::Mapping;
 use super::state::Controller;
-use super::{TABLE_BYTES, VIT_BYTES, Vbi, levels, piece_entry};
+use super::{Vbi, block_entry, levels, piece_entry};
 use crate::os::{Os, PageTable};
 use crate::translate::Walker;
 use crate::vbi::SizeClass;
@@ -88,7 +88,7 @@ impl Controller {
         if reads.is_empty() && !parts.iter().any(|part| !table.pages_in(*part).is_empty()) {
             return;
         }
-        writes.push(memory + TABLE_BYTES + u64::from(number) * VIT_BYTES % TABLE_BYTES);
+        writes.push(memory + block_entry(number));
         block.rewrite = Some(Box::new(Rewrite { reads, writes }));
     }
 
