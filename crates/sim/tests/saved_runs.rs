@@ -1,4 +1,4 @@
-//! Forty-eight saved runs across designs, policies and fidelities: every statistic is as it was, to the last digit.
+//! Fifty-four saved runs across designs, policies and fidelities: every statistic is as it was, to the last digit.
 //!
 //! A change of the code's shape must leave `tests/saved/` as it is. A change of what is simulated says which numbers
 //! move and why: `TERRACE_UPDATE=1 cargo test -p terrace-sim --test saved_runs` writes the files anew, and the
@@ -38,7 +38,7 @@ macro_rules! tight {
     };
 }
 
-const RUNS: [Saved; 48] = [
+const RUNS: [Saved; 54] = [
     // Translation schemes.
     ("radix-4k-full", "native-4k", "vbi-table1", &[], "gups,bytes=32 MiB,updates=6e4", FULL),
     ("radix-4k-translation", "native-4k", "vbi-table1", &[], "gups,bytes=32 MiB,updates=6e4", TRANSLATION),
@@ -97,6 +97,9 @@ const RUNS: [Saved; 48] = [
         "kv,keys=8e3,requests=2e4,threads=2",
         TRANSLATION,
     ),
+    ("pom-tlb-full", "pom-tlb", "vbi-table1", &[], "gups,bytes=32 MiB,updates=6e4", FULL),
+    ("vbi-full", "vbi-full", "vbi-table1", &[], "kv,keys=8e3,requests=2e4,threads=3", FULL),
+    ("enigma-full", "enigma-2m", "vbi-table1", &[], "hashjoin,build=4e4,probe=6e4", FULL),
     // Placement, many cores.
     ("interleave-full", "interleave", "zen4-cxl", &[], "stream,bytes=6 MiB,iterations=1,threads=4", FULL),
     (
@@ -190,6 +193,30 @@ const RUNS: [Saved; 48] = [
         FULL,
     ),
     ("clock-dwf-full", "first-touch", "zen4-cxl", tight!("clock-dwf"), "kv,keys=6e4,requests=6e4", FULL),
+    // Translation coherence in hardware, and a hypervisor that pages.
+    (
+        "hatric-full",
+        "hatric",
+        "haswell-32",
+        tight!("nimble", "os.policy.period" = "100 us"),
+        "kv,keys=6e4,requests=6e4,threads=2",
+        FULL,
+    ),
+    ("unitd-full", "hatric-unitd", "haswell-32", &[], "changes", FULL),
+    (
+        "virtual-hypervisor-policy-full",
+        "virtual-hatric",
+        "haswell-32",
+        &[
+            ("os.reserved", "0 MiB"),
+            ("tier.0.capacity", "12 MiB"),
+            ("tier.1.capacity", "128 MiB"),
+            ("vm.memory", "96 MiB"),
+            ("host.policy.free_pool", "1 MiB"),
+        ],
+        "kv,keys=6e4,requests=6e4,threads=2",
+        FULL,
+    ),
     // Kernels and the host in turns.
     ("gpu-bw-aware-full", "gpu-bw-aware", "gpu-gtx480", &[], "gpu-stream,bytes=3 MiB,iterations=2", FULL),
     ("gpu-memcpy-full", "gpu-memcpy", "gpu-gtx480", &[], "turns", FULL),
