@@ -49,6 +49,14 @@ pub(crate) fn seconds(value: f64) -> String {
     scaled(value, &[(1.0, " s"), (1e-3, " ms"), (1e-6, " us"), (1e-9, " ns")], " s")
 }
 
+/// An energy in joules, in its natural unit: `1.16 mJ`.
+pub(crate) fn joules(value: f64) -> String {
+    if value < 1e-9 {
+        return format!("{} nJ", significant(value * 1e9));
+    }
+    scaled(value, &[(1.0, " J"), (1e-3, " mJ"), (1e-6, " uJ"), (1e-9, " nJ")], " J")
+}
+
 /// From this share of a unit on, three digits would read 1000 (or 1024) of the smaller one.
 const ROUNDS_UP: f64 = 0.9995;
 
@@ -150,6 +158,8 @@ mod tests {
         assert_eq!(seconds(0.00184), "1.84 ms");
         assert_eq!(seconds(0.0), "0 ns");
         assert_eq!(seconds(73.0), "73.0 s");
+        assert_eq!(joules(0.00116), "1.16 mJ");
+        assert_eq!(joules(25e-12), "0.025 nJ");
         assert_eq!(percent(0.004), "<1%");
         assert_eq!(percent(0.0), "0%");
         assert_eq!(percent(0.46), "46%");

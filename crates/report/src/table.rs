@@ -1,7 +1,7 @@
 //! Tables for the terminal: a comparison and a single run, in a given width.
 
 use crate::caveats::{caveats, machines};
-use crate::format::{bytes, count, fit, percent, seconds, significant, slowdown, speedup, wrap};
+use crate::format::{bytes, count, fit, joules, percent, seconds, significant, slowdown, speedup, wrap};
 use crate::run::component_label;
 use crate::{
     Charset, Comparison, Contiguity, InputSummary, PolicyWork, RunRecord, Tiering, TranslationCoherence,
@@ -190,6 +190,8 @@ impl Comparison {
             return String::new();
         }
         let none = || "-".to_owned();
+        // Energy takes the place of messages: a line has no room for both.
+        let has_energy = runs.iter().any(|(_, one)| one.joules.is_some());
         let rows: Vec<(&str, Vec<String>)> = runs
             .iter()
             .map(|(run, one)| {
@@ -199,7 +201,7 @@ impl Comparison {
                     seconds(one.waited_seconds),
                     seconds(one.interrupted_seconds),
                     count(one.interrupts),
-                    count(one.messages),
+                    if has_energy { one.joules.map_or_else(none, joules) } else { count(one.messages) },
                     one.net_seconds.map_or_else(none, |span| match span {
                         span if span < 0.0 => format!("-{}", seconds(-span)),
                         span => seconds(span),
@@ -208,12 +210,18 @@ impl Comparison {
                 (run.design.as_str(), cells)
             })
             .collect();
-        let columns = ["coherence", "share", "waited", "held up", "interr", "messages", "net"];
-        let legend = "coherence: how cores lose translations whose page-table entries changed; share: of the \
-                      processors' time, at most what hardware gives back, and what needlessly dropped translations take; \
-                      waited: who made the changes; held up: by interrupts; messages: of the cache directory; net: run time \
-                      less than with software";
-        format!("\n{}{}\n", rows_of_designs(&columns, &rows, width, charset), wrap(legend, width, ""))
+        let (work, meaning) = if has_energy {
+            ("energy", "energy: of translation with its coherence")
+        } else {
+            ("messages", "messages: of the cache directory")
+        };
+        let columns = ["coherence", "share", "waited", "held up", "interr", work, "net"];
+        let legend = format!(
+            "coherence: how cores lose translations whose page-table entries changed; share: of the \
+             processors' time, at most what hardware gives back, and what needlessly dropped translations take; \
+             waited: who made the changes; held up: by interrupts; {meaning}; net: run time less than with software"
+        );
+        format!("\n{}{}\n", rows_of_designs(&columns, &rows, width, charset), wrap(&legend, width, ""))
     }
 }
 
@@ -387,6 +395,11 @@ mod tests {
     #[test]
     fn the_table_of_translation_coherence() {
         insta::assert_snapshot!(test_data::coherence().table(80, Charset::Ascii));
+    }
+
+    #[test]
+    fn the_table_of_translation_coherence_in_virtual_machines() {
+        insta::assert_snapshot!(test_data::coherence_in_vms().table(80, Charset::Ascii));
     }
 
     #[test]

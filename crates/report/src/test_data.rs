@@ -167,6 +167,43 @@ pub(crate) fn coherence() -> Comparison {
     Comparison { runs: vec![software, hatric], baseline: "hatric-sw".to_owned(), ..comparison() }
 }
 
+/// Translation coherence of a guest and its hypervisor: by software, by hardware, and with the guest's changes for nothing.
+pub(crate) fn coherence_in_vms() -> Comparison {
+    let hosted = |design: &str, coherence: &str, policy: &str, cycles, exits| {
+        let mut run = run(design, "radix", cycles, 100);
+        for (name, value, unit) in [
+            ("os.shootdowns.count", 2, Unit::Count),
+            ("os.shootdowns.targets", 3, Unit::Count),
+            ("os.shootdowns.time", 2_000, Unit::Nanoseconds),
+            ("host.shootdowns.count", 5, Unit::Count),
+            ("host.shootdowns.targets", 6, Unit::Count),
+            ("host.shootdowns.time", 9_000, Unit::Nanoseconds),
+            ("host.shootdowns.migration.time", 8_000, Unit::Nanoseconds),
+            ("host.vm_exits.interrupt", exits, Unit::Count),
+        ] {
+            run.stats.count(name, value, unit);
+        }
+        for (key, value) in [
+            ("translation.coherence", coherence),
+            ("os.costs.interrupt", "1 us"),
+            ("host.policy.name", policy),
+            ("host.vm_exit", "5 cycles"),
+        ] {
+            run.parameters.push((key.to_owned(), value.to_owned()));
+        }
+        run
+    };
+    let software = hosted("virtual-hatric-sw", "software", "demand-paging", 1000, 6);
+    let hatric = hosted("virtual-hatric", "hatric", "demand-paging", 900, 0);
+    let mut free = hosted("virtual-hatric-free", "hatric", "nimble", 880, 0);
+    free.parameters.push(("translation.hatric.guest_changes".to_owned(), "free".to_owned()));
+    Comparison {
+        runs: vec![software, hatric, free],
+        baseline: "virtual-hatric-sw".to_owned(),
+        ..comparison()
+    }
+}
+
 /// Native, and two virtual machines.
 pub(crate) fn virtual_machines() -> Comparison {
     let mut hosted = run("virtual-4k", "radix", 1000, 500);

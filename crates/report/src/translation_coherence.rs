@@ -3,7 +3,7 @@
 use crate::run::ratio;
 use crate::{Comparison, RunRecord};
 use serde::Serialize;
-use terrace_model::Time;
+use terrace_model::{Cycles, Time};
 
 /// Causes of changes that kernel threads make on processors beside the program's.
 const BESIDE: [&str; 2] = ["watch", "migration"];
@@ -15,9 +15,9 @@ const NOTICEABLE: f64 = 1e-6;
 pub struct TranslationCoherence {
     /// `software`, `hatric`, `unitd` or `ideal`.
     pub scheme: String,
-    /// Changes of page tables after which translations had to go.
+    /// Changes of page tables after which translations had to go, in a virtual machine the hypervisor's with the guest's.
     pub shootdowns: u64,
-    /// Processors that were interrupted for them.
+    /// Processors that were interrupted for them, those that left a guest among them.
     pub interrupts: u64,
     /// Messages of the cache directory about translations.
     pub messages: u64,
@@ -41,31 +41,50 @@ impl RunRecord {
         self.parameter("translation.coherence").unwrap_or("software")
     }
 
-    /// What else a run with another scheme must agree in to be compared: its policy.
-    fn policy_name(&self) -> Option<&str> {
-        self.parameter("os.policy.name")
+    /// What else a run with another scheme must agree in to be compared: the policies of the programs' operating system and
+    /// of the hypervisor, and that hypervisor's pages.
+    fn policy_names(&self) -> [Option<&str>; 3] {
+        ["os.policy.name", "host.policy.name", "host.pages"].map(|key| self.parameter(key))
+    }
+
+    /// Processors that the programs' operating system interrupted.
+    fn interrupts_of_programs(&self) -> u64 {
+        let is_virtual = self.stats.get("host.vm_exits.interrupt").is_some();
+        // These drop translations at no cost; their targets are those who would have been interrupted.
+        let is_free = match self.scheme_of_coherence() {
+            "ideal" => true,
+            "hatric" => is_virtual && self.parameter("translation.hatric.guest_changes") == Some("free"),
+            _ => false,
+        };
+        if is_free { 0 } else { self.stats.integer("os.shootdowns.targets") }
     }
 
     fn translation_coherence(&self) -> Option<TranslationCoherence> {
-        let stat = |name: &str| self.stats.integer(&format!("os.shootdowns.{name}"));
+        let stat = |name: &str| {
+            let of = |system: &str| self.stats.integer(&format!("{system}.shootdowns.{name}"));
+            of("os") + of("host")
+        };
         let shootdowns = stat("count");
         if !self.is_timed() || shootdowns == 0 {
             return None;
         }
-        let scheme = self.scheme_of_coherence().to_owned();
+        let cycle = ratio(self.seconds_simulated, self.cycles as f64)?;
         let nanos = |nanos: u64| nanos as f64 * 1e-9;
         let beside: u64 = BESIDE.iter().map(|cause| stat(&format!("{cause}.time"))).sum();
         let waited = nanos(stat("time").saturating_sub(beside));
-        // Nobody is interrupted by the ideal scheme; its targets are those who would have been.
-        let interrupts = if scheme == "ideal" { 0 } else { stat("targets") };
+        let by_programs = self.interrupts_of_programs();
+        let by_hypervisor = self.stats.integer("host.vm_exits.interrupt");
         let interrupt = self.parameter("os.costs.interrupt").and_then(|text| text.parse::<Time>().ok());
-        let interrupted = interrupts as f64 * nanos(interrupt.map_or(0, |time| time.as_nanos() as u64));
+        let interrupt = nanos(interrupt.map_or(0, |time| time.as_nanos() as u64));
+        let exit = self.parameter("host.vm_exit").and_then(|text| text.parse::<Cycles>().ok());
+        let exit = exit.map_or(0.0, |cycles| cycles.0) * cycle;
+        let interrupted = by_programs as f64 * interrupt + by_hypervisor as f64 * exit;
         let cycles: f64 = self.cycle_components().iter().map(|component| component.cycles).sum();
-        let busy = cycles * ratio(self.seconds_simulated, self.cycles as f64)?;
+        let busy = cycles * cycle;
         let message = |name: &str| self.stats.integer(&format!("translation_coherence.messages.{name}"));
         Some(TranslationCoherence {
             shootdowns,
-            interrupts,
+            interrupts: by_programs + by_hypervisor,
             messages: message("invalidations") + message("back_invalidations"),
             waited_seconds: waited,
             interrupted_seconds: interrupted,
@@ -73,7 +92,7 @@ impl RunRecord {
             share: ratio(waited + interrupted, busy)?,
             joules: self.stats.get("energy.translation.total").map(|stat| stat.value.as_f64()),
             net_seconds: None,
-            scheme,
+            scheme: self.scheme_of_coherence().to_owned(),
         })
     }
 }
@@ -90,7 +109,7 @@ impl Comparison {
         let software = self.runs_of(&run.input).find(|other| {
             other.is_timed()
                 && other.scheme_of_coherence() == "software"
-                && other.policy_name() == run.policy_name()
+                && other.policy_names() == run.policy_names()
                 && other.machine == run.machine
         });
         let net_seconds = software
@@ -120,6 +139,33 @@ mod tests {
         assert_eq!((hatric.scheme.as_str(), hatric.interrupts, hatric.messages), ("hatric", 0, 11));
         assert!((hatric.net_seconds.unwrap() - 40e-6).abs() < 1e-12);
         assert_eq!(hatric.joules, Some(0.25));
+    }
+
+    #[test]
+    fn the_hypervisors_changes_by_hand() {
+        let comparison = test_data::coherence_in_vms();
+        let of = |at: usize| comparison.translation_coherence_of(&comparison.runs[at]);
+        let software = of(0).unwrap();
+        // Guest: 2 changes, 3 interrupts of 1 us, 2 us of waits. Hypervisor: 5 changes, 9 us of waits, 8 beside the guest; 6
+        // exits of 5 cycles of 1 us.
+        assert_eq!((software.shootdowns, software.interrupts), (7, 9));
+        assert!((software.waited_seconds - 3e-6).abs() < 1e-12);
+        assert!((software.beside_seconds - 8e-6).abs() < 1e-12);
+        assert!((software.interrupted_seconds - (3e-6 + 30e-6)).abs() < 1e-12);
+        // Of 1000 cycles.
+        assert!((software.share - 0.036).abs() < 1e-12);
+        let hatric = of(1).unwrap();
+        assert_eq!(
+            (hatric.shootdowns, hatric.interrupts),
+            (7, 3),
+            "the guest's changes are left to software"
+        );
+        assert!((hatric.interrupted_seconds - 3e-6).abs() < 1e-12);
+        assert!((hatric.net_seconds.unwrap() - 100e-6).abs() < 1e-12);
+        let free = of(2).unwrap();
+        assert_eq!((free.interrupts, free.interrupted_seconds), (0, 0.0), "the guest's changes cost nothing");
+        // Its hypervisor has another policy, so that no run with software is its twin.
+        assert_eq!(free.net_seconds, None);
     }
 
     #[test]
