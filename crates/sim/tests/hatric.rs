@@ -361,6 +361,7 @@ fn energy_is_counts_times_the_table() {
         ("translation.energy.co_tag_byte", "1 nJ"),
         ("translation.energy.co_tag_fill_byte", "2 nJ"),
         ("translation.energy.message", "7 nJ"),
+        ("translation.energy.directory_byte", "3 nJ"),
         ("translation.energy.interrupt", "1 uJ"),
     ];
     let with_table = design("native-4k", "vbi-table1", &table).translation.energy;
@@ -374,6 +375,13 @@ fn energy_is_counts_times_the_table() {
         program.run(&design, Fidelity::Full)
     };
     let joules = |outcome: &Outcome, name: &str| outcome.stats.number(&format!("energy.translation.{name}"));
+    let with = |coherence: &str, keys: HatricParameters| {
+        let mut design = machine(2, coherence, keys);
+        design.translation.energy = with_table.clone();
+        let mut program = threads(2, 64);
+        writes(&mut program, 2, 0, &[0]);
+        program.run(&design, Fidelity::Full)
+    };
     let near = |one: f64, other: f64| assert!((one - other).abs() < 1e-15, "{one} {other}");
     let outcome = run("hatric");
     // Four accesses, two of which miss level 1 and level 2, walk and fill.
@@ -385,9 +393,18 @@ fn energy_is_counts_times_the_table() {
     let messages: u64 = messages.iter().map(|name| own(&outcome, &format!("messages.{name}"))).sum();
     near(joules(&outcome, "messages"), messages as f64 * 7e-9);
     near(joules(&outcome, "interrupts"), 0.0);
+    // One walk, without a page-walk cache, tells the directory of one entry. The access is to the line's entry of 6 bytes and
+    // to two more with set numbers; with sets of six bits to one more; with fine tracking to a byte for each of two structures.
+    let six_bits = HatricParameters { set_numbers: SetNumbers::SixBits, ..hatric() };
+    let fine = HatricParameters { tracking: Tracking::Fine, ..hatric() };
+    let fill = 3e-9;
+    near(joules(&with("hatric", hatric()), "directory"), fill * 18.0);
+    near(joules(&with("hatric", six_bits), "directory"), fill * 12.0);
+    near(joules(&with("hatric", fine), "directory"), fill * 20.0);
+    near(joules(&with("software", hatric()), "directory"), 0.0);
     near(joules(&run("software"), "interrupts"), 1e-6);
     near(joules(&run("ideal"), "interrupts"), 0.0);
-    let parts = ["lookups", "walks", "fills", "probes", "messages", "interrupts"];
+    let parts = ["lookups", "walks", "fills", "probes", "messages", "directory", "interrupts"];
     near(joules(&outcome, "total"), parts.iter().map(|part| joules(&outcome, part)).sum());
 }
 

@@ -116,8 +116,8 @@ fn stats(engine: &Engine, now: Time) -> Stats {
         stats.count("walk.page_walk_cache.hit", pwc_hits, Unit::Count);
         stats.count("walk.page_walk_cache.miss", pwc_misses, Unit::Count);
         let nested: Vec<_> = machine.cores.iter().filter_map(|core| core.nested.as_deref()).collect();
+        let sum = |of: fn(&Nested) -> u64| nested.iter().map(|nested| of(nested)).sum::<u64>();
         if !nested.is_empty() {
-            let sum = |of: fn(&Nested) -> u64| nested.iter().map(|nested| of(nested)).sum::<u64>();
             stats.count("walk.host_refs", sum(|nested| nested.references), Unit::Count);
             stats.count("walk.nested_tlb.hit", sum(|nested| nested.hits), Unit::Count);
             stats.count("walk.nested_tlb.miss", sum(|nested| nested.misses), Unit::Count);
@@ -129,7 +129,13 @@ fn stats(engine: &Engine, now: Time) -> Stats {
         if let Some(table) = &shared.energy {
             let l1: u64 = tlb.l1_hits.iter().chain(&tlb.l1_misses).sum();
             let sums = EnergySums {
-                lookups: [l1, tlb.l2_hits + tlb.l2_misses, pwc_hits + pwc_misses],
+                lookups: [
+                    l1,
+                    tlb.l2_hits + tlb.l2_misses,
+                    pwc_hits + pwc_misses,
+                    sum(|nested| nested.hits + nested.misses),
+                ],
+                cores: machine.cores.len() as u64,
                 walks: shared.walks.count,
                 walk_references: shared.walks.memory_refs,
                 interrupts: shared.shootdowns.interrupts

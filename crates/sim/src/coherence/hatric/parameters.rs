@@ -175,6 +175,10 @@ pub enum DirectorySize {
     Boundless,
 }
 
+fn nothing() -> Energy {
+    Energy(0.0)
+}
+
 /// What the parts of translation hardware take of energy. None of it is published for this machine; see the design that
 /// sets it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, Parameters)]
@@ -190,6 +194,10 @@ pub struct TranslationEnergy {
     /// A lookup of the page-walk cache.
     #[parameter(range = "0 pJ"..="1000 J")]
     pub walk_cache_lookup: Energy,
+    /// A lookup of the nested TLB.
+    #[parameter(range = "0 pJ"..="1000 J")]
+    #[serde(default = "nothing")]
+    pub nested_tlb_lookup: Energy,
     /// A walk's fill of the TLBs and the page-walk cache.
     #[parameter(range = "0 pJ"..="1000 J")]
     pub fill: Energy,
@@ -205,6 +213,10 @@ pub struct TranslationEnergy {
     /// A message between a core and the directory.
     #[parameter(range = "0 pJ"..="1000 J")]
     pub message: Energy,
+    /// One byte of the directory's entries that is read or written for translations.
+    #[parameter(range = "0 pJ"..="1000 J")]
+    #[serde(default = "nothing")]
+    pub directory_byte: Energy,
     /// A processor interrupted for a shootdown.
     #[parameter(range = "0 pJ"..="1000 J")]
     pub interrupt: Energy,

@@ -35,6 +35,26 @@ pub(crate) struct HardwareCounters {
     pub probed: Probed,
     /// Co-tags that fills wrote.
     pub co_tag_fills: u64,
+    /// Fills that the directory heard of, by the walk's request or by a notice.
+    pub noted_fills: u64,
+}
+
+/// Bytes of a directory entry: the source's 48 bits.
+const ENTRY_BYTES: u64 = 6;
+/// Structures that fine tracking tells apart.
+const STRUCTURES: u64 = 2;
+
+/// What hardware did that takes energy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HardwareWork {
+    /// Bytes of co-tags that probes compared.
+    pub compared: u64,
+    /// Bytes of co-tags that fills wrote.
+    pub written: u64,
+    /// Messages between cores and the directory.
+    pub messages: u64,
+    /// Bytes of the directory that were read or written for translations.
+    pub directory: u64,
 }
 
 /// A core has made translations of a line in these structures: one bit for TLBs, one for the page-walk cache.
@@ -126,6 +146,7 @@ impl Hardware {
             FillNotices::SearchAll => new,
         };
         self.counters.fill_notices += u64::from(needs_notice && !by_request);
+        self.counters.noted_fills += u64::from(needs_notice || by_request);
         self.counters.co_tag_fills += 1;
         if let Some(seats) = seats
             && self.keys.fill_notices == FillNotices::Message
@@ -231,12 +252,29 @@ impl Hardware {
         }
     }
 
-    /// Bytes of co-tags that probes compared and that fills wrote, and messages.
-    pub fn work(&self) -> [u64; 3] {
+    /// What takes energy, on a machine of so many cores.
+    pub fn work(&self, cores: u64) -> HardwareWork {
         let own = &self.counters;
         let bytes = u64::from(self.keys.co_tag_bytes);
-        // Each acknowledgement answers a message.
-        let messages = 2 * own.acknowledgements + own.fill_notices + own.eager_updates;
-        [own.probed.compared * bytes, own.co_tag_fills * bytes, messages]
+        HardwareWork {
+            compared: own.probed.compared * bytes,
+            written: own.co_tag_fills * bytes,
+            // Each acknowledgement answers a message.
+            messages: 2 * own.acknowledgements + own.fill_notices + own.eager_updates,
+            directory: (own.noted_fills + own.acknowledgements + own.eager_updates)
+                * self.directory_bytes(cores),
+        }
+    }
+
+    /// Bytes of the directory that an access for translations reads or writes: the line's entry and those of its set
+    /// numbers, of 48 bits each (section 2.4.3), and with fine tracking a bit for each core and structure.
+    fn directory_bytes(&self, cores: u64) -> u64 {
+        let beside = match (self.keys.fill_notices, self.keys.set_numbers) {
+            (FillNotices::SearchAll, _) => 0,
+            (FillNotices::Message, SetNumbers::SixBits) => 1,
+            (FillNotices::Message, SetNumbers::Whole) => 2,
+        };
+        let fine = if self.keys.tracking == Tracking::Fine { STRUCTURES * cores.div_ceil(8) } else { 0 };
+        ENTRY_BYTES * (1 + beside) + fine
     }
 }
