@@ -393,8 +393,8 @@ fn energy_is_counts_times_the_table() {
     let messages: u64 = messages.iter().map(|name| own(&outcome, &format!("messages.{name}"))).sum();
     near(joules(&outcome, "messages"), messages as f64 * 7e-9);
     near(joules(&outcome, "interrupts"), 0.0);
-    // One walk, without a page-walk cache, tells the directory of one entry. The access is to the line's entry of 6 bytes and
-    // to two more with set numbers; with sets of six bits to one more; with fine tracking to a byte for each of two structures.
+    // One walk, without a page-walk cache, tells the directory of one entry. The access is to the line's entry of 6 bytes
+    // and to two more with set numbers; with sets of six bits to one more; with fine tracking to a byte for each structure.
     let six_bits = HatricParameters { set_numbers: SetNumbers::SixBits, ..hatric() };
     let fine = HatricParameters { tracking: Tracking::Fine, ..hatric() };
     let fill = 3e-9;
