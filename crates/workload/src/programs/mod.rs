@@ -9,6 +9,7 @@ mod canneal;
 mod cg;
 mod chase;
 mod churn;
+mod facesim;
 mod ft;
 mod gpu_backprop;
 mod gpu_bfs;
@@ -48,6 +49,7 @@ mod stream;
 mod su3;
 mod svm;
 mod tpcc;
+mod tunkrank;
 mod xsbench;
 
 use crate::gpu::GpuProgram;
@@ -67,7 +69,7 @@ const fn entry<P: Program>() -> Entry {
 }
 
 /// All workloads, in the order of the documentation.
-pub(crate) const ALL: [Entry; 49] = [
+pub(crate) const ALL: [Entry; 51] = [
     entry::<gups::Gups>(),
     entry::<chase::Chase>(),
     entry::<stream::Triad>(),
@@ -76,6 +78,7 @@ pub(crate) const ALL: [Entry; 49] = [
     entry::<btree::BTree>(),
     entry::<bfs::Bfs>(),
     entry::<pagerank::PageRank>(),
+    entry::<tunkrank::TunkRank>(),
     entry::<xsbench::XsBench>(),
     entry::<cg::ConjugateGradient>(),
     entry::<svm::Classifier>(),
@@ -83,6 +86,7 @@ pub(crate) const ALL: [Entry; 49] = [
     entry::<ft::Fourier>(),
     entry::<mg::Multigrid>(),
     entry::<stencil::Stencil>(),
+    entry::<facesim::Flesh>(),
     entry::<lbm::Boltzmann>(),
     entry::<su3::Lattice>(),
     entry::<astar::Ways>(),

@@ -273,3 +273,44 @@ fn astar_reaches_every_free_cell_once_in_a_search() {
     // A corner is seen from the one cell inside it, the cell beside it by its three neighbours, its mark included.
     assert!((1..3).contains(&reads[0]) && reads[33] > 3, "{} {}", reads[0], reads[33]);
 }
+
+#[test]
+fn influence_is_gathered_from_followers_anywhere_and_stored_once_for_each_user() {
+    // Eight followers of each of 4096 users: 2000 users are a part of one pass.
+    let spec = "tunkrank,scale=12,edgefactor=4,implicit=true,edges=16000,init=none";
+    let traffic = traffic(spec);
+    assert_eq!(traffic["edges"], (16_000 * 8, 0));
+    assert_eq!(traffic["users"], (16_000 * 16, 2000 * 8));
+    assert_eq!(traffic["offsets"], (2001 * 8, 0));
+    // The skew of the graph: the tenth of the users who are looked at most have over a third of all looks.
+    let mut counts = pieces("tunkrank,scale=12,edges=1e5,init=none", "users", 16);
+    counts.sort_unstable();
+    let most = counts[counts.len() * 9 / 10..].iter().sum::<u64>() as f64;
+    assert!(most / counts.iter().sum::<u64>() as f64 > 0.33, "{most}");
+}
+
+#[test]
+fn flesh_visits_each_tetrahedron_once_in_an_iteration_and_its_nodes_by_number() {
+    let tetrahedra = 5 * 8 * 8 * 8;
+    let nodes = 1024; // 729, in whole blocks
+    let spec = |visits: u64| format!("facesim,side=8,visits={visits},init=none");
+    let whole = traffic(&spec(tetrahedra));
+    assert_eq!(whole["corners"], (tetrahedra * 16, 0));
+    assert_eq!(whole["stiffness"], (tetrahedra * 192, 0));
+    assert_eq!(whole["x"], (nodes * 32, nodes * 32));
+    assert_eq!(whole["q"], ((4 * tetrahedra + 2 * nodes) * 32, (4 * tetrahedra + nodes) * 32));
+    // Less than an iteration: nothing but tetrahedra.
+    let part = traffic(&spec(100));
+    assert_eq!((part["corners"].0, part.get("x").copied()), (100 * 16, None));
+    // Each inner node belongs to 8 or to 32 tetrahedra, by turns.
+    let mut visits = pieces(&format!("{},seed=3", spec(tetrahedra - 1)), "p", 32);
+    visits.retain(|count| *count > 0);
+    assert_eq!((visits.len(), visits.iter().max()), (729, Some(&32)));
+}
+
+#[test]
+fn influence_ends_where_a_thread_s_users_have_no_followers() {
+    // 40 threads share 16 users, of whom some have no edge.
+    let accesses = run_accesses("tunkrank,scale=4,edgefactor=1,edges=200,threads=40");
+    assert!((100..400).contains(&accesses.len()), "{}", accesses.len());
+}

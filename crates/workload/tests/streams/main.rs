@@ -12,7 +12,7 @@ use terrace_trace::{Access, AccessKind, Batch, Event, Item, MarkKind};
 use terrace_workload::{NativePages, all, open};
 
 /// Small versions, with at most a few million accesses. The slab cache is small enough to evict.
-const SMALL: [&str; 49] = [
+const SMALL: [&str; 51] = [
     "gups,bytes=8 MiB,updates=1e5",
     "chase,bytes=1 MiB,accesses=1e5",
     "stream,bytes=3 MiB",
@@ -21,6 +21,7 @@ const SMALL: [&str; 49] = [
     "btree,keys=2e5,lookups=5e3",
     "bfs,scale=12,edges=2e5,list=true",
     "pagerank,scale=12,edgefactor=8",
+    "tunkrank,scale=12,edges=2e5",
     "xsbench,gridpoints=200,lookups=2000",
     "cg,rows=10000,nonzeros=7,iterations=2",
     "svm,rows=20e3,features=5e3,nonzeros=20,updates=3e3",
@@ -28,6 +29,7 @@ const SMALL: [&str; 49] = [
     "ft,bytes=1 MiB,iterations=2",
     "mg,bytes=2 MiB,planes=9,iterations=2",
     "stencil,side=32,iterations=2",
+    "facesim,side=12,visits=15e3",
     "lbm,side=20,iterations=2",
     "su3,side=6,iterations=2",
     "astar,side=256,expansions=6e4",

@@ -61,7 +61,7 @@ fn every_parameter_has_an_effect() {
                 ("su3", "side") => "8",
                 (_, "side") => "24",
                 (_, "site") => "704 B",
-                (_, "expansions") => "900",
+                (_, "expansions" | "visits") => "900",
                 (_, "walls") => "0.3",
                 (_, "reads" | "preload" | "accept") => "0.1",
                 (_, "zipf" | "skew") => "1.2",

@@ -150,6 +150,9 @@ fn promises_hold_at_odd_sizes() {
         "tpcc,bytes=4 MiB,threads=3,cold=0.05,requests=1000,think=0",
         "analytics,bytes=2 MiB,threads=32,input=0,think=0",
         "analytics,bytes=320 KiB,threads=5,input=0.9,zipf=0,iterations=3,think=0",
+        "tunkrank,scale=10,implicit=true,edges=90e3,threads=5",
+        "facesim,side=5,visits=99,threads=7",
+        "facesim,side=4,visits=1001,threads=40",
         "search,bytes=1 MiB,stored=0.9,requests=600,threads=3,think=0",
         "search,bytes=1 MiB,stored=0.05,requests=300,zipf=4,think=0",
     ] {
@@ -179,6 +182,8 @@ fn hundreds_of_gigabytes_need_no_memory() {
         "stencil,side=2048,init=none",
         "bfs,scale=30,edges=1e4,implicit=true,init=none",
         "pagerank,scale=30,implicit=true,init=none",
+        "tunkrank,scale=30,edges=1e4,implicit=true,init=none",
+        "facesim,side=480,visits=1e4,init=none",
         "canneal,elements=4e9,moves=1000,init=none",
         "cg,rows=6e7,nonzeros=256,init=none",
         "svm,rows=3e8,features=11e7,init=none",
